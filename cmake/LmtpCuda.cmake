@@ -1,0 +1,38 @@
+# Decides LMTP_CUDA_ENABLED from LMTP_CUDA, nvcc and the wheel, and enables the CUDA language.
+include_guard(GLOBAL)
+
+set(LMTP_CUDA_ENABLED OFF)
+if(LMTP_CUDA STREQUAL "OFF")
+  return()
+endif()
+
+find_program(LMTP_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda
+             PATH_SUFFIXES bin)
+set(missing "")
+if(NOT LMTP_NVCC)
+  set(missing "nvcc was not found (PATH, CUDA_HOME, /usr/local/cuda)")
+elseif(LMTP_TORCH AND NOT TARGET Libtorch::cuda)
+  set(missing "the virtual environment holds only the CPU half of libtorch: run tools/setup --cuda")
+endif()
+
+if(missing)
+  if(LMTP_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "LMTP_CUDA=ON, but ${missing}")
+  endif()
+  message(STATUS "CUDA: off (${missing})")
+  return()
+endif()
+
+set(CMAKE_CUDA_COMPILER ${LMTP_NVCC})
+if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+  # Ampere and Hopper as machine code; the PTX of 90 serves what comes later.
+  set(CMAKE_CUDA_ARCHITECTURES 80-real 90)
+endif()
+enable_language(CUDA)
+# cmake 3.25 drops CMAKE_CUDA_STANDARD 20 with nvcc 13 without a word.
+set(CMAKE_CUDA_FLAGS "${CMAKE_CUDA_FLAGS} -std=c++20")
+if(LMTP_CCACHE)
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${LMTP_CCACHE})
+endif()
+set(LMTP_CUDA_ENABLED ON)
+message(STATUS "CUDA: on (${LMTP_NVCC} ${CMAKE_CUDA_COMPILER_VERSION})")

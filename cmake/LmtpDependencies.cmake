@@ -1,0 +1,41 @@
+# Everything from outside, found once, each under one target name:
+#   Threads::Threads  Boost::headers (1.81: Beast, Asio)  simdjson::simdjson  spdlog::spdlog
+#   fmt::fmt  CLI11::CLI11  Pcre2::pcre2_8  Libedit::libedit  Xxhash::xxhash
+#   GTest::gtest GTest::gmock GTest::gtest_main (tests)  benchmark::benchmark (where installed)
+#   Libtorch::cpu  Libtorch::cuda (model and agent only; see FindLibtorch.cmake)
+# The packages' names are in tools/packages.txt; `tools/setup` installs them.
+include_guard(GLOBAL)
+
+find_package(Threads REQUIRED)
+find_package(Boost 1.81 REQUIRED)
+find_package(simdjson REQUIRED)
+find_package(fmt REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(benchmark QUIET)
+if(LMTP_BUILD_TESTS)
+  find_package(GTest REQUIRED)
+endif()
+
+# lmtp_system_library(TARGET HEADER LIBRARY PACKAGE): for Debian libraries without CMake files of their own.
+function(lmtp_system_library target header library package)
+  string(MAKE_C_IDENTIFIER "LMTP_${library}" prefix)
+  find_path(${prefix}_INCLUDE_DIR ${header})
+  find_library(${prefix}_LIBRARY ${library})
+  mark_as_advanced(${prefix}_INCLUDE_DIR ${prefix}_LIBRARY)
+  if(NOT ${prefix}_INCLUDE_DIR OR NOT ${prefix}_LIBRARY)
+    message(FATAL_ERROR "${header} is missing (Debian package ${package}): run tools/setup")
+  endif()
+  add_library(${target} UNKNOWN IMPORTED GLOBAL)
+  set_target_properties(${target} PROPERTIES
+    IMPORTED_LOCATION ${${prefix}_LIBRARY}
+    INTERFACE_INCLUDE_DIRECTORIES ${${prefix}_INCLUDE_DIR})
+endfunction()
+
+lmtp_system_library(Pcre2::pcre2_8 pcre2.h pcre2-8 libpcre2-dev)
+lmtp_system_library(Libedit::libedit histedit.h edit libedit-dev)
+lmtp_system_library(Xxhash::xxhash xxhash.h xxhash libxxhash-dev)
+
+if(LMTP_TORCH)
+  find_package(Libtorch REQUIRED)
+endif()

@@ -1,0 +1,115 @@
+# The three shapes of target in this tree.
+#
+#   lmtp_module(NAME SOURCES a.cpp ... [DEPS module ...] [PUBLIC_LIBS target ...]
+#               [PRIVATE_LIBS target ...])
+#     The static library lmtp_NAME of src/NAME. Includes: include/ for all, its own folder for itself.
+#     Without SOURCES it is a header-only (INTERFACE) library.
+#
+#   lmtp_test(MODULE UNIT [SOURCES extra.cpp ...] [DEPS module-or-target ...] [LABELS label ...]
+#             [TIMEOUT seconds])
+#     The program MODULE_UNIT_test from UNIT_test.cpp in the calling folder, and one ctest entry of that
+#     name. Links lmtp_MODULE where there is one, GoogleTest and GoogleMock with their main. Includes:
+#     tests/ and tests/support/. Knows LMTP_SOURCE_DIR and LMTP_BIN_DIR as strings.
+#
+#   lmtp_program(NAME SOURCES main.cpp ... [DEPS module-or-target ...])
+#     The program NAME in the build's bin/.
+#
+#   lmtp_script_test(NAME SCRIPT [ARGS ...] [LABELS label ...] [TIMEOUT seconds])
+#     A ctest entry that runs a Python script with the interpreter of .venv (else python3); exit code 77
+#     means skipped. The environment holds LMTP_BIN_DIR and LMTP_SOURCE_DIR.
+#
+# DEPS take module names ("base"); a name that is a target already ("lmtp_base", "Libtorch::cpu") stands as is.
+include_guard(GLOBAL)
+
+set(LMTP_TEST_TIMEOUT_S 300)
+
+function(lmtp_resolve_deps out)
+  set(result "")
+  foreach(dep IN LISTS ARGN)
+    if(dep MATCHES "^lmtp_|::")
+      list(APPEND result ${dep})
+    else()
+      list(APPEND result lmtp_${dep})
+    endif()
+  endforeach()
+  set(${out} ${result} PARENT_SCOPE)
+endfunction()
+
+function(lmtp_module name)
+  cmake_parse_arguments(arg "" "" "SOURCES;DEPS;PUBLIC_LIBS;PRIVATE_LIBS" ${ARGN})
+  if(arg_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "lmtp_module(${name}): unknown arguments ${arg_UNPARSED_ARGUMENTS}")
+  endif()
+  lmtp_resolve_deps(deps ${arg_DEPS})
+  if(NOT arg_SOURCES)
+    add_library(lmtp_${name} INTERFACE)
+    target_include_directories(lmtp_${name} INTERFACE
+      ${PROJECT_SOURCE_DIR}/include ${PROJECT_BINARY_DIR}/include)
+    target_link_libraries(lmtp_${name} INTERFACE ${deps} ${arg_PUBLIC_LIBS} ${arg_PRIVATE_LIBS})
+    return()
+  endif()
+  add_library(lmtp_${name} STATIC ${arg_SOURCES})
+  target_include_directories(lmtp_${name}
+    PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_BINARY_DIR}/include
+    PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+  target_link_libraries(lmtp_${name}
+    PUBLIC ${deps} ${arg_PUBLIC_LIBS} Threads::Threads
+    PRIVATE ${arg_PRIVATE_LIBS} $<BUILD_INTERFACE:lmtp_warnings>)
+endfunction()
+
+function(lmtp_program name)
+  cmake_parse_arguments(arg "" "" "SOURCES;DEPS" ${ARGN})
+  lmtp_resolve_deps(deps ${arg_DEPS})
+  add_executable(${name} ${arg_SOURCES})
+  target_include_directories(${name} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+  target_link_libraries(${name} PRIVATE ${deps} lmtp_warnings)
+  set_target_properties(${name} PROPERTIES BUILD_RPATH "${LIBTORCH_RPATH}")
+endfunction()
+
+function(lmtp_test module unit)
+  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  set(name ${module}_${unit}_test)
+  lmtp_resolve_deps(deps ${arg_DEPS})
+  add_executable(${name} ${unit}_test.cpp ${arg_SOURCES})
+  target_include_directories(${name} PRIVATE
+    ${PROJECT_SOURCE_DIR}/include ${PROJECT_BINARY_DIR}/include
+    ${PROJECT_SOURCE_DIR}/tests ${PROJECT_SOURCE_DIR}/tests/support ${CMAKE_CURRENT_SOURCE_DIR})
+  target_compile_definitions(${name} PRIVATE
+    LMTP_SOURCE_DIR="${PROJECT_SOURCE_DIR}" LMTP_BIN_DIR="${PROJECT_BINARY_DIR}/bin")
+  if(TARGET lmtp_${module})
+    target_link_libraries(${name} PRIVATE lmtp_${module})
+    if(EXISTS ${PROJECT_SOURCE_DIR}/src/${module})  # a test may look at its module's private headers
+      target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src/${module})
+    endif()
+  endif()
+  target_link_libraries(${name} PRIVATE ${deps} GTest::gtest GTest::gmock GTest::gtest_main
+    Threads::Threads lmtp_warnings)
+  set_target_properties(${name} PROPERTIES
+    BUILD_RPATH "${LIBTORCH_RPATH}"
+    RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  add_test(NAME ${name} COMMAND ${name} --gtest_brief=1)
+  lmtp_test_properties(${name} "${arg_TIMEOUT}" ${arg_LABELS} ${module})
+endfunction()
+
+function(lmtp_script_test name script)
+  cmake_parse_arguments(arg "" "TIMEOUT" "ARGS;LABELS" ${ARGN})
+  set(python ${PROJECT_SOURCE_DIR}/.venv/bin/python)
+  if(NOT EXISTS ${python})
+    set(python python3)
+  endif()
+  get_filename_component(script ${script} ABSOLUTE)
+  add_test(NAME ${name} COMMAND ${python} ${script} ${arg_ARGS})
+  lmtp_test_properties(${name} "${arg_TIMEOUT}" ${arg_LABELS})
+  set_property(TEST ${name} PROPERTY SKIP_RETURN_CODE 77)
+  set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT
+    "LMTP_BIN_DIR=${PROJECT_BINARY_DIR}/bin" "LMTP_SOURCE_DIR=${PROJECT_SOURCE_DIR}")
+endfunction()
+
+# lmtp_test_properties(NAME TIMEOUT LABEL ...)
+function(lmtp_test_properties name timeout)
+  if(NOT timeout)
+    set(timeout ${LMTP_TEST_TIMEOUT_S})
+  endif()
+  set_tests_properties(${name} PROPERTIES
+    LABELS "${ARGN}" TIMEOUT ${timeout} ENVIRONMENT "${LMTP_TEST_ENVIRONMENT}")
+endfunction()

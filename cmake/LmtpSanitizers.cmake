@@ -1,0 +1,27 @@
+# LMTP_SANITIZE: compile and link everything with the sanitizers named, and give each test their options.
+include_guard(GLOBAL)
+
+# Environment that lmtp_test() gives to every test of this build.
+set(LMTP_TEST_ENVIRONMENT "")
+
+if(LMTP_SANITIZE)
+  # vptr checks need type information that libtorch does not export.
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${LMTP_SANITIZE}>
+                      $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize-recover=all>
+                      $<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer>)
+  if(LMTP_SANITIZE MATCHES "undefined")
+    add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize=vptr>)
+  endif()
+  add_link_options(-fsanitize=${LMTP_SANITIZE})
+endif()
+
+set(suppressions ${PROJECT_SOURCE_DIR}/cmake/sanitizers)
+if(LMTP_SANITIZE MATCHES "address")
+  list(APPEND LMTP_TEST_ENVIRONMENT
+    "ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:check_initialization_order=1"
+    "LSAN_OPTIONS=suppressions=${suppressions}/lsan.supp:print_suppressions=0"
+    "UBSAN_OPTIONS=print_stacktrace=1")
+elseif(LMTP_SANITIZE MATCHES "thread")
+  list(APPEND LMTP_TEST_ENVIRONMENT
+    "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions=${suppressions}/tsan.supp")
+endif()
