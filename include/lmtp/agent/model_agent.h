@@ -1,0 +1,44 @@
+// ModelAgent: carries out a StepPlan on a model. The seam between scheduling and numerics; this
+// header is free of torch, and tests put a null agent behind it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lmtp/base/ids.h"
+#include "lmtp/base/result.h"
+#include "lmtp/scheduler/step_plan.h"
+
+namespace lmtp::agent {
+
+// What the rest of the engine must know of a loaded model's memory.
+struct AgentInfo {
+  std::string device;           // "cpu", "cuda:0"
+  std::string dtype;            // "float32"
+  int num_blocks = 0;           // KV blocks, block 0 (never handed out) included
+  std::int64_t kv_bytes = 0;    // of all blocks together
+  std::int64_t num_parameters = 0;
+};
+
+// Owner: the Engine. All calls from the engine's thread.
+class ModelAgent {
+ public:
+  virtual ~ModelAgent() = default;
+
+  virtual AgentInfo info() const = 0;
+
+  // Runs one step. REQUIRES: plan is not empty and its blocks are < info().num_blocks.
+  // An error means that the step as a whole failed: no KV written by it may be relied upon.
+  // Exceptions of libraries below are caught inside and returned as errors.
+  virtual Result<scheduler::StepResult> execute(const scheduler::StepPlan& plan) = 0;
+};
+
+// Makes an agent; runs on the loader's thread. `progress` is told percents [0, 100] and may be
+// called from any thread of the loading. Returns an error that names the file and the remedy.
+using AgentFactory = std::function<Result<std::unique_ptr<ModelAgent>>(
+    const std::function<void(int percent)>& progress)>;
+
+}  // namespace lmtp::agent

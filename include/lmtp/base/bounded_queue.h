@@ -1,0 +1,88 @@
+// BoundedQueue<T>: many producers, one consumer, a limit that refuses instead of growing.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace lmtp {
+
+// Owner: the consumer's object. try_push and push_control may be called by any thread; drain and
+// wait_drain by the one consumer. Order is kept among all pushes.
+template <typename T>
+class BoundedQueue {
+ public:
+  explicit BoundedQueue(std::size_t capacity) : capacity_(capacity) {}
+  BoundedQueue(const BoundedQueue&) = delete;
+  BoundedQueue& operator=(const BoundedQueue&) = delete;
+
+  // False where the queue is full or closed; `item` is then left as it was.
+  bool try_push(T&& item) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (closed_ || num_regular_ >= capacity_) return false;
+      items_.push_back(std::move(item));
+      ++num_regular_;
+    }
+    ready_.notify_one();
+    return true;
+  }
+
+  // For the few commands that must never be lost (cancel, stop, a loader's report). They do not
+  // count against the capacity: the caller keeps them bounded (one cancel a live stream).
+  // False only where the queue is closed.
+  bool push_control(T&& item) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (closed_) return false;
+      items_.push_back(std::move(item));
+    }
+    ready_.notify_one();
+    return true;
+  }
+
+  // Takes all there is, without waiting.
+  std::vector<T> drain() {
+    const std::lock_guard lock(mutex_);
+    return take_all();
+  }
+
+  // Sleeps until there is something or the queue is closed, then takes all there is.
+  std::vector<T> wait_drain() {
+    std::unique_lock lock(mutex_);
+    ready_.wait(lock, [this] { return !items_.empty() || closed_; });
+    return take_all();
+  }
+
+  // Later pushes are refused; what is queued can still be drained.
+  void close() {
+    {
+      const std::lock_guard lock(mutex_);
+      closed_ = true;
+    }
+    ready_.notify_all();
+  }
+
+  std::size_t capacity() const { return capacity_; }
+
+ private:
+  std::vector<T> take_all() {
+    std::vector<T> taken(std::make_move_iterator(items_.begin()),
+                         std::make_move_iterator(items_.end()));
+    items_.clear();
+    num_regular_ = 0;
+    return taken;
+  }
+
+  const std::size_t capacity_;
+  std::mutex mutex_;
+  std::condition_variable ready_;
+  std::deque<T> items_;
+  std::size_t num_regular_ = 0;
+  bool closed_ = false;
+};
+
+}  // namespace lmtp

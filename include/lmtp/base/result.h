@@ -1,0 +1,81 @@
+// Result<T>: a value, or the reason why there is none. gcc 12 has no std::expected.
+//
+// Expected failures (bad input, a missing file, no room) travel as Result; bugs abort with
+// LMTP_CHECK; exceptions stay inside the module that met them.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "lmtp/base/check.h"
+
+namespace lmtp {
+
+// Why something could not be had: one sentence for the person who asked, naming the remedy.
+struct Error {
+  std::string message;
+};
+
+template <typename T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}  // NOLINT: implicit on purpose
+  Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT
+
+  bool ok() const { return state_.index() == 0; }
+  explicit operator bool() const { return ok(); }
+
+  // REQUIRES: ok().
+  T& value() & {
+    LMTP_CHECK(ok(), error_text());
+    return std::get<0>(state_);
+  }
+  const T& value() const& {
+    LMTP_CHECK(ok(), error_text());
+    return std::get<0>(state_);
+  }
+  T&& value() && {
+    LMTP_CHECK(ok(), error_text());
+    return std::get<0>(std::move(state_));
+  }
+  T& operator*() & { return value(); }
+  const T& operator*() const& { return value(); }
+  T&& operator*() && { return std::move(*this).value(); }
+  T* operator->() { return &value(); }
+  const T* operator->() const { return &value(); }
+
+  // REQUIRES: !ok().
+  const Error& error() const {
+    LMTP_CHECK(!ok());
+    return std::get<1>(state_);
+  }
+
+ private:
+  std::string error_text() const { return ok() ? std::string() : std::get<1>(state_).message; }
+
+  std::variant<T, Error> state_;
+};
+
+// A step that yields nothing but may fail.
+template <>
+class [[nodiscard]] Result<void> {
+ public:
+  Result() = default;
+  Result(Error error) : error_(std::move(error)) {}  // NOLINT: implicit on purpose
+
+  bool ok() const { return !error_.has_value(); }
+  explicit operator bool() const { return ok(); }
+
+  // REQUIRES: !ok().
+  const Error& error() const {
+    LMTP_CHECK(!ok());
+    return *error_;
+  }
+
+ private:
+  std::optional<Error> error_;
+};
+
+}  // namespace lmtp

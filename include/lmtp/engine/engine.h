@@ -1,0 +1,82 @@
+// Engine: one model's loop thread. It owns the command queue, the scheduler and the model agent.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lmtp/agent/model_agent.h"
+#include "lmtp/base/result.h"
+#include "lmtp/engine/engine_instance.h"
+#include "lmtp/engine/request.h"
+
+namespace lmtp::engine {
+
+// What is known of a model before its weights are loaded (from config.json).
+struct ModelLimits {
+  int vocab_size = 0;
+  int context_length = 0;        // prompt + generated tokens at most
+  std::vector<TokenId> eos_ids;  // a generated one ends its stream with finish_reason "stop"
+};
+
+struct EngineOptions {
+  int max_batched_tokens = 512;       // tokens a step
+  int max_concurrent_requests = 1024; // waiting and running; more are refused with an error
+};
+
+enum class EngineState { kLoading, kReady, kFailed, kStopped };
+
+// A snapshot of the engine's counters; all since the start unless said otherwise.
+struct EngineStats {
+  EngineState state = EngineState::kLoading;
+  int load_percent = 0;
+  agent::AgentInfo agent;             // empty while loading
+  std::int64_t num_steps = 0;
+  std::int64_t num_tokens_computed = 0;  // tokens that went through the model
+  std::int64_t num_prompt_tokens = 0;    // of admitted requests
+  std::int64_t num_cached_tokens = 0;    // of those, found in the prefix cache
+  std::int64_t num_generated_tokens = 0;
+  std::int64_t num_scored_tokens = 0;
+  std::int64_t num_preemptions = 0;
+  std::int64_t num_failed_steps = 0;
+  int num_waiting = 0;                // now
+  int num_running = 0;                // now
+  int num_blocks_free = 0;            // now
+  int num_blocks_evictable = 0;       // now: kept for the prefix cache, unreferenced
+  int num_blocks_pinned = 0;          // now: referenced by running sequences
+};
+
+// Owner: ModelManager. Constructor, stop and destructor from one thread; the rest from any.
+class Engine {
+ public:
+  // Starts the loop thread, and a loader thread that makes the agent; requests that come before
+  // that wait. `on_loaded` is called once, on the engine's thread, with the outcome of the loading.
+  Engine(ModelLimits limits, EngineOptions options, agent::AgentFactory factory,
+         std::function<void(const Result<void>&)> on_loaded);
+  // As stop(0).
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  EngineInstance instance() const;
+  const ModelLimits& limits() const;
+
+  // A consistent copy; counters of a step are published before its events are delivered.
+  EngineStats stats() const;
+
+  // Refuses new requests, lets running ones finish for at most `grace_ms`, ends the others with an
+  // error, and joins the threads. Idempotent.
+  void stop(int grace_ms);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Checks a request against the model: token ids, context, bias ids; clamps nothing.
+// The error's text is "<field>: what is wrong and what is allowed". Any thread.
+Result<void> check_request(const Request& request, const ModelLimits& limits);
+
+}  // namespace lmtp::engine

@@ -1,0 +1,65 @@
+// Text to messages and back. Pure functions and one cache; no sockets, no threads of their own.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "lmtp/base/result.h"
+#include "lmtp/protocol/message.h"
+
+namespace lmtp::protocol {
+
+inline constexpr std::size_t kMaxUnknownKeysKept = 8;
+inline constexpr std::size_t kBiasCacheBytes = std::size_t{64} << 20;
+
+// Keeps equal logit biases once, so that a repeated mask of 25,000 entries costs one comparison of
+// its bytes: the key is the JSON object's text, compared exactly.
+//
+// Owner: the server, shared by all sessions. Any thread.
+class BiasCache {
+ public:
+  explicit BiasCache(std::size_t max_bytes = kBiasCacheBytes);
+  ~BiasCache();
+  BiasCache(const BiasCache&) = delete;
+  BiasCache& operator=(const BiasCache&) = delete;
+
+  // Null where this text has not been seen, or was evicted.
+  std::shared_ptr<const LogitBias> find(std::string_view object_text);
+  void insert(std::string_view object_text, std::shared_ptr<const LogitBias> bias);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Parses one text message from a client and checks all that can be checked without a model.
+// Checks that need the model (ids within the vocabulary, context) are the dispatcher's.
+// REQUIRES: `text` is valid UTF-8 (the socket has checked it). Any thread, one parser a thread is
+// reused inside.
+std::variant<ClientMessage, ParseError> parse_client_message(std::string_view text,
+                                                             BiasCache& bias_cache);
+
+// Parses one text message from a server: all entries of its array (an object alone is taken as an
+// array of one). Messages that are neither TOKEN nor MSG give an empty vector.
+Result<std::vector<ServerEntry>> parse_server_message(std::string_view text);
+
+// Each appends one whole message (`TOKEN [...]` or `MSG [...]`) to `out`.
+// Log probabilities are written as the shortest decimal that reads back as the same float.
+void serialize_tokens(std::span<const std::variant<TokenEntry, ErrorEntry>> entries,
+                      std::string& out);
+void serialize_msg_error(const ErrorEntry& entry, std::string& out);
+void serialize_loading(std::span<const LoadingEntry> entries, std::string& out);
+void serialize_model_info(const ModelInfoEntry& entry, std::string& out);
+
+// What a client sends; `params` keys at their defaults are left out, as LMQL does.
+std::string serialize_client_message(const ClientMessage& message);
+
+// Appends `text` as a JSON string, quotes included.
+void append_json_string(std::string_view text, std::string& out);
+
+}  // namespace lmtp::protocol

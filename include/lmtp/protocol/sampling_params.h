@@ -1,0 +1,42 @@
+// How the next token of a stream is chosen: LMTP's GENERATE parameters with their defaults.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "lmtp/base/ids.h"
+
+namespace lmtp::protocol {
+
+// Values added to the logits of some tokens. Immutable and shared: LMQL sends the same mask of up
+// to vocabulary / 2 entries with every chunk, so equal ones are kept once (see BiasCache).
+struct LogitBias {
+  std::vector<TokenId> ids;   // ascending, no duplicates, >= 0
+  std::vector<float> values;  // [ids.size()], finite
+
+  bool operator==(const LogitBias&) const = default;
+};
+
+struct SamplingParams {
+  float temperature = 0.0F;         // >= 0; 0 is greedy, ties go to the lowest id
+  float top_p = 1.0F;               // (0, 1]
+  int top_k = 0;                    // >= 0; 0 is off
+  float repetition_penalty = 1.0F;  // > 0; over prompt and generated tokens
+  float presence_penalty = 0.0F;    // [-100, 100]
+  float frequency_penalty = 0.0F;   // [-100, 100]
+  int top_logprobs = 1;             // [0, kMaxTopLogprobs]
+  int max_tokens = 32;              // >= 1
+  std::uint64_t seed = 0;           // draws are f(seed, absolute position)
+  bool has_seed = false;            // false: the server picks a fresh seed
+  std::shared_ptr<const LogitBias> logit_bias;  // null: none
+
+  bool has_penalties() const {
+    return repetition_penalty != 1.0F || presence_penalty != 0.0F || frequency_penalty != 0.0F;
+  }
+};
+
+// More are asked for than anybody reads; the request is served with this many.
+inline constexpr int kMaxTopLogprobs = 1024;
+
+}  // namespace lmtp::protocol

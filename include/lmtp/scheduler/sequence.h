@@ -1,0 +1,54 @@
+// One stream's tokens on their way through the model.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "lmtp/base/ids.h"
+#include "lmtp/protocol/sampling_params.h"
+
+namespace lmtp::scheduler {
+
+enum class SequenceKind { kGenerate, kScore };
+
+// kWaiting: not admitted, holds no blocks. kRunning: holds blocks and has a place in each step.
+// A preempted sequence is kWaiting again, with its generated tokens kept.
+enum class SequenceStatus { kWaiting, kRunning, kFinished };
+
+// Owner: the Scheduler, on the engine's thread. The agent reads it during execute() only.
+//
+// There are no phases: a sequence has tokens, and a cursor of those whose keys and values are in the
+// cache. Prefill, chunked prefill, decode and scoring are all "move the cursor towards the end".
+struct Sequence {
+  SequenceId id = 0;
+  StreamKey key;
+  SequenceKind kind = SequenceKind::kGenerate;
+  SequenceStatus status = SequenceStatus::kWaiting;
+
+  // Generate: prompt, then what was generated. Score: prompt, then what is to be scored.
+  std::vector<TokenId> tokens;
+  int num_prompt = 0;  // tokens[0, num_prompt) came as the prompt
+
+  // KV exists for tokens[0, num_computed).
+  int num_computed = 0;
+  // blocks[i] holds tokens [i * kBlockSize, (i + 1) * kBlockSize). This sequence has one reference
+  // on each.
+  std::vector<BlockId> blocks;
+  // blocks[0, num_indexed) are nodes of the prefix cache; the others are this sequence's alone.
+  int num_indexed = 0;
+
+  protocol::SamplingParams params;
+  int num_generated_max = 0;  // max_tokens after clamping to the context
+  int num_emitted = 0;        // events sent; a Score's position
+  int num_preempted = 0;
+  std::int64_t arrival = 0;   // steps; for ageing
+
+  int length() const { return static_cast<int>(tokens.size()); }
+  int num_generated() const { return length() - num_prompt; }
+  // The last token of a Score is never fed: nothing follows it.
+  int num_to_compute() const {
+    return kind == SequenceKind::kScore ? length() - 1 : length();
+  }
+};
+
+}  // namespace lmtp::scheduler

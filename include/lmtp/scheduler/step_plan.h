@@ -1,0 +1,62 @@
+// What one step of the engine will do, and what came of it, as plain data.
+//
+// A plan is complete when it is made: every block it writes is already reserved. Executing it needs
+// no decision, and nothing of it is visible to anyone before Scheduler::commit.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lmtp/base/ids.h"
+#include "lmtp/protocol/message.h"
+#include "lmtp/scheduler/sequence.h"
+
+namespace lmtp::scheduler {
+
+// The tokens [first_position, first_position + num_tokens) of one sequence go through the model.
+struct PlanRow {
+  const Sequence* sequence = nullptr;  // valid until commit
+  int first_position = 0;
+  int num_tokens = 0;    // >= 1
+  // Logits are wanted for the last num_logits of these tokens; 0 for an unfinished prefill.
+  // Generate: 0 or 1, and a token is drawn from it. Score: each gives the log probability of the
+  // token that follows it in the sequence.
+  int num_logits = 0;
+};
+
+// The first num_tokens tokens of block `from` are copied to block `to` before the forward pass, in
+// every layer: a hit inside a block that somebody else goes on writing.
+struct BlockCopy {
+  BlockId from = kNoBlock;
+  BlockId to = kNoBlock;
+  int num_tokens = 0;  // [1, kBlockSize)
+};
+
+struct StepPlan {
+  std::vector<BlockCopy> copies;
+  std::vector<PlanRow> rows;
+  int num_tokens = 0;  // sum over rows
+  int num_logits = 0;  // sum over rows
+
+  bool empty() const { return rows.empty(); }
+};
+
+// One drawn or scored token.
+struct TokenResult {
+  TokenId token = 0;
+  float logprob = 0.0F;
+  std::vector<protocol::TokenLogprob> top_logprobs;  // best first; empty for a Score
+};
+
+// One entry a row of the plan, in the same order.
+struct RowResult {
+  std::vector<TokenResult> tokens;   // [num_logits]
+  std::optional<std::string> error;  // this row alone failed (its logits were not numbers)
+};
+
+struct StepResult {
+  std::vector<RowResult> rows;
+};
+
+}  // namespace lmtp::scheduler

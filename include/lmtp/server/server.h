@@ -1,0 +1,50 @@
+// Server: listens, speaks HTTP and WebSocket on one port, and hands requests to the models.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "lmtp/base/result.h"
+#include "lmtp/engine/model_manager.h"
+
+namespace lmtp::server {
+
+struct ServerOptions {
+  std::string host = "127.0.0.1";
+  std::uint16_t port = 8080;  // 0: any free one, see Server::port
+  int num_io_threads = 2;     // [1, 4]
+  std::size_t max_message_bytes = std::size_t{16} << 20;
+  std::size_t max_write_queue_bytes = std::size_t{64} << 20;  // a connection; beyond it is closed
+  int max_connections = 4096;
+  std::string version;        // for GET / and MODEL_INFO
+};
+
+// Owner: main. start, stop and the destructor from one thread.
+class Server {
+ public:
+  // `models` outlives the server.
+  Server(ServerOptions options, engine::ModelManager& models);
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  // Opens the socket and starts the io threads. An error names the address and the remedy.
+  Result<void> start();
+
+  // The port that was opened.
+  std::uint16_t port() const;
+
+  // No new connections from now on; those that are open go on.
+  void stop_accepting();
+
+  // Closes what is open (code 1001) and joins the io threads. Idempotent.
+  void stop();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lmtp::server

@@ -1,0 +1,82 @@
+#include "lmtp/base/log.h"
+
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <array>
+#include <memory>
+#include <utility>
+
+namespace lmtp::log {
+namespace {
+
+spdlog::level::level_enum to_spdlog(Level level) {
+  switch (level) {
+    case Level::kTrace:
+      return spdlog::level::trace;
+    case Level::kDebug:
+      return spdlog::level::debug;
+    case Level::kInfo:
+      return spdlog::level::info;
+    case Level::kWarning:
+      return spdlog::level::warn;
+    case Level::kError:
+      return spdlog::level::err;
+    case Level::kOff:
+      break;
+  }
+  return spdlog::level::off;
+}
+
+// The one logger of the process, made on first use; spdlog's sinks lock, so any thread may write.
+spdlog::logger& logger() {
+  static const std::unique_ptr<spdlog::logger> instance = [] {
+    auto made = std::make_unique<spdlog::logger>(
+        "lmtp", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+    made->set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %v");
+    made->flush_on(spdlog::level::info);
+    return made;
+  }();
+  return *instance;
+}
+
+std::string one_line(std::string_view message) {
+  std::string line;
+  line.reserve(message.size());
+  for (const char c : message) {
+    if (c == '\n') {
+      line += "\\n";
+    } else {
+      line += c;
+    }
+  }
+  return line;
+}
+
+}  // namespace
+
+Result<Level> parse_level(std::string_view name) {
+  constexpr std::array<std::pair<std::string_view, Level>, 7> kNames = {{
+      {"trace", Level::kTrace},
+      {"debug", Level::kDebug},
+      {"info", Level::kInfo},
+      {"warning", Level::kWarning},
+      {"warn", Level::kWarning},
+      {"error", Level::kError},
+      {"off", Level::kOff},
+  }};
+  for (const auto& [known, level] : kNames) {
+    if (known == name) return level;
+  }
+  return Error{"--log-level: '" + std::string(name) +
+               "' is not one of trace, debug, info, warning, error, off"};
+}
+
+void set_level(Level level) { logger().set_level(to_spdlog(level)); }
+
+void write(Level level, std::string_view message) {
+  if (!logger().should_log(to_spdlog(level))) return;
+  logger().log(to_spdlog(level), one_line(message));
+}
+
+}  // namespace lmtp::log
