@@ -1,9 +1,10 @@
 # Libtorch from the PyPI wheel, as imported targets:
 #   Libtorch::cpu    libtorch_cpu.so and libc10.so
-#   Libtorch::cuda   libtorch_cuda.so and libc10_cuda.so as well, where the wheel's CUDA half is whole
-# The wheel is looked for in LMTP_TORCH_DIR (a site-packages/torch folder) or else in .venv, the link that
-# tools/setup makes. find_package(Torch) of the wheel itself fails with cmake 3.25 and nvcc 13.
-# LIBTORCH_RPATH lists the folders in which a program looks for these libraries when it runs.
+#   Libtorch::cuda   libtorch_cuda.so and libc10_cuda.so as well, where the CUDA half is whole
+# The wheel is looked for in LMTP_TORCH_DIR (a site-packages/torch folder) or else in .venv, the
+# link that tools/setup makes. find_package(Torch) of the wheel itself fails with cmake 3.25 and
+# nvcc 13. LIBTORCH_RPATH lists the folders in which a program looks for these libraries when it
+# runs.
 include_guard(GLOBAL)
 
 set(LMTP_TORCH_DIR "" CACHE PATH "A site-packages/torch folder; empty means the one in .venv")
@@ -27,8 +28,8 @@ set_target_properties(Libtorch::c10 PROPERTIES IMPORTED_LOCATION ${torch_dir}/li
 target_include_directories(Libtorch::c10 SYSTEM INTERFACE ${torch_dir}/include)
 target_compile_definitions(Libtorch::c10 INTERFACE AT_PER_OPERATOR_HEADERS)
 
-# The CPU library needs the CUDA runtime and CUPTI even where no GPU is; its own search path finds them, but
-# a linker that resolves indirect libraries does not follow it.
+# The CPU library needs the CUDA runtime and CUPTI even where no GPU is; its own search path finds
+# them, but a linker that resolves indirect libraries does not follow it.
 add_library(Libtorch::cpu SHARED IMPORTED GLOBAL)
 set_target_properties(Libtorch::cpu PROPERTIES IMPORTED_LOCATION ${torch_dir}/lib/libtorch_cpu.so)
 target_link_libraries(Libtorch::cpu INTERFACE Libtorch::c10)
@@ -44,12 +45,14 @@ if(EXISTS ${torch_dir}/lib/libtorch_cuda.so AND cudnn)
   set_target_properties(Libtorch::cuda PROPERTIES
     IMPORTED_LOCATION ${torch_dir}/lib/libtorch_cuda.so)
   target_link_libraries(Libtorch::cuda INTERFACE Libtorch::cpu Libtorch::c10_cuda)
-  # Nothing in our code names a symbol of libtorch_cuda: its kernels register themselves when it is loaded.
+  # Nothing in our code names a symbol of libtorch_cuda: its kernels register themselves when it is
+  # loaded.
   target_link_options(Libtorch::cuda INTERFACE
     "LINKER:--push-state,--no-as-needed,${torch_dir}/lib/libtorch_cuda.so,--pop-state")
 endif()
 
-# Several folders, so that one program runs here, in a copied tree and on a machine with torch installed.
+# Several folders, so that one program runs here, in a copied tree and on a machine with torch
+# installed.
 get_filename_component(real_torch_dir ${torch_dir} REALPATH)
 set(LIBTORCH_RPATH ${torch_dir}/lib ${real_torch_dir}/lib)
 list(REMOVE_DUPLICATES LIBTORCH_RPATH)

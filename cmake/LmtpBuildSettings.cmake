@@ -10,11 +10,15 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
 set(THREADS_PREFER_PTHREAD_FLAG ON)
+# Made ready for patching, the search path of a program in the build tree ends in empty entries,
+# which mean the current folder; linked again at installation it has none.
+set(CMAKE_NO_BUILTIN_CHRPATH ON)
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Debug or Release" FORCE)
 endif()
-# Debug keeps the checks of the standard library and -O1, so that tests on real models stay bearable.
+# Debug keeps the checks of the standard library and -O1, so that tests on real models stay
+# bearable.
 set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g1 -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS")
 set(CMAKE_CXX_FLAGS_RELEASE "-O3 -DNDEBUG")
 
@@ -28,5 +32,9 @@ if(LMTP_MOLD)
   add_link_options(-fuse-ld=mold)
 endif()
 
+set(LMTP_DEBUG_CHECKS false)
+if(CMAKE_BUILD_TYPE STREQUAL "Debug")
+  set(LMTP_DEBUG_CHECKS true)
+endif()
 configure_file(${PROJECT_SOURCE_DIR}/cmake/version.h.in
                ${PROJECT_BINARY_DIR}/include/lmtp/base/version.h @ONLY)

@@ -17,7 +17,8 @@ if(LMTP_BUILD_TESTS)
   find_package(GTest REQUIRED)
 endif()
 
-# lmtp_system_library(TARGET HEADER LIBRARY PACKAGE): for Debian libraries without CMake files of their own.
+# lmtp_system_library(TARGET HEADER LIBRARY PACKAGE): for Debian libraries without CMake files of
+# their own.
 function(lmtp_system_library target header library package)
   string(MAKE_C_IDENTIFIER "LMTP_${library}" prefix)
   find_path(${prefix}_INCLUDE_DIR ${header})

@@ -2,7 +2,8 @@
 include_guard(GLOBAL)
 include(GNUInstallDirs)
 
-# Where an installed program looks for libtorch: beside itself first, then where this build found it.
+# Where an installed program looks for libtorch: beside itself first, then where this build found
+# it.
 set(install_rpath "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}/lmtp" "$ORIGIN/../lib/lmtp" ${LIBTORCH_RPATH})
 list(REMOVE_DUPLICATES install_rpath)
 

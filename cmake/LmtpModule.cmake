@@ -2,23 +2,26 @@
 #
 #   lmtp_module(NAME SOURCES a.cpp ... [DEPS module ...] [PUBLIC_LIBS target ...]
 #               [PRIVATE_LIBS target ...])
-#     The static library lmtp_NAME of src/NAME. Includes: include/ for all, its own folder for itself.
+#     The static library lmtp_NAME of src/NAME. Includes: include/ for all, its own folder for
+#     itself.
 #     Without SOURCES it is a header-only (INTERFACE) library.
 #
 #   lmtp_test(MODULE UNIT [SOURCES extra.cpp ...] [DEPS module-or-target ...] [LABELS label ...]
 #             [TIMEOUT seconds])
-#     The program MODULE_UNIT_test from UNIT_test.cpp in the calling folder, and one ctest entry of that
-#     name. Links lmtp_MODULE where there is one, GoogleTest and GoogleMock with their main. Includes:
-#     tests/ and tests/support/. Knows LMTP_SOURCE_DIR and LMTP_BIN_DIR as strings.
+#     The program MODULE_UNIT_test from UNIT_test.cpp in the calling folder, and one ctest entry of
+#     that name, labelled MODULE. Links lmtp_MODULE where there is one, GoogleTest and GoogleMock
+#     with their main. Includes: tests/ and tests/support/. Knows LMTP_SOURCE_DIR and LMTP_BIN_DIR
+#     as strings. The label release_only keeps a test out of the sanitizers' runs.
 #
 #   lmtp_program(NAME SOURCES main.cpp ... [DEPS module-or-target ...])
 #     The program NAME in the build's bin/.
 #
 #   lmtp_script_test(NAME SCRIPT [ARGS ...] [LABELS label ...] [TIMEOUT seconds])
-#     A ctest entry that runs a Python script with the interpreter of .venv (else python3); exit code 77
-#     means skipped. The environment holds LMTP_BIN_DIR and LMTP_SOURCE_DIR.
+#     A ctest entry that runs a Python script with the interpreter of .venv (else python3); exit
+#     code 77 means skipped. The environment holds LMTP_BIN_DIR and LMTP_SOURCE_DIR.
 #
-# DEPS take module names ("base"); a name that is a target already ("lmtp_base", "Libtorch::cpu") stands as is.
+# DEPS take module names ("base"); a name that is a target already ("lmtp_base", "Libtorch::cpu")
+# stands as is.
 include_guard(GLOBAL)
 
 set(LMTP_TEST_TIMEOUT_S 300)
@@ -78,7 +81,8 @@ function(lmtp_test module unit)
     LMTP_SOURCE_DIR="${PROJECT_SOURCE_DIR}" LMTP_BIN_DIR="${PROJECT_BINARY_DIR}/bin")
   if(TARGET lmtp_${module})
     target_link_libraries(${name} PRIVATE lmtp_${module})
-    if(EXISTS ${PROJECT_SOURCE_DIR}/src/${module})  # a test may look at its module's private headers
+    # A test may look at its own module's private headers.
+    if(EXISTS ${PROJECT_SOURCE_DIR}/src/${module})
       target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src/${module})
     endif()
   endif()

@@ -1,4 +1,5 @@
-# LMTP_SANITIZE: compile and link everything with the sanitizers named, and give each test their options.
+# LMTP_SANITIZE: compile and link everything with the sanitizers named, and give each test their
+# options.
 include_guard(GLOBAL)
 
 # Environment that lmtp_test() gives to every test of this build.
@@ -18,7 +19,7 @@ endif()
 set(suppressions ${PROJECT_SOURCE_DIR}/cmake/sanitizers)
 if(LMTP_SANITIZE MATCHES "address")
   list(APPEND LMTP_TEST_ENVIRONMENT
-    "ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:check_initialization_order=1"
+    "ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1"
     "LSAN_OPTIONS=suppressions=${suppressions}/lsan.supp:print_suppressions=0"
     "UBSAN_OPTIONS=print_stacktrace=1")
 elseif(LMTP_SANITIZE MATCHES "thread")

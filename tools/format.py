@@ -1,0 +1,48 @@
+#!/usr/bin/env python3
+"""clang-format over the project's C++ and CUDA files.
+
+    tools/format.py            rewrites them
+    tools/format.py --check    names those that it would rewrite; exit code 1 if any
+"""
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = ("include", "src", "kernels", "tests", "tools")
+SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
+
+
+def source_files():
+    files = [p for folder in FOLDERS for p in (ROOT / folder).rglob("*") if p.suffix in SUFFIXES]
+    return sorted(p.relative_to(ROOT) for p in files)
+
+
+def is_formatted(path):
+    wanted = subprocess.run(["clang-format", path], cwd=ROOT, capture_output=True, check=True).stdout
+    return wanted == (ROOT / path).read_bytes()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true")
+    args = parser.parse_args()
+    files = source_files()
+    if not files:
+        print("format: nothing to format is a mistake", file=sys.stderr)
+        return 1
+    wrong = [path for path in files if not is_formatted(path)]
+    for path in wrong:
+        if args.check:
+            print(f"{path}: not formatted; run tools/format.py")
+        else:
+            subprocess.run(["clang-format", "-i", path], cwd=ROOT, check=True)
+            print(f"{path}: formatted")
+    print(f"format: {len(files)} files, {len(wrong)} differed")
+    return 1 if args.check and wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
