@@ -36,9 +36,11 @@ class ModelAgent {
   virtual Result<scheduler::StepResult> execute(const scheduler::StepPlan& plan) = 0;
 };
 
-// Makes an agent; runs on the loader's thread. `progress` is told percents [0, 100] and may be
-// called from any thread of the loading. Returns an error that names the file and the remedy.
-using AgentFactory = std::function<Result<std::unique_ptr<ModelAgent>>(
-    const std::function<void(int percent)>& progress)>;
+// Told how far the loading is, in percent [0, 100], from any thread of the loading. False: nobody
+// waits any more; the loading should end soon with an error.
+using LoadProgress = std::function<bool(int percent)>;
+
+// Makes an agent; runs on the loader's thread. The error names the file and the remedy.
+using AgentFactory = std::function<Result<std::unique_ptr<ModelAgent>>(const LoadProgress&)>;
 
 }  // namespace lmtp::agent

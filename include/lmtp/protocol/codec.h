@@ -30,7 +30,17 @@ class BiasCache {
 
   // Null where this text has not been seen, or was evicted.
   std::shared_ptr<const LogitBias> find(std::string_view object_text);
+  // REQUIRES: `object_text` is one whole, valid JSON object that was read as `bias`.
   void insert(std::string_view object_text, std::shared_ptr<const LogitBias> bias);
+
+  struct PrefixHit {
+    std::shared_ptr<const LogitBias> bias;  // null: none
+    std::size_t num_bytes = 0;              // how much of the text it is
+  };
+  // As find, for the object that `text` begins with, whatever follows it; only among the few used
+  // last. It spares looking for the object's end, and no text of one whole object is the beginning
+  // of another, so a hit is exact.
+  PrefixHit find_at_front(std::string_view text);
 
  private:
   struct Impl;
@@ -49,7 +59,8 @@ std::variant<ClientMessage, ParseError> parse_client_message(std::string_view te
 Result<std::vector<ServerEntry>> parse_server_message(std::string_view text);
 
 // Each appends one whole message (`TOKEN [...]` or `MSG [...]`) to `out`.
-// Log probabilities are written as the shortest decimal that reads back as the same float.
+// Log probabilities are written as the shortest decimal that reads back as the same float; minus
+// infinity, which JSON lacks, as -1e30.
 void serialize_tokens(std::span<const std::variant<TokenEntry, ErrorEntry>> entries,
                       std::string& out);
 void serialize_msg_error(const ErrorEntry& entry, std::string& out);

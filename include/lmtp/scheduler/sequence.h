@@ -41,7 +41,8 @@ struct Sequence {
   int num_generated_max = 0;  // max_tokens after clamping to the context
   int num_emitted = 0;        // events sent; a Score's position
   int num_preempted = 0;
-  std::int64_t arrival = 0;   // steps; for ageing
+  int num_cached_hint = 0;    // tokens that the prefix cache held on arrival
+  std::int64_t arrival_step = 0;
 
   int length() const { return static_cast<int>(tokens.size()); }
   int num_generated() const { return length() - num_prompt; }

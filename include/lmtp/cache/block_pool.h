@@ -1,0 +1,68 @@
+// BlockPool: who holds which block of the paged KV cache. Ids and counts only; no memory.
+#pragma once
+
+#include <vector>
+
+#include "lmtp/base/ids.h"
+
+namespace lmtp::cache {
+
+// Every block but kNullBlock is in one of three states:
+//   free       nobody's; its content means nothing
+//   pinned     referenced num_refs() times by running sequences
+//   evictable  unreferenced, but kept for the prefix cache; in order of last use
+// so free + evictable + pinned == total always (the leak equation).
+//
+// Arrays and two intrusive lists; every operation is O(1). Owner: the PrefixCache's owner, the
+// scheduler. One thread.
+class BlockPool {
+ public:
+  // REQUIRES: num_blocks >= 2; block 0 is kNullBlock and is never handed out.
+  explicit BlockPool(int num_blocks);
+
+  // A free block, now pinned once; kNoBlock where none is free.
+  BlockId take_free();
+
+  // One more reference; an evictable block becomes pinned. REQUIRES: not free.
+  void pin(BlockId block);
+
+  // One reference less. At zero the block becomes evictable (most recently used) where `keep` is
+  // set, else free. REQUIRES: pinned.
+  void unpin(BlockId block, bool keep);
+
+  // REQUIRES: evictable.
+  void free_evictable(BlockId block);
+
+  // The least recently used evictable block; kNoBlock where there is none.
+  BlockId oldest_evictable() const;
+
+  int num_refs(BlockId block) const { return refs_[index(block)]; }
+  bool is_evictable(BlockId block) const { return state_[index(block)] == State::kEvictable; }
+  bool is_free(BlockId block) const { return state_[index(block)] == State::kFree; }
+
+  int num_total() const { return static_cast<int>(refs_.size()) - 1; }
+  int num_free() const { return num_free_; }
+  int num_evictable() const { return num_evictable_; }
+  int num_pinned() const { return num_pinned_; }
+
+ private:
+  enum class State : unsigned char { kFree, kPinned, kEvictable };
+
+  static std::size_t index(BlockId block) { return static_cast<std::size_t>(block); }
+  void push_back(BlockId head, BlockId block);
+  void remove(BlockId block);
+
+  // Two circular lists with sentinels behind the blocks: free and evictable.
+  BlockId free_head() const { return static_cast<BlockId>(refs_.size()); }
+  BlockId evictable_head() const { return static_cast<BlockId>(refs_.size()) + 1; }
+
+  std::vector<int> refs_;
+  std::vector<State> state_;
+  std::vector<BlockId> prev_;
+  std::vector<BlockId> next_;
+  int num_free_ = 0;
+  int num_evictable_ = 0;
+  int num_pinned_ = 0;
+};
+
+}  // namespace lmtp::cache

@@ -1,0 +1,151 @@
+// Scheduler: decides what each step computes, and keeps sequences and KV blocks straight.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "lmtp/base/ids.h"
+#include "lmtp/cache/block_pool.h"
+#include "lmtp/cache/prefix_cache.h"
+#include "lmtp/protocol/message.h"
+#include "lmtp/scheduler/sequence.h"
+#include "lmtp/scheduler/step_plan.h"
+
+namespace lmtp::scheduler {
+
+struct SchedulerOptions {
+  int num_blocks = 0;            // of the pool, kNullBlock included
+  int context_length = 0;        // the pool must hold one such sequence: see min_blocks
+  int max_batched_tokens = 512;  // tokens a step
+  int max_running = 256;         // sequences in one step; at most max_batched_tokens are used
+  std::vector<TokenId> eos_ids;
+};
+
+// What happened to a stream; the first entry that ends it is its last.
+struct SchedulerEvent {
+  StreamKey key;
+  std::variant<protocol::TokenEntry, protocol::ErrorEntry> entry;
+};
+
+// Counters since the start.
+struct SchedulerCounters {
+  std::int64_t num_tokens_computed = 0;
+  std::int64_t num_prompt_tokens = 0;
+  std::int64_t num_cached_tokens = 0;
+  std::int64_t num_generated_tokens = 0;
+  std::int64_t num_scored_tokens = 0;
+  std::int64_t num_preemptions = 0;
+};
+
+// Iteration-level scheduling (Orca, Yu et al. 2022) without phases (vLLM's unified scheduler): every
+// sequence only has a cursor that catches up with its length. A step gives, under one budget of
+// max_batched_tokens: one token to each running decode; chunks to running prefills; then admissions.
+//
+// - While decodes run, a step computes at most a quarter of the budget in prefill tokens, so that a
+//   long prompt does not hold up streams that others are reading.
+// - Admission order: preempted or waiting for long; then the connection that was served least; then
+//   the longest cached prefix; then age. It ends with the first one that finds no room.
+// - A sequence whose prefix another one is computing at that moment waits until it can share it.
+// - Out of blocks: the youngest running sequence is preempted; it keeps its tokens and resumes by
+//   recomputing what the prefix cache does not hold any more.
+//
+// Owner: the Engine; all calls on its thread. plan() and commit() or abort() alternate.
+class Scheduler {
+ public:
+  // Blocks without which one sequence of the whole context could not run.
+  static int min_blocks(int context_length);
+
+  // REQUIRES: options.num_blocks >= min_blocks(options.context_length).
+  explicit Scheduler(SchedulerOptions options);
+  ~Scheduler();
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
+
+  // Queues a sequence; fills in its id and its limits. Returns the events that need no model (the
+  // first token of a Score without a prompt).
+  // REQUIRES: key is not live; tokens, num_prompt, kind, params are set and were checked.
+  std::vector<SchedulerEvent> add(std::unique_ptr<Sequence> sequence);
+
+  // Ends a sequence in whatever state, frees its blocks. False where the key is not live.
+  bool remove(StreamKey key);
+
+  // The next step; empty where nothing can run. Valid until commit or abort.
+  const StepPlan& plan();
+
+  // Takes over what the plan's execution gave.
+  std::vector<SchedulerEvent> commit(const StepResult& result);
+
+  // The plan's execution failed: its sequences end with this error, the others go on.
+  std::vector<SchedulerEvent> abort(const std::string& message);
+
+  bool contains(StreamKey key) const { return sequences_.contains(key); }
+  int num_waiting() const { return static_cast<int>(waiting_.size()); }
+  int num_running() const { return static_cast<int>(running_.size()); }
+  bool idle() const { return sequences_.empty(); }
+  const cache::BlockPool& pool() const { return pool_; }
+  const SchedulerCounters& counters() const { return counters_; }
+
+  // Aborts where blocks, trie and sequences do not agree; for debug builds and tests. Between steps.
+  void check_invariants() const;
+
+ private:
+  // A connection's share: tokens computed for it so far, for fairness among connections.
+  struct Share {
+    std::int64_t served = 0;
+    int num_sequences = 0;
+  };
+  enum class Admission { kAdmitted, kDeferred, kRefused };
+
+  void plan_running();
+  void plan_admissions();
+  bool plan_row(Sequence& sequence, int num_tokens);
+  bool reserve(Sequence& sequence, int num_tokens);
+  void preempt(Sequence& victim);
+  void unplan(const Sequence& sequence);
+
+  std::vector<Sequence*> candidates() const;
+  Admission admit(Sequence& sequence);
+  bool another_computes_prefix(const Sequence& sequence, int num_usable, int num_matched) const;
+  void take_matched(Sequence& sequence, const cache::PrefixMatch& match);
+  bool room_for(const cache::PrefixMatch& match, int num_tokens) const;
+  int blocks_in_reserve() const;
+
+  void commit_row(const PlanRow& row, const RowResult& result,
+                  std::vector<SchedulerEvent>& events);
+  protocol::TokenEntry next_entry(Sequence& sequence, const TokenResult& token);
+  void index_computed(Sequence& sequence, bool with_tail);
+  void adopt(Sequence& sequence, int block_index, BlockId node);
+  void release(Sequence& sequence);
+  void finish(Sequence& sequence);
+  void drop(Sequence& sequence);
+  void end_plan();
+  std::int64_t least_served(ConnectionId except) const;
+
+  const SchedulerOptions options_;
+  cache::BlockPool pool_;
+  cache::PrefixCache prefix_cache_;
+  std::unordered_map<StreamKey, std::unique_ptr<Sequence>, StreamKeyHash> sequences_;
+  std::vector<Sequence*> waiting_;
+  std::vector<Sequence*> running_;  // in order of admission
+  std::unordered_map<ConnectionId, Share> shares_;
+  SchedulerCounters counters_;
+
+  // Of the step being planned or executed.
+  StepPlan plan_;
+  std::vector<BlockId> copy_sources_;  // pinned until the step is over
+  int prefill_quota_ = 0;
+  bool preempted_ = false;
+  bool in_step_ = false;
+
+  SequenceId next_id_ = 1;
+  std::int64_t step_ = 0;
+  double mean_generated_ = 16.0;  // moving average of finished Generates
+};
+
+}  // namespace lmtp::scheduler

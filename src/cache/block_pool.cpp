@@ -1,0 +1,86 @@
+#include "lmtp/cache/block_pool.h"
+
+#include "lmtp/base/check.h"
+
+namespace lmtp::cache {
+
+BlockPool::BlockPool(int num_blocks)
+    : refs_(index(num_blocks), 0),
+      state_(index(num_blocks), State::kFree),
+      prev_(index(num_blocks) + 2),
+      next_(index(num_blocks) + 2) {
+  LMTP_CHECK(num_blocks >= 2, num_blocks);
+  for (const BlockId head : {free_head(), evictable_head()}) {
+    prev_[index(head)] = next_[index(head)] = head;
+  }
+  for (BlockId block = 1; block < num_blocks; ++block) push_back(free_head(), block);
+  num_free_ = num_total();
+}
+
+BlockId BlockPool::take_free() {
+  const BlockId block = next_[index(free_head())];
+  if (block == free_head()) return kNoBlock;
+  remove(block);
+  --num_free_;
+  state_[index(block)] = State::kPinned;
+  refs_[index(block)] = 1;
+  ++num_pinned_;
+  return block;
+}
+
+void BlockPool::pin(BlockId block) {
+  LMTP_CHECK(block > kNullBlock && block <= num_total(), block);
+  LMTP_CHECK(!is_free(block), block);
+  if (is_evictable(block)) {
+    remove(block);
+    --num_evictable_;
+    ++num_pinned_;
+    state_[index(block)] = State::kPinned;
+  }
+  ++refs_[index(block)];
+}
+
+void BlockPool::unpin(BlockId block, bool keep) {
+  LMTP_CHECK(block > kNullBlock && block <= num_total(), block);
+  LMTP_CHECK(refs_[index(block)] > 0, block, refs_[index(block)]);
+  if (--refs_[index(block)] > 0) return;
+  --num_pinned_;
+  if (keep) {
+    state_[index(block)] = State::kEvictable;
+    push_back(evictable_head(), block);
+    ++num_evictable_;
+  } else {
+    state_[index(block)] = State::kFree;
+    push_back(free_head(), block);
+    ++num_free_;
+  }
+}
+
+void BlockPool::free_evictable(BlockId block) {
+  LMTP_CHECK(is_evictable(block), block);
+  remove(block);
+  --num_evictable_;
+  state_[index(block)] = State::kFree;
+  push_back(free_head(), block);
+  ++num_free_;
+}
+
+BlockId BlockPool::oldest_evictable() const {
+  const BlockId block = next_[index(evictable_head())];
+  return block == evictable_head() ? kNoBlock : block;
+}
+
+void BlockPool::push_back(BlockId head, BlockId block) {
+  const BlockId last = prev_[index(head)];
+  next_[index(last)] = block;
+  prev_[index(block)] = last;
+  next_[index(block)] = head;
+  prev_[index(head)] = block;
+}
+
+void BlockPool::remove(BlockId block) {
+  next_[index(prev_[index(block)])] = next_[index(block)];
+  prev_[index(next_[index(block)])] = prev_[index(block)];
+}
+
+}  // namespace lmtp::cache

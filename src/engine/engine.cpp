@@ -1,0 +1,314 @@
+#include "lmtp/engine/engine.h"
+
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+
+#include "inbox.h"
+#include "lmtp/base/check.h"
+#include "lmtp/base/log.h"
+#include "lmtp/scheduler/scheduler.h"
+
+namespace lmtp::engine {
+
+using Clock = std::chrono::steady_clock;
+
+// All members below "engine thread" belong to that thread alone.
+struct Engine::Impl {
+  Impl(ModelLimits limits_in, EngineOptions options_in,
+       std::function<void(const Result<void>&)> on_loaded_in)
+      : limits(std::move(limits_in)),
+        options(options_in),
+        on_loaded(std::move(on_loaded_in)),
+        inbox(std::make_shared<EngineInstance::Inbox>(
+            static_cast<std::size_t>(options.max_concurrent_requests))) {}
+
+  void load(const agent::AgentFactory& factory);
+  void run();
+  void step();
+
+  void apply(EngineCommand& command);
+  void apply(Request& request);
+  void apply(CancelCommand& cancel);
+  void apply(LoadProgressCommand& progress);
+  void apply(LoadedCommand& loaded);
+  void apply(StopCommand& stop);
+  void accept(Request request);
+  void fail_all(const std::string& message);
+
+  bool waiting_for_work() const { return scheduler == nullptr || scheduler->idle(); }
+  bool finished() const;
+  int num_requests() const { return static_cast<int>(streams.size()); }
+  void publish(EngineState state);
+  void emit(std::vector<scheduler::SchedulerEvent> events);
+  void emit_error(const StreamKey& key, const std::shared_ptr<EventSink>& sink,
+                  const std::string& message);
+
+  const ModelLimits limits;
+  const EngineOptions options;
+  std::function<void(const Result<void>&)> on_loaded;
+  const std::shared_ptr<EngineInstance::Inbox> inbox;
+
+  std::mutex stats_mutex;
+  EngineStats stats;
+  std::atomic<bool> stop_loading = false;
+  std::thread loader;
+  std::thread thread;
+  std::mutex stop_mutex;
+
+  // Engine thread.
+  struct Stream {
+    std::shared_ptr<EventSink> sink;
+    std::string model;
+  };
+  std::unordered_map<StreamKey, Stream, StreamKeyHash> streams;
+  std::deque<Request> held;  // came while the model is being loaded
+  std::unique_ptr<agent::ModelAgent> agent;
+  std::unique_ptr<scheduler::Scheduler> scheduler;
+  std::optional<std::string> load_error;
+  std::optional<Clock::time_point> stop_at;
+  EngineState state = EngineState::kLoading;
+  int load_percent = 0;
+  std::int64_t num_steps = 0;
+  std::int64_t num_failed_steps = 0;
+  std::random_device random;
+};
+
+void Engine::Impl::step() {
+  const scheduler::StepPlan& plan = scheduler->plan();
+  if (plan.empty()) {
+    // Sequences that can never run would make this loop spin: an error of ours, but not fatal.
+    if (!scheduler->idle()) fail_all("internal: the scheduler found no way to go on");
+    return;
+  }
+  Result<scheduler::StepResult> result = agent->execute(plan);
+  ++num_steps;
+  if (!result) {
+    ++num_failed_steps;
+    log::error("a step failed: " + result.error().message);
+  }
+  auto events = result ? scheduler->commit(*result)
+                       : scheduler->abort("the step failed: " + result.error().message);
+#ifndef NDEBUG
+  scheduler->check_invariants();
+#endif
+  publish(state);
+  emit(std::move(events));
+}
+
+void Engine::Impl::run() {
+  while (!finished()) {
+    auto commands = waiting_for_work() ? inbox->queue.wait_drain() : inbox->queue.drain();
+    for (EngineCommand& command : commands) apply(command);
+    if (stop_at && Clock::now() >= *stop_at) fail_all("the server is shutting down");
+    if (scheduler != nullptr && !scheduler->idle()) step();
+  }
+  inbox->queue.close();
+  for (EngineCommand& command : inbox->queue.drain()) {
+    if (auto* request = std::get_if<Request>(&command)) {
+      emit_error(request->key, request->sink, "the server is shutting down");
+    }
+  }
+  publish(EngineState::kStopped);
+}
+
+bool Engine::Impl::finished() const { return stop_at && streams.empty(); }
+
+void Engine::Impl::apply(EngineCommand& command) {
+  std::visit([this](auto& c) { apply(c); }, command);
+}
+
+void Engine::Impl::apply(Request& request) {
+  if (stop_at) return emit_error(request.key, request.sink, "the server is shutting down");
+  if (load_error) return emit_error(request.key, request.sink, *load_error);
+  if (num_requests() >= options.max_concurrent_requests) {
+    return emit_error(request.key, request.sink,
+                      "overloaded: " + std::to_string(options.max_concurrent_requests) +
+                          " requests are in flight (--max-concurrent-requests); retry later");
+  }
+  LMTP_CHECK(!streams.contains(request.key), request.key.connection, request.key.stream);
+  streams.emplace(request.key, Stream{request.sink, request.model});
+  if (scheduler != nullptr) return accept(std::move(request));
+  request.sink->deliver(
+      {protocol::LoadingEntry{request.key.stream, request.model, load_percent}});
+  held.push_back(std::move(request));
+  publish(state);
+}
+
+void Engine::Impl::accept(Request request) {
+  auto sequence = std::make_unique<scheduler::Sequence>();
+  sequence->key = request.key;
+  sequence->kind = request.kind;
+  sequence->num_prompt = static_cast<int>(request.prompt.size());
+  sequence->tokens = std::move(request.prompt);
+  sequence->tokens.insert(sequence->tokens.end(), request.scored.begin(), request.scored.end());
+  sequence->params = std::move(request.params);
+  if (!sequence->params.has_seed) {
+    sequence->params.seed = (static_cast<std::uint64_t>(random()) << 32) | random();
+  }
+  emit(scheduler->add(std::move(sequence)));
+}
+
+void Engine::Impl::apply(CancelCommand& cancel) {
+  const auto stream = streams.find(cancel.key);
+  if (stream == streams.end()) return;
+  if (scheduler != nullptr) {
+    scheduler->remove(cancel.key);
+  } else {
+    std::erase_if(held, [&](const Request& request) { return request.key == cancel.key; });
+  }
+  const std::shared_ptr<EventSink> sink = stream->second.sink;
+  streams.erase(stream);
+  publish(state);
+  emit_error(cancel.key, sink, "cancelled");
+}
+
+void Engine::Impl::apply(LoadProgressCommand& progress) {
+  if (state != EngineState::kLoading || progress.percent <= load_percent) return;
+  load_percent = progress.percent;
+  publish(state);
+  for (const Request& request : held) {
+    request.sink->deliver(
+        {protocol::LoadingEntry{request.key.stream, request.model, load_percent}});
+  }
+}
+
+void Engine::Impl::apply(LoadedCommand& loaded) {
+  if (!loaded.agent) {
+    load_error = loaded.agent.error().message;
+    state = EngineState::kFailed;
+    publish(state);
+    fail_all(*load_error);
+    on_loaded(loaded.agent.error());
+    return;
+  }
+  agent = std::move(*loaded.agent);
+  scheduler::SchedulerOptions scheduling;
+  scheduling.num_blocks = agent->info().num_blocks;
+  scheduling.context_length = limits.context_length;
+  scheduling.max_batched_tokens = options.max_batched_tokens;
+  scheduling.eos_ids = limits.eos_ids;
+  scheduler = std::make_unique<scheduler::Scheduler>(std::move(scheduling));
+  state = EngineState::kReady;
+  load_percent = 100;
+  publish(state);
+  on_loaded(Result<void>());
+  for (Request& request : held) accept(std::move(request));
+  held.clear();
+}
+
+void Engine::Impl::apply(StopCommand& stop) {
+  if (!stop_at || stop.deadline < *stop_at) stop_at = stop.deadline;
+  // What waits for a model that is still being loaded cannot finish in time.
+  if (scheduler == nullptr) fail_all("the server is shutting down");
+}
+
+// Ends every stream that is open with this error.
+void Engine::Impl::fail_all(const std::string& message) {
+  held.clear();
+  for (const auto& [key, stream] : std::exchange(streams, {})) {
+    if (scheduler != nullptr) scheduler->remove(key);
+    emit_error(key, stream.sink, message);
+  }
+  publish(state);
+}
+
+void Engine::Impl::emit_error(const StreamKey& key, const std::shared_ptr<EventSink>& sink,
+                              const std::string& message) {
+  sink->deliver({protocol::ErrorEntry{key.stream, message}});
+}
+
+// One delivery for each connection that has events in this step, in the order of the streams.
+void Engine::Impl::emit(std::vector<scheduler::SchedulerEvent> events) {
+  std::vector<std::pair<std::shared_ptr<EventSink>, std::vector<StreamEvent>>> deliveries;
+  std::unordered_map<ConnectionId, std::size_t> delivery_of;
+  for (scheduler::SchedulerEvent& event : events) {
+    const auto stream = streams.find(event.key);
+    LMTP_CHECK(stream != streams.end(), event.key.connection, event.key.stream);
+    const auto [at, is_new] = delivery_of.try_emplace(event.key.connection, deliveries.size());
+    if (is_new) deliveries.emplace_back(stream->second.sink, std::vector<StreamEvent>());
+    const auto* token = std::get_if<protocol::TokenEntry>(&event.entry);
+    const bool ends =
+        token == nullptr || token->finish_reason != protocol::FinishReason::kNone;
+    std::visit([&](auto& entry) { deliveries[at->second].second.emplace_back(std::move(entry)); },
+               event.entry);
+    if (ends) streams.erase(stream);
+  }
+  for (auto& [sink, batch] : deliveries) sink->deliver(std::move(batch));
+}
+
+void Engine::Impl::publish(EngineState now) {
+  const std::lock_guard lock(stats_mutex);
+  stats.state = now;
+  stats.load_percent = load_percent;
+  stats.num_steps = num_steps;
+  stats.num_failed_steps = num_failed_steps;
+  stats.num_waiting = static_cast<int>(held.size());
+  if (scheduler == nullptr) return;
+  if (stats.agent.num_blocks == 0) stats.agent = agent->info();
+  const scheduler::SchedulerCounters& counters = scheduler->counters();
+  stats.num_tokens_computed = counters.num_tokens_computed;
+  stats.num_prompt_tokens = counters.num_prompt_tokens;
+  stats.num_cached_tokens = counters.num_cached_tokens;
+  stats.num_generated_tokens = counters.num_generated_tokens;
+  stats.num_scored_tokens = counters.num_scored_tokens;
+  stats.num_preemptions = counters.num_preemptions;
+  stats.num_waiting = scheduler->num_waiting();
+  stats.num_running = scheduler->num_running();
+  stats.num_blocks_free = scheduler->pool().num_free();
+  stats.num_blocks_evictable = scheduler->pool().num_evictable();
+  stats.num_blocks_pinned = scheduler->pool().num_pinned();
+}
+
+// The loader's thread: everything that it finds out reaches the engine as a command.
+void Engine::Impl::load(const agent::AgentFactory& factory) {
+  const auto progress = [this](int percent) {
+    inbox->queue.push_control(LoadProgressCommand{percent});
+    return !stop_loading.load();
+  };
+  try {
+    inbox->queue.push_control(LoadedCommand{factory(progress)});
+  } catch (const std::exception& e) {
+    inbox->queue.push_control(LoadedCommand{Error{std::string("loading failed: ") + e.what()}});
+  }
+}
+
+Engine::Engine(ModelLimits limits, EngineOptions options, agent::AgentFactory factory,
+               std::function<void(const Result<void>&)> on_loaded)
+    : impl_(std::make_unique<Impl>(std::move(limits), options, std::move(on_loaded))) {
+  impl_->thread = std::thread([impl = impl_.get()] { impl->run(); });
+  impl_->loader =
+      std::thread([impl = impl_.get(), factory = std::move(factory)] { impl->load(factory); });
+}
+
+Engine::~Engine() { stop(0); }
+
+EngineInstance Engine::instance() const { return EngineInstance(impl_->inbox); }
+
+const ModelLimits& Engine::limits() const { return impl_->limits; }
+
+EngineStats Engine::stats() const {
+  const std::lock_guard lock(impl_->stats_mutex);
+  return impl_->stats;
+}
+
+void Engine::stop(int grace_ms) {
+  const std::lock_guard lock(impl_->stop_mutex);
+  if (!impl_->thread.joinable()) return;
+  impl_->stop_loading = true;
+  impl_->inbox->queue.push_control(
+      StopCommand{Clock::now() + std::chrono::milliseconds(grace_ms)});
+  impl_->thread.join();
+  impl_->loader.join();
+}
+
+}  // namespace lmtp::engine

@@ -1,0 +1,39 @@
+// What must hold between two steps, over a snapshot of everything.
+#include <unordered_map>
+
+#include "lmtp/base/check.h"
+#include "lmtp/scheduler/scheduler.h"
+#include "token_budget.h"
+
+namespace lmtp::scheduler {
+
+void Scheduler::check_invariants() const {
+  prefix_cache_.check_invariants();
+  LMTP_CHECK(waiting_.size() + running_.size() == sequences_.size(), waiting_.size(),
+             running_.size(), sequences_.size());
+  LMTP_CHECK(copy_sources_.empty());
+  for (const Sequence* sequence : waiting_) {
+    LMTP_CHECK(sequence->status == SequenceStatus::kWaiting, sequence->id);
+    LMTP_CHECK(sequence->blocks.empty() && sequence->num_computed == 0, sequence->id);
+  }
+  std::unordered_map<BlockId, int> references;
+  for (const Sequence* sequence : running_) {
+    LMTP_CHECK(sequence->status == SequenceStatus::kRunning, sequence->id);
+    LMTP_CHECK(num_remaining(*sequence) >= 1, sequence->id, sequence->num_computed);
+    LMTP_CHECK(static_cast<int>(sequence->blocks.size()) >= blocks_for(sequence->num_computed),
+               sequence->id);
+    for (std::size_t i = 0; i < sequence->blocks.size(); ++i) {
+      const BlockId block = sequence->blocks[i];
+      ++references[block];
+      const bool indexed = static_cast<int>(i) < sequence->num_indexed;
+      LMTP_CHECK(prefix_cache_.is_indexed(block) == indexed, sequence->id, i, block);
+    }
+  }
+  for (const auto& [block, count] : references) {
+    LMTP_CHECK(pool_.num_refs(block) == count, block, pool_.num_refs(block), count);
+  }
+  LMTP_CHECK(pool_.num_pinned() == static_cast<int>(references.size()), pool_.num_pinned(),
+             references.size());
+}
+
+}  // namespace lmtp::scheduler

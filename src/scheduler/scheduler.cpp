@@ -1,0 +1,292 @@
+#include "lmtp/scheduler/scheduler.h"
+
+#include <algorithm>
+
+#include "lmtp/base/check.h"
+#include "token_budget.h"
+
+namespace lmtp::scheduler {
+
+int Scheduler::min_blocks(int context_length) { return blocks_for(context_length) + 1; }
+
+Scheduler::Scheduler(SchedulerOptions options)
+    : options_(std::move(options)), pool_(options_.num_blocks), prefix_cache_(pool_) {
+  LMTP_CHECK(options_.num_blocks >= min_blocks(options_.context_length), options_.num_blocks,
+             options_.context_length);
+  LMTP_CHECK(options_.max_batched_tokens >= 1, options_.max_batched_tokens);
+}
+
+Scheduler::~Scheduler() = default;
+
+std::vector<SchedulerEvent> Scheduler::add(std::unique_ptr<Sequence> sequence) {
+  LMTP_CHECK(!in_step_);
+  LMTP_CHECK(!contains(sequence->key), sequence->key.connection, sequence->key.stream);
+  Sequence& added = *sequence;
+  added.id = next_id_++;
+  added.arrival_step = step_;
+  added.num_generated_max =
+      std::min(added.params.max_tokens, options_.context_length - added.num_prompt);
+  added.num_cached_hint =
+      prefix_cache_.match(std::span(added.tokens).first(num_matchable(added))).num_tokens();
+  sequences_.emplace(added.key, std::move(sequence));
+  waiting_.push_back(&added);
+
+  // A connection that comes new starts level with the one served least, not with a credit for the
+  // time before it came.
+  const auto [share, is_new] = shares_.try_emplace(added.key.connection);
+  if (is_new) share->second.served = least_served(share->first);
+  ++share->second.num_sequences;
+
+  std::vector<SchedulerEvent> events;
+  if (added.kind == SequenceKind::kScore && added.num_prompt == 0) {
+    // Nothing precedes the first token; the reference gives it log probability 0 as well.
+    events.push_back({added.key, next_entry(added, TokenResult{added.tokens[0], 0.0F, {}})});
+    if (added.num_emitted == added.length()) finish(added);
+  }
+  return events;
+}
+
+bool Scheduler::remove(StreamKey key) {
+  LMTP_CHECK(!in_step_);
+  const auto found = sequences_.find(key);
+  if (found == sequences_.end()) return false;
+  finish(*found->second);
+  return true;
+}
+
+const StepPlan& Scheduler::plan() {
+  LMTP_CHECK(!in_step_);
+  in_step_ = true;
+  preempted_ = false;
+  ++step_;
+  plan_ = StepPlan{};
+  plan_running();
+  if (!preempted_) plan_admissions();
+  if (plan_.empty()) end_plan();
+  return plan_;
+}
+
+void Scheduler::plan_running() {
+  // Preempting shrinks running_ from its young end, so the loops go by index from the old end.
+  for (std::size_t i = 0; i < running_.size(); ++i) {
+    if (num_remaining(*running_[i]) == 1) plan_row(*running_[i], 1);
+  }
+  prefill_quota_ = prefill_quota(options_.max_batched_tokens, plan_.num_tokens);
+  for (std::size_t i = 0; i < running_.size(); ++i) {
+    Sequence& sequence = *running_[i];
+    const int num_tokens = std::min(num_remaining(sequence), prefill_quota_);
+    if (num_remaining(sequence) > 1 && plan_row(sequence, num_tokens)) prefill_quota_ -= num_tokens;
+  }
+}
+
+// Adds a row where blocks can be had, preempting younger sequences for it. False where the sequence
+// itself had to give way, or there is no token left to spend.
+bool Scheduler::plan_row(Sequence& sequence, int num_tokens) {
+  if (num_tokens < 1) return false;
+  while (!reserve(sequence, num_tokens)) {
+    Sequence& victim = *running_.back();
+    preempt(victim);
+    if (&victim == &sequence) return false;
+  }
+  const PlanRow row = make_row(sequence, num_tokens);
+  plan_.rows.push_back(row);
+  plan_.num_tokens += row.num_tokens;
+  plan_.num_logits += row.num_logits;
+  return true;
+}
+
+// Blocks for the next num_tokens tokens, or none at all.
+bool Scheduler::reserve(Sequence& sequence, int num_tokens) {
+  const std::size_t had = sequence.blocks.size();
+  const auto needed = static_cast<std::size_t>(blocks_for(sequence.num_computed + num_tokens));
+  while (sequence.blocks.size() < needed) {
+    const BlockId block = prefix_cache_.allocate();
+    if (block == kNoBlock) {
+      while (sequence.blocks.size() > had) {
+        pool_.unpin(sequence.blocks.back(), false);
+        sequence.blocks.pop_back();
+      }
+      return false;
+    }
+    sequence.blocks.push_back(block);
+  }
+  return true;
+}
+
+void Scheduler::preempt(Sequence& victim) {
+  LMTP_CHECK(running_.size() > 1, "one sequence alone must fit", pool_.num_total());
+  unplan(victim);
+  index_computed(victim, true);
+  release(victim);
+  std::erase(running_, &victim);
+  victim.status = SequenceStatus::kWaiting;
+  ++victim.num_preempted;
+  waiting_.push_back(&victim);
+  ++counters_.num_preemptions;
+  preempted_ = true;
+}
+
+void Scheduler::unplan(const Sequence& sequence) {
+  const auto row = std::ranges::find(plan_.rows, &sequence, &PlanRow::sequence);
+  if (row == plan_.rows.end()) return;
+  plan_.num_tokens -= row->num_tokens;
+  plan_.num_logits -= row->num_logits;
+  plan_.rows.erase(row);
+}
+
+std::vector<SchedulerEvent> Scheduler::commit(const StepResult& result) {
+  LMTP_CHECK(in_step_ && !plan_.empty());
+  LMTP_CHECK(result.rows.size() == plan_.rows.size(), result.rows.size(), plan_.rows.size());
+  std::vector<SchedulerEvent> events;
+  const std::vector<PlanRow> rows = std::move(plan_.rows);
+  end_plan();
+  for (std::size_t i = 0; i < rows.size(); ++i) commit_row(rows[i], result.rows[i], events);
+  return events;
+}
+
+void Scheduler::commit_row(const PlanRow& row, const RowResult& result,
+                           std::vector<SchedulerEvent>& events) {
+  Sequence& sequence = *sequences_.at(row.sequence->key);
+  if (result.error) {
+    events.push_back({sequence.key, protocol::ErrorEntry{sequence.key.stream, *result.error}});
+    drop(sequence);
+    return;
+  }
+  LMTP_CHECK(static_cast<int>(result.tokens.size()) == row.num_logits, result.tokens.size());
+  sequence.num_computed += row.num_tokens;
+  counters_.num_tokens_computed += row.num_tokens;
+  shares_.at(sequence.key.connection).served += row.num_tokens;
+  // The end of a prompt is where others will want to go on from: index its unfinished block too.
+  const bool prompt_done = row.first_position < sequence.num_prompt &&
+                           sequence.num_computed >= sequence.num_prompt;
+  index_computed(sequence, prompt_done);
+  for (const TokenResult& token : result.tokens) {
+    protocol::TokenEntry entry = next_entry(sequence, token);
+    const bool ends = entry.finish_reason != protocol::FinishReason::kNone;
+    events.push_back({sequence.key, std::move(entry)});
+    if (ends) {
+      finish(sequence);
+      return;
+    }
+  }
+}
+
+protocol::TokenEntry Scheduler::next_entry(Sequence& sequence, const TokenResult& token) {
+  using protocol::FinishReason;
+  protocol::TokenEntry entry{sequence.key.stream, token.token, token.logprob, FinishReason::kNone,
+                             std::nullopt};
+  ++sequence.num_emitted;
+  if (sequence.kind == SequenceKind::kScore) {
+    ++counters_.num_scored_tokens;
+    if (sequence.num_prompt + sequence.num_emitted == sequence.length()) {
+      entry.finish_reason = FinishReason::kStop;
+    }
+    return entry;
+  }
+  entry.top_logprobs = token.top_logprobs;
+  sequence.tokens.push_back(token.token);
+  ++counters_.num_generated_tokens;
+  if (std::ranges::find(options_.eos_ids, token.token) != options_.eos_ids.end()) {
+    entry.finish_reason = FinishReason::kStop;
+  } else if (sequence.num_generated() >= sequence.num_generated_max) {
+    entry.finish_reason = FinishReason::kLength;
+  }
+  return entry;
+}
+
+// Puts blocks that have become whole into the prefix cache; and the last, partial one, if asked to.
+void Scheduler::index_computed(Sequence& sequence, bool with_tail) {
+  const auto tokens = std::span<const TokenId>(sequence.tokens);
+  // The last indexed block may be a partial one that has grown since.
+  if (sequence.num_indexed > 0) {
+    const BlockId last = sequence.blocks[static_cast<std::size_t>(sequence.num_indexed) - 1];
+    if (prefix_cache_.num_tokens(last) < kBlockSize) --sequence.num_indexed;
+  }
+  while (sequence.num_indexed * kBlockSize < sequence.num_computed) {
+    const int first = sequence.num_indexed * kBlockSize;
+    const int size = std::min(sequence.num_computed - first, kBlockSize);
+    const auto at = static_cast<std::size_t>(sequence.num_indexed);
+    const BlockId block = sequence.blocks[at];
+    const bool indexed = prefix_cache_.is_indexed(block);
+    if (size < kBlockSize && !with_tail) {
+      if (indexed) ++sequence.num_indexed;
+      return;
+    }
+    const auto held = tokens.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(size));
+    const BlockId parent = at == 0 ? kNoBlock : sequence.blocks[at - 1];
+    const BlockId node = indexed ? prefix_cache_.extend(block, held)
+                                 : prefix_cache_.insert(parent, held, block);
+    // A partial node of the same tokens is somebody else's to write in: ours stays outside.
+    if (node == kNoBlock || (node != block && size < kBlockSize)) return;
+    adopt(sequence, sequence.num_indexed, node);
+    ++sequence.num_indexed;
+    if (size < kBlockSize) return;
+  }
+}
+
+// Where a whole block of the same tokens is there already, it takes the place of ours: by the
+// numerics contract both hold the same bits.
+void Scheduler::adopt(Sequence& sequence, int block_index, BlockId node) {
+  BlockId& own = sequence.blocks[static_cast<std::size_t>(block_index)];
+  if (own == node) return;
+  pool_.pin(node);
+  pool_.unpin(own, false);
+  own = node;
+}
+
+// Gives up all blocks. What is indexed stays in the prefix cache for as long as there is room.
+void Scheduler::release(Sequence& sequence) {
+  prefix_cache_.unpin_path(sequence.blocks);
+  sequence.blocks.clear();
+  sequence.num_indexed = 0;
+  sequence.num_computed = 0;
+}
+
+// Ends a sequence whose computed tokens are good: they stay for those who go on from them.
+void Scheduler::finish(Sequence& sequence) {
+  index_computed(sequence, true);
+  drop(sequence);
+}
+
+void Scheduler::drop(Sequence& sequence) {
+  if (sequence.kind == SequenceKind::kGenerate && sequence.num_generated() > 0) {
+    constexpr double kWeight = 1.0 / 64;
+    mean_generated_ += kWeight * (sequence.num_generated() - mean_generated_);
+  }
+  release(sequence);
+  std::erase(running_, &sequence);
+  std::erase(waiting_, &sequence);
+  const auto share = shares_.find(sequence.key.connection);
+  if (--share->second.num_sequences == 0) shares_.erase(share);
+  sequences_.erase(sequence.key);
+}
+
+std::vector<SchedulerEvent> Scheduler::abort(const std::string& message) {
+  LMTP_CHECK(in_step_);
+  std::vector<SchedulerEvent> events;
+  const std::vector<PlanRow> rows = std::move(plan_.rows);
+  end_plan();
+  for (const PlanRow& row : rows) {
+    Sequence& sequence = *sequences_.at(row.sequence->key);
+    events.push_back({sequence.key, protocol::ErrorEntry{sequence.key.stream, message}});
+    drop(sequence);  // copies and writes of the failed step may not have happened
+  }
+  return events;
+}
+
+void Scheduler::end_plan() {
+  for (const BlockId block : copy_sources_) pool_.unpin(block, prefix_cache_.is_indexed(block));
+  copy_sources_.clear();
+  plan_.rows.clear();
+  in_step_ = false;
+}
+
+std::int64_t Scheduler::least_served(ConnectionId except) const {
+  std::int64_t least = -1;
+  for (const auto& [connection, share] : shares_) {
+    if (connection != except && (least < 0 || share.served < least)) least = share.served;
+  }
+  return std::max<std::int64_t>(least, 0);
+}
+
+}  // namespace lmtp::scheduler

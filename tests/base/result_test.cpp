@@ -1,0 +1,36 @@
+#include "lmtp/base/result.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+
+namespace lmtp {
+namespace {
+
+TEST(Result, HoldsAValueOrAReason) {
+  const Result<int> good = 3;
+  ASSERT_TRUE(good);
+  EXPECT_EQ(*good, 3);
+  const Result<int> bad = Error{"no such file"};
+  ASSERT_FALSE(bad);
+  EXPECT_EQ(bad.error().message, "no such file");
+}
+
+TEST(Result, MovesWhatCannotBeCopied) {
+  Result<std::unique_ptr<int>> made = std::make_unique<int>(7);
+  const std::unique_ptr<int> taken = std::move(*made);
+  EXPECT_EQ(*taken, 7);
+}
+
+TEST(Result, MayHoldNothingButSuccess) {
+  EXPECT_TRUE(Result<void>());
+  EXPECT_EQ(Result<void>(Error{"why"}).error().message, "why");
+}
+
+TEST(ResultDeath, AskingForAValueThatIsNotThereIsOurBug) {
+  const Result<int> bad = Error{"the reason"};
+  EXPECT_DEATH(static_cast<void>(bad.value()), "the reason");
+}
+
+}  // namespace
+}  // namespace lmtp

@@ -1,0 +1,58 @@
+#include "lmtp/cache/block_pool.h"
+
+#include <gtest/gtest.h>
+
+namespace lmtp::cache {
+namespace {
+
+TEST(BlockPool, HandsOutEveryBlockOnceAndNeverTheNullBlock) {
+  BlockPool pool(5);
+  std::vector<bool> seen(5, false);
+  for (int i = 0; i < 4; ++i) {
+    const BlockId block = pool.take_free();
+    ASSERT_GT(block, kNullBlock);
+    EXPECT_FALSE(seen[static_cast<std::size_t>(block)]);
+    seen[static_cast<std::size_t>(block)] = true;
+  }
+  EXPECT_EQ(pool.take_free(), kNoBlock);
+  EXPECT_EQ(pool.num_pinned(), 4);
+}
+
+TEST(BlockPool, KeptBlocksAreEvictedInOrderOfLastUse) {
+  BlockPool pool(4);
+  const BlockId a = pool.take_free();
+  const BlockId b = pool.take_free();
+  const BlockId c = pool.take_free();
+  pool.unpin(a, true);
+  pool.unpin(b, true);
+  pool.unpin(c, false);
+  EXPECT_EQ(pool.num_free(), 1);
+  EXPECT_EQ(pool.oldest_evictable(), a);
+  pool.pin(a);  // used again: now b is the oldest
+  EXPECT_EQ(pool.oldest_evictable(), b);
+  pool.unpin(a, true);
+  pool.free_evictable(b);
+  EXPECT_EQ(pool.oldest_evictable(), a);
+  EXPECT_EQ(pool.num_free() + pool.num_evictable() + pool.num_pinned(), pool.num_total());
+}
+
+TEST(BlockPool, CountsReferences) {
+  BlockPool pool(2);
+  const BlockId a = pool.take_free();
+  pool.pin(a);
+  pool.unpin(a, true);
+  EXPECT_EQ(pool.num_refs(a), 1);
+  EXPECT_EQ(pool.num_pinned(), 1);
+  pool.unpin(a, true);
+  EXPECT_TRUE(pool.is_evictable(a));
+}
+
+TEST(BlockPoolDeath, UnpinningAFreeBlockIsOurBug) {
+  BlockPool pool(2);
+  const BlockId a = pool.take_free();
+  pool.unpin(a, false);
+  EXPECT_DEATH(pool.unpin(a, false), "check failed");
+}
+
+}  // namespace
+}  // namespace lmtp::cache

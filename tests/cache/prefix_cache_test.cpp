@@ -1,0 +1,132 @@
+#include "lmtp/cache/prefix_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+namespace lmtp::cache {
+namespace {
+
+std::vector<TokenId> counting(int first, int count) {
+  std::vector<TokenId> tokens(static_cast<std::size_t>(count));
+  std::iota(tokens.begin(), tokens.end(), first);
+  return tokens;
+}
+
+class PrefixCacheTest : public ::testing::Test {
+ protected:
+  // As a sequence would: whole blocks, then the tail, each below the one before.
+  std::vector<BlockId> insert_path(const std::vector<TokenId>& tokens) {
+    std::vector<BlockId> path;
+    const std::span<const TokenId> all(tokens);
+    for (std::size_t at = 0; at < tokens.size(); at += kBlockSize) {
+      const BlockId block = cache_.allocate();
+      EXPECT_NE(block, kNoBlock);
+      const auto held = all.subspan(at, std::min<std::size_t>(kBlockSize, tokens.size() - at));
+      const BlockId node = cache_.insert(path.empty() ? kNoBlock : path.back(), held, block);
+      if (node != kNoBlock && node != block) {
+        pool_.pin(node);
+        pool_.unpin(block, false);
+        path.push_back(node);
+      } else {
+        path.push_back(block);
+      }
+    }
+    return path;
+  }
+
+  BlockPool pool_{10};
+  PrefixCache cache_{pool_};
+};
+
+TEST_F(PrefixCacheTest, MatchesWholeBlocksAndAPartialTail) {
+  const auto tokens = counting(0, 40);
+  const auto path = insert_path(tokens);
+  cache_.unpin_path(path);
+  const PrefixMatch all = cache_.match(tokens);
+  EXPECT_EQ(all.num_tokens(), 40);
+  EXPECT_EQ(all.blocks, (std::vector<BlockId>{path[0], path[1]}));
+  EXPECT_EQ(all.partial, path[2]);
+  EXPECT_EQ(all.num_partial, 8);
+  // Inside the second block: a part of a whole node.
+  const PrefixMatch some = cache_.match(std::span(tokens).first(20));
+  EXPECT_EQ(some.num_tokens(), 20);
+  EXPECT_EQ(some.partial, path[1]);
+  EXPECT_EQ(some.num_partial, 4);
+  cache_.check_invariants();
+}
+
+TEST_F(PrefixCacheTest, ComparesTokensExactly) {
+  auto tokens = counting(0, 32);
+  cache_.unpin_path(insert_path(tokens));
+  tokens[20] = 999;
+  EXPECT_EQ(cache_.match(tokens).num_tokens(), 20);
+  tokens[0] = 999;
+  EXPECT_EQ(cache_.match(tokens).num_tokens(), 0);
+  // The second block's tokens mean nothing without the first block's before them.
+  EXPECT_EQ(cache_.match(counting(16, 16)).num_tokens(), 0);
+}
+
+TEST_F(PrefixCacheTest, EqualBlocksAreKeptOnce) {
+  const auto tokens = counting(0, 32);
+  const auto first = insert_path(tokens);
+  const auto second = insert_path(tokens);
+  EXPECT_EQ(first, second);
+  EXPECT_EQ(pool_.num_pinned(), 2);
+  cache_.unpin_path(first);
+  cache_.unpin_path(second);
+  EXPECT_EQ(pool_.num_evictable(), 2);
+  cache_.check_invariants();
+}
+
+TEST_F(PrefixCacheTest, EvictsLeavesFirst) {
+  const auto path = insert_path(counting(0, 48));
+  cache_.unpin_path(path);
+  for (int i = 0; i < 6; ++i) ASSERT_NE(cache_.allocate(), kNoBlock);  // the free ones
+  EXPECT_EQ(cache_.allocate(), path[2]);
+  EXPECT_EQ(cache_.match(counting(0, 48)).num_tokens(), 32);
+  EXPECT_EQ(cache_.allocate(), path[1]);
+  EXPECT_EQ(cache_.allocate(), path[0]);
+  EXPECT_EQ(cache_.allocate(), kNoBlock);
+  cache_.check_invariants();
+}
+
+TEST_F(PrefixCacheTest, AGrowingTailKeepsItsPlace) {
+  const auto tokens = counting(0, 20);
+  const auto path = insert_path(std::vector<TokenId>(tokens.begin(), tokens.begin() + 18));
+  EXPECT_EQ(cache_.match(tokens).num_tokens(), 18);
+  EXPECT_EQ(cache_.extend(path[1], std::span(tokens).subspan(16)), path[1]);
+  EXPECT_EQ(cache_.match(tokens).num_tokens(), 20);
+  cache_.check_invariants();
+}
+
+TEST_F(PrefixCacheTest, AShorterUnusedSiblingGivesWay) {
+  const auto tokens = counting(0, 10);
+  cache_.unpin_path(insert_path(std::vector<TokenId>(tokens.begin(), tokens.begin() + 4)));
+  EXPECT_EQ(pool_.num_evictable(), 1);
+  cache_.unpin_path(insert_path(tokens));
+  EXPECT_EQ(pool_.num_evictable(), 1);
+  EXPECT_EQ(cache_.match(tokens).num_tokens(), 10);
+  // And what a longer sibling begins with is not indexed at all.
+  cache_.unpin_path(insert_path(std::vector<TokenId>(tokens.begin(), tokens.begin() + 6)));
+  EXPECT_EQ(pool_.num_evictable(), 1);
+  cache_.check_invariants();
+}
+
+TEST_F(PrefixCacheTest, PrefersATailThatCanBeTakenOver) {
+  auto pinned = counting(0, 4);
+  pinned.push_back(100);
+  auto loose = counting(0, 4);
+  loose.push_back(200);
+  insert_path(pinned);  // its owner goes on writing
+  const auto path = insert_path(loose);
+  cache_.unpin_path(path);
+  auto wanted = loose;
+  wanted.push_back(7);
+  const PrefixMatch match = cache_.match(wanted);
+  EXPECT_EQ(match.partial, path[0]);
+  EXPECT_EQ(match.num_partial, 5);
+}
+
+}  // namespace
+}  // namespace lmtp::cache

@@ -1,0 +1,283 @@
+#include "lmtp/scheduler/scheduler.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "scheduler_driver.h"
+
+namespace lmtp::scheduler {
+namespace {
+
+using protocol::FinishReason;
+using testing::FakeAgent;
+using testing::FakeAgentOptions;
+using testing::SchedulerDriver;
+
+constexpr int kVocab = 1000;
+
+std::vector<TokenId> counting(int first, int count) {
+  std::vector<TokenId> tokens(static_cast<std::size_t>(count));
+  std::iota(tokens.begin(), tokens.end(), first);
+  return tokens;
+}
+
+std::vector<TokenId> joined(std::vector<TokenId> a, const std::vector<TokenId>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+SchedulerOptions small_options() {
+  SchedulerOptions options;
+  options.context_length = 256;
+  options.max_batched_tokens = 64;
+  return options;
+}
+
+FakeAgentOptions agent_options(int num_blocks = 200) {
+  FakeAgentOptions options;
+  options.vocab_size = kVocab;
+  options.num_blocks = num_blocks;
+  return options;
+}
+
+TEST(Scheduler, GeneratesAsTheModelWouldAlone) {
+  SchedulerDriver driver(agent_options(), small_options());
+  const auto key = driver.generate(1, counting(0, 10), 20);
+  driver.run();
+  EXPECT_EQ(driver.outcome(key).tokens, FakeAgent::expected_tokens(counting(0, 10), 20, kVocab));
+  EXPECT_EQ(driver.outcome(key).finish, FinishReason::kLength);
+}
+
+TEST(Scheduler, ClampsMaxTokensToTheContext) {
+  SchedulerDriver driver(agent_options(), small_options());
+  const auto key = driver.generate(1, counting(0, 250), 1'000'000);
+  driver.run();
+  EXPECT_EQ(driver.outcome(key).tokens.size(), 6U);
+  EXPECT_EQ(driver.outcome(key).finish, FinishReason::kLength);
+}
+
+TEST(Scheduler, StopsAtEos) {
+  const auto free_run = FakeAgent::expected_tokens(counting(0, 10), 20, kVocab);
+  SchedulerOptions options = small_options();
+  options.eos_ids = {free_run[4]};
+  SchedulerDriver driver(agent_options(), options);
+  const auto key = driver.generate(1, counting(0, 10), 20);
+  driver.run();
+  EXPECT_EQ(driver.outcome(key).tokens.size(), 5U);
+  EXPECT_EQ(driver.outcome(key).finish, FinishReason::kStop);
+}
+
+TEST(Scheduler, ScoresInChunks) {
+  SchedulerDriver driver(agent_options(), small_options());
+  const auto prompt = counting(0, 100);
+  const auto scored = counting(500, 90);
+  const auto key = driver.score(1, prompt, scored);
+  driver.run();
+  EXPECT_EQ(driver.outcome(key).tokens, scored);
+  auto prefix = prompt;
+  for (std::size_t i = 0; i < scored.size(); ++i) {
+    EXPECT_EQ(driver.outcome(key).logprobs[i], FakeAgent::logprob_after(prefix, scored[i])) << i;
+    prefix.push_back(scored[i]);
+  }
+  EXPECT_EQ(driver.outcome(key).finish, FinishReason::kStop);
+}
+
+TEST(Scheduler, AScoreWithoutPromptBeginsWithZero) {
+  SchedulerDriver driver(agent_options(), small_options());
+  const auto alone = driver.score(1, {}, {7});
+  EXPECT_TRUE(driver.outcome(alone).done);
+  const auto three = driver.score(2, {}, {7, 8, 9});
+  driver.run();
+  EXPECT_EQ(driver.outcome(alone).logprobs, std::vector<float>{0.0F});
+  EXPECT_EQ(driver.outcome(three).logprobs,
+            (std::vector<float>{0.0F, FakeAgent::logprob_after({7}, 8),
+                                FakeAgent::logprob_after({7, 8}, 9)}));
+}
+
+TEST(Scheduler, NeverPlansMoreThanTheBudget) {
+  SchedulerDriver driver(agent_options(400), small_options());
+  for (int i = 0; i < 40; ++i) driver.generate(i, counting(i * 20, 50), 10);
+  while (driver.step()) EXPECT_LE(driver.last_plan().num_tokens, 64);
+  EXPECT_TRUE(driver.scheduler().idle());
+}
+
+TEST(Scheduler, ALongPromptDoesNotHoldUpRunningStreams) {
+  SchedulerDriver driver(agent_options(), small_options());
+  const auto reader = driver.generate(1, counting(0, 4), 50);
+  driver.step();
+  driver.generate(2, counting(300, 200), 1);
+  for (int i = 0; i < 5; ++i) {
+    const std::size_t before = driver.outcome(reader).tokens.size();
+    driver.step();
+    EXPECT_EQ(driver.outcome(reader).tokens.size(), before + 1);
+    EXPECT_LE(driver.last_plan().num_tokens, 1 + 64 / 4);
+  }
+  driver.run();
+}
+
+// LMQL's normal case: the next chunk re-sends the prompt and what was kept.
+TEST(Scheduler, AContinuationComputesOneToken) {
+  SchedulerDriver driver(agent_options(), small_options());
+  const auto prompt = counting(0, 53);
+  const auto first = driver.generate(1, prompt, 16);
+  driver.run();
+  const auto before = driver.scheduler().counters().num_tokens_computed;
+  const auto next = driver.generate(2, joined(prompt, driver.outcome(first).tokens), 16);
+  driver.step();
+  EXPECT_EQ(driver.scheduler().counters().num_tokens_computed - before, 1);
+  EXPECT_TRUE(driver.last_plan().copies.empty()) << "the tail is taken over in place";
+  EXPECT_EQ(driver.outcome(next).tokens.size(), 1U);
+  driver.run();
+  EXPECT_EQ(joined(driver.outcome(first).tokens, driver.outcome(next).tokens),
+            FakeAgent::expected_tokens(prompt, 32, kVocab));
+}
+
+TEST(Scheduler, AContinuationOfAPartOfWhatWasGeneratedComputesOneToken) {
+  SchedulerDriver driver(agent_options(), small_options());
+  const auto prompt = counting(0, 53);
+  const auto first = driver.generate(1, prompt, 16);
+  driver.run();
+  auto kept = driver.outcome(first).tokens;
+  kept.resize(9);
+  const auto before = driver.scheduler().counters().num_tokens_computed;
+  driver.generate(2, joined(prompt, kept), 4);
+  driver.step();
+  EXPECT_EQ(driver.scheduler().counters().num_tokens_computed - before, 1);
+  EXPECT_EQ(driver.last_plan().copies.size(), 1U);
+  driver.run();
+}
+
+TEST(Scheduler, AHundredPercentHitStillComputesTheLastToken) {
+  SchedulerDriver driver(agent_options(), small_options());
+  const auto prompt = counting(0, 64);
+  driver.generate(1, prompt, 4);
+  driver.run();
+  const auto again = driver.generate(2, prompt, 4);
+  driver.step();
+  EXPECT_EQ(driver.last_plan().num_tokens, 1);
+  driver.run();
+  EXPECT_EQ(driver.outcome(again).tokens, FakeAgent::expected_tokens(prompt, 4, kVocab));
+}
+
+TEST(Scheduler, ABurstOverOnePrefixComputesItOnce) {
+  SchedulerDriver driver(agent_options(), small_options());
+  const auto prompt = counting(0, 200);
+  std::vector<StreamKey> keys;
+  for (int i = 0; i < 8; ++i) keys.push_back(driver.score(i, prompt, counting(600 + 10 * i, 6)));
+  driver.run();
+  EXPECT_LE(driver.scheduler().counters().num_tokens_computed, 200 + 8 * 6 + 8 * kBlockSize);
+  for (int i = 0; i < 8; ++i) {
+    EXPECT_EQ(driver.outcome(keys[static_cast<std::size_t>(i)]).tokens, counting(600 + 10 * i, 6));
+  }
+}
+
+TEST(Scheduler, SamplesOfOnePromptShareItsTailToo) {
+  SchedulerDriver driver(agent_options(), small_options());
+  const auto prompt = counting(0, 60);  // three blocks and twelve tokens
+  for (int i = 0; i < 4; ++i) driver.generate(i, prompt, 8);
+  driver.step();
+  driver.step();
+  // The first computed all 60; each of the others only the last one.
+  EXPECT_EQ(driver.scheduler().counters().num_tokens_computed, 60 + 1 + 3);
+  driver.run();
+}
+
+TEST(Scheduler, PreemptsTheYoungestAndResumesIt) {
+  SchedulerOptions options = small_options();
+  options.context_length = 96;
+  SchedulerDriver driver(agent_options(8), options);  // seven blocks of 16 tokens
+  const auto old_one = driver.generate(1, counting(0, 30), 60);
+  const auto young = driver.generate(2, counting(300, 30), 60);
+  driver.run();
+  EXPECT_GT(driver.scheduler().counters().num_preemptions, 0);
+  EXPECT_EQ(driver.outcome(old_one).tokens,
+            FakeAgent::expected_tokens(counting(0, 30), 60, kVocab));
+  EXPECT_EQ(driver.outcome(young).tokens,
+            FakeAgent::expected_tokens(counting(300, 30), 60, kVocab));
+}
+
+TEST(Scheduler, RemovingFreesBlocksInEveryState) {
+  SchedulerOptions options = small_options();
+  options.context_length = 96;
+  SchedulerDriver driver(agent_options(8), options);
+  const auto decoding = driver.generate(1, counting(0, 20), 60);
+  driver.step();
+  const auto prefilling = driver.generate(2, counting(200, 60), 10);
+  driver.step();
+  const auto queued = driver.generate(3, counting(400, 60), 10);
+  for (const StreamKey key : {queued, prefilling, decoding}) {
+    EXPECT_TRUE(driver.scheduler().remove(key));
+    driver.scheduler().check_invariants();
+  }
+  EXPECT_FALSE(driver.scheduler().remove(queued));
+  EXPECT_EQ(driver.scheduler().pool().num_pinned(), 0);
+  EXPECT_TRUE(driver.scheduler().idle());
+}
+
+TEST(Scheduler, RemovingAPreemptedSequenceFreesIt) {
+  SchedulerOptions options = small_options();
+  options.context_length = 96;
+  SchedulerDriver driver(agent_options(8), options);
+  driver.generate(1, counting(0, 30), 60);
+  const auto young = driver.generate(2, counting(300, 30), 60);
+  while (driver.scheduler().counters().num_preemptions == 0) ASSERT_TRUE(driver.step());
+  EXPECT_TRUE(driver.scheduler().remove(young));
+  driver.run();
+  EXPECT_FALSE(driver.outcome(young).done);
+  EXPECT_EQ(driver.scheduler().pool().num_pinned(), 0);
+}
+
+TEST(Scheduler, AFailedRowEndsItsStreamAlone) {
+  FakeAgentOptions agent = agent_options();
+  agent.row_fails = [](const Sequence& s) { return s.key.stream == 2 && s.num_generated() == 3; };
+  SchedulerDriver driver(agent, small_options());
+  const auto good = driver.generate(1, counting(0, 10), 10);
+  const auto bad = driver.generate(2, counting(50, 10), 10);
+  driver.run();
+  EXPECT_EQ(driver.outcome(bad).error, "logits: not a number");
+  EXPECT_EQ(driver.outcome(good).tokens, FakeAgent::expected_tokens(counting(0, 10), 10, kVocab));
+}
+
+TEST(Scheduler, AFailedStepEndsItsStreamsAndLeavesTheCacheRight) {
+  FakeAgentOptions agent = agent_options();
+  int steps = 0;
+  agent.before_step = [&steps](const StepPlan&) -> Result<void> {
+    if (++steps == 6) return Error{"out of memory"};
+    return {};
+  };
+  SchedulerDriver driver(agent, small_options());
+  const auto prompt = counting(0, 40);
+  driver.generate(1, prompt, 4);
+  driver.run();  // four steps; leaves its blocks in the cache
+  const auto copying = driver.generate(2, counting(0, 37), 4);
+  driver.step();
+  const auto failing = driver.generate(3, counting(0, 35), 4);  // would copy a tail in step six
+  driver.step();
+  EXPECT_EQ(driver.outcome(failing).error, "out of memory");
+  EXPECT_EQ(driver.outcome(copying).error, "out of memory");
+  const auto after = driver.generate(4, counting(0, 37), 4);
+  driver.run();
+  EXPECT_EQ(driver.outcome(after).tokens,
+            FakeAgent::expected_tokens(counting(0, 37), 4, kVocab));
+}
+
+TEST(Scheduler, ConnectionsShareByTokensServed) {
+  SchedulerOptions options = small_options();
+  options.max_running = 2;
+  SchedulerDriver driver(agent_options(), options);
+  for (int i = 0; i < 10; ++i) driver.generate(i, counting(i * 40, 32), 8, 1);
+  driver.step();
+  const auto other = driver.generate(100, counting(700, 32), 8, 2);
+  int steps = 0;
+  while (!driver.outcome(other).done) {
+    ASSERT_TRUE(driver.step());
+    ++steps;
+  }
+  // Its turn comes as soon as one of the two seats is free, not after all ten.
+  EXPECT_LE(steps, 8 + 8 + 2);
+  driver.run();
+}
+
+}  // namespace
+}  // namespace lmtp::scheduler

@@ -1,0 +1,138 @@
+// A model agent without a model: what it keeps in its "KV cache" is a hash of the tokens so far, so
+// that it notices every block that was shared, copied, evicted or overwritten wrongly.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "lmtp/agent/model_agent.h"
+#include "lmtp/base/check.h"
+
+namespace lmtp::testing {
+
+struct FakeAgentOptions {
+  int vocab_size = 1000;
+  int num_blocks = 64;
+  std::chrono::microseconds step_time{0};  // slept in each step
+  TokenId eos_id = -1;                     // never drawn by itself where < 0
+  // Called at the start of each step; an error fails the step.
+  std::function<Result<void>(const scheduler::StepPlan&)> before_step;
+  // Rows for which this is true give the per-row error.
+  std::function<bool(const scheduler::Sequence&)> row_fails;
+};
+
+class FakeAgent : public agent::ModelAgent {
+ public:
+  explicit FakeAgent(FakeAgentOptions options)
+      : options_(std::move(options)),
+        kv_(static_cast<std::size_t>(options_.num_blocks) * kBlockSize, 0) {}
+
+  agent::AgentInfo info() const override {
+    return {"cpu", "none", options_.num_blocks, static_cast<std::int64_t>(kv_.size()) * 8, 0};
+  }
+
+  Result<scheduler::StepResult> execute(const scheduler::StepPlan& plan) override {
+    if (options_.before_step) {
+      if (Result<void> ok = options_.before_step(plan); !ok) return ok.error();
+    }
+    if (options_.step_time.count() > 0) std::this_thread::sleep_for(options_.step_time);
+    for (const auto& copy : plan.copies) {
+      for (int i = 0; i < copy.num_tokens; ++i) slot(copy.to, i) = slot(copy.from, i);
+    }
+    scheduler::StepResult result;
+    for (const auto& row : plan.rows) result.rows.push_back(run_row(row));
+    return result;
+  }
+
+  // What a stream must be given, whatever its company: the reference for tests.
+  static std::vector<TokenId> expected_tokens(std::vector<TokenId> prompt, int count,
+                                              int vocab_size, TokenId eos_id = -1) {
+    std::uint64_t hash = kSeed;
+    for (const TokenId token : prompt) hash = mix(hash, token);
+    std::vector<TokenId> out;
+    for (int i = 0; i < count; ++i) {
+      out.push_back(draw(hash, vocab_size));
+      if (out.back() == eos_id) break;
+      hash = mix(hash, out.back());
+    }
+    return out;
+  }
+
+  static float logprob_after(const std::vector<TokenId>& prefix, TokenId token) {
+    std::uint64_t hash = kSeed;
+    for (const TokenId t : prefix) hash = mix(hash, t);
+    return logprob(hash, token);
+  }
+
+ private:
+  static constexpr std::uint64_t kSeed = 0x51ED270B9D4F1C35ULL;
+
+  static std::uint64_t mix(std::uint64_t hash, TokenId token) {
+    hash ^= static_cast<std::uint64_t>(token) + 0x9E3779B97F4A7C15ULL + (hash << 6) + (hash >> 2);
+    hash *= 0xFF51AFD7ED558CCDULL;
+    return hash ^ (hash >> 29);
+  }
+  static TokenId draw(std::uint64_t hash, int vocab_size) {
+    return static_cast<TokenId>((hash >> 17) % static_cast<std::uint64_t>(vocab_size));
+  }
+  static float logprob(std::uint64_t hash, TokenId token) {
+    return -static_cast<float>(mix(hash, token) % 1000) / 100.0F - 0.01F;
+  }
+
+  std::uint64_t& slot(BlockId block, int offset) {
+    LMTP_CHECK(block > kNullBlock && block < options_.num_blocks, block);
+    return kv_[static_cast<std::size_t>(block) * kBlockSize + static_cast<std::size_t>(offset)];
+  }
+
+  scheduler::RowResult run_row(const scheduler::PlanRow& row) {
+    const scheduler::Sequence& s = *row.sequence;
+    const auto at = [&](int position) -> std::uint64_t& {
+      return slot(s.blocks.at(static_cast<std::size_t>(position / kBlockSize)),
+                  position % kBlockSize);
+    };
+    const auto token = [&](int position) { return s.tokens.at(static_cast<std::size_t>(position)); };
+    LMTP_CHECK(row.num_tokens >= 1 && row.num_logits <= row.num_tokens, row.num_tokens);
+    std::uint64_t hash = kSeed;
+    for (int p = 0; p < row.first_position; ++p) {
+      hash = mix(hash, token(p));
+      LMTP_CHECK(at(p) == hash, "the cache does not hold this prefix", s.id, p);
+    }
+    scheduler::RowResult result;
+    const int end = row.first_position + row.num_tokens;
+    for (int p = row.first_position; p < end; ++p) {
+      hash = mix(hash, token(p));
+      at(p) = hash;
+      if (p < end - row.num_logits) continue;
+      const bool score = s.kind == scheduler::SequenceKind::kScore;
+      const TokenId next = score ? token(p + 1) : draw(hash, options_.vocab_size);
+      const float lp = logprob(hash, next);
+      result.tokens.push_back({next, lp, {}});
+      if (!score) result.tokens.back().top_logprobs.push_back({next, lp});
+    }
+    if (options_.row_fails && options_.row_fails(s)) {
+      result.error = "logits: not a number";
+      result.tokens.clear();
+    }
+    return result;
+  }
+
+  FakeAgentOptions options_;
+  std::vector<std::uint64_t> kv_;  // [num_blocks, kBlockSize] hash of all tokens up to this one
+};
+
+inline agent::AgentFactory fake_agent_factory(FakeAgentOptions options) {
+  return [options](const agent::LoadProgress& progress) -> Result<std::unique_ptr<agent::ModelAgent>> {
+    progress(100);
+    return std::unique_ptr<agent::ModelAgent>(std::make_unique<FakeAgent>(options));
+  };
+}
+
+}  // namespace lmtp::testing

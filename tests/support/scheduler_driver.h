@@ -1,0 +1,106 @@
+// Drives a Scheduler over a FakeAgent step by step, checking the invariants after each.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "fake_agent.h"
+#include "lmtp/scheduler/scheduler.h"
+
+namespace lmtp::testing {
+
+class SchedulerDriver {
+ public:
+  struct Outcome {
+    std::vector<TokenId> tokens;
+    std::vector<float> logprobs;
+    protocol::FinishReason finish = protocol::FinishReason::kNone;
+    std::string error;
+    bool done = false;
+  };
+
+  SchedulerDriver(FakeAgentOptions agent, scheduler::SchedulerOptions options)
+      : agent_(agent), scheduler_([&] {
+          options.num_blocks = agent.num_blocks;
+          return options;
+        }()) {}
+
+  StreamKey generate(StreamId id, std::vector<TokenId> prompt, int max_tokens,
+                     ConnectionId connection = 1) {
+    auto sequence = std::make_unique<scheduler::Sequence>();
+    sequence->key = {connection, id};
+    sequence->num_prompt = static_cast<int>(prompt.size());
+    sequence->tokens = std::move(prompt);
+    sequence->params.max_tokens = max_tokens;
+    return add(std::move(sequence));
+  }
+
+  StreamKey score(StreamId id, std::vector<TokenId> prompt, const std::vector<TokenId>& scored,
+                  ConnectionId connection = 1) {
+    auto sequence = std::make_unique<scheduler::Sequence>();
+    sequence->key = {connection, id};
+    sequence->kind = scheduler::SequenceKind::kScore;
+    sequence->num_prompt = static_cast<int>(prompt.size());
+    sequence->tokens = std::move(prompt);
+    sequence->tokens.insert(sequence->tokens.end(), scored.begin(), scored.end());
+    return add(std::move(sequence));
+  }
+
+  // One step; false where there was nothing to do.
+  bool step() {
+    const scheduler::StepPlan& plan = scheduler_.plan();
+    if (plan.empty()) return false;
+    last_plan_ = plan;
+    Result<scheduler::StepResult> result = agent_.execute(plan);
+    take(result ? scheduler_.commit(*result) : scheduler_.abort(result.error().message));
+    scheduler_.check_invariants();
+    return true;
+  }
+
+  void run(int max_steps = 100'000) {
+    for (int i = 0; i < max_steps && step(); ++i) {
+    }
+    ASSERT_TRUE(scheduler_.idle());
+  }
+
+  Outcome& outcome(StreamKey key) { return outcomes_[{key.connection, key.stream}]; }
+  scheduler::Scheduler& scheduler() { return scheduler_; }
+  const scheduler::StepPlan& last_plan() const { return last_plan_; }
+
+ private:
+  StreamKey add(std::unique_ptr<scheduler::Sequence> sequence) {
+    const StreamKey key = sequence->key;
+    outcome(key) = {};
+    take(scheduler_.add(std::move(sequence)));
+    return key;
+  }
+
+  void take(std::vector<scheduler::SchedulerEvent> events) {
+    for (auto& event : events) {
+      Outcome& to = outcome(event.key);
+      EXPECT_FALSE(to.done) << "an event after the last one";
+      if (auto* token = std::get_if<protocol::TokenEntry>(&event.entry)) {
+        to.tokens.push_back(token->token);
+        to.logprobs.push_back(token->logprob);
+        to.finish = token->finish_reason;
+        to.done = token->finish_reason != protocol::FinishReason::kNone;
+      } else {
+        to.error = std::get<protocol::ErrorEntry>(event.entry).error;
+        to.done = true;
+      }
+    }
+  }
+
+  FakeAgent agent_;
+  scheduler::Scheduler scheduler_;
+  scheduler::StepPlan last_plan_;
+  std::map<std::pair<ConnectionId, StreamId>, Outcome> outcomes_;
+};
+
+}  // namespace lmtp::testing
