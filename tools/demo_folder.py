@@ -182,6 +182,7 @@ def write_folder(args, trainer, held):
     trainer.model.load_state_dict(
         {n: t.float() for n, t in load_file(str(args.out / "model.safetensors")).items()}
     )
+    (args.out / "model.safetensors").chmod(0o644)
     write_readme(args, trainer, held, greedy_samples(trainer.model, trainer.tok))
     size = sum(f.stat().st_size for f in args.out.iterdir() if f.name != "work.pt")
     print("folder:", size, "bytes")

@@ -22,6 +22,7 @@ kept in the folder while training; `--resume` goes on from it.
 """
 
 import argparse
+import json
 import pathlib
 import random
 import time
@@ -69,11 +70,17 @@ def split_text(text, rng):
     return [join(d) for d in documents if d], held_out
 
 
-def train_tokenizer(texts, vocab_size):
-    tok = Tokenizer(models.BPE())
+def byte_level(model):
+    tok = Tokenizer(model)
     tok.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tok.decoder = decoders.ByteLevel()
     tok.post_processor = processors.ByteLevel(trim_offsets=False)
+    return tok
+
+
+def train_tokenizer(texts, vocab_size):
+    """Ids lie as GPT-2's do: the 256 bytes, then the merges, the end-of-text token last."""
+    tok = byte_level(models.BPE())
     tok.train_from_iterator(
         texts,
         trainers.BpeTrainer(
@@ -83,6 +90,10 @@ def train_tokenizer(texts, vocab_size):
             show_progress=False,
         ),
     )
+    trained = json.loads(tok.to_str())["model"]
+    vocab = {t: (i - 1) % len(trained["vocab"]) for t, i in trained["vocab"].items()}
+    tok = byte_level(models.BPE(vocab, [tuple(m) for m in trained["merges"]]))
+    tok.add_special_tokens([EOT])
     return tok
 
 
