@@ -1,0 +1,263 @@
+#include "lmtp/engine/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <future>
+#include <latch>
+#include <numeric>
+#include <thread>
+
+#include "fake_agent.h"
+#include "recording_sink.h"
+
+namespace lmtp::engine {
+namespace {
+
+using protocol::FinishReason;
+using testing::FakeAgent;
+using testing::FakeAgentOptions;
+using testing::RecordingSink;
+
+constexpr int kVocab = 1000;
+constexpr int kContext = 512;
+
+ModelLimits limits() { return {.vocab_size = kVocab, .context_length = kContext, .eos_ids = {}}; }
+
+FakeAgentOptions agent_options() {
+  FakeAgentOptions options;
+  options.vocab_size = kVocab;
+  options.num_blocks = 128;
+  return options;
+}
+
+std::vector<TokenId> counting(int first, int count) {
+  std::vector<TokenId> tokens(static_cast<std::size_t>(count));
+  std::iota(tokens.begin(), tokens.end(), first);
+  return tokens;
+}
+
+Request generate(std::shared_ptr<EventSink> sink, ConnectionId connection, StreamId id,
+                 std::vector<TokenId> prompt, int max_tokens) {
+  Request request;
+  request.key = {connection, id};
+  request.sink = std::move(sink);
+  request.prompt = std::move(prompt);
+  request.params.max_tokens = max_tokens;
+  return request;
+}
+
+void ignore_outcome(const Result<void>&) {}
+
+TEST(Engine, ServesStreamsOfManyConnectionsAtOnce) {
+  Engine engine(limits(), {}, testing::fake_agent_factory(agent_options()), ignore_outcome);
+  std::vector<std::thread> clients;
+  std::atomic<int> wrong = 0;
+  for (ConnectionId c = 1; c <= 8; ++c) {
+    clients.emplace_back([&engine, &wrong, c] {
+      const auto sink = std::make_shared<RecordingSink>();
+      for (StreamId id = 0; id < 8; ++id) {
+        const auto prompt = counting(static_cast<int>(c) * 50 + static_cast<int>(id), 20);
+        if (!engine.instance().submit(generate(sink, c, id, prompt, 30))) ++wrong;
+      }
+      for (StreamId id = 0; id < 8; ++id) {
+        const auto prompt = counting(static_cast<int>(c) * 50 + static_cast<int>(id), 20);
+        const auto stream = sink->wait_done(id);
+        if (stream.tokens != FakeAgent::expected_tokens(prompt, 30, kVocab)) ++wrong;
+        if (stream.event_after_end) ++wrong;
+      }
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  EXPECT_EQ(wrong, 0);
+  const EngineStats stats = engine.stats();
+  EXPECT_EQ(stats.num_generated_tokens, 8 * 8 * 30);
+  EXPECT_EQ(stats.num_blocks_pinned, 0);
+  EXPECT_EQ(stats.num_blocks_free + stats.num_blocks_evictable, 127);
+}
+
+TEST(Engine, OneDeliveryAStepForAllStreamsOfAConnection) {
+  std::promise<void> go;
+  FakeAgentOptions options = agent_options();
+  options.before_step = [released = go.get_future().share()](const auto&) -> Result<void> {
+    released.wait();  // until all four are queued
+    return {};
+  };
+  Engine engine(limits(), {}, testing::fake_agent_factory(options), ignore_outcome);
+  const auto sink = std::make_shared<RecordingSink>();
+  for (StreamId id = 0; id < 4; ++id) {
+    ASSERT_TRUE(engine.instance().submit(
+        generate(sink, 1, id, counting(static_cast<int>(id) * 100, 5), 10)));
+  }
+  go.set_value();
+  for (StreamId id = 0; id < 4; ++id) sink->wait_done(id);
+  // Forty tokens; at most one step went by with the first stream alone, and loading notices.
+  EXPECT_LE(sink->num_deliveries(), 10 + 1 + 4);
+}
+
+TEST(Engine, RequestsWaitForTheModelAndAreToldSo) {
+  std::promise<void> loaded;
+  const agent::AgentFactory factory =
+      [&](const agent::LoadProgress& progress) -> Result<std::unique_ptr<agent::ModelAgent>> {
+    progress(40);
+    loaded.get_future().wait();
+    return std::unique_ptr<agent::ModelAgent>(std::make_unique<FakeAgent>(agent_options()));
+  };
+  std::promise<bool> outcome;
+  Engine engine(limits(), {}, factory,
+                [&](const Result<void>& result) { outcome.set_value(result.ok()); });
+  const auto sink = std::make_shared<RecordingSink>();
+  ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 1, counting(0, 5), 3)));
+  ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 2, counting(0, 5), 3)));
+  EXPECT_GT(sink->wait_loading(1).num_loading, 0);
+  EXPECT_EQ(engine.stats().state, EngineState::kLoading);
+  engine.instance().cancel({1, 2});
+  EXPECT_EQ(sink->wait_done(2).error, "cancelled");
+  loaded.set_value();
+  EXPECT_TRUE(outcome.get_future().get());
+  EXPECT_EQ(sink->wait_done(1).tokens, FakeAgent::expected_tokens(counting(0, 5), 3, kVocab));
+}
+
+TEST(Engine, AFailedLoadAnswersThoseWhoWaitAndThoseWhoCome) {
+  std::promise<void> fail;
+  const agent::AgentFactory factory =
+      [&](const agent::LoadProgress&) -> Result<std::unique_ptr<agent::ModelAgent>> {
+    fail.get_future().wait();
+    return Error{"model.safetensors: is truncated"};
+  };
+  std::promise<std::string> outcome;
+  Engine engine(limits(), {}, factory, [&](const Result<void>& result) {
+    outcome.set_value(result ? "" : result.error().message);
+  });
+  const auto sink = std::make_shared<RecordingSink>();
+  ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 1, counting(0, 5), 3)));
+  fail.set_value();
+  EXPECT_EQ(outcome.get_future().get(), "model.safetensors: is truncated");
+  EXPECT_EQ(sink->wait_done(1).error, "model.safetensors: is truncated");
+  ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 2, counting(0, 5), 3)));
+  EXPECT_EQ(sink->wait_done(2).error, "model.safetensors: is truncated");
+}
+
+TEST(Engine, CancelEndsAStreamAndFreesItsBlocks) {
+  FakeAgentOptions options = agent_options();
+  options.step_time = std::chrono::milliseconds(1);
+  Engine engine(limits(), {}, testing::fake_agent_factory(options), ignore_outcome);
+  const auto sink = std::make_shared<RecordingSink>();
+  ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 1, counting(0, 5), 400)));
+  sink->wait_tokens(1, 3);
+  engine.instance().cancel({1, 1});
+  engine.instance().cancel({1, 1});
+  engine.instance().cancel({1, 77});  // never heard of
+  const auto stream = sink->wait_done(1);
+  EXPECT_EQ(stream.error, "cancelled");
+  EXPECT_LT(stream.tokens.size(), 400U);
+  EXPECT_EQ(engine.stats().num_blocks_pinned, 0);
+  // The id may be used again.
+  ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 2, counting(0, 5), 2)));
+  EXPECT_EQ(sink->wait_done(2).tokens.size(), 2U);
+}
+
+TEST(Engine, RefusesBeyondItsLimitOfRequests) {
+  std::promise<void> go;
+  FakeAgentOptions options = agent_options();
+  options.before_step = [released = go.get_future().share()](const auto&) -> Result<void> {
+    released.wait();
+    return {};
+  };
+  EngineOptions engine_options;
+  engine_options.max_concurrent_requests = 4;
+  Engine engine(limits(), engine_options, testing::fake_agent_factory(options), ignore_outcome);
+  const auto sink = std::make_shared<RecordingSink>();
+  int refused_at_once = 0;
+  for (StreamId id = 0; id < 20; ++id) {
+    if (!engine.instance().submit(
+            generate(sink, 1, id, counting(static_cast<int>(id) * 10, 5), 2))) {
+      ++refused_at_once;
+    }
+  }
+  go.set_value();
+  int served = 0;
+  int refused = refused_at_once;
+  for (StreamId id = 0; id < 20 - refused_at_once; ++id) {
+    const auto stream = sink->wait_done(id);
+    served += stream.error.empty() ? 1 : 0;
+    refused += stream.error.starts_with("overloaded: 4 requests") ? 1 : 0;
+  }
+  EXPECT_EQ(served + refused, 20);
+  EXPECT_GE(served, 4);
+  EXPECT_GT(refused, 0);
+}
+
+TEST(Engine, AFailedStepIsAnsweredAndTheNextRuns) {
+  FakeAgentOptions options = agent_options();
+  auto steps = std::make_shared<std::atomic<int>>(0);
+  options.before_step = [steps](const auto&) -> Result<void> {
+    if (++*steps == 2) return Error{"device lost"};
+    return {};
+  };
+  Engine engine(limits(), {}, testing::fake_agent_factory(options), ignore_outcome);
+  const auto sink = std::make_shared<RecordingSink>();
+  ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 1, counting(0, 5), 10)));
+  EXPECT_EQ(sink->wait_done(1).error, "the step failed: device lost");
+  ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 2, counting(0, 5), 10)));
+  EXPECT_EQ(sink->wait_done(2).tokens.size(), 10U);
+  EXPECT_EQ(engine.stats().num_failed_steps, 1);
+}
+
+TEST(Engine, StopLetsRunningStreamsFinishWithinTheGrace) {
+  FakeAgentOptions options = agent_options();
+  options.step_time = std::chrono::milliseconds(1);
+  Engine engine(limits(), {}, testing::fake_agent_factory(options), ignore_outcome);
+  const auto sink = std::make_shared<RecordingSink>();
+  ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 1, counting(0, 5), 40)));
+  sink->wait_tokens(1, 1);
+  engine.stop(60'000);
+  EXPECT_EQ(sink->wait_done(1).tokens.size(), 40U);
+  EXPECT_FALSE(engine.instance().submit(generate(sink, 1, 2, counting(0, 5), 40)));
+}
+
+TEST(Engine, StopWithoutGraceAnswersEveryStream) {
+  FakeAgentOptions options = agent_options();
+  options.step_time = std::chrono::milliseconds(1);
+  Engine engine(limits(), {}, testing::fake_agent_factory(options), ignore_outcome);
+  const auto sink = std::make_shared<RecordingSink>();
+  ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 1, counting(0, 5), 400)));
+  sink->wait_tokens(1, 1);
+  engine.stop(0);
+  EXPECT_EQ(sink->wait_done(1).error, "the server is shutting down");
+}
+
+TEST(Engine, StopEndsALoadingThatNobodyWaitsFor) {
+  const agent::AgentFactory factory =
+      [](const agent::LoadProgress& progress) -> Result<std::unique_ptr<agent::ModelAgent>> {
+    while (progress(1)) std::this_thread::yield();
+    return Error{"given up"};
+  };
+  Engine engine(limits(), {}, factory, ignore_outcome);
+  const auto sink = std::make_shared<RecordingSink>();
+  ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 1, counting(0, 5), 4)));
+  sink->wait_loading(1);
+  engine.stop(60'000);
+  EXPECT_EQ(sink->wait_done(1).error, "the server is shutting down");
+}
+
+TEST(Engine, ASeedMakesDrawsRepeatable) {
+  // The engine fills in a seed where there is none; here only that a given one arrives unchanged.
+  FakeAgentOptions options = agent_options();
+  auto seen = std::make_shared<std::atomic<std::uint64_t>>(0);
+  options.before_step = [seen](const scheduler::StepPlan& plan) -> Result<void> {
+    *seen = plan.rows[0].sequence->params.seed;
+    return {};
+  };
+  Engine engine(limits(), {}, testing::fake_agent_factory(options), ignore_outcome);
+  const auto sink = std::make_shared<RecordingSink>();
+  Request request = generate(sink, 1, 1, counting(0, 5), 1);
+  request.params.seed = 1234;
+  request.params.has_seed = true;
+  ASSERT_TRUE(engine.instance().submit(std::move(request)));
+  sink->wait_done(1);
+  EXPECT_EQ(*seen, 1234U);
+}
+
+}  // namespace
+}  // namespace lmtp::engine

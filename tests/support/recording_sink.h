@@ -1,0 +1,83 @@
+// An EventSink that keeps what one connection was sent, and waits for it.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "lmtp/engine/request.h"
+
+namespace lmtp::testing {
+
+class RecordingSink : public engine::EventSink {
+ public:
+  struct Stream {
+    std::vector<TokenId> tokens;
+    std::vector<float> logprobs;
+    protocol::FinishReason finish = protocol::FinishReason::kNone;
+    std::string error;
+    int num_loading = 0;
+    bool done = false;
+    bool event_after_end = false;
+  };
+
+  void deliver(std::vector<engine::StreamEvent> events) override {
+    {
+      const std::lock_guard lock(mutex_);
+      ++num_deliveries_;
+      for (engine::StreamEvent& event : events) std::visit([this](auto& e) { take(e); }, event);
+    }
+    changed_.notify_all();
+  }
+
+  // Waits until the stream has ended; a minute without that fails the test by an empty error text.
+  Stream wait_done(StreamId id) {
+    return wait(id, [](const Stream& s) { return s.done; });
+  }
+  Stream wait_tokens(StreamId id, std::size_t count) {
+    return wait(id, [count](const Stream& s) { return s.done || s.tokens.size() >= count; });
+  }
+  Stream wait_loading(StreamId id) {
+    return wait(id, [](const Stream& s) { return s.done || s.num_loading > 0; });
+  }
+  int num_deliveries() {
+    const std::lock_guard lock(mutex_);
+    return num_deliveries_;
+  }
+
+ private:
+  template <typename Condition>
+  Stream wait(StreamId id, Condition condition) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, std::chrono::minutes(1), [&] { return condition(streams_[id]); });
+    return streams_[id];
+  }
+
+  void take(protocol::TokenEntry& entry) {
+    Stream& s = streams_[entry.stream_id];
+    s.event_after_end |= s.done;
+    s.tokens.push_back(entry.token);
+    s.logprobs.push_back(entry.logprob);
+    s.finish = entry.finish_reason;
+    s.done |= entry.finish_reason != protocol::FinishReason::kNone;
+  }
+  void take(protocol::ErrorEntry& entry) {
+    Stream& s = streams_[*entry.stream_id];
+    s.event_after_end |= s.done;
+    s.error = entry.error;
+    s.done = true;
+  }
+  void take(protocol::LoadingEntry& entry) { ++streams_[entry.stream_id].num_loading; }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<StreamId, Stream> streams_;
+  int num_deliveries_ = 0;
+};
+
+}  // namespace lmtp::testing
