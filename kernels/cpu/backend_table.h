@@ -1,0 +1,22 @@
+// The table of one instruction set's ops; included last by backend_*.cpp.
+#pragma once
+
+#include "kernels/backend.h"
+#include "kv_copy.h"
+
+namespace lmtp::kernels::LMTP_KERNELS_ISA {
+
+constexpr Backend make_backend(const char* name) {
+  return {.name = name,
+          .linear_f32 = linear_f32,
+          .layer_norm = layer_norm,
+          .embedding = embedding,
+          .kv_store = plain::kv_store,
+          .kv_copy = plain::kv_copy,
+          .paged_attention = paged_attention,
+          .row_max = row_max,
+          .row_logsumexp = row_logsumexp,
+          .row_select_at_least = row_select_at_least};
+}
+
+}  // namespace lmtp::kernels::LMTP_KERNELS_ISA

@@ -1,0 +1,14 @@
+// One function for each instruction set that the kernels are compiled for.
+#pragma once
+
+namespace lmtp::kernels {
+
+struct Backend;
+
+const Backend& generic_backend();
+// REQUIRES of a use: the processor has AVX2 and FMA.
+const Backend& avx2_backend();
+// REQUIRES of a use: the processor has AVX-512 F, BW, DQ and VL.
+const Backend& avx512_backend();
+
+}  // namespace lmtp::kernels

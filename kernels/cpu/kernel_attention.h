@@ -1,0 +1,280 @@
+// Paged attention: FlashAttention's online softmax (Dao et al. 2022) over fixed splits of
+// kAttentionSplit tokens. A task is a tile of queries of one sequence that share a key-value head;
+// everything is computed for each query alone, the tile only shares the loads.
+#pragma once
+
+#include "kernels/attention.h"
+
+namespace lmtp::kernels::LMTP_KERNELS_ISA {
+
+inline constexpr int kQueriesMax = kRegisters == 32 ? 6 : 3;
+// Vectors of a value row that are summed at a time.
+inline constexpr int kValueVectors = 4;
+inline constexpr int kKeyVectors = kBlockSize / kLanes;
+
+// Up to kQueriesMax queries and what is known of them after the splits so far.
+struct QueryTile {
+  int count = 0;
+  const float* queries[kQueriesMax];  // [head_dim]
+  float* outputs[kQueriesMax];        // [head_dim]
+  std::int64_t num_visible[kQueriesMax];  // tokens [0, num_visible), ascending over queries
+  float max[kQueriesMax];
+  float sum[kQueriesMax];
+  alignas(64) float total[kQueriesMax][kHeadDimMax];
+};
+
+// The blocks of one sequence, for one head of the cache.
+struct HeadBlocks {
+  const KvLayer& cache;
+  const std::int32_t* table;
+  int head;
+
+  const float* keys(std::int64_t block) const {
+    return cache.keys + table[block] * cache.key_block_size() +
+           std::int64_t{head} * cache.head_dim * kBlockSize;
+  }
+  const float* values(std::int64_t block) const {
+    return cache.values + table[block] * cache.value_block_size() +
+           std::int64_t{head} * kBlockSize * padded_head_dim(cache.head_dim);
+  }
+};
+
+// scores[q][16] = query q times the keys of one block: one lane is one token, its chain is over d.
+template <int kQueries>
+inline void score_block(const QueryTile& tile, const float* keys, int head_dim, float scale,
+                        float (*scores)[kAttentionSplit], std::int64_t at) {
+  F sums[kQueries][kKeyVectors];
+  for (int q = 0; q < kQueries; ++q) {
+    for (int v = 0; v < kKeyVectors; ++v) {
+      sums[q][v] = zero();
+    }
+  }
+  for (int d = 0; d < head_dim; ++d) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kKeyVectors; ++v) {
+      const F key = load(keys + d * kBlockSize + v * kLanes);
+#pragma GCC unroll 8
+      for (int q = 0; q < kQueries; ++q) {
+        sums[q][v] = multiply_add(broadcast(tile.queries[q][d]), key, sums[q][v]);
+      }
+    }
+  }
+  for (int q = 0; q < kQueries; ++q) {
+    for (int v = 0; v < kKeyVectors; ++v) {
+      store(scores[q] + at + v * kLanes, multiply(sums[q][v], broadcast(scale)));
+    }
+  }
+}
+
+// Turns scores[0, count) into e^(score - max); gives their maximum and their sum.
+inline void soften(float* scores, std::int64_t count, float* max, float* sum) {
+  const F lowest = broadcast(-__builtin_inff());
+  const std::int64_t padded = (count + kLanes - 1) / kLanes * kLanes;
+  if (count < padded) {
+    const std::int64_t last = padded - kLanes;
+    store(scores + last, keep_first(load(scores + last), lowest, static_cast<int>(count - last)));
+  }
+  F best = lowest;
+  for (std::int64_t t = 0; t < padded; t += kLanes) {
+    // Not a number wins, so that it is seen in the output.
+    best = greater_of(best, load(scores + t));
+  }
+  *max = max_lanes(best);
+  const F shift = broadcast(*max);
+  F total = zero();
+  for (std::int64_t t = 0; t < padded; t += kLanes) {
+    const F power = exp(subtract(load(scores + t), shift));
+    store(scores + t, power);
+    total = add(total, power);
+  }
+  *sum = sum_lanes(total);
+}
+
+// sums[q] += weights[q][t] * value[t] for the tokens [from, to) of a split, in order; kVectors vectors
+// of the value row from dimension `first` on.
+template <int kQueries, int kVectors>
+inline void weigh_values(const HeadBlocks& blocks, std::int64_t split, std::int64_t from,
+                         std::int64_t to, int first, const float (*weights)[kAttentionSplit],
+                         float (*sums_at)[kHeadDimMax]) {
+  const int row = padded_head_dim(blocks.cache.head_dim);
+  F sums[kQueries][kVectors];
+  for (int q = 0; q < kQueries; ++q) {
+    for (int v = 0; v < kVectors; ++v) {
+      sums[q][v] = load(sums_at[q] + first + v * kLanes);
+    }
+  }
+  for (std::int64_t t = from; t < to;) {
+    const std::int64_t token = split + t;
+    const float* values = blocks.values(token / kBlockSize) + first;
+    const std::int64_t block_end = t - token % kBlockSize + kBlockSize;
+    const std::int64_t end = block_end < to ? block_end : to;
+    values += token % kBlockSize * row;
+    for (; t < end; ++t, values += row) {
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) {
+        const F value = load(values + v * kLanes);
+#pragma GCC unroll 8
+        for (int q = 0; q < kQueries; ++q) {
+          sums[q][v] = multiply_add(broadcast(weights[q][t]), value, sums[q][v]);
+        }
+      }
+    }
+  }
+  for (int q = 0; q < kQueries; ++q) {
+    for (int v = 0; v < kVectors; ++v) {
+      store(sums_at[q] + first + v * kLanes, sums[q][v]);
+    }
+  }
+}
+
+template <int kQueries>
+inline void weigh_all_values(const HeadBlocks& blocks, std::int64_t split, std::int64_t from,
+                             std::int64_t to, const float (*weights)[kAttentionSplit],
+                             float (*sums)[kHeadDimMax]) {
+  const int width = padded_head_dim(blocks.cache.head_dim);
+  int first = 0;
+  for (; first + kValueVectors * kLanes <= width; first += kValueVectors * kLanes) {
+    weigh_values<kQueries, kValueVectors>(blocks, split, from, to, first, weights, sums);
+  }
+  for (; first < width; first += kLanes) {
+    weigh_values<kQueries, 1>(blocks, split, from, to, first, weights, sums);
+  }
+}
+
+// Adds a split's (max, sum, values) to a query's.
+inline void merge(QueryTile& tile, int q, int width, float max, float sum, const float* values) {
+  float* total = tile.total[q];
+  if (tile.sum[q] == 0.0F) {
+    tile.max[q] = max;
+    tile.sum[q] = sum;
+    __builtin_memcpy(total, values, sizeof(float) * static_cast<unsigned>(width));
+    return;
+  }
+  const float highest = tile.max[q] < max ? max : tile.max[q];
+  float factors[2 * kLanes] = {tile.max[q] - highest, max - highest};
+  store(factors, exp(load(factors)));
+  const F old_factor = broadcast(factors[0]);
+  const F new_factor = broadcast(factors[1]);
+  for (int d = 0; d < width; d += kLanes) {
+    store(total + d, multiply_add(load(values + d), new_factor,
+                                  multiply(load(total + d), old_factor)));
+  }
+  tile.sum[q] = tile.sum[q] * factors[0] + sum * factors[1];
+  tile.max[q] = highest;
+}
+
+// REQUIRES: num_visible of the tile's last query is beyond `split`.
+template <int kQueries>
+inline void attend_split(QueryTile& tile, const HeadBlocks& blocks, std::int64_t split,
+                         float scale) {
+  alignas(64) float scores[kQueries][kAttentionSplit];
+  alignas(64) float sums[kQueries][kHeadDimMax];
+  const int width = padded_head_dim(blocks.cache.head_dim);
+  std::int64_t counts[kQueries];
+  for (int q = 0; q < kQueries; ++q) {
+    const std::int64_t left = tile.num_visible[q] - split;
+    counts[q] = left < 0 ? 0 : left < kAttentionSplit ? left : kAttentionSplit;
+    __builtin_memset(sums[q], 0, sizeof(float) * static_cast<unsigned>(width));
+  }
+  for (std::int64_t at = 0; at < counts[kQueries - 1]; at += kBlockSize) {
+    score_block<kQueries>(tile, blocks.keys((split + at) / kBlockSize), blocks.cache.head_dim,
+                          scale, scores, at);
+  }
+  float maxima[kQueries];
+  float totals[kQueries];
+  for (int q = 0; q < kQueries; ++q) {
+    if (counts[q] > 0) {
+      soften(scores[q], counts[q], &maxima[q], &totals[q]);
+    }
+  }
+  // The tokens that all see, then each query's own: the chain of a query is in token order in both.
+  weigh_all_values<kQueries>(blocks, split, 0, counts[0], scores, sums);
+  for (int q = 0; q < kQueries; ++q) {
+    if (counts[q] > counts[0]) {
+      weigh_all_values<1>(blocks, split, counts[0], counts[q], scores + q, sums + q);
+    }
+    if (counts[q] > 0) {
+      merge(tile, q, width, maxima[q], totals[q], sums[q]);
+    }
+  }
+}
+
+template <int kQueries>
+void attend(QueryTile& tile, const HeadBlocks& blocks, float scale) {
+  for (int q = 0; q < kQueries; ++q) {
+    tile.sum[q] = 0.0F;
+  }
+  for (std::int64_t split = 0; split < tile.num_visible[kQueries - 1]; split += kAttentionSplit) {
+    attend_split<kQueries>(tile, blocks, split, scale);
+  }
+  const int head_dim = blocks.cache.head_dim;
+  for (int q = 0; q < kQueries; ++q) {
+    const F inverse = broadcast(1.0F / tile.sum[q]);
+    for (int d = 0; d < head_dim; d += kLanes) {
+      const int count = head_dim - d < kLanes ? head_dim - d : kLanes;
+      store_first(tile.outputs[q] + d, multiply(load(tile.total[q] + d), inverse), count);
+    }
+  }
+}
+
+using Attend = void (*)(QueryTile&, const HeadBlocks&, float);
+inline constexpr Attend kAttends[] = {nullptr,
+                                      attend<1>,
+                                      attend<2>,
+                                      attend<3>,
+                                      attend<kQueriesMax == 6 ? 4 : 1>,
+                                      attend<kQueriesMax == 6 ? 5 : 1>,
+                                      attend<kQueriesMax == 6 ? 6 : 1>};
+
+// Queries of a sequence that share a head of the cache, in order of position: (row, head) pairs.
+inline void attend_tile(const AttentionArgs& args, std::int64_t sequence, int kv_head,
+                        std::int64_t first_query) {
+  const int group = args.num_heads / args.cache.num_kv_heads;
+  const std::int64_t row0 = args.cu_seqlens[sequence];
+  const std::int64_t num_queries = (args.cu_seqlens[sequence + 1] - row0) * group;
+  QueryTile tile;
+  while (tile.count < kQueriesMax && first_query + tile.count < num_queries) {
+    const std::int64_t query = first_query + tile.count;
+    const std::int64_t row = row0 + query / group;
+    const std::int64_t column =
+        (kv_head * group + query % group) * std::int64_t{args.cache.head_dim};
+    tile.queries[tile.count] = args.queries.row(row) + column;
+    tile.outputs[tile.count] = args.y.row(row) + column;
+    tile.num_visible[tile.count] = args.first_positions[sequence] + query / group + 1;
+    ++tile.count;
+  }
+  const HeadBlocks blocks{args.cache, args.block_tables + args.block_offsets[sequence], kv_head};
+  kAttends[tile.count](tile, blocks, args.scale);
+}
+
+inline void paged_attention(Stream& stream, const AttentionArgs& args) {
+  // tile_ends[s]: tiles of one head in the sequences up to s.
+  auto* tile_ends = static_cast<std::int32_t*>(
+      stream.scratch(sizeof(std::int32_t) * static_cast<std::uint64_t>(args.num_sequences)));
+  const int group = args.num_heads / args.cache.num_kv_heads;
+  std::int32_t num_tiles = 0;
+  for (std::int64_t s = 0; s < args.num_sequences; ++s) {
+    const std::int32_t num_queries = (args.cu_seqlens[s + 1] - args.cu_seqlens[s]) * group;
+    num_tiles += (num_queries + kQueriesMax - 1) / kQueriesMax;
+    tile_ends[s] = num_tiles;
+  }
+  const int num_kv_heads = args.cache.num_kv_heads;
+  stream.pool().parallel_for(num_tiles * num_kv_heads, [&](int task, int) {
+    const std::int32_t tile = task / num_kv_heads;
+    std::int64_t low = 0;
+    std::int64_t high = args.num_sequences - 1;
+    while (low < high) {
+      const std::int64_t middle = (low + high) / 2;
+      if (tile < tile_ends[middle]) {
+        high = middle;
+      } else {
+        low = middle + 1;
+      }
+    }
+    const std::int32_t first_tile = low == 0 ? 0 : tile_ends[low - 1];
+    attend_tile(args, low, task % num_kv_heads,
+                std::int64_t{tile - first_tile} * kQueriesMax);
+  });
+}
+
+}  // namespace lmtp::kernels::LMTP_KERNELS_ISA

@@ -1,0 +1,93 @@
+// Reductions over the lanes of a vector, and the functions that no instruction computes. Each lane
+// gets the same operations wherever it stands, so tails need no other code.
+#pragma once
+
+#include "kernels/linear.h"
+
+namespace lmtp::kernels::LMTP_KERNELS_ISA {
+
+// Sum and maximum over lanes by halving: ((0+8)+(4+12))+... whatever the lanes hold.
+inline float sum_lanes(F v) {
+  float lanes[kLanes];
+  store(lanes, v);
+  for (int half = kLanes / 2; half > 0; half /= 2) {
+    for (int lane = 0; lane < half; ++lane) {
+      lanes[lane] += lanes[lane + half];
+    }
+  }
+  return lanes[0];
+}
+
+inline float max_lanes(F v) {
+  float lanes[kLanes];
+  store(lanes, v);
+  float best = lanes[0];
+  for (int lane = 1; lane < kLanes; ++lane) {
+    best = best < lanes[lane] ? lanes[lane] : best;
+  }
+  return best;
+}
+
+// e^v. Cephes' expf (S. Moshier): v = n ln 2 + r with ln 2 in two parts, a polynomial of degree 6 in
+// r, times 2^n; relative error below 2e-7. 0 below -87.3; NaN stays NaN; above 88 the value at 88.
+inline F exp(F v) {
+  const F lowest = broadcast(-87.3F);
+  const F x = greater_of(lowest, lesser_of(broadcast(88.0F), v));
+  const F n = round_to_whole(multiply(x, broadcast(1.44269504088896341F)));
+  F r = multiply_add(n, broadcast(-0.693359375F), x);
+  r = multiply_add(n, broadcast(2.12194440e-4F), r);
+  F p = broadcast(1.9875691500e-4F);
+  p = multiply_add(p, r, broadcast(1.3981999507e-3F));
+  p = multiply_add(p, r, broadcast(8.3334519073e-3F));
+  p = multiply_add(p, r, broadcast(4.1665795894e-2F));
+  p = multiply_add(p, r, broadcast(1.6666665459e-1F));
+  p = multiply_add(p, r, broadcast(5.0000001201e-1F));
+  p = add(multiply_add(p, multiply(r, r), r), broadcast(1.0F));
+  return where_less(v, lowest, zero(), multiply(p, power_of_two(n)));
+}
+
+// x / (1 + e^-x)
+inline F silu(F x) {
+  return divide(x, add(broadcast(1.0F), exp(subtract(zero(), x))));
+}
+
+// 0.5 x (1 + tanh(u)) = x / (1 + e^-2u), u = sqrt(2 / pi) (x + 0.044715 x^3).
+inline F gelu_tanh(F x) {
+  const F cube = multiply(multiply(x, x), x);
+  const F inner = multiply_add(broadcast(0.044715F), cube, x);
+  const F power = exp(multiply(broadcast(-1.5957691216057308F), inner));
+  return divide(x, add(broadcast(1.0F), power));
+}
+
+// 0.5 x (1 + erf(x / sqrt(2))), erf by Abramowitz and Stegun 7.1.26 (absolute error 1.5e-7):
+// with z = |x| / sqrt(2) and q = 1 - erf(z), the result is x - 0.5 x q for x > 0, else 0.5 x q.
+inline F gelu_erf(F x) {
+  const F z = multiply(absolute(x), broadcast(0.70710678118654752F));
+  const F t = divide(broadcast(1.0F), multiply_add(broadcast(0.3275911F), z, broadcast(1.0F)));
+  F p = broadcast(1.061405429F);
+  p = multiply_add(p, t, broadcast(-1.453152027F));
+  p = multiply_add(p, t, broadcast(1.421413741F));
+  p = multiply_add(p, t, broadcast(-0.284496736F));
+  p = multiply_add(p, t, broadcast(0.254829592F));
+  const F q = multiply(multiply(p, t), exp(subtract(zero(), multiply(z, z))));
+  const F tail = multiply(multiply(broadcast(0.5F), x), q);
+  return where_less(x, zero(), tail, subtract(x, tail));
+}
+
+inline F activate(Activation activation, F v) {
+  switch (activation) {
+    case Activation::kNone:
+      return v;
+    case Activation::kGeluTanh:
+      return gelu_tanh(v);
+    case Activation::kGeluErf:
+      return gelu_erf(v);
+    case Activation::kRelu:
+      return greater_of(zero(), v);
+    case Activation::kSilu:
+      return silu(v);
+  }
+  return v;
+}
+
+}  // namespace lmtp::kernels::LMTP_KERNELS_ISA

@@ -1,0 +1,11 @@
+// Moving keys and values about: the same plain code for every instruction set.
+#pragma once
+
+#include "kernels/attention.h"
+
+namespace lmtp::kernels::plain {
+
+void kv_store(Stream& stream, const KvStoreArgs& args);
+void kv_copy(Stream& stream, const KvLayer& cache, const KvCopy* copies, std::int64_t num_copies);
+
+}  // namespace lmtp::kernels::plain

@@ -1,0 +1,142 @@
+// The ops as callers see them: shapes are checked here, then the stream's backend does the work.
+#include "kernels/backend.h"
+
+namespace lmtp::kernels {
+namespace {
+
+template <typename T>
+void check_matrix(const char* op, const char* name, const Matrix<T>& matrix) {
+  LMTP_CHECK(matrix.data != nullptr && matrix.rows >= 0 && matrix.columns > 0 &&
+                 matrix.stride >= matrix.columns,
+             op, name, matrix.rows, matrix.columns, matrix.stride);
+}
+
+void check_cache(const char* op, const KvLayer& cache) {
+  LMTP_CHECK(cache.keys != nullptr && cache.values != nullptr && cache.num_blocks > 0 &&
+                 cache.num_kv_heads > 0 && cache.head_dim > 0 && cache.head_dim <= kHeadDimMax,
+             op, cache.num_blocks, cache.num_kv_heads, cache.head_dim);
+}
+
+}  // namespace
+
+const Backend& cpu_backend() {
+  static const Backend* const kBest = cpu_backends().front();
+  return *kBest;
+}
+
+void linear_f32(Stream& stream, const LinearArgs& args) {
+  constexpr const char* kOp = "linear_f32";
+  check_matrix(kOp, "x", args.x);
+  check_matrix(kOp, "y", args.y);
+  check_same(kOp, "x columns", args.x.columns, "weight inputs", args.weight.k);
+  check_same(kOp, "y columns", args.y.columns, "weight outputs", args.weight.n);
+  check_same(kOp, "x rows", args.x.rows, "y rows", args.y.rows);
+  if (!args.residual.empty()) {
+    check_same(kOp, "residual rows", args.residual.rows, "y rows", args.y.rows);
+    check_same(kOp, "residual columns", args.residual.columns, "y columns", args.y.columns);
+  }
+  if (args.x.rows > 0) {
+    stream.backend().linear_f32(stream, args);
+  }
+}
+
+void layer_norm(Stream& stream, const LayerNormArgs& args) {
+  constexpr const char* kOp = "layer_norm";
+  check_matrix(kOp, "x", args.x);
+  check_matrix(kOp, "y", args.y);
+  check_same(kOp, "x rows", args.x.rows, "y rows", args.y.rows);
+  check_same(kOp, "x columns", args.x.columns, "y columns", args.y.columns);
+  LMTP_CHECK(args.weight != nullptr);
+  stream.backend().layer_norm(stream, args);
+}
+
+void embedding(Stream& stream, const EmbeddingArgs& args) {
+  constexpr const char* kOp = "embedding";
+  check_matrix(kOp, "y", args.y);
+  check_same(kOp, "table width", args.table.k, "y columns", args.y.columns);
+  for (std::int64_t row = 0; row < args.y.rows; ++row) {
+    LMTP_CHECK(args.ids[row] >= 0 && args.ids[row] < args.table.n, args.ids[row], args.table.n);
+  }
+  if (!args.position_table.empty()) {
+    check_same(kOp, "position width", args.position_table.columns, "y columns", args.y.columns);
+    for (std::int64_t row = 0; row < args.y.rows; ++row) {
+      LMTP_CHECK(args.positions[row] >= 0 && args.positions[row] < args.position_table.rows,
+                 args.positions[row], args.position_table.rows);
+    }
+  }
+  stream.backend().embedding(stream, args);
+}
+
+void kv_store(Stream& stream, const KvStoreArgs& args) {
+  constexpr const char* kOp = "kv_store";
+  check_matrix(kOp, "keys", args.keys);
+  check_matrix(kOp, "values", args.values);
+  check_cache(kOp, args.cache);
+  const std::int64_t width = std::int64_t{args.cache.num_kv_heads} * args.cache.head_dim;
+  check_same(kOp, "keys columns", args.keys.columns, "heads x head_dim", width);
+  check_same(kOp, "values columns", args.values.columns, "heads x head_dim", width);
+  check_same(kOp, "keys rows", args.keys.rows, "values rows", args.values.rows);
+  for (std::int64_t row = 0; row < args.keys.rows; ++row) {
+    LMTP_CHECK(args.slots[row] >= 0 && args.slots[row] / kBlockSize < args.cache.num_blocks,
+               args.slots[row], args.cache.num_blocks);
+  }
+  stream.backend().kv_store(stream, args);
+}
+
+void kv_copy(Stream& stream, const KvLayer& cache, const KvCopy* copies,
+             std::int64_t num_copies) {
+  check_cache("kv_copy", cache);
+  for (std::int64_t i = 0; i < num_copies; ++i) {
+    const KvCopy& copy = copies[i];
+    LMTP_CHECK(copy.from >= 0 && copy.from < cache.num_blocks && copy.to >= 0 &&
+                   copy.to < cache.num_blocks && copy.from != copy.to && copy.num_tokens >= 1 &&
+                   copy.num_tokens <= kBlockSize,
+               copy.from, copy.to, copy.num_tokens, cache.num_blocks);
+  }
+  stream.backend().kv_copy(stream, cache, copies, num_copies);
+}
+
+void paged_attention(Stream& stream, const AttentionArgs& args) {
+  constexpr const char* kOp = "paged_attention";
+  check_matrix(kOp, "queries", args.queries);
+  check_matrix(kOp, "y", args.y);
+  check_cache(kOp, args.cache);
+  LMTP_CHECK(args.num_heads > 0 && args.num_heads % args.cache.num_kv_heads == 0, args.num_heads,
+             args.cache.num_kv_heads);
+  const std::int64_t width = std::int64_t{args.num_heads} * args.cache.head_dim;
+  check_same(kOp, "queries columns", args.queries.columns, "heads x head_dim", width);
+  check_same(kOp, "y columns", args.y.columns, "heads x head_dim", width);
+  check_same(kOp, "queries rows", args.queries.rows, "y rows", args.y.rows);
+  check_same(kOp, "cu_seqlens' end", args.cu_seqlens[args.num_sequences], "rows",
+             args.queries.rows);
+  for (std::int64_t s = 0; s < args.num_sequences; ++s) {
+    const std::int64_t length =
+        args.first_positions[s] + std::int64_t{args.cu_seqlens[s + 1]} - args.cu_seqlens[s];
+    const std::int64_t num_blocks = args.block_offsets[s + 1] - args.block_offsets[s];
+    LMTP_CHECK(args.cu_seqlens[s + 1] > args.cu_seqlens[s] && args.first_positions[s] >= 0 &&
+                   length <= num_blocks * kBlockSize,
+               s, args.first_positions[s], length, num_blocks);
+  }
+  for (std::int32_t i = 0; i < args.block_offsets[args.num_sequences]; ++i) {
+    LMTP_CHECK(args.block_tables[i] >= 0 && args.block_tables[i] < args.cache.num_blocks,
+               args.block_tables[i], args.cache.num_blocks);
+  }
+  stream.backend().paged_attention(stream, args);
+}
+
+float row_max(const Backend& backend, const float* row, std::int64_t count) {
+  LMTP_CHECK(count >= 1, count);
+  return backend.row_max(row, count);
+}
+
+float row_logsumexp(const Backend& backend, const float* row, std::int64_t count) {
+  LMTP_CHECK(count >= 1, count);
+  return backend.row_logsumexp(row, count);
+}
+
+std::int64_t row_select_at_least(const Backend& backend, const float* row, std::int64_t count,
+                                 float threshold, std::int32_t* indices, std::int64_t capacity) {
+  return backend.row_select_at_least(row, count, threshold, indices, capacity);
+}
+
+}  // namespace lmtp::kernels

@@ -1,0 +1,188 @@
+// The plain twin of every op: the definition written down, sums in double, one thread.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "kv_copy.h"
+
+namespace lmtp::kernels {
+namespace {
+
+double packed_at(const PackedLinear& weight, std::int64_t n, std::int64_t k) {
+  return weight.panels[(n / kPanelColumns * weight.k + k) * kPanelColumns + n % kPanelColumns];
+}
+
+double activate(Activation activation, double x) {
+  switch (activation) {
+    case Activation::kNone:
+      return x;
+    case Activation::kGeluTanh:
+      return 0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x)));
+    case Activation::kGeluErf:
+      return 0.5 * x * (1.0 + std::erf(x / std::sqrt(2.0)));
+    case Activation::kRelu:
+      return std::max(x, 0.0);
+    case Activation::kSilu:
+      return x / (1.0 + std::exp(-x));
+  }
+  return x;
+}
+
+void linear_f32_plain(Stream&, const LinearArgs& args) {
+  for (std::int64_t row = 0; row < args.x.rows; ++row) {
+    for (std::int64_t n = 0; n < args.weight.n; ++n) {
+      double sum = 0.0;
+      for (std::int64_t k = 0; k < args.weight.k; ++k) {
+        sum += static_cast<double>(args.x.row(row)[k]) * packed_at(args.weight, n, k);
+      }
+      if (args.bias != nullptr) {
+        sum += static_cast<double>(args.bias[n]);
+      }
+      sum = activate(args.activation, sum);
+      if (!args.residual.empty()) {
+        sum += static_cast<double>(args.residual.row(row)[n]);
+      }
+      args.y.row(row)[n] = static_cast<float>(sum);
+    }
+  }
+}
+
+void layer_norm_plain(Stream&, const LayerNormArgs& args) {
+  const std::int64_t width = args.x.columns;
+  for (std::int64_t row = 0; row < args.x.rows; ++row) {
+    const float* x = args.x.row(row);
+    double sum = 0.0;
+    for (std::int64_t c = 0; c < width; ++c) {
+      sum += static_cast<double>(x[c]);
+    }
+    const double mean = sum / static_cast<double>(width);
+    double squares = 0.0;
+    for (std::int64_t c = 0; c < width; ++c) {
+      squares += (static_cast<double>(x[c]) - mean) * (static_cast<double>(x[c]) - mean);
+    }
+    const double variance = squares / static_cast<double>(width);
+    const double inverse = 1.0 / std::sqrt(variance + static_cast<double>(args.epsilon));
+    for (std::int64_t c = 0; c < width; ++c) {
+      const double bias = args.bias == nullptr ? 0.0 : static_cast<double>(args.bias[c]);
+      const double scaled = (static_cast<double>(x[c]) - mean) * inverse;
+      args.y.row(row)[c] =
+          static_cast<float>(scaled * static_cast<double>(args.weight[c]) + bias);
+    }
+  }
+}
+
+void embedding_plain(Stream&, const EmbeddingArgs& args) {
+  for (std::int64_t row = 0; row < args.y.rows; ++row) {
+    for (std::int64_t c = 0; c < args.table.k; ++c) {
+      double value = packed_at(args.table, args.ids[row], c);
+      if (!args.position_table.empty()) {
+        value += static_cast<double>(args.position_table.row(args.positions[row])[c]);
+      }
+      args.y.row(row)[c] = static_cast<float>(value);
+    }
+  }
+}
+
+void attend_row_plain(const AttentionArgs& args, std::int64_t sequence, std::int64_t row,
+                      int head) {
+  const KvLayer& cache = args.cache;
+  const int kv_head = head / (args.num_heads / cache.num_kv_heads);
+  const std::int64_t position =
+      args.first_positions[sequence] + (row - args.cu_seqlens[sequence]);
+  const std::int32_t* table = args.block_tables + args.block_offsets[sequence];
+  const std::int64_t column = std::int64_t{head} * cache.head_dim;
+  const float* query = args.queries.row(row) + column;
+  std::vector<double> scores(static_cast<std::size_t>(position + 1));
+  double max = -std::numeric_limits<double>::infinity();
+  for (std::int64_t t = 0; t <= position; ++t) {
+    const float* keys = cache.keys + table[t / kBlockSize] * cache.key_block_size() +
+                        std::int64_t{kv_head} * cache.head_dim * kBlockSize + t % kBlockSize;
+    double sum = 0.0;
+    for (int d = 0; d < cache.head_dim; ++d) {
+      sum += static_cast<double>(query[d]) * static_cast<double>(keys[d * kBlockSize]);
+    }
+    scores[static_cast<std::size_t>(t)] = sum * static_cast<double>(args.scale);
+    max = std::max(max, scores[static_cast<std::size_t>(t)]);
+  }
+  double total = 0.0;
+  std::vector<double> output(static_cast<std::size_t>(cache.head_dim));
+  const int padded = padded_head_dim(cache.head_dim);
+  for (std::int64_t t = 0; t <= position; ++t) {
+    const double weight = std::exp(scores[static_cast<std::size_t>(t)] - max);
+    const float* value = cache.values + table[t / kBlockSize] * cache.value_block_size() +
+                         (std::int64_t{kv_head} * kBlockSize + t % kBlockSize) * padded;
+    total += weight;
+    for (int d = 0; d < cache.head_dim; ++d) {
+      output[static_cast<std::size_t>(d)] += weight * static_cast<double>(value[d]);
+    }
+  }
+  for (int d = 0; d < cache.head_dim; ++d) {
+    args.y.row(row)[column + d] =
+        static_cast<float>(output[static_cast<std::size_t>(d)] / total);
+  }
+}
+
+void paged_attention_plain(Stream&, const AttentionArgs& args) {
+  for (std::int64_t s = 0; s < args.num_sequences; ++s) {
+    for (std::int64_t row = args.cu_seqlens[s]; row < args.cu_seqlens[s + 1]; ++row) {
+      for (int head = 0; head < args.num_heads; ++head) {
+        attend_row_plain(args, s, row, head);
+      }
+    }
+  }
+}
+
+float row_max_plain(const float* row, std::int64_t count) {
+  float best = -std::numeric_limits<float>::infinity();
+  for (std::int64_t i = 0; i < count; ++i) {
+    best = row[i] > best ? row[i] : best;
+  }
+  return best;
+}
+
+float row_logsumexp_plain(const float* row, std::int64_t count) {
+  const double max = static_cast<double>(row_max_plain(row, count));
+  if (std::isinf(max) && max < 0.0) {
+    const bool numbers = std::none_of(row, row + count, [](float v) { return std::isnan(v); });
+    return numbers ? static_cast<float>(max) : std::numeric_limits<float>::quiet_NaN();
+  }
+  double sum = 0.0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    sum += std::exp(static_cast<double>(row[i]) - max);
+  }
+  return static_cast<float>(max + std::log(sum));
+}
+
+std::int64_t row_select_plain(const float* row, std::int64_t count, float threshold,
+                              std::int32_t* indices, std::int64_t capacity) {
+  std::int64_t found = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (row[i] >= threshold) {
+      if (found < capacity) {
+        indices[found] = static_cast<std::int32_t>(i);
+      }
+      ++found;
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+const Backend& reference_backend() {
+  static constexpr Backend kBackend = {.name = "reference",
+                                       .linear_f32 = linear_f32_plain,
+                                       .layer_norm = layer_norm_plain,
+                                       .embedding = embedding_plain,
+                                       .kv_store = plain::kv_store,
+                                       .kv_copy = plain::kv_copy,
+                                       .paged_attention = paged_attention_plain,
+                                       .row_max = row_max_plain,
+                                       .row_logsumexp = row_logsumexp_plain,
+                                       .row_select_at_least = row_select_plain};
+  return kBackend;
+}
+
+}  // namespace lmtp::kernels

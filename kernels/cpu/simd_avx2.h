@@ -1,0 +1,55 @@
+// The vector layer for AVX2 with FMA; see simd_avx512.h for what each name means.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace lmtp::kernels::LMTP_KERNELS_ISA {
+
+using F = __m256;
+inline constexpr int kLanes = 8;
+inline constexpr int kRegisters = 16;
+
+inline F load(const float* from) { return _mm256_loadu_ps(from); }
+inline void store(float* to, F v) { _mm256_storeu_ps(to, v); }
+inline F broadcast(float value) { return _mm256_set1_ps(value); }
+inline F zero() { return _mm256_setzero_ps(); }
+inline __m256i first_lanes(int count) {
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+inline F load_first(const float* from, int count) {
+  return _mm256_maskload_ps(from, first_lanes(count));
+}
+inline void store_first(float* to, F v, int count) {
+  _mm256_maskstore_ps(to, first_lanes(count), v);
+}
+inline F keep_first(F v, F rest, int count) {
+  return _mm256_blendv_ps(rest, v, _mm256_castsi256_ps(first_lanes(count)));
+}
+inline F add(F a, F b) { return _mm256_add_ps(a, b); }
+inline F subtract(F a, F b) { return _mm256_sub_ps(a, b); }
+inline F multiply(F a, F b) { return _mm256_mul_ps(a, b); }
+inline F divide(F a, F b) { return _mm256_div_ps(a, b); }
+inline F multiply_add(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
+inline F greater_of(F a, F b) { return _mm256_max_ps(a, b); }
+inline F lesser_of(F a, F b) { return _mm256_min_ps(a, b); }
+inline F where_less(F a, F b, F yes, F no) {
+  return _mm256_blendv_ps(no, yes, _mm256_cmp_ps(a, b, _CMP_LT_OQ));
+}
+inline F absolute(F v) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0F), v); }
+inline F round_to_whole(F v) {
+  return _mm256_round_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+inline F power_of_two(F v) {
+  const __m256i exponent = _mm256_add_epi32(_mm256_cvtps_epi32(v), _mm256_set1_epi32(127));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23));
+}
+inline bool any_at_least(F a, F b) {
+  return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GE_OQ)) != 0;
+}
+inline void prefetch(const float* address) {
+  _mm_prefetch(reinterpret_cast<const char*>(address), _MM_HINT_T0);
+}
+
+}  // namespace lmtp::kernels::LMTP_KERNELS_ISA

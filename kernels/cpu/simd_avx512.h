@@ -1,0 +1,62 @@
+// The vector layer for AVX-512 (F, BW, DQ, VL). Every kernel_*.h is written on these names; the
+// namespace keeps the code of one instruction set apart from the others'.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace lmtp::kernels::LMTP_KERNELS_ISA {
+
+using F = __m512;
+inline constexpr int kLanes = 16;
+inline constexpr int kRegisters = 32;
+
+inline F load(const float* from) { return _mm512_loadu_ps(from); }
+inline void store(float* to, F v) { _mm512_storeu_ps(to, v); }
+inline F broadcast(float value) { return _mm512_set1_ps(value); }
+inline F zero() { return _mm512_setzero_ps(); }
+inline __mmask16 first_lanes(int count) {
+  return static_cast<__mmask16>((1U << static_cast<unsigned>(count)) - 1U);
+}
+// The first `count` lanes, the others zero. REQUIRES: 0 <= count <= kLanes, as for the next.
+inline F load_first(const float* from, int count) {
+  return _mm512_maskz_loadu_ps(first_lanes(count), from);
+}
+inline void store_first(float* to, F v, int count) {
+  _mm512_mask_storeu_ps(to, first_lanes(count), v);
+}
+// The first `count` lanes of v, the others of `rest`.
+inline F keep_first(F v, F rest, int count) {
+  return _mm512_mask_blend_ps(first_lanes(count), rest, v);
+}
+inline F add(F a, F b) { return _mm512_add_ps(a, b); }
+inline F subtract(F a, F b) { return _mm512_sub_ps(a, b); }
+inline F multiply(F a, F b) { return _mm512_mul_ps(a, b); }
+inline F divide(F a, F b) { return _mm512_div_ps(a, b); }
+// a * b + c, rounded once.
+inline F multiply_add(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+// The greater and the lesser; b where either is not a number.
+inline F greater_of(F a, F b) { return _mm512_max_ps(a, b); }
+inline F lesser_of(F a, F b) { return _mm512_min_ps(a, b); }
+// a < b ? yes : no
+inline F where_less(F a, F b, F yes, F no) {
+  return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), no, yes);
+}
+inline F absolute(F v) { return _mm512_abs_ps(v); }
+// The nearest whole number, ties to even. REQUIRES: |v| < 2^22.
+inline F round_to_whole(F v) {
+  return _mm512_roundscale_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+// 2^v of a whole number v in [-126, 127].
+inline F power_of_two(F v) {
+  const __m512i exponent = _mm512_add_epi32(_mm512_cvtps_epi32(v), _mm512_set1_epi32(127));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(exponent, 23));
+}
+// Is any lane >= the other's?
+inline bool any_at_least(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ) != 0; }
+inline void prefetch(const float* address) {
+  _mm_prefetch(reinterpret_cast<const char*>(address), _MM_HINT_T0);
+}
+
+}  // namespace lmtp::kernels::LMTP_KERNELS_ISA

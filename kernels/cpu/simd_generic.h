@@ -1,0 +1,60 @@
+// The vector layer for any processor: four lanes by the compiler's vector extension, a multiply and
+// an add where the others have one fused operation. See simd_avx512.h for what each name means.
+#pragma once
+
+#include <cstdint>
+
+namespace lmtp::kernels::LMTP_KERNELS_ISA {
+
+typedef float F __attribute__((vector_size(16)));
+typedef std::int32_t I __attribute__((vector_size(16)));
+inline constexpr int kLanes = 4;
+inline constexpr int kRegisters = 16;
+
+inline F load(const float* from) {
+  F v;
+  __builtin_memcpy(&v, from, sizeof(v));
+  return v;
+}
+inline void store(float* to, F v) { __builtin_memcpy(to, &v, sizeof(v)); }
+inline F broadcast(float value) { return F{value, value, value, value}; }
+inline F zero() { return broadcast(0.0F); }
+inline F load_first(const float* from, int count) {
+  F v = zero();
+  __builtin_memcpy(&v, from, static_cast<unsigned>(count) * sizeof(float));
+  return v;
+}
+inline void store_first(float* to, F v, int count) {
+  __builtin_memcpy(to, &v, static_cast<unsigned>(count) * sizeof(float));
+}
+inline F blend(I mask, F yes, F no) {
+  return reinterpret_cast<F>((mask & reinterpret_cast<I>(yes)) |
+                             (~mask & reinterpret_cast<I>(no)));
+}
+inline F keep_first(F v, F rest, int count) {
+  return blend(I{0, 1, 2, 3} < I{count, count, count, count}, v, rest);
+}
+inline F add(F a, F b) { return a + b; }
+inline F subtract(F a, F b) { return a - b; }
+inline F multiply(F a, F b) { return a * b; }
+inline F divide(F a, F b) { return a / b; }
+inline F multiply_add(F a, F b, F c) { return a * b + c; }
+inline F greater_of(F a, F b) { return blend(a > b, a, b); }
+inline F lesser_of(F a, F b) { return blend(a < b, a, b); }
+inline F where_less(F a, F b, F yes, F no) { return blend(a < b, yes, no); }
+inline F absolute(F v) { return reinterpret_cast<F>(reinterpret_cast<I>(v) & 0x7FFFFFFF); }
+inline F round_to_whole(F v) {
+  // Adding and taking away 1.5 * 2^23 rounds at the units.
+  const F shift = broadcast(12582912.0F);
+  return (v + shift) - shift;
+}
+inline F power_of_two(F v) {
+  return reinterpret_cast<F>((__builtin_convertvector(v, I) + 127) << 23);
+}
+inline bool any_at_least(F a, F b) {
+  const I mask = a >= b;
+  return (mask[0] | mask[1] | mask[2] | mask[3]) != 0;
+}
+inline void prefetch(const float* address) { __builtin_prefetch(address); }
+
+}  // namespace lmtp::kernels::LMTP_KERNELS_ISA

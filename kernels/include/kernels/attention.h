@@ -1,0 +1,72 @@
+// Causal attention over a paged cache of keys and values; prefill and decode are the same op.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/matrix.h"
+#include "kernels/stream.h"
+#include "lmtp/base/ids.h"
+
+namespace lmtp::kernels {
+
+// Keys of one split are summed up by themselves, and the splits of a row merged in order from token 0
+// (FlashAttention's online softmax): fixed, so that a row's bits do not depend on load.
+inline constexpr int kAttentionSplit = 256;
+inline constexpr int kHeadDimMax = 512;
+
+// Floats that one token's value takes in a head: padded, so that vectors need no tail.
+constexpr int padded_head_dim(int head_dim) { return (head_dim + 15) / 16 * 16; }
+
+// The blocks of one layer. 64-byte aligned.
+//   keys    [num_blocks][num_kv_heads][head_dim][kBlockSize] f32: one lane is one token
+//   values  [num_blocks][num_kv_heads][kBlockSize][padded_head_dim] f32: one lane is one dimension
+struct KvLayer {
+  float* keys = nullptr;
+  float* values = nullptr;
+  std::int32_t num_blocks = 0;
+  int num_kv_heads = 0;
+  int head_dim = 0;
+
+  std::int64_t key_block_size() const {
+    return std::int64_t{num_kv_heads} * head_dim * kBlockSize;
+  }
+  std::int64_t value_block_size() const {
+    return std::int64_t{num_kv_heads} * kBlockSize * padded_head_dim(head_dim);
+  }
+};
+
+// slots[i] = block * kBlockSize + offset is where token i's key and value go.
+struct KvStoreArgs {
+  Matrix<const float> keys;             // [m, num_kv_heads * head_dim] f32
+  Matrix<const float> values;           // as keys
+  const std::int32_t* slots = nullptr;  // [m], distinct
+  KvLayer cache;
+};
+void kv_store(Stream& stream, const KvStoreArgs& args);
+
+// The first num_tokens tokens of block `from` are copied to block `to`. Copies run in order.
+struct KvCopy {
+  std::int32_t from = 0;
+  std::int32_t to = 0;
+  int num_tokens = 0;  // [1, kBlockSize]
+};
+void kv_copy(Stream& stream, const KvLayer& cache, const KvCopy* copies, std::int64_t num_copies);
+
+// Packed ragged rows: sequence s owns the rows [cu_seqlens[s], cu_seqlens[s + 1]), whose positions
+// follow one another from first_positions[s]. The row at position p sees the tokens [0, p], token t
+// in block block_tables[block_offsets[s] + t / kBlockSize]; they are in the cache already.
+struct AttentionArgs {
+  Matrix<const float> queries;  // [m, num_heads * head_dim] f32
+  KvLayer cache;
+  int num_heads = 0;            // a multiple of cache.num_kv_heads
+  float scale = 1.0F;           // of the scores
+  std::int64_t num_sequences = 0;
+  const std::int32_t* cu_seqlens = nullptr;       // [num_sequences + 1], from 0 to m
+  const std::int32_t* first_positions = nullptr;  // [num_sequences]
+  const std::int32_t* block_offsets = nullptr;    // [num_sequences + 1]
+  const std::int32_t* block_tables = nullptr;     // [block_offsets[num_sequences]]
+  Matrix<float> y;              // [m, num_heads * head_dim] f32
+};
+void paged_attention(Stream& stream, const AttentionArgs& args);
+
+}  // namespace lmtp::kernels

@@ -1,0 +1,41 @@
+// Backend: one implementation of every op. Which one runs is decided once, by cpu_backend().
+//
+// Within one backend an op's bits depend on its row alone; between backends they may differ.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/attention.h"
+#include "kernels/embedding.h"
+#include "kernels/linear.h"
+#include "kernels/logits.h"
+#include "kernels/norm.h"
+
+namespace lmtp::kernels {
+
+// Arguments have been checked by the op's function of the same name.
+struct Backend {
+  const char* name;
+  void (*linear_f32)(Stream&, const LinearArgs&);
+  void (*layer_norm)(Stream&, const LayerNormArgs&);
+  void (*embedding)(Stream&, const EmbeddingArgs&);
+  void (*kv_store)(Stream&, const KvStoreArgs&);
+  void (*kv_copy)(Stream&, const KvLayer&, const KvCopy*, std::int64_t);
+  void (*paged_attention)(Stream&, const AttentionArgs&);
+  float (*row_max)(const float*, std::int64_t);
+  float (*row_logsumexp)(const float*, std::int64_t);
+  std::int64_t (*row_select_at_least)(const float*, std::int64_t, float, std::int32_t*,
+                                      std::int64_t);
+};
+
+// The fastest that this processor can run. Any thread.
+const Backend& cpu_backend();
+
+// All that this processor can run, fastest first; the plain reference twin is not among them.
+std::vector<const Backend*> cpu_backends();
+
+// Plain loops with sums in double: what the others are compared with.
+const Backend& reference_backend();
+
+}  // namespace lmtp::kernels

@@ -1,0 +1,22 @@
+// Reductions over one row of logits. They run on the calling thread: a caller has many rows.
+#pragma once
+
+#include <cstdint>
+
+namespace lmtp::kernels {
+
+struct Backend;
+
+// The greatest element; NaNs are passed over. REQUIRES: count >= 1.
+float row_max(const Backend& backend, const float* row, std::int64_t count);
+
+// log(sum(exp(row))), as max + log(sum(exp(row - max))). NaN where an element is NaN or +inf;
+// -inf where all are. REQUIRES: count >= 1.
+float row_logsumexp(const Backend& backend, const float* row, std::int64_t count);
+
+// Writes the indices of elements >= threshold, ascending, and returns how many there are; where there
+// are more than `capacity`, only that many are written. NaNs are passed over.
+std::int64_t row_select_at_least(const Backend& backend, const float* row, std::int64_t count,
+                                 float threshold, std::int32_t* indices, std::int64_t capacity);
+
+}  // namespace lmtp::kernels

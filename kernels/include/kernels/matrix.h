@@ -1,0 +1,46 @@
+// Views over memory that somebody else owns, and the checks by which an op refuses shapes that do
+// not fit one another. An op reads and writes nothing outside the views it is given.
+#pragma once
+
+#include <cstdint>
+
+#include "lmtp/base/check.h"
+
+namespace lmtp::kernels {
+
+// [rows, columns], rows `stride` elements apart, columns next to each other.
+template <typename T>
+struct Matrix {
+  T* data = nullptr;
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  std::int64_t stride = 0;  // elements, >= columns
+
+  [[gnu::always_inline]] T* row(std::int64_t index) const { return data + index * stride; }
+  bool empty() const { return data == nullptr; }
+  // The columns [first, first + count) of every row.
+  Matrix<T> slice_columns(std::int64_t first, std::int64_t count) const {
+    LMTP_CHECK(first >= 0 && count >= 0 && first + count <= columns, first, count, columns);
+    return {data + first, rows, count, stride};
+  }
+  // The rows [first, first + count).
+  Matrix<T> slice_rows(std::int64_t first, std::int64_t count) const {
+    LMTP_CHECK(first >= 0 && count >= 0 && first + count <= rows, first, count, rows);
+    return {data + first * stride, count, columns, stride};
+  }
+  operator Matrix<const T>() const { return {data, rows, columns, stride}; }  // NOLINT
+};
+
+// A matrix whose rows follow one another.
+template <typename T>
+Matrix<T> make_matrix(T* data, std::int64_t rows, std::int64_t columns) {
+  return {data, rows, columns, columns};
+}
+
+// Aborts unless both names mean the same size. `op` and the names are for the message.
+inline void check_same(const char* op, const char* name, std::int64_t value, const char* other_name,
+                       std::int64_t other) {
+  LMTP_CHECK(value == other, op, name, value, other_name, other);
+}
+
+}  // namespace lmtp::kernels
