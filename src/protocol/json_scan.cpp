@@ -1,0 +1,103 @@
+#include "json_scan.h"
+
+namespace lmtp::protocol {
+namespace {
+
+bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
+
+std::size_t skip_blanks(std::string_view text, std::size_t pos) {
+  while (pos < text.size() && is_blank(text[pos])) ++pos;
+  return pos;
+}
+
+// The position after the string whose opening quote is at `pos`.
+std::size_t skip_string(std::string_view text, std::size_t pos) {
+  for (++pos; pos < text.size(); ++pos) {
+    if (text[pos] == '"') return pos + 1;
+    if (text[pos] == '\\') ++pos;
+  }
+  return text.size();
+}
+
+std::size_t skip_container(std::string_view text, std::size_t pos) {
+  std::size_t depth = 0;
+  while (pos < text.size()) {
+    const char c = text[pos];
+    if (c == '"') {
+      pos = skip_string(text, pos);
+      continue;
+    }
+    ++pos;
+    if (c == '{' || c == '[') ++depth;
+    if ((c == '}' || c == ']') && --depth == 0) return pos;
+  }
+  return text.size();
+}
+
+}  // namespace
+
+std::size_t skip_value(std::string_view text, std::size_t pos) {
+  if (pos >= text.size()) return text.size();
+  if (text[pos] == '"') return skip_string(text, pos);
+  if (text[pos] == '{' || text[pos] == '[') return skip_container(text, pos);
+  while (pos < text.size() && !is_blank(text[pos]) && text[pos] != ',' && text[pos] != '}' &&
+         text[pos] != ']') {
+    ++pos;
+  }
+  return pos;
+}
+
+ObjectScanner::ObjectScanner(std::string_view text) : text_(text) {
+  pos_ = skip_blanks(text_, 0);
+  if (pos_ < text_.size() && text_[pos_] == '{') {
+    ++pos_;
+  } else {
+    pos_ = text_.size();
+  }
+}
+
+bool ObjectScanner::next() {
+  pos_ = skip_blanks(text_, pos_);
+  if (!first_ && pos_ < text_.size() && text_[pos_] == ',') pos_ = skip_blanks(text_, pos_ + 1);
+  first_ = false;
+  if (pos_ >= text_.size() || text_[pos_] != '"') return false;
+  const std::size_t key_end = skip_string(text_, pos_);
+  if (key_end >= text_.size()) return false;
+  key_ = text_.substr(pos_ + 1, key_end - pos_ - 2);
+  pos_ = skip_blanks(text_, key_end);
+  if (pos_ >= text_.size() || text_[pos_] != ':') return false;
+  value_begin_ = skip_blanks(text_, pos_ + 1);
+  pos_ = value_begin_;
+  return value_begin_ < text_.size();
+}
+
+std::string_view ObjectScanner::skip_value() {
+  pos_ = protocol::skip_value(text_, value_begin_);
+  return text_.substr(value_begin_, pos_ - value_begin_);
+}
+
+std::optional<std::string_view> find_raw_field(std::string_view text, std::string_view key) {
+  ObjectScanner scanner(text);
+  while (scanner.next()) {
+    const std::string_view value = scanner.skip_value();
+    if (scanner.key() == key) return value;
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string_view> split_raw_array(std::string_view text) {
+  std::vector<std::string_view> values;
+  std::size_t pos = skip_blanks(text, 0);
+  if (pos >= text.size() || text[pos] != '[') return values;
+  pos = skip_blanks(text, pos + 1);
+  while (pos < text.size() && text[pos] != ']') {
+    const std::size_t end = skip_value(text, pos);
+    if (end == pos) break;  // not a value: broken text
+    values.push_back(text.substr(pos, end - pos));
+    pos = skip_blanks(text, end);
+    if (pos < text.size() && text[pos] == ',') pos = skip_blanks(text, pos + 1);
+  }
+  return values;
+}
+
+}  // namespace lmtp::protocol

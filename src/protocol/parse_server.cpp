@@ -1,0 +1,99 @@
+// From a server's text to entries, for clients of ours and of LMQL's own server.
+#include <charconv>
+#include <utility>
+
+#include "json_parser.h"
+#include "json_scan.h"
+#include "lmtp/protocol/codec.h"
+
+namespace lmtp::protocol {
+namespace {
+
+using simdjson::dom::element;
+
+// The number under `key`, or nothing where there is none or of another kind.
+template <typename T>
+std::optional<T> get(const simdjson::dom::object& object, std::string_view key) {
+  T value;
+  if (object.at_key(key).get(value) != simdjson::SUCCESS) return std::nullopt;
+  return value;
+}
+
+std::vector<TokenLogprob> read_top_logprobs(const simdjson::dom::object& object) {
+  std::vector<TokenLogprob> top;
+  const auto fields = get<simdjson::dom::object>(object, "top_logprobs");
+  if (!fields) return top;
+  for (const auto& [key, value] : *fields) {
+    TokenLogprob entry;
+    const auto parsed = std::from_chars(key.data(), key.data() + key.size(), entry.token);
+    double logprob = 0.0;
+    if (parsed.ec != std::errc() || value.get_double().get(logprob) != simdjson::SUCCESS) continue;
+    entry.logprob = static_cast<float>(logprob);
+    top.push_back(entry);
+  }
+  return top;
+}
+
+ServerEntry read_entry(bool is_msg, const simdjson::dom::object& object, std::string_view raw) {
+  ServerEntry entry;
+  entry.is_msg = is_msg;
+  entry.stream_id = get<std::int64_t>(object, "stream_id");
+  if (const auto token = get<std::int64_t>(object, "token")) {
+    entry.token = static_cast<TokenId>(*token);
+  }
+  entry.logprob = static_cast<float>(get<double>(object, "logprob").value_or(0.0));
+  const std::string_view reason = get<std::string_view>(object, "finish_reason").value_or("");
+  if (!reason.empty()) {
+    entry.finish_reason = reason == "length" ? FinishReason::kLength : FinishReason::kStop;
+  }
+  entry.top_logprobs = read_top_logprobs(object);
+  entry.error = get<std::string_view>(object, "error").value_or("");
+  entry.status = get<std::string_view>(object, "status").value_or("");
+  entry.progress_percent = static_cast<int>(get<double>(object, "progress").value_or(0.0));
+  if (get<simdjson::dom::object>(object, "model_info")) {
+    entry.model_info_json = find_raw_field(raw, "model_info").value_or("");
+  }
+  entry.raw_json = raw;
+  return entry;
+}
+
+}  // namespace
+
+Result<std::vector<ServerEntry>> parse_server_message(std::string_view text) {
+  std::vector<ServerEntry> entries;
+  const std::size_t space = std::min(text.find(' '), text.size());
+  const std::string_view verb = text.substr(0, space);
+  if (verb != "TOKEN" && verb != "MSG") return entries;
+  const std::string_view payload = text.substr(std::min(space + 1, text.size()));
+
+  JsonParser& parser = thread_parser();
+  const ParserTrimmer trimmer(parser);
+  element document;
+  const simdjson::error_code code = parser.parse(payload).get(document);
+  if (code != simdjson::SUCCESS) {
+    return Error{"the server sent a " + std::string(verb) +
+                 " message that is not JSON: " + simdjson::error_message(code)};
+  }
+  simdjson::dom::object object;
+  if (document.get_object().get(object) == simdjson::SUCCESS) {
+    entries.push_back(read_entry(verb == "MSG", object, payload));
+    return entries;
+  }
+  const std::vector<std::string_view> raws = split_raw_array(payload);
+  simdjson::dom::array array;
+  if (document.get_array().get(array) != simdjson::SUCCESS || array.size() != raws.size()) {
+    return Error{"the server sent a " + std::string(verb) + " message that is not an array"};
+  }
+  entries.reserve(raws.size());
+  std::size_t i = 0;
+  for (const simdjson::dom::element item : array) {
+    if (item.get_object().get(object) != simdjson::SUCCESS) {
+      return Error{"the server sent an entry that is not an object"};
+    }
+    entries.push_back(read_entry(verb == "MSG", object, raws[i]));
+    ++i;
+  }
+  return entries;
+}
+
+}  // namespace lmtp::protocol

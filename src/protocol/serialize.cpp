@@ -1,0 +1,276 @@
+// Messages as text, written by hand: a token's entry is a few numbers, and there are thousands of
+// them a second.
+#include <simdjson.h>
+
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <type_traits>
+
+#include "lmtp/protocol/codec.h"
+
+namespace lmtp::protocol {
+namespace {
+
+// JSON has no infinities; this is what stands for "never" (and its negative for "no number").
+constexpr float kJsonInfinity = 1e30F;
+
+template <typename Int>
+void append_int(Int value, std::string& out) {
+  char text[24];
+  const auto [end, error] = std::to_chars(text, text + sizeof(text), value);
+  out.append(text, end);
+}
+
+void append_float(float value, std::string& out) {
+  if (!std::isfinite(value)) value = value > 0.0F ? kJsonInfinity : -kJsonInfinity;
+  char text[32];
+  const auto [end, error] = std::to_chars(text, text + sizeof(text), value);
+  const std::string_view written(text, static_cast<std::size_t>(end - text));
+  out.append(written);
+  // Clients whose language tells 0 from 0.0 get the fraction that the reference sends.
+  if (written.find_first_of(".e") == std::string_view::npos) out.append(".0");
+}
+
+void append_stream_id(const std::optional<StreamId>& id, std::string& out) {
+  if (id) {
+    append_int(*id, out);
+  } else {
+    out.append("null");
+  }
+}
+
+void append_reason(FinishReason reason, std::string& out) {
+  switch (reason) {
+    case FinishReason::kNone:
+      out.append("null");
+      return;
+    case FinishReason::kStop:
+      out.append("\"stop\"");
+      return;
+    case FinishReason::kLength:
+      out.append("\"length\"");
+      return;
+  }
+}
+
+void append_entry(const TokenEntry& entry, std::string& out) {
+  out.append("{\"token\": ");
+  append_int(entry.token, out);
+  out.append(", \"stream_id\": ");
+  append_int(entry.stream_id, out);
+  out.append(", \"logprob\": ");
+  append_float(entry.logprob, out);
+  out.append(", \"finish_reason\": ");
+  append_reason(entry.finish_reason, out);
+  if (entry.top_logprobs) {
+    out.append(", \"top_logprobs\": {");
+    bool first = true;
+    for (const TokenLogprob& top : *entry.top_logprobs) {
+      out.append(first ? "\"" : ", \"");
+      first = false;
+      append_int(top.token, out);
+      out.append("\": ");
+      append_float(top.logprob, out);
+    }
+    out.push_back('}');
+  }
+  out.push_back('}');
+}
+
+void append_entry(const ErrorEntry& entry, std::string& out) {
+  out.append("{\"stream_id\": ");
+  append_stream_id(entry.stream_id, out);
+  out.append(", \"error\": ");
+  append_json_string(entry.error, out);
+  out.push_back('}');
+}
+
+void append_entry(const LoadingEntry& entry, std::string& out) {
+  out.append("{\"stream_id\": ");
+  append_int(entry.stream_id, out);
+  out.append(", \"status\": \"loading\", \"model\": ");
+  append_json_string(entry.model, out);
+  out.append(", \"progress\": ");
+  append_int(entry.progress_percent, out);
+  out.push_back('}');
+}
+
+void append_key(std::string_view key, std::string& out) {
+  out.append(out.back() == '{' ? "\"" : ", \"").append(key).append("\": ");
+}
+
+void append_tokens(std::string_view key, const std::vector<TokenId>& tokens, std::string& out) {
+  append_key(key, out);
+  out.push_back('[');
+  bool first = true;
+  for (const TokenId token : tokens) {
+    if (!first) out.append(", ");
+    first = false;
+    append_int(token, out);
+  }
+  out.push_back(']');
+}
+
+template <typename T>
+void append_unless_default(std::string_view key, T value, T absent, std::string& out) {
+  if (value == absent) return;
+  append_key(key, out);
+  if constexpr (std::is_floating_point_v<T>) {
+    append_float(value, out);
+  } else {
+    append_int(value, out);
+  }
+}
+
+void append_params(const SamplingParams& params, std::string& out) {
+  const SamplingParams absent;
+  append_unless_default("temperature", params.temperature, absent.temperature, out);
+  append_unless_default("top_p", params.top_p, absent.top_p, out);
+  append_unless_default("top_k", params.top_k, absent.top_k, out);
+  append_unless_default("repetition_penalty", params.repetition_penalty, absent.repetition_penalty,
+                        out);
+  append_unless_default("presence_penalty", params.presence_penalty, absent.presence_penalty, out);
+  append_unless_default("frequency_penalty", params.frequency_penalty, absent.frequency_penalty,
+                        out);
+  append_unless_default("top_logprobs", params.top_logprobs, absent.top_logprobs, out);
+  append_unless_default("max_tokens", params.max_tokens, absent.max_tokens, out);
+  if (params.has_seed) {
+    append_key("seed", out);
+    append_int(params.seed, out);
+  }
+  if (!params.logit_bias) return;
+  append_key("logit_bias", out);
+  out.push_back('{');
+  for (std::size_t i = 0; i < params.logit_bias->ids.size(); ++i) {
+    out.append(i == 0 ? "\"" : ", \"");
+    append_int(params.logit_bias->ids[i], out);
+    out.append("\": ");
+    append_float(params.logit_bias->values[i], out);
+  }
+  out.push_back('}');
+}
+
+void append_common(StreamId stream_id, std::string_view model, std::string& out) {
+  if (!model.empty()) {
+    append_key("model", out);
+    append_json_string(model, out);
+  }
+  append_key("stream_id", out);
+  append_int(stream_id, out);
+}
+
+void append_message(const GenerateMessage& message, std::string& out) {
+  out.append("GENERATE {");
+  append_params(message.params, out);
+  append_tokens("prompt", message.prompt, out);
+  append_common(message.stream_id, message.model, out);
+}
+
+void append_message(const ScoreMessage& message, std::string& out) {
+  out.append("SCORE {");
+  append_tokens("prompt", message.prompt, out);
+  append_tokens("scored", message.scored, out);
+  append_common(message.stream_id, message.model, out);
+}
+
+void append_message(const ModelInfoMessage& message, std::string& out) {
+  out.append("MODEL_INFO {");
+  append_common(message.stream_id, message.model, out);
+}
+
+void append_message(const CancelMessage& message, std::string& out) {
+  out.append("CANCEL {");
+  append_common(message.stream_id, {}, out);
+}
+
+void append_escaped(char c, std::string& out) {
+  constexpr char kHex[] = "0123456789abcdef";
+  switch (c) {
+    case '"':
+      out.append("\\\"");
+      return;
+    case '\\':
+      out.append("\\\\");
+      return;
+    case '\n':
+      out.append("\\n");
+      return;
+    case '\r':
+      out.append("\\r");
+      return;
+    case '\t':
+      out.append("\\t");
+      return;
+    default:
+      break;
+  }
+  const auto byte = static_cast<unsigned char>(c);
+  if (byte >= 0x20U) {
+    out.push_back(c);
+    return;
+  }
+  out.append("\\u00");
+  out.push_back(kHex[byte >> 4U]);
+  out.push_back(kHex[byte & 15U]);
+}
+
+}  // namespace
+
+void serialize_tokens(std::span<const std::variant<TokenEntry, ErrorEntry>> entries,
+                      std::string& out) {
+  out.append("TOKEN [");
+  bool first = true;
+  for (const auto& entry : entries) {
+    if (!first) out.append(", ");
+    first = false;
+    std::visit([&out](const auto& kind) { append_entry(kind, out); }, entry);
+  }
+  out.push_back(']');
+}
+
+void serialize_msg_error(const ErrorEntry& entry, std::string& out) {
+  out.append("MSG [");
+  append_entry(entry, out);
+  out.push_back(']');
+}
+
+void serialize_loading(std::span<const LoadingEntry> entries, std::string& out) {
+  out.append("MSG [");
+  bool first = true;
+  for (const LoadingEntry& entry : entries) {
+    if (!first) out.append(", ");
+    first = false;
+    append_entry(entry, out);
+  }
+  out.push_back(']');
+}
+
+void serialize_model_info(const ModelInfoEntry& entry, std::string& out) {
+  out.append("MSG [{\"stream_id\": ");
+  append_int(entry.stream_id, out);
+  out.append(", \"model_info\": ").append(entry.info_json).append("}]");
+}
+
+std::string serialize_client_message(const ClientMessage& message) {
+  std::string out;
+  std::visit([&out](const auto& kind) { append_message(kind, out); }, message);
+  out.push_back('}');
+  return out;
+}
+
+void append_json_string(std::string_view text, std::string& out) {
+  // A name taken from the disk may be any bytes, but a text frame must be UTF-8.
+  const bool valid = simdjson::validate_utf8(text.data(), text.size());
+  out.push_back('"');
+  for (const char c : text) {
+    if (!valid && static_cast<unsigned char>(c) >= 0x80U) {
+      out.append("\xEF\xBF\xBD");
+    } else {
+      append_escaped(c, out);
+    }
+  }
+  out.push_back('"');
+}
+
+}  // namespace lmtp::protocol

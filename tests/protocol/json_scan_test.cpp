@@ -1,0 +1,63 @@
+// Spans of values in JSON text, whole or broken.
+#include "json_scan.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lmtp::protocol {
+namespace {
+
+using Fields = std::vector<std::pair<std::string, std::string>>;
+
+Fields fields_of(std::string_view text) {
+  Fields fields;
+  ObjectScanner scanner(text);
+  while (scanner.next()) {
+    const std::string key(scanner.key());
+    fields.emplace_back(key, scanner.skip_value());
+  }
+  return fields;
+}
+
+TEST(JsonScan, FindsFieldsOfEveryKind) {
+  EXPECT_EQ(
+      fields_of(R"( { "a" : 1 , "b":"x,}\"]", "c": {"d": [1, {"e": "}"}]}, "f":[], "g": null} )"),
+      (Fields{{"a", "1"},
+              {"b", R"("x,}\"]")"},
+              {"c", R"({"d": [1, {"e": "}"}]})"},
+              {"f", "[]"},
+              {"g", "null"}}));
+  EXPECT_EQ(fields_of("{}"), Fields{});
+  EXPECT_EQ(fields_of("[1]"), Fields{});
+  EXPECT_EQ(fields_of(""), Fields{});
+}
+
+TEST(JsonScan, StopsWhereTheTextIsBroken) {
+  EXPECT_EQ(fields_of(R"({"a": 1, b: 2, "c": 3})"), (Fields{{"a", "1"}}));
+  EXPECT_EQ(fields_of(R"({"a": [1, 2)"), (Fields{{"a", "[1, 2"}}));
+  EXPECT_EQ(fields_of(R"({"a": "\)"), (Fields{{"a", R"("\)"}}));
+  EXPECT_EQ(fields_of(R"({"a": NaN, "b": 2})"), (Fields{{"a", "NaN"}, {"b", "2"}}));
+  EXPECT_EQ(fields_of(R"({"a)"), Fields{});
+  EXPECT_EQ(fields_of(R"({"a")"), Fields{});
+  EXPECT_EQ(fields_of(R"({"a":)"), Fields{});
+  EXPECT_EQ(fields_of(R"({"a": })"), (Fields{{"a", ""}}));
+}
+
+TEST(JsonScan, GivesTheRawTextOfAField) {
+  EXPECT_EQ(find_raw_field(R"({"x": 1, "y": {"z":2 } })", "y"), R"({"z":2 })");
+  EXPECT_EQ(find_raw_field(R"({"x": {"y": 2}})", "y"), std::nullopt);
+}
+
+TEST(JsonScan, SplitsAnArray) {
+  EXPECT_EQ(split_raw_array(R"( [ {"a": [1]}, 2 ,"x]" ] )"),
+            (std::vector<std::string_view>{R"({"a": [1]})", "2", R"("x]")"}));
+  EXPECT_TRUE(split_raw_array("[]").empty());
+  EXPECT_TRUE(split_raw_array("{}").empty());
+  EXPECT_EQ(split_raw_array("[1, }, 2").size(), 1U);
+}
+
+}  // namespace
+}  // namespace lmtp::protocol

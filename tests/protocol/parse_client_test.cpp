@@ -1,0 +1,216 @@
+// Messages of clients that are right, and what they mean.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <variant>
+
+#include "lmtp/protocol/codec.h"
+
+namespace lmtp::protocol {
+namespace {
+
+template <typename Message>
+Message parse_as(const std::string& text, BiasCache& cache) {
+  auto parsed = parse_client_message(text, cache);
+  if (const auto* error = std::get_if<ParseError>(&parsed)) {
+    ADD_FAILURE() << error->message;
+    return {};
+  }
+  auto& message = std::get<ClientMessage>(parsed);
+  if (!std::holds_alternative<Message>(message)) {
+    ADD_FAILURE() << "another verb";
+    return {};
+  }
+  return std::get<Message>(std::move(message));
+}
+
+template <typename Message>
+Message parse_as(const std::string& text) {
+  BiasCache cache;
+  return parse_as<Message>(text, cache);
+}
+
+TEST(ParseClient, ReadsAGenerateAsLmqlSendsIt) {
+  const auto message = parse_as<GenerateMessage>(
+      R"(GENERATE {"max_tokens": 7, "temperature": 0.0, "logit_bias": {"268": 100, "352": -100},)"
+      R"( "top_logprobs": 3, "model": "tiny-gpt2", "prompt": [50256, 4186], "stream_id": 1})");
+  EXPECT_EQ(message.stream_id, 1);
+  EXPECT_EQ(message.model, "tiny-gpt2");
+  EXPECT_EQ(message.prompt, (std::vector<TokenId>{50256, 4186}));
+  EXPECT_EQ(message.params.max_tokens, 7);
+  EXPECT_EQ(message.params.temperature, 0.0F);
+  EXPECT_EQ(message.params.top_logprobs, 3);
+  ASSERT_NE(message.params.logit_bias, nullptr);
+  EXPECT_EQ(message.params.logit_bias->ids, (std::vector<TokenId>{268, 352}));
+  EXPECT_EQ(message.params.logit_bias->values, (std::vector<float>{100.0F, -100.0F}));
+  EXPECT_TRUE(message.unknown_keys.empty());
+}
+
+TEST(ParseClient, AbsentAndNullFieldsHaveTheReferencesDefaults) {
+  for (const char* text :
+       {R"(GENERATE {"prompt": [1], "stream_id": 0})",
+        R"(GENERATE {"prompt": [1], "stream_id": 0, "model": null, "temperature": null,)"
+        R"( "top_p": null, "top_k": null, "repetition_penalty": null, "presence_penalty": null,)"
+        R"( "frequency_penalty": null, "logit_bias": null, "seed": null, "top_logprobs": null,)"
+        R"( "max_tokens": null})"}) {
+    const auto message = parse_as<GenerateMessage>(text);
+    const SamplingParams& params = message.params;
+    EXPECT_EQ(message.model, "");
+    EXPECT_EQ(params.max_tokens, 32);
+    EXPECT_EQ(params.temperature, 0.0F);
+    EXPECT_EQ(params.top_logprobs, 1);
+    EXPECT_EQ(params.top_k, 0);
+    EXPECT_EQ(params.top_p, 1.0F);
+    EXPECT_FALSE(params.has_penalties());
+    EXPECT_FALSE(params.has_seed);
+    EXPECT_EQ(params.logit_bias, nullptr);
+  }
+}
+
+TEST(ParseClient, ReadsEveryParameterAsWholeNumberOrFraction) {
+  const auto params =
+      parse_as<GenerateMessage>(
+          R"(GENERATE {"stream_id": -3, "prompt": [0], "temperature": 1, "top_p": 0.5, "top_k": 4,)"
+          R"( "repetition_penalty": 2, "presence_penalty": -1.5, "frequency_penalty": 1e1,)"
+          R"( "seed": 18446744073709551615, "top_logprobs": 5000, "max_tokens": 99999999999999})")
+          .params;
+  EXPECT_EQ(params.temperature, 1.0F);
+  EXPECT_EQ(params.top_p, 0.5F);
+  EXPECT_EQ(params.top_k, 4);
+  EXPECT_EQ(params.repetition_penalty, 2.0F);
+  EXPECT_EQ(params.presence_penalty, -1.5F);
+  EXPECT_EQ(params.frequency_penalty, 10.0F);
+  EXPECT_TRUE(params.has_seed);
+  EXPECT_EQ(params.seed, 18446744073709551615ULL);
+  EXPECT_EQ(params.top_logprobs, kMaxTopLogprobs);
+  EXPECT_GE(params.max_tokens, 1 << 20) << "clamped, not refused";
+}
+
+TEST(ParseClient, ANegativeSeedStandsForItsTwosComplement) {
+  const auto params =
+      parse_as<GenerateMessage>(R"(GENERATE {"stream_id": 1, "prompt": [0], "seed": -1})").params;
+  EXPECT_EQ(params.seed, 18446744073709551615ULL);
+}
+
+TEST(ParseClient, CountsUnknownKeysButKeepsFew) {
+  std::string text = R"(GENERATE {"stream_id": 1, "prompt": [0], "length_penalty": 1.0)";
+  for (int i = 0; i < 1000; ++i) text += ", \"key" + std::to_string(i) + "\": [1]";
+  const auto message = parse_as<GenerateMessage>(text + "}");
+  ASSERT_EQ(message.unknown_keys.size(), kMaxUnknownKeysKept);
+  EXPECT_EQ(message.unknown_keys[0], "length_penalty");
+}
+
+TEST(ParseClient, ReadsTheOtherVerbs) {
+  const auto score = parse_as<ScoreMessage>(
+      R"(SCORE {"model": "m", "prompt": [], "scored": [5, 6], "stream_id": 2})");
+  EXPECT_TRUE(score.prompt.empty());
+  EXPECT_EQ(score.scored, (std::vector<TokenId>{5, 6}));
+  const auto info = parse_as<ModelInfoMessage>(
+      "MODEL_INFO {\"stream_id\": 3, \"model\": \"m\", \"data\": {\"model\": \"m\"}}\n");
+  EXPECT_EQ(info.stream_id, 3);
+  EXPECT_EQ(info.model, "m");
+  EXPECT_EQ(parse_as<CancelMessage>(R"(CANCEL {"stream_id": 4})").stream_id, 4);
+}
+
+TEST(ParseClient, BiasIsSortedByTokenId) {
+  const auto params =
+      parse_as<GenerateMessage>(R"(GENERATE {"stream_id": 1, "prompt": [0], "logit_bias":)"
+                                R"( {"30": 3, "4": 0.5, "200": -1e30, "0": 0}})")
+          .params;
+  ASSERT_NE(params.logit_bias, nullptr);
+  EXPECT_EQ(params.logit_bias->ids, (std::vector<TokenId>{0, 4, 30, 200}));
+  EXPECT_EQ(params.logit_bias->values, (std::vector<float>{0.0F, 0.5F, 3.0F, -1e30F}));
+}
+
+TEST(ParseClient, AnEmptyBiasIsNone) {
+  const auto params =
+      parse_as<GenerateMessage>(R"(GENERATE {"stream_id": 1, "prompt": [0], "logit_bias": {}})")
+          .params;
+  EXPECT_EQ(params.logit_bias, nullptr);
+}
+
+std::string with_bias(const std::string& bias, int stream_id) {
+  return "GENERATE {\"stream_id\": " + std::to_string(stream_id) + ", \"logit_bias\": " + bias +
+         ", \"prompt\": [1, 2]}";
+}
+
+TEST(ParseClient, EqualBiasesAreKeptOnce) {
+  BiasCache cache;
+  const std::string bias = R"({"5": 100, "7": 100})";
+  const auto first = parse_as<GenerateMessage>(with_bias(bias, 1), cache);
+  const auto second = parse_as<GenerateMessage>(with_bias(bias, 2), cache);
+  const auto other = parse_as<GenerateMessage>(with_bias(R"({"5": 100, "8": 100})", 3), cache);
+  EXPECT_EQ(first.params.logit_bias, second.params.logit_bias);
+  EXPECT_NE(first.params.logit_bias, other.params.logit_bias);
+  EXPECT_EQ(second.stream_id, 2);
+  EXPECT_EQ(second.prompt, (std::vector<TokenId>{1, 2}));
+  EXPECT_EQ(other.params.logit_bias->ids, (std::vector<TokenId>{5, 8}));
+}
+
+TEST(ParseClient, AKnownBiasDoesNotHideABrokenRest) {
+  BiasCache cache;
+  const std::string bias = R"({"5": 100})";
+  parse_as<GenerateMessage>(with_bias(bias, 1), cache);
+  for (const std::string rest : {"", "}}", ", \"prompt\": [1]", "x, \"prompt\": [1]}",
+                                 ", \"prompt\": [1], \"logit_bias\": {\"6\": 1}}"}) {
+    const std::string text = "GENERATE {\"stream_id\": 1, \"logit_bias\": " + bias + rest;
+    EXPECT_TRUE(std::holds_alternative<ParseError>(parse_client_message(text, cache))) << text;
+  }
+}
+
+TEST(ParseClient, KeysAndStringsMayBeEscaped) {
+  BiasCache cache;
+  const auto message = parse_as<GenerateMessage>(
+      R"(GENERATE {"stream\u005fid": 9, "logit\u005fbias": {"\u0035": 1}, "prompt": [1],)"
+      R"( "model": "a\"}\\, \"logit_bias\": {"})",
+      cache);
+  EXPECT_EQ(message.stream_id, 9);
+  EXPECT_EQ(message.model, R"(a"}\, "logit_bias": {)");
+  ASSERT_NE(message.params.logit_bias, nullptr);
+  EXPECT_EQ(message.params.logit_bias->ids, (std::vector<TokenId>{5}));
+}
+
+TEST(ParseClient, WhatIsSerializedReadsBackTheSame) {
+  auto bias = std::make_shared<LogitBias>();
+  bias->ids = {1, 20};
+  bias->values = {-100.0F, 0.1F};
+  GenerateMessage generate;
+  generate.stream_id = 12;
+  generate.model = "a \"b\"\n";
+  generate.prompt = {1, 2, 3};
+  generate.params.temperature = 0.7F;
+  generate.params.top_p = 0.9F;
+  generate.params.top_k = 3;
+  generate.params.repetition_penalty = 1.1F;
+  generate.params.presence_penalty = -0.5F;
+  generate.params.frequency_penalty = 0.25F;
+  generate.params.top_logprobs = 0;
+  generate.params.max_tokens = 5;
+  generate.params.seed = 1234567890123456789ULL;
+  generate.params.has_seed = true;
+  generate.params.logit_bias = bias;
+  const auto back = parse_as<GenerateMessage>(serialize_client_message(generate));
+  EXPECT_EQ(back.stream_id, generate.stream_id);
+  EXPECT_EQ(back.model, generate.model);
+  EXPECT_EQ(back.prompt, generate.prompt);
+  EXPECT_EQ(back.params.temperature, generate.params.temperature);
+  EXPECT_EQ(back.params.top_p, generate.params.top_p);
+  EXPECT_EQ(back.params.top_k, generate.params.top_k);
+  EXPECT_EQ(back.params.repetition_penalty, generate.params.repetition_penalty);
+  EXPECT_EQ(back.params.presence_penalty, generate.params.presence_penalty);
+  EXPECT_EQ(back.params.frequency_penalty, generate.params.frequency_penalty);
+  EXPECT_EQ(back.params.top_logprobs, 0);
+  EXPECT_EQ(back.params.max_tokens, 5);
+  EXPECT_EQ(back.params.seed, generate.params.seed);
+  EXPECT_EQ(*back.params.logit_bias, *bias);
+
+  const auto score =
+      parse_as<ScoreMessage>(serialize_client_message(ScoreMessage{1, "", {1}, {2, 3}}));
+  EXPECT_EQ(score.scored, (std::vector<TokenId>{2, 3}));
+  EXPECT_EQ(parse_as<ModelInfoMessage>(serialize_client_message(ModelInfoMessage{7, "m"})).model,
+            "m");
+  EXPECT_EQ(parse_as<CancelMessage>(serialize_client_message(CancelMessage{8})).stream_id, 8);
+}
+
+}  // namespace
+}  // namespace lmtp::protocol

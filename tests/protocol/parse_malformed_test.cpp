@@ -1,0 +1,213 @@
+// Everything that can be wrong with a message and be seen without a model: what is said of it, and
+// whose stream it is.
+#include <gtest/gtest.h>
+
+#include <ostream>
+#include <string>
+#include <variant>
+
+#include "lmtp/protocol/codec.h"
+
+namespace lmtp::protocol {
+namespace {
+
+struct Case {
+  std::string name;
+  std::string text;
+  std::string field;  // the error begins with it and ": "
+  std::string says;   // and holds this
+  std::optional<StreamId> stream_id = 7;
+  bool opens_stream = true;
+};
+
+void PrintTo(const Case& item, std::ostream* out) { *out << item.name; }
+
+// A GENERATE that is right but for `fields`.
+std::string generate(const std::string& fields) {
+  return "GENERATE {\"stream_id\": 7, \"prompt\": [1, 2], " + fields + "}";
+}
+
+std::string nested(int depth) {
+  return std::string(static_cast<std::size_t>(depth), '[') +
+         std::string(static_cast<std::size_t>(depth), ']');
+}
+
+const Case kCases[] = {
+    {"empty", "", "message", "is empty", {}, false},
+    {"blank_line", " \r\n", "message", "is empty", {}, false},
+    {"unknown_verb", "FETCH {\"stream_id\": 7}", "verb", "'FETCH' is unknown", 7, false},
+    {"lower_case_verb", "generate {\"stream_id\": 7}", "verb", "GENERATE, SCORE", 7, false},
+    {"long_verb", std::string(100000, 'A'), "verb", "...' is unknown", {}, false},
+    {"no_verb", "{\"stream_id\": 7}", "verb", "is unknown", {}, false},
+    {"control_verb", "GEN\x01\xc3\xa9 {}", "verb", "'GEN", {}, false},
+    {"no_payload", "GENERATE", "payload", "is missing", {}, true},
+    {"blank_payload", "GENERATE  \n", "payload", "is missing", {}, true},
+    {"not_json", "GENERATE prompt=1", "payload", "not valid JSON", {}, true},
+    {"python_dict", "GENERATE {'stream_id': 7}", "payload", "not valid JSON", {}, true},
+    {"cut_off", R"(GENERATE {"stream_id": 7, "prompt": [1, )", "prompt", "not JSON"},
+    {"cut_in_string", R"(GENERATE {"stream_id": 7, "model": "gp)", "model", "not closed"},
+    {"trailing", R"(GENERATE {"stream_id": 7, "prompt": [1]} x)", "payload", "not valid JSON"},
+    {"two_objects", R"(GENERATE {"stream_id": 7, "prompt": [1]} {})", "payload", "not valid JSON"},
+    {"array", R"(GENERATE [{"stream_id": 7}])", "payload", "not a JSON object", {}, true},
+    {"number_payload", "GENERATE 5", "payload", "not a JSON object", {}, true},
+    {"string_payload", "SCORE \"x\"", "payload", "not a JSON object", {}, true},
+    {"null_payload", "MODEL_INFO null", "payload", "not a JSON object", {}, false},
+    {"deep", generate("\"x\": " + nested(100)), "x", "nested deeper"},
+    {"very_deep", generate("\"x\": " + nested(1000000)), "x", "nested deeper"},
+    {"deep_payload", "GENERATE " + nested(1000), "payload", "nested deeper", {}, true},
+    {"deep_open", "GENERATE " + std::string(1000000, '['), "payload", "", {}, true},
+    {"lone_surrogate", generate(R"("model": "\ud800")"), "model", "string"},
+    {"bad_escape", generate(R"("model": "\x")"), "model", "string"},
+
+    {"no_stream_id", R"(GENERATE {"prompt": [1]})", "stream_id", "is missing", {}, true},
+    {"null_stream_id",
+     R"(GENERATE {"prompt": [1], "stream_id": null})",
+     "stream_id",
+     "is missing",
+     {},
+     true},
+    {"text_stream_id",
+     R"(GENERATE {"prompt": [1], "stream_id": "7"})",
+     "stream_id",
+     "a string",
+     {},
+     true},
+    {"fraction_stream_id",
+     R"(GENERATE {"prompt": [1], "stream_id": 7.0})",
+     "stream_id",
+     "is 7.0",
+     {},
+     true},
+    {"bool_stream_id",
+     R"(GENERATE {"prompt": [1], "stream_id": true})",
+     "stream_id",
+     "a truth value",
+     {},
+     true},
+    {"large_stream_id",
+     R"(GENERATE {"prompt": [1], "stream_id": 9223372036854775808})",
+     "stream_id",
+     "9223372036854775808",
+     {},
+     true},
+    {"huge_stream_id",
+     R"(GENERATE {"prompt": [1], "stream_id": 99999999999999999999999})",
+     "stream_id",
+     "too large",
+     {},
+     true},
+    {"stream_id_twice",
+     R"(GENERATE {"prompt": [1], "stream_id": 7, "stream_id": 8})",
+     "stream_id",
+     "given twice",
+     {},
+     true},
+    {"info_without_id", R"(MODEL_INFO {"model": "m"})", "stream_id", "is missing", {}, false},
+    {"cancel_without_id", "CANCEL {}", "stream_id", "is missing", {}, false},
+    {"cancel_text_id", R"(CANCEL {"stream_id": "a"})", "stream_id", "a string", {}, false},
+
+    {"number_model", generate(R"("model": 5)"), "model", "is 5"},
+    {"long_model", generate("\"model\": \"" + std::string(5000, 'm') + "\""), "model", "5000"},
+    {"info_number_model", R"(MODEL_INFO {"stream_id": 7, "model": []})", "model", "an array", 7,
+     false},
+
+    {"no_prompt", R"(GENERATE {"stream_id": 7})", "prompt", "is missing"},
+    {"null_prompt", R"(GENERATE {"stream_id": 7, "prompt": null})", "prompt", "is missing"},
+    {"text_prompt", R"(GENERATE {"stream_id": 7, "prompt": "Hello"})", "prompt", "a string"},
+    {"empty_prompt", R"(GENERATE {"stream_id": 7, "prompt": []})", "prompt", "is empty"},
+    {"text_token", R"(GENERATE {"stream_id": 7, "prompt": [1, "2"]})", "prompt",
+     "entry 1 is a string"},
+    {"null_token", R"(GENERATE {"stream_id": 7, "prompt": [null]})", "prompt", "entry 0 is null"},
+    {"fraction_token", R"(GENERATE {"stream_id": 7, "prompt": [1.5]})", "prompt", "is 1.5"},
+    {"nested_token", R"(GENERATE {"stream_id": 7, "prompt": [[1]]})", "prompt", "an array"},
+    {"negative_token", R"(GENERATE {"stream_id": 7, "prompt": [1, -1]})", "prompt",
+     "entry 1 is -1"},
+    {"large_token", R"(GENERATE {"stream_id": 7, "prompt": [2147483648]})", "prompt", "2147483648"},
+    {"unsigned_token", R"(GENERATE {"stream_id": 7, "prompt": [18446744073709551615]})", "prompt",
+     "18446744073709551615"},
+    {"huge_token", R"(GENERATE {"stream_id": 7, "prompt": [1, 999999999999999999999]})", "prompt",
+     "too large"},
+    {"prompt_twice", R"(GENERATE {"stream_id": 7, "prompt": [1], "prompt": [2]})", "prompt",
+     "given twice"},
+
+    {"score_no_prompt", R"(SCORE {"stream_id": 7, "scored": [1]})", "prompt", "is missing"},
+    {"score_no_scored", R"(SCORE {"stream_id": 7, "prompt": [1]})", "scored", "is missing"},
+    {"score_empty", R"(SCORE {"stream_id": 7, "prompt": [1], "scored": []})", "scored", "is empty"},
+    {"score_text", R"(SCORE {"stream_id": 7, "prompt": [1], "scored": "a"})", "scored", "a string"},
+    {"score_negative", R"(SCORE {"stream_id": 7, "prompt": [1], "scored": [-5]})", "scored",
+     "is -5"},
+
+    {"negative_temperature", generate(R"("temperature": -0.5)"), "temperature", "is -0.5"},
+    {"large_temperature", generate(R"("temperature": 1e6)"), "temperature", "<= 100"},
+    {"text_temperature", generate(R"("temperature": "1")"), "temperature", "a string"},
+    {"bool_temperature", generate(R"("temperature": true)"), "temperature", "a truth value"},
+    {"nan_temperature", generate(R"("temperature": NaN)"), "temperature", "no NaN"},
+    {"infinite_temperature", generate(R"("temperature": Infinity)"), "temperature", "Infinity"},
+    {"minus_infinite", generate(R"("temperature": -Infinity)"), "temperature", ""},
+    {"huge_temperature", generate(R"("temperature": 1e400)"), "temperature", "too large"},
+    {"none_temperature", generate(R"("temperature": None)"), "temperature", "None"},
+    {"zero_top_p", generate(R"("top_p": 0)"), "top_p", "> 0 and <= 1"},
+    {"large_top_p", generate(R"("top_p": 1.01)"), "top_p", "is 1.01"},
+    {"negative_top_p", generate(R"("top_p": -0.1)"), "top_p", "is -0.1"},
+    {"negative_top_k", generate(R"("top_k": -1)"), "top_k", "is -1"},
+    {"fraction_top_k", generate(R"("top_k": 5.0)"), "top_k", "is 5.0; allowed is a whole number"},
+    {"zero_repetition", generate(R"("repetition_penalty": 0)"), "repetition_penalty", "> 0"},
+    {"negative_repetition", generate(R"("repetition_penalty": -1)"), "repetition_penalty", "is -1"},
+    {"large_repetition", generate(R"("repetition_penalty": 101)"), "repetition_penalty", "<= 100"},
+    {"large_presence", generate(R"("presence_penalty": 100.5)"), "presence_penalty", "is 100.5"},
+    {"small_frequency", generate(R"("frequency_penalty": -101)"), "frequency_penalty", ">= -100"},
+    {"object_frequency", generate(R"("frequency_penalty": {})"), "frequency_penalty", "an object"},
+    {"negative_top_logprobs", generate(R"("top_logprobs": -1)"), "top_logprobs", "is -1"},
+    {"text_top_logprobs", generate(R"("top_logprobs": "5")"), "top_logprobs", "a string"},
+    {"zero_max_tokens", generate(R"("max_tokens": 0)"), "max_tokens", ">= 1"},
+    {"negative_max_tokens", generate(R"("max_tokens": -5)"), "max_tokens", "is -5"},
+    {"fraction_max_tokens", generate(R"("max_tokens": 1.5)"), "max_tokens", "is 1.5"},
+    {"huge_max_tokens", generate(R"("max_tokens": 1e400)"), "max_tokens", "too large"},
+    {"text_seed", generate(R"("seed": "x")"), "seed", "a string"},
+    {"fraction_seed", generate(R"("seed": 0.5)"), "seed", "is 0.5"},
+    {"huge_seed", generate(R"("seed": 18446744073709551616)"), "seed", "too large"},
+
+    {"array_bias", generate(R"("logit_bias": [1])"), "logit_bias", "an array"},
+    {"text_key", generate(R"("logit_bias": {"the": 1})"), "logit_bias", "key 'the'"},
+    {"empty_key", generate(R"("logit_bias": {"": 1})"), "logit_bias", "key ''"},
+    {"negative_key", generate(R"("logit_bias": {"-1": 1})"), "logit_bias", "key '-1'"},
+    {"minus_zero_key", generate(R"("logit_bias": {"-0": 1})"), "logit_bias", "key '-0'"},
+    {"fraction_key", generate(R"("logit_bias": {"1.0": 1})"), "logit_bias", "key '1.0'"},
+    {"blank_key", generate(R"("logit_bias": {" 1": 1})"), "logit_bias", "key ' 1'"},
+    {"large_key", generate(R"("logit_bias": {"2147483648": 1})"), "logit_bias", "2147483648"},
+    {"key_twice", generate(R"("logit_bias": {"5": 1, "6": 2, "5": 3})"), "logit_bias",
+     "5 is given twice"},
+    {"key_twice_written_otherwise", generate(R"("logit_bias": {"5": 1, "05": 3})"), "logit_bias",
+     "5 is given twice"},
+    {"text_bias_value", generate(R"("logit_bias": {"5": "1"})"), "logit_bias", "a string"},
+    {"null_bias_value", generate(R"("logit_bias": {"5": null})"), "logit_bias", "null"},
+    {"nan_bias_value", generate(R"("logit_bias": {"5": NaN})"), "logit_bias", "no NaN"},
+    {"huge_bias_value", generate(R"("logit_bias": {"5": 1e31})"), "logit_bias", "1e+31"},
+    {"infinite_bias_value", generate(R"("logit_bias": {"5": -1e999})"), "logit_bias", "too large"},
+    {"bias_twice", generate(R"("logit_bias": {"5": 1}, "logit_bias": {"5": 1})"), "logit_bias",
+     "given twice"},
+};
+
+class ParseMalformed : public testing::TestWithParam<Case> {};
+
+TEST_P(ParseMalformed, SaysWhatIsWrong) {
+  const Case& item = GetParam();
+  BiasCache cache;
+  // Twice: what the first parse leaves in caches must not change the answer.
+  for (int round = 0; round < 2; ++round) {
+    const auto parsed = parse_client_message(item.text, cache);
+    const auto* error = std::get_if<ParseError>(&parsed);
+    ASSERT_NE(error, nullptr) << "was accepted";
+    EXPECT_EQ(error->message.rfind(item.field + ": ", 0), 0U) << error->message;
+    EXPECT_NE(error->message.find(item.says), std::string::npos) << error->message;
+    EXPECT_LT(error->message.size(), 400U) << error->message;
+    EXPECT_EQ(error->stream_id, item.stream_id) << error->message;
+    EXPECT_EQ(error->opens_stream, item.opens_stream);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ParseMalformed, testing::ValuesIn(kCases),
+                         [](const auto& tested) { return tested.param.name; });
+
+}  // namespace
+}  // namespace lmtp::protocol

@@ -1,0 +1,71 @@
+// What servers send, ours and LMQL's, as a client reads it.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "lmtp/protocol/codec.h"
+
+namespace lmtp::protocol {
+namespace {
+
+std::vector<ServerEntry> parse(const std::string& text) {
+  auto parsed = parse_server_message(text);
+  EXPECT_TRUE(parsed.ok()) << text;
+  return parsed ? *std::move(parsed) : std::vector<ServerEntry>();
+}
+
+TEST(ParseServer, ReadsTokensAsTheReferenceSendsThem) {
+  const std::string first =
+      R"({"token": 416, "stream_id": 1, "logprob": -1.1488874615720324, "finish_reason": null,)"
+      R"( "top_logprobs": {"416": -1.1488874615720324, "413": -2}})";
+  const auto entries =
+      parse("TOKEN [" + first +
+            R"(, {"token": 5, "stream_id": 2, "logprob": 0, "finish_reason": "length"},)"
+            R"( {"token": 6, "stream_id": 3, "logprob": 0.0, "finish_reason": "stop"}])");
+  ASSERT_EQ(entries.size(), 3U);
+  EXPECT_FALSE(entries[0].is_msg);
+  EXPECT_EQ(entries[0].stream_id, 1);
+  EXPECT_EQ(entries[0].token, 416);
+  EXPECT_FLOAT_EQ(entries[0].logprob, -1.1488875F);
+  EXPECT_EQ(entries[0].finish_reason, FinishReason::kNone);
+  ASSERT_EQ(entries[0].top_logprobs.size(), 2U);
+  EXPECT_EQ(entries[0].top_logprobs[1], (TokenLogprob{413, -2.0F}));
+  EXPECT_EQ(entries[0].raw_json, first);
+  EXPECT_EQ(entries[1].finish_reason, FinishReason::kLength);
+  EXPECT_TRUE(entries[1].top_logprobs.empty());
+  EXPECT_EQ(entries[2].finish_reason, FinishReason::kStop);
+}
+
+TEST(ParseServer, ReadsMessages) {
+  const auto info =
+      parse(R"(MSG [{"stream_id": 4, "model_info": {"model": "x", "a": [1, {"b": "}"}]}}])");
+  ASSERT_EQ(info.size(), 1U);
+  EXPECT_TRUE(info[0].is_msg);
+  EXPECT_EQ(info[0].model_info_json, R"({"model": "x", "a": [1, {"b": "}"}]})");
+
+  const auto loading =
+      parse(R"(MSG [{"stream_id": 5, "status": "loading", "model": "x", "progress": 40}])");
+  ASSERT_EQ(loading.size(), 1U);
+  EXPECT_EQ(loading[0].status, "loading");
+  EXPECT_EQ(loading[0].progress_percent, 40);
+
+  const auto errors = parse(R"(MSG {"stream_id": null, "error": "a \"b\""})");
+  ASSERT_EQ(errors.size(), 1U) << "an object alone, as the reference's README shows it";
+  EXPECT_FALSE(errors[0].stream_id.has_value());
+  EXPECT_EQ(errors[0].error, "a \"b\"");
+}
+
+TEST(ParseServer, MessagesOfTheFutureAreNotErrors) {
+  EXPECT_TRUE(parse("STATUS [1]").empty());
+  EXPECT_TRUE(parse("").empty());
+  EXPECT_TRUE(parse("TOKEN []").empty());
+}
+
+TEST(ParseServer, NonsenseIsAnError) {
+  for (const char* text : {"TOKEN", "TOKEN x", "TOKEN [1]", "TOKEN 5", "MSG [{}", "MSG [{},]"}) {
+    EXPECT_FALSE(parse_server_message(text).ok()) << text;
+  }
+}
+
+}  // namespace
+}  // namespace lmtp::protocol

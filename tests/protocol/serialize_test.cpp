@@ -1,0 +1,99 @@
+// What the server writes: valid JSON in every case, in the reference's shape.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "lmtp/protocol/codec.h"
+
+namespace lmtp::protocol {
+namespace {
+
+using Entry = std::variant<TokenEntry, ErrorEntry>;
+
+std::string tokens_text(const std::vector<Entry>& entries) {
+  std::string out;
+  serialize_tokens(entries, out);
+  return out;
+}
+
+TEST(Serialize, ATokenHasTheReferencesFields) {
+  TokenEntry entry{3, 42, -0.5F, FinishReason::kNone,
+                   std::vector<TokenLogprob>{{42, -0.5F}, {7, -1.25F}}};
+  EXPECT_EQ(tokens_text({entry}),
+            R"(TOKEN [{"token": 42, "stream_id": 3, "logprob": -0.5, "finish_reason": null, )"
+            R"("top_logprobs": {"42": -0.5, "7": -1.25}}])");
+  entry.top_logprobs = std::nullopt;
+  entry.finish_reason = FinishReason::kStop;
+  EXPECT_EQ(tokens_text({entry}),
+            R"(TOKEN [{"token": 42, "stream_id": 3, "logprob": -0.5, "finish_reason": "stop"}])");
+  entry.finish_reason = FinishReason::kLength;
+  entry.logprob = 0.0F;
+  EXPECT_EQ(tokens_text({entry}),
+            R"(TOKEN [{"token": 42, "stream_id": 3, "logprob": 0.0, "finish_reason": "length"}])");
+}
+
+TEST(Serialize, AllStreamsOfAStepShareAMessage) {
+  EXPECT_EQ(tokens_text({TokenEntry{1, 2, -1.0F, FinishReason::kNone, std::nullopt},
+                         ErrorEntry{9, "cancelled"}}),
+            R"(TOKEN [{"token": 2, "stream_id": 1, "logprob": -1.0, "finish_reason": null}, )"
+            R"({"stream_id": 9, "error": "cancelled"}])");
+}
+
+TEST(Serialize, LogprobsReadBackAsTheSameFloat) {
+  for (const float value : {-1e-7F, -3.14159274F, -1e-45F, -12345.678F, -0.1F, 0.0F, -1e20F,
+                            -std::numeric_limits<float>::max()}) {
+    const auto parsed =
+        parse_server_message(tokens_text({TokenEntry{1, 2, value, FinishReason::kNone, {}}}));
+    ASSERT_TRUE(parsed.ok());
+    EXPECT_EQ((*parsed)[0].logprob, value);
+  }
+}
+
+TEST(Serialize, NumbersThatJsonLacksStayValid) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const float value : {-kInfinity, kInfinity, std::nanf("")}) {
+    const auto parsed =
+        parse_server_message(tokens_text({TokenEntry{1, 2, value, FinishReason::kNone, {}}}));
+    ASSERT_TRUE(parsed.ok());
+    EXPECT_EQ((*parsed)[0].logprob, value == kInfinity ? 1e30F : -1e30F);
+  }
+}
+
+TEST(Serialize, MessagesAreArraysAndNameTheirStream) {
+  std::string out;
+  serialize_msg_error({std::nullopt, "payload: is \"bad\"\n\x01"}, out);
+  EXPECT_EQ(out, R"(MSG [{"stream_id": null, "error": "payload: is \"bad\"\n\u0001"}])");
+
+  out.clear();
+  const std::vector<LoadingEntry> loading = {{5, "gpt2", 10}, {6, "a", 100}};
+  serialize_loading(loading, out);
+  EXPECT_EQ(out, R"(MSG [{"stream_id": 5, "status": "loading", "model": "gpt2", "progress": 10}, )"
+                 R"({"stream_id": 6, "status": "loading", "model": "a", "progress": 100}])");
+
+  out.clear();
+  serialize_model_info({7, R"({"model": "x"})"}, out);
+  EXPECT_EQ(out, R"(MSG [{"stream_id": 7, "model_info": {"model": "x"}}])");
+}
+
+TEST(Serialize, StringsAreAlwaysUtf8) {
+  std::string out;
+  append_json_string("gr\xc3\xbc\xc3\x9f\x65", out);
+  EXPECT_EQ(out, "\"gr\xc3\xbc\xc3\x9f\x65\"");
+  out.clear();
+  append_json_string("a\xff\"", out);
+  EXPECT_EQ(out, "\"a\xEF\xBF\xBD\\\"\"");
+}
+
+TEST(Serialize, AClientLeavesDefaultsOut) {
+  GenerateMessage message;
+  message.stream_id = 1;
+  message.prompt = {1, 2};
+  EXPECT_EQ(serialize_client_message(message), R"(GENERATE {"prompt": [1, 2], "stream_id": 1})");
+}
+
+}  // namespace
+}  // namespace lmtp::protocol
