@@ -83,7 +83,10 @@ TEST(Engine, OneDeliveryAStepForAllStreamsOfAConnection) {
     released.wait();  // until all four are queued
     return {};
   };
-  Engine engine(limits(), {}, testing::fake_agent_factory(options), ignore_outcome);
+  std::promise<void> loaded;
+  Engine engine(limits(), {}, testing::fake_agent_factory(options),
+                [&](const Result<void>&) { loaded.set_value(); });
+  loaded.get_future().wait();  // no loading notices from here on
   const auto sink = std::make_shared<RecordingSink>();
   for (StreamId id = 0; id < 4; ++id) {
     ASSERT_TRUE(engine.instance().submit(
@@ -91,8 +94,8 @@ TEST(Engine, OneDeliveryAStepForAllStreamsOfAConnection) {
   }
   go.set_value();
   for (StreamId id = 0; id < 4; ++id) sink->wait_done(id);
-  // Forty tokens; at most one step went by with the first stream alone, and loading notices.
-  EXPECT_LE(sink->num_deliveries(), 10 + 1 + 4);
+  // Forty tokens; the first step may have gone by with the first stream alone.
+  EXPECT_LE(sink->num_deliveries(), 10 + 1);
 }
 
 TEST(Engine, RequestsWaitForTheModelAndAreToldSo) {
