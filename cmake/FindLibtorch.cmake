@@ -35,8 +35,8 @@ set_target_properties(Libtorch::cpu PROPERTIES IMPORTED_LOCATION ${torch_dir}/li
 target_link_libraries(Libtorch::cpu INTERFACE Libtorch::c10)
 target_link_options(Libtorch::cpu INTERFACE -Wl,--allow-shlib-undefined)
 
-get_filename_component(site_packages ${torch_dir} DIRECTORY)
-file(GLOB cudnn ${site_packages}/nvidia/cudnn/lib/libcudnn.so.*)
+get_filename_component(LIBTORCH_SITE_PACKAGES ${torch_dir} DIRECTORY)
+file(GLOB cudnn ${LIBTORCH_SITE_PACKAGES}/nvidia/cudnn/lib/libcudnn.so.*)
 if(EXISTS ${torch_dir}/lib/libtorch_cuda.so AND cudnn)
   add_library(Libtorch::c10_cuda SHARED IMPORTED GLOBAL)
   set_target_properties(Libtorch::c10_cuda PROPERTIES
@@ -51,8 +51,7 @@ if(EXISTS ${torch_dir}/lib/libtorch_cuda.so AND cudnn)
     "LINKER:--push-state,--no-as-needed,${torch_dir}/lib/libtorch_cuda.so,--pop-state")
 endif()
 
-# Several folders, so that one program runs here, in a copied tree and on a machine with torch
-# installed.
+# Through the link, so that a tree with another .venv works, and past it.
 get_filename_component(real_torch_dir ${torch_dir} REALPATH)
 set(LIBTORCH_RPATH ${torch_dir}/lib ${real_torch_dir}/lib)
 list(REMOVE_DUPLICATES LIBTORCH_RPATH)
@@ -62,3 +61,22 @@ if(TARGET Libtorch::cuda)
 else()
   message(STATUS "libtorch: ${Libtorch_VERSION}, CPU half (${torch_dir})")
 endif()
+
+# The shared libraries that a program needs at run time: torch's own, and NVIDIA's.
+function(lmtp_libtorch_files torch_files nvidia_files)
+  set(own libtorch_cpu.so libc10.so libgomp.so.1)
+  set(nvidia libcudart.so.13 libcupti.so.13)
+  if(LMTP_CUDA_ENABLED)
+    list(APPEND own libtorch_cuda.so libtorch_cuda_linalg.so libtorch_nvshmem.so libc10_cuda.so
+                    libtorch.so)
+    set(nvidia *.so.*)
+  endif()
+  list(TRANSFORM own PREPEND ${LIBTORCH_SITE_PACKAGES}/torch/lib/)
+  set(found "")
+  foreach(name IN LISTS nvidia)
+    file(GLOB files ${LIBTORCH_SITE_PACKAGES}/nvidia/*/lib/${name})
+    list(APPEND found ${files})
+  endforeach()
+  set(${torch_files} ${own} PARENT_SCOPE)
+  set(${nvidia_files} ${found} PARENT_SCOPE)
+endfunction()

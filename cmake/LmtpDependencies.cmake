@@ -40,3 +40,11 @@ lmtp_system_library(Xxhash::xxhash xxhash.h xxhash libxxhash-dev)
 if(LMTP_TORCH)
   find_package(Libtorch REQUIRED)
 endif()
+
+# Where programs look for libtorch when they run: beside themselves where it is installed, then
+# where this build has it, then where the user says (another machine's place, for instance).
+set(LMTP_EXTRA_RPATH "" CACHE STRING "More folders in which programs look for libtorch")
+set(LMTP_RPATH "")
+if(LMTP_TORCH)
+  set(LMTP_RPATH "$ORIGIN/../lib/lmtp/torch/lib" ${LIBTORCH_RPATH} ${LMTP_EXTRA_RPATH})
+endif()

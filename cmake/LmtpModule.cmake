@@ -66,7 +66,10 @@ function(lmtp_program name)
   add_executable(${name} ${arg_SOURCES})
   target_include_directories(${name} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${deps} lmtp_warnings)
-  set_target_properties(${name} PROPERTIES BUILD_RPATH "${LIBTORCH_RPATH}")
+  # One search path for the build tree and the installed program; patched at installation it would
+  # be padded with empty entries, which mean the current folder.
+  set_target_properties(${name} PROPERTIES
+    BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "${LMTP_RPATH}")
 endfunction()
 
 function(lmtp_test module unit)
@@ -89,7 +92,7 @@ function(lmtp_test module unit)
   target_link_libraries(${name} PRIVATE ${deps} GTest::gtest GTest::gmock GTest::gtest_main
     Threads::Threads lmtp_warnings)
   set_target_properties(${name} PROPERTIES
-    BUILD_RPATH "${LIBTORCH_RPATH}"
+    BUILD_RPATH "${LMTP_RPATH}"
     RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${name} --gtest_brief=1)
   lmtp_test_properties(${name} "${arg_TIMEOUT}" ${arg_LABELS} ${module})
