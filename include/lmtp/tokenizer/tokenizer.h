@@ -17,10 +17,10 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  // The ids that Hugging Face `tokenizers` gives with add_special_tokens=False: special tokens spelt
-  // out in the text become their ids; none is added.
-  // `text` may be any bytes: what is not UTF-8 is read as Python's bytes.decode("utf-8", "replace")
-  // reads it, so each bad sequence is encoded as U+FFFD.
+  // The ids that Hugging Face `tokenizers` gives with add_special_tokens=False: special tokens
+  // spelt out in the text become their ids; none is added. `text` may be any bytes: what is not
+  // UTF-8 is read as Python's bytes.decode("utf-8", "replace") reads it, so each bad sequence is
+  // encoded as U+FFFD.
   virtual std::vector<TokenId> encode(std::string_view text) const = 0;
 
   // The bytes of one token. Not necessarily whole UTF-8 characters; see StreamDecoder.
@@ -45,10 +45,10 @@ class Tokenizer {
 // The error names the file, what was found and which kinds are supported.
 Result<std::unique_ptr<Tokenizer>> load_tokenizer(const std::string& folder);
 
-// Turns a stream of token bytes into text that never ends inside a character: bytes of an unfinished
-// one are held back until it is whole, and become U+FFFD only when it can no longer be. The pieces
-// put together equal Python's bytes.decode("utf-8", "replace") of the whole, however it was cut.
-// Owner: one stream; one thread.
+// Turns a stream of token bytes into text that never ends inside a character: bytes of an
+// unfinished one are held back until it is whole, and become U+FFFD only when it can no longer be.
+// The pieces put together equal Python's bytes.decode("utf-8", "replace") of the whole, however it
+// was cut. Owner: one stream; one thread.
 class StreamDecoder {
  public:
   // The text that is certain by now.

@@ -1,0 +1,17 @@
+// GPT-2's spelling of bytes: vocabularies are JSON text, so each byte is written as a printable
+// character. Printable Latin-1 stands for itself, the other 68 bytes are U+0100 and on.
+//
+// Reference: OpenAI gpt-2, src/encoder.py, bytes_to_unicode.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace lmtp::tokenizer {
+
+// Appends the bytes that `spelling` stands for. False, with `out` as it was, where a character is
+// none of the 256 (as in an added token with a plain space).
+// REQUIRES: `spelling` is valid UTF-8.
+bool append_spelt_bytes(std::string_view spelling, std::string& out);
+
+}  // namespace lmtp::tokenizer

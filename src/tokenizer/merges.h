@@ -1,0 +1,56 @@
+// Merges: which pairs of tokens become one, in which order; and the merging of a word.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "lmtp/base/ids.h"
+
+namespace lmtp::tokenizer {
+
+// Filled once by a loader, then only read: any thread.
+class Merges {
+ public:
+  static constexpr std::uint32_t kNone = UINT32_MAX;
+
+  struct Merge {
+    std::uint32_t rank = kNone;  // lower is merged earlier
+    TokenId merged = -1;
+  };
+
+  void reserve(std::size_t num_merges);
+  // A pair given twice keeps what was said last, as in Hugging Face `tokenizers`.
+  void add(TokenId left, TokenId right, Merge merge);
+  // rank kNone where the pair does not merge.
+  Merge find(TokenId left, TokenId right) const;
+
+  // Merges `word` in place: always the pair of the lowest rank, the leftmost of equals, until no
+  // pair merges. A word of n tokens costs O(n log n) at most, whatever it holds.
+  void apply(std::vector<TokenId>& word) const;
+
+ private:
+  struct Slot {
+    std::uint64_t pair = kEmpty;
+    Merge merge;
+  };
+  static constexpr std::uint64_t kEmpty = UINT64_MAX;
+
+  static std::uint64_t pair_of(TokenId left, TokenId right) {
+    return static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32 |
+           static_cast<std::uint32_t>(right);
+  }
+  static std::size_t hash_of(std::uint64_t pair) {
+    pair *= 0x9E3779B97F4A7C15ULL;
+    return static_cast<std::size_t>(pair ^ pair >> 32);
+  }
+  void grow(std::size_t num_slots);
+  Slot& slot_of(std::uint64_t pair);
+  void apply_short(std::vector<TokenId>& word) const;
+  void apply_long(std::vector<TokenId>& word) const;
+
+  std::vector<Slot> slots_;  // open addressing, a power of two, at most half full
+  std::size_t num_merges_ = 0;
+};
+
+}  // namespace lmtp::tokenizer

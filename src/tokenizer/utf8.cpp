@@ -1,0 +1,85 @@
+#include "utf8.h"
+
+#include <algorithm>
+
+#include "lmtp/base/check.h"
+#include "lmtp/tokenizer/tokenizer.h"
+
+namespace lmtp::tokenizer {
+namespace {
+
+// What may follow a lead byte: how many bytes, and the range of the first of them (the others are
+// always 80..BF). Unicode 16, table 3-7.
+struct Lead {
+  std::size_t num_following;  // 0: not a lead byte of more than one
+  unsigned char low, high;
+};
+
+Lead lead_of(unsigned char byte) {
+  if (byte < 0xC2) return {0, 0, 0};
+  if (byte < 0xE0) return {1, 0x80, 0xBF};
+  if (byte == 0xE0) return {2, 0xA0, 0xBF};
+  if (byte == 0xED) return {2, 0x80, 0x9F};  // no surrogates
+  if (byte < 0xF0) return {2, 0x80, 0xBF};
+  if (byte == 0xF0) return {3, 0x90, 0xBF};
+  if (byte < 0xF4) return {3, 0x80, 0xBF};
+  if (byte == 0xF4) return {3, 0x80, 0x8F};  // nothing above U+10FFFF
+  return {0, 0, 0};
+}
+
+}  // namespace
+
+Utf8Step utf8_step(std::string_view text) {
+  LMTP_CHECK(!text.empty());
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  if (byte(0) < 0x80) return {Utf8Status::kWhole, 1};
+  const Lead lead = lead_of(byte(0));
+  if (lead.num_following == 0) return {Utf8Status::kInvalid, 1};
+  for (std::size_t i = 1; i <= lead.num_following; ++i) {
+    if (i == text.size()) return {Utf8Status::kPrefix, i};
+    const unsigned char low = i == 1 ? lead.low : 0x80;
+    const unsigned char high = i == 1 ? lead.high : 0xBF;
+    if (byte(i) < low || byte(i) > high) return {Utf8Status::kInvalid, i};
+  }
+  return {Utf8Status::kWhole, lead.num_following + 1};
+}
+
+void append_valid_utf8(std::string_view text, std::string& out) {
+  while (!text.empty()) {
+    const Utf8Step step = utf8_step(text);
+    if (step.status == Utf8Status::kWhole) {
+      out.append(text.substr(0, step.num_bytes));
+    } else {
+      out.append(kReplacement);
+    }
+    text.remove_prefix(step.num_bytes);
+  }
+}
+
+std::string StreamDecoder::push(std::string_view bytes) {
+  std::string text = std::move(held_);
+  text.append(bytes);
+  held_.clear();
+  // Only the last three bytes can be an unfinished character, and its lead byte is among them.
+  for (std::size_t i = text.size() - std::min<std::size_t>(text.size(), 3); i < text.size(); ++i) {
+    const std::string_view tail = std::string_view(text).substr(i);
+    const Utf8Step step = utf8_step(tail);
+    if (step.status == Utf8Status::kPrefix && step.num_bytes == tail.size()) {
+      held_ = tail;
+      text.resize(i);
+      break;
+    }
+  }
+  std::string out;
+  out.reserve(text.size());
+  append_valid_utf8(text, out);
+  return out;
+}
+
+std::string StreamDecoder::finish() {
+  const bool unfinished = !held_.empty();
+  held_.clear();
+  return unfinished ? std::string(kReplacement) : std::string();
+}
+
+}  // namespace lmtp::tokenizer

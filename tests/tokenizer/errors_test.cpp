@@ -1,0 +1,111 @@
+// Each broken or unsupported folder: the error names the file and what is wrong with it.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lmtp/tokenizer/tokenizer.h"
+#include "support/temp_folder.h"
+
+namespace lmtp::tokenizer {
+namespace {
+
+using testing::TempFolder;
+
+struct Case {
+  const char* name;
+  std::vector<std::pair<const char*, std::string>> files;
+  std::vector<const char*> said;
+};
+
+std::string with(const std::string& key, const std::string& value) {
+  const std::vector<std::pair<std::string, std::string>> parts = {
+      {"normalizer", "null"},
+      {"pre_tokenizer", R"({"type":"ByteLevel","add_prefix_space":false})"},
+      {"decoder", R"({"type":"ByteLevel"})"},
+      {"added_tokens", "[]"},
+      {"model", R"({"type":"BPE","vocab":{"a":0,"b":1,"ab":2},"merges":["a b"]})"}};
+  std::string json = "{\"version\":\"1.0\"";
+  for (const auto& [name, usual] : parts) {
+    json += ",\"" + name + "\":" + (name == key ? value : usual);
+  }
+  return json + "}";
+}
+
+std::vector<Case> cases() {
+  const auto json = [](const std::string& key, const std::string& value) {
+    return std::vector<std::pair<const char*, std::string>>{{"tokenizer.json", with(key, value)}};
+  };
+  return {
+      {"empty folder", {}, {"neither tokenizer.json nor vocab.json", "supported: byte-level BPE"}},
+      {"vocab alone", {{"vocab.json", "{}"}}, {"neither tokenizer.json"}},
+      {"sentencepiece", {{"tokenizer.model", "x"}}, {"tokenizer.model", "supported: byte-level"}},
+      {"not JSON", {{"tokenizer.json", "{"}}, {"tokenizer.json: not a JSON object"}},
+      {"an array", {{"tokenizer.json", "[]"}}, {"tokenizer.json: not a JSON object"}},
+      {"empty file", {{"tokenizer.json", ""}}, {"tokenizer.json: not a JSON object"}},
+      {"normalizer", json("normalizer", R"({"type":"NFC"})"), {"normalizer is 'NFC'", "supported"}},
+      {"pre-tokenizer", json("pre_tokenizer", R"({"type":"Metaspace"})"), {"'Metaspace'"}},
+      {"no pre-tokenizer", json("pre_tokenizer", "null"), {"pre_tokenizer is 'none'"}},
+      {"decoder", json("decoder", R"({"type":"WordPiece"})"), {"decoder is 'WordPiece'"}},
+      {"no model", json("model", "3"), {"'model' is missing"}},
+      {"unigram", json("model", R"({"type":"Unigram","vocab":[]})"), {"model is 'Unigram'"}},
+      {"no vocab", json("model", R"({"type":"BPE","merges":[]})"), {"'model.vocab' is missing"}},
+      {"no merges", json("model", R"({"type":"BPE","vocab":{}})"), {"'model.merges' is missing"}},
+      {"text id", json("model", R"({"vocab":{"a":"0"},"merges":[]})"), {"id of 'a'"}},
+      {"negative id", json("model", R"({"vocab":{"a":-1},"merges":[]})"), {"'a' has id -1"}},
+      {"huge id", json("model", R"({"vocab":{"a":99999999},"merges":[]})"), {"has id 99999999"}},
+      {"merge of one", json("model", R"({"vocab":{"a":0},"merges":["a"]})"), {"merge 'a'"}},
+      {"merge of three", json("model", R"({"vocab":{"a":0},"merges":["a a a"]})"), {"'a a a'"}},
+      {"merge of numbers", json("model", R"({"vocab":{"a":0},"merges":[[1,2]]})"), {"neither"}},
+      {"unknown part",
+       json("model", R"({"vocab":{"a":0},"merges":["a x"]})"),
+       {"'x', which is not in the vocabulary"}},
+      {"unknown result", json("model", R"({"vocab":{"a":0},"merges":["a a"]})"), {"'aa'"}},
+      {"byte fallback",
+       json("model", R"({"byte_fallback":true,"vocab":{},"merges":[]})"),
+       {"byte_fallback", "supported"}},
+      {"suffix",
+       json("model", R"({"end_of_word_suffix":"</w>","vocab":{},"merges":[]})"),
+       {"end_of_word_suffix", "supported"}},
+      {"added without id", json("added_tokens", R"([{"content":"x"}])"), {"no id or no content"}},
+      {"added with bad id", json("added_tokens", R"([{"id":-5,"content":"x"}])"), {"'x' has id"}},
+      {"merges line",
+       {{"vocab.json", R"({"a":0})"}, {"merges.txt", "#version: 0.2\na\n"}},
+       {"merges.txt, line 2", "merge 'a'"}},
+      {"merges bytes",
+       {{"vocab.json", R"({"a":0})"}, {"merges.txt", "\xFF \xFF\n"}},
+       {"not UTF-8"}},
+      {"config",
+       {{"vocab.json", R"({"a":0})"}, {"merges.txt", ""}, {"tokenizer_config.json", "x"}},
+       {"tokenizer_config.json: not a JSON object"}},
+  };
+}
+
+TEST(LoadTokenizer, SaysWhatIsWrong) {
+  for (const Case& c : cases()) {
+    const TempFolder folder;
+    for (const auto& [name, text] : c.files) folder.write(name, text);
+    const auto loaded = load_tokenizer(folder.path());
+    ASSERT_FALSE(loaded.ok()) << c.name;
+    for (const char* part : c.said) {
+      EXPECT_NE(loaded.error().message.find(part), std::string::npos)
+          << c.name << ": '" << loaded.error().message << "' lacks '" << part << "'";
+    }
+  }
+}
+
+TEST(LoadTokenizer, TheCasesAreOnlyWrongWhereTheySaySo) {
+  const TempFolder folder;
+  folder.write("tokenizer.json", with("", ""));
+  EXPECT_TRUE(load_tokenizer(folder.path()).ok());
+}
+
+TEST(LoadTokenizer, AMissingFolderIsNamed) {
+  const auto loaded = load_tokenizer("/nowhere/at/all");
+  ASSERT_FALSE(loaded.ok());
+  EXPECT_EQ(loaded.error().message, "/nowhere/at/all: not a folder");
+}
+
+}  // namespace
+}  // namespace lmtp::tokenizer
