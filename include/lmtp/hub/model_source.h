@@ -12,20 +12,27 @@ namespace lmtp::hub {
 
 enum class SourceKind { kFolder, kRandom };
 
+// What the folder is wanted for: a server needs config.json in it, a client only the tokenizer.
+enum class Purpose { kServe, kTokenizer };
+
 struct ModelSource {
   SourceKind kind = SourceKind::kFolder;
-  std::string name;                // as given
-  std::vector<std::string> names;  // all that it answers to: as given, absolute path, last component
-  std::string folder;              // kFolder: canonical absolute path
-  std::string shape;               // kRandom: "gpt2", "gpt2-medium"
-  std::uint64_t seed = 0;          // kRandom
+  std::string name;  // as given
+  // All that it answers to, without duplicates: as given, the absolute path (kFolder), the last
+  // component ("tiny" of "models/tiny/" and of "org/tiny@main"), "random" (kRandom).
+  std::vector<std::string> names;
+  std::string folder;  // kFolder: canonical absolute path
+  std::string shape;   // kRandom: "gpt2", "gpt2-medium"; whether it exists is the model's matter
+  std::uint64_t seed = 0;  // kRandom
 };
 
-// MODEL is a folder; "demo" (share/lmtp/models/demo beside the program, or models/demo in the source
-// tree); "random[:SHAPE[:SEED]]"; or a name found in the local Hugging Face cache
-// ($HF_HUB_CACHE, else $HF_HOME/hub, else ~/.cache/huggingface/hub). Reads the environment and the
-// disk; any thread. The error says what was looked for, where, and what would help.
-Result<ModelSource> resolve_model(std::string_view model);
+// MODEL is "demo" (share/lmtp/models/demo beside the program's bin/, or models/demo of the source
+// tree); "random[:SHAPE[:SEED]]"; a folder ("./demo" for one of that name); or a name or
+// name@revision found in the local Hugging Face cache ($HF_HUB_CACHE, else $HF_HOME/hub, else
+// $XDG_CACHE_HOME/huggingface/hub, else ~/.cache/huggingface/hub).
+// Reads the environment and the disk; any thread. The error says what was looked for, where, and
+// what would help.
+Result<ModelSource> resolve_model(std::string_view model, Purpose purpose = Purpose::kServe);
 
 // The folder that holds the demo model, or an error that names the places looked at.
 Result<std::string> find_demo_folder();

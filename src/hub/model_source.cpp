@@ -1,0 +1,167 @@
+#include "lmtp/hub/model_source.h"
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "hub_cache.h"
+
+namespace lmtp::hub {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kDemo = "demo";
+constexpr const char* kRandom = "random";
+constexpr const char* kDefaultShape = "gpt2";
+constexpr int kFoldersUpMax = 4;  // from bin/ to the root of a source tree
+
+bool is_folder(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_directory(path, ignored);
+}
+
+bool is_file(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_regular_file(path, ignored);
+}
+
+std::string last_component(std::string_view name) {
+  while (name.size() > 1 && name.back() == '/') name.remove_suffix(1);
+  const std::size_t slash = name.rfind('/');
+  return std::string(slash == std::string_view::npos ? name : name.substr(slash + 1));
+}
+
+void add_name(ModelSource& source, const std::string& name) {
+  if (name.empty() || name == "." || name == "..") return;
+  if (std::find(source.names.begin(), source.names.end(), name) != source.names.end()) return;
+  source.names.push_back(name);
+}
+
+Result<ModelSource> from_random(std::string_view model) {
+  ModelSource source;
+  source.kind = SourceKind::kRandom;
+  source.name = model;
+  source.shape = kDefaultShape;
+  std::string_view rest = model.substr(std::string_view(kRandom).size());
+  if (!rest.empty()) {
+    rest.remove_prefix(1);
+    const std::size_t colon = rest.find(':');
+    source.shape = rest.substr(0, colon);
+    if (colon != std::string_view::npos) {
+      const std::string_view seed = rest.substr(colon + 1);
+      const auto [end, error] =
+          std::from_chars(seed.data(), seed.data() + seed.size(), source.seed);
+      if (error != std::errc() || end != seed.data() + seed.size()) {
+        return Error{"'" + std::string(model) + "': the seed '" + std::string(seed) +
+                     "' is not a whole number of 64 bits; random[:SHAPE[:SEED]] is allowed"};
+      }
+    }
+    if (source.shape.empty()) {
+      return Error{"'" + std::string(model) + "': random[:SHAPE[:SEED]] is allowed"};
+    }
+  }
+  add_name(source, source.name);
+  add_name(source, kRandom);
+  return source;
+}
+
+Result<ModelSource> from_folder(std::string_view name, const std::string& folder, Purpose purpose) {
+  std::error_code error;
+  const fs::path canonical = fs::canonical(folder, error);
+  if (error) return Error{folder + ": " + error.message()};
+  if (purpose == Purpose::kServe && !is_file(canonical / "config.json")) {
+    return Error{canonical.string() +
+                 " holds no config.json: give the folder of a Hugging Face style model"};
+  }
+  ModelSource source;
+  source.name = name;
+  source.folder = canonical.string();
+  add_name(source, source.name);
+  add_name(source, source.folder);
+  return source;
+}
+
+Result<ModelSource> from_demo(Purpose purpose) {
+  const auto folder = find_demo_folder();
+  if (!folder) return folder.error();
+  return from_folder(kDemo, *folder, purpose);
+}
+
+Result<ModelSource> from_path(std::string_view model, Purpose purpose) {
+  auto source = from_folder(model, std::string(model), purpose);
+  if (!source) return source;
+  add_name(*source, last_component(model));
+  add_name(*source, last_component(source->folder));
+  return source;
+}
+
+Result<ModelSource> from_cache(std::string_view model, Purpose purpose) {
+  const std::string cache = cache_folder();
+  const auto name = parse_hub_name(model);
+  const std::string nowhere = "'" + std::string(model) +
+                              "' is neither a folder, nor 'demo', nor 'random', nor in the local "
+                              "Hugging Face cache";
+  if (!name) return Error{nowhere + "; and " + name.error().message};
+  const std::string fetch =
+      "this version does not download: fetch it with `huggingface-cli download " + name->repo +
+      (name->revision == "main" ? "" : " --revision " + name->revision) + "`";
+  if (cache.empty()) return Error{nowhere + " (HOME is not set); " + fetch};
+  const auto snapshot = find_snapshot(cache, *name);
+  if (!snapshot)
+    return Error{nowhere + " (" + cache + ": " + snapshot.error().message + "); " + fetch};
+  auto source = from_folder(model, *snapshot, purpose);
+  if (!source) return Error{source.error().message + "; " + fetch};
+  add_name(*source, name->repo);
+  add_name(*source, last_component(name->repo));
+  return source;
+}
+
+bool looks_like_a_path(std::string_view model) {
+  return model.front() == '/' || model.front() == '.' || model.front() == '~' ||
+         model.back() == '/';
+}
+
+}  // namespace
+
+Result<ModelSource> resolve_model(std::string_view model, Purpose purpose) {
+  if (model.empty()) return Error{"no model is named: give a folder, 'demo', or a name"};
+  if (model == kDemo) return from_demo(purpose);
+  if (model == kRandom || model.starts_with("random:")) return from_random(model);
+  if (is_folder(model)) return from_path(model, purpose);
+  if (is_file(model)) {
+    return Error{"'" + std::string(model) + "' is a file: give the folder that holds it"};
+  }
+  if (looks_like_a_path(model)) return Error{"'" + std::string(model) + "': no such folder"};
+  if (model == "auto") {
+    return Error{
+        "'auto' is not supported by this version: name the model (a folder, 'demo', 'random', or a "
+        "name in the local Hugging Face cache)"};
+  }
+  return from_cache(model, purpose);
+}
+
+Result<std::string> find_demo_folder() {
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  if (error)
+    return Error{"the demo model cannot be looked for: /proc/self/exe: " + error.message()};
+  const fs::path bin = program.parent_path();
+  std::vector<fs::path> places = {bin.parent_path() / "share/lmtp/models/demo"};
+  fs::path up = bin;
+  for (int i = 0; i < kFoldersUpMax && up.has_relative_path(); ++i) {
+    up = up.parent_path();
+    places.push_back(up / "models/demo");
+  }
+  std::string looked_at;
+  for (const fs::path& place : places) {
+    if (is_folder(place)) return place.string();
+    looked_at += (looked_at.empty() ? "" : ", ") + place.string();
+  }
+  return Error{"the demo model is not there (looked at " + looked_at +
+               "): install it with the program, or give another model"};
+}
+
+}  // namespace lmtp::hub

@@ -1,0 +1,167 @@
+#include "lmtp/hub/model_source.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "support/scoped_env.h"
+#include "support/temp_folder.h"
+
+namespace lmtp::hub {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ScopedEnv;
+using testing::TempFolder;
+using Names = std::vector<std::string>;
+
+// The error of resolving `model`; a failure of the test where there is none.
+std::string error_of(const std::string& model, Purpose purpose = Purpose::kServe) {
+  const auto source = resolve_model(model, purpose);
+  if (source.ok()) {
+    ADD_FAILURE() << model << " was resolved to " << source->folder;
+    return "";
+  }
+  return source.error().message;
+}
+
+void expect_says(const std::string& message, const std::vector<std::string>& parts) {
+  for (const std::string& part : parts) {
+    EXPECT_NE(message.find(part), std::string::npos)
+        << "'" << message << "' lacks '" << part << "'";
+  }
+}
+
+TEST(ResolveModel, AFolderAnswersToThreeNames) {
+  const TempFolder folder;
+  folder.write("models/tiny/config.json", "{}");
+  const std::string path = fs::canonical(folder.path()).string() + "/models/tiny";
+  const std::string with_dots = path + "/../tiny/";
+  const auto source = resolve_model(with_dots);
+  ASSERT_TRUE(source.ok()) << source.error().message;
+  EXPECT_EQ(source->kind, SourceKind::kFolder);
+  EXPECT_EQ(source->name, with_dots);
+  EXPECT_EQ(source->folder, path);
+  EXPECT_EQ(source->names, (Names{with_dots, path, "tiny"}));
+  const auto plain = resolve_model(path);
+  ASSERT_TRUE(plain.ok());
+  EXPECT_EQ(plain->names, (Names{path, "tiny"}));
+}
+
+TEST(ResolveModel, ALinkAnswersToItsOwnNameToo) {
+  const TempFolder folder;
+  folder.write("real/config.json", "{}");
+  fs::create_directory_symlink("real", folder.path() + "/alias");
+  const auto source = resolve_model(folder.path() + "/alias");
+  ASSERT_TRUE(source.ok()) << source.error().message;
+  EXPECT_EQ(source->names,
+            (Names{folder.path() + "/alias", fs::canonical(folder.path()).string() + "/real",
+                   "alias", "real"}));
+}
+
+TEST(ResolveModel, SaysWhatAFolderLacks) {
+  const TempFolder folder;
+  folder.write("tokenizer.json", "{}");
+  expect_says(error_of(folder.path()), {folder.path(), "no config.json"});
+  EXPECT_TRUE(resolve_model(folder.path(), Purpose::kTokenizer).ok());
+  expect_says(error_of(folder.path() + "/tokenizer.json"), {"is a file"});
+  expect_says(error_of(folder.path() + "/none"), {"/none", "no such folder"});
+  expect_says(error_of("./none"), {"./none", "no such folder"});
+}
+
+TEST(ResolveModel, FindsTheDemoBesideTheProgram) {
+  const auto folder = find_demo_folder();
+  ASSERT_TRUE(folder.ok()) << folder.error().message;
+  const auto source = resolve_model("demo");
+  ASSERT_TRUE(source.ok()) << source.error().message;
+  EXPECT_EQ(source->folder, fs::canonical(std::string(LMTP_SOURCE_DIR) + "/models/demo"));
+  EXPECT_EQ(source->names, (Names{"demo", source->folder}));
+}
+
+TEST(ResolveModel, ReadsRandomShapesAndSeeds) {
+  struct Case {
+    const char* model;
+    const char* shape;
+    std::uint64_t seed;
+  };
+  for (const Case& c : {Case{"random", "gpt2", 0}, Case{"random:gpt2-medium", "gpt2-medium", 0},
+                        Case{"random:gpt2:18446744073709551615", "gpt2", UINT64_MAX}}) {
+    const auto source = resolve_model(c.model);
+    ASSERT_TRUE(source.ok()) << source.error().message;
+    EXPECT_EQ(source->kind, SourceKind::kRandom);
+    EXPECT_EQ(source->shape, c.shape);
+    EXPECT_EQ(source->seed, c.seed);
+    EXPECT_EQ(source->names.front(), c.model);
+    EXPECT_EQ(source->names.back(), "random");
+  }
+  for (const char* model : {"random:", "random:gpt2:", "random:gpt2:x", "random:gpt2:-1",
+                            "random:gpt2:1:2", "random:gpt2:18446744073709551616"}) {
+    expect_says(error_of(model), {"random[:SHAPE[:SEED]]"});
+  }
+}
+
+// A cache as huggingface_hub leaves it.
+class HubCacheTest : public ::testing::Test {
+ protected:
+  void write_snapshot(const std::string& repo, const std::string& commit) const {
+    cache_.write(repo + "/blobs/" + commit + "blob", "{}");
+    fs::create_directories(cache_.path() + "/" + repo + "/snapshots/" + commit);
+    fs::create_symlink("../../blobs/" + commit + "blob",
+                       cache_.path() + "/" + repo + "/snapshots/" + commit + "/config.json");
+  }
+
+  const TempFolder cache_;
+  const ScopedEnv env_{"HF_HUB_CACHE", cache_.path()};
+};
+
+TEST_F(HubCacheTest, FindsBranchesTagsAndCommits) {
+  write_snapshot("models--org--name", "aaa");
+  write_snapshot("models--org--name", "bbb");
+  cache_.write("models--org--name/refs/main", "aaa");
+  cache_.write("models--org--name/refs/refs/pr/1", "bbb\n");
+  const std::string snapshots =
+      fs::canonical(cache_.path()).string() + "/models--org--name/snapshots/";
+  const auto main = resolve_model("org/name");
+  ASSERT_TRUE(main.ok()) << main.error().message;
+  EXPECT_EQ(main->folder, snapshots + "aaa");
+  EXPECT_EQ(main->names, (Names{"org/name", snapshots + "aaa", "name"}));
+  const auto branch = resolve_model("org/name@refs/pr/1");
+  ASSERT_TRUE(branch.ok()) << branch.error().message;
+  EXPECT_EQ(branch->folder, snapshots + "bbb");
+  EXPECT_EQ(branch->names, (Names{"org/name@refs/pr/1", snapshots + "bbb", "org/name", "name"}));
+  const auto commit = resolve_model("org/name@bbb");
+  ASSERT_TRUE(commit.ok()) << commit.error().message;
+  EXPECT_EQ(commit->folder, snapshots + "bbb");
+}
+
+TEST_F(HubCacheTest, NamesWithoutAnOwner) {
+  write_snapshot("models--gpt2-medium", "ccc");
+  cache_.write("models--gpt2-medium/refs/main", "ccc");
+  const auto source = resolve_model("gpt2-medium");
+  ASSERT_TRUE(source.ok()) << source.error().message;
+  EXPECT_EQ(source->names.front(), "gpt2-medium");
+}
+
+TEST_F(HubCacheTest, SaysWhatIsMissingAndHowToGetIt) {
+  expect_says(error_of("gpt2-medium"), {"'gpt2-medium' is neither a folder", "'demo'", "'random'",
+                                        cache_.path(), "models--gpt2-medium", "does not download",
+                                        "`huggingface-cli download gpt2-medium`"});
+  write_snapshot("models--org--name", "aaa");
+  cache_.write("models--org--name/refs/main", "gone");
+  expect_says(error_of("org/name"), {"no snapshot of revision 'main'", "download org/name`"});
+  expect_says(error_of("org/name@dev"), {"'dev'", "--revision dev"});
+  fs::create_directories(cache_.path() + "/models--half/snapshots/ddd");
+  cache_.write("models--half/refs/main", "ddd");
+  expect_says(error_of("half"), {"no config.json", "huggingface-cli download half"});
+  expect_says(error_of("a/b/c"), {"neither a folder", "not a name on the Hugging Face hub"});
+}
+
+TEST_F(HubCacheTest, AutoIsForLater) {
+  expect_says(error_of("auto"), {"'auto' is not supported by this version", "name the model"});
+  expect_says(error_of(""), {"no model is named"});
+}
+
+}  // namespace
+}  // namespace lmtp::hub
