@@ -225,7 +225,7 @@ class Trainer:
         share = None
         # Half windows cost less attention; they take either half of the positions. Whole ones
         # follow when it pays.
-        half = done < 0.6
+        half = done < 0.8
         length = CONTEXT // 2 if half else CONTEXT
         x = self.corpus.batch(self.args.tokens // length, length + 1)
         loss = likelihood_loss(self.model, x, random.choice((0, length)) if half else 0)
@@ -251,8 +251,8 @@ class Trainer:
                 passed = 0
                 self.corpus.respell()
             self.spent += time.time() - start
-            if self.step % 200 == 0:
-                bits = bits_per_byte(self.model, self.tok, [h[:10000] for h in self.held])
+            if self.step % 100 == 0:
+                bits = bits_per_byte(self.model, self.tok, [h[:6000] for h in self.held])
                 repeated = "" if share is None else f" repeated 4-grams {share:.3f}"
                 print(
                     f"{self.spent / 60:5.1f} min step {self.step} loss {loss:.3f} "
@@ -279,7 +279,10 @@ class Trainer:
         state = torch.load(path)
         self.model.load_state_dict(state["model"])
         for o, s in zip(self.optimizers, state["optimizers"]):
+            peaks = [g["peak"] for g in o.param_groups]
             o.load_state_dict(s)
+            for g, peak in zip(o.param_groups, peaks):
+                g["peak"] = peak  # the rates asked for now, not those of the checkpoint
         self.spent, self.step = state["spent"], state["step"]
 
 
@@ -294,10 +297,10 @@ def parse_args():
     p.add_argument("--layers", type=int, default=5)
     p.add_argument("--heads", type=int, default=4)
     p.add_argument("--tokens", type=int, default=6144, help="tokens a step")
-    p.add_argument("--dropout", type=float, default=0.1)
-    p.add_argument("--bpe-dropout", type=float, default=0.1)
-    p.add_argument("--muon-lr", type=float, default=0.02)
-    p.add_argument("--adam-lr", type=float, default=3e-3)
+    p.add_argument("--dropout", type=float, default=0.05)
+    p.add_argument("--bpe-dropout", type=float, default=0.05)
+    p.add_argument("--muon-lr", type=float, default=0.008)
+    p.add_argument("--adam-lr", type=float, default=1e-3)
     p.add_argument("--decay", type=float, default=0.1)
     p.add_argument(
         "--unlikelihood",
