@@ -29,7 +29,10 @@ if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
   set(CMAKE_CUDA_ARCHITECTURES 80-real 90)
 endif()
 enable_language(CUDA)
-# cmake 3.25 drops CMAKE_CUDA_STANDARD 20 with nvcc 13 without a word.
+# cmake 3.25 knows no C++20 for nvcc 13: required it is an error, and asked for it is dropped without
+# a word, which leaves the place to our own flag.
+set(CMAKE_CUDA_STANDARD 20)
+set(CMAKE_CUDA_STANDARD_REQUIRED OFF)
 set(CMAKE_CUDA_FLAGS "${CMAKE_CUDA_FLAGS} -std=c++20")
 if(LMTP_CCACHE)
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${LMTP_CCACHE})
