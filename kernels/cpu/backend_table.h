@@ -16,6 +16,7 @@ constexpr Backend make_backend(const char* name) {
           .paged_attention = paged_attention,
           .row_max = row_max,
           .row_logsumexp = row_logsumexp,
+          .row_exp = row_exp,
           .row_select_at_least = row_select_at_least};
 }
 

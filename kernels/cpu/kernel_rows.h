@@ -109,6 +109,14 @@ inline float row_logsumexp(const float* row, std::int64_t count) {
   return max + __builtin_logf(sum_lanes(sum));
 }
 
+inline void row_exp(const float* row, std::int64_t count, float shift, float divisor, float* to) {
+  for (std::int64_t c = 0; c < count; c += kLanes) {
+    const int lanes = lanes_at(c, count);
+    const F shifted = subtract(load_first(row + c, lanes), broadcast(shift));
+    store_first(to + c, exp(divide(shifted, broadcast(divisor))), lanes);
+  }
+}
+
 inline std::int64_t row_select_at_least(const float* row, std::int64_t count, float threshold,
                                         std::int32_t* indices, std::int64_t capacity) {
   const F least = broadcast(threshold);

@@ -134,6 +134,12 @@ float row_logsumexp(const Backend& backend, const float* row, std::int64_t count
   return backend.row_logsumexp(row, count);
 }
 
+void row_exp(const Backend& backend, const float* row, std::int64_t count, float shift,
+             float divisor, float* to) {
+  LMTP_CHECK(divisor > 0.0F, divisor);
+  backend.row_exp(row, count, shift, divisor, to);
+}
+
 std::int64_t row_select_at_least(const Backend& backend, const float* row, std::int64_t count,
                                  float threshold, std::int32_t* indices, std::int64_t capacity) {
   return backend.row_select_at_least(row, count, threshold, indices, capacity);

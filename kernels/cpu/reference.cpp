@@ -155,6 +155,13 @@ float row_logsumexp_plain(const float* row, std::int64_t count) {
   return static_cast<float>(max + std::log(sum));
 }
 
+void row_exp_plain(const float* row, std::int64_t count, float shift, float divisor, float* to) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    to[i] = static_cast<float>(
+        std::exp(static_cast<double>(row[i] - shift) / static_cast<double>(divisor)));
+  }
+}
+
 std::int64_t row_select_plain(const float* row, std::int64_t count, float threshold,
                               std::int32_t* indices, std::int64_t capacity) {
   std::int64_t found = 0;
@@ -181,6 +188,7 @@ const Backend& reference_backend() {
                                        .paged_attention = paged_attention_plain,
                                        .row_max = row_max_plain,
                                        .row_logsumexp = row_logsumexp_plain,
+                                       .row_exp = row_exp_plain,
                                        .row_select_at_least = row_select_plain};
   return kBackend;
 }

@@ -25,6 +25,7 @@ struct Backend {
   void (*paged_attention)(Stream&, const AttentionArgs&);
   float (*row_max)(const float*, std::int64_t);
   float (*row_logsumexp)(const float*, std::int64_t);
+  void (*row_exp)(const float*, std::int64_t, float, float, float*);
   std::int64_t (*row_select_at_least)(const float*, std::int64_t, float, std::int32_t*,
                                       std::int64_t);
 };

@@ -14,6 +14,10 @@ float row_max(const Backend& backend, const float* row, std::int64_t count);
 // -inf where all are. REQUIRES: count >= 1.
 float row_logsumexp(const Backend& backend, const float* row, std::int64_t count);
 
+// to[i] = e^((row[i] - shift) / divisor). REQUIRES: divisor > 0; `to` is `row` or apart from it.
+void row_exp(const Backend& backend, const float* row, std::int64_t count, float shift,
+             float divisor, float* to);
+
 // Writes the indices of elements >= threshold, ascending, and returns how many there are; where there
 // are more than `capacity`, only that many are written. NaNs are passed over.
 std::int64_t row_select_at_least(const Backend& backend, const float* row, std::int64_t count,

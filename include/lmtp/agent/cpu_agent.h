@@ -1,0 +1,31 @@
+// A ModelAgent that computes on the CPU in float32.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "lmtp/agent/model_agent.h"
+#include "lmtp/base/result.h"
+#include "lmtp/hub/model_source.h"
+#include "lmtp/model/model_config.h"
+
+namespace lmtp::agent {
+
+struct CpuAgentOptions {
+  hub::ModelSource source;
+  model::ModelConfig config;        // of that source: model::load_model_config
+  int num_threads = 0;              // 0: as many as the machine has processors
+  std::int64_t kv_cache_bytes = 0;  // 0: default_kv_cache_bytes()
+  int max_batched_tokens = 512;     // of any plan
+};
+
+// min(4 GiB, a quarter of the memory that is free now).
+std::int64_t default_kv_cache_bytes();
+
+// Loads the model: seconds. Any thread; the agent may then be used from another one.
+// The error names the file and the remedy.
+Result<std::unique_ptr<ModelAgent>> make_cpu_agent(
+    const CpuAgentOptions& options, const std::function<void(int percent)>& progress);
+
+}  // namespace lmtp::agent

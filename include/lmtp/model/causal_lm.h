@@ -1,0 +1,50 @@
+// CausalLM: a loaded model. It calls nothing but the ops of kernels/.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/matrix.h"
+#include "kernels/stream.h"
+#include "lmtp/base/result.h"
+#include "lmtp/model/kv_cache.h"
+#include "lmtp/model/model_config.h"
+#include "lmtp/model/model_input.h"
+#include "lmtp/model/weights.h"
+
+namespace lmtp::model {
+
+// Owner: the model agent; all calls from one thread, all with the same stream.
+class CausalLM {
+ public:
+  virtual ~CausalLM() = default;
+
+  virtual const ModelConfig& config() const = 0;
+  virtual std::int64_t num_parameters() const = 0;
+
+  // Writes the tokens' keys and values to the cache and returns the last layer's output
+  // [m, hidden_size] f32, valid until the next call. REQUIRES: m <= max_tokens of make_causal_lm.
+  virtual kernels::Matrix<const float> forward(kernels::Stream& stream, const ModelInput& input,
+                                               const KvCache& cache) = 0;
+
+  // to[i] = logits of hidden's row rows[i]. to: [rows.size(), vocab_size] f32.
+  // REQUIRES: rows.size() <= kLogitRowsMax; hidden is what the last forward returned.
+  virtual void logits(kernels::Stream& stream, kernels::Matrix<const float> hidden,
+                      std::span<const std::int32_t> rows, kernels::Matrix<float> to) = 0;
+};
+
+// Makes the model of config.model_type from the tensors of `weights`; the workspace is for steps of
+// up to max_tokens. The error names the tensor that is missing or of another shape.
+Result<std::unique_ptr<CausalLM>> make_causal_lm(const ModelConfig& config, WeightLoader& weights,
+                                                 int max_tokens);
+
+// The tensors that make_causal_lm asks for, in order, without loading any.
+Result<std::vector<TensorSpec>> describe_tensors(const ModelConfig& config);
+
+// Rows whose logits may be asked for at a time.
+inline constexpr std::int64_t kLogitRowsMax = 64;
+
+}  // namespace lmtp::model

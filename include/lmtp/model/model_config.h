@@ -1,0 +1,54 @@
+// What config.json says of a model, in our words. Free of torch: the server reads it before the
+// weights are loaded.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/linear.h"
+#include "lmtp/base/ids.h"
+#include "lmtp/base/result.h"
+#include "lmtp/hub/model_source.h"
+
+namespace lmtp::model {
+
+struct ModelConfig {
+  std::string model_type;    // config.json's: "gpt2"
+  std::string architecture;  // config.json's architectures[0]: "GPT2LMHeadModel"
+  int vocab_size = 0;
+  int context_length = 0;
+  int hidden_size = 0;
+  int num_layers = 0;
+  int num_heads = 0;
+  int num_kv_heads = 0;
+  int head_dim = 0;
+  int mlp_size = 0;
+  kernels::Activation activation = kernels::Activation::kNone;
+  float norm_epsilon = 0.0F;
+  bool scale_attention = true;             // scores divided by sqrt(head_dim)
+  bool scale_attention_by_layer = false;   // and by the layer's number, counted from 1
+  bool tied_embeddings = true;             // the output head is the token embedding
+  std::vector<TokenId> eos_ids;            // ascending; generation_config.json's, else config.json's
+};
+
+// Limits of what is accepted, far beyond any model: a corrupt file must not make us allocate.
+inline constexpr int kVocabSizeMax = 1 << 21;
+inline constexpr int kContextLengthMax = 1 << 22;
+inline constexpr int kHiddenSizeMax = 1 << 17;
+inline constexpr int kNumLayersMax = 1 << 12;
+
+// Reads config.json and generation_config.json of a folder; missing keys have the defaults of the
+// transformers library. The error names the file and what is wrong with it. Any thread.
+Result<ModelConfig> read_model_config(const std::string& folder);
+
+// The config of a random model: "gpt2", "gpt2-medium". The error lists the shapes there are.
+Result<ModelConfig> shape_config(const std::string& shape);
+
+// Either of the two.
+Result<ModelConfig> load_model_config(const hub::ModelSource& source);
+
+// The JSON text of config.json for a shape, as the transformers library would read it.
+Result<std::string> shape_config_json(const std::string& shape);
+
+}  // namespace lmtp::model

@@ -1,0 +1,97 @@
+// Where a model's tensors come from, and how they become packed weights, held once.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernels/linear.h"
+#include "kernels/worker_pool.h"
+#include "lmtp/base/result.h"
+
+namespace lmtp::model {
+
+// How a tensor of a random model begins.
+struct TensorInit {
+  float mean = 0.0F;
+  float deviation = 0.0F;  // 0: every element is the mean
+};
+
+// A tensor as a model asks for it.
+struct TensorSpec {
+  std::string name;
+  std::vector<std::int64_t> shape;
+  TensorInit init;
+
+  std::int64_t num_elements() const;
+};
+
+// The data of one tensor. `data` may be unaligned; it is valid until the next call on its source.
+struct SourceTensor {
+  const void* data = nullptr;
+  kernels::ElementType type = kernels::ElementType::kF32;
+};
+
+// Owner: whoever loads. One thread.
+class TensorSource {
+ public:
+  virtual ~TensorSource() = default;
+  virtual bool has(const std::string& name) const = 0;
+  // The error names the tensor, and the shape or type that is wrong with it.
+  virtual Result<SourceTensor> tensor(const TensorSpec& spec) = 0;
+  // Tells that a tensor's data have been read and will not be asked for again.
+  virtual void release(const TensorSpec& spec) = 0;
+};
+
+// The safetensors files of a folder: model.safetensors, or model.safetensors.index.json and what it
+// names. The files are mapped, not read; each header is checked against the file's size.
+Result<std::unique_ptr<TensorSource>> open_checkpoint(const std::string& folder);
+
+// Random tensors: a function of (seed, name, index) alone. `pool` must outlive the source.
+std::unique_ptr<TensorSource> make_random_source(std::uint64_t seed, kernels::WorkerPool& pool);
+
+// Elements [first, first + count) of a random tensor.
+void fill_random(std::uint64_t seed, const TensorSpec& spec, std::int64_t first,
+                 std::int64_t count, float* to);
+
+// Turns tensors into weights. The first failure is kept, and what is loaded after it is undefined: a
+// model loads everything and then looks at error(). Owner: whoever loads; one thread.
+class WeightLoader {
+ public:
+  // `progress` is told percents of expected_elements. `source` and `pool` must outlive the loader.
+  WeightLoader(TensorSource& source, kernels::WorkerPool& pool, std::int64_t expected_elements,
+               std::function<void(int percent)> progress);
+
+  // Names are looked up with this in front.
+  void set_prefix(std::string prefix) { prefix_ = std::move(prefix); }
+  bool has(const std::string& name) const { return source_.has(prefix_ + name); }
+
+  // A matrix product's weight, packed: [panels, k, kPanelColumns] f32.
+  at::Tensor packed(const std::string& name, kernels::WeightOrder order, std::int64_t n,
+                    std::int64_t k, TensorInit init);
+  // Any other tensor, as f32.
+  at::Tensor plain(const std::string& name, std::vector<std::int64_t> shape, TensorInit init);
+
+  std::int64_t num_elements() const { return num_elements_; }
+  const std::optional<Error>& error() const { return error_; }
+
+ private:
+  std::optional<SourceTensor> fetch(const TensorSpec& spec);
+  void count(const TensorSpec& spec);
+
+  TensorSource& source_;
+  kernels::WorkerPool& pool_;
+  std::int64_t expected_elements_;
+  std::function<void(int)> progress_;
+  std::string prefix_;
+  std::int64_t num_elements_ = 0;
+  int percent_ = -1;
+  std::optional<Error> error_;
+};
+
+}  // namespace lmtp::model

@@ -1,0 +1,31 @@
+// LogitsProcessor: what a request changes about a row of logits before anything is read from it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "lmtp/base/ids.h"
+#include "lmtp/protocol/sampling_params.h"
+
+namespace lmtp::sampling {
+
+// Owner: a Sampler; one thread at a time. Keeps one count for each token of the vocabulary.
+class LogitsProcessor {
+ public:
+  explicit LogitsProcessor(int vocab_size);
+
+  // Edits row [vocab_size] f32 in place: the repetition penalty (as HF: a positive logit is divided, a
+  // negative one multiplied), the presence and frequency penalties, all over the stream's tokens so
+  // far; then the bias is added. Tokens and ids outside the vocabulary are passed over.
+  void process(std::span<float> row, const protocol::SamplingParams& params,
+               std::span<const TokenId> tokens);
+
+ private:
+  void apply_penalties(std::span<float> row, const protocol::SamplingParams& params,
+                       std::span<const TokenId> tokens);
+
+  std::vector<std::int32_t> counts_;  // [vocab_size], all zero between two calls
+};
+
+}  // namespace lmtp::sampling

@@ -1,0 +1,56 @@
+// Sampler: from a row of logits to a token and its log probability.
+//
+// The order of work: penalties, bias (LogitsProcessor); log sum exp and top_logprobs, which are what is
+// reported: natural logarithms of probabilities at temperature 1, in f32; then temperature, top_k,
+// top_p and the draw by a number that depends on (seed, absolute position) alone.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "lmtp/base/result.h"
+#include "lmtp/sampling/logits_processor.h"
+#include "lmtp/scheduler/step_plan.h"
+
+namespace lmtp::sampling {
+
+// Owner: the model agent, one for each worker; one thread at a time. `backend` must outlive it.
+class Sampler {
+ public:
+  Sampler(const kernels::Backend& backend, int vocab_size);
+
+  // Chooses the token that follows `tokens`. row: [vocab_size] f32, edited in place. top_logprobs holds
+  // min(params.top_logprobs, kMaxTopLogprobs) entries, best first and ties by the lowest id, and the
+  // chosen token at their end where it is not among them; impossible tokens (-inf) are left out.
+  // The error: the row holds no numbers to choose by.
+  Result<scheduler::TokenResult> sample(std::span<float> row,
+                                        const protocol::SamplingParams& params,
+                                        std::span<const TokenId> tokens);
+
+  // The log probability of `token`. The error is as above.
+  Result<float> score(std::span<const float> row, TokenId token) const;
+
+ private:
+  struct Candidate {
+    float value;
+    TokenId id;
+  };
+
+  void select_best(std::span<const float> row, std::int64_t count);
+  TokenId draw(std::span<const float> row, float max, const protocol::SamplingParams& params,
+               double number);
+  TokenId draw_of_all(double number) const;
+  TokenId draw_of_best(std::span<const float> row, const protocol::SamplingParams& params,
+                       double number);
+
+  const kernels::Backend& backend_;
+  LogitsProcessor processor_;
+  std::vector<float> weights_;        // [vocab_size] after temperature
+  std::vector<float> chunk_maxima_;
+  std::vector<std::int32_t> indices_; // [vocab_size]
+  std::vector<Candidate> best_;       // select_best's result: best first
+};
+
+}  // namespace lmtp::sampling

@@ -1,0 +1,13 @@
+// From a StepPlan to the packed arrays that a model takes.
+#pragma once
+
+#include "lmtp/model/model_input.h"
+#include "lmtp/scheduler/step_plan.h"
+
+namespace lmtp::agent {
+
+// Fills `input`, whose memory is used again. REQUIRES: each row's tokens and blocks exist in its
+// sequence, num_tokens >= 1, 0 <= num_logits <= num_tokens.
+void build_input(const scheduler::StepPlan& plan, model::ModelInput& input);
+
+}  // namespace lmtp::agent

@@ -1,0 +1,67 @@
+#include "archs/archs.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lmtp::model {
+namespace {
+
+constexpr Architecture kArchitectures[] = {
+    {"gpt2", "GPT2LMHeadModel", read_gpt2_config, make_gpt2},
+};
+
+// Notes what is asked for, and gives nothing.
+class DescribingSource : public TensorSource {
+ public:
+  bool has(const std::string&) const override { return true; }
+  Result<SourceTensor> tensor(const TensorSpec& spec) override {
+    specs.push_back(spec);
+    return SourceTensor{};
+  }
+  void release(const TensorSpec&) override {}
+
+  std::vector<TensorSpec> specs;
+};
+
+}  // namespace
+
+std::span<const Architecture> architectures() { return kArchitectures; }
+
+Result<const Architecture*> find_architecture(const std::string& model_type) {
+  std::string known;
+  for (const Architecture& architecture : kArchitectures) {
+    if (model_type == architecture.model_type) {
+      return &architecture;
+    }
+    known += known.empty() ? "" : ", ";
+    known += architecture.model_type;
+  }
+  return Error{"model_type '" + model_type + "' is not supported; supported are: " + known};
+}
+
+Result<std::unique_ptr<CausalLM>> make_causal_lm(const ModelConfig& config, WeightLoader& weights,
+                                                 int max_tokens) {
+  const auto architecture = find_architecture(config.model_type);
+  if (!architecture.ok()) {
+    return architecture.error();
+  }
+  std::unique_ptr<CausalLM> model = (*architecture)->make(config, weights, max_tokens);
+  if (weights.error().has_value()) {
+    return *weights.error();
+  }
+  return model;
+}
+
+Result<std::vector<TensorSpec>> describe_tensors(const ModelConfig& config) {
+  DescribingSource source;
+  kernels::WorkerPool pool(1);
+  WeightLoader loader(source, pool, 0, nullptr);
+  const auto model = make_causal_lm(config, loader, 1);
+  if (!model.ok()) {
+    return model.error();
+  }
+  return std::move(source.specs);
+}
+
+}  // namespace lmtp::model

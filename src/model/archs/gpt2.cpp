@@ -1,0 +1,166 @@
+// GPT-2: https://github.com/huggingface/transformers/blob/main/src/transformers/models/gpt2/modeling_gpt2.py
+// Against Llama: learned positions added to the embedding, layer norms with bias, one matrix for
+// queries, keys and values, weights stored [inputs, outputs], a plain two-matrix MLP.
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "archs/archs.h"
+#include "decoder_lm.h"
+#include "layers/attention.h"
+#include "layers/norm.h"
+
+namespace lmtp::model {
+namespace {
+
+struct Gpt2Layer {
+  LayerNorm attention_norm;
+  Linear qkv;
+  Linear attention_out;
+  LayerNorm mlp_norm;
+  Linear mlp_up;
+  Linear mlp_down;
+  AttentionShape shape;
+  kernels::Activation activation;
+
+  static std::int64_t floats_per_token(const ModelConfig& config) {
+    return std::int64_t{5} * config.hidden_size + config.mlp_size;
+  }
+
+  // x: [m, hidden_size] f32, in place
+  void forward(const StepContext& step, const kernels::KvLayer& cache,
+               kernels::Matrix<float> x) const {
+    kernels::Stream& stream = step.stream;
+    const std::int64_t hidden = x.columns;
+    const auto normed = step.workspace.take(x.rows, hidden);             // [m, hidden]
+    const auto projected = step.workspace.take(x.rows, 3 * hidden);      // [m, q | k | v]
+    const auto attended = step.workspace.take(x.rows, hidden);           // [m, hidden]
+    const auto widened = step.workspace.take(x.rows, mlp_up.num_outputs());  // [m, mlp_size]
+    attention_norm(stream, x, normed);
+    qkv(stream, normed, projected);
+    attend(step, shape, cache, projected.slice_columns(0, hidden),
+           projected.slice_columns(hidden, hidden), projected.slice_columns(2 * hidden, hidden),
+           attended);
+    attention_out(stream, attended, x, {.residual = x});
+    mlp_norm(stream, x, normed);
+    mlp_up(stream, normed, widened, {.activation = activation});
+    mlp_down(stream, widened, x, {.residual = x});
+  }
+};
+
+// How transformers starts a new GPT-2.
+constexpr TensorInit kZeros{};
+constexpr TensorInit kOnes{.mean = 1.0F};
+constexpr TensorInit kNormal{.deviation = 0.02F};
+
+LayerNorm load_norm(WeightLoader& in, const std::string& name, const ModelConfig& config) {
+  at::Tensor weight = in.plain(name + ".weight", {config.hidden_size}, kOnes);
+  at::Tensor bias = in.plain(name + ".bias", {config.hidden_size}, kZeros);
+  return {std::move(weight), std::move(bias), config.norm_epsilon};
+}
+
+Linear load_linear(WeightLoader& in, const std::string& name, std::int64_t n, std::int64_t k,
+                   TensorInit init) {
+  at::Tensor panels =
+      in.packed(name + ".weight", kernels::WeightOrder::kInputsByOutputs, n, k, init);
+  at::Tensor bias = in.plain(name + ".bias", {n}, kZeros);
+  return {std::move(panels), std::move(bias), n, k};
+}
+
+Gpt2Layer load_layer(WeightLoader& in, const ModelConfig& config, int index) {
+  const std::string name = "h." + std::to_string(index) + ".";
+  const int hidden = config.hidden_size;
+  // The outputs that are added to the residual start smaller, by the number of additions.
+  const TensorInit residual{
+      .deviation = 0.02F / std::sqrt(2.0F * static_cast<float>(config.num_layers))};
+  Gpt2Layer layer;
+  layer.attention_norm = load_norm(in, name + "ln_1", config);
+  layer.qkv = load_linear(in, name + "attn.c_attn", std::int64_t{3} * hidden, hidden, kNormal);
+  layer.attention_out = load_linear(in, name + "attn.c_proj", hidden, hidden, residual);
+  layer.mlp_norm = load_norm(in, name + "ln_2", config);
+  layer.mlp_up = load_linear(in, name + "mlp.c_fc", config.mlp_size, hidden, kNormal);
+  layer.mlp_down = load_linear(in, name + "mlp.c_proj", hidden, config.mlp_size, residual);
+  layer.activation = config.activation;
+  layer.shape.num_heads = config.num_heads;
+  layer.shape.scale = config.scale_attention
+                          ? 1.0F / std::sqrt(static_cast<float>(config.head_dim))
+                          : 1.0F;
+  if (config.scale_attention_by_layer) {
+    layer.shape.scale /= static_cast<float>(index + 1);
+  }
+  return layer;
+}
+
+kernels::Activation parse_activation(ConfigReader& json) {
+  const std::string name = json.text("activation_function", "gelu_new");
+  if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_fast") {
+    return kernels::Activation::kGeluTanh;
+  }
+  if (name == "gelu") {
+    return kernels::Activation::kGeluErf;
+  }
+  if (name == "relu") {
+    return kernels::Activation::kRelu;
+  }
+  if (name == "silu" || name == "swish") {
+    return kernels::Activation::kSilu;
+  }
+  json.refuse("activation_function: '" + name +
+              "' is not supported; supported are gelu_new, gelu, relu, silu");
+  return kernels::Activation::kNone;
+}
+
+}  // namespace
+
+void read_gpt2_config(ConfigReader& json, ModelConfig& config) {
+  const auto size = [&](std::initializer_list<const char*> keys, int otherwise, int max) {
+    return static_cast<int>(json.integer(keys, otherwise, 1, max));
+  };
+  config.vocab_size = size({"vocab_size"}, 50257, kVocabSizeMax);
+  config.context_length =
+      size({"n_positions", "max_position_embeddings", "n_ctx"}, 1024, kContextLengthMax);
+  config.hidden_size = size({"n_embd", "hidden_size"}, 768, kHiddenSizeMax);
+  config.num_layers = size({"n_layer", "num_hidden_layers"}, 12, kNumLayersMax);
+  config.num_heads = size({"n_head", "num_attention_heads"}, 12, kHiddenSizeMax);
+  config.num_kv_heads = config.num_heads;
+  config.mlp_size = size({"n_inner"}, 4 * config.hidden_size, 4 * kHiddenSizeMax);
+  config.head_dim = config.hidden_size / config.num_heads;
+  if (config.head_dim * config.num_heads != config.hidden_size ||
+      config.head_dim > kernels::kHeadDimMax) {
+    json.refuse("n_embd must be a multiple of n_head, at most " +
+                std::to_string(kernels::kHeadDimMax) + " a head");
+  }
+  config.activation = parse_activation(json);
+  config.norm_epsilon = static_cast<float>(json.number("layer_norm_epsilon", 1e-5));
+  config.scale_attention = json.boolean("scale_attn_weights", true);
+  config.scale_attention_by_layer = json.boolean("scale_attn_by_inverse_layer_idx", false);
+  config.tied_embeddings = json.boolean("tie_word_embeddings", true);
+  config.eos_ids = {50256};
+  // reorder_and_upcast_attn changes the rounding of half precision only: in f32 it is the same sum.
+}
+
+std::unique_ptr<CausalLM> make_gpt2(const ModelConfig& config, WeightLoader& weights,
+                                    int max_tokens) {
+  // GPT2LMHeadModel's names have this in front, the bare GPT2Model's do not.
+  weights.set_prefix(weights.has("transformer.wte.weight") ? "transformer." : "");
+  const int vocab = config.vocab_size;
+  const int hidden = config.hidden_size;
+  DecoderLM<Gpt2Layer, LayerNorm>::Parts parts;
+  const auto by_outputs = kernels::WeightOrder::kOutputsByInputs;
+  parts.token_embedding = Linear(weights.packed("wte.weight", by_outputs, vocab, hidden, kNormal),
+                                 {}, vocab, hidden);
+  parts.position_embedding = weights.plain("wpe.weight", {config.context_length, hidden}, kNormal);
+  for (int index = 0; index < config.num_layers; ++index) {
+    parts.layers.push_back(load_layer(weights, config, index));
+  }
+  parts.final_norm = load_norm(weights, "ln_f", config);
+  if (!config.tied_embeddings) {
+    weights.set_prefix("");
+    parts.head = Linear(weights.packed("lm_head.weight", by_outputs, vocab, hidden, kNormal), {},
+                        vocab, hidden);
+  }
+  parts.num_parameters = weights.num_elements();
+  return std::make_unique<DecoderLM<Gpt2Layer, LayerNorm>>(config, std::move(parts), max_tokens);
+}
+
+}  // namespace lmtp::model

@@ -1,0 +1,150 @@
+#include "lmtp/model/model_config.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "archs/archs.h"
+#include "config_reader.h"
+
+namespace lmtp::model {
+namespace {
+
+struct Shape {
+  const char* name;
+  const char* config_json;
+};
+
+// Shapes of well-known models, for random weights.
+constexpr Shape kShapes[] = {
+    {"gpt2", R"({
+  "architectures": ["GPT2LMHeadModel"],
+  "model_type": "gpt2",
+  "activation_function": "gelu_new",
+  "bos_token_id": 50256,
+  "eos_token_id": 50256,
+  "layer_norm_epsilon": 1e-05,
+  "n_embd": 768,
+  "n_head": 12,
+  "n_layer": 12,
+  "n_positions": 1024,
+  "torch_dtype": "float32",
+  "vocab_size": 50257
+}
+)"},
+    {"gpt2-medium", R"({
+  "architectures": ["GPT2LMHeadModel"],
+  "model_type": "gpt2",
+  "activation_function": "gelu_new",
+  "bos_token_id": 50256,
+  "eos_token_id": 50256,
+  "layer_norm_epsilon": 1e-05,
+  "n_embd": 1024,
+  "n_head": 16,
+  "n_layer": 24,
+  "n_positions": 1024,
+  "torch_dtype": "float32",
+  "vocab_size": 50257
+}
+)"},
+};
+
+Result<ModelConfig> parse_config(ConfigReader& json) {
+  ModelConfig config;
+  config.model_type = json.text("model_type", "");
+  config.architecture = json.first_text("architectures");
+  const auto architecture = find_architecture(config.model_type);
+  if (!architecture.ok()) {
+    json.refuse(architecture.error().message);
+    return *json.error();
+  }
+  if (config.architecture.empty()) {
+    config.architecture = (*architecture)->architecture;
+  }
+  (*architecture)->read_config(json, config);
+  if (json.error().has_value()) {
+    return *json.error();
+  }
+  return config;
+}
+
+// The ids of config.json where it has the key (null: none), else the architecture's own.
+void set_eos_ids(ConfigReader& json, ModelConfig& config) {
+  if (json.has("eos_token_id")) {
+    config.eos_ids = json.token_ids("eos_token_id").value_or(std::vector<TokenId>{});
+  }
+}
+
+// Keeps what the vocabulary holds, ascending and once.
+void tidy_eos_ids(ModelConfig& config) {
+  std::vector<TokenId>& ids = config.eos_ids;
+  std::erase_if(ids, [&](TokenId id) { return id >= config.vocab_size; });
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+}
+
+}  // namespace
+
+Result<ModelConfig> read_model_config(const std::string& folder) {
+  auto json = ConfigReader::read(folder + "/config.json");
+  if (!json.ok()) {
+    return json.error();
+  }
+  auto config = parse_config(*json);
+  if (!config.ok()) {
+    return config;
+  }
+  set_eos_ids(*json, *config);
+  if (json->error().has_value()) {
+    return *json->error();
+  }
+  const std::string generation_path = folder + "/generation_config.json";
+  std::error_code code;
+  if (std::filesystem::exists(generation_path, code)) {
+    auto generation = ConfigReader::read(generation_path);
+    if (!generation.ok()) {
+      return generation.error();
+    }
+    config->eos_ids = generation->token_ids("eos_token_id").value_or(config->eos_ids);
+    if (generation->error().has_value()) {
+      return *generation->error();
+    }
+  }
+  tidy_eos_ids(*config);
+  return config;
+}
+
+Result<std::string> shape_config_json(const std::string& shape) {
+  std::string known;
+  for (const Shape& candidate : kShapes) {
+    if (shape == candidate.name) {
+      return std::string(candidate.config_json);
+    }
+    known += known.empty() ? "" : ", ";
+    known += candidate.name;
+  }
+  return Error{"random:" + shape + ": no such shape; there are: " + known};
+}
+
+Result<ModelConfig> shape_config(const std::string& shape) {
+  const auto text = shape_config_json(shape);
+  if (!text.ok()) {
+    return text.error();
+  }
+  auto json = ConfigReader::parse(*text, "random:" + shape);
+  if (!json.ok()) {
+    return json.error();
+  }
+  auto config = parse_config(*json);
+  if (config.ok()) {
+    set_eos_ids(*json, *config);
+    tidy_eos_ids(*config);
+  }
+  return config;
+}
+
+Result<ModelConfig> load_model_config(const hub::ModelSource& source) {
+  return source.kind == hub::SourceKind::kRandom ? shape_config(source.shape)
+                                                 : read_model_config(source.folder);
+}
+
+}  // namespace lmtp::model
