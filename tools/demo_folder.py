@@ -134,7 +134,9 @@ was held out from tokenizer and model.
 Measured with the float16 weights of this folder, run in float32: each text's held-out paragraphs in
 their order, in windows of {context} tokens that overlap by half; every UTF-8 byte counts.
 
-Trained for {minutes:.0f} minutes ({steps} steps) on {threads} threads of a processor.
+Trained for {minutes:.0f} minutes ({steps} steps of {tokens} tokens) on {threads} threads of a
+processor; peak learning rates and the like:
+{parts}.
 
 ## Ten greedy samples of 60 tokens
 {loops} of the ten loop (the last 20 or more tokens repeat with a period, or a 4-gram stands three
@@ -168,6 +170,8 @@ def write_readme(args, trainer, held, samples):
         each=", ".join(f"{n} {b:.3f}" for n, b in each),
         minutes=trainer.spent / 60,
         steps=trainer.step,
+        tokens=args.tokens,
+        parts=";\n".join(f"- {part}" for part in trainer.parts),
         threads=args.threads,
         loops=sum(s[2] for s in samples),
         samples="\n".join(show_sample(i, *sample) for i, sample in enumerate(samples, 1)),

@@ -213,6 +213,7 @@ class Trainer:
             for g in o.param_groups:
                 g["peak"] = g["lr"]
         self.spent, self.step = 0.0, 0  # spent: seconds of wall time
+        self.parts = []  # what each start trained with, for the README
 
     def set_rate(self, done):
         scale = min(1, (self.step + 1) / 50) * min(1, (1 - done) / 0.7 + 0.01)
@@ -225,7 +226,7 @@ class Trainer:
         share = None
         # Half windows cost less attention; they take either half of the positions. Whole ones
         # follow when it pays.
-        half = done < 0.8
+        half = done < 0.6
         length = CONTEXT // 2 if half else CONTEXT
         x = self.corpus.batch(self.args.tokens // length, length + 1)
         loss = likelihood_loss(self.model, x, random.choice((0, length)) if half else 0)
@@ -242,6 +243,13 @@ class Trainer:
 
     def run(self):
         total, passed, saved = self.args.minutes * 60, 0, time.time()
+        a = self.args
+        if self.spent < total:
+            self.parts.append(
+                f"from minute {self.spent / 60:.0f} (of {a.minutes:g}) Muon {a.muon_lr:g}, "
+                f"AdamW {a.adam_lr:g}, dropout {a.dropout:g}, BPE-dropout {a.bpe_dropout:g}, "
+                f"unlikelihood {a.alpha:g} in the last {a.unlikelihood:.0%}"
+            )
         while self.spent < total:
             start = time.time()
             loss, share = self.train_step(self.spent / total)
@@ -270,6 +278,7 @@ class Trainer:
                 "optimizers": [o.state_dict() for o in self.optimizers],
                 "spent": self.spent,
                 "step": self.step,
+                "parts": self.parts,
             },
             path.with_suffix(".tmp"),
         )
@@ -284,6 +293,7 @@ class Trainer:
             for g, peak in zip(o.param_groups, peaks):
                 g["peak"] = peak  # the rates asked for now, not those of the checkpoint
         self.spent, self.step = state["spent"], state["step"]
+        self.parts = state.get("parts", [])
 
 
 def parse_args():
