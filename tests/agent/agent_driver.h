@@ -1,0 +1,169 @@
+// Drives a ModelAgent by hand-made plans: a scheduler that gives each stream its own blocks and takes
+// the chunk sizes it is told.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lmtp/agent/cpu_agent.h"
+#include "lmtp/scheduler/step_plan.h"
+
+namespace lmtp::testing {
+
+inline constexpr std::int64_t kTestKvBytes = std::int64_t{1} << 28;
+inline constexpr int kTestBatchedTokens = 512;
+
+inline hub::ModelSource folder_source(const std::string& folder) {
+  hub::ModelSource source;
+  source.name = folder;
+  source.folder = folder;
+  return source;
+}
+
+inline std::unique_ptr<agent::ModelAgent> load_agent(const hub::ModelSource& source,
+                                                     int num_threads = 2) {
+  const auto config = model::load_model_config(source);
+  EXPECT_TRUE(config.ok()) << (config.ok() ? "" : config.error().message);
+  agent::CpuAgentOptions options;
+  options.source = source;
+  options.config = *config;
+  options.num_threads = num_threads;
+  options.kv_cache_bytes = kTestKvBytes;
+  options.max_batched_tokens = kTestBatchedTokens;
+  auto agent = agent::make_cpu_agent(options, nullptr);
+  EXPECT_TRUE(agent.ok()) << (agent.ok() ? "" : agent.error().message);
+  return std::move(*agent);
+}
+
+// A stream with what came out of it.
+struct DrivenStream {
+  scheduler::Sequence sequence;
+  int num_wanted = 0;  // tokens to generate; a Score's follow from its tokens
+  int chunk = kTestBatchedTokens;  // most tokens a step
+  std::vector<scheduler::TokenResult> results;
+
+  bool done() const {
+    return sequence.kind == scheduler::SequenceKind::kScore
+               ? sequence.num_computed >= sequence.num_to_compute()
+               : static_cast<int>(results.size()) >= num_wanted;
+  }
+};
+
+class AgentDriver {
+ public:
+  explicit AgentDriver(agent::ModelAgent& agent) : agent_(agent) {}
+
+  // Adds a stream of its own blocks; valid while the driver lives.
+  DrivenStream& add(scheduler::SequenceKind kind, std::vector<TokenId> tokens, int num_prompt,
+                    int num_wanted, int chunk = kTestBatchedTokens) {
+    DrivenStream& stream = streams_.emplace_back();
+    stream.sequence.id = streams_.size();
+    stream.sequence.kind = kind;
+    stream.sequence.num_prompt = num_prompt;
+    stream.num_wanted = num_wanted;
+    stream.chunk = chunk;
+    const int length = static_cast<int>(tokens.size()) + num_wanted;
+    for (int i = 0; i * kBlockSize < length; ++i) {
+      stream.sequence.blocks.push_back(next_block_++);
+    }
+    // Blocks in falling order, so that a kernel that takes them for neighbours is found out.
+    std::reverse(stream.sequence.blocks.begin(), stream.sequence.blocks.end());
+    stream.sequence.tokens = std::move(tokens);
+    EXPECT_LT(next_block_, agent_.info().num_blocks);
+    return stream;
+  }
+
+  DrivenStream& generate(const std::vector<TokenId>& prompt, int num_wanted,
+                         const protocol::SamplingParams& params = {},
+                         int chunk = kTestBatchedTokens) {
+    DrivenStream& stream = add(scheduler::SequenceKind::kGenerate, prompt,
+                               static_cast<int>(prompt.size()), num_wanted, chunk);
+    stream.sequence.params = params;
+    return stream;
+  }
+
+  DrivenStream& score(const std::vector<TokenId>& prompt, const std::vector<TokenId>& scored,
+                      int chunk = kTestBatchedTokens) {
+    std::vector<TokenId> tokens = prompt;
+    tokens.insert(tokens.end(), scored.begin(), scored.end());
+    return add(scheduler::SequenceKind::kScore, std::move(tokens), static_cast<int>(prompt.size()),
+               0, chunk);
+  }
+
+  // Steps until all streams are done.
+  void run() {
+    while (step()) {
+    }
+  }
+
+  bool step() {
+    scheduler::StepPlan plan;
+    std::vector<DrivenStream*> planned;
+    for (DrivenStream& stream : streams_) {
+      const int room = kTestBatchedTokens - plan.num_tokens;
+      if (stream.done() || room == 0) {
+        continue;
+      }
+      plan.rows.push_back(plan_row(stream, room));
+      plan.num_tokens += plan.rows.back().num_tokens;
+      plan.num_logits += plan.rows.back().num_logits;
+      planned.push_back(&stream);
+    }
+    if (plan.empty()) {
+      return false;
+    }
+    plan.copies = std::move(copies_);
+    copies_.clear();
+    const auto result = agent_.execute(plan);
+    EXPECT_TRUE(result.ok()) << (result.ok() ? "" : result.error().message);
+    for (std::size_t i = 0; i < planned.size(); ++i) {
+      commit(*planned[i], plan.rows[i], result->rows[i]);
+    }
+    return true;
+  }
+
+  void copy_before_next_step(scheduler::BlockCopy copy) { copies_.push_back(copy); }
+
+ private:
+  static scheduler::PlanRow plan_row(const DrivenStream& stream, int room) {
+    const scheduler::Sequence& sequence = stream.sequence;
+    const int left = sequence.num_to_compute() - sequence.num_computed;
+    scheduler::PlanRow row;
+    row.sequence = &sequence;
+    row.first_position = sequence.num_computed;
+    row.num_tokens = std::min({left, stream.chunk, room});
+    const int end = row.first_position + row.num_tokens;
+    if (sequence.kind == scheduler::SequenceKind::kGenerate) {
+      row.num_logits = end == sequence.length() ? 1 : 0;
+    } else {
+      // Position p scores the token p + 1, where that is behind the prompt.
+      row.num_logits = std::clamp(end - (sequence.num_prompt - 1), 0, row.num_tokens);
+    }
+    return row;
+  }
+
+  static void commit(DrivenStream& stream, const scheduler::PlanRow& row,
+                     const scheduler::RowResult& result) {
+    EXPECT_FALSE(result.error.has_value()) << result.error.value_or("");
+    EXPECT_EQ(static_cast<int>(result.tokens.size()), row.num_logits);
+    stream.sequence.num_computed += row.num_tokens;
+    for (const scheduler::TokenResult& token : result.tokens) {
+      stream.results.push_back(token);
+      if (stream.sequence.kind == scheduler::SequenceKind::kGenerate) {
+        stream.sequence.tokens.push_back(token.token);
+      }
+    }
+  }
+
+  agent::ModelAgent& agent_;
+  std::deque<DrivenStream> streams_;
+  std::vector<scheduler::BlockCopy> copies_;
+  BlockId next_block_ = 1;
+};
+
+}  // namespace lmtp::testing
