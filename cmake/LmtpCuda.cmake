@@ -29,8 +29,8 @@ if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
   set(CMAKE_CUDA_ARCHITECTURES 80-real 90)
 endif()
 enable_language(CUDA)
-# cmake 3.25 knows no C++20 for nvcc 13: required it is an error, and asked for it is dropped without
-# a word, which leaves the place to our own flag.
+# cmake 3.25 knows no C++20 for nvcc 13: required it is an error, and asked for it is dropped
+# without a word, which leaves the place to our own flag.
 set(CMAKE_CUDA_STANDARD 20)
 set(CMAKE_CUDA_STANDARD_REQUIRED OFF)
 set(CMAKE_CUDA_FLAGS "${CMAKE_CUDA_FLAGS} -std=c++20")

@@ -21,8 +21,9 @@ def source_files():
 
 
 def is_formatted(path):
-    wanted = subprocess.run(["clang-format", path], cwd=ROOT, capture_output=True, check=True).stdout
-    return wanted == (ROOT / path).read_bytes()
+    command = ["clang-format", path]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
+    return result.stdout == (ROOT / path).read_bytes()
 
 
 def main():

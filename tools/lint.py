@@ -86,7 +86,8 @@ def main():
         return 1
     cache = build / "lint"
     write_database(cache, entries)
-    common = digest((ROOT / ".clang-tidy").read_bytes(), headers_digest())
+    configurations = [ROOT / ".clang-tidy", ROOT / "tests" / ".clang-tidy"]
+    common = digest(*(p.read_bytes() for p in configurations), headers_digest())
     stamps = {path: cache / digest(common, path, (ROOT / path).read_bytes(), entry["command"])
               for path, entry in entries.items()}
     todo = [path for path in sorted(entries) if not stamps[path].exists()]

@@ -42,7 +42,6 @@ HEAVY = [
     ("spdlog", r"(spdlog|fmt)/", {"base"}, set()),
     ("PCRE2", r"pcre2", {"tokenizer"}, set()),
     ("libedit", r"(histedit|editline/)", {"tools", "client"}, set()),
-    ("xxHash", r"xxhash", {"base", "cache", "tokenizer"}, set()),
     ("CUDA", r"(cuda|cublas|cudnn|nccl)", {"kernels"}, {"kernels"}),
     ("intrinsics", r"(immintrin|x86intrin|cpuid|arm_neon|hwy/)", {"kernels"}, {"kernels"}),
     ("OpenMP", r"omp\.h", {"kernels"}, {"kernels"}),
