@@ -1,0 +1,127 @@
+"""Starts and stops the servers that tests and benchmarks talk to: lmtp-serve and LMQL's own."""
+
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+START_TIMEOUT_S = 300
+STOP_TIMEOUT_S = 30
+POLL_S = 0.05
+LOG_TAIL_BYTES = 4000
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def bin_dir():
+    return pathlib.Path(os.environ.get("LMTP_BIN_DIR") or ROOT / "build" / "release" / "bin")
+
+
+class Server:
+    """A server process, listening on a free port of the loopback while the context lasts."""
+
+    name = "server"
+
+    def __init__(self, command, port, environment=None):
+        self.command = [str(part) for part in command]
+        self.endpoint = f"127.0.0.1:{port}"
+        self.environment = {**os.environ, **(environment or {})}
+        self.exit_code = None
+
+    def __enter__(self):
+        self.log = tempfile.TemporaryFile()
+        self.process = subprocess.Popen(
+            self.command, stdout=self.log, stderr=self.log, env=self.environment
+        )
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not self.is_ready():
+            died = self.process.poll() is not None
+            if died or time.monotonic() > deadline:
+                self.__exit__()
+                what = "ended" if died else f"was not ready after {START_TIMEOUT_S} s"
+                raise RuntimeError(f"{self.name} {what}; it printed:\n{self.log_tail}")
+            time.sleep(POLL_S)
+        return self
+
+    def __exit__(self, *_):
+        self.proceed()
+        self.process.terminate()
+        try:
+            self.exit_code = self.process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.exit_code = self.process.wait()
+        self.log_tail = self.read_log()[-LOG_TAIL_BYTES:]
+        self.log.close()
+
+    def read_log(self):
+        size = os.fstat(self.log.fileno()).st_size
+        return os.pread(self.log.fileno(), size, 0).decode(errors="replace")
+
+    def is_ready(self):
+        return self.http_status("/health") == 200
+
+    def http_status(self, path):
+        """None where nothing answers."""
+        try:
+            with urllib.request.urlopen(f"http://{self.endpoint}{path}", timeout=5) as answer:
+                return answer.status
+        except urllib.error.HTTPError as e:
+            return e.code
+        except OSError:
+            return None
+
+    def pause(self):
+        """Keeps an idle server from taking the processor while another one is measured."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def proceed(self):
+        self.process.send_signal(signal.SIGCONT)
+
+    def rss_bytes(self):
+        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
+        line = next(row for row in status.splitlines() if row.startswith("VmRSS:"))
+        return int(line.split()[1]) * 1024
+
+    def cpu_s(self):
+        """Processor time of all its threads so far."""
+        stat = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text()
+        fields = stat.rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class LmtpServe(Server):
+    """lmtp-serve from LMTP_BIN_DIR, else from the release build."""
+
+    name = "lmtp-serve"
+
+    def __init__(self, model, *options):
+        port = free_port()
+        program = bin_dir() / "lmtp-serve"
+        self.model = pathlib.Path(model).name
+        super().__init__([program, model, "--port", port, *options], port)
+
+
+class Reference(Server):
+    """`lmql serve-model` in the environment of tools/reference-server. Its socket opens before the
+    model is there: the first request waits for it."""
+
+    name = "lmql serve-model"
+
+    def __init__(self, model):
+        port = free_port()
+        self.model = pathlib.Path(model).name
+        super().__init__([ROOT / "tools" / "reference-server", model, port], port)
+
+    def is_ready(self):
+        return self.http_status("/") is not None  # an error status: it wants a WebSocket
