@@ -1,0 +1,176 @@
+// The numerics contract at the agent: a stream's tokens and log probabilities, to the bit, do not
+// depend on chunk sizes, threads, company, or on being scored instead of generated.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "agent_driver.h"
+
+namespace lmtp {
+namespace {
+
+using scheduler::TokenResult;
+using testing::AgentDriver;
+using testing::DrivenStream;
+
+const char* const kCheckpoints[] = {"five-heads-f16", "untied-f32"};
+
+std::unique_ptr<agent::ModelAgent> load(const std::string& checkpoint, int num_threads = 2) {
+  return testing::load_agent(
+      testing::folder_source(LMTP_SOURCE_DIR "/tests/goldens/checkpoints/" + checkpoint),
+      num_threads);
+}
+
+std::uint32_t bits(float value) { return std::bit_cast<std::uint32_t>(value); }
+
+void expect_same_bits(const std::vector<TokenResult>& a, const std::vector<TokenResult>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    ASSERT_EQ(a[i].token, b[i].token) << "token " << i;
+    ASSERT_EQ(bits(a[i].logprob), bits(b[i].logprob)) << "token " << i;
+    ASSERT_EQ(a[i].top_logprobs.size(), b[i].top_logprobs.size()) << "token " << i;
+    for (std::size_t k = 0; k < a[i].top_logprobs.size(); ++k) {
+      ASSERT_EQ(a[i].top_logprobs[k].token, b[i].top_logprobs[k].token);
+      ASSERT_EQ(bits(a[i].top_logprobs[k].logprob), bits(b[i].top_logprobs[k].logprob));
+    }
+  }
+}
+
+// A prompt that differs from number to number.
+std::vector<TokenId> prompt_of(int number, int length) {
+  std::vector<TokenId> prompt(static_cast<std::size_t>(length));
+  std::iota(prompt.begin(), prompt.end(), number * 7);
+  for (TokenId& token : prompt) {
+    token = token * 31 % 97;
+  }
+  return prompt;
+}
+
+protocol::SamplingParams params_of(int number) {
+  protocol::SamplingParams params;
+  params.temperature = number % 2 == 0 ? 0.0F : 0.7F;
+  params.top_p = number % 3 == 0 ? 0.9F : 1.0F;
+  params.top_k = number % 5 == 0 ? 7 : 0;
+  params.repetition_penalty = number % 4 == 1 ? 1.3F : 1.0F;
+  params.seed = static_cast<std::uint64_t>(number);
+  params.top_logprobs = 3;
+  return params;
+}
+
+std::vector<TokenResult> generate_alone(agent::ModelAgent& agent, int number, int length,
+                                        int num_wanted, int chunk = testing::kTestBatchedTokens) {
+  AgentDriver driver(agent);
+  const DrivenStream& stream =
+      driver.generate(prompt_of(number, length), num_wanted, params_of(number), chunk);
+  driver.run();
+  return stream.results;
+}
+
+class BitsTest : public ::testing::TestWithParam<const char*> {};
+
+INSTANTIATE_TEST_SUITE_P(Checkpoints, BitsTest, ::testing::ValuesIn(kCheckpoints));
+
+TEST_P(BitsTest, ChunksOfThePromptDoNotMatter) {
+  const auto agent = load(GetParam());
+  const auto whole = generate_alone(*agent, 1, 120, 20);
+  for (const int chunk : {1, 7, 16, 33, 64}) {
+    SCOPED_TRACE(chunk);
+    expect_same_bits(generate_alone(*agent, 1, 120, 20, chunk), whole);
+  }
+}
+
+TEST_P(BitsTest, ThreadsDoNotMatter) {
+  const auto expected = generate_alone(*load(GetParam(), 1), 3, 90, 20);
+  for (const int num_threads : {2, 3}) {
+    SCOPED_TRACE(num_threads);
+    expect_same_bits(generate_alone(*load(GetParam(), num_threads), 3, 90, 20), expected);
+  }
+}
+
+TEST_P(BitsTest, AStreamAmongOthersEqualsItselfAlone) {
+  constexpr int kNumStreams = 32;
+  const auto agent = load(GetParam());
+  AgentDriver driver(*agent);
+  std::vector<const DrivenStream*> streams;
+  std::vector<const DrivenStream*> scores;
+  for (int number = 0; number < kNumStreams; ++number) {
+    streams.push_back(&driver.generate(prompt_of(number, 1 + number * 4), 20, params_of(number),
+                                       1 + number * 5));
+    scores.push_back(&driver.score(prompt_of(number, number), prompt_of(number + 1, 9), 6));
+  }
+  driver.run();
+  for (int number = 0; number < kNumStreams; ++number) {
+    SCOPED_TRACE(number);
+    const auto at = static_cast<std::size_t>(number);
+    expect_same_bits(streams[at]->results, generate_alone(*agent, number, 1 + number * 4, 20));
+    AgentDriver alone(*agent);
+    const DrivenStream& score = alone.score(prompt_of(number, number), prompt_of(number + 1, 9));
+    alone.run();
+    expect_same_bits(scores[at]->results, score.results);
+  }
+}
+
+TEST_P(BitsTest, AScoreOfWhatWasGeneratedGivesItsLogprobs) {
+  const auto agent = load(GetParam());
+  AgentDriver driver(*agent);
+  protocol::SamplingParams params;
+  params.temperature = 1.5F;
+  params.seed = 5;
+  const DrivenStream& generated = driver.generate(prompt_of(2, 40), 60, params);
+  driver.run();
+  std::vector<TokenId> tokens;
+  for (const TokenResult& result : generated.results) {
+    tokens.push_back(result.token);
+  }
+  for (const int chunk : {3, 512}) {
+    AgentDriver again(*agent);
+    const DrivenStream& scored = again.score(prompt_of(2, 40), tokens, chunk);
+    again.run();
+    ASSERT_EQ(scored.results.size(), tokens.size());
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      ASSERT_EQ(scored.results[i].token, tokens[i]);
+      ASSERT_EQ(bits(scored.results[i].logprob), bits(generated.results[i].logprob)) << i;
+    }
+  }
+}
+
+TEST_P(BitsTest, ACopiedBlockServesAsTheOriginal) {
+  constexpr int kShared = 41;  // 2 blocks and 9 tokens
+  const auto agent = load(GetParam());
+  AgentDriver driver(*agent);
+  const auto prompt = prompt_of(4, 60);
+  const DrivenStream& first = driver.generate(prompt, 10, params_of(4));
+  driver.run();
+  DrivenStream& second = driver.generate(prompt, 10, params_of(4));
+  second.sequence.blocks[0] = first.sequence.blocks[0];
+  second.sequence.blocks[1] = first.sequence.blocks[1];
+  second.sequence.num_computed = kShared;
+  driver.copy_before_next_step({.from = first.sequence.blocks[2],
+                                .to = second.sequence.blocks[2],
+                                .num_tokens = kShared % kBlockSize});
+  driver.run();
+  expect_same_bits(second.results, first.results);
+}
+
+TEST_P(BitsTest, ASequenceMayReadBlocksThatAnotherWritesInTheSameStep) {
+  const auto agent = load(GetParam());
+  AgentDriver driver(*agent);
+  const auto prompt = prompt_of(6, 50);
+  const DrivenStream& first = driver.generate(prompt, 5, params_of(6));
+  DrivenStream& second = driver.generate(prompt, 5, params_of(6));
+  for (int i = 0; i < 3; ++i) {
+    second.sequence.blocks[static_cast<std::size_t>(i)] =
+        first.sequence.blocks[static_cast<std::size_t>(i)];
+  }
+  second.sequence.num_computed = 48;
+  driver.run();
+  expect_same_bits(second.results, first.results);
+}
+
+}  // namespace
+}  // namespace lmtp

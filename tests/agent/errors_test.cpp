@@ -1,0 +1,76 @@
+// Loading that must fail, each with a reason a person can act on; and one row's failure.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <string>
+
+#include "agent_driver.h"
+
+namespace lmtp {
+namespace {
+
+std::string load_error(const hub::ModelSource& source, std::int64_t kv_cache_bytes) {
+  const auto config = model::load_model_config(source);
+  if (!config.ok()) {
+    return config.error().message;
+  }
+  agent::CpuAgentOptions options;
+  options.source = source;
+  options.config = *config;
+  options.kv_cache_bytes = kv_cache_bytes;
+  const auto agent = agent::make_cpu_agent(options, nullptr);
+  return agent.ok() ? "" : agent.error().message;
+}
+
+TEST(AgentErrorsTest, AKvCacheThatIsTooSmallNamesWhatIsNeeded) {
+  const auto source =
+      testing::folder_source(LMTP_SOURCE_DIR "/tests/goldens/checkpoints/untied-f32");
+  const std::string error = load_error(source, 1000);
+  EXPECT_NE(error.find("--kv-cache at least "), std::string::npos) << error;
+  const std::int64_t needed = std::stoll(error.substr(error.find("at least ") + 9));
+  EXPECT_EQ(load_error(source, needed), "");
+  EXPECT_NE(load_error(source, needed - 1), "");
+}
+
+TEST(AgentErrorsTest, AnUnknownShapeListsThoseThereAre) {
+  hub::ModelSource source;
+  source.kind = hub::SourceKind::kRandom;
+  source.shape = "gpt5";
+  const std::string error = load_error(source, 0);
+  EXPECT_NE(error.find("gpt2-medium"), std::string::npos) << error;
+}
+
+// A NaN in the bias of one token's logit stands for a model whose row is broken.
+TEST(AgentErrorsTest, ARowThatIsNotNumbersFailsAlone) {
+  const auto agent = testing::load_agent(
+      testing::folder_source(LMTP_SOURCE_DIR "/tests/goldens/checkpoints/untied-f32"));
+  protocol::SamplingParams broken;
+  auto bias = std::make_shared<protocol::LogitBias>();
+  bias->ids = {3};
+  bias->values = {std::numeric_limits<float>::quiet_NaN()};
+  broken.logit_bias = bias;
+  scheduler::Sequence sequences[2];
+  scheduler::StepPlan plan;
+  for (int i = 0; i < 2; ++i) {
+    scheduler::Sequence& sequence = sequences[i];
+    sequence.tokens = {1, 2, 3};
+    sequence.num_prompt = 3;
+    sequence.blocks = {1 + i};
+    plan.rows.push_back(
+        {.sequence = &sequence, .first_position = 0, .num_tokens = 3, .num_logits = 1});
+  }
+  sequences[0].params = broken;
+  plan.num_tokens = 6;
+  plan.num_logits = 2;
+  const auto result = agent->execute(plan);
+  ASSERT_TRUE(result.ok());
+  EXPECT_TRUE(result->rows[0].error.has_value());
+  EXPECT_FALSE(result->rows[1].error.has_value());
+  ASSERT_EQ(result->rows[1].tokens.size(), 1U);
+  EXPECT_TRUE(std::isfinite(result->rows[1].tokens[0].logprob));
+}
+
+}  // namespace
+}  // namespace lmtp
