@@ -16,7 +16,7 @@ struct ServerOptions {
   std::uint16_t port = 8080;  // 0: any free one, see Server::port
   int num_io_threads = 2;     // [1, 4]
   std::size_t max_message_bytes = std::size_t{16} << 20;
-  std::size_t max_write_queue_bytes = std::size_t{64} << 20;  // a connection; beyond it is closed
+  std::size_t max_write_queue_bytes = std::size_t{16} << 20;  // a connection; beyond it is closed
   int max_connections = 4096;
   std::string version;        // for GET / and MODEL_INFO
 };

@@ -1,0 +1,29 @@
+// What all connections of one server share.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+
+#include "connection.h"
+#include "dispatcher.h"
+#include "lmtp/engine/model_manager.h"
+#include "lmtp/server/server.h"
+
+namespace lmtp::server {
+
+// Held by shared_ptr by the server and by every connection, whose sockets need the io_context until
+// the last reference to them is gone (an engine may hold one for a moment longer than the server).
+struct ServerContext {
+  ServerContext(ServerOptions options_in, const engine::ModelManager& models_in)
+      : options(std::move(options_in)),
+        models(models_in),
+        dispatcher(models_in, options.version),
+        io(options.num_io_threads) {}
+
+  const ServerOptions options;
+  const engine::ModelManager& models;
+  Dispatcher dispatcher;
+  ConnectionRegistry registry;
+  boost::asio::io_context io;
+};
+
+}  // namespace lmtp::server

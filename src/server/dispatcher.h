@@ -1,0 +1,62 @@
+// From a client's text to the engine, and from the engine's events to text. No sockets.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lmtp/engine/model_manager.h"
+#include "lmtp/engine/request.h"
+#include "lmtp/protocol/codec.h"
+#include "stream_table.h"
+
+namespace lmtp::server {
+
+// What the dispatcher knows of one connection. Owner: the session, on its strand.
+struct Peer {
+  explicit Peer(ConnectionId id) : streams(id) {}
+
+  StreamTable streams;
+  std::shared_ptr<engine::EventSink> sink;  // where its streams' events go
+  bool unknown_keys_logged = false;
+};
+
+// Owner: the server, shared by all sessions. Any thread; a Peer is one thread's at a time.
+class Dispatcher {
+ public:
+  // `models` outlives the dispatcher.
+  Dispatcher(const engine::ModelManager& models, std::string version)
+      : models_(models), version_(std::move(version)) {}
+
+  // Acts on one text message and appends the messages to be sent at once, if any.
+  // REQUIRES: `text` is valid UTF-8.
+  void handle(std::string_view text, Peer& peer, std::vector<std::string>& answers);
+
+  // Answers a binary frame.
+  static void handle_binary(std::vector<std::string>& answers);
+
+ private:
+  using Answers = std::vector<std::string>;
+
+  void handle(protocol::GenerateMessage& message, Peer& peer, Answers& answers);
+  void handle(protocol::ScoreMessage& message, Peer& peer, Answers& answers);
+  void handle(protocol::ModelInfoMessage& message, Peer& peer, Answers& answers);
+  void handle(protocol::CancelMessage& message, Peer& peer, Answers& answers);
+  void submit(engine::Request request, Peer& peer, Answers& answers);
+  void log_unknown_keys(const std::vector<std::string>& keys, Peer& peer);
+
+  const engine::ModelManager& models_;
+  const std::string version_;
+  protocol::BiasCache bias_cache_;
+  std::atomic<std::int64_t> next_log_ms_ = 0;
+};
+
+// The events of one step of one connection as messages: at most one MSG and one TOKEN. Streams that
+// end leave the table; events of streams that are not in it are dropped.
+void append_events(std::vector<engine::StreamEvent> events, StreamTable& streams,
+                   std::vector<std::string>& messages);
+
+}  // namespace lmtp::server

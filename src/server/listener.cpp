@@ -1,0 +1,111 @@
+#include "listener.h"
+
+#include <boost/asio/post.hpp>
+#include <boost/asio/strand.hpp>
+#include <chrono>
+#include <string>
+#include <utility>
+
+#include "http_session.h"
+#include "lmtp/base/log.h"
+
+namespace lmtp::server {
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using boost::system::error_code;
+
+// Over --max-connections so many more are told so; beyond that they are closed without a word.
+constexpr std::size_t kNumRefusedPolitely = 64;
+// Accepting fails where the process has no descriptor left; one may be closed soon.
+constexpr std::chrono::milliseconds kAcceptRetry{100};
+
+Result<tcp::endpoint> resolve(asio::io_context& io, const std::string& host, std::uint16_t port) {
+  tcp::resolver resolver(io);
+  error_code error;
+  const auto found = resolver.resolve(
+      host, std::to_string(port), tcp::resolver::passive | tcp::resolver::numeric_service, error);
+  if (error || found.empty()) {
+    return Error{"cannot listen on '" + host + "': " + error.message() +
+                 "; give --host an address of this machine, such as 127.0.0.1 or 0.0.0.0"};
+  }
+  // A name of both kinds, such as localhost, means 127.0.0.1: what clients try first or next.
+  for (const auto& entry : found) {
+    if (entry.endpoint().address().is_v4()) return entry.endpoint();
+  }
+  return found.begin()->endpoint();
+}
+
+std::string why_not_bound(const tcp::endpoint& endpoint, const error_code& error) {
+  std::string remedy = "choose another address by --host and --port";
+  if (error == asio::error::address_in_use) {
+    remedy = "another program listens there; stop it or choose another port by --port";
+  } else if (error == asio::error::access_denied) {
+    remedy = "ports below 1024 are for root; choose another by --port";
+  }
+  std::string address = endpoint.address().to_string();
+  if (endpoint.address().is_v6()) address = "[" + address + "]";
+  return "cannot listen on " + address + ":" + std::to_string(endpoint.port()) + ": " +
+         error.message() + "; " + remedy;
+}
+
+}  // namespace
+
+Listener::Listener(std::shared_ptr<ServerContext> context)
+    : context_(std::move(context)),
+      acceptor_(asio::make_strand(context_->io)),
+      retry_timer_(acceptor_.get_executor()) {}
+
+Result<void> Listener::open() {
+  const auto endpoint = resolve(context_->io, context_->options.host, context_->options.port);
+  if (!endpoint) return endpoint.error();
+  error_code error;
+  acceptor_.open(endpoint->protocol(), error);
+  if (!error) acceptor_.set_option(asio::socket_base::reuse_address(true), error);
+  if (!error) acceptor_.bind(*endpoint, error);
+  if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
+  if (error) return Error{why_not_bound(*endpoint, error)};
+  port_ = acceptor_.local_endpoint(error).port();
+  return {};
+}
+
+void Listener::start() {
+  asio::post(acceptor_.get_executor(), [self = shared_from_this()] { self->accept(); });
+}
+
+void Listener::stop() {
+  asio::post(acceptor_.get_executor(), [self = shared_from_this()] {
+    error_code ignored;
+    self->acceptor_.close(ignored);
+    self->retry_timer_.cancel();
+  });
+}
+
+void Listener::accept() {
+  if (!acceptor_.is_open()) return;
+  acceptor_.async_accept(asio::make_strand(context_->io),
+                         [self = shared_from_this()](error_code error, tcp::socket socket) {
+                           self->on_accepted(error, std::move(socket));
+                         });
+}
+
+void Listener::on_accepted(error_code error, tcp::socket socket) {
+  if (!acceptor_.is_open()) return;
+  if (error) {
+    log::warning("cannot accept a connection: " + error.message());
+    retry_timer_.expires_after(kAcceptRetry);
+    retry_timer_.async_wait([self = shared_from_this()](error_code cancelled) {
+      if (!cancelled) self->accept();
+    });
+    return;
+  }
+  const std::size_t num_open = context_->registry.size();
+  const auto limit = static_cast<std::size_t>(context_->options.max_connections);
+  if (num_open < limit + kNumRefusedPolitely) {
+    std::make_shared<HttpSession>(context_, std::move(socket), num_open >= limit)->start();
+  }
+  accept();
+}
+
+}  // namespace lmtp::server

@@ -1,0 +1,107 @@
+#include "model_info.h"
+
+#include <cstdint>
+
+#include "lmtp/protocol/codec.h"
+
+namespace lmtp::server {
+namespace {
+
+// Writes the fields of one JSON object in order.
+class ObjectWriter {
+ public:
+  explicit ObjectWriter(std::string& out) : out_(out) { out_.push_back('{'); }
+  ObjectWriter(const ObjectWriter&) = delete;
+  ObjectWriter& operator=(const ObjectWriter&) = delete;
+  ~ObjectWriter() { out_.push_back('}'); }
+
+  void text(std::string_view key, std::string_view value) {
+    begin(key);
+    protocol::append_json_string(value, out_);
+  }
+  void number(std::string_view key, std::int64_t value) { raw(key, std::to_string(value)); }
+  // `value` is JSON as it stands.
+  void raw(std::string_view key, std::string_view value) {
+    begin(key);
+    out_.append(value);
+  }
+
+ private:
+  void begin(std::string_view key) {
+    if (out_.back() != '{') out_.append(", ");
+    protocol::append_json_string(key, out_);
+    out_.append(": ");
+  }
+
+  std::string& out_;
+};
+
+std::string stats_json(const engine::EngineStats& stats) {
+  std::string out;
+  {
+    ObjectWriter object(out);
+    object.number("num_steps", stats.num_steps);
+    object.number("num_failed_steps", stats.num_failed_steps);
+    object.number("num_tokens_computed", stats.num_tokens_computed);
+    object.number("num_prompt_tokens", stats.num_prompt_tokens);
+    object.number("num_cached_tokens", stats.num_cached_tokens);
+    object.number("num_generated_tokens", stats.num_generated_tokens);
+    object.number("num_scored_tokens", stats.num_scored_tokens);
+    object.number("num_preemptions", stats.num_preemptions);
+    object.number("num_waiting", stats.num_waiting);
+    object.number("num_running", stats.num_running);
+    object.number("num_blocks", stats.agent.num_blocks);
+    object.number("num_blocks_free", stats.num_blocks_free);
+    object.number("num_blocks_evictable", stats.num_blocks_evictable);
+    object.number("num_blocks_pinned", stats.num_blocks_pinned);
+    object.number("tokens_per_block", kBlockSize);
+    object.number("kv_cache_bytes", stats.agent.kv_bytes);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string_view state_name(engine::EngineState state) {
+  switch (state) {
+    case engine::EngineState::kLoading:
+      return "loading";
+    case engine::EngineState::kReady:
+      return "ready";
+    case engine::EngineState::kFailed:
+      return "failed";
+    case engine::EngineState::kStopped:
+      break;
+  }
+  return "stopping";
+}
+
+std::string model_info_json(const engine::ModelManager::Entry& entry, std::string_view asked_name,
+                            std::string_view version) {
+  const engine::EngineStats stats = entry.engine->stats();
+  const engine::ModelLimits& limits = entry.engine->limits();
+  const engine::ModelDescription& model = entry.description;
+  const bool loaded = stats.agent.num_blocks > 0;
+  std::string out;
+  {
+    ObjectWriter object(out);
+    object.text("model", asked_name.empty() ? model.name : asked_name);
+    object.text("model_type", model.type);
+    object.text("architecture", model.architecture);
+    object.text("constructor", model.constructor);
+    object.text("tokenizer", model.tokenizer);
+    object.number("vocab_size", limits.vocab_size);
+    object.number("context_length", limits.context_length);
+    object.text("dtype", loaded ? stats.agent.dtype : model.dtype);
+    object.text("device", loaded ? stats.agent.device : model.device);
+    object.raw("num_parameters", loaded ? std::to_string(stats.agent.num_parameters) : "null");
+    object.text("state", state_name(stats.state));
+    object.number("progress", stats.load_percent);
+    object.text("server", "lmtp-serve/" + std::string(version));
+    object.raw("extensions", R"(["CANCEL", "LOADING"])");
+    object.raw("stats", stats_json(stats));
+  }
+  return out;
+}
+
+}  // namespace lmtp::server

@@ -1,0 +1,79 @@
+#include "lmtp/server/server.h"
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <exception>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "context.h"
+#include "listener.h"
+#include "lmtp/base/check.h"
+#include "lmtp/base/log.h"
+
+namespace lmtp::server {
+namespace {
+
+namespace asio = boost::asio;
+
+// A handler that throws (no memory left, as a rule) costs its own connection: what it held is
+// destroyed, and the other handlers go on.
+void run_io(asio::io_context& io) {
+  for (;;) {
+    try {
+      io.run();
+      return;
+    } catch (const std::exception& e) {
+      log::error(std::string("a connection failed: ") + e.what());
+    }
+  }
+}
+
+}  // namespace
+
+struct Server::Impl {
+  Impl(ServerOptions options, engine::ModelManager& models)
+      : context(std::make_shared<ServerContext>(std::move(options), models)),
+        listener(std::make_shared<Listener>(context)) {}
+
+  std::shared_ptr<ServerContext> context;
+  std::shared_ptr<Listener> listener;
+  std::optional<asio::executor_work_guard<asio::io_context::executor_type>> work;
+  std::vector<std::thread> threads;
+};
+
+Server::Server(ServerOptions options, engine::ModelManager& models)
+    : impl_(std::make_unique<Impl>(std::move(options), models)) {
+  const ServerOptions& checked = impl_->context->options;
+  LMTP_CHECK(checked.num_io_threads >= 1 && checked.num_io_threads <= 4, checked.num_io_threads);
+}
+
+Server::~Server() { stop(); }
+
+Result<void> Server::start() {
+  LMTP_CHECK(impl_->threads.empty(), "started twice");
+  if (Result<void> opened = impl_->listener->open(); !opened) return opened;
+  impl_->work.emplace(impl_->context->io.get_executor());
+  impl_->listener->start();
+  for (int i = 0; i < impl_->context->options.num_io_threads; ++i) {
+    impl_->threads.emplace_back([context = impl_->context] { run_io(context->io); });
+  }
+  return {};
+}
+
+std::uint16_t Server::port() const { return impl_->listener->port(); }
+
+void Server::stop_accepting() { impl_->listener->stop(); }
+
+void Server::stop() {
+  if (!impl_->work) return;
+  stop_accepting();
+  impl_->context->registry.shut_down_all();
+  // Every connection ends within its close timeout; then no work is left and the threads return.
+  impl_->work.reset();
+  for (std::thread& thread : impl_->threads) thread.join();
+  impl_->threads.clear();
+}
+
+}  // namespace lmtp::server

@@ -1,0 +1,261 @@
+// A session reads one message at a time, acts on it and reads the next. What it sends waits in a
+// queue with a limit in bytes: a peer that does not read loses its connection, never the engine's
+// time.
+#include "session.h"
+
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/websocket.hpp>
+#include <chrono>
+#include <deque>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lmtp/base/log.h"
+
+namespace lmtp::server {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace websocket = boost::beast::websocket;
+using websocket::close_code;
+
+constexpr std::chrono::seconds kHandshakeTimeout{10};
+// Pings are sent at half of it; a peer from which nothing comes for all of it is gone.
+constexpr std::chrono::seconds kIdleTimeout{300};
+// How long a closing connection may take to finish what is being written and say goodbye.
+constexpr std::chrono::seconds kCloseTimeout{3};
+// The same for one that does not read: as long as this it may still come back and read the reason.
+constexpr std::chrono::seconds kSlowReaderTimeout{10};
+constexpr std::size_t kReadChunkBytes = std::size_t{64} << 10;
+// A larger buffer is given back after the message that needed it.
+constexpr std::size_t kKeptReadBufferBytes = std::size_t{1} << 20;
+
+// kOpen -> kClosing (nothing more is read; the queue drains, then the close handshake) -> kClosed.
+enum class State { kOpen, kClosing, kClosed };
+
+class Session : public Connection, public std::enable_shared_from_this<Session> {
+ public:
+  Session(std::shared_ptr<ServerContext> context, beast::tcp_stream stream);
+  ~Session() override;
+
+  void start(HttpRequest request);
+  void shut_down() override;
+
+ private:
+  // What engines hold of a session: it does not keep the session alive.
+  class Sink : public engine::EventSink {
+   public:
+    explicit Sink(std::weak_ptr<Session> session) : session_(std::move(session)) {}
+    void deliver(std::vector<engine::StreamEvent> events) override;
+
+   private:
+    const std::weak_ptr<Session> session_;
+  };
+
+  void on_accepted(beast::error_code error);
+  void read_more();
+  void on_read(beast::error_code error);
+  void handle_message();
+  void on_events(std::vector<engine::StreamEvent> events);
+  void send(std::vector<std::string> messages);
+  void write_next();
+  void on_written(beast::error_code error);
+  void begin_close(close_code code, const std::string& reason, std::chrono::seconds timeout);
+  void send_close();
+  void drop_after(std::chrono::seconds timeout);
+  void finish();
+
+  const std::shared_ptr<ServerContext> context_;  // first, so that it outlives the socket
+  websocket::stream<beast::tcp_stream, false> socket_;
+  asio::steady_timer close_timer_;
+  beast::flat_buffer read_buffer_;
+  Peer peer_;
+  State state_ = State::kOpen;
+
+  std::deque<std::string> write_queue_;  // the first one is being written where writing_
+  std::size_t num_queued_bytes_ = 0;
+  bool writing_ = false;
+  websocket::close_reason close_reason_;
+};
+
+Session::Session(std::shared_ptr<ServerContext> context, beast::tcp_stream stream)
+    : context_(std::move(context)),
+      socket_(std::move(stream)),
+      close_timer_(socket_.get_executor()),
+      peer_(context_->registry.next_id()) {}
+
+Session::~Session() { finish(); }
+
+void Session::start(HttpRequest request) {
+  if (!context_->registry.add(peer_.streams.connection(), weak_from_this())) return;
+  peer_.sink = std::make_shared<Sink>(weak_from_this());
+  websocket::stream_base::timeout timeout{};
+  timeout.handshake_timeout = kHandshakeTimeout;
+  timeout.idle_timeout = kIdleTimeout;
+  timeout.keep_alive_pings = true;
+  socket_.set_option(timeout);
+  socket_.set_option(websocket::stream_base::decorator(
+      [server = "lmtp-serve/" + context_->options.version](websocket::response_type& response) {
+        response.set(beast::http::field::server, server);
+      }));
+  socket_.read_message_max(0);  // on_read has the limit, and says so when it closes
+  socket_.auto_fragment(false);
+  socket_.text(true);
+  const auto kept = std::make_shared<HttpRequest>(std::move(request));
+  socket_.async_accept(*kept, [self = shared_from_this(), kept](beast::error_code error) {
+    self->on_accepted(error);
+  });
+}
+
+void Session::shut_down() {
+  asio::post(socket_.get_executor(), [self = shared_from_this()] {
+    if (self->state_ == State::kClosing) self->drop_after(kCloseTimeout);
+    self->begin_close(close_code::going_away, "the server is shutting down", kCloseTimeout);
+  });
+}
+
+void Session::on_accepted(beast::error_code error) {
+  if (error) return finish();
+  beast::error_code ignored;
+  beast::get_lowest_layer(socket_).socket().set_option(asio::ip::tcp::no_delay(true), ignored);
+  if (state_ == State::kOpen) read_more();
+}
+
+void Session::read_more() {
+  // One byte over the limit is enough to see that it is passed.
+  const std::size_t room = context_->options.max_message_bytes + 1 - read_buffer_.size();
+  socket_.async_read_some(
+      read_buffer_, std::min(room, kReadChunkBytes),
+      [self = shared_from_this()](beast::error_code error, std::size_t) { self->on_read(error); });
+}
+
+void Session::on_read(beast::error_code error) {
+  if (error) return finish();
+  if (state_ != State::kOpen) return;
+  const std::size_t limit = context_->options.max_message_bytes;
+  if (read_buffer_.size() > limit) {
+    return begin_close(close_code::too_big,
+                       "message too big: at most " + std::to_string(limit) +
+                           " bytes are allowed (--max-message-size)",
+                       kCloseTimeout);
+  }
+  if (socket_.is_message_done()) handle_message();
+  if (state_ == State::kOpen) read_more();
+}
+
+void Session::handle_message() {
+  std::vector<std::string> answers;
+  if (socket_.got_binary()) {
+    Dispatcher::handle_binary(answers);
+  } else {
+    const auto bytes = read_buffer_.cdata();
+    const std::string_view text(static_cast<const char*>(bytes.data()), bytes.size());
+    context_->dispatcher.handle(text, peer_, answers);
+  }
+  if (read_buffer_.capacity() > kKeptReadBufferBytes) {
+    read_buffer_ = beast::flat_buffer();
+  } else {
+    read_buffer_.clear();
+  }
+  send(std::move(answers));
+}
+
+void Session::Sink::deliver(std::vector<engine::StreamEvent> events) {
+  const std::shared_ptr<Session> session = session_.lock();
+  if (!session) return;
+  // A weak reference again: the handler may outlive the server's threads in the io_context, which
+  // the session keeps alive.
+  asio::post(session->socket_.get_executor(),
+             [weak = session_, events = std::move(events)]() mutable {
+               if (const auto self = weak.lock()) self->on_events(std::move(events));
+             });
+}
+
+void Session::on_events(std::vector<engine::StreamEvent> events) {
+  std::vector<std::string> messages;
+  append_events(std::move(events), peer_.streams, messages);
+  send(std::move(messages));
+}
+
+void Session::send(std::vector<std::string> messages) {
+  if (state_ != State::kOpen) return;
+  for (std::string& message : messages) {
+    num_queued_bytes_ += message.size();
+    write_queue_.push_back(std::move(message));
+  }
+  const std::size_t limit = context_->options.max_write_queue_bytes;
+  if (num_queued_bytes_ > limit) {
+    log::warning("connection " + std::to_string(peer_.streams.connection()) +
+                 ": closed, its client does not read what it asked for");
+    write_queue_.resize(writing_ ? 1 : 0);
+    return begin_close(
+        close_code::policy_error,
+        "the client does not read: more than " + std::to_string(limit) + " bytes wait to be sent",
+        kSlowReaderTimeout);
+  }
+  if (!writing_ && !write_queue_.empty()) write_next();
+}
+
+void Session::write_next() {
+  writing_ = true;
+  socket_.async_write(asio::buffer(write_queue_.front()),
+                      [self = shared_from_this()](beast::error_code error, std::size_t) {
+                        self->on_written(error);
+                      });
+}
+
+void Session::on_written(beast::error_code error) {
+  writing_ = false;
+  if (error) return finish();
+  num_queued_bytes_ -= write_queue_.front().size();
+  write_queue_.pop_front();
+  if (!write_queue_.empty()) return write_next();
+  if (state_ == State::kClosing) send_close();
+}
+
+// What is queued is still sent, within the timeout; a caller that does not want that empties the
+// queue first.
+void Session::begin_close(close_code code, const std::string& reason,
+                          std::chrono::seconds timeout) {
+  if (state_ != State::kOpen) return;
+  state_ = State::kClosing;
+  peer_.streams.cancel_all();
+  // A control frame has room for 123 bytes of reason.
+  close_reason_ = websocket::close_reason(code, reason.substr(0, 123));
+  drop_after(timeout);
+  if (!writing_) send_close();
+}
+
+void Session::send_close() {
+  socket_.async_close(close_reason_,
+                      [self = shared_from_this()](beast::error_code) { self->finish(); });
+}
+
+// Then the peer has had its time: every pending operation ends with an error.
+void Session::drop_after(std::chrono::seconds timeout) {
+  close_timer_.expires_after(timeout);  // ends an earlier wait
+  close_timer_.async_wait([self = shared_from_this()](beast::error_code error) {
+    if (!error) beast::get_lowest_layer(self->socket_).close();
+  });
+}
+
+// The connection is gone, whoever ended it. May be called more than once.
+void Session::finish() {
+  state_ = State::kClosed;
+  peer_.streams.cancel_all();
+  close_timer_.cancel();
+  context_->registry.remove(peer_.streams.connection());
+}
+
+}  // namespace
+
+void start_session(std::shared_ptr<ServerContext> context, beast::tcp_stream stream,
+                   HttpRequest request) {
+  std::make_shared<Session>(std::move(context), std::move(stream))->start(std::move(request));
+}
+
+}  // namespace lmtp::server

@@ -1,0 +1,44 @@
+// The live streams of one connection.
+#pragma once
+
+#include <cstddef>
+#include <unordered_map>
+
+#include "lmtp/base/ids.h"
+#include "lmtp/engine/engine_instance.h"
+
+namespace lmtp::server {
+
+// Owner: the session, on its strand. Not larger than the engines' --max-concurrent-requests.
+class StreamTable {
+ public:
+  explicit StreamTable(ConnectionId connection) : connection_(connection) {}
+  StreamTable(const StreamTable&) = delete;
+  StreamTable& operator=(const StreamTable&) = delete;
+
+  ConnectionId connection() const { return connection_; }
+  bool contains(StreamId id) const { return streams_.contains(id); }
+  std::size_t size() const { return streams_.size(); }
+
+  // REQUIRES: !contains(id).
+  void add(StreamId id, const engine::EngineInstance& engine);
+  // The stream has ended by itself.
+  void erase(StreamId id) { streams_.erase(id); }
+
+  // Asks the engine once to end the stream; it stays in the table until its last event.
+  // Nothing happens where there is none.
+  void cancel(StreamId id);
+  // The connection is gone: all are cancelled and forgotten.
+  void cancel_all();
+
+ private:
+  struct Live {
+    engine::EngineInstance engine;
+    bool cancelled = false;
+  };
+
+  const ConnectionId connection_;
+  std::unordered_map<StreamId, Live> streams_;
+};
+
+}  // namespace lmtp::server

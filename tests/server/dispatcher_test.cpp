@@ -1,0 +1,211 @@
+// The way of a message without its socket: who is answered what, and as which kind of message.
+#include "dispatcher.h"
+
+#include <gtest/gtest.h>
+
+#include <future>
+#include <string>
+#include <vector>
+
+#include "fake_model.h"
+#include "recording_sink.h"
+
+namespace lmtp::server {
+namespace {
+
+using Answers = std::vector<std::string>;
+
+struct Fixture : ::testing::Test {
+  Fixture() : models(lmtp::testing::make_fake_models()), dispatcher(*models, "1.2.3"), peer(77) {
+    peer.sink = sink;
+  }
+
+  Answers handle(const std::string& text) {
+    Answers answers;
+    dispatcher.handle(text, peer, answers);
+    return answers;
+  }
+
+  std::shared_ptr<lmtp::testing::RecordingSink> sink =
+      std::make_shared<lmtp::testing::RecordingSink>();
+  std::unique_ptr<engine::ModelManager> models;
+  Dispatcher dispatcher;
+  Peer peer;
+};
+
+using DispatcherTest = Fixture;
+
+TEST_F(DispatcherTest, AGenerateReachesTheEngine) {
+  EXPECT_EQ(handle(R"(GENERATE {"stream_id": 5, "prompt": [1, 2], "max_tokens": 3})"), Answers{});
+  EXPECT_TRUE(peer.streams.contains(5));
+  EXPECT_EQ(sink->wait_done(5).tokens,
+            lmtp::testing::FakeAgent::expected_tokens({1, 2}, 3, lmtp::testing::kFakeVocabSize));
+}
+
+TEST_F(DispatcherTest, AnswersByName) {
+  for (const char* name : {"", R"(, "model": null)", R"(, "model": "")", R"(, "model": "fake")",
+                           R"(, "model": "/models/fake")"}) {
+    const Answers answers = handle(std::string(R"(MODEL_INFO {"stream_id": 1)") + name + "}");
+    ASSERT_EQ(answers.size(), 1U) << name;
+    EXPECT_EQ(answers[0].rfind(R"(MSG [{"stream_id": 1, "model_info": {"model": ")", 0), 0U);
+  }
+}
+
+TEST_F(DispatcherTest, AnUnknownModelIsToldToTheStreamAndToTheConnection) {
+  const Answers answers = handle(R"(GENERATE {"stream_id": 5, "prompt": [1], "model": "other"})");
+  ASSERT_EQ(answers.size(), 2U);
+  EXPECT_EQ(answers[0].rfind(R"(TOKEN [{"stream_id": 5, "error": "model: )", 0), 0U) << answers[0];
+  EXPECT_EQ(answers[1].rfind(R"(MSG [{"stream_id": 5, "error": "model: )", 0), 0U) << answers[1];
+  EXPECT_EQ(peer.streams.size(), 0U);
+
+  const Answers info = handle(R"(MODEL_INFO {"stream_id": 6, "model": "other"})");
+  ASSERT_EQ(info.size(), 1U);
+  EXPECT_EQ(info[0].rfind(R"(MSG [{"stream_id": 6, "error": "model: )", 0), 0U) << info[0];
+}
+
+TEST_F(DispatcherTest, FaultsThatOnlyTheModelShowsEndTheStream) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {R"("prompt": [1, 1000])", "prompt"},
+      {R"("prompt": [1], "logit_bias": {"1000": 1})", "logit_bias"},
+      {"\"prompt\": [0" +
+           [] {
+             std::string zeros;
+             for (int i = 1; i < lmtp::testing::kFakeContext; ++i) zeros += ",0";
+             return zeros;
+           }() +
+           "]",
+       "prompt"},
+  };
+  for (const auto& [fields, field] : cases) {
+    const Answers answers = handle("GENERATE {\"stream_id\": 5, " + fields + "}");
+    ASSERT_EQ(answers.size(), 1U) << fields;
+    EXPECT_EQ(answers[0].rfind(R"(TOKEN [{"stream_id": 5, "error": ")" + field, 0), 0U)
+        << answers[0];
+  }
+  EXPECT_EQ(peer.streams.size(), 0U);
+}
+
+TEST_F(DispatcherTest, ErrorsGoToTheStreamWhereThereIsOne) {
+  const auto kind = [this](const std::string& text) {
+    const Answers answers = handle(text);
+    EXPECT_EQ(answers.size(), 1U) << text;
+    return answers.empty() ? "" : answers[0].substr(0, answers[0].find(','));
+  };
+  EXPECT_EQ(kind(R"(GENERATE {"stream_id": 5})"), R"(TOKEN [{"stream_id": 5)");
+  EXPECT_EQ(kind(R"(SCORE {"stream_id": 5})"), R"(TOKEN [{"stream_id": 5)");
+  EXPECT_EQ(kind(R"(GENERATE {"prompt": [1]})"), R"(MSG [{"stream_id": null)");
+  EXPECT_EQ(kind("GENERATE"), R"(MSG [{"stream_id": null)");
+  EXPECT_EQ(kind(""), R"(MSG [{"stream_id": null)");
+  EXPECT_EQ(kind(R"(MODEL_INFO {"stream_id": 5, "model": 1})"), R"(MSG [{"stream_id": 5)");
+  EXPECT_EQ(kind(R"(NONSENSE {"stream_id": 5})"), R"(TOKEN [{"stream_id": 5)");
+  EXPECT_EQ(kind("NONSENSE"), R"(MSG [{"stream_id": null)");
+
+  Answers binary;
+  Dispatcher::handle_binary(binary);
+  ASSERT_EQ(binary.size(), 1U);
+  EXPECT_EQ(binary[0].rfind(R"(MSG [{"stream_id": null, "error": "frame: )", 0), 0U);
+}
+
+// A model that is still loading keeps its streams live for as long as a test needs.
+struct LoadingTest : ::testing::Test {
+  LoadingTest() : peer(78) {
+    lmtp::testing::FakeModelOptions options;
+    options.load_gate = gate.get_future().share();
+    models = lmtp::testing::make_fake_models(options);
+    dispatcher = std::make_unique<Dispatcher>(*models, "1.2.3");
+    peer.sink = sink;
+  }
+  ~LoadingTest() override { open_gate(); }
+
+  void open_gate() {
+    if (!std::exchange(opened, true)) gate.set_value();
+  }
+  Answers handle(const std::string& text) {
+    Answers answers;
+    dispatcher->handle(text, peer, answers);
+    return answers;
+  }
+
+  std::promise<void> gate;
+  bool opened = false;
+  std::shared_ptr<lmtp::testing::RecordingSink> sink =
+      std::make_shared<lmtp::testing::RecordingSink>();
+  std::unique_ptr<engine::ModelManager> models;
+  std::unique_ptr<Dispatcher> dispatcher;
+  Peer peer;
+};
+
+TEST_F(LoadingTest, ALiveStreamIdIsRefusedAndTheLiveStreamGoesOn) {
+  EXPECT_EQ(handle(R"(GENERATE {"stream_id": 5, "prompt": [1], "max_tokens": 2})"), Answers{});
+  const Answers answers = handle(R"(SCORE {"stream_id": 5, "prompt": [1], "scored": [2]})");
+  ASSERT_EQ(answers.size(), 1U);
+  EXPECT_EQ(answers[0].rfind(R"(TOKEN [{"stream_id": 5, "error": "stream_id: 5 is a live)", 0), 0U);
+  // A verb of the future about a live stream must not seem to end it.
+  EXPECT_EQ(handle(R"(PAUSE {"stream_id": 5})")[0].rfind(R"(MSG [{"stream_id": 5)", 0), 0U);
+  open_gate();
+  EXPECT_EQ(sink->wait_done(5).tokens.size(), 2U);
+}
+
+TEST_F(LoadingTest, CancelEndsTheStreamAndForgivesUnknownIds) {
+  handle(R"(GENERATE {"stream_id": 5, "prompt": [1]})");
+  EXPECT_EQ(handle(R"(CANCEL {"stream_id": 6})"), Answers{});
+  EXPECT_EQ(handle(R"(CANCEL {"stream_id": 5})"), Answers{});
+  EXPECT_EQ(handle(R"(CANCEL {"stream_id": 5})"), Answers{});
+  EXPECT_EQ(sink->wait_done(5).error, "cancelled");
+}
+
+TEST_F(LoadingTest, ModelInfoIsAnsweredAtOnceWithTheState) {
+  const std::string loading = handle(R"(MODEL_INFO {"stream_id": 1})").at(0);
+  EXPECT_NE(loading.find(R"("state": "loading")"), std::string::npos) << loading;
+  EXPECT_NE(loading.find(R"("num_parameters": null)"), std::string::npos) << loading;
+  open_gate();
+  handle(R"(GENERATE {"stream_id": 2, "prompt": [1], "max_tokens": 1})");
+  sink->wait_done(2);
+  const std::string ready = handle(R"(MODEL_INFO {"stream_id": 1, "model": "/models/fake"})").at(0);
+  for (const char* part :
+       {R"("model": "/models/fake")", R"("model_type": "fake_type")",
+        R"("architecture": "FakeForCausalLM")", R"x("constructor": "make_fake_models(\"fake\")")x",
+        R"("tokenizer": "/models/fake")", R"("vocab_size": 1000)", R"("context_length": 512)",
+        R"("dtype": "none")", R"("device": "cpu")", R"("num_parameters": 0)", R"("state": "ready")",
+        R"("extensions": ["CANCEL")", R"("server": "lmtp-serve/1.2.3")",
+        R"("num_tokens_computed": 1)", R"("num_cached_tokens": 0)", R"("num_steps": 1)",
+        R"("num_generated_tokens": 1)", R"("num_blocks_pinned": 0)"}) {
+    EXPECT_NE(ready.find(part), std::string::npos) << part << " in " << ready;
+  }
+}
+
+TEST_F(LoadingTest, WhatIsOverTheLimitIsRefused) {
+  for (int i = 0; i < 1024; ++i) {
+    handle("GENERATE {\"stream_id\": " + std::to_string(i) + ", \"prompt\": [1]}");
+  }
+  handle(R"(GENERATE {"stream_id": 5000, "prompt": [1]})");
+  EXPECT_NE(sink->wait_done(5000).error.find("overloaded"), std::string::npos);
+}
+
+TEST(AppendEvents, GroupsOneStepIntoOneMessageOfEachKind) {
+  const auto models = lmtp::testing::make_fake_models();
+  const engine::EngineInstance engine = (*models->resolve(""))->engine->instance();
+  StreamTable streams(1);
+  for (const StreamId id : {1, 2, 3, 4}) streams.add(id, engine);
+  std::vector<engine::StreamEvent> events;
+  events.emplace_back(protocol::LoadingEntry{4, "m", 50});
+  events.emplace_back(protocol::TokenEntry{1, 10, -1.0F, protocol::FinishReason::kNone, {}});
+  events.emplace_back(protocol::TokenEntry{2, 20, -1.0F, protocol::FinishReason::kStop, {}});
+  events.emplace_back(protocol::ErrorEntry{3, "cancelled"});
+  events.emplace_back(protocol::TokenEntry{9, 90, -1.0F, protocol::FinishReason::kNone, {}});
+  std::vector<std::string> messages;
+  append_events(std::move(events), streams, messages);
+  ASSERT_EQ(messages.size(), 2U);
+  EXPECT_EQ(messages[0],
+            R"(MSG [{"stream_id": 4, "status": "loading", "model": "m", "progress": 50}])");
+  EXPECT_EQ(messages[1],
+            R"(TOKEN [{"token": 10, "stream_id": 1, "logprob": -1.0, "finish_reason": null}, )"
+            R"({"token": 20, "stream_id": 2, "logprob": -1.0, "finish_reason": "stop"}, )"
+            R"({"stream_id": 3, "error": "cancelled"}])");
+  EXPECT_TRUE(streams.contains(1));
+  EXPECT_FALSE(streams.contains(2)) << "it has finished";
+  EXPECT_FALSE(streams.contains(3)) << "it has failed";
+}
+
+}  // namespace
+}  // namespace lmtp::server
