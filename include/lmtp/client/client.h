@@ -1,8 +1,9 @@
-// A small LMTP client: one connection, any number of streams.
+// A small LMTP client: one connection, any number of streams. Speaks to lmtp-serve and to LMQL's
+// own server alike.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 
@@ -11,32 +12,45 @@
 
 namespace lmtp::client {
 
-// Owner: the caller. All calls from one thread at a time; nothing runs between calls except in
-// receive(), so that a REPL, a test or a load generator decides what waits for what.
+inline constexpr int kConnectTimeoutMs = 10'000;
+inline constexpr int kSendTimeoutMs = 60'000;  // for a server that has stopped reading
+inline constexpr int kCloseTimeoutMs = 500;
+inline constexpr std::size_t kMessageBytesMax = std::size_t{256} << 20;  // of one received message
+inline constexpr std::size_t kEntriesHeldMax = 65'536;  // read ahead of receive() while sending
+
+// Owner: the caller. All calls from one thread at a time, but for interrupt(); nothing runs between
+// calls, so that a REPL, a test or a load generator decides what waits for what. A server's pings
+// are thus answered only inside send() and receive().
 class Client {
  public:
   Client();
-  ~Client();
+  ~Client();  // closes
   Client(Client&&) noexcept;
   Client& operator=(Client&&) noexcept;
 
-  // Connects and upgrades to WebSocket. The error names host, port and what would help.
-  Result<void> connect(const std::string& host, std::uint16_t port, int timeout_ms = 10'000);
+  // Connects and upgrades to WebSocket; a connection that was open is closed first. The error names
+  // host, port and what would help. REQUIRES: timeout_ms >= 0.
+  Result<void> connect(const std::string& host, std::uint16_t port,
+                       int timeout_ms = kConnectTimeoutMs);
+  // False from the first call on that met the connection's end.
   bool connected() const;
 
-  // Queues nothing: the message is on its way when this returns.
+  // Queues nothing: the message is with the operating system when this returns. An error means that
+  // the connection is gone.
   Result<void> send(const protocol::ClientMessage& message);
-  // As it stands; for tests and for verbs of the future.
+  // As it stands; for tests and for verbs of the future. REQUIRES: valid UTF-8.
   Result<void> send_text(const std::string& text);
 
-  // The next entry of any stream; false within `timeout_ms` (< 0: wait for ever) none came.
-  // An error means that the connection is gone.
+  // The next entry of any stream; false within `timeout_ms` (< 0: wait for ever) none came, or
+  // interrupt() was called since the last receive(). An error means that the connection is gone:
+  // entries that came before are given out first.
   Result<bool> receive(protocol::ServerEntry& entry, int timeout_ms = -1);
 
-  // Wakes a receive() that waits in another thread or below a signal handler; it returns false.
-  // Async-signal-safe.
+  // Wakes a receive() or a connect() that waits in another thread or below a signal handler.
+  // Async-signal-safe. REQUIRES: the client lives and is not being moved.
   void interrupt();
 
+  // Says goodbye and closes; waits for the server's answer for kCloseTimeoutMs at most.
   void close();
 
  private:

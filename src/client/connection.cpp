@@ -1,0 +1,251 @@
+#include "connection.h"
+
+#include <sys/eventfd.h>
+
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/connect.hpp>
+#include <boost/asio/read.hpp>
+#include <boost/beast/http/field.hpp>
+#include <boost/beast/websocket.hpp>
+#include <iterator>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "lmtp/base/check.h"
+#include "lmtp/protocol/codec.h"
+
+namespace lmtp::client {
+namespace {
+
+namespace asio = boost::asio;
+namespace websocket = boost::beast::websocket;
+using asio::ip::tcp;
+
+// A large message's buffer is not kept for the small ones that follow.
+constexpr std::size_t kReadBufferKeptBytes = std::size_t{1} << 20;
+
+}  // namespace
+
+Connection::Connection() : wake_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), wake_(io_) {
+  LMTP_CHECK(wake_fd_ >= 0, "eventfd: no descriptor left");
+  wake_.assign(wake_fd_);
+  watch_wake_fd();
+}
+
+Connection::~Connection() { close(); }
+
+void Connection::watch_wake_fd() {
+  asio::async_read(wake_, asio::buffer(&wake_value_, sizeof(wake_value_)),
+                   [this](ErrorCode error, std::size_t) {
+                     if (error) return;
+                     interrupted_ = true;
+                     watch_wake_fd();
+                   });
+}
+
+Connection::Wait Connection::run_until(const std::function<bool()>& done, int timeout_ms,
+                                       bool interruptible) {
+  const auto deadline = Clock::now() + std::chrono::milliseconds(timeout_ms);
+  for (;;) {
+    if (done()) return Wait::kDone;
+    if (interruptible && interrupted_) {
+      interrupted_ = false;
+      return Wait::kInterrupted;
+    }
+    io_.restart();
+    std::size_t num_run = 0;
+    if (timeout_ms < 0) {
+      num_run = io_.run_one();
+    } else if (Clock::now() < deadline) {
+      num_run = io_.run_one_until(deadline);
+    } else {
+      num_run = io_.poll_one();  // a timeout of 0 still takes what is there
+    }
+    if (num_run == 0) return done() ? Wait::kDone : Wait::kTimedOut;
+  }
+}
+
+std::string Connection::wait_for(std::optional<ErrorCode>& result, int timeout_ms) {
+  switch (run_until([&result] { return result.has_value(); }, timeout_ms, true)) {
+    case Wait::kDone:
+      return *result ? result->message() : "";
+    case Wait::kTimedOut:
+      return "no answer within " + std::to_string(timeout_ms) + " ms";
+    case Wait::kInterrupted:
+      break;
+  }
+  return "interrupted";
+}
+
+Result<void> Connection::connect(const std::string& host, std::uint16_t port, int timeout_ms) {
+  close();
+  io_.restart();
+  io_.poll();  // a wake that came before is nobody's
+  interrupted_ = false;
+  end_reason_.clear();
+  entries_.clear();
+  read_buffer_.clear();
+  const auto began = Clock::now();
+  const std::string where = host + ":" + std::to_string(port);
+  socket_.emplace(io_);
+  if (const std::string error = resolve_and_connect(host, port, timeout_ms); !error.empty()) {
+    drop_socket();
+    return Error{"cannot connect to " + where + ": " + error +
+                 "; is a server running there (lmtp-serve)?"};
+  }
+  const auto spent = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - began);
+  const int left_ms = std::max(0, timeout_ms - static_cast<int>(spent.count()));
+  if (const std::string error = upgrade(host, port, left_ms); !error.empty()) {
+    drop_socket();
+    return Error{where + " does not answer as an LMTP server (WebSocket at /): " + error};
+  }
+  return {};
+}
+
+std::string Connection::resolve_and_connect(const std::string& host, std::uint16_t port,
+                                            int timeout_ms) {
+  // Shared, since after a timeout the handlers outlive this call.
+  struct State {
+    explicit State(asio::io_context& io) : resolver(io) {}
+    tcp::resolver resolver;
+    std::optional<ErrorCode> result;
+  };
+  const auto state = std::make_shared<State>(io_);
+  state->resolver.async_resolve(
+      host, std::to_string(port),
+      [this, state](ErrorCode error, const tcp::resolver::results_type& endpoints) {
+        if (error || !socket_) {
+          state->result = error;
+          return;
+        }
+        asio::async_connect(
+            socket_->next_layer(), endpoints,
+            [state](ErrorCode failed, const tcp::endpoint&) { state->result = failed; });
+      });
+  const std::string error = wait_for(state->result, timeout_ms);
+  if (!error.empty()) state->resolver.cancel();
+  return error;
+}
+
+std::string Connection::upgrade(const std::string& host, std::uint16_t port, int timeout_ms) {
+  ErrorCode ignored;
+  socket_->next_layer().set_option(tcp::no_delay(true), ignored);
+  socket_->read_message_max(kMessageBytesMax);
+  socket_->set_option(websocket::stream_base::decorator([](websocket::request_type& request) {
+    request.set(boost::beast::http::field::user_agent, "lmtp-client");
+  }));
+  const auto response = std::make_shared<websocket::response_type>();
+  const auto result = std::make_shared<std::optional<ErrorCode>>();
+  socket_->async_handshake(*response, host + ":" + std::to_string(port), "/",
+                           [response, result](ErrorCode error) { *result = error; });
+  std::string error = wait_for(*result, timeout_ms);
+  if (*result == websocket::error::upgrade_declined) {
+    error =
+        "HTTP " + std::to_string(response->result_int()) + " " + std::string(response->reason());
+  }
+  if (error.empty()) socket_->text(true);
+  return error;
+}
+
+Result<void> Connection::send(const std::string& text) {
+  if (!open()) return Error{end_reason_.empty() ? "not connected" : end_reason_};
+  std::optional<ErrorCode> result;
+  sending_ = true;
+  start_read();
+  socket_->async_write(asio::buffer(text),
+                       [&result](ErrorCode error, std::size_t) { result = error; });
+  const Wait wait = run_until([&result] { return result.has_value(); }, kSendTimeoutMs, false);
+  sending_ = false;
+  if (wait == Wait::kDone && !*result) return {};
+  if (wait == Wait::kTimedOut) {
+    end("the server has not read for " + std::to_string(kSendTimeoutMs / 1000) + " s");
+    ErrorCode ignored;
+    socket_->next_layer().close(ignored);
+    run_until([&result] { return result.has_value(); }, -1, false);  // it refers to `text`
+  } else {
+    // What the server said before it left is a better reason than a broken pipe.
+    run_until([this] { return !reading_; }, kCloseTimeoutMs, false);
+    end(describe(*result));
+  }
+  return Error{end_reason_};
+}
+
+Result<bool> Connection::receive(protocol::ServerEntry& entry, int timeout_ms) {
+  const auto has_news = [this] { return !entries_.empty() || !open(); };
+  const auto read_on = [&] {
+    if (has_news()) return true;
+    start_read();
+    return false;
+  };
+  if (run_until(read_on, timeout_ms, true) != Wait::kDone) return false;
+  if (entries_.empty()) return Error{end_reason_.empty() ? "not connected" : end_reason_};
+  entry = std::move(entries_.front());
+  entries_.pop_front();
+  return true;
+}
+
+void Connection::start_read() {
+  if (reading_ || !open()) return;
+  reading_ = true;
+  socket_->async_read(read_buffer_, [this](ErrorCode error, std::size_t) {
+    reading_ = false;
+    if (error == asio::error::operation_aborted) return;
+    if (error) return end(describe(error));
+    take_message();
+    // A server may wait with reading until we have read.
+    if (sending_ && entries_.size() < kEntriesHeldMax) start_read();
+  });
+}
+
+void Connection::take_message() {
+  const auto data = read_buffer_.cdata();
+  auto parsed =
+      protocol::parse_server_message({static_cast<const char*>(data.data()), data.size()});
+  read_buffer_.clear();
+  if (read_buffer_.capacity() > kReadBufferKeptBytes) read_buffer_.shrink_to_fit();
+  if (!parsed) return end(parsed.error().message);
+  entries_.insert(entries_.end(), std::make_move_iterator(parsed->begin()),
+                  std::make_move_iterator(parsed->end()));
+}
+
+void Connection::end(std::string reason) {
+  if (end_reason_.empty()) end_reason_ = std::move(reason);
+}
+
+std::string Connection::describe(ErrorCode error) const {
+  if (error == websocket::error::closed) {
+    const auto& reason = socket_->reason();
+    std::string text = "the server closed the connection (code " + std::to_string(reason.code);
+    if (!reason.reason.empty()) text.append(": ").append(reason.reason.c_str());
+    return text + ")";
+  }
+  if (error == asio::error::eof || error == asio::error::connection_reset ||
+      error == asio::error::broken_pipe) {
+    return "the server went away";
+  }
+  return "the connection broke: " + error.message();
+}
+
+void Connection::close() {
+  if (socket_ && open()) {
+    const auto closed = std::make_shared<bool>(false);
+    socket_->async_close(websocket::close_code::normal, [closed](ErrorCode) { *closed = true; });
+    run_until([&closed] { return *closed; }, kCloseTimeoutMs, false);
+    end("the connection was closed");
+  }
+  drop_socket();
+}
+
+void Connection::drop_socket() {
+  if (!socket_) return;
+  ErrorCode ignored;
+  socket_->next_layer().close(ignored);
+  // Handlers that refer to the socket end now, all with an error.
+  run_until([this] { return !reading_; }, -1, false);
+  io_.restart();
+  io_.poll();
+  socket_.reset();
+}
+
+}  // namespace lmtp::client

@@ -1,0 +1,76 @@
+// Connection: Client's socket and the io_context that moves it while a call waits.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/websocket/stream.hpp>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "lmtp/base/result.h"
+#include "lmtp/client/client.h"
+
+namespace lmtp::client {
+
+// Owner: one Client; one thread at a time. Handlers run only inside run_until.
+class Connection {
+ public:
+  Connection();
+  ~Connection();
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  Result<void> connect(const std::string& host, std::uint16_t port, int timeout_ms);
+  Result<void> send(const std::string& text);
+  Result<bool> receive(protocol::ServerEntry& entry, int timeout_ms);
+  void close();
+  bool open() const { return socket_.has_value() && end_reason_.empty(); }
+
+  // Readable descriptor to wake the loop by; any thread, signal handlers too.
+  int wake_fd() const { return wake_fd_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  using ErrorCode = boost::system::error_code;
+  using WebSocket = boost::beast::websocket::stream<boost::asio::ip::tcp::socket>;
+  enum class Wait { kDone, kTimedOut, kInterrupted };
+
+  // Runs handlers until `done()`; timeout_ms < 0 waits for ever. Only an `interruptible` wait ends
+  // by a wake, which is then used up; else it stays for the next such wait.
+  Wait run_until(const std::function<bool()>& done, int timeout_ms, bool interruptible);
+
+  // Each waits for one step of connecting; an empty text is success.
+  std::string resolve_and_connect(const std::string& host, std::uint16_t port, int timeout_ms);
+  std::string upgrade(const std::string& host, std::uint16_t port, int timeout_ms);
+  // Waits for the handler that makes `result` hold a value; the text of what went wrong, if
+  // anything.
+  std::string wait_for(std::optional<ErrorCode>& result, int timeout_ms);
+
+  void watch_wake_fd();
+  void start_read();
+  void take_message();
+  void end(std::string reason);
+  std::string describe(ErrorCode error) const;
+  void drop_socket();
+
+  boost::asio::io_context io_{1};
+  int wake_fd_ = -1;
+  boost::asio::posix::stream_descriptor wake_;
+  std::uint64_t wake_value_ = 0;
+  bool interrupted_ = false;
+
+  std::optional<WebSocket> socket_;
+  boost::beast::flat_buffer read_buffer_;
+  bool reading_ = false;
+  bool sending_ = false;
+  std::deque<protocol::ServerEntry> entries_;
+  std::string end_reason_;  // why the connection is over; empty: it is not
+};
+
+}  // namespace lmtp::client
