@@ -28,7 +28,7 @@ DEMO = HERE.parent.parent / "models" / "demo"
 SMALLEST_GAP = 1e-3  # in log-probability, between the best and the second best token of a step
 STEPS = 256
 TOP5_STEPS = 64
-LENGTH_MIN = 4  # an end token that comes at once shows little
+DIFFERENT_MIN = 4  # an end token that comes at once, or one token for ever, shows little
 DRAWS_MAX = 60
 VERSIONS = f"transformers {transformers.__version__}, torch {torch.__version__.split('+')[0]}"
 MADE_BY = f"{VERSIONS}, float32, cpu"
@@ -132,7 +132,7 @@ def first_clear(ref, name, drawn, finish="length", **options):
     for prompt, bias in itertools.islice(drawn, DRAWS_MAX):
         case = greedy_case(ref, name, prompt, logit_bias=bias, **options)
         clear = case["smallest_gap"] >= SMALLEST_GAP and case["finish_reason"] == finish
-        if clear and len(case["ids"]) >= LENGTH_MIN:
+        if clear and len(set(case["ids"])) >= DIFFERENT_MIN:
             return case
     sys.exit(f"{name}: no prompt drawn has a clear greedy continuation that ends by {finish}")
 
