@@ -15,8 +15,8 @@ inline constexpr int kKeyVectors = kBlockSize / kLanes;
 // Up to kQueriesMax queries and what is known of them after the splits so far.
 struct QueryTile {
   int count = 0;
-  const float* queries[kQueriesMax];  // [head_dim]
-  float* outputs[kQueriesMax];        // [head_dim]
+  const float* queries[kQueriesMax];      // [head_dim]
+  float* outputs[kQueriesMax];            // [head_dim]
   std::int64_t num_visible[kQueriesMax];  // tokens [0, num_visible), ascending over queries
   float max[kQueriesMax];
   float sum[kQueriesMax];
@@ -90,8 +90,8 @@ inline void soften(float* scores, std::int64_t count, float* max, float* sum) {
   *sum = sum_lanes(total);
 }
 
-// sums[q] += weights[q][t] * value[t] for the tokens [from, to) of a split, in order; kVectors vectors
-// of the value row from dimension `first` on.
+// sums[q] += weights[q][t] * value[t] for the tokens [from, to) of a split, in order; kVectors
+// vectors of the value row from dimension `first` on.
 template <int kQueries, int kVectors>
 inline void weigh_values(const HeadBlocks& blocks, std::int64_t split, std::int64_t from,
                          std::int64_t to, int first, const float (*weights)[kAttentionSplit],
@@ -156,8 +156,8 @@ inline void merge(QueryTile& tile, int q, int width, float max, float sum, const
   const F old_factor = broadcast(factors[0]);
   const F new_factor = broadcast(factors[1]);
   for (int d = 0; d < width; d += kLanes) {
-    store(total + d, multiply_add(load(values + d), new_factor,
-                                  multiply(load(total + d), old_factor)));
+    store(total + d,
+          multiply_add(load(values + d), new_factor, multiply(load(total + d), old_factor)));
   }
   tile.sum[q] = tile.sum[q] * factors[0] + sum * factors[1];
   tile.max[q] = highest;
@@ -272,8 +272,7 @@ inline void paged_attention(Stream& stream, const AttentionArgs& args) {
       }
     }
     const std::int32_t first_tile = low == 0 ? 0 : tile_ends[low - 1];
-    attend_tile(args, low, task % num_kv_heads,
-                std::int64_t{tile - first_tile} * kQueriesMax);
+    attend_tile(args, low, task % num_kv_heads, std::int64_t{tile - first_tile} * kQueriesMax);
   });
 }
 

@@ -77,8 +77,8 @@ template <int kRows, int kVectors>
 inline void narrow_tile(const LinearArgs& args, const float* a, std::int64_t row,
                         std::int64_t column) {
   const std::int64_t panel_size = args.weight.k * kPanelColumns;
-  const float* weights = args.weight.panels + column / kPanelColumns * panel_size +
-                         column % kPanelColumns;
+  const float* weights =
+      args.weight.panels + column / kPanelColumns * panel_size + column % kPanelColumns;
   F sums[kRows][kVectors];
   for (int r = 0; r < kRows; ++r) {
     for (int v = 0; v < kVectors; ++v) {
@@ -101,8 +101,7 @@ void narrow_linear(Stream& stream, const LinearArgs& args, const float* a) {
   const auto num_tasks = static_cast<int>((args.weight.n + kColumns - 1) / kColumns);
   stream.pool().parallel_for(num_tasks, [&](int task, int) {
     std::int64_t column = std::int64_t{task} * kColumns;
-    const std::int64_t end =
-        column + kColumns < args.weight.n ? column + kColumns : args.weight.n;
+    const std::int64_t end = column + kColumns < args.weight.n ? column + kColumns : args.weight.n;
     // A tile may reach over the last column only inside its last panel, where zeros stand.
     const std::int64_t packed_end = (end + kPanelColumns - 1) / kPanelColumns * kPanelColumns;
     for (; column + kVectors * kLanes <= packed_end; column += kVectors * kLanes) {
@@ -143,12 +142,19 @@ struct RowTiles {
 };
 
 using TallTile = void (*)(const float*, const float*, std::int64_t, float*);
-inline constexpr TallTile kTallTiles[] = {
-    nullptr,      tall_tile<1>, tall_tile<2>,  tall_tile<3>,  tall_tile<4>,
-    tall_tile<5>, tall_tile<6>, tall_tile<kTileRowsMax == 12 ? 7 : 1>,
-    tall_tile<kTileRowsMax == 12 ? 8 : 1>,  tall_tile<kTileRowsMax == 12 ? 9 : 1>,
-    tall_tile<kTileRowsMax == 12 ? 10 : 1>, tall_tile<kTileRowsMax == 12 ? 11 : 1>,
-    tall_tile<kTileRowsMax == 12 ? 12 : 1>};
+inline constexpr TallTile kTallTiles[] = {nullptr,
+                                          tall_tile<1>,
+                                          tall_tile<2>,
+                                          tall_tile<3>,
+                                          tall_tile<4>,
+                                          tall_tile<5>,
+                                          tall_tile<6>,
+                                          tall_tile<kTileRowsMax == 12 ? 7 : 1>,
+                                          tall_tile<kTileRowsMax == 12 ? 8 : 1>,
+                                          tall_tile<kTileRowsMax == 12 ? 9 : 1>,
+                                          tall_tile<kTileRowsMax == 12 ? 10 : 1>,
+                                          tall_tile<kTileRowsMax == 12 ? 11 : 1>,
+                                          tall_tile<kTileRowsMax == 12 ? 12 : 1>};
 
 // Many rows: a panel at a time, its inputs in blocks, all row tiles over each block.
 inline void tall_linear(Stream& stream, const LinearArgs& args, const float* a, float* sums_of_all,
@@ -199,12 +205,19 @@ inline void interleave_rows(Stream& stream, const LinearArgs& args, const RowTil
 }
 
 using NarrowLinear = void (*)(Stream&, const LinearArgs&, const float*);
-inline constexpr NarrowLinear kNarrowLinears[] = {
-    nullptr,          narrow_linear<1>, narrow_linear<2>, narrow_linear<3>, narrow_linear<4>,
-    narrow_linear<5>, narrow_linear<6>, narrow_linear<kTileRowsMax == 12 ? 7 : 1>,
-    narrow_linear<kTileRowsMax == 12 ? 8 : 1>,  narrow_linear<kTileRowsMax == 12 ? 9 : 1>,
-    narrow_linear<kTileRowsMax == 12 ? 10 : 1>, narrow_linear<kTileRowsMax == 12 ? 11 : 1>,
-    narrow_linear<kTileRowsMax == 12 ? 12 : 1>};
+inline constexpr NarrowLinear kNarrowLinears[] = {nullptr,
+                                                  narrow_linear<1>,
+                                                  narrow_linear<2>,
+                                                  narrow_linear<3>,
+                                                  narrow_linear<4>,
+                                                  narrow_linear<5>,
+                                                  narrow_linear<6>,
+                                                  narrow_linear<kTileRowsMax == 12 ? 7 : 1>,
+                                                  narrow_linear<kTileRowsMax == 12 ? 8 : 1>,
+                                                  narrow_linear<kTileRowsMax == 12 ? 9 : 1>,
+                                                  narrow_linear<kTileRowsMax == 12 ? 10 : 1>,
+                                                  narrow_linear<kTileRowsMax == 12 ? 11 : 1>,
+                                                  narrow_linear<kTileRowsMax == 12 ? 12 : 1>};
 
 inline void linear_f32(Stream& stream, const LinearArgs& args) {
   const std::int64_t m = args.x.rows;
@@ -215,8 +228,8 @@ inline void linear_f32(Stream& stream, const LinearArgs& args) {
   const RowTiles tiles{m, static_cast<int>((m + kTileRowsMax - 1) / kTileRowsMax)};
   const std::int64_t num_interleaved = m * args.weight.k;
   const std::int64_t num_sums = stream.pool().num_threads() * m * kPanelColumns;
-  auto* a = static_cast<float*>(stream.scratch(
-      sizeof(float) * static_cast<std::uint64_t>(num_interleaved + num_sums)));
+  auto* a = static_cast<float*>(
+      stream.scratch(sizeof(float) * static_cast<std::uint64_t>(num_interleaved + num_sums)));
   interleave_rows(stream, args, tiles, a);
   if (tiles.count == 1) {
     kNarrowLinears[m](stream, args, a);

@@ -28,8 +28,9 @@ inline float max_lanes(F v) {
   return best;
 }
 
-// e^v. Cephes' expf (S. Moshier): v = n ln 2 + r with ln 2 in two parts, a polynomial of degree 6 in
-// r, times 2^n; relative error below 2e-7. 0 below -87.3; NaN stays NaN; above 88 the value at 88.
+// e^v. Cephes' expf (S. Moshier): v = n ln 2 + r with ln 2 in two parts, a polynomial of degree 6
+// in r, times 2^n; relative error below 2e-7. 0 below -87.3; NaN stays NaN; above 88 the value
+// at 88.
 inline F exp(F v) {
   const F lowest = broadcast(-87.3F);
   const F x = greater_of(lowest, lesser_of(broadcast(88.0F), v));
@@ -47,9 +48,7 @@ inline F exp(F v) {
 }
 
 // x / (1 + e^-x)
-inline F silu(F x) {
-  return divide(x, add(broadcast(1.0F), exp(subtract(zero(), x))));
-}
+inline F silu(F x) { return divide(x, add(broadcast(1.0F), exp(subtract(zero(), x)))); }
 
 // 0.5 x (1 + tanh(u)) = x / (1 + e^-2u), u = sqrt(2 / pi) (x + 0.044715 x^3).
 inline F gelu_tanh(F x) {

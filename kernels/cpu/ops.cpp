@@ -83,8 +83,7 @@ void kv_store(Stream& stream, const KvStoreArgs& args) {
   stream.backend().kv_store(stream, args);
 }
 
-void kv_copy(Stream& stream, const KvLayer& cache, const KvCopy* copies,
-             std::int64_t num_copies) {
+void kv_copy(Stream& stream, const KvLayer& cache, const KvCopy* copies, std::int64_t num_copies) {
   check_cache("kv_copy", cache);
   for (std::int64_t i = 0; i < num_copies; ++i) {
     const KvCopy& copy = copies[i];

@@ -66,8 +66,7 @@ void pack_outputs_by_inputs(const SourceWeight& source, std::int64_t panel, floa
   for (std::int64_t k = 0; k < source.k; k += kInputsAtATime) {
     const std::int64_t count = std::min(kInputsAtATime, source.k - k);
     for (std::int64_t column = 0; column < columns; ++column) {
-      convert_range(source.data, source.type, (first + column) * source.k + k, count,
-                    part[column]);
+      convert_range(source.data, source.type, (first + column) * source.k + k, count, part[column]);
     }
     for (std::int64_t i = 0; i < count; ++i) {
       for (std::int64_t column = 0; column < kPanelColumns; ++column) {

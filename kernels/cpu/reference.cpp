@@ -67,8 +67,7 @@ void layer_norm_plain(Stream&, const LayerNormArgs& args) {
     for (std::int64_t c = 0; c < width; ++c) {
       const double bias = args.bias == nullptr ? 0.0 : static_cast<double>(args.bias[c]);
       const double scaled = (static_cast<double>(x[c]) - mean) * inverse;
-      args.y.row(row)[c] =
-          static_cast<float>(scaled * static_cast<double>(args.weight[c]) + bias);
+      args.y.row(row)[c] = static_cast<float>(scaled * static_cast<double>(args.weight[c]) + bias);
     }
   }
 }
@@ -89,8 +88,7 @@ void attend_row_plain(const AttentionArgs& args, std::int64_t sequence, std::int
                       int head) {
   const KvLayer& cache = args.cache;
   const int kv_head = head / (args.num_heads / cache.num_kv_heads);
-  const std::int64_t position =
-      args.first_positions[sequence] + (row - args.cu_seqlens[sequence]);
+  const std::int64_t position = args.first_positions[sequence] + (row - args.cu_seqlens[sequence]);
   const std::int32_t* table = args.block_tables + args.block_offsets[sequence];
   const std::int64_t column = std::int64_t{head} * cache.head_dim;
   const float* query = args.queries.row(row) + column;
@@ -119,8 +117,7 @@ void attend_row_plain(const AttentionArgs& args, std::int64_t sequence, std::int
     }
   }
   for (int d = 0; d < cache.head_dim; ++d) {
-    args.y.row(row)[column + d] =
-        static_cast<float>(output[static_cast<std::size_t>(d)] / total);
+    args.y.row(row)[column + d] = static_cast<float>(output[static_cast<std::size_t>(d)] / total);
   }
 }
 

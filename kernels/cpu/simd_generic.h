@@ -28,8 +28,7 @@ inline void store_first(float* to, F v, int count) {
   __builtin_memcpy(to, &v, static_cast<unsigned>(count) * sizeof(float));
 }
 inline F blend(I mask, F yes, F no) {
-  return reinterpret_cast<F>((mask & reinterpret_cast<I>(yes)) |
-                             (~mask & reinterpret_cast<I>(no)));
+  return reinterpret_cast<F>((mask & reinterpret_cast<I>(yes)) | (~mask & reinterpret_cast<I>(no)));
 }
 inline F keep_first(F v, F rest, int count) {
   return blend(I{0, 1, 2, 3} < I{count, count, count, count}, v, rest);

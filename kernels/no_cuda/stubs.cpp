@@ -4,8 +4,9 @@ namespace lmtp::kernels::cuda {
 
 Probe probe() {
   return {.available = false,
-          .reason = "this program was built without CUDA; build it where nvcc is found "
-                    "(cmake --preset cuda)",
+          .reason =
+              "this program was built without CUDA; build it where nvcc is found "
+              "(cmake --preset cuda)",
           .name = {}};
 }
 

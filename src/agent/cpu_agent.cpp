@@ -95,9 +95,8 @@ class CpuAgent : public ModelAgent {
     if (logits_.size() < rows.size() * vocab_size) {
       logits_.resize(rows.size() * vocab_size);
     }
-    const auto logits =
-        kernels::make_matrix(logits_.data(), static_cast<std::int64_t>(rows.size()),
-                             static_cast<std::int64_t>(vocab_size));
+    const auto logits = kernels::make_matrix(logits_.data(), static_cast<std::int64_t>(rows.size()),
+                                             static_cast<std::int64_t>(vocab_size));
     model_->logits(stream_, hidden, rows, logits);
     std::vector<std::string> errors(rows.size());
     pool_->parallel_for(static_cast<int>(rows.size()), [&](int task, int worker) {
@@ -187,7 +186,8 @@ Result<int> count_blocks(const CpuAgentOptions& options) {
   const std::int64_t bytes =
       options.kv_cache_bytes > 0 ? options.kv_cache_bytes : default_kv_cache_bytes();
   const std::int64_t block_bytes = model::kv_block_bytes(options.config);
-  const std::int64_t num_blocks = std::min<std::int64_t>(bytes / block_bytes, INT32_MAX / kBlockSize);
+  const std::int64_t num_blocks =
+      std::min<std::int64_t>(bytes / block_bytes, INT32_MAX / kBlockSize);
   // One stream of full length, and block 0, which is never handed out.
   const std::int64_t needed = (options.config.context_length + kBlockSize - 1) / kBlockSize + 1;
   if (num_blocks < needed) {
@@ -219,8 +219,9 @@ Result<std::unique_ptr<ModelAgent>> make_cpu_agent(
   LMTP_CHECK(options.max_batched_tokens >= 1, options.max_batched_tokens);
   try {
     const int num_threads =
-        options.num_threads > 0 ? options.num_threads
-                                : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+        options.num_threads > 0
+            ? options.num_threads
+            : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
     const auto num_blocks = count_blocks(options);
     if (!num_blocks.ok()) {
       return num_blocks.error();

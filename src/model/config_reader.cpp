@@ -38,9 +38,7 @@ Result<ConfigReader> ConfigReader::read(const std::string& path) {
   return parse(text, path);
 }
 
-bool ConfigReader::has(const char* key) const {
-  return object_[key].error() == simdjson::SUCCESS;
-}
+bool ConfigReader::has(const char* key) const { return object_[key].error() == simdjson::SUCCESS; }
 
 std::optional<simdjson::dom::element> ConfigReader::find(const char* key) const {
   simdjson::dom::element element;
@@ -56,8 +54,8 @@ void ConfigReader::refuse(const std::string& what) {
   }
 }
 
-std::int64_t ConfigReader::integer(std::initializer_list<const char*> keys,
-                                   std::int64_t otherwise, std::int64_t min, std::int64_t max) {
+std::int64_t ConfigReader::integer(std::initializer_list<const char*> keys, std::int64_t otherwise,
+                                   std::int64_t min, std::int64_t max) {
   for (const char* key : keys) {
     const auto element = find(key);
     if (!element.has_value()) {

@@ -23,7 +23,7 @@ class DecoderLM : public CausalLM {
     at::Tensor position_embedding;  // [context_length, hidden_size] f32, or undefined
     std::vector<Layer> layers;
     Norm final_norm;
-    Linear head;                    // [vocab_size, hidden_size], or unset: tied
+    Linear head;  // [vocab_size, hidden_size], or unset: tied
     std::int64_t num_parameters = 0;
   };
 

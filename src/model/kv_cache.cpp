@@ -19,9 +19,9 @@ KvCache::KvCache(const ModelConfig& config, int num_blocks)
   LMTP_CHECK(num_blocks >= 2, num_blocks);
   // Large allocations come as untouched pages: a block costs memory once it is written.
   keys_ = at::empty({num_layers_, num_blocks_, num_kv_heads_, head_dim_, kBlockSize}, at::kFloat);
-  values_ = at::empty({num_layers_, num_blocks_, num_kv_heads_, kBlockSize,
-                       kernels::padded_head_dim(head_dim_)},
-                      at::kFloat);
+  values_ = at::empty(
+      {num_layers_, num_blocks_, num_kv_heads_, kBlockSize, kernels::padded_head_dim(head_dim_)},
+      at::kFloat);
 }
 
 std::int64_t KvCache::num_bytes() const {
@@ -30,9 +30,8 @@ std::int64_t KvCache::num_bytes() const {
 
 kernels::KvLayer KvCache::layer(int index) const {
   LMTP_CHECK(index >= 0 && index < num_layers_, index, num_layers_);
-  kernels::KvLayer layer{.num_blocks = num_blocks_,
-                         .num_kv_heads = num_kv_heads_,
-                         .head_dim = head_dim_};
+  kernels::KvLayer layer{
+      .num_blocks = num_blocks_, .num_kv_heads = num_kv_heads_, .head_dim = head_dim_};
   layer.keys = keys_.data_ptr<float>() + index * num_blocks_ * layer.key_block_size();
   layer.values = values_.data_ptr<float>() + index * num_blocks_ * layer.value_block_size();
   return layer;
@@ -44,8 +43,7 @@ void KvCache::copy_blocks(kernels::Stream& stream,
     return;
   }
   for (int index = 0; index < num_layers_; ++index) {
-    kernels::kv_copy(stream, layer(index), copies.data(),
-                     static_cast<std::int64_t>(copies.size()));
+    kernels::kv_copy(stream, layer(index), copies.data(), static_cast<std::int64_t>(copies.size()));
   }
 }
 

@@ -26,8 +26,8 @@ std::uint64_t hash_name(const std::string& name) {
   return hash;
 }
 
-// Nearly a standard normal: the sum of four uniform numbers, in whole numbers, so that every machine
-// gets the same.
+// Nearly a standard normal: the sum of four uniform numbers, in whole numbers, so that every
+// machine gets the same.
 float standard_normal(std::uint64_t bits) {
   const auto sum = static_cast<std::int32_t>((bits & 0xFFFF) + ((bits >> 16) & 0xFFFF) +
                                              ((bits >> 32) & 0xFFFF) + (bits >> 48));
@@ -64,8 +64,8 @@ class RandomSource : public TensorSource {
 
 }  // namespace
 
-void fill_random(std::uint64_t seed, const TensorSpec& spec, std::int64_t first,
-                 std::int64_t count, float* to) {
+void fill_random(std::uint64_t seed, const TensorSpec& spec, std::int64_t first, std::int64_t count,
+                 float* to) {
   if (spec.init.deviation == 0.0F) {
     std::fill_n(to, count, spec.init.mean);
     return;

@@ -1,5 +1,6 @@
-// Checkpoints in the safetensors format: eight bytes of header length (little endian), a JSON header
-// {name: {dtype, shape, data_offsets}}, then the data. https://github.com/huggingface/safetensors
+// Checkpoints in the safetensors format: eight bytes of header length (little endian), a JSON
+// header {name: {dtype, shape, data_offsets}}, then the data.
+// https://github.com/huggingface/safetensors
 #include <fcntl.h>
 #include <simdjson.h>
 #include <sys/mman.h>
@@ -41,8 +42,8 @@ class MappedFile {
     struct stat status = {};
     const bool known = fstat(descriptor, &status) == 0;
     const auto size = static_cast<std::size_t>(status.st_size);
-    void* data = known && size > 0 ? mmap(nullptr, size, PROT_READ, MAP_PRIVATE, descriptor, 0)
-                                   : MAP_FAILED;
+    void* data =
+        known && size > 0 ? mmap(nullptr, size, PROT_READ, MAP_PRIVATE, descriptor, 0) : MAP_FAILED;
     ::close(descriptor);
     if (data == MAP_FAILED) {
       return Error{path + ": empty, or cannot be mapped"};
@@ -131,8 +132,8 @@ class Checkpoint : public TensorSource {
       return Error{path + ": not a safetensors file, or truncated: its header claims " +
                    std::to_string(header_bytes) + " bytes"};
     }
-    const std::string_view text(
-        reinterpret_cast<const char*>(mapped.data()) + sizeof(header_bytes), header_bytes);
+    const std::string_view text(reinterpret_cast<const char*>(mapped.data()) + sizeof(header_bytes),
+                                header_bytes);
     simdjson::dom::parser parser;
     const simdjson::padded_string padded(text);
     simdjson::dom::object header;
@@ -246,8 +247,9 @@ Result<std::unique_ptr<TensorSource>> open_checkpoint(const std::string& folder)
   checkpoint->set_origin(single);
   if (!std::filesystem::exists(single, code)) {
     if (!std::filesystem::exists(index, code)) {
-      return Error{folder + ": no model.safetensors (nor model.safetensors.index.json) in this "
-                            "folder; other formats are not read"};
+      return Error{folder +
+                   ": no model.safetensors (nor model.safetensors.index.json) in this "
+                   "folder; other formats are not read"};
     }
     auto files = indexed_files(folder, index);
     if (!files.ok()) {

@@ -11,7 +11,8 @@ namespace {
 
 constexpr std::uintptr_t kHugePageBytes = std::uintptr_t{2} << 20;
 
-// Asks for huge pages: streaming weights of a gigabyte through small ones costs a tenth of the speed.
+// Asks for huge pages: streaming weights of a gigabyte through small ones costs a tenth of the
+// speed.
 void prefer_huge_pages(const at::Tensor& tensor) {
   const auto begin = reinterpret_cast<std::uintptr_t>(tensor.data_ptr());
   const std::uintptr_t first = (begin + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
@@ -68,19 +69,18 @@ void WeightLoader::count(const TensorSpec& spec) {
   }
 }
 
-at::Tensor WeightLoader::packed(const std::string& name, kernels::WeightOrder order,
-                                std::int64_t n, std::int64_t k, TensorInit init) {
+at::Tensor WeightLoader::packed(const std::string& name, kernels::WeightOrder order, std::int64_t n,
+                                std::int64_t k, TensorInit init) {
   const bool outputs_first = order == kernels::WeightOrder::kOutputsByInputs;
-  const TensorSpec spec{prefix_ + name,
-                        outputs_first ? std::vector{n, k} : std::vector{k, n}, init};
+  const TensorSpec spec{prefix_ + name, outputs_first ? std::vector{n, k} : std::vector{k, n},
+                        init};
   const auto tensor = fetch(spec);
   if (!tensor.has_value()) {
     return {};
   }
-  at::Tensor panels =
-      at::empty({kernels::packed_size(n, k) / (k * kernels::kPanelColumns), k,
-                 kernels::kPanelColumns},
-                at::kFloat);
+  at::Tensor panels = at::empty(
+      {kernels::packed_size(n, k) / (k * kernels::kPanelColumns), k, kernels::kPanelColumns},
+      at::kFloat);
   prefer_huge_pages(panels);
   kernels::pack_linear_f32(
       pool_, {.data = tensor->data, .type = tensor->type, .order = order, .n = n, .k = k},

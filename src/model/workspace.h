@@ -1,4 +1,5 @@
-// Workspace: memory for the results between two ops, taken from the front and given back all at once.
+// Workspace: memory for the results between two ops, taken from the front and given back all at
+// once.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -26,8 +26,7 @@ void LogitsProcessor::process(std::span<float> row, const protocol::SamplingPara
   }
 }
 
-void LogitsProcessor::apply_penalties(std::span<float> row,
-                                      const protocol::SamplingParams& params,
+void LogitsProcessor::apply_penalties(std::span<float> row, const protocol::SamplingParams& params,
                                       std::span<const TokenId> tokens) {
   for (const TokenId token : tokens) {
     const auto id = static_cast<std::size_t>(token);
@@ -42,8 +41,7 @@ void LogitsProcessor::apply_penalties(std::span<float> row,
     }
     float& logit = row[id];
     logit = logit > 0.0F ? logit / params.repetition_penalty : logit * params.repetition_penalty;
-    logit -= params.presence_penalty +
-             params.frequency_penalty * static_cast<float>(counts_[id]);
+    logit -= params.presence_penalty + params.frequency_penalty * static_cast<float>(counts_[id]);
     counts_[id] = 0;
   }
 }

@@ -97,8 +97,8 @@ void Sampler::select_best(std::span<const float> row, std::int64_t count) {
   best_.erase(end, best_.end());
 }
 
-TokenId Sampler::draw(std::span<const float> row, float max,
-                      const protocol::SamplingParams& params, double number) {
+TokenId Sampler::draw(std::span<const float> row, float max, const protocol::SamplingParams& params,
+                      double number) {
   kernels::row_exp(backend_, row.data(), static_cast<std::int64_t>(row.size()), max,
                    params.temperature, weights_.data());
   if (params.top_k > 0 || params.top_p < 1.0F) {
@@ -127,7 +127,8 @@ TokenId Sampler::draw_of_all(double number) const {
   return last;
 }
 
-// The nucleus is the shortest list of best tokens, among the top_k, that holds top_p of their weight.
+// The nucleus is the shortest list of best tokens, among the top_k, that holds top_p of their
+// weight.
 TokenId Sampler::draw_of_best(std::span<const float> row, const protocol::SamplingParams& params,
                               double number) {
   const auto size = static_cast<std::int64_t>(row.size());

@@ -1,5 +1,5 @@
-// Drives a ModelAgent by hand-made plans: a scheduler that gives each stream its own blocks and takes
-// the chunk sizes it is told.
+// Drives a ModelAgent by hand-made plans: a scheduler that gives each stream its own blocks and
+// takes the chunk sizes it is told.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -43,7 +43,7 @@ inline std::unique_ptr<agent::ModelAgent> load_agent(const hub::ModelSource& sou
 // A stream with what came out of it.
 struct DrivenStream {
   scheduler::Sequence sequence;
-  int num_wanted = 0;  // tokens to generate; a Score's follow from its tokens
+  int num_wanted = 0;              // tokens to generate; a Score's follow from its tokens
   int chunk = kTestBatchedTokens;  // most tokens a step
   std::vector<scheduler::TokenResult> results;
 

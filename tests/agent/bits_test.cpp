@@ -99,8 +99,8 @@ TEST_P(BitsTest, AStreamAmongOthersEqualsItselfAlone) {
   std::vector<const DrivenStream*> streams;
   std::vector<const DrivenStream*> scores;
   for (int number = 0; number < kNumStreams; ++number) {
-    streams.push_back(&driver.generate(prompt_of(number, 1 + number * 4), 20, params_of(number),
-                                       1 + number * 5));
+    streams.push_back(
+        &driver.generate(prompt_of(number, 1 + number * 4), 20, params_of(number), 1 + number * 5));
     scores.push_back(&driver.score(prompt_of(number, number), prompt_of(number + 1, 9), 6));
   }
   driver.run();

@@ -26,10 +26,10 @@ struct ModelConfig {
   int mlp_size = 0;
   kernels::Activation activation = kernels::Activation::kNone;
   float norm_epsilon = 0.0F;
-  bool scale_attention = true;             // scores divided by sqrt(head_dim)
-  bool scale_attention_by_layer = false;   // and by the layer's number, counted from 1
-  bool tied_embeddings = true;             // the output head is the token embedding
-  std::vector<TokenId> eos_ids;            // ascending; generation_config.json's, else config.json's
+  bool scale_attention = true;            // scores divided by sqrt(head_dim)
+  bool scale_attention_by_layer = false;  // and by the layer's number, counted from 1
+  bool tied_embeddings = true;            // the output head is the token embedding
+  std::vector<TokenId> eos_ids;           // ascending; generation_config.json's, else config.json's
 };
 
 // Limits of what is accepted, far beyond any model: a corrupt file must not make us allocate.

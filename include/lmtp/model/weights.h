@@ -56,11 +56,11 @@ Result<std::unique_ptr<TensorSource>> open_checkpoint(const std::string& folder)
 std::unique_ptr<TensorSource> make_random_source(std::uint64_t seed, kernels::WorkerPool& pool);
 
 // Elements [first, first + count) of a random tensor.
-void fill_random(std::uint64_t seed, const TensorSpec& spec, std::int64_t first,
-                 std::int64_t count, float* to);
+void fill_random(std::uint64_t seed, const TensorSpec& spec, std::int64_t first, std::int64_t count,
+                 float* to);
 
-// Turns tensors into weights. The first failure is kept, and what is loaded after it is undefined: a
-// model loads everything and then looks at error(). Owner: whoever loads; one thread.
+// Turns tensors into weights. The first failure is kept, and what is loaded after it is undefined:
+// a model loads everything and then looks at error(). Owner: whoever loads; one thread.
 class WeightLoader {
  public:
   // `progress` is told percents of expected_elements. `source` and `pool` must outlive the loader.

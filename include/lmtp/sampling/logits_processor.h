@@ -15,9 +15,10 @@ class LogitsProcessor {
  public:
   explicit LogitsProcessor(int vocab_size);
 
-  // Edits row [vocab_size] f32 in place: the repetition penalty (as HF: a positive logit is divided, a
-  // negative one multiplied), the presence and frequency penalties, all over the stream's tokens so
-  // far; then the bias is added. Tokens and ids outside the vocabulary are passed over.
+  // Edits row [vocab_size] f32 in place: the repetition penalty (as HF: a positive logit is
+  // divided, a negative one multiplied), the presence and frequency penalties, all over the
+  // stream's tokens so far; then the bias is added. Tokens and ids outside the vocabulary are
+  // passed over.
   void process(std::span<float> row, const protocol::SamplingParams& params,
                std::span<const TokenId> tokens);
 

@@ -1,8 +1,8 @@
 // Sampler: from a row of logits to a token and its log probability.
 //
-// The order of work: penalties, bias (LogitsProcessor); log sum exp and top_logprobs, which are what is
-// reported: natural logarithms of probabilities at temperature 1, in f32; then temperature, top_k,
-// top_p and the draw by a number that depends on (seed, absolute position) alone.
+// The order of work: penalties, bias (LogitsProcessor); log sum exp and top_logprobs, which are
+// what is reported: natural logarithms of probabilities at temperature 1, in f32; then temperature,
+// top_k, top_p and the draw by a number that depends on (seed, absolute position) alone.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +21,10 @@ class Sampler {
  public:
   Sampler(const kernels::Backend& backend, int vocab_size);
 
-  // Chooses the token that follows `tokens`. row: [vocab_size] f32, edited in place. top_logprobs holds
-  // min(params.top_logprobs, kMaxTopLogprobs) entries, best first and ties by the lowest id, and the
-  // chosen token at their end where it is not among them; impossible tokens (-inf) are left out.
-  // The error: the row holds no numbers to choose by.
+  // Chooses the token that follows `tokens`. row: [vocab_size] f32, edited in place. top_logprobs
+  // holds min(params.top_logprobs, kMaxTopLogprobs) entries, best first and ties by the lowest id,
+  // and the chosen token at their end where it is not among them; impossible tokens (-inf) are left
+  // out. The error: the row holds no numbers to choose by.
   Result<scheduler::TokenResult> sample(std::span<float> row,
                                         const protocol::SamplingParams& params,
                                         std::span<const TokenId> tokens);
@@ -47,10 +47,10 @@ class Sampler {
 
   const kernels::Backend& backend_;
   LogitsProcessor processor_;
-  std::vector<float> weights_;        // [vocab_size] after temperature
+  std::vector<float> weights_;  // [vocab_size] after temperature
   std::vector<float> chunk_maxima_;
-  std::vector<std::int32_t> indices_; // [vocab_size]
-  std::vector<Candidate> best_;       // select_best's result: best first
+  std::vector<std::int32_t> indices_;  // [vocab_size]
+  std::vector<Candidate> best_;        // select_best's result: best first
 };
 
 }  // namespace lmtp::sampling

@@ -9,8 +9,8 @@
 
 namespace lmtp::kernels {
 
-// Keys of one split are summed up by themselves, and the splits of a row merged in order from token 0
-// (FlashAttention's online softmax): fixed, so that a row's bits do not depend on load.
+// Keys of one split are summed up by themselves, and the splits of a row merged in order from token
+// 0 (FlashAttention's online softmax): fixed, so that a row's bits do not depend on load.
 inline constexpr int kAttentionSplit = 256;
 inline constexpr int kHeadDimMax = 512;
 
@@ -27,9 +27,7 @@ struct KvLayer {
   int num_kv_heads = 0;
   int head_dim = 0;
 
-  std::int64_t key_block_size() const {
-    return std::int64_t{num_kv_heads} * head_dim * kBlockSize;
-  }
+  std::int64_t key_block_size() const { return std::int64_t{num_kv_heads} * head_dim * kBlockSize; }
   std::int64_t value_block_size() const {
     return std::int64_t{num_kv_heads} * kBlockSize * padded_head_dim(head_dim);
   }
@@ -58,14 +56,14 @@ void kv_copy(Stream& stream, const KvLayer& cache, const KvCopy* copies, std::in
 struct AttentionArgs {
   Matrix<const float> queries;  // [m, num_heads * head_dim] f32
   KvLayer cache;
-  int num_heads = 0;            // a multiple of cache.num_kv_heads
-  float scale = 1.0F;           // of the scores
+  int num_heads = 0;   // a multiple of cache.num_kv_heads
+  float scale = 1.0F;  // of the scores
   std::int64_t num_sequences = 0;
   const std::int32_t* cu_seqlens = nullptr;       // [num_sequences + 1], from 0 to m
   const std::int32_t* first_positions = nullptr;  // [num_sequences]
   const std::int32_t* block_offsets = nullptr;    // [num_sequences + 1]
   const std::int32_t* block_tables = nullptr;     // [block_offsets[num_sequences]]
-  Matrix<float> y;              // [m, num_heads * head_dim] f32
+  Matrix<float> y;                                // [m, num_heads * head_dim] f32
 };
 void paged_attention(Stream& stream, const AttentionArgs& args);
 

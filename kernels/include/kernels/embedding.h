@@ -14,7 +14,7 @@ struct EmbeddingArgs {
   const std::int32_t* ids = nullptr;        // [m], each in [0, table.n)
   PackedLinear table;                       // [vocabulary, width]
   const std::int32_t* positions = nullptr;  // [m]; used where position_table is not empty
-  Matrix<const float> position_table;       // [context, width] f32, or empty
+  Matrix<const float> position_table = {};  // [context, width] f32, or empty
   Matrix<float> y;                          // [m, width] f32
 };
 

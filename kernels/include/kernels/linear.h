@@ -35,12 +35,12 @@ enum class Activation {
 };
 
 struct LinearArgs {
-  Matrix<const float> x;         // [m, k] f32
-  PackedLinear weight;           // [n, k]
-  const float* bias = nullptr;   // [n] f32, or null
+  Matrix<const float> x;        // [m, k] f32
+  PackedLinear weight;          // [n, k]
+  const float* bias = nullptr;  // [n] f32, or null
   Activation activation = Activation::kNone;
-  Matrix<const float> residual;  // [m, n] f32, or empty; may be y itself
-  Matrix<float> y;               // [m, n] f32; must not overlap x
+  Matrix<const float> residual = {};  // [m, n] f32, or empty; may be y itself
+  Matrix<float> y;                    // [m, n] f32; must not overlap x
 };
 
 void linear_f32(Stream& stream, const LinearArgs& args);

@@ -18,8 +18,8 @@ float row_logsumexp(const Backend& backend, const float* row, std::int64_t count
 void row_exp(const Backend& backend, const float* row, std::int64_t count, float shift,
              float divisor, float* to);
 
-// Writes the indices of elements >= threshold, ascending, and returns how many there are; where there
-// are more than `capacity`, only that many are written. NaNs are passed over.
+// Writes the indices of elements >= threshold, ascending, and returns how many there are; where
+// there are more than `capacity`, only that many are written. NaNs are passed over.
 std::int64_t row_select_at_least(const Backend& backend, const float* row, std::int64_t count,
                                  float threshold, std::int32_t* indices, std::int64_t capacity);
 

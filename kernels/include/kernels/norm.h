@@ -11,7 +11,7 @@ struct LayerNormArgs {
   const float* weight = nullptr;  // [width] f32
   const float* bias = nullptr;    // [width] f32, or null
   float epsilon = 0.0F;
-  Matrix<float> y;                // [m, width] f32; may be x itself
+  Matrix<float> y;  // [m, width] f32; may be x itself
 };
 
 // y = (x - mean) / sqrt(variance + epsilon) * weight + bias; the variance is the population's.

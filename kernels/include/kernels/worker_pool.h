@@ -1,8 +1,8 @@
 // WorkerPool: the threads on which the CPU ops of one model run.
 //
-// A step of a model is hundreds of short parallel regions, microseconds apart: between them a worker
-// spins, for at most kSpinMicroseconds; after that it sleeps until it is woken, so an idle process
-// uses no processor time.
+// A step of a model is hundreds of short parallel regions, microseconds apart: between them a
+// worker spins, for at most kSpinMicroseconds; after that it sleeps until it is woken, so an idle
+// process uses no processor time.
 #pragma once
 
 #include <atomic>
@@ -60,7 +60,8 @@ class WorkerPool {
   const TaskRef* body_ = nullptr;
   int num_tasks_ = 0;
   // Each on a line of its own: they are written by different threads.
-  alignas(64) std::atomic<std::uint32_t> num_jobs_{0};  // posted; sleeping workers wait for a change
+  alignas(64) std::atomic<std::uint32_t> num_jobs_{
+      0};  // posted; sleeping workers wait for a change
   // The current job's number above, its tasks not yet taken below: a worker that comes late takes
   // nothing from a job that is over, so nobody waits for it.
   alignas(64) std::atomic<std::uint64_t> ticket_{0};

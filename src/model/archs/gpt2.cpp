@@ -1,4 +1,4 @@
-// GPT-2: https://github.com/huggingface/transformers/blob/main/src/transformers/models/gpt2/modeling_gpt2.py
+// GPT-2: https://github.com/huggingface/transformers, src/transformers/models/gpt2/modeling_gpt2.py
 // Against Llama: learned positions added to the embedding, layer norms with bias, one matrix for
 // queries, keys and values, weights stored [inputs, outputs], a plain two-matrix MLP.
 #include <cmath>
@@ -32,9 +32,9 @@ struct Gpt2Layer {
                kernels::Matrix<float> x) const {
     kernels::Stream& stream = step.stream;
     const std::int64_t hidden = x.columns;
-    const auto normed = step.workspace.take(x.rows, hidden);             // [m, hidden]
-    const auto projected = step.workspace.take(x.rows, 3 * hidden);      // [m, q | k | v]
-    const auto attended = step.workspace.take(x.rows, hidden);           // [m, hidden]
+    const auto normed = step.workspace.take(x.rows, hidden);                 // [m, hidden]
+    const auto projected = step.workspace.take(x.rows, 3 * hidden);          // [m, q | k | v]
+    const auto attended = step.workspace.take(x.rows, hidden);               // [m, hidden]
     const auto widened = step.workspace.take(x.rows, mlp_up.num_outputs());  // [m, mlp_size]
     attention_norm(stream, x, normed);
     qkv(stream, normed, projected);
@@ -71,8 +71,8 @@ Gpt2Layer load_layer(WeightLoader& in, const ModelConfig& config, int index) {
   const std::string name = "h." + std::to_string(index) + ".";
   const int hidden = config.hidden_size;
   // The outputs that are added to the residual start smaller, by the number of additions.
-  const TensorInit residual{
-      .deviation = 0.02F / std::sqrt(2.0F * static_cast<float>(config.num_layers))};
+  const TensorInit residual{.deviation =
+                                0.02F / std::sqrt(2.0F * static_cast<float>(config.num_layers))};
   Gpt2Layer layer;
   layer.attention_norm = load_norm(in, name + "ln_1", config);
   layer.qkv = load_linear(in, name + "attn.c_attn", std::int64_t{3} * hidden, hidden, kNormal);
@@ -82,9 +82,8 @@ Gpt2Layer load_layer(WeightLoader& in, const ModelConfig& config, int index) {
   layer.mlp_down = load_linear(in, name + "mlp.c_proj", hidden, config.mlp_size, residual);
   layer.activation = config.activation;
   layer.shape.num_heads = config.num_heads;
-  layer.shape.scale = config.scale_attention
-                          ? 1.0F / std::sqrt(static_cast<float>(config.head_dim))
-                          : 1.0F;
+  layer.shape.scale =
+      config.scale_attention ? 1.0F / std::sqrt(static_cast<float>(config.head_dim)) : 1.0F;
   if (config.scale_attention_by_layer) {
     layer.shape.scale /= static_cast<float>(index + 1);
   }
@@ -147,8 +146,8 @@ std::unique_ptr<CausalLM> make_gpt2(const ModelConfig& config, WeightLoader& wei
   const int hidden = config.hidden_size;
   DecoderLM<Gpt2Layer, LayerNorm>::Parts parts;
   const auto by_outputs = kernels::WeightOrder::kOutputsByInputs;
-  parts.token_embedding = Linear(weights.packed("wte.weight", by_outputs, vocab, hidden, kNormal),
-                                 {}, vocab, hidden);
+  parts.token_embedding =
+      Linear(weights.packed("wte.weight", by_outputs, vocab, hidden, kNormal), {}, vocab, hidden);
   parts.position_embedding = weights.plain("wpe.weight", {config.context_length, hidden}, kNormal);
   for (int index = 0; index < config.num_layers; ++index) {
     parts.layers.push_back(load_layer(weights, config, index));

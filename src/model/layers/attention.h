@@ -17,10 +17,8 @@ inline void attend(const StepContext& step, const AttentionShape& shape,
                    kernels::Matrix<const float> keys, kernels::Matrix<const float> values,
                    kernels::Matrix<float> y) {
   const ModelInput& input = step.input;
-  kernels::kv_store(step.stream, {.keys = keys,
-                                  .values = values,
-                                  .slots = input.slots.data(),
-                                  .cache = cache});
+  kernels::kv_store(step.stream,
+                    {.keys = keys, .values = values, .slots = input.slots.data(), .cache = cache});
   kernels::paged_attention(step.stream, {.queries = queries,
                                          .cache = cache,
                                          .num_heads = shape.num_heads,

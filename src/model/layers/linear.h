@@ -24,8 +24,8 @@ class Linear {
   kernels::PackedLinear weight() const { return {panels_.const_data_ptr<float>(), n_, k_}; }
 
   // x: [m, k], y: [m, n].
-  void operator()(kernels::Stream& stream, kernels::Matrix<const float> x,
-                  kernels::Matrix<float> y, const LinearExtras& extras = {}) const {
+  void operator()(kernels::Stream& stream, kernels::Matrix<const float> x, kernels::Matrix<float> y,
+                  const LinearExtras& extras = {}) const {
     kernels::linear_f32(stream, {.x = x,
                                  .weight = weight(),
                                  .bias = bias_.defined() ? bias_.const_data_ptr<float>() : nullptr,

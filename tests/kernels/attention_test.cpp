@@ -1,0 +1,246 @@
+#include "kernels/attention.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "kernel_support.h"
+
+namespace lmtp {
+namespace {
+
+using kernels::KvLayer;
+using kernels::Stream;
+using kernels::WorkerPool;
+
+struct Shape {
+  int num_heads;
+  int num_kv_heads;
+  int head_dim;
+};
+
+constexpr Shape kShapes[] = {{2, 2, 64}, {5, 5, 12}, {4, 2, 20}, {6, 1, 80}, {1, 1, 3}};
+
+// One layer's cache in which each sequence has blocks of its own, in no order.
+struct Cache {
+  Cache(const Shape& shape, int num_sequences, int length_max)
+      : blocks_each((length_max + kBlockSize - 1) / kBlockSize) {
+    layer.num_blocks = 1 + num_sequences * blocks_each;
+    layer.num_kv_heads = shape.num_kv_heads;
+    layer.head_dim = shape.head_dim;
+    // Blocks that nobody has written hold no numbers: whoever reads them is found out.
+    keys.assign(static_cast<std::size_t>(layer.num_blocks * layer.key_block_size()), NAN);
+    values.assign(static_cast<std::size_t>(layer.num_blocks * layer.value_block_size()), NAN);
+    layer.keys = keys.data();
+    layer.values = values.data();
+  }
+
+  std::int32_t block(int sequence, int index) const {
+    return 1 + (index * 7 + 3) % blocks_each * ((layer.num_blocks - 1) / blocks_each) + sequence;
+  }
+
+  int blocks_each;
+  std::vector<float> keys;
+  std::vector<float> values;
+  KvLayer layer;
+};
+
+// The tokens [first, first + count) of a sequence go through in one step.
+struct Part {
+  int sequence;
+  int first;
+  int count;
+};
+
+// Runs steps over sequences whose queries, keys and values are functions of (sequence, position).
+class Attention {
+ public:
+  Attention(const Shape& shape, int num_sequences, int length)
+      : shape_(shape),
+        length_(length),
+        cache_(shape, num_sequences, length),
+        queries_(make(num_sequences, shape.num_heads, 11)),
+        keys_(make(num_sequences, shape.num_kv_heads, 12)),
+        values_(make(num_sequences, shape.num_kv_heads, 13)),
+        output_(queries_.size(), NAN) {}
+
+  void step(const kernels::Backend& backend, const std::vector<Part>& parts, int num_threads) {
+    WorkerPool pool(num_threads);
+    Stream stream(backend, pool);
+    std::vector<std::int32_t> cu_seqlens = {0};
+    std::vector<std::int32_t> first_positions;
+    std::vector<std::int32_t> block_offsets = {0};
+    std::vector<std::int32_t> tables;
+    std::vector<std::int32_t> slots;
+    std::vector<float> q;
+    std::vector<float> k;
+    std::vector<float> v;
+    for (const Part& part : parts) {
+      for (int position = part.first; position < part.first + part.count; ++position) {
+        append(q, queries_, part.sequence, position, shape_.num_heads);
+        append(k, keys_, part.sequence, position, shape_.num_kv_heads);
+        append(v, values_, part.sequence, position, shape_.num_kv_heads);
+        slots.push_back(cache_.block(part.sequence, position / kBlockSize) * kBlockSize +
+                        position % kBlockSize);
+      }
+      cu_seqlens.push_back(static_cast<std::int32_t>(slots.size()));
+      first_positions.push_back(part.first);
+      for (int index = 0; index * kBlockSize < part.first + part.count; ++index) {
+        tables.push_back(cache_.block(part.sequence, index));
+      }
+      block_offsets.push_back(static_cast<std::int32_t>(tables.size()));
+    }
+    const std::int64_t width = shape_.num_heads * shape_.head_dim;
+    const std::int64_t kv_width = shape_.num_kv_heads * shape_.head_dim;
+    std::vector<float> y(q.size(), NAN);
+    kernels::kv_store(stream, {.keys = testing::view<const float>(k, kv_width),
+                               .values = testing::view<const float>(v, kv_width),
+                               .slots = slots.data(),
+                               .cache = cache_.layer});
+    kernels::paged_attention(stream,
+                             {.queries = testing::view<const float>(q, width),
+                              .cache = cache_.layer,
+                              .num_heads = shape_.num_heads,
+                              .scale = 1.0F / std::sqrt(static_cast<float>(shape_.head_dim)),
+                              .num_sequences = static_cast<std::int64_t>(parts.size()),
+                              .cu_seqlens = cu_seqlens.data(),
+                              .first_positions = first_positions.data(),
+                              .block_offsets = block_offsets.data(),
+                              .block_tables = tables.data(),
+                              .y = testing::view<float>(y, width)});
+    std::size_t from = 0;
+    for (const Part& part : parts) {
+      const std::int64_t to = (std::int64_t{part.sequence} * length_ + part.first) * width;
+      const auto count = static_cast<std::size_t>(part.count * width);
+      std::copy_n(y.begin() + static_cast<std::ptrdiff_t>(from), count, output_.begin() + to);
+      from += count;
+    }
+  }
+
+  // [num_sequences, length, num_heads * head_dim]
+  const std::vector<float>& output() const { return output_; }
+  Cache& cache() { return cache_; }
+
+ private:
+  std::vector<float> make(int num_sequences, int heads, unsigned seed) const {
+    return testing::random_floats(
+        static_cast<std::size_t>(num_sequences * length_ * heads * shape_.head_dim), seed, 1.5F);
+  }
+
+  void append(std::vector<float>& to, const std::vector<float>& from, int sequence, int position,
+              int heads) const {
+    const std::int64_t width = heads * shape_.head_dim;
+    const auto at = from.begin() + (std::int64_t{sequence} * length_ + position) * width;
+    to.insert(to.end(), at, at + width);
+  }
+
+  Shape shape_;
+  int length_;
+  Cache cache_;
+  std::vector<float> queries_;
+  std::vector<float> keys_;
+  std::vector<float> values_;
+  std::vector<float> output_;
+};
+
+void expect_same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    ASSERT_EQ(testing::bits(a[i]), testing::bits(b[i])) << "element " << i;
+  }
+}
+
+class AttentionTest : public testing::BackendTest {};
+
+INSTANTIATE_TEST_SUITE_P(Backends, AttentionTest, ::testing::ValuesIn(kernels::cpu_backends()),
+                         testing::backend_name);
+
+TEST_P(AttentionTest, EqualsItsPlainTwin) {
+  for (const Shape& shape : kShapes) {
+    for (const int length : {1, 17, 255, 300, 530}) {
+      SCOPED_TRACE(length);
+      Attention attention(shape, 1, length);
+      Attention expected(shape, 1, length);
+      attention.step(*GetParam(), {{0, 0, length}}, 2);
+      expected.step(kernels::reference_backend(), {{0, 0, length}}, 1);
+      for (std::size_t i = 0; i < expected.output().size(); ++i) {
+        ASSERT_NEAR(attention.output()[i], expected.output()[i], 1e-5F) << "element " << i;
+      }
+    }
+  }
+}
+
+TEST_P(AttentionTest, BitsDependNeitherOnChunksNorOnCompanyNorOnThreads) {
+  constexpr int kLength = 530;
+  for (const Shape& shape : kShapes) {
+    Attention whole(shape, 3, kLength);
+    for (int sequence = 0; sequence < 3; ++sequence) {
+      whole.step(*GetParam(), {{sequence, 0, kLength}}, 1);
+    }
+    for (const int chunk : {1, 5, 64, 300}) {
+      SCOPED_TRACE(chunk);
+      Attention parts(shape, 3, kLength);
+      // Each sequence takes chunks of its own size, all of them together in one step.
+      int done[3] = {0, 0, 0};
+      for (bool more = true; more;) {
+        std::vector<Part> step;
+        for (int sequence = 0; sequence < 3; ++sequence) {
+          const int count = std::min(chunk + 2 * sequence, kLength - done[sequence]);
+          if (count > 0) {
+            step.push_back({sequence, done[sequence], count});
+            done[sequence] += count;
+          }
+        }
+        more = !step.empty();
+        if (more) {
+          parts.step(*GetParam(), step, 1 + chunk % 2);
+        }
+      }
+      expect_same_bits(parts.output(), whole.output());
+    }
+  }
+}
+
+TEST_P(AttentionTest, ACopiedBlockServesAsTheOriginal) {
+  const Shape shape{4, 2, 20};
+  Attention attention(shape, 1, 60);
+  attention.step(*GetParam(), {{0, 0, 40}}, 1);
+  Cache& cache = attention.cache();
+  const std::int32_t from = cache.block(0, 2);
+  WorkerPool pool(1);
+  Stream stream(*GetParam(), pool);
+  const kernels::KvCopy copy{.from = from, .to = 0, .num_tokens = 8};
+  kernels::kv_copy(stream, cache.layer, &copy, 1);
+  const auto key = [&](std::int32_t block, int row, int token) {
+    return cache.keys[static_cast<std::size_t>(block * cache.layer.key_block_size() +
+                                               row * kBlockSize + token)];
+  };
+  for (int row = 0; row < 40; ++row) {
+    for (int token = 0; token < kBlockSize; ++token) {
+      if (token < 8) {
+        ASSERT_EQ(key(0, row, token), key(from, row, token));
+      } else {
+        ASSERT_TRUE(std::isnan(key(0, row, token)));
+      }
+    }
+  }
+  const int padded = kernels::padded_head_dim(20);
+  for (int head = 0; head < 2; ++head) {
+    for (int i = 0; i < kBlockSize * padded; ++i) {
+      const std::int64_t at = std::int64_t{head} * kBlockSize * padded + i;
+      const float copied = cache.values[static_cast<std::size_t>(at)];
+      if (i < 8 * padded) {
+        ASSERT_EQ(
+            copied,
+            cache.values[static_cast<std::size_t>(from * cache.layer.value_block_size() + at)]);
+      } else {
+        ASSERT_TRUE(std::isnan(copied));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lmtp

@@ -1,0 +1,43 @@
+// What the kernel tests share: random matrices, and a stream over each backend.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "kernels/stream.h"
+#include "kernels/worker_pool.h"
+
+namespace lmtp::testing {
+
+inline std::vector<float> random_floats(std::size_t count, unsigned seed, float scale = 1.0F) {
+  std::mt19937 generator(seed);
+  std::normal_distribution<float> normal(0.0F, scale);
+  std::vector<float> values(count);
+  for (float& value : values) {
+    value = normal(generator);
+  }
+  return values;
+}
+
+template <typename T>
+kernels::Matrix<T> view(std::vector<std::remove_const_t<T>>& values, std::int64_t columns) {
+  return kernels::make_matrix<T>(values.data(), static_cast<std::int64_t>(values.size()) / columns,
+                                 columns);
+}
+
+inline std::uint32_t bits(float value) { return std::bit_cast<std::uint32_t>(value); }
+
+// A test for each set of kernels that this processor can run.
+class BackendTest : public ::testing::TestWithParam<const kernels::Backend*> {};
+
+inline std::string backend_name(const ::testing::TestParamInfo<const kernels::Backend*>& info) {
+  return info.param->name;
+}
+
+}  // namespace lmtp::testing

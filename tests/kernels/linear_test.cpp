@@ -1,0 +1,230 @@
+#include "kernels/linear.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "kernel_support.h"
+
+namespace lmtp {
+namespace {
+
+using kernels::Activation;
+using kernels::Stream;
+using kernels::WorkerPool;
+
+// A half precision number by its definition.
+float half_value(std::uint16_t half) {
+  const int exponent = (half >> 10) & 31;
+  const int fraction = half & 1023;
+  const float sign = (half & 0x8000) != 0 ? -1.0F : 1.0F;
+  if (exponent == 31) {
+    return fraction != 0 ? NAN : sign * INFINITY;
+  }
+  return sign * (exponent == 0 ? std::ldexp(static_cast<float>(fraction), -24)
+                               : std::ldexp(static_cast<float>(fraction + 1024), exponent - 25));
+}
+
+struct Problem {
+  std::int64_t n;
+  std::int64_t k;
+};
+
+// Neither panels nor vectors nor blocks of inputs divide these.
+constexpr Problem kProblems[] = {{1, 1},   {5, 3},     {31, 17},   {33, 64},
+                                 {97, 40}, {130, 700}, {257, 1030}};
+constexpr std::int64_t kRowCounts[] = {1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 13, 24, 25, 31, 48, 70};
+constexpr std::int64_t kRowsMax = 70;
+
+struct Data {
+  explicit Data(const Problem& problem)
+      : n(problem.n),
+        k(problem.k),
+        x(testing::random_floats(static_cast<std::size_t>(kRowsMax * k), 1)),
+        weight(testing::random_floats(static_cast<std::size_t>(n * k), 2, 0.1F)),
+        bias(testing::random_floats(static_cast<std::size_t>(n), 3)),
+        residual(testing::random_floats(static_cast<std::size_t>(kRowsMax * n), 4)),
+        panels(static_cast<std::size_t>(kernels::packed_size(n, k))) {
+    WorkerPool pool(2);
+    kernels::pack_linear_f32(pool, {.data = weight.data(), .n = n, .k = k}, panels.data());
+  }
+
+  // The rows [first, first + rows) through a backend, everything fused.
+  std::vector<float> run(const kernels::Backend& backend, std::int64_t first, std::int64_t rows,
+                         Activation activation, int num_threads) {
+    WorkerPool pool(num_threads);
+    Stream stream(backend, pool);
+    std::vector<float> y(static_cast<std::size_t>(rows * n), NAN);
+    kernels::linear_f32(
+        stream, {.x = testing::view<const float>(x, k).slice_rows(first, rows),
+                 .weight = {panels.data(), n, k},
+                 .bias = bias.data(),
+                 .activation = activation,
+                 .residual = testing::view<const float>(residual, n).slice_rows(first, rows),
+                 .y = testing::view<float>(y, n)});
+    return y;
+  }
+
+  std::int64_t n;
+  std::int64_t k;
+  std::vector<float> x;
+  std::vector<float> weight;
+  std::vector<float> bias;
+  std::vector<float> residual;
+  std::vector<float> panels;
+};
+
+class LinearTest : public testing::BackendTest {};
+
+INSTANTIATE_TEST_SUITE_P(Backends, LinearTest, ::testing::ValuesIn(kernels::cpu_backends()),
+                         testing::backend_name);
+
+TEST_P(LinearTest, EqualsItsPlainTwin) {
+  for (const Problem& problem : kProblems) {
+    Data data(problem);
+    for (const Activation activation :
+         {Activation::kNone, Activation::kGeluTanh, Activation::kGeluErf, Activation::kRelu,
+          Activation::kSilu}) {
+      for (const std::int64_t rows : {1, 7, 30}) {
+        const auto expected = data.run(kernels::reference_backend(), 0, rows, activation, 1);
+        const auto y = data.run(*GetParam(), 0, rows, activation, 2);
+        for (std::size_t i = 0; i < y.size(); ++i) {
+          ASSERT_NEAR(y[i], expected[i], 2e-5F * (1.0F + std::fabs(expected[i])))
+              << "n " << data.n << " k " << data.k << " rows " << rows << " element " << i;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(LinearTest, BitsOfARowDependOnNothingButTheRow) {
+  for (const Problem& problem : kProblems) {
+    Data data(problem);
+    const auto whole = data.run(*GetParam(), 0, kRowsMax, Activation::kGeluTanh, 1);
+    for (const std::int64_t rows : kRowCounts) {
+      for (const std::int64_t first : {std::int64_t{0}, kRowsMax - rows}) {
+        for (const int num_threads : {1, 3}) {
+          const auto part = data.run(*GetParam(), first, rows, Activation::kGeluTanh, num_threads);
+          for (std::size_t i = 0; i < part.size(); ++i) {
+            ASSERT_EQ(testing::bits(part[i]),
+                      testing::bits(whole[static_cast<std::size_t>(first * data.n) + i]))
+                << "n " << data.n << " k " << data.k << " rows " << rows << " element " << i;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(LinearTest, NothingIsWrittenBesideTheOutput) {
+  Data data({37, 20});
+  WorkerPool pool(2);
+  Stream stream(*GetParam(), pool);
+  constexpr std::int64_t kStride = 50;
+  for (const std::int64_t rows : {1, 9, 40}) {
+    std::vector<float> y(static_cast<std::size_t>(rows * kStride), -7.0F);
+    kernels::linear_f32(stream, {.x = testing::view<const float>(data.x, 20).slice_rows(0, rows),
+                                 .weight = {data.panels.data(), 37, 20},
+                                 .y = testing::view<float>(y, kStride).slice_columns(6, 37)});
+    for (std::int64_t i = 0; i < rows * kStride; ++i) {
+      const bool inside = i % kStride >= 6 && i % kStride < 43;
+      ASSERT_EQ(y[static_cast<std::size_t>(i)] == -7.0F, !inside) << i;
+    }
+  }
+}
+
+TEST_P(LinearTest, ActivationsAreAccurateAndKeepWhatIsNoNumber) {
+  // One input, weight 1: y = activation(x).
+  std::vector<float> panels(static_cast<std::size_t>(kernels::packed_size(1, 1)), 0.0F);
+  panels[0] = 1.0F;
+  std::vector<float> x;
+  for (float value = -30.0F; value <= 30.0F; value += 0.0131F) {
+    x.push_back(value);
+  }
+  x.insert(x.end(), {0.0F, -0.0F, 1e-30F, -1e-30F, 1e4F, -1e4F, NAN});
+  WorkerPool pool(1);
+  for (const Activation activation :
+       {Activation::kGeluTanh, Activation::kGeluErf, Activation::kSilu}) {
+    std::vector<float> y(x.size());
+    std::vector<float> expected(x.size());
+    for (const kernels::Backend* backend : {GetParam(), &kernels::reference_backend()}) {
+      Stream stream(*backend, pool);
+      kernels::linear_f32(stream,
+                          {.x = testing::view<const float>(x, 1),
+                           .weight = {panels.data(), 1, 1},
+                           .activation = activation,
+                           .y = testing::view<float>(backend == GetParam() ? y : expected, 1)});
+    }
+    for (std::size_t i = 0; i + 1 < x.size(); ++i) {
+      ASSERT_NEAR(y[i], expected[i], 4e-7F * (1.0F + std::fabs(expected[i]))) << x[i];
+    }
+    EXPECT_TRUE(std::isnan(y.back()));
+  }
+}
+
+TEST(PackTest, OrdersAndTypesGiveTheSamePanels) {
+  constexpr std::int64_t kN = 45;
+  constexpr std::int64_t kK = 70;
+  WorkerPool pool(2);
+  // Values that half precision and bfloat16 hold exactly.
+  std::vector<float> weight(kN * kK);
+  for (std::size_t i = 0; i < weight.size(); ++i) {
+    weight[i] = (static_cast<float>(i % 255) - 127.0F) / 64.0F;
+  }
+  std::vector<float> transposed(weight.size());
+  std::vector<std::uint16_t> bf16(weight.size());
+  std::vector<std::uint16_t> f16(weight.size());
+  std::map<float, std::uint16_t> halves;
+  for (std::uint16_t half = 0; half < 0x7C00; ++half) {
+    halves[half_value(half)] = half;
+  }
+  for (std::int64_t n = 0; n < kN; ++n) {
+    for (std::int64_t k = 0; k < kK; ++k) {
+      transposed[static_cast<std::size_t>(k * kN + n)] =
+          weight[static_cast<std::size_t>(n * kK + k)];
+    }
+  }
+  for (std::size_t i = 0; i < weight.size(); ++i) {
+    bf16[i] = static_cast<std::uint16_t>(testing::bits(weight[i]) >> 16);
+    const std::uint16_t sign = weight[i] < 0.0F ? 0x8000 : 0;
+    f16[i] = static_cast<std::uint16_t>(sign | halves.at(std::fabs(weight[i])));
+  }
+  const auto pack = [&](const void* data, kernels::ElementType type, kernels::WeightOrder order) {
+    std::vector<float> panels(static_cast<std::size_t>(kernels::packed_size(kN, kK)), NAN);
+    kernels::pack_linear_f32(pool, {.data = data, .type = type, .order = order, .n = kN, .k = kK},
+                             panels.data());
+    return panels;
+  };
+  using kernels::ElementType;
+  using kernels::WeightOrder;
+  const auto panels = pack(weight.data(), ElementType::kF32, WeightOrder::kOutputsByInputs);
+  for (std::int64_t n = 0; n < kN; ++n) {
+    for (std::int64_t k = 0; k < kK; ++k) {
+      ASSERT_EQ(panels[static_cast<std::size_t>((n / 32 * kK + k) * 32 + n % 32)],
+                weight[static_cast<std::size_t>(n * kK + k)]);
+    }
+  }
+  EXPECT_EQ(std::count(panels.end() - 32, panels.end(), 0.0F) >= 32 - kN % 32, true);
+  EXPECT_EQ(pack(transposed.data(), ElementType::kF32, WeightOrder::kInputsByOutputs), panels);
+  EXPECT_EQ(pack(bf16.data(), ElementType::kBF16, WeightOrder::kOutputsByInputs), panels);
+  EXPECT_EQ(pack(f16.data(), ElementType::kF16, WeightOrder::kOutputsByInputs), panels);
+}
+
+TEST(PackTest, EveryHalfPrecisionNumberIsConvertedExactly) {
+  for (std::uint32_t half = 0; half < 65536; ++half) {
+    const auto bits16 = static_cast<std::uint16_t>(half);
+    const float expected = half_value(bits16);
+    float value = 0.0F;
+    kernels::convert_to_f32(&bits16, kernels::ElementType::kF16, 1, &value);
+    if (std::isnan(expected)) {
+      ASSERT_TRUE(std::isnan(value)) << half;
+    } else {
+      ASSERT_EQ(testing::bits(value), testing::bits(expected)) << half;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lmtp
