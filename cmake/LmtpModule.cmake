@@ -20,6 +20,9 @@
 #     A ctest entry that runs a Python script with the interpreter of .venv (else python3); exit
 #     code 77 means skipped. The environment holds LMTP_BIN_DIR and LMTP_SOURCE_DIR.
 #
+#   lmtp_pytest(NAME SCRIPT [LABELS label ...] [TIMEOUT seconds])
+#     The same for a file of pytest tests; skipped tests are named with their reason.
+#
 # DEPS take module names ("base"); a name that is a target already ("lmtp_base", "Libtorch::cpu")
 # stands as is.
 include_guard(GLOBAL)
@@ -99,10 +102,13 @@ function(lmtp_test module unit)
 endfunction()
 
 function(lmtp_script_test name script)
-  cmake_parse_arguments(arg "" "TIMEOUT" "ARGS;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "PYTEST" "TIMEOUT" "ARGS;LABELS" ${ARGN})
   set(python ${PROJECT_SOURCE_DIR}/.venv/bin/python)
   if(NOT EXISTS ${python})
     set(python python3)
+  endif()
+  if(arg_PYTEST)
+    list(APPEND python -m pytest -q -rs -p no:cacheprovider)
   endif()
   get_filename_component(script ${script} ABSOLUTE)
   add_test(NAME ${name} COMMAND ${python} ${script} ${arg_ARGS})
@@ -110,6 +116,10 @@ function(lmtp_script_test name script)
   set_property(TEST ${name} PROPERTY SKIP_RETURN_CODE 77)
   set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT
     "LMTP_BIN_DIR=${PROJECT_BINARY_DIR}/bin" "LMTP_SOURCE_DIR=${PROJECT_SOURCE_DIR}")
+endfunction()
+
+function(lmtp_pytest name script)
+  lmtp_script_test(${name} ${script} ${ARGN} PYTEST)
 endfunction()
 
 # lmtp_test_properties(NAME TIMEOUT LABEL ...)
