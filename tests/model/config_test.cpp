@@ -1,0 +1,120 @@
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "lmtp/model/model_config.h"
+#include "temp_folder.h"
+
+namespace lmtp {
+namespace {
+
+using model::ModelConfig;
+
+Result<ModelConfig> read(const std::string& config, const std::string& generation = "") {
+  const testing::TempFolder folder;
+  folder.write("config.json", config);
+  if (!generation.empty()) {
+    folder.write("generation_config.json", generation);
+  }
+  return model::read_model_config(folder.path());
+}
+
+std::string error_of(const std::string& config, const std::string& generation = "") {
+  const auto result = read(config, generation);
+  return result.ok() ? "" : result.error().message;
+}
+
+TEST(ModelConfigTest, MissingKeysHaveTheDefaultsOfTransformers) {
+  const auto config = read(R"({"model_type": "gpt2"})");
+  ASSERT_TRUE(config.ok());
+  EXPECT_EQ(config->architecture, "GPT2LMHeadModel");
+  EXPECT_EQ(config->vocab_size, 50257);
+  EXPECT_EQ(config->context_length, 1024);
+  EXPECT_EQ(config->hidden_size, 768);
+  EXPECT_EQ(config->num_layers, 12);
+  EXPECT_EQ(config->num_heads, 12);
+  EXPECT_EQ(config->head_dim, 64);
+  EXPECT_EQ(config->mlp_size, 3072);
+  EXPECT_EQ(config->activation, kernels::Activation::kGeluTanh);
+  EXPECT_FLOAT_EQ(config->norm_epsilon, 1e-5F);
+  EXPECT_TRUE(config->scale_attention);
+  EXPECT_FALSE(config->scale_attention_by_layer);
+  EXPECT_TRUE(config->tied_embeddings);
+  EXPECT_EQ(config->eos_ids, std::vector<TokenId>{50256});
+}
+
+TEST(ModelConfigTest, EveryKeyIsRead) {
+  const auto config = read(R"({"model_type": "gpt2", "architectures": ["GPT2Model"],
+      "vocab_size": 300, "n_positions": 128, "n_embd": 36, "n_layer": 2, "n_head": 3,
+      "n_inner": 50, "activation_function": "relu", "layer_norm_epsilon": 0.001,
+      "scale_attn_weights": false, "scale_attn_by_inverse_layer_idx": true,
+      "reorder_and_upcast_attn": true, "tie_word_embeddings": false, "eos_token_id": 7})");
+  ASSERT_TRUE(config.ok());
+  EXPECT_EQ(config->architecture, "GPT2Model");
+  EXPECT_EQ(config->vocab_size, 300);
+  EXPECT_EQ(config->context_length, 128);
+  EXPECT_EQ(config->head_dim, 12);
+  EXPECT_EQ(config->mlp_size, 50);
+  EXPECT_EQ(config->activation, kernels::Activation::kRelu);
+  EXPECT_FLOAT_EQ(config->norm_epsilon, 1e-3F);
+  EXPECT_FALSE(config->scale_attention);
+  EXPECT_TRUE(config->scale_attention_by_layer);
+  EXPECT_FALSE(config->tied_embeddings);
+  EXPECT_EQ(config->eos_ids, std::vector<TokenId>{7});
+}
+
+TEST(ModelConfigTest, TheEndTokensAreThoseOfTheGenerationConfig) {
+  const std::string config = R"({"model_type": "gpt2", "vocab_size": 100, "eos_token_id": 7})";
+  EXPECT_EQ(read(config, R"({"eos_token_id": 9})")->eos_ids, std::vector<TokenId>{9});
+  EXPECT_EQ(read(config, R"({"eos_token_id": [12, 3, 12]})")->eos_ids,
+            (std::vector<TokenId>{3, 12}));
+  EXPECT_EQ(read(config, R"({"eos_token_id": null})")->eos_ids, std::vector<TokenId>{7});
+  EXPECT_EQ(read(config, R"({})")->eos_ids, std::vector<TokenId>{7});
+  EXPECT_EQ(read(config, R"({"eos_token_id": [100, -1, 5]})")->eos_ids, std::vector<TokenId>{5});
+  EXPECT_TRUE(read(R"({"model_type": "gpt2", "eos_token_id": null})")->eos_ids.empty());
+}
+
+TEST(ModelConfigTest, WhatIsWrongIsNamed) {
+  struct Case {
+    const char* config;
+    const char* reason;
+  };
+  const Case cases[] = {
+      {"{", "config.json: not JSON"},
+      {"[]", "not a JSON object"},
+      {"{}", "model_type '' is not supported; supported are: gpt2"},
+      {R"({"model_type": "bert"})", "model_type 'bert'"},
+      {R"({"model_type": "gpt2", "n_layer": "12"})", "n_layer: a whole number"},
+      {R"({"model_type": "gpt2", "n_layer": 0})", "n_layer: a whole number in [1, "},
+      {R"({"model_type": "gpt2", "vocab_size": 99999999999})", "vocab_size"},
+      {R"({"model_type": "gpt2", "n_embd": 100})", "n_embd must be a multiple of n_head"},
+      {R"({"model_type": "gpt2", "n_embd": 8192, "n_head": 1})", "at most 512 a head"},
+      {R"({"model_type": "gpt2", "activation_function": "softplus"})", "softplus"},
+      {R"({"model_type": "gpt2", "tie_word_embeddings": 1})", "true or false"},
+      {R"({"model_type": "gpt2", "layer_norm_epsilon": "x"})", "a number is expected"},
+      {R"({"model_type": "gpt2", "eos_token_id": "x"})", "eos_token_id: a token id"},
+  };
+  for (const Case& expected : cases) {
+    const std::string error = error_of(expected.config);
+    EXPECT_NE(error.find(expected.reason), std::string::npos) << expected.config << ": " << error;
+  }
+  EXPECT_NE(error_of(R"({"model_type": "gpt2"})", "?").find("generation_config.json: not JSON"),
+            std::string::npos);
+  EXPECT_NE(model::read_model_config("/nowhere").error().message.find("/nowhere/config.json"),
+            std::string::npos);
+}
+
+TEST(ModelConfigTest, ShapesOfRandomModels) {
+  EXPECT_EQ(model::shape_config("gpt2")->hidden_size, 768);
+  const auto medium = model::shape_config("gpt2-medium");
+  ASSERT_TRUE(medium.ok());
+  EXPECT_EQ(medium->num_layers, 24);
+  EXPECT_EQ(medium->num_heads, 16);
+  EXPECT_EQ(medium->vocab_size, 50257);
+  EXPECT_EQ(medium->eos_ids, std::vector<TokenId>{50256});
+  EXPECT_FALSE(model::shape_config("").ok());
+}
+
+}  // namespace
+}  // namespace lmtp

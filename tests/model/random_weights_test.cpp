@@ -1,0 +1,70 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "kernels/worker_pool.h"
+#include "lmtp/model/weights.h"
+
+namespace lmtp {
+namespace {
+
+using model::TensorSpec;
+
+const TensorSpec kSpec{"h.0.mlp.c_fc.weight", {300, 701}, {.mean = 0.5F, .deviation = 0.02F}};
+
+std::vector<float> fill(std::uint64_t seed, const TensorSpec& spec) {
+  std::vector<float> values(static_cast<std::size_t>(spec.num_elements()));
+  model::fill_random(seed, spec, 0, spec.num_elements(), values.data());
+  return values;
+}
+
+TEST(RandomWeightsTest, AnElementIsAFunctionOfSeedNameAndIndex) {
+  const auto whole = fill(1, kSpec);
+  for (const int num_threads : {1, 3}) {
+    kernels::WorkerPool pool(num_threads);
+    const auto source = model::make_random_source(1, pool);
+    const auto tensor = source->tensor(kSpec);
+    ASSERT_TRUE(tensor.ok());
+    const auto* data = static_cast<const float*>(tensor->data);
+    EXPECT_EQ(std::vector<float>(data, data + whole.size()), whole);
+  }
+  std::vector<float> part(100);
+  model::fill_random(1, kSpec, 777, 100, part.data());
+  EXPECT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + 777));
+  EXPECT_NE(fill(2, kSpec), whole);
+  TensorSpec other = kSpec;
+  other.name = "h.1.mlp.c_fc.weight";
+  EXPECT_NE(fill(1, other), whole);
+}
+
+TEST(RandomWeightsTest, TheyAreNearlyNormal) {
+  const auto values = fill(3, kSpec);
+  double sum = 0.0;
+  double squares = 0.0;
+  int beyond_one = 0;
+  for (const float value : values) {
+    const double off = (static_cast<double>(value) - 0.5) / 0.02;
+    sum += off;
+    squares += off * off;
+    beyond_one += std::fabs(off) > 1.0 ? 1 : 0;
+  }
+  const auto count = static_cast<double>(values.size());
+  EXPECT_NEAR(sum / count, 0.0, 0.01);
+  EXPECT_NEAR(squares / count, 1.0, 0.01);
+  EXPECT_NEAR(beyond_one / count, 0.3173, 0.02);
+}
+
+// Changing the generator changes every random model: benchmarks then compare different weights.
+TEST(RandomWeightsTest, TheNumbersStandFast) {
+  const auto values = fill(0, {"wte.weight", {4}, {.mean = 0.0F, .deviation = 1.0F}});
+  EXPECT_EQ(values, fill(0, {"wte.weight", {2, 2}, {.mean = 0.0F, .deviation = 1.0F}}));
+  EXPECT_EQ(fill(0, {"ln.weight", {3}, {.mean = 1.0F}}), std::vector<float>(3, 1.0F));
+  const std::vector<float> expected = {0.299467F, 0.91108692F, -1.084884F, 1.8583287F};
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_FLOAT_EQ(values[i], expected[i]);
+  }
+}
+
+}  // namespace
+}  // namespace lmtp
