@@ -179,8 +179,9 @@ Written by `{command}` on {date}.
 
 ## The shapes of work at the wire
 
-Model: {model}. Seconds from the first request of a shape to its last token, median of {rounds}
-(lowest–highest); prompts are new in every round, the same for both.
+Model: {model}.
+Seconds from the first request of a shape to its last token, {rounds}; prompts are new in every
+round, the same for both.
 
 {shapes}
 
@@ -189,12 +190,16 @@ Resident memory afterwards: {memory}.
 ## The queries of tests/lmql, end to end
 
 Model: the embedded demo. One LMQL process runs all queries after LMQL is imported and warm; seconds
-for each, medians of {query_rounds}. *LMQL itself* is the processor time of that process, so what no
+for each, {query_rounds}. *LMQL itself* is the processor time of that process, so what no
 server can save; its share is of the time with lmtp-serve. The server's processor time counts all
 its threads.
 
 {queries}
 """
+
+
+def describe_rounds(count, extra):
+    return "one round" if count == 1 else f"medians of {count} rounds{extra}"
 
 
 def write_page(args, facts, times, memory, figures):
@@ -203,10 +208,10 @@ def write_page(args, facts, times, memory, figures):
                   "its share", "lmtp-serve's processor time, s")  # fmt: skip
     page = PAGE.format(
         **facts,
-        rounds="one round" if args.rounds == 1 else f"{args.rounds} rounds",
+        rounds=describe_rounds(args.rounds, " (lowest–highest)"),
         shapes=report.table(shape_head, shape_rows(times), "llrrrr"),
         memory=", ".join(f"{name} {size / 2**30:.2f} GiB" for name, size in memory.items()),
-        query_rounds="one round" if args.query_rounds == 1 else f"{args.query_rounds} rounds",
+        query_rounds=describe_rounds(args.query_rounds, ""),
         queries=report.table(query_head, query_rows(figures), "lrrrrrr"),
     )
     if args.output:
