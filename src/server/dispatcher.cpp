@@ -112,6 +112,7 @@ void Dispatcher::submit(engine::Request request, Peer& peer, Answers& answers) {
   const Result<void> checked = engine::check_request(request, (*entry)->engine->limits());
   if (!checked) return answer_token_error(id, checked.error().message, answers);
   request.sink = peer.sink;
+  if (request.model.empty()) request.model = (*entry)->description.name;  // for loading notices
   const engine::EngineInstance engine = (*entry)->engine->instance();
   const Result<void> submitted = engine.submit(std::move(request));
   if (!submitted) return answer_token_error(id, submitted.error().message, answers);

@@ -1,5 +1,5 @@
-// LMTP messages as plain structs, one per verb. On the wire: `NAME SPACE JSON` in one WebSocket text
-// message; what the server sends is always a JSON array.
+// LMTP messages as plain structs, one per verb. On the wire: `NAME SPACE JSON` in one WebSocket
+// text message; what the server sends is always a JSON array.
 //
 // Reference: LMQL, src/lmql/models/lmtp (README.md, lmtp_server.py, lmtp_client.py).
 #pragma once

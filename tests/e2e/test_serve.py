@@ -1,0 +1,230 @@
+"""lmtp-serve from the outside: HTTP, names, cancel, connections that vanish or do not read."""
+
+import asyncio
+import re
+
+import aiohttp
+import pytest
+from lmtp_socket import Socket, wait_all_freed, wait_until
+from servers import LmtpServe
+
+NO_END = {"0": -100}  # the demo's end-of-text token
+
+
+def run(coroutine):
+    return asyncio.run(coroutine)
+
+
+async def http(server, method, path, **options):
+    async with aiohttp.ClientSession() as session:
+        url = f"http://{server.endpoint}{path}"
+        async with session.request(method, url, **options) as answer:
+            return answer.status, answer.headers, await answer.text()
+
+
+def test_http(demo):
+    status, headers, body = run(http(demo, "GET", "/health"))
+    assert status == 200 and headers["Content-Type"] == "application/json"
+    status, headers, body = run(http(demo, "GET", "/"))
+    assert status == 200 and headers["Content-Type"].startswith("text/html")
+    assert f"ws://{demo.endpoint}/" in body and "LMTP" in body
+    assert not re.search(r"(src|href)=\"?https?://(?!lmql)", body), "nothing is loaded from outside"
+    assert run(http(demo, "HEAD", "/health"))[0] == 200
+    assert run(http(demo, "GET", "/nothing"))[0] == 404
+    status, headers, _ = run(http(demo, "POST", "/", data=b"x" * 100_000))
+    assert status == 405 and headers["Allow"] == "GET, HEAD"
+    upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "12"}
+    upgrade["Sec-WebSocket-Key"] = "dGhlIHNhbXBsZSBub25jZQ=="
+    assert run(http(demo, "GET", "/", headers=upgrade))[0] == 426
+
+
+def test_a_websocket_elsewhere_is_not_found(demo):
+    async def connect():
+        async with aiohttp.ClientSession() as session:
+            with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+                await session.ws_connect(f"http://{demo.endpoint}/elsewhere")
+            assert refused.value.status == 404
+
+    run(connect())
+
+
+def test_names_and_model_info(demo):
+    async def ask():
+        async with Socket(demo.endpoint) as s:
+            info = await s.model_info()
+            assert info["model"] == "demo"
+            for name in ("demo", info["tokenizer"]):
+                assert (await s.model_info(model=name))["model"] == name
+                await s.send("GENERATE", stream_id=1, prompt=[5], max_tokens=1, model=name)
+                await s.finish(1)
+            assert info["state"] == "ready"
+            assert info["model_type"] == "gpt2" and info["architecture"] == "GPT2LMHeadModel"
+            assert "from_pretrained" in info["constructor"]
+            assert (info["vocab_size"], info["context_length"]) == (2048, 512)
+            assert (info["dtype"], info["device"]) == ("float32", "cpu")
+            assert info["num_parameters"] > 1_000_000
+            assert "CANCEL" in info["extensions"]
+            assert "is not served" in await s.model_info(model="demo2")
+
+    run(ask())
+
+
+def test_model_info_is_answered_exactly_once(demo):
+    async def ask():
+        async with Socket(demo.endpoint) as s:
+            # As LMQL sends it.
+            await s.send("MODEL_INFO", stream_id=4, model="demo", data={"model": "demo"})
+            await s.send("GENERATE", stream_id=5, prompt=[5], max_tokens=20)
+            await s.finish(5)
+            assert [e["stream_id"] for k, e in s.entries if k == "MSG"] == [4]
+
+    run(ask())
+
+
+def test_cancel_ends_that_stream_alone(demo):
+    async def ask():
+        async with Socket(demo.endpoint) as s:
+            for stream in (1, 2):
+                await s.send(
+                    "GENERATE", stream_id=stream, prompt=[5], max_tokens=400, logit_bias=NO_END
+                )
+            await s.token_of(1)
+            await s.send("CANCEL", stream_id=77)
+            await s.send("CANCEL", stream_id=1)
+            assert await s.error_of(1) == "cancelled"
+            ids, _ = await s.finish(2)
+            assert len(ids) == 400
+            assert not [e for _, e in s.entries if e["stream_id"] == 77]
+            await s.send("GENERATE", stream_id=1, prompt=[5], max_tokens=2)
+            assert len((await s.finish(1))[0]) == 2, "the id is free again"
+
+    run(ask())
+
+
+def test_streams_of_one_step_share_a_message(demo):
+    async def ask():
+        async with Socket(demo.endpoint) as s:
+            for stream in range(8):
+                await s.send(
+                    "GENERATE", stream_id=stream, prompt=[5], max_tokens=100, logit_bias=NO_END
+                )
+            num_messages = 0
+            while not all(("TOKEN", stream) in {
+                (k, e["stream_id"]) for k, e in s.entries if e["finish_reason"]
+            } for stream in range(8)):
+                assert await s.receive()
+                num_messages += 1
+            assert num_messages < 8 * 100 / 2
+
+    run(ask())
+
+
+@pytest.fixture(scope="module")
+def cramped():
+    """A server on which little fits at once: prompts take many steps, streams are preempted."""
+    options = ["--kv-cache", "8MiB", "--max-batched-tokens", "16"]
+    with LmtpServe("demo", *options) as server:
+        yield server
+    assert server.exit_code == 0, server.log_tail
+
+
+async def in_decode(s, _):
+    await s.send("GENERATE", stream_id=1, prompt=[5], max_tokens=500, logit_bias=NO_END)
+    await s.token_of(1)
+
+
+async def in_prefill(s, _):
+    await s.send("GENERATE", stream_id=1, prompt=list(range(1, 500)), max_tokens=5)
+
+
+async def in_a_score(s, _):
+    await s.send("SCORE", stream_id=1, prompt=[5], scored=list(range(1, 500)))
+
+
+async def waiting(s, _):
+    for stream in range(200):
+        await s.send("GENERATE", stream_id=stream, prompt=[5, stream], max_tokens=300)
+    await s.token_of(0)
+
+
+async def preempted(s, watcher):
+    before = (await watcher.model_info())["stats"]["num_preemptions"]
+    for stream in range(64):
+        await s.send(
+            "GENERATE", stream_id=stream, prompt=[stream + 1], max_tokens=500, logit_bias=NO_END
+        )
+
+    async def happened():
+        return (await watcher.model_info())["stats"]["num_preemptions"] > before
+
+    await wait_until(happened, "a preemption")
+
+
+@pytest.mark.parametrize("how", ["vanish", "close"])
+@pytest.mark.parametrize("state", [in_decode, in_prefill, in_a_score, waiting, preempted])
+def test_a_lost_connection_frees_everything(cramped, state, how):
+    async def ask():
+        async with Socket(cramped.endpoint) as watcher:
+            async with Socket(cramped.endpoint) as s:
+                await state(s, watcher)
+                if how == "vanish":
+                    await s.vanish()
+                else:
+                    await s.ws.close()
+            await wait_all_freed(cramped.endpoint)
+            await watcher.send("GENERATE", stream_id=1, prompt=[5], max_tokens=2)
+            assert len((await watcher.finish(1))[0]) == 2
+
+    run(ask())
+
+
+def test_a_client_that_does_not_read_is_closed_and_others_go_on():
+    async def ask(server):
+        async with Socket(server.endpoint) as slow, Socket(server.endpoint) as other:
+            for stream in range(40):
+                await slow.send(
+                    "GENERATE", stream_id=stream, prompt=[5, stream], max_tokens=400,
+                    top_logprobs=1024, logit_bias=NO_END,
+                )  # some 20 KB a token
+            await other.send("GENERATE", stream_id=1, prompt=[5], max_tokens=100, logit_bias=NO_END)
+            assert len((await other.finish(1))[0]) == 100
+
+            async def slow_is_gone():
+                return (await other.model_info())["stats"]["num_running"] == 0
+
+            await wait_until(slow_is_gone, "the end of the slow client's streams")
+            assert await slow.read_until_closed() == 1008
+            assert "does not read" in slow.close_reason
+            await wait_all_freed(server.endpoint)
+
+    with LmtpServe("demo", "--kv-cache", "256MiB", "--max-write-queue", "256KiB") as server:
+        run(ask(server))
+    assert server.exit_code == 0
+
+
+def test_more_requests_than_allowed_are_refused():
+    async def ask(server):
+        async with Socket(server.endpoint) as s:
+            for stream in range(6):
+                await s.send(
+                    "GENERATE", stream_id=stream, prompt=[5], max_tokens=300, logit_bias=NO_END
+                )
+            for stream in (4, 5):
+                assert "overloaded" in await s.error_of(stream)
+            for stream in range(4):
+                await s.finish(stream)
+
+    with LmtpServe("demo", "--max-concurrent-requests", "4") as server:
+        run(ask(server))
+
+
+def test_unknown_keys_are_one_log_line(demo):
+    async def ask():
+        async with Socket(demo.endpoint) as s:
+            for stream in range(3):
+                await s.send("GENERATE", stream_id=stream, prompt=[5], max_tokens=1, my_own_key=1)
+                await s.finish(stream)
+
+    run(ask())
+    lines = [line for line in demo.read_log().splitlines() if "my_own_key" in line]
+    assert len(lines) == 1

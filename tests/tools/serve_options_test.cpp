@@ -1,0 +1,119 @@
+// The command line of lmtp-serve.
+#include "serve_options.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace lmtp::tools {
+namespace {
+
+std::variant<ServeOptions, int> parse(std::vector<const char*> arguments) {
+  arguments.insert(arguments.begin(), "lmtp-serve");
+  return parse_serve_options(static_cast<int>(arguments.size()), arguments.data());
+}
+
+ServeOptions options_of(std::vector<const char*> arguments) {
+  const auto parsed = parse(std::move(arguments));
+  EXPECT_TRUE(std::holds_alternative<ServeOptions>(parsed));
+  const auto* options = std::get_if<ServeOptions>(&parsed);
+  return options == nullptr ? ServeOptions() : *options;
+}
+
+// The line on stderr.
+std::string mistake_of(std::vector<const char*> arguments) {
+  ::testing::internal::CaptureStderr();
+  const auto parsed = parse(std::move(arguments));
+  const std::string line = ::testing::internal::GetCapturedStderr();
+  const int* exit_code = std::get_if<int>(&parsed);
+  EXPECT_NE(exit_code, nullptr) << "was accepted";
+  if (exit_code != nullptr) {
+    EXPECT_EQ(*exit_code, 2);
+  }
+  EXPECT_EQ(line.find('\n'), line.size() - 1) << line;
+  return line;
+}
+
+TEST(ServeOptions, HaveTheDocumentedDefaults) {
+  const ServeOptions options = options_of({"demo"});
+  EXPECT_EQ(options.model, "demo");
+  EXPECT_EQ(options.device, "cpu");
+  EXPECT_EQ(options.host, "127.0.0.1");
+  EXPECT_EQ(options.port, 8080);
+  EXPECT_EQ(options.kv_cache_bytes, 0);
+  EXPECT_EQ(options.max_concurrent_requests, 1024);
+  EXPECT_EQ(options.max_message_bytes, 16U << 20);
+}
+
+TEST(ServeOptions, AreRead) {
+  const ServeOptions options = options_of({"--static",   "--port",
+                                           "9000",       "--host",
+                                           "::1",        "m",
+                                           "--kv-cache", "1.5GiB",
+                                           "--cuda",     "--threads",
+                                           "3",          "--max-batched-tokens",
+                                           "64",         "--max-concurrent-requests",
+                                           "5",          "--max-message-size",
+                                           "1MiB",       "--shutdown-timeout",
+                                           "0.5",        "--log-level",
+                                           "error"});
+  EXPECT_EQ(options.model, "m");
+  EXPECT_EQ(options.device, "cuda");
+  EXPECT_EQ(options.host, "::1");
+  EXPECT_EQ(options.port, 9000);
+  EXPECT_EQ(options.kv_cache_bytes, 3LL << 29);
+  EXPECT_EQ(options.num_threads, 3);
+  EXPECT_EQ(options.max_batched_tokens, 64);
+  EXPECT_EQ(options.max_concurrent_requests, 5);
+  EXPECT_EQ(options.max_message_bytes, 1U << 20);
+  EXPECT_EQ(options.shutdown_timeout_ms, 500);
+  EXPECT_EQ(options.log_level, log::Level::kError);
+}
+
+TEST(ServeOptions, MistakesAreOneLineThatNamesTheOption) {
+  EXPECT_NE(mistake_of({}).find("MODEL"), std::string::npos);
+  EXPECT_NE(mistake_of({"demo", "--prot", "1"}).find("--prot"), std::string::npos);
+  EXPECT_NE(mistake_of({"demo", "--port", "70000"}).find("--port"), std::string::npos);
+  EXPECT_NE(mistake_of({"demo", "--port", "x"}).find("--port"), std::string::npos);
+  EXPECT_NE(mistake_of({"demo", "--kv-cache", "lots"}).find("--kv-cache"), std::string::npos);
+  EXPECT_NE(mistake_of({"demo", "--max-message-size", "5"}).find("--max-message-size"),
+            std::string::npos);
+  EXPECT_NE(mistake_of({"demo", "--threads", "-1"}).find("--threads"), std::string::npos);
+  EXPECT_NE(mistake_of({"demo", "--log-level", "loud"}).find("--log-level"), std::string::npos);
+}
+
+TEST(ServeOptions, HelpAndVersionEndWell) {
+  for (const char* option : {"--help", "--version"}) {
+    ::testing::internal::CaptureStdout();
+    const auto parsed = parse({option});
+    const std::string text = ::testing::internal::GetCapturedStdout();
+    ASSERT_TRUE(std::holds_alternative<int>(parsed));
+    EXPECT_EQ(std::get<int>(parsed), 0);
+    EXPECT_NE(text.find("lmtp-serve"), std::string::npos);
+  }
+}
+
+TEST(Sizes, AreReadWithTheirUnits) {
+  EXPECT_EQ(*parse_size("0"), 0);
+  EXPECT_EQ(*parse_size("4096"), 4096);
+  EXPECT_EQ(*parse_size("4k"), 4096);
+  EXPECT_EQ(*parse_size("4KiB"), 4096);
+  EXPECT_EQ(*parse_size("4 kB"), 4000);
+  EXPECT_EQ(*parse_size("512MiB"), 512LL << 20);
+  EXPECT_EQ(*parse_size("0.5G"), 512LL << 20);
+  EXPECT_EQ(*parse_size("2TiB"), 2LL << 40);
+  for (const char* wrong : {"", "x", "-1", "1x", "MiB", "1e30", "nan", "1 MiB x"}) {
+    EXPECT_FALSE(parse_size(wrong).ok()) << wrong;
+  }
+}
+
+TEST(Sizes, AreWrittenForPeople) {
+  EXPECT_EQ(size_text(512), "512 bytes");
+  EXPECT_EQ(size_text(4LL << 30), "4 GiB");
+  EXPECT_EQ(size_text(1600), "1.56 KiB");
+}
+
+}  // namespace
+}  // namespace lmtp::tools

@@ -1,0 +1,261 @@
+// lmtp-serve: opens the socket, loads the model, answers until a signal comes.
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <variant>
+
+#include "kernels/device.h"
+#include "lmtp/agent/cpu_agent.h"
+#include "lmtp/base/log.h"
+#include "lmtp/base/version.h"
+#include "lmtp/engine/model_manager.h"
+#include "lmtp/hub/model_source.h"
+#include "lmtp/model/model_config.h"
+#include "lmtp/server/server.h"
+#include "progress_bar.h"
+#include "serve_options.h"
+
+namespace lmtp::tools {
+namespace {
+
+constexpr int kExitFailure = 1;
+constexpr int kProgressIntervalMs = 100;
+// What a step in flight, or a loader, may take beyond --shutdown-timeout before it is left behind.
+constexpr std::chrono::seconds kStopSlack{2};
+
+int fail(const std::string& message) {
+  std::fprintf(stderr, "lmtp-serve: %s\n", message.c_str());
+  return kExitFailure;
+}
+
+Result<void> check_device(const ServeOptions& options) {
+  if (options.device == "cuda" || options.device.starts_with("cuda:")) {
+    const kernels::cuda::Probe probe = kernels::cuda::probe();
+    if (!probe.available) return Error{"no CUDA: " + probe.reason};
+    return Error{"no CUDA: this version computes on the CPU only (though there is a " + probe.name +
+                 "); leave --cuda out"};
+  }
+  if (options.device != "cpu") {
+    return Error{"--device: '" + options.device + "' is unknown; allowed are cpu and cuda"};
+  }
+  for (const char* name : {"float32", "fp32", "f32", "auto"}) {
+    if (options.dtype == name) return {};
+  }
+  return Error{"--dtype: '" + options.dtype + "' is not available on a CPU; allowed is float32"};
+}
+
+Result<engine::ServedModel> make_model(const ServeOptions& options) {
+  const Result<hub::ModelSource> source = hub::resolve_model(options.model);
+  if (!source) return source.error();
+  const Result<model::ModelConfig> config = model::load_model_config(*source);
+  if (!config) return config.error();
+
+  engine::ServedModel served;
+  const bool is_folder = source->kind == hub::SourceKind::kFolder;
+  served.description.name = source->name;
+  served.description.type = config->model_type;
+  served.description.architecture = config->architecture;
+  served.description.constructor =
+      is_folder ? "AutoModelForCausalLM.from_pretrained('" + source->name + "')"
+                : "AutoModelForCausalLM.from_config('" + source->shape + "')";
+  served.description.tokenizer = is_folder ? source->folder : "gpt2";
+  served.description.dtype = "float32";
+  served.description.device = options.device;
+  served.names = source->names;
+  served.limits.vocab_size = config->vocab_size;
+  served.limits.context_length = config->context_length;
+  served.limits.eos_ids = config->eos_ids;
+  served.options.max_batched_tokens = options.max_batched_tokens;
+  served.options.max_concurrent_requests = options.max_concurrent_requests;
+
+  agent::CpuAgentOptions agent;
+  agent.source = *source;
+  agent.config = *config;
+  agent.num_threads = options.num_threads;
+  agent.kv_cache_bytes = options.kv_cache_bytes;
+  agent.max_batched_tokens = options.max_batched_tokens;
+  served.factory = [agent](const agent::LoadProgress& progress) {
+    return agent::make_cpu_agent(agent, progress);
+  };
+  return served;
+}
+
+server::ServerOptions make_server_options(const ServeOptions& options) {
+  server::ServerOptions server;
+  server.host = options.host;
+  server.port = options.port;
+  server.num_io_threads = options.num_io_threads;
+  server.max_message_bytes = options.max_message_bytes;
+  server.max_write_queue_bytes = options.max_write_queue_bytes;
+  server.max_connections = options.max_connections;
+  server.version = kVersion;
+  return server;
+}
+
+// Every connection is a descriptor, and the usual limit of 1024 is less than --max-connections.
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// What the main thread waits for: SIGTERM or SIGINT, and the end of the loading.
+class Events {
+ public:
+  // REQUIRES: no other thread has been started, so that all inherit the blocked signals.
+  Events() : loaded_fd_(eventfd(0, EFD_CLOEXEC)) {
+    std::signal(SIGPIPE, SIG_IGN);
+    sigemptyset(&signals_);
+    sigaddset(&signals_, SIGTERM);
+    sigaddset(&signals_, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
+    signal_fd_ = signalfd(-1, &signals_, SFD_CLOEXEC);
+  }
+  ~Events() {
+    close(signal_fd_);
+    close(loaded_fd_);
+  }
+  Events(const Events&) = delete;
+  Events& operator=(const Events&) = delete;
+
+  // The engine's thread, once.
+  void tell_loaded(const Result<void>& outcome) {
+    {
+      const std::lock_guard lock(mutex_);
+      outcome_ = outcome;
+    }
+    const std::uint64_t one = 1;
+    if (write(loaded_fd_, &one, sizeof(one)) < 0) log::error("the main thread cannot be woken");
+  }
+
+  enum class Kind { kSignal, kLoaded, kTimeout };
+
+  // REQUIRES: timeout_ms < 0 waits for ever. kLoaded comes once.
+  Kind wait(int timeout_ms) {
+    pollfd fds[2] = {{signal_fd_, POLLIN, 0}, {loaded_told_ ? -1 : loaded_fd_, POLLIN, 0}};
+    if (poll(fds, 2, timeout_ms) <= 0) return Kind::kTimeout;
+    if (fds[0].revents != 0) return Kind::kSignal;
+    loaded_told_ = true;
+    return Kind::kLoaded;
+  }
+
+  Result<void> load_outcome() {
+    const std::lock_guard lock(mutex_);
+    return outcome_;
+  }
+
+  // From now on a signal ends the process at once.
+  void stop_catching() { pthread_sigmask(SIG_UNBLOCK, &signals_, nullptr); }
+
+  // A signal that has been caught would end the process when it is let through again.
+  void take_signal() {
+    signalfd_siginfo info{};
+    if (read(signal_fd_, &info, sizeof(info)) < 0) log::error("a signal cannot be read");
+  }
+
+ private:
+  sigset_t signals_{};
+  int signal_fd_ = -1;
+  int loaded_fd_ = -1;
+  bool loaded_told_ = false;
+  std::mutex mutex_;
+  Result<void> outcome_;
+};
+
+void print_ready(const ServeOptions& options, const engine::ModelManager& models,
+                 const server::Server& server) {
+  const engine::ModelManager::Entry& entry = **models.resolve({});
+  const agent::AgentInfo info = entry.engine->stats().agent;
+  const std::string host =
+      options.host.find(':') == std::string::npos ? options.host : "[" + options.host + "]";
+  const long long num_tokens = static_cast<long long>(info.num_blocks - 1) * kBlockSize;
+  std::printf("lmtp-serve: %s ready on %s, %s, KV cache %s (%lld tokens), ws://%s:%d/\n",
+              entry.description.name.c_str(), info.device.c_str(), info.dtype.c_str(),
+              size_text(info.kv_bytes).c_str(), num_tokens, host.c_str(), server.port());
+  std::fflush(stdout);
+}
+
+// Stops everything in order. Where a step or a loader does not end in time, the process leaves
+// without it: it holds nothing that must be written.
+int stop(const ServeOptions& options, engine::ModelManager& models, server::Server& server,
+         int grace_ms, int exit_code) {
+  server.stop_accepting();
+  std::promise<void> stopped;
+  std::thread stopper([&] {
+    models.stop(grace_ms);
+    stopped.set_value();
+  });
+  const auto deadline = std::chrono::milliseconds(grace_ms) + kStopSlack;
+  const bool in_time = stopped.get_future().wait_for(deadline) == std::future_status::ready;
+  server.stop();
+  if (!in_time) {
+    log::warning("the model did not stop within " +
+                 std::to_string(options.shutdown_timeout_ms / 1000) + " s and is left behind");
+    std::fflush(nullptr);
+    std::_Exit(exit_code);
+  }
+  stopper.join();
+  return exit_code;
+}
+
+int serve(const ServeOptions& options) {
+  if (const Result<void> ok = check_device(options); !ok) return fail(ok.error().message);
+  Result<engine::ServedModel> model = make_model(options);
+  if (!model) return fail(model.error().message);
+  raise_descriptor_limit();
+  Events events;
+  engine::ModelManager models(
+      *std::move(model), [&events](const Result<void>& outcome) { events.tell_loaded(outcome); });
+  server::Server server(make_server_options(options), models);
+  if (const Result<void> started = server.start(); !started) {
+    fail(started.error().message);
+    return stop(options, models, server, 0, kExitFailure);
+  }
+  ProgressBar bar("loading " + options.model);
+  const engine::Engine& engine = *(*models.resolve({}))->engine;
+  Events::Kind event = Events::Kind::kTimeout;
+  while ((event = events.wait(kProgressIntervalMs)) == Events::Kind::kTimeout) {
+    bar.show(engine.stats().load_percent);
+  }
+  bar.clear();
+  if (event == Events::Kind::kLoaded) {
+    if (const Result<void> loaded = events.load_outcome(); !loaded) {
+      fail(loaded.error().message);
+      return stop(options, models, server, 0, kExitFailure);
+    }
+    print_ready(options, models, server);
+    while (events.wait(-1) != Events::Kind::kSignal) {
+    }
+  }
+  events.take_signal();
+  events.stop_catching();
+  log::info("stopping; a second signal stops at once");
+  return stop(options, models, server, options.shutdown_timeout_ms, 0);
+}
+
+}  // namespace
+}  // namespace lmtp::tools
+
+int main(int argc, char** argv) {
+  const auto parsed = lmtp::tools::parse_serve_options(argc, argv);
+  if (const int* exit_code = std::get_if<int>(&parsed)) return *exit_code;
+  const auto& options = std::get<lmtp::tools::ServeOptions>(parsed);
+  lmtp::log::set_level(options.log_level);
+  return lmtp::tools::serve(options);
+}

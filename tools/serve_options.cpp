@@ -1,0 +1,213 @@
+#include "serve_options.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <iostream>
+#include <thread>
+#include <utility>
+
+#include "lmtp/base/version.h"
+
+namespace lmtp::tools {
+namespace {
+
+constexpr int kExitMistake = 2;
+constexpr double kMaxSizeBytes = 1e15;
+
+struct Unit {
+  std::string_view name;
+  double num_bytes;
+};
+
+constexpr double kKi = 1024.0;
+constexpr std::array<Unit, 14> kUnits = {{{"", 1},
+                                          {"b", 1},
+                                          {"k", kKi},
+                                          {"kib", kKi},
+                                          {"m", kKi* kKi},
+                                          {"mib", kKi* kKi},
+                                          {"g", kKi* kKi* kKi},
+                                          {"gib", kKi* kKi* kKi},
+                                          {"t", kKi* kKi* kKi* kKi},
+                                          {"tib", kKi* kKi* kKi* kKi},
+                                          {"kb", 1e3},
+                                          {"mb", 1e6},
+                                          {"gb", 1e9},
+                                          {"tb", 1e12}}};
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  std::transform(out.begin(), out.end(), out.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return out;
+}
+
+// For options that CLI11 hands over as text: throws its own error, which names the option.
+std::int64_t size_option(const char* option, const std::string& text, std::int64_t low) {
+  const Result<std::int64_t> size = parse_size(text);
+  if (!size) throw CLI::ValidationError(option, size.error().message);
+  if (*size < low) {
+    throw CLI::ValidationError(
+        option, "'" + text + "' is too small; allowed are " + size_text(low) + " and more");
+  }
+  return *size;
+}
+
+// What CLI11 fills before the sizes and names in it are read.
+struct RawOptions {
+  ServeOptions options;
+  int port = 8080;
+  bool cuda = false;
+  bool is_static = false;
+  std::string kv_cache;
+  std::string max_message_size = "16MiB";
+  std::string max_write_queue = "16MiB";
+  double shutdown_timeout_s = 30.0;
+  std::string log_level = "info";
+};
+
+void add_serving_options(CLI::App& app, RawOptions& raw) {
+  ServeOptions& options = raw.options;
+  app.add_option("MODEL", options.model,
+                 "A model folder; 'demo', the small model that comes with the program; "
+                 "random[:SHAPE[:SEED]], random weights (SHAPE: gpt2, gpt2-medium); or a name in "
+                 "the local Hugging Face cache")
+      ->type_name("")
+      ->required();
+  app.add_flag("--cuda", raw.cuda, "Compute on the first CUDA device (as --device cuda)");
+  app.add_option("--device", options.device, "cpu or cuda")->type_name("D")->capture_default_str();
+  app.add_option("--dtype", options.dtype, "Type of weights and computation; on a CPU float32")
+      ->type_name("D")
+      ->capture_default_str();
+  app.add_flag("--static", raw.is_static,
+               "Serve the named model only; a named MODEL is static by itself");
+  app.add_option("--host", options.host, "Address to listen on; the protocol has no authentication")
+      ->type_name("H")
+      ->capture_default_str();
+  app.add_option("--port", raw.port, "Port to listen on; 0 is any free one")
+      ->check(CLI::Range(0, 65535))
+      ->type_name("N")
+      ->capture_default_str();
+}
+
+void add_limit_options(CLI::App& app, RawOptions& raw) {
+  ServeOptions& options = raw.options;
+  app.add_option("--threads", options.num_threads,
+                 "Threads of the computation; 0 is one for each processor")
+      ->check(CLI::Range(0, 1024))
+      ->type_name("N")
+      ->capture_default_str();
+  app.add_option("--kv-cache", raw.kv_cache,
+                 "Memory for keys and values, such as 512MiB or 4GiB, taken as it is used [the "
+                 "smaller of 4GiB and a quarter of the free memory]")
+      ->type_name("SIZE");
+  app.add_option("--max-batched-tokens", options.max_batched_tokens, "Tokens that a step computes")
+      ->check(CLI::Range(1, 1 << 20))
+      ->type_name("N")
+      ->capture_default_str();
+  app.add_option("--max-concurrent-requests", options.max_concurrent_requests,
+                 "Requests held at a time; more are refused")
+      ->check(CLI::Range(1, 1 << 20))
+      ->type_name("N")
+      ->capture_default_str();
+  app.add_option("--max-message-size", raw.max_message_size,
+                 "Longest message of a client; a longer one closes its connection")
+      ->type_name("SIZE")
+      ->capture_default_str();
+  app.add_option("--max-write-queue", raw.max_write_queue,
+                 "What may wait for a client that does not read; beyond it, it is closed")
+      ->type_name("SIZE")
+      ->capture_default_str();
+  app.add_option("--max-connections", options.max_connections,
+                 "Connections open at a time; more are answered with 503")
+      ->check(CLI::Range(1, 1 << 20))
+      ->type_name("N")
+      ->capture_default_str();
+  app.add_option("--shutdown-timeout", raw.shutdown_timeout_s,
+                 "Seconds that running requests get to finish after SIGTERM or SIGINT")
+      ->check(CLI::Range(0.0, 86'400.0))
+      ->type_name("S")
+      ->capture_default_str();
+  app.add_option("--log-level", raw.log_level, "trace, debug, info, warning, error or off")
+      ->type_name("L")
+      ->capture_default_str();
+}
+
+ServeOptions finish_options(RawOptions& raw) {
+  ServeOptions options = raw.options;
+  options.port = static_cast<std::uint16_t>(raw.port);
+  if (raw.cuda) options.device = "cuda";
+  if (!raw.kv_cache.empty()) {
+    options.kv_cache_bytes = size_option("--kv-cache", raw.kv_cache, 1);
+  }
+  options.max_message_bytes =
+      static_cast<std::size_t>(size_option("--max-message-size", raw.max_message_size, 1024));
+  options.max_write_queue_bytes =
+      static_cast<std::size_t>(size_option("--max-write-queue", raw.max_write_queue, 64 * 1024));
+  options.shutdown_timeout_ms = static_cast<int>(std::lround(raw.shutdown_timeout_s * 1000));
+  const Result<log::Level> level = log::parse_level(raw.log_level);
+  if (!level) throw CLI::ValidationError(level.error().message);
+  options.log_level = *level;
+  const auto num_processors = static_cast<int>(std::thread::hardware_concurrency());
+  options.num_io_threads = std::clamp(num_processors / 4, 2, 4);
+  return options;
+}
+
+}  // namespace
+
+Result<std::int64_t> parse_size(std::string_view text) {
+  const std::string allowed =
+      "'" + std::string(text) + "' is not a size; write 512MiB, 4GiB or a number of bytes";
+  double number = 0.0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || !(number >= 0.0)) return Error{allowed};
+  std::string_view rest(end, static_cast<std::size_t>(text.data() + text.size() - end));
+  while (!rest.empty() && rest.front() == ' ') rest.remove_prefix(1);
+  const auto* const unit = std::find_if(
+      kUnits.begin(), kUnits.end(), [&](const Unit& known) { return known.name == lower(rest); });
+  if (unit == kUnits.end()) return Error{allowed};
+  const double num_bytes = number * unit->num_bytes;
+  if (num_bytes > kMaxSizeBytes) return Error{"'" + std::string(text) + "' is too large"};
+  return static_cast<std::int64_t>(num_bytes);
+}
+
+std::string size_text(std::int64_t num_bytes) {
+  constexpr std::array<const char*, 5> kNames = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+  auto number = static_cast<double>(num_bytes);
+  std::size_t unit = 0;
+  while (number >= kKi && unit + 1 < kNames.size()) {
+    number /= kKi;
+    ++unit;
+  }
+  char text[64];
+  const int digits = number == std::floor(number) ? 0 : 2;
+  std::snprintf(text, sizeof(text), "%.*f %s", digits, number, kNames[unit]);
+  return text;
+}
+
+std::variant<ServeOptions, int> parse_serve_options(int argc, const char* const* argv) {
+  CLI::App app("lmtp-serve answers LMTP, the protocol of LMQL, from a language model.",
+               "lmtp-serve");
+  const std::string version = "lmtp-serve " + std::string(kVersion);
+  app.set_version_flag("--version", version, "Print the version and exit");
+  app.set_help_flag("-h,--help", "Print this and exit");
+  RawOptions raw;
+  add_serving_options(app, raw);
+  add_limit_options(app, raw);
+  try {
+    app.parse(argc, argv);
+    return finish_options(raw);
+  } catch (const CLI::Success& wanted) {
+    return app.exit(wanted);
+  } catch (const CLI::ParseError& mistake) {
+    std::cerr << "lmtp-serve: " << mistake.what() << " (lmtp-serve --help lists the options)\n";
+    return kExitMistake;
+  }
+}
+
+}  // namespace lmtp::tools

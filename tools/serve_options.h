@@ -1,0 +1,45 @@
+// The command line of lmtp-serve.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "lmtp/base/log.h"
+#include "lmtp/base/result.h"
+
+namespace lmtp::tools {
+
+struct ServeOptions {
+  std::string model;
+  std::string device = "cpu";
+  std::string dtype = "float32";
+  std::string host = "127.0.0.1";
+  std::uint16_t port = 8080;
+  int num_threads = 0;              // 0: as many as the machine has processors
+  std::int64_t kv_cache_bytes = 0;  // 0: min(4 GiB, a quarter of the free memory)
+  int max_batched_tokens = 512;
+  int max_concurrent_requests = 1024;
+  std::size_t max_message_bytes = std::size_t{16} << 20;
+  std::size_t max_write_queue_bytes = std::size_t{16} << 20;
+  int max_connections = 4096;
+  int num_io_threads = 2;
+  int shutdown_timeout_ms = 30'000;
+  log::Level log_level = log::Level::kInfo;
+};
+
+// The options, or the exit code where there is nothing to serve: after --help and --version (0), or
+// after a mistake (2), about which one line has been written to stderr.
+std::variant<ServeOptions, int> parse_serve_options(int argc, const char* const* argv);
+
+// "4096", "512MiB", "1.5GiB", "4G": KiB, MiB, GiB, TiB (also K, M, G, T) are powers of 1024; kB,
+// MB, GB, TB are powers of 1000. Upper and lower case count the same.
+Result<std::int64_t> parse_size(std::string_view text);
+
+// As parse_size reads it, in the largest unit that leaves no fraction or else two digits: "512
+// MiB".
+std::string size_text(std::int64_t num_bytes);
+
+}  // namespace lmtp::tools
