@@ -10,13 +10,13 @@ import subprocess
 import sys
 
 import pytest
+from servers import LmtpServe
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LMQL_TESTS = ROOT / "tests" / "lmql"
-sys.path[:0] = [str(LMQL_TESTS), str(ROOT / "tools" / "benchmarks")]
+sys.path.insert(0, str(LMQL_TESTS))
 
 from relay import run_queries  # noqa: E402
-from servers import LmtpServe  # noqa: E402
 
 DEMO = ROOT / "models" / "demo"
 QUERIES = sorted((LMQL_TESTS / "queries").glob("*.lmql"))

@@ -1,15 +1,10 @@
 """tools/soak with few connections; under a sanitizer too, which finds what no table shows."""
 
 import pathlib
-import sys
 
 import pytest
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tools" / "benchmarks"))
-
-import soak  # noqa: E402
-from servers import LmtpServe  # noqa: E402
+import soak
+from servers import LmtpServe
 
 CONNECTIONS, STREAMS, ROUNDS = 16, 4, 3
 
