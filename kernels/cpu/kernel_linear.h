@@ -12,8 +12,6 @@ inline constexpr int kTileVectors = 2;
 // Inputs between two visits to the accumulators in memory: a panel's part stays in the L1/L2 cache
 // while all rows pass over it.
 inline constexpr std::int64_t kInputsPerBlock = 512;
-// How far ahead of the reads a panel is asked for, in floats.
-inline constexpr std::int64_t kPrefetchFloats = 1024;
 
 // Vectors across (whole panels, or a part of one) for a tile of so many rows, within the registers.
 constexpr int vectors_for(int rows) {
@@ -28,28 +26,28 @@ constexpr std::int64_t vector_offset(int v, std::int64_t panel_size) {
   return (v / kPanelVectors) * panel_size + (v % kPanelVectors) * kLanes;
 }
 
-// sums[r][v] += a[k][r] * w[k][v] for k in order. a is [count][kRows].
+// sums[r][v] += a[k][r] * w[k][v] for k in order. a is [count][kRows]. Whichever of the two factors
+// is fewer stays in registers, so that nothing is spilled.
 template <int kRows, int kVectors>
 [[gnu::always_inline]] inline void accumulate(const float* a, const float* weights,
                                               std::int64_t panel_size, std::int64_t count,
                                               F (&sums)[kRows][kVectors]) {
-  for (std::int64_t k = 0; k < count; ++k) {
-    F x[kRows];
+  constexpr int kHeld = kRows < kVectors ? kRows : kVectors;
+  constexpr int kPassing = kRows < kVectors ? kVectors : kRows;
+  for (std::int64_t k = 0; k < count; ++k, a += kRows, weights += kPanelColumns) {
+    F held[kHeld];
 #pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) {
-      x[r] = broadcast(a[k * kRows + r]);
+    for (int h = 0; h < kHeld; ++h) {
+      held[h] = kRows < kVectors ? broadcast(a[h]) : load(weights + vector_offset(h, panel_size));
     }
-    const float* at = weights + k * kPanelColumns;
 #pragma GCC unroll 16
-    for (int v = 0; v < kVectors; ++v) {
-      const float* from = at + vector_offset(v, panel_size);
-      const F w = load(from);
-      if (v % kPanelVectors == 0 || kVectors < kPanelVectors) {
-        prefetch(from + kPrefetchFloats);
-      }
+    for (int p = 0; p < kPassing; ++p) {
+      const F passing =
+          kRows < kVectors ? load(weights + vector_offset(p, panel_size)) : broadcast(a[p]);
 #pragma GCC unroll 16
-      for (int r = 0; r < kRows; ++r) {
-        sums[r][v] = multiply_add(x[r], w, sums[r][v]);
+      for (int h = 0; h < kHeld; ++h) {
+        F& sum = kRows < kVectors ? sums[h][p] : sums[p][h];
+        sum = multiply_add(held[h], passing, sum);
       }
     }
   }

@@ -48,8 +48,5 @@ inline F power_of_two(F v) {
 inline bool any_at_least(F a, F b) {
   return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GE_OQ)) != 0;
 }
-inline void prefetch(const float* address) {
-  _mm_prefetch(reinterpret_cast<const char*>(address), _MM_HINT_T0);
-}
 
 }  // namespace lmtp::kernels::LMTP_KERNELS_ISA

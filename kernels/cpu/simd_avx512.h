@@ -55,8 +55,5 @@ inline F power_of_two(F v) {
 }
 // Is any lane >= the other's?
 inline bool any_at_least(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ) != 0; }
-inline void prefetch(const float* address) {
-  _mm_prefetch(reinterpret_cast<const char*>(address), _MM_HINT_T0);
-}
 
 }  // namespace lmtp::kernels::LMTP_KERNELS_ISA

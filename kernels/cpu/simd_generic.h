@@ -54,6 +54,5 @@ inline bool any_at_least(F a, F b) {
   const I mask = a >= b;
   return (mask[0] | mask[1] | mask[2] | mask[3]) != 0;
 }
-inline void prefetch(const float* address) { __builtin_prefetch(address); }
 
 }  // namespace lmtp::kernels::LMTP_KERNELS_ISA
