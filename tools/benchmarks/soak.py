@@ -2,7 +2,7 @@
 """Many connections at once, round after round: everything finishes, nothing is lost, and the
 server's memory stays flat.
 
-    tools/soak [--connections 200] [--streams 4] [--rounds 10] [--model demo]
+    tools/soak [--connections 200] [--streams 4] [--rounds 10] [--model demo] [--output FILE.md]
 
 Starts lmtp-serve (from LMTP_BIN_DIR, else the release build) with a small KV cache, so that the
 first round fills it; every round opens its connections anew. Prints a table; exit code 1 where
@@ -11,10 +11,12 @@ something was lost or memory grew.
 
 import argparse
 import asyncio
+import pathlib
 import random
 import sys
 import time
 
+import report
 from servers import LmtpServe
 from wire import Connection, StreamError
 
@@ -24,6 +26,7 @@ PROMPT_TOKENS_MAX = 64
 GROWTH_MAX = 0.05  # of the memory after the second round
 WARM_ROUNDS = 2
 ROUND_TIMEOUT_S = 900
+REASONS_SHOWN = 3
 
 
 def draw(rng, vocab):
@@ -87,20 +90,29 @@ async def one_round(endpoint, vocab, num_connections, num_streams, seed):
     return result
 
 
+HEAD = ("round", "finished", "lost", "broken", "tokens", "s", "tok/s", "preempted", "RSS, MiB")
+
+
+def row_of(number, r):
+    wrong = r["broken"] + r["stray"] + r["held"]
+    rate = round(r["tokens"] / r["seconds"])
+    return (number, r["finished"], r["lost"], wrong, r["tokens"], round(r["seconds"], 2), rate,
+            r["preemptions"], round(r["rss"] / 2**20, 1))  # fmt: skip
+
+
 def soak(server, num_connections, num_streams, num_rounds, say=print):
-    """Returns the rounds' results, `rss` (bytes) in each."""
+    """Returns the rounds' results; "rss" is the server's memory in bytes at the end of a round."""
+    columns = "{:>10}" * len(HEAD)
     vocab = asyncio.run(vocabulary(server.endpoint))
-    head = ("round", "streams", "lost", "broken", "tokens", "s", "tok/s", "preempted", "RSS MiB")
-    say(("{:>10}" * len(head)).format(*head))
-    rounds = []
+    say(columns.format(*HEAD))
+    rounds, preemptions = [], 0
     for i in range(num_rounds):
         r = asyncio.run(one_round(server.endpoint, vocab, num_connections, num_streams, i))
         r["rss"] = server.rss_bytes()
+        r["preemptions"], preemptions = r["preemptions"] - preemptions, r["preemptions"]
         rounds.append(r)
-        row = (i + 1, r["finished"], r["lost"], r["broken"] + r["stray"] + r["held"], r["tokens"])
-        row += (round(r["seconds"], 2), round(r["tokens"] / r["seconds"]), r["preemptions"])
-        say(("{:>10}" * len(head)).format(*row, round(r["rss"] / 2**20, 1)))
-        for reason in sorted(set(r.get("reasons", [])))[:3]:
+        say(columns.format(*row_of(i + 1, r)))
+        for reason in sorted(set(r.get("reasons", [])))[:REASONS_SHOWN]:
             say(f"    {reason}")
     return rounds
 
@@ -121,20 +133,54 @@ def all_whole(rounds, num_streams):
     return bad == 0 and all(r["finished"] == num_streams for r in rounds)
 
 
+PAGE = """# Many connections at once
+
+Written by `{command}` on {date}: in every round {connections} connections are opened, each with
+{streams} streams (greedy, drawn, under a mask of half the vocabulary, scored; up to {tokens} tokens
+behind up to {prompt}), against `lmtp-serve {model} --kv-cache {kv_cache}`. *Broken* counts streams
+with a token too few or too many, entries of no stream, and blocks or sequences held at the end.
+Client (Python) and server share the machine.
+
+- Machine: {machine}.
+- Revision: {revision}.
+
+{table}
+
+{verdict}
+"""
+
+
+def write_page(path, args, rounds, verdict):
+    page = PAGE.format(
+        command=" ".join(["tools/soak", *sys.argv[1:]]), date=report.today(),
+        machine=report.machine(), revision=report.revision(), connections=args.connections,
+        streams=args.streams, tokens=TOKENS_MAX, prompt=PROMPT_TOKENS_MAX, model=args.model,
+        kv_cache=args.kv_cache, verdict=verdict,
+        table=report.table(HEAD, [row_of(i + 1, r) for i, r in enumerate(rounds)], "r"),
+    )  # fmt: skip
+    path.write_text(page, encoding="utf-8")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--connections", type=int, default=200)
     parser.add_argument("--streams", type=int, default=4, help="on each connection")
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--model", default="demo")
-    parser.add_argument("--kv-cache", default="64MiB")
+    parser.add_argument("--kv-cache", default="64MiB", help="what two rounds fill, or memory grows")
+    parser.add_argument("--output", type=pathlib.Path, help="a Markdown page of the table")
     args = parser.parse_args()
     with LmtpServe(args.model, "--kv-cache", args.kv_cache) as server:
         rounds = soak(server, args.connections, args.streams, args.rounds)
     whole = all_whole(rounds, args.connections * args.streams)
     growth = memory_growth(rounds)
-    print(f"everything finished: {'yes' if whole else 'NO'}; exit code {server.exit_code}")
-    print(f"memory after round {WARM_ROUNDS}: {growth:+.1%} (at most {GROWTH_MAX:+.0%})")
+    verdict = (
+        f"Everything finished: {'yes' if whole else 'NO'}. Memory after round {WARM_ROUNDS}: "
+        f"{growth:+.1%} (at most {GROWTH_MAX:+.0%}). Exit code of the server: {server.exit_code}."
+    )
+    print(verdict)
+    if args.output:
+        write_page(args.output, args, rounds, verdict)
     return int(not whole or growth > GROWTH_MAX or server.exit_code != 0)
 
 
