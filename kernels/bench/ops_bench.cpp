@@ -1,0 +1,212 @@
+// How fast the ops are on GPT-2 medium's shapes, with the kernels of this processor and one thread
+// for each of its cores. Weights are far larger than the caches, as in a model.
+#include <benchmark/benchmark.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#include "kernels/backend.h"
+
+namespace lmtp::kernels {
+namespace {
+
+constexpr std::int64_t kHidden = 1024;
+constexpr std::int64_t kMlp = 4096;
+constexpr int kNumHeads = 16;
+constexpr int kHeadDim = 64;
+constexpr std::int64_t kVocabSize = 50257;
+// Weights of one round: more than any cache of the machines met (32 MB).
+constexpr std::int64_t kRoundFloats = std::int64_t{64} << 20;
+
+int num_threads() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
+
+// Values that neither vanish nor grow.
+std::vector<float> some_floats(std::int64_t count) {
+  std::vector<float> values(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = static_cast<float>(i * 2654435761U % 1000U) * 1e-3F - 0.5F;
+  }
+  return values;
+}
+
+// Memory for kRoundFloats in huge pages where there are any.
+class Weights {
+ public:
+  Weights()
+      : data_(static_cast<float*>(
+            mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {
+    LMTP_CHECK(data_ != MAP_FAILED);
+    (void)madvise(data_, kBytes, MADV_HUGEPAGE);
+    std::fill_n(data_, kRoundFloats, 0.01F);
+  }
+  ~Weights() { munmap(data_, kBytes); }
+  Weights(const Weights&) = delete;
+  Weights& operator=(const Weights&) = delete;
+
+  const float* data() const { return data_; }
+
+ private:
+  static constexpr std::size_t kBytes = kRoundFloats * sizeof(float);
+  float* data_;
+};
+
+void count_bytes(benchmark::State& state, std::int64_t bytes_an_iteration) {
+  state.counters["GB/s"] = benchmark::Counter(static_cast<double>(bytes_an_iteration) * 1e-9,
+                                              benchmark::Counter::kIsIterationInvariantRate);
+}
+
+void count_operations(benchmark::State& state, std::int64_t operations_an_iteration) {
+  state.counters["GFLOP/s"] =
+      benchmark::Counter(static_cast<double>(operations_an_iteration) * 1e-9,
+                         benchmark::Counter::kIsIterationInvariantRate);
+}
+
+// All threads read memory once: the roof of decoding.
+void read_memory(benchmark::State& state) {
+  constexpr int kNumTasks = 256;
+  constexpr std::int64_t kPart = kRoundFloats / kNumTasks;
+  const Weights weights;
+  WorkerPool pool(num_threads());
+  for (auto round : state) {
+    pool.parallel_for(kNumTasks, [&](int task, int) {
+      const float* part = weights.data() + task * kPart;
+      float sums[64] = {};
+      for (std::int64_t i = 0; i < kPart; i += 64) {
+        for (int lane = 0; lane < 64; ++lane) {
+          sums[lane] += part[i + lane];
+        }
+      }
+      benchmark::DoNotOptimize(sums);
+    });
+  }
+  count_bytes(state, kRoundFloats * 4);
+}
+BENCHMARK(read_memory)->UseRealTime();
+
+// range(0) rows through as many [n, k] weights as make a round.
+void linear(benchmark::State& state) {
+  const std::int64_t rows = state.range(0);
+  const std::int64_t n = state.range(1);
+  const std::int64_t k = state.range(2);
+  const Weights weights;
+  WorkerPool pool(num_threads());
+  Stream stream(cpu_backend(), pool);
+  const auto x = some_floats(rows * k);
+  std::vector<float> y(static_cast<std::size_t>(rows * n));
+  const std::int64_t num_weights = std::max<std::int64_t>(1, kRoundFloats / packed_size(n, k));
+  for (auto round : state) {
+    for (std::int64_t i = 0; i < num_weights; ++i) {
+      linear_f32(stream, {.x = make_matrix(x.data(), rows, k),
+                          .weight = {weights.data() + i * packed_size(n, k), n, k},
+                          .y = make_matrix(y.data(), rows, n)});
+    }
+  }
+  count_bytes(state, num_weights * packed_size(n, k) * 4);
+  count_operations(state, num_weights * 2 * rows * n * k);
+}
+BENCHMARK(linear)
+    ->ArgNames({"rows", "n", "k"})
+    ->ArgsProduct({{1, 2, 4, 8, 16, 32, 64, 256}, {kMlp}, {kHidden}})
+    ->ArgsProduct({{1, 8, 256}, {kHidden}, {kHidden, kMlp}})
+    ->Args({1, kVocabSize, kHidden})
+    ->UseRealTime();
+
+// range(0) sequences whose last range(1) tokens attend to range(2) before them and to themselves.
+void attention(benchmark::State& state) {
+  const auto num_sequences = static_cast<std::int32_t>(state.range(0));
+  const auto num_new = static_cast<std::int32_t>(state.range(1));
+  const auto num_before = static_cast<std::int32_t>(state.range(2));
+  const std::int32_t blocks_each = (num_new + num_before + kBlockSize - 1) / kBlockSize;
+  KvLayer cache{
+      .num_blocks = num_sequences * blocks_each, .num_kv_heads = kNumHeads, .head_dim = kHeadDim};
+  auto keys = some_floats(cache.num_blocks * cache.key_block_size());
+  auto values = some_floats(cache.num_blocks * cache.value_block_size());
+  cache.keys = keys.data();
+  cache.values = values.data();
+  std::vector<std::int32_t> cu_seqlens = {0};
+  std::vector<std::int32_t> firsts;
+  std::vector<std::int32_t> offsets = {0};
+  std::vector<std::int32_t> tables;
+  for (std::int32_t s = 0; s < num_sequences; ++s) {
+    cu_seqlens.push_back(cu_seqlens.back() + num_new);
+    firsts.push_back(num_before);
+    for (std::int32_t block = 0; block < blocks_each; ++block) {
+      tables.push_back(s * blocks_each + block);
+    }
+    offsets.push_back(static_cast<std::int32_t>(tables.size()));
+  }
+  const std::int64_t rows = cu_seqlens.back();
+  const auto queries = some_floats(rows * kHidden);
+  std::vector<float> y(queries.size());
+  WorkerPool pool(num_threads());
+  Stream stream(cpu_backend(), pool);
+  for (auto round : state) {
+    paged_attention(stream, {.queries = make_matrix(queries.data(), rows, kHidden),
+                             .cache = cache,
+                             .num_heads = kNumHeads,
+                             .scale = 0.125F,
+                             .num_sequences = num_sequences,
+                             .cu_seqlens = cu_seqlens.data(),
+                             .first_positions = firsts.data(),
+                             .block_offsets = offsets.data(),
+                             .block_tables = tables.data(),
+                             .y = make_matrix(y.data(), rows, kHidden)});
+  }
+  const std::int64_t pairs =
+      std::int64_t{num_sequences} *
+      (std::int64_t{num_new} * num_before + std::int64_t{num_new} * (num_new + 1) / 2);
+  count_operations(state, pairs * 4 * kHidden);
+}
+BENCHMARK(attention)
+    ->ArgNames({"sequences", "new", "before"})
+    ->Args({1, 1, 64})
+    ->Args({1, 1, 1000})
+    ->Args({8, 1, 500})
+    ->Args({32, 1, 500})
+    ->Args({1, 256, 0})
+    ->Args({1, 512, 0})
+    ->Args({1, 256, 768})
+    ->UseRealTime();
+
+void norm(benchmark::State& state) {
+  const std::int64_t rows = state.range(0);
+  const auto x = some_floats(rows * kHidden);
+  const auto weight = some_floats(kHidden);
+  std::vector<float> y(x.size());
+  WorkerPool pool(num_threads());
+  Stream stream(cpu_backend(), pool);
+  for (auto round : state) {
+    layer_norm(stream, {.x = make_matrix(x.data(), rows, kHidden),
+                        .weight = weight.data(),
+                        .bias = weight.data(),
+                        .epsilon = 1e-5F,
+                        .y = make_matrix(y.data(), rows, kHidden)});
+  }
+  count_bytes(state, rows * kHidden * 8);
+}
+BENCHMARK(norm)->ArgName("rows")->Arg(1)->Arg(32)->Arg(256)->UseRealTime();
+
+void logsumexp(benchmark::State& state) {
+  const auto row = some_floats(kVocabSize);
+  for (auto round : state) {
+    benchmark::DoNotOptimize(row_logsumexp(cpu_backend(), row.data(), kVocabSize));
+  }
+  count_bytes(state, kVocabSize * 4);
+}
+BENCHMARK(logsumexp);
+
+void empty_region(benchmark::State& state) {
+  WorkerPool pool(num_threads());
+  for (auto round : state) {
+    pool.parallel_for(num_threads(), [](int, int) {});
+  }
+}
+BENCHMARK(empty_region)->UseRealTime();
+
+}  // namespace
+}  // namespace lmtp::kernels
+
+BENCHMARK_MAIN();
