@@ -23,7 +23,8 @@ endif()
 set(suppressions ${PROJECT_SOURCE_DIR}/cmake/sanitizers)
 if(LMTP_SANITIZE MATCHES "address")
   list(APPEND LMTP_TEST_ENVIRONMENT
-    "ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1"
+    # No detect_stack_use_after_return: with it gcc 12 aligns variables of 64 bytes to 32 only.
+    "ASAN_OPTIONS=strict_string_checks=1"
     "LSAN_OPTIONS=suppressions=${suppressions}/lsan.supp:print_suppressions=0"
     "UBSAN_OPTIONS=print_stacktrace=1")
 elseif(LMTP_SANITIZE MATCHES "thread")
