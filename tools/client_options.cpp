@@ -1,0 +1,167 @@
+#include "client_options.h"
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <cstdio>
+#include <utility>
+#include <vector>
+
+#include "lmtp/base/version.h"
+
+namespace lmtp::tools {
+namespace {
+
+constexpr int kExitUsage = 2;
+
+constexpr const char* kDescription =
+    "Talks to an LMTP server: lmtp-serve, or LMQL's `lmql serve-model`.\n"
+    "At a terminal a prompt, in a pipe one prompt a line, with -p one prompt alone.";
+
+constexpr const char* kFooter =
+    "A prompt line may end with parameters: Hello there temperature=1.2 max_tokens=5\n"
+    "Like LMQL's own client the prompt goes as it stands; LMQL's queries put BOS in front of it,\n"
+    "which --bos (or bos=true on a line) does here. An empty prompt is BOS alone.\n"
+    "In a pipe and with -p only the new text is printed (--echo: the prompt too).\n"
+    "The exit code is 0, 1 after an error, 2 for a wrong option, 130 after Ctrl-C.";
+
+struct Flag {
+  const char* names;
+  const char* key;
+  const char* help;
+};
+
+constexpr Flag kParamFlags[] = {
+    {"-n,--max-tokens", "max_tokens", "tokens to generate at most (32)"},
+    {"--temperature", "temperature", "0 (default) takes the likeliest token"},
+    {"--top-p", "top_p", "draw from the likeliest tokens of this probability in all"},
+    {"--top-k", "top_k", "draw from the likeliest K tokens; 0 (default): from all"},
+    {"--seed", "seed", "the same seed draws the same tokens"},
+    {"--repetition-penalty", "repetition_penalty", "1 (default): none"},
+    {"--presence-penalty", "presence_penalty", "0 (default): none"},
+    {"--frequency-penalty", "frequency_penalty", "0 (default): none"},
+    {"--logit-bias", "logit_bias", "{TOKEN:VALUE,...} added to the logits"},
+    {"--top-logprobs", "top_logprobs", "likeliest tokens to report (--raw shows them)"},
+};
+
+using Words = std::vector<std::pair<std::string, std::string>>;
+
+// Of the words without a dash: MODEL, and key=value after or before it.
+Result<void> take_positionals(const std::vector<std::string>& positionals, ClientOptions& options,
+                              Words& params) {
+  for (const std::string& word : positionals) {
+    if (is_param(word)) {
+      const std::size_t equals = word.find('=');
+      params.emplace_back(word.substr(0, equals), word.substr(equals + 1));
+    } else if (options.model.empty()) {
+      options.model = word;
+    } else {
+      return Error{"'" + word + "' is neither an option nor key=value (MODEL is '" + options.model +
+                   "'; a prompt follows -p)"};
+    }
+  }
+  return {};
+}
+
+Result<void> check(const ClientOptions& options, bool encode, bool decode) {
+  if (encode && decode) return Error{"--encode and --decode exclude each other"};
+  if ((encode || decode) && (options.prompt || options.score)) {
+    return Error{"--encode and --decode read standard input: leave -p and --score out"};
+  }
+  return {};
+}
+
+int usage_error(const std::string& message) {
+  std::fprintf(stderr, "lmtp-client: %s (--help shows the options)\n", message.c_str());
+  return kExitUsage;
+}
+
+}  // namespace
+
+Result<void> split_host(std::string_view given, std::string& host, std::uint16_t& port) {
+  const Error wrong{"--host: '" + std::string(given) +
+                    "' is not a host, host:port or ws://host:port/"};
+  std::string_view rest = given;
+  for (const std::string_view scheme : {"ws://", "http://"}) {
+    if (rest.starts_with(scheme)) rest.remove_prefix(scheme.size());
+  }
+  if (!rest.empty() && rest.back() == '/') rest.remove_suffix(1);
+  std::string_view port_text;
+  if (rest.starts_with('[')) {
+    const std::size_t end = rest.find(']');
+    if (end == std::string_view::npos) return wrong;
+    port_text = rest.substr(end + 1);
+    rest = rest.substr(1, end - 1);
+  } else if (rest.find(':') == rest.rfind(':') && rest.find(':') != std::string_view::npos) {
+    port_text = rest.substr(rest.find(':'));
+    rest = rest.substr(0, rest.find(':'));
+  }
+  if (rest.empty() || rest.find('/') != std::string_view::npos) return wrong;
+  if (!port_text.empty()) {
+    std::uint16_t number = 0;
+    const char* end = port_text.data() + port_text.size();
+    const auto parsed = std::from_chars(port_text.data() + 1, end, number);
+    if (port_text[0] != ':' || parsed.ec != std::errc() || parsed.ptr != end) return wrong;
+    port = number;
+  }
+  host = rest;
+  return {};
+}
+
+std::variant<ClientOptions, int> parse_client_options(int argc, const char* const* argv) {
+  ClientOptions options;
+  CLI::App app(kDescription, "lmtp-client");
+  app.footer(kFooter);
+  app.set_version_flag("--version", "lmtp-client " + std::string(kVersion));
+  std::vector<std::string> positionals;
+  std::string host;
+  bool encode = false;
+  bool decode = false;
+  Words params;
+  app.add_option("MODEL", positionals,
+                 "the model's name or folder, for the tokenizer and for the server (without: the "
+                 "demo's tokenizer, and the model that the server has); also key=value parameters");
+  app.add_option("--host", host, "where the server is (localhost); host:port and ws:// will do");
+  app.add_option("--port", options.port, "its port (8080)");
+  app.add_option(
+      "--tokenizer", options.tokenizer,
+      "take the tokenizer from this name or folder; MODEL is then the server's name alone");
+  app.add_option("-p,--prompt", options.prompt, "one prompt, taken as it stands; then end");
+  app.add_option("--score", options.score,
+                 "log probability of each token of this text after the prompt (-p, else nothing)");
+  for (const Flag& flag : kParamFlags) {
+    app.add_option_function<std::string>(
+        flag.names,
+        [&params, key = flag.key](const std::string& value) { params.emplace_back(key, value); },
+        flag.help);
+  }
+  app.add_flag("--bos", options.params.bos, "put BOS in front of each prompt, as LMQL does");
+  app.add_flag("--raw", options.raw, "print the token entries as LMQL's client does");
+  app.add_flag("--echo", options.echo, "print the prompt in front of the answer");
+  app.add_flag("--encode", encode, "text lines on standard input to JSON arrays of token ids");
+  app.add_flag("--decode", decode, "and back");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);
+    return usage_error(error.what());
+  }
+  if (auto taken = take_positionals(positionals, options, params); !taken) {
+    return usage_error(taken.error().message);
+  }
+  for (const auto& [key, value] : params) {
+    if (auto set = set_param(options.params, key, value); !set) {
+      return usage_error(set.error().message);
+    }
+  }
+  if (!host.empty()) {
+    if (auto split = split_host(host, options.host, options.port); !split) {
+      return usage_error(split.error().message);
+    }
+  }
+  if (auto good = check(options, encode, decode); !good) return usage_error(good.error().message);
+  if (encode) options.mode = ClientOptions::Mode::kEncode;
+  if (decode) options.mode = ClientOptions::Mode::kDecode;
+  return options;
+}
+
+}  // namespace lmtp::tools
