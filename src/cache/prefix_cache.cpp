@@ -12,24 +12,36 @@ int common_prefix(const TokenId* a, const TokenId* b, int limit) {
   return static_cast<int>(std::mismatch(a, a + limit, b).first - a);
 }
 
+// Of a whole block below `parent`: a multiply-xor mix of all its tokens.
+std::uint64_t whole_hash(BlockId parent, const TokenId* tokens) {
+  std::uint64_t hash = static_cast<std::uint32_t>(parent) + 0x9E3779B97F4A7C15ULL;
+  for (int i = 0; i < kBlockSize; ++i) {
+    hash = (hash ^ static_cast<std::uint32_t>(tokens[i])) * 0xFF51AFD7ED558CCDULL;
+    hash ^= hash >> 32;
+  }
+  return hash;
+}
+
 }  // namespace
 
 PrefixCache::PrefixCache(BlockPool& pool)
     : pool_(pool), nodes_(static_cast<std::size_t>(pool.num_total()) + 1) {}
 
-BlockId PrefixCache::eldest(BlockId parent, TokenId first) const {
-  const auto found = eldest_.find(family_key(parent, first));
-  return found == eldest_.end() ? kNoBlock : found->second;
+BlockId PrefixCache::newest(BlockId parent, TokenId first) const {
+  const auto found = families_.find(family_key(parent, first));
+  return found == families_.end() ? kNoBlock : found->second.newest;
 }
 
 BlockId PrefixCache::find_whole(BlockId parent, const TokenId* tokens) const {
-  for (BlockId at = eldest(parent, tokens[0]); at != kNoBlock; at = nodes_[index(at)].next_sibling) {
-    const Node& node = nodes_[index(at)];
-    if (node.num_tokens == kBlockSize && std::equal(tokens, tokens + kBlockSize, node.tokens)) {
-      return at;
-    }
-  }
-  return kNoBlock;
+  const auto found = wholes_.find(whole_hash(parent, tokens));
+  if (found == wholes_.end()) return kNoBlock;
+  const Node& node = nodes_[index(found->second)];
+  const bool same = node.parent == parent && std::equal(tokens, tokens + kBlockSize, node.tokens);
+  return same ? found->second : kNoBlock;
+}
+
+bool PrefixCache::is_loose_tail(BlockId block) const {
+  return nodes_[index(block)].num_tokens < kBlockSize && pool_.is_evictable(block);
 }
 
 PrefixMatch PrefixCache::match(std::span<const TokenId> tokens) const {
@@ -45,8 +57,7 @@ PrefixMatch PrefixCache::match(std::span<const TokenId> tokens) const {
   }
   if (done == tokens.size()) return result;
   const int rest = static_cast<int>(std::min<std::size_t>(tokens.size() - done, kBlockSize));
-  for (BlockId at = eldest(parent, tokens[done]); at != kNoBlock;
-       at = nodes_[index(at)].next_sibling) {
+  for (BlockId at = newest(parent, tokens[done]); at != kNoBlock; at = nodes_[index(at)].older) {
     const Node& node = nodes_[index(at)];
     const int common =
         common_prefix(tokens.data() + done, node.tokens, std::min(rest, node.num_tokens));
@@ -75,20 +86,18 @@ BlockId PrefixCache::insert(BlockId parent, std::span<const TokenId> tokens, Blo
   LMTP_CHECK(parent == kNoBlock || (num_tokens(parent) == kBlockSize && pool_.num_refs(parent) > 0),
              parent);
   const int size = static_cast<int>(tokens.size());
-  int num_siblings = 0;
-  BlockId at = eldest(parent, tokens[0]);
+  if (size == kBlockSize) {
+    const auto there = wholes_.find(whole_hash(parent, tokens.data()));
+    if (there != wholes_.end()) return find_whole(parent, tokens.data());
+  }
+  BlockId at = newest(parent, tokens[0]);
   while (at != kNoBlock) {
     const Node& node = nodes_[index(at)];
-    const BlockId next = node.next_sibling;
+    const BlockId next = node.older;
     const int common = common_prefix(tokens.data(), node.tokens, std::min(size, node.num_tokens));
-    if (common == size && node.num_tokens >= size) return node.num_tokens == size ? at : kNoBlock;
-    if (common == node.num_tokens && pool_.is_evictable(at)) {
-      // A shorter one that this one begins with, and that nobody uses, has nothing more to give.
-      detach(at);
-      pool_.free_evictable(at);
-    } else if (++num_siblings >= kMaxSiblings) {
-      return kNoBlock;
-    }
+    if (common == size) return node.num_tokens == size ? at : kNoBlock;
+    // A shorter one that this one begins with, and that nobody uses, has nothing more to give.
+    if (common == node.num_tokens && is_loose_tail(at)) free_tail(at);
     at = next;
   }
   attach(parent, tokens, block);
@@ -111,13 +120,13 @@ void PrefixCache::unpin_path(std::span<const BlockId> blocks) {
 }
 
 void PrefixCache::attach(BlockId parent, std::span<const TokenId> tokens, BlockId block) {
+  trim_family(parent, tokens[0]);
   Node& node = nodes_[index(block)];
   node.parent = parent;
   node.num_tokens = static_cast<int>(tokens.size());
   std::copy(tokens.begin(), tokens.end(), node.tokens);
-  BlockId& head = eldest_.try_emplace(family_key(parent, tokens[0]), kNoBlock).first->second;
-  node.next_sibling = head;
-  head = block;
+  if (node.num_tokens == kBlockSize) wholes_.emplace(whole_hash(parent, node.tokens), block);
+  join_family(block);
   if (parent != kNoBlock) ++nodes_[index(parent)].num_children;
   ++num_indexed_;
 }
@@ -125,16 +134,53 @@ void PrefixCache::attach(BlockId parent, std::span<const TokenId> tokens, BlockI
 void PrefixCache::detach(BlockId block) {
   Node& node = nodes_[index(block)];
   LMTP_CHECK(node.num_tokens > 0 && node.num_children == 0, block, node.num_children);
-  const auto family = eldest_.find(family_key(node.parent, node.tokens[0]));
-  LMTP_CHECK(family != eldest_.end(), block);
-  BlockId* link = &family->second;
-  while (*link != block) link = &nodes_[index(*link)].next_sibling;
-  *link = node.next_sibling;
-  if (family->second == kNoBlock) eldest_.erase(family);
+  if (node.num_tokens == kBlockSize) wholes_.erase(whole_hash(node.parent, node.tokens));
+  if (node.in_family) leave_family(block);
   if (node.parent != kNoBlock) --nodes_[index(node.parent)].num_children;
   node.num_tokens = 0;
-  node.parent = node.next_sibling = kNoBlock;
+  node.parent = kNoBlock;
   --num_indexed_;
+}
+
+void PrefixCache::free_tail(BlockId block) {
+  detach(block);
+  pool_.free_evictable(block);
+}
+
+void PrefixCache::join_family(BlockId block) {
+  Node& node = nodes_[index(block)];
+  Family& family = families_[family_key(node.parent, node.tokens[0])];
+  node.older = family.newest;
+  node.newer = kNoBlock;
+  node.in_family = true;
+  (family.newest == kNoBlock ? family.oldest : nodes_[index(family.newest)].newer) = block;
+  family.newest = block;
+  ++family.size;
+}
+
+void PrefixCache::leave_family(BlockId block) {
+  Node& node = nodes_[index(block)];
+  const auto family = families_.find(family_key(node.parent, node.tokens[0]));
+  LMTP_CHECK(family != families_.end(), block);
+  (node.newer == kNoBlock ? family->second.newest : nodes_[index(node.newer)].older) = node.older;
+  (node.older == kNoBlock ? family->second.oldest : nodes_[index(node.older)].newer) = node.newer;
+  node.older = node.newer = kNoBlock;
+  node.in_family = false;
+  if (--family->second.size == 0) families_.erase(family);
+}
+
+// Makes room for one more member. Tails in use stay: there are no more of them than running
+// sequences.
+void PrefixCache::trim_family(BlockId parent, TokenId first) {
+  const auto family = families_.find(family_key(parent, first));
+  if (family == families_.end() || family->second.size < kMaxSiblings) return;
+  BlockId at = family->second.oldest;
+  while (at != kNoBlock) {
+    const Node& node = nodes_[index(at)];
+    if (node.num_tokens == kBlockSize) return leave_family(at);
+    if (is_loose_tail(at)) return free_tail(at);
+    at = node.newer;
+  }
 }
 
 void PrefixCache::check_invariants() const {
@@ -146,8 +192,11 @@ void PrefixCache::check_invariants() const {
     const Node& node = nodes_[index(block)];
     LMTP_CHECK(!pool_.is_evictable(block) || node.num_tokens > 0, block);
     LMTP_CHECK(!pool_.is_free(block) || node.num_tokens == 0, block);
+    LMTP_CHECK(node.num_tokens > 0 || !node.in_family, block);
     if (node.num_tokens == 0) continue;
     ++indexed;
+    LMTP_CHECK(node.in_family || node.num_tokens == kBlockSize, block);
+    if (node.num_tokens == kBlockSize) LMTP_CHECK(find_whole(node.parent, node.tokens) == block);
     if (node.parent == kNoBlock) continue;
     ++children[index(node.parent)];
     LMTP_CHECK(num_tokens(node.parent) == kBlockSize, block, node.parent);

@@ -128,5 +128,48 @@ TEST_F(PrefixCacheTest, PrefersATailThatCanBeTakenOver) {
   EXPECT_EQ(match.num_partial, 5);
 }
 
+// A template whose end lies inside a block, with a different question each time: one family.
+TEST(PrefixCacheFamily, MoreSiblingsThanTheLimitAreStillFound) {
+  BlockPool pool(8 * PrefixCache::kMaxSiblings);
+  PrefixCache cache(pool);
+  const int num_questions = 2 * PrefixCache::kMaxSiblings + 10;
+  const auto question = [](int number) {
+    auto tokens = counting(0, 6);
+    tokens.push_back(1'000 + number);
+    for (int i = 0; i < 20; ++i) tokens.push_back(i);
+    return tokens;  // a whole block and a tail
+  };
+  for (int number = 0; number < num_questions; ++number) {
+    const auto tokens = question(number);
+    const std::span<const TokenId> all(tokens);
+    const BlockId whole = cache.allocate();
+    const BlockId tail = cache.allocate();
+    ASSERT_EQ(cache.insert(kNoBlock, all.first(kBlockSize), whole), whole);
+    ASSERT_EQ(cache.insert(whole, all.subspan(kBlockSize), tail), tail);
+    cache.unpin_path(std::vector<BlockId>{whole, tail});
+  }
+  cache.check_invariants();
+  for (int number = 0; number < num_questions; ++number) {
+    EXPECT_EQ(cache.match(question(number)).num_tokens(), 27) << number;
+  }
+  // A question never asked shares the template with the newest ones.
+  EXPECT_EQ(cache.match(question(-1)).num_tokens(), 6);
+}
+
+TEST(PrefixCacheFamily, UnusedTailsBeyondTheLimitAreFreed) {
+  BlockPool pool(4 * PrefixCache::kMaxSiblings);
+  PrefixCache cache(pool);
+  for (int number = 0; number < 2 * PrefixCache::kMaxSiblings; ++number) {
+    const std::vector<TokenId> tokens = {1, 2, number};
+    const BlockId tail = cache.allocate();
+    ASSERT_EQ(cache.insert(kNoBlock, tokens, tail), tail);
+    cache.unpin_path(std::vector<BlockId>{tail});
+  }
+  EXPECT_EQ(pool.num_evictable(), PrefixCache::kMaxSiblings);
+  const std::vector<TokenId> newest = {1, 2, 2 * PrefixCache::kMaxSiblings - 1};
+  EXPECT_EQ(cache.match(newest).num_tokens(), 3);
+  cache.check_invariants();
+}
+
 }  // namespace
 }  // namespace lmtp::cache

@@ -23,6 +23,8 @@ struct PrefixMatch {
 
 // A trie of blocks. A node is a block: its parent, and the 1 to kBlockSize tokens it holds. Only
 // whole blocks have children. Tokens are always compared exactly; the hash only narrows the search.
+// Whole blocks are found by the hash of parent and tokens. For hits inside a block, the siblings that
+// begin with the same token form a family: a list of at most kMaxSiblings, the newest first.
 //
 // Nodes are pinned by the sequences that use them or evictable; the path from the root to a pinned
 // node is pinned too, and unpin_path lets go of the deepest first, so that the least recently used
@@ -36,8 +38,9 @@ struct PrefixMatch {
 // Owner: the scheduler. One thread.
 class PrefixCache {
  public:
-  // More siblings that begin with the same token are not indexed: bounds every search.
-  static constexpr int kMaxSiblings = 1024;
+  // Bounds every search for a partial hit. Of a larger family the oldest leave the list: unused tails
+  // are freed, whole blocks are then found as wholes only.
+  static constexpr int kMaxSiblings = 512;
 
   // `pool` outlives the cache.
   explicit PrefixCache(BlockPool& pool);
@@ -73,10 +76,18 @@ class PrefixCache {
  private:
   struct Node {
     BlockId parent = kNoBlock;
-    BlockId next_sibling = kNoBlock;  // same parent, same first token
+    BlockId older = kNoBlock;  // neighbours in the family's list
+    BlockId newer = kNoBlock;
+    bool in_family = false;
     int num_children = 0;
     int num_tokens = 0;  // 0: not indexed
     TokenId tokens[kBlockSize] = {};
+  };
+  // Nodes with the same parent and the same first token.
+  struct Family {
+    BlockId newest = kNoBlock;
+    BlockId oldest = kNoBlock;
+    int size = 0;
   };
 
   static std::size_t index(BlockId block) { return static_cast<std::size_t>(block); }
@@ -84,14 +95,20 @@ class PrefixCache {
     return (static_cast<std::uint64_t>(static_cast<std::uint32_t>(parent)) << 32) |
            static_cast<std::uint32_t>(first);
   }
-  BlockId eldest(BlockId parent, TokenId first) const;
+  BlockId newest(BlockId parent, TokenId first) const;
   BlockId find_whole(BlockId parent, const TokenId* tokens) const;
+  bool is_loose_tail(BlockId block) const;
   void attach(BlockId parent, std::span<const TokenId> tokens, BlockId block);
   void detach(BlockId block);
+  void free_tail(BlockId block);
+  void join_family(BlockId block);
+  void leave_family(BlockId block);
+  void trim_family(BlockId parent, TokenId first);
 
   BlockPool& pool_;
-  std::vector<Node> nodes_;                            // [num_blocks]
-  std::unordered_map<std::uint64_t, BlockId> eldest_;  // family -> head of its sibling list
+  std::vector<Node> nodes_;                             // [num_blocks]
+  std::unordered_map<std::uint64_t, BlockId> wholes_;   // hash of parent and tokens -> node
+  std::unordered_map<std::uint64_t, Family> families_;  // family_key -> its members
   int num_indexed_ = 0;
 };
 
