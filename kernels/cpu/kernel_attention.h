@@ -180,8 +180,8 @@ inline void attend_split(QueryTile& tile, const HeadBlocks& blocks, std::int64_t
     score_block<kQueries>(tile, blocks.keys((split + at) / kBlockSize), blocks.cache.head_dim,
                           scale, scores, at);
   }
-  float maxima[kQueries];
-  float totals[kQueries];
+  float maxima[kQueries] = {};
+  float totals[kQueries] = {};
   for (int q = 0; q < kQueries; ++q) {
     if (counts[q] > 0) {
       soften(scores[q], counts[q], &maxima[q], &totals[q]);
