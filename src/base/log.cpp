@@ -40,12 +40,20 @@ spdlog::logger& logger() {
   return *instance;
 }
 
+// Control characters come from strangers (names in a request): written out, they can neither forge a
+// line nor move a terminal's cursor.
 std::string one_line(std::string_view message) {
+  constexpr std::string_view kHex = "0123456789abcdef";
   std::string line;
   line.reserve(message.size());
   for (const char c : message) {
+    const auto byte = static_cast<unsigned char>(c);
     if (c == '\n') {
       line += "\\n";
+    } else if (byte < 0x20 || byte == 0x7F) {
+      line += "\\x";
+      line += kHex[byte >> 4];
+      line += kHex[byte & 0xF];
     } else {
       line += c;
     }

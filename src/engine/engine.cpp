@@ -35,8 +35,9 @@ struct Engine::Impl {
   void load(const agent::AgentFactory& factory);
   void run();
   void step();
+  Result<scheduler::StepResult> execute(const scheduler::StepPlan& plan);
 
-  void apply(EngineCommand& command);
+  void apply_all(std::vector<EngineCommand> commands);
   void apply(Request& request);
   void apply(CancelCommand& cancel);
   void apply(LoadProgressCommand& progress);
@@ -48,10 +49,11 @@ struct Engine::Impl {
   bool waiting_for_work() const { return scheduler == nullptr || scheduler->idle(); }
   bool finished() const;
   int num_requests() const { return static_cast<int>(streams.size()); }
-  void publish(EngineState state);
-  void emit(std::vector<scheduler::SchedulerEvent> events);
-  void emit_error(const StreamKey& key, const std::shared_ptr<EventSink>& sink,
-                  const std::string& message);
+  void publish();
+  void queue_events(std::vector<scheduler::SchedulerEvent> events);
+  void queue_error(StreamKey key, std::shared_ptr<EventSink> sink, const std::string& message);
+  void queue_loading(const Request& request);
+  void deliver();
 
   const ModelLimits limits;
   const EngineOptions options;
@@ -70,7 +72,13 @@ struct Engine::Impl {
     std::shared_ptr<EventSink> sink;
     std::string model;
   };
+  struct Outgoing {
+    ConnectionId connection = 0;
+    std::shared_ptr<EventSink> sink;
+    StreamEvent event;
+  };
   std::unordered_map<StreamKey, Stream, StreamKeyHash> streams;
+  std::vector<Outgoing> outgoing;  // of this step or drain, not yet delivered
   std::deque<Request> held;  // came while the model is being loaded
   std::unique_ptr<agent::ModelAgent> agent;
   std::unique_ptr<scheduler::Scheduler> scheduler;
@@ -87,61 +95,75 @@ void Engine::Impl::step() {
   const scheduler::StepPlan& plan = scheduler->plan();
   if (plan.empty()) {
     // Sequences that can never run would make this loop spin: an error of ours, but not fatal.
-    if (!scheduler->idle()) fail_all("internal: the scheduler found no way to go on");
-    return;
+    log::error("the scheduler found no way to go on");
+    fail_all("internal: the scheduler found no way to go on");
+    return deliver();
   }
-  Result<scheduler::StepResult> result = agent->execute(plan);
+  Result<scheduler::StepResult> result = execute(plan);
   ++num_steps;
-  if (!result) {
+  if (result) {
+    queue_events(scheduler->commit(*result));
+  } else {
     ++num_failed_steps;
     log::error("a step failed: " + result.error().message);
+    queue_events(scheduler->abort("the step failed: " + result.error().message));
   }
-  auto events = result ? scheduler->commit(*result)
-                       : scheduler->abort("the step failed: " + result.error().message);
-#ifndef NDEBUG
-  scheduler->check_invariants();
-#endif
-  publish(state);
-  emit(std::move(events));
+  if (options.check_invariants) scheduler->check_invariants();
+  deliver();
+}
+
+Result<scheduler::StepResult> Engine::Impl::execute(const scheduler::StepPlan& plan) {
+  try {
+    return agent->execute(plan);
+  } catch (const std::exception& e) {
+    return Error{e.what()};
+  } catch (...) {
+    return Error{"an exception of unknown type"};
+  }
 }
 
 void Engine::Impl::run() {
   while (!finished()) {
-    auto commands = waiting_for_work() ? inbox->queue.wait_drain() : inbox->queue.drain();
-    for (EngineCommand& command : commands) apply(command);
+    apply_all(waiting_for_work() ? inbox->queue.wait_drain() : inbox->queue.drain());
     if (stop_at && Clock::now() >= *stop_at) fail_all("the server is shutting down");
+    if (!outgoing.empty()) deliver();
     if (scheduler != nullptr && !scheduler->idle()) step();
   }
   inbox->queue.close();
   for (EngineCommand& command : inbox->queue.drain()) {
     if (auto* request = std::get_if<Request>(&command)) {
-      emit_error(request->key, request->sink, "the server is shutting down");
+      queue_error(request->key, request->sink, "the server is shutting down");
     }
   }
-  publish(EngineState::kStopped);
+  state = EngineState::kStopped;
+  deliver();
+}
+
+// In order, but for cancels of streams that are live: they make room for requests before them.
+void Engine::Impl::apply_all(std::vector<EngineCommand> commands) {
+  for (EngineCommand& command : commands) {
+    if (auto* cancel = std::get_if<CancelCommand>(&command)) apply(*cancel);
+  }
+  for (EngineCommand& command : commands) {
+    std::visit([this](auto& c) { apply(c); }, command);
+  }
 }
 
 bool Engine::Impl::finished() const { return stop_at && streams.empty(); }
 
-void Engine::Impl::apply(EngineCommand& command) {
-  std::visit([this](auto& c) { apply(c); }, command);
-}
-
 void Engine::Impl::apply(Request& request) {
-  if (stop_at) return emit_error(request.key, request.sink, "the server is shutting down");
-  if (load_error) return emit_error(request.key, request.sink, *load_error);
+  if (stop_at) return queue_error(request.key, request.sink, "the server is shutting down");
+  if (load_error) return queue_error(request.key, request.sink, *load_error);
   if (num_requests() >= options.max_concurrent_requests) {
-    return emit_error(request.key, request.sink,
+    return queue_error(request.key, request.sink,
                       "overloaded: " + std::to_string(options.max_concurrent_requests) +
                           " requests are in flight (--max-concurrent-requests); retry later");
   }
   LMTP_CHECK(!streams.contains(request.key), request.key.connection, request.key.stream);
   streams.emplace(request.key, Stream{request.sink, request.model});
   if (scheduler != nullptr) return accept(std::move(request));
-  request.sink->deliver(
-      {protocol::LoadingEntry{request.key.stream, request.model, load_percent}});
+  queue_loading(request);
   held.push_back(std::move(request));
-  publish(state);
 }
 
 void Engine::Impl::accept(Request request) {
@@ -155,7 +177,7 @@ void Engine::Impl::accept(Request request) {
   if (!sequence->params.has_seed) {
     sequence->params.seed = (static_cast<std::uint64_t>(random()) << 32) | random();
   }
-  emit(scheduler->add(std::move(sequence)));
+  queue_events(scheduler->add(std::move(sequence)));
 }
 
 void Engine::Impl::apply(CancelCommand& cancel) {
@@ -166,28 +188,23 @@ void Engine::Impl::apply(CancelCommand& cancel) {
   } else {
     std::erase_if(held, [&](const Request& request) { return request.key == cancel.key; });
   }
-  const std::shared_ptr<EventSink> sink = stream->second.sink;
+  queue_error(cancel.key, std::move(stream->second.sink), "cancelled");
   streams.erase(stream);
-  publish(state);
-  emit_error(cancel.key, sink, "cancelled");
 }
 
 void Engine::Impl::apply(LoadProgressCommand& progress) {
   if (state != EngineState::kLoading || progress.percent <= load_percent) return;
   load_percent = progress.percent;
-  publish(state);
-  for (const Request& request : held) {
-    request.sink->deliver(
-        {protocol::LoadingEntry{request.key.stream, request.model, load_percent}});
-  }
+  for (const Request& request : held) queue_loading(request);
+  publish();
 }
 
 void Engine::Impl::apply(LoadedCommand& loaded) {
   if (!loaded.agent) {
     load_error = loaded.agent.error().message;
     state = EngineState::kFailed;
-    publish(state);
     fail_all(*load_error);
+    deliver();
     on_loaded(loaded.agent.error());
     return;
   }
@@ -200,7 +217,7 @@ void Engine::Impl::apply(LoadedCommand& loaded) {
   scheduler = std::make_unique<scheduler::Scheduler>(std::move(scheduling));
   state = EngineState::kReady;
   load_percent = 100;
-  publish(state);
+  publish();
   on_loaded(Result<void>());
   for (Request& request : held) accept(std::move(request));
   held.clear();
@@ -217,38 +234,49 @@ void Engine::Impl::fail_all(const std::string& message) {
   held.clear();
   for (const auto& [key, stream] : std::exchange(streams, {})) {
     if (scheduler != nullptr) scheduler->remove(key);
-    emit_error(key, stream.sink, message);
+    queue_error(key, stream.sink, message);
   }
-  publish(state);
 }
 
-void Engine::Impl::emit_error(const StreamKey& key, const std::shared_ptr<EventSink>& sink,
-                              const std::string& message) {
-  sink->deliver({protocol::ErrorEntry{key.stream, message}});
+void Engine::Impl::queue_error(StreamKey key, std::shared_ptr<EventSink> sink,
+                               const std::string& message) {
+  outgoing.push_back({key.connection, std::move(sink), protocol::ErrorEntry{key.stream, message}});
 }
 
-// One delivery for each connection that has events in this step, in the order of the streams.
-void Engine::Impl::emit(std::vector<scheduler::SchedulerEvent> events) {
-  std::vector<std::pair<std::shared_ptr<EventSink>, std::vector<StreamEvent>>> deliveries;
-  std::unordered_map<ConnectionId, std::size_t> delivery_of;
+void Engine::Impl::queue_loading(const Request& request) {
+  outgoing.push_back({request.key.connection, request.sink,
+                      protocol::LoadingEntry{request.key.stream, request.model, load_percent}});
+}
+
+void Engine::Impl::queue_events(std::vector<scheduler::SchedulerEvent> events) {
   for (scheduler::SchedulerEvent& event : events) {
     const auto stream = streams.find(event.key);
     LMTP_CHECK(stream != streams.end(), event.key.connection, event.key.stream);
-    const auto [at, is_new] = delivery_of.try_emplace(event.key.connection, deliveries.size());
-    if (is_new) deliveries.emplace_back(stream->second.sink, std::vector<StreamEvent>());
     const auto* token = std::get_if<protocol::TokenEntry>(&event.entry);
-    const bool ends =
-        token == nullptr || token->finish_reason != protocol::FinishReason::kNone;
-    std::visit([&](auto& entry) { deliveries[at->second].second.emplace_back(std::move(entry)); },
-               event.entry);
+    const bool ends = token == nullptr || token->finish_reason != protocol::FinishReason::kNone;
+    StreamEvent entry =
+        std::visit([](auto& e) { return StreamEvent(std::move(e)); }, event.entry);
+    outgoing.push_back({event.key.connection, stream->second.sink, std::move(entry)});
     if (ends) streams.erase(stream);
+  }
+}
+
+// Publishes the counters, then makes one delivery to each connection that has events, in their order.
+void Engine::Impl::deliver() {
+  publish();
+  std::vector<std::pair<std::shared_ptr<EventSink>, std::vector<StreamEvent>>> deliveries;
+  std::unordered_map<ConnectionId, std::size_t> delivery_of;
+  for (Outgoing& out : std::exchange(outgoing, {})) {
+    const auto [at, is_new] = delivery_of.try_emplace(out.connection, deliveries.size());
+    if (is_new) deliveries.emplace_back(std::move(out.sink), std::vector<StreamEvent>());
+    deliveries[at->second].second.push_back(std::move(out.event));
   }
   for (auto& [sink, batch] : deliveries) sink->deliver(std::move(batch));
 }
 
-void Engine::Impl::publish(EngineState now) {
+void Engine::Impl::publish() {
   const std::lock_guard lock(stats_mutex);
-  stats.state = now;
+  stats.state = state;
   stats.load_percent = load_percent;
   stats.num_steps = num_steps;
   stats.num_failed_steps = num_failed_steps;
@@ -271,8 +299,14 @@ void Engine::Impl::publish(EngineState now) {
 
 // The loader's thread: everything that it finds out reaches the engine as a command.
 void Engine::Impl::load(const agent::AgentFactory& factory) {
-  const auto progress = [this](int percent) {
-    inbox->queue.push_control(LoadProgressCommand{percent});
+  // Only steps of five percent are worth a notice; this bounds the queue as well.
+  std::atomic<int> last = -1;
+  const auto progress = [this, &last](int percent) {
+    const int rounded = percent / 5 * 5;
+    int before = last.load();
+    while (rounded > before && !last.compare_exchange_weak(before, rounded)) {
+    }
+    if (rounded > before) inbox->queue.push_control(LoadProgressCommand{rounded});
     return !stop_loading.load();
   };
   try {

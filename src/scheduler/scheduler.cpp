@@ -31,11 +31,7 @@ std::vector<SchedulerEvent> Scheduler::add(std::unique_ptr<Sequence> sequence) {
   sequences_.emplace(added.key, std::move(sequence));
   waiting_.push_back(&added);
 
-  // A connection that comes new starts level with the one served least, not with a credit for the
-  // time before it came.
-  const auto [share, is_new] = shares_.try_emplace(added.key.connection);
-  if (is_new) share->second.served = least_served(share->first);
-  ++share->second.num_sequences;
+  join_share(added.key.connection);
 
   std::vector<SchedulerEvent> events;
   if (added.kind == SequenceKind::kScore && added.num_prompt == 0) {
@@ -60,22 +56,30 @@ const StepPlan& Scheduler::plan() {
   preempted_ = false;
   ++step_;
   plan_ = StepPlan{};
-  plan_running();
-  if (!preempted_) plan_admissions();
+  plan_decodes();
+  // What is all but cached costs next to nothing: it does not wait behind other people's prompts.
+  quota_ = options_.max_batched_tokens - plan_.num_tokens;
+  plan_admissions(true);
+  quota_ = std::min(quota_, prefill_quota(options_.max_batched_tokens, plan_.num_tokens));
+  plan_prefills();
+  plan_admissions(false);
   if (plan_.empty()) end_plan();
   return plan_;
 }
 
-void Scheduler::plan_running() {
-  // Preempting shrinks running_ from its young end, so the loops go by index from the old end.
+// Preempting shrinks running_ from its young end, so these loops go by index from the old end.
+void Scheduler::plan_decodes() {
   for (std::size_t i = 0; i < running_.size(); ++i) {
     if (num_remaining(*running_[i]) == 1) plan_row(*running_[i], 1);
   }
-  prefill_quota_ = prefill_quota(options_.max_batched_tokens, plan_.num_tokens);
+}
+
+void Scheduler::plan_prefills() {
   for (std::size_t i = 0; i < running_.size(); ++i) {
     Sequence& sequence = *running_[i];
-    const int num_tokens = std::min(num_remaining(sequence), prefill_quota_);
-    if (num_remaining(sequence) > 1 && plan_row(sequence, num_tokens)) prefill_quota_ -= num_tokens;
+    if (num_remaining(sequence) == 1 || sequence.admission_step == step_) continue;
+    const int num_tokens = std::min(num_remaining(sequence), quota_);
+    if (plan_row(sequence, num_tokens)) quota_ -= num_tokens;
   }
 }
 
@@ -116,7 +120,8 @@ bool Scheduler::reserve(Sequence& sequence, int num_tokens) {
 void Scheduler::preempt(Sequence& victim) {
   LMTP_CHECK(running_.size() > 1, "one sequence alone must fit", pool_.num_total());
   unplan(victim);
-  index_computed(victim, true);
+  // Of a sequence that this very plan admitted, tokens may still wait to be copied.
+  if (victim.admission_step != step_) index_computed(victim, true);
   release(victim);
   std::erase(running_, &victim);
   victim.status = SequenceStatus::kWaiting;
@@ -155,7 +160,8 @@ void Scheduler::commit_row(const PlanRow& row, const RowResult& result,
   LMTP_CHECK(static_cast<int>(result.tokens.size()) == row.num_logits, result.tokens.size());
   sequence.num_computed += row.num_tokens;
   counters_.num_tokens_computed += row.num_tokens;
-  shares_.at(sequence.key.connection).served += row.num_tokens;
+  // Prompts were charged when they were admitted.
+  if (row.first_position >= sequence.num_prompt) ++shares_.at(sequence.key.connection).served;
   // The end of a prompt is where others will want to go on from: index its unfinished block too.
   const bool prompt_done = row.first_position < sequence.num_prompt &&
                            sequence.num_computed >= sequence.num_prompt;
@@ -256,8 +262,7 @@ void Scheduler::drop(Sequence& sequence) {
   release(sequence);
   std::erase(running_, &sequence);
   std::erase(waiting_, &sequence);
-  const auto share = shares_.find(sequence.key.connection);
-  if (--share->second.num_sequences == 0) shares_.erase(share);
+  --shares_.at(sequence.key.connection).num_sequences;
   sequences_.erase(sequence.key);
 }
 
@@ -279,14 +284,6 @@ void Scheduler::end_plan() {
   copy_sources_.clear();
   plan_.rows.clear();
   in_step_ = false;
-}
-
-std::int64_t Scheduler::least_served(ConnectionId except) const {
-  std::int64_t least = -1;
-  for (const auto& [connection, share] : shares_) {
-    if (connection != except && (least < 0 || share.served < least)) least = share.served;
-  }
-  return std::max<std::int64_t>(least, 0);
 }
 
 }  // namespace lmtp::scheduler

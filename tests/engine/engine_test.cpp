@@ -4,8 +4,10 @@
 
 #include <atomic>
 #include <future>
-#include <latch>
+#include <map>
+#include <mutex>
 #include <numeric>
+#include <stdexcept>
 #include <thread>
 
 #include "fake_agent.h"
@@ -21,6 +23,12 @@ using testing::RecordingSink;
 
 constexpr int kVocab = 1000;
 constexpr int kContext = 512;
+
+EngineOptions checked_options() {
+  EngineOptions options;
+  options.check_invariants = true;
+  return options;
+}
 
 ModelLimits limits() { return {.vocab_size = kVocab, .context_length = kContext, .eos_ids = {}}; }
 
@@ -50,7 +58,7 @@ Request generate(std::shared_ptr<EventSink> sink, ConnectionId connection, Strea
 void ignore_outcome(const Result<void>&) {}
 
 TEST(Engine, ServesStreamsOfManyConnectionsAtOnce) {
-  Engine engine(limits(), {}, testing::fake_agent_factory(agent_options()), ignore_outcome);
+  Engine engine(limits(), checked_options(), testing::fake_agent_factory(agent_options()), ignore_outcome);
   std::vector<std::thread> clients;
   std::atomic<int> wrong = 0;
   for (ConnectionId c = 1; c <= 8; ++c) {
@@ -84,7 +92,7 @@ TEST(Engine, OneDeliveryAStepForAllStreamsOfAConnection) {
     return {};
   };
   std::promise<void> loaded;
-  Engine engine(limits(), {}, testing::fake_agent_factory(options),
+  Engine engine(limits(), checked_options(), testing::fake_agent_factory(options),
                 [&](const Result<void>&) { loaded.set_value(); });
   loaded.get_future().wait();  // no loading notices from here on
   const auto sink = std::make_shared<RecordingSink>();
@@ -107,7 +115,7 @@ TEST(Engine, RequestsWaitForTheModelAndAreToldSo) {
     return std::unique_ptr<agent::ModelAgent>(std::make_unique<FakeAgent>(agent_options()));
   };
   std::promise<bool> outcome;
-  Engine engine(limits(), {}, factory,
+  Engine engine(limits(), checked_options(), factory,
                 [&](const Result<void>& result) { outcome.set_value(result.ok()); });
   const auto sink = std::make_shared<RecordingSink>();
   ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 1, counting(0, 5), 3)));
@@ -129,7 +137,7 @@ TEST(Engine, AFailedLoadAnswersThoseWhoWaitAndThoseWhoCome) {
     return Error{"model.safetensors: is truncated"};
   };
   std::promise<std::string> outcome;
-  Engine engine(limits(), {}, factory, [&](const Result<void>& result) {
+  Engine engine(limits(), checked_options(), factory, [&](const Result<void>& result) {
     outcome.set_value(result ? "" : result.error().message);
   });
   const auto sink = std::make_shared<RecordingSink>();
@@ -144,7 +152,7 @@ TEST(Engine, AFailedLoadAnswersThoseWhoWaitAndThoseWhoCome) {
 TEST(Engine, CancelEndsAStreamAndFreesItsBlocks) {
   FakeAgentOptions options = agent_options();
   options.step_time = std::chrono::milliseconds(1);
-  Engine engine(limits(), {}, testing::fake_agent_factory(options), ignore_outcome);
+  Engine engine(limits(), checked_options(), testing::fake_agent_factory(options), ignore_outcome);
   const auto sink = std::make_shared<RecordingSink>();
   ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 1, counting(0, 5), 400)));
   sink->wait_tokens(1, 3);
@@ -162,33 +170,82 @@ TEST(Engine, CancelEndsAStreamAndFreesItsBlocks) {
 
 TEST(Engine, RefusesBeyondItsLimitOfRequests) {
   std::promise<void> go;
-  FakeAgentOptions options = agent_options();
-  options.before_step = [released = go.get_future().share()](const auto&) -> Result<void> {
-    released.wait();
+  const agent::AgentFactory factory =
+      [&](const agent::LoadProgress&) -> Result<std::unique_ptr<agent::ModelAgent>> {
+    go.get_future().wait();
+    return std::unique_ptr<agent::ModelAgent>(std::make_unique<FakeAgent>(agent_options()));
+  };
+  EngineOptions options = checked_options();
+  options.max_concurrent_requests = 4;
+  Engine engine(limits(), options, factory, ignore_outcome);
+  const auto sink = std::make_shared<RecordingSink>();
+  // While the model is being loaded nothing ends, so the first four and no others are taken in.
+  for (StreamId id = 0; id < 4; ++id) {
+    ASSERT_TRUE(engine.instance().submit(generate(sink, 1, id, counting(10, 5), 2)));
+    sink->wait_loading(id);
+  }
+  ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 4, counting(10, 5), 2)));
+  EXPECT_TRUE(sink->wait_done(4).error.starts_with("overloaded: 4 requests"));
+  engine.instance().cancel({1, 0});
+  EXPECT_EQ(sink->wait_done(0).error, "cancelled");
+  ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 5, counting(10, 5), 2)));
+  go.set_value();
+  for (const StreamId id : {1, 2, 3, 5}) EXPECT_EQ(sink->wait_done(id).tokens.size(), 2U) << id;
+}
+
+TEST(Engine, AQueueThatIsFullRefusesAtOnce) {
+  std::promise<void> started;
+  std::promise<void> go;
+  FakeAgentOptions agent = agent_options();
+  auto first = std::make_shared<std::atomic<bool>>(true);
+  agent.before_step = [&, first](const auto&) -> Result<void> {
+    if (first->exchange(false)) {
+      started.set_value();
+      go.get_future().wait();
+    }
     return {};
   };
-  EngineOptions engine_options;
-  engine_options.max_concurrent_requests = 4;
-  Engine engine(limits(), engine_options, testing::fake_agent_factory(options), ignore_outcome);
+  EngineOptions options = checked_options();
+  options.max_concurrent_requests = 4;
+  Engine engine(limits(), options, testing::fake_agent_factory(agent), ignore_outcome);
   const auto sink = std::make_shared<RecordingSink>();
-  int refused_at_once = 0;
-  for (StreamId id = 0; id < 20; ++id) {
-    if (!engine.instance().submit(
-            generate(sink, 1, id, counting(static_cast<int>(id) * 10, 5), 2))) {
-      ++refused_at_once;
-    }
+  ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 0, counting(10, 5), 2)));
+  started.get_future().wait();  // the engine is in a step: what comes now is queued
+  for (StreamId id = 1; id <= 4; ++id) {
+    ASSERT_TRUE(engine.instance().submit(generate(sink, 1, id, counting(10, 5), 2)));
   }
+  EXPECT_FALSE(engine.instance().submit(generate(sink, 1, 5, counting(10, 5), 2)));
   go.set_value();
-  int served = 0;
-  int refused = refused_at_once;
-  for (StreamId id = 0; id < 20 - refused_at_once; ++id) {
-    const auto stream = sink->wait_done(id);
-    served += stream.error.empty() ? 1 : 0;
-    refused += stream.error.starts_with("overloaded: 4 requests") ? 1 : 0;
-  }
-  EXPECT_EQ(served + refused, 20);
-  EXPECT_GE(served, 4);
-  EXPECT_GT(refused, 0);
+  for (StreamId id = 0; id <= 4; ++id) EXPECT_TRUE(sink->wait_done(id).done) << id;
+}
+
+TEST(Engine, AnExceptionInAStepIsAFailedStep) {
+  FakeAgentOptions options = agent_options();
+  auto steps = std::make_shared<std::atomic<int>>(0);
+  options.before_step = [steps](const auto&) -> Result<void> {
+    if (++*steps == 2) throw std::runtime_error("bad thing");
+    return {};
+  };
+  Engine engine(limits(), checked_options(), testing::fake_agent_factory(options), ignore_outcome);
+  const auto sink = std::make_shared<RecordingSink>();
+  ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 1, counting(0, 5), 10)));
+  EXPECT_EQ(sink->wait_done(1).error, "the step failed: bad thing");
+  ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 2, counting(0, 5), 10)));
+  EXPECT_EQ(sink->wait_done(2).tokens.size(), 10U);
+}
+
+TEST(Engine, CountersAreThereWhenTheLastEventIs) {
+  Engine engine(limits(), checked_options(), testing::fake_agent_factory(agent_options()),
+                ignore_outcome);
+  const auto sink = std::make_shared<RecordingSink>();
+  Request request;
+  request.key = {1, 1};
+  request.sink = sink;
+  request.kind = scheduler::SequenceKind::kScore;
+  request.scored = {7};  // answered without a step
+  ASSERT_TRUE(engine.instance().submit(std::move(request)));
+  EXPECT_EQ(sink->wait_done(1).logprobs, std::vector<float>{0.0F});
+  EXPECT_EQ(engine.stats().num_scored_tokens, 1);
 }
 
 TEST(Engine, AFailedStepIsAnsweredAndTheNextRuns) {
@@ -198,7 +255,7 @@ TEST(Engine, AFailedStepIsAnsweredAndTheNextRuns) {
     if (++*steps == 2) return Error{"device lost"};
     return {};
   };
-  Engine engine(limits(), {}, testing::fake_agent_factory(options), ignore_outcome);
+  Engine engine(limits(), checked_options(), testing::fake_agent_factory(options), ignore_outcome);
   const auto sink = std::make_shared<RecordingSink>();
   ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 1, counting(0, 5), 10)));
   EXPECT_EQ(sink->wait_done(1).error, "the step failed: device lost");
@@ -210,7 +267,7 @@ TEST(Engine, AFailedStepIsAnsweredAndTheNextRuns) {
 TEST(Engine, StopLetsRunningStreamsFinishWithinTheGrace) {
   FakeAgentOptions options = agent_options();
   options.step_time = std::chrono::milliseconds(1);
-  Engine engine(limits(), {}, testing::fake_agent_factory(options), ignore_outcome);
+  Engine engine(limits(), checked_options(), testing::fake_agent_factory(options), ignore_outcome);
   const auto sink = std::make_shared<RecordingSink>();
   ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 1, counting(0, 5), 40)));
   sink->wait_tokens(1, 1);
@@ -222,7 +279,7 @@ TEST(Engine, StopLetsRunningStreamsFinishWithinTheGrace) {
 TEST(Engine, StopWithoutGraceAnswersEveryStream) {
   FakeAgentOptions options = agent_options();
   options.step_time = std::chrono::milliseconds(1);
-  Engine engine(limits(), {}, testing::fake_agent_factory(options), ignore_outcome);
+  Engine engine(limits(), checked_options(), testing::fake_agent_factory(options), ignore_outcome);
   const auto sink = std::make_shared<RecordingSink>();
   ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 1, counting(0, 5), 400)));
   sink->wait_tokens(1, 1);
@@ -236,7 +293,7 @@ TEST(Engine, StopEndsALoadingThatNobodyWaitsFor) {
     while (progress(1)) std::this_thread::yield();
     return Error{"given up"};
   };
-  Engine engine(limits(), {}, factory, ignore_outcome);
+  Engine engine(limits(), checked_options(), factory, ignore_outcome);
   const auto sink = std::make_shared<RecordingSink>();
   ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 1, counting(0, 5), 4)));
   sink->wait_loading(1);
@@ -244,22 +301,32 @@ TEST(Engine, StopEndsALoadingThatNobodyWaitsFor) {
   EXPECT_EQ(sink->wait_done(1).error, "the server is shutting down");
 }
 
-TEST(Engine, ASeedMakesDrawsRepeatable) {
-  // The engine fills in a seed where there is none; here only that a given one arrives unchanged.
+TEST(Engine, AGivenSeedArrivesAndAMissingOneIsFresh) {
   FakeAgentOptions options = agent_options();
-  auto seen = std::make_shared<std::atomic<std::uint64_t>>(0);
-  options.before_step = [seen](const scheduler::StepPlan& plan) -> Result<void> {
-    *seen = plan.rows[0].sequence->params.seed;
+  struct Seeds {
+    std::mutex mutex;
+    std::map<StreamId, std::uint64_t> by_stream;
+  };
+  auto seeds = std::make_shared<Seeds>();
+  options.before_step = [seeds](const scheduler::StepPlan& plan) -> Result<void> {
+    const std::lock_guard lock(seeds->mutex);
+    for (const auto& row : plan.rows) {
+      seeds->by_stream[row.sequence->key.stream] = row.sequence->params.seed;
+    }
     return {};
   };
-  Engine engine(limits(), {}, testing::fake_agent_factory(options), ignore_outcome);
+  Engine engine(limits(), checked_options(), testing::fake_agent_factory(options), ignore_outcome);
   const auto sink = std::make_shared<RecordingSink>();
-  Request request = generate(sink, 1, 1, counting(0, 5), 1);
-  request.params.seed = 1234;
-  request.params.has_seed = true;
-  ASSERT_TRUE(engine.instance().submit(std::move(request)));
-  sink->wait_done(1);
-  EXPECT_EQ(*seen, 1234U);
+  for (StreamId id = 1; id <= 3; ++id) {
+    Request request = generate(sink, 1, id, counting(0, 5), 1);
+    request.params.seed = 1234;
+    request.params.has_seed = id == 1;
+    ASSERT_TRUE(engine.instance().submit(std::move(request)));
+    sink->wait_done(id);
+  }
+  EXPECT_EQ(seeds->by_stream[1], 1234U);
+  EXPECT_NE(seeds->by_stream[2], 1234U);
+  EXPECT_NE(seeds->by_stream[2], seeds->by_stream[3]);
 }
 
 }  // namespace

@@ -279,5 +279,49 @@ TEST(Scheduler, ConnectionsShareByTokensServed) {
   driver.run();
 }
 
+// As above, but the newcomer meets a backlog older than any ageing limit.
+TEST(Scheduler, AnOldBacklogDoesNotOutrankOtherConnections) {
+  SchedulerOptions options = small_options();
+  options.max_running = 2;
+  SchedulerDriver driver(agent_options(), options);
+  for (int i = 0; i < 60; ++i) driver.generate(i, counting(i * 10, 8), 40, 1);
+  for (int i = 0; i < 400; ++i) ASSERT_TRUE(driver.step());
+  const auto other = driver.generate(100, counting(700, 8), 4, 2);
+  int steps = 0;
+  while (!driver.outcome(other).done) {
+    ASSERT_TRUE(driver.step());
+    ++steps;
+  }
+  EXPECT_LE(steps, 40 + 4 + 2);
+  driver.run();
+}
+
+TEST(Scheduler, OneConnectionDoesNotTakeAllSeatsOfAStep) {
+  SchedulerOptions options = small_options();
+  options.max_running = 4;
+  SchedulerDriver driver(agent_options(), options);
+  for (int i = 0; i < 20; ++i) driver.generate(i, counting(i * 10, 8), 20, 1);
+  const auto other = driver.generate(100, counting(700, 8), 20, 2);
+  driver.step();
+  EXPECT_EQ(driver.outcome(other).tokens.size(), 1U);
+  driver.run();
+}
+
+TEST(Scheduler, ACachedContinuationDoesNotWaitBehindPrompts) {
+  SchedulerOptions options = small_options();
+  SchedulerDriver driver(agent_options(), options);
+  const auto prompt = counting(0, 40);
+  const auto first = driver.generate(1, prompt, 16);
+  driver.run();
+  driver.generate(2, counting(400, 4), 60);  // a decode, so that prefill has a quota
+  driver.step();
+  for (int i = 0; i < 5; ++i) driver.generate(10 + i, counting(450 + i * 100, 100), 1, 2);
+  driver.step();
+  const auto next = driver.generate(3, joined(prompt, driver.outcome(first).tokens), 4, 3);
+  driver.step();
+  EXPECT_EQ(driver.outcome(next).tokens.size(), 1U);
+  driver.run();
+}
+
 }  // namespace
 }  // namespace lmtp::scheduler

@@ -33,6 +33,14 @@ TEST_P(StressTest, EveryStreamGetsWhatItWouldGetAlone) {
   FakeAgentOptions agent;
   agent.vocab_size = kVocab;
   agent.num_blocks = c.num_blocks;
+  agent.row_fails = [](const Sequence& sequence) {
+    return sequence.key.stream % 17 == 0 && sequence.num_generated() == 2;
+  };
+  int num_steps = 0;
+  agent.before_step = [&num_steps](const StepPlan&) -> Result<void> {
+    if (++num_steps % 97 == 0) return Error{"a step that fails"};
+    return {};
+  };
   SchedulerDriver driver(agent, options);
   std::mt19937 random(c.seed);
   const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
@@ -84,9 +92,14 @@ TEST_P(StressTest, EveryStreamGetsWhatItWouldGetAlone) {
     }
   }
   driver.run();
+  int num_failed = 0;
   for (const auto& [id, a] : asked) {
     const auto& got = driver.outcome({static_cast<ConnectionId>(1 + id % 3), id});
     ASSERT_TRUE(got.done) << id;
+    if (!got.error.empty()) {
+      ++num_failed;
+      continue;
+    }
     if (!a.scored.empty()) {
       EXPECT_EQ(got.tokens, a.scored) << id;
       continue;
@@ -96,6 +109,8 @@ TEST_P(StressTest, EveryStreamGetsWhatItWouldGetAlone) {
               FakeAgent::expected_tokens(a.prompt, std::min(a.max_tokens, limit), kVocab))
         << id;
   }
+  EXPECT_GT(num_failed, 0);
+  EXPECT_LT(num_failed, static_cast<int>(asked.size()) / 2);
   EXPECT_EQ(driver.scheduler().pool().num_pinned(), 0);
   if (c.num_blocks < 20) {
     EXPECT_GT(driver.scheduler().counters().num_preemptions, 0);

@@ -17,7 +17,8 @@ Result<Level> parse_level(std::string_view name);
 // Any thread; takes effect at once.
 void set_level(Level level);
 
-// Any thread. A line feed inside `message` is written as "\n", so that one event stays one line.
+// Any thread. Control characters inside `message` are written as "\n" or "\x1b", so that one event
+// stays one line.
 void write(Level level, std::string_view message);
 
 inline void debug(std::string_view message) { write(Level::kDebug, message); }

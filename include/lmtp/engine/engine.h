@@ -24,6 +24,7 @@ struct ModelLimits {
 struct EngineOptions {
   int max_batched_tokens = 512;       // tokens a step
   int max_concurrent_requests = 1024; // waiting and running; more are refused with an error
+  bool check_invariants = false;      // after each step; aborts where they do not hold
 };
 
 enum class EngineState { kLoading, kReady, kFailed, kStopped };
@@ -52,7 +53,8 @@ struct EngineStats {
 class Engine {
  public:
   // Starts the loop thread, and a loader thread that makes the agent; requests that come before
-  // that wait. `on_loaded` is called once, on the engine's thread, with the outcome of the loading.
+  // that wait. `on_loaded` is called with the outcome of the loading, on the engine's thread; not at
+  // all where the engine is stopped before.
   Engine(ModelLimits limits, EngineOptions options, agent::AgentFactory factory,
          std::function<void(const Result<void>&)> on_loaded);
   // As stop(0).

@@ -45,12 +45,14 @@ struct SchedulerCounters {
 
 // Iteration-level scheduling (Orca, Yu et al. 2022) without phases (vLLM's unified scheduler): every
 // sequence only has a cursor that catches up with its length. A step gives, under one budget of
-// max_batched_tokens: one token to each running decode; chunks to running prefills; then admissions.
+// max_batched_tokens: one token to each running decode; what is all but cached is admitted; chunks to
+// running prefills; other admissions.
 //
 // - While decodes run, a step computes at most a quarter of the budget in prefill tokens, so that a
 //   long prompt does not hold up streams that others are reading.
-// - Admission order: preempted or waiting for long; then the connection that was served least; then
-//   the longest cached prefix; then age. It ends with the first one that finds no room.
+// - Admission order: preempted sequences; then the connection that was served least; within it those
+//   that wait for long, then the longest cached prefix, then age. It ends with the first that finds
+//   no room.
 // - A sequence whose prefix another one is computing at that moment waits until it can share it.
 // - Out of blocks: the youngest running sequence is preempted; it keeps its tokens and resumes by
 //   recomputing what the prefix cache does not hold any more.
@@ -95,21 +97,25 @@ class Scheduler {
   void check_invariants() const;
 
  private:
-  // A connection's share: tokens computed for it so far, for fairness among connections.
+  // A connection's share: tokens served to it, on a clock that all connections share (start-time fair
+  // queueing, Goyal et al. 1996).
   struct Share {
     std::int64_t served = 0;
     int num_sequences = 0;
   };
   enum class Admission { kAdmitted, kDeferred, kRefused };
 
-  void plan_running();
-  void plan_admissions();
+  void join_share(ConnectionId connection);
+  void plan_decodes();
+  void plan_prefills();
+  void plan_admissions(bool only_cached);
   bool plan_row(Sequence& sequence, int num_tokens);
   bool reserve(Sequence& sequence, int num_tokens);
   void preempt(Sequence& victim);
   void unplan(const Sequence& sequence);
 
-  std::vector<Sequence*> candidates() const;
+  bool may_admit() const;
+  std::vector<Sequence*> candidates(bool only_cached) const;
   Admission admit(Sequence& sequence);
   bool another_computes_prefix(const Sequence& sequence, int num_usable, int num_matched) const;
   void take_matched(Sequence& sequence, const cache::PrefixMatch& match);
@@ -125,7 +131,6 @@ class Scheduler {
   void finish(Sequence& sequence);
   void drop(Sequence& sequence);
   void end_plan();
-  std::int64_t least_served(ConnectionId except) const;
 
   const SchedulerOptions options_;
   cache::BlockPool pool_;
@@ -139,12 +144,13 @@ class Scheduler {
   // Of the step being planned or executed.
   StepPlan plan_;
   std::vector<BlockId> copy_sources_;  // pinned until the step is over
-  int prefill_quota_ = 0;
+  int quota_ = 0;  // tokens that may still be planned for what is not a decode
   bool preempted_ = false;
   bool in_step_ = false;
 
   SequenceId next_id_ = 1;
   std::int64_t step_ = 0;
+  std::int64_t served_clock_ = 0;  // the least served connection's share; never goes back
   double mean_generated_ = 16.0;  // moving average of finished Generates
 };
 

@@ -13,7 +13,7 @@ enum class SequenceKind { kGenerate, kScore };
 
 // kWaiting: not admitted, holds no blocks. kRunning: holds blocks and has a place in each step.
 // A preempted sequence is kWaiting again, with its generated tokens kept.
-enum class SequenceStatus { kWaiting, kRunning, kFinished };
+enum class SequenceStatus { kWaiting, kRunning };
 
 // Owner: the Scheduler, on the engine's thread. The agent reads it during execute() only.
 //
@@ -43,6 +43,7 @@ struct Sequence {
   int num_preempted = 0;
   int num_cached_hint = 0;    // tokens that the prefix cache held on arrival
   std::int64_t arrival_step = 0;
+  std::int64_t admission_step = 0;  // the last one
 
   int length() const { return static_cast<int>(tokens.size()); }
   int num_generated() const { return length() - num_prompt; }
