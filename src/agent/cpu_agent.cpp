@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <exception>
-#include <fstream>
 #include <new>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "batch_builder.h"
+#include "free_memory.h"
 #include "kernels/backend.h"
 #include "kernels/stream.h"
 #include "kernels/worker_pool.h"
@@ -59,7 +60,7 @@ class CpuAgent : public ModelAgent {
     try {
       return run(plan);
     } catch (const std::exception& exception) {
-      return Error{std::string("the step failed: ") + exception.what()};
+      return Error{exception.what()};
     }
   }
 
@@ -158,7 +159,7 @@ class CpuAgent : public ModelAgent {
 
 Result<std::unique_ptr<model::CausalLM>> load_model(const CpuAgentOptions& options,
                                                     kernels::WorkerPool& pool,
-                                                    const std::function<void(int)>& progress) {
+                                                    const LoadProgress& progress) {
   const auto tensors = model::describe_tensors(options.config);
   if (!tensors.ok()) {
     return tensors.error();
@@ -201,21 +202,12 @@ Result<int> count_blocks(const CpuAgentOptions& options) {
 }  // namespace
 
 std::int64_t default_kv_cache_bytes() {
-  std::ifstream file("/proc/meminfo");
-  std::string name;
-  std::int64_t kibibytes = 0;
-  std::string unit;
-  while (file >> name >> kibibytes) {
-    std::getline(file, unit);
-    if (name == "MemAvailable:") {
-      return std::min(kDefaultKvBytesMax, kibibytes * 1024 / 4);
-    }
-  }
-  return kDefaultKvBytesMax;
+  const std::optional<std::int64_t> free = free_memory_bytes();
+  return free.has_value() ? std::min(kDefaultKvBytesMax, *free / 4) : kDefaultKvBytesMax;
 }
 
 Result<std::unique_ptr<ModelAgent>> make_cpu_agent(
-    const CpuAgentOptions& options, const std::function<void(int percent)>& progress) {
+    const CpuAgentOptions& options, const LoadProgress& progress) {
   LMTP_CHECK(options.max_batched_tokens >= 1, options.max_batched_tokens);
   try {
     const int num_threads =

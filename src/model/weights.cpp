@@ -34,7 +34,7 @@ std::int64_t TensorSpec::num_elements() const {
 }
 
 WeightLoader::WeightLoader(TensorSource& source, kernels::WorkerPool& pool,
-                           std::int64_t expected_elements, std::function<void(int)> progress)
+                           std::int64_t expected_elements, std::function<bool(int)> progress)
     : source_(source),
       pool_(pool),
       expected_elements_(expected_elements),
@@ -65,7 +65,9 @@ void WeightLoader::count(const TensorSpec& spec) {
       static_cast<int>(std::min<std::int64_t>(100, num_elements_ * 100 / expected_elements_));
   if (percent != percent_) {
     percent_ = percent;
-    progress_(percent);
+    if (!progress_(percent)) {
+      error_ = Error{"the loading was given up"};
+    }
   }
 }
 

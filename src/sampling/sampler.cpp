@@ -7,13 +7,11 @@
 
 #include "lmtp/base/check.h"
 #include "lmtp/sampling/philox.h"
+#include "nucleus.h"
 
 namespace lmtp::sampling {
 namespace {
 
-// A nucleus is looked for among so many best tokens, then among eight times as many, and so on.
-constexpr std::int64_t kFirstNucleus = 64;
-constexpr std::int64_t kNucleusGrowth = 8;
 // Chunks whose maxima are looked at, for each token that is selected.
 constexpr std::int64_t kChunksPerSelected = 4;
 
@@ -26,7 +24,11 @@ Sampler::Sampler(const kernels::Backend& backend, int vocab_size)
     : backend_(backend),
       processor_(vocab_size),
       weights_(static_cast<std::size_t>(vocab_size)),
-      indices_(static_cast<std::size_t>(vocab_size)) {}
+      indices_(static_cast<std::size_t>(vocab_size)),
+      nucleus_(std::make_unique<Nucleus>()) {}
+
+Sampler::~Sampler() = default;
+Sampler::Sampler(Sampler&&) noexcept = default;
 
 Result<float> Sampler::score(std::span<const float> row, TokenId token) const {
   LMTP_CHECK(token >= 0 && static_cast<std::size_t>(token) < row.size(), token, row.size());
@@ -75,13 +77,13 @@ void Sampler::select_best(std::span<const float> row, std::int64_t count) {
   const auto size = static_cast<std::int64_t>(row.size());
   // At least `count` elements are not below the count-th greatest of the chunks' maxima.
   const std::int64_t chunk = std::max<std::int64_t>(1, size / (kChunksPerSelected * count));
-  chunk_maxima_.clear();
+  values_.clear();
   for (std::int64_t first = 0; first < size; first += chunk) {
-    chunk_maxima_.push_back(
+    values_.push_back(
         kernels::row_max(backend_, row.data() + first, std::min(chunk, size - first)));
   }
-  const auto nth = chunk_maxima_.begin() + (count - 1);
-  std::nth_element(chunk_maxima_.begin(), nth, chunk_maxima_.end(), std::greater<>());
+  const auto nth = values_.begin() + (count - 1);
+  std::nth_element(values_.begin(), nth, values_.end(), std::greater<>());
   const std::int64_t found =
       kernels::row_select_at_least(backend_, row.data(), size, *nth, indices_.data(), size);
   best_.clear();
@@ -101,13 +103,30 @@ TokenId Sampler::draw(std::span<const float> row, float max, const protocol::Sam
                       double number) {
   kernels::row_exp(backend_, row.data(), static_cast<std::int64_t>(row.size()), max,
                    params.temperature, weights_.data());
-  if (params.top_k > 0 || params.top_p < 1.0F) {
-    return draw_of_best(row, params, number);
+  if (params.top_k > 0 && static_cast<std::size_t>(params.top_k) < row.size()) {
+    keep_best(row, params.top_k);
   }
-  return draw_of_all(number);
+  if (params.top_p < 1.0F) {
+    nucleus_->keep(weights_, params.top_p);
+  }
+  return draw_of_weights(number);
 }
 
-TokenId Sampler::draw_of_all(double number) const {
+// Sets the weights of all but the `count` best tokens to zero.
+void Sampler::keep_best(std::span<const float> row, std::int64_t count) {
+  select_best(row, count);
+  values_.clear();
+  for (const Candidate& candidate : best_) {
+    values_.push_back(weights_[static_cast<std::size_t>(candidate.id)]);
+  }
+  std::fill(weights_.begin(), weights_.end(), 0.0F);
+  for (std::size_t i = 0; i < best_.size(); ++i) {
+    weights_[static_cast<std::size_t>(best_[i].id)] = values_[i];
+  }
+}
+
+// The token at which the sum of the weights, in order of ids, passes number * total.
+TokenId Sampler::draw_of_weights(double number) const {
   double total = 0.0;
   for (const float weight : weights_) {
     total += static_cast<double>(weight);
@@ -125,51 +144,6 @@ TokenId Sampler::draw_of_all(double number) const {
     }
   }
   return last;
-}
-
-// The nucleus is the shortest list of best tokens, among the top_k, that holds top_p of their
-// weight.
-TokenId Sampler::draw_of_best(std::span<const float> row, const protocol::SamplingParams& params,
-                              double number) {
-  const auto size = static_cast<std::int64_t>(row.size());
-  const std::int64_t limit = params.top_k > 0 ? std::min<std::int64_t>(params.top_k, size) : size;
-  double total = 0.0;
-  if (limit == size) {
-    for (const float weight : weights_) {
-      total += static_cast<double>(weight);
-    }
-  } else {
-    select_best(row, limit);
-    for (const Candidate& candidate : best_) {
-      total += static_cast<double>(weights_[static_cast<std::size_t>(candidate.id)]);
-    }
-  }
-  const double wanted = static_cast<double>(params.top_p) * total;
-  std::int64_t selected = limit == size ? std::min(kFirstNucleus, size) : limit;
-  for (;;) {
-    if (limit == size) {
-      select_best(row, selected);
-    }
-    double sum = 0.0;
-    std::size_t length = 0;
-    while (length < best_.size() && (length == 0 || sum < wanted)) {
-      sum += static_cast<double>(weights_[static_cast<std::size_t>(best_[length].id)]);
-      ++length;
-    }
-    if (sum < wanted && selected < limit) {
-      selected = std::min(selected * kNucleusGrowth, limit);
-      continue;
-    }
-    const double target = number * sum;
-    double reached = 0.0;
-    for (std::size_t i = 0; i < length; ++i) {
-      reached += static_cast<double>(weights_[static_cast<std::size_t>(best_[i].id)]);
-      if (reached > target) {
-        return best_[i].id;
-      }
-    }
-    return best_[length - 1].id;
-  }
 }
 
 }  // namespace lmtp::sampling

@@ -42,6 +42,21 @@ TEST(AgentErrorsTest, AnUnknownShapeListsThoseThereAre) {
   EXPECT_NE(error.find("gpt2-medium"), std::string::npos) << error;
 }
 
+TEST(AgentErrorsTest, ALoadingThatNobodyWaitsForEnds) {
+  agent::CpuAgentOptions options;
+  options.source =
+      testing::folder_source(LMTP_SOURCE_DIR "/tests/goldens/checkpoints/untied-f32");
+  options.config = *model::load_model_config(options.source);
+  int num_calls = 0;
+  const auto agent = agent::make_cpu_agent(options, [&](int) {
+    ++num_calls;
+    return false;
+  });
+  ASSERT_FALSE(agent.ok());
+  EXPECT_NE(agent.error().message.find("given up"), std::string::npos) << agent.error().message;
+  EXPECT_EQ(num_calls, 1);
+}
+
 // A NaN in the bias of one token's logit stands for a model whose row is broken.
 TEST(AgentErrorsTest, ARowThatIsNotNumbersFailsAlone) {
   const auto agent = testing::load_agent(

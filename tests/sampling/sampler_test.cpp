@@ -235,6 +235,16 @@ TEST(SamplerTest, DrawsFollowTheProbabilities) {
   expected = softmax(row, 1.0);
   keep_only(expected, {3, 6, 0, 7});
   expect_distribution(row, params, expected, 16.3);
+  // The temperature comes first: it widens the nucleus to five (0.783), or narrows it to two (0.805).
+  params.temperature = 2.0F;
+  expected = softmax(row, 2.0);
+  keep_only(expected, {3, 6, 0, 7, 1});
+  expect_distribution(row, params, expected, 18.5);
+  params.temperature = 0.5F;
+  expected = softmax(row, 0.5);
+  keep_only(expected, {3, 6});
+  expect_distribution(row, params, expected, 10.9);
+  params.temperature = 1.0F;
   // Of the three best, 3 and 6 hold 0.797.
   params.top_k = 3;
   expected = softmax(row, 1.0);

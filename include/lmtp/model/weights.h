@@ -63,9 +63,10 @@ void fill_random(std::uint64_t seed, const TensorSpec& spec, std::int64_t first,
 // a model loads everything and then looks at error(). Owner: whoever loads; one thread.
 class WeightLoader {
  public:
-  // `progress` is told percents of expected_elements. `source` and `pool` must outlive the loader.
+  // `progress` is told percents of expected_elements; where it returns false, loading ends with an
+  // error. `source` and `pool` must outlive the loader.
   WeightLoader(TensorSource& source, kernels::WorkerPool& pool, std::int64_t expected_elements,
-               std::function<void(int percent)> progress);
+               std::function<bool(int percent)> progress);
 
   // Names are looked up with this in front.
   void set_prefix(std::string prefix) { prefix_ = std::move(prefix); }
@@ -87,7 +88,7 @@ class WeightLoader {
   TensorSource& source_;
   kernels::WorkerPool& pool_;
   std::int64_t expected_elements_;
-  std::function<void(int)> progress_;
+  std::function<bool(int)> progress_;
   std::string prefix_;
   std::int64_t num_elements_ = 0;
   int percent_ = -1;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -16,10 +17,14 @@
 
 namespace lmtp::sampling {
 
+class Nucleus;
+
 // Owner: the model agent, one for each worker; one thread at a time. `backend` must outlive it.
 class Sampler {
  public:
   Sampler(const kernels::Backend& backend, int vocab_size);
+  ~Sampler();
+  Sampler(Sampler&&) noexcept;
 
   // Chooses the token that follows `tokens`. row: [vocab_size] f32, edited in place. top_logprobs
   // holds min(params.top_logprobs, kMaxTopLogprobs) entries, best first and ties by the lowest id,
@@ -41,16 +46,16 @@ class Sampler {
   void select_best(std::span<const float> row, std::int64_t count);
   TokenId draw(std::span<const float> row, float max, const protocol::SamplingParams& params,
                double number);
-  TokenId draw_of_all(double number) const;
-  TokenId draw_of_best(std::span<const float> row, const protocol::SamplingParams& params,
-                       double number);
+  void keep_best(std::span<const float> row, std::int64_t count);
+  TokenId draw_of_weights(double number) const;
 
   const kernels::Backend& backend_;
   LogitsProcessor processor_;
   std::vector<float> weights_;  // [vocab_size] after temperature
-  std::vector<float> chunk_maxima_;
+  std::vector<float> values_;   // of select_best and keep_best while they run
   std::vector<std::int32_t> indices_;  // [vocab_size]
   std::vector<Candidate> best_;        // select_best's result: best first
+  std::unique_ptr<Nucleus> nucleus_;
 };
 
 }  // namespace lmtp::sampling
