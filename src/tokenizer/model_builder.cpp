@@ -21,6 +21,7 @@ Result<void> ModelBuilder::add_token(std::string_view spelling, std::int64_t id)
   if (append_spelt_bytes(spelling, buffer_)) {
     model_.vocab.set_bytes(token, buffer_);
     model_.vocab.index(token);
+    if (buffer_.size() == 1) byte_tokens_[static_cast<unsigned char>(buffer_[0])] = token;
   } else {
     // No word can become it, since words are spelt in the alphabet; it decodes as it stands.
     model_.vocab.set_bytes(token, spelling);
@@ -46,14 +47,22 @@ Result<void> ModelBuilder::add_merge(std::string_view left, std::string_view rig
   const std::size_t left_size = buffer_.size();
   if (!append_spelt_bytes(right, buffer_)) return unknown(right);
   const std::string_view bytes = buffer_;
-  const TokenId left_id = model_.vocab.find(bytes.substr(0, left_size));
+  const TokenId left_id = find_bytes(bytes.substr(0, left_size));
   if (left_id < 0) return unknown(left);
-  const TokenId right_id = model_.vocab.find(bytes.substr(left_size));
+  const TokenId right_id = find_bytes(bytes.substr(left_size));
   if (right_id < 0) return unknown(right);
-  const TokenId merged = model_.vocab.find(bytes);
+  // Trainers number tokens as they merge them, so the next id is nearly always the one.
+  const bool as_usual = last_merged_ >= 0 && model_.vocab.bytes(last_merged_ + 1) == bytes;
+  const TokenId merged = as_usual ? last_merged_ + 1 : model_.vocab.find(bytes);
   if (merged < 0) return unknown(std::string(left) + std::string(right));
+  last_merged_ = merged;
   model_.merges.add(left_id, right_id, {next_rank_++, merged});
   return {};
+}
+
+TokenId ModelBuilder::find_bytes(std::string_view bytes) const {
+  if (bytes.size() == 1) return byte_tokens_[static_cast<unsigned char>(bytes[0])];
+  return model_.vocab.find(bytes);
 }
 
 Result<void> ModelBuilder::add_added_token(AddedToken token) {

@@ -1,6 +1,7 @@
 // From the spellings in tokenizer files to a ByteBpeModel.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -17,6 +18,8 @@ inline constexpr TokenId kTokenIdMax = (1 << 24) - 1;
 // Order of calls: reserve, all add_token, all add_merge, all add_added_token, take.
 class ModelBuilder {
  public:
+  ModelBuilder() { byte_tokens_.fill(-1); }
+
   void reserve(std::size_t num_tokens, std::size_t num_bytes, std::size_t num_merges);
 
   // A vocabulary entry, spelt in GPT-2's byte alphabet.
@@ -35,8 +38,12 @@ class ModelBuilder {
   ByteBpeModel& model() { return model_; }
 
  private:
+  TokenId find_bytes(std::string_view bytes) const;
+
   ByteBpeModel model_;
+  std::array<TokenId, 256> byte_tokens_;  // of the vocabulary's one-byte entries; -1: none
   std::uint32_t next_rank_ = 0;
+  TokenId last_merged_ = -1;
   std::string buffer_;
 };
 

@@ -19,7 +19,7 @@ std::uint32_t hash_of(std::string_view bytes) {
 void Vocab::reserve(std::size_t num_tokens, std::size_t num_bytes) {
   arena_.reserve(num_bytes);
   spans_.reserve(num_tokens);
-  grow(std::bit_ceil(num_tokens * 2 + 2));
+  grow(std::bit_ceil(num_tokens + num_tokens / 4 + 2));
 }
 
 void Vocab::set_bytes(TokenId id, std::string_view bytes) {
@@ -31,7 +31,7 @@ void Vocab::set_bytes(TokenId id, std::string_view bytes) {
 }
 
 void Vocab::index(TokenId id) {
-  if ((num_indexed_ + 1) * 2 > slots_.size()) grow(slots_.empty() ? 16 : slots_.size() * 2);
+  if ((num_indexed_ + 1) * 5 > slots_.size() * 4) grow(slots_.empty() ? 16 : slots_.size() * 2);
   place({id, hash_of(bytes(id))});
   ++num_indexed_;
 }

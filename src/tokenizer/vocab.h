@@ -47,7 +47,7 @@ class Vocab {
 
   std::string arena_;
   std::vector<Span> spans_;  // by id
-  std::vector<Slot> slots_;  // open addressing, a power of two, at most half full
+  std::vector<Slot> slots_;  // open addressing, a power of two, at most 4/5 full
   std::size_t num_indexed_ = 0;
 };
 
