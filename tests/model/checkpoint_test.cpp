@@ -70,7 +70,7 @@ std::string load_error(const testing::TempFolder& folder) {
     num_elements += tensor.num_elements();
   }
   model::WeightLoader loader(**source, pool, num_elements,
-                             [&](int percent) { last_percent = percent; });
+                             [&](int percent) { return (last_percent = percent) >= 0; });
   const auto loaded = model::make_causal_lm(*config, loader, 4);
   if (!loaded.ok()) {
     return loaded.error().message;
