@@ -1,0 +1,311 @@
+"""lmtp-client against lmtp-serve: at a terminal, in a pipe, with -p, and without a server."""
+
+import ast
+import asyncio
+import json
+import pathlib
+import subprocess
+
+import pytest
+from lmtp_socket import Socket, wait_all_freed
+from repl_terminal import CTRL_C, CTRL_D, Terminal, client, run_client
+from servers import free_port
+from tokenizers import Tokenizer
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+LONG = "max_tokens=480"  # nearly the demo's context: longer than a test needs to press a key
+UP = "\x1b[A"
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return Tokenizer.from_file(str(ROOT / "models" / "demo" / "tokenizer.json"))
+
+
+@pytest.fixture
+def terminal(demo, tmp_path):
+    with Terminal(tmp_path, "--host", demo.endpoint) as t:
+        t.read_prompt()
+        yield t
+
+
+def expected_text(demo, tokenizer, prompt, **params):
+    """What follows the prompt, asked for at the wire."""
+
+    async def ask():
+        async with Socket(demo.endpoint) as s:
+            ids = tokenizer.encode(prompt, add_special_tokens=False).ids
+            await s.send("GENERATE", stream_id=1, prompt=ids, **params)
+            return (await s.finish(1))[0]
+
+    return tokenizer.decode(asyncio.run(ask()))
+
+
+def model_info(demo):
+    async def ask():
+        async with Socket(demo.endpoint) as s:
+            return await s.model_info()
+
+    return asyncio.run(ask())
+
+
+# ---- one prompt ----
+
+
+def test_one_prompt(demo, tokenizer):
+    wanted = expected_text(demo, tokenizer, "Once upon a time", max_tokens=12)
+    done = run_client("--host", demo.endpoint, "-p", "Once upon a time", "-n", 12)
+    assert (done.returncode, done.stdout, done.stderr) == (0, wanted + "\n", "")
+    words = run_client("demo", "--host", demo.endpoint, "-p", "Once upon a time", "max_tokens=12")
+    assert words.stdout == done.stdout
+    echoed = run_client("--host", demo.endpoint, "-p", "Once upon a time", "-n", 12, "--echo")
+    assert echoed.stdout == "Once upon a time" + done.stdout
+
+
+def test_a_prompt_is_taken_as_it_stands(demo, tokenizer):
+    prompt = " two  spaces top_k=1 "
+    raw = run_client("--host", demo.endpoint, "-p", prompt, "-n", 1, "--raw")
+    assert raw.stdout.splitlines()[1].startswith(prompt)
+
+
+def test_bos(demo, tokenizer):
+    bos = tokenizer.token_to_id("<|endoftext|>")
+
+    def first_logprobs(prompt, *options):
+        done = run_client(
+            "--host", demo.endpoint, "-p", prompt, "-n", 1, "--raw", "--top-logprobs", 5, *options
+        )
+        assert done.returncode == 0, done.stderr
+        return ast.literal_eval(done.stdout.splitlines()[0])["top_logprobs"]
+
+    async def at_the_wire(prompt):
+        async with Socket(demo.endpoint) as s:
+            await s.send("GENERATE", stream_id=1, prompt=prompt, max_tokens=1, top_logprobs=5)
+            return (await s.token_of(1))["top_logprobs"]
+
+    ids = tokenizer.encode("Once").ids
+    assert first_logprobs("Once") == asyncio.run(at_the_wire(ids))
+    assert first_logprobs("Once", "--bos") == asyncio.run(at_the_wire([bos, *ids]))
+    assert first_logprobs("Once", "bos=true") == first_logprobs("Once", "--bos")
+    assert first_logprobs("") == asyncio.run(at_the_wire([bos]))
+
+
+def test_characters_split_over_tokens(demo, tokenizer):
+    """Three tokens of a byte each make one character; two make none."""
+    euro = tokenizer.encode("€").ids
+    assert len(euro) == 3
+    # Each is the likeliest until it has been generated.
+    bias = ",".join(f"{token}:{100 - i}" for i, token in enumerate(euro))
+    options = ["--host", demo.endpoint, "-p", "Once", "--logit-bias", f"{{{bias}}}"]
+    options += ["--presence-penalty", 100]
+    assert run_client(*options, "-n", 3).stdout == "€\n"
+    assert run_client(*options, "-n", 2).stdout == "\ufffd\n"
+
+
+def test_raw_entries_are_python(demo, tokenizer):
+    done = run_client("--host", demo.endpoint, "-p", "Once upon", "-n", 4, "--raw")
+    lines = done.stdout.splitlines()
+    entries = [ast.literal_eval(line) for line in lines[:4]]
+    assert [e["finish_reason"] for e in entries] == [None, None, None, "length"]
+    for entry, line in zip(entries, lines):
+        assert str(entry["token"]) in entry["top_logprobs"]
+        assert repr(entry) == line  # to the character as Python prints it
+    text = "Once upon" + tokenizer.decode([e["token"] for e in entries])
+    assert "\n".join(lines[4:]) == text
+
+
+def test_score(demo, tokenizer):
+    done = run_client("--host", demo.endpoint, "-p", "Once upon a", "--score", " time", "--raw")
+    entries = [ast.literal_eval(line) for line in done.stdout.splitlines()]
+    assert [e["token"] for e in entries] == tokenizer.encode(" time").ids
+    table = run_client("--host", demo.endpoint, stdin="/score Once upon a ||| time\n").stdout
+    assert f"{entries[0]['logprob']:10.4f}  ' time'\n" in table
+    assert "in all" in table and "1 token\n" in table
+
+
+def test_errors_are_one_line_and_an_exit_code(demo):
+    for arguments, said in [
+        (["-p", "x", "--temperature", "-1"], "temperature"),
+        (["-p", "x " * 600], "prompt"),
+        (["--score", ""], "no text to score"),
+        (["-p", "x", "nosuchmodel", "--tokenizer", "demo"], "nosuchmodel"),
+    ]:
+        done = run_client("--host", demo.endpoint, *arguments)
+        assert done.returncode == 1, arguments
+        assert done.stderr.count("\n") == 1 and said in done.stderr, done.stderr
+        assert done.stdout.strip() == ""
+
+
+def test_a_wrong_command_line_is_exit_code_2():
+    for arguments in (
+        ["--nonsense"],
+        ["demo", "other"],
+        ["-p", "x", "--temperature", "warm"],
+        ["--host", "a/b"],
+        ["--encode", "--decode"],
+        ["--encode", "-p", "x"],
+    ):
+        done = run_client(*arguments)
+        assert done.returncode == 2, arguments
+        assert done.stderr.startswith("lmtp-client: ") and done.stderr.count("\n") == 1
+
+
+def test_without_a_server():
+    port = free_port()
+    done = run_client("--port", port, "-p", "x")
+    assert done.returncode == 1 and done.stdout.strip() == ""
+    assert f"localhost:{port}" in done.stderr and "refused" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_an_unknown_model_is_named_before_anything_is_asked():
+    done = run_client("no-such-model", "-p", "x", environment={"HF_HUB_CACHE": "/nowhere"})
+    assert done.returncode == 1
+    assert "no-such-model" in done.stderr and "/nowhere" in done.stderr
+    assert "--tokenizer" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_help_and_version():
+    helped = run_client("--help")
+    assert helped.returncode == 0 and "--max-tokens" in helped.stdout and "BOS" in helped.stdout
+    version = run_client("--version")
+    assert version.returncode == 0 and version.stdout.startswith("lmtp-client ")
+
+
+def test_links_no_torch():
+    libraries = subprocess.run(["ldd", client()], capture_output=True, text=True, check=True).stdout
+    assert "libedit" in libraries and "torch" not in libraries and "c10" not in libraries
+
+
+# ---- in a pipe ----
+
+
+def test_a_pipe_answers_each_line(demo, tokenizer):
+    lines = ["Once upon a max_tokens=5", "", "/set max_tokens=3", "The king", "/quit", "never"]
+    done = run_client("--host", demo.endpoint, stdin="\n".join(lines))
+    first = expected_text(demo, tokenizer, "Once upon a", max_tokens=5)
+    second = expected_text(demo, tokenizer, "The king", max_tokens=3)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"{first}\n{second}\n"
+
+
+def test_a_pipe_goes_on_after_an_error(demo, tokenizer):
+    lines = "x top_p=7\n/nonsense\nOnce temprature=1\nOnce max_tokens=2\n"
+    done = run_client("--host", demo.endpoint, stdin=lines)
+    assert done.returncode == 1
+    errors = done.stderr.splitlines()
+    assert len(errors) == 3 and all(e.startswith("error: ") for e in errors), errors
+    assert "top_p" in errors[0] and "/nonsense" in errors[1] and "temperature" in errors[2]
+    assert done.stdout.endswith(expected_text(demo, tokenizer, "Once", max_tokens=2) + "\n")
+
+
+def test_encode_and_decode(tokenizer):
+    lines = ["Once upon a time", "", "€ 你好 <|endoftext|>", "  two  spaces "]
+    encoded = run_client("--encode", stdin="\n".join(lines) + "\n")
+    assert encoded.returncode == 0
+    ids = [json.loads(line) for line in encoded.stdout.splitlines()]
+    assert ids == [tokenizer.encode(line, add_special_tokens=False).ids for line in lines]
+    decoded = run_client("demo", "--decode", stdin=encoded.stdout)
+    assert decoded.stdout.splitlines() == lines
+    wrong = run_client("--decode", stdin="[1]\n[x]\n")
+    assert wrong.returncode == 1 and "line 2" in wrong.stderr
+
+
+# ---- at a terminal ----
+
+
+def test_a_prompt_streams_its_text(terminal, demo, tokenizer):
+    text = expected_text(demo, tokenizer, "Once upon a time", max_tokens=5)
+    shown = terminal.ask("Once upon a time max_tokens=5")
+    assert shown.endswith("Once upon a time" + text + "\n"), shown
+
+
+def test_commands(terminal):
+    assert "/score PROMPT ||| TEXT" in terminal.ask("/help")
+    assert '"vocab_size": 2048' in terminal.ask("/info")
+    assert "max_tokens=32\n" in terminal.ask("/set")
+    terminal.ask("/set max_tokens=7 seed=3")
+    shown = terminal.ask("/set")
+    assert "max_tokens=7\n" in shown and "seed=3\n" in shown
+    assert "in all" in terminal.ask("/score Once upon a ||| time")
+    assert "error: " in terminal.ask("/set nothing")
+    assert "error: " in terminal.ask("x temperature=-3")
+    assert terminal.ask("").strip() == ""
+    terminal.type("/quit\n")
+    assert terminal.wait() == 0
+
+
+def test_ctrl_c_cancels_the_stream_alone(terminal, demo, tokenizer):
+    first = expected_text(demo, tokenizer, "Once upon a time", max_tokens=1)
+    before = model_info(demo)["stats"]["num_generated_tokens"]
+    terminal.type(f"Once upon a time {LONG}\n")
+    terminal.read_until("Once upon a time" + first)  # not the line typed, but what it brings
+    demo.pause()
+    try:
+        terminal.type(CTRL_C)
+    finally:
+        demo.proceed()
+    terminal.read_until("[cancelled]")
+    terminal.read_prompt()
+    asyncio.run(wait_all_freed(demo.endpoint))
+    assert model_info(demo)["stats"]["num_generated_tokens"] - before < 480
+    assert "max_tokens=32" in terminal.ask("/set")
+    assert terminal.ask("Once max_tokens=2").count("Once") >= 2
+
+
+def test_ctrl_c_at_the_prompt_clears_the_line(terminal):
+    terminal.type("half a thought")
+    terminal.read_until("thought")
+    terminal.type(CTRL_C)
+    assert "Ctrl-D" not in terminal.read_prompt()
+    terminal.type(CTRL_C)
+    assert "Ctrl-D or /quit" in terminal.read_prompt()
+    assert "top_k=0" in terminal.ask("/set")
+    terminal.type(CTRL_D)
+    assert terminal.wait() == 0
+
+
+def test_history_outlives_the_program(demo, tmp_path):
+    for _ in range(2):
+        with Terminal(tmp_path, "--host", demo.endpoint) as t:
+            t.read_prompt()
+            t.ask("/set max_tokens=11")
+            t.type(CTRL_D)
+            assert t.wait() == 0
+    lines = (tmp_path / ".lmtp_history").read_text().splitlines()
+    assert len([line for line in lines if "11" in line]) == 1  # the same line is kept once
+    with Terminal(tmp_path, "--host", demo.endpoint) as t:
+        t.read_prompt()
+        t.type(UP)
+        t.read_until("/set max_tokens=11")
+        t.type("\n")
+        t.read_prompt()
+        assert "max_tokens=11\n" in t.ask("/set")
+
+
+def test_line_editing_counts_characters(terminal, demo, tokenizer):
+    """Backspace takes a whole character away, however many bytes it has."""
+    text = expected_text(demo, tokenizer, "naïve x", max_tokens=2)
+    shown = terminal.ask("naïve é你\x7f\x7fx max_tokens=2")
+    assert shown.endswith(f"naïve x{text}\n"), shown
+
+
+def test_a_terminal_without_a_server(tmp_path):
+    port = free_port()
+    with Terminal(tmp_path, "--port", port) as t:
+        assert "refused" in t.read_prompt()
+        assert "refused" in t.ask("Hello")
+        t.type(CTRL_D)
+        assert t.wait() == 0
+
+
+def test_a_tokenizer_that_is_not_the_models(demo, tmp_path):
+    """It has more tokens than the demo's model: that is said once, and the answer comes."""
+    vocabulary = {chr(c): c - 0x21 for c in range(0x21, 0x7F)}
+    vocabulary |= {f"token{i}": len(vocabulary) + i for i in range(3000)}
+    (tmp_path / "vocab.json").write_text(json.dumps(vocabulary))
+    (tmp_path / "merges.txt").write_text("")
+    arguments = ["--tokenizer", tmp_path, "--host", demo.endpoint]
+    done = run_client(*arguments, stdin="x max_tokens=2\nx max_tokens=2\n")
+    assert done.returncode == 0
+    assert done.stderr.count("note: ") == 1 and "2048" in done.stderr, done.stderr
