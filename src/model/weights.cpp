@@ -1,26 +1,40 @@
 #include "lmtp/model/weights.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <new>
 #include <utility>
 
 namespace lmtp::model {
 namespace {
 
-constexpr std::uintptr_t kHugePageBytes = std::uintptr_t{2} << 20;
+constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
 
-// Asks for huge pages: streaming weights of a gigabyte through small ones costs a tenth of the
-// speed.
-void prefer_huge_pages(const at::Tensor& tensor) {
-  const auto begin = reinterpret_cast<std::uintptr_t>(tensor.data_ptr());
-  const std::uintptr_t first = (begin + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
-  const std::uintptr_t last = (begin + tensor.nbytes()) / kHugePageBytes * kHugePageBytes;
-  if (first < last) {
-    // A wish: where it is refused, everything works as before.
-    (void)madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
+// Memory for weights that are streamed through at every step, in huge pages where there are any:
+// through small ones, time goes into looking up addresses. What does not fill a huge page comes
+// from the ordinary allocator.
+at::Tensor allocate_streamed(at::IntArrayRef shape) {
+  std::size_t num_bytes = sizeof(float);
+  for (const std::int64_t size : shape) {
+    num_bytes *= static_cast<std::size_t>(size);
   }
+  if (num_bytes < kHugePageBytes) {
+    return at::empty(shape, at::kFloat);
+  }
+  const std::size_t rounded = (num_bytes + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
+  void* memory = std::aligned_alloc(kHugePageBytes, rounded);
+  if (memory == nullptr) {
+    throw std::bad_alloc();
+  }
+  // A wish: where it is refused, everything works as before. The last page is left out where it
+  // would be half empty.
+  (void)madvise(memory, num_bytes / kHugePageBytes * kHugePageBytes, MADV_HUGEPAGE);
+  return at::from_blob(
+      memory, shape, [](void* data) { std::free(data); }, at::kFloat);
 }
 
 }  // namespace
@@ -80,10 +94,8 @@ at::Tensor WeightLoader::packed(const std::string& name, kernels::WeightOrder or
   if (!tensor.has_value()) {
     return {};
   }
-  at::Tensor panels = at::empty(
-      {kernels::packed_size(n, k) / (k * kernels::kPanelColumns), k, kernels::kPanelColumns},
-      at::kFloat);
-  prefer_huge_pages(panels);
+  at::Tensor panels = allocate_streamed(
+      {kernels::packed_size(n, k) / (k * kernels::kPanelColumns), k, kernels::kPanelColumns});
   kernels::pack_linear_f32(
       pool_, {.data = tensor->data, .type = tensor->type, .order = order, .n = n, .k = k},
       panels.data_ptr<float>());
