@@ -244,7 +244,7 @@ def check_private(root, path, number, module, kind, name):
     folders = [path.parent]
     if kind == "test":
         folders += [Path("tests"), Path("tests/support"), Path("src") / module]
-        folders += [Path("kernels")] if module == "kernels" else []
+        folders += [Path(module)] if module in ("kernels", "tools") else []
     elif module in ("kernels", "tools"):
         folders.append(Path(module))
     else:

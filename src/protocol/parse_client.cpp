@@ -89,10 +89,10 @@ std::string explain_broken(std::string_view payload, simdjson::error_code code,
     const std::string_view value = scanner.skip_value();
     const simdjson::error_code field_code = parser.parse(value).error();
     if (field_code == simdjson::SUCCESS) continue;
-    const bool known = std::any_of(scanner.key().begin(), scanner.key().end(),
-                                   [](char c) { return c <= ' ' || c >= '\x7f'; }) == false &&
-                       scanner.key().size() <= kMaxShownVerbBytes;
-    return (known ? std::string(scanner.key()) : "payload") + ": " + why_broken(field_code);
+    const bool can_be_shown = scanner.key().size() <= kMaxShownVerbBytes &&
+                              std::all_of(scanner.key().begin(), scanner.key().end(),
+                                          [](char c) { return c > ' ' && c < '\x7f'; });
+    return (can_be_shown ? std::string(scanner.key()) : "payload") + ": " + why_broken(field_code);
   }
   const bool inside = code == simdjson::DEPTH_ERROR || code == simdjson::NUMBER_ERROR;
   if (inside) return "payload: " + why_broken(code);

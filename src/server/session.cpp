@@ -34,8 +34,10 @@ constexpr std::size_t kReadChunkBytes = std::size_t{64} << 10;
 // A larger buffer is given back after the message that needed it.
 constexpr std::size_t kKeptReadBufferBytes = std::size_t{1} << 20;
 
-// kOpen -> kClosing (nothing more is read; the queue drains, then the close handshake) -> kClosed.
-enum class State { kOpen, kClosing, kClosed };
+// kAccepting -> kOpen -> kClosing (nothing more is read; the queue drains, then the close
+// handshake)
+// -> kClosed.
+enum class State { kAccepting, kOpen, kClosing, kClosed };
 
 class Session : public Connection, public std::enable_shared_from_this<Session> {
  public:
@@ -74,7 +76,7 @@ class Session : public Connection, public std::enable_shared_from_this<Session> 
   asio::steady_timer close_timer_;
   beast::flat_buffer read_buffer_;
   Peer peer_;
-  State state_ = State::kOpen;
+  State state_ = State::kAccepting;
 
   std::deque<std::string> write_queue_;  // the first one is being written where writing_
   std::size_t num_queued_bytes_ = 0;
@@ -114,15 +116,20 @@ void Session::start(HttpRequest request) {
 void Session::shut_down() {
   asio::post(socket_.get_executor(), [self = shared_from_this()] {
     if (self->state_ == State::kClosing) self->drop_after(kCloseTimeout);
+    if (self->state_ == State::kAccepting) {  // no WebSocket yet that could be closed as one
+      self->finish();
+      beast::get_lowest_layer(self->socket_).close();
+    }
     self->begin_close(close_code::going_away, "the server is shutting down", kCloseTimeout);
   });
 }
 
 void Session::on_accepted(beast::error_code error) {
-  if (error) return finish();
+  if (error || state_ != State::kAccepting) return finish();
+  state_ = State::kOpen;
   beast::error_code ignored;
   beast::get_lowest_layer(socket_).socket().set_option(asio::ip::tcp::no_delay(true), ignored);
-  if (state_ == State::kOpen) read_more();
+  read_more();
 }
 
 void Session::read_more() {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <boost/asio/read.hpp>
+#include <boost/asio/read_until.hpp>
 #include <boost/asio/write.hpp>
 #include <chrono>
 #include <future>
@@ -286,6 +287,24 @@ TEST(Server, SpeaksHttpOnTheSamePort) {
                                     "Sec-WebSocket-Version: 13\r\n\r\n")
                 .rfind("HTTP/1.1 404", 0),
             0U);
+}
+
+TEST(Server, StopDoesNotWaitForSilentConnections) {
+  Running running;
+  boost::asio::io_context io;
+  boost::asio::ip::tcp::socket silent(io);
+  silent.connect({boost::asio::ip::make_address("127.0.0.1"), running.server.port()});
+  boost::asio::ip::tcp::socket kept(io);
+  kept.connect({boost::asio::ip::make_address("127.0.0.1"), running.server.port()});
+  boost::asio::write(kept, boost::asio::buffer(std::string("GET /x HTTP/1.1\r\nHost: x\r\n\r\n")));
+  std::string answer;
+  boost::system::error_code error;
+  boost::asio::read_until(kept, boost::asio::dynamic_buffer(answer), "404", error);
+  ASSERT_FALSE(error);
+  running.server.stop();
+  char byte = 0;
+  boost::asio::read(silent, boost::asio::buffer(&byte, 1), error);
+  EXPECT_TRUE(error) << "it is closed";
 }
 
 TEST(Server, MoreConnectionsThanAllowedAreToldSo) {
