@@ -92,6 +92,8 @@ class ScriptServer {
         continue;
       }
     }
+    boost::system::error_code ignored;
+    acceptor_.close(ignored);  // who comes later is refused, as by a server that is gone
     done_ = true;
   }
 
