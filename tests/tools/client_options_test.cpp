@@ -1,0 +1,78 @@
+#include "client_options.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace lmtp::tools {
+namespace {
+
+// The options of a command line; a failure of the test where there are none.
+ClientOptions parsed(std::vector<const char*> arguments) {
+  arguments.insert(arguments.begin(), "lmtp-client");
+  auto result = parse_client_options(static_cast<int>(arguments.size()), arguments.data());
+  if (const int* code = std::get_if<int>(&result)) {
+    ADD_FAILURE() << "exit code " << *code;
+    return {};
+  }
+  return std::get<ClientOptions>(result);
+}
+
+TEST(ClientOptions, HaveDefaults) {
+  const ClientOptions options = parsed({});
+  EXPECT_EQ(options.host, "localhost");
+  EXPECT_EQ(options.port, 8080);
+  EXPECT_EQ(options.model, "");
+  EXPECT_EQ(options.mode, ClientOptions::Mode::kTalk);
+  EXPECT_FALSE(options.prompt.has_value());
+  EXPECT_FALSE(options.params.bos);
+}
+
+TEST(ClientOptions, TakeParametersAsFlagsAndAsWords) {
+  const ClientOptions options =
+      parsed({"top_k=3", "gpt2", "seed=9", "-p", "Hello there", "-n", "5", "--temperature", "0.5",
+              "--presence-penalty", "-1.5", "--bos", "--raw", "--port", "81"});
+  EXPECT_EQ(options.model, "gpt2");
+  EXPECT_EQ(options.prompt, "Hello there");
+  EXPECT_EQ(options.params.sampling.top_k, 3);
+  EXPECT_EQ(options.params.sampling.seed, 9U);
+  EXPECT_EQ(options.params.sampling.max_tokens, 5);
+  EXPECT_EQ(options.params.sampling.temperature, 0.5F);
+  EXPECT_EQ(options.params.sampling.presence_penalty, -1.5F);
+  EXPECT_TRUE(options.params.bos);
+  EXPECT_TRUE(options.raw);
+  EXPECT_EQ(options.port, 81);
+}
+
+TEST(ClientOptions, AnEmptyPromptIsAPrompt) {
+  EXPECT_EQ(parsed({"-p", ""}).prompt, "");
+  EXPECT_EQ(parsed({"-p", "-dash"}).prompt, "-dash");
+}
+
+TEST(SplitHost, TakesAddressesApart) {
+  struct Case {
+    const char* given;
+    const char* host;
+    int port;
+  };
+  for (const Case& c :
+       {Case{"example.org", "example.org", 80}, Case{"10.0.0.1:81", "10.0.0.1", 81},
+        Case{"ws://h:82/", "h", 82}, Case{"http://h", "h", 80}, Case{"[::1]:83", "::1", 83},
+        Case{"[::1]", "::1", 80}, Case{"::1", "::1", 80}, Case{"fe80::1:2", "fe80::1:2", 80}}) {
+    std::string host;
+    std::uint16_t port = 80;
+    ASSERT_TRUE(split_host(c.given, host, port).ok()) << c.given;
+    EXPECT_EQ(host, c.host) << c.given;
+    EXPECT_EQ(port, c.port) << c.given;
+  }
+  for (const char* wrong :
+       {"", "h:", "h:x", "h:65536", "h/path", ":80", "[::1", "[::1]80", "ws://"}) {
+    std::string host;
+    std::uint16_t port = 0;
+    EXPECT_FALSE(split_host(wrong, host, port).ok()) << wrong;
+  }
+}
+
+}  // namespace
+}  // namespace lmtp::tools
