@@ -26,7 +26,7 @@ ServeOptions options_of(std::vector<const char*> arguments) {
 std::string mistake_of(std::vector<const char*> arguments) {
   ::testing::internal::CaptureStderr();
   const auto parsed = parse(std::move(arguments));
-  const std::string line = ::testing::internal::GetCapturedStderr();
+  std::string line = ::testing::internal::GetCapturedStderr();
   const int* exit_code = std::get_if<int>(&parsed);
   EXPECT_NE(exit_code, nullptr) << "was accepted";
   if (exit_code != nullptr) {
