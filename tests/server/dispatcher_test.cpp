@@ -178,8 +178,10 @@ TEST_F(LoadingTest, WhatIsOverTheLimitIsRefused) {
   for (int i = 0; i < 1024; ++i) {
     handle("GENERATE {\"stream_id\": " + std::to_string(i) + ", \"prompt\": [1]}");
   }
-  handle(R"(GENERATE {"stream_id": 5000, "prompt": [1]})");
-  EXPECT_NE(sink->wait_done(5000).error.find("overloaded"), std::string::npos);
+  // By the engine's thread or, where that has not yet taken the others in, at once.
+  const Answers answers = handle(R"(GENERATE {"stream_id": 5000, "prompt": [1]})");
+  const std::string error = answers.empty() ? sink->wait_done(5000).error : answers[0];
+  EXPECT_NE(error.find("overloaded"), std::string::npos) << error;
 }
 
 TEST(AppendEvents, GroupsOneStepIntoOneMessageOfEachKind) {

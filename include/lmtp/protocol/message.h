@@ -20,8 +20,8 @@ namespace lmtp::protocol {
 
 struct GenerateMessage {
   StreamId stream_id = 0;
-  std::string model;             // empty: the loaded one
-  std::vector<TokenId> prompt;   // not empty; ids >= 0
+  std::string model;            // empty: the loaded one
+  std::vector<TokenId> prompt;  // not empty; ids >= 0
   SamplingParams params;
   std::vector<std::string> unknown_keys;  // at most kMaxUnknownKeysKept, for one log line
 };
@@ -43,8 +43,7 @@ struct CancelMessage {
   StreamId stream_id = 0;
 };
 
-using ClientMessage =
-    std::variant<GenerateMessage, ScoreMessage, ModelInfoMessage, CancelMessage>;
+using ClientMessage = std::variant<GenerateMessage, ScoreMessage, ModelInfoMessage, CancelMessage>;
 
 // What parse_client_message found wrong.
 struct ParseError {
@@ -102,8 +101,8 @@ struct ServerEntry {
   float logprob = 0.0F;
   FinishReason finish_reason = FinishReason::kNone;
   std::vector<TokenLogprob> top_logprobs;
-  std::string error;            // empty: none
-  std::string status;           // "loading", or empty
+  std::string error;   // empty: none
+  std::string status;  // "loading", or empty
   int progress_percent = 0;
   std::string model_info_json;  // empty: none
   std::string raw_json;         // the entry as it stood on the wire

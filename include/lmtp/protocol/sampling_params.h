@@ -19,16 +19,16 @@ struct LogitBias {
 };
 
 struct SamplingParams {
-  float temperature = 0.0F;         // >= 0; 0 is greedy, ties go to the lowest id
-  float top_p = 1.0F;               // (0, 1]
-  int top_k = 0;                    // >= 0; 0 is off
-  float repetition_penalty = 1.0F;  // > 0; over prompt and generated tokens
-  float presence_penalty = 0.0F;    // [-100, 100]
-  float frequency_penalty = 0.0F;   // [-100, 100]
-  int top_logprobs = 1;             // [0, kMaxTopLogprobs]
-  int max_tokens = 32;              // >= 1
-  std::uint64_t seed = 0;           // draws are f(seed, absolute position)
-  bool has_seed = false;            // false: the server picks a fresh seed
+  float temperature = 0.0F;                     // >= 0; 0 is greedy, ties go to the lowest id
+  float top_p = 1.0F;                           // (0, 1]
+  int top_k = 0;                                // >= 0; 0 is off
+  float repetition_penalty = 1.0F;              // > 0; over prompt and generated tokens
+  float presence_penalty = 0.0F;                // [-100, 100]
+  float frequency_penalty = 0.0F;               // [-100, 100]
+  int top_logprobs = 1;                         // [0, kMaxTopLogprobs]
+  int max_tokens = 32;                          // >= 1
+  std::uint64_t seed = 0;                       // draws are f(seed, absolute position)
+  bool has_seed = false;                        // false: the server picks a fresh seed
   std::shared_ptr<const LogitBias> logit_bias;  // null: none
 
   bool has_penalties() const {

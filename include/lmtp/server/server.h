@@ -18,7 +18,7 @@ struct ServerOptions {
   std::size_t max_message_bytes = std::size_t{16} << 20;
   std::size_t max_write_queue_bytes = std::size_t{16} << 20;  // a connection; beyond it is closed
   int max_connections = 4096;
-  std::string version;        // for GET / and MODEL_INFO
+  std::string version;  // for GET / and MODEL_INFO
 };
 
 // Owner: main. start, stop and the destructor from one thread.
