@@ -1,7 +1,7 @@
 // Ctrl-C as something one can ask for and wait for, instead of the program's end.
 #pragma once
 
-#include <signal.h>
+#include <csignal>
 
 #include <atomic>
 

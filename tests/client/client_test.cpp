@@ -1,7 +1,7 @@
 #include "lmtp/client/client.h"
 
 #include <gtest/gtest.h>
-#include <signal.h>
+#include <csignal>
 
 #include <atomic>
 #include <chrono>

@@ -3,7 +3,7 @@
 #include "server_link.h"
 
 #include <gtest/gtest.h>
-#include <signal.h>
+#include <csignal>
 
 #include <functional>
 #include <memory>
