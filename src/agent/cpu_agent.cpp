@@ -206,8 +206,8 @@ std::int64_t default_kv_cache_bytes() {
   return free.has_value() ? std::min(kDefaultKvBytesMax, *free / 4) : kDefaultKvBytesMax;
 }
 
-Result<std::unique_ptr<ModelAgent>> make_cpu_agent(
-    const CpuAgentOptions& options, const LoadProgress& progress) {
+Result<std::unique_ptr<ModelAgent>> make_cpu_agent(const CpuAgentOptions& options,
+                                                   const LoadProgress& progress) {
   LMTP_CHECK(options.max_batched_tokens >= 1, options.max_batched_tokens);
   try {
     const int num_threads =

@@ -44,8 +44,7 @@ std::string own_group(const std::string& proc) {
 
 }  // namespace
 
-std::optional<std::int64_t> free_memory_bytes(const std::string& proc,
-                                              const std::string& cgroups) {
+std::optional<std::int64_t> free_memory_bytes(const std::string& proc, const std::string& cgroups) {
   std::optional<std::int64_t> least = available_bytes(proc);
   std::string group = own_group(proc);
   while (true) {

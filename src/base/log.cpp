@@ -31,8 +31,8 @@ spdlog::level::level_enum to_spdlog(Level level) {
 // The one logger of the process, made on first use; spdlog's sinks lock, so any thread may write.
 spdlog::logger& logger() {
   static const std::unique_ptr<spdlog::logger> instance = [] {
-    auto made = std::make_unique<spdlog::logger>(
-        "lmtp", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+    auto made =
+        std::make_unique<spdlog::logger>("lmtp", std::make_shared<spdlog::sinks::stderr_sink_mt>());
     made->set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %v");
     made->flush_on(spdlog::level::info);
     return made;
@@ -40,8 +40,8 @@ spdlog::logger& logger() {
   return *instance;
 }
 
-// Control characters come from strangers (names in a request): written out, they can neither forge a
-// line nor move a terminal's cursor.
+// Control characters come from strangers (names in a request): written out, they can neither forge
+// a line nor move a terminal's cursor.
 std::string one_line(std::string_view message) {
   constexpr std::string_view kHex = "0123456789abcdef";
   std::string line;

@@ -1,7 +1,6 @@
 #include "lmtp/cache/prefix_cache.h"
 
 #include <algorithm>
-#include <ranges>
 
 #include "lmtp/base/check.h"
 
@@ -116,7 +115,7 @@ BlockId PrefixCache::extend(BlockId block, std::span<const TokenId> tokens) {
 }
 
 void PrefixCache::unpin_path(std::span<const BlockId> blocks) {
-  for (const BlockId block : std::views::reverse(blocks)) pool_.unpin(block, is_indexed(block));
+  for (auto at = blocks.rbegin(); at != blocks.rend(); ++at) pool_.unpin(*at, is_indexed(*at));
 }
 
 void PrefixCache::attach(BlockId parent, std::span<const TokenId> tokens, BlockId block) {

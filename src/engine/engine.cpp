@@ -79,7 +79,7 @@ struct Engine::Impl {
   };
   std::unordered_map<StreamKey, Stream, StreamKeyHash> streams;
   std::vector<Outgoing> outgoing;  // of this step or drain, not yet delivered
-  std::deque<Request> held;  // came while the model is being loaded
+  std::deque<Request> held;        // came while the model is being loaded
   std::unique_ptr<agent::ModelAgent> agent;
   std::unique_ptr<scheduler::Scheduler> scheduler;
   std::optional<std::string> load_error;
@@ -156,8 +156,8 @@ void Engine::Impl::apply(Request& request) {
   if (load_error) return queue_error(request.key, request.sink, *load_error);
   if (num_requests() >= options.max_concurrent_requests) {
     return queue_error(request.key, request.sink,
-                      "overloaded: " + std::to_string(options.max_concurrent_requests) +
-                          " requests are in flight (--max-concurrent-requests); retry later");
+                       "overloaded: " + std::to_string(options.max_concurrent_requests) +
+                           " requests are in flight (--max-concurrent-requests); retry later");
   }
   LMTP_CHECK(!streams.contains(request.key), request.key.connection, request.key.stream);
   streams.emplace(request.key, Stream{request.sink, request.model});
@@ -254,14 +254,14 @@ void Engine::Impl::queue_events(std::vector<scheduler::SchedulerEvent> events) {
     LMTP_CHECK(stream != streams.end(), event.key.connection, event.key.stream);
     const auto* token = std::get_if<protocol::TokenEntry>(&event.entry);
     const bool ends = token == nullptr || token->finish_reason != protocol::FinishReason::kNone;
-    StreamEvent entry =
-        std::visit([](auto& e) { return StreamEvent(std::move(e)); }, event.entry);
+    StreamEvent entry = std::visit([](auto& e) { return StreamEvent(std::move(e)); }, event.entry);
     outgoing.push_back({event.key.connection, stream->second.sink, std::move(entry)});
     if (ends) streams.erase(stream);
   }
 }
 
-// Publishes the counters, then makes one delivery to each connection that has events, in their order.
+// Publishes the counters, then makes one delivery to each connection that has events, in their
+// order.
 void Engine::Impl::deliver() {
   publish();
   std::vector<std::pair<std::shared_ptr<EventSink>, std::vector<StreamEvent>>> deliveries;
@@ -339,8 +339,7 @@ void Engine::stop(int grace_ms) {
   const std::lock_guard lock(impl_->stop_mutex);
   if (!impl_->thread.joinable()) return;
   impl_->stop_loading = true;
-  impl_->inbox->queue.push_control(
-      StopCommand{Clock::now() + std::chrono::milliseconds(grace_ms)});
+  impl_->inbox->queue.push_control(StopCommand{Clock::now() + std::chrono::milliseconds(grace_ms)});
   impl_->thread.join();
   impl_->loader.join();
 }

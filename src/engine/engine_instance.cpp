@@ -14,8 +14,6 @@ Result<void> EngineInstance::submit(Request request) const {
                " requests is full, or the server is shutting down; retry later"};
 }
 
-void EngineInstance::cancel(StreamKey key) const {
-  inbox_->queue.push_control(EngineCommand(std::in_place_type<CancelCommand>, key));
-}
+void EngineInstance::cancel(StreamKey key) const { inbox_->queue.push_control(CancelCommand{key}); }
 
 }  // namespace lmtp::engine

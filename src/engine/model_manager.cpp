@@ -17,8 +17,9 @@ Result<const ModelManager::Entry*> ModelManager::resolve(std::string_view name) 
   if (name.empty() || std::ranges::find(names_, name) != names_.end()) return &entry_;
   // A name is echoed only in part: it comes from a stranger and may be long.
   constexpr std::size_t kEchoed = 128;
-  return Error{"model: '" + std::string(name.substr(0, kEchoed)) + "' is not served here, allowed is '" +
-               entry_.description.name + "' (or leave it out)"};
+  return Error{"model: '" + std::string(name.substr(0, kEchoed)) +
+               "' is not served here, allowed is '" + entry_.description.name +
+               "' (or leave it out)"};
 }
 
 bool ModelManager::healthy() const { return entry_.engine->stats().state == EngineState::kReady; }

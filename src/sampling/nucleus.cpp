@@ -42,7 +42,9 @@ void Nucleus::keep(std::span<float> weights, float top_p) {
       boundary_.push_back(static_cast<TokenId>(id));
     }
   }
-  const auto weight_of = [&](TokenId id) -> float& { return weights[static_cast<std::size_t>(id)]; };
+  const auto weight_of = [&](TokenId id) -> float& {
+    return weights[static_cast<std::size_t>(id)];
+  };
   std::ranges::stable_sort(boundary_, std::ranges::greater(), weight_of);
   std::size_t kept = 0;
   while (kept < boundary_.size() && sum < wanted) {

@@ -8,9 +8,9 @@
 
 namespace lmtp::sampling {
 
-// The nucleus of Holtzman et al. 2020: the shortest list of greatest weights, ties by the lowest id,
-// that holds top_p of their sum. Instead of sorting the row, weights are summed in buckets of equal
-// leading bits, and only the bucket in which the list ends is sorted.
+// The nucleus of Holtzman et al. 2020: the shortest list of greatest weights, ties by the lowest
+// id, that holds top_p of their sum. Instead of sorting the row, weights are summed in buckets of
+// equal leading bits, and only the bucket in which the list ends is sorted.
 //
 // Owner: a Sampler; one thread at a time.
 class Nucleus {

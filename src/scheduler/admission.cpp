@@ -1,5 +1,5 @@
-// The half of Scheduler that lets waiting sequences in. An admission is a transaction: match, count,
-// then take everything or nothing.
+// The half of Scheduler that lets waiting sequences in. An admission is a transaction: match,
+// count, then take everything or nothing.
 #include <algorithm>
 #include <functional>
 #include <queue>
@@ -20,14 +20,13 @@ constexpr std::int64_t kAgeingSteps = 256;
 constexpr std::size_t kMaxIdleShares = 4096;
 
 int common_prefix(const std::vector<TokenId>& a, const std::vector<TokenId>& b, int limit) {
-  return static_cast<int>(std::mismatch(a.begin(), a.begin() + limit, b.begin()).first -
-                          a.begin());
+  return static_cast<int>(std::mismatch(a.begin(), a.begin() + limit, b.begin()).first - a.begin());
 }
 
 }  // namespace
 
-// A connection that comes, or comes back, starts no lower than the clock: it has neither a credit for
-// the time before, nor a debt for more than it took while others waited.
+// A connection that comes, or comes back, starts no lower than the clock: it has neither a credit
+// for the time before, nor a debt for more than it took while others waited.
 void Scheduler::join_share(ConnectionId connection) {
   std::int64_t least = -1;
   for (const auto& [id, share] : shares_) {
@@ -72,8 +71,8 @@ void Scheduler::plan_admissions(bool only_cached) {
   }
 }
 
-// The waiting sequences, worst first, as if all connections had been served alike; preempted ones are
-// the best.
+// The waiting sequences, worst first, as if all connections had been served alike; preempted ones
+// are the best.
 std::vector<Sequence*> Scheduler::candidates(bool only_cached) const {
   std::vector<Sequence*> order;
   for (Sequence* s : waiting_) {
@@ -132,8 +131,7 @@ bool Scheduler::another_computes_prefix(const Sequence& sequence, int num_usable
   return std::ranges::any_of(running_, [&](const Sequence* other) {
     const int end = other->num_to_compute();
     if (end - other->num_computed <= 1 || end - num_matched < kBlockSize) return false;
-    const int shared =
-        common_prefix(sequence.tokens, other->tokens, std::min(num_usable, end));
+    const int shared = common_prefix(sequence.tokens, other->tokens, std::min(num_usable, end));
     return shared - std::max(num_matched, other->num_computed) >= 1 &&
            shared - num_matched >= kBlockSize;
   });

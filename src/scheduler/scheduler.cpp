@@ -163,8 +163,8 @@ void Scheduler::commit_row(const PlanRow& row, const RowResult& result,
   // Prompts were charged when they were admitted.
   if (row.first_position >= sequence.num_prompt) ++shares_.at(sequence.key.connection).served;
   // The end of a prompt is where others will want to go on from: index its unfinished block too.
-  const bool prompt_done = row.first_position < sequence.num_prompt &&
-                           sequence.num_computed >= sequence.num_prompt;
+  const bool prompt_done =
+      row.first_position < sequence.num_prompt && sequence.num_computed >= sequence.num_prompt;
   index_computed(sequence, prompt_done);
   for (const TokenResult& token : result.tokens) {
     protocol::TokenEntry entry = next_entry(sequence, token);
@@ -218,10 +218,11 @@ void Scheduler::index_computed(Sequence& sequence, bool with_tail) {
       if (indexed) ++sequence.num_indexed;
       return;
     }
-    const auto held = tokens.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(size));
+    const auto held =
+        tokens.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(size));
     const BlockId parent = at == 0 ? kNoBlock : sequence.blocks[at - 1];
-    const BlockId node = indexed ? prefix_cache_.extend(block, held)
-                                 : prefix_cache_.insert(parent, held, block);
+    const BlockId node =
+        indexed ? prefix_cache_.extend(block, held) : prefix_cache_.insert(parent, held, block);
     // A partial node of the same tokens is somebody else's to write in: ours stays outside.
     if (node == kNoBlock || (node != block && size < kBlockSize)) return;
     adopt(sequence, sequence.num_indexed, node);

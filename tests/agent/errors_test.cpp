@@ -44,8 +44,7 @@ TEST(AgentErrorsTest, AnUnknownShapeListsThoseThereAre) {
 
 TEST(AgentErrorsTest, ALoadingThatNobodyWaitsForEnds) {
   agent::CpuAgentOptions options;
-  options.source =
-      testing::folder_source(LMTP_SOURCE_DIR "/tests/goldens/checkpoints/untied-f32");
+  options.source = testing::folder_source(LMTP_SOURCE_DIR "/tests/goldens/checkpoints/untied-f32");
   options.config = *model::load_model_config(options.source);
   int num_calls = 0;
   const auto agent = agent::make_cpu_agent(options, [&](int) {

@@ -45,8 +45,9 @@ TEST(CheckRequest, AScoreMayFillTheContextAndHaveNoPrompt) {
   request.scored = std::vector<TokenId>(16, 1);
   EXPECT_EQ(refusal(request), "");
   request.prompt = {1};
-  EXPECT_EQ(refusal(request),
-            "scored: prompt and scored together are 17 tokens, allowed are at most 16 (the context)");
+  EXPECT_EQ(
+      refusal(request),
+      "scored: prompt and scored together are 17 tokens, allowed are at most 16 (the context)");
 }
 
 }  // namespace

@@ -58,7 +58,8 @@ Request generate(std::shared_ptr<EventSink> sink, ConnectionId connection, Strea
 void ignore_outcome(const Result<void>&) {}
 
 TEST(Engine, ServesStreamsOfManyConnectionsAtOnce) {
-  Engine engine(limits(), checked_options(), testing::fake_agent_factory(agent_options()), ignore_outcome);
+  Engine engine(limits(), checked_options(), testing::fake_agent_factory(agent_options()),
+                ignore_outcome);
   std::vector<std::thread> clients;
   std::atomic<int> wrong = 0;
   for (ConnectionId c = 1; c <= 8; ++c) {

@@ -45,8 +45,8 @@ std::string tiny_file(const Edit& edit) {
     const std::size_t begin = data.size();
     const std::vector<float> ones(static_cast<std::size_t>(tensor.num_elements()), 1.0F);
     data.append(reinterpret_cast<const char*>(ones.data()), ones.size() * sizeof(float));
-    header += "],\"data_offsets\":[" + std::to_string(begin) + "," + std::to_string(data.size()) +
-              "]}";
+    header +=
+        "],\"data_offsets\":[" + std::to_string(begin) + "," + std::to_string(data.size()) + "]}";
   }
   return file_of(header + "}", data);
 }
@@ -139,12 +139,12 @@ TEST(CheckpointTest, ACorruptHeaderIsNamed) {
   expect_error(load_error(file_of("{\"a\":", "")), "the header is not a JSON object");
   expect_error(load_error(file_of("[1]", "")), "the header is not a JSON object");
   expect_error(load_error(file_of(R"({"a":{"dtype":"F32"}})", "")), "tensor 'a': dtype, shape");
-  expect_error(load_error(file_of(R"({"a":{"dtype":"F32","shape":["x"],"data_offsets":[0,0]}})",
-                                  "")),
-               "shape is not a list of sizes");
-  expect_error(load_error(file_of(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}})",
-                                  "1234")),
-               "not two rising numbers");
+  expect_error(
+      load_error(file_of(R"({"a":{"dtype":"F32","shape":["x"],"data_offsets":[0,0]}})", "")),
+      "shape is not a list of sizes");
+  expect_error(
+      load_error(file_of(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}})", "1234")),
+      "not two rising numbers");
   std::string claims = tiny_file();
   claims[7] = '\x7f';
   expect_error(load_error(claims), "its header claims");
@@ -152,14 +152,14 @@ TEST(CheckpointTest, ACorruptHeaderIsNamed) {
 
 TEST(CheckpointTest, SizesThatDoNotAddUpAreNamed) {
   // A vocabulary of 11 x 4 floats whose bytes are one element short.
-  expect_error(load_error(file_of(
-                   R"({"wte.weight":{"dtype":"F32","shape":[11,4],"data_offsets":[0,172]}})",
-                   std::string(172, '\0'))),
-               "it has 172 bytes, and its shape needs 176");
-  expect_error(load_error(file_of(
-                   R"({"wte.weight":{"dtype":"I8","shape":[11,4],"data_offsets":[0,44]}})",
-                   std::string(44, '\0'))),
-               "its type is I8; F32, F16 and BF16 are supported");
+  expect_error(
+      load_error(file_of(R"({"wte.weight":{"dtype":"F32","shape":[11,4],"data_offsets":[0,172]}})",
+                         std::string(172, '\0'))),
+      "it has 172 bytes, and its shape needs 176");
+  expect_error(
+      load_error(file_of(R"({"wte.weight":{"dtype":"I8","shape":[11,4],"data_offsets":[0,44]}})",
+                         std::string(44, '\0'))),
+      "its type is I8; F32, F16 and BF16 are supported");
 }
 
 TEST(CheckpointTest, AFolderWithoutWeightsIsNamed) {

@@ -235,7 +235,8 @@ TEST(SamplerTest, DrawsFollowTheProbabilities) {
   expected = softmax(row, 1.0);
   keep_only(expected, {3, 6, 0, 7});
   expect_distribution(row, params, expected, 16.3);
-  // The temperature comes first: it widens the nucleus to five (0.783), or narrows it to two (0.805).
+  // The temperature comes first: it widens the nucleus to five (0.783), or narrows it to two
+  // (0.805).
   params.temperature = 2.0F;
   expected = softmax(row, 2.0);
   keep_only(expected, {3, 6, 0, 7, 1});

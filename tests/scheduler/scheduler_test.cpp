@@ -258,8 +258,7 @@ TEST(Scheduler, AFailedStepEndsItsStreamsAndLeavesTheCacheRight) {
   EXPECT_EQ(driver.outcome(copying).error, "out of memory");
   const auto after = driver.generate(4, counting(0, 37), 4);
   driver.run();
-  EXPECT_EQ(driver.outcome(after).tokens,
-            FakeAgent::expected_tokens(counting(0, 37), 4, kVocab));
+  EXPECT_EQ(driver.outcome(after).tokens, FakeAgent::expected_tokens(counting(0, 37), 4, kVocab));
 }
 
 TEST(Scheduler, ConnectionsShareByTokensServed) {

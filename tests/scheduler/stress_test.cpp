@@ -1,7 +1,9 @@
-// Random arrivals, prefixes, cancels and tight memory: whatever happens, every stream gets the tokens
-// that it would get alone. The fake agent aborts where a block does not hold what it should.
+// Random arrivals, prefixes, cancels, failures and tight memory: whatever happens, every stream
+// gets the tokens that it would get alone. The fake agent aborts where a block does not hold what
+// it should.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <random>
 
@@ -15,6 +17,7 @@ using testing::FakeAgentOptions;
 using testing::SchedulerDriver;
 
 constexpr int kVocab = 3;  // few tokens: prefixes collide all the time
+constexpr int kRounds = 600;
 
 struct Case {
   int num_blocks;
@@ -23,97 +26,114 @@ struct Case {
   unsigned seed;
 };
 
-class StressTest : public ::testing::TestWithParam<Case> {};
-
-TEST_P(StressTest, EveryStreamGetsWhatItWouldGetAlone) {
-  const Case& c = GetParam();
-  SchedulerOptions options;
-  options.context_length = c.context_length;
-  options.max_batched_tokens = c.max_batched_tokens;
+FakeAgentOptions agent_options(const Case& c) {
   FakeAgentOptions agent;
   agent.vocab_size = kVocab;
   agent.num_blocks = c.num_blocks;
   agent.row_fails = [](const Sequence& sequence) {
     return sequence.key.stream % 17 == 0 && sequence.num_generated() == 2;
   };
-  int num_steps = 0;
-  agent.before_step = [&num_steps](const StepPlan&) -> Result<void> {
-    if (++num_steps % 97 == 0) return Error{"a step that fails"};
+  auto num_steps = std::make_shared<int>(0);
+  agent.before_step = [num_steps](const StepPlan&) -> Result<void> {
+    if (++*num_steps % 97 == 0) return Error{"a step that fails"};
     return {};
   };
-  SchedulerDriver driver(agent, options);
-  std::mt19937 random(c.seed);
-  const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+  return agent;
+}
 
+SchedulerOptions scheduler_options(const Case& c) {
+  SchedulerOptions options;
+  options.context_length = c.context_length;
+  options.max_batched_tokens = c.max_batched_tokens;
+  return options;
+}
+
+class StressTest : public ::testing::TestWithParam<Case> {
+ protected:
   struct Asked {
     std::vector<TokenId> prompt;
     std::vector<TokenId> scored;
     int max_tokens = 0;
   };
-  std::map<StreamId, Asked> asked;
-  std::vector<std::vector<TokenId>> texts = {{0}};
-  StreamId next_id = 1;
-  for (int round = 0; round < 600; ++round) {
-    for (int arrivals = below(3); arrivals > 0; --arrivals) {
-      Asked a;
-      a.prompt = texts[static_cast<std::size_t>(below(static_cast<int>(texts.size())))];
-      a.prompt.resize(static_cast<std::size_t>(
-          1 + below(std::min(static_cast<int>(a.prompt.size()), c.context_length / 2))));
-      for (int more = below(20); more > 0; --more) a.prompt.push_back(below(kVocab));
-      a.prompt.resize(std::min<std::size_t>(a.prompt.size(), c.context_length / 2));
-      const StreamId id = next_id++;
-      const auto connection = static_cast<ConnectionId>(1 + id % 3);
-      if (below(3) == 0) {
-        for (int more = 1 + below(20); more > 0; --more) a.scored.push_back(below(kVocab));
-        driver.score(id, a.prompt, a.scored, connection);
-      } else {
-        a.max_tokens = 1 + below(40);
-        driver.generate(id, a.prompt, a.max_tokens, connection);
-      }
-      asked[id] = std::move(a);
+
+  int below(int limit) { return static_cast<int>(random_() % static_cast<unsigned>(limit)); }
+  static StreamKey key_of(StreamId id) { return {static_cast<ConnectionId>(1 + id % 3), id}; }
+
+  void arrive() {
+    const auto half = static_cast<std::size_t>(GetParam().context_length / 2);
+    Asked a;
+    a.prompt = texts_[static_cast<std::size_t>(below(static_cast<int>(texts_.size())))];
+    const int longest = static_cast<int>(std::min(a.prompt.size(), half));
+    const int kept = 1 + below(longest);
+    a.prompt.resize(static_cast<std::size_t>(kept));
+    for (int more = below(20); more > 0; --more) a.prompt.push_back(below(kVocab));
+    a.prompt.resize(std::min(a.prompt.size(), half));
+    const StreamKey key = key_of(next_id_++);
+    if (below(3) == 0) {
+      for (int more = 1 + below(20); more > 0; --more) a.scored.push_back(below(kVocab));
+      driver_.score(key.stream, a.prompt, a.scored, key.connection);
+    } else {
+      a.max_tokens = 1 + below(40);
+      driver_.generate(key.stream, a.prompt, a.max_tokens, key.connection);
     }
-    if (below(10) == 0 && next_id > 1) {
-      const StreamId victim = 1 + below(static_cast<int>(next_id) - 1);
-      const StreamKey key{static_cast<ConnectionId>(1 + victim % 3), victim};
-      if (driver.scheduler().remove(key)) asked.erase(victim);
-      driver.scheduler().check_invariants();
-    }
-    driver.step();
-    if (driver.scheduler().num_waiting() > 40) driver.run();
-    if (round % 7 == 0 && next_id > 1) {  // what was generated becomes a prompt, as LMQL does
-      const auto it = asked.find(1 + below(static_cast<int>(next_id) - 1));
-      if (it != asked.end()) {
-        auto text = it->second.prompt;
-        const auto& made =
-            driver.outcome({static_cast<ConnectionId>(1 + it->first % 3), it->first}).tokens;
-        text.insert(text.end(), made.begin(), made.end());
-        texts.push_back(std::move(text));
-      }
-    }
+    asked_[key.stream] = std::move(a);
   }
-  driver.run();
-  int num_failed = 0;
-  for (const auto& [id, a] : asked) {
-    const auto& got = driver.outcome({static_cast<ConnectionId>(1 + id % 3), id});
-    ASSERT_TRUE(got.done) << id;
-    if (!got.error.empty()) {
-      ++num_failed;
-      continue;
-    }
+
+  void cancel_one() {
+    const StreamId victim = 1 + below(static_cast<int>(next_id_) - 1);
+    if (driver_.scheduler().remove(key_of(victim))) asked_.erase(victim);
+    driver_.scheduler().check_invariants();
+  }
+
+  // What was generated becomes a prompt, as LMQL does.
+  void keep_a_text() {
+    const auto it = asked_.find(1 + below(static_cast<int>(next_id_) - 1));
+    if (it == asked_.end()) return;
+    auto text = it->second.prompt;
+    const auto& made = driver_.outcome(key_of(it->first)).tokens;
+    text.insert(text.end(), made.begin(), made.end());
+    texts_.push_back(std::move(text));
+  }
+
+  // True where the stream ended by an error, which the agent's failures cause.
+  bool check(StreamId id, const Asked& a) {
+    const auto& got = driver_.outcome(key_of(id));
+    EXPECT_TRUE(got.done) << id;
+    if (!got.error.empty()) return true;
     if (!a.scored.empty()) {
       EXPECT_EQ(got.tokens, a.scored) << id;
-      continue;
+      return false;
     }
-    const int limit = c.context_length - static_cast<int>(a.prompt.size());
+    const int limit = GetParam().context_length - static_cast<int>(a.prompt.size());
     EXPECT_EQ(got.tokens,
               FakeAgent::expected_tokens(a.prompt, std::min(a.max_tokens, limit), kVocab))
         << id;
+    return false;
   }
+
+  std::mt19937 random_{GetParam().seed};
+  SchedulerDriver driver_{agent_options(GetParam()), scheduler_options(GetParam())};
+  std::map<StreamId, Asked> asked_;
+  std::vector<std::vector<TokenId>> texts_ = {{0}};
+  StreamId next_id_ = 1;
+};
+
+TEST_P(StressTest, EveryStreamGetsWhatItWouldGetAlone) {
+  for (int round = 0; round < kRounds; ++round) {
+    for (int arrivals = below(3); arrivals > 0; --arrivals) arrive();
+    if (below(10) == 0 && next_id_ > 1) cancel_one();
+    driver_.step();
+    if (driver_.scheduler().num_waiting() > 40) driver_.run();
+    if (round % 7 == 0 && next_id_ > 1) keep_a_text();
+  }
+  driver_.run();
+  int num_failed = 0;
+  for (const auto& [id, a] : asked_) num_failed += check(id, a) ? 1 : 0;
   EXPECT_GT(num_failed, 0);
-  EXPECT_LT(num_failed, static_cast<int>(asked.size()) / 2);
-  EXPECT_EQ(driver.scheduler().pool().num_pinned(), 0);
-  if (c.num_blocks < 20) {
-    EXPECT_GT(driver.scheduler().counters().num_preemptions, 0);
+  EXPECT_LT(num_failed, static_cast<int>(asked_.size()) / 2);
+  EXPECT_EQ(driver_.scheduler().pool().num_pinned(), 0);
+  if (GetParam().num_blocks < 20) {
+    EXPECT_GT(driver_.scheduler().counters().num_preemptions, 0);
   }
 }
 

@@ -98,7 +98,9 @@ class FakeAgent : public agent::ModelAgent {
       return slot(s.blocks.at(static_cast<std::size_t>(position / kBlockSize)),
                   position % kBlockSize);
     };
-    const auto token = [&](int position) { return s.tokens.at(static_cast<std::size_t>(position)); };
+    const auto token = [&](int position) {
+      return s.tokens.at(static_cast<std::size_t>(position));
+    };
     LMTP_CHECK(row.num_tokens >= 1 && row.num_logits <= row.num_tokens, row.num_tokens);
     std::uint64_t hash = kSeed;
     for (int p = 0; p < row.first_position; ++p) {
@@ -129,10 +131,11 @@ class FakeAgent : public agent::ModelAgent {
 };
 
 inline agent::AgentFactory fake_agent_factory(FakeAgentOptions options) {
-  return [options](const agent::LoadProgress& progress) -> Result<std::unique_ptr<agent::ModelAgent>> {
-    progress(100);
-    return std::unique_ptr<agent::ModelAgent>(std::make_unique<FakeAgent>(options));
-  };
+  return
+      [options](const agent::LoadProgress& progress) -> Result<std::unique_ptr<agent::ModelAgent>> {
+        progress(100);
+        return std::unique_ptr<agent::ModelAgent>(std::make_unique<FakeAgent>(options));
+      };
 }
 
 }  // namespace lmtp::testing

@@ -20,12 +20,13 @@ struct CpuAgentOptions {
   int max_batched_tokens = 512;     // of any plan
 };
 
-// min(4 GiB, a quarter of the memory that is free now, by the machine's and the control group's count).
+// min(4 GiB, a quarter of the memory that is free now, by the machine's and the control group's
+// count).
 std::int64_t default_kv_cache_bytes();
 
 // Loads the model: seconds. Any thread; the agent may then be used from another one.
 // The error names the file and the remedy.
-Result<std::unique_ptr<ModelAgent>> make_cpu_agent(
-    const CpuAgentOptions& options, const LoadProgress& progress);
+Result<std::unique_ptr<ModelAgent>> make_cpu_agent(const CpuAgentOptions& options,
+                                                   const LoadProgress& progress);
 
 }  // namespace lmtp::agent

@@ -16,10 +16,10 @@ namespace lmtp::agent {
 
 // What the rest of the engine must know of a loaded model's memory.
 struct AgentInfo {
-  std::string device;           // "cpu", "cuda:0"
-  std::string dtype;            // "float32"
-  int num_blocks = 0;           // KV blocks, block 0 (never handed out) included
-  std::int64_t kv_bytes = 0;    // of all blocks together
+  std::string device;         // "cpu", "cuda:0"
+  std::string dtype;          // "float32"
+  int num_blocks = 0;         // KV blocks, block 0 (never handed out) included
+  std::int64_t kv_bytes = 0;  // of all blocks together
   std::int64_t num_parameters = 0;
 };
 

@@ -21,8 +21,8 @@ std::string join_values(const Values&... values) {
 
 }  // namespace lmtp::internal
 
-#define LMTP_CHECK(condition, ...)                                            \
-  (static_cast<bool>(condition)                                               \
-       ? static_cast<void>(0)                                                 \
-       : ::lmtp::internal::check_failed(__FILE__, __LINE__, #condition,       \
+#define LMTP_CHECK(condition, ...)                                      \
+  (static_cast<bool>(condition)                                         \
+       ? static_cast<void>(0)                                           \
+       : ::lmtp::internal::check_failed(__FILE__, __LINE__, #condition, \
                                         ::lmtp::internal::join_values(__VA_ARGS__)))

@@ -21,8 +21,11 @@ struct Error {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}  // NOLINT: implicit on purpose
-  Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT
+  // Implicit on purpose: a function returns its value or an Error as it is.
+  Result(T value)  // NOLINT(google-explicit-constructor)
+      : state_(std::in_place_index<0>, std::move(value)) {}
+  Result(Error error)  // NOLINT(google-explicit-constructor)
+      : state_(std::in_place_index<1>, std::move(error)) {}
 
   bool ok() const { return state_.index() == 0; }
   explicit operator bool() const { return ok(); }

@@ -23,8 +23,8 @@ struct PrefixMatch {
 
 // A trie of blocks. A node is a block: its parent, and the 1 to kBlockSize tokens it holds. Only
 // whole blocks have children. Tokens are always compared exactly; the hash only narrows the search.
-// Whole blocks are found by the hash of parent and tokens. For hits inside a block, the siblings that
-// begin with the same token form a family: a list of at most kMaxSiblings, the newest first.
+// Whole blocks are found by the hash of parent and tokens. For hits inside a block, the siblings
+// that begin with the same token form a family: a list of at most kMaxSiblings, the newest first.
 //
 // Nodes are pinned by the sequences that use them or evictable; the path from the root to a pinned
 // node is pinned too, and unpin_path lets go of the deepest first, so that the least recently used
@@ -38,8 +38,8 @@ struct PrefixMatch {
 // Owner: the scheduler. One thread.
 class PrefixCache {
  public:
-  // Bounds every search for a partial hit. Of a larger family the oldest leave the list: unused tails
-  // are freed, whole blocks are then found as wholes only.
+  // Bounds every search for a partial hit. Of a larger family the oldest leave the list: unused
+  // tails are freed, whole blocks are then found as wholes only.
   static constexpr int kMaxSiblings = 512;
 
   // `pool` outlives the cache.
@@ -53,8 +53,8 @@ class PrefixCache {
   BlockId allocate();
 
   // Puts `block` below `parent` (kNoBlock: the root), holding `tokens`. Returns the node that holds
-  // them from now on: `block`; or a node that was there with the very same tokens; or kNoBlock where
-  // nothing is gained (a longer sibling begins with these tokens) or a limit is reached.
+  // them from now on: `block`; or a node that was there with the very same tokens; or kNoBlock
+  // where nothing is gained (a longer sibling begins with these tokens) or a limit is reached.
   // REQUIRES: block is pinned and not indexed; parent is kNoBlock or a whole node, pinned.
   BlockId insert(BlockId parent, std::span<const TokenId> tokens, BlockId block);
 

@@ -22,9 +22,9 @@ struct ModelLimits {
 };
 
 struct EngineOptions {
-  int max_batched_tokens = 512;       // tokens a step
-  int max_concurrent_requests = 1024; // waiting and running; more are refused with an error
-  bool check_invariants = false;      // after each step; aborts where they do not hold
+  int max_batched_tokens = 512;        // tokens a step
+  int max_concurrent_requests = 1024;  // waiting and running; more are refused with an error
+  bool check_invariants = false;       // after each step; aborts where they do not hold
 };
 
 enum class EngineState { kLoading, kReady, kFailed, kStopped };
@@ -33,7 +33,7 @@ enum class EngineState { kLoading, kReady, kFailed, kStopped };
 struct EngineStats {
   EngineState state = EngineState::kLoading;
   int load_percent = 0;
-  agent::AgentInfo agent;             // empty while loading
+  agent::AgentInfo agent;  // empty while loading
   std::int64_t num_steps = 0;
   std::int64_t num_tokens_computed = 0;  // tokens that went through the model
   std::int64_t num_prompt_tokens = 0;    // of admitted requests
@@ -42,19 +42,19 @@ struct EngineStats {
   std::int64_t num_scored_tokens = 0;
   std::int64_t num_preemptions = 0;
   std::int64_t num_failed_steps = 0;
-  int num_waiting = 0;                // now
-  int num_running = 0;                // now
-  int num_blocks_free = 0;            // now
-  int num_blocks_evictable = 0;       // now: kept for the prefix cache, unreferenced
-  int num_blocks_pinned = 0;          // now: referenced by running sequences
+  int num_waiting = 0;           // now
+  int num_running = 0;           // now
+  int num_blocks_free = 0;       // now
+  int num_blocks_evictable = 0;  // now: kept for the prefix cache, unreferenced
+  int num_blocks_pinned = 0;     // now: referenced by running sequences
 };
 
 // Owner: ModelManager. Constructor, stop and destructor from one thread; the rest from any.
 class Engine {
  public:
   // Starts the loop thread, and a loader thread that makes the agent; requests that come before
-  // that wait. `on_loaded` is called with the outcome of the loading, on the engine's thread; not at
-  // all where the engine is stopped before.
+  // that wait. `on_loaded` is called with the outcome of the loading, on the engine's thread; not
+  // at all where the engine is stopped before.
   Engine(ModelLimits limits, EngineOptions options, agent::AgentFactory factory,
          std::function<void(const Result<void>&)> on_loaded);
   // As stop(0).

@@ -13,11 +13,11 @@ namespace lmtp::engine {
 
 // What MODEL_INFO tells of a model, besides the engine's counters.
 struct ModelDescription {
-  std::string name;           // as given on the command line
-  std::string type;           // config.json's model_type: "gpt2"
-  std::string architecture;   // config.json's architectures[0]: "GPT2LMHeadModel"
-  std::string constructor;    // how the reference would load it, as LMQL prints it
-  std::string tokenizer;      // folder or name of the tokenizer
+  std::string name;          // as given on the command line
+  std::string type;          // config.json's model_type: "gpt2"
+  std::string architecture;  // config.json's architectures[0]: "GPT2LMHeadModel"
+  std::string constructor;   // how the reference would load it, as LMQL prints it
+  std::string tokenizer;     // folder or name of the tokenizer
   std::string dtype;
   std::string device;
 };

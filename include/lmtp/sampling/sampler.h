@@ -51,8 +51,8 @@ class Sampler {
 
   const kernels::Backend& backend_;
   LogitsProcessor processor_;
-  std::vector<float> weights_;  // [vocab_size] after temperature
-  std::vector<float> values_;   // of select_best and keep_best while they run
+  std::vector<float> weights_;         // [vocab_size] after temperature
+  std::vector<float> values_;          // of select_best and keep_best while they run
   std::vector<std::int32_t> indices_;  // [vocab_size]
   std::vector<Candidate> best_;        // select_best's result: best first
   std::unique_ptr<Nucleus> nucleus_;

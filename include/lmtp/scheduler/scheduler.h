@@ -43,14 +43,15 @@ struct SchedulerCounters {
   std::int64_t num_preemptions = 0;
 };
 
-// Iteration-level scheduling (Orca, Yu et al. 2022) without phases (vLLM's unified scheduler): every
-// sequence only has a cursor that catches up with its length. A step gives, under one budget of
-// max_batched_tokens: one token to each running decode; what is all but cached is admitted; chunks to
-// running prefills; other admissions.
+// Iteration-level scheduling (Orca, Yu et al. 2022) without phases (vLLM's unified scheduler):
+// every sequence only has a cursor that catches up with its length. A step gives, under one budget
+// of max_batched_tokens: one token to each running decode; what is all but cached is admitted;
+// chunks to running prefills; other admissions.
 //
 // - While decodes run, a step computes at most a quarter of the budget in prefill tokens, so that a
 //   long prompt does not hold up streams that others are reading.
-// - Admission order: preempted sequences; then the connection that was served least; within it those
+// - Admission order: preempted sequences; then the connection that was served least; within it
+// those
 //   that wait for long, then the longest cached prefix, then age. It ends with the first that finds
 //   no room.
 // - A sequence whose prefix another one is computing at that moment waits until it can share it.
@@ -93,12 +94,13 @@ class Scheduler {
   const cache::BlockPool& pool() const { return pool_; }
   const SchedulerCounters& counters() const { return counters_; }
 
-  // Aborts where blocks, trie and sequences do not agree; for debug builds and tests. Between steps.
+  // Aborts where blocks, trie and sequences do not agree; for debug builds and tests. Between
+  // steps.
   void check_invariants() const;
 
  private:
-  // A connection's share: tokens served to it, on a clock that all connections share (start-time fair
-  // queueing, Goyal et al. 1996).
+  // A connection's share: tokens served to it, on a clock that all connections share (start-time
+  // fair queueing, Goyal et al. 1996).
   struct Share {
     std::int64_t served = 0;
     int num_sequences = 0;
@@ -122,8 +124,7 @@ class Scheduler {
   bool room_for(const cache::PrefixMatch& match, int num_tokens) const;
   int blocks_in_reserve() const;
 
-  void commit_row(const PlanRow& row, const RowResult& result,
-                  std::vector<SchedulerEvent>& events);
+  void commit_row(const PlanRow& row, const RowResult& result, std::vector<SchedulerEvent>& events);
   protocol::TokenEntry next_entry(Sequence& sequence, const TokenResult& token);
   void index_computed(Sequence& sequence, bool with_tail);
   void adopt(Sequence& sequence, int block_index, BlockId node);
@@ -144,14 +145,14 @@ class Scheduler {
   // Of the step being planned or executed.
   StepPlan plan_;
   std::vector<BlockId> copy_sources_;  // pinned until the step is over
-  int quota_ = 0;  // tokens that may still be planned for what is not a decode
+  int quota_ = 0;                      // tokens that may still be planned for what is not a decode
   bool preempted_ = false;
   bool in_step_ = false;
 
   SequenceId next_id_ = 1;
   std::int64_t step_ = 0;
   std::int64_t served_clock_ = 0;  // the least served connection's share; never goes back
-  double mean_generated_ = 16.0;  // moving average of finished Generates
+  double mean_generated_ = 16.0;   // moving average of finished Generates
 };
 
 }  // namespace lmtp::scheduler

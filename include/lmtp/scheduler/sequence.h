@@ -17,8 +17,9 @@ enum class SequenceStatus { kWaiting, kRunning };
 
 // Owner: the Scheduler, on the engine's thread. The agent reads it during execute() only.
 //
-// There are no phases: a sequence has tokens, and a cursor of those whose keys and values are in the
-// cache. Prefill, chunked prefill, decode and scoring are all "move the cursor towards the end".
+// There are no phases: a sequence has tokens, and a cursor of those whose keys and values are in
+// the cache. Prefill, chunked prefill, decode and scoring are all "move the cursor towards the
+// end".
 struct Sequence {
   SequenceId id = 0;
   StreamKey key;
@@ -41,16 +42,14 @@ struct Sequence {
   int num_generated_max = 0;  // max_tokens after clamping to the context
   int num_emitted = 0;        // events sent; a Score's position
   int num_preempted = 0;
-  int num_cached_hint = 0;    // tokens that the prefix cache held on arrival
+  int num_cached_hint = 0;  // tokens that the prefix cache held on arrival
   std::int64_t arrival_step = 0;
   std::int64_t admission_step = 0;  // the last one
 
   int length() const { return static_cast<int>(tokens.size()); }
   int num_generated() const { return length() - num_prompt; }
   // The last token of a Score is never fed: nothing follows it.
-  int num_to_compute() const {
-    return kind == SequenceKind::kScore ? length() - 1 : length();
-  }
+  int num_to_compute() const { return kind == SequenceKind::kScore ? length() - 1 : length(); }
 };
 
 }  // namespace lmtp::scheduler

@@ -18,7 +18,7 @@ namespace lmtp::scheduler {
 struct PlanRow {
   const Sequence* sequence = nullptr;  // valid until commit
   int first_position = 0;
-  int num_tokens = 0;    // >= 1
+  int num_tokens = 0;  // >= 1
   // Logits are wanted for the last num_logits of these tokens; 0 for an unfinished prefill.
   // Generate: 0 or 1, and a token is drawn from it. Score: each gives the log probability of the
   // token that follows it in the sequence.
