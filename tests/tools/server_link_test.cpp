@@ -39,7 +39,7 @@ void answer_info(Socket& socket, const std::string& info) {
 
 // Reads a request and answers it by one token of the number and reason given; its stream id.
 std::string answer_token(Socket& socket, int token, const char* reason) {
-  const std::string id = id_of(ScriptServer::read(socket));
+  std::string id = id_of(ScriptServer::read(socket));
   ScriptServer::write(socket, "TOKEN [{\"stream_id\": " + id +
                                   ", \"token\": " + std::to_string(token) +
                                   ", \"logprob\": -1.0, " + "\"finish_reason\": " + reason + "}]");
