@@ -123,7 +123,8 @@ LineStatus LineEditor::read(std::string& line) {
   line.clear();
   impl_->interrupted = false;
   impl_->interrupts->take();  // one that came before is nobody's
-  // Before the prompt is seen: a Ctrl-D that came while the terminal was still "cooked" would be lost.
+  // Before the prompt is seen: a Ctrl-D that came while the terminal was still "cooked" would be
+  // lost.
   el_set(impl_->edit, EL_PREP_TERM, 1);
   int size = 0;
   const char* text = el_gets(impl_->edit, &size);

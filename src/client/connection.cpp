@@ -123,7 +123,7 @@ std::string Connection::resolve_and_connect(const std::string& host, std::uint16
             socket_->next_layer(), endpoints,
             [state](ErrorCode failed, const tcp::endpoint&) { state->result = failed; });
       });
-  const std::string error = wait_for(state->result, timeout_ms);
+  std::string error = wait_for(state->result, timeout_ms);
   if (!error.empty()) state->resolver.cancel();
   return error;
 }

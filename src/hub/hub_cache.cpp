@@ -68,7 +68,7 @@ Result<HubName> parse_hub_name(std::string_view name) {
 
 std::string cache_folder() {
   for (const char* name : {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"}) {
-    if (const std::string folder = environment(name); !folder.empty()) return folder;
+    if (std::string folder = environment(name); !folder.empty()) return folder;
   }
   if (const std::string home = environment("HF_HOME"); !home.empty()) return home + "/hub";
   if (const std::string cache = environment("XDG_CACHE_HOME"); !cache.empty()) {
