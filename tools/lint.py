@@ -55,7 +55,10 @@ def entries_of(build, folders):
 def clang_command(entry):
     """The command as clang understands it: without the compiler cache and gcc's own options."""
     command = re.sub(r"^\S*ccache\s+", "", entry["command"])
-    return re.sub(r"\s-Wno-error=(maybe-uninitialized|stringop-\w+)|\s-Wno-restrict", "", command)
+    gcc_only = (
+        r"\s-Wno-(error=)?(maybe-uninitialized|stringop-\w+)|\s-Wno-restrict|\s--param=asan-\S+"
+    )
+    return re.sub(gcc_only, "", command)
 
 
 def write_database(folder, entries):

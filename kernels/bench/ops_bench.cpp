@@ -70,7 +70,7 @@ void read_memory(benchmark::State& state) {
   constexpr std::int64_t kPart = kRoundFloats / kNumTasks;
   const Weights weights;
   WorkerPool pool(num_threads());
-  for (auto round : state) {
+  while (state.KeepRunning()) {
     pool.parallel_for(kNumTasks, [&](int task, int) {
       const float* part = weights.data() + task * kPart;
       float sums[64] = {};
@@ -97,7 +97,7 @@ void linear(benchmark::State& state) {
   const auto x = some_floats(rows * k);
   std::vector<float> y(static_cast<std::size_t>(rows * n));
   const std::int64_t num_weights = std::max<std::int64_t>(1, kRoundFloats / packed_size(n, k));
-  for (auto round : state) {
+  while (state.KeepRunning()) {
     for (std::int64_t i = 0; i < num_weights; ++i) {
       linear_f32(stream, {.x = make_matrix(x.data(), rows, k),
                           .weight = {weights.data() + i * packed_size(n, k), n, k},
@@ -143,7 +143,7 @@ void attention(benchmark::State& state) {
   std::vector<float> y(queries.size());
   WorkerPool pool(num_threads());
   Stream stream(cpu_backend(), pool);
-  for (auto round : state) {
+  while (state.KeepRunning()) {
     paged_attention(stream, {.queries = make_matrix(queries.data(), rows, kHidden),
                              .cache = cache,
                              .num_heads = kNumHeads,
@@ -178,7 +178,7 @@ void norm(benchmark::State& state) {
   std::vector<float> y(x.size());
   WorkerPool pool(num_threads());
   Stream stream(cpu_backend(), pool);
-  for (auto round : state) {
+  while (state.KeepRunning()) {
     layer_norm(stream, {.x = make_matrix(x.data(), rows, kHidden),
                         .weight = weight.data(),
                         .bias = weight.data(),
@@ -191,7 +191,7 @@ BENCHMARK(norm)->ArgName("rows")->Arg(1)->Arg(32)->Arg(256)->UseRealTime();
 
 void logsumexp(benchmark::State& state) {
   const auto row = some_floats(kVocabSize);
-  for (auto round : state) {
+  while (state.KeepRunning()) {
     benchmark::DoNotOptimize(row_logsumexp(cpu_backend(), row.data(), kVocabSize));
   }
   count_bytes(state, kVocabSize * 4);
@@ -200,7 +200,7 @@ BENCHMARK(logsumexp);
 
 void empty_region(benchmark::State& state) {
   WorkerPool pool(num_threads());
-  for (auto round : state) {
+  while (state.KeepRunning()) {
     pool.parallel_for(num_threads(), [](int, int) {});
   }
 }

@@ -32,8 +32,10 @@ template <int kRows, int kVectors>
 [[gnu::always_inline]] inline void accumulate(const float* a, const float* weights,
                                               std::int64_t panel_size, std::int64_t count,
                                               F (&sums)[kRows][kVectors]) {
+  // NOLINTBEGIN(bugprone-branch-clone): both are the same where the tile is square
   constexpr int kHeld = kRows < kVectors ? kRows : kVectors;
   constexpr int kPassing = kRows < kVectors ? kVectors : kRows;
+  // NOLINTEND(bugprone-branch-clone)
   for (std::int64_t k = 0; k < count; ++k, a += kRows, weights += kPanelColumns) {
     F held[kHeld];
 #pragma GCC unroll 16

@@ -6,8 +6,8 @@
 
 namespace lmtp::kernels::LMTP_KERNELS_ISA {
 
-typedef float F __attribute__((vector_size(16)));
-typedef std::int32_t I __attribute__((vector_size(16)));
+using F = float __attribute__((vector_size(16)));
+using I = std::int32_t __attribute__((vector_size(16)));
 inline constexpr int kLanes = 4;
 inline constexpr int kRegisters = 16;
 

@@ -230,8 +230,9 @@ Result<std::vector<std::string>> indexed_files(const std::string& folder,
     names[std::string(name)] = true;
   }
   std::vector<std::string> paths;
+  paths.reserve(names.size());
   for (const auto& [name, used] : names) {
-    paths.push_back(folder + "/" + name);
+    paths.push_back((std::filesystem::path(folder) / name).string());
   }
   return paths;
 }

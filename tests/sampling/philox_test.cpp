@@ -31,9 +31,10 @@ TEST(PhiloxTest, UniformNumbersFillTheUnitInterval) {
     ASSERT_LT(number, 1.0);
     ++bins[static_cast<int>(number * kBins)];
   }
+  constexpr double kExpected = static_cast<double>(kCount) / kBins;
   double chi_squared = 0.0;
   for (const int count : bins) {
-    chi_squared += std::pow(count - kCount / kBins, 2) / (kCount / kBins);
+    chi_squared += std::pow(count - kExpected, 2) / kExpected;
   }
   EXPECT_LT(chi_squared, 43.8);  // 19 degrees of freedom, one in a thousand
 }
