@@ -124,8 +124,8 @@ class Attention {
 
  private:
   std::vector<float> make(int num_sequences, int heads, unsigned seed) const {
-    return testing::random_floats(
-        static_cast<std::size_t>(num_sequences * length_ * heads * shape_.head_dim), seed, 1.5F);
+    const int count = num_sequences * length_ * heads * shape_.head_dim;
+    return testing::random_floats(static_cast<std::size_t>(count), seed, 1.5F);
   }
 
   void append(std::vector<float>& to, const std::vector<float>& from, int sequence, int position,
