@@ -30,6 +30,7 @@ constexpr std::chrono::seconds kIdleTimeout{300};
 constexpr std::chrono::seconds kCloseTimeout{3};
 // The same for one that does not read: as long as this it may still come back and read the reason.
 constexpr std::chrono::seconds kSlowReaderTimeout{10};
+constexpr const char* kShuttingDown = "the server is shutting down";
 constexpr std::size_t kReadChunkBytes = std::size_t{64} << 10;
 // A larger buffer is given back after the message that needed it.
 constexpr std::size_t kKeptReadBufferBytes = std::size_t{1} << 20;
@@ -77,6 +78,7 @@ class Session : public Connection, public std::enable_shared_from_this<Session> 
   beast::flat_buffer read_buffer_;
   Peer peer_;
   State state_ = State::kAccepting;
+  bool stopping_ = false;  // shut_down came during the handshake
 
   std::deque<std::string> write_queue_;  // the first one is being written where writing_
   std::size_t num_queued_bytes_ = 0;
@@ -116,17 +118,18 @@ void Session::start(HttpRequest request) {
 void Session::shut_down() {
   asio::post(socket_.get_executor(), [self = shared_from_this()] {
     if (self->state_ == State::kClosing) self->drop_after(kCloseTimeout);
-    if (self->state_ == State::kAccepting) {  // no WebSocket yet that could be closed as one
-      self->finish();
-      beast::get_lowest_layer(self->socket_).close();
+    if (self->state_ == State::kAccepting) {  // no WebSocket yet: on_accepted says goodbye
+      self->stopping_ = true;
+      self->drop_after(kCloseTimeout);
     }
-    self->begin_close(close_code::going_away, "the server is shutting down", kCloseTimeout);
+    self->begin_close(close_code::going_away, kShuttingDown, kCloseTimeout);
   });
 }
 
 void Session::on_accepted(beast::error_code error) {
   if (error || state_ != State::kAccepting) return finish();
   state_ = State::kOpen;
+  if (stopping_) return begin_close(close_code::going_away, kShuttingDown, kCloseTimeout);
   beast::error_code ignored;
   beast::get_lowest_layer(socket_).socket().set_option(asio::ip::tcp::no_delay(true), ignored);
   read_more();

@@ -55,7 +55,7 @@ void check_golden(const Tokenizer& tokenizer, const std::string& path) {
 
 std::string test_data() {
   const char* folder = std::getenv("LMTP_TEST_DATA");
-  return folder == nullptr ? "" : folder;
+  return folder == nullptr ? "" : std::string(folder) + "/data";
 }
 
 std::string read_file(const std::string& path) {
