@@ -89,7 +89,7 @@ def main():
         return 1
     cache = build / "lint"
     write_database(cache, entries)
-    configurations = [ROOT / ".clang-tidy", ROOT / "tests" / ".clang-tidy"]
+    configurations = [ROOT / folder / ".clang-tidy" for folder in (".", "kernels", "tests")]
     common = digest(*(p.read_bytes() for p in configurations), headers_digest())
     stamps = {path: cache / digest(common, path, (ROOT / path).read_bytes(), entry["command"])
               for path, entry in entries.items()}
