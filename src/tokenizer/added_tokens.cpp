@@ -40,18 +40,13 @@ std::size_t spaces_begin(const CharClasses& classes, std::string_view text, std:
 
 AddedTokens::AddedTokens(std::vector<AddedToken> tokens) : tokens_(std::move(tokens)) {
   std::erase_if(tokens_, [](const AddedToken& token) { return token.content.empty(); });
-  std::stable_sort(tokens_.begin(), tokens_.end(), [](const AddedToken& a, const AddedToken& b) {
-    const unsigned char first_a = byte_at(a.content, 0);
-    const unsigned char first_b = byte_at(b.content, 0);
-    return first_a != first_b ? first_a < first_b : a.content.size() > b.content.size();
-  });
-  for (std::size_t i = 0; i < tokens_.size(); ++i) {
-    Range& range = by_first_byte_[byte_at(tokens_[i].content, 0)];
-    if (range.end == 0) range.begin = i;
-    range.end = i + 1;
+  std::vector<std::pair<std::string_view, std::int32_t>> entries;
+  for (std::size_t i = tokens_.size(); i-- > 0;) {
+    entries.emplace_back(tokens_[i].content, static_cast<std::int32_t>(i));
+    begins_[byte_at(tokens_[i].content, 0)] = true;
   }
-  one_first_byte_ =
-      !tokens_.empty() && tokens_.front().content.front() == tokens_.back().content.front();
+  trie_ = ByteTrie(std::move(entries));
+  one_first_byte_ = std::count(begins_.begin(), begins_.end(), true) == 1;
 }
 
 std::optional<AddedTokens::Match> AddedTokens::next(const CharClasses& classes,
@@ -76,17 +71,16 @@ std::optional<AddedTokens::Match> AddedTokens::next(const CharClasses& classes,
 }
 
 const AddedToken* AddedTokens::token_at(std::string_view text, std::size_t pos) const {
-  const Range range = by_first_byte_[byte_at(text, pos)];
-  for (std::size_t i = range.begin; i < range.end; ++i) {
-    const std::string& content = tokens_[i].content;
-    if (text.compare(pos, content.size(), content) == 0) return &tokens_[i];
-  }
-  return nullptr;
+  const AddedToken* longest = nullptr;
+  trie_.for_each_prefix(text.substr(pos), [&](std::size_t, std::int32_t index) {
+    longest = &tokens_[static_cast<std::size_t>(index)];
+  });
+  return longest;
 }
 
 std::size_t AddedTokens::find_first_byte(std::string_view text, std::size_t pos) const {
   if (one_first_byte_) return text.find(tokens_.front().content.front(), pos);
-  while (pos < text.size() && by_first_byte_[byte_at(text, pos)].end == 0) ++pos;
+  while (pos < text.size() && !begins_[byte_at(text, pos)]) ++pos;
   return pos < text.size() ? pos : std::string_view::npos;
 }
 

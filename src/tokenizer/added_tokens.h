@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "byte_trie.h"
 #include "char_class.h"
 #include "lmtp/base/ids.h"
 
@@ -18,10 +19,12 @@ struct AddedToken {
   TokenId id = -1;
   std::string content;
   bool special = false;
-  bool normalized = false;   // looked for only after all those that are not
+  bool normalized = false;   // looked for in the normalized text, after all those that are not
   bool single_word = false;  // only where no word character stands beside it
   bool lstrip = false;       // takes the white space before it along
   bool rstrip = false;       // and after it
+
+  bool operator==(const AddedToken&) const = default;
 };
 
 // Finds them: the leftmost, the longest where several begin there.
@@ -29,6 +32,7 @@ struct AddedToken {
 class AddedTokens {
  public:
   AddedTokens() = default;
+  // Of tokens with the same content the first counts; those without any are left out.
   explicit AddedTokens(std::vector<AddedToken> tokens);
 
   struct Match {
@@ -36,12 +40,13 @@ class AddedTokens {
     std::size_t begin, end;  // what it takes of the text, stripped white space included
   };
 
-  // The next token in `text` at or after `from`. Owner of the cursor: the caller, who begins with
-  // {0, 0} and a text that is valid UTF-8.
+  // Where to look on; an encode() begins with a new one. Matches may overlap: what a token strips
+  // may hold another one.
   struct Cursor {
     std::size_t search_from = 0;  // where the next match may begin
     std::size_t taken_to = 0;     // what lies before belongs to an earlier match
   };
+  // The next match. REQUIRES: `text` is valid UTF-8.
   std::optional<Match> next(const CharClasses& classes, std::string_view text,
                             Cursor& cursor) const;
 
@@ -51,12 +56,10 @@ class AddedTokens {
   const AddedToken* token_at(std::string_view text, std::size_t pos) const;
   std::size_t find_first_byte(std::string_view text, std::size_t pos) const;
 
-  std::vector<AddedToken> tokens_;  // by first byte, then longest first
-  struct Range {
-    std::size_t begin = 0, end = 0;
-  };
-  std::array<Range, 256> by_first_byte_{};  // ranges of tokens_
-  bool one_first_byte_ = false;             // then memchr finds candidates
+  std::vector<AddedToken> tokens_;
+  ByteTrie trie_;  // of indices into tokens_
+  std::array<bool, 256> begins_{};
+  bool one_first_byte_ = false;  // then memchr finds candidates
 };
 
 }  // namespace lmtp::tokenizer

@@ -1,40 +1,26 @@
 #include "char_class.h"
 
 #include <algorithm>
-#include <iterator>
 
+#include "unicode_data.h"
 #include "utf8.h"
 
 namespace lmtp::tokenizer {
-namespace {
 
-struct CodePointRange {
-  char32_t first, last;
-};
-
-#include "unicode_ranges.inc"
-
-}  // namespace
-
-bool is_word_char(char32_t code_point) {
-  const auto* range =
-      std::lower_bound(std::begin(kWordChars), std::end(kWordChars), code_point,
-                       [](const CodePointRange& r, char32_t value) { return r.last < value; });
-  return range != std::end(kWordChars) && range->first <= code_point;
-}
+bool is_word_char(char32_t code_point) { return contains(word_ranges(), code_point); }
 
 CharClasses::CharClasses() {
-  const char32_t last =
-      std::max(std::prev(std::end(kLetters))->last, std::prev(std::end(kNumbers))->last);
-  classes_.assign(last + 1, CharClass::kOther);
+  const auto letters = ranges_of(categories_named("L"));
+  const auto numbers = ranges_of(categories_named("N"));
+  classes_.assign(std::max(letters.back().last, numbers.back().last) + 1, CharClass::kOther);
   const auto mark = [this](const auto& ranges, CharClass value) {
     for (const CodePointRange& range : ranges) {
       std::fill(classes_.begin() + range.first, classes_.begin() + range.last + 1, value);
     }
   };
-  mark(kLetters, CharClass::kLetter);
-  mark(kNumbers, CharClass::kNumber);
-  mark(kSpaces, CharClass::kSpace);
+  mark(letters, CharClass::kLetter);
+  mark(numbers, CharClass::kNumber);
+  mark(space_ranges(), CharClass::kSpace);
 }
 
 std::size_t CharClasses::run_end(std::string_view text, std::size_t pos, CharClass wanted) const {

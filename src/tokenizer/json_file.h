@@ -3,7 +3,10 @@
 
 #include <simdjson.h>
 
+#include <cstddef>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "lmtp/base/result.h"
 
@@ -29,7 +32,9 @@ class JsonFile {
 Result<std::string> read_text_file(const std::string& path);
 
 // Values of keys that may be missing or null; of another type they count as missing.
+std::optional<bool> optional_bool(const simdjson::dom::object& object, const char* key);
 bool bool_or(const simdjson::dom::object& object, const char* key, bool fallback);
+std::size_t size_or(const simdjson::dom::object& object, const char* key, std::size_t fallback);
 std::string_view string_or(const simdjson::dom::object& object, const char* key,
                            std::string_view fallback);
 

@@ -63,16 +63,13 @@ void Merges::grow(std::size_t num_slots) {
   }
 }
 
-void Merges::apply(std::vector<TokenId>& word) const {
+void Merges::apply(std::vector<TokenId>& tokens, std::size_t begin) const {
+  const std::span<TokenId> word = std::span(tokens).subspan(begin);
   if (word.size() < 2) return;
-  if (word.size() <= kShortWord) {
-    apply_short(word);
-  } else {
-    apply_long(word);
-  }
+  tokens.resize(begin + (word.size() <= kShortWord ? apply_short(word) : apply_long(word)));
 }
 
-void Merges::apply_short(std::vector<TokenId>& word) const {
+std::size_t Merges::apply_short(std::span<TokenId> word) const {
   std::array<Merge, kShortWord> merges;  // [i]: of word[i] and word[i + 1]
   std::size_t size = word.size();
   for (std::size_t i = 0; i + 1 < size; ++i) merges[i] = find(word[i], word[i + 1]);
@@ -91,10 +88,10 @@ void Merges::apply_short(std::vector<TokenId>& word) const {
     if (best > 0) merges[best - 1] = find(word[best - 1], word[best]);
     if (best + 1 < size) merges[best] = find(word[best], word[best + 1]);
   }
-  word.resize(size);
+  return size;
 }
 
-void Merges::apply_long(std::vector<TokenId>& word) const {
+std::size_t Merges::apply_long(std::span<TokenId> word) const {
   std::vector<Symbol> symbols(word.size());
   std::vector<Candidate> storage;
   storage.reserve(word.size());
@@ -131,10 +128,11 @@ void Merges::apply_long(std::vector<TokenId>& word) const {
     propose(top.left, left.next);
   }
 
-  word.clear();
+  std::size_t num_left = 0;
   for (std::int32_t i = 0; i >= 0; i = symbols[static_cast<std::size_t>(i)].next) {
-    word.push_back(symbols[static_cast<std::size_t>(i)].token);
+    word[num_left++] = symbols[static_cast<std::size_t>(i)].token;
   }
+  return num_left;
 }
 
 }  // namespace lmtp::tokenizer

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "lmtp/base/ids.h"
@@ -25,9 +26,10 @@ class Merges {
   // rank kNone where the pair does not merge.
   Merge find(TokenId left, TokenId right) const;
 
-  // Merges `word` in place: always the pair of the lowest rank, the leftmost of equals, until no
-  // pair merges. A word of n tokens costs O(n log n) at most, whatever it holds.
-  void apply(std::vector<TokenId>& word) const;
+  // Merges the word that begins at `begin` in place: always the pair of the lowest rank, the
+  // leftmost of equals, until no pair merges. A word of n tokens costs O(n log n) at most, whatever
+  // it holds.
+  void apply(std::vector<TokenId>& tokens, std::size_t begin = 0) const;
 
  private:
   struct Slot {
@@ -46,8 +48,9 @@ class Merges {
   }
   void grow(std::size_t num_slots);
   Slot& slot_of(std::uint64_t pair);
-  void apply_short(std::vector<TokenId>& word) const;
-  void apply_long(std::vector<TokenId>& word) const;
+  // Each returns how many tokens are left.
+  std::size_t apply_short(std::span<TokenId> word) const;
+  std::size_t apply_long(std::span<TokenId> word) const;
 
   std::vector<Slot> slots_;  // open addressing, a power of two, at most half full
   std::size_t num_merges_ = 0;

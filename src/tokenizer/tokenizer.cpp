@@ -1,47 +1,102 @@
 #include "lmtp/tokenizer/tokenizer.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <filesystem>
 #include <system_error>
 #include <utility>
 
-#include "byte_bpe.h"
+#include "folder_config.h"
 #include "json_file.h"
+#include "json_parts.h"
+#include "pipeline.h"
 #include "tokenizer_files.h"
-#include "utf8.h"
 
 namespace lmtp::tokenizer {
 namespace {
 
-Result<ByteBpeModel> read_model_files(const std::string& folder) {
-  std::error_code error;
-  if (!std::filesystem::is_directory(folder, error)) return Error{folder + ": not a folder"};
-  if (file_exists(folder + "/tokenizer.json")) return read_tokenizer_json(folder);
+constexpr std::string_view kMark = "\xE2\x96\x81";  // U+2581 stands for a space
+
+// Classes that put BOS in front of a text or not as tokenizer_config.json says, whatever
+// tokenizer.json does.
+struct BosRule {
+  std::string_view tokenizer_class;
+  bool usually;
+};
+constexpr BosRule kBosRules[] = {
+    {"LlamaTokenizer", true}, {"GemmaTokenizer", true}, {"GPTNeoXTokenizer", false}};
+
+Result<TokenizerParts> read_parts(const std::string& folder, const FolderConfig& config,
+                                  PlainSpecials& plain) {
+  const std::string json = folder + "/tokenizer.json";
+  const std::string sentencepiece = folder + "/tokenizer.model";
+  const bool has_json = file_exists(json);
+  const bool has_sentencepiece = file_exists(sentencepiece);
+  // Asked for a prefix space or none, transformers makes Llama's tokenizer anew.
+  const bool anew =
+      config.tokenizer_class == "LlamaTokenizer" && config.add_prefix_space && has_sentencepiece;
+  if (has_json && !anew) return read_tokenizer_json(json, config);
+  plain.as_tokens = true;
+  if (has_sentencepiece) return read_sentencepiece(sentencepiece, config);
   if (file_exists(folder + "/vocab.json") && file_exists(folder + "/merges.txt")) {
-    return read_vocab_and_merges(folder);
+    plain.normalized = config.tokenizer_class == "GPT2Tokenizer";
+    return read_vocab_and_merges(folder, config);
   }
-  const char* found = "neither tokenizer.json nor vocab.json with merges.txt is there";
-  if (file_exists(folder + "/tokenizer.model")) {
-    found = "tokenizer.model (sentencepiece) is not supported yet";
+  return unsupported(folder +
+                     ": neither tokenizer.json nor tokenizer.model nor vocab.json with merges.txt "
+                     "is there");
+}
+
+void apply_bos_rule(const FolderConfig& config, bool from_vocab_files, TokenizerParts& parts) {
+  const auto set = [&](bool adds) {
+    parts.prefix.clear();
+    if (adds && parts.bos_id >= 0) parts.prefix.push_back(parts.bos_id);
+  };
+  for (const BosRule& rule : kBosRules) {
+    if (rule.tokenizer_class == config.tokenizer_class) set(config.add_bos.value_or(rule.usually));
   }
-  return Error{folder + ": " + found + "; " + kSupportedKinds};
+  if (from_vocab_files && config.tokenizer_class == "GPT2Tokenizer") {
+    set(config.add_bos.value_or(false));
+  }
 }
 
 }  // namespace
 
-std::string Tokenizer::decode(std::span<const TokenId> ids) const {
-  std::string bytes;
-  for (const TokenId id : ids) bytes.append(token_bytes(id));
-  std::string text;
-  text.reserve(bytes.size());
-  append_valid_utf8(bytes, text);
-  return text;
+std::vector<TokenId> Tokenizer::encode_continuation(std::string_view text) const {
+  if (spaces_dropped_max() == 0) return encode(text);
+  // After a character with which it does not become one token.
+  for (const std::string before : {"@", "^"}) {
+    const std::vector<TokenId> front = encode(before);
+    std::vector<TokenId> ids = encode(before + std::string(text));
+    if (ids.size() < front.size() || !std::equal(front.begin(), front.end(), ids.begin())) continue;
+    ids.erase(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(front.size()));
+    return ids;
+  }
+  return encode(text);
+}
+
+std::string_view Tokenizer::first_token_bytes(TokenId id) const {
+  std::string_view bytes = token_bytes(id);
+  const std::size_t spaces = std::min(bytes.find_first_not_of(' '), bytes.size());
+  bytes.remove_prefix(std::min(spaces, spaces_dropped_max()));
+  return bytes;
 }
 
 Result<std::unique_ptr<Tokenizer>> load_tokenizer(const std::string& folder) {
-  auto model = read_model_files(folder);
-  if (!model) return model.error();
-  if (auto read = read_special_ids(folder, *model); !read) return read.error();
-  return std::unique_ptr<Tokenizer>(std::make_unique<ByteBpe>(std::move(*model)));
+  std::error_code error;
+  if (!std::filesystem::is_directory(folder, error)) return Error{folder + ": not a folder"};
+  auto config = read_folder_config(folder);
+  if (!config) return config.error();
+  PlainSpecials plain;
+  auto parts = read_parts(folder, *config, plain);
+  if (!parts) return parts.error();
+  apply_folder_config(*config, plain, *parts);
+  apply_bos_rule(*config, plain.as_tokens, *parts);
+  // Without a pre-tokenizer a text is one word, too long for the cache.
+  if (!parts->byte_level && parts->model->never_crosses(kMark)) {
+    parts->pre_tokenizer.split_at_marks(kMark);
+  }
+  return std::unique_ptr<Tokenizer>(std::make_unique<PipelineTokenizer>(std::move(*parts)));
 }
 
 }  // namespace lmtp::tokenizer

@@ -1,23 +1,21 @@
-// Reads the tokenizer files of a Hugging Face folder into a ByteBpeModel.
+// Each reads one form of tokenizer files into parts, all but the tokens that other files add.
 #pragma once
 
 #include <string>
 
-#include "byte_bpe.h"
+#include "folder_config.h"
 #include "lmtp/base/result.h"
+#include "pipeline.h"
 
 namespace lmtp::tokenizer {
 
-// What this version can read, for error messages.
-inline constexpr const char* kSupportedKinds =
-    "supported: byte-level BPE (GPT-2 style) as tokenizer.json, or as vocab.json and merges.txt";
+// tokenizer.json, what Hugging Face `tokenizers` writes.
+Result<TokenizerParts> read_tokenizer_json(const std::string& path, const FolderConfig& config);
 
-// Each gives all but bos and eos.
-Result<ByteBpeModel> read_tokenizer_json(const std::string& folder);
-Result<ByteBpeModel> read_vocab_and_merges(const std::string& folder);
+// vocab.json and merges.txt, in GPT-2's or Qwen2's way.
+Result<TokenizerParts> read_vocab_and_merges(const std::string& folder, const FolderConfig& config);
 
-// Sets bos and eos from tokenizer_config.json, special_tokens_map.json or config.json; the first
-// that names one decides. Missing files are no error, broken ones are.
-Result<void> read_special_ids(const std::string& folder, ByteBpeModel& model);
+// tokenizer.model, made into what transformers makes of it for Llama or Gemma.
+Result<TokenizerParts> read_sentencepiece(const std::string& path, const FolderConfig& config);
 
 }  // namespace lmtp::tokenizer

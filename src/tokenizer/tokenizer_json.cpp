@@ -1,11 +1,16 @@
 // tokenizer.json: what Hugging Face `tokenizers` writes.
+#include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
+#include "bpe.h"
 #include "json_file.h"
-#include "model_builder.h"
+#include "json_parts.h"
 #include "tokenizer_files.h"
+#include "unigram.h"
 
 namespace lmtp::tokenizer {
 namespace {
@@ -14,53 +19,7 @@ using simdjson::dom::array;
 using simdjson::dom::element;
 using simdjson::dom::object;
 
-Error unsupported(const std::string& what) { return Error{what + "; " + kSupportedKinds}; }
-
-bool is_null_or_missing(const object& parent, const char* key) {
-  element value;
-  return parent[key].get(value) != simdjson::SUCCESS || value.is_null();
-}
-
-// The `type` of a part, or "none" where the part is null or missing.
-std::string_view type_of(const object& parent, const char* key) {
-  object part;
-  if (parent[key].get_object().get(part) != simdjson::SUCCESS) return "none";
-  return string_or(part, "type", "of no type");
-}
-
-Result<void> check_parts(const object& root) {
-  const auto quoted = [](std::string_view name) { return "'" + std::string(name) + "'"; };
-  if (!is_null_or_missing(root, "normalizer")) {
-    return unsupported("the normalizer is " + quoted(type_of(root, "normalizer")));
-  }
-  if (const auto type = type_of(root, "pre_tokenizer"); type != "ByteLevel") {
-    return unsupported("the pre_tokenizer is " + quoted(type));
-  }
-  if (const auto type = type_of(root, "decoder"); type != "ByteLevel") {
-    return unsupported("the decoder is " + quoted(type));
-  }
-  object model;
-  if (root["model"].get_object().get(model) != simdjson::SUCCESS) {
-    return Error{"'model' is missing"};
-  }
-  // Files of old versions have no type.
-  if (const auto type = string_or(model, "type", "BPE"); type != "BPE") {
-    return unsupported("the model is " + quoted(type));
-  }
-  for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
-    if (!string_or(model, key, "").empty()) {
-      return unsupported("the model has a " + std::string(key));
-    }
-  }
-  if (bool_or(model, "byte_fallback", false)) return unsupported("the model has byte_fallback");
-  return {};
-}
-
-Result<void> read_vocab(const object& model, ModelBuilder& builder) {
-  object vocab;
-  if (model["vocab"].get_object().get(vocab) != simdjson::SUCCESS) {
-    return Error{"'model.vocab' is missing or not an object"};
-  }
+Result<void> read_vocab(const object& vocab, BpeBuilder& builder) {
   for (const auto [spelling, value] : vocab) {
     std::int64_t id = 0;
     if (value.get_int64().get(id) != simdjson::SUCCESS) {
@@ -72,7 +31,7 @@ Result<void> read_vocab(const object& model, ModelBuilder& builder) {
 }
 
 // A merge is "a b" (older files) or ["a", "b"] (newer ones).
-Result<void> read_merge(const element& merge, ModelBuilder& builder) {
+Result<void> read_merge(const element& merge, BpeBuilder& builder) {
   std::string_view left;
   std::string_view right;
   if (merge.get_string().get(left) == simdjson::SUCCESS) return builder.add_merge(left);
@@ -85,31 +44,91 @@ Result<void> read_merge(const element& merge, ModelBuilder& builder) {
   return builder.add_merge(left, right);
 }
 
-Result<void> read_model(const object& model, ModelBuilder& builder) {
-  array merges;
-  if (model["merges"].get_array().get(merges) != simdjson::SUCCESS) {
-    return Error{"'model.merges' is missing or not an array"};
+Result<void> check_bpe(const object& model) {
+  for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
+    if (!string_or(model, key, "").empty()) {
+      return unsupported("the model has a " + std::string(key));
+    }
   }
-  object vocab;
-  const bool has_vocab = model["vocab"].get_object().get(vocab) == simdjson::SUCCESS;
-  const std::size_t num_tokens = has_vocab ? vocab.size() : 0;
-  builder.reserve(num_tokens + 1, num_tokens * 8, merges.size());
-  if (auto read = read_vocab(model, builder); !read) return read;
-  for (const element merge : merges) {
-    if (auto read = read_merge(merge, builder); !read) return read;
-  }
-  ByteBpeModel& built = builder.model();
-  built.fuse_unk = bool_or(model, "fuse_unk", false);
-  built.ignore_merges = bool_or(model, "ignore_merges", false);
-  if (const auto unk = string_or(model, "unk_token", ""); !unk.empty()) {
-    built.unk_id = builder.find(unk);
+  double dropout = 0.0;
+  if (model["dropout"].get_double().get(dropout) == simdjson::SUCCESS && dropout != 0.0) {
+    return unsupported("the model has dropout, with which ids are drawn by chance");
   }
   return {};
 }
 
-Result<void> read_added_tokens(const object& root, ModelBuilder& builder) {
+Result<std::unique_ptr<WordModel>> read_bpe(const object& model, bool byte_level) {
+  if (auto checked = check_bpe(model); !checked) return checked.error();
+  object vocab;
+  array merges;
+  if (model["vocab"].get_object().get(vocab) != simdjson::SUCCESS) {
+    return Error{"'model.vocab' is missing or not an object"};
+  }
+  if (model["merges"].get_array().get(merges) != simdjson::SUCCESS) {
+    return Error{"'model.merges' is missing or not an array"};
+  }
+  Bpe::Options options;
+  options.byte_level = byte_level;
+  options.unk_token = string_or(model, "unk_token", "");
+  options.fuse_unk = bool_or(model, "fuse_unk", false);
+  options.byte_fallback = bool_or(model, "byte_fallback", false);
+  options.ignore_merges = bool_or(model, "ignore_merges", false);
+  if (byte_level && options.byte_fallback) {
+    return unsupported("the model is byte-level with byte_fallback");
+  }
+  BpeBuilder builder(std::move(options));
+  builder.reserve(vocab.size() + 1, vocab.size() * 8, merges.size());
+  if (auto read = read_vocab(vocab, builder); !read) return read.error();
+  for (const element merge : merges) {
+    if (auto read = read_merge(merge, builder); !read) return read.error();
+  }
+  return std::unique_ptr<WordModel>(builder.take());
+}
+
+Result<std::unique_ptr<WordModel>> read_unigram(const object& model) {
+  array vocab;
+  if (model["vocab"].get_array().get(vocab) != simdjson::SUCCESS) {
+    return Error{"'model.vocab' is missing or not an array"};
+  }
+  std::vector<Unigram::Piece> pieces;
+  pieces.reserve(vocab.size());
+  for (const element item : vocab) {
+    array pair;
+    std::string_view text;
+    double score = 0.0;
+    if (item.get_array().get(pair) != simdjson::SUCCESS || pair.size() != 2 ||
+        pair.at(0).get_string().get(text) != simdjson::SUCCESS ||
+        pair.at(1).get_double().get(score) != simdjson::SUCCESS) {
+      return Error{"'model.vocab': an entry is not [\"text\", score]"};
+    }
+    pieces.push_back({std::string(text), score});
+  }
+  std::int64_t unk_id = -1;
+  if (model["unk_id"].get_int64().get(unk_id) != simdjson::SUCCESS) unk_id = -1;
+  if (unk_id > kTokenIdMax) return Error{"'model.unk_id' is too high"};
+  auto made = Unigram::make(std::move(pieces), static_cast<TokenId>(unk_id),
+                            bool_or(model, "byte_fallback", false));
+  if (!made) return Error{"'model': " + made.error().message};
+  return std::unique_ptr<WordModel>(std::move(*made));
+}
+
+Result<std::unique_ptr<WordModel>> read_model(const object& root, bool byte_level) {
+  object model;
+  if (root["model"].get_object().get(model) != simdjson::SUCCESS) {
+    return Error{"'model' is missing"};
+  }
+  // Files of old versions have no type.
+  const std::string_view type = string_or(model, "type", "BPE");
+  if (type == "BPE") return read_bpe(model, byte_level);
+  if (type == "Unigram" && !byte_level) return read_unigram(model);
+  return unsupported("the model is '" + std::string(type) + "'" +
+                     (byte_level ? " with a byte-level pre_tokenizer" : ""));
+}
+
+Result<std::vector<AddedToken>> read_added_tokens(const object& root) {
+  std::vector<AddedToken> tokens;
   array added;
-  if (root["added_tokens"].get_array().get(added) != simdjson::SUCCESS) return {};
+  if (root["added_tokens"].get_array().get(added) != simdjson::SUCCESS) return tokens;
   for (const element item : added) {
     object entry;
     std::int64_t id = 0;
@@ -119,45 +138,73 @@ Result<void> read_added_tokens(const object& root, ModelBuilder& builder) {
         entry["content"].get_string().get(content) != simdjson::SUCCESS) {
       return Error{"'added_tokens': an entry has no id or no content"};
     }
+    if (id < 0 || id > kTokenIdMax) {
+      return Error{"added token '" + std::string(content) + "' has id " + std::to_string(id) +
+                   "; allowed are 0 to " + std::to_string(kTokenIdMax)};
+    }
     AddedToken token;
-    token.id = id < 0 || id > kTokenIdMax ? -1 : static_cast<TokenId>(id);
     token.content = content;
     token.special = bool_or(entry, "special", false);
     token.normalized = bool_or(entry, "normalized", !token.special);
     token.single_word = bool_or(entry, "single_word", false);
     token.lstrip = bool_or(entry, "lstrip", false);
     token.rstrip = bool_or(entry, "rstrip", false);
-    if (auto taken = builder.add_added_token(std::move(token)); !taken) return taken;
+    tokens.push_back(std::move(token));
   }
-  return {};
+  return tokens;
 }
 
-Result<void> read_root(const object& root, ModelBuilder& builder) {
-  if (auto supported = check_parts(root); !supported) return supported;
-  object model;
-  object pre_tokenizer;
-  if (root["model"].get_object().get(model) != simdjson::SUCCESS ||
-      root["pre_tokenizer"].get_object().get(pre_tokenizer) != simdjson::SUCCESS) {
-    return Error{"'model' or 'pre_tokenizer' is missing"};
+// transformers writes its own setting over the file's.
+void override_prefix_space(const FolderConfig& config, PreTokenizerParts& parts) {
+  if (!parts.byte_level_alone || !config.present) return;
+  std::erase_if(parts.steps, [](const PreTokenizerStep& step) {
+    return step.kind == PreTokenizerStep::Kind::kPrepend;
+  });
+  if (config.add_prefix_space.value_or(false)) {
+    parts.steps.insert(parts.steps.begin(), prefix_space_step());
   }
-  if (auto read = read_model(model, builder); !read) return read;
-  builder.model().add_prefix_space = bool_or(pre_tokenizer, "add_prefix_space", true);
-  builder.model().splits_words = bool_or(pre_tokenizer, "use_regex", true);
-  return read_added_tokens(root, builder);
+}
+
+Result<TokenizerParts> read_root(const object& root, const FolderConfig& config) {
+  TokenizerParts parts;
+  auto normalizer = read_normalizer(root);
+  if (!normalizer) return normalizer.error();
+  parts.normalizer = Normalizer(std::move(*normalizer));
+  auto pre_tokenizer = read_pre_tokenizer(root);
+  if (!pre_tokenizer) return pre_tokenizer.error();
+  override_prefix_space(config, *pre_tokenizer);
+  auto decoder = read_decoder(root);
+  if (!decoder) return decoder.error();
+  parts.byte_level = pre_tokenizer->byte_level;
+  if (decoder->byte_level != parts.byte_level) {
+    return unsupported(std::string("of pre_tokenizer and decoder only the ") +
+                       (parts.byte_level ? "first" : "second") + " is ByteLevel");
+  }
+  auto model = read_model(root, parts.byte_level);
+  if (!model) return model.error();
+  parts.model = std::move(*model);
+  parts.pre_tokenizer = PreTokenizer(std::move(pre_tokenizer->steps));
+  parts.decoder = Decoder(std::move(decoder->steps));
+  const auto added = read_added_tokens(root);
+  if (!added) return added.error();
+  parts.added.add(*added, *parts.model);
+  for (const PrefixToken& token : read_prefix(root)) {
+    const TokenId known = parts.added.find(token.content, *parts.model);
+    const bool good = token.id >= 0 && token.id <= kTokenIdMax;
+    parts.prefix.push_back(good ? static_cast<TokenId>(token.id) : known);
+  }
+  return parts;
 }
 
 }  // namespace
 
-Result<ByteBpeModel> read_tokenizer_json(const std::string& folder) {
-  const std::string path = folder + "/tokenizer.json";
+Result<TokenizerParts> read_tokenizer_json(const std::string& path, const FolderConfig& config) {
   JsonFile file;
   const auto root = file.read(path);
   if (!root) return root.error();
-  ModelBuilder builder;
-  if (auto read = read_root(*root, builder); !read) {
-    return Error{path + ": " + read.error().message};
-  }
-  return std::move(builder.model());
+  auto parts = read_root(*root, config);
+  if (!parts) return Error{path + ": " + parts.error().message};
+  return parts;
 }
 
 }  // namespace lmtp::tokenizer

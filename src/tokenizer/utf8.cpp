@@ -56,6 +56,26 @@ void append_valid_utf8(std::string_view text, std::string& out) {
   }
 }
 
+void append_utf8(char32_t code_point, std::string& out) {
+  const auto push = [&out](char32_t byte) { out.push_back(static_cast<char>(byte)); };
+  const auto push_rest = [&](char32_t shift) { push(0x80 | (code_point >> shift & 0x3F)); };
+  if (code_point < 0x80) {
+    push(code_point);
+  } else if (code_point < 0x800) {
+    push(0xC0 | code_point >> 6);
+    push_rest(0);
+  } else if (code_point < 0x10000) {
+    push(0xE0 | code_point >> 12);
+    push_rest(6);
+    push_rest(0);
+  } else {
+    push(0xF0 | code_point >> 18);
+    push_rest(12);
+    push_rest(6);
+    push_rest(0);
+  }
+}
+
 std::string StreamDecoder::push(std::string_view bytes) {
   std::string text = std::move(held_);
   text.append(bytes);

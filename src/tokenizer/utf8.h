@@ -30,6 +30,9 @@ Utf8Step utf8_step(std::string_view text);
 // Appends `text` to `out`, each invalid part as U+FFFD; a prefix at the end counts as invalid.
 void append_valid_utf8(std::string_view text, std::string& out);
 
+// Appends one character. REQUIRES: a code point that is no surrogate.
+void append_utf8(char32_t code_point, std::string& out);
+
 // The code point at `text[pos]`, and its length.
 // REQUIRES: `text` is valid UTF-8; pos < text.size() is the start of a character.
 struct CodePoint {

@@ -33,23 +33,81 @@ std::string with(const std::string& key, const std::string& value) {
   return json + "}";
 }
 
-std::vector<Case> cases() {
-  const auto json = [](const std::string& key, const std::string& value) {
-    return std::vector<std::pair<const char*, std::string>>{{"tokenizer.json", with(key, value)}};
-  };
+std::vector<std::pair<const char*, std::string>> json(const std::string& key,
+                                                      const std::string& value) {
+  return {{"tokenizer.json", with(key, value)}};
+}
+
+std::vector<Case> cases_of_folders() {
   return {
-      {"empty folder", {}, {"neither tokenizer.json nor vocab.json", "supported: byte-level BPE"}},
+      {"empty folder", {}, {"neither tokenizer.json nor", "supported: byte-level BPE", "Gemma"}},
       {"vocab alone", {{"vocab.json", "{}"}}, {"neither tokenizer.json"}},
-      {"sentencepiece", {{"tokenizer.model", "x"}}, {"tokenizer.model", "supported: byte-level"}},
+      {"sentencepiece", {{"tokenizer.model", "x"}}, {"tokenizer.model: not a sentencepiece"}},
+      {"class of a model file",
+       {{"tokenizer.model", "x"},
+        {"tokenizer_config.json", R"({"tokenizer_class":"T5Tokenizer"})"}},
+       {"the tokenizer.model of a T5Tokenizer", "supported"}},
+      {"class of vocabulary files",
+       {{"vocab.json", "{}"},
+        {"merges.txt", ""},
+        {"tokenizer_config.json", R"({"tokenizer_class":"CLIPTokenizerFast"})"}},
+       {"vocab.json and merges.txt of a CLIPTokenizer", "supported"}},
       {"not JSON", {{"tokenizer.json", "{"}}, {"tokenizer.json: not a JSON object"}},
       {"an array", {{"tokenizer.json", "[]"}}, {"tokenizer.json: not a JSON object"}},
       {"empty file", {{"tokenizer.json", ""}}, {"tokenizer.json: not a JSON object"}},
-      {"normalizer", json("normalizer", R"({"type":"NFC"})"), {"normalizer is 'NFC'", "supported"}},
-      {"pre-tokenizer", json("pre_tokenizer", R"({"type":"Metaspace"})"), {"'Metaspace'"}},
-      {"no pre-tokenizer", json("pre_tokenizer", "null"), {"pre_tokenizer is 'none'"}},
+      {"merges line",
+       {{"vocab.json", R"({"a":0})"}, {"merges.txt", "#version: 0.2\na\n"}},
+       {"merges.txt, line 2", "merge 'a'"}},
+      {"merges bytes",
+       {{"vocab.json", R"({"a":0})"}, {"merges.txt", "\xFF \xFF\n"}},
+       {"not UTF-8"}},
+      {"config",
+       {{"vocab.json", R"({"a":0})"}, {"merges.txt", ""}, {"tokenizer_config.json", "x"}},
+       {"tokenizer_config.json: not a JSON object"}},
+  };
+}
+
+std::vector<Case> cases_of_parts() {
+  return {
+      {"normalizer",
+       json("normalizer", R"({"type":"Precompiled"})"),
+       {"normalizer is 'Precompiled'", "supported"}},
+      {"normalizer in a sequence",
+       json("normalizer", R"({"type":"Sequence","normalizers":[{"type":"NFC"},{"type":"Bert"}]})"),
+       {"normalizer is 'Bert'"}},
+      {"empty sequence", json("normalizer", R"({"type":"Sequence"})"), {"no 'normalizers'"}},
+      {"normalizer of text", json("normalizer", "3"), {"'normalizer' is not an object"}},
+      {"replace", json("normalizer", R"({"type":"Replace","content":"x"})"), {"no 'pattern'"}},
+      {"regex",
+       json("normalizer", R"({"type":"Replace","pattern":{"Regex":"^ "},"content":""})"),
+       {"the pattern '^ ': '^' is not supported", "supported: "}},
+      {"pre-tokenizer", json("pre_tokenizer", R"({"type":"WhitespaceSplit"})"), {"'Whitespace"}},
+      {"no pre-tokenizer",
+       json("pre_tokenizer", "null"),
+       {"of pre_tokenizer and decoder only the second is ByteLevel"}},
+      {"pre-tokenizer after bytes",
+       json("pre_tokenizer", R"({"type":"Sequence","pretokenizers":[{"type":"ByteLevel"},
+            {"type":"Digits"}]})"),
+       {"'Digits' after ByteLevel"}},
+      {"behavior",
+       json("pre_tokenizer", R"({"type":"Split","pattern":{"String":"x"},"behavior":"Odd"})"),
+       {"behavior is 'Odd'"}},
+      {"scheme",
+       json("pre_tokenizer", R"({"type":"Metaspace","prepend_scheme":"last"})"),
+       {"prepend_scheme is 'last'"}},
       {"decoder", json("decoder", R"({"type":"WordPiece"})"), {"decoder is 'WordPiece'"}},
+      {"no decoder", json("decoder", "null"), {"decoder is 'none'"}},
+  };
+}
+
+std::vector<Case> cases_of_models() {
+  return {
       {"no model", json("model", "3"), {"'model' is missing"}},
-      {"unigram", json("model", R"({"type":"Unigram","vocab":[]})"), {"model is 'Unigram'"}},
+      {"word pieces", json("model", R"({"type":"WordPiece","vocab":[]})"), {"is 'WordPiece'"}},
+      {"unigram",
+       json("model", R"({"type":"Unigram","vocab":[]})"),
+       {"model is 'Unigram' with a byte-level"}},
+      {"dropout", json("model", R"({"dropout":0.1,"vocab":{},"merges":[]})"), {"dropout"}},
       {"no vocab", json("model", R"({"type":"BPE","merges":[]})"), {"'model.vocab' is missing"}},
       {"no merges", json("model", R"({"type":"BPE","vocab":{}})"), {"'model.merges' is missing"}},
       {"text id", json("model", R"({"vocab":{"a":"0"},"merges":[]})"), {"id of 'a'"}},
@@ -70,20 +128,15 @@ std::vector<Case> cases() {
        {"end_of_word_suffix", "supported"}},
       {"added without id", json("added_tokens", R"([{"content":"x"}])"), {"no id or no content"}},
       {"added with bad id", json("added_tokens", R"([{"id":-5,"content":"x"}])"), {"'x' has id"}},
-      {"merges line",
-       {{"vocab.json", R"({"a":0})"}, {"merges.txt", "#version: 0.2\na\n"}},
-       {"merges.txt, line 2", "merge 'a'"}},
-      {"merges bytes",
-       {{"vocab.json", R"({"a":0})"}, {"merges.txt", "\xFF \xFF\n"}},
-       {"not UTF-8"}},
-      {"config",
-       {{"vocab.json", R"({"a":0})"}, {"merges.txt", ""}, {"tokenizer_config.json", "x"}},
-       {"tokenizer_config.json: not a JSON object"}},
   };
 }
 
 TEST(LoadTokenizer, SaysWhatIsWrong) {
-  for (const Case& c : cases()) {
+  std::vector<Case> cases = cases_of_folders();
+  for (auto& more : {cases_of_parts(), cases_of_models()}) {
+    cases.insert(cases.end(), more.begin(), more.end());
+  }
+  for (const Case& c : cases) {
     const TempFolder folder;
     for (const auto& [name, text] : c.files) folder.write(name, text);
     const auto loaded = load_tokenizer(folder.path());

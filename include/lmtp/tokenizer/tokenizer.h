@@ -1,6 +1,7 @@
 // Tokenizer: text to token ids and back, for the formats of Hugging Face folders.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <span>
 #include <string>
@@ -23,9 +24,21 @@ class Tokenizer {
   // encoded as U+FFFD.
   virtual std::vector<TokenId> encode(std::string_view text) const = 0;
 
-  // The bytes of one token. Not necessarily whole UTF-8 characters; see StreamDecoder.
+  // The same for a text that goes on after another: without the space that some tokenizers put in
+  // front of every text. The ids are those that LMQL's queries send.
+  std::vector<TokenId> encode_continuation(std::string_view text) const;
+
+  // Hugging Face's text of the ids, special tokens included; always UTF-8. It is that of the
+  // tokens' bytes but for two things: a tokenizer that puts a space in front of every text takes it
+  // away here, and where byte tokens (<0xE2>) are no text each of their run becomes U+FFFD.
+  virtual std::string decode(std::span<const TokenId> ids) const = 0;
+
+  // The bytes of one token amid others. Not necessarily whole UTF-8 characters; see StreamDecoder.
   // Unknown ids give no bytes. The view lives as long as the tokenizer.
   virtual std::string_view token_bytes(TokenId id) const = 0;
+
+  // The same where it is the first token of a text: without the spaces that decode() takes away.
+  std::string_view first_token_bytes(TokenId id) const;
 
   // Whether the token is control rather than text (<|endoftext|>, <s>): a REPL does not show it.
   virtual bool is_special(TokenId id) const = 0;
@@ -35,14 +48,17 @@ class Tokenizer {
   virtual TokenId bos_id() const = 0;  // -1: none
   virtual TokenId eos_id() const = 0;  // -1: none
 
-  // The text of the ids, special tokens included; always UTF-8 (bytes that are not become U+FFFD).
-  std::string decode(std::span<const TokenId> ids) const;
+  // Whether the tokenizer's files say that a text begins with BOS, as add_special_tokens=True does.
+  virtual bool adds_bos() const = 0;
+
+  // How many spaces decode() takes away at most at the beginning of a text.
+  virtual std::size_t spaces_dropped_max() const = 0;
 };
 
-// Loads tokenizer.json, or vocab.json and merges.txt, from a folder; both must be byte-level BPE
-// (the GPT-2 kind). bos and eos are those of tokenizer_config.json, special_tokens_map.json or
-// config.json, whichever names them first.
-// The error names the file, what was found and which kinds are supported.
+// Loads the tokenizer of a folder: tokenizer.json; else tokenizer.model (sentencepiece); else
+// vocab.json and merges.txt. As in transformers, tokenizer_config.json, special_tokens_map.json,
+// added_tokens.json and config.json say which tokens there are besides. docs/tokenizers.md lists
+// the kinds. The error names the file, what was found and which kinds are supported.
 Result<std::unique_ptr<Tokenizer>> load_tokenizer(const std::string& folder);
 
 // Turns a stream of token bytes into text that never ends inside a character: bytes of an

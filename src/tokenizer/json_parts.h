@@ -1,0 +1,52 @@
+// The parts of tokenizer.json that are not its model.
+#pragma once
+
+#include <simdjson.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "decoder.h"
+#include "lmtp/base/result.h"
+#include "normalizer.h"
+#include "pre_tokenizer.h"
+
+namespace lmtp::tokenizer {
+
+// What this version can read, for error messages.
+inline constexpr const char* kSupportedKinds =
+    "supported: byte-level BPE, BPE with byte fallback, and Unigram as tokenizer.json; GPT-2's and "
+    "Qwen2's vocab.json and merges.txt; Llama's and Gemma's tokenizer.model (sentencepiece)";
+
+Error unsupported(const std::string& what);
+
+// Each takes the value of the key of its name; null or missing means no steps. The error names what
+// is not supported.
+Result<std::vector<NormalizerStep>> read_normalizer(const simdjson::dom::object& root);
+
+struct PreTokenizerParts {
+  std::vector<PreTokenizerStep> steps;
+  bool byte_level = false;        // words are bytes
+  bool byte_level_alone = false;  // ByteLevel is all there is
+};
+Result<PreTokenizerParts> read_pre_tokenizer(const simdjson::dom::object& root);
+
+struct DecoderParts {
+  std::vector<DecoderStep> steps;
+  bool byte_level = false;
+};
+Result<DecoderParts> read_decoder(const simdjson::dom::object& root);
+
+// The names of the special tokens that the post-processor puts in front of a single text, with
+// their ids where it says them (-1 where not).
+struct PrefixToken {
+  std::string content;
+  std::int64_t id = -1;
+};
+std::vector<PrefixToken> read_prefix(const simdjson::dom::object& root);
+
+// The step that puts a space in front of a text, as ByteLevel's add_prefix_space does.
+PreTokenizerStep prefix_space_step();
+
+}  // namespace lmtp::tokenizer

@@ -1,0 +1,53 @@
+// Normalizer: what happens to a text before it is taken apart.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "split_pattern.h"
+#include "unicode_forms.h"
+
+namespace lmtp::tokenizer {
+
+// One step, as tokenizer.json names it.
+struct NormalizerStep {
+  enum class Kind : std::uint8_t { kForm, kPrepend, kReplace, kLowercase, kStrip, kNmt };
+
+  Kind kind = Kind::kPrepend;
+  std::shared_ptr<const UnicodeFormer> form;  // kForm
+  std::string content;                        // kPrepend, kReplace
+  std::optional<SplitPattern> pattern;        // kReplace
+  bool strip_left = false;                    // kStrip
+  bool strip_right = false;                   // kStrip
+};
+
+// Immutable once made; any thread.
+class Normalizer {
+ public:
+  Normalizer() = default;
+  explicit Normalizer(std::vector<NormalizerStep> steps) : steps_(std::move(steps)) {}
+
+  // Buffers of one apply() at a time; kept, so that they need not grow again.
+  struct Scratch {
+    std::array<std::string, 2> texts;  // each step reads from one and writes to the other
+    PatternScratch pattern;
+  };
+  struct Normalized {
+    std::string_view text;     // lives in the scratch, or is the input
+    bool front_moved = false;  // whether it does not begin where the input does, to Hugging Face
+  };
+  // REQUIRES: `text` is valid UTF-8 and not in the scratch.
+  Normalized apply(std::string_view text, Scratch& scratch) const;
+
+  bool empty() const { return steps_.empty(); }
+
+ private:
+  std::vector<NormalizerStep> steps_;
+};
+
+}  // namespace lmtp::tokenizer

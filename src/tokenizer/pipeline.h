@@ -1,0 +1,78 @@
+// The parts that a tokenizer's files describe, and the tokenizer that they make.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "added_vocabulary.h"
+#include "char_class.h"
+#include "decoder.h"
+#include "lmtp/tokenizer/tokenizer.h"
+#include "normalizer.h"
+#include "pre_tokenizer.h"
+#include "word_cache.h"
+#include "word_model.h"
+
+namespace lmtp::tokenizer {
+
+// All that a loader finds out.
+struct TokenizerParts {
+  std::unique_ptr<WordModel> model;
+  bool byte_level = false;  // the model's tokens are bytes; the decoder has no steps then
+  Normalizer normalizer;
+  PreTokenizer pre_tokenizer;
+  Decoder decoder;
+  AddedVocabulary added;
+  std::vector<TokenId> prefix;  // what the post-processor puts in front of a text
+  TokenId bos_id = -1;
+  TokenId eos_id = -1;
+};
+
+class PipelineTokenizer final : public Tokenizer {
+ public:
+  // REQUIRES: parts.model.
+  explicit PipelineTokenizer(TokenizerParts parts);
+
+  std::vector<TokenId> encode(std::string_view text) const override;
+  std::string decode(std::span<const TokenId> ids) const override;
+  std::string_view token_bytes(TokenId id) const override;
+  bool is_special(TokenId id) const override;
+  int vocab_size() const override { return static_cast<int>(special_.size()); }
+  TokenId bos_id() const override { return parts_.bos_id; }
+  TokenId eos_id() const override { return parts_.eos_id; }
+  bool adds_bos() const override;
+  std::size_t spaces_dropped_max() const override { return parts_.decoder.spaces_dropped_max(); }
+
+ private:
+  // What one encode() at a time works with; kept for the next one, because the cache pays off then.
+  struct Scratch {
+    WordCache cache;
+    Normalizer::Scratch normalizer;
+    PreTokenizer::Scratch pre_tokenizer;
+  };
+  static constexpr std::size_t kScratchesMax = 16;
+  static constexpr std::size_t kTextBytesMax = std::size_t{16}
+                                               << 20;  // larger buffers are not kept
+  class Encoder;
+
+  std::unique_ptr<Scratch> take_scratch() const;
+  void give_back(std::unique_ptr<Scratch> scratch) const;
+  std::string_view spelling(TokenId id) const;
+  void fill_token_bytes();
+
+  const TokenizerParts parts_;
+  const CharClasses classes_;
+  AddedTokens raw_added_;            // looked for first, in the text as it came
+  AddedTokens normalized_added_;     // then these, in what is left, normalized
+  std::vector<bool> special_;        // by id
+  std::string bytes_;                // of all tokens, where the model's texts are not they
+  std::vector<std::size_t> begins_;  // by id: where in bytes_ a token's begin; one more at the end
+
+  mutable std::mutex scratches_mutex_;
+  mutable std::vector<std::unique_ptr<Scratch>> scratches_;  // at most kScratchesMax
+};
+
+}  // namespace lmtp::tokenizer

@@ -1,0 +1,101 @@
+#include "unicode_data.h"
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+
+namespace lmtp::tokenizer {
+namespace {
+
+// `step` 2: every other character, as where capitals and small letters alternate.
+struct LowerRun {
+  char32_t first, last;
+  std::uint32_t step;
+  std::int32_t delta;
+};
+
+#include "unicode_ranges.inc"
+
+constexpr std::array<std::string_view, 29> kCategoryNames = {
+    "Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "No", "Pc", "Pd", "Ps", "Pe",
+    "Pi", "Pf", "Po", "Sm", "Sc", "Sk", "So", "Zs", "Zl", "Zp", "Cc", "Cf", "Co", "Cn"};
+
+}  // namespace
+
+CategorySet categories_named(std::string_view name) {
+  CategorySet set = 0;
+  for (std::size_t i = 0; i < kCategoryNames.size(); ++i) {
+    if (name == kCategoryNames[i] || (name.size() == 1 && name[0] == kCategoryNames[i][0])) {
+      set |= CategorySet{1} << i;
+    }
+  }
+  return set;
+}
+
+std::vector<CodePointRange> ranges_of(CategorySet categories) {
+  std::vector<CodePointRange> ranges;
+  char32_t at = 0;
+  const auto take = [&](char32_t last, std::uint32_t category) {
+    if ((categories >> category & 1) == 0) return;
+    if (!ranges.empty() && ranges.back().last + 1 == at) {
+      ranges.back().last = last;
+    } else {
+      ranges.push_back({at, last});
+    }
+  };
+  for (const std::uint32_t run : kCategoryRuns) {
+    const char32_t last = at + run / 32 - 1;
+    take(last, run % 32);
+    at = last + 1;
+  }
+  if (at <= kCodePointMax) take(kCodePointMax, kCategoryNames.size() - 1);
+  return ranges;
+}
+
+std::vector<CodePointRange> merged(std::vector<CodePointRange> ranges) {
+  std::sort(ranges.begin(), ranges.end(),
+            [](const CodePointRange& a, const CodePointRange& b) { return a.first < b.first; });
+  std::vector<CodePointRange> out;
+  for (const CodePointRange& range : ranges) {
+    if (!out.empty() && range.first <= out.back().last + 1) {
+      out.back().last = std::max(out.back().last, range.last);
+    } else {
+      out.push_back(range);
+    }
+  }
+  return out;
+}
+
+std::vector<CodePointRange> complement(std::span<const CodePointRange> ranges) {
+  std::vector<CodePointRange> out;
+  char32_t at = 0;
+  for (const CodePointRange& range : ranges) {
+    if (range.first > at) out.push_back({at, range.first - 1});
+    at = range.last + 1;
+  }
+  if (at <= kCodePointMax) out.push_back({at, kCodePointMax});
+  return out;
+}
+
+std::span<const CodePointRange> space_ranges() { return kSpaces; }
+std::span<const CodePointRange> word_ranges() { return kWordChars; }
+std::span<const CodePointRange> digit_ranges() { return kDigits; }
+std::span<const CodePointRange> punctuation_ranges() { return kPunctuation; }
+
+bool contains(std::span<const CodePointRange> sorted, char32_t code_point) {
+  const auto range =
+      std::lower_bound(sorted.begin(), sorted.end(), code_point,
+                       [](const CodePointRange& r, char32_t value) { return r.last < value; });
+  return range != sorted.end() && range->first <= code_point;
+}
+
+char32_t lower_case(char32_t code_point) {
+  const auto* run =
+      std::lower_bound(std::begin(kLowerRuns), std::end(kLowerRuns), code_point,
+                       [](const LowerRun& r, char32_t value) { return r.last < value; });
+  if (run == std::end(kLowerRuns) || code_point < run->first) return code_point;
+  if ((code_point - run->first) % run->step != 0) return code_point;
+  return static_cast<char32_t>(static_cast<std::int32_t>(code_point) + run->delta);
+}
+
+}  // namespace lmtp::tokenizer
