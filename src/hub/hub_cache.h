@@ -1,10 +1,14 @@
 // The cache of huggingface_hub on this disk:
 //   CACHE/models--ORG--NAME/refs/main                  the commit that a branch or tag is at
-//   CACHE/models--ORG--NAME/snapshots/COMMIT/config.json ...
+//   CACHE/models--ORG--NAME/blobs/HASH                 a file's content, named by it
+//   CACHE/models--ORG--NAME/blobs/HASH.incomplete      as far as it has come
+//   CACHE/models--ORG--NAME/snapshots/COMMIT/config.json -> ../../blobs/HASH
+//   CACHE/.locks/models--ORG--NAME/HASH.lock           held (flock) by who writes the blob
 //
-// Reference: huggingface_hub, "Understand caching" and constants.py.
+// Reference: huggingface_hub 0.36, "Understand caching", file_download.py and constants.py.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -19,12 +23,40 @@ struct HubName {
 };
 
 // An error where it cannot be a name on the hub: [org/]name of letters, digits, '-', '_' and '.'.
+// LMQL's "local:" in front is left away; its names for OpenAI's models are refused as such.
 Result<HubName> parse_hub_name(std::string_view name);
-
-// Where huggingface_hub keeps its files, by the environment. Empty where not even HOME is set.
-std::string cache_folder();
 
 // The snapshot's folder; an error says what is missing there.
 Result<std::string> find_snapshot(const std::string& cache, const HubName& name);
+
+// One repository's folder. Plain paths and single operations; any thread, any process.
+class RepoFolder {
+ public:
+  RepoFolder(const std::string& cache, const std::string& repo);
+
+  // The commit that a branch or tag is at, as far as this cache knows; empty: not at all.
+  std::string commit_of(const std::string& revision) const;
+  std::string snapshot(const std::string& commit) const { return path_ + "/snapshots/" + commit; }
+  std::string snapshot_file(const std::string& commit, const std::string& file) const {
+    return snapshot(commit) + "/" + file;
+  }
+  std::string blob(const std::string& etag) const { return path_ + "/blobs/" + etag; }
+  std::string lock(const std::string& etag) const { return locks_ + "/" + etag + ".lock"; }
+  const std::string& path() const { return path_; }
+
+  // Makes the folders that a download of this commit writes to.
+  Result<void> prepare(const std::string& commit) const;
+  // Bytes that may still be written.
+  Result<std::int64_t> free_bytes() const;
+  // Gives the blob its name in the snapshot, by a relative link.
+  Result<void> link(const std::string& commit, const std::string& file,
+                    const std::string& etag) const;
+  // Notes that the branch or tag is at this commit; at once, whoever reads it meanwhile.
+  Result<void> write_ref(const std::string& revision, const std::string& commit) const;
+
+ private:
+  const std::string path_;
+  const std::string locks_;
+};
 
 }  // namespace lmtp::hub

@@ -7,6 +7,9 @@
 #include <utility>
 
 #include "hub_cache.h"
+#include "hub_environment.h"
+#include "local_model.h"
+#include "model_files.h"
 
 namespace lmtp::hub {
 namespace {
@@ -15,6 +18,8 @@ namespace fs = std::filesystem;
 
 constexpr const char* kDemo = "demo";
 constexpr const char* kRandom = "random";
+constexpr const char* kRandomPrefix = "random:";
+constexpr const char* kAuto = "auto";
 constexpr const char* kDefaultShape = "gpt2";
 constexpr int kFoldersUpMax = 4;  // from bin/ to the root of a source tree
 
@@ -99,24 +104,16 @@ Result<ModelSource> from_path(std::string_view model, Purpose purpose) {
 }
 
 Result<ModelSource> from_cache(std::string_view model, Purpose purpose) {
-  const std::string cache = cache_folder();
   const auto name = parse_hub_name(model);
   const std::string nowhere = "'" + std::string(model) +
                               "' is neither a folder, nor 'demo', nor 'random', nor in the local "
                               "Hugging Face cache";
   if (!name) return Error{nowhere + "; and " + name.error().message};
-  const std::string fetch =
-      "this version does not download: fetch it with `huggingface-cli download " + name->repo +
-      (name->revision == "main" ? "" : " --revision " + name->revision) + "`";
-  if (cache.empty()) return Error{nowhere + " (HOME is not set); " + fetch};
+  const std::string cache = cache_folder();
+  if (cache.empty()) return Error{nowhere + " (HOME is not set)"};
   const auto snapshot = find_snapshot(cache, *name);
-  if (!snapshot)
-    return Error{nowhere + " (" + cache + ": " + snapshot.error().message + "); " + fetch};
-  auto source = from_folder(model, *snapshot, purpose);
-  if (!source) return Error{source.error().message + "; " + fetch};
-  add_name(*source, name->repo);
-  add_name(*source, last_component(name->repo));
-  return source;
+  if (!snapshot) return Error{nowhere + " (" + cache + ": " + snapshot.error().message + ")"};
+  return from_snapshot(model, *name, *snapshot, purpose);
 }
 
 bool looks_like_a_path(std::string_view model) {
@@ -126,19 +123,38 @@ bool looks_like_a_path(std::string_view model) {
 
 }  // namespace
 
+bool may_be_on_hub(std::string_view model) {
+  return !model.empty() && model != kDemo && model != kRandom && model != kAuto &&
+         !model.starts_with(kRandomPrefix) && !is_folder(model) && !is_file(model) &&
+         !looks_like_a_path(model);
+}
+
+Result<ModelSource> from_snapshot(std::string_view model, const HubName& name,
+                                  const std::string& snapshot, Purpose purpose) {
+  if (const std::string missing = missing_in(snapshot, purpose); !missing.empty()) {
+    return Error{"'" + std::string(model) + "' is only partly in the local Hugging Face cache: " +
+                 snapshot + " lacks " + missing};
+  }
+  auto source = from_folder(model, snapshot, purpose);
+  if (!source) return source;
+  add_name(*source, name.repo);
+  add_name(*source, last_component(name.repo));
+  return source;
+}
+
 Result<ModelSource> resolve_model(std::string_view model, Purpose purpose) {
   if (model.empty()) return Error{"no model is named: give a folder, 'demo', or a name"};
   if (model == kDemo) return from_demo(purpose);
-  if (model == kRandom || model.starts_with("random:")) return from_random(model);
+  if (model == kRandom || model.starts_with(kRandomPrefix)) return from_random(model);
   if (is_folder(model)) return from_path(model, purpose);
   if (is_file(model)) {
     return Error{"'" + std::string(model) + "' is a file: give the folder that holds it"};
   }
   if (looks_like_a_path(model)) return Error{"'" + std::string(model) + "': no such folder"};
-  if (model == "auto") {
+  if (model == kAuto) {
     return Error{
-        "'auto' is not supported by this version: name the model (a folder, 'demo', 'random', or a "
-        "name in the local Hugging Face cache)"};
+        "'auto' is no model by itself: name one (a folder, 'demo', 'random', or a name on the "
+        "Hugging Face hub)"};
   }
   return from_cache(model, purpose);
 }

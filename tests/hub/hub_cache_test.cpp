@@ -2,12 +2,17 @@
 
 #include <gtest/gtest.h>
 
-#include "support/scoped_env.h"
+#include <filesystem>
+#include <iterator>
+#include <string>
+
+#include "support/temp_folder.h"
 
 namespace lmtp::hub {
 namespace {
 
-using testing::ScopedEnv;
+namespace fs = std::filesystem;
+using testing::TempFolder;
 
 TEST(ParseHubName, TakesNamesWithAndWithoutOwnerAndRevision) {
   const auto plain = parse_hub_name("gpt2-medium");
@@ -22,24 +27,63 @@ TEST(ParseHubName, TakesNamesWithAndWithoutOwnerAndRevision) {
 
 TEST(ParseHubName, RefusesWhatLeadsElsewhere) {
   for (const char* name : {"", "a/b/c", "../x", "a/..", "a/", "/a", "a b", "a\\b", "a@", "a@../x",
-                           "a@/etc", "a@b//c", "a@x@y", "a..b", ".hidden"}) {
+                           "a@/etc", "a@b//c", "a@x@y", "a..b", ".hidden", "a--b"}) {
     EXPECT_FALSE(parse_hub_name(name).ok()) << name;
   }
 }
 
-TEST(CacheFolder, FollowsTheEnvironmentInOrder) {
-  const ScopedEnv home("HOME", "/h");
-  const ScopedEnv old("HUGGINGFACE_HUB_CACHE", std::nullopt);
-  const ScopedEnv xdg_off("XDG_CACHE_HOME", std::nullopt);
-  const ScopedEnv hf_off("HF_HOME", std::nullopt);
-  const ScopedEnv hub_off("HF_HUB_CACHE", std::nullopt);
-  EXPECT_EQ(cache_folder(), "/h/.cache/huggingface/hub");
-  const ScopedEnv xdg("XDG_CACHE_HOME", "/x");
-  EXPECT_EQ(cache_folder(), "/x/huggingface/hub");
-  const ScopedEnv hf("HF_HOME", "/f");
-  EXPECT_EQ(cache_folder(), "/f/hub");
-  const ScopedEnv hub("HF_HUB_CACHE", "/c");
-  EXPECT_EQ(cache_folder(), "/c");
+TEST(ParseHubName, KnowsWhatLmqlCallsModels) {
+  const auto local = parse_hub_name("local:gpt2-medium");
+  ASSERT_TRUE(local.ok());
+  EXPECT_EQ(local->repo, "gpt2-medium");
+  for (const char* name : {"chatgpt", "gpt-4", "openai/gpt-4", "local:gpt-4"}) {
+    const auto parsed = parse_hub_name(name);
+    ASSERT_FALSE(parsed.ok()) << name;
+    EXPECT_NE(parsed.error().message.find("OpenAI"), std::string::npos) << parsed.error().message;
+  }
+}
+
+class RepoFolderTest : public ::testing::Test {
+ protected:
+  static constexpr const char* kCommit = "1111111111111111111111111111111111111111";
+
+  const TempFolder cache_;
+  const RepoFolder repo_{cache_.path(), "org/name"};
+};
+
+TEST_F(RepoFolderTest, LinksBlobsAndReplacesWhatLeadsElsewhere) {
+  ASSERT_TRUE(repo_.prepare(kCommit).ok());
+  EXPECT_TRUE(fs::is_directory(cache_.path() + "/.locks/models--org--name"));
+  cache_.write("models--org--name/blobs/new", "content");
+  const std::string path = repo_.snapshot_file(kCommit, "config.json");
+  fs::create_symlink("../../blobs/gone", path);
+  for (int i = 0; i < 2; ++i) {
+    const auto linked = repo_.link(kCommit, "config.json", "new");
+    ASSERT_TRUE(linked.ok()) << linked.error().message;
+    EXPECT_EQ(fs::read_symlink(path), "../../blobs/new");
+  }
+  EXPECT_EQ(fs::file_size(path), 7U);
+}
+
+TEST_F(RepoFolderTest, NotesWhereABranchIs) {
+  ASSERT_TRUE(repo_.prepare(kCommit).ok());
+  EXPECT_EQ(repo_.commit_of("refs/pr/1"), "");
+  const std::string other(40, '2');
+  for (const std::string& commit : {std::string(kCommit), other}) {
+    ASSERT_TRUE(repo_.write_ref("refs/pr/1", commit).ok());
+    EXPECT_EQ(repo_.commit_of("refs/pr/1"), commit);
+  }
+  ASSERT_TRUE(repo_.write_ref(kCommit, kCommit).ok());
+  EXPECT_EQ(repo_.commit_of(kCommit), "") << "a commit needs no note of itself";
+  EXPECT_EQ(std::distance(fs::directory_iterator(repo_.path()), {}), 3)
+      << "blobs, refs, snapshots, and no temporary file";
+}
+
+TEST_F(RepoFolderTest, SaysWhatCannotBeWritten) {
+  cache_.write("models--org--name", "a file where the folder should be");
+  const auto prepared = repo_.prepare(kCommit);
+  ASSERT_FALSE(prepared.ok());
+  EXPECT_NE(prepared.error().message.find("models--org--name"), std::string::npos);
 }
 
 }  // namespace

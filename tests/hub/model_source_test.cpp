@@ -105,11 +105,15 @@ TEST(ResolveModel, ReadsRandomShapesAndSeeds) {
 // A cache as huggingface_hub leaves it.
 class HubCacheTest : public ::testing::Test {
  protected:
-  void write_snapshot(const std::string& repo, const std::string& commit) const {
+  void write_snapshot(const std::string& repo, const std::string& commit,
+                      const std::vector<std::string>& files = {"config.json",
+                                                               "model.safetensors"}) const {
     cache_.write(repo + "/blobs/" + commit + "blob", "{}");
     fs::create_directories(cache_.path() + "/" + repo + "/snapshots/" + commit);
-    fs::create_symlink("../../blobs/" + commit + "blob",
-                       cache_.path() + "/" + repo + "/snapshots/" + commit + "/config.json");
+    for (const std::string& file : files) {
+      fs::create_symlink("../../blobs/" + commit + "blob",
+                         cache_.path() + "/" + repo + "/snapshots/" + commit + "/" + file);
+    }
   }
 
   const TempFolder cache_;
@@ -144,22 +148,31 @@ TEST_F(HubCacheTest, NamesWithoutAnOwner) {
   EXPECT_EQ(source->names.front(), "gpt2-medium");
 }
 
-TEST_F(HubCacheTest, SaysWhatIsMissingAndHowToGetIt) {
+TEST_F(HubCacheTest, SaysWhatIsMissing) {
   expect_says(error_of("gpt2-medium"), {"'gpt2-medium' is neither a folder", "'demo'", "'random'",
-                                        cache_.path(), "models--gpt2-medium", "does not download",
-                                        "`huggingface-cli download gpt2-medium`"});
+                                        cache_.path(), "models--gpt2-medium"});
   write_snapshot("models--org--name", "aaa");
   cache_.write("models--org--name/refs/main", "gone");
-  expect_says(error_of("org/name"), {"no snapshot of revision 'main'", "download org/name`"});
-  expect_says(error_of("org/name@dev"), {"'dev'", "--revision dev"});
-  fs::create_directories(cache_.path() + "/models--half/snapshots/ddd");
-  cache_.write("models--half/refs/main", "ddd");
-  expect_says(error_of("half"), {"no config.json", "huggingface-cli download half"});
+  expect_says(error_of("org/name"), {"no snapshot of revision 'main'"});
+  expect_says(error_of("org/name@dev"), {"'dev'"});
+  cache_.write("models--org--name/refs/main", "../../elsewhere");
+  expect_says(error_of("org/name"), {"no snapshot of revision 'main'"});
   expect_says(error_of("a/b/c"), {"neither a folder", "not a name on the Hugging Face hub"});
 }
 
-TEST_F(HubCacheTest, AutoIsForLater) {
-  expect_says(error_of("auto"), {"'auto' is not supported by this version", "name the model"});
+TEST_F(HubCacheTest, AFewFilesAreNotAModel) {
+  write_snapshot("models--half", "ddd", {"tokenizer.json"});
+  cache_.write("models--half/refs/main", "ddd");
+  expect_says(error_of("half"), {"only partly", "lacks config.json"});
+  EXPECT_TRUE(resolve_model("half", Purpose::kTokenizer).ok());
+  write_snapshot("models--config", "eee", {"config.json"});
+  cache_.write("models--config/refs/main", "eee");
+  expect_says(error_of("config"), {"only partly", "lacks model.safetensors"});
+  expect_says(error_of("config", Purpose::kTokenizer), {"only partly", "lacks tokenizer.json"});
+}
+
+TEST_F(HubCacheTest, AutoIsNoModelByItself) {
+  expect_says(error_of("auto"), {"'auto' is no model by itself", "name one"});
   expect_says(error_of(""), {"no model is named"});
 }
 

@@ -30,8 +30,9 @@ struct ModelSource {
 // tree); "random[:SHAPE[:SEED]]"; a folder ("./demo" for one of that name); or a name or
 // name@revision found in the local Hugging Face cache ($HF_HUB_CACHE, else $HF_HOME/hub, else
 // $XDG_CACHE_HOME/huggingface/hub, else ~/.cache/huggingface/hub).
-// Reads the environment and the disk; any thread. The error says what was looked for, where, and
-// what would help.
+// A snapshot in the cache counts only if it has what the purpose needs: a tokenizer, or config.json
+// and all weights. Reads the environment and the disk; any thread. The error says what was looked
+// for, and where.
 Result<ModelSource> resolve_model(std::string_view model, Purpose purpose = Purpose::kServe);
 
 // The folder that holds the demo model, or an error that names the places looked at.

@@ -1,0 +1,91 @@
+// The two jobs of one file: asking what it is, and bringing it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "file_lock.h"
+#include "http_client.h"
+#include "hub_cache.h"
+#include "hub_messages.h"
+#include "job.h"
+#include "partial_blob.h"
+
+namespace lmtp::hub {
+
+// Another process that holds a blob's lock and whose file does not grow for so long is given up.
+inline constexpr std::chrono::seconds kLockIdleMax{120};
+
+struct RemoteFile {
+  std::string name;
+  std::string etag;       // the blob's name
+  std::int64_t size = 0;  // bytes
+};
+
+// What all jobs of one download share. Outlives them.
+struct DownloadContext {
+  HttpClient& client;
+  const RepoFolder& folder;
+  std::string repo;
+  std::string revision;  // as asked for, for messages
+  std::string commit;
+
+  // The address of one file of it.
+  std::string url_of(const std::string& file) const;
+  Subject subject(const std::string& file) const { return {repo, revision, file}; }
+};
+
+// HEAD: fills `file`.etag and .size.
+class ResolveJob : public Job {
+ public:
+  ResolveJob(const DownloadContext& context, RemoteFile& file);
+  Result<State> step(Clock::time_point now) override;
+
+ private:
+  Result<void> take(const HttpAnswer& answer);
+
+  const DownloadContext& context_;
+  RemoteFile& file_;
+  HttpExchange exchange_;
+  Retry retry_;
+  bool started_ = false;
+  bool pausing_ = false;
+};
+
+// Lock, GET (the rest of it), check, name, link. A blob that is there already is only linked.
+class FetchJob : public Job {
+ public:
+  FetchJob(const DownloadContext& context, RemoteFile file);
+  Result<State> step(Clock::time_point now) override;
+  std::int64_t bytes_done() const override { return bytes_done_; }
+
+ private:
+  enum class Phase { kLock, kHash, kStart, kTransfer, kPause };
+
+  Result<State> lock(Clock::time_point now);
+  Result<State> hash();
+  void start();
+  bool on_start(const HttpAnswer& answer);
+  bool on_body(std::string_view piece);
+  Result<State> transferred(Clock::time_point now);
+  Result<State> check();
+  Result<State> link();
+
+  const DownloadContext& context_;
+  const RemoteFile file_;
+  const std::string blob_path_;
+  HttpExchange exchange_;
+  FileLock lock_;
+  std::unique_ptr<PartialBlob> blob_;
+  Retry retry_;
+  Phase phase_ = Phase::kLock;
+  std::int64_t bytes_done_ = 0;
+  std::int64_t bytes_best_ = 0;   // the furthest that any attempt came
+  std::optional<Error> error_;    // met while a body came
+  bool checked_once_ = false;     // and found wrong
+  Clock::time_point lock_moved_;  // when the file of the lock's holder last grew
+};
+
+}  // namespace lmtp::hub

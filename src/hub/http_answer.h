@@ -1,0 +1,44 @@
+// What came of one HTTP exchange with the hub, free of the library that made it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace lmtp::hub {
+
+// Why there is no answer, where there is none.
+enum class Transport {
+  kOk,
+  kNoName,      // the host's name could not be resolved
+  kNoHost,      // no connection
+  kNoProxy,     // the proxy's name or connection
+  kHandshake,   // TLS could not be agreed upon
+  kTls,         // its certificate is not trusted
+  kTimeout,     // no connection, no answer or no further bytes in time
+  kCut,         // the connection broke off
+  kRefused,     // we refused: a redirect that leads where it must not
+  kBodyStopped  // the receiver of the body stopped it
+};
+
+struct HttpAnswer {
+  Transport transport = Transport::kOk;
+  std::string detail;  // where transport is not kOk: what the network library says
+  int status = 0;      // of the last hop; 0: no answer
+  std::string origin;  // of the last hop
+  // Headers of the last hop, but for `commit`, which any hop may have given.
+  std::string commit;                // X-Repo-Commit
+  std::string etag;                  // X-Linked-Etag, else ETag, without quotes and W/
+  std::optional<std::int64_t> size;  // X-Linked-Size, else Content-Length
+  std::string content_range;
+  std::string error_code;     // X-Error-Code, printable
+  std::string error_message;  // X-Error-Message, printable
+  std::optional<int> retry_after_s;
+
+  bool ok() const { return transport == Transport::kOk && status >= 200 && status < 300; }
+};
+
+// Whether the same request may well succeed a little later.
+bool is_transient(const HttpAnswer& answer);
+
+}  // namespace lmtp::hub

@@ -1,0 +1,143 @@
+#include "hub_environment.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cstdlib>
+#include <fstream>
+#include <string_view>
+
+#include "web_address.h"
+
+namespace lmtp::hub {
+namespace {
+
+constexpr const char* kPublicHub = "https://huggingface.co";
+// Below five seconds: whoever asks for an unknown name is answered by then.
+constexpr std::chrono::milliseconds kAnswerTimeout{4500};
+constexpr std::chrono::milliseconds kStallTimeout{10'000};
+constexpr int kTimeoutMaxS = 3600;
+constexpr std::size_t kTokenBytesMax = 4096;
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+bool is_true(std::string value) {
+  std::transform(value.begin(), value.end(), value.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  return value == "1" || value == "ON" || value == "YES" || value == "TRUE";
+}
+
+// "~/x": a service's environment file has no shell that would put the home folder there.
+std::string with_home(const std::string& path) {
+  if (path != "~" && !path.starts_with("~/")) return path;
+  const std::string home = variable("HOME");
+  return home.empty() ? path : home + path.substr(1);
+}
+
+// $HF_HOME, where the token lies and the cache's folder.
+std::string hf_home() {
+  if (const std::string home = variable("HF_HOME"); !home.empty()) return with_home(home);
+  if (const std::string cache = variable("XDG_CACHE_HOME"); !cache.empty()) {
+    return with_home(cache) + "/huggingface";
+  }
+  const std::string home = variable("HOME");
+  return home.empty() ? "" : home + "/.cache/huggingface";
+}
+
+std::string clean_token(std::string token) {
+  std::erase_if(token, [](char c) { return c == '\r' || c == '\n'; });
+  const auto first = token.find_first_not_of(" \t");
+  if (first == std::string::npos) return "";
+  return token.substr(first, token.find_last_not_of(" \t") - first + 1);
+}
+
+std::string first_bytes_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kTokenBytesMax, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(std::max<std::streamsize>(file.gcount(), 0)));
+  return text;
+}
+
+Result<void> find_token(HubEnvironment& hub) {
+  if (is_true(variable("HF_HUB_DISABLE_IMPLICIT_TOKEN"))) return {};
+  for (const char* name : {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"}) {
+    hub.token = clean_token(variable(name));
+    hub.token_from = name;
+    if (!hub.token.empty()) break;
+  }
+  if (hub.token.empty()) {
+    const std::string given = with_home(variable("HF_TOKEN_PATH"));
+    hub.token_from = !given.empty() ? given : hf_home() + "/token";
+    hub.token = clean_token(first_bytes_of(hub.token_from));
+  }
+  // What is not printable would end the header that carries it. The token itself is not shown.
+  const auto printable = [](char c) { return c > ' ' && c <= '~'; };
+  if (!std::all_of(hub.token.begin(), hub.token.end(), printable)) {
+    return Error{"the hub's token in " + hub.token_from +
+                 " holds characters that no token has: write it again"};
+  }
+  return {};
+}
+
+Result<void> read_timeout(const char* name, std::chrono::milliseconds& timeout) {
+  const std::string text = variable(name);
+  if (text.empty()) return {};
+  int seconds = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+  if (error != std::errc() || end != text.data() + text.size() || seconds < 1 ||
+      seconds > kTimeoutMaxS) {
+    return Error{std::string(name) + "='" + text + "' is not a number of seconds from 1 to " +
+                 std::to_string(kTimeoutMaxS)};
+  }
+  timeout = std::chrono::seconds(seconds);
+  return {};
+}
+
+}  // namespace
+
+std::string cache_folder() {
+  for (const char* name : {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"}) {
+    if (const std::string folder = variable(name); !folder.empty()) return with_home(folder);
+  }
+  const std::string home = hf_home();
+  return home.empty() ? "" : home + "/hub";
+}
+
+std::string offline_variable() {
+  const std::string own = variable("HF_HUB_OFFLINE");
+  if (!own.empty()) return is_true(own) ? "HF_HUB_OFFLINE" : "";
+  return is_true(variable("TRANSFORMERS_OFFLINE")) ? "TRANSFORMERS_OFFLINE" : "";
+}
+
+Result<HubEnvironment> read_hub_environment() {
+  HubEnvironment hub;
+  hub.endpoint = variable("HF_ENDPOINT");
+  while (!hub.endpoint.empty() && hub.endpoint.back() == '/') hub.endpoint.pop_back();
+  if (hub.endpoint.empty()) hub.endpoint = kPublicHub;
+  auto origin = origin_of(hub.endpoint);
+  if (!origin) {
+    return Error{"HF_ENDPOINT='" + hub.endpoint + "': " + origin.error().message +
+                 "; an address like " + kPublicHub + " is wanted"};
+  }
+  hub.origin = *std::move(origin);
+  hub.cache = cache_folder();
+  for (const char* name : {"REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"}) {
+    if (hub.ca_bundle.empty()) hub.ca_bundle = variable(name);
+  }
+  hub.answer_timeout = kAnswerTimeout;
+  hub.stall_timeout = kStallTimeout;
+  if (auto read = read_timeout("HF_HUB_ETAG_TIMEOUT", hub.answer_timeout); !read) {
+    return read.error();
+  }
+  if (auto read = read_timeout("HF_HUB_DOWNLOAD_TIMEOUT", hub.stall_timeout); !read) {
+    return read.error();
+  }
+  if (auto found = find_token(hub); !found) return found.error();
+  return hub;
+}
+
+}  // namespace lmtp::hub

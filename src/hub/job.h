@@ -1,0 +1,63 @@
+// Pieces of a download that run side by side on one thread, each moved on in turn.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "http_client.h"
+#include "lmtp/base/result.h"
+
+namespace lmtp::hub {
+
+inline constexpr std::size_t kParallelMax = 4;
+
+// Attempts in a row that bring nothing new.
+inline constexpr int kAttemptsMax = 6;
+inline constexpr std::chrono::milliseconds kFirstPause{250};
+inline constexpr std::chrono::milliseconds kPauseMax{4000};
+inline constexpr std::chrono::seconds kRetryAfterMax{60};
+
+class Job {
+ public:
+  // kBusy: step again at once; kWaiting: when the network has moved, or soon.
+  enum class State { kWaiting, kBusy, kFinished };
+
+  Job() = default;
+  virtual ~Job() = default;
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+  // Moves it on as far as that takes no waiting.
+  virtual Result<State> step(Clock::time_point now) = 0;
+  // Of its file; for the progress.
+  virtual std::int64_t bytes_done() const { return 0; }
+};
+
+// When to try again what failed for a reason that passes.
+class Retry {
+ public:
+  // Whether another attempt is allowed; then from `at()` on.
+  bool again(Clock::time_point now, std::optional<int> retry_after_s) {
+    if (++num_failed_ >= kAttemptsMax) return false;
+    std::chrono::milliseconds pause = std::min(kFirstPause * (1 << (num_failed_ - 1)), kPauseMax);
+    if (retry_after_s) {
+      const std::chrono::seconds asked(*retry_after_s);
+      if (asked > kRetryAfterMax) return false;
+      pause = std::max<std::chrono::milliseconds>(pause, asked);
+    }
+    at_ = now + pause;
+    return true;
+  }
+  Clock::time_point at() const { return at_; }
+  // It brought something: the next failure is a first one.
+  void forgive() { num_failed_ = 0; }
+
+ private:
+  int num_failed_ = 0;
+  Clock::time_point at_;
+};
+
+}  // namespace lmtp::hub

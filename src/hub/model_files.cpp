@@ -1,0 +1,218 @@
+#include "model_files.h"
+
+#include <simdjson.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <set>
+#include <system_error>
+
+#include "blob_hash.h"
+
+namespace lmtp::hub {
+namespace {
+
+namespace fs = std::filesystem;
+namespace json = simdjson::dom;
+
+constexpr std::size_t kNameBytesMax = 255;
+constexpr std::size_t kCommitDigits = 40;
+
+constexpr std::array kTokenizerFiles = {
+    "config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "vocab.json",
+    "added_tokens.json",
+    "merges.txt",
+    "tokenizer.model",
+};
+constexpr const char* kGenerationConfig = "generation_config.json";
+
+// In the order in which the loader looks for them.
+struct WeightForm {
+  const char* name;
+  bool is_index;
+};
+constexpr std::array kWeightForms = {
+    WeightForm{"model.safetensors", false},
+    WeightForm{"model.safetensors.index.json", true},
+    WeightForm{"pytorch_model.bin", false},
+    WeightForm{"pytorch_model.bin.index.json", true},
+};
+
+// Weights that this project does not read, by how their names end.
+struct OtherForm {
+  const char* ending;
+  const char* name;
+};
+constexpr std::array kOtherForms = {
+    OtherForm{".gguf", "GGUF"},
+    OtherForm{".onnx", "ONNX"},
+    OtherForm{".h5", "TensorFlow"},
+    OtherForm{".msgpack", "Flax"},
+    OtherForm{"adapter_model.safetensors", "an adapter without its base model"},
+    OtherForm{"adapter_model.bin", "an adapter without its base model"},
+    OtherForm{".safetensors", "safetensors under other names"},
+    OtherForm{".bin", "PyTorch files under other names"},
+    OtherForm{".pth", "PyTorch files under other names"},
+};
+
+bool is_file(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_regular_file(path, ignored);
+}
+
+bool is_printable(std::string_view text) {
+  return std::all_of(text.begin(), text.end(),
+                     [](unsigned char c) { return c >= 0x20 && c != 0x7f; });
+}
+
+std::string shown(std::string_view name) {
+  std::string text(name.substr(0, kNameBytesMax));
+  for (char& c : text) {
+    if (c < ' ' || c > '~') c = '?';
+  }
+  return text;
+}
+
+// A path inside a repository: relative, and never up.
+bool is_safe_path(std::string_view path) {
+  if (path.empty() || path.front() == '/' || path.find('\\') != std::string_view::npos ||
+      !is_printable(path)) {
+    return false;
+  }
+  for (std::size_t begin = 0; begin <= path.size();) {
+    const std::size_t end = std::min(path.find('/', begin), path.size());
+    const std::string_view part = path.substr(begin, end - begin);
+    if (part.empty() || part == "." || part == ".." || part.size() > kNameBytesMax) return false;
+    begin = end + 1;
+  }
+  return true;
+}
+
+std::string other_forms_in(const Listing& listing) {
+  std::string found;
+  for (const OtherForm& form : kOtherForms) {
+    const bool any =
+        std::any_of(listing.files.begin(), listing.files.end(),
+                    [&form](const std::string& file) { return file.ends_with(form.ending); });
+    if (any && found.find(form.name) == std::string::npos) {
+      found += (found.empty() ? "" : ", ") + std::string(form.name);
+    }
+  }
+  return found;
+}
+
+std::string missing_weights(const fs::path& folder) {
+  for (const WeightForm& form : kWeightForms) {
+    const fs::path file = folder / form.name;
+    if (!is_file(file)) continue;
+    if (!form.is_index) return "";
+    const auto shards = read_index(file.string());
+    if (!shards) return shards.error().message;
+    for (const std::string& shard : *shards) {
+      if (!is_file(folder / shard)) return shard + " (which " + form.name + " names)";
+    }
+    return "";
+  }
+  return "model.safetensors";
+}
+
+}  // namespace
+
+bool is_plain_file_name(std::string_view name) {
+  return is_safe_path(name) && name.find('/') == std::string_view::npos && name.front() != '.';
+}
+
+bool Listing::has(std::string_view file) const {
+  return std::find(files.begin(), files.end(), file) != files.end();
+}
+
+Result<Listing> parse_listing(std::string_view text) {
+  json::parser parser(kListingBytesMax);
+  json::object root;
+  if (parser.parse(simdjson::padded_string(text)).get_object().get(root) != simdjson::SUCCESS) {
+    return Error{"it is no JSON object"};
+  }
+  Listing listing;
+  std::string_view commit;
+  if (root["sha"].get_string().get(commit) != simdjson::SUCCESS || !is_hex(commit, kCommitDigits)) {
+    return Error{"it names no commit ('sha')"};
+  }
+  listing.commit = commit;
+  json::array siblings;
+  if (root["siblings"].get_array().get(siblings) != simdjson::SUCCESS) {
+    return Error{"it names no files ('siblings')"};
+  }
+  for (const json::element sibling : siblings) {
+    std::string_view name;
+    if (sibling["rfilename"].get_string().get(name) != simdjson::SUCCESS) {
+      return Error{"a file in it has no name ('rfilename')"};
+    }
+    if (!is_safe_path(name)) {
+      return Error{"the name '" + shown(name) + "' in it leads out of the repository"};
+    }
+    if (listing.files.size() >= kListedFilesMax) {
+      return Error{"it names more than " + std::to_string(kListedFilesMax) + " files"};
+    }
+    listing.files.emplace_back(name);
+  }
+  return listing;
+}
+
+std::vector<std::string> small_files(const Listing& listing, Purpose purpose) {
+  std::vector<std::string> files;
+  for (const char* name : kTokenizerFiles) {
+    if (listing.has(name)) files.emplace_back(name);
+  }
+  if (purpose == Purpose::kServe && listing.has(kGenerationConfig)) {
+    files.emplace_back(kGenerationConfig);
+  }
+  return files;
+}
+
+Result<WeightFiles> weight_files(const Listing& listing) {
+  for (const WeightForm& form : kWeightForms) {
+    if (listing.has(form.name)) return WeightFiles{form.name, form.is_index};
+  }
+  const std::string others = other_forms_in(listing);
+  return Error{"neither model.safetensors nor pytorch_model.bin" +
+               (others.empty() ? std::string(" nor other weights") : " (but " + others + ")")};
+}
+
+Result<std::vector<std::string>> read_index(const std::string& path) {
+  std::error_code error;
+  const auto num_bytes = fs::file_size(path, error);
+  if (error) return Error{path + ": " + error.message()};
+  if (num_bytes > kIndexBytesMax) return Error{path + ": larger than an index can be"};
+  json::parser parser;
+  json::object map;
+  if (parser.load(path)["weight_map"].get_object().get(map) != simdjson::SUCCESS) {
+    return Error{path + ": no JSON object with a 'weight_map'"};
+  }
+  std::set<std::string> files;
+  for (const auto& [tensor, value] : map) {
+    std::string_view file;
+    if (value.get_string().get(file) != simdjson::SUCCESS || !is_plain_file_name(file)) {
+      return Error{path + ": the file of '" + shown(tensor) + "' is not the name of a file"};
+    }
+    files.emplace(file);
+  }
+  if (files.empty()) return Error{path + ": it names no files"};
+  return std::vector<std::string>(files.begin(), files.end());
+}
+
+std::string missing_in(const std::string& folder, Purpose purpose) {
+  const fs::path path(folder);
+  if (purpose == Purpose::kServe) {
+    return is_file(path / "config.json") ? missing_weights(path) : "config.json";
+  }
+  const bool any = is_file(path / "tokenizer.json") || is_file(path / "tokenizer.model") ||
+                   (is_file(path / "vocab.json") && is_file(path / "merges.txt"));
+  return any ? "" : "tokenizer.json";
+}
+
+}  // namespace lmtp::hub
