@@ -9,7 +9,7 @@ namespace lmtp::model {
 Result<ConfigReader> ConfigReader::parse(std::string_view json, std::string origin) {
   ConfigReader reader;
   reader.origin_ = std::move(origin);
-  reader.parser_ = std::make_unique<simdjson::dom::parser>();
+  reader.parser_ = std::make_shared<simdjson::dom::parser>();
   simdjson::dom::element root;
   const simdjson::padded_string padded(json);
   if (const auto code = reader.parser_->parse(padded).get(root); code != simdjson::SUCCESS) {
@@ -115,6 +115,69 @@ std::string ConfigReader::first_text(const char* key) {
     }
   }
   return {};
+}
+
+std::vector<std::string> ConfigReader::texts(const char* key) {
+  const auto element = find(key);
+  std::vector<std::string> result;
+  simdjson::dom::array array;
+  if (!element.has_value()) {
+    return result;
+  }
+  if (element->get(array) != simdjson::SUCCESS) {
+    refuse(std::string(key) + ": a list of strings is expected");
+    return result;
+  }
+  for (const simdjson::dom::element entry : array) {
+    std::string_view value;
+    if (entry.get(value) != simdjson::SUCCESS) {
+      refuse(std::string(key) + ": a list of strings is expected");
+    }
+    result.emplace_back(value);
+  }
+  return result;
+}
+
+std::vector<double> ConfigReader::numbers(const char* key) {
+  const auto element = find(key);
+  std::vector<double> result;
+  simdjson::dom::array array;
+  if (!element.has_value()) {
+    return result;
+  }
+  if (element->get(array) != simdjson::SUCCESS) {
+    refuse(std::string(key) + ": a list of numbers is expected");
+    return result;
+  }
+  for (const simdjson::dom::element entry : array) {
+    double value = 0.0;
+    if (entry.get(value) != simdjson::SUCCESS) {
+      refuse(std::string(key) + ": a list of numbers is expected");
+    }
+    result.push_back(value);
+  }
+  return result;
+}
+
+std::optional<ConfigReader> ConfigReader::object(const char* key) {
+  const auto element = find(key);
+  ConfigReader inner;
+  if (!element.has_value()) {
+    return std::nullopt;
+  }
+  if (element->get(inner.object_) != simdjson::SUCCESS) {
+    refuse(std::string(key) + ": an object is expected");
+    return std::nullopt;
+  }
+  inner.origin_ = origin_ + ": " + key;
+  inner.parser_ = parser_;
+  return inner;
+}
+
+void ConfigReader::adopt(const ConfigReader& inner) {
+  if (!error_.has_value()) {
+    error_ = inner.error_;
+  }
 }
 
 std::optional<std::vector<TokenId>> ConfigReader::token_ids(const char* key) {

@@ -36,6 +36,13 @@ class ConfigReader {
   std::string text(const char* key, const std::string& otherwise);
   // The first string of a list; empty where there is none.
   std::string first_text(const char* key);
+  // A list of strings; of numbers. Empty where the key is absent or null.
+  std::vector<std::string> texts(const char* key);
+  std::vector<double> numbers(const char* key);
+  // An object inside this one; none where the key is absent or null. What is wrong in it must be
+  // handed on with adopt().
+  std::optional<ConfigReader> object(const char* key);
+  void adopt(const ConfigReader& inner);
   // A number or a list of numbers; no value where the key is absent or null.
   std::optional<std::vector<TokenId>> token_ids(const char* key);
 
@@ -48,7 +55,7 @@ class ConfigReader {
   std::optional<simdjson::dom::element> find(const char* key) const;
 
   std::string origin_;
-  std::unique_ptr<simdjson::dom::parser> parser_;
+  std::shared_ptr<simdjson::dom::parser> parser_;  // an inner object lives in the same text
   simdjson::dom::object object_;
   std::optional<Error> error_;
 };

@@ -1,11 +1,15 @@
 // DecoderLM: embedding, layers, final norm, head. What differs between architectures is the Layer.
 #pragma once
 
+#include <algorithm>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "kernels/activation.h"
 #include "kernels/embedding.h"
+#include "kernels/rotary.h"
 #include "layers/linear.h"
 #include "lmtp/model/causal_lm.h"
 #include "step_context.h"
@@ -19,11 +23,14 @@ template <typename Layer, typename Norm>
 class DecoderLM : public CausalLM {
  public:
   struct Parts {
-    Linear token_embedding;         // [vocab_size, hidden_size]; the head too, where head is unset
-    at::Tensor position_embedding;  // [context_length, hidden_size] f32, or undefined
+    Linear token_embedding;  // [vocab_size, embedding_size]; the head too, where head is unset
+    at::Tensor position_embedding;  // [positions, hidden_size] f32, or undefined
+    int position_offset = 0;        // of position 0 in it
+    Linear project_in;              // [hidden_size, embedding_size], or unset: they are the same
     std::vector<Layer> layers;
-    Norm final_norm;
-    Linear head;  // [vocab_size, hidden_size], or unset: tied
+    std::optional<Norm> final_norm;
+    Linear project_out;  // [embedding_size, hidden_size], or unset
+    Linear head;         // [vocab_size, embedding_size], or unset: tied
     std::int64_t num_parameters = 0;
   };
 
@@ -31,24 +38,32 @@ class DecoderLM : public CausalLM {
       : config_(std::move(config)),
         parts_(std::move(parts)),
         max_tokens_(max_tokens),
-        workspace_(max_tokens * (config_.hidden_size + Layer::floats_per_token(config_)) +
-                   kLogitRowsMax * config_.hidden_size + kSlackFloats) {}
+        workspace_(max_tokens * floats_per_token() +
+                   kLogitRowsMax * (config_.hidden_size + width()) + kSlackFloats) {}
 
   const ModelConfig& config() const override { return config_; }
   std::int64_t num_parameters() const override { return parts_.num_parameters; }
 
   kernels::Matrix<const float> forward(kernels::Stream& stream, const ModelInput& input,
                                        const KvCache& cache) override {
-    LMTP_CHECK(input.num_tokens() >= 1 && input.num_tokens() <= max_tokens_, input.num_tokens());
+    const std::int64_t m = input.num_tokens();
+    LMTP_CHECK(m >= 1 && m <= max_tokens_, m);
     cache.copy_blocks(stream, input.copies);
     workspace_.back_to(0);
-    const auto x = workspace_.take(input.num_tokens(), config_.hidden_size);
-    kernels::embedding(stream, {.ids = input.ids.data(),
-                                .table = parts_.token_embedding.weight(),
-                                .positions = input.positions.data(),
-                                .position_table = position_table(),
-                                .y = x});
-    const StepContext step{stream, input, workspace_};
+    const auto x = workspace_.take(m, config_.hidden_size);
+    embed(stream, input, x);
+    StepContext step{stream, input, workspace_};
+    if (const std::int64_t half = half_rotary_dim(); half > 0) {
+      const auto cosines = workspace_.take(m, half);
+      const auto sines = workspace_.take(m, half);
+      kernels::rotary_angles(stream, {.positions = input.positions.data(),
+                                      .inverse_periods = config_.rotary.inverse_periods.data(),
+                                      .factor = config_.rotary.factor,
+                                      .cosines = cosines,
+                                      .sines = sines});
+      step.cosines = cosines;
+      step.sines = sines;
+    }
     const std::int64_t mark = workspace_.mark();
     for (std::size_t i = 0; i < parts_.layers.size(); ++i) {
       parts_.layers[i].forward(step, cache.layer(static_cast<int>(i)), x);
@@ -62,13 +77,26 @@ class DecoderLM : public CausalLM {
     const auto count = static_cast<std::int64_t>(rows.size());
     LMTP_CHECK(count <= kLogitRowsMax && count == to.rows, count, to.rows);
     const std::int64_t mark = workspace_.mark();
-    const auto normed = workspace_.take(count, config_.hidden_size);
+    auto last = workspace_.take(count, config_.hidden_size);
     for (std::int64_t i = 0; i < count; ++i) {
-      parts_.final_norm(stream, hidden.slice_rows(rows[static_cast<std::size_t>(i)], 1),
-                        normed.slice_rows(i, 1));
+      const auto from = hidden.slice_rows(rows[static_cast<std::size_t>(i)], 1);
+      const auto row = last.slice_rows(i, 1);
+      if (parts_.final_norm.has_value()) {
+        (*parts_.final_norm)(stream, from, row);
+      } else {
+        std::copy_n(from.data, from.columns, row.data);
+      }
     }
-    const Linear& head = parts_.head.num_outputs() == 0 ? parts_.token_embedding : parts_.head;
-    head(stream, normed, to);
+    if (parts_.project_out.loaded()) {
+      const auto narrow = workspace_.take(count, width());
+      parts_.project_out(stream, last, narrow);
+      last = narrow;
+    }
+    const Linear& head = parts_.head.loaded() ? parts_.head : parts_.token_embedding;
+    head(stream, last, to);
+    if (config_.logit_soft_cap > 0.0F) {
+      kernels::soft_cap(stream, to, config_.logit_soft_cap);
+    }
     workspace_.back_to(mark);
   }
 
@@ -76,12 +104,50 @@ class DecoderLM : public CausalLM {
   // What rounding every matrix up to whole cache lines may take.
   static constexpr std::int64_t kSlackFloats = 1024;
 
+  std::int64_t half_rotary_dim() const {
+    return static_cast<std::int64_t>(config_.rotary.inverse_periods.size());
+  }
+  // Floats of a token's embedding.
+  std::int64_t width() const {
+    return config_.embedding_size > 0 ? config_.embedding_size : config_.hidden_size;
+  }
+  std::int64_t floats_per_token() const {
+    return config_.hidden_size + 2 * half_rotary_dim() +
+           std::max(width(), Layer::floats_per_token(config_));
+  }
+
   kernels::Matrix<const float> position_table() const {
     const at::Tensor& table = parts_.position_embedding;
     if (!table.defined()) {
       return {};
     }
     return kernels::make_matrix(table.const_data_ptr<float>(), table.size(0), table.size(1));
+  }
+
+  void embed(kernels::Stream& stream, const ModelInput& input, kernels::Matrix<float> x) {
+    kernels::EmbeddingArgs args{.ids = input.ids.data(),
+                                .table = parts_.token_embedding.weight(),
+                                .positions = input.positions.data(),
+                                .position_table = position_table(),
+                                .position_offset = parts_.position_offset,
+                                .scale = config_.embedding_scale,
+                                .y = x};
+    if (!parts_.project_in.loaded()) {
+      kernels::embedding(stream, args);
+      return;
+    }
+    // Tokens are widened first, and positions are added then.
+    const std::int64_t mark = workspace_.mark();
+    const auto narrow = workspace_.take(x.rows, width());
+    args.position_table = {};
+    args.y = narrow;
+    kernels::embedding(stream, args);
+    args.table = {};
+    args.position_table = position_table();
+    args.y = x;
+    kernels::embedding(stream, args);
+    parts_.project_in(stream, narrow, x, {.residual = x});
+    workspace_.back_to(mark);
   }
 
   ModelConfig config_;

@@ -46,7 +46,55 @@ constexpr Shape kShapes[] = {
   "vocab_size": 50257
 }
 )"},
+    // Llama's, but for the end token: a made-up tokenizer has it last.
+    {"tinyllama-1.1b", R"({
+  "architectures": ["LlamaForCausalLM"],
+  "model_type": "llama",
+  "bos_token_id": 31999,
+  "eos_token_id": 31999,
+  "hidden_act": "silu",
+  "hidden_size": 2048,
+  "intermediate_size": 5632,
+  "max_position_embeddings": 2048,
+  "num_attention_heads": 32,
+  "num_hidden_layers": 22,
+  "num_key_value_heads": 4,
+  "rms_norm_eps": 1e-05,
+  "rope_theta": 10000.0,
+  "tie_word_embeddings": false,
+  "torch_dtype": "bfloat16",
+  "vocab_size": 32000
+}
+)"},
+    {"llama-3-8b", R"({
+  "architectures": ["LlamaForCausalLM"],
+  "model_type": "llama",
+  "bos_token_id": 128255,
+  "eos_token_id": 128255,
+  "hidden_act": "silu",
+  "hidden_size": 4096,
+  "intermediate_size": 14336,
+  "max_position_embeddings": 8192,
+  "num_attention_heads": 32,
+  "num_hidden_layers": 32,
+  "num_key_value_heads": 8,
+  "rms_norm_eps": 1e-05,
+  "rope_theta": 500000.0,
+  "tie_word_embeddings": false,
+  "torch_dtype": "bfloat16",
+  "vocab_size": 128256
+}
+)"},
 };
+
+kernels::ElementType read_weight_type(ConfigReader& json) {
+  // Newer versions of transformers call it dtype.
+  const std::string name = json.text("dtype", json.text("torch_dtype", "float32"));
+  if (name == "bfloat16") {
+    return kernels::ElementType::kBF16;
+  }
+  return name == "float16" ? kernels::ElementType::kF16 : kernels::ElementType::kF32;
+}
 
 Result<ModelConfig> parse_config(ConfigReader& json) {
   ModelConfig config;
@@ -57,6 +105,7 @@ Result<ModelConfig> parse_config(ConfigReader& json) {
     json.refuse(architecture.error().message);
     return *json.error();
   }
+  config.weight_type = read_weight_type(json);
   if (config.architecture.empty()) {
     config.architecture = (*architecture)->architecture;
   }

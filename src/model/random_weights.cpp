@@ -1,6 +1,10 @@
 #include <algorithm>
+#include <bit>
+#include <cstring>
+#include <unordered_map>
 #include <vector>
 
+#include "lmtp/base/check.h"
 #include "lmtp/model/weights.h"
 
 namespace lmtp::model {
@@ -36,49 +40,67 @@ float standard_normal(std::uint64_t bits) {
   return static_cast<float>(sum - 131070) * kInverseDeviation;
 }
 
+// The upper half of an f32, rounded to nearest, ties to even. REQUIRES: a number.
+std::uint16_t round_to_bf16(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  return static_cast<std::uint16_t>((bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16);
+}
+
 class RandomSource : public TensorSource {
  public:
-  RandomSource(std::uint64_t seed, kernels::WorkerPool& pool) : seed_(seed), pool_(pool) {}
+  RandomSource(std::uint64_t seed, kernels::ElementType type, kernels::WorkerPool& pool)
+      : seed_(seed), type_(type), pool_(pool) {}
 
   bool has(const std::string&) const override { return true; }
 
   Result<SourceTensor> tensor(const TensorSpec& spec) override {
     const std::int64_t count = spec.num_elements();
-    data_ = std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(count));
+    const std::int64_t size = kernels::element_size(type_);
+    std::unique_ptr<unsigned char[]>& data = data_[spec.name];
+    data = std::make_unique_for_overwrite<unsigned char[]>(static_cast<std::size_t>(count * size));
     const auto num_tasks = static_cast<int>((count + kElementsPerTask - 1) / kElementsPerTask);
     pool_.parallel_for(num_tasks, [&](int task, int) {
       const std::int64_t first = task * kElementsPerTask;
-      fill_random(seed_, spec, first, std::min(kElementsPerTask, count - first),
-                  data_.get() + first);
+      fill_random(seed_, spec, type_, first, std::min(kElementsPerTask, count - first),
+                  data.get() + first * size);
     });
-    return SourceTensor{.data = data_.get(), .type = kernels::ElementType::kF32};
+    return SourceTensor{.data = data.get(), .type = type_};
   }
 
-  void release(const TensorSpec&) override { data_.reset(); }
+  void release(const TensorSpec& spec) override { data_.erase(spec.name); }
 
  private:
   std::uint64_t seed_;
+  kernels::ElementType type_;
   kernels::WorkerPool& pool_;
-  std::unique_ptr<float[]> data_;
+  std::unordered_map<std::string, std::unique_ptr<unsigned char[]>> data_;  // not yet released
 };
 
 }  // namespace
 
-void fill_random(std::uint64_t seed, const TensorSpec& spec, std::int64_t first, std::int64_t count,
-                 float* to) {
-  if (spec.init.deviation == 0.0F) {
-    std::fill_n(to, count, spec.init.mean);
-    return;
-  }
+void fill_random(std::uint64_t seed, const TensorSpec& spec, kernels::ElementType type,
+                 std::int64_t first, std::int64_t count, void* to) {
+  LMTP_CHECK(type != kernels::ElementType::kF16);
+  auto* bytes = static_cast<unsigned char*>(to);
   const std::uint64_t key = mix(seed ^ hash_name(spec.name));
   for (std::int64_t i = 0; i < count; ++i) {
-    const std::uint64_t bits = mix(key + static_cast<std::uint64_t>(first + i));
-    to[i] = spec.init.mean + spec.init.deviation * standard_normal(bits);
+    float value = spec.init.mean;
+    if (spec.init.deviation != 0.0F) {
+      value +=
+          spec.init.deviation * standard_normal(mix(key + static_cast<std::uint64_t>(first + i)));
+    }
+    if (type == kernels::ElementType::kF32) {
+      std::memcpy(bytes + i * 4, &value, 4);
+    } else {
+      const std::uint16_t rounded = round_to_bf16(value);
+      std::memcpy(bytes + i * 2, &rounded, 2);
+    }
   }
 }
 
-std::unique_ptr<TensorSource> make_random_source(std::uint64_t seed, kernels::WorkerPool& pool) {
-  return std::make_unique<RandomSource>(seed, pool);
+std::unique_ptr<TensorSource> make_random_source(std::uint64_t seed, kernels::ElementType type,
+                                                 kernels::WorkerPool& pool) {
+  return std::make_unique<RandomSource>(seed, type, pool);
 }
 
 }  // namespace lmtp::model

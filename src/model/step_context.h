@@ -11,6 +11,8 @@ struct StepContext {
   kernels::Stream& stream;
   const ModelInput& input;
   Workspace& workspace;
+  kernels::Matrix<const float> cosines = {};  // [m, rotary_dim / 2] f32; empty: no rotary embedding
+  kernels::Matrix<const float> sines = {};    // as cosines
 };
 
 }  // namespace lmtp::model

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes tests/goldens/<name>.json: what `transformers` gives, in float32 on a processor, for every
-tiny checkpoint and for models/demo.
+tiny checkpoint (checkpoints/: GPT-2; families/: the other architectures) and for models/demo.
 
     make_goldens.py [NAME...]          (all of them without a name)
 
@@ -27,6 +27,7 @@ HERE = pathlib.Path(__file__).parent
 DEMO = HERE.parent.parent / "models" / "demo"
 SMALLEST_GAP = 1e-3  # in log-probability, between the best and the second best token of a step
 STEPS = 256
+FAMILY_STEPS = 64
 TOP5_STEPS = 64
 DIFFERENT_MIN = 4  # an end token that comes at once, or one token for ever, shows little
 DRAWS_MAX = 60
@@ -61,7 +62,10 @@ class Reference:
         eos = generation.get("eos_token_id", config.get("eos_token_id"))
         self.eos = eos if isinstance(eos, list) else [eos]
         self.bos = config["bos_token_id"]
-        self.vocab, self.context = config["vocab_size"], config["n_positions"]
+        self.vocab = config["vocab_size"]
+        # Behind longrope's first context other factors would hold, see rotary_config.h.
+        lengths = ("original_max_position_embeddings", "max_position_embeddings", "n_positions")
+        self.context = next(config[key] for key in lengths if key in config)
 
     def log_probs(self, model, ids, bias):
         """[tokens, vocab] float64."""
@@ -88,7 +92,7 @@ def greedy_case(ref, name, prompt, steps=STEPS, logit_bias=None):
         gap = min(gap, float(top.values[0] - top.values[1]))
         token = int(top.indices[0])
         step = {"token": token, "logprob": rounded(row[token])}
-        if i < TOP5_STEPS:
+        if i < TOP5_STEPS and steps != FAMILY_STEPS:
             step["top5"] = [[int(t), rounded(v)] for v, t in zip(top.values, top.indices)]
         out.append(step)
         ids.append(token)
@@ -199,6 +203,16 @@ def cases_of(ref, seed, texts=()):
     yield score_case(ref, "score of a greedy continuation", own["prompt_ids"], own["ids"])
 
 
+def family_cases_of(ref, seed):
+    d = Draws(ref, seed, ())
+    half = ref.context // 2
+    yield first_clear(ref, "greedy, short prompt", d.prompts(3), steps=FAMILY_STEPS)
+    yield first_clear(ref, "greedy, half the context", d.half_context(), steps=FAMILY_STEPS)
+    yield first_clear(ref, "greedy under bias", d.prompts(5, d.nudges), steps=FAMILY_STEPS)
+    yield score_case(ref, "score behind nothing", [], d.ids(40))
+    yield score_case(ref, "score to the context's end", d.ids(half), d.ids(ref.context - half))
+
+
 def line(case):
     """Steps one to a line, the rest of a case on one line."""
     steps = case.pop("steps", None)
@@ -222,6 +236,7 @@ def main():
     torch.set_grad_enabled(False)
     torch.set_num_threads(1)
     folders = {f.name: f for f in sorted((HERE / "checkpoints").iterdir())} | {"demo": DEMO}
+    folders |= {f"families/{f.name}": f for f in sorted((HERE / "families").iterdir())}
     for seed, name in enumerate(sorted(folders)):
         if len(sys.argv) > 1 and name not in sys.argv[1:]:
             continue
@@ -230,11 +245,14 @@ def main():
             tokenizer = AutoTokenizer.from_pretrained(DEMO)
             texts = [tokenizer.encode(t) for t in DEMO_PROMPTS]
         cases = []
-        for case in cases_of(Reference(folders[name]), seed, texts):
+        ref = Reference(folders[name])
+        family = name.startswith("families/")
+        for case in family_cases_of(ref, seed) if family else cases_of(ref, seed, texts):
             report(name, case)
             cases.append(case)
         text = "[\n" + ",\n".join(line(c) for c in cases) + "\n]\n"
-        (HERE / f"{name}.json").write_text(text, encoding="utf-8")
+        target = folders[name] / "golden.json" if family else HERE / f"{name}.json"
+        target.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -69,7 +69,7 @@ std::string load_error(const testing::TempFolder& folder) {
   for (const TensorSpec& tensor : *tensors) {
     num_elements += tensor.num_elements();
   }
-  model::WeightLoader loader(**source, pool, num_elements,
+  model::WeightLoader loader(**source, pool, kernels::WeightType::kF32, num_elements,
                              [&](int percent) { return (last_percent = percent) >= 0; });
   const auto loaded = model::make_causal_lm(*config, loader, 4);
   if (!loaded.ok()) {

@@ -83,7 +83,7 @@ TEST(ModelConfigTest, WhatIsWrongIsNamed) {
   const Case cases[] = {
       {"{", "config.json: not JSON"},
       {"[]", "not a JSON object"},
-      {"{}", "model_type '' is not supported; supported are: gpt2"},
+      {"{}", "model_type '' is not supported; supported are: gpt2, gpt_neox, opt"},
       {R"({"model_type": "bert"})", "model_type 'bert'"},
       {R"({"model_type": "gpt2", "n_layer": "12"})", "n_layer: a whole number"},
       {R"({"model_type": "gpt2", "n_layer": 0})", "n_layer: a whole number in [1, "},

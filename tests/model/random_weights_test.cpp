@@ -15,7 +15,7 @@ const TensorSpec kSpec{"h.0.mlp.c_fc.weight", {300, 701}, {.mean = 0.5F, .deviat
 
 std::vector<float> fill(std::uint64_t seed, const TensorSpec& spec) {
   std::vector<float> values(static_cast<std::size_t>(spec.num_elements()));
-  model::fill_random(seed, spec, 0, spec.num_elements(), values.data());
+  model::fill_random(seed, spec, kernels::ElementType::kF32, 0, spec.num_elements(), values.data());
   return values;
 }
 
@@ -23,14 +23,14 @@ TEST(RandomWeightsTest, AnElementIsAFunctionOfSeedNameAndIndex) {
   const auto whole = fill(1, kSpec);
   for (const int num_threads : {1, 3}) {
     kernels::WorkerPool pool(num_threads);
-    const auto source = model::make_random_source(1, pool);
+    const auto source = model::make_random_source(1, kernels::ElementType::kF32, pool);
     const auto tensor = source->tensor(kSpec);
     ASSERT_TRUE(tensor.ok());
     const auto* data = static_cast<const float*>(tensor->data);
     EXPECT_EQ(std::vector<float>(data, data + whole.size()), whole);
   }
   std::vector<float> part(100);
-  model::fill_random(1, kSpec, 777, 100, part.data());
+  model::fill_random(1, kSpec, kernels::ElementType::kF32, 777, 100, part.data());
   EXPECT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + 777));
   EXPECT_NE(fill(2, kSpec), whole);
   TensorSpec other = kSpec;

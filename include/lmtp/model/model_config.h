@@ -13,9 +13,18 @@
 
 namespace lmtp::model {
 
+// Rotary position embedding: of every head the first 2 * inverse_periods.size() dimensions turn.
+struct RotaryConfig {
+  std::vector<float> inverse_periods;  // radians a position; empty: no rotary embedding
+  float factor = 1.0F;                 // of cosine and sine
+};
+
+// What an architecture has no use for stays at its default.
 struct ModelConfig {
   std::string model_type;    // config.json's: "gpt2"
   std::string architecture;  // config.json's architectures[0]: "GPT2LMHeadModel"
+  // What config.json says of the checkpoint's weights: random ones are made so.
+  kernels::ElementType weight_type = kernels::ElementType::kF32;
   int vocab_size = 0;
   int context_length = 0;
   int hidden_size = 0;
@@ -29,7 +38,21 @@ struct ModelConfig {
   bool scale_attention = true;            // scores divided by sqrt(head_dim)
   bool scale_attention_by_layer = false;  // and by the layer's number, counted from 1
   bool tied_embeddings = true;            // the output head is the token embedding
-  std::vector<TokenId> eos_ids;           // ascending; generation_config.json's, else config.json's
+  int embedding_size = 0;                 // of a token, where not hidden_size; 0: hidden_size
+  float embedding_scale = 1.0F;           // of a token's embedding
+  RotaryConfig rotary;
+  std::vector<int> windows;         // by layer: tokens seen, 0 all; empty: all layers see all
+  float attention_scale = 0.0F;     // of the scores; 0: 1 / sqrt(head_dim)
+  float attention_soft_cap = 0.0F;  // of the scores; 0: none
+  float logit_soft_cap = 0.0F;      // 0: none
+  bool qkv_bias = false;
+  bool attention_out_bias = false;
+  bool mlp_bias = false;
+  bool query_key_norm = false;     // heads of queries and keys are normalised
+  bool parallel_residual = false;  // attention and MLP read the same input
+  bool norm_first = true;          // norms before attention and MLP, not after
+  bool final_norm = true;
+  std::vector<TokenId> eos_ids;  // ascending; generation_config.json's, else config.json's
 };
 
 // Limits of what is accepted, far beyond any model: a corrupt file must not make us allocate.
@@ -42,7 +65,8 @@ inline constexpr int kNumLayersMax = 1 << 12;
 // transformers library. The error names the file and what is wrong with it. Any thread.
 Result<ModelConfig> read_model_config(const std::string& folder);
 
-// The config of a random model: "gpt2", "gpt2-medium". The error lists the shapes there are.
+// The config of a random model: "gpt2", "gpt2-medium", "tinyllama-1.1b", "llama-3-8b". The error
+// lists the shapes there are.
 Result<ModelConfig> shape_config(const std::string& shape);
 
 // Either of the two.

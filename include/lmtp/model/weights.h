@@ -31,7 +31,7 @@ struct TensorSpec {
   std::int64_t num_elements() const;
 };
 
-// The data of one tensor. `data` may be unaligned; it is valid until the next call on its source.
+// The data of one tensor. `data` may be unaligned; it is valid until its release.
 struct SourceTensor {
   const void* data = nullptr;
   kernels::ElementType type = kernels::ElementType::kF32;
@@ -48,33 +48,57 @@ class TensorSource {
   virtual void release(const TensorSpec& spec) = 0;
 };
 
-// The safetensors files of a folder: model.safetensors, or model.safetensors.index.json and what it
-// names. The files are mapped, not read; each header is checked against the file's size.
+// The weights of a folder: model.safetensors, or model.safetensors.index.json and what it names;
+// where there is neither, pytorch_model.bin or its index. The files are mapped, not read; what they
+// say of themselves is checked against their size.
 Result<std::unique_ptr<TensorSource>> open_checkpoint(const std::string& folder);
 
-// Random tensors: a function of (seed, name, index) alone. `pool` must outlive the source.
-std::unique_ptr<TensorSource> make_random_source(std::uint64_t seed, kernels::WorkerPool& pool);
+// Random tensors: a function of (seed, name, index) alone, rounded to `type`, which is kF32 or
+// kBF16. `pool` must outlive the source.
+std::unique_ptr<TensorSource> make_random_source(std::uint64_t seed, kernels::ElementType type,
+                                                 kernels::WorkerPool& pool);
 
-// Elements [first, first + count) of a random tensor.
-void fill_random(std::uint64_t seed, const TensorSpec& spec, std::int64_t first, std::int64_t count,
-                 float* to);
+// Elements [first, first + count) of a random tensor, as that type. `to` may be unaligned.
+void fill_random(std::uint64_t seed, const TensorSpec& spec, kernels::ElementType type,
+                 std::int64_t first, std::int64_t count, void* to);
+
+// A matrix product's weight as kernels::PackedLinear describes it.
+struct PackedWeight {
+  at::Tensor panels;  // [panels, units, kPanelColumns], 32 bits an element
+  at::Tensor scales;  // [padded n] f32, int8 alone
+  at::Tensor sums;    // [padded n] i32, int8 alone
+  kernels::WeightType type = kernels::WeightType::kF32;
+};
+
+// One of the matrices [n, k], or vectors [n], that are put on top of one another.
+struct WeightPart {
+  std::string name;
+  std::int64_t n = 0;
+};
 
 // Turns tensors into weights. The first failure is kept, and what is loaded after it is undefined:
 // a model loads everything and then looks at error(). Owner: whoever loads; one thread.
 class WeightLoader {
  public:
   // `progress` is told percents of expected_elements; where it returns false, loading ends with an
-  // error. `source` and `pool` must outlive the loader.
-  WeightLoader(TensorSource& source, kernels::WorkerPool& pool, std::int64_t expected_elements,
-               std::function<bool(int percent)> progress);
+  // error. `source` and `pool` must outlive the loader. `type` is that of packed weights.
+  WeightLoader(TensorSource& source, kernels::WorkerPool& pool, kernels::WeightType type,
+               std::int64_t expected_elements, std::function<bool(int percent)> progress);
 
   // Names are looked up with this in front.
   void set_prefix(std::string prefix) { prefix_ = std::move(prefix); }
   bool has(const std::string& name) const { return source_.has(prefix_ + name); }
 
-  // A matrix product's weight, packed: [panels, k, kPanelColumns] f32.
-  at::Tensor packed(const std::string& name, kernels::WeightOrder order, std::int64_t n,
-                    std::int64_t k, TensorInit init);
+  // A matrix product's weight.
+  PackedWeight packed(const std::string& name, kernels::WeightOrder order, std::int64_t n,
+                      std::int64_t k, TensorInit init);
+  // The rows of several [n, k] matrices, packed as one. Where `order` is not empty, row i is row
+  // order[i] of the stack.
+  PackedWeight packed_stack(const std::vector<WeightPart>& parts, std::int64_t k, TensorInit init,
+                            const std::vector<std::int64_t>& order = {});
+  // The elements of several vectors in the same way: [n of all] f32.
+  at::Tensor plain_stack(const std::vector<WeightPart>& parts, TensorInit init,
+                         const std::vector<std::int64_t>& order = {});
   // Any other tensor, as f32.
   at::Tensor plain(const std::string& name, std::vector<std::int64_t> shape, TensorInit init);
 
@@ -83,10 +107,12 @@ class WeightLoader {
 
  private:
   std::optional<SourceTensor> fetch(const TensorSpec& spec);
+  PackedWeight allocate(std::int64_t n, std::int64_t k) const;
   void count(const TensorSpec& spec);
 
   TensorSource& source_;
   kernels::WorkerPool& pool_;
+  kernels::WeightType type_;
   std::int64_t expected_elements_;
   std::function<bool(int)> progress_;
   std::string prefix_;

@@ -9,6 +9,14 @@ namespace {
 
 constexpr Architecture kArchitectures[] = {
     {"gpt2", "GPT2LMHeadModel", read_gpt2_config, make_gpt2},
+    {"gpt_neox", "GPTNeoXForCausalLM", read_gpt_neox_config, make_gpt_neox},
+    {"opt", "OPTForCausalLM", read_opt_config, make_opt},
+    {"llama", "LlamaForCausalLM", read_llama_config, make_llama},
+    {"mistral", "MistralForCausalLM", read_mistral_config, make_mistral},
+    {"qwen2", "Qwen2ForCausalLM", read_qwen2_config, make_qwen2},
+    {"qwen3", "Qwen3ForCausalLM", read_qwen3_config, make_qwen3},
+    {"phi3", "Phi3ForCausalLM", read_phi3_config, make_phi3},
+    {"gemma2", "Gemma2ForCausalLM", read_gemma2_config, make_gemma2},
 };
 
 // Notes what is asked for, and gives nothing.
@@ -56,7 +64,7 @@ Result<std::unique_ptr<CausalLM>> make_causal_lm(const ModelConfig& config, Weig
 Result<std::vector<TensorSpec>> describe_tensors(const ModelConfig& config) {
   DescribingSource source;
   kernels::WorkerPool pool(1);
-  WeightLoader loader(source, pool, 0, nullptr);
+  WeightLoader loader(source, pool, kernels::WeightType::kF32, 0, nullptr);
   const auto model = make_causal_lm(config, loader, 1);
   if (!model.ok()) {
     return model.error();

@@ -29,5 +29,31 @@ Result<const Architecture*> find_architecture(const std::string& model_type);
 void read_gpt2_config(ConfigReader& json, ModelConfig& config);
 std::unique_ptr<CausalLM> make_gpt2(const ModelConfig& config, WeightLoader& weights,
                                     int max_tokens);
+void read_gpt_neox_config(ConfigReader& json, ModelConfig& config);
+std::unique_ptr<CausalLM> make_gpt_neox(const ModelConfig& config, WeightLoader& weights,
+                                        int max_tokens);
+void read_opt_config(ConfigReader& json, ModelConfig& config);
+std::unique_ptr<CausalLM> make_opt(const ModelConfig& config, WeightLoader& weights,
+                                   int max_tokens);
+void read_llama_config(ConfigReader& json, ModelConfig& config);
+std::unique_ptr<CausalLM> make_llama(const ModelConfig& config, WeightLoader& weights,
+                                     int max_tokens);
+void read_mistral_config(ConfigReader& json, ModelConfig& config);
+std::unique_ptr<CausalLM> make_mistral(const ModelConfig& config, WeightLoader& weights,
+                                       int max_tokens);
+void read_qwen2_config(ConfigReader& json, ModelConfig& config);
+std::unique_ptr<CausalLM> make_qwen2(const ModelConfig& config, WeightLoader& weights,
+                                     int max_tokens);
+void read_qwen3_config(ConfigReader& json, ModelConfig& config);
+std::unique_ptr<CausalLM> make_qwen3(const ModelConfig& config, WeightLoader& weights,
+                                     int max_tokens);
+void read_phi3_config(ConfigReader& json, ModelConfig& config);
+std::unique_ptr<CausalLM> make_phi3(const ModelConfig& config, WeightLoader& weights,
+                                    int max_tokens);
+void read_gemma2_config(ConfigReader& json, ModelConfig& config);
+std::unique_ptr<CausalLM> make_gemma2(const ModelConfig& config, WeightLoader& weights,
+                                      int max_tokens);
+// What Qwen 2 and 3 say of sliding windows.
+void read_qwen_windows(ConfigReader& json, ModelConfig& config);
 
 }  // namespace lmtp::model

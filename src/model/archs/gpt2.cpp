@@ -6,8 +6,10 @@
 #include <utility>
 
 #include "archs/archs.h"
+#include "archs/common.h"
 #include "decoder_lm.h"
 #include "layers/attention.h"
+#include "layers/load.h"
 #include "layers/norm.h"
 
 namespace lmtp::model {
@@ -48,23 +50,13 @@ struct Gpt2Layer {
   }
 };
 
-// How transformers starts a new GPT-2.
-constexpr TensorInit kZeros{};
-constexpr TensorInit kOnes{.mean = 1.0F};
-constexpr TensorInit kNormal{.deviation = 0.02F};
-
-LayerNorm load_norm(WeightLoader& in, const std::string& name, const ModelConfig& config) {
-  at::Tensor weight = in.plain(name + ".weight", {config.hidden_size}, kOnes);
-  at::Tensor bias = in.plain(name + ".bias", {config.hidden_size}, kZeros);
-  return {std::move(weight), std::move(bias), config.norm_epsilon};
-}
-
-Linear load_linear(WeightLoader& in, const std::string& name, std::int64_t n, std::int64_t k,
+// A Conv1D: a linear whose weight lies [inputs, outputs].
+Linear load_conv1d(WeightLoader& in, const std::string& name, std::int64_t n, std::int64_t k,
                    TensorInit init) {
-  at::Tensor panels =
+  PackedWeight weight =
       in.packed(name + ".weight", kernels::WeightOrder::kInputsByOutputs, n, k, init);
   at::Tensor bias = in.plain(name + ".bias", {n}, kZeros);
-  return {std::move(panels), std::move(bias), n, k};
+  return {std::move(weight), std::move(bias), n, k};
 }
 
 Gpt2Layer load_layer(WeightLoader& in, const ModelConfig& config, int index) {
@@ -74,12 +66,12 @@ Gpt2Layer load_layer(WeightLoader& in, const ModelConfig& config, int index) {
   const TensorInit residual{.deviation =
                                 0.02F / std::sqrt(2.0F * static_cast<float>(config.num_layers))};
   Gpt2Layer layer;
-  layer.attention_norm = load_norm(in, name + "ln_1", config);
-  layer.qkv = load_linear(in, name + "attn.c_attn", std::int64_t{3} * hidden, hidden, kNormal);
-  layer.attention_out = load_linear(in, name + "attn.c_proj", hidden, hidden, residual);
-  layer.mlp_norm = load_norm(in, name + "ln_2", config);
-  layer.mlp_up = load_linear(in, name + "mlp.c_fc", config.mlp_size, hidden, kNormal);
-  layer.mlp_down = load_linear(in, name + "mlp.c_proj", hidden, config.mlp_size, residual);
+  layer.attention_norm = load_layer_norm(in, name + "ln_1", hidden, config.norm_epsilon);
+  layer.qkv = load_conv1d(in, name + "attn.c_attn", std::int64_t{3} * hidden, hidden, kNormal);
+  layer.attention_out = load_conv1d(in, name + "attn.c_proj", hidden, hidden, residual);
+  layer.mlp_norm = load_layer_norm(in, name + "ln_2", hidden, config.norm_epsilon);
+  layer.mlp_up = load_conv1d(in, name + "mlp.c_fc", config.mlp_size, hidden, kNormal);
+  layer.mlp_down = load_conv1d(in, name + "mlp.c_proj", hidden, config.mlp_size, residual);
   layer.activation = config.activation;
   layer.shape.num_heads = config.num_heads;
   layer.shape.scale =
@@ -88,25 +80,6 @@ Gpt2Layer load_layer(WeightLoader& in, const ModelConfig& config, int index) {
     layer.shape.scale /= static_cast<float>(index + 1);
   }
   return layer;
-}
-
-kernels::Activation parse_activation(ConfigReader& json) {
-  const std::string name = json.text("activation_function", "gelu_new");
-  if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_fast") {
-    return kernels::Activation::kGeluTanh;
-  }
-  if (name == "gelu") {
-    return kernels::Activation::kGeluErf;
-  }
-  if (name == "relu") {
-    return kernels::Activation::kRelu;
-  }
-  if (name == "silu" || name == "swish") {
-    return kernels::Activation::kSilu;
-  }
-  json.refuse("activation_function: '" + name +
-              "' is not supported; supported are gelu_new, gelu, relu, silu");
-  return kernels::Activation::kNone;
 }
 
 }  // namespace
@@ -129,7 +102,7 @@ void read_gpt2_config(ConfigReader& json, ModelConfig& config) {
     json.refuse("n_embd must be a multiple of n_head, at most " +
                 std::to_string(kernels::kHeadDimMax) + " a head");
   }
-  config.activation = parse_activation(json);
+  config.activation = read_activation(json, "activation_function", "gelu_new");
   config.norm_epsilon = static_cast<float>(json.number("layer_norm_epsilon", 1e-5));
   config.scale_attention = json.boolean("scale_attn_weights", true);
   config.scale_attention_by_layer = json.boolean("scale_attn_by_inverse_layer_idx", false);
@@ -145,18 +118,15 @@ std::unique_ptr<CausalLM> make_gpt2(const ModelConfig& config, WeightLoader& wei
   const int vocab = config.vocab_size;
   const int hidden = config.hidden_size;
   DecoderLM<Gpt2Layer, LayerNorm>::Parts parts;
-  const auto by_outputs = kernels::WeightOrder::kOutputsByInputs;
-  parts.token_embedding =
-      Linear(weights.packed("wte.weight", by_outputs, vocab, hidden, kNormal), {}, vocab, hidden);
+  parts.token_embedding = load_embedding(weights, "wte.weight", vocab, hidden);
   parts.position_embedding = weights.plain("wpe.weight", {config.context_length, hidden}, kNormal);
   for (int index = 0; index < config.num_layers; ++index) {
     parts.layers.push_back(load_layer(weights, config, index));
   }
-  parts.final_norm = load_norm(weights, "ln_f", config);
+  parts.final_norm = load_layer_norm(weights, "ln_f", hidden, config.norm_epsilon);
   if (!config.tied_embeddings) {
     weights.set_prefix("");
-    parts.head = Linear(weights.packed("lm_head.weight", by_outputs, vocab, hidden, kNormal), {},
-                        vocab, hidden);
+    parts.head = load_embedding(weights, "lm_head.weight", vocab, hidden);
   }
   parts.num_parameters = weights.num_elements();
   return std::make_unique<DecoderLM<Gpt2Layer, LayerNorm>>(config, std::move(parts), max_tokens);

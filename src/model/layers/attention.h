@@ -9,6 +9,8 @@ namespace lmtp::model {
 struct AttentionShape {
   int num_heads = 0;
   float scale = 1.0F;
+  float soft_cap = 0.0F;  // of the scores; 0: none
+  int window = 0;         // tokens seen; 0: all before
 };
 
 // queries, y: [m, num_heads * head_dim]; keys, values: [m, num_kv_heads * head_dim].
@@ -23,6 +25,8 @@ inline void attend(const StepContext& step, const AttentionShape& shape,
                                          .cache = cache,
                                          .num_heads = shape.num_heads,
                                          .scale = shape.scale,
+                                         .soft_cap = shape.soft_cap,
+                                         .window = shape.window,
                                          .num_sequences = input.num_sequences(),
                                          .cu_seqlens = input.cu_seqlens.data(),
                                          .first_positions = input.first_positions.data(),

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "kernels/linear.h"
+#include "lmtp/model/weights.h"
 
 namespace lmtp::model {
 
@@ -15,28 +16,38 @@ struct LinearExtras {
 class Linear {
  public:
   Linear() = default;
-  // panels: as kernels::PackedLinear; bias: [n] f32, or undefined.
-  Linear(at::Tensor panels, at::Tensor bias, std::int64_t n, std::int64_t k)
-      : panels_(std::move(panels)), bias_(std::move(bias)), n_(n), k_(k) {}
+  // bias: [n] f32, or undefined.
+  Linear(PackedWeight weight, at::Tensor bias, std::int64_t n, std::int64_t k)
+      : weight_(std::move(weight)), bias_(std::move(bias)), n_(n), k_(k) {}
 
+  bool loaded() const { return n_ > 0; }
   std::int64_t num_outputs() const { return n_; }
+  std::int64_t num_inputs() const { return k_; }
 
-  kernels::PackedLinear weight() const { return {panels_.const_data_ptr<float>(), n_, k_}; }
+  // Valid while this lives.
+  kernels::PackedLinear weight() const {
+    kernels::PackedLinear packed{weight_.panels.const_data_ptr(), n_, k_, weight_.type};
+    if (weight_.type == kernels::WeightType::kInt8) {
+      packed.scales = weight_.scales.const_data_ptr<float>();
+      packed.sums = weight_.sums.const_data_ptr<std::int32_t>();
+    }
+    return packed;
+  }
 
   // x: [m, k], y: [m, n].
   void operator()(kernels::Stream& stream, kernels::Matrix<const float> x, kernels::Matrix<float> y,
                   const LinearExtras& extras = {}) const {
-    kernels::linear_f32(stream, {.x = x,
-                                 .weight = weight(),
-                                 .bias = bias_.defined() ? bias_.const_data_ptr<float>() : nullptr,
-                                 .activation = extras.activation,
-                                 .residual = extras.residual,
-                                 .y = y});
+    kernels::linear(stream, {.x = x,
+                             .weight = weight(),
+                             .bias = bias_.defined() ? bias_.const_data_ptr<float>() : nullptr,
+                             .activation = extras.activation,
+                             .residual = extras.residual,
+                             .y = y});
   }
 
  private:
-  at::Tensor panels_;  // [ceil(n / kPanelColumns), k, kPanelColumns] f32
-  at::Tensor bias_;    // [n] f32
+  PackedWeight weight_;
+  at::Tensor bias_;  // [n] f32, or undefined
   std::int64_t n_ = 0;
   std::int64_t k_ = 0;
 };

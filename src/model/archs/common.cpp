@@ -1,0 +1,56 @@
+#include "archs/common.h"
+
+#include "kernels/attention.h"
+
+namespace lmtp::model {
+
+void read_common(ConfigReader& json, ModelConfig& config, const ConfigDefaults& defaults) {
+  const auto size = [&](const char* key, int otherwise, int max) {
+    return static_cast<int>(json.integer({key}, otherwise, 1, max));
+  };
+  config.vocab_size = size("vocab_size", defaults.vocab_size, kVocabSizeMax);
+  config.context_length =
+      size("max_position_embeddings", defaults.context_length, kContextLengthMax);
+  config.hidden_size = size("hidden_size", defaults.hidden_size, kHiddenSizeMax);
+  config.mlp_size = size("intermediate_size", defaults.mlp_size, 4 * kHiddenSizeMax);
+  config.num_layers = size("num_hidden_layers", defaults.num_layers, kNumLayersMax);
+  config.num_heads = size("num_attention_heads", defaults.num_heads, kHiddenSizeMax);
+  // A key that is null means as many as there are heads, one that is absent the family's default.
+  const bool named = json.has("num_key_value_heads") || defaults.num_kv_heads == 0;
+  config.num_kv_heads =
+      size("num_key_value_heads", named ? config.num_heads : defaults.num_kv_heads, kHiddenSizeMax);
+  const int usual_head_dim = json.has("head_dim") || defaults.head_dim == 0
+                                 ? config.hidden_size / config.num_heads
+                                 : defaults.head_dim;
+  config.head_dim = size("head_dim", usual_head_dim > 0 ? usual_head_dim : 1, kernels::kHeadDimMax);
+  if (config.num_heads % config.num_kv_heads != 0) {
+    json.refuse("num_attention_heads must be a multiple of num_key_value_heads");
+  }
+  config.norm_epsilon = static_cast<float>(json.number("rms_norm_eps", defaults.norm_epsilon));
+  config.activation = read_activation(json, "hidden_act", "silu");
+  config.tied_embeddings = json.boolean("tie_word_embeddings", defaults.tied_embeddings);
+  if (defaults.eos_id >= 0) {
+    config.eos_ids = {defaults.eos_id};
+  }
+}
+
+kernels::Activation read_activation(ConfigReader& json, const char* key, const char* otherwise) {
+  const std::string name = json.text(key, otherwise);
+  if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_fast") {
+    return kernels::Activation::kGeluTanh;
+  }
+  if (name == "gelu") {
+    return kernels::Activation::kGeluErf;
+  }
+  if (name == "relu") {
+    return kernels::Activation::kRelu;
+  }
+  if (name == "silu" || name == "swish") {
+    return kernels::Activation::kSilu;
+  }
+  json.refuse(std::string(key) + ": '" + name +
+              "' is not supported; supported are gelu_new, gelu_pytorch_tanh, gelu, relu, silu");
+  return kernels::Activation::kNone;
+}
+
+}  // namespace lmtp::model

@@ -1,0 +1,144 @@
+// Gemma 2: https://github.com/huggingface/transformers, models/gemma2/modeling_gemma2.py
+// Against Llama: norms also behind attention and MLP, their weights kept around 0; embeddings
+// scaled by sqrt(hidden_size); soft caps on scores and logits; every other layer sees a window.
+#include <cmath>
+#include <utility>
+
+#include "archs/archs.h"
+#include "archs/llama.h"
+#include "layers/load.h"
+#include "layers/rotary.h"
+#include "rotary_config.h"
+
+namespace lmtp::model {
+namespace {
+
+struct Gemma2Layer {
+  RmsNorm attention_norm;
+  Linear qkv;
+  Linear attention_out;
+  RmsNorm after_attention_norm;
+  RmsNorm mlp_norm;
+  Linear gate_up;
+  Linear down;
+  RmsNorm after_mlp_norm;
+  AttentionShape shape;
+  int num_kv_heads = 0;
+  int head_dim = 0;
+  kernels::Activation activation = kernels::Activation::kGeluTanh;
+
+  static std::int64_t floats_per_token(const ModelConfig& config) {
+    return LlamaLayer::floats_per_token(config) + config.hidden_size;
+  }
+
+  // x: [m, hidden_size] f32, in place
+  void forward(const StepContext& step, const kernels::KvLayer& cache,
+               kernels::Matrix<float> x) const {
+    kernels::Stream& stream = step.stream;
+    const std::int64_t query_width = std::int64_t{shape.num_heads} * head_dim;
+    const std::int64_t kv_width = std::int64_t{num_kv_heads} * head_dim;
+    const auto normed = step.workspace.take(x.rows, x.columns);  // [m, hidden]
+    const auto result = step.workspace.take(x.rows, x.columns);  // [m, hidden]
+    const auto projected =
+        step.workspace.take(x.rows, query_width + 2 * kv_width);  // [m, q | k | v]
+    const auto attended = step.workspace.take(x.rows, query_width);
+    const auto widened = step.workspace.take(x.rows, gate_up.num_outputs());  // [m, gate | up]
+    const auto queries = projected.slice_columns(0, query_width);
+    const auto keys = projected.slice_columns(query_width, kv_width);
+    const auto values = projected.slice_columns(query_width + kv_width, kv_width);
+    const auto gated = widened.slice_columns(0, down.num_inputs());
+
+    attention_norm(stream, x, normed);
+    qkv(stream, normed, projected);
+    rotate(step, head_dim, queries);
+    rotate(step, head_dim, keys);
+    attend(step, shape, cache, queries, keys, values, attended);
+    attention_out(stream, attended, result);
+    after_attention_norm.add_to(stream, result, x);
+
+    mlp_norm(stream, x, normed);
+    gate_up(stream, normed, widened);
+    kernels::gated_activation(stream, {.x = widened, .activation = activation, .y = gated});
+    down(stream, gated, result);
+    after_mlp_norm.add_to(stream, result, x);
+  }
+};
+
+Gemma2Layer load_layer(WeightLoader& in, const ModelConfig& config, int index) {
+  const std::string name = "layers." + std::to_string(index) + ".";
+  const int hidden = config.hidden_size;
+  const auto norm = [&](const char* which) {
+    return load_rms_norm(in, name + which, hidden, config.norm_epsilon, 1.0F);
+  };
+  Gemma2Layer layer;
+  layer.attention_norm = norm("input_layernorm");
+  layer.qkv =
+      load_linear(in, qkv_parts(config, name + "self_attn.", {"q_proj", "k_proj", "v_proj"}),
+                  hidden, config.qkv_bias);
+  layer.attention_out =
+      load_linear(in, {{name + "self_attn.o_proj", hidden}},
+                  std::int64_t{config.num_heads} * config.head_dim, config.attention_out_bias);
+  layer.after_attention_norm = norm("post_attention_layernorm");
+  layer.mlp_norm = norm("pre_feedforward_layernorm");
+  layer.gate_up = load_linear(
+      in, {{name + "mlp.gate_proj", config.mlp_size}, {name + "mlp.up_proj", config.mlp_size}},
+      hidden, false);
+  layer.down = load_linear(in, {{name + "mlp.down_proj", hidden}}, config.mlp_size, false);
+  layer.after_mlp_norm = norm("post_feedforward_layernorm");
+  layer.shape = attention_shape(config, index);
+  layer.num_kv_heads = config.num_kv_heads;
+  layer.head_dim = config.head_dim;
+  layer.activation = config.activation;
+  return layer;
+}
+
+}  // namespace
+
+void read_gemma2_config(ConfigReader& json, ModelConfig& config) {
+  read_common(json, config,
+              {.vocab_size = 256000,
+               .context_length = 8192,
+               .hidden_size = 2304,
+               .mlp_size = 9216,
+               .num_layers = 26,
+               .num_heads = 8,
+               .num_kv_heads = 4,
+               .head_dim = 256,
+               .tied_embeddings = true,
+               .eos_id = 1});
+  config.activation = read_activation(json, "hidden_activation", "gelu_pytorch_tanh");
+  config.qkv_bias = config.attention_out_bias = json.boolean("attention_bias", false);
+  config.embedding_scale = std::sqrt(static_cast<float>(config.hidden_size));
+  config.attention_scale =
+      static_cast<float>(1.0 / std::sqrt(json.number("query_pre_attn_scalar", 256.0)));
+  // null switches a cap off, as 0 does here.
+  const auto cap = [&](const char* key, double otherwise) {
+    return static_cast<float>(json.number(key, json.has(key) ? 0.0 : otherwise));
+  };
+  config.attention_soft_cap = cap("attn_logit_softcapping", 50.0);
+  config.logit_soft_cap = cap("final_logit_softcapping", 30.0);
+  const auto window =
+      static_cast<int>(json.integer({"sliding_window"}, 4096, 1, kContextLengthMax));
+  read_windows(json, config, window, [](int layer) { return layer % 2 == 0; });
+  read_rotary(json, config, config.head_dim);
+}
+
+std::unique_ptr<CausalLM> make_gemma2(const ModelConfig& config, WeightLoader& in, int max_tokens) {
+  using Model = DecoderLM<Gemma2Layer, RmsNorm>;
+  Model::Parts parts;
+  in.set_prefix("model.");
+  parts.token_embedding =
+      load_embedding(in, "embed_tokens.weight", config.vocab_size, config.hidden_size);
+  for (int index = 0; index < config.num_layers; ++index) {
+    parts.layers.push_back(load_layer(in, config, index));
+  }
+  parts.final_norm = load_rms_norm(in, "norm", config.hidden_size, config.norm_epsilon, 1.0F);
+  if (!config.tied_embeddings) {
+    in.set_prefix("");
+    parts.head = load_embedding(in, "lm_head.weight", config.vocab_size, config.hidden_size);
+  }
+  parts.num_parameters = in.num_elements();
+  return std::make_unique<Model>(config, std::move(parts), max_tokens);
+}
+
+}  // namespace lmtp::model

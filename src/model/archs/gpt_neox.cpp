@@ -1,0 +1,139 @@
+// GPT-NeoX, Pythia: https://github.com/huggingface/transformers,
+// models/gpt_neox/modeling_gpt_neox.py Against GPT-2: rotary positions on a part of each head;
+// attention and MLP may read the same input; the one matrix for queries, keys and values is by
+// head, [head][q | k | v].
+#include <string>
+#include <utility>
+
+#include "archs/archs.h"
+#include "archs/common.h"
+#include "archs/llama.h"
+#include "layers/load.h"
+#include "layers/rotary.h"
+#include "rotary_config.h"
+
+namespace lmtp::model {
+namespace {
+
+struct GptNeoxLayer {
+  LayerNorm attention_norm;
+  Linear qkv;
+  Linear attention_out;
+  LayerNorm mlp_norm;
+  Linear mlp_up;
+  Linear mlp_down;
+  AttentionShape shape;
+  kernels::Activation activation;
+  bool parallel_residual = true;
+
+  static std::int64_t floats_per_token(const ModelConfig& config) {
+    return std::int64_t{6} * config.hidden_size + config.mlp_size;
+  }
+
+  // x: [m, hidden_size] f32, in place
+  void forward(const StepContext& step, const kernels::KvLayer& cache,
+               kernels::Matrix<float> x) const {
+    kernels::Stream& stream = step.stream;
+    const std::int64_t hidden = x.columns;
+    const int head_dim = cache.head_dim;
+    const auto normed = step.workspace.take(x.rows, hidden);         // [m, hidden]
+    const auto mlp_input = step.workspace.take(x.rows, hidden);      // [m, hidden]
+    const auto projected = step.workspace.take(x.rows, 3 * hidden);  // [m, q | k | v]
+    const auto attended = step.workspace.take(x.rows, hidden);       // [m, hidden]
+    const auto widened = step.workspace.take(x.rows, mlp_up.num_outputs());
+    const auto queries = projected.slice_columns(0, hidden);
+    const auto keys = projected.slice_columns(hidden, hidden);
+    attention_norm(stream, x, normed);
+    if (parallel_residual) {
+      mlp_norm(stream, x, mlp_input);
+    }
+    qkv(stream, normed, projected);
+    rotate(step, head_dim, queries);
+    rotate(step, head_dim, keys);
+    attend(step, shape, cache, queries, keys, projected.slice_columns(2 * hidden, hidden),
+           attended);
+    attention_out(stream, attended, x, {.residual = x});
+    if (!parallel_residual) {
+      mlp_norm(stream, x, mlp_input);
+    }
+    mlp_up(stream, mlp_input, widened, {.activation = activation});
+    mlp_down(stream, widened, x, {.residual = x});
+  }
+};
+
+// Output i of [q | k | v] is the checkpoint's output order[i].
+std::vector<std::int64_t> qkv_order(const ModelConfig& config) {
+  std::vector<std::int64_t> order;
+  for (std::int64_t part = 0; part < 3; ++part) {
+    for (std::int64_t head = 0; head < config.num_heads; ++head) {
+      for (std::int64_t d = 0; d < config.head_dim; ++d) {
+        order.push_back((head * 3 + part) * config.head_dim + d);
+      }
+    }
+  }
+  return order;
+}
+
+GptNeoxLayer load_layer(WeightLoader& in, const ModelConfig& config, int index) {
+  const std::string name = "layers." + std::to_string(index) + ".";
+  const int hidden = config.hidden_size;
+  GptNeoxLayer layer;
+  layer.attention_norm = load_layer_norm(in, name + "input_layernorm", hidden, config.norm_epsilon);
+  layer.qkv = load_linear(in, {{name + "attention.query_key_value", std::int64_t{3} * hidden}},
+                          hidden, config.qkv_bias, qkv_order(config));
+  layer.attention_out =
+      load_linear(in, {{name + "attention.dense", hidden}}, hidden, config.attention_out_bias);
+  layer.mlp_norm =
+      load_layer_norm(in, name + "post_attention_layernorm", hidden, config.norm_epsilon);
+  layer.mlp_up = load_linear(in, {{name + "mlp.dense_h_to_4h", config.mlp_size}}, hidden, true);
+  layer.mlp_down = load_linear(in, {{name + "mlp.dense_4h_to_h", hidden}}, config.mlp_size, true);
+  layer.shape = attention_shape(config, index);
+  layer.activation = config.activation;
+  layer.parallel_residual = config.parallel_residual;
+  return layer;
+}
+
+}  // namespace
+
+void read_gpt_neox_config(ConfigReader& json, ModelConfig& config) {
+  read_common(json, config,
+              {.vocab_size = 50432,
+               .hidden_size = 6144,
+               .mlp_size = 24576,
+               .num_layers = 44,
+               .num_heads = 64,
+               .eos_id = 2});
+  config.num_kv_heads = config.num_heads;
+  config.head_dim = config.hidden_size / config.num_heads;
+  if (config.head_dim * config.num_heads != config.hidden_size) {
+    json.refuse("hidden_size must be a multiple of num_attention_heads");
+  }
+  config.norm_epsilon = static_cast<float>(json.number("layer_norm_eps", 1e-5));
+  config.activation = read_activation(json, "hidden_act", "gelu");
+  config.qkv_bias = config.attention_out_bias = json.boolean("attention_bias", true);
+  config.parallel_residual = json.boolean("use_parallel_residual", true);
+  const double share = json.number("rotary_pct", json.number("partial_rotary_factor", 0.25));
+  read_rotary(json, config, static_cast<int>(config.head_dim * share), "rotary_emb_base");
+}
+
+std::unique_ptr<CausalLM> make_gpt_neox(const ModelConfig& config, WeightLoader& in,
+                                        int max_tokens) {
+  using Model = DecoderLM<GptNeoxLayer, LayerNorm>;
+  Model::Parts parts;
+  in.set_prefix("gpt_neox.");
+  parts.token_embedding =
+      load_embedding(in, "embed_in.weight", config.vocab_size, config.hidden_size);
+  for (int index = 0; index < config.num_layers; ++index) {
+    parts.layers.push_back(load_layer(in, config, index));
+  }
+  parts.final_norm =
+      load_layer_norm(in, "final_layer_norm", config.hidden_size, config.norm_epsilon);
+  if (!config.tied_embeddings) {
+    in.set_prefix("");
+    parts.head = load_embedding(in, "embed_out.weight", config.vocab_size, config.hidden_size);
+  }
+  parts.num_parameters = in.num_elements();
+  return std::make_unique<Model>(config, std::move(parts), max_tokens);
+}
+
+}  // namespace lmtp::model

@@ -1,0 +1,141 @@
+// Llama 1-3: https://github.com/huggingface/transformers, models/llama/modeling_llama.py
+// Against GPT-2: RMS norms, rotary positions, grouped key-value heads, a gated MLP, no biases.
+#include "archs/llama.h"
+
+#include <cmath>
+#include <utility>
+
+#include "archs/archs.h"
+#include "layers/load.h"
+#include "layers/rotary.h"
+#include "rotary_config.h"
+
+namespace lmtp::model {
+
+std::int64_t LlamaLayer::floats_per_token(const ModelConfig& config) {
+  const std::int64_t query_width = std::int64_t{config.num_heads} * config.head_dim;
+  const std::int64_t kv_width = std::int64_t{config.num_kv_heads} * config.head_dim;
+  return config.hidden_size + 2 * query_width + 2 * kv_width + 2 * std::int64_t{config.mlp_size};
+}
+
+void LlamaLayer::forward(const StepContext& step, const kernels::KvLayer& cache,
+                         kernels::Matrix<float> x) const {
+  kernels::Stream& stream = step.stream;
+  const std::int64_t query_width = std::int64_t{shape.num_heads} * head_dim;
+  const std::int64_t kv_width = std::int64_t{num_kv_heads} * head_dim;
+  const auto normed = step.workspace.take(x.rows, x.columns);                      // [m, hidden]
+  const auto projected = step.workspace.take(x.rows, query_width + 2 * kv_width);  // [m, q | k | v]
+  const auto attended = step.workspace.take(x.rows, query_width);
+  const auto widened = step.workspace.take(x.rows, gate_up.num_outputs());  // [m, gate | up]
+  const auto queries = projected.slice_columns(0, query_width);
+  const auto keys = projected.slice_columns(query_width, kv_width);
+  const auto values = projected.slice_columns(query_width + kv_width, kv_width);
+  const auto gated = widened.slice_columns(0, down.num_inputs());
+
+  attention_norm(stream, x, normed);
+  qkv(stream, normed, projected);
+  if (query_norm.has_value()) {
+    (*query_norm)(stream, queries, queries, shape.num_heads);
+    (*key_norm)(stream, keys, keys, num_kv_heads);
+  }
+  rotate(step, head_dim, queries);
+  rotate(step, head_dim, keys);
+  attend(step, shape, cache, queries, keys, values, attended);
+  attention_out(stream, attended, x, {.residual = x});
+
+  mlp_norm(stream, x, normed);
+  gate_up(stream, normed, widened);
+  kernels::gated_activation(stream, {.x = widened, .activation = activation, .y = gated});
+  down(stream, gated, x, {.residual = x});
+}
+
+AttentionShape attention_shape(const ModelConfig& config, int layer) {
+  const auto index = static_cast<std::size_t>(layer);
+  return {.num_heads = config.num_heads,
+          .scale = config.attention_scale > 0.0F
+                       ? config.attention_scale
+                       : 1.0F / std::sqrt(static_cast<float>(config.head_dim)),
+          .soft_cap = config.attention_soft_cap,
+          .window = index < config.windows.size() ? config.windows[index] : 0};
+}
+
+std::vector<WeightPart> qkv_parts(const ModelConfig& config, const std::string& prefix,
+                                  const std::vector<std::string>& names) {
+  const std::int64_t query_width = std::int64_t{config.num_heads} * config.head_dim;
+  const std::int64_t kv_width = std::int64_t{config.num_kv_heads} * config.head_dim;
+  if (names.size() == 1) {
+    return {{prefix + names[0], query_width + 2 * kv_width}};
+  }
+  return {{prefix + names[0], query_width},
+          {prefix + names[1], kv_width},
+          {prefix + names[2], kv_width}};
+}
+
+namespace {
+
+LlamaLayer load_layer(WeightLoader& in, const ModelConfig& config, int index,
+                      const LlamaNames& names) {
+  const std::string name = "layers." + std::to_string(index) + ".";
+  const std::string attention = name + "self_attn.";
+  const int hidden = config.hidden_size;
+  const int mlp = config.mlp_size;
+  const float epsilon = config.norm_epsilon;
+  std::vector<WeightPart> gate_up;
+  for (const std::string& part : names.gate_up) {
+    gate_up.push_back({name + "mlp." + part,
+                       2 * std::int64_t{mlp} / static_cast<std::int64_t>(names.gate_up.size())});
+  }
+  LlamaLayer layer;
+  layer.attention_norm = load_rms_norm(in, name + "input_layernorm", hidden, epsilon);
+  layer.qkv = load_linear(in, qkv_parts(config, attention, names.qkv), hidden, config.qkv_bias);
+  if (config.query_key_norm) {
+    layer.query_norm = load_rms_norm(in, attention + "q_norm", config.head_dim, epsilon);
+    layer.key_norm = load_rms_norm(in, attention + "k_norm", config.head_dim, epsilon);
+  }
+  layer.attention_out =
+      load_linear(in, {{attention + "o_proj", hidden}},
+                  std::int64_t{config.num_heads} * config.head_dim, config.attention_out_bias);
+  layer.mlp_norm = load_rms_norm(in, name + "post_attention_layernorm", hidden, epsilon);
+  layer.gate_up = load_linear(in, gate_up, hidden, config.mlp_bias);
+  layer.down = load_linear(in, {{name + "mlp.down_proj", hidden}}, mlp, config.mlp_bias);
+  layer.shape = attention_shape(config, index);
+  layer.num_kv_heads = config.num_kv_heads;
+  layer.head_dim = config.head_dim;
+  layer.activation = config.activation;
+  return layer;
+}
+
+}  // namespace
+
+std::unique_ptr<CausalLM> make_llama_family(const ModelConfig& config, WeightLoader& in,
+                                            int max_tokens, const LlamaNames& names) {
+  using Model = DecoderLM<LlamaLayer, RmsNorm>;
+  Model::Parts parts;
+  in.set_prefix("model.");
+  parts.token_embedding =
+      load_embedding(in, "embed_tokens.weight", config.vocab_size, config.hidden_size);
+  for (int index = 0; index < config.num_layers; ++index) {
+    parts.layers.push_back(load_layer(in, config, index, names));
+  }
+  parts.final_norm = load_rms_norm(in, "norm", config.hidden_size, config.norm_epsilon);
+  if (!config.tied_embeddings) {
+    in.set_prefix("");
+    parts.head = load_embedding(in, "lm_head.weight", config.vocab_size, config.hidden_size);
+  }
+  parts.num_parameters = in.num_elements();
+  return std::make_unique<Model>(config, std::move(parts), max_tokens);
+}
+
+void read_llama_config(ConfigReader& json, ModelConfig& config) {
+  read_common(json, config, {.eos_id = 2});
+  config.qkv_bias = config.attention_out_bias = json.boolean("attention_bias", false);
+  config.mlp_bias = json.boolean("mlp_bias", false);
+  read_rotary(json, config, config.head_dim);
+}
+
+std::unique_ptr<CausalLM> make_llama(const ModelConfig& config, WeightLoader& weights,
+                                     int max_tokens) {
+  return make_llama_family(config, weights, max_tokens, {});
+}
+
+}  // namespace lmtp::model

@@ -1,0 +1,25 @@
+// Mistral: https://github.com/huggingface/transformers, models/mistral/modeling_mistral.py
+// Against Llama: a sliding window in all layers.
+#include "archs/archs.h"
+#include "archs/llama.h"
+#include "rotary_config.h"
+
+namespace lmtp::model {
+
+void read_mistral_config(ConfigReader& json, ModelConfig& config) {
+  read_common(json, config,
+              {.context_length = 131072, .mlp_size = 14336, .num_kv_heads = 8, .eos_id = 2});
+  // Absent means 4096, null means none.
+  const int usual = json.has("sliding_window") ? 0 : 4096;
+  const auto window =
+      static_cast<int>(json.integer({"sliding_window"}, usual, 1, kContextLengthMax));
+  read_windows(json, config, window, [](int) { return true; });
+  read_rotary(json, config, config.head_dim);
+}
+
+std::unique_ptr<CausalLM> make_mistral(const ModelConfig& config, WeightLoader& weights,
+                                       int max_tokens) {
+  return make_llama_family(config, weights, max_tokens, {});
+}
+
+}  // namespace lmtp::model

@@ -1,0 +1,141 @@
+// OPT: https://github.com/huggingface/transformers, models/opt/modeling_opt.py
+// Against GPT-2: the position table begins with two rows of another use; three matrices for
+// queries, keys and values; ReLU; in the 350m model narrower embeddings and norms behind, not
+// before.
+#include <string>
+#include <utility>
+
+#include "archs/archs.h"
+#include "archs/common.h"
+#include "archs/llama.h"
+#include "layers/load.h"
+
+namespace lmtp::model {
+namespace {
+
+constexpr int kPositionOffset = 2;
+
+struct OptLayer {
+  LayerNorm attention_norm;
+  Linear qkv;
+  Linear attention_out;
+  LayerNorm mlp_norm;
+  Linear mlp_up;
+  Linear mlp_down;
+  AttentionShape shape;
+  kernels::Activation activation;
+  bool norm_first = true;
+
+  static std::int64_t floats_per_token(const ModelConfig& config) {
+    return std::int64_t{5} * config.hidden_size + config.mlp_size;
+  }
+
+  // x: [m, hidden_size] f32, in place
+  void forward(const StepContext& step, const kernels::KvLayer& cache,
+               kernels::Matrix<float> x) const {
+    kernels::Stream& stream = step.stream;
+    const std::int64_t hidden = x.columns;
+    const auto normed = step.workspace.take(x.rows, hidden);         // [m, hidden]
+    const auto projected = step.workspace.take(x.rows, 3 * hidden);  // [m, q | k | v]
+    const auto attended = step.workspace.take(x.rows, hidden);       // [m, hidden]
+    const auto widened = step.workspace.take(x.rows, mlp_up.num_outputs());
+    const auto input = norm_first ? normed : x;
+    if (norm_first) {
+      attention_norm(stream, x, normed);
+    }
+    qkv(stream, input, projected);
+    attend(step, shape, cache, projected.slice_columns(0, hidden),
+           projected.slice_columns(hidden, hidden), projected.slice_columns(2 * hidden, hidden),
+           attended);
+    attention_out(stream, attended, x, {.residual = x});
+    if (norm_first) {
+      mlp_norm(stream, x, normed);
+    } else {
+      attention_norm(stream, x, x);
+    }
+    mlp_up(stream, input, widened, {.activation = activation});
+    mlp_down(stream, widened, x, {.residual = x});
+    if (!norm_first) {
+      mlp_norm(stream, x, x);
+    }
+  }
+};
+
+OptLayer load_layer(WeightLoader& in, const ModelConfig& config, int index) {
+  const std::string name = "layers." + std::to_string(index) + ".";
+  const int hidden = config.hidden_size;
+  const bool biases = config.mlp_bias;
+  OptLayer layer;
+  layer.attention_norm =
+      load_layer_norm(in, name + "self_attn_layer_norm", hidden, config.norm_epsilon);
+  layer.qkv = load_linear(
+      in, qkv_parts(config, name + "self_attn.", {"q_proj", "k_proj", "v_proj"}), hidden, biases);
+  layer.attention_out = load_linear(in, {{name + "self_attn.out_proj", hidden}}, hidden, biases);
+  layer.mlp_norm = load_layer_norm(in, name + "final_layer_norm", hidden, config.norm_epsilon);
+  layer.mlp_up = load_linear(in, {{name + "fc1", config.mlp_size}}, hidden, biases);
+  layer.mlp_down = load_linear(in, {{name + "fc2", hidden}}, config.mlp_size, biases);
+  layer.shape = attention_shape(config, index);
+  layer.activation = config.activation;
+  layer.norm_first = config.norm_first;
+  return layer;
+}
+
+}  // namespace
+
+void read_opt_config(ConfigReader& json, ModelConfig& config) {
+  read_common(json, config,
+              {.vocab_size = 50272,
+               .hidden_size = 768,
+               .num_layers = 12,
+               .num_heads = 12,
+               .tied_embeddings = true,
+               .eos_id = 2});
+  config.num_kv_heads = config.num_heads;
+  config.head_dim = config.hidden_size / config.num_heads;
+  if (config.head_dim * config.num_heads != config.hidden_size) {
+    json.refuse("hidden_size must be a multiple of num_attention_heads");
+  }
+  config.mlp_size = static_cast<int>(json.integer({"ffn_dim"}, 3072, 1, 4 * kHiddenSizeMax));
+  config.activation = read_activation(json, "activation_function", "relu");
+  config.norm_epsilon = 1e-5F;
+  config.norm_first = json.boolean("do_layer_norm_before", true);
+  config.final_norm = config.norm_first && !json.boolean("_remove_final_layer_norm", false);
+  config.mlp_bias = json.boolean("enable_bias", true);
+  config.embedding_size = static_cast<int>(
+      json.integer({"word_embed_proj_dim"}, config.hidden_size, 1, kHiddenSizeMax));
+  if (!json.boolean("layer_norm_elementwise_affine", true)) {
+    json.refuse("layer_norm_elementwise_affine: false is not supported");
+  }
+}
+
+std::unique_ptr<CausalLM> make_opt(const ModelConfig& config, WeightLoader& in, int max_tokens) {
+  using Model = DecoderLM<OptLayer, LayerNorm>;
+  Model::Parts parts;
+  const int hidden = config.hidden_size;
+  const int width = config.embedding_size;
+  // OPTForCausalLM's names have this in front; some older files have only the second part.
+  in.set_prefix("");
+  in.set_prefix(in.has("model.decoder.embed_tokens.weight") ? "model.decoder." : "decoder.");
+  parts.token_embedding = load_embedding(in, "embed_tokens.weight", config.vocab_size, width);
+  parts.position_embedding = in.plain("embed_positions.weight",
+                                      {config.context_length + kPositionOffset, hidden}, kNormal);
+  parts.position_offset = kPositionOffset;
+  if (width != hidden) {
+    parts.project_in = load_linear(in, {{"project_in", hidden}}, width, false);
+    parts.project_out = load_linear(in, {{"project_out", width}}, hidden, false);
+  }
+  for (int index = 0; index < config.num_layers; ++index) {
+    parts.layers.push_back(load_layer(in, config, index));
+  }
+  if (config.final_norm) {
+    parts.final_norm = load_layer_norm(in, "final_layer_norm", hidden, config.norm_epsilon);
+  }
+  if (!config.tied_embeddings) {
+    in.set_prefix("");
+    parts.head = load_embedding(in, "lm_head.weight", config.vocab_size, width);
+  }
+  parts.num_parameters = in.num_elements();
+  return std::make_unique<Model>(config, std::move(parts), max_tokens);
+}
+
+}  // namespace lmtp::model

@@ -1,0 +1,30 @@
+// Phi 3, 3.5 and 4 mini: https://github.com/huggingface/transformers, models/phi3/modeling_phi3.py
+// Against Llama: one matrix for queries, keys and values and one for gate and up; only a part of a
+// head may turn; a sliding window in all layers; longrope (see rotary_config.h).
+#include "archs/archs.h"
+#include "archs/llama.h"
+#include "rotary_config.h"
+
+namespace lmtp::model {
+
+void read_phi3_config(ConfigReader& json, ModelConfig& config) {
+  read_common(json, config,
+              {.vocab_size = 32064,
+               .context_length = 4096,
+               .hidden_size = 3072,
+               .mlp_size = 8192,
+               .norm_epsilon = 1e-5,
+               .eos_id = 32000});
+  const auto window = static_cast<int>(json.integer({"sliding_window"}, 0, 1, kContextLengthMax));
+  read_windows(json, config, window, [](int) { return true; });
+  const double share = json.number("partial_rotary_factor", 1.0);
+  read_rotary(json, config, static_cast<int>(config.head_dim * share));
+}
+
+std::unique_ptr<CausalLM> make_phi3(const ModelConfig& config, WeightLoader& weights,
+                                    int max_tokens) {
+  return make_llama_family(config, weights, max_tokens,
+                           {.qkv = {"qkv_proj"}, .gate_up = {"gate_up_proj"}});
+}
+
+}  // namespace lmtp::model

@@ -1,0 +1,34 @@
+// Qwen 2 and 2.5: https://github.com/huggingface/transformers, models/qwen2/modeling_qwen2.py
+// Against Llama: biases on queries, keys and values; where use_sliding_window is set, the layers
+// from max_window_layers on see a window.
+#include "archs/archs.h"
+#include "archs/llama.h"
+#include "rotary_config.h"
+
+namespace lmtp::model {
+
+void read_qwen_windows(ConfigReader& json, ModelConfig& config) {
+  if (!json.boolean("use_sliding_window", false)) {
+    return;
+  }
+  const auto window =
+      static_cast<int>(json.integer({"sliding_window"}, 4096, 1, kContextLengthMax));
+  const auto first = json.integer({"max_window_layers"}, 28, 0, kNumLayersMax);
+  read_windows(json, config, window, [&](int layer) { return layer >= first; });
+}
+
+void read_qwen2_config(ConfigReader& json, ModelConfig& config) {
+  read_common(
+      json, config,
+      {.vocab_size = 151936, .context_length = 32768, .mlp_size = 22016, .num_kv_heads = 32});
+  config.qkv_bias = true;
+  read_qwen_windows(json, config);
+  read_rotary(json, config, config.head_dim);
+}
+
+std::unique_ptr<CausalLM> make_qwen2(const ModelConfig& config, WeightLoader& weights,
+                                     int max_tokens) {
+  return make_llama_family(config, weights, max_tokens, {});
+}
+
+}  // namespace lmtp::model

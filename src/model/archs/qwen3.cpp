@@ -1,0 +1,28 @@
+// Qwen 3: https://github.com/huggingface/transformers, models/qwen3/modeling_qwen3.py
+// Against Llama: every head of queries and keys is normalised before it turns; heads have a size of
+// their own.
+#include "archs/archs.h"
+#include "archs/llama.h"
+#include "rotary_config.h"
+
+namespace lmtp::model {
+
+void read_qwen3_config(ConfigReader& json, ModelConfig& config) {
+  read_common(json, config,
+              {.vocab_size = 151936,
+               .context_length = 32768,
+               .mlp_size = 22016,
+               .num_kv_heads = 32,
+               .head_dim = 128});
+  config.qkv_bias = config.attention_out_bias = json.boolean("attention_bias", false);
+  config.query_key_norm = true;
+  read_qwen_windows(json, config);
+  read_rotary(json, config, config.head_dim);
+}
+
+std::unique_ptr<CausalLM> make_qwen3(const ModelConfig& config, WeightLoader& weights,
+                                     int max_tokens) {
+  return make_llama_family(config, weights, max_tokens, {});
+}
+
+}  // namespace lmtp::model

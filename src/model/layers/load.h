@@ -1,0 +1,35 @@
+// How the parts of a layer come from a checkpoint. Random models begin as transformers begins them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "layers/linear.h"
+#include "layers/norm.h"
+#include "lmtp/model/model_config.h"
+#include "lmtp/model/weights.h"
+
+namespace lmtp::model {
+
+inline constexpr TensorInit kZeros{};
+inline constexpr TensorInit kOnes{.mean = 1.0F};
+inline constexpr TensorInit kNormal{.deviation = 0.02F};
+
+// NAME.weight [n, k] of each part, put on top of one another, and NAME.bias where there are biases.
+// Where `order` is not empty, output i is the stack's output order[i].
+Linear load_linear(WeightLoader& in, const std::vector<WeightPart>& parts, std::int64_t k,
+                   bool with_bias, const std::vector<std::int64_t>& order = {});
+
+// NAME.weight and NAME.bias, [width].
+LayerNorm load_layer_norm(WeightLoader& in, const std::string& name, std::int64_t width,
+                          float epsilon);
+
+// NAME.weight [width]; `shift` is added to it: Gemma keeps weights around 0 where others have 1.
+RmsNorm load_rms_norm(WeightLoader& in, const std::string& name, std::int64_t width, float epsilon,
+                      float shift = 0.0F);
+
+// NAME [vocab_size, width]: an embedding, or the output head.
+Linear load_embedding(WeightLoader& in, const std::string& name, std::int64_t vocab_size,
+                      std::int64_t width);
+
+}  // namespace lmtp::model

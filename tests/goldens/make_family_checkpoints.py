@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""Writes a tiny random checkpoint of every architecture under tests/goldens/families/, by the
+classes of `transformers` themselves; the same bytes on every run with the same versions.
+
+    make_family_checkpoints.py [NAME...]          (all of them without a name)
+
+Each has what a reader of that architecture may get wrong: grouped heads, head sizes of their own,
+windows shorter than the context, every kind of rotary scaling, tied and untied heads, biases, soft
+caps. Weights are drawn wide enough that greedy output wanders; biases and norms are not at their
+neutral values, so that a forgotten one shows.
+"""
+
+import json
+import pathlib
+import sys
+
+import torch
+import transformers
+
+HERE = pathlib.Path(__file__).parent
+# Of all that read hidden_size and its companions.
+COMMON = dict(
+    vocab_size=131, hidden_size=36, num_hidden_layers=3, num_attention_heads=6,
+    max_position_embeddings=160, bos_token_id=1, eos_token_id=2, pad_token_id=0,
+)  # fmt: skip
+GATED = COMMON | dict(intermediate_size=52, num_key_value_heads=2, tie_word_embeddings=False)
+LLAMA3_ROPE = dict(
+    rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+    original_max_position_embeddings=64,
+)  # fmt: skip
+# A head of 8 turns in 4 pairs, of which phi3 uses three.
+LONGROPE = dict(
+    type="longrope", short_factor=[1.0, 1.1, 1.6], long_factor=[1.0, 2.5, 9.0]
+)  # fmt: skip
+SHAPES = {
+    "gpt-neox": ("GPTNeoX", COMMON | dict(
+        intermediate_size=70, hidden_size=48, num_attention_heads=3, rotary_pct=0.25,
+        tie_word_embeddings=False,
+    )),
+    "gpt-neox-sequential": ("GPTNeoX", COMMON | dict(
+        intermediate_size=70, rotary_pct=1.0, use_parallel_residual=False, hidden_act="gelu_new",
+        tie_word_embeddings=True, rotary_emb_base=1000, rope_theta=1000, attention_bias=False,
+    )),
+    "opt": ("OPT", COMMON | dict(ffn_dim=52, word_embed_proj_dim=36)),
+    "opt-narrow-embedding": ("OPT", COMMON | dict(
+        ffn_dim=52, word_embed_proj_dim=20, do_layer_norm_before=False,
+    )),
+    "llama": ("Llama", GATED),
+    "llama3-tied": ("Llama", GATED | dict(
+        tie_word_embeddings=True, rope_scaling=LLAMA3_ROPE, rope_theta=500000.0, head_dim=8,
+        eos_token_id=[2, 130],
+    )),
+    "llama-linear-biased": ("Llama", GATED | dict(
+        num_key_value_heads=6, attention_bias=True, mlp_bias=True, rms_norm_eps=1e-3,
+        rope_scaling=dict(type="linear", factor=2.5),
+    )),
+    "mistral": ("Mistral", GATED | dict(sliding_window=24, head_dim=10)),
+    "qwen2": ("Qwen2", GATED | dict(tie_word_embeddings=True)),
+    "qwen2-window": ("Qwen2", GATED | dict(
+        use_sliding_window=True, sliding_window=20, max_window_layers=1, hidden_act="gelu",
+    )),
+    "qwen3": ("Qwen3", GATED | dict(head_dim=12, tie_word_embeddings=True)),
+    "phi3": ("Phi3", GATED | dict(sliding_window=40, original_max_position_embeddings=160)),
+    "phi3-longrope": ("Phi3", GATED | dict(
+        hidden_size=48, partial_rotary_factor=0.75, rope_scaling=LONGROPE,
+        max_position_embeddings=640, original_max_position_embeddings=160, sliding_window=None,
+    )),
+    "gemma2": ("Gemma2", GATED | dict(
+        sliding_window=30, head_dim=8, query_pre_attn_scalar=12, tie_word_embeddings=True,
+        attn_logit_softcapping=3.0, final_logit_softcapping=12.0,
+    )),
+}  # fmt: skip
+
+
+def draw(model, seed):
+    generator = torch.Generator().manual_seed(seed)
+    normal = lambda p: torch.randn(p.shape, generator=generator)
+    final_norms = ("model.norm.weight", "final_layer_norm.weight")
+    for name, p in model.named_parameters():
+        around_one = not name.startswith("model.") or "Gemma" not in type(model).__name__
+        if "norm" in name and name.endswith("weight"):
+            if name.endswith(final_norms) and "layers." not in name:
+                p.copy_(normal(p))  # signs at random, else a tied token's best next is itself
+            else:
+                p.copy_(float(around_one) + 0.2 * normal(p))
+        elif p.ndim == 1:
+            p.copy_(0.2 * normal(p))
+        elif "embed" in name or "lm_head" in name:
+            # Gemma's are scaled up, and logits at the soft cap would all be the same.
+            p.copy_((0.5 if around_one else 0.2) * normal(p))
+        else:
+            p.copy_(normal(p) * 1.4 / p.shape[1] ** 0.5)
+
+
+def write(name, seed):
+    family, options = SHAPES[name]
+    config = getattr(transformers, family + "Config")(**options)
+    model = getattr(transformers, family + "ForCausalLM")(config).eval()
+    draw(model, seed)
+    folder = HERE / "families" / name
+    model.save_pretrained(folder)
+    (folder / "model.safetensors").chmod(0o644)
+    generation = {"bos_token_id": 1, "eos_token_id": options["eos_token_id"]}
+    (folder / "generation_config.json").write_text(json.dumps(generation) + "\n")
+    print(name, (folder / "model.safetensors").stat().st_size, "bytes")
+
+
+def main():
+    torch.set_grad_enabled(False)
+    for seed, name in enumerate(SHAPES):
+        if len(sys.argv) < 2 or name in sys.argv[1:]:
+            write(name, 100 + seed)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,215 @@
+// config.json of every architecture: what is missing, null, extra or wrong.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "lmtp/model/model_config.h"
+#include "temp_folder.h"
+
+namespace lmtp {
+namespace {
+
+using model::ModelConfig;
+
+Result<ModelConfig> read(const std::string& config) {
+  const testing::TempFolder folder;
+  folder.write("config.json", config);
+  return model::read_model_config(folder.path());
+}
+
+std::string error_of(const std::string& config) {
+  const auto result = read(config);
+  return result.ok() ? "" : result.error().message;
+}
+
+// The defaults of transformers 4.57's config classes.
+struct Defaults {
+  const char* model_type;
+  const char* architecture;
+  int vocab_size;
+  int context_length;
+  int hidden_size;
+  int mlp_size;
+  int num_layers;
+  int num_heads;
+  int num_kv_heads;
+  int head_dim;
+  int num_rotary_pairs;
+  float norm_epsilon;
+  bool tied;
+  std::vector<TokenId> eos_ids;
+};
+
+const Defaults kDefaults[] = {
+    {"gpt_neox",
+     "GPTNeoXForCausalLM",
+     50432,
+     2048,
+     6144,
+     24576,
+     44,
+     64,
+     64,
+     96,
+     12,
+     1e-5F,
+     false,
+     {2}},
+    {"opt", "OPTForCausalLM", 50272, 2048, 768, 3072, 12, 12, 12, 64, 0, 1e-5F, true, {2}},
+    {"llama", "LlamaForCausalLM", 32000, 2048, 4096, 11008, 32, 32, 32, 128, 64, 1e-6F, false, {2}},
+    {"mistral",
+     "MistralForCausalLM",
+     32000,
+     131072,
+     4096,
+     14336,
+     32,
+     32,
+     8,
+     128,
+     64,
+     1e-6F,
+     false,
+     {2}},
+    {"qwen2",
+     "Qwen2ForCausalLM",
+     151936,
+     32768,
+     4096,
+     22016,
+     32,
+     32,
+     32,
+     128,
+     64,
+     1e-6F,
+     false,
+     {}},
+    {"qwen3",
+     "Qwen3ForCausalLM",
+     151936,
+     32768,
+     4096,
+     22016,
+     32,
+     32,
+     32,
+     128,
+     64,
+     1e-6F,
+     false,
+     {}},
+    {"phi3", "Phi3ForCausalLM", 32064, 4096, 3072, 8192, 32, 32, 32, 96, 48, 1e-5F, false, {32000}},
+    {"gemma2", "Gemma2ForCausalLM", 256000, 8192, 2304, 9216, 26, 8, 4, 256, 128, 1e-6F, true, {1}},
+};
+
+void expect_defaults(const Defaults& expected, const std::string& more_keys) {
+  SCOPED_TRACE(expected.model_type);
+  const auto config =
+      read(std::string(R"({"model_type": ")") + expected.model_type + "\"" + more_keys + "}");
+  ASSERT_TRUE(config.ok()) << config.error().message;
+  EXPECT_EQ(config->architecture, expected.architecture);
+  EXPECT_EQ(config->vocab_size, expected.vocab_size);
+  EXPECT_EQ(config->context_length, expected.context_length);
+  EXPECT_EQ(config->hidden_size, expected.hidden_size);
+  EXPECT_EQ(config->mlp_size, expected.mlp_size);
+  EXPECT_EQ(config->num_layers, expected.num_layers);
+  EXPECT_EQ(config->num_heads, expected.num_heads);
+  EXPECT_EQ(config->num_kv_heads, expected.num_kv_heads);
+  EXPECT_EQ(config->head_dim, expected.head_dim);
+  EXPECT_EQ(static_cast<int>(config->rotary.inverse_periods.size()), expected.num_rotary_pairs);
+  EXPECT_FLOAT_EQ(config->norm_epsilon, expected.norm_epsilon);
+  EXPECT_EQ(config->tied_embeddings, expected.tied);
+  EXPECT_EQ(config->eos_ids, expected.eos_ids);
+}
+
+TEST(FamilyConfigTest, MissingKeysHaveTheDefaultsOfTransformers) {
+  for (const Defaults& defaults : kDefaults) {
+    expect_defaults(defaults, "");
+  }
+}
+
+TEST(FamilyConfigTest, KeysOfNoConcernAreIgnored) {
+  for (const Defaults& defaults : kDefaults) {
+    expect_defaults(defaults, R"(, "quantizer": {"bits": [4, null]}, "auto_map": {"A": "b.C"},
+        "torch_dtype": "bfloat16", "transformers_version": "9", "rope_scaling": null,
+        "use_cache": false, "attention_dropout": 0.5, "_name_or_path": "x/y")");
+  }
+}
+
+TEST(FamilyConfigTest, NullAndAbsentAreToldApart) {
+  EXPECT_EQ(read(R"({"model_type": "mistral"})")->windows, std::vector<int>(32, 4096));
+  EXPECT_EQ(read(R"({"model_type": "mistral", "sliding_window": null})")->windows,
+            std::vector<int>(32, 0));
+  EXPECT_EQ(read(R"({"model_type": "mistral", "num_key_value_heads": null})")->num_kv_heads, 32);
+  EXPECT_EQ(read(R"({"model_type": "qwen3", "head_dim": null, "hidden_size": 2048})")->head_dim,
+            64);
+  const auto uncapped = read(R"({"model_type": "gemma2", "attn_logit_softcapping": null})");
+  EXPECT_FLOAT_EQ(uncapped->attention_soft_cap, 0.0F);
+  EXPECT_FLOAT_EQ(uncapped->logit_soft_cap, 30.0F);
+}
+
+TEST(FamilyConfigTest, WindowsByLayer) {
+  const std::string qwen = R"({"model_type": "qwen2", "num_hidden_layers": 3,
+      "sliding_window": 50, "max_window_layers": 1)";
+  EXPECT_TRUE(read(qwen + "}")->windows.empty()) << "without use_sliding_window";
+  EXPECT_EQ(read(qwen + R"(, "use_sliding_window": true})")->windows,
+            (std::vector<int>{0, 50, 50}));
+  EXPECT_EQ(read(R"({"model_type": "gemma2", "num_hidden_layers": 3})")->windows,
+            (std::vector<int>{4096, 0, 4096}));
+  EXPECT_EQ(read(R"({"model_type": "gemma2", "num_hidden_layers": 2, "sliding_window": 7,
+                     "layer_types": ["full_attention", "sliding_attention"]})")
+                ->windows,
+            (std::vector<int>{0, 7}));
+  EXPECT_NE(error_of(R"({"model_type": "gemma2", "layer_types": ["full_attention"]})")
+                .find("layer_types: 26 names"),
+            std::string::npos);
+}
+
+TEST(FamilyConfigTest, RotaryScaling) {
+  const std::string llama = R"({"model_type": "llama", "head_dim": 8, "rope_theta": 10000)";
+  const auto plain = read(llama + "}")->rotary.inverse_periods;
+  ASSERT_EQ(plain.size(), 4U);
+  EXPECT_FLOAT_EQ(plain[1], 0.1F);
+  const auto halved =
+      read(llama + R"(, "rope_scaling": {"type": "linear", "factor": 2.0}})")->rotary;
+  EXPECT_FLOAT_EQ(halved.inverse_periods[1], 0.05F);
+  // Newer versions of transformers put both into one object.
+  const auto newer = read(R"({"model_type": "llama", "head_dim": 8,
+      "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 10000.0}})");
+  EXPECT_EQ(newer->rotary.inverse_periods, halved.inverse_periods);
+  const auto longrope = read(R"({"model_type": "phi3", "hidden_size": 32, "num_attention_heads": 8,
+      "max_position_embeddings": 131072, "original_max_position_embeddings": 4096,
+      "rope_scaling": {"type": "longrope", "short_factor": [1.0, 2.0], "long_factor": [3, 4]}})");
+  EXPECT_EQ(longrope->context_length, 4096);
+  EXPECT_FLOAT_EQ(longrope->rotary.factor, 1.1902381F);
+  EXPECT_FLOAT_EQ(longrope->rotary.inverse_periods[1], 0.005F);
+}
+
+TEST(FamilyConfigTest, WhatIsNotSupportedIsNamed) {
+  EXPECT_NE(error_of(R"({"model_type": "mamba"})")
+                .find("'mamba' is not supported; supported are: gpt2, gpt_neox, opt, llama, "
+                      "mistral, qwen2, qwen3, phi3, gemma2"),
+            std::string::npos);
+  const std::pair<const char*, const char*> kCases[] = {
+      {R"({"model_type": "llama", "rope_scaling": {"type": "yarn", "factor": 4}})", "'yarn'"},
+      {R"({"model_type": "llama", "rope_scaling": {"type": "linear", "factor": 0}})", "factor"},
+      {R"({"model_type": "llama", "rope_scaling": 3})", "rope_scaling: an object"},
+      {R"({"model_type": "llama", "hidden_act": "quick_gelu"})", "'quick_gelu'"},
+      {R"({"model_type": "llama", "num_key_value_heads": 5})", "num_key_value_heads"},
+      {R"({"model_type": "llama", "head_dim": 7})", "even"},
+      {R"({"model_type": "llama", "head_dim": 100000})", "head_dim"},
+      {R"({"model_type": "llama", "rope_theta": -1})", "rope_theta"},
+      {R"({"model_type": "opt", "layer_norm_elementwise_affine": false})", "affine"},
+      {R"({"model_type": "gpt_neox", "num_attention_heads": 7})", "num_attention_heads"},
+      {R"({"model_type": "phi3", "rope_scaling": {"type": "longrope", "short_factor": [1]}})",
+       "short_factor: 48 numbers"},
+  };
+  for (const auto& [config, expected] : kCases) {
+    EXPECT_NE(error_of(config).find(expected), std::string::npos) << error_of(config);
+  }
+}
+
+}  // namespace
+}  // namespace lmtp
