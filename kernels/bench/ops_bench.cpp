@@ -99,9 +99,9 @@ void linear(benchmark::State& state) {
   const std::int64_t num_weights = std::max<std::int64_t>(1, kRoundFloats / packed_size(n, k));
   while (state.KeepRunning()) {
     for (std::int64_t i = 0; i < num_weights; ++i) {
-      linear_f32(stream, {.x = make_matrix(x.data(), rows, k),
-                          .weight = {weights.data() + i * packed_size(n, k), n, k},
-                          .y = make_matrix(y.data(), rows, n)});
+      kernels::linear(stream, {.x = make_matrix(x.data(), rows, k),
+                               .weight = {weights.data() + i * packed_size(n, k), n, k},
+                               .y = make_matrix(y.data(), rows, n)});
     }
   }
   count_bytes(state, num_weights * packed_size(n, k) * 4);

@@ -1,6 +1,6 @@
 #define LMTP_KERNELS_ISA avx512
 #include "backends.h"
-#include "simd_avx512.h"
+#include "simd_avx512_widened.h"
 // The kernels are written on the vector layer above.
 #include "kernel_math.h"
 

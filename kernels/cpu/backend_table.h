@@ -8,8 +8,12 @@ namespace lmtp::kernels::LMTP_KERNELS_ISA {
 
 constexpr Backend make_backend(const char* name) {
   return {.name = name,
-          .linear_f32 = linear_f32,
+          .linear = linear,
           .layer_norm = layer_norm,
+          .rms_norm = rms_norm,
+          .rotary = rotary,
+          .gated_activation = gated_activation,
+          .soft_cap = soft_cap,
           .embedding = embedding,
           .kv_store = plain::kv_store,
           .kv_copy = plain::kv_copy,

@@ -10,5 +10,7 @@ const Backend& generic_backend();
 const Backend& avx2_backend();
 // REQUIRES of a use: the processor has AVX-512 F, BW, DQ and VL.
 const Backend& avx512_backend();
+// REQUIRES of a use: and BF16 and VNNI.
+const Backend& avx512_dot_backend();
 
 }  // namespace lmtp::kernels

@@ -15,9 +15,11 @@ inline constexpr int kKeyVectors = kBlockSize / kLanes;
 // Up to kQueriesMax queries and what is known of them after the splits so far.
 struct QueryTile {
   int count = 0;
-  const float* queries[kQueriesMax];      // [head_dim]
-  float* outputs[kQueriesMax];            // [head_dim]
-  std::int64_t num_visible[kQueriesMax];  // tokens [0, num_visible), ascending over queries
+  const float* queries[kQueriesMax];  // [head_dim]
+  float* outputs[kQueriesMax];        // [head_dim]
+  // Tokens [first_visible, num_visible), both ascending over queries.
+  std::int64_t first_visible[kQueriesMax];
+  std::int64_t num_visible[kQueriesMax];
   float max[kQueriesMax];
   float sum[kQueriesMax];
   alignas(64) float total[kQueriesMax][kHeadDimMax];
@@ -66,8 +68,20 @@ inline void score_block(const QueryTile& tile, const float* keys, int head_dim, 
   }
 }
 
-// Turns scores[0, count) into e^(score - max); gives their maximum and their sum.
-inline void soften(float* scores, std::int64_t count, float* max, float* sum) {
+// scores[begin, end) become cap * tanh(score / cap). REQUIRES: begin is a multiple of kLanes.
+inline void cap_scores(float* scores, std::int64_t begin, std::int64_t end, float cap) {
+  const F limit = broadcast(cap);
+  for (std::int64_t t = begin; t < end; t += kLanes) {
+    store(scores + t, multiply(tanh(divide(load(scores + t), limit)), limit));
+  }
+}
+
+// Turns scores[begin, count) into e^(score - max), those before into zero; gives their maximum and
+// their sum.
+inline void soften(float* scores, std::int64_t begin, std::int64_t count, float* max, float* sum) {
+  for (std::int64_t t = 0; t < begin; ++t) {
+    scores[t] = -__builtin_inff();
+  }
   const F lowest = broadcast(-__builtin_inff());
   const std::int64_t padded = (count + kLanes - 1) / kLanes * kLanes;
   if (count < padded) {
@@ -131,6 +145,9 @@ template <int kQueries>
 inline void weigh_all_values(const HeadBlocks& blocks, std::int64_t split, std::int64_t from,
                              std::int64_t to, const float (*weights)[kAttentionSplit],
                              float (*sums)[kHeadDimMax]) {
+  if (from >= to) {
+    return;
+  }
   const int width = padded_head_dim(blocks.cache.head_dim);
   int first = 0;
   for (; first + kValueVectors * kLanes <= width; first += kValueVectors * kLanes) {
@@ -163,49 +180,87 @@ inline void merge(QueryTile& tile, int q, int width, float max, float sum, const
   tile.max[q] = highest;
 }
 
+// What a tile's queries see of one split: tokens [begin, end) of it, none where begin == end.
+template <int kQueries>
+struct SplitView {
+  std::int64_t begin[kQueries];
+  std::int64_t end[kQueries];
+  // What all of them see; empty where common_begin >= common_end.
+  std::int64_t common_begin = 0;
+  std::int64_t common_end = kAttentionSplit;
+
+  SplitView(const QueryTile& tile, std::int64_t split) {
+    for (int q = 0; q < kQueries; ++q) {
+      const std::int64_t left = tile.num_visible[q] - split;
+      const std::int64_t hidden = tile.first_visible[q] - split;
+      end[q] = left < 0 ? 0 : left < kAttentionSplit ? left : kAttentionSplit;
+      begin[q] = hidden < 0 ? 0 : hidden < end[q] ? hidden : end[q];
+      common_begin = common_begin < begin[q] ? begin[q] : common_begin;
+      common_end = common_end < end[q] ? common_end : end[q];
+    }
+  }
+};
+
+// The values of one split, weighted. The chain of a query is in token order whatever it shares.
+template <int kQueries>
+inline void weigh_split(const SplitView<kQueries>& view, const HeadBlocks& blocks,
+                        std::int64_t split, const float (*weights)[kAttentionSplit],
+                        float (*sums)[kHeadDimMax]) {
+  const bool shared = view.common_begin < view.common_end;
+  for (int q = 0; q < kQueries; ++q) {
+    const std::int64_t end = shared ? view.common_begin : view.end[q];
+    weigh_all_values<1>(blocks, split, view.begin[q], end, weights + q, sums + q);
+  }
+  if (!shared) {
+    return;
+  }
+  weigh_all_values<kQueries>(blocks, split, view.common_begin, view.common_end, weights, sums);
+  for (int q = 0; q < kQueries; ++q) {
+    weigh_all_values<1>(blocks, split, view.common_end, view.end[q], weights + q, sums + q);
+  }
+}
+
 // REQUIRES: num_visible of the tile's last query is beyond `split`.
 template <int kQueries>
-inline void attend_split(QueryTile& tile, const HeadBlocks& blocks, std::int64_t split,
-                         float scale) {
+inline void attend_split(QueryTile& tile, const HeadBlocks& blocks, std::int64_t split, float scale,
+                         float cap) {
   alignas(64) float scores[kQueries][kAttentionSplit];
   alignas(64) float sums[kQueries][kHeadDimMax];
   const int width = padded_head_dim(blocks.cache.head_dim);
-  std::int64_t counts[kQueries];
-  for (int q = 0; q < kQueries; ++q) {
-    const std::int64_t left = tile.num_visible[q] - split;
-    counts[q] = left < 0 ? 0 : left < kAttentionSplit ? left : kAttentionSplit;
-    __builtin_memset(sums[q], 0, sizeof(float) * static_cast<unsigned>(width));
-  }
-  for (std::int64_t at = 0; at < counts[kQueries - 1]; at += kBlockSize) {
+  const SplitView<kQueries> view(tile, split);
+  const std::int64_t first = view.begin[0] / kBlockSize * kBlockSize;
+  for (std::int64_t at = first; at < view.end[kQueries - 1]; at += kBlockSize) {
     score_block<kQueries>(tile, blocks.keys((split + at) / kBlockSize), blocks.cache.head_dim,
                           scale, scores, at);
   }
   float maxima[kQueries] = {};
   float totals[kQueries] = {};
   for (int q = 0; q < kQueries; ++q) {
-    if (counts[q] > 0) {
-      soften(scores[q], counts[q], &maxima[q], &totals[q]);
+    __builtin_memset(sums[q], 0, sizeof(float) * static_cast<unsigned>(width));
+    if (view.begin[q] == view.end[q]) {
+      continue;
     }
+    if (cap > 0.0F) {
+      cap_scores(scores[q], first, view.end[q], cap);
+    }
+    soften(scores[q], view.begin[q], view.end[q], &maxima[q], &totals[q]);
   }
-  // The tokens that all see, then each query's own: the chain of a query is in token order in both.
-  weigh_all_values<kQueries>(blocks, split, 0, counts[0], scores, sums);
+  weigh_split<kQueries>(view, blocks, split, scores, sums);
   for (int q = 0; q < kQueries; ++q) {
-    if (counts[q] > counts[0]) {
-      weigh_all_values<1>(blocks, split, counts[0], counts[q], scores + q, sums + q);
-    }
-    if (counts[q] > 0) {
+    if (view.begin[q] < view.end[q]) {
       merge(tile, q, width, maxima[q], totals[q], sums[q]);
     }
   }
 }
 
 template <int kQueries>
-void attend(QueryTile& tile, const HeadBlocks& blocks, float scale) {
+void attend(QueryTile& tile, const HeadBlocks& blocks, float scale, float cap) {
   for (int q = 0; q < kQueries; ++q) {
     tile.sum[q] = 0.0F;
   }
-  for (std::int64_t split = 0; split < tile.num_visible[kQueries - 1]; split += kAttentionSplit) {
-    attend_split<kQueries>(tile, blocks, split, scale);
+  std::int64_t split = tile.first_visible[0] / kAttentionSplit * kAttentionSplit;
+  for (; split < tile.num_visible[kQueries - 1]; split += kAttentionSplit) {
+    attend_split<kQueries>(tile, blocks, split, scale, cap);
   }
   const int head_dim = blocks.cache.head_dim;
   for (int q = 0; q < kQueries; ++q) {
@@ -217,7 +272,7 @@ void attend(QueryTile& tile, const HeadBlocks& blocks, float scale) {
   }
 }
 
-using Attend = void (*)(QueryTile&, const HeadBlocks&, float);
+using Attend = void (*)(QueryTile&, const HeadBlocks&, float, float);
 inline constexpr Attend kAttends[] = {nullptr,
                                       attend<1>,
                                       attend<2>,
@@ -240,11 +295,13 @@ inline void attend_tile(const AttentionArgs& args, std::int64_t sequence, int kv
         (kv_head * group + query % group) * std::int64_t{args.cache.head_dim};
     tile.queries[tile.count] = args.queries.row(row) + column;
     tile.outputs[tile.count] = args.y.row(row) + column;
-    tile.num_visible[tile.count] = args.first_positions[sequence] + query / group + 1;
+    const std::int64_t end = args.first_positions[sequence] + query / group + 1;
+    tile.num_visible[tile.count] = end;
+    tile.first_visible[tile.count] = args.window > 0 && args.window < end ? end - args.window : 0;
     ++tile.count;
   }
   const HeadBlocks blocks{args.cache, args.block_tables + args.block_offsets[sequence], kv_head};
-  kAttends[tile.count](tile, blocks, args.scale);
+  kAttends[tile.count](tile, blocks, args.scale, args.soft_cap);
 }
 
 inline void paged_attention(Stream& stream, const AttentionArgs& args) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/linear.h"
+#include "round_bf16.h"
 
 namespace lmtp::kernels::LMTP_KERNELS_ISA {
 
@@ -9,9 +10,9 @@ inline constexpr int kPanelVectors = kPanelColumns / kLanes;
 // Rows of a register tile two vectors wide: accumulators, one broadcast a row pair, one weight.
 inline constexpr int kTileRowsMax = kRegisters == 32 ? 12 : 6;
 inline constexpr int kTileVectors = 2;
-// Inputs between two visits to the accumulators in memory: a panel's part stays in the L1/L2 cache
+// Units between two visits to the accumulators in memory: a panel's part stays in the L1/L2 cache
 // while all rows pass over it.
-inline constexpr std::int64_t kInputsPerBlock = 512;
+inline constexpr std::int64_t kUnitsPerBlock = 512;
 
 // Vectors across (whole panels, or a part of one) for a tile of so many rows, within the registers.
 constexpr int vectors_for(int rows) {
@@ -26,41 +27,69 @@ constexpr std::int64_t vector_offset(int v, std::int64_t panel_size) {
   return (v / kPanelVectors) * panel_size + (v % kPanelVectors) * kLanes;
 }
 
-// sums[r][v] += a[k][r] * w[k][v] for k in order. a is [count][kRows]. Whichever of the two factors
-// is fewer stays in registers, so that nothing is spilled.
-template <int kRows, int kVectors>
+// sum + the products of one unit, lane by lane.
+template <WeightType kType>
+[[gnu::always_inline]] inline F dot(F inputs, F weights, F sum) {
+  if constexpr (kType == WeightType::kBF16) {
+    return dot_bf16(inputs, weights, sum);
+  } else if constexpr (kType == WeightType::kInt8) {
+    return dot_int8(inputs, weights, sum);
+  } else {
+    return multiply_add(inputs, weights, sum);
+  }
+}
+
+// sums[r][v] += a[u][r] * w[u][v] for units u in order. a is [count][kRows]. Whichever of the two
+// factors is fewer stays in registers, so that nothing is spilled.
+template <WeightType kType, int kRows, int kVectors>
 [[gnu::always_inline]] inline void accumulate(const float* a, const float* weights,
                                               std::int64_t panel_size, std::int64_t count,
                                               F (&sums)[kRows][kVectors]) {
+  constexpr bool kHoldsInputs = kRows < kVectors;
   // NOLINTBEGIN(bugprone-branch-clone): both are the same where the tile is square
-  constexpr int kHeld = kRows < kVectors ? kRows : kVectors;
-  constexpr int kPassing = kRows < kVectors ? kVectors : kRows;
+  constexpr int kHeld = kHoldsInputs ? kRows : kVectors;
+  constexpr int kPassing = kHoldsInputs ? kVectors : kRows;
   // NOLINTEND(bugprone-branch-clone)
-  for (std::int64_t k = 0; k < count; ++k, a += kRows, weights += kPanelColumns) {
+  for (std::int64_t u = 0; u < count; ++u, a += kRows, weights += kPanelColumns) {
     F held[kHeld];
 #pragma GCC unroll 16
     for (int h = 0; h < kHeld; ++h) {
-      held[h] = kRows < kVectors ? broadcast(a[h]) : load(weights + vector_offset(h, panel_size));
+      held[h] = kHoldsInputs ? broadcast(a[h]) : load(weights + vector_offset(h, panel_size));
     }
 #pragma GCC unroll 16
     for (int p = 0; p < kPassing; ++p) {
       const F passing =
-          kRows < kVectors ? load(weights + vector_offset(p, panel_size)) : broadcast(a[p]);
+          kHoldsInputs ? load(weights + vector_offset(p, panel_size)) : broadcast(a[p]);
 #pragma GCC unroll 16
       for (int h = 0; h < kHeld; ++h) {
-        F& sum = kRows < kVectors ? sums[h][p] : sums[p][h];
-        sum = multiply_add(held[h], passing, sum);
+        F& sum = kHoldsInputs ? sums[h][p] : sums[p][h];
+        sum = kHoldsInputs ? dot<kType>(held[h], passing, sum) : dot<kType>(passing, held[h], sum);
       }
     }
   }
 }
 
-// Bias, activation, residual; writes the columns [column, column + kLanes) that exist.
-inline void finish(const LinearArgs& args, std::int64_t row, std::int64_t column, F sum) {
+// A linear in progress: x as units, tile by tile, and what int8 needs besides.
+struct LinearWork {
+  const LinearArgs& args;
+  const float* panels;
+  const float* units;       // [tile][unit][height]
+  const float* row_scales;  // [m], kInt8 alone
+};
+
+// Scales, bias, activation, residual; writes the columns [column, column + kLanes) that exist.
+template <WeightType kType>
+inline void finish(const LinearWork& work, std::int64_t row, std::int64_t column, F sum) {
+  const LinearArgs& args = work.args;
   const std::int64_t left = args.weight.n - column;
   const int count = left < kLanes ? static_cast<int>(left) : kLanes;
   if (count <= 0) {
     return;
+  }
+  if constexpr (kType == WeightType::kInt8) {
+    // Inputs were given as x + 128, which is one constant more a column.
+    const F scale = multiply(broadcast(work.row_scales[row]), load(args.weight.scales + column));
+    sum = multiply(int_difference(sum, args.weight.sums + column, 128), scale);
   }
   if (args.bias != nullptr) {
     sum = add(sum, load_first(args.bias + column, count));
@@ -72,50 +101,50 @@ inline void finish(const LinearArgs& args, std::int64_t row, std::int64_t column
   store_first(args.y.row(row) + column, sum, count);
 }
 
-// All inputs of rows [row, row + kRows) times kVectors vectors from `column` on.
-template <int kRows, int kVectors>
-inline void narrow_tile(const LinearArgs& args, const float* a, std::int64_t row,
-                        std::int64_t column) {
-  const std::int64_t panel_size = args.weight.k * kPanelColumns;
-  const float* weights =
-      args.weight.panels + column / kPanelColumns * panel_size + column % kPanelColumns;
+// All units of the rows [0, kRows) times kVectors vectors from `column` on.
+template <WeightType kType, int kRows, int kVectors>
+inline void narrow_tile(const LinearWork& work, std::int64_t column) {
+  const std::int64_t num_units = work.args.weight.num_units();
+  const std::int64_t panel_size = num_units * kPanelColumns;
+  const float* weights = work.panels + column / kPanelColumns * panel_size + column % kPanelColumns;
   F sums[kRows][kVectors];
   for (int r = 0; r < kRows; ++r) {
     for (int v = 0; v < kVectors; ++v) {
       sums[r][v] = zero();
     }
   }
-  accumulate<kRows, kVectors>(a, weights, panel_size, args.weight.k, sums);
+  accumulate<kType, kRows, kVectors>(work.units, weights, panel_size, num_units, sums);
   for (int r = 0; r < kRows; ++r) {
     for (int v = 0; v < kVectors; ++v) {
-      finish(args, row + r, column + v * kLanes, sums[r][v]);
+      finish<kType>(work, r, column + v * kLanes, sums[r][v]);
     }
   }
 }
 
 // Few rows, one tile of them: the weights stream by once, several panels side by side.
-template <int kRows>
-void narrow_linear(Stream& stream, const LinearArgs& args, const float* a) {
+template <WeightType kType, int kRows>
+void narrow_linear(Stream& stream, const LinearWork& work) {
   constexpr int kVectors = vectors_for(kRows);
   constexpr int kColumns = kVectors * kLanes > kPanelColumns ? kVectors * kLanes : kPanelColumns;
-  const auto num_tasks = static_cast<int>((args.weight.n + kColumns - 1) / kColumns);
+  const std::int64_t n = work.args.weight.n;
+  const auto num_tasks = static_cast<int>((n + kColumns - 1) / kColumns);
   stream.pool().parallel_for(num_tasks, [&](int task, int) {
     std::int64_t column = std::int64_t{task} * kColumns;
-    const std::int64_t end = column + kColumns < args.weight.n ? column + kColumns : args.weight.n;
+    const std::int64_t end = column + kColumns < n ? column + kColumns : n;
     // A tile may reach over the last column only inside its last panel, where zeros stand.
     const std::int64_t packed_end = (end + kPanelColumns - 1) / kPanelColumns * kPanelColumns;
     for (; column + kVectors * kLanes <= packed_end; column += kVectors * kLanes) {
-      narrow_tile<kRows, kVectors>(args, a, 0, column);
+      narrow_tile<kType, kRows, kVectors>(work, column);
     }
     for (; column < end; column += kTileVectors * kLanes) {
-      narrow_tile<kRows, kTileVectors>(args, a, 0, column);
+      narrow_tile<kType, kRows, kTileVectors>(work, column);
     }
   });
 }
 
-// One block of inputs for one tile of rows and one panel; partial sums rest in sums_at
-// [kRows][kPanelColumns]: storing an f32 sum loses nothing, so the chain is unbroken.
-template <int kRows>
+// One block of units for one tile of rows and one panel; partial sums rest in sums_at
+// [kRows][kPanelColumns]: storing a sum loses nothing, so the chain is unbroken.
+template <WeightType kType, int kRows>
 void tall_tile(const float* a, const float* panel, std::int64_t count, float* sums_at) {
   for (int column = 0; column < kPanelColumns; column += kTileVectors * kLanes) {
     F sums[kRows][kTileVectors];
@@ -124,7 +153,7 @@ void tall_tile(const float* a, const float* panel, std::int64_t count, float* su
         sums[r][v] = load(sums_at + r * kPanelColumns + column + v * kLanes);
       }
     }
-    accumulate<kRows, kTileVectors>(a, panel + column, 0, count, sums);
+    accumulate<kType, kRows, kTileVectors>(a, panel + column, 0, count, sums);
     for (int r = 0; r < kRows; ++r) {
       for (int v = 0; v < kTileVectors; ++v) {
         store(sums_at + r * kPanelColumns + column + v * kLanes, sums[r][v]);
@@ -141,101 +170,163 @@ struct RowTiles {
   int height(int tile) const { return static_cast<int>(start(tile + 1) - start(tile)); }
 };
 
+using NarrowLinear = void (*)(Stream&, const LinearWork&);
 using TallTile = void (*)(const float*, const float*, std::int64_t, float*);
-inline constexpr TallTile kTallTiles[] = {nullptr,
-                                          tall_tile<1>,
-                                          tall_tile<2>,
-                                          tall_tile<3>,
-                                          tall_tile<4>,
-                                          tall_tile<5>,
-                                          tall_tile<6>,
-                                          tall_tile<kTileRowsMax == 12 ? 7 : 1>,
-                                          tall_tile<kTileRowsMax == 12 ? 8 : 1>,
-                                          tall_tile<kTileRowsMax == 12 ? 9 : 1>,
-                                          tall_tile<kTileRowsMax == 12 ? 10 : 1>,
-                                          tall_tile<kTileRowsMax == 12 ? 11 : 1>,
-                                          tall_tile<kTileRowsMax == 12 ? 12 : 1>};
 
-// Many rows: a panel at a time, its inputs in blocks, all row tiles over each block.
-inline void tall_linear(Stream& stream, const LinearArgs& args, const float* a, float* sums_of_all,
+// The tiles of every height, by type.
+template <WeightType kType, int... kRows>
+struct TileTable {
+  static constexpr NarrowLinear kNarrow[] = {nullptr, narrow_linear<kType, kRows>...};
+  static constexpr TallTile kTall[] = {nullptr, tall_tile<kType, kRows>...};
+};
+template <WeightType kType, bool kMany>
+struct Tiles : TileTable<kType, 1, 2, 3, 4, 5, 6> {};
+template <WeightType kType>
+struct Tiles<kType, true> : TileTable<kType, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12> {};
+
+// Many rows: a panel at a time, its units in blocks, all row tiles over each block.
+template <WeightType kType>
+inline void tall_linear(Stream& stream, const LinearWork& work, float* sums_of_all,
                         const RowTiles& tiles) {
-  const std::int64_t k = args.weight.k;
-  const auto num_panels = static_cast<int>((args.weight.n + kPanelColumns - 1) / kPanelColumns);
+  const std::int64_t num_units = work.args.weight.num_units();
+  const auto num_panels = static_cast<int>(padded_columns(work.args.weight.n) / kPanelColumns);
   stream.pool().parallel_for(num_panels, [&](int panel, int worker) {
     float* sums = sums_of_all + worker * tiles.m * kPanelColumns;
     __builtin_memset(sums, 0, sizeof(float) * static_cast<std::uint64_t>(tiles.m * kPanelColumns));
-    const float* weights = args.weight.panels + std::int64_t{panel} * k * kPanelColumns;
-    for (std::int64_t first = 0; first < k; first += kInputsPerBlock) {
-      const std::int64_t count = k - first < kInputsPerBlock ? k - first : kInputsPerBlock;
+    const float* weights = work.panels + std::int64_t{panel} * num_units * kPanelColumns;
+    for (std::int64_t first = 0; first < num_units; first += kUnitsPerBlock) {
+      const std::int64_t left = num_units - first;
+      const std::int64_t count = left < kUnitsPerBlock ? left : kUnitsPerBlock;
       for (int tile = 0; tile < tiles.count; ++tile) {
         const std::int64_t row = tiles.start(tile);
         const int height = tiles.height(tile);
-        kTallTiles[height](a + row * k + first * height, weights + first * kPanelColumns, count,
-                           sums + row * kPanelColumns);
+        Tiles<kType, kTileRowsMax == 12>::kTall[height](
+            work.units + row * num_units + first * height, weights + first * kPanelColumns, count,
+            sums + row * kPanelColumns);
       }
     }
     for (std::int64_t row = 0; row < tiles.m; ++row) {
       for (int v = 0; v < kPanelVectors; ++v) {
-        finish(args, row, std::int64_t{panel} * kPanelColumns + v * kLanes,
-               load(sums + row * kPanelColumns + v * kLanes));
+        finish<kType>(work, row, std::int64_t{panel} * kPanelColumns + v * kLanes,
+                      load(sums + row * kPanelColumns + v * kLanes));
       }
     }
   });
 }
 
-// x as tiles [tile][k][height], so that a tile's rows come from one line of the cache.
+// x[at] where there is such an input, else 0.
+inline float input_at(const float* x, std::int64_t k, std::int64_t at) {
+  return at < k ? x[at] : 0.0F;
+}
+
+// One unit of x; `inverse` is 1 / scale of its row.
+template <WeightType kType>
+inline std::uint32_t make_unit(const float* x, std::int64_t k, std::int64_t unit, float inverse) {
+  if constexpr (kType == WeightType::kBF16) {
+    return round_to_bf16(x[2 * unit]) | (round_to_bf16(input_at(x, k, 2 * unit + 1)) << 16);
+  } else if constexpr (kType == WeightType::kInt8) {
+    std::uint32_t packed = 0;
+    for (int i = 0; i < 4; ++i) {
+      // Adding 1.5 * 2^23 rounds at the units; the low byte is then that of the whole number.
+      const float shifted = input_at(x, k, 4 * unit + i) * inverse + 12582912.0F;
+      std::uint32_t bits = 0;
+      __builtin_memcpy(&bits, &shifted, sizeof(bits));
+      packed |= ((bits + 128U) & 0xFFU) << (8 * i);
+    }
+    return packed;
+  } else {
+    std::uint32_t bits = 0;
+    __builtin_memcpy(&bits, x + unit, sizeof(bits));
+    return bits;
+  }
+}
+
+// The scale of a row for int8: its largest magnitude / 127; not a number where one of it is not, or
+// is infinite, so that the row's results show it.
+inline float row_scale(const float* x, std::int64_t k) {
+  F largest = zero();
+  F poison = zero();
+  for (std::int64_t c = 0; c < k; c += kLanes) {
+    const int count = k - c < kLanes ? static_cast<int>(k - c) : kLanes;
+    const F v = load_first(x + c, count);
+    largest = greater_of(absolute(v), largest);
+    poison = multiply_add(v, zero(), poison);
+  }
+  return max_lanes(largest) * (1.0F / 127.0F) + sum_lanes(poison);
+}
+
+// x as units [tile][unit][height], so that a tile's rows come from one line of the cache.
+template <WeightType kType>
 inline void interleave_rows(Stream& stream, const LinearArgs& args, const RowTiles& tiles,
-                            float* a) {
+                            float* units, float* row_scales) {
   const std::int64_t k = args.weight.k;
-  const auto num_parts = static_cast<int>((k + kInputsPerBlock - 1) / kInputsPerBlock);
+  const std::int64_t num_units = args.weight.num_units();
+  const auto num_parts = static_cast<int>((num_units + kUnitsPerBlock - 1) / kUnitsPerBlock);
+  if constexpr (kType == WeightType::kInt8) {
+    stream.pool().parallel_for(static_cast<int>(tiles.m), [&](int row, int) {
+      row_scales[row] = row_scale(args.x.row(row), k);
+    });
+  }
   stream.pool().parallel_for(tiles.count * num_parts, [&](int task, int) {
     const int tile = task / num_parts;
-    const std::int64_t first = task % num_parts * kInputsPerBlock;
-    const std::int64_t end = first + kInputsPerBlock < k ? first + kInputsPerBlock : k;
+    const std::int64_t first = task % num_parts * kUnitsPerBlock;
+    const std::int64_t end =
+        first + kUnitsPerBlock < num_units ? first + kUnitsPerBlock : num_units;
     const std::int64_t row = tiles.start(tile);
     const int height = tiles.height(tile);
-    float* to = a + row * k;
+    float* to = units + row * num_units;
     for (int r = 0; r < height; ++r) {
       const float* from = args.x.row(row + r);
+      float inverse = 0.0F;
+      if constexpr (kType == WeightType::kInt8) {
+        const float scale = row_scales[row + r];
+        inverse = scale > 0.0F ? 1.0F / scale : 0.0F;
+      }
       for (std::int64_t at = first; at < end; ++at) {
-        to[at * height + r] = from[at];
+        const std::uint32_t unit = make_unit<kType>(from, k, at, inverse);
+        __builtin_memcpy(to + at * height + r, &unit, sizeof(unit));
       }
     }
   });
 }
 
-using NarrowLinear = void (*)(Stream&, const LinearArgs&, const float*);
-inline constexpr NarrowLinear kNarrowLinears[] = {nullptr,
-                                                  narrow_linear<1>,
-                                                  narrow_linear<2>,
-                                                  narrow_linear<3>,
-                                                  narrow_linear<4>,
-                                                  narrow_linear<5>,
-                                                  narrow_linear<6>,
-                                                  narrow_linear<kTileRowsMax == 12 ? 7 : 1>,
-                                                  narrow_linear<kTileRowsMax == 12 ? 8 : 1>,
-                                                  narrow_linear<kTileRowsMax == 12 ? 9 : 1>,
-                                                  narrow_linear<kTileRowsMax == 12 ? 10 : 1>,
-                                                  narrow_linear<kTileRowsMax == 12 ? 11 : 1>,
-                                                  narrow_linear<kTileRowsMax == 12 ? 12 : 1>};
-
-inline void linear_f32(Stream& stream, const LinearArgs& args) {
+template <WeightType kType>
+inline void linear_of(Stream& stream, const LinearArgs& args) {
   const std::int64_t m = args.x.rows;
-  if (m == 1) {
-    kNarrowLinears[1](stream, args, args.x.data);
+  const auto* panels = static_cast<const float*>(args.weight.panels);
+  using TypedTiles = Tiles<kType, kTileRowsMax == 12>;
+  if (kType == WeightType::kF32 && m == 1) {
+    TypedTiles::kNarrow[1](stream, {args, panels, args.x.data, nullptr});
     return;
   }
   const RowTiles tiles{m, static_cast<int>((m + kTileRowsMax - 1) / kTileRowsMax)};
-  const std::int64_t num_interleaved = m * args.weight.k;
+  const std::int64_t num_interleaved = m * args.weight.num_units();
   const std::int64_t num_sums = stream.pool().num_threads() * m * kPanelColumns;
-  auto* a = static_cast<float*>(
-      stream.scratch(sizeof(float) * static_cast<std::uint64_t>(num_interleaved + num_sums)));
-  interleave_rows(stream, args, tiles, a);
+  auto* units = static_cast<float*>(
+      stream.scratch(sizeof(float) * static_cast<std::uint64_t>(num_interleaved + num_sums + m)));
+  float* sums = units + num_interleaved;
+  float* row_scales = sums + num_sums;
+  interleave_rows<kType>(stream, args, tiles, units, row_scales);
+  const LinearWork work{args, panels, units, row_scales};
   if (tiles.count == 1) {
-    kNarrowLinears[m](stream, args, a);
+    TypedTiles::kNarrow[m](stream, work);
     return;
   }
-  tall_linear(stream, args, a, a + num_interleaved, tiles);
+  tall_linear<kType>(stream, work, sums, tiles);
+}
+
+inline void linear(Stream& stream, const LinearArgs& args) {
+  switch (args.weight.type) {
+    case WeightType::kF32:
+      linear_of<WeightType::kF32>(stream, args);
+      return;
+    case WeightType::kBF16:
+      linear_of<WeightType::kBF16>(stream, args);
+      return;
+    case WeightType::kInt8:
+      linear_of<WeightType::kInt8>(stream, args);
+      return;
+  }
 }
 
 }  // namespace lmtp::kernels::LMTP_KERNELS_ISA

@@ -1,9 +1,11 @@
 // Ops that work on rows by themselves: norms, embedding, reductions over logits.
 #pragma once
 
+#include "kernels/activation.h"
 #include "kernels/embedding.h"
 #include "kernels/logits.h"
 #include "kernels/norm.h"
+#include "kernels/rotary.h"
 
 namespace lmtp::kernels::LMTP_KERNELS_ISA {
 
@@ -58,22 +60,99 @@ inline void layer_norm(Stream& stream, const LayerNormArgs& args) {
   for_rows(stream, args.x.rows, [&](std::int64_t row) { layer_norm_row(args, row); });
 }
 
-inline void embedding(Stream& stream, const EmbeddingArgs& args) {
-  const std::int64_t width = args.table.k;
-  for_rows(stream, args.y.rows, [&](std::int64_t row) {
-    const std::int64_t id = args.ids[row];
-    const float* from =
-        args.table.panels + id / kPanelColumns * width * kPanelColumns + id % kPanelColumns;
-    float* y = args.y.row(row);
-    if (args.position_table.empty()) {
-      for (std::int64_t c = 0; c < width; ++c) {
-        y[c] = from[c * kPanelColumns];
-      }
-      return;
+inline void rms_norm_group(const float* x, const float* weight, std::int64_t width, float epsilon,
+                           const float* residual, float* y) {
+  F squares = zero();
+  for (std::int64_t c = 0; c < width; c += kLanes) {
+    const F v = load_first(x + c, lanes_at(c, width));
+    squares = multiply_add(v, v, squares);
+  }
+  const float mean = sum_lanes(squares) * (1.0F / static_cast<float>(width));
+  const F inverse = broadcast(1.0F / __builtin_sqrtf(mean + epsilon));
+  for (std::int64_t c = 0; c < width; c += kLanes) {
+    const int count = lanes_at(c, width);
+    const F scaled = multiply(load_first(x + c, count), inverse);
+    F value = multiply(scaled, load_first(weight + c, count));
+    if (residual != nullptr) {
+      value = add(value, load_first(residual + c, count));
     }
-    const float* position = args.position_table.row(args.positions[row]);
-    for (std::int64_t c = 0; c < width; ++c) {
-      y[c] = from[c * kPanelColumns] + position[c];
+    store_first(y + c, value, count);
+  }
+}
+
+inline void rms_norm(Stream& stream, const RmsNormArgs& args) {
+  const std::int64_t width = args.x.columns / args.groups;
+  for_rows(stream, args.x.rows, [&](std::int64_t row) {
+    for (std::int64_t group = 0; group < args.groups; ++group) {
+      const float* residual =
+          args.residual.empty() ? nullptr : args.residual.row(row) + group * width;
+      rms_norm_group(args.x.row(row) + group * width, args.weight, width, args.epsilon, residual,
+                     args.y.row(row) + group * width);
+    }
+  });
+}
+
+inline void rotary(Stream& stream, const RotaryArgs& args) {
+  const std::int64_t half = args.cosines.columns;
+  for_rows(stream, args.x.rows, [&](std::int64_t row) {
+    const float* cosines = args.cosines.row(row);
+    const float* sines = args.sines.row(row);
+    for (std::int64_t head = 0; head < args.x.columns; head += args.head_dim) {
+      float* first = args.x.row(row) + head;
+      float* second = first + half;
+      for (std::int64_t d = 0; d < half; d += kLanes) {
+        const int count = lanes_at(d, half);
+        const F cosine = load_first(cosines + d, count);
+        const F sine = load_first(sines + d, count);
+        const F a = load_first(first + d, count);
+        const F b = load_first(second + d, count);
+        store_first(first + d, subtract(multiply(a, cosine), multiply(b, sine)), count);
+        store_first(second + d, add(multiply(b, cosine), multiply(a, sine)), count);
+      }
+    }
+  });
+}
+
+inline void gated_activation(Stream& stream, const GatedActivationArgs& args) {
+  const std::int64_t width = args.y.columns;
+  for_rows(stream, args.x.rows, [&](std::int64_t row) {
+    const float* gate = args.x.row(row);
+    const float* up = gate + width;
+    float* y = args.y.row(row);
+    for (std::int64_t c = 0; c < width; c += kLanes) {
+      const int count = lanes_at(c, width);
+      const F active = activate(args.activation, load_first(gate + c, count));
+      store_first(y + c, multiply(active, load_first(up + c, count)), count);
+    }
+  });
+}
+
+inline void soft_cap(Stream& stream, Matrix<float> x, float cap) {
+  for_rows(stream, x.rows, [&](std::int64_t row) {
+    float* at = x.row(row);
+    for (std::int64_t c = 0; c < x.columns; c += kLanes) {
+      const int count = lanes_at(c, x.columns);
+      const F share = divide(load_first(at + c, count), broadcast(cap));
+      store_first(at + c, multiply(tanh(share), broadcast(cap)), count);
+    }
+  });
+}
+
+inline void embedding(Stream& stream, const EmbeddingArgs& args) {
+  const std::int64_t width = args.y.columns;
+  for_rows(stream, args.y.rows, [&](std::int64_t row) {
+    float* y = args.y.row(row);
+    __builtin_memset(y, 0, sizeof(float) * static_cast<std::uint64_t>(width));
+    if (args.table.panels != nullptr) {
+      for (std::int64_t c = 0; c < width; ++c) {
+        y[c] = packed_element(args.table, args.ids[row], c) * args.scale;
+      }
+    }
+    if (!args.position_table.empty()) {
+      const float* position = args.position_table.row(args.positions[row] + args.position_offset);
+      for (std::int64_t c = 0; c < width; ++c) {
+        y[c] += position[c];
+      }
     }
   });
 }
@@ -89,7 +168,7 @@ inline float row_max(const float* row, std::int64_t count) {
   return max_lanes(best);
 }
 
-inline float row_logsumexp(const float* row, std::int64_t count) {
+inline LogSumExp row_logsumexp(const float* row, std::int64_t count) {
   const float max = row_max(row, count);
   if (max == -__builtin_inff()) {
     // All are -inf or not numbers: the sum tells which.
@@ -97,7 +176,7 @@ inline float row_logsumexp(const float* row, std::int64_t count) {
     for (std::int64_t c = 0; c < count; ++c) {
       sum += row[c];
     }
-    return sum;
+    return {max, sum};
   }
   const F shift = broadcast(max);
   F sum = zero();
@@ -106,7 +185,7 @@ inline float row_logsumexp(const float* row, std::int64_t count) {
     const F power = exp(subtract(load_first(row + c, lanes), shift));
     sum = add(sum, keep_first(power, zero(), lanes));
   }
-  return max + __builtin_logf(sum_lanes(sum));
+  return {max, __builtin_logf(sum_lanes(sum))};
 }
 
 inline void row_exp(const float* row, std::int64_t count, float shift, float divisor, float* to) {

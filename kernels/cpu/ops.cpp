@@ -1,4 +1,6 @@
 // The ops as callers see them: shapes are checked here, then the stream's backend does the work.
+#include <cmath>
+
 #include "kernels/backend.h"
 
 namespace lmtp::kernels {
@@ -24,8 +26,8 @@ const Backend& cpu_backend() {
   return *kBest;
 }
 
-void linear_f32(Stream& stream, const LinearArgs& args) {
-  constexpr const char* kOp = "linear_f32";
+void linear(Stream& stream, const LinearArgs& args) {
+  constexpr const char* kOp = "linear";
   check_matrix(kOp, "x", args.x);
   check_matrix(kOp, "y", args.y);
   check_same(kOp, "x columns", args.x.columns, "weight inputs", args.weight.k);
@@ -35,8 +37,15 @@ void linear_f32(Stream& stream, const LinearArgs& args) {
     check_same(kOp, "residual rows", args.residual.rows, "y rows", args.y.rows);
     check_same(kOp, "residual columns", args.residual.columns, "y columns", args.y.columns);
   }
+  if (args.weight.type == WeightType::kInt8) {
+    // 32 bits hold the sum of so many products.
+    constexpr std::int64_t kInputsMax = 1 << 16;
+    LMTP_CHECK(
+        args.weight.scales != nullptr && args.weight.sums != nullptr && args.weight.k <= kInputsMax,
+        args.weight.k);
+  }
   if (args.x.rows > 0) {
-    stream.backend().linear_f32(stream, args);
+    stream.backend().linear(stream, args);
   }
 }
 
@@ -50,18 +59,81 @@ void layer_norm(Stream& stream, const LayerNormArgs& args) {
   stream.backend().layer_norm(stream, args);
 }
 
+void rms_norm(Stream& stream, const RmsNormArgs& args) {
+  constexpr const char* kOp = "rms_norm";
+  check_matrix(kOp, "x", args.x);
+  check_matrix(kOp, "y", args.y);
+  check_same(kOp, "x rows", args.x.rows, "y rows", args.y.rows);
+  check_same(kOp, "x columns", args.x.columns, "y columns", args.y.columns);
+  LMTP_CHECK(args.weight != nullptr && args.groups >= 1 && args.x.columns % args.groups == 0,
+             args.groups, args.x.columns);
+  if (!args.residual.empty()) {
+    check_same(kOp, "residual rows", args.residual.rows, "y rows", args.y.rows);
+    check_same(kOp, "residual columns", args.residual.columns, "y columns", args.y.columns);
+  }
+  stream.backend().rms_norm(stream, args);
+}
+
+void rotary_angles(Stream& stream, const RotaryAnglesArgs& args) {
+  constexpr const char* kOp = "rotary_angles";
+  check_matrix(kOp, "cosines", args.cosines);
+  check_matrix(kOp, "sines", args.sines);
+  check_same(kOp, "cosines rows", args.cosines.rows, "sines rows", args.sines.rows);
+  check_same(kOp, "cosines columns", args.cosines.columns, "sines columns", args.sines.columns);
+  // The same for all instruction sets: a token's angles are few beside its products.
+  stream.pool().parallel_for(static_cast<int>(args.cosines.rows), [&](int row, int) {
+    const auto position = static_cast<float>(args.positions[row]);
+    for (std::int64_t i = 0; i < args.cosines.columns; ++i) {
+      const float angle = position * args.inverse_periods[i];
+      args.cosines.row(row)[i] = args.factor * std::cos(angle);
+      args.sines.row(row)[i] = args.factor * std::sin(angle);
+    }
+  });
+}
+
+void rotary(Stream& stream, const RotaryArgs& args) {
+  constexpr const char* kOp = "rotary";
+  check_matrix(kOp, "x", args.x);
+  check_matrix(kOp, "cosines", args.cosines);
+  check_matrix(kOp, "sines", args.sines);
+  check_same(kOp, "cosines rows", args.cosines.rows, "x rows", args.x.rows);
+  check_same(kOp, "sines rows", args.sines.rows, "x rows", args.x.rows);
+  check_same(kOp, "cosines columns", args.cosines.columns, "sines columns", args.sines.columns);
+  LMTP_CHECK(args.head_dim >= 2 * args.cosines.columns && args.x.columns % args.head_dim == 0,
+             args.head_dim, args.cosines.columns, args.x.columns);
+  stream.backend().rotary(stream, args);
+}
+
+void gated_activation(Stream& stream, const GatedActivationArgs& args) {
+  constexpr const char* kOp = "gated_activation";
+  check_matrix(kOp, "x", args.x);
+  check_matrix(kOp, "y", args.y);
+  check_same(kOp, "x rows", args.x.rows, "y rows", args.y.rows);
+  check_same(kOp, "x columns", args.x.columns, "twice y columns", 2 * args.y.columns);
+  stream.backend().gated_activation(stream, args);
+}
+
+void soft_cap(Stream& stream, Matrix<float> x, float cap) {
+  check_matrix("soft_cap", "x", x);
+  LMTP_CHECK(cap > 0.0F, cap);
+  stream.backend().soft_cap(stream, x, cap);
+}
+
 void embedding(Stream& stream, const EmbeddingArgs& args) {
   constexpr const char* kOp = "embedding";
   check_matrix(kOp, "y", args.y);
-  check_same(kOp, "table width", args.table.k, "y columns", args.y.columns);
-  for (std::int64_t row = 0; row < args.y.rows; ++row) {
-    LMTP_CHECK(args.ids[row] >= 0 && args.ids[row] < args.table.n, args.ids[row], args.table.n);
+  LMTP_CHECK(args.table.panels != nullptr || !args.position_table.empty());
+  if (args.table.panels != nullptr) {
+    check_same(kOp, "table width", args.table.k, "y columns", args.y.columns);
+    for (std::int64_t row = 0; row < args.y.rows; ++row) {
+      LMTP_CHECK(args.ids[row] >= 0 && args.ids[row] < args.table.n, args.ids[row], args.table.n);
+    }
   }
   if (!args.position_table.empty()) {
     check_same(kOp, "position width", args.position_table.columns, "y columns", args.y.columns);
     for (std::int64_t row = 0; row < args.y.rows; ++row) {
-      LMTP_CHECK(args.positions[row] >= 0 && args.positions[row] < args.position_table.rows,
-                 args.positions[row], args.position_table.rows);
+      const std::int64_t at = std::int64_t{args.positions[row]} + args.position_offset;
+      LMTP_CHECK(at >= 0 && at < args.position_table.rows, at, args.position_table.rows);
     }
   }
   stream.backend().embedding(stream, args);
@@ -102,6 +174,7 @@ void paged_attention(Stream& stream, const AttentionArgs& args) {
   check_cache(kOp, args.cache);
   LMTP_CHECK(args.num_heads > 0 && args.num_heads % args.cache.num_kv_heads == 0, args.num_heads,
              args.cache.num_kv_heads);
+  LMTP_CHECK(args.window >= 0 && args.soft_cap >= 0.0F, args.window, args.soft_cap);
   const std::int64_t width = std::int64_t{args.num_heads} * args.cache.head_dim;
   check_same(kOp, "queries columns", args.queries.columns, "heads x head_dim", width);
   check_same(kOp, "y columns", args.y.columns, "heads x head_dim", width);
@@ -128,7 +201,7 @@ float row_max(const Backend& backend, const float* row, std::int64_t count) {
   return backend.row_max(row, count);
 }
 
-float row_logsumexp(const Backend& backend, const float* row, std::int64_t count) {
+LogSumExp row_logsumexp(const Backend& backend, const float* row, std::int64_t count) {
   LMTP_CHECK(count >= 1, count);
   return backend.row_logsumexp(row, count);
 }

@@ -1,8 +1,12 @@
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
+#include <memory>
+#include <vector>
 
 #include "kernels/linear.h"
+#include "round_bf16.h"
 
 namespace lmtp::kernels {
 namespace {
@@ -56,48 +60,161 @@ void convert_range(const void* from, ElementType type, std::int64_t first, std::
   }
 }
 
-// Inputs that are transposed at a time: 32 rows of so many floats stay in the L1 cache.
+// The columns of one panel as f32: [kPanelColumns][k], those missing zero.
+class Panel {
+ public:
+  explicit Panel(std::int64_t k) : k_(k), values_(static_cast<std::size_t>(kPanelColumns * k)) {}
+
+  float* column(std::int64_t index) { return values_.data() + index * k_; }
+  float at(std::int64_t column, std::int64_t k) const {
+    return k < k_ ? values_[static_cast<std::size_t>(column * k_ + k)] : 0.0F;
+  }
+  std::int64_t k() const { return k_; }
+
+ private:
+  std::int64_t k_;
+  std::vector<float> values_;
+};
+
+// Inputs that are transposed at a time: 32 columns of so many floats stay in the L1 cache.
 constexpr std::int64_t kInputsAtATime = 64;
 
-void pack_outputs_by_inputs(const SourceWeight& source, std::int64_t panel, float* to) {
-  const std::int64_t first = panel * kPanelColumns;
-  const std::int64_t columns = std::min<std::int64_t>(kPanelColumns, source.n - first);
-  float part[kPanelColumns][kInputsAtATime] = {};
-  for (std::int64_t k = 0; k < source.k; k += kInputsAtATime) {
-    const std::int64_t count = std::min(kInputsAtATime, source.k - k);
-    for (std::int64_t column = 0; column < columns; ++column) {
-      convert_range(source.data, source.type, (first + column) * source.k + k, count, part[column]);
-    }
-    for (std::int64_t i = 0; i < count; ++i) {
+void write_f32(const Panel& panel, float* to) {
+  for (std::int64_t first = 0; first < panel.k(); first += kInputsAtATime) {
+    const std::int64_t end = std::min(first + kInputsAtATime, panel.k());
+    for (std::int64_t k = first; k < end; ++k) {
       for (std::int64_t column = 0; column < kPanelColumns; ++column) {
-        to[(k + i) * kPanelColumns + column] = part[column][i];
+        to[k * kPanelColumns + column] = panel.at(column, k);
       }
     }
   }
 }
 
-void pack_inputs_by_outputs(const SourceWeight& source, std::int64_t panel, float* to) {
-  const std::int64_t first = panel * kPanelColumns;
-  const std::int64_t columns = std::min<std::int64_t>(kPanelColumns, source.n - first);
-  for (std::int64_t k = 0; k < source.k; ++k, to += kPanelColumns) {
-    convert_range(source.data, source.type, k * source.n + first, columns, to);
-    std::fill(to + columns, to + kPanelColumns, 0.0F);
+void write_bf16(const Panel& panel, std::uint32_t* to) {
+  const std::int64_t num_units = (panel.k() + 1) / 2;
+  for (std::int64_t unit = 0; unit < num_units; ++unit) {
+    for (std::int64_t column = 0; column < kPanelColumns; ++column) {
+      const std::uint32_t low = round_to_bf16(panel.at(column, 2 * unit));
+      const std::uint32_t high = round_to_bf16(panel.at(column, 2 * unit + 1));
+      to[unit * kPanelColumns + column] = low | (high << 16);
+    }
   }
+}
+
+// A column's weights are its scale times a whole number in [-127, 127].
+void write_int8(const Panel& panel, std::uint32_t* to, float* scales, std::int32_t* sums) {
+  float inverse[kPanelColumns];
+  for (std::int64_t column = 0; column < kPanelColumns; ++column) {
+    float largest = 0.0F;
+    for (std::int64_t k = 0; k < panel.k(); ++k) {
+      largest = std::max(largest, std::fabs(panel.at(column, k)));
+    }
+    scales[column] = largest / 127.0F;
+    inverse[column] = largest > 0.0F ? 127.0F / largest : 0.0F;
+    sums[column] = 0;
+  }
+  const std::int64_t num_units = (panel.k() + 3) / 4;
+  for (std::int64_t unit = 0; unit < num_units; ++unit) {
+    for (std::int64_t column = 0; column < kPanelColumns; ++column) {
+      std::uint32_t packed = 0;
+      for (int i = 0; i < 4; ++i) {
+        const auto weight = static_cast<std::int32_t>(
+            std::nearbyint(panel.at(column, 4 * unit + i) * inverse[column]));
+        sums[column] += weight;
+        packed |= (static_cast<std::uint32_t>(weight) & 0xFFU) << (8 * i);
+      }
+      to[unit * kPanelColumns + column] = packed;
+    }
+  }
+}
+
+void write_panel(const Panel& panel, const PackTarget& target, std::int64_t index) {
+  const std::int64_t size = packed_size(kPanelColumns, panel.k(), target.type);
+  const std::int64_t first = index * kPanelColumns;
+  switch (target.type) {
+    case WeightType::kF32:
+      write_f32(panel, static_cast<float*>(target.panels) + index * size);
+      return;
+    case WeightType::kBF16:
+      write_bf16(panel, static_cast<std::uint32_t*>(target.panels) + index * size);
+      return;
+    case WeightType::kInt8:
+      write_int8(panel, static_cast<std::uint32_t*>(target.panels) + index * size,
+                 target.scales + first, target.sums + first);
+      return;
+  }
+}
+
+// read(panel, column, n) fills a column with the weights of output n.
+template <typename Read>
+void pack(WorkerPool& pool, std::int64_t n, std::int64_t k, const PackTarget& to,
+          const Read& read) {
+  LMTP_CHECK(n > 0 && k > 0 && to.panels != nullptr, n, k);
+  std::vector<std::unique_ptr<Panel>> panels(static_cast<std::size_t>(pool.num_threads()));
+  const auto num_panels = static_cast<int>(padded_columns(n) / kPanelColumns);
+  pool.parallel_for(num_panels, [&](int index, int worker) {
+    auto& panel = panels[static_cast<std::size_t>(worker)];
+    if (!panel) {
+      panel = std::make_unique<Panel>(k);
+    }
+    const std::int64_t first = std::int64_t{index} * kPanelColumns;
+    const std::int64_t columns = std::min<std::int64_t>(kPanelColumns, n - first);
+    read(*panel, first, columns);
+    for (std::int64_t column = columns; column < kPanelColumns; ++column) {
+      std::fill_n(panel->column(column), k, 0.0F);
+    }
+    write_panel(*panel, to, index);
+  });
 }
 
 }  // namespace
 
-void pack_linear_f32(WorkerPool& pool, const SourceWeight& source, float* panels) {
-  LMTP_CHECK(source.data != nullptr && source.n > 0 && source.k > 0, source.n, source.k);
-  const std::int64_t num_panels = (source.n + kPanelColumns - 1) / kPanelColumns;
-  pool.parallel_for(static_cast<int>(num_panels), [&](int panel, int) {
-    float* to = panels + panel * source.k * kPanelColumns;
-    if (source.order == WeightOrder::kOutputsByInputs) {
-      pack_outputs_by_inputs(source, panel, to);
-    } else {
-      pack_inputs_by_outputs(source, panel, to);
+void pack_rows(WorkerPool& pool, const SourceRows& source, const PackTarget& to) {
+  LMTP_CHECK(source.rows != nullptr);
+  pack(pool, source.n, source.k, to, [&](Panel& panel, std::int64_t first, std::int64_t columns) {
+    for (std::int64_t column = 0; column < columns; ++column) {
+      convert_range(source.rows[first + column], source.type, 0, source.k, panel.column(column));
     }
   });
+}
+
+void pack_linear(WorkerPool& pool, const SourceWeight& source, const PackTarget& to) {
+  LMTP_CHECK(source.data != nullptr);
+  const bool by_outputs = source.order == WeightOrder::kOutputsByInputs;
+  pack(pool, source.n, source.k, to, [&](Panel& panel, std::int64_t first, std::int64_t columns) {
+    if (by_outputs) {
+      for (std::int64_t column = 0; column < columns; ++column) {
+        convert_range(source.data, source.type, (first + column) * source.k, source.k,
+                      panel.column(column));
+      }
+      return;
+    }
+    float row[kPanelColumns];
+    for (std::int64_t k = 0; k < source.k; ++k) {
+      convert_range(source.data, source.type, k * source.n + first, columns, row);
+      for (std::int64_t column = 0; column < columns; ++column) {
+        panel.column(column)[k] = row[column];
+      }
+    }
+  });
+}
+
+float packed_element(const PackedLinear& weight, std::int64_t n, std::int64_t k) {
+  const int per_unit = inputs_per_unit(weight.type);
+  const std::int64_t at =
+      (n / kPanelColumns * weight.num_units() + k / per_unit) * kPanelColumns + n % kPanelColumns;
+  const std::uint32_t unit = static_cast<const std::uint32_t*>(weight.panels)[at];
+  switch (weight.type) {
+    case WeightType::kF32:
+      return std::bit_cast<float>(unit);
+    case WeightType::kBF16:
+      return std::bit_cast<float>(k % 2 == 0 ? unit << 16 : unit & 0xFFFF0000U);
+    case WeightType::kInt8: {
+      const auto whole = static_cast<std::int8_t>(unit >> (8 * (k % 4)));
+      return static_cast<float>(whole) * weight.scales[n];
+    }
+  }
+  return 0.0F;
 }
 
 void convert_to_f32(const void* from, ElementType type, std::int64_t count, float* to) {

@@ -1,17 +1,42 @@
 // The plain twin of every op: the definition written down, sums in double, one thread.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <vector>
 
 #include "kernels/backend.h"
 #include "kv_copy.h"
+#include "round_bf16.h"
 
 namespace lmtp::kernels {
 namespace {
 
 double packed_at(const PackedLinear& weight, std::int64_t n, std::int64_t k) {
-  return weight.panels[(n / kPanelColumns * weight.k + k) * kPanelColumns + n % kPanelColumns];
+  return static_cast<double>(packed_element(weight, n, k));
+}
+
+// A row of x as its product with a weight of that type sees it.
+std::vector<double> seen_inputs(const float* x, const PackedLinear& weight) {
+  std::vector<double> seen(x, x + weight.k);
+  if (weight.type == WeightType::kBF16) {
+    for (double& value : seen) {
+      value =
+          static_cast<double>(std::bit_cast<float>(round_to_bf16(static_cast<float>(value)) << 16));
+    }
+  } else if (weight.type == WeightType::kInt8) {
+    float largest = 0.0F;
+    for (std::int64_t k = 0; k < weight.k; ++k) {
+      largest = std::max(largest, std::fabs(x[k]));
+    }
+    const float scale = largest * (1.0F / 127.0F);
+    const float inverse = scale > 0.0F ? 1.0F / scale : 0.0F;
+    for (std::int64_t k = 0; k < weight.k; ++k) {
+      seen[static_cast<std::size_t>(k)] =
+          static_cast<double>(std::nearbyint(x[k] * inverse)) * static_cast<double>(scale);
+    }
+  }
+  return seen;
 }
 
 double activate(Activation activation, double x) {
@@ -30,12 +55,13 @@ double activate(Activation activation, double x) {
   return x;
 }
 
-void linear_f32_plain(Stream&, const LinearArgs& args) {
+void linear_plain(Stream&, const LinearArgs& args) {
   for (std::int64_t row = 0; row < args.x.rows; ++row) {
+    const std::vector<double> x = seen_inputs(args.x.row(row), args.weight);
     for (std::int64_t n = 0; n < args.weight.n; ++n) {
       double sum = 0.0;
       for (std::int64_t k = 0; k < args.weight.k; ++k) {
-        sum += static_cast<double>(args.x.row(row)[k]) * packed_at(args.weight, n, k);
+        sum += x[static_cast<std::size_t>(k)] * packed_at(args.weight, n, k);
       }
       if (args.bias != nullptr) {
         sum += static_cast<double>(args.bias[n]);
@@ -72,12 +98,75 @@ void layer_norm_plain(Stream&, const LayerNormArgs& args) {
   }
 }
 
+void rms_norm_plain(Stream&, const RmsNormArgs& args) {
+  const std::int64_t width = args.x.columns / args.groups;
+  for (std::int64_t row = 0; row < args.x.rows; ++row) {
+    for (std::int64_t first = 0; first < args.x.columns; first += width) {
+      const float* x = args.x.row(row) + first;
+      double squares = 0.0;
+      for (std::int64_t c = 0; c < width; ++c) {
+        squares += static_cast<double>(x[c]) * static_cast<double>(x[c]);
+      }
+      const double mean = squares / static_cast<double>(width);
+      const double inverse = 1.0 / std::sqrt(mean + static_cast<double>(args.epsilon));
+      for (std::int64_t c = 0; c < width; ++c) {
+        const double residual =
+            args.residual.empty() ? 0.0 : static_cast<double>(args.residual.row(row)[first + c]);
+        args.y.row(row)[first + c] = static_cast<float>(
+            static_cast<double>(x[c]) * inverse * static_cast<double>(args.weight[c]) + residual);
+      }
+    }
+  }
+}
+
+void rotary_plain(Stream&, const RotaryArgs& args) {
+  const std::int64_t half = args.cosines.columns;
+  for (std::int64_t row = 0; row < args.x.rows; ++row) {
+    for (std::int64_t head = 0; head < args.x.columns; head += args.head_dim) {
+      for (std::int64_t d = 0; d < half; ++d) {
+        float* first = args.x.row(row) + head + d;
+        const double a = static_cast<double>(first[0]);
+        const double b = static_cast<double>(first[half]);
+        const double cosine = static_cast<double>(args.cosines.row(row)[d]);
+        const double sine = static_cast<double>(args.sines.row(row)[d]);
+        first[0] = static_cast<float>(a * cosine - b * sine);
+        first[half] = static_cast<float>(b * cosine + a * sine);
+      }
+    }
+  }
+}
+
+void gated_activation_plain(Stream&, const GatedActivationArgs& args) {
+  for (std::int64_t row = 0; row < args.x.rows; ++row) {
+    for (std::int64_t c = 0; c < args.y.columns; ++c) {
+      const double gate = static_cast<double>(args.x.row(row)[c]);
+      const double up = static_cast<double>(args.x.row(row)[args.y.columns + c]);
+      args.y.row(row)[c] = static_cast<float>(activate(args.activation, gate) * up);
+    }
+  }
+}
+
+double capped(double value, double cap) { return cap * std::tanh(value / cap); }
+
+void soft_cap_plain(Stream&, Matrix<float> x, float cap) {
+  for (std::int64_t row = 0; row < x.rows; ++row) {
+    for (std::int64_t c = 0; c < x.columns; ++c) {
+      x.row(row)[c] =
+          static_cast<float>(capped(static_cast<double>(x.row(row)[c]), static_cast<double>(cap)));
+    }
+  }
+}
+
 void embedding_plain(Stream&, const EmbeddingArgs& args) {
   for (std::int64_t row = 0; row < args.y.rows; ++row) {
-    for (std::int64_t c = 0; c < args.table.k; ++c) {
-      double value = packed_at(args.table, args.ids[row], c);
+    for (std::int64_t c = 0; c < args.y.columns; ++c) {
+      double value = 0.0;
+      if (args.table.panels != nullptr) {
+        value = packed_at(args.table, args.ids[row], c) * static_cast<double>(args.scale);
+      }
       if (!args.position_table.empty()) {
-        value += static_cast<double>(args.position_table.row(args.positions[row])[c]);
+        const std::int32_t at = args.positions[row] + args.position_offset;
+        value += static_cast<double>(args.position_table.row(at)[c]);
       }
       args.y.row(row)[c] = static_cast<float>(value);
     }
@@ -92,22 +181,26 @@ void attend_row_plain(const AttentionArgs& args, std::int64_t sequence, std::int
   const std::int32_t* table = args.block_tables + args.block_offsets[sequence];
   const std::int64_t column = std::int64_t{head} * cache.head_dim;
   const float* query = args.queries.row(row) + column;
+  const std::int64_t begin =
+      args.window > 0 ? std::max<std::int64_t>(0, position + 1 - args.window) : 0;
   std::vector<double> scores(static_cast<std::size_t>(position + 1));
   double max = -std::numeric_limits<double>::infinity();
-  for (std::int64_t t = 0; t <= position; ++t) {
+  for (std::int64_t t = begin; t <= position; ++t) {
     const float* keys = cache.keys + table[t / kBlockSize] * cache.key_block_size() +
                         std::int64_t{kv_head} * cache.head_dim * kBlockSize + t % kBlockSize;
     double sum = 0.0;
     for (int d = 0; d < cache.head_dim; ++d) {
       sum += static_cast<double>(query[d]) * static_cast<double>(keys[d * kBlockSize]);
     }
-    scores[static_cast<std::size_t>(t)] = sum * static_cast<double>(args.scale);
+    const double score = sum * static_cast<double>(args.scale);
+    scores[static_cast<std::size_t>(t)] =
+        args.soft_cap > 0.0F ? capped(score, static_cast<double>(args.soft_cap)) : score;
     max = std::max(max, scores[static_cast<std::size_t>(t)]);
   }
   double total = 0.0;
   std::vector<double> output(static_cast<std::size_t>(cache.head_dim));
   const int padded = padded_head_dim(cache.head_dim);
-  for (std::int64_t t = 0; t <= position; ++t) {
+  for (std::int64_t t = begin; t <= position; ++t) {
     const double weight = std::exp(scores[static_cast<std::size_t>(t)] - max);
     const float* value = cache.values + table[t / kBlockSize] * cache.value_block_size() +
                          (std::int64_t{kv_head} * kBlockSize + t % kBlockSize) * padded;
@@ -139,17 +232,17 @@ float row_max_plain(const float* row, std::int64_t count) {
   return best;
 }
 
-float row_logsumexp_plain(const float* row, std::int64_t count) {
-  const double max = static_cast<double>(row_max_plain(row, count));
-  if (std::isinf(max) && max < 0.0) {
+LogSumExp row_logsumexp_plain(const float* row, std::int64_t count) {
+  const float max = row_max_plain(row, count);
+  if (std::isinf(max) && max < 0.0F) {
     const bool numbers = std::none_of(row, row + count, [](float v) { return std::isnan(v); });
-    return numbers ? static_cast<float>(max) : std::numeric_limits<float>::quiet_NaN();
+    return {max, numbers ? max : std::numeric_limits<float>::quiet_NaN()};
   }
   double sum = 0.0;
   for (std::int64_t i = 0; i < count; ++i) {
-    sum += std::exp(static_cast<double>(row[i]) - max);
+    sum += std::exp(static_cast<double>(row[i]) - static_cast<double>(max));
   }
-  return static_cast<float>(max + std::log(sum));
+  return {max, static_cast<float>(std::log(sum))};
 }
 
 void row_exp_plain(const float* row, std::int64_t count, float shift, float divisor, float* to) {
@@ -177,8 +270,12 @@ std::int64_t row_select_plain(const float* row, std::int64_t count, float thresh
 
 const Backend& reference_backend() {
   static constexpr Backend kBackend = {.name = "reference",
-                                       .linear_f32 = linear_f32_plain,
+                                       .linear = linear_plain,
                                        .layer_norm = layer_norm_plain,
+                                       .rms_norm = rms_norm_plain,
+                                       .rotary = rotary_plain,
+                                       .gated_activation = gated_activation_plain,
+                                       .soft_cap = soft_cap_plain,
                                        .embedding = embedding_plain,
                                        .kv_store = plain::kv_store,
                                        .kv_copy = plain::kv_copy,

@@ -45,6 +45,31 @@ inline F power_of_two(F v) {
   const __m256i exponent = _mm256_add_epi32(_mm256_cvtps_epi32(v), _mm256_set1_epi32(127));
   return _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23));
 }
+// See simd_generic.h.
+inline F dot_bf16(F a, F b, F sum) {
+  const __m256i x = _mm256_castps_si256(a);
+  const __m256i y = _mm256_castps_si256(b);
+  const __m256i high = _mm256_set1_epi32(static_cast<int>(0xFFFF0000U));
+  sum = multiply_add(_mm256_castsi256_ps(_mm256_slli_epi32(x, 16)),
+                     _mm256_castsi256_ps(_mm256_slli_epi32(y, 16)), sum);
+  return multiply_add(_mm256_castsi256_ps(_mm256_and_si256(x, high)),
+                      _mm256_castsi256_ps(_mm256_and_si256(y, high)), sum);
+}
+inline F dot_int8(F a, F b, F sum) {
+  const __m256i x = _mm256_castps_si256(a);
+  const __m256i y = _mm256_castps_si256(b);
+  // In 16 bits nothing overflows: the even bytes, then the odd ones.
+  const __m256i even = _mm256_madd_epi16(_mm256_and_si256(x, _mm256_set1_epi16(255)),
+                                         _mm256_srai_epi16(_mm256_slli_epi16(y, 8), 8));
+  const __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(x, 8), _mm256_srai_epi16(y, 8));
+  return _mm256_castsi256_ps(
+      _mm256_add_epi32(_mm256_castps_si256(sum), _mm256_add_epi32(even, odd)));
+}
+inline F int_difference(F v, const std::int32_t* others, std::int32_t factor) {
+  const __m256i less = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(others));
+  return _mm256_cvtepi32_ps(_mm256_sub_epi32(_mm256_castps_si256(v),
+                                             _mm256_mullo_epi32(less, _mm256_set1_epi32(factor))));
+}
 inline bool any_at_least(F a, F b) {
   return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GE_OQ)) != 0;
 }

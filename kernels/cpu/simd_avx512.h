@@ -53,6 +53,12 @@ inline F power_of_two(F v) {
   const __m512i exponent = _mm512_add_epi32(_mm512_cvtps_epi32(v), _mm512_set1_epi32(127));
   return _mm512_castsi512_ps(_mm512_slli_epi32(exponent, 23));
 }
+// The numbers whose bits are those of whole numbers, less `factor` times others.
+inline F int_difference(F v, const std::int32_t* others, std::int32_t factor) {
+  const __m512i less = _mm512_loadu_si512(others);
+  return _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_castps_si512(v),
+                                             _mm512_mullo_epi32(less, _mm512_set1_epi32(factor))));
+}
 // Is any lane >= the other's?
 inline bool any_at_least(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ) != 0; }
 

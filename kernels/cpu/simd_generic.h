@@ -50,6 +50,30 @@ inline F round_to_whole(F v) {
 inline F power_of_two(F v) {
   return reinterpret_cast<F>((__builtin_convertvector(v, I) + 127) << 23);
 }
+// sum + the two products of bf16 pairs, the lower ones first.
+inline F dot_bf16(F a, F b, F sum) {
+  const I x = reinterpret_cast<I>(a);
+  const I y = reinterpret_cast<I>(b);
+  sum = multiply_add(reinterpret_cast<F>(x << 16), reinterpret_cast<F>(y << 16), sum);
+  return multiply_add(reinterpret_cast<F>((x >> 16) << 16), reinterpret_cast<F>((y >> 16) << 16),
+                      sum);
+}
+// The bits of whole numbers: sum + the four products of unsigned bytes of a with signed ones of b.
+inline F dot_int8(F a, F b, F sum) {
+  const I x = reinterpret_cast<I>(a);
+  const I y = reinterpret_cast<I>(b);
+  I total = reinterpret_cast<I>(sum);
+  for (int shift = 0; shift < 32; shift += 8) {
+    total += ((x >> shift) & 255) * ((y << (24 - shift)) >> 24);
+  }
+  return reinterpret_cast<F>(total);
+}
+// The numbers whose bits are those of whole numbers, less `factor` times others.
+inline F int_difference(F v, const std::int32_t* others, std::int32_t factor) {
+  I less;
+  __builtin_memcpy(&less, others, sizeof(less));
+  return __builtin_convertvector(reinterpret_cast<I>(v) - less * factor, F);
+}
 inline bool any_at_least(F a, F b) {
   const I mask = a >= b;
   return (mask[0] | mask[1] | mask[2] | mask[3]) != 0;

@@ -51,13 +51,17 @@ struct KvCopy {
 void kv_copy(Stream& stream, const KvLayer& cache, const KvCopy* copies, std::int64_t num_copies);
 
 // Packed ragged rows: sequence s owns the rows [cu_seqlens[s], cu_seqlens[s + 1]), whose positions
-// follow one another from first_positions[s]. The row at position p sees the tokens [0, p], token t
-// in block block_tables[block_offsets[s] + t / kBlockSize]; they are in the cache already.
+// follow one another from first_positions[s]. The row at position p sees the tokens [0, p], or the
+// last `window` of them, token t in block block_tables[block_offsets[s] + t / kBlockSize]; they are
+// in the cache already.
 struct AttentionArgs {
   Matrix<const float> queries;  // [m, num_heads * head_dim] f32
   KvLayer cache;
   int num_heads = 0;   // a multiple of cache.num_kv_heads
   float scale = 1.0F;  // of the scores
+  // A scaled score becomes cap * tanh(score / cap); 0: as it is.
+  float soft_cap = 0.0F;
+  std::int32_t window = 0;  // tokens that a row sees, itself included; 0: all before it
   std::int64_t num_sequences = 0;
   const std::int32_t* cu_seqlens = nullptr;       // [num_sequences + 1], from 0 to m
   const std::int32_t* first_positions = nullptr;  // [num_sequences]

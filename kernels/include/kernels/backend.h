@@ -6,25 +6,31 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/activation.h"
 #include "kernels/attention.h"
 #include "kernels/embedding.h"
 #include "kernels/linear.h"
 #include "kernels/logits.h"
 #include "kernels/norm.h"
+#include "kernels/rotary.h"
 
 namespace lmtp::kernels {
 
 // Arguments have been checked by the op's function of the same name.
 struct Backend {
   const char* name;
-  void (*linear_f32)(Stream&, const LinearArgs&);
+  void (*linear)(Stream&, const LinearArgs&);
   void (*layer_norm)(Stream&, const LayerNormArgs&);
+  void (*rms_norm)(Stream&, const RmsNormArgs&);
+  void (*rotary)(Stream&, const RotaryArgs&);
+  void (*gated_activation)(Stream&, const GatedActivationArgs&);
+  void (*soft_cap)(Stream&, Matrix<float>, float);
   void (*embedding)(Stream&, const EmbeddingArgs&);
   void (*kv_store)(Stream&, const KvStoreArgs&);
   void (*kv_copy)(Stream&, const KvLayer&, const KvCopy*, std::int64_t);
   void (*paged_attention)(Stream&, const AttentionArgs&);
   float (*row_max)(const float*, std::int64_t);
-  float (*row_logsumexp)(const float*, std::int64_t);
+  LogSumExp (*row_logsumexp)(const float*, std::int64_t);
   void (*row_exp)(const float*, std::int64_t, float, float, float*);
   std::int64_t (*row_select_at_least)(const float*, std::int64_t, float, std::int32_t*,
                                       std::int64_t);

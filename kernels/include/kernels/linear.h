@@ -1,8 +1,12 @@
 // y = activation(x W^T + bias) + residual, with W packed once for streaming.
 //
-// Packed layout: [ceil(n / kPanelColumns)][k][kPanelColumns] f32, missing columns zero. One vector
-// lane is one output column, and its value is one chain of fused multiply-adds over k = 0, 1, ...:
-// the same chain whatever the number of rows, so a row's bits do not depend on its neighbours.
+// Packed layout: [ceil(n / kPanelColumns)][units][kPanelColumns] of 32 bits each, missing columns
+// and inputs zero. A unit is one f32 input, two bf16 or four int8. One vector lane is one output
+// column, and its value is one chain of operations over units 0, 1, ...: the same chain whatever
+// the number of rows, so a row's bits do not depend on its neighbours.
+//   f32   fused multiply-adds
+//   bf16  x rounded to bf16, products summed in f32, the two of a unit as the processor does it
+//   int8  x quantised by its row (largest magnitude / 127), exact 32-bit sums, then two scales
 #pragma once
 
 #include <cstdint>
@@ -14,16 +18,34 @@ namespace lmtp::kernels {
 
 inline constexpr int kPanelColumns = 32;
 
-// Owner of the memory: somebody else. 64-byte aligned.
+enum class WeightType { kF32, kBF16, kInt8 };
+
+// Inputs of one unit.
+constexpr int inputs_per_unit(WeightType type) {
+  return type == WeightType::kF32 ? 1 : type == WeightType::kBF16 ? 2 : 4;
+}
+
+// Owner of the memory: somebody else. Panels are 64-byte aligned.
 struct PackedLinear {
-  const float* panels = nullptr;
+  const void* panels = nullptr;
   std::int64_t n = 0;  // outputs
   std::int64_t k = 0;  // inputs
+  WeightType type = WeightType::kF32;
+  // kInt8 alone, [n rounded up to kPanelColumns]: a column's scale, and the sum of its weights.
+  const float* scales = nullptr;
+  const std::int32_t* sums = nullptr;
+
+  std::int64_t num_units() const { return (k + inputs_per_unit(type) - 1) / inputs_per_unit(type); }
 };
 
-// f32 elements that a packed weight takes.
-constexpr std::int64_t packed_size(std::int64_t n, std::int64_t k) {
-  return (n + kPanelColumns - 1) / kPanelColumns * kPanelColumns * k;
+constexpr std::int64_t padded_columns(std::int64_t n) {
+  return (n + kPanelColumns - 1) / kPanelColumns * kPanelColumns;
+}
+
+// 32-bit units that a packed weight takes.
+constexpr std::int64_t packed_size(std::int64_t n, std::int64_t k,
+                                   WeightType type = WeightType::kF32) {
+  return padded_columns(n) * ((k + inputs_per_unit(type) - 1) / inputs_per_unit(type));
 }
 
 enum class Activation {
@@ -43,7 +65,7 @@ struct LinearArgs {
   Matrix<float> y;                    // [m, n] f32; must not overlap x
 };
 
-void linear_f32(Stream& stream, const LinearArgs& args);
+void linear(Stream& stream, const LinearArgs& args);
 
 enum class ElementType { kF32, kF16, kBF16 };
 
@@ -55,7 +77,7 @@ enum class WeightOrder {
   kInputsByOutputs,  // [k, n]: GPT-2's Conv1D
 };
 
-// A weight as a checkpoint holds it: rows follow one another; may be unaligned (a mapped file).
+// A weight as a checkpoint holds it; may be unaligned (a mapped file).
 struct SourceWeight {
   const void* data = nullptr;
   ElementType type = ElementType::kF32;
@@ -64,8 +86,28 @@ struct SourceWeight {
   std::int64_t k = 0;
 };
 
-// Fills panels[0, packed_size(n, k)).
-void pack_linear_f32(WorkerPool& pool, const SourceWeight& source, float* panels);
+// A weight whose rows lie anywhere: parts of several matrices, or in another order.
+struct SourceRows {
+  const void* const* rows = nullptr;  // [n] each [k] elements
+  ElementType type = ElementType::kF32;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+};
+
+// Where a packed weight goes.
+struct PackTarget {
+  void* panels = nullptr;  // packed_size(n, k, type) units
+  WeightType type = WeightType::kF32;
+  float* scales = nullptr;       // kInt8: [padded_columns(n)]
+  std::int32_t* sums = nullptr;  // kInt8: [padded_columns(n)]
+};
+
+// Rounds to nearest, ties to even, where the type is narrower than the source.
+void pack_linear(WorkerPool& pool, const SourceWeight& source, const PackTarget& to);
+void pack_rows(WorkerPool& pool, const SourceRows& source, const PackTarget& to);
+
+// The element [n, k] of a packed weight.
+float packed_element(const PackedLinear& weight, std::int64_t n, std::int64_t k);
 
 // to[i] = from[i] as f32, for a tensor that is not a matrix product's.
 void convert_to_f32(const void* from, ElementType type, std::int64_t count, float* to);

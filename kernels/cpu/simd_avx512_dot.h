@@ -1,0 +1,17 @@
+// Products of bf16 and int8 units by AVX-512 BF16 and VNNI; see simd_generic.h. The processor's
+// bf16 product takes subnormal numbers for zero and rounds each of its two sums.
+#pragma once
+
+#include "simd_avx512.h"
+
+namespace lmtp::kernels::LMTP_KERNELS_ISA {
+
+inline F dot_bf16(F a, F b, F sum) {
+  return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
+}
+inline F dot_int8(F a, F b, F sum) {
+  return _mm512_castsi512_ps(_mm512_dpbusd_epi32(_mm512_castps_si512(sum), _mm512_castps_si512(a),
+                                                 _mm512_castps_si512(b)));
+}
+
+}  // namespace lmtp::kernels::LMTP_KERNELS_ISA

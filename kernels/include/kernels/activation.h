@@ -1,0 +1,22 @@
+// Activations that are not the end of a linear.
+#pragma once
+
+#include "kernels/linear.h"
+#include "kernels/matrix.h"
+#include "kernels/stream.h"
+
+namespace lmtp::kernels {
+
+struct GatedActivationArgs {
+  Matrix<const float> x;  // [m, 2 * width] f32: gate | up
+  Activation activation = Activation::kSilu;
+  Matrix<float> y;  // [m, width] f32; may be the first half of x
+};
+
+// y = activation(gate) * up (Shazeer 2020).
+void gated_activation(Stream& stream, const GatedActivationArgs& args);
+
+// x = cap * tanh(x / cap), in place: Gemma 2's soft cap. REQUIRES: cap > 0.
+void soft_cap(Stream& stream, Matrix<float> x, float cap);
+
+}  // namespace lmtp::kernels
