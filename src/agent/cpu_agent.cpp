@@ -1,6 +1,7 @@
 #include "lmtp/agent/cpu_agent.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <exception>
 #include <new>
 #include <optional>
@@ -35,8 +36,9 @@ struct LogitTarget {
 class CpuAgent : public ModelAgent {
  public:
   CpuAgent(std::unique_ptr<kernels::WorkerPool> pool, std::unique_ptr<model::CausalLM> model,
-           int num_blocks, int max_batched_tokens)
-      : pool_(std::move(pool)),
+           kernels::WeightType weight_type, int num_blocks, int max_batched_tokens)
+      : weight_type_(weight_type),
+        pool_(std::move(pool)),
         stream_(kernels::cpu_backend(), *pool_),
         model_(std::move(model)),
         cache_(model_->config(), num_blocks),
@@ -48,7 +50,7 @@ class CpuAgent : public ModelAgent {
 
   AgentInfo info() const override {
     return {.device = "cpu",
-            .dtype = "float32",
+            .dtype = dtype_name(weight_type_),
             .num_blocks = cache_.num_blocks(),
             .kv_bytes = cache_.num_bytes(),
             .num_parameters = model_->num_parameters()};
@@ -146,6 +148,7 @@ class CpuAgent : public ModelAgent {
     return {};
   }
 
+  kernels::WeightType weight_type_;
   std::unique_ptr<kernels::WorkerPool> pool_;
   kernels::Stream stream_;
   std::unique_ptr<model::CausalLM> model_;
@@ -156,6 +159,24 @@ class CpuAgent : public ModelAgent {
   std::vector<LogitTarget> targets_;
   std::vector<float> logits_;  // [up to kLogitRowsMax, vocab_size]
 };
+
+std::string gibibytes(std::int64_t bytes) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.1f GiB", static_cast<double>(bytes) / (1 << 30));
+  return text;
+}
+
+// Better no model than a process that is killed for memory while it loads.
+Result<void> check_room(std::int64_t num_elements, kernels::WeightType type) {
+  const std::int64_t needed = num_elements * weight_bytes(type);
+  const std::optional<std::int64_t> free = free_memory_bytes();
+  if (free.has_value() && needed > *free) {
+    return Error{"the weights take " + gibibytes(needed) + " as " + dtype_name(type) + ", and " +
+                 gibibytes(*free) +
+                 " of memory are free; serve a smaller model, or free some memory"};
+  }
+  return {};
+}
 
 Result<std::unique_ptr<model::CausalLM>> load_model(const CpuAgentOptions& options,
                                                     kernels::WorkerPool& pool,
@@ -168,9 +189,12 @@ Result<std::unique_ptr<model::CausalLM>> load_model(const CpuAgentOptions& optio
   for (const model::TensorSpec& tensor : *tensors) {
     num_elements += tensor.num_elements();
   }
+  if (const Result<void> room = check_room(num_elements, options.weight_type); !room.ok()) {
+    return room.error();
+  }
   std::unique_ptr<model::TensorSource> source;
   if (options.source.kind == hub::SourceKind::kRandom) {
-    source = model::make_random_source(options.source.seed, pool);
+    source = model::make_random_source(options.source.seed, options.config.weight_type, pool);
   } else {
     auto checkpoint = model::open_checkpoint(options.source.folder);
     if (!checkpoint.ok()) {
@@ -178,7 +202,7 @@ Result<std::unique_ptr<model::CausalLM>> load_model(const CpuAgentOptions& optio
     }
     source = std::move(*checkpoint);
   }
-  model::WeightLoader loader(*source, pool, num_elements, progress);
+  model::WeightLoader loader(*source, pool, options.weight_type, num_elements, progress);
   return model::make_causal_lm(options.config, loader, options.max_batched_tokens);
 }
 
@@ -189,17 +213,31 @@ Result<int> count_blocks(const CpuAgentOptions& options) {
   const std::int64_t block_bytes = model::kv_block_bytes(options.config);
   const std::int64_t num_blocks =
       std::min<std::int64_t>(bytes / block_bytes, INT32_MAX / kBlockSize);
+  const int context =
+      options.context_length > 0 ? options.context_length : options.config.context_length;
   // One stream of full length, and block 0, which is never handed out.
-  const std::int64_t needed = (options.config.context_length + kBlockSize - 1) / kBlockSize + 1;
+  const std::int64_t needed = (context + kBlockSize - 1) / kBlockSize + 1;
   if (num_blocks < needed) {
     return Error{"a KV cache of " + std::to_string(bytes) + " bytes does not hold one stream of " +
-                 std::to_string(options.config.context_length) +
-                 " tokens; give --kv-cache at least " + std::to_string(needed * block_bytes)};
+                 std::to_string(context) + " tokens; give --kv-cache at least " +
+                 std::to_string(needed * block_bytes)};
   }
   return static_cast<int>(num_blocks);
 }
 
 }  // namespace
+
+const char* dtype_name(kernels::WeightType type) {
+  switch (type) {
+    case kernels::WeightType::kF32:
+      return "float32";
+    case kernels::WeightType::kBF16:
+      return "bfloat16";
+    case kernels::WeightType::kInt8:
+      return "int8";
+  }
+  return "";
+}
 
 std::int64_t default_kv_cache_bytes() {
   const std::optional<std::int64_t> free = free_memory_bytes();
@@ -224,8 +262,9 @@ Result<std::unique_ptr<ModelAgent>> make_cpu_agent(const CpuAgentOptions& option
     if (!loaded.ok()) {
       return loaded.error();
     }
-    return std::unique_ptr<ModelAgent>(std::make_unique<CpuAgent>(
-        std::move(pool), std::move(*loaded), *num_blocks, options.max_batched_tokens));
+    return std::unique_ptr<ModelAgent>(
+        std::make_unique<CpuAgent>(std::move(pool), std::move(*loaded), options.weight_type,
+                                   *num_blocks, options.max_batched_tokens));
   } catch (const std::exception& exception) {
     return Error{std::string("the model cannot be loaded: ") + exception.what()};
   }

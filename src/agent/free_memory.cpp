@@ -30,6 +30,21 @@ std::optional<std::int64_t> available_bytes(const std::string& proc) {
   return std::nullopt;
 }
 
+// What the group's memory.current counts although it is given back as soon as others want it: the
+// files that were read or mapped, such as weights.
+std::int64_t file_cache_bytes(const std::string& group) {
+  std::ifstream file(group + "/memory.stat");
+  std::string name;
+  std::int64_t number = 0;
+  std::int64_t sum = 0;
+  while (file >> name >> number) {
+    if (name == "active_file" || name == "inactive_file") {
+      sum += number;
+    }
+  }
+  return sum;
+}
+
 // The path of this process's group below the root, "/" where there is none.
 std::string own_group(const std::string& proc) {
   std::ifstream file(proc + "/self/cgroup");
@@ -51,7 +66,9 @@ std::optional<std::int64_t> free_memory_bytes(const std::string& proc, const std
     const auto limit = read_number(cgroups + group + "/memory.max");
     const auto used = read_number(cgroups + group + "/memory.current");
     if (limit.has_value() && used.has_value()) {
-      const std::int64_t left = std::max<std::int64_t>(0, *limit - *used);
+      const std::int64_t kept =
+          std::max<std::int64_t>(0, *used - file_cache_bytes(cgroups + group));
+      const std::int64_t left = std::max<std::int64_t>(0, *limit - kept);
       least = least.has_value() ? std::min(*least, left) : left;
     }
     if (group.empty() || group == "/") {

@@ -125,14 +125,15 @@ Result<scheduler::StepResult> Engine::Impl::execute(const scheduler::StepPlan& p
 void Engine::Impl::run() {
   while (!finished()) {
     apply_all(waiting_for_work() ? inbox->queue.wait_drain() : inbox->queue.drain());
-    if (stop_at && Clock::now() >= *stop_at) fail_all("the server is shutting down");
+    if (stop_at && Clock::now() >= *stop_at) fail_all(kShuttingDown);
     if (!outgoing.empty()) deliver();
     if (scheduler != nullptr && !scheduler->idle()) step();
   }
+  inbox->stopped = true;
   inbox->queue.close();
   for (EngineCommand& command : inbox->queue.drain()) {
     if (auto* request = std::get_if<Request>(&command)) {
-      queue_error(request->key, request->sink, "the server is shutting down");
+      queue_error(request->key, request->sink, kShuttingDown);
     }
   }
   state = EngineState::kStopped;
@@ -152,12 +153,11 @@ void Engine::Impl::apply_all(std::vector<EngineCommand> commands) {
 bool Engine::Impl::finished() const { return stop_at && streams.empty(); }
 
 void Engine::Impl::apply(Request& request) {
-  if (stop_at) return queue_error(request.key, request.sink, "the server is shutting down");
+  if (stop_at) return queue_error(request.key, request.sink, kShuttingDown);
   if (load_error) return queue_error(request.key, request.sink, *load_error);
   if (num_requests() >= options.max_concurrent_requests) {
     return queue_error(request.key, request.sink,
-                       "overloaded: " + std::to_string(options.max_concurrent_requests) +
-                           " requests are in flight (--max-concurrent-requests); retry later");
+                       overloaded_text(static_cast<std::size_t>(options.max_concurrent_requests)));
   }
   LMTP_CHECK(!streams.contains(request.key), request.key.connection, request.key.stream);
   streams.emplace(request.key, Stream{request.sink, request.model});
@@ -226,7 +226,7 @@ void Engine::Impl::apply(LoadedCommand& loaded) {
 void Engine::Impl::apply(StopCommand& stop) {
   if (!stop_at || stop.deadline < *stop_at) stop_at = stop.deadline;
   // What waits for a model that is still being loaded cannot finish in time.
-  if (scheduler == nullptr) fail_all("the server is shutting down");
+  if (scheduler == nullptr) fail_all(kShuttingDown);
 }
 
 // Ends every stream that is open with this error.

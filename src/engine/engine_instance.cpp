@@ -1,6 +1,5 @@
 #include "lmtp/engine/engine_instance.h"
 
-#include <string>
 #include <utility>
 
 #include "inbox.h"
@@ -10,8 +9,8 @@ namespace lmtp::engine {
 Result<void> EngineInstance::submit(Request request) const {
   EngineCommand command(std::in_place_type<Request>, std::move(request));
   if (inbox_->queue.try_push(std::move(command))) return {};
-  return Error{"overloaded: the queue of " + std::to_string(inbox_->queue.capacity()) +
-               " requests is full, or the server is shutting down; retry later"};
+  if (inbox_->stopped) return Error{kShuttingDown};
+  return Error{overloaded_text(inbox_->queue.capacity())};
 }
 
 void EngineInstance::cancel(StreamKey key) const { inbox_->queue.push_control(CancelCommand{key}); }

@@ -1,8 +1,11 @@
 // The commands that reach an engine's thread, in one queue.
 #pragma once
 
+#include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <memory>
+#include <string>
 #include <variant>
 
 #include "lmtp/agent/model_agent.h"
@@ -32,6 +35,15 @@ using EngineCommand =
 struct EngineInstance::Inbox {
   explicit Inbox(std::size_t capacity) : queue(capacity) {}
   BoundedQueue<EngineCommand> queue;
+  std::atomic<bool> stopped = false;  // set before the queue is closed
 };
+
+inline constexpr const char* kShuttingDown = "the server is shutting down";
+
+// Why one request more is not taken.
+inline std::string overloaded_text(std::size_t max_requests) {
+  return "overloaded: " + std::to_string(max_requests) +
+         " requests are in flight (--max-concurrent-requests); retry later";
+}
 
 }  // namespace lmtp::engine

@@ -25,14 +25,16 @@ inline hub::ModelSource folder_source(const std::string& folder) {
   return source;
 }
 
-inline std::unique_ptr<agent::ModelAgent> load_agent(const hub::ModelSource& source,
-                                                     int num_threads = 2) {
+inline std::unique_ptr<agent::ModelAgent> load_agent(
+    const hub::ModelSource& source, int num_threads = 2,
+    kernels::WeightType weight_type = kernels::WeightType::kF32) {
   const auto config = model::load_model_config(source);
   EXPECT_TRUE(config.ok()) << (config.ok() ? "" : config.error().message);
   agent::CpuAgentOptions options;
   options.source = source;
   options.config = *config;
   options.num_threads = num_threads;
+  options.weight_type = weight_type;
   options.kv_cache_bytes = kTestKvBytes;
   options.max_batched_tokens = kTestBatchedTokens;
   auto agent = agent::make_cpu_agent(options, nullptr);

@@ -7,6 +7,7 @@
 #include <memory>
 #include <numeric>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "agent_driver.h"
@@ -18,12 +19,18 @@ using scheduler::TokenResult;
 using testing::AgentDriver;
 using testing::DrivenStream;
 
-const char* const kCheckpoints[] = {"five-heads-f16", "untied-f32"};
+// One of every layer, with windows and soft caps among them.
+const char* const kCheckpoints[] = {"checkpoints/five-heads-f16", "checkpoints/untied-f32",
+                                    "families/gpt-neox",          "families/opt-narrow-embedding",
+                                    "families/llama3-tied",       "families/mistral",
+                                    "families/phi3-longrope",     "families/gemma2"};
 
-std::unique_ptr<agent::ModelAgent> load(const std::string& checkpoint, int num_threads = 2) {
-  return testing::load_agent(
-      testing::folder_source(LMTP_SOURCE_DIR "/tests/goldens/checkpoints/" + checkpoint),
-      num_threads);
+// A checkpoint, and the type its weights are packed in.
+using Case = std::tuple<const char*, kernels::WeightType>;
+
+std::unique_ptr<agent::ModelAgent> load(const Case& which, int num_threads = 2) {
+  const std::string folder = std::string(LMTP_SOURCE_DIR "/tests/goldens/") + std::get<0>(which);
+  return testing::load_agent(testing::folder_source(folder), num_threads, std::get<1>(which));
 }
 
 std::uint32_t bits(float value) { return std::bit_cast<std::uint32_t>(value); }
@@ -71,9 +78,13 @@ std::vector<TokenResult> generate_alone(agent::ModelAgent& agent, int number, in
   return stream.results;
 }
 
-class BitsTest : public ::testing::TestWithParam<const char*> {};
+class BitsTest : public ::testing::TestWithParam<Case> {};
 
-INSTANTIATE_TEST_SUITE_P(Checkpoints, BitsTest, ::testing::ValuesIn(kCheckpoints));
+INSTANTIATE_TEST_SUITE_P(Checkpoints, BitsTest,
+                         ::testing::Combine(::testing::ValuesIn(kCheckpoints),
+                                            ::testing::Values(kernels::WeightType::kF32,
+                                                              kernels::WeightType::kBF16,
+                                                              kernels::WeightType::kInt8)));
 
 TEST_P(BitsTest, ChunksOfThePromptDoNotMatter) {
   const auto agent = load(GetParam());

@@ -29,6 +29,9 @@ TEST(FreeMemory, IsTheLeastOfTheMachineAndTheGroupsAround) {
   write_file(root / "cgroup/system.slice/memory.max", "9000\n");
   write_file(root / "cgroup/system.slice/memory.current", "1000\n");
   EXPECT_EQ(ask(), 8000);
+  write_file(root / "cgroup/system.slice/memory.stat",
+             "anon 300\ninactive_file 100\nactive_file 400\nkernel 200\n");
+  EXPECT_EQ(ask(), 8500) << "what is only cached can be taken back";
   write_file(root / "cgroup/system.slice/lmtp.service/memory.max", "50\n");  // over its limit
   EXPECT_EQ(ask(), 0);
 }

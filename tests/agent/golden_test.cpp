@@ -3,10 +3,11 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
+#include <cmath>
 #include <string>
 
 #include "agent_driver.h"
+#include "test_data.h"
 
 namespace lmtp {
 namespace {
@@ -69,13 +70,57 @@ INSTANTIATE_TEST_SUITE_P(TinyCheckpoints, GoldenTest,
                          ::testing::Values("five-heads-f16", "narrow-mlp-bf16", "hub-names-f32",
                                            "untied-f32"));
 
-TEST(GoldenOfTestDataTest, TinyGpt2) {
-  const char* data = std::getenv("LMTP_TEST_DATA");
-  if (data == nullptr) {
-    GTEST_SKIP() << "LMTP_TEST_DATA does not name the folder with tiny-gpt2";
+class FamilyGoldenTest : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(FamilyGoldenTest, TokensAndLogprobsAreThoseOfTransformers) {
+  const std::string folder = std::string(LMTP_SOURCE_DIR) + "/tests/goldens/families/" + GetParam();
+  check_file(folder, folder + "/golden.json");
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, FamilyGoldenTest,
+                         ::testing::Values("gpt-neox", "gpt-neox-sequential", "opt",
+                                           "opt-narrow-embedding", "llama", "llama3-tied",
+                                           "llama-linear-biased", "mistral", "qwen2",
+                                           "qwen2-window", "qwen3", "phi3", "phi3-longrope",
+                                           "gemma2"));
+
+using testing::TestData;
+
+TEST_F(TestData, TinyGpt2) { check_file(data("models/tiny-gpt2"), data("goldens/tiny-gpt2.json")); }
+
+TEST_F(TestData, Stories260K) {
+  check_file(data("models/stories260K"), data("goldens/stories260K.json"));
+}
+
+// How far the scores of the demo's goldens are off, on average, with weights of that type.
+double mean_error(kernels::WeightType type) {
+  const std::string root = LMTP_SOURCE_DIR;
+  const auto agent = testing::load_agent(testing::folder_source(root + "/models/demo"), 2, type);
+  double sum = 0.0;
+  int count = 0;
+  for (const testing::Golden& golden : testing::read_goldens(root + "/tests/goldens/demo.json")) {
+    if (golden.logit_bias != nullptr || golden.prompt.empty()) {
+      continue;
+    }
+    std::vector<TokenId> scored;
+    for (const testing::GoldenStep& step : golden.steps) {
+      scored.push_back(step.token);
+    }
+    testing::AgentDriver driver(*agent);
+    const testing::DrivenStream& stream = driver.score(golden.prompt, scored);
+    driver.run();
+    for (std::size_t i = 0; i < golden.steps.size(); ++i) {
+      sum += std::fabs(static_cast<double>(stream.results[i].logprob - golden.steps[i].logprob));
+      ++count;
+    }
   }
-  const std::string root = std::string(data) + "/data/";
-  check_file(root + "models/tiny-gpt2", root + "goldens/tiny-gpt2.json");
+  return sum / count;
+}
+
+TEST(GoldenOfDemoTest, NarrowerWeightsAreOffByLittle) {
+  EXPECT_LT(mean_error(kernels::WeightType::kF32), 1e-5);
+  EXPECT_LT(mean_error(kernels::WeightType::kBF16), 0.02);
+  EXPECT_LT(mean_error(kernels::WeightType::kInt8), 0.06);
 }
 
 TEST(GoldenOfDemoTest, Demo) {

@@ -1,10 +1,11 @@
-// A ModelAgent that computes on the CPU in float32.
+// A ModelAgent that computes on the CPU: weights in float32, bfloat16 or int8, all else in float32.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
 
+#include "kernels/linear.h"
 #include "lmtp/agent/model_agent.h"
 #include "lmtp/base/result.h"
 #include "lmtp/hub/model_source.h"
@@ -18,7 +19,17 @@ struct CpuAgentOptions {
   int num_threads = 0;              // 0: as many as the machine has processors
   std::int64_t kv_cache_bytes = 0;  // 0: default_kv_cache_bytes()
   int max_batched_tokens = 512;     // of any plan
+  kernels::WeightType weight_type = kernels::WeightType::kF32;
+  int context_length = 0;  // the longest stream; 0: the model's own
 };
+
+// "float32", "bfloat16", "int8".
+const char* dtype_name(kernels::WeightType type);
+
+// Bytes that one weight of a matrix takes.
+constexpr std::int64_t weight_bytes(kernels::WeightType type) {
+  return 4 / kernels::inputs_per_unit(type);
+}
 
 // min(4 GiB, a quarter of the memory that is free now, by the machine's and the control group's
 // count).

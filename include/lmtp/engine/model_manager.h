@@ -1,60 +1,117 @@
-// ModelManager: from the name in a request to the engine that serves it.
+// ModelManager: from the name in a request to the engine that serves it. It loads models when they
+// are asked for, tells those who wait, and unloads what nobody uses.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
-#include <string_view>
+#include <variant>
 #include <vector>
 
+#include "lmtp/base/result.h"
 #include "lmtp/engine/engine.h"
+#include "lmtp/engine/model_factory.h"
+#include "lmtp/engine/request.h"
+#include "lmtp/engine/stream_owner.h"
 
 namespace lmtp::engine {
 
-// What MODEL_INFO tells of a model, besides the engine's counters.
-struct ModelDescription {
-  std::string name;          // as given on the command line
-  std::string type;          // config.json's model_type: "gpt2"
-  std::string architecture;  // config.json's architectures[0]: "GPT2LMHeadModel"
-  std::string constructor;   // how the reference would load it, as LMQL prints it
-  std::string tokenizer;     // folder or name of the tokenizer
-  std::string dtype;
-  std::string device;
-};
+// Names that are being looked for, downloaded or loaded at a time; a thread each.
+inline constexpr int kLoadersMax = 8;
+// MODEL_INFOs about models that are not loaded, waiting for the disk.
+inline constexpr std::size_t kLookupsMax = 64;
+// Names under which one loaded model is found at once; with others it is looked up anew each time.
+inline constexpr std::size_t kNamesPerModelMax = 32;
+// Failed loads whose reason MODEL_INFO still tells.
+inline constexpr std::size_t kFailuresMax = 64;
+// Tokens and biases of requests that wait for one model, in bytes.
+inline constexpr std::size_t kWaitingBytesMax = std::size_t{128} << 20;
+// How long a model waits for the models in use to give it room.
+inline constexpr int kRoomWaitMsMax = 60'000;
+// Waiting streams are told of progress at most so often.
+inline constexpr int kNoticeIntervalMs = 250;
+// Where a model is downloaded first, the download is this many percent of the whole, and the
+// loading is the rest.
+inline constexpr int kDownloadShare = 90;
 
-struct ServedModel {
-  ModelDescription description;
-  std::vector<std::string> names;  // all that it answers to
+enum class ModelState { kUnloaded, kLoading, kReady, kFailed, kStopping };
+
+// What is known of a model now.
+struct ModelStatus {
+  ModelState state = ModelState::kUnloaded;
+  int progress_percent = 0;
+  std::string error;             // why the last loading failed; empty otherwise
+  ModelDescription description;  // but for the name empty, while the model is not yet found
   ModelLimits limits;
-  EngineOptions options;
-  agent::AgentFactory factory;
+  EngineStats stats;  // zero but for num_waiting where there is no engine
 };
 
-// Owner: main. resolve() and the accessors from any thread; stop() from one.
+// Why a request was not taken; no event will come for it.
+struct Refusal {
+  std::string message;
+  bool no_model = false;  // the model is not served here, or was not named
+};
+// Taken: events will come, and cancel goes there.
+using Submission = std::variant<std::shared_ptr<StreamOwner>, Refusal>;
+
+struct AutoOptions {
+  int max_models = 3;                       // loaded at a time
+  std::int64_t unload_after_ms = 0;         // idle for so long: unloaded; 0: never
+  std::size_t max_waiting_requests = 1024;  // for one model; more are refused
+};
+
+// A static server's one model.
+struct OnlyModel {
+  std::string name;
+  std::optional<ServedModel> found;  // nothing: fetch() brings it
+  std::size_t max_waiting_requests = 1024;
+  // Told the outcome of the loading, on the loader's thread; not where stopped before.
+  std::function<void(const Result<void>&)> on_loaded;
+};
+
+// Owner: main. Constructor, stop() and destructor from one thread; the rest from any.
 class ModelManager {
  public:
-  // Serves one named model (a static server). `on_loaded`: see Engine.
-  ModelManager(ServedModel model, std::function<void(const Result<void>&)> on_loaded);
+  // Serves whatever the factory knows; loads by request.
+  ModelManager(std::unique_ptr<ModelFactory> factory, AutoOptions options);
+  // Serves one model alone and begins to load it.
+  ModelManager(std::unique_ptr<ModelFactory> factory, OnlyModel model);
+  // As stop(0).
   ~ModelManager();
   ModelManager(const ModelManager&) = delete;
   ModelManager& operator=(const ModelManager&) = delete;
 
-  struct Entry {
-    ModelDescription description;
-    std::unique_ptr<Engine> engine;
-  };
+  // Checks the request and hands it to the engine of its model; where that is not there, it is
+  // loaded and the request waits. An empty name means the loaded one, if it is but one.
+  // A request that was taken ends by its last token, an ErrorEntry or a ModelFailure, once.
+  // REQUIRES: the key is unique among live streams.
+  Submission submit(Request request);
 
-  // The model of that name; empty means the loaded one. The pointer lives as long as the manager.
-  Result<const Entry*> resolve(std::string_view name) const;
+  // At once: what is known without looking at the disk; nothing where that is not enough.
+  std::optional<Result<ModelStatus>> status(const std::string& name) const;
 
-  // Can the named model answer now?
+  // Looks the name up on the disk and hands what is known of it to `done`, on another thread; once,
+  // or not at all where false is returned: too many are waiting. Never loads anything.
+  bool look_up(std::string name, std::function<void(Result<ModelStatus>)> done);
+
+  // The models that are loaded or being loaded.
+  std::vector<ModelStatus> list() const;
+
+  // Serves any model, not one alone.
+  bool is_auto() const;
+  // Can it answer now: the one model is ready, or any may be asked for?
   bool healthy() const;
 
+  // Refuses new requests, lets running ones finish for at most `grace_ms`, ends the others and what
+  // waits, gives loading up, and joins the threads. Idempotent.
   void stop(int grace_ms);
 
  private:
-  std::vector<std::string> names_;
-  Entry entry_;
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace lmtp::engine

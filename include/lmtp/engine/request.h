@@ -12,13 +12,25 @@
 
 namespace lmtp::engine {
 
-// The end of a stream by a token's finish_reason or by an ErrorEntry is its last event.
+// The end of a stream whose model could not be had. The connection is told as well as the stream:
+// LMQL takes one of the two for the answer.
+struct ModelFailure {
+  StreamId stream_id = 0;
+  std::string error;
+};
+
+// The end of a stream by a token's finish_reason, by an ErrorEntry or by a ModelFailure is its last
+// event.
 using StreamEvent =
-    std::variant<protocol::TokenEntry, protocol::ErrorEntry, protocol::LoadingEntry>;
+    std::variant<protocol::TokenEntry, protocol::ErrorEntry, ModelFailure, protocol::LoadingEntry>;
+
+// Whether nothing comes after it on its stream.
+bool is_last(const StreamEvent& event);
 
 // Where one connection's events go: called once a step at most, with all events of all its streams.
-// Owner: shared by the connection and its requests in flight. deliver() is called on the engine's
-// thread and must not block: it posts to the connection's own strand.
+// Owner: shared by the connection and its requests in flight. deliver() is called on the thread of
+// an engine, a loader or whoever cancels, also within their locks: it must neither block nor call
+// back nor end the life of anything that has streams. It posts to the connection's own strand.
 class EventSink {
  public:
   virtual ~EventSink() = default;

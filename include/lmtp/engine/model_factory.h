@@ -1,0 +1,88 @@
+// ModelFactory: from a name to a model that can be loaded. The seam between the manager and hub,
+// config and weights; tests put null agents behind it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lmtp/agent/model_agent.h"
+#include "lmtp/base/result.h"
+#include "lmtp/engine/engine.h"
+
+namespace lmtp::engine {
+
+// What MODEL_INFO tells of a model, besides the engine's counters.
+struct ModelDescription {
+  std::string name;          // as it was asked for
+  std::string type;          // config.json's model_type: "gpt2"
+  std::string architecture;  // config.json's architectures[0]: "GPT2LMHeadModel"
+  std::string constructor;   // how the reference would load it, as LMQL prints it
+  std::string tokenizer;     // folder or name of the tokenizer
+  std::string dtype;
+  std::string dtype_reason;  // why it is that one, where nobody asked for it
+  std::string device;
+  std::int64_t num_parameters = 0;  // 0: not known before the weights are loaded
+  int trained_context_length = 0;   // the model's own; more than is served where memory is short
+};
+
+// What a model takes. An estimate, on the safe side.
+struct MemoryNeed {
+  std::int64_t weights_bytes = 0;  // and what else is taken whatever is served
+  std::int64_t kv_bytes_min = 0;   // less than that is of no use
+  std::int64_t kv_bytes = 0;       // what the user wants; 0: what is free decides (kv_budget)
+};
+
+// A model that has been found on this machine.
+struct ServedModel {
+  // The same for all names of one model, such as its canonical folder: what has one key is loaded
+  // once.
+  std::string key;
+  ModelDescription description;
+  std::vector<std::string> names;  // all that it answers to where it is served alone
+  ModelLimits limits;
+  EngineOptions options;
+  MemoryNeed memory;
+  // The longest stream that a KV cache of that size serves; empty: any serves
+  // limits.context_length.
+  std::function<int(std::int64_t kv_bytes)> context_of;
+  // Loads it, with a KV cache of that size; 0: of the size that `limits` were made for. Seconds;
+  // any thread.
+  std::function<Result<std::unique_ptr<agent::ModelAgent>>(std::int64_t kv_bytes,
+                                                           const agent::LoadProgress& progress)>
+      load;
+};
+
+// Owner: ModelManager. Any thread, several at once.
+class ModelFactory {
+ public:
+  virtual ~ModelFactory() = default;
+
+  // What is on this machine under that name, or why there is nothing and what would help. Reads a
+  // few small files; uses no network.
+  virtual Result<ServedModel> find(const std::string& name) = 0;
+
+  // Told how far a download is, in percent; false: it should end soon with an error.
+  using DownloadProgress = std::function<bool(int percent)>;
+
+  // As find, but what is missing is downloaded where that is allowed: it may take as long as that.
+  // `progress` is called only where something is downloaded, from one thread at a time.
+  virtual Result<ServedModel> fetch(const std::string& name, const DownloadProgress& progress) = 0;
+
+  // Memory that may still be taken; nothing where the system does not say.
+  virtual std::optional<std::int64_t> free_memory_bytes() = 0;
+};
+
+// The KV cache that a model is given by default, where memory is plenty, is the smaller of this and
+// a quarter of what is free.
+inline constexpr std::int64_t kDefaultKvBytesMax = std::int64_t{4} << 30;
+
+// The KV cache for a model where `free_bytes` are left for it, or nothing where it does not fit.
+// `squeeze`: where the default size does not fit, less will do, down to kv_bytes_min.
+std::optional<std::int64_t> kv_budget(const MemoryNeed& need, std::int64_t free_bytes,
+                                      bool squeeze);
+
+}  // namespace lmtp::engine

@@ -1,0 +1,20 @@
+// StreamOwner: whoever answers a stream now, be it the room where it waits for its model or the
+// model's engine.
+#pragma once
+
+#include "lmtp/base/ids.h"
+
+namespace lmtp::engine {
+
+// Shared by the model and the connections that have streams there. Any thread; stays valid after
+// its model is gone.
+class StreamOwner {
+ public:
+  virtual ~StreamOwner() = default;
+
+  // Ends the stream with the ErrorEntry "cancelled", within one step. Nothing happens where it has
+  // already ended. REQUIRES: called at most a few times for each submitted stream.
+  virtual void cancel(StreamKey key) = 0;
+};
+
+}  // namespace lmtp::engine

@@ -1,0 +1,364 @@
+// How models come in.
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <future>
+#include <string>
+#include <utility>
+
+#include "inbox.h"
+#include "lmtp/base/check.h"
+#include "lmtp/base/log.h"
+#include "manager_impl.h"
+
+namespace lmtp::engine {
+namespace {
+
+constexpr std::chrono::milliseconds kRoomWaitMax{kRoomWaitMsMax};
+// What counts as free where the system does not say.
+constexpr std::int64_t kUnknownFreeBytes = std::int64_t{1} << 60;
+
+std::string gib_text(std::int64_t num_bytes) {
+  const std::int64_t tenths = (num_bytes * 10 + (std::int64_t{1} << 29)) >> 30;
+  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " GiB";
+}
+
+// What a loaded model gives back when it is unloaded, at most.
+std::int64_t held_bytes(const ServedModel& served, const Engine& engine) {
+  return served.memory.weights_bytes + engine.stats().agent.kv_bytes;
+}
+
+// The KV cache takes memory as it is used: what of it has not been used yet is promised already.
+std::int64_t promised_bytes(const Engine& engine) {
+  const EngineStats stats = engine.stats();
+  if (stats.agent.num_blocks == 0) return 0;
+  return stats.agent.kv_bytes / stats.agent.num_blocks * stats.num_blocks_free;
+}
+
+}  // namespace
+
+std::shared_ptr<RequestGate> ModelManager::Impl::make_gate() {
+  return std::make_shared<RequestGate>(options.max_waiting_requests, [this] {
+    if (num_for_room == 0) return;
+    { const Lock lock(mutex); }  // whoever looks around now will hear of it
+    changed.notify_all();
+  });
+}
+
+Result<void> ModelManager::Impl::start_loader(std::function<void()> work) {
+  loaders.remove_if([](Loader& loader) {
+    if (loader.done) loader.thread.join();  // its last line is behind it
+    return loader.done;
+  });
+  if (loaders.size() >= kLoadersMax) {
+    return Error{"overloaded: " + std::to_string(kLoadersMax) +
+                 " models are being fetched or loaded; retry later"};
+  }
+  Loader& loader = loaders.emplace_back();
+  try {
+    loader.thread = std::thread([this, &loader, work = std::move(work)] {
+      work();
+      const Lock lock(mutex);
+      loader.done = true;
+    });
+  } catch (const std::exception& e) {
+    loaders.pop_back();
+    return Error{std::string("overloaded: no thread can be started: ") + e.what()};
+  }
+  return {};
+}
+
+Result<std::shared_ptr<ModelManager::Impl::Pending>> ModelManager::Impl::begin_load(
+    const std::string& name) {
+  auto begun = std::make_shared<Pending>();
+  begun->name = name;
+  begun->gate = make_gate();
+  if (Result<void> started = start_loader([this, begun] { load_by_name(*begun); }); !started) {
+    return started.error();
+  }
+  pending[name] = begun;
+  return begun;
+}
+
+// From here on the model is the loader's that called; the gate is that of the name asked for.
+ModelManager::Impl::Model& ModelManager::Impl::add_model(Pending& from, ServedModel served) {
+  auto added = std::make_unique<Model>();
+  Model& model = *added;
+  model.served = std::move(served);
+  model.gate = from.gate;
+  model.downloaded = from.downloading;
+  if (is_auto) {
+    remember_name(model, from.name);
+  } else {
+    for (const std::string& name : model.served.names) remember_name(model, name);
+  }
+  models[model.served.key] = std::move(added);
+  return model;
+}
+
+void ModelManager::Impl::remember_name(Model& model, const std::string& name) {
+  if (names.contains(name)) return;
+  if (is_auto && model.names.size() >= kNamesPerModelMax) {
+    names.erase(model.names.front());
+    model.names.pop_front();
+  }
+  model.names.push_back(name);
+  names[name] = &model;
+}
+
+void ModelManager::Impl::remove(Model& model) {
+  for (const std::string& name : model.names) names.erase(name);
+  models.erase(std::string(model.served.key));
+}
+
+void ModelManager::Impl::remember_failure(const std::string& name, const std::string& error) {
+  std::erase_if(failures, [&](const Failure& failure) { return failure.name == name; });
+  if (failures.size() >= kFailuresMax) failures.pop_front();
+  failures.push_back({name, error});
+}
+
+bool ModelManager::Impl::drop_if_deserted(Model& model) {
+  if (!is_auto || !model.gate->close_if_deserted()) return false;
+  remove(model);
+  return true;
+}
+
+int ModelManager::Impl::num_loaded() const {
+  return static_cast<int>(std::count_if(models.begin(), models.end(), [](const auto& entry) {
+    return entry.second->engine != nullptr;
+  }));
+}
+
+void ModelManager::Impl::tell_outcome(const Result<void>& outcome) {
+  if (on_loaded && !stopping) on_loaded(outcome);
+}
+
+void ModelManager::Impl::load_by_name(Pending& from) {
+  const auto is_this = [&](const auto& entry) { return entry.second.get() == &from; };
+  bool deserted = false;
+  // A download for which nobody waits any more is given up; what has come stays on the disk, and
+  // the next request goes on from there.
+  const auto progress = [&](int percent) {
+    from.downloading = true;
+    from.gate->tell_progress(percent * kDownloadShare / 100);
+    const Lock lock(mutex);
+    if (is_auto && !deserted && from.gate->close_if_deserted()) {
+      deserted = true;
+      std::erase_if(pending, is_this);
+    }
+    return !deserted && !stopping;
+  };
+  Result<ServedModel> served = Error{""};
+  try {
+    served = factory->fetch(from.name, progress);
+  } catch (const std::exception& e) {
+    served = Error{quoted_name(from.name) + " cannot be fetched: " + e.what()};
+  }
+  if (deserted) return;
+  if (!served) {
+    {
+      const Lock lock(mutex);
+      std::erase_if(pending, is_this);
+      if (!stopping) remember_failure(from.name, served.error().message);
+    }
+    from.gate->fail("model: " + served.error().message);
+    return tell_outcome(served.error());
+  }
+  Model* own = nullptr;
+  while (own == nullptr) {
+    std::shared_ptr<RequestGate> other;
+    {
+      const Lock lock(mutex);
+      if (stopping) return;
+      std::erase_if(pending, is_this);
+      const auto same = models.find(served->key);
+      if (same == models.end()) {
+        own = &add_model(from, std::move(*served));
+      } else {
+        remember_name(*same->second, from.name);
+        other = same->second->gate;
+      }
+    }
+    if (other != nullptr && from.gate->forward_to(other)) return;
+  }
+  // What would not fit a model's longest context is refused now. The one that is served is known
+  // when its memory is.
+  ModelLimits most = own->served.limits;
+  most.context_length =
+      std::max(most.context_length, own->served.description.trained_context_length);
+  own->gate->set_limits(most);
+  bring_in(*own);
+}
+
+void ModelManager::Impl::bring_in(Model& model) {
+  Lock lock(mutex);
+  if (!take_turn(lock, model)) return;
+  const Result<std::optional<std::int64_t>> kv_bytes = make_room(lock, model);
+  if (kv_bytes && *kv_bytes && **kv_bytes > 0 && model.served.context_of) {
+    model.served.limits.context_length = model.served.context_of(**kv_bytes);
+  }
+  lock.unlock();
+  if (!kv_bytes) {
+    give_up(model, kv_bytes.error());
+  } else if (*kv_bytes) {
+    Result<void> loaded;
+    try {
+      loaded = load(model, **kv_bytes);
+    } catch (const std::exception& e) {
+      loaded = Error{std::string("cannot be loaded: ") + e.what()};
+    }
+    if (!loaded) {
+      give_back_memory();
+      give_up(model, loaded.error());
+    }
+  }
+  lock.lock();
+  turn_taken = false;
+  lock.unlock();
+  changed.notify_all();
+}
+
+bool ModelManager::Impl::take_turn(Lock& lock, Model& model) {
+  ++num_for_room;
+  bool wanted = true;
+  while (turn_taken && wanted && !stopping) {
+    wanted = !drop_if_deserted(model);
+    if (wanted) changed.wait(lock);
+  }
+  --num_for_room;
+  if (!wanted || stopping) return false;
+  turn_taken = true;
+  return true;
+}
+
+Result<std::optional<std::int64_t>> ModelManager::Impl::make_room(Lock& lock, Model& model) {
+  if (!is_auto) return std::optional<std::int64_t>(0);
+  const Clock::time_point deadline = Clock::now() + kRoomWaitMax;
+  const std::string why = "to make room for " + quoted_name(model.served.description.name);
+  const MemoryNeed& need = model.served.memory;
+  ++num_for_room;
+  Result<std::optional<std::int64_t>> answer = std::optional<std::int64_t>();
+  while (!stopping && !drop_if_deserted(model)) {
+    // From here to the wait the lock is held, so that no end of a stream is missed.
+    const std::int64_t free_bytes = free_bytes_now(lock);
+    if (const Result<void> fits = check_fits(model.served, free_bytes); !fits) {
+      answer = fits.error();
+      break;
+    }
+    const bool has_seat = num_loaded() < options.max_models;
+    answer = has_seat ? kv_budget(need, free_bytes, false) : std::nullopt;
+    if (*answer) break;
+    if (unload_least_recently_used(lock, why)) continue;
+    if (has_seat) answer = kv_budget(need, free_bytes, true);
+    if (*answer) break;
+    if (changed.wait_until(lock, deadline) == std::cv_status::timeout) {
+      answer = Error{"overloaded: " + names_ready() + " are in use and leave no room for " +
+                     quoted_name(model.served.description.name) + "; retry later"};
+      break;
+    }
+  }
+  --num_for_room;
+  return answer;
+}
+
+std::int64_t ModelManager::Impl::free_bytes_now(Lock& lock) const {
+  std::int64_t promised = 0;
+  for (const auto& [key, model] : models) {
+    if (model->engine != nullptr) promised += promised_bytes(*model->engine);
+  }
+  lock.unlock();
+  const std::optional<std::int64_t> free = factory->free_memory_bytes();
+  lock.lock();
+  return free ? *free - promised : kUnknownFreeBytes;
+}
+
+// Nothing is unloaded for what would not fit even then.
+Result<void> ModelManager::Impl::check_fits(const ServedModel& served,
+                                            std::int64_t free_bytes) const {
+  for (const auto& [key, model] : models) {
+    if (model->engine != nullptr) free_bytes += held_bytes(model->served, *model->engine);
+  }
+  const MemoryNeed& need = served.memory;
+  const std::int64_t needed = need.weights_bytes + std::max(need.kv_bytes_min, need.kv_bytes);
+  if (needed <= free_bytes) return {};
+  return Error{quoted_name(served.description.name) + " needs about " + gib_text(needed) +
+               " of memory (weights " + gib_text(need.weights_bytes) + "), and " +
+               gib_text(std::max<std::int64_t>(0, free_bytes)) +
+               " are free; free some, or choose a narrower --dtype or a smaller --kv-cache"};
+}
+
+Result<void> ModelManager::Impl::load(Model& model, std::int64_t kv_bytes) {
+  const Clock::time_point begin = Clock::now();
+  model.gate->set_limits(model.served.limits);
+  const auto progress = [&](int percent) {
+    model.gate->tell_progress(
+        model.downloaded ? kDownloadShare + percent * (100 - kDownloadShare) / 100 : percent);
+    return !stopping;
+  };
+  auto agent = model.served.load(kv_bytes, progress);
+  if (!agent) return agent.error();
+  if (Result<void> started = start_engine(model, std::move(*agent)); !started) return started;
+  keeper_wake.notify_all();
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin);
+  if (is_auto) {
+    // It cannot be unloaded before the turn ends.
+    const agent::AgentInfo info = model.engine->stats().agent;
+    log::info("loaded " + quoted_name(model.served.description.name) + " in " +
+              std::to_string(ms.count()) + " ms: " + info.device + ", " + info.dtype +
+              ", KV cache " + gib_text(info.kv_bytes) + ", context " +
+              std::to_string(model.served.limits.context_length) + " tokens");
+  }
+  tell_outcome({});
+  return {};
+}
+
+Result<void> ModelManager::Impl::start_engine(Model& model,
+                                              std::unique_ptr<agent::ModelAgent> agent) {
+  const auto handed = std::make_shared<std::unique_ptr<agent::ModelAgent>>(std::move(agent));
+  const std::shared_ptr<RequestGate> gate = model.gate;
+  std::promise<void> reached;
+  std::promise<std::optional<EngineInstance>> published;
+  std::promise<void> opened;
+  auto engine = std::make_unique<Engine>(
+      model.served.limits, model.served.options,
+      [handed](const agent::LoadProgress&) -> Result<std::unique_ptr<agent::ModelAgent>> {
+        return std::move(*handed);
+      },
+      // The gate is opened on the engine's thread, so that its first step has all that waited, and
+      // when everybody can see that the model is ready.
+      [&](const Result<void>&) {
+        reached.set_value();
+        if (const auto instance = published.get_future().get()) gate->open(*instance);
+        opened.set_value();
+      });
+  // An engine that is stopped before it gets there would never call: nobody can know it yet.
+  reached.get_future().wait();
+  const EngineInstance instance = engine->instance();
+  {
+    const Lock lock(mutex);
+    const std::string& name = model.served.description.name;
+    std::erase_if(failures, [&](const Failure& failure) { return failure.name == name; });
+    if (!stopping) model.engine = std::move(engine);
+  }
+  published.set_value(engine == nullptr ? std::optional(instance) : std::nullopt);
+  opened.get_future().wait();
+  if (engine != nullptr) return Error{kShuttingDown};
+  return {};
+}
+
+void ModelManager::Impl::give_up(Model& model, const Error& error) {
+  const std::shared_ptr<RequestGate> gate = model.gate;
+  const std::string name = model.served.description.name;
+  std::unique_ptr<Engine> engine;  // ends outside the lock, should there be one
+  {
+    const Lock lock(mutex);
+    engine = std::move(model.engine);
+    remove(model);
+    if (!stopping) remember_failure(name, error.message);
+  }
+  if (is_auto && !stopping) log::warning(quoted_name(name) + " was not loaded: " + error.message);
+  gate->fail("model: " + error.message);
+  tell_outcome(error);
+}
+
+}  // namespace lmtp::engine

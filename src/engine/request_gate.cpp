@@ -1,0 +1,244 @@
+#include "request_gate.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+
+#include "inbox.h"
+#include "lmtp/base/check.h"
+#include "lmtp/engine/model_manager.h"
+
+namespace lmtp::engine {
+namespace {
+
+constexpr std::chrono::milliseconds kNoticeInterval{kNoticeIntervalMs};
+
+std::size_t bytes_of(const Request& request) {
+  std::size_t bytes = (request.prompt.size() + request.scored.size()) * sizeof(TokenId);
+  if (request.params.logit_bias != nullptr) {
+    bytes += request.params.logit_bias->ids.size() * (sizeof(TokenId) + sizeof(float));
+  }
+  return bytes;
+}
+
+}  // namespace
+
+bool is_last(const StreamEvent& event) {
+  if (const auto* token = std::get_if<protocol::TokenEntry>(&event)) {
+    return token->finish_reason != protocol::FinishReason::kNone;
+  }
+  return !std::holds_alternative<protocol::LoadingEntry>(event);
+}
+
+// Tells the gate of the ends that pass through it. An engine delivers all events of a connection to
+// the sink of one of its streams, so what is counted is the connection's events, not the stream's.
+class RequestGate::CountingSink final : public EventSink {
+ public:
+  CountingSink(std::shared_ptr<RequestGate> gate, std::shared_ptr<EventSink> inner)
+      : gate_(std::move(gate)), inner_(std::move(inner)) {}
+
+  void deliver(std::vector<StreamEvent> events) override {
+    const auto num_ends = std::count_if(events.begin(), events.end(), is_last);
+    // First, so that whoever learns of the end finds the model idle.
+    if (num_ends > 0) gate_->end_streams(static_cast<int>(num_ends));
+    inner_->deliver(std::move(events));
+  }
+
+ private:
+  const std::shared_ptr<RequestGate> gate_;
+  const std::shared_ptr<EventSink> inner_;
+};
+
+RequestGate::RequestGate(std::size_t max_waiting, std::function<void()> on_unused)
+    : max_waiting_(max_waiting), on_unused_(std::move(on_unused)), last_used_(Clock::now()) {}
+
+RequestGate::Answer RequestGate::submit(Request& request) {
+  std::shared_ptr<RequestGate> target;
+  {
+    const std::lock_guard lock(mutex_);
+    target = target_;
+    if (target == nullptr) return take(request);
+  }
+  return target->submit(request);
+}
+
+RequestGate::Answer RequestGate::take(Request& request) {
+  if (state_ == State::kClosed) return {.outcome = Outcome::kClosed, .error = {}};
+  if (limits_ != nullptr) {
+    if (const Result<void> checked = check_request(request, *limits_); !checked) {
+      return {.outcome = Outcome::kRefused, .error = checked.error().message};
+    }
+  }
+  return state_ == State::kOpen ? hand_over(request) : keep(request);
+}
+
+RequestGate::Answer RequestGate::hand_over(Request& request) {
+  request.sink = std::make_shared<CountingSink>(shared_from_this(), std::move(request.sink));
+  if (const Result<void> submitted = engine_->submit(std::move(request)); !submitted) {
+    return {.outcome = Outcome::kRefused, .error = submitted.error().message};
+  }
+  ++num_alive_;
+  last_used_ = Clock::now();
+  return {};
+}
+
+RequestGate::Answer RequestGate::keep(Request& request) {
+  if (waiting_.size() >= max_waiting_) {
+    return {.outcome = Outcome::kRefused, .error = overloaded_text(max_waiting_)};
+  }
+  const std::size_t num_bytes = bytes_of(request);
+  if (num_bytes > kWaitingBytesMax - waiting_bytes_) {
+    return {.outcome = Outcome::kRefused,
+            .error = "overloaded: requests of " + std::to_string(kWaitingBytesMax >> 20) +
+                     " MiB in all wait for this model; retry when it is loaded"};
+  }
+  waiting_bytes_ += num_bytes;
+  request.sink->deliver({protocol::LoadingEntry{request.key.stream, request.model, percent_}});
+  waiting_.push_back(std::move(request));
+  last_used_ = Clock::now();
+  return {};
+}
+
+void RequestGate::cancel(StreamKey key) {
+  std::shared_ptr<RequestGate> target;
+  std::optional<EngineInstance> engine;
+  bool unused = false;
+  {
+    const std::lock_guard lock(mutex_);
+    target = target_;
+    engine = engine_;
+    const auto found = std::find_if(waiting_.begin(), waiting_.end(),
+                                    [&](const Request& r) { return r.key == key; });
+    if (found != waiting_.end()) {
+      found->sink->deliver({protocol::ErrorEntry{key.stream, "cancelled"}});
+      waiting_bytes_ -= bytes_of(*found);
+      waiting_.erase(found);
+      unused = waiting_.empty();
+    }
+  }
+  if (target != nullptr) return target->cancel(key);
+  if (engine) return engine->cancel(key);
+  if (unused) on_unused_();
+}
+
+void RequestGate::set_limits(const ModelLimits& limits) {
+  const std::lock_guard lock(mutex_);
+  limits_ = std::make_shared<const ModelLimits>(limits);
+  std::erase_if(waiting_, [&](const Request& request) {
+    const Result<void> checked = check_request(request, *limits_);
+    if (checked) return false;
+    request.sink->deliver({protocol::ErrorEntry{request.key.stream, checked.error().message}});
+    waiting_bytes_ -= bytes_of(request);
+    return true;
+  });
+}
+
+void RequestGate::tell_progress(int percent) {
+  const std::lock_guard lock(mutex_);
+  percent_ = std::max(percent_, percent);
+  const Clock::time_point now = Clock::now();
+  if (percent_ == told_percent_ || now < next_notice_) return;
+  told_percent_ = percent_;
+  next_notice_ = now + kNoticeInterval;
+  tell_waiting([this](const Request& request) {
+    return protocol::LoadingEntry{request.key.stream, request.model, percent_};
+  });
+}
+
+void RequestGate::open(const EngineInstance& engine) {
+  const std::lock_guard lock(mutex_);
+  LMTP_CHECK(limits_ != nullptr);
+  if (state_ != State::kWaiting) return;  // shut in the meantime
+  state_ = State::kOpen;
+  engine_ = engine;
+  percent_ = 100;
+  last_used_ = Clock::now();
+  move_waiting_to(*this);
+}
+
+bool RequestGate::forward_to(std::shared_ptr<RequestGate> to) {
+  // Both locks, so that a cancel finds each request here or there.
+  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock_to(to->mutex_);
+  if (to->state_ == State::kClosed) return false;
+  if (state_ != State::kWaiting) return true;  // shut in the meantime
+  move_waiting_to(*to);
+  state_ = State::kForwarding;
+  target_ = std::move(to);
+  return true;
+}
+
+void RequestGate::move_waiting_to(RequestGate& to) {
+  waiting_bytes_ = 0;
+  for (Request& request : std::exchange(waiting_, {})) {
+    const StreamId id = request.key.stream;
+    const std::shared_ptr<EventSink> sink = request.sink;
+    const Answer answer = to.take(request);
+    if (answer.outcome == Outcome::kTaken) continue;
+    sink->deliver({protocol::ErrorEntry{id, answer.error}});
+  }
+}
+
+void RequestGate::fail(const std::string& error) {
+  close_waiting([&](const Request& r) { return ModelFailure{r.key.stream, error}; });
+}
+
+void RequestGate::shut(const std::string& error) {
+  close_waiting([&](const Request& r) { return protocol::ErrorEntry{r.key.stream, error}; });
+}
+
+void RequestGate::close_waiting(const MakeEvent& last_event) {
+  const std::lock_guard lock(mutex_);
+  if (state_ != State::kWaiting) return;
+  state_ = State::kClosed;
+  tell_waiting(last_event);
+  waiting_.clear();
+  waiting_bytes_ = 0;
+}
+
+// One delivery to each connection.
+void RequestGate::tell_waiting(const MakeEvent& make_event) {
+  std::vector<std::pair<std::shared_ptr<EventSink>, std::vector<StreamEvent>>> deliveries;
+  std::unordered_map<ConnectionId, std::size_t> delivery_of;
+  for (const Request& request : waiting_) {
+    const auto [at, is_new] = delivery_of.try_emplace(request.key.connection, deliveries.size());
+    if (is_new) deliveries.emplace_back(request.sink, std::vector<StreamEvent>());
+    deliveries[at->second].second.push_back(make_event(request));
+  }
+  for (auto& [sink, events] : deliveries) sink->deliver(std::move(events));
+}
+
+bool RequestGate::close_if_deserted() {
+  const std::lock_guard lock(mutex_);
+  if (state_ != State::kWaiting || !waiting_.empty()) return false;
+  state_ = State::kClosed;
+  return true;
+}
+
+bool RequestGate::close_if_idle() {
+  const std::lock_guard lock(mutex_);
+  if (state_ != State::kOpen || num_alive_ > 0) return false;
+  state_ = State::kClosed;
+  engine_.reset();
+  return true;
+}
+
+void RequestGate::end_streams(int count) {
+  bool unused = false;
+  {
+    const std::lock_guard lock(mutex_);
+    LMTP_CHECK(num_alive_ >= count, num_alive_, count);
+    num_alive_ -= count;
+    last_used_ = Clock::now();
+    unused = num_alive_ == 0;
+  }
+  if (unused) on_unused_();
+}
+
+RequestGate::Usage RequestGate::usage() const {
+  const std::lock_guard lock(mutex_);
+  const bool waits = state_ == State::kWaiting;
+  return {waiting_.size(), num_alive_, waits ? Clock::now() : last_used_, percent_};
+}
+
+}  // namespace lmtp::engine

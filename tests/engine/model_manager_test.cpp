@@ -1,0 +1,436 @@
+// Names, loading, unloading, failing: what an auto server promises, over null agents.
+#include "lmtp/engine/model_manager.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "fake_factory.h"
+#include "recording_sink.h"
+
+namespace lmtp::engine {
+namespace {
+
+using testing::AgentCensus;
+using testing::CountedAgent;
+using testing::FakeFactory;
+using testing::kFakeVocabSize;
+using testing::RecordingSink;
+
+constexpr std::int64_t kGi = std::int64_t{1} << 30;
+
+// One connection to a manager of models "a" to "e"; "A" is another name of "a". A test may make
+// loads wait, fail, or need much.
+struct ModelManagerTest : ::testing::Test {
+  ~ModelManagerTest() override { open_gate(); }
+
+  void start(AutoOptions options = {}) {
+    auto factory =
+        std::make_unique<FakeFactory>([this](const std::string& name) { return find(name); });
+    if (fetch) factory->set_fetch(fetch);
+    factory->set_free_memory([this]() -> std::optional<std::int64_t> {
+      const std::int64_t total = memory_bytes;
+      if (total == 0) return std::nullopt;
+      return total - census->num_alive() * model_bytes;
+    });
+    manager = std::make_unique<ModelManager>(std::move(factory), options);
+  }
+
+  Result<ServedModel> find(const std::string& name) {
+    const std::string letter = name == "A" ? "a" : name;
+    if (letter.size() != 1 || letter < "a" || letter > "e")
+      return Error{"'" + name + "' is unknown"};
+    ServedModel model = testing::fake_served_model(letter);
+    model.description.name = name;
+    model.memory.weights_bytes = model_bytes;
+    model.context_of = context_of;
+    model.load = [this, key = model.key](std::int64_t kv_bytes, const agent::LoadProgress& progress)
+        -> Result<std::unique_ptr<agent::ModelAgent>> {
+      last_kv_bytes = kv_bytes;
+      progress(50);
+      while (gated && gate.get_future_status() != std::future_status::ready) {
+        if (!progress(50)) return Error{"given up"};
+      }
+      if (failing) return Error{"the weights are broken"};
+      testing::FakeAgentOptions agent;
+      agent.before_step = before_step;
+      return std::unique_ptr<agent::ModelAgent>(std::make_unique<CountedAgent>(agent, census, key));
+    };
+    return model;
+  }
+
+  Submission submit(StreamId id, const std::string& model, int max_tokens = 2) {
+    Request request;
+    request.key = {1, id};
+    request.sink = sink;
+    request.model = model;
+    request.prompt = {1, 2};
+    request.params.max_tokens = max_tokens;
+    return manager->submit(std::move(request));
+  }
+  std::string refusal(StreamId id, const std::string& model) {
+    const Submission answer = submit(id, model);
+    const auto* refused = std::get_if<Refusal>(&answer);
+    return refused == nullptr ? "taken" : refused->message;
+  }
+  // The whole way of one stream.
+  RecordingSink::Stream run(StreamId id, const std::string& model) {
+    EXPECT_EQ(refusal(id, model), "taken");
+    return sink->wait_done(id);
+  }
+  ModelState state(const std::string& name) {
+    if (const auto status = manager->status(name)) {
+      return status->ok() ? (*status)->state : ModelState::kFailed;
+    }
+    std::promise<Result<ModelStatus>> answer;
+    EXPECT_TRUE(
+        manager->look_up(name, [&](Result<ModelStatus> s) { answer.set_value(std::move(s)); }));
+    const Result<ModelStatus> status = answer.get_future().get();
+    return status ? status->state : ModelState::kStopping;
+  }
+  void wait_for_state(const std::string& name, ModelState wanted) {
+    while (state(name) != wanted) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  void open_gate() {
+    if (!std::exchange(opened, true)) gate.open();
+  }
+
+  // A future that many may look at.
+  struct Gate {
+    std::promise<void> promise;
+    std::shared_future<void> future = promise.get_future().share();
+    void open() { promise.set_value(); }
+    std::future_status get_future_status() const {
+      return future.wait_for(std::chrono::milliseconds(1));
+    }
+  };
+
+  std::shared_ptr<AgentCensus> census = std::make_shared<AgentCensus>();
+  std::shared_ptr<RecordingSink> sink = std::make_shared<RecordingSink>();
+  FakeFactory::Fetch fetch;
+  std::function<Result<void>(const scheduler::StepPlan&)> before_step;
+  std::function<int(std::int64_t)> context_of;
+  Gate gate;
+  bool opened = false;
+  std::atomic<bool> gated = false;
+  std::atomic<bool> failing = false;
+  std::atomic<std::int64_t> memory_bytes = 0;
+  std::atomic<std::int64_t> last_kv_bytes = 0;
+  std::int64_t model_bytes = kGi;
+  std::unique_ptr<ModelManager> manager;
+};
+
+TEST_F(ModelManagerTest, LoadsWhatIsNamedAndTellsThoseWhoWait) {
+  start();
+  EXPECT_TRUE(manager->healthy());
+  EXPECT_TRUE(manager->list().empty());
+  EXPECT_EQ(state("a"), ModelState::kUnloaded);
+  const auto stream = run(1, "a");
+  EXPECT_EQ(stream.tokens, testing::FakeAgent::expected_tokens({1, 2}, 2, kFakeVocabSize));
+  EXPECT_GE(stream.num_loading, 1);
+  EXPECT_EQ(stream.loading_model, "a");
+  EXPECT_FALSE(stream.event_after_end);
+  EXPECT_EQ(state("a"), ModelState::kReady);
+  EXPECT_EQ(run(2, "a").num_loading, 0);
+  EXPECT_EQ(census->num_loads("/models/a"), 1);
+}
+
+TEST_F(ModelManagerTest, ModelInfoNeverLoads) {
+  start();
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(state("a"), ModelState::kUnloaded);
+  EXPECT_EQ(state("nothing"), ModelState::kStopping) << "an error";
+  EXPECT_EQ(census->num_loads("/models/a"), 0);
+}
+
+TEST_F(ModelManagerTest, OneModelIsLoadedOnceWhateverNamesAndWhoeverAsks) {
+  gated = true;
+  start();
+  for (StreamId id = 0; id < 6; ++id) EXPECT_EQ(refusal(id, id % 2 == 0 ? "a" : "A"), "taken");
+  wait_for_state("a", ModelState::kLoading);
+  open_gate();
+  for (StreamId id = 0; id < 6; ++id) EXPECT_EQ(sink->wait_done(id).error, "");
+  EXPECT_EQ(run(7, "A").error, "");
+  EXPECT_EQ(census->num_loads("/models/a"), 1);
+  EXPECT_EQ(manager->list().size(), 1U);
+}
+
+TEST_F(ModelManagerTest, AnEmptyNameMeansTheOneThatIsLoaded) {
+  start();
+  EXPECT_NE(refusal(1, "").find("no model is loaded"), std::string::npos);
+  EXPECT_TRUE(std::get<Refusal>(submit(1, "")).no_model);
+  run(1, "a");
+  EXPECT_EQ(run(2, "").tokens.size(), 2U);
+  EXPECT_EQ((*manager->status(""))->description.name, "a");
+  run(3, "b");
+  EXPECT_NE(refusal(4, "").find("'b'"), std::string::npos) << refusal(4, "");
+  EXPECT_FALSE(manager->status("")->ok());
+}
+
+TEST_F(ModelManagerTest, AnEmptyNameWaitsForTheOnlyOneThatIsLoading) {
+  gated = true;
+  start();
+  submit(1, "a");
+  EXPECT_EQ(refusal(2, ""), "taken");
+  EXPECT_EQ(sink->wait_loading(2).loading_model, "a");
+  open_gate();
+  EXPECT_EQ(sink->wait_done(2).error, "");
+}
+
+TEST_F(ModelManagerTest, UnknownNamesAreAnsweredWithTheReason) {
+  start();
+  const auto stream = run(1, "nothing");
+  EXPECT_EQ(stream.error, "model: 'nothing' is unknown");
+  EXPECT_TRUE(stream.model_failed);
+  EXPECT_EQ(stream.num_ends, 1);
+  EXPECT_NE(refusal(2, std::string("a\0b", 3)).find("control character"), std::string::npos);
+  EXPECT_EQ(run(3, "a").error, "") << "the server lives";
+}
+
+TEST_F(ModelManagerTest, AFailedLoadAnswersItsWaitersAndALaterRequestTriesAgain) {
+  failing = true;
+  start();
+  const auto stream = run(1, "a");
+  EXPECT_EQ(stream.error, "model: the weights are broken");
+  EXPECT_TRUE(stream.model_failed);
+  EXPECT_EQ(state("a"), ModelState::kFailed);
+  failing = false;
+  EXPECT_EQ(run(2, "a").error, "");
+  EXPECT_EQ(state("a"), ModelState::kReady);
+}
+
+TEST_F(ModelManagerTest, TheLeastRecentlyUsedGoes) {
+  start({.max_models = 2});
+  run(1, "a");
+  run(2, "b");
+  run(3, "a");
+  run(4, "c");
+  EXPECT_EQ(state("b"), ModelState::kUnloaded);
+  EXPECT_EQ(state("a"), ModelState::kReady);
+  EXPECT_EQ(census->num_alive_max(), 2);
+  run(5, "b");
+  EXPECT_EQ(state("a"), ModelState::kUnloaded);
+  EXPECT_EQ(census->num_loads("/models/b"), 2);
+}
+
+TEST_F(ModelManagerTest, NoneIsUnloadedThatHasStreams) {
+  std::atomic<bool> hold = true;
+  before_step = [&hold](const auto&) -> Result<void> {
+    while (hold) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return {};
+  };
+  start({.max_models = 1});
+  submit(1, "a");
+  wait_for_state("a", ModelState::kReady);
+  submit(2, "b");
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  EXPECT_EQ(state("a"), ModelState::kReady);
+  EXPECT_EQ(state("b"), ModelState::kLoading);
+  hold = false;
+  EXPECT_EQ(sink->wait_done(1).error, "");
+  EXPECT_EQ(sink->wait_done(2).error, "");
+  EXPECT_EQ(state("a"), ModelState::kUnloaded);
+  EXPECT_EQ(census->num_alive_max(), 1);
+}
+
+TEST_F(ModelManagerTest, WhatIsIdleForLongIsUnloaded) {
+  start({.unload_after_ms = 50});
+  run(1, "a");
+  wait_for_state("a", ModelState::kUnloaded);
+  while (census->num_alive() > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(run(2, "a").error, "");
+}
+
+TEST_F(ModelManagerTest, MakesRoomWhereMemoryIsShort) {
+  memory_bytes = 23 * kGi / 10;  // two models fit, with little for their caches
+  start({.max_models = 5});
+  run(1, "a");
+  EXPECT_EQ(last_kv_bytes, memory_bytes / 4);
+  run(2, "b");
+  EXPECT_EQ(state("a"), ModelState::kUnloaded) << "a quarter of what is left is wanted";
+  EXPECT_EQ(census->num_alive_max(), 1);
+}
+
+TEST_F(ModelManagerTest, WhatCannotFitUnloadsNothingAndSaysWhatItNeeds) {
+  memory_bytes = 4 * kGi;
+  start();
+  run(1, "a");
+  model_bytes = 8 * kGi;
+  memory_bytes = 11 * kGi;  // one is loaded
+  const auto stream = run(2, "b");
+  EXPECT_NE(stream.error.find("needs about 8.0 GiB"), std::string::npos) << stream.error;
+  EXPECT_EQ(state("a"), ModelState::kReady);
+}
+
+TEST_F(ModelManagerTest, TheContextIsWhatTheKvCacheHoldsWhenItIsLoaded) {
+  memory_bytes = 8 * kGi;
+  gated = true;
+  context_of = [](std::int64_t kv_bytes) { return kv_bytes == 2 * kGi ? 10 : 512; };
+  start();
+  Request request;
+  request.key = {1, 1};
+  request.sink = sink;
+  request.model = "a";
+  request.prompt = std::vector<TokenId>(20, 1);
+  manager->submit(std::move(request));
+  submit(2, "a");
+  EXPECT_NE(sink->wait_done(1).error.find("at most 9 (one less than the context)"),
+            std::string::npos)
+      << sink->wait_done(1).error;
+  open_gate();
+  EXPECT_EQ(sink->wait_done(2).error, "");
+  EXPECT_EQ((*manager->status("a"))->limits.context_length, 10);
+}
+
+TEST_F(ModelManagerTest, ADownloadIsMostOfTheProgressAndEndsWhereNobodyWaits) {
+  std::atomic<int> percent = 0;
+  std::atomic<bool> given_up = false;
+  fetch = [&](const std::string& name, const ModelFactory::DownloadProgress& progress) {
+    while (percent < 100) {
+      if (!progress(percent)) {
+        given_up = true;
+        return Result<ServedModel>(Error{"given up"});
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return find(name);
+  };
+  start();
+  const Submission first = submit(1, "a");
+  percent = 50;
+  while ((*manager->status("a"))->progress_percent < 45) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_EQ((*manager->status("a"))->progress_percent, 45);
+  std::get<std::shared_ptr<StreamOwner>>(first)->cancel({1, 1});
+  EXPECT_EQ(sink->wait_done(1).error, "cancelled");
+  while (!given_up) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  percent = 100;
+  EXPECT_EQ(run(2, "a").error, "");
+}
+
+TEST_F(ModelManagerTest, OnlySoManyAreSoughtAtATime) {
+  std::promise<void> answer;
+  fetch = [known = answer.get_future().share()](const std::string& name, const auto&) {
+    known.wait();
+    return Result<ServedModel>(Error{"'" + name + "' is unknown"});
+  };
+  start();
+  for (StreamId id = 0; id < kLoadersMax; ++id) {
+    EXPECT_EQ(refusal(id, "x" + std::to_string(id)), "taken");
+  }
+  EXPECT_NE(refusal(100, "y").find("overloaded"), std::string::npos);
+  EXPECT_EQ(refusal(101, "x0"), "taken") << "it is sought already";
+  answer.set_value();
+  for (StreamId id = 0; id < kLoadersMax; ++id) EXPECT_TRUE(sink->wait_done(id).model_failed);
+  EXPECT_TRUE(sink->wait_done(101).model_failed);
+}
+
+TEST_F(ModelManagerTest, StoppingEndsLoadingAndWaiting) {
+  gated = true;
+  start();
+  submit(1, "a");
+  submit(2, "b");
+  wait_for_state("a", ModelState::kLoading);
+  manager->stop(60'000);
+  EXPECT_NE(sink->wait_done(1).error.find("shutting down"), std::string::npos);
+  EXPECT_NE(sink->wait_done(2).error.find("shutting down"), std::string::npos);
+  EXPECT_NE(refusal(3, "a").find("shutting down"), std::string::npos);
+  EXPECT_FALSE(manager->healthy());
+}
+
+TEST_F(ModelManagerTest, StoppingLetsStreamsFinish) {
+  start();
+  run(1, "a");
+  submit(2, "a", 400);
+  manager->stop(60'000);
+  EXPECT_EQ(sink->wait_done(2).tokens.size(), 400U);
+}
+
+TEST_F(ModelManagerTest, ManyNamesOfOneModelAreRememberedInPart) {
+  fetch = [this](const std::string&, const auto&) { return find("a"); };
+  start();
+  for (int i = 0; i < 3 * static_cast<int>(kNamesPerModelMax); ++i) {
+    EXPECT_EQ(run(i, "name" + std::to_string(i)).error, "");
+  }
+  EXPECT_EQ(census->num_loads("/models/a"), 1);
+  EXPECT_EQ(manager->status("name0"), std::nullopt) << "forgotten, and found again when asked for";
+  EXPECT_EQ(run(1000, "name0").error, "");
+}
+
+TEST(StaticManager, ServesOneModelUnderItsNamesAlone) {
+  OnlyModel only;
+  only.name = "fake";
+  only.found = testing::fake_served_model("fake");
+  std::promise<bool> loaded;
+  only.on_loaded = [&](const Result<void>& outcome) { loaded.set_value(outcome.ok()); };
+  ModelManager manager(std::make_unique<FakeFactory>(), std::move(only));
+  EXPECT_TRUE(loaded.get_future().get());
+  EXPECT_TRUE(manager.healthy());
+  for (const char* name : {"", "fake", "/models/fake"}) {
+    EXPECT_TRUE((*manager.status(name)).ok()) << name;
+  }
+  const auto other = manager.status("other");
+  ASSERT_TRUE(other.has_value());
+  EXPECT_NE(other->error().message.find("allowed is 'fake'"), std::string::npos);
+  Request request;
+  request.model = "other";
+  const Submission submitted = manager.submit(std::move(request));
+  ASSERT_TRUE(std::holds_alternative<Refusal>(submitted));
+  EXPECT_TRUE(std::get<Refusal>(submitted).no_model);
+}
+
+TEST(StaticManager, WaitsForItsDownload) {
+  std::promise<void> done;
+  auto factory = std::make_unique<FakeFactory>();
+  factory->set_fetch(
+      [known = done.get_future().share()](const std::string& name, const auto& progress) {
+        progress(50);
+        known.wait();
+        return Result<ServedModel>(testing::fake_served_model(name));
+      });
+  OnlyModel only;
+  only.name = "org/fake";
+  ModelManager manager(std::move(factory), std::move(only));
+  EXPECT_FALSE(manager.healthy());
+  const auto sink = std::make_shared<RecordingSink>();
+  for (const char* name : {"", "fake", "org/fake"}) {
+    Request request;
+    request.key = {1, static_cast<StreamId>(std::string(name).size())};
+    request.sink = sink;
+    request.model = name;
+    request.prompt = {1};
+    ASSERT_TRUE(
+        std::holds_alternative<std::shared_ptr<StreamOwner>>(manager.submit(std::move(request))));
+  }
+  while ((*manager.status(""))->progress_percent < 45) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  done.set_value();
+  for (const StreamId id : {0, 4, 8}) EXPECT_EQ(sink->wait_done(id).error, "");
+}
+
+TEST(StaticManager, TellsWhyItsLoadingFailed) {
+  OnlyModel only;
+  only.name = "fake";
+  std::promise<std::string> error;
+  only.on_loaded = [&](const Result<void>& outcome) {
+    error.set_value(outcome ? "" : outcome.error().message);
+  };
+  ModelManager manager(std::make_unique<FakeFactory>(), std::move(only));
+  EXPECT_EQ(error.get_future().get(), "'fake' is unknown");
+  EXPECT_FALSE(manager.healthy());
+  Request request;
+  request.model = "fake";
+  const Submission submitted = manager.submit(std::move(request));
+  ASSERT_TRUE(std::holds_alternative<Refusal>(submitted));
+  EXPECT_EQ(std::get<Refusal>(submitted).message, "model: 'fake' is unknown");
+}
+
+}  // namespace
+}  // namespace lmtp::engine

@@ -1,0 +1,191 @@
+// Who waits, who is told, and that a stream is answered once, wherever it is when things change.
+#include "request_gate.h"
+
+#include <gtest/gtest.h>
+
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "fake_agent.h"
+#include "lmtp/engine/model_manager.h"
+#include "recording_sink.h"
+
+namespace lmtp::engine {
+namespace {
+
+using Outcome = RequestGate::Outcome;
+using testing::RecordingSink;
+
+constexpr int kVocab = 1000;
+constexpr int kContext = 64;
+constexpr std::size_t kMaxWaiting = 4;
+
+ModelLimits limits() { return {.vocab_size = kVocab, .context_length = kContext, .eos_ids = {}}; }
+
+struct RequestGateTest : ::testing::Test {
+  RequestGate::Answer submit(RequestGate& to, StreamId id, std::vector<TokenId> prompt = {1, 2}) {
+    Request request;
+    request.key = {1, id};
+    request.sink = sink;
+    request.model = "m";
+    request.prompt = std::move(prompt);
+    request.params.max_tokens = 3;
+    return to.submit(request);
+  }
+  std::shared_ptr<RequestGate> make_gate() {
+    return std::make_shared<RequestGate>(kMaxWaiting, [this] { ++num_unused; });
+  }
+  std::unique_ptr<Engine> make_engine(testing::FakeAgentOptions options = {}) {
+    return std::make_unique<Engine>(limits(), EngineOptions(),
+                                    testing::fake_agent_factory(std::move(options)),
+                                    [](const Result<void>&) {});
+  }
+
+  std::shared_ptr<RecordingSink> sink = std::make_shared<RecordingSink>();
+  std::shared_ptr<RequestGate> gate = make_gate();
+  std::atomic<int> num_unused = 0;
+};
+
+TEST_F(RequestGateTest, ThoseWhoWaitAreToldAtOnceAndThenHandedOver) {
+  EXPECT_EQ(submit(*gate, 1).outcome, Outcome::kTaken);
+  EXPECT_EQ(sink->wait_loading(1).progress, std::vector<int>{0});
+  EXPECT_EQ(sink->wait_loading(1).loading_model, "m");
+  EXPECT_EQ(gate->usage().num_waiting, 1U);
+  gate->set_limits(limits());
+  const auto engine = make_engine();
+  gate->open(engine->instance());
+  EXPECT_EQ(sink->wait_done(1).tokens, testing::FakeAgent::expected_tokens({1, 2}, 3, kVocab));
+  EXPECT_EQ(submit(*gate, 2).outcome, Outcome::kTaken);
+  EXPECT_EQ(sink->wait_done(2).tokens.size(), 3U);
+  EXPECT_EQ(gate->usage().num_waiting, 0U);
+}
+
+TEST_F(RequestGateTest, NoticesAreFewAndNeverGoBack) {
+  submit(*gate, 1);
+  for (int percent = 0; percent <= 100; ++percent) gate->tell_progress(percent);
+  gate->tell_progress(7);
+  const std::vector<int> progress = sink->wait_loading(1).progress;
+  ASSERT_GE(progress.size(), 2U);
+  EXPECT_LE(progress.size(), 50U) << "100 changes in a moment";
+  EXPECT_TRUE(std::is_sorted(progress.begin(), progress.end()));
+  submit(*gate, 2);
+  EXPECT_EQ(sink->wait_loading(2).progress, std::vector<int>{100});
+}
+
+TEST_F(RequestGateTest, AFailureAndAStopEndWhatWaits) {
+  submit(*gate, 1);
+  gate->fail("model: is broken");
+  EXPECT_EQ(sink->wait_done(1).error, "model: is broken");
+  EXPECT_TRUE(sink->wait_done(1).model_failed);
+  EXPECT_EQ(submit(*gate, 2).outcome, Outcome::kClosed);
+  gate->fail("again");
+  EXPECT_EQ(sink->wait_done(1).num_ends, 1);
+
+  const auto other = make_gate();
+  submit(*other, 3);
+  other->shut("stop");
+  EXPECT_EQ(sink->wait_done(3).error, "stop");
+  EXPECT_FALSE(sink->wait_done(3).model_failed);
+}
+
+TEST_F(RequestGateTest, MoreThanTheLimitIsRefused) {
+  for (StreamId id = 0; id < static_cast<StreamId>(kMaxWaiting); ++id) {
+    EXPECT_EQ(submit(*gate, id).outcome, Outcome::kTaken);
+  }
+  const auto answer = submit(*gate, 99);
+  EXPECT_EQ(answer.outcome, Outcome::kRefused);
+  EXPECT_NE(answer.error.find("overloaded"), std::string::npos) << answer.error;
+  gate->cancel({1, 0});
+  EXPECT_EQ(submit(*gate, 99).outcome, Outcome::kTaken) << "a place has become free";
+}
+
+TEST_F(RequestGateTest, TooManyBytesAreRefused) {
+  const std::vector<TokenId> half(kWaitingBytesMax / 2 / sizeof(TokenId), 1);
+  EXPECT_EQ(submit(*gate, 1, half).outcome, Outcome::kTaken);
+  EXPECT_EQ(submit(*gate, 2, half).outcome, Outcome::kTaken);
+  EXPECT_EQ(submit(*gate, 3).outcome, Outcome::kRefused);
+  gate->cancel({1, 1});
+  EXPECT_EQ(submit(*gate, 3).outcome, Outcome::kTaken);
+}
+
+TEST_F(RequestGateTest, WhatTheModelCannotServeEndsWhenItIsFound) {
+  submit(*gate, 1, {1, kVocab});
+  submit(*gate, 2);
+  gate->set_limits(limits());
+  EXPECT_NE(sink->wait_done(1).error.find("prompt"), std::string::npos);
+  EXPECT_FALSE(sink->wait_done(1).model_failed);
+  EXPECT_EQ(gate->usage().num_waiting, 1U);
+  EXPECT_EQ(submit(*gate, 3, {kVocab}).outcome, Outcome::kRefused);
+}
+
+TEST_F(RequestGateTest, CancelFindsAStreamWhereverItIs) {
+  submit(*gate, 1);
+  gate->cancel({1, 1});
+  EXPECT_EQ(sink->wait_done(1).error, "cancelled");
+  EXPECT_EQ(num_unused, 1);
+  gate->cancel({1, 1});
+  EXPECT_EQ(sink->wait_done(1).num_ends, 1);
+
+  const auto alias = make_gate();
+  submit(*alias, 2);
+  ASSERT_TRUE(alias->forward_to(gate));
+  EXPECT_EQ(gate->usage().num_waiting, 1U);
+  alias->cancel({1, 2});
+  EXPECT_EQ(sink->wait_done(2).error, "cancelled");
+  EXPECT_EQ(submit(*alias, 3).outcome, Outcome::kTaken);
+  EXPECT_EQ(gate->usage().num_waiting, 1U);
+}
+
+TEST_F(RequestGateTest, AnAliasOfAModelThatIsGoneStillWaits) {
+  const auto alias = make_gate();
+  submit(*alias, 1);
+  gate->fail("gone");
+  EXPECT_FALSE(alias->forward_to(gate));
+  EXPECT_EQ(alias->usage().num_waiting, 1U);
+}
+
+TEST_F(RequestGateTest, StaysOpenWhileAStreamIsAlive) {
+  std::promise<void> go;
+  testing::FakeAgentOptions options;
+  options.before_step = [released = go.get_future().share()](const auto&) -> Result<void> {
+    released.wait();
+    return {};
+  };
+  const auto engine = make_engine(options);
+  gate->set_limits(limits());
+  gate->open(engine->instance());
+  submit(*gate, 1);
+  submit(*gate, 2);
+  EXPECT_EQ(gate->usage().num_alive, 2);
+  EXPECT_FALSE(gate->close_if_idle());
+  gate->cancel({1, 2});
+  go.set_value();
+  EXPECT_EQ(sink->wait_done(1).error, "");
+  EXPECT_EQ(sink->wait_done(2).num_ends, 1);
+  EXPECT_TRUE(gate->close_if_idle());
+}
+
+TEST_F(RequestGateTest, ClosesOnlyWhereNobodyIsThere) {
+  EXPECT_FALSE(gate->close_if_idle()) << "it is not open";
+  submit(*gate, 1);
+  EXPECT_FALSE(gate->close_if_deserted());
+  gate->set_limits(limits());
+  const auto engine = make_engine();
+  gate->open(engine->instance());
+  EXPECT_FALSE(gate->close_if_deserted()) << "it waits no longer";
+  sink->wait_done(1);
+  EXPECT_EQ(gate->usage().num_alive, 0) << "the end is counted before it is told";
+  EXPECT_GE(num_unused, 1);
+  EXPECT_TRUE(gate->close_if_idle());
+  EXPECT_EQ(submit(*gate, 2).outcome, Outcome::kClosed);
+
+  const auto empty = make_gate();
+  EXPECT_TRUE(empty->close_if_deserted());
+  EXPECT_EQ(submit(*empty, 3).outcome, Outcome::kClosed);
+}
+
+}  // namespace
+}  // namespace lmtp::engine
