@@ -62,11 +62,13 @@ else()
   message(STATUS "libtorch: ${Libtorch_VERSION}, CPU half (${torch_dir})")
 endif()
 
-# The shared libraries that a program needs at run time: torch's own, and NVIDIA's.
-function(lmtp_libtorch_files torch_files nvidia_files)
+# lmtp_libtorch_files(cpu|cuda TORCH_FILES NVIDIA_FILES): the shared libraries that a program needs
+# when it runs, torch's own and NVIDIA's, where it links Libtorch::cpu or Libtorch::cuda. All of
+# NVIDIA's in the second case: torch opens some by name.
+function(lmtp_libtorch_files half torch_files nvidia_files)
   set(own libtorch_cpu.so libc10.so libgomp.so.1)
   set(nvidia libcudart.so.13 libcupti.so.13)
-  if(LMTP_CUDA_ENABLED)
+  if(half STREQUAL "cuda")
     list(APPEND own libtorch_cuda.so libtorch_cuda_linalg.so libtorch_nvshmem.so libc10_cuda.so
                     libtorch.so)
     set(nvidia *.so.*)

@@ -1,10 +1,11 @@
-# cmake --install: the two programs, the demo model, a man page each and a systemd unit. With
-# -DLMTP_INSTALL_LIBTORCH=ON also libtorch, so that the result needs nothing of this build's place
-# (a service's user cannot read an administrator's home).
+# cmake --install: the two programs, the demo model, a man page each, a systemd unit, and libtorch,
+# so that the result needs nothing of this build's place: a service's user cannot read an
+# administrator's home, where tools/setup puts libtorch. That is 0.5 GB, and 3.5 GB where a program
+# links the CUDA half; -DLMTP_BUNDLE_LIBTORCH=OFF leaves it where it is.
 include_guard(GLOBAL)
 include(GNUInstallDirs)
 
-option(LMTP_INSTALL_LIBTORCH "Install libtorch into lib/lmtp as well" OFF)
+option(LMTP_BUNDLE_LIBTORCH "Install libtorch into lib/lmtp as well" ON)
 
 foreach(program lmtp-serve lmtp-client)
   if(TARGET ${program})
@@ -25,8 +26,15 @@ endif()
 
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/models/demo DESTINATION share/lmtp/models)
 
-if(LMTP_INSTALL_LIBTORCH AND LMTP_TORCH)
-  lmtp_libtorch_files(torch_files nvidia_files)
+if(LMTP_BUNDLE_LIBTORCH AND LMTP_TORCH)
+  set(half cpu)
+  foreach(module IN LISTS lmtp_torch_modules)
+    get_target_property(libraries lmtp_${module} LINK_LIBRARIES)
+    if(Libtorch::cuda IN_LIST libraries)
+      set(half cuda)
+    endif()
+  endforeach()
+  lmtp_libtorch_files(${half} torch_files nvidia_files)
   install(FILES ${torch_files} DESTINATION lib/lmtp/torch/lib)
   # libtorch finds these by ../../nvidia/..., so the folders keep their places.
   foreach(file IN LISTS nvidia_files)

@@ -7,11 +7,13 @@
 #     Without SOURCES it is a header-only (INTERFACE) library.
 #
 #   lmtp_test(MODULE UNIT [SOURCES extra.cpp ...] [DEPS module-or-target ...] [LABELS label ...]
-#             [TIMEOUT seconds])
+#             [TIMEOUT seconds] [TEST_DATA name])
 #     The program MODULE_UNIT_test from UNIT_test.cpp in the calling folder, and one ctest entry of
 #     that name, labelled MODULE. Links lmtp_MODULE where there is one, GoogleTest and GoogleMock
 #     with their main. Includes: tests/ and tests/support/. Knows LMTP_SOURCE_DIR and LMTP_BIN_DIR
 #     as strings. The label release_only keeps a test out of the sanitizers' runs.
+#     TEST_DATA: the cases of its suite TestData (tests/support/test_data.h) are a ctest entry of
+#     this name, labelled test_data, which ctest lists as skipped where LMTP_TEST_DATA is not set.
 #
 #   lmtp_program(NAME SOURCES main.cpp ... [DEPS module-or-target ...])
 #     The program NAME in the build's bin/.
@@ -20,8 +22,9 @@
 #     A ctest entry that runs a Python script with the interpreter of .venv (else python3); exit
 #     code 77 means skipped. The environment holds LMTP_BIN_DIR and LMTP_SOURCE_DIR.
 #
-#   lmtp_pytest(NAME SCRIPT [LABELS label ...] [TIMEOUT seconds])
-#     The same for a file of pytest tests; skipped tests are named with their reason.
+#   lmtp_pytest(NAME SCRIPT [LABELS label ...] [TIMEOUT seconds] [TEST_DATA name])
+#     The same for a file of pytest tests. Skipped ones are named with their reason; where all are,
+#     ctest lists the entry as skipped. TEST_DATA: as above, for tests with the fixture test_data.
 #
 # DEPS take module names ("base"); a name that is a target already ("lmtp_base", "Libtorch::cpu")
 # stands as is.
@@ -76,7 +79,7 @@ function(lmtp_program name)
 endfunction()
 
 function(lmtp_test module unit)
-  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "" "TIMEOUT;TEST_DATA" "SOURCES;DEPS;LABELS" ${ARGN})
   set(name ${module}_${unit}_test)
   lmtp_resolve_deps(deps ${arg_DEPS})
   add_executable(${name} ${unit}_test.cpp ${arg_SOURCES})
@@ -97,29 +100,50 @@ function(lmtp_test module unit)
   set_target_properties(${name} PROPERTIES
     BUILD_RPATH "${LMTP_RPATH}"
     RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
-  add_test(NAME ${name} COMMAND ${name} --gtest_brief=1)
-  lmtp_test_properties(${name} "${arg_TIMEOUT}" ${arg_LABELS} ${module})
+  set(labels ${arg_LABELS} ${module})
+  set(filter "")
+  if(arg_TEST_DATA)
+    set(filter --gtest_filter=-TestData.*)
+    add_test(NAME ${arg_TEST_DATA} COMMAND ${name} --gtest_filter=TestData.*)
+    lmtp_test_properties(${arg_TEST_DATA} "${arg_TIMEOUT}" ${labels} test_data)
+    set_property(TEST ${arg_TEST_DATA} PROPERTY SKIP_REGULAR_EXPRESSION "LMTP_TEST_DATA is not set")
+  endif()
+  add_test(NAME ${name} COMMAND ${name} --gtest_brief=1 ${filter})
+  lmtp_test_properties(${name} "${arg_TIMEOUT}" ${labels})
 endfunction()
 
 function(lmtp_script_test name script)
-  cmake_parse_arguments(arg "PYTEST" "TIMEOUT" "ARGS;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "" "TIMEOUT" "ARGS;LABELS" ${ARGN})
+  get_filename_component(script ${script} ABSOLUTE)
+  lmtp_add_python_test(${name} ${script} ${arg_ARGS})
+  lmtp_test_properties(${name} "${arg_TIMEOUT}" ${arg_LABELS})
+  set_property(TEST ${name} PROPERTY SKIP_RETURN_CODE 77)
+endfunction()
+
+function(lmtp_pytest name script)
+  cmake_parse_arguments(arg "" "TIMEOUT;TEST_DATA" "LABELS" ${ARGN})
+  get_filename_component(script ${script} ABSOLUTE)
+  set(pytest -m pytest -q -rs -p no:cacheprovider ${script})
+  set(filter "")
+  if(arg_TEST_DATA)
+    set(filter -m "not test_data")
+    lmtp_add_python_test(${arg_TEST_DATA} ${pytest} -m test_data)
+    lmtp_test_properties(${arg_TEST_DATA} "${arg_TIMEOUT}" ${arg_LABELS} test_data)
+  endif()
+  lmtp_add_python_test(${name} ${pytest} ${filter})
+  lmtp_test_properties(${name} "${arg_TIMEOUT}" ${arg_LABELS})
+  # pytest's last line, where nothing passed or failed.
+  set_property(TEST ${name} ${arg_TEST_DATA} PROPERTY
+    SKIP_REGULAR_EXPRESSION "\n[0-9]+ skipped(, [0-9]+ deselected)? in ")
+endfunction()
+
+# lmtp_add_python_test(NAME ARG ...): the interpreter of .venv, else python3, with these arguments.
+function(lmtp_add_python_test name)
   set(python ${PROJECT_SOURCE_DIR}/.venv/bin/python)
   if(NOT EXISTS ${python})
     set(python python3)
   endif()
-  if(arg_PYTEST)
-    list(APPEND python -m pytest -q -rs -p no:cacheprovider)
-  endif()
-  get_filename_component(script ${script} ABSOLUTE)
-  add_test(NAME ${name} COMMAND ${python} ${script} ${arg_ARGS})
-  lmtp_test_properties(${name} "${arg_TIMEOUT}" ${arg_LABELS})
-  set_property(TEST ${name} PROPERTY SKIP_RETURN_CODE 77)
-  set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT
-    "LMTP_BIN_DIR=${PROJECT_BINARY_DIR}/bin" "LMTP_SOURCE_DIR=${PROJECT_SOURCE_DIR}")
-endfunction()
-
-function(lmtp_pytest name script)
-  lmtp_script_test(${name} ${script} ${ARGN} PYTEST)
+  add_test(NAME ${name} COMMAND ${python} ${ARGN})
 endfunction()
 
 # lmtp_test_properties(NAME TIMEOUT LABEL ...)
@@ -127,6 +151,8 @@ function(lmtp_test_properties name timeout)
   if(NOT timeout)
     set(timeout ${LMTP_TEST_TIMEOUT_S})
   endif()
+  set(environment ${LMTP_TEST_ENVIRONMENT}
+    LMTP_BIN_DIR=${PROJECT_BINARY_DIR}/bin LMTP_SOURCE_DIR=${PROJECT_SOURCE_DIR})
   set_tests_properties(${name} PROPERTIES
-    LABELS "${ARGN}" TIMEOUT ${timeout} ENVIRONMENT "${LMTP_TEST_ENVIRONMENT}")
+    LABELS "${ARGN}" TIMEOUT ${timeout} ENVIRONMENT "${environment}")
 endfunction()

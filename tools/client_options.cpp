@@ -19,8 +19,10 @@ constexpr const char* kDescription =
 
 constexpr const char* kFooter =
     "A prompt line may end with parameters: Hello there temperature=1.2 max_tokens=5\n"
-    "Like LMQL's own client the prompt goes as it stands; LMQL's queries put BOS in front of it,\n"
-    "which --bos (or bos=true on a line) does here. An empty prompt is BOS alone.\n"
+    "BOS goes in front of a prompt where the tokenizer's own files say so (Llama's, not GPT-2's);\n"
+    "--bos or --no-bos (bos=true, bos=false on a line) decide otherwise. LMQL's queries always "
+    "have\n"
+    "it in front. An empty prompt is BOS alone.\n"
     "In a pipe and with -p only the new text is printed (--echo: the prompt too).\n"
     "The exit code is 0, 1 after an error, 2 for a wrong option, 130 after Ctrl-C.";
 
@@ -66,6 +68,9 @@ Result<void> check(const ClientOptions& options, bool encode, bool decode) {
   if (encode && decode) return Error{"--encode and --decode exclude each other"};
   if ((encode || decode) && (options.prompt || options.score)) {
     return Error{"--encode and --decode read standard input: leave -p and --score out"};
+  }
+  if (options.json && !encode && !decode) {
+    return Error{"--json goes with --encode or --decode"};
   }
   return {};
 }
@@ -134,11 +139,18 @@ std::variant<ClientOptions, int> parse_client_options(int argc, const char* cons
         [&params, key = flag.key](const std::string& value) { params.emplace_back(key, value); },
         flag.help);
   }
-  app.add_flag("--bos", options.params.bos, "put BOS in front of each prompt, as LMQL does");
+  app.add_flag_callback(
+      "--bos", [&options] { options.params.bos = true; }, "put BOS in front of each prompt");
+  app.add_flag_callback(
+      "--no-bos", [&options] { options.params.bos = false; },
+      "do not, whatever the tokenizer says");
   app.add_flag("--raw", options.raw, "print the token entries as LMQL's client does");
   app.add_flag("--echo", options.echo, "print the prompt in front of the answer");
   app.add_flag("--encode", encode, "text lines on standard input to JSON arrays of token ids");
   app.add_flag("--decode", decode, "and back");
+  app.add_flag("--json", options.json,
+               "with --encode and --decode: each text is a JSON string, so that it may hold line "
+               "ends");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

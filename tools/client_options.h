@@ -23,6 +23,8 @@ struct ClientOptions {
   std::optional<std::string> prompt;
   std::optional<std::string> score;
   ReplParams params;
+  bool json =
+      false;  // texts of --encode and --decode are JSON strings, so that lines may end in them
   bool raw = false;
   bool echo = false;
 };

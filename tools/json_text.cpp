@@ -289,6 +289,22 @@ std::optional<std::string> json_string(std::string_view json) {
   return unescaped(json);
 }
 
+std::string json_quoted(std::string_view text) {
+  constexpr const char* kDigits = "0123456789abcdef";
+  std::string out = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      out += {'\\', c};
+    } else if (byte < 0x20 || byte == 0x7F) {
+      out += {'\\', 'u', '0', '0', kDigits[byte >> 4], kDigits[byte & 0xF]};
+    } else {
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
 std::optional<std::int64_t> json_integer(std::string_view json) {
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(json.data(), json.data() + json.size(), value);

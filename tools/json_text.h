@@ -28,6 +28,8 @@ std::optional<std::string> json_field(std::string_view json, std::string_view ke
 
 // A JSON string's characters; nothing where `json` is no string.
 std::optional<std::string> json_string(std::string_view json);
+// The other way. REQUIRES: valid UTF-8.
+std::string json_quoted(std::string_view text);
 std::optional<std::int64_t> json_integer(std::string_view json);
 
 // The texts of an array's elements; nothing where `json` is no array.

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -15,8 +16,9 @@
 #include "interrupts.h"
 #include "json_text.h"
 #include "line_editor.h"
-#include "lmtp/hub/model_source.h"
+#include "lmtp/hub/fetch.h"
 #include "lmtp/tokenizer/tokenizer.h"
+#include "progress_bar.h"
 #include "repl.h"
 #include "server_link.h"
 
@@ -28,12 +30,28 @@ int fail(const std::string& message) {
   return 1;
 }
 
+// A name of the hub that is not on this disk: its tokenizer files alone are fetched. Ctrl-C ends
+// the program, and what has come is kept.
+Result<hub::ModelSource> find_model(const std::string& model) {
+  ProgressBar bar("fetching " + model);
+  hub::FetchOptions options;
+  options.purpose = hub::Purpose::kTokenizer;
+  options.progress = [&bar](const hub::FetchProgress& progress) {
+    bar.show_bytes(progress.bytes_done, progress.bytes_total);
+    return true;
+  };
+  return hub::fetch_model(model, options);
+}
+
 Result<std::unique_ptr<tokenizer::Tokenizer>> load_tokenizer_of(const ClientOptions& options) {
   const std::string& asked = options.tokenizer.empty() ? options.model : options.tokenizer;
-  const auto source = hub::resolve_model(asked.empty() ? "demo" : asked, hub::Purpose::kTokenizer);
+  const auto source = find_model(asked.empty() ? "demo" : asked);
   if (!source) {
     return Error{source.error().message +
-                 (options.tokenizer.empty() ? "; or give --tokenizer FOLDER" : "")};
+                 (options.tokenizer.empty()
+                      ? "; or give --tokenizer FOLDER (MODEL is then the server's "
+                        "name for it alone)"
+                      : "")};
   }
   if (source->kind == hub::SourceKind::kRandom) {
     return Error{
@@ -54,11 +72,23 @@ std::string name_for_server(const std::string& model) {
   return error ? model : absolute.string();
 }
 
-int encode_lines(const tokenizer::Tokenizer& tokenizer, bool bos) {
+int fail_line(int number, const std::string& message) {
+  return fail("line " + std::to_string(number) + " of standard input: " + message);
+}
+
+// Lines of text, or with --json of JSON strings, to lines of JSON arrays.
+int encode_lines(const tokenizer::Tokenizer& tokenizer, const ClientOptions& options) {
+  const bool bos = options.params.bos.value_or(false) && tokenizer.bos_id() >= 0;
   std::string line;
-  while (std::getline(std::cin, line)) {
+  for (int number = 1; std::getline(std::cin, line); ++number) {
+    if (options.json) {
+      const auto elements = json_elements("[" + line + "]");  // which looks at the whole line
+      const auto text = elements && elements->size() == 1 ? json_string(line) : std::nullopt;
+      if (!text) return fail_line(number, "not a JSON string like \"Once upon a time\"");
+      line = *text;
+    }
     std::string out = "[";
-    if (bos && tokenizer.bos_id() >= 0) out += std::to_string(tokenizer.bos_id());
+    if (bos) out += std::to_string(tokenizer.bos_id());
     for (const TokenId id : tokenizer.encode(line)) {
       if (out.size() > 1) out += ", ";
       out += std::to_string(id);
@@ -69,13 +99,19 @@ int encode_lines(const tokenizer::Tokenizer& tokenizer, bool bos) {
   return 0;
 }
 
-int decode_lines(const tokenizer::Tokenizer& tokenizer) {
+int decode_lines(const tokenizer::Tokenizer& tokenizer, const ClientOptions& options) {
   std::string line;
   for (int number = 1; std::getline(std::cin, line); ++number) {
     const auto ids = parse_ids(line);
-    if (!ids) return fail("line " + std::to_string(number) + ": " + ids.error().message);
-    const std::string text = tokenizer.decode(*ids) + "\n";
-    std::fwrite(text.data(), 1, text.size(), stdout);
+    if (!ids) return fail_line(number, ids.error().message);
+    for (const TokenId id : *ids) {
+      if (id < tokenizer.vocab_size()) continue;
+      return fail_line(number, "there is no token " + std::to_string(id) + ", the last is " +
+                                   std::to_string(tokenizer.vocab_size() - 1));
+    }
+    const std::string text = tokenizer.decode(*ids);
+    const std::string out = (options.json ? json_quoted(text) : text) + "\n";
+    std::fwrite(out.data(), 1, out.size(), stdout);
   }
   return 0;
 }
@@ -110,9 +146,9 @@ int run(int argc, const char* const* argv) {
   if (!tokenizer) return fail(tokenizer.error().message);
   switch (options.mode) {
     case ClientOptions::Mode::kEncode:
-      return encode_lines(**tokenizer, options.params.bos);
+      return encode_lines(**tokenizer, options);
     case ClientOptions::Mode::kDecode:
-      return decode_lines(**tokenizer);
+      return decode_lines(**tokenizer, options);
     case ClientOptions::Mode::kTalk:
       break;
   }

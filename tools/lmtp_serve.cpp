@@ -19,14 +19,14 @@
 #include <utility>
 #include <variant>
 
+#include "dtype_choice.h"
+#include "hub_model_factory.h"
 #include "kernels/device.h"
-#include "lmtp/agent/cpu_agent.h"
 #include "lmtp/base/log.h"
 #include "lmtp/base/version.h"
 #include "lmtp/engine/model_manager.h"
-#include "lmtp/hub/model_source.h"
-#include "lmtp/model/model_config.h"
 #include "lmtp/server/server.h"
+#include "model_names.h"
 #include "progress_bar.h"
 #include "serve_options.h"
 
@@ -53,46 +53,10 @@ Result<void> check_device(const ServeOptions& options) {
   if (options.device != "cpu") {
     return Error{"--device: '" + options.device + "' is unknown; allowed are cpu and cuda"};
   }
-  for (const char* name : {"float32", "fp32", "f32", "auto"}) {
-    if (options.dtype == name) return {};
-  }
-  return Error{"--dtype: '" + options.dtype + "' is not available on a CPU; allowed is float32"};
-}
-
-Result<engine::ServedModel> make_model(const ServeOptions& options) {
-  const Result<hub::ModelSource> source = hub::resolve_model(options.model);
-  if (!source) return source.error();
-  const Result<model::ModelConfig> config = model::load_model_config(*source);
-  if (!config) return config.error();
-
-  engine::ServedModel served;
-  const bool is_folder = source->kind == hub::SourceKind::kFolder;
-  served.description.name = source->name;
-  served.description.type = config->model_type;
-  served.description.architecture = config->architecture;
-  served.description.constructor =
-      is_folder ? "AutoModelForCausalLM.from_pretrained('" + source->name + "')"
-                : "AutoModelForCausalLM.from_config('" + source->shape + "')";
-  served.description.tokenizer = is_folder ? source->folder : "gpt2";
-  served.description.dtype = "float32";
-  served.description.device = options.device;
-  served.names = source->names;
-  served.limits.vocab_size = config->vocab_size;
-  served.limits.context_length = config->context_length;
-  served.limits.eos_ids = config->eos_ids;
-  served.options.max_batched_tokens = options.max_batched_tokens;
-  served.options.max_concurrent_requests = options.max_concurrent_requests;
-
-  agent::CpuAgentOptions agent;
-  agent.source = *source;
-  agent.config = *config;
-  agent.num_threads = options.num_threads;
-  agent.kv_cache_bytes = options.kv_cache_bytes;
-  agent.max_batched_tokens = options.max_batched_tokens;
-  served.factory = [agent](const agent::LoadProgress& progress) {
-    return agent::make_cpu_agent(agent, progress);
-  };
-  return served;
+  const Result<DtypeChoice> dtype = parse_dtype(options.dtype);
+  if (!dtype) return dtype.error();
+  if (!dtype->note.empty()) log::info(dtype->note);
+  return {};
 }
 
 server::ServerOptions make_server_options(const ServeOptions& options) {
@@ -178,16 +142,29 @@ class Events {
   Result<void> outcome_;
 };
 
-void print_ready(const ServeOptions& options, const engine::ModelManager& models,
-                 const server::Server& server) {
-  const engine::ModelManager::Entry& entry = **models.resolve({});
-  const agent::AgentInfo info = entry.engine->stats().agent;
+std::string url_of(const ServeOptions& options, const server::Server& server) {
   const std::string host =
       options.host.find(':') == std::string::npos ? options.host : "[" + options.host + "]";
+  return "ws://" + host + ":" + std::to_string(server.port()) + "/";
+}
+
+void print_ready(const ServeOptions& options, const engine::ModelManager& models,
+                 const server::Server& server) {
+  const auto status = models.status("");
+  if (!status || !*status) return;  // it has just been stopped
+  const agent::AgentInfo& info = (*status)->stats.agent;
   const long long num_tokens = static_cast<long long>(info.num_blocks - 1) * kBlockSize;
-  std::printf("lmtp-serve: %s ready on %s, %s, KV cache %s (%lld tokens), ws://%s:%d/\n",
-              entry.description.name.c_str(), info.device.c_str(), info.dtype.c_str(),
-              size_text(info.kv_bytes).c_str(), num_tokens, host.c_str(), server.port());
+  std::string context;
+  if ((*status)->limits.context_length < (*status)->description.trained_context_length) {
+    context = ", context " + std::to_string((*status)->limits.context_length) + " of " +
+              std::to_string((*status)->description.trained_context_length) +
+              " tokens (more with a larger --kv-cache)";
+  }
+  const std::string& why = (*status)->description.dtype_reason;
+  std::printf("lmtp-serve: %s ready on %s, %s%s, KV cache %s (%lld tokens)%s, %s\n",
+              (*status)->description.name.c_str(), info.device.c_str(), info.dtype.c_str(),
+              why.empty() ? "" : (" (" + why + ")").c_str(), size_text(info.kv_bytes).c_str(),
+              num_tokens, context.c_str(), url_of(options, server).c_str());
   std::fflush(stdout);
 }
 
@@ -214,24 +191,39 @@ int stop(const ServeOptions& options, engine::ModelManager& models, server::Serv
   return exit_code;
 }
 
-int serve(const ServeOptions& options) {
-  if (const Result<void> ok = check_device(options); !ok) return fail(ok.error().message);
-  Result<engine::ServedModel> model = make_model(options);
-  if (!model) return fail(model.error().message);
-  raise_descriptor_limit();
+int run_until_signal(const ServeOptions& options, Events& events, bool signalled,
+                     engine::ModelManager& models, server::Server& server) {
+  while (!signalled) signalled = events.wait(-1) == Events::Kind::kSignal;
+  events.take_signal();
+  events.stop_catching();
+  log::info("stopping; a second signal stops at once");
+  return stop(options, models, server, options.shutdown_timeout_ms, 0);
+}
+
+// One model, named on the command line. Whoever gives that line may have any.
+int serve_one(const ServeOptions& options, NamePolicy policy) {
+  policy.anything = true;
+  policy.allow_download = true;
+  auto factory = std::make_unique<HubModelFactory>(options, std::move(policy));
   Events events;
-  engine::ModelManager models(
-      *std::move(model), [&events](const Result<void>& outcome) { events.tell_loaded(outcome); });
+  engine::OnlyModel only;
+  only.name = options.model;
+  only.max_waiting_requests = static_cast<std::size_t>(options.max_concurrent_requests);
+  only.on_loaded = [&events](const Result<void>& outcome) { events.tell_loaded(outcome); };
+  Result<engine::ServedModel> found = factory->find(options.model);
+  if (!found && !may_be_on_hub(options.model)) return fail(found.error().message);
+  if (found) only.found = std::move(*found);
+  engine::ModelManager models(std::move(factory), std::move(only));
   server::Server server(make_server_options(options), models);
   if (const Result<void> started = server.start(); !started) {
     fail(started.error().message);
     return stop(options, models, server, 0, kExitFailure);
   }
   ProgressBar bar("loading " + options.model);
-  const engine::Engine& engine = *(*models.resolve({}))->engine;
   Events::Kind event = Events::Kind::kTimeout;
   while ((event = events.wait(kProgressIntervalMs)) == Events::Kind::kTimeout) {
-    bar.show(engine.stats().load_percent);
+    const auto status = models.status("");
+    if (status && *status) bar.show((*status)->progress_percent);
   }
   bar.clear();
   if (event == Events::Kind::kLoaded) {
@@ -240,13 +232,45 @@ int serve(const ServeOptions& options) {
       return stop(options, models, server, 0, kExitFailure);
     }
     print_ready(options, models, server);
-    while (events.wait(-1) != Events::Kind::kSignal) {
-    }
   }
-  events.take_signal();
-  events.stop_catching();
-  log::info("stopping; a second signal stops at once");
-  return stop(options, models, server, options.shutdown_timeout_ms, 0);
+  return run_until_signal(options, events, event == Events::Kind::kSignal, models, server);
+}
+
+// Any model, loaded when a request names it.
+int serve_auto(const ServeOptions& options, NamePolicy policy) {
+  policy.anything = is_loopback(options.host);
+  policy.allow_download = policy.anything || options.allow_download;
+  const std::string what = policy.anything ? "any model"
+                           : policy.allow_download
+                               ? "'demo', --model-dir and the Hugging Face hub"
+                               : "'demo', --model-dir and the Hugging Face cache, no downloads";
+  Events events;
+  engine::AutoOptions automatic;
+  automatic.max_models = options.max_models;
+  automatic.unload_after_ms = options.unload_after_ms;
+  automatic.max_waiting_requests = static_cast<std::size_t>(options.max_concurrent_requests);
+  engine::ModelManager models(std::make_unique<HubModelFactory>(options, std::move(policy)),
+                              automatic);
+  server::Server server(make_server_options(options), models);
+  if (const Result<void> started = server.start(); !started) {
+    fail(started.error().message);
+    return stop(options, models, server, 0, kExitFailure);
+  }
+  std::printf("lmtp-serve: auto ready, loads what requests name (%s), %s\n", what.c_str(),
+              url_of(options, server).c_str());
+  std::fflush(stdout);
+  return run_until_signal(options, events, false, models, server);
+}
+
+int serve(const ServeOptions& options) {
+  if (const Result<void> ok = check_device(options); !ok) return fail(ok.error().message);
+  auto folders = canonical_folders(options.model_dirs);
+  if (!folders) return fail(folders.error().message);
+  NamePolicy policy;
+  policy.model_dirs = std::move(*folders);
+  raise_descriptor_limit();
+  return options.is_auto() ? serve_auto(options, std::move(policy))
+                           : serve_one(options, std::move(policy));
 }
 
 }  // namespace

@@ -39,13 +39,14 @@ Result<void> write_text(const std::filesystem::path& path, const std::string& te
 
 // ---- weights ----
 
-std::string safetensors_header(const std::vector<model::TensorSpec>& tensors) {
+std::string safetensors_header(const std::vector<model::TensorSpec>& tensors,
+                               kernels::ElementType type) {
+  const char* type_name = type == kernels::ElementType::kBF16 ? "BF16" : "F32";
   std::string header = R"({"__metadata__":{"format":"pt"})";
   std::int64_t begin = 0;
   for (const model::TensorSpec& tensor : tensors) {
-    const std::int64_t end =
-        begin + tensor.num_elements() * static_cast<std::int64_t>(sizeof(float));
-    header += ",\"" + tensor.name + R"(":{"dtype":"F32","shape":[)";
+    const std::int64_t end = begin + tensor.num_elements() * kernels::element_size(type);
+    header += ",\"" + tensor.name + R"(":{"dtype":")" + type_name + R"(","shape":[)";
     for (std::size_t i = 0; i < tensor.shape.size(); ++i) {
       header += (i == 0 ? "" : ",") + std::to_string(tensor.shape[i]);
     }
@@ -58,27 +59,28 @@ std::string safetensors_header(const std::vector<model::TensorSpec>& tensors) {
 }
 
 Result<void> write_weights(const std::filesystem::path& path, std::uint64_t seed,
-                           const std::vector<model::TensorSpec>& tensors) {
+                           const std::vector<model::TensorSpec>& tensors,
+                           kernels::ElementType type) {
   std::ofstream file(path, std::ios::binary);
-  const std::string header = safetensors_header(tensors);
+  const std::string header = safetensors_header(tensors, type);
+  const std::int64_t element_bytes = kernels::element_size(type);
   const std::uint64_t size = header.size();
   file.write(reinterpret_cast<const char*>(&size), sizeof(size));
   file << header;
   kernels::WorkerPool pool(
       std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 64));
-  std::vector<float> values;
+  std::vector<char> values;
   for (const model::TensorSpec& tensor : tensors) {
     for (std::int64_t first = 0; first < tensor.num_elements(); first += kElementsPerWrite) {
       const std::int64_t count = std::min(kElementsPerWrite, tensor.num_elements() - first);
-      values.resize(static_cast<std::size_t>(count));
+      values.resize(static_cast<std::size_t>(count * element_bytes));
       const auto num_tasks = static_cast<int>((count + kElementsPerTask - 1) / kElementsPerTask);
       pool.parallel_for(num_tasks, [&](int task, int) {
         const std::int64_t at = task * kElementsPerTask;
-        model::fill_random(seed, tensor, first + at, std::min(kElementsPerTask, count - at),
-                           values.data() + at);
+        model::fill_random(seed, tensor, type, first + at, std::min(kElementsPerTask, count - at),
+                           values.data() + at * element_bytes);
       });
-      file.write(reinterpret_cast<const char*>(values.data()),
-                 count * static_cast<std::streamsize>(sizeof(float)));
+      file.write(values.data(), static_cast<std::streamsize>(values.size()));
     }
   }
   file.close();
@@ -211,7 +213,7 @@ Result<void> make_checkpoint(std::string_view what, const std::filesystem::path&
   if (auto done = write_tokenizer(folder, *config); !done.ok()) {
     return done;
   }
-  return write_weights(folder / "model.safetensors", seed, *tensors);
+  return write_weights(folder / "model.safetensors", seed, *tensors, config->weight_type);
 }
 
 }  // namespace

@@ -206,28 +206,30 @@ Repl::Status Repl::score_line(std::string_view words) {
   return score(std::string(prompt), std::string(words.substr(separator + kScoreSeparator.size())));
 }
 
-Result<std::vector<TokenId>> Repl::encode_prompt(const std::string& prompt, bool bos) const {
-  std::vector<TokenId> ids;
-  if (bos) {
-    if (tokenizer_.bos_id() < 0) return Error{"bos: this tokenizer has no BOS token"};
-    ids.push_back(tokenizer_.bos_id());
-  }
-  const std::vector<TokenId> text = tokenizer_.encode(prompt);
-  ids.insert(ids.end(), text.begin(), text.end());
+Result<std::vector<TokenId>> Repl::encode_prompt(const std::string& prompt,
+                                                 std::optional<bool> bos) const {
+  std::vector<TokenId> ids = tokenizer_.encode(prompt);
+  const TokenId bos_id = tokenizer_.bos_id();
+  if (bos.value_or(false) && bos_id < 0) return Error{"bos: this tokenizer has no BOS token"};
+  // One that is spelt out in the prompt is enough.
+  const bool begins_so = !ids.empty() && ids.front() == bos_id;
+  if (bos.value_or(tokenizer_.adds_bos() && !begins_so)) ids.insert(ids.begin(), bos_id);
   return ids;
 }
 
 Repl::Status Repl::generate(const std::string& prompt, const ReplParams& params) {
   // Nothing can follow nothing: an empty prompt is the beginning of a text.
-  const bool bos = params.bos || (prompt.empty() && tokenizer_.bos_id() >= 0);
-  auto ids = encode_prompt(prompt, bos);
+  const bool needs_bos = prompt.empty() && tokenizer_.bos_id() >= 0;
+  auto ids = encode_prompt(prompt, needs_bos ? true : params.bos);
   if (!ids) return fail(ids.error().message);
   protocol::GenerateMessage message;
   message.prompt = *ids;
   message.params = params.sampling;
 
   tokenizer::StreamDecoder decoder;
-  if (options_.echo && !options_.raw) print(prompt);
+  bool in_a_line = options_.echo && !options_.raw;
+  bool at_start = prompt.empty();
+  if (in_a_line) print(prompt);
   ServerLink::Handler handler;
   handler.on_loading = [this](const ServerEntry& entry) { show_loading(entry); };
   handler.on_token = [&](const ServerEntry& entry) {
@@ -237,7 +239,10 @@ Repl::Status Repl::generate(const std::string& prompt, const ReplParams& params)
       print(python_repr(entry.raw_json) + "\n");
       ids->push_back(*entry.token);
     } else if (!tokenizer_.is_special(*entry.token)) {
-      print(decoder.push(tokenizer_.token_bytes(*entry.token)));
+      print(decoder.push(at_start ? tokenizer_.first_token_bytes(*entry.token)
+                                  : tokenizer_.token_bytes(*entry.token)));
+      at_start = false;
+      in_a_line = true;
     }
   };
   const auto outcome = link_.run(std::move(message), handler);
@@ -245,7 +250,7 @@ Repl::Status Repl::generate(const std::string& prompt, const ReplParams& params)
   if (options_.raw) {
     const std::string text = tokenizer_.decode(*ids);
     if (outcome) print(options_.color ? "\033[32m" + text + "\033[0m\n" : text + "\n");
-  } else {
+  } else if (outcome || in_a_line) {
     print(decoder.finish() + "\n");
   }
   return status_of(outcome);
@@ -256,7 +261,7 @@ Repl::Status Repl::score(const std::string& prompt, const std::string& text) {
   if (!ids) return fail(ids.error().message);
   protocol::ScoreMessage message;
   message.prompt = std::move(*ids);
-  message.scored = tokenizer_.encode(text);
+  message.scored = prompt.empty() ? tokenizer_.encode(text) : tokenizer_.encode_continuation(text);
   if (message.scored.empty()) return fail("there is no text to score");
 
   double sum = 0.0;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -53,8 +54,9 @@ class Repl {
   Status status_of(const Result<ServerLink::Outcome>& outcome) const;
   int exit_code(Status status) const;
 
-  // The prompt's ids, with BOS where asked for.
-  Result<std::vector<TokenId>> encode_prompt(const std::string& prompt, bool bos) const;
+  // The prompt's ids, with BOS where asked for or else where the tokenizer's files say so.
+  Result<std::vector<TokenId>> encode_prompt(const std::string& prompt,
+                                             std::optional<bool> bos) const;
   void show_loading(const protocol::ServerEntry& entry);
   void end_loading();
   // Once: says that the tokenizer is not the model's, where that is plain to see.

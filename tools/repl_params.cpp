@@ -147,9 +147,14 @@ const std::array kParams = {
           [](const ReplParams& p) { return bias_text(p.sampling); }},
     Param{"bos",
           [](ReplParams& p, std::string_view key, std::string_view value) {
-            return set_bool(p.bos, key, value);
+            bool bos = false;
+            if (auto set = set_bool(bos, key, value); !set) return set;
+            p.bos = bos;
+            return Result<void>();
           },
-          [](const ReplParams& p) { return std::string(p.bos ? "true" : "false"); }},
+          [](const ReplParams& p) {
+            return std::string(!p.bos ? "as the tokenizer says" : *p.bos ? "true" : "false");
+          }},
 };
 
 const Param* find_param(std::string_view key) {

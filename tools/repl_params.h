@@ -1,6 +1,7 @@
 // What a prompt line says besides its prompt: `Hello there temperature=1.2 max_tokens=5`.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -13,7 +14,8 @@ namespace lmtp::tools {
 
 struct ReplParams {
   protocol::SamplingParams sampling;
-  bool bos = false;  // whether the tokenizer's BOS goes in front of each prompt, as LMQL does
+  // Whether the tokenizer's BOS goes in front of each prompt; unset: where its own files say so.
+  std::optional<bool> bos;
 };
 
 // Sets one parameter by the name it has on the wire, or `bos`. The error says what is allowed;

@@ -40,6 +40,10 @@ constexpr std::array<Unit, 14> kUnits = {{{"", 1},
                                           {"gb", 1e9},
                                           {"tb", 1e12}}};
 
+constexpr double kMaxDurationS = 10 * 365 * 86'400.0;
+constexpr std::array<std::pair<std::string_view, double>, 5> kDurations = {
+    {{"", 1}, {"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86'400}}};
+
 std::string lower(std::string_view text) {
   std::string out(text);
   std::transform(out.begin(), out.end(), out.begin(),
@@ -68,6 +72,7 @@ struct RawOptions {
   std::string max_message_size = "16MiB";
   std::string max_write_queue = "16MiB";
   double shutdown_timeout_s = 30.0;
+  std::string unload_after = "30m";
   std::string log_level = "info";
 };
 
@@ -75,13 +80,18 @@ void add_serving_options(CLI::App& app, RawOptions& raw) {
   ServeOptions& options = raw.options;
   app.add_option("MODEL", options.model,
                  "A model folder; 'demo', the small model that comes with the program; "
-                 "random[:SHAPE[:SEED]], random weights (SHAPE: gpt2, gpt2-medium); or a name in "
-                 "the local Hugging Face cache")
-      ->type_name("")
-      ->required();
+                 "random[:SHAPE[:SEED]], random weights (SHAPE: gpt2, gpt2-medium, "
+                 "tinyllama-1.1b, llama-3-8b); a name on the Hugging Face hub, downloaded where it "
+                 "is not in the local cache; or 'auto': any of these, loaded when a request names "
+                 "it [auto]")
+      ->type_name("");
   app.add_flag("--cuda", raw.cuda, "Compute on the first CUDA device (as --device cuda)");
   app.add_option("--device", options.device, "cpu or cuda")->type_name("D")->capture_default_str();
-  app.add_option("--dtype", options.dtype, "Type of weights and computation; on a CPU float32")
+  app.add_option(
+         "--dtype", options.dtype,
+         "Type of the weights: float32, bfloat16 (bf16), int8 (8bit), float16 (on a CPU float32), "
+         "or auto: float32, or bfloat16 where that would take more than half of the free "
+         "memory")
       ->type_name("D")
       ->capture_default_str();
   app.add_flag("--static", raw.is_static,
@@ -93,6 +103,28 @@ void add_serving_options(CLI::App& app, RawOptions& raw) {
       ->check(CLI::Range(0, 65535))
       ->type_name("N")
       ->capture_default_str();
+}
+
+void add_auto_options(CLI::App& app, RawOptions& raw) {
+  ServeOptions& options = raw.options;
+  app.add_option("--max-models", options.max_models,
+                 "With auto: models loaded at a time; the one that was used least recently goes")
+      ->check(CLI::Range(1, 64))
+      ->type_name("N")
+      ->capture_default_str();
+  app.add_option("--unload-after", raw.unload_after,
+                 "With auto: a model that has been idle for so long is unloaded; 90s, 30m, 2h, or "
+                 "0 or never")
+      ->type_name("TIME")
+      ->capture_default_str();
+  app.add_option("--model-dir", options.model_dirs,
+                 "A folder of model folders, by whose names they may be asked for; may be given "
+                 "several times")
+      ->type_name("DIR")
+      ->allow_extra_args(false);
+  app.add_flag("--allow-download", options.allow_download,
+               "With auto and a --host beyond loopback: requests may make the server download "
+               "models (on loopback they always may)");
 }
 
 void add_limit_options(CLI::App& app, RawOptions& raw) {
@@ -138,6 +170,18 @@ void add_limit_options(CLI::App& app, RawOptions& raw) {
       ->capture_default_str();
 }
 
+// What only makes sense with auto, or only without, is a mistake elsewhere.
+void check_auto_options(const CLI::App& app, const RawOptions& raw) {
+  if (raw.options.is_auto() && raw.is_static) {
+    throw CLI::ValidationError("--static", "serves one named MODEL; with auto there is none");
+  }
+  for (const char* option : {"--max-models", "--unload-after", "--allow-download"}) {
+    if (!raw.options.is_auto() && app.count(option) > 0) {
+      throw CLI::ValidationError(option, "is for auto; a named MODEL is served alone and stays");
+    }
+  }
+}
+
 ServeOptions finish_options(RawOptions& raw) {
   ServeOptions options = raw.options;
   options.port = static_cast<std::uint16_t>(raw.port);
@@ -150,6 +194,9 @@ ServeOptions finish_options(RawOptions& raw) {
   options.max_write_queue_bytes =
       static_cast<std::size_t>(size_option("--max-write-queue", raw.max_write_queue, 64 * 1024));
   options.shutdown_timeout_ms = static_cast<int>(std::lround(raw.shutdown_timeout_s * 1000));
+  const Result<std::int64_t> unload_after = parse_duration_ms(raw.unload_after);
+  if (!unload_after) throw CLI::ValidationError("--unload-after", unload_after.error().message);
+  options.unload_after_ms = *unload_after;
   const Result<log::Level> level = log::parse_level(raw.log_level);
   if (!level) throw CLI::ValidationError(level.error().message);
   options.log_level = *level;
@@ -176,6 +223,22 @@ Result<std::int64_t> parse_size(std::string_view text) {
   return static_cast<std::int64_t>(num_bytes);
 }
 
+Result<std::int64_t> parse_duration_ms(std::string_view text) {
+  if (lower(text) == "never") return 0;
+  const Error wrong{"'" + std::string(text) + "' is not a time; write 90s, 30m, 2h, 0 or never"};
+  double number = 0.0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || !(number >= 0.0)) return wrong;
+  const std::string unit = lower({end, static_cast<std::size_t>(text.data() + text.size() - end)});
+  const auto* const found = std::find_if(kDurations.begin(), kDurations.end(),
+                                         [&](const auto& known) { return known.first == unit; });
+  if (found == kDurations.end()) return wrong;
+  const double seconds = number * found->second;
+  if (seconds > kMaxDurationS) return Error{"'" + std::string(text) + "' is too long"};
+  // The smallest time is not "never".
+  return seconds > 0.0 ? std::max<std::int64_t>(1, std::llround(seconds * 1000)) : 0;
+}
+
 std::string size_text(std::int64_t num_bytes) {
   constexpr std::array<const char*, 5> kNames = {"bytes", "KiB", "MiB", "GiB", "TiB"};
   auto number = static_cast<double>(num_bytes);
@@ -198,9 +261,11 @@ std::variant<ServeOptions, int> parse_serve_options(int argc, const char* const*
   app.set_help_flag("-h,--help", "Print this and exit");
   RawOptions raw;
   add_serving_options(app, raw);
+  add_auto_options(app, raw);
   add_limit_options(app, raw);
   try {
     app.parse(argc, argv);
+    check_auto_options(app, raw);
     return finish_options(raw);
   } catch (const CLI::Success& wanted) {
     return app.exit(wanted);

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 #include "lmtp/base/log.h"
 #include "lmtp/base/result.h"
@@ -13,9 +14,9 @@
 namespace lmtp::tools {
 
 struct ServeOptions {
-  std::string model;
+  std::string model = "auto";  // "auto": any that a request names
   std::string device = "cpu";
-  std::string dtype = "float32";
+  std::string dtype = "auto";
   std::string host = "127.0.0.1";
   std::uint16_t port = 8080;
   int num_threads = 0;              // 0: as many as the machine has processors
@@ -27,7 +28,13 @@ struct ServeOptions {
   int max_connections = 4096;
   int num_io_threads = 2;
   int shutdown_timeout_ms = 30'000;
+  int max_models = 3;                        // auto
+  std::int64_t unload_after_ms = 1'800'000;  // auto; 0: never
+  std::vector<std::string> model_dirs;
+  bool allow_download = false;  // auto, beyond loopback
   log::Level log_level = log::Level::kInfo;
+
+  bool is_auto() const { return model == "auto"; }
 };
 
 // The options, or the exit code where there is nothing to serve: after --help and --version (0), or
@@ -37,6 +44,9 @@ std::variant<ServeOptions, int> parse_serve_options(int argc, const char* const*
 // "4096", "512MiB", "1.5GiB", "4G": KiB, MiB, GiB, TiB (also K, M, G, T) are powers of 1024; kB,
 // MB, GB, TB are powers of 1000. Upper and lower case count the same.
 Result<std::int64_t> parse_size(std::string_view text);
+
+// "90", "90s", "30m", "1.5h", "2d" in milliseconds; "0" and "never" are 0.
+Result<std::int64_t> parse_duration_ms(std::string_view text);
 
 // As parse_size reads it, in the largest unit that leaves no fraction or else two digits: "512
 // MiB".

@@ -86,10 +86,16 @@ Result<ServerLink::Outcome> ServerLink::run_stream(Message message, const Handle
     bool started = false;
     auto sent = client_.send(message);
     auto outcome = sent ? follow(message.stream_id, handler, started) : sent.error();
+    if (outcome || started || client_.connected()) return outcome;
     // An old connection whose server was started anew says so only now.
-    if (!outcome && was_open && !started && !client_.connected()) continue;
-    return outcome;
+    if (!was_open) return closed_unanswered(outcome.error());
   }
+}
+
+// LMQL's own server falls over what names no model, and closes the connection without a word.
+Error ServerLink::closed_unanswered(const Error& error) const {
+  if (!options_.model.empty() || info_) return error;
+  return {error.message + "; LMQL's own server needs MODEL to be named: lmtp-client MODEL"};
 }
 
 Result<ServerLink::Outcome> ServerLink::follow(StreamId id, const Handler& handler, bool& started) {
@@ -154,8 +160,8 @@ Result<ServerInfo> ServerLink::ask_info() {
     if (was_open && !send_info_request()) continue;
     info_.reset();
     auto info = await_info();
-    if (!info && was_open && !client_.connected()) continue;
-    return info;
+    if (info || client_.connected()) return info;
+    if (!was_open) return closed_unanswered(info.error());
   }
 }
 

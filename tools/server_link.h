@@ -70,6 +70,7 @@ class ServerLink {
   Result<void> send_info_request();
   void cancel(StreamId id);
   Result<ServerInfo> await_info();
+  Error closed_unanswered(const Error& error) const;
   static int ms_until(Clock::time_point deadline);
 
   const Options options_;

@@ -41,6 +41,8 @@ HEAVY = [
     ("CLI11", r"CLI/", {"tools"}, set()),
     ("spdlog", r"(spdlog|fmt)/", {"base"}, set()),
     ("PCRE2", r"pcre2", {"tokenizer"}, set()),
+    ("libcurl", r"curl/", {"hub"}, {"hub"}),
+    ("OpenSSL", r"openssl/", {"hub"}, {"hub"}),
     ("libedit", r"(histedit|editline/)", {"tools", "client"}, set()),
     ("CUDA", r"(cuda|cublas|cudnn|nccl)", {"kernels"}, {"kernels"}),
     ("intrinsics", r"(immintrin|x86intrin|cpuid|arm_neon|hwy/)", {"kernels"}, {"kernels"}),

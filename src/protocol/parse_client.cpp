@@ -163,7 +163,8 @@ ClientMessage read_message(Verb verb, FieldReader& reader, const Payload& payloa
   if (verb == Verb::kScore) {
     std::vector<TokenId> prompt = reader.required_tokens(Field::kPrompt, true);
     std::vector<TokenId> scored = reader.required_tokens(Field::kScored, false);
-    return ScoreMessage{stream_id, std::move(model), std::move(prompt), std::move(scored)};
+    return ScoreMessage{stream_id, std::move(model), std::move(prompt), std::move(scored),
+                        reader.take_unknown_keys()};
   }
   std::vector<TokenId> prompt = reader.required_tokens(Field::kPrompt, false);
   SamplingParams params = read_params(reader, payload, bias_cache);

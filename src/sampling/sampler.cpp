@@ -32,12 +32,12 @@ Sampler::Sampler(Sampler&&) noexcept = default;
 
 Result<float> Sampler::score(std::span<const float> row, TokenId token) const {
   LMTP_CHECK(token >= 0 && static_cast<std::size_t>(token) < row.size(), token, row.size());
-  const float total =
+  const kernels::LogSumExp total =
       kernels::row_logsumexp(backend_, row.data(), static_cast<std::int64_t>(row.size()));
-  if (!std::isfinite(total)) {
+  if (!std::isfinite(total.log_sum)) {
     return Error{kNoNumbers};
   }
-  return row[static_cast<std::size_t>(token)] - total;
+  return kernels::log_probability(row[static_cast<std::size_t>(token)], total);
 }
 
 Result<scheduler::TokenResult> Sampler::sample(std::span<float> row,
@@ -45,8 +45,8 @@ Result<scheduler::TokenResult> Sampler::sample(std::span<float> row,
                                                std::span<const TokenId> tokens) {
   processor_.process(row, params, tokens);
   const auto count = static_cast<std::int64_t>(row.size());
-  const float total = kernels::row_logsumexp(backend_, row.data(), count);
-  if (!std::isfinite(total)) {
+  const kernels::LogSumExp total = kernels::row_logsumexp(backend_, row.data(), count);
+  if (!std::isfinite(total.log_sum)) {
     return Error{kNoNumbers};
   }
   const int num_top = std::min(params.top_logprobs, protocol::kMaxTopLogprobs);
@@ -56,13 +56,13 @@ Result<scheduler::TokenResult> Sampler::sample(std::span<float> row,
     if (static_cast<int>(result.top_logprobs.size()) == num_top || std::isinf(candidate.value)) {
       break;
     }
-    result.top_logprobs.push_back({candidate.id, candidate.value - total});
+    result.top_logprobs.push_back({candidate.id, kernels::log_probability(candidate.value, total)});
   }
   result.token = best_.front().id;
   if (params.temperature > 0.0F) {
     result.token = draw(row, best_.front().value, params, uniform(params.seed, tokens.size()));
   }
-  result.logprob = row[static_cast<std::size_t>(result.token)] - total;
+  result.logprob = kernels::log_probability(row[static_cast<std::size_t>(result.token)], total);
   const bool listed =
       std::any_of(result.top_logprobs.begin(), result.top_logprobs.end(),
                   [&](const protocol::TokenLogprob& entry) { return entry.token == result.token; });

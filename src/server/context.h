@@ -13,7 +13,7 @@ namespace lmtp::server {
 // Held by shared_ptr by the server and by every connection, whose sockets need the io_context until
 // the last reference to them is gone (an engine may hold one for a moment longer than the server).
 struct ServerContext {
-  ServerContext(ServerOptions options_in, const engine::ModelManager& models_in)
+  ServerContext(ServerOptions options_in, engine::ModelManager& models_in)
       : options(std::move(options_in)),
         models(models_in),
         dispatcher(models_in, options.version),

@@ -1,6 +1,8 @@
 #include "dispatcher.h"
 
+#include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <optional>
 #include <utility>
 #include <variant>
@@ -40,6 +42,17 @@ void answer_parse_error(const protocol::ParseError& error, const StreamTable& st
   }
 }
 
+std::string info_message(StreamId id, const std::string& asked_name, std::string_view version,
+                         const Result<engine::ModelStatus>& status) {
+  std::string out;
+  if (status) {
+    protocol::serialize_model_info({id, model_info_json(*status, asked_name, version)}, out);
+  } else {
+    protocol::serialize_msg_error({id, status.error().message}, out);
+  }
+  return out;
+}
+
 std::int64_t now_ms() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(
              std::chrono::steady_clock::now().time_since_epoch())
@@ -74,6 +87,7 @@ void Dispatcher::handle(protocol::GenerateMessage& message, Peer& peer, Answers&
 }
 
 void Dispatcher::handle(protocol::ScoreMessage& message, Peer& peer, Answers& answers) {
+  if (!message.unknown_keys.empty()) log_unknown_keys(message.unknown_keys, peer);
   engine::Request request;
   request.key = {peer.streams.connection(), message.stream_id};
   request.model = std::move(message.model);
@@ -83,12 +97,22 @@ void Dispatcher::handle(protocol::ScoreMessage& message, Peer& peer, Answers& an
   submit(std::move(request), peer, answers);
 }
 
-void Dispatcher::handle(protocol::ModelInfoMessage& message, Peer& /*peer*/, Answers& answers) {
-  const auto entry = models_.resolve(message.model);
-  if (!entry) return answer_msg_error(message.stream_id, entry.error().message, answers);
-  protocol::serialize_model_info(
-      {message.stream_id, model_info_json(**entry, message.model, version_)},
-      answers.emplace_back());
+void Dispatcher::handle(protocol::ModelInfoMessage& message, Peer& peer, Answers& answers) {
+  const StreamId id = message.stream_id;
+  if (const auto status = models_.status(message.model)) {
+    answers.push_back(info_message(id, message.model, version_, *status));
+    return;
+  }
+  auto later = [id, asked = message.model, version = version_,
+                send = peer.send_later](const Result<engine::ModelStatus>& status) {
+    send(info_message(id, asked, version, status));
+  };
+  if (!models_.look_up(message.model, std::move(later))) {
+    answer_msg_error(id,
+                     "overloaded: " + std::to_string(engine::kLookupsMax) +
+                         " requests wait to look a model up; retry later",
+                     answers);
+  }
 }
 
 void Dispatcher::handle(protocol::CancelMessage& message, Peer& peer, Answers& /*answers*/) {
@@ -104,23 +128,23 @@ void Dispatcher::submit(engine::Request request, Peer& peer, Answers& answers) {
                                   "not in use (the live stream goes on)",
                               answers);
   }
-  const auto entry = models_.resolve(request.model);
-  if (!entry) {
-    answer_token_error(id, entry.error().message, answers);
-    return answer_msg_error(id, entry.error().message, answers);
-  }
-  const Result<void> checked = engine::check_request(request, (*entry)->engine->limits());
-  if (!checked) return answer_token_error(id, checked.error().message, answers);
   request.sink = peer.sink;
-  if (request.model.empty()) request.model = (*entry)->description.name;  // for loading notices
-  const engine::EngineInstance engine = (*entry)->engine->instance();
-  const Result<void> submitted = engine.submit(std::move(request));
-  if (!submitted) return answer_token_error(id, submitted.error().message, answers);
-  peer.streams.add(id, engine);
+  engine::Submission submitted = models_.submit(std::move(request));
+  if (auto* owner = std::get_if<std::shared_ptr<engine::StreamOwner>>(&submitted)) {
+    return peer.streams.add(id, std::move(*owner));
+  }
+  const auto& refusal = std::get<engine::Refusal>(submitted);
+  answer_token_error(id, refusal.message, answers);
+  if (refusal.no_model) answer_msg_error(id, refusal.message, answers);
 }
 
 void Dispatcher::log_unknown_keys(const std::vector<std::string>& keys, Peer& peer) {
-  if (std::exchange(peer.unknown_keys_logged, true)) return;
+  std::vector<std::string> fresh;
+  for (const std::string& key : keys) {
+    const bool known = std::ranges::find(peer.logged_keys, key) != peer.logged_keys.end();
+    if (!known && peer.logged_keys.size() + fresh.size() < kLoggedKeysMax) fresh.push_back(key);
+  }
+  if (fresh.empty()) return;
   const std::int64_t now = now_ms();
   std::int64_t due = next_log_ms_.load();
   if (now < due || !next_log_ms_.compare_exchange_strong(due, now + kUnknownKeysLogIntervalMs)) {
@@ -128,14 +152,16 @@ void Dispatcher::log_unknown_keys(const std::vector<std::string>& keys, Peer& pe
   }
   std::string line =
       "connection " + std::to_string(peer.streams.connection()) + ": ignored unknown keys:";
-  for (const std::string& key : keys) line += " '" + key + "'";
+  for (const std::string& key : fresh) line += " '" + key + "'";
   log::warning(line);
+  peer.logged_keys.insert(peer.logged_keys.end(), fresh.begin(), fresh.end());
 }
 
 void append_events(std::vector<engine::StreamEvent> events, StreamTable& streams,
                    std::vector<std::string>& messages) {
   std::vector<TokenOrError> entries;
   std::vector<protocol::LoadingEntry> loading;
+  std::vector<std::string> failures;
   for (engine::StreamEvent& event : events) {
     if (auto* notice = std::get_if<protocol::LoadingEntry>(&event)) {
       if (streams.contains(notice->stream_id)) loading.push_back(std::move(*notice));
@@ -147,6 +173,13 @@ void append_events(std::vector<engine::StreamEvent> events, StreamTable& streams
       entries.emplace_back(std::move(*token));
       continue;
     }
+    if (auto* failure = std::get_if<engine::ModelFailure>(&event)) {
+      if (!streams.contains(failure->stream_id)) continue;
+      streams.erase(failure->stream_id);
+      answer_msg_error(failure->stream_id, failure->error, failures);
+      entries.emplace_back(protocol::ErrorEntry{failure->stream_id, std::move(failure->error)});
+      continue;
+    }
     auto& error = std::get<protocol::ErrorEntry>(event);
     if (!error.stream_id || !streams.contains(*error.stream_id)) continue;
     streams.erase(*error.stream_id);
@@ -154,6 +187,7 @@ void append_events(std::vector<engine::StreamEvent> events, StreamTable& streams
   }
   if (!loading.empty()) protocol::serialize_loading(loading, messages.emplace_back());
   if (!entries.empty()) protocol::serialize_tokens(entries, messages.emplace_back());
+  std::move(failures.begin(), failures.end(), std::back_inserter(messages));
 }
 
 }  // namespace lmtp::server

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -15,20 +16,27 @@
 
 namespace lmtp::server {
 
+// Unknown keys of one connection that are logged.
+inline constexpr std::size_t kLoggedKeysMax = 32;
+
 // What the dispatcher knows of one connection. Owner: the session, on its strand.
 struct Peer {
   explicit Peer(ConnectionId id) : streams(id) {}
 
   StreamTable streams;
   std::shared_ptr<engine::EventSink> sink;  // where its streams' events go
-  bool unknown_keys_logged = false;
+  // Sends a message that is ready later than the call it answers. Any thread; a connection that is
+  // gone by then gets nothing.
+  std::function<void(std::string)> send_later;
+  // Keys that were ignored and have stood in the log; at most kLoggedKeysMax.
+  std::vector<std::string> logged_keys;
 };
 
 // Owner: the server, shared by all sessions. Any thread; a Peer is one thread's at a time.
 class Dispatcher {
  public:
   // `models` outlives the dispatcher.
-  Dispatcher(const engine::ModelManager& models, std::string version)
+  Dispatcher(engine::ModelManager& models, std::string version)
       : models_(models), version_(std::move(version)) {}
 
   // Acts on one text message and appends the messages to be sent at once, if any.
@@ -48,14 +56,15 @@ class Dispatcher {
   void submit(engine::Request request, Peer& peer, Answers& answers);
   void log_unknown_keys(const std::vector<std::string>& keys, Peer& peer);
 
-  const engine::ModelManager& models_;
+  engine::ModelManager& models_;
   const std::string version_;
   protocol::BiasCache bias_cache_;
   std::atomic<std::int64_t> next_log_ms_ = 0;
 };
 
-// The events of one step of one connection as messages: at most one MSG and one TOKEN. Streams that
-// end leave the table; events of streams that are not in it are dropped.
+// The events of one step of one connection as messages: at most one TOKEN and one MSG of notices,
+// and a MSG for each stream whose model could not be had. Streams that end leave the table; events
+// of streams that are not in it are dropped.
 void append_events(std::vector<engine::StreamEvent> events, StreamTable& streams,
                    std::vector<std::string>& messages);
 

@@ -3,6 +3,7 @@
 #include <boost/beast/http/verb.hpp>
 #include <boost/beast/version.hpp>
 #include <utility>
+#include <vector>
 
 #include "lmtp/protocol/codec.h"
 #include "model_info.h"
@@ -44,31 +45,59 @@ pre{background:#eee;padding:.7em;overflow:auto}</style></head><body>
 <p>This port speaks LMTP, the Language Model Transport Protocol of
 <a href="https://lmql.ai">LMQL</a>: token ids go in and tokens with their log probabilities stream
 out, over a WebSocket at <code>ws://$HOST/</code>.</p>
-<p>Model: <code>$MODEL</code>, $STATE on $DEVICE. A monitor finds this under
-<a href="/health">/health</a>.</p>
+<p>$MODELS A monitor finds this under <a href="/health">/health</a>.</p>
 <h2>From LMQL</h2>
 <pre>import lmql
-model = lmql.model("$MODEL", endpoint="$HOST")
+model = lmql.model("$MODEL", endpoint="$HOST", tokenizer="$TOKENIZER")
 print(model.generate_sync("Once upon a time", max_tokens=20))</pre>
 <h2>From a terminal</h2>
 <pre>lmtp-client --host HOST --port PORT</pre>
 <h2>From any WebSocket client</h2>
-<pre>GENERATE {"stream_id": 1, "prompt": [15496, 612], "max_tokens": 8}
-SCORE {"stream_id": 2, "prompt": [15496], "scored": [612]}
-MODEL_INFO {"stream_id": 3}
+<pre>GENERATE {"stream_id": 1, "model": "$MODEL", "prompt": [40, 41], "max_tokens": 8}
+SCORE {"stream_id": 2, "model": "$MODEL", "prompt": [40], "scored": [41]}
+MODEL_INFO {"stream_id": 3, "model": "$MODEL"}
 CANCEL {"stream_id": 1}</pre>
 </body></html>
 )";
 
-std::string fill_page(std::string_view host, const engine::ModelManager::Entry& entry,
+std::string code(std::string_view text) { return "<code>" + escape_html(text) + "</code>"; }
+
+// What is served, as a sentence.
+std::string models_sentence(const engine::ModelManager& models) {
+  const std::vector<engine::ModelStatus> all = models.list();
+  if (!models.is_auto()) {
+    if (all.empty()) return "The model is not there yet.";
+    const engine::ModelStatus& only = all.front();
+    return "Model: " + code(only.description.name) + ", " + std::string(state_name(only.state)) +
+           " on " + escape_html(only.description.device) + ".";
+  }
+  std::string sentence = "Models are loaded when a request names them. Now: ";
+  for (const engine::ModelStatus& model : all) {
+    if (&model != &all.front()) sentence += ", ";
+    sentence += code(model.description.name) + " " + std::string(state_name(model.state));
+  }
+  return sentence + (all.empty() ? "none." : ".");
+}
+
+// The model for the examples.
+engine::ModelDescription example_model(const engine::ModelManager& models) {
+  const std::vector<engine::ModelStatus> all = models.list();
+  if (!all.empty()) return all.front().description;
+  engine::ModelDescription demo;
+  demo.name = "demo";
+  demo.tokenizer = "FOLDER OF THE DEMO";
+  return demo;
+}
+
+std::string fill_page(std::string_view host, const engine::ModelManager& models,
                       std::string_view version) {
-  const engine::EngineStats stats = entry.engine->stats();
+  const engine::ModelDescription example = example_model(models);
   const std::pair<std::string_view, std::string> values[] = {
       {"$VERSION", escape_html(version)},
       {"$HOST", escape_html(host.empty() ? "HOST:PORT" : host)},
-      {"$MODEL", escape_html(entry.description.name)},
-      {"$STATE", std::string(state_name(stats.state))},
-      {"$DEVICE", escape_html(entry.description.device)},
+      {"$MODELS", models_sentence(models)},
+      {"$MODEL", escape_html(example.name)},
+      {"$TOKENIZER", escape_html(example.tokenizer)},
   };
   std::string page;
   std::string_view rest = kPage;
@@ -77,7 +106,7 @@ std::string fill_page(std::string_view host, const engine::ModelManager::Entry& 
     rest.remove_prefix(at);
     std::size_t num_read = 0;
     for (const auto& [name, value] : values) {
-      if (!rest.starts_with(name)) continue;
+      if (num_read > 0 || !rest.starts_with(name)) continue;
       page.append(value);
       num_read = name.size();
     }
@@ -97,32 +126,37 @@ HttpResponse make_response(http::status status, std::string_view type, std::stri
   return response;
 }
 
+// "model" and "status" of a static server; of an auto server the models that are ready.
 HttpResponse answer_health(const engine::ModelManager& models, std::string_view version) {
   const bool healthy = models.healthy();
-  std::string state = healthy ? "ready" : "unavailable";
-  std::string model;
-  if (const auto entry = models.resolve({})) {
-    state = state_name((*entry)->engine->stats().state);
-    model = (*entry)->description.name;
+  std::string body = R"({"status": ")";
+  if (models.is_auto()) {
+    body += healthy ? R"(ready", "model": "auto", "loaded": [)"
+                    : R"(stopping", "model": "auto", "loaded": [)";
+    for (const engine::ModelStatus& model : models.list()) {
+      if (model.state != engine::ModelState::kReady) continue;
+      if (body.back() != '[') body += ", ";
+      protocol::append_json_string(model.description.name, body);
+    }
+    body += "]}\n";
+  } else {
+    const auto status = models.status("");
+    const bool known = status && status->ok();
+    body += known ? state_name((*status)->state) : "unavailable";
+    body += R"(", "model": )";
+    protocol::append_json_string(known ? (*status)->description.name : "", body);
+    body += "}\n";
   }
-  std::string body = "{\"status\": \"" + state + "\", \"model\": ";
-  protocol::append_json_string(model, body);
-  body += "}\n";
   return make_response(healthy ? http::status::ok : http::status::service_unavailable,
                        "application/json", std::move(body), version);
 }
 
 HttpResponse answer_page(const HttpRequest& request, const engine::ModelManager& models,
                          std::string_view version) {
-  const auto entry = models.resolve({});
-  if (!entry) {
-    return make_response(http::status::ok, "text/plain; charset=utf-8",
-                         "lmtp-serve " + std::string(version) + "\n", version);
-  }
   const auto host = request[http::field::host];
   HttpResponse response =
       make_response(http::status::ok, "text/html; charset=utf-8",
-                    fill_page({host.data(), host.size()}, **entry, version), version);
+                    fill_page({host.data(), host.size()}, models, version), version);
   response.set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'");
   return response;
 }

@@ -62,41 +62,53 @@ std::string stats_json(const engine::EngineStats& stats) {
 
 }  // namespace
 
-std::string_view state_name(engine::EngineState state) {
+std::string_view state_name(engine::ModelState state) {
   switch (state) {
-    case engine::EngineState::kLoading:
+    case engine::ModelState::kUnloaded:
+      return "unloaded";
+    case engine::ModelState::kLoading:
       return "loading";
-    case engine::EngineState::kReady:
+    case engine::ModelState::kReady:
       return "ready";
-    case engine::EngineState::kFailed:
+    case engine::ModelState::kFailed:
       return "failed";
-    case engine::EngineState::kStopped:
+    case engine::ModelState::kStopping:
       break;
   }
   return "stopping";
 }
 
-std::string model_info_json(const engine::ModelManager::Entry& entry, std::string_view asked_name,
+std::string model_info_json(const engine::ModelStatus& status, std::string_view asked_name,
                             std::string_view version) {
-  const engine::EngineStats stats = entry.engine->stats();
-  const engine::ModelLimits& limits = entry.engine->limits();
-  const engine::ModelDescription& model = entry.description;
+  const engine::EngineStats& stats = status.stats;
+  const engine::ModelDescription& model = status.description;
+  const bool found = status.limits.vocab_size > 0;  // a download tells nothing before its end
   const bool loaded = stats.agent.num_blocks > 0;
+  const std::int64_t num_parameters = loaded ? stats.agent.num_parameters : model.num_parameters;
+  const bool loading = status.state == engine::ModelState::kLoading;
+  const bool counted = loaded || (!loading && num_parameters > 0);
   std::string out;
   {
     ObjectWriter object(out);
+    const auto text = [&](std::string_view key, std::string_view value) {
+      found ? object.text(key, value) : object.raw(key, "null");
+    };
+    const auto number = [&](std::string_view key, std::int64_t value, bool known) {
+      object.raw(key, known ? std::to_string(value) : "null");
+    };
     object.text("model", asked_name.empty() ? model.name : asked_name);
-    object.text("model_type", model.type);
-    object.text("architecture", model.architecture);
-    object.text("constructor", model.constructor);
-    object.text("tokenizer", model.tokenizer);
-    object.number("vocab_size", limits.vocab_size);
-    object.number("context_length", limits.context_length);
-    object.text("dtype", loaded ? stats.agent.dtype : model.dtype);
-    object.text("device", loaded ? stats.agent.device : model.device);
-    object.raw("num_parameters", loaded ? std::to_string(stats.agent.num_parameters) : "null");
-    object.text("state", state_name(stats.state));
-    object.number("progress", stats.load_percent);
+    text("model_type", model.type);
+    text("architecture", model.architecture);
+    text("constructor", model.constructor);
+    text("tokenizer", model.tokenizer);
+    number("vocab_size", status.limits.vocab_size, found);
+    number("context_length", status.limits.context_length, found);
+    text("dtype", loaded ? stats.agent.dtype : model.dtype);
+    text("device", loaded ? stats.agent.device : model.device);
+    number("num_parameters", num_parameters, counted);
+    object.text("state", state_name(status.state));
+    object.number("progress", status.progress_percent);
+    if (!status.error.empty()) object.text("error", status.error);
     object.text("server", "lmtp-serve/" + std::string(version));
     object.raw("extensions", R"(["CANCEL", "LOADING"])");
     object.raw("stats", stats_json(stats));

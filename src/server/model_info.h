@@ -10,10 +10,10 @@ namespace lmtp::server {
 
 // A JSON object; its fields are described in docs/lmtp.md. `asked_name` is echoed as "model" where
 // it is not empty. Any thread.
-std::string model_info_json(const engine::ModelManager::Entry& entry, std::string_view asked_name,
+std::string model_info_json(const engine::ModelStatus& status, std::string_view asked_name,
                             std::string_view version);
 
-// "loading", "ready", "failed" or "stopping".
-std::string_view state_name(engine::EngineState state);
+// "unloaded", "loading", "ready", "failed" or "stopping".
+std::string_view state_name(engine::ModelState state);
 
 }  // namespace lmtp::server

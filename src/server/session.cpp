@@ -3,6 +3,7 @@
 // time.
 #include "session.h"
 
+#include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
@@ -13,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "lmtp/base/check.h"
 #include "lmtp/base/log.h"
 
 namespace lmtp::server {
@@ -49,13 +51,25 @@ class Session : public Connection, public std::enable_shared_from_this<Session> 
   void shut_down() override;
 
  private:
-  // What engines hold of a session: it does not keep the session alive.
+  // What engines hold of a session. It neither keeps the session alive nor can be the one that ends
+  // its life; the context keeps the strand's io_context alive.
   class Sink : public engine::EventSink {
    public:
-    explicit Sink(std::weak_ptr<Session> session) : session_(std::move(session)) {}
+    Sink(std::shared_ptr<ServerContext> context, asio::any_io_executor strand,
+         std::weak_ptr<Session> session)
+        : context_(std::move(context)), strand_(std::move(strand)), session_(std::move(session)) {}
     void deliver(std::vector<engine::StreamEvent> events) override;
+    void send(std::string message) const;
 
    private:
+    template <typename Handler>
+    void post(Handler handler) const {
+      LMTP_CHECK(static_cast<bool>(strand_));  // every socket has one
+      asio::post(strand_, std::move(handler));
+    }
+
+    const std::shared_ptr<ServerContext> context_;
+    const asio::any_io_executor strand_;
     const std::weak_ptr<Session> session_;
   };
 
@@ -96,7 +110,9 @@ Session::~Session() { finish(); }
 
 void Session::start(HttpRequest request) {
   if (!context_->registry.add(peer_.streams.connection(), weak_from_this())) return;
-  peer_.sink = std::make_shared<Sink>(weak_from_this());
+  const auto sink = std::make_shared<Sink>(context_, socket_.get_executor(), weak_from_this());
+  peer_.sink = sink;
+  peer_.send_later = [sink](std::string message) { sink->send(std::move(message)); };
   websocket::stream_base::timeout timeout{};
   timeout.handshake_timeout = kHandshakeTimeout;
   timeout.idle_timeout = kIdleTimeout;
@@ -174,15 +190,17 @@ void Session::handle_message() {
   send(std::move(answers));
 }
 
+// A weak reference in the handlers too: they may outlive the server's threads in the io_context.
 void Session::Sink::deliver(std::vector<engine::StreamEvent> events) {
-  const std::shared_ptr<Session> session = session_.lock();
-  if (!session) return;
-  // A weak reference again: the handler may outlive the server's threads in the io_context, which
-  // the session keeps alive.
-  asio::post(session->socket_.get_executor(),
-             [weak = session_, events = std::move(events)]() mutable {
-               if (const auto self = weak.lock()) self->on_events(std::move(events));
-             });
+  post([weak = session_, events = std::move(events)]() mutable {
+    if (const auto self = weak.lock()) self->on_events(std::move(events));
+  });
+}
+
+void Session::Sink::send(std::string message) const {
+  post([weak = session_, message = std::move(message)]() mutable {
+    if (const auto self = weak.lock()) self->send({std::move(message)});
+  });
 }
 
 void Session::on_events(std::vector<engine::StreamEvent> events) {

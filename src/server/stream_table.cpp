@@ -1,11 +1,13 @@
 #include "stream_table.h"
 
+#include <utility>
+
 #include "lmtp/base/check.h"
 
 namespace lmtp::server {
 
-void StreamTable::add(StreamId id, const engine::EngineInstance& engine) {
-  const bool is_new = streams_.emplace(id, Live{engine}).second;
+void StreamTable::add(StreamId id, std::shared_ptr<engine::StreamOwner> owner) {
+  const bool is_new = streams_.emplace(id, Live{std::move(owner)}).second;
   LMTP_CHECK(is_new, connection_, id);
 }
 
@@ -13,12 +15,12 @@ void StreamTable::cancel(StreamId id) {
   const auto found = streams_.find(id);
   if (found == streams_.end() || found->second.cancelled) return;
   found->second.cancelled = true;
-  found->second.engine.cancel({connection_, id});
+  found->second.owner->cancel({connection_, id});
 }
 
 void StreamTable::cancel_all() {
   for (const auto& [id, live] : streams_) {
-    if (!live.cancelled) live.engine.cancel({connection_, id});
+    if (!live.cancelled) live.owner->cancel({connection_, id});
   }
   streams_.clear();
 }

@@ -2,14 +2,16 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <unordered_map>
 
 #include "lmtp/base/ids.h"
-#include "lmtp/engine/engine_instance.h"
+#include "lmtp/engine/stream_owner.h"
 
 namespace lmtp::server {
 
-// Owner: the session, on its strand. Not larger than the engines' --max-concurrent-requests.
+// Owner: the session, on its strand. What is taken for a model is
+// bounded by its --max-concurrent-requests.
 class StreamTable {
  public:
   explicit StreamTable(ConnectionId connection) : connection_(connection) {}
@@ -21,11 +23,11 @@ class StreamTable {
   std::size_t size() const { return streams_.size(); }
 
   // REQUIRES: !contains(id).
-  void add(StreamId id, const engine::EngineInstance& engine);
+  void add(StreamId id, std::shared_ptr<engine::StreamOwner> owner);
   // The stream has ended by itself.
   void erase(StreamId id) { streams_.erase(id); }
 
-  // Asks the engine once to end the stream; it stays in the table until its last event.
+  // Asks its owner once to end the stream; it stays in the table until its last event.
   // Nothing happens where there is none.
   void cancel(StreamId id);
   // The connection is gone: all are cancelled and forgotten.
@@ -33,7 +35,7 @@ class StreamTable {
 
  private:
   struct Live {
-    engine::EngineInstance engine;
+    std::shared_ptr<engine::StreamOwner> owner;
     bool cancelled = false;
   };
 

@@ -1,5 +1,7 @@
-"""Makes tools/benchmarks importable (servers.py starts lmtp-serve) and shares one demo server."""
+"""Makes tools/benchmarks importable (servers.py starts lmtp-serve), shares one demo server, and
+tells the tests apart that need data from outside the repository."""
 
+import os
 import pathlib
 import sys
 
@@ -9,6 +11,26 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools" / "benchmarks"))
 
 from servers import LmtpServe  # noqa: E402
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "test_data: needs the folder that LMTP_TEST_DATA names")
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if "test_data" in item.fixturenames:
+            item.add_marker("test_data")
+
+
+@pytest.fixture(scope="session")
+def test_data():
+    """The folder of larger test data. Who asks for it runs in a ctest entry of its own
+    (lmtp_pytest's TEST_DATA), so that ctest says by name what was skipped."""
+    folder = os.environ.get("LMTP_TEST_DATA")
+    if not folder:
+        pytest.skip("LMTP_TEST_DATA is not set")
+    return pathlib.Path(folder)
 
 
 @pytest.fixture(scope="module")

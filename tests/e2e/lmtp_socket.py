@@ -16,6 +16,7 @@ class Socket:
     def __init__(self, endpoint):
         self.url = f"http://{endpoint}/"
         self.entries = []  # (kind, entry), oldest first; wait_for leaves the others
+        self.messages = []  # (kind, entries), all that came
 
     async def __aenter__(self):
         self.session = aiohttp.ClientSession()
@@ -49,6 +50,7 @@ class Socket:
         kind, payload = message.data.split(" ", 1)
         payload = json.loads(payload)
         assert isinstance(payload, list), message.data
+        self.messages.append((kind, payload))
         for entry in payload:
             assert "stream_id" in entry, message.data
             self.entries.append((kind, entry))

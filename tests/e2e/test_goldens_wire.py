@@ -3,13 +3,13 @@ for bit of the same stream alone, in company, in chunks, from the cache and afte
 
 import asyncio
 import json
-import os
 import pathlib
 import random
 import subprocess
 import sys
 
 import pytest
+from checkpoints import DEMO, no_end
 from lmtp_socket import wait_all_freed
 from servers import LmtpServe
 from wire import Connection, ids_of, logprobs_of
@@ -17,7 +17,7 @@ from wire import Connection, ids_of, logprobs_of
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 GOLDENS = ROOT / "tests" / "goldens"
 MODELS = {f.name: f for f in sorted((GOLDENS / "checkpoints").iterdir())} | {
-    "demo": ROOT / "models" / "demo"
+    "demo": DEMO
 }
 GOLDEN_TOLERANCE = 1e-4
 IMPROBABLE = -50  # below, a log probability is a mask's doing and means nothing
@@ -33,9 +33,7 @@ class Model:
         self.server, self.folder = server, folder
         config = json.loads((folder / "config.json").read_text())
         self.vocab, self.context = config["vocab_size"], config["n_positions"]
-        generation = json.loads((folder / "generation_config.json").read_text())
-        eos = generation.get("eos_token_id", config["eos_token_id"])
-        self.no_end = {str(t): -100 for t in (eos if isinstance(eos, list) else [eos])}
+        self.no_end = no_end(folder)
 
     def connect(self):
         return Connection(self.server.endpoint, self.server.model)
@@ -345,11 +343,8 @@ def test_a_preempted_stream_equals_itself_undisturbed(model):
 
 
 @pytest.mark.parametrize("how", [[], ["--together"]], ids=["one by one", "together"])
-def test_goldens_of_a_trained_model_with_the_real_vocabulary(how):
-    shared = os.environ.get("LMTP_TEST_DATA")
-    if not shared:
-        pytest.skip("LMTP_TEST_DATA is not set: no tiny-gpt2")
-    data = pathlib.Path(shared) / "data"
+def test_goldens_of_a_trained_model_with_the_real_vocabulary(test_data, how):
+    data = test_data / "data"
     command = [sys.executable, data / "tools" / "check_goldens.py", "--model", "tiny-gpt2", *how]
     with LmtpServe(data / "models" / "tiny-gpt2") as server:
         done = subprocess.run(

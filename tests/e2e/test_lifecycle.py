@@ -8,12 +8,10 @@ import socket
 import subprocess
 
 import pytest
+from checkpoints import DEMO, NO_END
 from lmtp_socket import Socket, wait_all_freed, wait_until
 from servers import LmtpServe, bin_dir, free_port
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-DEMO = ROOT / "models" / "demo"
-NO_END = {"0": -100}
 TIMEOUT_S = 120
 
 
@@ -205,11 +203,12 @@ def test_a_taken_port_is_one_line():
         (["no-such-model"], "no-such-model"),
         (["/no/such/folder"], "/no/such/folder"),
         (["random:nothing"], "gpt2-medium"),
-        (["auto"], "auto"),
-        ([], "MODEL"),
+        (["auto", "--static"], "--static"),
+        (["--model-dir", "/no/such/folder"], "--model-dir"),
         (["demo", "--nonsense"], "--nonsense"),
         (["demo", "--port", "70000"], "--port"),
-        (["demo", "--dtype", "float16"], "float32"),
+        (["demo", "--dtype", "float8"], "bfloat16"),
+        (["demo", "--dtype", "4bit"], "int8"),
         (["demo", "--device", "tpu"], "--device"),
         (["demo", "--kv-cache", "1KiB"], "--kv-cache"),
         (["demo", "--kv-cache", "much"], "--kv-cache"),
@@ -275,3 +274,22 @@ def test_a_folder_answers_to_its_names(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with LmtpServe("org/tiny/") as server:
         run(ask(server, ["org/tiny/", str(tmp_path.resolve() / "org" / "tiny"), "tiny"]))
+
+
+def test_a_small_cache_shortens_the_context():
+    async def ask(server):
+        async with Socket(server.endpoint) as s:
+            info = await s.model_info()
+            context = info["context_length"]
+            assert 256 <= context < 512
+            assert f"context {context} of 512 tokens" in server.read_log()
+            await s.send("GENERATE", stream_id=1, prompt=[5] * (context - 8), max_tokens=99,
+                         logit_bias=NO_END)  # fmt: skip
+            ids, reason = await s.finish(1)
+            assert (len(ids), reason) == (8, "length")
+            await s.send("GENERATE", stream_id=2, prompt=[5] * context)
+            assert str(context) in await s.error_of(2)
+
+    # The demo takes 8 KiB a token.
+    with LmtpServe("demo", "--kv-cache", "2600KiB") as server:
+        run(ask(server))

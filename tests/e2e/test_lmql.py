@@ -148,16 +148,8 @@ def test_generate_and_score_without_a_query(server, tmp_path):
     assert best == ", there was"
 
 
-@pytest.fixture(scope="module")
-def shared():
-    folder = os.environ.get("LMTP_TEST_DATA")
-    if not folder:
-        pytest.skip("LMTP_TEST_DATA is not set: no tiny-gpt2, no queries for it")
-    return pathlib.Path(folder)
-
-
-def test_queries_on_a_model_with_the_real_vocabulary(shared):
-    lmql_folder, model = shared / "lmql", shared / "data" / "models" / "tiny-gpt2"
+def test_queries_on_a_model_with_the_real_vocabulary(test_data):
+    lmql_folder, model = test_data / "lmql", test_data / "data" / "models" / "tiny-gpt2"
     recorded = map(json.loads, (lmql_folder / "expected" / "tiny-gpt2.jsonl").open())
     expected = {d["file"].removesuffix(".lmql"): d["results"] for d in recorded}
     files = sorted(lmql_folder.glob("*.lmql"))

@@ -4,11 +4,12 @@ import asyncio
 import json
 import subprocess
 
+from checkpoints import DEMO, end_tokens
 from lmtp_socket import Socket, wait_all_freed
 from servers import bin_dir, free_port
 
 TIMEOUT_S = 120
-END_OF_TEXT = 2047
+(END_OF_TEXT,) = end_tokens(DEMO)
 
 
 def bench(*arguments):

@@ -90,6 +90,40 @@ def test_bos(demo, tokenizer):
     assert first_logprobs("") == asyncio.run(at_the_wire([bos]))
 
 
+def test_a_tokenizer_that_puts_bos_and_a_space_in_front(demo):
+    """Llama's, on a model whose vocabulary is large enough."""
+    folder = ROOT / "tests" / "goldens" / "tokenizers" / "mistral"
+    llama = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    bos, the, you = (llama.token_to_id(t) for t in ("<s>", "▁the", "▁you"))
+
+    def run(*options):
+        done = run_client("demo", "--tokenizer", folder, "--host", demo.endpoint, *options)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def first_token(*options):
+        return ast.literal_eval(run(*options, "-n", 1, "--raw").splitlines()[0])["top_logprobs"]
+
+    async def at_the_wire(prompt):
+        async with Socket(demo.endpoint) as s:
+            await s.send("GENERATE", stream_id=1, prompt=prompt, max_tokens=1)
+            return (await s.token_of(1))["top_logprobs"]
+
+    assert llama.encode("the", add_special_tokens=False).ids == [the]
+    assert first_token("-p", "the") == asyncio.run(at_the_wire([bos, the]))
+    spelt_out = llama.encode("<s>the", add_special_tokens=False).ids
+    assert spelt_out[0] == bos  # once is enough
+    assert first_token("-p", "<s>the") == asyncio.run(at_the_wire(spelt_out))
+    assert first_token("-p", "the", "--no-bos") == asyncio.run(at_the_wire([the]))
+    # At the beginning of a text the space goes again; amid one it stays.
+    ask = ("-n", 2, "--logit-bias", f"{{{you}:100}}")
+    assert run("-p", "", *ask) == "you you\n"
+    assert run("-p", "the", *ask) == " you you\n"
+    assert run("-p", "the", *ask, "--echo") == "the you you\n"
+    table = run("-p", "the", "--score", " you")
+    assert "' you'" in table and "1 token\n" in table
+
+
 def test_characters_split_over_tokens(demo, tokenizer):
     """Three tokens of a byte each make one character; two make none."""
     euro = tokenizer.encode("€").ids
@@ -133,7 +167,7 @@ def test_errors_are_one_line_and_an_exit_code(demo):
         done = run_client("--host", demo.endpoint, *arguments)
         assert done.returncode == 1, arguments
         assert done.stderr.count("\n") == 1 and said in done.stderr, done.stderr
-        assert done.stdout.strip() == ""
+        assert done.stdout == ""
 
 
 def test_a_wrong_command_line_is_exit_code_2():
@@ -153,13 +187,14 @@ def test_a_wrong_command_line_is_exit_code_2():
 def test_without_a_server():
     port = free_port()
     done = run_client("--port", port, "-p", "x")
-    assert done.returncode == 1 and done.stdout.strip() == ""
+    assert done.returncode == 1 and done.stdout == ""
     assert f"localhost:{port}" in done.stderr and "refused" in done.stderr
     assert done.stderr.count("\n") == 1
 
 
 def test_an_unknown_model_is_named_before_anything_is_asked():
-    done = run_client("no-such-model", "-p", "x", environment={"HF_HUB_CACHE": "/nowhere"})
+    offline = {"HF_HUB_CACHE": "/nowhere", "HF_HUB_OFFLINE": "1"}
+    done = run_client("no-such-model", "-p", "x", environment=offline)
     assert done.returncode == 1
     assert "no-such-model" in done.stderr and "/nowhere" in done.stderr
     assert "--tokenizer" in done.stderr and done.stderr.count("\n") == 1
@@ -196,7 +231,7 @@ def test_a_pipe_goes_on_after_an_error(demo, tokenizer):
     errors = done.stderr.splitlines()
     assert len(errors) == 3 and all(e.startswith("error: ") for e in errors), errors
     assert "top_p" in errors[0] and "/nonsense" in errors[1] and "temperature" in errors[2]
-    assert done.stdout.endswith(expected_text(demo, tokenizer, "Once", max_tokens=2) + "\n")
+    assert done.stdout == expected_text(demo, tokenizer, "Once", max_tokens=2) + "\n"
 
 
 def test_encode_and_decode(tokenizer):

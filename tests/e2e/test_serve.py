@@ -5,10 +5,9 @@ import re
 
 import aiohttp
 import pytest
+from checkpoints import DEMO, NO_END, end_tokens
 from lmtp_socket import Socket, wait_all_freed, wait_until
 from servers import LmtpServe
-
-NO_END = {"0": -100}  # the demo's end-of-text token
 
 
 def run(coroutine):
@@ -101,22 +100,55 @@ def test_cancel_ends_that_stream_alone(demo):
     run(ask())
 
 
-def test_streams_of_one_step_share_a_message(demo):
+def test_a_text_ends_at_its_end_token(demo):
+    (end,) = end_tokens(DEMO)
+
     async def ask():
         async with Socket(demo.endpoint) as s:
-            for stream in range(8):
-                await s.send(
-                    "GENERATE", stream_id=stream, prompt=[5], max_tokens=100, logit_bias=NO_END
-                )
-            num_messages = 0
-            while not all(("TOKEN", stream) in {
-                (k, e["stream_id"]) for k, e in s.entries if e["finish_reason"]
-            } for stream in range(8)):
-                assert await s.receive()
-                num_messages += 1
-            assert num_messages < 8 * 100 / 2
+            bias = {str(end): 100}
+            await s.send("GENERATE", stream_id=1, prompt=[5], max_tokens=3, logit_bias=bias)
+            assert await s.finish(1) == ([end], "stop")
+            bias = NO_END | {"5": 100}
+            await s.send("GENERATE", stream_id=1, prompt=[5], max_tokens=3, logit_bias=bias)
+            assert await s.finish(1) == ([5, 5, 5], "length")
 
     run(ask())
+
+
+def test_all_streams_of_one_step_share_a_message(demo):
+    """Streams that begin and end at different times, and scores among them: there are as many TOKEN
+    messages as steps, and no stream has two tokens of its own in one."""
+    streams = range(8)
+    scores = range(100, 103)
+
+    async def ask():
+        async with Socket(demo.endpoint) as s:
+            before = (await s.model_info())["stats"]["num_steps"]
+            s.messages.clear()
+            for stream in streams:
+                await s.send(
+                    "GENERATE", stream_id=stream, prompt=[5] * (1 + stream),
+                    max_tokens=60 + 10 * stream, logit_bias=NO_END,
+                )  # fmt: skip
+            for stream in scores:
+                await s.send("SCORE", stream_id=stream, prompt=[7], scored=[5, stream])
+            open_streams = {*streams, *scores}
+            while open_streams:
+                assert await s.receive()
+                open_streams -= {e["stream_id"] for _, e in s.entries if e["finish_reason"]}
+                s.entries.clear()
+            num_steps = (await s.model_info())["stats"]["num_steps"] - before
+            return num_steps, [m for k, m in s.messages if k == "TOKEN"]
+
+    num_steps, messages = run(ask())
+    assert len(messages) == num_steps
+    for message in messages:
+        generated = [e["stream_id"] for e in message if e["stream_id"] in streams]
+        assert len(set(generated)) == len(generated), message
+    for stream in streams:
+        num_tokens = sum(e["stream_id"] == stream for m in messages for e in m)
+        assert num_tokens == 60 + 10 * stream
+    assert max(map(len, messages)) >= len(streams), "they ran together"
 
 
 @pytest.fixture(scope="module")
@@ -228,3 +260,23 @@ def test_unknown_keys_are_one_log_line(demo):
     run(ask())
     lines = [line for line in demo.read_log().splitlines() if "my_own_key" in line]
     assert len(lines) == 1
+
+
+def test_a_later_unknown_key_is_logged_too(demo):
+    def is_logged(key):
+        return any(key in line for line in demo.read_log().splitlines())
+
+    async def ask():
+        async with Socket(demo.endpoint) as s:
+            for verb, key in (("GENERATE", "first_key"), ("SCORE", "second_key")):
+                payload = {"prompt": [5], "scored": [6], "max_tokens": 1, key: 1}
+                while not is_logged(key):  # lines a second are few, so that no one floods the log
+                    if verb == "GENERATE":
+                        payload.pop("scored", None)
+                    else:
+                        payload.pop("max_tokens", None)
+                    await s.send(verb, stream_id=1, **payload)
+                    await s.finish(1)
+                    await asyncio.sleep(0.2)
+
+    run(asyncio.wait_for(ask(), 60))

@@ -19,9 +19,15 @@ struct Shape {
   int num_heads;
   int num_kv_heads;
   int head_dim;
+  int window = 0;
+  float soft_cap = 0.0F;
 };
 
-constexpr Shape kShapes[] = {{2, 2, 64}, {5, 5, 12}, {4, 2, 20}, {6, 1, 80}, {1, 1, 3}};
+// The last ones see only a window: shorter than a block, across splits, and longer than all.
+constexpr Shape kShapes[] = {{2, 2, 64},      {5, 5, 12},      {4, 2, 20},
+                             {6, 1, 80},      {1, 1, 3},       {4, 2, 20, 0, 2.0F},
+                             {2, 1, 16, 5},   {3, 3, 8, 1},    {4, 1, 24, 70, 1.5F},
+                             {2, 2, 16, 257}, {2, 2, 16, 5000}};
 
 // One layer's cache in which each sequence has blocks of its own, in no order.
 struct Cache {
@@ -103,6 +109,8 @@ class Attention {
                               .cache = cache_.layer,
                               .num_heads = shape_.num_heads,
                               .scale = 1.0F / std::sqrt(static_cast<float>(shape_.head_dim)),
+                              .soft_cap = shape_.soft_cap,
+                              .window = shape_.window,
                               .num_sequences = static_cast<std::int64_t>(parts.size()),
                               .cu_seqlens = cu_seqlens.data(),
                               .first_positions = first_positions.data(),
@@ -174,7 +182,7 @@ TEST_P(AttentionTest, EqualsItsPlainTwin) {
 }
 
 TEST_P(AttentionTest, BitsDependNeitherOnChunksNorOnCompanyNorOnThreads) {
-  constexpr int kLength = 300;  // more than one split
+  constexpr int kLength = 300;  // more than one split, so that windows begin in the second
   for (const Shape& shape : kShapes) {
     Attention whole(shape, 3, kLength);
     for (int sequence = 0; sequence < 3; ++sequence) {
@@ -202,6 +210,26 @@ TEST_P(AttentionTest, BitsDependNeitherOnChunksNorOnCompanyNorOnThreads) {
       expect_same_bits(parts.output(), whole.output());
     }
   }
+}
+
+TEST_P(AttentionTest, WhatIsBeforeTheWindowIsNotRead) {
+  constexpr int kLength = 300;
+  Attention clean({2, 1, 16, 40}, 1, kLength);
+  Attention spoiled({2, 1, 16, 40}, 1, kLength);
+  for (Attention* attention : {&clean, &spoiled}) {
+    attention->step(*GetParam(), {{0, 0, kLength - 1}}, 1);
+  }
+  // Whole blocks before the last token's window.
+  for (int index = 0; (index + 1) * kBlockSize <= kLength - 40; ++index) {
+    const KvLayer& layer = spoiled.cache().layer;
+    const std::int32_t block = spoiled.cache().block(0, index);
+    std::fill_n(layer.keys + block * layer.key_block_size(), layer.key_block_size(), NAN);
+    std::fill_n(layer.values + block * layer.value_block_size(), layer.value_block_size(), NAN);
+  }
+  for (Attention* attention : {&clean, &spoiled}) {
+    attention->step(*GetParam(), {{0, kLength - 1, 1}}, 1);
+  }
+  expect_same_bits(spoiled.output(), clean.output());
 }
 
 TEST_P(AttentionTest, ACopiedBlockServesAsTheOriginal) {

@@ -13,6 +13,7 @@ namespace {
 
 using kernels::Activation;
 using kernels::Stream;
+using kernels::WeightType;
 using kernels::WorkerPool;
 
 // A half precision number by its definition.
@@ -39,16 +40,21 @@ constexpr std::int64_t kRowCounts[] = {1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 13, 24, 2
 constexpr std::int64_t kRowsMax = 70;
 
 struct Data {
-  explicit Data(const Problem& problem)
-      : n(problem.n),
+  explicit Data(const Problem& problem, WeightType weight_type = WeightType::kF32)
+      : type(weight_type),
+        n(problem.n),
         k(problem.k),
         x(testing::random_floats(static_cast<std::size_t>(kRowsMax * k), 1)),
         weight(testing::random_floats(static_cast<std::size_t>(n * k), 2, 0.1F)),
         bias(testing::random_floats(static_cast<std::size_t>(n), 3)),
         residual(testing::random_floats(static_cast<std::size_t>(kRowsMax * n), 4)),
-        panels(static_cast<std::size_t>(kernels::packed_size(n, k))) {
+        panels(static_cast<std::size_t>(kernels::packed_size(n, k, type))),
+        scales(static_cast<std::size_t>(kernels::padded_columns(n))),
+        sums(scales.size()) {
     WorkerPool pool(2);
-    kernels::pack_linear_f32(pool, {.data = weight.data(), .n = n, .k = k}, panels.data());
+    kernels::pack_linear(
+        pool, {.data = weight.data(), .n = n, .k = k},
+        {.panels = panels.data(), .type = type, .scales = scales.data(), .sums = sums.data()});
   }
 
   // The rows [first, first + rows) through a backend, everything fused.
@@ -57,16 +63,21 @@ struct Data {
     WorkerPool pool(num_threads);
     Stream stream(backend, pool);
     std::vector<float> y(static_cast<std::size_t>(rows * n), NAN);
-    kernels::linear_f32(
-        stream, {.x = testing::view<const float>(x, k).slice_rows(first, rows),
-                 .weight = {panels.data(), n, k},
-                 .bias = bias.data(),
-                 .activation = activation,
-                 .residual = testing::view<const float>(residual, n).slice_rows(first, rows),
-                 .y = testing::view<float>(y, n)});
+    kernels::linear(stream,
+                    {.x = testing::view<const float>(x, k).slice_rows(first, rows),
+                     .weight = packed(),
+                     .bias = bias.data(),
+                     .activation = activation,
+                     .residual = testing::view<const float>(residual, n).slice_rows(first, rows),
+                     .y = testing::view<float>(y, n)});
     return y;
   }
 
+  kernels::PackedLinear packed() const {
+    return {panels.data(), n, k, type, scales.data(), sums.data()};
+  }
+
+  WeightType type;
   std::int64_t n;
   std::int64_t k;
   std::vector<float> x;
@@ -74,16 +85,33 @@ struct Data {
   std::vector<float> bias;
   std::vector<float> residual;
   std::vector<float> panels;
+  std::vector<float> scales;
+  std::vector<std::int32_t> sums;
 };
+
+constexpr WeightType kTypes[] = {WeightType::kF32, WeightType::kBF16, WeightType::kInt8};
 
 class LinearTest : public testing::BackendTest {};
 
 INSTANTIATE_TEST_SUITE_P(Backends, LinearTest, ::testing::ValuesIn(kernels::cpu_backends()),
                          testing::backend_name);
 
+// Runs `check` for every problem and type.
+template <typename Check>
+void for_all(const Check& check) {
+  for (const WeightType type : kTypes) {
+    for (const Problem& problem : kProblems) {
+      SCOPED_TRACE(::testing::Message() << "type " << static_cast<int>(type) << " n " << problem.n
+                                        << " k " << problem.k);
+      Data data(problem, type);
+      check(data);
+      if (::testing::Test::HasFatalFailure()) return;
+    }
+  }
+}
+
 TEST_P(LinearTest, EqualsItsPlainTwin) {
-  for (const Problem& problem : kProblems) {
-    Data data(problem);
+  for_all([](Data& data) {
     for (const Activation activation :
          {Activation::kNone, Activation::kGeluTanh, Activation::kGeluErf, Activation::kRelu,
           Activation::kSilu}) {
@@ -91,17 +119,16 @@ TEST_P(LinearTest, EqualsItsPlainTwin) {
         const auto expected = data.run(kernels::reference_backend(), 0, rows, activation, 1);
         const auto y = data.run(*GetParam(), 0, rows, activation, 2);
         for (std::size_t i = 0; i < y.size(); ++i) {
-          ASSERT_NEAR(y[i], expected[i], 2e-5F * (1.0F + std::fabs(expected[i])))
-              << "n " << data.n << " k " << data.k << " rows " << rows << " element " << i;
+          ASSERT_NEAR(y[i], expected[i], 3e-5F * (1.0F + std::fabs(expected[i])))
+              << "rows " << rows << " element " << i;
         }
       }
     }
-  }
+  });
 }
 
 TEST_P(LinearTest, BitsOfARowDependOnNothingButTheRow) {
-  for (const Problem& problem : kProblems) {
-    Data data(problem);
+  for_all([](Data& data) {
     const auto whole = data.run(*GetParam(), 0, kRowsMax, Activation::kGeluTanh, 1);
     for (const std::int64_t rows : kRowCounts) {
       for (const std::int64_t first : {std::int64_t{0}, kRowsMax - rows}) {
@@ -110,10 +137,51 @@ TEST_P(LinearTest, BitsOfARowDependOnNothingButTheRow) {
           for (std::size_t i = 0; i < part.size(); ++i) {
             ASSERT_EQ(testing::bits(part[i]),
                       testing::bits(whole[static_cast<std::size_t>(first * data.n) + i]))
-                << "n " << data.n << " k " << data.k << " rows " << rows << " element " << i;
+                << "rows " << rows << " element " << i;
           }
         }
       }
+    }
+  });
+}
+
+TEST_P(LinearTest, PackedWeightsAreNearTheirSource) {
+  for_all([](Data& data) {
+    for (std::int64_t n = 0; n < data.n; ++n) {
+      float largest = 0.0F;
+      std::int32_t sum = 0;
+      for (std::int64_t k = 0; k < data.k; ++k) {
+        largest =
+            std::max(largest, std::fabs(data.weight[static_cast<std::size_t>(n * data.k + k)]));
+      }
+      for (std::int64_t k = 0; k < data.k; ++k) {
+        const float weight = data.weight[static_cast<std::size_t>(n * data.k + k)];
+        const float packed = kernels::packed_element(data.packed(), n, k);
+        const float step = data.type == WeightType::kF32    ? 0.0F
+                           : data.type == WeightType::kBF16 ? std::fabs(weight) / 256.0F
+                                                            : largest / 254.0F * 1.001F;
+        ASSERT_NEAR(packed, weight, step) << n << " " << k;
+        if (data.type == WeightType::kInt8) {
+          sum += static_cast<std::int32_t>(
+              std::lround(packed / data.scales[static_cast<std::size_t>(n)]));
+        }
+      }
+      if (data.type == WeightType::kInt8) {
+        ASSERT_EQ(sum, data.sums[static_cast<std::size_t>(n)]);
+      }
+    }
+  });
+}
+
+TEST_P(LinearTest, WhatIsNoNumberStaysInItsRow) {
+  for (const WeightType type : kTypes) {
+    Data data({33, 40}, type);
+    data.x[static_cast<std::size_t>(2 * data.k + 5)] = NAN;
+    data.x[static_cast<std::size_t>(4 * data.k + 39)] = INFINITY;
+    const auto y = data.run(*GetParam(), 0, 6, Activation::kNone, 1);
+    for (std::int64_t i = 0; i < 6 * data.n; ++i) {
+      const bool spoiled = i / data.n == 2 || i / data.n == 4;
+      ASSERT_EQ(std::isfinite(y[static_cast<std::size_t>(i)]), !spoiled) << i;
     }
   }
 }
@@ -125,9 +193,9 @@ TEST_P(LinearTest, NothingIsWrittenBesideTheOutput) {
   constexpr std::int64_t kStride = 50;
   for (const std::int64_t rows : {1, 9, 40}) {
     std::vector<float> y(static_cast<std::size_t>(rows * kStride), -7.0F);
-    kernels::linear_f32(stream, {.x = testing::view<const float>(data.x, 20).slice_rows(0, rows),
-                                 .weight = {data.panels.data(), 37, 20},
-                                 .y = testing::view<float>(y, kStride).slice_columns(6, 37)});
+    kernels::linear(stream, {.x = testing::view<const float>(data.x, 20).slice_rows(0, rows),
+                             .weight = {data.panels.data(), 37, 20},
+                             .y = testing::view<float>(y, kStride).slice_columns(6, 37)});
     for (std::int64_t i = 0; i < rows * kStride; ++i) {
       const bool inside = i % kStride >= 6 && i % kStride < 43;
       ASSERT_EQ(y[static_cast<std::size_t>(i)] == -7.0F, !inside) << i;
@@ -151,11 +219,10 @@ TEST_P(LinearTest, ActivationsAreAccurateAndKeepWhatIsNoNumber) {
     std::vector<float> expected(x.size());
     for (const kernels::Backend* backend : {GetParam(), &kernels::reference_backend()}) {
       Stream stream(*backend, pool);
-      kernels::linear_f32(stream,
-                          {.x = testing::view<const float>(x, 1),
-                           .weight = {panels.data(), 1, 1},
-                           .activation = activation,
-                           .y = testing::view<float>(backend == GetParam() ? y : expected, 1)});
+      kernels::linear(stream, {.x = testing::view<const float>(x, 1),
+                               .weight = {panels.data(), 1, 1},
+                               .activation = activation,
+                               .y = testing::view<float>(backend == GetParam() ? y : expected, 1)});
     }
     for (std::size_t i = 0; i + 1 < x.size(); ++i) {
       ASSERT_NEAR(y[i], expected[i], 4e-7F * (1.0F + std::fabs(expected[i]))) << x[i];
@@ -193,8 +260,8 @@ TEST(PackTest, OrdersAndTypesGiveTheSamePanels) {
   }
   const auto pack = [&](const void* data, kernels::ElementType type, kernels::WeightOrder order) {
     std::vector<float> panels(static_cast<std::size_t>(kernels::packed_size(kN, kK)), NAN);
-    kernels::pack_linear_f32(pool, {.data = data, .type = type, .order = order, .n = kN, .k = kK},
-                             panels.data());
+    kernels::pack_linear(pool, {.data = data, .type = type, .order = order, .n = kN, .k = kK},
+                         {.panels = panels.data()});
     return panels;
   };
   using kernels::ElementType;

@@ -4,8 +4,11 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "kernel_support.h"
+#include "kernels/activation.h"
+#include "kernels/rotary.h"
 
 namespace lmtp {
 namespace {
@@ -50,6 +53,110 @@ TEST_P(RowsTest, LayerNormEqualsItsTwinAndIsLocalToTheRow) {
   }
 }
 
+// Runs an op that changes x on all rows together and on each alone, and its twin; checks that they
+// agree. op(stream, matrix, first row)
+template <typename Op>
+void expect_local_and_near(const kernels::Backend& backend, std::int64_t rows, std::int64_t width,
+                           float tolerance, const Op& op) {
+  const auto x = testing::random_floats(static_cast<std::size_t>(rows * width), 31, 3.0F);
+  const auto run = [&](const kernels::Backend& with, std::int64_t first, std::int64_t count) {
+    WorkerPool pool(2);
+    Stream stream(with, pool);
+    std::vector<float> y(x.begin() + first * width, x.begin() + (first + count) * width);
+    op(stream, testing::view<float>(y, width), first);
+    return y;
+  };
+  const auto expected = run(kernels::reference_backend(), 0, rows);
+  const auto whole = run(backend, 0, rows);
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    ASSERT_NEAR(whole[i], expected[i], tolerance * (1.0F + std::fabs(expected[i])));
+  }
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const auto alone = run(backend, row, 1);
+    ASSERT_TRUE(std::equal(alone.begin(), alone.end(), whole.begin() + row * width));
+  }
+}
+
+TEST_P(RowsTest, RmsNormEqualsItsTwinAndIsLocalToTheRow) {
+  for (const std::int64_t width : {1, 3, 16, 40, 1027}) {
+    for (const std::int64_t groups : {1, 3}) {
+      const auto weight = testing::random_floats(static_cast<std::size_t>(width), 6);
+      expect_local_and_near(
+          *GetParam(), 9, groups * width, 1e-5F,
+          [&](Stream& stream, kernels::Matrix<float> x, std::int64_t) {
+            kernels::rms_norm(
+                stream,
+                {.x = x, .weight = weight.data(), .groups = groups, .epsilon = 1e-6F, .y = x});
+            // And once more, added to what there is.
+            std::vector<float> copy(x.data, x.data + x.rows * x.columns);
+            kernels::rms_norm(stream, {.x = testing::view<const float>(copy, x.columns),
+                                       .weight = weight.data(),
+                                       .groups = groups,
+                                       .epsilon = 1e-6F,
+                                       .residual = x,
+                                       .y = x});
+          });
+    }
+  }
+}
+
+TEST_P(RowsTest, RotaryTurnsPairsOfDimensions) {
+  constexpr std::int64_t kRows = 9;
+  const std::vector<std::int32_t> positions = {0, 1, 2, 3, 100, 1000, 4095, 131071, 7};
+  for (const auto& [head_dim, rotary_dim] : {std::pair{64, 64}, {20, 20}, {24, 6}, {80, 32}}) {
+    const std::int64_t half = rotary_dim / 2;
+    const auto periods = testing::random_floats(static_cast<std::size_t>(half), 3, 0.3F);
+    expect_local_and_near(
+        *GetParam(), kRows, std::int64_t{3} * head_dim, 1e-5F,
+        [&, dim = head_dim](Stream& stream, kernels::Matrix<float> x, std::int64_t first) {
+          std::vector<float> cosines(static_cast<std::size_t>(x.rows * half));
+          std::vector<float> sines(cosines.size());
+          kernels::rotary_angles(stream, {.positions = positions.data() + first,
+                                          .inverse_periods = periods.data(),
+                                          .factor = 1.2F,
+                                          .cosines = testing::view<float>(cosines, half),
+                                          .sines = testing::view<float>(sines, half)});
+          for (std::size_t i = 0; i < cosines.size(); ++i) {
+            const std::size_t row = i / static_cast<std::size_t>(half);
+            const float angle =
+                static_cast<float>(positions[static_cast<std::size_t>(first) + row]) *
+                periods[i % static_cast<std::size_t>(half)];
+            ASSERT_NEAR(cosines[i], 1.2 * std::cos(static_cast<double>(angle)), 1e-6);
+            ASSERT_NEAR(sines[i], 1.2 * std::sin(static_cast<double>(angle)), 1e-6);
+          }
+          kernels::rotary(stream, {.x = x,
+                                   .head_dim = dim,
+                                   .cosines = testing::view<const float>(cosines, half),
+                                   .sines = testing::view<const float>(sines, half)});
+        });
+  }
+}
+
+TEST_P(RowsTest, GatedActivationsAndSoftCap) {
+  using kernels::Activation;
+  for (const Activation activation :
+       {Activation::kSilu, Activation::kGeluTanh, Activation::kGeluErf, Activation::kRelu}) {
+    expect_local_and_near(
+        *GetParam(), 9, 2 * 37, 3e-6F, [&](Stream& stream, kernels::Matrix<float> x, std::int64_t) {
+          kernels::gated_activation(
+              stream, {.x = x, .activation = activation, .y = x.slice_columns(0, 37)});
+        });
+  }
+  expect_local_and_near(*GetParam(), 9, 131, 1e-5F,
+                        [&](Stream& stream, kernels::Matrix<float> x, std::int64_t) {
+                          kernels::soft_cap(stream, x, 2.5F);
+                        });
+  for (const float far : {-1e30F, -1000.0F, 1000.0F, 1e30F}) {
+    std::vector<float> x = {far, -kInfinity, NAN};
+    WorkerPool pool(1);
+    Stream stream(*GetParam(), pool);
+    kernels::soft_cap(stream, testing::view<float>(x, 3), 30.0F);
+    EXPECT_NEAR(x[0], std::copysign(30.0F, far), 3e-5F);
+    EXPECT_NEAR(x[1], -30.0F, 3e-5F);
+    EXPECT_TRUE(std::isnan(x[2]));
+  }
+}
+
 TEST_P(RowsTest, EmbeddingGathersPackedRowsExactly) {
   constexpr std::int64_t kVocab = 71;
   constexpr std::int64_t kWidth = 37;
@@ -58,15 +165,18 @@ TEST_P(RowsTest, EmbeddingGathersPackedRowsExactly) {
   std::vector<float> panels(static_cast<std::size_t>(kernels::packed_size(kVocab, kWidth)));
   WorkerPool pool(2);
   Stream stream(*GetParam(), pool);
-  kernels::pack_linear_f32(pool, {.data = table.data(), .n = kVocab, .k = kWidth}, panels.data());
+  kernels::pack_linear(pool, {.data = table.data(), .n = kVocab, .k = kWidth},
+                       {.panels = panels.data()});
   const std::vector<std::int32_t> ids = {0, 70, 31, 32, 33, 5, 5};
-  const std::vector<std::int32_t> positions = {9, 0, 1, 2, 3, 4, 5};
+  const std::vector<std::int32_t> positions = {8, -1, 0, 1, 2, 3, 4};
   std::vector<float> y(ids.size() * kWidth);
   for (const bool with_positions : {false, true}) {
     kernels::EmbeddingArgs args{.ids = ids.data(),
                                 .table = {panels.data(), kVocab, kWidth},
                                 .positions = positions.data(),
                                 .position_table = {},
+                                .position_offset = with_positions ? 1 : 0,
+                                .scale = with_positions ? 1.0F : 2.5F,
                                 .y = testing::view<float>(y, kWidth)};
     if (with_positions) {
       args.position_table = testing::view<const float>(positions_table, kWidth);
@@ -76,7 +186,9 @@ TEST_P(RowsTest, EmbeddingGathersPackedRowsExactly) {
       for (std::int64_t c = 0; c < kWidth; ++c) {
         float expected = table[static_cast<std::size_t>(ids[i] * kWidth + c)];
         if (with_positions) {
-          expected += positions_table[static_cast<std::size_t>(positions[i] * kWidth + c)];
+          expected += positions_table[static_cast<std::size_t>((positions[i] + 1) * kWidth + c)];
+        } else {
+          expected *= 2.5F;
         }
         ASSERT_EQ(y[i * kWidth + static_cast<std::size_t>(c)], expected);
       }
@@ -92,25 +204,42 @@ TEST_P(RowsTest, LogsumexpAndMaximum) {
     const auto size = static_cast<std::int64_t>(count);
     EXPECT_EQ(kernels::row_max(*GetParam(), row.data(), size),
               *std::max_element(row.begin(), row.end()));
-    EXPECT_NEAR(kernels::row_logsumexp(*GetParam(), row.data(), size),
-                kernels::row_logsumexp(kernels::reference_backend(), row.data(), size), 4e-6F);
+    const auto total = kernels::row_logsumexp(*GetParam(), row.data(), size);
+    const auto expected = kernels::row_logsumexp(kernels::reference_backend(), row.data(), size);
+    EXPECT_EQ(total.max, expected.max);
+    EXPECT_NEAR(total.log_sum, expected.log_sum, 4e-6F);
   }
 }
 
 TEST_P(RowsTest, LogsumexpTellsWhatIsNoNumber) {
   for (const std::size_t count : {1, 5, 40}) {
-    const auto size = static_cast<std::int64_t>(count);
+    const auto log_sum = [count](const std::vector<float>& row) {
+      return kernels::row_logsumexp(*GetParam(), row.data(), static_cast<std::int64_t>(count))
+          .log_sum;
+    };
     for (std::size_t at = 0; at < count; ++at) {
       std::vector<float> row(count, 1.0F);
       row[at] = NAN;
-      EXPECT_TRUE(std::isnan(kernels::row_logsumexp(*GetParam(), row.data(), size)));
+      EXPECT_TRUE(std::isnan(log_sum(row)));
       row[at] = kInfinity;
-      EXPECT_FALSE(std::isfinite(kernels::row_logsumexp(*GetParam(), row.data(), size)));
+      EXPECT_TRUE(std::isnan(log_sum(row)));
     }
     std::vector<float> row(count, -kInfinity);
-    EXPECT_EQ(kernels::row_logsumexp(*GetParam(), row.data(), size), -kInfinity);
+    EXPECT_EQ(log_sum(row), -kInfinity);
     row[count - 1] = NAN;
-    EXPECT_TRUE(std::isnan(kernels::row_logsumexp(*GetParam(), row.data(), size)));
+    EXPECT_TRUE(std::isnan(log_sum(row)));
+  }
+}
+
+TEST_P(RowsTest, LogsumexpOfLargeLogitsKeepsTheSmallPart) {
+  for (const float level : {-1e30F, -1e8F, 1e8F, 1e30F}) {
+    std::vector<float> row(300, level);
+    row[7] = -kInfinity;
+    const auto total = kernels::row_logsumexp(*GetParam(), row.data(), 300);
+    EXPECT_EQ(total.max, level);
+    EXPECT_NEAR(total.log_sum, std::log(299.0F), 2e-6F);
+    EXPECT_EQ(kernels::log_probability(row[0], total), -total.log_sum);
+    EXPECT_EQ(kernels::log_probability(row[7], total), -kInfinity);
   }
 }
 

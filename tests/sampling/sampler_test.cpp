@@ -66,7 +66,7 @@ std::vector<double> reference_logprobs(const std::vector<float>& row, const Samp
     sum += std::exp(logit - max);
   }
   for (double& logit : logits) {
-    logit -= max + std::log(sum);
+    logit = (logit - max) - std::log(sum);
   }
   return logits;
 }
@@ -162,6 +162,34 @@ TEST(SamplerTest, AMaskOfTwentyFiveThousandLeavesWhatItAllows) {
     params.seed = seed;
     const auto result = sample(row, params);
     EXPECT_TRUE(result.token % 2 == 1 || result.token >= 50000);
+  }
+}
+
+// A large bias swallows digits of the logits it is added to; what is left are probabilities still.
+TEST(SamplerTest, ProbabilitiesUnderAVeryLargeBias) {
+  constexpr std::size_t kVocabSize = 2000;
+  for (const float value : {1e8F, -1e8F, 1e30F, -1e30F}) {
+    auto bias = std::make_shared<protocol::LogitBias>();
+    const TokenId num_biased = value > 0.0F ? 300 : static_cast<TokenId>(kVocabSize);
+    for (TokenId id = 0; id < num_biased; ++id) {
+      bias->ids.push_back(id);
+      bias->values.push_back(value);
+    }
+    SamplingParams params;
+    params.logit_bias = bias;
+    params.top_logprobs = protocol::kMaxTopLogprobs;
+    auto row = random_row(kVocabSize, 18);
+    const auto result = sample(row, params);
+    for (TokenId id = 0; id < num_biased; ++id) {
+      row[static_cast<std::size_t>(id)] += value;
+    }
+    const auto expected = reference_logprobs(row, {}, {});
+    const sampling::Sampler sampler(kernels::cpu_backend(), kVocabSize);
+    for (const auto& entry : result.top_logprobs) {
+      const double wanted = expected[static_cast<std::size_t>(entry.token)];
+      ASSERT_NEAR(entry.logprob, wanted, 1e-5 * std::max(1.0, std::abs(wanted))) << value;
+      ASSERT_EQ(*sampler.score(row, entry.token), entry.logprob);
+    }
   }
 }
 

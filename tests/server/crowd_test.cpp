@@ -43,6 +43,7 @@ void run_to_the_end(std::uint16_t port, std::mt19937& random) {
     const auto entry = client.next();
     ASSERT_TRUE(entry.has_value());
     ASSERT_EQ(entry->error, "");
+    if (entry->status == "loading") continue;
     tokens.at(static_cast<std::size_t>(*entry->stream_id)).push_back(*entry->token);
     if (entry->finish_reason != protocol::FinishReason::kNone) --num_open;
   }
@@ -104,12 +105,86 @@ TEST(Crowd, NothingIsLostAndAllIsFreed) {
     threads.emplace_back([&server, i] { run_thread(server.port(), i + 1); });
   }
   for (std::thread& thread : threads) thread.join();
-  const engine::Engine& engine = *(*models->resolve(""))->engine;
-  while (engine.stats().num_running > 0 || engine.stats().num_waiting > 0) {
+  const auto stats = [&] { return (*models->status(""))->stats; };
+  while (stats().num_running > 0 || stats().num_waiting > 0) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
-  EXPECT_EQ(engine.stats().num_blocks_pinned, 0);
-  EXPECT_EQ(engine.stats().num_failed_steps, 0);
+  EXPECT_EQ(stats().num_blocks_pinned, 0);
+  EXPECT_EQ(stats().num_failed_steps, 0);
+}
+
+std::string generate_by(const std::string& model, StreamId id, TokenId first, int max_tokens) {
+  return generate(id, first, max_tokens).insert(10, "\"model\": \"" + model + "\", ");
+}
+
+// More models than fit, some unknown: streams end rightly or with the reason, and connections that
+// vanish while their models are sought, loaded or unloaded leave nothing.
+void ask_many_models(std::uint16_t port, unsigned seed) {
+  std::mt19937 random(seed);
+  for (int round = 0; round < kNumRounds; ++round) {
+    WsClient client(port);
+    const bool vanishes = random() % 3 == 0;
+    for (int i = 0; i < kNumStreams; ++i) {
+      const std::string name = "m" + std::to_string(random() % 6);  // m5 is unknown
+      client.send(generate_by(name, i, static_cast<TokenId>(i), vanishes ? 400 : 5));
+    }
+    if (vanishes) {
+      for (auto i = random() % 4; i > 0; --i) client.next();
+      client.drop();
+      continue;
+    }
+    std::vector<std::vector<TokenId>> tokens(kNumStreams);
+    for (int num_open = kNumStreams; num_open > 0;) {
+      const auto entry = client.next();
+      ASSERT_TRUE(entry.has_value());
+      if (entry->is_msg) continue;
+      const auto at = static_cast<std::size_t>(*entry->stream_id);
+      if (!entry->error.empty()) {
+        EXPECT_NE(entry->error.find("'m5' is unknown"), std::string::npos) << entry->error;
+        --num_open;
+        continue;
+      }
+      tokens.at(at).push_back(*entry->token);
+      if (entry->finish_reason == protocol::FinishReason::kNone) continue;
+      EXPECT_EQ(tokens[at],
+                FakeAgent::expected_tokens({static_cast<TokenId>(at), 7}, 5, kFakeVocabSize));
+      --num_open;
+    }
+    client.close();
+  }
+}
+
+TEST(Crowd, OverMoreModelsThanFitNothingIsLost) {
+  const auto census = std::make_shared<lmtp::testing::AgentCensus>();
+  auto factory = std::make_unique<lmtp::testing::FakeFactory>(
+      [census](const std::string& name) -> Result<engine::ServedModel> {
+        if (name == "m5") return Error{"'m5' is unknown"};
+        engine::ServedModel model = lmtp::testing::fake_served_model(name);
+        model.load = [census, key = model.key](
+                         std::int64_t,
+                         const agent::LoadProgress&) -> Result<std::unique_ptr<agent::ModelAgent>> {
+          return std::unique_ptr<agent::ModelAgent>(std::make_unique<lmtp::testing::CountedAgent>(
+              lmtp::testing::FakeAgentOptions(), census, key));
+        };
+        return model;
+      });
+  engine::AutoOptions automatic;
+  automatic.max_models = 2;
+  automatic.unload_after_ms = 2;
+  engine::ModelManager models(std::move(factory), automatic);
+  ServerOptions options;
+  options.port = 0;
+  options.num_io_threads = 3;
+  Server server(options, models);
+  ASSERT_TRUE(server.start().ok());
+  std::vector<std::thread> threads;
+  for (unsigned i = 0; i < kNumThreads; ++i) {
+    threads.emplace_back([&server, i] { ask_many_models(server.port(), i + 1); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  // Nobody is left, so all are unloaded soon.
+  while (census->num_alive() > 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  EXPECT_LE(census->num_alive_max(), 2);
 }
 
 TEST(Crowd, StoppingAmidTrafficEndsEverything) {

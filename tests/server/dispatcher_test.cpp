@@ -184,29 +184,127 @@ TEST_F(LoadingTest, WhatIsOverTheLimitIsRefused) {
   EXPECT_NE(error.find("overloaded"), std::string::npos) << error;
 }
 
+// A server of any model: "one" and "two" are there; everything else is unknown.
+struct AutoTest : ::testing::Test {
+  AutoTest() : peer(79) {
+    auto factory = std::make_unique<lmtp::testing::FakeFactory>(
+        [](const std::string& name) -> Result<engine::ServedModel> {
+          if (name == "one" || name == "two") return lmtp::testing::fake_served_model(name);
+          return Error{"'" + name + "' is unknown"};
+        });
+    models = std::make_unique<engine::ModelManager>(std::move(factory), engine::AutoOptions{});
+    dispatcher = std::make_unique<Dispatcher>(*models, "1.2.3");
+    peer.sink = sink;
+    peer.send_later = [this](std::string message) { late.set_value(std::move(message)); };
+  }
+
+  Answers handle(const std::string& text) {
+    Answers answers;
+    dispatcher->handle(text, peer, answers);
+    return answers;
+  }
+  // What comes to a question that nothing answers at once.
+  std::string handle_late(const std::string& text) {
+    late = {};
+    EXPECT_EQ(handle(text), Answers{});
+    return late.get_future().get();
+  }
+
+  std::promise<std::string> late;
+  std::shared_ptr<lmtp::testing::RecordingSink> sink =
+      std::make_shared<lmtp::testing::RecordingSink>();
+  std::unique_ptr<engine::ModelManager> models;
+  std::unique_ptr<Dispatcher> dispatcher;
+  Peer peer;
+};
+
+TEST_F(AutoTest, ModelInfoOfWhatIsNotLoadedComesLaterAndLoadsNothing) {
+  const std::string info = handle_late(R"(MODEL_INFO {"stream_id": 1, "model": "one"})");
+  for (const char* part :
+       {R"(MSG [{"stream_id": 1, "model_info": {"model": "one")", R"("state": "unloaded")",
+        R"("vocab_size": 1000)", R"("num_parameters": null)", R"("extensions": ["CANCEL")"}) {
+    EXPECT_NE(info.find(part), std::string::npos) << part << " in " << info;
+  }
+  EXPECT_TRUE(models->list().empty());
+  EXPECT_EQ(handle_late(R"(MODEL_INFO {"stream_id": 1, "model": "three"})"),
+            R"(MSG [{"stream_id": 1, "error": "model: 'three' is unknown"}])");
+}
+
+TEST_F(AutoTest, WhereNoModelIsNamedAndNoneIsLoadedBothAreTold) {
+  const Answers answers = handle(R"(GENERATE {"stream_id": 5, "prompt": [1]})");
+  ASSERT_EQ(answers.size(), 2U);
+  EXPECT_EQ(answers[0].rfind(R"(TOKEN [{"stream_id": 5, "error": "model: is missing)", 0), 0U);
+  EXPECT_EQ(answers[1].rfind(R"(MSG [{"stream_id": 5, "error": "model: is missing)", 0), 0U);
+  const Answers info = handle(R"(MODEL_INFO {"stream_id": 6})");
+  ASSERT_EQ(info.size(), 1U);
+  EXPECT_EQ(info[0].rfind(R"(MSG [{"stream_id": 6, "error": "model: is missing)", 0), 0U);
+}
+
+TEST_F(AutoTest, StreamsOfSeveralModelsShareAConnection) {
+  EXPECT_EQ(handle(R"(GENERATE {"stream_id": 1, "prompt": [1], "model": "one"})"), Answers{});
+  EXPECT_EQ(handle(R"(SCORE {"stream_id": 2, "prompt": [], "scored": [3], "model": "two"})"),
+            Answers{});
+  EXPECT_EQ(sink->wait_done(1).error, "");
+  EXPECT_EQ(sink->wait_done(2).tokens, std::vector<TokenId>{3});
+  EXPECT_EQ(handle(R"(GENERATE {"stream_id": 3, "prompt": [1], "model": "three"})"), Answers{});
+  EXPECT_EQ(sink->wait_done(3).error, "model: 'three' is unknown");
+  EXPECT_TRUE(sink->wait_done(3).model_failed);
+}
+
+TEST_F(AutoTest, AStreamThatWaitsCanBeCancelled) {
+  handle(R"(GENERATE {"stream_id": 1, "prompt": [1], "model": "one", "max_tokens": 500})");
+  handle(R"(CANCEL {"stream_id": 1})");
+  EXPECT_EQ(sink->wait_done(1).num_ends, 1);
+}
+
+TEST(UnknownKeys, OfEveryVerbAreOneLogLineAConnection) {
+  for (const char* text :
+       {R"(GENERATE {"stream_id": 1, "prompt": [1], "max_tokens": 1, "my_key": 1})",
+        R"(SCORE {"stream_id": 1, "prompt": [1], "scored": [2], "my_key": 1})"}) {
+    const auto models = lmtp::testing::make_fake_models();
+    Dispatcher dispatcher(*models, "1.2.3");
+    Peer peer(80);
+    const auto sink = std::make_shared<lmtp::testing::RecordingSink>();
+    peer.sink = sink;
+    Answers answers;
+    ::testing::internal::CaptureStderr();
+    dispatcher.handle(text, peer, answers);
+    sink->wait_done(1);
+    const std::string log = ::testing::internal::GetCapturedStderr();
+    EXPECT_NE(log.find("'my_key'"), std::string::npos) << log;
+  }
+}
+
+class DeafOwner : public engine::StreamOwner {
+ public:
+  void cancel(StreamKey) override {}
+};
+
 TEST(AppendEvents, GroupsOneStepIntoOneMessageOfEachKind) {
-  const auto models = lmtp::testing::make_fake_models();
-  const engine::EngineInstance engine = (*models->resolve(""))->engine->instance();
   StreamTable streams(1);
-  for (const StreamId id : {1, 2, 3, 4}) streams.add(id, engine);
+  for (const StreamId id : {1, 2, 3, 4, 5}) streams.add(id, std::make_shared<DeafOwner>());
   std::vector<engine::StreamEvent> events;
   events.emplace_back(protocol::LoadingEntry{4, "m", 50});
   events.emplace_back(protocol::TokenEntry{1, 10, -1.0F, protocol::FinishReason::kNone, {}});
   events.emplace_back(protocol::TokenEntry{2, 20, -1.0F, protocol::FinishReason::kStop, {}});
   events.emplace_back(protocol::ErrorEntry{3, "cancelled"});
+  events.emplace_back(engine::ModelFailure{5, "model: is not there"});
   events.emplace_back(protocol::TokenEntry{9, 90, -1.0F, protocol::FinishReason::kNone, {}});
   std::vector<std::string> messages;
   append_events(std::move(events), streams, messages);
-  ASSERT_EQ(messages.size(), 2U);
+  ASSERT_EQ(messages.size(), 3U);
   EXPECT_EQ(messages[0],
             R"(MSG [{"stream_id": 4, "status": "loading", "model": "m", "progress": 50}])");
   EXPECT_EQ(messages[1],
             R"(TOKEN [{"token": 10, "stream_id": 1, "logprob": -1.0, "finish_reason": null}, )"
             R"({"token": 20, "stream_id": 2, "logprob": -1.0, "finish_reason": "stop"}, )"
-            R"({"stream_id": 3, "error": "cancelled"}])");
+            R"({"stream_id": 3, "error": "cancelled"}, )"
+            R"({"stream_id": 5, "error": "model: is not there"}])");
+  EXPECT_EQ(messages[2], R"(MSG [{"stream_id": 5, "error": "model: is not there"}])");
   EXPECT_TRUE(streams.contains(1));
   EXPECT_FALSE(streams.contains(2)) << "it has finished";
   EXPECT_FALSE(streams.contains(3)) << "it has failed";
+  EXPECT_FALSE(streams.contains(5)) << "its model has failed";
 }
 
 }  // namespace

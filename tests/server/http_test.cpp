@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "fake_model.h"
+#include "recording_sink.h"
 
 namespace lmtp::server {
 namespace {
@@ -37,6 +38,32 @@ TEST(Http, HealthFollowsTheModel) {
   EXPECT_TRUE(ready.keep_alive());
   models->stop(0);
   EXPECT_EQ(answer_http(request(http::verb::get, "/health"), *models, "1").result_int(), 503U);
+}
+
+TEST(Http, AServerOfAnyModelIsHealthyAtOnceAndNamesWhatIsLoaded) {
+  auto factory = std::make_unique<lmtp::testing::FakeFactory>([](const std::string& name) {
+    return Result<engine::ServedModel>(lmtp::testing::fake_served_model(name));
+  });
+  engine::ModelManager models(std::move(factory), engine::AutoOptions{});
+  const auto ask = [&](const char* target) {
+    return answer_http(request(http::verb::get, target), models, "1");
+  };
+  EXPECT_EQ(ask("/health").result_int(), 200U);
+  EXPECT_EQ(ask("/health").body(),
+            "{\"status\": \"ready\", \"model\": \"auto\", \"loaded\": []}\n");
+  EXPECT_NE(ask("/").body().find("Now: none."), std::string::npos);
+  const auto sink = std::make_shared<lmtp::testing::RecordingSink>();
+  engine::Request wanted;
+  wanted.sink = sink;
+  wanted.model = "<one>";
+  wanted.prompt = {1};
+  models.submit(std::move(wanted));
+  sink->wait_done(0);
+  EXPECT_EQ(ask("/health").body(),
+            "{\"status\": \"ready\", \"model\": \"auto\", \"loaded\": [\"<one>\"]}\n");
+  EXPECT_NE(ask("/").body().find("<code>&lt;one&gt;</code> ready"), std::string::npos);
+  models.stop(0);
+  EXPECT_EQ(ask("/health").result_int(), 503U);
 }
 
 TEST(Http, ThePageSaysHowToConnectAndEscapesTheHost) {
@@ -69,6 +96,8 @@ TEST(Http, EverythingElseIsRefused) {
 
 TEST(Http, HeadHasTheLengthButNoBody) {
   const auto models = lmtp::testing::make_fake_models();
+  // The page names the state, so its length changes while the model loads.
+  while (!models->healthy()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   const HttpResponse head = answer_http(request(http::verb::head, "/"), *models, "1");
   const HttpResponse get = answer_http(request(http::verb::get, "/"), *models, "1");
   EXPECT_EQ(head.result_int(), 200U);

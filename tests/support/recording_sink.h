@@ -21,7 +21,11 @@ class RecordingSink : public engine::EventSink {
     std::vector<float> logprobs;
     protocol::FinishReason finish = protocol::FinishReason::kNone;
     std::string error;
+    bool model_failed = false;
     int num_loading = 0;
+    int num_ends = 0;
+    std::vector<int> progress;  // of the loading notices
+    std::string loading_model;
     bool done = false;
     bool event_after_end = false;
   };
@@ -64,15 +68,29 @@ class RecordingSink : public engine::EventSink {
     s.tokens.push_back(entry.token);
     s.logprobs.push_back(entry.logprob);
     s.finish = entry.finish_reason;
-    s.done |= entry.finish_reason != protocol::FinishReason::kNone;
+    const bool ends = entry.finish_reason != protocol::FinishReason::kNone;
+    s.num_ends += ends ? 1 : 0;
+    s.done |= ends;
   }
   void take(protocol::ErrorEntry& entry) {
     Stream& s = streams_[*entry.stream_id];
     s.event_after_end |= s.done;
     s.error = entry.error;
+    ++s.num_ends;
     s.done = true;
   }
-  void take(protocol::LoadingEntry& entry) { ++streams_[entry.stream_id].num_loading; }
+  void take(engine::ModelFailure& entry) {
+    streams_[entry.stream_id].model_failed = true;
+    protocol::ErrorEntry error{entry.stream_id, entry.error};
+    take(error);
+  }
+  void take(protocol::LoadingEntry& entry) {
+    Stream& s = streams_[entry.stream_id];
+    s.event_after_end |= s.done;
+    s.progress.push_back(entry.progress_percent);
+    s.loading_model = entry.model;
+    ++s.num_loading;
+  }
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -26,7 +26,7 @@ TEST(ClientOptions, HaveDefaults) {
   EXPECT_EQ(options.model, "");
   EXPECT_EQ(options.mode, ClientOptions::Mode::kTalk);
   EXPECT_FALSE(options.prompt.has_value());
-  EXPECT_FALSE(options.params.bos);
+  EXPECT_FALSE(options.params.bos.has_value());
 }
 
 TEST(ClientOptions, TakeParametersAsFlagsAndAsWords) {
@@ -40,9 +40,19 @@ TEST(ClientOptions, TakeParametersAsFlagsAndAsWords) {
   EXPECT_EQ(options.params.sampling.max_tokens, 5);
   EXPECT_EQ(options.params.sampling.temperature, 0.5F);
   EXPECT_EQ(options.params.sampling.presence_penalty, -1.5F);
-  EXPECT_TRUE(options.params.bos);
+  EXPECT_EQ(options.params.bos, true);
   EXPECT_TRUE(options.raw);
   EXPECT_EQ(options.port, 81);
+}
+
+TEST(ClientOptions, BosMayBeRefused) {
+  EXPECT_EQ(parsed({"--no-bos"}).params.bos, false);
+  EXPECT_EQ(parsed({"bos=false"}).params.bos, false);
+}
+
+TEST(ClientOptions, TextsOfLinesMayBeJson) {
+  EXPECT_FALSE(parsed({"--encode"}).json);
+  EXPECT_TRUE(parsed({"--decode", "--json"}).json);
 }
 
 TEST(ClientOptions, AnEmptyPromptIsAPrompt) {

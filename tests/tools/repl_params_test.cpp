@@ -51,9 +51,9 @@ TEST(ParsePromptLine, TheLastOfEqualKeysCountsAndDefaultsStay) {
   EXPECT_EQ(line.params.sampling.seed, UINT64_MAX);
   EXPECT_TRUE(line.params.sampling.has_seed);
   EXPECT_EQ(line.params.sampling.top_k, 9);
-  EXPECT_TRUE(line.params.bos);
+  EXPECT_EQ(line.params.bos, true);
   EXPECT_FALSE(parsed("p seed=1 seed=none").params.sampling.has_seed);
-  EXPECT_FALSE(parsed("p bos=False", defaults).params.bos);
+  EXPECT_EQ(parsed("p bos=False", defaults).params.bos, false);
 }
 
 TEST(ParsePromptLine, ReadsALogitBias) {

@@ -72,8 +72,32 @@ TEST(ServeOptions, AreRead) {
   EXPECT_EQ(options.log_level, log::Level::kError);
 }
 
+TEST(ServeOptions, WithoutAModelServeAny) {
+  for (const ServeOptions& options : {options_of({}), options_of({"auto"})}) {
+    EXPECT_TRUE(options.is_auto());
+    EXPECT_EQ(options.max_models, 3);
+    EXPECT_EQ(options.unload_after_ms, 30 * 60 * 1000);
+    EXPECT_TRUE(options.model_dirs.empty());
+    EXPECT_FALSE(options.allow_download);
+  }
+  const ServeOptions options =
+      options_of({"--max-models", "5", "--unload-after", "never", "--model-dir", "a", "auto",
+                  "--model-dir", "b", "--allow-download"});
+  EXPECT_TRUE(options.is_auto());
+  EXPECT_EQ(options.max_models, 5);
+  EXPECT_EQ(options.unload_after_ms, 0);
+  EXPECT_EQ(options.model_dirs, (std::vector<std::string>{"a", "b"}));
+  EXPECT_TRUE(options.allow_download);
+  EXPECT_FALSE(options_of({"demo", "--model-dir", "a"}).is_auto());
+}
+
 TEST(ServeOptions, MistakesAreOneLineThatNamesTheOption) {
-  EXPECT_NE(mistake_of({}).find("MODEL"), std::string::npos);
+  EXPECT_NE(mistake_of({"--max-models", "0"}).find("--max-models"), std::string::npos);
+  EXPECT_NE(mistake_of({"--unload-after", "soon"}).find("--unload-after"), std::string::npos);
+  EXPECT_NE(mistake_of({"auto", "--static"}).find("--static"), std::string::npos);
+  EXPECT_NE(mistake_of({"demo", "--max-models", "2"}).find("--max-models"), std::string::npos);
+  EXPECT_NE(mistake_of({"demo", "--unload-after", "1h"}).find("--unload-after"), std::string::npos);
+  EXPECT_NE(mistake_of({"demo", "--allow-download"}).find("--allow-download"), std::string::npos);
   EXPECT_NE(mistake_of({"demo", "--prot", "1"}).find("--prot"), std::string::npos);
   EXPECT_NE(mistake_of({"demo", "--port", "70000"}).find("--port"), std::string::npos);
   EXPECT_NE(mistake_of({"demo", "--port", "x"}).find("--port"), std::string::npos);
@@ -106,6 +130,20 @@ TEST(Sizes, AreReadWithTheirUnits) {
   EXPECT_EQ(*parse_size("2TiB"), 2LL << 40);
   for (const char* wrong : {"", "x", "-1", "1x", "MiB", "1e30", "nan", "1 MiB x"}) {
     EXPECT_FALSE(parse_size(wrong).ok()) << wrong;
+  }
+}
+
+TEST(Durations, AreReadWithTheirUnits) {
+  EXPECT_EQ(*parse_duration_ms("90"), 90'000);
+  EXPECT_EQ(*parse_duration_ms("90s"), 90'000);
+  EXPECT_EQ(*parse_duration_ms("30m"), 1'800'000);
+  EXPECT_EQ(*parse_duration_ms("1.5h"), 5'400'000);
+  EXPECT_EQ(*parse_duration_ms("2D"), 172'800'000);
+  EXPECT_EQ(*parse_duration_ms("0"), 0);
+  EXPECT_EQ(*parse_duration_ms("never"), 0);
+  EXPECT_EQ(*parse_duration_ms("0.00001"), 1) << "not never";
+  for (const char* wrong : {"", "m", "-1", "1w", "1 x", "nan", "1e30", "30 m"}) {
+    EXPECT_FALSE(parse_duration_ms(wrong).ok()) << wrong;
   }
 }
 

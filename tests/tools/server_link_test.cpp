@@ -48,8 +48,8 @@ std::string answer_token(Socket& socket, int token, const char* reason) {
 
 class ServerLinkTest : public ::testing::Test {
  protected:
-  ServerLink link_to(const ScriptServer& server) {
-    return {{"127.0.0.1", server.port(), "tiny"}, interrupts_};
+  ServerLink link_to(const ScriptServer& server, const std::string& model = "tiny") {
+    return {{"127.0.0.1", server.port(), model}, interrupts_};
   }
 
   // Runs one GENERATE; its tokens go to tokens_, and `on_token` is called for each.
@@ -173,6 +173,28 @@ TEST_F(ServerLinkTest, AStreamThatBrokeOffIsNotRunAgain) {
   EXPECT_EQ(broken.error().message, "the server went away");
   // Nor one on a connection that was new: the server would fall over it again.
   EXPECT_FALSE(generate(link).ok());
+}
+
+TEST_F(ServerLinkTest, AServerThatWantsAModelNamed) {
+  const ScriptServer::Script read_and_close = [](Socket& socket) {
+    ScriptServer::read(socket);
+    socket.close(boost::beast::websocket::close_code::normal);
+  };
+  const std::string hint = "MODEL to be named";
+  ScriptServer server({read_and_close, read_and_close, read_and_close, read_and_close});
+  ServerLink nameless = link_to(server, "");
+  const auto outcome = generate(nameless);
+  ASSERT_FALSE(outcome.ok());
+  EXPECT_NE(outcome.error().message.find("(code 1000)"), std::string::npos);
+  EXPECT_NE(outcome.error().message.find(hint), std::string::npos) << outcome.error().message;
+  const auto info = nameless.ask_info();
+  ASSERT_FALSE(info.ok());
+  EXPECT_NE(info.error().message.find(hint), std::string::npos) << info.error().message;
+  ServerLink named = link_to(server);
+  const auto other = generate(named);
+  ASSERT_FALSE(other.ok());
+  EXPECT_EQ(other.error().message.find(hint), std::string::npos) << other.error().message;
+  EXPECT_EQ(named.ask_info().error().message.find(hint), std::string::npos);
 }
 
 TEST_F(ServerLinkTest, TellsLoadingAndErrors) {

@@ -31,6 +31,7 @@ class Server:
     """A server process, listening on a free port of the loopback while the context lasts."""
 
     name = "server"
+    popen_options = {}  # of the process, where a test wants others
 
     def __init__(self, command, port, environment=None):
         self.command = [str(part) for part in command]
@@ -41,7 +42,11 @@ class Server:
     def __enter__(self):
         self.log = tempfile.TemporaryFile()
         self.process = subprocess.Popen(
-            self.command, stdout=self.log, stderr=self.log, env=self.environment
+            self.command,
+            stdout=self.log,
+            stderr=self.log,
+            env=self.environment,
+            **self.popen_options,
         )
         deadline = time.monotonic() + START_TIMEOUT_S
         while not self.is_ready():

@@ -31,6 +31,7 @@ struct ScoreMessage {
   std::string model;
   std::vector<TokenId> prompt;  // may be empty
   std::vector<TokenId> scored;  // not empty
+  std::vector<std::string> unknown_keys = {};
 };
 
 struct ModelInfoMessage {

@@ -1,0 +1,209 @@
+"""Weights in every file that a folder may hold them in, and files that are not what they claim."""
+
+import asyncio
+import json
+import os
+import pathlib
+import pickle
+import shutil
+import subprocess
+import zipfile
+
+import pytest
+import torch
+from lmtp_socket import Socket
+from safetensors.torch import load_file, save_file
+from servers import LmtpServe, bin_dir
+
+FAMILIES = pathlib.Path(__file__).resolve().parents[1] / "goldens" / "families"
+FOLDER = FAMILIES / "llama3-tied"
+CASE = next(c for c in json.loads((FOLDER / "golden.json").read_text()) if c["kind"] == "greedy")
+TIMEOUT_S = 60
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A copy of the checkpoint without its weights."""
+    for name in ("config.json", "generation_config.json"):
+        shutil.copy(FOLDER / name, tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def tensors():
+    return load_file(FOLDER / "model.safetensors")
+
+
+def greedy(folder, max_tokens):
+    """The TOKEN entries of the golden's prompt."""
+
+    async def ask(server):
+        async with Socket(server.endpoint) as s:
+            await s.send("GENERATE", stream_id=1, prompt=CASE["prompt_ids"], max_tokens=max_tokens)
+            return [await s.token_of(1) for _ in range(max_tokens)]
+
+    with LmtpServe(folder, "--kv-cache", "16MiB") as server:
+        return asyncio.run(ask(server))
+
+
+def halves(tensors):
+    names = sorted(tensors)
+    middle = len(names) // 2
+    return [{n: tensors[n] for n in part} for part in (names[:middle], names[middle:])]
+
+
+def write_index(folder, base, files, parts):
+    weight_map = {name: file for file, part in zip(files, parts) for name in part}
+    index = {"metadata": {"total_size": 1}, "weight_map": weight_map}
+    (folder / f"{base}.index.json").write_text(json.dumps(index))
+
+
+def write_safetensors(folder, tensors):
+    save_file(tensors, folder / "model.safetensors")
+
+
+def write_sharded_safetensors(folder, tensors):
+    files = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
+    for file, part in zip(files, halves(tensors)):
+        save_file(part, folder / file)
+    write_index(folder, "model.safetensors", files, halves(tensors))
+
+
+def write_pickled(folder, tensors):
+    torch.save(tensors, folder / "pytorch_model.bin")
+
+
+def write_sharded_pickled(folder, tensors):
+    files = ["pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin"]
+    for file, part in zip(files, halves(tensors)):
+        torch.save(part, folder / file)
+    write_index(folder, "pytorch_model.bin", files, halves(tensors))
+
+
+def write_views(folder, tensors):
+    """Tensors that share one storage, as tied ones do, and numbers that are no tensors."""
+    flat = torch.cat([t.flatten() for t in tensors.values()])
+    views, at = {"epoch": 3}, 0
+    for name, t in tensors.items():
+        views[name] = flat[at : at + t.numel()].view(t.shape)
+        at += t.numel()
+    torch.save(views, folder / "pytorch_model.bin")
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        write_safetensors, write_sharded_safetensors, write_pickled, write_sharded_pickled,
+        write_views,
+    ],
+)  # fmt: skip
+def test_the_same_model_from_every_file(folder, tensors, write):
+    write(folder, tensors)
+    entries = greedy(folder, len(CASE["ids"]))
+    assert [e["token"] for e in entries] == CASE["ids"]
+    worst = max(abs(e["logprob"] - s["logprob"]) for e, s in zip(entries, CASE["steps"]))
+    assert worst < 1e-4
+
+
+def test_half_precision_files_give_what_they_hold(folder, tensors):
+    answers = []
+    for dtype in (torch.bfloat16, torch.float16):
+        rounded = {n: t.to(dtype) for n, t in tensors.items()}
+        widened = {n: t.float() for n, t in rounded.items()}
+        for write, cast in (
+            (write_safetensors, rounded),
+            (write_pickled, rounded),
+            (write_safetensors, widened),
+        ):
+            for old in folder.glob("*model*"):
+                old.unlink()
+            write(folder, cast)
+            answers.append([(e["token"], e["logprob"]) for e in greedy(folder, 20)])
+    assert answers[0] == answers[1] == answers[2]
+    assert answers[3] == answers[4] == answers[5]
+    assert answers[0] != answers[3]
+
+
+class Evil:
+    def __reduce__(self):
+        return os.system, ("touch evil-was-here",)
+
+
+def write_evil(folder, tensors):
+    torch.save({"a": Evil()}, folder / "pytorch_model.bin")
+
+
+def write_legacy(folder, tensors):
+    torch.save(tensors, folder / "pytorch_model.bin", _use_new_zipfile_serialization=False)
+
+
+def write_plain_pickle(folder, tensors):
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"a": 1}))
+
+
+def write_truncated(folder, tensors):
+    write_pickled(folder, tensors)
+    path = folder / "pytorch_model.bin"
+    path.write_bytes(path.read_bytes()[:-20000])
+
+
+def write_short_record(folder, tensors):
+    """A record that holds less than the pickle says of it."""
+    write_pickled(folder, tensors)
+    path = folder / "pytorch_model.bin"
+    with zipfile.ZipFile(path) as old:
+        records = {i.filename: old.read(i) for i in old.infolist()}
+    largest = max((n for n in records if "/data/" in n), key=lambda n: len(records[n]))
+    records[largest] = records[largest][:-64]
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as new:
+        for name, data in records.items():
+            new.writestr(name, data)
+
+
+def write_strided(folder, tensors):
+    wrong = {n: t.t().contiguous().t() if t.ndim == 2 else t for n, t in tensors.items()}
+    write_pickled(folder, wrong)
+
+
+def write_missing(folder, tensors):
+    write_pickled(folder, {n: t for n, t in tensors.items() if "norm" not in n})
+
+
+def write_misshaped(folder, tensors):
+    write_pickled(folder, {n: t[:-1] for n, t in tensors.items()})
+
+
+def write_integers(folder, tensors):
+    write_pickled(folder, {n: t.long() for n, t in tensors.items()})
+
+
+def write_absent_shard(folder, tensors):
+    write_sharded_pickled(folder, tensors)
+    (folder / "pytorch_model-00002-of-00002.bin").unlink()
+
+
+@pytest.mark.parametrize(
+    "write, words",
+    [
+        (write_evil, ["pytorch_model.bin", "nothing but tensors"]),
+        (write_legacy, ["pytorch_model.bin", "before 1.6", "safetensors"]),
+        (write_plain_pickle, ["pytorch_model.bin", "zip"]),
+        (write_truncated, ["pytorch_model.bin", "cannot be read"]),
+        (write_short_record, ["pytorch_model.bin", "beyond the end"]),
+        (write_strided, ["tensor '", "contiguous"]),
+        (write_missing, ["norm.weight' is missing"]),
+        (write_misshaped, ["its shape is", "config.json asks for"]),
+        (write_integers, ["its type is I64"]),
+        (write_absent_shard, ["pytorch_model-00002-of-00002.bin", "No such file"]),
+    ],
+)
+def test_what_is_wrong_is_named(folder, tensors, write, words):
+    write(folder, tensors)
+    done = subprocess.run(
+        [bin_dir() / "lmtp-serve", folder, "--port", "0", "--kv-cache", "16MiB"],
+        capture_output=True, text=True, timeout=TIMEOUT_S, cwd=folder,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert all(word in done.stderr for word in words), done.stderr
+    assert not (folder / "evil-was-here").exists()

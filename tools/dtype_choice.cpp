@@ -1,0 +1,43 @@
+#include "dtype_choice.h"
+
+namespace lmtp::tools {
+namespace {
+
+struct Name {
+  const char* name;
+  std::optional<kernels::WeightType> type;
+  const char* note;
+};
+
+constexpr const char* kHalfNote =
+    "float16 is computed as float32 on a CPU; bfloat16 takes half the memory";
+
+const Name kNames[] = {
+    {"auto", std::nullopt, ""},
+    {"float32", kernels::WeightType::kF32, ""},
+    {"fp32", kernels::WeightType::kF32, ""},
+    {"f32", kernels::WeightType::kF32, ""},
+    {"bfloat16", kernels::WeightType::kBF16, ""},
+    {"bf16", kernels::WeightType::kBF16, ""},
+    {"float16", kernels::WeightType::kF32, kHalfNote},
+    {"fp16", kernels::WeightType::kF32, kHalfNote},
+    {"f16", kernels::WeightType::kF32, kHalfNote},
+    {"half", kernels::WeightType::kF32, kHalfNote},
+    {"int8", kernels::WeightType::kInt8, ""},
+    {"8bit", kernels::WeightType::kInt8, ""},
+};
+
+}  // namespace
+
+Result<DtypeChoice> parse_dtype(const std::string& name) {
+  for (const Name& known : kNames) {
+    if (name == known.name) return DtypeChoice{known.type, known.note};
+  }
+  if (name == "4bit" || name == "int4") {
+    return Error{"--dtype: 4-bit weights are not available; int8 is the narrowest"};
+  }
+  return Error{"--dtype: '" + name +
+               "' is unknown; allowed are float32, bfloat16, float16, int8 and auto"};
+}
+
+}  // namespace lmtp::tools

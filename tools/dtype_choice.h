@@ -1,0 +1,19 @@
+// --dtype: what the user may write, and what it means on a CPU.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "kernels/linear.h"
+#include "lmtp/base/result.h"
+
+namespace lmtp::tools {
+
+struct DtypeChoice {
+  std::optional<kernels::WeightType> type;  // none: what memory suggests
+  std::string note;                         // where it is not quite what was asked for
+};
+
+Result<DtypeChoice> parse_dtype(const std::string& name);
+
+}  // namespace lmtp::tools

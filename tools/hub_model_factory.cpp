@@ -1,0 +1,127 @@
+#include "hub_model_factory.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "dtype_choice.h"
+#include "lmtp/agent/cpu_agent.h"
+#include "lmtp/agent/cpu_memory.h"
+#include "lmtp/model/model_config.h"
+
+namespace lmtp::tools {
+namespace {
+
+engine::ModelDescription describe(const hub::ModelSource& source, const model::ModelConfig& config,
+                                  const std::string& device) {
+  const bool is_folder = source.kind == hub::SourceKind::kFolder;
+  engine::ModelDescription description;
+  description.name = source.name;
+  description.type = config.model_type;
+  description.architecture = config.architecture;
+  description.constructor = is_folder
+                                ? "AutoModelForCausalLM.from_pretrained('" + source.name + "')"
+                                : "AutoModelForCausalLM.from_config('" + source.shape + "')";
+  description.tokenizer = is_folder ? source.folder : "gpt2";
+  description.device = device;
+  return description;
+}
+
+// A KV cache that does not even serve streams of so many tokens (or of the whole context, where
+// that is less) is not worth loading a model for.
+constexpr int kContextOfLeast = 1024;
+
+int percent_of(const hub::FetchProgress& progress) {
+  if (progress.bytes_total <= 0) return 0;
+  const double share =
+      static_cast<double>(progress.bytes_done) / static_cast<double>(progress.bytes_total);
+  return static_cast<int>(100.0 * std::clamp(share, 0.0, 1.0));
+}
+
+}  // namespace
+
+HubModelFactory::HubModelFactory(ServeOptions options, NamePolicy policy)
+    : options_(std::move(options)),
+      policy_(std::move(policy)),
+      free_bytes_at_start_(agent::available_memory_bytes()) {}
+
+Result<engine::ServedModel> HubModelFactory::find(const std::string& name) {
+  const auto source = resolve_name(name, policy_, nullptr);
+  if (source) return make(*source);
+  if (!policy_.allow_download || !may_be_on_hub(name)) return source.error();
+  return Error{"'" + name +
+               "' is not on this machine; a GENERATE or SCORE that names it downloads it, if the "
+               "hub has it"};
+}
+
+Result<engine::ServedModel> HubModelFactory::fetch(const std::string& name,
+                                                   const DownloadProgress& progress) {
+  const auto source = resolve_name(
+      name, policy_, [&](const hub::FetchProgress& now) { return progress(percent_of(now)); });
+  if (!source) return source.error();
+  return make(*source);
+}
+
+std::optional<std::int64_t> HubModelFactory::free_memory_bytes() {
+  return agent::available_memory_bytes();
+}
+
+Result<engine::ServedModel> HubModelFactory::make(const hub::ModelSource& source) const {
+  const Result<model::ModelConfig> config = model::load_model_config(source);
+  if (!config) return config.error();
+  agent::CpuAgentOptions agent;
+  agent.source = source;
+  agent.config = *config;
+  agent.num_threads = options_.num_threads;
+  agent.max_batched_tokens = options_.max_batched_tokens;
+  agent.context_length = std::min(config->context_length, kContextOfLeast);
+  const Result<DtypeChoice> dtype = parse_dtype(options_.dtype);
+  if (!dtype) return dtype.error();
+  agent.weight_type = dtype->type.value_or(kernels::WeightType::kF32);
+  Result<agent::CpuMemory> memory = agent::estimate_cpu_memory(agent);
+  if (!memory) return memory.error();
+  const bool narrowed =
+      !dtype->type && free_bytes_at_start_ && memory->weights_bytes > *free_bytes_at_start_ / 2;
+  if (narrowed) {
+    agent.weight_type = kernels::WeightType::kBF16;
+    memory = agent::estimate_cpu_memory(agent);
+    if (!memory) return memory.error();
+  }
+  // Fixed now: the context is cut to it.
+  agent.kv_cache_bytes =
+      options_.kv_cache_bytes > 0 ? options_.kv_cache_bytes : agent::default_kv_cache_bytes();
+  agent.context_length = agent::servable_context(agent);
+
+  engine::ServedModel served;
+  served.key = source.kind == hub::SourceKind::kFolder
+                   ? source.folder
+                   : "random:" + source.shape + ":" + std::to_string(source.seed);
+  served.description = describe(source, *config, options_.device);
+  served.description.dtype = agent::dtype_name(agent.weight_type);
+  if (narrowed) {
+    served.description.dtype_reason = "float32 would take more than half of the free memory";
+  }
+  served.description.num_parameters = memory->num_parameters;
+  served.names = source.names;
+  served.limits.vocab_size = config->vocab_size;
+  served.limits.context_length = agent.context_length;
+  served.description.trained_context_length = config->context_length;
+  served.limits.eos_ids = config->eos_ids;
+  served.options.max_batched_tokens = options_.max_batched_tokens;
+  served.options.max_concurrent_requests = options_.max_concurrent_requests;
+  served.memory.weights_bytes = memory->weights_bytes;
+  served.memory.kv_bytes_min = memory->kv_bytes_min;
+  served.memory.kv_bytes = options_.kv_cache_bytes;
+  const auto with_kv = [agent](std::int64_t kv_bytes) {
+    agent::CpuAgentOptions sized = agent;
+    sized.kv_cache_bytes = kv_bytes;
+    sized.context_length = agent::servable_context(sized);
+    return sized;
+  };
+  served.context_of = [with_kv](std::int64_t kv_bytes) { return with_kv(kv_bytes).context_length; };
+  served.load = [agent, with_kv](std::int64_t kv_bytes, const agent::LoadProgress& progress) {
+    return agent::make_cpu_agent(kv_bytes > 0 ? with_kv(kv_bytes) : agent, progress);
+  };
+  return served;
+}
+
+}  // namespace lmtp::tools

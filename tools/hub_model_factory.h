@@ -1,0 +1,34 @@
+// From a name to a model on the CPU: the hub, its config, its weights.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "lmtp/engine/model_factory.h"
+#include "lmtp/hub/model_source.h"
+#include "model_names.h"
+#include "serve_options.h"
+
+namespace lmtp::tools {
+
+// Owner: the ModelManager. Any thread, several at once.
+class HubModelFactory : public engine::ModelFactory {
+ public:
+  HubModelFactory(ServeOptions options, NamePolicy policy);
+
+  Result<engine::ServedModel> find(const std::string& name) override;
+  Result<engine::ServedModel> fetch(const std::string& name,
+                                    const DownloadProgress& progress) override;
+  std::optional<std::int64_t> free_memory_bytes() override;
+
+ private:
+  Result<engine::ServedModel> make(const hub::ModelSource& source) const;
+
+  const ServeOptions options_;
+  const NamePolicy policy_;
+  // A model's dtype must not depend on which others happen to be loaded.
+  const std::optional<std::int64_t> free_bytes_at_start_;
+};
+
+}  // namespace lmtp::tools

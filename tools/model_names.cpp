@@ -1,0 +1,160 @@
+#include "model_names.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+namespace lmtp::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool exists(const fs::path& path) {
+  std::error_code ignored;
+  return fs::symlink_status(path, ignored).type() != fs::file_type::not_found;
+}
+
+bool is_folder(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_directory(path, ignored);
+}
+
+bool is_inside(const fs::path& path, const fs::path& folder) {
+  const auto [in_folder, in_path] =
+      std::mismatch(folder.begin(), folder.end(), path.begin(), path.end());
+  return in_folder == folder.end();
+}
+
+bool goes_up(const fs::path& path) {
+  return std::find(path.begin(), path.end(), "..") != path.end();
+}
+
+bool is_random(std::string_view name) { return name == "random" || name.starts_with("random:"); }
+
+// A link to nowhere is left to the loading, which misses the file.
+bool files_stay_inside(const fs::path& model, const fs::path& folder) {
+  std::error_code error;
+  for (auto file = fs::directory_iterator(model, error); !error && file != fs::end(file);
+       file.increment(error)) {
+    std::error_code ignored;
+    const fs::path target = fs::canonical(file->path(), ignored);
+    if (!target.empty() && !is_inside(target, folder)) return false;
+  }
+  return !error;
+}
+
+Error not_served(const std::string& name, const NamePolicy& policy) {
+  return Error{"'" + name +
+               "' is not served here: beyond this machine there are 'demo', what lies under "
+               "--model-dir" +
+               (policy.allow_download
+                    ? " and names on the Hugging Face hub"
+                    : ", and what is in the Hugging Face cache of the server (it does not "
+                      "download, for want of --allow-download)")};
+}
+
+// Nothing where the model_dirs have no such folder.
+std::optional<Result<hub::ModelSource>> from_model_dirs(const std::string& name,
+                                                        const NamePolicy& policy) {
+  const fs::path path(name);
+  if (goes_up(path)) return std::nullopt;
+  // Folders of the file system's own choice, on a server of anything, need no model_dir.
+  if (path.is_absolute() && policy.anything) return std::nullopt;
+  bool leads_out = false;
+  for (const std::string& folder : policy.model_dirs) {
+    const fs::path candidate = path.is_absolute() ? path : folder / path;
+    if (!is_folder(candidate)) continue;
+    std::error_code error;
+    const fs::path canonical = fs::canonical(candidate, error);
+    if (error || !is_inside(canonical, folder) || !files_stay_inside(canonical, folder)) {
+      leads_out = true;
+      continue;
+    }
+    auto source = hub::resolve_model(canonical.string());
+    if (!source && !policy.anything) return not_served(name, policy);
+    if (source) source->name = name;
+    return source;
+  }
+  if (!leads_out) return std::nullopt;
+  if (!policy.anything) return not_served(name, policy);
+  return Error{"'" + name +
+               "' leads out of --model-dir by a symbolic link; name the folder itself"};
+}
+
+bool looks_like_a_path(const std::string& name) {
+  return name.empty() || name.front() == '/' || name.front() == '.' || name.front() == '~' ||
+         name.back() == '/' || goes_up(name);
+}
+
+Result<hub::ModelSource> fetch(const std::string& name, const NamePolicy& policy,
+                               const std::function<bool(const hub::FetchProgress&)>& progress) {
+  hub::FetchOptions options;
+  options.allow_download = policy.allow_download && progress != nullptr;
+  options.progress = progress;
+  return hub::fetch_model(name, options);
+}
+
+// A name of the hub and nothing else: what lies in the folder where the server was started has
+// nothing to do with it.
+Result<hub::ModelSource> from_hub(const std::string& name, const NamePolicy& policy,
+                                  const std::function<bool(const hub::FetchProgress&)>& progress) {
+  if (looks_like_a_path(name)) return not_served(name, policy);
+  std::string hub_name = name;
+  if (exists(hub_name)) hub_name += "@main";
+  if (exists(hub_name)) return not_served(name, policy);
+  auto source = fetch(hub_name, policy, progress);
+  if (!source && !policy.allow_download) return not_served(name, policy);
+  if (source) source->name = name;
+  return source;
+}
+
+}  // namespace
+
+bool is_loopback(const std::string& host) {
+  if (host == "localhost") return true;
+  in_addr v4{};
+  if (inet_pton(AF_INET, host.c_str(), &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
+  in6_addr v6{};
+  return inet_pton(AF_INET6, host.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
+}
+
+Result<std::vector<std::string>> canonical_folders(const std::vector<std::string>& folders) {
+  std::vector<std::string> canonical;
+  for (const std::string& folder : folders) {
+    std::error_code error;
+    const fs::path path = fs::canonical(folder, error);
+    if (error || !is_folder(path)) {
+      return Error{"--model-dir: '" + folder + "' is no folder" +
+                   (error ? " (" + error.message() + ")" : "")};
+    }
+    canonical.push_back(path.string());
+  }
+  return canonical;
+}
+
+bool may_be_on_hub(const std::string& name) {
+  return !looks_like_a_path(name) && !is_random(name) && name != "demo" && name != "auto" &&
+         !exists(name);
+}
+
+Result<hub::ModelSource> resolve_name(
+    const std::string& name, const NamePolicy& policy,
+    const std::function<bool(const hub::FetchProgress&)>& progress) {
+  if (name == "auto") {
+    return Error{
+        "'auto' names no model; send the name of one, such as 'demo', a hub name or a "
+        "folder"};
+  }
+  if (name == "demo") return hub::resolve_model(name);
+  if (is_random(name)) return policy.anything ? hub::resolve_model(name) : not_served(name, policy);
+  if (auto found = from_model_dirs(name, policy)) return std::move(*found);
+  return policy.anything ? fetch(name, policy, progress) : from_hub(name, policy, progress);
+}
+
+}  // namespace lmtp::tools

@@ -1,0 +1,40 @@
+// Which models a server may be asked for, and what a name leads to. What a client beyond this
+// machine can reach is bounded here.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "lmtp/base/result.h"
+#include "lmtp/hub/fetch.h"
+#include "lmtp/hub/model_source.h"
+
+namespace lmtp::tools {
+
+struct NamePolicy {
+  // Every folder that this process can read, and random weights. Otherwise: 'demo', what lies under
+  // `model_dirs`, and names in the local Hugging Face cache.
+  bool anything = true;
+  bool allow_download = true;           // names that are not in the cache
+  std::vector<std::string> model_dirs;  // canonical; names may be relative to them
+};
+
+// "localhost", 127.0.0.0/8, ::1: where only this machine can connect.
+bool is_loopback(const std::string& host);
+
+// The canonical absolute paths; an error names the one that is no folder.
+Result<std::vector<std::string>> canonical_folders(const std::vector<std::string>& folders);
+
+// Whether a name can only be one on the hub: no path, and nothing of that name on this disk.
+bool may_be_on_hub(const std::string& name);
+
+// What the name leads to. Without `progress` nothing is downloaded, whatever the policy; it uses no
+// network then. Neither ".." nor a symbolic link leads out of a model_dir. Where not `anything` is
+// served, the error is the same whether something of that name exists elsewhere or not.
+// Any thread.
+Result<hub::ModelSource> resolve_name(
+    const std::string& name, const NamePolicy& policy,
+    const std::function<bool(const hub::FetchProgress&)>& progress);
+
+}  // namespace lmtp::tools
