@@ -1,10 +1,13 @@
-// How fast the ops are on GPT-2 medium's shapes, with the kernels of this processor and one thread
-// for each of its cores. Weights are far larger than the caches, as in a model.
+// How fast the ops are on GPT-2 medium's shapes, with one thread for each core and the best kernels
+// of this processor, or others: --backend=avx2. Weights are far larger than the caches, as in a
+// model.
 #include <benchmark/benchmark.h>
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -22,6 +25,8 @@ constexpr std::int64_t kVocabSize = 50257;
 constexpr std::int64_t kRoundFloats = std::int64_t{64} << 20;
 
 int num_threads() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
+
+const Backend* chosen_backend = &cpu_backend();
 
 // Values that neither vanish nor grow.
 std::vector<float> some_floats(std::int64_t count) {
@@ -64,22 +69,27 @@ void count_operations(benchmark::State& state, std::int64_t operations_an_iterat
                          benchmark::Counter::kIsIterationInvariantRate);
 }
 
-// All threads read memory once: the roof of decoding.
+// All threads read memory once, each in several places at a time, which is faster than in one: the
+// roof of decoding.
 void read_memory(benchmark::State& state) {
-  constexpr int kNumTasks = 256;
-  constexpr std::int64_t kPart = kRoundFloats / kNumTasks;
+  using Quarter = std::uint64_t __attribute__((vector_size(16)));
+  constexpr int kNumTasks = 32;
+  constexpr std::int64_t kPlaces = 8;
+  constexpr std::int64_t kLines = kRoundFloats * 4 / 64 / kNumTasks / kPlaces;
   const Weights weights;
   WorkerPool pool(num_threads());
   while (state.KeepRunning()) {
     pool.parallel_for(kNumTasks, [&](int task, int) {
-      const float* part = weights.data() + task * kPart;
-      float sums[64] = {};
-      for (std::int64_t i = 0; i < kPart; i += 64) {
-        for (int lane = 0; lane < 64; ++lane) {
-          sums[lane] += part[i + lane];
+      const auto* part =
+          reinterpret_cast<const Quarter*>(weights.data()) + task * kPlaces * kLines * 4;
+      Quarter seen[kPlaces] = {};
+      for (std::int64_t i = 0; i < kLines * 4; i += 4) {
+        for (std::int64_t place = 0; place < kPlaces; ++place) {
+          const Quarter* line = part + place * kLines * 4 + i;
+          seen[place] |= line[0] | line[1] | line[2] | line[3];
         }
       }
-      benchmark::DoNotOptimize(sums);
+      benchmark::DoNotOptimize(seen);
     });
   }
   count_bytes(state, kRoundFloats * 4);
@@ -87,32 +97,40 @@ void read_memory(benchmark::State& state) {
 BENCHMARK(read_memory)->UseRealTime();
 
 // range(0) rows through as many [n, k] weights as make a round.
-void linear(benchmark::State& state) {
+void linear(benchmark::State& state, WeightType type) {
   const std::int64_t rows = state.range(0);
   const std::int64_t n = state.range(1);
   const std::int64_t k = state.range(2);
+  const std::int64_t size = packed_size(n, k, type);
   const Weights weights;
+  const std::vector<float> scales(static_cast<std::size_t>(padded_columns(n)), 0.01F);
+  const std::vector<std::int32_t> sums(scales.size());
   WorkerPool pool(num_threads());
-  Stream stream(cpu_backend(), pool);
+  Stream stream(*chosen_backend, pool);
   const auto x = some_floats(rows * k);
   std::vector<float> y(static_cast<std::size_t>(rows * n));
-  const std::int64_t num_weights = std::max<std::int64_t>(1, kRoundFloats / packed_size(n, k));
+  const std::int64_t num_weights = std::max<std::int64_t>(1, kRoundFloats / size);
   while (state.KeepRunning()) {
     for (std::int64_t i = 0; i < num_weights; ++i) {
-      kernels::linear(stream, {.x = make_matrix(x.data(), rows, k),
-                               .weight = {weights.data() + i * packed_size(n, k), n, k},
-                               .y = make_matrix(y.data(), rows, n)});
+      kernels::linear(
+          stream, {.x = make_matrix(x.data(), rows, k),
+                   .weight = {weights.data() + i * size, n, k, type, scales.data(), sums.data()},
+                   .y = make_matrix(y.data(), rows, n)});
     }
   }
-  count_bytes(state, num_weights * packed_size(n, k) * 4);
+  count_bytes(state, num_weights * size * 4);
   count_operations(state, num_weights * 2 * rows * n * k);
 }
-BENCHMARK(linear)
-    ->ArgNames({"rows", "n", "k"})
-    ->ArgsProduct({{1, 2, 4, 8, 16, 32, 64, 256}, {kMlp}, {kHidden}})
-    ->ArgsProduct({{1, 8, 256}, {kHidden}, {kHidden, kMlp}})
-    ->Args({1, kVocabSize, kHidden})
-    ->UseRealTime();
+void linear_shapes(benchmark::internal::Benchmark* bench) {
+  bench->ArgNames({"rows", "n", "k"})
+      ->ArgsProduct({{1, 2, 4, 8, 16, 32, 64, 256}, {kMlp}, {kHidden}})
+      ->ArgsProduct({{1, 8, 256}, {kHidden}, {kHidden, kMlp}})
+      ->Args({1, kVocabSize, kHidden})
+      ->UseRealTime();
+}
+BENCHMARK_CAPTURE(linear, f32, WeightType::kF32)->Apply(linear_shapes);
+BENCHMARK_CAPTURE(linear, bf16, WeightType::kBF16)->Apply(linear_shapes);
+BENCHMARK_CAPTURE(linear, int8, WeightType::kInt8)->Apply(linear_shapes);
 
 // range(0) sequences whose last range(1) tokens attend to range(2) before them and to themselves.
 void attention(benchmark::State& state) {
@@ -142,7 +160,7 @@ void attention(benchmark::State& state) {
   const auto queries = some_floats(rows * kHidden);
   std::vector<float> y(queries.size());
   WorkerPool pool(num_threads());
-  Stream stream(cpu_backend(), pool);
+  Stream stream(*chosen_backend, pool);
   while (state.KeepRunning()) {
     paged_attention(stream, {.queries = make_matrix(queries.data(), rows, kHidden),
                              .cache = cache,
@@ -177,7 +195,7 @@ void norm(benchmark::State& state) {
   const auto weight = some_floats(kHidden);
   std::vector<float> y(x.size());
   WorkerPool pool(num_threads());
-  Stream stream(cpu_backend(), pool);
+  Stream stream(*chosen_backend, pool);
   while (state.KeepRunning()) {
     layer_norm(stream, {.x = make_matrix(x.data(), rows, kHidden),
                         .weight = weight.data(),
@@ -192,7 +210,7 @@ BENCHMARK(norm)->ArgName("rows")->Arg(1)->Arg(32)->Arg(256)->UseRealTime();
 void logsumexp(benchmark::State& state) {
   const auto row = some_floats(kVocabSize);
   while (state.KeepRunning()) {
-    benchmark::DoNotOptimize(row_logsumexp(cpu_backend(), row.data(), kVocabSize));
+    benchmark::DoNotOptimize(row_logsumexp(*chosen_backend, row.data(), kVocabSize));
   }
   count_bytes(state, kVocabSize * 4);
 }
@@ -206,7 +224,41 @@ void empty_region(benchmark::State& state) {
 }
 BENCHMARK(empty_region)->UseRealTime();
 
+// Takes "--backend=NAME" away from the arguments; false: there is none of that name here.
+bool choose_backend(int* argc, char** argv) {
+  constexpr std::string_view kOption = "--backend=";
+  int kept = 0;
+  for (int i = 0; i < *argc; ++i) {
+    const std::string_view arg = argv[i];
+    if (!arg.starts_with(kOption)) {
+      argv[kept++] = argv[i];
+      continue;
+    }
+    const auto all = cpu_backends();
+    const auto named = std::find_if(all.begin(), all.end(), [&](const Backend* backend) {
+      return arg.substr(kOption.size()) == backend->name;
+    });
+    if (named == all.end()) {
+      std::fprintf(stderr, "kernels-bench: no such backend here:");
+      for (const Backend* backend : all) std::fprintf(stderr, " %s", backend->name);
+      std::fprintf(stderr, " there are\n");
+      return false;
+    }
+    chosen_backend = *named;
+  }
+  *argc = kept;
+  return true;
+}
+
 }  // namespace
 }  // namespace lmtp::kernels
 
-BENCHMARK_MAIN();
+int main(int argc, char** argv) {
+  if (!lmtp::kernels::choose_backend(&argc, argv)) return 2;
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  benchmark::AddCustomContext("backend", lmtp::kernels::chosen_backend->name);
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+  return 0;
+}

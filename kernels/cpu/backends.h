@@ -12,5 +12,7 @@ const Backend& avx2_backend();
 const Backend& avx512_backend();
 // REQUIRES of a use: and BF16 and VNNI.
 const Backend& avx512_dot_backend();
+// REQUIRES of a use: and AMX TILE, BF16 and INT8, whose use the operating system has granted.
+const Backend& amx_backend();
 
 }  // namespace lmtp::kernels

@@ -1,13 +1,39 @@
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include "backends.h"
 #include "kernels/backend.h"
 
 namespace lmtp::kernels {
+namespace {
+
+// gcc 12's __builtin_cpu_supports knows no AMX; and Linux saves the tiles of a process that asked
+// for them alone (Documentation/arch/x86/xstate.rst).
+bool ask_for_amx() {
+  unsigned eax = 0;
+  unsigned ebx = 0;
+  unsigned ecx = 0;
+  unsigned edx = 0;
+  constexpr unsigned kAll = bit_AMX_BF16 | bit_AMX_TILE | bit_AMX_INT8;
+  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0 || (edx & kAll) != kAll) {
+    return false;
+  }
+  constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr long kTileData = 18;               // XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
+}  // namespace
 
 std::vector<const Backend*> cpu_backends() {
   std::vector<const Backend*> result;
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
     if (__builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni")) {
+      if (ask_for_amx()) {
+        result.push_back(&amx_backend());
+      }
       result.push_back(&avx512_dot_backend());
     }
     result.push_back(&avx512_backend());

@@ -1,8 +1,8 @@
 // The packed-panel linear: register tiles of rows x vectors, every accumulator one chain along k.
 #pragma once
 
+#include "kernel_units.h"
 #include "kernels/linear.h"
-#include "round_bf16.h"
 
 namespace lmtp::kernels::LMTP_KERNELS_ISA {
 
@@ -17,7 +17,7 @@ inline constexpr std::int64_t kUnitsPerBlock = 512;
 // Vectors across (whole panels, or a part of one) for a tile of so many rows, within the registers.
 constexpr int vectors_for(int rows) {
   if constexpr (kRegisters == 32) {
-    return rows <= 3 ? 8 : rows <= 6 ? 4 : 2;
+    return rows == 1 ? 16 : rows <= 3 ? 8 : rows <= 6 ? 4 : 2;
   }
   return rows <= 1 ? 8 : rows <= 3 ? 4 : 2;
 }
@@ -214,47 +214,6 @@ inline void tall_linear(Stream& stream, const LinearWork& work, float* sums_of_a
   });
 }
 
-// x[at] where there is such an input, else 0.
-inline float input_at(const float* x, std::int64_t k, std::int64_t at) {
-  return at < k ? x[at] : 0.0F;
-}
-
-// One unit of x; `inverse` is 1 / scale of its row.
-template <WeightType kType>
-inline std::uint32_t make_unit(const float* x, std::int64_t k, std::int64_t unit, float inverse) {
-  if constexpr (kType == WeightType::kBF16) {
-    return round_to_bf16(x[2 * unit]) | (round_to_bf16(input_at(x, k, 2 * unit + 1)) << 16);
-  } else if constexpr (kType == WeightType::kInt8) {
-    std::uint32_t packed = 0;
-    for (int i = 0; i < 4; ++i) {
-      // Adding 1.5 * 2^23 rounds at the units; the low byte is then that of the whole number.
-      const float shifted = input_at(x, k, 4 * unit + i) * inverse + 12582912.0F;
-      std::uint32_t bits = 0;
-      __builtin_memcpy(&bits, &shifted, sizeof(bits));
-      packed |= ((bits + 128U) & 0xFFU) << (8 * i);
-    }
-    return packed;
-  } else {
-    std::uint32_t bits = 0;
-    __builtin_memcpy(&bits, x + unit, sizeof(bits));
-    return bits;
-  }
-}
-
-// The scale of a row for int8: its largest magnitude / 127; not a number where one of it is not, or
-// is infinite, so that the row's results show it.
-inline float row_scale(const float* x, std::int64_t k) {
-  F largest = zero();
-  F poison = zero();
-  for (std::int64_t c = 0; c < k; c += kLanes) {
-    const int count = k - c < kLanes ? static_cast<int>(k - c) : kLanes;
-    const F v = load_first(x + c, count);
-    largest = greater_of(absolute(v), largest);
-    poison = multiply_add(v, zero(), poison);
-  }
-  return max_lanes(largest) * (1.0F / 127.0F) + sum_lanes(poison);
-}
-
 // x as units [tile][unit][height], so that a tile's rows come from one line of the cache.
 template <WeightType kType>
 inline void interleave_rows(Stream& stream, const LinearArgs& args, const RowTiles& tiles,
@@ -277,14 +236,19 @@ inline void interleave_rows(Stream& stream, const LinearArgs& args, const RowTil
     float* to = units + row * num_units;
     for (int r = 0; r < height; ++r) {
       const float* from = args.x.row(row + r);
-      float inverse = 0.0F;
-      if constexpr (kType == WeightType::kInt8) {
-        const float scale = row_scales[row + r];
-        inverse = scale > 0.0F ? 1.0F / scale : 0.0F;
-      }
-      for (std::int64_t at = first; at < end; ++at) {
-        const std::uint32_t unit = make_unit<kType>(from, k, at, inverse);
-        __builtin_memcpy(to + at * height + r, &unit, sizeof(unit));
+      const float inverse = inverse_scale<kType>(row_scales, row + r);
+      for (std::int64_t at = first; at < end; at += kLanes) {
+        const int count = end - at < kLanes ? static_cast<int>(end - at) : kLanes;
+        const F some = units_at<kType>(from, k, at, inverse);
+        if (height == 1) {
+          store_first(to + at, some, count);
+          continue;
+        }
+        float each[kLanes];
+        store(each, some);
+        for (int i = 0; i < count; ++i) {
+          to[(at + i) * height + r] = each[i];
+        }
       }
     }
   });

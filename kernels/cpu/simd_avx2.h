@@ -45,7 +45,29 @@ inline F power_of_two(F v) {
   const __m256i exponent = _mm256_add_epi32(_mm256_cvtps_epi32(v), _mm256_set1_epi32(127));
   return _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23));
 }
-// See simd_generic.h.
+// See simd_generic.h, for this and the next three.
+inline F units_of_bf16(F first, F second) {
+  const auto rounded = [](F v) {
+    const __m256i bits = _mm256_castps_si256(v);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const __m256i sum = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7FFF)));
+    const __m256 nan = _mm256_cmp_ps(v, v, _CMP_UNORD_Q);
+    return _mm256_blendv_epi8(_mm256_srli_epi32(sum, 16), _mm256_set1_epi32(0x7FC0),
+                              _mm256_castps_si256(nan));
+  };
+  // Packing works on halves of 128 bits each; the second step puts the quarters in order.
+  const __m256i packed = _mm256_packus_epi32(rounded(first), rounded(second));
+  return _mm256_castsi256_ps(_mm256_permute4x64_epi64(packed, 0xD8));
+}
+inline F units_of_int8(const F (&numbers)[4]) {
+  const auto pair = [&](int i) {
+    return _mm256_packs_epi32(_mm256_cvtps_epi32(numbers[i]), _mm256_cvtps_epi32(numbers[i + 1]));
+  };
+  const __m256i packed = _mm256_packs_epi16(pair(0), pair(2));
+  const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+  return _mm256_castsi256_ps(
+      _mm256_xor_si256(_mm256_permutevar8x32_epi32(packed, order), _mm256_set1_epi8(-128)));
+}
 inline F dot_bf16(F a, F b, F sum) {
   const __m256i x = _mm256_castps_si256(a);
   const __m256i y = _mm256_castps_si256(b);

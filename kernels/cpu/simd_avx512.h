@@ -53,6 +53,14 @@ inline F power_of_two(F v) {
   const __m512i exponent = _mm512_add_epi32(_mm512_cvtps_epi32(v), _mm512_set1_epi32(127));
   return _mm512_castsi512_ps(_mm512_slli_epi32(exponent, 23));
 }
+// kLanes units of four unsigned bytes; see simd_generic.h.
+inline F units_of_int8(const F (&numbers)[4]) {
+  __m512i packed = _mm512_castsi128_si512(_mm512_cvtepi32_epi8(_mm512_cvtps_epi32(numbers[0])));
+  packed = _mm512_inserti32x4(packed, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(numbers[1])), 1);
+  packed = _mm512_inserti32x4(packed, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(numbers[2])), 2);
+  packed = _mm512_inserti32x4(packed, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(numbers[3])), 3);
+  return _mm512_castsi512_ps(_mm512_xor_si512(packed, _mm512_set1_epi8(-128)));
+}
 // The numbers whose bits are those of whole numbers, less `factor` times others.
 inline F int_difference(F v, const std::int32_t* others, std::int32_t factor) {
   const __m512i less = _mm512_loadu_si512(others);

@@ -6,6 +6,9 @@
 
 namespace lmtp::kernels::LMTP_KERNELS_ISA {
 
+inline F units_of_bf16(F first, F second) {
+  return reinterpret_cast<F>(_mm512_cvtne2ps_pbh(second, first));
+}
 inline F dot_bf16(F a, F b, F sum) {
   return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
 }

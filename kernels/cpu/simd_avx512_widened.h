@@ -6,6 +6,19 @@
 
 namespace lmtp::kernels::LMTP_KERNELS_ISA {
 
+inline F units_of_bf16(F first, F second) {
+  const auto rounded = [](F v) {
+    const __m512i bits = _mm512_castps_si512(v);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    const __m512i sum = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF)));
+    const __m512i result =
+        _mm512_mask_mov_epi32(_mm512_srli_epi32(sum, 16), _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q),
+                              _mm512_set1_epi32(0x7FC0));
+    return _mm512_cvtepi32_epi16(result);
+  };
+  return _mm512_castsi512_ps(
+      _mm512_inserti64x4(_mm512_castsi256_si512(rounded(first)), rounded(second), 1));
+}
 inline F dot_bf16(F a, F b, F sum) {
   const __m512i x = _mm512_castps_si512(a);
   const __m512i y = _mm512_castps_si512(b);

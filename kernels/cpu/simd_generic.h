@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "round_bf16.h"
+
 namespace lmtp::kernels::LMTP_KERNELS_ISA {
 
 using F = float __attribute__((vector_size(16)));
@@ -49,6 +51,33 @@ inline F round_to_whole(F v) {
 }
 inline F power_of_two(F v) {
   return reinterpret_cast<F>((__builtin_convertvector(v, I) + 127) << 23);
+}
+// kLanes units (kernels/linear.h) of two bf16 each, from as many numbers in order.
+inline F units_of_bf16(F first, F second) {
+  std::uint32_t units[kLanes];
+  for (int i = 0; i < kLanes; ++i) {
+    const F& from = i < kLanes / 2 ? first : second;
+    const int at = 2 * i % kLanes;
+    units[i] = round_to_bf16(from[at]) | (round_to_bf16(from[at + 1]) << 16);
+  }
+  F result;
+  __builtin_memcpy(&result, units, sizeof(result));
+  return result;
+}
+// The same of four unsigned bytes each: the nearest whole number + 128. REQUIRES: |number| <= 127,
+// or it is not a number: then any byte.
+inline F units_of_int8(const F (&numbers)[4]) {
+  // Adding 1.5 * 2^23 rounds at the units; the low byte is then that of the whole number.
+  const F shift = broadcast(12582912.0F);
+  std::uint32_t units[kLanes];
+  for (int i = 0; i < kLanes; ++i) {
+    const I bits = (reinterpret_cast<I>(numbers[i] + shift) + 128) & 255;
+    units[i] = static_cast<std::uint32_t>(bits[0] | (bits[1] << 8) | (bits[2] << 16)) |
+               (static_cast<std::uint32_t>(bits[3]) << 24);
+  }
+  F result;
+  __builtin_memcpy(&result, units, sizeof(result));
+  return result;
 }
 // sum + the two products of bf16 pairs, the lower ones first.
 inline F dot_bf16(F a, F b, F sum) {

@@ -208,7 +208,9 @@ def test_help_and_version():
 
 
 def test_links_no_torch():
-    libraries = subprocess.run(["ldd", client()], capture_output=True, text=True, check=True).stdout
+    lines = subprocess.run(["ldd", client()], capture_output=True, text=True, check=True).stdout
+    # Names alone: an address may well hold "c10".
+    libraries = " ".join(line.split()[0] for line in lines.splitlines())
     assert "libedit" in libraries and "torch" not in libraries and "c10" not in libraries
 
 

@@ -1,0 +1,25 @@
+#define LMTP_KERNELS_ISA amx
+#include "backends.h"
+#include "simd_avx512_dot.h"
+// The kernels are written on the vector layer above.
+#include "kernel_math.h"
+
+#include "kernel_attention.h"
+#include "kernel_linear.h"
+#include "kernel_linear_amx.h"
+#include "kernel_rows.h"
+
+#include "backend_table.h"
+
+namespace lmtp::kernels {
+
+const Backend& amx_backend() {
+  static constexpr Backend kBackend = [] {
+    Backend backend = amx::make_backend("amx");
+    backend.linear = amx::tile_linear;
+    return backend;
+  }();
+  return kBackend;
+}
+
+}  // namespace lmtp::kernels

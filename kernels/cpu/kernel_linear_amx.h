@@ -1,0 +1,433 @@
+// The linear of bf16 and int8 weights on AMX tiles; f32 has none and goes the way of AVX-512.
+//
+// A tile product adds 16 units to a sum: bf16 as two chains over the lower and the upper inputs of
+// the units, then their sum (Intel's TDPBF16PS, subnormal numbers are zero); int8 exactly. For a
+// single row tiles read memory too slowly: vectors do the same operations there, so that a row's
+// bits do not depend on the others.
+#pragma once
+
+#include "kernel_linear.h"
+
+namespace lmtp::kernels::LMTP_KERNELS_ISA {
+
+// Rows of x, units and columns of a tile.
+inline constexpr int kTileSize = 16;
+inline constexpr int kTileFloats = kTileSize * kTileSize;
+// From row to row of a tile of weights, in bytes; a panel is two tiles wide.
+inline constexpr int kPanelStride = kPanelColumns * 4;
+inline constexpr int kTileStride = kTileSize * 4;
+static_assert(kPanelColumns == 2 * kTileSize);
+// Units between two visits to the sums in memory: a panel's part of 32 KB stays in the L1 cache.
+inline constexpr std::int64_t kTilesPerBlock = 16;
+
+// The first `num_rowed` tiles, for sums and inputs, have `rows` rows; the others, for weights, 16.
+class TileRegisters {
+ public:
+  TileRegisters(int rows, int num_rowed) {
+    Config config;
+    for (int tile = 0; tile < 8; ++tile) {
+      config.bytes_per_row[tile] = kTileStride;
+      config.rows[tile] = static_cast<std::uint8_t>(tile < num_rowed ? rows : kTileSize);
+    }
+    _tile_loadconfig(&config);
+  }
+  ~TileRegisters() { _tile_release(); }
+  TileRegisters(const TileRegisters&) = delete;
+  TileRegisters& operator=(const TileRegisters&) = delete;
+
+ private:
+  struct alignas(64) Config {  // as the processor reads it
+    std::uint8_t palette = 1;
+    std::uint8_t start_row = 0;
+    std::uint8_t reserved[14] = {};
+    std::uint16_t bytes_per_row[16] = {};
+    std::uint8_t rows[16] = {};
+  };
+  static_assert(sizeof(Config) == 64);
+};
+
+// The sum of a kType product. A macro, as the intrinsics are: gcc 12 puts the numbers' text into
+// the instruction.
+#define LMTP_TILE_PRODUCT(sum, inputs, weights) \
+  do {                                          \
+    if constexpr (kType == WeightType::kBF16) { \
+      _tile_dpbf16ps(sum, inputs, weights);     \
+    } else {                                    \
+      _tile_dpbusd(sum, inputs, weights);       \
+    }                                           \
+  } while (false)
+
+// x as tiles [row tile][unit tile][16 rows][16 units], what is missing zero.
+struct TiledInputs {
+  const float* units;
+  std::int64_t num_unit_tiles;
+
+  const float* of(std::int64_t row_tile) const {
+    return units + row_tile * num_unit_tiles * kTileFloats;
+  }
+};
+
+// A panel's tiles [unit tile][16 units][32 columns]; the last, if it is not whole, lies apart.
+struct PanelTiles {
+  const float* whole;
+  std::int64_t num_whole;
+  const float* last;
+
+  const float* at(std::int64_t tile) const {
+    return tile < num_whole ? whole + tile * 2 * kTileFloats : last;
+  }
+};
+
+// The tile of a panel that is not whole, filled up with zeros.
+struct LastTile {
+  alignas(64) float units[2 * kTileFloats];
+
+  const float* fill(const float* panel, std::int64_t num_units) {
+    const std::int64_t first = num_units / kTileSize * kTileSize;
+    const auto count = static_cast<std::uint64_t>((num_units - first) * kPanelColumns);
+    __builtin_memset(units, 0, sizeof(units));
+    __builtin_memcpy(units, panel + first * kPanelColumns, count * sizeof(float));
+    return units;
+  }
+};
+
+// Floats ahead that weights are asked for: loads alone do not keep memory busy where much is
+// computed between them.
+inline constexpr int kPrefetch = 512;
+
+inline void prefetch(const float* from) { __builtin_prefetch(from, 0, 3); }
+
+// Rows up to which int8 goes by vectors, whose sums are the same: they read memory faster.
+inline constexpr int kInt8VectorRowsMax = 2;
+
+// While one lives, subnormal numbers are zero on this thread, as they are to bf16 tiles.
+class FlushSubnormals {
+ public:
+  FlushSubnormals() : before_(_mm_getcsr()) { _mm_setcsr(before_ | kBoth); }
+  ~FlushSubnormals() { _mm_setcsr(before_); }
+  FlushSubnormals(const FlushSubnormals&) = delete;
+  FlushSubnormals& operator=(const FlushSubnormals&) = delete;
+
+ private:
+  static constexpr unsigned kBoth = 0x8040;
+  unsigned before_;
+};
+
+inline F lower_bf16(F units) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(units), 16));
+}
+inline F upper_bf16(F units) {
+  return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(units),
+                                              _mm512_set1_epi32(static_cast<int>(0xFFFF0000U))));
+}
+
+// What bf16 tiles would give for one row and `count` units: sums[v] += lower chain + upper chain.
+template <int kVectors>
+[[gnu::always_inline]] inline void add_tile(const float* inputs, const float* weights,
+                                            std::int64_t panel_size, std::int64_t count,
+                                            F (&sums)[kVectors]) {
+  F lower[kVectors];
+  F upper[kVectors];
+  for (int v = 0; v < kVectors; ++v) {
+    lower[v] = upper[v] = zero();
+  }
+  for (std::int64_t u = 0; u < count; ++u, weights += kPanelColumns) {
+    const F input = broadcast(inputs[u]);
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v) {
+      const float* at = weights + vector_offset(v, panel_size);
+      prefetch(at + kPrefetch);
+      const F weight = load(at);
+      lower[v] = multiply_add(lower_bf16(input), lower_bf16(weight), lower[v]);
+      upper[v] = multiply_add(upper_bf16(input), upper_bf16(weight), upper[v]);
+    }
+  }
+  for (int v = 0; v < kVectors; ++v) {
+    sums[v] = add(sums[v], add(lower[v], upper[v]));
+  }
+}
+
+// All units of one row times kGroups * 8 vectors, group by group within a tile's units: memory
+// gives more to many streams. Not inlined: no operation may leave the caller's FlushSubnormals.
+template <int kGroups, int kVectors>
+[[gnu::noinline]] void vector_tiles(const float* inputs, const float* weights,
+                                    std::int64_t num_units, float* sums_at) {
+  const std::int64_t panel_size = num_units * kPanelColumns;
+  F sums[kGroups][kVectors];
+  for (int g = 0; g < kGroups; ++g) {
+    for (int v = 0; v < kVectors; ++v) {
+      sums[g][v] = zero();
+    }
+  }
+  for (std::int64_t first = 0; first < num_units; first += kTileSize, inputs += kTileFloats) {
+    const std::int64_t left = num_units - first;
+    const std::int64_t count = left < kTileSize ? left : kTileSize;
+    for (int g = 0; g < kGroups; ++g) {
+      const float* group = weights + vector_offset(g * kVectors, panel_size);
+      add_tile<kVectors>(inputs, group + first * kPanelColumns, panel_size, count, sums[g]);
+    }
+  }
+  for (int g = 0; g < kGroups; ++g) {
+    for (int v = 0; v < kVectors; ++v) {
+      store(sums_at + (g * kVectors + v) * kLanes, sums[g][v]);
+    }
+  }
+}
+
+// One row times kGroups * kVectors vectors of bf16 weights from `column` on.
+template <int kGroups, int kVectors>
+inline void vector_columns(const LinearWork& work, std::int64_t column) {
+  const std::int64_t num_units = work.args.weight.num_units();
+  alignas(64) float sums[kGroups * kVectors * kLanes];
+  {
+    const FlushSubnormals flush;
+    vector_tiles<kGroups, kVectors>(work.units, work.panels + column * num_units, num_units, sums);
+  }
+  for (int v = 0; v < kGroups * kVectors; ++v) {
+    finish<WeightType::kBF16>(work, 0, column + v * kLanes, load(sums + v * kLanes));
+  }
+}
+
+inline void vector_linear(Stream& stream, const LinearWork& work) {
+  constexpr int kGroups = 2;
+  constexpr int kVectors = 8;
+  constexpr int kColumns = kGroups * kVectors * kLanes;
+  const std::int64_t end = padded_columns(work.args.weight.n);
+  const auto num_tasks = static_cast<int>((end + kColumns - 1) / kColumns);
+  stream.pool().parallel_for(num_tasks, [&](int task, int) {
+    std::int64_t column = std::int64_t{task} * kColumns;
+    if (column + kColumns <= end) {
+      vector_columns<kGroups, kVectors>(work, column);
+      return;
+    }
+    for (; column < end; column += kPanelColumns) {
+      vector_columns<1, kPanelVectors>(work, column);
+    }
+  });
+}
+
+inline void prefetch_tile(const float* from) {
+#pragma GCC unroll 32
+  for (int i = 0; i < 2 * kTileFloats; i += kLanes) {
+    prefetch(from + i);
+  }
+}
+
+// One panel of a narrow product's tile step; its sums are tiles `first` and `second`.
+#define LMTP_NARROW_STEP(panel, first, second)         \
+  do {                                                 \
+    const float* weights = (panel).at(t);              \
+    prefetch_tile(weights + kPrefetch);                \
+    _tile_loadd(7, weights, kPanelStride);             \
+    LMTP_TILE_PRODUCT(first, 6, 7);                    \
+    _tile_loadd(7, weights + kTileSize, kPanelStride); \
+    LMTP_TILE_PRODUCT(second, 6, 7);                   \
+  } while (false)
+
+// Up to 16 rows times kPanels panels, all units: sums [panel][16 rows][32 columns].
+template <WeightType kType, int kPanels>
+inline void narrow_tiles(const TiledInputs& x, const PanelTiles* panels, float* sums) {
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  _tile_zero(4);
+  _tile_zero(5);
+  for (std::int64_t t = 0; t < x.num_unit_tiles; ++t) {
+    _tile_loadd(6, x.units + t * kTileFloats, kTileStride);
+    LMTP_NARROW_STEP(panels[0], 0, 1);
+    if constexpr (kPanels > 1) LMTP_NARROW_STEP(panels[1], 2, 3);
+    if constexpr (kPanels > 2) LMTP_NARROW_STEP(panels[2], 4, 5);
+  }
+  _tile_stored(0, sums, kPanelStride);
+  _tile_stored(1, sums + kTileSize, kPanelStride);
+  if constexpr (kPanels > 1) {
+    _tile_stored(2, sums + 2 * kTileFloats, kPanelStride);
+    _tile_stored(3, sums + 2 * kTileFloats + kTileSize, kPanelStride);
+  }
+  if constexpr (kPanels > 2) {
+    _tile_stored(4, sums + 4 * kTileFloats, kPanelStride);
+    _tile_stored(5, sums + 4 * kTileFloats + kTileSize, kPanelStride);
+  }
+}
+#undef LMTP_NARROW_STEP
+
+// 32 rows times one panel, `count` unit tiles more: sums [32 rows][32 columns] go on.
+template <WeightType kType>
+inline void tall_tiles(const float* upper, const float* lower, const PanelTiles& panel,
+                       std::int64_t first, std::int64_t count, float* sums) {
+  _tile_loadd(0, sums, kPanelStride);
+  _tile_loadd(1, sums + kTileSize, kPanelStride);
+  _tile_loadd(2, sums + 2 * kTileFloats, kPanelStride);
+  _tile_loadd(3, sums + 2 * kTileFloats + kTileSize, kPanelStride);
+  for (std::int64_t t = first; t < first + count; ++t) {
+    const float* weights = panel.at(t);
+    _tile_loadd(6, weights, kPanelStride);
+    _tile_loadd(4, upper + t * kTileFloats, kTileStride);
+    LMTP_TILE_PRODUCT(0, 4, 6);
+    _tile_loadd(7, weights + kTileSize, kPanelStride);
+    LMTP_TILE_PRODUCT(1, 4, 7);
+    _tile_loadd(5, lower + t * kTileFloats, kTileStride);
+    LMTP_TILE_PRODUCT(2, 5, 6);
+    LMTP_TILE_PRODUCT(3, 5, 7);
+  }
+  _tile_stored(0, sums, kPanelStride);
+  _tile_stored(1, sums + kTileSize, kPanelStride);
+  _tile_stored(2, sums + 2 * kTileFloats, kPanelStride);
+  _tile_stored(3, sums + 2 * kTileFloats + kTileSize, kPanelStride);
+}
+
+// Scales, bias and so on for `rows` rows of one panel's sums.
+template <WeightType kType>
+inline void finish_panel(const LinearWork& work, std::int64_t first_row, std::int64_t rows,
+                         std::int64_t panel, const float* sums) {
+  for (std::int64_t r = 0; r < rows; ++r) {
+    for (int v = 0; v < kPanelVectors; ++v) {
+      finish<kType>(work, first_row + r, panel * kPanelColumns + v * kLanes,
+                    load(sums + r * kPanelColumns + v * kLanes));
+    }
+  }
+}
+
+// The panels of a weight, one after another.
+struct PanelsOfTiles {
+  const float* panels;
+  std::int64_t num_units;
+
+  PanelTiles of(std::int64_t panel, LastTile& last) const {
+    const float* whole = panels + panel * num_units * kPanelColumns;
+    const std::int64_t num_whole = num_units / kTileSize;
+    const bool all = num_whole * kTileSize == num_units;
+    return {whole, num_whole, all ? nullptr : last.fill(whole, num_units)};
+  }
+};
+
+// Three panels side by side: memory gives more to several streams than to one.
+template <WeightType kType>
+inline void narrow_tile_linear(Stream& stream, const LinearWork& work, const TiledInputs& x) {
+  constexpr int kPanels = 3;
+  const PanelsOfTiles panels{work.panels, work.args.weight.num_units()};
+  const std::int64_t num_panels = padded_columns(work.args.weight.n) / kPanelColumns;
+  const auto rows = static_cast<int>(work.args.x.rows);
+  const auto num_tasks = static_cast<int>((num_panels + kPanels - 1) / kPanels);
+  stream.pool().parallel_for(num_tasks, [&](int task, int) {
+    const TileRegisters registers(rows, 7);
+    const std::int64_t first = std::int64_t{task} * kPanels;
+    const std::int64_t left = num_panels - first;
+    const int count = left < kPanels ? static_cast<int>(left) : kPanels;
+    LastTile last[kPanels];
+    PanelTiles tiles[kPanels];
+    for (int p = 0; p < count; ++p) {
+      tiles[p] = panels.of(first + p, last[p]);
+    }
+    alignas(64) float sums[kPanels * 2 * kTileFloats];
+    (count == 1   ? narrow_tiles<kType, 1>
+     : count == 2 ? narrow_tiles<kType, 2>
+                  : narrow_tiles<kType, 3>)(x, tiles, sums);
+    for (int p = 0; p < count; ++p) {
+      finish_panel<kType>(work, 0, rows, first + p, sums + p * 2 * kTileFloats);
+    }
+  });
+}
+
+// A panel at a time, its units in blocks, all pairs of row tiles over each block.
+template <WeightType kType>
+inline void tall_tile_linear(Stream& stream, const LinearWork& work, const TiledInputs& x,
+                             float* sums_of_all) {
+  const PanelsOfTiles panels{work.panels, work.args.weight.num_units()};
+  const std::int64_t m = work.args.x.rows;
+  const std::int64_t num_pairs = (m + 2 * kTileSize - 1) / (2 * kTileSize);
+  const auto num_panels = static_cast<int>(padded_columns(work.args.weight.n) / kPanelColumns);
+  stream.pool().parallel_for(num_panels, [&](int panel, int worker) {
+    const TileRegisters registers(kTileSize, 6);
+    LastTile last;
+    const PanelTiles weights = panels.of(panel, last);
+    constexpr int kPairFloats = 4 * kTileFloats;
+    float* sums = sums_of_all + worker * num_pairs * kPairFloats;
+    __builtin_memset(sums, 0, sizeof(float) * static_cast<std::uint64_t>(num_pairs * kPairFloats));
+    for (std::int64_t first = 0; first < x.num_unit_tiles; first += kTilesPerBlock) {
+      const std::int64_t left = x.num_unit_tiles - first;
+      const std::int64_t count = left < kTilesPerBlock ? left : kTilesPerBlock;
+      for (std::int64_t pair = 0; pair < num_pairs; ++pair) {
+        tall_tiles<kType>(x.of(2 * pair), x.of(2 * pair + 1), weights, first, count,
+                          sums + pair * kPairFloats);
+      }
+    }
+    finish_panel<kType>(work, 0, m, panel, sums);
+  });
+}
+
+template <WeightType kType>
+inline void fill_tiles(Stream& stream, const LinearArgs& args, std::int64_t num_rows, float* units,
+                       float* row_scales) {
+  const std::int64_t m = args.x.rows;
+  const std::int64_t k = args.weight.k;
+  const std::int64_t num_unit_tiles = (args.weight.num_units() + kTileSize - 1) / kTileSize;
+  stream.pool().parallel_for(static_cast<int>(num_rows), [&](int row, int) {
+    float* to =
+        units + row / kTileSize * num_unit_tiles * kTileFloats + row % kTileSize * kTileSize;
+    if (row >= m) {
+      for (std::int64_t t = 0; t < num_unit_tiles; ++t) {
+        store(to + t * kTileFloats, zero());
+      }
+      return;
+    }
+    const float* from = args.x.row(row);
+    if constexpr (kType == WeightType::kInt8) {
+      row_scales[row] = row_scale(from, k);
+    }
+    const float inverse = inverse_scale<kType>(row_scales, row);
+    for (std::int64_t t = 0; t < num_unit_tiles; ++t) {
+      store(to + t * kTileFloats, units_at<kType>(from, k, t * kTileSize, inverse));
+    }
+  });
+}
+
+template <WeightType kType>
+inline void tile_linear_of(Stream& stream, const LinearArgs& args) {
+  static_assert(kLanes == kTileSize);
+  const std::int64_t m = args.x.rows;
+  if (kType == WeightType::kInt8 && m <= kInt8VectorRowsMax) {
+    linear_of<kType>(stream, args);
+    return;
+  }
+  const bool narrow = m <= kTileSize;
+  const std::int64_t num_rows =
+      narrow ? m : (m + 2 * kTileSize - 1) / (2 * kTileSize) * 2 * kTileSize;
+  const std::int64_t num_unit_tiles = (args.weight.num_units() + kTileSize - 1) / kTileSize;
+  const std::int64_t num_row_tiles = (num_rows + kTileSize - 1) / kTileSize;
+  const std::int64_t num_inputs = num_row_tiles * num_unit_tiles * kTileFloats;
+  const std::int64_t num_sums = narrow ? 0 : stream.pool().num_threads() * num_rows * kPanelColumns;
+  auto* units = static_cast<float*>(
+      stream.scratch(sizeof(float) * static_cast<std::uint64_t>(num_inputs + num_sums + m)));
+  float* sums = units + num_inputs;
+  float* row_scales = sums + num_sums;
+  fill_tiles<kType>(stream, args, num_rows, units, row_scales);
+  const LinearWork work{args, static_cast<const float*>(args.weight.panels), units, row_scales};
+  const TiledInputs x{units, num_unit_tiles};
+  if (kType == WeightType::kBF16 && m == 1) {
+    vector_linear(stream, work);
+  } else if (narrow) {
+    narrow_tile_linear<kType>(stream, work, x);
+  } else {
+    tall_tile_linear<kType>(stream, work, x, sums);
+  }
+}
+
+#undef LMTP_TILE_PRODUCT
+
+inline void tile_linear(Stream& stream, const LinearArgs& args) {
+  switch (args.weight.type) {
+    case WeightType::kF32:
+      linear_of<WeightType::kF32>(stream, args);
+      return;
+    case WeightType::kBF16:
+      tile_linear_of<WeightType::kBF16>(stream, args);
+      return;
+    case WeightType::kInt8:
+      tile_linear_of<WeightType::kInt8>(stream, args);
+      return;
+  }
+}
+
+}  // namespace lmtp::kernels::LMTP_KERNELS_ISA
