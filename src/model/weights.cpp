@@ -1,43 +1,15 @@
 #include "lmtp/model/weights.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
-#include <sys/mman.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <new>
 #include <utility>
 
 #include "lmtp/base/check.h"
+#include "weight_arena.h"
 
 namespace lmtp::model {
 namespace {
-
-constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
-
-// Memory for weights that are streamed through at every step, in huge pages where there are any:
-// through small ones, time goes into looking up addresses. What does not fill a huge page comes
-// from the ordinary allocator.
-at::Tensor allocate_streamed(at::IntArrayRef shape) {
-  std::size_t num_bytes = sizeof(float);
-  for (const std::int64_t size : shape) {
-    num_bytes *= static_cast<std::size_t>(size);
-  }
-  if (num_bytes < kHugePageBytes) {
-    return at::empty(shape, at::kFloat);
-  }
-  const std::size_t rounded = (num_bytes + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
-  void* memory = std::aligned_alloc(kHugePageBytes, rounded);
-  if (memory == nullptr) {
-    throw std::bad_alloc();
-  }
-  // A wish: where it is refused, everything works as before. The last page is left out where it
-  // would be half empty.
-  (void)madvise(memory, num_bytes / kHugePageBytes * kHugePageBytes, MADV_HUGEPAGE);
-  return at::from_blob(
-      memory, shape, [](void* data) { std::free(data); }, at::kFloat);
-}
 
 // elements[order[i]] for every i.
 template <typename T>
@@ -78,7 +50,10 @@ WeightLoader::WeightLoader(TensorSource& source, kernels::WorkerPool& pool,
       pool_(pool),
       type_(type),
       expected_elements_(expected_elements),
-      progress_(std::move(progress)) {}
+      progress_(std::move(progress)),
+      arena_(std::make_unique<WeightArena>()) {}
+
+WeightLoader::~WeightLoader() = default;
 
 std::optional<SourceTensor> WeightLoader::fetch(const TensorSpec& spec) {
   if (error_.has_value()) {
@@ -111,13 +86,14 @@ void WeightLoader::count(const TensorSpec& spec) {
   }
 }
 
-PackedWeight WeightLoader::allocate(std::int64_t n, std::int64_t k) const {
+PackedWeight WeightLoader::allocate(std::int64_t n, std::int64_t k) {
   const std::int64_t columns = kernels::padded_columns(n);
   PackedWeight weight;
   weight.type = type_;
   weight.panels =
-      allocate_streamed({columns / kernels::kPanelColumns,
-                         kernels::packed_size(n, k, type_) / columns, kernels::kPanelColumns});
+      arena_->allocate({columns / kernels::kPanelColumns,
+                        kernels::packed_size(n, k, type_) / columns, kernels::kPanelColumns},
+                       at::kFloat);
   if (type_ == kernels::WeightType::kInt8) {
     weight.scales = at::empty({columns}, at::kFloat);
     weight.sums = at::empty({columns}, at::kInt);

@@ -76,6 +76,8 @@ struct WeightPart {
   std::int64_t n = 0;
 };
 
+class WeightArena;
+
 // Turns tensors into weights. The first failure is kept, and what is loaded after it is undefined:
 // a model loads everything and then looks at error(). Owner: whoever loads; one thread.
 class WeightLoader {
@@ -84,6 +86,9 @@ class WeightLoader {
   // error. `source` and `pool` must outlive the loader. `type` is that of packed weights.
   WeightLoader(TensorSource& source, kernels::WorkerPool& pool, kernels::WeightType type,
                std::int64_t expected_elements, std::function<bool(int percent)> progress);
+  ~WeightLoader();
+  WeightLoader(const WeightLoader&) = delete;
+  WeightLoader& operator=(const WeightLoader&) = delete;
 
   // Names are looked up with this in front.
   void set_prefix(std::string prefix) { prefix_ = std::move(prefix); }
@@ -107,7 +112,7 @@ class WeightLoader {
 
  private:
   std::optional<SourceTensor> fetch(const TensorSpec& spec);
-  PackedWeight allocate(std::int64_t n, std::int64_t k) const;
+  PackedWeight allocate(std::int64_t n, std::int64_t k);
   void count(const TensorSpec& spec);
 
   TensorSource& source_;
@@ -115,6 +120,7 @@ class WeightLoader {
   kernels::WeightType type_;
   std::int64_t expected_elements_;
   std::function<bool(int)> progress_;
+  std::unique_ptr<WeightArena> arena_;
   std::string prefix_;
   std::int64_t num_elements_ = 0;
   int percent_ = -1;
