@@ -41,30 +41,65 @@ struct HeadBlocks {
   }
 };
 
-// scores[q][16] = query q times the keys of one block: one lane is one token, its chain is over d.
-template <int kQueries>
-inline void score_block(const QueryTile& tile, const float* keys, int head_dim, float scale,
-                        float (*scores)[kAttentionSplit], std::int64_t at) {
-  F sums[kQueries][kKeyVectors];
+// Blocks whose scores are computed side by side: as many as leave the registers enough room.
+constexpr int score_blocks_for(int queries) {
+  const int blocks = kRegisters * 3 / 4 / (queries * kKeyVectors);
+  return blocks < 1 ? 1 : blocks > 8 ? 8 : blocks;
+}
+
+// scores[q][kBlocks * 16] = query q times the keys of some blocks: one lane is one token, its chain
+// is over d.
+template <int kQueries, int kBlocks>
+inline void score_blocks(const QueryTile& tile, const float* const* keys, int head_dim, float scale,
+                         float (*scores)[kAttentionSplit], std::int64_t at) {
+  constexpr int kVectors = kBlocks * kKeyVectors;
+  F sums[kQueries][kVectors];
   for (int q = 0; q < kQueries; ++q) {
-    for (int v = 0; v < kKeyVectors; ++v) {
+    for (int v = 0; v < kVectors; ++v) {
       sums[q][v] = zero();
     }
   }
   for (int d = 0; d < head_dim; ++d) {
-#pragma GCC unroll 4
-    for (int v = 0; v < kKeyVectors; ++v) {
-      const F key = load(keys + d * kBlockSize + v * kLanes);
+    F key[kVectors];
 #pragma GCC unroll 8
-      for (int q = 0; q < kQueries; ++q) {
-        sums[q][v] = multiply_add(broadcast(tile.queries[q][d]), key, sums[q][v]);
+    for (int v = 0; v < kVectors; ++v) {
+      key[v] = load(keys[v / kKeyVectors] + d * kBlockSize + v % kKeyVectors * kLanes);
+    }
+#pragma GCC unroll 8
+    for (int q = 0; q < kQueries; ++q) {
+      const F query = broadcast(tile.queries[q][d]);
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) {
+        sums[q][v] = multiply_add(query, key[v], sums[q][v]);
       }
     }
   }
   for (int q = 0; q < kQueries; ++q) {
-    for (int v = 0; v < kKeyVectors; ++v) {
+    for (int v = 0; v < kVectors; ++v) {
       store(scores[q] + at + v * kLanes, multiply(sums[q][v], broadcast(scale)));
     }
+  }
+}
+
+// The scores of the tokens [begin, end) of a split, from whole blocks. REQUIRES: begin is a
+// multiple of kBlockSize.
+template <int kQueries>
+inline void score_split(const QueryTile& tile, const HeadBlocks& blocks, std::int64_t split,
+                        std::int64_t begin, std::int64_t end, float scale,
+                        float (*scores)[kAttentionSplit]) {
+  constexpr int kBlocks = score_blocks_for(kQueries);
+  const int head_dim = blocks.cache.head_dim;
+  const float* keys[kBlocks];
+  std::int64_t at = begin;
+  for (; at + (kBlocks - 1) * kBlockSize < end; at += kBlocks * kBlockSize) {
+    for (int i = 0; i < kBlocks; ++i) {
+      keys[i] = blocks.keys((split + at) / kBlockSize + i);
+    }
+    score_blocks<kQueries, kBlocks>(tile, keys, head_dim, scale, scores, at);
+  }
+  for (; at < end; at += kBlockSize) {
+    keys[0] = blocks.keys((split + at) / kBlockSize);
+    score_blocks<kQueries, 1>(tile, keys, head_dim, scale, scores, at);
   }
 }
 
@@ -229,10 +264,7 @@ inline void attend_split(QueryTile& tile, const HeadBlocks& blocks, std::int64_t
   const int width = padded_head_dim(blocks.cache.head_dim);
   const SplitView<kQueries> view(tile, split);
   const std::int64_t first = view.begin[0] / kBlockSize * kBlockSize;
-  for (std::int64_t at = first; at < view.end[kQueries - 1]; at += kBlockSize) {
-    score_block<kQueries>(tile, blocks.keys((split + at) / kBlockSize), blocks.cache.head_dim,
-                          scale, scores, at);
-  }
+  score_split<kQueries>(tile, blocks, split, first, view.end[kQueries - 1], scale, scores);
   float maxima[kQueries] = {};
   float totals[kQueries] = {};
   for (int q = 0; q < kQueries; ++q) {

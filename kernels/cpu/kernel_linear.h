@@ -79,7 +79,8 @@ struct LinearWork {
 
 // Scales, bias, activation, residual; writes the columns [column, column + kLanes) that exist.
 template <WeightType kType>
-inline void finish(const LinearWork& work, std::int64_t row, std::int64_t column, F sum) {
+[[gnu::always_inline]] inline void finish(const LinearWork& work, std::int64_t row,
+                                          std::int64_t column, F sum, Activation activation) {
   const LinearArgs& args = work.args;
   const std::int64_t left = args.weight.n - column;
   const int count = left < kLanes ? static_cast<int>(left) : kLanes;
@@ -94,11 +95,41 @@ inline void finish(const LinearWork& work, std::int64_t row, std::int64_t column
   if (args.bias != nullptr) {
     sum = add(sum, load_first(args.bias + column, count));
   }
-  sum = activate(args.activation, sum);
+  sum = activate(activation, sum);
   if (!args.residual.empty()) {
     sum = add(sum, load_first(args.residual.row(row) + column, count));
   }
   store_first(args.y.row(row) + column, sum, count);
+}
+
+// The same for the rows [first_row, first_row + rows) and one panel: sums [rows][kPanelColumns].
+// The activation is chosen once.
+template <WeightType kType, Activation kActivation>
+void finish_panel_with(const LinearWork& work, std::int64_t first_row, std::int64_t rows,
+                       std::int64_t panel, const float* sums) {
+  for (std::int64_t r = 0; r < rows; ++r) {
+    for (int v = 0; v < kPanelVectors; ++v) {
+      finish<kType>(work, first_row + r, panel * kPanelColumns + v * kLanes,
+                    load(sums + r * kPanelColumns + v * kLanes), kActivation);
+    }
+  }
+}
+
+template <WeightType kType>
+inline void finish_panel(const LinearWork& work, std::int64_t first_row, std::int64_t rows,
+                         std::int64_t panel, const float* sums) {
+  switch (work.args.activation) {
+    case Activation::kNone:
+      return finish_panel_with<kType, Activation::kNone>(work, first_row, rows, panel, sums);
+    case Activation::kGeluTanh:
+      return finish_panel_with<kType, Activation::kGeluTanh>(work, first_row, rows, panel, sums);
+    case Activation::kGeluErf:
+      return finish_panel_with<kType, Activation::kGeluErf>(work, first_row, rows, panel, sums);
+    case Activation::kRelu:
+      return finish_panel_with<kType, Activation::kRelu>(work, first_row, rows, panel, sums);
+    case Activation::kSilu:
+      return finish_panel_with<kType, Activation::kSilu>(work, first_row, rows, panel, sums);
+  }
 }
 
 // All units of the rows [0, kRows) times kVectors vectors from `column` on.
@@ -116,7 +147,7 @@ inline void narrow_tile(const LinearWork& work, std::int64_t column) {
   accumulate<kType, kRows, kVectors>(work.units, weights, panel_size, num_units, sums);
   for (int r = 0; r < kRows; ++r) {
     for (int v = 0; v < kVectors; ++v) {
-      finish<kType>(work, r, column + v * kLanes, sums[r][v]);
+      finish<kType>(work, r, column + v * kLanes, sums[r][v], work.args.activation);
     }
   }
 }
@@ -205,12 +236,7 @@ inline void tall_linear(Stream& stream, const LinearWork& work, float* sums_of_a
             sums + row * kPanelColumns);
       }
     }
-    for (std::int64_t row = 0; row < tiles.m; ++row) {
-      for (int v = 0; v < kPanelVectors; ++v) {
-        finish<kType>(work, row, std::int64_t{panel} * kPanelColumns + v * kLanes,
-                      load(sums + row * kPanelColumns + v * kLanes));
-      }
-    }
+    finish_panel<kType>(work, 0, tiles.m, panel, sums);
   });
 }
 

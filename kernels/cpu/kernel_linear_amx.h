@@ -17,8 +17,11 @@ inline constexpr int kTileFloats = kTileSize * kTileSize;
 inline constexpr int kPanelStride = kPanelColumns * 4;
 inline constexpr int kTileStride = kTileSize * 4;
 static_assert(kPanelColumns == 2 * kTileSize);
-// Units between two visits to the sums in memory: a panel's part of 32 KB stays in the L1 cache.
-inline constexpr std::int64_t kTilesPerBlock = 16;
+// Units between two visits to the sums in memory: a panel's part of 16 KB stays in the L1 cache
+// while all rows pass over it.
+inline constexpr std::int64_t kTilesPerBlock = 8;
+// Panels that are worked on side by side.
+inline constexpr int kPanelsPerTask = 4;
 
 // The first `num_rowed` tiles, for sums and inputs, have `rows` rows; the others, for weights, 16.
 class TileRegisters {
@@ -184,7 +187,8 @@ inline void vector_columns(const LinearWork& work, std::int64_t column) {
     vector_tiles<kGroups, kVectors>(work.units, work.panels + column * num_units, num_units, sums);
   }
   for (int v = 0; v < kGroups * kVectors; ++v) {
-    finish<WeightType::kBF16>(work, 0, column + v * kLanes, load(sums + v * kLanes));
+    finish<WeightType::kBF16>(work, 0, column + v * kLanes, load(sums + v * kLanes),
+                              work.args.activation);
   }
 }
 
@@ -252,16 +256,50 @@ inline void narrow_tiles(const TiledInputs& x, const PanelTiles* panels, float* 
 }
 #undef LMTP_NARROW_STEP
 
+// The panels of a task, next to one another, whose blocks are asked for in turns, a line of each:
+// memory gives more to several streams than to one.
+struct PanelGroup {
+  PanelTiles panels[kPanelsPerTask];
+  int count;
+};
+
+// Asks for the next block of a group while the present one is computed: num_steps steps, as many
+// lines in each.
+class BlockAhead {
+ public:
+  // The block begins at unit tile `first`.
+  BlockAhead(const PanelGroup& group, std::int64_t first, std::int64_t num_steps)
+      : group_(group), first_(first), num_steps_(num_steps), num_lines_(kLines * group.count) {}
+
+  void step() {
+    ++step_;
+    for (const std::int64_t end = step_ * num_lines_ / num_steps_; line_ < end; ++line_) {
+      const PanelTiles& panel = group_.panels[line_ % group_.count];
+      prefetch(panel.whole + first_ * 2 * kTileFloats + line_ / group_.count * kLanes);
+    }
+  }
+
+ private:
+  static constexpr std::int64_t kLines = kTilesPerBlock * 2 * kTileFloats / kLanes;
+  const PanelGroup& group_;
+  std::int64_t first_;
+  std::int64_t num_steps_;
+  std::int64_t num_lines_;
+  std::int64_t step_ = 0;
+  std::int64_t line_ = 0;
+};
+
 // 32 rows times one panel, `count` unit tiles more: sums [32 rows][32 columns] go on.
 template <WeightType kType>
 inline void tall_tiles(const float* upper, const float* lower, const PanelTiles& panel,
-                       std::int64_t first, std::int64_t count, float* sums) {
+                       std::int64_t first, std::int64_t count, BlockAhead& ahead, float* sums) {
   _tile_loadd(0, sums, kPanelStride);
   _tile_loadd(1, sums + kTileSize, kPanelStride);
   _tile_loadd(2, sums + 2 * kTileFloats, kPanelStride);
   _tile_loadd(3, sums + 2 * kTileFloats + kTileSize, kPanelStride);
   for (std::int64_t t = first; t < first + count; ++t) {
     const float* weights = panel.at(t);
+    ahead.step();
     _tile_loadd(6, weights, kPanelStride);
     _tile_loadd(4, upper + t * kTileFloats, kTileStride);
     LMTP_TILE_PRODUCT(0, 4, 6);
@@ -275,18 +313,6 @@ inline void tall_tiles(const float* upper, const float* lower, const PanelTiles&
   _tile_stored(1, sums + kTileSize, kPanelStride);
   _tile_stored(2, sums + 2 * kTileFloats, kPanelStride);
   _tile_stored(3, sums + 2 * kTileFloats + kTileSize, kPanelStride);
-}
-
-// Scales, bias and so on for `rows` rows of one panel's sums.
-template <WeightType kType>
-inline void finish_panel(const LinearWork& work, std::int64_t first_row, std::int64_t rows,
-                         std::int64_t panel, const float* sums) {
-  for (std::int64_t r = 0; r < rows; ++r) {
-    for (int v = 0; v < kPanelVectors; ++v) {
-      finish<kType>(work, first_row + r, panel * kPanelColumns + v * kLanes,
-                    load(sums + r * kPanelColumns + v * kLanes));
-    }
-  }
 }
 
 // The panels of a weight, one after another.
@@ -330,30 +356,42 @@ inline void narrow_tile_linear(Stream& stream, const LinearWork& work, const Til
   });
 }
 
-// A panel at a time, its units in blocks, all pairs of row tiles over each block.
+// Four panels at a time, their units in blocks, all pairs of row tiles over each block.
 template <WeightType kType>
 inline void tall_tile_linear(Stream& stream, const LinearWork& work, const TiledInputs& x,
                              float* sums_of_all) {
   const PanelsOfTiles panels{work.panels, work.args.weight.num_units()};
   const std::int64_t m = work.args.x.rows;
   const std::int64_t num_pairs = (m + 2 * kTileSize - 1) / (2 * kTileSize);
+  const std::int64_t panel_sums = num_pairs * 4 * kTileFloats;
   const auto num_panels = static_cast<int>(padded_columns(work.args.weight.n) / kPanelColumns);
-  stream.pool().parallel_for(num_panels, [&](int panel, int worker) {
+  const int num_tasks = (num_panels + kPanelsPerTask - 1) / kPanelsPerTask;
+  stream.pool().parallel_for(num_tasks, [&](int task, int worker) {
     const TileRegisters registers(kTileSize, 6);
-    LastTile last;
-    const PanelTiles weights = panels.of(panel, last);
-    constexpr int kPairFloats = 4 * kTileFloats;
-    float* sums = sums_of_all + worker * num_pairs * kPairFloats;
-    __builtin_memset(sums, 0, sizeof(float) * static_cast<std::uint64_t>(num_pairs * kPairFloats));
+    const int first_panel = task * kPanelsPerTask;
+    const int left = num_panels - first_panel;
+    LastTile last[kPanelsPerTask];
+    PanelGroup group;
+    group.count = left < kPanelsPerTask ? left : kPanelsPerTask;
+    for (int p = 0; p < group.count; ++p) {
+      group.panels[p] = panels.of(first_panel + p, last[p]);
+    }
+    float* sums = sums_of_all + worker * kPanelsPerTask * panel_sums;
+    __builtin_memset(sums, 0, sizeof(float) * static_cast<std::uint64_t>(group.count * panel_sums));
     for (std::int64_t first = 0; first < x.num_unit_tiles; first += kTilesPerBlock) {
-      const std::int64_t left = x.num_unit_tiles - first;
-      const std::int64_t count = left < kTilesPerBlock ? left : kTilesPerBlock;
-      for (std::int64_t pair = 0; pair < num_pairs; ++pair) {
-        tall_tiles<kType>(x.of(2 * pair), x.of(2 * pair + 1), weights, first, count,
-                          sums + pair * kPairFloats);
+      const std::int64_t rest = x.num_unit_tiles - first;
+      const std::int64_t count = rest < kTilesPerBlock ? rest : kTilesPerBlock;
+      BlockAhead ahead(group, first + count, group.count * num_pairs * count);
+      for (int p = 0; p < group.count; ++p) {
+        for (std::int64_t pair = 0; pair < num_pairs; ++pair) {
+          tall_tiles<kType>(x.of(2 * pair), x.of(2 * pair + 1), group.panels[p], first, count,
+                            ahead, sums + p * panel_sums + pair * 4 * kTileFloats);
+        }
       }
     }
-    finish_panel<kType>(work, 0, m, panel, sums);
+    for (int p = 0; p < group.count; ++p) {
+      finish_panel<kType>(work, 0, m, first_panel + p, sums + p * panel_sums);
+    }
   });
 }
 
@@ -397,7 +435,8 @@ inline void tile_linear_of(Stream& stream, const LinearArgs& args) {
   const std::int64_t num_unit_tiles = (args.weight.num_units() + kTileSize - 1) / kTileSize;
   const std::int64_t num_row_tiles = (num_rows + kTileSize - 1) / kTileSize;
   const std::int64_t num_inputs = num_row_tiles * num_unit_tiles * kTileFloats;
-  const std::int64_t num_sums = narrow ? 0 : stream.pool().num_threads() * num_rows * kPanelColumns;
+  const std::int64_t num_sums =
+      narrow ? 0 : stream.pool().num_threads() * num_rows * kPanelsPerTask * kPanelColumns;
   auto* units = static_cast<float*>(
       stream.scratch(sizeof(float) * static_cast<std::uint64_t>(num_inputs + num_sums + m)));
   float* sums = units + num_inputs;

@@ -31,7 +31,7 @@ inline float max_lanes(F v) {
 // e^v. Cephes' expf (S. Moshier): v = n ln 2 + r with ln 2 in two parts, a polynomial of degree 6
 // in r, times 2^n; relative error below 2e-7. 0 below -87.3; NaN stays NaN; above 88 the value
 // at 88.
-inline F exp(F v) {
+[[gnu::always_inline]] inline F exp(F v) {
   const F lowest = broadcast(-87.3F);
   const F x = greater_of(lowest, lesser_of(broadcast(88.0F), v));
   const F n = round_to_whole(multiply(x, broadcast(1.44269504088896341F)));
@@ -79,7 +79,7 @@ inline F gelu_erf(F x) {
   return where_less(x, zero(), tail, subtract(x, tail));
 }
 
-inline F activate(Activation activation, F v) {
+[[gnu::always_inline]] inline F activate(Activation activation, F v) {
   switch (activation) {
     case Activation::kNone:
       return v;
