@@ -30,13 +30,6 @@ engine::ModelDescription describe(const hub::ModelSource& source, const model::M
 // that is less) is not worth loading a model for.
 constexpr int kContextOfLeast = 1024;
 
-int percent_of(const hub::FetchProgress& progress) {
-  if (progress.bytes_total <= 0) return 0;
-  const double share =
-      static_cast<double>(progress.bytes_done) / static_cast<double>(progress.bytes_total);
-  return static_cast<int>(100.0 * std::clamp(share, 0.0, 1.0));
-}
-
 }  // namespace
 
 HubModelFactory::HubModelFactory(ServeOptions options, NamePolicy policy)
@@ -55,8 +48,9 @@ Result<engine::ServedModel> HubModelFactory::find(const std::string& name) {
 
 Result<engine::ServedModel> HubModelFactory::fetch(const std::string& name,
                                                    const DownloadProgress& progress) {
-  const auto source = resolve_name(
-      name, policy_, [&](const hub::FetchProgress& now) { return progress(percent_of(now)); });
+  const auto source = resolve_name(name, policy_, [&](const hub::FetchProgress& now) {
+    return progress({now.bytes_done, now.bytes_total});
+  });
   if (!source) return source.error();
   return make(*source);
 }

@@ -219,13 +219,21 @@ int serve_one(const ServeOptions& options, NamePolicy policy) {
     fail(started.error().message);
     return stop(options, models, server, 0, kExitFailure);
   }
-  ProgressBar bar("loading " + options.model);
+  ProgressBar fetching("fetching " + options.model);
+  ProgressBar loading("loading " + options.model);
   Events::Kind event = Events::Kind::kTimeout;
   while ((event = events.wait(kProgressIntervalMs)) == Events::Kind::kTimeout) {
     const auto status = models.status("");
-    if (status && *status) bar.show((*status)->progress_percent);
+    if (!status || !*status) continue;
+    if (const auto& download = (*status)->download) {
+      fetching.show_bytes(download->bytes_done, download->bytes_total);
+    } else {
+      fetching.clear();
+      loading.show((*status)->progress_percent);
+    }
   }
-  bar.clear();
+  fetching.clear();
+  loading.clear();
   if (event == Events::Kind::kLoaded) {
     if (const Result<void> loaded = events.load_outcome(); !loaded) {
       fail(loaded.error().message);

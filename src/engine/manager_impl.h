@@ -33,7 +33,7 @@ struct ModelManager::Impl {
   struct Pending {
     std::string name;
     std::shared_ptr<RequestGate> gate;
-    bool downloading = false;  // the loader's thread
+    std::optional<DownloadState> download;  // nothing: all was here
   };
   // A model that was found: waiting for its turn, being loaded, or ready (it has an engine then).
   // One gate for all of its names. Removed by its loader, or once ready by whoever has the turn.

@@ -86,7 +86,7 @@ ModelManager::Impl::Model& ModelManager::Impl::add_model(Pending& from, ServedMo
   Model& model = *added;
   model.served = std::move(served);
   model.gate = from.gate;
-  model.downloaded = from.downloading;
+  model.downloaded = from.download.has_value();
   if (is_auto) {
     remember_name(model, from.name);
   } else {
@@ -138,9 +138,12 @@ void ModelManager::Impl::load_by_name(Pending& from) {
   bool deserted = false;
   // A download for which nobody waits any more is given up; what has come stays on the disk, and
   // the next request goes on from there.
-  const auto progress = [&](int percent) {
-    from.downloading = true;
-    from.gate->tell_progress(percent * kDownloadShare / 100);
+  const auto progress = [&](const DownloadState& state) {
+    {
+      const Lock lock(mutex);
+      from.download = state;
+    }
+    from.gate->tell_progress(state.percent() * kDownloadShare / 100);
     const Lock lock(mutex);
     if (is_auto && !deserted && from.gate->close_if_deserted()) {
       deserted = true;

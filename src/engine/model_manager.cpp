@@ -162,6 +162,12 @@ Error ModelManager::Impl::unknown_name(const std::string& name) const {
                "' (or leave it out)"};
 }
 
+int DownloadState::percent() const {
+  if (bytes_total <= 0) return 0;
+  const double share = static_cast<double>(bytes_done) / static_cast<double>(bytes_total);
+  return static_cast<int>(100.0 * std::clamp(share, 0.0, 1.0));
+}
+
 std::string ModelManager::Impl::names_ready() const {
   std::string out;
   for (const auto& [key, model] : models) {
@@ -184,7 +190,10 @@ ModelStatus ModelManager::Impl::status_of(const Found& found) {
   status.progress_percent = usage.percent;
   status.stats.num_waiting = static_cast<int>(usage.num_waiting);
   status.description.name = found.name();
-  if (found.model == nullptr) return status;
+  if (found.model == nullptr) {
+    status.download = found.pending->download;
+    return status;
+  }
   status.description = found.model->served.description;
   status.limits = found.model->served.limits;
   if (found.model->engine == nullptr) return status;

@@ -1,6 +1,9 @@
 """lmtp-serve and names of the hub: one that is served by itself, and those that requests name."""
 
 import asyncio
+import os
+import pty
+import subprocess
 
 import pytest
 from fake_hub import FakeHub
@@ -57,6 +60,26 @@ def test_a_name_is_fetched_and_served(hub, machine, demo, monkeypatch):
     with LmtpServe(NAME) as server:
         assert ask(server, NAME)[0] == tokens
     assert len(hub.requests()) == num_requests
+
+
+def test_a_terminal_sees_how_fast_it_comes(hub, machine):
+    hub.rule(hub.repos[NAME].etag("model.safetensors"), throttle=4_000_000)
+    main, other = pty.openpty()
+    process = subprocess.Popen([SERVE, NAME, "--port", "0"], env=environment(hub, machine.home),
+                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=other)
+    os.close(other)
+    assert b" ready" in process.stdout.readline()
+    process.terminate()
+    shown = b""
+    try:
+        while piece := os.read(main, 65536):
+            shown += piece
+    except OSError:  # how Linux says that the other end is gone
+        pass
+    process.stdout.close()
+    os.close(main)
+    assert process.wait(30) == 0
+    says(shown.decode(), f"\rfetching {NAME} [", " MB/s, ", " left")
 
 
 def test_a_name_that_cannot_be_fetched_is_one_line(hub, machine):

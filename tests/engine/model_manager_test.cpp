@@ -292,7 +292,7 @@ TEST_F(ModelManagerTest, ADownloadIsMostOfTheProgressAndEndsWhereNobodyWaits) {
   std::atomic<bool> given_up = false;
   fetch = [&](const std::string& name, const ModelFactory::DownloadProgress& progress) {
     while (percent < 100) {
-      if (!progress(percent)) {
+      if (!progress({percent * 7, 700})) {
         given_up = true;
         return Result<ServedModel>(Error{"given up"});
       }
@@ -306,7 +306,11 @@ TEST_F(ModelManagerTest, ADownloadIsMostOfTheProgressAndEndsWhereNobodyWaits) {
   while ((*manager->status("a"))->progress_percent < 45) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  EXPECT_EQ((*manager->status("a"))->progress_percent, 45);
+  const auto status = *manager->status("a");
+  EXPECT_EQ(status->progress_percent, 45);
+  ASSERT_TRUE(status->download.has_value());
+  EXPECT_EQ(status->download->bytes_done, 350);
+  EXPECT_EQ(status->download->bytes_total, 700);
   std::get<std::shared_ptr<StreamOwner>>(first)->cancel({1, 1});
   EXPECT_EQ(sink->wait_done(1).error, "cancelled");
   while (!given_up) std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -390,7 +394,7 @@ TEST(StaticManager, WaitsForItsDownload) {
   auto factory = std::make_unique<FakeFactory>();
   factory->set_fetch(
       [known = done.get_future().share()](const std::string& name, const auto& progress) {
-        progress(50);
+        progress({50, 100});
         known.wait();
         return Result<ServedModel>(testing::fake_served_model(name));
       });

@@ -56,6 +56,14 @@ struct ServedModel {
       load;
 };
 
+// How far a download is.
+struct DownloadState {
+  std::int64_t bytes_done = 0;
+  std::int64_t bytes_total = 0;  // 0: not known yet
+
+  int percent() const;  // [0, 100]
+};
+
 // Owner: ModelManager. Any thread, several at once.
 class ModelFactory {
  public:
@@ -65,8 +73,8 @@ class ModelFactory {
   // few small files; uses no network.
   virtual Result<ServedModel> find(const std::string& name) = 0;
 
-  // Told how far a download is, in percent; false: it should end soon with an error.
-  using DownloadProgress = std::function<bool(int percent)>;
+  // Told how far a download is; false: it should end soon with an error.
+  using DownloadProgress = std::function<bool(const DownloadState& state)>;
 
   // As find, but what is missing is downloaded where that is allowed: it may take as long as that.
   // `progress` is called only where something is downloaded, from one thread at a time.

@@ -43,7 +43,8 @@ enum class ModelState { kUnloaded, kLoading, kReady, kFailed, kStopping };
 struct ModelStatus {
   ModelState state = ModelState::kUnloaded;
   int progress_percent = 0;
-  std::string error;             // why the last loading failed; empty otherwise
+  std::optional<DownloadState> download;  // while one runs
+  std::string error;                      // why the last loading failed; empty otherwise
   ModelDescription description;  // but for the name empty, while the model is not yet found
   ModelLimits limits;
   EngineStats stats;  // zero but for num_waiting where there is no engine

@@ -2,7 +2,9 @@
 //
 // A step of a model is hundreds of short parallel regions, microseconds apart: between them a
 // worker spins, for at most kSpinMicroseconds; after that it sleeps until it is woken, so an idle
-// process uses no processor time.
+// process uses no processor time. A pool with as many threads as the process may use processors
+// pins its workers, one to each but the first, which is left to the caller; the caller is not
+// pinned.
 #pragma once
 
 #include <atomic>
