@@ -1,5 +1,5 @@
-# cmake --install: the two programs, the demo model, a man page each, a systemd unit, and libtorch,
-# so that the result needs nothing of this build's place: a service's user cannot read an
+# cmake --install: the three programs, the demo model, a man page each, a systemd unit, and
+# libtorch, so that the result needs nothing of this build's place: a service's user cannot read an
 # administrator's home, where tools/setup puts libtorch. That is 0.5 GB, and 3.5 GB where a program
 # links the CUDA half; -DLMTP_BUNDLE_LIBTORCH=OFF leaves it where it is.
 include_guard(GLOBAL)
@@ -7,7 +7,7 @@ include(GNUInstallDirs)
 
 option(LMTP_BUNDLE_LIBTORCH "Install libtorch into lib/lmtp as well" ON)
 
-foreach(program lmtp-serve lmtp-client)
+foreach(program lmtp-serve lmtp-client lmtp-bench)
   if(TARGET ${program})
     install(TARGETS ${program} RUNTIME DESTINATION bin)
     install(FILES ${PROJECT_SOURCE_DIR}/packaging/${program}.1

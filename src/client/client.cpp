@@ -2,15 +2,37 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <iterator>
 #include <utility>
+#include <vector>
 
 #include "connection.h"
+#include "lmtp/base/check.h"
 #include "lmtp/protocol/codec.h"
 
 namespace lmtp::client {
 
 struct Client::Impl {
   Connection connection;
+  std::deque<protocol::ServerEntry> entries;  // of the latest message, those not given out
+
+  // A message may hold no entries: verbs of the future do.
+  Result<bool> take_message(int timeout_ms) {
+    std::string text;
+    auto received = connection.receive(text, timeout_ms);
+    if (!received || !*received) return received;
+    auto parsed = protocol::parse_server_message(text);
+    if (!parsed) {
+      connection.fail(parsed.error().message);
+      return parsed.error();
+    }
+    entries.assign(std::make_move_iterator(parsed->begin()),
+                   std::make_move_iterator(parsed->end()));
+    return true;
+  }
 };
 
 Client::Client() : impl_(std::make_unique<Impl>()) {}
@@ -20,6 +42,7 @@ Client& Client::operator=(Client&&) noexcept = default;
 
 Result<void> Client::connect(const std::string& host, std::uint16_t port, int timeout_ms) {
   LMTP_CHECK(timeout_ms >= 0, timeout_ms);
+  impl_->entries.clear();
   return impl_->connection.connect(host, port, timeout_ms);
 }
 
@@ -32,7 +55,24 @@ Result<void> Client::send(const protocol::ClientMessage& message) {
 Result<void> Client::send_text(const std::string& text) { return impl_->connection.send(text); }
 
 Result<bool> Client::receive(protocol::ServerEntry& entry, int timeout_ms) {
-  return impl_->connection.receive(entry, timeout_ms);
+  using Clock = std::chrono::steady_clock;
+  const auto deadline = Clock::now() + std::chrono::milliseconds(timeout_ms);
+  int left_ms = timeout_ms;
+  while (impl_->entries.empty()) {
+    auto taken = impl_->take_message(left_ms);
+    if (!taken || !*taken) return taken;
+    if (timeout_ms < 0) continue;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+    left_ms = std::max(0, static_cast<int>(left.count()));
+  }
+  entry = std::move(impl_->entries.front());
+  impl_->entries.pop_front();
+  return true;
+}
+
+Result<bool> Client::receive_text(std::string& text, int timeout_ms) {
+  LMTP_CHECK(impl_->entries.empty(), impl_->entries.size());
+  return impl_->connection.receive(text, timeout_ms);
 }
 
 void Client::interrupt() {

@@ -7,13 +7,10 @@
 #include <boost/asio/read.hpp>
 #include <boost/beast/http/field.hpp>
 #include <boost/beast/websocket.hpp>
-#include <iterator>
 #include <memory>
 #include <utility>
-#include <vector>
 
 #include "lmtp/base/check.h"
-#include "lmtp/protocol/codec.h"
 
 namespace lmtp::client {
 namespace {
@@ -84,7 +81,8 @@ Result<void> Connection::connect(const std::string& host, std::uint16_t port, in
   io_.poll();  // a wake that came before is nobody's
   interrupted_ = false;
   end_reason_.clear();
-  entries_.clear();
+  messages_.clear();
+  held_bytes_ = 0;
   read_buffer_.clear();
   const auto began = Clock::now();
   const std::string where = host + ":" + std::to_string(port);
@@ -171,17 +169,18 @@ Result<void> Connection::send(const std::string& text) {
   return Error{end_reason_};
 }
 
-Result<bool> Connection::receive(protocol::ServerEntry& entry, int timeout_ms) {
-  const auto has_news = [this] { return !entries_.empty() || !open(); };
+Result<bool> Connection::receive(std::string& text, int timeout_ms) {
+  const auto has_news = [this] { return !messages_.empty() || !open(); };
   const auto read_on = [&] {
     if (has_news()) return true;
     start_read();
     return false;
   };
   if (run_until(read_on, timeout_ms, true) != Wait::kDone) return false;
-  if (entries_.empty()) return Error{end_reason_.empty() ? "not connected" : end_reason_};
-  entry = std::move(entries_.front());
-  entries_.pop_front();
+  if (messages_.empty()) return Error{end_reason_.empty() ? "not connected" : end_reason_};
+  text = std::move(messages_.front());
+  messages_.pop_front();
+  held_bytes_ -= text.size();
   return true;
 }
 
@@ -194,19 +193,22 @@ void Connection::start_read() {
     if (error) return end(describe(error));
     take_message();
     // A server may wait with reading until we have read.
-    if (sending_ && entries_.size() < kEntriesHeldMax) start_read();
+    if (sending_ && held_bytes_ < kHeldBytesMax) start_read();
   });
 }
 
 void Connection::take_message() {
   const auto data = read_buffer_.cdata();
-  auto parsed =
-      protocol::parse_server_message({static_cast<const char*>(data.data()), data.size()});
+  messages_.emplace_back(static_cast<const char*>(data.data()), data.size());
+  held_bytes_ += data.size();
   read_buffer_.clear();
   if (read_buffer_.capacity() > kReadBufferKeptBytes) read_buffer_.shrink_to_fit();
-  if (!parsed) return end(parsed.error().message);
-  entries_.insert(entries_.end(), std::make_move_iterator(parsed->begin()),
-                  std::make_move_iterator(parsed->end()));
+}
+
+void Connection::fail(std::string reason) {
+  messages_.clear();
+  held_bytes_ = 0;
+  end(std::move(reason));
 }
 
 void Connection::end(std::string reason) {

@@ -7,6 +7,7 @@
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/websocket/stream.hpp>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -28,8 +29,11 @@ class Connection {
 
   Result<void> connect(const std::string& host, std::uint16_t port, int timeout_ms);
   Result<void> send(const std::string& text);
-  Result<bool> receive(protocol::ServerEntry& entry, int timeout_ms);
+  // The next message as it stands; false as Client::receive.
+  Result<bool> receive(std::string& text, int timeout_ms);
   void close();
+  // What came was no LMTP: nothing more is received or sent, for this reason.
+  void fail(std::string reason);
   bool open() const { return socket_.has_value() && end_reason_.empty(); }
 
   // Readable descriptor to wake the loop by; any thread, signal handlers too.
@@ -69,8 +73,9 @@ class Connection {
   boost::beast::flat_buffer read_buffer_;
   bool reading_ = false;
   bool sending_ = false;
-  std::deque<protocol::ServerEntry> entries_;
-  std::string end_reason_;  // why the connection is over; empty: it is not
+  std::deque<std::string> messages_;
+  std::size_t held_bytes_ = 0;  // of messages_
+  std::string end_reason_;      // why the connection is over; empty: it is not
 };
 
 }  // namespace lmtp::client

@@ -1,6 +1,8 @@
 #include "model_info.h"
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "lmtp/protocol/codec.h"
 
@@ -35,6 +37,15 @@ class ObjectWriter {
 
   std::string& out_;
 };
+
+std::string ids_json(const std::vector<TokenId>& ids) {
+  std::string out = "[";
+  for (const TokenId id : ids) {
+    if (out.size() > 1) out.append(", ");
+    out.append(std::to_string(id));
+  }
+  return out + "]";
+}
 
 std::string stats_json(const engine::EngineStats& stats) {
   std::string out;
@@ -103,6 +114,7 @@ std::string model_info_json(const engine::ModelStatus& status, std::string_view 
     text("tokenizer", model.tokenizer);
     number("vocab_size", status.limits.vocab_size, found);
     number("context_length", status.limits.context_length, found);
+    object.raw("eos_token_ids", found ? ids_json(status.limits.eos_ids) : "null");
     text("dtype", loaded ? stats.agent.dtype : model.dtype);
     text("device", loaded ? stats.agent.device : model.device);
     number("num_parameters", num_parameters, counted);

@@ -81,6 +81,29 @@ TEST(Client, SendsAndReceivesEntriesOfSeveralStreams) {
   EXPECT_NE(request.find("[1, 2, 3]"), std::string::npos) << request;
 }
 
+TEST(Client, ReceivesWholeMessagesAsTheyStand) {
+  const std::string two = "TOKEN [" + token(1, 7) + ", " + token(2, 8) + "]";
+  ScriptServer server({[&](Socket& socket) {
+    ScriptServer::write(socket, "NEWS [{}]");
+    ScriptServer::write(socket, two);
+    ScriptServer::write(socket, two);
+    ScriptServer::write(socket, "TOKEN [{");
+    ScriptServer::read(socket);
+  }});
+  Client client;
+  ASSERT_TRUE(client.connect(kHost, server.port()).ok());
+  std::string text;
+  for (const std::string& wanted : {std::string("NEWS [{}]"), two}) {
+    ASSERT_TRUE(client.receive_text(text, kLongMs).value());
+    EXPECT_EQ(text, wanted);
+  }
+  EXPECT_EQ(*next(client).token, 7);
+  EXPECT_EQ(*next(client).token, 8);
+  ASSERT_TRUE(client.receive_text(text, kLongMs).value());
+  EXPECT_EQ(text, "TOKEN [{");  // nobody has looked into it
+  EXPECT_FALSE(*client.receive_text(text, 0));
+}
+
 TEST(Client, AReceiveEndsByItsTimeout) {
   ScriptServer server({[](Socket& socket) {
     ScriptServer::read(socket);

@@ -166,10 +166,11 @@ TEST_F(LoadingTest, ModelInfoIsAnsweredAtOnceWithTheState) {
        {R"("model": "/models/fake")", R"("model_type": "fake_type")",
         R"("architecture": "FakeForCausalLM")", R"x("constructor": "make_fake_models(\"fake\")")x",
         R"("tokenizer": "/models/fake")", R"("vocab_size": 1000)", R"("context_length": 512)",
-        R"("dtype": "none")", R"("device": "cpu")", R"("num_parameters": 0)", R"("state": "ready")",
-        R"("extensions": ["CANCEL")", R"("server": "lmtp-serve/1.2.3")",
-        R"("num_tokens_computed": 1)", R"("num_cached_tokens": 0)", R"("num_steps": 1)",
-        R"("num_generated_tokens": 1)", R"("num_blocks_pinned": 0)"}) {
+        R"("eos_token_ids": [])", R"("dtype": "none")", R"("device": "cpu")",
+        R"("num_parameters": 0)", R"("state": "ready")", R"("extensions": ["CANCEL")",
+        R"("server": "lmtp-serve/1.2.3")", R"("num_tokens_computed": 1)",
+        R"("num_cached_tokens": 0)", R"("num_steps": 1)", R"("num_generated_tokens": 1)",
+        R"("num_blocks_pinned": 0)"}) {
     EXPECT_NE(ready.find(part), std::string::npos) << part << " in " << ready;
   }
 }

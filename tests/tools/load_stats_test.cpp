@@ -1,10 +1,8 @@
-#include "load_stats.h"
+#include "load/load_stats.h"
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-
-#include "load_generator.h"
+#include <string>
 
 namespace lmtp::tools {
 namespace {
@@ -12,6 +10,7 @@ namespace {
 TEST(TimeHistogram, QuantilesAreWithinOnePercent) {
   TimeHistogram histogram;
   EXPECT_EQ(histogram.quantile_s(0.5), 0.0);
+  EXPECT_EQ(histogram.mean_s(), 0.0);
   for (int i = 1; i <= 1000; ++i) histogram.add(i * 1e-3);
   EXPECT_EQ(histogram.count(), 1000);
   EXPECT_NEAR(histogram.quantile_s(0.5), 0.5, 0.005);
@@ -19,6 +18,17 @@ TEST(TimeHistogram, QuantilesAreWithinOnePercent) {
   EXPECT_NEAR(histogram.quantile_s(0.99), 0.99, 0.0099);
   EXPECT_LE(histogram.quantile_s(1.0), 1.0);
   EXPECT_EQ(histogram.max_s(), 1.0);
+  EXPECT_NEAR(histogram.mean_s(), 0.5005, 1e-9);
+}
+
+TEST(TimeHistogram, CountsASampleSeveralTimes) {
+  TimeHistogram histogram;
+  histogram.add(1.0);
+  histogram.add(0.5, 3);
+  EXPECT_EQ(histogram.count(), 4);
+  EXPECT_EQ(histogram.mean_s(), 0.625);
+  EXPECT_NEAR(histogram.quantile_s(0.75), 0.5, 0.005);
+  EXPECT_EQ(histogram.quantile_s(1.0), 1.0);
 }
 
 TEST(TimeHistogram, TakesWhatIsBeyondItsEnds) {
@@ -33,39 +43,37 @@ TEST(TimeHistogram, TakesWhatIsBeyondItsEnds) {
 TEST(LoadStats, AddsUp) {
   LoadStats sum;
   LoadStats part;
-  part.num_finished = 2;
+  part.num_programs = 3;
+  part.num_completed = 2;
+  part.num_failed = 1;
   part.num_tokens = 5;
-  part.num_errors = 1;
-  part.first_error = "first";
-  part.first_token.add(0.25);
+  part.note_error("no");
+  part.ttft.add(0.25);
+  part.records.push_back({1.0, 0.25, 0.5, 7, 5, false, "length"});
   sum.add(part);
-  part.first_error = "second";
-  part.first_token.add(1.0);
+  part.note_error("never");
+  part.ttft.add(1.0);
   sum.add(part);
-  EXPECT_EQ(sum.num_finished, 4);
+  EXPECT_EQ(sum.num_programs, 6);
+  EXPECT_EQ(sum.num_completed, 4);
+  EXPECT_EQ(sum.num_failed, 2);
   EXPECT_EQ(sum.num_tokens, 10);
-  EXPECT_EQ(sum.num_errors, 2);
-  EXPECT_EQ(sum.first_error, "first");
-  EXPECT_EQ(sum.first_token.count(), 3);
-  EXPECT_EQ(sum.first_token.max_s(), 1.0);
-  EXPECT_NEAR(sum.first_token.quantile_s(0.6), 0.25, 0.0025);
+  EXPECT_EQ(sum.num_errors(), 3);
+  EXPECT_EQ(sum.errors.at("no"), 2);
+  EXPECT_EQ(sum.ttft.count(), 3);
+  EXPECT_NEAR(sum.ttft.quantile_s(0.6), 0.25, 0.0025);
+  ASSERT_EQ(sum.records.size(), 2U);
+  EXPECT_EQ(sum.records[1].num_prompt_tokens, 7);
 }
 
-TEST(RandomIds, DependOnSeedAndNumberAlone) {
-  LoadOptions options;
-  options.vocab_size = 50;
-  options.shared_prefix = 10;
-  const auto first = random_ids(options, 0, 40);
-  EXPECT_EQ(random_ids(options, 0, 40), first);
-  const auto second = random_ids(options, 1, 40);
-  EXPECT_TRUE(std::equal(first.begin(), first.begin() + 10, second.begin()));
-  EXPECT_FALSE(std::equal(first.begin() + 10, first.end(), second.begin() + 10));
-  for (const TokenId id : first) {
-    EXPECT_GE(id, 0);
-    EXPECT_LT(id, 50);
-  }
-  options.seed = 2;
-  EXPECT_NE(random_ids(options, 0, 40), first);
+TEST(LoadStats, KeepsSoManyErrorTextsApartAndLosesNone) {
+  LoadStats stats;
+  for (int i = 0; i < 1000; ++i) stats.note_error("error " + std::to_string(i));
+  stats.note_error("error 0");
+  EXPECT_EQ(stats.errors.size(), kErrorTextsMax + 1);
+  EXPECT_EQ(stats.num_errors(), 1001);
+  EXPECT_EQ(stats.errors.at("error 0"), 2);
+  EXPECT_EQ(stats.errors.at(kOtherErrors), 1000 - static_cast<std::int64_t>(kErrorTextsMax));
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ inline constexpr int kConnectTimeoutMs = 10'000;
 inline constexpr int kSendTimeoutMs = 60'000;  // for a server that has stopped reading
 inline constexpr int kCloseTimeoutMs = 500;
 inline constexpr std::size_t kMessageBytesMax = std::size_t{256} << 20;  // of one received message
-inline constexpr std::size_t kEntriesHeldMax = 65'536;  // read ahead of receive() while sending
+inline constexpr std::size_t kHeldBytesMax = std::size_t{64} << 20;      // read ahead while sending
 
 // Owner: the caller. All calls from one thread at a time, but for interrupt(); nothing runs between
 // calls, so that a REPL, a test or a load generator decides what waits for what. A server's pings
@@ -45,6 +45,9 @@ class Client {
   // interrupt() was called since the last receive(). An error means that the connection is gone:
   // entries that came before are given out first.
   Result<bool> receive(protocol::ServerEntry& entry, int timeout_ms = -1);
+  // The next message, as it stands, in the same way: for who measures when each one came.
+  // REQUIRES: receive() has given out the last entry of the message that it is at.
+  Result<bool> receive_text(std::string& text, int timeout_ms = -1);
 
   // Wakes a receive() or a connect() that waits in another thread or below a signal handler.
   // Async-signal-safe. REQUIRES: the client lives and is not being moved.

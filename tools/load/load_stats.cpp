@@ -1,4 +1,4 @@
-#include "load_stats.h"
+#include "load/load_stats.h"
 
 #include <algorithm>
 #include <cmath>
@@ -13,18 +13,24 @@ constexpr double kStep = 1.01;  // 1.01^2083 is 1e9
 
 }  // namespace
 
-void TimeHistogram::add(double seconds) {
+void TimeHistogram::add(double seconds, std::int64_t times) {
   const double position = std::log(std::max(seconds, kLowestS) / kLowestS) / std::log(kStep);
   const auto bucket = static_cast<std::size_t>(position);
-  ++buckets_[std::min(bucket, kNumBuckets - 1)];
-  ++count_;
+  buckets_[std::min(bucket, kNumBuckets - 1)] += times;
+  count_ += times;
+  sum_s_ += seconds * static_cast<double>(times);
   max_s_ = std::max(max_s_, seconds);
 }
 
 void TimeHistogram::add(const TimeHistogram& other) {
   for (std::size_t i = 0; i < kNumBuckets; ++i) buckets_[i] += other.buckets_[i];
   count_ += other.count_;
+  sum_s_ += other.sum_s_;
   max_s_ = std::max(max_s_, other.max_s_);
+}
+
+double TimeHistogram::mean_s() const {
+  return count_ == 0 ? 0.0 : sum_s_ / static_cast<double>(count_);
 }
 
 double TimeHistogram::quantile_s(double fraction) const {
@@ -41,16 +47,38 @@ double TimeHistogram::quantile_s(double fraction) const {
   return max_s_;
 }
 
+void LoadStats::note_error(const std::string& text, std::int64_t times) {
+  const bool apart = errors.size() < kErrorTextsMax || errors.contains(text);
+  errors[apart ? text : kOtherErrors] += times;
+}
+
+std::int64_t LoadStats::num_errors() const {
+  std::int64_t sum = 0;
+  for (const auto& [text, count] : errors) sum += count;
+  return sum;
+}
+
 void LoadStats::add(const LoadStats& other) {
-  num_finished += other.num_finished;
+  num_programs += other.num_programs;
+  num_programs_done += other.num_programs_done;
+  num_completed += other.num_completed;
   num_stopped += other.num_stopped;
+  num_failed += other.num_failed;
   num_unfinished += other.num_unfinished;
-  num_errors += other.num_errors;
+  num_stray += other.num_stray;
   num_tokens += other.num_tokens;
   num_prompt_tokens += other.num_prompt_tokens;
-  first_token.add(other.first_token);
-  next_token.add(other.next_token);
-  if (first_error.empty()) first_error = other.first_error;
+  for (const auto& [text, count] : other.errors) note_error(text, count);
+  ttft.add(other.ttft);
+  tpot.add(other.tpot);
+  itl.add(other.itl);
+  e2el.add(other.e2el);
+  program.add(other.program);
+  lag.add(other.lag);
+  const std::size_t room = kRecordsMax - records.size();
+  const std::size_t count = std::min(room, other.records.size());
+  records.insert(records.end(), other.records.begin(),
+                 other.records.begin() + static_cast<std::ptrdiff_t>(count));
 }
 
 }  // namespace lmtp::tools

@@ -1,0 +1,18 @@
+// What a program reads: the whole sweep as one JSON object. Summaries carry the names that vLLM's
+// benchmark gives them (completed, request_throughput, mean_ttft_ms, p99_itl_ms, ...).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "load/bench_options.h"
+#include "load/server_info.h"
+#include "load/sweep.h"
+
+namespace lmtp::tools {
+
+// `date` is when the sweep began, in ISO 8601.
+std::string report_json(const BenchOptions& options, const ServerInfo& server,
+                        const std::string& date, const std::vector<SweepResult>& results);
+
+}  // namespace lmtp::tools

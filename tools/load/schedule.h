@@ -1,0 +1,70 @@
+// Which program starts when: shared by the connections of a load.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+
+#include "load/arrivals.h"
+#include "load/load_options.h"
+
+namespace lmtp::tools {
+
+using Clock = std::chrono::steady_clock;
+
+inline double seconds_between(Clock::time_point from, Clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+// Hands out the programs' numbers, each once, in the order of their times. Arrivals do not depend
+// on what has been answered, so that a late server does not slow them. Any thread.
+class Schedule {
+ public:
+  struct Start {
+    std::uint64_t index = 0;
+    Clock::time_point due;  // not in a closed loop: then it is when it was asked for
+  };
+
+  // `options` outlives it.
+  Schedule(const LoadOptions& options, Clock::time_point began);
+
+  // The next program to start, once it is due; nothing where there is none left.
+  std::optional<Start> next();
+
+  bool open_loop() const { return open_loop_; }
+  Clock::time_point began() const { return began_; }
+  // When the load ends by time; far away where it ends by number.
+  Clock::time_point deadline() const { return deadline_; }
+
+  void stop() { stopped_ = true; }
+  bool is_over() const { return stopped_ || Clock::now() >= deadline_; }
+
+  // Programs under way, over all connections.
+  void note_started() {
+    const std::int64_t now = ++num_running_;
+    std::int64_t peak = peak_.load();
+    while (now > peak && !peak_.compare_exchange_weak(peak, now)) {
+    }
+  }
+  void note_ended() { --num_running_; }
+  std::int64_t peak_concurrency() const { return peak_; }
+
+ private:
+  std::optional<double> next_arrival_s();
+
+  const LoadOptions& options_;
+  const Clock::time_point began_;
+  const Clock::time_point deadline_;
+  const bool open_loop_;
+  std::atomic<bool> stopped_ = false;
+  std::atomic<std::int64_t> num_running_ = 0;
+  std::atomic<std::int64_t> peak_ = 0;
+
+  std::mutex mutex_;  // guards what follows
+  std::optional<Arrivals> arrivals_;
+  std::int64_t next_index_ = 0;
+};
+
+}  // namespace lmtp::tools
