@@ -32,7 +32,6 @@ from servers import ROOT
 
 OUTPUT = ROOT / "docs" / "benchmarks" / "cpu.md"
 SCRATCH = ROOT / "build" / "bench" / "cpu.md"
-FAILURES = (RuntimeError, OSError, ValueError, subprocess.SubprocessError)
 
 
 def say(text):
@@ -69,8 +68,8 @@ def measure_row(row, engines, number, results):
             continue
         try:
             figures = engine.measure(row, f"{row.name} {number}")
-        except FAILURES as e:
-            entry["not_run"] = " ".join(str(e).split())[-300:]
+        except Exception as e:  # whatever it is, the other engines and rows go on
+            entry["not_run"] = " ".join(f"{type(e).__name__}: {e}".split())[-300:]
             say(f"round {number}: {row.name:36} {engine.name:27} not run: {entry['not_run']}")
             continue
         entry["runs"].append(figures)
@@ -94,7 +93,7 @@ def find_peers():
     """Their folder, or why there is none."""
     try:
         return peers.environment()
-    except FAILURES as e:
+    except (RuntimeError, OSError, subprocess.SubprocessError) as e:
         return e
 
 
