@@ -8,8 +8,9 @@ count; lmtp-serve stands still while another one is measured. llama.cpp runs wit
 and without in the first round, and the faster way goes on. The peers come from PyPI
 (tools/cpu-peers) and the models from tools/make-checkpoint; both stay in the cache folder.
 Writes docs/benchmarks/cpu.md, and the same as cpu.json, after every row: a run that is cut leaves
-what it has. It takes an hour at most. --quick: one round of fewer tokens in ten minutes; it shows
-that all of it works, not how fast it is. With it or with --rows the page is build/bench/cpu.md.
+what it has. It takes an hour at most, once peers and models are there: a round that would not fit
+is left out. --quick: one round of fewer tokens in ten minutes; it shows that all of it works, not
+how fast it is. With it or with --rows the page is build/bench/cpu.md.
 """
 
 import argparse
@@ -32,6 +33,7 @@ from servers import ROOT
 
 OUTPUT = ROOT / "docs" / "benchmarks" / "cpu.md"
 SCRATCH = ROOT / "build" / "bench" / "cpu.md"
+MINUTES_MAX = 60  # a round that would go beyond is left out
 
 
 def say(text):
@@ -47,8 +49,11 @@ class Results:
         self.start = time.monotonic()
         output.parent.mkdir(parents=True, exist_ok=True)
 
+    def minutes(self):
+        return (time.monotonic() - self.start) / 60
+
     def save(self):
-        self.data["facts"]["minutes"] = (time.monotonic() - self.start) / 60
+        self.data["facts"]["minutes"] = self.minutes()
         self.output.write_text(cpu_page.page(self.data), encoding="utf-8")
         self.output.with_suffix(".json").write_text(json.dumps(self.data, indent=1) + "\n")
 
@@ -78,21 +83,25 @@ def measure_row(row, engines, number, results):
     results.save()
 
 
-def measure_group(rows, folder, found, roofline, scale, results):
-    """All rounds of the rows of one model and dtype."""
-    with Ours(folder, rows[0].dtype, scale) as ours:
-        for number in range(1, scale.rounds + 1):
-            machine = roofline.measure(THREADS)
-            results.data["machine"].append(machine)
-            say(", ".join(f"{key} {value:.4g}" for key, value in machine.items()))
+def measure_round(number, groups, bench):
+    for (model, dtype), rows in groups.items():
+        folder = random_model(model)
+        bench.results.data["weights"][model] = vars(count_weights(folder))
+        machine = bench.roofline.measure(THREADS)
+        bench.results.data["machine"].append(machine)
+        say(", ".join(f"{key} {value:.4g}" for key, value in machine.items()))
+        with Ours(folder, dtype, bench.scale) as ours:
             for row in rows:
-                measure_row(row, engines_of(row, ours, found), number, results)
+                measure_row(row, engines_of(row, ours, bench.peers), number, bench.results)
 
 
-def find_peers():
-    """Their folder, or why there is none."""
+def find_peers(groups):
+    """Their folder, or why there is none; and the models, so that no row has to wait for them."""
     try:
-        return peers.environment()
+        found = peers.environment()
+        for model, dtype in groups:
+            peers.LlamaCpp(found, flash_attention=True).gguf(random_model(model), dtype)
+        return found
     except (RuntimeError, OSError, subprocess.SubprocessError) as e:
         return e
 
@@ -118,22 +127,24 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the servers are ended, too
     scale = Scale(args.quick, args.rounds)
     whole = not args.quick and len(rows) == len(all_rows())
-    found = find_peers()
-    facts = {
-        "command": " ".join(["tools/bench cpu", *sys.argv[1:]]), "date": report.today(),
-        "machine": report.machine(), "threads": THREADS, "rounds": scale.rounds,
-        "decoded": scale.decoded,
-        "versions": f"{report.our_version()}; {peers.versions(found)}",
-    }  # fmt: skip
-    results = Results(facts, args.output or (OUTPUT if whole else SCRATCH))
     groups = {}
     for row in rows:
         groups.setdefault((row.model, row.dtype), []).append(row)
+    found = find_peers(groups)
+    facts = {
+        "command": " ".join(["tools/bench cpu", *sys.argv[1:]]), "date": report.today(),
+        "machine": report.machine(), "threads": THREADS, "decoded": scale.decoded,
+        "versions": f"{report.our_version()}; {peers.versions(found)}",
+    }  # fmt: skip
+    results = Results(facts, args.output or (OUTPUT if whole else SCRATCH))
     with Roofline() as roofline:
-        for (model, _), group in groups.items():
-            folder = random_model(model)
-            results.data["weights"][model] = vars(count_weights(folder))
-            measure_group(group, folder, found, roofline, scale, results)
+        bench = argparse.Namespace(scale=scale, peers=found, roofline=roofline, results=results)
+        for number in range(1, scale.rounds + 1):
+            if number > 1 and results.minutes() * number / (number - 1) > MINUTES_MAX:
+                say(f"no time for round {number}")
+                break
+            facts["rounds"] = number
+            measure_round(number, groups, bench)
     print(results.output.read_text())
     say(f"written: {results.output}")
     return 0
