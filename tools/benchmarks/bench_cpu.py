@@ -4,9 +4,10 @@
     tools/bench cpu [--quick] [--rounds 3] [--rows REGEX] [--list] [--output FILE]
 
 All with 2 threads and the same random weights. Engines run in turns and the medians of the rounds
-count; lmtp-serve stands still while another one is measured. llama.cpp runs with flash attention
-and without in the first round, and the faster way goes on. The peers come from PyPI
-(tools/cpu-peers) and the models from tools/make-checkpoint; both stay in the cache folder.
+count; lmtp-serve stands still while another one is measured. llama.cpp runs in four ways in the
+first round (flash attention or not, threads that spin or sleep), and the fastest one goes on. The
+peers come from PyPI (tools/cpu-peers) and the models from tools/make-checkpoint; both stay in the
+cache folder.
 Writes docs/benchmarks/cpu.md, and the same as cpu.json, after every row: a run that is cut leaves
 what it has. It takes an hour at most, once peers and models are there: a round that would not fit
 is left out. --quick: one round of fewer tokens in ten minutes; it shows that all of it works, not
@@ -58,15 +59,15 @@ class Results:
         self.output.with_suffix(".json").write_text(json.dumps(self.data, indent=1) + "\n")
 
 
-def slower_way(entries):
-    """Which of llama.cpp's two ways the first round showed to be the slower one, as a set."""
+def slower_ways(entries):
+    """The ways to run llama.cpp that the first round showed not to be the fastest one."""
     speeds = {name: median(entries[name]) or 0.0 for name in LLAMA if name in entries}
     return set(speeds) - {max(speeds, key=speeds.get, default=None)}
 
 
 def measure_row(row, engines, number, results):
     entries = results.data["rows"].setdefault(row.name, {})
-    left_out = slower_way(entries) if number > 1 else set()
+    left_out = slower_ways(entries) if number > 1 else set()
     for engine in engines if number % 2 else reversed(engines):
         entry = entries.setdefault(engine.name, {"runs": []})
         if engine.name in left_out or "not_run" in entry:
@@ -100,7 +101,7 @@ def find_peers(groups):
     try:
         found = peers.environment()
         for model, dtype in groups:
-            peers.LlamaCpp(found, flash_attention=True).gguf(random_model(model), dtype)
+            peers.LlamaCpp(found).gguf(random_model(model), dtype)
         return found
     except (RuntimeError, OSError, subprocess.SubprocessError) as e:
         return e

@@ -25,7 +25,7 @@ class Scale:
         self.rounds = 1 if quick else rounds
         self.decoded = 16 if quick else 64
         self.repetitions = 1 if quick else 2  # of a prefill; the fastest counts
-        self.llama = LLAMA[:1] if quick else LLAMA
+        self.llama = LLAMA[::2] if quick else LLAMA
 
 
 def random_prompts(vocab, count, length, seed):
@@ -125,7 +125,8 @@ class Llama:
 
     def __init__(self, name, folder, ours):
         self.name, self.ours = name, ours
-        self.peer = peers.LlamaCpp(folder, flash_attention=name == LLAMA[0])
+        words = name.split()
+        self.peer = peers.LlamaCpp(folder, "fa" in words, "passive" in words)
 
     def measure(self, row, seed):
         scale, model = self.ours.scale, self.ours.folder

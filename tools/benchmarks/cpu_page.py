@@ -17,8 +17,8 @@ Written by `{command}` on {date}, in {minutes:.0f} minutes.
 - Programs: {versions}.
 - {threads} threads for every engine, the same random weights for all; {rounds_text}. Engines run
   in turns, lmtp-serve stands still while another one is measured.
-- llama.cpp: Release, built for this processor, its defaults but for flash attention, which is on or
-  off as was faster in the first round (*fa*: on).
+- llama.cpp: Release, built for this processor, its defaults; of flash attention on (*fa*) or off,
+  and of threads that spin while they wait or sleep (*passive*), what was fastest in round one.
 - lmtp-serve: there is one mode, in which a stream's bits do not depend on its company, so every
   figure here has that cost in it.
 
@@ -70,12 +70,13 @@ def spread(entry, digits=1, key="tokens_per_s"):
 
 
 def llama_cell(entries, key="tokens_per_s"):
-    """The faster of its two ways."""
+    """The fastest of its ways."""
     measured = {name: median(entries.get(name)) or 0.0 for name in LLAMA if name in entries}
     if not measured:
         return "–"
     name = max(measured, key=measured.get)
-    return spread(entries[name], key=key) + (" fa" if name == LLAMA[0] and measured[name] else "")
+    way = name.removeprefix("llama.cpp") if measured[name] else ""
+    return spread(entries[name], key=key) + way
 
 
 def met_cell(met):

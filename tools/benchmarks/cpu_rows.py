@@ -10,7 +10,9 @@ BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}
 PROMPT = 64  # tokens before those that are decoded
 LONG = 1023  # the longest prompt of GPT-2's context of 1024 that leaves room for an answer
 OURS = "lmtp-serve"
-LLAMA = ("llama.cpp, flash attention", "llama.cpp")
+# Ways to run llama.cpp: with flash attention or without; its threads spin while they wait, as gcc's
+# OpenMP does by itself, or sleep, which is better where other threads want the processor, too.
+LLAMA = ("llama.cpp fa", "llama.cpp", "llama.cpp fa passive", "llama.cpp passive")
 TRANSFORMERS = "transformers"
 BANDWIDTH_WANTED = 0.9
 START_S_MAX = 2.5

@@ -5,6 +5,7 @@ number of tokens for all; each call starts a process and ends it.
 """
 
 import json
+import os
 import pathlib
 import subprocess
 
@@ -71,11 +72,12 @@ class Transformers:
 
 
 class LlamaCpp:
-    """llama.cpp with flash attention or without."""
+    """llama.cpp, run in one of the ways of cpu_rows.LLAMA."""
 
-    def __init__(self, folder, flash_attention):
+    def __init__(self, folder, flash_attention=False, passive=False):
         self.folder = folder
         self.flash_attention = flash_attention
+        self.environment = {"OMP_WAIT_POLICY": "passive"} if passive else {}
 
     def gguf(self, model, dtype):
         """The file beside the folder `model` with the same weights, made where it is missing."""
@@ -97,7 +99,7 @@ class LlamaCpp:
              "-npp", prompt, "-ntg", count, "-npl", batch, "-c", batch * CELLS_OF_STREAM,
              "-t", threads, "-fa", "on" if self.flash_attention else "off",
              "--output-format", "jsonl"],
-            RUN_TIMEOUT_S,
+            RUN_TIMEOUT_S, env={**os.environ, **self.environment},
         )  # fmt: skip
         return read_batched_bench(text, batch, count)
 
@@ -106,7 +108,7 @@ class LlamaCpp:
             [self.folder / "bin" / "llama-bench", "-m", self.gguf(model, dtype), "-p", count,
              "-n", 0, "-r", repetitions, "-t", threads, "-fa", int(self.flash_attention),
              "-o", "json"],
-            RUN_TIMEOUT_S,
+            RUN_TIMEOUT_S, env={**os.environ, **self.environment},
         )  # fmt: skip
         return read_bench(text, count)
 
@@ -116,9 +118,9 @@ class LlamaCpp:
 
 def read_batched_bench(text, batch, count):
     """Decoded tokens per second, from the one line of JSON among what it prints."""
-    line = next(row for row in text.splitlines() if row.startswith("{"))
+    line = next((row for row in text.splitlines() if row.startswith("{")), "{}")
     figures = json.loads(line)
-    if (figures["pl"], figures["tg"]) != (batch, count):
+    if (figures.get("pl"), figures.get("tg")) != (batch, count):
         raise RuntimeError(f"llama-batched-bench ran something else: {line}")
     return batch * count / figures["t_tg"]
 
@@ -142,5 +144,5 @@ class LlamaServer(Server):
             [llama.folder / "bin" / "llama-server", "-m", gguf, "--host", "127.0.0.1",
              "--port", port, "--parallel", streams, "-c", streams * CELLS_OF_STREAM,
              "-t", threads, "-fa", "on" if llama.flash_attention else "off", "--offline"],
-            port,
+            port, llama.environment,
         )  # fmt: skip
