@@ -12,7 +12,6 @@ round of everything, on the demo, printed only; it shows that all of it works, n
 import argparse
 import asyncio
 import json
-import os
 import pathlib
 import statistics
 import subprocess
@@ -20,6 +19,7 @@ import sys
 import time
 
 import report
+from random_models import random_model
 from servers import ROOT, LmtpServe, Reference
 from shapes import SHAPES, Work
 from wire import Connection
@@ -34,17 +34,6 @@ QUERY_ROUNDS = 3
 
 def say(text):
     print(text, file=sys.stderr, flush=True)
-
-
-def gpt2_medium():
-    """A folder in the cache, with the weights that `random:gpt2-medium` has."""
-    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
-    folder = cache / "lmtp" / "checkpoints" / "gpt2-medium"
-    if not (folder / "model.safetensors").exists():
-        say(f"making {folder} (1.4 GB)")
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        subprocess.run([ROOT / "tools" / "make-checkpoint", "gpt2-medium", folder], check=True)
-    return folder
 
 
 # ---- the shapes at the wire ----
@@ -234,7 +223,7 @@ def main():
         args.rounds = args.query_rounds = 1
     else:
         args.output = args.output or OUTPUT
-    model = (args.model or (DEMO if args.quick else gpt2_medium())).resolve()
+    model = (args.model or (DEMO if args.quick else random_model("gpt2-medium"))).resolve()
     facts = {"command": command, "date": report.today(), "machine": report.machine(),
              "versions": report.versions(), "model": describe(model)}  # fmt: skip
     times, memory = run_shapes(model, args.rounds)

@@ -42,8 +42,11 @@ def versions():
         "print(f'lmql {lmql.version.version} serve-model, transformers {transformers.__version__}, "
         "torch {torch.__version__.split(chr(43))[0]}')"
     )
-    ours = first_line(bin_dir() / "lmtp-serve", "--version")
-    return f"{ours} at {revision()}; {first_line(reference, '-c', code)}"
+    return f"{our_version()}; {first_line(reference, '-c', code)}"
+
+
+def our_version():
+    return f"{first_line(bin_dir() / 'lmtp-serve', '--version')} at {revision()}"
 
 
 def today():

@@ -93,9 +93,10 @@ class Server:
     def proceed(self):
         self.process.send_signal(signal.SIGCONT)
 
-    def rss_bytes(self):
+    def rss_bytes(self, part="VmRSS"):
+        """Resident memory: all of it, or `part` of it as proc(5) names it (RssAnon)."""
         status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
-        line = next(row for row in status.splitlines() if row.startswith("VmRSS:"))
+        line = next(row for row in status.splitlines() if row.startswith(f"{part}:"))
         return int(line.split()[1]) * 1024
 
     def cpu_s(self):

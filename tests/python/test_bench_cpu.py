@@ -1,0 +1,210 @@
+"""What `tools/bench cpu` reads, counts and prints, without an engine."""
+
+import json
+import pathlib
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools" / "benchmarks"))
+
+import cpu_page  # noqa: E402
+import peers  # noqa: E402
+from bench_cpu import slower_ways  # noqa: E402
+from cpu_rows import (  # noqa: E402
+    LLAMA, OURS, TRANSFORMERS, Row, all_rows, allowed_tokens_per_s, count_weights, is_met,
+)  # fmt: skip
+from streams import Run, WebSocket, read_llama, read_lmtp, take_frame, text_frame  # noqa: E402
+
+MACHINE = {"read_bytes_per_s": 40e9, "f32_flops_per_s": 240e9}
+
+
+def entry(*speeds, **more):
+    return {"runs": [{"tokens_per_s": speed, **more} for speed in speeds]}
+
+
+# ---- what came over a socket ----
+
+
+@pytest.mark.parametrize("size", [0, 125, 126, 65535, 65536])
+def test_frames_of_every_length_come_back(size):
+    frame = text_frame("x" * size)
+    assert frame[1] & 0x80, "a client's frame is masked"
+    mask_at = {126: 4, 127: 10}.get(frame[1] & 127, 2)
+    assert frame[mask_at : mask_at + 4] == bytes(4)
+    from_server = bytes([frame[0], frame[1] & 127]) + frame[2:mask_at] + frame[mask_at + 4 :]
+    buffer = bytearray(from_server + b"\x81")
+    assert take_frame(buffer) == (1, True, b"x" * size)
+    assert buffer == b"\x81" and take_frame(buffer) is None
+
+
+def test_messages_survive_any_cut_and_fragments():
+    whole = bytes([0x01, 3]) + b"TOK" + bytes([0x89, 1]) + b"p" + bytes([0x80, 2]) + b"EN"
+    for cut in range(len(whole) + 1):
+        ws = WebSocket.__new__(WebSocket)
+        ws.buffer, ws.message = bytearray(), bytearray()
+        assert ws.feed(whole[:cut]) + ws.feed(whole[cut:]) == [b"TOKEN"]
+
+
+def test_lmtp_entries_go_to_their_streams():
+    message = b'TOKEN [{"token": 7, "stream_id": 1}, {"token": 8, "stream_id": 0}]'
+    run = read_lmtp(0.0, [(1.0, message), (2.0, b'TOKEN [{"token": 9, "stream_id": 1}]')], 2)
+    assert run.ids == [[8], [7, 9]] and run.times == [[1.0], [1.0, 2.0]]
+    with pytest.raises(RuntimeError, match="no room"):
+        read_lmtp(0.0, [(1.0, b'TOKEN [{"stream_id": 0, "error": "no room"}]')], 1)
+
+
+def event(**fields):
+    return b"data: " + json.dumps(fields).encode() + b"\n\n"
+
+
+def test_llama_events_survive_any_cut_and_are_counted():
+    last = event(stop=True, tokens_predicted=3, tokens_evaluated=5)
+    text = b"HTTP/1.1 200 OK\r\n\r\n1f\r\n" + event(tokens=[4], stop=False) + b"\r\n1f\r\n"
+    text += event(tokens=[6], stop=False) + b"\r\n1f\r\n" + last
+    for cut in range(len(text) + 1):
+        run = read_llama(0.0, [[(1.0, text[:cut]), (2.0, text[cut:])]], [(5, 3)])
+        assert run.ids == [[4, 6]]
+        assert len(run.times[0]) == 3 and run.times[0][-1] == (1.0 if cut == len(text) else 2.0)
+    for wrong in ((5, 4), (4, 3)):
+        with pytest.raises(RuntimeError, match="llama-server"):
+            read_llama(0.0, [[(1.0, text)]], [wrong])
+
+
+def test_figures_of_a_run():
+    run = Run(10.0, [[11.0, 13.0, 14.0], [12.0, 13.0, 16.0]], None)
+    assert run.first_token_s() == 2.0
+    assert run.tokens_per_s() == 6 / 6.0
+    assert run.steady_tokens_per_s() == 3 / 2.0  # 13, 14 and 13, from 12 to 14
+    assert (run.gap_s(0.5), run.gap_s(0.99)) == (2.0, 3.0)
+    with pytest.raises(RuntimeError, match="more tokens"):
+        Run(0.0, [[1.0, 2.0], [3.0, 4.0]], None).steady_tokens_per_s()
+
+
+def test_peers_output_is_checked():
+    line = '{"pl": 8, "tg": 16, "t_tg": 0.5, "speed_tg": 1.0}'
+    assert peers.read_batched_bench(f"noise\n{line}\nmore", 8, 16) == 256.0
+    with pytest.raises(RuntimeError, match="something else"):
+        peers.read_batched_bench(line, 8, 32)
+    text = json.dumps([{"n_prompt": 256, "n_gen": 0, "samples_ts": [1.5, 2.5]}])
+    assert peers.read_bench(text, 256) == 2.5
+    with pytest.raises(RuntimeError, match="something else"):
+        peers.read_bench(text, 512)
+    with pytest.raises(RuntimeError, match="sh failed: why"):
+        peers.output_of(["sh", "-c", "echo why >&2; exit 3"], 60)
+
+
+# ---- weights and the roofline ----
+
+
+def write_header(folder, shapes):
+    header = {name: {"shape": shape} for name, shape in shapes.items()}
+    text = json.dumps({"__metadata__": {"format": "pt"}} | header).encode()
+    (folder / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text)
+
+
+def test_tied_weights_count_as_the_head(tmp_path):
+    write_header(tmp_path, {
+        "transformer.wte.weight": [100, 8], "transformer.wpe.weight": [16, 8],
+        "transformer.h.0.mlp.c_fc.weight": [8, 32], "transformer.h.0.mlp.c_fc.bias": [32],
+    })  # fmt: skip
+    weights = count_weights(tmp_path)
+    assert weights.matrix_elements == 100 * 8 + 8 * 32
+    assert (weights.head_elements, weights.vector_elements) == (800, 32)
+    assert weights.matrix_rows == 100 + 32
+    assert weights.all_elements == 800 + 128 + 256 + 32
+    assert weights.step_bytes("bfloat16") == 2 * 1056 + 4 * 32
+    assert weights.step_bytes("int8") == 1056 + 4 * 132 + 4 * 32
+
+
+def test_a_head_of_its_own_leaves_the_embedding_out(tmp_path):
+    write_header(tmp_path, {
+        "model.embed_tokens.weight": [100, 8], "lm_head.weight": [100, 8],
+        "model.layers.0.mlp.up_proj.weight": [32, 8], "model.norm.weight": [8],
+    })  # fmt: skip
+    weights = count_weights(tmp_path)
+    assert weights.matrix_elements == 800 + 256 and weights.matrix_rows == 132
+    memory = allowed_tokens_per_s(Row("decode", "m", "float32", 1), weights, MACHINE)
+    assert memory == pytest.approx(40e9 / (4 * 1056 + 4 * 8))
+    compute = allowed_tokens_per_s(Row("decode", "m", "float32", 32), weights, MACHINE)
+    assert compute == pytest.approx(240e9 / (2 * 1056))
+    prefill = allowed_tokens_per_s(Row("prefill", "m", "int8", 256), weights, MACHINE)
+    assert prefill == pytest.approx(240e9 / (2 * 256))
+
+
+# ---- verdicts and the page ----
+
+
+def test_rows_have_names_of_their_own_and_targets():
+    names = [row.name for row in all_rows()]
+    assert len(set(names)) == len(names)
+    assert all(row.wanted >= 1.0 for row in all_rows() if row.kind != "start")
+
+
+def test_the_better_peer_counts():
+    row = Row("prefill", "m", "float32", 256, 1.05)
+    entries = {OURS: entry(106.0), LLAMA[1]: entry(90.0, 100.0, 101.0), TRANSFORMERS: entry(70.0)}
+    assert is_met(row, entries)
+    assert not is_met(row, entries | {TRANSFORMERS: entry(101.5)})
+    assert is_met(row, {OURS: entry(106.0), LLAMA[0]: {"runs": [], "not_run": "why"}}) is None
+
+
+def test_decoding_one_stream_has_to_reach_the_bandwidth(tmp_path):
+    write_header(tmp_path, {"wte.weight": [1000, 1000]})
+    weights = count_weights(tmp_path)  # 4 MB: 10,000 tokens a second
+    row = Row("decode", "m", "float32", 1, 1.0)
+    for speed, met in ((9001.0, True), (8999.0, False)):
+        assert is_met(row, {OURS: entry(speed), LLAMA[0]: entry(8000.0)}, weights, MACHINE) == met
+
+
+def test_streams_need_a_lower_p99_too():
+    row = Row("streams", "m", "int8", 8, 1.4)
+    theirs = entry(10.0, p99_ms=5.0)
+    assert is_met(row, {OURS: entry(14.0, p99_ms=4.9), LLAMA[0]: theirs})
+    assert not is_met(row, {OURS: entry(14.0, p99_ms=5.0), LLAMA[0]: theirs})
+    assert not is_met(row, {OURS: entry(13.9, p99_ms=4.0), LLAMA[0]: theirs})
+
+
+def test_only_the_fastest_way_of_llama_goes_on():
+    assert slower_ways({OURS: entry(1.0)}) == set()
+    speeds = dict(zip(LLAMA, (2.0, 3.0, 1.0, 2.5)))
+    entries = {name: entry(speed) for name, speed in speeds.items()}
+    assert slower_ways(entries) == set(LLAMA) - {LLAMA[1]}
+    assert slower_ways({LLAMA[0]: entry(2.0), LLAMA[1]: {"runs": [], "not_run": ""}}) == {LLAMA[1]}
+
+
+def test_the_page_of_a_run_that_was_cut(tmp_path):
+    write_header(tmp_path, {"wte.weight": [1000, 900], "h.0.c_fc.weight": [1000, 100]})
+    streams = {"p50_ms": 1.0, "p99_ms": 2.0, "first_ids": [3, 4]}
+    start = {"first_token_s": 3.25, "anonymous_bytes": 9e6, "weight_bytes": 4e6, "kv_bytes": 1e6,
+             "beyond_bytes": 4e6}  # fmt: skip
+    name = "gpt2-medium/float32/"
+    data = {
+        "facts": dict.fromkeys(("command", "date", "machine", "versions"), "?")
+        | {"threads": 2, "rounds": 3, "decoded": 64, "minutes": 1.5},
+        "machine": [MACHINE],
+        "weights": {"gpt2-medium": vars(count_weights(tmp_path))},
+        "rows": {
+            name + "decode-1": {
+                OURS: entry(9100.0, 9500.0), LLAMA[0]: entry(8000.0), LLAMA[1]: entry(7000.0),
+            },
+            name + "prefill-256": {OURS: entry(5.0), LLAMA[0]: {"runs": [], "not_run": "no peers"}},
+            name + "streams-8": {
+                OURS: entry(20.0, **streams),
+                LLAMA[1]: entry(10.0, **streams | {"first_ids": [3, 5]}),
+            },
+            name + "start-1": {OURS: {"runs": [start]}},
+        },
+    }  # fmt: skip
+    text = cpu_page.page(json.loads(json.dumps(data)))
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    assert (
+        "| gpt2-medium | float32 | 1 | 9300.0 (9100.0–9500.0) | 8000.0 fa | 1.16x | 1x, 90% "
+        "| 10000 | 93% | yes |" in rows
+    )
+    assert any("not run: no peers" in row and row.endswith("| – |") for row in rows)
+    assert any("| 1.0 / 1.0 | 2.0 / 2.0 | 1 of 2 | **no** |" in row for row in rows)
+    assert any("| 3.25 | <= 2.5 | **no** |" in row for row in rows)
+    assert any("| 4 | <= 300 | yes |" in row for row in rows)
+    assert "40.0 GB/s" in text

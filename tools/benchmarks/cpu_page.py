@@ -1,0 +1,200 @@
+"""The page of `tools/bench cpu`, from the results as they stand in its JSON."""
+
+import statistics
+
+import report
+from cpu_rows import (
+    LLAMA, LONG, MEMORY_BEYOND_BYTES_MAX, OURS, PROMPT, START_S_MAX, TRANSFORMERS,
+    Weights, all_rows, allowed_tokens_per_s, best_peer, is_met, median, wanted_text,
+)  # fmt: skip
+
+PAGE = """# lmtp-serve on a CPU beside llama.cpp and transformers
+
+Written by `{command}` on {date}, in {minutes:.0f} minutes.
+
+- Machine: {machine}.
+- Measured in the same run, {threads} threads: {roofline}.
+- Programs: {versions}.
+- {threads} threads for every engine, the same random weights for all; {rounds_text}. Engines run
+  in turns, lmtp-serve stands still while another one is measured.
+- llama.cpp: Release, built for this processor, its defaults; of flash attention on (*fa*) or off,
+  and of threads that spin while they wait or sleep (*passive*), what was fastest in round one.
+- lmtp-serve: there is one mode, in which a stream's bits do not depend on its company, so every
+  figure here has that cost in it.
+
+{sections}"""
+
+DECODE = f"""## Decoding
+
+Tokens per second, all streams together, behind prompts of {PROMPT}: ours over the socket while all
+streams decode, sampling, log probabilities and JSON included; llama.cpp by `llama-batched-bench`,
+without any of these. *Allowed*: what the weights that a step reads and the read bandwidth make
+possible (for float32 also the peak, where that is less); the cache is not counted.
+
+"""
+
+PREFILL = f"""## Prefill
+
+Prompt tokens per second: ours from the request on the socket to the first token; llama.cpp by
+`llama-bench`; transformers by one forward pass with one row of logits. {LONG} tokens leave room for
+one in a context of {LONG + 1}. The ratio is to the better of the two. *Allowed*: by the peak of
+float32's multiply-adds; other dtypes have faster instructions on some processors.
+
+"""
+
+STREAMS = f"""## Streams over a socket
+
+All streams start at once, {PROMPT} tokens in and {{decoded}} out, end of text ignored. lmtp-serve:
+one WebSocket, log probabilities included; llama-server: `/completion` over HTTP, streamed, as many
+slots as streams, continuous batching, prompt cache on, no sampler but the greedy one. Time between
+tokens of a stream in ms. *Same*: streams whose first token both engines agree on.
+
+"""
+
+START = """## Start and memory
+
+"""
+
+
+def spread(entry, digits=1, key="tokens_per_s"):
+    """Median (lowest-highest); why there is none; or a dash."""
+    if "not_run" in (entry or {}):
+        return f"not run: {entry['not_run']}"
+    values = [run[key] for run in (entry or {}).get("runs", ())]
+    if not values:
+        return "–"
+    text = f"{statistics.median(values):.{digits}f}"
+    if len(values) > 1:
+        text += f" ({min(values):.{digits}f}–{max(values):.{digits}f})"
+    return text
+
+
+def llama_cell(entries, key="tokens_per_s"):
+    """The fastest of its ways."""
+    measured = {name: median(entries.get(name)) or 0.0 for name in LLAMA if name in entries}
+    if not measured:
+        return "–"
+    name = max(measured, key=measured.get)
+    way = name.removeprefix("llama.cpp") if measured[name] else ""
+    return spread(entries[name], key=key) + way
+
+
+def met_cell(met):
+    return {True: "yes", False: "**no**", None: "–"}[met]
+
+
+def ratio_cell(entries):
+    ours, (_, theirs) = median(entries.get(OURS)), best_peer(entries)
+    return f"{ours / theirs:.2f}x" if ours and theirs else "–"
+
+
+def allowed_cells(row, entries, weights, machine):
+    """What the machine allows, and how much of that is reached."""
+    if not machine:
+        return "–", "–"
+    allowed = allowed_tokens_per_s(row, weights, machine)
+    ours = median(entries.get(OURS))
+    return f"{allowed:.0f}", f"{ours / allowed:.0%}" if ours else "–"
+
+
+def decode_row(row, entries, weights, machine):
+    return (row.model, row.dtype, row.size, spread(entries.get(OURS)), llama_cell(entries),
+            ratio_cell(entries), wanted_text(row), *allowed_cells(row, entries, weights, machine),
+            met_cell(is_met(row, entries, weights, machine)))  # fmt: skip
+
+
+def prefill_row(row, entries, weights, machine):
+    return (row.model, row.dtype, row.size, spread(entries.get(OURS)), llama_cell(entries),
+            spread(entries.get(TRANSFORMERS)), ratio_cell(entries), wanted_text(row),
+            *allowed_cells(row, entries, weights, machine),
+            met_cell(is_met(row, entries)))  # fmt: skip
+
+
+def streams_row(row, entries, _weights, _machine):
+    peer, _ = best_peer(entries)
+    ours, theirs = entries.get(OURS), entries.get(peer)
+    gaps = [
+        " / ".join("–" if (v := median(e, key)) is None else f"{v:.1f}" for e in (ours, theirs))
+        for key in ("p50_ms", "p99_ms")
+    ]
+    return (row.dtype, row.size, spread(ours), llama_cell(entries), ratio_cell(entries),
+            wanted_text(row), *gaps, same_first_tokens(ours, theirs),
+            met_cell(is_met(row, entries)))  # fmt: skip
+
+
+def same_first_tokens(ours, theirs):
+    pairs = [
+        (a, b)
+        for x, y in zip((ours or {}).get("runs", ()), (theirs or {}).get("runs", ()))
+        for a, b in zip(x["first_ids"], y["first_ids"])
+    ]
+    return f"{sum(a == b for a, b in pairs)} of {len(pairs)}" if pairs else "–"
+
+
+def start_rows(row, entries):
+    entry = entries.get(OURS)
+    first, beyond = (median(entry, key) for key in ("first_token_s", "beyond_bytes"))
+    yield (f"{row.model} {row.dtype}: start to first token, warm page cache, s",
+           spread(entry, 2, "first_token_s"), f"<= {START_S_MAX}",
+           met_cell(None if first is None else first <= START_S_MAX))  # fmt: skip
+    if beyond is None:
+        return
+    anonymous, weights, kv = (
+        median(entry, key) / 1e6 for key in ("anonymous_bytes", "weight_bytes", "kv_bytes")
+    )
+    yield (f"anonymous memory after that, beyond weights and KV in use, MB (it is {anonymous:.0f}, "
+           f"of which weights {weights:.0f}, KV {kv:.0f})", f"{beyond / 1e6:.0f}",
+           f"<= {MEMORY_BEYOND_BYTES_MAX / 1e6:.0f}",
+           met_cell(beyond <= MEMORY_BEYOND_BYTES_MAX))  # fmt: skip
+
+
+SECTIONS = (
+    ("decode", DECODE, decode_row, "llr" + "r" * 6 + "l",
+     ("shape", "dtype", "streams", "lmtp-serve", "llama.cpp", "ratio", "wanted", "allowed",
+      "of that", "met")),
+    ("prefill", PREFILL, prefill_row, "llr" + "r" * 7 + "l",
+     ("shape", "dtype", "tokens", "lmtp-serve", "llama.cpp", "transformers", "ratio", "wanted",
+      "allowed", "of that", "met")),
+    ("streams", STREAMS, streams_row, "lr" + "r" * 7 + "l",
+     ("dtype", "streams", "lmtp-serve, tok/s", "llama-server, tok/s", "ratio", "wanted",
+      "p50, ours / theirs", "p99, ours / theirs", "same", "met")),
+)  # fmt: skip
+
+
+def machine_medians(measured):
+    return {key: statistics.median(m[key] for m in measured) for key in measured[0]}
+
+
+def describe_roofline(measured):
+    if not measured:
+        return "nothing yet"
+    middle = machine_medians(measured)
+    read = [m["read_bytes_per_s"] / 1e9 for m in measured]
+    return (
+        f"{middle['read_bytes_per_s'] / 1e9:.1f} GB/s read from memory ({min(read):.1f}–"
+        f"{max(read):.1f}), {middle['f32_flops_per_s'] / 1e9:.0f} GFLOP/s in float32"
+    )
+
+
+def page(data):
+    facts = data["facts"]
+    machine = machine_medians(data["machine"]) if data["machine"] else None
+    done = [(row, data["rows"][row.name]) for row in all_rows() if row.name in data["rows"]]
+    sections = []
+    for kind, text, make, align, head in SECTIONS:
+        table = [
+            make(row, entries, Weights(**data["weights"][row.model]), machine)
+            for row, entries in done if row.kind == kind
+        ]  # fmt: skip
+        if table:
+            text = text.format(decoded=facts["decoded"]) if kind == "streams" else text
+            sections.append(text + report.table(head, table, align) + "\n")
+    starts = [cells for row, entries in done if row.kind == "start"
+              for cells in start_rows(row, entries)]  # fmt: skip
+    if starts:
+        head = ("what", "figure", "wanted", "met")
+        sections.append(START + report.table(head, starts, "lrrl") + "\n")
+    count = facts["rounds"]
+    rounds = "one round" if count == 1 else f"medians of {count} rounds (lowest–highest)"
+    return PAGE.format(**facts, rounds_text=rounds, roofline=describe_roofline(data["machine"]),
+                       sections="\n".join(sections))  # fmt: skip

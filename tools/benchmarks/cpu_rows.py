@@ -1,0 +1,159 @@
+"""The rows of `tools/bench cpu`: what is measured, what is wanted, and what the machine allows."""
+
+import dataclasses
+import json
+import math
+import statistics
+
+DTYPES = ("float32", "bfloat16", "int8")
+BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}
+PROMPT = 64  # tokens before those that are decoded
+LONG = 1023  # the longest prompt of GPT-2's context of 1024 that leaves room for an answer
+OURS = "lmtp-serve"
+# Ways to run llama.cpp: with flash attention or without; its threads spin while they wait, as gcc's
+# OpenMP does by itself, or sleep, which is better where other threads want the processor, too.
+LLAMA = ("llama.cpp fa", "llama.cpp", "llama.cpp fa passive", "llama.cpp passive")
+TRANSFORMERS = "transformers"
+BANDWIDTH_WANTED = 0.9
+START_S_MAX = 2.5
+MEMORY_BEYOND_BYTES_MAX = 300_000_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    kind: str  # decode, prefill, streams or start
+    model: str  # a shape of tools/make-checkpoint
+    dtype: str
+    size: int  # streams of a decode, tokens of a prefill
+    wanted: float = 0.0  # tokens per second, as a ratio of ours to the best peer's
+
+    @property
+    def name(self):
+        return f"{self.model}/{self.dtype}/{self.kind}-{self.size}"
+
+
+def wanted_of_batch(batch, dtype):
+    return {1: 1.1 if dtype == "int8" else 1.0, 8: 1.4, 32: 1.6}[batch]
+
+
+def rows_of(model, dtypes, batches, prompts, kinds=()):
+    for dtype in dtypes:
+        for batch in batches:
+            yield Row("decode", model, dtype, batch, wanted_of_batch(batch, dtype))
+        for count in prompts:
+            yield Row("prefill", model, dtype, count, 1.05)
+        if "streams" in kinds:
+            for batch in batches:
+                yield Row("streams", model, dtype, batch, wanted_of_batch(batch, dtype))
+        if "start" in kinds and dtype == "float32":
+            yield Row("start", model, dtype, 1)
+
+
+def all_rows():
+    return [
+        *rows_of("gpt2-medium", DTYPES, (1, 8, 32), (256, LONG), ("streams", "start")),
+        *rows_of("tinyllama-1.1b", DTYPES[1:], (1, 8), (256,)),
+    ]
+
+
+# ---- what the machine allows ----
+
+
+@dataclasses.dataclass(frozen=True)
+class Weights:
+    """Counted from a folder's model.safetensors: what one step of decoding reads."""
+
+    matrix_elements: int  # of the linear layers, the head among them
+    head_elements: int
+    matrix_rows: int  # int8 has a scale for each
+    vector_elements: int  # norms and biases, always float32
+    all_elements: int  # with the embeddings that a step only picks rows of
+
+    def step_bytes(self, dtype):
+        scales = 4 * self.matrix_rows if dtype == "int8" else 0
+        return self.matrix_elements * BYTES[dtype] + scales + 4 * self.vector_elements
+
+    def flops(self, row):
+        """A token's; all but the last one of a prompt skip the head."""
+        skipped = self.head_elements if row.kind == "prefill" else 0
+        return 2 * (self.matrix_elements - skipped)
+
+
+def count_weights(folder):
+    with open(folder / "model.safetensors", "rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    header.pop("__metadata__", None)
+    shapes = {name: tensor["shape"] for name, tensor in header.items()}
+    embedding = next(n for n in shapes if n.endswith(("wte.weight", "embed_tokens.weight")))
+    head = "lm_head.weight" if "lm_head.weight" in shapes else embedding
+    matrices = {
+        name: shape for name, shape in shapes.items()
+        if len(shape) == 2 and not name.endswith("wpe.weight")
+    }  # fmt: skip
+    if head != embedding:
+        del matrices[embedding]
+    return Weights(
+        matrix_elements=sum(map(math.prod, matrices.values())),
+        head_elements=math.prod(shapes[head]),
+        # GPT-2 stores the matrices of its layers transposed.
+        matrix_rows=sum(shape[".c_" in name] for name, shape in matrices.items()),
+        vector_elements=sum(math.prod(shape) for shape in shapes.values() if len(shape) < 2),
+        all_elements=sum(map(math.prod, shapes.values())),
+    )
+
+
+def allowed_tokens_per_s(row, weights, machine):
+    """By the roofline: memory for all decoding, and float32's multiply-adds where they are used."""
+    by_compute = machine["f32_flops_per_s"] / weights.flops(row)
+    if row.kind == "prefill":
+        return by_compute
+    by_memory = row.size * machine["read_bytes_per_s"] / weights.step_bytes(row.dtype)
+    return min(by_memory, by_compute) if row.dtype == "float32" else by_memory
+
+
+# ---- figures ----
+
+
+def median(entry, key="tokens_per_s"):
+    """None where nothing was measured."""
+    runs = [run[key] for run in (entry or {}).get("runs", ()) if key in run]
+    return statistics.median(runs) if runs else None
+
+
+def best_peer(entries):
+    """(name, tokens per second) of the fastest peer, or (None, None)."""
+    medians = {name: median(entries.get(name)) for name in (*LLAMA, TRANSFORMERS)}
+    measured = {name: value for name, value in medians.items() if value is not None}
+    if not measured:
+        return None, None
+    name = max(measured, key=measured.get)
+    return name, measured[name]
+
+
+def is_met(row, entries, weights=None, machine=None):
+    """True, False, or None where a figure is missing."""
+    if row.kind == "start":
+        first, anonymous = (median(entries.get(OURS), k) for k in ("first_token_s", "beyond_bytes"))
+        if first is None:
+            return None
+        return first <= START_S_MAX and anonymous <= MEMORY_BEYOND_BYTES_MAX
+    ours = median(entries.get(OURS))
+    peer, theirs = best_peer(entries)
+    if ours is None or theirs is None:
+        return None
+    met = ours >= row.wanted * theirs
+    if row.kind == "streams":
+        met &= median(entries[OURS], "p99_ms") < median(entries[peer], "p99_ms")
+    if wants_bandwidth(row):
+        if not machine:
+            return None
+        met &= ours >= BANDWIDTH_WANTED * allowed_tokens_per_s(row, weights, machine)
+    return met
+
+
+def wants_bandwidth(row):
+    return row.kind == "decode" and row.size == 1 and row.dtype != "int8"
+
+
+def wanted_text(row):
+    return f"{row.wanted:g}x" + (f", {BANDWIDTH_WANTED:.0%}" if wants_bandwidth(row) else "")

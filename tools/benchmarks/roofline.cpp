@@ -1,0 +1,127 @@
+// roofline THREADS MEGABYTES
+//
+// What this machine allows, as one JSON object: the bytes a second that THREADS threads read from
+// memory together, and their float32 operations a second in multiply-add loops that touch no
+// memory. tools/bench cpu compiles it for the processor at hand and says how wide a vector is.
+#include <pthread.h>
+#include <sched.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <barrier>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using Floats = float __attribute__((vector_size(LMTP_VECTOR_BYTES)));
+
+constexpr int kNumPasses = 5;
+constexpr int kNumChains = 12;  // covers the latency of two multiply-add units; fits 16 registers
+constexpr std::int64_t kFmaSteps = 20'000'000;
+constexpr std::int64_t kFloatsInVector = sizeof(Floats) / sizeof(float);
+
+// Keeps the compiler from leaving out what made `value`.
+void keep(const Floats& value) { asm volatile("" : : "m"(value) : "memory"); }
+
+void pin_to_core(int thread) {
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return;
+  for (int core = 0, seen = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &allowed) && seen++ == thread) {
+      cpu_set_t one;
+      CPU_ZERO(&one);
+      CPU_SET(core, &one);
+      pthread_setaffinity_np(pthread_self(), sizeof(one), &one);
+    }
+  }
+}
+
+// The median time of kNumPasses runs of work(thread) on all threads at once.
+double time_of(int num_threads, const std::function<void(int)>& work) {
+  using Clock = std::chrono::steady_clock;
+  std::barrier<> line(num_threads);
+  std::vector<double> seconds;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < num_threads; ++t) {
+    threads.emplace_back([&, t] {
+      pin_to_core(t);
+      work(t);
+      for (int pass = 0; pass < kNumPasses; ++pass) {
+        line.arrive_and_wait();
+        const auto start = Clock::now();
+        work(t);
+        line.arrive_and_wait();
+        if (t == 0) {
+          seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::nth_element(seconds.begin(), seconds.begin() + kNumPasses / 2, seconds.end());
+  return seconds[kNumPasses / 2];
+}
+
+// Reads `count` vectors as kStreams runs side by side: which number is fastest depends on the
+// processor's prefetchers.
+template <int kStreams>
+void read_all(const Floats* data, std::int64_t count) {
+  const std::int64_t each = count / kStreams;
+  Floats sums[8] = {};
+  for (std::int64_t i = 0; i < each; i += 8) {
+    for (int s = 0; s < kStreams; ++s) {
+      for (int v = 0; v < 8; ++v) sums[v] += data[s * each + i + v];
+    }
+  }
+  for (const Floats& sum : sums) keep(sum);
+}
+
+void multiply_add() {
+  Floats chains[kNumChains];
+  for (int c = 0; c < kNumChains; ++c) chains[c] = Floats{} + static_cast<float>(c);
+  Floats factor = Floats{} + 0.999F;
+  Floats term = Floats{} + 0.001F;
+  asm volatile("" : "+m"(factor), "+m"(term));  // constants would be folded away
+  for (std::int64_t i = 0; i < kFmaSteps; ++i) {
+    for (Floats& chain : chains) chain = chain * factor + term;
+  }
+  for (const Floats& chain : chains) keep(chain);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int num_threads = argc == 3 ? std::atoi(argv[1]) : 0;
+  if (num_threads < 1) {
+    std::fprintf(stderr, "usage: roofline THREADS MEGABYTES\n");
+    return 1;
+  }
+  const std::int64_t bytes = (std::atoll(argv[2]) << 20) / num_threads / 4096 * 4096 * num_threads;
+  void* memory = mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) {
+    std::fprintf(stderr, "roofline: %s MB of memory cannot be had\n", argv[2]);
+    return 1;
+  }
+  madvise(memory, static_cast<std::size_t>(bytes), MADV_HUGEPAGE);
+  auto* floats = static_cast<float*>(memory);
+  std::fill_n(floats, bytes / 4, 1.0F);  // or every page would be the one of zeros
+  const auto* data = static_cast<const Floats*>(memory);
+  const std::int64_t part = bytes / num_threads / static_cast<std::int64_t>(sizeof(Floats));
+  double best = 1e9;
+  for (auto* read : {read_all<1>, read_all<2>, read_all<4>, read_all<8>}) {
+    best = std::min(best, time_of(num_threads, [&](int t) { read(data + t * part, part); }));
+  }
+  const double fma_s = time_of(num_threads, [](int) { multiply_add(); });
+  const double flops = 2.0 * kNumChains * static_cast<double>(kFloatsInVector * kFmaSteps);
+  std::printf("{\"read_bytes_per_s\": %.6g, \"f32_flops_per_s\": %.6g}\n",
+              static_cast<double>(bytes) / best, flops * num_threads / fma_s);
+  return 0;
+}

@@ -1,0 +1,234 @@
+"""Streams started together, and when each of their tokens arrived, at the least cost to the server.
+
+The client shares the processor with the servers that it measures, so while they run it only keeps
+bytes with their time of arrival; JSON is read when all is over. The same loop drives lmtp-serve
+(one WebSocket for all streams) and llama-server (one HTTP request a stream).
+"""
+
+import base64
+import json
+import os
+import re
+import selectors
+import socket
+import time
+
+TIMEOUT_S = 600
+RECEIVE_BYTES = 1 << 18
+
+
+class Run:
+    """What came back: by stream, the arrival times of its tokens and their ids."""
+
+    def __init__(self, start, times, ids):
+        self.start, self.times, self.ids = start, times, ids
+
+    def num_tokens(self):
+        return sum(map(len, self.times))
+
+    def first_token_s(self):
+        """Until every stream had its first token."""
+        return max(t[0] for t in self.times) - self.start
+
+    def tokens_per_s(self):
+        """From the start of the first stream to the end of the last."""
+        return self.num_tokens() / (max(t[-1] for t in self.times) - self.start)
+
+    def steady_tokens_per_s(self):
+        """While all streams decode: from the last first token to the first last one."""
+        begin, end = max(t[0] for t in self.times), min(t[-1] for t in self.times)
+        count = sum(begin < at <= end for times in self.times for at in times)
+        if end <= begin or count == 0:
+            raise RuntimeError("the streams never decoded all at once: give them more tokens")
+        return count / (end - begin)
+
+    def gap_s(self, fraction):
+        """The time between tokens of a stream that this part of all gaps do not exceed."""
+        gaps = sorted(b - a for times in self.times for a, b in zip(times, times[1:]))
+        return gaps[min(len(gaps) - 1, int(fraction * len(gaps)))]
+
+
+# ---- lmtp-serve: a WebSocket ----
+
+
+class WebSocket:
+    """The few parts of RFC 6455 that this needs: text messages in single frames or several."""
+
+    def __init__(self, endpoint):
+        self.socket = connect(endpoint)
+        key = base64.b64encode(os.urandom(16)).decode()
+        self.socket.sendall(
+            f"GET / HTTP/1.1\r\nHost: {endpoint}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n".encode()
+        )
+        head = b""
+        while b"\r\n\r\n" not in head:
+            data = self.socket.recv(RECEIVE_BYTES)
+            if not data:
+                break
+            head += data
+        if not head.startswith(b"HTTP/1.1 101"):
+            raise RuntimeError(f"no WebSocket at {endpoint}: {head[:200]!r}")
+        self.buffer = bytearray(head.partition(b"\r\n\r\n")[2])
+        self.message = bytearray()
+
+    def feed(self, data):
+        """The messages that end in these bytes."""
+        self.buffer += data
+        ended = []
+        while (frame := take_frame(self.buffer)) is not None:
+            opcode, last, payload = frame
+            if opcode == 8:
+                raise RuntimeError(f"the server closed the connection: {payload[2:]!r}")
+            if opcode > 8:  # a ping; the runs are shorter than the server's patience
+                continue
+            self.message += payload
+            if last:
+                ended.append(bytes(self.message))
+                self.message.clear()
+        return ended
+
+
+def take_frame(buffer):
+    """(opcode, last of its message, payload) off the front, or None where more bytes must come."""
+    if len(buffer) < 2:
+        return None
+    length, at = buffer[1] & 127, 2
+    if length >= 126:
+        at = 4 if length == 126 else 10
+        length = int.from_bytes(buffer[2:at], "big")
+    if len(buffer) < at + length:
+        return None
+    opcode, last, payload = buffer[0] & 15, bool(buffer[0] & 128), bytes(buffer[at : at + length])
+    del buffer[: at + length]
+    return opcode, last, payload
+
+
+def text_frame(text):
+    """With a mask of zeros: a client's frames have to have one."""
+    payload = text.encode()
+    size = len(payload)
+    if size < 126:
+        length = bytes([0x80 | size])
+    elif size < 1 << 16:
+        length = b"\xfe" + size.to_bytes(2, "big")
+    else:
+        length = b"\xff" + size.to_bytes(8, "big")
+    return b"\x81" + length + bytes(4) + payload
+
+
+def run_lmtp(endpoint, prompts, max_tokens, eos):
+    """All prompts as streams of one connection, greedily, without the end-of-text tokens `eos`."""
+    ws = WebSocket(endpoint)
+    params = {"max_tokens": max_tokens, "temperature": 0.0,
+              "logit_bias": {str(t): -100 for t in eos}}  # fmt: skip
+    requests = b"".join(
+        text_frame("GENERATE " + json.dumps({"stream_id": i, "prompt": prompt, **params}))
+        for i, prompt in enumerate(prompts)
+    )
+    messages, num_ended = [], 0
+    with ws.socket:
+        start = time.perf_counter()
+        ws.socket.sendall(requests)
+        while num_ended < len(prompts):
+            data = ws.socket.recv(RECEIVE_BYTES)
+            at = time.perf_counter()
+            if not data:
+                raise RuntimeError("lmtp-serve closed the connection")
+            for message in ws.feed(data):
+                num_ended += message.count(b'"finish_reason": "') + message.count(b'"error": ')
+                messages.append((at, message))
+    return read_lmtp(start, messages, len(prompts))
+
+
+def read_lmtp(start, messages, num_streams):
+    times, ids = ([[] for _ in range(num_streams)] for _ in range(2))
+    for at, message in messages:
+        for entry in json.loads(message.partition(b" ")[2]):
+            if entry.get("error"):
+                raise RuntimeError(f"lmtp-serve: {entry['error']}")
+            if "token" in entry:
+                times[entry["stream_id"]].append(at)
+                ids[entry["stream_id"]].append(entry["token"])
+    return Run(start, times, ids)
+
+
+# ---- llama-server: HTTP with server-sent events ----
+
+EVENT = re.compile(rb"data: (\{[^\n]*\})\n\n")
+FINAL_FIELDS = ("stop", "tokens_predicted", "tokens_evaluated")  # all that its last event must say
+
+
+def run_llama(endpoint, prompts, max_tokens):
+    """All prompts at once, greedily, end of text ignored, with the sampler that costs least."""
+    params = {"n_predict": max_tokens, "temperature": 0.0, "samplers": ["temperature"],
+              "ignore_eos": True, "stream": True, "cache_prompt": True, "return_tokens": True,
+              "response_fields": list(FINAL_FIELDS)}  # fmt: skip
+    sockets = [connect(endpoint) for _ in prompts]
+    requests = []
+    for prompt in prompts:
+        body = json.dumps({"prompt": prompt, **params}).encode()
+        head = (
+            f"POST /completion HTTP/1.1\r\nHost: {endpoint}\r\nConnection: close\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        requests.append(head.encode() + body)
+    try:
+        start = time.perf_counter()
+        for s, request in zip(sockets, requests):
+            s.sendall(request)
+        chunks = receive_all(sockets)
+    finally:
+        for s in sockets:
+            s.close()
+    return read_llama(start, chunks, [(len(prompt), max_tokens) for prompt in prompts])
+
+
+def receive_all(sockets):
+    """By socket, the (time, bytes) that came until the other side closed it."""
+    chunks = [[] for _ in sockets]
+    with selectors.DefaultSelector() as selector:
+        for i, s in enumerate(sockets):
+            selector.register(s, selectors.EVENT_READ, i)
+        while selector.get_map():
+            ready = selector.select(TIMEOUT_S)
+            if not ready:
+                raise TimeoutError(f"nothing came for {TIMEOUT_S} s")
+            for key, _ in ready:
+                data = key.fileobj.recv(RECEIVE_BYTES)
+                if data:
+                    chunks[key.data].append((time.perf_counter(), data))
+                else:
+                    selector.unregister(key.fileobj)
+    return chunks
+
+
+def read_llama(start, chunks, sizes):
+    """`sizes`: by stream, the tokens of the prompt and those that had to come."""
+    times, ids = ([[] for _ in chunks] for _ in range(2))
+    for i, (pieces, size) in enumerate(zip(chunks, sizes)):
+        buffer, counts, ended = b"", None, start
+        for at, data in pieces:
+            buffer += data
+            end = 0
+            for match in EVENT.finditer(buffer):
+                end = match.end()
+                event = json.loads(match[1])
+                if event["stop"]:
+                    counts, ended = (event["tokens_evaluated"], event["tokens_predicted"]), at
+                else:
+                    times[i] += [at] * len(event["tokens"])
+                    ids[i] += event["tokens"]
+            buffer = buffer[end:]
+        if counts != size:
+            raise RuntimeError(f"llama-server: tokens {counts}, not {size}: {buffer[:300]!r}")
+        # While the text ends inside a letter no event comes, and the next one has only its own.
+        times[i] += [ended] * (size[1] - len(times[i]))
+    return Run(start, times, ids)
+
+
+def connect(endpoint):
+    host, port = endpoint.split(":")
+    s = socket.create_connection((host, int(port)), timeout=TIMEOUT_S)
+    s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return s
