@@ -23,6 +23,10 @@ inline constexpr std::int64_t kTilesPerBlock = 8;
 // Panels that are worked on side by side.
 inline constexpr int kPanelsPerTask = 4;
 
+// What has been written to `memory` is there for the tile instructions that follow: gcc 12's
+// intrinsics do not say that they read memory, so the compiler might leave the writing out.
+inline void show_to_tiles(const void* memory) { asm volatile("" : : "r"(memory) : "memory"); }
+
 // The first `num_rowed` tiles, for sums and inputs, have `rows` rows; the others, for weights, 16.
 class TileRegisters {
  public:
@@ -32,6 +36,7 @@ class TileRegisters {
       config.bytes_per_row[tile] = kTileStride;
       config.rows[tile] = static_cast<std::uint8_t>(tile < num_rowed ? rows : kTileSize);
     }
+    show_to_tiles(&config);
     _tile_loadconfig(&config);
   }
   ~TileRegisters() { _tile_release(); }
@@ -90,6 +95,7 @@ struct LastTile {
     const auto count = static_cast<std::uint64_t>((num_units - first) * kPanelColumns);
     __builtin_memset(units, 0, sizeof(units));
     __builtin_memcpy(units, panel + first * kPanelColumns, count * sizeof(float));
+    show_to_tiles(units);
     return units;
   }
 };
@@ -378,6 +384,7 @@ inline void tall_tile_linear(Stream& stream, const LinearWork& work, const Tiled
     }
     float* sums = sums_of_all + worker * kPanelsPerTask * panel_sums;
     __builtin_memset(sums, 0, sizeof(float) * static_cast<std::uint64_t>(group.count * panel_sums));
+    show_to_tiles(sums);
     for (std::int64_t first = 0; first < x.num_unit_tiles; first += kTilesPerBlock) {
       const std::int64_t rest = x.num_unit_tiles - first;
       const std::int64_t count = rest < kTilesPerBlock ? rest : kTilesPerBlock;
