@@ -349,7 +349,7 @@ inline void narrow_tile_linear(Stream& stream, const LinearWork& work, const Til
     const int count = left < kPanels ? static_cast<int>(left) : kPanels;
     LastTile last[kPanels];
     PanelTiles tiles[kPanels];
-    for (int p = 0; p < count; ++p) {
+    for (int p = 0; p < kPanels && p < count; ++p) {  // gcc 12 does not see that count is less
       tiles[p] = panels.of(first + p, last[p]);
     }
     alignas(64) float sums[kPanels * 2 * kTileFloats];
@@ -379,7 +379,7 @@ inline void tall_tile_linear(Stream& stream, const LinearWork& work, const Tiled
     LastTile last[kPanelsPerTask];
     PanelGroup group;
     group.count = left < kPanelsPerTask ? left : kPanelsPerTask;
-    for (int p = 0; p < group.count; ++p) {
+    for (int p = 0; p < kPanelsPerTask && p < group.count; ++p) {
       group.panels[p] = panels.of(first_panel + p, last[p]);
     }
     float* sums = sums_of_all + worker * kPanelsPerTask * panel_sums;
