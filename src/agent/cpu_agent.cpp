@@ -36,13 +36,13 @@ struct LogitTarget {
 class CpuAgent : public ModelAgent {
  public:
   CpuAgent(std::unique_ptr<kernels::WorkerPool> pool, std::unique_ptr<model::CausalLM> model,
-           kernels::WeightType weight_type, int num_blocks, int max_batched_tokens)
-      : weight_type_(weight_type),
+           const CpuAgentOptions& options, int num_blocks)
+      : weight_type_(options.weight_type),
         pool_(std::move(pool)),
-        stream_(kernels::cpu_backend(), *pool_),
+        stream_(options.backend != nullptr ? *options.backend : kernels::cpu_backend(), *pool_),
         model_(std::move(model)),
         cache_(model_->config(), num_blocks),
-        max_batched_tokens_(max_batched_tokens) {
+        max_batched_tokens_(options.max_batched_tokens) {
     for (int worker = 0; worker < pool_->num_threads(); ++worker) {
       samplers_.emplace_back(stream_.backend(), model_->config().vocab_size);
     }
@@ -263,8 +263,7 @@ Result<std::unique_ptr<ModelAgent>> make_cpu_agent(const CpuAgentOptions& option
       return loaded.error();
     }
     return std::unique_ptr<ModelAgent>(
-        std::make_unique<CpuAgent>(std::move(pool), std::move(*loaded), options.weight_type,
-                                   *num_blocks, options.max_batched_tokens));
+        std::make_unique<CpuAgent>(std::move(pool), std::move(*loaded), options, *num_blocks));
   } catch (const std::exception& exception) {
     return Error{std::string("the model cannot be loaded: ") + exception.what()};
   }

@@ -213,6 +213,7 @@ void Engine::Impl::apply(LoadedCommand& loaded) {
   scheduling.num_blocks = agent->info().num_blocks;
   scheduling.context_length = limits.context_length;
   scheduling.max_batched_tokens = options.max_batched_tokens;
+  scheduling.max_chunk_tokens = options.max_chunk_tokens;
   scheduling.eos_ids = limits.eos_ids;
   scheduler = std::make_unique<scheduler::Scheduler>(std::move(scheduling));
   state = EngineState::kReady;
@@ -287,6 +288,7 @@ void Engine::Impl::publish() {
   stats.num_tokens_computed = counters.num_tokens_computed;
   stats.num_prompt_tokens = counters.num_prompt_tokens;
   stats.num_cached_tokens = counters.num_cached_tokens;
+  stats.num_partial_hits = counters.num_partial_hits;
   stats.num_generated_tokens = counters.num_generated_tokens;
   stats.num_scored_tokens = counters.num_scored_tokens;
   stats.num_preemptions = counters.num_preemptions;

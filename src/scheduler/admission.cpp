@@ -94,7 +94,7 @@ Scheduler::Admission Scheduler::admit(Sequence& sequence) {
     return Admission::kDeferred;
   }
   const auto chunk = [&] {
-    return std::min(sequence.num_to_compute() - match.num_tokens(), quota_);
+    return std::min(sequence.num_to_compute() - match.num_tokens(), chunk_room());
   };
   // All blocks up to its next token, not only the first chunk's: a prompt that enters by its first
   // chunk and then finds no room would preempt itself.
@@ -110,6 +110,7 @@ Scheduler::Admission Scheduler::admit(Sequence& sequence) {
   if (sequence.num_preempted == 0) {
     counters_.num_prompt_tokens += sequence.num_prompt;
     counters_.num_cached_tokens += std::min(match.num_tokens(), sequence.num_prompt);
+    counters_.num_partial_hits += match.partial != kNoBlock ? 1 : 0;
     shares_.at(sequence.key.connection).served += sequence.num_to_compute() - match.num_tokens();
   }
   std::erase(waiting_, &sequence);

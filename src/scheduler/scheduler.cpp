@@ -78,9 +78,14 @@ void Scheduler::plan_prefills() {
   for (std::size_t i = 0; i < running_.size(); ++i) {
     Sequence& sequence = *running_[i];
     if (num_remaining(sequence) == 1 || sequence.admission_step == step_) continue;
-    const int num_tokens = std::min(num_remaining(sequence), quota_);
+    const int num_tokens = std::min(num_remaining(sequence), chunk_room());
     if (plan_row(sequence, num_tokens)) quota_ -= num_tokens;
   }
+}
+
+// Tokens that one sequence that is not a decode may still be given in this step.
+int Scheduler::chunk_room() const {
+  return options_.max_chunk_tokens > 0 ? std::min(quota_, options_.max_chunk_tokens) : quota_;
 }
 
 // Adds a row where blocks can be had, preempting younger sequences for it. False where the sequence

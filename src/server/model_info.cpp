@@ -56,6 +56,7 @@ std::string stats_json(const engine::EngineStats& stats) {
     object.number("num_tokens_computed", stats.num_tokens_computed);
     object.number("num_prompt_tokens", stats.num_prompt_tokens);
     object.number("num_cached_tokens", stats.num_cached_tokens);
+    object.number("num_partial_hits", stats.num_partial_hits);
     object.number("num_generated_tokens", stats.num_generated_tokens);
     object.number("num_scored_tokens", stats.num_scored_tokens);
     object.number("num_preemptions", stats.num_preemptions);

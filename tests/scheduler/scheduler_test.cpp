@@ -116,6 +116,23 @@ TEST(Scheduler, ALongPromptDoesNotHoldUpRunningStreams) {
   driver.run();
 }
 
+TEST(Scheduler, ASequenceGetsNoMoreThanAChunkOfAStep) {
+  SchedulerOptions options = small_options();
+  options.max_chunk_tokens = 16;
+  SchedulerDriver driver(agent_options(), options);
+  const auto long_one = driver.generate(1, counting(0, 50), 3);
+  const auto other = driver.score(2, counting(300, 20), counting(600, 21));
+  driver.step();
+  ASSERT_EQ(driver.last_plan().rows.size(), 2U) << "both at once, each by its chunk";
+  for (const PlanRow& row : driver.last_plan().rows) EXPECT_EQ(row.num_tokens, 16);
+  while (driver.step()) {
+    for (const PlanRow& row : driver.last_plan().rows) EXPECT_LE(row.num_tokens, 16);
+  }
+  EXPECT_EQ(driver.outcome(long_one).tokens,
+            FakeAgent::expected_tokens(counting(0, 50), 3, kVocab));
+  EXPECT_EQ(driver.outcome(other).tokens, counting(600, 21));
+}
+
 // LMQL's normal case: the next chunk re-sends the prompt and what was kept.
 TEST(Scheduler, AContinuationComputesOneToken) {
   SchedulerDriver driver(agent_options(), small_options());
@@ -127,6 +144,7 @@ TEST(Scheduler, AContinuationComputesOneToken) {
   driver.step();
   EXPECT_EQ(driver.scheduler().counters().num_tokens_computed - before, 1);
   EXPECT_TRUE(driver.last_plan().copies.empty()) << "the tail is taken over in place";
+  EXPECT_EQ(driver.scheduler().counters().num_partial_hits, 1);
   EXPECT_EQ(driver.outcome(next).tokens.size(), 1U);
   driver.run();
   EXPECT_EQ(joined(driver.outcome(first).tokens, driver.outcome(next).tokens),
@@ -145,6 +163,7 @@ TEST(Scheduler, AContinuationOfAPartOfWhatWasGeneratedComputesOneToken) {
   driver.step();
   EXPECT_EQ(driver.scheduler().counters().num_tokens_computed - before, 1);
   EXPECT_EQ(driver.last_plan().copies.size(), 1U);
+  EXPECT_EQ(driver.scheduler().counters().num_partial_hits, 1);
   driver.run();
 }
 

@@ -162,15 +162,26 @@ TEST_F(LoadingTest, ModelInfoIsAnsweredAtOnceWithTheState) {
   handle(R"(GENERATE {"stream_id": 2, "prompt": [1], "max_tokens": 1})");
   sink->wait_done(2);
   const std::string ready = handle(R"(MODEL_INFO {"stream_id": 1, "model": "/models/fake"})").at(0);
-  for (const char* part :
-       {R"("model": "/models/fake")", R"("model_type": "fake_type")",
-        R"("architecture": "FakeForCausalLM")", R"x("constructor": "make_fake_models(\"fake\")")x",
-        R"("tokenizer": "/models/fake")", R"("vocab_size": 1000)", R"("context_length": 512)",
-        R"("eos_token_ids": [])", R"("dtype": "none")", R"("device": "cpu")",
-        R"("num_parameters": 0)", R"("state": "ready")", R"("extensions": ["CANCEL")",
-        R"("server": "lmtp-serve/1.2.3")", R"("num_tokens_computed": 1)",
-        R"("num_cached_tokens": 0)", R"("num_steps": 1)", R"("num_generated_tokens": 1)",
-        R"("num_blocks_pinned": 0)"}) {
+  for (const char* part : {R"("model": "/models/fake")",
+                           R"("model_type": "fake_type")",
+                           R"("architecture": "FakeForCausalLM")",
+                           R"x("constructor": "make_fake_models(\"fake\")")x",
+                           R"("tokenizer": "/models/fake")",
+                           R"("vocab_size": 1000)",
+                           R"("context_length": 512)",
+                           R"("eos_token_ids": [])",
+                           R"("dtype": "none")",
+                           R"("device": "cpu")",
+                           R"("num_parameters": 0)",
+                           R"("state": "ready")",
+                           R"("extensions": ["CANCEL")",
+                           R"("server": "lmtp-serve/1.2.3")",
+                           R"("num_tokens_computed": 1)",
+                           R"("num_cached_tokens": 0)",
+                           R"("num_partial_hits": 0)",
+                           R"("num_steps": 1)",
+                           R"("num_generated_tokens": 1)",
+                           R"("num_blocks_pinned": 0)"}) {
     EXPECT_NE(ready.find(part), std::string::npos) << part << " in " << ready;
   }
 }

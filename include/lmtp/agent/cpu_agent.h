@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 
+#include "kernels/backend.h"
 #include "kernels/linear.h"
 #include "lmtp/agent/model_agent.h"
 #include "lmtp/base/result.h"
@@ -20,7 +21,8 @@ struct CpuAgentOptions {
   std::int64_t kv_cache_bytes = 0;  // 0: default_kv_cache_bytes()
   int max_batched_tokens = 512;     // of any plan
   kernels::WeightType weight_type = kernels::WeightType::kF32;
-  int context_length = 0;  // the longest stream; 0: the model's own
+  int context_length = 0;                     // the longest stream; 0: the model's own
+  const kernels::Backend* backend = nullptr;  // outlives the agent; null: kernels::cpu_backend()
 };
 
 // "float32", "bfloat16", "int8".

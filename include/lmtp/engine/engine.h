@@ -22,7 +22,8 @@ struct ModelLimits {
 };
 
 struct EngineOptions {
-  int max_batched_tokens = 512;        // tokens a step
+  int max_batched_tokens = 512;  // tokens a step
+  int max_chunk_tokens = 0;      // of one stream in a step; 0: as many as the step has room for
   int max_concurrent_requests = 1024;  // waiting and running; more are refused with an error
   bool check_invariants = false;       // after each step; aborts where they do not hold
 };
@@ -38,6 +39,7 @@ struct EngineStats {
   std::int64_t num_tokens_computed = 0;  // tokens that went through the model
   std::int64_t num_prompt_tokens = 0;    // of admitted requests
   std::int64_t num_cached_tokens = 0;    // of those, found in the prefix cache
+  std::int64_t num_partial_hits = 0;     // requests whose cached prefix ended inside a block
   std::int64_t num_generated_tokens = 0;
   std::int64_t num_scored_tokens = 0;
   std::int64_t num_preemptions = 0;

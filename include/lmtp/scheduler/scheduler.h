@@ -23,6 +23,7 @@ struct SchedulerOptions {
   int num_blocks = 0;            // of the pool, kNullBlock included
   int context_length = 0;        // the pool must hold one such sequence: see min_blocks
   int max_batched_tokens = 512;  // tokens a step
+  int max_chunk_tokens = 0;      // of one sequence in a step; 0: as many as the step has room for
   int max_running = 256;         // sequences in one step; at most max_batched_tokens are used
   std::vector<TokenId> eos_ids;
 };
@@ -38,6 +39,7 @@ struct SchedulerCounters {
   std::int64_t num_tokens_computed = 0;
   std::int64_t num_prompt_tokens = 0;
   std::int64_t num_cached_tokens = 0;
+  std::int64_t num_partial_hits = 0;
   std::int64_t num_generated_tokens = 0;
   std::int64_t num_scored_tokens = 0;
   std::int64_t num_preemptions = 0;
@@ -111,6 +113,7 @@ class Scheduler {
   void plan_decodes();
   void plan_prefills();
   void plan_admissions(bool only_cached);
+  int chunk_room() const;
   bool plan_row(Sequence& sequence, int num_tokens);
   bool reserve(Sequence& sequence, int num_tokens);
   void preempt(Sequence& victim);

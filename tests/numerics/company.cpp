@@ -1,0 +1,144 @@
+#include "company.h"
+
+#include <algorithm>
+#include <future>
+#include <utility>
+#include <variant>
+
+#include "lmtp/base/check.h"
+
+namespace lmtp::numerics {
+
+// The real agent, and the company told of each step.
+class Company::WatchedAgent : public agent::ModelAgent {
+ public:
+  WatchedAgent(std::unique_ptr<agent::ModelAgent> agent, Company& company)
+      : agent_(std::move(agent)), company_(company) {}
+
+  agent::AgentInfo info() const override { return agent_->info(); }
+  Result<scheduler::StepResult> execute(const scheduler::StepPlan& plan) override {
+    company_.before_step(plan);
+    return agent_->execute(plan);
+  }
+
+ private:
+  std::unique_ptr<agent::ModelAgent> agent_;
+  Company& company_;
+};
+
+Company::Company(std::vector<Phase> phases) : phases_(std::move(phases)) {
+  LMTP_CHECK(!phases_.empty());
+  for (std::size_t phase = 0; phase < phases_.size(); ++phase) {
+    const Phase& from = phases_[phase];
+    LMTP_CHECK(!from.streams.empty() && from.gaps.size() == from.streams.size(), phase,
+               from.streams.size(), from.gaps.size());
+    for (std::size_t i = 0; i < from.streams.size(); ++i) {
+      order_.push_back({from.streams[i], from.gaps[i], phase});
+    }
+  }
+  outcomes_.resize(order_.size());
+}
+
+Result<CompanyReport> Company::run(const engine::ModelLimits& limits,
+                                   const engine::EngineOptions& options,
+                                   const agent::AgentFactory& make_agent) {
+  const agent::AgentFactory make_watched =
+      [&](const agent::LoadProgress& progress) -> Result<std::unique_ptr<agent::ModelAgent>> {
+    auto agent = make_agent(progress);
+    if (!agent.ok()) return agent.error();
+    return std::unique_ptr<agent::ModelAgent>(
+        std::make_unique<WatchedAgent>(std::move(*agent), *this));
+  };
+  std::promise<Result<void>> loaded;
+  engine::Engine engine(limits, options, make_watched,
+                        [&](const Result<void>& outcome) { loaded.set_value(outcome); });
+  const Result<void> outcome = loaded.get_future().get();
+  if (!outcome.ok()) return outcome.error();
+
+  std::unique_lock lock(mutex_);
+  engine_ = &engine;
+  while (true) {
+    idle_.wait(lock, [this] { return num_live_ == 0; });
+    if (all_submitted()) break;
+    // No step would come to submit it from. One alone: what else is due comes with its first step.
+    submit_next();
+  }
+  const engine::EngineStats after = engine.stats();
+  report_.num_cached_tokens = after.num_cached_tokens - before_.num_cached_tokens;
+  report_.num_partial_hits = after.num_partial_hits - before_.num_partial_hits;
+  report_.num_preemptions = after.num_preemptions - before_.num_preemptions;
+  report_.num_failed_steps = after.num_failed_steps;
+  const std::size_t first = order_.size() - phases_.back().streams.size();
+  report_.outcomes.assign(outcomes_.begin() + static_cast<std::ptrdiff_t>(first), outcomes_.end());
+  return std::move(report_);
+}
+
+void Company::before_step(const scheduler::StepPlan& plan) {
+  const std::lock_guard lock(mutex_);
+  ++step_;
+  report_.max_rows = std::max(report_.max_rows, static_cast<int>(plan.rows.size()));
+  for (const scheduler::PlanRow& row : plan.rows) {
+    report_.max_chunk = std::max(report_.max_chunk, row.num_tokens);
+    outcomes_[static_cast<std::size_t>(row.sequence->key.stream)].num_preempted =
+        row.sequence->num_preempted;
+  }
+  submit_due();
+}
+
+void Company::submit_due() {
+  while (!all_submitted()) {
+    const bool begins_phase = next_ > 0 && order_[next_].phase != order_[next_ - 1].phase;
+    if (begins_phase ? !may_enter_next_phase() : step_ < due_step_) return;
+    submit_next();
+  }
+}
+
+bool Company::may_enter_next_phase() const {
+  const bool must_end = phases_[order_[next_].phase - 1].waits_for_end;
+  return std::all_of(outcomes_.begin(), outcomes_.begin() + static_cast<std::ptrdiff_t>(next_),
+                     [&](const StreamOutcome& outcome) {
+                       return outcome.ended || (!must_end && !outcome.entries.empty());
+                     });
+}
+
+void Company::submit_next() {
+  constexpr std::size_t kNumConnections = 3;
+  Arrival& arrival = order_[next_];
+  const bool begins_last = arrival.phase + 1 == phases_.size() &&
+                           (next_ == 0 || order_[next_ - 1].phase != arrival.phase);
+  if (begins_last) before_ = engine_->stats();
+  arrival.request.key = {1 + next_ % kNumConnections, static_cast<StreamId>(next_)};
+  arrival.request.sink = shared_from_this();
+  const Result<void> taken = engine_->instance().submit(std::move(arrival.request));
+  LMTP_CHECK(taken.ok(), taken.ok() ? "" : taken.error().message);
+  ++num_live_;
+  ++next_;
+  if (!all_submitted()) due_step_ = step_ + order_[next_].gap;
+}
+
+void Company::deliver(std::vector<engine::StreamEvent> events) {
+  const std::lock_guard lock(mutex_);
+  for (const engine::StreamEvent& event : events) {
+    if (const auto* token = std::get_if<protocol::TokenEntry>(&event)) {
+      take(*token);
+    } else if (const auto* error = std::get_if<protocol::ErrorEntry>(&event)) {
+      outcomes_[static_cast<std::size_t>(*error->stream_id)].error = error->error;
+      end(*error->stream_id);
+    }
+  }
+  if (num_live_ == 0) idle_.notify_all();
+}
+
+void Company::take(const protocol::TokenEntry& entry) {
+  outcomes_[static_cast<std::size_t>(entry.stream_id)].entries.push_back(entry);
+  if (entry.finish_reason != protocol::FinishReason::kNone) end(entry.stream_id);
+}
+
+void Company::end(StreamId id) {
+  StreamOutcome& outcome = outcomes_[static_cast<std::size_t>(id)];
+  LMTP_CHECK(!outcome.ended, id);
+  outcome.ended = true;
+  --num_live_;
+}
+
+}  // namespace lmtp::numerics

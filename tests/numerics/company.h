@@ -1,0 +1,91 @@
+// Company: streams that arrive at an engine by a script, and what each of them is sent.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "lmtp/agent/model_agent.h"
+#include "lmtp/engine/engine.h"
+#include "lmtp/engine/request.h"
+
+namespace lmtp::numerics {
+
+// Streams that arrive one after another; the first of a phase when those before it have begun
+// (their first tokens have come) or ended.
+struct Phase {
+  std::vector<engine::Request> streams;
+  std::vector<int> gaps;  // [streams.size()] steps after the stream before
+  bool waits_for_end = false;
+};
+
+struct StreamOutcome {
+  std::vector<protocol::TokenEntry> entries;
+  std::string error;  // empty: none
+  int num_preempted = 0;
+  bool ended = false;
+};
+
+// What happened while the last phase's streams ran, by the engine's counters and its plans.
+struct CompanyReport {
+  std::vector<StreamOutcome> outcomes;  // of the last phase
+  std::int64_t num_cached_tokens = 0;
+  std::int64_t num_partial_hits = 0;
+  std::int64_t num_preemptions = 0;
+  std::int64_t num_failed_steps = 0;
+  int max_rows = 0;   // in one step
+  int max_chunk = 0;  // tokens of one stream in one step
+};
+
+// Arrivals are counted in steps, not in time: each is submitted from inside a step, so that the
+// same script gives the same steps. Owner: shared with the requests in flight, as their sink.
+class Company : public engine::EventSink, public std::enable_shared_from_this<Company> {
+ public:
+  // REQUIRES: at least one phase, none of them empty.
+  explicit Company(std::vector<Phase> phases);
+
+  // Runs the script on a new engine of `make_agent`; returns when all streams have ended, or the
+  // error with which the model could not be loaded. Once.
+  Result<CompanyReport> run(const engine::ModelLimits& limits, const engine::EngineOptions& options,
+                            const agent::AgentFactory& make_agent);
+
+  void deliver(std::vector<engine::StreamEvent> events) override;
+
+ private:
+  class WatchedAgent;
+
+  // On the engine's thread, before a step is executed.
+  void before_step(const scheduler::StepPlan& plan);
+  // All below with mutex_ held.
+  void submit_due();
+  void submit_next();
+  bool may_enter_next_phase() const;
+  bool all_submitted() const { return next_ == order_.size(); }
+  void take(const protocol::TokenEntry& entry);
+  void end(StreamId id);
+
+  // A stream's number is its place here.
+  struct Arrival {
+    engine::Request request;
+    int gap = 0;
+    std::size_t phase = 0;
+  };
+  const std::vector<Phase> phases_;
+  std::vector<Arrival> order_;
+
+  std::mutex mutex_;
+  std::condition_variable idle_;
+  engine::Engine* engine_ = nullptr;
+  std::vector<StreamOutcome> outcomes_;  // [order_.size()]
+  std::size_t next_ = 0;                 // to be submitted
+  int num_live_ = 0;
+  int step_ = 0;
+  int due_step_ = 0;
+  engine::EngineStats before_;  // when the last phase began
+  CompanyReport report_;
+};
+
+}  // namespace lmtp::numerics

@@ -1,0 +1,99 @@
+#include "grid.h"
+
+#include <algorithm>
+#include <random>
+#include <set>
+#include <tuple>
+
+#include "lmtp/base/check.h"
+
+namespace lmtp::numerics {
+namespace {
+
+enum AxisIndex { kModel, kBatch, kChunk, kCache, kPreempted, kThreads, kDtype, kNumAxes };
+
+Configuration make_configuration(const std::vector<Axis>& axes, std::vector<int> at) {
+  const auto value = [&](AxisIndex axis) -> const std::string& {
+    return axes[axis].values[static_cast<std::size_t>(at[axis])];
+  };
+  Configuration made;
+  made.model = value(kModel);
+  made.batch = std::stoi(value(kBatch));
+  made.chunk = std::stoi(value(kChunk));
+  made.cache = value(kCache) == "cold"   ? CacheState::kCold
+               : value(kCache) == "warm" ? CacheState::kWarm
+                                         : CacheState::kPartial;
+  made.preempted = value(kPreempted) == "yes";
+  made.num_threads = std::stoi(value(kThreads));
+  made.dtype = value(kDtype) == "f32"    ? kernels::WeightType::kF32
+               : value(kDtype) == "bf16" ? kernels::WeightType::kBF16
+                                         : kernels::WeightType::kInt8;
+  made.at = std::move(at);
+  return made;
+}
+
+// Two values of different axes.
+using Pair = std::tuple<std::size_t, int, std::size_t, int>;
+
+std::vector<Pair> pairs_of(const Configuration& configuration) {
+  std::vector<Pair> pairs;
+  for (std::size_t b = 0; b < configuration.at.size(); ++b) {
+    for (std::size_t a = 0; a < b; ++a) {
+      pairs.emplace_back(a, configuration.at[a], b, configuration.at[b]);
+    }
+  }
+  return pairs;
+}
+
+}  // namespace
+
+std::vector<Axis> make_axes(const std::vector<std::string>& models) {
+  return {{"model", models},
+          {"batch", {"1", "2", "3", "7", "8", "31", "64"}},
+          {"chunk", {"16", "64", "512"}},
+          {"cache", {"cold", "warm", "partial"}},
+          {"preempted", {"no", "yes"}},
+          {"threads", {"1", "2"}},
+          {"dtype", {"f32", "bf16", "int8"}}};
+}
+
+std::string Configuration::options(const std::vector<Axis>& axes) const {
+  std::string text;
+  for (std::size_t axis = 0; axis < axes.size(); ++axis) {
+    text += (axis == 0 ? "--" : " --") + axes[axis].name + " " +
+            axes[axis].values[static_cast<std::size_t>(at[axis])];
+  }
+  return text;
+}
+
+std::vector<Configuration> all_configurations(const std::vector<Axis>& axes) {
+  LMTP_CHECK(axes.size() == kNumAxes, axes.size());
+  std::vector<Configuration> all;
+  std::vector<int> at(axes.size(), 0);
+  while (true) {
+    all.push_back(make_configuration(axes, at));
+    std::size_t axis = axes.size();
+    do {
+      if (axis == 0) return all;
+      --axis;
+      at[axis] = (at[axis] + 1) % static_cast<int>(axes[axis].values.size());
+    } while (at[axis] == 0);
+  }
+}
+
+// Greedy: of those drawn, whichever brings a pair that was not there yet.
+std::vector<Configuration> sample(const std::vector<Configuration>& all, std::uint64_t seed) {
+  std::vector<Configuration> drawn = all;
+  std::mt19937_64 random(seed);
+  std::shuffle(drawn.begin(), drawn.end(), random);
+  std::set<Pair> seen;
+  std::erase_if(drawn, [&](const Configuration& configuration) {
+    const std::vector<Pair> pairs = pairs_of(configuration);
+    const bool adds = std::ranges::any_of(pairs, [&](const Pair& p) { return !seen.contains(p); });
+    seen.insert(pairs.begin(), pairs.end());
+    return !adds;
+  });
+  return drawn;
+}
+
+}  // namespace lmtp::numerics

@@ -1,0 +1,106 @@
+#include "options.h"
+
+#include <algorithm>
+#include <charconv>
+#include <sstream>
+
+#include "row_dependent.h"
+
+namespace lmtp::numerics {
+namespace {
+
+Result<const kernels::Backend*> find_backend(const std::string& name) {
+  std::string names;
+  for (const kernels::Backend* backend : kernels::cpu_backends()) {
+    if (backend->name == name) return backend;
+    names += std::string(names.empty() ? "" : ", ") + backend->name;
+  }
+  return Error{"--backend: this processor has " + names};
+}
+
+std::vector<std::string> split(const std::string& list) {
+  std::vector<std::string> parts;
+  std::istringstream stream(list);
+  for (std::string part; std::getline(stream, part, ',');) parts.push_back(part);
+  return parts;
+}
+
+// Leaves the axis the values of the list; those of "model" are whatever is asked for.
+Result<void> choose(Axis& axis, const std::string& list) {
+  const std::vector<std::string> wanted = split(list);
+  for (const std::string& value : wanted) {
+    if (axis.name == "model" || std::ranges::count(axis.values, value) > 0) continue;
+    std::string values;
+    for (const std::string& one : axis.values) values += (values.empty() ? "" : ", ") + one;
+    return Error{"--" + axis.name + ": '" + value + "' is none of " + values};
+  }
+  if (wanted.empty()) return Error{"--" + axis.name + ": no value"};
+  axis.values = wanted;
+  return {};
+}
+
+Result<void> take_value(Options& options, const std::string& name, const std::string& value) {
+  if (name == "--seed") {
+    const auto [end, code] =
+        std::from_chars(value.data(), value.data() + value.size(), options.seed);
+    if (code == std::errc() && end == value.data() + value.size()) return {};
+    return Error{"--seed: '" + value + "' is no whole number from 0 on"};
+  }
+  if (name == "--backend") {
+    const auto backend = find_backend(value);
+    if (!backend.ok()) return backend.error();
+    options.backend = *backend;
+    options.backend_option = " --backend " + value;
+    return {};
+  }
+  for (Axis& axis : options.axes) {
+    if (name == "--" + axis.name) return choose(axis, value);
+  }
+  return Error{"there is no option " + name};
+}
+
+}  // namespace
+
+const char* const kUsage =
+    R"(usage: numerics [OPTION]... [--AXIS VALUE[,VALUE]...]...
+
+Runs every stream of the grid in its company and alone, and compares the bits of what comes out.
+Exit code 0: all the same; 1: some differ; 2: something was not as the grid wants it.
+
+  --seed N         of streams and arrivals (1)
+  --sample         a few configurations in which any two values of different axes meet
+  --backend NAME   the kernels of an instruction set, such as avx2 (the fastest of this processor)
+  --break-linear   a linear whose bits depend on the number of rows: the grid must fail
+
+  --model          demo, a folder, ...: as lmtp-serve MODEL
+  --batch          1, 2, 3, 7, 8, 31, 64: streams
+  --chunk          16, 64, 512: tokens of a prompt in one step at most
+  --cache          cold, warm (the same ran before), partial (a prefix that ends inside a block)
+  --preempted      no, yes
+  --threads        1, 2
+  --dtype          f32, bf16, int8
+)";
+
+Result<Options> parse_options(const std::vector<std::string>& arguments) {
+  Options options;
+  options.backend = &kernels::cpu_backend();
+  options.axes = make_axes({"demo", LMTP_SOURCE_DIR "/tests/goldens/families/llama"});
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& name = arguments[i];
+    if (name == "--help" || name == "-h") {
+      options.help = true;
+    } else if (name == "--sample") {
+      options.sample = true;
+    } else if (name == "--break-linear") {
+      options.backend = &row_dependent_backend();
+      options.backend_option = " --break-linear";
+    } else if (i + 1 == arguments.size()) {
+      return Error{name + ": no value, or no such option"};
+    } else if (const auto taken = take_value(options, name, arguments[++i]); !taken.ok()) {
+      return taken.error();
+    }
+  }
+  return options;
+}
+
+}  // namespace lmtp::numerics

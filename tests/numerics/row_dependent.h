@@ -1,0 +1,14 @@
+// A linear that breaks the numerics contract on purpose: the grid must find it out.
+#pragma once
+
+#include "kernels/backend.h"
+
+namespace lmtp::numerics {
+
+// This processor's kernels, but more than kRowsMax rows at a time go another way: the inputs are
+// summed from the last to the first, and int8, whose sums are exact in any order, quantises all
+// rows by the largest of them together.
+inline constexpr int kRowsMax = 4;
+const kernels::Backend& row_dependent_backend();
+
+}  // namespace lmtp::numerics

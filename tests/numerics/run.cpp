@@ -1,0 +1,265 @@
+#include "run.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdio>
+#include <optional>
+
+#include "lmtp/agent/cpu_agent.h"
+#include "lmtp/base/check.h"
+#include "lmtp/model/kv_cache.h"
+
+namespace lmtp::numerics {
+namespace {
+
+constexpr int kBatchedTokens = 512;
+// Of a model's own context: long enough for two splits of attention (kernels/attention.h).
+constexpr int kContextMax = 384;
+
+std::uint32_t bits(float value) { return std::bit_cast<std::uint32_t>(value); }
+
+std::string shown(TokenId token, float logprob) {
+  char text[64];
+  std::snprintf(text, sizeof(text), "%d %.9g (%08x)", token, static_cast<double>(logprob),
+                bits(logprob));
+  return text;
+}
+
+bool same(const protocol::TokenLogprob& a, const protocol::TokenLogprob& b) {
+  return a.token == b.token && bits(a.logprob) == bits(b.logprob);
+}
+
+std::string entry_difference(const protocol::TokenEntry& got, const protocol::TokenEntry& alone) {
+  if (got.token != alone.token || bits(got.logprob) != bits(alone.logprob)) {
+    return shown(got.token, got.logprob) + ", alone " + shown(alone.token, alone.logprob);
+  }
+  if (got.finish_reason != alone.finish_reason) return "another finish_reason";
+  if (got.top_logprobs.has_value() != alone.top_logprobs.has_value()) return "top_logprobs or none";
+  if (!got.top_logprobs.has_value()) return "";
+  if (got.top_logprobs->size() != alone.top_logprobs->size()) return "number of top_logprobs";
+  for (std::size_t i = 0; i < got.top_logprobs->size(); ++i) {
+    const protocol::TokenLogprob& a = (*got.top_logprobs)[i];
+    const protocol::TokenLogprob& b = (*alone.top_logprobs)[i];
+    if (!same(a, b)) {
+      return "top_logprobs[" + std::to_string(i) + "] " + shown(a.token, a.logprob) + ", alone " +
+             shown(b.token, b.logprob);
+    }
+  }
+  return "";
+}
+
+// Empty where all bits are the same.
+std::string stream_difference(const StreamOutcome& got, const StreamOutcome& alone) {
+  if (!got.error.empty()) return "error: " + got.error;
+  const std::size_t count = std::min(got.entries.size(), alone.entries.size());
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::string difference = entry_difference(got.entries[i], alone.entries[i]);
+    if (!difference.empty()) return "token " + std::to_string(i) + ": " + difference;
+  }
+  if (got.entries.size() == alone.entries.size()) return "";
+  return std::to_string(got.entries.size()) + " tokens, alone " +
+         std::to_string(alone.entries.size());
+}
+
+// What must be in the cache of a whole run: tokens that were computed before, but the last one of
+// each prompt.
+std::int64_t cached_tokens_when_warm(const std::vector<engine::Request>& batch) {
+  std::int64_t sum = 0;
+  for (const engine::Request& request : batch) {
+    sum += std::max<std::int64_t>(static_cast<std::int64_t>(request.prompt.size()) - 1, 0);
+  }
+  return sum;
+}
+
+std::string must(bool holds, const std::string& what, std::int64_t value) {
+  return holds ? "" : what + ", which was " + std::to_string(value);
+}
+
+// Of a preempted batch only a part finds the cache as it was: there is no room to keep it all.
+std::string check_cache(const Configuration& configuration, const CompanyReport& report,
+                        const std::vector<engine::Request>& batch, std::size_t num_forerunners) {
+  const std::int64_t cached = report.num_cached_tokens;
+  const std::int64_t hits = report.num_partial_hits;
+  switch (configuration.cache) {
+    case CacheState::kCold:
+      return must(cached == 0, "num_cached_tokens is to be 0", cached);
+    case CacheState::kWarm: {
+      const std::int64_t all = cached_tokens_when_warm(batch);
+      const bool holds = configuration.preempted ? cached > 0 : cached == all;
+      return must(holds, "num_cached_tokens is to be " + std::to_string(all), cached);
+    }
+    case CacheState::kPartial: {
+      const auto all = static_cast<std::int64_t>(num_forerunners);
+      const bool holds = configuration.preempted ? hits > 0 : hits == all;
+      return must(holds, "num_partial_hits is to be " + std::to_string(all), hits);
+    }
+  }
+  return "";
+}
+
+// Whether the configuration was what its name says, by the engine's counters.
+std::string check_conditions(const Configuration& configuration, const CompanyReport& report,
+                             const std::vector<engine::Request>& batch,
+                             std::size_t num_forerunners) {
+  const auto num_preempted =
+      std::ranges::count_if(report.outcomes, [](const auto& o) { return o.num_preempted > 0; });
+  std::string not_so = check_cache(configuration, report, batch, num_forerunners);
+  if (not_so.empty()) {
+    not_so = must(
+        (report.num_preemptions > 0) == configuration.preempted,
+        configuration.preempted ? "num_preemptions is to be > 0" : "num_preemptions is to be 0",
+        report.num_preemptions);
+  }
+  if (not_so.empty()) {
+    not_so = must((num_preempted > 0) == configuration.preempted,
+                  "streams of the batch are to be preempted, or none", num_preempted);
+  }
+  if (not_so.empty()) {
+    not_so = must(report.max_chunk <= configuration.chunk, "the longest chunk", report.max_chunk);
+  }
+  if (not_so.empty()) {
+    not_so =
+        must(report.num_failed_steps == 0, "num_failed_steps is to be 0", report.num_failed_steps);
+  }
+  for (std::size_t i = 0; not_so.empty() && i < report.outcomes.size(); ++i) {
+    const auto length = static_cast<int>(report.outcomes[i].entries.size());
+    not_so = must(length >= kTokensMin, "stream " + std::to_string(i) + " is to be longer", length);
+  }
+  return not_so;
+}
+
+// Room for all that a configuration runs and keeps; or, where streams are to be preempted, for
+// `share` of the prompts of the hogs and of the batch, so that they cannot all grow. Never less
+// than the longest stream.
+int count_blocks(const Configuration& configuration, const StreamLimits& limits,
+                 const std::vector<Phase>& phases, double share) {
+  const int longest = (limits.context_length + kBlockSize - 1) / kBlockSize;
+  int of_all = 0;
+  for (const Phase& phase : phases) {
+    for (const engine::Request& request : phase.streams) of_all += blocks_at_end(request) + 1;
+  }
+  if (!configuration.preempted) return longest + of_all + 1;
+  const std::vector<engine::Request>& batch = phases.back().streams;
+  const std::vector<engine::Request>& hogs = phases[phases.size() - 2].streams;
+  int at_first = 1;
+  for (const engine::Request& request : batch) at_first += blocks_of_prompt(request);
+  // And a block that the scheduler reserves for each of them.
+  for (const engine::Request& request : hogs) at_first += blocks_of_prompt(request) + 1;
+  return std::max(longest, static_cast<int>(share * at_first)) + 1;
+}
+
+}  // namespace
+
+Result<void> Runner::add_model(const std::string& name) {
+  const auto source = hub::resolve_model(name);
+  if (!source.ok()) return source.error();
+  const auto config = model::load_model_config(*source);
+  if (!config.ok()) return config.error();
+  if (config->vocab_size < kVocabSizeMin || config->context_length < kContextMin) {
+    return Error{name + ": its vocabulary must have " + std::to_string(kVocabSizeMin) +
+                 " tokens, and its context " + std::to_string(kContextMin)};
+  }
+  models_[name] = {
+      *source, *config, {config->vocab_size, std::min(config->context_length, kContextMax)}};
+  return {};
+}
+
+std::vector<Phase> Runner::make_phases(const Configuration& configuration, const Model& model,
+                                       const std::vector<engine::Request>& batch) const {
+  const std::uint64_t seed = batch_seed(configuration.batch);
+  // Arrivals differ from configuration to configuration.
+  std::uint64_t arrivals = seed;
+  for (const int at : configuration.at) arrivals = arrivals * 8 + static_cast<std::uint64_t>(at);
+  std::vector<Phase> phases;
+  const auto add = [&](std::vector<engine::Request> streams, bool waits_for_end) {
+    if (streams.empty()) return;
+    std::vector<int> gaps = draw_gaps(arrivals + phases.size(), streams.size());
+    phases.push_back({std::move(streams), std::move(gaps), waits_for_end});
+  };
+  if (configuration.cache == CacheState::kWarm) add(batch, true);
+  if (configuration.cache == CacheState::kPartial) {
+    add(draw_forerunners(seed, batch, model.limits), false);
+  }
+  if (configuration.preempted) add(draw_hogs(seed, configuration.batch, model.limits), false);
+  add(batch, false);
+  return phases;
+}
+
+Result<CompanyReport> Runner::run_company(const Model& model, const Setting& setting,
+                                          std::vector<Phase> phases) const {
+  agent::CpuAgentOptions agent;
+  agent.source = model.source;
+  agent.config = model.config;
+  agent.num_threads = setting.num_threads;
+  agent.kv_cache_bytes = setting.num_blocks * model::kv_block_bytes(model.config);
+  agent.max_batched_tokens = kBatchedTokens;
+  agent.weight_type = setting.dtype;
+  agent.context_length = model.limits.context_length;
+  agent.backend = options_.backend;
+  engine::EngineOptions engine;
+  engine.max_batched_tokens = kBatchedTokens;
+  engine.max_chunk_tokens = setting.chunk;
+  engine.check_invariants = true;
+  // Without ends of text: every stream is as long as it was drawn.
+  return std::make_shared<Company>(std::move(phases))
+      ->run({model.limits.vocab_size, model.limits.context_length, {}}, engine,
+            [&](const agent::LoadProgress& progress) {
+              return agent::make_cpu_agent(agent, progress);
+            });
+}
+
+Result<const StreamOutcome*> Runner::alone(const Configuration& configuration, const Model& model,
+                                           const engine::Request& request, int index) {
+  const auto [at, is_new] = references_.try_emplace(
+      {configuration.model, configuration.dtype, configuration.batch, index});
+  if (is_new) {
+    Setting setting;
+    setting.dtype = configuration.dtype;
+    setting.num_blocks = (model.limits.context_length + kBlockSize - 1) / kBlockSize + 1;
+    auto report = run_company(model, setting, {{{request}, {0}, false}});
+    if (!report.ok()) return report.error();
+    at->second = std::move(report->outcomes.front());
+  }
+  return &at->second;
+}
+
+Result<ConfigurationResult> Runner::run(const Configuration& configuration) {
+  // How many are preempted, and what is left of the cache, depends on how the lengths meet: where
+  // nothing comes of it, another size of the cache will do.
+  Result<ConfigurationResult> result = run(configuration, 1.0);
+  for (const double share : {0.85, 1.15, 0.7, 1.3}) {
+    if (!configuration.preempted || !result.ok() || result->not_so.empty() || result->differs()) {
+      break;
+    }
+    result = run(configuration, share);
+  }
+  return result;
+}
+
+Result<ConfigurationResult> Runner::run(const Configuration& configuration, double share) {
+  const Model& model = models_.at(configuration.model);
+  const std::vector<engine::Request> batch =
+      draw_batch(batch_seed(configuration.batch), configuration.batch, model.limits);
+  std::vector<Phase> phases = make_phases(configuration, model, batch);
+  const std::size_t num_forerunners =
+      configuration.cache == CacheState::kPartial ? phases.front().streams.size() : 0;
+  Setting setting;
+  setting.dtype = configuration.dtype;
+  setting.num_threads = configuration.num_threads;
+  setting.chunk = configuration.chunk;
+  setting.num_blocks = count_blocks(configuration, model.limits, phases, share);
+  auto report = run_company(model, setting, std::move(phases));
+  if (!report.ok()) return report.error();
+  ConfigurationResult result;
+  for (int index = 0; index < configuration.batch; ++index) {
+    const auto at = static_cast<std::size_t>(index);
+    const auto reference = alone(configuration, model, batch[at], index);
+    if (!reference.ok()) return reference.error();
+    result.differences.push_back(stream_difference(report->outcomes[at], **reference));
+  }
+  result.not_so = check_conditions(configuration, *report, batch, num_forerunners);
+  result.report = std::move(*report);
+  return result;
+}
+
+}  // namespace lmtp::numerics

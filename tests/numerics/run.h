@@ -1,0 +1,82 @@
+// One configuration run as a whole, and one stream alone.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "company.h"
+#include "grid.h"
+#include "kernels/backend.h"
+#include "lmtp/base/result.h"
+#include "lmtp/hub/model_source.h"
+#include "lmtp/model/model_config.h"
+#include "streams.h"
+
+namespace lmtp::numerics {
+
+struct RunOptions {
+  std::uint64_t seed = 0;
+  const kernels::Backend* backend = nullptr;
+};
+
+// What one configuration gave.
+struct ConfigurationResult {
+  CompanyReport report;
+  std::vector<std::string> differences;  // [batch]: empty, or how the stream differs from itself
+  std::string not_so;  // which of the configuration's conditions did not come about; empty: all did
+
+  bool differs() const {
+    return std::ranges::any_of(differences, [](const auto& d) { return !d.empty(); });
+  }
+};
+
+// The models of a grid, their batches, and each stream alone in a fresh engine, computed once.
+// One thread.
+class Runner {
+ public:
+  explicit Runner(RunOptions options) : options_(options) {}
+
+  // Makes a model known by the value that the axis "model" has for it: as `lmtp-serve MODEL`.
+  Result<void> add_model(const std::string& name);
+
+  Result<ConfigurationResult> run(const Configuration& configuration);
+
+  int num_references() const { return static_cast<int>(references_.size()); }
+
+ private:
+  struct Model {
+    hub::ModelSource source;
+    model::ModelConfig config;
+    StreamLimits limits;
+  };
+  struct Setting {
+    kernels::WeightType dtype = kernels::WeightType::kF32;
+    int num_threads = 1;
+    int chunk = 0;  // 0: as it comes
+    int num_blocks = 0;
+  };
+
+  // With a KV cache of that size; see count_blocks.
+  Result<ConfigurationResult> run(const Configuration& configuration, double share);
+  // The same for every configuration of one model and batch size.
+  std::uint64_t batch_seed(int batch) const {
+    return options_.seed * 1000 + static_cast<std::uint64_t>(batch);
+  }
+  std::vector<Phase> make_phases(const Configuration& configuration, const Model& model,
+                                 const std::vector<engine::Request>& batch) const;
+  Result<CompanyReport> run_company(const Model& model, const Setting& setting,
+                                    std::vector<Phase> phases) const;
+  Result<const StreamOutcome*> alone(const Configuration& configuration, const Model& model,
+                                     const engine::Request& request, int index);
+
+  const RunOptions options_;
+  std::map<std::string, Model> models_;
+  // By model, type, batch size and index.
+  std::map<std::tuple<std::string, kernels::WeightType, int, int>, StreamOutcome> references_;
+};
+
+}  // namespace lmtp::numerics

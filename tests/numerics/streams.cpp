@@ -1,0 +1,179 @@
+#include "streams.h"
+
+#include <algorithm>
+#include <memory>
+#include <random>
+
+#include "lmtp/base/check.h"
+
+namespace lmtp::numerics {
+namespace {
+
+using scheduler::SequenceKind;
+
+// Numbers that depend on the seed alone, whatever the standard library.
+class Draw {
+ public:
+  explicit Draw(std::uint64_t seed) : random_(seed) {}
+
+  int between(int least, int most) {
+    return least + static_cast<int>(random_() % static_cast<std::uint64_t>(most - least + 1));
+  }
+  bool one_in(int count) { return between(1, count) == 1; }
+  float of(std::initializer_list<float> values) {
+    return values.begin()[between(0, static_cast<int>(values.size()) - 1)];
+  }
+  std::vector<TokenId> tokens(int count, int vocab_size) {
+    std::vector<TokenId> drawn(static_cast<std::size_t>(count));
+    for (TokenId& token : drawn) token = between(0, vocab_size - 1);
+    return drawn;
+  }
+  std::uint64_t number() { return random_(); }
+
+ private:
+  std::mt19937_64 random_;
+};
+
+// As LMQL sends it: a few tokens made likely or unlikely, or a mask over half of the vocabulary.
+std::shared_ptr<protocol::LogitBias> draw_bias(Draw& draw, int vocab_size) {
+  auto bias = std::make_shared<protocol::LogitBias>();
+  const bool is_mask = draw.one_in(2);
+  for (TokenId id = 0; id < vocab_size; ++id) {
+    if (!draw.one_in(is_mask ? 2 : 12)) continue;
+    bias->ids.push_back(id);
+    bias->values.push_back(is_mask ? -100.0F : draw.of({-100.0F, -1.5F, 2.0F}));
+  }
+  return bias;
+}
+
+protocol::SamplingParams draw_params(Draw& draw, int vocab_size) {
+  protocol::SamplingParams params;
+  params.seed = draw.number();
+  params.has_seed = true;
+  params.temperature = draw.of({0.0F, 0.0F, 0.3F, 0.8F, 1.0F, 1.7F});
+  params.top_logprobs = draw.between(0, 8);
+  if (draw.one_in(3)) params.top_p = draw.of({0.5F, 0.9F});
+  if (draw.one_in(3)) params.top_k = draw.between(2, 20);
+  if (draw.one_in(3)) params.repetition_penalty = draw.of({0.8F, 1.3F});
+  if (draw.one_in(4)) params.presence_penalty = draw.of({-0.5F, 0.7F});
+  if (draw.one_in(4)) params.frequency_penalty = draw.of({-0.2F, 0.4F});
+  if (draw.one_in(2)) params.logit_bias = draw_bias(draw, vocab_size);
+  return params;
+}
+
+int draw_prompt_length(Draw& draw, int longest) {
+  switch (draw.between(0, 4)) {
+    case 0:
+      return draw.between(1, 15);
+    case 1:
+    case 2:
+      return draw.between(16, std::min(60, longest));
+    case 3:
+      return draw.between(std::min(61, longest), longest);
+    default:
+      return draw.between(1, 5) * kBlockSize;  // ends with a block
+  }
+}
+
+engine::Request generate(std::vector<TokenId> prompt, int max_tokens) {
+  engine::Request request;
+  request.prompt = std::move(prompt);
+  request.params.max_tokens = max_tokens;
+  return request;
+}
+
+// The first token of the prompt of stream `index`, of as many as there are.
+TokenId first_token(std::uint64_t seed, int index, int vocab_size) {
+  return static_cast<TokenId>((seed + static_cast<std::uint64_t>(index)) %
+                              static_cast<std::uint64_t>(vocab_size));
+}
+
+}  // namespace
+
+std::vector<engine::Request> draw_batch(std::uint64_t seed, int count, const StreamLimits& limits) {
+  LMTP_CHECK(2 * count <= limits.vocab_size && limits.context_length >= kContextMin, count,
+             limits.vocab_size, limits.context_length);
+  Draw draw(seed);
+  std::vector<engine::Request> batch;
+  for (int index = 0; index < count; ++index) {
+    // The first one is of a length by which a hog surely has it preempted.
+    const int prompt_length =
+        index == 0 ? draw.between(30, 45) : draw_prompt_length(draw, limits.context_length - 64);
+    const int num_tokens = draw.between(index == 0 ? 44 : kTokensMin, kTokensMax);
+    engine::Request request = generate(draw.tokens(prompt_length, limits.vocab_size), num_tokens);
+    request.prompt[0] = first_token(seed, index, limits.vocab_size);
+    request.params = draw_params(draw, limits.vocab_size);
+    request.params.max_tokens = num_tokens;
+    if (index % 3 == 2) {
+      request.kind = SequenceKind::kScore;
+      request.scored = draw.tokens(num_tokens, limits.vocab_size);
+      if (draw.one_in(4)) {
+        request.scored[0] = request.prompt[0];
+        request.prompt.clear();
+      }
+    }
+    batch.push_back(std::move(request));
+  }
+  return batch;
+}
+
+std::vector<engine::Request> draw_forerunners(std::uint64_t seed,
+                                              const std::vector<engine::Request>& batch,
+                                              const StreamLimits& limits) {
+  constexpr int kOwnTokens = 3;
+  constexpr int kTokensOfLongOnes = 24;
+  Draw draw(seed);
+  std::vector<engine::Request> forerunners;
+  for (const engine::Request& request : batch) {
+    const auto length = static_cast<int>(request.prompt.size());
+    if (length < 2) continue;
+    int shared = draw.between(1, length - 1);
+    if (shared % kBlockSize == 0) --shared;
+    std::vector<TokenId> prompt(request.prompt.begin(), request.prompt.begin() + shared);
+    // Any token but the one that goes on there.
+    prompt.push_back((request.prompt[static_cast<std::size_t>(shared)] + 1) % limits.vocab_size);
+    for (const TokenId token : draw.tokens(kOwnTokens - 1, limits.vocab_size)) {
+      prompt.push_back(token);
+    }
+    forerunners.push_back(
+        generate(std::move(prompt), draw.one_in(3) ? kTokensOfLongOnes : draw.between(1, 3)));
+  }
+  return forerunners;
+}
+
+std::vector<engine::Request> draw_hogs(std::uint64_t seed, int batch_size,
+                                       const StreamLimits& limits) {
+  constexpr int kTokens = 90;
+  Draw draw(seed + 1);
+  std::vector<engine::Request> hogs;
+  for (int index = 0; index < batch_size; ++index) {
+    const int length = index == 0 ? limits.context_length - kTokens : draw.between(8, 40);
+    hogs.push_back(generate(draw.tokens(length, limits.vocab_size), kTokens));
+    hogs.back().prompt[0] = first_token(seed, batch_size + index, limits.vocab_size);
+  }
+  return hogs;
+}
+
+std::vector<int> draw_gaps(std::uint64_t seed, std::size_t count) {
+  Draw draw(seed);
+  std::vector<int> gaps(count);
+  const int together = std::max(3, static_cast<int>(count) / 4);
+  for (int& gap : gaps) gap = draw.one_in(together) ? draw.between(1, 3) : 0;
+  return gaps;
+}
+
+int blocks_of_prompt(const engine::Request& request) {
+  return (static_cast<int>(request.prompt.size()) + kBlockSize - 1) / kBlockSize;
+}
+
+int blocks_at_end(const engine::Request& request) {
+  const auto length = static_cast<int>(request.prompt.size()) + tokens_to_come(request);
+  return (length + kBlockSize - 1) / kBlockSize;
+}
+
+int tokens_to_come(const engine::Request& request) {
+  return request.kind == SequenceKind::kScore ? static_cast<int>(request.scored.size())
+                                              : request.params.max_tokens;
+}
+
+}  // namespace lmtp::numerics
