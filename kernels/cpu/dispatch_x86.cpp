@@ -15,7 +15,8 @@ bool ask_for_amx() {
   unsigned ebx = 0;
   unsigned ecx = 0;
   unsigned edx = 0;
-  constexpr unsigned kAll = bit_AMX_BF16 | bit_AMX_TILE | bit_AMX_INT8;
+  // AMX-BF16, AMX-TILE and AMX-INT8; the compilers do not name them alike.
+  constexpr unsigned kAll = 1U << 22 | 1U << 24 | 1U << 25;
   if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0 || (edx & kAll) != kAll) {
     return false;
   }
