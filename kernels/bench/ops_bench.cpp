@@ -26,7 +26,10 @@ constexpr std::int64_t kRoundFloats = std::int64_t{64} << 20;
 
 int num_threads() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
 
-const Backend* chosen_backend = &cpu_backend();
+const Backend*& chosen_backend() {
+  static const Backend* backend = &cpu_backend();
+  return backend;
+}
 
 // Values that neither vanish nor grow.
 std::vector<float> some_floats(std::int64_t count) {
@@ -106,7 +109,7 @@ void linear(benchmark::State& state, WeightType type) {
   const std::vector<float> scales(static_cast<std::size_t>(padded_columns(n)), 0.01F);
   const std::vector<std::int32_t> sums(scales.size());
   WorkerPool pool(num_threads());
-  Stream stream(*chosen_backend, pool);
+  Stream stream(*chosen_backend(), pool);
   const auto x = some_floats(rows * k);
   std::vector<float> y(static_cast<std::size_t>(rows * n));
   const std::int64_t num_weights = std::max<std::int64_t>(1, kRoundFloats / size);
@@ -160,7 +163,7 @@ void attention(benchmark::State& state) {
   const auto queries = some_floats(rows * kHidden);
   std::vector<float> y(queries.size());
   WorkerPool pool(num_threads());
-  Stream stream(*chosen_backend, pool);
+  Stream stream(*chosen_backend(), pool);
   while (state.KeepRunning()) {
     paged_attention(stream, {.queries = make_matrix(queries.data(), rows, kHidden),
                              .cache = cache,
@@ -195,7 +198,7 @@ void norm(benchmark::State& state) {
   const auto weight = some_floats(kHidden);
   std::vector<float> y(x.size());
   WorkerPool pool(num_threads());
-  Stream stream(*chosen_backend, pool);
+  Stream stream(*chosen_backend(), pool);
   while (state.KeepRunning()) {
     layer_norm(stream, {.x = make_matrix(x.data(), rows, kHidden),
                         .weight = weight.data(),
@@ -210,7 +213,7 @@ BENCHMARK(norm)->ArgName("rows")->Arg(1)->Arg(32)->Arg(256)->UseRealTime();
 void logsumexp(benchmark::State& state) {
   const auto row = some_floats(kVocabSize);
   while (state.KeepRunning()) {
-    benchmark::DoNotOptimize(row_logsumexp(*chosen_backend, row.data(), kVocabSize));
+    benchmark::DoNotOptimize(row_logsumexp(*chosen_backend(), row.data(), kVocabSize));
   }
   count_bytes(state, kVocabSize * 4);
 }
@@ -244,7 +247,7 @@ bool choose_backend(int* argc, char** argv) {
       std::fprintf(stderr, " there are\n");
       return false;
     }
-    chosen_backend = *named;
+    chosen_backend() = *named;
   }
   *argc = kept;
   return true;
@@ -257,7 +260,7 @@ int main(int argc, char** argv) {
   if (!lmtp::kernels::choose_backend(&argc, argv)) return 2;
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
-  benchmark::AddCustomContext("backend", lmtp::kernels::chosen_backend->name);
+  benchmark::AddCustomContext("backend", lmtp::kernels::chosen_backend()->name);
   benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();
   return 0;

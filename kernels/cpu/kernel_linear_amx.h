@@ -151,6 +151,13 @@ template <int kVectors>
       upper[v] = multiply_add(upper_bf16(input), upper_bf16(weight), upper[v]);
     }
   }
+  if (count < kTileSize) {
+    // A tile goes on with products of zeros, which make -0 into 0.
+    for (int v = 0; v < kVectors; ++v) {
+      lower[v] = add(lower[v], zero());
+      upper[v] = add(upper[v], zero());
+    }
+  }
   for (int v = 0; v < kVectors; ++v) {
     sums[v] = add(sums[v], add(lower[v], upper[v]));
   }

@@ -25,7 +25,8 @@ def demo_files():
 def environment(hub, home, **more):
     """Nothing of this machine's own settings reaches the programs."""
     kept = {k: v for k, v in os.environ.items()
-            if not k.startswith(("HF_", "HUGGING", "TRANSFORMERS_")) and "proxy" not in k.lower()}
+            if not k.startswith(("HF_", "HUGGING", "TRANSFORMERS_", "XDG_CACHE_HOME"))
+            and "proxy" not in k.lower()}
     chosen = {"HF_HOME": str(home), "HF_ENDPOINT": hub if isinstance(hub, str) else hub.url,
               "HF_HUB_DISABLE_TELEMETRY": "1", "NO_PROXY": "*", **more}
     return {k: v for k, v in {**kept, **chosen}.items() if v is not None}

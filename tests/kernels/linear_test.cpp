@@ -40,12 +40,13 @@ constexpr std::int64_t kRowCounts[] = {1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 13, 24, 2
 constexpr std::int64_t kRowsMax = 70;
 
 struct Data {
-  explicit Data(const Problem& problem, WeightType weight_type = WeightType::kF32)
+  explicit Data(const Problem& problem, WeightType weight_type = WeightType::kF32,
+                float weight_scale = 0.1F)
       : type(weight_type),
         n(problem.n),
         k(problem.k),
         x(testing::random_floats(static_cast<std::size_t>(kRowsMax * k), 1)),
-        weight(testing::random_floats(static_cast<std::size_t>(n * k), 2, 0.1F)),
+        weight(testing::random_floats(static_cast<std::size_t>(n * k), 2, weight_scale)),
         bias(testing::random_floats(static_cast<std::size_t>(n), 3)),
         residual(testing::random_floats(static_cast<std::size_t>(kRowsMax * n), 4)),
         panels(static_cast<std::size_t>(kernels::packed_size(n, k, type))),
@@ -70,6 +71,18 @@ struct Data {
                      .activation = activation,
                      .residual = testing::view<const float>(residual, n).slice_rows(first, rows),
                      .y = testing::view<float>(y, n)});
+    return y;
+  }
+
+  // The same with nothing added, so that the smallest of bits are seen.
+  std::vector<float> run_bare(const kernels::Backend& backend, std::int64_t first,
+                              std::int64_t rows) {
+    WorkerPool pool(2);
+    Stream stream(backend, pool);
+    std::vector<float> y(static_cast<std::size_t>(rows * n), NAN);
+    kernels::linear(stream, {.x = testing::view<const float>(x, k).slice_rows(first, rows),
+                             .weight = packed(),
+                             .y = testing::view<float>(y, n)});
     return y;
   }
 
@@ -143,6 +156,31 @@ TEST_P(LinearTest, BitsOfARowDependOnNothingButTheRow) {
       }
     }
   });
+}
+
+// Sums about the smallest number that is not subnormal, where a processor may take it for zero:
+// some of its instructions do whatever the mode is, others only where they are told to.
+TEST_P(LinearTest, BitsOfARowDependOnNothingButTheRowWhereSumsVanish) {
+  for (const WeightType type : kTypes) {
+    for (const Problem& problem : {Problem{33, 64}, Problem{97, 40}, Problem{130, 700}}) {
+      for (const float scale : {1e-19F, 1e-20F, 1e-21F}) {
+        SCOPED_TRACE(::testing::Message() << "type " << static_cast<int>(type) << " k " << problem.k
+                                          << " scale " << scale);
+        Data data(problem, type, 1e-18F);
+        for (float& x : data.x) x *= scale;
+        const auto whole = data.run_bare(*GetParam(), 0, kRowsMax);
+        for (const std::int64_t rows : {1, 2, 5, 17, 31}) {
+          const std::int64_t first = kRowsMax - rows;
+          const auto part = data.run_bare(*GetParam(), first, rows);
+          for (std::size_t i = 0; i < part.size(); ++i) {
+            ASSERT_EQ(testing::bits(part[i]),
+                      testing::bits(whole[static_cast<std::size_t>(first * data.n) + i]))
+                << "rows " << rows << " element " << i;
+          }
+        }
+      }
+    }
+  }
 }
 
 TEST_P(LinearTest, PackedWeightsAreNearTheirSource) {

@@ -61,7 +61,10 @@ class Results:
 
 def slower_ways(entries):
     """The ways to run llama.cpp that the first round showed not to be the fastest one."""
-    speeds = {name: median(entries[name]) or 0.0 for name in LLAMA if name in entries}
+    speeds = {
+        name: median({"runs": entries[name]["runs"][:1]}) or 0.0
+        for name in LLAMA if name in entries
+    }  # fmt: skip
     return set(speeds) - {max(speeds, key=speeds.get, default=None)}
 
 
@@ -134,7 +137,7 @@ def main():
     found = find_peers(groups)
     facts = {
         "command": " ".join(["tools/bench cpu", *sys.argv[1:]]), "date": report.today(),
-        "machine": report.machine(), "threads": THREADS, "decoded": scale.decoded,
+        "machine": report.machine(), "rounds": 1, "threads": THREADS, "decoded": scale.decoded,
         "versions": f"{report.our_version()}; {peers.versions(found)}",
     }  # fmt: skip
     results = Results(facts, args.output or (OUTPUT if whole else SCRATCH))
@@ -144,8 +147,9 @@ def main():
             if number > 1 and results.minutes() * number / (number - 1) > MINUTES_MAX:
                 say(f"no time for round {number}")
                 break
-            facts["rounds"] = number
             measure_round(number, groups, bench)
+            facts["rounds"] = number
+            results.save()
     print(results.output.read_text())
     say(f"written: {results.output}")
     return 0
