@@ -20,8 +20,9 @@ static_assert(kPanelColumns == 2 * kTileSize);
 // Units between two visits to the sums in memory: a panel's part of 16 KB stays in the L1 cache
 // while all rows pass over it.
 inline constexpr std::int64_t kTilesPerBlock = 8;
-// Panels that are worked on side by side.
+// Panels that are worked on side by side; with up to 16 rows, all of their sums stay in tiles.
 inline constexpr int kPanelsPerTask = 4;
+inline constexpr int kNarrowPanels = 3;
 
 // What has been written to `memory` is there for the tile instructions that follow: gcc 12's
 // intrinsics do not say that they read memory, so the compiler might leave the writing out.
@@ -100,6 +101,37 @@ struct LastTile {
   }
 };
 
+// The panels that a task works on side by side, kMost of them or what is left: memory gives more to
+// several streams than to one.
+template <int kMost>
+struct PanelGroup {
+  std::int64_t first;
+  int count;
+  PanelTiles panels[kMost];
+  LastTile last[kMost];
+
+  PanelGroup(const LinearWork& work, int task) : first(std::int64_t{task} * kMost) {
+    const std::int64_t num_units = work.args.weight.num_units();
+    const std::int64_t num_whole = num_units / kTileSize;
+    const std::int64_t left = num_panels(work) - first;
+    count = left < kMost ? static_cast<int>(left) : kMost;
+    for (int p = 0; p < kMost && p < count; ++p) {  // gcc 12 does not see that count is no more
+      const float* whole = work.panels + (first + p) * num_units * kPanelColumns;
+      const bool all = num_whole * kTileSize == num_units;
+      panels[p] = {whole, num_whole, all ? nullptr : last[p].fill(whole, num_units)};
+    }
+  }
+  PanelGroup(const PanelGroup&) = delete;
+  PanelGroup& operator=(const PanelGroup&) = delete;
+
+  static std::int64_t num_panels(const LinearWork& work) {
+    return padded_columns(work.args.weight.n) / kPanelColumns;
+  }
+  static int num_tasks(const LinearWork& work) {
+    return static_cast<int>((num_panels(work) + kMost - 1) / kMost);
+  }
+};
+
 // Floats ahead that weights are asked for: loads alone do not keep memory busy where much is
 // computed between them.
 inline constexpr int kPrefetch = 512;
@@ -121,14 +153,6 @@ class FlushSubnormals {
   static constexpr unsigned kBoth = 0x8040;
   unsigned before_;
 };
-
-inline F lower_bf16(F units) {
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(units), 16));
-}
-inline F upper_bf16(F units) {
-  return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(units),
-                                              _mm512_set1_epi32(static_cast<int>(0xFFFF0000U))));
-}
 
 // What bf16 tiles would give for one row and `count` units: sums[v] += lower chain + upper chain.
 template <int kVectors>
@@ -163,8 +187,9 @@ template <int kVectors>
   }
 }
 
-// All units of one row times kGroups * 8 vectors, group by group within a tile's units: memory
-// gives more to many streams. Not inlined: no operation may leave the caller's FlushSubnormals.
+// All units of one row times kGroups * kVectors vectors, group by group within a tile's units:
+// memory gives more to many streams. Not inlined: no operation may leave the caller's
+// FlushSubnormals.
 template <int kGroups, int kVectors>
 [[gnu::noinline]] void vector_tiles(const float* inputs, const float* weights,
                                     std::int64_t num_units, float* sums_at) {
@@ -269,37 +294,38 @@ inline void narrow_tiles(const TiledInputs& x, const PanelTiles* panels, float* 
 }
 #undef LMTP_NARROW_STEP
 
-// The panels of a task, next to one another, whose blocks are asked for in turns, a line of each:
-// memory gives more to several streams than to one.
-struct PanelGroup {
-  PanelTiles panels[kPanelsPerTask];
-  int count;
-};
-
-// Asks for the next block of a group while the present one is computed: num_steps steps, as many
-// lines in each.
+// Asks for the next block of a group, in turns a line of each panel, while the present one is
+// computed: num_steps steps, as many lines in each.
 class BlockAhead {
  public:
+  using Group = PanelGroup<kPanelsPerTask>;
+
   // The block begins at unit tile `first`.
-  BlockAhead(const PanelGroup& group, std::int64_t first, std::int64_t num_steps)
-      : group_(group), first_(first), num_steps_(num_steps), num_lines_(kLines * group.count) {}
+  BlockAhead(const Group& group, std::int64_t first, std::int64_t num_steps)
+      : group_(group),
+        offset_(first * 2 * kTileFloats),
+        num_steps_(num_steps),
+        num_lines_(std::int64_t{kLines} * group.count) {}
 
   void step() {
-    ++step_;
-    for (const std::int64_t end = step_ * num_lines_ / num_steps_; line_ < end; ++line_) {
-      const PanelTiles& panel = group_.panels[line_ % group_.count];
-      prefetch(panel.whole + first_ * 2 * kTileFloats + line_ / group_.count * kLanes);
+    // No division: this stands among the products.
+    for (due_ += num_lines_; due_ >= num_steps_; due_ -= num_steps_) {
+      prefetch(group_.panels[panel_].whole + offset_);
+      if (++panel_ == group_.count) {
+        panel_ = 0;
+        offset_ += kLanes;
+      }
     }
   }
 
  private:
-  static constexpr std::int64_t kLines = kTilesPerBlock * 2 * kTileFloats / kLanes;
-  const PanelGroup& group_;
-  std::int64_t first_;
+  static constexpr int kLines = kTilesPerBlock * 2 * kTileFloats / kLanes;
+  const Group& group_;
+  std::int64_t offset_;  // of the next line in its panel
   std::int64_t num_steps_;
   std::int64_t num_lines_;
-  std::int64_t step_ = 0;
-  std::int64_t line_ = 0;
+  std::int64_t due_ = 0;  // lines times num_steps_
+  int panel_ = 0;
 };
 
 // 32 rows times one panel, `count` unit tiles more: sums [32 rows][32 columns] go on.
@@ -328,67 +354,34 @@ inline void tall_tiles(const float* upper, const float* lower, const PanelTiles&
   _tile_stored(3, sums + 2 * kTileFloats + kTileSize, kPanelStride);
 }
 
-// The panels of a weight, one after another.
-struct PanelsOfTiles {
-  const float* panels;
-  std::int64_t num_units;
-
-  PanelTiles of(std::int64_t panel, LastTile& last) const {
-    const float* whole = panels + panel * num_units * kPanelColumns;
-    const std::int64_t num_whole = num_units / kTileSize;
-    const bool all = num_whole * kTileSize == num_units;
-    return {whole, num_whole, all ? nullptr : last.fill(whole, num_units)};
-  }
-};
-
-// Three panels side by side: memory gives more to several streams than to one.
 template <WeightType kType>
 inline void narrow_tile_linear(Stream& stream, const LinearWork& work, const TiledInputs& x) {
-  constexpr int kPanels = 3;
-  const PanelsOfTiles panels{work.panels, work.args.weight.num_units()};
-  const std::int64_t num_panels = padded_columns(work.args.weight.n) / kPanelColumns;
+  using Group = PanelGroup<kNarrowPanels>;
   const auto rows = static_cast<int>(work.args.x.rows);
-  const auto num_tasks = static_cast<int>((num_panels + kPanels - 1) / kPanels);
-  stream.pool().parallel_for(num_tasks, [&](int task, int) {
+  stream.pool().parallel_for(Group::num_tasks(work), [&](int task, int) {
     const TileRegisters registers(rows, 7);
-    const std::int64_t first = std::int64_t{task} * kPanels;
-    const std::int64_t left = num_panels - first;
-    const int count = left < kPanels ? static_cast<int>(left) : kPanels;
-    LastTile last[kPanels];
-    PanelTiles tiles[kPanels];
-    for (int p = 0; p < kPanels && p < count; ++p) {  // gcc 12 does not see that count is less
-      tiles[p] = panels.of(first + p, last[p]);
-    }
-    alignas(64) float sums[kPanels * 2 * kTileFloats];
-    (count == 1   ? narrow_tiles<kType, 1>
-     : count == 2 ? narrow_tiles<kType, 2>
-                  : narrow_tiles<kType, 3>)(x, tiles, sums);
-    for (int p = 0; p < count; ++p) {
-      finish_panel<kType>(work, 0, rows, first + p, sums + p * 2 * kTileFloats);
+    const Group group(work, task);
+    alignas(64) float sums[kNarrowPanels * 2 * kTileFloats];
+    (group.count == 1   ? narrow_tiles<kType, 1>
+     : group.count == 2 ? narrow_tiles<kType, 2>
+                        : narrow_tiles<kType, 3>)(x, group.panels, sums);
+    for (int p = 0; p < group.count; ++p) {
+      finish_panel<kType>(work, 0, rows, group.first + p, sums + p * 2 * kTileFloats);
     }
   });
 }
 
-// Four panels at a time, their units in blocks, all pairs of row tiles over each block.
+// The units of a group of panels in blocks, all pairs of row tiles over each block.
 template <WeightType kType>
 inline void tall_tile_linear(Stream& stream, const LinearWork& work, const TiledInputs& x,
                              float* sums_of_all) {
-  const PanelsOfTiles panels{work.panels, work.args.weight.num_units()};
+  using Group = BlockAhead::Group;
   const std::int64_t m = work.args.x.rows;
   const std::int64_t num_pairs = (m + 2 * kTileSize - 1) / (2 * kTileSize);
   const std::int64_t panel_sums = num_pairs * 4 * kTileFloats;
-  const auto num_panels = static_cast<int>(padded_columns(work.args.weight.n) / kPanelColumns);
-  const int num_tasks = (num_panels + kPanelsPerTask - 1) / kPanelsPerTask;
-  stream.pool().parallel_for(num_tasks, [&](int task, int worker) {
+  stream.pool().parallel_for(Group::num_tasks(work), [&](int task, int worker) {
     const TileRegisters registers(kTileSize, 6);
-    const int first_panel = task * kPanelsPerTask;
-    const int left = num_panels - first_panel;
-    LastTile last[kPanelsPerTask];
-    PanelGroup group;
-    group.count = left < kPanelsPerTask ? left : kPanelsPerTask;
-    for (int p = 0; p < kPanelsPerTask && p < group.count; ++p) {
-      group.panels[p] = panels.of(first_panel + p, last[p]);
-    }
+    const Group group(work, task);
     float* sums = sums_of_all + worker * kPanelsPerTask * panel_sums;
     __builtin_memset(sums, 0, sizeof(float) * static_cast<std::uint64_t>(group.count * panel_sums));
     show_to_tiles(sums);
@@ -404,7 +397,7 @@ inline void tall_tile_linear(Stream& stream, const LinearWork& work, const Tiled
       }
     }
     for (int p = 0; p < group.count; ++p) {
-      finish_panel<kType>(work, 0, m, first_panel + p, sums + p * panel_sums);
+      finish_panel<kType>(work, 0, m, group.first + p, sums + p * panel_sums);
     }
   });
 }
@@ -439,10 +432,6 @@ template <WeightType kType>
 inline void tile_linear_of(Stream& stream, const LinearArgs& args) {
   static_assert(kLanes == kTileSize);
   const std::int64_t m = args.x.rows;
-  if (kType == WeightType::kInt8 && m <= kInt8VectorRowsMax) {
-    linear_of<kType>(stream, args);
-    return;
-  }
   const bool narrow = m <= kTileSize;
   const std::int64_t num_rows =
       narrow ? m : (m + 2 * kTileSize - 1) / (2 * kTileSize) * 2 * kTileSize;
@@ -470,16 +459,14 @@ inline void tile_linear_of(Stream& stream, const LinearArgs& args) {
 #undef LMTP_TILE_PRODUCT
 
 inline void tile_linear(Stream& stream, const LinearArgs& args) {
-  switch (args.weight.type) {
-    case WeightType::kF32:
-      linear_of<WeightType::kF32>(stream, args);
-      return;
-    case WeightType::kBF16:
-      tile_linear_of<WeightType::kBF16>(stream, args);
-      return;
-    case WeightType::kInt8:
-      tile_linear_of<WeightType::kInt8>(stream, args);
-      return;
+  const WeightType type = args.weight.type;
+  if (type == WeightType::kF32 ||
+      (type == WeightType::kInt8 && args.x.rows <= kInt8VectorRowsMax)) {
+    LMTP_KERNELS_ISA::linear(stream, args);
+  } else if (type == WeightType::kBF16) {
+    tile_linear_of<WeightType::kBF16>(stream, args);
+  } else {
+    tile_linear_of<WeightType::kInt8>(stream, args);
   }
 }
 

@@ -53,6 +53,14 @@ inline F power_of_two(F v) {
   const __m512i exponent = _mm512_add_epi32(_mm512_cvtps_epi32(v), _mm512_set1_epi32(127));
   return _mm512_castsi512_ps(_mm512_slli_epi32(exponent, 23));
 }
+// The lower and the upper bf16 of units, as f32.
+inline F lower_bf16(F units) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(units), 16));
+}
+inline F upper_bf16(F units) {
+  return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(units),
+                                              _mm512_set1_epi32(static_cast<int>(0xFFFF0000U))));
+}
 // kLanes units of four unsigned bytes; see simd_generic.h.
 inline F units_of_int8(const F (&numbers)[4]) {
   __m512i packed = _mm512_castsi128_si512(_mm512_cvtepi32_epi8(_mm512_cvtps_epi32(numbers[0])));

@@ -20,13 +20,8 @@ inline F units_of_bf16(F first, F second) {
       _mm512_inserti64x4(_mm512_castsi256_si512(rounded(first)), rounded(second), 1));
 }
 inline F dot_bf16(F a, F b, F sum) {
-  const __m512i x = _mm512_castps_si512(a);
-  const __m512i y = _mm512_castps_si512(b);
-  const __m512i high = _mm512_set1_epi32(static_cast<int>(0xFFFF0000U));
-  sum = multiply_add(_mm512_castsi512_ps(_mm512_slli_epi32(x, 16)),
-                     _mm512_castsi512_ps(_mm512_slli_epi32(y, 16)), sum);
-  return multiply_add(_mm512_castsi512_ps(_mm512_and_si512(x, high)),
-                      _mm512_castsi512_ps(_mm512_and_si512(y, high)), sum);
+  sum = multiply_add(lower_bf16(a), lower_bf16(b), sum);
+  return multiply_add(upper_bf16(a), upper_bf16(b), sum);
 }
 inline F dot_int8(F a, F b, F sum) {
   const __m512i x = _mm512_castps_si512(a);
