@@ -10,17 +10,31 @@ inline constexpr int kPanelVectors = kPanelColumns / kLanes;
 // Rows of a register tile two vectors wide: accumulators, one broadcast a row pair, one weight.
 inline constexpr int kTileRowsMax = kRegisters == 32 ? 12 : 6;
 inline constexpr int kTileVectors = 2;
-// Units between two visits to the accumulators in memory: a panel's part stays in the L1/L2 cache
-// while all rows pass over it.
-inline constexpr std::int64_t kUnitsPerBlock = 512;
+// Rows that go over several panels at once, their sums in registers from the first unit to the
+// last.
+inline constexpr int kNarrowRowsMax = 3;
+// Units whose products are computed between two requests for what comes next.
+inline constexpr std::int64_t kUnitsPerStep = 4;
 
-// Vectors across (whole panels, or a part of one) for a tile of so many rows, within the registers.
+// Vectors across (whole panels, or a part of one) for a tile of so few rows, within the registers.
 constexpr int vectors_for(int rows) {
-  if constexpr (kRegisters == 32) {
-    return rows == 1 ? 16 : rows <= 3 ? 8 : rows <= 6 ? 4 : 2;
-  }
-  return rows <= 1 ? 8 : rows <= 3 ? 4 : 2;
+  const int most = kRegisters == 32 ? 16 : 8;
+  return rows == 1 ? most : most / 2;
 }
+
+// The panels that more rows pass over side by side, and the units of each between two visits to the
+// sums in memory: with few rows memory is the bound, and gives more to several places than to one;
+// with many it is how often inputs and sums are read again.
+struct BlockShape {
+  int panels;
+  std::int64_t units;
+};
+constexpr BlockShape kBlockOfFewRows = {4, 64};
+constexpr BlockShape kBlockOfManyRows = {2, 256};
+constexpr int kFewTiles = 3;
+constexpr int kBlockPanelsMax = 4;
+// Inputs are made into units in parts of so many.
+inline constexpr std::int64_t kUnitsPerPart = 512;
 
 // Where vector v of a tile starts: the panels of `weights` are panel_size floats apart.
 constexpr std::int64_t vector_offset(int v, std::int64_t panel_size) {
@@ -173,10 +187,52 @@ void narrow_linear(Stream& stream, const LinearWork& work) {
   });
 }
 
+// Asks for the next block of panels while the present one is computed, a line of each panel in
+// turns, spread over the steps: loads alone do not keep memory busy where much is computed between
+// them, and its own read-ahead follows several places further than one.
+class BlockAhead {
+ public:
+  // `next` is where the block begins in the first panel; the others are panel_size floats apart.
+  // num_units of each are asked for within num_steps calls of step(); no unit or step: nothing is.
+  BlockAhead(const float* next, std::int64_t panel_size, int num_panels, std::int64_t num_units,
+             std::int64_t num_steps)
+      : next_(next),
+        at_(next),
+        panel_size_(panel_size),
+        num_panels_(num_panels),
+        num_lines_(num_steps > 0 ? num_panels * num_units * kPanelColumns / kFloatsPerLine : 0),
+        num_steps_(num_steps > 0 ? num_steps : 1) {}
+
+  [[gnu::always_inline]] void step() {
+    // No division: this stands among the products.
+    for (due_ += num_lines_; due_ >= num_steps_; due_ -= num_steps_) {
+      __builtin_prefetch(at_, 0, 3);
+      at_ += panel_size_;
+      if (++panel_ == num_panels_) {
+        panel_ = 0;
+        at_ = next_ += kFloatsPerLine;
+      }
+    }
+  }
+
+ private:
+  static constexpr int kFloatsPerLine = 16;
+  const float* next_;  // the line in the first panel
+  const float* at_;    // and in this one
+  std::int64_t panel_size_;
+  int num_panels_;
+  int panel_ = 0;
+  std::int64_t num_lines_;
+  std::int64_t num_steps_;
+  std::int64_t due_ = 0;  // lines times num_steps_
+};
+
 // One block of units for one tile of rows and one panel; partial sums rest in sums_at
 // [kRows][kPanelColumns]: storing a sum loses nothing, so the chain is unbroken.
 template <WeightType kType, int kRows>
-void tall_tile(const float* a, const float* panel, std::int64_t count, float* sums_at) {
+void tall_tile(const float* a, const float* panel, std::int64_t count, BlockAhead& ahead_of_all,
+               float* sums_at) {
+  BlockAhead ahead = ahead_of_all;  // in registers
   for (int column = 0; column < kPanelColumns; column += kTileVectors * kLanes) {
     F sums[kRows][kTileVectors];
     for (int r = 0; r < kRows; ++r) {
@@ -184,13 +240,23 @@ void tall_tile(const float* a, const float* panel, std::int64_t count, float* su
         sums[r][v] = load(sums_at + r * kPanelColumns + column + v * kLanes);
       }
     }
-    accumulate<kType, kRows, kTileVectors>(a, panel + column, 0, count, sums);
+    const float* inputs = a;
+    const float* weights = panel + column;
+    std::int64_t left = count;
+    for (; left >= kUnitsPerStep; left -= kUnitsPerStep) {
+      accumulate<kType, kRows, kTileVectors>(inputs, weights, 0, kUnitsPerStep, sums);
+      inputs += kUnitsPerStep * kRows;
+      weights += kUnitsPerStep * kPanelColumns;
+      ahead.step();
+    }
+    accumulate<kType, kRows, kTileVectors>(inputs, weights, 0, left, sums);
     for (int r = 0; r < kRows; ++r) {
       for (int v = 0; v < kTileVectors; ++v) {
         store(sums_at + r * kPanelColumns + column + v * kLanes, sums[r][v]);
       }
     }
   }
+  ahead_of_all = ahead;
 }
 
 // Rows in tiles of nearly equal height: tile t starts at row t * m / count.
@@ -202,12 +268,15 @@ struct RowTiles {
 };
 
 using NarrowLinear = void (*)(Stream&, const LinearWork&);
-using TallTile = void (*)(const float*, const float*, std::int64_t, float*);
+using TallTile = void (*)(const float*, const float*, std::int64_t, BlockAhead&, float*);
 
 // The tiles of every height, by type.
+template <WeightType kType>
+inline constexpr NarrowLinear kNarrow[] = {nullptr, narrow_linear<kType, 1>,
+                                           narrow_linear<kType, 2>, narrow_linear<kType, 3>};
+static_assert(sizeof(kNarrow<WeightType::kF32>) / sizeof(NarrowLinear) == kNarrowRowsMax + 1);
 template <WeightType kType, int... kRows>
 struct TileTable {
-  static constexpr NarrowLinear kNarrow[] = {nullptr, narrow_linear<kType, kRows>...};
   static constexpr TallTile kTall[] = {nullptr, tall_tile<kType, kRows>...};
 };
 template <WeightType kType, bool kMany>
@@ -215,28 +284,44 @@ struct Tiles : TileTable<kType, 1, 2, 3, 4, 5, 6> {};
 template <WeightType kType>
 struct Tiles<kType, true> : TileTable<kType, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12> {};
 
-// Many rows: a panel at a time, its units in blocks, all row tiles over each block.
+// More rows: a few panels at a time, their units in blocks, all row tiles over each block.
 template <WeightType kType>
 inline void tall_linear(Stream& stream, const LinearWork& work, float* sums_of_all,
                         const RowTiles& tiles) {
+  const BlockShape block = tiles.count <= kFewTiles ? kBlockOfFewRows : kBlockOfManyRows;
   const std::int64_t num_units = work.args.weight.num_units();
+  const std::int64_t panel_size = num_units * kPanelColumns;
+  const std::int64_t sums_size = tiles.m * kPanelColumns;  // of a panel
   const auto num_panels = static_cast<int>(padded_columns(work.args.weight.n) / kPanelColumns);
-  stream.pool().parallel_for(num_panels, [&](int panel, int worker) {
-    float* sums = sums_of_all + worker * tiles.m * kPanelColumns;
-    __builtin_memset(sums, 0, sizeof(float) * static_cast<std::uint64_t>(tiles.m * kPanelColumns));
-    const float* weights = work.panels + std::int64_t{panel} * num_units * kPanelColumns;
-    for (std::int64_t first = 0; first < num_units; first += kUnitsPerBlock) {
+  const int num_tasks = (num_panels + block.panels - 1) / block.panels;
+  stream.pool().parallel_for(num_tasks, [&](int task, int worker) {
+    const int first_panel = task * block.panels;
+    const int panels_left = num_panels - first_panel;
+    const int count_panels = panels_left < block.panels ? panels_left : block.panels;
+    const float* panels = work.panels + first_panel * panel_size;
+    float* sums = sums_of_all + worker * kBlockPanelsMax * sums_size;
+    __builtin_memset(sums, 0, sizeof(float) * static_cast<std::uint64_t>(count_panels * sums_size));
+    for (std::int64_t first = 0; first < num_units; first += block.units) {
       const std::int64_t left = num_units - first;
-      const std::int64_t count = left < kUnitsPerBlock ? left : kUnitsPerBlock;
-      for (int tile = 0; tile < tiles.count; ++tile) {
-        const std::int64_t row = tiles.start(tile);
-        const int height = tiles.height(tile);
-        Tiles<kType, kTileRowsMax == 12>::kTall[height](
-            work.units + row * num_units + first * height, weights + first * kPanelColumns, count,
-            sums + row * kPanelColumns);
+      const std::int64_t count = left < block.units ? left : block.units;
+      const std::int64_t next_count = left - count < block.units ? left - count : block.units;
+      constexpr int kPasses = kPanelColumns / (kTileVectors * kLanes);
+      BlockAhead ahead(panels + (first + count) * kPanelColumns, panel_size, count_panels,
+                       next_count, count_panels * tiles.count * kPasses * (count / kUnitsPerStep));
+      for (int p = 0; p < count_panels; ++p) {
+        for (int tile = 0; tile < tiles.count; ++tile) {
+          const std::int64_t row = tiles.start(tile);
+          const int height = tiles.height(tile);
+          Tiles<kType, kTileRowsMax == 12>::kTall[height](
+              work.units + row * num_units + first * height,
+              panels + p * panel_size + first * kPanelColumns, count, ahead,
+              sums + p * sums_size + row * kPanelColumns);
+        }
       }
     }
-    finish_panel<kType>(work, 0, tiles.m, panel, sums);
+    for (int p = 0; p < count_panels; ++p) {
+      finish_panel<kType>(work, 0, tiles.m, first_panel + p, sums + p * sums_size);
+    }
   });
 }
 
@@ -246,7 +331,7 @@ inline void interleave_rows(Stream& stream, const LinearArgs& args, const RowTil
                             float* units, float* row_scales) {
   const std::int64_t k = args.weight.k;
   const std::int64_t num_units = args.weight.num_units();
-  const auto num_parts = static_cast<int>((num_units + kUnitsPerBlock - 1) / kUnitsPerBlock);
+  const auto num_parts = static_cast<int>((num_units + kUnitsPerPart - 1) / kUnitsPerPart);
   if constexpr (kType == WeightType::kInt8) {
     stream.pool().parallel_for(static_cast<int>(tiles.m), [&](int row, int) {
       row_scales[row] = row_scale(args.x.row(row), k);
@@ -254,9 +339,8 @@ inline void interleave_rows(Stream& stream, const LinearArgs& args, const RowTil
   }
   stream.pool().parallel_for(tiles.count * num_parts, [&](int task, int) {
     const int tile = task / num_parts;
-    const std::int64_t first = task % num_parts * kUnitsPerBlock;
-    const std::int64_t end =
-        first + kUnitsPerBlock < num_units ? first + kUnitsPerBlock : num_units;
+    const std::int64_t first = task % num_parts * kUnitsPerPart;
+    const std::int64_t end = first + kUnitsPerPart < num_units ? first + kUnitsPerPart : num_units;
     const std::int64_t row = tiles.start(tile);
     const int height = tiles.height(tile);
     float* to = units + row * num_units;
@@ -284,22 +368,22 @@ template <WeightType kType>
 inline void linear_of(Stream& stream, const LinearArgs& args) {
   const std::int64_t m = args.x.rows;
   const auto* panels = static_cast<const float*>(args.weight.panels);
-  using TypedTiles = Tiles<kType, kTileRowsMax == 12>;
   if (kType == WeightType::kF32 && m == 1) {
-    TypedTiles::kNarrow[1](stream, {args, panels, args.x.data, nullptr});
+    kNarrow<kType>[1](stream, {args, panels, args.x.data, nullptr});
     return;
   }
   const RowTiles tiles{m, static_cast<int>((m + kTileRowsMax - 1) / kTileRowsMax)};
   const std::int64_t num_interleaved = m * args.weight.num_units();
-  const std::int64_t num_sums = stream.pool().num_threads() * m * kPanelColumns;
+  const std::int64_t num_sums =
+      m <= kNarrowRowsMax ? 0 : stream.pool().num_threads() * kBlockPanelsMax * m * kPanelColumns;
   auto* units = static_cast<float*>(
       stream.scratch(sizeof(float) * static_cast<std::uint64_t>(num_interleaved + num_sums + m)));
   float* sums = units + num_interleaved;
   float* row_scales = sums + num_sums;
   interleave_rows<kType>(stream, args, tiles, units, row_scales);
   const LinearWork work{args, panels, units, row_scales};
-  if (tiles.count == 1) {
-    TypedTiles::kNarrow[m](stream, work);
+  if (m <= kNarrowRowsMax) {
+    kNarrow<kType>[m](stream, work);
     return;
   }
   tall_linear<kType>(stream, work, sums, tiles);

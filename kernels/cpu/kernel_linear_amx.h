@@ -132,12 +132,6 @@ struct PanelGroup {
   }
 };
 
-// Floats ahead that weights are asked for: loads alone do not keep memory busy where much is
-// computed between them.
-inline constexpr int kPrefetch = 512;
-
-inline void prefetch(const float* from) { __builtin_prefetch(from, 0, 3); }
-
 // Rows up to which int8 goes by vectors, whose sums are the same: they read memory faster.
 inline constexpr int kInt8VectorRowsMax = 2;
 
@@ -168,9 +162,7 @@ template <int kVectors>
     const F input = broadcast(inputs[u]);
 #pragma GCC unroll 16
     for (int v = 0; v < kVectors; ++v) {
-      const float* at = weights + vector_offset(v, panel_size);
-      prefetch(at + kPrefetch);
-      const F weight = load(at);
+      const F weight = load(weights + vector_offset(v, panel_size));
       lower[v] = multiply_add(lower_bf16(input), lower_bf16(weight), lower[v]);
       upper[v] = multiply_add(upper_bf16(input), upper_bf16(weight), upper[v]);
     }
@@ -248,27 +240,28 @@ inline void vector_linear(Stream& stream, const LinearWork& work) {
   });
 }
 
-inline void prefetch_tile(const float* from) {
-#pragma GCC unroll 32
-  for (int i = 0; i < 2 * kTileFloats; i += kLanes) {
-    prefetch(from + i);
-  }
-}
+// Unit tiles ahead that few rows ask for weights.
+inline constexpr std::int64_t kTilesAhead = 2;
 
 // One panel of a narrow product's tile step; its sums are tiles `first` and `second`.
 #define LMTP_NARROW_STEP(panel, first, second)         \
   do {                                                 \
     const float* weights = (panel).at(t);              \
-    prefetch_tile(weights + kPrefetch);                \
+    ahead.step();                                      \
     _tile_loadd(7, weights, kPanelStride);             \
     LMTP_TILE_PRODUCT(first, 6, 7);                    \
+    ahead.step();                                      \
     _tile_loadd(7, weights + kTileSize, kPanelStride); \
     LMTP_TILE_PRODUCT(second, 6, 7);                   \
   } while (false)
 
 // Up to 16 rows times kPanels panels, all units: sums [panel][16 rows][32 columns].
 template <WeightType kType, int kPanels>
-inline void narrow_tiles(const TiledInputs& x, const PanelTiles* panels, float* sums) {
+inline void narrow_tiles(const TiledInputs& x, const PanelTiles* panels, std::int64_t panel_size,
+                         float* sums) {
+  const std::int64_t num_left = panels[0].num_whole - kTilesAhead;
+  BlockAhead ahead(panels[0].whole + kTilesAhead * 2 * kTileFloats, panel_size, kPanels,
+                   num_left * kTileSize, num_left * 2 * kPanels);
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);
@@ -294,44 +287,12 @@ inline void narrow_tiles(const TiledInputs& x, const PanelTiles* panels, float* 
 }
 #undef LMTP_NARROW_STEP
 
-// Asks for the next block of a group, in turns a line of each panel, while the present one is
-// computed: num_steps steps, as many lines in each.
-class BlockAhead {
- public:
-  using Group = PanelGroup<kPanelsPerTask>;
-
-  // The block begins at unit tile `first`.
-  BlockAhead(const Group& group, std::int64_t first, std::int64_t num_steps)
-      : group_(group),
-        offset_(first * 2 * kTileFloats),
-        num_steps_(num_steps),
-        num_lines_(std::int64_t{kLines} * group.count) {}
-
-  void step() {
-    // No division: this stands among the products.
-    for (due_ += num_lines_; due_ >= num_steps_; due_ -= num_steps_) {
-      prefetch(group_.panels[panel_].whole + offset_);
-      if (++panel_ == group_.count) {
-        panel_ = 0;
-        offset_ += kLanes;
-      }
-    }
-  }
-
- private:
-  static constexpr int kLines = kTilesPerBlock * 2 * kTileFloats / kLanes;
-  const Group& group_;
-  std::int64_t offset_;  // of the next line in its panel
-  std::int64_t num_steps_;
-  std::int64_t num_lines_;
-  std::int64_t due_ = 0;  // lines times num_steps_
-  int panel_ = 0;
-};
-
 // 32 rows times one panel, `count` unit tiles more: sums [32 rows][32 columns] go on.
 template <WeightType kType>
 inline void tall_tiles(const float* upper, const float* lower, const PanelTiles& panel,
-                       std::int64_t first, std::int64_t count, BlockAhead& ahead, float* sums) {
+                       std::int64_t first, std::int64_t count, BlockAhead& ahead_of_all,
+                       float* sums) {
+  BlockAhead ahead = ahead_of_all;  // in registers
   _tile_loadd(0, sums, kPanelStride);
   _tile_loadd(1, sums + kTileSize, kPanelStride);
   _tile_loadd(2, sums + 2 * kTileFloats, kPanelStride);
@@ -352,6 +313,7 @@ inline void tall_tiles(const float* upper, const float* lower, const PanelTiles&
   _tile_stored(1, sums + kTileSize, kPanelStride);
   _tile_stored(2, sums + 2 * kTileFloats, kPanelStride);
   _tile_stored(3, sums + 2 * kTileFloats + kTileSize, kPanelStride);
+  ahead_of_all = ahead;
 }
 
 template <WeightType kType>
@@ -364,18 +326,27 @@ inline void narrow_tile_linear(Stream& stream, const LinearWork& work, const Til
     alignas(64) float sums[kNarrowPanels * 2 * kTileFloats];
     (group.count == 1   ? narrow_tiles<kType, 1>
      : group.count == 2 ? narrow_tiles<kType, 2>
-                        : narrow_tiles<kType, 3>)(x, group.panels, sums);
+                        : narrow_tiles<kType, 3>)(x, group.panels,
+                                                  work.args.weight.num_units() * kPanelColumns,
+                                                  sums);
     for (int p = 0; p < group.count; ++p) {
       finish_panel<kType>(work, 0, rows, group.first + p, sums + p * 2 * kTileFloats);
     }
   });
 }
 
+// Units of the block that begins at unit tile `first`; the last tile, if it is not whole, lies
+// apart.
+inline std::int64_t num_units_ahead(const PanelTiles& panel, std::int64_t first) {
+  const std::int64_t left = panel.num_whole - first;
+  return left <= 0 ? 0 : (left < kTilesPerBlock ? left : kTilesPerBlock) * kTileSize;
+}
+
 // The units of a group of panels in blocks, all pairs of row tiles over each block.
 template <WeightType kType>
 inline void tall_tile_linear(Stream& stream, const LinearWork& work, const TiledInputs& x,
                              float* sums_of_all) {
-  using Group = BlockAhead::Group;
+  using Group = PanelGroup<kPanelsPerTask>;
   const std::int64_t m = work.args.x.rows;
   const std::int64_t num_pairs = (m + 2 * kTileSize - 1) / (2 * kTileSize);
   const std::int64_t panel_sums = num_pairs * 4 * kTileFloats;
@@ -388,7 +359,10 @@ inline void tall_tile_linear(Stream& stream, const LinearWork& work, const Tiled
     for (std::int64_t first = 0; first < x.num_unit_tiles; first += kTilesPerBlock) {
       const std::int64_t rest = x.num_unit_tiles - first;
       const std::int64_t count = rest < kTilesPerBlock ? rest : kTilesPerBlock;
-      BlockAhead ahead(group, first + count, group.count * num_pairs * count);
+      BlockAhead ahead(group.panels[0].whole + (first + count) * 2 * kTileFloats,
+                       work.args.weight.num_units() * kPanelColumns, group.count,
+                       num_units_ahead(group.panels[0], first + count),
+                       group.count * num_pairs * count);
       for (int p = 0; p < group.count; ++p) {
         for (std::int64_t pair = 0; pair < num_pairs; ++pair) {
           tall_tiles<kType>(x.of(2 * pair), x.of(2 * pair + 1), group.panels[p], first, count,
