@@ -1,5 +1,6 @@
 #include "lmtp/engine/engine.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <deque>
@@ -12,15 +13,21 @@
 #include <thread>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "inbox.h"
 #include "lmtp/base/check.h"
 #include "lmtp/base/log.h"
 #include "lmtp/scheduler/scheduler.h"
+#include "step_pace.h"
 
 namespace lmtp::engine {
 
 using Clock = std::chrono::steady_clock;
+
+// How long prefill may hold up the streams that decode in the same step.
+constexpr std::chrono::milliseconds kPrefillTimeMax{100};
+constexpr std::chrono::milliseconds kGatherTimeMax{5};
 
 // All members below "engine thread" belong to that thread alone.
 struct Engine::Impl {
@@ -34,6 +41,7 @@ struct Engine::Impl {
 
   void load(const agent::AgentFactory& factory);
   void run();
+  void gather();
   void step();
   Result<scheduler::StepResult> execute(const scheduler::StepPlan& plan);
 
@@ -86,20 +94,23 @@ struct Engine::Impl {
   std::optional<Clock::time_point> stop_at;
   EngineState state = EngineState::kLoading;
   int load_percent = 0;
+  StepPace pace;
   std::int64_t num_steps = 0;
   std::int64_t num_failed_steps = 0;
   std::random_device random;
 };
 
 void Engine::Impl::step() {
-  const scheduler::StepPlan& plan = scheduler->plan();
+  const scheduler::StepPlan& plan = scheduler->plan(pace.tokens_within(kPrefillTimeMax));
   if (plan.empty()) {
     // Sequences that can never run would make this loop spin: an error of ours, but not fatal.
     log::error("the scheduler found no way to go on");
     fail_all("internal: the scheduler found no way to go on");
     return deliver();
   }
+  const Clock::time_point start = Clock::now();
   Result<scheduler::StepResult> result = execute(plan);
+  pace.add(plan.num_tokens, Clock::now() - start);
   ++num_steps;
   if (result) {
     queue_events(scheduler->commit(*result));
@@ -122,9 +133,28 @@ Result<scheduler::StepResult> Engine::Impl::execute(const scheduler::StepPlan& p
   }
 }
 
+// Requests that come together start together: the first one's step would hold up the others, and
+// theirs then its tokens. So the first step out of idleness waits for company, by a hundredth of
+// the time that it will take.
+void Engine::Impl::gather() {
+  const Clock::time_point start = Clock::now();
+  while (scheduler != nullptr && !scheduler->idle() && !stop_at) {
+    const auto patience = std::min<Clock::duration>(
+        pace.time_for(scheduler->num_waiting_tokens()) / 100, kGatherTimeMax);
+    std::vector<EngineCommand> commands = inbox->queue.wait_drain_until(start + patience);
+    if (commands.empty()) return;
+    apply_all(std::move(commands));
+  }
+}
+
 void Engine::Impl::run() {
   while (!finished()) {
-    apply_all(waiting_for_work() ? inbox->queue.wait_drain() : inbox->queue.drain());
+    if (waiting_for_work()) {
+      apply_all(inbox->queue.wait_drain());
+      gather();
+    } else {
+      apply_all(inbox->queue.drain());
+    }
     if (stop_at && Clock::now() >= *stop_at) fail_all(kShuttingDown);
     if (!outgoing.empty()) deliver();
     if (scheduler != nullptr && !scheduler->idle()) step();

@@ -50,7 +50,13 @@ bool Scheduler::remove(StreamKey key) {
   return true;
 }
 
-const StepPlan& Scheduler::plan() {
+int Scheduler::num_waiting_tokens() const {
+  int sum = 0;
+  for (const Sequence* sequence : waiting_) sum += sequence->num_to_compute();
+  return sum;
+}
+
+const StepPlan& Scheduler::plan(int prefill_tokens_max) {
   LMTP_CHECK(!in_step_);
   in_step_ = true;
   preempted_ = false;
@@ -60,7 +66,8 @@ const StepPlan& Scheduler::plan() {
   // What is all but cached costs next to nothing: it does not wait behind other people's prompts.
   quota_ = options_.max_batched_tokens - plan_.num_tokens;
   plan_admissions(true);
-  quota_ = std::min(quota_, prefill_quota(options_.max_batched_tokens, plan_.num_tokens));
+  quota_ = std::min(
+      quota_, prefill_quota(options_.max_batched_tokens, plan_.num_tokens, prefill_tokens_max));
   plan_prefills();
   plan_admissions(false);
   if (plan_.empty()) end_plan();

@@ -11,10 +11,11 @@ std::size_t num_matchable(const Sequence& sequence) {
   return static_cast<std::size_t>(std::max(next - 1, 0));
 }
 
-int prefill_quota(int max_batched_tokens, int num_decodes) {
+int prefill_quota(int max_batched_tokens, int num_decodes, int most) {
   const int left = max_batched_tokens - num_decodes;
   if (num_decodes == 0) return left;
-  return std::clamp(max_batched_tokens / 4, std::min(kBlockSize, left), std::max(left, 0));
+  const int quota = std::min(max_batched_tokens / 4, std::max(most, 2 * kBlockSize));
+  return std::clamp(quota, std::min(kBlockSize, left), std::max(left, 0));
 }
 
 PlanRow make_row(const Sequence& sequence, int num_tokens) {

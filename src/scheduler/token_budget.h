@@ -19,8 +19,9 @@ inline int num_remaining(const Sequence& sequence) {
 // computed, so the token before the next one to emit is never among them.
 std::size_t num_matchable(const Sequence& sequence);
 
-// Tokens that a step may spend on prefill when it already decodes num_decodes.
-int prefill_quota(int max_batched_tokens, int num_decodes);
+// Tokens that a step may spend on prefill when it already decodes num_decodes: while there are any,
+// at most `most` (but two blocks), and at most a quarter of the step.
+int prefill_quota(int max_batched_tokens, int num_decodes, int most);
 
 // The row that moves the cursor of `sequence` on by num_tokens.
 PlanRow make_row(const Sequence& sequence, int num_tokens);

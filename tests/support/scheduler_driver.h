@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -53,8 +54,8 @@ class SchedulerDriver {
   }
 
   // One step; false where there was nothing to do.
-  bool step() {
-    const scheduler::StepPlan& plan = scheduler_.plan();
+  bool step(int prefill_tokens_max = std::numeric_limits<int>::max()) {
+    const scheduler::StepPlan& plan = scheduler_.plan(prefill_tokens_max);
     if (plan.empty()) return false;
     last_plan_ = plan;
     Result<scheduler::StepResult> result = agent_.execute(plan);

@@ -1,6 +1,7 @@
 // BoundedQueue<T>: many producers, one consumer, a limit that refuses instead of growing.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
@@ -54,6 +55,13 @@ class BoundedQueue {
   std::vector<T> wait_drain() {
     std::unique_lock lock(mutex_);
     ready_.wait(lock, [this] { return !items_.empty() || closed_; });
+    return take_all();
+  }
+
+  // As wait_drain, but sleeps no longer than until then.
+  std::vector<T> wait_drain_until(std::chrono::steady_clock::time_point until) {
+    std::unique_lock lock(mutex_);
+    ready_.wait_until(lock, until, [this] { return !items_.empty() || closed_; });
     return take_all();
   }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -50,8 +51,10 @@ struct SchedulerCounters {
 // of max_batched_tokens: one token to each running decode; what is all but cached is admitted;
 // chunks to running prefills; other admissions.
 //
-// - While decodes run, a step computes at most a quarter of the budget in prefill tokens, so that a
-//   long prompt does not hold up streams that others are reading.
+// - While decodes run, a step computes at most a quarter of the budget in prefill tokens, or what
+// the
+//   caller of plan() allows, so that a long prompt does not hold up streams that others are
+//   reading.
 // - Admission order: preempted sequences; then the connection that was served least; within it
 // those
 //   that wait for long, then the longest cached prefix, then age. It ends with the first that finds
@@ -81,7 +84,9 @@ class Scheduler {
   bool remove(StreamKey key);
 
   // The next step; empty where nothing can run. Valid until commit or abort.
-  const StepPlan& plan();
+  // prefill_tokens_max: what may be added to a step in which decodes run; the engine knows how long
+  // tokens take. Two blocks are always allowed, and never more than a quarter of the step.
+  const StepPlan& plan(int prefill_tokens_max = std::numeric_limits<int>::max());
 
   // Takes over what the plan's execution gave.
   std::vector<SchedulerEvent> commit(const StepResult& result);
@@ -91,6 +96,8 @@ class Scheduler {
 
   bool contains(StreamKey key) const { return sequences_.contains(key); }
   int num_waiting() const { return static_cast<int>(waiting_.size()); }
+  // Tokens of waiting sequences, cached ones included.
+  int num_waiting_tokens() const;
   int num_running() const { return static_cast<int>(running_.size()); }
   bool idle() const { return sequences_.empty(); }
   const cache::BlockPool& pool() const { return pool_; }
