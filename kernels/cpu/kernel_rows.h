@@ -3,6 +3,7 @@
 
 #include "kernels/activation.h"
 #include "kernels/embedding.h"
+#include "kernels/gather.h"
 #include "kernels/logits.h"
 #include "kernels/norm.h"
 #include "kernels/rotary.h"
@@ -154,6 +155,13 @@ inline void embedding(Stream& stream, const EmbeddingArgs& args) {
         y[c] += position[c];
       }
     }
+  });
+}
+
+inline void gather_rows(Stream& stream, const GatherRowsArgs& args) {
+  const auto num_bytes = sizeof(float) * static_cast<std::uint64_t>(args.y.columns);
+  for_rows(stream, args.y.rows, [&](std::int64_t row) {
+    __builtin_memcpy(args.y.row(row), args.x.row(args.rows[row]), num_bytes);
   });
 }
 

@@ -139,6 +139,17 @@ void embedding(Stream& stream, const EmbeddingArgs& args) {
   stream.backend().embedding(stream, args);
 }
 
+void gather_rows(Stream& stream, const GatherRowsArgs& args) {
+  constexpr const char* kOp = "gather_rows";
+  check_matrix(kOp, "x", args.x);
+  check_matrix(kOp, "y", args.y);
+  check_same(kOp, "x columns", args.x.columns, "y columns", args.y.columns);
+  for (std::int64_t row = 0; row < args.y.rows; ++row) {
+    LMTP_CHECK(args.rows[row] >= 0 && args.rows[row] < args.x.rows, args.rows[row], args.x.rows);
+  }
+  stream.backend().gather_rows(stream, args);
+}
+
 void kv_store(Stream& stream, const KvStoreArgs& args) {
   constexpr const char* kOp = "kv_store";
   check_matrix(kOp, "keys", args.keys);

@@ -196,6 +196,29 @@ TEST_P(RowsTest, EmbeddingGathersPackedRowsExactly) {
   }
 }
 
+TEST_P(RowsTest, GatheredRowsAreThoseNamed) {
+  constexpr std::int64_t kRows = 11;
+  const std::vector<std::int32_t> rows = {10, 0, 3, 3, 9, 10, 1};
+  const auto count = static_cast<std::int64_t>(rows.size());
+  for (const std::int64_t width : {1, 3, 16, 37, 1027}) {
+    // Both are parts of wider matrices, and what lies beside them stays as it was.
+    auto wide = testing::random_floats(static_cast<std::size_t>(kRows * (width + 2)), 14);
+    const auto x = testing::view<const float>(wide, width + 2).slice_columns(1, width);
+    for (const kernels::Backend* backend : {GetParam(), &kernels::reference_backend()}) {
+      WorkerPool pool(2);
+      Stream stream(*backend, pool);
+      std::vector<float> to(static_cast<std::size_t>(count * (width + 1)), 7.0F);
+      const auto y = testing::view<float>(to, width + 1);
+      kernels::gather_rows(stream, {.x = x, .rows = rows.data(), .y = y.slice_columns(0, width)});
+      for (std::int64_t i = 0; i < count; ++i) {
+        const float* named = x.row(rows[static_cast<std::size_t>(i)]);
+        ASSERT_TRUE(std::equal(named, named + width, y.row(i)));
+        ASSERT_EQ(y.row(i)[width], 7.0F);
+      }
+    }
+  }
+}
+
 TEST_P(RowsTest, LogsumexpAndMaximum) {
   for (const std::size_t count : {1, 2, 15, 16, 17, 97, 50257}) {
     auto row = testing::random_floats(count, 10, 8.0F);
