@@ -192,6 +192,35 @@ BENCHMARK(attention)
     ->Args({1, 256, 768})
     ->UseRealTime();
 
+// The rows of range(0) tokens out of an embedding table: other tokens each time, far apart.
+void embedding(benchmark::State& state, WeightType type) {
+  const std::int64_t rows = state.range(0);
+  const Weights weights;
+  const std::vector<float> scales(static_cast<std::size_t>(padded_columns(kVocabSize)), 0.01F);
+  WorkerPool pool(num_threads());
+  Stream stream(*chosen_backend(), pool);
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(rows));
+  std::vector<float> y(static_cast<std::size_t>(rows * kHidden));
+  std::int64_t id = 0;
+  while (state.KeepRunning()) {
+    for (std::int32_t& to : ids) {
+      id = (id + 7919) % kVocabSize;
+      to = static_cast<std::int32_t>(id);
+    }
+    kernels::embedding(
+        stream, {.ids = ids.data(),
+                 .table = {weights.data(), kVocabSize, kHidden, type, scales.data(), nullptr},
+                 .y = make_matrix(y.data(), rows, kHidden)});
+  }
+  state.SetItemsProcessed(state.iterations() * rows);
+}
+void embedding_shapes(benchmark::internal::Benchmark* bench) {
+  bench->ArgName("rows")->Arg(1)->Arg(32)->Arg(512)->UseRealTime();
+}
+BENCHMARK_CAPTURE(embedding, f32, WeightType::kF32)->Apply(embedding_shapes);
+BENCHMARK_CAPTURE(embedding, bf16, WeightType::kBF16)->Apply(embedding_shapes);
+BENCHMARK_CAPTURE(embedding, int8, WeightType::kInt8)->Apply(embedding_shapes);
+
 void norm(benchmark::State& state) {
   const std::int64_t rows = state.range(0);
   const auto x = some_floats(rows * kHidden);

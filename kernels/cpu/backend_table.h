@@ -15,6 +15,7 @@ constexpr Backend make_backend(const char* name) {
           .gated_activation = gated_activation,
           .soft_cap = soft_cap,
           .embedding = embedding,
+          .gather_rows = gather_rows,
           .kv_store = plain::kv_store,
           .kv_copy = plain::kv_copy,
           .paged_attention = paged_attention,

@@ -3,9 +3,11 @@
 
 #include "kernels/activation.h"
 #include "kernels/embedding.h"
+#include "kernels/gather.h"
 #include "kernels/logits.h"
 #include "kernels/norm.h"
 #include "kernels/rotary.h"
+#include "unit_element.h"
 
 namespace lmtp::kernels::LMTP_KERNELS_ISA {
 
@@ -138,15 +140,34 @@ inline void soft_cap(Stream& stream, Matrix<float> x, float cap) {
   });
 }
 
+// y = scale * the weights of output n, of which every other line of the panel holds a unit. These
+// lines are all that costs: one after another is under way, and neither prefetches nor a vector's
+// gather make it faster.
+template <WeightType kType>
+inline void unpack_output(const PackedLinear& weight, std::int64_t n, float scale, float* y) {
+  constexpr std::int64_t kEach = inputs_per_unit(kType);
+  const auto* unit = static_cast<const std::uint32_t*>(weight.panels) +
+                     n / kPanelColumns * weight.num_units() * kPanelColumns + n % kPanelColumns;
+  const float output_scale = kType == WeightType::kInt8 ? weight.scales[n] : 1.0F;
+  for (std::int64_t k = 0; k < weight.k; k += kEach, unit += kPanelColumns) {
+    const std::int64_t count = weight.k - k < kEach ? weight.k - k : kEach;
+    for (std::int64_t i = 0; i < count; ++i) {
+      y[k + i] = unit_element<kType>(*unit, i) * output_scale * scale;
+    }
+  }
+}
+
 inline void embedding(Stream& stream, const EmbeddingArgs& args) {
   const std::int64_t width = args.y.columns;
+  const auto unpack = args.table.type == WeightType::kF32    ? unpack_output<WeightType::kF32>
+                      : args.table.type == WeightType::kBF16 ? unpack_output<WeightType::kBF16>
+                                                             : unpack_output<WeightType::kInt8>;
   for_rows(stream, args.y.rows, [&](std::int64_t row) {
     float* y = args.y.row(row);
-    __builtin_memset(y, 0, sizeof(float) * static_cast<std::uint64_t>(width));
     if (args.table.panels != nullptr) {
-      for (std::int64_t c = 0; c < width; ++c) {
-        y[c] = packed_element(args.table, args.ids[row], c) * args.scale;
-      }
+      unpack(args.table, args.ids[row], args.scale, y);
+    } else {
+      __builtin_memset(y, 0, sizeof(float) * static_cast<std::uint64_t>(width));
     }
     if (!args.position_table.empty()) {
       const float* position = args.position_table.row(args.positions[row] + args.position_offset);
@@ -154,6 +175,13 @@ inline void embedding(Stream& stream, const EmbeddingArgs& args) {
         y[c] += position[c];
       }
     }
+  });
+}
+
+inline void gather_rows(Stream& stream, const GatherRowsArgs& args) {
+  const auto num_bytes = sizeof(float) * static_cast<std::uint64_t>(args.y.columns);
+  for_rows(stream, args.y.rows, [&](std::int64_t row) {
+    __builtin_memcpy(args.y.row(row), args.x.row(args.rows[row]), num_bytes);
   });
 }
 

@@ -13,6 +13,12 @@ void check_matrix(const char* op, const char* name, const Matrix<T>& matrix) {
              op, name, matrix.rows, matrix.columns, matrix.stride);
 }
 
+void check_same_shape(const char* op, const char* name, const Matrix<const float>& matrix,
+                      const char* other_name, const Matrix<const float>& other) {
+  LMTP_CHECK(matrix.rows == other.rows && matrix.columns == other.columns, op, name, matrix.rows,
+             matrix.columns, other_name, other.rows, other.columns);
+}
+
 void check_cache(const char* op, const KvLayer& cache) {
   LMTP_CHECK(cache.keys != nullptr && cache.values != nullptr && cache.num_blocks > 0 &&
                  cache.num_kv_heads > 0 && cache.head_dim > 0 && cache.head_dim <= kHeadDimMax,
@@ -34,8 +40,7 @@ void linear(Stream& stream, const LinearArgs& args) {
   check_same(kOp, "y columns", args.y.columns, "weight outputs", args.weight.n);
   check_same(kOp, "x rows", args.x.rows, "y rows", args.y.rows);
   if (!args.residual.empty()) {
-    check_same(kOp, "residual rows", args.residual.rows, "y rows", args.y.rows);
-    check_same(kOp, "residual columns", args.residual.columns, "y columns", args.y.columns);
+    check_same_shape(kOp, "residual", args.residual, "y", args.y);
   }
   if (args.weight.type == WeightType::kInt8) {
     // 32 bits hold the sum of so many products.
@@ -53,8 +58,7 @@ void layer_norm(Stream& stream, const LayerNormArgs& args) {
   constexpr const char* kOp = "layer_norm";
   check_matrix(kOp, "x", args.x);
   check_matrix(kOp, "y", args.y);
-  check_same(kOp, "x rows", args.x.rows, "y rows", args.y.rows);
-  check_same(kOp, "x columns", args.x.columns, "y columns", args.y.columns);
+  check_same_shape(kOp, "x", args.x, "y", args.y);
   LMTP_CHECK(args.weight != nullptr);
   stream.backend().layer_norm(stream, args);
 }
@@ -63,13 +67,11 @@ void rms_norm(Stream& stream, const RmsNormArgs& args) {
   constexpr const char* kOp = "rms_norm";
   check_matrix(kOp, "x", args.x);
   check_matrix(kOp, "y", args.y);
-  check_same(kOp, "x rows", args.x.rows, "y rows", args.y.rows);
-  check_same(kOp, "x columns", args.x.columns, "y columns", args.y.columns);
+  check_same_shape(kOp, "x", args.x, "y", args.y);
   LMTP_CHECK(args.weight != nullptr && args.groups >= 1 && args.x.columns % args.groups == 0,
              args.groups, args.x.columns);
   if (!args.residual.empty()) {
-    check_same(kOp, "residual rows", args.residual.rows, "y rows", args.y.rows);
-    check_same(kOp, "residual columns", args.residual.columns, "y columns", args.y.columns);
+    check_same_shape(kOp, "residual", args.residual, "y", args.y);
   }
   stream.backend().rms_norm(stream, args);
 }
@@ -78,8 +80,7 @@ void rotary_angles(Stream& stream, const RotaryAnglesArgs& args) {
   constexpr const char* kOp = "rotary_angles";
   check_matrix(kOp, "cosines", args.cosines);
   check_matrix(kOp, "sines", args.sines);
-  check_same(kOp, "cosines rows", args.cosines.rows, "sines rows", args.sines.rows);
-  check_same(kOp, "cosines columns", args.cosines.columns, "sines columns", args.sines.columns);
+  check_same_shape(kOp, "cosines", args.cosines, "sines", args.sines);
   // The same for all instruction sets: a token's angles are few beside its products.
   stream.pool().parallel_for(static_cast<int>(args.cosines.rows), [&](int row, int) {
     const auto position = static_cast<float>(args.positions[row]);
@@ -97,8 +98,7 @@ void rotary(Stream& stream, const RotaryArgs& args) {
   check_matrix(kOp, "cosines", args.cosines);
   check_matrix(kOp, "sines", args.sines);
   check_same(kOp, "cosines rows", args.cosines.rows, "x rows", args.x.rows);
-  check_same(kOp, "sines rows", args.sines.rows, "x rows", args.x.rows);
-  check_same(kOp, "cosines columns", args.cosines.columns, "sines columns", args.sines.columns);
+  check_same_shape(kOp, "cosines", args.cosines, "sines", args.sines);
   LMTP_CHECK(args.head_dim >= 2 * args.cosines.columns && args.x.columns % args.head_dim == 0,
              args.head_dim, args.cosines.columns, args.x.columns);
   stream.backend().rotary(stream, args);
@@ -139,6 +139,17 @@ void embedding(Stream& stream, const EmbeddingArgs& args) {
   stream.backend().embedding(stream, args);
 }
 
+void gather_rows(Stream& stream, const GatherRowsArgs& args) {
+  constexpr const char* kOp = "gather_rows";
+  check_matrix(kOp, "x", args.x);
+  check_matrix(kOp, "y", args.y);
+  check_same(kOp, "x columns", args.x.columns, "y columns", args.y.columns);
+  for (std::int64_t row = 0; row < args.y.rows; ++row) {
+    LMTP_CHECK(args.rows[row] >= 0 && args.rows[row] < args.x.rows, args.rows[row], args.x.rows);
+  }
+  stream.backend().gather_rows(stream, args);
+}
+
 void kv_store(Stream& stream, const KvStoreArgs& args) {
   constexpr const char* kOp = "kv_store";
   check_matrix(kOp, "keys", args.keys);
@@ -146,8 +157,7 @@ void kv_store(Stream& stream, const KvStoreArgs& args) {
   check_cache(kOp, args.cache);
   const std::int64_t width = std::int64_t{args.cache.num_kv_heads} * args.cache.head_dim;
   check_same(kOp, "keys columns", args.keys.columns, "heads x head_dim", width);
-  check_same(kOp, "values columns", args.values.columns, "heads x head_dim", width);
-  check_same(kOp, "keys rows", args.keys.rows, "values rows", args.values.rows);
+  check_same_shape(kOp, "keys", args.keys, "values", args.values);
   for (std::int64_t row = 0; row < args.keys.rows; ++row) {
     LMTP_CHECK(args.slots[row] >= 0 && args.slots[row] / kBlockSize < args.cache.num_blocks,
                args.slots[row], args.cache.num_blocks);
@@ -177,8 +187,7 @@ void paged_attention(Stream& stream, const AttentionArgs& args) {
   LMTP_CHECK(args.window >= 0 && args.soft_cap >= 0.0F, args.window, args.soft_cap);
   const std::int64_t width = std::int64_t{args.num_heads} * args.cache.head_dim;
   check_same(kOp, "queries columns", args.queries.columns, "heads x head_dim", width);
-  check_same(kOp, "y columns", args.y.columns, "heads x head_dim", width);
-  check_same(kOp, "queries rows", args.queries.rows, "y rows", args.y.rows);
+  check_same_shape(kOp, "queries", args.queries, "y", args.y);
   check_same(kOp, "cu_seqlens' end", args.cu_seqlens[args.num_sequences], "rows",
              args.queries.rows);
   for (std::int64_t s = 0; s < args.num_sequences; ++s) {

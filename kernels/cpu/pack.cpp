@@ -7,6 +7,7 @@
 
 #include "kernels/linear.h"
 #include "round_bf16.h"
+#include "unit_element.h"
 
 namespace lmtp::kernels {
 namespace {
@@ -206,13 +207,11 @@ float packed_element(const PackedLinear& weight, std::int64_t n, std::int64_t k)
   const std::uint32_t unit = static_cast<const std::uint32_t*>(weight.panels)[at];
   switch (weight.type) {
     case WeightType::kF32:
-      return std::bit_cast<float>(unit);
+      return unit_element<WeightType::kF32>(unit, 0);
     case WeightType::kBF16:
-      return std::bit_cast<float>(k % 2 == 0 ? unit << 16 : unit & 0xFFFF0000U);
-    case WeightType::kInt8: {
-      const auto whole = static_cast<std::int8_t>(unit >> (8 * (k % 4)));
-      return static_cast<float>(whole) * weight.scales[n];
-    }
+      return unit_element<WeightType::kBF16>(unit, k % 2);
+    case WeightType::kInt8:
+      return unit_element<WeightType::kInt8>(unit, k % 4) * weight.scales[n];
   }
   return 0.0F;
 }

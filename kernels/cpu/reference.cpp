@@ -173,6 +173,14 @@ void embedding_plain(Stream&, const EmbeddingArgs& args) {
   }
 }
 
+void gather_rows_plain(Stream&, const GatherRowsArgs& args) {
+  for (std::int64_t row = 0; row < args.y.rows; ++row) {
+    for (std::int64_t c = 0; c < args.y.columns; ++c) {
+      args.y.row(row)[c] = args.x.row(args.rows[row])[c];
+    }
+  }
+}
+
 void attend_row_plain(const AttentionArgs& args, std::int64_t sequence, std::int64_t row,
                       int head) {
   const KvLayer& cache = args.cache;
@@ -277,6 +285,7 @@ const Backend& reference_backend() {
                                        .gated_activation = gated_activation_plain,
                                        .soft_cap = soft_cap_plain,
                                        .embedding = embedding_plain,
+                                       .gather_rows = gather_rows_plain,
                                        .kv_store = plain::kv_store,
                                        .kv_copy = plain::kv_copy,
                                        .paged_attention = paged_attention_plain,

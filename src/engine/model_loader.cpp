@@ -142,13 +142,12 @@ void ModelManager::Impl::load_by_name(Pending& from) {
     {
       const Lock lock(mutex);
       from.download = state;
+      if (is_auto && !deserted && from.gate->close_if_deserted()) {
+        deserted = true;
+        std::erase_if(pending, is_this);
+      }
     }
     from.gate->tell_progress(state.percent() * kDownloadShare / 100);
-    const Lock lock(mutex);
-    if (is_auto && !deserted && from.gate->close_if_deserted()) {
-      deserted = true;
-      std::erase_if(pending, is_this);
-    }
     return !deserted && !stopping;
   };
   Result<ServedModel> served = Error{""};

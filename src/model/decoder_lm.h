@@ -9,6 +9,7 @@
 
 #include "kernels/activation.h"
 #include "kernels/embedding.h"
+#include "kernels/gather.h"
 #include "kernels/rotary.h"
 #include "layers/linear.h"
 #include "lmtp/model/causal_lm.h"
@@ -78,14 +79,9 @@ class DecoderLM : public CausalLM {
     LMTP_CHECK(count <= kLogitRowsMax && count == to.rows, count, to.rows);
     const std::int64_t mark = workspace_.mark();
     auto last = workspace_.take(count, config_.hidden_size);
-    for (std::int64_t i = 0; i < count; ++i) {
-      const auto from = hidden.slice_rows(rows[static_cast<std::size_t>(i)], 1);
-      const auto row = last.slice_rows(i, 1);
-      if (parts_.final_norm.has_value()) {
-        (*parts_.final_norm)(stream, from, row);
-      } else {
-        std::copy_n(from.data, from.columns, row.data);
-      }
+    kernels::gather_rows(stream, {.x = hidden, .rows = rows.data(), .y = last});
+    if (parts_.final_norm.has_value()) {
+      (*parts_.final_norm)(stream, last, last);
     }
     if (parts_.project_out.loaded()) {
       const auto narrow = workspace_.take(count, width());

@@ -1,5 +1,5 @@
-"""Makes tools/benchmarks importable (servers.py starts lmtp-serve), shares one demo server, and
-tells the tests apart that need data from outside the repository."""
+"""Makes tools/benchmarks importable (servers.py starts lmtp-serve), shares one demo server and the
+fake hub, and tells the tests apart that need data from outside the repository."""
 
 import os
 import pathlib
@@ -10,6 +10,8 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools" / "benchmarks"))
 
+from fake_hub import FakeHub  # noqa: E402
+from hub_support import Machine  # noqa: E402
 from servers import LmtpServe  # noqa: E402
 
 
@@ -38,3 +40,15 @@ def demo():
     with LmtpServe("demo", "--kv-cache", "64MiB", "--max-message-size", "1MiB") as server:
         yield server
     assert server.exit_code == 0, server.log_tail
+
+
+@pytest.fixture
+def hub():
+    fake = FakeHub()
+    yield fake
+    fake.close()
+
+
+@pytest.fixture
+def machine(hub, tmp_path):
+    return Machine(hub, tmp_path)

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import pty
 import subprocess
 import sys
 import time
@@ -10,6 +11,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("LMTP_BIN_DIR", ROOT / "build/release/bin"))
 HUB_FETCH = BIN.parent / "tests" / "hub_fetch"
 TIMEOUT_S = 120
+
+NAME = "org/tiny"
+WEIGHTS = bytes(range(256)) * 4096  # 1 MiB
 
 DEMO = ROOT / "models" / "demo"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
@@ -20,6 +24,13 @@ def demo_files():
     """The demo's files as a repository would hold them, and which of them are in LFS."""
     files = {p.name: p.read_bytes() for p in DEMO.iterdir() if p.is_file()}
     return files, {name for name in files if name.endswith(".safetensors")}
+
+
+def add_demo(hub):
+    """The hub, which has the demo under NAME now."""
+    files, lfs = demo_files()
+    hub.add(NAME, files, lfs=lfs)
+    return hub
 
 
 def environment(hub, home, **more):
@@ -48,6 +59,14 @@ class Machine:
         process = self.start(*args, stdin=subprocess.PIPE if stdin is not None else None, **options)
         out, err = process.communicate(stdin, timeout=TIMEOUT_S)
         return subprocess.CompletedProcess(args, process.returncode, out, err)
+
+    def start_at_terminal(self, *args, program):
+        """The process, and our end of the terminal that is its standard error."""
+        ours, its = pty.openpty()
+        process = subprocess.Popen([str(program), *args], env=environment(self.hub, self.home),
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=its)
+        os.close(its)
+        return process, ours
 
     def fetch(self, *args, **env):
         """The folder; fails the test where there is none."""
@@ -84,6 +103,18 @@ class Machine:
 def says(message, *parts):
     for part in parts:
         assert part in message, f"{message!r} lacks {part!r}"
+
+
+def shown_at(terminal):
+    """All that a program shows there until it ends; our end of the terminal is closed then."""
+    shown = b""
+    try:
+        while piece := os.read(terminal, 65536):
+            shown += piece
+    except OSError:  # how Linux says that the other end is gone
+        pass
+    os.close(terminal)
+    return shown
 
 
 def wait_until(condition, process):

@@ -9,8 +9,7 @@ import pytest
 from auto_server import (
     DEMO, NO_END, ROOT, SLOW, TINY, Auto, failure, finish, generate, notices_of, run, state_of,
 )  # fmt: skip
-from fake_hub import FakeHub
-from hub_support import demo_files
+from hub_support import NAME, add_demo
 from lmtp_socket import Socket, wait_until
 
 sys.path.insert(0, str(ROOT / "tests" / "lmql"))
@@ -22,12 +21,8 @@ STOP_TIMEOUT_S = 20
 
 
 @pytest.fixture
-def hub():
-    fake = FakeHub()
-    files, lfs = demo_files()
-    fake.add("org/tale", files, lfs=lfs)
-    yield fake
-    fake.close()
+def hub(hub):
+    return add_demo(hub)
 
 
 def test_a_name_loads_its_model_and_those_who_wait_are_told(tmp_path):
@@ -259,22 +254,22 @@ def test_cancel_and_a_lost_connection_while_loading(tmp_path):
 
 def test_a_model_of_the_hub_is_downloaded_and_loaded(hub, tmp_path):
     hub.rule(".safetensors", times=0)
-    weights = next(iter(hub.repos["org/tale"].lfs))
-    hub.rule(hub.repos["org/tale"].etag(weights), method="GET", throttle=4 << 20)
+    weights = next(iter(hub.repos[NAME].lfs))
+    hub.rule(hub.repos[NAME].etag(weights), method="GET", throttle=4 << 20)
 
     async def ask(server):
         async with Socket(server.endpoint) as s:
-            assert "is not on this machine" in await s.model_info(model="org/tale")
+            assert "is not on this machine" in await s.model_info(model=NAME)
             assert not hub.requests(), "MODEL_INFO asks no hub"
-            await generate(s, 1, "org/tale")
+            await generate(s, 1, NAME)
             await s.wait_for(lambda k, e: e.get("progress", 0) > 20)
-            info = await s.model_info(model="org/tale")
+            info = await s.model_info(model=NAME)
             assert info["state"] == "loading" and info["model_type"] is None
             ids, _ = await s.finish(1)
             assert ids == (await finish(s, 1, "demo"))[0]
-            progress = [n["progress"] for n in notices_of(s, 1) if n["model"] == "org/tale"]
+            progress = [n["progress"] for n in notices_of(s, 1) if n["model"] == NAME]
             assert progress == sorted(progress) and len([p for p in progress if 0 < p <= 90]) > 2
-            assert await state_of(s, "org/tale") == "ready"
+            assert await state_of(s, NAME) == "ready"
 
     with Auto(tmp_path, hub=hub) as server:
         run(ask(server))
@@ -283,28 +278,28 @@ def test_a_model_of_the_hub_is_downloaded_and_loaded(hub, tmp_path):
 
         async def ask_again():
             async with Socket(server.endpoint) as s:
-                assert await state_of(s, "org/tale") == "unloaded"
-                await finish(s, 1, "org/tale")
+                assert await state_of(s, NAME) == "unloaded"
+                await finish(s, 1, NAME)
 
         run(ask_again())
     assert len(hub.requests()) == num_requests, "it is in the cache"
 
 
 def test_a_download_that_nobody_waits_for_is_given_up(hub, tmp_path):
-    weights = next(iter(hub.repos["org/tale"].lfs))
-    hub.rule(hub.repos["org/tale"].etag(weights), method="GET", throttle=256 << 10)
+    weights = next(iter(hub.repos[NAME].lfs))
+    hub.rule(hub.repos[NAME].etag(weights), method="GET", throttle=256 << 10)
 
     async def ask(server):
         async with Socket(server.endpoint) as watcher:
             async with Socket(server.endpoint) as s:
-                await generate(s, 1, "org/tale")
+                await generate(s, 1, NAME)
                 await s.wait_for(lambda k, e: e.get("progress", 0) > 5)
 
             async def given_up():
-                return "not on this machine" in str(await watcher.model_info(model="org/tale"))
+                return "not on this machine" in str(await watcher.model_info(model=NAME))
 
             await wait_until(given_up, "the download ends")
-            assert len((await finish(watcher, 1, "org/tale"))[0]) == 4
+            assert len((await finish(watcher, 1, NAME))[0]) == 4
 
     with Auto(tmp_path, hub=hub) as server:
         run(ask(server))
@@ -333,7 +328,7 @@ def test_sigterm_while_downloading(hub, tmp_path, how):
 
     async def ask(server):
         async with Socket(server.endpoint) as s:
-            await generate(s, 1, "org/tale")
+            await generate(s, 1, NAME)
             await s.wait_for(lambda k, e: e.get("status") == "loading")
 
             async def asked():
@@ -359,13 +354,13 @@ def test_a_query_of_lmql_names_its_model(tmp_path):
 
 def test_a_named_model_is_downloaded_too(hub, tmp_path):
     """Its socket is open meanwhile; requests wait."""
-    weights = next(iter(hub.repos["org/tale"].lfs))
-    hub.rule(hub.repos["org/tale"].etag(weights), method="GET", throttle=4 << 20)
+    weights = next(iter(hub.repos[NAME].lfs))
+    hub.rule(hub.repos[NAME].etag(weights), method="GET", throttle=4 << 20)
 
     class Named(Auto):
         def __init__(self):
             super().__init__(tmp_path, hub=hub)
-            self.command[self.command.index("auto")] = "org/tale"
+            self.command[self.command.index("auto")] = NAME
 
         def is_ready(self):
             return self.http_status("/health") is not None
@@ -374,12 +369,12 @@ def test_a_named_model_is_downloaded_too(hub, tmp_path):
         async with Socket(server.endpoint) as s:
             assert server.http_status("/health") == 503
             await generate(s, 1, None)
-            await generate(s, 2, "tale")
+            await generate(s, 2, "tiny")
             assert "is not served here" in await failure(s, 3, "demo")
             assert await s.finish(1) == await s.finish(2)
             assert notices_of(s, 1)
             assert server.http_status("/health") == 200
-            assert (await s.model_info())["model"] == "org/tale"
+            assert (await s.model_info())["model"] == NAME
 
     with Named() as server:
         run(ask(server))

@@ -4,18 +4,13 @@ import shutil
 
 import pytest
 from auto_server import DEMO, ROOT, SLOW, TINY, Auto, failure, finish, generate, run
-from fake_hub import FakeHub
-from hub_support import demo_files
+from hub_support import NAME, add_demo
 from lmtp_socket import Socket
 
 
 @pytest.fixture
-def hub():
-    fake = FakeHub()
-    files, lfs = demo_files()
-    fake.add("org/tale", files, lfs=lfs)
-    yield fake
-    fake.close()
+def hub(hub):
+    return add_demo(hub)
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +95,7 @@ def served(tmp_path):
     """A folder of models, with ways out of it."""
     folder = tmp_path / "models"
     folder.mkdir()
-    shutil.copytree(DEMO, folder / "tale")
+    shutil.copytree(DEMO, folder / "tiny")
     shutil.copytree(DEMO, tmp_path / "secret")
     (folder / "way-out").symlink_to(tmp_path / "secret")
     shutil.copytree(DEMO, folder / "mixed")
@@ -113,8 +108,8 @@ def test_what_a_client_beyond_this_machine_can_ask_for(hub, served, tmp_path):
     async def ask(server):
         async with Socket(server.endpoint) as s:
             wanted = await finish(s, 1, "demo")
-            assert await finish(s, 1, "tale") == wanted
-            assert await finish(s, 1, str(served / "tale")) == wanted
+            assert await finish(s, 1, "tiny") == wanted
+            assert await finish(s, 1, str(served / "tiny")) == wanted
 
             async def refusal(name):
                 error = await failure(s, 1, name)
@@ -123,9 +118,9 @@ def test_what_a_client_beyond_this_machine_can_ask_for(hub, served, tmp_path):
 
             nothing = await refusal("/no/such/folder")
             assert "--model-dir" in nothing and "--allow-download" in nothing
-            ways_out = ("../secret", "tale/../../secret", "way-out", "mixed")
+            ways_out = ("../secret", "tiny/../../secret", "way-out", "mixed")
             others = (str(tmp_path / "secret"), str(DEMO), "models/demo", "/etc/passwd", SLOW)
-            for name in (*ways_out, *others, "org/tale"):
+            for name in (*ways_out, *others, NAME):
                 assert await refusal(name) == nothing, name
             assert not hub.requests()
 
@@ -137,7 +132,7 @@ def test_what_a_client_beyond_this_machine_can_ask_for(hub, served, tmp_path):
 def test_downloads_for_others_want_leave(hub, tmp_path):
     async def ask(server):
         async with Socket(server.endpoint) as s:
-            assert len((await finish(s, 1, "org/tale"))[0]) == 4
+            assert len((await finish(s, 1, NAME))[0]) == 4
             assert "is not served here" in await failure(s, 1, str(DEMO))
 
     with Auto(tmp_path, "--allow-download", hub=hub, host="0.0.0.0") as server:
@@ -149,7 +144,7 @@ def test_downloads_for_others_want_leave(hub, tmp_path):
 def test_a_model_dir_on_loopback(served, tmp_path):
     async def ask(server):
         async with Socket(server.endpoint) as s:
-            assert await finish(s, 1, "tale") == await finish(s, 1, str(tmp_path / "secret"))
+            assert await finish(s, 1, "tiny") == await finish(s, 1, str(tmp_path / "secret"))
             assert "leads out" in await failure(s, 1, "way-out")
 
     with Auto(tmp_path, "--model-dir", served) as server:

@@ -6,23 +6,8 @@ import os
 import sys
 
 import pytest
-from fake_hub import FakeHub, git_sha1, sha256
-from hub_support import TOKENIZER_FILES, Machine, demo_files, says, wait_until
-
-NAME = "org/tiny"
-WEIGHTS = bytes(range(256)) * 4096  # 1 MiB
-
-
-@pytest.fixture
-def hub():
-    fake = FakeHub()
-    yield fake
-    fake.close()
-
-
-@pytest.fixture
-def machine(hub, tmp_path):
-    return Machine(hub, tmp_path)
+from fake_hub import git_sha1, sha256
+from hub_support import NAME, TOKENIZER_FILES, WEIGHTS, add_demo, says, wait_until
 
 
 @pytest.fixture
@@ -298,8 +283,7 @@ def test_we_wait_for_huggingface_hubs_lock_and_it_for_ours(hub, machine, tiny):
 
 
 def test_transformers_reads_what_we_fetched(hub, machine):
-    files, lfs = demo_files()
-    hub.add(NAME, files, lfs=lfs)
+    add_demo(hub)
     folder = machine.fetch(NAME)
     assert not (folder / "README.md").exists()
     assert set(TOKENIZER_FILES) < set(names_in(folder))

@@ -1,32 +1,20 @@
 """lmtp-client NAME where NAME is on the hub: its tokenizer is fetched, and nothing else."""
 
 import json
-import os
-import pty
 import signal
 import subprocess
 
 import pytest
-from fake_hub import FakeHub
-from hub_support import BIN, TOKENIZER_FILES, Machine, demo_files, environment, says, wait_until
+from hub_support import BIN, NAME, TOKENIZER_FILES, add_demo, says, shown_at, wait_until
 
-NAME = "org/tiny"
 CLIENT = BIN / "lmtp-client"
 TEXT = "Once upon a time"
 
 
 @pytest.fixture
-def hub():
-    fake = FakeHub()
-    files, lfs = demo_files()
-    fake.add(NAME, files, lfs=lfs)
-    yield fake
-    fake.close()
+def hub(hub):
+    return add_demo(hub)
 
-
-@pytest.fixture
-def machine(hub, tmp_path):
-    return Machine(hub, tmp_path)
 
 
 def encode(machine, *args):
@@ -58,20 +46,11 @@ def test_an_unknown_name(hub, machine):
     says(done.stderr, "nor in the local Hugging Face cache", "HF_HUB_OFFLINE")
 
 
-def test_progress_is_for_terminals(hub, machine, tmp_path):
+def test_progress_is_for_terminals(hub, machine):
     hub.rule("vocab.json", method="GET", throttle=30_000)
-    main, other = pty.openpty()
-    process = subprocess.Popen([CLIENT, NAME, "--encode"], env=environment(hub, tmp_path),
-                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=other)
-    os.close(other)
-    shown = b""
-    try:
-        while piece := os.read(main, 65536):
-            shown += piece
-    except OSError:  # how Linux says that the other end is gone
-        pass
+    process, terminal = machine.start_at_terminal(NAME, "--encode", program=CLIENT)
+    shown = shown_at(terminal)
     out = process.communicate()[0]
-    os.close(main)
     assert (process.returncode, out) == (0, b"")
     says(shown.decode(), f"\rfetching {NAME} [", "] 0 %  asking the hub", " of 0.1 MB", " MB/s, ",
          " left")

@@ -8,23 +8,9 @@ import subprocess
 
 import pytest
 from fake_hub import FakeHub
-from hub_support import Machine, says
+from hub_support import NAME, WEIGHTS, Machine, says
 
-NAME = "org/tiny"
-WEIGHTS = bytes(range(256)) * 4096  # 1 MiB
 QUICK = {"HF_HUB_ETAG_TIMEOUT": "1", "HF_HUB_DOWNLOAD_TIMEOUT": "1"}
-
-
-@pytest.fixture
-def hub():
-    fake = FakeHub()
-    yield fake
-    fake.close()
-
-
-@pytest.fixture
-def machine(hub, tmp_path):
-    return Machine(hub, tmp_path)
 
 
 @pytest.fixture

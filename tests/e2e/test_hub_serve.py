@@ -1,34 +1,24 @@
 """lmtp-serve and names of the hub: one that is served by itself, and those that requests name."""
 
 import asyncio
-import os
-import pty
-import subprocess
 
 import pytest
-from fake_hub import FakeHub
-from hub_support import BIN, Machine, demo_files, environment, says
+from hub_support import BIN, NAME, add_demo, environment, says, shown_at
 from lmtp_socket import Socket
 from servers import LmtpServe
 
-NAME = "org/tiny"
 SERVE = BIN / "lmtp-serve"
 
 
 @pytest.fixture
-def hub():
-    fake = FakeHub()
-    files, lfs = demo_files()
-    fake.add(NAME, files, lfs=lfs)
-    yield fake
-    fake.close()
+def hub(hub):
+    return add_demo(hub)
 
 
 @pytest.fixture
-def machine(hub, tmp_path, monkeypatch):
+def machine(machine, monkeypatch):
     """A home that servers started here share."""
-    machine = Machine(hub, tmp_path)
-    for key, value in environment(hub, machine.home).items():
+    for key, value in environment(machine.hub, machine.home).items():
         monkeypatch.setenv(key, value)
     return machine
 
@@ -64,20 +54,11 @@ def test_a_name_is_fetched_and_served(hub, machine, demo, monkeypatch):
 
 def test_a_terminal_sees_how_fast_it_comes(hub, machine):
     hub.rule(hub.repos[NAME].etag("model.safetensors"), throttle=4_000_000)
-    main, other = pty.openpty()
-    process = subprocess.Popen([SERVE, NAME, "--port", "0"], env=environment(hub, machine.home),
-                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=other)
-    os.close(other)
+    process, terminal = machine.start_at_terminal(NAME, "--port", "0", program=SERVE)
     assert b" ready" in process.stdout.readline()
     process.terminate()
-    shown = b""
-    try:
-        while piece := os.read(main, 65536):
-            shown += piece
-    except OSError:  # how Linux says that the other end is gone
-        pass
+    shown = shown_at(terminal)
     process.stdout.close()
-    os.close(main)
     assert process.wait(30) == 0
     says(shown.decode(), f"\rfetching {NAME} [", " MB/s, ", " left")
 

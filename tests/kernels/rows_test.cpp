@@ -157,40 +157,91 @@ TEST_P(RowsTest, GatedActivationsAndSoftCap) {
   }
 }
 
-TEST_P(RowsTest, EmbeddingGathersPackedRowsExactly) {
+// Whole numbers times a step, the largest in each row 127: exact in every type.
+std::vector<float> table_of(kernels::WeightType type, std::int64_t rows, std::int64_t width) {
+  const float step = type == kernels::WeightType::kF32 ? 0.1F : 0.125F;
+  auto table = testing::random_floats(static_cast<std::size_t>(rows * width), 8, 40.0F);
+  for (std::size_t i = 0; i < table.size(); ++i) {
+    const bool is_first = i % static_cast<std::size_t>(width) == 0;
+    table[i] = is_first ? -127.0F * step : step * std::round(std::clamp(table[i], -127.0F, 127.0F));
+  }
+  return table;
+}
+
+void expect_exact_rows(const kernels::Backend& backend, kernels::WeightType type,
+                       std::int64_t width) {
   constexpr std::int64_t kVocab = 71;
-  constexpr std::int64_t kWidth = 37;
-  auto table = testing::random_floats(kVocab * kWidth, 8);
-  auto positions_table = testing::random_floats(10 * kWidth, 9);
-  std::vector<float> panels(static_cast<std::size_t>(kernels::packed_size(kVocab, kWidth)));
+  const auto table = table_of(type, kVocab, width);
+  auto position_table = testing::random_floats(static_cast<std::size_t>(10 * width), 9);
+  std::vector<float> panels(static_cast<std::size_t>(kernels::packed_size(kVocab, width, type)));
+  std::vector<float> scales(static_cast<std::size_t>(kernels::padded_columns(kVocab)));
+  std::vector<std::int32_t> sums(scales.size());
   WorkerPool pool(2);
-  Stream stream(*GetParam(), pool);
-  kernels::pack_linear(pool, {.data = table.data(), .n = kVocab, .k = kWidth},
-                       {.panels = panels.data()});
+  Stream stream(backend, pool);
+  kernels::pack_linear(
+      pool, {.data = table.data(), .n = kVocab, .k = width},
+      {.panels = panels.data(), .type = type, .scales = scales.data(), .sums = sums.data()});
   const std::vector<std::int32_t> ids = {0, 70, 31, 32, 33, 5, 5};
   const std::vector<std::int32_t> positions = {8, -1, 0, 1, 2, 3, 4};
-  std::vector<float> y(ids.size() * kWidth);
+  std::vector<float> y(ids.size() * static_cast<std::size_t>(width + 1), 7.0F);
+  const auto rows = testing::view<float>(y, width + 1);
   for (const bool with_positions : {false, true}) {
-    kernels::EmbeddingArgs args{.ids = ids.data(),
-                                .table = {panels.data(), kVocab, kWidth},
-                                .positions = positions.data(),
-                                .position_table = {},
-                                .position_offset = with_positions ? 1 : 0,
-                                .scale = with_positions ? 1.0F : 2.5F,
-                                .y = testing::view<float>(y, kWidth)};
+    const float scale = with_positions ? 1.0F : 2.5F;
+    kernels::EmbeddingArgs args{
+        .ids = ids.data(),
+        .table = {panels.data(), kVocab, width, type, scales.data(), sums.data()},
+        .positions = positions.data(),
+        .position_table = {},
+        .position_offset = with_positions ? 1 : 0,
+        .scale = scale,
+        .y = rows.slice_columns(0, width)};
     if (with_positions) {
-      args.position_table = testing::view<const float>(positions_table, kWidth);
+      args.position_table = testing::view<const float>(position_table, width);
     }
     kernels::embedding(stream, args);
     for (std::size_t i = 0; i < ids.size(); ++i) {
-      for (std::int64_t c = 0; c < kWidth; ++c) {
-        float expected = table[static_cast<std::size_t>(ids[i] * kWidth + c)];
+      const float* row = rows.row(static_cast<std::int64_t>(i));
+      for (std::int64_t c = 0; c < width; ++c) {
+        float expected = table[static_cast<std::size_t>(ids[i] * width + c)] * scale;
         if (with_positions) {
-          expected += positions_table[static_cast<std::size_t>((positions[i] + 1) * kWidth + c)];
-        } else {
-          expected *= 2.5F;
+          expected += position_table[static_cast<std::size_t>((positions[i] + 1) * width + c)];
         }
-        ASSERT_EQ(y[i * kWidth + static_cast<std::size_t>(c)], expected);
+        ASSERT_EQ(row[c], expected) << width << ' ' << i << ' ' << c;
+      }
+      ASSERT_EQ(row[width], 7.0F) << "beyond the row";
+    }
+  }
+}
+
+TEST_P(RowsTest, EmbeddingGathersPackedRowsExactly) {
+  using kernels::WeightType;
+  for (const WeightType type : {WeightType::kF32, WeightType::kBF16, WeightType::kInt8}) {
+    for (const std::int64_t width : {1, 2, 3, 37, 64, 1026}) {
+      for (const kernels::Backend* backend : {GetParam(), &kernels::reference_backend()}) {
+        expect_exact_rows(*backend, type, width);
+      }
+    }
+  }
+}
+
+TEST_P(RowsTest, GatheredRowsAreThoseNamed) {
+  constexpr std::int64_t kRows = 11;
+  const std::vector<std::int32_t> rows = {10, 0, 3, 3, 9, 10, 1};
+  const auto count = static_cast<std::int64_t>(rows.size());
+  for (const std::int64_t width : {1, 3, 16, 37, 1027}) {
+    // Both are parts of wider matrices, and what lies beside them stays as it was.
+    auto wide = testing::random_floats(static_cast<std::size_t>(kRows * (width + 2)), 14);
+    const auto x = testing::view<const float>(wide, width + 2).slice_columns(1, width);
+    for (const kernels::Backend* backend : {GetParam(), &kernels::reference_backend()}) {
+      WorkerPool pool(2);
+      Stream stream(*backend, pool);
+      std::vector<float> to(static_cast<std::size_t>(count * (width + 1)), 7.0F);
+      const auto y = testing::view<float>(to, width + 1);
+      kernels::gather_rows(stream, {.x = x, .rows = rows.data(), .y = y.slice_columns(0, width)});
+      for (std::int64_t i = 0; i < count; ++i) {
+        const float* named = x.row(rows[static_cast<std::size_t>(i)]);
+        ASSERT_TRUE(std::equal(named, named + width, y.row(i)));
+        ASSERT_EQ(y.row(i)[width], 7.0F);
       }
     }
   }

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import subprocess
 import sys
 
 import pytest
@@ -11,10 +12,13 @@ sys.path.insert(0, str(ROOT / "tools" / "benchmarks"))
 
 import cpu_page  # noqa: E402
 import peers  # noqa: E402
-from bench_cpu import slower_ways  # noqa: E402
+from cpu_engines import Scale  # noqa: E402
 from cpu_rows import (  # noqa: E402
-    LLAMA, OURS, TRANSFORMERS, Row, all_rows, allowed_tokens_per_s, count_weights, is_met,
+    LLAMA, LLAMA_FLAGS, OURS, TRANSFORMERS, Row, all_rows, allowed_tokens_per_s, count_weights,
+    fastest_way, is_met, names_in_turn,
 )  # fmt: skip
+from cpu_time import estimate_min, next_round_min  # noqa: E402
+from quiet import cores_between  # noqa: E402
 from streams import Run, WebSocket, read_llama, read_lmtp, take_frame, text_frame  # noqa: E402
 
 MACHINE = {"read_bytes_per_s": 40e9, "f32_flops_per_s": 240e9}
@@ -133,7 +137,7 @@ def test_a_head_of_its_own_leaves_the_embedding_out(tmp_path):
     assert prefill == pytest.approx(240e9 / (2 * 256))
 
 
-# ---- verdicts and the page ----
+# ---- verdicts ----
 
 
 def test_rows_have_names_of_their_own_and_targets():
@@ -166,12 +170,83 @@ def test_streams_need_a_lower_p99_too():
     assert not is_met(row, {OURS: entry(13.9, p99_ms=4.0), LLAMA[0]: theirs})
 
 
-def test_only_the_fastest_way_of_llama_goes_on():
-    assert slower_ways({OURS: entry(1.0)}) == set()
-    speeds = dict(zip(LLAMA, (2.0, 3.0, 1.0, 2.5)))
-    entries = {name: entry(speed) for name, speed in speeds.items()}
-    assert slower_ways(entries) == set(LLAMA) - {LLAMA[1]}
-    assert slower_ways({LLAMA[0]: entry(2.0), LLAMA[1]: {"runs": [], "not_run": ""}}) == {LLAMA[1]}
+# ---- which engines, and how long they take ----
+
+
+def first_round(row, speeds):
+    """The engines in order, and their entries, where `speeds` says how fast each is."""
+    entries, names = {}, []
+    for name in names_in_turn(row, entries, 1, LLAMA_FLAGS):
+        names.append(name)
+        entries[name] = entry(*([speeds[name]] if name in speeds else []))
+    return names, entries
+
+
+def test_each_flag_of_llama_is_tried_on_the_fastest_way_so_far():
+    row = Row("prefill", "m", "float32", 256)
+    speeds = {OURS: 9.0, "llama.cpp": 2.0, "llama.cpp fa": 1.0, "llama.cpp passive": 3.0,
+              "llama.cpp passive no-mmap": 2.5, TRANSFORMERS: 9.0}  # fmt: skip
+    names, entries = first_round(row, speeds)
+    assert names == list(speeds)
+    # The fastest one goes on, whatever its later runs are; the order turns with the rounds.
+    entries["llama.cpp passive"]["runs"].append({"tokens_per_s": 0.5})
+    assert fastest_way(entries) == "llama.cpp passive"
+    later = [OURS, "llama.cpp passive", TRANSFORMERS]
+    assert list(names_in_turn(row, entries, 2, LLAMA_FLAGS)) == later[::-1]
+    assert list(names_in_turn(row, entries, 3, LLAMA_FLAGS)) == later
+
+
+def test_engines_of_rows_without_a_peer_or_with_one_that_fails():
+    assert first_round(Row("start", "m", "float32", 1), {})[0] == [OURS]
+    names, _ = first_round(Row("decode", "m", "float32", 8), {"llama.cpp fa": 1.0})
+    assert names == [OURS, "llama.cpp", "llama.cpp fa", "llama.cpp fa passive",
+                     "llama.cpp fa no-mmap"]  # fmt: skip
+    assert set(names[1:]) <= set(LLAMA) and len(set(LLAMA)) == 2 ** len(LLAMA_FLAGS)
+    names, entries = first_round(Row("prefill", "m", "int8", 8), {})
+    assert TRANSFORMERS not in names and fastest_way(entries) is None
+
+
+def test_the_time_is_estimated_then_counted(tmp_path):
+    write_header(tmp_path, {"wte.weight": [1000, 1000]})
+    weights = {"m": count_weights(tmp_path)}
+    rows = [Row("decode", "m", "float32", 1), Row("start", "m", "float32", 1)]
+    first, later = estimate_min(rows, weights, MACHINE, Scale(quick=False, rounds=3))
+    # By starting processes alone: ours and a peer, three more ways in the first round.
+    assert first == pytest.approx((5 + 1) * 3 / 60, rel=0.01)
+    assert later == pytest.approx((2 + 1) * 3 / 60, rel=0.01)
+    slow = {"read_bytes_per_s": 1e6, "f32_flops_per_s": 1e6}
+    assert estimate_min(rows, weights, slow, Scale(quick=False, rounds=3))[1] > 10 * later
+    entries = {
+        OURS: entry(9.0) | {"seconds": 7.0}, LLAMA[0]: entry(2.0) | {"seconds": 50.0},
+        LLAMA[1]: entry(3.0) | {"seconds": 40.0}, TRANSFORMERS: {"runs": [], "not_run": "why"},
+    }  # fmt: skip
+    assert next_round_min(rows, {rows[0].name: entries}) == pytest.approx((7 + 40 + 10) / 60)
+
+
+# ---- a machine that is busy ----
+
+
+def test_busy_cores_are_counted_from_proc_stat():
+    before = "cpu  100 10 20 5000 50 1 2 7 90 9\ncpu0 1 2 3 4 5 6 7 8 9 10\n"
+    after = "cpu  300 10 40 5700 130 1 2 7 290 9\ncpu0 1 2 3 4 5 6 7 8 9 10\n"
+    assert cores_between(before, after, 4) == 4 * 220 / 1000
+    assert cores_between(after, after, 4) == 0.0
+    stolen = after.replace(" 2 7 290", " 2 1007 290")
+    assert cores_between(after, stolen, 2) == 2.0
+
+
+def test_a_busy_machine_is_refused_at_once():
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as other:
+        done = subprocess.run(
+            [sys.executable, ROOT / "tools" / "benchmarks" / "bench_cpu.py", "--rows", "start"],
+            capture_output=True, text=True,
+        )  # fmt: skip
+        other.kill()
+    assert done.returncode == 1 and done.stdout == ""
+    assert "busy" in done.stderr and "--busy-ok" in done.stderr
+
+
+# ---- the page ----
 
 
 def test_the_page_of_a_run_that_was_cut(tmp_path):
@@ -187,7 +262,7 @@ def test_the_page_of_a_run_that_was_cut(tmp_path):
         "weights": {"gpt2-medium": vars(count_weights(tmp_path))},
         "rows": {
             name + "decode-1": {
-                OURS: entry(9100.0, 9500.0), LLAMA[0]: entry(8000.0), LLAMA[1]: entry(7000.0),
+                OURS: entry(9100.0, 9500.0), LLAMA[0]: entry(7000.0), LLAMA[1]: entry(8000.0),
             },
             name + "prefill-256": {OURS: entry(5.0), LLAMA[0]: {"runs": [], "not_run": "no peers"}},
             name + "streams-8": {
@@ -208,3 +283,6 @@ def test_the_page_of_a_run_that_was_cut(tmp_path):
     assert any("| 3.25 | <= 2.5 | **no** |" in row for row in rows)
     assert any("| 4 | <= 300 | yes |" in row for row in rows)
     assert "40.0 GB/s" in text
+    assert "medians of 3 rounds (lowest–highest). Engines run" in text
+    data["facts"] |= {"rounds": 2, "rounds_left_out": 1}
+    assert "medians of 2 rounds (lowest–highest), 1 more left out" in cpu_page.page(data)

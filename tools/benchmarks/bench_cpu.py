@@ -1,17 +1,20 @@
 #!/usr/bin/env python3
 """lmtp-serve on a CPU beside llama.cpp and transformers: decoding, prefill, streams, start.
 
-    tools/bench cpu [--quick] [--rounds 3] [--rows REGEX] [--list] [--output FILE]
+    tools/bench cpu [--quick] [--rounds 3] [--rows REGEX] [--list] [--output FILE] [--busy-ok]
 
 All with 2 threads and the same random weights. Engines run in turns and the medians of the rounds
-count; lmtp-serve stands still while another one is measured. llama.cpp runs in four ways in the
-first round (flash attention or not, threads that spin or sleep), and the fastest one goes on. The
-peers come from PyPI (tools/cpu-peers) and the models from tools/make-checkpoint; both stay in the
-cache folder.
+count; lmtp-serve stands still while another one is measured. In the first round llama.cpp is tried
+with flash attention or not, with threads that spin or sleep, with weights mapped or read, each on
+the fastest so far; that one goes on. The peers come from PyPI (tools/cpu-peers) and the models from
+tools/make-checkpoint; both stay in the cache folder.
+It does not start while anything else uses the processor; with --busy-ok it does, and the page says
+so.
 Writes docs/benchmarks/cpu.md, and the same as cpu.json, after every row: a run that is cut leaves
-what it has. It takes an hour at most, once peers and models are there: a round that would not fit
-is left out. --quick: one round of fewer tokens in ten minutes; it shows that all of it works, not
-how fast it is. With it or with --rows the page is build/bench/cpu.md.
+what it has. It takes an hour at most, once peers and models are there; how long about it says when
+it starts, and a round that would not fit is left out. --quick: one round of fewer tokens in ten
+minutes; it shows that all of it works, not how fast it is. With it or with --rows the page is
+build/bench/cpu.md.
 """
 
 import argparse
@@ -25,16 +28,18 @@ import time
 
 import cpu_page
 import peers
+import quiet
 import report
-from cpu_engines import THREADS, Ours, Scale, engines_of
-from cpu_rows import LLAMA, all_rows, count_weights, median
+from cpu_engines import THREADS, Ours, Scale, engine_of
+from cpu_rows import Weights, all_rows, count_weights, names_in_turn
+from cpu_time import MINUTES_MAX, estimate_min, next_round_min
 from random_models import random_model
 from roofline import Roofline
 from servers import ROOT
 
 OUTPUT = ROOT / "docs" / "benchmarks" / "cpu.md"
 SCRATCH = ROOT / "build" / "bench" / "cpu.md"
-MINUTES_MAX = 60  # a round that would go beyond is left out
+LAST_ROW_MINUTES = 3  # before the end of the time, no row is begun any more
 
 
 def say(text):
@@ -59,44 +64,76 @@ class Results:
         self.output.with_suffix(".json").write_text(json.dumps(self.data, indent=1) + "\n")
 
 
-def slower_ways(entries):
-    """The ways to run llama.cpp that the first round showed not to be the fastest one."""
-    speeds = {
-        name: median({"runs": entries[name]["runs"][:1]}) or 0.0
-        for name in LLAMA if name in entries
-    }  # fmt: skip
-    return set(speeds) - {max(speeds, key=speeds.get, default=None)}
-
-
-def measure_row(row, engines, number, results):
+def measure_row(row, number, ours, bench):
+    results = bench.results
     entries = results.data["rows"].setdefault(row.name, {})
-    left_out = slower_ways(entries) if number > 1 else set()
-    for engine in engines if number % 2 else reversed(engines):
-        entry = entries.setdefault(engine.name, {"runs": []})
-        if engine.name in left_out or "not_run" in entry:
+    for name in names_in_turn(row, entries, number, bench.scale.llama_flags):
+        entry = entries.setdefault(name, {"runs": []})
+        if "not_run" in entry:
             continue
+        start = time.monotonic()
         try:
-            figures = engine.measure(row, f"{row.name} {number}")
+            figures = engine_of(name, ours, bench.peers).measure(row, f"{row.name} {number}")
         except Exception as e:  # whatever it is, the other engines and rows go on
             entry["not_run"] = " ".join(f"{type(e).__name__}: {e}".split())[-300:]
-            say(f"round {number}: {row.name:36} {engine.name:27} not run: {entry['not_run']}")
+            say(f"round {number}: {row.name:36} {name:27} not run: {entry['not_run']}")
             continue
         entry["runs"].append(figures)
+        entry["seconds"] = time.monotonic() - start
         shown = ", ".join(f"{k} {v:.4g}" for k, v in figures.items() if isinstance(v, float))
-        say(f"round {number}: {row.name:36} {engine.name:27} {shown}")
+        say(f"round {number}: {row.name:36} {name:27} {shown}")
     results.save()
+
+
+def measure_machine(bench):
+    machine = bench.roofline.measure(THREADS)
+    bench.results.data["machine"].append(machine)
+    say(", ".join(f"{key} {value:.4g}" for key, value in machine.items()))
+    return machine
 
 
 def measure_round(number, groups, bench):
     for (model, dtype), rows in groups.items():
-        folder = random_model(model)
-        bench.results.data["weights"][model] = vars(count_weights(folder))
-        machine = bench.roofline.measure(THREADS)
-        bench.results.data["machine"].append(machine)
-        say(", ".join(f"{key} {value:.4g}" for key, value in machine.items()))
-        with Ours(folder, dtype, bench.scale) as ours:
+        measure_machine(bench)
+        with Ours(random_model(model), dtype, bench.scale) as ours:
             for row in rows:
-                measure_row(row, engines_of(row, ours, bench.peers), number, bench.results)
+                if bench.results.minutes() > MINUTES_MAX - LAST_ROW_MINUTES:
+                    say(f"round {number}: no time for {row.name}")
+                else:
+                    measure_row(row, number, ours, bench)
+
+
+def say_estimate(rows, bench):
+    weights = {model: Weights(**w) for model, w in bench.results.data["weights"].items()}
+    first, later = estimate_min(rows, weights, measure_machine(bench), bench.scale)
+    total = first + later * (bench.scale.rounds - 1)
+    say(f"{bench.scale.rounds} rounds take about {total:.0f} minutes, the first {first:.0f}")
+    if total > MINUTES_MAX:
+        say(f"what would end after {MINUTES_MAX} minutes is left out")
+
+
+def measure_rounds(groups, bench):
+    """As many as fit, judged by what the engines that go on took in the round before."""
+    results = bench.results
+    facts, rows = results.data["facts"], [row for group in groups.values() for row in group]
+    say_estimate(rows, bench)
+    for number in range(1, bench.scale.rounds + 1):
+        end = results.minutes() + next_round_min(rows, results.data["rows"])
+        if number > 1 and end > MINUTES_MAX:
+            say(f"no time for round {number}: it would end after {end:.0f} minutes")
+            facts["rounds_left_out"] = bench.scale.rounds - number + 1
+            break
+        measure_round(number, groups, bench)
+        facts["rounds"] = number
+    results.save()
+
+
+def is_quiet(busy_ok):
+    """(whether the run may start, what to say about it)"""
+    cores = quiet.busy_cores()
+    if cores <= quiet.BUSY_CORES_MAX:
+        return True, f"{cores:.2f} cores busy before the run"
+    return busy_ok, f"{cores:.1f} cores were busy with other work before the run"
 
 
 def find_peers(groups):
@@ -118,6 +155,7 @@ def parse_arguments():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rows", metavar="REGEX", default="", help="those whose names match")
     parser.add_argument("--list", action="store_true", help="print the names of the rows, no more")
+    parser.add_argument("--busy-ok", action="store_true", help="also where something else runs")
     parser.add_argument("--output", type=pathlib.Path, help="the page; the JSON lies beside it")
     return parser.parse_args()
 
@@ -128,6 +166,9 @@ def main():
     if args.list or not rows:
         print(*(row.name for row in rows or all_rows()), sep="\n")
         return 0 if rows else f"bench cpu: no row matches {args.rows!r}; the rows are above"
+    may_start, busy_text = is_quiet(args.busy_ok)
+    if not may_start:
+        return f"bench cpu: {busy_text}; end it (see top), or go on with --busy-ok"
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the servers are ended, too
     scale = Scale(args.quick, args.rounds)
     whole = not args.quick and len(rows) == len(all_rows())
@@ -137,19 +178,16 @@ def main():
     found = find_peers(groups)
     facts = {
         "command": " ".join(["tools/bench cpu", *sys.argv[1:]]), "date": report.today(),
-        "machine": report.machine(), "rounds": 1, "threads": THREADS, "decoded": scale.decoded,
+        "machine": f"{report.machine()}; {busy_text}",
+        "rounds": 1, "threads": THREADS, "decoded": scale.decoded,
         "versions": f"{report.our_version()}; {peers.versions(found)}",
     }  # fmt: skip
     results = Results(facts, args.output or (OUTPUT if whole else SCRATCH))
+    for model in {model for model, _ in groups}:
+        results.data["weights"][model] = vars(count_weights(random_model(model)))
     with Roofline() as roofline:
         bench = argparse.Namespace(scale=scale, peers=found, roofline=roofline, results=results)
-        for number in range(1, scale.rounds + 1):
-            if number > 1 and results.minutes() * number / (number - 1) > MINUTES_MAX:
-                say(f"no time for round {number}")
-                break
-            measure_round(number, groups, bench)
-            facts["rounds"] = number
-            results.save()
+        measure_rounds(groups, bench)
     print(results.output.read_text())
     say(f"written: {results.output}")
     return 0

@@ -10,7 +10,7 @@ import random
 import time
 
 import peers
-from cpu_rows import LLAMA, OURS, PROMPT, TRANSFORMERS, count_weights
+from cpu_rows import LLAMA_FLAGS, OURS, PROMPT, TRANSFORMERS, count_weights
 from servers import LmtpServe
 from streams import run_llama, run_lmtp
 from wire import Connection
@@ -26,7 +26,7 @@ class Scale:
         self.rounds = 1 if quick else rounds
         self.decoded = 16 if quick else 64
         self.repetitions = 1 if quick else 2  # of a prefill; the fastest counts
-        self.llama = LLAMA[::2] if quick else LLAMA
+        self.llama_flags = LLAMA_FLAGS[:1] if quick else LLAMA_FLAGS
 
 
 def random_prompts(vocab, count, length, seed):
@@ -127,8 +127,7 @@ class Llama:
 
     def __init__(self, name, folder, ours):
         self.name, self.ours = name, ours
-        words = name.split()
-        self.peer = peers.LlamaCpp(folder, "fa" in words, "passive" in words)
+        self.peer = peers.LlamaCpp(folder, name.split())
 
     def measure(self, row, seed):
         scale, model = self.ours.scale, self.ours.folder
@@ -172,14 +171,10 @@ class Missing:
         raise RuntimeError(self.why)
 
 
-def engines_of(row, ours, found):
-    """Those that have something to measure in this row; `found` is the peers' folder, or why there
-    is none."""
-    names = [] if row.kind == "start" else list(ours.scale.llama)
-    if row.kind == "prefill" and row.dtype in peers.Transformers.DTYPES:
-        names.append(TRANSFORMERS)
+def engine_of(name, ours, found):
+    """`found` is the peers' folder, or why there is none."""
+    if name == OURS:
+        return ours
     if isinstance(found, Exception):
-        return [ours, *(Missing(name, str(found)) for name in names)]
-    make = {name: lambda n: Llama(n, found, ours) for name in LLAMA}
-    make[TRANSFORMERS] = lambda _: Transformers(found, ours)
-    return [ours, *(make[name](name) for name in names)]
+        return Missing(name, str(found))
+    return Transformers(found, ours) if name == TRANSFORMERS else Llama(name, found, ours)

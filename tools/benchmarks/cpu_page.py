@@ -18,7 +18,8 @@ Written by `{command}` on {date}, in {minutes:.0f} minutes.
 - {threads} threads for every engine, the same random weights for all; {rounds_text}. Engines run
   in turns, lmtp-serve stands still while another one is measured.
 - llama.cpp: Release, built for this processor, its defaults; of flash attention on (*fa*) or off,
-  and of threads that spin while they wait or sleep (*passive*), what was fastest in round one.
+  threads that spin while they wait or sleep (*passive*), and weights mapped or read into memory
+  (*no-mmap*), each tried in this order on the fastest so far, what was fastest in round one.
 - lmtp-serve: there is one mode, in which a stream's bits do not depend on its company, so every
   figure here has that cost in it.
 
@@ -200,5 +201,7 @@ def page(data):
         sections.append(f"Not measured in this run: {', '.join(missing)}.\n")
     count = facts["rounds"]
     rounds = "one round" if count == 1 else f"medians of {count} rounds (lowest–highest)"
+    if left_out := facts.get("rounds_left_out", 0):
+        rounds += f", {left_out} more left out for lack of time"
     return PAGE.format(**facts, rounds_text=rounds, roofline=describe_roofline(data["machine"]),
                        sections="\n".join(sections))  # fmt: skip

@@ -1,6 +1,7 @@
 """The rows of `tools/bench cpu`: what is measured, what is wanted, and what the machine allows."""
 
 import dataclasses
+import itertools
 import json
 import math
 import statistics
@@ -10,13 +11,24 @@ BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}
 PROMPT = 64  # tokens before those that are decoded
 LONG = 1023  # the longest prompt of GPT-2's context of 1024 that leaves room for an answer
 OURS = "lmtp-serve"
-# Ways to run llama.cpp: with flash attention or without; its threads spin while they wait, as gcc's
-# OpenMP does by itself, or sleep, which is better where other threads want the processor, too.
-LLAMA = ("llama.cpp fa", "llama.cpp", "llama.cpp fa passive", "llama.cpp passive")
+# Ways to run llama.cpp: with flash attention; with threads that sleep while they wait, where gcc's
+# OpenMP lets them spin; with the weights read into memory, not mapped.
+LLAMA_FLAGS = ("fa", "passive", "no-mmap")
 TRANSFORMERS = "transformers"
+TRANSFORMERS_DTYPES = ("float32", "bfloat16")
 BANDWIDTH_WANTED = 0.9
 START_S_MAX = 2.5
 MEMORY_BEYOND_BYTES_MAX = 300_000_000
+
+
+def llama_name(flags):
+    return " ".join(["llama.cpp", *(flag for flag in LLAMA_FLAGS if flag in flags)])
+
+
+LLAMA = tuple(
+    llama_name(flags) for count in range(len(LLAMA_FLAGS) + 1)
+    for flags in itertools.combinations(LLAMA_FLAGS, count)
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +66,41 @@ def all_rows():
         *rows_of("gpt2-medium", DTYPES, (1, 8, 32), (256, LONG), ("streams", "start")),
         *rows_of("tinyllama-1.1b", DTYPES[1:], (1, 8), (256,)),
     ]
+
+
+# ---- the engines of a row, in turns ----
+
+
+def has_transformers(row):
+    return row.kind == "prefill" and row.dtype in TRANSFORMERS_DTYPES
+
+
+def fastest_way(entries):
+    """The name of the way to run llama.cpp that was the fastest in the first round, or None."""
+    runs = {name: entries[name]["runs"] for name in LLAMA if name in entries}
+    measured = {name: some[0]["tokens_per_s"] for name, some in runs.items() if some}
+    return max(measured, key=measured.get, default=None)
+
+
+def llama_ways(entries, number, flags):
+    """In the first round each flag is tried on the way that is the fastest by then; that one goes
+    on. `entries` fills up while this is gone through."""
+    if number > 1:
+        yield fastest_way(entries) or LLAMA[0]
+        return
+    yield LLAMA[0]
+    for flag in flags:
+        yield llama_name([*(fastest_way(entries) or "").split(), flag])
+
+
+def names_in_turn(row, entries, number, flags):
+    """The engines that round `number` measures in this row, the other way round in even ones."""
+    groups = [[OURS]]
+    if row.kind != "start":
+        groups.append(llama_ways(entries, number, flags))
+    if has_transformers(row):
+        groups.append([TRANSFORMERS])
+    return itertools.chain.from_iterable(groups if number % 2 else reversed(groups))
 
 
 # ---- what the machine allows ----

@@ -57,8 +57,6 @@ def versions(found):
 class Transformers:
     """One forward pass with the head on the last token only, in oneDNN's and SDPA's kernels."""
 
-    DTYPES = ("float32", "bfloat16")
-
     def __init__(self, folder):
         self.python = folder / "bin" / "python"
 
@@ -72,12 +70,13 @@ class Transformers:
 
 
 class LlamaCpp:
-    """llama.cpp, run in one of the ways of cpu_rows.LLAMA."""
+    """llama.cpp, run in the way that flags of cpu_rows.LLAMA_FLAGS say."""
 
-    def __init__(self, folder, flash_attention=False, passive=False):
+    def __init__(self, folder, flags=()):
         self.folder = folder
-        self.flash_attention = flash_attention
-        self.environment = {"OMP_WAIT_POLICY": "passive"} if passive else {}
+        self.flash_attention = "fa" in flags
+        self.environment = {"OMP_WAIT_POLICY": "passive"} if "passive" in flags else {}
+        self.load = ["--load-mode", "none"] if "no-mmap" in flags else []
 
     def gguf(self, model, dtype):
         """The file beside the folder `model` with the same weights, made where it is missing."""
@@ -97,7 +96,7 @@ class LlamaCpp:
         text = output_of(
             [self.folder / "bin" / "llama-batched-bench", "-m", self.gguf(model, dtype),
              "-npp", prompt, "-ntg", count, "-npl", batch, "-c", batch * CELLS_OF_STREAM,
-             "-t", threads, "-fa", "on" if self.flash_attention else "off",
+             "-t", threads, "-fa", "on" if self.flash_attention else "off", *self.load,
              "--output-format", "jsonl"],
             RUN_TIMEOUT_S, env={**os.environ, **self.environment},
         )  # fmt: skip
@@ -107,7 +106,7 @@ class LlamaCpp:
         text = output_of(
             [self.folder / "bin" / "llama-bench", "-m", self.gguf(model, dtype), "-p", count,
              "-n", 0, "-r", repetitions, "-t", threads, "-fa", int(self.flash_attention),
-             "-o", "json"],
+             *self.load, "-o", "json"],
             RUN_TIMEOUT_S, env={**os.environ, **self.environment},
         )  # fmt: skip
         return read_bench(text, count)
@@ -143,6 +142,7 @@ class LlamaServer(Server):
         super().__init__(
             [llama.folder / "bin" / "llama-server", "-m", gguf, "--host", "127.0.0.1",
              "--port", port, "--parallel", streams, "-c", streams * CELLS_OF_STREAM,
-             "-t", threads, "-fa", "on" if llama.flash_attention else "off", "--offline"],
+             "-t", threads, "-fa", "on" if llama.flash_attention else "off", *llama.load,
+             "--offline"],
             port, llama.environment,
         )  # fmt: skip

@@ -9,6 +9,7 @@
 #include "kernels/activation.h"
 #include "kernels/attention.h"
 #include "kernels/embedding.h"
+#include "kernels/gather.h"
 #include "kernels/linear.h"
 #include "kernels/logits.h"
 #include "kernels/norm.h"
@@ -26,6 +27,7 @@ struct Backend {
   void (*gated_activation)(Stream&, const GatedActivationArgs&);
   void (*soft_cap)(Stream&, Matrix<float>, float);
   void (*embedding)(Stream&, const EmbeddingArgs&);
+  void (*gather_rows)(Stream&, const GatherRowsArgs&);
   void (*kv_store)(Stream&, const KvStoreArgs&);
   void (*kv_copy)(Stream&, const KvLayer&, const KvCopy*, std::int64_t);
   void (*paged_attention)(Stream&, const AttentionArgs&);

@@ -1,54 +1,52 @@
 // GPT-2: https://github.com/huggingface/transformers, src/transformers/models/gpt2/modeling_gpt2.py
 // Against Llama: learned positions added to the embedding, layer norms with bias, one matrix for
 // queries, keys and values, weights stored [inputs, outputs], a plain two-matrix MLP.
+#include "archs/gpt2.h"
+
 #include <cmath>
 #include <string>
 #include <utility>
 
 #include "archs/archs.h"
 #include "archs/common.h"
-#include "decoder_lm.h"
-#include "layers/attention.h"
 #include "layers/load.h"
-#include "layers/norm.h"
 
 namespace lmtp::model {
-namespace {
 
-struct Gpt2Layer {
-  LayerNorm attention_norm;
-  Linear qkv;
-  Linear attention_out;
-  LayerNorm mlp_norm;
-  Linear mlp_up;
-  Linear mlp_down;
-  AttentionShape shape;
-  kernels::Activation activation;
+std::int64_t Gpt2Layer::floats_per_token(const ModelConfig& config) {
+  return std::int64_t{5} * config.hidden_size + config.mlp_size;
+}
 
-  static std::int64_t floats_per_token(const ModelConfig& config) {
-    return std::int64_t{5} * config.hidden_size + config.mlp_size;
-  }
-
-  // x: [m, hidden_size] f32, in place
-  void forward(const StepContext& step, const kernels::KvLayer& cache,
-               kernels::Matrix<float> x) const {
-    kernels::Stream& stream = step.stream;
-    const std::int64_t hidden = x.columns;
-    const auto normed = step.workspace.take(x.rows, hidden);                 // [m, hidden]
-    const auto projected = step.workspace.take(x.rows, 3 * hidden);          // [m, q | k | v]
-    const auto attended = step.workspace.take(x.rows, hidden);               // [m, hidden]
-    const auto widened = step.workspace.take(x.rows, mlp_up.num_outputs());  // [m, mlp_size]
+void Gpt2Layer::forward(const StepContext& step, const kernels::KvLayer& cache,
+                        kernels::Matrix<float> x) const {
+  kernels::Stream& stream = step.stream;
+  const std::int64_t hidden = x.columns;
+  const auto normed = step.workspace.take(x.rows, hidden);                 // [m, hidden]
+  const auto projected = step.workspace.take(x.rows, 3 * hidden);          // [m, q | k | v]
+  const auto attended = step.workspace.take(x.rows, hidden);               // [m, hidden]
+  const auto widened = step.workspace.take(x.rows, mlp_up.num_outputs());  // [m, mlp_size]
+  const auto input = norm_first ? normed : x;
+  if (norm_first) {
     attention_norm(stream, x, normed);
-    qkv(stream, normed, projected);
-    attend(step, shape, cache, projected.slice_columns(0, hidden),
-           projected.slice_columns(hidden, hidden), projected.slice_columns(2 * hidden, hidden),
-           attended);
-    attention_out(stream, attended, x, {.residual = x});
-    mlp_norm(stream, x, normed);
-    mlp_up(stream, normed, widened, {.activation = activation});
-    mlp_down(stream, widened, x, {.residual = x});
   }
-};
+  qkv(stream, input, projected);
+  attend(step, shape, cache, projected.slice_columns(0, hidden),
+         projected.slice_columns(hidden, hidden), projected.slice_columns(2 * hidden, hidden),
+         attended);
+  attention_out(stream, attended, x, {.residual = x});
+  if (norm_first) {
+    mlp_norm(stream, x, normed);
+  } else {
+    attention_norm(stream, x, x);
+  }
+  mlp_up(stream, input, widened, {.activation = activation});
+  mlp_down(stream, widened, x, {.residual = x});
+  if (!norm_first) {
+    mlp_norm(stream, x, x);
+  }
+}
+
+namespace {
 
 // A Conv1D: a linear whose weight lies [inputs, outputs].
 Linear load_conv1d(WeightLoader& in, const std::string& name, std::int64_t n, std::int64_t k,

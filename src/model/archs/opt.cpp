@@ -7,6 +7,7 @@
 
 #include "archs/archs.h"
 #include "archs/common.h"
+#include "archs/gpt2.h"
 #include "archs/llama.h"
 #include "layers/load.h"
 
@@ -15,57 +16,11 @@ namespace {
 
 constexpr int kPositionOffset = 2;
 
-struct OptLayer {
-  LayerNorm attention_norm;
-  Linear qkv;
-  Linear attention_out;
-  LayerNorm mlp_norm;
-  Linear mlp_up;
-  Linear mlp_down;
-  AttentionShape shape;
-  kernels::Activation activation;
-  bool norm_first = true;
-
-  static std::int64_t floats_per_token(const ModelConfig& config) {
-    return std::int64_t{5} * config.hidden_size + config.mlp_size;
-  }
-
-  // x: [m, hidden_size] f32, in place
-  void forward(const StepContext& step, const kernels::KvLayer& cache,
-               kernels::Matrix<float> x) const {
-    kernels::Stream& stream = step.stream;
-    const std::int64_t hidden = x.columns;
-    const auto normed = step.workspace.take(x.rows, hidden);         // [m, hidden]
-    const auto projected = step.workspace.take(x.rows, 3 * hidden);  // [m, q | k | v]
-    const auto attended = step.workspace.take(x.rows, hidden);       // [m, hidden]
-    const auto widened = step.workspace.take(x.rows, mlp_up.num_outputs());
-    const auto input = norm_first ? normed : x;
-    if (norm_first) {
-      attention_norm(stream, x, normed);
-    }
-    qkv(stream, input, projected);
-    attend(step, shape, cache, projected.slice_columns(0, hidden),
-           projected.slice_columns(hidden, hidden), projected.slice_columns(2 * hidden, hidden),
-           attended);
-    attention_out(stream, attended, x, {.residual = x});
-    if (norm_first) {
-      mlp_norm(stream, x, normed);
-    } else {
-      attention_norm(stream, x, x);
-    }
-    mlp_up(stream, input, widened, {.activation = activation});
-    mlp_down(stream, widened, x, {.residual = x});
-    if (!norm_first) {
-      mlp_norm(stream, x, x);
-    }
-  }
-};
-
-OptLayer load_layer(WeightLoader& in, const ModelConfig& config, int index) {
+Gpt2Layer load_layer(WeightLoader& in, const ModelConfig& config, int index) {
   const std::string name = "layers." + std::to_string(index) + ".";
   const int hidden = config.hidden_size;
   const bool biases = config.mlp_bias;
-  OptLayer layer;
+  Gpt2Layer layer;
   layer.attention_norm =
       load_layer_norm(in, name + "self_attn_layer_norm", hidden, config.norm_epsilon);
   layer.qkv = load_linear(
@@ -109,7 +64,7 @@ void read_opt_config(ConfigReader& json, ModelConfig& config) {
 }
 
 std::unique_ptr<CausalLM> make_opt(const ModelConfig& config, WeightLoader& in, int max_tokens) {
-  using Model = DecoderLM<OptLayer, LayerNorm>;
+  using Model = DecoderLM<Gpt2Layer, LayerNorm>;
   Model::Parts parts;
   const int hidden = config.hidden_size;
   const int width = config.embedding_size;

@@ -1,0 +1,45 @@
+"""How long `tools/bench cpu` takes: first estimated, then by what the rounds before took."""
+
+from cpu_rows import (
+    LLAMA_FLAGS, OURS, PROMPT, TRANSFORMERS, allowed_tokens_per_s, fastest_way, has_transformers,
+)  # fmt: skip
+
+MINUTES_MAX = 60
+ROOFLINE_S = 10  # measured before each model and dtype
+START_S = 3  # of a process, until its weights are there
+SHARE = 0.4  # of what the machine allows: roughly what engines reach
+
+
+def seconds_of(row, weights, machine, scale):
+    """One engine's, roughly."""
+    if row.kind == "start":
+        return START_S
+    prompt_tokens_per_s = machine["f32_flops_per_s"] / weights.flops(row)
+    if row.kind == "prefill":
+        num_prompts = scale.repetitions + 1  # one to warm up
+        return START_S + num_prompts * row.size / (SHARE * prompt_tokens_per_s)
+    allowed = min(allowed_tokens_per_s(row, weights, machine), prompt_tokens_per_s)
+    return START_S + row.size * (
+        PROMPT / (SHARE * prompt_tokens_per_s) + scale.decoded / (SHARE * allowed)
+    )
+
+
+def estimate_min(rows, weights, machine, scale):
+    """(minutes of the first round, of each later one), roughly. `weights`: by model."""
+    first = later = 0.0
+    for row in rows:
+        alone = seconds_of(row, weights[row.model], machine, scale)
+        num_peers = (row.kind != "start") + has_transformers(row)
+        later += alone * (1 + num_peers)
+        first += alone * (1 + num_peers + len(scale.llama_flags) * (row.kind != "start"))
+    return first / 60, later / 60
+
+
+def next_round_min(rows, results):
+    """What the engines that go on took last. `results`: entries by engine, by row's name."""
+    seconds = 0.0
+    for row in rows:
+        entries = results.get(row.name, {})
+        for name in (OURS, fastest_way(entries), TRANSFORMERS):
+            seconds += entries.get(name, {}).get("seconds", 0.0)
+    return (seconds + ROOFLINE_S * len({(row.model, row.dtype) for row in rows})) / 60
