@@ -347,21 +347,24 @@ inline void paged_attention(Stream& stream, const AttentionArgs& args) {
     num_tiles += (num_queries + kQueriesMax - 1) / kQueriesMax;
     tile_ends[s] = num_tiles;
   }
+  // Head by head within a sequence: the tiles of one head read the same keys and values, which stay
+  // in a cache meanwhile.
   const int num_kv_heads = args.cache.num_kv_heads;
   stream.pool().parallel_for(num_tiles * num_kv_heads, [&](int task, int) {
-    const std::int32_t tile = task / num_kv_heads;
     std::int64_t low = 0;
     std::int64_t high = args.num_sequences - 1;
     while (low < high) {
       const std::int64_t middle = (low + high) / 2;
-      if (tile < tile_ends[middle]) {
+      if (task < tile_ends[middle] * num_kv_heads) {
         high = middle;
       } else {
         low = middle + 1;
       }
     }
-    const std::int32_t first_tile = low == 0 ? 0 : tile_ends[low - 1];
-    attend_tile(args, low, task % num_kv_heads, std::int64_t{tile - first_tile} * kQueriesMax);
+    const std::int32_t tiles_before = low == 0 ? 0 : tile_ends[low - 1];
+    const std::int32_t tiles_each = tile_ends[low] - tiles_before;
+    const std::int32_t at = task - tiles_before * num_kv_heads;
+    attend_tile(args, low, at / tiles_each, std::int64_t{at % tiles_each} * kQueriesMax);
   });
 }
 
