@@ -8,6 +8,8 @@ import pytest
 from checkpoints import DEMO, NO_END, end_tokens
 from lmtp_socket import Socket, wait_all_freed, wait_until
 from servers import LmtpServe
+from streams import run_lmtp
+from wire import Connection, ids_of
 
 
 def run(coroutine):
@@ -45,6 +47,22 @@ def test_a_websocket_elsewhere_is_not_found(demo):
             assert refused.value.status == 404
 
     run(connect())
+
+
+def test_the_clients_of_the_benchmarks_see_the_same(demo):
+    prompts = [[46, 789, 579], [5]]
+
+    async def ask():
+        async with Connection(demo.endpoint) as c:
+            bias = {0: -100}
+            return [ids_of(await c.generate(p, max_tokens=6, temperature=0.0, logit_bias=bias))
+                    for p in prompts]  # fmt: skip
+
+    timed = run_lmtp(demo.endpoint, prompts, 6, [0])
+    assert timed.ids == run(ask())
+    assert all(timed.start < t[0] and t == sorted(t) and len(t) == 6 for t in timed.times)
+    with pytest.raises(RuntimeError, match="lmtp-serve: prompt"):
+        run_lmtp(demo.endpoint, [[-1]], 6, [0])
 
 
 def test_names_and_model_info(demo):

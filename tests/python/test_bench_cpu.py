@@ -19,7 +19,7 @@ from cpu_rows import (  # noqa: E402
 )  # fmt: skip
 from cpu_time import estimate_min, next_round_min  # noqa: E402
 from quiet import cores_between  # noqa: E402
-from streams import Run, WebSocket, read_llama, read_lmtp, take_frame, text_frame  # noqa: E402
+from streams import Run, read_llama, read_lmtp  # noqa: E402
 
 MACHINE = {"read_bytes_per_s": 40e9, "f32_flops_per_s": 240e9}
 
@@ -31,32 +31,12 @@ def entry(*speeds, **more):
 # ---- what came over a socket ----
 
 
-@pytest.mark.parametrize("size", [0, 125, 126, 65535, 65536])
-def test_frames_of_every_length_come_back(size):
-    frame = text_frame("x" * size)
-    assert frame[1] & 0x80, "a client's frame is masked"
-    mask_at = {126: 4, 127: 10}.get(frame[1] & 127, 2)
-    assert frame[mask_at : mask_at + 4] == bytes(4)
-    from_server = bytes([frame[0], frame[1] & 127]) + frame[2:mask_at] + frame[mask_at + 4 :]
-    buffer = bytearray(from_server + b"\x81")
-    assert take_frame(buffer) == (1, True, b"x" * size)
-    assert buffer == b"\x81" and take_frame(buffer) is None
-
-
-def test_messages_survive_any_cut_and_fragments():
-    whole = bytes([0x01, 3]) + b"TOK" + bytes([0x89, 1]) + b"p" + bytes([0x80, 2]) + b"EN"
-    for cut in range(len(whole) + 1):
-        ws = WebSocket.__new__(WebSocket)
-        ws.buffer, ws.message = bytearray(), bytearray()
-        assert ws.feed(whole[:cut]) + ws.feed(whole[cut:]) == [b"TOKEN"]
-
-
 def test_lmtp_entries_go_to_their_streams():
-    message = b'TOKEN [{"token": 7, "stream_id": 1}, {"token": 8, "stream_id": 0}]'
-    run = read_lmtp(0.0, [(1.0, message), (2.0, b'TOKEN [{"token": 9, "stream_id": 1}]')], 2)
+    message = 'TOKEN [{"token": 7, "stream_id": 1}, {"token": 8, "stream_id": 0}]'
+    run = read_lmtp(0.0, [(1.0, message), (2.0, 'TOKEN [{"token": 9, "stream_id": 1}]')], 2)
     assert run.ids == [[8], [7, 9]] and run.times == [[1.0], [1.0, 2.0]]
     with pytest.raises(RuntimeError, match="no room"):
-        read_lmtp(0.0, [(1.0, b'TOKEN [{"stream_id": 0, "error": "no room"}]')], 1)
+        read_lmtp(0.0, [(1.0, 'TOKEN [{"stream_id": 0, "error": "no room"}]')], 1)
 
 
 def event(**fields):

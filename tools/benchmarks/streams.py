@@ -1,17 +1,18 @@
 """Streams started together, and when each of their tokens arrived, at the least cost to the server.
 
 The client shares the processor with the servers that it measures, so while they run it only keeps
-bytes with their time of arrival; JSON is read when all is over. The same loop drives lmtp-serve
-(one WebSocket for all streams) and llama-server (one HTTP request a stream).
+what comes with its time of arrival; JSON is read when all is over. lmtp-serve has one WebSocket for
+all streams, llama-server one HTTP request a stream.
 """
 
-import base64
+import asyncio
 import json
-import os
 import re
 import selectors
 import socket
 import time
+
+from wire import open_socket
 
 TIMEOUT_S = 600
 RECEIVE_BYTES = 1 << 18
@@ -51,100 +52,37 @@ class Run:
 # ---- lmtp-serve: a WebSocket ----
 
 
-class WebSocket:
-    """The few parts of RFC 6455 that this needs: text messages in single frames or several."""
-
-    def __init__(self, endpoint):
-        self.socket = connect(endpoint)
-        key = base64.b64encode(os.urandom(16)).decode()
-        self.socket.sendall(
-            f"GET / HTTP/1.1\r\nHost: {endpoint}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-            f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n".encode()
-        )
-        head = b""
-        while b"\r\n\r\n" not in head:
-            data = self.socket.recv(RECEIVE_BYTES)
-            if not data:
-                break
-            head += data
-        if not head.startswith(b"HTTP/1.1 101"):
-            raise RuntimeError(f"no WebSocket at {endpoint}: {head[:200]!r}")
-        self.buffer = bytearray(head.partition(b"\r\n\r\n")[2])
-        self.message = bytearray()
-
-    def feed(self, data):
-        """The messages that end in these bytes."""
-        self.buffer += data
-        ended = []
-        while (frame := take_frame(self.buffer)) is not None:
-            opcode, last, payload = frame
-            if opcode == 8:
-                raise RuntimeError(f"the server closed the connection: {payload[2:]!r}")
-            if opcode > 8:  # a ping; the runs are shorter than the server's patience
-                continue
-            self.message += payload
-            if last:
-                ended.append(bytes(self.message))
-                self.message.clear()
-        return ended
-
-
-def take_frame(buffer):
-    """(opcode, last of its message, payload) off the front, or None where more bytes must come."""
-    if len(buffer) < 2:
-        return None
-    length, at = buffer[1] & 127, 2
-    if length >= 126:
-        at = 4 if length == 126 else 10
-        length = int.from_bytes(buffer[2:at], "big")
-    if len(buffer) < at + length:
-        return None
-    opcode, last, payload = buffer[0] & 15, bool(buffer[0] & 128), bytes(buffer[at : at + length])
-    del buffer[: at + length]
-    return opcode, last, payload
-
-
-def text_frame(text):
-    """With a mask of zeros: a client's frames have to have one."""
-    payload = text.encode()
-    size = len(payload)
-    if size < 126:
-        length = bytes([0x80 | size])
-    elif size < 1 << 16:
-        length = b"\xfe" + size.to_bytes(2, "big")
-    else:
-        length = b"\xff" + size.to_bytes(8, "big")
-    return b"\x81" + length + bytes(4) + payload
-
-
 def run_lmtp(endpoint, prompts, max_tokens, eos):
     """All prompts as streams of one connection, greedily, without the end-of-text tokens `eos`."""
-    ws = WebSocket(endpoint)
     params = {"max_tokens": max_tokens, "temperature": 0.0,
               "logit_bias": {str(t): -100 for t in eos}}  # fmt: skip
-    requests = b"".join(
-        text_frame("GENERATE " + json.dumps({"stream_id": i, "prompt": prompt, **params}))
+    requests = [
+        "GENERATE " + json.dumps({"stream_id": i, "prompt": prompt, **params})
         for i, prompt in enumerate(prompts)
-    )
-    messages, num_ended = [], 0
-    with ws.socket:
-        start = time.perf_counter()
-        ws.socket.sendall(requests)
-        while num_ended < len(prompts):
-            data = ws.socket.recv(RECEIVE_BYTES)
-            at = time.perf_counter()
-            if not data:
-                raise RuntimeError("lmtp-serve closed the connection")
-            for message in ws.feed(data):
-                num_ended += message.count(b'"finish_reason": "') + message.count(b'"error": ')
-                messages.append((at, message))
+    ]
+    start, messages = asyncio.run(asyncio.wait_for(talk(endpoint, requests), TIMEOUT_S))
     return read_lmtp(start, messages, len(prompts))
+
+
+async def talk(endpoint, requests):
+    """(when they were sent, the messages that came until all had ended, each with its time)"""
+    messages, num_ended = [], 0
+    async with open_socket(endpoint) as ws:
+        start = time.perf_counter()
+        for request in requests:
+            await ws.send_str(request)
+        async for message in ws:
+            messages.append((time.perf_counter(), message.data))
+            num_ended += message.data.count('"finish_reason": "') + message.data.count('"error": ')
+            if num_ended >= len(requests):
+                return start, messages
+    raise RuntimeError(f"lmtp-serve closed the connection ({ws.close_code})")
 
 
 def read_lmtp(start, messages, num_streams):
     times, ids = ([[] for _ in range(num_streams)] for _ in range(2))
     for at, message in messages:
-        for entry in json.loads(message.partition(b" ")[2]):
+        for entry in json.loads(message.partition(" ")[2]):
             if entry.get("error"):
                 raise RuntimeError(f"lmtp-serve: {entry['error']}")
             if "token" in entry:
@@ -182,6 +120,13 @@ def run_llama(endpoint, prompts, max_tokens):
         for s in sockets:
             s.close()
     return read_llama(start, chunks, [(len(prompt), max_tokens) for prompt in prompts])
+
+
+def connect(endpoint):
+    host, port = endpoint.split(":")
+    s = socket.create_connection((host, int(port)), timeout=TIMEOUT_S)
+    s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return s
 
 
 def receive_all(sockets):
@@ -225,10 +170,3 @@ def read_llama(start, chunks, sizes):
         # While the text ends inside a letter no event comes, and the next one has only its own.
         times[i] += [ended] * (size[1] - len(times[i]))
     return Run(start, times, ids)
-
-
-def connect(endpoint):
-    host, port = endpoint.split(":")
-    s = socket.create_connection((host, int(port)), timeout=TIMEOUT_S)
-    s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return s

@@ -1,6 +1,7 @@
 """A small LMTP client over aiohttp, for tests and benchmarks: it hides nothing of the wire."""
 
 import asyncio
+import contextlib
 import json
 
 import aiohttp
@@ -12,6 +13,14 @@ class StreamError(Exception):
     """The server ended a stream with an error entry, or the connection with it."""
 
 
+@contextlib.asynccontextmanager
+async def open_socket(endpoint):
+    """A WebSocket that takes messages of any size."""
+    async with aiohttp.ClientSession() as session:
+        async with session.ws_connect("http://" + endpoint, max_msg_size=0) as ws:
+            yield ws
+
+
 class Connection:
     """One WebSocket. Every answer is a list of entries as they stood on the wire.
 
@@ -20,7 +29,7 @@ class Connection:
     """
 
     def __init__(self, endpoint, model=None, timeout_s=ANSWER_TIMEOUT_S):
-        self.url = "http://" + endpoint
+        self.endpoint = endpoint
         self.model = model
         self.timeout_s = timeout_s
         self.num_token_messages = 0
@@ -29,19 +38,15 @@ class Connection:
         self._last_id = 0
 
     async def __aenter__(self):
-        self._session = aiohttp.ClientSession()
-        try:
-            self.ws = await self._session.ws_connect(self.url, max_msg_size=0)
-        except BaseException:
-            await self._session.close()
-            raise
+        self._opened = open_socket(self.endpoint)
+        self.ws = await self._opened.__aenter__()
         self._reader = asyncio.create_task(self._read())
         return self
 
     async def __aexit__(self, *_):
         await self.ws.close()
-        await self._session.close()
         await self._reader
+        await self._opened.__aexit__(None, None, None)
 
     async def _read(self):
         async for message in self.ws:
