@@ -2,7 +2,6 @@
 // of this processor, or others: --backend=avx2. Weights are far larger than the caches, as in a
 // model.
 #include <benchmark/benchmark.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "read_memory.h"
 
 namespace lmtp::kernels {
 namespace {
@@ -40,25 +40,10 @@ std::vector<float> some_floats(std::int64_t count) {
   return values;
 }
 
-// Memory for kRoundFloats in huge pages where there are any.
-class Weights {
+// A round's.
+class Weights : public bench::Floats {
  public:
-  Weights()
-      : data_(static_cast<float*>(
-            mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {
-    LMTP_CHECK(data_ != MAP_FAILED);
-    (void)madvise(data_, kBytes, MADV_HUGEPAGE);
-    std::fill_n(data_, kRoundFloats, 0.01F);
-  }
-  ~Weights() { munmap(data_, kBytes); }
-  Weights(const Weights&) = delete;
-  Weights& operator=(const Weights&) = delete;
-
-  const float* data() const { return data_; }
-
- private:
-  static constexpr std::size_t kBytes = kRoundFloats * sizeof(float);
-  float* data_;
+  Weights() : Floats(kRoundFloats) { LMTP_CHECK(data() != nullptr); }
 };
 
 void count_bytes(benchmark::State& state, std::int64_t bytes_an_iteration) {
@@ -72,27 +57,16 @@ void count_operations(benchmark::State& state, std::int64_t operations_an_iterat
                          benchmark::Counter::kIsIterationInvariantRate);
 }
 
-// All threads read memory once, each in several places at a time, which is faster than in one: the
-// roof of decoding.
+// All threads read memory once: the roof of decoding.
 void read_memory(benchmark::State& state) {
-  using Quarter = std::uint64_t __attribute__((vector_size(16)));
+  using Quarter = float __attribute__((vector_size(16)));  // of a line
   constexpr int kNumTasks = 32;
-  constexpr std::int64_t kPlaces = 8;
-  constexpr std::int64_t kLines = kRoundFloats * 4 / 64 / kNumTasks / kPlaces;
+  constexpr std::int64_t kFloatsEach = kRoundFloats / kNumTasks;
   const Weights weights;
   WorkerPool pool(num_threads());
   while (state.KeepRunning()) {
     pool.parallel_for(kNumTasks, [&](int task, int) {
-      const auto* part =
-          reinterpret_cast<const Quarter*>(weights.data()) + task * kPlaces * kLines * 4;
-      Quarter seen[kPlaces] = {};
-      for (std::int64_t i = 0; i < kLines * 4; i += 4) {
-        for (std::int64_t place = 0; place < kPlaces; ++place) {
-          const Quarter* line = part + place * kLines * 4 + i;
-          seen[place] |= line[0] | line[1] | line[2] | line[3];
-        }
-      }
-      benchmark::DoNotOptimize(seen);
+      bench::read_vectors<Quarter, 8>(weights.data() + task * kFloatsEach, kFloatsEach / 4);
     });
   }
   count_bytes(state, kRoundFloats * 4);

@@ -1,11 +1,13 @@
-"""What the machine allows: roofline.cpp, compiled for the processor at hand."""
+"""What the machine allows: kernels/bench/roofline.cpp, compiled for the processor at hand."""
 
 import json
 import pathlib
 import subprocess
 import tempfile
 
-SOURCE = pathlib.Path(__file__).with_name("roofline.cpp")
+from servers import ROOT
+
+SOURCE = ROOT / "kernels" / "bench" / "roofline.cpp"
 BUFFER_MB = 2048  # many times any cache
 TIMEOUT_S = 300
 

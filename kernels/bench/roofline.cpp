@@ -5,12 +5,10 @@
 // memory. tools/bench cpu compiles it for the processor at hand and says how wide a vector is.
 #include <pthread.h>
 #include <sched.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <barrier>
 #include <chrono>
-#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -18,17 +16,21 @@
 #include <thread>
 #include <vector>
 
+#include "read_memory.h"
+
 namespace {
 
-using Floats = float __attribute__((vector_size(LMTP_VECTOR_BYTES)));
+using lmtp::bench::read_vectors;
+
+using Vector = float __attribute__((vector_size(LMTP_VECTOR_BYTES)));
 
 constexpr int kNumPasses = 5;
 constexpr int kNumChains = 12;  // covers the latency of two multiply-add units; fits 16 registers
 constexpr std::int64_t kFmaSteps = 20'000'000;
-constexpr std::int64_t kFloatsInVector = sizeof(Floats) / sizeof(float);
+constexpr std::int64_t kFloatsInVector = sizeof(Vector) / sizeof(float);
 
 // Keeps the compiler from leaving out what made `value`.
-void keep(const Floats& value) { asm volatile("" : : "m"(value) : "memory"); }
+void keep(const Vector& value) { asm volatile("" : : "m"(value) : "memory"); }
 
 void pin_to_core(int thread) {
   cpu_set_t allowed;
@@ -69,30 +71,16 @@ double time_of(int num_threads, const std::function<void(int)>& work) {
   return seconds[kNumPasses / 2];
 }
 
-// Reads `count` vectors as kStreams runs side by side: which number is fastest depends on the
-// processor's prefetchers.
-template <int kStreams>
-void read_all(const Floats* data, std::int64_t count) {
-  const std::int64_t each = count / kStreams;
-  Floats sums[8] = {};
-  for (std::int64_t i = 0; i < each; i += 8) {
-    for (int s = 0; s < kStreams; ++s) {
-      for (int v = 0; v < 8; ++v) sums[v] += data[s * each + i + v];
-    }
-  }
-  for (const Floats& sum : sums) keep(sum);
-}
-
 void multiply_add() {
-  Floats chains[kNumChains];
-  for (int c = 0; c < kNumChains; ++c) chains[c] = Floats{} + static_cast<float>(c);
-  Floats factor = Floats{} + 0.999F;
-  Floats term = Floats{} + 0.001F;
+  Vector chains[kNumChains];
+  for (int c = 0; c < kNumChains; ++c) chains[c] = Vector{} + static_cast<float>(c);
+  Vector factor = Vector{} + 0.999F;
+  Vector term = Vector{} + 0.001F;
   asm volatile("" : "+m"(factor), "+m"(term));  // constants would be folded away
   for (std::int64_t i = 0; i < kFmaSteps; ++i) {
-    for (Floats& chain : chains) chain = chain * factor + term;
+    for (Vector& chain : chains) chain = chain * factor + term;
   }
-  for (const Floats& chain : chains) keep(chain);
+  for (const Vector& chain : chains) keep(chain);
 }
 
 }  // namespace
@@ -103,25 +91,23 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: roofline THREADS MEGABYTES\n");
     return 1;
   }
-  const std::int64_t bytes = (std::atoll(argv[2]) << 20) / num_threads / 4096 * 4096 * num_threads;
-  void* memory = mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) {
+  const std::int64_t part = (std::atoll(argv[2]) << 20) / num_threads / 4096 * 1024;  // floats
+  const lmtp::bench::Floats floats(part * num_threads);
+  if (floats.data() == nullptr) {
     std::fprintf(stderr, "roofline: %s MB of memory cannot be had\n", argv[2]);
     return 1;
   }
-  madvise(memory, static_cast<std::size_t>(bytes), MADV_HUGEPAGE);
-  auto* floats = static_cast<float*>(memory);
-  std::fill_n(floats, bytes / 4, 1.0F);  // or every page would be the one of zeros
-  const auto* data = static_cast<const Floats*>(memory);
-  const std::int64_t part = bytes / num_threads / static_cast<std::int64_t>(sizeof(Floats));
   double best = 1e9;
-  for (auto* read : {read_all<1>, read_all<2>, read_all<4>, read_all<8>}) {
-    best = std::min(best, time_of(num_threads, [&](int t) { read(data + t * part, part); }));
+  for (auto* read : {read_vectors<Vector, 1>, read_vectors<Vector, 2>, read_vectors<Vector, 4>,
+                     read_vectors<Vector, 8>}) {
+    best = std::min(best, time_of(num_threads, [&](int t) {
+                      read(floats.data() + t * part, part / kFloatsInVector);
+                    }));
   }
   const double fma_s = time_of(num_threads, [](int) { multiply_add(); });
   const double flops = 2.0 * kNumChains * static_cast<double>(kFloatsInVector * kFmaSteps);
   std::printf("{\"read_bytes_per_s\": %.6g, \"f32_flops_per_s\": %.6g}\n",
-              static_cast<double>(bytes) / best, flops * num_threads / fma_s);
+              static_cast<double>(part * num_threads) * sizeof(float) / best,
+              flops * num_threads / fma_s);
   return 0;
 }
