@@ -200,8 +200,31 @@ TEST(LoadGenerator, AClosedLoopKeepsItsConcurrency) {
   options.max_concurrency = 2;
   const LoadStats stats = run(options);
   EXPECT_EQ(stats.num_completed, 6);
-  EXPECT_EQ(stats.peak_concurrency, 2);
+  EXPECT_EQ(stats.peak_requests, 2);
+  EXPECT_EQ(stats.peak_programs, 2);
   EXPECT_EQ(stats.lag.count(), 0);
+}
+
+TEST(LoadGenerator, RequestsAtATimeAreNotProgramsAtATime) {
+  ScriptServer server({[](Socket& socket) {
+    for (int i = 0; i < 6; ++i) ScriptServer::read(socket);  // three of each program
+    for (int i = 1; i <= 6; ++i) answer(socket, i, "\"stop\"");
+    for (int i = 7; i <= 9; ++i) ScriptServer::read(socket);
+    for (int i = 7; i <= 9; ++i) answer(socket, i, "\"stop\"");
+    wait_for_the_end(socket);
+  }});
+  WorkloadOptions work;
+  work.lmql = {LmqlPattern::kScores};
+  work.lmql_scores = 3;
+  work.lmql_score_len = 1;
+  LoadOptions options = options_for(server, work);
+  options.num_requests = 3;
+  options.max_concurrency = 2;
+  const LoadStats stats = run(options);
+  EXPECT_EQ(stats.num_programs_done, 3);
+  EXPECT_EQ(stats.num_completed, 9);
+  EXPECT_EQ(stats.peak_programs, 2);
+  EXPECT_EQ(stats.peak_requests, 6);
 }
 
 TEST(LoadGenerator, ALateServerDoesNotSlowTheArrivals) {
@@ -216,7 +239,7 @@ TEST(LoadGenerator, ALateServerDoesNotSlowTheArrivals) {
   options.request_rate = 500;
   const LoadStats stats = run(options);
   EXPECT_EQ(stats.num_completed, 5);
-  EXPECT_EQ(stats.peak_concurrency, 5);
+  EXPECT_EQ(stats.peak_requests, 5);
   EXPECT_EQ(stats.lag.count(), 5);
 }
 

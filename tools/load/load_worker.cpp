@@ -28,7 +28,7 @@ bool LoadWorker::start_due() {
     const Schedule::Start start = *std::exchange(pending_, std::nullopt);
     if (schedule_.open_loop()) stats_.lag.add(seconds_between(start.due, now));
     ++stats_.num_programs;
-    schedule_.note_started();
+    schedule_.programs.rise();
     Running& running = running_[start.index];
     running.index = start.index;
     running.program = make_program(*options_.workload, start.index);
@@ -60,6 +60,7 @@ bool LoadWorker::run_step(Running& running) {
     stream.sent = stream.last = now;
     stream.num_prompt_tokens = static_cast<int>(request.prompt.size());
     stream.score = !request.scored.empty();
+    schedule_.requests.rise();
     if (const auto sent = client_.send_text(text); !sent) {
       fail_all(sent.error().message);
       return false;
@@ -179,6 +180,7 @@ bool LoadWorker::end_stream(StreamMap::iterator found, Clock::time_point arrived
   }
   record(stream, stream.outcome, arrived);
   streams_.erase(found);
+  schedule_.requests.fall();
   if (stats_.num_failed >= kErrorsMax) {
     fail_all("given up after " + std::to_string(kErrorsMax) + " errors");
     return false;
@@ -190,7 +192,7 @@ bool LoadWorker::end_stream(StreamMap::iterator found, Clock::time_point arrived
 }
 
 void LoadWorker::end_program(Running& running) {
-  schedule_.note_ended();
+  schedule_.programs.fall();
   running_.erase(running.index);
 }
 
@@ -201,7 +203,7 @@ void LoadWorker::fail_all(const std::string& reason) {
     ++stats_.num_failed;
     record(stream, reason, now);
   }
-  streams_.clear();
+  forget_streams();
 }
 
 void LoadWorker::cut_off() {
@@ -210,7 +212,14 @@ void LoadWorker::cut_off() {
     ++stats_.num_unfinished;
     record(stream, "unfinished", now);
   }
+  forget_streams();
+}
+
+void LoadWorker::forget_streams() {
+  schedule_.requests.fall(streams_.size());
+  schedule_.programs.fall(running_.size());
   streams_.clear();
+  running_.clear();
 }
 
 void LoadWorker::record(const Stream& stream, const std::string& outcome, Clock::time_point now) {

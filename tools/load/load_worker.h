@@ -73,6 +73,7 @@ class LoadWorker {
   void end_program(Running& running);
   void fail_all(const std::string& reason);
   void cut_off();
+  void forget_streams();
   void record(const Stream& stream, const std::string& outcome, Clock::time_point now);
 
   const LoadOptions& options_;

@@ -95,7 +95,8 @@ std::string point_json(const BenchOptions& options, const SweepResult& result) {
   fields.count("programs_completed", stats.num_programs_done);
   fields.count("programs_not_sent", stats.num_not_sent);
   fields.count("stray_tokens", stats.num_stray);
-  fields.count("max_concurrent_requests", stats.peak_concurrency);
+  fields.count("max_concurrent_requests", stats.peak_requests);
+  fields.count("max_concurrent_programs", stats.peak_programs);
   Fields errors;
   for (const auto& [text, count] : stats.errors) errors.count(text, count);
   fields.add("errors", errors.object());
