@@ -1,6 +1,7 @@
 #include "grid.h"
 
 #include <algorithm>
+#include <iterator>
 #include <random>
 #include <set>
 #include <tuple>
@@ -32,7 +33,7 @@ Configuration make_configuration(const std::vector<Axis>& axes, std::vector<int>
   return made;
 }
 
-// Two values of different axes.
+// Two values of different axes; twice the same: one value.
 using Pair = std::tuple<std::size_t, int, std::size_t, int>;
 
 std::vector<Pair> pairs_of(const Configuration& configuration) {
@@ -45,6 +46,15 @@ std::vector<Pair> pairs_of(const Configuration& configuration) {
     }
   }
   return pairs;
+}
+
+std::vector<Pair> values_but_batch(const Configuration& configuration) {
+  std::vector<Pair> values;
+  for (std::size_t axis = 0; axis < configuration.at.size(); ++axis) {
+    if (axis == kBatch) continue;
+    values.emplace_back(axis, configuration.at[axis], axis, configuration.at[axis]);
+  }
+  return values;
 }
 
 // Greedy: of those drawn, whichever brings something that was not there yet.
@@ -114,6 +124,13 @@ std::vector<Configuration> all_configurations(const std::vector<Axis>& axes) {
 
 std::vector<Configuration> sample(const std::vector<Configuration>& all, std::uint64_t seed) {
   return cover(all, seed, pairs_of);
+}
+
+std::vector<Configuration> small_sample(const std::vector<Configuration>& all, std::uint64_t seed) {
+  std::vector<Configuration> few;
+  std::ranges::copy_if(all, std::back_inserter(few),
+                       [](const Configuration& c) { return c.batch >= 3 && c.batch <= 8; });
+  return cover(few.empty() ? all : std::move(few), seed, values_but_batch);
 }
 
 }  // namespace lmtp::numerics

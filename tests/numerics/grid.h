@@ -48,4 +48,7 @@ std::vector<Configuration> all_configurations(const std::vector<Axis>& axes);
 // A few in which any two values of different axes meet at least once.
 std::vector<Configuration> sample(const std::vector<Configuration>& all, std::uint64_t seed);
 
+// Fewer, of 3 to 8 streams where there are such: every value of every other axis occurs.
+std::vector<Configuration> small_sample(const std::vector<Configuration>& all, std::uint64_t seed);
+
 }  // namespace lmtp::numerics
