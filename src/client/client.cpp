@@ -21,10 +21,10 @@ struct Client::Impl {
 
   // A message may hold no entries: verbs of the future do.
   Result<bool> take_message(int timeout_ms) {
-    std::string text;
-    auto received = connection.receive(text, timeout_ms);
+    ReceivedMessage message;
+    auto received = connection.receive(message, timeout_ms);
     if (!received || !*received) return received;
-    auto parsed = protocol::parse_server_message(text);
+    auto parsed = protocol::parse_server_message(message.text);
     if (!parsed) {
       connection.fail(parsed.error().message);
       return parsed.error();
@@ -70,9 +70,9 @@ Result<bool> Client::receive(protocol::ServerEntry& entry, int timeout_ms) {
   return true;
 }
 
-Result<bool> Client::receive_text(std::string& text, int timeout_ms) {
+Result<bool> Client::receive_message(ReceivedMessage& message, int timeout_ms) {
   LMTP_CHECK(impl_->entries.empty(), impl_->entries.size());
-  return impl_->connection.receive(text, timeout_ms);
+  return impl_->connection.receive(message, timeout_ms);
 }
 
 void Client::interrupt() {

@@ -169,7 +169,7 @@ Result<void> Connection::send(const std::string& text) {
   return Error{end_reason_};
 }
 
-Result<bool> Connection::receive(std::string& text, int timeout_ms) {
+Result<bool> Connection::receive(ReceivedMessage& message, int timeout_ms) {
   const auto has_news = [this] { return !messages_.empty() || !open(); };
   const auto read_on = [&] {
     if (has_news()) return true;
@@ -178,9 +178,9 @@ Result<bool> Connection::receive(std::string& text, int timeout_ms) {
   };
   if (run_until(read_on, timeout_ms, true) != Wait::kDone) return false;
   if (messages_.empty()) return Error{end_reason_.empty() ? "not connected" : end_reason_};
-  text = std::move(messages_.front());
+  message = std::move(messages_.front());
   messages_.pop_front();
-  held_bytes_ -= text.size();
+  held_bytes_ -= message.text.size();
   return true;
 }
 
@@ -199,7 +199,7 @@ void Connection::start_read() {
 
 void Connection::take_message() {
   const auto data = read_buffer_.cdata();
-  messages_.emplace_back(static_cast<const char*>(data.data()), data.size());
+  messages_.push_back({{static_cast<const char*>(data.data()), data.size()}, Clock::now()});
   held_bytes_ += data.size();
   read_buffer_.clear();
   if (read_buffer_.capacity() > kReadBufferKeptBytes) read_buffer_.shrink_to_fit();

@@ -29,8 +29,8 @@ class Connection {
 
   Result<void> connect(const std::string& host, std::uint16_t port, int timeout_ms);
   Result<void> send(const std::string& text);
-  // The next message as it stands; false as Client::receive.
-  Result<bool> receive(std::string& text, int timeout_ms);
+  // The next message; false as Client::receive.
+  Result<bool> receive(ReceivedMessage& message, int timeout_ms);
   void close();
   // What came was no LMTP: nothing more is received or sent, for this reason.
   void fail(std::string reason);
@@ -73,7 +73,7 @@ class Connection {
   boost::beast::flat_buffer read_buffer_;
   bool reading_ = false;
   bool sending_ = false;
-  std::deque<std::string> messages_;
+  std::deque<ReceivedMessage> messages_;
   std::size_t held_bytes_ = 0;  // of messages_
   std::string end_reason_;      // why the connection is over; empty: it is not
 };

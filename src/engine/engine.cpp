@@ -351,6 +351,9 @@ void Engine::Impl::load(const agent::AgentFactory& factory) {
 Engine::Engine(ModelLimits limits, EngineOptions options, agent::AgentFactory factory,
                std::function<void(const Result<void>&)> on_loaded)
     : impl_(std::make_unique<Impl>(std::move(limits), options, std::move(on_loaded))) {
+  LMTP_CHECK(options.max_batched_tokens >= 1, options.max_batched_tokens);
+  LMTP_CHECK(options.max_chunk_tokens >= 0, options.max_chunk_tokens);
+  LMTP_CHECK(options.max_concurrent_requests >= 1, options.max_concurrent_requests);
   impl_->thread = std::thread([impl = impl_.get()] { impl->run(); });
   impl_->loader =
       std::thread([impl = impl_.get(), factory = std::move(factory)] { impl->load(factory); });

@@ -14,6 +14,7 @@ Scheduler::Scheduler(SchedulerOptions options)
   LMTP_CHECK(options_.num_blocks >= min_blocks(options_.context_length), options_.num_blocks,
              options_.context_length);
   LMTP_CHECK(options_.max_batched_tokens >= 1, options_.max_batched_tokens);
+  LMTP_CHECK(options_.max_chunk_tokens >= 0, options_.max_chunk_tokens);
 }
 
 Scheduler::~Scheduler() = default;

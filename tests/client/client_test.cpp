@@ -92,16 +92,40 @@ TEST(Client, ReceivesWholeMessagesAsTheyStand) {
   }});
   Client client;
   ASSERT_TRUE(client.connect(kHost, server.port()).ok());
-  std::string text;
+  ReceivedMessage message;
   for (const std::string& wanted : {std::string("NEWS [{}]"), two}) {
-    ASSERT_TRUE(client.receive_text(text, kLongMs).value());
-    EXPECT_EQ(text, wanted);
+    ASSERT_TRUE(client.receive_message(message, kLongMs).value());
+    EXPECT_EQ(message.text, wanted);
   }
   EXPECT_EQ(*next(client).token, 7);
   EXPECT_EQ(*next(client).token, 8);
-  ASSERT_TRUE(client.receive_text(text, kLongMs).value());
-  EXPECT_EQ(text, "TOKEN [{");  // nobody has looked into it
-  EXPECT_FALSE(*client.receive_text(text, 0));
+  ASSERT_TRUE(client.receive_message(message, kLongMs).value());
+  EXPECT_EQ(message.text, "TOKEN [{");  // nobody has looked into it
+  EXPECT_FALSE(*client.receive_message(message, 0));
+}
+
+TEST(Client, AMessageThatComesDuringASendHasTheTimeAtWhichItCame) {
+  using Clock = std::chrono::steady_clock;
+  ScriptServer server({[](Socket& socket) {
+    ScriptServer::fix_receive_buffer(socket);
+    ScriptServer::write(socket, "TOKEN [" + token(1, 7) + "]");
+    ScriptServer::read(socket);  // the send cannot end before this has begun
+    ScriptServer::write(socket, "TOKEN [" + token(1, 8) + "]");
+    ScriptServer::read(socket);
+  }});
+  Client client;
+  ASSERT_TRUE(client.connect(kHost, server.port()).ok());
+  const auto before = Clock::now();
+  ASSERT_TRUE(client.send_text(std::string(24 << 20, 'x')).ok());
+  const auto sent = Clock::now();
+  ReceivedMessage first;
+  ReceivedMessage second;
+  ASSERT_TRUE(client.receive_message(first, kLongMs).value());
+  ASSERT_TRUE(client.receive_message(second, kLongMs).value());
+  EXPECT_GE(first.arrived, before);
+  EXPECT_LE(first.arrived, sent);
+  EXPECT_GE(second.arrived, first.arrived);
+  EXPECT_LE(second.arrived, Clock::now());
 }
 
 TEST(Client, AReceiveEndsByItsTimeout) {

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import math
+import re
 import signal
 import subprocess
 import xml.etree.ElementTree
@@ -27,15 +28,15 @@ def bench(*arguments):
     )
 
 
-def report_of(demo, *arguments):
-    """The JSON of a run that went well."""
-    done = bench("demo", "--host", demo.endpoint, "--json", "-", "--ignore-eos", *arguments)
+def report_of(demo, *arguments, forbid_ends=("--ignore-eos",)):
+    """The JSON of a run that went well; outputs keep their length."""
+    done = bench("demo", "--host", demo.endpoint, "--json", "-", *forbid_ends, *arguments)
     assert done.returncode == 0, done.stderr + done.stdout
     return json.loads(done.stdout)
 
 
-def point_of(demo, *arguments):
-    (point,) = report_of(demo, *arguments)["points"]
+def point_of(demo, *arguments, **how):
+    (point,) = report_of(demo, *arguments, **how)["points"]
     assert (point["failed"], point["unfinished"], point["errors"]) == (0, 0, {})
     assert point["programs_completed"] == point["programs_started"]
     return point
@@ -198,15 +199,17 @@ def test_lmql_chunks(demo, stats):
 
 
 def test_lmql_beams_and_scores(demo, stats):
-    options = ["--dataset-name", "lmql", "-n", 5, "--num-warmups", 0, "--num-prompts"]
-    beams = point_of(demo, *options, 2, "--lmql-pattern", "beams", "--lmql-beams", 3)
+    options = ["--dataset-name", "lmql", "--num-warmups", 0, "--num-prompts"]
+    beams = point_of(demo, *options, 2, "-n", 5, "--lmql-pattern", "beams", "--lmql-beams", 3)
     assert beams["completed"] == beams["total_output_tokens"] == 2 * (1 + 4 * 3)
     scores = point_of(
-        demo, *options, 2, "--lmql-pattern", "scores", "--lmql-scores", 5, "--lmql-score-len", 3
-    )
+        demo, *options, 2, "--lmql-pattern", "scores", "--lmql-scores", 5, "--lmql-score-len", 3,
+        "--max-concurrency", 1, forbid_ends=(),
+    )  # fmt: skip
     assert scores["completed"] == 2 * 5
+    assert (scores["max_concurrent_requests"], scores["max_concurrent_programs"]) == (5, 1)
     assert stats()["num_scored_tokens"] == scores["total_output_tokens"] == 2 * 5 * 3
-    mixed = point_of(demo, *options, 3, "--prefix-len", 16)
+    mixed = point_of(demo, *options, 3, "-n", 5, "--prefix-len", 16)
     assert mixed["completed"] == 1 + (1 + 4 * 4) + 8
 
 
@@ -221,9 +224,37 @@ def test_scores(demo, stats):
 
 def test_a_given_prompt_and_a_time(demo):
     report = report_of(demo, "--prompt", "[1, 2, 3]", "--duration", 0.3, "-n", 400)
-    assert report["options"]["input_len"] == 3
+    assert report["options"]["prompt"] == [1, 2, 3]
+    assert (report["options"]["duration"], report["options"]["num_prompts"]) == (0.3, None)
     assert report["points"][0]["total_output_tokens"] > 0
     asyncio.run(wait_all_freed(demo.endpoint))  # what was cut off is cancelled
+
+
+# Where a load goes and what is written is not among what shapes it.
+NO_SHAPE = {"help", "version", "host", "port", "model", "json", "plot"}
+
+
+def test_the_report_names_every_option(demo):
+    """As it was given, or as it was chosen where it was not."""
+    names = re.findall(r"^ +(?:-\w,)?--([a-z-]+)", bench("--help").stdout, re.MULTILINE)
+    assert len(names) > 30
+    report = report_of(demo, "--num-prompts", 2, "--max-concurrency", "1,2", "-n", 3)
+    options = report["options"]
+    assert set(options) == {n.replace("-", "_") for n in names if n not in NO_SHAPE}
+    info = report["model_info"]
+    assert (options["vocab_size"], options["max_model_len"]) == (info["vocab_size"], CONTEXT)
+    assert options["ban_token"] == info["eos_token_ids"]
+    assert (options["num_prompts"], options["num_warmups"], options["seed"]) == (2, 1, 1)
+    assert (options["max_concurrency"], options["request_rate"]) == ([1, 2], [])
+    first, second = report["points"]
+    assert first["num_prompts"] == second["num_prompts"] == 2
+    assert first["seed"] != second["seed"]
+
+
+def test_an_option_without_effect_is_refused(demo):
+    wrong = bench("--host", demo.endpoint, "--burstiness", 2)
+    assert wrong.returncode == 2
+    assert "--burstiness has no effect without a finite --request-rate" in wrong.stderr
 
 
 def test_ctrl_c_prints_what_has_come(demo, tmp_path):

@@ -57,6 +57,18 @@ Request generate(std::shared_ptr<EventSink> sink, ConnectionId connection, Strea
 
 void ignore_outcome(const Result<void>&) {}
 
+TEST(EngineDeath, LimitsThatNothingKeepsAreOurBug) {
+  for (int EngineOptions::*const limit :
+       {&EngineOptions::max_batched_tokens, &EngineOptions::max_chunk_tokens,
+        &EngineOptions::max_concurrent_requests}) {
+    EngineOptions options;
+    options.*limit = -1;
+    EXPECT_DEATH(
+        Engine(limits(), options, testing::fake_agent_factory(agent_options()), ignore_outcome),
+        "check failed: options.max_");
+  }
+}
+
 TEST(Engine, ServesStreamsOfManyConnectionsAtOnce) {
   Engine engine(limits(), checked_options(), testing::fake_agent_factory(agent_options()),
                 ignore_outcome);

@@ -1,7 +1,6 @@
 #include "kernels/worker_pool.h"
 
 #include <gtest/gtest.h>
-#include <sched.h>
 #include <sys/resource.h>
 
 #include <atomic>
@@ -32,46 +31,6 @@ TEST(WorkerPoolTest, EveryTaskRunsOnceOnAWorkerThatExists) {
         ASSERT_EQ(counts[static_cast<std::size_t>(task)].load(), task < num_tasks ? 1 : 0);
       }
     }
-  }
-}
-
-// The processors that the calling thread may run on.
-cpu_set_t processors() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  EXPECT_EQ(sched_getaffinity(0, sizeof(set), &set), 0);
-  return set;
-}
-
-TEST(WorkerPoolTest, WorkersKeepToProcessorsOfTheirOwnWhereThePoolHasAll) {
-  const cpu_set_t all = processors();
-  const int num_processors = CPU_COUNT(&all);
-  if (num_processors >= WorkerPool::kMaxThreads) GTEST_SKIP() << "more processors than threads";
-  for (const int num_threads : {num_processors, num_processors + 1}) {
-    WorkerPool pool(num_threads);
-    std::vector<cpu_set_t> seen(static_cast<std::size_t>(num_threads), all);
-    // Until every worker has had a task: each waits in its own for the others.
-    std::atomic<int> num_inside = 0;
-    pool.parallel_for(num_threads, [&](int, int worker) {
-      seen[static_cast<std::size_t>(worker)] = processors();
-      num_inside.fetch_add(1);
-      while (num_inside.load() < num_threads) {
-        std::this_thread::yield();
-      }
-    });
-    const bool pinned = num_threads == num_processors;
-    cpu_set_t taken;
-    CPU_ZERO(&taken);
-    for (int worker = 0; worker < num_threads; ++worker) {
-      const cpu_set_t& set = seen[static_cast<std::size_t>(worker)];
-      if (worker == 0 || !pinned) {
-        EXPECT_TRUE(CPU_EQUAL(&set, &all)) << "worker " << worker;
-        continue;
-      }
-      EXPECT_EQ(CPU_COUNT(&set), 1) << "worker " << worker;
-      CPU_OR(&taken, &taken, &set);
-    }
-    EXPECT_EQ(CPU_COUNT(&taken), pinned ? num_threads - 1 : 0);
   }
 }
 

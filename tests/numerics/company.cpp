@@ -27,11 +27,13 @@ class Company::WatchedAgent : public agent::ModelAgent {
 };
 
 Company::Company(std::vector<Phase> phases) : phases_(std::move(phases)) {
-  LMTP_CHECK(!phases_.empty());
+  LMTP_CHECK(!phases_.empty() && phases_.back().of_batch);
   for (std::size_t phase = 0; phase < phases_.size(); ++phase) {
     const Phase& from = phases_[phase];
     LMTP_CHECK(!from.streams.empty() && from.gaps.size() == from.streams.size(), phase,
                from.streams.size(), from.gaps.size());
+    if (!from.of_batch) batch_begin_ += from.streams.size();
+    LMTP_CHECK(from.of_batch || batch_begin_ == order_.size() + from.streams.size(), phase);
     for (std::size_t i = 0; i < from.streams.size(); ++i) {
       order_.push_back({from.streams[i], from.gaps[i], phase});
     }
@@ -67,22 +69,31 @@ Result<CompanyReport> Company::run(const engine::ModelLimits& limits,
   report_.num_cached_tokens = after.num_cached_tokens - before_.num_cached_tokens;
   report_.num_partial_hits = after.num_partial_hits - before_.num_partial_hits;
   report_.num_preemptions = after.num_preemptions - before_.num_preemptions;
+  report_.num_scored_tokens = after.num_scored_tokens - before_.num_scored_tokens;
   report_.num_failed_steps = after.num_failed_steps;
-  const std::size_t first = order_.size() - phases_.back().streams.size();
-  report_.outcomes.assign(outcomes_.begin() + static_cast<std::ptrdiff_t>(first), outcomes_.end());
+  report_.outcomes.assign(outcomes_.begin() + static_cast<std::ptrdiff_t>(batch_begin_),
+                          outcomes_.end());
   return std::move(report_);
 }
 
 void Company::before_step(const scheduler::StepPlan& plan) {
   const std::lock_guard lock(mutex_);
   ++step_;
-  report_.max_rows = std::max(report_.max_rows, static_cast<int>(plan.rows.size()));
-  for (const scheduler::PlanRow& row : plan.rows) {
-    report_.max_chunk = std::max(report_.max_chunk, row.num_tokens);
-    outcomes_[static_cast<std::size_t>(row.sequence->key.stream)].num_preempted =
-        row.sequence->num_preempted;
-  }
+  if (next_ > batch_begin_) count_rows(plan);
   submit_due();
+}
+
+void Company::count_rows(const scheduler::StepPlan& plan) {
+  int num_batch_rows = 0;
+  for (const scheduler::PlanRow& row : plan.rows) {
+    const auto stream = static_cast<std::size_t>(row.sequence->key.stream);
+    if (stream < batch_begin_) continue;
+    ++num_batch_rows;
+    report_.max_chunk = std::max(report_.max_chunk, row.num_tokens);
+    outcomes_[stream].num_preempted = row.sequence->num_preempted;
+  }
+  report_.max_rows = std::max(report_.max_rows, static_cast<int>(plan.rows.size()));
+  report_.max_batch_rows = std::max(report_.max_batch_rows, num_batch_rows);
 }
 
 void Company::submit_due() {
@@ -104,9 +115,7 @@ bool Company::may_enter_next_phase() const {
 void Company::submit_next() {
   constexpr std::size_t kNumConnections = 3;
   Arrival& arrival = order_[next_];
-  const bool begins_last = arrival.phase + 1 == phases_.size() &&
-                           (next_ == 0 || order_[next_ - 1].phase != arrival.phase);
-  if (begins_last) before_ = engine_->stats();
+  if (next_ == batch_begin_) before_ = engine_->stats();
   arrival.request.key = {1 + next_ % kNumConnections, static_cast<StreamId>(next_)};
   arrival.request.sink = shared_from_this();
   const Result<void> taken = engine_->instance().submit(std::move(arrival.request));

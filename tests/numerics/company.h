@@ -20,6 +20,7 @@ struct Phase {
   std::vector<engine::Request> streams;
   std::vector<int> gaps;  // [streams.size()] steps after the stream before
   bool waits_for_end = false;
+  bool of_batch = false;  // what is reported is about these
 };
 
 struct StreamOutcome {
@@ -29,22 +30,24 @@ struct StreamOutcome {
   bool ended = false;
 };
 
-// What happened while the last phase's streams ran, by the engine's counters and its plans.
+// What happened from the batch's first stream on, by the engine's counters and its plans.
 struct CompanyReport {
-  std::vector<StreamOutcome> outcomes;  // of the last phase
+  std::vector<StreamOutcome> outcomes;  // of the batch
   std::int64_t num_cached_tokens = 0;
   std::int64_t num_partial_hits = 0;
   std::int64_t num_preemptions = 0;
+  std::int64_t num_scored_tokens = 0;
   std::int64_t num_failed_steps = 0;
-  int max_rows = 0;   // in one step
-  int max_chunk = 0;  // tokens of one stream in one step
+  int max_rows = 0;        // streams in one step
+  int max_batch_rows = 0;  // of them, the batch's
+  int max_chunk = 0;       // tokens of one of the batch's streams in one step
 };
 
 // Arrivals are counted in steps, not in time: each is submitted from inside a step, so that the
 // same script gives the same steps. Owner: shared with the requests in flight, as their sink.
 class Company : public engine::EventSink, public std::enable_shared_from_this<Company> {
  public:
-  // REQUIRES: at least one phase, none of them empty.
+  // REQUIRES: at least one phase, none of them empty; those of the batch come last, one at least.
   explicit Company(std::vector<Phase> phases);
 
   // Runs the script on a new engine of `make_agent`; returns when all streams have ended, or the
@@ -63,6 +66,7 @@ class Company : public engine::EventSink, public std::enable_shared_from_this<Co
   void submit_due();
   void submit_next();
   bool may_enter_next_phase() const;
+  void count_rows(const scheduler::StepPlan& plan);
   bool all_submitted() const { return next_ == order_.size(); }
   void take(const protocol::TokenEntry& entry);
   void end(StreamId id);
@@ -75,6 +79,7 @@ class Company : public engine::EventSink, public std::enable_shared_from_this<Co
   };
   const std::vector<Phase> phases_;
   std::vector<Arrival> order_;
+  std::size_t batch_begin_ = 0;  // place of the batch's first stream
 
   std::mutex mutex_;
   std::condition_variable idle_;
@@ -84,7 +89,7 @@ class Company : public engine::EventSink, public std::enable_shared_from_this<Co
   int num_live_ = 0;
   int step_ = 0;
   int due_step_ = 0;
-  engine::EngineStats before_;  // when the last phase began
+  engine::EngineStats before_;  // when the batch began
   CompanyReport report_;
 };
 

@@ -1,6 +1,7 @@
 #include "grid.h"
 
 #include <algorithm>
+#include <iterator>
 #include <random>
 #include <set>
 #include <tuple>
@@ -32,17 +33,43 @@ Configuration make_configuration(const std::vector<Axis>& axes, std::vector<int>
   return made;
 }
 
-// Two values of different axes.
+// Two values of different axes; twice the same: one value.
 using Pair = std::tuple<std::size_t, int, std::size_t, int>;
 
 std::vector<Pair> pairs_of(const Configuration& configuration) {
-  std::vector<Pair> pairs;
+  // A batch of one that scores is another value than one that generates.
+  std::vector<Pair> pairs = {
+      {kBatch, configuration.at[kBatch], kNumAxes, configuration.lone_score() ? 1 : 0}};
   for (std::size_t b = 0; b < configuration.at.size(); ++b) {
     for (std::size_t a = 0; a < b; ++a) {
       pairs.emplace_back(a, configuration.at[a], b, configuration.at[b]);
     }
   }
   return pairs;
+}
+
+std::vector<Pair> values_but_batch(const Configuration& configuration) {
+  std::vector<Pair> values;
+  for (std::size_t axis = 0; axis < configuration.at.size(); ++axis) {
+    if (axis == kBatch) continue;
+    values.emplace_back(axis, configuration.at[axis], axis, configuration.at[axis]);
+  }
+  return values;
+}
+
+// Greedy: of those drawn, whichever brings something that was not there yet.
+std::vector<Configuration> cover(std::vector<Configuration> drawn, std::uint64_t seed,
+                                 std::vector<Pair> (*brings)(const Configuration&)) {
+  std::mt19937_64 random(seed);
+  std::shuffle(drawn.begin(), drawn.end(), random);
+  std::set<Pair> seen;
+  std::erase_if(drawn, [&](const Configuration& configuration) {
+    const std::vector<Pair> pairs = brings(configuration);
+    const bool adds = std::ranges::any_of(pairs, [&](const Pair& p) { return !seen.contains(p); });
+    seen.insert(pairs.begin(), pairs.end());
+    return !adds;
+  });
+  return drawn;
 }
 
 }  // namespace
@@ -55,6 +82,20 @@ std::vector<Axis> make_axes(const std::vector<std::string>& models) {
           {"preempted", {"no", "yes"}},
           {"threads", {"1", "2"}},
           {"dtype", {"f32", "bf16", "int8"}}};
+}
+
+std::uint64_t Configuration::number() const {
+  std::uint64_t number = 0;
+  for (const int value : {batch, chunk, static_cast<int>(cache), preempted ? 1 : 0, num_threads,
+                          static_cast<int>(dtype)}) {
+    number = number * 1024 + static_cast<std::uint64_t>(value);
+  }
+  return number;
+}
+
+bool Configuration::lone_score() const {
+  return batch == 1 && !preempted &&
+         (static_cast<int>(cache) + num_threads + static_cast<int>(dtype)) % 2 == 1;
 }
 
 std::string Configuration::options(const std::vector<Axis>& axes) const {
@@ -81,19 +122,15 @@ std::vector<Configuration> all_configurations(const std::vector<Axis>& axes) {
   }
 }
 
-// Greedy: of those drawn, whichever brings a pair that was not there yet.
 std::vector<Configuration> sample(const std::vector<Configuration>& all, std::uint64_t seed) {
-  std::vector<Configuration> drawn = all;
-  std::mt19937_64 random(seed);
-  std::shuffle(drawn.begin(), drawn.end(), random);
-  std::set<Pair> seen;
-  std::erase_if(drawn, [&](const Configuration& configuration) {
-    const std::vector<Pair> pairs = pairs_of(configuration);
-    const bool adds = std::ranges::any_of(pairs, [&](const Pair& p) { return !seen.contains(p); });
-    seen.insert(pairs.begin(), pairs.end());
-    return !adds;
-  });
-  return drawn;
+  return cover(all, seed, pairs_of);
+}
+
+std::vector<Configuration> small_sample(const std::vector<Configuration>& all, std::uint64_t seed) {
+  std::vector<Configuration> few;
+  std::ranges::copy_if(all, std::back_inserter(few),
+                       [](const Configuration& c) { return c.batch >= 3 && c.batch <= 8; });
+  return cover(few.empty() ? all : std::move(few), seed, values_but_batch);
 }
 
 }  // namespace lmtp::numerics

@@ -32,6 +32,12 @@ struct Configuration {
   int num_threads = 0;
   kernels::WeightType dtype = kernels::WeightType::kF32;
 
+  // Another one for other values, models apart; the same whatever else the grid has.
+  std::uint64_t number() const;
+  // Whether the stream of a batch of one scores: in every other configuration. One that is to be
+  // preempted generates: a SCORE in few chunks is over before anything beside it has grown.
+  bool lone_score() const;
+
   // As the options that choose it alone: "--model demo --batch 2 ...".
   std::string options(const std::vector<Axis>& axes) const;
 };
@@ -41,5 +47,8 @@ std::vector<Configuration> all_configurations(const std::vector<Axis>& axes);
 
 // A few in which any two values of different axes meet at least once.
 std::vector<Configuration> sample(const std::vector<Configuration>& all, std::uint64_t seed);
+
+// Fewer, of 3 to 8 streams where there are such: every value of every other axis occurs.
+std::vector<Configuration> small_sample(const std::vector<Configuration>& all, std::uint64_t seed);
 
 }  // namespace lmtp::numerics

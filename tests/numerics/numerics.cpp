@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdio>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "grid.h"
@@ -24,7 +25,9 @@ struct Tally {
   std::int64_t num_preemptions = 0;
   std::int64_t num_partial_hits = 0;
   std::int64_t num_cached_tokens = 0;
-  int max_rows = 0;
+  std::int64_t num_scored_tokens = 0;
+  int max_batch_rows = 0;
+  int max_chunk = 0;
 
   void add(const ConfigurationResult& result) {
     const CompanyReport& report = result.report;
@@ -37,7 +40,9 @@ struct Tally {
     num_preemptions += report.num_preemptions;
     num_partial_hits += report.num_partial_hits;
     num_cached_tokens += report.num_cached_tokens;
-    max_rows = std::max(max_rows, report.max_rows);
+    num_scored_tokens += report.num_scored_tokens;
+    max_batch_rows = std::max(max_batch_rows, report.max_batch_rows);
+    max_chunk = std::max(max_chunk, report.max_chunk);
   }
 };
 
@@ -47,16 +52,25 @@ class Table {
     for (const Axis& axis : axes) by_value_.emplace_back(axis.values.size());
   }
 
+  // What is added from here on was computed by these kernels.
+  void begin(const std::string& backend) { by_backend_.emplace_back(backend, Tally{}); }
+
   void add(const Configuration& configuration, const ConfigurationResult& result) {
     all_.add(result);
+    by_backend_.back().second.add(result);
     for (std::size_t axis = 0; axis < axes_.size(); ++axis) {
       by_value_[axis][static_cast<std::size_t>(configuration.at[axis])].add(result);
     }
   }
 
   void print() const {
-    std::printf("\n%-10s %-8s %8s %8s %9s %12s %13s %12s %9s\n", "", "", "points", "differ",
-                "preempted", "preemptions", "cached tokens", "partial hits", "most rows");
+    std::printf("\n%-10s %-10s %7s %7s %9s %11s %8s %8s %8s %8s %9s\n", "", "", "points", "differ",
+                "preempted", "preemptions", "cached", "scored", "partial", "longest", "together");
+    std::printf("%-10s %-10s %7s %7s %9s %11s %8s %8s %8s %8s %9s\n", "", "", "", "", "streams", "",
+                "tokens", "tokens", "hits", "chunk", "streams");
+    for (std::size_t i = 0; i < by_backend_.size(); ++i) {
+      print_row(i == 0 ? "kernels" : "", by_backend_[i].first, by_backend_[i].second);
+    }
     for (std::size_t axis = 0; axis < axes_.size(); ++axis) {
       for (std::size_t value = 0; value < by_value_[axis].size(); ++value) {
         const std::string& name = axes_[axis].values[value];
@@ -71,21 +85,22 @@ class Table {
 
  private:
   static void print_row(const std::string& axis, const std::string& value, const Tally& tally) {
-    std::printf("%-10s %-8s %8d %8d %9d %12lld %13lld %12lld %9d\n", axis.c_str(), value.c_str(),
-                tally.num_points, tally.num_differing, tally.num_preempted,
-                static_cast<long long>(tally.num_preemptions),
-                static_cast<long long>(tally.num_cached_tokens),
-                static_cast<long long>(tally.num_partial_hits), tally.max_rows);
+    const auto number = [](std::int64_t count) { return static_cast<long long>(count); };
+    std::printf("%-10s %-10s %7d %7d %9d %11lld %8lld %8lld %8lld %8d %9d\n", axis.c_str(),
+                value.c_str(), tally.num_points, tally.num_differing, tally.num_preempted,
+                number(tally.num_preemptions), number(tally.num_cached_tokens),
+                number(tally.num_scored_tokens), number(tally.num_partial_hits), tally.max_chunk,
+                tally.max_batch_rows);
   }
 
   const std::vector<Axis>& axes_;
+  std::vector<std::pair<std::string, Tally>> by_backend_;
   std::vector<std::vector<Tally>> by_value_;  // [axis][value]
   Tally all_;
 };
 
-void print_differences(const Options& options, const Configuration& configuration,
-                       const ConfigurationResult& result, int& num_shown) {
-  const std::string how = configuration.options(options.axes);
+// `how` are the options that run the configuration again.
+void print_differences(const std::string& how, const ConfigurationResult& result, int& num_shown) {
   if (!result.not_so.empty()) std::printf("NOT SO: %s: %s\n", how.c_str(), result.not_so.c_str());
   for (std::size_t i = 0; i < result.differences.size(); ++i) {
     if (result.differences[i].empty() || ++num_shown > kDifferencesShown + 1) continue;
@@ -93,55 +108,79 @@ void print_differences(const Options& options, const Configuration& configuratio
       std::printf("(more of them are only counted)\n");
       continue;
     }
-    std::printf("DIFFERS: --seed %llu%s %s: stream %zu, %s\n",
-                static_cast<unsigned long long>(options.seed), options.backend_option.c_str(),
-                how.c_str(), i, result.differences[i].c_str());
+    std::printf("DIFFERS: %s: stream %zu, %s\n", how.c_str(), i, result.differences[i].c_str());
   }
   std::fflush(stdout);
 }
 
-void print_progress(std::size_t done, std::size_t count, double seconds) {
-  std::fprintf(stderr, "%zu of %zu configurations, %.0f s\n", done, count, seconds);
-}
+// A grid, or a sample of it, as it goes.
+class Grid {
+ public:
+  explicit Grid(const Options& options) : options_(options), table_(options.axes) {}
+
+  Result<void> run(const kernels::Backend& backend, const std::vector<Configuration>& those) {
+    constexpr std::size_t kProgressEvery = 100;
+    std::printf("numerics: seed %llu, kernels %s, %zu configurations\n",
+                static_cast<unsigned long long>(options_.seed), backend.name, those.size());
+    std::fflush(stdout);
+    table_.begin(backend.name);
+    Runner runner({options_.seed, &backend});
+    for (const std::string& model : options_.axes.front().values) {
+      if (const Result<void> added = runner.add_model(model); !added.ok()) return added.error();
+    }
+    const std::string how =
+        "--seed " + std::to_string(options_.seed) + backend_option(backend) + " ";
+    for (std::size_t i = 0; i < those.size(); ++i) {
+      const auto result = runner.run(those[i]);
+      if (!result.ok()) return result.error();
+      table_.add(those[i], *result);
+      num_not_so_ += result->not_so.empty() ? 0 : 1;
+      print_differences(how + those[i].options(options_.axes), *result, num_shown_);
+      if ((i + 1) % kProgressEvery == 0) {
+        std::fprintf(stderr, "%zu of %zu configurations, %.0f s\n", i + 1, those.size(), seconds());
+      }
+    }
+    num_references_ += runner.num_references();
+    return {};
+  }
+
+  // The program's exit code.
+  int finish() const {
+    table_.print();
+    const Tally& all = table_.all();
+    std::printf("\n%d of %d points differ from the same stream alone (%d references)\n",
+                all.num_differing, all.num_points, num_references_);
+    std::printf("%d of %d configurations were not as wanted; %.0f s\n", num_not_so_,
+                all.num_configurations, seconds());
+    return all.num_differing > 0 ? 1 : num_not_so_ > 0 ? 2 : 0;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+
+  const Options& options_;
+  const Clock::time_point start_ = Clock::now();
+  Table table_;
+  int num_shown_ = 0;
+  int num_not_so_ = 0;
+  int num_references_ = 0;
+};
 
 int run(const Options& options) {
-  using Clock = std::chrono::steady_clock;
-  constexpr std::size_t kProgressEvery = 100;
-  Runner runner({options.seed, options.backend});
-  for (const std::string& model : options.axes.front().values) {
-    if (const Result<void> added = runner.add_model(model); !added.ok()) {
-      std::fprintf(stderr, "numerics: %s\n", added.error().message.c_str());
+  const auto all = all_configurations(options.axes);
+  Grid grid(options);
+  for (const kernels::Backend* backend : options.backends) {
+    const bool first = backend == options.backends.front();
+    const auto done = grid.run(*backend, !options.sample ? all
+                                         : first         ? sample(all, options.seed)
+                                                         : small_sample(all, options.seed));
+    if (!done.ok()) {
+      std::fprintf(stderr, "numerics: %s\n", done.error().message.c_str());
       return 2;
     }
   }
-  auto configurations = all_configurations(options.axes);
-  if (options.sample) configurations = sample(configurations, options.seed);
-  std::printf("numerics: seed %llu, kernels %s, %zu configurations\n",
-              static_cast<unsigned long long>(options.seed), options.backend->name,
-              configurations.size());
-  std::fflush(stdout);
-  const auto start = Clock::now();
-  const auto seconds = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
-  Table table(options.axes);
-  int num_shown = 0;
-  int num_not_so = 0;
-  for (std::size_t i = 0; i < configurations.size(); ++i) {
-    const auto result = runner.run(configurations[i]);
-    if (!result.ok()) {
-      std::fprintf(stderr, "numerics: %s\n", result.error().message.c_str());
-      return 2;
-    }
-    table.add(configurations[i], *result);
-    num_not_so += result->not_so.empty() ? 0 : 1;
-    print_differences(options, configurations[i], *result, num_shown);
-    if ((i + 1) % kProgressEvery == 0) print_progress(i + 1, configurations.size(), seconds());
-  }
-  table.print();
-  std::printf("\n%d of %d points differ from the same stream alone (%d references)\n",
-              table.all().num_differing, table.all().num_points, runner.num_references());
-  std::printf("%d of %d configurations were not as wanted; %.0f s\n", num_not_so,
-              table.all().num_configurations, seconds());
-  return table.all().num_differing > 0 ? 1 : num_not_so > 0 ? 2 : 0;
+  return grid.finish();
 }
 
 }  // namespace

@@ -49,8 +49,7 @@ Result<void> take_value(Options& options, const std::string& name, const std::st
   if (name == "--backend") {
     const auto backend = find_backend(value);
     if (!backend.ok()) return backend.error();
-    options.backend = *backend;
-    options.backend_option = " --backend " + value;
+    options.backends = {*backend};
     return {};
   }
   for (Axis& axis : options.axes) {
@@ -68,8 +67,9 @@ Runs every stream of the grid in its company and alone, and compares the bits of
 Exit code 0: all the same; 1: some differ; 2: something was not as the grid wants it.
 
   --seed N         of streams and arrivals (1)
-  --sample         a few configurations in which any two values of different axes meet
-  --backend NAME   the kernels of an instruction set, such as avx2 (the fastest of this processor)
+  --sample         a few configurations in which any two values of different axes meet, and
+                   fewer for the kernels of each slower instruction set
+  --backend NAME   only the kernels of this one, such as avx2 (the fastest of this processor)
   --break-linear   a linear whose bits depend on the number of rows: the grid must fail
 
   --model          demo, a folder, ...: as lmtp-serve MODEL
@@ -83,7 +83,6 @@ Exit code 0: all the same; 1: some differ; 2: something was not as the grid want
 
 Result<Options> parse_options(const std::vector<std::string>& arguments) {
   Options options;
-  options.backend = &kernels::cpu_backend();
   options.axes = make_axes({"demo", LMTP_SOURCE_DIR "/tests/goldens/families/llama"});
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::string& name = arguments[i];
@@ -92,15 +91,24 @@ Result<Options> parse_options(const std::vector<std::string>& arguments) {
     } else if (name == "--sample") {
       options.sample = true;
     } else if (name == "--break-linear") {
-      options.backend = &row_dependent_backend();
-      options.backend_option = " --break-linear";
+      options.backends = {&row_dependent_backend()};
     } else if (i + 1 == arguments.size()) {
       return Error{name + ": no value, or no such option"};
     } else if (const auto taken = take_value(options, name, arguments[++i]); !taken.ok()) {
       return taken.error();
     }
   }
+  if (options.backends.empty()) {
+    options.backends = kernels::cpu_backends();
+    if (!options.sample) options.backends.resize(1);
+  }
   return options;
+}
+
+std::string backend_option(const kernels::Backend& backend) {
+  if (&backend == &kernels::cpu_backend()) return "";
+  if (&backend == &row_dependent_backend()) return " --break-linear";
+  return std::string(" --backend ") + backend.name;
 }
 
 }  // namespace lmtp::numerics

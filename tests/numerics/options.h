@@ -15,10 +15,13 @@ struct Options {
   std::uint64_t seed = 1;
   bool sample = false;
   bool help = false;
-  const kernels::Backend* backend = nullptr;
-  std::string backend_option;  // as it was asked for, " --backend avx2"; empty: it was not
-  std::vector<Axis> axes;      // with the values asked for alone
+  // The one asked for; else the fastest, and behind it in a sample all others of this processor.
+  std::vector<const kernels::Backend*> backends;
+  std::vector<Axis> axes;  // with the values asked for alone
 };
+
+// As it is asked for, " --backend avx2"; empty: it is the fastest.
+std::string backend_option(const kernels::Backend& backend);
 
 extern const char* const kUsage;
 

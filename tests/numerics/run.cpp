@@ -12,10 +12,6 @@
 namespace lmtp::numerics {
 namespace {
 
-constexpr int kBatchedTokens = 512;
-// Of a model's own context: long enough for two splits of attention (kernels/attention.h).
-constexpr int kContextMax = 384;
-
 std::uint32_t bits(float value) { return std::bit_cast<std::uint32_t>(value); }
 
 std::string shown(TokenId token, float logprob) {
@@ -97,13 +93,63 @@ std::string check_cache(const Configuration& configuration, const CompanyReport&
   return "";
 }
 
-// Whether the configuration was what its name says, by the engine's counters.
+// All streams in one step; where they are preempted there is no room for that, and as many are
+// there with those that they give way to.
+std::string check_rows(const Configuration& configuration, const CompanyReport& report) {
+  if (configuration.preempted) {
+    return must(report.max_rows >= configuration.batch, "the most streams in one step are too few",
+                report.max_rows);
+  }
+  return must(report.max_batch_rows == configuration.batch,
+              "the batch's streams are all to be in one step", report.max_batch_rows);
+}
+
+// What a stream computes at once at least, were there no limit.
+int uncached_tokens(const engine::Request& request, CacheState cache) {
+  if (request.kind == scheduler::SequenceKind::kScore) {
+    // Of a prompt the last token is never taken from the cache; of the scored it is not fed.
+    return static_cast<int>(request.scored.size()) - (request.prompt.empty() ? 1 : 0);
+  }
+  const auto length = static_cast<int>(request.prompt.size());
+  if (cache == CacheState::kWarm) return 1;
+  return cache == CacheState::kCold ? length : length - kSharedOfLongMax;
+}
+
+// A chunk as long as the limit, and none longer. Less only where there is no more: a model has too
+// small a context for it, or the only stream generates and its prompt is cached.
+std::string check_chunks(const Configuration& configuration, const CompanyReport& report,
+                         const std::vector<engine::Request>& batch, const StreamLimits& limits) {
+  int most = 0;
+  for (const engine::Request& request : batch) {
+    most = std::max(most, uncached_tokens(request, configuration.cache));
+  }
+  const bool has_more = limits.context_length >= kContextMax && most > 1;
+  const int wanted = has_more ? configuration.chunk : std::min(most, configuration.chunk);
+  return must(report.max_chunk >= wanted && report.max_chunk <= configuration.chunk,
+              "the longest chunk is to be " + std::to_string(wanted) + " to " +
+                  std::to_string(configuration.chunk),
+              report.max_chunk);
+}
+
+std::string check_scores(const CompanyReport& report, const std::vector<engine::Request>& batch) {
+  std::int64_t all = 0;
+  for (const engine::Request& request : batch) {
+    all += static_cast<std::int64_t>(request.scored.size());
+  }
+  return must(report.num_scored_tokens == all, "num_scored_tokens is to be " + std::to_string(all),
+              report.num_scored_tokens);
+}
+
+// Whether the configuration was what its name says, by the engine's counters and its plans.
 std::string check_conditions(const Configuration& configuration, const CompanyReport& report,
-                             const std::vector<engine::Request>& batch,
+                             const std::vector<engine::Request>& batch, const StreamLimits& limits,
                              std::size_t num_forerunners) {
   const auto num_preempted =
       std::ranges::count_if(report.outcomes, [](const auto& o) { return o.num_preempted > 0; });
   std::string not_so = check_cache(configuration, report, batch, num_forerunners);
+  if (not_so.empty()) not_so = check_rows(configuration, report);
+  if (not_so.empty()) not_so = check_chunks(configuration, report, batch, limits);
+  if (not_so.empty()) not_so = check_scores(report, batch);
   if (not_so.empty()) {
     not_so = must(
         (report.num_preemptions > 0) == configuration.preempted,
@@ -113,9 +159,6 @@ std::string check_conditions(const Configuration& configuration, const CompanyRe
   if (not_so.empty()) {
     not_so = must((num_preempted > 0) == configuration.preempted,
                   "streams of the batch are to be preempted, or none", num_preempted);
-  }
-  if (not_so.empty()) {
-    not_so = must(report.max_chunk <= configuration.chunk, "the longest chunk", report.max_chunk);
   }
   if (not_so.empty()) {
     not_so =
@@ -153,8 +196,12 @@ int count_blocks(const Configuration& configuration, const StreamLimits& limits,
 Result<void> Runner::add_model(const std::string& name) {
   const auto source = hub::resolve_model(name);
   if (!source.ok()) return source.error();
-  const auto config = model::load_model_config(*source);
+  auto config = model::load_model_config(*source);
   if (!config.ok()) return config.error();
+  // Rotary positions are no table that ends.
+  if (!config->rotary.inverse_periods.empty()) {
+    config->context_length = std::max(config->context_length, kContextMax);
+  }
   if (config->vocab_size < kVocabSizeMin || config->context_length < kContextMin) {
     return Error{name + ": its vocabulary must have " + std::to_string(kVocabSizeMin) +
                  " tokens, and its context " + std::to_string(kContextMin)};
@@ -168,20 +215,30 @@ std::vector<Phase> Runner::make_phases(const Configuration& configuration, const
                                        const std::vector<engine::Request>& batch) const {
   const std::uint64_t seed = batch_seed(configuration.batch);
   // Arrivals differ from configuration to configuration.
-  std::uint64_t arrivals = seed;
-  for (const int at : configuration.at) arrivals = arrivals * 8 + static_cast<std::uint64_t>(at);
+  const std::uint64_t arrivals = seed + configuration.number() * 16;
   std::vector<Phase> phases;
-  const auto add = [&](std::vector<engine::Request> streams, bool waits_for_end) {
-    if (streams.empty()) return;
+  const auto add = [&](std::vector<engine::Request> streams) -> Phase& {
     std::vector<int> gaps = draw_gaps(arrivals + phases.size(), streams.size());
-    phases.push_back({std::move(streams), std::move(gaps), waits_for_end});
+    return phases.emplace_back(Phase{std::move(streams), std::move(gaps)});
   };
-  if (configuration.cache == CacheState::kWarm) add(batch, true);
+  if (configuration.cache == CacheState::kWarm) add(batch).waits_for_end = true;
   if (configuration.cache == CacheState::kPartial) {
-    add(draw_forerunners(seed, batch, model.limits), false);
+    add(draw_forerunners(seed, batch, model.limits));
   }
-  if (configuration.preempted) add(draw_hogs(seed, configuration.batch, model.limits), false);
-  add(batch, false);
+  if (configuration.preempted) {
+    add(draw_hogs(seed, configuration.batch, model.limits));
+    add(batch).of_batch = true;
+    return phases;
+  }
+  // A SCORE may be one step long: they come together once all others generate, so that there is a
+  // step that has all streams.
+  const auto first_score = batch.begin() + num_generated(batch);
+  if (first_score != batch.begin()) add({batch.begin(), first_score}).of_batch = true;
+  if (first_score != batch.end()) {
+    Phase& scores = add({first_score, batch.end()});
+    std::ranges::fill(scores.gaps, 0);
+    scores.of_batch = true;
+  }
   return phases;
 }
 
@@ -192,12 +249,12 @@ Result<CompanyReport> Runner::run_company(const Model& model, const Setting& set
   agent.config = model.config;
   agent.num_threads = setting.num_threads;
   agent.kv_cache_bytes = setting.num_blocks * model::kv_block_bytes(model.config);
-  agent.max_batched_tokens = kBatchedTokens;
+  agent.max_batched_tokens = setting.batched_tokens;
   agent.weight_type = setting.dtype;
   agent.context_length = model.limits.context_length;
   agent.backend = options_.backend;
   engine::EngineOptions engine;
-  engine.max_batched_tokens = kBatchedTokens;
+  engine.max_batched_tokens = setting.batched_tokens;
   engine.max_chunk_tokens = setting.chunk;
   engine.check_invariants = true;
   // Without ends of text: every stream is as long as it was drawn.
@@ -210,13 +267,14 @@ Result<CompanyReport> Runner::run_company(const Model& model, const Setting& set
 
 Result<const StreamOutcome*> Runner::alone(const Configuration& configuration, const Model& model,
                                            const engine::Request& request, int index) {
-  const auto [at, is_new] = references_.try_emplace(
-      {configuration.model, configuration.dtype, configuration.batch, index});
+  const auto [at, is_new] =
+      references_.try_emplace({configuration.model, configuration.dtype, configuration.batch,
+                               configuration.lone_score(), index});
   if (is_new) {
     Setting setting;
     setting.dtype = configuration.dtype;
     setting.num_blocks = (model.limits.context_length + kBlockSize - 1) / kBlockSize + 1;
-    auto report = run_company(model, setting, {{{request}, {0}, false}});
+    auto report = run_company(model, setting, {{{request}, {0}, false, true}});
     if (!report.ok()) return report.error();
     at->second = std::move(report->outcomes.front());
   }
@@ -227,7 +285,7 @@ Result<ConfigurationResult> Runner::run(const Configuration& configuration) {
   // How many are preempted, and what is left of the cache, depends on how the lengths meet: where
   // nothing comes of it, another size of the cache will do.
   Result<ConfigurationResult> result = run(configuration, 1.0);
-  for (const double share : {0.85, 1.15, 0.7, 1.3}) {
+  for (const double share : {1.05, 0.95, 1.1, 0.9, 1.15, 0.85, 1.3, 0.7}) {
     if (!configuration.preempted || !result.ok() || result->not_so.empty() || result->differs()) {
       break;
     }
@@ -239,7 +297,8 @@ Result<ConfigurationResult> Runner::run(const Configuration& configuration) {
 Result<ConfigurationResult> Runner::run(const Configuration& configuration, double share) {
   const Model& model = models_.at(configuration.model);
   const std::vector<engine::Request> batch =
-      draw_batch(batch_seed(configuration.batch), configuration.batch, model.limits);
+      draw_batch(batch_seed(configuration.batch), configuration.batch, configuration.lone_score(),
+                 model.limits);
   std::vector<Phase> phases = make_phases(configuration, model, batch);
   const std::size_t num_forerunners =
       configuration.cache == CacheState::kPartial ? phases.front().streams.size() : 0;
@@ -247,6 +306,8 @@ Result<ConfigurationResult> Runner::run(const Configuration& configuration, doub
   setting.dtype = configuration.dtype;
   setting.num_threads = configuration.num_threads;
   setting.chunk = configuration.chunk;
+  // Beside streams that generate, a step spends a quarter of its tokens on others.
+  setting.batched_tokens = 4 * scored_tokens_max(configuration.batch);
   setting.num_blocks = count_blocks(configuration, model.limits, phases, share);
   auto report = run_company(model, setting, std::move(phases));
   if (!report.ok()) return report.error();
@@ -257,7 +318,7 @@ Result<ConfigurationResult> Runner::run(const Configuration& configuration, doub
     if (!reference.ok()) return reference.error();
     result.differences.push_back(stream_difference(report->outcomes[at], **reference));
   }
-  result.not_so = check_conditions(configuration, *report, batch, num_forerunners);
+  result.not_so = check_conditions(configuration, *report, batch, model.limits, num_forerunners);
   result.report = std::move(*report);
   return result;
 }

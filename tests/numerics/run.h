@@ -58,6 +58,7 @@ class Runner {
     int num_threads = 1;
     int chunk = 0;  // 0: as it comes
     int num_blocks = 0;
+    int batched_tokens = 512;
   };
 
   // With a KV cache of that size; see count_blocks.
@@ -75,8 +76,8 @@ class Runner {
 
   const RunOptions options_;
   std::map<std::string, Model> models_;
-  // By model, type, batch size and index.
-  std::map<std::tuple<std::string, kernels::WeightType, int, int>, StreamOutcome> references_;
+  // By model, type, batch size, whether one alone scores, and index.
+  std::map<std::tuple<std::string, kernels::WeightType, int, bool, int>, StreamOutcome> references_;
 };
 
 }  // namespace lmtp::numerics

@@ -61,6 +61,10 @@ protocol::SamplingParams draw_params(Draw& draw, int vocab_size) {
   return params;
 }
 
+// The longest chunk of a grid.
+constexpr int kChunkMax = 512;
+constexpr int kShortPromptMax = 5 * kBlockSize;
+
 int draw_prompt_length(Draw& draw, int longest) {
   switch (draw.between(0, 4)) {
     case 0:
@@ -71,8 +75,32 @@ int draw_prompt_length(Draw& draw, int longest) {
     case 3:
       return draw.between(std::min(61, longest), longest);
     default:
-      return draw.between(1, 5) * kBlockSize;  // ends with a block
+      return draw.between(1, kShortPromptMax / kBlockSize) * kBlockSize;  // ends with a block
   }
+}
+
+struct Lengths {
+  int prompt = 0;
+  int num_tokens = 0;  // generated or scored
+};
+
+// Beyond any chunk, where there is room.
+int draw_long(Draw& draw, int room) { return std::min(draw.between(8, 28) + kChunkMax, room); }
+
+Lengths draw_generate(Draw& draw, int index, bool is_long, int context_length) {
+  // The first one is of a length by which a hog surely has it preempted.
+  const int num_tokens = draw.between(index == 0 ? 44 : kTokensMin, kTokensMax);
+  if (is_long) return {draw_long(draw, context_length - kTokensMax), num_tokens};
+  if (index == 0) return {draw.between(30, 45), num_tokens};
+  return {draw_prompt_length(draw, std::min(kPromptMax, context_length - 64)), num_tokens};
+}
+
+Lengths draw_score(Draw& draw, bool is_long, int context_length) {
+  if (is_long) {
+    const int prompt = draw.between(17, 40);
+    return {prompt, draw_long(draw, context_length - prompt)};
+  }
+  return {draw_prompt_length(draw, kShortPromptMax), draw.between(kTokensMin, kTokensMax)};
 }
 
 engine::Request generate(std::vector<TokenId> prompt, int max_tokens) {
@@ -90,24 +118,27 @@ TokenId first_token(std::uint64_t seed, int index, int vocab_size) {
 
 }  // namespace
 
-std::vector<engine::Request> draw_batch(std::uint64_t seed, int count, const StreamLimits& limits) {
+std::vector<engine::Request> draw_batch(std::uint64_t seed, int count, bool lone_score,
+                                        const StreamLimits& limits) {
   LMTP_CHECK(2 * count <= limits.vocab_size && limits.context_length >= kContextMin, count,
              limits.vocab_size, limits.context_length);
+  const int num_scores = count == 1 ? (lone_score ? 1 : 0) : std::max(1, count / 3);
   Draw draw(seed);
   std::vector<engine::Request> batch;
   for (int index = 0; index < count; ++index) {
-    // The first one is of a length by which a hog surely has it preempted.
-    const int prompt_length =
-        index == 0 ? draw.between(30, 45) : draw_prompt_length(draw, limits.context_length - 64);
-    const int num_tokens = draw.between(index == 0 ? 44 : kTokensMin, kTokensMax);
-    engine::Request request = generate(draw.tokens(prompt_length, limits.vocab_size), num_tokens);
+    const bool scores = index >= count - num_scores;
+    const bool is_long = index == (num_scores == 0 ? 0 : count - num_scores);
+    const Lengths lengths = scores ? draw_score(draw, is_long, limits.context_length)
+                                   : draw_generate(draw, index, is_long, limits.context_length);
+    engine::Request request =
+        generate(draw.tokens(lengths.prompt, limits.vocab_size), lengths.num_tokens);
     request.prompt[0] = first_token(seed, index, limits.vocab_size);
     request.params = draw_params(draw, limits.vocab_size);
-    request.params.max_tokens = num_tokens;
-    if (index % 3 == 2) {
+    request.params.max_tokens = lengths.num_tokens;
+    if (scores) {
       request.kind = SequenceKind::kScore;
-      request.scored = draw.tokens(num_tokens, limits.vocab_size);
-      if (draw.one_in(4)) {
+      request.scored = draw.tokens(lengths.num_tokens, limits.vocab_size);
+      if (!is_long && draw.one_in(4)) {
         request.scored[0] = request.prompt[0];
         request.prompt.clear();
       }
@@ -116,6 +147,13 @@ std::vector<engine::Request> draw_batch(std::uint64_t seed, int count, const Str
   }
   return batch;
 }
+
+int num_generated(const std::vector<engine::Request>& batch) {
+  return static_cast<int>(
+      std::ranges::count(batch, SequenceKind::kGenerate, &engine::Request::kind));
+}
+
+int scored_tokens_max(int count) { return kChunkMax + count / 3 * (kShortPromptMax + kTokensMax); }
 
 std::vector<engine::Request> draw_forerunners(std::uint64_t seed,
                                               const std::vector<engine::Request>& batch,
@@ -127,7 +165,7 @@ std::vector<engine::Request> draw_forerunners(std::uint64_t seed,
   for (const engine::Request& request : batch) {
     const auto length = static_cast<int>(request.prompt.size());
     if (length < 2) continue;
-    int shared = draw.between(1, length - 1);
+    int shared = draw.between(1, length > kPromptMax ? kSharedOfLongMax : length - 1);
     if (shared % kBlockSize == 0) --shared;
     std::vector<TokenId> prompt(request.prompt.begin(), request.prompt.begin() + shared);
     // Any token but the one that goes on there.
@@ -158,7 +196,11 @@ std::vector<int> draw_gaps(std::uint64_t seed, std::size_t count) {
   Draw draw(seed);
   std::vector<int> gaps(count);
   const int together = std::max(3, static_cast<int>(count) / 4);
-  for (int& gap : gaps) gap = draw.one_in(together) ? draw.between(1, 3) : 0;
+  int steps_left = kArrivalSteps;
+  for (int& gap : gaps) {
+    gap = draw.one_in(together) ? std::min(draw.between(1, 3), steps_left) : 0;
+    steps_left -= gap;
+  }
   return gaps;
 }
 

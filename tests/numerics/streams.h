@@ -17,17 +17,34 @@ struct StreamLimits {
 // Tokens that every stream generates or scores at least, and at most.
 inline constexpr int kTokensMin = 32;
 inline constexpr int kTokensMax = 56;
+// Of most prompts; the longest chunk of a grid takes steps of many of them.
+inline constexpr int kPromptMax = 256;
 // What a model must have for a batch of 64 and as many hogs.
 inline constexpr int kVocabSizeMin = 128;
 inline constexpr int kContextMin = 152;
+// What is used of its context at most: for streams longer than the longest chunk of a grid, and for
+// three splits of attention (kernels/attention.h).
+inline constexpr int kContextMax = 640;
 
-// A batch: generated and scored, of mixed lengths, biases, temperatures and penalties. The first
-// tokens of their prompts differ, so that none finds another's prefix cached. Without keys and
-// sinks. Any thread. REQUIRES: 2 * count <= vocab_size.
-std::vector<engine::Request> draw_batch(std::uint64_t seed, int count, const StreamLimits& limits);
+// A batch: generated, then scored, of mixed lengths, biases, temperatures and penalties. The first
+// of the scored, or the only stream, is longer than any chunk of a grid, or as long as the context
+// allows. The first tokens of the prompts differ, so that none finds another's prefix cached.
+// Without keys and sinks. `lone_score`: the only stream scores; several are always mixed.
+// Any thread. REQUIRES: 2 * count <= vocab_size.
+std::vector<engine::Request> draw_batch(std::uint64_t seed, int count, bool lone_score,
+                                        const StreamLimits& limits);
+
+// How many of a batch generate; they come before those that score.
+int num_generated(const std::vector<engine::Request>& batch);
+
+// Tokens that all scored streams of a batch of `count` compute in one step at most, where each may
+// take as many as the longest chunk of a grid.
+int scored_tokens_max(int count);
 
 // Streams whose prompts agree with those of `batch` up to somewhere inside a block; a few go on for
-// long. Those of the batch with less than two tokens of prompt have none.
+// long. Of a prompt over kPromptMax they have kSharedOfLongMax tokens at most. Those of the batch
+// with less than two tokens of prompt have none.
+inline constexpr int kSharedOfLongMax = 7;
 std::vector<engine::Request> draw_forerunners(std::uint64_t seed,
                                               const std::vector<engine::Request>& batch,
                                               const StreamLimits& limits);
@@ -38,7 +55,8 @@ std::vector<engine::Request> draw_hogs(std::uint64_t seed, int batch_size,
                                        const StreamLimits& limits);
 
 // How many steps after the one before it each of `count` streams arrives; most come together with
-// others, all within a few steps.
+// others, all within kArrivalSteps.
+inline constexpr int kArrivalSteps = 8;
 std::vector<int> draw_gaps(std::uint64_t seed, std::size_t count);
 
 // KV blocks that it takes at its beginning (its prompt) and at its end.

@@ -149,6 +149,13 @@ TEST(Scheduler, ASequenceGetsNoMoreThanAChunkOfAStep) {
   EXPECT_EQ(driver.outcome(other).tokens, counting(600, 21));
 }
 
+TEST(SchedulerDeath, AChunkOfLessThanNothingIsOurBug) {
+  SchedulerOptions options = small_options();
+  options.num_blocks = 200;
+  options.max_chunk_tokens = -1;
+  EXPECT_DEATH(Scheduler{options}, "max_chunk_tokens >= 0");
+}
+
 // LMQL's normal case: the next chunk re-sends the prompt and what was kept.
 TEST(Scheduler, AContinuationComputesOneToken) {
   SchedulerDriver driver(agent_options(), small_options());

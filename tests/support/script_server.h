@@ -58,6 +58,10 @@ class ScriptServer {
     socket.read(buffer);
     return boost::beast::buffers_to_string(buffer.data());
   }
+  // So that a client's large message waits until it is read.
+  static void fix_receive_buffer(Socket& socket) {
+    socket.next_layer().set_option(boost::asio::socket_base::receive_buffer_size(64 << 10));
+  }
   static void write(Socket& socket, const std::string& text) {
     socket.text(true);
     socket.write(boost::asio::buffer(text));

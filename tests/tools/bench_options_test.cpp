@@ -69,6 +69,66 @@ TEST(BenchOptions, LmqlAndReport) {
   EXPECT_EQ(options.percentiles, (std::vector<double>{95, 99.9}));
 }
 
+TEST(BenchOptions, AnOptionWithoutEffectIsRefusedWithWhatToDo) {
+  struct Case {
+    std::vector<const char*> arguments;
+    const char* says;
+  };
+  const std::vector<Case> cases = {
+      {{"--burstiness", "2"}, "--burstiness has no effect without a finite --request-rate"},
+      {{"--burstiness", "2", "--request-rate", "inf"}, "finite --request-rate: add one"},
+      {{"--trace-speedup", "2"}, "--use-trace-timestamps: add that"},
+      {{"--trace-length-divisor", "2"}, "--dataset-path FILE: add these"},
+      {{"--max-model-len", "99"}, "--dataset-name trace"},
+      {{"--dataset-name", "trace", "--dataset-path", "x.csv", "-n", "5"},
+       "--random-output-len has no effect on a trace"},
+      {{"--dataset-name", "trace", "--dataset-path", "x.csv", "--input-len", "5"},
+       "--trace-length-divisor changes those"},
+      {{"--dataset-name", "trace", "--dataset-path", "x.csv", "--prefix-len", "5"}, "a trace"},
+      {{"--dataset-name", "trace", "--dataset-path", "x.csv", "--prompt", "[1]"},
+       "--prompt has no effect on a trace"},
+      {{"--dataset-name", "trace", "--dataset-path", "x.csv", "--random-range-ratio", "0.5"},
+       "--dataset-name random or lmql"},
+      {{"--prompt", "[1]", "--random-input-len", "5"}, "beside --prompt"},
+      {{"--prompt", "[1]", "--prefix-len", "5"}, "beside --prompt"},
+      {{"--prompt", "[1]", "--seed", "5"}, "where nothing is drawn"},
+      {{"--num-prefix-groups", "2"}, "add --prefix-len N"},
+      {{"--score", "--temperature", "1"}, "--temperature has no effect on what is scored"},
+      {{"--score", "--ignore-eos"}, "--ignore-eos has no effect"},
+      {{"--score", "--ban-token", "1"}, "--ban-token has no effect"},
+      {{"--lmql-pattern", "beams"}, "--dataset-name lmql: add that"},
+      {{"--lmql-beams", "2"}, "add --dataset-name lmql"},
+      {{"--dataset-name", "lmql", "--lmql-pattern", "chunks", "--lmql-beams", "2"}, "--lmql-beams"},
+      {{"--dataset-name", "lmql", "--lmql-pattern", "beams", "--lmql-mask-size", "2"}, "mask-size"},
+      {{"--dataset-name", "lmql", "--lmql-pattern", "beams", "--lmql-scores", "2"}, "lmql-scores"},
+      {{"--dataset-name", "lmql", "--lmql-pattern", "beams", "--lmql-score-len", "2"}, "score-len"},
+      {{"--dataset-name", "lmql", "--lmql-pattern", "scores", "-n", "5"},
+       "--lmql-score-len instead"},
+      {{"--dataset-name", "lmql", "--lmql-pattern", "scores", "--temperature", "1"}, "temperature"},
+  };
+  for (const auto& [arguments, says] : cases) {
+    const std::string error = mistake(arguments);
+    EXPECT_NE(error.find(says), std::string::npos) << error;
+    EXPECT_NE(error.find(" has no effect "), std::string::npos) << error;
+  }
+}
+
+TEST(BenchOptions, AnOptionWithAnEffectIsTaken) {
+  for (const auto& arguments : std::vector<std::vector<const char*>>{
+           {"--burstiness", "2", "--request-rate", "inf,4"},
+           {"--dataset-name", "trace", "--dataset-path", "x.csv", "--use-trace-timestamps",
+            "--trace-speedup", "2", "--trace-length-divisor", "2", "--max-model-len", "99",
+            "--seed", "3", "--score"},
+           {"--prompt", "[1]", "--seed", "3", "--score", "-n", "3"},
+           {"--prompt", "[1]", "--seed", "3", "--request-rate", "4"},
+           {"--prefix-len", "4", "--num-prefix-groups", "2", "--temperature", "1", "--ignore-eos"},
+           {"--dataset-name", "lmql", "--lmql-mask-size", "5", "--lmql-beams", "2", "--lmql-scores",
+            "2", "--lmql-score-len", "2", "-n", "9", "--random-range-ratio", "0.5"},
+           {"--dataset-name", "lmql", "--lmql-pattern", "scores", "--lmql-scores", "3"}}) {
+    EXPECT_TRUE(std::holds_alternative<BenchOptions>(parse(arguments))) << arguments.back();
+  }
+}
+
 TEST(BenchOptions, SaysWhatDoesNotGoTogether) {
   struct Case {
     std::vector<const char*> arguments;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <memory>
 #include <string>
@@ -78,6 +79,29 @@ TEST(LoadGenerator, TokensThatComeTogetherShareTheirGap) {
   EXPECT_EQ(stats.records[0].outcome, "stop");
   EXPECT_EQ(stats.records[0].num_tokens, 4);
   EXPECT_EQ(stats.records[0].ttft_s, stats.ttft.mean_s());
+}
+
+TEST(LoadGenerator, AnAnswerThatComesDuringASendIsTimedThen) {
+  ScriptServer server({[](Socket& socket) {
+    ScriptServer::fix_receive_buffer(socket);
+    ScriptServer::read(socket);
+    answer(socket, 1);
+    ScriptServer::read(socket);  // the send of the second cannot end before this has begun
+    ScriptServer::read(socket);
+    answer(socket, 2);
+    answer(socket, 3);
+    wait_for_the_end(socket);
+  }});
+  WorkloadOptions work;
+  work.prompt.assign(2'500'000, 10'000'000);  // of ten characters each
+  LoadOptions options = options_for(server, work);
+  options.num_requests = 3;
+  options.max_concurrency = 3;
+  options.keep_records = true;
+  LoadStats stats = run(options);
+  ASSERT_EQ(stats.records.size(), 3U);
+  std::ranges::sort(stats.records, {}, &RequestRecord::start_s);
+  EXPECT_LE(stats.records[0].start_s + stats.records[0].e2el_s, stats.records[2].start_s);
 }
 
 TEST(LoadGenerator, AScoreHasNoTimeBetweenItsTokens) {
@@ -176,8 +200,31 @@ TEST(LoadGenerator, AClosedLoopKeepsItsConcurrency) {
   options.max_concurrency = 2;
   const LoadStats stats = run(options);
   EXPECT_EQ(stats.num_completed, 6);
-  EXPECT_EQ(stats.peak_concurrency, 2);
+  EXPECT_EQ(stats.peak_requests, 2);
+  EXPECT_EQ(stats.peak_programs, 2);
   EXPECT_EQ(stats.lag.count(), 0);
+}
+
+TEST(LoadGenerator, RequestsAtATimeAreNotProgramsAtATime) {
+  ScriptServer server({[](Socket& socket) {
+    for (int i = 0; i < 6; ++i) ScriptServer::read(socket);  // three of each program
+    for (int i = 1; i <= 6; ++i) answer(socket, i, "\"stop\"");
+    for (int i = 7; i <= 9; ++i) ScriptServer::read(socket);
+    for (int i = 7; i <= 9; ++i) answer(socket, i, "\"stop\"");
+    wait_for_the_end(socket);
+  }});
+  WorkloadOptions work;
+  work.lmql = {LmqlPattern::kScores};
+  work.lmql_scores = 3;
+  work.lmql_score_len = 1;
+  LoadOptions options = options_for(server, work);
+  options.num_requests = 3;
+  options.max_concurrency = 2;
+  const LoadStats stats = run(options);
+  EXPECT_EQ(stats.num_programs_done, 3);
+  EXPECT_EQ(stats.num_completed, 9);
+  EXPECT_EQ(stats.peak_programs, 2);
+  EXPECT_EQ(stats.peak_requests, 6);
 }
 
 TEST(LoadGenerator, ALateServerDoesNotSlowTheArrivals) {
@@ -192,7 +239,7 @@ TEST(LoadGenerator, ALateServerDoesNotSlowTheArrivals) {
   options.request_rate = 500;
   const LoadStats stats = run(options);
   EXPECT_EQ(stats.num_completed, 5);
-  EXPECT_EQ(stats.peak_concurrency, 5);
+  EXPECT_EQ(stats.peak_requests, 5);
   EXPECT_EQ(stats.lag.count(), 5);
 }
 

@@ -172,7 +172,28 @@ TEST(Reports, JsonCarriesTheFieldsNames) {
         R"("total_input_tokens": 70)"}) {
     EXPECT_NE(json.find(part), std::string::npos) << part << " in\n" << json;
   }
-  EXPECT_EQ(json.find("tpot"), std::string::npos);
+  EXPECT_EQ(json.find("mean_tpot"), std::string::npos);
+}
+
+TEST(Reports, JsonHasTheOptionsAsTheyWereChosen) {
+  BenchOptions options;
+  options.dataset_name = "lmql";
+  options.workload.lmql = {LmqlPattern::kChunks, LmqlPattern::kScores};
+  options.workload.prompt = {4, 2};
+  options.request_rates = {0.5, kInf};
+  options.load.timeout_ms = 1500;
+  options.ignore_eos = true;
+  const std::string json = report_json(options, server(), "now", results(options));
+  for (const char* part :
+       {R"("vocab_size": 1000)", R"("timeout": 1.5)", R"("request_rate": [0.5, "inf"])",
+        R"("max_concurrency": [])", R"("num_prompts": null, "duration": null, "num_warmups": 8)",
+        R"("prompt": [4, 2])", R"("ban_token": [0, 5])", R"("max_model_len": 512)",
+        R"("lmql_pattern": ["chunks", "scores"])", R"("lmql_mask_size": 500, "lmql_beams": 4)",
+        R"("percentile_metrics": ["ttft", "tpot", "itl", "e2el"])",
+        R"("metric_percentiles": [50, 90, 99])", R"("save_detailed": false)",
+        R"("request_rate": 0.5, "num_prompts": 16)", R"("max_concurrent_programs": 0)"}) {
+    EXPECT_NE(json.find(part), std::string::npos) << part << " in\n" << json;
+  }
 }
 
 TEST(Reports, ThePlotHasALineForEachConcurrencyAndPercentile) {

@@ -11,6 +11,7 @@
 #include "json_text.h"
 #include "lmtp/base/version.h"
 #include "load/lmql_programs.h"
+#include "load/option_rules.h"
 
 namespace lmtp::tools {
 namespace {
@@ -209,38 +210,6 @@ void add_report_options(CLI::App& app, BenchOptions& options, Words& words) {
       ->group(group);
 }
 
-// An empty text where the options go together; else what does not.
-std::string conflict(const BenchOptions& options) {
-  const bool trace = options.dataset_name == "trace";
-  if (options.load.num_requests > 0 && options.load.duration_s > 0) {
-    return "--num-prompts and --duration exclude each other";
-  }
-  const auto no_rate = [](double rate) { return std::isnan(rate) || rate <= 0; };
-  if (std::ranges::any_of(options.request_rates, no_rate)) {
-    return "--request-rate: a number above 0, or inf";
-  }
-  const std::size_t num_points = std::max<std::size_t>(1, options.request_rates.size()) *
-                                 std::max<std::size_t>(1, options.max_concurrencies.size());
-  if (num_points > kPointsMax)
-    return "a sweep has " + std::to_string(kPointsMax) + " points at most";
-  if (trace == options.dataset_path.empty()) {
-    return "--dataset-name trace and --dataset-path FILE go together";
-  }
-  if (options.use_trace_timestamps && (!trace || !options.request_rates.empty())) {
-    return "--use-trace-timestamps: with --dataset-name trace and without --request-rate";
-  }
-  if (options.dataset_name == "fixed" && options.workload.range_ratio > 0) {
-    return "--random-range-ratio: with --dataset-name random or lmql";
-  }
-  if (options.workload.score && options.dataset_name == "lmql") {
-    return "--score: not with --dataset-name lmql; --lmql-pattern scores does it";
-  }
-  if (options.load.keep_records && options.json_path.empty()) {
-    return "--save-detailed: with --json FILE";
-  }
-  return "";
-}
-
 Result<void> complete(BenchOptions& options, const Words& words) {
   if (!words.host.empty()) {
     auto split = split_host(words.host, options.load.host, options.load.port);
@@ -265,8 +234,6 @@ Result<void> complete(BenchOptions& options, const Words& words) {
   }
   options.load.timeout_ms = static_cast<int>(std::ceil(words.timeout_s * 1000));
   std::ranges::sort(options.banned_tokens);
-  const std::string wrong = conflict(options);
-  if (!wrong.empty()) return Error{wrong};
   return {};
 }
 
@@ -294,6 +261,10 @@ std::variant<BenchOptions, int> parse_bench_options(int argc, const char* const*
     return fail(error.what() + std::string(" (--help shows the options)"));
   }
   if (auto good = complete(options, words); !good) return fail(good.error().message);
+  const auto is_given = [&app](const std::string& name) { return app.count(name) > 0; };
+  if (const std::string wrong = wrong_options(options, is_given); !wrong.empty()) {
+    return fail(wrong);
+  }
   return options;
 }
 

@@ -116,7 +116,8 @@ Result<LoadStats> run_load(const LoadOptions& options, Interrupts* interrupts) {
   for (std::thread& thread : threads) thread.join();
   for (const LoadStats& part : parts) stats.add(part);
   if (options.num_requests > 0) stats.num_not_sent = options.num_requests - stats.num_programs;
-  stats.peak_concurrency = schedule.peak_concurrency();
+  stats.peak_programs = schedule.programs.peak();
+  stats.peak_requests = schedule.requests.peak();
   return stats;
 }
 

@@ -74,8 +74,9 @@ struct LoadStats {
 
   // Of the whole, not added up.
   double duration_s = 0.0;
-  std::int64_t num_not_sent = 0;  // programs that were to be started and were not
-  std::int64_t peak_concurrency = 0;
+  std::int64_t num_not_sent = 0;   // programs that were to be started and were not
+  std::int64_t peak_programs = 0;  // under way at a time
+  std::int64_t peak_requests = 0;
   bool interrupted = false;
 
   void note_error(const std::string& text, std::int64_t times = 1);

@@ -28,7 +28,7 @@ bool LoadWorker::start_due() {
     const Schedule::Start start = *std::exchange(pending_, std::nullopt);
     if (schedule_.open_loop()) stats_.lag.add(seconds_between(start.due, now));
     ++stats_.num_programs;
-    schedule_.note_started();
+    schedule_.programs.rise();
     Running& running = running_[start.index];
     running.index = start.index;
     running.program = make_program(*options_.workload, start.index);
@@ -42,7 +42,7 @@ bool LoadWorker::run_step(Running& running) {
   const std::vector<Request> requests = running.program->next(running.answers);
   if (requests.empty()) {
     ++stats_.num_programs_done;
-    stats_.program.add(seconds_between(running.began, Clock::now()));
+    stats_.program.add(seconds_between(running.began, last_message_));
     end_program(running);
     return true;
   }
@@ -60,6 +60,7 @@ bool LoadWorker::run_step(Running& running) {
     stream.sent = stream.last = now;
     stream.num_prompt_tokens = static_cast<int>(request.prompt.size());
     stream.score = !request.scored.empty();
+    schedule_.requests.rise();
     if (const auto sent = client_.send_text(text); !sent) {
       fail_all(sent.error().message);
       return false;
@@ -79,26 +80,24 @@ int LoadWorker::ms_to_wait() const {
 }
 
 bool LoadWorker::receive() {
-  std::string text;
-  const auto received = client_.receive_text(text, ms_to_wait());
-  const auto now = Clock::now();
+  client::ReceivedMessage message;
+  const auto received = client_.receive_message(message, ms_to_wait());
   if (!received) {
     fail_all(received.error().message);
     return false;
   }
-  if (*received) {
-    last_message_ = now;
-    return take_message(text, now);
-  }
-  if (!streams_.empty() && seconds_between(last_message_, now) * 1000 >= options_.timeout_ms) {
+  if (*received) return take_message(message);
+  const double silent_ms = seconds_between(last_message_, Clock::now()) * 1000;
+  if (!streams_.empty() && silent_ms >= options_.timeout_ms) {
     fail_all("no answer for " + std::to_string(options_.timeout_ms) + " ms");
     return false;
   }
   return true;
 }
 
-bool LoadWorker::take_message(const std::string& text, Clock::time_point now) {
-  auto entries = protocol::parse_server_message(text);
+bool LoadWorker::take_message(const client::ReceivedMessage& message) {
+  last_message_ = message.arrived;
+  auto entries = protocol::parse_server_message(message.text);
   if (!entries) {
     fail_all(entries.error().message);
     return false;
@@ -107,8 +106,8 @@ bool LoadWorker::take_message(const std::string& text, Clock::time_point now) {
   for (ServerEntry& entry : *entries) take_entry(entry);
   for (const StreamId id : touched_) {
     const auto found = streams_.find(id);
-    measure(found->second, now);
-    if (!found->second.outcome.empty() && !end_stream(found, now)) return false;
+    measure(found->second, message.arrived);
+    if (!found->second.outcome.empty() && !end_stream(found, message.arrived)) return false;
   }
   return true;
 }
@@ -145,25 +144,25 @@ void LoadWorker::take_stray(const ServerEntry& entry) {
   }
 }
 
-void LoadWorker::measure(Stream& stream, Clock::time_point now) {
+void LoadWorker::measure(Stream& stream, Clock::time_point arrived) {
   int num_gaps = std::exchange(stream.num_new, 0);
   if (num_gaps == 0) return;
   stats_.num_tokens += num_gaps;
   if (stream.num_tokens == 0) {
-    stats_.ttft.add(seconds_between(stream.sent, now));
+    stats_.ttft.add(seconds_between(stream.sent, arrived));
     stats_.num_prompt_tokens += stream.num_prompt_tokens;
-    stream.first = stream.last = now;
+    stream.first = stream.last = arrived;
     stream.num_tokens = 1;
     --num_gaps;
   }
   if (num_gaps > 0 && !stream.score) {
-    stats_.itl.add(seconds_between(stream.last, now) / num_gaps, num_gaps);
+    stats_.itl.add(seconds_between(stream.last, arrived) / num_gaps, num_gaps);
   }
   stream.num_tokens += num_gaps;
-  stream.last = now;
+  stream.last = arrived;
 }
 
-bool LoadWorker::end_stream(StreamMap::iterator found, Clock::time_point now) {
+bool LoadWorker::end_stream(StreamMap::iterator found, Clock::time_point arrived) {
   const Stream& stream = found->second;
   Running& running = *stream.running;
   if (stream.failed) {
@@ -174,13 +173,14 @@ bool LoadWorker::end_stream(StreamMap::iterator found, Clock::time_point now) {
   } else {
     ++stats_.num_completed;
     if (!stream.score && stream.outcome == "stop") ++stats_.num_stopped;
-    stats_.e2el.add(seconds_between(stream.sent, now));
+    stats_.e2el.add(seconds_between(stream.sent, arrived));
     if (stream.num_tokens > 1 && !stream.score) {
-      stats_.tpot.add(seconds_between(stream.first, now) / (stream.num_tokens - 1));
+      stats_.tpot.add(seconds_between(stream.first, arrived) / (stream.num_tokens - 1));
     }
   }
-  record(stream, stream.outcome, now);
+  record(stream, stream.outcome, arrived);
   streams_.erase(found);
+  schedule_.requests.fall();
   if (stats_.num_failed >= kErrorsMax) {
     fail_all("given up after " + std::to_string(kErrorsMax) + " errors");
     return false;
@@ -192,7 +192,7 @@ bool LoadWorker::end_stream(StreamMap::iterator found, Clock::time_point now) {
 }
 
 void LoadWorker::end_program(Running& running) {
-  schedule_.note_ended();
+  schedule_.programs.fall();
   running_.erase(running.index);
 }
 
@@ -203,7 +203,7 @@ void LoadWorker::fail_all(const std::string& reason) {
     ++stats_.num_failed;
     record(stream, reason, now);
   }
-  streams_.clear();
+  forget_streams();
 }
 
 void LoadWorker::cut_off() {
@@ -212,7 +212,14 @@ void LoadWorker::cut_off() {
     ++stats_.num_unfinished;
     record(stream, "unfinished", now);
   }
+  forget_streams();
+}
+
+void LoadWorker::forget_streams() {
+  schedule_.requests.fall(streams_.size());
+  schedule_.programs.fall(running_.size());
   streams_.clear();
+  running_.clear();
 }
 
 void LoadWorker::record(const Stream& stream, const std::string& outcome, Clock::time_point now) {

@@ -63,16 +63,17 @@ class LoadWorker {
   bool start_due();
   bool run_step(Running& running);
   bool receive();
-  bool take_message(const std::string& text, Clock::time_point now);
-  bool end_stream(StreamMap::iterator found, Clock::time_point now);
+  bool take_message(const client::ReceivedMessage& message);
+  bool end_stream(StreamMap::iterator found, Clock::time_point arrived);
 
   int ms_to_wait() const;
   void take_entry(protocol::ServerEntry& entry);
   void take_stray(const protocol::ServerEntry& entry);
-  void measure(Stream& stream, Clock::time_point now);
+  void measure(Stream& stream, Clock::time_point arrived);
   void end_program(Running& running);
   void fail_all(const std::string& reason);
   void cut_off();
+  void forget_streams();
   void record(const Stream& stream, const std::string& outcome, Clock::time_point now);
 
   const LoadOptions& options_;
@@ -87,7 +88,7 @@ class LoadWorker {
   StreamMap streams_;
   std::unordered_set<StreamId> failed_ids_;  // a server may name an error twice
   std::vector<StreamId> touched_;            // by the message that is being taken
-  Clock::time_point last_message_;           // or the time from which one is waited for
+  Clock::time_point last_message_;  // its arrival; or the time from which one is waited for
   LoadStats stats_;
 };
 

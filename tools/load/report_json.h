@@ -11,7 +11,8 @@
 
 namespace lmtp::tools {
 
-// `date` is when the sweep began, in ISO 8601.
+// What was left to defaults or to the server stands among the options as it was chosen.
+// `date` is when the sweep began, in ISO 8601. REQUIRES: results are not empty.
 std::string report_json(const BenchOptions& options, const ServerInfo& server,
                         const std::string& date, const std::vector<SweepResult>& results);
 

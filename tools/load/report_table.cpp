@@ -29,7 +29,7 @@ std::string printable(std::string text) {
   return text;
 }
 
-void append_counts(const SweepResult& result, std::string& out) {
+void append_counts(const SweepResult& result, bool of_programs, std::string& out) {
   const LoadStats& stats = result.stats;
   const auto number = [](std::int64_t count) { return static_cast<long long>(count); };
   append(out, "  completed %lld, failed %lld", number(stats.num_completed),
@@ -40,7 +40,9 @@ void append_counts(const SweepResult& result, std::string& out) {
                                     std::pair{stats.num_stray, "tokens of no request"}}) {
     if (count > 0) append(out, ", %s %lld", name, number(count));
   }
-  append(out, ", most at a time %lld\n", number(stats.peak_concurrency));
+  append(out, ", most at a time %lld", number(stats.peak_requests));
+  if (of_programs) append(out, " of %lld programs", number(stats.peak_programs));
+  out.push_back('\n');
   append(out, "  requests/s %.2f, output tokens/s %.1f, prompt and output tokens/s %.1f\n",
          per_second(stats.num_completed, stats), per_second(stats.num_tokens, stats),
          per_second(stats.num_tokens + stats.num_prompt_tokens, stats));
@@ -88,7 +90,7 @@ std::string point_text(const BenchOptions& options, const SweepResult& result) {
   std::string out;
   append(out, "%s: %.2f s%s\n", describe(result.point).c_str(), stats.duration_s,
          stats.interrupted ? ", interrupted" : "");
-  append_counts(result, out);
+  append_counts(result, !options.workload.lmql.empty(), out);
   append(out, "  %-12s %10s", "ms", "mean");
   for (const double percentile : options.percentiles) {
     append(out, " %10s", percentile_name(percentile).c_str());

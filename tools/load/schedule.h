@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <mutex>
 #include <optional>
@@ -17,6 +18,23 @@ using Clock = std::chrono::steady_clock;
 inline double seconds_between(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
+
+// How many of something are under way, and were at most. Any thread.
+class Gauge {
+ public:
+  void rise() {
+    const std::int64_t now = ++now_;
+    std::int64_t peak = peak_.load();
+    while (now > peak && !peak_.compare_exchange_weak(peak, now)) {
+    }
+  }
+  void fall(std::size_t by = 1) { now_ -= static_cast<std::int64_t>(by); }
+  std::int64_t peak() const { return peak_; }
+
+ private:
+  std::atomic<std::int64_t> now_ = 0;
+  std::atomic<std::int64_t> peak_ = 0;
+};
 
 // Hands out the programs' numbers, each once, in the order of their times. Arrivals do not depend
 // on what has been answered, so that a late server does not slow them. Any thread.
@@ -41,15 +59,9 @@ class Schedule {
   void stop() { stopped_ = true; }
   bool is_over() const { return stopped_ || Clock::now() >= deadline_; }
 
-  // Programs under way, over all connections.
-  void note_started() {
-    const std::int64_t now = ++num_running_;
-    std::int64_t peak = peak_.load();
-    while (now > peak && !peak_.compare_exchange_weak(peak, now)) {
-    }
-  }
-  void note_ended() { --num_running_; }
-  std::int64_t peak_concurrency() const { return peak_; }
+  // Over all connections.
+  Gauge programs;
+  Gauge requests;
 
  private:
   std::optional<double> next_arrival_s();
@@ -59,8 +71,6 @@ class Schedule {
   const Clock::time_point deadline_;
   const bool open_loop_;
   std::atomic<bool> stopped_ = false;
-  std::atomic<std::int64_t> num_running_ = 0;
-  std::atomic<std::int64_t> peak_ = 0;
 
   std::mutex mutex_;  // guards what follows
   std::optional<Arrivals> arrivals_;

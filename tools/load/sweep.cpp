@@ -28,7 +28,7 @@ Result<std::vector<TraceRow>> fitting_rows(const BenchOptions& options, const Se
                                            std::string& note) {
   auto rows = read_trace(options.dataset_path);
   if (!rows) return rows;
-  const int limit = options.max_model_len > 0 ? options.max_model_len : server.context_length;
+  const int limit = trace_length_max(options, server);
   if (limit == 0) return rows;
   const std::size_t num_rows = rows->size();
   const int divisor = options.workload.trace_length_divisor;
@@ -123,11 +123,11 @@ std::shared_ptr<const WorkloadOptions> reseeded(const WorkloadOptions& work, std
   return copy;
 }
 
-std::optional<LoadOptions> make_warmup(const BenchOptions& options, const SweepPoint& first,
+std::optional<LoadOptions> make_warmup(const BenchOptions& options, const LoadOptions& first,
                                        const WorkloadOptions& work) {
-  LoadOptions load = first.load;
+  LoadOptions load = first;
   load.max_concurrency = std::min(load.max_concurrency, kWarmupConcurrencyMax);
-  load.num_requests = options.num_warmups < 0 ? load.max_concurrency : options.num_warmups;
+  load.num_requests = num_warmups(options, first);
   if (load.num_requests == 0) return std::nullopt;
   load.duration_s = 0;
   load.request_rate = kUnlimitedRate;
@@ -138,6 +138,15 @@ std::optional<LoadOptions> make_warmup(const BenchOptions& options, const SweepP
 }
 
 }  // namespace
+
+int trace_length_max(const BenchOptions& options, const ServerInfo& server) {
+  return options.max_model_len > 0 ? options.max_model_len : server.context_length;
+}
+
+std::int64_t num_warmups(const BenchOptions& options, const LoadOptions& first) {
+  if (options.num_warmups >= 0) return options.num_warmups;
+  return std::min(first.max_concurrency, kWarmupConcurrencyMax);
+}
 
 Result<Sweep> plan_sweep(const BenchOptions& options, const ServerInfo& server) {
   Sweep sweep;
@@ -163,7 +172,7 @@ Result<Sweep> plan_sweep(const BenchOptions& options, const ServerInfo& server) 
       sweep.points.push_back(std::move(*point));
     }
   }
-  sweep.warmup = make_warmup(options, sweep.points.front(), work);
+  sweep.warmup = make_warmup(options, sweep.points.front().load, work);
   return sweep;
 }
 

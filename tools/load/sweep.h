@@ -26,6 +26,12 @@ struct Sweep {
   std::string note;                // what was left out of a trace; empty: nothing
 };
 
+// Tokens of the longest request of a trace that is sent; 0: of any length.
+int trace_length_max(const BenchOptions& options, const ServerInfo& server);
+
+// Requests in front of a sweep that begins with the point `first`.
+std::int64_t num_warmups(const BenchOptions& options, const LoadOptions& first);
+
 // Each point has a seed of its own, so that none finds its prompts in the server's cache. Reads the
 // trace. The error says which option would help.
 Result<Sweep> plan_sweep(const BenchOptions& options, const ServerInfo& server);

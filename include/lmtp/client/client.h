@@ -2,6 +2,7 @@
 // own server alike.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -17,6 +18,12 @@ inline constexpr int kSendTimeoutMs = 60'000;  // for a server that has stopped 
 inline constexpr int kCloseTimeoutMs = 500;
 inline constexpr std::size_t kMessageBytesMax = std::size_t{256} << 20;  // of one received message
 inline constexpr std::size_t kHeldBytesMax = std::size_t{64} << 20;      // read ahead while sending
+
+// A message as it stands.
+struct ReceivedMessage {
+  std::string text;
+  std::chrono::steady_clock::time_point arrived;  // when all of it had been read from the socket
+};
 
 // Owner: the caller. All calls from one thread at a time, but for interrupt(); nothing runs between
 // calls, so that a REPL, a test or a load generator decides what waits for what. A server's pings
@@ -45,9 +52,10 @@ class Client {
   // interrupt() was called since the last receive(). An error means that the connection is gone:
   // entries that came before are given out first.
   Result<bool> receive(protocol::ServerEntry& entry, int timeout_ms = -1);
-  // The next message, as it stands, in the same way: for who measures when each one came.
+  // The next message, in the same way: for who measures when each one came. One that comes during
+  // a send() is read, and has its time, then.
   // REQUIRES: receive() has given out the last entry of the message that it is at.
-  Result<bool> receive_text(std::string& text, int timeout_ms = -1);
+  Result<bool> receive_message(ReceivedMessage& message, int timeout_ms = -1);
 
   // Wakes a receive() or a connect() that waits in another thread or below a signal handler.
   // Async-signal-safe. REQUIRES: the client lives and is not being moved.

@@ -21,10 +21,11 @@ struct ModelLimits {
   std::vector<TokenId> eos_ids;  // a generated one ends its stream with finish_reason "stop"
 };
 
+// REQUIRES of each number what its comment says; Engine's constructor checks it.
 struct EngineOptions {
-  int max_batched_tokens = 512;  // tokens a step
-  int max_chunk_tokens = 0;      // of one stream in a step; 0: as many as the step has room for
-  int max_concurrent_requests = 1024;  // waiting and running; more are refused with an error
+  int max_batched_tokens = 512;  // >= 1: tokens a step
+  int max_chunk_tokens = 0;  // >= 0: of one stream in a step; 0: as many as the step has room for
+  int max_concurrent_requests = 1024;  // >= 1: waiting and running; more are refused with an error
   bool check_invariants = false;       // after each step; aborts where they do not hold
 };
 

@@ -20,12 +20,13 @@
 
 namespace lmtp::scheduler {
 
+// REQUIRES of each number what its comment says; Scheduler's constructor checks it.
 struct SchedulerOptions {
   int num_blocks = 0;            // of the pool, kNullBlock included
   int context_length = 0;        // the pool must hold one such sequence: see min_blocks
-  int max_batched_tokens = 512;  // tokens a step
-  int max_chunk_tokens = 0;      // of one sequence in a step; 0: as many as the step has room for
-  int max_running = 256;         // sequences in one step; at most max_batched_tokens are used
+  int max_batched_tokens = 512;  // >= 1: tokens a step
+  int max_chunk_tokens = 0;  // >= 0: of one sequence in a step; 0: as many as the step has room for
+  int max_running = 256;     // sequences in one step; at most max_batched_tokens are used
   std::vector<TokenId> eos_ids;
 };
 
