@@ -5,6 +5,7 @@
 #include <chrono>
 #include <deque>
 #include <exception>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -25,8 +26,6 @@ namespace lmtp::engine {
 
 using Clock = std::chrono::steady_clock;
 
-// How long prefill may hold up the streams that decode in the same step.
-constexpr std::chrono::milliseconds kPrefillTimeMax{100};
 constexpr std::chrono::milliseconds kGatherTimeMax{5};
 
 // All members below "engine thread" belong to that thread alone.
@@ -42,6 +41,7 @@ struct Engine::Impl {
   void load(const agent::AgentFactory& factory);
   void run();
   void gather();
+  int prefill_tokens_max() const;
   void step();
   Result<scheduler::StepResult> execute(const scheduler::StepPlan& plan);
 
@@ -100,8 +100,14 @@ struct Engine::Impl {
   std::random_device random;
 };
 
+// Prefill holds up the streams that decode in the same step.
+int Engine::Impl::prefill_tokens_max() const {
+  if (options.max_prefill_ms == 0) return std::numeric_limits<int>::max();
+  return pace.tokens_within(std::chrono::milliseconds(options.max_prefill_ms));
+}
+
 void Engine::Impl::step() {
-  const scheduler::StepPlan& plan = scheduler->plan(pace.tokens_within(kPrefillTimeMax));
+  const scheduler::StepPlan& plan = scheduler->plan(prefill_tokens_max());
   if (plan.empty()) {
     // Sequences that can never run would make this loop spin: an error of ours, but not fatal.
     log::error("the scheduler found no way to go on");
@@ -353,6 +359,7 @@ Engine::Engine(ModelLimits limits, EngineOptions options, agent::AgentFactory fa
     : impl_(std::make_unique<Impl>(std::move(limits), options, std::move(on_loaded))) {
   LMTP_CHECK(options.max_batched_tokens >= 1, options.max_batched_tokens);
   LMTP_CHECK(options.max_chunk_tokens >= 0, options.max_chunk_tokens);
+  LMTP_CHECK(options.max_prefill_ms >= 0, options.max_prefill_ms);
   LMTP_CHECK(options.max_concurrent_requests >= 1, options.max_concurrent_requests);
   impl_->thread = std::thread([impl = impl_.get()] { impl->run(); });
   impl_->loader =

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <future>
 #include <map>
 #include <mutex>
@@ -60,7 +62,7 @@ void ignore_outcome(const Result<void>&) {}
 TEST(EngineDeath, LimitsThatNothingKeepsAreOurBug) {
   for (int EngineOptions::*const limit :
        {&EngineOptions::max_batched_tokens, &EngineOptions::max_chunk_tokens,
-        &EngineOptions::max_concurrent_requests}) {
+        &EngineOptions::max_prefill_ms, &EngineOptions::max_concurrent_requests}) {
     EngineOptions options;
     options.*limit = -1;
     EXPECT_DEATH(
@@ -95,6 +97,35 @@ TEST(Engine, ServesStreamsOfManyConnectionsAtOnce) {
   EXPECT_EQ(stats.num_generated_tokens, 8 * 8 * 30);
   EXPECT_EQ(stats.num_blocks_pinned, 0);
   EXPECT_EQ(stats.num_blocks_free + stats.num_blocks_evictable, 127);
+}
+
+TEST(Engine, PrefillBesideADecodeIsBoundedByItsTimeWhereThatIsBounded) {
+  for (const int max_prefill_ms : {1, 0}) {
+    const auto sink = std::make_shared<RecordingSink>();
+    Engine* running = nullptr;
+    int num_steps = 0;
+    int most_tokens = 0;  // of a step with both streams
+    FakeAgentOptions agent = agent_options();
+    agent.before_step = [&](const scheduler::StepPlan& plan) -> Result<void> {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));  // so that no token takes less
+      if (++num_steps == 2) {
+        EXPECT_TRUE(running->instance().submit(generate(sink, 1, 2, counting(500, 300), 1)));
+      }
+      if (plan.rows.size() == 2) most_tokens = std::max(most_tokens, plan.num_tokens);
+      return {};
+    };
+    EngineOptions options = checked_options();
+    options.max_prefill_ms = max_prefill_ms;
+    std::promise<void> loaded;
+    Engine engine(limits(), options, testing::fake_agent_factory(agent),
+                  [&](const Result<void>&) { loaded.set_value(); });
+    loaded.get_future().wait();
+    running = &engine;
+    ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 1, counting(0, 40), 40)));
+    sink->wait_done(1);
+    sink->wait_done(2);
+    EXPECT_EQ(most_tokens, 1 + (max_prefill_ms == 0 ? 512 / 4 : 2 * kBlockSize));
+  }
 }
 
 TEST(Engine, OneDeliveryAStepForAllStreamsOfAConnection) {

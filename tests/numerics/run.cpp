@@ -256,6 +256,7 @@ Result<CompanyReport> Runner::run_company(const Model& model, const Setting& set
   engine::EngineOptions engine;
   engine.max_batched_tokens = setting.batched_tokens;
   engine.max_chunk_tokens = setting.chunk;
+  engine.max_prefill_ms = 0;  // the same steps every time
   engine.check_invariants = true;
   // Without ends of text: every stream is as long as it was drawn.
   return std::make_shared<Company>(std::move(phases))
