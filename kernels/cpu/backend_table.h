@@ -3,18 +3,22 @@
 
 #include "kernels/backend.h"
 #include "kv_copy.h"
+#include "plain_rows.h"
 
 namespace lmtp::kernels::LMTP_KERNELS_ISA {
 
 constexpr Backend make_backend(const char* name) {
   return {.name = name,
+          .device = nullptr,
           .linear = linear,
           .layer_norm = layer_norm,
           .rms_norm = rms_norm,
+          .rotary_angles = plain::rotary_angles,
           .rotary = rotary,
           .gated_activation = gated_activation,
           .soft_cap = soft_cap,
           .embedding = embedding,
+          .gather_rows = plain::gather_rows,
           .kv_store = plain::kv_store,
           .kv_copy = plain::kv_copy,
           .paged_attention = paged_attention,

@@ -142,6 +142,8 @@ void write_panel(const Panel& panel, const PackTarget& target, std::int64_t inde
       write_int8(panel, static_cast<std::uint32_t*>(target.panels) + index * size,
                  target.scales + first, target.sums + first);
       return;
+    case WeightType::kF16:
+      LMTP_CHECK(false, "float16 weights are for devices");
   }
 }
 
@@ -213,6 +215,8 @@ float packed_element(const PackedLinear& weight, std::int64_t n, std::int64_t k)
       const auto whole = static_cast<std::int8_t>(unit >> (8 * (k % 4)));
       return static_cast<float>(whole) * weight.scales[n];
     }
+    case WeightType::kF16:
+      break;  // for devices
   }
   return 0.0F;
 }

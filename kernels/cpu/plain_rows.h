@@ -1,0 +1,12 @@
+// Ops that are the same for all instruction sets: they are few beside a step's products.
+#pragma once
+
+#include "kernels/gather.h"
+#include "kernels/rotary.h"
+
+namespace lmtp::kernels::plain {
+
+void rotary_angles(Stream& stream, const RotaryAnglesArgs& args);
+void gather_rows(Stream& stream, const GatherRowsArgs& args);
+
+}  // namespace lmtp::kernels::plain
