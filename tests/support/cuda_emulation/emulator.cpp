@@ -44,8 +44,24 @@ struct Copy {
 
 enum class State { kReady, kAtBarrier, kInWarp, kDone };
 
+// Where a fiber goes on. GCC's and clang's own setjmp, since that of the C library refuses to jump
+// to another stack, and swapcontext calls the system.
+struct Place {
+  void* words[5];
+};
+
+[[gnu::noinline, gnu::no_sanitize_address]] void jump(Place& to) { __builtin_longjmp(to.words, 1); }
+
+// Goes on at `to`; returns when somebody goes on at `from`.
+[[gnu::noinline]] void switch_places(Place& from, Place& to) {
+  if (__builtin_setjmp(from.words) == 0) {
+    jump(to);
+  }
+}
+
 struct Fiber {
-  ucontext_t context;
+  ucontext_t start;
+  Place place;
   std::unique_ptr<std::byte[]> stack;
   State state = State::kDone;
   Meeting meeting = Meeting::kBarrier;
@@ -61,7 +77,7 @@ struct Warp {
 };
 
 struct Emulator {
-  ucontext_t scheduler;
+  Place scheduler;
   std::vector<std::unique_ptr<Fiber>> fibers;  // kept for later launches
   std::vector<Warp> warps;
   std::vector<int> order;     // thread at a place in the order
@@ -86,7 +102,7 @@ Emulator& emulator() {
 Fiber& fiber(int thread) { return *emulator().fibers[static_cast<std::size_t>(thread)]; }
 Fiber& me() { return fiber(emulator().current); }
 
-std::string place() {
+std::string where() {
   const Emulator& e = emulator();
   return "block " + std::to_string(e.block.x) + "," + std::to_string(e.block.y) + "," +
          std::to_string(e.block.z) + " thread " + std::to_string(e.current);
@@ -98,17 +114,17 @@ std::string place() {
   for (int i = 0; i < e.shape.num_threads; ++i) {
     in_warp += fiber(i).state == State::kInWarp ? 1 : 0;
   }
-  fail(place() + ": nobody can go on: " + std::to_string(e.num_at_barrier) +
+  fail(where() + ": nobody can go on: " + std::to_string(e.num_at_barrier) +
        " threads wait at a block barrier, " + std::to_string(in_warp) +
        " in a warp operation, and " + std::to_string(e.num_done) + " have left the kernel");
 }
 
 // Goes on with the next thread that can; from a thread, returns when it is this one's turn again.
-void switch_from(ucontext_t& from) {
+void switch_from(Place& from) {
   Emulator& e = emulator();
   const int count = e.shape.num_threads;
   if (e.num_done == count) {
-    swapcontext(&from, &e.scheduler);
+    switch_places(from, e.scheduler);
     return;
   }
   const int start = e.current < 0 ? -1 : e.place_of[static_cast<std::size_t>(e.current)];
@@ -116,7 +132,7 @@ void switch_from(ucontext_t& from) {
     const int next = e.order[static_cast<std::size_t>((start + step) % count)];
     if (fiber(next).state == State::kReady) {
       e.current = next;
-      swapcontext(&from, &fiber(next).context);
+      switch_places(from, fiber(next).place);
       return;
     }
   }
@@ -126,22 +142,31 @@ void switch_from(ucontext_t& from) {
 void finish_thread() {
   Fiber& self = me();
   if (!self.waited_for_grid) {
-    fail(place() + " ends without grid_dependency_wait()");
+    fail(where() + " ends without grid_dependency_wait()");
   }
   for (const auto& group : self.copies) {
     if (!group.empty()) {
-      fail(place() + " ends with copies that it did not wait for");
+      fail(where() + " ends with copies that it did not wait for");
     }
   }
   self.state = State::kDone;
   ++emulator().num_done;
 }
 
+// A fiber begins here, comes back at once, and then runs a thread of each block.
 void fiber_main() {
+  Emulator& e = emulator();
+  switch_places(e.fibers.back()->place, e.scheduler);
   for (;;) {
     (*emulator().thread)();
     finish_thread();
-    switch_from(me().context);
+    switch_from(me().place);
+  }
+}
+
+[[gnu::noinline]] void start_fiber(ucontext_t& start) {
+  if (__builtin_setjmp(emulator().scheduler.words) == 0) {
+    setcontext(&start);
   }
 }
 
@@ -150,12 +175,13 @@ void prepare_fibers(int count) {
   while (static_cast<int>(e.fibers.size()) < count) {
     auto fiber = std::make_unique<Fiber>();
     fiber->stack = std::make_unique_for_overwrite<std::byte[]>(kStackBytes);
-    getcontext(&fiber->context);
-    fiber->context.uc_stack.ss_sp = fiber->stack.get();
-    fiber->context.uc_stack.ss_size = kStackBytes;
-    fiber->context.uc_link = nullptr;
-    makecontext(&fiber->context, fiber_main, 0);
+    getcontext(&fiber->start);
+    fiber->start.uc_stack.ss_sp = fiber->stack.get();
+    fiber->start.uc_stack.ss_size = kStackBytes;
+    fiber->start.uc_link = nullptr;
+    makecontext(&fiber->start, fiber_main, 0);
     e.fibers.push_back(std::move(fiber));
+    start_fiber(e.fibers.back()->start);
   }
 }
 
@@ -191,7 +217,7 @@ void run_block() {
   const std::byte* guard = e.shared + e.shape.shared_bytes;
   if (std::any_of(guard, guard + kGuardBytes,
                   [](std::byte b) { return b != std::byte{kNoNumber}; })) {
-    fail(place() + ": the block wrote beyond its " + std::to_string(e.shape.shared_bytes) +
+    fail(where() + ": the block wrote beyond its " + std::to_string(e.shape.shared_bytes) +
          " bytes of shared memory");
   }
 }
@@ -244,7 +270,7 @@ void block_barrier() {
   Emulator& e = emulator();
   if (++e.num_at_barrier < e.shape.num_threads) {
     me().state = State::kAtBarrier;
-    switch_from(me().context);
+    switch_from(me().place);
     return;
   }
   e.num_at_barrier = 0;
@@ -266,13 +292,13 @@ const std::byte* exchange(Meeting meeting, const void* mine, std::size_t num_byt
   self.meeting = meeting;
   if (++warp.num_waiting < kWarpSize) {
     self.state = State::kInWarp;
-    switch_from(self.context);
+    switch_from(self.place);
     return slots[0];
   }
   warp.num_waiting = 0;
   for (int i = first; i < first + kWarpSize; ++i) {
     if (fiber(i).meeting != meeting) {
-      fail(place() + ": lanes of a warp meet in different operations");
+      fail(where() + ": lanes of a warp meet in different operations");
     }
     fiber(i).state = State::kReady;
   }
@@ -283,7 +309,7 @@ void* shared_memory() { return emulator().shared; }
 
 void check_aligned(const void* at, std::size_t alignment) {
   if (std::bit_cast<std::uintptr_t>(at) % alignment != 0) {
-    fail(place() + ": an address is not a multiple of " + std::to_string(alignment));
+    fail(where() + ": an address is not a multiple of " + std::to_string(alignment));
   }
 }
 
@@ -293,7 +319,7 @@ void copy_async(void* to_shared, const void* from, bool wanted) {
   check_aligned(from, 16);
   const auto* to = static_cast<const std::byte*>(to_shared);
   if (to < e.shared || to + 16 > e.shared + e.shape.shared_bytes) {
-    fail(place() + ": an asynchronous copy to what is not the block's shared memory");
+    fail(where() + ": an asynchronous copy to what is not the block's shared memory");
   }
   const Copy copy{to_shared, from, wanted};
   if (e.seed != 0 && e.random() % 2 == 0) {
