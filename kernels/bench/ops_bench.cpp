@@ -117,8 +117,8 @@ void attention(benchmark::State& state) {
   const std::int32_t blocks_each = (num_new + num_before + kBlockSize - 1) / kBlockSize;
   KvLayer cache{
       .num_blocks = num_sequences * blocks_each, .num_kv_heads = kNumHeads, .head_dim = kHeadDim};
-  auto keys = some_floats(cache.num_blocks * cache.key_block_size());
-  auto values = some_floats(cache.num_blocks * cache.value_block_size());
+  auto keys = some_floats(cache.num_blocks * cache.block_size());
+  auto values = some_floats(cache.num_blocks * cache.block_size());
   cache.keys = keys.data();
   cache.values = values.data();
   std::vector<std::int32_t> cu_seqlens = {0};

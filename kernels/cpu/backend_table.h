@@ -3,14 +3,17 @@
 
 #include "kernels/backend.h"
 #include "kv_copy.h"
+#include "plain_rows.h"
 
 namespace lmtp::kernels::LMTP_KERNELS_ISA {
 
 constexpr Backend make_backend(const char* name) {
   return {.name = name,
+          .device = nullptr,
           .linear = linear,
           .layer_norm = layer_norm,
           .rms_norm = rms_norm,
+          .rotary_angles = plain::rotary_angles,
           .rotary = rotary,
           .gated_activation = gated_activation,
           .soft_cap = soft_cap,

@@ -32,11 +32,10 @@ struct HeadBlocks {
   int head;
 
   const float* keys(std::int64_t block) const {
-    return cache.keys + table[block] * cache.key_block_size() +
-           std::int64_t{head} * cache.head_dim * kBlockSize;
+    return cache.f32_keys(table[block]) + std::int64_t{head} * cache.head_dim * kBlockSize;
   }
   const float* values(std::int64_t block) const {
-    return cache.values + table[block] * cache.value_block_size() +
+    return cache.f32_values(table[block]) +
            std::int64_t{head} * kBlockSize * padded_head_dim(cache.head_dim);
   }
 };

@@ -400,6 +400,8 @@ inline void linear(Stream& stream, const LinearArgs& args) {
     case WeightType::kInt8:
       linear_of<WeightType::kInt8>(stream, args);
       return;
+    case WeightType::kF16:
+      return;  // refused by the op
   }
 }
 

@@ -13,7 +13,7 @@ constexpr std::int64_t kTokensPerTask = kBlockSize;
 void store_run(const KvStoreArgs& args, std::int64_t row, std::int64_t end) {
   const KvLayer& cache = args.cache;
   const std::int32_t slot = args.slots[row];
-  float* keys = cache.keys + slot / kBlockSize * cache.key_block_size() + slot % kBlockSize;
+  float* keys = cache.f32_keys(slot / kBlockSize) + slot % kBlockSize;
   const std::int64_t width = std::int64_t{cache.num_kv_heads} * cache.head_dim;
   for (std::int64_t i = 0; i < width; ++i, keys += kBlockSize) {
     for (std::int64_t r = row; r < end; ++r) {
@@ -22,8 +22,7 @@ void store_run(const KvStoreArgs& args, std::int64_t row, std::int64_t end) {
   }
   const int padded = padded_head_dim(cache.head_dim);
   for (std::int64_t r = row; r < end; ++r) {
-    float* values = cache.values + slot / kBlockSize * cache.value_block_size() +
-                    (slot % kBlockSize + r - row) * padded;
+    float* values = cache.f32_values(slot / kBlockSize) + (slot % kBlockSize + r - row) * padded;
     const float* value = args.values.row(r);
     for (int head = 0; head < cache.num_kv_heads; ++head) {
       std::copy_n(value, cache.head_dim, values);
@@ -62,13 +61,13 @@ void kv_copy(Stream&, const KvLayer& cache, const KvCopy* copies, std::int64_t n
   const std::int64_t padded = padded_head_dim(cache.head_dim);
   for (std::int64_t i = 0; i < num_copies; ++i) {
     const KvCopy& copy = copies[i];
-    const float* key_from = cache.keys + copy.from * cache.key_block_size();
-    float* key_to = cache.keys + copy.to * cache.key_block_size();
+    const float* key_from = cache.f32_keys(copy.from);
+    float* key_to = cache.f32_keys(copy.to);
     for (std::int64_t d = 0; d < std::int64_t{cache.num_kv_heads} * cache.head_dim; ++d) {
       std::copy_n(key_from + d * kBlockSize, copy.num_tokens, key_to + d * kBlockSize);
     }
-    const float* value_from = cache.values + copy.from * cache.value_block_size();
-    float* value_to = cache.values + copy.to * cache.value_block_size();
+    const float* value_from = cache.f32_values(copy.from);
+    float* value_to = cache.f32_values(copy.to);
     for (int head = 0; head < cache.num_kv_heads; ++head) {
       std::copy_n(value_from + head * kBlockSize * padded, copy.num_tokens * padded,
                   value_to + head * kBlockSize * padded);

@@ -1,6 +1,4 @@
 // The ops as callers see them: shapes are checked here, then the stream's backend does the work.
-#include <cmath>
-
 #include "kernels/backend.h"
 
 namespace lmtp::kernels {
@@ -18,6 +16,26 @@ void check_same_shape(const char* op, const char* name, const Matrix<const float
   LMTP_CHECK(matrix.rows == other.rows && matrix.columns == other.columns, op, name, matrix.rows,
              matrix.columns, other_name, other.rows, other.columns);
 }
+
+void check_sequences(const AttentionArgs& args) {
+  check_same("paged_attention", "cu_seqlens' end", args.cu_seqlens[args.num_sequences], "rows",
+             args.queries.rows);
+  for (std::int64_t s = 0; s < args.num_sequences; ++s) {
+    const std::int64_t length =
+        args.first_positions[s] + std::int64_t{args.cu_seqlens[s + 1]} - args.cu_seqlens[s];
+    const std::int64_t num_blocks = args.block_offsets[s + 1] - args.block_offsets[s];
+    LMTP_CHECK(args.cu_seqlens[s + 1] > args.cu_seqlens[s] && args.first_positions[s] >= 0 &&
+                   length <= num_blocks * kBlockSize,
+               s, args.first_positions[s], length, num_blocks);
+  }
+  for (std::int32_t i = 0; i < args.block_offsets[args.num_sequences]; ++i) {
+    LMTP_CHECK(args.block_tables[i] >= 0 && args.block_tables[i] < args.cache.num_blocks,
+               args.block_tables[i], args.cache.num_blocks);
+  }
+}
+
+// Arrays on a device are not read here: their contents are checked where they are made.
+bool on_host(const Stream& stream) { return stream.backend().device == nullptr; }
 
 void check_cache(const char* op, const KvLayer& cache) {
   LMTP_CHECK(cache.keys != nullptr && cache.values != nullptr && cache.num_blocks > 0 &&
@@ -42,6 +60,7 @@ void linear(Stream& stream, const LinearArgs& args) {
   if (!args.residual.empty()) {
     check_same_shape(kOp, "residual", args.residual, "y", args.y);
   }
+  LMTP_CHECK(args.weight.type != (on_host(stream) ? WeightType::kF16 : WeightType::kInt8));
   if (args.weight.type == WeightType::kInt8) {
     // 32 bits hold the sum of so many products.
     constexpr std::int64_t kInputsMax = 1 << 16;
@@ -81,15 +100,7 @@ void rotary_angles(Stream& stream, const RotaryAnglesArgs& args) {
   check_matrix(kOp, "cosines", args.cosines);
   check_matrix(kOp, "sines", args.sines);
   check_same_shape(kOp, "cosines", args.cosines, "sines", args.sines);
-  // The same for all instruction sets: a token's angles are few beside its products.
-  stream.pool().parallel_for(static_cast<int>(args.cosines.rows), [&](int row, int) {
-    const auto position = static_cast<float>(args.positions[row]);
-    for (std::int64_t i = 0; i < args.cosines.columns; ++i) {
-      const float angle = position * args.inverse_periods[i];
-      args.cosines.row(row)[i] = args.factor * std::cos(angle);
-      args.sines.row(row)[i] = args.factor * std::sin(angle);
-    }
-  });
+  stream.backend().rotary_angles(stream, args);
 }
 
 void rotary(Stream& stream, const RotaryArgs& args) {
@@ -125,13 +136,13 @@ void embedding(Stream& stream, const EmbeddingArgs& args) {
   LMTP_CHECK(args.table.panels != nullptr || !args.position_table.empty());
   if (args.table.panels != nullptr) {
     check_same(kOp, "table width", args.table.k, "y columns", args.y.columns);
-    for (std::int64_t row = 0; row < args.y.rows; ++row) {
+    for (std::int64_t row = 0; on_host(stream) && row < args.y.rows; ++row) {
       LMTP_CHECK(args.ids[row] >= 0 && args.ids[row] < args.table.n, args.ids[row], args.table.n);
     }
   }
   if (!args.position_table.empty()) {
     check_same(kOp, "position width", args.position_table.columns, "y columns", args.y.columns);
-    for (std::int64_t row = 0; row < args.y.rows; ++row) {
+    for (std::int64_t row = 0; on_host(stream) && row < args.y.rows; ++row) {
       const std::int64_t at = std::int64_t{args.positions[row]} + args.position_offset;
       LMTP_CHECK(at >= 0 && at < args.position_table.rows, at, args.position_table.rows);
     }
@@ -144,7 +155,7 @@ void gather_rows(Stream& stream, const GatherRowsArgs& args) {
   check_matrix(kOp, "x", args.x);
   check_matrix(kOp, "y", args.y);
   check_same(kOp, "x columns", args.x.columns, "y columns", args.y.columns);
-  for (std::int64_t row = 0; row < args.y.rows; ++row) {
+  for (std::int64_t row = 0; on_host(stream) && row < args.y.rows; ++row) {
     LMTP_CHECK(args.rows[row] >= 0 && args.rows[row] < args.x.rows, args.rows[row], args.x.rows);
   }
   stream.backend().gather_rows(stream, args);
@@ -158,7 +169,7 @@ void kv_store(Stream& stream, const KvStoreArgs& args) {
   const std::int64_t width = std::int64_t{args.cache.num_kv_heads} * args.cache.head_dim;
   check_same(kOp, "keys columns", args.keys.columns, "heads x head_dim", width);
   check_same_shape(kOp, "keys", args.keys, "values", args.values);
-  for (std::int64_t row = 0; row < args.keys.rows; ++row) {
+  for (std::int64_t row = 0; on_host(stream) && row < args.keys.rows; ++row) {
     LMTP_CHECK(args.slots[row] >= 0 && args.slots[row] / kBlockSize < args.cache.num_blocks,
                args.slots[row], args.cache.num_blocks);
   }
@@ -167,7 +178,7 @@ void kv_store(Stream& stream, const KvStoreArgs& args) {
 
 void kv_copy(Stream& stream, const KvLayer& cache, const KvCopy* copies, std::int64_t num_copies) {
   check_cache("kv_copy", cache);
-  for (std::int64_t i = 0; i < num_copies; ++i) {
+  for (std::int64_t i = 0; on_host(stream) && i < num_copies; ++i) {
     const KvCopy& copy = copies[i];
     LMTP_CHECK(copy.from >= 0 && copy.from < cache.num_blocks && copy.to >= 0 &&
                    copy.to < cache.num_blocks && copy.from != copy.to && copy.num_tokens >= 1 &&
@@ -188,19 +199,8 @@ void paged_attention(Stream& stream, const AttentionArgs& args) {
   const std::int64_t width = std::int64_t{args.num_heads} * args.cache.head_dim;
   check_same(kOp, "queries columns", args.queries.columns, "heads x head_dim", width);
   check_same_shape(kOp, "queries", args.queries, "y", args.y);
-  check_same(kOp, "cu_seqlens' end", args.cu_seqlens[args.num_sequences], "rows",
-             args.queries.rows);
-  for (std::int64_t s = 0; s < args.num_sequences; ++s) {
-    const std::int64_t length =
-        args.first_positions[s] + std::int64_t{args.cu_seqlens[s + 1]} - args.cu_seqlens[s];
-    const std::int64_t num_blocks = args.block_offsets[s + 1] - args.block_offsets[s];
-    LMTP_CHECK(args.cu_seqlens[s + 1] > args.cu_seqlens[s] && args.first_positions[s] >= 0 &&
-                   length <= num_blocks * kBlockSize,
-               s, args.first_positions[s], length, num_blocks);
-  }
-  for (std::int32_t i = 0; i < args.block_offsets[args.num_sequences]; ++i) {
-    LMTP_CHECK(args.block_tables[i] >= 0 && args.block_tables[i] < args.cache.num_blocks,
-               args.block_tables[i], args.cache.num_blocks);
+  if (on_host(stream)) {
+    check_sequences(args);
   }
   stream.backend().paged_attention(stream, args);
 }

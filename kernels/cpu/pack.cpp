@@ -143,6 +143,8 @@ void write_panel(const Panel& panel, const PackTarget& target, std::int64_t inde
       write_int8(panel, static_cast<std::uint32_t*>(target.panels) + index * size,
                  target.scales + first, target.sums + first);
       return;
+    case WeightType::kF16:
+      LMTP_CHECK(false, "float16 weights are for devices");
   }
 }
 
@@ -212,6 +214,8 @@ float packed_element(const PackedLinear& weight, std::int64_t n, std::int64_t k)
       return unit_element<WeightType::kBF16>(unit, k % 2);
     case WeightType::kInt8:
       return unit_element<WeightType::kInt8>(unit, k % 4) * weight.scales[n];
+    case WeightType::kF16:
+      break;  // for devices
   }
   return 0.0F;
 }

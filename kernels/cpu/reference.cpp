@@ -7,6 +7,7 @@
 
 #include "kernels/backend.h"
 #include "kv_copy.h"
+#include "plain_rows.h"
 #include "round_bf16.h"
 
 namespace lmtp::kernels {
@@ -194,7 +195,7 @@ void attend_row_plain(const AttentionArgs& args, std::int64_t sequence, std::int
   std::vector<double> scores(static_cast<std::size_t>(position + 1));
   double max = -std::numeric_limits<double>::infinity();
   for (std::int64_t t = begin; t <= position; ++t) {
-    const float* keys = cache.keys + table[t / kBlockSize] * cache.key_block_size() +
+    const float* keys = cache.f32_keys(table[t / kBlockSize]) +
                         std::int64_t{kv_head} * cache.head_dim * kBlockSize + t % kBlockSize;
     double sum = 0.0;
     for (int d = 0; d < cache.head_dim; ++d) {
@@ -210,7 +211,7 @@ void attend_row_plain(const AttentionArgs& args, std::int64_t sequence, std::int
   const int padded = padded_head_dim(cache.head_dim);
   for (std::int64_t t = begin; t <= position; ++t) {
     const double weight = std::exp(scores[static_cast<std::size_t>(t)] - max);
-    const float* value = cache.values + table[t / kBlockSize] * cache.value_block_size() +
+    const float* value = cache.f32_values(table[t / kBlockSize]) +
                          (std::int64_t{kv_head} * kBlockSize + t % kBlockSize) * padded;
     total += weight;
     for (int d = 0; d < cache.head_dim; ++d) {
@@ -278,9 +279,11 @@ std::int64_t row_select_plain(const float* row, std::int64_t count, float thresh
 
 const Backend& reference_backend() {
   static constexpr Backend kBackend = {.name = "reference",
+                                       .device = nullptr,
                                        .linear = linear_plain,
                                        .layer_norm = layer_norm_plain,
                                        .rms_norm = rms_norm_plain,
+                                       .rotary_angles = plain::rotary_angles,
                                        .rotary = rotary_plain,
                                        .gated_activation = gated_activation_plain,
                                        .soft_cap = soft_cap_plain,

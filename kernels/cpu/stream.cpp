@@ -1,34 +1,47 @@
 #include "kernels/stream.h"
 
-#include <cstdlib>
-#include <new>
-
-#include "lmtp/base/check.h"
+#include "kernels/backend.h"
+#include "kernels/device_api.h"
 
 namespace lmtp::kernels {
-namespace {
 
-constexpr std::size_t kAlignment = 64;
+Stream::Stream(const Backend& backend, WorkerPool& pool, int device)
+    : backend_(backend), pool_(pool), device_(device) {
+  if (backend.device != nullptr) {
+    use();
+    handle_ = backend.device->create_stream();
+  }
+}
 
-}  // namespace
+Stream::~Stream() {
+  if (handle_ != nullptr) {
+    backend_.device->release(DeviceApi::Thing::kStream, handle_);
+  }
+}
 
-Stream::Stream(const Backend& backend, WorkerPool& pool) : backend_(backend), pool_(pool) {}
-Stream::~Stream() = default;
+const DeviceApi* Stream::device_api() const { return backend_.device; }
 
-void Stream::Free::operator()(void* memory) const { std::free(memory); }
+void Stream::use() const {
+  if (backend_.device != nullptr) {
+    backend_.device->use_device(device_);
+  }
+}
+
+void Stream::synchronize() const {
+  if (backend_.device != nullptr) {
+    backend_.device->synchronize(handle_);
+  }
+}
 
 void* Stream::scratch(std::size_t num_bytes) {
-  if (num_bytes > scratch_bytes_) {
-    const std::size_t rounded = (num_bytes + kAlignment - 1) / kAlignment * kAlignment;
-    scratch_.reset();
-    scratch_bytes_ = 0;
-    scratch_.reset(std::aligned_alloc(kAlignment, rounded));
-    if (scratch_ == nullptr) {
-      throw std::bad_alloc();
-    }
-    scratch_bytes_ = rounded;
+  if (num_bytes > scratch_.num_bytes()) {
+    // Two at a time might not fit. What still runs on the old one ends before it is freed.
+    synchronize();
+    scratch_ = {};
+    scratch_ = Memory::allocate(backend_, num_bytes);
+    ++num_scratch_moves_;
   }
-  return scratch_.get();
+  return scratch_.data();
 }
 
 }  // namespace lmtp::kernels

@@ -41,7 +41,7 @@ class CpuAgent : public ModelAgent {
         pool_(std::move(pool)),
         stream_(options.backend != nullptr ? *options.backend : kernels::cpu_backend(), *pool_),
         model_(std::move(model)),
-        cache_(model_->config(), num_blocks),
+        cache_(model_->config(), num_blocks, stream_),
         max_batched_tokens_(options.max_batched_tokens) {
     for (int worker = 0; worker < pool_->num_threads(); ++worker) {
       samplers_.emplace_back(stream_.backend(), model_->config().vocab_size);
@@ -69,7 +69,7 @@ class CpuAgent : public ModelAgent {
  private:
   scheduler::StepResult run(const scheduler::StepPlan& plan) {
     build_input(plan, input_);
-    const auto hidden = model_->forward(stream_, input_, cache_);
+    const auto hidden = model_->forward(stream_, model::arrays_of(input_), cache_);
     scheduler::StepResult result;
     result.rows.resize(plan.rows.size());
     targets_.clear();
@@ -100,7 +100,7 @@ class CpuAgent : public ModelAgent {
     }
     const auto logits = kernels::make_matrix(logits_.data(), static_cast<std::int64_t>(rows.size()),
                                              static_cast<std::int64_t>(vocab_size));
-    model_->logits(stream_, hidden, rows, logits);
+    model_->logits(stream_, hidden, rows.data(), logits);
     std::vector<std::string> errors(rows.size());
     pool_->parallel_for(static_cast<int>(rows.size()), [&](int task, int worker) {
       const LogitTarget& target = targets[static_cast<std::size_t>(task)];
@@ -202,7 +202,8 @@ Result<std::unique_ptr<model::CausalLM>> load_model(const CpuAgentOptions& optio
     }
     source = std::move(*checkpoint);
   }
-  model::WeightLoader loader(*source, pool, options.weight_type, num_elements, progress);
+  const auto store = model::make_host_store(pool, options.weight_type);
+  model::WeightLoader loader(*source, *store, num_elements, progress);
   return model::make_causal_lm(options.config, loader, options.max_batched_tokens);
 }
 
@@ -235,6 +236,8 @@ const char* dtype_name(kernels::WeightType type) {
       return "bfloat16";
     case kernels::WeightType::kInt8:
       return "int8";
+    case kernels::WeightType::kF16:
+      return "float16";
   }
   return "";
 }

@@ -25,31 +25,34 @@ class DecoderLM : public CausalLM {
  public:
   struct Parts {
     Linear token_embedding;  // [vocab_size, embedding_size]; the head too, where head is unset
-    at::Tensor position_embedding;  // [positions, hidden_size] f32, or undefined
-    int position_offset = 0;        // of position 0 in it
-    Linear project_in;              // [hidden_size, embedding_size], or unset: they are the same
+    PlainWeight position_embedding;  // [positions, hidden_size], or none
+    int position_offset = 0;         // of position 0 in it
+    Linear project_in;               // [hidden_size, embedding_size], or unset: they are the same
     std::vector<Layer> layers;
     std::optional<Norm> final_norm;
     Linear project_out;  // [embedding_size, hidden_size], or unset
     Linear head;         // [vocab_size, embedding_size], or unset: tied
-    std::int64_t num_parameters = 0;
   };
 
-  DecoderLM(ModelConfig config, Parts parts, int max_tokens)
+  // REQUIRES: `weights` is where the parts came from.
+  DecoderLM(ModelConfig config, Parts parts, WeightLoader& weights, int max_tokens)
       : config_(std::move(config)),
         parts_(std::move(parts)),
+        num_parameters_(weights.num_elements()),
         max_tokens_(max_tokens),
-        workspace_(max_tokens * floats_per_token() +
-                   kLogitRowsMax * (config_.hidden_size + width()) + kSlackFloats) {}
+        inverse_periods_(weights.store().keep(config_.rotary.inverse_periods)),
+        workspace_(weights.store().backend(), max_tokens * floats_per_token() +
+                                                  kLogitRowsMax * (config_.hidden_size + width()) +
+                                                  kSlackFloats) {}
 
   const ModelConfig& config() const override { return config_; }
-  std::int64_t num_parameters() const override { return parts_.num_parameters; }
+  std::int64_t num_parameters() const override { return num_parameters_; }
 
-  kernels::Matrix<const float> forward(kernels::Stream& stream, const ModelInput& input,
+  kernels::Matrix<const float> forward(kernels::Stream& stream, const InputArrays& input,
                                        const KvCache& cache) override {
-    const std::int64_t m = input.num_tokens();
+    const std::int64_t m = input.num_tokens;
     LMTP_CHECK(m >= 1 && m <= max_tokens_, m);
-    cache.copy_blocks(stream, input.copies);
+    cache.copy_blocks(stream, input.copies, input.num_copies);
     workspace_.back_to(0);
     const auto x = workspace_.take(m, config_.hidden_size);
     embed(stream, input, x);
@@ -57,8 +60,8 @@ class DecoderLM : public CausalLM {
     if (const std::int64_t half = half_rotary_dim(); half > 0) {
       const auto cosines = workspace_.take(m, half);
       const auto sines = workspace_.take(m, half);
-      kernels::rotary_angles(stream, {.positions = input.positions.data(),
-                                      .inverse_periods = config_.rotary.inverse_periods.data(),
+      kernels::rotary_angles(stream, {.positions = input.positions,
+                                      .inverse_periods = inverse_periods_.data.get(),
                                       .factor = config_.rotary.factor,
                                       .cosines = cosines,
                                       .sines = sines});
@@ -74,12 +77,12 @@ class DecoderLM : public CausalLM {
   }
 
   void logits(kernels::Stream& stream, kernels::Matrix<const float> hidden,
-              std::span<const std::int32_t> rows, kernels::Matrix<float> to) override {
-    const auto count = static_cast<std::int64_t>(rows.size());
-    LMTP_CHECK(count <= kLogitRowsMax && count == to.rows, count, to.rows);
+              const std::int32_t* rows, kernels::Matrix<float> to) override {
+    const std::int64_t count = to.rows;
+    LMTP_CHECK(count <= kLogitRowsMax, count);
     const std::int64_t mark = workspace_.mark();
     auto last = workspace_.take(count, config_.hidden_size);
-    kernels::gather_rows(stream, {.x = hidden, .rows = rows.data(), .y = last});
+    kernels::gather_rows(stream, {.x = hidden, .rows = rows, .y = last});
     if (parts_.final_norm.has_value()) {
       (*parts_.final_norm)(stream, last, last);
     }
@@ -113,17 +116,18 @@ class DecoderLM : public CausalLM {
   }
 
   kernels::Matrix<const float> position_table() const {
-    const at::Tensor& table = parts_.position_embedding;
-    if (!table.defined()) {
+    const PlainWeight& table = parts_.position_embedding;
+    if (table.data == nullptr) {
       return {};
     }
-    return kernels::make_matrix(table.const_data_ptr<float>(), table.size(0), table.size(1));
+    return kernels::make_matrix(table.data.get(), table.count / config_.hidden_size,
+                                std::int64_t{config_.hidden_size});
   }
 
-  void embed(kernels::Stream& stream, const ModelInput& input, kernels::Matrix<float> x) {
-    kernels::EmbeddingArgs args{.ids = input.ids.data(),
+  void embed(kernels::Stream& stream, const InputArrays& input, kernels::Matrix<float> x) {
+    kernels::EmbeddingArgs args{.ids = input.ids,
                                 .table = parts_.token_embedding.weight(),
-                                .positions = input.positions.data(),
+                                .positions = input.positions,
                                 .position_table = position_table(),
                                 .position_offset = parts_.position_offset,
                                 .scale = config_.embedding_scale,
@@ -148,7 +152,9 @@ class DecoderLM : public CausalLM {
 
   ModelConfig config_;
   Parts parts_;
+  std::int64_t num_parameters_;
   int max_tokens_;
+  PlainWeight inverse_periods_;
   Workspace workspace_;
 };
 

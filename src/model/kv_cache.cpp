@@ -1,49 +1,57 @@
 #include "lmtp/model/kv_cache.h"
 
-#include <ATen/ops/empty.h>
+#include "kernels/backend.h"
 
 namespace lmtp::model {
+namespace {
 
-std::int64_t kv_block_bytes(const ModelConfig& config) {
-  const std::int64_t token = std::int64_t{config.num_kv_heads} *
-                             (config.head_dim + kernels::padded_head_dim(config.head_dim));
-  return std::int64_t{config.num_layers} * kBlockSize * token *
-         static_cast<std::int64_t>(sizeof(float));
+// Keys and values of one block and layer.
+std::int64_t layer_block_bytes(const ModelConfig& config, kernels::ElementType type) {
+  const kernels::KvLayer layer{.num_kv_heads = config.num_kv_heads, .head_dim = config.head_dim};
+  return 2 * layer.block_size() * kernels::element_size(type);
 }
 
-KvCache::KvCache(const ModelConfig& config, int num_blocks)
+}  // namespace
+
+std::int64_t kv_block_bytes(const ModelConfig& config, kernels::ElementType type) {
+  return config.num_layers * layer_block_bytes(config, type);
+}
+
+KvCache::KvCache(const ModelConfig& config, int num_blocks, kernels::Stream& stream,
+                 kernels::ElementType type)
     : num_blocks_(num_blocks),
       num_layers_(config.num_layers),
       num_kv_heads_(config.num_kv_heads),
-      head_dim_(config.head_dim) {
+      head_dim_(config.head_dim),
+      type_(type) {
   LMTP_CHECK(num_blocks >= 2, num_blocks);
-  // Large allocations come as untouched pages: a block costs memory once it is written.
-  keys_ = at::empty({num_layers_, num_blocks_, num_kv_heads_, head_dim_, kBlockSize}, at::kFloat);
-  values_ = at::empty(
-      {num_layers_, num_blocks_, num_kv_heads_, kBlockSize, kernels::padded_head_dim(head_dim_)},
-      at::kFloat);
-}
-
-std::int64_t KvCache::num_bytes() const {
-  return static_cast<std::int64_t>(keys_.nbytes() + values_.nbytes());
+  // On the host large allocations come as untouched pages: a block costs memory once it is written.
+  const auto num_bytes = static_cast<std::size_t>(num_blocks * kv_block_bytes(config, type));
+  memory_ = kernels::Memory::allocate(stream.backend(), num_bytes);
+  if (const kernels::DeviceApi* device = stream.device_api(); device != nullptr) {
+    // Kernels read whole blocks and mask what is not a token's: it must be numbers.
+    device->set_zero(stream.handle(), memory_.data(), num_bytes);
+  }
 }
 
 kernels::KvLayer KvCache::layer(int index) const {
   LMTP_CHECK(index >= 0 && index < num_layers_, index, num_layers_);
-  kernels::KvLayer layer{
-      .num_blocks = num_blocks_, .num_kv_heads = num_kv_heads_, .head_dim = head_dim_};
-  layer.keys = keys_.data_ptr<float>() + index * num_blocks_ * layer.key_block_size();
-  layer.values = values_.data_ptr<float>() + index * num_blocks_ * layer.value_block_size();
+  kernels::KvLayer layer{.num_blocks = num_blocks_,
+                         .num_kv_heads = num_kv_heads_,
+                         .head_dim = head_dim_,
+                         .type = type_};
+  const std::int64_t half =
+      num_blocks_ * layer.block_size() * kernels::element_size(type_);  // bytes
+  auto* keys = static_cast<std::byte*>(memory_.data()) + 2 * index * half;
+  layer.keys = keys;
+  layer.values = keys + half;
   return layer;
 }
 
-void KvCache::copy_blocks(kernels::Stream& stream,
-                          const std::vector<kernels::KvCopy>& copies) const {
-  if (copies.empty()) {
-    return;
-  }
-  for (int index = 0; index < num_layers_; ++index) {
-    kernels::kv_copy(stream, layer(index), copies.data(), static_cast<std::int64_t>(copies.size()));
+void KvCache::copy_blocks(kernels::Stream& stream, const kernels::KvCopy* copies,
+                          std::int64_t count) const {
+  for (int index = 0; count > 0 && index < num_layers_; ++index) {
+    kernels::kv_copy(stream, layer(index), copies, count);
   }
 }
 

@@ -9,7 +9,7 @@ namespace lmtp::model {
 
 struct StepContext {
   kernels::Stream& stream;
-  const ModelInput& input;
+  const InputArrays& input;
   Workspace& workspace;
   kernels::Matrix<const float> cosines = {};  // [m, rotary_dim / 2] f32; empty: no rotary embedding
   kernels::Matrix<const float> sines = {};    // as cosines

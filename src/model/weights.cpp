@@ -1,12 +1,9 @@
 #include "lmtp/model/weights.h"
 
-#include <ATen/ops/empty.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "lmtp/base/check.h"
-#include "weight_arena.h"
 
 namespace lmtp::model {
 namespace {
@@ -23,16 +20,6 @@ std::vector<T> reordered(const std::vector<T>& elements, const std::vector<std::
   return result;
 }
 
-// Where a packed weight is to be written.
-kernels::PackTarget target_of(PackedWeight& weight) {
-  kernels::PackTarget target{.panels = weight.panels.data_ptr(), .type = weight.type};
-  if (weight.type == kernels::WeightType::kInt8) {
-    target.scales = weight.scales.data_ptr<float>();
-    target.sums = weight.sums.data_ptr<std::int32_t>();
-  }
-  return target;
-}
-
 }  // namespace
 
 std::int64_t TensorSpec::num_elements() const {
@@ -43,17 +30,12 @@ std::int64_t TensorSpec::num_elements() const {
   return count;
 }
 
-WeightLoader::WeightLoader(TensorSource& source, kernels::WorkerPool& pool,
-                           kernels::WeightType type, std::int64_t expected_elements,
+WeightLoader::WeightLoader(TensorSource& source, WeightStore& store, std::int64_t expected_elements,
                            std::function<bool(int)> progress)
     : source_(source),
-      pool_(pool),
-      type_(type),
+      store_(store),
       expected_elements_(expected_elements),
-      progress_(std::move(progress)),
-      arena_(std::make_unique<WeightArena>()) {}
-
-WeightLoader::~WeightLoader() = default;
+      progress_(std::move(progress)) {}
 
 std::optional<SourceTensor> WeightLoader::fetch(const TensorSpec& spec) {
   if (error_.has_value()) {
@@ -86,21 +68,6 @@ void WeightLoader::count(const TensorSpec& spec) {
   }
 }
 
-PackedWeight WeightLoader::allocate(std::int64_t n, std::int64_t k) {
-  const std::int64_t columns = kernels::padded_columns(n);
-  PackedWeight weight;
-  weight.type = type_;
-  weight.panels =
-      arena_->allocate({columns / kernels::kPanelColumns,
-                        kernels::packed_size(n, k, type_) / columns, kernels::kPanelColumns},
-                       at::kFloat);
-  if (type_ == kernels::WeightType::kInt8) {
-    weight.scales = at::empty({columns}, at::kFloat);
-    weight.sums = at::empty({columns}, at::kInt);
-  }
-  return weight;
-}
-
 PackedWeight WeightLoader::packed(const std::string& name, kernels::WeightOrder order,
                                   std::int64_t n, std::int64_t k, TensorInit init) {
   const bool outputs_first = order == kernels::WeightOrder::kOutputsByInputs;
@@ -110,10 +77,8 @@ PackedWeight WeightLoader::packed(const std::string& name, kernels::WeightOrder 
   if (!tensor.has_value()) {
     return {};
   }
-  PackedWeight weight = allocate(n, k);
-  kernels::pack_linear(pool_,
-                       {.data = tensor->data, .type = tensor->type, .order = order, .n = n, .k = k},
-                       target_of(weight));
+  PackedWeight weight = store_.pack(kernels::SourceWeight{
+      .data = tensor->data, .type = tensor->type, .order = order, .n = n, .k = k});
   count(spec);
   return weight;
 }
@@ -147,47 +112,48 @@ PackedWeight WeightLoader::packed_stack(const std::vector<WeightPart>& parts, st
     rows = reordered(rows, order);
   }
   const auto n = static_cast<std::int64_t>(rows.size());
-  PackedWeight weight = allocate(n, k);
-  kernels::pack_rows(pool_, {.rows = rows.data(), .type = type, .n = n, .k = k}, target_of(weight));
+  PackedWeight weight =
+      store_.pack(kernels::SourceRows{.rows = rows.data(), .type = type, .n = n, .k = k});
   for (const TensorSpec& spec : specs) {
     count(spec);
   }
   return weight;
 }
 
-at::Tensor WeightLoader::plain_stack(const std::vector<WeightPart>& parts, TensorInit init,
-                                     const std::vector<std::int64_t>& order) {
+void WeightLoader::read(const TensorSpec& spec, std::vector<float>& to) {
+  const auto tensor = fetch(spec);
+  if (!tensor.has_value()) {
+    return;
+  }
+  const std::size_t first = to.size();
+  to.resize(first + static_cast<std::size_t>(spec.num_elements()));
+  kernels::convert_to_f32(tensor->data, tensor->type, spec.num_elements(), to.data() + first);
+  count(spec);
+}
+
+PlainWeight WeightLoader::plain_stack(const std::vector<WeightPart>& parts, TensorInit init,
+                                      const std::vector<std::int64_t>& order) {
   std::vector<float> values;
   for (const WeightPart& part : parts) {
-    const at::Tensor vector = plain(part.name, {part.n}, init);
-    if (vector.defined()) {
-      values.insert(values.end(), vector.const_data_ptr<float>(),
-                    vector.const_data_ptr<float>() + part.n);
-    }
+    read({prefix_ + part.name, {part.n}, init}, values);
   }
   if (error_.has_value() || values.empty()) {
     return {};
   }
-  if (!order.empty()) {
-    values = reordered(values, order);
-  }
-  at::Tensor result = at::empty({static_cast<std::int64_t>(values.size())}, at::kFloat);
-  std::copy(values.begin(), values.end(), result.data_ptr<float>());
-  return result;
+  return store_.keep(order.empty() ? values : reordered(values, order));
 }
 
-at::Tensor WeightLoader::plain(const std::string& name, std::vector<std::int64_t> shape,
-                               TensorInit init) {
-  const TensorSpec spec{prefix_ + name, std::move(shape), init};
-  const auto tensor = fetch(spec);
-  if (!tensor.has_value()) {
+PlainWeight WeightLoader::plain(const std::string& name, std::vector<std::int64_t> shape,
+                                TensorInit init, float shift) {
+  std::vector<float> values;
+  read({prefix_ + name, std::move(shape), init}, values);
+  if (error_.has_value() || values.empty()) {
     return {};
   }
-  at::Tensor result = at::empty(spec.shape, at::kFloat);
-  kernels::convert_to_f32(tensor->data, tensor->type, spec.num_elements(),
-                          result.data_ptr<float>());
-  count(spec);
-  return result;
+  for (float& value : values) {
+    value += shift;
+  }
+  return store_.keep(values);
 }
 
 }  // namespace lmtp::model

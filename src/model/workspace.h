@@ -2,12 +2,10 @@
 // once.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
-
 #include <cstdint>
 
 #include "kernels/matrix.h"
+#include "kernels/memory.h"
 #include "lmtp/base/check.h"
 
 namespace lmtp::model {
@@ -15,15 +13,19 @@ namespace lmtp::model {
 // Owner: a model. The matrices it gives live until their mark is gone back to.
 class Workspace {
  public:
-  explicit Workspace(std::int64_t num_floats) : memory_(at::empty({num_floats}, at::kFloat)) {}
+  // Where the ops of `backend` compute.
+  Workspace(const kernels::Backend& backend, std::int64_t num_floats)
+      : memory_(kernels::Memory::allocate(backend,
+                                          static_cast<std::size_t>(num_floats) * sizeof(float))),
+        num_floats_(num_floats) {}
 
   // [rows, columns] f32, contents undefined.
   kernels::Matrix<float> take(std::int64_t rows, std::int64_t columns) {
     constexpr std::int64_t kFloatsPerLine = 16;
     const std::int64_t size =
         (rows * columns + kFloatsPerLine - 1) / kFloatsPerLine * kFloatsPerLine;
-    LMTP_CHECK(used_ + size <= memory_.numel(), used_, size, memory_.numel());
-    float* data = memory_.data_ptr<float>() + used_;
+    LMTP_CHECK(used_ + size <= num_floats_, used_, size, num_floats_);
+    float* data = memory_.floats() + used_;
     used_ += size;
     return kernels::make_matrix(data, rows, columns);
   }
@@ -32,7 +34,8 @@ class Workspace {
   void back_to(std::int64_t mark) { used_ = mark; }
 
  private:
-  at::Tensor memory_;  // [num_floats] f32
+  kernels::Memory memory_;
+  std::int64_t num_floats_;
   std::int64_t used_ = 0;
 };
 

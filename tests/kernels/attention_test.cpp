@@ -37,8 +37,8 @@ struct Cache {
     layer.num_kv_heads = shape.num_kv_heads;
     layer.head_dim = shape.head_dim;
     // Blocks that nobody has written hold no numbers: whoever reads them is found out.
-    keys.assign(static_cast<std::size_t>(layer.num_blocks * layer.key_block_size()), NAN);
-    values.assign(static_cast<std::size_t>(layer.num_blocks * layer.value_block_size()), NAN);
+    keys.assign(static_cast<std::size_t>(layer.num_blocks * layer.block_size()), NAN);
+    values.assign(static_cast<std::size_t>(layer.num_blocks * layer.block_size()), NAN);
     layer.keys = keys.data();
     layer.values = values.data();
   }
@@ -223,8 +223,8 @@ TEST_P(AttentionTest, WhatIsBeforeTheWindowIsNotRead) {
   for (int index = 0; (index + 1) * kBlockSize <= kLength - 40; ++index) {
     const KvLayer& layer = spoiled.cache().layer;
     const std::int32_t block = spoiled.cache().block(0, index);
-    std::fill_n(layer.keys + block * layer.key_block_size(), layer.key_block_size(), NAN);
-    std::fill_n(layer.values + block * layer.value_block_size(), layer.value_block_size(), NAN);
+    std::fill_n(layer.f32_keys(block), layer.block_size(), NAN);
+    std::fill_n(layer.f32_values(block), layer.block_size(), NAN);
   }
   for (Attention* attention : {&clean, &spoiled}) {
     attention->step(*GetParam(), {{0, kLength - 1, 1}}, 1);
@@ -243,8 +243,8 @@ TEST_P(AttentionTest, ACopiedBlockServesAsTheOriginal) {
   const kernels::KvCopy copy{.from = from, .to = 0, .num_tokens = 8};
   kernels::kv_copy(stream, cache.layer, &copy, 1);
   const auto key = [&](std::int32_t block, int row, int token) {
-    return cache.keys[static_cast<std::size_t>(block * cache.layer.key_block_size() +
-                                               row * kBlockSize + token)];
+    return cache.keys[static_cast<std::size_t>(block * cache.layer.block_size() + row * kBlockSize +
+                                               token)];
   };
   for (int row = 0; row < 40; ++row) {
     for (int token = 0; token < kBlockSize; ++token) {
@@ -261,9 +261,8 @@ TEST_P(AttentionTest, ACopiedBlockServesAsTheOriginal) {
       const std::int64_t at = std::int64_t{head} * kBlockSize * padded + i;
       const float copied = cache.values[static_cast<std::size_t>(at)];
       if (i < 8 * padded) {
-        ASSERT_EQ(
-            copied,
-            cache.values[static_cast<std::size_t>(from * cache.layer.value_block_size() + at)]);
+        ASSERT_EQ(copied,
+                  cache.values[static_cast<std::size_t>(from * cache.layer.block_size() + at)]);
       } else {
         ASSERT_TRUE(std::isnan(copied));
       }

@@ -69,7 +69,8 @@ std::string load_error(const testing::TempFolder& folder) {
   for (const TensorSpec& tensor : *tensors) {
     num_elements += tensor.num_elements();
   }
-  model::WeightLoader loader(**source, pool, kernels::WeightType::kF32, num_elements,
+  const auto store = model::make_host_store(pool, kernels::WeightType::kF32);
+  model::WeightLoader loader(**source, *store, num_elements,
                              [&](int percent) { return (last_percent = percent) >= 0; });
   const auto loaded = model::make_causal_lm(*config, loader, 4);
   if (!loaded.ok()) {

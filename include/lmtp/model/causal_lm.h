@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -26,14 +25,15 @@ class CausalLM {
   virtual std::int64_t num_parameters() const = 0;
 
   // Writes the tokens' keys and values to the cache and returns the last layer's output
-  // [m, hidden_size] f32, valid until the next call. REQUIRES: m <= max_tokens of make_causal_lm.
-  virtual kernels::Matrix<const float> forward(kernels::Stream& stream, const ModelInput& input,
+  // [m, hidden_size] f32, valid until the next call. Everything lies where the weights were put.
+  // REQUIRES: m <= max_tokens of make_causal_lm.
+  virtual kernels::Matrix<const float> forward(kernels::Stream& stream, const InputArrays& input,
                                                const KvCache& cache) = 0;
 
-  // to[i] = logits of hidden's row rows[i]. to: [rows.size(), vocab_size] f32.
-  // REQUIRES: rows.size() <= kLogitRowsMax; hidden is what the last forward returned.
+  // to[i] = logits of hidden's row rows[i]. rows: [to.rows]; to: [to.rows, vocab_size] f32.
+  // REQUIRES: to.rows <= kLogitRowsMax; hidden is what the last forward returned.
   virtual void logits(kernels::Stream& stream, kernels::Matrix<const float> hidden,
-                      std::span<const std::int32_t> rows, kernels::Matrix<float> to) = 0;
+                      const std::int32_t* rows, kernels::Matrix<float> to) = 0;
 };
 
 // Makes the model of config.model_type from the tensors of `weights`; the workspace is for steps of

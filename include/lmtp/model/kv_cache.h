@@ -1,41 +1,45 @@
 // KvCache: the keys and values of all layers, in blocks.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
-#include <vector>
 
 #include "kernels/attention.h"
+#include "kernels/memory.h"
+#include "kernels/stream.h"
 #include "lmtp/model/model_config.h"
 
 namespace lmtp::model {
 
 // Bytes of one block over all layers.
-std::int64_t kv_block_bytes(const ModelConfig& config);
+std::int64_t kv_block_bytes(const ModelConfig& config,
+                            kernels::ElementType type = kernels::ElementType::kF32);
 
-// Owner: the model agent. Memory is reserved at once and taken as blocks are first written.
+// Owner: the model agent. On the host, memory is reserved at once and taken as blocks are first
+// written.
 class KvCache {
  public:
+  // Where the ops of `stream` run. `type`: of keys and values; f32 on a CPU.
   // REQUIRES: num_blocks >= 2 (block 0 is never handed out).
-  KvCache(const ModelConfig& config, int num_blocks);
+  KvCache(const ModelConfig& config, int num_blocks, kernels::Stream& stream,
+          kernels::ElementType type = kernels::ElementType::kF32);
 
   int num_blocks() const { return num_blocks_; }
-  std::int64_t num_bytes() const;
+  std::int64_t num_bytes() const { return static_cast<std::int64_t>(memory_.num_bytes()); }
 
   // Valid while the cache lives.
   kernels::KvLayer layer(int index) const;
 
-  // Carries the copies out, in order, in every layer.
-  void copy_blocks(kernels::Stream& stream, const std::vector<kernels::KvCopy>& copies) const;
+  // Carries the copies out, in order, in every layer. `copies` lies where the ops run.
+  void copy_blocks(kernels::Stream& stream, const kernels::KvCopy* copies,
+                   std::int64_t count) const;
 
  private:
   int num_blocks_;
   int num_layers_;
   int num_kv_heads_;
   int head_dim_;
-  at::Tensor keys_;    // [num_layers, num_blocks, num_kv_heads, head_dim, kBlockSize] f32
-  at::Tensor values_;  // [num_layers, num_blocks, num_kv_heads, kBlockSize, padded head_dim] f32
+  kernels::ElementType type_;
+  kernels::Memory memory_;  // for each layer its keys, then its values
 };
 
 }  // namespace lmtp::model

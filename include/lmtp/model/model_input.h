@@ -1,6 +1,7 @@
 // One step's tokens as the model takes them: rows of many sequences packed one after another.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -23,5 +24,45 @@ struct ModelInput {
   std::int64_t num_tokens() const { return static_cast<std::int64_t>(ids.size()); }
   std::int64_t num_sequences() const { return static_cast<std::int64_t>(first_positions.size()); }
 };
+
+// The same where the ops of a stream read it: the arrays of a ModelInput, or copies on a device.
+struct InputArrays {
+  std::int64_t num_tokens = 0;     // m
+  std::int64_t num_sequences = 0;  // n
+  std::int64_t num_copies = 0;
+  std::int32_t chunk_max = 0;    // tokens of any sequence
+  std::int32_t context_max = 0;  // position behind the last token of any
+  const std::int32_t* ids = nullptr;
+  const std::int32_t* positions = nullptr;
+  const std::int32_t* slots = nullptr;
+  const std::int32_t* cu_seqlens = nullptr;
+  const std::int32_t* first_positions = nullptr;
+  const std::int32_t* block_offsets = nullptr;
+  const std::int32_t* block_tables = nullptr;
+  const std::int32_t* logit_rows = nullptr;
+  const kernels::KvCopy* copies = nullptr;
+};
+
+// Views of a host's arrays; valid while they are not changed.
+inline InputArrays arrays_of(const ModelInput& input) {
+  InputArrays arrays{.num_tokens = input.num_tokens(),
+                     .num_sequences = input.num_sequences(),
+                     .num_copies = static_cast<std::int64_t>(input.copies.size()),
+                     .ids = input.ids.data(),
+                     .positions = input.positions.data(),
+                     .slots = input.slots.data(),
+                     .cu_seqlens = input.cu_seqlens.data(),
+                     .first_positions = input.first_positions.data(),
+                     .block_offsets = input.block_offsets.data(),
+                     .block_tables = input.block_tables.data(),
+                     .logit_rows = input.logit_rows.data(),
+                     .copies = input.copies.data()};
+  for (std::size_t s = 0; s < input.first_positions.size(); ++s) {
+    const std::int32_t chunk = input.cu_seqlens[s + 1] - input.cu_seqlens[s];
+    arrays.chunk_max = std::max(arrays.chunk_max, chunk);
+    arrays.context_max = std::max(arrays.context_max, input.first_positions[s] + chunk);
+  }
+  return arrays;
+}
 
 }  // namespace lmtp::model

@@ -1,8 +1,6 @@
 // Where a model's tensors come from, and how they become packed weights, held once.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -13,6 +11,7 @@
 #include "kernels/linear.h"
 #include "kernels/worker_pool.h"
 #include "lmtp/base/result.h"
+#include "lmtp/model/weight_store.h"
 
 namespace lmtp::model {
 
@@ -62,31 +61,20 @@ std::unique_ptr<TensorSource> make_random_source(std::uint64_t seed, kernels::El
 void fill_random(std::uint64_t seed, const TensorSpec& spec, kernels::ElementType type,
                  std::int64_t first, std::int64_t count, void* to);
 
-// A matrix product's weight as kernels::PackedLinear describes it.
-struct PackedWeight {
-  at::Tensor panels;  // [panels, units, kPanelColumns], 32 bits an element
-  at::Tensor scales;  // [padded n] f32, int8 alone
-  at::Tensor sums;    // [padded n] i32, int8 alone
-  kernels::WeightType type = kernels::WeightType::kF32;
-};
-
 // One of the matrices [n, k], or vectors [n], that are put on top of one another.
 struct WeightPart {
   std::string name;
   std::int64_t n = 0;
 };
 
-class WeightArena;
-
 // Turns tensors into weights. The first failure is kept, and what is loaded after it is undefined:
 // a model loads everything and then looks at error(). Owner: whoever loads; one thread.
 class WeightLoader {
  public:
   // `progress` is told percents of expected_elements; where it returns false, loading ends with an
-  // error. `source` and `pool` must outlive the loader. `type` is that of packed weights.
-  WeightLoader(TensorSource& source, kernels::WorkerPool& pool, kernels::WeightType type,
-               std::int64_t expected_elements, std::function<bool(int percent)> progress);
-  ~WeightLoader();
+  // error. `source` and `store` must outlive the loader.
+  WeightLoader(TensorSource& source, WeightStore& store, std::int64_t expected_elements,
+               std::function<bool(int percent)> progress);
   WeightLoader(const WeightLoader&) = delete;
   WeightLoader& operator=(const WeightLoader&) = delete;
 
@@ -101,26 +89,28 @@ class WeightLoader {
   // order[i] of the stack.
   PackedWeight packed_stack(const std::vector<WeightPart>& parts, std::int64_t k, TensorInit init,
                             const std::vector<std::int64_t>& order = {});
-  // The elements of several vectors in the same way: [n of all] f32.
-  at::Tensor plain_stack(const std::vector<WeightPart>& parts, TensorInit init,
-                         const std::vector<std::int64_t>& order = {});
-  // Any other tensor, as f32.
-  at::Tensor plain(const std::string& name, std::vector<std::int64_t> shape, TensorInit init);
+  // The elements of several vectors in the same way.
+  PlainWeight plain_stack(const std::vector<WeightPart>& parts, TensorInit init,
+                          const std::vector<std::int64_t>& order = {});
+  // Any other tensor; `shift` is added to its elements.
+  PlainWeight plain(const std::string& name, std::vector<std::int64_t> shape, TensorInit init,
+                    float shift = 0.0F);
+
+  WeightStore& store() { return store_; }
 
   std::int64_t num_elements() const { return num_elements_; }
   const std::optional<Error>& error() const { return error_; }
 
  private:
   std::optional<SourceTensor> fetch(const TensorSpec& spec);
-  PackedWeight allocate(std::int64_t n, std::int64_t k);
+  // Appends the tensor's elements.
+  void read(const TensorSpec& spec, std::vector<float>& to);
   void count(const TensorSpec& spec);
 
   TensorSource& source_;
-  kernels::WorkerPool& pool_;
-  kernels::WeightType type_;
+  WeightStore& store_;
   std::int64_t expected_elements_;
   std::function<bool(int)> progress_;
-  std::unique_ptr<WeightArena> arena_;
   std::string prefix_;
   std::int64_t num_elements_ = 0;
   int percent_ = -1;

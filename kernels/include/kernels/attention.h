@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "kernels/element_type.h"
 #include "kernels/matrix.h"
 #include "kernels/stream.h"
 #include "lmtp/base/ids.h"
@@ -17,19 +18,29 @@ inline constexpr int kHeadDimMax = 512;
 // Floats that one token's value takes in a head: padded, so that vectors need no tail.
 constexpr int padded_head_dim(int head_dim) { return (head_dim + 15) / 16 * 16; }
 
-// The blocks of one layer. 64-byte aligned.
-//   keys    [num_blocks][num_kv_heads][head_dim][kBlockSize] f32: one lane is one token
-//   values  [num_blocks][num_kv_heads][kBlockSize][padded_head_dim] f32: one lane is one dimension
+// The blocks of one layer, aligned as Memory; each backend lays a block out in its own way.
+// CPU, f32 alone:
+//   keys    [num_blocks] blocks of [num_kv_heads][head_dim][kBlockSize]: one lane is one token
+//   values  [num_blocks][num_kv_heads][kBlockSize][padded_head_dim]: one lane is one dimension
+// CUDA: cuda/kv_store.h.
 struct KvLayer {
-  float* keys = nullptr;
-  float* values = nullptr;
+  void* keys = nullptr;
+  void* values = nullptr;
   std::int32_t num_blocks = 0;
   int num_kv_heads = 0;
   int head_dim = 0;
+  ElementType type = ElementType::kF32;
 
-  std::int64_t key_block_size() const { return std::int64_t{num_kv_heads} * head_dim * kBlockSize; }
-  std::int64_t value_block_size() const {
+  // Elements of a block's keys, and of its values.
+  std::int64_t block_size() const {
     return std::int64_t{num_kv_heads} * kBlockSize * padded_head_dim(head_dim);
+  }
+  // On a CPU.
+  float* f32_keys(std::int64_t block) const {
+    return static_cast<float*>(keys) + block * block_size();
+  }
+  float* f32_values(std::int64_t block) const {
+    return static_cast<float*>(values) + block * block_size();
   }
 };
 
@@ -63,6 +74,9 @@ struct AttentionArgs {
   float soft_cap = 0.0F;
   std::int32_t window = 0;  // tokens that a row sees, itself included; 0: all before it
   std::int64_t num_sequences = 0;
+  // Of any sequence, or more: the host does not see arrays that lie on a device.
+  std::int32_t chunk_max = 0;                     // rows
+  std::int32_t context_max = 0;                   // tokens that its last row may see
   const std::int32_t* cu_seqlens = nullptr;       // [num_sequences + 1], from 0 to m
   const std::int32_t* first_positions = nullptr;  // [num_sequences]
   const std::int32_t* block_offsets = nullptr;    // [num_sequences + 1]

@@ -1,4 +1,5 @@
-// Backend: one implementation of every op. Which one runs is decided once, by cpu_backend().
+// Backend: one implementation of every op. Which one runs is decided once: by cpu_backend(), or by
+// kernels::cuda::backend() where a device is asked for.
 //
 // Within one backend an op's bits depend on its row alone; between backends they may differ.
 #pragma once
@@ -8,6 +9,7 @@
 
 #include "kernels/activation.h"
 #include "kernels/attention.h"
+#include "kernels/device_api.h"
 #include "kernels/embedding.h"
 #include "kernels/gather.h"
 #include "kernels/linear.h"
@@ -20,9 +22,11 @@ namespace lmtp::kernels {
 // Arguments have been checked by the op's function of the same name.
 struct Backend {
   const char* name;
+  const DeviceApi* device;  // where memory lies and work goes; null: the host
   void (*linear)(Stream&, const LinearArgs&);
   void (*layer_norm)(Stream&, const LayerNormArgs&);
   void (*rms_norm)(Stream&, const RmsNormArgs&);
+  void (*rotary_angles)(Stream&, const RotaryAnglesArgs&);
   void (*rotary)(Stream&, const RotaryArgs&);
   void (*gated_activation)(Stream&, const GatedActivationArgs&);
   void (*soft_cap)(Stream&, Matrix<float>, float);
@@ -31,6 +35,7 @@ struct Backend {
   void (*kv_store)(Stream&, const KvStoreArgs&);
   void (*kv_copy)(Stream&, const KvLayer&, const KvCopy*, std::int64_t);
   void (*paged_attention)(Stream&, const AttentionArgs&);
+  // Null on a device: they look at rows of the host.
   float (*row_max)(const float*, std::int64_t);
   LogSumExp (*row_logsumexp)(const float*, std::int64_t);
   void (*row_exp)(const float*, std::int64_t, float, float, float*);

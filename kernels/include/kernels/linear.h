@@ -11,6 +11,7 @@
 
 #include <cstdint>
 
+#include "kernels/element_type.h"
 #include "kernels/matrix.h"
 #include "kernels/stream.h"
 
@@ -18,11 +19,12 @@ namespace lmtp::kernels {
 
 inline constexpr int kPanelColumns = 32;
 
-enum class WeightType { kF32, kBF16, kInt8 };
+// kF16 is for devices; kInt8 for CPUs.
+enum class WeightType { kF32, kBF16, kInt8, kF16 };
 
 // Inputs of one unit.
 constexpr int inputs_per_unit(WeightType type) {
-  return type == WeightType::kF32 ? 1 : type == WeightType::kBF16 ? 2 : 4;
+  return type == WeightType::kF32 ? 1 : type == WeightType::kInt8 ? 4 : 2;
 }
 
 // Owner of the memory: somebody else. Panels are 64-byte aligned.
@@ -66,11 +68,6 @@ struct LinearArgs {
 };
 
 void linear(Stream& stream, const LinearArgs& args);
-
-enum class ElementType { kF32, kF16, kBF16 };
-
-// Bytes of one element.
-constexpr int element_size(ElementType type) { return type == ElementType::kF32 ? 4 : 2; }
 
 enum class WeightOrder {
   kOutputsByInputs,  // [n, k]: torch's Linear, an embedding

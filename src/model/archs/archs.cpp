@@ -64,7 +64,8 @@ Result<std::unique_ptr<CausalLM>> make_causal_lm(const ModelConfig& config, Weig
 Result<std::vector<TensorSpec>> describe_tensors(const ModelConfig& config) {
   DescribingSource source;
   kernels::WorkerPool pool(1);
-  WeightLoader loader(source, pool, kernels::WeightType::kF32, 0, nullptr);
+  const auto store = make_host_store(pool, kernels::WeightType::kF32);
+  WeightLoader loader(source, *store, 0, nullptr);
   const auto model = make_causal_lm(config, loader, 1);
   if (!model.ok()) {
     return model.error();

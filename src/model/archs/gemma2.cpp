@@ -137,8 +137,7 @@ std::unique_ptr<CausalLM> make_gemma2(const ModelConfig& config, WeightLoader& i
     in.set_prefix("");
     parts.head = load_embedding(in, "lm_head.weight", config.vocab_size, config.hidden_size);
   }
-  parts.num_parameters = in.num_elements();
-  return std::make_unique<Model>(config, std::move(parts), max_tokens);
+  return std::make_unique<Model>(config, std::move(parts), in, max_tokens);
 }
 
 }  // namespace lmtp::model

@@ -53,7 +53,7 @@ Linear load_conv1d(WeightLoader& in, const std::string& name, std::int64_t n, st
                    TensorInit init) {
   PackedWeight weight =
       in.packed(name + ".weight", kernels::WeightOrder::kInputsByOutputs, n, k, init);
-  at::Tensor bias = in.plain(name + ".bias", {n}, kZeros);
+  PlainWeight bias = in.plain(name + ".bias", {n}, kZeros);
   return {std::move(weight), std::move(bias), n, k};
 }
 
@@ -126,8 +126,8 @@ std::unique_ptr<CausalLM> make_gpt2(const ModelConfig& config, WeightLoader& wei
     weights.set_prefix("");
     parts.head = load_embedding(weights, "lm_head.weight", vocab, hidden);
   }
-  parts.num_parameters = weights.num_elements();
-  return std::make_unique<DecoderLM<Gpt2Layer, LayerNorm>>(config, std::move(parts), max_tokens);
+  return std::make_unique<DecoderLM<Gpt2Layer, LayerNorm>>(config, std::move(parts), weights,
+                                                           max_tokens);
 }
 
 }  // namespace lmtp::model

@@ -132,8 +132,7 @@ std::unique_ptr<CausalLM> make_gpt_neox(const ModelConfig& config, WeightLoader&
     in.set_prefix("");
     parts.head = load_embedding(in, "embed_out.weight", config.vocab_size, config.hidden_size);
   }
-  parts.num_parameters = in.num_elements();
-  return std::make_unique<Model>(config, std::move(parts), max_tokens);
+  return std::make_unique<Model>(config, std::move(parts), in, max_tokens);
 }
 
 }  // namespace lmtp::model

@@ -122,8 +122,7 @@ std::unique_ptr<CausalLM> make_llama_family(const ModelConfig& config, WeightLoa
     in.set_prefix("");
     parts.head = load_embedding(in, "lm_head.weight", config.vocab_size, config.hidden_size);
   }
-  parts.num_parameters = in.num_elements();
-  return std::make_unique<Model>(config, std::move(parts), max_tokens);
+  return std::make_unique<Model>(config, std::move(parts), in, max_tokens);
 }
 
 void read_llama_config(ConfigReader& json, ModelConfig& config) {

@@ -89,8 +89,7 @@ std::unique_ptr<CausalLM> make_opt(const ModelConfig& config, WeightLoader& in, 
     in.set_prefix("");
     parts.head = load_embedding(in, "lm_head.weight", config.vocab_size, width);
   }
-  parts.num_parameters = in.num_elements();
-  return std::make_unique<Model>(config, std::move(parts), max_tokens);
+  return std::make_unique<Model>(config, std::move(parts), in, max_tokens);
 }
 
 }  // namespace lmtp::model

@@ -18,20 +18,22 @@ inline void attend(const StepContext& step, const AttentionShape& shape,
                    const kernels::KvLayer& cache, kernels::Matrix<const float> queries,
                    kernels::Matrix<const float> keys, kernels::Matrix<const float> values,
                    kernels::Matrix<float> y) {
-  const ModelInput& input = step.input;
+  const InputArrays& input = step.input;
   kernels::kv_store(step.stream,
-                    {.keys = keys, .values = values, .slots = input.slots.data(), .cache = cache});
+                    {.keys = keys, .values = values, .slots = input.slots, .cache = cache});
   kernels::paged_attention(step.stream, {.queries = queries,
                                          .cache = cache,
                                          .num_heads = shape.num_heads,
                                          .scale = shape.scale,
                                          .soft_cap = shape.soft_cap,
                                          .window = shape.window,
-                                         .num_sequences = input.num_sequences(),
-                                         .cu_seqlens = input.cu_seqlens.data(),
-                                         .first_positions = input.first_positions.data(),
-                                         .block_offsets = input.block_offsets.data(),
-                                         .block_tables = input.block_tables.data(),
+                                         .num_sequences = input.num_sequences,
+                                         .chunk_max = input.chunk_max,
+                                         .context_max = input.context_max,
+                                         .cu_seqlens = input.cu_seqlens,
+                                         .first_positions = input.first_positions,
+                                         .block_offsets = input.block_offsets,
+                                         .block_tables = input.block_tables,
                                          .y = y});
 }
 

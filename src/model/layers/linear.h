@@ -1,8 +1,6 @@
 // Linear: a packed weight with its bias.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include "kernels/linear.h"
 #include "lmtp/model/weights.h"
 
@@ -16,8 +14,8 @@ struct LinearExtras {
 class Linear {
  public:
   Linear() = default;
-  // bias: [n] f32, or undefined.
-  Linear(PackedWeight weight, at::Tensor bias, std::int64_t n, std::int64_t k)
+  // bias: [n], or none.
+  Linear(PackedWeight weight, PlainWeight bias, std::int64_t n, std::int64_t k)
       : weight_(std::move(weight)), bias_(std::move(bias)), n_(n), k_(k) {}
 
   bool loaded() const { return n_ > 0; }
@@ -26,11 +24,9 @@ class Linear {
 
   // Valid while this lives.
   kernels::PackedLinear weight() const {
-    kernels::PackedLinear packed{weight_.panels.const_data_ptr(), n_, k_, weight_.type};
-    if (weight_.type == kernels::WeightType::kInt8) {
-      packed.scales = weight_.scales.const_data_ptr<float>();
-      packed.sums = weight_.sums.const_data_ptr<std::int32_t>();
-    }
+    kernels::PackedLinear packed{weight_.panels.get(), n_, k_, weight_.type};
+    packed.scales = weight_.scales.get();
+    packed.sums = weight_.sums.get();
     return packed;
   }
 
@@ -39,7 +35,7 @@ class Linear {
                   const LinearExtras& extras = {}) const {
     kernels::linear(stream, {.x = x,
                              .weight = weight(),
-                             .bias = bias_.defined() ? bias_.const_data_ptr<float>() : nullptr,
+                             .bias = bias_.data.get(),
                              .activation = extras.activation,
                              .residual = extras.residual,
                              .y = y});
@@ -47,7 +43,7 @@ class Linear {
 
  private:
   PackedWeight weight_;
-  at::Tensor bias_;  // [n] f32, or undefined
+  PlainWeight bias_;  // [n], or none
   std::int64_t n_ = 0;
   std::int64_t k_ = 0;
 };

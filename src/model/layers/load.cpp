@@ -13,26 +13,20 @@ Linear load_linear(WeightLoader& in, const std::vector<WeightPart>& parts, std::
     n += part.n;
   }
   PackedWeight weight = in.packed_stack(weights, k, kNormal, order);
-  at::Tensor bias = with_bias ? in.plain_stack(biases, kZeros, order) : at::Tensor();
+  PlainWeight bias = with_bias ? in.plain_stack(biases, kZeros, order) : PlainWeight();
   return {std::move(weight), std::move(bias), n, k};
 }
 
 LayerNorm load_layer_norm(WeightLoader& in, const std::string& name, std::int64_t width,
                           float epsilon) {
-  at::Tensor weight = in.plain(name + ".weight", {width}, kOnes);
-  at::Tensor bias = in.plain(name + ".bias", {width}, kZeros);
+  PlainWeight weight = in.plain(name + ".weight", {width}, kOnes);
+  PlainWeight bias = in.plain(name + ".bias", {width}, kZeros);
   return {std::move(weight), std::move(bias), epsilon};
 }
 
 RmsNorm load_rms_norm(WeightLoader& in, const std::string& name, std::int64_t width, float epsilon,
                       float shift) {
-  at::Tensor weight = in.plain(name + ".weight", {width}, {.mean = 1.0F - shift});
-  if (weight.defined()) {
-    float* values = weight.data_ptr<float>();
-    for (std::int64_t i = 0; i < width; ++i) {
-      values[i] += shift;
-    }
-  }
+  PlainWeight weight = in.plain(name + ".weight", {width}, {.mean = 1.0F - shift}, shift);
   return {std::move(weight), epsilon};
 }
 

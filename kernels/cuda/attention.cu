@@ -1,0 +1,99 @@
+#include "cuda/attention.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+
+#include "cuda/attention_launch.cuh"
+#include "cuda/attention_plain.cuh"
+#include "lmtp/base/check.h"
+
+namespace lmtp::kernels::cuda {
+namespace {
+
+constexpr int kMergeThreads = 128;
+
+int group_of(const AttentionArgs& args) { return args.num_heads / args.cache.num_kv_heads; }
+
+int splits_of(const AttentionArgs& args) {
+  return std::max(1, ceil_divide<int>(args.context_max, kAttentionSplit));
+}
+
+int partial_rows_of(const AttentionArgs& args) {
+  return std::clamp(args.chunk_max * group_of(args), 1, kDecodeRowsMax);
+}
+
+bool is_aligned(const Matrix<const float>& queries, int head_dim) {
+  return queries.stride % 4 == 0 && head_dim % 4 == 0 &&
+         std::bit_cast<std::uintptr_t>(queries.data) % 16 == 0;
+}
+
+AttentionParams params_of(const AttentionArgs& args, void* scratch) {
+  return {.queries = args.queries.data,
+          .query_stride = args.queries.stride,
+          .y = args.y.data,
+          .y_stride = args.y.stride,
+          .cache = args.cache,
+          .dim_tiles = static_cast<int>(num_tiles(args.cache.head_dim)),
+          .group = group_of(args),
+          .scale = args.scale,
+          .soft_cap = args.soft_cap,
+          .window = args.window,
+          .num_sequences = static_cast<int>(args.num_sequences),
+          .cu_seqlens = args.cu_seqlens,
+          .first_positions = args.first_positions,
+          .block_offsets = args.block_offsets,
+          .block_tables = args.block_tables,
+          .queries_aligned = is_aligned(args.queries, args.cache.head_dim),
+          .decode_rows_max = kDecodeRowsMax,
+          .partials = static_cast<float*>(scratch),
+          .splits_max = splits_of(args),
+          .partial_rows = partial_rows_of(args)};
+}
+
+}  // namespace
+
+std::size_t attention_scratch_bytes(const AttentionArgs& args) {
+  if (args.cache.type == ElementType::kF32 || splits_of(args) == 1) {
+    return 0;
+  }
+  const std::int64_t parts = args.num_sequences * args.cache.num_kv_heads * splits_of(args);
+  const std::int64_t part =
+      std::int64_t{partial_rows_of(args)} * (padded_head_dim(args.cache.head_dim) + 2);
+  return static_cast<std::size_t>(parts * part) * sizeof(float);
+}
+
+void paged_attention(const AttentionArgs& args, void* scratch, StreamHandle stream,
+                     AttentionKernel kernel) {
+  LMTP_CHECK(args.cache.head_dim <= kDeviceHeadDimMax, args.cache.head_dim);
+  if (args.num_sequences == 0 || args.queries.rows == 0) {
+    return;
+  }
+  AttentionLaunch attention = {.params = params_of(args, scratch), .chunk_max = args.chunk_max};
+  AttentionParams& params = attention.params;
+  if (args.cache.type == ElementType::kF32) {
+    const int heads = ceil_divide(args.num_heads, kPlainWarps);
+    launch<attention_plain_kernel<kPlainWarps>>(
+        {.grid = {static_cast<int>(args.queries.rows), heads},
+         .num_threads = kPlainWarps * kWarpSize},
+        stream, params);
+    return;
+  }
+  if (kernel == AttentionKernel::kPrefill || params.group > kDecodeRowsMax) {
+    params.decode_rows_max = 0;
+  }
+  attention.decode = params.decode_rows_max > 0;
+  attention.prefill = args.chunk_max * params.group > params.decode_rows_max;
+  if (args.cache.type == ElementType::kBF16) {
+    launch_attention_bf16(attention, stream);
+  } else {
+    launch_attention_f16(attention, stream);
+  }
+  if (attention.decode && params.splits_max > 1) {
+    launch<attention_merge_kernel<kMergeThreads>>(
+        {.grid = {1, args.cache.num_kv_heads, params.num_sequences}, .num_threads = kMergeThreads},
+        stream, params);
+  }
+}
+
+}  // namespace lmtp::kernels::cuda

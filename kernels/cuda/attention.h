@@ -1,0 +1,35 @@
+// Attention over the paged cache on a device (kv_store.h), with one order of sums for decode,
+// prefill and any chunks.
+//
+// As FlashAttention-2 (Dao 2023) takes it: rows of a tile are queries times the heads that share a
+// head of the cache. Every 256 tokens are a split; a split is an online softmax over steps of 64
+// tokens from its first, in order; splits are merged in order from token 0. What a row does not see
+// changes nothing: neither steps, nor splits, nor other rows of its tile. Few queries: a block a
+// split, a warp a step (attention_decode.cuh), then a merge. Many: a block takes 64 rows through
+// all they see (attention_prefill.cuh). The same operations on the same numbers: the same bits.
+// Rounded to the cache's type are queries and the softmax's powers; all sums are f32.
+// f32, for checks: the same order with fused multiply-adds, a warp a row.
+#pragma once
+
+#include <cstddef>
+
+#include "kernels/attention.h"
+#include "kernels/device_types.h"
+
+namespace lmtp::kernels::cuda {
+
+// Of what a device's kernels are made for.
+inline constexpr int kDeviceHeadDimMax = 256;
+
+// kPrefill, for tests: whatever the number of queries.
+enum class AttentionKernel { kBest, kPrefill };
+
+std::size_t attention_scratch_bytes(const AttentionArgs& args);
+
+// All pointers are in the device's memory; `scratch`: attention_scratch_bytes(), 16-byte aligned.
+// Depends on chunk_max and context_max only in how many blocks it launches.
+// REQUIRES: head_dim <= kDeviceHeadDimMax.
+void paged_attention(const AttentionArgs& args, void* scratch, StreamHandle stream,
+                     AttentionKernel kernel = AttentionKernel::kBest);
+
+}  // namespace lmtp::kernels::cuda

@@ -1,0 +1,281 @@
+// What decode and prefill share: every operation that makes a row's bits.
+#pragma once
+
+#include <device_primitives.cuh>
+
+#include <cmath>
+#include <cstdint>
+
+#include "cuda/attention.h"
+#include "cuda/kv_store.h"
+
+namespace lmtp::kernels::cuda {
+
+inline constexpr int kStepBlocks = 4;
+inline constexpr int kStepTokens = kStepBlocks * kBlockSize;
+inline constexpr int kSplitSteps = kAttentionSplit / kStepTokens;
+inline constexpr int kTileRows = kTileSide;  // (query, head) pairs of a tile
+inline constexpr int kQuadLanes = 4;         // lanes that share a row of a tile
+inline constexpr float kLog2E = 1.44269504088896341F;
+inline constexpr int kDecodeRowsMax = kTileRows;
+
+struct AttentionParams {
+  const float* queries;
+  std::int64_t query_stride;
+  float* y;
+  std::int64_t y_stride;
+  KvLayer cache;
+  int dim_tiles;
+  int group;  // heads that share one of the cache
+  float scale;
+  float soft_cap;
+  std::int32_t window;
+  int num_sequences;
+  const std::int32_t* cu_seqlens;
+  const std::int32_t* first_positions;
+  const std::int32_t* block_offsets;
+  const std::int32_t* block_tables;
+  bool queries_aligned;
+  // Rows up to which a sequence is decode's.
+  int decode_rows_max;
+  // Decode: [sequence][kv head][split] parts of partial_size() floats.
+  float* partials;
+  int splits_max;
+  int partial_rows;  // [1, kTileRows]
+
+  __device__ int head_dim() const { return cache.head_dim; }
+  // Sums [partial_rows][16 dim_tiles], then maxima and totals [partial_rows].
+  __device__ int partial_size() const { return partial_rows * (dim_tiles * kTileSide + 2); }
+  __device__ float* partial(int sequence, int kv_head, int split) const {
+    const std::int64_t part =
+        (std::int64_t{sequence} * cache.num_kv_heads + kv_head) * splits_max + split;
+    return partials + part * partial_size();
+  }
+};
+
+// A sequence of the step, as the rows of one head of the cache: pair `q` is query q / group and
+// head q % group of those that share it.
+struct SequenceRows {
+  const AttentionParams& p;
+  int first_row;
+  int num_pairs;
+  std::int32_t first_position;
+  const std::int32_t* blocks;
+  int kv_head;
+
+  __device__ SequenceRows(const AttentionParams& params, int sequence, int head)
+      : p(params),
+        first_row(params.cu_seqlens[sequence]),
+        num_pairs((params.cu_seqlens[sequence + 1] - first_row) * params.group),
+        first_position(params.first_positions[sequence]),
+        blocks(params.block_tables + params.block_offsets[sequence]),
+        kv_head(head) {}
+
+  // The tokens [begin, end) that a pair sees.
+  __device__ int end(int pair) const { return first_position + pair / p.group + 1; }
+  __device__ int begin(int pair) const {
+    const int last = end(pair);
+    return p.window > 0 && p.window < last ? last - p.window : 0;
+  }
+  __device__ int column(int pair) const {
+    return (kv_head * p.group + pair % p.group) * p.head_dim();
+  }
+  __device__ const float* query(int pair) const {
+    return p.queries + (first_row + pair / p.group) * p.query_stride + column(pair);
+  }
+  __device__ float* output(int pair) const {
+    return p.y + (first_row + pair / p.group) * p.y_stride + column(pair);
+  }
+  // The first tile of keys, or of values, of the block with that token.
+  __device__ const Words4* tiles(const void* layer, int token) const {
+    const std::int64_t block = blocks[token / kBlockSize];
+    const std::int64_t tile = (block * p.cache.num_kv_heads + kv_head) * p.dim_tiles;
+    return static_cast<const Words4*>(layer) + tile * kTileVectors;
+  }
+};
+
+// What the two rows of a lane (g and g + 8 of its tile) see.
+struct LaneRows {
+  int begin[2];
+  int end[2];
+
+  __device__ LaneRows(const SequenceRows& rows, int first_pair) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int pair = first_pair + lane_index() / kQuadLanes + half * 8;
+      const bool exists = pair < rows.num_pairs;
+      begin[half] = exists ? rows.begin(pair) : 0;
+      end[half] = exists ? rows.end(pair) : 0;
+    }
+  }
+};
+
+// This lane's part of one tile of queries: rows from first_pair, dimensions from 16 * tile.
+template <typename T>
+__device__ inline Words4 load_queries(const SequenceRows& rows, int first_pair, int tile) {
+  const int head_dim = rows.p.head_dim();
+  const int dimension = tile * kTileSide + lane_index() % kQuadLanes * 4;
+  Words4 fragment = {};
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int pair = first_pair + lane_index() / kQuadLanes + half * 8;
+    if (pair >= rows.num_pairs || dimension >= head_dim) {
+      continue;
+    }
+    const float* query = rows.query(pair) + dimension;
+    Floats4 four = {};
+    if (rows.p.queries_aligned && dimension + 4 <= head_dim) {
+      four = load(reinterpret_cast<const Floats4*>(query));
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        four.values[i] = dimension + i < head_dim ? query[i] : 0.0F;
+      }
+    }
+    fragment.words[half] = round_pair<T>(four.values[0], four.values[1]);
+    fragment.words[half + 2] = round_pair<T>(four.values[2], four.values[3]);
+  }
+  return fragment;
+}
+
+// Scores of 16 rows and 64 tokens: [block][tokens 0 to 7, 8 to 15][as mma_m16n8k16's c].
+using Scores = float[kStepBlocks][2][4];
+
+// Products become scores in powers of two, -infinity where a row does not see the token.
+// `first`: the step's first token.
+__device__ inline void finish_scores(const AttentionParams& p, const LaneRows& rows, int first,
+                                     Scores& scores) {
+  const float factor = p.scale * kLog2E;
+#pragma unroll
+  for (int b = 0; b < kStepBlocks; ++b) {
+#pragma unroll
+    for (int side = 0; side < 2; ++side) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float& score = scores[b][side][i];
+        if (p.soft_cap > 0.0F) {
+          // tanh(x) = 1 - 2 / (1 + e^2x)
+          const float x = score * p.scale / p.soft_cap;
+          const float tanh = 1.0F - 2.0F / (1.0F + exp2_fast(x * (2.0F * kLog2E)));
+          score = p.soft_cap * kLog2E * tanh;
+        } else {
+          score *= factor;
+        }
+        const int token = first + b * kBlockSize + side * 8 + lane_index() % kQuadLanes * 2 + i % 2;
+        const bool seen = token >= rows.begin[i / 2] && token < rows.end[i / 2];
+        score = seen ? score : -INFINITY;
+      }
+    }
+  }
+}
+
+// The largest score of each of a lane's rows, known to all lanes of the row.
+__device__ inline void row_maxima(const Scores& scores, float (&maxima)[2]) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float best = -INFINITY;
+#pragma unroll
+    for (int b = 0; b < kStepBlocks; ++b) {
+#pragma unroll
+      for (int side = 0; side < 2; ++side) {
+        best = fmaxf(best, fmaxf(scores[b][side][2 * half], scores[b][side][2 * half + 1]));
+      }
+    }
+    best = fmaxf(best, shuffle_xor(best, 1));
+    maxima[half] = fmaxf(best, shuffle_xor(best, 2));
+  }
+}
+
+// What a maximum is subtracted as: a row that has seen nothing yet has none.
+__device__ inline float finite_shift(float max) { return max == -INFINITY ? 0.0F : max; }
+
+// By how much what was summed below `old_max` is scaled when `new_max` takes its place; 1 where
+// they are the same, 0 where nothing was summed.
+__device__ inline float rescale(float old_max, float new_max) {
+  return exp2_fast(old_max - finite_shift(new_max));
+}
+
+// Scores become 2^(score - max) as operand A of the product with values, their sums are known to
+// all lanes of the row.
+template <typename T>
+__device__ inline void soften(const Scores& scores, const float (&maxima)[2],
+                              Words4 (&weights)[kStepBlocks], float (&sums)[2]) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float shift = finite_shift(maxima[half]);
+    float sum = 0.0F;
+#pragma unroll
+    for (int b = 0; b < kStepBlocks; ++b) {
+#pragma unroll
+      for (int side = 0; side < 2; ++side) {
+        const float low = exp2_fast(scores[b][side][2 * half] - shift);
+        const float high = exp2_fast(scores[b][side][2 * half + 1] - shift);
+        sum += low;
+        sum += high;
+        weights[b].words[side * 2 + half] = round_pair<T>(low, high);
+      }
+    }
+    sum += shuffle_xor(sum, 1);
+    sums[half] = sum + shuffle_xor(sum, 2);
+  }
+}
+
+// Values of the tokens outside [begin, end) of a block that begins at `first` become zero: nobody
+// has written them, or they are no longer this sequence's.
+__device__ inline Words4 keep_tokens(Words4 values, int first, int begin, int end) {
+  if (begin <= first && first + kBlockSize <= end) {
+    return values;
+  }
+#pragma unroll
+  for (int upper = 0; upper < 2; ++upper) {
+    const int token = first + upper * 8 + lane_index() % kQuadLanes * 2;
+    const std::uint32_t low = token >= begin && token < end ? 0x0000FFFFU : 0U;
+    const std::uint32_t high = token + 1 >= begin && token + 1 < end ? 0xFFFF0000U : 0U;
+    values.words[upper] &= low | high;
+    values.words[upper + 2] &= low | high;
+  }
+  return values;
+}
+
+// sums [16 rows][16 dimensions] += weights [16 rows][16 tokens] values.
+template <typename T>
+__device__ inline void weigh(float (&sums)[2][4], const Words4& weights, const Words4& values) {
+  mma_m16n8k16<T>(sums[0], weights, values.words[0], values.words[1]);
+  mma_m16n8k16<T>(sums[1], weights, values.words[2], values.words[3]);
+}
+
+__device__ inline void scale_rows(float (&sums)[2][4], const float (&factors)[2]) {
+#pragma unroll
+  for (int side = 0; side < 2; ++side) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      sums[side][i] *= factors[i / 2];
+    }
+  }
+}
+
+// A row's splits so far, and how the next one is added.
+struct RowState {
+  float max = -INFINITY;
+  float total = 0.0F;
+  float of_old = 0.0F;  // factors of the sums of the last merge
+  float of_new = 0.0F;
+
+  __device__ void merge(float split_max, float split_total) {
+    const float highest = fmaxf(max, split_max);
+    of_old = rescale(max, highest);
+    of_new = rescale(split_max, highest);
+    max = highest;
+    total = fmaf(split_total, of_new, total * of_old);
+  }
+  __device__ float merged(float sum, float split_sum) const {
+    return fmaf(split_sum, of_new, sum * of_old);
+  }
+};
+
+// A sum becomes an output; a negative zero, which depends on steps that a row does not see, none.
+__device__ inline float normalized(float sum, float inverse_total) {
+  return sum * inverse_total + 0.0F;
+}
+
+}  // namespace lmtp::kernels::cuda

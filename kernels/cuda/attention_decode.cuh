@@ -1,0 +1,223 @@
+// Attention of few queries a sequence: a block takes one split of one head of the cache, one warp a
+// step of 64 tokens for the scores and one or more tiles of dimensions for the values, so that all
+// it reads is in flight at once. A second launch merges the splits where there are several.
+#pragma once
+
+#include "cuda/attention_common.cuh"
+
+namespace lmtp::kernels::cuda {
+
+inline constexpr int kDecodeThreads = kSplitSteps * kWarpSize;
+inline constexpr int kSplitBlocks = kAttentionSplit / kBlockSize;
+
+struct DecodeShared {
+  Words4 weights[kSplitBlocks][kTileVectors];
+  float maxima[kSplitSteps][kTileRows];
+  float sums[kSplitSteps][kTileRows];
+  // Then values [kSplitBlocks][dim_tiles][kTileVectors].
+  __device__ Words4* values() { return reinterpret_cast<Words4*>(this + 1); }
+};
+inline std::size_t decode_shared_bytes(int dim_tiles) {
+  return sizeof(DecodeShared) +
+         sizeof(Words4) * kSplitBlocks * kTileVectors * static_cast<std::size_t>(dim_tiles);
+}
+
+// The part of a split that the pairs of a sequence see.
+struct SplitPart {
+  int first;  // token
+  int begin;  // tokens of the sequence that anybody sees
+  int end;
+  int first_step;
+  int end_step;
+
+  __device__ SplitPart(const SequenceRows& rows, int split)
+      : first(split * kAttentionSplit),
+        begin(rows.begin(0)),
+        end(rows.end(rows.num_pairs - 1)),
+        first_step(begin > first ? (begin - first) / kStepTokens : 0),
+        end_step(ceil_divide(end - first, kStepTokens)) {
+    end_step = end_step < kSplitSteps ? end_step : kSplitSteps;
+  }
+
+  __device__ bool empty() const { return first_step >= end_step; }
+  __device__ bool has_block(int token) const { return token + kBlockSize > begin && token < end; }
+  __device__ int first_split() const { return begin / kAttentionSplit; }
+  __device__ int end_split() const { return ceil_divide(end, kAttentionSplit); }
+};
+
+// Starts the copies of the split's values, zeros for blocks that nobody sees.
+__device__ inline void copy_values(const SequenceRows& rows, const SplitPart& part,
+                                   Words4* values) {
+  const int of_block = rows.p.dim_tiles * kTileVectors;
+  const int blocks = (part.end_step - part.first_step) * kStepBlocks;
+  const int first_block = part.first_step * kStepBlocks;
+  for (int b = first_block + warp_index(); b < first_block + blocks; b += kSplitSteps) {
+    const int token = part.first + b * kBlockSize;
+    const bool wanted = part.has_block(token);
+    const auto* from = wanted ? rows.tiles(rows.p.cache.values, token)
+                              : static_cast<const Words4*>(rows.p.cache.values);
+    for (int at = lane_index(); at < of_block; at += kWarpSize) {
+      copy_async(values + b * of_block + at, from + (wanted ? at : 0), wanted);
+    }
+  }
+  commit_copies();
+}
+
+// Products of the queries with the 64 keys from token `first` on, by one warp.
+template <typename T, int kDimTiles>
+__device__ inline void score_keys(const SequenceRows& rows, const SplitPart& part, int first,
+                                  Scores& scores) {
+  Words4 queries[kDimTiles];
+#pragma unroll
+  for (int d = 0; d < kDimTiles; ++d) {
+    queries[d] = load_queries<T>(rows, 0, d);
+  }
+#pragma unroll
+  for (int b = 0; b < kStepBlocks; ++b) {
+    const int token = first + b * kBlockSize;
+    if (part.has_block(token)) {
+      const Words4* keys = rows.tiles(rows.p.cache.keys, token) + lane_index();
+      Words4 tiles[kDimTiles];
+#pragma unroll
+      for (int d = 0; d < kDimTiles; ++d) {
+        tiles[d] = d < rows.p.dim_tiles ? load(keys + d * kTileVectors) : Words4{};
+      }
+#pragma unroll
+      for (int d = 0; d < kDimTiles; ++d) {
+        mma_m16n8k16<T>(scores[b][0], queries[d], tiles[d].words[0], tiles[d].words[2]);
+        mma_m16n8k16<T>(scores[b][1], queries[d], tiles[d].words[1], tiles[d].words[3]);
+      }
+    }
+  }
+}
+
+// Maxima of this lane's rows after the steps up to `step`.
+__device__ inline void maxima_after(const DecodeShared& shared, int step, float (&maxima)[2]) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    maxima[half] = -INFINITY;
+    for (int s = 0; s <= step; ++s) {
+      maxima[half] = fmaxf(maxima[half], shared.maxima[s][lane_index() / kQuadLanes + 8 * half]);
+    }
+  }
+}
+
+// Writes a tile of dimensions of a lane's rows: outputs where there is one split, else its part.
+__device__ inline void write_decoded(const SequenceRows& rows, int sequence, int split, bool whole,
+                                     int tile, const float (&sums)[2][4], const float (&maxima)[2],
+                                     const float (&totals)[2]) {
+  const AttentionParams& p = rows.p;
+  const int dims = p.dim_tiles * kTileSide;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int pair = lane_index() / kQuadLanes + 8 * half;
+    if (pair >= rows.num_pairs) {
+      continue;
+    }
+    const float inverse = 1.0F / totals[half];
+    float* part = whole ? nullptr : p.partial(sequence, rows.kv_head, split);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int dimension = tile * kTileSide + i / 2 * 8 + lane_index() % kQuadLanes * 2 + i % 2;
+      const float sum = sums[i / 2][half * 2 + i % 2];
+      if (!whole) {
+        part[pair * dims + dimension] = sum;
+      } else if (dimension < p.head_dim()) {
+        rows.output(pair)[dimension] = normalized(sum, inverse);
+      }
+    }
+    if (!whole && tile == 0 && lane_index() % kQuadLanes == 0) {
+      part[p.partial_rows * dims + pair] = maxima[half];
+      part[p.partial_rows * (dims + 1) + pair] = totals[half];
+    }
+  }
+}
+
+// The product with the values, and what comes out of the split: a warp takes every fourth tile of
+// dimensions through all steps in order.
+template <typename T>
+__device__ inline void weigh_split(const SequenceRows& rows, const SplitPart& part,
+                                   DecodeShared& shared, int sequence, int split) {
+  const int dim_tiles = rows.p.dim_tiles;
+  for (int tile = warp_index(); tile < dim_tiles; tile += kSplitSteps) {
+    float sums[2][4] = {};
+    float maxima[2] = {-INFINITY, -INFINITY};
+    float totals[2] = {};
+    for (int step = part.first_step; step < part.end_step; ++step) {
+      float factors[2];
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int row = lane_index() / kQuadLanes + 8 * half;
+        const float highest = fmaxf(maxima[half], shared.maxima[step][row]);
+        factors[half] = rescale(maxima[half], highest);
+        totals[half] = fmaf(totals[half], factors[half], shared.sums[step][row]);
+        maxima[half] = highest;
+      }
+      scale_rows(sums, factors);
+#pragma unroll
+      for (int b = 0; b < kStepBlocks; ++b) {
+        const int block = step * kStepBlocks + b;
+        const Words4 values =
+            load(shared.values() + (block * dim_tiles + tile) * kTileVectors + lane_index());
+        weigh<T>(sums, load(&shared.weights[block][lane_index()]),
+                 keep_tokens(values, part.first + block * kBlockSize, part.begin, part.end));
+      }
+    }
+    const bool whole = part.end_split() - part.first_split() == 1;
+    write_decoded(rows, sequence, split, whole, tile, sums, maxima, totals);
+  }
+}
+
+template <typename T, int kDimTiles>
+__global__ void __launch_bounds__(kDecodeThreads) attention_decode_kernel(AttentionParams p) {
+  grid_dependency_wait();
+  const int split = block_index().x;
+  const int sequence = block_index().z;
+  const SequenceRows rows(p, sequence, block_index().y);
+  if (rows.num_pairs == 0 || rows.num_pairs > p.decode_rows_max) {
+    return;
+  }
+  const SplitPart part(rows, split);
+  if (part.empty()) {
+    return;
+  }
+  auto& shared = *shared_memory<DecodeShared>();
+  copy_values(rows, part, shared.values());
+
+  const int step = warp_index();
+  const bool has_step = step >= part.first_step && step < part.end_step;
+  Scores scores = {};
+  float maxima[2] = {-INFINITY, -INFINITY};
+  if (has_step) {
+    const int first = part.first + step * kStepTokens;
+    score_keys<T, kDimTiles>(rows, part, first, scores);
+    finish_scores(p, LaneRows(rows, 0), first, scores);
+    row_maxima(scores, maxima);
+  }
+  const int row = lane_index() / kQuadLanes;
+  if (lane_index() % kQuadLanes == 0) {
+    shared.maxima[step][row] = maxima[0];
+    shared.maxima[step][row + 8] = maxima[1];
+  }
+  block_barrier();
+  if (has_step) {
+    Words4 weights[kStepBlocks];
+    float sums[2];
+    maxima_after(shared, step, maxima);
+    soften<T>(scores, maxima, weights, sums);
+#pragma unroll
+    for (int b = 0; b < kStepBlocks; ++b) {
+      store(&shared.weights[step * kStepBlocks + b][lane_index()], weights[b]);
+    }
+    if (lane_index() % kQuadLanes == 0) {
+      shared.sums[step][row] = sums[0];
+      shared.sums[step][row + 8] = sums[1];
+    }
+  }
+  wait_for_copies<0>();
+  block_barrier();
+  grid_dependency_launch();
+  weigh_split<T>(rows, part, shared, sequence, split);
+}
+
+}  // namespace lmtp::kernels::cuda

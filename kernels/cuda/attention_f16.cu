@@ -1,0 +1,9 @@
+#include "cuda/attention_launch.cuh"
+
+namespace lmtp::kernels::cuda {
+
+void launch_attention_f16(const AttentionLaunch& launch, StreamHandle stream) {
+  launch_attention<F16>(launch, stream);
+}
+
+}  // namespace lmtp::kernels::cuda

@@ -1,0 +1,56 @@
+// Launches of decode and prefill for one element type: a file for each, which takes nvcc minutes.
+#pragma once
+
+#include "cuda/attention_decode.cuh"
+#include "cuda/attention_prefill.cuh"
+
+namespace lmtp::kernels::cuda {
+
+struct AttentionLaunch {
+  AttentionParams params;
+  bool decode = false;
+  bool prefill = false;
+  int chunk_max = 0;
+};
+
+void launch_attention_bf16(const AttentionLaunch& launch, StreamHandle stream);
+void launch_attention_f16(const AttentionLaunch& launch, StreamHandle stream);
+
+// kDimTiles: the tiles of a head's dimensions that exist, or more.
+template <typename T, int kDimTiles>
+void launch_attention(const AttentionLaunch& attention, StreamHandle stream) {
+  const AttentionParams& p = attention.params;
+  if (attention.decode) {
+    launch<attention_decode_kernel<T, kDimTiles>>(
+        {.grid = {p.splits_max, p.cache.num_kv_heads, p.num_sequences},
+         .num_threads = kDecodeThreads,
+         .shared_bytes = decode_shared_bytes(p.dim_tiles)},
+        stream, p);
+  }
+  if (attention.prefill) {
+    const int tiles = ceil_divide(attention.chunk_max * p.group, kPrefillRows);
+    launch<attention_prefill_kernel<T, kDimTiles>>(
+        {.grid = {tiles, p.cache.num_kv_heads, p.num_sequences},
+         .num_threads = kPrefillThreads,
+         .shared_bytes = sizeof(PrefillShared<kDimTiles>)},
+        stream, p);
+  }
+}
+
+template <typename T>
+void launch_attention(const AttentionLaunch& attention, StreamHandle stream) {
+  const int dim_tiles = attention.params.dim_tiles;
+  if (dim_tiles <= 2) {
+    launch_attention<T, 2>(attention, stream);
+  } else if (dim_tiles <= 4) {
+    launch_attention<T, 4>(attention, stream);
+  } else if (dim_tiles <= 6) {
+    launch_attention<T, 6>(attention, stream);
+  } else if (dim_tiles <= 8) {
+    launch_attention<T, 8>(attention, stream);
+  } else {
+    launch_attention<T, 16>(attention, stream);
+  }
+}
+
+}  // namespace lmtp::kernels::cuda

@@ -1,0 +1,223 @@
+// Attention of many queries: a block takes 64 rows, 16 a warp, through all steps that they see,
+// keys and values through shared memory, the next step's copied while this one's are used.
+#pragma once
+
+#include "cuda/attention_common.cuh"
+
+namespace lmtp::kernels::cuda {
+
+inline constexpr int kPrefillWarps = 4;
+inline constexpr int kPrefillThreads = kPrefillWarps * kWarpSize;
+inline constexpr int kPrefillRows = kPrefillWarps * kTileRows;
+
+template <int kDimTiles>
+struct PrefillShared {
+  static constexpr int kStages = kDimTiles > 8 ? 1 : 2;
+  Words4 queries[kPrefillWarps][kDimTiles][kTileVectors];
+  Words4 keys[kStages][kStepBlocks][kDimTiles][kTileVectors];
+  Words4 values[kStages][kStepBlocks][kDimTiles][kTileVectors];
+  // Sums of the splits before this one, each thread its own.
+  float totals[kDimTiles][2][4][kPrefillThreads];
+};
+
+// What a block's pairs [first_pair, first_pair + kPrefillRows) see.
+struct PrefillPart {
+  int first_pair;
+  int begin;
+  int end;
+
+  __device__ PrefillPart(const SequenceRows& rows, int tile) : first_pair(tile * kPrefillRows) {
+    const int last =
+        first_pair + kPrefillRows < rows.num_pairs ? first_pair + kPrefillRows : rows.num_pairs;
+    begin = rows.begin(first_pair);
+    end = rows.end(last - 1);
+  }
+};
+
+// Starts the copies of a step's keys and values; zeros for blocks that nobody sees and dimensions
+// that do not exist.
+template <int kDimTiles>
+__device__ inline void copy_step(const SequenceRows& rows, const PrefillPart& part, int step,
+                                 int stage, PrefillShared<kDimTiles>& shared) {
+  const int b = warp_index();
+  static_assert(kPrefillWarps == kStepBlocks);
+  const int token = step * kStepTokens + b * kBlockSize;
+  const bool seen = token + kBlockSize > part.begin && token < part.end;
+  const KvLayer& cache = rows.p.cache;
+  const auto* keys = seen ? rows.tiles(cache.keys, token) : static_cast<const Words4*>(cache.keys);
+  const auto* values =
+      seen ? rows.tiles(cache.values, token) : static_cast<const Words4*>(cache.values);
+#pragma unroll
+  for (int d = 0; d < kDimTiles; ++d) {
+    const bool wanted = seen && d < rows.p.dim_tiles;
+    const int at = wanted ? d * kTileVectors + lane_index() : 0;
+    copy_async(&shared.keys[stage][b][d][lane_index()], keys + at, wanted);
+    copy_async(&shared.values[stage][b][d][lane_index()], values + at, wanted);
+  }
+}
+
+// 16 rows of one warp.
+template <typename T, int kDimTiles>
+struct PrefillWarp {
+  const SequenceRows& rows;
+  const PrefillPart& part;
+  PrefillShared<kDimTiles>& shared;
+  LaneRows lane_rows;
+  // The split at hand.
+  float sums[kDimTiles][2][4] = {};
+  float maxima[2] = {-INFINITY, -INFINITY};
+  float totals[2] = {};
+  // Those before it.
+  RowState states[2] = {};
+  bool has_states = false;
+
+  __device__ PrefillWarp(const SequenceRows& all, const PrefillPart& mine,
+                         PrefillShared<kDimTiles>& memory)
+      : rows(all), part(mine), shared(memory), lane_rows(all, first_pair(mine)) {
+#pragma unroll
+    for (int d = 0; d < kDimTiles; ++d) {
+      store(&shared.queries[warp_index()][d][lane_index()],
+            load_queries<T>(rows, first_pair(part), d));
+    }
+  }
+
+  __device__ static int first_pair(const PrefillPart& mine) {
+    return mine.first_pair + warp_index() * kTileRows;
+  }
+
+  // Does any row of the warp see a token of the step?
+  __device__ bool sees(int first) const {
+    const bool seen = (first < lane_rows.end[0] && first + kStepTokens > lane_rows.begin[0]) ||
+                      (first < lane_rows.end[1] && first + kStepTokens > lane_rows.begin[1]);
+    return warp_ballot(seen) != 0;
+  }
+
+  __device__ void run_step(int step, int stage) {
+    const int first = step * kStepTokens;
+    if (!sees(first)) {
+      return;
+    }
+    Scores scores = {};
+#pragma unroll
+    for (int d = 0; d < kDimTiles; ++d) {
+      const Words4 query = load(&shared.queries[warp_index()][d][lane_index()]);
+#pragma unroll
+      for (int b = 0; b < kStepBlocks; ++b) {
+        const Words4 keys = load(&shared.keys[stage][b][d][lane_index()]);
+        mma_m16n8k16<T>(scores[b][0], query, keys.words[0], keys.words[2]);
+        mma_m16n8k16<T>(scores[b][1], query, keys.words[1], keys.words[3]);
+      }
+    }
+    finish_scores(rows.p, lane_rows, first, scores);
+    float highest[2];
+    row_maxima(scores, highest);
+    float factors[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      highest[half] = fmaxf(maxima[half], highest[half]);
+      factors[half] = rescale(maxima[half], highest[half]);
+      maxima[half] = highest[half];
+    }
+    Words4 weights[kStepBlocks];
+    float step_sums[2];
+    soften<T>(scores, maxima, weights, step_sums);
+    totals[0] = fmaf(totals[0], factors[0], step_sums[0]);
+    totals[1] = fmaf(totals[1], factors[1], step_sums[1]);
+#pragma unroll
+    for (int d = 0; d < kDimTiles; ++d) {
+      scale_rows(sums[d], factors);
+#pragma unroll
+      for (int b = 0; b < kStepBlocks; ++b) {
+        const Words4 values = load(&shared.values[stage][b][d][lane_index()]);
+        weigh<T>(sums[d], weights[b],
+                 keep_tokens(values, first + b * kBlockSize, part.begin, part.end));
+      }
+    }
+  }
+
+  // The split at hand is merged with those before it, and the next one begins.
+  __device__ void end_split() {
+    states[0].merge(maxima[0], totals[0]);
+    states[1].merge(maxima[1], totals[1]);
+#pragma unroll
+    for (int d = 0; d < kDimTiles; ++d) {
+#pragma unroll
+      for (int side = 0; side < 2; ++side) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          float& total = shared.totals[d][side][i][thread_index()];
+          total = states[i / 2].merged(has_states ? total : 0.0F, sums[d][side][i]);
+          sums[d][side][i] = 0.0F;
+        }
+      }
+    }
+    has_states = true;
+    maxima[0] = maxima[1] = -INFINITY;
+    totals[0] = totals[1] = 0.0F;
+  }
+
+  __device__ void write() {
+    end_split();
+    const int head_dim = rows.p.head_dim();
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int pair = first_pair(part) + lane_index() / kQuadLanes + 8 * half;
+      if (pair >= rows.num_pairs) {
+        continue;
+      }
+      const float inverse = 1.0F / states[half].total;
+      float* output = rows.output(pair);
+#pragma unroll
+      for (int d = 0; d < kDimTiles; ++d) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int dimension = d * kTileSide + i / 2 * 8 + lane_index() % kQuadLanes * 2 + i % 2;
+          if (dimension < head_dim) {
+            output[dimension] =
+                normalized(shared.totals[d][i / 2][half * 2 + i % 2][thread_index()], inverse);
+          }
+        }
+      }
+    }
+  }
+};
+
+template <typename T, int kDimTiles>
+__global__ void __launch_bounds__(kPrefillThreads) attention_prefill_kernel(AttentionParams p) {
+  constexpr int kStages = PrefillShared<kDimTiles>::kStages;
+  grid_dependency_wait();
+  const SequenceRows rows(p, block_index().z, block_index().y);
+  const int tile = ceil_divide(rows.num_pairs, kPrefillRows) - 1 - block_index().x;  // long first
+  if (rows.num_pairs <= p.decode_rows_max || tile < 0) {
+    return;
+  }
+  auto& shared = *shared_memory<PrefillShared<kDimTiles>>();
+  const PrefillPart part(rows, tile);
+  const int first_step = part.begin / kStepTokens;
+  const int end_step = ceil_divide(part.end, kStepTokens);
+  copy_step(rows, part, first_step, 0, shared);
+  commit_copies();
+  PrefillWarp<T, kDimTiles> warp(rows, part, shared);
+  for (int step = first_step; step < end_step; ++step) {
+    const int stage = (step - first_step) % kStages;
+    if (kStages == 2 && step + 1 < end_step) {
+      copy_step(rows, part, step + 1, 1 - stage, shared);
+    }
+    commit_copies();
+    wait_for_copies<kStages - 1>();
+    block_barrier();
+    warp.run_step(step, stage);
+    block_barrier();  // all are done with this stage
+    if (kStages == 1 && step + 1 < end_step) {
+      copy_step(rows, part, step + 1, 0, shared);
+      commit_copies();
+    }
+    if ((step + 1) % kSplitSteps == 0 && step + 1 < end_step) {
+      warp.end_split();
+    }
+  }
+  grid_dependency_launch();
+  warp.write();
+}
+
+}  // namespace lmtp::kernels::cuda

@@ -1,0 +1,251 @@
+// What kernels are written on: the names of this header alone, so that they also run where there is
+// no device, on tests/support/cuda_emulation/device_primitives.cuh, which has the same names with
+// the same meaning. Kernels include <device_primitives.cuh>; the include path decides which it is.
+//
+// Rules that the emulation checks, each with an abort that says what went wrong:
+//   - Every thread calls grid_dependency_wait() once, before it reads what an earlier launch wrote
+//     or writes what an earlier launch may still read.
+//   - Barriers are reached by all threads of the block, warp operations by all 32 lanes of a warp.
+//   - Shared memory is what the launch asked for, holds no numbers at first, and 16-byte accesses
+//     are aligned. Copies that were not waited for have not happened.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <nv/target>
+#include <stdexcept>
+#include <string>
+
+#include "kernels/device_types.h"
+
+namespace lmtp::kernels::cuda {
+
+// --- where a thread stands -----------------------------------------------------------
+
+__device__ inline int thread_index() { return static_cast<int>(threadIdx.x); }
+__device__ inline int num_threads() { return static_cast<int>(blockDim.x); }
+__device__ inline int lane_index() { return thread_index() % kWarpSize; }
+// The same in all lanes of a warp, and known to be so.
+__device__ inline int warp_index() {
+  return __shfl_sync(0xFFFFFFFFU, thread_index() / kWarpSize, 0);
+}
+__device__ inline Grid block_index() {
+  return {static_cast<int>(blockIdx.x), static_cast<int>(blockIdx.y), static_cast<int>(blockIdx.z)};
+}
+__device__ inline Grid grid_size() {
+  return {static_cast<int>(gridDim.x), static_cast<int>(gridDim.y), static_cast<int>(gridDim.z)};
+}
+
+// --- threads of a block --------------------------------------------------------------
+
+__device__ inline void block_barrier() { __syncthreads(); }
+__device__ inline void warp_barrier() { __syncwarp(); }
+
+// The value of that lane.
+template <typename T>
+__device__ inline T shuffle(T value, int lane) {
+  return __shfl_sync(0xFFFFFFFFU, value, lane);
+}
+// The value of the lane whose index differs in the bits of `mask`.
+template <typename T>
+__device__ inline T shuffle_xor(T value, int mask) {
+  return __shfl_xor_sync(0xFFFFFFFFU, value, mask);
+}
+// Bit i: lane i's condition.
+__device__ inline std::uint32_t warp_ballot(bool condition) {
+  return __ballot_sync(0xFFFFFFFFU, condition);
+}
+
+// --- programmatic dependent launch (sm_90; nothing elsewhere) ------------------------
+
+// Returns when all that earlier launches of the stream wrote is there.
+__device__ inline void grid_dependency_wait() {
+  NV_IF_TARGET(NV_PROVIDES_SM_90, (asm volatile("griddepcontrol.wait;" ::: "memory");))
+}
+// From here on the next launch of the stream may begin with what it does before its wait.
+__device__ inline void grid_dependency_launch() {
+  NV_IF_TARGET(NV_PROVIDES_SM_90, (asm volatile("griddepcontrol.launch_dependents;" :::);))
+}
+
+// --- memory --------------------------------------------------------------------------
+
+// The block's shared memory, 16-byte aligned: LaunchShape::shared_bytes of it.
+template <typename T>
+__device__ inline T* shared_memory() {
+  extern __shared__ uint4 block_shared_memory[];
+  return reinterpret_cast<T*>(block_shared_memory);
+}
+
+__device__ inline Words4 load(const Words4* at) {
+  const uint4 v = *reinterpret_cast<const uint4*>(at);
+  return {{v.x, v.y, v.z, v.w}};
+}
+__device__ inline Floats4 load(const Floats4* at) {
+  const float4 v = *reinterpret_cast<const float4*>(at);
+  return {{v.x, v.y, v.z, v.w}};
+}
+// Of what no launch under way writes, and what is read once: it takes no place in L1.
+__device__ inline Words4 load_once(const Words4* at) {
+  Words4 v;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.words[0]), "=r"(v.words[1]), "=r"(v.words[2]), "=r"(v.words[3])
+               : "l"(at));
+  return v;
+}
+// What other blocks wrote in this launch, after fence() and a counter told that it is there.
+__device__ inline float load_shared_by_blocks(const float* at) { return __ldcg(at); }
+__device__ inline void store(Words4* at, const Words4& v) {
+  *reinterpret_cast<uint4*>(at) = make_uint4(v.words[0], v.words[1], v.words[2], v.words[3]);
+}
+
+// Copies 16 bytes of global memory to shared memory, or zeros where not `wanted` (`from` is not
+// read then, but has to be an address); done when this thread has waited for its group.
+__device__ inline void copy_async(Words4* to_shared, const Words4* from, bool wanted) {
+  const auto to = static_cast<std::uint32_t>(__cvta_generic_to_shared(to_shared));
+  const int num_bytes = wanted ? 16 : 0;
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(num_bytes)
+               : "memory");
+}
+// What was copied since the last call is one group.
+__device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Returns when all but this thread's latest kPending groups are done. Other threads see the copies
+// after a barrier.
+template <int kPending>
+__device__ inline void wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+// What this thread wrote is seen by other blocks before what it writes from now on.
+__device__ inline void fence() { __threadfence(); }
+// Adds, and gives what was there.
+__device__ inline int atomic_add(int* at, int value) { return atomicAdd(at, value); }
+
+// --- numbers -------------------------------------------------------------------------
+
+// Two elements as a word, `low` in the lower half; to nearest, ties to even.
+template <typename T>
+__device__ std::uint32_t round_pair(float low, float high);
+template <>
+__device__ inline std::uint32_t round_pair<BF16>(float low, float high) {
+  std::uint32_t pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+template <>
+__device__ inline std::uint32_t round_pair<F16>(float low, float high) {
+  std::uint32_t pair;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
+// One element of type T as f32.
+template <typename T>
+__device__ float widen(std::uint16_t bits);
+template <>
+__device__ inline float widen<BF16>(std::uint16_t bits) {
+  return __uint_as_float(static_cast<std::uint32_t>(bits) << 16);
+}
+template <>
+__device__ inline float widen<F16>(std::uint16_t bits) {
+  return __half2float(__ushort_as_half(bits));
+}
+
+// 2^x, relative error 2^-22; 0 below 2^-126. exp2_fast(0) is 1, of -infinity 0.
+__device__ inline float exp2_fast(float x) {
+  float power;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+  return power;
+}
+
+// c[16][8] += a[16][16] b[16][8], sums in f32. What a lane holds, with g = lane / 4, t = lane % 4,
+// and pairs as round_pair makes them (PTX ISA, "Matrix fragments for mma.m16n8k16"):
+//   a[0]  row g, columns 2t, 2t+1      a[1]  row g+8, the same
+//   a[2]  row g, columns 2t+8, 2t+9    a[3]  row g+8, the same
+//   b[0]  rows 2t, 2t+1 of column g    b[1]  rows 2t+8, 2t+9
+//   c[0], c[1]  row g, columns 2t, 2t+1    c[2], c[3]  row g+8
+// A column of c depends on that column of b alone, a row of c on that row of a.
+template <typename T>
+__device__ void mma_m16n8k16(float (&c)[4], const Words4& a, std::uint32_t b0, std::uint32_t b1);
+template <>
+__device__ inline void mma_m16n8k16<BF16>(float (&c)[4], const Words4& a, std::uint32_t b0,
+                                          std::uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a.words[0]), "r"(a.words[1]), "r"(a.words[2]), "r"(a.words[3]), "r"(b0), "r"(b1));
+}
+template <>
+__device__ inline void mma_m16n8k16<F16>(float (&c)[4], const Words4& a, std::uint32_t b0,
+                                         std::uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a.words[0]), "r"(a.words[1]), "r"(a.words[2]), "r"(a.words[3]), "r"(b0), "r"(b1));
+}
+
+// --- host ----------------------------------------------------------------------------
+
+// Throws where a call of the CUDA runtime failed.
+inline void check_cuda(cudaError_t status, const char* what) {
+  if (status != cudaSuccess) {
+    throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(status));
+  }
+}
+
+// Multiprocessors of the calling thread's device. Any thread.
+inline int num_multiprocessors() {
+  thread_local int known_device = -1;
+  thread_local int count = 0;
+  int device = 0;
+  check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+  if (device != known_device) {
+    check_cuda(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device),
+               "cudaDeviceGetAttribute");
+    known_device = device;
+  }
+  return count;
+}
+
+// Puts kKernel(args...) into the stream. Where the device can, it begins before the launch ahead of
+// it has ended: kernels call grid_dependency_wait(). Throws what the runtime refuses.
+template <auto kKernel, typename... Args>
+void launch(const LaunchShape& shape, StreamHandle stream, const Args&... args) {
+  int device = 0;
+  check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+  thread_local int configured_device = -1;
+  thread_local bool has_dependent_launch = false;
+  if (configured_device != device) {
+    int shared_bytes_max = 0;
+    int major = 0;
+    check_cuda(
+        cudaDeviceGetAttribute(&shared_bytes_max, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+        "cudaDeviceGetAttribute");
+    check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
+               "cudaDeviceGetAttribute");
+    cudaFuncAttributes attributes{};
+    check_cuda(cudaFuncGetAttributes(&attributes, kKernel), "cudaFuncGetAttributes");
+    check_cuda(
+        cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             shared_bytes_max - static_cast<int>(attributes.sharedSizeBytes)),
+        "cudaFuncSetAttribute");
+    has_dependent_launch = major >= 9;
+    configured_device = device;
+  }
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(shape.grid.x), static_cast<unsigned>(shape.grid.y),
+                        static_cast<unsigned>(shape.grid.z));
+  config.blockDim = dim3(static_cast<unsigned>(shape.num_threads));
+  config.dynamicSmemBytes = shape.shared_bytes;
+  config.stream = static_cast<cudaStream_t>(stream);
+  config.attrs = &attribute;
+  config.numAttrs = has_dependent_launch ? 1 : 0;
+  check_cuda(cudaLaunchKernelEx(&config, kKernel, args...), "launch");
+}
+
+}  // namespace lmtp::kernels::cuda

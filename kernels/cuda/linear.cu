@@ -1,0 +1,154 @@
+#include "cuda/linear.h"
+
+#include <bit>
+#include <cstdint>
+
+#include "cuda/linear_stream.cuh"
+#include "cuda/linear_tiled.cuh"
+#include "cuda/round_inputs.cuh"
+
+namespace lmtp::kernels::cuda {
+namespace {
+
+constexpr int kStreamRowsMax = 64;
+constexpr int kF32Rows = 4;    // of a warp
+constexpr int kF32Panels = 4;  // of a block, a warp each
+
+// One chain of fused multiply-adds an element, whatever the number of rows.
+__global__ void __launch_bounds__(kF32Panels* kWarpSize) linear_f32_kernel(LinearLaunch args) {
+  grid_dependency_wait();
+  const std::int64_t n =
+      (std::int64_t{block_index().x} * kF32Panels + warp_index()) * kPanelColumns + lane_index();
+  const std::int64_t row0 = std::int64_t{block_index().y} * kF32Rows;
+  if (n - lane_index() >= args.n) {
+    return;
+  }
+  const float* weights =
+      static_cast<const float*>(args.weight) + (n - lane_index()) * args.k + lane_index();
+  float sums[kF32Rows] = {};
+  for (std::int64_t k = 0; k < args.k; ++k) {
+    const float weight = weights[k * kPanelColumns];
+#pragma unroll
+    for (int r = 0; r < kF32Rows; ++r) {
+      if (row0 + r < args.m) {
+        sums[r] = fmaf(args.x[(row0 + r) * args.x_stride + k], weight, sums[r]);
+      }
+    }
+  }
+  grid_dependency_launch();
+#pragma unroll
+  for (int r = 0; r < kF32Rows; ++r) {
+    finish(args, row0 + r, n, sums[r]);
+  }
+}
+
+void launch_f32(const LinearLaunch& args, StreamHandle stream) {
+  constexpr std::int64_t kColumns = kPanelColumns * kF32Panels;
+  const Grid grid = {static_cast<int>(ceil_divide(args.n, kColumns)),
+                     static_cast<int>(ceil_divide<std::int64_t>(args.m, kF32Rows))};
+  launch<linear_f32_kernel>({.grid = grid, .num_threads = kF32Panels * kWarpSize}, stream, args);
+}
+
+template <typename T, int kOutputTiles, int kRowEights>
+void launch_stream(const LinearParams& p, StreamHandle stream) {
+  const StreamBlock block = stream_block(p.slices.count);
+  const std::int64_t tiles_each = block.groups * kOutputTiles;
+  const LaunchShape shape = {
+      .grid = {static_cast<int>(ceil_divide(num_tiles(p.args.n), tiles_each))},
+      .num_threads = block.num_warps() * kWarpSize,
+      .shared_bytes = stream_shared_bytes<kRowEights>(block.num_warps())};
+  launch<linear_stream_kernel<T, kOutputTiles, kRowEights>>(shape, stream, p);
+}
+
+// More outputs a warp share what it loads of x, as long as every multiprocessor has blocks.
+template <typename T, int kRowEights>
+void launch_stream(const LinearParams& p, StreamHandle stream) {
+  const std::int64_t groups = stream_block(p.slices.count).groups;
+  const std::int64_t blocks = ceil_divide(num_tiles(p.args.n), groups);
+  const std::int64_t wanted = 2 * num_multiprocessors();
+  const bool half_block = p.slices.count <= kSlicesMax / 2;
+  if (half_block && kRowEights > 1 && blocks >= 4 * wanted) {
+    launch_stream<T, 4, kRowEights>(p, stream);
+  } else if (half_block && blocks >= 2 * wanted) {
+    launch_stream<T, 2, kRowEights>(p, stream);
+  } else {
+    launch_stream<T, 1, kRowEights>(p, stream);
+  }
+}
+
+template <typename T>
+void launch_linear(LinearParams p, StreamHandle stream, LinearKernel kernel) {
+  const LinearLaunch& args = p.args;
+  const bool stream_weights = kernel != LinearKernel::kTiled && args.m <= kStreamRowsMax;
+  if (stream_weights && args.m <= 8) {
+    launch_stream<T, 1>(p, stream);
+    return;
+  }
+  p.x_tiles = static_cast<const Words4*>(args.scratch);
+  launch_round_inputs<T>(p, static_cast<Words4*>(args.scratch), stream);
+  if (!stream_weights) {
+    constexpr std::int64_t kSide = kBlockTiles * kTileSide;
+    const Grid grid = {static_cast<int>(ceil_divide(args.m, kSide)),
+                       static_cast<int>(ceil_divide(args.n, kSide))};
+    launch<linear_tiled_kernel<T>>(
+        {.grid = grid, .num_threads = kTiledThreads, .shared_bytes = kTiledSharedBytes}, stream, p);
+  } else if (args.m <= 16) {
+    launch_stream<T, 2>(p, stream);
+  } else if (args.m <= 32) {
+    launch_stream<T, 4>(p, stream);
+  } else {
+    launch_stream<T, 8>(p, stream);
+  }
+}
+
+}  // namespace
+
+Slices slices_of(std::int64_t n, std::int64_t k) {
+  // So many warps keep a large device's memory busy; slices shorter than 128 inputs are not worth
+  // their sum.
+  constexpr std::int64_t kWarpsWanted = 2048;
+  constexpr std::int64_t kTilesMin = 8;
+  const std::int64_t k_tiles = num_tiles(k);
+  std::int64_t count = 4;
+  while (count < kSlicesMax && num_tiles(n) * count < kWarpsWanted) {
+    count *= 2;
+  }
+  while (count > 1 && k_tiles < count * kTilesMin) {
+    count /= 2;
+  }
+  const std::int64_t tiles =
+      ceil_divide<std::int64_t>(ceil_divide(k_tiles, count), kSliceUnit) * kSliceUnit;
+  return {static_cast<int>(ceil_divide(k_tiles, tiles)), static_cast<int>(tiles)};
+}
+
+std::size_t weight_bytes(ElementType type, std::int64_t n, std::int64_t k) {
+  const std::int64_t elements = type == ElementType::kF32
+                                    ? padded_columns(n) * k
+                                    : num_tiles(n) * num_tiles(k) * kTileElements;
+  return static_cast<std::size_t>(elements * element_size(type));
+}
+
+std::size_t linear_scratch_bytes(ElementType type, std::int64_t m, std::int64_t k) {
+  const std::int64_t elements =
+      type == ElementType::kF32 ? 0 : num_tiles(m) * num_tiles(k) * kTileElements;
+  return static_cast<std::size_t>(elements) * 2;
+}
+
+void linear(const LinearLaunch& args, StreamHandle stream, LinearKernel kernel) {
+  if (args.type == ElementType::kF32) {
+    launch_f32(args, stream);
+    return;
+  }
+  const LinearParams p = {
+      .args = args,
+      .k_tiles = static_cast<int>(num_tiles(args.k)),
+      .slices = slices_of(args.n, args.k),
+      .x_aligned = args.x_stride % 4 == 0 && std::bit_cast<std::uintptr_t>(args.x) % 16 == 0};
+  if (args.type == ElementType::kBF16) {
+    launch_linear<BF16>(p, stream, kernel);
+  } else {
+    launch_linear<F16>(p, stream, kernel);
+  }
+}
+
+}  // namespace lmtp::kernels::cuda

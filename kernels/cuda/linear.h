@@ -1,0 +1,84 @@
+// y = activation(x W^T + bias) + residual on a device, with one order of sums for every number of
+// rows.
+//
+// bf16, f16: weights lie in tiles (fragment_tile.h), an output a row. The inputs are cut into
+// slices, which depend on n and k alone. A slice is one chain of mma.m16n8k16 from zero, 16 inputs
+// at a time in order, x rounded to the weight's type; the slices are summed in order in f32, then
+// come bias, activation and residual. Few rows stream the weights once, a warp a slice
+// (linear_stream.cuh); many rows go by tiles through shared memory (linear_tiled.cuh): the same
+// instruction on the same operands, so a row's bits are the same.
+// f32, for checks: [ceil(n / 32)][k][32], the CPU's panels; one chain of fused multiply-adds.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/device_types.h"
+#include "kernels/linear.h"
+
+namespace lmtp::kernels::cuda {
+
+// How the inputs are cut: slices of `tiles` tiles of 16 inputs, the last one of what is left.
+struct Slices {
+  int count = 1;
+  int tiles = 0;
+};
+inline constexpr int kSlicesMax = 16;
+// Slices begin at multiples of so many tiles.
+inline constexpr int kSliceUnit = 4;
+Slices slices_of(std::int64_t n, std::int64_t k);
+
+// Bytes that a packed weight takes.
+std::size_t weight_bytes(ElementType type, std::int64_t n, std::int64_t k);
+
+// A matrix of a checkpoint in the device's memory: element (n, k) is n * row_stride +
+// k * column_stride elements from `data`, aligned to its type.
+struct WeightSource {
+  const void* data = nullptr;
+  ElementType type = ElementType::kF32;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+  std::int64_t row_stride = 0;
+  std::int64_t column_stride = 1;
+};
+
+// Where it goes: row i becomes row first_row + i, or target_rows[i], of a weight [n, k].
+struct WeightTarget {
+  void* weight =
+      nullptr;  // weight_bytes(type, n, k), zero before the first part comes; 16-byte aligned
+  ElementType type = ElementType::kBF16;
+  std::int64_t n = 0;
+  std::int64_t first_row = 0;
+  const std::int32_t* target_rows = nullptr;  // [source.n] in the device's memory, or null
+};
+
+// Rounds to nearest, ties to even. REQUIRES: every target row is in [0, to.n).
+void pack_weight(const WeightSource& source, const WeightTarget& to, StreamHandle stream);
+// The same bytes by the host, in the host's memory.
+void pack_weight_on_host(const WeightSource& source, const WeightTarget& to);
+
+struct LinearLaunch {
+  const float* x = nullptr;  // [m, k] f32, rows x_stride elements apart
+  std::int64_t x_stride = 0;
+  std::int64_t m = 0;  // > 0
+  const void* weight = nullptr;
+  ElementType type = ElementType::kBF16;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+  const float* bias = nullptr;  // [n] f32, or null
+  Activation activation = Activation::kNone;
+  const float* residual = nullptr;  // [m, n] f32, or null; may be y itself
+  std::int64_t residual_stride = 0;
+  float* y = nullptr;  // [m, n] f32; must not overlap x
+  std::int64_t y_stride = 0;
+  void* scratch = nullptr;  // linear_scratch_bytes(), 16-byte aligned
+};
+
+// kTiled, for tests: whatever the number of rows.
+enum class LinearKernel { kBest, kTiled };
+
+std::size_t linear_scratch_bytes(ElementType type, std::int64_t m, std::int64_t k);
+void linear(const LinearLaunch& args, StreamHandle stream,
+            LinearKernel kernel = LinearKernel::kBest);
+
+}  // namespace lmtp::kernels::cuda

@@ -1,0 +1,47 @@
+// What device code and its callers speak of, in plain C++: no CUDA header is needed to name it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace lmtp::kernels::cuda {
+
+// A cudaStream_t. Work put into one runs in order; null is the device's default stream.
+using StreamHandle = void*;
+
+// Blocks of a launch.
+struct Grid {
+  int x = 1;
+  int y = 1;
+  int z = 1;
+};
+
+struct LaunchShape {
+  Grid grid = {};
+  int num_threads = 32;          // of a block, a multiple of 32
+  std::size_t shared_bytes = 0;  // of a block
+};
+
+// The types of which tensor cores take products, as tags: kernels hold their elements as bits.
+struct BF16 {};
+struct F16 {};
+
+// What one thread loads or stores at once.
+struct alignas(16) Words4 {
+  std::uint32_t words[4];
+};
+struct alignas(8) Words2 {
+  std::uint32_t words[2];
+};
+struct alignas(16) Floats4 {
+  float values[4];
+};
+
+inline constexpr int kWarpSize = 32;
+
+template <typename T>
+constexpr T ceil_divide(T value, T by) {
+  return (value + by - 1) / by;
+}
+
+}  // namespace lmtp::kernels::cuda

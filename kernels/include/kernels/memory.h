@@ -1,0 +1,37 @@
+// Memory: bytes where the ops of a backend run.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+namespace lmtp::kernels {
+
+struct Backend;
+
+// Owner of its bytes; may be moved. Any thread. Aligned for any vector: 64 bytes on the host, 256
+// on a device.
+class Memory {
+ public:
+  Memory() = default;
+  // Contents undefined; on the host, large ones take memory page by page as they are written.
+  // Throws std::bad_alloc or DeviceError.
+  static Memory allocate(const Backend& backend, std::size_t num_bytes);
+  // Of the host, and where the backend's device copies from and to without waiting.
+  static Memory allocate_pinned(const Backend& backend, std::size_t num_bytes);
+
+  void* data() const { return data_.get(); }
+  float* floats() const { return static_cast<float*>(data_.get()); }
+  std::size_t num_bytes() const { return num_bytes_; }
+  bool empty() const { return data_ == nullptr; }
+  // For those who hold a part of it and outlive this.
+  const std::shared_ptr<void>& shared() const { return data_; }
+
+ private:
+  Memory(std::shared_ptr<void> data, std::size_t num_bytes)
+      : data_(std::move(data)), num_bytes_(num_bytes) {}
+
+  std::shared_ptr<void> data_;
+  std::size_t num_bytes_ = 0;
+};
+
+}  // namespace lmtp::kernels

@@ -1,0 +1,281 @@
+// The linear for a device, on the emulation: against the plain twin, and bit for bit over numbers
+// of rows and both kernels.
+#include "cuda/linear.h"
+
+#include <gtest/gtest.h>
+#include <device_primitives.cuh>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string>
+
+#include "cuda/fragment_tile.h"
+#include "kernel_support.h"
+
+namespace lmtp {
+namespace {
+
+namespace cuda = kernels::cuda;
+using cuda::LinearKernel;
+using kernels::Activation;
+using kernels::ElementType;
+
+constexpr ElementType kTypes[] = {ElementType::kBF16, ElementType::kF16, ElementType::kF32};
+
+struct Problem {
+  std::int64_t n;
+  std::int64_t k;
+};
+
+float rounded(ElementType type, float value) {
+  switch (type) {
+    case ElementType::kF32:
+      return value;
+    case ElementType::kF16:
+      return cuda_emulation::widen_f16(cuda_emulation::round_to_f16(value));
+    case ElementType::kBF16:
+      return cuda_emulation::widen_bf16(cuda_emulation::round_to_bf16(value));
+  }
+  return value;
+}
+
+// Memory that begins at a multiple of 16 bytes, as a device's does.
+struct Bytes {
+  explicit Bytes(std::size_t size) : words(size / sizeof(cuda::Words4) + 1) {}
+  void* data() { return words.data(); }
+  std::vector<cuda::Words4> words;
+};
+
+struct Data {
+  Data(const Problem& problem, ElementType weight_type, std::int64_t rows)
+      : type(weight_type),
+        n(problem.n),
+        k(problem.k),
+        m(rows),
+        x(testing::random_floats(static_cast<std::size_t>(m * k), 1)),
+        weight(testing::random_floats(static_cast<std::size_t>(n * k), 2, 0.1F)),
+        bias(testing::random_floats(static_cast<std::size_t>(n), 3)),
+        residual(testing::random_floats(static_cast<std::size_t>(m * n), 4)),
+        packed(cuda::weight_bytes(type, n, k)) {
+    cuda::pack_weight({.data = weight.data(), .n = n, .k = k, .row_stride = k},
+                      {.weight = packed.data(), .type = type, .n = n}, nullptr);
+  }
+
+  std::vector<float> run(std::int64_t first, std::int64_t rows, Activation activation,
+                         LinearKernel kernel = LinearKernel::kBest) {
+    Bytes scratch(cuda::linear_scratch_bytes(type, rows, k));
+    std::vector<float> y(static_cast<std::size_t>(rows * n), NAN);
+    cuda::linear({.x = x.data() + first * k,
+                  .x_stride = k,
+                  .m = rows,
+                  .weight = packed.data(),
+                  .type = type,
+                  .n = n,
+                  .k = k,
+                  .bias = bias.data(),
+                  .activation = activation,
+                  .residual = residual.data() + first * n,
+                  .residual_stride = n,
+                  .y = y.data(),
+                  .y_stride = n,
+                  .scratch = scratch.data()},
+                 nullptr, kernel);
+    return y;
+  }
+
+  // By kernels::reference_backend(), whose weights and inputs are what rounding left of them.
+  std::vector<float> expected(Activation activation) {
+    kernels::WorkerPool pool(1);
+    kernels::Stream stream(kernels::reference_backend(), pool);
+    std::vector<float> seen = x;
+    std::vector<float> seen_weight = weight;
+    for (float& value : seen) {
+      value = rounded(type, value);
+    }
+    for (float& value : seen_weight) {
+      value = rounded(type, value);
+    }
+    std::vector<float> panels(static_cast<std::size_t>(kernels::packed_size(n, k)));
+    kernels::pack_linear(pool, {.data = seen_weight.data(), .n = n, .k = k},
+                         {.panels = panels.data()});
+    std::vector<float> y(static_cast<std::size_t>(m * n));
+    kernels::linear(stream, {.x = testing::view<const float>(seen, k),
+                             .weight = {.panels = panels.data(), .n = n, .k = k},
+                             .bias = bias.data(),
+                             .activation = activation,
+                             .residual = testing::view<const float>(residual, n),
+                             .y = testing::view<float>(y, n)});
+    return y;
+  }
+
+  ElementType type;
+  std::int64_t n;
+  std::int64_t k;
+  std::int64_t m;
+  std::vector<float> x;
+  std::vector<float> weight;
+  std::vector<float> bias;
+  std::vector<float> residual;
+  Bytes packed;
+};
+
+class CudaLinearTest : public ::testing::TestWithParam<ElementType> {
+ protected:
+  void TearDown() override { cuda_emulation::set_order(0); }
+};
+
+std::string type_name(const ::testing::TestParamInfo<ElementType>& info) {
+  return info.param == ElementType::kF32 ? "f32" : info.param == ElementType::kF16 ? "f16" : "bf16";
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, CudaLinearTest, ::testing::ValuesIn(kTypes), type_name);
+
+// The rows [first, first + count) of `whole` are `part`, to the bit.
+void expect_rows(const std::vector<float>& part, const std::vector<float>& whole,
+                 std::int64_t first, std::int64_t n) {
+  for (std::size_t i = 0; i < part.size(); ++i) {
+    ASSERT_EQ(testing::bits(part[i]), testing::bits(whole[static_cast<std::size_t>(first * n) + i]))
+        << "row " << i / static_cast<std::size_t>(n) << " column "
+        << i % static_cast<std::size_t>(n);
+  }
+}
+
+TEST_P(CudaLinearTest, EqualsItsPlainTwin) {
+  // Neither tiles nor slices divide these; the last has several slices, the one before unaligned
+  // rows of many inputs.
+  for (const Problem& problem : {Problem{1, 1}, Problem{5, 3}, Problem{17, 16}, Problem{31, 50},
+                                 Problem{48, 130}, Problem{20, 601}, Problem{33, 1032}}) {
+    SCOPED_TRACE(::testing::Message() << "n " << problem.n << " k " << problem.k);
+    Data data(problem, GetParam(), 19);
+    for (const Activation activation : {Activation::kNone, Activation::kGeluTanh}) {
+      const auto expected = data.expected(activation);
+      for (const LinearKernel kernel : {LinearKernel::kBest, LinearKernel::kTiled}) {
+        const auto y = data.run(0, data.m, activation, kernel);
+        for (std::size_t i = 0; i < y.size(); ++i) {
+          ASSERT_NEAR(y[i], expected[i], 2e-4F) << "element " << i;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(CudaLinearTest, ActivationsAreThoseOfThePlainTwin) {
+  Data data({40, 32}, GetParam(), 9);
+  for (const Activation activation :
+       {Activation::kGeluErf, Activation::kRelu, Activation::kSilu, Activation::kGeluTanh}) {
+    const auto expected = data.expected(activation);
+    const auto y = data.run(0, data.m, activation);
+    for (std::size_t i = 0; i < y.size(); ++i) {
+      ASSERT_NEAR(y[i], expected[i], 1e-5F) << "element " << i;
+    }
+  }
+}
+
+TEST_P(CudaLinearTest, BitsDoNotDependOnTheNumberOfRows) {
+  Data data({21, 150}, GetParam(), 200);
+  const auto whole = data.run(0, data.m, Activation::kNone, LinearKernel::kTiled);
+  for (std::int64_t rows = 1; rows <= data.m; ++rows) {
+    SCOPED_TRACE(rows);
+    const std::int64_t first = rows % 3 == 0 ? data.m - rows : 0;
+    expect_rows(data.run(first, rows, Activation::kNone), whole, first, data.n);
+  }
+}
+
+TEST_P(CudaLinearTest, BothKernelsHaveTheSameOrderOfSums) {
+  // Slices of several lengths, a last one that is shorter, and more warps than one a slice.
+  for (const Problem& problem :
+       {Problem{40, 700}, Problem{19, 1030}, Problem{2 * 16, 256}, Problem{16 * 9 + 3, 513}}) {
+    Data data(problem, GetParam(), 40);
+    const auto whole = data.run(0, data.m, Activation::kSilu, LinearKernel::kTiled);
+    for (const std::int64_t rows : {1, 2, 7, 8, 9, 16, 17, 31, 33, 40}) {
+      SCOPED_TRACE(::testing::Message() << "k " << problem.k << " rows " << rows);
+      const std::int64_t first = data.m - rows;
+      expect_rows(data.run(first, rows, Activation::kSilu), whole, first, data.n);
+    }
+  }
+}
+
+TEST_P(CudaLinearTest, BitsDoNotDependOnTheOrderOfThreads) {
+  Data data({50, 300}, GetParam(), 37);
+  const auto whole = data.run(0, data.m, Activation::kNone);
+  for (const unsigned seed : {1U, 2U, 3U}) {
+    cuda_emulation::set_order(seed);
+    for (const std::int64_t rows : {1, 12, 37}) {
+      expect_rows(data.run(0, rows, Activation::kNone), whole, 0, data.n);
+      expect_rows(data.run(0, rows, Activation::kNone, LinearKernel::kTiled), whole, 0, data.n);
+    }
+  }
+}
+
+TEST_P(CudaLinearTest, ARowWithoutNumbersLeavesItsNeighboursAlone) {
+  Data data({20, 70}, GetParam(), 12);
+  const auto clean = data.run(0, data.m, Activation::kNone);
+  std::fill_n(data.x.begin() + 3 * data.k, data.k, NAN);
+  const auto spoiled = data.run(0, data.m, Activation::kNone);
+  for (std::int64_t row = 0; row < data.m; ++row) {
+    for (std::int64_t n = 0; n < data.n; ++n) {
+      const auto at = static_cast<std::size_t>(row * data.n + n);
+      if (row == 3) {
+        ASSERT_TRUE(std::isnan(spoiled[at]));
+      } else {
+        ASSERT_EQ(testing::bits(spoiled[at]), testing::bits(clean[at]));
+      }
+    }
+  }
+}
+
+TEST_P(CudaLinearTest, WhatTheHostPacksIsWhatTheDevicePacks) {
+  constexpr std::int64_t kN = 37;
+  constexpr std::int64_t kK = 53;
+  const auto f32 = testing::random_floats(kN * kK, 7, 1e-4F);
+  std::vector<std::uint16_t> bf16;
+  std::vector<std::uint16_t> f16;
+  for (const float value : f32) {
+    bf16.push_back(cuda_emulation::round_to_bf16(value));
+    f16.push_back(cuda_emulation::round_to_f16(value));
+  }
+  std::vector<std::int32_t> backwards(kN);
+  for (std::int32_t i = 0; i < kN; ++i) {
+    backwards[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(kN) - 1 - i;
+  }
+  const void* const data[] = {f32.data(), f16.data(), bf16.data()};
+  for (const ElementType from : {ElementType::kF32, ElementType::kF16, ElementType::kBF16}) {
+    for (const bool transposed : {false, true}) {
+      for (const bool mapped : {false, true}) {
+        Bytes device(cuda::weight_bytes(GetParam(), kN + 9, kK));
+        Bytes host(cuda::weight_bytes(GetParam(), kN + 9, kK));
+        const cuda::WeightSource source = {.data = data[static_cast<int>(from)],
+                                           .type = from,
+                                           .n = kN,
+                                           .k = kK,
+                                           .row_stride = transposed ? 1 : kK,
+                                           .column_stride = transposed ? kN : 1};
+        cuda::WeightTarget to = {.weight = device.data(), .type = GetParam(), .n = kN + 9};
+        to.first_row = mapped ? 0 : 9;
+        to.target_rows = mapped ? backwards.data() : nullptr;
+        cuda::pack_weight(source, to, nullptr);
+        to.weight = host.data();
+        cuda::pack_weight_on_host(source, to);
+        ASSERT_EQ(std::memcmp(device.data(), host.data(), device.words.size() * 16), 0);
+      }
+    }
+  }
+}
+
+TEST(CudaSlicesTest, CoverTheInputsAndDependOnTheShapeAlone) {
+  for (const std::int64_t n : {1, 16, 1000, 1024, 4096, 14336, 50257, 128256}) {
+    for (const std::int64_t k : {1, 16, 100, 768, 1024, 1030, 4096, 14336}) {
+      const cuda::Slices slices = cuda::slices_of(n, k);
+      const std::int64_t tiles = cuda::num_tiles(k);
+      EXPECT_GE(slices.count, 1);
+      EXPECT_LE(slices.count, cuda::kSlicesMax);
+      EXPECT_EQ(slices.tiles % cuda::kSliceUnit, 0);
+      EXPECT_GE(std::int64_t{slices.count} * slices.tiles, tiles);
+      EXPECT_LT(std::int64_t{slices.count - 1} * slices.tiles, tiles) << n << " " << k;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lmtp

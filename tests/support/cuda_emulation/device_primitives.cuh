@@ -1,0 +1,165 @@
+// The names of kernels/cuda/device/device_primitives.cuh, which documents them, on the emulator.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "emulator.h"
+#include "kernels/device_types.h"
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+
+namespace lmtp::kernels::cuda {
+
+namespace emulation = ::lmtp::cuda_emulation;
+
+inline int thread_index() { return emulation::thread_index(); }
+inline int num_threads() { return emulation::num_threads(); }
+inline int lane_index() { return thread_index() % kWarpSize; }
+inline int warp_index() { return thread_index() / kWarpSize; }
+inline Grid block_index() { return emulation::block_index(); }
+inline Grid grid_size() { return emulation::grid_size(); }
+
+inline void block_barrier() { emulation::block_barrier(); }
+inline void warp_barrier() { emulation::exchange(emulation::Meeting::kBarrier, nullptr, 0); }
+
+template <typename T>
+T exchanged(const std::byte* slots, int lane) {
+  T value;
+  std::memcpy(&value, slots + emulation::kExchangeStride * static_cast<std::size_t>(lane),
+              sizeof(value));
+  return value;
+}
+
+template <typename T>
+T shuffle(T value, int lane) {
+  const auto* slots = emulation::exchange(emulation::Meeting::kShuffle, &value, sizeof(value));
+  return exchanged<T>(slots, lane & (kWarpSize - 1));
+}
+template <typename T>
+T shuffle_xor(T value, int mask) {
+  const auto* slots = emulation::exchange(emulation::Meeting::kShuffleXor, &value, sizeof(value));
+  return exchanged<T>(slots, lane_index() ^ mask);
+}
+inline std::uint32_t warp_ballot(bool condition) {
+  const auto* slots =
+      emulation::exchange(emulation::Meeting::kBallot, &condition, sizeof(condition));
+  std::uint32_t votes = 0;
+  for (int lane = 0; lane < kWarpSize; ++lane) {
+    votes |= static_cast<std::uint32_t>(exchanged<bool>(slots, lane)) << lane;
+  }
+  return votes;
+}
+
+inline void grid_dependency_wait() { emulation::grid_dependency_wait(); }
+inline void grid_dependency_launch() {}
+
+template <typename T>
+T* shared_memory() {
+  return static_cast<T*>(emulation::shared_memory());
+}
+
+template <typename T>
+T load(const T* at) {
+  emulation::check_aligned(at, alignof(T));
+  return *at;
+}
+inline Words4 load_once(const Words4* at) { return load(at); }
+inline float load_shared_by_blocks(const float* at) { return *at; }
+inline void store(Words4* at, const Words4& v) {
+  emulation::check_aligned(at, alignof(Words4));
+  *at = v;
+}
+
+inline void copy_async(Words4* to_shared, const Words4* from, bool wanted) {
+  emulation::copy_async(to_shared, from, wanted);
+}
+inline void commit_copies() { emulation::commit_copies(); }
+template <int kPending>
+void wait_for_copies() {
+  emulation::wait_for_copies(kPending);
+}
+
+inline void fence() {}
+inline int atomic_add(int* at, int value) {
+  const int before = *at;
+  *at += value;
+  return before;
+}
+
+template <typename T>
+std::uint16_t round_one(float value);
+template <>
+inline std::uint16_t round_one<BF16>(float value) {
+  return emulation::round_to_bf16(value);
+}
+template <>
+inline std::uint16_t round_one<F16>(float value) {
+  return emulation::round_to_f16(value);
+}
+template <typename T>
+std::uint32_t round_pair(float low, float high) {
+  return round_one<T>(low) | static_cast<std::uint32_t>(round_one<T>(high)) << 16;
+}
+template <typename T>
+float widen(std::uint16_t bits);
+template <>
+inline float widen<BF16>(std::uint16_t bits) {
+  return emulation::widen_bf16(bits);
+}
+template <>
+inline float widen<F16>(std::uint16_t bits) {
+  return emulation::widen_f16(bits);
+}
+
+inline float exp2_fast(float x) { return std::exp2(x); }
+
+// The sum of a product goes through its inputs in order, each product exact and each sum rounded.
+// The device adds the products of one instruction in a way of its own, so that bits differ from it,
+// but an order of instructions that differs is seen here as there.
+template <typename T>
+void mma_m16n8k16(float (&c)[4], const Words4& a, std::uint32_t b0, std::uint32_t b1) {
+  struct Fragments {
+    std::uint32_t a[4];
+    std::uint32_t b[2];
+  };
+  const Fragments mine = {{a.words[0], a.words[1], a.words[2], a.words[3]}, {b0, b1}};
+  const auto* slots = emulation::exchange(emulation::Meeting::kMma, &mine, sizeof(mine));
+  const auto element = [](std::uint32_t pair, int index) {
+    return widen<T>(static_cast<std::uint16_t>(index == 0 ? pair : pair >> 16));
+  };
+  const int g = lane_index() / 4;
+  const int t = lane_index() % 4;
+  float rows[2][16];
+  float columns[2][16];
+  for (int k = 0; k < 16; ++k) {
+    const int upper = k / 8;  // which half of the inputs
+    const auto of_row = exchanged<Fragments>(slots, g * 4 + k % 8 / 2);
+    rows[0][k] = element(of_row.a[2 * upper], k % 2);
+    rows[1][k] = element(of_row.a[2 * upper + 1], k % 2);
+    for (int column = 0; column < 2; ++column) {
+      const auto of_column = exchanged<Fragments>(slots, (2 * t + column) * 4 + k % 8 / 2);
+      columns[column][k] = element(of_column.b[upper], k % 2);
+    }
+  }
+  for (int i = 0; i < 4; ++i) {
+    for (int k = 0; k < 16; ++k) {
+      c[i] += rows[i / 2][k] * columns[i % 2][k];
+    }
+  }
+}
+
+inline int num_multiprocessors() { return 4; }
+
+template <auto kKernel, typename... Args>
+void launch(const LaunchShape& shape, StreamHandle, const Args&... args) {
+  emulation::run(shape, [&] { kKernel(args...); });
+}
+
+}  // namespace lmtp::kernels::cuda

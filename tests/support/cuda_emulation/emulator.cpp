@@ -1,0 +1,388 @@
+#include "emulator.h"
+
+#include <ucontext.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lmtp::cuda_emulation {
+namespace {
+
+using kernels::cuda::kWarpSize;
+
+constexpr std::size_t kStackBytes = std::size_t{256} << 10;
+constexpr std::size_t kGuardBytes = 4096;  // behind shared memory; must stay as it is
+constexpr unsigned char kNoNumber = 0xFF;  // four of them are a NaN, of f32, bf16 and f16
+
+[[noreturn]] void fail(const std::string& what) {
+  std::fprintf(stderr, "CUDA emulation: %s\n", what.c_str());
+  std::abort();
+}
+
+struct Copy {
+  void* to;
+  const void* from;
+  bool wanted;
+
+  void carry_out() const {
+    if (wanted) {
+      std::memcpy(to, from, 16);
+    } else {
+      std::memset(to, 0, 16);
+    }
+  }
+};
+
+enum class State { kReady, kAtBarrier, kInWarp, kDone };
+
+// Where a fiber goes on. GCC's and clang's own setjmp, since that of the C library refuses to jump
+// to another stack, and swapcontext calls the system.
+struct Place {
+  void* words[5];
+};
+
+[[gnu::noinline, gnu::no_sanitize_address]] void jump(Place& to) { __builtin_longjmp(to.words, 1); }
+
+// Goes on at `to`; returns when somebody goes on at `from`.
+[[gnu::noinline]] void switch_places(Place& from, Place& to) {
+  if (__builtin_setjmp(from.words) == 0) {
+    jump(to);
+  }
+}
+
+struct Fiber {
+  ucontext_t start;
+  Place place;
+  std::unique_ptr<std::byte[]> stack;
+  State state = State::kDone;
+  Meeting meeting = Meeting::kBarrier;
+  int num_meetings = 0;
+  bool waited_for_grid = false;
+  std::vector<std::vector<Copy>> copies;  // groups in flight, then the open one
+};
+
+// Two sets of slots in turn: a lane that is a meeting ahead does not disturb those that still read.
+struct Warp {
+  int num_waiting = 0;
+  alignas(16) std::byte slots[2][kWarpSize][kExchangeStride];
+};
+
+struct Emulator {
+  Place scheduler;
+  std::vector<std::unique_ptr<Fiber>> fibers;  // kept for later launches
+  std::vector<Warp> warps;
+  std::vector<int> order;     // thread at a place in the order
+  std::vector<int> place_of;  // its inverse
+  const std::function<void()>* thread = nullptr;
+  LaunchShape shape;
+  Grid block;
+  int current = -1;  // thread
+  int num_at_barrier = 0;
+  int num_done = 0;
+  std::byte* shared = nullptr;
+  unsigned seed = 0;
+  int num_launches = 0;
+  std::mt19937 random;
+};
+
+Emulator& emulator() {
+  static Emulator one;
+  return one;
+}
+
+Fiber& fiber(int thread) { return *emulator().fibers[static_cast<std::size_t>(thread)]; }
+Fiber& me() { return fiber(emulator().current); }
+
+std::string where() {
+  const Emulator& e = emulator();
+  return "block " + std::to_string(e.block.x) + "," + std::to_string(e.block.y) + "," +
+         std::to_string(e.block.z) + " thread " + std::to_string(e.current);
+}
+
+[[noreturn]] void fail_stuck() {
+  const Emulator& e = emulator();
+  int in_warp = 0;
+  for (int i = 0; i < e.shape.num_threads; ++i) {
+    in_warp += fiber(i).state == State::kInWarp ? 1 : 0;
+  }
+  fail(where() + ": nobody can go on: " + std::to_string(e.num_at_barrier) +
+       " threads wait at a block barrier, " + std::to_string(in_warp) +
+       " in a warp operation, and " + std::to_string(e.num_done) + " have left the kernel");
+}
+
+// Goes on with the next thread that can; from a thread, returns when it is this one's turn again.
+void switch_from(Place& from) {
+  Emulator& e = emulator();
+  const int count = e.shape.num_threads;
+  if (e.num_done == count) {
+    switch_places(from, e.scheduler);
+    return;
+  }
+  const int start = e.current < 0 ? -1 : e.place_of[static_cast<std::size_t>(e.current)];
+  for (int step = 1; step <= count; ++step) {
+    const int next = e.order[static_cast<std::size_t>((start + step) % count)];
+    if (fiber(next).state == State::kReady) {
+      e.current = next;
+      switch_places(from, fiber(next).place);
+      return;
+    }
+  }
+  fail_stuck();
+}
+
+void finish_thread() {
+  Fiber& self = me();
+  if (!self.waited_for_grid) {
+    fail(where() + " ends without grid_dependency_wait()");
+  }
+  for (const auto& group : self.copies) {
+    if (!group.empty()) {
+      fail(where() + " ends with copies that it did not wait for");
+    }
+  }
+  self.state = State::kDone;
+  ++emulator().num_done;
+}
+
+// A fiber begins here, comes back at once, and then runs a thread of each block.
+void fiber_main() {
+  Emulator& e = emulator();
+  switch_places(e.fibers.back()->place, e.scheduler);
+  for (;;) {
+    (*emulator().thread)();
+    finish_thread();
+    switch_from(me().place);
+  }
+}
+
+[[gnu::noinline]] void start_fiber(ucontext_t& start) {
+  if (__builtin_setjmp(emulator().scheduler.words) == 0) {
+    setcontext(&start);
+  }
+}
+
+void prepare_fibers(int count) {
+  Emulator& e = emulator();
+  while (static_cast<int>(e.fibers.size()) < count) {
+    auto fiber = std::make_unique<Fiber>();
+    fiber->stack = std::make_unique_for_overwrite<std::byte[]>(kStackBytes);
+    getcontext(&fiber->start);
+    fiber->start.uc_stack.ss_sp = fiber->stack.get();
+    fiber->start.uc_stack.ss_size = kStackBytes;
+    fiber->start.uc_link = nullptr;
+    makecontext(&fiber->start, fiber_main, 0);
+    e.fibers.push_back(std::move(fiber));
+    start_fiber(e.fibers.back()->start);
+  }
+}
+
+std::vector<int> some_order(int count) {
+  Emulator& e = emulator();
+  std::vector<int> order(static_cast<std::size_t>(count));
+  std::iota(order.begin(), order.end(), 0);
+  if (e.seed != 0) {
+    std::shuffle(order.begin(), order.end(), e.random);
+  }
+  return order;
+}
+
+void run_block() {
+  Emulator& e = emulator();
+  const int count = e.shape.num_threads;
+  std::memset(e.shared, kNoNumber, e.shape.shared_bytes + kGuardBytes);
+  e.order = some_order(count);
+  e.place_of.resize(e.order.size());
+  for (int i = 0; i < count; ++i) {
+    e.place_of[static_cast<std::size_t>(e.order[static_cast<std::size_t>(i)])] = i;
+    Fiber& fiber = *e.fibers[static_cast<std::size_t>(i)];
+    fiber.state = State::kReady;
+    fiber.num_meetings = 0;
+    fiber.waited_for_grid = false;
+    fiber.copies.assign(1, {});
+  }
+  e.warps.assign(static_cast<std::size_t>(count / kWarpSize), Warp{});
+  e.current = -1;
+  e.num_at_barrier = 0;
+  e.num_done = 0;
+  switch_from(e.scheduler);
+  const std::byte* guard = e.shared + e.shape.shared_bytes;
+  if (std::any_of(guard, guard + kGuardBytes,
+                  [](std::byte b) { return b != std::byte{kNoNumber}; })) {
+    fail(where() + ": the block wrote beyond its " + std::to_string(e.shape.shared_bytes) +
+         " bytes of shared memory");
+  }
+}
+
+}  // namespace
+
+void set_order(unsigned seed) {
+  emulator().seed = seed;
+  emulator().random.seed(seed);
+}
+
+int take_num_launches() { return std::exchange(emulator().num_launches, 0); }
+
+void run(const LaunchShape& shape, const std::function<void()>& thread) {
+  constexpr int kThreadsMax = 1024;
+  constexpr std::size_t kSharedBytesMax = 163 << 10;  // what sm_80 has for a block
+  constexpr int kGridSideMax = 65535;                 // of y and z
+  Emulator& e = emulator();
+  const Grid& grid = shape.grid;
+  if (shape.num_threads < 1 || shape.num_threads > kThreadsMax ||
+      shape.num_threads % kWarpSize != 0 || shape.shared_bytes > kSharedBytesMax || grid.x < 1 ||
+      grid.y < 1 || grid.z < 1 || grid.y > kGridSideMax || grid.z > kGridSideMax) {
+    fail("a launch of " + std::to_string(grid.x) + "x" + std::to_string(grid.y) + "x" +
+         std::to_string(grid.z) + " blocks of " + std::to_string(shape.num_threads) +
+         " threads and " + std::to_string(shape.shared_bytes) + " bytes");
+  }
+  e.shape = shape;
+  e.thread = &thread;
+  ++e.num_launches;
+  prepare_fibers(shape.num_threads);
+  const std::size_t num_bytes = (shape.shared_bytes + kGuardBytes + 255) / 256 * 256;
+  struct Free {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
+  const std::unique_ptr<std::byte, Free> shared(
+      static_cast<std::byte*>(std::aligned_alloc(256, num_bytes)));
+  e.shared = shared.get();
+  for (const int index : some_order(grid.x * grid.y * grid.z)) {
+    e.block = {index % grid.x, index / grid.x % grid.y, index / grid.x / grid.y};
+    run_block();
+  }
+}
+
+int thread_index() { return emulator().current; }
+int num_threads() { return emulator().shape.num_threads; }
+Grid block_index() { return emulator().block; }
+Grid grid_size() { return emulator().shape.grid; }
+
+void block_barrier() {
+  Emulator& e = emulator();
+  if (++e.num_at_barrier < e.shape.num_threads) {
+    me().state = State::kAtBarrier;
+    switch_from(me().place);
+    return;
+  }
+  e.num_at_barrier = 0;
+  for (int i = 0; i < e.shape.num_threads; ++i) {
+    fiber(i).state = State::kReady;
+  }
+}
+
+const std::byte* exchange(Meeting meeting, const void* mine, std::size_t num_bytes) {
+  Emulator& e = emulator();
+  Fiber& self = me();
+  const int lane = e.current % kWarpSize;
+  const int first = e.current - lane;
+  Warp& warp = e.warps[static_cast<std::size_t>(e.current / kWarpSize)];
+  auto& slots = warp.slots[self.num_meetings++ % 2];
+  if (num_bytes > 0) {
+    std::memcpy(slots[lane], mine, num_bytes);
+  }
+  self.meeting = meeting;
+  if (++warp.num_waiting < kWarpSize) {
+    self.state = State::kInWarp;
+    switch_from(self.place);
+    return slots[0];
+  }
+  warp.num_waiting = 0;
+  for (int i = first; i < first + kWarpSize; ++i) {
+    if (fiber(i).meeting != meeting) {
+      fail(where() + ": lanes of a warp meet in different operations");
+    }
+    fiber(i).state = State::kReady;
+  }
+  return slots[0];
+}
+
+void* shared_memory() { return emulator().shared; }
+
+void check_aligned(const void* at, std::size_t alignment) {
+  if (std::bit_cast<std::uintptr_t>(at) % alignment != 0) {
+    fail(where() + ": an address is not a multiple of " + std::to_string(alignment));
+  }
+}
+
+void copy_async(void* to_shared, const void* from, bool wanted) {
+  Emulator& e = emulator();
+  check_aligned(to_shared, 16);
+  check_aligned(from, 16);
+  const auto* to = static_cast<const std::byte*>(to_shared);
+  if (to < e.shared || to + 16 > e.shared + e.shape.shared_bytes) {
+    fail(where() + ": an asynchronous copy to what is not the block's shared memory");
+  }
+  const Copy copy{to_shared, from, wanted};
+  if (e.seed != 0 && e.random() % 2 == 0) {
+    copy.carry_out();
+  } else {
+    me().copies.back().push_back(copy);
+  }
+}
+
+void commit_copies() { me().copies.emplace_back(); }
+
+void wait_for_copies(int num_pending) {
+  auto& copies = me().copies;
+  while (static_cast<int>(copies.size()) - 1 > num_pending) {
+    for (const Copy& copy : copies.front()) {
+      copy.carry_out();
+    }
+    copies.erase(copies.begin());
+  }
+}
+
+void grid_dependency_wait() { me().waited_for_grid = true; }
+
+std::uint16_t round_to_bf16(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t rounded = (bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16;
+  return static_cast<std::uint16_t>(value == value ? rounded : 0x7FFFU);
+}
+
+float widen_bf16(std::uint16_t bits) { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
+
+std::uint16_t round_to_f16(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const auto sign = static_cast<std::uint16_t>((bits >> 16) & 0x8000U);
+  const float magnitude = std::bit_cast<float>(bits & 0x7FFFFFFFU);
+  constexpr float kOverflow = 65520.0F;       // half way beyond the largest
+  constexpr float kNormal = 6.103515625e-5F;  // 2^-14
+  if (value != value) {
+    return 0x7FFFU;
+  }
+  if (magnitude >= kOverflow) {
+    return sign | 0x7C00U;
+  }
+  if (magnitude < kNormal) {
+    // A subnormal counts 2^-24; adding 2^-1 (whose last bit is that) lets the processor round.
+    const auto sum = std::bit_cast<std::uint32_t>(magnitude + 0.5F);
+    return static_cast<std::uint16_t>(sign | (sum - std::bit_cast<std::uint32_t>(0.5F)));
+  }
+  const std::uint32_t magnitude_bits = bits & 0x7FFFFFFFU;
+  const std::uint32_t rounded = magnitude_bits + 0xFFFU + ((magnitude_bits >> 13) & 1U);
+  return static_cast<std::uint16_t>(sign | ((rounded - (112U << 23)) >> 13));
+}
+
+float widen_f16(std::uint16_t half) {
+  const std::uint32_t sign = (half & 0x8000U) << 16;
+  const std::uint32_t magnitude = half & 0x7FFFU;
+  if (magnitude >= 0x7C00U) {
+    return std::bit_cast<float>(sign | 0x7F800000U | (magnitude << 13));
+  }
+  // The exponent is moved to f32's by a multiplication, which puts subnormals right as well.
+  const float scaled =
+      std::bit_cast<float>(magnitude << 13) * std::bit_cast<float>((254U - 15U) << 23);
+  return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(scaled));
+}
+
+}  // namespace lmtp::cuda_emulation

@@ -1,0 +1,69 @@
+// Runs CUDA kernels as plain C++, to test their logic where there is no device. Blocks run one
+// after another; the threads of a block are fibers that switch at barriers and warp operations.
+// device_primitives.cuh beside this gives kernels the names that they are written on.
+//
+// Aborts with one line on stderr where a kernel breaks a rule of kernels/cuda/device/
+// device_primitives.cuh: a barrier that not all threads reach, lanes of a warp that meet in
+// different operations, memory beyond the shared memory of the launch, addresses that are not
+// aligned, a thread that never called grid_dependency_wait().
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+#include "kernels/device_types.h"
+
+namespace lmtp::cuda_emulation {
+
+using kernels::cuda::Grid;
+using kernels::cuda::LaunchShape;
+
+// From here on blocks run in an order that `seed` gives, threads of a block likewise, and an
+// asynchronous copy happens at once or when it is waited for. 0, the default: everything in the
+// order of its index, copies when they are waited for. What a kernel computes may not depend on it.
+void set_order(unsigned seed);
+
+// Launches since the last call.
+int take_num_launches();
+
+// Runs `thread` once for each thread of the grid. Not from within a kernel. One thread at a time.
+void run(const LaunchShape& shape, const std::function<void()>& thread);
+
+// --- for device_primitives.cuh: called by the threads of a kernel --------------------
+
+int thread_index();
+int num_threads();
+Grid block_index();
+Grid grid_size();
+
+void block_barrier();
+
+// What lanes of a warp must agree on when they meet.
+enum class Meeting : int { kBarrier, kShuffle, kShuffleXor, kBallot, kMma };
+
+inline constexpr std::size_t kExchangeBytesMax = 32;
+inline constexpr std::size_t kExchangeStride = 32;
+
+// Waits for all lanes of the warp; gives what they handed in, lane l's kExchangeStride * l bytes
+// from the start. Valid until this thread's next meeting. REQUIRES: num_bytes <= kExchangeBytesMax.
+const std::byte* exchange(Meeting meeting, const void* mine, std::size_t num_bytes);
+
+void* shared_memory();
+void copy_async(void* to_shared, const void* from, bool wanted);
+void commit_copies();
+void wait_for_copies(int num_pending);
+void grid_dependency_wait();
+
+// Aborts unless `at` is a multiple of `alignment`.
+void check_aligned(const void* at, std::size_t alignment);
+
+// --- numbers -------------------------------------------------------------------------
+
+// To nearest, ties to even; too large becomes infinite; not a number stays one.
+std::uint16_t round_to_f16(float value);
+std::uint16_t round_to_bf16(float value);
+float widen_f16(std::uint16_t bits);
+float widen_bf16(std::uint16_t bits);
+
+}  // namespace lmtp::cuda_emulation
