@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include "lmtp/base/check.h"
 
@@ -29,11 +28,7 @@ struct Matrix {
     LMTP_CHECK(first >= 0 && count >= 0 && first + count <= rows, first, count, rows);
     return {data + first * stride, count, columns, stride};
   }
-  template <typename Const>
-  requires(std::is_same_v<Const, const T> && !std::is_const_v<T>) operator Matrix<Const>()
-      const {  // NOLINT: implicit on purpose
-    return {data, rows, columns, stride};
-  }
+  operator Matrix<const T>() const { return {data, rows, columns, stride}; }  // NOLINT
 };
 
 // A matrix whose rows follow one another.
