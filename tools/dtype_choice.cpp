@@ -6,32 +6,39 @@ namespace {
 struct Name {
   const char* name;
   std::optional<kernels::WeightType> type;
-  const char* note;
 };
 
 constexpr const char* kHalfNote =
     "float16 is computed as float32 on a CPU; bfloat16 takes half the memory";
 
 const Name kNames[] = {
-    {"auto", std::nullopt, ""},
-    {"float32", kernels::WeightType::kF32, ""},
-    {"fp32", kernels::WeightType::kF32, ""},
-    {"f32", kernels::WeightType::kF32, ""},
-    {"bfloat16", kernels::WeightType::kBF16, ""},
-    {"bf16", kernels::WeightType::kBF16, ""},
-    {"float16", kernels::WeightType::kF32, kHalfNote},
-    {"fp16", kernels::WeightType::kF32, kHalfNote},
-    {"f16", kernels::WeightType::kF32, kHalfNote},
-    {"half", kernels::WeightType::kF32, kHalfNote},
-    {"int8", kernels::WeightType::kInt8, ""},
-    {"8bit", kernels::WeightType::kInt8, ""},
+    {"auto", std::nullopt},
+    {"float32", kernels::WeightType::kF32},
+    {"fp32", kernels::WeightType::kF32},
+    {"f32", kernels::WeightType::kF32},
+    {"bfloat16", kernels::WeightType::kBF16},
+    {"bf16", kernels::WeightType::kBF16},
+    {"float16", kernels::WeightType::kF16},
+    {"fp16", kernels::WeightType::kF16},
+    {"f16", kernels::WeightType::kF16},
+    {"half", kernels::WeightType::kF16},
+    {"int8", kernels::WeightType::kInt8},
+    {"8bit", kernels::WeightType::kInt8},
 };
 
 }  // namespace
 
-Result<DtypeChoice> parse_dtype(const std::string& name) {
+Result<DtypeChoice> parse_dtype(const std::string& name, bool on_device) {
   for (const Name& known : kNames) {
-    if (name == known.name) return DtypeChoice{known.type, known.note};
+    if (name != known.name) continue;
+    if (!on_device && known.type == kernels::WeightType::kF16) {
+      return DtypeChoice{kernels::WeightType::kF32, kHalfNote};
+    }
+    if (on_device && known.type == kernels::WeightType::kInt8) {
+      return Error{"--dtype: " + name +
+                   " is for the CPU; a device takes bfloat16, float16 or float32"};
+    }
+    return DtypeChoice{known.type, ""};
   }
   if (name == "4bit" || name == "int4") {
     return Error{"--dtype: 4-bit weights are not available; int8 is the narrowest"};

@@ -1,4 +1,4 @@
-// --dtype: what the user may write, and what it means on a CPU.
+// --dtype: what the user may write, and what it means on a CPU and on a device.
 #pragma once
 
 #include <optional>
@@ -10,10 +10,10 @@
 namespace lmtp::tools {
 
 struct DtypeChoice {
-  std::optional<kernels::WeightType> type;  // none: what memory suggests
+  std::optional<kernels::WeightType> type;  // none: what memory or the device suggests
   std::string note;                         // where it is not quite what was asked for
 };
 
-Result<DtypeChoice> parse_dtype(const std::string& name);
+Result<DtypeChoice> parse_dtype(const std::string& name, bool on_device);
 
 }  // namespace lmtp::tools

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "device_choice.h"
 #include "dtype_choice.h"
 #include "lmtp/agent/cpu_agent.h"
-#include "lmtp/agent/cpu_memory.h"
+#include "lmtp/agent/cuda_agent.h"
+#include "lmtp/agent/model_memory.h"
 #include "lmtp/model/model_config.h"
 
 namespace lmtp::tools {
@@ -35,7 +37,8 @@ constexpr int kContextOfLeast = 1024;
 HubModelFactory::HubModelFactory(ServeOptions options, NamePolicy policy)
     : options_(std::move(options)),
       policy_(std::move(policy)),
-      free_bytes_at_start_(agent::available_memory_bytes()) {}
+      cuda_device_(*parse_device(options_.device)),
+      free_bytes_at_start_(agent::available_memory_bytes(cuda_device_)) {}
 
 Result<engine::ServedModel> HubModelFactory::find(const std::string& name) {
   const auto source = resolve_name(name, policy_, nullptr);
@@ -56,40 +59,43 @@ Result<engine::ServedModel> HubModelFactory::fetch(const std::string& name,
 }
 
 std::optional<std::int64_t> HubModelFactory::free_memory_bytes() {
-  return agent::available_memory_bytes();
+  return agent::available_memory_bytes(cuda_device_);
 }
 
 Result<engine::ServedModel> HubModelFactory::make(const hub::ModelSource& source) const {
   const Result<model::ModelConfig> config = model::load_model_config(source);
   if (!config) return config.error();
-  agent::CpuAgentOptions agent;
+  agent::AgentOptions agent;
   agent.source = source;
   agent.config = *config;
+  agent.cuda_device = cuda_device_;
   agent.num_threads = options_.num_threads;
   agent.max_batched_tokens = options_.max_batched_tokens;
   agent.context_length = std::min(config->context_length, kContextOfLeast);
-  const Result<DtypeChoice> dtype = parse_dtype(options_.dtype);
+  const Result<DtypeChoice> dtype = parse_dtype(options_.dtype, cuda_device_.has_value());
   if (!dtype) return dtype.error();
-  agent.weight_type = dtype->type.value_or(kernels::WeightType::kF32);
-  Result<agent::CpuMemory> memory = agent::estimate_cpu_memory(agent);
+  agent.weight_type =
+      dtype->type.value_or(cuda_device_ ? kernels::WeightType::kBF16 : kernels::WeightType::kF32);
+  Result<agent::ModelMemory> memory = agent::estimate_memory(agent);
   if (!memory) return memory.error();
-  const bool narrowed =
-      !dtype->type && free_bytes_at_start_ && memory->weights_bytes > *free_bytes_at_start_ / 2;
+  const bool narrowed = !dtype->type && !cuda_device_ && free_bytes_at_start_ &&
+                        memory->weights_bytes > *free_bytes_at_start_ / 2;
   if (narrowed) {
     agent.weight_type = kernels::WeightType::kBF16;
-    memory = agent::estimate_cpu_memory(agent);
+    memory = agent::estimate_memory(agent);
     if (!memory) return memory.error();
   }
   // Fixed now: the context is cut to it.
-  agent.kv_cache_bytes =
-      options_.kv_cache_bytes > 0 ? options_.kv_cache_bytes : agent::default_kv_cache_bytes();
+  agent.kv_cache_bytes = options_.kv_cache_bytes > 0
+                             ? options_.kv_cache_bytes
+                             : agent::default_kv_cache_bytes(agent, memory->weights_bytes);
   agent.context_length = agent::servable_context(agent);
 
   engine::ServedModel served;
   served.key = source.kind == hub::SourceKind::kFolder
                    ? source.folder
                    : "random:" + source.shape + ":" + std::to_string(source.seed);
-  served.description = describe(source, *config, options_.device);
+  served.description = describe(source, *config, agent::device_name(agent));
   served.description.dtype = agent::dtype_name(agent.weight_type);
   if (narrowed) {
     served.description.dtype_reason = "float32 would take more than half of the free memory";
@@ -106,14 +112,16 @@ Result<engine::ServedModel> HubModelFactory::make(const hub::ModelSource& source
   served.memory.kv_bytes_min = memory->kv_bytes_min;
   served.memory.kv_bytes = options_.kv_cache_bytes;
   const auto with_kv = [agent](std::int64_t kv_bytes) {
-    agent::CpuAgentOptions sized = agent;
+    agent::AgentOptions sized = agent;
     sized.kv_cache_bytes = kv_bytes;
     sized.context_length = agent::servable_context(sized);
     return sized;
   };
   served.context_of = [with_kv](std::int64_t kv_bytes) { return with_kv(kv_bytes).context_length; };
   served.load = [agent, with_kv](std::int64_t kv_bytes, const agent::LoadProgress& progress) {
-    return agent::make_cpu_agent(kv_bytes > 0 ? with_kv(kv_bytes) : agent, progress);
+    const agent::AgentOptions sized = kv_bytes > 0 ? with_kv(kv_bytes) : agent;
+    return sized.cuda_device ? agent::make_cuda_agent(sized, progress)
+                             : agent::make_cpu_agent(sized, progress);
   };
   return served;
 }

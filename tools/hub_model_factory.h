@@ -1,4 +1,4 @@
-// From a name to a model on the CPU: the hub, its config, its weights.
+// From a name to a model on the CPU or a device: the hub, its config, its weights.
 #pragma once
 
 #include <optional>
@@ -15,6 +15,7 @@ namespace lmtp::tools {
 // Owner: the ModelManager. Any thread, several at once.
 class HubModelFactory : public engine::ModelFactory {
  public:
+  // REQUIRES: parse_device takes options.device.
   HubModelFactory(ServeOptions options, NamePolicy policy);
 
   Result<engine::ServedModel> find(const std::string& name) override;
@@ -27,6 +28,7 @@ class HubModelFactory : public engine::ModelFactory {
 
   const ServeOptions options_;
   const NamePolicy policy_;
+  const std::optional<int> cuda_device_;
   // A model's dtype must not depend on which others happen to be loaded.
   const std::optional<std::int64_t> free_bytes_at_start_;
 };

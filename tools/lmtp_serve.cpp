@@ -19,6 +19,7 @@
 #include <utility>
 #include <variant>
 
+#include "device_choice.h"
 #include "dtype_choice.h"
 #include "hub_model_factory.h"
 #include "kernels/device.h"
@@ -44,16 +45,14 @@ int fail(const std::string& message) {
 }
 
 Result<void> check_device(const ServeOptions& options) {
-  if (options.device == "cuda" || options.device.starts_with("cuda:")) {
-    const kernels::cuda::Probe probe = kernels::cuda::probe();
+  const Result<std::optional<int>> device = parse_device(options.device);
+  if (!device) return device.error();
+  if (device->has_value()) {
+    const kernels::cuda::Probe probe = kernels::cuda::probe(**device);
     if (!probe.available) return Error{"no CUDA: " + probe.reason};
-    return Error{"no CUDA: this version computes on the CPU only (though there is a " + probe.name +
-                 "); leave --cuda out"};
+    log::info("computing on " + probe.name);
   }
-  if (options.device != "cpu") {
-    return Error{"--device: '" + options.device + "' is unknown; allowed are cpu and cuda"};
-  }
-  const Result<DtypeChoice> dtype = parse_dtype(options.dtype);
+  const Result<DtypeChoice> dtype = parse_dtype(options.dtype, device->has_value());
   if (!dtype) return dtype.error();
   if (!dtype->note.empty()) log::info(dtype->note);
   return {};

@@ -86,12 +86,14 @@ void add_serving_options(CLI::App& app, RawOptions& raw) {
                  "it [auto]")
       ->type_name("");
   app.add_flag("--cuda", raw.cuda, "Compute on the first CUDA device (as --device cuda)");
-  app.add_option("--device", options.device, "cpu or cuda")->type_name("D")->capture_default_str();
+  app.add_option("--device", options.device, "cpu, cuda or cuda:N")
+      ->type_name("D")
+      ->capture_default_str();
   app.add_option(
          "--dtype", options.dtype,
-         "Type of the weights: float32, bfloat16 (bf16), int8 (8bit), float16 (on a CPU float32), "
-         "or auto: float32, or bfloat16 where that would take more than half of the free "
-         "memory")
+         "Type of the weights: float32, bfloat16 (bf16), int8 (8bit; CPU only), float16 (on a CPU "
+         "float32), or auto: bfloat16 on a device; on a CPU float32, or bfloat16 where that would "
+         "take more than half of the free memory")
       ->type_name("D")
       ->capture_default_str();
   app.add_flag("--static", raw.is_static,
@@ -134,9 +136,11 @@ void add_limit_options(CLI::App& app, RawOptions& raw) {
       ->check(CLI::Range(0, 1024))
       ->type_name("N")
       ->capture_default_str();
-  app.add_option("--kv-cache", raw.kv_cache,
-                 "Memory for keys and values, such as 512MiB or 4GiB, taken as it is used [the "
-                 "smaller of 4GiB and a quarter of the free memory]")
+  app.add_option(
+         "--kv-cache", raw.kv_cache,
+         "Memory for keys and values, such as 512MiB or 4GiB; on a CPU it is taken as it is "
+         "used [the smaller of 4GiB and a quarter of the free memory; on a device what is "
+         "free beside the weights, less a margin]")
       ->type_name("SIZE");
   app.add_option("--max-batched-tokens", options.max_batched_tokens, "Tokens that a step computes")
       ->check(CLI::Range(1, 1 << 20))

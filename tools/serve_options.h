@@ -20,7 +20,7 @@ struct ServeOptions {
   std::string host = "127.0.0.1";
   std::uint16_t port = 8080;
   int num_threads = 0;              // 0: as many as the machine has processors
-  std::int64_t kv_cache_bytes = 0;  // 0: min(4 GiB, a quarter of the free memory)
+  std::int64_t kv_cache_bytes = 0;  // 0: by what is free
   int max_batched_tokens = 512;
   int max_concurrent_requests = 1024;
   std::size_t max_message_bytes = std::size_t{16} << 20;

@@ -10,6 +10,9 @@ namespace lmtp::kernels::LMTP_KERNELS_ISA {
 constexpr Backend make_backend(const char* name) {
   return {.name = name,
           .device = nullptr,
+          .head_dim_max = kHeadDimMax,
+          .packed_bytes = nullptr,
+          .pack = nullptr,
           .linear = linear,
           .layer_norm = layer_norm,
           .rms_norm = rms_norm,
@@ -22,6 +25,7 @@ constexpr Backend make_backend(const char* name) {
           .kv_store = plain::kv_store,
           .kv_copy = plain::kv_copy,
           .paged_attention = paged_attention,
+          .sample = nullptr,
           .row_max = row_max,
           .row_logsumexp = row_logsumexp,
           .row_exp = row_exp,

@@ -73,6 +73,17 @@ void linear(Stream& stream, const LinearArgs& args) {
   }
 }
 
+std::size_t packed_bytes(const Backend& backend, WeightType type, std::int64_t n, std::int64_t k) {
+  LMTP_CHECK(backend.packed_bytes != nullptr && n > 0 && k > 0, n, k);
+  return backend.packed_bytes(type, n, k);
+}
+
+void pack_on_device(Stream& stream, const SourceWeight& source, const PackTarget& to) {
+  LMTP_CHECK(stream.backend().pack != nullptr && source.data != nullptr && to.panels != nullptr);
+  LMTP_CHECK(to.type != WeightType::kInt8);
+  stream.backend().pack(stream, source, to);
+}
+
 void layer_norm(Stream& stream, const LayerNormArgs& args) {
   constexpr const char* kOp = "layer_norm";
   check_matrix(kOp, "x", args.x);
@@ -203,6 +214,13 @@ void paged_attention(Stream& stream, const AttentionArgs& args) {
     check_sequences(args);
   }
   stream.backend().paged_attention(stream, args);
+}
+
+void sample(Stream& stream, const SampleArgs& args) {
+  constexpr const char* kOp = "sample";
+  check_matrix(kOp, "logits", args.logits);
+  LMTP_CHECK(stream.backend().sample != nullptr && args.rows != nullptr && args.records != nullptr);
+  stream.backend().sample(stream, args);
 }
 
 float row_max(const Backend& backend, const float* row, std::int64_t count) {

@@ -280,6 +280,9 @@ std::int64_t row_select_plain(const float* row, std::int64_t count, float thresh
 const Backend& reference_backend() {
   static constexpr Backend kBackend = {.name = "reference",
                                        .device = nullptr,
+                                       .head_dim_max = kHeadDimMax,
+                                       .packed_bytes = nullptr,
+                                       .pack = nullptr,
                                        .linear = linear_plain,
                                        .layer_norm = layer_norm_plain,
                                        .rms_norm = rms_norm_plain,
@@ -292,6 +295,7 @@ const Backend& reference_backend() {
                                        .kv_store = plain::kv_store,
                                        .kv_copy = plain::kv_copy,
                                        .paged_attention = paged_attention_plain,
+                                       .sample = nullptr,
                                        .row_max = row_max_plain,
                                        .row_logsumexp = row_logsumexp_plain,
                                        .row_exp = row_exp_plain,

@@ -1,12 +1,43 @@
+#include "kernels/device.h"
+
 #include <cuda_runtime.h>
 
 #include <string>
 
-#include "kernels/device.h"
+#include "cuda/backend.h"
 
 namespace lmtp::kernels::cuda {
+namespace {
 
-Probe probe() {
+constexpr int kMajorMin = 8;  // Ampere: bfloat16 products, asynchronous copies
+
+// "13.0" of the runtime's 13000.
+std::string version_text(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+// Why a device of that number is none for us, or nothing.
+std::string what_is_wrong(int device, int num_devices, Probe& probe) {
+  if (device >= num_devices) {
+    return "there is no device cuda:" + std::to_string(device) +
+           "; the last is cuda:" + std::to_string(num_devices - 1);
+  }
+  cudaDeviceProp properties;
+  if (const cudaError_t status = cudaGetDeviceProperties(&properties, device);
+      status != cudaSuccess) {
+    return "cuda:" + std::to_string(device) + ": " + cudaGetErrorString(status);
+  }
+  probe.name = properties.name;
+  if (properties.major < kMajorMin) {
+    return probe.name + " has compute capability " + std::to_string(properties.major) + "." +
+           std::to_string(properties.minor) + "; 8.0 is the least";
+  }
+  return "";
+}
+
+}  // namespace
+
+Probe probe(int device) {
   Probe result;
   int driver_version = 0;
   if (cudaDriverGetVersion(&driver_version) != cudaSuccess || driver_version == 0) {
@@ -15,16 +46,20 @@ Probe probe() {
   }
   int num_devices = 0;
   const cudaError_t status = cudaGetDeviceCount(&num_devices);
+  if (status == cudaErrorInsufficientDriver) {
+    result.reason = "the NVIDIA driver is too old: it knows CUDA " + version_text(driver_version) +
+                    ", and this program needs " + version_text(CUDART_VERSION);
+    return result;
+  }
   if (status != cudaSuccess || num_devices == 0) {
     result.reason = std::string("no usable CUDA device: ") + cudaGetErrorString(status);
     return result;
   }
-  cudaDeviceProp properties;
-  if (cudaGetDeviceProperties(&properties, 0) == cudaSuccess) {
-    result.name = properties.name;
-  }
-  result.reason = "this version computes on the CPU only";
+  result.reason = what_is_wrong(device, num_devices, result);
+  result.available = result.reason.empty();
   return result;
 }
+
+const Backend& backend() { return device_backend(); }
 
 }  // namespace lmtp::kernels::cuda

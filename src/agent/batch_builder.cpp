@@ -54,4 +54,20 @@ void build_input(const scheduler::StepPlan& plan, model::ModelInput& input) {
   }
 }
 
+void pad_decode_input(int num_rows, model::ModelInput& input) {
+  LMTP_CHECK(input.logit_rows.size() == input.ids.size() &&
+                 input.first_positions.size() == input.ids.size(),
+             input.ids.size(), input.logit_rows.size(), input.first_positions.size());
+  for (auto row = static_cast<std::int32_t>(input.ids.size()); row < num_rows; ++row) {
+    input.logit_rows.push_back(row);
+    input.ids.push_back(0);
+    input.positions.push_back(0);
+    input.slots.push_back(row % kBlockSize);
+    input.cu_seqlens.push_back(row + 1);
+    input.first_positions.push_back(0);
+    input.block_tables.push_back(0);
+    input.block_offsets.push_back(static_cast<std::int32_t>(input.block_tables.size()));
+  }
+}
+
 }  // namespace lmtp::agent

@@ -10,4 +10,8 @@ namespace lmtp::agent {
 // sequence, num_tokens >= 1, 0 <= num_logits <= num_tokens.
 void build_input(const scheduler::StepPlan& plan, model::ModelInput& input);
 
+// Adds sequences of one token in block 0, whose results nobody looks at, until there are num_rows
+// rows with logits. REQUIRES: every sequence has one token, and its logits are wanted.
+void pad_decode_input(int num_rows, model::ModelInput& input);
+
 }  // namespace lmtp::agent

@@ -30,15 +30,17 @@ constexpr std::chrono::milliseconds kGatherTimeMax{5};
 
 // All members below "engine thread" belong to that thread alone.
 struct Engine::Impl {
-  Impl(ModelLimits limits_in, EngineOptions options_in,
+  Impl(ModelLimits limits_in, EngineOptions options_in, agent::AgentFactory factory_in,
        std::function<void(const Result<void>&)> on_loaded_in)
       : limits(std::move(limits_in)),
         options(options_in),
+        factory(std::move(factory_in)),
         on_loaded(std::move(on_loaded_in)),
         inbox(std::make_shared<EngineInstance::Inbox>(
             static_cast<std::size_t>(options.max_concurrent_requests))) {}
 
-  void load(const agent::AgentFactory& factory);
+  void load();
+  void load_again();
   void run();
   void gather();
   int prefill_tokens_max() const;
@@ -65,12 +67,14 @@ struct Engine::Impl {
 
   const ModelLimits limits;
   const EngineOptions options;
-  std::function<void(const Result<void>&)> on_loaded;
+  const agent::AgentFactory factory;
+  std::function<void(const Result<void>&)> on_loaded;  // empty once it has been called
   const std::shared_ptr<EngineInstance::Inbox> inbox;
 
   std::mutex stats_mutex;
   EngineStats stats;
   std::atomic<bool> stop_loading = false;
+  std::mutex loader_mutex;  // while `loader` is given a thread
   std::thread loader;
   std::thread thread;
   std::mutex stop_mutex;
@@ -124,9 +128,26 @@ void Engine::Impl::step() {
     ++num_failed_steps;
     log::error("a step failed: " + result.error().message);
     queue_events(scheduler->abort("the step failed: " + result.error().message));
+    if (agent->is_lost()) return load_again();
   }
   if (options.check_invariants) scheduler->check_invariants();
   deliver();
+}
+
+// A lost device takes everything in its memory along: what is under way is answered, and what comes
+// waits as it does for a model that is loaded for the first time.
+void Engine::Impl::load_again() {
+  log::error("the device is lost: the model is loaded again");
+  fail_all("the device was lost; retry once the model is loaded again");
+  scheduler.reset();
+  agent.reset();
+  state = EngineState::kLoading;
+  load_percent = 0;
+  deliver();
+  if (stop_at) return;
+  const std::lock_guard lock(loader_mutex);
+  loader.join();  // it ended when it had handed over the agent
+  loader = std::thread([this] { load(); });
 }
 
 Result<scheduler::StepResult> Engine::Impl::execute(const scheduler::StepPlan& plan) {
@@ -241,7 +262,7 @@ void Engine::Impl::apply(LoadedCommand& loaded) {
     state = EngineState::kFailed;
     fail_all(*load_error);
     deliver();
-    on_loaded(loaded.agent.error());
+    if (auto told = std::exchange(on_loaded, nullptr)) told(loaded.agent.error());
     return;
   }
   agent = std::move(*loaded.agent);
@@ -255,7 +276,7 @@ void Engine::Impl::apply(LoadedCommand& loaded) {
   state = EngineState::kReady;
   load_percent = 100;
   publish();
-  on_loaded(Result<void>());
+  if (auto told = std::exchange(on_loaded, nullptr)) told(Result<void>());
   for (Request& request : held) accept(std::move(request));
   held.clear();
 }
@@ -336,7 +357,7 @@ void Engine::Impl::publish() {
 }
 
 // The loader's thread: everything that it finds out reaches the engine as a command.
-void Engine::Impl::load(const agent::AgentFactory& factory) {
+void Engine::Impl::load() {
   // Only steps of five percent are worth a notice; this bounds the queue as well.
   std::atomic<int> last = -1;
   const auto progress = [this, &last](int percent) {
@@ -356,14 +377,15 @@ void Engine::Impl::load(const agent::AgentFactory& factory) {
 
 Engine::Engine(ModelLimits limits, EngineOptions options, agent::AgentFactory factory,
                std::function<void(const Result<void>&)> on_loaded)
-    : impl_(std::make_unique<Impl>(std::move(limits), options, std::move(on_loaded))) {
+    : impl_(std::make_unique<Impl>(std::move(limits), options, std::move(factory),
+                                   std::move(on_loaded))) {
   LMTP_CHECK(options.max_batched_tokens >= 1, options.max_batched_tokens);
   LMTP_CHECK(options.max_chunk_tokens >= 0, options.max_chunk_tokens);
   LMTP_CHECK(options.max_prefill_ms >= 0, options.max_prefill_ms);
   LMTP_CHECK(options.max_concurrent_requests >= 1, options.max_concurrent_requests);
   impl_->thread = std::thread([impl = impl_.get()] { impl->run(); });
-  impl_->loader =
-      std::thread([impl = impl_.get(), factory = std::move(factory)] { impl->load(factory); });
+  const std::lock_guard lock(impl_->loader_mutex);
+  impl_->loader = std::thread([impl = impl_.get()] { impl->load(); });
 }
 
 Engine::~Engine() { stop(0); }

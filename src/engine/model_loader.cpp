@@ -28,10 +28,10 @@ std::int64_t held_bytes(const ServedModel& served, const Engine& engine) {
   return served.memory.weights_bytes + engine.stats().agent.kv_bytes;
 }
 
-// The KV cache takes memory as it is used: what of it has not been used yet is promised already.
+// A KV cache that takes memory as it is used: what of it has not been used yet is promised already.
 std::int64_t promised_bytes(const Engine& engine) {
   const EngineStats stats = engine.stats();
-  if (stats.agent.num_blocks == 0) return 0;
+  if (stats.agent.num_blocks == 0 || stats.agent.takes_kv_at_once) return 0;
   return stats.agent.kv_bytes / stats.agent.num_blocks * stats.num_blocks_free;
 }
 

@@ -1,6 +1,6 @@
 #include "lmtp/model/kv_cache.h"
 
-#include "kernels/backend.h"
+#include "kernels/device_api.h"
 
 namespace lmtp::model {
 namespace {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "lmtp/agent/cpu_agent.h"
+#include "lmtp/agent/cuda_agent.h"
 #include "lmtp/scheduler/step_plan.h"
 
 namespace lmtp::testing {
@@ -25,19 +26,26 @@ inline hub::ModelSource folder_source(const std::string& folder) {
   return source;
 }
 
+// Where `device` is given, on that: the CPU's own backends are for agents without one.
 inline std::unique_ptr<agent::ModelAgent> load_agent(
     const hub::ModelSource& source, int num_threads = 2,
-    kernels::WeightType weight_type = kernels::WeightType::kF32) {
+    kernels::WeightType weight_type = kernels::WeightType::kF32,
+    const kernels::Backend* device = nullptr) {
   const auto config = model::load_model_config(source);
   EXPECT_TRUE(config.ok()) << (config.ok() ? "" : config.error().message);
-  agent::CpuAgentOptions options;
+  agent::AgentOptions options;
   options.source = source;
   options.config = *config;
   options.num_threads = num_threads;
   options.weight_type = weight_type;
   options.kv_cache_bytes = kTestKvBytes;
   options.max_batched_tokens = kTestBatchedTokens;
-  auto agent = agent::make_cpu_agent(options, nullptr);
+  if (device != nullptr) {
+    options.cuda_device = 0;
+    options.backend = device;
+  }
+  auto agent = device != nullptr ? agent::make_cuda_agent(options, nullptr)
+                                 : agent::make_cpu_agent(options, nullptr);
   EXPECT_TRUE(agent.ok()) << (agent.ok() ? "" : agent.error().message);
   return std::move(*agent);
 }

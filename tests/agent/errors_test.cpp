@@ -16,7 +16,7 @@ std::string load_error(const hub::ModelSource& source, std::int64_t kv_cache_byt
   if (!config.ok()) {
     return config.error().message;
   }
-  agent::CpuAgentOptions options;
+  agent::AgentOptions options;
   options.source = source;
   options.config = *config;
   options.kv_cache_bytes = kv_cache_bytes;
@@ -43,7 +43,7 @@ TEST(AgentErrorsTest, AnUnknownShapeListsThoseThereAre) {
 }
 
 TEST(AgentErrorsTest, ALoadingThatNobodyWaitsForEnds) {
-  agent::CpuAgentOptions options;
+  agent::AgentOptions options;
   options.source = testing::folder_source(LMTP_SOURCE_DIR "/tests/goldens/checkpoints/untied-f32");
   options.config = *model::load_model_config(options.source);
   int num_calls = 0;

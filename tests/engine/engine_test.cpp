@@ -308,6 +308,45 @@ TEST(Engine, AFailedStepIsAnsweredAndTheNextRuns) {
   EXPECT_EQ(engine.stats().num_failed_steps, 1);
 }
 
+TEST(Engine, ALostDeviceIsAnsweredAndTheModelLoadedAgain) {
+  FakeAgentOptions options = agent_options();
+  auto lost = std::make_shared<std::atomic<bool>>(false);
+  auto num_loads = std::make_shared<std::atomic<int>>(0);
+  options.step_time = std::chrono::milliseconds(1);
+  options.before_step = [lost](const scheduler::StepPlan& plan) -> Result<void> {
+    for (const auto& row : plan.rows) {
+      if (row.sequence->key.stream == 2) *lost = true;
+    }
+    if (*lost) return Error{"an illegal address"};
+    return {};
+  };
+  options.is_lost = [lost] { return lost->load(); };
+  const agent::AgentFactory factory =
+      [=](const agent::LoadProgress&) -> Result<std::unique_ptr<agent::ModelAgent>> {
+    *lost = false;
+    if (++*num_loads == 3) return Error{"the device does not come back"};
+    return std::unique_ptr<agent::ModelAgent>(std::make_unique<FakeAgent>(options));
+  };
+  std::atomic<int> num_outcomes = 0;
+  Engine engine(limits(), checked_options(), factory, [&](const Result<void>&) { ++num_outcomes; });
+  const auto sink = std::make_shared<RecordingSink>();
+  ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 1, counting(0, 5), 400)));
+  sink->wait_tokens(1, 1);
+  ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 2, counting(0, 5), 10)));
+  EXPECT_NE(sink->wait_done(1).error, "");
+  EXPECT_NE(sink->wait_done(2).error, "");
+  ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 3, counting(0, 5), 10)));
+  EXPECT_EQ(sink->wait_done(3).tokens, FakeAgent::expected_tokens(counting(0, 5), 10, kVocab));
+  EXPECT_EQ(*num_loads, 2);
+  // Once more, and this time it stays away.
+  const auto second = std::make_shared<RecordingSink>();
+  ASSERT_TRUE(engine.instance().submit(generate(second, 2, 2, counting(0, 5), 10)));
+  EXPECT_NE(second->wait_done(2).error, "");
+  ASSERT_TRUE(engine.instance().submit(generate(second, 2, 4, counting(0, 5), 10)));
+  EXPECT_EQ(second->wait_done(4).error, "the device does not come back");
+  EXPECT_EQ(num_outcomes, 1);
+}
+
 TEST(Engine, StopLetsRunningStreamsFinishWithinTheGrace) {
   FakeAgentOptions options = agent_options();
   options.step_time = std::chrono::milliseconds(1);

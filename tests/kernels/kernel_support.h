@@ -33,7 +33,10 @@ kernels::Matrix<T> view(std::vector<std::remove_const_t<T>>& values, std::int64_
 
 inline std::uint32_t bits(float value) { return std::bit_cast<std::uint32_t>(value); }
 
-// A test for each set of kernels that this processor can run.
+// Defined by each test that cases shared between backends are linked into.
+std::vector<const kernels::Backend*> backends_under_test();
+
+// A test for each set of kernels.
 class BackendTest : public ::testing::TestWithParam<const kernels::Backend*> {};
 
 inline std::string backend_name(const ::testing::TestParamInfo<const kernels::Backend*>& info) {

@@ -244,7 +244,7 @@ std::vector<Phase> Runner::make_phases(const Configuration& configuration, const
 
 Result<CompanyReport> Runner::run_company(const Model& model, const Setting& setting,
                                           std::vector<Phase> phases) const {
-  agent::CpuAgentOptions agent;
+  agent::AgentOptions agent;
   agent.source = model.source;
   agent.config = model.config;
   agent.num_threads = setting.num_threads;

@@ -25,6 +25,8 @@ struct FakeAgentOptions {
   TokenId eos_id = -1;                     // never drawn by itself where < 0
   // Called at the start of each step; an error fails the step.
   std::function<Result<void>(const scheduler::StepPlan&)> before_step;
+  // Asked after a step that failed; empty: no.
+  std::function<bool()> is_lost;
   // Rows for which this is true give the per-row error.
   std::function<bool(const scheduler::Sequence&)> row_fails;
 };
@@ -51,6 +53,8 @@ class FakeAgent : public agent::ModelAgent {
     for (const auto& row : plan.rows) result.rows.push_back(run_row(row));
     return result;
   }
+
+  bool is_lost() const override { return options_.is_lost && options_.is_lost(); }
 
   // What a stream must be given, whatever its company: the reference for tests.
   static std::vector<TokenId> expected_tokens(std::vector<TokenId> prompt, int count,

@@ -21,6 +21,7 @@ struct AgentInfo {
   int num_blocks = 0;         // KV blocks, block 0 (never handed out) included
   std::int64_t kv_bytes = 0;  // of all blocks together
   std::int64_t num_parameters = 0;
+  bool takes_kv_at_once = false;  // or as blocks are first written
 };
 
 // Owner: the Engine. All calls from the engine's thread.
@@ -34,6 +35,10 @@ class ModelAgent {
   // An error means that the step as a whole failed: no KV written by it may be relied upon.
   // Exceptions of libraries below are caught inside and returned as errors.
   virtual Result<scheduler::StepResult> execute(const scheduler::StepPlan& plan) = 0;
+
+  // After an error of execute: no step will succeed any more, because the device is lost. Another
+  // agent may, once this one is gone.
+  virtual bool is_lost() const { return false; }
 };
 
 // Told how far the loading is, in percent [0, 100], from any thread of the loading. False: nobody

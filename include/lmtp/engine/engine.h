@@ -58,7 +58,8 @@ class Engine {
  public:
   // Starts the loop thread, and a loader thread that makes the agent; requests that come before
   // that wait. `on_loaded` is called with the outcome of the loading, on the engine's thread; not
-  // at all where the engine is stopped before.
+  // at all where the engine is stopped before. Where the agent is lost, another one is made in the
+  // same way, of which on_loaded is not told.
   Engine(ModelLimits limits, EngineOptions options, agent::AgentFactory factory,
          std::function<void(const Result<void>&)> on_loaded);
   // As stop(0).

@@ -122,6 +122,9 @@ __device__ inline void wait_for_copies() {
 __device__ inline void fence() { __threadfence(); }
 // Adds, and gives what was there.
 __device__ inline int atomic_add(int* at, int value) { return atomicAdd(at, value); }
+__device__ inline void atomic_add(std::uint64_t* at, std::uint64_t value) {
+  atomicAdd(reinterpret_cast<unsigned long long*>(at), static_cast<unsigned long long>(value));
+}
 
 // --- numbers -------------------------------------------------------------------------
 

@@ -9,20 +9,26 @@
 
 #include "kernels/activation.h"
 #include "kernels/attention.h"
-#include "kernels/device_api.h"
 #include "kernels/embedding.h"
 #include "kernels/gather.h"
 #include "kernels/linear.h"
 #include "kernels/logits.h"
 #include "kernels/norm.h"
 #include "kernels/rotary.h"
+#include "kernels/sample.h"
 
 namespace lmtp::kernels {
+
+struct DeviceApi;
 
 // Arguments have been checked by the op's function of the same name.
 struct Backend {
   const char* name;
   const DeviceApi* device;  // where memory lies and work goes; null: the host
+  int head_dim_max;         // of attention
+  // Null on the host, where pack_linear packs.
+  std::size_t (*packed_bytes)(WeightType type, std::int64_t n, std::int64_t k);
+  void (*pack)(Stream&, const SourceWeight&, const PackTarget&);
   void (*linear)(Stream&, const LinearArgs&);
   void (*layer_norm)(Stream&, const LayerNormArgs&);
   void (*rms_norm)(Stream&, const RmsNormArgs&);
@@ -35,6 +41,7 @@ struct Backend {
   void (*kv_store)(Stream&, const KvStoreArgs&);
   void (*kv_copy)(Stream&, const KvLayer&, const KvCopy*, std::int64_t);
   void (*paged_attention)(Stream&, const AttentionArgs&);
+  void (*sample)(Stream&, const SampleArgs&);  // null on the host
   // Null on a device: they look at rows of the host.
   float (*row_max)(const float*, std::int64_t);
   LogSumExp (*row_logsumexp)(const float*, std::int64_t);

@@ -1,7 +1,11 @@
-// Is there a CUDA device that this program could compute on?
+// Is there a CUDA device that this program could compute on, and the ops on it?
 #pragma once
 
 #include <string>
+
+namespace lmtp::kernels {
+struct Backend;
+}
 
 namespace lmtp::kernels::cuda {
 
@@ -11,7 +15,10 @@ struct Probe {
   std::string name;    // the device's, where there is one
 };
 
-// Any thread. May take a second the first time: it starts the driver.
-Probe probe();
+// Of the device of that number. Any thread. May take a second the first time: it starts the driver.
+Probe probe(int device = 0);
+
+// REQUIRES of a use: probe says that the stream's device is available.
+const Backend& backend();
 
 }  // namespace lmtp::kernels::cuda

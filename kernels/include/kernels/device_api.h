@@ -53,6 +53,9 @@ struct DeviceApi {
   void (*begin_capture)(void* stream);
   void* (*end_capture)(void* stream);
   void (*launch_graph)(void* graph, void* stream);
+  // Takes a device that is lost into use again, where no stream is left there; what was allocated
+  // on it is gone.
+  void (*reset)();
   // Of what the functions above gave; for destructors, so it throws nothing.
   enum class Thing { kStream, kMemory, kPinned, kGraph };
   void (*release)(Thing thing, void* what);

@@ -9,6 +9,7 @@
 //   int8  x quantised by its row (largest magnitude / 127), exact 32-bit sums, then two scales
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/element_type.h"
@@ -103,7 +104,12 @@ struct PackTarget {
 void pack_linear(WorkerPool& pool, const SourceWeight& source, const PackTarget& to);
 void pack_rows(WorkerPool& pool, const SourceRows& source, const PackTarget& to);
 
-// The element [n, k] of a packed weight.
+// On a device, whose backend lays weights out in its own way: bytes of a packed weight, and its
+// packing from memory of that device. `to.panels` is 256-byte aligned.
+std::size_t packed_bytes(const Backend& backend, WeightType type, std::int64_t n, std::int64_t k);
+void pack_on_device(Stream& stream, const SourceWeight& source, const PackTarget& to);
+
+// The element [n, k] of a weight packed on the host.
 float packed_element(const PackedLinear& weight, std::int64_t n, std::int64_t k);
 
 // to[i] = from[i] as f32, for a tensor that is not a matrix product's.

@@ -93,6 +93,8 @@ inline int atomic_add(int* at, int value) {
   return before;
 }
 
+inline void atomic_add(std::uint64_t* at, std::uint64_t value) { *at += value; }
+
 template <typename T>
 std::uint16_t round_one(float value);
 template <>
@@ -159,7 +161,7 @@ inline int num_multiprocessors() { return 4; }
 
 template <auto kKernel, typename... Args>
 void launch(const LaunchShape& shape, StreamHandle, const Args&... args) {
-  emulation::run(shape, [&] { kKernel(args...); });
+  emulation::submit(shape, [=] { kKernel(args...); });
 }
 
 }  // namespace lmtp::kernels::cuda

@@ -90,6 +90,8 @@ struct Emulator {
   int num_done = 0;
   std::byte* shared = nullptr;
   unsigned seed = 0;
+  bool is_recording = false;
+  std::vector<Launch> recorded;
   int num_launches = 0;
   std::mt19937 random;
 };
@@ -227,6 +229,24 @@ void run_block() {
 void set_order(unsigned seed) {
   emulator().seed = seed;
   emulator().random.seed(seed);
+}
+
+void begin_recording() {
+  emulator().is_recording = true;
+  emulator().recorded.clear();
+}
+
+std::vector<Launch> end_recording() {
+  emulator().is_recording = false;
+  return std::exchange(emulator().recorded, {});
+}
+
+void submit(const LaunchShape& shape, std::function<void()> thread) {
+  if (emulator().is_recording) {
+    emulator().recorded.push_back({shape, std::move(thread)});
+  } else {
+    run(shape, thread);
+  }
 }
 
 int take_num_launches() { return std::exchange(emulator().num_launches, 0); }

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "kernels/device_types.h"
 
@@ -23,6 +24,18 @@ using kernels::cuda::LaunchShape;
 // asynchronous copy happens at once or when it is waited for. 0, the default: everything in the
 // order of its index, copies when they are waited for. What a kernel computes may not depend on it.
 void set_order(unsigned seed);
+
+struct Launch {
+  LaunchShape shape;
+  std::function<void()> thread;
+};
+
+// Between the two, what is submitted is noted and not run.
+void begin_recording();
+std::vector<Launch> end_recording();
+
+// As run, or noted.
+void submit(const LaunchShape& shape, std::function<void()> thread);
 
 // Launches since the last call.
 int take_num_launches();

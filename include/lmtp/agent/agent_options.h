@@ -1,0 +1,37 @@
+// What an agent is made of.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "kernels/backend.h"
+#include "kernels/linear.h"
+#include "lmtp/hub/model_source.h"
+#include "lmtp/model/model_config.h"
+
+namespace lmtp::agent {
+
+struct AgentOptions {
+  hub::ModelSource source;
+  model::ModelConfig config;       // of that source: model::load_model_config
+  std::optional<int> cuda_device;  // the driver's number; none: the CPU
+  // float16 is for devices, int8 for CPUs. On a device keys and values are of this type as well.
+  kernels::WeightType weight_type = kernels::WeightType::kF32;
+  int num_threads = 0;              // of the host; 0: as many as the machine has processors
+  std::int64_t kv_cache_bytes = 0;  // 0: default_kv_cache_bytes() when the agent is made
+  int max_batched_tokens = 512;     // of any plan
+  int context_length = 0;           // the longest stream; 0: the model's own
+  // Outlives the agent; null: kernels::cpu_backend(), or kernels::cuda::backend().
+  const kernels::Backend* backend = nullptr;
+};
+
+// "float32", "bfloat16", "float16", "int8".
+const char* dtype_name(kernels::WeightType type);
+
+// Of keys and values.
+kernels::ElementType kv_type(const AgentOptions& options);
+
+// "cpu", "cuda:0".
+std::string device_name(const AgentOptions& options);
+
+}  // namespace lmtp::agent

@@ -1,0 +1,41 @@
+// What a model will take of a machine's or a device's memory, before it is loaded.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "kernels/linear.h"
+#include "lmtp/agent/agent_options.h"
+#include "lmtp/base/result.h"
+
+namespace lmtp::agent {
+
+struct ModelMemory {
+  std::int64_t weights_bytes = 0;  // and what else is taken whatever is served
+  std::int64_t kv_bytes_min = 0;   // the smallest KV cache that the agent accepts
+  std::int64_t num_parameters = 0;
+};
+
+// An estimate on the safe side, from the config alone: milliseconds. Any thread.
+Result<ModelMemory> estimate_memory(const AgentOptions& options);
+
+// The longest stream that the KV cache of these options can hold: the model's own context, or less
+// where that would take more than kv_cache_bytes. Never less than kContextLengthMin, or the model's
+// own. Any thread. REQUIRES: kv_cache_bytes > 0.
+inline constexpr int kContextLengthMin = 256;
+int servable_context(const AgentOptions& options);
+
+// Bytes that one weight of a matrix takes.
+constexpr std::int64_t weight_bytes(kernels::WeightType type) {
+  return 4 / kernels::inputs_per_unit(type);
+}
+
+// What the machine and the control groups around this process still allow, or what is free on the
+// device; nothing where nobody says. Any thread.
+std::optional<std::int64_t> available_memory_bytes(std::optional<int> cuda_device = {});
+
+// For the KV cache, where `other_bytes` are going to be taken before it. On a CPU, min(4 GiB, a
+// quarter of what is free now); on a device all that is free, less a margin. Any thread.
+std::int64_t default_kv_cache_bytes(const AgentOptions& options, std::int64_t other_bytes = 0);
+
+}  // namespace lmtp::agent

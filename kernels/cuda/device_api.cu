@@ -1,0 +1,175 @@
+// DeviceApi on the CUDA runtime.
+#include <cuda_runtime.h>
+
+#include <atomic>
+#include <string>
+
+#include "cuda/device_api.h"
+#include "kernels/device_api.h"
+
+namespace lmtp::kernels::cuda {
+namespace {
+
+// The context of the process on its device is gone, or nobody knows its state (CUDA runtime API,
+// cudaError: "To continue using CUDA, the process must be terminated and relaunched").
+bool is_sticky(cudaError_t status) {
+  switch (status) {
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchFailure:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorECCUncorrectable:
+    case cudaErrorContained:
+    case cudaErrorDeviceUninitialized:
+      return true;
+    default:
+      return false;
+  }
+}
+
+void check(cudaError_t status, const char* what) {
+  if (status == cudaSuccess) {
+    return;
+  }
+  (void)cudaGetLastError();  // or the next call would report it again
+  const auto kind = status == cudaErrorMemoryAllocation ? DeviceError::Kind::kOutOfMemory
+                    : is_sticky(status)                 ? DeviceError::Kind::kSticky
+                                                        : DeviceError::Kind::kFailed;
+  throw DeviceError(kind, std::string("CUDA: ") + what + ": " + cudaGetErrorString(status));
+}
+
+// Of the process: a device is reset when nobody is on it any more.
+std::atomic<int>& num_streams() {
+  static std::atomic<int> count{0};
+  return count;
+}
+
+cudaStream_t stream_of(void* stream) { return static_cast<cudaStream_t>(stream); }
+
+void use_device(int device) { check(cudaSetDevice(device), "cudaSetDevice"); }
+
+DeviceMemory memory() {
+  std::size_t free_bytes = 0;
+  std::size_t total_bytes = 0;
+  check(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo");
+  return {static_cast<std::int64_t>(free_bytes), static_cast<std::int64_t>(total_bytes)};
+}
+
+void* create_stream() {
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+  ++num_streams();
+  return stream;
+}
+
+void synchronize(void* stream) {
+  check(cudaStreamSynchronize(stream_of(stream)), "a step failed on the device");
+  // What a launch refused is kept by the runtime until somebody asks.
+  check(cudaGetLastError(), "a launch failed");
+}
+
+void* allocate(std::size_t num_bytes) {
+  void* memory = nullptr;
+  check(cudaMalloc(&memory, num_bytes), "cudaMalloc");
+  return memory;
+}
+
+void* allocate_pinned(std::size_t num_bytes) {
+  void* memory = nullptr;
+  check(cudaMallocHost(&memory, num_bytes), "cudaMallocHost");
+  return memory;
+}
+
+void copy_to_device(void* stream, void* to, const void* from, std::size_t num_bytes) {
+  check(cudaMemcpyAsync(to, from, num_bytes, cudaMemcpyHostToDevice, stream_of(stream)),
+        "copying to the device");
+}
+
+void copy_to_host(void* stream, void* to, const void* from, std::size_t num_bytes) {
+  check(cudaMemcpyAsync(to, from, num_bytes, cudaMemcpyDeviceToHost, stream_of(stream)),
+        "copying from the device");
+}
+
+void copy_on_device(void* stream, void* to, const void* from, std::size_t num_bytes) {
+  check(cudaMemcpyAsync(to, from, num_bytes, cudaMemcpyDeviceToDevice, stream_of(stream)),
+        "copying on the device");
+}
+
+void set_zero(void* stream, void* to, std::size_t num_bytes) {
+  check(cudaMemsetAsync(to, 0, num_bytes, stream_of(stream)), "cudaMemsetAsync");
+}
+
+void begin_capture(void* stream) {
+  // Of this thread alone: other models may allocate meanwhile.
+  check(cudaStreamBeginCapture(stream_of(stream), cudaStreamCaptureModeThreadLocal),
+        "cudaStreamBeginCapture");
+}
+
+void* end_capture(void* stream) {
+  cudaGraph_t graph = nullptr;
+  check(cudaStreamEndCapture(stream_of(stream), &graph), "cudaStreamEndCapture");
+  cudaGraphExec_t executable = nullptr;
+  const cudaError_t status = cudaGraphInstantiate(&executable, graph, 0);
+  cudaGraphDestroy(graph);
+  check(status, "cudaGraphInstantiate");
+  return executable;
+}
+
+void launch_graph(void* graph, void* stream) {
+  check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), stream_of(stream)), "cudaGraphLaunch");
+}
+
+void reset() {
+  if (num_streams() > 0) {
+    throw DeviceError(DeviceError::Kind::kSticky,
+                      "the CUDA device was lost while other models are on it; restart the server");
+  }
+  check(cudaDeviceReset(), "cudaDeviceReset");
+}
+
+// What a destructor cannot mend is left to the next call, which fails of the same cause.
+void release(DeviceApi::Thing thing, void* what) {
+  switch (thing) {
+    case DeviceApi::Thing::kStream:
+      --num_streams();
+      (void)cudaStreamDestroy(stream_of(what));
+      return;
+    case DeviceApi::Thing::kMemory:
+      (void)cudaFree(what);
+      return;
+    case DeviceApi::Thing::kPinned:
+      (void)cudaFreeHost(what);
+      return;
+    case DeviceApi::Thing::kGraph:
+      (void)cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(what));
+      return;
+  }
+}
+
+}  // namespace
+
+const DeviceApi& device_api() {
+  static constexpr DeviceApi kApi = {.use_device = use_device,
+                                     .memory = memory,
+                                     .create_stream = create_stream,
+                                     .synchronize = synchronize,
+                                     .allocate = allocate,
+                                     .allocate_pinned = allocate_pinned,
+                                     .copy_to_device = copy_to_device,
+                                     .copy_to_host = copy_to_host,
+                                     .copy_on_device = copy_on_device,
+                                     .set_zero = set_zero,
+                                     .begin_capture = begin_capture,
+                                     .end_capture = end_capture,
+                                     .launch_graph = launch_graph,
+                                     .reset = reset,
+                                     .release = release};
+  return kApi;
+}
+
+}  // namespace lmtp::kernels::cuda

@@ -1,0 +1,195 @@
+#include "cuda/sample.h"
+
+#include <device_primitives.cuh>
+
+#include <cmath>
+
+#include "cuda/selection.cuh"
+
+namespace lmtp::kernels::cuda {
+namespace {
+
+struct SampleShared {
+  SelectShared select;
+  std::uint64_t candidates[kSampleTopMax];  // key and id, as ranked() makes them
+  int num_candidates;
+};
+static_assert(kSampleTopMax == kSelectThreads);
+
+struct RowTotal {
+  float max;
+  float log_sum;  // of e^(logit - max)
+  std::int32_t best;
+
+  __device__ float log_probability(float logit) const { return (logit - max) - log_sum; }
+};
+
+// The better of two elements has the greater number: the greater value, then the lower id.
+__device__ std::uint64_t ranked(float value, std::int64_t id) {
+  return std::uint64_t{key_of(value)} << 32 | (0xFFFFFFFFU - static_cast<std::uint32_t>(id));
+}
+__device__ std::int32_t id_of(std::uint64_t candidate) {
+  return static_cast<std::int32_t>(0xFFFFFFFFU - static_cast<std::uint32_t>(candidate));
+}
+
+// Penalties over the tokens so far, then the bias.
+__device__ void edit(const SampleRow& row, float* logits) {
+  for_ids(row.num_counts, [&](std::int64_t i) {
+    float& logit = logits[row.counts[i].id];
+    logit = logit > 0.0F ? logit / row.repetition_penalty : logit * row.repetition_penalty;
+    logit -= row.presence_penalty + row.frequency_penalty * static_cast<float>(row.counts[i].count);
+  });
+  block_barrier();
+  for_ids(row.num_biases, [&](std::int64_t i) { logits[row.bias_ids[i]] += row.bias_values[i]; });
+  block_barrier();
+}
+
+// What is not a number is passed over for the maximum and spoils log_sum.
+__device__ RowTotal total_of(SelectShared& shared, const float* logits, std::int64_t width) {
+  std::uint64_t best = 0;
+  for_ids(width, [&](std::int64_t id) {
+    const float logit = logits[id];
+    const std::uint64_t mine = ranked(logit, id);
+    best = logit == logit && mine > best ? mine : best;
+  });
+  best = block_max(shared, best);
+  if (best == 0) {
+    return {0.0F, NAN, 0};
+  }
+  const std::int32_t id = id_of(best);
+  const float max = logits[id];
+  float sum = 0.0F;
+  for_ids(width, [&](std::int64_t at) { sum += expf(logits[at] - max); });
+  for (int mask = kWarpSize / 2; mask > 0; mask /= 2) {
+    sum += shuffle_xor(sum, mask);
+  }
+  block_barrier();
+  if (lane_index() == 0) {
+    shared.warp_sums[thread_index() / kWarpSize] = std::bit_cast<std::uint32_t>(sum);
+  }
+  block_barrier();
+  sum = 0.0F;
+  for (int warp = 0; warp < kSelectWarps; ++warp) {
+    sum += std::bit_cast<float>(static_cast<std::uint32_t>(shared.warp_sums[warp]));
+  }
+  return {max, logf(sum), id};
+}
+
+// A bitonic sort (Batcher 1968), the greatest first.
+__device__ void sort_candidates(std::uint64_t* candidates) {
+  const int me = thread_index();
+  for (int size = 2; size <= kSampleTopMax; size *= 2) {
+    for (int distance = size / 2; distance > 0; distance /= 2) {
+      block_barrier();
+      const int other = me ^ distance;
+      const std::uint64_t mine = candidates[me];
+      const std::uint64_t others = candidates[other];
+      const bool greater_first = ((me & size) == 0) == (me < other);
+      block_barrier();
+      candidates[me] = (mine > others) == greater_first ? mine : others;
+    }
+  }
+  block_barrier();
+}
+
+// Writes the row's best tokens and returns how many are possible. REQUIRES: num_top >= 1.
+__device__ int list_top(SampleShared& shared, const float* logits, std::int64_t width, int num_top,
+                        const RowTotal& total, TopToken* to) {
+  const Kept kept = keep_until(shared.select, logits, width, static_cast<std::uint64_t>(num_top),
+                               [](std::int64_t) { return std::uint64_t{1}; });
+  block_barrier();
+  shared.candidates[thread_index()] = 0;
+  shared.num_candidates = 0;
+  block_barrier();
+  for_ids(width, [&](std::int64_t id) {
+    if (kept.holds(logits[id], id)) {
+      shared.candidates[atomic_add(&shared.num_candidates, 1)] = ranked(logits[id], id);
+    }
+  });
+  sort_candidates(shared.candidates);
+  const int me = thread_index();
+  const std::int32_t id = id_of(shared.candidates[me]);
+  const bool possible = me < num_top && !(logits[me < num_top ? id : 0] == -INFINITY);
+  if (possible) {
+    to[me] = {id, total.log_probability(logits[id])};
+  }
+  // The possible ones come first.
+  std::uint64_t count = 0;
+  (void)block_prefix(shared.select, possible ? 1 : 0, count);
+  return static_cast<int>(count);
+}
+
+// By whole numbers of 2^-40: what weighs less than that, beside the best token's 1, is not drawn.
+__device__ std::int32_t draw(SelectShared& shared, const SampleRow& row, const float* logits,
+                             std::int64_t width, const RowTotal& total) {
+  constexpr float kOne = static_cast<float>(std::uint64_t{1} << 40);
+  const auto weight = [&](std::int64_t id) {
+    return static_cast<std::uint64_t>(expf((logits[id] - total.max) / row.temperature) * kOne);
+  };
+  Kept kept = {0, width - 1};
+  if (row.top_k > 0 && row.top_k < width) {
+    kept = keep_until(shared, logits, width, static_cast<std::uint64_t>(row.top_k),
+                      [](std::int64_t) { return std::uint64_t{1}; });
+  }
+  const auto kept_weight = [&](std::int64_t id) {
+    return kept.holds(logits[id], id) ? weight(id) : 0;
+  };
+  const auto sum_of_kept = [&] {
+    std::uint64_t mine = 0;
+    for_ids(width, [&](std::int64_t id) { mine += kept_weight(id); });
+    std::uint64_t sum = 0;
+    (void)block_prefix(shared, mine, sum);
+    return sum;
+  };
+  std::uint64_t sum = sum_of_kept();
+  if (row.top_p < 1.0F) {
+    const auto share =
+        static_cast<std::uint64_t>(ceil(static_cast<double>(row.top_p) * static_cast<double>(sum)));
+    const std::uint64_t wanted = share < 1 ? 1 : share < sum ? share : sum;
+    kept = keep_until(shared, logits, width, wanted, kept_weight);
+    sum = sum_of_kept();
+  }
+  const auto target = static_cast<std::uint64_t>(row.number * static_cast<double>(sum));
+  return static_cast<std::int32_t>(
+      find_in_order(shared, width, target < sum ? target : sum - 1, kept_weight));
+}
+
+// A block a row.
+__global__ void __launch_bounds__(kSelectThreads) sample_kernel(SampleArgs args) {
+  grid_dependency_wait();
+  auto& shared = *shared_memory<SampleShared>();
+  const std::int64_t at = block_index().x;
+  const std::int64_t width = args.logits.columns;
+  const SampleRow row = args.rows[at];
+  float* logits = args.logits.data + at * args.logits.stride;
+  SampleRecord record;
+  edit(row, logits);
+  const RowTotal total = total_of(shared.select, logits, width);
+  if (total.log_sum - total.log_sum == 0.0F) {  // a number, and finite
+    record.is_valid = 1;
+    record.token = row.scored;
+    if (row.scored < 0) {
+      if (row.num_top > 0) {
+        record.num_top =
+            list_top(shared, logits, width, row.num_top, total, args.top + at * args.top_stride);
+      }
+      record.token =
+          row.temperature > 0.0F ? draw(shared.select, row, logits, width, total) : total.best;
+    }
+    record.logprob = total.log_probability(logits[record.token]);
+  }
+  if (thread_index() == 0) {
+    args.records[at] = record;
+  }
+}
+
+}  // namespace
+
+void sample(Stream& stream, const SampleArgs& args) {
+  launch<sample_kernel>({.grid = {.x = static_cast<int>(args.logits.rows)},
+                         .num_threads = kSelectThreads,
+                         .shared_bytes = sizeof(SampleShared)},
+                        stream.handle(), args);
+}
+
+}  // namespace lmtp::kernels::cuda

@@ -1,0 +1,37 @@
+#include "lmtp/agent/agent_options.h"
+
+namespace lmtp::agent {
+
+const char* dtype_name(kernels::WeightType type) {
+  switch (type) {
+    case kernels::WeightType::kF32:
+      return "float32";
+    case kernels::WeightType::kBF16:
+      return "bfloat16";
+    case kernels::WeightType::kInt8:
+      return "int8";
+    case kernels::WeightType::kF16:
+      return "float16";
+  }
+  return "";
+}
+
+kernels::ElementType kv_type(const AgentOptions& options) {
+  if (!options.cuda_device.has_value()) {
+    return kernels::ElementType::kF32;
+  }
+  switch (options.weight_type) {
+    case kernels::WeightType::kBF16:
+      return kernels::ElementType::kBF16;
+    case kernels::WeightType::kF16:
+      return kernels::ElementType::kF16;
+    default:
+      return kernels::ElementType::kF32;
+  }
+}
+
+std::string device_name(const AgentOptions& options) {
+  return options.cuda_device.has_value() ? "cuda:" + std::to_string(*options.cuda_device) : "cpu";
+}
+
+}  // namespace lmtp::agent

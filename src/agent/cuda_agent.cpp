@@ -1,0 +1,303 @@
+#include "lmtp/agent/cuda_agent.h"
+
+#include <algorithm>
+#include <bit>
+#include <exception>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "batch_builder.h"
+#include "decode_graphs.h"
+#include "device_input.h"
+#include "device_sampling.h"
+#include "kernels/device.h"
+#include "kernels/device_api.h"
+#include "kernels/stream.h"
+#include "kernels/worker_pool.h"
+#include "lmtp/agent/model_memory.h"
+#include "lmtp/base/check.h"
+#include "lmtp/model/causal_lm.h"
+#include "lmtp/model/kv_cache.h"
+#include "lmtp/model/weight_store.h"
+#include "load_model.h"
+#include "step_sampling.h"
+
+namespace lmtp::agent {
+namespace {
+
+using kernels::DeviceError;
+
+// What the loaded model is made of; moved into the agent as one.
+struct Parts {
+  std::unique_ptr<kernels::WorkerPool> pool;
+  std::unique_ptr<kernels::Stream> stream;
+  std::unique_ptr<model::CausalLM> model;
+  std::unique_ptr<model::KvCache> cache;
+};
+
+class CudaAgent : public ModelAgent {
+ public:
+  CudaAgent(Parts parts, const AgentOptions& options)
+      : options_(options),
+        parts_(std::move(parts)),
+        arrays_(*parts_.stream),
+        graphs_(*parts_.stream),
+        sampling_(*parts_.stream, options.config.vocab_size) {
+    reserve_logits(model::kLogitRowsMax);
+  }
+
+  AgentInfo info() const override {
+    return {.device = device_name(options_),
+            .dtype = dtype_name(options_.weight_type),
+            .num_blocks = parts_.cache->num_blocks(),
+            .kv_bytes = parts_.cache->num_bytes(),
+            .num_parameters = parts_.model->num_parameters(),
+            .takes_kv_at_once = true};
+  }
+
+  Result<scheduler::StepResult> execute(const scheduler::StepPlan& plan) override {
+    LMTP_CHECK(!plan.empty() && plan.num_tokens <= options_.max_batched_tokens, plan.num_tokens,
+               options_.max_batched_tokens);
+    try {
+      stream().use();
+      return run(plan);
+    } catch (const std::exception& exception) {
+      wait_after_failure();
+      return Error{exception.what()};
+    }
+  }
+
+  bool is_lost() const override { return is_lost_; }
+
+ private:
+  kernels::Stream& stream() { return *parts_.stream; }
+
+  scheduler::StepResult run(const scheduler::StepPlan& plan) {
+    build_input(plan, input_);
+    check_tokens();
+    scheduler::StepResult result;
+    list_targets(plan, targets_, result);
+    if (is_decode(plan)) {
+      decode();
+      choose(plan, 0, targets_.size(), result);
+    } else {
+      compute(plan, result);
+    }
+    stream().synchronize();
+    return result;
+  }
+
+  // The ops cannot look at ids that lie on the device.
+  void check_tokens() const {
+    for (const std::int32_t id : input_.ids) {
+      LMTP_CHECK(id >= 0 && id < options_.config.vocab_size, id, options_.config.vocab_size);
+    }
+  }
+
+  // One token a sequence, and logits of each.
+  bool is_decode(const scheduler::StepPlan& plan) const {
+    return plan.num_tokens == static_cast<int>(plan.rows.size()) &&
+           plan.num_logits == plan.num_tokens && plan.num_tokens <= max_decode_rows();
+  }
+
+  // The workspace holds max_batched_tokens rows, padding included.
+  int max_decode_rows() const {
+    return std::min(
+        kDecodeRowsMax,
+        static_cast<int>(std::bit_floor(static_cast<std::uint32_t>(options_.max_batched_tokens))));
+  }
+
+  // Leaves the logits of all rows in logits_.
+  void decode() {
+    const DecodeShape shape =
+        decode_shape(static_cast<int>(input_.num_tokens()), model::arrays_of(input_).context_max);
+    pad_decode_input(shape.num_rows, input_);
+    reserve_logits(shape.num_rows);
+    model::InputArrays arrays = arrays_.upload(input_);
+    parts_.cache->copy_blocks(stream(), arrays.copies, arrays.num_copies);
+    arrays.num_copies = 0;
+    arrays.context_max = shape.context_max;
+    const std::int64_t num_moves =
+        stream().num_scratch_moves() + arrays_.num_moves() + num_logit_moves_;
+    graphs_.run(shape, num_moves, [&] {
+      const auto hidden = parts_.model->forward(stream(), arrays, *parts_.cache);
+      write_logits(hidden, arrays.logit_rows, shape.num_rows);
+    });
+  }
+
+  // Any step: as many rows as there are.
+  void compute(const scheduler::StepPlan& plan, scheduler::StepResult& result) {
+    const model::InputArrays arrays = arrays_.upload(input_);
+    const auto hidden = parts_.model->forward(stream(), arrays, *parts_.cache);
+    constexpr std::size_t kTile = kDecodeRowsMax;
+    for (std::size_t first = 0; first < targets_.size(); first += kTile) {
+      const std::size_t count = std::min(kTile, targets_.size() - first);
+      reserve_logits(static_cast<std::int64_t>(count));
+      write_logits(hidden, arrays.logit_rows + first, static_cast<std::int64_t>(count));
+      choose(plan, first, count, result);
+    }
+  }
+
+  void reserve_logits(std::int64_t num_rows) {
+    const auto num_bytes =
+        static_cast<std::size_t>(num_rows * options_.config.vocab_size) * sizeof(float);
+    if (num_bytes > logits_.num_bytes()) {
+      logits_ = {};
+      logits_ = kernels::Memory::allocate(stream().backend(), num_bytes);
+      ++num_logit_moves_;
+    }
+  }
+
+  // The first `count` rows of logits_.
+  kernels::Matrix<float> logits(std::int64_t count) const {
+    return kernels::make_matrix(logits_.floats(), count, std::int64_t{options_.config.vocab_size});
+  }
+
+  void write_logits(kernels::Matrix<const float> hidden, const std::int32_t* rows,
+                    std::int64_t count) {
+    for (std::int64_t first = 0; first < count; first += model::kLogitRowsMax) {
+      const std::int64_t part = std::min(model::kLogitRowsMax, count - first);
+      parts_.model->logits(stream(), hidden, rows + first, logits(count).slice_rows(first, part));
+    }
+  }
+
+  // Tokens of the targets [first, first + count), whose logits are the first rows of logits_.
+  void choose(const scheduler::StepPlan& plan, std::size_t first, std::size_t count,
+              scheduler::StepResult& result) {
+    if (count > 0) {
+      sampling_.choose(plan, std::span(targets_).subspan(first, count),
+                       logits(static_cast<std::int64_t>(count)), result);
+    }
+  }
+
+  // Buffers are used again once nothing runs any more; and only now it shows what is left.
+  void wait_after_failure() {
+    try {
+      stream().synchronize();
+    } catch (const DeviceError& error) {
+      is_lost_ = error.kind() == DeviceError::Kind::kSticky;
+    }
+  }
+
+  const AgentOptions options_;
+  Parts parts_;
+  DeviceInput arrays_;
+  DecodeGraphs graphs_;
+  DeviceSampling sampling_;
+  kernels::Memory logits_;  // [most rows so far, vocab_size] f32
+  std::int64_t num_logit_moves_ = 0;
+  model::ModelInput input_;
+  std::vector<LogitTarget> targets_;
+  bool is_lost_ = false;
+};
+
+// Better no model than one that fails when it is half loaded.
+Result<void> check_fit(const AgentOptions& options, const kernels::Stream& stream) {
+  const int head_dim_max = stream.backend().head_dim_max;
+  if (options.config.head_dim > head_dim_max) {
+    return Error{"this model's heads have " + std::to_string(options.config.head_dim) +
+                 " dimensions, and the CUDA kernels take " + std::to_string(head_dim_max) +
+                 " at most; serve it on the CPU"};
+  }
+  const auto num_weights = count_weights(options.config);
+  if (!num_weights.ok()) {
+    return num_weights.error();
+  }
+  const std::int64_t needed = *num_weights * weight_bytes(options.weight_type);
+  const kernels::DeviceMemory memory = stream.device_api()->memory();
+  if (needed > memory.free_bytes) {
+    return Error{"the weights take " + gibibytes(needed) + " as " +
+                 dtype_name(options.weight_type) + ", and of the " + gibibytes(memory.total_bytes) +
+                 " of " + device_name(options) + " " + gibibytes(memory.free_bytes) +
+                 " are free; serve a smaller model, or free some of its memory"};
+  }
+  return {};
+}
+
+// A lost device works again once all that was allocated on it is gone.
+void recover_device(const kernels::DeviceApi& device, int number) {
+  try {
+    device.use_device(number);
+    (void)device.memory();
+  } catch (const DeviceError& error) {
+    if (error.kind() != DeviceError::Kind::kSticky) {
+      throw;
+    }
+    device.reset();
+    device.use_device(number);
+  }
+}
+
+Result<Parts> load_parts(const AgentOptions& options, const kernels::Backend& backend,
+                         const LoadProgress& progress) {
+  Parts parts;
+  const int num_threads = options.num_threads > 0
+                              ? options.num_threads
+                              : static_cast<int>(std::thread::hardware_concurrency());
+  parts.pool = std::make_unique<kernels::WorkerPool>(
+      std::clamp(num_threads, 1, kernels::WorkerPool::kMaxThreads));
+  recover_device(*backend.device, *options.cuda_device);
+  parts.stream = std::make_unique<kernels::Stream>(backend, *parts.pool, *options.cuda_device);
+  if (const Result<void> room = check_fit(options, *parts.stream); !room.ok()) {
+    return room.error();
+  }
+  {
+    const auto store = model::make_device_store(*parts.stream, options.weight_type);
+    auto loaded = load_model(options.source, options.config, *parts.pool, *store,
+                             options.max_batched_tokens, progress);
+    if (!loaded.ok()) {
+      return loaded.error();
+    }
+    parts.model = std::move(*loaded);
+    parts.stream->synchronize();
+  }
+  const kernels::ElementType type = kv_type(options);
+  const std::int64_t kv_bytes =
+      options.kv_cache_bytes > 0 ? options.kv_cache_bytes : default_kv_cache_bytes(options);
+  const auto num_blocks = count_blocks(options.config, type, kv_bytes, options.context_length);
+  if (!num_blocks.ok()) {
+    return num_blocks.error();
+  }
+  parts.cache = std::make_unique<model::KvCache>(options.config, *num_blocks, *parts.stream, type);
+  parts.stream->synchronize();
+  return parts;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ModelAgent>> make_cuda_agent(const AgentOptions& options,
+                                                    const LoadProgress& progress) {
+  LMTP_CHECK(options.max_batched_tokens >= 1 && options.cuda_device.has_value(),
+             options.max_batched_tokens);
+  LMTP_CHECK(options.weight_type != kernels::WeightType::kInt8);
+  if (options.backend == nullptr) {
+    const kernels::cuda::Probe probe = kernels::cuda::probe(*options.cuda_device);
+    if (!probe.available) {
+      return Error{"no CUDA: " + probe.reason};
+    }
+  }
+  try {
+    const kernels::Backend& backend =
+        options.backend != nullptr ? *options.backend : kernels::cuda::backend();
+    auto parts = load_parts(options, backend, progress);
+    if (!parts.ok()) {
+      return parts.error();
+    }
+    return std::unique_ptr<ModelAgent>(std::make_unique<CudaAgent>(std::move(*parts), options));
+  } catch (const DeviceError& error) {
+    if (error.kind() == DeviceError::Kind::kOutOfMemory) {
+      return Error{"the memory of " + device_name(options) +
+                   " is full; serve a smaller model, give a smaller --kv-cache, or free some of "
+                   "it"};
+    }
+    return Error{std::string("the model cannot be loaded: ") + error.what()};
+  } catch (const std::exception& exception) {
+    return Error{std::string("the model cannot be loaded: ") + exception.what()};
+  }
+}
+
+}  // namespace lmtp::agent

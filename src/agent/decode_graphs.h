@@ -1,0 +1,52 @@
+// Graphs of a device: a step that puts the same work into the stream again does it by one launch.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <utility>
+
+#include "kernels/stream.h"
+
+namespace lmtp::agent {
+
+// What a decode step is computed as: rows and context are rounded up, so that few kinds of step
+// come again and again.
+struct DecodeShape {
+  int num_rows = 0;
+  std::int32_t context_max = 0;
+
+  auto operator<=>(const DecodeShape&) const = default;
+};
+
+// Rows that a decode step may have to be computed in one of the shapes.
+inline constexpr int kDecodeRowsMax = 256;
+
+// The shape for a step: rows a power of two, the context splits of attention in a power of two.
+// REQUIRES: 1 <= num_rows <= kDecodeRowsMax.
+DecodeShape decode_shape(int num_rows, std::int32_t context_max);
+
+// Owner: an agent; one thread.
+class DecodeGraphs {
+ public:
+  // `stream` must outlive this.
+  explicit DecodeGraphs(kernels::Stream& stream) : stream_(stream) {}
+  ~DecodeGraphs() { clear(); }
+  DecodeGraphs(const DecodeGraphs&) = delete;
+  DecodeGraphs& operator=(const DecodeGraphs&) = delete;
+
+  // `work` puts a step of that shape into the stream. It is called the first time, captured the
+  // second, and from then on the graph runs in its place. `num_moves`: where it has grown, memory
+  // that `work` uses lies elsewhere and what was captured is thrown away. Throws what `work` does.
+  void run(const DecodeShape& shape, std::int64_t num_moves, const std::function<void()>& work);
+
+ private:
+  void clear();
+  void* capture(const std::function<void()>& work);
+
+  kernels::Stream& stream_;
+  std::map<DecodeShape, void*> graphs_;  // null: has run once
+  std::int64_t num_moves_ = 0;
+};
+
+}  // namespace lmtp::agent

@@ -1,0 +1,77 @@
+#include "device_input.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "kernels/device_api.h"
+
+namespace lmtp::agent {
+namespace {
+
+constexpr std::size_t kAlignment = 16;
+constexpr std::size_t kFirstBytes = std::size_t{1} << 20;
+
+// Lays arrays behind one another in host memory, and says where each is going to be.
+class Packer {
+ public:
+  Packer(std::byte* host, std::byte* device) : host_(host), device_(device) {}
+
+  template <typename T>
+  const T* add(const std::vector<T>& elements) {
+    const std::size_t num_bytes = elements.size() * sizeof(T);
+    if (num_bytes > 0) {
+      std::memcpy(host_ + used_, elements.data(), num_bytes);
+    }
+    const auto* at = reinterpret_cast<const T*>(device_ + used_);
+    used_ += (num_bytes + kAlignment - 1) / kAlignment * kAlignment;
+    return at;
+  }
+  std::size_t used() const { return used_; }
+
+ private:
+  std::byte* host_;
+  std::byte* device_;
+  std::size_t used_ = 0;
+};
+
+template <typename... Vectors>
+std::size_t packed_size(const Vectors&... vectors) {
+  return (0 + ... + (vectors.size() * sizeof(vectors[0]) + kAlignment));
+}
+
+}  // namespace
+
+void DeviceInput::reserve(std::size_t num_bytes) {
+  if (num_bytes <= device_.num_bytes()) {
+    return;
+  }
+  const std::size_t grown = std::max({num_bytes, 2 * device_.num_bytes(), kFirstBytes});
+  device_ = {};
+  device_ = kernels::Memory::allocate(stream_.backend(), grown);
+  pinned_ = kernels::Memory::allocate_pinned(stream_.backend(), grown);
+  ++num_moves_;
+}
+
+model::InputArrays DeviceInput::upload(const model::ModelInput& input) {
+  reserve(packed_size(input.ids, input.positions, input.slots, input.cu_seqlens,
+                      input.first_positions, input.block_offsets, input.logit_rows, input.copies,
+                      input.block_tables));
+  Packer packer(static_cast<std::byte*>(pinned_.data()), static_cast<std::byte*>(device_.data()));
+  model::InputArrays arrays = model::arrays_of(input);
+  arrays.ids = packer.add(input.ids);
+  arrays.positions = packer.add(input.positions);
+  arrays.slots = packer.add(input.slots);
+  arrays.cu_seqlens = packer.add(input.cu_seqlens);
+  arrays.first_positions = packer.add(input.first_positions);
+  arrays.block_offsets = packer.add(input.block_offsets);
+  arrays.logit_rows = packer.add(input.logit_rows);
+  // Those whose length is another in every step come last, so that the others keep their places.
+  arrays.block_tables = packer.add(input.block_tables);
+  arrays.copies = packer.add(input.copies);
+  stream_.device_api()->copy_to_device(stream_.handle(), device_.data(), pinned_.data(),
+                                       packer.used());
+  return arrays;
+}
+
+}  // namespace lmtp::agent

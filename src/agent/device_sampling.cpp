@@ -1,0 +1,167 @@
+#include "device_sampling.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "kernels/device_api.h"
+#include "lmtp/base/check.h"
+#include "lmtp/sampling/philox.h"
+
+namespace lmtp::agent {
+namespace {
+
+const char* const kNoNumbers =
+    "the model's logits at this position are not numbers, or no token is possible";
+
+template <typename T>
+std::size_t bytes_of(std::size_t count) {
+  return count * sizeof(T);
+}
+
+void reserve(kernels::Stream& stream, std::size_t num_bytes, kernels::Memory& pinned,
+             kernels::Memory& device) {
+  if (num_bytes > device.num_bytes()) {
+    device = {};
+    device = kernels::Memory::allocate(stream.backend(), 2 * num_bytes);
+    pinned = kernels::Memory::allocate_pinned(stream.backend(), 2 * num_bytes);
+  }
+}
+
+}  // namespace
+
+DeviceSampling::DeviceSampling(kernels::Stream& stream, int vocab_size)
+    : stream_(stream),
+      vocab_size_(vocab_size),
+      biases_(stream, vocab_size),
+      count_of_(static_cast<std::size_t>(vocab_size)) {}
+
+// Appends to counts_ how often each of the tokens is there.
+void DeviceSampling::count_tokens(const scheduler::Sequence& sequence, std::size_t num_tokens) {
+  const std::span<const TokenId> tokens(sequence.tokens.data(), num_tokens);
+  for (const TokenId token : tokens) {
+    ++count_of_[static_cast<std::size_t>(token)];
+  }
+  for (const TokenId token : tokens) {
+    std::int32_t& count = count_of_[static_cast<std::size_t>(token)];
+    if (count > 0) {
+      counts_.push_back({token, std::exchange(count, 0)});
+    }
+  }
+}
+
+kernels::SampleRow DeviceSampling::wanted_of(const scheduler::PlanRow& row,
+                                             const LogitTarget& target) {
+  const scheduler::Sequence& sequence = *row.sequence;
+  const auto next = static_cast<std::size_t>(next_position(row, target));
+  kernels::SampleRow wanted;
+  if (sequence.kind == scheduler::SequenceKind::kScore) {
+    wanted.scored = sequence.tokens[next];
+    return wanted;
+  }
+  const protocol::SamplingParams& params = sequence.params;
+  wanted.num_top = std::min({params.top_logprobs, kernels::kSampleTopMax, vocab_size_});
+  wanted.top_k = params.top_k;
+  wanted.temperature = params.temperature;
+  wanted.top_p = params.top_p;
+  wanted.number = sampling::uniform(params.seed, next);
+  if (params.has_penalties()) {
+    wanted.repetition_penalty = params.repetition_penalty;
+    wanted.presence_penalty = params.presence_penalty;
+    wanted.frequency_penalty = params.frequency_penalty;
+    const std::size_t first = counts_.size();
+    count_tokens(sequence, next);
+    wanted.num_counts = static_cast<std::int64_t>(counts_.size() - first);
+  }
+  if (params.logit_bias != nullptr) {
+    const DeviceBiases::Place place = biases_.of(*params.logit_bias);
+    wanted.num_biases = place.num_ids;
+    wanted.bias_ids = place.ids;
+    wanted.bias_values = place.values;
+  }
+  return wanted;
+}
+
+void DeviceSampling::choose(const scheduler::StepPlan& plan, std::span<const LogitTarget> targets,
+                            kernels::Matrix<float> logits, scheduler::StepResult& result) {
+  LMTP_CHECK(logits.rows == static_cast<std::int64_t>(targets.size()), logits.rows, targets.size());
+  used_biases_.clear();
+  for (const LogitTarget& target : targets) {
+    const scheduler::Sequence& sequence =
+        *plan.rows[static_cast<std::size_t>(target.plan_row)].sequence;
+    if (sequence.kind == scheduler::SequenceKind::kGenerate && sequence.params.logit_bias) {
+      used_biases_.push_back(sequence.params.logit_bias);
+    }
+  }
+  biases_.place(used_biases_);
+  rows_.clear();
+  counts_.clear();
+  int top_stride = 0;
+  for (const LogitTarget& target : targets) {
+    rows_.push_back(wanted_of(plan.rows[static_cast<std::size_t>(target.plan_row)], target));
+    top_stride = std::max(top_stride, rows_.back().num_top);
+  }
+
+  const std::size_t num_rows = rows_.size();
+  const std::size_t row_bytes = bytes_of<kernels::SampleRow>(num_rows);
+  const std::size_t in_bytes = row_bytes + bytes_of<kernels::TokenCount>(counts_.size());
+  const std::size_t record_bytes = bytes_of<kernels::SampleRecord>(num_rows);
+  const std::size_t out_bytes =
+      record_bytes + bytes_of<kernels::TopToken>(num_rows * static_cast<std::size_t>(top_stride));
+  reserve(stream_, in_bytes, pinned_in_, device_in_);
+  reserve(stream_, out_bytes, pinned_out_, device_out_);
+  auto* in = static_cast<std::byte*>(device_in_.data());
+  auto* out = static_cast<std::byte*>(device_out_.data());
+  const auto* counts = reinterpret_cast<const kernels::TokenCount*>(in + row_bytes);
+  for (kernels::SampleRow& row : rows_) {
+    row.counts = counts;
+    counts += row.num_counts;
+  }
+  auto* pinned = static_cast<std::byte*>(pinned_in_.data());
+  std::memcpy(pinned, rows_.data(), row_bytes);
+  if (!counts_.empty()) {
+    std::memcpy(pinned + row_bytes, counts_.data(), in_bytes - row_bytes);
+  }
+  const kernels::DeviceApi& device = *stream_.device_api();
+  device.copy_to_device(stream_.handle(), in, pinned, in_bytes);
+  kernels::sample(stream_, {.logits = logits,
+                            .rows = reinterpret_cast<const kernels::SampleRow*>(in),
+                            .records = reinterpret_cast<kernels::SampleRecord*>(out),
+                            .top = reinterpret_cast<kernels::TopToken*>(out + record_bytes),
+                            .top_stride = top_stride});
+  device.copy_to_host(stream_.handle(), pinned_out_.data(), out, out_bytes);
+  stream_.synchronize();
+  read(plan, targets, top_stride, result);
+}
+
+void DeviceSampling::read(const scheduler::StepPlan& plan, std::span<const LogitTarget> targets,
+                          int top_stride, scheduler::StepResult& result) const {
+  const auto* records = static_cast<const kernels::SampleRecord*>(pinned_out_.data());
+  const auto* top = reinterpret_cast<const kernels::TopToken*>(records + targets.size());
+  for (std::size_t i = 0; i < targets.size(); ++i, top += top_stride) {
+    const auto plan_row = static_cast<std::size_t>(targets[i].plan_row);
+    scheduler::RowResult& row = result.rows[plan_row];
+    if (records[i].is_valid == 0) {
+      if (!row.error.has_value()) {
+        row.error = kNoNumbers;
+      }
+      continue;
+    }
+    scheduler::TokenResult& to = row.tokens[static_cast<std::size_t>(targets[i].index)];
+    to.token = records[i].token;
+    to.logprob = records[i].logprob;
+    if (plan.rows[plan_row].sequence->kind == scheduler::SequenceKind::kScore) {
+      continue;
+    }
+    bool listed = false;
+    for (int k = 0; k < records[i].num_top; ++k) {
+      to.top_logprobs.push_back({top[k].id, top[k].logprob});
+      listed = listed || top[k].id == to.token;
+    }
+    if (!listed) {
+      to.top_logprobs.push_back({to.token, to.logprob});
+    }
+  }
+}
+
+}  // namespace lmtp::agent

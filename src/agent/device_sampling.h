@@ -1,0 +1,89 @@
+// From rows of logits on a device to a step's result: what is wanted of each row goes there in one
+// copy, and one small record a row comes back.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "kernels/memory.h"
+#include "kernels/sample.h"
+#include "kernels/stream.h"
+#include "lmtp/protocol/sampling_params.h"
+#include "lmtp/scheduler/step_plan.h"
+#include "step_sampling.h"
+
+namespace lmtp::agent {
+
+// Biases that have been sent to the device: LMQL sends the same mask of thousands of entries with
+// every chunk, and equal ones are one object (protocol::BiasCache). Owner: DeviceSampling.
+class DeviceBiases {
+ public:
+  // Where a bias lies on the device: num_ids ids, then as many values.
+  struct Place {
+    const std::int32_t* ids = nullptr;
+    const float* values = nullptr;
+    std::int64_t num_ids = 0;
+  };
+
+  DeviceBiases(kernels::Stream& stream, int vocab_size)
+      : stream_(stream), vocab_size_(vocab_size) {}
+
+  // Sends those that are not there. Places are valid until the next call.
+  // REQUIRES: what the last call put into the stream is done.
+  void place(std::span<const std::shared_ptr<const protocol::LogitBias>> biases);
+  // REQUIRES: the last place() was given it.
+  Place of(const protocol::LogitBias& bias) const;
+
+ private:
+  struct Entry {
+    std::weak_ptr<const protocol::LogitBias> bias;  // another may come to lie at its address
+    std::size_t offset = 0;
+  };
+
+  bool holds(const std::shared_ptr<const protocol::LogitBias>& bias) const;
+  std::int64_t num_ids(const protocol::LogitBias& bias) const;
+  std::size_t num_bytes(const protocol::LogitBias& bias) const;
+
+  kernels::Stream& stream_;
+  const int vocab_size_;
+  kernels::Memory memory_;  // filled from its front; when it is full, everything goes
+  std::size_t used_bytes_ = 0;
+  kernels::Memory pinned_;  // of those on their way
+  std::unordered_map<const protocol::LogitBias*, Entry> entries_;
+};
+
+// Owner: an agent; one thread.
+class DeviceSampling {
+ public:
+  // `stream` must outlive this.
+  DeviceSampling(kernels::Stream& stream, int vocab_size);
+
+  // logits: [targets.size(), vocab_size] on the device, edited in place. Returns when the stream is
+  // done. A row without numbers becomes the error of its plan row alone.
+  void choose(const scheduler::StepPlan& plan, std::span<const LogitTarget> targets,
+              kernels::Matrix<float> logits, scheduler::StepResult& result);
+
+ private:
+  kernels::SampleRow wanted_of(const scheduler::PlanRow& row, const LogitTarget& target);
+  void count_tokens(const scheduler::Sequence& sequence, std::size_t num_tokens);
+  void read(const scheduler::StepPlan& plan, std::span<const LogitTarget> targets, int top_stride,
+            scheduler::StepResult& result) const;
+
+  kernels::Stream& stream_;
+  const int vocab_size_;
+  DeviceBiases biases_;
+  std::vector<kernels::SampleRow> rows_;
+  std::vector<kernels::TokenCount> counts_;  // of all rows, behind one another
+  std::vector<std::int32_t> count_of_;       // [vocab_size], all zero between two rows
+  std::vector<std::shared_ptr<const protocol::LogitBias>> used_biases_;
+  kernels::Memory pinned_in_;   // rows, then counts
+  kernels::Memory device_in_;   // as pinned_in_
+  kernels::Memory pinned_out_;  // records, then top tokens
+  kernels::Memory device_out_;  // as pinned_out_
+};
+
+}  // namespace lmtp::agent

@@ -1,0 +1,75 @@
+#include "lmtp/agent/model_memory.h"
+
+#include <algorithm>
+
+#include "decode_graphs.h"
+#include "free_memory.h"
+#include "kernels/device.h"
+#include "kernels/device_api.h"
+#include "lmtp/model/kv_cache.h"
+#include "load_model.h"
+
+namespace lmtp::agent {
+namespace {
+
+// Beside the weights: what is computed in, samplers, buffers of the loading, rounding.
+constexpr std::int64_t kFixedBytes = std::int64_t{48} << 20;
+constexpr std::int64_t kWeightsShare = 16;  // one part in so many of the weights
+constexpr std::int64_t kDefaultKvBytesMax = std::int64_t{4} << 30;
+// Left free on a device: code of kernels, scratch memory, and what others may need a little of.
+constexpr std::int64_t kDeviceMarginBytes = std::int64_t{1} << 30;
+constexpr auto kFloat = static_cast<std::int64_t>(sizeof(float));
+
+}  // namespace
+
+Result<ModelMemory> estimate_memory(const AgentOptions& options) {
+  const auto num_weights = count_weights(options.config);
+  if (!num_weights) return num_weights.error();
+  ModelMemory memory;
+  memory.num_parameters = *num_weights;
+  const std::int64_t weights =
+      memory.num_parameters * weight_bytes(options.weight_type);  // whatever the file has
+  // A step's results: the residual, queries, keys and values, the MLP twice; on a device logits.
+  const std::int64_t floats_per_token =
+      std::int64_t{8} * options.config.hidden_size + std::int64_t{2} * options.config.mlp_size;
+  const std::int64_t logits =
+      options.cuda_device ? std::int64_t{kDecodeRowsMax} * options.config.vocab_size : 0;
+  const std::int64_t workspace = (floats_per_token * options.max_batched_tokens + logits) * kFloat;
+  memory.weights_bytes = weights + weights / kWeightsShare + workspace + kFixedBytes;
+  const int context =
+      options.context_length > 0 ? options.context_length : options.config.context_length;
+  const std::int64_t blocks_of_a_stream = (context + kBlockSize - 1) / kBlockSize + 1;
+  memory.kv_bytes_min =
+      blocks_of_a_stream * model::kv_block_bytes(options.config, kv_type(options));
+  return memory;
+}
+
+int servable_context(const AgentOptions& options) {
+  // Block 0 is never handed out.
+  const std::int64_t num_blocks =
+      options.kv_cache_bytes / model::kv_block_bytes(options.config, kv_type(options)) - 1;
+  const std::int64_t fits = std::max<std::int64_t>(num_blocks * kBlockSize, kContextLengthMin);
+  return static_cast<int>(std::min<std::int64_t>(fits, options.config.context_length));
+}
+
+std::optional<std::int64_t> available_memory_bytes(std::optional<int> cuda_device) {
+  if (!cuda_device) return free_memory_bytes();
+  if (!kernels::cuda::probe(*cuda_device).available) return std::nullopt;
+  const kernels::DeviceApi& device = *kernels::cuda::backend().device;
+  try {
+    device.use_device(*cuda_device);
+    return device.memory().free_bytes;
+  } catch (const kernels::DeviceError&) {
+    return std::nullopt;
+  }
+}
+
+std::int64_t default_kv_cache_bytes(const AgentOptions& options, std::int64_t other_bytes) {
+  const auto free = available_memory_bytes(options.cuda_device);
+  if (!options.cuda_device)
+    return free ? std::min(kDefaultKvBytesMax, *free / 4) : kDefaultKvBytesMax;
+  const std::int64_t left = free.value_or(kDefaultKvBytesMax) - other_bytes;
+  return std::max<std::int64_t>(0, left - std::min(kDeviceMarginBytes, left / 8));
+}
+
+}  // namespace lmtp::agent

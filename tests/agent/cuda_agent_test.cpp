@@ -1,0 +1,224 @@
+// The agent of a device, on the emulation of one: its whole way from the checkpoint to the tokens.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "agent_driver.h"
+#include "emulated_backend.h"
+#include "golden.h"
+
+namespace lmtp {
+namespace {
+
+using kernels::WeightType;
+using scheduler::TokenResult;
+using testing::AgentDriver;
+using testing::DrivenStream;
+
+const std::string kGoldens = LMTP_SOURCE_DIR "/tests/goldens/";
+
+std::unique_ptr<agent::ModelAgent> load(const std::string& folder, WeightType type) {
+  return testing::load_agent(testing::folder_source(kGoldens + folder), 2, type,
+                             &testing::emulated_backend());
+}
+
+// How far log probabilities are off, at most and on average, over a few of the goldens, each a
+// prompt that is scored with what followed it.
+struct Errors {
+  double worst = 0.0;
+  double mean = 0.0;
+};
+
+Errors errors_of(agent::ModelAgent& agent, const std::string& goldens) {
+  constexpr int kCases = 2;
+  constexpr std::size_t kSteps = 10;
+  Errors errors;
+  int num_scored = 0;
+  int num_cases = 0;
+  for (const testing::Golden& golden : testing::read_goldens(goldens)) {
+    if (golden.prompt.empty() || golden.logit_bias != nullptr || num_cases == kCases) {
+      continue;
+    }
+    ++num_cases;
+    std::vector<TokenId> scored;
+    for (std::size_t i = 0; i < std::min(kSteps, golden.steps.size()); ++i) {
+      scored.push_back(golden.steps[i].token);
+    }
+    AgentDriver driver(agent);
+    const DrivenStream& stream = driver.score(golden.prompt, scored);
+    driver.run();
+    EXPECT_EQ(stream.results.size(), scored.size());
+    for (std::size_t i = 0; i < scored.size(); ++i) {
+      const double error =
+          std::fabs(static_cast<double>(stream.results[i].logprob - golden.steps[i].logprob));
+      errors.worst = std::max(errors.worst, error);
+      errors.mean += error;
+      ++num_scored;
+    }
+  }
+  EXPECT_EQ(num_cases, kCases);
+  errors.mean /= num_scored;
+  return errors;
+}
+
+constexpr double kBf16Error = 0.06;
+
+// A layer of every kind.
+class CudaGoldenTest : public ::testing::TestWithParam<const char*> {};
+
+INSTANTIATE_TEST_SUITE_P(Checkpoints, CudaGoldenTest,
+                         ::testing::Values("gpt-neox", "opt-narrow-embedding", "llama3-tied",
+                                           "qwen3", "phi3-longrope", "gemma2"));
+
+TEST_P(CudaGoldenTest, LogprobsAreThoseOfTransformers) {
+  const std::string folder = std::string("families/") + GetParam();
+  const std::string goldens = kGoldens + folder + "/golden.json";
+  EXPECT_LT(errors_of(*load(folder, WeightType::kF32), goldens).worst, 1e-4);
+  EXPECT_LT(errors_of(*load(folder, WeightType::kBF16), goldens).mean, kBf16Error);
+  // Three bits of the fraction more are an eighth of the error.
+  EXPECT_LT(errors_of(*load(folder, WeightType::kF16), goldens).mean, kBf16Error / 8);
+}
+
+std::vector<TokenId> prompt_of(int number, int length) {
+  std::vector<TokenId> prompt(static_cast<std::size_t>(length));
+  std::iota(prompt.begin(), prompt.end(), number * 7);
+  for (TokenId& token : prompt) {
+    token = token * 31 % 97;
+  }
+  return prompt;
+}
+
+protocol::SamplingParams params_of(int number) {
+  protocol::SamplingParams params;
+  params.temperature = number % 2 == 0 ? 0.0F : 0.7F;
+  params.top_p = number % 3 == 0 ? 0.9F : 1.0F;
+  params.repetition_penalty = number % 4 == 1 ? 1.3F : 1.0F;
+  params.seed = static_cast<std::uint64_t>(number);
+  params.top_logprobs = 3;
+  return params;
+}
+
+void expect_same_bits(const std::vector<TokenResult>& a, const std::vector<TokenResult>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    ASSERT_EQ(a[i].token, b[i].token) << "token " << i;
+    ASSERT_EQ(std::bit_cast<std::uint32_t>(a[i].logprob),
+              std::bit_cast<std::uint32_t>(b[i].logprob))
+        << "token " << i;
+    ASSERT_EQ(a[i].top_logprobs, b[i].top_logprobs) << "token " << i;
+  }
+}
+
+TEST(CudaAgentTest, ChunksCompanyAndTheOrderOfBlocksDoNotMatter) {
+  const auto agent = load("families/llama3-tied", WeightType::kBF16);
+  const auto alone = [&](int number, int chunk) {
+    AgentDriver driver(*agent);
+    const DrivenStream& stream =
+        driver.generate(prompt_of(number, 20 + 9 * number), 4, params_of(number), chunk);
+    driver.run();
+    return stream.results;
+  };
+  std::vector<std::vector<TokenResult>> expected;
+  for (int number = 0; number < 4; ++number) {
+    expected.push_back(alone(number, testing::kTestBatchedTokens));
+  }
+  expect_same_bits(alone(3, 7), expected[3]);
+  testing::set_emulation_order(11);
+  AgentDriver driver(*agent);
+  std::vector<const DrivenStream*> streams;
+  for (int number = 0; number < 4; ++number) {
+    streams.push_back(
+        &driver.generate(prompt_of(number, 20 + 9 * number), 4, params_of(number), 5 + number));
+  }
+  driver.run();
+  testing::set_emulation_order(0);
+  for (std::size_t number = 0; number < streams.size(); ++number) {
+    SCOPED_TRACE(number);
+    expect_same_bits(streams[number]->results, expected[number]);
+  }
+}
+
+// The first decode step of a shape runs by itself, the second is captured; whatever ran, the bits
+// are the same, and steps of other rows or with new memory do not disturb a graph.
+TEST(CudaAgentTest, GraphsGiveTheSameBits) {
+  const auto agent = load("checkpoints/untied-f32", WeightType::kBF16);
+  const auto run = [&](int num_streams) {
+    AgentDriver driver(*agent);
+    std::vector<const DrivenStream*> streams;
+    for (int number = 0; number < num_streams; ++number) {
+      streams.push_back(&driver.generate(prompt_of(number, 3 + number), 4, params_of(number)));
+    }
+    driver.run();
+    std::vector<std::vector<TokenResult>> results;
+    for (const DrivenStream* stream : streams) {
+      results.push_back(stream->results);
+    }
+    return results;
+  };
+  (void)testing::take_num_graph_launches();
+  const auto three = run(3);                         // scratch memory grows with its prompts
+  EXPECT_EQ(testing::take_num_graph_launches(), 2);  // of three decode steps
+  const auto first = run(1);
+  EXPECT_EQ(testing::take_num_graph_launches(), 2);
+  const auto three_again = run(3);
+  for (std::size_t number = 0; number < three.size(); ++number) {
+    expect_same_bits(three_again[number], three[number]);
+  }
+  const auto again = run(1);
+  EXPECT_EQ(testing::take_num_graph_launches(), 3 + 3);
+  expect_same_bits(again[0], first[0]);
+  expect_same_bits(three[0], first[0]);
+}
+
+TEST(CudaAgentTest, ARowWithoutNumbersFailsAlone) {
+  const auto agent = load("checkpoints/untied-f32", WeightType::kF32);
+  auto bias = std::make_shared<protocol::LogitBias>();
+  bias->ids = {3, 1 << 20};
+  bias->values = {NAN, 1.0F};
+  scheduler::Sequence sequences[2];
+  scheduler::StepPlan plan;
+  for (int i = 0; i < 2; ++i) {
+    sequences[i].tokens = {1, 2, 3};
+    sequences[i].num_prompt = 3;
+    sequences[i].blocks = {1 + i};
+    plan.rows.push_back(
+        {.sequence = &sequences[i], .first_position = 0, .num_tokens = 3, .num_logits = 1});
+  }
+  sequences[0].params.logit_bias = bias;
+  plan.num_tokens = 6;
+  plan.num_logits = 2;
+  const auto result = agent->execute(plan);
+  ASSERT_TRUE(result.ok()) << result.error().message;
+  EXPECT_TRUE(result->rows[0].error.has_value());
+  EXPECT_FALSE(result->rows[1].error.has_value());
+  EXPECT_TRUE(std::isfinite(result->rows[1].tokens[0].logprob));
+}
+
+TEST(CudaAgentTest, ItsInfoNamesDeviceAndType) {
+  const auto agent = load("checkpoints/untied-f32", WeightType::kBF16);
+  EXPECT_EQ(agent->info().device, "cuda:0");
+  EXPECT_EQ(agent->info().dtype, "bfloat16");
+  EXPECT_GT(agent->info().num_blocks, 2);
+}
+
+TEST(CudaAgentTest, ADeviceThatIsFullSaysSo) {
+  agent::AgentOptions options;
+  options.source = testing::folder_source(kGoldens + "checkpoints/untied-f32");
+  options.config = *model::load_model_config(options.source);
+  options.cuda_device = 0;
+  options.backend = &testing::emulated_backend();
+  options.kv_cache_bytes = std::int64_t{1} << 40;
+  const auto agent = agent::make_cuda_agent(options, nullptr);
+  ASSERT_FALSE(agent.ok());
+  EXPECT_NE(agent.error().message.find("memory of cuda:0 is full"), std::string::npos)
+      << agent.error().message;
+}
+
+}  // namespace
+}  // namespace lmtp

@@ -1,0 +1,265 @@
+// Sampling on a device, on the emulation of one, against the sampler of the host.
+#include "device_sampling.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "emulated_backend.h"
+#include "step_sampling.h"
+
+namespace lmtp {
+namespace {
+
+using agent::DeviceSampling;
+using agent::LogitTarget;
+using agent::StepSampling;
+using protocol::SamplingParams;
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+std::vector<float> random_row(int vocab_size, unsigned seed) {
+  std::mt19937 generator(seed);
+  std::normal_distribution<float> normal(0.0F, 4.0F);
+  std::vector<float> row(static_cast<std::size_t>(vocab_size));
+  for (float& logit : row) {
+    logit = normal(generator);
+  }
+  return row;
+}
+
+std::shared_ptr<const protocol::LogitBias> bias_of(const std::vector<TokenId>& ids, float value) {
+  auto bias = std::make_shared<protocol::LogitBias>();
+  bias->ids = ids;
+  bias->values.assign(ids.size(), value);
+  return bias;
+}
+
+// One row of logits with what is wanted of it.
+struct Row {
+  std::vector<float> logits;
+  SamplingParams params;
+  std::vector<TokenId> tokens = {1};
+  bool is_score = false;  // of the last of the tokens
+};
+
+// The same rows through both.
+struct Outcome {
+  scheduler::StepResult on_device;
+  scheduler::StepResult on_host;
+};
+
+class DeviceSamplingTest : public ::testing::Test {
+ protected:
+  Outcome choose(const std::vector<Row>& rows) {
+    const auto vocab_size = static_cast<std::int64_t>(rows.front().logits.size());
+    std::vector<scheduler::Sequence> sequences(rows.size());
+    scheduler::StepPlan plan;
+    std::vector<float> logits;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      scheduler::Sequence& sequence = sequences[i];
+      sequence.kind =
+          rows[i].is_score ? scheduler::SequenceKind::kScore : scheduler::SequenceKind::kGenerate;
+      sequence.tokens = rows[i].tokens;
+      sequence.params = rows[i].params;
+      const int length = static_cast<int>(rows[i].tokens.size()) - (rows[i].is_score ? 1 : 0);
+      plan.rows.push_back(
+          {.sequence = &sequence, .first_position = 0, .num_tokens = length, .num_logits = 1});
+      logits.insert(logits.end(), rows[i].logits.begin(), rows[i].logits.end());
+    }
+    kernels::Stream stream(testing::emulated_backend(), pool_);
+    DeviceSampling device(stream, static_cast<int>(vocab_size));
+    StepSampling host(kernels::cpu_backend(), pool_, static_cast<int>(vocab_size));
+    std::vector<LogitTarget> targets;
+    Outcome outcome;
+    agent::list_targets(plan, targets, outcome.on_device);
+    agent::list_targets(plan, targets, outcome.on_host);
+    const auto count = static_cast<std::int64_t>(rows.size());
+    std::vector<float> copy = logits;
+    device.choose(plan, targets, kernels::make_matrix(logits.data(), count, vocab_size),
+                  outcome.on_device);
+    host.choose(plan, targets, kernels::make_matrix(copy.data(), count, vocab_size),
+                outcome.on_host);
+    return outcome;
+  }
+
+  void expect_equal(const std::vector<Row>& rows) {
+    const Outcome outcome = choose(rows);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      SCOPED_TRACE(i);
+      const scheduler::RowResult& a = outcome.on_device.rows[i];
+      const scheduler::RowResult& b = outcome.on_host.rows[i];
+      ASSERT_EQ(a.error, b.error);
+      if (a.error.has_value()) {
+        continue;
+      }
+      ASSERT_EQ(a.tokens[0].token, b.tokens[0].token);
+      ASSERT_NEAR(a.tokens[0].logprob, b.tokens[0].logprob, 2e-5);
+      ASSERT_EQ(a.tokens[0].top_logprobs.size(), b.tokens[0].top_logprobs.size());
+      for (std::size_t k = 0; k < a.tokens[0].top_logprobs.size(); ++k) {
+        ASSERT_EQ(a.tokens[0].top_logprobs[k].token, b.tokens[0].top_logprobs[k].token) << k;
+        ASSERT_NEAR(a.tokens[0].top_logprobs[k].logprob, b.tokens[0].top_logprobs[k].logprob, 2e-5);
+      }
+    }
+  }
+
+  kernels::WorkerPool pool_{1};
+};
+
+TEST_F(DeviceSamplingTest, GreedyAndTopLogprobs) {
+  for (const int vocab_size : {1, 7, 1003, 5000}) {
+    std::vector<Row> rows;
+    for (const int num_top : {0, 1, 2, 20, 1024, 4000}) {
+      Row row{.logits = random_row(vocab_size, 3), .params = {}};
+      row.params.top_logprobs = num_top;
+      rows.push_back(row);
+    }
+    // Ties go to the lowest id; what is impossible is not listed; zero has one value.
+    rows.push_back(rows[3]);
+    for (std::size_t id = 0; id < rows.back().logits.size(); ++id) {
+      rows.back().logits[id] = id % 3 == 0 ? -kInfinity : id % 2 == 0 ? 0.0F : -0.0F;
+    }
+    if (vocab_size == 1) {
+      rows.pop_back();
+    }
+    expect_equal(rows);
+  }
+}
+
+TEST_F(DeviceSamplingTest, DrawsByTheSameNumbers) {
+  std::vector<Row> rows;
+  for (unsigned seed = 0; seed < 40; ++seed) {
+    Row row{.logits = random_row(1003, seed), .params = {}};
+    row.params.temperature = seed % 4 == 0 ? 1.0F : 0.3F + 0.1F * static_cast<float>(seed);
+    row.params.top_k = seed % 3 == 0 ? 1 + static_cast<int>(seed) : 0;
+    row.params.top_p = seed % 2 == 0 ? 0.02F * static_cast<float>(seed + 1) : 1.0F;
+    row.params.seed = seed;
+    row.params.has_seed = true;
+    rows.push_back(row);
+  }
+  rows[0].params.top_p = 1e-6F;
+  rows[3].params.top_k = 5000;
+  rows[5].params.temperature = std::numeric_limits<float>::denorm_min();
+  expect_equal(rows);
+}
+
+TEST_F(DeviceSamplingTest, TiesAtTheEdgeOfWhatIsKept) {
+  std::vector<Row> rows;
+  for (unsigned seed = 0; seed < 30; ++seed) {
+    Row row{.logits = std::vector<float>(300, 0.0F), .params = {}};
+    for (std::size_t id = 0; id < 300; id += 7) {
+      row.logits[id] = 2.0F;
+    }
+    row.params.temperature = 1.0F;
+    row.params.top_k = seed % 2 == 0 ? 20 + 5 * static_cast<int>(seed) : 0;
+    row.params.top_p = seed % 3 == 0 ? 0.37F : 1.0F;
+    row.params.seed = seed;
+    rows.push_back(row);
+  }
+  expect_equal(rows);
+}
+
+TEST_F(DeviceSamplingTest, PenaltiesThenBiases) {
+  std::vector<Row> rows;
+  for (unsigned seed = 0; seed < 6; ++seed) {
+    Row row{.logits = random_row(1003, seed), .params = {}};
+    row.params.top_logprobs = 8;
+    row.params.repetition_penalty = seed % 2 == 0 ? 1.7F : 1.0F;
+    row.params.presence_penalty = seed % 3 == 0 ? 2.0F : 0.0F;
+    row.params.frequency_penalty = 0.4F;
+    row.tokens = {5, 5, 5, 1002, 0, 17, 5, static_cast<TokenId>(seed)};
+    row.params.logit_bias =
+        seed < 3 ? nullptr
+                 : bias_of({0, 5, 900, 1002, 1003, 70000}, 1.0F * static_cast<float>(seed));
+    rows.push_back(row);
+  }
+  rows[5].params.logit_bias = rows[4].params.logit_bias;
+  expect_equal(rows);
+}
+
+TEST_F(DeviceSamplingTest, Scores) {
+  std::vector<Row> rows;
+  for (const TokenId token : {0, 3, 1002}) {
+    rows.push_back(
+        {.logits = random_row(1003, 9), .params = {}, .tokens = {4, token}, .is_score = true});
+  }
+  expect_equal(rows);
+}
+
+TEST_F(DeviceSamplingTest, RowsWithoutNumbersFailAlone) {
+  std::vector<Row> rows(5, {.logits = random_row(1003, 4), .params = {}});
+  rows[0].logits[1002] = NAN;
+  rows[1].logits[3] = kInfinity;
+  rows[2].logits.assign(1003, -kInfinity);
+  rows[3].logits.assign(1003, NAN);
+  expect_equal(rows);
+  const Outcome outcome = choose(rows);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_EQ(outcome.on_device.rows[i].error.has_value(), i < 4) << i;
+  }
+}
+
+TEST_F(DeviceSamplingTest, LargeBiasesKeepTheSmallPart) {
+  Row row{.logits = std::vector<float>(300, 1e8F), .params = {}};
+  row.logits[7] = -kInfinity;
+  row.params.top_logprobs = 2;
+  expect_equal({row});
+}
+
+// Each row equals itself alone, in bits, in any order of the device's threads.
+TEST_F(DeviceSamplingTest, CompanyAndOrderDoNotMatter) {
+  std::vector<Row> rows;
+  for (unsigned seed = 0; seed < 8; ++seed) {
+    Row row{.logits = random_row(2000, seed), .params = {}};
+    row.params.temperature = 1.0F;
+    row.params.top_p = 0.8F;
+    row.params.top_logprobs = 30;
+    row.params.seed = seed;
+    rows.push_back(row);
+  }
+  testing::set_emulation_order(5);
+  const Outcome together = choose(rows);
+  testing::set_emulation_order(0);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const Outcome alone = choose({rows[i]});
+    const scheduler::TokenResult& a = together.on_device.rows[i].tokens[0];
+    const scheduler::TokenResult& b = alone.on_device.rows[0].tokens[0];
+    EXPECT_EQ(a.token, b.token);
+    EXPECT_EQ(std::memcmp(&a.logprob, &b.logprob, sizeof(float)), 0);
+    EXPECT_EQ(a.top_logprobs, b.top_logprobs);
+  }
+}
+
+// More biases than the device keeps: those of the step at hand are always there.
+TEST_F(DeviceSamplingTest, BiasesComeAndGo) {
+  constexpr int kVocab = 60000;
+  kernels::Stream stream(testing::emulated_backend(), pool_);
+  agent::DeviceBiases biases(stream, kVocab);
+  std::vector<TokenId> ids(kVocab);
+  for (int id = 0; id < kVocab; ++id) {
+    ids[static_cast<std::size_t>(id)] = id;
+  }
+  const auto kept = bias_of({3, 4}, 0.5F);
+  for (int step = 0; step < 20; ++step) {
+    std::vector<std::shared_ptr<const protocol::LogitBias>> now = {kept, kept};
+    for (int i = 0; i < 10; ++i) {
+      now.push_back(bias_of(ids, static_cast<float>(100 * step + i)));
+    }
+    biases.place(now);
+    for (const auto& bias : now) {
+      const auto place = biases.of(*bias);
+      ASSERT_EQ(place.num_ids, static_cast<std::int64_t>(bias->ids.size()));
+      ASSERT_EQ(std::memcmp(place.ids, bias->ids.data(), bias->ids.size() * 4), 0);
+      ASSERT_EQ(std::memcmp(place.values, bias->values.data(), bias->ids.size() * 4), 0);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lmtp

@@ -1,0 +1,102 @@
+// DeviceApi of the emulated device: its memory is the host's, and what is put into a stream has
+// happened when the call returns.
+#include "cuda/device_api.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "cuda/backend.h"
+#include "cuda_emulation/emulator.h"
+#include "emulated_backend.h"
+#include "lmtp/base/check.h"
+
+namespace lmtp::kernels::cuda {
+namespace {
+
+constexpr std::size_t kAlignment = 256;
+constexpr std::int64_t kTotalBytes = std::int64_t{1} << 30;
+// Four of them are a NaN: memory that nobody has written is found out.
+constexpr int kNoNumber = 0xFF;
+
+void use_device(int device) { LMTP_CHECK(device == 0, device); }
+
+DeviceMemory memory() { return {.free_bytes = kTotalBytes / 2, .total_bytes = kTotalBytes}; }
+
+void* create_stream() { return std::malloc(1); }
+
+void synchronize(void*) {}
+
+void* allocate(std::size_t num_bytes) {
+  if (static_cast<std::int64_t>(num_bytes) > kTotalBytes) {
+    throw DeviceError(DeviceError::Kind::kOutOfMemory, "the emulated device is full");
+  }
+  const std::size_t rounded = (num_bytes + kAlignment - 1) / kAlignment * kAlignment;
+  void* memory = std::aligned_alloc(kAlignment, rounded);
+  std::memset(memory, kNoNumber, rounded);
+  return memory;
+}
+
+void copy(void*, void* to, const void* from, std::size_t num_bytes) {
+  std::memcpy(to, from, num_bytes);
+}
+
+void set_zero(void*, void* to, std::size_t num_bytes) { std::memset(to, 0, num_bytes); }
+
+using Graph = std::vector<cuda_emulation::Launch>;
+int graph_launches = 0;
+
+void begin_capture(void*) { cuda_emulation::begin_recording(); }
+
+void* end_capture(void*) { return new Graph(cuda_emulation::end_recording()); }
+
+void launch_graph(void* graph, void*) {
+  ++graph_launches;
+  for (const cuda_emulation::Launch& launch : *static_cast<const Graph*>(graph)) {
+    cuda_emulation::run(launch.shape, launch.thread);
+  }
+}
+
+void reset() {}
+
+void release(DeviceApi::Thing thing, void* what) {
+  if (thing == DeviceApi::Thing::kGraph) {
+    delete static_cast<Graph*>(what);
+  } else {
+    std::free(what);
+  }
+}
+
+}  // namespace
+
+const DeviceApi& device_api() {
+  static constexpr DeviceApi kApi = {.use_device = use_device,
+                                     .memory = memory,
+                                     .create_stream = create_stream,
+                                     .synchronize = synchronize,
+                                     .allocate = allocate,
+                                     .allocate_pinned = allocate,
+                                     .copy_to_device = copy,
+                                     .copy_to_host = copy,
+                                     .copy_on_device = copy,
+                                     .set_zero = set_zero,
+                                     .begin_capture = begin_capture,
+                                     .end_capture = end_capture,
+                                     .launch_graph = launch_graph,
+                                     .reset = reset,
+                                     .release = release};
+  return kApi;
+}
+
+}  // namespace lmtp::kernels::cuda
+
+namespace lmtp::testing {
+
+const kernels::Backend& emulated_backend() { return kernels::cuda::device_backend(); }
+
+int take_num_graph_launches() { return std::exchange(kernels::cuda::graph_launches, 0); }
+
+void set_emulation_order(unsigned seed) { cuda_emulation::set_order(seed); }
+
+}  // namespace lmtp::testing

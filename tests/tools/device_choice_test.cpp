@@ -1,0 +1,46 @@
+// What --device and --dtype mean together.
+#include "device_choice.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "dtype_choice.h"
+
+namespace lmtp::tools {
+namespace {
+
+using kernels::WeightType;
+
+TEST(DeviceChoice, NamesADeviceOrNone) {
+  EXPECT_EQ(*parse_device("cpu"), std::nullopt);
+  EXPECT_EQ(*parse_device("cuda"), 0);
+  EXPECT_EQ(*parse_device("cuda:0"), 0);
+  EXPECT_EQ(*parse_device("cuda:13"), 13);
+  for (const char* name :
+       {"", "CUDA", "gpu", "cuda:", "cuda:-1", "cuda:x", "cuda:1x", "cuda:9999999999"}) {
+    const auto device = parse_device(name);
+    ASSERT_FALSE(device.ok()) << name;
+    EXPECT_NE(device.error().message.find("cuda:N"), std::string::npos);
+  }
+}
+
+TEST(DtypeChoice, HalfIsForDevicesAndInt8ForProcessors) {
+  EXPECT_EQ(parse_dtype("float16", true)->type, WeightType::kF16);
+  EXPECT_EQ(parse_dtype("float16", true)->note, "");
+  EXPECT_EQ(parse_dtype("half", false)->type, WeightType::kF32);
+  EXPECT_NE(parse_dtype("half", false)->note, "");
+  EXPECT_EQ(parse_dtype("8bit", false)->type, WeightType::kInt8);
+  ASSERT_FALSE(parse_dtype("8bit", true).ok());
+  EXPECT_NE(parse_dtype("int8", true).error().message.find("bfloat16"), std::string::npos);
+  for (const bool on_device : {false, true}) {
+    EXPECT_EQ(parse_dtype("auto", on_device)->type, std::nullopt);
+    EXPECT_EQ(parse_dtype("bf16", on_device)->type, WeightType::kBF16);
+    EXPECT_EQ(parse_dtype("fp32", on_device)->type, WeightType::kF32);
+    EXPECT_FALSE(parse_dtype("float8", on_device).ok());
+    EXPECT_FALSE(parse_dtype("4bit", on_device).ok());
+  }
+}
+
+}  // namespace
+}  // namespace lmtp::tools
