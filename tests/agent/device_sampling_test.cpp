@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <limits>
 #include <memory>
@@ -231,7 +233,7 @@ TEST_F(DeviceSamplingTest, CompanyAndOrderDoNotMatter) {
     const scheduler::TokenResult& a = together.on_device.rows[i].tokens[0];
     const scheduler::TokenResult& b = alone.on_device.rows[0].tokens[0];
     EXPECT_EQ(a.token, b.token);
-    EXPECT_EQ(std::memcmp(&a.logprob, &b.logprob, sizeof(float)), 0);
+    EXPECT_EQ(std::bit_cast<std::uint32_t>(a.logprob), std::bit_cast<std::uint32_t>(b.logprob));
     EXPECT_EQ(a.top_logprobs, b.top_logprobs);
   }
 }
