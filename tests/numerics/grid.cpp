@@ -130,7 +130,7 @@ std::vector<Configuration> small_sample(const std::vector<Configuration>& all, s
   std::vector<Configuration> few;
   std::ranges::copy_if(all, std::back_inserter(few),
                        [](const Configuration& c) { return c.batch >= 3 && c.batch <= 8; });
-  return cover(few.empty() ? all : std::move(few), seed, values_but_batch);
+  return cover(few.empty() ? all : few, seed, values_but_batch);
 }
 
 }  // namespace lmtp::numerics
