@@ -2,22 +2,24 @@
 // depend on chunk sizes, threads, company, or on being scored instead of generated.
 #include <gtest/gtest.h>
 
-#include <bit>
-#include <cstdint>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "agent_driver.h"
+#include "bit_cases.h"
 
 namespace lmtp {
 namespace {
 
 using scheduler::TokenResult;
 using testing::AgentDriver;
+using testing::bits;
 using testing::DrivenStream;
+using testing::expect_same_bits;
+using testing::params_of;
+using testing::prompt_of;
 
 // One of every layer, with windows and soft caps among them.
 const char* const kCheckpoints[] = {"checkpoints/five-heads-f16", "checkpoints/untied-f32",
@@ -31,42 +33,6 @@ using Case = std::tuple<const char*, kernels::WeightType>;
 std::unique_ptr<agent::ModelAgent> load(const Case& which, int num_threads = 2) {
   const std::string folder = std::string(LMTP_SOURCE_DIR "/tests/goldens/") + std::get<0>(which);
   return testing::load_agent(testing::folder_source(folder), num_threads, std::get<1>(which));
-}
-
-std::uint32_t bits(float value) { return std::bit_cast<std::uint32_t>(value); }
-
-void expect_same_bits(const std::vector<TokenResult>& a, const std::vector<TokenResult>& b) {
-  ASSERT_EQ(a.size(), b.size());
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    ASSERT_EQ(a[i].token, b[i].token) << "token " << i;
-    ASSERT_EQ(bits(a[i].logprob), bits(b[i].logprob)) << "token " << i;
-    ASSERT_EQ(a[i].top_logprobs.size(), b[i].top_logprobs.size()) << "token " << i;
-    for (std::size_t k = 0; k < a[i].top_logprobs.size(); ++k) {
-      ASSERT_EQ(a[i].top_logprobs[k].token, b[i].top_logprobs[k].token);
-      ASSERT_EQ(bits(a[i].top_logprobs[k].logprob), bits(b[i].top_logprobs[k].logprob));
-    }
-  }
-}
-
-// A prompt that differs from number to number.
-std::vector<TokenId> prompt_of(int number, int length) {
-  std::vector<TokenId> prompt(static_cast<std::size_t>(length));
-  std::iota(prompt.begin(), prompt.end(), number * 7);
-  for (TokenId& token : prompt) {
-    token = token * 31 % 97;
-  }
-  return prompt;
-}
-
-protocol::SamplingParams params_of(int number) {
-  protocol::SamplingParams params;
-  params.temperature = number % 2 == 0 ? 0.0F : 0.7F;
-  params.top_p = number % 3 == 0 ? 0.9F : 1.0F;
-  params.top_k = number % 5 == 0 ? 7 : 0;
-  params.repetition_penalty = number % 4 == 1 ? 1.3F : 1.0F;
-  params.seed = static_cast<std::uint64_t>(number);
-  params.top_logprobs = 3;
-  return params;
 }
 
 std::vector<TokenResult> generate_alone(agent::ModelAgent& agent, int number, int length,

@@ -2,14 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <vector>
 
 #include "agent_driver.h"
+#include "bit_cases.h"
 #include "emulated_backend.h"
 #include "golden.h"
 
@@ -21,6 +20,9 @@ using scheduler::TokenResult;
 using testing::AgentDriver;
 using testing::DrivenStream;
 
+using testing::expect_same_bits;
+using testing::params_of;
+using testing::prompt_of;
 const std::string kGoldens = LMTP_SOURCE_DIR "/tests/goldens/";
 
 std::unique_ptr<agent::ModelAgent> load(const std::string& folder, WeightType type) {
@@ -83,36 +85,6 @@ TEST_P(CudaGoldenTest, LogprobsAreThoseOfTransformers) {
   EXPECT_LT(errors_of(*load(folder, WeightType::kBF16), goldens).mean, kBf16Error);
   // Three bits of the fraction more are an eighth of the error.
   EXPECT_LT(errors_of(*load(folder, WeightType::kF16), goldens).mean, kBf16Error / 8);
-}
-
-std::vector<TokenId> prompt_of(int number, int length) {
-  std::vector<TokenId> prompt(static_cast<std::size_t>(length));
-  std::iota(prompt.begin(), prompt.end(), number * 7);
-  for (TokenId& token : prompt) {
-    token = token * 31 % 97;
-  }
-  return prompt;
-}
-
-protocol::SamplingParams params_of(int number) {
-  protocol::SamplingParams params;
-  params.temperature = number % 2 == 0 ? 0.0F : 0.7F;
-  params.top_p = number % 3 == 0 ? 0.9F : 1.0F;
-  params.repetition_penalty = number % 4 == 1 ? 1.3F : 1.0F;
-  params.seed = static_cast<std::uint64_t>(number);
-  params.top_logprobs = 3;
-  return params;
-}
-
-void expect_same_bits(const std::vector<TokenResult>& a, const std::vector<TokenResult>& b) {
-  ASSERT_EQ(a.size(), b.size());
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    ASSERT_EQ(a[i].token, b[i].token) << "token " << i;
-    ASSERT_EQ(std::bit_cast<std::uint32_t>(a[i].logprob),
-              std::bit_cast<std::uint32_t>(b[i].logprob))
-        << "token " << i;
-    ASSERT_EQ(a[i].top_logprobs, b[i].top_logprobs) << "token " << i;
-  }
 }
 
 TEST(CudaAgentTest, ChunksCompanyAndTheOrderOfBlocksDoNotMatter) {

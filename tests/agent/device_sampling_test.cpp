@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -13,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "bit_cases.h"
 #include "emulated_backend.h"
 #include "step_sampling.h"
 
@@ -230,11 +230,7 @@ TEST_F(DeviceSamplingTest, CompanyAndOrderDoNotMatter) {
   testing::set_emulation_order(0);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const Outcome alone = choose({rows[i]});
-    const scheduler::TokenResult& a = together.on_device.rows[i].tokens[0];
-    const scheduler::TokenResult& b = alone.on_device.rows[0].tokens[0];
-    EXPECT_EQ(a.token, b.token);
-    EXPECT_EQ(std::bit_cast<std::uint32_t>(a.logprob), std::bit_cast<std::uint32_t>(b.logprob));
-    EXPECT_EQ(a.top_logprobs, b.top_logprobs);
+    testing::expect_same_bits(together.on_device.rows[i].tokens, alone.on_device.rows[0].tokens);
   }
 }
 
