@@ -14,6 +14,7 @@ namespace {
 using kernels::KvLayer;
 using kernels::Stream;
 using kernels::WorkerPool;
+using testing::expect_same_bits;
 
 struct Shape {
   int num_heads;
@@ -153,13 +154,6 @@ class Attention {
   std::vector<float> values_;
   std::vector<float> output_;
 };
-
-void expect_same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  ASSERT_EQ(a.size(), b.size());
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    ASSERT_EQ(testing::bits(a[i]), testing::bits(b[i])) << "element " << i;
-  }
-}
 
 class AttentionTest : public testing::BackendTest {};
 

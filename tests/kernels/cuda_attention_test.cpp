@@ -20,6 +20,7 @@ namespace cuda = kernels::cuda;
 using cuda::AttentionKernel;
 using kernels::ElementType;
 using kernels::KvLayer;
+using testing::expect_same_bits;
 
 struct Shape {
   int num_heads;
@@ -211,14 +212,6 @@ class Attention {
   std::vector<float> values_;
   std::vector<float> output_;
 };
-
-// From an output on: sequences are 0, and so are elements that no step has made.
-void expect_same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  ASSERT_EQ(a.size(), b.size());
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    ASSERT_EQ(testing::bits(a[i]), testing::bits(b[i])) << "element " << i;
-  }
-}
 
 // Grouped heads 1, 2, 4, 8 and more than a tile; head_dims that tiles divide and do not; windows
 // shorter than a block, across splits and longer than all.

@@ -20,6 +20,7 @@ namespace cuda = kernels::cuda;
 using cuda::LinearKernel;
 using kernels::Activation;
 using kernels::ElementType;
+using testing::expect_rows;
 
 constexpr ElementType kTypes[] = {ElementType::kBF16, ElementType::kF16, ElementType::kF32};
 
@@ -130,16 +131,6 @@ std::string type_name(const ::testing::TestParamInfo<ElementType>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, CudaLinearTest, ::testing::ValuesIn(kTypes), type_name);
-
-// The rows [first, first + count) of `whole` are `part`, to the bit.
-void expect_rows(const std::vector<float>& part, const std::vector<float>& whole,
-                 std::int64_t first, std::int64_t n) {
-  for (std::size_t i = 0; i < part.size(); ++i) {
-    ASSERT_EQ(testing::bits(part[i]), testing::bits(whole[static_cast<std::size_t>(first * n) + i]))
-        << "row " << i / static_cast<std::size_t>(n) << " column "
-        << i % static_cast<std::size_t>(n);
-  }
-}
 
 TEST_P(CudaLinearTest, EqualsItsPlainTwin) {
   // Neither tiles nor slices divide these; the last has several slices, the one before unaligned

@@ -33,6 +33,23 @@ kernels::Matrix<T> view(std::vector<std::remove_const_t<T>>& values, std::int64_
 
 inline std::uint32_t bits(float value) { return std::bit_cast<std::uint32_t>(value); }
 
+inline void expect_same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    ASSERT_EQ(bits(a[i]), bits(b[i])) << "element " << i;
+  }
+}
+
+// The rows of `whole` from `first` on, each n wide, begin with `part`, to the bit.
+inline void expect_rows(const std::vector<float>& part, const std::vector<float>& whole,
+                        std::int64_t first, std::int64_t n) {
+  for (std::size_t i = 0; i < part.size(); ++i) {
+    ASSERT_EQ(bits(part[i]), bits(whole[static_cast<std::size_t>(first * n) + i]))
+        << "row " << i / static_cast<std::size_t>(n) << " column "
+        << i % static_cast<std::size_t>(n);
+  }
+}
+
 // Defined by each test that cases shared between backends are linked into.
 std::vector<const kernels::Backend*> backends_under_test();
 

@@ -147,11 +147,8 @@ TEST_P(LinearTest, BitsOfARowDependOnNothingButTheRow) {
       for (const std::int64_t first : {std::int64_t{0}, kRowsMax - rows}) {
         for (const int num_threads : {1, 3}) {
           const auto part = data.run(*GetParam(), first, rows, Activation::kGeluTanh, num_threads);
-          for (std::size_t i = 0; i < part.size(); ++i) {
-            ASSERT_EQ(testing::bits(part[i]),
-                      testing::bits(whole[static_cast<std::size_t>(first * data.n) + i]))
-                << "rows " << rows << " element " << i;
-          }
+          SCOPED_TRACE(rows);
+          testing::expect_rows(part, whole, first, data.n);
         }
       }
     }
@@ -172,11 +169,8 @@ TEST_P(LinearTest, BitsOfARowDependOnNothingButTheRowWhereSumsVanish) {
         for (const std::int64_t rows : {1, 2, 5, 17, 31}) {
           const std::int64_t first = kRowsMax - rows;
           const auto part = data.run_bare(*GetParam(), first, rows);
-          for (std::size_t i = 0; i < part.size(); ++i) {
-            ASSERT_EQ(testing::bits(part[i]),
-                      testing::bits(whole[static_cast<std::size_t>(first * data.n) + i]))
-                << "rows " << rows << " element " << i;
-          }
+          SCOPED_TRACE(rows);
+          testing::expect_rows(part, whole, first, data.n);
         }
       }
     }
