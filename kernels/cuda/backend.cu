@@ -10,17 +10,6 @@
 namespace lmtp::kernels::cuda {
 namespace {
 
-ElementType element_type(WeightType type) {
-  switch (type) {
-    case WeightType::kBF16:
-      return ElementType::kBF16;
-    case WeightType::kF16:
-      return ElementType::kF16;
-    default:
-      return ElementType::kF32;
-  }
-}
-
 std::size_t packed_bytes_of(WeightType type, std::int64_t n, std::int64_t k) {
   return weight_bytes(element_type(type), n, k);
 }

@@ -28,6 +28,14 @@ constexpr int inputs_per_unit(WeightType type) {
   return type == WeightType::kF32 ? 1 : type == WeightType::kInt8 ? 4 : 2;
 }
 
+// The type of numbers that lie beside weights of that type, such as keys and values; on a device of
+// the weights themselves. int8 is for weights alone: bf16.
+constexpr ElementType element_type(WeightType type) {
+  return type == WeightType::kF32   ? ElementType::kF32
+         : type == WeightType::kF16 ? ElementType::kF16
+                                    : ElementType::kBF16;
+}
+
 // Owner of the memory: somebody else. Panels are 64-byte aligned.
 struct PackedLinear {
   const void* panels = nullptr;
