@@ -32,7 +32,8 @@ struct BlockShape {
 constexpr BlockShape kBlockOfFewRows = {4, 64};
 constexpr BlockShape kBlockOfManyRows = {2, 256};
 constexpr int kFewTiles = 3;
-constexpr int kBlockPanelsMax = 4;
+constexpr int kBlockPanelsMax = kBlockOfFewRows.panels;
+static_assert(kBlockOfManyRows.panels <= kBlockPanelsMax);
 // Inputs are made into units in parts of so many.
 inline constexpr std::int64_t kUnitsPerPart = 512;
 
