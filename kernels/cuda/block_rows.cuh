@@ -17,17 +17,17 @@ constexpr int row_threads(std::int64_t width) {
   return static_cast<int>(warps < kWarpsMax ? warps : kWarpsMax) * kWarpSize;
 }
 
-// Shared memory that block_sum needs.
+// Shared memory of block_sum.
 constexpr std::size_t block_sum_bytes(int threads) {
   return static_cast<std::size_t>(threads / kWarpSize) * sizeof(float);
 }
 
 // The sum of all threads' values, in all threads: halves of a warp first, then warps in order.
-__device__ inline float block_sum(float value) {
+// `sums`: block_sum_bytes() of shared memory.
+__device__ inline float block_sum(float value, float* sums) {
   for (int mask = kWarpSize / 2; mask > 0; mask /= 2) {
     value += shuffle_xor(value, mask);
   }
-  auto* sums = shared_memory<float>();
   block_barrier();  // the last sum has been read
   if (lane_index() == 0) {
     sums[thread_index() / kWarpSize] = value;

@@ -18,12 +18,13 @@ __global__ void layer_norm_kernel(LayerNormArgs args) {
   const float* x = args.x.data + row * args.x.stride;
   float* y = args.y.data + row * args.y.stride;
   const float inverse_width = 1.0F / static_cast<float>(width);
+  auto* shared = shared_memory<float>();
   float sum = 0.0F;
   for_columns(width, [&](std::int64_t c) { sum += x[c]; });
-  const float mean = block_sum(sum) * inverse_width;
+  const float mean = block_sum(sum, shared) * inverse_width;
   float squares = 0.0F;
   for_columns(width, [&](std::int64_t c) { squares += (x[c] - mean) * (x[c] - mean); });
-  const float variance = block_sum(squares) * inverse_width;
+  const float variance = block_sum(squares, shared) * inverse_width;
   const float inverse = 1.0F / sqrtf(variance + args.epsilon);
   for_columns(width, [&](std::int64_t c) {
     const float bias = args.bias == nullptr ? 0.0F : args.bias[c];
@@ -45,7 +46,8 @@ __global__ void rms_norm_kernel(RmsNormArgs args) {
   float* y = args.y.data + row * args.y.stride + first;
   float squares = 0.0F;
   for_columns(width, [&](std::int64_t c) { squares += x[c] * x[c]; });
-  const float mean = block_sum(squares) * (1.0F / static_cast<float>(width));
+  const float sum = block_sum(squares, shared_memory<float>());
+  const float mean = sum * (1.0F / static_cast<float>(width));
   const float inverse = 1.0F / sqrtf(mean + args.epsilon);
   for_columns(width, [&](std::int64_t c) {
     const float value = x[c] * inverse * args.weight[c];

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "cuda/block_rows.cuh"
 #include "cuda/selection.cuh"
 
 namespace lmtp::kernels::cuda {
@@ -13,6 +14,7 @@ struct SampleShared {
   SelectShared select;
   std::uint64_t candidates[kSampleTopMax];  // key and id, as ranked() makes them
   int num_candidates;
+  float sums[kSelectWarps];
 };
 static_assert(kSampleTopMax == kSelectThreads);
 
@@ -45,14 +47,14 @@ __device__ void edit(const SampleRow& row, float* logits) {
 }
 
 // What is not a number is passed over for the maximum and spoils log_sum.
-__device__ RowTotal total_of(SelectShared& shared, const float* logits, std::int64_t width) {
+__device__ RowTotal total_of(SampleShared& shared, const float* logits, std::int64_t width) {
   std::uint64_t best = 0;
   for_ids(width, [&](std::int64_t id) {
     const float logit = logits[id];
     const std::uint64_t mine = ranked(logit, id);
     best = logit == logit && mine > best ? mine : best;
   });
-  best = block_max(shared, best);
+  best = block_max(shared.select, best);
   if (best == 0) {
     return {0.0F, NAN, 0};
   }
@@ -60,19 +62,7 @@ __device__ RowTotal total_of(SelectShared& shared, const float* logits, std::int
   const float max = logits[id];
   float sum = 0.0F;
   for_ids(width, [&](std::int64_t at) { sum += expf(logits[at] - max); });
-  for (int mask = kWarpSize / 2; mask > 0; mask /= 2) {
-    sum += shuffle_xor(sum, mask);
-  }
-  block_barrier();
-  if (lane_index() == 0) {
-    shared.warp_sums[thread_index() / kWarpSize] = std::bit_cast<std::uint32_t>(sum);
-  }
-  block_barrier();
-  sum = 0.0F;
-  for (int warp = 0; warp < kSelectWarps; ++warp) {
-    sum += std::bit_cast<float>(static_cast<std::uint32_t>(shared.warp_sums[warp]));
-  }
-  return {max, logf(sum), id};
+  return {max, logf(block_sum(sum, shared.sums)), id};
 }
 
 // A bitonic sort (Batcher 1968), the greatest first.
@@ -164,7 +154,7 @@ __global__ void __launch_bounds__(kSelectThreads) sample_kernel(SampleArgs args)
   float* logits = args.logits.data + at * args.logits.stride;
   SampleRecord record;
   edit(row, logits);
-  const RowTotal total = total_of(shared.select, logits, width);
+  const RowTotal total = total_of(shared, logits, width);
   if (total.log_sum - total.log_sum == 0.0F) {  // a number, and finite
     record.is_valid = 1;
     record.token = row.scored;
