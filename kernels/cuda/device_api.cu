@@ -1,5 +1,6 @@
 // DeviceApi on the CUDA runtime.
 #include <cuda_runtime.h>
+#include <device_primitives.cuh>
 
 #include <atomic>
 #include <string>
@@ -32,17 +33,6 @@ bool is_sticky(cudaError_t status) {
   }
 }
 
-void check(cudaError_t status, const char* what) {
-  if (status == cudaSuccess) {
-    return;
-  }
-  (void)cudaGetLastError();  // or the next call would report it again
-  const auto kind = status == cudaErrorMemoryAllocation ? DeviceError::Kind::kOutOfMemory
-                    : is_sticky(status)                 ? DeviceError::Kind::kSticky
-                                                        : DeviceError::Kind::kFailed;
-  throw DeviceError(kind, std::string("CUDA: ") + what + ": " + cudaGetErrorString(status));
-}
-
 // Of the process: a device is reset when nobody is on it any more.
 std::atomic<int>& num_streams() {
   static std::atomic<int> count{0};
@@ -51,77 +41,78 @@ std::atomic<int>& num_streams() {
 
 cudaStream_t stream_of(void* stream) { return static_cast<cudaStream_t>(stream); }
 
-void use_device(int device) { check(cudaSetDevice(device), "cudaSetDevice"); }
+void use_device(int device) { check_cuda(cudaSetDevice(device), "cudaSetDevice"); }
 
 DeviceMemory memory() {
   std::size_t free_bytes = 0;
   std::size_t total_bytes = 0;
-  check(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo");
+  check_cuda(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo");
   return {static_cast<std::int64_t>(free_bytes), static_cast<std::int64_t>(total_bytes)};
 }
 
 void* create_stream() {
   cudaStream_t stream = nullptr;
-  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+  check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
   ++num_streams();
   return stream;
 }
 
 void synchronize(void* stream) {
-  check(cudaStreamSynchronize(stream_of(stream)), "a step failed on the device");
+  check_cuda(cudaStreamSynchronize(stream_of(stream)), "a step failed on the device");
   // What a launch refused is kept by the runtime until somebody asks.
-  check(cudaGetLastError(), "a launch failed");
+  check_cuda(cudaGetLastError(), "a launch failed");
 }
 
 void* allocate(std::size_t num_bytes) {
   void* memory = nullptr;
-  check(cudaMalloc(&memory, num_bytes), "cudaMalloc");
+  check_cuda(cudaMalloc(&memory, num_bytes), "cudaMalloc");
   return memory;
 }
 
 void* allocate_pinned(std::size_t num_bytes) {
   void* memory = nullptr;
-  check(cudaMallocHost(&memory, num_bytes), "cudaMallocHost");
+  check_cuda(cudaMallocHost(&memory, num_bytes), "cudaMallocHost");
   return memory;
 }
 
 void copy_to_device(void* stream, void* to, const void* from, std::size_t num_bytes) {
-  check(cudaMemcpyAsync(to, from, num_bytes, cudaMemcpyHostToDevice, stream_of(stream)),
-        "copying to the device");
+  check_cuda(cudaMemcpyAsync(to, from, num_bytes, cudaMemcpyHostToDevice, stream_of(stream)),
+             "copying to the device");
 }
 
 void copy_to_host(void* stream, void* to, const void* from, std::size_t num_bytes) {
-  check(cudaMemcpyAsync(to, from, num_bytes, cudaMemcpyDeviceToHost, stream_of(stream)),
-        "copying from the device");
+  check_cuda(cudaMemcpyAsync(to, from, num_bytes, cudaMemcpyDeviceToHost, stream_of(stream)),
+             "copying from the device");
 }
 
 void copy_on_device(void* stream, void* to, const void* from, std::size_t num_bytes) {
-  check(cudaMemcpyAsync(to, from, num_bytes, cudaMemcpyDeviceToDevice, stream_of(stream)),
-        "copying on the device");
+  check_cuda(cudaMemcpyAsync(to, from, num_bytes, cudaMemcpyDeviceToDevice, stream_of(stream)),
+             "copying on the device");
 }
 
 void set_zero(void* stream, void* to, std::size_t num_bytes) {
-  check(cudaMemsetAsync(to, 0, num_bytes, stream_of(stream)), "cudaMemsetAsync");
+  check_cuda(cudaMemsetAsync(to, 0, num_bytes, stream_of(stream)), "cudaMemsetAsync");
 }
 
 void begin_capture(void* stream) {
   // Of this thread alone: other models may allocate meanwhile.
-  check(cudaStreamBeginCapture(stream_of(stream), cudaStreamCaptureModeThreadLocal),
-        "cudaStreamBeginCapture");
+  check_cuda(cudaStreamBeginCapture(stream_of(stream), cudaStreamCaptureModeThreadLocal),
+             "cudaStreamBeginCapture");
 }
 
 void* end_capture(void* stream) {
   cudaGraph_t graph = nullptr;
-  check(cudaStreamEndCapture(stream_of(stream), &graph), "cudaStreamEndCapture");
+  check_cuda(cudaStreamEndCapture(stream_of(stream), &graph), "cudaStreamEndCapture");
   cudaGraphExec_t executable = nullptr;
   const cudaError_t status = cudaGraphInstantiate(&executable, graph, 0);
   cudaGraphDestroy(graph);
-  check(status, "cudaGraphInstantiate");
+  check_cuda(status, "cudaGraphInstantiate");
   return executable;
 }
 
 void launch_graph(void* graph, void* stream) {
-  check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), stream_of(stream)), "cudaGraphLaunch");
+  check_cuda(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), stream_of(stream)),
+             "cudaGraphLaunch");
 }
 
 void reset() {
@@ -129,7 +120,7 @@ void reset() {
     throw DeviceError(DeviceError::Kind::kSticky,
                       "the CUDA device was lost while other models are on it; restart the server");
   }
-  check(cudaDeviceReset(), "cudaDeviceReset");
+  check_cuda(cudaDeviceReset(), "cudaDeviceReset");
 }
 
 // What a destructor cannot mend is left to the next call, which fails of the same cause.
@@ -152,6 +143,17 @@ void release(DeviceApi::Thing thing, void* what) {
 }
 
 }  // namespace
+
+void check_cuda(cudaError_t status, const char* what) {
+  if (status == cudaSuccess) {
+    return;
+  }
+  (void)cudaGetLastError();  // or the next call would report it again
+  const auto kind = status == cudaErrorMemoryAllocation ? DeviceError::Kind::kOutOfMemory
+                    : is_sticky(status)                 ? DeviceError::Kind::kSticky
+                                                        : DeviceError::Kind::kFailed;
+  throw DeviceError(kind, std::string("CUDA: ") + what + ": " + cudaGetErrorString(status));
+}
 
 const DeviceApi& device_api() {
   static constexpr DeviceApi kApi = {.use_device = use_device,

@@ -16,8 +16,6 @@
 
 #include <cstdint>
 #include <nv/target>
-#include <stdexcept>
-#include <string>
 
 #include "kernels/device_types.h"
 
@@ -191,12 +189,8 @@ __device__ inline void mma_m16n8k16<F16>(float (&c)[4], const Words4& a, std::ui
 
 // --- host ----------------------------------------------------------------------------
 
-// Throws where a call of the CUDA runtime failed.
-inline void check_cuda(cudaError_t status, const char* what) {
-  if (status != cudaSuccess) {
-    throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(status));
-  }
-}
+// Throws DeviceError where a call of the CUDA runtime failed (device_api.cu).
+void check_cuda(cudaError_t status, const char* what);
 
 // Multiprocessors of the calling thread's device. Any thread.
 inline int num_multiprocessors() {
@@ -213,7 +207,7 @@ inline int num_multiprocessors() {
 }
 
 // Puts kKernel(args...) into the stream. Where the device can, it begins before the launch ahead of
-// it has ended: kernels call grid_dependency_wait(). Throws what the runtime refuses.
+// it has ended: kernels call grid_dependency_wait(). Throws DeviceError.
 template <auto kKernel, typename... Args>
 void launch(const LaunchShape& shape, StreamHandle stream, const Args&... args) {
   int device = 0;
