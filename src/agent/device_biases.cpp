@@ -44,14 +44,11 @@ void DeviceBiases::place(std::span<const std::shared_ptr<const protocol::LogitBi
     used_bytes_ = 0;
     missing_bytes = all_bytes;
     if (all_bytes > memory_.num_bytes()) {
-      memory_ = {};
-      memory_ = kernels::Memory::allocate(stream_.backend(), std::max(2 * all_bytes, kMemoryBytes));
+      grow(memory_, std::max(2 * all_bytes, kMemoryBytes), stream_.backend(),
+           kernels::Memory::allocate);
     }
   }
-  if (missing_bytes > pinned_.num_bytes()) {
-    pinned_ = {};
-    pinned_ = kernels::Memory::allocate_pinned(stream_.backend(), 2 * missing_bytes);
-  }
+  grow(pinned_, missing_bytes, stream_.backend(), kernels::Memory::allocate_pinned);
   const std::size_t first = used_bytes_;
   auto* to = static_cast<std::byte*>(pinned_.data());
   for (const auto& bias : biases) {

@@ -1,16 +1,12 @@
 #include "device_input.h"
 
-#include <algorithm>
 #include <cstring>
 #include <vector>
-
-#include "kernels/device_api.h"
 
 namespace lmtp::agent {
 namespace {
 
 constexpr std::size_t kAlignment = 16;
-constexpr std::size_t kFirstBytes = std::size_t{1} << 20;
 
 // Lays arrays behind one another in host memory, and says where each is going to be.
 class Packer {
@@ -42,22 +38,11 @@ std::size_t packed_size(const Vectors&... vectors) {
 
 }  // namespace
 
-void DeviceInput::reserve(std::size_t num_bytes) {
-  if (num_bytes <= device_.num_bytes()) {
-    return;
-  }
-  const std::size_t grown = std::max({num_bytes, 2 * device_.num_bytes(), kFirstBytes});
-  device_ = {};
-  device_ = kernels::Memory::allocate(stream_.backend(), grown);
-  pinned_ = kernels::Memory::allocate_pinned(stream_.backend(), grown);
-  ++num_moves_;
-}
-
 model::InputArrays DeviceInput::upload(const model::ModelInput& input) {
-  reserve(packed_size(input.ids, input.positions, input.slots, input.cu_seqlens,
-                      input.first_positions, input.block_offsets, input.logit_rows, input.copies,
-                      input.block_tables));
-  Packer packer(static_cast<std::byte*>(pinned_.data()), static_cast<std::byte*>(device_.data()));
+  memory_.reserve(packed_size(input.ids, input.positions, input.slots, input.cu_seqlens,
+                              input.first_positions, input.block_offsets, input.logit_rows,
+                              input.copies, input.block_tables));
+  Packer packer(memory_.host(), memory_.device());
   model::InputArrays arrays = model::arrays_of(input);
   arrays.ids = packer.add(input.ids);
   arrays.positions = packer.add(input.positions);
@@ -69,8 +54,7 @@ model::InputArrays DeviceInput::upload(const model::ModelInput& input) {
   // Those whose length is another in every step come last, so that the others keep their places.
   arrays.block_tables = packer.add(input.block_tables);
   arrays.copies = packer.add(input.copies);
-  stream_.device_api()->copy_to_device(stream_.handle(), device_.data(), pinned_.data(),
-                                       packer.used());
+  memory_.send(packer.used());
   return arrays;
 }
 

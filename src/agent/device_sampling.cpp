@@ -4,7 +4,6 @@
 #include <cstring>
 #include <utility>
 
-#include "kernels/device_api.h"
 #include "lmtp/base/check.h"
 #include "lmtp/sampling/philox.h"
 
@@ -19,22 +18,15 @@ std::size_t bytes_of(std::size_t count) {
   return count * sizeof(T);
 }
 
-void reserve(kernels::Stream& stream, std::size_t num_bytes, kernels::Memory& pinned,
-             kernels::Memory& device) {
-  if (num_bytes > device.num_bytes()) {
-    device = {};
-    device = kernels::Memory::allocate(stream.backend(), 2 * num_bytes);
-    pinned = kernels::Memory::allocate_pinned(stream.backend(), 2 * num_bytes);
-  }
-}
-
 }  // namespace
 
 DeviceSampling::DeviceSampling(kernels::Stream& stream, int vocab_size)
     : stream_(stream),
       vocab_size_(vocab_size),
       biases_(stream, vocab_size),
-      count_of_(static_cast<std::size_t>(vocab_size)) {}
+      count_of_(static_cast<std::size_t>(vocab_size)),
+      in_(stream),
+      out_(stream) {}
 
 // Appends to counts_ how often each of the tokens is there.
 void DeviceSampling::count_tokens(const scheduler::Sequence& sequence, std::size_t num_tokens) {
@@ -108,35 +100,33 @@ void DeviceSampling::choose(const scheduler::StepPlan& plan, std::span<const Log
   const std::size_t record_bytes = bytes_of<kernels::SampleRecord>(num_rows);
   const std::size_t out_bytes =
       record_bytes + bytes_of<kernels::TopToken>(num_rows * static_cast<std::size_t>(top_stride));
-  reserve(stream_, in_bytes, pinned_in_, device_in_);
-  reserve(stream_, out_bytes, pinned_out_, device_out_);
-  auto* in = static_cast<std::byte*>(device_in_.data());
-  auto* out = static_cast<std::byte*>(device_out_.data());
+  in_.reserve(in_bytes);
+  out_.reserve(out_bytes);
+  std::byte* in = in_.device();
+  std::byte* out = out_.device();
   const auto* counts = reinterpret_cast<const kernels::TokenCount*>(in + row_bytes);
   for (kernels::SampleRow& row : rows_) {
     row.counts = counts;
     counts += row.num_counts;
   }
-  auto* pinned = static_cast<std::byte*>(pinned_in_.data());
-  std::memcpy(pinned, rows_.data(), row_bytes);
+  std::memcpy(in_.host(), rows_.data(), row_bytes);
   if (!counts_.empty()) {
-    std::memcpy(pinned + row_bytes, counts_.data(), in_bytes - row_bytes);
+    std::memcpy(in_.host() + row_bytes, counts_.data(), in_bytes - row_bytes);
   }
-  const kernels::DeviceApi& device = *stream_.device_api();
-  device.copy_to_device(stream_.handle(), in, pinned, in_bytes);
+  in_.send(in_bytes);
   kernels::sample(stream_, {.logits = logits,
                             .rows = reinterpret_cast<const kernels::SampleRow*>(in),
                             .records = reinterpret_cast<kernels::SampleRecord*>(out),
                             .top = reinterpret_cast<kernels::TopToken*>(out + record_bytes),
                             .top_stride = top_stride});
-  device.copy_to_host(stream_.handle(), pinned_out_.data(), out, out_bytes);
+  out_.fetch(out_bytes);
   stream_.synchronize();
   read(plan, targets, top_stride, result);
 }
 
 void DeviceSampling::read(const scheduler::StepPlan& plan, std::span<const LogitTarget> targets,
                           int top_stride, scheduler::StepResult& result) const {
-  const auto* records = static_cast<const kernels::SampleRecord*>(pinned_out_.data());
+  const auto* records = reinterpret_cast<const kernels::SampleRecord*>(out_.host());
   const auto* top = reinterpret_cast<const kernels::TopToken*>(records + targets.size());
   for (std::size_t i = 0; i < targets.size(); ++i, top += top_stride) {
     const auto plan_row = static_cast<std::size_t>(targets[i].plan_row);

@@ -14,6 +14,7 @@
 #include "kernels/stream.h"
 #include "lmtp/protocol/sampling_params.h"
 #include "lmtp/scheduler/step_plan.h"
+#include "staged_memory.h"
 #include "step_sampling.h"
 
 namespace lmtp::agent {
@@ -80,10 +81,8 @@ class DeviceSampling {
   std::vector<kernels::TokenCount> counts_;  // of all rows, behind one another
   std::vector<std::int32_t> count_of_;       // [vocab_size], all zero between two rows
   std::vector<std::shared_ptr<const protocol::LogitBias>> used_biases_;
-  kernels::Memory pinned_in_;   // rows, then counts
-  kernels::Memory device_in_;   // as pinned_in_
-  kernels::Memory pinned_out_;  // records, then top tokens
-  kernels::Memory device_out_;  // as pinned_out_
+  StagedMemory in_;   // rows, then counts
+  StagedMemory out_;  // records, then top tokens
 };
 
 }  // namespace lmtp::agent

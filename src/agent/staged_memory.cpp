@@ -1,0 +1,39 @@
+#include "staged_memory.h"
+
+#include <algorithm>
+
+#include "kernels/device_api.h"
+
+namespace lmtp::agent {
+namespace {
+
+constexpr std::size_t kFirstBytes = std::size_t{1} << 20;
+
+}  // namespace
+
+bool grow(kernels::Memory& memory, std::size_t num_bytes, const kernels::Backend& backend,
+          Allocate allocate) {
+  if (num_bytes <= memory.num_bytes()) {
+    return false;
+  }
+  const std::size_t grown = std::max({num_bytes, 2 * memory.num_bytes(), kFirstBytes});
+  memory = {};  // both at once may not fit
+  memory = allocate(backend, grown);
+  return true;
+}
+
+void StagedMemory::reserve(std::size_t num_bytes) {
+  const kernels::Backend& backend = stream_.backend();
+  num_moves_ += grow(device_, num_bytes, backend, kernels::Memory::allocate) ? 1 : 0;
+  grow(host_, num_bytes, backend, kernels::Memory::allocate_pinned);
+}
+
+void StagedMemory::send(std::size_t num_bytes) {
+  stream_.device_api()->copy_to_device(stream_.handle(), device(), host(), num_bytes);
+}
+
+void StagedMemory::fetch(std::size_t num_bytes) {
+  stream_.device_api()->copy_to_host(stream_.handle(), host(), device(), num_bytes);
+}
+
+}  // namespace lmtp::agent

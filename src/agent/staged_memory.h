@@ -1,0 +1,47 @@
+// Memory that grows with what is wanted of it, on a device and on the way there.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/memory.h"
+#include "kernels/stream.h"
+
+namespace lmtp::agent {
+
+using Allocate = kernels::Memory (*)(const kernels::Backend&, std::size_t num_bytes);
+
+// Makes `memory` anew where it has fewer bytes, with twice those it had or more, so that it seldom
+// moves. What it held is lost. Returns whether it moved. Throws what `allocate` does, and `memory`
+// is empty then.
+bool grow(kernels::Memory& memory, std::size_t num_bytes, const kernels::Backend& backend,
+          Allocate allocate);
+
+// Memory of a device, and as much on the host, pinned, through which it is written or read.
+// Owner: one thread.
+class StagedMemory {
+ public:
+  // `stream` must outlive this.
+  explicit StagedMemory(kernels::Stream& stream) : stream_(stream) {}
+
+  // Room for so many bytes; what was there is lost. REQUIRES: copies have been waited for.
+  void reserve(std::size_t num_bytes);
+  // How often the memory on the device has moved.
+  std::int64_t num_moves() const { return num_moves_; }
+
+  // Valid until the next reserve().
+  std::byte* host() const { return static_cast<std::byte*>(host_.data()); }
+  std::byte* device() const { return static_cast<std::byte*>(device_.data()); }
+
+  // Put a copy of the first bytes into the stream: host to device, and back.
+  void send(std::size_t num_bytes);
+  void fetch(std::size_t num_bytes);
+
+ private:
+  kernels::Stream& stream_;
+  kernels::Memory host_;
+  kernels::Memory device_;
+  std::int64_t num_moves_ = 0;
+};
+
+}  // namespace lmtp::agent
