@@ -5,7 +5,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -117,19 +116,11 @@ Result<std::unique_ptr<ModelAgent>> make_cpu_agent(const AgentOptions& options,
   LMTP_CHECK(options.max_batched_tokens >= 1 && !options.cuda_device.has_value(),
              options.max_batched_tokens);
   try {
-    const int num_threads =
-        options.num_threads > 0
-            ? options.num_threads
-            : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-    const std::int64_t kv_bytes =
-        options.kv_cache_bytes > 0 ? options.kv_cache_bytes : default_kv_cache_bytes(options);
-    const auto num_blocks =
-        count_blocks(options.config, kernels::ElementType::kF32, kv_bytes, options.context_length);
+    const auto num_blocks = count_blocks(options);
     if (!num_blocks.ok()) {
       return num_blocks.error();
     }
-    auto pool = std::make_unique<kernels::WorkerPool>(
-        std::min(num_threads, kernels::WorkerPool::kMaxThreads));
+    auto pool = make_pool(options);
     const auto num_weights = count_weights(options.config);
     if (!num_weights.ok()) {
       return num_weights.error();
@@ -138,8 +129,7 @@ Result<std::unique_ptr<ModelAgent>> make_cpu_agent(const AgentOptions& options,
       return room.error();
     }
     const auto store = model::make_host_store(*pool, options.weight_type);
-    auto loaded = load_model(options.source, options.config, *pool, *store,
-                             options.max_batched_tokens, progress);
+    auto loaded = load_model(options, *num_weights, *pool, *store, progress);
     if (!loaded.ok()) {
       return loaded.error();
     }

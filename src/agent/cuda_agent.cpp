@@ -6,7 +6,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -196,18 +195,15 @@ class CudaAgent : public ModelAgent {
 };
 
 // Better no model than one that fails when it is half loaded.
-Result<void> check_fit(const AgentOptions& options, const kernels::Stream& stream) {
+Result<void> check_fit(const AgentOptions& options, std::int64_t num_weights,
+                       const kernels::Stream& stream) {
   const int head_dim_max = stream.backend().head_dim_max;
   if (options.config.head_dim > head_dim_max) {
     return Error{"this model's heads have " + std::to_string(options.config.head_dim) +
                  " dimensions, and the CUDA kernels take " + std::to_string(head_dim_max) +
                  " at most; serve it on the CPU"};
   }
-  const auto num_weights = count_weights(options.config);
-  if (!num_weights.ok()) {
-    return num_weights.error();
-  }
-  const std::int64_t needed = *num_weights * weight_bytes(options.weight_type);
+  const std::int64_t needed = num_weights * weight_bytes(options.weight_type);
   const kernels::DeviceMemory memory = stream.device_api()->memory();
   if (needed > memory.free_bytes) {
     return Error{"the weights take " + gibibytes(needed) + " as " +
@@ -235,34 +231,31 @@ void recover_device(const kernels::DeviceApi& device, int number) {
 Result<Parts> load_parts(const AgentOptions& options, const kernels::Backend& backend,
                          const LoadProgress& progress) {
   Parts parts;
-  const int num_threads = options.num_threads > 0
-                              ? options.num_threads
-                              : static_cast<int>(std::thread::hardware_concurrency());
-  parts.pool = std::make_unique<kernels::WorkerPool>(
-      std::clamp(num_threads, 1, kernels::WorkerPool::kMaxThreads));
+  parts.pool = make_pool(options);
   recover_device(*backend.device, *options.cuda_device);
   parts.stream = std::make_unique<kernels::Stream>(backend, *parts.pool, *options.cuda_device);
-  if (const Result<void> room = check_fit(options, *parts.stream); !room.ok()) {
+  const auto num_weights = count_weights(options.config);
+  if (!num_weights.ok()) {
+    return num_weights.error();
+  }
+  if (const auto room = check_fit(options, *num_weights, *parts.stream); !room.ok()) {
     return room.error();
   }
   {
     const auto store = model::make_device_store(*parts.stream, options.weight_type);
-    auto loaded = load_model(options.source, options.config, *parts.pool, *store,
-                             options.max_batched_tokens, progress);
+    auto loaded = load_model(options, *num_weights, *parts.pool, *store, progress);
     if (!loaded.ok()) {
       return loaded.error();
     }
     parts.model = std::move(*loaded);
     parts.stream->synchronize();
   }
-  const kernels::ElementType type = kv_type(options);
-  const std::int64_t kv_bytes =
-      options.kv_cache_bytes > 0 ? options.kv_cache_bytes : default_kv_cache_bytes(options);
-  const auto num_blocks = count_blocks(options.config, type, kv_bytes, options.context_length);
+  const auto num_blocks = count_blocks(options);
   if (!num_blocks.ok()) {
     return num_blocks.error();
   }
-  parts.cache = std::make_unique<model::KvCache>(options.config, *num_blocks, *parts.stream, type);
+  parts.cache = std::make_unique<model::KvCache>(options.config, *num_blocks, *parts.stream,
+                                                 kv_type(options));
   parts.stream->synchronize();
   return parts;
 }

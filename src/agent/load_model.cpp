@@ -2,12 +2,21 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "lmtp/agent/model_memory.h"
 #include "lmtp/model/kv_cache.h"
 
 namespace lmtp::agent {
+namespace {
+
+int longest_stream(const AgentOptions& options) {
+  return options.context_length > 0 ? options.context_length : options.config.context_length;
+}
+
+}  // namespace
 
 Result<std::int64_t> count_weights(const model::ModelConfig& config) {
   const auto tensors = model::describe_tensors(config);
@@ -21,38 +30,47 @@ Result<std::int64_t> count_weights(const model::ModelConfig& config) {
   return num_elements;
 }
 
-Result<std::unique_ptr<model::CausalLM>> load_model(
-    const hub::ModelSource& source, const model::ModelConfig& config, kernels::WorkerPool& pool,
-    model::WeightStore& store, int max_batched_tokens, const LoadProgress& progress) {
-  const auto num_elements = count_weights(config);
-  if (!num_elements.ok()) {
-    return num_elements.error();
-  }
+std::unique_ptr<kernels::WorkerPool> make_pool(const AgentOptions& options) {
+  const int num_threads = options.num_threads > 0
+                              ? options.num_threads
+                              : static_cast<int>(std::thread::hardware_concurrency());
+  return std::make_unique<kernels::WorkerPool>(
+      std::clamp(num_threads, 1, kernels::WorkerPool::kMaxThreads));
+}
+
+Result<std::unique_ptr<model::CausalLM>> load_model(const AgentOptions& options,
+                                                    std::int64_t num_weights,
+                                                    kernels::WorkerPool& pool,
+                                                    model::WeightStore& store,
+                                                    const LoadProgress& progress) {
   std::unique_ptr<model::TensorSource> tensors;
-  if (source.kind == hub::SourceKind::kRandom) {
-    tensors = model::make_random_source(source.seed, config.weight_type, pool);
+  if (options.source.kind == hub::SourceKind::kRandom) {
+    tensors = model::make_random_source(options.source.seed, options.config.weight_type, pool);
   } else {
-    auto checkpoint = model::open_checkpoint(source.folder);
+    auto checkpoint = model::open_checkpoint(options.source.folder);
     if (!checkpoint.ok()) {
       return checkpoint.error();
     }
     tensors = std::move(*checkpoint);
   }
-  model::WeightLoader loader(*tensors, store, *num_elements, progress);
-  return model::make_causal_lm(config, loader, max_batched_tokens);
+  model::WeightLoader loader(*tensors, store, num_weights, progress);
+  return model::make_causal_lm(options.config, loader, options.max_batched_tokens);
 }
 
-Result<int> count_blocks(const model::ModelConfig& config, kernels::ElementType type,
-                         std::int64_t kv_cache_bytes, int context_length) {
-  const std::int64_t block_bytes = model::kv_block_bytes(config, type);
+std::int64_t num_blocks_min(const AgentOptions& options) {
+  return (longest_stream(options) + kBlockSize - 1) / kBlockSize + 1;
+}
+
+Result<int> count_blocks(const AgentOptions& options) {
+  const std::int64_t kv_bytes =
+      options.kv_cache_bytes > 0 ? options.kv_cache_bytes : default_kv_cache_bytes(options);
+  const std::int64_t block_bytes = model::kv_block_bytes(options.config, kv_type(options));
   const std::int64_t num_blocks =
-      std::min<std::int64_t>(kv_cache_bytes / block_bytes, INT32_MAX / kBlockSize);
-  const int context = context_length > 0 ? context_length : config.context_length;
-  // One stream of full length, and block 0, which is never handed out.
-  const std::int64_t needed = (context + kBlockSize - 1) / kBlockSize + 1;
+      std::min<std::int64_t>(kv_bytes / block_bytes, INT32_MAX / kBlockSize);
+  const std::int64_t needed = num_blocks_min(options);
   if (num_blocks < needed) {
-    return Error{"a KV cache of " + std::to_string(kv_cache_bytes) +
-                 " bytes does not hold one stream of " + std::to_string(context) +
+    return Error{"a KV cache of " + std::to_string(kv_bytes) +
+                 " bytes does not hold one stream of " + std::to_string(longest_stream(options)) +
                  " tokens; give --kv-cache at least " + std::to_string(needed * block_bytes)};
   }
   return static_cast<int>(num_blocks);

@@ -6,9 +6,9 @@
 #include <string>
 
 #include "kernels/worker_pool.h"
+#include "lmtp/agent/agent_options.h"
 #include "lmtp/agent/model_agent.h"
 #include "lmtp/base/result.h"
-#include "lmtp/hub/model_source.h"
 #include "lmtp/model/causal_lm.h"
 #include "lmtp/model/weights.h"
 
@@ -17,15 +17,24 @@ namespace lmtp::agent {
 // Weights of the model, or what is wrong with its config.
 Result<std::int64_t> count_weights(const model::ModelConfig& config);
 
-// Loads the weights of `source` into `store`. The error names the tensor or file.
-Result<std::unique_ptr<model::CausalLM>> load_model(
-    const hub::ModelSource& source, const model::ModelConfig& config, kernels::WorkerPool& pool,
-    model::WeightStore& store, int max_batched_tokens, const LoadProgress& progress);
+// The pool of options.num_threads threads.
+std::unique_ptr<kernels::WorkerPool> make_pool(const AgentOptions& options);
 
-// How many blocks a KV cache of so many bytes has, or why they are not enough for one stream of
-// `context_length` tokens (0: the model's own).
-Result<int> count_blocks(const model::ModelConfig& config, kernels::ElementType type,
-                         std::int64_t kv_cache_bytes, int context_length);
+// Loads the weights of options.source, num_weights of them, into `store`. The error names the
+// tensor or file.
+Result<std::unique_ptr<model::CausalLM>> load_model(const AgentOptions& options,
+                                                    std::int64_t num_weights,
+                                                    kernels::WorkerPool& pool,
+                                                    model::WeightStore& store,
+                                                    const LoadProgress& progress);
+
+// Blocks of the smallest KV cache: those of one stream of options.context_length tokens (0: the
+// model's own), and block 0, which is never handed out.
+std::int64_t num_blocks_min(const AgentOptions& options);
+
+// How many blocks the KV cache has, or why they are not enough for one stream. Of what is free now,
+// where options.kv_cache_bytes does not say.
+Result<int> count_blocks(const AgentOptions& options);
 
 // "1.5 GiB".
 std::string gibibytes(std::int64_t num_bytes);

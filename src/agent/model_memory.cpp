@@ -36,11 +36,8 @@ Result<ModelMemory> estimate_memory(const AgentOptions& options) {
       options.cuda_device ? std::int64_t{kDecodeRowsMax} * options.config.vocab_size : 0;
   const std::int64_t workspace = (floats_per_token * options.max_batched_tokens + logits) * kFloat;
   memory.weights_bytes = weights + weights / kWeightsShare + workspace + kFixedBytes;
-  const int context =
-      options.context_length > 0 ? options.context_length : options.config.context_length;
-  const std::int64_t blocks_of_a_stream = (context + kBlockSize - 1) / kBlockSize + 1;
   memory.kv_bytes_min =
-      blocks_of_a_stream * model::kv_block_bytes(options.config, kv_type(options));
+      num_blocks_min(options) * model::kv_block_bytes(options.config, kv_type(options));
   return memory;
 }
 
