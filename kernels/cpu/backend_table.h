@@ -10,7 +10,6 @@ namespace lmtp::kernels::LMTP_KERNELS_ISA {
 constexpr Backend make_backend(const char* name) {
   return {.name = name,
           .device = nullptr,
-          .head_dim_max = kHeadDimMax,
           .packed_bytes = nullptr,
           .pack = nullptr,
           .linear = linear,

@@ -280,7 +280,6 @@ std::int64_t row_select_plain(const float* row, std::int64_t count, float thresh
 const Backend& reference_backend() {
   static constexpr Backend kBackend = {.name = "reference",
                                        .device = nullptr,
-                                       .head_dim_max = kHeadDimMax,
                                        .packed_bytes = nullptr,
                                        .pack = nullptr,
                                        .linear = linear_plain,

@@ -18,9 +18,6 @@
 
 namespace lmtp::kernels::cuda {
 
-// Of what a device's kernels are made for.
-inline constexpr int kDeviceHeadDimMax = 256;
-
 // kPrefill, for tests: whatever the number of queries.
 enum class AttentionKernel { kBest, kPrefill };
 

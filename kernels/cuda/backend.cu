@@ -57,7 +57,6 @@ void attention_op(Stream& stream, const AttentionArgs& args) {
 const Backend& device_backend() {
   static const Backend kBackend = {.name = "cuda",
                                    .device = &device_api(),
-                                   .head_dim_max = kDeviceHeadDimMax,
                                    .packed_bytes = packed_bytes_of,
                                    .pack = pack,
                                    .linear = linear_op,

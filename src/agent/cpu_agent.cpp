@@ -121,7 +121,7 @@ Result<std::unique_ptr<ModelAgent>> make_cpu_agent(const AgentOptions& options,
       return num_blocks.error();
     }
     auto pool = make_pool(options);
-    const auto num_weights = count_weights(options.config);
+    const auto num_weights = count_weights(options);
     if (!num_weights.ok()) {
       return num_weights.error();
     }

@@ -197,12 +197,6 @@ class CudaAgent : public ModelAgent {
 // Better no model than one that fails when it is half loaded.
 Result<void> check_fit(const AgentOptions& options, std::int64_t num_weights,
                        const kernels::Stream& stream) {
-  const int head_dim_max = stream.backend().head_dim_max;
-  if (options.config.head_dim > head_dim_max) {
-    return Error{"this model's heads have " + std::to_string(options.config.head_dim) +
-                 " dimensions, and the CUDA kernels take " + std::to_string(head_dim_max) +
-                 " at most; serve it on the CPU"};
-  }
   const std::int64_t needed = num_weights * weight_bytes(options.weight_type);
   const kernels::DeviceMemory memory = stream.device_api()->memory();
   if (needed > memory.free_bytes) {
@@ -232,12 +226,12 @@ Result<Parts> load_parts(const AgentOptions& options, const kernels::Backend& ba
                          const LoadProgress& progress) {
   Parts parts;
   parts.pool = make_pool(options);
-  recover_device(*backend.device, *options.cuda_device);
-  parts.stream = std::make_unique<kernels::Stream>(backend, *parts.pool, *options.cuda_device);
-  const auto num_weights = count_weights(options.config);
+  const auto num_weights = count_weights(options);
   if (!num_weights.ok()) {
     return num_weights.error();
   }
+  recover_device(*backend.device, *options.cuda_device);
+  parts.stream = std::make_unique<kernels::Stream>(backend, *parts.pool, *options.cuda_device);
   if (const auto room = check_fit(options, *num_weights, *parts.stream); !room.ok()) {
     return room.error();
   }

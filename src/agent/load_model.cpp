@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/attention.h"
 #include "lmtp/agent/model_memory.h"
 #include "lmtp/model/kv_cache.h"
 
@@ -18,8 +19,13 @@ int longest_stream(const AgentOptions& options) {
 
 }  // namespace
 
-Result<std::int64_t> count_weights(const model::ModelConfig& config) {
-  const auto tensors = model::describe_tensors(config);
+Result<std::int64_t> count_weights(const AgentOptions& options) {
+  if (options.cuda_device && options.config.head_dim > kernels::kDeviceHeadDimMax) {
+    return Error{"this model's heads have " + std::to_string(options.config.head_dim) +
+                 " dimensions, and the CUDA kernels take " +
+                 std::to_string(kernels::kDeviceHeadDimMax) + " at most; serve it on the CPU"};
+  }
+  const auto tensors = model::describe_tensors(options.config);
   if (!tensors.ok()) {
     return tensors.error();
   }

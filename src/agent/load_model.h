@@ -14,8 +14,8 @@
 
 namespace lmtp::agent {
 
-// Weights of the model, or what is wrong with its config.
-Result<std::int64_t> count_weights(const model::ModelConfig& config);
+// Weights of the model, or why it cannot be computed with these options.
+Result<std::int64_t> count_weights(const AgentOptions& options);
 
 // The pool of options.num_threads threads.
 std::unique_ptr<kernels::WorkerPool> make_pool(const AgentOptions& options);

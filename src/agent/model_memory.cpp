@@ -23,7 +23,7 @@ constexpr auto kFloat = static_cast<std::int64_t>(sizeof(float));
 }  // namespace
 
 Result<ModelMemory> estimate_memory(const AgentOptions& options) {
-  const auto num_weights = count_weights(options.config);
+  const auto num_weights = count_weights(options);
   if (!num_weights) return num_weights.error();
   ModelMemory memory;
   memory.num_parameters = *num_weights;

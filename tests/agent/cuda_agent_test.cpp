@@ -11,6 +11,7 @@
 #include "bit_cases.h"
 #include "emulated_backend.h"
 #include "golden.h"
+#include "lmtp/agent/model_memory.h"
 
 namespace lmtp {
 namespace {
@@ -19,10 +20,10 @@ using kernels::WeightType;
 using scheduler::TokenResult;
 using testing::AgentDriver;
 using testing::DrivenStream;
-
 using testing::expect_same_bits;
 using testing::params_of;
 using testing::prompt_of;
+
 const std::string kGoldens = LMTP_SOURCE_DIR "/tests/goldens/";
 
 std::unique_ptr<agent::ModelAgent> load(const std::string& folder, WeightType type) {
@@ -179,12 +180,36 @@ TEST(CudaAgentTest, ItsInfoNamesDeviceAndType) {
   EXPECT_GT(agent->info().num_blocks, 2);
 }
 
-TEST(CudaAgentTest, ADeviceThatIsFullSaysSo) {
+agent::AgentOptions options_of(const std::string& folder) {
   agent::AgentOptions options;
-  options.source = testing::folder_source(kGoldens + "checkpoints/untied-f32");
+  options.source = testing::folder_source(kGoldens + folder);
   options.config = *model::load_model_config(options.source);
   options.cuda_device = 0;
   options.backend = &testing::emulated_backend();
+  return options;
+}
+
+// Before memory is made for it, by unloading other models, as well as when it is loaded.
+TEST(CudaAgentTest, HeadsThatAreTooWideAreRefusedAtOnce) {
+  agent::AgentOptions options = options_of("checkpoints/untied-f32");
+  options.config.head_dim = kernels::kDeviceHeadDimMax;
+  EXPECT_TRUE(agent::estimate_memory(options).ok());
+  options.config.head_dim += 1;
+  const std::string reason =
+      "this model's heads have 257 dimensions, and the CUDA kernels take 256 at most; serve it on "
+      "the CPU";
+  const auto memory = agent::estimate_memory(options);
+  ASSERT_FALSE(memory.ok());
+  EXPECT_EQ(memory.error().message, reason);
+  const auto agent = agent::make_cuda_agent(options, nullptr);
+  ASSERT_FALSE(agent.ok());
+  EXPECT_EQ(agent.error().message, reason);
+  options.cuda_device.reset();
+  EXPECT_TRUE(agent::estimate_memory(options).ok());
+}
+
+TEST(CudaAgentTest, ADeviceThatIsFullSaysSo) {
+  agent::AgentOptions options = options_of("checkpoints/untied-f32");
   options.kv_cache_bytes = std::int64_t{1} << 40;
   const auto agent = agent::make_cuda_agent(options, nullptr);
   ASSERT_FALSE(agent.ok());

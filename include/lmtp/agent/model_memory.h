@@ -16,7 +16,8 @@ struct ModelMemory {
   std::int64_t num_parameters = 0;
 };
 
-// An estimate on the safe side, from the config alone: milliseconds. Any thread.
+// An estimate on the safe side, from the config alone: milliseconds. The error says why the model
+// cannot be computed on that device. Any thread.
 Result<ModelMemory> estimate_memory(const AgentOptions& options);
 
 // The longest stream that the KV cache of these options can hold: the model's own context, or less

@@ -14,6 +14,7 @@ namespace lmtp::kernels {
 // 0 (FlashAttention's online softmax): fixed, so that a row's bits do not depend on load.
 inline constexpr int kAttentionSplit = 256;
 inline constexpr int kHeadDimMax = 512;
+inline constexpr int kDeviceHeadDimMax = 256;  // of the kernels for a device
 
 // Floats that one token's value takes in a head: padded, so that vectors need no tail.
 constexpr int padded_head_dim(int head_dim) { return (head_dim + 15) / 16 * 16; }

@@ -25,7 +25,6 @@ struct DeviceApi;
 struct Backend {
   const char* name;
   const DeviceApi* device;  // where memory lies and work goes; null: the host
-  int head_dim_max;         // of attention
   // Null on the host, where pack_linear packs.
   std::size_t (*packed_bytes)(WeightType type, std::int64_t n, std::int64_t k);
   void (*pack)(Stream&, const SourceWeight&, const PackTarget&);
