@@ -57,7 +57,11 @@ std::size_t attention_scratch_bytes(const AttentionArgs& args) {
   if (args.cache.type == ElementType::kF32 || splits_of(args) == 1) {
     return 0;
   }
-  const std::int64_t parts = args.num_sequences * args.cache.num_kv_heads * splits_of(args);
+  LMTP_CHECK(args.num_table_blocks >= args.num_sequences, args.num_table_blocks,
+             args.num_sequences);
+  // Not sequences x the longest one's: a long one may run among many short ones.
+  const std::int64_t parts =
+      first_part_of(args.num_sequences, args.num_table_blocks) * args.cache.num_kv_heads;
   const std::int64_t part =
       std::int64_t{partial_rows_of(args)} * (padded_head_dim(args.cache.head_dim) + 2);
   return static_cast<std::size_t>(parts * part) * sizeof(float);

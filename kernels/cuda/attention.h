@@ -24,7 +24,8 @@ enum class AttentionKernel { kBest, kPrefill };
 std::size_t attention_scratch_bytes(const AttentionArgs& args);
 
 // All pointers are in the device's memory; `scratch`: attention_scratch_bytes(), 16-byte aligned.
-// Depends on chunk_max and context_max only in how many blocks it launches.
+// chunk_max, context_max and num_table_blocks decide only how many blocks it launches and how much
+// scratch memory it takes.
 // REQUIRES: head_dim <= kDeviceHeadDimMax.
 void paged_attention(const AttentionArgs& args, void* scratch, StreamHandle stream,
                      AttentionKernel kernel = AttentionKernel::kBest);

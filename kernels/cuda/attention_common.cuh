@@ -14,6 +14,7 @@ namespace lmtp::kernels::cuda {
 inline constexpr int kStepBlocks = 4;
 inline constexpr int kStepTokens = kStepBlocks * kBlockSize;
 inline constexpr int kSplitSteps = kAttentionSplit / kStepTokens;
+inline constexpr int kSplitBlocks = kAttentionSplit / kBlockSize;
 inline constexpr int kTileRows = kTileSide;  // (query, head) pairs of a tile
 inline constexpr int kQuadLanes = 4;         // lanes that share a row of a tile
 inline constexpr float kLog2E = 1.44269504088896341F;
@@ -38,7 +39,7 @@ struct AttentionParams {
   bool queries_aligned;
   // Rows up to which a sequence is decode's.
   int decode_rows_max;
-  // Decode: [sequence][kv head][split] parts of partial_size() floats.
+  // Decode: [split][kv head] parts of partial_size() floats, the splits of all sequences.
   float* partials;
   int splits_max;
   int partial_rows;  // [1, kTileRows]
@@ -46,12 +47,13 @@ struct AttentionParams {
   __device__ int head_dim() const { return cache.head_dim; }
   // Sums [partial_rows][16 dim_tiles], then maxima and totals [partial_rows].
   __device__ int partial_size() const { return partial_rows * (dim_tiles * kTileSide + 2); }
-  __device__ float* partial(int sequence, int kv_head, int split) const {
-    const std::int64_t part =
-        (std::int64_t{sequence} * cache.num_kv_heads + kv_head) * splits_max + split;
-    return partials + part * partial_size();
-  }
 };
+
+// Where the parts of a sequence begin that comes behind `sequence` others with so many blocks: each
+// has room for the splits of its blocks, rounded up, and for one more at most.
+constexpr std::int64_t first_part_of(std::int64_t sequence, std::int64_t num_blocks_before) {
+  return (num_blocks_before + sequence * (kSplitBlocks - 1)) / kSplitBlocks;
+}
 
 // A sequence of the step, as the rows of one head of the cache: pair `q` is query q / group and
 // head q % group of those that share it.
@@ -62,6 +64,7 @@ struct SequenceRows {
   std::int32_t first_position;
   const std::int32_t* blocks;
   int kv_head;
+  std::int64_t first_part;  // of the splits of all sequences
 
   __device__ SequenceRows(const AttentionParams& params, int sequence, int head)
       : p(params),
@@ -69,7 +72,8 @@ struct SequenceRows {
         num_pairs((params.cu_seqlens[sequence + 1] - first_row) * params.group),
         first_position(params.first_positions[sequence]),
         blocks(params.block_tables + params.block_offsets[sequence]),
-        kv_head(head) {}
+        kv_head(head),
+        first_part(first_part_of(sequence, params.block_offsets[sequence])) {}
 
   // The tokens [begin, end) that a pair sees.
   __device__ int end(int pair) const { return first_position + pair / p.group + 1; }
@@ -85,6 +89,9 @@ struct SequenceRows {
   }
   __device__ float* output(int pair) const {
     return p.y + (first_row + pair / p.group) * p.y_stride + column(pair);
+  }
+  __device__ float* partial(int split) const {
+    return p.partials + ((first_part + split) * p.cache.num_kv_heads + kv_head) * p.partial_size();
   }
   // The first tile of keys, or of values, of the block with that token.
   __device__ const Words4* tiles(const void* layer, int token) const {

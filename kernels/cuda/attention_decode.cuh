@@ -8,7 +8,6 @@
 namespace lmtp::kernels::cuda {
 
 inline constexpr int kDecodeThreads = kSplitSteps * kWarpSize;
-inline constexpr int kSplitBlocks = kAttentionSplit / kBlockSize;
 
 struct DecodeShared {
   Words4 weights[kSplitBlocks][kTileVectors];
@@ -103,8 +102,8 @@ __device__ inline void maxima_after(const DecodeShared& shared, int step, float 
 }
 
 // Writes a tile of dimensions of a lane's rows: outputs where there is one split, else its part.
-__device__ inline void write_decoded(const SequenceRows& rows, int sequence, int split, bool whole,
-                                     int tile, const float (&sums)[2][4], const float (&maxima)[2],
+__device__ inline void write_decoded(const SequenceRows& rows, int split, bool whole, int tile,
+                                     const float (&sums)[2][4], const float (&maxima)[2],
                                      const float (&totals)[2]) {
   const AttentionParams& p = rows.p;
   const int dims = p.dim_tiles * kTileSide;
@@ -115,7 +114,7 @@ __device__ inline void write_decoded(const SequenceRows& rows, int sequence, int
       continue;
     }
     const float inverse = 1.0F / totals[half];
-    float* part = whole ? nullptr : p.partial(sequence, rows.kv_head, split);
+    float* part = whole ? nullptr : rows.partial(split);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int dimension = tile * kTileSide + i / 2 * 8 + lane_index() % kQuadLanes * 2 + i % 2;
@@ -137,7 +136,7 @@ __device__ inline void write_decoded(const SequenceRows& rows, int sequence, int
 // dimensions through all steps in order.
 template <typename T>
 __device__ inline void weigh_split(const SequenceRows& rows, const SplitPart& part,
-                                   DecodeShared& shared, int sequence, int split) {
+                                   DecodeShared& shared, int split) {
   const int dim_tiles = rows.p.dim_tiles;
   for (int tile = warp_index(); tile < dim_tiles; tile += kSplitSteps) {
     float sums[2][4] = {};
@@ -164,7 +163,7 @@ __device__ inline void weigh_split(const SequenceRows& rows, const SplitPart& pa
       }
     }
     const bool whole = part.end_split() - part.first_split() == 1;
-    write_decoded(rows, sequence, split, whole, tile, sums, maxima, totals);
+    write_decoded(rows, split, whole, tile, sums, maxima, totals);
   }
 }
 
@@ -172,8 +171,7 @@ template <typename T, int kDimTiles>
 __global__ void __launch_bounds__(kDecodeThreads) attention_decode_kernel(AttentionParams p) {
   grid_dependency_wait();
   const int split = block_index().x;
-  const int sequence = block_index().z;
-  const SequenceRows rows(p, sequence, block_index().y);
+  const SequenceRows rows(p, block_index().z, block_index().y);
   if (rows.num_pairs == 0 || rows.num_pairs > p.decode_rows_max) {
     return;
   }
@@ -217,7 +215,7 @@ __global__ void __launch_bounds__(kDecodeThreads) attention_decode_kernel(Attent
   wait_for_copies<0>();
   block_barrier();
   grid_dependency_launch();
-  weigh_split<T>(rows, part, shared, sequence, split);
+  weigh_split<T>(rows, part, shared, split);
 }
 
 }  // namespace lmtp::kernels::cuda

@@ -10,8 +10,7 @@ namespace lmtp::kernels::cuda {
 template <int kThreads>
 __global__ void __launch_bounds__(kThreads) attention_merge_kernel(AttentionParams p) {
   grid_dependency_wait();
-  const int sequence = block_index().z;
-  const SequenceRows rows(p, sequence, block_index().y);
+  const SequenceRows rows(p, block_index().z, block_index().y);
   if (rows.num_pairs == 0 || rows.num_pairs > p.decode_rows_max) {
     return;
   }
@@ -28,7 +27,7 @@ __global__ void __launch_bounds__(kThreads) attention_merge_kernel(AttentionPara
     float sum = 0.0F;
 #pragma unroll 4
     for (int split = part.first_split(); split < part.end_split(); ++split) {
-      const float* of_split = p.partial(sequence, rows.kv_head, split);
+      const float* of_split = rows.partial(split);
       state.merge(of_split[p.partial_rows * dims + pair],
                   of_split[p.partial_rows * (dims + 1) + pair]);
       sum = state.merged(sum, of_split[pair * dims + dimension]);

@@ -112,14 +112,16 @@ class CudaAgent : public ModelAgent {
 
   // Leaves the logits of all rows in logits_.
   void decode() {
+    const model::InputArrays step = model::arrays_of(input_);
     const DecodeShape shape =
-        decode_shape(static_cast<int>(input_.num_tokens()), model::arrays_of(input_).context_max);
+        decode_shape(static_cast<int>(step.num_tokens), step.context_max, step.num_table_blocks);
     pad_decode_input(shape.num_rows, input_);
     reserve_logits(shape.num_rows);
     model::InputArrays arrays = arrays_.upload(input_);
     parts_.cache->copy_blocks(stream(), arrays.copies, arrays.num_copies);
     arrays.num_copies = 0;
     arrays.context_max = shape.context_max;
+    arrays.num_table_blocks = shape.num_table_blocks;
     const std::int64_t num_moves =
         stream().num_scratch_moves() + arrays_.num_moves() + num_logit_moves_;
     graphs_.run(shape, num_moves, [&] {
@@ -224,12 +226,12 @@ void recover_device(const kernels::DeviceApi& device, int number) {
 
 Result<Parts> load_parts(const AgentOptions& options, const kernels::Backend& backend,
                          const LoadProgress& progress) {
-  Parts parts;
-  parts.pool = make_pool(options);
   const auto num_weights = count_weights(options);
   if (!num_weights.ok()) {
     return num_weights.error();
   }
+  Parts parts;
+  parts.pool = make_pool(options);
   recover_device(*backend.device, *options.cuda_device);
   parts.stream = std::make_unique<kernels::Stream>(backend, *parts.pool, *options.cuda_device);
   if (const auto room = check_fit(options, *num_weights, *parts.stream); !room.ok()) {

@@ -1,5 +1,6 @@
 #include "decode_graphs.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "kernels/attention.h"
@@ -7,14 +8,25 @@
 #include "lmtp/base/check.h"
 
 namespace lmtp::agent {
+namespace {
 
-DecodeShape decode_shape(int num_rows, std::int32_t context_max) {
+std::int32_t power_of_two(std::int32_t value) {
+  return static_cast<std::int32_t>(std::bit_ceil(static_cast<std::uint32_t>(value)));
+}
+
+}  // namespace
+
+DecodeShape decode_shape(int num_rows, std::int32_t context_max, std::int32_t num_table_blocks) {
   LMTP_CHECK(num_rows >= 1 && num_rows <= kDecodeRowsMax, num_rows);
-  const auto splits = static_cast<std::uint32_t>((context_max + kernels::kAttentionSplit - 1) /
-                                                 kernels::kAttentionSplit);
-  return {
-      .num_rows = static_cast<int>(std::bit_ceil(static_cast<std::uint32_t>(num_rows))),
-      .context_max = static_cast<std::int32_t>(std::bit_ceil(splits)) * kernels::kAttentionSplit};
+  constexpr int kSplitBlocks = kernels::kAttentionSplit / kBlockSize;
+  const std::int32_t rows = power_of_two(num_rows);
+  const std::int32_t splits =
+      power_of_two((context_max + kernels::kAttentionSplit - 1) / kernels::kAttentionSplit);
+  const std::int32_t blocks = num_table_blocks + (rows - num_rows);  // padding has one each
+  return {.num_rows = rows,
+          .context_max = splits * kernels::kAttentionSplit,
+          .num_table_blocks =
+              std::clamp(power_of_two(blocks), rows * kSplitBlocks, rows * splits * kSplitBlocks)};
 }
 
 void DecodeGraphs::clear() {

@@ -10,11 +10,12 @@
 
 namespace lmtp::agent {
 
-// What a decode step is computed as: rows and context are rounded up, so that few kinds of step
-// come again and again.
+// What a decode step is computed as: all of it is rounded up, so that few kinds of step come again
+// and again.
 struct DecodeShape {
   int num_rows = 0;
   std::int32_t context_max = 0;
+  std::int32_t num_table_blocks = 0;  // of all rows
 
   auto operator<=>(const DecodeShape&) const = default;
 };
@@ -22,9 +23,10 @@ struct DecodeShape {
 // Rows that a decode step may have to be computed in one of the shapes.
 inline constexpr int kDecodeRowsMax = 256;
 
-// The shape for a step: rows a power of two, the context splits of attention in a power of two.
+// The shape for a step: rows, the longest context in splits of attention, and blocks are powers of
+// two; blocks fill a split a row or more, at most the longest context in all rows.
 // REQUIRES: 1 <= num_rows <= kDecodeRowsMax.
-DecodeShape decode_shape(int num_rows, std::int32_t context_max);
+DecodeShape decode_shape(int num_rows, std::int32_t context_max, std::int32_t num_table_blocks);
 
 // Owner: an agent; one thread.
 class DecodeGraphs {

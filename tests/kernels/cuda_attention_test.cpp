@@ -38,6 +38,9 @@ float rounded(ElementType type, float value) {
              : value;
 }
 
+// Behind the scratch memory, to see that nothing is written there.
+constexpr std::size_t kGuardWords = 1 << 14;
+
 // The tokens [first, first + count) of a sequence go through in one step.
 struct Part {
   int sequence;
@@ -123,9 +126,14 @@ class Attention {
                     .cache = layer_},
                    nullptr);
     const kernels::AttentionArgs args = arguments(step, q, y);
-    std::vector<cuda::Words4> scratch(cuda::attention_scratch_bytes(args) / 16 + 1);
-    std::memset(scratch.data(), 0xFF, scratch.size() * 16);
+    const std::size_t scratch_bytes = cuda::attention_scratch_bytes(args);
+    std::vector<cuda::Words4> scratch(scratch_bytes / sizeof(cuda::Words4) + kGuardWords);
+    std::memset(scratch.data(), 0xFF, scratch.size() * sizeof(cuda::Words4));
     cuda::paged_attention(args, scratch.data(), nullptr, kernel);
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(scratch.data());
+    EXPECT_TRUE(std::all_of(bytes + scratch_bytes, bytes + scratch.size() * sizeof(cuda::Words4),
+                            [](std::uint8_t byte) { return byte == 0xFF; }))
+        << "written beyond the scratch memory";
     keep(parts, y);
   }
 
@@ -182,6 +190,7 @@ class Attention {
             .num_sequences = static_cast<std::int64_t>(step.first_positions.size()),
             .chunk_max = step.chunk_max,
             .context_max = step.context_max,
+            .num_table_blocks = static_cast<std::int32_t>(step.tables.size()),
             .cu_seqlens = step.cu_seqlens.data(),
             .first_positions = step.first_positions.data(),
             .block_offsets = step.block_offsets.data(),
@@ -354,3 +363,42 @@ TEST(CudaAttentionLaunchTest, ALargerBoundChangesNothing) {
 
 }  // namespace
 }  // namespace lmtp
+// The splits of a step's sequences lie behind one another, whatever their lengths; a graph's bound
+// may be larger.
+TEST(CudaAttentionLaunchTest, AStreamIsTheSameAmongLongerAndShorterOnes) {
+  constexpr int kLengths[] = {520, 3, 256, 257, 1, 513};
+  constexpr int kNumStreams = 6;
+  const Shape shape{4, 2, 32};
+  Attention alone(shape, ElementType::kBF16, kNumStreams, 520);
+  Attention together(shape, ElementType::kBF16, kNumStreams, 520);
+  std::vector<Part> step;
+  for (int stream = 0; stream < kNumStreams; ++stream) {
+    const int last = kLengths[stream] - 1;
+    for (Attention* attention : {&alone, &together}) {
+      if (last > 0) {
+        attention->run({{stream, 0, last}});
+      }
+    }
+    alone.run({{stream, last, 1}});
+    step.push_back({stream, last, 1});
+  }
+  together.run(step);
+  expect_same_bits(together.output(), alone.output());
+}
+
+TEST(CudaAttentionLaunchTest, ALongStreamAmongShortOnesTakesTheScratchOfItsOwnSplits) {
+  constexpr int kLongest = 1 << 17;
+  kernels::AttentionArgs args;
+  args.cache.num_kv_heads = 8;
+  args.cache.head_dim = 128;
+  args.cache.type = ElementType::kBF16;
+  args.num_heads = 32;
+  args.num_sequences = 256;
+  args.chunk_max = 1;
+  args.context_max = kLongest;
+  args.num_table_blocks = 255 + kLongest / kBlockSize;  // the others have a block each
+  constexpr std::size_t kSplitBytes = std::size_t{8} * 4 * (128 + 2) * sizeof(float);
+  EXPECT_LE(cuda::attention_scratch_bytes(args),
+            (kLongest / kernels::kAttentionSplit + 256) * kSplitBytes);
+}
+

@@ -32,6 +32,7 @@ struct InputArrays {
   std::int64_t num_copies = 0;
   std::int32_t chunk_max = 0;    // tokens of any sequence
   std::int32_t context_max = 0;  // position behind the last token of any
+  std::int32_t num_table_blocks = 0;
   const std::int32_t* ids = nullptr;
   const std::int32_t* positions = nullptr;
   const std::int32_t* slots = nullptr;
@@ -48,6 +49,7 @@ inline InputArrays arrays_of(const ModelInput& input) {
   InputArrays arrays{.num_tokens = input.num_tokens(),
                      .num_sequences = input.num_sequences(),
                      .num_copies = static_cast<std::int64_t>(input.copies.size()),
+                     .num_table_blocks = static_cast<std::int32_t>(input.block_tables.size()),
                      .ids = input.ids.data(),
                      .positions = input.positions.data(),
                      .slots = input.slots.data(),

@@ -78,6 +78,7 @@ struct AttentionArgs {
   // Of any sequence, or more: the host does not see arrays that lie on a device.
   std::int32_t chunk_max = 0;                     // rows
   std::int32_t context_max = 0;                   // tokens that its last row may see
+  std::int32_t num_table_blocks = 0;              // block_offsets[num_sequences], or more
   const std::int32_t* cu_seqlens = nullptr;       // [num_sequences + 1], from 0 to m
   const std::int32_t* first_positions = nullptr;  // [num_sequences]
   const std::int32_t* block_offsets = nullptr;    // [num_sequences + 1]
