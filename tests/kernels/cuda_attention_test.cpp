@@ -345,6 +345,29 @@ TEST_P(CudaAttentionTest, WhatIsBeforeTheWindowIsNotRead) {
   }
 }
 
+// What the tests above would see if decode had another order than prefill: nearly every row.
+TEST(CudaAttentionLaunchTest, AnotherOrderOfSumsShows) {
+  constexpr int kLength = 300;
+  constexpr int kFirst = 200;
+  const Shape shape{4, 2, 64};
+  Attention whole(shape, ElementType::kBF16, 1, kLength);
+  Attention parts(shape, ElementType::kBF16, 1, kLength);
+  whole.run({{0, 0, kLength}}, AttentionKernel::kPrefill);
+  parts.run({{0, 0, kFirst}}, AttentionKernel::kPrefill);
+  cuda_emulation::set_backward_sums(true);
+  for (int position = kFirst; position < kLength; ++position) {
+    parts.run({{0, position, 1}});
+  }
+  cuda_emulation::set_backward_sums(false);
+  const int width = shape.num_heads * shape.head_dim;
+  for (int position = 0; position < kLength; ++position) {
+    const auto at = std::ptrdiff_t{position} * width;
+    const bool same = std::equal(parts.output().begin() + at, parts.output().begin() + at + width,
+                                 whole.output().begin() + at);
+    EXPECT_EQ(same, position < kFirst) << position;
+  }
+}
+
 TEST(CudaAttentionLaunchTest, ALargerBoundChangesNothing) {
   // As a graph for many sizes gives it.
   const Shape shape{4, 2, 64};
@@ -361,8 +384,6 @@ TEST(CudaAttentionLaunchTest, ALargerBoundChangesNothing) {
   expect_same_bits(a, b);
 }
 
-}  // namespace
-}  // namespace lmtp
 // The splits of a step's sequences lie behind one another, whatever their lengths; a graph's bound
 // may be larger.
 TEST(CudaAttentionLaunchTest, AStreamIsTheSameAmongLongerAndShorterOnes) {
@@ -402,3 +423,5 @@ TEST(CudaAttentionLaunchTest, ALongStreamAmongShortOnesTakesTheScratchOfItsOwnSp
             (kLongest / kernels::kAttentionSplit + 256) * kSplitBytes);
 }
 
+}  // namespace
+}  // namespace lmtp

@@ -82,6 +82,18 @@ TEST_F(CudaEmulationTest, AMissingBarrierShows) {
   EXPECT_GT(num_stale, 0);
 }
 
+// What tests of bits over orders find: sums whose order is that of the threads.
+TEST_F(CudaEmulationTest, ASumInTheOrderOfThreadsShows) {
+  const auto values = testing::random_floats(128, 3);
+  std::set<std::uint32_t> sums;
+  for_orders([&] {
+    float sum = 0.0F;
+    run_block(128, 0, [&] { sum += values[static_cast<std::size_t>(cuda::thread_index())]; });
+    sums.insert(testing::bits(sum));
+  });
+  EXPECT_GT(sums.size(), 1U);
+}
+
 TEST_F(CudaEmulationTest, LanesExchangeValues) {
   for_orders([] {
     run_block(64, 0, [] {

@@ -123,7 +123,10 @@ struct Data {
 
 class CudaLinearTest : public ::testing::TestWithParam<ElementType> {
  protected:
-  void TearDown() override { cuda_emulation::set_order(0); }
+  void TearDown() override {
+    cuda_emulation::set_order(0);
+    cuda_emulation::set_backward_sums(false);
+  }
 };
 
 std::string type_name(const ::testing::TestParamInfo<ElementType>& info) {
@@ -183,6 +186,23 @@ TEST_P(CudaLinearTest, BothKernelsHaveTheSameOrderOfSums) {
       SCOPED_TRACE(::testing::Message() << "k " << problem.k << " rows " << rows);
       const std::int64_t first = data.m - rows;
       expect_rows(data.run(first, rows, Activation::kSilu), whole, first, data.n);
+    }
+  }
+}
+
+// What the tests around this one would see if one of the kernels had another order: every row.
+TEST_P(CudaLinearTest, AnotherOrderOfSumsShows) {
+  if (GetParam() == ElementType::kF32) {
+    return;  // its sums are not products of matrices
+  }
+  Data data({40, 700}, GetParam(), 40);
+  const auto whole = data.run(0, data.m, Activation::kNone, LinearKernel::kTiled);
+  cuda_emulation::set_backward_sums(true);
+  for (const std::int64_t rows : {1, 8, 40}) {
+    const auto part = data.run(0, rows, Activation::kNone);
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const auto first = part.begin() + row * data.n;
+      EXPECT_FALSE(std::equal(first, first + data.n, whole.begin() + row * data.n)) << row;
     }
   }
 }

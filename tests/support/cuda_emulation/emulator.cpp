@@ -90,6 +90,7 @@ struct Emulator {
   int num_done = 0;
   std::byte* shared = nullptr;
   unsigned seed = 0;
+  bool has_backward_sums = false;
   bool is_recording = false;
   std::vector<Launch> recorded;
   int num_launches = 0;
@@ -230,6 +231,9 @@ void set_order(unsigned seed) {
   emulator().seed = seed;
   emulator().random.seed(seed);
 }
+
+void set_backward_sums(bool backward) { emulator().has_backward_sums = backward; }
+bool has_backward_sums() { return emulator().has_backward_sums; }
 
 void begin_recording() {
   emulator().is_recording = true;

@@ -25,6 +25,11 @@ using kernels::cuda::LaunchShape;
 // order of its index, copies when they are waited for. What a kernel computes may not depend on it.
 void set_order(unsigned seed);
 
+// Until it is called with false, products of matrices add their inputs from the last to the first:
+// a kernel with another order of sums, whose bits tests have to tell from those of the right one.
+void set_backward_sums(bool backward);
+bool has_backward_sums();
+
 struct Launch {
   LaunchShape shape;
   std::function<void()> thread;
