@@ -7,7 +7,6 @@
 #include "archs/archs.h"
 #include "archs/llama.h"
 #include "layers/load.h"
-#include "layers/rotary.h"
 #include "rotary_config.h"
 
 namespace lmtp::model {
@@ -15,17 +14,13 @@ namespace {
 
 struct Gemma2Layer {
   RmsNorm attention_norm;
-  Linear qkv;
+  GroupedAttention attention;
   Linear attention_out;
   RmsNorm after_attention_norm;
   RmsNorm mlp_norm;
-  Linear gate_up;
+  GatedMlp mlp;
   Linear down;
   RmsNorm after_mlp_norm;
-  AttentionShape shape;
-  int num_kv_heads = 0;
-  int head_dim = 0;
-  kernels::Activation activation = kernels::Activation::kGeluTanh;
 
   static std::int64_t floats_per_token(const ModelConfig& config) {
     return LlamaLayer::floats_per_token(config) + config.hidden_size;
@@ -35,31 +30,14 @@ struct Gemma2Layer {
   void forward(const StepContext& step, const kernels::KvLayer& cache,
                kernels::Matrix<float> x) const {
     kernels::Stream& stream = step.stream;
-    const std::int64_t query_width = std::int64_t{shape.num_heads} * head_dim;
-    const std::int64_t kv_width = std::int64_t{num_kv_heads} * head_dim;
     const auto normed = step.workspace.take(x.rows, x.columns);  // [m, hidden]
     const auto result = step.workspace.take(x.rows, x.columns);  // [m, hidden]
-    const auto projected =
-        step.workspace.take(x.rows, query_width + 2 * kv_width);  // [m, q | k | v]
-    const auto attended = step.workspace.take(x.rows, query_width);
-    const auto widened = step.workspace.take(x.rows, gate_up.num_outputs());  // [m, gate | up]
-    const auto queries = projected.slice_columns(0, query_width);
-    const auto keys = projected.slice_columns(query_width, kv_width);
-    const auto values = projected.slice_columns(query_width + kv_width, kv_width);
-    const auto gated = widened.slice_columns(0, down.num_inputs());
-
     attention_norm(stream, x, normed);
-    qkv(stream, normed, projected);
-    rotate(step, head_dim, queries);
-    rotate(step, head_dim, keys);
-    attend(step, shape, cache, queries, keys, values, attended);
-    attention_out(stream, attended, result);
+    attention_out(stream, attention(step, cache, normed), result);
     after_attention_norm.add_to(stream, result, x);
 
     mlp_norm(stream, x, normed);
-    gate_up(stream, normed, widened);
-    kernels::gated_activation(stream, {.x = widened, .activation = activation, .y = gated});
-    down(stream, gated, result);
+    down(stream, mlp(step, normed), result);
     after_mlp_norm.add_to(stream, result, x);
   }
 };
@@ -72,7 +50,7 @@ Gemma2Layer load_layer(WeightLoader& in, const ModelConfig& config, int index) {
   };
   Gemma2Layer layer;
   layer.attention_norm = norm("input_layernorm");
-  layer.qkv =
+  layer.attention.qkv =
       load_linear(in, qkv_parts(config, name + "self_attn.", {"q_proj", "k_proj", "v_proj"}),
                   hidden, config.qkv_bias);
   layer.attention_out =
@@ -80,15 +58,13 @@ Gemma2Layer load_layer(WeightLoader& in, const ModelConfig& config, int index) {
                   std::int64_t{config.num_heads} * config.head_dim, config.attention_out_bias);
   layer.after_attention_norm = norm("post_attention_layernorm");
   layer.mlp_norm = norm("pre_feedforward_layernorm");
-  layer.gate_up = load_linear(
+  layer.mlp.gate_up = load_linear(
       in, {{name + "mlp.gate_proj", config.mlp_size}, {name + "mlp.up_proj", config.mlp_size}},
       hidden, false);
   layer.down = load_linear(in, {{name + "mlp.down_proj", hidden}}, config.mlp_size, false);
   layer.after_mlp_norm = norm("post_feedforward_layernorm");
-  layer.shape = attention_shape(config, index);
-  layer.num_kv_heads = config.num_kv_heads;
-  layer.head_dim = config.head_dim;
-  layer.activation = config.activation;
+  layer.attention.shape = attention_shape(config, index);
+  layer.mlp.activation = config.activation;
   return layer;
 }
 

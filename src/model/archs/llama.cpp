@@ -18,35 +18,44 @@ std::int64_t LlamaLayer::floats_per_token(const ModelConfig& config) {
   return config.hidden_size + 2 * query_width + 2 * kv_width + 2 * std::int64_t{config.mlp_size};
 }
 
-void LlamaLayer::forward(const StepContext& step, const kernels::KvLayer& cache,
-                         kernels::Matrix<float> x) const {
+kernels::Matrix<const float> GroupedAttention::operator()(const StepContext& step,
+                                                          const kernels::KvLayer& cache,
+                                                          kernels::Matrix<const float> x) const {
   kernels::Stream& stream = step.stream;
-  const std::int64_t query_width = std::int64_t{shape.num_heads} * head_dim;
-  const std::int64_t kv_width = std::int64_t{num_kv_heads} * head_dim;
-  const auto normed = step.workspace.take(x.rows, x.columns);                      // [m, hidden]
+  const std::int64_t query_width = std::int64_t{shape.num_heads} * cache.head_dim;
+  const std::int64_t kv_width = std::int64_t{cache.num_kv_heads} * cache.head_dim;
   const auto projected = step.workspace.take(x.rows, query_width + 2 * kv_width);  // [m, q | k | v]
   const auto attended = step.workspace.take(x.rows, query_width);
-  const auto widened = step.workspace.take(x.rows, gate_up.num_outputs());  // [m, gate | up]
   const auto queries = projected.slice_columns(0, query_width);
   const auto keys = projected.slice_columns(query_width, kv_width);
   const auto values = projected.slice_columns(query_width + kv_width, kv_width);
-  const auto gated = widened.slice_columns(0, down.num_inputs());
-
-  attention_norm(stream, x, normed);
-  qkv(stream, normed, projected);
+  qkv(stream, x, projected);
   if (query_norm.has_value()) {
     (*query_norm)(stream, queries, queries, shape.num_heads);
-    (*key_norm)(stream, keys, keys, num_kv_heads);
+    (*key_norm)(stream, keys, keys, cache.num_kv_heads);
   }
-  rotate(step, head_dim, queries);
-  rotate(step, head_dim, keys);
+  rotate(step, cache.head_dim, queries);
+  rotate(step, cache.head_dim, keys);
   attend(step, shape, cache, queries, keys, values, attended);
-  attention_out(stream, attended, x, {.residual = x});
+  return attended;
+}
 
-  mlp_norm(stream, x, normed);
-  gate_up(stream, normed, widened);
-  kernels::gated_activation(stream, {.x = widened, .activation = activation, .y = gated});
-  down(stream, gated, x, {.residual = x});
+kernels::Matrix<const float> GatedMlp::operator()(const StepContext& step,
+                                                  kernels::Matrix<const float> x) const {
+  const auto widened = step.workspace.take(x.rows, gate_up.num_outputs());  // [m, gate | up]
+  const auto gated = widened.slice_columns(0, gate_up.num_outputs() / 2);
+  gate_up(step.stream, x, widened);
+  kernels::gated_activation(step.stream, {.x = widened, .activation = activation, .y = gated});
+  return gated;
+}
+
+void LlamaLayer::forward(const StepContext& step, const kernels::KvLayer& cache,
+                         kernels::Matrix<float> x) const {
+  const auto normed = step.workspace.take(x.rows, x.columns);  // [m, hidden]
+  attention_norm(step.stream, x, normed);
+  attention_out(step.stream, attention(step, cache, normed), x, {.residual = x});
+  mlp_norm(step.stream, x, normed);
+  down(step.stream, mlp(step, normed), x, {.residual = x});
 }
 
 AttentionShape attention_shape(const ModelConfig& config, int layer) {
@@ -87,21 +96,20 @@ LlamaLayer load_layer(WeightLoader& in, const ModelConfig& config, int index,
   }
   LlamaLayer layer;
   layer.attention_norm = load_rms_norm(in, name + "input_layernorm", hidden, epsilon);
-  layer.qkv = load_linear(in, qkv_parts(config, attention, names.qkv), hidden, config.qkv_bias);
+  layer.attention.qkv =
+      load_linear(in, qkv_parts(config, attention, names.qkv), hidden, config.qkv_bias);
   if (config.query_key_norm) {
-    layer.query_norm = load_rms_norm(in, attention + "q_norm", config.head_dim, epsilon);
-    layer.key_norm = load_rms_norm(in, attention + "k_norm", config.head_dim, epsilon);
+    layer.attention.query_norm = load_rms_norm(in, attention + "q_norm", config.head_dim, epsilon);
+    layer.attention.key_norm = load_rms_norm(in, attention + "k_norm", config.head_dim, epsilon);
   }
   layer.attention_out =
       load_linear(in, {{attention + "o_proj", hidden}},
                   std::int64_t{config.num_heads} * config.head_dim, config.attention_out_bias);
   layer.mlp_norm = load_rms_norm(in, name + "post_attention_layernorm", hidden, epsilon);
-  layer.gate_up = load_linear(in, gate_up, hidden, config.mlp_bias);
+  layer.mlp.gate_up = load_linear(in, gate_up, hidden, config.mlp_bias);
   layer.down = load_linear(in, {{name + "mlp.down_proj", hidden}}, mlp, config.mlp_bias);
-  layer.shape = attention_shape(config, index);
-  layer.num_kv_heads = config.num_kv_heads;
-  layer.head_dim = config.head_dim;
-  layer.activation = config.activation;
+  layer.attention.shape = attention_shape(config, index);
+  layer.mlp.activation = config.activation;
   return layer;
 }
 

@@ -13,20 +13,36 @@
 
 namespace lmtp::model {
 
-// x += attention(norm(x)); x += down(activation(gate(norm(x))) * up(norm(x))).
-struct LlamaLayer {
-  RmsNorm attention_norm;
+// Attention of heads that share keys and values, with rotary positions.
+struct GroupedAttention {
   Linear qkv;
   std::optional<RmsNorm> query_norm;  // of each head
   std::optional<RmsNorm> key_norm;
+  AttentionShape shape;
+
+  // x: [m, hidden_size] f32. Returns [m, num_heads * head_dim] f32, in the step's workspace.
+  kernels::Matrix<const float> operator()(const StepContext& step, const kernels::KvLayer& cache,
+                                          kernels::Matrix<const float> x) const;
+};
+
+// activation(gate(x)) * up(x).
+struct GatedMlp {
+  Linear gate_up;
+  kernels::Activation activation = kernels::Activation::kSilu;
+
+  // x: [m, hidden_size] f32. Returns [m, mlp_size] f32, in the step's workspace.
+  kernels::Matrix<const float> operator()(const StepContext& step,
+                                          kernels::Matrix<const float> x) const;
+};
+
+// x += attention_out(attention(norm(x))); x += down(mlp(norm(x))).
+struct LlamaLayer {
+  RmsNorm attention_norm;
+  GroupedAttention attention;
   Linear attention_out;
   RmsNorm mlp_norm;
-  Linear gate_up;
+  GatedMlp mlp;
   Linear down;
-  AttentionShape shape;
-  int num_kv_heads = 0;
-  int head_dim = 0;
-  kernels::Activation activation = kernels::Activation::kSilu;
 
   static std::int64_t floats_per_token(const ModelConfig& config);
   // x: [m, hidden_size] f32, in place
