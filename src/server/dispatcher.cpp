@@ -42,6 +42,17 @@ void answer_parse_error(const protocol::ParseError& error, const StreamTable& st
   }
 }
 
+// What GENERATE and SCORE have in common.
+template <typename Message>
+engine::Request request_of(Message& message, scheduler::SequenceKind kind, const Peer& peer) {
+  engine::Request request;
+  request.key = {peer.streams.connection(), message.stream_id};
+  request.model = std::move(message.model);
+  request.kind = kind;
+  request.prompt = std::move(message.prompt);
+  return request;
+}
+
 std::string info_message(StreamId id, const std::string& asked_name, std::string_view version,
                          const Result<engine::ModelStatus>& status) {
   std::string out;
@@ -77,22 +88,14 @@ void Dispatcher::handle_binary(Answers& answers) {
 
 void Dispatcher::handle(protocol::GenerateMessage& message, Peer& peer, Answers& answers) {
   if (!message.unknown_keys.empty()) log_unknown_keys(message.unknown_keys, peer);
-  engine::Request request;
-  request.key = {peer.streams.connection(), message.stream_id};
-  request.model = std::move(message.model);
-  request.kind = scheduler::SequenceKind::kGenerate;
-  request.prompt = std::move(message.prompt);
+  engine::Request request = request_of(message, scheduler::SequenceKind::kGenerate, peer);
   request.params = std::move(message.params);
   submit(std::move(request), peer, answers);
 }
 
 void Dispatcher::handle(protocol::ScoreMessage& message, Peer& peer, Answers& answers) {
   if (!message.unknown_keys.empty()) log_unknown_keys(message.unknown_keys, peer);
-  engine::Request request;
-  request.key = {peer.streams.connection(), message.stream_id};
-  request.model = std::move(message.model);
-  request.kind = scheduler::SequenceKind::kScore;
-  request.prompt = std::move(message.prompt);
+  engine::Request request = request_of(message, scheduler::SequenceKind::kScore, peer);
   request.scored = std::move(message.scored);
   submit(std::move(request), peer, answers);
 }
