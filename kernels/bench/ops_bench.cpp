@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "kernels/memory.h"
 #include "read_memory.h"
 
 namespace lmtp::kernels {
@@ -110,17 +111,21 @@ BENCHMARK_CAPTURE(linear, bf16, WeightType::kBF16)->Apply(linear_shapes);
 BENCHMARK_CAPTURE(linear, int8, WeightType::kInt8)->Apply(linear_shapes);
 
 // range(0) sequences whose last range(1) tokens attend to range(2) before them and to themselves.
-void attention(benchmark::State& state) {
+void attention(benchmark::State& state, ElementType type) {
   const auto num_sequences = static_cast<std::int32_t>(state.range(0));
   const auto num_new = static_cast<std::int32_t>(state.range(1));
   const auto num_before = static_cast<std::int32_t>(state.range(2));
   const std::int32_t blocks_each = (num_new + num_before + kBlockSize - 1) / kBlockSize;
-  KvLayer cache{
-      .num_blocks = num_sequences * blocks_each, .num_kv_heads = kNumHeads, .head_dim = kHeadDim};
-  auto keys = some_floats(cache.num_blocks * cache.block_size());
-  auto values = some_floats(cache.num_blocks * cache.block_size());
-  cache.keys = keys.data();
-  cache.values = values.data();
+  KvLayer cache{.num_blocks = num_sequences * blocks_each,
+                .num_kv_heads = kNumHeads,
+                .head_dim = kHeadDim,
+                .type = type};
+  // As bf16 too they are numbers, most of them far below one.
+  const auto some = some_floats(2 * cache.num_blocks * (cache.block_size() / cache.per_unit()));
+  const auto memory = Memory::allocate(*chosen_backend(), some.size() * sizeof(float));
+  std::copy(some.begin(), some.end(), memory.floats());
+  cache.keys = memory.data();
+  cache.values = memory.floats() + some.size() / 2;
   std::vector<std::int32_t> cu_seqlens = {0};
   std::vector<std::int32_t> firsts;
   std::vector<std::int32_t> offsets = {0};
@@ -155,16 +160,19 @@ void attention(benchmark::State& state) {
       (std::int64_t{num_new} * num_before + std::int64_t{num_new} * (num_new + 1) / 2);
   count_operations(state, pairs * 4 * kHidden);
 }
-BENCHMARK(attention)
-    ->ArgNames({"sequences", "new", "before"})
-    ->Args({1, 1, 64})
-    ->Args({1, 1, 1000})
-    ->Args({8, 1, 500})
-    ->Args({32, 1, 500})
-    ->Args({1, 256, 0})
-    ->Args({1, 512, 0})
-    ->Args({1, 256, 768})
-    ->UseRealTime();
+void attention_shapes(benchmark::internal::Benchmark* bench) {
+  bench->ArgNames({"sequences", "new", "before"})
+      ->Args({1, 1, 64})
+      ->Args({1, 1, 1000})
+      ->Args({8, 1, 500})
+      ->Args({32, 1, 500})
+      ->Args({1, 256, 0})
+      ->Args({1, 512, 0})
+      ->Args({1, 256, 768})
+      ->UseRealTime();
+}
+BENCHMARK_CAPTURE(attention, f32, ElementType::kF32)->Apply(attention_shapes);
+BENCHMARK_CAPTURE(attention, bf16, ElementType::kBF16)->Apply(attention_shapes);
 
 // The rows of range(0) tokens out of an embedding table: other tokens each time, far apart.
 void embedding(benchmark::State& state, WeightType type) {

@@ -5,6 +5,7 @@
 #include "kernel_math.h"
 
 #include "kernel_attention.h"
+#include "kernel_attention_amx.h"
 #include "kernel_linear.h"
 #include "kernel_linear_amx.h"
 #include "kernel_rows.h"
@@ -17,6 +18,7 @@ const Backend& amx_backend() {
   static constexpr Backend kBackend = [] {
     Backend backend = amx::make_backend("amx");
     backend.linear = amx::tile_linear;
+    backend.paged_attention = amx::tile_attention;
     return backend;
   }();
   return kBackend;

@@ -42,18 +42,6 @@ constexpr std::int64_t vector_offset(int v, std::int64_t panel_size) {
   return (v / kPanelVectors) * panel_size + (v % kPanelVectors) * kLanes;
 }
 
-// sum + the products of one unit, lane by lane.
-template <WeightType kType>
-[[gnu::always_inline]] inline F dot(F inputs, F weights, F sum) {
-  if constexpr (kType == WeightType::kBF16) {
-    return dot_bf16(inputs, weights, sum);
-  } else if constexpr (kType == WeightType::kInt8) {
-    return dot_int8(inputs, weights, sum);
-  } else {
-    return multiply_add(inputs, weights, sum);
-  }
-}
-
 // sums[r][v] += a[u][r] * w[u][v] for units u in order. a is [count][kRows]. Whichever of the two
 // factors is fewer stays in registers, so that nothing is spilled.
 template <WeightType kType, int kRows, int kVectors>

@@ -6,16 +6,15 @@
 // bits do not depend on the others.
 #pragma once
 
+#include "amx_tiles.h"
+#include "amx_vectors.h"
 #include "kernel_linear.h"
 
 namespace lmtp::kernels::LMTP_KERNELS_ISA {
 
-// Rows of x, units and columns of a tile.
-inline constexpr int kTileSize = 16;
 inline constexpr int kTileFloats = kTileSize * kTileSize;
 // From row to row of a tile of weights, in bytes; a panel is two tiles wide.
 inline constexpr int kPanelStride = kPanelColumns * 4;
-inline constexpr int kTileStride = kTileSize * 4;
 static_assert(kPanelColumns == 2 * kTileSize);
 // Units between two visits to the sums in memory: a panel's part of 16 KB stays in the L1 cache
 // while all rows pass over it.
@@ -23,37 +22,6 @@ inline constexpr std::int64_t kTilesPerBlock = 8;
 // Panels that are worked on side by side; with up to 16 rows, all of their sums stay in tiles.
 inline constexpr int kPanelsPerTask = 4;
 inline constexpr int kNarrowPanels = 3;
-
-// What has been written to `memory` is there for the tile instructions that follow: gcc 12's
-// intrinsics do not say that they read memory, so the compiler might leave the writing out.
-inline void show_to_tiles(const void* memory) { asm volatile("" : : "r"(memory) : "memory"); }
-
-// The first `num_rowed` tiles, for sums and inputs, have `rows` rows; the others, for weights, 16.
-class TileRegisters {
- public:
-  TileRegisters(int rows, int num_rowed) {
-    Config config;
-    for (int tile = 0; tile < 8; ++tile) {
-      config.bytes_per_row[tile] = kTileStride;
-      config.rows[tile] = static_cast<std::uint8_t>(tile < num_rowed ? rows : kTileSize);
-    }
-    show_to_tiles(&config);
-    _tile_loadconfig(&config);
-  }
-  ~TileRegisters() { _tile_release(); }
-  TileRegisters(const TileRegisters&) = delete;
-  TileRegisters& operator=(const TileRegisters&) = delete;
-
- private:
-  struct alignas(64) Config {  // as the processor reads it
-    std::uint8_t palette = 1;
-    std::uint8_t start_row = 0;
-    std::uint8_t reserved[14] = {};
-    std::uint16_t bytes_per_row[16] = {};
-    std::uint8_t rows[16] = {};
-  };
-  static_assert(sizeof(Config) == 64);
-};
 
 // The sum of a kType product. A macro, as the intrinsics are: gcc 12 puts the numbers' text into
 // the instruction.
@@ -65,6 +33,15 @@ class TileRegisters {
       _tile_dpbusd(sum, inputs, weights);       \
     }                                           \
   } while (false)
+
+// The first `num_rowed` tiles, for sums and inputs, have `rows` rows; the others, for weights, 16.
+inline TileShapes linear_tiles(int rows, int num_rowed) {
+  TileShapes shapes;
+  for (int tile = 0; tile < num_rowed; ++tile) {
+    shapes.rows[tile] = rows;
+  }
+  return shapes;
+}
 
 // x as tiles [row tile][unit tile][16 rows][16 units], what is missing zero.
 struct TiledInputs {
@@ -135,50 +112,6 @@ struct PanelGroup {
 // Rows up to which int8 goes by vectors, whose sums are the same: they read memory faster.
 inline constexpr int kInt8VectorRowsMax = 2;
 
-// While one lives, subnormal numbers are zero on this thread, as they are to bf16 tiles.
-class FlushSubnormals {
- public:
-  FlushSubnormals() : before_(_mm_getcsr()) { _mm_setcsr(before_ | kBoth); }
-  ~FlushSubnormals() { _mm_setcsr(before_); }
-  FlushSubnormals(const FlushSubnormals&) = delete;
-  FlushSubnormals& operator=(const FlushSubnormals&) = delete;
-
- private:
-  static constexpr unsigned kBoth = 0x8040;
-  unsigned before_;
-};
-
-// What bf16 tiles would give for one row and `count` units: sums[v] += lower chain + upper chain.
-template <int kVectors>
-[[gnu::always_inline]] inline void add_tile(const float* inputs, const float* weights,
-                                            std::int64_t panel_size, std::int64_t count,
-                                            F (&sums)[kVectors]) {
-  F lower[kVectors];
-  F upper[kVectors];
-  for (int v = 0; v < kVectors; ++v) {
-    lower[v] = upper[v] = zero();
-  }
-  for (std::int64_t u = 0; u < count; ++u, weights += kPanelColumns) {
-    const F input = broadcast(inputs[u]);
-#pragma GCC unroll 16
-    for (int v = 0; v < kVectors; ++v) {
-      const F weight = load(weights + vector_offset(v, panel_size));
-      lower[v] = multiply_add(lower_bf16(input), lower_bf16(weight), lower[v]);
-      upper[v] = multiply_add(upper_bf16(input), upper_bf16(weight), upper[v]);
-    }
-  }
-  if (count < kTileSize) {
-    // A tile goes on with products of zeros, which make -0 into 0.
-    for (int v = 0; v < kVectors; ++v) {
-      lower[v] = add(lower[v], zero());
-      upper[v] = add(upper[v], zero());
-    }
-  }
-  for (int v = 0; v < kVectors; ++v) {
-    sums[v] = add(sums[v], add(lower[v], upper[v]));
-  }
-}
-
 // All units of one row times kGroups * kVectors vectors, group by group within a tile's units:
 // memory gives more to many streams. Not inlined: no operation may leave the caller's
 // FlushSubnormals.
@@ -196,8 +129,13 @@ template <int kGroups, int kVectors>
     const std::int64_t left = num_units - first;
     const std::int64_t count = left < kTileSize ? left : kTileSize;
     for (int g = 0; g < kGroups; ++g) {
-      const float* group = weights + vector_offset(g * kVectors, panel_size);
-      add_tile<kVectors>(inputs, group + first * kPanelColumns, panel_size, count, sums[g]);
+      const float* group =
+          weights + vector_offset(g * kVectors, panel_size) + first * kPanelColumns;
+      const auto at = [&](std::int64_t u, int v) {
+        return group + u * kPanelColumns + vector_offset(v, panel_size);
+      };
+      // What is missing to a whole tile is filled up with zeros there.
+      add_bf16_tile<kVectors>(inputs, count, count < kTileSize, at, sums[g]);
     }
   }
   for (int g = 0; g < kGroups; ++g) {
@@ -321,7 +259,7 @@ inline void narrow_tile_linear(Stream& stream, const LinearWork& work, const Til
   using Group = PanelGroup<kNarrowPanels>;
   const auto rows = static_cast<int>(work.args.x.rows);
   stream.pool().parallel_for(Group::num_tasks(work), [&](int task, int) {
-    const TileRegisters registers(rows, 7);
+    const TileRegisters registers(linear_tiles(rows, 7));
     const Group group(work, task);
     alignas(64) float sums[kNarrowPanels * 2 * kTileFloats];
     (group.count == 1   ? narrow_tiles<kType, 1>
@@ -351,7 +289,7 @@ inline void tall_tile_linear(Stream& stream, const LinearWork& work, const Tiled
   const std::int64_t num_pairs = (m + 2 * kTileSize - 1) / (2 * kTileSize);
   const std::int64_t panel_sums = num_pairs * 4 * kTileFloats;
   stream.pool().parallel_for(Group::num_tasks(work), [&](int task, int worker) {
-    const TileRegisters registers(kTileSize, 6);
+    const TileRegisters registers(linear_tiles(kTileSize, 6));
     const Group group(work, task);
     float* sums = sums_of_all + worker * kPanelsPerTask * panel_sums;
     __builtin_memset(sums, 0, sizeof(float) * static_cast<std::uint64_t>(group.count * panel_sums));

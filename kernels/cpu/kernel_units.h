@@ -52,4 +52,16 @@ inline F units_at(const float* x, std::int64_t k, std::int64_t unit, float inver
   }
 }
 
+// sum + the products of one unit, lane by lane.
+template <WeightType kType>
+[[gnu::always_inline]] inline F dot(F inputs, F weights, F sum) {
+  if constexpr (kType == WeightType::kBF16) {
+    return dot_bf16(inputs, weights, sum);
+  } else if constexpr (kType == WeightType::kInt8) {
+    return dot_int8(inputs, weights, sum);
+  } else {
+    return multiply_add(inputs, weights, sum);
+  }
+}
+
 }  // namespace lmtp::kernels::LMTP_KERNELS_ISA

@@ -2,18 +2,27 @@
 
 #include <algorithm>
 
+#include "round_bf16.h"
+
 namespace lmtp::kernels::plain {
 namespace {
 
 // Tokens that one task stores.
 constexpr std::int64_t kTokensPerTask = kBlockSize;
 
+void round_row(const float* from, int count, int padded, std::uint16_t* to) {
+  for (int i = 0; i < count; ++i) {
+    to[i] = static_cast<std::uint16_t>(round_to_bf16(from[i]));
+  }
+  std::fill(to + count, to + padded, std::uint16_t{0});
+}
+
 // The rows [row, end) go to slots of one block that follow one another: a dimension's keys lie
 // together there, so they are written together.
-void store_run(const KvStoreArgs& args, std::int64_t row, std::int64_t end) {
+void store_run_f32(const KvStoreArgs& args, std::int64_t row, std::int64_t end) {
   const KvLayer& cache = args.cache;
   const std::int32_t slot = args.slots[row];
-  float* keys = cache.f32_keys(slot / kBlockSize) + slot % kBlockSize;
+  float* keys = cache.key_units(slot / kBlockSize) + slot % kBlockSize;
   const std::int64_t width = std::int64_t{cache.num_kv_heads} * cache.head_dim;
   for (std::int64_t i = 0; i < width; ++i, keys += kBlockSize) {
     for (std::int64_t r = row; r < end; ++r) {
@@ -22,12 +31,39 @@ void store_run(const KvStoreArgs& args, std::int64_t row, std::int64_t end) {
   }
   const int padded = padded_head_dim(cache.head_dim);
   for (std::int64_t r = row; r < end; ++r) {
-    float* values = cache.f32_values(slot / kBlockSize) + (slot % kBlockSize + r - row) * padded;
+    float* values = cache.value_units(slot / kBlockSize) + (slot % kBlockSize + r - row) * padded;
     const float* value = args.values.row(r);
     for (int head = 0; head < cache.num_kv_heads; ++head) {
       std::copy_n(value, cache.head_dim, values);
       std::fill(values + cache.head_dim, values + padded, 0.0F);
       value += cache.head_dim;
+      values += std::int64_t{kBlockSize} * padded;
+    }
+  }
+}
+
+// The same in bf16. A unit of keys belongs to one token, one of values to two: each token writes
+// its half.
+void store_run_bf16(const KvStoreArgs& args, std::int64_t row, std::int64_t end) {
+  const KvLayer& cache = args.cache;
+  const std::int32_t slot = args.slots[row];
+  const int padded = padded_head_dim(cache.head_dim);
+  std::uint16_t rounded[kHeadDimMax];
+  for (std::int64_t r = row; r < end; ++r) {
+    const std::int64_t token = slot % kBlockSize + r - row;
+    auto* keys = reinterpret_cast<std::uint16_t*>(cache.key_units(slot / kBlockSize) + token);
+    auto* values = reinterpret_cast<std::uint16_t*>(cache.value_units(slot / kBlockSize) +
+                                                    token / 2 * padded) +
+                   token % 2;
+    for (int head = 0; head < cache.num_kv_heads; ++head) {
+      round_row(args.keys.row(r) + head * cache.head_dim, cache.head_dim, padded, rounded);
+      for (int d = 0; d < padded; d += 2, keys += 2 * kBlockSize) {
+        std::copy_n(rounded + d, 2, keys);
+      }
+      round_row(args.values.row(r) + head * cache.head_dim, cache.head_dim, padded, rounded);
+      for (int d = 0; d < padded; ++d) {
+        values[2 * d] = rounded[d];
+      }
       values += std::int64_t{kBlockSize} * padded;
     }
   }
@@ -51,7 +87,7 @@ void kv_store(Stream& stream, const KvStoreArgs& args) {
       while (run_end < end && is_next(args, run_end - 1)) {
         ++run_end;
       }
-      store_run(args, row, run_end);
+      (args.cache.type == ElementType::kF32 ? store_run_f32 : store_run_bf16)(args, row, run_end);
       row = run_end;
     }
   });
@@ -61,16 +97,18 @@ void kv_copy(Stream&, const KvLayer& cache, const KvCopy* copies, std::int64_t n
   const std::int64_t padded = padded_head_dim(cache.head_dim);
   for (std::int64_t i = 0; i < num_copies; ++i) {
     const KvCopy& copy = copies[i];
-    const float* key_from = cache.f32_keys(copy.from);
-    float* key_to = cache.f32_keys(copy.to);
-    for (std::int64_t d = 0; d < std::int64_t{cache.num_kv_heads} * cache.head_dim; ++d) {
-      std::copy_n(key_from + d * kBlockSize, copy.num_tokens, key_to + d * kBlockSize);
+    const float* key_from = cache.key_units(copy.from);
+    float* key_to = cache.key_units(copy.to);
+    for (std::int64_t row = 0; row < std::int64_t{cache.num_kv_heads} * cache.key_rows(); ++row) {
+      std::copy_n(key_from + row * kBlockSize, copy.num_tokens, key_to + row * kBlockSize);
     }
-    const float* value_from = cache.f32_values(copy.from);
-    float* value_to = cache.f32_values(copy.to);
+    const float* value_from = cache.value_units(copy.from);
+    float* value_to = cache.value_units(copy.to);
+    const std::int64_t head_size = cache.value_rows() * padded;
+    // A unit's other token, where it has one, is not seen.
+    const std::int64_t num_rows = (copy.num_tokens + cache.per_unit() - 1) / cache.per_unit();
     for (int head = 0; head < cache.num_kv_heads; ++head) {
-      std::copy_n(value_from + head * kBlockSize * padded, copy.num_tokens * padded,
-                  value_to + head * kBlockSize * padded);
+      std::copy_n(value_from + head * head_size, num_rows * padded, value_to + head * head_size);
     }
   }
 }

@@ -37,10 +37,11 @@ void check_sequences(const AttentionArgs& args) {
 // Arrays on a device are not read here: their contents are checked where they are made.
 bool on_host(const Stream& stream) { return stream.backend().device == nullptr; }
 
-void check_cache(const char* op, const KvLayer& cache) {
+void check_cache(const char* op, const Stream& stream, const KvLayer& cache) {
   LMTP_CHECK(cache.keys != nullptr && cache.values != nullptr && cache.num_blocks > 0 &&
                  cache.num_kv_heads > 0 && cache.head_dim > 0 && cache.head_dim <= kHeadDimMax,
              op, cache.num_blocks, cache.num_kv_heads, cache.head_dim);
+  LMTP_CHECK(!on_host(stream) || cache.type != ElementType::kF16, op);
 }
 
 }  // namespace
@@ -176,7 +177,7 @@ void kv_store(Stream& stream, const KvStoreArgs& args) {
   constexpr const char* kOp = "kv_store";
   check_matrix(kOp, "keys", args.keys);
   check_matrix(kOp, "values", args.values);
-  check_cache(kOp, args.cache);
+  check_cache(kOp, stream, args.cache);
   const std::int64_t width = std::int64_t{args.cache.num_kv_heads} * args.cache.head_dim;
   check_same(kOp, "keys columns", args.keys.columns, "heads x head_dim", width);
   check_same_shape(kOp, "keys", args.keys, "values", args.values);
@@ -188,7 +189,7 @@ void kv_store(Stream& stream, const KvStoreArgs& args) {
 }
 
 void kv_copy(Stream& stream, const KvLayer& cache, const KvCopy* copies, std::int64_t num_copies) {
-  check_cache("kv_copy", cache);
+  check_cache("kv_copy", stream, cache);
   for (std::int64_t i = 0; on_host(stream) && i < num_copies; ++i) {
     const KvCopy& copy = copies[i];
     LMTP_CHECK(copy.from >= 0 && copy.from < cache.num_blocks && copy.to >= 0 &&
@@ -203,7 +204,7 @@ void paged_attention(Stream& stream, const AttentionArgs& args) {
   constexpr const char* kOp = "paged_attention";
   check_matrix(kOp, "queries", args.queries);
   check_matrix(kOp, "y", args.y);
-  check_cache(kOp, args.cache);
+  check_cache(kOp, stream, args.cache);
   LMTP_CHECK(args.num_heads > 0 && args.num_heads % args.cache.num_kv_heads == 0, args.num_heads,
              args.cache.num_kv_heads);
   LMTP_CHECK(args.window >= 0 && args.soft_cap >= 0.0F, args.window, args.soft_cap);

@@ -182,6 +182,24 @@ void gather_rows_plain(Stream&, const GatherRowsArgs& args) {
   }
 }
 
+double widened(std::uint32_t bf16) { return static_cast<double>(std::bit_cast<float>(bf16 << 16)); }
+
+// Number `index` of a unit of keys or values.
+double element_of(const KvLayer& cache, float unit, std::int64_t index) {
+  if (cache.type == ElementType::kF32) {
+    return static_cast<double>(unit);
+  }
+  return widened(std::bit_cast<std::uint32_t>(unit) >> (16 * index) & 0xFFFFU);
+}
+
+// What stands for query[d] in its products with keys.
+double seen_query(const AttentionArgs& args, float value) {
+  if (args.cache.type == ElementType::kF32) {
+    return static_cast<double>(value) * static_cast<double>(args.scale);
+  }
+  return widened(round_to_bf16(value * args.scale));
+}
+
 void attend_row_plain(const AttentionArgs& args, std::int64_t sequence, std::int64_t row,
                       int head) {
   const KvLayer& cache = args.cache;
@@ -194,14 +212,15 @@ void attend_row_plain(const AttentionArgs& args, std::int64_t sequence, std::int
       args.window > 0 ? std::max<std::int64_t>(0, position + 1 - args.window) : 0;
   std::vector<double> scores(static_cast<std::size_t>(position + 1));
   double max = -std::numeric_limits<double>::infinity();
+  const int per_unit = cache.per_unit();
   for (std::int64_t t = begin; t <= position; ++t) {
-    const float* keys = cache.f32_keys(table[t / kBlockSize]) +
-                        std::int64_t{kv_head} * cache.head_dim * kBlockSize + t % kBlockSize;
-    double sum = 0.0;
+    const float* keys = cache.key_units(table[t / kBlockSize]) +
+                        std::int64_t{kv_head} * cache.key_rows() * kBlockSize + t % kBlockSize;
+    double score = 0.0;
     for (int d = 0; d < cache.head_dim; ++d) {
-      sum += static_cast<double>(query[d]) * static_cast<double>(keys[d * kBlockSize]);
+      score += seen_query(args, query[d]) *
+               element_of(cache, keys[d / per_unit * kBlockSize], d % per_unit);
     }
-    const double score = sum * static_cast<double>(args.scale);
     scores[static_cast<std::size_t>(t)] =
         args.soft_cap > 0.0F ? capped(score, static_cast<double>(args.soft_cap)) : score;
     max = std::max(max, scores[static_cast<std::size_t>(t)]);
@@ -211,11 +230,12 @@ void attend_row_plain(const AttentionArgs& args, std::int64_t sequence, std::int
   const int padded = padded_head_dim(cache.head_dim);
   for (std::int64_t t = begin; t <= position; ++t) {
     const double weight = std::exp(scores[static_cast<std::size_t>(t)] - max);
-    const float* value = cache.f32_values(table[t / kBlockSize]) +
-                         (std::int64_t{kv_head} * kBlockSize + t % kBlockSize) * padded;
+    const float* value =
+        cache.value_units(table[t / kBlockSize]) +
+        (std::int64_t{kv_head} * cache.value_rows() + t % kBlockSize / per_unit) * padded;
     total += weight;
     for (int d = 0; d < cache.head_dim; ++d) {
-      output[static_cast<std::size_t>(d)] += weight * static_cast<double>(value[d]);
+      output[static_cast<std::size_t>(d)] += weight * element_of(cache, value[d], t % per_unit);
     }
   }
   for (int d = 0; d < cache.head_dim; ++d) {

@@ -17,17 +17,7 @@ const char* dtype_name(kernels::WeightType type) {
 }
 
 kernels::ElementType kv_type(const AgentOptions& options) {
-  if (!options.cuda_device.has_value()) {
-    return kernels::ElementType::kF32;
-  }
-  switch (options.weight_type) {
-    case kernels::WeightType::kBF16:
-      return kernels::ElementType::kBF16;
-    case kernels::WeightType::kF16:
-      return kernels::ElementType::kF16;
-    default:
-      return kernels::ElementType::kF32;
-  }
+  return kernels::element_type(options.weight_type);
 }
 
 std::string device_name(const AgentOptions& options) {

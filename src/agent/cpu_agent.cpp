@@ -32,7 +32,7 @@ class CpuAgent : public ModelAgent {
         pool_(std::move(pool)),
         stream_(options.backend != nullptr ? *options.backend : kernels::cpu_backend(), *pool_),
         model_(std::move(model)),
-        cache_(model_->config(), num_blocks, stream_),
+        cache_(model_->config(), num_blocks, stream_, kv_type(options)),
         max_batched_tokens_(options.max_batched_tokens),
         sampling_(stream_.backend(), *pool_, model_->config().vocab_size) {}
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numeric>
 
@@ -11,6 +12,7 @@
 namespace lmtp {
 namespace {
 
+using kernels::ElementType;
 using kernels::KvLayer;
 using kernels::Stream;
 using kernels::WorkerPool;
@@ -30,16 +32,24 @@ constexpr Shape kShapes[] = {{2, 2, 64},      {5, 5, 12},      {4, 2, 20},
                              {2, 1, 16, 5},   {3, 3, 8, 1},    {4, 1, 24, 70, 1.5F},
                              {2, 2, 16, 257}, {2, 2, 16, 5000}};
 
+constexpr ElementType kTypes[] = {ElementType::kF32, ElementType::kBF16};
+
+// Not a number, as one f32 and as two bf16.
+const float kSpoiled = std::bit_cast<float>(0xFFFFFFFFU);
+
 // One layer's cache in which each sequence has blocks of its own, in no order.
 struct Cache {
-  Cache(const Shape& shape, int num_sequences, int length_max)
+  Cache(const Shape& shape, ElementType type, int num_sequences, int length_max)
       : blocks_each((length_max + kBlockSize - 1) / kBlockSize) {
     layer.num_blocks = 1 + num_sequences * blocks_each;
     layer.num_kv_heads = shape.num_kv_heads;
     layer.head_dim = shape.head_dim;
+    layer.type = type;
     // Blocks that nobody has written hold no numbers: whoever reads them is found out.
-    keys.assign(static_cast<std::size_t>(layer.num_blocks * layer.block_size()), NAN);
-    values.assign(static_cast<std::size_t>(layer.num_blocks * layer.block_size()), NAN);
+    const auto units =
+        static_cast<std::size_t>(layer.num_blocks * layer.block_size() / layer.per_unit());
+    keys.assign(units, kSpoiled);
+    values.assign(units, kSpoiled);
     layer.keys = keys.data();
     layer.values = values.data();
   }
@@ -64,10 +74,10 @@ struct Part {
 // Runs steps over sequences whose queries, keys and values are functions of (sequence, position).
 class Attention {
  public:
-  Attention(const Shape& shape, int num_sequences, int length)
+  Attention(const Shape& shape, ElementType type, int num_sequences, int length)
       : shape_(shape),
         length_(length),
-        cache_(shape, num_sequences, length),
+        cache_(shape, type, num_sequences, length),
         queries_(make(num_sequences, shape.num_heads, 11)),
         keys_(make(num_sequences, shape.num_kv_heads, 12)),
         values_(make(num_sequences, shape.num_kv_heads, 13)),
@@ -161,105 +171,111 @@ INSTANTIATE_TEST_SUITE_P(Backends, AttentionTest, ::testing::ValuesIn(kernels::c
                          testing::backend_name);
 
 TEST_P(AttentionTest, EqualsItsPlainTwin) {
-  for (const Shape& shape : kShapes) {
-    for (const int length : {1, 17, 255, 300}) {
-      SCOPED_TRACE(length);
-      Attention attention(shape, 1, length);
-      Attention expected(shape, 1, length);
-      attention.step(*GetParam(), {{0, 0, length}}, 2);
-      expected.step(kernels::reference_backend(), {{0, 0, length}}, 1);
-      for (std::size_t i = 0; i < expected.output().size(); ++i) {
-        ASSERT_NEAR(attention.output()[i], expected.output()[i], 1e-5F) << "element " << i;
+  for (const ElementType type : kTypes) {
+    // Weights of bf16 are off by 2^-9 of themselves.
+    const float tolerance = type == ElementType::kF32 ? 1e-5F : 1e-2F;
+    for (const Shape& shape : kShapes) {
+      for (const int length : {1, 17, 255, 300}) {
+        SCOPED_TRACE(length);
+        Attention attention(shape, type, 1, length);
+        Attention expected(shape, type, 1, length);
+        attention.step(*GetParam(), {{0, 0, length}}, 2);
+        expected.step(kernels::reference_backend(), {{0, 0, length}}, 1);
+        for (std::size_t i = 0; i < expected.output().size(); ++i) {
+          ASSERT_NEAR(attention.output()[i], expected.output()[i], tolerance) << "element " << i;
+        }
       }
+    }
+  }
+}
+
+// Three sequences take chunks of their own sizes, all of them together in one step.
+void run_in_chunks(Attention& attention, const kernels::Backend& backend, int chunk, int length) {
+  int done[3] = {0, 0, 0};
+  for (bool more = true; more;) {
+    std::vector<Part> step;
+    for (int sequence = 0; sequence < 3; ++sequence) {
+      const int count = std::min(chunk + 2 * sequence, length - done[sequence]);
+      if (count > 0) {
+        step.push_back({sequence, done[sequence], count});
+        done[sequence] += count;
+      }
+    }
+    more = !step.empty();
+    if (more) {
+      attention.step(backend, step, 1 + chunk % 2);
     }
   }
 }
 
 TEST_P(AttentionTest, BitsDependNeitherOnChunksNorOnCompanyNorOnThreads) {
   constexpr int kLength = 300;  // more than one split, so that windows begin in the second
-  for (const Shape& shape : kShapes) {
-    Attention whole(shape, 3, kLength);
-    for (int sequence = 0; sequence < 3; ++sequence) {
-      whole.step(*GetParam(), {{sequence, 0, kLength}}, 1);
-    }
-    for (const int chunk : {1, 5, 64, 200}) {
-      SCOPED_TRACE(chunk);
-      Attention parts(shape, 3, kLength);
-      // Each sequence takes chunks of its own size, all of them together in one step.
-      int done[3] = {0, 0, 0};
-      for (bool more = true; more;) {
-        std::vector<Part> step;
-        for (int sequence = 0; sequence < 3; ++sequence) {
-          const int count = std::min(chunk + 2 * sequence, kLength - done[sequence]);
-          if (count > 0) {
-            step.push_back({sequence, done[sequence], count});
-            done[sequence] += count;
-          }
-        }
-        more = !step.empty();
-        if (more) {
-          parts.step(*GetParam(), step, 1 + chunk % 2);
-        }
+  for (const ElementType type : kTypes) {
+    for (const Shape& shape : kShapes) {
+      Attention whole(shape, type, 3, kLength);
+      for (int sequence = 0; sequence < 3; ++sequence) {
+        whole.step(*GetParam(), {{sequence, 0, kLength}}, 1);
       }
-      expect_same_bits(parts.output(), whole.output());
+      for (const int chunk : {1, 5, 64, 200}) {
+        SCOPED_TRACE(chunk);
+        Attention parts(shape, type, 3, kLength);
+        run_in_chunks(parts, *GetParam(), chunk, kLength);
+        expect_same_bits(parts.output(), whole.output());
+      }
     }
   }
 }
 
 TEST_P(AttentionTest, WhatIsBeforeTheWindowIsNotRead) {
   constexpr int kLength = 300;
-  Attention clean({2, 1, 16, 40}, 1, kLength);
-  Attention spoiled({2, 1, 16, 40}, 1, kLength);
-  for (Attention* attention : {&clean, &spoiled}) {
-    attention->step(*GetParam(), {{0, 0, kLength - 1}}, 1);
+  for (const ElementType type : kTypes) {
+    Attention clean({2, 1, 16, 40}, type, 1, kLength);
+    Attention spoiled({2, 1, 16, 40}, type, 1, kLength);
+    for (Attention* attention : {&clean, &spoiled}) {
+      attention->step(*GetParam(), {{0, 0, kLength - 1}}, 1);
+    }
+    // Whole blocks before the last token's window.
+    for (int index = 0; (index + 1) * kBlockSize <= kLength - 40; ++index) {
+      const KvLayer& layer = spoiled.cache().layer;
+      const std::int32_t block = spoiled.cache().block(0, index);
+      const std::int64_t units = layer.block_size() / layer.per_unit();
+      std::fill_n(layer.key_units(block), units, kSpoiled);
+      std::fill_n(layer.value_units(block), units, kSpoiled);
+    }
+    for (Attention* attention : {&clean, &spoiled}) {
+      attention->step(*GetParam(), {{0, kLength - 1, 1}}, 1);
+    }
+    expect_same_bits(spoiled.output(), clean.output());
   }
-  // Whole blocks before the last token's window.
-  for (int index = 0; (index + 1) * kBlockSize <= kLength - 40; ++index) {
-    const KvLayer& layer = spoiled.cache().layer;
-    const std::int32_t block = spoiled.cache().block(0, index);
-    std::fill_n(layer.f32_keys(block), layer.block_size(), NAN);
-    std::fill_n(layer.f32_values(block), layer.block_size(), NAN);
-  }
-  for (Attention* attention : {&clean, &spoiled}) {
-    attention->step(*GetParam(), {{0, kLength - 1, 1}}, 1);
-  }
-  expect_same_bits(spoiled.output(), clean.output());
 }
 
+// A block that lent its first tokens goes on by itself, and so does its copy.
 TEST_P(AttentionTest, ACopiedBlockServesAsTheOriginal) {
-  const Shape shape{4, 2, 20};
-  Attention attention(shape, 1, 60);
-  attention.step(*GetParam(), {{0, 0, 40}}, 1);
-  Cache& cache = attention.cache();
-  const std::int32_t from = cache.block(0, 2);
-  WorkerPool pool(1);
-  Stream stream(*GetParam(), pool);
-  const kernels::KvCopy copy{.from = from, .to = 0, .num_tokens = 8};
-  kernels::kv_copy(stream, cache.layer, &copy, 1);
-  const auto key = [&](std::int32_t block, int row, int token) {
-    return cache.keys[static_cast<std::size_t>(block * cache.layer.block_size() + row * kBlockSize +
-                                               token)];
-  };
-  for (int row = 0; row < 40; ++row) {
-    for (int token = 0; token < kBlockSize; ++token) {
-      if (token < 8) {
-        ASSERT_EQ(key(0, row, token), key(from, row, token));
-      } else {
-        ASSERT_TRUE(std::isnan(key(0, row, token)));
+  for (const ElementType type : kTypes) {
+    for (const int num_tokens : {1, 8, 9, 16}) {
+      Attention original({4, 2, 20}, type, 1, 40);
+      Attention copied({4, 2, 20}, type, 1, 40);
+      Cache& cache = copied.cache();
+      const std::int32_t to = cache.block(0, 1);
+      const int length = kBlockSize + num_tokens;
+      for (Attention* attention : {&original, &copied}) {
+        attention->step(*GetParam(), {{0, 0, length - 1}}, 1);
+        attention->step(*GetParam(), {{0, length - 1, 1}}, 1);
       }
-    }
-  }
-  const int padded = kernels::padded_head_dim(20);
-  for (int head = 0; head < 2; ++head) {
-    for (int i = 0; i < kBlockSize * padded; ++i) {
-      const std::int64_t at = std::int64_t{head} * kBlockSize * padded + i;
-      const float copied = cache.values[static_cast<std::size_t>(at)];
-      if (i < 8 * padded) {
-        ASSERT_EQ(copied,
-                  cache.values[static_cast<std::size_t>(from * cache.layer.block_size() + at)]);
-      } else {
-        ASSERT_TRUE(std::isnan(copied));
+      // To block 0 and back, what was there spoiled.
+      WorkerPool pool(1);
+      Stream stream(*GetParam(), pool);
+      const kernels::KvCopy out{.from = to, .to = 0, .num_tokens = num_tokens};
+      kernels::kv_copy(stream, cache.layer, &out, 1);
+      const std::int64_t units = cache.layer.block_size() / cache.layer.per_unit();
+      std::fill_n(cache.layer.key_units(to), units, kSpoiled);
+      std::fill_n(cache.layer.value_units(to), units, kSpoiled);
+      const kernels::KvCopy back{.from = 0, .to = to, .num_tokens = num_tokens};
+      kernels::kv_copy(stream, cache.layer, &back, 1);
+      for (Attention* attention : {&original, &copied}) {
+        attention->step(*GetParam(), {{0, length - 1, 1}}, 1);
       }
+      expect_same_bits(copied.output(), original.output());
     }
   }
 }

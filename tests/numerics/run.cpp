@@ -248,9 +248,9 @@ Result<CompanyReport> Runner::run_company(const Model& model, const Setting& set
   agent.source = model.source;
   agent.config = model.config;
   agent.num_threads = setting.num_threads;
-  agent.kv_cache_bytes = setting.num_blocks * model::kv_block_bytes(model.config);
   agent.max_batched_tokens = setting.batched_tokens;
   agent.weight_type = setting.dtype;
+  agent.kv_cache_bytes = setting.num_blocks * model::kv_block_bytes(model.config, kv_type(agent));
   agent.context_length = model.limits.context_length;
   agent.backend = options_.backend;
   engine::EngineOptions engine;

@@ -28,7 +28,7 @@ struct AgentOptions {
 // "float32", "bfloat16", "float16", "int8".
 const char* dtype_name(kernels::WeightType type);
 
-// Of keys and values.
+// Of keys and values: f32 where weights are, otherwise 16 bits.
 kernels::ElementType kv_type(const AgentOptions& options);
 
 // "cpu", "cuda:0".

@@ -11,17 +11,16 @@
 namespace lmtp::model {
 
 // Bytes of one block over all layers.
-std::int64_t kv_block_bytes(const ModelConfig& config,
-                            kernels::ElementType type = kernels::ElementType::kF32);
+std::int64_t kv_block_bytes(const ModelConfig& config, kernels::ElementType type);
 
 // Owner: the model agent. On the host, memory is reserved at once and taken as blocks are first
 // written.
 class KvCache {
  public:
-  // Where the ops of `stream` run. `type`: of keys and values; f32 on a CPU.
+  // Where the ops of `stream` run. `type`: of keys and values; not kF16 on a CPU.
   // REQUIRES: num_blocks >= 2 (block 0 is never handed out).
   KvCache(const ModelConfig& config, int num_blocks, kernels::Stream& stream,
-          kernels::ElementType type = kernels::ElementType::kF32);
+          kernels::ElementType type);
 
   int num_blocks() const { return num_blocks_; }
   std::int64_t num_bytes() const { return static_cast<std::int64_t>(memory_.num_bytes()); }

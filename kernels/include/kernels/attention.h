@@ -20,9 +20,10 @@ inline constexpr int kDeviceHeadDimMax = 256;  // of the kernels for a device
 constexpr int padded_head_dim(int head_dim) { return (head_dim + 15) / 16 * 16; }
 
 // The blocks of one layer, aligned as Memory; each backend lays a block out in its own way.
-// CPU, f32 alone:
-//   keys    [num_blocks] blocks of [num_kv_heads][head_dim][kBlockSize]: one lane is one token
-//   values  [num_blocks][num_kv_heads][kBlockSize][padded_head_dim]: one lane is one dimension
+// CPU: units of 4 bytes, in keys one number or two dimensions' (bf16), in values one number or two
+// tokens' (bf16):
+//   keys    [num_blocks] blocks of [num_kv_heads][key_rows][kBlockSize]: one lane is one token
+//   values  [num_blocks][num_kv_heads][value_rows][padded_head_dim]: one lane is one dimension
 // CUDA: cuda/kv_store.h.
 struct KvLayer {
   void* keys = nullptr;
@@ -36,12 +37,18 @@ struct KvLayer {
   std::int64_t block_size() const {
     return std::int64_t{num_kv_heads} * kBlockSize * padded_head_dim(head_dim);
   }
-  // On a CPU.
-  float* f32_keys(std::int64_t block) const {
-    return static_cast<float*>(keys) + block * block_size();
+  // On a CPU. REQUIRES: type is kF32 or kBF16.
+  int per_unit() const { return 4 / element_size(type); }
+  // bf16: dimensions beyond head_dim are zero.
+  int key_rows() const {
+    return type == ElementType::kF32 ? head_dim : padded_head_dim(head_dim) / 2;
   }
-  float* f32_values(std::int64_t block) const {
-    return static_cast<float*>(values) + block * block_size();
+  int value_rows() const { return kBlockSize / per_unit(); }
+  float* key_units(std::int64_t block) const {
+    return static_cast<float*>(keys) + block * (block_size() / per_unit());
+  }
+  float* value_units(std::int64_t block) const {
+    return static_cast<float*>(values) + block * (block_size() / per_unit());
   }
 };
 

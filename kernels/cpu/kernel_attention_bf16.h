@@ -1,0 +1,235 @@
+// Attention over keys and values in bf16: queries, keys, weights and values go as units of two
+// (kernels/linear.h), sums are f32. A unit of values is two tokens, so a split is worked on in
+// whole blocks: what a query does not see has the weight zero.
+#pragma once
+
+#include "kernel_attention_tile.h"
+
+namespace lmtp::kernels::LMTP_KERNELS_ISA {
+
+inline constexpr int kUnitsPerBlock = kBlockSize / 2;  // of weights
+
+// Queries of a tile, rows of `stride` units.
+struct QueryUnits {
+  alignas(64) float units[kTileQueriesMax * kHeadDimMax / 2];
+  int stride;
+  int count;
+};
+
+// The blocks of a split that a tile's queries see something of.
+struct SplitBlocks {
+  std::int64_t first;  // token of the split at which they begin
+  int count = 0;
+  int width;  // of a row of values
+  const float* keys[kAttentionSplit / kBlockSize];
+  const float* values[kAttentionSplit / kBlockSize];
+};
+
+// The last block's values, those of `num_tokens` on zero: it holds whatever was there before.
+inline void copy_seen_values(const float* from, int width, int num_tokens, float* to) {
+  const auto row = static_cast<std::uint64_t>(width) * sizeof(float);
+  const auto pairs = static_cast<std::uint64_t>(num_tokens / 2);
+  __builtin_memset(to, 0, kUnitsPerBlock * row);
+  __builtin_memcpy(to, from, pairs * row);
+  if (num_tokens % 2 != 0) {
+    const std::int64_t last = std::int64_t{num_tokens / 2} * width;
+    for (int d = 0; d < width; ++d) {
+      std::uint32_t unit = 0;
+      __builtin_memcpy(&unit, from + last + d, sizeof(unit));
+      unit &= 0xFFFFU;
+      __builtin_memcpy(to + last + d, &unit, sizeof(unit));
+    }
+  }
+}
+
+// Scores and weighted values by vectors, some queries at a time.
+class VectorProducts {
+ public:
+  explicit VectorProducts(int) {}
+
+  void score(const QueryUnits& queries, const SplitBlocks& blocks,
+             float (*scores)[kAttentionSplit]) const {
+    const float* rows[kTileQueriesMax];
+    for (int q = 0; q < queries.count; ++q) {
+      rows[q] = queries.units + q * queries.stride;
+    }
+    for (int q = 0; q < queries.count; q += kQueriesMax) {
+      kScores[count_of(queries.count - q)](rows + q, queries.stride, blocks, scores + q);
+    }
+  }
+
+  // sums [count][width]
+  void weigh(const float (*weights)[kAttentionSplit / 2], int count, const SplitBlocks& blocks,
+             float* sums) const {
+    for (int q = 0; q < count; q += kQueriesMax) {
+      kWeighs[count_of(count - q)](weights + q, blocks, sums + q * blocks.width);
+    }
+  }
+
+ private:
+  static int count_of(int left) { return left < kQueriesMax ? left : kQueriesMax; }
+
+  template <int kQueries>
+  static void score_some(const float* const* queries, int rows, const SplitBlocks& blocks,
+                         float (*scores)[kAttentionSplit]) {
+    constexpr int kBlocks = score_blocks_for(kQueries);
+    int b = 0;
+    for (; b + kBlocks <= blocks.count; b += kBlocks) {
+      score_blocks<WeightType::kBF16, kQueries, kBlocks>(queries, blocks.keys + b, rows, 1.0F,
+                                                         scores, blocks.first + b * kBlockSize);
+    }
+    for (; b < blocks.count; ++b) {
+      score_blocks<WeightType::kBF16, kQueries, 1>(queries, blocks.keys + b, rows, 1.0F, scores,
+                                                   blocks.first + b * kBlockSize);
+    }
+  }
+
+  template <int kQueries, int kVectors>
+  static void weigh_vectors(const float (*weights)[kAttentionSplit / 2], const SplitBlocks& blocks,
+                            int first, float* sums_at) {
+    F sums[kQueries][kVectors];
+    for (int q = 0; q < kQueries; ++q) {
+      for (int v = 0; v < kVectors; ++v) {
+        sums[q][v] = zero();
+      }
+    }
+    for (int b = 0; b < blocks.count; ++b) {
+      const std::int64_t unit = blocks.first / 2 + b * kUnitsPerBlock;
+      const float* values = blocks.values[b] + first;
+      for (int row = 0; row < kUnitsPerBlock; ++row, values += blocks.width) {
+#pragma GCC unroll 4
+        for (int v = 0; v < kVectors; ++v) {
+          const F value = load(values + v * kLanes);
+#pragma GCC unroll 8
+          for (int q = 0; q < kQueries; ++q) {
+            sums[q][v] =
+                dot<WeightType::kBF16>(broadcast(weights[q][unit + row]), value, sums[q][v]);
+          }
+        }
+      }
+    }
+    for (int q = 0; q < kQueries; ++q) {
+      for (int v = 0; v < kVectors; ++v) {
+        store(sums_at + q * blocks.width + first + v * kLanes, sums[q][v]);
+      }
+    }
+  }
+
+  template <int kQueries>
+  static void weigh_some(const float (*weights)[kAttentionSplit / 2], const SplitBlocks& blocks,
+                         float* sums) {
+    int first = 0;
+    for (; first + kValueVectors * kLanes <= blocks.width; first += kValueVectors * kLanes) {
+      weigh_vectors<kQueries, kValueVectors>(weights, blocks, first, sums);
+    }
+    for (; first < blocks.width; first += kLanes) {
+      weigh_vectors<kQueries, 1>(weights, blocks, first, sums);
+    }
+  }
+
+  static constexpr int kFour = kQueriesMax == 6 ? 4 : 1;
+  static constexpr int kFive = kQueriesMax == 6 ? 5 : 1;
+  static constexpr int kSix = kQueriesMax == 6 ? 6 : 1;
+  using Score = void (*)(const float* const*, int, const SplitBlocks&, float (*)[kAttentionSplit]);
+  static constexpr Score kScores[] = {nullptr,         score_some<1>,     score_some<2>,
+                                      score_some<3>,   score_some<kFour>, score_some<kFive>,
+                                      score_some<kSix>};
+  using Weigh = void (*)(const float (*)[kAttentionSplit / 2], const SplitBlocks&, float*);
+  static constexpr Weigh kWeighs[] = {nullptr,         weigh_some<1>,     weigh_some<2>,
+                                      weigh_some<3>,   weigh_some<kFour>, weigh_some<kFive>,
+                                      weigh_some<kSix>};
+};
+
+// The numbers [begin, end) of `from` as units, those beside them within [first, last) as zeros.
+// REQUIRES: first and last are multiples of kBlockSize.
+inline void round_weights(const float* from, std::int64_t first, std::int64_t last,
+                          std::int64_t end, float* to) {
+  for (std::int64_t t = first; t < last; t += 2 * kLanes) {
+    const auto at = [&](std::int64_t token) {
+      const std::int64_t left = end - token;
+      return left >= kLanes ? load(from + token)
+             : left > 0     ? load_first(from + token, static_cast<int>(left))
+                            : zero();
+    };
+    store(to + t / 2, units_of_bf16(at(t), at(t + kLanes)));
+  }
+}
+
+// REQUIRES: num_visible of the tile's last query is beyond `split`.
+template <class Products>
+inline void attend_split_bf16(const Products& products, QueryTile& tile, const HeadBlocks& blocks,
+                              const QueryUnits& queries, std::int64_t split, float cap) {
+  alignas(64) float scores[kTileQueriesMax][kAttentionSplit];
+  alignas(64) float weights[kTileQueriesMax][kAttentionSplit / 2];
+  alignas(64) float sums[kTileQueriesMax * kHeadDimMax];
+  alignas(64) float last_values[kUnitsPerBlock * kHeadDimMax];
+  const std::int64_t end = visible_in(tile, tile.count - 1, split).end;
+  SplitBlocks seen;
+  seen.first = visible_in(tile, 0, split).begin / kBlockSize * kBlockSize;
+  seen.width = padded_head_dim(blocks.cache.head_dim);
+  for (std::int64_t t = seen.first; t < end; t += kBlockSize, ++seen.count) {
+    seen.keys[seen.count] = blocks.keys((split + t) / kBlockSize);
+    seen.values[seen.count] = blocks.values((split + t) / kBlockSize);
+  }
+  if (end % kBlockSize != 0) {
+    const float*& last = seen.values[seen.count - 1];
+    copy_seen_values(last, seen.width, static_cast<int>(end % kBlockSize), last_values);
+    last = last_values;
+  }
+  products.score(queries, seen, scores);
+  const std::int64_t last = seen.first + seen.count * kBlockSize;
+  float maxima[kTileQueriesMax] = {};
+  float totals[kTileQueriesMax] = {};
+  for (int q = 0; q < tile.count; ++q) {
+    const Visible visible = visible_in(tile, q, split);
+    if (visible.begin == visible.end) {
+      round_weights(scores[q], seen.first, last, 0, weights[q]);
+      continue;
+    }
+    if (cap > 0.0F) {
+      cap_scores(scores[q], seen.first, visible.end, cap);
+    }
+    soften(scores[q], visible.begin, visible.end, &maxima[q], &totals[q]);
+    round_weights(scores[q], seen.first, last, visible.end, weights[q]);
+  }
+  products.weigh(weights, tile.count, seen, sums);
+  for (int i = 0; i < tile.count * seen.width; i += kLanes) {
+    // Products of zeros, of which a query has more in other company, make -0 into 0.
+    store(sums + i, add(load(sums + i), zero()));
+  }
+  for (int q = 0; q < tile.count; ++q) {
+    const Visible visible = visible_in(tile, q, split);
+    if (visible.begin < visible.end) {
+      merge(tile, q, seen.width, maxima[q], totals[q], sums + q * seen.width);
+    }
+  }
+}
+
+template <class Products>
+void attend_bf16(QueryTile& tile, const HeadBlocks& blocks, float scale, float cap) {
+  const int head_dim = blocks.cache.head_dim;
+  QueryUnits queries;
+  queries.count = tile.count;
+  queries.stride = blocks.cache.key_rows();
+  alignas(64) float scaled[kHeadDimMax];
+  for (int q = 0; q < tile.count; ++q) {
+    for (int d = 0; d < head_dim; d += kLanes) {
+      const int count = head_dim - d < kLanes ? head_dim - d : kLanes;
+      store(scaled + d, multiply(load_first(tile.queries[q] + d, count), broadcast(scale)));
+    }
+    for (int u = 0; u < queries.stride; u += kLanes) {
+      const int left = queries.stride - u;
+      store_first(queries.units + q * queries.stride + u,
+                  units_at<WeightType::kBF16>(scaled, head_dim, u, 1.0F),
+                  left < kLanes ? left : kLanes);
+    }
+  }
+  const Products products(tile.count);
+  std::int64_t split = tile.first_visible[0] / kAttentionSplit * kAttentionSplit;
+  for (; split < tile.num_visible[tile.count - 1]; split += kAttentionSplit) {
+    attend_split_bf16(products, tile, blocks, queries, split, cap);
+  }
+  write_outputs(tile, head_dim);
+}
+
+}  // namespace lmtp::kernels::LMTP_KERNELS_ISA

@@ -1,0 +1,172 @@
+// What the attention kernels share (paged FlashAttention, Dao et al. 2022: an online softmax over
+// fixed splits of kAttentionSplit tokens): a tile of queries, its scores and weights, the merging
+// of splits. Everything is computed for each query alone, the tile only shares the loads.
+#pragma once
+
+#include "kernel_units.h"
+#include "kernels/attention.h"
+
+namespace lmtp::kernels::LMTP_KERNELS_ISA {
+
+inline constexpr int kTileQueriesMax = 16;
+// Queries whose sums registers hold side by side.
+inline constexpr int kQueriesMax = kRegisters == 32 ? 6 : 3;
+// Vectors of a value row that are summed at a time.
+inline constexpr int kValueVectors = 4;
+inline constexpr int kKeyVectors = kBlockSize / kLanes;
+
+// Queries of one sequence that share a head of the cache, and what is known of them after the
+// splits so far.
+struct QueryTile {
+  int count = 0;
+  const float* queries[kTileQueriesMax];  // [head_dim]
+  float* outputs[kTileQueriesMax];        // [head_dim]
+  // Tokens [first_visible, num_visible), both ascending over queries.
+  std::int64_t first_visible[kTileQueriesMax];
+  std::int64_t num_visible[kTileQueriesMax];
+  float max[kTileQueriesMax];
+  float sum[kTileQueriesMax] = {};
+  alignas(64) float total[kTileQueriesMax][kHeadDimMax];
+};
+
+// Tokens [begin, end) of a split, none where begin == end.
+struct Visible {
+  std::int64_t begin;
+  std::int64_t end;
+};
+
+// What query q sees of one split.
+inline Visible visible_in(const QueryTile& tile, int q, std::int64_t split) {
+  const std::int64_t left = tile.num_visible[q] - split;
+  const std::int64_t hidden = tile.first_visible[q] - split;
+  const std::int64_t end = left < 0 ? 0 : left < kAttentionSplit ? left : kAttentionSplit;
+  return {hidden < 0 ? 0 : hidden < end ? hidden : end, end};
+}
+
+// The blocks of one sequence, for one head of the cache.
+struct HeadBlocks {
+  const KvLayer& cache;
+  const std::int32_t* table;
+  int head;
+
+  const float* keys(std::int64_t block) const {
+    return cache.key_units(table[block]) + std::int64_t{head} * cache.key_rows() * kBlockSize;
+  }
+  const float* values(std::int64_t block) const {
+    return cache.value_units(table[block]) +
+           std::int64_t{head} * cache.value_rows() * padded_head_dim(cache.head_dim);
+  }
+};
+
+using Attend = void (*)(QueryTile&, const HeadBlocks&, float scale, float cap);
+
+// Blocks whose scores are computed side by side: as many as leave the registers enough room.
+constexpr int score_blocks_for(int queries) {
+  const int blocks = kRegisters * 3 / 4 / (queries * kKeyVectors);
+  return blocks < 1 ? 1 : blocks > 8 ? 8 : blocks;
+}
+
+// scores[q][kBlocks * 16] = scale * query q times the keys of some blocks, each of `rows` rows of
+// units: one lane is one token, its chain is over rows.
+template <WeightType kType, int kQueries, int kBlocks>
+inline void score_blocks(const float* const* queries, const float* const* keys, int rows,
+                         float scale, float (*scores)[kAttentionSplit], std::int64_t at) {
+  constexpr int kVectors = kBlocks * kKeyVectors;
+  F sums[kQueries][kVectors];
+  for (int q = 0; q < kQueries; ++q) {
+    for (int v = 0; v < kVectors; ++v) {
+      sums[q][v] = zero();
+    }
+  }
+  for (int row = 0; row < rows; ++row) {
+    F key[kVectors];
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) {
+      key[v] = load(keys[v / kKeyVectors] + row * kBlockSize + v % kKeyVectors * kLanes);
+    }
+#pragma GCC unroll 8
+    for (int q = 0; q < kQueries; ++q) {
+      const F query = broadcast(queries[q][row]);
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) {
+        sums[q][v] = dot<kType>(query, key[v], sums[q][v]);
+      }
+    }
+  }
+  for (int q = 0; q < kQueries; ++q) {
+    for (int v = 0; v < kVectors; ++v) {
+      store(scores[q] + at + v * kLanes, multiply(sums[q][v], broadcast(scale)));
+    }
+  }
+}
+
+// scores[begin, end) become cap * tanh(score / cap). REQUIRES: begin is a multiple of kLanes.
+inline void cap_scores(float* scores, std::int64_t begin, std::int64_t end, float cap) {
+  const F limit = broadcast(cap);
+  for (std::int64_t t = begin; t < end; t += kLanes) {
+    store(scores + t, multiply(tanh(divide(load(scores + t), limit)), limit));
+  }
+}
+
+// Turns scores[begin, count) into e^(score - max), those before into zero; gives their maximum and
+// their sum.
+inline void soften(float* scores, std::int64_t begin, std::int64_t count, float* max, float* sum) {
+  for (std::int64_t t = 0; t < begin; ++t) {
+    scores[t] = -__builtin_inff();
+  }
+  const F lowest = broadcast(-__builtin_inff());
+  const std::int64_t padded = (count + kLanes - 1) / kLanes * kLanes;
+  if (count < padded) {
+    const std::int64_t last = padded - kLanes;
+    store(scores + last, keep_first(load(scores + last), lowest, static_cast<int>(count - last)));
+  }
+  F best = lowest;
+  for (std::int64_t t = 0; t < padded; t += kLanes) {
+    // Not a number wins, so that it is seen in the output.
+    best = greater_of(best, load(scores + t));
+  }
+  *max = max_lanes(best);
+  const F shift = broadcast(*max);
+  F total = zero();
+  for (std::int64_t t = 0; t < padded; t += kLanes) {
+    const F power = exp(subtract(load(scores + t), shift));
+    store(scores + t, power);
+    total = add(total, power);
+  }
+  *sum = sum_lanes(total);
+}
+
+// Adds a split's (max, sum, values) to a query's.
+inline void merge(QueryTile& tile, int q, int width, float max, float sum, const float* values) {
+  float* total = tile.total[q];
+  if (tile.sum[q] == 0.0F) {
+    tile.max[q] = max;
+    tile.sum[q] = sum;
+    __builtin_memcpy(total, values, sizeof(float) * static_cast<unsigned>(width));
+    return;
+  }
+  const float highest = tile.max[q] < max ? max : tile.max[q];
+  float factors[2 * kLanes] = {tile.max[q] - highest, max - highest};
+  store(factors, exp(load(factors)));
+  const F old_factor = broadcast(factors[0]);
+  const F new_factor = broadcast(factors[1]);
+  for (int d = 0; d < width; d += kLanes) {
+    store(total + d,
+          multiply_add(load(values + d), new_factor, multiply(load(total + d), old_factor)));
+  }
+  tile.sum[q] = tile.sum[q] * factors[0] + sum * factors[1];
+  tile.max[q] = highest;
+}
+
+// What a tile's queries saw altogether. REQUIRES: each saw something.
+inline void write_outputs(const QueryTile& tile, int head_dim) {
+  for (int q = 0; q < tile.count; ++q) {
+    const F inverse = broadcast(1.0F / tile.sum[q]);
+    for (int d = 0; d < head_dim; d += kLanes) {
+      const int count = head_dim - d < kLanes ? head_dim - d : kLanes;
+      store_first(tile.outputs[q] + d, multiply(load(tile.total[q] + d), inverse), count);
+    }
+  }
+}
+
+}  // namespace lmtp::kernels::LMTP_KERNELS_ISA
