@@ -1,5 +1,7 @@
 #include "kernels/memory.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <new>
@@ -11,12 +13,20 @@ namespace lmtp::kernels {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
+// Much memory comes in huge pages where there are any: through small ones a good part of a step
+// goes into looking up addresses. A wish: where it is refused, everything works as before.
 std::shared_ptr<void> allocate_on_host(std::size_t num_bytes) {
-  const std::size_t rounded = (num_bytes + kAlignment - 1) / kAlignment * kAlignment;
-  void* data = std::aligned_alloc(kAlignment, rounded);
+  const bool much = num_bytes >= 4 * kHugePage;
+  const std::size_t alignment = much ? kHugePage : kAlignment;
+  const std::size_t rounded = (num_bytes + alignment - 1) / alignment * alignment;
+  void* data = std::aligned_alloc(alignment, rounded);
   if (data == nullptr) {
     throw std::bad_alloc();
+  }
+  if (much) {
+    (void)madvise(data, rounded, MADV_HUGEPAGE);
   }
   return {data, [](void* memory) { std::free(memory); }};
 }
