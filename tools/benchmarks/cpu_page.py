@@ -39,7 +39,7 @@ PREFILL = f"""## Prefill
 Prompt tokens per second: ours from the request on the socket to the first token; llama.cpp by
 `llama-bench`; transformers by one forward pass with one row of logits. {LONG} tokens leave room for
 one in a context of {LONG + 1}. The ratio is to the better of the two. *Allowed*: by the peak of
-float32's multiply-adds; other dtypes have faster instructions on some processors.
+float32's multiply-adds; other dtypes have instructions of their own, whose peak is not measured.
 
 """
 
@@ -94,6 +94,8 @@ def allowed_cells(row, entries, weights, machine):
     if not machine:
         return "–", "–"
     allowed = allowed_tokens_per_s(row, weights, machine)
+    if allowed is None:
+        return "–", "–"
     ours = median(entries.get(OURS))
     return f"{allowed:.0f}", f"{ours / allowed:.0%}" if ours else "–"
 

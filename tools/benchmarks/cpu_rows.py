@@ -120,6 +120,14 @@ class Weights:
         scales = 4 * self.matrix_rows if dtype == "int8" else 0
         return self.matrix_elements * BYTES[dtype] + scales + 4 * self.vector_elements
 
+    def step_s(self, dtype, tokens, logits, machine):
+        """What the machine allows a step of so many tokens, of which `logits` need the head."""
+        by_memory = self.step_bytes(dtype) / machine["read_bytes_per_s"]
+        if dtype != "float32":
+            return by_memory
+        products = tokens * (self.matrix_elements - self.head_elements) + logits * self.head_elements
+        return max(by_memory, 2 * products / machine["f32_flops_per_s"])
+
     def flops(self, row):
         """A token's; all but the last one of a prompt skip the head."""
         skipped = self.head_elements if row.kind == "prefill" else 0
@@ -150,7 +158,10 @@ def count_weights(folder):
 
 
 def allowed_tokens_per_s(row, weights, machine):
-    """By the roofline: memory for all decoding, and float32's multiply-adds where they are used."""
+    """By the roofline: memory for all decoding, and float32's multiply-adds where they are used.
+    None where other ones are, whose peak is not measured."""
+    if row.kind == "prefill" and row.dtype != "float32":
+        return None
     by_compute = machine["f32_flops_per_s"] / weights.flops(row)
     if row.kind == "prefill":
         return by_compute
