@@ -190,8 +190,8 @@ Written by `{command}` on {date}.
 
 - Machine: {machine}.
 - Programs: {versions}.
-- Measured in the same run, {threads} threads: {read:.1f} GB/s read from memory, {flops:.0f} GFLOP/s in
-  float32.
+- Measured in the same run, {threads} threads: {read:.1f} GB/s read from memory, {flops:.0f} GFLOP/s
+  in float32.
 - `serve-model` in float32. Each with all cores and its defaults; they run in turns, the idle ones
   stopped.
 

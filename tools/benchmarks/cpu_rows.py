@@ -125,7 +125,8 @@ class Weights:
         by_memory = self.step_bytes(dtype) / machine["read_bytes_per_s"]
         if dtype != "float32":
             return by_memory
-        products = tokens * (self.matrix_elements - self.head_elements) + logits * self.head_elements
+        of_layers = tokens * (self.matrix_elements - self.head_elements)
+        products = of_layers + logits * self.head_elements
         return max(by_memory, 2 * products / machine["f32_flops_per_s"])
 
     def flops(self, row):
