@@ -11,7 +11,8 @@
 #     The program MODULE_UNIT_test from UNIT_test.cpp in the calling folder, and one ctest entry of
 #     that name, labelled MODULE. Links lmtp_MODULE where there is one, GoogleTest and GoogleMock
 #     with their main. Includes: tests/ and tests/support/. Knows LMTP_SOURCE_DIR and LMTP_BIN_DIR
-#     as strings. The label release_only keeps a test out of the sanitizers' runs.
+#     as strings. The label release_only keeps a test out of the sanitizers' builds and runs; under
+#     ThreadSanitizer there are only those labelled tsan, in which threads meet.
 #     TEST_DATA: the cases of its suite TestData (tests/support/test_data.h) are a ctest entry of
 #     this name, labelled test_data, which ctest lists as skipped where LMTP_TEST_DATA is not set.
 #
@@ -80,9 +81,15 @@ endfunction()
 
 function(lmtp_test module unit)
   cmake_parse_arguments(arg "" "TIMEOUT;TEST_DATA" "SOURCES;DEPS;LABELS" ${ARGN})
+  if((LMTP_SANITIZE AND "release_only" IN_LIST arg_LABELS) OR
+     (LMTP_SANITIZE STREQUAL "thread" AND NOT "tsan" IN_LIST arg_LABELS))
+    return()
+  endif()
   set(name ${module}_${unit}_test)
   lmtp_resolve_deps(deps ${arg_DEPS})
   add_executable(${name} ${unit}_test.cpp ${arg_SOURCES})
+  # Tests run once: what -O3 wins for them is less than it takes.
+  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
   target_include_directories(${name} PRIVATE
     ${PROJECT_SOURCE_DIR}/include ${PROJECT_BINARY_DIR}/include
     ${PROJECT_SOURCE_DIR}/tests ${PROJECT_SOURCE_DIR}/tests/support ${CMAKE_CURRENT_SOURCE_DIR})
@@ -153,6 +160,7 @@ function(lmtp_test_properties name timeout)
   endif()
   set(environment ${LMTP_TEST_ENVIRONMENT}
     LMTP_BIN_DIR=${PROJECT_BINARY_DIR}/bin LMTP_SOURCE_DIR=${PROJECT_SOURCE_DIR})
+  # COST: those that may take longest start first, so that all cores are busy to the end.
   set_tests_properties(${name} PROPERTIES
-    LABELS "${ARGN}" TIMEOUT ${timeout} ENVIRONMENT "${environment}")
+    LABELS "${ARGN}" TIMEOUT ${timeout} COST ${timeout} ENVIRONMENT "${environment}")
 endfunction()

@@ -5,8 +5,8 @@
     tools/lint.py --build build/release src/cache   only files below these folders
 
 A file that passed is not looked at again until it, a header of the project, .clang-tidy or its
-compile command changes: BUILD/lint remembers. Exit code 1 on a finding, 77 where clang-tidy is
-missing.
+compile command changes: BUILD/lint remembers. clang-tidy is the one of tools/requirements.txt. Exit
+code 1 on a finding, 77 where it is missing.
 """
 
 import argparse
@@ -14,13 +14,13 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+CLANG_TIDY = ROOT / ".venv" / "bin" / "clang-tidy"
 HEADER_FOLDERS = ("include", "src", "kernels", "tests", "tools")
 TIMEOUT_S = 600
 
@@ -68,7 +68,7 @@ def write_database(folder, entries):
 
 
 def lint(path, database):
-    command = ["clang-tidy", "--quiet", "-p", str(database), str(path)]
+    command = [CLANG_TIDY, "--quiet", "-p", str(database), str(path)]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S)
     return result.returncode, result.stdout + (result.stderr if result.returncode else "")
 
@@ -79,7 +79,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("folders", nargs="*")
     args = parser.parse_args()
-    if not shutil.which("clang-tidy"):
+    if not CLANG_TIDY.exists():
         print("lint: clang-tidy is missing: run tools/setup")
         return 77
     build = args.build.resolve()
@@ -90,7 +90,8 @@ def main():
     cache = build / "lint"
     write_database(cache, entries)
     configurations = [ROOT / folder / ".clang-tidy" for folder in (".", "kernels", "tests")]
-    common = digest(*(p.read_bytes() for p in configurations), headers_digest())
+    version = subprocess.run([CLANG_TIDY, "--version"], capture_output=True, check=True).stdout
+    common = digest(version, *(p.read_bytes() for p in configurations), headers_digest())
     stamps = {path: cache / digest(common, path, (ROOT / path).read_bytes(), entry["command"])
               for path, entry in entries.items()}
     todo = [path for path in sorted(entries) if not stamps[path].exists()]

@@ -53,7 +53,7 @@ std::string safetensors_header(const std::vector<model::TensorSpec>& tensors,
     header += R"(],"data_offsets":[)" + std::to_string(begin) + "," + std::to_string(end) + "]}";
     begin = end;
   }
-  header += "}";
+  header += '}';
   header.resize((header.size() + 7) / 8 * 8, ' ');
   return header;
 }

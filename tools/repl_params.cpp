@@ -102,7 +102,7 @@ std::string bias_text(const SamplingParams& params) {
   if (!params.logit_bias) return "none";
   std::string text = "{";
   for (std::size_t i = 0; i < params.logit_bias->ids.size(); ++i) {
-    if (i > 0) text += ",";
+    if (i > 0) text += ',';
     text +=
         std::to_string(params.logit_bias->ids[i]) + ":" + number_text(params.logit_bias->values[i]);
   }

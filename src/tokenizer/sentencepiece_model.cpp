@@ -54,7 +54,7 @@ std::vector<Unigram::Piece> pieces_of(const SentencePieceFile& file, const Folde
   for (const SentencePieceFile::Piece& piece : file.pieces) {
     pieces.push_back({piece.text, static_cast<double>(piece.score)});
   }
-  for (std::size_t i = 0; i < std::min(kNumFixed, pieces.size()); ++i) {
+  for (std::size_t i = 0; i < kNumFixed && i < pieces.size(); ++i) {
     pieces[i].score = 0.0;
     if (is_gemma) pieces[i].text = special_content(config, kGemmaFixed[i]);
   }

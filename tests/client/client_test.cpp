@@ -16,7 +16,6 @@
 namespace lmtp::client {
 namespace {
 
-namespace websocket = boost::beast::websocket;
 using protocol::ServerEntry;
 using testing::ScriptServer;
 using Socket = ScriptServer::Socket;
@@ -52,12 +51,12 @@ std::string end_of(Client& client) {
 TEST(Client, SendsAndReceivesEntriesOfSeveralStreams) {
   std::string request;
   ScriptServer server({[&](Socket& socket) {
-    request = ScriptServer::read(socket);
-    ScriptServer::write(socket, "TOKEN [" + token(1, 7) + ", " + token(2, 8) + "]");
-    ScriptServer::write(socket, "NEWS [{}]");  // a verb of the future
-    ScriptServer::write(socket, "MSG [{\"stream_id\": 3, \"error\": \"no\"}]");
-    ScriptServer::write(socket, "TOKEN [" + token(1, 9, "\"length\"") + "]");
-    ScriptServer::read(socket);
+    request = socket.read();
+    socket.write("TOKEN [" + token(1, 7) + ", " + token(2, 8) + "]");
+    socket.write("NEWS [{}]");  // a verb of the future
+    socket.write("MSG [{\"stream_id\": 3, \"error\": \"no\"}]");
+    socket.write("TOKEN [" + token(1, 9, "\"length\"") + "]");
+    socket.read();
   }});
   Client client;
   ASSERT_TRUE(client.connect(kHost, server.port()).ok());
@@ -84,11 +83,11 @@ TEST(Client, SendsAndReceivesEntriesOfSeveralStreams) {
 TEST(Client, ReceivesWholeMessagesAsTheyStand) {
   const std::string two = "TOKEN [" + token(1, 7) + ", " + token(2, 8) + "]";
   ScriptServer server({[&](Socket& socket) {
-    ScriptServer::write(socket, "NEWS [{}]");
-    ScriptServer::write(socket, two);
-    ScriptServer::write(socket, two);
-    ScriptServer::write(socket, "TOKEN [{");
-    ScriptServer::read(socket);
+    socket.write("NEWS [{}]");
+    socket.write(two);
+    socket.write(two);
+    socket.write("TOKEN [{");
+    socket.read();
   }});
   Client client;
   ASSERT_TRUE(client.connect(kHost, server.port()).ok());
@@ -107,11 +106,11 @@ TEST(Client, ReceivesWholeMessagesAsTheyStand) {
 TEST(Client, AMessageThatComesDuringASendHasTheTimeAtWhichItCame) {
   using Clock = std::chrono::steady_clock;
   ScriptServer server({[](Socket& socket) {
-    ScriptServer::fix_receive_buffer(socket);
-    ScriptServer::write(socket, "TOKEN [" + token(1, 7) + "]");
-    ScriptServer::read(socket);  // the send cannot end before this has begun
-    ScriptServer::write(socket, "TOKEN [" + token(1, 8) + "]");
-    ScriptServer::read(socket);
+    socket.fix_receive_buffer();
+    socket.write("TOKEN [" + token(1, 7) + "]");
+    socket.read();  // the send cannot end before this has begun
+    socket.write("TOKEN [" + token(1, 8) + "]");
+    socket.read();
   }});
   Client client;
   ASSERT_TRUE(client.connect(kHost, server.port()).ok());
@@ -130,9 +129,9 @@ TEST(Client, AMessageThatComesDuringASendHasTheTimeAtWhichItCame) {
 
 TEST(Client, AReceiveEndsByItsTimeout) {
   ScriptServer server({[](Socket& socket) {
-    ScriptServer::read(socket);
-    ScriptServer::write(socket, "TOKEN [" + token(1, 7) + "]");
-    ScriptServer::read(socket);
+    socket.read();
+    socket.write("TOKEN [" + token(1, 7) + "]");
+    socket.read();
   }});
   Client client;
   ASSERT_TRUE(client.connect(kHost, server.port()).ok());
@@ -149,8 +148,8 @@ TEST(Client, AReceiveEndsByItsTimeout) {
 
 TEST(Client, APollTakesWhatIsThere) {
   ScriptServer server({[](Socket& socket) {
-    ScriptServer::write(socket, "TOKEN [" + token(1, 7) + "]");
-    ScriptServer::read(socket);
+    socket.write("TOKEN [" + token(1, 7) + "]");
+    socket.read();
   }});
   Client client;
   ASSERT_TRUE(client.connect(kHost, server.port()).ok());
@@ -166,7 +165,7 @@ TEST(Client, APollTakesWhatIsThere) {
 }
 
 TEST(Client, AnInterruptWakesAReceiveInAnotherThread) {
-  ScriptServer server({[](Socket& socket) { ScriptServer::read(socket); }});
+  ScriptServer server({[](Socket& socket) { socket.read(); }});
   Client client;
   ASSERT_TRUE(client.connect(kHost, server.port()).ok());
   std::thread waker([&client] { client.interrupt(); });
@@ -183,7 +182,7 @@ TEST(Client, AnInterruptWakesAReceiveInAnotherThread) {
 Client* interrupted_by_signal = nullptr;
 
 TEST(Client, AnInterruptComesFromASignalHandler) {
-  ScriptServer server({[](Socket& socket) { ScriptServer::read(socket); }});
+  ScriptServer server({[](Socket& socket) { socket.read(); }});
   Client client;
   ASSERT_TRUE(client.connect(kHost, server.port()).ok());
   interrupted_by_signal = &client;
@@ -203,8 +202,8 @@ TEST(Client, AnInterruptComesFromASignalHandler) {
 
 TEST(Client, TellsWhyTheServerClosed) {
   ScriptServer server({[](Socket& socket) {
-    ScriptServer::write(socket, "TOKEN [" + token(1, 7) + "]");
-    socket.close({websocket::close_code::too_big, "messages of 16 MiB are allowed"});
+    socket.write("TOKEN [" + token(1, 7) + "]");
+    socket.close(ScriptServer::kTooBig, "messages of 16 MiB are allowed");
   }});
   Client client;
   ASSERT_TRUE(client.connect(kHost, server.port()).ok());
@@ -217,7 +216,7 @@ TEST(Client, TellsWhyTheServerClosed) {
 }
 
 TEST(Client, TellsThatTheServerWentAway) {
-  ScriptServer server({[](Socket& socket) { ScriptServer::read(socket); }});
+  ScriptServer server({[](Socket& socket) { socket.read(); }});
   Client client;
   ASSERT_TRUE(client.connect(kHost, server.port()).ok());
   ASSERT_TRUE(client.send_text("GENERATE {}").ok());
@@ -226,8 +225,8 @@ TEST(Client, TellsThatTheServerWentAway) {
 
 TEST(Client, ConnectsAgain) {
   const auto hello = [](Socket& socket) {
-    ScriptServer::write(socket, "TOKEN [" + token(1, 7) + ", " + token(1, 8) + "]");
-    ScriptServer::read(socket);
+    socket.write("TOKEN [" + token(1, 7) + ", " + token(1, 8) + "]");
+    socket.read();
   };
   ScriptServer server({hello, hello});
   Client client;
@@ -254,11 +253,9 @@ TEST(Client, NamesWhatIsNotAServer) {
   ServerEntry entry;
   EXPECT_FALSE(client.receive(entry, 0).ok());
 
-  auto http = ScriptServer::raw([](ScriptServer::Tcp::socket& socket) {
-    std::vector<char> request(4096);
-    socket.read_some(boost::asio::buffer(request));
-    const std::string answer = "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
-    socket.write_some(boost::asio::buffer(answer));
+  auto http = ScriptServer::raw([](ScriptServer::RawSocket& socket) {
+    socket.read_some();
+    socket.write("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
   });
   const auto not_found = client.connect(kHost, http.port());
   ASSERT_FALSE(not_found.ok());
@@ -268,7 +265,7 @@ TEST(Client, NamesWhatIsNotAServer) {
 
 TEST(Client, AConnectEndsByItsTimeoutAndByAnInterrupt) {
   std::atomic<bool> stop = false;
-  const auto silent = [&stop](ScriptServer::Tcp::socket&) {
+  const auto silent = [&stop](ScriptServer::RawSocket&) {
     while (!stop) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   };
   Client client;
@@ -280,7 +277,7 @@ TEST(Client, AConnectEndsByItsTimeoutAndByAnInterrupt) {
     EXPECT_NE(timed_out.error().message.find("no answer within"), std::string::npos);
   }
   stop = false;
-  auto server = ScriptServer::raw([&](ScriptServer::Tcp::socket& socket) {
+  auto server = ScriptServer::raw([&](ScriptServer::RawSocket& socket) {
     client.interrupt();
     silent(socket);
   });
@@ -293,19 +290,7 @@ TEST(Client, AConnectEndsByItsTimeoutAndByAnInterrupt) {
 
 TEST(Client, AnswersPingsWhileItWaits) {
   std::string pong;
-  ScriptServer server({[&pong](Socket& socket) {
-    socket.control_callback([&](websocket::frame_type type, boost::beast::string_view text) {
-      if (type == websocket::frame_type::pong) {
-        pong = std::string(text);
-        socket.next_layer().close();
-      }
-    });
-    socket.ping("are you there");
-    boost::beast::flat_buffer buffer;
-    // The pong is met by a read, which ends when the callback has closed the socket below it.
-    boost::system::error_code ignored;
-    socket.read(buffer, ignored);
-  }});
+  ScriptServer server({[&pong](Socket& socket) { pong = socket.ping("are you there"); }});
   Client client;
   ASSERT_TRUE(client.connect(kHost, server.port()).ok());
   // Only a receive reads; the server leaves when it has its answer.
@@ -322,10 +307,10 @@ TEST(Client, LargeMessagesBothWays) {
   ScriptServer server({[&](Socket& socket) {
     std::string tokens = "TOKEN [" + token(1, 0);
     for (std::size_t i = 1; i < kNumEntries; ++i) tokens += ", " + token(1, static_cast<int>(i));
-    ScriptServer::write(socket, tokens + "]");  // before it reads a byte
-    received_bytes = ScriptServer::read(socket).size();
-    ScriptServer::write(socket, "TOKEN [" + token(2, 1) + "]");
-    ScriptServer::read(socket);
+    socket.write(tokens + "]");  // before it reads a byte
+    received_bytes = socket.read().size();
+    socket.write("TOKEN [" + token(2, 1) + "]");
+    socket.read();
   }});
   Client client;
   ASSERT_TRUE(client.connect(kHost, server.port()).ok());
@@ -341,8 +326,8 @@ TEST(Client, LargeMessagesBothWays) {
 
 TEST(Client, AMessageThatIsNoJsonEndsTheConnection) {
   ScriptServer server({[](Socket& socket) {
-    ScriptServer::write(socket, "TOKEN [{");
-    ScriptServer::read(socket);
+    socket.write("TOKEN [{");
+    socket.read();
   }});
   Client client;
   ASSERT_TRUE(client.connect(kHost, server.port()).ok());
@@ -351,9 +336,9 @@ TEST(Client, AMessageThatIsNoJsonEndsTheConnection) {
 
 TEST(Client, MovesWithItsConnection) {
   ScriptServer server({[](Socket& socket) {
-    ScriptServer::read(socket);
-    ScriptServer::write(socket, "TOKEN [" + token(1, 7) + "]");
-    ScriptServer::read(socket);
+    socket.read();
+    socket.write("TOKEN [" + token(1, 7) + "]");
+    socket.read();
   }});
   Client first;
   ASSERT_TRUE(first.connect(kHost, server.port()).ok());

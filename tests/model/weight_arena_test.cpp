@@ -16,8 +16,10 @@ std::uintptr_t address(const at::Tensor& tensor) {
   return reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr());
 }
 
-// Each byte of a tensor is its number, so that what shares memory with another one shows.
+// Each byte of a tensor is its number, so that what shares memory with another one shows. A tensor
+// without bytes has no address.
 void fill(const at::Tensor& tensor, std::size_t number) {
+  if (tensor.nbytes() == 0) return;
   std::memset(tensor.mutable_data_ptr(), static_cast<int>(number % 251 + 1), tensor.nbytes());
 }
 

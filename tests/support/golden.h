@@ -4,7 +4,6 @@
 #include <simdjson.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -48,7 +47,7 @@ inline std::vector<TokenId> golden_ids(simdjson::dom::array array) {
 inline std::shared_ptr<protocol::LogitBias> golden_bias(simdjson::dom::object object) {
   std::vector<std::pair<TokenId, float>> entries;
   for (const auto field : object) {
-    entries.emplace_back(std::atoi(std::string(field.key).c_str()),
+    entries.emplace_back(std::stoi(std::string(field.key)),
                          static_cast<float>(field.value.get_double().value()));
   }
   std::sort(entries.begin(), entries.end());

@@ -43,22 +43,22 @@ std::string entry(int stream_id, int id, const char* reason = "null") {
 }
 
 void answer(Socket& socket, int stream_id, const char* reason = "\"length\"") {
-  ScriptServer::write(socket, "TOKEN [" + entry(stream_id, 7, reason) + "]");
+  socket.write("TOKEN [" + entry(stream_id, 7, reason) + "]");
 }
 
 // Until the client leaves.
 void wait_for_the_end(Socket& socket) {
-  for (;;) ScriptServer::read(socket);
+  for (;;) socket.read();
 }
 
 TEST(LoadGenerator, TokensThatComeTogetherShareTheirGap) {
   ScriptServer server({[](Socket& socket) {
-    ScriptServer::read(socket);
-    ScriptServer::write(socket, "MSG [{\"stream_id\": 1, \"status\": \"loading\"}]");
-    ScriptServer::write(socket, "TOKEN [" + entry(1, 5) + "]");
-    ScriptServer::write(socket, "NEWS [{}]");
-    ScriptServer::write(socket, "TOKEN [" + entry(1, 6) + ", " + entry(1, 7) + "]");
-    ScriptServer::write(socket, "TOKEN [" + entry(1, 8, "\"stop\"") + "]");
+    socket.read();
+    socket.write("MSG [{\"stream_id\": 1, \"status\": \"loading\"}]");
+    socket.write("TOKEN [" + entry(1, 5) + "]");
+    socket.write("NEWS [{}]");
+    socket.write("TOKEN [" + entry(1, 6) + ", " + entry(1, 7) + "]");
+    socket.write("TOKEN [" + entry(1, 8, "\"stop\"") + "]");
     wait_for_the_end(socket);
   }});
   LoadOptions options = options_for(server);
@@ -83,11 +83,11 @@ TEST(LoadGenerator, TokensThatComeTogetherShareTheirGap) {
 
 TEST(LoadGenerator, AnAnswerThatComesDuringASendIsTimedThen) {
   ScriptServer server({[](Socket& socket) {
-    ScriptServer::fix_receive_buffer(socket);
-    ScriptServer::read(socket);
+    socket.fix_receive_buffer();
+    socket.read();
     answer(socket, 1);
-    ScriptServer::read(socket);  // the send of the second cannot end before this has begun
-    ScriptServer::read(socket);
+    socket.read();  // the send of the second cannot end before this has begun
+    socket.read();
     answer(socket, 2);
     answer(socket, 3);
     wait_for_the_end(socket);
@@ -106,8 +106,8 @@ TEST(LoadGenerator, AnAnswerThatComesDuringASendIsTimedThen) {
 
 TEST(LoadGenerator, AScoreHasNoTimeBetweenItsTokens) {
   ScriptServer server({[](Socket& socket) {
-    EXPECT_EQ(ScriptServer::read(socket).substr(0, 7), "SCORE {");
-    ScriptServer::write(socket, "TOKEN [" + entry(1, 5) + ", " + entry(1, 6, "\"stop\"") + "]");
+    EXPECT_EQ(socket.read().substr(0, 7), "SCORE {");
+    socket.write("TOKEN [" + entry(1, 5) + ", " + entry(1, 6, "\"stop\"") + "]");
     wait_for_the_end(socket);
   }});
   WorkloadOptions work;
@@ -124,15 +124,15 @@ TEST(LoadGenerator, AScoreHasNoTimeBetweenItsTokens) {
 
 TEST(LoadGenerator, ErrorsAreCountedAndNamed) {
   ScriptServer server({[](Socket& socket) {
-    ScriptServer::read(socket);
+    socket.read();
     const std::string error = R"([{"stream_id": 1, "error": "unknown model"}])";
-    ScriptServer::write(socket, "TOKEN " + error);
-    ScriptServer::write(socket, "MSG " + error);  // the same once more, as servers do
-    ScriptServer::read(socket);
-    ScriptServer::write(socket, R"(MSG {"stream_id": null, "error": "what?"})");
-    ScriptServer::write(socket, "TOKEN [" + entry(44, 7) + "]");
-    ScriptServer::write(socket, R"(MSG [{"stream_id": 2, "error": "unknown model"}])");
-    ScriptServer::read(socket);
+    socket.write("TOKEN " + error);
+    socket.write("MSG " + error);  // the same once more, as servers do
+    socket.read();
+    socket.write(R"(MSG {"stream_id": null, "error": "what?"})");
+    socket.write("TOKEN [" + entry(44, 7) + "]");
+    socket.write(R"(MSG [{"stream_id": 2, "error": "unknown model"}])");
+    socket.read();
     answer(socket, 3);
     wait_for_the_end(socket);
   }});
@@ -149,9 +149,9 @@ TEST(LoadGenerator, ErrorsAreCountedAndNamed) {
 
 TEST(LoadGenerator, ABrokenConnectionFailsWhatIsUnderWay) {
   ScriptServer server({[](Socket& socket) {
-    for (int i = 0; i < 3; ++i) ScriptServer::read(socket);
+    for (int i = 0; i < 3; ++i) socket.read();
     answer(socket, 1, "null");
-    socket.close({boost::beast::websocket::close_code::going_away, "bye"});
+    socket.close(ScriptServer::kGoingAway, "bye");
   }});
   LoadOptions options = options_for(server);
   options.num_requests = 10;
@@ -167,8 +167,8 @@ TEST(LoadGenerator, ABrokenConnectionFailsWhatIsUnderWay) {
 
 TEST(LoadGenerator, AMessageThatIsNoJsonFailsWhatIsUnderWay) {
   ScriptServer server({[](Socket& socket) {
-    ScriptServer::read(socket);
-    ScriptServer::write(socket, "TOKEN [{");
+    socket.read();
+    socket.write("TOKEN [{");
     wait_for_the_end(socket);
   }});
   const LoadStats stats = run(options_for(server));
@@ -187,9 +187,9 @@ TEST(LoadGenerator, ASilentServerIsGivenUp) {
 
 TEST(LoadGenerator, AClosedLoopKeepsItsConcurrency) {
   ScriptServer server({[](Socket& socket) {
-    ScriptServer::read(socket);
+    socket.read();
     for (int i = 1; i < 6; ++i) {
-      ScriptServer::read(socket);  // two are under way now
+      socket.read();  // two are under way now
       answer(socket, i);
     }
     answer(socket, 6);
@@ -207,9 +207,9 @@ TEST(LoadGenerator, AClosedLoopKeepsItsConcurrency) {
 
 TEST(LoadGenerator, RequestsAtATimeAreNotProgramsAtATime) {
   ScriptServer server({[](Socket& socket) {
-    for (int i = 0; i < 6; ++i) ScriptServer::read(socket);  // three of each program
+    for (int i = 0; i < 6; ++i) socket.read();  // three of each program
     for (int i = 1; i <= 6; ++i) answer(socket, i, "\"stop\"");
-    for (int i = 7; i <= 9; ++i) ScriptServer::read(socket);
+    for (int i = 7; i <= 9; ++i) socket.read();
     for (int i = 7; i <= 9; ++i) answer(socket, i, "\"stop\"");
     wait_for_the_end(socket);
   }});
@@ -229,7 +229,7 @@ TEST(LoadGenerator, RequestsAtATimeAreNotProgramsAtATime) {
 
 TEST(LoadGenerator, ALateServerDoesNotSlowTheArrivals) {
   ScriptServer server({[](Socket& socket) {
-    for (int i = 0; i < 5; ++i) ScriptServer::read(socket);  // answers none before all have come
+    for (int i = 0; i < 5; ++i) socket.read();  // answers none before all have come
     for (int i = 1; i <= 5; ++i) answer(socket, i);
     wait_for_the_end(socket);
   }});
@@ -247,7 +247,7 @@ TEST(LoadGenerator, MakesNoMoreConnectionsThanProgramsRunAtATime) {
   // A second connection would be refused by this server.
   ScriptServer server({[](Socket& socket) {
     for (int i = 1; i <= 2; ++i) {
-      ScriptServer::read(socket);
+      socket.read();
       answer(socket, i);
     }
     wait_for_the_end(socket);
@@ -262,11 +262,11 @@ TEST(LoadGenerator, RequestsCarryTheirBias) {
   std::vector<std::string> requests;
   ScriptServer server({[&](Socket& socket) {
     for (int i = 1; i <= 2; ++i) {
-      requests.push_back(ScriptServer::read(socket));
+      requests.push_back(socket.read());
       std::string tokens = "TOKEN [";
       for (int k = 0; k < 16; ++k) tokens += entry(i, 7, k == 15 ? "\"length\"" : "null") + ", ";
       tokens.resize(tokens.size() - 2);
-      ScriptServer::write(socket, tokens + "]");
+      socket.write(tokens + "]");
     }
     wait_for_the_end(socket);
   }});
@@ -295,10 +295,10 @@ TEST(LoadGenerator, RequestsCarryTheirBias) {
 TEST(LoadGenerator, ASignalEndsItWithWhatHasCome) {
   Interrupts interrupts;
   ScriptServer server({[](Socket& socket) {
-    ScriptServer::read(socket);
-    ScriptServer::read(socket);
+    socket.read();
+    socket.read();
     answer(socket, 1);
-    ScriptServer::read(socket);  // the answer has been taken, the next request has come
+    socket.read();  // the answer has been taken, the next request has come
     kill(getpid(), SIGINT);
     wait_for_the_end(socket);
   }});

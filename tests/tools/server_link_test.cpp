@@ -31,18 +31,16 @@ std::string id_of(const std::string& message) {
 
 // Answers MODEL_INFO, which each new connection begins with.
 void answer_info(Socket& socket, const std::string& info) {
-  const std::string message = ScriptServer::read(socket);
+  const std::string message = socket.read();
   EXPECT_TRUE(message.starts_with("MODEL_INFO {")) << message;
-  ScriptServer::write(
-      socket, "MSG [{\"stream_id\": " + id_of(message) + ", \"model_info\": " + info + "}]");
+  socket.write("MSG [{\"stream_id\": " + id_of(message) + ", \"model_info\": " + info + "}]");
 }
 
 // Reads a request and answers it by one token of the number and reason given; its stream id.
 std::string answer_token(Socket& socket, int token, const char* reason) {
-  std::string id = id_of(ScriptServer::read(socket));
-  ScriptServer::write(socket, "TOKEN [{\"stream_id\": " + id +
-                                  ", \"token\": " + std::to_string(token) +
-                                  ", \"logprob\": -1.0, " + "\"finish_reason\": " + reason + "}]");
+  std::string id = id_of(socket.read());
+  socket.write("TOKEN [{\"stream_id\": " + id + ", \"token\": " + std::to_string(token) +
+               ", \"logprob\": -1.0, " + "\"finish_reason\": " + reason + "}]");
   return id;
 }
 
@@ -97,9 +95,9 @@ TEST_F(ServerLinkTest, CancelsByTheExtensionWhereThereIsOne) {
   ScriptServer server({[&](Socket& socket) {
     answer_info(socket, kOurs);
     const std::string id = answer_token(socket, 5, "null");
-    cancel = ScriptServer::read(socket);
-    ScriptServer::write(socket, "TOKEN [{\"stream_id\": " + id + ", \"token\": 6}]");
-    ScriptServer::write(socket, "TOKEN [{\"stream_id\": " + id + ", \"error\": \"cancelled\"}]");
+    cancel = socket.read();
+    socket.write("TOKEN [{\"stream_id\": " + id + ", \"token\": 6}]");
+    socket.write("TOKEN [{\"stream_id\": " + id + ", \"error\": \"cancelled\"}]");
     answer_token(socket, 7, "\"stop\"");  // on the same connection
   }});
   ServerLink link = link_to(server);
@@ -120,10 +118,8 @@ TEST_F(ServerLinkTest, CancelsByANewConnectionWhereThereIsNone) {
                          // As LMQL's own server answers before its model is there.
                          answer_info(socket, "\"<unavailable>\"");
                          answer_token(socket, 5, "null");
-                         boost::beast::flat_buffer buffer;
-                         boost::system::error_code error;
-                         socket.read(buffer, error);
-                         after_interrupt = boost::beast::buffers_to_string(buffer.data());
+                         after_interrupt.clear();
+                         after_interrupt = socket.read();  // throws where the client has left
                        },
                        [](Socket& socket) {
                          answer_info(socket, "{}");
@@ -177,8 +173,8 @@ TEST_F(ServerLinkTest, AStreamThatBrokeOffIsNotRunAgain) {
 
 TEST_F(ServerLinkTest, AServerThatWantsAModelNamed) {
   const ScriptServer::Script read_and_close = [](Socket& socket) {
-    ScriptServer::read(socket);
-    socket.close(boost::beast::websocket::close_code::normal);
+    socket.read();
+    socket.close(ScriptServer::kNormal, "");
   };
   const std::string hint = "MODEL to be named";
   ScriptServer server({read_and_close, read_and_close, read_and_close, read_and_close});
@@ -200,13 +196,12 @@ TEST_F(ServerLinkTest, AServerThatWantsAModelNamed) {
 TEST_F(ServerLinkTest, TellsLoadingAndErrors) {
   ScriptServer server({[](Socket& socket) {
     answer_info(socket, kOurs);
-    const std::string id = id_of(ScriptServer::read(socket));
-    ScriptServer::write(
-        socket, "MSG [{\"stream_id\": " + id + ", \"status\": \"loading\", \"progress\": 42}]");
-    ScriptServer::write(socket, "MSG [{\"stream_id\": 12345, \"error\": \"another's\"}]");
-    ScriptServer::write(socket, "TOKEN [{\"stream_id\": " + id + ", \"error\": \"top_k: no\"}]");
-    ScriptServer::read(socket);
-    ScriptServer::write(socket, R"(MSG [{"stream_id": null, "error": "not JSON"}])");
+    const std::string id = id_of(socket.read());
+    socket.write("MSG [{\"stream_id\": " + id + ", \"status\": \"loading\", \"progress\": 42}]");
+    socket.write("MSG [{\"stream_id\": 12345, \"error\": \"another's\"}]");
+    socket.write("TOKEN [{\"stream_id\": " + id + ", \"error\": \"top_k: no\"}]");
+    socket.read();
+    socket.write(R"(MSG [{"stream_id": null, "error": "not JSON"}])");
     answer_token(socket, 5, "\"stop\"");
   }});
   ServerLink link = link_to(server);
@@ -224,8 +219,8 @@ TEST_F(ServerLinkTest, AsksForInformationAndWaits) {
   ScriptServer server({[](Socket& socket) {
     answer_info(socket, R"({"model": "first"})");
     answer_info(socket, R"({"model": "second"})");
-    const std::string id = id_of(ScriptServer::read(socket));
-    ScriptServer::write(socket, "MSG [{\"stream_id\": " + id + ", \"error\": \"no model\"}]");
+    const std::string id = id_of(socket.read());
+    socket.write("MSG [{\"stream_id\": " + id + ", \"error\": \"no model\"}]");
   }});
   ServerLink link = link_to(server);
   for (const char* name : {"first", "second"}) {

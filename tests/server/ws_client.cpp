@@ -1,0 +1,120 @@
+#include "ws_client.h"
+
+#include <gtest/gtest.h>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/beast/core/buffers_to_string.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/websocket.hpp>
+#include <chrono>
+#include <utility>
+
+namespace lmtp::testing {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+
+struct WsClient::Connection {
+  asio::io_context io;
+  beast::websocket::stream<asio::ip::tcp::socket> socket{io};
+};
+
+WsClient::WsClient(std::uint16_t port, int receive_buffer_bytes)
+    : connection_(std::make_unique<Connection>()) {
+  auto& socket = connection_->socket;
+  auto& tcp = socket.next_layer();
+  tcp.open(asio::ip::tcp::v4());
+  if (receive_buffer_bytes > 0) {
+    tcp.set_option(asio::socket_base::receive_buffer_size(receive_buffer_bytes));
+  }
+  tcp.connect({asio::ip::make_address("127.0.0.1"), port});
+  tcp.set_option(asio::ip::tcp::no_delay(true));
+  socket.handshake("127.0.0.1", "/");
+  socket.read_message_max(0);
+}
+
+WsClient::~WsClient() = default;
+
+void WsClient::send(const std::string& text) {
+  connection_->socket.text(true);
+  beast::error_code error;
+  connection_->socket.write(asio::buffer(text), error);
+}
+
+void WsClient::send_binary(const std::string& bytes) {
+  connection_->socket.binary(true);
+  connection_->socket.write(asio::buffer(bytes));
+}
+
+std::optional<std::string> WsClient::read() {
+  beast::flat_buffer buffer;
+  bool done = false;
+  beast::error_code error;
+  connection_->socket.async_read(buffer, [&](beast::error_code e, std::size_t) {
+    error = e;
+    done = true;
+  });
+  asio::io_context& io = connection_->io;
+  io.restart();
+  io.run_for(std::chrono::minutes(1));
+  if (!done) {
+    ADD_FAILURE() << "no message within a minute";
+    drop();
+    io.restart();
+    io.run();
+    return std::nullopt;
+  }
+  if (error) return std::nullopt;
+  return beast::buffers_to_string(buffer.data());
+}
+
+std::optional<protocol::ServerEntry> WsClient::next() {
+  while (entries_.empty()) {
+    const std::optional<std::string> message = read();
+    if (!message) return std::nullopt;
+    last_message_ = *message;
+    auto parsed = protocol::parse_server_message(*message);
+    if (!parsed) {
+      ADD_FAILURE() << parsed.error().message << ": " << *message;
+      return std::nullopt;
+    }
+    entries_ = *std::move(parsed);
+  }
+  protocol::ServerEntry entry = std::move(entries_.front());
+  entries_.erase(entries_.begin());
+  return entry;
+}
+
+WsClient::Outcome WsClient::collect(StreamId id) {
+  Outcome outcome;
+  while (std::optional<protocol::ServerEntry> entry = next()) {
+    if (entry->is_msg || entry->stream_id != id) continue;
+    if (!entry->error.empty()) {
+      outcome.error = entry->error;
+      return outcome;
+    }
+    outcome.tokens.push_back(*entry->token);
+    outcome.logprobs.push_back(entry->logprob);
+    outcome.finish = entry->finish_reason;
+    if (outcome.finish != protocol::FinishReason::kNone) return outcome;
+  }
+  outcome.error = "closed: " + close_reason();
+  return outcome;
+}
+
+int WsClient::close_code() const { return connection_->socket.reason().code; }
+
+std::string WsClient::close_reason() const { return connection_->socket.reason().reason.c_str(); }
+
+void WsClient::drop() {
+  beast::error_code ignored;
+  connection_->socket.next_layer().close(ignored);
+}
+
+void WsClient::close() {
+  beast::error_code ignored;
+  connection_->socket.close(beast::websocket::close_code::normal, ignored);
+}
+
+}  // namespace lmtp::testing
