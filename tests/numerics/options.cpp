@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "row_dependent.h"
+#include "source_dir.h"
 
 namespace lmtp::numerics {
 namespace {
@@ -83,7 +84,7 @@ Exit code 0: all the same; 1: some differ; 2: something was not as the grid want
 
 Result<Options> parse_options(const std::vector<std::string>& arguments) {
   Options options;
-  options.axes = make_axes({"demo", LMTP_SOURCE_DIR "/tests/goldens/families/llama"});
+  options.axes = make_axes({"demo", testing::source_dir() + "/tests/goldens/families/llama"});
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::string& name = arguments[i];
     if (name == "--help" || name == "-h") {
