@@ -124,10 +124,15 @@ class CudaAgent : public ModelAgent {
     arrays.num_table_blocks = shape.num_table_blocks;
     const std::int64_t num_moves =
         stream().num_scratch_moves() + arrays_.num_moves() + num_logit_moves_;
-    graphs_.run(shape, num_moves, [&] {
+    const auto work = [&] {
       const auto hidden = parts_.model->forward(stream(), arrays, *parts_.cache);
       write_logits(hidden, arrays.logit_rows, shape.num_rows);
-    });
+    };
+    if (options_.decode_graphs) {
+      graphs_.run(shape, num_moves, work);
+    } else {
+      work();
+    }
   }
 
   // Any step: as many rows as there are.
