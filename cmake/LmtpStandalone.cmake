@@ -42,7 +42,7 @@ function(lmtp_gpu_check_bundle)
   endif()
   set(folder ${PROJECT_BINARY_DIR}/gpu-check)
   add_custom_target(gpu_check_bundle
-    COMMAND ${CMAKE_COMMAND} -E rm -rf ${folder}
+    COMMAND ${CMAKE_COMMAND} -E rm -rf ${folder} ${folder}.tar.gz
     COMMAND ${PROJECT_SOURCE_DIR}/tools/gpu-check ${PROJECT_BINARY_DIR} --pack ${folder}
     USES_TERMINAL)
   add_dependencies(gpu_check_bundle lmtp-serve-standalone numerics_grid-standalone lmtp-bench

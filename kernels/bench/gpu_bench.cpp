@@ -82,7 +82,7 @@ double seconds_of_op(Stream& stream, int count, const std::function<void(int)>& 
 
 // Memory of the stream's backend with what the host holds.
 template <typename T>
-Memory upload(const Stream& stream, const std::vector<T>& values) {
+Memory upload(Stream& stream, const std::vector<T>& values) {
   Memory memory = Memory::allocate(stream.backend(), values.size() * sizeof(T));
   if (const kernels::DeviceApi* device = stream.device_api()) {
     device->copy_to_device(stream.handle(), memory.data(), values.data(), memory.num_bytes());
@@ -94,7 +94,7 @@ Memory upload(const Stream& stream, const std::vector<T>& values) {
 }
 
 // So many bytes of random numbers: of bf16, which as pairs are numbers of f32 as well.
-Memory random_memory(const Stream& stream, std::size_t num_bytes) {
+Memory random_memory(Stream& stream, std::size_t num_bytes) {
   constexpr std::size_t kPiece = std::size_t{8} << 20;
   std::vector<std::uint16_t> piece(kPiece / sizeof(std::uint16_t));
   std::mt19937 random(1);
@@ -144,7 +144,7 @@ struct Heads {
 
 // The arrays of a decode step of `batch` sequences, whose blocks lie in no order.
 struct DecodeStep {
-  DecodeStep(const Stream& stream, int batch, int context) {
+  DecodeStep(Stream& stream, int batch, int context) {
     const int blocks_each = (context + kBlockSize - 1) / kBlockSize;
     std::vector<std::int32_t> rows(static_cast<std::size_t>(batch) + 1);
     std::iota(rows.begin(), rows.end(), 0);

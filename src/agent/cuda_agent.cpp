@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <exception>
 #include <optional>
 #include <span>
@@ -76,6 +77,7 @@ class CudaAgent : public ModelAgent {
   kernels::Stream& stream() { return *parts_.stream; }
 
   scheduler::StepResult run(const scheduler::StepPlan& plan) {
+    const std::chrono::nanoseconds waited_before = stream().time_waited();
     build_input(plan, input_);
     check_tokens();
     scheduler::StepResult result;
@@ -87,6 +89,7 @@ class CudaAgent : public ModelAgent {
       compute(plan, result);
     }
     stream().synchronize();
+    result.device_wait = stream().time_waited() - waited_before;
     return result;
   }
 

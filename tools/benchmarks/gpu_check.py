@@ -10,7 +10,6 @@ where nothing could be run.
 """
 
 import argparse
-import os
 import pathlib
 import sys
 import time
@@ -21,7 +20,7 @@ import gpu_pack
 import gpu_soak
 import report
 from gpu_report import PARTS, Report
-from gpu_run import Run, set_environment
+from gpu_run import Run, query_device, set_environment
 from servers import ROOT
 
 RUNS = {"correct": gpu_correct.run, "bench": gpu_bench.run, "soak": gpu_soak.run}
@@ -48,24 +47,6 @@ def parse_arguments():
 def default_build():
     packed = ROOT / "build"
     return packed if (packed / "bin").is_dir() else packed / "release"
-
-
-def device_name(device, build):
-    """The device's name, or an error that says what is missing."""
-    if device == "cpu":
-        return "cpu", None
-    import subprocess
-
-    number = device.partition(":")[2] or "0"
-    query = ["nvidia-smi", f"--id={number}", "--format=csv,noheader",
-             "--query-gpu=name,memory.total,driver_version"]  # fmt: skip
-    try:
-        done = subprocess.run(query, capture_output=True, text=True, timeout=60)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return None, f"nvidia-smi: {error}"
-    if done.returncode != 0:
-        return None, (done.stdout + done.stderr).strip()
-    return done.stdout.strip(), None
 
 
 def revision():
@@ -97,9 +78,11 @@ def main():
         sys.exit(f"gpu-check: {args.build} is no build folder: it has no bin/")
     if args.pack:
         return gpu_pack.pack(args.build.resolve(), args.pack)
-    device, missing = device_name(args.device, args.build)
-    if missing:
-        print(f"gpu-check: no device: {missing}\n--device cpu is a dry run", file=sys.stderr)
+    try:
+        is_dry = args.device == "cpu"
+        device = "cpu" if is_dry else query_device(args.device, "name,memory.total,driver_version")
+    except RuntimeError as error:
+        print(f"gpu-check: no device: {error}\n--device cpu is a dry run", file=sys.stderr)
         return 2
     set_environment(args.build.resolve())
     failed = [part for part in args.part or PARTS if run_part(args, part, device)]

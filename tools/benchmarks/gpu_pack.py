@@ -1,5 +1,6 @@
-"""`tools/gpu-check --pack`: what another machine needs of a build, as small as it goes. The folder
-is a small copy of this tree with the programs in build/; tools/gpu-check runs there as here."""
+"""`tools/gpu-check --pack`: what another machine needs of a build, as small as it goes. The folder,
+and the archive of it, is a small copy of this tree with the programs in build/; tools/gpu-check runs
+there as here."""
 
 import pathlib
 import shutil
@@ -77,7 +78,9 @@ def tell_size(folder, carried):
     sizes = {path: path.stat().st_size for path in files}
     for path in sorted(files, key=sizes.get, reverse=True)[: len(PROGRAMS) + 2]:
         print(f"{sizes[path] / 2**20:8.1f} MiB  {path.relative_to(folder)}")
+    archive = pathlib.Path(shutil.make_archive(folder, "gztar", folder.parent, folder.name))
     total = sum(sizes.values())
     print(f"{total / 2**20:8.1f} MiB  in all, of {BYTES_MAX / 2**20:.0f} MiB")
+    print(f"{archive.stat().st_size / 2**20:8.1f} MiB  as {archive.name}")
     print(f"shared libraries beside glibc, libstdc++ and torch: {', '.join(carried) or 'none'}")
     return int(total > BYTES_MAX)

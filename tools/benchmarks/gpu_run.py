@@ -78,6 +78,20 @@ class Run:
         return LmtpServe(model, "--device", self.device, "--dtype", dtype, *options)
 
 
+def query_device(device, what, *form):
+    """What nvidia-smi says of it; a RuntimeError says why it does not."""
+    number = device.partition(":")[2] or "0"
+    command = ["nvidia-smi", f"--id={number}", f"--query-gpu={what}",
+               f"--format={','.join(['csv', 'noheader', *form])}"]  # fmt: skip
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise RuntimeError(f"nvidia-smi: {error}") from None
+    if done.returncode != 0:
+        raise RuntimeError(f"nvidia-smi: {(done.stdout + done.stderr).strip()}")
+    return done.stdout.strip()
+
+
 def json_lines(text):
     return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 
