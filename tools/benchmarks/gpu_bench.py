@@ -134,14 +134,14 @@ def measure_streams(check, server, plan, count):
     point = load(check, server, "--max-concurrency", count, "--num-prompts", 4 * count,
                  "--connections", min(4, count), *lengths(plan.prompt, plan.count))  # fmt: skip
     after = stats_of(server)
-    steps = after["num_steps"] - before["num_steps"]
-    host_us = sum(
-        sign * (after[name] - before[name]) / steps
-        for name, sign in (("busy_us", 1), ("device_wait_us", -1))
+    steps, busy, wait = (
+        after[name] - before[name] for name in ("num_steps", "busy_us", "device_wait_us")
     )
+    host_us = (busy - wait) / steps
     tokens_per_s = point["output_throughput"]
     check.report.compare(
-        f"{count} streams, {plan.prompt} in and {plan.count} out over the socket", tokens_per_s, "tok/s",
+        f"{count} streams, {plan.prompt} in and {plan.count} out over the socket",
+        tokens_per_s, "tok/s",
         notes=f"TTFT p50 {point['p50_ttft_ms']:.1f} ms, TPOT p50 {point['p50_tpot_ms']:.2f} ms",
     )  # fmt: skip
     check.report.compare(

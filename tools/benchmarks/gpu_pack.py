@@ -1,6 +1,5 @@
 """`tools/gpu-check --pack`: what another machine needs of a build, as small as it goes. The folder,
-and the archive of it, is a small copy of this tree with the programs in build/; tools/gpu-check runs
-there as here."""
+and the archive of it, is a small copy of this tree with the programs in build/."""
 
 import pathlib
 import shutil
