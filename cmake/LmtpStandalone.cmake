@@ -16,7 +16,7 @@ if(NOT LMTP_TORCH)
 endif()
 
 # Before the archives of lmtp_base and lmtp_hub, whose own objects of that are then not taken.
-add_library(lmtp_standalone_objects OBJECT
+add_library(lmtp_standalone_objects OBJECT EXCLUDE_FROM_ALL
   ${PROJECT_SOURCE_DIR}/src/base/log.cpp ${PROJECT_SOURCE_DIR}/src/hub/no_network/fetch.cpp)
 target_include_directories(lmtp_standalone_objects PRIVATE
   ${PROJECT_SOURCE_DIR}/include ${PROJECT_BINARY_DIR}/include ${PROJECT_SOURCE_DIR}/src/hub)

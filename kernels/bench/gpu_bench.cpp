@@ -3,7 +3,7 @@
 //
 //   gpu-bench DEVICE read
 //   gpu-bench DEVICE attention HEADS KV_HEADS HEAD_DIM BATCHES CONTEXTS     decode
-//   gpu-bench DEVICE linear ROWS N K
+//   gpu-bench DEVICE linear ROWS NxK,...
 //
 // DEVICE is cpu or cuda[:N]; BATCHES and CONTEXTS are lists: 1,16,256.
 #include <algorithm>
@@ -242,10 +242,10 @@ void linear(Stream& stream, std::int64_t rows, std::int64_t n, std::int64_t k) {
       2.0 * weight_elements / seconds);
 }
 
-std::vector<int> numbers(const std::string& list) {
+std::vector<int> numbers(const std::string& list, char between = ',') {
   std::vector<int> all;
   std::istringstream stream(list);
-  for (std::string part; std::getline(stream, part, ',');) all.push_back(std::stoi(part));
+  for (std::string part; std::getline(stream, part, between);) all.push_back(std::stoi(part));
   return all;
 }
 
@@ -261,8 +261,12 @@ bool run(Stream& stream, const std::vector<std::string>& arguments) {
         attention(stream, {number(1), number(2), number(3)}, batch, context);
       }
     }
-  } else if (what == "linear" && arguments.size() == 4) {
-    linear(stream, number(1), number(2), number(3));
+  } else if (what == "linear" && arguments.size() == 3) {
+    std::istringstream shapes(arguments[2]);
+    for (std::string shape; std::getline(shapes, shape, ',');) {
+      const std::vector<int> n_and_k = numbers(shape, 'x');
+      linear(stream, number(1), n_and_k.at(0), n_and_k.at(1));
+    }
   } else {
     return false;
   }

@@ -236,7 +236,7 @@ def measure_start(check, plan):
                 raise RuntimeError(f"make-checkpoint: {made.tail}")
         seconds = [first_token_s(check, model, plan.small_shape.vocab) for _ in range(3)]
     check.report.compare(
-        "gpt2-medium from a checkpoint in float32: exec to first token", min(seconds[1:]), "s",
+        f"{pathlib.Path(model).name} from a checkpoint: exec to first token", min(seconds[1:]), "s",
         most=2.5, digits=2, notes=f"warm; the first start took {seconds[0]:.2f} s",
     )  # fmt: skip
 

@@ -10,6 +10,10 @@ SHARE_WANTED = 0.85
 PREFILL_ROWS = 2048
 
 
+def peer_name(check):
+    return "cuBLAS" if check.on_gpu else "torch on the CPU"
+
+
 def measure_machine(check):
     """Bytes per second read, and bf16 operations per second by cuBLAS; None where not taken."""
     done = check.call(check.program("gpu-bench"), check.device, "read", seconds=120)
@@ -19,8 +23,8 @@ def measure_machine(check):
                          notes="" if reads else done.tail)  # fmt: skip
     rows, done = check.call_peer("peak", seconds=120)
     peak = max((row["flops"] for row in rows), default=None)
-    check.report.compare("cuBLAS, bf16 matrix product", peak and peak / 1e12, "TFLOP/s", digits=1,
-                         notes="" if rows else done.tail)  # fmt: skip
+    check.report.compare(f"{peer_name(check)}, bf16 matrix product", peak and peak / 1e12,
+                         "TFLOP/s", digits=1, notes="" if rows else done.tail)  # fmt: skip
     return {"read_bytes_per_s": bandwidth, "flops": peak}
 
 
@@ -67,24 +71,24 @@ def tell_attention(check, heads, row, peer, machine):
 
 def measure_linears(check, plan):
     """What one order of sums for any number of rows costs beside cuBLAS, which has many."""
-    shape = plan.large_shape
+    pairs = plan.large_shape.linears()
+    shapes = ",".join(f"{n}x{k}" for n, k in pairs)
+    elements = sum(n * k for n, k in pairs)
     for rows in (1, PREFILL_ROWS if check.on_gpu else 64):
-        ours, theirs = 0.0, 0.0
-        for n, k in shape.linears():
-            done = check.call(check.program("gpu-bench"), check.device, "linear", rows, n, k)
-            peers, peer = check.call_peer("linear", rows, n, k)
-            mine = json_lines(done.output)
-            if not mine or not peers:
-                check.report.add(f"linear layers, {rows} rows", NOT_RUN,
-                                 notes=(peer if mine else done).tail)  # fmt: skip
-                return
-            ours, theirs = ours + mine[0]["us"], theirs + peers[0]["us"]
-        flops = 2 * rows * sum(n * k for n, k in shape.linears()) / ours * 1e6
-        num_bytes = BF16_BYTES * sum(n * k for n, k in shape.linears())
+        what = f"the {len(pairs)} linear layers of a layer, {rows} rows"
+        grid = ("linear", rows, shapes)
+        done = check.call(check.program("gpu-bench"), check.device, *grid)
+        theirs, peer = check.call_peer(*grid)
+        ours = json_lines(done.output)
+        if len(ours) != len(pairs):
+            check.report.add(what, NOT_RUN, notes=done.tail)
+            continue
+        us, peer_us = (sum(row["us"] for row in some) for some in (ours, theirs))
+        beside = f"{peer_name(check)} {peer_us:,.1f} us: {peer_us / us:.2f}x"
         check.report.add(
-            f"the {len(shape.linears())} linear layers of a layer, {rows} rows", MEASURED,
-            f"{ours:,.1f} us",
-            notes=f"cuBLAS {theirs:,.1f} us: {theirs / ours:.2f}x; {flops / 1e12:,.1f} TFLOP/s, "
-            f"{num_bytes / ours / 1e3:,.0f} GB/s of weights",
-            us=ours, cublas_us=theirs,
+            what, MEASURED, f"{us:,.1f} us",
+            notes=f"{beside if len(theirs) == len(pairs) else peer.tail}; "
+            f"{2 * rows * elements / us / 1e6:,.1f} TFLOP/s, "
+            f"{BF16_BYTES * elements / us / 1e3:,.0f} GB/s of weights",
+            us=us, peer_us=peer_us,
         )  # fmt: skip

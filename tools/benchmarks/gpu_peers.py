@@ -1,7 +1,7 @@
 """What torch and transformers reach on the device, as lines of JSON; tools/gpu-check runs it.
 
     gpu_peers.py DEVICE peak                                            cuBLAS, square bf16
-    gpu_peers.py DEVICE linear ROWS N K                                 cuBLAS, bf16
+    gpu_peers.py DEVICE linear ROWS NxK,...                             cuBLAS, bf16
     gpu_peers.py DEVICE attention HEADS KV_HEADS HEAD_DIM BATCHES CONTEXTS    SDPA, decode
     gpu_peers.py DEVICE generate SHAPE BATCHES PROMPT COUNT             transformers, batched
     gpu_peers.py DEVICE versions
@@ -89,8 +89,11 @@ class Peer:
             seconds = self.seconds_of_op([lambda: torch.mm(a, b, out=out)])
             say(what="peak", size=size, flops=2 * size**3 / seconds)
 
-    def linear(self, rows, n, k):
-        rows, n, k = int(rows), int(n), int(k)
+    def linear(self, rows, shapes):
+        for shape in shapes.split(","):
+            self.linear_of(int(rows), *map(int, shape.split("x")))
+
+    def linear_of(self, rows, n, k):
         turns = max(1, min(TURNS_MAX, TURN_BYTES // (2 * n * k)))
         weights = [self.random(n, k) for _ in range(turns)]
         x, out = self.random(rows, k), self.random(rows, n)
