@@ -39,6 +39,7 @@ class Peer:
     def __init__(self, device):
         self.device = torch.device(device)
         self.on_gpu = self.device.type == "cuda"
+        self.turn_bytes = TURN_BYTES if self.on_gpu else TURN_BYTES // 64
 
     def wait(self):
         if self.on_gpu:
@@ -94,7 +95,7 @@ class Peer:
             self.linear_of(int(rows), *map(int, shape.split("x")))
 
     def linear_of(self, rows, n, k):
-        turns = max(1, min(TURNS_MAX, TURN_BYTES // (2 * n * k)))
+        turns = max(1, min(TURNS_MAX, self.turn_bytes // (2 * n * k)))
         weights = [self.random(n, k) for _ in range(turns)]
         x, out = self.random(rows, k), self.random(rows, n)
         ops = [lambda w=w: torch.mm(x, w.t(), out=out) for w in weights]
@@ -111,7 +112,7 @@ class Peer:
         from torch.nn.attention import SDPBackend, sdpa_kernel
 
         num_bytes = 2 * 2 * batch * context * kv_heads * head_dim
-        turns = max(1, min(TURNS_MAX, TURN_BYTES // num_bytes))
+        turns = max(1, min(TURNS_MAX, self.turn_bytes // num_bytes))
         query = self.random(batch, heads, 1, head_dim)
         caches = [
             tuple(self.random(batch, kv_heads, context, head_dim) for _ in range(2))
