@@ -10,14 +10,13 @@ import tempfile
 import time
 
 from gpu_kernels import measure_attention, measure_linears, measure_machine
-from gpu_report import FAILED, NOT_RUN
+from gpu_report import NOT_RUN
 from gpu_shapes import DEMO, GPT2_MEDIUM, LLAMA3_8B, Shape
 from servers import LmtpServe
 from streams import run_lmtp
 from wire import Connection
 
 MASK_ROUNDS = 3
-MIN_SECONDS = 20  # with less left, a row is not begun
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,22 +50,11 @@ DRY = Plan("demo", DEMO, "demo", "demo", DEMO, 16, 8, 256, (4,), 4, 1000, (32, 1
 def run(check):
     plan = ON_GPU if check.on_gpu else DRY
     machine = measure_machine(check)
-    guarded(check, "the small model over the socket", measure_small, plan, machine)
-    guarded(check, "exec to first token", measure_start, plan)
-    guarded(check, "the large model over the socket", measure_large, plan, machine)
-    guarded(check, "decode attention", measure_attention, plan, machine)
-    guarded(check, "linear layers", measure_linears, plan)
-
-
-def guarded(check, what, measure, *arguments):
-    """One failure is a row, and the others are still measured."""
-    if check.seconds_left() < MIN_SECONDS:
-        check.report.add(what, NOT_RUN, notes="no time was left")
-        return
-    try:
-        measure(check, *arguments)
-    except Exception as error:
-        check.report.add(what, FAILED, notes=f"{type(error).__name__}: {error}"[-300:])
+    check.guarded("the small model over the socket", measure_small, plan, machine)
+    check.guarded("exec to first token", measure_start, plan)
+    check.guarded("the large model over the socket", measure_large, plan, machine)
+    check.guarded("decode attention", measure_attention, plan, machine)
+    check.guarded("linear layers", measure_linears, plan)
 
 
 # ---- lmtp-bench and the server's counters ----
@@ -104,9 +92,9 @@ def measure_small(check, plan, machine):
         measure_decode(check, server, plan, plan.small, plan.small_shape, machine,
                        least=3000, least_share=0.45)  # fmt: skip
         ours = {count: measure_streams(check, server, plan, count) for count in plan.streams}
-        guarded(check, "masks of their own", measure_masks, plan, server)
-        guarded(check, "chunks under one mask", measure_chunks, plan, server)
-    guarded(check, "transformers beside it", compare_streams, plan, ours)
+        check.guarded("masks of their own", measure_masks, plan, server)
+        check.guarded("chunks under one mask", measure_chunks, plan, server)
+    check.guarded("transformers beside it", compare_streams, plan, ours)
 
 
 def measure_decode(check, server, plan, model, shape, machine, least, least_share):

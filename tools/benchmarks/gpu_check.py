@@ -11,6 +11,7 @@ where nothing could be run.
 
 import argparse
 import pathlib
+import signal
 import sys
 import time
 
@@ -25,6 +26,7 @@ from servers import ROOT
 
 RUNS = {"correct": gpu_correct.run, "bench": gpu_bench.run, "soak": gpu_soak.run}
 SECONDS = 480  # of a part
+GRACE_SECONDS = 15
 
 
 def parse_arguments():
@@ -55,6 +57,10 @@ def revision():
     return packed.read_text().strip() if packed.exists() else report.revision()
 
 
+def end_of_time(*_):
+    raise TimeoutError("the time of this part is over")
+
+
 def run_part(args, part, device):
     facts = {
         "command": " ".join(["tools/gpu-check", *sys.argv[1:]]),
@@ -66,7 +72,11 @@ def run_part(args, part, device):
     outcome = Report(args.output, part, facts)
     run = Run(args.build.resolve(), args.device, args.seconds, args.quick, outcome)
     started = time.monotonic()
+    # What hangs is a failed row as well, and the rows before it stand.
+    signal.signal(signal.SIGALRM, end_of_time)
+    signal.alarm(args.seconds + GRACE_SECONDS)
     RUNS[part](run)
+    signal.alarm(0)
     outcome.facts[part]["took"] = f"{time.monotonic() - started:.0f} s"
     outcome.write()
     return outcome.has_failures()

@@ -32,7 +32,7 @@ class Row:
 
     def cells(self):
         texts = (self.what, self.result, self.outcome, self.target, self.notes)
-        return [text.replace("|", "/").replace("\n", " ") for text in texts]
+        return [text.replace("|", "/") for text in texts]
 
 
 class Report:
@@ -59,6 +59,7 @@ class Report:
     def add(self, what, outcome, result="", target="", notes="", **figures):
         if self.is_dry and outcome in (REACHED, MISSED):
             outcome = MEASURED
+        notes = " ".join(notes.split())
         row = Row(self.part, what, outcome, result, target, notes, figures)
         self.rows.append(row)
         self.write()

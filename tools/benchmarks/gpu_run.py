@@ -8,9 +8,11 @@ import subprocess
 import sys
 import time
 
+from gpu_report import FAILED, NOT_RUN
 from servers import ROOT, LmtpServe
 
 KILLED = -9  # the exit code of what ran out of time
+MIN_SECONDS = 10  # with less left, nothing is begun
 TAIL_LINES = 3
 
 
@@ -40,6 +42,16 @@ class Run:
 
     def seconds_left(self):
         return max(0.0, self.deadline - time.monotonic())
+
+    def guarded(self, what, measure, *arguments):
+        """measure(self, ...): where it fails, that is a row, and the next are still run."""
+        if self.seconds_left() < MIN_SECONDS:
+            self.report.add(what, NOT_RUN, notes="no time was left")
+            return
+        try:
+            measure(self, *arguments)
+        except Exception as error:  # whatever it is
+            self.report.add(what, FAILED, notes=f"{type(error).__name__}: {error}"[-300:])
 
     def test_program(self, name):
         return self.build / "tests" / name

@@ -74,6 +74,10 @@ def device_megabytes(check):
 
 
 def run(check):
+    check.guarded("rounds of many connections", run_rounds)
+
+
+def run_rounds(check):
     model, kv_cache = ("random:gpt2-medium", "2GiB") if check.on_gpu else ("demo", "64MiB")
     seconds = QUICK_SECONDS if check.quick else min(SECONDS, check.seconds_left() - 60)
     # A cache that the streams of a round fill: preemption is a part of it.
