@@ -27,9 +27,11 @@ void Stream::use() const {
   }
 }
 
-void Stream::synchronize() const {
+void Stream::synchronize() {
   if (backend_.device != nullptr) {
+    const auto start = std::chrono::steady_clock::now();
     backend_.device->synchronize(handle_);
+    time_waited_ += std::chrono::steady_clock::now() - start;
   }
 }
 

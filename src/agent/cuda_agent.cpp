@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <exception>
 #include <optional>
 #include <span>
@@ -76,6 +77,7 @@ class CudaAgent : public ModelAgent {
   kernels::Stream& stream() { return *parts_.stream; }
 
   scheduler::StepResult run(const scheduler::StepPlan& plan) {
+    const std::chrono::nanoseconds waited_before = stream().time_waited();
     build_input(plan, input_);
     check_tokens();
     scheduler::StepResult result;
@@ -87,6 +89,7 @@ class CudaAgent : public ModelAgent {
       compute(plan, result);
     }
     stream().synchronize();
+    result.device_wait = stream().time_waited() - waited_before;
     return result;
   }
 
@@ -124,10 +127,15 @@ class CudaAgent : public ModelAgent {
     arrays.num_table_blocks = shape.num_table_blocks;
     const std::int64_t num_moves =
         stream().num_scratch_moves() + arrays_.num_moves() + num_logit_moves_;
-    graphs_.run(shape, num_moves, [&] {
+    const auto work = [&] {
       const auto hidden = parts_.model->forward(stream(), arrays, *parts_.cache);
       write_logits(hidden, arrays.logit_rows, shape.num_rows);
-    });
+    };
+    if (options_.decode_graphs) {
+      graphs_.run(shape, num_moves, work);
+    } else {
+      work();
+    }
   }
 
   // Any step: as many rows as there are.

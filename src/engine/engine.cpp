@@ -101,6 +101,9 @@ struct Engine::Impl {
   StepPace pace;
   std::int64_t num_steps = 0;
   std::int64_t num_failed_steps = 0;
+  Clock::time_point busy_since;  // what is not yet in `busy`
+  Clock::duration busy{0};
+  std::chrono::nanoseconds device_wait{0};
   std::random_device random;
 };
 
@@ -123,6 +126,7 @@ void Engine::Impl::step() {
   pace.add(plan.num_tokens, Clock::now() - start);
   ++num_steps;
   if (result) {
+    device_wait += result->device_wait;
     queue_events(scheduler->commit(*result));
   } else {
     ++num_failed_steps;
@@ -131,6 +135,8 @@ void Engine::Impl::step() {
     if (agent->is_lost()) return load_again();
   }
   if (options.check_invariants) scheduler->check_invariants();
+  const Clock::time_point now = Clock::now();
+  busy += now - std::exchange(busy_since, now);
   deliver();
 }
 
@@ -179,6 +185,7 @@ void Engine::Impl::run() {
     if (waiting_for_work()) {
       apply_all(inbox->queue.wait_drain());
       gather();
+      busy_since = Clock::now();
     } else {
       apply_all(inbox->queue.drain());
     }
@@ -338,6 +345,8 @@ void Engine::Impl::publish() {
   stats.load_percent = load_percent;
   stats.num_steps = num_steps;
   stats.num_failed_steps = num_failed_steps;
+  stats.busy_us = std::chrono::duration_cast<std::chrono::microseconds>(busy).count();
+  stats.device_wait_us = std::chrono::duration_cast<std::chrono::microseconds>(device_wait).count();
   stats.num_waiting = static_cast<int>(held.size());
   if (scheduler == nullptr) return;
   if (stats.agent.num_blocks == 0) stats.agent = agent->info();

@@ -1,6 +1,5 @@
 #include "blob_hash.h"
 
-#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -13,12 +12,6 @@ constexpr std::size_t kSha1Digits = 40;
 constexpr std::size_t kSha256Digits = 64;
 
 }  // namespace
-
-bool is_hex(std::string_view text, std::size_t num_digits) {
-  return text.size() == num_digits && std::all_of(text.begin(), text.end(), [](char c) {
-           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
-         });
-}
 
 BlobHash::BlobHash(std::string etag, std::int64_t size) : etag_(std::move(etag)) {
   const bool is_git = is_hex(etag_, kSha1Digits);

@@ -4,6 +4,8 @@
 
 #include <openssl/evp.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -32,6 +34,10 @@ class BlobHash {
 };
 
 // Whether `text` is `num_digits` digits of [0-9a-f].
-bool is_hex(std::string_view text, std::size_t num_digits);
+inline bool is_hex(std::string_view text, std::size_t num_digits) {
+  return text.size() == num_digits && std::all_of(text.begin(), text.end(), [](char c) {
+           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+         });
+}
 
 }  // namespace lmtp::hub

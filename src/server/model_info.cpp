@@ -53,6 +53,8 @@ std::string stats_json(const engine::EngineStats& stats) {
     ObjectWriter object(out);
     object.number("num_steps", stats.num_steps);
     object.number("num_failed_steps", stats.num_failed_steps);
+    object.number("busy_us", stats.busy_us);
+    object.number("device_wait_us", stats.device_wait_us);
     object.number("num_tokens_computed", stats.num_tokens_computed);
     object.number("num_prompt_tokens", stats.num_prompt_tokens);
     object.number("num_cached_tokens", stats.num_cached_tokens);

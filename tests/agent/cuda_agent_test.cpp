@@ -1,4 +1,4 @@
-// The agent of a device, on the emulation of one: its whole way from the checkpoint to the tokens.
+// The agent of a device: its whole way from the checkpoint to the tokens.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,9 +9,10 @@
 
 #include "agent_driver.h"
 #include "bit_cases.h"
-#include "emulated_backend.h"
+#include "device_under_test.h"
 #include "golden.h"
 #include "lmtp/agent/model_memory.h"
+#include "source_dir.h"
 
 namespace lmtp {
 namespace {
@@ -24,11 +25,11 @@ using testing::expect_same_bits;
 using testing::params_of;
 using testing::prompt_of;
 
-const std::string kGoldens = LMTP_SOURCE_DIR "/tests/goldens/";
+const std::string kGoldens = testing::source_dir() + "/tests/goldens/";
 
 std::unique_ptr<agent::ModelAgent> load(const std::string& folder, WeightType type) {
   return testing::load_agent(testing::folder_source(kGoldens + folder), 2, type,
-                             &testing::emulated_backend());
+                             &testing::device_under_test());
 }
 
 // How far log probabilities are off, at most and on average, over a few of the goldens, each a
@@ -102,7 +103,7 @@ TEST(CudaAgentTest, ChunksCompanyAndTheOrderOfBlocksDoNotMatter) {
     expected.push_back(alone(number, testing::kTestBatchedTokens));
   }
   expect_same_bits(alone(3, 7), expected[3]);
-  testing::set_emulation_order(11);
+  testing::set_thread_order(11);
   AgentDriver driver(*agent);
   std::vector<const DrivenStream*> streams;
   for (int number = 0; number < 4; ++number) {
@@ -110,7 +111,7 @@ TEST(CudaAgentTest, ChunksCompanyAndTheOrderOfBlocksDoNotMatter) {
         &driver.generate(prompt_of(number, 20 + 9 * number), 4, params_of(number), 5 + number));
   }
   driver.run();
-  testing::set_emulation_order(0);
+  testing::set_thread_order(0);
   for (std::size_t number = 0; number < streams.size(); ++number) {
     SCOPED_TRACE(number);
     expect_same_bits(streams[number]->results, expected[number]);
@@ -185,7 +186,7 @@ agent::AgentOptions options_of(const std::string& folder) {
   options.source = testing::folder_source(kGoldens + folder);
   options.config = *model::load_model_config(options.source);
   options.cuda_device = 0;
-  options.backend = &testing::emulated_backend();
+  options.backend = &testing::device_under_test();
   return options;
 }
 

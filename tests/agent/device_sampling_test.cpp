@@ -1,11 +1,10 @@
-// Sampling on a device, on the emulation of one, against the sampler of the host.
+// Sampling on a device against the sampler of the host.
 #include "device_sampling.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <limits>
 #include <memory>
 #include <random>
@@ -13,7 +12,7 @@
 #include <vector>
 
 #include "bit_cases.h"
-#include "emulated_backend.h"
+#include "device_under_test.h"
 #include "step_sampling.h"
 
 namespace lmtp {
@@ -75,7 +74,7 @@ class DeviceSamplingTest : public ::testing::Test {
           {.sequence = &sequence, .first_position = 0, .num_tokens = length, .num_logits = 1});
       logits.insert(logits.end(), rows[i].logits.begin(), rows[i].logits.end());
     }
-    kernels::Stream stream(testing::emulated_backend(), pool_);
+    kernels::Stream stream(testing::device_under_test(), pool_);
     DeviceSampling device(stream, static_cast<int>(vocab_size));
     StepSampling host(kernels::cpu_backend(), pool_, static_cast<int>(vocab_size));
     std::vector<LogitTarget> targets;
@@ -225,9 +224,9 @@ TEST_F(DeviceSamplingTest, CompanyAndOrderDoNotMatter) {
     row.params.seed = seed;
     rows.push_back(row);
   }
-  testing::set_emulation_order(5);
+  testing::set_thread_order(5);
   const Outcome together = choose(rows);
-  testing::set_emulation_order(0);
+  testing::set_thread_order(0);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const Outcome alone = choose({rows[i]});
     testing::expect_same_bits(together.on_device.rows[i].tokens, alone.on_device.rows[0].tokens);
@@ -237,7 +236,7 @@ TEST_F(DeviceSamplingTest, CompanyAndOrderDoNotMatter) {
 // More biases than the device keeps: those of the step at hand are always there.
 TEST_F(DeviceSamplingTest, BiasesComeAndGo) {
   constexpr int kVocab = 60000;
-  kernels::Stream stream(testing::emulated_backend(), pool_);
+  kernels::Stream stream(testing::device_under_test(), pool_);
   agent::DeviceBiases biases(stream, kVocab);
   std::vector<TokenId> ids(kVocab);
   for (int id = 0; id < kVocab; ++id) {
@@ -250,11 +249,16 @@ TEST_F(DeviceSamplingTest, BiasesComeAndGo) {
       now.push_back(bias_of(ids, static_cast<float>(100 * step + i)));
     }
     biases.place(now);
+    stream.synchronize();
     for (const auto& bias : now) {
       const auto place = biases.of(*bias);
       ASSERT_EQ(place.num_ids, static_cast<std::int64_t>(bias->ids.size()));
-      ASSERT_EQ(std::memcmp(place.ids, bias->ids.data(), bias->ids.size() * 4), 0);
-      ASSERT_EQ(std::memcmp(place.values, bias->values.data(), bias->ids.size() * 4), 0);
+      std::vector<TokenId> placed_ids(bias->ids.size());
+      std::vector<float> placed_values(bias->ids.size());
+      testing::copy_to_host(placed_ids.data(), place.ids, placed_ids.size() * sizeof(TokenId));
+      testing::copy_to_host(placed_values.data(), place.values, placed_ids.size() * sizeof(float));
+      ASSERT_EQ(placed_ids, bias->ids);
+      ASSERT_EQ(placed_values, bias->values);
     }
   }
 }

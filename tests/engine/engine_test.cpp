@@ -308,6 +308,19 @@ TEST(Engine, AFailedStepIsAnsweredAndTheNextRuns) {
   EXPECT_EQ(engine.stats().num_failed_steps, 1);
 }
 
+TEST(Engine, TellsItsTimeFromThatOfTheDevice) {
+  FakeAgentOptions options = agent_options();
+  options.step_time = std::chrono::milliseconds(2);
+  options.device_wait = std::chrono::microseconds(700);
+  Engine engine(limits(), checked_options(), testing::fake_agent_factory(options), ignore_outcome);
+  const auto sink = std::make_shared<RecordingSink>();
+  ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 1, counting(0, 5), 10)));
+  sink->wait_done(1);
+  const EngineStats stats = engine.stats();
+  EXPECT_EQ(stats.device_wait_us, 700 * stats.num_steps);
+  EXPECT_GE(stats.busy_us, 2000 * stats.num_steps);
+}
+
 TEST(Engine, ALostDeviceIsAnsweredAndTheModelLoadedAgain) {
   FakeAgentOptions options = agent_options();
   auto lost = std::make_shared<std::atomic<bool>>(false);

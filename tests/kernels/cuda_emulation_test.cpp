@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernel_support.h"
+#include "narrow_floats.h"
 
 namespace lmtp {
 namespace {
@@ -159,20 +160,20 @@ TEST_F(CudaEmulationTest, AProductTakesItsOperandsAsTheInstructionDoes) {
 TEST_F(CudaEmulationTest, HalfPrecisionIsRoundedToNearest) {
   for (std::uint32_t bits = 0; bits < 0x7C00U; ++bits) {
     const auto half = static_cast<std::uint16_t>(bits);
-    const float value = cuda_emulation::widen_f16(half);
-    const float next = cuda_emulation::widen_f16(static_cast<std::uint16_t>(half + 1));
-    ASSERT_EQ(cuda_emulation::round_to_f16(value), half);
-    ASSERT_EQ(cuda_emulation::round_to_f16(-value), half | 0x8000U);
+    const float value = testing::widen_f16(half);
+    const float next = testing::widen_f16(static_cast<std::uint16_t>(half + 1));
+    ASSERT_EQ(testing::round_to_f16(value), half);
+    ASSERT_EQ(testing::round_to_f16(-value), half | 0x8000U);
     if (bits + 1 < 0x7C00U) {
       const float middle = (value + next) / 2;
-      ASSERT_EQ(cuda_emulation::round_to_f16(middle), half + (half & 1U));
-      ASSERT_EQ(cuda_emulation::round_to_f16(std::nextafter(middle, INFINITY)), half + 1U);
+      ASSERT_EQ(testing::round_to_f16(middle), half + (half & 1U));
+      ASSERT_EQ(testing::round_to_f16(std::nextafter(middle, INFINITY)), half + 1U);
     }
   }
-  EXPECT_EQ(cuda_emulation::round_to_f16(65519.0F), 0x7BFFU);
-  EXPECT_EQ(cuda_emulation::round_to_f16(65520.0F), 0x7C00U);
-  EXPECT_TRUE(std::isnan(cuda_emulation::widen_f16(cuda_emulation::round_to_f16(NAN))));
-  EXPECT_EQ(cuda_emulation::widen_f16(0x3C00U), 1.0F);
+  EXPECT_EQ(testing::round_to_f16(65519.0F), 0x7BFFU);
+  EXPECT_EQ(testing::round_to_f16(65520.0F), 0x7C00U);
+  EXPECT_TRUE(std::isnan(testing::widen_f16(testing::round_to_f16(NAN))));
+  EXPECT_EQ(testing::widen_f16(0x3C00U), 1.0F);
 }
 
 TEST_F(CudaEmulationTest, ACopyHappensWhenItIsWaitedFor) {

@@ -1,19 +1,17 @@
-// The CUDA kernels of rows, on the emulation of a device: rows_cases.cpp, and what a device has
-// beside the processor.
+// The CUDA kernels of rows: rows_cases.cpp, and what a device has beside the processor.
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <vector>
 
-#include "cuda/backend.h"
-#include "cuda_emulation/emulator.h"
+#include "device_under_test.h"
 #include "kernel_support.h"
 
 namespace lmtp {
 
 std::vector<const kernels::Backend*> testing::backends_under_test() {
-  return {&kernels::cuda::device_backend()};
+  return {&device_under_test()};
 }
 
 namespace {
@@ -22,7 +20,7 @@ using kernels::Memory;
 using kernels::Stream;
 using kernels::WeightType;
 
-const kernels::Backend& device() { return kernels::cuda::device_backend(); }
+const kernels::Backend& device() { return testing::device_under_test(); }
 
 TEST(CudaRowsTest, EmbeddingsAreTheRoundedElements) {
   constexpr std::int64_t kVocab = 37;
@@ -66,35 +64,33 @@ TEST(CudaRowsTest, CopiesOfBlocksRunInOrder) {
   for (std::size_t i = 0; i < keys.size(); ++i) {
     keys[i] = static_cast<std::uint16_t>(i * 7);
   }
-  const Memory memory = Memory::allocate(device(), 2 * keys.size() * sizeof(keys[0]));
-  auto* device_keys = static_cast<std::uint16_t*>(memory.data());
-  std::memcpy(device_keys, keys.data(), keys.size() * sizeof(keys[0]));
-  std::memcpy(device_keys + keys.size(), keys.data(), keys.size() * sizeof(keys[0]));
-  cache.keys = device_keys;
-  cache.values = device_keys + keys.size();
+  const std::size_t num_bytes = keys.size() * sizeof(keys[0]);
+  const Memory memory = Memory::allocate(device(), 2 * num_bytes);
+  cache.keys = memory.data();
+  cache.values = static_cast<std::byte*>(memory.data()) + num_bytes;
   // The second takes what the first brought; the third overwrites where that came from.
   const std::vector<kernels::KvCopy> copies = {{0, 2, 16}, {2, 3, 16}, {4, 0, 16}};
   const std::vector<std::int64_t> expected = {4, 1, 0, 0, 4};
   for (const unsigned seed : {0U, 1U, 2U}) {
-    cuda_emulation::set_order(seed);
-    if (seed != 0) {
-      std::memcpy(device_keys, keys.data(), keys.size() * sizeof(keys[0]));
-      std::memcpy(device_keys + keys.size(), keys.data(), keys.size() * sizeof(keys[0]));
+    testing::set_thread_order(seed);
+    for (void* to : {cache.keys, cache.values}) {
+      testing::copy_to_device(to, keys.data(), num_bytes);
     }
     kernels::WorkerPool pool(1);
     Stream stream(device(), pool);
     kernels::kv_copy(stream, cache, copies.data(), static_cast<std::int64_t>(copies.size()));
-    for (std::int64_t block = 0; block < cache.num_blocks; ++block) {
-      for (std::int64_t i = 0; i < cache.block_size(); ++i) {
-        const auto at = static_cast<std::size_t>(block * cache.block_size() + i);
-        const auto from = static_cast<std::size_t>(
-            expected[static_cast<std::size_t>(block)] * cache.block_size() + i);
-        ASSERT_EQ(device_keys[at], keys[from]) << block;
-        ASSERT_EQ(device_keys[keys.size() + at], keys[from]) << block;
+    stream.synchronize();
+    for (const void* from : {cache.keys, cache.values}) {
+      std::vector<std::uint16_t> copied(keys.size());
+      testing::copy_to_host(copied.data(), from, num_bytes);
+      for (std::size_t i = 0; i < copied.size(); ++i) {
+        const auto block = static_cast<std::size_t>(cache.block_size());
+        const auto source = static_cast<std::size_t>(expected[i / block]) * block + i % block;
+        ASSERT_EQ(copied[i], keys[source]) << "element " << i;
       }
     }
   }
-  cuda_emulation::set_order(0);
+  testing::set_thread_order(0);
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 
 #include "cuda/backend.h"
 #include "cuda_emulation/emulator.h"
-#include "emulated_backend.h"
+#include "device_under_test.h"
 #include "lmtp/base/check.h"
 
 namespace lmtp::kernels::cuda {
@@ -93,10 +93,15 @@ const DeviceApi& device_api() {
 
 namespace lmtp::testing {
 
-const kernels::Backend& emulated_backend() { return kernels::cuda::device_backend(); }
+const kernels::Backend& device_under_test() { return kernels::cuda::device_backend(); }
 
 int take_num_graph_launches() { return std::exchange(kernels::cuda::graph_launches, 0); }
 
-void set_emulation_order(unsigned seed) { cuda_emulation::set_order(seed); }
+void set_thread_order(unsigned seed) { cuda_emulation::set_order(seed); }
+
+bool set_backward_sums(bool backward) {
+  cuda_emulation::set_backward_sums(backward);
+  return true;
+}
 
 }  // namespace lmtp::testing

@@ -15,7 +15,7 @@ struct Axis {
 };
 
 // What every grid has, behind the axis "model" with these values.
-std::vector<Axis> make_axes(const std::vector<std::string>& models);
+std::vector<Axis> make_axes(const std::vector<std::string>& models, bool on_device);
 
 // cold: nothing of the prompts is cached. warm: the same streams ran before. partial: others ran,
 // or still run, whose prompts agree up to somewhere inside a block.

@@ -124,7 +124,7 @@ class Grid {
                 static_cast<unsigned long long>(options_.seed), backend.name, those.size());
     std::fflush(stdout);
     table_.begin(backend.name);
-    Runner runner({options_.seed, &backend});
+    Runner runner({options_.seed, &backend, options_.cuda_device});
     for (const std::string& model : options_.axes.front().values) {
       if (const Result<void> added = runner.add_model(model); !added.ok()) return added.error();
     }

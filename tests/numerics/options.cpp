@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstddef>
 #include <sstream>
 
+#include "kernels/device.h"
 #include "row_dependent.h"
+#include "source_dir.h"
 
 namespace lmtp::numerics {
 namespace {
@@ -46,6 +49,7 @@ Result<void> take_value(Options& options, const std::string& name, const std::st
     if (code == std::errc() && end == value.data() + value.size()) return {};
     return Error{"--seed: '" + value + "' is no whole number from 0 on"};
   }
+  if (name == "--device") return {};  // taken before all others
   if (name == "--backend") {
     const auto backend = find_backend(value);
     if (!backend.ok()) return backend.error();
@@ -56,6 +60,26 @@ Result<void> take_value(Options& options, const std::string& name, const std::st
     if (name == "--" + axis.name) return choose(axis, value);
   }
   return Error{"there is no option " + name};
+}
+
+// Nothing for "cpu".
+Result<std::optional<int>> find_device(const std::vector<std::string>& arguments) {
+  const auto option = std::ranges::find(arguments, "--device");
+  if (option == arguments.end() || option + 1 == arguments.end()) return std::optional<int>();
+  const std::string& name = *(option + 1);
+  if (name == "cpu") return std::optional<int>();
+  int number = 0;
+  if (name != "cuda") {
+    const char* end = name.data() + name.size();
+    const auto parsed =
+        std::from_chars(name.data() + std::min<std::size_t>(5, name.size()), end, number);
+    if (!name.starts_with("cuda:") || parsed.ec != std::errc() || parsed.ptr != end) {
+      return Error{"--device: '" + name + "' is none of cpu, cuda, cuda:N"};
+    }
+  }
+  const kernels::cuda::Probe probe = kernels::cuda::probe(number);
+  if (!probe.available) return Error{"no CUDA: " + probe.reason};
+  return std::optional<int>(number);
 }
 
 }  // namespace
@@ -70,6 +94,7 @@ Exit code 0: all the same; 1: some differ; 2: something was not as the grid want
   --sample         a few configurations in which any two values of different axes meet, and
                    fewer for the kernels of each slower instruction set
   --backend NAME   only the kernels of this one, such as avx2 (the fastest of this processor)
+  --device D       cuda or cuda:N: the kernels of that device, and each stream alone without graphs
   --break-linear   a linear whose bits depend on the number of rows: the grid must fail
 
   --model          demo, a folder, ...: as lmtp-serve MODEL
@@ -77,13 +102,17 @@ Exit code 0: all the same; 1: some differ; 2: something was not as the grid want
   --chunk          16, 64, 512: tokens of a prompt in one step at most
   --cache          cold, warm (the same ran before), partial (a prefix that ends inside a block)
   --preempted      no, yes
-  --threads        1, 2
-  --dtype          f32, bf16, int8
+  --threads        1, 2; on a device 1
+  --dtype          f32, bf16, int8; on a device f32, bf16, f16
 )";
 
 Result<Options> parse_options(const std::vector<std::string>& arguments) {
   Options options;
-  options.axes = make_axes({"demo", LMTP_SOURCE_DIR "/tests/goldens/families/llama"});
+  const auto device = find_device(arguments);
+  if (!device.ok()) return device.error();
+  options.cuda_device = *device;
+  options.axes = make_axes({"demo", testing::source_dir() + "/tests/goldens/families/llama"},
+                           device->has_value());
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::string& name = arguments[i];
     if (name == "--help" || name == "-h") {
@@ -98,7 +127,9 @@ Result<Options> parse_options(const std::vector<std::string>& arguments) {
       return taken.error();
     }
   }
-  if (options.backends.empty()) {
+  if (options.cuda_device.has_value()) {
+    options.backends = {&kernels::cuda::backend()};
+  } else if (options.backends.empty()) {
     options.backends = kernels::cpu_backends();
     if (!options.sample) options.backends.resize(1);
   }
@@ -107,6 +138,7 @@ Result<Options> parse_options(const std::vector<std::string>& arguments) {
 
 std::string backend_option(const kernels::Backend& backend) {
   if (&backend == &kernels::cpu_backend()) return "";
+  if (backend.device != nullptr) return " --device cuda";
   if (&backend == &row_dependent_backend()) return " --break-linear";
   return std::string(" --backend ") + backend.name;
 }

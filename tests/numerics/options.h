@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@ struct Options {
   std::uint64_t seed = 1;
   bool sample = false;
   bool help = false;
+  std::optional<int> cuda_device;  // none: the processor
   // The one asked for; else the fastest, and behind it in a sample all others of this processor.
   std::vector<const kernels::Backend*> backends;
   std::vector<Axis> axes;  // with the values asked for alone

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "lmtp/agent/cpu_agent.h"
+#include "lmtp/agent/cuda_agent.h"
 #include "lmtp/base/check.h"
 #include "lmtp/model/kv_cache.h"
 
@@ -248,6 +249,8 @@ Result<CompanyReport> Runner::run_company(const Model& model, const Setting& set
   agent.source = model.source;
   agent.config = model.config;
   agent.num_threads = setting.num_threads;
+  agent.cuda_device = options_.cuda_device;
+  agent.decode_graphs = setting.graphs;
   agent.max_batched_tokens = setting.batched_tokens;
   agent.weight_type = setting.dtype;
   agent.kv_cache_bytes = setting.num_blocks * model::kv_block_bytes(model.config, kv_type(agent));
@@ -262,7 +265,8 @@ Result<CompanyReport> Runner::run_company(const Model& model, const Setting& set
   return std::make_shared<Company>(std::move(phases))
       ->run({model.limits.vocab_size, model.limits.context_length, {}}, engine,
             [&](const agent::LoadProgress& progress) {
-              return agent::make_cpu_agent(agent, progress);
+              return agent.cuda_device.has_value() ? agent::make_cuda_agent(agent, progress)
+                                                   : agent::make_cpu_agent(agent, progress);
             });
 }
 
@@ -274,6 +278,7 @@ Result<const StreamOutcome*> Runner::alone(const Configuration& configuration, c
   if (is_new) {
     Setting setting;
     setting.dtype = configuration.dtype;
+    setting.graphs = false;
     setting.num_blocks = (model.limits.context_length + kBlockSize - 1) / kBlockSize + 1;
     auto report = run_company(model, setting, {{{request}, {0}, false, true}});
     if (!report.ok()) return report.error();

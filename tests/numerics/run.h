@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -21,6 +22,7 @@ namespace lmtp::numerics {
 struct RunOptions {
   std::uint64_t seed = 0;
   const kernels::Backend* backend = nullptr;
+  std::optional<int> cuda_device = {};  // that the backend is of
 };
 
 // What one configuration gave.
@@ -59,6 +61,7 @@ class Runner {
     int chunk = 0;  // 0: as it comes
     int num_blocks = 0;
     int batched_tokens = 512;
+    bool graphs = true;  // on a device
   };
 
   // With a KV cache of that size; see count_blocks.

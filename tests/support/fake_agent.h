@@ -21,8 +21,9 @@ namespace lmtp::testing {
 struct FakeAgentOptions {
   int vocab_size = 1000;
   int num_blocks = 64;
-  std::chrono::microseconds step_time{0};  // slept in each step
-  TokenId eos_id = -1;                     // never drawn by itself where < 0
+  std::chrono::microseconds step_time{0};   // slept in each step
+  std::chrono::nanoseconds device_wait{0};  // said of each step
+  TokenId eos_id = -1;                      // never drawn by itself where < 0
   // Called at the start of each step; an error fails the step.
   std::function<Result<void>(const scheduler::StepPlan&)> before_step;
   // Asked after a step that failed; empty: no.
@@ -50,6 +51,7 @@ class FakeAgent : public agent::ModelAgent {
       for (int i = 0; i < copy.num_tokens; ++i) slot(copy.to, i) = slot(copy.from, i);
     }
     scheduler::StepResult result;
+    result.device_wait = options_.device_wait;
     for (const auto& row : plan.rows) result.rows.push_back(run_row(row));
     return result;
   }

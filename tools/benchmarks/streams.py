@@ -52,14 +52,15 @@ class Run:
 # ---- lmtp-serve: a WebSocket ----
 
 
-def run_lmtp(endpoint, prompts, max_tokens, eos):
-    """All prompts as streams of one connection, greedily, without the end-of-text tokens `eos`."""
-    params = {"max_tokens": max_tokens, "temperature": 0.0,
-              "logit_bias": {str(t): -100 for t in eos}}  # fmt: skip
-    requests = [
-        "GENERATE " + json.dumps({"stream_id": i, "prompt": prompt, **params})
-        for i, prompt in enumerate(prompts)
-    ]
+def run_lmtp(endpoint, prompts, max_tokens, eos, forbidden=None):
+    """All prompts as streams of one connection, greedily, without the end-of-text tokens `eos`;
+    `forbidden`: by stream, tokens that are not allowed either."""
+    requests = []
+    for i, prompt in enumerate(prompts):
+        bias = {str(t): -100 for t in [*eos, *(forbidden[i] if forbidden else ())]}
+        request = {"stream_id": i, "prompt": prompt, "max_tokens": max_tokens, "temperature": 0.0,
+                   "logit_bias": bias}  # fmt: skip
+        requests.append("GENERATE " + json.dumps(request))
     start, messages = asyncio.run(asyncio.wait_for(talk(endpoint, requests), TIMEOUT_S))
     return read_lmtp(start, messages, len(prompts))
 

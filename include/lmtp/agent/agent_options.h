@@ -21,6 +21,7 @@ struct AgentOptions {
   std::int64_t kv_cache_bytes = 0;  // 0: default_kv_cache_bytes() when the agent is made
   int max_batched_tokens = 512;     // of any plan
   int context_length = 0;           // the longest stream; 0: the model's own
+  bool decode_graphs = true;        // on a device: steps that come again are one launch
   // Outlives the agent; null: kernels::cpu_backend(), or kernels::cuda::backend().
   const kernels::Backend* backend = nullptr;
 };

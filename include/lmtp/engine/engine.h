@@ -46,6 +46,10 @@ struct EngineStats {
   std::int64_t num_scored_tokens = 0;
   std::int64_t num_preemptions = 0;
   std::int64_t num_failed_steps = 0;
+  // Time of the steps, with what the engine does between two of them; and how much of it the host
+  // waited for a device. The rest is the host's own.
+  std::int64_t busy_us = 0;
+  std::int64_t device_wait_us = 0;
   int num_waiting = 0;           // now
   int num_running = 0;           // now
   int num_blocks_free = 0;       // now

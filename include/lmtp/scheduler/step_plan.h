@@ -4,6 +4,7 @@
 // no decision, and nothing of it is visible to anyone before Scheduler::commit.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
@@ -57,6 +58,7 @@ struct RowResult {
 
 struct StepResult {
   std::vector<RowResult> rows;
+  std::chrono::nanoseconds device_wait{0};  // of the step's time: the host waited for a device
 };
 
 }  // namespace lmtp::scheduler

@@ -3,6 +3,7 @@
 // device and scratch memory there; an op only puts work into it.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 
@@ -34,7 +35,9 @@ class Stream {
   // Before a thread's first op on this stream, and again after it used another one.
   void use() const;
   // Returns when everything put into the stream is done. Throws DeviceError for what failed in it.
-  void synchronize() const;
+  void synchronize();
+  // How long synchronize has waited so far, all calls together.
+  std::chrono::nanoseconds time_waited() const { return time_waited_; }
 
   // At least num_bytes where the ops run, aligned as Memory, contents undefined; valid until the
   // next call. It grows to the largest request of any op and stays: bounded by the largest batch.
@@ -49,6 +52,7 @@ class Stream {
   void* handle_ = nullptr;
   Memory scratch_;
   std::int64_t num_scratch_moves_ = 0;
+  std::chrono::nanoseconds time_waited_{0};
 };
 
 }  // namespace lmtp::kernels

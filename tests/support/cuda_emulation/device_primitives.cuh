@@ -8,6 +8,7 @@
 
 #include "emulator.h"
 #include "kernels/device_types.h"
+#include "narrow_floats.h"
 
 #define __global__
 #define __device__
@@ -99,11 +100,11 @@ template <typename T>
 std::uint16_t round_one(float value);
 template <>
 inline std::uint16_t round_one<BF16>(float value) {
-  return emulation::round_to_bf16(value);
+  return testing::round_to_bf16(value);
 }
 template <>
 inline std::uint16_t round_one<F16>(float value) {
-  return emulation::round_to_f16(value);
+  return testing::round_to_f16(value);
 }
 template <typename T>
 std::uint32_t round_pair(float low, float high) {
@@ -113,11 +114,11 @@ template <typename T>
 float widen(std::uint16_t bits);
 template <>
 inline float widen<BF16>(std::uint16_t bits) {
-  return emulation::widen_bf16(bits);
+  return testing::widen_bf16(bits);
 }
 template <>
 inline float widen<F16>(std::uint16_t bits) {
-  return emulation::widen_f16(bits);
+  return testing::widen_f16(bits);
 }
 
 inline float exp2_fast(float x) { return std::exp2(x); }

@@ -76,12 +76,4 @@ void grid_dependency_wait();
 // Aborts unless `at` is a multiple of `alignment`.
 void check_aligned(const void* at, std::size_t alignment);
 
-// --- numbers -------------------------------------------------------------------------
-
-// To nearest, ties to even; too large becomes infinite; not a number stays one.
-std::uint16_t round_to_f16(float value);
-std::uint16_t round_to_bf16(float value);
-float widen_f16(std::uint16_t bits);
-float widen_bf16(std::uint16_t bits);
-
 }  // namespace lmtp::cuda_emulation

@@ -1,0 +1,14 @@
+// How fast a device reads its memory.
+#pragma once
+
+#include <cstddef>
+
+#include "kernels/stream.h"
+
+namespace lmtp::bench {
+
+// Puts a launch into the stream that reads all of `data` once and keeps nothing of it. REQUIRES:
+// `data` lies on the stream's device, 16-byte aligned; num_bytes is a multiple of 16.
+void read_on_device(const kernels::Stream& stream, const void* data, std::size_t num_bytes);
+
+}  // namespace lmtp::bench

@@ -1,0 +1,90 @@
+"""What `tools/gpu-check` counts, reads and reports, without a GPU."""
+
+import json
+import pathlib
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools" / "benchmarks"))
+
+from gpu_correct import read_numerics, read_sanitizer, read_tests  # noqa: E402
+from gpu_report import FAILED, MEASURED, MISSED, NOT_RUN, PASSED, REACHED, Report  # noqa: E402
+from gpu_run import Done  # noqa: E402
+from gpu_shapes import GPT2_MEDIUM, LLAMA3_8B  # noqa: E402
+
+
+@pytest.fixture
+def on_gpu(tmp_path):
+    return Report(tmp_path, "bench", {"device": "NVIDIA H200"})
+
+
+def test_figures_are_reached_or_missed(on_gpu):
+    assert on_gpu.compare("fast", 3001.0, "tok/s", least=3000).outcome == REACHED
+    assert on_gpu.compare("slow", 2999.0, "tok/s", least=3000).outcome == MISSED
+    assert on_gpu.compare("late", 2.6, "s", most=2.5).outcome == MISSED
+    assert on_gpu.compare("for itself", 2.6, "s").outcome == MEASURED
+    assert on_gpu.compare("not taken", None, "s", most=2.5).outcome == NOT_RUN
+    assert on_gpu.has_failures()
+
+
+def test_a_dry_run_reaches_and_misses_nothing(tmp_path):
+    dry = Report(tmp_path, "bench", {"device": "cpu"})
+    assert dry.compare("fast", 1e9, "tok/s", least=3000).outcome == MEASURED
+    assert dry.compare("slow", 1.0, "tok/s", least=3000).outcome == MEASURED
+    assert not dry.has_failures()
+
+
+def test_a_part_that_runs_again_replaces_its_own_rows_alone(tmp_path):
+    Report(tmp_path, "correct", {"device": "NVIDIA H200"}).add("kernels", FAILED)
+    Report(tmp_path, "bench", {"device": "cpu"}).add("decode | prefill", MEASURED)
+    Report(tmp_path, "correct", {"device": "NVIDIA H200"}).add("kernels", PASSED, "99 passed")
+    rows = json.loads((tmp_path / "report.json").read_text())["rows"]
+    assert [(row["part"], row["outcome"]) for row in rows] == [
+        ("bench", MEASURED), ("correct", PASSED)
+    ]  # fmt: skip
+    page = (tmp_path / "report.md").read_text()
+    assert page.count("nothing here ran on a GPU") == 1
+    assert "| kernels | 99 passed | passed |" in page
+    assert "| decode / prefill |" in page
+
+
+def test_tests_are_read_from_googletest():
+    tests = [
+        {"name": "A", "status": "RUN", "result": "COMPLETED"},
+        {"name": "B", "status": "RUN", "result": "COMPLETED", "failures": [{}]},
+        {"name": "C", "status": "RUN", "result": "SKIPPED"},
+        {"name": "D", "status": "NOTRUN", "result": "SUPPRESSED"},
+    ]
+    read = read_tests({"testsuites": [{"testsuite": tests}]})
+    assert read == [("A", "passed"), ("B", "failed"), ("C", "skipped")]
+
+
+def test_the_grid_is_read_from_its_last_lines():
+    output = "all 9\n\n3 of 590 points differ from the same stream alone (9 references)\n"
+    assert read_numerics(output) is None
+    assert read_numerics(output + "1 of 60 configurations were not as wanted; 2 s\n") == (3, 590, 1)
+
+
+@pytest.mark.parametrize(
+    ("code", "output", "outcome"),
+    [
+        (0, "========= ERROR SUMMARY: 0 errors", PASSED),
+        (99, "========= ERROR SUMMARY: 4 errors", FAILED),
+        (0, "========= RACECHECK SUMMARY: 0 hazards displayed", PASSED),
+        (99, "========= RACECHECK SUMMARY: 2 hazards displayed", FAILED),
+        (1, "Error: Device not supported", NOT_RUN),
+        (1, "Segmentation fault", FAILED),
+    ],
+)
+def test_a_sanitizer_that_refuses_the_device_has_not_run(code, output, outcome):
+    assert read_sanitizer(Done(code, output))[0] == outcome
+
+
+def test_sizes_are_those_of_the_models():
+    # Counted from the checkpoints of the hub; GPT-2's without positions, norms and biases.
+    assert GPT2_MEDIUM.layer_elements() + GPT2_MEDIUM.head_elements() == 353_453_056
+    assert LLAMA3_8B.layer_elements() + 2 * LLAMA3_8B.head_elements() == 8_029_995_008
+    assert LLAMA3_8B.step_bytes(0) == 2 * (8_029_995_008 - 128256 * 4096)
+    assert LLAMA3_8B.step_bytes(1000) - LLAMA3_8B.step_bytes(0) == 1000 * 131_072

@@ -1,0 +1,40 @@
+// The device that tests of the CUDA half run on: the emulation (lmtp_cuda_emulated), or a real one
+// (tests/gpu). Which, is decided by what a test is linked with.
+#pragma once
+
+#include <cstddef>
+
+#include "kernels/backend.h"
+#include "kernels/device_api.h"
+
+namespace lmtp::testing {
+
+const kernels::Backend& device_under_test();
+
+// Graphs launched since the last call.
+int take_num_graph_launches();
+
+// On the emulation from here on: the order in which a kernel's blocks and threads run, as
+// cuda_emulation::set_order. A real device takes what order it likes.
+void set_thread_order(unsigned seed);
+
+// On the emulation as cuda_emulation::set_backward_sums; false: there is none.
+bool set_backward_sums(bool backward);
+
+// From and to memory of the device; done when they return.
+inline void copy(void (*by)(void*, void*, const void*, std::size_t), void* to, const void* from,
+                 std::size_t num_bytes) {
+  const kernels::DeviceApi& device = *device_under_test().device;
+  void* stream = device.create_stream();
+  by(stream, to, from, num_bytes);
+  device.synchronize(stream);
+  device.release(kernels::DeviceApi::Thing::kStream, stream);
+}
+inline void copy_to_device(void* to, const void* from, std::size_t num_bytes) {
+  copy(device_under_test().device->copy_to_device, to, from, num_bytes);
+}
+inline void copy_to_host(void* to, const void* from, std::size_t num_bytes) {
+  copy(device_under_test().device->copy_to_host, to, from, num_bytes);
+}
+
+}  // namespace lmtp::testing

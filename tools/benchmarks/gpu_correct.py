@@ -1,0 +1,215 @@
+"""Part `correct`: kernels against their CPU twins, the agent, goldens of transformers, the numerics
+contract, and compute-sanitizer. A device that is lost takes one suite of tests along, no more."""
+
+import asyncio
+import json
+import pathlib
+import re
+import shutil
+import tempfile
+
+from gpu_report import FAILED, NOT_RUN, PASSED
+from gpu_run import KILLED
+from servers import ROOT
+from wire import Connection, ids_of, logprobs_of
+
+SKIPPED = 77
+BF16_TOLERANCE = 2e-2
+F32_TOLERANCE = 1e-3
+# Of the time that is left when it begins.
+NUMERICS_SHARE = 0.75
+# Few launches of every kernel: a sanitizer is a hundred times slower.
+SANITIZED_TESTS = (
+    "*EqualsItsPlainTwin/bf16*:*ActivationsAreThose*:*RmsNorm*:*CopiesOfBlocks*:"
+    "-*5000*:*capped*"
+)
+SANITIZER_SECONDS = 120
+SANITIZER_ROW = "compute-sanitizer over the kernels"
+NUMERICS_ROW = "numerics contract: batch, chunks, cache, preemption, graphs"
+
+
+def run(check):
+    for module in ("kernels", "agent"):
+        check.guarded(f"{module}: tests", run_tests, module)
+    for dtype in ("float32", "bfloat16"):
+        check.guarded(golden_row(dtype), run_goldens, dtype)
+    check.guarded(SANITIZER_ROW, run_sanitizer)
+    check.guarded(NUMERICS_ROW, run_numerics)
+
+
+# ---- GoogleTest programs ----
+
+
+def run_tests(check, module):
+    program = check.test_program(f"{module}_gpu_test")
+    listed = check.call(program, "--gtest_list_tests", seconds=60)
+    suites = [line.strip() for line in listed.output.splitlines() if re.match(r"\S+\.( |$)", line)]
+    suites = [suite.split()[0] for suite in suites]
+    if listed.code != 0 or not suites:
+        check.report.add(f"{module}: tests", NOT_RUN, notes=listed.tail)
+        return
+    if not check.on_gpu:
+        count = sum(line.startswith("  ") for line in listed.output.splitlines())
+        check.report.add(f"{module}: tests", NOT_RUN, notes=f"{count} tests, which need a device")
+        return
+    for suite in suites:
+        run_suite(check, module, program, suite)
+
+
+def run_suite(check, module, program, suite):
+    what = f"{module}: {suite.rstrip('.')}"
+    with tempfile.TemporaryDirectory() as folder:
+        results = pathlib.Path(folder) / "results.json"
+        done = check.call(program, f"--gtest_filter={suite}*", f"--gtest_output=json:{results}")
+        if done.code == SKIPPED:
+            check.report.add(what, FAILED, "not run", notes=done.tail)
+            return
+        if not results.exists():  # the process ended in the middle
+            check.report.add(what, FAILED, f"exit code {done.code}", notes=done.tail)
+            return
+        tests = read_tests(json.loads(results.read_text()))
+    failed = [name for name, outcome in tests if outcome == "failed"]
+    counts = {kind: sum(o == kind for _, o in tests) for kind in ("passed", "failed", "skipped")}
+    result = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
+    outcome = FAILED if failed or done.code != 0 else PASSED
+    check.report.add(what, outcome, result, notes=", ".join(failed)[:300], **counts)
+
+
+def read_tests(results):
+    """(name, passed, failed or skipped) of each test that GoogleTest's JSON tells of."""
+    tests = []
+    for suite in results["testsuites"]:
+        for test in suite["testsuite"]:
+            if test["status"] != "RUN":
+                continue
+            outcome = "failed" if test.get("failures") else "passed"
+            outcome = "skipped" if test["result"] == "SKIPPED" else outcome
+            tests.append((test["name"], outcome))
+    return tests
+
+
+# ---- goldens ----
+
+
+def golden_row(dtype):
+    return f"demo in {dtype} against transformers in float32"
+
+
+def run_goldens(check, dtype):
+    """The demo against what transformers gives for it in f32: f32 by its greedy tokens, narrower
+    types by the log probabilities of the same tokens."""
+    goldens = json.loads((ROOT / "tests" / "goldens" / "demo.json").read_text())
+    with check.serve("demo", "--kv-cache", "256MiB", dtype=dtype) as server:
+        outcome = asyncio.run(compare_goldens(server.endpoint, goldens, dtype))
+    tolerance = F32_TOLERANCE if dtype == "float32" else BF16_TOLERANCE
+    # Rounding to bf16 is noise: its mean is held to the bound, and its worst is told.
+    error = outcome["worst"] if dtype == "float32" else outcome["mean"]
+    passed = outcome["num_wrong"] == 0 and error <= tolerance
+    tokens = f"{outcome['num_wrong']} of {outcome['num_streams']} streams differ, "
+    check.report.add(
+        golden_row(dtype), PASSED if passed else FAILED,
+        (tokens if dtype == "float32" else "") + f"logprobs within {error:.1e}",
+        f"{'the same tokens, ' if dtype == 'float32' else 'mean '}<= {tolerance:g}",
+        f"{outcome['num_tokens']} tokens, worst {outcome['worst']:.1e}", **outcome,
+    )  # fmt: skip
+
+
+async def compare_goldens(endpoint, goldens, dtype):
+    num_wrong, errors = 0, []
+    async with Connection(endpoint) as c:
+        for golden in goldens:
+            prompt = golden["prompt_ids"]
+            if golden["kind"] == "score":
+                entries = await c.score(prompt, golden["scored_ids"])
+                errors += differences(logprobs_of(entries), golden["logprobs"])
+                continue
+            bias = golden.get("logit_bias")
+            wanted = [step["logprob"] for step in golden["steps"]]
+            if dtype == "float32":
+                more = {"logit_bias": bias} if bias else {}
+                entries = await c.generate(
+                    prompt, max_tokens=golden["max_tokens"], temperature=0, **more
+                )
+                num_wrong += ids_of(entries) != golden["ids"]
+            elif bias is None:  # SCORE knows none
+                entries = await c.score(prompt, golden["ids"])
+            else:
+                continue
+            errors += differences(logprobs_of(entries), wanted)
+    return {
+        "num_streams": len(goldens), "num_tokens": len(errors), "num_wrong": num_wrong,
+        "worst": max(errors), "mean": sum(errors) / len(errors),
+    }  # fmt: skip
+
+
+def differences(ours, theirs):
+    return [abs(a - b) for a, b in zip(ours, theirs)]
+
+
+# ---- numerics ----
+
+
+def run_numerics(check):
+    """Samples of the grid by one seed after another, until the time is up."""
+    program = check.test_program("numerics_grid")
+    seconds = NUMERICS_SHARE * check.seconds_left()
+    end, points, differing, not_so, seeds = check.seconds_left() - seconds, 0, 0, 0, []
+    axes = ["--sample"] if not check.quick else ["--batch", "7", "--chunk", "64", "--threads", "1"]
+    problem = ""
+    while not problem and check.seconds_left() > end:
+        seed = len(seeds) + 1
+        done = check.call(program, "--device", check.device, "--seed", seed, *axes,
+                          seconds=check.seconds_left() - end)  # fmt: skip
+        summary = read_numerics(done.output)
+        if summary is None:
+            # Out of time in the middle of a seed: those before it count.
+            said = re.findall(r"^numerics: no .*|^numerics: --.*", done.output, re.MULTILINE)
+            problem = "" if done.code == KILLED and seeds else (said or [done.tail])[-1]
+            break
+        seeds.append(seed)
+        points, differing = points + summary[1], differing + summary[0]
+        not_so += summary[2]
+        if check.quick:
+            break
+    result = f"{differing} of {points} points differ in bits"
+    notes = problem or f"{len(seeds)} seeds; {not_so} configurations were not as wanted"
+    outcome = FAILED if differing or not_so or problem else PASSED
+    check.report.add(NUMERICS_ROW, outcome, result, "0 differing bits", notes, points=points,
+                     differing=differing, not_so=not_so, seeds=len(seeds))  # fmt: skip
+
+
+def read_numerics(output):
+    """(points that differ, points, configurations that were not as wanted)"""
+    points = re.search(r"^(\d+) of (\d+) points differ", output, re.MULTILINE)
+    wanted = re.search(r"^(\d+) of \d+ configurations were not", output, re.MULTILINE)
+    if not points or not wanted:
+        return None
+    return int(points[1]), int(points[2]), int(wanted[1])
+
+
+# ---- compute-sanitizer ----
+
+
+def run_sanitizer(check):
+    tool = shutil.which("compute-sanitizer")
+    if not check.on_gpu or tool is None:
+        notes = "no device" if tool else "the tool is not there"
+        check.report.add(SANITIZER_ROW, NOT_RUN, notes=notes)
+        return
+    for kind in ("memcheck", "racecheck"):
+        done = check.call(
+            tool, "--tool", kind, "--error-exitcode", 99, check.test_program("kernels_gpu_test"),
+            f"--gtest_filter={SANITIZED_TESTS}", "--gtest_brief=1", seconds=SANITIZER_SECONDS,
+        )  # fmt: skip
+        check.report.add(f"{SANITIZER_ROW}, {kind}", *read_sanitizer(done))
+
+
+def read_sanitizer(done):
+    """(outcome, result, target, notes)"""
+    if "Device not supported" in done.output or done.code in (SKIPPED, KILLED):
+        return NOT_RUN, "", "0 errors", done.tail
+    found = re.search(r"ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard", done.output)
+    if not found:
+        return FAILED, f"exit code {done.code}", "0 errors", done.tail
+    count = int(found[1] or found[2])
+    return FAILED if count or done.code else PASSED, f"{count} errors", "0 errors", ""

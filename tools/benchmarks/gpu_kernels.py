@@ -1,0 +1,94 @@
+"""Kernels by themselves, beside torch: what the machine allows, attention, linear layers."""
+
+from gpu_report import MEASURED, MISSED, NOT_RUN, REACHED
+from gpu_run import json_lines
+from gpu_shapes import BF16_BYTES
+
+# A decode step of attention is bound by memory where its bytes alone take so long.
+MEMORY_BOUND_US = 20
+SHARE_WANTED = 0.85
+PREFILL_ROWS = 2048
+
+
+def peer_name(check):
+    return "cuBLAS" if check.on_gpu else "torch on the CPU"
+
+
+def measure_machine(check):
+    """Bytes per second read, and bf16 operations per second by cuBLAS; None where not taken."""
+    done = check.call(check.program("gpu-bench"), check.device, "read", seconds=120)
+    reads = json_lines(done.output)
+    bandwidth = reads[0]["bytes_per_s"] if reads else None
+    check.report.compare("memory, read once", bandwidth and bandwidth / 1e9, "GB/s",
+                         notes="" if reads else done.tail)  # fmt: skip
+    rows, done = check.call_peer("peak", seconds=120)
+    peak = max((row["flops"] for row in rows), default=None)
+    check.report.compare(f"{peer_name(check)}, bf16 matrix product", peak and peak / 1e12,
+                         "TFLOP/s", digits=1, notes="" if rows else done.tail)  # fmt: skip
+    return {"read_bytes_per_s": bandwidth, "flops": peak}
+
+
+def measure_attention(check, plan, machine):
+    shapes = [(plan.large_shape, plan.contexts)]
+    if plan.small_shape != plan.large_shape:
+        within = [c for c in plan.contexts.split(",") if int(c) <= 1024]
+        shapes.append((plan.small_shape, ",".join(within)))
+    for shape, contexts in shapes:
+        heads = (shape.heads, shape.kv_heads, shape.head_dim)
+        grid = ("attention", *heads, plan.batches, contexts)
+        ours = check.call(check.program("gpu-bench"), check.device, *grid, seconds=150)
+        theirs, peer = check.call_peer(*grid, seconds=150)
+        theirs = {(row["batch"], row["context"]): row for row in theirs}
+        rows = json_lines(ours.output)
+        for row in rows:
+            tell_attention(check, heads, row, theirs.get((row["batch"], row["context"])), machine)
+        if not rows or ours.code != 0:
+            name = f"decode attention {'x'.join(map(str, heads))}"
+            check.report.add(name, NOT_RUN, notes=ours.tail)
+        if not theirs:
+            check.report.add("torch's SDPA beside it", NOT_RUN, notes=peer.tail)
+    check.report.add("FlashInfer beside it", NOT_RUN, notes="its wheel is not carried")
+
+
+def tell_attention(check, heads, row, peer, machine):
+    bandwidth = machine["read_bytes_per_s"]
+    share = row["bytes_per_s"] / bandwidth if bandwidth else None
+    ratio = peer["us"] / row["us"] if peer else None
+    bound = bool(share) and row["us"] * share >= MEMORY_BOUND_US
+    met = (not bound or share >= SHARE_WANTED) and (ratio is None or ratio >= 1)
+    notes = [f"{share:.0%} of the read bandwidth" if share else "",
+             f"torch's flash SDPA {peer['us']:.1f} us: {ratio:.2f}x" if peer else ""]  # fmt: skip
+    check.report.add(
+        f"decode attention {'x'.join(map(str, heads))}, batch {row['batch']}, "
+        f"context {row['context']}",
+        MEASURED if peer is None and not share else REACHED if met else MISSED,
+        f"{row['us']:.1f} us",
+        f">= 1.0x of SDPA{f', >= {SHARE_WANTED:.0%}' if bound else ''}",
+        "; ".join(filter(None, notes)),
+        us=row["us"], share=share, ratio=ratio, memory_bound=bound,
+    )  # fmt: skip
+
+
+def measure_linears(check, plan):
+    """What one order of sums for any number of rows costs beside cuBLAS, which has many."""
+    pairs = plan.large_shape.linears()
+    shapes = ",".join(f"{n}x{k}" for n, k in pairs)
+    elements = sum(n * k for n, k in pairs)
+    for rows in (1, PREFILL_ROWS if check.on_gpu else 64):
+        what = f"the {len(pairs)} linear layers of a layer, {rows} rows"
+        grid = ("linear", rows, shapes)
+        done = check.call(check.program("gpu-bench"), check.device, *grid)
+        theirs, peer = check.call_peer(*grid)
+        ours = json_lines(done.output)
+        if len(ours) != len(pairs):
+            check.report.add(what, NOT_RUN, notes=done.tail)
+            continue
+        us, peer_us = (sum(row["us"] for row in some) for some in (ours, theirs))
+        beside = f"{peer_name(check)} {peer_us:,.1f} us: {peer_us / us:.2f}x"
+        check.report.add(
+            what, MEASURED, f"{us:,.1f} us",
+            notes=f"{beside if len(theirs) == len(pairs) else peer.tail}; "
+            f"{2 * rows * elements / us / 1e6:,.1f} TFLOP/s, "
+            f"{BF16_BYTES * elements / us / 1e3:,.0f} GB/s of weights",
+            us=us, peer_us=peer_us,
+        )  # fmt: skip

@@ -1,0 +1,127 @@
+"""What the parts of tools/gpu-check share: where things lie, programs that run, the time left."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+from gpu_report import FAILED, NOT_RUN
+from servers import ROOT, LmtpServe
+
+KILLED = -9  # the exit code of what ran out of time
+MIN_SECONDS = 10  # with less left, nothing is begun
+TAIL_LINES = 3
+
+
+@dataclasses.dataclass
+class Done:
+    """A program that has ended."""
+
+    code: int
+    output: str  # both streams
+
+    @property
+    def tail(self):
+        lines = [line.strip() for line in self.output.splitlines() if line.strip()]
+        return " / ".join(lines[-TAIL_LINES:])[-300:]
+
+
+class Run:
+    """One part. Owner: gpu_check.py."""
+
+    def __init__(self, build, device, seconds, quick, report):
+        self.build, self.device, self.quick, self.report = build, device, quick, report
+        self.deadline = time.monotonic() + seconds
+
+    @property
+    def on_gpu(self):
+        return self.device != "cpu"
+
+    def seconds_left(self):
+        return max(0.0, self.deadline - time.monotonic())
+
+    def guarded(self, what, measure, *arguments):
+        """measure(self, ...): where it fails, that is a row, and the next are still run."""
+        if self.seconds_left() < MIN_SECONDS:
+            self.report.add(what, NOT_RUN, notes="no time was left")
+            return
+        try:
+            measure(self, *arguments)
+        except Exception as error:  # whatever it is
+            self.report.add(what, FAILED, notes=f"{type(error).__name__}: {error}"[-300:])
+
+    def test_program(self, name):
+        return self.build / "tests" / name
+
+    def program(self, name):
+        return self.build / "bin" / name
+
+    def call(self, *command, seconds=None):
+        """Runs it to its end, or to that of the part. What it prints goes to log.txt as well."""
+        limit = min(self.seconds_left(), seconds or self.seconds_left())
+        command = [str(word) for word in command]
+        try:
+            done = subprocess.run(
+                command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                errors="replace", timeout=max(1, limit),
+            )  # fmt: skip
+            result = Done(done.returncode, done.stdout)
+        except subprocess.TimeoutExpired as late:
+            output = late.stdout or b""
+            output = output.decode(errors="replace") if isinstance(output, bytes) else output
+            result = Done(KILLED, f"{output}\nended after {limit:.0f} s")
+        except OSError as error:
+            result = Done(KILLED, str(error))
+        with open(self.report.folder / "log.txt", "a", encoding="utf-8") as log:
+            log.write(f"$ {' '.join(command)}\n{result.output}\nexit code {result.code}\n\n")
+        return result
+
+    def call_peer(self, *arguments, seconds=None):
+        """The lines of JSON that gpu_peers.py prints, and what it says where it fails."""
+        script = pathlib.Path(__file__).with_name("gpu_peers.py")
+        done = self.call(sys.executable, script, self.device, *arguments, seconds=seconds)
+        return json_lines(done.output), done
+
+    def serve(self, model, *options, dtype="bfloat16"):
+        """lmtp-serve on the device of this run."""
+        return LmtpServe(model, "--device", self.device, "--dtype", dtype, *options)
+
+
+def query_device(device, what, *form):
+    """What nvidia-smi says of it; a RuntimeError says why it does not."""
+    number = device.partition(":")[2] or "0"
+    command = ["nvidia-smi", f"--id={number}", f"--query-gpu={what}",
+               f"--format={','.join(['csv', 'noheader', *form])}"]  # fmt: skip
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise RuntimeError(f"nvidia-smi: {error}") from None
+    if done.returncode != 0:
+        raise RuntimeError(f"nvidia-smi: {(done.stdout + done.stderr).strip()}")
+    return done.stdout.strip()
+
+
+def json_lines(text):
+    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+
+
+def torch_libraries():
+    """The folder of libtorch in the interpreter that runs this, without importing torch."""
+    import importlib.util
+
+    spec = importlib.util.find_spec("torch")
+    return pathlib.Path(spec.submodule_search_locations[0]) / "lib" if spec else None
+
+
+def set_environment(build):
+    """For every program from here on: servers.bin_dir(), the tests' files, and shared libraries
+    that a packed build carries or that torch has."""
+    os.environ["LMTP_BIN_DIR"] = str(build / "bin")
+    os.environ["LMTP_SOURCE_DIR"] = str(ROOT)
+    folders = [build / "lib", torch_libraries()]
+    found = [str(folder) for folder in folders if folder and folder.is_dir()]
+    before = os.environ.get("LD_LIBRARY_PATH")
+    os.environ["LD_LIBRARY_PATH"] = ":".join([*found, *([before] if before else [])])
