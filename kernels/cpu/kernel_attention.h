@@ -67,7 +67,7 @@ inline void paged_attention_with(Stream& stream, const AttentionArgs& args, Atte
 }
 
 inline void paged_attention(Stream& stream, const AttentionArgs& args) {
-  paged_attention_with(stream, args, attend_bf16<VectorProducts>);
+  paged_attention_with(stream, args, attend_contained<VectorProducts, VectorProducts>);
 }
 
 }  // namespace lmtp::kernels::LMTP_KERNELS_ISA

@@ -136,7 +136,7 @@ class TileProducts {
   TileRegisters registers_;
 };
 
-// The same for a single query by vectors.
+// The same for a single query by vectors. REQUIRES: tiles of one.
 class RowProducts {
  public:
   explicit RowProducts(int) {}
@@ -204,16 +204,8 @@ class RowProducts {
   }
 };
 
-inline void attend_by_tiles(QueryTile& tile, const HeadBlocks& blocks, float scale, float cap) {
-  if (tile.count == 1) {
-    attend_bf16<RowProducts>(tile, blocks, scale, cap);
-  } else {
-    attend_bf16<TileProducts>(tile, blocks, scale, cap);
-  }
-}
-
 inline void tile_attention(Stream& stream, const AttentionArgs& args) {
-  paged_attention_with(stream, args, attend_by_tiles);
+  paged_attention_with(stream, args, attend_contained<TileProducts, RowProducts>);
 }
 
 }  // namespace lmtp::kernels::LMTP_KERNELS_ISA

@@ -12,32 +12,32 @@ inline constexpr int kUnitsPerBlock = kBlockSize / 2;  // of weights
 // Queries of a tile, rows of `stride` units.
 struct QueryUnits {
   alignas(64) float units[kTileQueriesMax * kHeadDimMax / 2];
-  int stride;
-  int count;
+  int stride = 0;
+  int count = 0;
 };
 
 // The blocks of a split that a tile's queries see something of.
 struct SplitBlocks {
-  std::int64_t first;  // token of the split at which they begin
+  std::int64_t first = 0;  // token of the split at which they begin
   int count = 0;
-  int width;  // of a row of values
+  int width = 0;  // of a row of values
   const float* keys[kAttentionSplit / kBlockSize];
   const float* values[kAttentionSplit / kBlockSize];
 };
 
-// The last block's values, those of `num_tokens` on zero: it holds whatever was there before.
-inline void copy_seen_values(const float* from, int width, int num_tokens, float* to) {
-  const auto row = static_cast<std::uint64_t>(width) * sizeof(float);
-  const auto pairs = static_cast<std::uint64_t>(num_tokens / 2);
-  __builtin_memset(to, 0, kUnitsPerBlock * row);
-  __builtin_memcpy(to, from, pairs * row);
-  if (num_tokens % 2 != 0) {
-    const std::int64_t last = std::int64_t{num_tokens / 2} * width;
-    for (int d = 0; d < width; ++d) {
+// A block's values, those but of the tokens [begin, end) zero: they may be whatever was there
+// before, and zero times what is not a number is not zero.
+inline void copy_seen_values(const float* from, int width, std::int64_t begin, std::int64_t end,
+                             float* to) {
+  for (std::int64_t row = 0; row < kUnitsPerBlock; ++row) {
+    const auto sees = [&](std::int64_t token) { return begin <= token && token < end; };
+    const std::uint32_t mask =
+        (sees(2 * row) ? 0x0000FFFFU : 0U) | (sees(2 * row + 1) ? 0xFFFF0000U : 0U);
+    for (std::int64_t at = row * width; at < (row + 1) * width; ++at) {
       std::uint32_t unit = 0;
-      __builtin_memcpy(&unit, from + last + d, sizeof(unit));
-      unit &= 0xFFFFU;
-      __builtin_memcpy(to + last + d, &unit, sizeof(unit));
+      __builtin_memcpy(&unit, from + at, sizeof(unit));
+      unit &= mask;
+      __builtin_memcpy(to + at, &unit, sizeof(unit));
     }
   }
 }
@@ -151,10 +151,42 @@ inline void round_weights(const float* from, std::int64_t first, std::int64_t la
              : left > 0     ? load_first(from + token, static_cast<int>(left))
                             : zero();
     };
-    store(to + t / 2, units_of_bf16(at(t), at(t + kLanes)));
+    const std::int64_t left = (last - t) / 2;
+    store_first(to + t / 2, units_of_bf16(at(t), at(t + kLanes)),
+                left < kLanes ? static_cast<int>(left) : kLanes);
   }
 }
 
+// What a tile's queries see of a split. The values of its first and last block that lie outside go
+// into `first_values` and `last_values` without what none of them sees.
+inline SplitBlocks blocks_seen(const QueryTile& tile, const HeadBlocks& blocks, std::int64_t split,
+                               float* first_values, float* last_values) {
+  const std::int64_t begin = visible_in(tile, 0, split).begin;
+  const std::int64_t end = visible_in(tile, tile.count - 1, split).end;
+  SplitBlocks seen;
+  seen.first = begin / kBlockSize * kBlockSize;
+  seen.width = padded_head_dim(blocks.cache.head_dim);
+  for (std::int64_t t = seen.first; t < end; t += kBlockSize, ++seen.count) {
+    seen.keys[seen.count] = blocks.keys((split + t) / kBlockSize);
+    seen.values[seen.count] = blocks.values((split + t) / kBlockSize);
+  }
+  if (begin != seen.first) {
+    copy_seen_values(seen.values[0], seen.width, begin - seen.first, kBlockSize, first_values);
+    seen.values[0] = first_values;
+  }
+  if (end % kBlockSize != 0) {
+    const float*& last = seen.values[seen.count - 1];
+    copy_seen_values(last, seen.width, 0, end % kBlockSize, last_values);
+    last = last_values;
+  }
+  return seen;
+}
+
+// Products(count) computes with tiles of so many queries; then
+//   score(queries, blocks, scores): scores[q][blocks.first + t] = query q times key t of the blocks
+//   weigh(weights, count, blocks, sums): sums [count][blocks.width] = weights[q] times the values,
+//     weights [count][units of the split], zero where a query does not see what a tile does
+// A query's results are the same bits in any tile, or differ in the sign of a zero.
 // REQUIRES: num_visible of the tile's last query is beyond `split`.
 template <class Products>
 inline void attend_split_bf16(const Products& products, QueryTile& tile, const HeadBlocks& blocks,
@@ -162,20 +194,9 @@ inline void attend_split_bf16(const Products& products, QueryTile& tile, const H
   alignas(64) float scores[kTileQueriesMax][kAttentionSplit];
   alignas(64) float weights[kTileQueriesMax][kAttentionSplit / 2];
   alignas(64) float sums[kTileQueriesMax * kHeadDimMax];
+  alignas(64) float first_values[kUnitsPerBlock * kHeadDimMax];
   alignas(64) float last_values[kUnitsPerBlock * kHeadDimMax];
-  const std::int64_t end = visible_in(tile, tile.count - 1, split).end;
-  SplitBlocks seen;
-  seen.first = visible_in(tile, 0, split).begin / kBlockSize * kBlockSize;
-  seen.width = padded_head_dim(blocks.cache.head_dim);
-  for (std::int64_t t = seen.first; t < end; t += kBlockSize, ++seen.count) {
-    seen.keys[seen.count] = blocks.keys((split + t) / kBlockSize);
-    seen.values[seen.count] = blocks.values((split + t) / kBlockSize);
-  }
-  if (end % kBlockSize != 0) {
-    const float*& last = seen.values[seen.count - 1];
-    copy_seen_values(last, seen.width, static_cast<int>(end % kBlockSize), last_values);
-    last = last_values;
-  }
+  const SplitBlocks seen = blocks_seen(tile, blocks, split, first_values, last_values);
   products.score(queries, seen, scores);
   const std::int64_t last = seen.first + seen.count * kBlockSize;
   float maxima[kTileQueriesMax] = {};
@@ -230,6 +251,38 @@ void attend_bf16(QueryTile& tile, const HeadBlocks& blocks, float scale, float c
     attend_split_bf16(products, tile, blocks, queries, split, cap);
   }
   write_outputs(tile, head_dim);
+}
+
+inline bool all_finite(const float* values, int count) {
+  F poison = zero();
+  for (int i = 0; i < count; i += kLanes) {
+    const int left = count - i;
+    const F some = load_first(values + i, left < kLanes ? left : kLanes);
+    poison = multiply_add(some, zero(), poison);
+  }
+  return sum_lanes(poison) == 0.0F;
+}
+
+// A tile whose weights are zero for what a query does not see, but zero times a value that is
+// infinite or not a number would be seen: such a query is computed again, alone.
+template <class Tiles, class Row>
+void attend_contained(QueryTile& tile, const HeadBlocks& blocks, float scale, float cap) {
+  if (tile.count == 1) {
+    attend_bf16<Row>(tile, blocks, scale, cap);
+    return;
+  }
+  attend_bf16<Tiles>(tile, blocks, scale, cap);
+  for (int q = 0; q < tile.count; ++q) {
+    if (!all_finite(tile.outputs[q], blocks.cache.head_dim)) {
+      QueryTile alone;
+      alone.count = 1;
+      alone.queries[0] = tile.queries[q];
+      alone.outputs[0] = tile.outputs[q];
+      alone.first_visible[0] = tile.first_visible[q];
+      alone.num_visible[0] = tile.num_visible[q];
+      attend_bf16<Row>(alone, blocks, scale, cap);
+    }
+  }
 }
 
 }  // namespace lmtp::kernels::LMTP_KERNELS_ISA

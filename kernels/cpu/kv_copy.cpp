@@ -42,6 +42,9 @@ void store_run_f32(const KvStoreArgs& args, std::int64_t row, std::int64_t end) 
   }
 }
 
+// Others read it as units.
+using Half [[gnu::may_alias]] = std::uint16_t;
+
 // The same in bf16. A unit of keys belongs to one token, one of values to two: each token writes
 // its half.
 void store_run_bf16(const KvStoreArgs& args, std::int64_t row, std::int64_t end) {
@@ -51,10 +54,10 @@ void store_run_bf16(const KvStoreArgs& args, std::int64_t row, std::int64_t end)
   std::uint16_t rounded[kHeadDimMax];
   for (std::int64_t r = row; r < end; ++r) {
     const std::int64_t token = slot % kBlockSize + r - row;
-    auto* keys = reinterpret_cast<std::uint16_t*>(cache.key_units(slot / kBlockSize) + token);
-    auto* values = reinterpret_cast<std::uint16_t*>(cache.value_units(slot / kBlockSize) +
-                                                    token / 2 * padded) +
-                   token % 2;
+    auto* keys = reinterpret_cast<Half*>(cache.key_units(slot / kBlockSize) + token);
+    auto* values =
+        reinterpret_cast<Half*>(cache.value_units(slot / kBlockSize) + token / 2 * padded) +
+        token % 2;
     for (int head = 0; head < cache.num_kv_heads; ++head) {
       round_row(args.keys.row(r) + head * cache.head_dim, cache.head_dim, padded, rounded);
       for (int d = 0; d < padded; d += 2, keys += 2 * kBlockSize) {

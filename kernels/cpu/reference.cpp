@@ -200,6 +200,22 @@ double seen_query(const AttentionArgs& args, float value) {
   return widened(round_to_bf16(value * args.scale));
 }
 
+// Of the scores from `begin` on, in each split.
+std::vector<double> split_maxima(const std::vector<double>& scores, std::int64_t begin) {
+  std::vector<double> maxima(scores.size() / kAttentionSplit + 1,
+                             -std::numeric_limits<double>::infinity());
+  for (auto t = static_cast<std::size_t>(begin); t < scores.size(); ++t) {
+    maxima[t / kAttentionSplit] = std::max(maxima[t / kAttentionSplit], scores[t]);
+  }
+  return maxima;
+}
+
+// What stands for e^(score - max) in its products with values of bf16: rounded against its split's.
+double seen_weight(double score, double split_max, double max) {
+  return widened(round_to_bf16(static_cast<float>(std::exp(score - split_max)))) *
+         std::exp(split_max - max);
+}
+
 void attend_row_plain(const AttentionArgs& args, std::int64_t sequence, std::int64_t row,
                       int head) {
   const KvLayer& cache = args.cache;
@@ -225,6 +241,7 @@ void attend_row_plain(const AttentionArgs& args, std::int64_t sequence, std::int
         args.soft_cap > 0.0F ? capped(score, static_cast<double>(args.soft_cap)) : score;
     max = std::max(max, scores[static_cast<std::size_t>(t)]);
   }
+  const std::vector<double> maxima = split_maxima(scores, begin);
   double total = 0.0;
   std::vector<double> output(static_cast<std::size_t>(cache.head_dim));
   const int padded = padded_head_dim(cache.head_dim);
@@ -233,9 +250,14 @@ void attend_row_plain(const AttentionArgs& args, std::int64_t sequence, std::int
     const float* value =
         cache.value_units(table[t / kBlockSize]) +
         (std::int64_t{kv_head} * cache.value_rows() + t % kBlockSize / per_unit) * padded;
+    const double seen =
+        cache.type == ElementType::kF32
+            ? weight
+            : seen_weight(scores[static_cast<std::size_t>(t)],
+                          maxima[static_cast<std::size_t>(t / kAttentionSplit)], max);
     total += weight;
     for (int d = 0; d < cache.head_dim; ++d) {
-      output[static_cast<std::size_t>(d)] += weight * element_of(cache, value[d], t % per_unit);
+      output[static_cast<std::size_t>(d)] += seen * element_of(cache, value[d], t % per_unit);
     }
   }
   for (int d = 0; d < cache.head_dim; ++d) {

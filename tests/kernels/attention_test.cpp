@@ -27,10 +27,10 @@ struct Shape {
 };
 
 // The last ones see only a window: shorter than a block, across splits, and longer than all.
-constexpr Shape kShapes[] = {{2, 2, 64},      {5, 5, 12},      {4, 2, 20},
-                             {6, 1, 80},      {1, 1, 3},       {4, 2, 20, 0, 2.0F},
-                             {2, 1, 16, 5},   {3, 3, 8, 1},    {4, 1, 24, 70, 1.5F},
-                             {2, 2, 16, 257}, {2, 2, 16, 5000}};
+constexpr Shape kShapes[] = {
+    {2, 2, 64},          {5, 5, 12},    {4, 2, 20},   {6, 1, 80},           {1, 1, 3},
+    {4, 2, 20, 0, 2.0F}, {2, 1, 16, 5}, {3, 3, 8, 1}, {4, 1, 24, 70, 1.5F}, {2, 2, 16, 257},
+    {2, 2, 16, 5000},    {1, 1, 512},   {2, 1, 255},  {17, 1, 20, 100}};
 
 constexpr ElementType kTypes[] = {ElementType::kF32, ElementType::kBF16};
 
@@ -141,6 +141,12 @@ class Attention {
   const std::vector<float>& output() const { return output_; }
   Cache& cache() { return cache_; }
 
+  // Of the first sequence, in all dimensions.
+  void set_value(int position, float value) {
+    const std::int64_t width = shape_.num_kv_heads * shape_.head_dim;
+    std::fill_n(values_.begin() + position * width, width, value);
+  }
+
  private:
   std::vector<float> make(int num_sequences, int heads, unsigned seed) const {
     const int count = num_sequences * length_ * heads * shape_.head_dim;
@@ -172,10 +178,10 @@ INSTANTIATE_TEST_SUITE_P(Backends, AttentionTest, ::testing::ValuesIn(kernels::c
 
 TEST_P(AttentionTest, EqualsItsPlainTwin) {
   for (const ElementType type : kTypes) {
-    // Weights of bf16 are off by 2^-9 of themselves.
-    const float tolerance = type == ElementType::kF32 ? 1e-5F : 1e-2F;
+    // A weight of bf16 may be rounded the other way, which is 2^-8 of it.
+    const float tolerance = type == ElementType::kF32 ? 1e-5F : 4e-3F;
     for (const Shape& shape : kShapes) {
-      for (const int length : {1, 17, 255, 300}) {
+      for (const int length : {1, 17, 255, shape.num_heads == 2 ? 530 : 300}) {
         SCOPED_TRACE(length);
         Attention attention(shape, type, 1, length);
         Attention expected(shape, type, 1, length);
@@ -249,18 +255,17 @@ TEST_P(AttentionTest, WhatIsBeforeTheWindowIsNotRead) {
   }
 }
 
-// A block that lent its first tokens goes on by itself, and so does its copy.
+// A block that lent its first tokens goes on by itself, and its copy serves the next token.
 TEST_P(AttentionTest, ACopiedBlockServesAsTheOriginal) {
   for (const ElementType type : kTypes) {
     for (const int num_tokens : {1, 8, 9, 16}) {
-      Attention original({4, 2, 20}, type, 1, 40);
-      Attention copied({4, 2, 20}, type, 1, 40);
+      Attention original({4, 2, 20}, type, 1, 48);
+      Attention copied({4, 2, 20}, type, 1, 48);
       Cache& cache = copied.cache();
       const std::int32_t to = cache.block(0, 1);
       const int length = kBlockSize + num_tokens;
       for (Attention* attention : {&original, &copied}) {
-        attention->step(*GetParam(), {{0, 0, length - 1}}, 1);
-        attention->step(*GetParam(), {{0, length - 1, 1}}, 1);
+        attention->step(*GetParam(), {{0, 0, length}}, 1);
       }
       // To block 0 and back, what was there spoiled.
       WorkerPool pool(1);
@@ -273,9 +278,31 @@ TEST_P(AttentionTest, ACopiedBlockServesAsTheOriginal) {
       const kernels::KvCopy back{.from = 0, .to = to, .num_tokens = num_tokens};
       kernels::kv_copy(stream, cache.layer, &back, 1);
       for (Attention* attention : {&original, &copied}) {
-        attention->step(*GetParam(), {{0, length - 1, 1}}, 1);
+        attention->step(*GetParam(), {{0, length, 1}}, 1);
       }
       expect_same_bits(copied.output(), original.output());
+    }
+  }
+}
+
+// What is wrong with one token is nothing to those before it, whatever they share a step with.
+TEST_P(AttentionTest, AValueThatIsNoNumberIsSeenFromItsTokenOn) {
+  constexpr int kLength = 60;
+  constexpr int kBad = 37;
+  const Shape shape{4, 2, 20};
+  const std::int64_t width = shape.num_heads * shape.head_dim;
+  for (const ElementType type : kTypes) {
+    for (const float bad : {INFINITY, -INFINITY, NAN}) {
+      Attention clean(shape, type, 1, kLength);
+      Attention spoiled(shape, type, 1, kLength);
+      spoiled.set_value(kBad, bad);
+      for (Attention* attention : {&clean, &spoiled}) {
+        attention->step(*GetParam(), {{0, 0, kLength}}, 1);
+      }
+      const auto end = static_cast<std::ptrdiff_t>(kBad * width);
+      expect_same_bits({spoiled.output().begin(), spoiled.output().begin() + end},
+                       {clean.output().begin(), clean.output().begin() + end});
+      ASSERT_FALSE(std::isfinite(spoiled.output()[static_cast<std::size_t>(end)]));
     }
   }
 }

@@ -12,6 +12,7 @@ sys.path.insert(0, str(ROOT / "tools" / "benchmarks"))
 
 import cpu_page  # noqa: E402
 import peers  # noqa: E402
+import shapes  # noqa: E402
 from cpu_engines import Scale  # noqa: E402
 from cpu_rows import (  # noqa: E402
     LLAMA, LLAMA_FLAGS, OURS, TRANSFORMERS, Row, all_rows, allowed_tokens_per_s, count_weights,
@@ -113,8 +114,25 @@ def test_a_head_of_its_own_leaves_the_embedding_out(tmp_path):
     assert memory == pytest.approx(40e9 / (4 * 1056 + 4 * 8))
     compute = allowed_tokens_per_s(Row("decode", "m", "float32", 32), weights, MACHINE)
     assert compute == pytest.approx(240e9 / (2 * 1056))
-    prefill = allowed_tokens_per_s(Row("prefill", "m", "int8", 256), weights, MACHINE)
+    prefill = allowed_tokens_per_s(Row("prefill", "m", "float32", 256), weights, MACHINE)
     assert prefill == pytest.approx(240e9 / (2 * 256))
+    assert allowed_tokens_per_s(Row("prefill", "m", "int8", 256), weights, MACHINE) is None
+    # A step: the weights' bytes, or the products of all its tokens and of those that need the head.
+    by_memory = weights.step_s("bfloat16", 256, 1, MACHINE)
+    assert by_memory == pytest.approx((2 * 1056 + 4 * 8) / 40e9)
+    by_compute = weights.step_s("float32", 256, 2, MACHINE)
+    assert by_compute == pytest.approx(2 * (256 * 256 + 2 * 800) / 240e9)
+
+
+def test_the_work_of_lmql_in_steps():
+    assert {s.__name__ for s in shapes.SHAPES} == {
+        "one", "eight", "chunks", "beams", "scores", "mixed"
+    }  # fmt: skip
+    tokens = {s.__name__: sum(n for n, _ in shapes.steps_of(s)) for s in shapes.SHAPES}
+    assert tokens["one"] == 64 + 63 and tokens["eight"] == 8 * (64 + 31)
+    assert tokens["chunks"] == 200 + 95 and tokens["beams"] == 200 + 8 * 4
+    assert tokens["scores"] == 200 + 40
+    assert tokens["mixed"] == sum(32 + 8 * i + 8 + 4 * i - 1 for i in range(8))
 
 
 # ---- verdicts ----

@@ -90,7 +90,8 @@ SHAPES = (one, eight, chunks, beams, scores, mixed)
 
 def steps_of(shape):
     """The fewest steps that this work takes, as (tokens, rows of logits) of each: whatever is known
-    from before in a cache, all prompts at once, then one token of each stream."""
+    from before in a cache, all prompts at once, then one token of each stream; the last of scored
+    tokens is looked up alone."""
     if shape is one:
         return [(64, 1)] + [(1, 1)] * 63
     if shape is eight:
@@ -100,7 +101,7 @@ def steps_of(shape):
     if shape is beams:
         return [(PREFIX + 4, 4)] + [(4, 4)] * 7
     if shape is scores:
-        return [(PREFIX + 8 * 6 - 1, 8 * 6)]
+        return [(PREFIX + 8 * 5, 1 + 8 * 5)]
     lengths = [8 + 4 * i for i in range(8)]
     batches = [sum(length > n for length in lengths) for n in range(1, max(lengths))]
     return [(sum(32 + 8 * i for i in range(8)), 8)] + [(batch, batch) for batch in batches]
