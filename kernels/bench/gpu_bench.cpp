@@ -14,7 +14,6 @@
 #include <exception>
 #include <functional>
 #include <numeric>
-#include <random>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -97,12 +96,12 @@ Memory upload(Stream& stream, const std::vector<T>& values) {
 Memory random_memory(Stream& stream, std::size_t num_bytes) {
   constexpr std::size_t kPiece = std::size_t{8} << 20;
   std::vector<std::uint16_t> piece(kPiece / sizeof(std::uint16_t));
-  std::mt19937 random(1);
+  std::uint32_t bits = 1;
   for (std::uint16_t& element : piece) {
-    const std::uint32_t bits = random();
-    // A sign, an exponent of 2^-4 to 2^-1, any fraction.
-    element = static_cast<std::uint16_t>((bits & 0x8000U) | (123U + (bits >> 20) % 4) << 7 |
-                                         (bits & 0x7FU));
+    bits = bits * 1664525U + 1013904223U;  // Numerical Recipes' generator
+    // A sign, an exponent of 2^-4 to 2^-1, any fraction; from the upper bits, which vary most.
+    element = static_cast<std::uint16_t>((bits >> 16 & 0x8000U) | (123U + (bits >> 24) % 4) << 7 |
+                                         (bits >> 16 & 0x7FU));
   }
   Memory memory = Memory::allocate(stream.backend(), num_bytes);
   for (std::size_t at = 0; at < num_bytes; at += kPiece) {
@@ -150,10 +149,13 @@ struct DecodeStep {
     std::iota(rows.begin(), rows.end(), 0);
     std::vector<std::int32_t> offsets = rows;
     for (std::int32_t& offset : offsets) offset *= blocks_each;
-    std::vector<std::int32_t> blocks(static_cast<std::size_t>(offsets.back()));
-    std::iota(blocks.begin(), blocks.end(), 0);
-    std::shuffle(blocks.begin(), blocks.end(), std::mt19937(2));
     num_blocks = offsets.back();
+    // In steps of a prime that divides no number of blocks here: each once.
+    constexpr std::int64_t kStep = 7919;
+    std::vector<std::int32_t> blocks;
+    for (std::int64_t i = 0; i < num_blocks; ++i) {
+      blocks.push_back(static_cast<std::int32_t>(i * kStep % num_blocks));
+    }
     cu_seqlens = upload(stream, rows);
     first_positions =
         upload(stream, std::vector<std::int32_t>(static_cast<std::size_t>(batch), context - 1));
