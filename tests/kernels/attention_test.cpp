@@ -223,6 +223,9 @@ TEST_P(AttentionTest, BitsDependNeitherOnChunksNorOnCompanyNorOnThreads) {
         whole.step(*GetParam(), {{sequence, 0, kLength}}, 1);
       }
       for (const int chunk : {1, 5, 64, 200}) {
+        if (chunk < 64 && shape.head_dim > 80) {
+          continue;  // takes long and shows nothing that the others do not
+        }
         SCOPED_TRACE(chunk);
         Attention parts(shape, type, 3, kLength);
         run_in_chunks(parts, *GetParam(), chunk, kLength);
