@@ -4,6 +4,7 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <cstdio>
 #include <string_view>
@@ -39,6 +40,14 @@ std::vector<float> some_floats(std::int64_t count) {
     values[i] = static_cast<float>(i * 2654435761U % 1000U) * 1e-3F - 0.5F;
   }
   return values;
+}
+
+// Each bf16 of a unit as finite as the floats were: what is not is computed twice.
+void make_units_of_bf16(std::vector<float>& floats) {
+  for (float& unit : floats) {
+    const std::uint32_t bf16 = std::bit_cast<std::uint32_t>(unit) >> 16;
+    unit = std::bit_cast<float>(bf16 << 16 | bf16);
+  }
 }
 
 // A round's.
@@ -121,7 +130,10 @@ void attention(benchmark::State& state, ElementType type) {
                 .head_dim = kHeadDim,
                 .type = type};
   // As bf16 too they are numbers, most of them far below one.
-  const auto some = some_floats(2 * cache.num_blocks * (cache.block_size() / cache.per_unit()));
+  auto some = some_floats(2 * cache.num_blocks * (cache.block_size() / cache.per_unit()));
+  if (type == ElementType::kBF16) {
+    make_units_of_bf16(some);
+  }
   const auto memory = Memory::allocate(*chosen_backend(), some.size() * sizeof(float));
   std::copy(some.begin(), some.end(), memory.floats());
   cache.keys = memory.data();
