@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import random
 import signal
 import socket
 import subprocess
@@ -15,12 +16,19 @@ START_TIMEOUT_S = 300
 STOP_TIMEOUT_S = 30
 POLL_S = 0.05
 LOG_TAIL_BYTES = 4000
+PORTS = range(10_000, 32_768)  # Linux takes those of clients from above
 
 
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """None that the system gives to a client of others while the server starts."""
+    while True:
+        port = random.choice(PORTS)
+        with socket.socket() as s:
+            try:
+                s.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        return port
 
 
 def bin_dir():
