@@ -8,6 +8,52 @@
 
 namespace lmtp::kernels::LMTP_KERNELS_ISA {
 
+static_assert(kUnitsPerBlock == kTileSize / 2 && kBlockSize == kTileSize && kLanes == kTileSize);
+
+// Products::score_blocks_at<n> gives the scores of n blocks next to one another.
+template <class Products>
+inline void score_by_fours(const QueryUnits& queries, const SplitBlocks& blocks, float* scores) {
+  int b = 0;
+  for (; b + 4 <= blocks.count; b += 4) {
+    Products::template score_blocks_at<4>(queries, blocks.keys + b,
+                                          scores + blocks.first + b * kBlockSize);
+  }
+  for (; b < blocks.count; ++b) {
+    Products::template score_blocks_at<1>(queries, blocks.keys + b,
+                                          scores + blocks.first + b * kBlockSize);
+  }
+}
+
+// Products::weigh_at<n> weighs n * 16 dimensions from `first` on.
+template <class Products>
+inline void weigh_by_fours(const float* weights, const SplitBlocks& blocks, float* sums) {
+  const float* seen = weights + blocks.first / 2;
+  int first = 0;
+  for (; first + 4 * kTileSize <= blocks.width; first += 4 * kTileSize) {
+    Products::template weigh_at<4>(seen, blocks, first, sums + first);
+  }
+  for (; first < blocks.width; first += kTileSize) {
+    Products::template weigh_at<1>(seen, blocks, first, sums + first);
+  }
+}
+
+// The scores of a tile of query units with those of kBlocks blocks. A macro, as the intrinsics are:
+// gcc 12 puts the numbers' text into the instruction.
+#define LMTP_SCORE_STEP(query_tile, key_tile)                         \
+  do {                                                                \
+    _tile_loadd(query_tile, queries.units + row, stride);             \
+    _tile_loadd(key_tile, keys[0] + row * kBlockSize, kTileStride);   \
+    _tile_dpbf16ps(0, query_tile, key_tile);                          \
+    if constexpr (kBlocks == 4) {                                     \
+      _tile_loadd(key_tile, keys[1] + row * kBlockSize, kTileStride); \
+      _tile_dpbf16ps(1, query_tile, key_tile);                        \
+      _tile_loadd(key_tile, keys[2] + row * kBlockSize, kTileStride); \
+      _tile_dpbf16ps(2, query_tile, key_tile);                        \
+      _tile_loadd(key_tile, keys[3] + row * kBlockSize, kTileStride); \
+      _tile_dpbf16ps(3, query_tile, key_tile);                        \
+    }                                                                 \
+  } while (false)
+
 // A tile of queries or weights is as high as there are queries. Tiles 0 to 3: sums. 4: queries; 5:
 // half as wide, queries or weights. 6: keys; 7: half as high, keys or values.
 class TileProducts {
@@ -17,43 +63,15 @@ class TileProducts {
   void score(const QueryUnits& queries, const SplitBlocks& blocks,
              float (*scores)[kAttentionSplit]) const {
     show_to_tiles(queries.units);
-    int b = 0;
-    for (; b + 4 <= blocks.count; b += 4) {
-      score_blocks_at<4>(queries, blocks.keys + b, scores[0] + blocks.first + b * kBlockSize);
-    }
-    for (; b < blocks.count; ++b) {
-      score_blocks_at<1>(queries, blocks.keys + b, scores[0] + blocks.first + b * kBlockSize);
-    }
+    score_by_fours<TileProducts>(queries, blocks, scores[0]);
     show_to_tiles(scores);
   }
 
   void weigh(const float (*weights)[kAttentionSplit / 2], int, const SplitBlocks& blocks,
              float* sums) const {
     show_to_tiles(weights);
-    int first = 0;
-    for (; first + 4 * kTileSize <= blocks.width; first += 4 * kTileSize) {
-      weigh_at<4>(weights[0] + blocks.first / 2, blocks, first, sums + first);
-    }
-    for (; first < blocks.width; first += kTileSize) {
-      weigh_at<1>(weights[0] + blocks.first / 2, blocks, first, sums + first);
-    }
+    weigh_by_fours<TileProducts>(weights[0], blocks, sums);
     show_to_tiles(sums);
-  }
-
- private:
-  static constexpr int kHalf = kTileSize / 2;
-  static_assert(kUnitsPerBlock == kHalf && kBlockSize == kTileSize);
-  static constexpr int kScoreStride = kAttentionSplit * 4;
-  static constexpr int kWeightStride = kAttentionSplit / 2 * 4;
-
-  static TileShapes shapes_for(int count) {
-    TileShapes shapes;
-    for (int tile = 0; tile < 6; ++tile) {
-      shapes.rows[tile] = count;
-    }
-    shapes.units[5] = kHalf;
-    shapes.rows[7] = kHalf;
-    return shapes;
   }
 
   // Scores of kBlocks blocks, next to one another from `to` on.
@@ -68,30 +86,10 @@ class TileProducts {
     const int stride = queries.stride * 4;
     int row = 0;
     for (; row + kTileSize <= queries.stride; row += kTileSize) {
-      _tile_loadd(4, queries.units + row, stride);
-      _tile_loadd(6, keys[0] + row * kBlockSize, kTileStride);
-      _tile_dpbf16ps(0, 4, 6);
-      if constexpr (kBlocks == 4) {
-        _tile_loadd(6, keys[1] + row * kBlockSize, kTileStride);
-        _tile_dpbf16ps(1, 4, 6);
-        _tile_loadd(6, keys[2] + row * kBlockSize, kTileStride);
-        _tile_dpbf16ps(2, 4, 6);
-        _tile_loadd(6, keys[3] + row * kBlockSize, kTileStride);
-        _tile_dpbf16ps(3, 4, 6);
-      }
+      LMTP_SCORE_STEP(4, 6);
     }
     if (row < queries.stride) {
-      _tile_loadd(5, queries.units + row, stride);
-      _tile_loadd(7, keys[0] + row * kBlockSize, kTileStride);
-      _tile_dpbf16ps(0, 5, 7);
-      if constexpr (kBlocks == 4) {
-        _tile_loadd(7, keys[1] + row * kBlockSize, kTileStride);
-        _tile_dpbf16ps(1, 5, 7);
-        _tile_loadd(7, keys[2] + row * kBlockSize, kTileStride);
-        _tile_dpbf16ps(2, 5, 7);
-        _tile_loadd(7, keys[3] + row * kBlockSize, kTileStride);
-        _tile_dpbf16ps(3, 5, 7);
-      }
+      LMTP_SCORE_STEP(5, 7);
     }
     _tile_stored(0, to, kScoreStride);
     if constexpr (kBlocks == 4) {
@@ -133,8 +131,23 @@ class TileProducts {
     }
   }
 
+ private:
+  static constexpr int kScoreStride = kAttentionSplit * 4;
+  static constexpr int kWeightStride = kAttentionSplit / 2 * 4;
+
+  static TileShapes shapes_for(int count) {
+    TileShapes shapes;
+    for (int tile = 0; tile < 6; ++tile) {
+      shapes.rows[tile] = count;
+    }
+    shapes.units[5] = kTileSize / 2;
+    shapes.rows[7] = kTileSize / 2;
+    return shapes;
+  }
+
   TileRegisters registers_;
 };
+#undef LMTP_SCORE_STEP
 
 // The same for a single query by vectors. REQUIRES: tiles of one.
 class RowProducts {
@@ -144,29 +157,14 @@ class RowProducts {
   void score(const QueryUnits& queries, const SplitBlocks& blocks,
              float (*scores)[kAttentionSplit]) const {
     const FlushSubnormals flush;
-    int b = 0;
-    for (; b + 4 <= blocks.count; b += 4) {
-      score_blocks_at<4>(queries, blocks.keys + b, scores[0] + blocks.first + b * kBlockSize);
-    }
-    for (; b < blocks.count; ++b) {
-      score_blocks_at<1>(queries, blocks.keys + b, scores[0] + blocks.first + b * kBlockSize);
-    }
+    score_by_fours<RowProducts>(queries, blocks, scores[0]);
   }
 
   void weigh(const float (*weights)[kAttentionSplit / 2], int, const SplitBlocks& blocks,
              float* sums) const {
     const FlushSubnormals flush;
-    int first = 0;
-    for (; first + 4 * kLanes <= blocks.width; first += 4 * kLanes) {
-      weigh_at<4>(weights[0] + blocks.first / 2, blocks, first, sums + first);
-    }
-    for (; first < blocks.width; first += kLanes) {
-      weigh_at<1>(weights[0] + blocks.first / 2, blocks, first, sums + first);
-    }
+    weigh_by_fours<RowProducts>(weights[0], blocks, sums);
   }
-
- private:
-  static_assert(kLanes == kBlockSize);
 
   template <int kBlocks>
   [[gnu::noinline]] static void score_blocks_at(const QueryUnits& queries, const float* const* keys,

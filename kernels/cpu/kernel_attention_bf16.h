@@ -127,17 +127,22 @@ class VectorProducts {
     }
   }
 
-  static constexpr int kFour = kQueriesMax == 6 ? 4 : 1;
-  static constexpr int kFive = kQueriesMax == 6 ? 5 : 1;
-  static constexpr int kSix = kQueriesMax == 6 ? 6 : 1;
   using Score = void (*)(const float* const*, int, const SplitBlocks&, float (*)[kAttentionSplit]);
-  static constexpr Score kScores[] = {nullptr,         score_some<1>,     score_some<2>,
-                                      score_some<3>,   score_some<kFour>, score_some<kFive>,
-                                      score_some<kSix>};
+  static constexpr Score kScores[] = {nullptr,
+                                      score_some<1>,
+                                      score_some<2>,
+                                      score_some<3>,
+                                      score_some<side_by_side(4)>,
+                                      score_some<side_by_side(5)>,
+                                      score_some<side_by_side(6)>};
   using Weigh = void (*)(const float (*)[kAttentionSplit / 2], const SplitBlocks&, float*);
-  static constexpr Weigh kWeighs[] = {nullptr,         weigh_some<1>,     weigh_some<2>,
-                                      weigh_some<3>,   weigh_some<kFour>, weigh_some<kFive>,
-                                      weigh_some<kSix>};
+  static constexpr Weigh kWeighs[] = {nullptr,
+                                      weigh_some<1>,
+                                      weigh_some<2>,
+                                      weigh_some<3>,
+                                      weigh_some<side_by_side(4)>,
+                                      weigh_some<side_by_side(5)>,
+                                      weigh_some<side_by_side(6)>};
 };
 
 // The numbers [begin, end) of `from` as units, those beside them within [first, last) as zeros.

@@ -164,8 +164,8 @@ inline constexpr Attend kAttendsF32[] = {nullptr,
                                          attend_f32<1>,
                                          attend_f32<2>,
                                          attend_f32<3>,
-                                         attend_f32<kQueriesMax == 6 ? 4 : 1>,
-                                         attend_f32<kQueriesMax == 6 ? 5 : 1>,
-                                         attend_f32<kQueriesMax == 6 ? 6 : 1>};
+                                         attend_f32<side_by_side(4)>,
+                                         attend_f32<side_by_side(5)>,
+                                         attend_f32<side_by_side(6)>};
 
 }  // namespace lmtp::kernels::LMTP_KERNELS_ISA

@@ -11,6 +11,8 @@ namespace lmtp::kernels::LMTP_KERNELS_ISA {
 inline constexpr int kTileQueriesMax = 16;
 // Queries whose sums registers hold side by side.
 inline constexpr int kQueriesMax = kRegisters == 32 ? 6 : 3;
+// So many queries where there are registers for them, for tables of kernels up to kQueriesMax.
+constexpr int side_by_side(int queries) { return queries <= kQueriesMax ? queries : 1; }
 // Vectors of a value row that are summed at a time.
 inline constexpr int kValueVectors = 4;
 inline constexpr int kKeyVectors = kBlockSize / kLanes;

@@ -9,6 +9,7 @@
 #include "kv_copy.h"
 #include "plain_rows.h"
 #include "round_bf16.h"
+#include "unit_element.h"
 
 namespace lmtp::kernels {
 namespace {
@@ -17,13 +18,17 @@ double packed_at(const PackedLinear& weight, std::int64_t n, std::int64_t k) {
   return static_cast<double>(packed_element(weight, n, k));
 }
 
+// What a product of bf16 sees of a number.
+double seen_as_bf16(float value) {
+  return static_cast<double>(unit_element<WeightType::kBF16>(round_to_bf16(value), 0));
+}
+
 // A row of x as its product with a weight of that type sees it.
 std::vector<double> seen_inputs(const float* x, const PackedLinear& weight) {
   std::vector<double> seen(x, x + weight.k);
   if (weight.type == WeightType::kBF16) {
     for (double& value : seen) {
-      value =
-          static_cast<double>(std::bit_cast<float>(round_to_bf16(static_cast<float>(value)) << 16));
+      value = seen_as_bf16(static_cast<float>(value));
     }
   } else if (weight.type == WeightType::kInt8) {
     float largest = 0.0F;
@@ -182,14 +187,13 @@ void gather_rows_plain(Stream&, const GatherRowsArgs& args) {
   }
 }
 
-double widened(std::uint32_t bf16) { return static_cast<double>(std::bit_cast<float>(bf16 << 16)); }
-
 // Number `index` of a unit of keys or values.
 double element_of(const KvLayer& cache, float unit, std::int64_t index) {
   if (cache.type == ElementType::kF32) {
     return static_cast<double>(unit);
   }
-  return widened(std::bit_cast<std::uint32_t>(unit) >> (16 * index) & 0xFFFFU);
+  const auto bits = std::bit_cast<std::uint32_t>(unit);
+  return static_cast<double>(unit_element<WeightType::kBF16>(bits, index));
 }
 
 // What stands for query[d] in its products with keys.
@@ -197,7 +201,7 @@ double seen_query(const AttentionArgs& args, float value) {
   if (args.cache.type == ElementType::kF32) {
     return static_cast<double>(value) * static_cast<double>(args.scale);
   }
-  return widened(round_to_bf16(value * args.scale));
+  return seen_as_bf16(value * args.scale);
 }
 
 // Of the scores from `begin` on, in each split.
@@ -212,8 +216,7 @@ std::vector<double> split_maxima(const std::vector<double>& scores, std::int64_t
 
 // What stands for e^(score - max) in its products with values of bf16: rounded against its split's.
 double seen_weight(double score, double split_max, double max) {
-  return widened(round_to_bf16(static_cast<float>(std::exp(score - split_max)))) *
-         std::exp(split_max - max);
+  return seen_as_bf16(static_cast<float>(std::exp(score - split_max))) * std::exp(split_max - max);
 }
 
 void attend_row_plain(const AttentionArgs& args, std::int64_t sequence, std::int64_t row,
