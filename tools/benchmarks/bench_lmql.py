@@ -61,13 +61,16 @@ async def warm_up(server, work):
         await c.generate(work.ids(8), max_tokens=2)
 
 
+def name_of(dtype):
+    return f"{LmtpServe.name} {dtype}"
+
+
 class Typed(LmtpServe):
     """lmtp-serve with weights of one type."""
 
     def __init__(self, model, dtype):
         super().__init__(model, "--dtype", dtype)
-        self.name = f"{LmtpServe.name} {dtype}"
-        self.dtype = dtype
+        self.name = name_of(dtype)
 
 
 def time_shapes(servers, model, num_rounds):
@@ -110,15 +113,14 @@ def spread(values):
 def shape_rows(times, dtype, weights, machine):
     for shape in SHAPES:
         name = shape.__name__
-        theirs = statistics.median(times[name][Reference.name])
-        ours = statistics.median(times[name][f"{LmtpServe.name} {dtype}"])
+        theirs, ours = times[name][Reference.name], times[name][name_of(dtype)]
+        ratio = statistics.median(theirs) / statistics.median(ours)
         wanted = WANTED[dtype].get(name)
         allowed = sum(weights.step_s(dtype, *step, machine) for step in steps_of(shape))
         yield (
-            name, shape.__doc__, spread(times[name][Reference.name]),
-            spread(times[name][f"{LmtpServe.name} {dtype}"]), f"{allowed:.2f}",
-            f"{theirs / ours:.1f}x", f"{wanted:g}x" if wanted else "–",
-            "–" if not wanted else "yes" if theirs >= wanted * ours else "**no**",
+            name, shape.__doc__, spread(theirs), spread(ours), f"{allowed:.2f}", f"{ratio:.1f}x",
+            f"{wanted:g}x" if wanted else "–",
+            "–" if not wanted else "yes" if ratio >= wanted else "**no**",
         )  # fmt: skip
 
 

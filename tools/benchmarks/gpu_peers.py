@@ -15,16 +15,14 @@ import sys
 import time
 
 import torch
+from gpu_shapes import DEMO, GPT2_MEDIUM
 from torch.nn.functional import scaled_dot_product_attention
 
 ROUNDS = 7
 ROUND_S = 0.05
 TURN_BYTES = 512 << 20  # as gpu-bench: beyond any cache
 TURNS_MAX = 64
-GPT2_SHAPES = {
-    "gpt2-medium": {"n_embd": 1024, "n_layer": 24, "n_head": 16, "vocab_size": 50257},
-    "demo": {"n_embd": 192, "n_layer": 5, "n_head": 4, "vocab_size": 2048},
-}
+GPT2_SHAPES = {"gpt2-medium": GPT2_MEDIUM, "demo": DEMO}
 
 
 def say(**figures):
@@ -135,7 +133,7 @@ class Peer:
         sizes, prompt, count = GPT2_SHAPES[shape], int(prompt), int(count)
         name, generate = self.generator(sizes)
         for batch in numbers(batches):
-            ids = torch.randint(sizes["vocab_size"], (batch, prompt), device=self.device)
+            ids = torch.randint(sizes.vocab, (batch, prompt), device=self.device)
 
             def run():
                 made = generate(ids, count)
@@ -152,12 +150,13 @@ class Peer:
         except ImportError:
             from gpu_torch_loop import TorchLoop
 
-            loop = TorchLoop(self.device, sizes["n_embd"], sizes["n_layer"], sizes["n_head"],
-                             sizes["vocab_size"])  # fmt: skip
+            loop = TorchLoop(self.device, sizes.hidden, sizes.layers, sizes.heads, sizes.vocab)
             return loop.name, loop.generate
         transformers.logging.set_verbosity_error()
         with torch.device(self.device):
-            model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes))
+            config = transformers.GPT2Config(n_embd=sizes.hidden, n_layer=sizes.layers,
+                                             n_head=sizes.heads, vocab_size=sizes.vocab)  # fmt: skip
+            model = transformers.GPT2LMHeadModel(config)
         model = model.to(torch.bfloat16).eval()
 
         def generate(ids, count):
