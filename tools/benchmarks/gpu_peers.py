@@ -154,8 +154,10 @@ class Peer:
             return loop.name, loop.generate
         transformers.logging.set_verbosity_error()
         with torch.device(self.device):
-            config = transformers.GPT2Config(n_embd=sizes.hidden, n_layer=sizes.layers,
-                                             n_head=sizes.heads, vocab_size=sizes.vocab)  # fmt: skip
+            config = transformers.GPT2Config(
+                n_embd=sizes.hidden, n_layer=sizes.layers, n_head=sizes.heads,
+                vocab_size=sizes.vocab,
+            )  # fmt: skip
             model = transformers.GPT2LMHeadModel(config)
         model = model.to(torch.bfloat16).eval()
 
