@@ -173,7 +173,8 @@ __device__ void mma_m16n8k16(float (&c)[4], const Words4& a, std::uint32_t b0, s
 template <>
 __device__ inline void mma_m16n8k16<BF16>(float (&c)[4], const Words4& a, std::uint32_t b0,
                                           std::uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
       "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a.words[0]), "r"(a.words[1]), "r"(a.words[2]), "r"(a.words[3]), "r"(b0), "r"(b1));
@@ -181,7 +182,8 @@ __device__ inline void mma_m16n8k16<BF16>(float (&c)[4], const Words4& a, std::u
 template <>
 __device__ inline void mma_m16n8k16<F16>(float (&c)[4], const Words4& a, std::uint32_t b0,
                                          std::uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
       "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a.words[0]), "r"(a.words[1]), "r"(a.words[2]), "r"(a.words[3]), "r"(b0), "r"(b1));
