@@ -208,15 +208,21 @@ inline int num_multiprocessors() {
   return count;
 }
 
+// Another number after a device was reset, which forgets what was set on it (device_api.cu). Any
+// thread.
+int device_generation();
+
 // Puts kKernel(args...) into the stream. Where the device can, it begins before the launch ahead of
 // it has ended: kernels call grid_dependency_wait(). Throws DeviceError.
 template <auto kKernel, typename... Args>
 void launch(const LaunchShape& shape, StreamHandle stream, const Args&... args) {
   int device = 0;
   check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+  const int generation = device_generation();
   thread_local int configured_device = -1;
+  thread_local int configured_generation = 0;
   thread_local bool has_dependent_launch = false;
-  if (configured_device != device) {
+  if (configured_device != device || configured_generation != generation) {
     int shared_bytes_max = 0;
     int major = 0;
     check_cuda(
@@ -232,6 +238,7 @@ void launch(const LaunchShape& shape, StreamHandle stream, const Args&... args) 
         "cudaFuncSetAttribute");
     has_dependent_launch = major >= 9;
     configured_device = device;
+    configured_generation = generation;
   }
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
