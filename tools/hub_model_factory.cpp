@@ -34,9 +34,11 @@ constexpr int kContextOfLeast = 1024;
 
 }  // namespace
 
-HubModelFactory::HubModelFactory(ServeOptions options, NamePolicy policy)
+HubModelFactory::HubModelFactory(ServeOptions options, NamePolicy policy,
+                                 std::function<void(const std::string& reason)> on_device_gone)
     : options_(std::move(options)),
       policy_(std::move(policy)),
+      on_device_gone_(std::move(on_device_gone)),
       cuda_device_(*parse_device(options_.device)),
       free_bytes_at_start_(agent::available_memory_bytes(cuda_device_)) {}
 
@@ -69,6 +71,7 @@ Result<engine::ServedModel> HubModelFactory::make(const hub::ModelSource& source
   agent.source = source;
   agent.config = *config;
   agent.cuda_device = cuda_device_;
+  agent.on_device_gone = on_device_gone_;
   agent.num_threads = options_.num_threads;
   agent.max_batched_tokens = options_.max_batched_tokens;
   agent.context_length = std::min(config->context_length, kContextOfLeast);

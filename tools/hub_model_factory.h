@@ -1,6 +1,7 @@
 // From a name to a model on the CPU or a device: the hub, its config, its weights.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -15,8 +16,9 @@ namespace lmtp::tools {
 // Owner: the ModelManager. Any thread, several at once.
 class HubModelFactory : public engine::ModelFactory {
  public:
-  // REQUIRES: parse_device takes options.device.
-  HubModelFactory(ServeOptions options, NamePolicy policy);
+  // on_device_gone: agent::AgentOptions. REQUIRES: parse_device takes options.device.
+  HubModelFactory(ServeOptions options, NamePolicy policy,
+                  std::function<void(const std::string& reason)> on_device_gone);
 
   Result<engine::ServedModel> find(const std::string& name) override;
   Result<engine::ServedModel> fetch(const std::string& name,
@@ -28,6 +30,7 @@ class HubModelFactory : public engine::ModelFactory {
 
   const ServeOptions options_;
   const NamePolicy policy_;
+  const std::function<void(const std::string& reason)> on_device_gone_;
   const std::optional<int> cuda_device_;
   // A model's dtype must not depend on which others happen to be loaded.
   const std::optional<std::int64_t> free_bytes_at_start_;

@@ -78,11 +78,12 @@ void raise_descriptor_limit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// What the main thread waits for: SIGTERM or SIGINT, and the end of the loading.
+// What the main thread waits for: SIGTERM or SIGINT, the end of the loading, and the loss of the
+// device.
 class Events {
  public:
   // REQUIRES: no other thread has been started, so that all inherit the blocked signals.
-  Events() : loaded_fd_(eventfd(0, EFD_CLOEXEC)) {
+  Events() : loaded_fd_(eventfd(0, EFD_CLOEXEC)), gone_fd_(eventfd(0, EFD_CLOEXEC)) {
     std::signal(SIGPIPE, SIG_IGN);
     sigemptyset(&signals_);
     sigaddset(&signals_, SIGTERM);
@@ -93,6 +94,7 @@ class Events {
   ~Events() {
     close(signal_fd_);
     close(loaded_fd_);
+    close(gone_fd_);
   }
   Events(const Events&) = delete;
   Events& operator=(const Events&) = delete;
@@ -103,17 +105,28 @@ class Events {
       const std::lock_guard lock(mutex_);
       outcome_ = outcome;
     }
-    const std::uint64_t one = 1;
-    if (write(loaded_fd_, &one, sizeof(one)) < 0) log::error("the main thread cannot be woken");
+    wake(loaded_fd_);
   }
 
-  enum class Kind { kSignal, kLoaded, kTimeout };
+  // Any thread.
+  void tell_device_gone(const std::string& reason) {
+    {
+      const std::lock_guard lock(mutex_);
+      gone_reason_ = reason;
+    }
+    wake(gone_fd_);
+  }
+
+  enum class Kind { kSignal, kDeviceGone, kLoaded, kTimeout };
 
   // REQUIRES: timeout_ms < 0 waits for ever. kLoaded comes once.
   Kind wait(int timeout_ms) {
-    pollfd fds[2] = {{signal_fd_, POLLIN, 0}, {loaded_told_ ? -1 : loaded_fd_, POLLIN, 0}};
-    if (poll(fds, 2, timeout_ms) <= 0) return Kind::kTimeout;
+    pollfd fds[3] = {{signal_fd_, POLLIN, 0},
+                     {gone_fd_, POLLIN, 0},
+                     {loaded_told_ ? -1 : loaded_fd_, POLLIN, 0}};
+    if (poll(fds, 3, timeout_ms) <= 0) return Kind::kTimeout;
     if (fds[0].revents != 0) return Kind::kSignal;
+    if (fds[1].revents != 0) return Kind::kDeviceGone;
     loaded_told_ = true;
     return Kind::kLoaded;
   }
@@ -121,6 +134,11 @@ class Events {
   Result<void> load_outcome() {
     const std::lock_guard lock(mutex_);
     return outcome_;
+  }
+
+  std::string gone_reason() {
+    const std::lock_guard lock(mutex_);
+    return gone_reason_;
   }
 
   // From now on a signal ends the process at once.
@@ -133,12 +151,19 @@ class Events {
   }
 
  private:
+  static void wake(int fd) {
+    const std::uint64_t one = 1;
+    if (write(fd, &one, sizeof(one)) < 0) log::error("the main thread cannot be woken");
+  }
+
   sigset_t signals_{};
   int signal_fd_ = -1;
   int loaded_fd_ = -1;
+  int gone_fd_ = -1;
   bool loaded_told_ = false;
   std::mutex mutex_;
   Result<void> outcome_;
+  std::string gone_reason_;
 };
 
 std::string url_of(const ServeOptions& options, const server::Server& server) {
@@ -190,21 +215,36 @@ int stop(const ServeOptions& options, engine::ModelManager& models, server::Serv
   return exit_code;
 }
 
-int run_until_signal(const ServeOptions& options, Events& events, bool signalled,
-                     engine::ModelManager& models, server::Server& server) {
-  while (!signalled) signalled = events.wait(-1) == Events::Kind::kSignal;
+// `event` is the latest. Without its device the server ends with an error, so that whoever watches
+// it (systemd's Restart=on-failure) starts another process, which may find the device well.
+int run_until_stopped(const ServeOptions& options, Events& events, Events::Kind event,
+                      engine::ModelManager& models, server::Server& server) {
+  while (event != Events::Kind::kSignal && event != Events::Kind::kDeviceGone) {
+    event = events.wait(-1);
+  }
+  if (event == Events::Kind::kDeviceGone) {
+    fail(events.gone_reason());
+    return stop(options, models, server, 0, kExitFailure);
+  }
   events.take_signal();
   events.stop_catching();
   log::info("stopping; a second signal stops at once");
   return stop(options, models, server, options.shutdown_timeout_ms, 0);
 }
 
+std::unique_ptr<HubModelFactory> make_factory(const ServeOptions& options, NamePolicy policy,
+                                              Events& events) {
+  return std::make_unique<HubModelFactory>(
+      options, std::move(policy),
+      [&events](const std::string& reason) { events.tell_device_gone(reason); });
+}
+
 // One model, named on the command line. Whoever gives that line may have any.
 int serve_one(const ServeOptions& options, NamePolicy policy) {
   policy.anything = true;
   policy.allow_download = true;
-  auto factory = std::make_unique<HubModelFactory>(options, std::move(policy));
   Events events;
+  auto factory = make_factory(options, std::move(policy), events);
   engine::OnlyModel only;
   only.name = options.model;
   only.max_waiting_requests = static_cast<std::size_t>(options.max_concurrent_requests);
@@ -240,7 +280,7 @@ int serve_one(const ServeOptions& options, NamePolicy policy) {
     }
     print_ready(options, models, server);
   }
-  return run_until_signal(options, events, event == Events::Kind::kSignal, models, server);
+  return run_until_stopped(options, events, event, models, server);
 }
 
 // Any model, loaded when a request names it.
@@ -256,8 +296,7 @@ int serve_auto(const ServeOptions& options, NamePolicy policy) {
   automatic.max_models = options.max_models;
   automatic.unload_after_ms = options.unload_after_ms;
   automatic.max_waiting_requests = static_cast<std::size_t>(options.max_concurrent_requests);
-  engine::ModelManager models(std::make_unique<HubModelFactory>(options, std::move(policy)),
-                              automatic);
+  engine::ModelManager models(make_factory(options, std::move(policy), events), automatic);
   server::Server server(make_server_options(options), models);
   if (const Result<void> started = server.start(); !started) {
     fail(started.error().message);
@@ -266,7 +305,7 @@ int serve_auto(const ServeOptions& options, NamePolicy policy) {
   std::printf("lmtp-serve: auto ready, loads what requests name (%s), %s\n", what.c_str(),
               url_of(options, server).c_str());
   std::fflush(stdout);
-  return run_until_signal(options, events, false, models, server);
+  return run_until_stopped(options, events, Events::Kind::kTimeout, models, server);
 }
 
 int serve(const ServeOptions& options) {

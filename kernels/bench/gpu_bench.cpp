@@ -11,6 +11,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <functional>
 #include <numeric>
@@ -90,6 +91,17 @@ Memory upload(Stream& stream, const std::vector<T>& values) {
     std::copy(values.begin(), values.end(), static_cast<T*>(memory.data()));
   }
   return memory;
+}
+
+std::vector<float> download(Stream& stream, const Memory& memory, std::int64_t count) {
+  std::vector<float> values(static_cast<std::size_t>(count));
+  if (const kernels::DeviceApi* device = stream.device_api()) {
+    device->copy_to_host(stream.handle(), values.data(), memory.data(), values.size() * 4);
+    stream.synchronize();
+  } else {
+    std::copy_n(memory.floats(), count, values.begin());
+  }
+  return values;
 }
 
 // So many bytes of random numbers: of bf16, which as pairs are numbers of f32 as well.
@@ -200,6 +212,7 @@ void attention(Stream& stream, const Heads& heads, int batch, int context) {
                                       .num_sequences = batch,
                                       .chunk_max = 1,
                                       .context_max = context,
+                                      .num_table_blocks = step.num_blocks,
                                       .cu_seqlens = indices(step.cu_seqlens),
                                       .first_positions = indices(step.first_positions),
                                       .block_offsets = indices(step.block_offsets),
@@ -216,6 +229,29 @@ void attention(Stream& stream, const Heads& heads, int batch, int context) {
   std::fflush(stdout);
 }
 
+// Throws where a linear's first rows have other bits among many than by themselves: on a device
+// different kernels take them.
+void check_bits(Stream& stream, const kernels::PackedLinear& weight, std::int64_t rows) {
+  constexpr std::int64_t kManyRows = 128;
+  const std::int64_t few = std::min<std::int64_t>(rows, kManyRows / 2);
+  const Memory x = random_memory(stream, static_cast<std::size_t>(kManyRows * weight.k) * 4);
+  const Memory y =
+      Memory::allocate(stream.backend(), static_cast<std::size_t>(kManyRows * weight.n) * 4);
+  const auto first_rows_of = [&](std::int64_t count) {
+    kernels::linear(stream, {.x = random_matrix(x, count, weight.k),
+                             .weight = weight,
+                             .y = kernels::make_matrix(y.floats(), count, weight.n)});
+    return download(stream, y, few * weight.n);
+  };
+  const std::vector<float> among_many = first_rows_of(kManyRows);
+  const std::vector<float> alone = first_rows_of(few);
+  if (std::memcmp(alone.data(), among_many.data(), alone.size() * sizeof(float)) != 0) {
+    throw std::runtime_error("linear " + std::to_string(weight.n) + "x" + std::to_string(weight.k) +
+                             ": the bits of " + std::to_string(few) + " rows are others among " +
+                             std::to_string(kManyRows));
+  }
+}
+
 void linear(Stream& stream, std::int64_t rows, std::int64_t n, std::int64_t k) {
   constexpr auto kType = kernels::WeightType::kBF16;
   const std::size_t packed_bytes =
@@ -225,6 +261,7 @@ void linear(Stream& stream, std::int64_t rows, std::int64_t n, std::int64_t k) {
   const int num_weights = turns_of(packed_bytes);
   const Memory weights =
       random_memory(stream, packed_bytes * static_cast<std::size_t>(num_weights));
+  check_bits(stream, {.panels = weights.data(), .n = n, .k = k, .type = kType}, rows);
   const Memory x = random_memory(stream, static_cast<std::size_t>(rows * k) * sizeof(float));
   const Memory y =
       Memory::allocate(stream.backend(), static_cast<std::size_t>(rows * n) * sizeof(float));

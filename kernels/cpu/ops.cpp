@@ -21,13 +21,16 @@ void check_sequences(const AttentionArgs& args) {
   check_same("paged_attention", "cu_seqlens' end", args.cu_seqlens[args.num_sequences], "rows",
              args.queries.rows);
   for (std::int64_t s = 0; s < args.num_sequences; ++s) {
-    const std::int64_t length =
-        args.first_positions[s] + std::int64_t{args.cu_seqlens[s + 1]} - args.cu_seqlens[s];
+    const std::int64_t rows = std::int64_t{args.cu_seqlens[s + 1]} - args.cu_seqlens[s];
+    const std::int64_t length = args.first_positions[s] + rows;
     const std::int64_t num_blocks = args.block_offsets[s + 1] - args.block_offsets[s];
-    LMTP_CHECK(args.cu_seqlens[s + 1] > args.cu_seqlens[s] && args.first_positions[s] >= 0 &&
-                   length <= num_blocks * kBlockSize,
-               s, args.first_positions[s], length, num_blocks);
+    LMTP_CHECK(rows > 0 && args.first_positions[s] >= 0 && length <= num_blocks * kBlockSize, s,
+               rows, args.first_positions[s], length, num_blocks);
+    LMTP_CHECK(rows <= args.chunk_max && length <= args.context_max, s, rows, args.chunk_max,
+               length, args.context_max);
   }
+  LMTP_CHECK(args.block_offsets[args.num_sequences] <= args.num_table_blocks,
+             args.block_offsets[args.num_sequences], args.num_table_blocks);
   for (std::int32_t i = 0; i < args.block_offsets[args.num_sequences]; ++i) {
     LMTP_CHECK(args.block_tables[i] >= 0 && args.block_tables[i] < args.cache.num_blocks,
                args.block_tables[i], args.cache.num_blocks);

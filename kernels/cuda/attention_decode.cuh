@@ -164,6 +164,7 @@ __device__ inline void weigh_split(const SequenceRows& rows, const SplitPart& pa
     }
     const bool whole = part.end_split() - part.first_split() == 1;
     write_decoded(rows, split, whole, tile, sums, maxima, totals);
+    warp_barrier();  // lanes whose rows do not exist are ahead, and the next products are all's
   }
 }
 

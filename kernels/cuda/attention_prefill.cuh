@@ -159,9 +159,10 @@ struct PrefillWarp {
   __device__ void write() {
     end_split();
     const int head_dim = rows.p.head_dim();
+    const int first = first_pair(part);  // of the whole warp: not where lanes part
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int pair = first_pair(part) + lane_index() / kQuadLanes + 8 * half;
+      const int pair = first + lane_index() / kQuadLanes + 8 * half;
       if (pair >= rows.num_pairs) {
         continue;
       }

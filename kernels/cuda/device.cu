@@ -28,6 +28,7 @@ std::string what_is_wrong(int device, int num_devices, Probe& probe) {
     return "cuda:" + std::to_string(device) + ": " + cudaGetErrorString(status);
   }
   probe.name = properties.name;
+  probe.num_multiprocessors = properties.multiProcessorCount;
   if (properties.major < kMajorMin) {
     return probe.name + " has compute capability " + std::to_string(properties.major) + "." +
            std::to_string(properties.minor) + "; 8.0 is the least";

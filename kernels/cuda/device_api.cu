@@ -27,6 +27,8 @@ bool is_sticky(cudaError_t status) {
     case cudaErrorECCUncorrectable:
     case cudaErrorContained:
     case cudaErrorDeviceUninitialized:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorUnknown:
       return true;
     default:
       return false;
@@ -35,6 +37,12 @@ bool is_sticky(cudaError_t status) {
 
 // Of the process: a device is reset when nobody is on it any more.
 std::atomic<int>& num_streams() {
+  static std::atomic<int> count{0};
+  return count;
+}
+
+// Of the process: how often a device was reset.
+std::atomic<int>& num_resets() {
   static std::atomic<int> count{0};
   return count;
 }
@@ -117,10 +125,18 @@ void launch_graph(void* graph, void* stream) {
 
 void reset() {
   if (num_streams() > 0) {
-    throw DeviceError(DeviceError::Kind::kSticky,
+    throw DeviceError(DeviceError::Kind::kGone,
                       "the CUDA device was lost while other models are on it; restart the server");
   }
-  check_cuda(cudaDeviceReset(), "cudaDeviceReset");
+  // Both may tell once more of what lost the device; whether it is back, shows when it is used.
+  (void)cudaDeviceReset();
+  (void)cudaGetLastError();
+  ++num_resets();
+  if (const cudaError_t status = cudaFree(nullptr); status != cudaSuccess) {
+    throw DeviceError(DeviceError::Kind::kGone,
+                      std::string("the CUDA device is lost and does not come back (") +
+                          cudaGetErrorString(status) + "); restart the server");
+  }
 }
 
 // What a destructor cannot mend is left to the next call, which fails of the same cause.
@@ -154,6 +170,8 @@ void check_cuda(cudaError_t status, const char* what) {
                                                         : DeviceError::Kind::kFailed;
   throw DeviceError(kind, std::string("CUDA: ") + what + ": " + cudaGetErrorString(status));
 }
+
+int device_generation() { return num_resets(); }
 
 const DeviceApi& device_api() {
   static constexpr DeviceApi kApi = {.use_device = use_device,

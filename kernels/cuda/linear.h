@@ -52,7 +52,8 @@ struct WeightTarget {
   const std::int32_t* target_rows = nullptr;  // [source.n] in the device's memory, or null
 };
 
-// Rounds to nearest, ties to even. REQUIRES: every target row is in [0, to.n).
+// Rounds to nearest, ties to even. REQUIRES: every target row is in [0, to.n); the stream is
+// synchronised before linear() takes the weight.
 void pack_weight(const WeightSource& source, const WeightTarget& to, StreamHandle stream);
 // The same bytes by the host, in the host's memory.
 void pack_weight_on_host(const WeightSource& source, const WeightTarget& to);
@@ -60,8 +61,8 @@ void pack_weight_on_host(const WeightSource& source, const WeightTarget& to);
 struct LinearLaunch {
   const float* x = nullptr;  // [m, k] f32, rows x_stride elements apart
   std::int64_t x_stride = 0;
-  std::int64_t m = 0;  // > 0
-  const void* weight = nullptr;
+  std::int64_t m = 0;            // > 0
+  const void* weight = nullptr;  // not written by a launch that may still run
   ElementType type = ElementType::kBF16;
   std::int64_t n = 0;
   std::int64_t k = 0;

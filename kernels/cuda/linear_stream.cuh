@@ -101,7 +101,7 @@ struct StreamWarp {
   __device__ void run(int tile, int end) {
     Words4 current[kBatch][kOutputTiles];
     Words4 next[kBatch][kOutputTiles];
-    load_weights(tile, end, next);  // weights are there before any launch
+    load_weights(tile, end, next);  // packed and synchronised before any launch
     grid_dependency_wait();
     for (; tile < end; tile += kBatch) {
 #pragma unroll

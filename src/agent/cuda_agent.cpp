@@ -291,6 +291,9 @@ Result<std::unique_ptr<ModelAgent>> make_cuda_agent(const AgentOptions& options,
                    " is full; serve a smaller model, give a smaller --kv-cache, or free some of "
                    "it"};
     }
+    if (error.kind() == DeviceError::Kind::kGone && options.on_device_gone) {
+      options.on_device_gone(error.what());
+    }
     return Error{std::string("the model cannot be loaded: ") + error.what()};
   } catch (const std::exception& exception) {
     return Error{std::string("the model cannot be loaded: ") + exception.what()};

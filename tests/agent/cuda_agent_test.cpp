@@ -209,6 +209,40 @@ TEST(CudaAgentTest, HeadsThatAreTooWideAreRefusedAtOnce) {
   EXPECT_TRUE(agent::estimate_memory(options).ok());
 }
 
+// The device under test, lost until it is reset; and then, where `gone`, still.
+agent::AgentOptions options_of_lost_device(bool gone) {
+  static bool is_lost = false;
+  static kernels::DeviceApi api;
+  static kernels::Backend backend;
+  is_lost = true;
+  api = *testing::device_under_test().device;
+  api.memory = [] {
+    if (is_lost) throw kernels::DeviceError(kernels::DeviceError::Kind::kSticky, "it is lost");
+    return testing::device_under_test().device->memory();
+  };
+  api.reset = [] { is_lost = false; };
+  if (gone) {
+    api.reset = [] { throw kernels::DeviceError(kernels::DeviceError::Kind::kGone, "it is gone"); };
+  }
+  backend = testing::device_under_test();
+  backend.device = &api;
+  agent::AgentOptions options = options_of("checkpoints/untied-f32");
+  options.kv_cache_bytes = testing::kTestKvBytes;
+  options.backend = &backend;
+  return options;
+}
+
+TEST(CudaAgentTest, OfALostDeviceOthersAreToldOnlyWhereItStaysAway) {
+  for (const bool gone : {false, true}) {
+    agent::AgentOptions options = options_of_lost_device(gone);
+    std::vector<std::string> reasons;
+    options.on_device_gone = [&](const std::string& reason) { reasons.push_back(reason); };
+    const auto agent = agent::make_cuda_agent(options, nullptr);
+    EXPECT_EQ(agent.ok(), !gone);
+    EXPECT_EQ(reasons, gone ? std::vector<std::string>{"it is gone"} : std::vector<std::string>{});
+  }
+}
+
 TEST(CudaAgentTest, ADeviceThatIsFullSaysSo) {
   agent::AgentOptions options = options_of("checkpoints/untied-f32");
   options.kv_cache_bytes = std::int64_t{1} << 40;

@@ -40,6 +40,8 @@ const kernels::Backend& device_under_test() {
   return backend;
 }
 
+int num_multiprocessors() { return kernels::cuda::probe().num_multiprocessors; }
+
 int take_num_graph_launches() { return std::exchange(graph_launches, 0); }
 
 void set_thread_order(unsigned) {}

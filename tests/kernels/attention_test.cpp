@@ -93,7 +93,11 @@ class Attention {
     std::vector<float> q;
     std::vector<float> k;
     std::vector<float> v;
+    int chunk_max = 0;
+    int context_max = 0;
     for (const Part& part : parts) {
+      chunk_max = std::max(chunk_max, part.count);
+      context_max = std::max(context_max, part.first + part.count);
       for (int position = part.first; position < part.first + part.count; ++position) {
         append(q, queries_, part.sequence, position, shape_.num_heads);
         append(k, keys_, part.sequence, position, shape_.num_kv_heads);
@@ -123,6 +127,9 @@ class Attention {
                               .soft_cap = shape_.soft_cap,
                               .window = shape_.window,
                               .num_sequences = static_cast<std::int64_t>(parts.size()),
+                              .chunk_max = chunk_max,
+                              .context_max = context_max,
+                              .num_table_blocks = block_offsets.back(),
                               .cu_seqlens = cu_seqlens.data(),
                               .first_positions = first_positions.data(),
                               .block_offsets = block_offsets.data(),

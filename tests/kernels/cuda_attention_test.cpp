@@ -272,7 +272,7 @@ TEST_P(CudaAttentionTest, EqualsItsPlainTwin) {
   const float tolerance = GetParam().type == ElementType::kF32   ? 1e-5F
                           : GetParam().type == ElementType::kF16 ? 2e-3F
                                                                  : 1e-2F;
-  for (const int length : {1, 17, 64, 130}) {
+  for (const int length : {1, 17, 64, 130, 257, 300, 520}) {
     SCOPED_TRACE(length);
     Attention attention = make(1, length);
     Attention expected = make(1, length);

@@ -111,6 +111,17 @@ struct Data {
     return y;
   }
 
+  // One element of what run() gives without an activation, its sum in double.
+  double expected(std::int64_t row, std::int64_t column) const {
+    const auto at = [](std::int64_t index) { return static_cast<std::size_t>(index); };
+    double sum = bias[at(column)] + residual[at(row * n + column)];
+    for (std::int64_t i = 0; i < k; ++i) {
+      sum += static_cast<double>(rounded(type, x[at(row * k + i)])) *
+             static_cast<double>(rounded(type, weight[at(column * k + i)]));
+    }
+    return sum;
+  }
+
   ElementType type;
   std::int64_t n;
   std::int64_t k;
@@ -189,6 +200,53 @@ TEST_P(CudaLinearTest, BothKernelsHaveTheSameOrderOfSums) {
       expect_rows(data.run(first, rows, Activation::kSilu), whole, first, data.n);
     }
   }
+}
+
+// Rows go by 8, 16, 32 and 64.
+void expect_one_order_of_sums(const Problem& problem, ElementType type) {
+  SCOPED_TRACE(::testing::Message() << "n " << problem.n << " k " << problem.k);
+  constexpr std::int64_t kRows = 64;
+  Data data(problem, type, kRows);
+  const auto whole = data.run(0, kRows, Activation::kNone, LinearKernel::kTiled);
+  for (const std::int64_t rows : {1, 8, 9, 32, 33, 64}) {
+    SCOPED_TRACE(rows);
+    const std::int64_t first = kRows - rows;
+    expect_rows(data.run(first, rows, Activation::kNone), whole, first, data.n);
+  }
+  constexpr std::int64_t kSamples = 50;
+  for (std::int64_t i = 0; i < kSamples; ++i) {
+    const std::int64_t row = i * 7 % kRows;
+    const std::int64_t column = i < 8 ? data.n - 1 - i : i * (data.n / kSamples);
+    ASSERT_NEAR(whole[static_cast<std::size_t>(row * data.n + column)], data.expected(row, column),
+                3e-4)
+        << "row " << row << " column " << column;
+  }
+}
+
+// Where there are outputs enough for all multiprocessors, a warp takes two tiles of them, or four:
+// those of wide layers and heads. Of one slice and of several, the last tiles of outputs missing.
+TEST_P(CudaLinearTest, WarpsOfSeveralTilesHaveTheSameOrderOfSums) {
+  if (GetParam() == ElementType::kF32) {
+    GTEST_SKIP() << "one kernel takes all";
+  }
+  for (const std::int64_t k : {130, 700}) {
+    const std::int64_t groups = k == 130 ? 8 : 2;  // of a block
+    for (const std::int64_t tiles : {2, 4}) {
+      const std::int64_t blocks = tiles * 2 * testing::num_multiprocessors();
+      const Problem problem{blocks * groups * cuda::kTileSide + 5, k};
+      ASSERT_EQ(cuda::slices_of(problem.n, k).count, 8 / groups);
+      expect_one_order_of_sums(problem, GetParam());
+    }
+  }
+}
+
+TEST_P(CudaLinearTest, TheMostSlicesHaveTheSameOrderOfSums) {
+  if (GetParam() == ElementType::kF32) {
+    GTEST_SKIP() << "there are no slices";
+  }
+  const Problem problem{std::min(1024, 21 * testing::num_multiprocessors()), 4091};
+  ASSERT_EQ(cuda::slices_of(problem.n, problem.k).count, cuda::kSlicesMax);
+  expect_one_order_of_sums(problem, GetParam());
 }
 
 // What the tests around this one would see if one of the kernels had another order: every row.

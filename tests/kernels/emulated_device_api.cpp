@@ -95,6 +95,8 @@ namespace lmtp::testing {
 
 const kernels::Backend& device_under_test() { return kernels::cuda::device_backend(); }
 
+int num_multiprocessors() { return cuda_emulation::kNumMultiprocessors; }
+
 int take_num_graph_launches() { return std::exchange(kernels::cuda::graph_launches, 0); }
 
 void set_thread_order(unsigned seed) { cuda_emulation::set_order(seed); }

@@ -20,6 +20,7 @@ class Company::WatchedAgent : public agent::ModelAgent {
     company_.before_step(plan);
     return agent_->execute(plan);
   }
+  bool is_lost() const override { return agent_->is_lost(); }
 
  private:
   std::unique_ptr<agent::ModelAgent> agent_;

@@ -11,6 +11,8 @@ namespace lmtp::testing {
 
 const kernels::Backend& device_under_test();
 
+int num_multiprocessors();
+
 // Graphs launched since the last call.
 int take_num_graph_launches();
 

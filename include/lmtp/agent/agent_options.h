@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <string>
 
 #include "kernels/backend.h"
 #include "kernels/linear.h"
@@ -22,6 +24,9 @@ struct AgentOptions {
   int max_batched_tokens = 512;     // of any plan
   int context_length = 0;           // the longest stream; 0: the model's own
   bool decode_graphs = true;        // on a device: steps that come again are one launch
+  // Told, while an agent is made, that the device is lost to this process for good, and why; from
+  // any thread. Null: nobody wants to know.
+  std::function<void(const std::string& reason)> on_device_gone;
   // Outlives the agent; null: kernels::cpu_backend(), or kernels::cuda::backend().
   const kernels::Backend* backend = nullptr;
 };

@@ -173,7 +173,8 @@ __device__ void mma_m16n8k16(float (&c)[4], const Words4& a, std::uint32_t b0, s
 template <>
 __device__ inline void mma_m16n8k16<BF16>(float (&c)[4], const Words4& a, std::uint32_t b0,
                                           std::uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
       "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a.words[0]), "r"(a.words[1]), "r"(a.words[2]), "r"(a.words[3]), "r"(b0), "r"(b1));
@@ -181,7 +182,8 @@ __device__ inline void mma_m16n8k16<BF16>(float (&c)[4], const Words4& a, std::u
 template <>
 __device__ inline void mma_m16n8k16<F16>(float (&c)[4], const Words4& a, std::uint32_t b0,
                                          std::uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
       "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a.words[0]), "r"(a.words[1]), "r"(a.words[2]), "r"(a.words[3]), "r"(b0), "r"(b1));
@@ -206,15 +208,21 @@ inline int num_multiprocessors() {
   return count;
 }
 
+// Another number after a device was reset, which forgets what was set on it (device_api.cu). Any
+// thread.
+int device_generation();
+
 // Puts kKernel(args...) into the stream. Where the device can, it begins before the launch ahead of
 // it has ended: kernels call grid_dependency_wait(). Throws DeviceError.
 template <auto kKernel, typename... Args>
 void launch(const LaunchShape& shape, StreamHandle stream, const Args&... args) {
   int device = 0;
   check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+  const int generation = device_generation();
   thread_local int configured_device = -1;
+  thread_local int configured_generation = 0;
   thread_local bool has_dependent_launch = false;
-  if (configured_device != device) {
+  if (configured_device != device || configured_generation != generation) {
     int shared_bytes_max = 0;
     int major = 0;
     check_cuda(
@@ -230,6 +238,7 @@ void launch(const LaunchShape& shape, StreamHandle stream, const Args&... args) 
         "cudaFuncSetAttribute");
     has_dependent_launch = major >= 9;
     configured_device = device;
+    configured_generation = generation;
   }
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;

@@ -13,6 +13,7 @@ struct Probe {
   bool available = false;
   std::string reason;  // one line: why not; empty where available
   std::string name;    // the device's, where there is one
+  int num_multiprocessors = 0;
 };
 
 // Of the device of that number. Any thread. May take a second the first time: it starts the driver.

@@ -17,6 +17,7 @@ class DeviceError : public std::runtime_error {
     kFailed,       // this call alone
     kOutOfMemory,  // and nothing was allocated
     kSticky,       // the device's context is lost: every later call fails too
+    kGone,         // and stays so for this process (CUDA asks for another one)
   };
   DeviceError(Kind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}
   Kind kind() const { return kind_; }
@@ -54,7 +55,7 @@ struct DeviceApi {
   void* (*end_capture)(void* stream);
   void (*launch_graph)(void* graph, void* stream);
   // Takes a device that is lost into use again, where no stream is left there; what was allocated
-  // on it is gone.
+  // on it is gone. Where it does not come back, or cannot: kGone.
   void (*reset)();
   // Of what the functions above gave; for destructors, so it throws nothing.
   enum class Thing { kStream, kMemory, kPinned, kGraph };

@@ -113,7 +113,9 @@ void pack_linear(WorkerPool& pool, const SourceWeight& source, const PackTarget&
 void pack_rows(WorkerPool& pool, const SourceRows& source, const PackTarget& to);
 
 // On a device, whose backend lays weights out in its own way: bytes of a packed weight, and its
-// packing from memory of that device. `to.panels` is 256-byte aligned.
+// packing from memory of that device. `to.panels` is 256-byte aligned. REQUIRES: the stream is
+// synchronised before a linear takes the weight, which it begins to read while what is ahead of it
+// in the stream may still run.
 std::size_t packed_bytes(const Backend& backend, WeightType type, std::int64_t n, std::int64_t k);
 void pack_on_device(Stream& stream, const SourceWeight& source, const PackTarget& to);
 

@@ -159,7 +159,7 @@ void mma_m16n8k16(float (&c)[4], const Words4& a, std::uint32_t b0, std::uint32_
   }
 }
 
-inline int num_multiprocessors() { return 4; }
+inline int num_multiprocessors() { return emulation::kNumMultiprocessors; }
 
 template <auto kKernel, typename... Args>
 void launch(const LaunchShape& shape, StreamHandle, const Args&... args) {

@@ -20,6 +20,9 @@ namespace lmtp::cuda_emulation {
 using kernels::cuda::Grid;
 using kernels::cuda::LaunchShape;
 
+// One: a small grid is then large for the device, and launches take what they take of a model.
+inline constexpr int kNumMultiprocessors = 1;
+
 // From here on blocks run in an order that `seed` gives, threads of a block likewise, and an
 // asynchronous copy happens at once or when it is waited for. 0, the default: everything in the
 // order of its index, copies when they are waited for. What a kernel computes may not depend on it.

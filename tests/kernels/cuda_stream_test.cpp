@@ -1,0 +1,261 @@
+// Ops that follow one another in a stream of a device without anybody waiting in between. There a
+// kernel begins before the one ahead of it has ended (programmatic dependent launch) and waits
+// where it must; ops that are waited for one by one cannot show that.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <vector>
+
+#include "device_under_test.h"
+#include "kernel_support.h"
+#include "kernels/activation.h"
+#include "kernels/attention.h"
+#include "kernels/linear.h"
+#include "kernels/norm.h"
+#include "kernels/rotary.h"
+
+namespace lmtp {
+namespace {
+
+using kernels::Matrix;
+using kernels::Memory;
+using kernels::Stream;
+using kernels::WeightType;
+
+constexpr int kLayers = 20;
+constexpr std::int64_t kHeads = 4;
+constexpr std::int64_t kKvHeads = 2;
+constexpr std::int64_t kHeadDim = 32;
+constexpr std::int64_t kWidth = kHeads * kHeadDim;
+constexpr std::int64_t kKvWidth = kKvHeads * kHeadDim;
+constexpr std::int64_t kInner = 160;
+// A chunk, which prefill takes, and a single token behind two splits, which decode takes.
+constexpr std::int64_t kChunk = 69;
+constexpr std::int64_t kRows = kChunk + 1;
+constexpr std::int32_t kFirstPositions[] = {190, 519};
+
+template <typename T>
+Memory upload(const std::vector<T>& values) {
+  Memory memory = Memory::allocate(testing::device_under_test(), values.size() * sizeof(T));
+  testing::copy_to_device(memory.data(), values.data(), memory.num_bytes());
+  return memory;
+}
+
+Memory random_memory(std::int64_t count, unsigned seed, float scale) {
+  return upload(testing::random_floats(static_cast<std::size_t>(count), seed, scale));
+}
+
+const std::int32_t* indices(const Memory& memory) {
+  return static_cast<const std::int32_t*>(memory.data());
+}
+
+struct Weight {
+  Weight(Stream& stream, std::int64_t n, std::int64_t k, unsigned seed)
+      : memory(Memory::allocate(stream.backend(),
+                                kernels::packed_bytes(stream.backend(), kType, n, k))),
+        packed{.panels = memory.data(), .n = n, .k = k, .type = kType} {
+    const Memory source = random_memory(n * k, seed, 0.1F);
+    kernels::pack_on_device(stream, {.data = source.data(), .n = n, .k = k},
+                            {.panels = memory.data(), .type = kType});
+    stream.synchronize();
+  }
+
+  static constexpr WeightType kType = WeightType::kBF16;
+  Memory memory;
+  kernels::PackedLinear packed;
+};
+
+// The layers of a model that has the same weights and cache in each of them: every op reads what
+// the one before wrote, and writes where others have just read.
+class Layers {
+ public:
+  Layers() {
+    const std::int32_t ends[] = {kFirstPositions[0] + static_cast<std::int32_t>(kChunk),
+                                 kFirstPositions[1] + 1};
+    std::vector<std::int32_t> positions(kRows, kFirstPositions[1]);
+    std::iota(positions.begin(), positions.begin() + kChunk, kFirstPositions[0]);
+    std::vector<std::int32_t> offsets = {0};
+    for (const std::int32_t end : ends) {
+      offsets.push_back(offsets.back() + (end + kBlockSize - 1) / kBlockSize);
+    }
+    std::vector<std::int32_t> tables(static_cast<std::size_t>(offsets.back()));
+    std::iota(tables.begin(), tables.end(), 0);
+    std::vector<std::int32_t> slots = positions;
+    slots.back() += offsets[1] * kBlockSize;
+    context_max_ = ends[1];
+    positions_ = upload(positions);
+    slots_ = upload(slots);
+    cu_seqlens_ = upload(std::vector<std::int32_t>{0, kChunk, kRows});
+    first_positions_ = upload(std::vector<std::int32_t>{kFirstPositions[0], kFirstPositions[1]});
+    block_offsets_ = upload(offsets);
+    block_tables_ = upload(tables);
+    cache_ = {.num_blocks = offsets.back(),
+              .num_kv_heads = kKvHeads,
+              .head_dim = kHeadDim,
+              .type = kernels::ElementType::kBF16};
+    // Pairs of bf16 that are numbers, and small.
+    half_cache_ = std::vector<std::uint16_t>(
+        static_cast<std::size_t>(cache_.block_size() * cache_.num_blocks), 0x3E00);
+    keys_ = upload(half_cache_);
+    values_ = upload(half_cache_);
+    cache_.keys = keys_.data();
+    cache_.values = values_.data();
+  }
+
+  // As before the first layer.
+  void reset() {
+    testing::copy_to_device(x_.data(), start_.data(), x_.num_bytes());
+    for (const Memory* half : {&keys_, &values_}) {
+      testing::copy_to_device(half->data(), half_cache_.data(), half->num_bytes());
+    }
+  }
+
+  // Puts all layers into the stream; `each`: waits for each op.
+  void put(bool each) {
+    for (int layer = 0; layer < kLayers; ++layer) put_layer(layer, each);
+  }
+
+  Stream& stream() { return stream_; }
+
+  // What the last layer leaves, once all is done.
+  std::vector<float> output() {
+    stream_.synchronize();
+    std::vector<float> x(start_.size());
+    testing::copy_to_host(x.data(), x_.data(), x_.num_bytes());
+    return x;
+  }
+
+ private:
+  void put_layer(int layer, bool each) {
+    const auto done = [&] {
+      if (each) stream_.synchronize();
+    };
+    // Of a layer's linears all rows, or so few that they stream the weights.
+    const std::int64_t rows = std::vector<std::int64_t>{kRows, 1, 12, 40}[layer % 4U];
+    const auto x = kernels::make_matrix(x_.floats(), kRows, kWidth);
+    const auto h = kernels::make_matrix(h_.floats(), kRows, kWidth);
+    const auto qkv = kernels::make_matrix(qkv_.floats(), kRows, kWidth + 2 * kKvWidth);
+    const auto inner = kernels::make_matrix(inner_.floats(), kRows, 2 * kInner);
+    const auto some = [&](const Matrix<float>& all) { return all.slice_rows(0, rows); };
+    kernels::layer_norm(stream_, {.x = x, .weight = norm_.floats(), .epsilon = 1e-5F, .y = h});
+    done();
+    kernels::linear(stream_, {.x = h, .weight = to_qkv_.packed, .y = qkv});
+    done();
+    attend(qkv, h, done);
+    kernels::linear(stream_, {.x = some(h),
+                              .weight = to_x_.packed,
+                              .activation = kernels::Activation::kGeluTanh,
+                              .residual = some(x),
+                              .y = some(x)});
+    done();
+    kernels::rms_norm(stream_, {.x = x, .weight = norm_.floats(), .epsilon = 1e-5F, .y = h});
+    done();
+    kernels::linear(stream_, {.x = some(h), .weight = to_inner_.packed, .y = some(inner)});
+    done();
+    kernels::gated_activation(stream_, {.x = inner, .y = inner.slice_columns(0, kInner)});
+    done();
+    kernels::linear(stream_, {.x = some(inner.slice_columns(0, kInner)),
+                              .weight = from_inner_.packed,
+                              .residual = some(x),
+                              .y = some(x)});
+    done();
+  }
+
+  template <typename Done>
+  void attend(const Matrix<float>& qkv, const Matrix<float>& y, const Done& done) {
+    const auto queries = qkv.slice_columns(0, kWidth);
+    const auto keys = qkv.slice_columns(kWidth, kKvWidth);
+    const auto cosines = kernels::make_matrix(cosines_.floats(), kRows, kHeadDim / 2);
+    const auto sines = kernels::make_matrix(sines_.floats(), kRows, kHeadDim / 2);
+    kernels::rotary_angles(stream_, {.positions = indices(positions_),
+                                     .inverse_periods = inverse_periods_.floats(),
+                                     .cosines = cosines,
+                                     .sines = sines});
+    done();
+    for (const Matrix<float>& turned : {queries, keys}) {
+      kernels::rotary(stream_,
+                      {.x = turned, .head_dim = kHeadDim, .cosines = cosines, .sines = sines});
+      done();
+    }
+    kernels::kv_store(stream_, {.keys = keys,
+                                .values = qkv.slice_columns(kWidth + kKvWidth, kKvWidth),
+                                .slots = indices(slots_),
+                                .cache = cache_});
+    done();
+    kernels::paged_attention(stream_, {.queries = queries,
+                                       .cache = cache_,
+                                       .num_heads = kHeads,
+                                       .scale = 0.2F,
+                                       .num_sequences = 2,
+                                       .chunk_max = kChunk,
+                                       .context_max = context_max_,
+                                       .num_table_blocks = cache_.num_blocks,
+                                       .cu_seqlens = indices(cu_seqlens_),
+                                       .first_positions = indices(first_positions_),
+                                       .block_offsets = indices(block_offsets_),
+                                       .block_tables = indices(block_tables_),
+                                       .y = y});
+    done();
+  }
+
+  static Memory room(std::int64_t columns) { return random_memory(kRows * columns, 9, 1.0F); }
+
+  kernels::WorkerPool pool_{1};
+  Stream stream_{testing::device_under_test(), pool_};
+  const std::vector<float> start_ = testing::random_floats(kRows * kWidth, 1);
+  const Weight to_qkv_{stream_, kWidth + 2 * kKvWidth, kWidth, 2};
+  const Weight to_x_{stream_, kWidth, kWidth, 3};
+  const Weight to_inner_{stream_, 2 * kInner, kWidth, 4};
+  const Weight from_inner_{stream_, kWidth, kInner, 5};
+  const Memory norm_ = random_memory(kWidth, 6, 1.0F);
+  const Memory inverse_periods_ = random_memory(kHeadDim / 2, 7, 0.1F);
+  const Memory x_ = room(kWidth);
+  const Memory h_ = room(kWidth);
+  const Memory qkv_ = room(kWidth + 2 * kKvWidth);
+  const Memory inner_ = room(2 * kInner);
+  const Memory cosines_ = room(kHeadDim / 2);
+  const Memory sines_ = room(kHeadDim / 2);
+  std::vector<std::uint16_t> half_cache_;
+  Memory keys_;
+  Memory values_;
+  kernels::KvLayer cache_;
+  std::int32_t context_max_ = 0;
+  Memory positions_;
+  Memory slots_;
+  Memory cu_seqlens_;
+  Memory first_positions_;
+  Memory block_offsets_;
+  Memory block_tables_;
+};
+
+TEST(CudaStreamTest, OpsThatNobodyWaitsForLeaveTheSameBits) {
+  Layers layers;
+  layers.reset();
+  layers.put(true);
+  const std::vector<float> expected = layers.output();
+  ASSERT_TRUE(
+      std::all_of(expected.begin(), expected.end(), [](float v) { return std::isfinite(v); }));
+  for (const unsigned seed : {1U, 2U}) {
+    testing::set_thread_order(seed);
+    layers.reset();
+    layers.put(false);
+    testing::expect_same_bits(layers.output(), expected);
+  }
+  testing::set_thread_order(0);
+  // As a graph.
+  const kernels::DeviceApi& device = *testing::device_under_test().device;
+  device.begin_capture(layers.stream().handle());
+  layers.put(false);
+  void* graph = device.end_capture(layers.stream().handle());
+  layers.reset();
+  device.launch_graph(graph, layers.stream().handle());
+  testing::expect_same_bits(layers.output(), expected);
+  device.release(kernels::DeviceApi::Thing::kGraph, graph);
+}
+
+}  // namespace
+}  // namespace lmtp

@@ -1,0 +1,16 @@
+// What gpu-bench asks of a device beside its ops, of the emulated one.
+#include "bench/read_device.h"
+#include "cuda/backend.h"
+#include "kernels/device.h"
+
+namespace lmtp {
+
+kernels::cuda::Probe kernels::cuda::probe(int) {
+  return {.available = true, .reason = {}, .name = "the emulation"};
+}
+
+const kernels::Backend& kernels::cuda::backend() { return device_backend(); }
+
+void bench::read_on_device(const kernels::Stream&, const void*, std::size_t) {}
+
+}  // namespace lmtp
