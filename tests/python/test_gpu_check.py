@@ -36,6 +36,14 @@ def test_a_dry_run_reaches_and_misses_nothing(tmp_path):
     assert not dry.has_failures()
 
 
+def test_figures_of_another_device_are_marked_as_such(tmp_path):
+    pages = []
+    for device in ("NVIDIA H200, 143771 MiB", "NVIDIA H100 80GB HBM3"):
+        Report(tmp_path, "bench", {"device": device}).add("decode", REACHED)
+        pages.append((tmp_path / "report.md").read_text())
+    assert ["this is another device" in page for page in pages] == [False, True]
+
+
 def test_a_part_that_runs_again_replaces_its_own_rows_alone(tmp_path):
     Report(tmp_path, "correct", {"device": "NVIDIA H200"}).add("kernels", FAILED)
     Report(tmp_path, "bench", {"device": "cpu"}).add("decode | prefill", MEASURED)

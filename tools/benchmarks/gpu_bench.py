@@ -43,12 +43,14 @@ class Plan:
 ON_GPU = Plan("random:gpt2-medium", GPT2_MEDIUM, "gpt2-medium", "random:llama-3-8b", LLAMA3_8B,
               128, 128, 2048, (64, 256), 128, 25_000, (128, 384, 800), 512,
               "1,4,16,64,256", "128,512,2048,8192")  # fmt: skip
+QUICK = dataclasses.replace(ON_GPU, streams=(64,), decoded=256, batches="1,64",
+                            contexts="512,8192")  # fmt: skip
 DRY = Plan("demo", DEMO, "demo", "demo", DEMO, 16, 8, 256, (4,), 4, 1000, (32, 128), 32, "1,4",
            "128")  # fmt: skip
 
 
 def run(check):
-    plan = ON_GPU if check.on_gpu else DRY
+    plan = DRY if not check.on_gpu else QUICK if check.quick else ON_GPU
     machine = measure_machine(check)
     check.guarded("the small model over the socket", measure_small, plan, machine)
     check.guarded("exec to first token", measure_start, plan)
