@@ -11,12 +11,14 @@ import time
 
 from gpu_kernels import measure_attention, measure_linears, measure_machine
 from gpu_report import NOT_RUN
+from gpu_run import ANSWER_SECONDS, CheckedServe
 from gpu_shapes import DEMO, GPT2_MEDIUM, LLAMA3_8B, Shape
-from servers import LmtpServe
 from streams import run_lmtp
 from wire import Connection
 
 MASK_ROUNDS = 3
+LOAD_SECONDS = 60  # of one lmtp-bench
+GENERATE_SECONDS = 120
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +69,8 @@ def load(check, server, *options):
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "point.json"
         port = server.endpoint.rpartition(":")[2]
-        done = check.call(check.program("lmtp-bench"), "--port", port, "--json", file, *options)
+        done = check.call(check.program("lmtp-bench"), "--port", port, "--json", file, *options,
+                          seconds=LOAD_SECONDS)  # fmt: skip
         if done.code != 0 or not file.exists():
             raise RuntimeError(f"lmtp-bench: exit code {done.code}: {done.tail}")
         (point,) = json.loads(file.read_text())["points"]
@@ -80,7 +83,7 @@ def lengths(prompt, count):
 
 def stats_of(server):
     async def ask():
-        async with Connection(server.endpoint) as c:
+        async with Connection(server.endpoint, timeout_s=ANSWER_SECONDS) as c:
             return (await c.model_info())["stats"]
 
     return asyncio.run(ask())
@@ -144,7 +147,7 @@ def measure_streams(check, server, plan, count):
 
 def compare_streams(check, plan, ours):
     rows, done = check.call_peer("generate", plan.peer_shape, ",".join(map(str, ours)),
-                                 plan.prompt, plan.count)  # fmt: skip
+                                 plan.prompt, plan.count, seconds=GENERATE_SECONDS)  # fmt: skip
     theirs = {row["batch"]: row for row in rows if row["what"] == "generate"}
     for count, tokens_per_s in ours.items():
         what = f"{count} streams over the socket, beside transformers' batched generate"
@@ -187,7 +190,7 @@ def measure_masks(check, plan, server):
 
 def step_s(server, rng, vocab, count, tokens, masks):
     prompts = [[rng.randrange(vocab) for _ in range(16)] for _ in range(count)]
-    run = run_lmtp(server.endpoint, prompts, tokens, [vocab - 1], masks)
+    run = run_lmtp(server.endpoint, prompts, tokens, [vocab - 1], masks, ANSWER_SECONDS)
     return count / run.steady_tokens_per_s()
 
 
@@ -209,7 +212,7 @@ def measure_chunks(check, plan, server):
 # ---- start ----
 
 
-class StartingServe(LmtpServe):
+class StartingServe(CheckedServe):
     """Is left when its socket opens: requests wait for the model."""
 
     def is_ready(self):
@@ -221,7 +224,8 @@ def measure_start(check, plan):
         model = "demo"
         if check.on_gpu:
             model = pathlib.Path(folder) / "gpt2-medium"
-            made = check.call(check.program("make-checkpoint"), "gpt2-medium", model)
+            made = check.call(check.program("make-checkpoint"), "gpt2-medium", model,
+                              seconds=LOAD_SECONDS)  # fmt: skip
             if made.code != 0:
                 raise RuntimeError(f"make-checkpoint: {made.tail}")
         seconds = [first_token_s(check, model, plan.small_shape.vocab) for _ in range(3)]
@@ -235,7 +239,8 @@ def first_token_s(check, model, vocab):
     start = time.perf_counter()
     options = ["--device", check.device, "--dtype", "bfloat16", "--kv-cache", "1GiB"]
     with StartingServe(model, *options) as server:
-        run_lmtp(server.endpoint, [[random.randrange(vocab) for _ in range(16)]], 1, [])
+        prompt = [random.randrange(vocab) for _ in range(16)]
+        run_lmtp(server.endpoint, [prompt], 1, [], timeout_s=ANSWER_SECONDS)
         return time.perf_counter() - start
 
 

@@ -9,11 +9,13 @@ import shutil
 import tempfile
 
 from gpu_report import FAILED, NOT_RUN, PASSED
-from gpu_run import KILLED
+from gpu_run import ANSWER_SECONDS, KILLED
 from servers import ROOT
 from wire import Connection, ids_of, logprobs_of
 
 SKIPPED = 77
+LISTING_SECONDS = 180  # the first program to start reads libtorch from the disk
+SUITE_SECONDS = 90
 BF16_TOLERANCE = 2e-2
 F32_TOLERANCE = 1e-3
 # Of the time that is left when it begins.
@@ -42,7 +44,7 @@ def run(check):
 
 def run_tests(check, module):
     program = check.test_program(f"{module}_gpu_test")
-    listed = check.call(program, "--gtest_list_tests", seconds=60)
+    listed = check.call(program, "--gtest_list_tests", seconds=LISTING_SECONDS)
     suites = [line.strip() for line in listed.output.splitlines() if re.match(r"\S+\.( |$)", line)]
     suites = [suite.split()[0] for suite in suites]
     if listed.code != 0 or not suites:
@@ -60,7 +62,8 @@ def run_suite(check, module, program, suite):
     what = f"{module}: {suite.rstrip('.')}"
     with tempfile.TemporaryDirectory() as folder:
         results = pathlib.Path(folder) / "results.json"
-        done = check.call(program, f"--gtest_filter={suite}*", f"--gtest_output=json:{results}")
+        done = check.call(program, f"--gtest_filter={suite}*", f"--gtest_output=json:{results}",
+                          seconds=SUITE_SECONDS)  # fmt: skip
         if done.code == SKIPPED:
             check.report.add(what, FAILED, "not run", notes=done.tail)
             return
@@ -116,7 +119,7 @@ def run_goldens(check, dtype):
 
 async def compare_goldens(endpoint, goldens, dtype):
     num_wrong, errors = 0, []
-    async with Connection(endpoint) as c:
+    async with Connection(endpoint, timeout_s=ANSWER_SECONDS) as c:
         for golden in goldens:
             prompt = golden["prompt_ids"]
             if golden["kind"] == "score":

@@ -8,6 +8,7 @@ from gpu_shapes import BF16_BYTES
 MEMORY_BOUND_US = 20
 SHARE_WANTED = 0.85
 PREFILL_ROWS = 2048
+MACHINE_SECONDS, ATTENTION_SECONDS, LINEAR_SECONDS = 120, 150, 60
 
 
 def peer_name(check):
@@ -16,12 +17,12 @@ def peer_name(check):
 
 def measure_machine(check):
     """Bytes per second read, and bf16 operations per second by cuBLAS; None where not taken."""
-    done = check.call(check.program("gpu-bench"), check.device, "read", seconds=120)
+    done = check.call(check.program("gpu-bench"), check.device, "read", seconds=MACHINE_SECONDS)
     reads = json_lines(done.output)
     bandwidth = reads[0]["bytes_per_s"] if reads else None
     check.report.compare("memory, read once", bandwidth and bandwidth / 1e9, "GB/s",
                          notes="" if reads else done.tail)  # fmt: skip
-    rows, done = check.call_peer("peak", seconds=120)
+    rows, done = check.call_peer("peak", seconds=MACHINE_SECONDS)
     peak = max((row["flops"] for row in rows), default=None)
     check.report.compare(f"{peer_name(check)}, bf16 matrix product", peak and peak / 1e12,
                          "TFLOP/s", digits=1, notes="" if rows else done.tail)  # fmt: skip
@@ -36,8 +37,9 @@ def measure_attention(check, plan, machine):
     for shape, contexts in shapes:
         heads = (shape.heads, shape.kv_heads, shape.head_dim)
         grid = ("attention", *heads, plan.batches, contexts)
-        ours = check.call(check.program("gpu-bench"), check.device, *grid, seconds=150)
-        theirs, peer = check.call_peer(*grid, seconds=150)
+        ours = check.call(check.program("gpu-bench"), check.device, *grid,
+                          seconds=ATTENTION_SECONDS)  # fmt: skip
+        theirs, peer = check.call_peer(*grid, seconds=ATTENTION_SECONDS)
         theirs = {(row["batch"], row["context"]): row for row in theirs}
         rows = json_lines(ours.output)
         for row in rows:
@@ -77,8 +79,8 @@ def measure_linears(check, plan):
     for rows in (1, PREFILL_ROWS if check.on_gpu else 64):
         what = f"the {len(pairs)} linear layers of a layer, {rows} rows"
         grid = ("linear", rows, shapes)
-        done = check.call(check.program("gpu-bench"), check.device, *grid)
-        theirs, peer = check.call_peer(*grid)
+        done = check.call(check.program("gpu-bench"), check.device, *grid, seconds=LINEAR_SECONDS)
+        theirs, peer = check.call_peer(*grid, seconds=LINEAR_SECONDS)
         ours = json_lines(done.output)
         if len(ours) != len(pairs):
             check.report.add(what, NOT_RUN, notes=done.tail)

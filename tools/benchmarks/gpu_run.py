@@ -13,6 +13,9 @@ from servers import ROOT, LmtpServe
 
 KILLED = -9  # the exit code of what ran out of time
 MIN_SECONDS = 10  # with less left, nothing is begun
+# One thing that hangs costs its own rows, not those behind it.
+START_SECONDS = 90  # of a server, with the weights of the largest model
+ANSWER_SECONDS = 60
 TAIL_LINES = 3
 
 
@@ -27,6 +30,12 @@ class Done:
     def tail(self):
         lines = [line.strip() for line in self.output.splitlines() if line.strip()]
         return " / ".join(lines[-TAIL_LINES:])[-300:]
+
+
+class CheckedServe(LmtpServe):
+    """lmtp-serve as a part starts it."""
+
+    start_timeout_s = START_SECONDS
 
 
 class Run:
@@ -87,7 +96,7 @@ class Run:
 
     def serve(self, model, *options, dtype="bfloat16"):
         """lmtp-serve on the device of this run."""
-        return LmtpServe(model, "--device", self.device, "--dtype", dtype, *options)
+        return CheckedServe(model, "--device", self.device, "--dtype", dtype, *options)
 
 
 def query_device(device, what, *form):

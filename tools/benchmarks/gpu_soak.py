@@ -6,7 +6,7 @@ import random
 import time
 
 from gpu_report import FAILED, MEASURED, NOT_RUN, PASSED
-from gpu_run import query_device
+from gpu_run import ANSWER_SECONDS, query_device
 from soak import draw, is_whole, memory_growth, vocabulary
 from wire import Connection, StreamError
 
@@ -57,7 +57,7 @@ async def one_round(endpoint, vocab, seed):
             for i in range(CONNECTIONS)
         )
     )
-    async with Connection(endpoint) as c:
+    async with Connection(endpoint, timeout_s=ANSWER_SECONDS) as c:
         stats = (await c.model_info())["stats"]
     result["held"] = stats["num_running"] + stats["num_waiting"] + stats["num_blocks_pinned"]
     result["failed_steps"] = stats["num_failed_steps"]
