@@ -11,7 +11,7 @@ sys.path.insert(0, str(ROOT / "tools" / "benchmarks"))
 
 from gpu_correct import read_numerics, read_sanitizer, read_tests  # noqa: E402
 from gpu_report import FAILED, MEASURED, MISSED, NOT_RUN, PASSED, REACHED, Report  # noqa: E402
-from gpu_run import Done  # noqa: E402
+from gpu_run import Done, Run  # noqa: E402
 from gpu_shapes import GPT2_MEDIUM, LLAMA3_8B  # noqa: E402
 
 
@@ -42,6 +42,41 @@ def test_figures_of_another_device_are_marked_as_such(tmp_path):
         Report(tmp_path, "bench", {"device": device}).add("decode", REACHED)
         pages.append((tmp_path / "report.md").read_text())
     assert ["this is another device" in page for page in pages] == [False, True]
+
+
+SERVER = """#!/usr/bin/env python3
+import http.server, sys
+print("CUDA: out of memory", flush=True)
+if "--broken" in sys.argv:
+    sys.exit(3)
+class Healthy(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+port = int(sys.argv[sys.argv.index("--port") + 1])
+http.server.HTTPServer(("127.0.0.1", port), Healthy).serve_forever()
+"""
+
+
+def test_what_a_server_says_is_kept_where_something_fails(tmp_path, monkeypatch, on_gpu):
+    program = tmp_path / "lmtp-serve"
+    program.write_text(SERVER)
+    program.chmod(0o755)
+    monkeypatch.setenv("LMTP_BIN_DIR", str(tmp_path))
+    check = Run(tmp_path, "cuda:0", 60, False, on_gpu)
+
+    def measure(check, *options):
+        with check.serve("demo", *options):
+            raise ValueError("nothing came")
+
+    assert check.guarded("broken", measure, "--broken") is None
+    assert check.guarded("late", measure) is None
+    ended, broken, stopped, late = on_gpu.rows  # SIGTERM ends the second one
+    assert (ended.result, stopped.result) == ("exit code 3", "exit code -15")
+    assert all(row.outcome == FAILED and "CUDA: out of memory" in row.notes for row in on_gpu.rows)
+    assert "nothing came" in late.notes
+    log = (tmp_path / "log.txt").read_text()
+    assert "exit code 3" in log and "Traceback" in log and "--broken" in log
 
 
 def test_a_part_that_runs_again_replaces_its_own_rows_alone(tmp_path):

@@ -237,8 +237,7 @@ def measure_start(check, plan):
 
 def first_token_s(check, model, vocab):
     start = time.perf_counter()
-    options = ["--device", check.device, "--dtype", "bfloat16", "--kv-cache", "1GiB"]
-    with StartingServe(model, *options) as server:
+    with StartingServe(check, model, "--kv-cache", "1GiB") as server:
         prompt = [random.randrange(vocab) for _ in range(16)]
         run_lmtp(server.endpoint, [prompt], 1, [], timeout_s=ANSWER_SECONDS)
         return time.perf_counter() - start

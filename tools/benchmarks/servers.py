@@ -66,8 +66,12 @@ class Server:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.exit_code = self.process.wait()
-        self.log_tail = self.read_log()[-LOG_TAIL_BYTES:]
+        self.output = self.read_log()
         self.log.close()
+
+    @property
+    def log_tail(self):
+        return self.output[-LOG_TAIL_BYTES:]
 
     def read_log(self):
         size = os.fstat(self.log.fileno()).st_size
