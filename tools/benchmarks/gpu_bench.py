@@ -17,6 +17,7 @@ from streams import run_lmtp
 from wire import Connection
 
 MASK_ROUNDS = 3
+CACHED_SHARE_MAX = 0.01  # random prompts may begin alike
 LOAD_SECONDS = 60  # of one lmtp-bench
 GENERATE_SECONDS = 120
 
@@ -69,12 +70,16 @@ def load(check, server, *options):
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "point.json"
         port = server.endpoint.rpartition(":")[2]
-        done = check.call(check.program("lmtp-bench"), "--port", port, "--json", file, *options,
-                          seconds=LOAD_SECONDS)  # fmt: skip
+        done = check.call(check.program("lmtp-bench"), "--port", port, "--json", file,
+                          "--seed", next(check.seeds), *options, seconds=LOAD_SECONDS)  # fmt: skip
         if done.code != 0 or not file.exists():
             raise RuntimeError(f"lmtp-bench: exit code {done.code}: {done.tail}")
         (point,) = json.loads(file.read_text())["points"]
     return point
+
+
+def counted(before, after, *names):
+    return (after[name] - before[name] for name in names)
 
 
 def lengths(prompt, count):
@@ -127,9 +132,7 @@ def measure_streams(check, server, plan, count):
     point = load(check, server, "--max-concurrency", count, "--num-prompts", 4 * count,
                  "--connections", min(4, count), *lengths(plan.prompt, plan.count))  # fmt: skip
     after = stats_of(server)
-    steps, busy, wait = (
-        after[name] - before[name] for name in ("num_steps", "busy_us", "device_wait_us")
-    )
+    steps, busy, wait = counted(before, after, "num_steps", "busy_us", "device_wait_us")
     host_us = (busy - wait) / steps
     tokens_per_s = point["output_throughput"]
     check.report.compare(
@@ -251,8 +254,16 @@ def measure_large(check, plan, machine):
     with check.serve(plan.large, "--max-batched-tokens", budget) as server:
         measure_decode(check, server, plan, plan.large, plan.large_shape, machine,
                        least=240, least_share=0.88)  # fmt: skip
-        point = load(check, server, "--max-concurrency", 1, "--num-prompts", 8,
-                     *lengths(plan.prefill, 1))  # fmt: skip
+        measure_prefill(check, server, plan, machine)
+
+
+def measure_prefill(check, server, plan, machine):
+    before = stats_of(server)
+    point = load(check, server, "--max-concurrency", 1, "--num-prompts", 8,
+                 *lengths(plan.prefill, 1))  # fmt: skip
+    total, cached = counted(before, stats_of(server), "num_prompt_tokens", "num_cached_tokens")
+    if cached > CACHED_SHARE_MAX * total:
+        raise RuntimeError(f"{cached} of {total} tokens of prompts came from the prefix cache")
     seconds = point["p50_ttft_ms"] / 1e3
     flops = plan.large_shape.prefill_flops(plan.prefill) / seconds
     peak = machine["flops"]

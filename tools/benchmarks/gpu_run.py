@@ -1,6 +1,7 @@
 """What the parts of tools/gpu-check share: where things lie, programs that run, the time left."""
 
 import dataclasses
+import itertools
 import json
 import os
 import pathlib
@@ -72,6 +73,7 @@ class Run:
     def __init__(self, build, device, seconds, quick, report):
         self.build, self.device, self.quick, self.report = build, device, quick, report
         self.deadline = time.monotonic() + seconds
+        self.seeds = itertools.count(1)  # of prompts: none is found in a cache
 
     @property
     def on_gpu(self):
