@@ -11,7 +11,7 @@ sys.path.insert(0, str(ROOT / "tools" / "benchmarks"))
 
 from gpu_correct import read_numerics, read_sanitizer, read_tests  # noqa: E402
 from gpu_report import FAILED, MEASURED, MISSED, NOT_RUN, PASSED, REACHED, Report  # noqa: E402
-from gpu_run import Done, Run  # noqa: E402
+from gpu_run import Done, Run, json_lines  # noqa: E402
 from gpu_shapes import GPT2_MEDIUM, LLAMA3_8B  # noqa: E402
 
 
@@ -102,6 +102,10 @@ def test_tests_are_read_from_googletest():
     ]
     read = read_tests({"testsuites": [{"testsuite": tests}]})
     assert read == [("A", "passed"), ("B", "failed"), ("C", "skipped")]
+
+
+def test_a_line_that_was_cut_is_left_out():
+    assert json_lines('device\n{"us": 1}\n{"us": 2}\n{"us": 3, "by') == [{"us": 1}, {"us": 2}]
 
 
 def test_the_grid_is_read_from_its_last_lines():

@@ -17,16 +17,26 @@ def peer_name(check):
 
 def measure_machine(check):
     """Bytes per second read, and bf16 operations per second by cuBLAS; None where not taken."""
+    bandwidth = check.guarded("memory, read once", measure_bandwidth)
+    flops = check.guarded(f"{peer_name(check)}, bf16 matrix product", measure_peak)
+    return {"read_bytes_per_s": bandwidth, "flops": flops}
+
+
+def measure_bandwidth(check):
     done = check.call(check.program("gpu-bench"), check.device, "read", seconds=MACHINE_SECONDS)
     reads = json_lines(done.output)
     bandwidth = reads[0]["bytes_per_s"] if reads else None
     check.report.compare("memory, read once", bandwidth and bandwidth / 1e9, "GB/s",
                          notes="" if reads else done.tail)  # fmt: skip
+    return bandwidth
+
+
+def measure_peak(check):
     rows, done = check.call_peer("peak", seconds=MACHINE_SECONDS)
     peak = max((row["flops"] for row in rows), default=None)
     check.report.compare(f"{peer_name(check)}, bf16 matrix product", peak and peak / 1e12,
                          "TFLOP/s", digits=1, notes="" if rows else done.tail)  # fmt: skip
-    return {"read_bytes_per_s": bandwidth, "flops": peak}
+    return peak
 
 
 def measure_attention(check, plan, machine):

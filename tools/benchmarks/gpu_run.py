@@ -1,5 +1,6 @@
 """What the parts of tools/gpu-check share: where things lie, programs that run, the time left."""
 
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -149,7 +150,13 @@ def query_device(device, what, *form):
 
 
 def json_lines(text):
-    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+    """Of a program that may have ended in the middle of one."""
+    objects = []
+    for line in text.splitlines():
+        if line.startswith("{"):
+            with contextlib.suppress(ValueError):
+                objects.append(json.loads(line))
+    return objects
 
 
 def torch_libraries():
