@@ -108,10 +108,12 @@ def test_a_line_that_was_cut_is_left_out():
     assert json_lines('device\n{"us": 1}\n{"us": 2}\n{"us": 3, "by') == [{"us": 1}, {"us": 2}]
 
 
-def test_the_grid_is_read_from_its_last_lines():
-    output = "all 9\n\n3 of 590 points differ from the same stream alone (9 references)\n"
-    assert read_numerics(output) is None
-    assert read_numerics(output + "1 of 60 configurations were not as wanted; 2 s\n") == (3, 590, 1)
+def test_of_a_grid_counts_what_has_ended():
+    output = "numerics: seed 1, kernels cuda, 60 configurations\n"
+    assert read_numerics(output) == (0, 0, 0)
+    output += "1 of 60: 7 points, 0 differ\nNOT SO: --batch 8: no hit\n"
+    output += "2 of 60: 8 points, 3 differ, NOT SO\n"
+    assert read_numerics(output + "3 of 60: 6 points, 1 dif") == (3, 15, 1)
 
 
 @pytest.mark.parametrize(
