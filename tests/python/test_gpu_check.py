@@ -10,6 +10,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools" / "benchmarks"))
 
 from gpu_correct import read_numerics, read_sanitizer, read_tests  # noqa: E402
+from gpu_kernels import attention_outcome, bench  # noqa: E402
 from gpu_report import FAILED, MEASURED, MISSED, NOT_RUN, PASSED, REACHED, Report  # noqa: E402
 from gpu_run import Done, Run, json_lines  # noqa: E402
 from gpu_shapes import GPT2_MEDIUM, LLAMA3_8B  # noqa: E402
@@ -102,6 +103,36 @@ def test_tests_are_read_from_googletest():
     ]
     read = read_tests({"testsuites": [{"testsuite": tests}]})
     assert read == [("A", "passed"), ("B", "failed"), ("C", "skipped")]
+
+
+@pytest.mark.parametrize(
+    ("share", "ratio", "bound", "outcome"),
+    [
+        (0.9, 1.1, True, REACHED),
+        (0.2, 1.1, False, REACHED),
+        (0.9, 0.9, True, MISSED),
+        (0.8, 1.1, True, MISSED),
+        (0.8, None, True, MISSED),
+        (None, 0.9, False, MISSED),
+        (0.9, None, True, MEASURED),
+        (None, 1.1, False, MEASURED),
+        (None, None, False, MEASURED),
+    ],
+)
+def test_attention_is_reached_where_both_figures_are_known(share, ratio, bound, outcome):
+    assert attention_outcome(share, ratio, bound) == outcome
+
+
+@pytest.mark.parametrize(("device", "outcome"), [("cuda:0", FAILED), ("cpu", NOT_RUN)])
+def test_a_crash_of_gpu_bench_fails_on_a_device_alone(tmp_path, device, outcome):
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "gpu-bench"
+    program.write_text("""#!/bin/sh\necho '{"us": 1}'\nkill -SEGV $$\n""")
+    program.chmod(0o755)
+    report = Report(tmp_path, "bench", {"device": device})
+    rows = bench(Run(tmp_path, device, 60, False, report), "attention", 1, seconds=10)
+    assert rows == [{"us": 1}]
+    assert [row.outcome for row in report.rows] == [outcome]
 
 
 def test_a_line_that_was_cut_is_left_out():

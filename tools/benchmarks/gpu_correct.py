@@ -16,8 +16,9 @@ from wire import Connection, ids_of, logprobs_of
 SKIPPED = 77
 LISTING_SECONDS = 180  # the first program to start reads libtorch from the disk
 SUITE_SECONDS = 90
-BF16_TOLERANCE = 2e-2
-F32_TOLERANCE = 1e-3
+# What log probabilities may be off: in the mean, and the worst of them. Rounding to bf16 is noise,
+# of which the demo's worst is 4e-2 on a CPU.
+TOLERANCES = {"float32": (1e-3, 1e-3), "bfloat16": (2e-2, 0.15)}
 # Of the time that is left when it begins; what follows takes the rest.
 NUMERICS_SHARE = 0.5
 # Few launches of every kernel: a sanitizer is a hundred times slower.
@@ -105,16 +106,15 @@ def run_goldens(check, dtype):
     goldens = json.loads((ROOT / "tests" / "goldens" / "demo.json").read_text())
     with check.serve("demo", "--kv-cache", "256MiB", dtype=dtype) as server:
         outcome = asyncio.run(compare_goldens(server.endpoint, goldens, dtype))
-    tolerance = F32_TOLERANCE if dtype == "float32" else BF16_TOLERANCE
-    # Rounding to bf16 is noise: its mean is held to the bound, and its worst is told.
-    error = outcome["worst"] if dtype == "float32" else outcome["mean"]
-    passed = outcome["num_wrong"] == 0 and error <= tolerance
+    mean_max, worst_max = TOLERANCES[dtype]
+    mean, worst = outcome["mean"], outcome["worst"]
+    passed = outcome["num_wrong"] == 0 and mean <= mean_max and worst <= worst_max
     tokens = f"{outcome['num_wrong']} of {outcome['num_streams']} streams differ, "
     check.report.add(
         golden_row(dtype), PASSED if passed else FAILED,
-        (tokens if dtype == "float32" else "") + f"logprobs within {error:.1e}",
-        f"{'the same tokens, ' if dtype == 'float32' else 'mean '}<= {tolerance:g}",
-        f"{outcome['num_tokens']} tokens, worst {outcome['worst']:.1e}", **outcome,
+        (tokens if dtype == "float32" else "") + f"logprobs off {mean:.1e}, at worst {worst:.1e}",
+        ("the same tokens, " if dtype == "float32" else "") + f"{mean_max:g}, {worst_max:g}",
+        f"{outcome['num_tokens']} tokens", **outcome,
     )  # fmt: skip
 
 
@@ -147,7 +147,7 @@ async def compare_goldens(endpoint, goldens, dtype):
 
 
 def differences(ours, theirs):
-    return [abs(a - b) for a, b in zip(ours, theirs)]
+    return [abs(a - b) for a, b in zip(ours, theirs, strict=True)]
 
 
 # ---- numerics ----
