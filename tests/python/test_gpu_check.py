@@ -147,12 +147,17 @@ def test_of_a_grid_counts_what_has_ended():
     assert read_numerics(output + "3 of 60: 6 points, 1 dif") == (3, 15, 1)
 
 
+RAN = "[  PASSED  ] 12 tests.\n"
+
+
 @pytest.mark.parametrize(
     ("code", "output", "outcome"),
     [
-        (0, "========= ERROR SUMMARY: 0 errors", PASSED),
+        (0, f"{RAN}========= ERROR SUMMARY: 0 errors", PASSED),
+        (0, "[  PASSED  ] 0 tests.\n========= ERROR SUMMARY: 0 errors", FAILED),
+        (0, "========= ERROR SUMMARY: 0 errors", FAILED),
         (99, "========= ERROR SUMMARY: 4 errors", FAILED),
-        (0, "========= RACECHECK SUMMARY: 0 hazards displayed", PASSED),
+        (0, f"{RAN}========= RACECHECK SUMMARY: 0 hazards displayed", PASSED),
         (99, "========= RACECHECK SUMMARY: 2 hazards displayed", FAILED),
         (1, "Error: Device not supported", NOT_RUN),
         (1, "Segmentation fault", FAILED),
