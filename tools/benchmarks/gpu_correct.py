@@ -10,12 +10,16 @@ import tempfile
 
 from gpu_report import FAILED, NOT_RUN, PASSED
 from gpu_run import ANSWER_SECONDS, KILLED
-from servers import ROOT
+from servers import ROOT, free_port
 from wire import Connection, ids_of, logprobs_of
 
 SKIPPED = 77
 LISTING_SECONDS = 180  # the first program to start reads libtorch from the disk
 SUITE_SECONDS = 90
+PTX_TESTS, PTX_SECONDS = "Types/CudaLinearTest.", 120  # most of them compiling
+PTX_ROW = "kernels from PTX: Types/CudaLinearTest"
+FULL_ROW = "lmtp-serve with more keys and values than the device has memory"
+FULL_SECONDS = 60
 # What log probabilities may be off: in the mean, and the worst of them. Rounding to bf16 is noise,
 # of which the demo's worst is 4e-2 on a CPU.
 TOLERANCES = {"float32": (1e-3, 1e-3), "bfloat16": (2e-2, 0.15)}
@@ -41,6 +45,8 @@ NUMERICS_ROW = "numerics contract: batch, chunks, cache, preemption, graphs"
 def run(check):
     for module in ("kernels", "agent"):
         check.guarded(f"{module}: tests", run_tests, module)
+    check.guarded(PTX_ROW, run_from_ptx)
+    check.guarded(FULL_ROW, run_full)
     for dtype in ("float32", "bfloat16"):
         check.guarded(golden_row(dtype), run_goldens, dtype)
     check.guarded(NUMERICS_ROW, run_numerics)
@@ -66,12 +72,36 @@ def run_tests(check, module):
         run_suite(check, module, program, suite)
 
 
+def run_from_ptx(check):
+    """What a device newer than this build would run: the driver's compilation of our PTX."""
+    if not check.on_gpu:
+        check.report.add(PTX_ROW, NOT_RUN, notes="no device")
+        return
+    program = check.test_program("kernels_gpu_test")
+    run_program(check, PTX_ROW, program, PTX_TESTS, PTX_SECONDS, {"CUDA_FORCE_PTX_JIT": "1"})
+
+
+def run_full(check):
+    """One clear line, and no server."""
+    if not check.on_gpu:
+        check.report.add(FULL_ROW, NOT_RUN, notes="no device")
+        return
+    done = check.call(check.program("lmtp-serve"), "demo", "--device", check.device, "--port",
+                      free_port(), "--kv-cache", "1024GiB", seconds=FULL_SECONDS)  # fmt: skip
+    passed = done.code > 0 and "is full" in done.output
+    check.report.add(FULL_ROW, PASSED if passed else FAILED, f"exit code {done.code}",
+                     "its memory is full", done.tail)  # fmt: skip
+
+
 def run_suite(check, module, program, suite):
-    what = f"{module}: {suite.rstrip('.')}"
+    run_program(check, f"{module}: {suite.rstrip('.')}", program, suite, SUITE_SECONDS)
+
+
+def run_program(check, what, program, suite, seconds, environment=None):
     with tempfile.TemporaryDirectory() as folder:
         results = pathlib.Path(folder) / "results.json"
         done = check.call(program, f"--gtest_filter={suite}*", f"--gtest_output=json:{results}",
-                          seconds=SUITE_SECONDS)  # fmt: skip
+                          seconds=seconds, environment=environment)  # fmt: skip
         if done.code == SKIPPED:
             check.report.add(what, FAILED, "not run", notes=done.tail)
             return

@@ -101,14 +101,14 @@ class Run:
     def program(self, name):
         return self.build / "bin" / name
 
-    def call(self, *command, seconds=None):
+    def call(self, *command, seconds=None, environment=None):
         """Runs it to its end, or to that of the part. What it prints goes to log.txt as well."""
         limit = min(self.seconds_left(), seconds or self.seconds_left())
         command = [str(word) for word in command]
         try:
             done = subprocess.run(
                 command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                errors="replace", timeout=max(1, limit),
+                errors="replace", timeout=max(1, limit), env={**os.environ, **(environment or {})},
             )  # fmt: skip
             result = Done(done.returncode, done.stdout)
         except subprocess.TimeoutExpired as late:
