@@ -25,6 +25,8 @@ def test_figures_are_reached_or_missed(on_gpu):
     assert on_gpu.compare("fast", 3001.0, "tok/s", least=3000).outcome == REACHED
     assert on_gpu.compare("slow", 2999.0, "tok/s", least=3000).outcome == MISSED
     assert on_gpu.compare("late", 2.6, "s", most=2.5).outcome == MISSED
+    first_goal = on_gpu.compare("fast", 3001.0, "tok/s", least=3000, then=4000)
+    assert (first_goal.outcome, first_goal.target) == (REACHED, ">= 3000 tok/s, then 4000")
     assert on_gpu.compare("for itself", 2.6, "s").outcome == MEASURED
     assert on_gpu.compare("not taken", None, "s", most=2.5).outcome == NOT_RUN
     assert on_gpu.has_failures()

@@ -67,10 +67,13 @@ class Report:
         print(f"{what:<64} {result:<28} {outcome}  {notes}".rstrip(), flush=True)
         return row
 
-    def compare(self, what, value, unit, least=None, most=None, digits=0, notes="", **figures):
-        """A figure that is to be at least or at most something; None: it could not be taken."""
+    def compare(self, what, value, unit, least=None, most=None, then=None, digits=0, notes="",
+                **figures):  # fmt: skip
+        """A figure that is to be at least or at most something, and `then` better still; None: it
+        could not be taken."""
         target = f">= {least:g} {unit}" if least is not None else ""
         target = f"<= {most:g} {unit}" if most is not None else target
+        target += f", then {then:g}" if then is not None else ""
         if value is None:
             return self.add(what, NOT_RUN, target=target, notes=notes, **figures)
         is_met = (least is None or value >= least) and (most is None or value <= most)
