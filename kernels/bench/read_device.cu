@@ -7,8 +7,6 @@
 namespace lmtp::bench {
 namespace {
 
-constexpr int kThreads = 512;
-constexpr int kBlocksEach = 4;     // of a multiprocessor
 constexpr int kLoadsInFlight = 8;  // of a thread, 16 bytes each
 constexpr unsigned kNever = 0x9E3779B9U;
 
@@ -31,12 +29,13 @@ __global__ void read_all(const uint4* data, std::size_t count, unsigned* kept) {
 
 }  // namespace
 
-void read_on_device(const kernels::Stream& stream, const void* data, std::size_t num_bytes) {
+void read_on_device(const kernels::Stream& stream, const void* data, std::size_t num_bytes,
+                    const ReadShape& shape) {
   int device = 0;
   int num_multiprocessors = 0;
   cudaGetDevice(&device);
   cudaDeviceGetAttribute(&num_multiprocessors, cudaDevAttrMultiProcessorCount, device);
-  read_all<<<num_multiprocessors * kBlocksEach, kThreads, 0,
+  read_all<<<num_multiprocessors * shape.blocks_each, shape.threads, 0,
              static_cast<cudaStream_t>(stream.handle())>>>(
       static_cast<const uint4*>(data), num_bytes / sizeof(uint4),
       static_cast<unsigned*>(const_cast<void*>(data)));

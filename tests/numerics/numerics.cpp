@@ -33,8 +33,7 @@ struct Tally {
     const CompanyReport& report = result.report;
     ++num_configurations;
     num_points += static_cast<int>(result.differences.size());
-    num_differing += static_cast<int>(
-        std::ranges::count_if(result.differences, [](const auto& d) { return !d.empty(); }));
+    num_differing += result.num_differing();
     num_preempted += static_cast<int>(
         std::ranges::count_if(report.outcomes, [](const auto& o) { return o.num_preempted > 0; }));
     num_preemptions += report.num_preemptions;
@@ -119,7 +118,6 @@ class Grid {
   explicit Grid(const Options& options) : options_(options), table_(options.axes) {}
 
   Result<void> run(const kernels::Backend& backend, const std::vector<Configuration>& those) {
-    constexpr std::size_t kProgressEvery = 100;
     std::printf("numerics: seed %llu, kernels %s, %zu configurations\n",
                 static_cast<unsigned long long>(options_.seed), backend.name, those.size());
     std::fflush(stdout);
@@ -136,9 +134,11 @@ class Grid {
       table_.add(those[i], *result);
       num_not_so_ += result->not_so.empty() ? 0 : 1;
       print_differences(how + those[i].options(options_.axes), *result, num_shown_);
-      if ((i + 1) % kProgressEvery == 0) {
-        std::fprintf(stderr, "%zu of %zu configurations, %.0f s\n", i + 1, those.size(), seconds());
-      }
+      // What has ended counts even where the rest never does.
+      std::printf("%zu of %zu: %zu points, %d differ%s\n", i + 1, those.size(),
+                  result->differences.size(), result->num_differing(),
+                  result->not_so.empty() ? "" : ", NOT SO");
+      std::fflush(stdout);
     }
     num_references_ += runner.num_references();
     return {};

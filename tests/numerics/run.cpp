@@ -292,7 +292,8 @@ Result<ConfigurationResult> Runner::run(const Configuration& configuration) {
   // nothing comes of it, another size of the cache will do.
   Result<ConfigurationResult> result = run(configuration, 1.0);
   for (const double share : {1.05, 0.95, 1.1, 0.9, 1.15, 0.85, 1.3, 0.7}) {
-    if (!configuration.preempted || !result.ok() || result->not_so.empty() || result->differs()) {
+    if (!configuration.preempted || !result.ok() || result->not_so.empty() ||
+        result->num_differing() > 0) {
       break;
     }
     result = run(configuration, share);

@@ -31,8 +31,9 @@ struct ConfigurationResult {
   std::vector<std::string> differences;  // [batch]: empty, or how the stream differs from itself
   std::string not_so;  // which of the configuration's conditions did not come about; empty: all did
 
-  bool differs() const {
-    return std::ranges::any_of(differences, [](const auto& d) { return !d.empty(); });
+  int num_differing() const {
+    return static_cast<int>(
+        std::ranges::count_if(differences, [](const auto& d) { return !d.empty(); }));
   }
 };
 

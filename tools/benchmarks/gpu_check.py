@@ -57,8 +57,12 @@ def revision():
     return packed.read_text().strip() if packed.exists() else report.revision()
 
 
+class PartOver(Exception):
+    """Of no kind that a part waits for: asyncio's own TimeoutError is the built-in one."""
+
+
 def end_of_time(*_):
-    raise TimeoutError("the time of this part is over")
+    raise PartOver("the time of this part is over")
 
 
 def run_part(args, part, device):

@@ -1,6 +1,7 @@
 """What torch and transformers reach on the device, as lines of JSON; tools/gpu-check runs it.
 
     gpu_peers.py DEVICE peak                                            cuBLAS, square bf16
+    gpu_peers.py DEVICE copy                                            memory, read and written
     gpu_peers.py DEVICE linear ROWS NxK,...                             cuBLAS, bf16
     gpu_peers.py DEVICE attention HEADS KV_HEADS HEAD_DIM BATCHES CONTEXTS    SDPA, decode
     gpu_peers.py DEVICE generate SHAPE BATCHES PROMPT COUNT             transformers, batched
@@ -21,7 +22,8 @@ from torch.nn.functional import scaled_dot_product_attention
 ROUNDS = 7
 ROUND_S = 0.05
 TURN_BYTES = 512 << 20  # as gpu-bench: beyond any cache
-TURNS_MAX = 64
+TURNS_MAX = 1024
+COPY_BYTES = 2 << 30
 GPT2_SHAPES = {"gpt2-medium": GPT2_MEDIUM, "demo": DEMO}
 
 
@@ -37,6 +39,8 @@ class Peer:
     def __init__(self, device):
         self.device = torch.device(device)
         self.on_gpu = self.device.type == "cuda"
+        if self.on_gpu:
+            torch.cuda.set_device(self.device.index or 0)  # graphs are captured on the current one
         # On a CPU the program is tried, no more.
         self.turn_bytes, self.rounds = (TURN_BYTES, ROUNDS) if self.on_gpu else (0, 1)
 
@@ -70,7 +74,7 @@ class Peer:
                 op()
 
         run = self.captured(all_of_them)
-        run()
+        run()  # the first launch also uploads the graph
         times = max(1, int(ROUND_S / self.seconds_of(run)))
         one_round = lambda: [run() for _ in range(times)]
         rounds = [self.seconds_of(one_round) for _ in range(self.rounds)]
@@ -89,6 +93,13 @@ class Peer:
             out = torch.empty_like(a)
             seconds = self.seconds_of_op([lambda: torch.mm(a, b, out=out)])
             say(what="peak", size=size, flops=2 * size**3 / seconds)
+
+    def copy(self):
+        num_bytes = COPY_BYTES if self.on_gpu else 16 << 20
+        source = self.random(num_bytes // 2)
+        target = torch.empty_like(source)
+        seconds = self.seconds_of_op([lambda: target.copy_(source)])
+        say(what="copy", bytes_per_s=2 * num_bytes / seconds)
 
     def linear(self, rows, shapes):
         for shape in shapes.split(","):

@@ -1,19 +1,26 @@
 """What the parts of tools/gpu-check share: where things lie, programs that run, the time left."""
 
+import contextlib
 import dataclasses
+import itertools
 import json
 import os
 import pathlib
 import subprocess
 import sys
 import time
+import traceback
 
 from gpu_report import FAILED, NOT_RUN
 from servers import ROOT, LmtpServe
 
 KILLED = -9  # the exit code of what ran out of time
 MIN_SECONDS = 10  # with less left, nothing is begun
-TAIL_LINES = 3
+# One thing that hangs costs its own rows, not those behind it.
+START_SECONDS = 90  # of a server, with the weights of the largest model
+ANSWER_SECONDS = 60
+STOP_SECONDS = 5  # that streams of a server may go on
+TAIL_LINES, TAIL_CHARACTERS = 3, 300
 
 
 @dataclasses.dataclass
@@ -25,8 +32,40 @@ class Done:
 
     @property
     def tail(self):
-        lines = [line.strip() for line in self.output.splitlines() if line.strip()]
-        return " / ".join(lines[-TAIL_LINES:])[-300:]
+        return tail(self.output)
+
+
+def tail(output):
+    """Its last lines, for a note."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    return " / ".join(lines[-TAIL_LINES:])[-TAIL_CHARACTERS:]
+
+
+def both_ends(text):
+    """What went wrong stands at the beginning, what was printed last at the end."""
+    most = 2 * TAIL_CHARACTERS
+    return text if len(text) <= most else f"{text[: most // 2]} ... {text[-most // 2 :]}"
+
+
+class CheckedServe(LmtpServe):
+    """lmtp-serve as a part starts it. All that it printed goes to log.txt, its last lines to the
+    row of what failed meanwhile; its own failure is a row."""
+
+    start_timeout_s = START_SECONDS
+
+    def __init__(self, check, model, *options, dtype="bfloat16"):
+        self.check = check
+        super().__init__(model, "--device", check.device, "--dtype", dtype,
+                         "--shutdown-timeout", STOP_SECONDS, *options)  # fmt: skip
+
+    def __exit__(self, kind=None, error=None, trace=None):
+        super().__exit__()
+        self.check.log(self.command, self.output, self.exit_code)
+        if self.exit_code != 0:
+            self.check.report.add(f"lmtp-serve {self.model}", FAILED, f"exit code {self.exit_code}",
+                                  "exit code 0", tail(self.output))  # fmt: skip
+        if isinstance(error, Exception):
+            raise RuntimeError(f"{error!r}; lmtp-serve: {tail(self.output)}") from error
 
 
 class Run:
@@ -35,6 +74,7 @@ class Run:
     def __init__(self, build, device, seconds, quick, report):
         self.build, self.device, self.quick, self.report = build, device, quick, report
         self.deadline = time.monotonic() + seconds
+        self.seeds = itertools.count(1)  # of prompts: none is found in a cache
 
     @property
     def on_gpu(self):
@@ -44,14 +84,16 @@ class Run:
         return max(0.0, self.deadline - time.monotonic())
 
     def guarded(self, what, measure, *arguments):
-        """measure(self, ...): where it fails, that is a row, and the next are still run."""
+        """measure(self, ...). Where it fails, that is a row, None comes back, and the next are
+        still run."""
         if self.seconds_left() < MIN_SECONDS:
             self.report.add(what, NOT_RUN, notes="no time was left")
             return
         try:
-            measure(self, *arguments)
+            return measure(self, *arguments)
         except Exception as error:  # whatever it is
-            self.report.add(what, FAILED, notes=f"{type(error).__name__}: {error}"[-300:])
+            self.log([what], traceback.format_exc(), None)
+            self.report.add(what, FAILED, notes=both_ends(f"{type(error).__name__}: {error}"))
 
     def test_program(self, name):
         return self.build / "tests" / name
@@ -59,14 +101,14 @@ class Run:
     def program(self, name):
         return self.build / "bin" / name
 
-    def call(self, *command, seconds=None):
+    def call(self, *command, seconds=None, environment=None):
         """Runs it to its end, or to that of the part. What it prints goes to log.txt as well."""
         limit = min(self.seconds_left(), seconds or self.seconds_left())
         command = [str(word) for word in command]
         try:
             done = subprocess.run(
                 command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                errors="replace", timeout=max(1, limit),
+                errors="replace", timeout=max(1, limit), env={**os.environ, **(environment or {})},
             )  # fmt: skip
             result = Done(done.returncode, done.stdout)
         except subprocess.TimeoutExpired as late:
@@ -75,9 +117,12 @@ class Run:
             result = Done(KILLED, f"{output}\nended after {limit:.0f} s")
         except OSError as error:
             result = Done(KILLED, str(error))
-        with open(self.report.folder / "log.txt", "a", encoding="utf-8") as log:
-            log.write(f"$ {' '.join(command)}\n{result.output}\nexit code {result.code}\n\n")
+        self.log(command, result.output, result.code)
         return result
+
+    def log(self, command, output, code):
+        with open(self.report.folder / "log.txt", "a", encoding="utf-8") as log:
+            log.write(f"$ {' '.join(command)}\n{output}\nexit code {code}\n\n")
 
     def call_peer(self, *arguments, seconds=None):
         """The lines of JSON that gpu_peers.py prints, and what it says where it fails."""
@@ -87,7 +132,7 @@ class Run:
 
     def serve(self, model, *options, dtype="bfloat16"):
         """lmtp-serve on the device of this run."""
-        return LmtpServe(model, "--device", self.device, "--dtype", dtype, *options)
+        return CheckedServe(self, model, *options, dtype=dtype)
 
 
 def query_device(device, what, *form):
@@ -105,7 +150,13 @@ def query_device(device, what, *form):
 
 
 def json_lines(text):
-    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+    """Of a program that may have ended in the middle of one."""
+    objects = []
+    for line in text.splitlines():
+        if line.startswith("{"):
+            with contextlib.suppress(ValueError):
+                objects.append(json.loads(line))
+    return objects
 
 
 def torch_libraries():

@@ -2,12 +2,13 @@
 at every stage: all else finishes whole, nothing is held at the end, memory stays flat."""
 
 import asyncio
+import math
 import random
 import time
 
 from gpu_report import FAILED, MEASURED, NOT_RUN, PASSED
-from gpu_run import query_device
-from soak import draw, is_whole, memory_growth, vocabulary
+from gpu_run import ANSWER_SECONDS, query_device
+from soak import draw, is_whole, memory_growth
 from wire import Connection, StreamError
 
 SECONDS = 300
@@ -15,6 +16,7 @@ QUICK_SECONDS = 5
 CONNECTIONS, STREAMS = 48, 8
 CANCELLED_OF_TEN = 3
 CANCELLED_AFTER_MAX_S = 0.1
+LONG_PROMPT, LONG_SHARE = 16, 1.25  # of the cache, that the long streams of a round would fill
 ROUND_TIMEOUT_S = 120
 GROWTH_MAX = 0.05
 WARM_ROUNDS = 2
@@ -26,11 +28,24 @@ async def cancel_later(c, rng, stream_id):
     await c.ws.send_str(f'CANCEL {{"stream_id": {stream_id}}}')
 
 
-async def one_connection(endpoint, vocab, rng, result):
+def long_requests(info, rng):
+    """As long as the context, and together longer than the cache: some of them are preempted."""
+    stats, length = info["stats"], info["context_length"]
+    num_cached = stats["num_blocks"] * stats["tokens_per_block"]
+    count = length - LONG_PROMPT
+    params = {"max_tokens": count, "temperature": 0,
+              "logit_bias": {str(token): -100 for token in info["eos_token_ids"]}}  # fmt: skip
+    prompts = [
+        [rng.randrange(info["vocab_size"]) for _ in range(LONG_PROMPT)]
+        for _ in range(math.ceil(LONG_SHARE * num_cached / length))
+    ]
+    return [("GENERATE", {"prompt": prompt, **params}, count) for prompt in prompts]
+
+
+async def one_connection(endpoint, requests, cancelled_of_ten, rng, result):
     async with Connection(endpoint, timeout_s=ROUND_TIMEOUT_S) as c:
-        requests = [draw(rng, vocab) for _ in range(STREAMS)]
         ids = [await c.send(verb, **request) for verb, request, _ in requests]
-        doomed = [stream_id for stream_id in ids if rng.randrange(10) < CANCELLED_OF_TEN]
+        doomed = [stream_id for stream_id in ids if rng.randrange(10) < cancelled_of_ten]
         cancels = [asyncio.create_task(cancel_later(c, rng, stream_id)) for stream_id in doomed]
         for stream_id, (verb, request, count) in zip(ids, requests):
             try:
@@ -49,16 +64,21 @@ async def one_connection(endpoint, vocab, rng, result):
         result["stray"] += len(c.stray)
 
 
-async def one_round(endpoint, vocab, seed):
+async def model_info(endpoint):
+    async with Connection(endpoint, timeout_s=ANSWER_SECONDS) as c:
+        return await c.model_info()
+
+
+async def one_round(endpoint, info, seed):
     result = dict.fromkeys(COUNTS, 0)
-    await asyncio.gather(
-        *(
-            one_connection(endpoint, vocab, random.Random(f"{seed} {i}"), result)
-            for i in range(CONNECTIONS)
-        )
-    )
-    async with Connection(endpoint) as c:
-        stats = (await c.model_info())["stats"]
+    rng = random.Random(f"long {seed}")
+    connections = [one_connection(endpoint, long_requests(info, rng), 0, rng, result)]
+    for i in range(CONNECTIONS):
+        rng = random.Random(f"{seed} {i}")
+        requests = [draw(rng, info["vocab_size"]) for _ in range(STREAMS)]
+        connections.append(one_connection(endpoint, requests, CANCELLED_OF_TEN, rng, result))
+    await asyncio.gather(*connections)
+    stats = (await model_info(endpoint))["stats"]
     result["held"] = stats["num_running"] + stats["num_waiting"] + stats["num_blocks_pinned"]
     result["failed_steps"] = stats["num_failed_steps"]
     result["preemptions"] = stats["num_preemptions"]
@@ -78,14 +98,13 @@ def run(check):
 
 
 def run_rounds(check):
-    model, kv_cache = ("random:gpt2-medium", "2GiB") if check.on_gpu else ("demo", "64MiB")
+    model, kv_cache = ("random:gpt2-medium", "1GiB") if check.on_gpu else ("demo", "8MiB")
     seconds = QUICK_SECONDS if check.quick else min(SECONDS, check.seconds_left() - 60)
-    # A cache that the streams of a round fill: preemption is a part of it.
     with check.serve(model, "--kv-cache", kv_cache) as server:
-        vocab = asyncio.run(vocabulary(server.endpoint))
+        info = asyncio.run(model_info(server.endpoint))
         rounds, started = [], time.monotonic()
         while len(rounds) <= WARM_ROUNDS or time.monotonic() - started < seconds:
-            result = asyncio.run(one_round(server.endpoint, vocab, len(rounds)))
+            result = asyncio.run(one_round(server.endpoint, info, len(rounds)))
             result["rss"], result["device_mb"] = server.rss_bytes(), device_megabytes(check)
             rounds.append(result)
             if result["lost"] or result["broken"] or result["held"]:
@@ -98,14 +117,15 @@ def tell(check, model, rounds, took, exit_code):
     total = {key: sum(r[key] for r in rounds) for key in COUNTS}
     wrong = total["lost"] + total["broken"] + total["stray"] + rounds[-1]["failed_steps"]
     wrong += sum(r["held"] for r in rounds)
+    preemptions = rounds[-1]["preemptions"]
     reasons = sorted({reason for r in rounds for reason in r.get("reasons", [])})[:3]
     check.report.add(
         f"{model}: {len(rounds)} rounds of {CONNECTIONS} connections, {STREAMS} streams each",
-        PASSED if wrong == 0 and exit_code == 0 else FAILED,
+        PASSED if wrong == 0 and preemptions > 0 and exit_code == 0 else FAILED,
         f"{total['finished']:,} finished, {total['cancelled']:,} cancelled, {wrong} wrong",
-        "0 lost, broken, stray or held; exit code 0",
+        "0 lost, broken, stray or held; some preempted; exit code 0",
         f"{took:.0f} s, {total['tokens'] / took:,.0f} tok/s, "
-        f"{rounds[-1]['preemptions']:,} preemptions, exit code {exit_code}"
+        f"{preemptions:,} preemptions, exit code {exit_code}"
         + "".join(f"; {reason}" for reason in reasons),
         **total,
     )  # fmt: skip

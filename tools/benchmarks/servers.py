@@ -12,7 +12,6 @@ import urllib.error
 import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-START_TIMEOUT_S = 300
 STOP_TIMEOUT_S = 30
 POLL_S = 0.05
 LOG_TAIL_BYTES = 4000
@@ -39,6 +38,7 @@ class Server:
     """A server process, listening on a free port of the loopback while the context lasts."""
 
     name = "server"
+    start_timeout_s = 300
     popen_options = {}  # of the process, where a test wants others
 
     def __init__(self, command, port, environment=None):
@@ -56,12 +56,12 @@ class Server:
             env=self.environment,
             **self.popen_options,
         )
-        deadline = time.monotonic() + START_TIMEOUT_S
+        deadline = time.monotonic() + self.start_timeout_s
         while not self.is_ready():
             died = self.process.poll() is not None
             if died or time.monotonic() > deadline:
                 self.__exit__()
-                what = "ended" if died else f"was not ready after {START_TIMEOUT_S} s"
+                what = "ended" if died else f"was not ready after {self.start_timeout_s} s"
                 raise RuntimeError(f"{self.name} {what}; it printed:\n{self.log_tail}")
             time.sleep(POLL_S)
         return self
@@ -74,8 +74,12 @@ class Server:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.exit_code = self.process.wait()
-        self.log_tail = self.read_log()[-LOG_TAIL_BYTES:]
+        self.output = self.read_log()
         self.log.close()
+
+    @property
+    def log_tail(self):
+        return self.output[-LOG_TAIL_BYTES:]
 
     def read_log(self):
         size = os.fstat(self.log.fileno()).st_size

@@ -52,7 +52,7 @@ class Run:
 # ---- lmtp-serve: a WebSocket ----
 
 
-def run_lmtp(endpoint, prompts, max_tokens, eos, forbidden=None):
+def run_lmtp(endpoint, prompts, max_tokens, eos, forbidden=None, timeout_s=TIMEOUT_S):
     """All prompts as streams of one connection, greedily, without the end-of-text tokens `eos`;
     `forbidden`: by stream, tokens that are not allowed either."""
     requests = []
@@ -61,7 +61,7 @@ def run_lmtp(endpoint, prompts, max_tokens, eos, forbidden=None):
         request = {"stream_id": i, "prompt": prompt, "max_tokens": max_tokens, "temperature": 0.0,
                    "logit_bias": bias}  # fmt: skip
         requests.append("GENERATE " + json.dumps(request))
-    start, messages = asyncio.run(asyncio.wait_for(talk(endpoint, requests), TIMEOUT_S))
+    start, messages = asyncio.run(asyncio.wait_for(talk(endpoint, requests), timeout_s))
     return read_lmtp(start, messages, len(prompts))
 
 
