@@ -26,14 +26,14 @@ inline void attend_tile(const AttentionArgs& args, std::int64_t sequence, int kv
     ++tile.count;
   }
   const HeadBlocks blocks{args.cache, args.block_tables + args.block_offsets[sequence], kv_head};
-  const Attend attend =
-      args.cache.type == ElementType::kF32 ? kAttendsF32[tile.count] : attend_bf16;
+  const Attend attend = args.cache.type == ElementType::kF32 ? attend_f32 : attend_bf16;
   attend(tile, blocks, args.scale, args.soft_cap);
 }
 
 // `attend_bf16`: what serves keys and values in bf16.
 inline void paged_attention_with(Stream& stream, const AttentionArgs& args, Attend attend_bf16) {
-  const int count_max = args.cache.type == ElementType::kF32 ? kQueriesMax : kTileQueriesMax;
+  const int count_max =
+      args.cache.type == ElementType::kF32 ? kGroupedQueriesMax : kUnitQueriesMax;
   // tile_ends[s]: tiles of one head in the sequences up to s.
   auto* tile_ends = static_cast<std::int32_t*>(
       stream.scratch(sizeof(std::int32_t) * static_cast<std::uint64_t>(args.num_sequences)));

@@ -8,10 +8,12 @@
 namespace lmtp::kernels::LMTP_KERNELS_ISA {
 
 inline constexpr int kUnitsPerBlock = kBlockSize / 2;  // of weights
+inline constexpr int kUnitQueriesMax = 16;             // rows of a tile register
+static_assert(kUnitQueriesMax <= kTileQueriesMax);
 
 // Queries of a tile, rows of `stride` units.
 struct QueryUnits {
-  alignas(64) float units[kTileQueriesMax * kHeadDimMax / 2];
+  alignas(64) float units[kUnitQueriesMax * kHeadDimMax / 2];
   int stride = 0;
   int count = 0;
 };
@@ -49,7 +51,7 @@ class VectorProducts {
 
   void score(const QueryUnits& queries, const SplitBlocks& blocks,
              float (*scores)[kAttentionSplit]) const {
-    const float* rows[kTileQueriesMax];
+    const float* rows[kUnitQueriesMax];
     for (int q = 0; q < queries.count; ++q) {
       rows[q] = queries.units + q * queries.stride;
     }
@@ -196,16 +198,16 @@ inline SplitBlocks blocks_seen(const QueryTile& tile, const HeadBlocks& blocks, 
 template <class Products>
 inline void attend_split_bf16(const Products& products, QueryTile& tile, const HeadBlocks& blocks,
                               const QueryUnits& queries, std::int64_t split, float cap) {
-  alignas(64) float scores[kTileQueriesMax][kAttentionSplit];
-  alignas(64) float weights[kTileQueriesMax][kAttentionSplit / 2];
-  alignas(64) float sums[kTileQueriesMax * kHeadDimMax];
+  alignas(64) float scores[kUnitQueriesMax][kAttentionSplit];
+  alignas(64) float weights[kUnitQueriesMax][kAttentionSplit / 2];
+  alignas(64) float sums[kUnitQueriesMax * kHeadDimMax];
   alignas(64) float first_values[kUnitsPerBlock * kHeadDimMax];
   alignas(64) float last_values[kUnitsPerBlock * kHeadDimMax];
   const SplitBlocks seen = blocks_seen(tile, blocks, split, first_values, last_values);
   products.score(queries, seen, scores);
   const std::int64_t last = seen.first + seen.count * kBlockSize;
-  float maxima[kTileQueriesMax] = {};
-  float totals[kTileQueriesMax] = {};
+  float maxima[kUnitQueriesMax] = {};
+  float totals[kUnitQueriesMax] = {};
   for (int q = 0; q < tile.count; ++q) {
     const Visible visible = visible_in(tile, q, split);
     if (visible.begin == visible.end) {

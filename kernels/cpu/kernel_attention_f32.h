@@ -5,27 +5,37 @@
 
 namespace lmtp::kernels::LMTP_KERNELS_ISA {
 
-// The scores of the tokens [begin, end) of a split, from whole blocks. REQUIRES: begin is a
-// multiple of kBlockSize.
-template <int kQueries>
-inline void score_split(const QueryTile& tile, const HeadBlocks& blocks, std::int64_t split,
-                        std::int64_t begin, std::int64_t end, float scale,
-                        float (*scores)[kAttentionSplit]) {
-  constexpr int kBlocks = score_blocks_for(kQueries);
-  const int head_dim = blocks.cache.head_dim;
+// Queries of a tile go in groups of kQueriesMax, whose sums registers hold; several groups take
+// what a chunk of tokens has from the nearest cache.
+inline constexpr std::int64_t kChunkTokens = 64;
+inline constexpr int kGroupedQueriesMax = 3 * kQueriesMax;
+static_assert(kGroupedQueriesMax <= kTileQueriesMax && kAttentionSplit % kChunkTokens == 0);
+
+// The scores of those tokens of a split, kBlocks at a time while there are so many, which leaves
+// the rest in `tokens`.
+template <int kQueries, int kBlocks>
+inline void score_by(const float* const* queries, const HeadBlocks& blocks, std::int64_t split,
+                     Visible& tokens, float scale, float (*scores)[kAttentionSplit]) {
   const float* keys[kBlocks];
-  std::int64_t at = begin;
-  for (; at + (kBlocks - 1) * kBlockSize < end; at += kBlocks * kBlockSize) {
+  std::int64_t& at = tokens.begin;
+  for (; at + (kBlocks - 1) * kBlockSize < tokens.end; at += kBlocks * kBlockSize) {
     for (int i = 0; i < kBlocks; ++i) {
       keys[i] = blocks.keys((split + at) / kBlockSize + i);
     }
-    score_blocks<WeightType::kF32, kQueries, kBlocks>(tile.queries, keys, head_dim, scale, scores,
-                                                      at);
+    score_blocks<WeightType::kF32, kQueries, kBlocks>(queries, keys, blocks.cache.head_dim, scale,
+                                                      scores, at);
   }
-  for (; at < end; at += kBlockSize) {
-    keys[0] = blocks.keys((split + at) / kBlockSize);
-    score_blocks<WeightType::kF32, kQueries, 1>(tile.queries, keys, head_dim, scale, scores, at);
-  }
+}
+
+// From whole blocks. REQUIRES: tokens.begin is a multiple of kBlockSize.
+template <int kQueries>
+void score_group(const float* const* queries, const HeadBlocks& blocks, std::int64_t split,
+                 Visible tokens, float scale, float (*scores)[kAttentionSplit]) {
+  constexpr int kMany = score_blocks_for(kQueries);
+  constexpr int kFew = kMany < kChunkTokens / kBlockSize ? kMany : kChunkTokens / kBlockSize;
+  score_by<kQueries, kMany>(queries, blocks, split, tokens, scale, scores);
+  score_by<kQueries, kFew>(queries, blocks, split, tokens, scale, scores);
+  score_by<kQueries, 1>(queries, blocks, split, tokens, scale, scores);
 }
 
 // sums[q] += weights[q][t] * value[t] for the tokens [from, to) of a split, in order; kVectors
@@ -66,106 +76,140 @@ inline void weigh_values(const HeadBlocks& blocks, std::int64_t split, std::int6
 }
 
 template <int kQueries>
-inline void weigh_all_values(const HeadBlocks& blocks, std::int64_t split, std::int64_t from,
-                             std::int64_t to, const float (*weights)[kAttentionSplit],
-                             float (*sums)[kHeadDimMax]) {
-  if (from >= to) {
+inline void weigh_all_values(const HeadBlocks& blocks, std::int64_t split, Visible tokens,
+                             const float (*weights)[kAttentionSplit], float (*sums)[kHeadDimMax]) {
+  if (tokens.begin >= tokens.end) {
     return;
   }
   const int width = padded_head_dim(blocks.cache.head_dim);
   int first = 0;
   for (; first + kValueVectors * kLanes <= width; first += kValueVectors * kLanes) {
-    weigh_values<kQueries, kValueVectors>(blocks, split, from, to, first, weights, sums);
+    weigh_values<kQueries, kValueVectors>(blocks, split, tokens.begin, tokens.end, first, weights,
+                                          sums);
   }
   for (; first < width; first += kLanes) {
-    weigh_values<kQueries, 1>(blocks, split, from, to, first, weights, sums);
+    weigh_values<kQueries, 1>(blocks, split, tokens.begin, tokens.end, first, weights, sums);
   }
 }
 
-// What a tile's queries see of one split.
-template <int kQueries>
-struct SplitView {
-  std::int64_t begin[kQueries];
-  std::int64_t end[kQueries];
-  // What all of them see; empty where common_begin >= common_end.
-  std::int64_t common_begin = 0;
-  std::int64_t common_end = kAttentionSplit;
+// What is in both; empty where begin >= end.
+inline Visible common_of(Visible a, Visible b) {
+  return {a.begin < b.begin ? b.begin : a.begin, a.end < b.end ? a.end : b.end};
+}
 
-  SplitView(const QueryTile& tile, std::int64_t split) {
-    for (int q = 0; q < kQueries; ++q) {
-      const Visible visible = visible_in(tile, q, split);
-      begin[q] = visible.begin;
-      end[q] = visible.end;
-      common_begin = common_begin < begin[q] ? begin[q] : common_begin;
-      common_end = common_end < end[q] ? common_end : end[q];
-    }
-  }
-};
-
-// The values of one split, weighted. The chain of a query is in token order whatever it shares.
+// The values of a chunk, weighted, for what each query sees of it. The chain of a query is in token
+// order whatever it shares.
 template <int kQueries>
-inline void weigh_split(const SplitView<kQueries>& view, const HeadBlocks& blocks,
-                        std::int64_t split, const float (*weights)[kAttentionSplit],
-                        float (*sums)[kHeadDimMax]) {
-  const bool shared = view.common_begin < view.common_end;
+void weigh_group(const Visible* seen, const HeadBlocks& blocks, std::int64_t split, Visible chunk,
+                 const float (*weights)[kAttentionSplit], float (*sums)[kHeadDimMax]) {
+  Visible common = chunk;
   for (int q = 0; q < kQueries; ++q) {
-    const std::int64_t end = shared ? view.common_begin : view.end[q];
-    weigh_all_values<1>(blocks, split, view.begin[q], end, weights + q, sums + q);
+    common = common_of(common, seen[q]);
+  }
+  const bool shared = common.begin < common.end;
+  for (int q = 0; q < kQueries; ++q) {
+    Visible own = common_of(chunk, seen[q]);
+    own.end = shared ? common.begin : own.end;
+    weigh_all_values<1>(blocks, split, own, weights + q, sums + q);
   }
   if (!shared) {
     return;
   }
-  weigh_all_values<kQueries>(blocks, split, view.common_begin, view.common_end, weights, sums);
+  weigh_all_values<kQueries>(blocks, split, common, weights, sums);
   for (int q = 0; q < kQueries; ++q) {
-    weigh_all_values<1>(blocks, split, view.common_end, view.end[q], weights + q, sums + q);
+    const Visible own = {common.end, common_of(chunk, seen[q]).end};
+    weigh_all_values<1>(blocks, split, own, weights + q, sums + q);
   }
 }
 
-// REQUIRES: num_visible of the tile's last query is beyond `split`.
+struct GroupKernels {
+  void (*score)(const float* const*, const HeadBlocks&, std::int64_t, Visible, float,
+                float (*)[kAttentionSplit]);
+  void (*weigh)(const Visible*, const HeadBlocks&, std::int64_t, Visible,
+                const float (*)[kAttentionSplit], float (*)[kHeadDimMax]);
+};
 template <int kQueries>
-inline void attend_split(QueryTile& tile, const HeadBlocks& blocks, std::int64_t split, float scale,
-                         float cap) {
-  alignas(64) float scores[kQueries][kAttentionSplit];
-  alignas(64) float sums[kQueries][kHeadDimMax];
-  const int width = padded_head_dim(blocks.cache.head_dim);
-  const SplitView<kQueries> view(tile, split);
-  const std::int64_t first = view.begin[0] / kBlockSize * kBlockSize;
-  score_split<kQueries>(tile, blocks, split, first, view.end[kQueries - 1], scale, scores);
-  float maxima[kQueries] = {};
-  float totals[kQueries] = {};
-  for (int q = 0; q < kQueries; ++q) {
-    __builtin_memset(sums[q], 0, sizeof(float) * static_cast<unsigned>(width));
-    if (view.begin[q] == view.end[q]) {
-      continue;
-    }
-    if (cap > 0.0F) {
-      cap_scores(scores[q], first, view.end[q], cap);
-    }
-    soften(scores[q], view.begin[q], view.end[q], &maxima[q], &totals[q]);
-  }
-  weigh_split<kQueries>(view, blocks, split, scores, sums);
-  for (int q = 0; q < kQueries; ++q) {
-    if (view.begin[q] < view.end[q]) {
-      merge(tile, q, width, maxima[q], totals[q], sums[q]);
-    }
-  }
-}
+inline constexpr GroupKernels kGroupOf = {score_group<kQueries>, weigh_group<kQueries>};
+inline constexpr GroupKernels kGroups[] = {{},
+                                           kGroupOf<1>,
+                                           kGroupOf<2>,
+                                           kGroupOf<3>,
+                                           kGroupOf<side_by_side(4)>,
+                                           kGroupOf<side_by_side(5)>,
+                                           kGroupOf<side_by_side(6)>};
 
-template <int kQueries>
-void attend_f32(QueryTile& tile, const HeadBlocks& blocks, float scale, float cap) {
+// A split as a tile's queries see it.
+struct TileSplit {
+  QueryTile& tile;
+  const HeadBlocks& blocks;
+  std::int64_t split;
+  Visible seen[kGroupedQueriesMax] = {};
+  alignas(64) float scores[kGroupedQueriesMax][kAttentionSplit];
+  alignas(64) float sums[kGroupedQueriesMax][kHeadDimMax];
+
+  TileSplit(QueryTile& tile, const HeadBlocks& blocks, std::int64_t split)
+      : tile(tile), blocks(blocks), split(split) {
+    for (int q = 0; q < tile.count; ++q) {
+      seen[q] = visible_in(tile, q, split);
+    }
+  }
+
+  // Tokens of whole blocks that queries [first, first + count) see some of.
+  Visible seen_by(int first, int count) const {
+    return {seen[first].begin / kBlockSize * kBlockSize, seen[first + count - 1].end};
+  }
+
+  // work(kernels, first query, tokens) for each group, chunk by chunk. A group alone takes all at
+  // once.
+  template <class Work>
+  void by_chunks(const Work& work) const {
+    const Visible all = seen_by(0, tile.count);
+    const std::int64_t step = tile.count <= kQueriesMax ? kAttentionSplit : kChunkTokens;
+    for (std::int64_t at = all.begin / step * step; at < all.end; at += step) {
+      for (int q = 0; q < tile.count; q += kQueriesMax) {
+        const int count = tile.count - q < kQueriesMax ? tile.count - q : kQueriesMax;
+        const Visible tokens = common_of({at, at + step}, seen_by(q, count));
+        if (tokens.begin < tokens.end) {
+          work(kGroups[count], q, tokens);
+        }
+      }
+    }
+  }
+
+  void attend(float scale, float cap) {
+    by_chunks([&](const GroupKernels& group, int q, Visible tokens) {
+      group.score(tile.queries + q, blocks, split, tokens, scale, scores + q);
+    });
+    const int width = padded_head_dim(blocks.cache.head_dim);
+    float maxima[kGroupedQueriesMax] = {};
+    float totals[kGroupedQueriesMax] = {};
+    for (int q = 0; q < tile.count; ++q) {
+      if (seen[q].begin == seen[q].end) {
+        continue;
+      }
+      if (cap > 0.0F) {
+        cap_scores(scores[q], seen[q].begin / kBlockSize * kBlockSize, seen[q].end, cap);
+      }
+      soften(scores[q], seen[q].begin, seen[q].end, &maxima[q], &totals[q]);
+      __builtin_memset(sums[q], 0, sizeof(float) * static_cast<unsigned>(width));
+    }
+    by_chunks([&](const GroupKernels& group, int q, Visible tokens) {
+      group.weigh(seen + q, blocks, split, tokens, scores + q, sums + q);
+    });
+    for (int q = 0; q < tile.count; ++q) {
+      if (seen[q].begin < seen[q].end) {
+        merge(tile, q, width, maxima[q], totals[q], sums[q]);
+      }
+    }
+  }
+};
+
+inline void attend_f32(QueryTile& tile, const HeadBlocks& blocks, float scale, float cap) {
   std::int64_t split = tile.first_visible[0] / kAttentionSplit * kAttentionSplit;
-  for (; split < tile.num_visible[kQueries - 1]; split += kAttentionSplit) {
-    attend_split<kQueries>(tile, blocks, split, scale, cap);
+  for (; split < tile.num_visible[tile.count - 1]; split += kAttentionSplit) {
+    TileSplit(tile, blocks, split).attend(scale, cap);
   }
   write_outputs(tile, blocks.cache.head_dim);
 }
-
-inline constexpr Attend kAttendsF32[] = {nullptr,
-                                         attend_f32<1>,
-                                         attend_f32<2>,
-                                         attend_f32<3>,
-                                         attend_f32<side_by_side(4)>,
-                                         attend_f32<side_by_side(5)>,
-                                         attend_f32<side_by_side(6)>};
 
 }  // namespace lmtp::kernels::LMTP_KERNELS_ISA

@@ -8,7 +8,7 @@
 
 namespace lmtp::kernels::LMTP_KERNELS_ISA {
 
-inline constexpr int kTileQueriesMax = 16;
+inline constexpr int kTileQueriesMax = 18;
 // Queries whose sums registers hold side by side.
 inline constexpr int kQueriesMax = kRegisters == 32 ? 6 : 3;
 // So many queries where there are registers for them, for tables of kernels up to kQueriesMax.
