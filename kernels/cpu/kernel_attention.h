@@ -32,8 +32,7 @@ inline void attend_tile(const AttentionArgs& args, std::int64_t sequence, int kv
 
 // `attend_bf16`: what serves keys and values in bf16.
 inline void paged_attention_with(Stream& stream, const AttentionArgs& args, Attend attend_bf16) {
-  const int count_max =
-      args.cache.type == ElementType::kF32 ? kGroupedQueriesMax : kUnitQueriesMax;
+  const int count_max = args.cache.type == ElementType::kF32 ? kGroupedQueriesMax : kUnitQueriesMax;
   // tile_ends[s]: tiles of one head in the sequences up to s.
   auto* tile_ends = static_cast<std::int32_t*>(
       stream.scratch(sizeof(std::int32_t) * static_cast<std::uint64_t>(args.num_sequences)));

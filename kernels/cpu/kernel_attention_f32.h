@@ -129,79 +129,83 @@ struct GroupKernels {
                 const float (*)[kAttentionSplit], float (*)[kHeadDimMax]);
 };
 template <int kQueries>
-inline constexpr GroupKernels kGroupOf = {score_group<kQueries>, weigh_group<kQueries>};
-inline constexpr GroupKernels kGroups[] = {{},
-                                           kGroupOf<1>,
-                                           kGroupOf<2>,
-                                           kGroupOf<3>,
-                                           kGroupOf<side_by_side(4)>,
-                                           kGroupOf<side_by_side(5)>,
-                                           kGroupOf<side_by_side(6)>};
+inline constexpr GroupKernels kKernelsOf = {score_group<kQueries>, weigh_group<kQueries>};
+inline constexpr GroupKernels kGroupKernels[] = {{},
+                                                 kKernelsOf<1>,
+                                                 kKernelsOf<2>,
+                                                 kKernelsOf<3>,
+                                                 kKernelsOf<side_by_side(4)>,
+                                                 kKernelsOf<side_by_side(5)>,
+                                                 kKernelsOf<side_by_side(6)>};
 
 // A split as a tile's queries see it.
-struct TileSplit {
-  QueryTile& tile;
-  const HeadBlocks& blocks;
-  std::int64_t split;
-  Visible seen[kGroupedQueriesMax] = {};
-  alignas(64) float scores[kGroupedQueriesMax][kAttentionSplit];
-  alignas(64) float sums[kGroupedQueriesMax][kHeadDimMax];
-
+class TileSplit {
+ public:
   TileSplit(QueryTile& tile, const HeadBlocks& blocks, std::int64_t split)
-      : tile(tile), blocks(blocks), split(split) {
+      : tile_(tile), blocks_(blocks), split_(split) {
     for (int q = 0; q < tile.count; ++q) {
-      seen[q] = visible_in(tile, q, split);
+      seen_[q] = visible_in(tile, q, split);
     }
   }
 
+  // Merges it into what the tile has of the splits before.
+  void attend(float scale, float cap) {
+    by_chunks([&](const GroupKernels& group, int q, Visible tokens) {
+      group.score(tile_.queries + q, blocks_, split_, tokens, scale, scores_ + q);
+    });
+    const int width = padded_head_dim(blocks_.cache.head_dim);
+    float maxima[kGroupedQueriesMax] = {};
+    float totals[kGroupedQueriesMax] = {};
+    for (int q = 0; q < tile_.count; ++q) {
+      const Visible seen = seen_[q];
+      if (seen.begin == seen.end) {
+        continue;
+      }
+      if (cap > 0.0F) {
+        cap_scores(scores_[q], seen.begin / kBlockSize * kBlockSize, seen.end, cap);
+      }
+      soften(scores_[q], seen.begin, seen.end, &maxima[q], &totals[q]);
+      __builtin_memset(sums_[q], 0, sizeof(float) * static_cast<unsigned>(width));
+    }
+    by_chunks([&](const GroupKernels& group, int q, Visible tokens) {
+      group.weigh(seen_ + q, blocks_, split_, tokens, scores_ + q, sums_ + q);
+    });
+    for (int q = 0; q < tile_.count; ++q) {
+      if (seen_[q].begin < seen_[q].end) {
+        merge(tile_, q, width, maxima[q], totals[q], sums_[q]);
+      }
+    }
+  }
+
+ private:
   // Tokens of whole blocks that queries [first, first + count) see some of.
   Visible seen_by(int first, int count) const {
-    return {seen[first].begin / kBlockSize * kBlockSize, seen[first + count - 1].end};
+    return {seen_[first].begin / kBlockSize * kBlockSize, seen_[first + count - 1].end};
   }
 
   // work(kernels, first query, tokens) for each group, chunk by chunk. A group alone takes all at
   // once.
   template <class Work>
   void by_chunks(const Work& work) const {
-    const Visible all = seen_by(0, tile.count);
-    const std::int64_t step = tile.count <= kQueriesMax ? kAttentionSplit : kChunkTokens;
+    const Visible all = seen_by(0, tile_.count);
+    const std::int64_t step = tile_.count <= kQueriesMax ? kAttentionSplit : kChunkTokens;
     for (std::int64_t at = all.begin / step * step; at < all.end; at += step) {
-      for (int q = 0; q < tile.count; q += kQueriesMax) {
-        const int count = tile.count - q < kQueriesMax ? tile.count - q : kQueriesMax;
+      for (int q = 0; q < tile_.count; q += kQueriesMax) {
+        const int count = tile_.count - q < kQueriesMax ? tile_.count - q : kQueriesMax;
         const Visible tokens = common_of({at, at + step}, seen_by(q, count));
         if (tokens.begin < tokens.end) {
-          work(kGroups[count], q, tokens);
+          work(kGroupKernels[count], q, tokens);
         }
       }
     }
   }
 
-  void attend(float scale, float cap) {
-    by_chunks([&](const GroupKernels& group, int q, Visible tokens) {
-      group.score(tile.queries + q, blocks, split, tokens, scale, scores + q);
-    });
-    const int width = padded_head_dim(blocks.cache.head_dim);
-    float maxima[kGroupedQueriesMax] = {};
-    float totals[kGroupedQueriesMax] = {};
-    for (int q = 0; q < tile.count; ++q) {
-      if (seen[q].begin == seen[q].end) {
-        continue;
-      }
-      if (cap > 0.0F) {
-        cap_scores(scores[q], seen[q].begin / kBlockSize * kBlockSize, seen[q].end, cap);
-      }
-      soften(scores[q], seen[q].begin, seen[q].end, &maxima[q], &totals[q]);
-      __builtin_memset(sums[q], 0, sizeof(float) * static_cast<unsigned>(width));
-    }
-    by_chunks([&](const GroupKernels& group, int q, Visible tokens) {
-      group.weigh(seen + q, blocks, split, tokens, scores + q, sums + q);
-    });
-    for (int q = 0; q < tile.count; ++q) {
-      if (seen[q].begin < seen[q].end) {
-        merge(tile, q, width, maxima[q], totals[q], sums[q]);
-      }
-    }
-  }
+  QueryTile& tile_;
+  const HeadBlocks& blocks_;
+  std::int64_t split_;
+  Visible seen_[kGroupedQueriesMax] = {};
+  alignas(64) float scores_[kGroupedQueriesMax][kAttentionSplit];
+  alignas(64) float sums_[kGroupedQueriesMax][kHeadDimMax];
 };
 
 inline void attend_f32(QueryTile& tile, const HeadBlocks& blocks, float scale, float cap) {
