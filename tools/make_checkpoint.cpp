@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "kernels/random.h"
 #include "kernels/worker_pool.h"
 #include "lmtp/base/result.h"
 #include "lmtp/model/causal_lm.h"
@@ -71,14 +72,17 @@ Result<void> write_weights(const std::filesystem::path& path, std::uint64_t seed
       std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 64));
   std::vector<char> values;
   for (const model::TensorSpec& tensor : tensors) {
+    const kernels::RandomTensor made = model::random_tensor(seed, tensor, type);
     for (std::int64_t first = 0; first < tensor.num_elements(); first += kElementsPerWrite) {
       const std::int64_t count = std::min(kElementsPerWrite, tensor.num_elements() - first);
       values.resize(static_cast<std::size_t>(count * element_bytes));
       const auto num_tasks = static_cast<int>((count + kElementsPerTask - 1) / kElementsPerTask);
       pool.parallel_for(num_tasks, [&](int task, int) {
         const std::int64_t at = task * kElementsPerTask;
-        model::fill_random(seed, tensor, type, first + at, std::min(kElementsPerTask, count - at),
-                           values.data() + at * element_bytes);
+        kernels::fill_random({.tensor = made,
+                              .first = first + at,
+                              .count = std::min(kElementsPerTask, count - at),
+                              .to = values.data() + at * element_bytes});
       });
       file.write(values.data(), static_cast<std::streamsize>(values.size()));
     }

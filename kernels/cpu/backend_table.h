@@ -12,6 +12,7 @@ constexpr Backend make_backend(const char* name) {
           .device = nullptr,
           .packed_bytes = nullptr,
           .pack = nullptr,
+          .fill_random = nullptr,
           .linear = linear,
           .layer_norm = layer_norm,
           .rms_norm = rms_norm,

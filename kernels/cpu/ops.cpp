@@ -88,6 +88,15 @@ void pack_on_device(Stream& stream, const SourceWeight& source, const PackTarget
   stream.backend().pack(stream, source, to);
 }
 
+void fill_random_on_device(Stream& stream, const FillRandomArgs& args) {
+  LMTP_CHECK(stream.backend().fill_random != nullptr && args.to != nullptr);
+  LMTP_CHECK(args.tensor.type != ElementType::kF16 && args.first >= 0 && args.count >= 0,
+             args.first, args.count);
+  if (args.count > 0) {
+    stream.backend().fill_random(stream, args);
+  }
+}
+
 void layer_norm(Stream& stream, const LayerNormArgs& args) {
   constexpr const char* kOp = "layer_norm";
   check_matrix(kOp, "x", args.x);

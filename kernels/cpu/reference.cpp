@@ -327,6 +327,7 @@ const Backend& reference_backend() {
                                        .device = nullptr,
                                        .packed_bytes = nullptr,
                                        .pack = nullptr,
+                                       .fill_random = nullptr,
                                        .linear = linear_plain,
                                        .layer_norm = layer_norm_plain,
                                        .rms_norm = rms_norm_plain,

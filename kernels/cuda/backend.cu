@@ -4,6 +4,7 @@
 #include "cuda/device_api.h"
 #include "cuda/kv_store.h"
 #include "cuda/linear.h"
+#include "cuda/random.h"
 #include "cuda/rows.h"
 #include "cuda/sample.h"
 
@@ -59,6 +60,7 @@ const Backend& device_backend() {
                                    .device = &device_api(),
                                    .packed_bytes = packed_bytes_of,
                                    .pack = pack,
+                                   .fill_random = fill_random,
                                    .linear = linear_op,
                                    .layer_norm = layer_norm,
                                    .rms_norm = rms_norm,

@@ -7,6 +7,7 @@
 
 #include "kernels/device_api.h"
 #include "kernels/memory.h"
+#include "kernels/random.h"
 #include "lmtp/base/check.h"
 #include "lmtp/model/weight_store.h"
 
@@ -70,6 +71,19 @@ class DeviceStore : public WeightStore {
                      row_bytes * static_cast<std::size_t>(source.n));
   }
 
+  std::optional<PackedWeight> pack_random(const RandomWeight& source) override {
+    LMTP_CHECK(!source.parts.empty());
+    const kernels::ElementType type = source.parts.front().tensor.type;
+    const std::int64_t size = kernels::element_size(type);
+    std::byte* to = stage(static_cast<std::size_t>(source.n * source.k * size));
+    for (const RandomWeight::Part& part : source.parts) {
+      kernels::fill_random_on_device(stream_,
+                                     {.tensor = part.tensor, .count = part.num_elements, .to = to});
+      to += part.num_elements * size;
+    }
+    return pack_staged({.type = type, .order = source.order, .n = source.n, .k = source.k});
+  }
+
   PlainWeight keep(std::span<const float> values) override {
     if (values.empty()) {
       return {};
@@ -83,14 +97,24 @@ class DeviceStore : public WeightStore {
 
  private:
   // The runs, behind one another, are the matrix that `source` describes.
-  PackedWeight pack_runs(kernels::SourceWeight source, const std::vector<Run>& runs,
+  PackedWeight pack_runs(const kernels::SourceWeight& source, const std::vector<Run>& runs,
                          std::size_t num_bytes) {
+    upload(runs, stage(num_bytes));
+    return pack_staged(source);
+  }
+
+  // Room for a matrix as its source holds it.
+  std::byte* stage(std::size_t num_bytes) {
     stream_.synchronize();  // the matrix before this one has been packed
     if (staging_.num_bytes() < num_bytes) {
       staging_ = {};
       staging_ = kernels::Memory::allocate(backend(), num_bytes);
     }
-    upload(runs, static_cast<std::byte*>(staging_.data()));
+    return static_cast<std::byte*>(staging_.data());
+  }
+
+  // What lies there is the matrix that `source` describes.
+  PackedWeight pack_staged(kernels::SourceWeight source) {
     const auto memory = allocate(kernels::packed_bytes(backend(), type_, source.n, source.k));
     source.data = staging_.data();
     kernels::pack_on_device(stream_, source, {.panels = memory.get(), .type = type_});
@@ -160,7 +184,7 @@ class DeviceStore : public WeightStore {
   kernels::Stream& stream_;
   const kernels::WeightType type_;
   std::array<Slot, 2> slots_;
-  kernels::Memory staging_;  // a matrix as its checkpoint holds it
+  kernels::Memory staging_;  // a matrix as its source holds it
   kernels::Memory piece_;    // what is given out now
   std::size_t used_bytes_ = 0;
 };

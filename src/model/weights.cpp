@@ -68,11 +68,34 @@ void WeightLoader::count(const TensorSpec& spec) {
   }
 }
 
+std::optional<PackedWeight> WeightLoader::packed_random(const std::vector<TensorSpec>& specs,
+                                                        kernels::WeightOrder order, std::int64_t n,
+                                                        std::int64_t k) {
+  RandomWeight source{.parts = {}, .order = order, .n = n, .k = k};
+  for (const TensorSpec& spec : specs) {
+    const auto tensor = source_.random(spec);
+    if (error_.has_value() || !tensor.has_value()) {
+      return std::nullopt;
+    }
+    source.parts.push_back({*tensor, spec.num_elements()});
+  }
+  std::optional<PackedWeight> weight = store_.pack_random(source);
+  if (weight.has_value()) {
+    for (const TensorSpec& spec : specs) {
+      count(spec);
+    }
+  }
+  return weight;
+}
+
 PackedWeight WeightLoader::packed(const std::string& name, kernels::WeightOrder order,
                                   std::int64_t n, std::int64_t k, TensorInit init) {
   const bool outputs_first = order == kernels::WeightOrder::kOutputsByInputs;
   const TensorSpec spec{prefix_ + name, outputs_first ? std::vector{n, k} : std::vector{k, n},
                         init};
+  if (auto weight = packed_random({spec}, order, n, k)) {
+    return std::move(*weight);
+  }
   const auto tensor = fetch(spec);
   if (!tensor.has_value()) {
     return {};
@@ -86,22 +109,31 @@ PackedWeight WeightLoader::packed(const std::string& name, kernels::WeightOrder 
 PackedWeight WeightLoader::packed_stack(const std::vector<WeightPart>& parts, std::int64_t k,
                                         TensorInit init, const std::vector<std::int64_t>& order) {
   std::vector<TensorSpec> specs;
-  std::vector<const void*> rows;
-  kernels::ElementType type = kernels::ElementType::kF32;
+  std::int64_t n = 0;
   for (const WeightPart& part : parts) {
     specs.push_back({prefix_ + part.name, {part.n, k}, init});
-    const auto tensor = fetch(specs.back());
+    n += part.n;
+  }
+  if (order.empty()) {
+    if (auto weight = packed_random(specs, kernels::WeightOrder::kOutputsByInputs, n, k)) {
+      return std::move(*weight);
+    }
+  }
+  std::vector<const void*> rows;
+  kernels::ElementType type = kernels::ElementType::kF32;
+  for (const TensorSpec& spec : specs) {
+    const auto tensor = fetch(spec);
     if (!tensor.has_value()) {
       continue;
     }
     if (!rows.empty() && tensor->type != type) {
-      error_ = Error{"tensor '" + specs.back().name + "' is of another type than '" +
-                     specs.front().name + "', and they are used as one"};
+      error_ = Error{"tensor '" + spec.name + "' is of another type than '" + specs.front().name +
+                     "', and they are used as one"};
       return {};
     }
     type = tensor->type;
     const auto* data = static_cast<const unsigned char*>(tensor->data);
-    for (std::int64_t row = 0; row < part.n; ++row) {
+    for (std::int64_t row = 0; row < spec.shape.front(); ++row) {
       rows.push_back(data + row * k * kernels::element_size(type));
     }
   }
@@ -111,7 +143,6 @@ PackedWeight WeightLoader::packed_stack(const std::vector<WeightPart>& parts, st
   if (!order.empty()) {
     rows = reordered(rows, order);
   }
-  const auto n = static_cast<std::int64_t>(rows.size());
   PackedWeight weight =
       store_.pack(kernels::SourceRows{.rows = rows.data(), .type = type, .n = n, .k = k});
   for (const TensorSpec& spec : specs) {

@@ -190,6 +190,33 @@ agent::AgentOptions options_of(const std::string& folder) {
   return options;
 }
 
+// Its weights are made on the device; what they become there, device_store_test compares in bits.
+TEST(CudaAgentTest, ARandomModelIsThatOfTheHost) {
+  agent::AgentOptions options = options_of("checkpoints/untied-f32");
+  options.source.kind = hub::SourceKind::kRandom;
+  options.source.seed = 7;
+  options.num_threads = 2;
+  options.kv_cache_bytes = testing::kTestKvBytes;
+  const auto on_device = agent::make_cuda_agent(options, nullptr);
+  ASSERT_TRUE(on_device.ok()) << on_device.error().message;
+  options.cuda_device.reset();
+  options.backend = nullptr;
+  const auto on_host = agent::make_cpu_agent(options, nullptr);
+  ASSERT_TRUE(on_host.ok()) << on_host.error().message;
+  const auto score = [](agent::ModelAgent& agent) {
+    AgentDriver driver(agent);
+    const DrivenStream& stream = driver.score(prompt_of(1, 5), prompt_of(2, 8));
+    driver.run();
+    return stream.results;
+  };
+  const auto results = score(**on_device);
+  const auto expected = score(**on_host);
+  ASSERT_EQ(results.size(), expected.size());
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    EXPECT_NEAR(results[i].logprob, expected[i].logprob, 1e-4);
+  }
+}
+
 // Before memory is made for it, by unloading other models, as well as when it is loaded.
 TEST(CudaAgentTest, HeadsThatAreTooWideAreRefusedAtOnce) {
   agent::AgentOptions options = options_of("checkpoints/untied-f32");

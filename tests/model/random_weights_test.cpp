@@ -3,6 +3,7 @@
 #include <cmath>
 #include <vector>
 
+#include "kernels/random.h"
 #include "kernels/worker_pool.h"
 #include "lmtp/model/weights.h"
 
@@ -15,7 +16,9 @@ const TensorSpec kSpec{"h.0.mlp.c_fc.weight", {300, 701}, {.mean = 0.5F, .deviat
 
 std::vector<float> fill(std::uint64_t seed, const TensorSpec& spec) {
   std::vector<float> values(static_cast<std::size_t>(spec.num_elements()));
-  model::fill_random(seed, spec, kernels::ElementType::kF32, 0, spec.num_elements(), values.data());
+  kernels::fill_random({.tensor = model::random_tensor(seed, spec, kernels::ElementType::kF32),
+                        .count = spec.num_elements(),
+                        .to = values.data()});
   return values;
 }
 
@@ -30,7 +33,10 @@ TEST(RandomWeightsTest, AnElementIsAFunctionOfSeedNameAndIndex) {
     EXPECT_EQ(std::vector<float>(data, data + whole.size()), whole);
   }
   std::vector<float> part(100);
-  model::fill_random(1, kSpec, kernels::ElementType::kF32, 777, 100, part.data());
+  kernels::fill_random({.tensor = model::random_tensor(1, kSpec, kernels::ElementType::kF32),
+                        .first = 777,
+                        .count = 100,
+                        .to = part.data()});
   EXPECT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + 777));
   EXPECT_NE(fill(2, kSpec), whole);
   TensorSpec other = kSpec;

@@ -3,10 +3,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
+#include <vector>
 
 #include "kernels/backend.h"
 #include "kernels/linear.h"
+#include "kernels/random.h"
 #include "kernels/stream.h"
 
 namespace lmtp::model {
@@ -25,6 +28,18 @@ struct PlainWeight {
   std::int64_t count = 0;
 };
 
+// A weight whose elements are those of random tensors, behind one another and of one type.
+struct RandomWeight {
+  struct Part {
+    kernels::RandomTensor tensor;
+    std::int64_t num_elements = 0;
+  };
+  std::vector<Part> parts;  // one at least
+  kernels::WeightOrder order = kernels::WeightOrder::kOutputsByInputs;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+};
+
 // Owner: whoever loads; one thread. What it gave may outlive it.
 class WeightStore {
  public:
@@ -34,6 +49,8 @@ class WeightStore {
   // Throw std::bad_alloc or kernels::DeviceError.
   virtual PackedWeight pack(const kernels::SourceWeight& source) = 0;
   virtual PackedWeight pack(const kernels::SourceRows& source) = 0;
+  // Makes the elements where they are packed. Nothing: this store packs only what lies in memory.
+  virtual std::optional<PackedWeight> pack_random(const RandomWeight&) { return std::nullopt; }
   virtual PlainWeight keep(std::span<const float> values) = 0;
 };
 

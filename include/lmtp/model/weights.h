@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/linear.h"
+#include "kernels/random.h"
 #include "kernels/worker_pool.h"
 #include "lmtp/base/result.h"
 #include "lmtp/model/weight_store.h"
@@ -43,6 +44,11 @@ class TensorSource {
   virtual bool has(const std::string& name) const = 0;
   // The error names the tensor, and the shape or type that is wrong with it.
   virtual Result<SourceTensor> tensor(const TensorSpec& spec) = 0;
+  // How the tensor's elements are made, where they are random: then who packs it may make them, and
+  // does not ask for its data.
+  virtual std::optional<kernels::RandomTensor> random(const TensorSpec&) const {
+    return std::nullopt;
+  }
   // Tells that a tensor's data have been read and will not be asked for again.
   virtual void release(const TensorSpec& spec) = 0;
 };
@@ -57,9 +63,9 @@ Result<std::unique_ptr<TensorSource>> open_checkpoint(const std::string& folder)
 std::unique_ptr<TensorSource> make_random_source(std::uint64_t seed, kernels::ElementType type,
                                                  kernels::WorkerPool& pool);
 
-// Elements [first, first + count) of a random tensor, as that type. `to` may be unaligned.
-void fill_random(std::uint64_t seed, const TensorSpec& spec, kernels::ElementType type,
-                 std::int64_t first, std::int64_t count, void* to);
+// The random tensor of that name: the same for the same seed. `type` is kF32 or kBF16.
+kernels::RandomTensor random_tensor(std::uint64_t seed, const TensorSpec& spec,
+                                    kernels::ElementType type);
 
 // One of the matrices [n, k], or vectors [n], that are put on top of one another.
 struct WeightPart {
@@ -103,6 +109,10 @@ class WeightLoader {
 
  private:
   std::optional<SourceTensor> fetch(const TensorSpec& spec);
+  // The tensors behind one another, where they are random and the store makes them itself.
+  std::optional<PackedWeight> packed_random(const std::vector<TensorSpec>& specs,
+                                            kernels::WeightOrder order, std::int64_t n,
+                                            std::int64_t k);
   // Appends the tensor's elements.
   void read(const TensorSpec& spec, std::vector<float>& to);
   void count(const TensorSpec& spec);

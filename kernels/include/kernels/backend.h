@@ -14,6 +14,7 @@
 #include "kernels/linear.h"
 #include "kernels/logits.h"
 #include "kernels/norm.h"
+#include "kernels/random.h"
 #include "kernels/rotary.h"
 #include "kernels/sample.h"
 
@@ -25,9 +26,10 @@ struct DeviceApi;
 struct Backend {
   const char* name;
   const DeviceApi* device;  // where memory lies and work goes; null: the host
-  // Null on the host, where pack_linear packs.
+  // Null on the host, where pack_linear packs and kernels::fill_random makes.
   std::size_t (*packed_bytes)(WeightType type, std::int64_t n, std::int64_t k);
   void (*pack)(Stream&, const SourceWeight&, const PackTarget&);
+  void (*fill_random)(Stream&, const FillRandomArgs&);
   void (*linear)(Stream&, const LinearArgs&);
   void (*layer_norm)(Stream&, const LayerNormArgs&);
   void (*rms_norm)(Stream&, const RmsNormArgs&);
