@@ -11,6 +11,6 @@ kernels::cuda::Probe kernels::cuda::probe(int) {
 
 const kernels::Backend& kernels::cuda::backend() { return device_backend(); }
 
-void bench::read_on_device(const kernels::Stream&, const void*, std::size_t) {}
+void bench::read_on_device(const kernels::Stream&, const void*, std::size_t, const ReadShape&) {}
 
 }  // namespace lmtp
