@@ -1,7 +1,9 @@
 #include "cuda/linear.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <utility>
 
 #include "cuda/linear_stream.cuh"
 #include "cuda/linear_tiled.cuh"
@@ -76,10 +78,36 @@ void launch_stream(const LinearParams& p, StreamHandle stream) {
   }
 }
 
+template <typename T, typename Shape>
+void launch_tiled(const LinearParams& p, StreamHandle stream) {
+  launch<linear_tiled_kernel<T, Shape>>({.grid = tiled_grid<Shape>(p.args.m, p.args.n),
+                                         .num_threads = Shape::kThreads,
+                                         .shared_bytes = Shape::kSharedBytes},
+                                        stream, p);
+}
+
+template <typename T>
+void launch_tiled(const LinearParams& p, StreamHandle stream, LinearKernel kernel) {
+  switch (kernel) {
+    case LinearKernel::kBest:
+      launch_tiled<T>(p, stream, tiled_kernel_for(p.args.m, p.args.n, num_multiprocessors()));
+      break;
+    case LinearKernel::kTiled128x128:
+      launch_tiled<T, Tiled128x128>(p, stream);
+      break;
+    case LinearKernel::kTiled128x64:
+      launch_tiled<T, Tiled128x64>(p, stream);
+      break;
+    case LinearKernel::kTiled64x64:
+      launch_tiled<T, Tiled64x64>(p, stream);
+      break;
+  }
+}
+
 template <typename T>
 void launch_linear(LinearParams p, StreamHandle stream, LinearKernel kernel) {
   const LinearLaunch& args = p.args;
-  const bool stream_weights = kernel != LinearKernel::kTiled && args.m <= kStreamRowsMax;
+  const bool stream_weights = kernel == LinearKernel::kBest && args.m <= kStreamRowsMax;
   if (stream_weights && args.m <= 8) {
     launch_stream<T, 1>(p, stream);
     return;
@@ -87,11 +115,7 @@ void launch_linear(LinearParams p, StreamHandle stream, LinearKernel kernel) {
   p.x_tiles = static_cast<const Words4*>(args.scratch);
   launch_round_inputs<T>(p, static_cast<Words4*>(args.scratch), stream);
   if (!stream_weights) {
-    constexpr std::int64_t kSide = kBlockTiles * kTileSide;
-    const Grid grid = {static_cast<int>(ceil_divide(args.m, kSide)),
-                       static_cast<int>(ceil_divide(args.n, kSide))};
-    launch<linear_tiled_kernel<T>>(
-        {.grid = grid, .num_threads = kTiledThreads, .shared_bytes = kTiledSharedBytes}, stream, p);
+    launch_tiled<T>(p, stream, kernel);
   } else if (args.m <= 16) {
     launch_stream<T, 2>(p, stream);
   } else if (args.m <= 32) {
@@ -101,7 +125,36 @@ void launch_linear(LinearParams p, StreamHandle stream, LinearKernel kernel) {
   }
 }
 
+// What blocks of a shape take for 16 inputs, in products of two tiles, times the multiprocessors:
+// the longer of the products, where the busiest multiprocessor counts, and of what all load from
+// L2.
+template <typename Shape>
+std::int64_t tiled_cost(std::int64_t m, std::int64_t n, std::int64_t num_multiprocessors) {
+  // A tile's 512 bytes against a product's 8,192 operations, on an H100 whose L2 gives 7.5 TB/s (an
+  // assumption) and mma.sync 62 % of 989 TFLOP/s (arXiv 2402.13499).
+  constexpr std::int64_t kProductsPerLoad = 5;
+  const Grid grid = tiled_grid<Shape>(m, n);
+  const std::int64_t blocks = std::int64_t{grid.x} * grid.y;
+  const std::int64_t turns = ceil_divide(blocks, num_multiprocessors);
+  const std::int64_t products = turns * num_multiprocessors * Shape::kOutputs * Shape::kRows;
+  const std::int64_t loads = blocks * (Shape::kOutputs + Shape::kRows);
+  return std::max(products, kProductsPerLoad * loads);
+}
+
 }  // namespace
+
+// A large shape loads less for a product, a small one gives more multiprocessors some: the largest
+// that keeps enough of them busy is what costs least. By an estimate, until gpu-bench has measured.
+LinearKernel tiled_kernel_for(std::int64_t m, std::int64_t n, int num_multiprocessors) {
+  using Choice = std::pair<std::int64_t, LinearKernel>;  // of equal costs the larger shape
+  return std::min(
+             {Choice(tiled_cost<Tiled128x128>(m, n, num_multiprocessors),
+                     LinearKernel::kTiled128x128),
+              Choice(tiled_cost<Tiled128x64>(m, n, num_multiprocessors),
+                     LinearKernel::kTiled128x64),
+              Choice(tiled_cost<Tiled64x64>(m, n, num_multiprocessors), LinearKernel::kTiled64x64)})
+      .second;
+}
 
 Slices slices_of(std::int64_t n, std::int64_t k) {
   // So many warps keep a large device's memory busy; slices shorter than 128 inputs are not worth

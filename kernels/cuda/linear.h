@@ -75,8 +75,11 @@ struct LinearLaunch {
   void* scratch = nullptr;  // linear_scratch_bytes(), 16-byte aligned
 };
 
-// kTiled, for tests: whatever the number of rows.
-enum class LinearKernel { kBest, kTiled };
+// For tests, all but kBest: blocks of so many outputs x rows, whatever the number of rows.
+enum class LinearKernel { kBest, kTiled128x128, kTiled128x64, kTiled64x64 };
+
+// What kBest is for more rows than stream the weights, on a device of so many multiprocessors.
+LinearKernel tiled_kernel_for(std::int64_t m, std::int64_t n, int num_multiprocessors);
 
 std::size_t linear_scratch_bytes(ElementType type, std::int64_t m, std::int64_t k);
 void linear(const LinearLaunch& args, StreamHandle stream,

@@ -1,84 +1,125 @@
-// The linear of many rows: 128 outputs by 128 rows a block, weights and inputs through shared
-// memory in stages that are copied ahead.
+// The linear of many rows: a block takes some outputs of some rows, weights and inputs through
+// shared memory in stages that are copied ahead. Large blocks load less for a product, small ones
+// are enough for every multiprocessor to have some: tiled_kernel_for() in linear.cu. The shape of a
+// block decides who computes an element, not how.
 #pragma once
 
 #include "cuda/linear_common.cuh"
 
 namespace lmtp::kernels::cuda {
 
-// Tiles of 16, and their warps: each has 4 output tiles by 2 row tiles.
-inline constexpr int kBlockTiles = 8;
-inline constexpr int kWarpOutputs = 4;
-inline constexpr int kWarpRows = 2;
-inline constexpr int kTiledWarps = 8;
-inline constexpr int kTiledThreads = kTiledWarps * kWarpSize;
-inline constexpr int kStageInputs = 2;  // tiles of inputs in a stage
+// Tiles of inputs in a stage, which lies in one slice.
+inline constexpr int kStageInputs = kSliceUnit;
+// All but one are under way while that one is multiplied: at least 48 KiB a multiprocessor.
 inline constexpr int kStages = 4;
-static_assert(kSliceUnit % kStageInputs == 0);
-static_assert(kBlockTiles / kWarpOutputs * (kBlockTiles / kWarpRows) == kTiledWarps);
 
-struct TiledStage {
-  Words4 weights[kBlockTiles][kStageInputs][kTileVectors];
-  Words4 inputs[kBlockTiles][kStageInputs][kTileVectors];
+// What a block takes, and each of its warps, in tiles of 16.
+template <int kOutputTiles, int kRowTiles, int kOutputTilesOfWarp, int kRowTilesOfWarp>
+struct TiledShape {
+  static constexpr int kOutputs = kOutputTiles;
+  static constexpr int kRows = kRowTiles;
+  static constexpr int kWarpOutputs = kOutputTilesOfWarp;
+  static constexpr int kWarpRows = kRowTilesOfWarp;
+  static constexpr int kWarpsAlongRows = kRows / kWarpRows;
+  static constexpr int kThreads = kOutputs / kWarpOutputs * kWarpsAlongRows * kWarpSize;
+  static_assert(kOutputs % kWarpOutputs == 0 && kRows % kWarpRows == 0);
+
+  struct Stage {
+    Words4 weights[kOutputs][kStageInputs][kTileVectors];
+    Words4 inputs[kRows][kStageInputs][kTileVectors];
+  };
+  static constexpr std::size_t kSharedBytes = kStages * sizeof(Stage);
 };
-inline constexpr std::size_t kTiledSharedBytes = kStages * sizeof(TiledStage);
 
-// Starts the copies of the inputs [tile, tile + kStageInputs) of a block's tiles.
-__device__ inline void copy_stage(const LinearParams& p, const Grid& block, int tile,
-                                  TiledStage& stage) {
-  constexpr int kVectors = kBlockTiles * kStageInputs * kTileVectors;
-  const auto* weights = static_cast<const Words4*>(p.args.weight);
-  const auto output_tiles = static_cast<int>(num_tiles(p.args.n));
-  const auto row_tiles = static_cast<int>(num_tiles(p.args.m));
+// Outputs x rows. A warp's tiles are as large as its sums leave room for, since it reads
+// kWarpOutputs + kWarpRows tiles of shared memory for kWarpOutputs * kWarpRows products; with four
+// warps at least, one for each tensor core of a multiprocessor.
+using Tiled128x128 = TiledShape<8, 8, 4, 2>;
+using Tiled128x64 = TiledShape<8, 4, 4, 2>;
+using Tiled64x64 = TiledShape<4, 4, 2, 2>;
+
+template <typename Shape>
+Grid tiled_grid(std::int64_t m, std::int64_t n) {
+  return {static_cast<int>(ceil_divide<std::int64_t>(num_tiles(m), Shape::kRows)),
+          static_cast<int>(ceil_divide<std::int64_t>(num_tiles(n), Shape::kOutputs))};
+}
+
+// A matrix in tiles, and the first of a block's rows of them.
+struct BlockTiles {
+  const Words4* matrix;  // [num_rows][k_tiles] tiles
+  int num_rows;
+  int k_tiles;
+  int first_row;
+};
+
+// Starts the copies of a block's tiles of the inputs [k_tile, k_tile + kStageInputs); those that do
+// not exist become zero.
+template <int kThreads, int kTiles>
+__device__ void copy_tiles(const BlockTiles& from, int k_tile,
+                           Words4 (&to)[kTiles][kStageInputs][kTileVectors]) {
+  constexpr int kVectors = kTiles * kStageInputs * kTileVectors;
+  static_assert(kVectors % kThreads == 0);
 #pragma unroll
-  for (int i = 0; i < kVectors; i += kTiledThreads) {
+  for (int i = 0; i < kVectors; i += kThreads) {
     const int at = i + thread_index();
     const int vector = at % kTileVectors;
     const int input = at / kTileVectors % kStageInputs;
     const int side = at / kTileVectors / kStageInputs;
-    const bool exists = tile + input < p.k_tiles;
-    const int output = block.y * kBlockTiles + side;
-    const int row = block.x * kBlockTiles + side;
-    const std::int64_t of_output = std::int64_t{output} * p.k_tiles + tile + input;
-    const std::int64_t of_row = std::int64_t{row} * p.k_tiles + tile + input;
-    const bool has_output = exists && output < output_tiles;
-    const bool has_row = exists && row < row_tiles;
-    copy_async(&stage.weights[side][input][vector],
-               weights + (has_output ? of_output * kTileVectors + vector : 0), has_output);
-    copy_async(&stage.inputs[side][input][vector],
-               p.x_tiles + (has_row ? of_row * kTileVectors + vector : 0), has_row);
+    const int row = from.first_row + side;
+    const bool exists = row < from.num_rows && k_tile + input < from.k_tiles;
+    const std::int64_t tile = std::int64_t{row} * from.k_tiles + k_tile + input;
+    copy_async(&to[side][input][vector], from.matrix + (exists ? tile * kTileVectors + vector : 0),
+               exists);
   }
 }
 
-template <typename T>
+template <typename T, typename Shape>
 struct TiledWarp {
+  static constexpr int kOutputs = Shape::kWarpOutputs;
+  static constexpr int kRows = Shape::kWarpRows;
+
   int output;  // first tile in the block
   int row;
-  float sums[kWarpOutputs][kWarpRows * 2][4] = {};    // of the slice
-  float totals[kWarpOutputs][kWarpRows * 2][4] = {};  // of the slices before it
+  float sums[kOutputs][kRows * 2][4] = {};    // of the slice
+  float totals[kOutputs][kRows * 2][4] = {};  // of the slices before it
 
-  __device__ void multiply(const TiledStage& stage, int input) {
-    Words4 a[kWarpOutputs];
+  __device__ void multiply_input(const typename Shape::Stage& stage, int input) {
+    Words4 a[kOutputs];
 #pragma unroll
-    for (int o = 0; o < kWarpOutputs; ++o) {
+    for (int o = 0; o < kOutputs; ++o) {
       a[o] = load(&stage.weights[output + o][input][lane_index()]);
     }
 #pragma unroll
-    for (int r = 0; r < kWarpRows; ++r) {
+    for (int r = 0; r < kRows; ++r) {
       const Words4 b = load(&stage.inputs[row + r][input][lane_index()]);
 #pragma unroll
-      for (int o = 0; o < kWarpOutputs; ++o) {
+      for (int o = 0; o < kOutputs; ++o) {
         mma_m16n8k16<T>(sums[o][2 * r], a[o], b.words[0], b.words[2]);
         mma_m16n8k16<T>(sums[o][2 * r + 1], a[o], b.words[1], b.words[3]);
       }
     }
   }
 
+  // A whole stage without branches, so that loads of an input go before products of another.
+  __device__ void multiply(const typename Shape::Stage& stage, int num_inputs) {
+    if (num_inputs >= kStageInputs) {
+#pragma unroll
+      for (int input = 0; input < kStageInputs; ++input) {
+        multiply_input(stage, input);
+      }
+    } else {
+#pragma unroll 1
+      for (int input = 0; input < num_inputs; ++input) {
+        multiply_input(stage, input);
+      }
+    }
+  }
+
   __device__ void end_slice() {
 #pragma unroll
-    for (int o = 0; o < kWarpOutputs; ++o) {
+    for (int o = 0; o < kOutputs; ++o) {
 #pragma unroll
-      for (int r = 0; r < kWarpRows * 2; ++r) {
+      for (int r = 0; r < kRows * 2; ++r) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           totals[o][r][i] += sums[o][r][i];
@@ -88,34 +129,45 @@ struct TiledWarp {
     }
   }
 
-  __device__ void write(const LinearParams& p, const Grid& block) const {
-    const int row0 = (block.x * kBlockTiles + row) * kTileSide + lane_index() % 4 * 2;
-    const int n0 = (block.y * kBlockTiles + output) * kTileSide + lane_index() / 4;
+  // Of a block whose first tiles are these.
+  __device__ void write(const LinearLaunch& args, int output_tile, int row_tile) const {
+    const int row0 = (row_tile + row) * kTileSide + lane_index() % 4 * 2;
+    const int n0 = (output_tile + output) * kTileSide + lane_index() / 4;
 #pragma unroll
-    for (int o = 0; o < kWarpOutputs; ++o) {
+    for (int o = 0; o < kOutputs; ++o) {
 #pragma unroll
-      for (int r = 0; r < kWarpRows * 2; ++r) {
+      for (int r = 0; r < kRows * 2; ++r) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          finish(p.args, row0 + r * 8 + i % 2, n0 + o * kTileSide + i / 2 * 8, totals[o][r][i]);
+          finish(args, row0 + r * 8 + i % 2, n0 + o * kTileSide + i / 2 * 8, totals[o][r][i]);
         }
       }
     }
   }
 };
 
-template <typename T>
-__global__ void __launch_bounds__(kTiledThreads) linear_tiled_kernel(LinearParams p) {
-  auto* stages = shared_memory<TiledStage>();
+template <typename T, typename Shape>
+__global__ void __launch_bounds__(Shape::kThreads) linear_tiled_kernel(LinearParams p) {
+  auto* stages = shared_memory<typename Shape::Stage>();
   const Grid block = block_index();
-  TiledWarp<T> warp{warp_index() / (kBlockTiles / kWarpRows) * kWarpOutputs,
-                    warp_index() % (kBlockTiles / kWarpRows) * kWarpRows};
-  const bool has_work = block.y * kBlockTiles + warp.output < num_tiles(p.args.n) &&
-                        block.x * kBlockTiles + warp.row < num_tiles(p.args.m);
+  const BlockTiles weights = {static_cast<const Words4*>(p.args.weight),
+                              static_cast<int>(num_tiles(p.args.n)), p.k_tiles,
+                              block.y * Shape::kOutputs};
+  const BlockTiles inputs = {p.x_tiles, static_cast<int>(num_tiles(p.args.m)), p.k_tiles,
+                             block.x * Shape::kRows};
+  TiledWarp<T, Shape> warp{warp_index() / Shape::kWarpsAlongRows * Shape::kWarpOutputs,
+                           warp_index() % Shape::kWarpsAlongRows * Shape::kWarpRows};
+  const bool has_work = weights.first_row + warp.output < weights.num_rows &&
+                        inputs.first_row + warp.row < inputs.num_rows;
+#pragma unroll
+  for (int s = 0; s < kStages - 1; ++s) {
+    // Packed and synchronised before any launch.
+    copy_tiles<Shape::kThreads>(weights, s * kStageInputs, stages[s].weights);
+  }
   grid_dependency_wait();
 #pragma unroll
   for (int s = 0; s < kStages - 1; ++s) {
-    copy_stage(p, block, s * kStageInputs, stages[s]);
+    copy_tiles<Shape::kThreads>(inputs, s * kStageInputs, stages[s].inputs);
     commit_copies();
   }
   int slice_end = p.slices.tiles;
@@ -123,14 +175,12 @@ __global__ void __launch_bounds__(kTiledThreads) linear_tiled_kernel(LinearParam
   for (int tile = 0; tile < p.k_tiles; tile += kStageInputs) {
     wait_for_copies<kStages - 2>();
     block_barrier();  // this stage is there for all, and all are done with the one before
-    const int ahead = slot == 0 ? kStages - 1 : slot - 1;
-    copy_stage(p, block, tile + (kStages - 1) * kStageInputs, stages[ahead]);
+    auto& ahead = stages[slot == 0 ? kStages - 1 : slot - 1];
+    copy_tiles<Shape::kThreads>(weights, tile + (kStages - 1) * kStageInputs, ahead.weights);
+    copy_tiles<Shape::kThreads>(inputs, tile + (kStages - 1) * kStageInputs, ahead.inputs);
     commit_copies();
-#pragma unroll
-    for (int input = 0; input < kStageInputs; ++input) {
-      if (has_work && tile + input < p.k_tiles) {
-        warp.multiply(stages[slot], input);
-      }
+    if (has_work) {
+      warp.multiply(stages[slot], p.k_tiles - tile);
     }
     if (tile + kStageInputs >= slice_end || tile + kStageInputs >= p.k_tiles) {
       warp.end_slice();
@@ -140,7 +190,7 @@ __global__ void __launch_bounds__(kTiledThreads) linear_tiled_kernel(LinearParam
   }
   wait_for_copies<0>();
   grid_dependency_launch();
-  warp.write(p, block);
+  warp.write(p.args, weights.first_row, inputs.first_row);
 }
 
 }  // namespace lmtp::kernels::cuda

@@ -1,5 +1,5 @@
-// The linear for a device: against the plain twin, and bit for bit over numbers
-// of rows and both kernels.
+// The linear for a device: against the plain twin, and bit for bit over numbers of rows, kernels
+// and shapes of their blocks.
 #include "cuda/linear.h"
 
 #include <gtest/gtest.h>
@@ -24,6 +24,8 @@ using kernels::ElementType;
 using testing::expect_rows;
 
 constexpr ElementType kTypes[] = {ElementType::kBF16, ElementType::kF16, ElementType::kF32};
+constexpr LinearKernel kTiledKernels[] = {LinearKernel::kTiled128x128, LinearKernel::kTiled128x64,
+                                          LinearKernel::kTiled64x64};
 
 struct Problem {
   std::int64_t n;
@@ -156,7 +158,8 @@ TEST_P(CudaLinearTest, EqualsItsPlainTwin) {
     Data data(problem, GetParam(), 19);
     for (const Activation activation : {Activation::kNone, Activation::kGeluTanh}) {
       const auto expected = data.expected(activation);
-      for (const LinearKernel kernel : {LinearKernel::kBest, LinearKernel::kTiled}) {
+      for (const LinearKernel kernel : {LinearKernel::kBest, LinearKernel::kTiled128x128,
+                                        LinearKernel::kTiled128x64, LinearKernel::kTiled64x64}) {
         const auto y = data.run(0, data.m, activation, kernel);
         for (std::size_t i = 0; i < y.size(); ++i) {
           ASSERT_NEAR(y[i], expected[i], 2e-4F) << "element " << i;
@@ -180,7 +183,7 @@ TEST_P(CudaLinearTest, ActivationsAreThoseOfThePlainTwin) {
 
 TEST_P(CudaLinearTest, BitsDoNotDependOnTheNumberOfRows) {
   Data data({21, 150}, GetParam(), 200);
-  const auto whole = data.run(0, data.m, Activation::kNone, LinearKernel::kTiled);
+  const auto whole = data.run(0, data.m, Activation::kNone, LinearKernel::kTiled128x128);
   for (std::int64_t rows = 1; rows <= data.m; ++rows) {
     SCOPED_TRACE(rows);
     const std::int64_t first = rows % 3 == 0 ? data.m - rows : 0;
@@ -193,11 +196,35 @@ TEST_P(CudaLinearTest, BothKernelsHaveTheSameOrderOfSums) {
   for (const Problem& problem :
        {Problem{40, 700}, Problem{19, 1030}, Problem{2 * 16, 256}, Problem{16 * 9 + 3, 513}}) {
     Data data(problem, GetParam(), 40);
-    const auto whole = data.run(0, data.m, Activation::kSilu, LinearKernel::kTiled);
+    const auto whole = data.run(0, data.m, Activation::kSilu, LinearKernel::kTiled128x128);
     for (const std::int64_t rows : {1, 2, 7, 8, 9, 16, 17, 31, 33, 40}) {
       SCOPED_TRACE(::testing::Message() << "k " << problem.k << " rows " << rows);
       const std::int64_t first = data.m - rows;
       expect_rows(data.run(first, rows, Activation::kSilu), whole, first, data.n);
+    }
+  }
+}
+
+// Outputs and rows that end in the middle of a tile, of a warp and of a block; inputs that end in
+// the middle of a tile, of a stage and of a slice.
+TEST_P(CudaLinearTest, BlocksOfEveryShapeHaveTheSameOrderOfSums) {
+  if (GetParam() == ElementType::kF32) {
+    GTEST_SKIP() << "one kernel takes all";
+  }
+  constexpr std::int64_t kStreamed = 64;
+  for (const Problem& problem :
+       {Problem{1, 1}, Problem{61, 65}, Problem{128, 1024}, Problem{133, 1030}, Problem{200, 79}}) {
+    Data data(problem, GetParam(), 130);
+    const auto streamed = data.run(0, kStreamed, Activation::kGeluTanh);
+    const auto whole = data.run(0, data.m, Activation::kGeluTanh, LinearKernel::kTiled128x128);
+    expect_rows(streamed, whole, 0, data.n);
+    for (const LinearKernel kernel : kTiledKernels) {
+      for (const std::int64_t rows : {1, 33, 64, 65, 128, 130}) {
+        SCOPED_TRACE(::testing::Message() << "n " << problem.n << " k " << problem.k << " rows "
+                                          << rows << " kernel " << static_cast<int>(kernel));
+        const std::int64_t first = data.m - rows;
+        expect_rows(data.run(first, rows, Activation::kGeluTanh, kernel), whole, first, data.n);
+      }
     }
   }
 }
@@ -207,7 +234,7 @@ void expect_one_order_of_sums(const Problem& problem, ElementType type) {
   SCOPED_TRACE(::testing::Message() << "n " << problem.n << " k " << problem.k);
   constexpr std::int64_t kRows = 64;
   Data data(problem, type, kRows);
-  const auto whole = data.run(0, kRows, Activation::kNone, LinearKernel::kTiled);
+  const auto whole = data.run(0, kRows, Activation::kNone, LinearKernel::kTiled128x128);
   for (const std::int64_t rows : {1, 8, 9, 32, 33, 64}) {
     SCOPED_TRACE(rows);
     const std::int64_t first = kRows - rows;
@@ -255,7 +282,7 @@ TEST_P(CudaLinearTest, AnotherOrderOfSumsShows) {
     return;  // its sums are not products of matrices
   }
   Data data({40, 700}, GetParam(), 40);
-  const auto whole = data.run(0, data.m, Activation::kNone, LinearKernel::kTiled);
+  const auto whole = data.run(0, data.m, Activation::kNone, LinearKernel::kTiled128x128);
   if (!testing::set_backward_sums(true)) {
     GTEST_SKIP() << "the order of a real device's sums is its own";
   }
@@ -269,13 +296,15 @@ TEST_P(CudaLinearTest, AnotherOrderOfSumsShows) {
 }
 
 TEST_P(CudaLinearTest, BitsDoNotDependOnTheOrderOfThreads) {
-  Data data({50, 300}, GetParam(), 37);
+  Data data({150, 700}, GetParam(), 37);  // of inputs enough that stages are filled again
   const auto whole = data.run(0, data.m, Activation::kNone);
   for (const unsigned seed : {1U, 2U, 3U}) {
     testing::set_thread_order(seed);
     for (const std::int64_t rows : {1, 12, 37}) {
       expect_rows(data.run(0, rows, Activation::kNone), whole, 0, data.n);
-      expect_rows(data.run(0, rows, Activation::kNone, LinearKernel::kTiled), whole, 0, data.n);
+    }
+    for (const LinearKernel kernel : kTiledKernels) {
+      expect_rows(data.run(0, data.m, Activation::kNone, kernel), whole, 0, data.n);
     }
   }
 }
@@ -347,6 +376,33 @@ TEST(CudaSlicesTest, CoverTheInputsAndDependOnTheShapeAlone) {
       EXPECT_LT(std::int64_t{slices.count - 1} * slices.tiles, tiles) << n << " " << k;
     }
   }
+}
+
+// Of a device of 132 multiprocessors, as an H100 and an H200 are. GPT-2 medium's linears have
+// 1,024, 3,072 and 4,096 outputs, its head 50,257.
+TEST(CudaTiledKernelTest, IsTheLargestThatKeepsTheDeviceBusy) {
+  struct Case {
+    std::int64_t m;
+    std::int64_t n;
+    LinearKernel kernel;
+  };
+  for (const Case& expected :
+       {Case{65, 1024, LinearKernel::kTiled64x64}, Case{128, 1024, LinearKernel::kTiled64x64},
+        Case{128, 4096, LinearKernel::kTiled128x64}, Case{256, 1024, LinearKernel::kTiled64x64},
+        Case{256, 3072, LinearKernel::kTiled128x64}, Case{256, 4096, LinearKernel::kTiled128x64},
+        Case{256, 50257, LinearKernel::kTiled128x128}, Case{512, 1024, LinearKernel::kTiled128x64},
+        Case{512, 4096, LinearKernel::kTiled128x128}, Case{2048, 1024, LinearKernel::kTiled128x128},
+        Case{2048, 14336, LinearKernel::kTiled128x128}}) {
+    EXPECT_EQ(cuda::tiled_kernel_for(expected.m, expected.n, 132), expected.kernel)
+        << "m " << expected.m << " n " << expected.n;
+  }
+}
+
+// A device with fewer multiprocessors is busy with larger blocks.
+TEST(CudaTiledKernelTest, DependsOnTheDevice) {
+  EXPECT_EQ(cuda::tiled_kernel_for(256, 4096, 132), LinearKernel::kTiled128x64);
+  EXPECT_EQ(cuda::tiled_kernel_for(256, 4096, 64), LinearKernel::kTiled128x128);
+  EXPECT_EQ(cuda::tiled_kernel_for(256, 4096, 1000), LinearKernel::kTiled64x64);
 }
 
 }  // namespace
