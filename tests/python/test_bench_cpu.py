@@ -158,6 +158,9 @@ def test_decoding_one_stream_has_to_reach_the_bandwidth(tmp_path):
     row = Row("decode", "m", "float32", 1, 1.0)
     for speed, met in ((9001.0, True), (8999.0, False)):
         assert is_met(row, {OURS: entry(speed), LLAMA[0]: entry(8000.0)}, weights, MACHINE) == met
+    beside = entry(4600.0, read_bytes_per_s=20e9)  # what was read right beside that run
+    assert is_met(row, {OURS: beside, LLAMA[0]: entry(4000.0)}, weights, MACHINE)
+    assert not is_met(row, {OURS: beside, LLAMA[0]: entry(4700.0)}, weights, MACHINE)
 
 
 def test_streams_need_a_lower_p99_too():

@@ -5,7 +5,7 @@ import statistics
 import report
 from cpu_rows import (
     LLAMA, LONG, MEMORY_BEYOND_BYTES_MAX, OURS, PROMPT, START_S_MAX, TRANSFORMERS,
-    Weights, all_rows, allowed_tokens_per_s, best_peer, is_met, median, wanted_text,
+    Weights, all_rows, allowed_to_runs, best_peer, is_met, median, share_reached, wanted_text,
 )  # fmt: skip
 
 PAGE = """# lmtp-serve on a CPU beside llama.cpp and transformers
@@ -30,7 +30,9 @@ DECODE = f"""## Decoding
 Tokens per second, all streams together, behind prompts of {PROMPT}: ours over the socket while all
 streams decode, sampling, log probabilities and JSON included; llama.cpp by `llama-batched-bench`,
 without any of these. *Allowed*: what the weights that a step reads and the read bandwidth make
-possible (for float32 also the peak, where that is less); the cache is not counted.
+possible (for float32 also the peak, where that is less); the cache is not counted. A single
+stream's bandwidth is the better of two readings, right before and behind each of our runs; for
+the others the best of the whole run counts.
 
 """
 
@@ -93,11 +95,11 @@ def allowed_cells(row, entries, weights, machine):
     """What the machine allows, and how much of that is reached."""
     if not machine:
         return "–", "–"
-    allowed = allowed_tokens_per_s(row, weights, machine)
-    if allowed is None:
+    allowed = [some for _, some in allowed_to_runs(row, entries.get(OURS), weights, machine)]
+    if not allowed or None in allowed:
         return "–", "–"
-    ours = median(entries.get(OURS))
-    return f"{allowed:.0f}", f"{ours / allowed:.0%}" if ours else "–"
+    share = share_reached(row, entries.get(OURS), weights, machine)
+    return f"{statistics.median(allowed):.0f}", f"{share:.0%}"
 
 
 def decode_row(row, entries, weights, machine):

@@ -170,6 +170,14 @@ def allowed_tokens_per_s(row, weights, machine):
     return min(by_memory, by_compute) if row.dtype == "float32" else by_memory
 
 
+def allowed_to_runs(row, entry, weights, machine):
+    """[(a run, what the machine allowed it)]: by what was read from memory right beside it, where
+    that was measured."""
+    runs = (entry or {}).get("runs", ())
+    machines = [machine | {key: run[key] for key in machine if key in run} for run in runs]
+    return [(run, allowed_tokens_per_s(row, weights, m)) for run, m in zip(runs, machines)]
+
+
 # ---- figures ----
 
 
@@ -206,8 +214,17 @@ def is_met(row, entries, weights=None, machine=None):
     if wants_bandwidth(row):
         if not machine:
             return None
-        met &= ours >= BANDWIDTH_WANTED * allowed_tokens_per_s(row, weights, machine)
+        met &= share_reached(row, entries.get(OURS), weights, machine) >= BANDWIDTH_WANTED
     return met
+
+
+def share_reached(row, entry, weights, machine):
+    """Of what the machine allows; None where nothing was measured."""
+    shares = [
+        run["tokens_per_s"] / allowed
+        for run, allowed in allowed_to_runs(row, entry, weights, machine)
+    ]
+    return statistics.median(shares) if shares else None
 
 
 def wants_bandwidth(row):
