@@ -8,6 +8,7 @@ from gpu_shapes import BF16_BYTES
 MEMORY_BOUND_US = 20
 SHARE_WANTED = 0.85
 PREFILL_ROWS = 2048
+DECODE_ROWS = 256  # of as many streams: blocks of the tiled linear
 MACHINE_SECONDS, ATTENTION_SECONDS, LINEAR_SECONDS = 120, 150, 60
 
 
@@ -95,23 +96,28 @@ def attention_outcome(share, ratio, bound):
 
 def measure_linears(check, plan):
     """What one order of sums for any number of rows costs beside cuBLAS, which has many."""
-    pairs = plan.large_shape.linears()
-    shapes = ",".join(f"{n}x{k}" for n, k in pairs)
+    tell_linears(check, plan.large, plan.large_shape, 1)
+    tell_linears(check, plan.large, plan.large_shape, PREFILL_ROWS if check.on_gpu else 64)
+    if check.on_gpu:
+        tell_linears(check, plan.small, plan.small_shape, DECODE_ROWS)
+
+
+def tell_linears(check, model, shape, rows):
+    pairs = shape.linears()
     elements = sum(n * k for n, k in pairs)
-    for rows in (1, PREFILL_ROWS if check.on_gpu else 64):
-        what = f"the {len(pairs)} linear layers of a layer, {rows} rows"
-        grid = ("linear", rows, shapes)
-        ours = bench(check, *grid, seconds=LINEAR_SECONDS)
-        theirs, peer = check.call_peer(*grid, seconds=LINEAR_SECONDS)
-        if len(ours) != len(pairs):
-            check.report.add(what, NOT_RUN, notes=f"{len(ours)} of {len(pairs)} came")
-            continue
-        us, peer_us = (sum(row["us"] for row in some) for some in (ours, theirs))
-        beside = f"{peer_name(check)} {peer_us:,.1f} us: {peer_us / us:.2f}x"
-        check.report.add(
-            what, MEASURED, f"{us:,.1f} us",
-            notes=f"{beside if len(theirs) == len(pairs) else peer.tail}; "
-            f"{2 * rows * elements / us / 1e6:,.1f} TFLOP/s, "
-            f"{BF16_BYTES * elements / us / 1e3:,.0f} GB/s of weights",
-            us=us, peer_us=peer_us,
-        )  # fmt: skip
+    what = f"{model}: the {len(pairs)} linear layers of a layer, {rows} rows"
+    grid = ("linear", rows, ",".join(f"{n}x{k}" for n, k in pairs))
+    ours = bench(check, *grid, seconds=LINEAR_SECONDS)
+    theirs, peer = check.call_peer(*grid, seconds=LINEAR_SECONDS)
+    if len(ours) != len(pairs):
+        check.report.add(what, NOT_RUN, notes=f"{len(ours)} of {len(pairs)} came")
+        return
+    us, peer_us = (sum(row["us"] for row in some) for some in (ours, theirs))
+    beside = f"{peer_name(check)} {peer_us:,.1f} us: {peer_us / us:.2f}x"
+    check.report.add(
+        what, MEASURED, f"{us:,.1f} us",
+        notes=f"{beside if len(theirs) == len(pairs) else peer.tail}; "
+        f"{2 * rows * elements / us / 1e6:,.1f} TFLOP/s, "
+        f"{BF16_BYTES * elements / us / 1e3:,.0f} GB/s of weights",
+        us=us, peer_us=peer_us,
+    )  # fmt: skip
