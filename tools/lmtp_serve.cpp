@@ -194,20 +194,19 @@ void print_ready(const ServeOptions& options, const engine::ModelManager& models
 
 // Stops everything in order. Where a step or a loader does not end in time, the process leaves
 // without it: it holds nothing that must be written.
-int stop(const ServeOptions& options, engine::ModelManager& models, server::Server& server,
-         int grace_ms, int exit_code) {
+int stop(engine::ModelManager& models, server::Server& server, int grace_ms, int exit_code) {
   server.stop_accepting();
   std::promise<void> stopped;
   std::thread stopper([&] {
     models.stop(grace_ms);
     stopped.set_value();
   });
-  const auto deadline = std::chrono::milliseconds(grace_ms) + kStopSlack;
+  const std::chrono::milliseconds deadline = std::chrono::milliseconds(grace_ms) + kStopSlack;
   const bool in_time = stopped.get_future().wait_for(deadline) == std::future_status::ready;
   server.stop();
   if (!in_time) {
-    log::warning("the model did not stop within " +
-                 std::to_string(options.shutdown_timeout_ms / 1000) + " s and is left behind");
+    log::warning("the model did not stop within " + std::to_string(deadline.count() / 1000) +
+                 " s and is left behind");
     std::fflush(nullptr);
     std::_Exit(exit_code);
   }
@@ -224,12 +223,12 @@ int run_until_stopped(const ServeOptions& options, Events& events, Events::Kind 
   }
   if (event == Events::Kind::kDeviceGone) {
     fail(events.gone_reason());
-    return stop(options, models, server, 0, kExitFailure);
+    return stop(models, server, 0, kExitFailure);
   }
   events.take_signal();
   events.stop_catching();
   log::info("stopping; a second signal stops at once");
-  return stop(options, models, server, options.shutdown_timeout_ms, 0);
+  return stop(models, server, options.shutdown_timeout_ms, 0);
 }
 
 std::unique_ptr<HubModelFactory> make_factory(const ServeOptions& options, NamePolicy policy,
@@ -256,7 +255,7 @@ int serve_one(const ServeOptions& options, NamePolicy policy) {
   server::Server server(make_server_options(options), models);
   if (const Result<void> started = server.start(); !started) {
     fail(started.error().message);
-    return stop(options, models, server, 0, kExitFailure);
+    return stop(models, server, 0, kExitFailure);
   }
   ProgressBar fetching("fetching " + options.model);
   ProgressBar loading("loading " + options.model);
@@ -276,7 +275,7 @@ int serve_one(const ServeOptions& options, NamePolicy policy) {
   if (event == Events::Kind::kLoaded) {
     if (const Result<void> loaded = events.load_outcome(); !loaded) {
       fail(loaded.error().message);
-      return stop(options, models, server, 0, kExitFailure);
+      return stop(models, server, 0, kExitFailure);
     }
     print_ready(options, models, server);
   }
@@ -300,7 +299,7 @@ int serve_auto(const ServeOptions& options, NamePolicy policy) {
   server::Server server(make_server_options(options), models);
   if (const Result<void> started = server.start(); !started) {
     fail(started.error().message);
-    return stop(options, models, server, 0, kExitFailure);
+    return stop(models, server, 0, kExitFailure);
   }
   std::printf("lmtp-serve: auto ready, loads what requests name (%s), %s\n", what.c_str(),
               url_of(options, server).c_str());

@@ -10,12 +10,15 @@ namespace lmtp::kernels::cuda {
 
 // Tiles of inputs in a stage, which lies in one slice.
 inline constexpr int kStageInputs = kSliceUnit;
-// All but one are under way while that one is multiplied: at least 48 KiB a multiprocessor.
-inline constexpr int kStages = 4;
+// Of a block, on every device since 8.0.
+inline constexpr std::size_t kTiledSharedBytesMax = std::size_t{99} << 10;
 
-// What a block takes, and each of its warps, in tiles of 16.
-template <int kOutputTiles, int kRowTiles, int kOutputTilesOfWarp, int kRowTilesOfWarp>
+// What a block takes, and each of its warps, in tiles of 16. All stages but one are under way while
+// that one is multiplied: at least 48 KiB a multiprocessor.
+template <int kOutputTiles, int kRowTiles, int kOutputTilesOfWarp, int kRowTilesOfWarp,
+          int kNumStages>
 struct TiledShape {
+  static constexpr int kStages = kNumStages;
   static constexpr int kOutputs = kOutputTiles;
   static constexpr int kRows = kRowTiles;
   static constexpr int kWarpOutputs = kOutputTilesOfWarp;
@@ -29,14 +32,15 @@ struct TiledShape {
     Words4 inputs[kRows][kStageInputs][kTileVectors];
   };
   static constexpr std::size_t kSharedBytes = kStages * sizeof(Stage);
+  static_assert(kSharedBytes <= kTiledSharedBytesMax);
 };
 
 // Outputs x rows. A warp's tiles are as large as its sums leave room for, since it reads
 // kWarpOutputs + kWarpRows tiles of shared memory for kWarpOutputs * kWarpRows products; with four
 // warps at least, one for each tensor core of a multiprocessor.
-using Tiled128x128 = TiledShape<8, 8, 4, 2>;
-using Tiled128x64 = TiledShape<8, 4, 4, 2>;
-using Tiled64x64 = TiledShape<4, 4, 2, 2>;
+using Tiled128x128 = TiledShape<8, 8, 4, 2, 3>;
+using Tiled128x64 = TiledShape<8, 4, 4, 2, 4>;
+using Tiled64x64 = TiledShape<4, 4, 2, 2, 4>;
 
 template <typename Shape>
 Grid tiled_grid(std::int64_t m, std::int64_t n) {
@@ -148,6 +152,7 @@ struct TiledWarp {
 
 template <typename T, typename Shape>
 __global__ void __launch_bounds__(Shape::kThreads) linear_tiled_kernel(LinearParams p) {
+  constexpr int kStages = Shape::kStages;
   auto* stages = shared_memory<typename Shape::Stage>();
   const Grid block = block_index();
   const BlockTiles weights = {static_cast<const Words4*>(p.args.weight),

@@ -264,6 +264,12 @@ Result<Parts> load_parts(const AgentOptions& options, const kernels::Backend& ba
   return parts;
 }
 
+void tell_gone(const AgentOptions& options, const std::string& reason) {
+  if (options.on_device_gone) {
+    options.on_device_gone(reason);
+  }
+}
+
 }  // namespace
 
 Result<std::unique_ptr<ModelAgent>> make_cuda_agent(const AgentOptions& options,
@@ -274,7 +280,13 @@ Result<std::unique_ptr<ModelAgent>> make_cuda_agent(const AgentOptions& options,
   if (options.backend == nullptr) {
     const kernels::cuda::Probe probe = kernels::cuda::probe(*options.cuda_device);
     if (!probe.available) {
+      tell_gone(options, probe.reason);
       return Error{"no CUDA: " + probe.reason};
+    }
+    if (options.config.head_dim > probe.head_dim_max) {
+      return Error{"this model's heads have " + std::to_string(options.config.head_dim) +
+                   " dimensions, and " + probe.name + " takes " +
+                   std::to_string(probe.head_dim_max) + " at most; serve it on the CPU"};
     }
   }
   try {
@@ -291,8 +303,8 @@ Result<std::unique_ptr<ModelAgent>> make_cuda_agent(const AgentOptions& options,
                    " is full; serve a smaller model, give a smaller --kv-cache, or free some of "
                    "it"};
     }
-    if (error.kind() == DeviceError::Kind::kGone && options.on_device_gone) {
-      options.on_device_gone(error.what());
+    if (error.kind() != DeviceError::Kind::kFailed) {
+      tell_gone(options, error.what());
     }
     return Error{std::string("the model cannot be loaded: ") + error.what()};
   } catch (const std::exception& exception) {

@@ -270,6 +270,24 @@ TEST(CudaAgentTest, OfALostDeviceOthersAreToldOnlyWhereItStaysAway) {
   }
 }
 
+TEST(CudaAgentTest, ThatADeviceIsLostWhileAModelIsLoadedIsToldToo) {
+  static kernels::DeviceApi api;
+  static kernels::Backend backend;
+  api = *testing::device_under_test().device;
+  api.allocate_pinned = [](std::size_t) -> void* {
+    throw kernels::DeviceError(kernels::DeviceError::Kind::kSticky, "it is lost");
+  };
+  backend = testing::device_under_test();
+  backend.device = &api;
+  agent::AgentOptions options = options_of("checkpoints/untied-f32");
+  options.kv_cache_bytes = testing::kTestKvBytes;
+  options.backend = &backend;
+  std::vector<std::string> reasons;
+  options.on_device_gone = [&](const std::string& reason) { reasons.push_back(reason); };
+  EXPECT_FALSE(agent::make_cuda_agent(options, nullptr).ok());
+  EXPECT_EQ(reasons, std::vector<std::string>{"it is lost"});
+}
+
 TEST(CudaAgentTest, ADeviceThatIsFullSaysSo) {
   agent::AgentOptions options = options_of("checkpoints/untied-f32");
   options.kv_cache_bytes = std::int64_t{1} << 40;

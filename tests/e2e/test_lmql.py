@@ -129,8 +129,9 @@ def run_program(text, server, folder):
     path = folder / "program.py"  # LMQL reads a query's source from its file
     path.write_text(OFFLINE + text.replace("localhost:8080", server.endpoint), encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, path], cwd=ROOT, capture_output=True, text=True, timeout=PROGRAM_TIMEOUT_S
-    )
+        [sys.executable, path], cwd=ROOT, capture_output=True, text=True, timeout=PROGRAM_TIMEOUT_S,
+        env={**os.environ, "TMPDIR": str(folder)},  # LMQL leaves files in it
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout
 

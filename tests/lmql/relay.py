@@ -3,8 +3,10 @@
 import asyncio
 import hashlib
 import json
+import os
 import pathlib
 import sys
+import tempfile
 
 import aiohttp
 from aiohttp import web
@@ -116,20 +118,27 @@ class Relay:
 
 async def run_queries(endpoint, model, tokenizer, files, on_line=lambda line: None):
     """The lines that run_queries.py prints, each with its Streams under "streams"."""
-    async with Relay(endpoint) as relay:
-        command = [sys.executable, RUNNER, "--endpoint", relay.endpoint, "--model", model]
-        runner = await asyncio.create_subprocess_exec(
-            *command, "--tokenizer", tokenizer, *files,
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL, limit=LINE_BYTES_MAX,
-        )  # fmt: skip
-        lines = []
-        async for line in runner.stdout:
-            lines.append(json.loads(line))
-            on_line(lines[-1])
-        await runner.wait()
-        # As many connections as queries: each query has its own.
-        if relay.errors or len(lines) != len(files) or len(relay.connections) != len(files):
-            raise RuntimeError(f"{len(lines)} of {len(files)} queries ran; {relay.errors}; {lines}")
+    with tempfile.TemporaryDirectory(prefix="lmql-") as folder:  # LMQL leaves files in it
+        async with Relay(endpoint) as relay:
+            lines = await run_runner(relay, model, tokenizer, files, folder, on_line)
     for line, streams in zip(lines, relay.connections):
         line["streams"] = list(streams.values())
+    return lines
+
+
+async def run_runner(relay, model, tokenizer, files, folder, on_line):
+    command = [sys.executable, RUNNER, "--endpoint", relay.endpoint, "--model", model]
+    runner = await asyncio.create_subprocess_exec(
+        *command, "--tokenizer", tokenizer, *files,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL, limit=LINE_BYTES_MAX,
+        env={**os.environ, "TMPDIR": folder},
+    )  # fmt: skip
+    lines = []
+    async for line in runner.stdout:
+        lines.append(json.loads(line))
+        on_line(lines[-1])
+    await runner.wait()
+    # As many connections as queries: each query has its own.
+    if relay.errors or len(lines) != len(files) or len(relay.connections) != len(files):
+        raise RuntimeError(f"{len(lines)} of {len(files)} queries ran; {relay.errors}; {lines}")
     return lines

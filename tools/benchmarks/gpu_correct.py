@@ -9,7 +9,7 @@ import shutil
 import tempfile
 
 from gpu_report import FAILED, NOT_RUN, PASSED
-from gpu_run import ANSWER_SECONDS, KILLED
+from gpu_run import ANSWER_SECONDS, KILLED, query_device
 from servers import ROOT, free_port
 from wire import Connection, ids_of, logprobs_of
 
@@ -17,6 +17,7 @@ SKIPPED = 77
 LISTING_SECONDS = 180  # the first program to start reads libtorch from the disk
 SUITE_SECONDS = 90
 PTX_TESTS, PTX_SECONDS = "Types/CudaLinearTest.", 120  # most of them compiling
+PTX_CAPABILITY = 9.0  # cmake/LmtpCuda.cmake
 PTX_ROW = "kernels from PTX: Types/CudaLinearTest"
 FULL_ROW = "lmtp-serve with more keys and values than the device has memory"
 FULL_SECONDS = 60
@@ -76,6 +77,9 @@ def run_from_ptx(check):
     """What a device newer than this build would run: the driver's compilation of our PTX."""
     if not check.on_gpu:
         check.report.add(PTX_ROW, NOT_RUN, notes="no device")
+        return
+    if float(query_device(check.device, "compute_cap")) < PTX_CAPABILITY:
+        check.report.add(PTX_ROW, NOT_RUN, notes=f"the PTX is of {PTX_CAPABILITY}")
         return
     program = check.test_program("kernels_gpu_test")
     run_program(check, PTX_ROW, program, PTX_TESTS, PTX_SECONDS, {"CUDA_FORCE_PTX_JIT": "1"})
