@@ -39,7 +39,9 @@ void* allocate(std::size_t num_bytes) {
 }
 
 void copy(void*, void* to, const void* from, std::size_t num_bytes) {
-  std::memcpy(to, from, num_bytes);
+  if (num_bytes > 0) {
+    std::memcpy(to, from, num_bytes);
+  }
 }
 
 void set_zero(void*, void* to, std::size_t num_bytes) { std::memset(to, 0, num_bytes); }
