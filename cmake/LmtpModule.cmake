@@ -31,7 +31,8 @@
 # stands as is.
 include_guard(GLOBAL)
 
-set(LMTP_TEST_TIMEOUT_S 300)
+# Of what hangs; sanitizers on a slow machine need minutes.
+set(LMTP_TEST_TIMEOUT_S 900)
 
 function(lmtp_resolve_deps out)
   set(result "")
