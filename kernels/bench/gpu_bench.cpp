@@ -81,16 +81,21 @@ double seconds_of_op(Stream& stream, int count, const std::function<void(int)>& 
   return rounds[kRounds / 2] / repetitions / count;
 }
 
+// From the host to the backend's memory; both stay as they are until the stream is synchronised.
+void copy_in(Stream& stream, void* to, const void* from, std::size_t num_bytes) {
+  if (const kernels::DeviceApi* device = stream.device_api()) {
+    device->copy_to_device(stream.handle(), to, from, num_bytes);
+  } else {
+    std::memcpy(to, from, num_bytes);
+  }
+}
+
 // Memory of the stream's backend with what the host holds.
 template <typename T>
 Memory upload(Stream& stream, const std::vector<T>& values) {
   Memory memory = Memory::allocate(stream.backend(), values.size() * sizeof(T));
-  if (const kernels::DeviceApi* device = stream.device_api()) {
-    device->copy_to_device(stream.handle(), memory.data(), values.data(), memory.num_bytes());
-    stream.synchronize();
-  } else {
-    std::copy(values.begin(), values.end(), static_cast<T*>(memory.data()));
-  }
+  copy_in(stream, memory.data(), values.data(), values.size() * sizeof(T));
+  stream.synchronize();
   return memory;
 }
 
@@ -118,13 +123,8 @@ Memory random_memory(Stream& stream, std::size_t num_bytes) {
   }
   Memory memory = Memory::allocate(stream.backend(), num_bytes);
   for (std::size_t at = 0; at < num_bytes; at += kPiece) {
-    const std::size_t count = std::min(kPiece, num_bytes - at);
-    auto* to = static_cast<std::byte*>(memory.data()) + at;
-    if (const kernels::DeviceApi* device = stream.device_api()) {
-      device->copy_to_device(stream.handle(), to, piece.data(), count);
-    } else {
-      std::copy_n(reinterpret_cast<const std::byte*>(piece.data()), count, to);
-    }
+    copy_in(stream, static_cast<std::byte*>(memory.data()) + at, piece.data(),
+            std::min(kPiece, num_bytes - at));
   }
   stream.synchronize();
   return memory;
