@@ -1,6 +1,7 @@
 """A WebSocket relay that keeps what passes between LMQL's client and an LMTP server, by streams."""
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import os
@@ -87,7 +88,7 @@ class Relay:
         ):
             ways = [
                 asyncio.create_task(self.pass_on(client, server, streams, self.keep_request)),
-                asyncio.create_task(self.pass_on(server, client, streams, self.keep_answer)),
+                asyncio.create_task(self.pass_back(server, client, streams)),
             ]
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
             for way in ways:
@@ -103,6 +104,12 @@ class Relay:
             if sink.closed:
                 return
             await sink.send_str(message.data)
+
+    async def pass_back(self, server, client, streams):
+        # A client may leave amid a stream, as LMQL does when its query is done; a `client`
+        # that does is not `closed` yet where its socket already is.
+        with contextlib.suppress(ConnectionResetError):
+            await self.pass_on(server, client, streams, self.keep_answer)
 
     def keep_request(self, streams, verb, payload):
         if verb in ("GENERATE", "SCORE"):
