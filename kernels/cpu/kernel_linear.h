@@ -22,18 +22,11 @@ constexpr int vectors_for(int rows) {
   return rows == 1 ? most : most / 2;
 }
 
-// The panels that more rows pass over side by side, and the units of each between two visits to the
-// sums in memory: with few rows memory is the bound, and gives more to several places than to one;
-// with many it is how often inputs and sums are read again.
-struct BlockShape {
-  int panels;
-  std::int64_t units;
-};
-constexpr BlockShape kBlockOfFewRows = {4, 64};
-constexpr BlockShape kBlockOfManyRows = {2, 256};
-constexpr int kFewTiles = 3;
-constexpr int kBlockPanelsMax = kBlockOfFewRows.panels;
-static_assert(kBlockOfManyRows.panels <= kBlockPanelsMax);
+// A block: the panels that more rows pass over side by side, and the units of each between two
+// visits to the sums in memory. Memory gives more to several places than to one, and fewer panels
+// wait for it more often; a block stays in the second cache.
+inline constexpr int kBlockPanelsMax = 4;
+inline constexpr std::int64_t kBlockUnits = 128;
 // Inputs are made into units in parts of so many.
 inline constexpr std::int64_t kUnitsPerPart = 512;
 
@@ -105,33 +98,37 @@ template <WeightType kType>
   store_first(args.y.row(row) + column, sum, count);
 }
 
-// The same for the rows [first_row, first_row + rows) and one panel: sums [rows][kPanelColumns].
-// The activation is chosen once.
+// What tasks leave in memory: sums [panel][row][kPanelColumns], the panels panel_size floats apart.
+struct PanelSums {
+  const float* data;
+  std::int64_t panel_size;
+};
+
+// The same for all rows and the panels [first, first + count), row by row, as y lies in memory. The
+// activation is chosen once.
 template <WeightType kType, Activation kActivation>
-void finish_panel_with(const LinearWork& work, std::int64_t first_row, std::int64_t rows,
-                       std::int64_t panel, const float* sums) {
-  for (std::int64_t r = 0; r < rows; ++r) {
-    for (int v = 0; v < kPanelVectors; ++v) {
-      finish<kType>(work, first_row + r, panel * kPanelColumns + v * kLanes,
-                    load(sums + r * kPanelColumns + v * kLanes), kActivation);
+void finish_panels_with(const LinearWork& work, std::int64_t first, int count, PanelSums sums) {
+  for (std::int64_t r = 0; r < work.args.x.rows; ++r) {
+    for (int v = 0; v < count * kPanelVectors; ++v) {
+      const float* sum = sums.data + r * kPanelColumns + vector_offset(v, sums.panel_size);
+      finish<kType>(work, r, first * kPanelColumns + v * kLanes, load(sum), kActivation);
     }
   }
 }
 
 template <WeightType kType>
-inline void finish_panel(const LinearWork& work, std::int64_t first_row, std::int64_t rows,
-                         std::int64_t panel, const float* sums) {
+inline void finish_panels(const LinearWork& work, std::int64_t first, int count, PanelSums sums) {
   switch (work.args.activation) {
     case Activation::kNone:
-      return finish_panel_with<kType, Activation::kNone>(work, first_row, rows, panel, sums);
+      return finish_panels_with<kType, Activation::kNone>(work, first, count, sums);
     case Activation::kGeluTanh:
-      return finish_panel_with<kType, Activation::kGeluTanh>(work, first_row, rows, panel, sums);
+      return finish_panels_with<kType, Activation::kGeluTanh>(work, first, count, sums);
     case Activation::kGeluErf:
-      return finish_panel_with<kType, Activation::kGeluErf>(work, first_row, rows, panel, sums);
+      return finish_panels_with<kType, Activation::kGeluErf>(work, first, count, sums);
     case Activation::kRelu:
-      return finish_panel_with<kType, Activation::kRelu>(work, first_row, rows, panel, sums);
+      return finish_panels_with<kType, Activation::kRelu>(work, first, count, sums);
     case Activation::kSilu:
-      return finish_panel_with<kType, Activation::kSilu>(work, first_row, rows, panel, sums);
+      return finish_panels_with<kType, Activation::kSilu>(work, first, count, sums);
   }
 }
 
@@ -176,9 +173,14 @@ void narrow_linear(Stream& stream, const LinearWork& work) {
   });
 }
 
+// Where weights are asked for: into the second cache what is far ahead, as it then holds none of
+// the places in which the first one's misses wait.
+enum class Cache { kFirst = 3, kSecond = 2 };  // as __builtin_prefetch numbers them
+
 // Asks for the next block of panels while the present one is computed, a line of each panel in
 // turns, spread over the steps: loads alone do not keep memory busy where much is computed between
 // them, and its own read-ahead follows several places further than one.
+template <Cache kCache>
 class BlockAhead {
  public:
   // `next` is where the block begins in the first panel; the others are panel_size floats apart.
@@ -195,7 +197,7 @@ class BlockAhead {
   [[gnu::always_inline]] void step() {
     // No division: this stands among the products.
     for (due_ += num_lines_; due_ >= num_steps_; due_ -= num_steps_) {
-      __builtin_prefetch(at_, 0, 3);
+      __builtin_prefetch(at_, 0, static_cast<int>(kCache));
       at_ += panel_size_;
       if (++panel_ == num_panels_) {
         panel_ = 0;
@@ -216,12 +218,14 @@ class BlockAhead {
   std::int64_t due_ = 0;  // lines times num_steps_
 };
 
+using NextBlock = BlockAhead<Cache::kSecond>;
+
 // One block of units for one tile of rows and one panel; partial sums rest in sums_at
 // [kRows][kPanelColumns]: storing a sum loses nothing, so the chain is unbroken.
 template <WeightType kType, int kRows>
-void tall_tile(const float* a, const float* panel, std::int64_t count, BlockAhead& ahead_of_all,
+void tall_tile(const float* a, const float* panel, std::int64_t count, NextBlock& ahead_of_all,
                float* sums_at) {
-  BlockAhead ahead = ahead_of_all;  // in registers
+  NextBlock ahead = ahead_of_all;  // in registers
   for (int column = 0; column < kPanelColumns; column += kTileVectors * kLanes) {
     F sums[kRows][kTileVectors];
     for (int r = 0; r < kRows; ++r) {
@@ -257,7 +261,7 @@ struct RowTiles {
 };
 
 using NarrowLinear = void (*)(Stream&, const LinearWork&);
-using TallTile = void (*)(const float*, const float*, std::int64_t, BlockAhead&, float*);
+using TallTile = void (*)(const float*, const float*, std::int64_t, NextBlock&, float*);
 
 // The tiles of every height, by type.
 template <WeightType kType>
@@ -273,44 +277,88 @@ struct Tiles : TileTable<kType, 1, 2, 3, 4, 5, 6> {};
 template <WeightType kType>
 struct Tiles<kType, true> : TileTable<kType, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12> {};
 
+// The panels of a linear as tasks: so many side by side, or fewer where a worker would not get two
+// tasks.
+class BlockTasks {
+ public:
+  BlockTasks(const LinearWork& work, int panels_per_task, int num_workers)
+      : panels_(work.panels),
+        num_units_(work.args.weight.num_units()),
+        num_panels_(static_cast<int>(padded_columns(work.args.weight.n) / kPanelColumns)),
+        num_workers_(num_workers),
+        panels_per_task_(panels_per_task) {
+    while (panels_per_task_ > 1 && count() < 2 * num_workers) {
+      --panels_per_task_;
+    }
+  }
+
+  int count() const { return (num_panels_ + panels_per_task_ - 1) / panels_per_task_; }
+  int first_panel(int task) const { return task * panels_per_task_; }
+  int num_panels(int task) const {
+    const int left = num_panels_ - first_panel(task);
+    return left < panels_per_task_ ? left : panels_per_task_;
+  }
+  std::int64_t panel_size() const { return num_units_ * kPanelColumns; }
+  const float* panel(int task, int p) const {
+    return panels_ + (first_panel(task) + p) * panel_size();
+  }
+
+  // How many units the block has that begins with unit `first`: less than kBlockUnits at the end.
+  std::int64_t units_from(std::int64_t first) const {
+    return num_units_ - first < kBlockUnits ? num_units_ - first : kBlockUnits;
+  }
+
+  // The block behind the one that begins with `first`, to be asked for within num_steps: behind a
+  // task's last one that of the task that the worker will most likely take next.
+  NextBlock ahead(int task, std::int64_t first, std::int64_t num_steps) const {
+    std::int64_t next = first + kBlockUnits;
+    if (next >= num_units_) {
+      next = 0;
+      task += num_workers_;
+      if (task >= count()) {
+        return {nullptr, 0, 0, 0, 0};
+      }
+    }
+    return {panel(task, 0) + next * kPanelColumns, panel_size(), num_panels(task), units_from(next),
+            num_steps};
+  }
+
+ private:
+  const float* panels_;
+  std::int64_t num_units_;
+  int num_panels_;
+  int num_workers_;
+  int panels_per_task_;
+};
+
 // More rows: a few panels at a time, their units in blocks, all row tiles over each block.
 template <WeightType kType>
 inline void tall_linear(Stream& stream, const LinearWork& work, float* sums_of_all,
                         const RowTiles& tiles) {
-  const BlockShape block = tiles.count <= kFewTiles ? kBlockOfFewRows : kBlockOfManyRows;
+  const BlockTasks tasks(work, kBlockPanelsMax, stream.pool().num_threads());
   const std::int64_t num_units = work.args.weight.num_units();
-  const std::int64_t panel_size = num_units * kPanelColumns;
   const std::int64_t sums_size = tiles.m * kPanelColumns;  // of a panel
-  const auto num_panels = static_cast<int>(padded_columns(work.args.weight.n) / kPanelColumns);
-  const int num_tasks = (num_panels + block.panels - 1) / block.panels;
-  stream.pool().parallel_for(num_tasks, [&](int task, int worker) {
-    const int first_panel = task * block.panels;
-    const int panels_left = num_panels - first_panel;
-    const int count_panels = panels_left < block.panels ? panels_left : block.panels;
-    const float* panels = work.panels + first_panel * panel_size;
+  stream.pool().parallel_for(tasks.count(), [&](int task, int worker) {
+    const int num_panels = tasks.num_panels(task);
     float* sums = sums_of_all + worker * kBlockPanelsMax * sums_size;
-    __builtin_memset(sums, 0, sizeof(float) * static_cast<std::uint64_t>(count_panels * sums_size));
-    for (std::int64_t first = 0; first < num_units; first += block.units) {
-      const std::int64_t left = num_units - first;
-      const std::int64_t count = left < block.units ? left : block.units;
-      const std::int64_t next_count = left - count < block.units ? left - count : block.units;
+    __builtin_memset(sums, 0, sizeof(float) * static_cast<std::uint64_t>(num_panels * sums_size));
+    for (std::int64_t first = 0; first < num_units; first += kBlockUnits) {
+      const std::int64_t count = tasks.units_from(first);
       constexpr int kPasses = kPanelColumns / (kTileVectors * kLanes);
-      BlockAhead ahead(panels + (first + count) * kPanelColumns, panel_size, count_panels,
-                       next_count, count_panels * tiles.count * kPasses * (count / kUnitsPerStep));
-      for (int p = 0; p < count_panels; ++p) {
+      NextBlock ahead =
+          tasks.ahead(task, first, num_panels * tiles.count * kPasses * (count / kUnitsPerStep));
+      for (int p = 0; p < num_panels; ++p) {
         for (int tile = 0; tile < tiles.count; ++tile) {
           const std::int64_t row = tiles.start(tile);
           const int height = tiles.height(tile);
           Tiles<kType, kTileRowsMax == 12>::kTall[height](
               work.units + row * num_units + first * height,
-              panels + p * panel_size + first * kPanelColumns, count, ahead,
+              tasks.panel(task, p) + first * kPanelColumns, count, ahead,
               sums + p * sums_size + row * kPanelColumns);
         }
       }
     }
-    for (int p = 0; p < count_panels; ++p) {
-      finish_panel<kType>(work, 0, tiles.m, first_panel + p, sums + p * sums_size);
-    }
+    finish_panels<kType>(work, tasks.first_panel(task), num_panels, {sums, sums_size});
   });
 }
 
@@ -333,20 +381,27 @@ inline void interleave_rows(Stream& stream, const LinearArgs& args, const RowTil
     const std::int64_t row = tiles.start(tile);
     const int height = tiles.height(tile);
     float* to = units + row * num_units;
-    for (int r = 0; r < height; ++r) {
-      const float* from = args.x.row(row + r);
-      const float inverse = inverse_scale<kType>(row_scales, row + r);
+    if (height == 1) {
+      const float inverse = inverse_scale<kType>(row_scales, row);
       for (std::int64_t at = first; at < end; at += kLanes) {
-        const int count = end - at < kLanes ? static_cast<int>(end - at) : kLanes;
-        const F some = units_at<kType>(from, k, at, inverse);
-        if (height == 1) {
-          store_first(to + at, some, count);
-          continue;
+        store_first(to + at, units_at<kType>(args.x.row(row), k, at, inverse),
+                    static_cast<int>(end - at < kLanes ? end - at : kLanes));
+      }
+      return;
+    }
+    for (std::int64_t at = first; at < end; at += kLanes) {
+      for (int upper = 0; upper < height; upper += kLanes) {
+        const int count = height - upper < kLanes ? height - upper : kLanes;
+        F some[kLanes];
+        for (int r = 0; r < kLanes; ++r) {
+          const std::int64_t from = row + upper + r;
+          some[r] = r < count ? units_at<kType>(args.x.row(from), k, at,
+                                                inverse_scale<kType>(row_scales, from))
+                              : zero();
         }
-        float each[kLanes];
-        store(each, some);
-        for (int i = 0; i < count; ++i) {
-          to[(at + i) * height + r] = each[i];
+        transpose(some);
+        for (int i = 0; i < kLanes && at + i < end; ++i) {
+          store_first(to + (at + i) * height + upper, some[i], count);
         }
       }
     }

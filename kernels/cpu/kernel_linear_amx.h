@@ -16,11 +16,10 @@ inline constexpr int kTileFloats = kTileSize * kTileSize;
 // From row to row of a tile of weights, in bytes; a panel is two tiles wide.
 inline constexpr int kPanelStride = kPanelColumns * 4;
 static_assert(kPanelColumns == 2 * kTileSize);
-// Units between two visits to the sums in memory: a panel's part of 16 KB stays in the L1 cache
-// while all rows pass over it.
-inline constexpr std::int64_t kTilesPerBlock = 8;
-// Panels that are worked on side by side; with up to 16 rows, all of their sums stay in tiles.
-inline constexpr int kPanelsPerTask = 4;
+// Unit tiles between two visits to the sums in memory: a panel's part of 16 KB stays in the L1
+// cache while all rows pass over it.
+inline constexpr std::int64_t kTilesPerBlock = kBlockUnits / kTileSize;
+// Panels that up to 16 rows pass over side by side: all of their sums stay in tiles.
 inline constexpr int kNarrowPanels = 3;
 
 // The sum of a kType product. A macro, as the intrinsics are: gcc 12 puts the numbers' text into
@@ -78,35 +77,25 @@ struct LastTile {
   }
 };
 
-// The panels that a task works on side by side, kMost of them or what is left: memory gives more to
-// several streams than to one.
-template <int kMost>
+// The panels that a task works on side by side: memory gives more to several streams than to one.
 struct PanelGroup {
   std::int64_t first;
   int count;
-  PanelTiles panels[kMost];
-  LastTile last[kMost];
+  PanelTiles panels[kBlockPanelsMax];
+  LastTile last[kBlockPanelsMax];
 
-  PanelGroup(const LinearWork& work, int task) : first(std::int64_t{task} * kMost) {
+  PanelGroup(const LinearWork& work, const BlockTasks& tasks, int task)
+      : first(tasks.first_panel(task)), count(tasks.num_panels(task)) {
     const std::int64_t num_units = work.args.weight.num_units();
     const std::int64_t num_whole = num_units / kTileSize;
-    const std::int64_t left = num_panels(work) - first;
-    count = left < kMost ? static_cast<int>(left) : kMost;
-    for (int p = 0; p < kMost && p < count; ++p) {  // gcc 12 does not see that count is no more
-      const float* whole = work.panels + (first + p) * num_units * kPanelColumns;
+    for (int p = 0; p < kBlockPanelsMax && p < count; ++p) {  // gcc 12 does not see the bound
+      const float* whole = tasks.panel(task, p);
       const bool all = num_whole * kTileSize == num_units;
       panels[p] = {whole, num_whole, all ? nullptr : last[p].fill(whole, num_units)};
     }
   }
   PanelGroup(const PanelGroup&) = delete;
   PanelGroup& operator=(const PanelGroup&) = delete;
-
-  static std::int64_t num_panels(const LinearWork& work) {
-    return padded_columns(work.args.weight.n) / kPanelColumns;
-  }
-  static int num_tasks(const LinearWork& work) {
-    return static_cast<int>((num_panels(work) + kMost - 1) / kMost);
-  }
 };
 
 // Rows up to which int8 goes by vectors, whose sums are the same: they read memory faster.
@@ -198,8 +187,8 @@ template <WeightType kType, int kPanels>
 inline void narrow_tiles(const TiledInputs& x, const PanelTiles* panels, std::int64_t panel_size,
                          float* sums) {
   const std::int64_t num_left = panels[0].num_whole - kTilesAhead;
-  BlockAhead ahead(panels[0].whole + kTilesAhead * 2 * kTileFloats, panel_size, kPanels,
-                   num_left * kTileSize, num_left * 2 * kPanels);
+  BlockAhead<Cache::kFirst> ahead(panels[0].whole + kTilesAhead * 2 * kTileFloats, panel_size,
+                                  kPanels, num_left * kTileSize, num_left * 2 * kPanels);
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);
@@ -228,9 +217,9 @@ inline void narrow_tiles(const TiledInputs& x, const PanelTiles* panels, std::in
 // 32 rows times one panel, `count` unit tiles more: sums [32 rows][32 columns] go on.
 template <WeightType kType>
 inline void tall_tiles(const float* upper, const float* lower, const PanelTiles& panel,
-                       std::int64_t first, std::int64_t count, BlockAhead& ahead_of_all,
+                       std::int64_t first, std::int64_t count, NextBlock& ahead_of_all,
                        float* sums) {
-  BlockAhead ahead = ahead_of_all;  // in registers
+  NextBlock ahead = ahead_of_all;  // in registers
   _tile_loadd(0, sums, kPanelStride);
   _tile_loadd(1, sums + kTileSize, kPanelStride);
   _tile_loadd(2, sums + 2 * kTileFloats, kPanelStride);
@@ -256,51 +245,39 @@ inline void tall_tiles(const float* upper, const float* lower, const PanelTiles&
 
 template <WeightType kType>
 inline void narrow_tile_linear(Stream& stream, const LinearWork& work, const TiledInputs& x) {
-  using Group = PanelGroup<kNarrowPanels>;
+  const BlockTasks tasks(work, kNarrowPanels, stream.pool().num_threads());
   const auto rows = static_cast<int>(work.args.x.rows);
-  stream.pool().parallel_for(Group::num_tasks(work), [&](int task, int) {
+  stream.pool().parallel_for(tasks.count(), [&](int task, int) {
     const TileRegisters registers(linear_tiles(rows, 7));
-    const Group group(work, task);
+    const PanelGroup group(work, tasks, task);
     alignas(64) float sums[kNarrowPanels * 2 * kTileFloats];
     (group.count == 1   ? narrow_tiles<kType, 1>
      : group.count == 2 ? narrow_tiles<kType, 2>
                         : narrow_tiles<kType, 3>)(x, group.panels,
                                                   work.args.weight.num_units() * kPanelColumns,
                                                   sums);
-    for (int p = 0; p < group.count; ++p) {
-      finish_panel<kType>(work, 0, rows, group.first + p, sums + p * 2 * kTileFloats);
-    }
+    finish_panels<kType>(work, group.first, group.count, {sums, 2 * kTileFloats});
   });
-}
-
-// Units of the block that begins at unit tile `first`; the last tile, if it is not whole, lies
-// apart.
-inline std::int64_t num_units_ahead(const PanelTiles& panel, std::int64_t first) {
-  const std::int64_t left = panel.num_whole - first;
-  return left <= 0 ? 0 : (left < kTilesPerBlock ? left : kTilesPerBlock) * kTileSize;
 }
 
 // The units of a group of panels in blocks, all pairs of row tiles over each block.
 template <WeightType kType>
 inline void tall_tile_linear(Stream& stream, const LinearWork& work, const TiledInputs& x,
                              float* sums_of_all) {
-  using Group = PanelGroup<kPanelsPerTask>;
+  const BlockTasks tasks(work, kBlockPanelsMax, stream.pool().num_threads());
   const std::int64_t m = work.args.x.rows;
   const std::int64_t num_pairs = (m + 2 * kTileSize - 1) / (2 * kTileSize);
   const std::int64_t panel_sums = num_pairs * 4 * kTileFloats;
-  stream.pool().parallel_for(Group::num_tasks(work), [&](int task, int worker) {
+  stream.pool().parallel_for(tasks.count(), [&](int task, int worker) {
     const TileRegisters registers(linear_tiles(kTileSize, 6));
-    const Group group(work, task);
-    float* sums = sums_of_all + worker * kPanelsPerTask * panel_sums;
+    const PanelGroup group(work, tasks, task);
+    float* sums = sums_of_all + worker * kBlockPanelsMax * panel_sums;
     __builtin_memset(sums, 0, sizeof(float) * static_cast<std::uint64_t>(group.count * panel_sums));
     show_to_tiles(sums);
     for (std::int64_t first = 0; first < x.num_unit_tiles; first += kTilesPerBlock) {
       const std::int64_t rest = x.num_unit_tiles - first;
       const std::int64_t count = rest < kTilesPerBlock ? rest : kTilesPerBlock;
-      BlockAhead ahead(group.panels[0].whole + (first + count) * 2 * kTileFloats,
-                       work.args.weight.num_units() * kPanelColumns, group.count,
-                       num_units_ahead(group.panels[0], first + count),
-                       group.count * num_pairs * count);
+      NextBlock ahead = tasks.ahead(task, first * kTileSize, group.count * num_pairs * count);
       for (int p = 0; p < group.count; ++p) {
         for (std::int64_t pair = 0; pair < num_pairs; ++pair) {
           tall_tiles<kType>(x.of(2 * pair), x.of(2 * pair + 1), group.panels[p], first, count,
@@ -308,9 +285,7 @@ inline void tall_tile_linear(Stream& stream, const LinearWork& work, const Tiled
         }
       }
     }
-    for (int p = 0; p < group.count; ++p) {
-      finish_panel<kType>(work, 0, m, group.first + p, sums + p * panel_sums);
-    }
+    finish_panels<kType>(work, group.first, group.count, {sums, panel_sums});
   });
 }
 
@@ -351,7 +326,7 @@ inline void tile_linear_of(Stream& stream, const LinearArgs& args) {
   const std::int64_t num_row_tiles = (num_rows + kTileSize - 1) / kTileSize;
   const std::int64_t num_inputs = num_row_tiles * num_unit_tiles * kTileFloats;
   const std::int64_t num_sums =
-      narrow ? 0 : stream.pool().num_threads() * num_rows * kPanelsPerTask * kPanelColumns;
+      narrow ? 0 : stream.pool().num_threads() * num_rows * kBlockPanelsMax * kPanelColumns;
   auto* units = static_cast<float*>(
       stream.scratch(sizeof(float) * static_cast<std::uint64_t>(num_inputs + num_sums + m)));
   float* sums = units + num_inputs;

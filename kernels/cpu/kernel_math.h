@@ -1,5 +1,5 @@
-// Reductions over the lanes of a vector, and the functions that no instruction computes. Each lane
-// gets the same operations wherever it stands, so tails need no other code.
+// Reductions over the lanes of a vector, its transposition, and the functions that no instruction
+// computes. Each lane gets the same operations wherever it stands, so tails need no other code.
 #pragma once
 
 #include "kernels/linear.h"
@@ -26,6 +26,22 @@ inline float max_lanes(F v) {
     best = best < lanes[lane] ? lanes[lane] : best;
   }
   return best;
+}
+
+// Lane l of vector v becomes lane v of vector l: log2(kLanes) times the two halves zipped.
+[[gnu::always_inline]] inline void transpose(F (&vectors)[kLanes]) {
+  for (int zips = kLanes; zips > 1; zips /= 2) {
+    F zipped[kLanes];
+#pragma GCC unroll 16
+    for (int v = 0; v < kLanes / 2; ++v) {
+      zipped[2 * v] = zip_lower(vectors[v], vectors[v + kLanes / 2]);
+      zipped[2 * v + 1] = zip_upper(vectors[v], vectors[v + kLanes / 2]);
+    }
+#pragma GCC unroll 16
+    for (int v = 0; v < kLanes; ++v) {
+      vectors[v] = zipped[v];
+    }
+  }
 }
 
 // e^v. Cephes' expf (S. Moshier): v = n ln 2 + r with ln 2 in two parts, a polynomial of degree 6

@@ -48,6 +48,16 @@ inline F absolute(F v) { return _mm512_abs_ps(v); }
 inline F round_to_whole(F v) {
   return _mm512_roundscale_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
+// The lanes of a and b in turns: the lower halves', then the upper halves'.
+inline F zip_lower(F a, F b) {
+  const __m512i lanes = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+  return _mm512_permutex2var_ps(a, lanes, b);
+}
+inline F zip_upper(F a, F b) {
+  const __m512i lanes =
+      _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+  return _mm512_permutex2var_ps(a, lanes, b);
+}
 // 2^v of a whole number v in [-126, 127].
 inline F power_of_two(F v) {
   const __m512i exponent = _mm512_add_epi32(_mm512_cvtps_epi32(v), _mm512_set1_epi32(127));

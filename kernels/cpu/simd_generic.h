@@ -49,6 +49,8 @@ inline F round_to_whole(F v) {
   const F shift = broadcast(12582912.0F);
   return (v + shift) - shift;
 }
+inline F zip_lower(F a, F b) { return F{a[0], b[0], a[1], b[1]}; }
+inline F zip_upper(F a, F b) { return F{a[2], b[2], a[3], b[3]}; }
 inline F power_of_two(F v) {
   return reinterpret_cast<F>((__builtin_convertvector(v, I) + 127) << 23);
 }
