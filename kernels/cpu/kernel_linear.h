@@ -13,10 +13,13 @@ inline constexpr int kTileVectors = 2;
 // Rows that go over several panels at once, their sums in registers from the first unit to the
 // last.
 inline constexpr int kNarrowRowsMax = 3;
-// Units whose products are computed between two requests for what comes next.
+// How many units ahead of the products they ask for weights.
+inline constexpr std::int64_t kUnitsAhead = 8;
+inline constexpr int kFloatsPerLine = 16;  // of a cache
+// Units whose products more rows compute between two requests for what comes next.
 inline constexpr std::int64_t kUnitsPerStep = 4;
 
-// Vectors across (whole panels, or a part of one) for a tile of so few rows, within the registers.
+// Vectors across for a tile of so few rows, within the registers: whole panels or a part of one.
 constexpr int vectors_for(int rows) {
   const int most = kRegisters == 32 ? 16 : 8;
   return rows == 1 ? most : most / 2;
@@ -33,6 +36,16 @@ inline constexpr std::int64_t kUnitsPerPart = 512;
 // Where vector v of a tile starts: the panels of `weights` are panel_size floats apart.
 constexpr std::int64_t vector_offset(int v, std::int64_t panel_size) {
   return (v / kPanelVectors) * panel_size + (v % kPanelVectors) * kLanes;
+}
+
+// Asks for the weights of one unit and kVectors vectors.
+template <int kVectors>
+[[gnu::always_inline]] inline void ask_for(const float* weights, std::int64_t panel_size) {
+  static_assert(kVectors * kLanes % kFloatsPerLine == 0);
+#pragma GCC unroll 16
+  for (int v = 0; v < kVectors; v += kFloatsPerLine / kLanes) {
+    __builtin_prefetch(weights + vector_offset(v, panel_size), 0, 3);
+  }
 }
 
 // sums[r][v] += a[u][r] * w[u][v] for units u in order. a is [count][kRows]. Whichever of the two
@@ -132,47 +145,6 @@ inline void finish_panels(const LinearWork& work, std::int64_t first, int count,
   }
 }
 
-// All units of the rows [0, kRows) times kVectors vectors from `column` on.
-template <WeightType kType, int kRows, int kVectors>
-inline void narrow_tile(const LinearWork& work, std::int64_t column) {
-  const std::int64_t num_units = work.args.weight.num_units();
-  const std::int64_t panel_size = num_units * kPanelColumns;
-  const float* weights = work.panels + column / kPanelColumns * panel_size + column % kPanelColumns;
-  F sums[kRows][kVectors];
-  for (int r = 0; r < kRows; ++r) {
-    for (int v = 0; v < kVectors; ++v) {
-      sums[r][v] = zero();
-    }
-  }
-  accumulate<kType, kRows, kVectors>(work.units, weights, panel_size, num_units, sums);
-  for (int r = 0; r < kRows; ++r) {
-    for (int v = 0; v < kVectors; ++v) {
-      finish<kType>(work, r, column + v * kLanes, sums[r][v], work.args.activation);
-    }
-  }
-}
-
-// Few rows, one tile of them: the weights stream by once, several panels side by side.
-template <WeightType kType, int kRows>
-void narrow_linear(Stream& stream, const LinearWork& work) {
-  constexpr int kVectors = vectors_for(kRows);
-  constexpr int kColumns = kVectors * kLanes > kPanelColumns ? kVectors * kLanes : kPanelColumns;
-  const std::int64_t n = work.args.weight.n;
-  const auto num_tasks = static_cast<int>((n + kColumns - 1) / kColumns);
-  stream.pool().parallel_for(num_tasks, [&](int task, int) {
-    std::int64_t column = std::int64_t{task} * kColumns;
-    const std::int64_t end = column + kColumns < n ? column + kColumns : n;
-    // A tile may reach over the last column only inside its last panel, where zeros stand.
-    const std::int64_t packed_end = (end + kPanelColumns - 1) / kPanelColumns * kPanelColumns;
-    for (; column + kVectors * kLanes <= packed_end; column += kVectors * kLanes) {
-      narrow_tile<kType, kRows, kVectors>(work, column);
-    }
-    for (; column < end; column += kTileVectors * kLanes) {
-      narrow_tile<kType, kRows, kTileVectors>(work, column);
-    }
-  });
-}
-
 // Where weights are asked for: into the second cache what is far ahead, as it then holds none of
 // the places in which the first one's misses wait.
 enum class Cache { kFirst = 3, kSecond = 2 };  // as __builtin_prefetch numbers them
@@ -207,7 +179,6 @@ class BlockAhead {
   }
 
  private:
-  static constexpr int kFloatsPerLine = 16;
   const float* next_;  // the line in the first panel
   const float* at_;    // and in this one
   std::int64_t panel_size_;
@@ -219,6 +190,128 @@ class BlockAhead {
 };
 
 using NextBlock = BlockAhead<Cache::kSecond>;
+
+// Where a tile of few rows finds its weights.
+struct NarrowPlace {
+  const float* weights;
+  const float* next;  // those that the worker needs next
+  std::int64_t column;
+};
+
+// The panels of a linear as tasks: so many side by side, or fewer where a worker would not get two
+// tasks.
+class PanelTasks {
+ public:
+  PanelTasks(const LinearWork& work, int panels_per_task, int num_workers)
+      : panels_(work.panels),
+        num_units_(work.args.weight.num_units()),
+        num_panels_(static_cast<int>(padded_columns(work.args.weight.n) / kPanelColumns)),
+        num_workers_(num_workers),
+        panels_per_task_(panels_per_task) {
+    while (panels_per_task_ > 1 && count() < 2 * num_workers) {
+      --panels_per_task_;
+    }
+  }
+
+  int count() const { return (num_panels_ + panels_per_task_ - 1) / panels_per_task_; }
+  int first_panel(int task) const { return task * panels_per_task_; }
+  int num_panels(int task) const {
+    const int left = num_panels_ - first_panel(task);
+    return left < panels_per_task_ ? left : panels_per_task_;
+  }
+  std::int64_t panel_size() const { return num_units_ * kPanelColumns; }
+  const float* panel(int task, int p) const {
+    return panels_ + (first_panel(task) + p) * panel_size();
+  }
+
+  // From column `part` of panel p on. What comes next is in the task that the worker will most
+  // likely take next; in this one if that is not as large.
+  NarrowPlace narrow_place(int task, int p, int part = 0) const {
+    const int guess = task + num_workers_;
+    const int next = guess < count() && num_panels(guess) == num_panels(task) ? guess : task;
+    return {panel(task, p) + part, panel(next, p) + part,
+            (first_panel(task) + p) * kPanelColumns + part};
+  }
+
+  // How many units the block has that begins with unit `first`: less than kBlockUnits at the end.
+  std::int64_t units_from(std::int64_t first) const {
+    return num_units_ - first < kBlockUnits ? num_units_ - first : kBlockUnits;
+  }
+
+  // The block behind the one that begins with `first`, to be asked for within num_steps: behind a
+  // task's last one that of the task that the worker will most likely take next.
+  NextBlock ahead(int task, std::int64_t first, std::int64_t num_steps) const {
+    std::int64_t next = first + kBlockUnits;
+    if (next >= num_units_) {
+      next = 0;
+      task += num_workers_;
+      if (task >= count()) {
+        return {nullptr, 0, 0, 0, 0};
+      }
+    }
+    return {panel(task, 0) + next * kPanelColumns, panel_size(), num_panels(task), units_from(next),
+            num_steps};
+  }
+
+ private:
+  const float* panels_;
+  std::int64_t num_units_;
+  int num_panels_;
+  int num_workers_;
+  int panels_per_task_;
+};
+
+// All units of the rows [0, kRows) times kVectors vectors.
+template <WeightType kType, int kRows, int kVectors>
+inline void narrow_tile(const LinearWork& work, const NarrowPlace& place) {
+  const std::int64_t num_units = work.args.weight.num_units();
+  const std::int64_t panel_size = num_units * kPanelColumns;
+  const float* inputs = work.units;
+  F sums[kRows][kVectors];
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kVectors; ++v) {
+      sums[r][v] = zero();
+    }
+  }
+  for (std::int64_t first = 0; first < num_units; first += kUnitsAhead) {
+    const std::int64_t left = num_units - first;
+    const float* weights = place.weights + first * kPanelColumns;
+    const float* ahead = left > kUnitsAhead ? weights + kUnitsAhead * kPanelColumns : place.next;
+    for (std::int64_t u = 0; u < (left < kUnitsAhead ? left : kUnitsAhead); ++u) {
+      ask_for<kVectors>(ahead, panel_size);
+      accumulate<kType, kRows, kVectors>(inputs, weights, panel_size, 1, sums);
+      inputs += kRows;
+      weights += kPanelColumns;
+      ahead += kPanelColumns;
+    }
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kVectors; ++v) {
+      finish<kType>(work, r, place.column + v * kLanes, sums[r][v], work.args.activation);
+    }
+  }
+}
+
+// Few rows, one tile of them: the weights stream by once, several panels side by side.
+template <WeightType kType, int kRows>
+void narrow_linear(Stream& stream, const LinearWork& work) {
+  constexpr int kVectors = vectors_for(kRows);
+  constexpr int kPanels = kVectors > kPanelVectors ? kVectors / kPanelVectors : 1;
+  constexpr int kPartVectors = kVectors < kPanelVectors ? kVectors : kPanelVectors;
+  const PanelTasks tasks(work, kPanels, stream.pool().num_threads());
+  stream.pool().parallel_for(tasks.count(), [&](int task, int) {
+    const int num_panels = tasks.num_panels(task);
+    if (kPanels > 1 && num_panels == kPanels) {
+      narrow_tile<kType, kRows, kPanels * kPanelVectors>(work, tasks.narrow_place(task, 0));
+      return;
+    }
+    for (int p = 0; p < num_panels; ++p) {
+      for (int part = 0; part < kPanelColumns; part += kPartVectors * kLanes) {
+        narrow_tile<kType, kRows, kPartVectors>(work, tasks.narrow_place(task, p, part));
+      }
+    }
+  });
+}
 
 // One block of units for one tile of rows and one panel; partial sums rest in sums_at
 // [kRows][kPanelColumns]: storing a sum loses nothing, so the chain is unbroken.
@@ -277,65 +370,11 @@ struct Tiles : TileTable<kType, 1, 2, 3, 4, 5, 6> {};
 template <WeightType kType>
 struct Tiles<kType, true> : TileTable<kType, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12> {};
 
-// The panels of a linear as tasks: so many side by side, or fewer where a worker would not get two
-// tasks.
-class BlockTasks {
- public:
-  BlockTasks(const LinearWork& work, int panels_per_task, int num_workers)
-      : panels_(work.panels),
-        num_units_(work.args.weight.num_units()),
-        num_panels_(static_cast<int>(padded_columns(work.args.weight.n) / kPanelColumns)),
-        num_workers_(num_workers),
-        panels_per_task_(panels_per_task) {
-    while (panels_per_task_ > 1 && count() < 2 * num_workers) {
-      --panels_per_task_;
-    }
-  }
-
-  int count() const { return (num_panels_ + panels_per_task_ - 1) / panels_per_task_; }
-  int first_panel(int task) const { return task * panels_per_task_; }
-  int num_panels(int task) const {
-    const int left = num_panels_ - first_panel(task);
-    return left < panels_per_task_ ? left : panels_per_task_;
-  }
-  std::int64_t panel_size() const { return num_units_ * kPanelColumns; }
-  const float* panel(int task, int p) const {
-    return panels_ + (first_panel(task) + p) * panel_size();
-  }
-
-  // How many units the block has that begins with unit `first`: less than kBlockUnits at the end.
-  std::int64_t units_from(std::int64_t first) const {
-    return num_units_ - first < kBlockUnits ? num_units_ - first : kBlockUnits;
-  }
-
-  // The block behind the one that begins with `first`, to be asked for within num_steps: behind a
-  // task's last one that of the task that the worker will most likely take next.
-  NextBlock ahead(int task, std::int64_t first, std::int64_t num_steps) const {
-    std::int64_t next = first + kBlockUnits;
-    if (next >= num_units_) {
-      next = 0;
-      task += num_workers_;
-      if (task >= count()) {
-        return {nullptr, 0, 0, 0, 0};
-      }
-    }
-    return {panel(task, 0) + next * kPanelColumns, panel_size(), num_panels(task), units_from(next),
-            num_steps};
-  }
-
- private:
-  const float* panels_;
-  std::int64_t num_units_;
-  int num_panels_;
-  int num_workers_;
-  int panels_per_task_;
-};
-
 // More rows: a few panels at a time, their units in blocks, all row tiles over each block.
 template <WeightType kType>
 inline void tall_linear(Stream& stream, const LinearWork& work, float* sums_of_all,
                         const RowTiles& tiles) {
-  const BlockTasks tasks(work, kBlockPanelsMax, stream.pool().num_threads());
+  const PanelTasks tasks(work, kBlockPanelsMax, stream.pool().num_threads());
   const std::int64_t num_units = work.args.weight.num_units();
   const std::int64_t sums_size = tiles.m * kPanelColumns;  // of a panel
   stream.pool().parallel_for(tasks.count(), [&](int task, int worker) {

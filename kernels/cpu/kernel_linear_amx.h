@@ -84,7 +84,7 @@ struct PanelGroup {
   PanelTiles panels[kBlockPanelsMax];
   LastTile last[kBlockPanelsMax];
 
-  PanelGroup(const LinearWork& work, const BlockTasks& tasks, int task)
+  PanelGroup(const LinearWork& work, const PanelTasks& tasks, int task)
       : first(tasks.first_panel(task)), count(tasks.num_panels(task)) {
     const std::int64_t num_units = work.args.weight.num_units();
     const std::int64_t num_whole = num_units / kTileSize;
@@ -101,68 +101,61 @@ struct PanelGroup {
 // Rows up to which int8 goes by vectors, whose sums are the same: they read memory faster.
 inline constexpr int kInt8VectorRowsMax = 2;
 
-// All units of one row times kGroups * kVectors vectors, group by group within a tile's units:
-// memory gives more to many streams. Not inlined: no operation may leave the caller's
+// All units of one row times kVectors vectors. Not inlined: no operation may leave the caller's
 // FlushSubnormals.
-template <int kGroups, int kVectors>
-[[gnu::noinline]] void vector_tiles(const float* inputs, const float* weights,
-                                    std::int64_t num_units, float* sums_at) {
+template <int kVectors>
+[[gnu::noinline]] void vector_tile(const float* inputs, const NarrowPlace& place,
+                                   std::int64_t num_units, float* sums_at) {
   const std::int64_t panel_size = num_units * kPanelColumns;
-  F sums[kGroups][kVectors];
-  for (int g = 0; g < kGroups; ++g) {
-    for (int v = 0; v < kVectors; ++v) {
-      sums[g][v] = zero();
-    }
+  F sums[kVectors];
+  for (int v = 0; v < kVectors; ++v) {
+    sums[v] = zero();
   }
   for (std::int64_t first = 0; first < num_units; first += kTileSize, inputs += kTileFloats) {
     const std::int64_t left = num_units - first;
-    const std::int64_t count = left < kTileSize ? left : kTileSize;
-    for (int g = 0; g < kGroups; ++g) {
-      const float* group =
-          weights + vector_offset(g * kVectors, panel_size) + first * kPanelColumns;
-      const auto at = [&](std::int64_t u, int v) {
-        return group + u * kPanelColumns + vector_offset(v, panel_size);
-      };
-      // What is missing to a whole tile is filled up with zeros there.
-      add_bf16_tile<kVectors>(inputs, count, count < kTileSize, at, sums[g]);
-    }
+    const float* weights = place.weights + first * kPanelColumns;
+    const float* ahead = left > kTileSize ? weights + kTileSize * kPanelColumns : place.next;
+    const auto at = [&](std::int64_t u, int v) {
+      if (v == 0) {
+        ask_for<kVectors>(ahead + u * kPanelColumns, panel_size);
+      }
+      return weights + u * kPanelColumns + vector_offset(v, panel_size);
+    };
+    // What is missing to a whole tile is filled up with zeros there.
+    add_bf16_tile<kVectors>(inputs, left < kTileSize ? left : kTileSize, left < kTileSize, at,
+                            sums);
   }
-  for (int g = 0; g < kGroups; ++g) {
-    for (int v = 0; v < kVectors; ++v) {
-      store(sums_at + (g * kVectors + v) * kLanes, sums[g][v]);
-    }
+  for (int v = 0; v < kVectors; ++v) {
+    store(sums_at + v * kLanes, sums[v]);
   }
 }
 
-// One row times kGroups * kVectors vectors of bf16 weights from `column` on.
-template <int kGroups, int kVectors>
-inline void vector_columns(const LinearWork& work, std::int64_t column) {
-  const std::int64_t num_units = work.args.weight.num_units();
-  alignas(64) float sums[kGroups * kVectors * kLanes];
+// One row times kVectors vectors of bf16 weights.
+template <int kVectors>
+inline void vector_columns(const LinearWork& work, const NarrowPlace& place) {
+  alignas(64) float sums[kVectors * kLanes];
   {
     const FlushSubnormals flush;
-    vector_tiles<kGroups, kVectors>(work.units, work.panels + column * num_units, num_units, sums);
+    vector_tile<kVectors>(work.units, place, work.args.weight.num_units(), sums);
   }
-  for (int v = 0; v < kGroups * kVectors; ++v) {
-    finish<WeightType::kBF16>(work, 0, column + v * kLanes, load(sums + v * kLanes),
+  for (int v = 0; v < kVectors; ++v) {
+    finish<WeightType::kBF16>(work, 0, place.column + v * kLanes, load(sums + v * kLanes),
                               work.args.activation);
   }
 }
 
 inline void vector_linear(Stream& stream, const LinearWork& work) {
-  constexpr int kGroups = 2;
-  constexpr int kVectors = 8;
-  constexpr int kColumns = kGroups * kVectors * kLanes;
-  const std::int64_t end = padded_columns(work.args.weight.n);
-  const auto num_tasks = static_cast<int>((end + kColumns - 1) / kColumns);
-  stream.pool().parallel_for(num_tasks, [&](int task, int) {
-    std::int64_t column = std::int64_t{task} * kColumns;
-    if (column + kColumns <= end) {
-      vector_columns<kGroups, kVectors>(work, column);
+  constexpr int kPanels = 4;
+  constexpr int kVectors = kPanels * kPanelVectors;
+  const PanelTasks tasks(work, kPanels, stream.pool().num_threads());
+  stream.pool().parallel_for(tasks.count(), [&](int task, int) {
+    const int num_panels = tasks.num_panels(task);
+    if (num_panels == kPanels) {
+      vector_columns<kVectors>(work, tasks.narrow_place(task, 0));
       return;
     }
-    for (; column < end; column += kPanelColumns) {
-      vector_columns<1, kPanelVectors>(work, column);
+    for (int p = 0; p < num_panels; ++p) {
+      vector_columns<kPanelVectors>(work, tasks.narrow_place(task, p));
     }
   });
 }
@@ -245,7 +238,7 @@ inline void tall_tiles(const float* upper, const float* lower, const PanelTiles&
 
 template <WeightType kType>
 inline void narrow_tile_linear(Stream& stream, const LinearWork& work, const TiledInputs& x) {
-  const BlockTasks tasks(work, kNarrowPanels, stream.pool().num_threads());
+  const PanelTasks tasks(work, kNarrowPanels, stream.pool().num_threads());
   const auto rows = static_cast<int>(work.args.x.rows);
   stream.pool().parallel_for(tasks.count(), [&](int task, int) {
     const TileRegisters registers(linear_tiles(rows, 7));
@@ -253,9 +246,7 @@ inline void narrow_tile_linear(Stream& stream, const LinearWork& work, const Til
     alignas(64) float sums[kNarrowPanels * 2 * kTileFloats];
     (group.count == 1   ? narrow_tiles<kType, 1>
      : group.count == 2 ? narrow_tiles<kType, 2>
-                        : narrow_tiles<kType, 3>)(x, group.panels,
-                                                  work.args.weight.num_units() * kPanelColumns,
-                                                  sums);
+                        : narrow_tiles<kType, 3>)(x, group.panels, tasks.panel_size(), sums);
     finish_panels<kType>(work, group.first, group.count, {sums, 2 * kTileFloats});
   });
 }
@@ -264,7 +255,7 @@ inline void narrow_tile_linear(Stream& stream, const LinearWork& work, const Til
 template <WeightType kType>
 inline void tall_tile_linear(Stream& stream, const LinearWork& work, const TiledInputs& x,
                              float* sums_of_all) {
-  const BlockTasks tasks(work, kBlockPanelsMax, stream.pool().num_threads());
+  const PanelTasks tasks(work, kBlockPanelsMax, stream.pool().num_threads());
   const std::int64_t m = work.args.x.rows;
   const std::int64_t num_pairs = (m + 2 * kTileSize - 1) / (2 * kTileSize);
   const std::int64_t panel_sums = num_pairs * 4 * kTileFloats;
