@@ -177,7 +177,7 @@ def test_streams_need_a_lower_p99_too():
 def first_round(row, speeds):
     """The engines in order, and their entries, where `speeds` says how fast each is."""
     entries, names = {}, []
-    for name in names_in_turn(row, entries, 1, LLAMA_FLAGS):
+    for name in names_in_turn(row, {row.name: entries}, 1, LLAMA_FLAGS):
         names.append(name)
         entries[name] = entry(*([speeds[name]] if name in speeds else []))
     return names, entries
@@ -193,8 +193,20 @@ def test_each_flag_of_llama_is_tried_on_the_fastest_way_so_far():
     entries["llama.cpp passive"]["runs"].append({"tokens_per_s": 0.5})
     assert fastest_way(entries) == "llama.cpp passive"
     later = [OURS, "llama.cpp passive", TRANSFORMERS]
-    assert list(names_in_turn(row, entries, 2, LLAMA_FLAGS)) == later[::-1]
-    assert list(names_in_turn(row, entries, 3, LLAMA_FLAGS)) == later
+    assert list(names_in_turn(row, {row.name: entries}, 2, LLAMA_FLAGS)) == later[::-1]
+    assert list(names_in_turn(row, {row.name: entries}, 3, LLAMA_FLAGS)) == later
+
+
+def test_later_rows_of_a_kind_try_flash_attention_alone():
+    first, later = all_rows()[:2]
+    assert (first.kind, first.dtype) == (later.kind, later.dtype)
+    results = {first.name: {OURS: entry(9.0), "llama.cpp": entry(1.0),
+                            "llama.cpp fa no-mmap": entry(2.0)}, later.name: {}}  # fmt: skip
+    names = list(names_in_turn(later, results, 1, LLAMA_FLAGS))
+    assert names == [OURS, "llama.cpp no-mmap", "llama.cpp fa no-mmap"]
+    # Where llama.cpp never ran, and in other kinds, all ways are tried.
+    results[first.name] = {"llama.cpp": {"runs": [], "not_run": "why"}}
+    assert len(list(names_in_turn(later, results, 1, LLAMA_FLAGS))) == 2 + len(LLAMA_FLAGS)
 
 
 def test_engines_of_rows_without_a_peer_or_with_one_that_fails():
@@ -215,6 +227,11 @@ def test_the_time_is_estimated_then_counted(tmp_path):
     # By starting processes alone: ours and a peer, three more ways in the first round.
     assert first == pytest.approx((5 + 1) * 3 / 60, rel=0.01)
     assert later == pytest.approx((2 + 1) * 3 / 60, rel=0.01)
+    # Another row of the kind tries one way more.
+    again = [*rows, Row("decode", "m", "float32", 8)]
+    assert estimate_min(again, weights, MACHINE, Scale(quick=False, rounds=3))[0] == pytest.approx(
+        first + 3 * 3 / 60, rel=0.01
+    )
     slow = {"read_bytes_per_s": 1e6, "f32_flops_per_s": 1e6}
     assert estimate_min(rows, weights, slow, Scale(quick=False, rounds=3))[1] > 10 * later
     entries = {

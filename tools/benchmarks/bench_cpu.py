@@ -6,7 +6,8 @@
 All with 2 threads and the same random weights. Engines run in turns and the medians of the rounds
 count; lmtp-serve stands still while another one is measured. In the first round llama.cpp is tried
 with flash attention or not, with threads that spin or sleep, with weights mapped or read, each on
-the fastest so far; that one goes on. The peers come from PyPI (tools/cpu-peers) and the models from
+the fastest so far; that one goes on. Threads and weights are settled in the first row of a kind,
+model and dtype. The peers come from PyPI (tools/cpu-peers) and the models from
 tools/make-checkpoint; both stay in the cache folder.
 It does not start while anything else uses the processor; with --busy-ok it does, and the page says
 so.
@@ -67,7 +68,7 @@ class Results:
 def measure_row(row, number, ours, bench):
     results = bench.results
     entries = results.data["rows"].setdefault(row.name, {})
-    for name in names_in_turn(row, entries, number, bench.scale.llama_flags):
+    for name in names_in_turn(row, results.data["rows"], number, bench.scale.llama_flags):
         entry = entries.setdefault(name, {"runs": []})
         if "not_run" in entry:
             continue

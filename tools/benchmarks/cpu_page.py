@@ -19,7 +19,8 @@ Written by `{command}` on {date}, in {minutes:.0f} minutes.
   in turns, lmtp-serve stands still while another one is measured.
 - llama.cpp: Release, built for this processor, its defaults; of flash attention on (*fa*) or off,
   threads that spin while they wait or sleep (*passive*), and weights mapped or read into memory
-  (*no-mmap*), each tried in this order on the fastest so far, what was fastest in round one.
+  (*no-mmap*), each tried in this order on the fastest so far, what was fastest in round one;
+  threads and weights are settled in the first row of a kind, shape and dtype.
 - lmtp-serve: there is one mode, in which a stream's bits do not depend on its company, so every
   figure here has that cost in it.
 

@@ -82,22 +82,42 @@ def fastest_way(entries):
     return max(measured, key=measured.get, default=None)
 
 
-def llama_ways(entries, number, flags):
+def settled_way(row, results):
+    """How llama.cpp was fastest in the first row of this kind, model and dtype; None in that row.
+    `results`: entries by engine, by row's name."""
+    for other in all_rows():
+        if other == row:
+            return None
+        if (other.kind, other.model, other.dtype) == (row.kind, row.model, row.dtype):
+            way = fastest_way(results.get(other.name, {}))
+            if way:
+                return way
+    return None
+
+
+def llama_ways(entries, number, flags, settled):
     """In the first round each flag is tried on the way that is the fastest by then; that one goes
-    on. `entries` fills up while this is gone through."""
+    on. Where threads and loading are `settled`, flash attention alone is tried. `entries` fills up
+    while this is gone through."""
     if number > 1:
         yield fastest_way(entries) or LLAMA[0]
         return
-    yield LLAMA[0]
-    for flag in flags:
-        yield llama_name([*(fastest_way(entries) or "").split(), flag])
+    kept = {*settled.split()} - {"fa"} if settled else set()
+    yield llama_name(kept)
+    for flag in flags_to_try(flags, settled):
+        yield llama_name([*(fastest_way(entries) or llama_name(kept)).split(), flag])
 
 
-def names_in_turn(row, entries, number, flags):
+def flags_to_try(flags, settled):
+    return [flag for flag in flags if flag == "fa"] if settled else flags
+
+
+def names_in_turn(row, results, number, flags):
     """The engines that round `number` measures in this row, the other way round in even ones."""
+    entries = results[row.name]
     groups = [[OURS]]
     if row.kind != "start":
-        groups.append(llama_ways(entries, number, flags))
+        groups.append(llama_ways(entries, number, flags, settled_way(row, results)))
     if has_transformers(row):
         groups.append([TRANSFORMERS])
     return itertools.chain.from_iterable(groups if number % 2 else reversed(groups))

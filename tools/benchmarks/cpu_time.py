@@ -1,7 +1,7 @@
 """How long `tools/bench cpu` takes: first estimated, then by what the rounds before took."""
 
 from cpu_rows import (
-    LLAMA_FLAGS, OURS, PROMPT, TRANSFORMERS, allowed_tokens_per_s, fastest_way, has_transformers,
+    OURS, PROMPT, TRANSFORMERS, allowed_tokens_per_s, fastest_way, flags_to_try, has_transformers,
 )  # fmt: skip
 
 MINUTES_MAX = 60
@@ -27,11 +27,15 @@ def seconds_of(row, weights, machine, scale):
 def estimate_min(rows, weights, machine, scale):
     """(minutes of the first round, of each later one), roughly. `weights`: by model."""
     first = later = 0.0
+    settled = set()
     for row in rows:
         alone = seconds_of(row, weights[row.model], machine, scale)
         num_peers = (row.kind != "start") + has_transformers(row)
         later += alone * (1 + num_peers)
-        first += alone * (1 + num_peers + len(scale.llama_flags) * (row.kind != "start"))
+        kind = (row.kind, row.model, row.dtype)
+        tries = flags_to_try(scale.llama_flags, kind in settled) if row.kind != "start" else ()
+        settled.add(kind)
+        first += alone * (1 + num_peers + len(tries))
     return first / 60, later / 60
 
 
