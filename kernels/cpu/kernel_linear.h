@@ -420,11 +420,17 @@ inline void interleave_rows(Stream& stream, const LinearArgs& args, const RowTil
     const std::int64_t row = tiles.start(tile);
     const int height = tiles.height(tile);
     float* to = units + row * num_units;
+    float inverses[kTileRowsMax];
+    for (int r = 0; r < height; ++r) {
+      inverses[r] = inverse_scale<kType>(row_scales, row + r);
+    }
+    const auto units_of = [&](int r, std::int64_t at) {
+      return units_at<kType>(args.x.row(row + r), k, at, inverses[r]);
+    };
     if (height == 1) {
-      const float inverse = inverse_scale<kType>(row_scales, row);
       for (std::int64_t at = first; at < end; at += kLanes) {
-        store_first(to + at, units_at<kType>(args.x.row(row), k, at, inverse),
-                    static_cast<int>(end - at < kLanes ? end - at : kLanes));
+        const int count = end - at < kLanes ? static_cast<int>(end - at) : kLanes;
+        store_first(to + at, units_of(0, at), count);
       }
       return;
     }
@@ -433,10 +439,7 @@ inline void interleave_rows(Stream& stream, const LinearArgs& args, const RowTil
         const int count = height - upper < kLanes ? height - upper : kLanes;
         F some[kLanes];
         for (int r = 0; r < kLanes; ++r) {
-          const std::int64_t from = row + upper + r;
-          some[r] = r < count ? units_at<kType>(args.x.row(from), k, at,
-                                                inverse_scale<kType>(row_scales, from))
-                              : zero();
+          some[r] = r < count ? units_of(upper + r, at) : zero();
         }
         transpose(some);
         for (int i = 0; i < kLanes && at + i < end; ++i) {

@@ -43,6 +43,11 @@ class Row:
     def name(self):
         return f"{self.model}/{self.dtype}/{self.kind}-{self.size}"
 
+    @property
+    def series(self):
+        """What rows have in common that differ in size alone."""
+        return self.model, self.dtype, self.kind
+
 
 def wanted_of_batch(batch, dtype):
     return {1: 1.1 if dtype == "int8" else 1.0, 8: 1.4, 32: 1.6}[batch]
@@ -88,7 +93,7 @@ def settled_way(row, results):
     for other in all_rows():
         if other == row:
             return None
-        if (other.kind, other.model, other.dtype) == (row.kind, row.model, row.dtype):
+        if other.series == row.series:
             way = fastest_way(results.get(other.name, {}))
             if way:
                 return way

@@ -32,9 +32,10 @@ def estimate_min(rows, weights, machine, scale):
         alone = seconds_of(row, weights[row.model], machine, scale)
         num_peers = (row.kind != "start") + has_transformers(row)
         later += alone * (1 + num_peers)
-        kind = (row.kind, row.model, row.dtype)
-        tries = flags_to_try(scale.llama_flags, kind in settled) if row.kind != "start" else ()
-        settled.add(kind)
+        tries = ()
+        if row.kind != "start":
+            tries = flags_to_try(scale.llama_flags, row.series in settled)
+            settled.add(row.series)
         first += alone * (1 + num_peers + len(tries))
     return first / 60, later / 60
 
