@@ -170,6 +170,44 @@ void pack(WorkerPool& pool, std::int64_t n, std::int64_t k, const PackTarget& to
   });
 }
 
+// One unit of a panel from its inputs, [inputs][kPanelColumns].
+void write_unit(const float* inputs, float* to) { std::copy_n(inputs, kPanelColumns, to); }
+void write_unit(const float* inputs, std::uint32_t* to) {
+  for (std::int64_t column = 0; column < kPanelColumns; ++column) {
+    const std::uint32_t high = round_to_bf16(inputs[kPanelColumns + column]);
+    to[column] = round_to_bf16(inputs[column]) | (high << 16);
+  }
+}
+
+// Of weights that lie input by input, the outputs of a panel stand side by side on both sides. A
+// task takes a few units through all panels, so that it reads and writes along memory.
+template <typename Unit>
+void pack_inputs(WorkerPool& pool, const SourceWeight& source, int inputs_per_unit, Unit* panels) {
+  constexpr std::int64_t kUnitsPerTask = 16;
+  const std::int64_t num_units = (source.k + inputs_per_unit - 1) / inputs_per_unit;
+  const auto num_tasks = static_cast<int>((num_units + kUnitsPerTask - 1) / kUnitsPerTask);
+  pool.parallel_for(num_tasks, [&](int task, int) {
+    const std::int64_t first = task * kUnitsPerTask;
+    const std::int64_t end = std::min(first + kUnitsPerTask, num_units);
+    for (std::int64_t column = 0; column < source.n; column += kPanelColumns) {
+      const std::int64_t columns = std::min<std::int64_t>(kPanelColumns, source.n - column);
+      float inputs[2 * kPanelColumns] = {};
+      for (std::int64_t unit = first; unit < end; ++unit) {
+        for (std::int64_t i = 0; i < inputs_per_unit; ++i) {
+          const std::int64_t k = unit * inputs_per_unit + i;
+          float* row = inputs + i * kPanelColumns;
+          if (k < source.k) {
+            convert_range(source.data, source.type, k * source.n + column, columns, row);
+          } else {
+            std::fill_n(row, kPanelColumns, 0.0F);
+          }
+        }
+        write_unit(inputs, panels + column * num_units + unit * kPanelColumns);
+      }
+    }
+  });
+}
+
 }  // namespace
 
 void pack_rows(WorkerPool& pool, const SourceRows& source, const PackTarget& to) {
@@ -184,6 +222,15 @@ void pack_rows(WorkerPool& pool, const SourceRows& source, const PackTarget& to)
 void pack_linear(WorkerPool& pool, const SourceWeight& source, const PackTarget& to) {
   LMTP_CHECK(source.data != nullptr);
   const bool by_outputs = source.order == WeightOrder::kOutputsByInputs;
+  LMTP_CHECK(source.n > 0 && source.k > 0 && to.panels != nullptr, source.n, source.k);
+  if (!by_outputs && to.type == WeightType::kF32) {
+    pack_inputs(pool, source, 1, static_cast<float*>(to.panels));
+    return;
+  }
+  if (!by_outputs && to.type == WeightType::kBF16) {
+    pack_inputs(pool, source, 2, static_cast<std::uint32_t*>(to.panels));
+    return;
+  }
   pack(pool, source.n, source.k, to, [&](Panel& panel, std::int64_t first, std::int64_t columns) {
     if (by_outputs) {
       for (std::int64_t column = 0; column < columns; ++column) {

@@ -311,6 +311,44 @@ TEST(PackTest, OrdersAndTypesGiveTheSamePanels) {
   EXPECT_EQ(pack(f16.data(), ElementType::kF16, WeightOrder::kOutputsByInputs), panels);
 }
 
+// With a last panel, a last unit and a last task that are not full.
+TEST(PackTest, WeightsByInputsGiveThePanelsOfWeightsByOutputs) {
+  constexpr std::int64_t kN = 70;
+  constexpr std::int64_t kK = 75;
+  kernels::WorkerPool pool(2);
+  const auto by_outputs = testing::random_floats(kN * kK, 5);
+  std::vector<float> by_inputs(by_outputs.size());
+  for (std::int64_t n = 0; n < kN; ++n) {
+    for (std::int64_t k = 0; k < kK; ++k) {
+      by_inputs[static_cast<std::size_t>(k * kN + n)] =
+          by_outputs[static_cast<std::size_t>(n * kK + k)];
+    }
+  }
+  for (const auto type :
+       {kernels::WeightType::kF32, kernels::WeightType::kBF16, kernels::WeightType::kInt8}) {
+    const auto pack = [&](const std::vector<float>& weight, kernels::WeightOrder order) {
+      // Filled alike: all of it is written.
+      std::vector<std::uint32_t> panels(
+          static_cast<std::size_t>(kernels::packed_size(kN, kK, type)),
+          order == kernels::WeightOrder::kInputsByOutputs ? 0xAAAAAAAAU : 0x55555555U);
+      std::vector<float> scales(static_cast<std::size_t>(kernels::padded_columns(kN)));
+      std::vector<std::int32_t> sums(scales.size());
+      kernels::pack_linear(
+          pool,
+          {.data = weight.data(),
+           .type = kernels::ElementType::kF32,
+           .order = order,
+           .n = kN,
+           .k = kK},
+          {.panels = panels.data(), .type = type, .scales = scales.data(), .sums = sums.data()});
+      return panels;
+    };
+    EXPECT_EQ(pack(by_inputs, kernels::WeightOrder::kInputsByOutputs),
+              pack(by_outputs, kernels::WeightOrder::kOutputsByInputs))
+        << static_cast<int>(type);
+  }
+}
+
 TEST(PackTest, EveryHalfPrecisionNumberIsConvertedExactly) {
   for (std::uint32_t half = 0; half < 65536; ++half) {
     const auto bits16 = static_cast<std::uint16_t>(half);
