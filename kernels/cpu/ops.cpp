@@ -236,6 +236,12 @@ void sample(Stream& stream, const SampleArgs& args) {
   stream.backend().sample(stream, args);
 }
 
+void take_tokens(Stream& stream, const TakeTokensArgs& args) {
+  LMTP_CHECK(stream.backend().take_tokens != nullptr && args.records != nullptr &&
+             args.rows != nullptr && args.ids != nullptr && args.count >= 1);
+  stream.backend().take_tokens(stream, args);
+}
+
 float row_max(const Backend& backend, const float* row, std::int64_t count) {
   LMTP_CHECK(count >= 1, count);
   return backend.row_max(row, count);

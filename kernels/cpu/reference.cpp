@@ -341,6 +341,7 @@ const Backend& reference_backend() {
                                        .kv_copy = plain::kv_copy,
                                        .paged_attention = paged_attention_plain,
                                        .sample = nullptr,
+                                       .take_tokens = nullptr,
                                        .row_max = row_max_plain,
                                        .row_logsumexp = row_logsumexp_plain,
                                        .row_exp = row_exp_plain,

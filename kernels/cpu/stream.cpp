@@ -9,12 +9,18 @@ Stream::Stream(const Backend& backend, WorkerPool& pool, int device)
     : backend_(backend), pool_(pool), device_(device) {
   if (backend.device != nullptr) {
     use();
+    for (void*& mark : marks_) {
+      mark = backend.device->create_event();
+    }
     handle_ = backend.device->create_stream();
   }
 }
 
 Stream::~Stream() {
   if (handle_ != nullptr) {
+    for (void* mark : marks_) {
+      backend_.device->release(DeviceApi::Thing::kEvent, mark);
+    }
     backend_.device->release(DeviceApi::Thing::kStream, handle_);
   }
 }
@@ -29,10 +35,18 @@ void Stream::use() const {
 
 void Stream::synchronize() {
   if (backend_.device != nullptr) {
-    const auto start = std::chrono::steady_clock::now();
     backend_.device->synchronize(handle_);
-    time_waited_ += std::chrono::steady_clock::now() - start;
   }
+}
+
+void Stream::mark(int i) { backend_.device->record(marks_.at(static_cast<std::size_t>(i)), handle_); }
+
+bool Stream::has_reached(int i) const {
+  return backend_.device->is_done(marks_.at(static_cast<std::size_t>(i)));
+}
+
+void Stream::wait_for(int i) const {
+  backend_.device->wait(marks_.at(static_cast<std::size_t>(i)));
 }
 
 void* Stream::scratch(std::size_t num_bytes) {

@@ -74,6 +74,7 @@ const Backend& device_backend() {
                                    .kv_copy = kv_copy,
                                    .paged_attention = attention_op,
                                    .sample = sample,
+                                   .take_tokens = take_tokens,
                                    .row_max = nullptr,
                                    .row_logsumexp = nullptr,
                                    .row_exp = nullptr,

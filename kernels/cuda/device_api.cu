@@ -47,7 +47,12 @@ std::atomic<int>& num_resets() {
   return count;
 }
 
+constexpr const char* kStepFailed = "a step failed on the device";
+// What a launch refused is kept by the runtime until somebody asks.
+constexpr const char* kLaunchFailed = "a launch failed";
+
 cudaStream_t stream_of(void* stream) { return static_cast<cudaStream_t>(stream); }
+cudaEvent_t event_of(void* event) { return static_cast<cudaEvent_t>(event); }
 
 void use_device(int device) { check_cuda(cudaSetDevice(device), "cudaSetDevice"); }
 
@@ -66,9 +71,33 @@ void* create_stream() {
 }
 
 void synchronize(void* stream) {
-  check_cuda(cudaStreamSynchronize(stream_of(stream)), "a step failed on the device");
-  // What a launch refused is kept by the runtime until somebody asks.
-  check_cuda(cudaGetLastError(), "a launch failed");
+  check_cuda(cudaStreamSynchronize(stream_of(stream)), kStepFailed);
+  check_cuda(cudaGetLastError(), kLaunchFailed);
+}
+
+void* create_event() {
+  cudaEvent_t event = nullptr;
+  check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
+  return event;
+}
+
+void record(void* event, void* stream) {
+  check_cuda(cudaEventRecord(event_of(event), stream_of(stream)), "cudaEventRecord");
+}
+
+bool is_done(void* event) {
+  const cudaError_t status = cudaEventQuery(event_of(event));
+  if (status == cudaErrorNotReady) {
+    (void)cudaGetLastError();  // or it would look as if a launch had failed
+    return false;
+  }
+  check_cuda(status, kStepFailed);
+  return true;
+}
+
+void wait(void* event) {
+  check_cuda(cudaEventSynchronize(event_of(event)), kStepFailed);
+  check_cuda(cudaGetLastError(), kLaunchFailed);
 }
 
 void* allocate(std::size_t num_bytes) {
@@ -146,6 +175,9 @@ void release(DeviceApi::Thing thing, void* what) {
       --num_streams();
       (void)cudaStreamDestroy(stream_of(what));
       return;
+    case DeviceApi::Thing::kEvent:
+      (void)cudaEventDestroy(event_of(what));
+      return;
     case DeviceApi::Thing::kMemory:
       (void)cudaFree(what);
       return;
@@ -178,6 +210,10 @@ const DeviceApi& device_api() {
                                      .memory = memory,
                                      .create_stream = create_stream,
                                      .synchronize = synchronize,
+                                     .create_event = create_event,
+                                     .record = record,
+                                     .is_done = is_done,
+                                     .wait = wait,
                                      .allocate = allocate,
                                      .allocate_pinned = allocate_pinned,
                                      .copy_to_device = copy_to_device,

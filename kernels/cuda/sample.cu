@@ -173,6 +173,16 @@ __global__ void __launch_bounds__(kSelectThreads) sample_kernel(SampleArgs args)
   }
 }
 
+// A thread a token.
+__global__ void take_tokens_kernel(TakeTokensArgs args) {
+  grid_dependency_launch();
+  grid_dependency_wait();
+  const std::int64_t at = std::int64_t{block_index().x} * num_threads() + thread_index();
+  if (at < args.count) {
+    args.ids[at] = args.records[args.rows[at]].token;
+  }
+}
+
 }  // namespace
 
 void sample(Stream& stream, const SampleArgs& args) {
@@ -180,6 +190,14 @@ void sample(Stream& stream, const SampleArgs& args) {
                          .num_threads = kSelectThreads,
                          .shared_bytes = sizeof(SampleShared)},
                         stream.handle(), args);
+}
+
+void take_tokens(Stream& stream, const TakeTokensArgs& args) {
+  constexpr int kThreads = 128;
+  launch<take_tokens_kernel>(
+      {.grid = {.x = static_cast<int>(ceil_divide<std::int64_t>(args.count, kThreads))},
+       .num_threads = kThreads},
+      stream.handle(), args);
 }
 
 }  // namespace lmtp::kernels::cuda

@@ -21,8 +21,10 @@ void add_row(const scheduler::PlanRow& row, model::ModelInput& input) {
   const scheduler::Sequence& sequence = *row.sequence;
   const int end = row.first_position + row.num_tokens;
   const int num_blocks = (end + kBlockSize - 1) / kBlockSize;
-  LMTP_CHECK(row.first_position >= 0 && row.num_tokens >= 1 && end <= sequence.length() &&
-                 row.num_logits >= 0 && row.num_logits <= row.num_tokens,
+  const int num_unknown = row.follows >= 0 ? 1 : 0;
+  LMTP_CHECK(row.first_position >= 0 && row.num_tokens >= 1 &&
+                 end <= sequence.length() + num_unknown && row.num_logits >= 0 &&
+                 row.num_logits <= row.num_tokens,
              row.first_position, row.num_tokens, row.num_logits, sequence.length());
   LMTP_CHECK(num_blocks <= static_cast<int>(sequence.blocks.size()), num_blocks,
              sequence.blocks.size());
@@ -31,7 +33,8 @@ void add_row(const scheduler::PlanRow& row, model::ModelInput& input) {
     if (position >= end - row.num_logits) {
       input.logit_rows.push_back(static_cast<std::int32_t>(input.ids.size()));
     }
-    input.ids.push_back(sequence.tokens[static_cast<std::size_t>(position)]);
+    input.ids.push_back(
+        position < sequence.length() ? sequence.tokens[static_cast<std::size_t>(position)] : 0);
     input.positions.push_back(position);
     input.slots.push_back(block * kBlockSize + position % kBlockSize);
   }

@@ -55,6 +55,9 @@ class CpuAgent : public ModelAgent {
   }
 
  private:
+  // Logits are made and used up so many rows at a time: 13 MB by a vocabulary of 50,000.
+  static constexpr std::size_t kTile = 64;
+
   scheduler::StepResult run(const scheduler::StepPlan& plan) {
     build_input(plan, input_);
     const auto hidden = model_->forward(stream_, model::arrays_of(input_), cache_);
@@ -62,7 +65,7 @@ class CpuAgent : public ModelAgent {
     list_targets(plan, targets_, result);
     LMTP_CHECK(targets_.size() == input_.logit_rows.size());
     const std::span<const std::int32_t> rows(input_.logit_rows);
-    constexpr auto kTile = static_cast<std::size_t>(model::kLogitRowsMax);
+    static_assert(kTile <= static_cast<std::size_t>(model::kLogitRowsMax));
     for (std::size_t first = 0; first < rows.size(); first += kTile) {
       const std::size_t count = std::min(kTile, rows.size() - first);
       process_tile(plan, hidden, rows.subspan(first, count), {targets_.data() + first, count},
@@ -94,7 +97,7 @@ class CpuAgent : public ModelAgent {
   StepSampling sampling_;
   model::ModelInput input_;
   std::vector<LogitTarget> targets_;
-  std::vector<float> logits_;  // [up to kLogitRowsMax, vocab_size]
+  std::vector<float> logits_;  // [up to kTile, vocab_size]
 };
 
 // Better no model than a process that is killed for memory while it loads.

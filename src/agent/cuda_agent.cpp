@@ -47,7 +47,7 @@ class CudaAgent : public ModelAgent {
         arrays_(*parts_.stream),
         graphs_(*parts_.stream),
         sampling_(*parts_.stream, options.config.vocab_size) {
-    reserve_logits(model::kLogitRowsMax);
+    reserve_logits(kFirstLogitRows);
   }
 
   AgentInfo info() const override {
@@ -60,13 +60,39 @@ class CudaAgent : public ModelAgent {
   }
 
   Result<scheduler::StepResult> execute(const scheduler::StepPlan& plan) override {
+    if (const auto started = start(plan); !started.ok()) {
+      return started.error();
+    }
+    return finish();
+  }
+
+  bool runs_ahead() const override { return true; }
+
+  Result<void> start(const scheduler::StepPlan& plan) override {
     LMTP_CHECK(!plan.empty() && plan.num_tokens <= options_.max_batched_tokens, plan.num_tokens,
                options_.max_batched_tokens);
+    LMTP_CHECK(num_started_ < kStepsMax, num_started_);
     try {
       stream().use();
-      return run(plan);
+      put(plan, steps_[next_]);
     } catch (const std::exception& exception) {
       wait_after_failure();
+      return Error{exception.what()};
+    }
+    next_ = (next_ + 1) % kStepsMax;
+    ++num_started_;
+    return {};
+  }
+
+  Result<scheduler::StepResult> finish() override {
+    LMTP_CHECK(num_started_ > 0);
+    const int oldest = (next_ + kStepsMax - num_started_) % kStepsMax;
+    try {
+      stream().use();
+      return take(oldest);
+    } catch (const std::exception& exception) {
+      wait_after_failure();
+      num_started_ = 0;
       return Error{exception.what()};
     }
   }
@@ -74,23 +100,67 @@ class CudaAgent : public ModelAgent {
   bool is_lost() const override { return is_lost_; }
 
  private:
+  using Clock = std::chrono::steady_clock;
+
+  static constexpr std::int64_t kFirstLogitRows = 64;  // room for more is made when they come
+  static constexpr int kStepsMax = kernels::Stream::kNumMarks;
+
+  // One that is under way.
+  struct Step {
+    scheduler::StepResult result;
+    PendingTokens tokens;  // of the last tile
+    Clock::time_point started;
+  };
+
   kernels::Stream& stream() { return *parts_.stream; }
 
-  scheduler::StepResult run(const scheduler::StepPlan& plan) {
-    const std::chrono::nanoseconds waited_before = stream().time_waited();
+  // Puts a step into the stream.
+  void put(const scheduler::StepPlan& plan, Step& step) {
+    step = {};
     build_input(plan, input_);
     check_tokens();
-    scheduler::StepResult result;
-    list_targets(plan, targets_, result);
+    list_drawn(plan);
+    list_targets(plan, targets_, step.result);
     if (is_decode(plan)) {
-      decode();
-      choose(plan, 0, targets_.size(), result);
+      decode(plan, step);
     } else {
-      compute(plan, result);
+      compute(plan, step);
     }
-    stream().synchronize();
-    result.device_wait = stream().time_waited() - waited_before;
-    return result;
+    stream().mark(next_);
+    step.started = Clock::now();
+  }
+
+  // What came of it, once it is there. Where the device is done before anybody asks, how long it
+  // worked is not known: then it counts as if it had not.
+  scheduler::StepResult take(int oldest) {
+    Step& step = steps_[oldest];
+    const bool was_done = stream().has_reached(oldest);
+    stream().wait_for(oldest);
+    --num_started_;
+    read_tokens(step.tokens, step.result);
+    const Clock::time_point now = Clock::now();
+    if (!was_done) {
+      step.result.device_wait = now - std::max(step.started, last_finished_);
+    }
+    last_finished_ = now;
+    return std::move(step.result);
+  }
+
+  // The tokens that the step before draws. Each of its rows had one target, and all one tile.
+  void list_drawn(const scheduler::StepPlan& plan) {
+    drawn_.rows.clear();
+    drawn_.records = sampling_.records();
+    if (plan.rows.front().follows < 0) {
+      LMTP_CHECK(num_started_ == 0, num_started_);
+      return;
+    }
+    const auto num_records = static_cast<int>(targets_.size());
+    LMTP_CHECK(num_started_ == 1 && num_records <= kDecodeRowsMax, num_started_, num_records);
+    for (const scheduler::PlanRow& row : plan.rows) {
+      LMTP_CHECK(row.follows >= 0 && row.follows < num_records && row.num_tokens == 1, row.follows,
+                 num_records, row.num_tokens);
+      drawn_.rows.push_back(row.follows);
+    }
   }
 
   // The ops cannot look at ids that lie on the device.
@@ -113,14 +183,13 @@ class CudaAgent : public ModelAgent {
         static_cast<int>(std::bit_floor(static_cast<std::uint32_t>(options_.max_batched_tokens))));
   }
 
-  // Leaves the logits of all rows in logits_.
-  void decode() {
-    const model::InputArrays step = model::arrays_of(input_);
+  void decode(const scheduler::StepPlan& plan, Step& step) {
+    const model::InputArrays given = model::arrays_of(input_);
     const DecodeShape shape =
-        decode_shape(static_cast<int>(step.num_tokens), step.context_max, step.num_table_blocks);
+        decode_shape(static_cast<int>(given.num_tokens), given.context_max, given.num_table_blocks);
     pad_decode_input(shape.num_rows, input_);
     reserve_logits(shape.num_rows);
-    model::InputArrays arrays = arrays_.upload(input_);
+    model::InputArrays arrays = arrays_.upload(input_, drawn_);
     parts_.cache->copy_blocks(stream(), arrays.copies, arrays.num_copies);
     arrays.num_copies = 0;
     arrays.context_max = shape.context_max;
@@ -136,18 +205,23 @@ class CudaAgent : public ModelAgent {
     } else {
       work();
     }
+    choose(plan, 0, targets_.size(), step);
   }
 
-  // Any step: as many rows as there are.
-  void compute(const scheduler::StepPlan& plan, scheduler::StepResult& result) {
-    const model::InputArrays arrays = arrays_.upload(input_);
+  // Any step: as many rows as there are. Only the last tile's tokens are left to finish().
+  void compute(const scheduler::StepPlan& plan, Step& step) {
+    const model::InputArrays arrays = arrays_.upload(input_, drawn_);
     const auto hidden = parts_.model->forward(stream(), arrays, *parts_.cache);
     constexpr std::size_t kTile = kDecodeRowsMax;
     for (std::size_t first = 0; first < targets_.size(); first += kTile) {
+      if (first > 0) {
+        stream().synchronize();
+        read_tokens(step.tokens, step.result);
+      }
       const std::size_t count = std::min(kTile, targets_.size() - first);
       reserve_logits(static_cast<std::int64_t>(count));
       write_logits(hidden, arrays.logit_rows + first, static_cast<std::int64_t>(count));
-      choose(plan, first, count, result);
+      choose(plan, first, count, step);
     }
   }
 
@@ -155,6 +229,7 @@ class CudaAgent : public ModelAgent {
     const auto num_bytes =
         static_cast<std::size_t>(num_rows * options_.config.vocab_size) * sizeof(float);
     if (num_bytes > logits_.num_bytes()) {
+      stream().synchronize();  // the step before may still choose from them
       logits_ = {};
       logits_ = kernels::Memory::allocate(stream().backend(), num_bytes);
       ++num_logit_moves_;
@@ -168,19 +243,14 @@ class CudaAgent : public ModelAgent {
 
   void write_logits(kernels::Matrix<const float> hidden, const std::int32_t* rows,
                     std::int64_t count) {
-    for (std::int64_t first = 0; first < count; first += model::kLogitRowsMax) {
-      const std::int64_t part = std::min(model::kLogitRowsMax, count - first);
-      parts_.model->logits(stream(), hidden, rows + first, logits(count).slice_rows(first, part));
-    }
+    static_assert(kDecodeRowsMax <= model::kLogitRowsMax);
+    parts_.model->logits(stream(), hidden, rows, logits(count));
   }
 
   // Tokens of the targets [first, first + count), whose logits are the first rows of logits_.
-  void choose(const scheduler::StepPlan& plan, std::size_t first, std::size_t count,
-              scheduler::StepResult& result) {
-    if (count > 0) {
-      sampling_.choose(plan, std::span(targets_).subspan(first, count),
-                       logits(static_cast<std::int64_t>(count)), result);
-    }
+  void choose(const scheduler::StepPlan& plan, std::size_t first, std::size_t count, Step& step) {
+    step.tokens = sampling_.start(plan, std::span(targets_).subspan(first, count),
+                                  logits(static_cast<std::int64_t>(count)));
   }
 
   // Buffers are used again once nothing runs any more; and only now it shows what is left.
@@ -201,6 +271,11 @@ class CudaAgent : public ModelAgent {
   std::int64_t num_logit_moves_ = 0;
   model::ModelInput input_;
   std::vector<LogitTarget> targets_;
+  DrawnTokens drawn_;
+  Step steps_[kStepsMax];
+  int next_ = 0;         // of steps_ and of the stream's marks
+  int num_started_ = 0;  // that are not finished, those before next_
+  Clock::time_point last_finished_;
   bool is_lost_ = false;
 };
 

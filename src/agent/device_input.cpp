@@ -14,12 +14,12 @@ class Packer {
   Packer(std::byte* host, std::byte* device) : host_(host), device_(device) {}
 
   template <typename T>
-  const T* add(const std::vector<T>& elements) {
+  T* add(const std::vector<T>& elements) {
     const std::size_t num_bytes = elements.size() * sizeof(T);
     if (num_bytes > 0) {
       std::memcpy(host_ + used_, elements.data(), num_bytes);
     }
-    const auto* at = reinterpret_cast<const T*>(device_ + used_);
+    auto* at = reinterpret_cast<T*>(device_ + used_);
     used_ += (num_bytes + kAlignment - 1) / kAlignment * kAlignment;
     return at;
   }
@@ -38,13 +38,14 @@ std::size_t packed_size(const Vectors&... vectors) {
 
 }  // namespace
 
-model::InputArrays DeviceInput::upload(const model::ModelInput& input) {
+model::InputArrays DeviceInput::upload(const model::ModelInput& input, const DrawnTokens& drawn) {
   memory_.reserve(packed_size(input.ids, input.positions, input.slots, input.cu_seqlens,
                               input.first_positions, input.block_offsets, input.logit_rows,
-                              input.copies, input.block_tables));
+                              input.copies, input.block_tables, drawn.rows));
   Packer packer(memory_.host(), memory_.device());
   model::InputArrays arrays = model::arrays_of(input);
-  arrays.ids = packer.add(input.ids);
+  std::int32_t* ids = packer.add(input.ids);
+  arrays.ids = ids;
   arrays.positions = packer.add(input.positions);
   arrays.slots = packer.add(input.slots);
   arrays.cu_seqlens = packer.add(input.cu_seqlens);
@@ -54,7 +55,14 @@ model::InputArrays DeviceInput::upload(const model::ModelInput& input) {
   // Those whose length is another in every step come last, so that the others keep their places.
   arrays.block_tables = packer.add(input.block_tables);
   arrays.copies = packer.add(input.copies);
+  const std::int32_t* rows = packer.add(drawn.rows);
   memory_.send(packer.used());
+  if (!drawn.rows.empty()) {
+    kernels::take_tokens(stream_, {.records = drawn.records,
+                                   .rows = rows,
+                                   .ids = ids,
+                                   .count = static_cast<std::int64_t>(drawn.rows.size())});
+  }
   return arrays;
 }
 

@@ -52,6 +52,7 @@ kernels::SampleRow DeviceSampling::wanted_of(const scheduler::PlanRow& row,
     return wanted;
   }
   const protocol::SamplingParams& params = sequence.params;
+  LMTP_CHECK(row.follows < 0 || !params.has_penalties());  // they look at the tokens before
   wanted.num_top = std::min({params.top_logprobs, kernels::kSampleTopMax, vocab_size_});
   wanted.top_k = params.top_k;
   wanted.temperature = params.temperature;
@@ -74,9 +75,8 @@ kernels::SampleRow DeviceSampling::wanted_of(const scheduler::PlanRow& row,
   return wanted;
 }
 
-void DeviceSampling::choose(const scheduler::StepPlan& plan, std::span<const LogitTarget> targets,
-                            kernels::Matrix<float> logits, scheduler::StepResult& result) {
-  LMTP_CHECK(logits.rows == static_cast<std::int64_t>(targets.size()), logits.rows, targets.size());
+void DeviceSampling::place_biases(const scheduler::StepPlan& plan,
+                                  std::span<const LogitTarget> targets) {
   used_biases_.clear();
   for (const LogitTarget& target : targets) {
     const scheduler::Sequence& sequence =
@@ -86,12 +86,20 @@ void DeviceSampling::choose(const scheduler::StepPlan& plan, std::span<const Log
     }
   }
   biases_.place(used_biases_);
+}
+
+PendingTokens DeviceSampling::start(const scheduler::StepPlan& plan,
+                                    std::span<const LogitTarget> targets,
+                                    kernels::Matrix<float> logits) {
+  LMTP_CHECK(logits.rows == static_cast<std::int64_t>(targets.size()), logits.rows, targets.size());
+  place_biases(plan, targets);
   rows_.clear();
   counts_.clear();
-  int top_stride = 0;
+  PendingTokens tokens;
   for (const LogitTarget& target : targets) {
     rows_.push_back(wanted_of(plan.rows[static_cast<std::size_t>(target.plan_row)], target));
-    top_stride = std::max(top_stride, rows_.back().num_top);
+    tokens.rows.push_back({target, rows_.back().scored >= 0});
+    tokens.top_stride = std::max(tokens.top_stride, rows_.back().num_top);
   }
 
   const std::size_t num_rows = rows_.size();
@@ -99,7 +107,8 @@ void DeviceSampling::choose(const scheduler::StepPlan& plan, std::span<const Log
   const std::size_t in_bytes = row_bytes + bytes_of<kernels::TokenCount>(counts_.size());
   const std::size_t record_bytes = bytes_of<kernels::SampleRecord>(num_rows);
   const std::size_t out_bytes =
-      record_bytes + bytes_of<kernels::TopToken>(num_rows * static_cast<std::size_t>(top_stride));
+      record_bytes +
+      bytes_of<kernels::TopToken>(num_rows * static_cast<std::size_t>(tokens.top_stride));
   in_.reserve(in_bytes);
   out_.reserve(out_bytes);
   std::byte* in = in_.device();
@@ -118,29 +127,28 @@ void DeviceSampling::choose(const scheduler::StepPlan& plan, std::span<const Log
                             .rows = reinterpret_cast<const kernels::SampleRow*>(in),
                             .records = reinterpret_cast<kernels::SampleRecord*>(out),
                             .top = reinterpret_cast<kernels::TopToken*>(out + record_bytes),
-                            .top_stride = top_stride});
+                            .top_stride = tokens.top_stride});
   out_.fetch(out_bytes);
-  stream_.synchronize();
-  read(plan, targets, top_stride, result);
+  tokens.out = out_.host();
+  return tokens;
 }
 
-void DeviceSampling::read(const scheduler::StepPlan& plan, std::span<const LogitTarget> targets,
-                          int top_stride, scheduler::StepResult& result) const {
-  const auto* records = reinterpret_cast<const kernels::SampleRecord*>(out_.host());
-  const auto* top = reinterpret_cast<const kernels::TopToken*>(records + targets.size());
-  for (std::size_t i = 0; i < targets.size(); ++i, top += top_stride) {
-    const auto plan_row = static_cast<std::size_t>(targets[i].plan_row);
-    scheduler::RowResult& row = result.rows[plan_row];
+void read_tokens(const PendingTokens& tokens, scheduler::StepResult& result) {
+  const auto* records = reinterpret_cast<const kernels::SampleRecord*>(tokens.out);
+  const auto* top = reinterpret_cast<const kernels::TopToken*>(records + tokens.rows.size());
+  for (std::size_t i = 0; i < tokens.rows.size(); ++i, top += tokens.top_stride) {
+    const LogitTarget& target = tokens.rows[i].target;
+    scheduler::RowResult& row = result.rows[static_cast<std::size_t>(target.plan_row)];
     if (records[i].is_valid == 0) {
       if (!row.error.has_value()) {
         row.error = kNoNumbers;
       }
       continue;
     }
-    scheduler::TokenResult& to = row.tokens[static_cast<std::size_t>(targets[i].index)];
+    scheduler::TokenResult& to = row.tokens[static_cast<std::size_t>(target.index)];
     to.token = records[i].token;
     to.logprob = records[i].logprob;
-    if (plan.rows[plan_row].sequence->kind == scheduler::SequenceKind::kScore) {
+    if (tokens.rows[i].is_score) {
       continue;
     }
     bool listed = false;

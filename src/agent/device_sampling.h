@@ -1,5 +1,5 @@
 // From rows of logits on a device to a step's result: what is wanted of each row goes there in one
-// copy, and one small record a row comes back.
+// copy, and one small record a row comes back. Two steps may be under way.
 #pragma once
 
 #include <cstddef>
@@ -57,22 +57,42 @@ class DeviceBiases {
   std::unordered_map<const protocol::LogitBias*, Entry> entries_;
 };
 
+// Tokens on their way back from the device.
+struct PendingTokens {
+  struct Row {
+    LogitTarget target;
+    bool is_score = false;
+  };
+  std::vector<Row> rows;
+  int top_stride = 0;
+  const std::byte* out = nullptr;  // of the host: records, then top tokens
+};
+
+// Writes them to the result's rows. A row without numbers becomes the error of its plan row alone.
+// REQUIRES: the stream has come so far.
+void read_tokens(const PendingTokens& tokens, scheduler::StepResult& result);
+
 // Owner: an agent; one thread.
 class DeviceSampling {
  public:
   // `stream` must outlive this.
   DeviceSampling(kernels::Stream& stream, int vocab_size);
 
-  // logits: [targets.size(), vocab_size] on the device, edited in place. Returns when the stream is
-  // done. A row without numbers becomes the error of its plan row alone.
-  void choose(const scheduler::StepPlan& plan, std::span<const LogitTarget> targets,
-              kernels::Matrix<float> logits, scheduler::StepResult& result);
+  // Puts the choice into the stream. logits: [targets.size(), vocab_size] on the device, edited in
+  // place. The tokens can be read until the next call but one.
+  // REQUIRES: what the call before the last one put into the stream is done.
+  PendingTokens start(const scheduler::StepPlan& plan, std::span<const LogitTarget> targets,
+                      kernels::Matrix<float> logits);
+
+  // On the device, of the last start(), a target each; valid in the stream until the next one.
+  const kernels::SampleRecord* records() const {
+    return reinterpret_cast<const kernels::SampleRecord*>(out_.device());
+  }
 
  private:
+  void place_biases(const scheduler::StepPlan& plan, std::span<const LogitTarget> targets);
   kernels::SampleRow wanted_of(const scheduler::PlanRow& row, const LogitTarget& target);
   void count_tokens(const scheduler::Sequence& sequence, std::size_t num_tokens);
-  void read(const scheduler::StepPlan& plan, std::span<const LogitTarget> targets, int top_stride,
-            scheduler::StepResult& result) const;
 
   kernels::Stream& stream_;
   const int vocab_size_;

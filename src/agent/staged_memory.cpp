@@ -24,8 +24,12 @@ bool grow(kernels::Memory& memory, std::size_t num_bytes, const kernels::Backend
 
 void StagedMemory::reserve(std::size_t num_bytes) {
   const kernels::Backend& backend = stream_.backend();
+  turn_ = 1 - turn_;
+  if (num_bytes > device_.num_bytes()) {
+    stream_.synchronize();
+  }
   num_moves_ += grow(device_, num_bytes, backend, kernels::Memory::allocate) ? 1 : 0;
-  grow(host_, num_bytes, backend, kernels::Memory::allocate_pinned);
+  grow(host_[turn_], num_bytes, backend, kernels::Memory::allocate_pinned);
 }
 
 void StagedMemory::send(std::size_t num_bytes) {

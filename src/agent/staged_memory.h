@@ -17,20 +17,22 @@ using Allocate = kernels::Memory (*)(const kernels::Backend&, std::size_t num_by
 bool grow(kernels::Memory& memory, std::size_t num_bytes, const kernels::Backend& backend,
           Allocate allocate);
 
-// Memory of a device, and as much on the host, pinned, through which it is written or read.
-// Owner: one thread.
+// Memory of a device, and as much on the host, pinned, through which it is written or read. Two
+// steps may be under way: on the host each has its own. Owner: one thread.
 class StagedMemory {
  public:
   // `stream` must outlive this.
   explicit StagedMemory(kernels::Stream& stream) : stream_(stream) {}
 
-  // Room for so many bytes; what was there is lost. REQUIRES: copies have been waited for.
+  // Room for so many bytes, for a step that begins: on the host, host() is now where it was before
+  // the last call. Where memory moves, what was on the device is lost, and all that runs is waited
+  // for. REQUIRES: the step before the last one is over.
   void reserve(std::size_t num_bytes);
   // How often the memory on the device has moved.
   std::int64_t num_moves() const { return num_moves_; }
 
-  // Valid until the next reserve().
-  std::byte* host() const { return static_cast<std::byte*>(host_.data()); }
+  // Valid until the next reserve() but one, and until the next.
+  std::byte* host() const { return static_cast<std::byte*>(host_[turn_].data()); }
   std::byte* device() const { return static_cast<std::byte*>(device_.data()); }
 
   // Put a copy of the first bytes into the stream: host to device, and back.
@@ -39,7 +41,8 @@ class StagedMemory {
 
  private:
   kernels::Stream& stream_;
-  kernels::Memory host_;
+  kernels::Memory host_[2];
+  int turn_ = 0;
   kernels::Memory device_;
   std::int64_t num_moves_ = 0;
 };

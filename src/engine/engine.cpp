@@ -28,6 +28,22 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kGatherTimeMax{5};
 
+namespace {
+
+// Calls the agent; whatever it throws is an error of the step.
+template <typename Call>
+auto guarded(const Call& call) -> decltype(call()) {
+  try {
+    return call();
+  } catch (const std::exception& e) {
+    return Error{e.what()};
+  } catch (...) {
+    return Error{"an exception of unknown type"};
+  }
+}
+
+}  // namespace
+
 // All members below "engine thread" belong to that thread alone.
 struct Engine::Impl {
   Impl(ModelLimits limits_in, EngineOptions options_in, agent::AgentFactory factory_in,
@@ -44,8 +60,11 @@ struct Engine::Impl {
   void run();
   void gather();
   int prefill_tokens_max() const;
+  void take_commands();
   void step();
-  Result<scheduler::StepResult> execute(const scheduler::StepPlan& plan);
+  void start(const scheduler::StepPlan& plan);
+  void start_ahead();
+  Result<scheduler::StepResult> finish();
 
   void apply_all(std::vector<EngineCommand> commands);
   void apply(Request& request);
@@ -99,7 +118,15 @@ struct Engine::Impl {
   EngineState state = EngineState::kLoading;
   int load_percent = 0;
   StepPace pace;
+  struct StartedStep {
+    int num_tokens = 0;
+    Clock::time_point since;
+    std::optional<Error> error;  // it could not be started
+  };
+  std::deque<StartedStep> started;  // and not finished: two where the agent runs ahead
+  Clock::time_point last_finish;
   std::int64_t num_steps = 0;
+  std::int64_t num_steps_ahead = 0;
   std::int64_t num_failed_steps = 0;
   Clock::time_point busy_since;  // what is not yet in `busy`
   Clock::duration busy{0};
@@ -113,17 +140,22 @@ int Engine::Impl::prefill_tokens_max() const {
   return pace.tokens_within(std::chrono::milliseconds(options.max_prefill_ms));
 }
 
+// What the last step gave is delivered while this one runs; where the agent runs ahead, this one
+// has been started by the last, and the next one is started as well.
 void Engine::Impl::step() {
-  const scheduler::StepPlan& plan = scheduler->plan(prefill_tokens_max());
-  if (plan.empty()) {
-    // Sequences that can never run would make this loop spin: an error of ours, but not fatal.
-    log::error("the scheduler found no way to go on");
-    fail_all("internal: the scheduler found no way to go on");
-    return deliver();
+  if (started.empty()) {
+    const scheduler::StepPlan& plan = scheduler->plan(prefill_tokens_max());
+    if (plan.empty()) {
+      // Sequences that can never run would make this loop spin: an error of ours, but not fatal.
+      log::error("the scheduler found no way to go on");
+      fail_all("internal: the scheduler found no way to go on");
+      return;
+    }
+    start(plan);
   }
-  const Clock::time_point start = Clock::now();
-  Result<scheduler::StepResult> result = execute(plan);
-  pace.add(plan.num_tokens, Clock::now() - start);
+  start_ahead();
+  deliver();
+  const Result<scheduler::StepResult> result = finish();
   ++num_steps;
   if (result) {
     device_wait += result->device_wait;
@@ -132,12 +164,23 @@ void Engine::Impl::step() {
     ++num_failed_steps;
     log::error("a step failed: " + result.error().message);
     queue_events(scheduler->abort("the step failed: " + result.error().message));
+    started.clear();
     if (agent->is_lost()) return load_again();
   }
   if (options.check_invariants) scheduler->check_invariants();
   const Clock::time_point now = Clock::now();
   busy += now - std::exchange(busy_since, now);
-  deliver();
+}
+
+// Whoever waits for a place, or wants to leave, is not made to wait for a step more than the one
+// that runs.
+void Engine::Impl::start_ahead() {
+  if (!options.run_ahead || !agent->runs_ahead() || started.back().error) return;
+  if (stop_at || !inbox->queue.empty()) return;
+  const scheduler::StepPlan& plan = scheduler->plan_ahead();
+  if (plan.empty()) return;
+  start(plan);
+  ++num_steps_ahead;
 }
 
 // A lost device takes everything in its memory along: what is under way is answered, and what comes
@@ -156,14 +199,22 @@ void Engine::Impl::load_again() {
   loader = std::thread([this] { load(); });
 }
 
-Result<scheduler::StepResult> Engine::Impl::execute(const scheduler::StepPlan& plan) {
-  try {
-    return agent->execute(plan);
-  } catch (const std::exception& e) {
-    return Error{e.what()};
-  } catch (...) {
-    return Error{"an exception of unknown type"};
-  }
+// Where it fails, finish() says so: a step before it may still be under way.
+void Engine::Impl::start(const scheduler::StepPlan& plan) {
+  started.push_back({.num_tokens = plan.num_tokens, .since = Clock::now(), .error = {}});
+  const Result<void> result = guarded([&] { return agent->start(plan); });
+  if (!result) started.back().error = result.error();
+}
+
+// The oldest of those that were started.
+Result<scheduler::StepResult> Engine::Impl::finish() {
+  const StartedStep step = std::move(started.front());
+  started.pop_front();
+  if (step.error) return *step.error;
+  Result<scheduler::StepResult> result = guarded([&] { return agent->finish(); });
+  const Clock::time_point now = Clock::now();
+  pace.add(step.num_tokens, now - std::max(step.since, std::exchange(last_finish, now)));
+  return result;
 }
 
 // Requests that come together start together: the first one's step would hold up the others, and
@@ -181,17 +232,9 @@ void Engine::Impl::gather() {
 }
 
 void Engine::Impl::run() {
-  while (!finished()) {
-    if (waiting_for_work()) {
-      apply_all(inbox->queue.wait_drain());
-      gather();
-      busy_since = Clock::now();
-    } else {
-      apply_all(inbox->queue.drain());
-    }
-    if (stop_at && Clock::now() >= *stop_at) fail_all(kShuttingDown);
-    if (!outgoing.empty()) deliver();
-    if (scheduler != nullptr && !scheduler->idle()) step();
+  while (!started.empty() || !finished()) {
+    if (started.empty()) take_commands();
+    if (!started.empty() || (scheduler != nullptr && !scheduler->idle())) step();
   }
   inbox->stopped = true;
   inbox->queue.close();
@@ -202,6 +245,18 @@ void Engine::Impl::run() {
   }
   state = EngineState::kStopped;
   deliver();
+}
+
+void Engine::Impl::take_commands() {
+  if (waiting_for_work()) {
+    deliver();
+    apply_all(inbox->queue.wait_drain());
+    gather();
+    busy_since = Clock::now();
+  } else {
+    apply_all(inbox->queue.drain());
+  }
+  if (stop_at && Clock::now() >= *stop_at) fail_all(kShuttingDown);
 }
 
 // In order, but for cancels of streams that are live: they make room for requests before them.
@@ -344,6 +399,7 @@ void Engine::Impl::publish() {
   stats.state = state;
   stats.load_percent = load_percent;
   stats.num_steps = num_steps;
+  stats.num_steps_ahead = num_steps_ahead;
   stats.num_failed_steps = num_failed_steps;
   stats.busy_us = std::chrono::duration_cast<std::chrono::microseconds>(busy).count();
   stats.device_wait_us = std::chrono::duration_cast<std::chrono::microseconds>(device_wait).count();

@@ -1,6 +1,7 @@
 #include "lmtp/scheduler/scheduler.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "lmtp/base/check.h"
 #include "token_budget.h"
@@ -152,13 +153,52 @@ void Scheduler::unplan(const Sequence& sequence) {
   plan_.rows.erase(row);
 }
 
+const StepPlan& Scheduler::plan_ahead() {
+  LMTP_CHECK(in_step_ && !plan_.empty() && ahead_.empty());
+  if (!waiting_.empty()) return ahead_;
+  std::size_t num_planned = 0;
+  for (std::size_t i = 0; i < plan_.rows.size(); ++i) {
+    if (plan_.rows[i].sequence == nullptr) continue;
+    ++num_planned;
+    if (plan_.rows[i].num_logits != 1 || !add_ahead(static_cast<int>(i))) {
+      ahead_ = {};
+      return ahead_;
+    }
+  }
+  if (num_planned < running_.size()) ahead_ = {};
+  return ahead_;
+}
+
+// The row behind row `follows` of the plan, if there will be one. False where that is not known.
+bool Scheduler::add_ahead(int follows) {
+  Sequence& sequence =
+      *sequences_.at(plan_.rows[static_cast<std::size_t>(follows)].sequence->key);
+  if (sequence.kind != SequenceKind::kGenerate || sequence.params.has_penalties()) return false;
+  if (sequence.num_generated() + 1 >= sequence.num_generated_max) return true;
+  if (!reserve(sequence, sequence.length() + 1 - sequence.num_computed)) return false;
+  ahead_.rows.push_back({.sequence = &sequence,
+                         .first_position = sequence.length(),
+                         .num_tokens = 1,
+                         .num_logits = 1,
+                         .follows = follows});
+  ++ahead_.num_tokens;
+  ++ahead_.num_logits;
+  return true;
+}
+
 std::vector<SchedulerEvent> Scheduler::commit(const StepResult& result) {
   LMTP_CHECK(in_step_ && !plan_.empty());
   LMTP_CHECK(result.rows.size() == plan_.rows.size(), result.rows.size(), plan_.rows.size());
   std::vector<SchedulerEvent> events;
   const std::vector<PlanRow> rows = std::move(plan_.rows);
   end_plan();
-  for (std::size_t i = 0; i < rows.size(); ++i) commit_row(rows[i], result.rows[i], events);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i].sequence != nullptr) commit_row(rows[i], result.rows[i], events);
+  }
+  if (!ahead_.empty()) {
+    plan_ = std::exchange(ahead_, {});
+    in_step_ = true;
+  }
   return events;
 }
 
@@ -274,6 +314,9 @@ void Scheduler::drop(Sequence& sequence) {
     mean_generated_ += kWeight * (sequence.num_generated() - mean_generated_);
   }
   release(sequence);
+  for (PlanRow& row : ahead_.rows) {
+    if (row.sequence == &sequence) row.sequence = nullptr;
+  }
   std::erase(running_, &sequence);
   std::erase(waiting_, &sequence);
   --shares_.at(sequence.key.connection).num_sequences;
@@ -285,7 +328,9 @@ std::vector<SchedulerEvent> Scheduler::abort(const std::string& message) {
   std::vector<SchedulerEvent> events;
   const std::vector<PlanRow> rows = std::move(plan_.rows);
   end_plan();
+  ahead_ = {};
   for (const PlanRow& row : rows) {
+    if (row.sequence == nullptr) continue;
     Sequence& sequence = *sequences_.at(row.sequence->key);
     events.push_back({sequence.key, protocol::ErrorEntry{sequence.key.stream, message}});
     drop(sequence);  // copies and writes of the failed step may not have happened

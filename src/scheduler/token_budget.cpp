@@ -19,7 +19,8 @@ int prefill_quota(int max_batched_tokens, int num_decodes, int most) {
 }
 
 PlanRow make_row(const Sequence& sequence, int num_tokens) {
-  PlanRow row{&sequence, sequence.num_computed, num_tokens, 0};
+  PlanRow row{
+      .sequence = &sequence, .first_position = sequence.num_computed, .num_tokens = num_tokens};
   const int end = sequence.num_computed + num_tokens;
   if (sequence.kind == SequenceKind::kGenerate) {
     row.num_logits = end == sequence.length() ? 1 : 0;

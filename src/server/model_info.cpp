@@ -52,6 +52,7 @@ std::string stats_json(const engine::EngineStats& stats) {
   {
     ObjectWriter object(out);
     object.number("num_steps", stats.num_steps);
+    object.number("num_steps_ahead", stats.num_steps_ahead);
     object.number("num_failed_steps", stats.num_failed_steps);
     object.number("busy_us", stats.busy_us);
     object.number("device_wait_us", stats.device_wait_us);

@@ -77,7 +77,7 @@ class AgentDriver {
     stream.sequence.num_prompt = num_prompt;
     stream.num_wanted = num_wanted;
     stream.chunk = chunk;
-    const int length = static_cast<int>(tokens.size()) + num_wanted;
+    const int length = static_cast<int>(tokens.size()) + num_wanted + 1;
     for (int i = 0; i * kBlockSize < length; ++i) {
       stream.sequence.blocks.push_back(next_block_++);
     }
@@ -111,28 +111,38 @@ class AgentDriver {
     }
   }
 
-  bool step() {
-    scheduler::StepPlan plan;
-    std::vector<DrivenStream*> planned;
-    for (DrivenStream& stream : streams_) {
-      const int room = kTestBatchedTokens - plan.num_tokens;
-      if (stream.done() || room == 0) {
-        continue;
+  // As run(), but each step of decodes is started before the last one is finished. What the last
+  // step of a stream gives beyond num_wanted is dropped, as if the stream had stopped.
+  // REQUIRES: the streams are Generates without penalties, and their blocks hold a token more.
+  void run_ahead() {
+    scheduler::StepPlan plan = plan_step();
+    EXPECT_TRUE(agent_.start(plan));
+    std::vector<DrivenStream*> planned = planned_;
+    for (bool done = false; !done;) {
+      scheduler::StepPlan next = plan_behind(plan, planned);
+      if (!next.empty()) {
+        EXPECT_TRUE(agent_.start(next));
       }
-      plan.rows.push_back(plan_row(stream, room));
-      plan.num_tokens += plan.rows.back().num_tokens;
-      plan.num_logits += plan.rows.back().num_logits;
-      planned.push_back(&stream);
+      const auto result = agent_.finish();
+      ASSERT_TRUE(result.ok()) << result.error().message;
+      for (std::size_t i = 0; i < planned.size(); ++i) {
+        commit(*planned[i], plan.rows[i], result->rows[i]);
+      }
+      plan = std::move(next);
+      planned = planned_;
+      done = plan.empty();
     }
+  }
+
+  bool step() {
+    const scheduler::StepPlan plan = plan_step();
     if (plan.empty()) {
       return false;
     }
-    plan.copies = std::move(copies_);
-    copies_.clear();
     const auto result = agent_.execute(plan);
     EXPECT_TRUE(result.ok()) << (result.ok() ? "" : result.error().message);
-    for (std::size_t i = 0; i < planned.size(); ++i) {
-      commit(*planned[i], plan.rows[i], result->rows[i]);
+    for (std::size_t i = 0; i < planned_.size(); ++i) {
+      commit(*planned_[i], plan.rows[i], result->rows[i]);
     }
     return true;
   }
@@ -140,6 +150,48 @@ class AgentDriver {
   void copy_before_next_step(scheduler::BlockCopy copy) { copies_.push_back(copy); }
 
  private:
+  scheduler::StepPlan plan_step() {
+    scheduler::StepPlan plan;
+    planned_.clear();
+    for (DrivenStream& stream : streams_) {
+      const int room = kTestBatchedTokens - plan.num_tokens;
+      if (stream.done() || room == 0) {
+        continue;
+      }
+      add(plan, stream, plan_row(stream, room));
+    }
+    plan.copies = std::move(copies_);
+    copies_.clear();
+    return plan;
+  }
+
+  // A token more of each stream of `plan` that will want one; of the last, one more than it wants.
+  scheduler::StepPlan plan_behind(const scheduler::StepPlan& plan,
+                                  const std::vector<DrivenStream*>& planned) {
+    scheduler::StepPlan next;
+    planned_.clear();
+    for (std::size_t i = 0; i < planned.size(); ++i) {
+      DrivenStream& stream = *planned[i];
+      EXPECT_EQ(plan.rows[i].num_logits, 1);
+      if (!stream.done()) {
+        add(next, stream,
+            {.sequence = &stream.sequence,
+             .first_position = stream.sequence.length(),
+             .num_tokens = 1,
+             .num_logits = 1,
+             .follows = static_cast<int>(i)});
+      }
+    }
+    return next;
+  }
+
+  void add(scheduler::StepPlan& plan, DrivenStream& stream, scheduler::PlanRow row) {
+    plan.rows.push_back(row);
+    plan.num_tokens += row.num_tokens;
+    plan.num_logits += row.num_logits;
+    planned_.push_back(&stream);
+  }
+
   static scheduler::PlanRow plan_row(const DrivenStream& stream, int room) {
     const scheduler::Sequence& sequence = stream.sequence;
     const int left = sequence.num_to_compute() - sequence.num_computed;
@@ -163,6 +215,9 @@ class AgentDriver {
     EXPECT_EQ(static_cast<int>(result.tokens.size()), row.num_logits);
     stream.sequence.num_computed += row.num_tokens;
     for (const scheduler::TokenResult& token : result.tokens) {
+      if (stream.sequence.kind == scheduler::SequenceKind::kGenerate && stream.done()) {
+        return;
+      }
       stream.results.push_back(token);
       if (stream.sequence.kind == scheduler::SequenceKind::kGenerate) {
         stream.sequence.tokens.push_back(token.token);
@@ -173,6 +228,7 @@ class AgentDriver {
   agent::ModelAgent& agent_;
   std::deque<DrivenStream> streams_;
   std::vector<scheduler::BlockCopy> copies_;
+  std::vector<DrivenStream*> planned_;  // of the last plan
   BlockId next_block_ = 1;
 };
 

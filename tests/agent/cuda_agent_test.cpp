@@ -150,6 +150,41 @@ TEST(CudaAgentTest, GraphsGiveTheSameBits) {
   expect_same_bits(three[0], first[0]);
 }
 
+// A step whose ids come from the records of the step before, which is not finished: with and
+// without graphs, alone and in company whose streams end at other times.
+TEST(CudaAgentTest, StepsAheadGiveTheSameBits) {
+  const auto agent = load("checkpoints/untied-f32", WeightType::kBF16);
+  ASSERT_TRUE(agent->runs_ahead());
+  constexpr int kNumStreams = 5;
+  const auto params = [](int number) {
+    protocol::SamplingParams p = params_of(number);
+    p.repetition_penalty = 1.0F;
+    return p;
+  };
+  std::vector<std::vector<TokenResult>> expected;
+  for (int number = 0; number < kNumStreams; ++number) {
+    AgentDriver driver(*agent);
+    const DrivenStream& stream =
+        driver.generate(prompt_of(number, 3 + 4 * number), 3 + 4 * number, params(number));
+    driver.run();
+    expected.push_back(stream.results);
+  }
+  for (const int first : {0, 3}) {
+    AgentDriver driver(*agent);
+    std::vector<const DrivenStream*> streams;
+    for (int number = first; number < kNumStreams; ++number) {
+      streams.push_back(
+          &driver.generate(prompt_of(number, 3 + 4 * number), 3 + 4 * number, params(number)));
+    }
+    driver.run_ahead();
+    for (int number = first; number < kNumStreams; ++number) {
+      SCOPED_TRACE(number);
+      expect_same_bits(streams[static_cast<std::size_t>(number - first)]->results,
+                       expected[static_cast<std::size_t>(number)]);
+    }
+  }
+}
+
 TEST(CudaAgentTest, ARowWithoutNumbersFailsAlone) {
   const auto agent = load("checkpoints/untied-f32", WeightType::kF32);
   auto bias = std::make_shared<protocol::LogitBias>();

@@ -83,8 +83,10 @@ class DeviceSamplingTest : public ::testing::Test {
     agent::list_targets(plan, targets, outcome.on_host);
     const auto count = static_cast<std::int64_t>(rows.size());
     std::vector<float> copy = logits;
-    device.choose(plan, targets, kernels::make_matrix(logits.data(), count, vocab_size),
-                  outcome.on_device);
+    const agent::PendingTokens tokens =
+        device.start(plan, targets, kernels::make_matrix(logits.data(), count, vocab_size));
+    stream.synchronize();
+    agent::read_tokens(tokens, outcome.on_device);
     host.choose(plan, targets, kernels::make_matrix(copy.data(), count, vocab_size),
                 outcome.on_host);
     return outcome;

@@ -34,12 +34,21 @@ EngineOptions checked_options() {
 
 ModelLimits limits() { return {.vocab_size = kVocab, .context_length = kContext, .eos_ids = {}}; }
 
-FakeAgentOptions agent_options() {
-  FakeAgentOptions options;
-  options.vocab_size = kVocab;
-  options.num_blocks = 128;
-  return options;
-}
+// With an agent that runs ahead, and with one that does not.
+class EngineTest : public ::testing::TestWithParam<bool> {
+ protected:
+  static FakeAgentOptions agent_options() {
+    FakeAgentOptions options;
+    options.vocab_size = kVocab;
+    options.num_blocks = 128;
+    options.runs_ahead = GetParam();
+    return options;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Agents, EngineTest, ::testing::Bool(), [](const auto& info) {
+  return info.param ? "Ahead" : "StepByStep";
+});
 
 std::vector<TokenId> counting(int first, int count) {
   std::vector<TokenId> tokens(static_cast<std::size_t>(count));
@@ -66,12 +75,12 @@ TEST(EngineDeath, LimitsThatNothingKeepsAreOurBug) {
     EngineOptions options;
     options.*limit = -1;
     EXPECT_DEATH(
-        Engine(limits(), options, testing::fake_agent_factory(agent_options()), ignore_outcome),
+        Engine(limits(), options, testing::fake_agent_factory({}), ignore_outcome),
         "check failed: options.max_");
   }
 }
 
-TEST(Engine, ServesStreamsOfManyConnectionsAtOnce) {
+TEST_P(EngineTest, ServesStreamsOfManyConnectionsAtOnce) {
   Engine engine(limits(), checked_options(), testing::fake_agent_factory(agent_options()),
                 ignore_outcome);
   std::vector<std::thread> clients;
@@ -94,12 +103,14 @@ TEST(Engine, ServesStreamsOfManyConnectionsAtOnce) {
   for (std::thread& client : clients) client.join();
   EXPECT_EQ(wrong, 0);
   const EngineStats stats = engine.stats();
+  EXPECT_EQ(stats.num_steps_ahead > 0, GetParam());
+  EXPECT_LT(stats.num_steps_ahead, stats.num_steps);
   EXPECT_EQ(stats.num_generated_tokens, 8 * 8 * 30);
   EXPECT_EQ(stats.num_blocks_pinned, 0);
   EXPECT_EQ(stats.num_blocks_free + stats.num_blocks_evictable, 127);
 }
 
-TEST(Engine, PrefillBesideADecodeIsBoundedByItsTimeWhereThatIsBounded) {
+TEST_P(EngineTest, PrefillBesideADecodeIsBoundedByItsTimeWhereThatIsBounded) {
   for (const int max_prefill_ms : {1, 0}) {
     const auto sink = std::make_shared<RecordingSink>();
     Engine* running = nullptr;
@@ -128,7 +139,7 @@ TEST(Engine, PrefillBesideADecodeIsBoundedByItsTimeWhereThatIsBounded) {
   }
 }
 
-TEST(Engine, OneDeliveryAStepForAllStreamsOfAConnection) {
+TEST_P(EngineTest, OneDeliveryAStepForAllStreamsOfAConnection) {
   std::promise<void> go;
   FakeAgentOptions options = agent_options();
   options.before_step = [released = go.get_future().share()](const auto&) -> Result<void> {
@@ -150,7 +161,7 @@ TEST(Engine, OneDeliveryAStepForAllStreamsOfAConnection) {
   EXPECT_LE(sink->num_deliveries(), 10 + 1);
 }
 
-TEST(Engine, RequestsWaitForTheModelAndAreToldSo) {
+TEST_P(EngineTest, RequestsWaitForTheModelAndAreToldSo) {
   std::promise<void> loaded;
   const agent::AgentFactory factory =
       [&](const agent::LoadProgress& progress) -> Result<std::unique_ptr<agent::ModelAgent>> {
@@ -173,7 +184,7 @@ TEST(Engine, RequestsWaitForTheModelAndAreToldSo) {
   EXPECT_EQ(sink->wait_done(1).tokens, FakeAgent::expected_tokens(counting(0, 5), 3, kVocab));
 }
 
-TEST(Engine, AFailedLoadAnswersThoseWhoWaitAndThoseWhoCome) {
+TEST_P(EngineTest, AFailedLoadAnswersThoseWhoWaitAndThoseWhoCome) {
   std::promise<void> fail;
   const agent::AgentFactory factory =
       [&](const agent::LoadProgress&) -> Result<std::unique_ptr<agent::ModelAgent>> {
@@ -193,7 +204,7 @@ TEST(Engine, AFailedLoadAnswersThoseWhoWaitAndThoseWhoCome) {
   EXPECT_EQ(sink->wait_done(2).error, "model.safetensors: is truncated");
 }
 
-TEST(Engine, CancelEndsAStreamAndFreesItsBlocks) {
+TEST_P(EngineTest, CancelEndsAStreamAndFreesItsBlocks) {
   FakeAgentOptions options = agent_options();
   options.step_time = std::chrono::milliseconds(1);
   Engine engine(limits(), checked_options(), testing::fake_agent_factory(options), ignore_outcome);
@@ -212,7 +223,7 @@ TEST(Engine, CancelEndsAStreamAndFreesItsBlocks) {
   EXPECT_EQ(sink->wait_done(2).tokens.size(), 2U);
 }
 
-TEST(Engine, RefusesBeyondItsLimitOfRequests) {
+TEST_P(EngineTest, RefusesBeyondItsLimitOfRequests) {
   std::promise<void> go;
   const agent::AgentFactory factory =
       [&](const agent::LoadProgress&) -> Result<std::unique_ptr<agent::ModelAgent>> {
@@ -237,7 +248,7 @@ TEST(Engine, RefusesBeyondItsLimitOfRequests) {
   for (const StreamId id : {1, 2, 3, 5}) EXPECT_EQ(sink->wait_done(id).tokens.size(), 2U) << id;
 }
 
-TEST(Engine, AQueueThatIsFullRefusesAtOnce) {
+TEST_P(EngineTest, AQueueThatIsFullRefusesAtOnce) {
   std::promise<void> started;
   std::promise<void> go;
   FakeAgentOptions agent = agent_options();
@@ -263,7 +274,7 @@ TEST(Engine, AQueueThatIsFullRefusesAtOnce) {
   for (StreamId id = 0; id <= 4; ++id) EXPECT_TRUE(sink->wait_done(id).done) << id;
 }
 
-TEST(Engine, AnExceptionInAStepIsAFailedStep) {
+TEST_P(EngineTest, AnExceptionInAStepIsAFailedStep) {
   FakeAgentOptions options = agent_options();
   auto steps = std::make_shared<std::atomic<int>>(0);
   options.before_step = [steps](const auto&) -> Result<void> {
@@ -278,7 +289,7 @@ TEST(Engine, AnExceptionInAStepIsAFailedStep) {
   EXPECT_EQ(sink->wait_done(2).tokens.size(), 10U);
 }
 
-TEST(Engine, CountersAreThereWhenTheLastEventIs) {
+TEST_P(EngineTest, CountersAreThereWhenTheLastEventIs) {
   Engine engine(limits(), checked_options(), testing::fake_agent_factory(agent_options()),
                 ignore_outcome);
   const auto sink = std::make_shared<RecordingSink>();
@@ -292,7 +303,7 @@ TEST(Engine, CountersAreThereWhenTheLastEventIs) {
   EXPECT_EQ(engine.stats().num_scored_tokens, 1);
 }
 
-TEST(Engine, AFailedStepIsAnsweredAndTheNextRuns) {
+TEST_P(EngineTest, AFailedStepIsAnsweredAndTheNextRuns) {
   FakeAgentOptions options = agent_options();
   auto steps = std::make_shared<std::atomic<int>>(0);
   options.before_step = [steps](const auto&) -> Result<void> {
@@ -308,7 +319,7 @@ TEST(Engine, AFailedStepIsAnsweredAndTheNextRuns) {
   EXPECT_EQ(engine.stats().num_failed_steps, 1);
 }
 
-TEST(Engine, TellsItsTimeFromThatOfTheDevice) {
+TEST_P(EngineTest, TellsItsTimeFromThatOfTheDevice) {
   FakeAgentOptions options = agent_options();
   options.step_time = std::chrono::milliseconds(2);
   options.device_wait = std::chrono::microseconds(700);
@@ -321,7 +332,7 @@ TEST(Engine, TellsItsTimeFromThatOfTheDevice) {
   EXPECT_GE(stats.busy_us, 2000 * stats.num_steps);
 }
 
-TEST(Engine, ALostDeviceIsAnsweredAndTheModelLoadedAgain) {
+TEST_P(EngineTest, ALostDeviceIsAnsweredAndTheModelLoadedAgain) {
   FakeAgentOptions options = agent_options();
   auto lost = std::make_shared<std::atomic<bool>>(false);
   auto num_loads = std::make_shared<std::atomic<int>>(0);
@@ -360,7 +371,7 @@ TEST(Engine, ALostDeviceIsAnsweredAndTheModelLoadedAgain) {
   EXPECT_EQ(num_outcomes, 1);
 }
 
-TEST(Engine, StopLetsRunningStreamsFinishWithinTheGrace) {
+TEST_P(EngineTest, StopLetsRunningStreamsFinishWithinTheGrace) {
   FakeAgentOptions options = agent_options();
   options.step_time = std::chrono::milliseconds(1);
   Engine engine(limits(), checked_options(), testing::fake_agent_factory(options), ignore_outcome);
@@ -372,7 +383,7 @@ TEST(Engine, StopLetsRunningStreamsFinishWithinTheGrace) {
   EXPECT_FALSE(engine.instance().submit(generate(sink, 1, 2, counting(0, 5), 40)));
 }
 
-TEST(Engine, StopWithoutGraceAnswersEveryStream) {
+TEST_P(EngineTest, StopWithoutGraceAnswersEveryStream) {
   FakeAgentOptions options = agent_options();
   options.step_time = std::chrono::milliseconds(1);
   Engine engine(limits(), checked_options(), testing::fake_agent_factory(options), ignore_outcome);
@@ -383,7 +394,7 @@ TEST(Engine, StopWithoutGraceAnswersEveryStream) {
   EXPECT_EQ(sink->wait_done(1).error, "the server is shutting down");
 }
 
-TEST(Engine, StopEndsALoadingThatNobodyWaitsFor) {
+TEST_P(EngineTest, StopEndsALoadingThatNobodyWaitsFor) {
   const agent::AgentFactory factory =
       [](const agent::LoadProgress& progress) -> Result<std::unique_ptr<agent::ModelAgent>> {
     while (progress(1)) std::this_thread::yield();
@@ -397,7 +408,7 @@ TEST(Engine, StopEndsALoadingThatNobodyWaitsFor) {
   EXPECT_EQ(sink->wait_done(1).error, "the server is shutting down");
 }
 
-TEST(Engine, AGivenSeedArrivesAndAMissingOneIsFresh) {
+TEST_P(EngineTest, AGivenSeedArrivesAndAMissingOneIsFresh) {
   FakeAgentOptions options = agent_options();
   struct Seeds {
     std::mutex mutex;

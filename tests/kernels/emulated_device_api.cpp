@@ -28,6 +28,15 @@ void* create_stream() { return std::malloc(1); }
 
 void synchronize(void*) {}
 
+// Of a bool: it has been recorded.
+void* create_event() { return std::calloc(1, 1); }
+
+void record(void* event, void*) { *static_cast<bool*>(event) = true; }
+
+bool is_done(void* event) { return *static_cast<bool*>(event); }
+
+void wait(void* event) { LMTP_CHECK(is_done(event)); }
+
 void* allocate(std::size_t num_bytes) {
   if (static_cast<std::int64_t>(num_bytes) > kTotalBytes) {
     throw DeviceError(DeviceError::Kind::kOutOfMemory, "the emulated device is full");
@@ -77,6 +86,10 @@ const DeviceApi& device_api() {
                                      .memory = memory,
                                      .create_stream = create_stream,
                                      .synchronize = synchronize,
+                                     .create_event = create_event,
+                                     .record = record,
+                                     .is_done = is_done,
+                                     .wait = wait,
                                      .allocate = allocate,
                                      .allocate_pinned = allocate,
                                      .copy_to_device = copy,

@@ -20,6 +20,15 @@ class Company::WatchedAgent : public agent::ModelAgent {
     company_.before_step(plan);
     return agent_->execute(plan);
   }
+  bool runs_ahead() const override { return agent_->runs_ahead(); }
+  Result<void> start(const scheduler::StepPlan& plan) override {
+    if (!runs_ahead()) return ModelAgent::start(plan);
+    company_.before_step(plan);
+    return agent_->start(plan);
+  }
+  Result<scheduler::StepResult> finish() override {
+    return runs_ahead() ? agent_->finish() : ModelAgent::finish();
+  }
   bool is_lost() const override { return agent_->is_lost(); }
 
  private:

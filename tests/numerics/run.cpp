@@ -250,7 +250,7 @@ Result<CompanyReport> Runner::run_company(const Model& model, const Setting& set
   agent.config = model.config;
   agent.num_threads = setting.num_threads;
   agent.cuda_device = options_.cuda_device;
-  agent.decode_graphs = setting.graphs;
+  agent.decode_graphs = setting.as_served;
   agent.max_batched_tokens = setting.batched_tokens;
   agent.weight_type = setting.dtype;
   agent.kv_cache_bytes = setting.num_blocks * model::kv_block_bytes(model.config, kv_type(agent));
@@ -260,6 +260,7 @@ Result<CompanyReport> Runner::run_company(const Model& model, const Setting& set
   engine.max_batched_tokens = setting.batched_tokens;
   engine.max_chunk_tokens = setting.chunk;
   engine.max_prefill_ms = 0;  // the same steps every time
+  engine.run_ahead = setting.as_served;
   engine.check_invariants = true;
   // Without ends of text: every stream is as long as it was drawn.
   return std::make_shared<Company>(std::move(phases))
@@ -278,7 +279,7 @@ Result<const StreamOutcome*> Runner::alone(const Configuration& configuration, c
   if (is_new) {
     Setting setting;
     setting.dtype = configuration.dtype;
-    setting.graphs = false;
+    setting.as_served = false;
     setting.num_blocks = (model.limits.context_length + kBlockSize - 1) / kBlockSize + 1;
     auto report = run_company(model, setting, {{{request}, {0}, false, true}});
     if (!report.ok()) return report.error();

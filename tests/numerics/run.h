@@ -62,7 +62,7 @@ class Runner {
     int chunk = 0;  // 0: as it comes
     int num_blocks = 0;
     int batched_tokens = 512;
-    bool graphs = true;  // on a device
+    bool as_served = true;  // on a device: by graphs, and steps are started ahead
   };
 
   // With a KV cache of that size; see count_blocks.

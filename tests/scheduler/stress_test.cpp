@@ -24,12 +24,14 @@ struct Case {
   int max_batched_tokens;
   int context_length;
   unsigned seed;
+  bool runs_ahead = false;
 };
 
 FakeAgentOptions agent_options(const Case& c) {
   FakeAgentOptions agent;
   agent.vocab_size = kVocab;
   agent.num_blocks = c.num_blocks;
+  agent.runs_ahead = c.runs_ahead;
   agent.row_fails = [](const Sequence& sequence) {
     return sequence.key.stream % 17 == 0 && sequence.num_generated() == 2;
   };
@@ -120,9 +122,10 @@ class StressTest : public ::testing::TestWithParam<Case> {
 
 TEST_P(StressTest, EveryStreamGetsWhatItWouldGetAlone) {
   for (int round = 0; round < kRounds; ++round) {
+    driver_.settle();
     for (int arrivals = below(3); arrivals > 0; --arrivals) arrive();
     if (below(10) == 0 && next_id_ > 1) cancel_one();
-    driver_.step();
+    for (int steps = GetParam().runs_ahead ? below(8) : 1; steps > 0; --steps) driver_.step();
     if (driver_.scheduler().num_waiting() > 40) driver_.run();
     if (round % 7 == 0 && next_id_ > 1) keep_a_text();
   }
@@ -135,6 +138,9 @@ TEST_P(StressTest, EveryStreamGetsWhatItWouldGetAlone) {
   if (GetParam().num_blocks < 20) {
     EXPECT_GT(driver_.scheduler().counters().num_preemptions, 0);
   }
+  if (GetParam().runs_ahead) {
+    EXPECT_GT(driver_.num_steps_ahead(), kRounds);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, StressTest,
@@ -142,6 +148,9 @@ INSTANTIATE_TEST_SUITE_P(Shapes, StressTest,
                                            Case{10, 16, 128, 3}, Case{9, 8, 128, 4},
                                            Case{30, 512, 256, 5}, Case{18, 33, 256, 6},
                                            Case{60, 1, 64, 7}));
+INSTANTIATE_TEST_SUITE_P(Ahead, StressTest,
+                         ::testing::Values(Case{500, 64, 128, 11, true}, Case{12, 64, 128, 12, true},
+                                           Case{18, 33, 256, 13, true}));
 
 }  // namespace
 }  // namespace lmtp::scheduler

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -24,6 +25,7 @@ struct FakeAgentOptions {
   std::chrono::microseconds step_time{0};   // slept in each step
   std::chrono::nanoseconds device_wait{0};  // said of each step
   TokenId eos_id = -1;                      // never drawn by itself where < 0
+  bool runs_ahead = false;                  // as an agent of a device: see ModelAgent
   // Called at the start of each step; an error fails the step.
   std::function<Result<void>(const scheduler::StepPlan&)> before_step;
   // Asked after a step that failed; empty: no.
@@ -55,6 +57,32 @@ class FakeAgent : public agent::ModelAgent {
     for (const auto& row : plan.rows) result.rows.push_back(run_row(row));
     return result;
   }
+
+  // A step ahead computes at once, as a device's stream would: all that the one before it writes is
+  // there, and nothing of what its commit brings.
+  Result<void> start(const scheduler::StepPlan& plan) override {
+    if (!options_.runs_ahead) return ModelAgent::start(plan);
+    LMTP_CHECK(under_way_.size() < 2, under_way_.size());
+    const bool follows = plan.rows.front().follows >= 0;
+    LMTP_CHECK(follows == !under_way_.empty(), under_way_.size());
+    drawn_.clear();
+    if (follows && under_way_.back()) {
+      for (const auto& row : under_way_.back()->rows) {
+        LMTP_CHECK(row.tokens.size() <= 1, row.tokens.size());
+        drawn_.push_back(row.tokens.empty() ? 0 : row.tokens[0].token);
+      }
+    }
+    under_way_.push_back(follows && !under_way_.back() ? under_way_.back() : execute(plan));
+    return {};
+  }
+  Result<scheduler::StepResult> finish() override {
+    if (!options_.runs_ahead) return ModelAgent::finish();
+    Result<scheduler::StepResult> result = std::move(under_way_.front());
+    under_way_.pop_front();
+    if (!result) under_way_.clear();
+    return result;
+  }
+  bool runs_ahead() const override { return options_.runs_ahead; }
 
   bool is_lost() const override { return options_.is_lost && options_.is_lost(); }
 
@@ -105,6 +133,10 @@ class FakeAgent : public agent::ModelAgent {
                   position % kBlockSize);
     };
     const auto token = [&](int position) {
+      if (row.follows >= 0 && position == row.first_position) {
+        LMTP_CHECK(position == s.length(), position, s.length());
+        return drawn_.at(static_cast<std::size_t>(row.follows));
+      }
       return s.tokens.at(static_cast<std::size_t>(position));
     };
     LMTP_CHECK(row.num_tokens >= 1 && row.num_logits <= row.num_tokens, row.num_tokens);
@@ -133,6 +165,8 @@ class FakeAgent : public agent::ModelAgent {
   }
 
   FakeAgentOptions options_;
+  std::deque<Result<scheduler::StepResult>> under_way_;  // where it runs ahead
+  std::vector<TokenId> drawn_;                           // by the rows of the step before
   std::vector<std::uint64_t> kv_;  // [num_blocks, kBlockSize] hash of all tokens up to this one
 };
 

@@ -33,11 +33,12 @@ class SchedulerDriver {
         }()) {}
 
   StreamKey generate(StreamId id, std::vector<TokenId> prompt, int max_tokens,
-                     ConnectionId connection = 1) {
+                     ConnectionId connection = 1, protocol::SamplingParams params = {}) {
     auto sequence = std::make_unique<scheduler::Sequence>();
     sequence->key = {connection, id};
     sequence->num_prompt = static_cast<int>(prompt.size());
     sequence->tokens = std::move(prompt);
+    sequence->params = std::move(params);
     sequence->params.max_tokens = max_tokens;
     return add(std::move(sequence));
   }
@@ -53,21 +54,39 @@ class SchedulerDriver {
     return add(std::move(sequence));
   }
 
-  // One step; false where there was nothing to do.
-  bool step(int prefill_tokens_max = std::numeric_limits<int>::max()) {
-    const scheduler::StepPlan& plan = scheduler_.plan(prefill_tokens_max);
-    if (plan.empty()) return false;
-    last_plan_ = plan;
-    Result<scheduler::StepResult> result = agent_.execute(plan);
+  // One step; false where there was nothing to do. Where the agent runs ahead, the next one is
+  // started as well if it can be planned.
+  bool step(int prefill_tokens_max = std::numeric_limits<int>::max(), bool may_start_ahead = true) {
+    if (num_started_ == 0) {
+      const scheduler::StepPlan& plan = scheduler_.plan(prefill_tokens_max);
+      if (plan.empty()) return false;
+      start(plan);
+    }
+    if (agent_.runs_ahead() && may_start_ahead) {
+      const scheduler::StepPlan& ahead = scheduler_.plan_ahead();
+      if (!ahead.empty()) {
+        start(ahead);
+        ++num_steps_ahead_;
+      }
+    }
+    Result<scheduler::StepResult> result = agent_.finish();
+    --num_started_;
     take(result ? scheduler_.commit(*result) : scheduler_.abort(result.error().message));
+    if (!result) num_started_ = 0;
     scheduler_.check_invariants();
     return true;
   }
 
+  // Ends a step that was started ahead, so that streams can be added and removed.
+  void settle() {
+    while (num_started_ > 0) step(std::numeric_limits<int>::max(), false);
+  }
+  int num_steps_ahead() const { return num_steps_ahead_; }
+
   void run(int max_steps = 100'000) {
     for (int i = 0; i < max_steps && step(); ++i) {
     }
-    ASSERT_TRUE(scheduler_.idle());
+    ASSERT_TRUE(scheduler_.idle() && num_started_ == 0);
   }
 
   Outcome& outcome(StreamKey key) { return outcomes_[{key.connection, key.stream}]; }
@@ -75,6 +94,12 @@ class SchedulerDriver {
   const scheduler::StepPlan& last_plan() const { return last_plan_; }
 
  private:
+  void start(const scheduler::StepPlan& plan) {
+    last_plan_ = plan;
+    ASSERT_TRUE(agent_.start(plan));
+    ++num_started_;
+  }
+
   StreamKey add(std::unique_ptr<scheduler::Sequence> sequence) {
     const StreamKey key = sequence->key;
     outcome(key) = {};
@@ -101,6 +126,8 @@ class SchedulerDriver {
   FakeAgent agent_;
   scheduler::Scheduler scheduler_;
   scheduler::StepPlan last_plan_;
+  int num_started_ = 0;
+  int num_steps_ahead_ = 0;
   std::map<std::pair<ConnectionId, StreamId>, Outcome> outcomes_;
 };
 

@@ -36,9 +36,25 @@ class ModelAgent {
   // Exceptions of libraries below are caught inside and returned as errors.
   virtual Result<scheduler::StepResult> execute(const scheduler::StepPlan& plan) = 0;
 
+  // execute() in two halves, between which the caller may do other work. REQUIRES: what start()
+  // was given stays as it is until finish() returns; nothing else is started in between.
+  virtual Result<void> start(const scheduler::StepPlan& plan) {
+    started_ = &plan;
+    return {};
+  }
+  virtual Result<scheduler::StepResult> finish() { return execute(*started_); }
+
+  // True where start() takes all that it needs from the plan, and a second step may be started
+  // before the first one is finished, whose rows follow those of the first (PlanRow::follows).
+  // finish() then gives the older one; where that fails, the younger is forgotten.
+  virtual bool runs_ahead() const { return false; }
+
   // After an error of execute: no step will succeed any more, because the device is lost. Another
   // agent may, once this one is gone.
   virtual bool is_lost() const { return false; }
+
+ private:
+  const scheduler::StepPlan* started_ = nullptr;
 };
 
 // Told how far the loading is, in percent [0, 100], from any thread of the loading. False: nobody

@@ -11,8 +11,8 @@
 
 namespace lmtp {
 
-// Owner: the consumer's object. try_push and push_control may be called by any thread; drain and
-// wait_drain by the one consumer. Order is kept among all pushes.
+// Owner: the consumer's object. try_push and push_control may be called by any thread; the
+// rest by the one consumer. Order is kept among all pushes.
 template <typename T>
 class BoundedQueue {
  public:
@@ -49,6 +49,11 @@ class BoundedQueue {
   std::vector<T> drain() {
     const std::lock_guard lock(mutex_);
     return take_all();
+  }
+
+  bool empty() {
+    const std::lock_guard lock(mutex_);
+    return items_.empty();
   }
 
   // Sleeps until there is something or the queue is closed, then takes all there is.

@@ -27,7 +27,8 @@ struct EngineOptions {
   int max_chunk_tokens = 0;  // >= 0: of one stream in a step; 0: as many as the step has room for
   int max_prefill_ms = 100;  // >= 0: of prefill beside decodes, by measure; 0: by tokens alone
   int max_concurrent_requests = 1024;  // >= 1: waiting and running; more are refused with an error
-  bool check_invariants = false;       // after each step; aborts where they do not hold
+  bool run_ahead = true;          // with an agent that does: a step is started before the last ended
+  bool check_invariants = false;  // after each step; aborts where they do not hold
 };
 
 enum class EngineState { kLoading, kReady, kFailed, kStopped };
@@ -38,6 +39,7 @@ struct EngineStats {
   int load_percent = 0;
   agent::AgentInfo agent;  // empty while loading
   std::int64_t num_steps = 0;
+  std::int64_t num_steps_ahead = 0;      // of those, started before the last one had ended
   std::int64_t num_tokens_computed = 0;  // tokens that went through the model
   std::int64_t num_prompt_tokens = 0;    // of admitted requests
   std::int64_t num_cached_tokens = 0;    // of those, found in the prefix cache
@@ -46,8 +48,8 @@ struct EngineStats {
   std::int64_t num_scored_tokens = 0;
   std::int64_t num_preemptions = 0;
   std::int64_t num_failed_steps = 0;
-  // Time of the steps, with what the engine does between two of them; and how much of it the host
-  // waited for a device. The rest is the host's own.
+  // Time of the steps, with what the engine does between two of them; and how much of it a device
+  // was at work, whatever the host did meanwhile. The rest is the host's own.
   std::int64_t busy_us = 0;
   std::int64_t device_wait_us = 0;
   int num_waiting = 0;           // now

@@ -45,6 +45,6 @@ Result<std::unique_ptr<CausalLM>> make_causal_lm(const ModelConfig& config, Weig
 Result<std::vector<TensorSpec>> describe_tensors(const ModelConfig& config);
 
 // Rows whose logits may be asked for at a time.
-inline constexpr std::int64_t kLogitRowsMax = 64;
+inline constexpr std::int64_t kLogitRowsMax = 256;
 
 }  // namespace lmtp::model

@@ -64,7 +64,8 @@ struct SchedulerCounters {
 // - Out of blocks: the youngest running sequence is preempted; it keeps its tokens and resumes by
 //   recomputing what the prefix cache does not hold any more.
 //
-// Owner: the Engine; all calls on its thread. plan() and commit() or abort() alternate.
+// Owner: the Engine; all calls on its thread. plan() and commit() or abort() alternate; but behind
+// plan_ahead() the first commit() is followed by another one or by abort(), or by plan_ahead().
 class Scheduler {
  public:
   // Blocks without which one sequence of the whole context could not run.
@@ -89,10 +90,20 @@ class Scheduler {
   // tokens take. Two blocks are always allowed, and never more than a quarter of the step.
   const StepPlan& plan(int prefill_tokens_max = std::numeric_limits<int>::max());
 
+  // The step behind the one that is being executed, before it is known what that one draws: one
+  // token more of each sequence that will not have all its tokens by then (PlanRow::follows). Empty
+  // where it cannot be said yet what comes next: something waits, prefills or scores, has penalties
+  // (which look at the tokens before), or would need a block that only a preemption gives.
+  // Valid until it is committed, aborted, or the commit before it: commit() makes it the plan.
+  // REQUIRES: plan() was not empty, and there is no plan ahead. The steps write keys and values in
+  // order: what a sequence that turns out to have ended still writes, a later step writes over.
+  const StepPlan& plan_ahead();
+
   // Takes over what the plan's execution gave.
   std::vector<SchedulerEvent> commit(const StepResult& result);
 
-  // The plan's execution failed: its sequences end with this error, the others go on.
+  // The plan's execution failed: its sequences end with this error, the others go on. A plan ahead
+  // is dropped.
   std::vector<SchedulerEvent> abort(const std::string& message);
 
   bool contains(StreamKey key) const { return sequences_.contains(key); }
@@ -123,6 +134,7 @@ class Scheduler {
   void plan_admissions(bool only_cached);
   int chunk_room() const;
   bool plan_row(Sequence& sequence, int num_tokens);
+  bool add_ahead(int follows);
   bool reserve(Sequence& sequence, int num_tokens);
   void preempt(Sequence& victim);
   void unplan(const Sequence& sequence);
@@ -155,6 +167,7 @@ class Scheduler {
 
   // Of the step being planned or executed.
   StepPlan plan_;
+  StepPlan ahead_;                     // of the step behind it
   std::vector<BlockId> copy_sources_;  // pinned until the step is over
   int quota_ = 0;                      // tokens that may still be planned for what is not a decode
   bool preempted_ = false;

@@ -17,13 +17,18 @@ namespace lmtp::scheduler {
 
 // The tokens [first_position, first_position + num_tokens) of one sequence go through the model.
 struct PlanRow {
-  const Sequence* sequence = nullptr;  // valid until commit
+  // Valid until commit. Null in a plan made ahead once the sequence has ended: nobody looks at what
+  // comes of the row.
+  const Sequence* sequence = nullptr;
   int first_position = 0;
   int num_tokens = 0;  // >= 1
   // Logits are wanted for the last num_logits of these tokens; 0 for an unfinished prefill.
   // Generate: 0 or 1, and a token is drawn from it. Score: each gives the log probability of the
   // token that follows it in the sequence.
   int num_logits = 0;
+  // Of a plan made ahead: the row of the plan before it that draws this row's one token, which is
+  // not in the sequence yet. Either all rows of a plan have one, or none.
+  int follows = -1;
 };
 
 // The first num_tokens tokens of block `from` are copied to block `to` before the forward pass, in
@@ -58,7 +63,8 @@ struct RowResult {
 
 struct StepResult {
   std::vector<RowResult> rows;
-  std::chrono::nanoseconds device_wait{0};  // of the step's time: the host waited for a device
+  // Of the time since the step was started: a device was at work on it, whatever the host did.
+  std::chrono::nanoseconds device_wait{0};
 };
 
 }  // namespace lmtp::scheduler

@@ -42,7 +42,9 @@ struct Backend {
   void (*kv_store)(Stream&, const KvStoreArgs&);
   void (*kv_copy)(Stream&, const KvLayer&, const KvCopy*, std::int64_t);
   void (*paged_attention)(Stream&, const AttentionArgs&);
-  void (*sample)(Stream&, const SampleArgs&);  // null on the host
+  // Null on the host, where a Sampler chooses.
+  void (*sample)(Stream&, const SampleArgs&);
+  void (*take_tokens)(Stream&, const TakeTokensArgs&);
   // Null on a device: they look at rows of the host.
   float (*row_max)(const float*, std::int64_t);
   LogSumExp (*row_logsumexp)(const float*, std::int64_t);

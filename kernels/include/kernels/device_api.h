@@ -32,7 +32,7 @@ struct DeviceMemory {
 };
 
 // Every function but the last throws DeviceError; failures of what was launched come out of
-// synchronize or of any later call. A stream is what create_stream gave, and what is put into one
+// synchronize, is_done, wait or any later call. A stream is what create_stream gave, and what is put into one
 // runs in order. Functions without a stream act on the calling thread's device.
 struct DeviceApi {
   // The calling thread's device from now on. A thread begins at device 0.
@@ -40,6 +40,11 @@ struct DeviceApi {
   DeviceMemory (*memory)();
   void* (*create_stream)();
   void (*synchronize)(void* stream);
+  // An event marks how far a stream has come: record() puts it behind what is there.
+  void* (*create_event)();
+  void (*record)(void* event, void* stream);
+  bool (*is_done)(void* event);
+  void (*wait)(void* event);
   // 256-byte aligned, contents undefined. Waits for all that runs.
   void* (*allocate)(std::size_t num_bytes);
   // Of the host, where copies from and to the device run beside the host's work.
@@ -58,7 +63,7 @@ struct DeviceApi {
   // on it is gone. Where it does not come back, or cannot: kGone.
   void (*reset)();
   // Of what the functions above gave; for destructors, so it throws nothing.
-  enum class Thing { kStream, kMemory, kPinned, kGraph };
+  enum class Thing { kStream, kEvent, kMemory, kPinned, kGraph };
   void (*release)(Thing thing, void* what);
 };
 

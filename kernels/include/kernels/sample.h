@@ -60,4 +60,16 @@ struct SampleArgs {
 // REQUIRES: the stream is a device's.
 void sample(Stream& stream, const SampleArgs& args);
 
+// Tokens that the host does not know yet, as inputs of the step behind the one that draws them.
+struct TakeTokensArgs {
+  const SampleRecord* records = nullptr;
+  const std::int32_t* rows = nullptr;  // [count] the record of each
+  std::int32_t* ids = nullptr;         // [count]
+  std::int64_t count = 0;
+};
+
+// ids[i] = records[rows[i]].token; 0 where that record is not valid.
+// REQUIRES: the stream is a device's.
+void take_tokens(Stream& stream, const TakeTokensArgs& args);
+
 }  // namespace lmtp::kernels

@@ -3,7 +3,7 @@
 // device and scratch memory there; an op only puts work into it.
 #pragma once
 
-#include <chrono>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -36,8 +36,14 @@ class Stream {
   void use() const;
   // Returns when everything put into the stream is done. Throws DeviceError for what failed in it.
   void synchronize();
-  // How long synchronize has waited so far, all calls together.
-  std::chrono::nanoseconds time_waited() const { return time_waited_; }
+
+  // Marks, where there is a device: mark(i) notes how far the stream has been filled, and i then
+  // stands for that place. wait_for(i) returns when all before it is done, and throws as
+  // synchronize. REQUIRES: 0 <= i < kNumMarks; has_reached and wait_for: i has been marked.
+  static constexpr int kNumMarks = 2;
+  void mark(int i);
+  bool has_reached(int i) const;
+  void wait_for(int i) const;
 
   // At least num_bytes where the ops run, aligned as Memory, contents undefined; valid until the
   // next call. It grows to the largest request of any op and stays: bounded by the largest batch.
@@ -52,7 +58,7 @@ class Stream {
   void* handle_ = nullptr;
   Memory scratch_;
   std::int64_t num_scratch_moves_ = 0;
-  std::chrono::nanoseconds time_waited_{0};
+  std::array<void*, kNumMarks> marks_{};  // events
 };
 
 }  // namespace lmtp::kernels
