@@ -39,7 +39,9 @@ void Stream::synchronize() {
   }
 }
 
-void Stream::mark(int i) { backend_.device->record(marks_.at(static_cast<std::size_t>(i)), handle_); }
+void Stream::mark(int i) {
+  backend_.device->record(marks_.at(static_cast<std::size_t>(i)), handle_);
+}
 
 bool Stream::has_reached(int i) const {
   return backend_.device->is_done(marks_.at(static_cast<std::size_t>(i)));

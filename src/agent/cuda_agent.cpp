@@ -5,7 +5,6 @@
 #include <chrono>
 #include <exception>
 #include <optional>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +15,7 @@
 #include "device_sampling.h"
 #include "kernels/device.h"
 #include "kernels/device_api.h"
+#include "kernels/sample.h"
 #include "kernels/stream.h"
 #include "kernels/worker_pool.h"
 #include "lmtp/agent/model_memory.h"
@@ -24,6 +24,7 @@
 #include "lmtp/model/kv_cache.h"
 #include "lmtp/model/weight_store.h"
 #include "load_model.h"
+#include "staged_memory.h"
 #include "step_sampling.h"
 
 namespace lmtp::agent {
@@ -44,7 +45,7 @@ class CudaAgent : public ModelAgent {
   CudaAgent(Parts parts, const AgentOptions& options)
       : options_(options),
         parts_(std::move(parts)),
-        arrays_(*parts_.stream),
+        upload_(*parts_.stream),
         graphs_(*parts_.stream),
         sampling_(*parts_.stream, options.config.vocab_size) {
     reserve_logits(kFirstLogitRows);
@@ -121,10 +122,11 @@ class CudaAgent : public ModelAgent {
     check_tokens();
     list_drawn(plan);
     list_targets(plan, targets_, step.result);
+    sampling_.prepare(plan, targets_);
     if (is_decode(plan)) {
-      decode(plan, step);
+      decode(step);
     } else {
-      compute(plan, step);
+      compute(step);
     }
     stream().mark(next_);
     step.started = Clock::now();
@@ -146,10 +148,10 @@ class CudaAgent : public ModelAgent {
     return std::move(step.result);
   }
 
-  // The tokens that the step before draws. Each of its rows had one target, and all one tile.
+  // Which records of the step before hold the tokens that this one follows. Each of its rows had
+  // one target, and all were one tile.
   void list_drawn(const scheduler::StepPlan& plan) {
-    drawn_.rows.clear();
-    drawn_.records = sampling_.records();
+    drawn_.clear();
     if (plan.rows.front().follows < 0) {
       LMTP_CHECK(num_started_ == 0, num_started_);
       return;
@@ -159,8 +161,24 @@ class CudaAgent : public ModelAgent {
     for (const scheduler::PlanRow& row : plan.rows) {
       LMTP_CHECK(row.follows >= 0 && row.follows < num_records && row.num_tokens == 1, row.follows,
                  num_records, row.num_tokens);
-      drawn_.rows.push_back(row.follows);
+      drawn_.push_back(row.follows);
     }
+  }
+
+  // Puts all arrays of a step into the stream, and the ids that only the device knows.
+  model::InputArrays upload() {
+    upload_.begin(upload_size(input_) + Upload::size_of(drawn_) + sampling_.upload_size());
+    const UploadedInput input = add_input(input_, upload_);
+    const std::int32_t* drawn = upload_.add(drawn_);
+    sampling_.add_to(upload_);
+    upload_.send();
+    if (!drawn_.empty()) {
+      kernels::take_tokens(stream(), {.records = sampling_.records(),
+                                      .rows = drawn,
+                                      .ids = input.ids,
+                                      .count = static_cast<std::int64_t>(drawn_.size())});
+    }
+    return input.arrays;
   }
 
   // The ops cannot look at ids that lie on the device.
@@ -183,19 +201,19 @@ class CudaAgent : public ModelAgent {
         static_cast<int>(std::bit_floor(static_cast<std::uint32_t>(options_.max_batched_tokens))));
   }
 
-  void decode(const scheduler::StepPlan& plan, Step& step) {
+  void decode(Step& step) {
     const model::InputArrays given = model::arrays_of(input_);
     const DecodeShape shape =
         decode_shape(static_cast<int>(given.num_tokens), given.context_max, given.num_table_blocks);
     pad_decode_input(shape.num_rows, input_);
     reserve_logits(shape.num_rows);
-    model::InputArrays arrays = arrays_.upload(input_, drawn_);
+    model::InputArrays arrays = upload();
     parts_.cache->copy_blocks(stream(), arrays.copies, arrays.num_copies);
     arrays.num_copies = 0;
     arrays.context_max = shape.context_max;
     arrays.num_table_blocks = shape.num_table_blocks;
     const std::int64_t num_moves =
-        stream().num_scratch_moves() + arrays_.num_moves() + num_logit_moves_;
+        stream().num_scratch_moves() + upload_.num_moves() + num_logit_moves_;
     const auto work = [&] {
       const auto hidden = parts_.model->forward(stream(), arrays, *parts_.cache);
       write_logits(hidden, arrays.logit_rows, shape.num_rows);
@@ -205,12 +223,12 @@ class CudaAgent : public ModelAgent {
     } else {
       work();
     }
-    choose(plan, 0, targets_.size(), step);
+    choose(0, targets_.size(), step);
   }
 
   // Any step: as many rows as there are. Only the last tile's tokens are left to finish().
-  void compute(const scheduler::StepPlan& plan, Step& step) {
-    const model::InputArrays arrays = arrays_.upload(input_, drawn_);
+  void compute(Step& step) {
+    const model::InputArrays arrays = upload();
     const auto hidden = parts_.model->forward(stream(), arrays, *parts_.cache);
     constexpr std::size_t kTile = kDecodeRowsMax;
     for (std::size_t first = 0; first < targets_.size(); first += kTile) {
@@ -221,7 +239,7 @@ class CudaAgent : public ModelAgent {
       const std::size_t count = std::min(kTile, targets_.size() - first);
       reserve_logits(static_cast<std::int64_t>(count));
       write_logits(hidden, arrays.logit_rows + first, static_cast<std::int64_t>(count));
-      choose(plan, first, count, step);
+      choose(first, count, step);
     }
   }
 
@@ -248,9 +266,8 @@ class CudaAgent : public ModelAgent {
   }
 
   // Tokens of the targets [first, first + count), whose logits are the first rows of logits_.
-  void choose(const scheduler::StepPlan& plan, std::size_t first, std::size_t count, Step& step) {
-    step.tokens = sampling_.start(plan, std::span(targets_).subspan(first, count),
-                                  logits(static_cast<std::int64_t>(count)));
+  void choose(std::size_t first, std::size_t count, Step& step) {
+    step.tokens = sampling_.start(first, logits(static_cast<std::int64_t>(count)));
   }
 
   // Buffers are used again once nothing runs any more; and only now it shows what is left.
@@ -264,14 +281,14 @@ class CudaAgent : public ModelAgent {
 
   const AgentOptions options_;
   Parts parts_;
-  DeviceInput arrays_;
+  Upload upload_;
   DecodeGraphs graphs_;
   DeviceSampling sampling_;
   kernels::Memory logits_;  // [most rows so far, vocab_size] f32
   std::int64_t num_logit_moves_ = 0;
   model::ModelInput input_;
   std::vector<LogitTarget> targets_;
-  DrawnTokens drawn_;
+  std::vector<std::int32_t> drawn_;  // a record of the step before for each row; or none
   Step steps_[kStepsMax];
   int next_ = 0;         // of steps_ and of the stream's marks
   int num_started_ = 0;  // that are not finished, those before next_

@@ -1,40 +1,24 @@
-// A step's arrays on their way to a device: packed into one pinned buffer, sent by one copy.
+// A ModelInput on its way to a device.
 #pragma once
 
-#include <cstdint>
-#include <vector>
+#include <cstddef>
 
-#include "kernels/sample.h"
-#include "kernels/stream.h"
 #include "lmtp/model/model_input.h"
 #include "staged_memory.h"
 
 namespace lmtp::agent {
 
-// Tokens that the host does not know yet.
-struct DrawnTokens {
-  std::vector<std::int32_t> rows;                  // which of the records each one is
-  const kernels::SampleRecord* records = nullptr;  // on the device
+// What add_input() takes of an Upload.
+std::size_t upload_size(const model::ModelInput& input);
+
+// Where the arrays of an input are going to lie.
+struct UploadedInput {
+  model::InputArrays arrays;
+  std::int32_t* ids = nullptr;  // those of `arrays`, to be written
 };
 
-// Owner: an agent; one thread.
-class DeviceInput {
- public:
-  // `stream` must outlive this.
-  explicit DeviceInput(kernels::Stream& stream) : stream_(stream), memory_(stream) {}
-
-  // Puts the copy into the stream. Arrays of `input` lie where they lay for any input with as many
-  // tokens, sequences and logit rows, as long as num_moves() stays. The arrays are valid until the
-  // next call. The first drawn.rows.size() ids are taken on the device from what the step before
-  // draws. REQUIRES: the step before the last one is over.
-  model::InputArrays upload(const model::ModelInput& input, const DrawnTokens& drawn);
-
-  // How often the memory on the device has moved.
-  std::int64_t num_moves() const { return memory_.num_moves(); }
-
- private:
-  kernels::Stream& stream_;
-  StagedMemory memory_;
-};
+// REQUIRES: nothing has been added before. Arrays whose ops are captured lie where they lay for any
+// input with as many tokens, sequences and logit rows, as long as upload.num_moves() stays.
+UploadedInput add_input(const model::ModelInput& input, Upload& upload);
 
 }  // namespace lmtp::agent

@@ -1,7 +1,6 @@
 #include "device_sampling.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "lmtp/base/check.h"
@@ -25,7 +24,6 @@ DeviceSampling::DeviceSampling(kernels::Stream& stream, int vocab_size)
       vocab_size_(vocab_size),
       biases_(stream, vocab_size),
       count_of_(static_cast<std::size_t>(vocab_size)),
-      in_(stream),
       out_(stream) {}
 
 // Appends to counts_ how often each of the tokens is there.
@@ -75,10 +73,9 @@ kernels::SampleRow DeviceSampling::wanted_of(const scheduler::PlanRow& row,
   return wanted;
 }
 
-void DeviceSampling::place_biases(const scheduler::StepPlan& plan,
-                                  std::span<const LogitTarget> targets) {
+void DeviceSampling::place_biases(const scheduler::StepPlan& plan) {
   used_biases_.clear();
-  for (const LogitTarget& target : targets) {
+  for (const LogitTarget& target : targets_) {
     const scheduler::Sequence& sequence =
         *plan.rows[static_cast<std::size_t>(target.plan_row)].sequence;
     if (sequence.kind == scheduler::SequenceKind::kGenerate && sequence.params.logit_bias) {
@@ -88,46 +85,50 @@ void DeviceSampling::place_biases(const scheduler::StepPlan& plan,
   biases_.place(used_biases_);
 }
 
-PendingTokens DeviceSampling::start(const scheduler::StepPlan& plan,
-                                    std::span<const LogitTarget> targets,
-                                    kernels::Matrix<float> logits) {
-  LMTP_CHECK(logits.rows == static_cast<std::int64_t>(targets.size()), logits.rows, targets.size());
-  place_biases(plan, targets);
+void DeviceSampling::prepare(const scheduler::StepPlan& plan,
+                             const std::vector<LogitTarget>& targets) {
+  targets_ = targets;
+  place_biases(plan);
   rows_.clear();
   counts_.clear();
-  PendingTokens tokens;
+  top_stride_ = 0;
   for (const LogitTarget& target : targets) {
     rows_.push_back(wanted_of(plan.rows[static_cast<std::size_t>(target.plan_row)], target));
-    tokens.rows.push_back({target, rows_.back().scored >= 0});
-    tokens.top_stride = std::max(tokens.top_stride, rows_.back().num_top);
+    top_stride_ = std::max(top_stride_, rows_.back().num_top);
   }
+}
 
-  const std::size_t num_rows = rows_.size();
-  const std::size_t row_bytes = bytes_of<kernels::SampleRow>(num_rows);
-  const std::size_t in_bytes = row_bytes + bytes_of<kernels::TokenCount>(counts_.size());
-  const std::size_t record_bytes = bytes_of<kernels::SampleRecord>(num_rows);
-  const std::size_t out_bytes =
-      record_bytes +
-      bytes_of<kernels::TopToken>(num_rows * static_cast<std::size_t>(tokens.top_stride));
-  in_.reserve(in_bytes);
-  out_.reserve(out_bytes);
-  std::byte* in = in_.device();
-  std::byte* out = out_.device();
-  const auto* counts = reinterpret_cast<const kernels::TokenCount*>(in + row_bytes);
+std::size_t DeviceSampling::upload_size() const {
+  return Upload::size_of(rows_) + Upload::size_of(counts_);
+}
+
+void DeviceSampling::add_to(Upload& upload) {
+  const kernels::TokenCount* counts = upload.add(counts_);
   for (kernels::SampleRow& row : rows_) {
     row.counts = counts;
     counts += row.num_counts;
   }
-  std::memcpy(in_.host(), rows_.data(), row_bytes);
-  if (!counts_.empty()) {
-    std::memcpy(in_.host() + row_bytes, counts_.data(), in_bytes - row_bytes);
+  uploaded_rows_ = upload.add(rows_);
+}
+
+PendingTokens DeviceSampling::start(std::size_t first, kernels::Matrix<float> logits) {
+  const auto num_rows = static_cast<std::size_t>(logits.rows);
+  LMTP_CHECK(num_rows >= 1 && first + num_rows <= rows_.size(), first, num_rows, rows_.size());
+  PendingTokens tokens;
+  tokens.top_stride = top_stride_;
+  for (std::size_t i = first; i < first + num_rows; ++i) {
+    tokens.rows.push_back({targets_[i], rows_[i].scored >= 0});
   }
-  in_.send(in_bytes);
+  const std::size_t record_bytes = bytes_of<kernels::SampleRecord>(num_rows);
+  const std::size_t out_bytes =
+      record_bytes + bytes_of<kernels::TopToken>(num_rows * static_cast<std::size_t>(top_stride_));
+  out_.reserve(out_bytes);
+  std::byte* out = out_.device();
   kernels::sample(stream_, {.logits = logits,
-                            .rows = reinterpret_cast<const kernels::SampleRow*>(in),
+                            .rows = uploaded_rows_ + first,
                             .records = reinterpret_cast<kernels::SampleRecord*>(out),
                             .top = reinterpret_cast<kernels::TopToken*>(out + record_bytes),
-                            .top_stride = tokens.top_stride});
+                            .top_stride = top_stride_});
   out_.fetch(out_bytes);
   tokens.out = out_.host();
   return tokens;

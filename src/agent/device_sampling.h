@@ -1,5 +1,5 @@
-// From rows of logits on a device to a step's result: what is wanted of each row goes there in one
-// copy, and one small record a row comes back. Two steps may be under way.
+// From rows of logits on a device to a step's result: what is wanted of each row goes there with
+// the step's other arrays, and one small record a row comes back. Two steps may be under way.
 #pragma once
 
 #include <cstddef>
@@ -78,11 +78,16 @@ class DeviceSampling {
   // `stream` must outlive this.
   DeviceSampling(kernels::Stream& stream, int vocab_size);
 
-  // Puts the choice into the stream. logits: [targets.size(), vocab_size] on the device, edited in
-  // place. The tokens can be read until the next call but one.
-  // REQUIRES: what the call before the last one put into the stream is done.
-  PendingTokens start(const scheduler::StepPlan& plan, std::span<const LogitTarget> targets,
-                      kernels::Matrix<float> logits);
+  // For a step: what is wanted of each of the targets. Biases that are not on the device are sent.
+  // REQUIRES: no step that uses other biases than this one is under way.
+  void prepare(const scheduler::StepPlan& plan, const std::vector<LogitTarget>& targets);
+  // What add_to() takes of an Upload, and the adding.
+  std::size_t upload_size() const;
+  void add_to(Upload& upload);
+  // Puts the choice for the targets [first, first + logits.rows) into the stream. logits: [rows,
+  // vocab_size] on the device, edited in place. The tokens can be read until the next call but one.
+  // REQUIRES: the upload was sent; what the call before the last one put into the stream is done.
+  PendingTokens start(std::size_t first, kernels::Matrix<float> logits);
 
   // On the device, of the last start(), a target each; valid in the stream until the next one.
   const kernels::SampleRecord* records() const {
@@ -90,18 +95,20 @@ class DeviceSampling {
   }
 
  private:
-  void place_biases(const scheduler::StepPlan& plan, std::span<const LogitTarget> targets);
+  void place_biases(const scheduler::StepPlan& plan);
   kernels::SampleRow wanted_of(const scheduler::PlanRow& row, const LogitTarget& target);
   void count_tokens(const scheduler::Sequence& sequence, std::size_t num_tokens);
 
   kernels::Stream& stream_;
   const int vocab_size_;
   DeviceBiases biases_;
-  std::vector<kernels::SampleRow> rows_;
+  std::vector<LogitTarget> targets_;
+  std::vector<kernels::SampleRow> rows_;     // of the targets
   std::vector<kernels::TokenCount> counts_;  // of all rows, behind one another
   std::vector<std::int32_t> count_of_;       // [vocab_size], all zero between two rows
   std::vector<std::shared_ptr<const protocol::LogitBias>> used_biases_;
-  StagedMemory in_;   // rows, then counts
+  const kernels::SampleRow* uploaded_rows_ = nullptr;
+  int top_stride_ = 0;
   StagedMemory out_;  // records, then top tokens
 };
 

@@ -1,8 +1,10 @@
 #include "staged_memory.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "kernels/device_api.h"
+#include "lmtp/base/check.h"
 
 namespace lmtp::agent {
 namespace {
@@ -38,6 +40,22 @@ void StagedMemory::send(std::size_t num_bytes) {
 
 void StagedMemory::fetch(std::size_t num_bytes) {
   stream_.device_api()->copy_to_host(stream_.handle(), host(), device(), num_bytes);
+}
+
+void Upload::begin(std::size_t num_bytes) {
+  memory_.reserve(num_bytes);
+  room_ = num_bytes;
+  used_ = 0;
+}
+
+void* Upload::add(const void* from, std::size_t num_bytes) {
+  LMTP_CHECK(used_ + size_of(num_bytes) <= room_, used_, num_bytes, room_);
+  if (num_bytes > 0) {
+    std::memcpy(memory_.host() + used_, from, num_bytes);
+  }
+  std::byte* at = memory_.device() + used_;
+  used_ += size_of(num_bytes);
+  return at;
 }
 
 }  // namespace lmtp::agent

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "kernels/memory.h"
 #include "kernels/stream.h"
@@ -45,6 +46,45 @@ class StagedMemory {
   int turn_ = 0;
   kernels::Memory device_;
   std::int64_t num_moves_ = 0;
+};
+
+// A step's arrays on their way to a device: packed behind one another, sent by one copy.
+// Owner: one thread.
+class Upload {
+ public:
+  // `stream` must outlive this.
+  explicit Upload(kernels::Stream& stream) : memory_(stream) {}
+
+  // What add() takes of num_bytes, at most.
+  static constexpr std::size_t size_of(std::size_t num_bytes) {
+    return (num_bytes + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  template <typename T>
+  static std::size_t size_of(const std::vector<T>& elements) {
+    return size_of(elements.size() * sizeof(T));
+  }
+
+  // Begins anew, with room for so many bytes. REQUIRES: the step before the last one is over.
+  void begin(std::size_t num_bytes);
+  // Adds a copy of the elements; returns where they are going to lie on the device.
+  template <typename T>
+  T* add(const std::vector<T>& elements) {
+    return static_cast<T*>(add(elements.data(), elements.size() * sizeof(T)));
+  }
+  // Puts the copy of all that was added into the stream.
+  void send() { memory_.send(used_); }
+
+  // How often the memory on the device has moved.
+  std::int64_t num_moves() const { return memory_.num_moves(); }
+
+ private:
+  static constexpr std::size_t kAlignment = 16;
+
+  void* add(const void* from, std::size_t num_bytes);
+
+  StagedMemory memory_;
+  std::size_t used_ = 0;
+  std::size_t room_ = 0;
 };
 
 }  // namespace lmtp::agent

@@ -171,8 +171,7 @@ const StepPlan& Scheduler::plan_ahead() {
 
 // The row behind row `follows` of the plan, if there will be one. False where that is not known.
 bool Scheduler::add_ahead(int follows) {
-  Sequence& sequence =
-      *sequences_.at(plan_.rows[static_cast<std::size_t>(follows)].sequence->key);
+  Sequence& sequence = *sequences_.at(plan_.rows[static_cast<std::size_t>(follows)].sequence->key);
   if (sequence.kind != SequenceKind::kGenerate || sequence.params.has_penalties()) return false;
   if (sequence.num_generated() + 1 >= sequence.num_generated_max) return true;
   if (!reserve(sequence, sequence.length() + 1 - sequence.num_computed)) return false;

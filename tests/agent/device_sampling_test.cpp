@@ -83,8 +83,13 @@ class DeviceSamplingTest : public ::testing::Test {
     agent::list_targets(plan, targets, outcome.on_host);
     const auto count = static_cast<std::int64_t>(rows.size());
     std::vector<float> copy = logits;
+    agent::Upload upload(stream);
+    device.prepare(plan, targets);
+    upload.begin(device.upload_size());
+    device.add_to(upload);
+    upload.send();
     const agent::PendingTokens tokens =
-        device.start(plan, targets, kernels::make_matrix(logits.data(), count, vocab_size));
+        device.start(0, kernels::make_matrix(logits.data(), count, vocab_size));
     stream.synchronize();
     agent::read_tokens(tokens, outcome.on_device);
     host.choose(plan, targets, kernels::make_matrix(copy.data(), count, vocab_size),

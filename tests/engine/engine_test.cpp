@@ -46,9 +46,8 @@ class EngineTest : public ::testing::TestWithParam<bool> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Agents, EngineTest, ::testing::Bool(), [](const auto& info) {
-  return info.param ? "Ahead" : "StepByStep";
-});
+INSTANTIATE_TEST_SUITE_P(Agents, EngineTest, ::testing::Bool(),
+                         [](const auto& which) { return which.param ? "Ahead" : "StepByStep"; });
 
 std::vector<TokenId> counting(int first, int count) {
   std::vector<TokenId> tokens(static_cast<std::size_t>(count));
@@ -74,9 +73,8 @@ TEST(EngineDeath, LimitsThatNothingKeepsAreOurBug) {
         &EngineOptions::max_prefill_ms, &EngineOptions::max_concurrent_requests}) {
     EngineOptions options;
     options.*limit = -1;
-    EXPECT_DEATH(
-        Engine(limits(), options, testing::fake_agent_factory({}), ignore_outcome),
-        "check failed: options.max_");
+    EXPECT_DEATH(Engine(limits(), options, testing::fake_agent_factory({}), ignore_outcome),
+                 "check failed: options.max_");
   }
 }
 

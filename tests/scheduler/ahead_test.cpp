@@ -49,8 +49,9 @@ std::int64_t run_three(bool runs_ahead) {
   }
   driver.run();
   for (std::size_t i = 0; i < lengths.size(); ++i) {
-    EXPECT_EQ(driver.outcome(keys[i]).tokens,
-              FakeAgent::expected_tokens(counting(static_cast<int>(i) * 20, 13), lengths[i], kVocab));
+    EXPECT_EQ(
+        driver.outcome(keys[i]).tokens,
+        FakeAgent::expected_tokens(counting(static_cast<int>(i) * 20, 13), lengths[i], kVocab));
     EXPECT_EQ(driver.outcome(keys[i]).finish, FinishReason::kLength);
   }
   // Forty tokens: one step for the prompts, and behind it each was planned ahead.
@@ -77,7 +78,7 @@ TEST(Ahead, AStreamThatStopsLeavesNothingOfTheStepBehindIt) {
     EXPECT_EQ(driver.outcome(key).tokens.size(), last + 1);
     EXPECT_EQ(driver.outcome(key).finish, FinishReason::kStop);
     EXPECT_EQ(driver.outcome(other).tokens,
-              FakeAgent::expected_tokens(counting(500, 3), 60, kVocab));
+              FakeAgent::expected_tokens(counting(500, 3), 60, kVocab, tokens[last]));
     EXPECT_EQ(driver.scheduler().pool().num_pinned(), 0);
     // Goes on from its blocks with another token where the step behind the end wrote one.
     auto longer = prompt;
@@ -121,9 +122,8 @@ TEST(Ahead, WhatNeedsAPreemptionWaitsForTheCommit) {
   }
   driver.run();
   for (StreamId id = 1; id <= 3; ++id) {
-    EXPECT_EQ(
-        driver.outcome(keys[static_cast<std::size_t>(id - 1)]).tokens,
-        FakeAgent::expected_tokens(counting(static_cast<int>(id) * 100, 20), 120, kVocab));
+    EXPECT_EQ(driver.outcome(keys[static_cast<std::size_t>(id - 1)]).tokens,
+              FakeAgent::expected_tokens(counting(static_cast<int>(id) * 100, 20), 120, kVocab));
   }
   EXPECT_GT(driver.scheduler().counters().num_preemptions, 0);
   EXPECT_GT(driver.num_steps_ahead(), 50);

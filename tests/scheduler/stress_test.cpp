@@ -139,7 +139,7 @@ TEST_P(StressTest, EveryStreamGetsWhatItWouldGetAlone) {
     EXPECT_GT(driver_.scheduler().counters().num_preemptions, 0);
   }
   if (GetParam().runs_ahead) {
-    EXPECT_GT(driver_.num_steps_ahead(), kRounds);
+    EXPECT_GT(driver_.num_steps_ahead(), 100);
   }
 }
 
@@ -149,7 +149,8 @@ INSTANTIATE_TEST_SUITE_P(Shapes, StressTest,
                                            Case{30, 512, 256, 5}, Case{18, 33, 256, 6},
                                            Case{60, 1, 64, 7}));
 INSTANTIATE_TEST_SUITE_P(Ahead, StressTest,
-                         ::testing::Values(Case{500, 64, 128, 11, true}, Case{12, 64, 128, 12, true},
+                         ::testing::Values(Case{500, 64, 128, 11, true},
+                                           Case{12, 64, 128, 12, true},
                                            Case{18, 33, 256, 13, true}));
 
 }  // namespace

@@ -27,7 +27,7 @@ struct EngineOptions {
   int max_chunk_tokens = 0;  // >= 0: of one stream in a step; 0: as many as the step has room for
   int max_prefill_ms = 100;  // >= 0: of prefill beside decodes, by measure; 0: by tokens alone
   int max_concurrent_requests = 1024;  // >= 1: waiting and running; more are refused with an error
-  bool run_ahead = true;          // with an agent that does: a step is started before the last ended
+  bool run_ahead = true;  // with an agent that does: a step is started before the last ended
   bool check_invariants = false;  // after each step; aborts where they do not hold
 };
 

@@ -32,8 +32,8 @@ struct DeviceMemory {
 };
 
 // Every function but the last throws DeviceError; failures of what was launched come out of
-// synchronize, is_done, wait or any later call. A stream is what create_stream gave, and what is put into one
-// runs in order. Functions without a stream act on the calling thread's device.
+// synchronize, is_done, wait or any later call. A stream is what create_stream gave, and what is
+// put into one runs in order. Functions without a stream act on the calling thread's device.
 struct DeviceApi {
   // The calling thread's device from now on. A thread begins at device 0.
   void (*use_device)(int device);
