@@ -9,18 +9,27 @@ Stream::Stream(const Backend& backend, WorkerPool& pool, int device)
     : backend_(backend), pool_(pool), device_(device) {
   if (backend.device != nullptr) {
     use();
-    for (void*& mark : marks_) {
-      mark = backend.device->create_event();
-    }
     handle_ = backend.device->create_stream();
+    try {
+      for (void*& mark : marks_) {
+        mark = backend.device->create_event();
+      }
+    } catch (...) {
+      release();
+      throw;
+    }
   }
 }
 
-Stream::~Stream() {
-  if (handle_ != nullptr) {
-    for (void* mark : marks_) {
+Stream::~Stream() { release(); }
+
+void Stream::release() {
+  for (void* mark : marks_) {
+    if (mark != nullptr) {
       backend_.device->release(DeviceApi::Thing::kEvent, mark);
     }
+  }
+  if (handle_ != nullptr) {
     backend_.device->release(DeviceApi::Thing::kStream, handle_);
   }
 }

@@ -82,6 +82,7 @@ void* create_event() {
 }
 
 void record(void* event, void* stream) {
+  check_cuda(cudaGetLastError(), kLaunchFailed);
   check_cuda(cudaEventRecord(event_of(event), stream_of(stream)), "cudaEventRecord");
 }
 

@@ -109,7 +109,7 @@ class CudaAgent : public ModelAgent {
   // One that is under way.
   struct Step {
     scheduler::StepResult result;
-    PendingTokens tokens;  // of the last tile
+    PendingTokens tokens;
     Clock::time_point started;
   };
 
@@ -124,10 +124,11 @@ class CudaAgent : public ModelAgent {
     list_targets(plan, targets_, step.result);
     sampling_.prepare(plan, targets_);
     if (is_decode(plan)) {
-      decode(step);
+      decode();
     } else {
-      compute(step);
+      compute();
     }
+    step.tokens = sampling_.fetch();
     stream().mark(next_);
     step.started = Clock::now();
   }
@@ -148,16 +149,18 @@ class CudaAgent : public ModelAgent {
     return std::move(step.result);
   }
 
-  // Which records of the step before hold the tokens that this one follows. Each of its rows had
-  // one target, and all were one tile.
+  // Which records of the step before hold the tokens that this one follows: each of its rows had
+  // one target, so they are numbered alike.
   void list_drawn(const scheduler::StepPlan& plan) {
     drawn_.clear();
     if (plan.rows.front().follows < 0) {
       LMTP_CHECK(num_started_ == 0, num_started_);
       return;
     }
+    const int before = (next_ + kStepsMax - 1) % kStepsMax;
     const auto num_records = static_cast<int>(targets_.size());
-    LMTP_CHECK(num_started_ == 1 && num_records <= kDecodeRowsMax, num_started_, num_records);
+    LMTP_CHECK(num_started_ == 1 && steps_[before].result.rows.size() == targets_.size(),
+               num_started_, steps_[before].result.rows.size(), num_records);
     for (const scheduler::PlanRow& row : plan.rows) {
       LMTP_CHECK(row.follows >= 0 && row.follows < num_records && row.num_tokens == 1, row.follows,
                  num_records, row.num_tokens);
@@ -201,7 +204,7 @@ class CudaAgent : public ModelAgent {
         static_cast<int>(std::bit_floor(static_cast<std::uint32_t>(options_.max_batched_tokens))));
   }
 
-  void decode(Step& step) {
+  void decode() {
     const model::InputArrays given = model::arrays_of(input_);
     const DecodeShape shape =
         decode_shape(static_cast<int>(given.num_tokens), given.context_max, given.num_table_blocks);
@@ -223,23 +226,19 @@ class CudaAgent : public ModelAgent {
     } else {
       work();
     }
-    choose(0, targets_.size(), step);
+    sampling_.choose(0, logits(static_cast<std::int64_t>(targets_.size())));
   }
 
-  // Any step: as many rows as there are. Only the last tile's tokens are left to finish().
-  void compute(Step& step) {
+  // Any step: as many rows as there are.
+  void compute() {
     const model::InputArrays arrays = upload();
     const auto hidden = parts_.model->forward(stream(), arrays, *parts_.cache);
     constexpr std::size_t kTile = kDecodeRowsMax;
     for (std::size_t first = 0; first < targets_.size(); first += kTile) {
-      if (first > 0) {
-        stream().synchronize();
-        read_tokens(step.tokens, step.result);
-      }
       const std::size_t count = std::min(kTile, targets_.size() - first);
       reserve_logits(static_cast<std::int64_t>(count));
       write_logits(hidden, arrays.logit_rows + first, static_cast<std::int64_t>(count));
-      choose(first, count, step);
+      sampling_.choose(first, logits(static_cast<std::int64_t>(count)));
     }
   }
 
@@ -263,11 +262,6 @@ class CudaAgent : public ModelAgent {
                     std::int64_t count) {
     static_assert(kDecodeRowsMax <= model::kLogitRowsMax);
     parts_.model->logits(stream(), hidden, rows, logits(count));
-  }
-
-  // Tokens of the targets [first, first + count), whose logits are the first rows of logits_.
-  void choose(std::size_t first, std::size_t count, Step& step) {
-    step.tokens = sampling_.start(first, logits(static_cast<std::int64_t>(count)));
   }
 
   // Buffers are used again once nothing runs any more; and only now it shows what is left.

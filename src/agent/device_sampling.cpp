@@ -96,6 +96,12 @@ void DeviceSampling::prepare(const scheduler::StepPlan& plan,
     rows_.push_back(wanted_of(plan.rows[static_cast<std::size_t>(target.plan_row)], target));
     top_stride_ = std::max(top_stride_, rows_.back().num_top);
   }
+  out_.reserve(out_bytes());
+}
+
+std::size_t DeviceSampling::out_bytes() const {
+  const std::size_t num_top = rows_.size() * static_cast<std::size_t>(top_stride_);
+  return record_bytes() + bytes_of<kernels::TopToken>(num_top);
 }
 
 std::size_t DeviceSampling::upload_size() const {
@@ -111,26 +117,33 @@ void DeviceSampling::add_to(Upload& upload) {
   uploaded_rows_ = upload.add(rows_);
 }
 
-PendingTokens DeviceSampling::start(std::size_t first, kernels::Matrix<float> logits) {
-  const auto num_rows = static_cast<std::size_t>(logits.rows);
-  LMTP_CHECK(num_rows >= 1 && first + num_rows <= rows_.size(), first, num_rows, rows_.size());
-  PendingTokens tokens;
-  tokens.top_stride = top_stride_;
-  for (std::size_t i = first; i < first + num_rows; ++i) {
-    tokens.rows.push_back({targets_[i], rows_[i].scored >= 0});
-  }
-  const std::size_t record_bytes = bytes_of<kernels::SampleRecord>(num_rows);
-  const std::size_t out_bytes =
-      record_bytes + bytes_of<kernels::TopToken>(num_rows * static_cast<std::size_t>(top_stride_));
-  out_.reserve(out_bytes);
+std::size_t DeviceSampling::record_bytes() const {
+  return bytes_of<kernels::SampleRecord>(rows_.size());
+}
+
+void DeviceSampling::choose(std::size_t first, kernels::Matrix<float> logits) {
+  LMTP_CHECK(first + static_cast<std::size_t>(logits.rows) <= rows_.size(), first, logits.rows,
+             rows_.size());
   std::byte* out = out_.device();
+  auto* top = reinterpret_cast<kernels::TopToken*>(out + record_bytes());
   kernels::sample(stream_, {.logits = logits,
                             .rows = uploaded_rows_ + first,
-                            .records = reinterpret_cast<kernels::SampleRecord*>(out),
-                            .top = reinterpret_cast<kernels::TopToken*>(out + record_bytes),
+                            .records = reinterpret_cast<kernels::SampleRecord*>(out) + first,
+                            .top = top + first * static_cast<std::size_t>(top_stride_),
                             .top_stride = top_stride_});
-  out_.fetch(out_bytes);
+}
+
+PendingTokens DeviceSampling::fetch() {
+  PendingTokens tokens;
+  if (rows_.empty()) {
+    return tokens;
+  }
+  out_.fetch(out_bytes());
+  tokens.top_stride = top_stride_;
   tokens.out = out_.host();
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    tokens.rows.push_back({targets_[i], rows_[i].scored >= 0});
+  }
   return tokens;
 }
 

@@ -85,11 +85,14 @@ class DeviceSampling {
   std::size_t upload_size() const;
   void add_to(Upload& upload);
   // Puts the choice for the targets [first, first + logits.rows) into the stream. logits: [rows,
-  // vocab_size] on the device, edited in place. The tokens can be read until the next call but one.
-  // REQUIRES: the upload was sent; what the call before the last one put into the stream is done.
-  PendingTokens start(std::size_t first, kernels::Matrix<float> logits);
+  // vocab_size] on the device, edited in place. REQUIRES: the upload was sent.
+  void choose(std::size_t first, kernels::Matrix<float> logits);
+  // Puts the tokens' way back into the stream. They can be read until the next fetch() but one.
+  // REQUIRES: all targets have been chosen for; the fetch() before the last one is over.
+  PendingTokens fetch();
 
-  // On the device, of the last start(), a target each; valid in the stream until the next one.
+  // On the device, a target each, of the step that chose last; valid in the stream until the next
+  // choose(). A prepare() for no more targets and top tokens leaves them where they are.
   const kernels::SampleRecord* records() const {
     return reinterpret_cast<const kernels::SampleRecord*>(out_.device());
   }
@@ -97,6 +100,8 @@ class DeviceSampling {
  private:
   void place_biases(const scheduler::StepPlan& plan);
   kernels::SampleRow wanted_of(const scheduler::PlanRow& row, const LogitTarget& target);
+  std::size_t record_bytes() const;
+  std::size_t out_bytes() const;
   void count_tokens(const scheduler::Sequence& sequence, std::size_t num_tokens);
 
   kernels::Stream& stream_;
@@ -109,7 +114,7 @@ class DeviceSampling {
   std::vector<std::shared_ptr<const protocol::LogitBias>> used_biases_;
   const kernels::SampleRow* uploaded_rows_ = nullptr;
   int top_stride_ = 0;
-  StagedMemory out_;  // records, then top tokens
+  StagedMemory out_;  // records of all targets, then their top tokens
 };
 
 }  // namespace lmtp::agent

@@ -25,14 +25,14 @@ class StagedMemory {
   // `stream` must outlive this.
   explicit StagedMemory(kernels::Stream& stream) : stream_(stream) {}
 
-  // Room for so many bytes, for a step that begins: on the host, host() is now where it was before
+  // Room for so many bytes, once a step: on the host, host() is now where it was before
   // the last call. Where memory moves, what was on the device is lost, and all that runs is waited
   // for. REQUIRES: the step before the last one is over.
   void reserve(std::size_t num_bytes);
   // How often the memory on the device has moved.
   std::int64_t num_moves() const { return num_moves_; }
 
-  // Valid until the next reserve() but one, and until the next.
+  // The host's is valid until the next reserve() but one, the device's until the next.
   std::byte* host() const { return static_cast<std::byte*>(host_[turn_].data()); }
   std::byte* device() const { return static_cast<std::byte*>(device_.data()); }
 

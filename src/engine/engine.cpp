@@ -122,6 +122,7 @@ struct Engine::Impl {
     int num_tokens = 0;
     Clock::time_point since;
     std::optional<Error> error;  // it could not be started
+    bool is_ahead = false;
   };
   std::deque<StartedStep> started;  // and not finished: two where the agent runs ahead
   Clock::time_point last_finish;
@@ -156,7 +157,6 @@ void Engine::Impl::step() {
   start_ahead();
   deliver();
   const Result<scheduler::StepResult> result = finish();
-  ++num_steps;
   if (result) {
     device_wait += result->device_wait;
     queue_events(scheduler->commit(*result));
@@ -172,15 +172,16 @@ void Engine::Impl::step() {
   busy += now - std::exchange(busy_since, now);
 }
 
-// Whoever waits for a place, or wants to leave, is not made to wait for a step more than the one
-// that runs.
+// Commands, and the end of a stop's grace, are only looked at where nothing is under way: so
+// nothing is started ahead where there are any. Whoever comes just behind that waits for one step
+// more.
 void Engine::Impl::start_ahead() {
   if (!options.run_ahead || !agent->runs_ahead() || started.back().error) return;
   if (stop_at || !inbox->queue.empty()) return;
   const scheduler::StepPlan& plan = scheduler->plan_ahead();
   if (plan.empty()) return;
   start(plan);
-  ++num_steps_ahead;
+  started.back().is_ahead = true;
 }
 
 // A lost device takes everything in its memory along: what is under way is answered, and what comes
@@ -201,7 +202,8 @@ void Engine::Impl::load_again() {
 
 // Where it fails, finish() says so: a step before it may still be under way.
 void Engine::Impl::start(const scheduler::StepPlan& plan) {
-  started.push_back({.num_tokens = plan.num_tokens, .since = Clock::now(), .error = {}});
+  started.push_back(
+      {.num_tokens = plan.num_tokens, .since = Clock::now(), .error = {}, .is_ahead = false});
   const Result<void> result = guarded([&] { return agent->start(plan); });
   if (!result) started.back().error = result.error();
 }
@@ -210,6 +212,8 @@ void Engine::Impl::start(const scheduler::StepPlan& plan) {
 Result<scheduler::StepResult> Engine::Impl::finish() {
   const StartedStep step = std::move(started.front());
   started.pop_front();
+  ++num_steps;
+  num_steps_ahead += step.is_ahead ? 1 : 0;
   if (step.error) return *step.error;
   Result<scheduler::StepResult> result = guarded([&] { return agent->finish(); });
   const Clock::time_point now = Clock::now();

@@ -209,6 +209,67 @@ TEST(CudaAgentTest, ARowWithoutNumbersFailsAlone) {
   EXPECT_TRUE(std::isfinite(result->rows[1].tokens[0].logprob));
 }
 
+// The plan of a first step of sequences, and the one behind it.
+scheduler::StepPlan first_plan(const std::vector<scheduler::Sequence>& sequences) {
+  scheduler::StepPlan plan;
+  for (const scheduler::Sequence& sequence : sequences) {
+    plan.rows.push_back({.sequence = &sequence,
+                         .first_position = 0,
+                         .num_tokens = sequence.length(),
+                         .num_logits = 1});
+    plan.num_tokens += sequence.length();
+    ++plan.num_logits;
+  }
+  return plan;
+}
+scheduler::StepPlan plan_behind(const scheduler::StepPlan& first) {
+  scheduler::StepPlan plan;
+  for (const scheduler::PlanRow& row : first.rows) {
+    plan.rows.push_back({.sequence = row.sequence,
+                         .first_position = row.num_tokens,
+                         .num_tokens = 1,
+                         .num_logits = 1,
+                         .follows = plan.num_tokens});
+    ++plan.num_tokens;
+    ++plan.num_logits;
+  }
+  return plan;
+}
+
+std::vector<scheduler::Sequence> sequences_of_two(int count) {
+  std::vector<scheduler::Sequence> sequences(static_cast<std::size_t>(count));
+  for (int i = 0; i < count; ++i) {
+    scheduler::Sequence& sequence = sequences[static_cast<std::size_t>(i)];
+    sequence.tokens = {1 + i % 7, 2};
+    sequence.num_prompt = 2;
+    sequence.blocks = {1 + i};
+  }
+  return sequences;
+}
+
+TEST(CudaAgentTest, AStepBehindARowWithoutNumbersRunsForTheOthers) {
+  const auto agent = load("checkpoints/untied-f32", WeightType::kF32);
+  const auto run = [&](bool spoiled) {
+    auto sequences = sequences_of_two(2);
+    if (spoiled) {
+      auto bias = std::make_shared<protocol::LogitBias>();
+      bias->ids = {3};
+      bias->values = {NAN};
+      sequences[0].params.logit_bias = bias;
+    }
+    const auto plan = first_plan(sequences);
+    EXPECT_TRUE(agent->start(plan));
+    EXPECT_TRUE(agent->start(plan_behind(plan)));
+    const auto first = agent->finish();
+    const auto second = agent->finish();
+    EXPECT_TRUE(first.ok() && second.ok());
+    EXPECT_EQ(first->rows[0].error.has_value(), spoiled);
+    EXPECT_FALSE(second->rows[1].error.has_value());
+    return std::vector<TokenResult>{first->rows[1].tokens[0], second->rows[1].tokens[0]};
+  };
+  expect_same_bits(run(true), run(false));
+}
+
 TEST(CudaAgentTest, ItsInfoNamesDeviceAndType) {
   const auto agent = load("checkpoints/untied-f32", WeightType::kBF16);
   EXPECT_EQ(agent->info().device, "cuda:0");
@@ -321,6 +382,42 @@ TEST(CudaAgentTest, ThatADeviceIsLostWhileAModelIsLoadedIsToldToo) {
   options.on_device_gone = [&](const std::string& reason) { reasons.push_back(reason); };
   EXPECT_FALSE(agent::make_cuda_agent(options, nullptr).ok());
   EXPECT_EQ(reasons, std::vector<std::string>{"it is lost"});
+}
+
+// 65 rows are padded to 128, whose logits need more memory: first it cannot be had, then it can.
+TEST(CudaAgentTest, AStepAheadThatFindsNoMemoryFailsAlone) {
+  static kernels::DeviceApi api;
+  static kernels::Backend backend;
+  static bool is_full = false;
+  api = *testing::device_under_test().device;
+  api.allocate = [](std::size_t num_bytes) {
+    if (is_full) throw kernels::DeviceError(kernels::DeviceError::Kind::kOutOfMemory, "full");
+    return testing::device_under_test().device->allocate(num_bytes);
+  };
+  backend = testing::device_under_test();
+  backend.device = &api;
+  agent::AgentOptions options = options_of("checkpoints/untied-f32");
+  options.kv_cache_bytes = testing::kTestKvBytes;
+  options.backend = &backend;
+  const auto agent = agent::make_cuda_agent(options, nullptr);
+  ASSERT_TRUE(agent.ok()) << agent.error().message;
+  const auto sequences = sequences_of_two(65);
+  const auto plan = first_plan(sequences);
+  std::vector<TokenResult> results[2];
+  for (const bool full : {true, false}) {
+    ASSERT_TRUE((*agent)->start(plan));
+    is_full = full;
+    EXPECT_EQ((*agent)->start(plan_behind(plan)).ok(), !full);
+    is_full = false;
+    const auto first = (*agent)->finish();
+    ASSERT_TRUE(first.ok()) << first.error().message;
+    results[full ? 0 : 1] = {first->rows[64].tokens[0]};
+    if (full) continue;
+    const auto second = (*agent)->finish();
+    ASSERT_TRUE(second.ok()) << second.error().message;
+    EXPECT_FALSE(second->rows[64].error.has_value());
+  }
+  expect_same_bits(results[0], results[1]);
 }
 
 TEST(CudaAgentTest, ADeviceThatIsFullSaysSo) {

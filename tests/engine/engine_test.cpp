@@ -381,6 +381,17 @@ TEST_P(EngineTest, StopLetsRunningStreamsFinishWithinTheGrace) {
   EXPECT_FALSE(engine.instance().submit(generate(sink, 1, 2, counting(0, 5), 40)));
 }
 
+TEST_P(EngineTest, StopEndsWhatIsNotDoneWithinTheGrace) {
+  FakeAgentOptions options = agent_options();
+  options.step_time = std::chrono::milliseconds(5);
+  Engine engine(limits(), checked_options(), testing::fake_agent_factory(options), ignore_outcome);
+  const auto sink = std::make_shared<RecordingSink>();
+  ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 1, counting(0, 5), 400)));
+  sink->wait_tokens(1, 1);
+  engine.stop(20);
+  EXPECT_EQ(sink->wait_done(1).error, "the server is shutting down");
+}
+
 TEST_P(EngineTest, StopWithoutGraceAnswersEveryStream) {
   FakeAgentOptions options = agent_options();
   options.step_time = std::chrono::milliseconds(1);

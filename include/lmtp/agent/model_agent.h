@@ -33,11 +33,13 @@ class ModelAgent {
 
   // Runs one step. REQUIRES: plan is not empty and its blocks are < info().num_blocks.
   // An error means that the step as a whole failed: no KV written by it may be relied upon.
+  // REQUIRES: nothing that was started is unfinished.
   // Exceptions of libraries below are caught inside and returned as errors.
   virtual Result<scheduler::StepResult> execute(const scheduler::StepPlan& plan) = 0;
 
-  // execute() in two halves, between which the caller may do other work. REQUIRES: what start()
-  // was given stays as it is until finish() returns; nothing else is started in between.
+  // execute() in two halves, between which the caller may do other work. A start() that fails is
+  // not finished. REQUIRES, but for what runs_ahead() allows: what start() was given stays as it is
+  // until finish() returns, and nothing else is started in between.
   virtual Result<void> start(const scheduler::StepPlan& plan) {
     started_ = &plan;
     return {};
@@ -46,10 +48,11 @@ class ModelAgent {
 
   // True where start() takes all that it needs from the plan, and a second step may be started
   // before the first one is finished, whose rows follow those of the first (PlanRow::follows).
-  // finish() then gives the older one; where that fails, the younger is forgotten.
+  // finish() then gives the older one; where that fails, the younger is forgotten. Where the second
+  // cannot be started, the first goes on.
   virtual bool runs_ahead() const { return false; }
 
-  // After an error of execute: no step will succeed any more, because the device is lost. Another
+  // After an error of a step: no step will succeed any more, because the device is lost. Another
   // agent may, once this one is gone.
   virtual bool is_lost() const { return false; }
 

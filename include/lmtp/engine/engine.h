@@ -48,8 +48,8 @@ struct EngineStats {
   std::int64_t num_scored_tokens = 0;
   std::int64_t num_preemptions = 0;
   std::int64_t num_failed_steps = 0;
-  // Time of the steps, with what the engine does between two of them; and how much of it a device
-  // was at work, whatever the host did meanwhile. The rest is the host's own.
+  // Time of the steps, with what the engine does between two of them; and how much of it, at least,
+  // a device was at work, whatever the host did meanwhile. The rest is the host's own.
   std::int64_t busy_us = 0;
   std::int64_t device_wait_us = 0;
   int num_waiting = 0;           // now

@@ -63,7 +63,8 @@ struct RowResult {
 
 struct StepResult {
   std::vector<RowResult> rows;
-  // Of the time since the step was started: a device was at work on it, whatever the host did.
+  // Of the time since the step was started: a device was at work on it at least so long, whatever
+  // the host did.
   std::chrono::nanoseconds device_wait{0};
 };
 

@@ -38,7 +38,7 @@ struct SampleRow {
 };
 
 struct SampleRecord {
-  std::int32_t is_valid = 0;  // 0: the row holds no numbers to choose by; nothing else is set
+  std::int32_t is_valid = 0;  // 0: the row holds no numbers to choose by; all else is 0
   std::int32_t token = 0;
   float logprob = 0.0F;
   std::int32_t num_top = 0;  // of SampleRow::num_top, those whose probability is not 0

@@ -52,6 +52,8 @@ class Stream {
   std::int64_t num_scratch_moves() const { return num_scratch_moves_; }
 
  private:
+  void release();
+
   const Backend& backend_;
   WorkerPool& pool_;
   int device_;
