@@ -44,6 +44,8 @@ int num_multiprocessors() { return kernels::cuda::probe().num_multiprocessors; }
 
 int take_num_graph_launches() { return std::exchange(graph_launches, 0); }
 
+void set_lazy_device(bool) {}
+
 void set_thread_order(unsigned) {}
 
 bool set_backward_sums(bool) { return false; }

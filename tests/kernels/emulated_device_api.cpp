@@ -1,6 +1,8 @@
 // DeviceApi of the emulated device: its memory is the host's, and what is put into a stream has
-// happened when the call returns.
+// happened when the call returns, or, where the device is lazy, when somebody waits for it.
 #include "cuda/device_api.h"
+
+#include <malloc.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -26,21 +28,24 @@ DeviceMemory memory() { return {.free_bytes = kTotalBytes / 2, .total_bytes = kT
 
 void* create_stream() { return std::malloc(1); }
 
-void synchronize(void*) {}
+void synchronize(void*) { cuda_emulation::catch_up(cuda_emulation::num_put()); }
 
-// Of a bool: it has been recorded.
-void* create_event() { return std::calloc(1, 1); }
+// Of an event: how much there was before it.
+std::int64_t& place_of(void* event) { return *static_cast<std::int64_t*>(event); }
 
-void record(void* event, void*) { *static_cast<bool*>(event) = true; }
+void* create_event() { return std::calloc(1, sizeof(std::int64_t)); }
 
-bool is_done(void* event) { return *static_cast<bool*>(event); }
+void record(void* event, void*) { place_of(event) = cuda_emulation::num_put(); }
 
-void wait(void* event) { LMTP_CHECK(is_done(event)); }
+bool is_done(void* event) { return cuda_emulation::num_done() >= place_of(event); }
+
+void wait(void* event) { cuda_emulation::catch_up(place_of(event)); }
 
 void* allocate(std::size_t num_bytes) {
   if (static_cast<std::int64_t>(num_bytes) > kTotalBytes) {
     throw DeviceError(DeviceError::Kind::kOutOfMemory, "the emulated device is full");
   }
+  synchronize(nullptr);
   const std::size_t rounded = (num_bytes + kAlignment - 1) / kAlignment * kAlignment;
   void* memory = std::aligned_alloc(kAlignment, rounded);
   std::memset(memory, kNoNumber, rounded);
@@ -49,11 +54,13 @@ void* allocate(std::size_t num_bytes) {
 
 void copy(void*, void* to, const void* from, std::size_t num_bytes) {
   if (num_bytes > 0) {
-    std::memcpy(to, from, num_bytes);
+    cuda_emulation::put([=] { std::memcpy(to, from, num_bytes); });
   }
 }
 
-void set_zero(void*, void* to, std::size_t num_bytes) { std::memset(to, 0, num_bytes); }
+void set_zero(void*, void* to, std::size_t num_bytes) {
+  cuda_emulation::put([=] { std::memset(to, 0, num_bytes); });
+}
 
 using Graph = std::vector<cuda_emulation::Launch>;
 int graph_launches = 0;
@@ -65,7 +72,7 @@ void* end_capture(void*) { return new Graph(cuda_emulation::end_recording()); }
 void launch_graph(void* graph, void*) {
   ++graph_launches;
   for (const cuda_emulation::Launch& launch : *static_cast<const Graph*>(graph)) {
-    cuda_emulation::run(launch.shape, launch.thread);
+    cuda_emulation::submit(launch.shape, launch.thread);
   }
 }
 
@@ -74,9 +81,14 @@ void reset() {}
 void release(DeviceApi::Thing thing, void* what) {
   if (thing == DeviceApi::Thing::kGraph) {
     delete static_cast<Graph*>(what);
-  } else {
-    std::free(what);
+    return;
   }
+  if (thing == DeviceApi::Thing::kStream) {
+    synchronize(what);
+  }
+  // Who still uses it finds what nobody has written.
+  std::memset(what, kNoNumber, malloc_usable_size(what));
+  std::free(what);
 }
 
 }  // namespace
@@ -113,6 +125,8 @@ const kernels::Backend& device_under_test() { return kernels::cuda::device_backe
 int num_multiprocessors() { return cuda_emulation::kNumMultiprocessors; }
 
 int take_num_graph_launches() { return std::exchange(kernels::cuda::graph_launches, 0); }
+
+void set_lazy_device(bool lazy) { cuda_emulation::set_lazy(lazy); }
 
 void set_thread_order(unsigned seed) { cuda_emulation::set_order(seed); }
 

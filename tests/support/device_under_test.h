@@ -16,6 +16,10 @@ int num_multiprocessors();
 // Graphs launched since the last call.
 int take_num_graph_launches();
 
+// On the emulation from here on, as cuda_emulation::set_lazy: what the host reads, changes or frees
+// before it has waited is then what no device has seen. A real device takes its time anyway.
+void set_lazy_device(bool lazy);
+
 // On the emulation from here on: the order in which a kernel's blocks and threads run, as
 // cuda_emulation::set_order. A real device takes what order it likes.
 void set_thread_order(unsigned seed);

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -92,6 +93,9 @@ struct Emulator {
   unsigned seed = 0;
   bool has_backward_sums = false;
   bool is_recording = false;
+  bool is_lazy = false;
+  std::deque<std::function<void()>> put_off;
+  std::int64_t num_put = 0;
   std::vector<Launch> recorded;
   int num_launches = 0;
   std::mt19937 random;
@@ -249,7 +253,34 @@ void submit(const LaunchShape& shape, std::function<void()> thread) {
   if (emulator().is_recording) {
     emulator().recorded.push_back({shape, std::move(thread)});
   } else {
-    run(shape, thread);
+    put([shape, thread = std::move(thread)] { run(shape, thread); });
+  }
+}
+
+void set_lazy(bool lazy) {
+  catch_up(num_put());
+  emulator().is_lazy = lazy;
+}
+
+void put(std::function<void()> work) {
+  Emulator& e = emulator();
+  ++e.num_put;
+  e.put_off.push_back(std::move(work));
+  if (!e.is_lazy) {
+    catch_up(e.num_put);
+  }
+}
+
+std::int64_t num_put() { return emulator().num_put; }
+std::int64_t num_done() {
+  return emulator().num_put - static_cast<std::int64_t>(emulator().put_off.size());
+}
+
+void catch_up(std::int64_t count) {
+  while (num_done() < count) {
+    const std::function<void()> work = std::move(emulator().put_off.front());
+    emulator().put_off.pop_front();
+    work();
   }
 }
 

@@ -42,8 +42,19 @@ struct Launch {
 void begin_recording();
 std::vector<Launch> end_recording();
 
-// As run, or noted.
+// As run, or noted, or put off.
 void submit(const LaunchShape& shape, std::function<void()> thread);
+
+// From here on what a device does is put off until somebody waits for it; false, the default: it
+// has happened when the call that asks for it returns.
+void set_lazy(bool lazy);
+// Something else than a launch, in order with these.
+void put(std::function<void()> work);
+// How much has been put in so far, and how much of it has been done.
+std::int64_t num_put();
+std::int64_t num_done();
+// Does what was put off, the first `count` of all that was put in.
+void catch_up(std::int64_t count);
 
 // Launches since the last call.
 int take_num_launches();
