@@ -183,6 +183,7 @@ void write_unit(const float* inputs, std::uint32_t* to) {
 // task takes a few units through all panels, so that it reads and writes along memory.
 template <typename Unit>
 void pack_inputs(WorkerPool& pool, const SourceWeight& source, int inputs_per_unit, Unit* panels) {
+  LMTP_CHECK(source.n > 0 && source.k > 0 && panels != nullptr, source.n, source.k);
   constexpr std::int64_t kUnitsPerTask = 16;
   const std::int64_t num_units = (source.k + inputs_per_unit - 1) / inputs_per_unit;
   const auto num_tasks = static_cast<int>((num_units + kUnitsPerTask - 1) / kUnitsPerTask);
@@ -222,7 +223,6 @@ void pack_rows(WorkerPool& pool, const SourceRows& source, const PackTarget& to)
 void pack_linear(WorkerPool& pool, const SourceWeight& source, const PackTarget& to) {
   LMTP_CHECK(source.data != nullptr);
   const bool by_outputs = source.order == WeightOrder::kOutputsByInputs;
-  LMTP_CHECK(source.n > 0 && source.k > 0 && to.panels != nullptr, source.n, source.k);
   if (!by_outputs && to.type == WeightType::kF32) {
     pack_inputs(pool, source, 1, static_cast<float*>(to.panels));
     return;

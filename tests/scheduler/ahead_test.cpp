@@ -2,38 +2,25 @@
 #include <gtest/gtest.h>
 
 #include <memory>
-#include <numeric>
 #include <vector>
 
 #include "scheduler_driver.h"
+#include "small_cases.h"
 
 namespace lmtp::scheduler {
 namespace {
 
 using protocol::FinishReason;
+using testing::counting;
 using testing::FakeAgent;
 using testing::FakeAgentOptions;
 using testing::SchedulerDriver;
+using testing::small_options;
 
-constexpr int kVocab = 1000;
-
-std::vector<TokenId> counting(int first, int count) {
-  std::vector<TokenId> tokens(static_cast<std::size_t>(count));
-  std::iota(tokens.begin(), tokens.end(), first);
-  return tokens;
-}
-
-SchedulerOptions small_options() {
-  SchedulerOptions options;
-  options.context_length = 256;
-  options.max_batched_tokens = 64;
-  return options;
-}
+constexpr int kVocab = testing::kSmallVocab;
 
 FakeAgentOptions agent_options(bool runs_ahead = true) {
-  FakeAgentOptions options;
-  options.vocab_size = kVocab;
-  options.num_blocks = 200;
+  FakeAgentOptions options = testing::small_agent();
   options.runs_ahead = runs_ahead;
   return options;
 }

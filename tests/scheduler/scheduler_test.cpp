@@ -2,47 +2,28 @@
 
 #include <gtest/gtest.h>
 
-#include <numeric>
-
 #include "scheduler_driver.h"
+#include "small_cases.h"
 
 namespace lmtp::scheduler {
 namespace {
 
 using protocol::FinishReason;
+using testing::counting;
 using testing::FakeAgent;
 using testing::FakeAgentOptions;
 using testing::SchedulerDriver;
+using testing::small_options;
 
-constexpr int kVocab = 1000;
-
-std::vector<TokenId> counting(int first, int count) {
-  std::vector<TokenId> tokens(static_cast<std::size_t>(count));
-  std::iota(tokens.begin(), tokens.end(), first);
-  return tokens;
-}
+constexpr int kVocab = testing::kSmallVocab;
 
 std::vector<TokenId> joined(std::vector<TokenId> a, const std::vector<TokenId>& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
 }
 
-SchedulerOptions small_options() {
-  SchedulerOptions options;
-  options.context_length = 256;
-  options.max_batched_tokens = 64;
-  return options;
-}
-
-FakeAgentOptions agent_options(int num_blocks = 200) {
-  FakeAgentOptions options;
-  options.vocab_size = kVocab;
-  options.num_blocks = num_blocks;
-  return options;
-}
-
 TEST(Scheduler, GeneratesAsTheModelWouldAlone) {
-  SchedulerDriver driver(agent_options(), small_options());
+  SchedulerDriver driver(testing::small_agent(), small_options());
   const auto key = driver.generate(1, counting(0, 10), 20);
   driver.run();
   EXPECT_EQ(driver.outcome(key).tokens, FakeAgent::expected_tokens(counting(0, 10), 20, kVocab));
@@ -50,7 +31,7 @@ TEST(Scheduler, GeneratesAsTheModelWouldAlone) {
 }
 
 TEST(Scheduler, ClampsMaxTokensToTheContext) {
-  SchedulerDriver driver(agent_options(), small_options());
+  SchedulerDriver driver(testing::small_agent(), small_options());
   const auto key = driver.generate(1, counting(0, 250), 1'000'000);
   driver.run();
   EXPECT_EQ(driver.outcome(key).tokens.size(), 6U);
@@ -61,7 +42,7 @@ TEST(Scheduler, StopsAtEos) {
   const auto free_run = FakeAgent::expected_tokens(counting(0, 10), 20, kVocab);
   SchedulerOptions options = small_options();
   options.eos_ids = {free_run[4]};
-  SchedulerDriver driver(agent_options(), options);
+  SchedulerDriver driver(testing::small_agent(), options);
   const auto key = driver.generate(1, counting(0, 10), 20);
   driver.run();
   EXPECT_EQ(driver.outcome(key).tokens.size(), 5U);
@@ -69,7 +50,7 @@ TEST(Scheduler, StopsAtEos) {
 }
 
 TEST(Scheduler, ScoresInChunks) {
-  SchedulerDriver driver(agent_options(), small_options());
+  SchedulerDriver driver(testing::small_agent(), small_options());
   const auto prompt = counting(0, 100);
   const auto scored = counting(500, 90);
   const auto key = driver.score(1, prompt, scored);
@@ -84,7 +65,7 @@ TEST(Scheduler, ScoresInChunks) {
 }
 
 TEST(Scheduler, AScoreWithoutPromptBeginsWithZero) {
-  SchedulerDriver driver(agent_options(), small_options());
+  SchedulerDriver driver(testing::small_agent(), small_options());
   const auto alone = driver.score(1, {}, {7});
   EXPECT_TRUE(driver.outcome(alone).done);
   const auto three = driver.score(2, {}, {7, 8, 9});
@@ -96,14 +77,14 @@ TEST(Scheduler, AScoreWithoutPromptBeginsWithZero) {
 }
 
 TEST(Scheduler, NeverPlansMoreThanTheBudget) {
-  SchedulerDriver driver(agent_options(400), small_options());
+  SchedulerDriver driver(testing::small_agent(400), small_options());
   for (int i = 0; i < 40; ++i) driver.generate(i, counting(i * 20, 50), 10);
   while (driver.step()) EXPECT_LE(driver.last_plan().num_tokens, 64);
   EXPECT_TRUE(driver.scheduler().idle());
 }
 
 TEST(Scheduler, ALongPromptDoesNotHoldUpRunningStreams) {
-  SchedulerDriver driver(agent_options(), small_options());
+  SchedulerDriver driver(testing::small_agent(), small_options());
   const auto reader = driver.generate(1, counting(0, 4), 50);
   driver.step();
   driver.generate(2, counting(300, 200), 1);
@@ -119,7 +100,7 @@ TEST(Scheduler, ALongPromptDoesNotHoldUpRunningStreams) {
 TEST(Scheduler, PrefillBesideRunningStreamsIsBoundedByWhatTheCallerAllows) {
   SchedulerOptions options = small_options();
   options.max_batched_tokens = 512;
-  SchedulerDriver driver(agent_options(), options);
+  SchedulerDriver driver(testing::small_agent(), options);
   driver.generate(1, counting(0, 100), 50);
   driver.step(40);
   EXPECT_EQ(driver.last_plan().num_tokens, 100) << "nobody is held up";
@@ -135,7 +116,7 @@ TEST(Scheduler, PrefillBesideRunningStreamsIsBoundedByWhatTheCallerAllows) {
 TEST(Scheduler, ASequenceGetsNoMoreThanAChunkOfAStep) {
   SchedulerOptions options = small_options();
   options.max_chunk_tokens = 16;
-  SchedulerDriver driver(agent_options(), options);
+  SchedulerDriver driver(testing::small_agent(), options);
   const auto long_one = driver.generate(1, counting(0, 50), 3);
   const auto other = driver.score(2, counting(300, 20), counting(600, 21));
   driver.step();
@@ -158,7 +139,7 @@ TEST(SchedulerDeath, AChunkOfLessThanNothingIsOurBug) {
 
 // LMQL's normal case: the next chunk re-sends the prompt and what was kept.
 TEST(Scheduler, AContinuationComputesOneToken) {
-  SchedulerDriver driver(agent_options(), small_options());
+  SchedulerDriver driver(testing::small_agent(), small_options());
   const auto prompt = counting(0, 53);
   const auto first = driver.generate(1, prompt, 16);
   driver.run();
@@ -175,7 +156,7 @@ TEST(Scheduler, AContinuationComputesOneToken) {
 }
 
 TEST(Scheduler, AContinuationOfAPartOfWhatWasGeneratedComputesOneToken) {
-  SchedulerDriver driver(agent_options(), small_options());
+  SchedulerDriver driver(testing::small_agent(), small_options());
   const auto prompt = counting(0, 53);
   const auto first = driver.generate(1, prompt, 16);
   driver.run();
@@ -191,7 +172,7 @@ TEST(Scheduler, AContinuationOfAPartOfWhatWasGeneratedComputesOneToken) {
 }
 
 TEST(Scheduler, AHundredPercentHitStillComputesTheLastToken) {
-  SchedulerDriver driver(agent_options(), small_options());
+  SchedulerDriver driver(testing::small_agent(), small_options());
   const auto prompt = counting(0, 64);
   driver.generate(1, prompt, 4);
   driver.run();
@@ -203,7 +184,7 @@ TEST(Scheduler, AHundredPercentHitStillComputesTheLastToken) {
 }
 
 TEST(Scheduler, ABurstOverOnePrefixComputesItOnce) {
-  SchedulerDriver driver(agent_options(), small_options());
+  SchedulerDriver driver(testing::small_agent(), small_options());
   const auto prompt = counting(0, 200);
   std::vector<StreamKey> keys;
   for (int i = 0; i < 8; ++i) keys.push_back(driver.score(i, prompt, counting(600 + 10 * i, 6)));
@@ -215,7 +196,7 @@ TEST(Scheduler, ABurstOverOnePrefixComputesItOnce) {
 }
 
 TEST(Scheduler, SamplesOfOnePromptShareItsTailToo) {
-  SchedulerDriver driver(agent_options(), small_options());
+  SchedulerDriver driver(testing::small_agent(), small_options());
   const auto prompt = counting(0, 60);  // three blocks and twelve tokens
   for (int i = 0; i < 4; ++i) driver.generate(i, prompt, 8);
   driver.step();
@@ -228,7 +209,7 @@ TEST(Scheduler, SamplesOfOnePromptShareItsTailToo) {
 TEST(Scheduler, PreemptsTheYoungestAndResumesIt) {
   SchedulerOptions options = small_options();
   options.context_length = 96;
-  SchedulerDriver driver(agent_options(8), options);  // seven blocks of 16 tokens
+  SchedulerDriver driver(testing::small_agent(8), options);  // seven blocks of 16 tokens
   const auto old_one = driver.generate(1, counting(0, 30), 60);
   const auto young = driver.generate(2, counting(300, 30), 60);
   driver.run();
@@ -242,7 +223,7 @@ TEST(Scheduler, PreemptsTheYoungestAndResumesIt) {
 TEST(Scheduler, RemovingFreesBlocksInEveryState) {
   SchedulerOptions options = small_options();
   options.context_length = 96;
-  SchedulerDriver driver(agent_options(8), options);
+  SchedulerDriver driver(testing::small_agent(8), options);
   const auto decoding = driver.generate(1, counting(0, 20), 60);
   driver.step();
   const auto prefilling = driver.generate(2, counting(200, 60), 10);
@@ -260,7 +241,7 @@ TEST(Scheduler, RemovingFreesBlocksInEveryState) {
 TEST(Scheduler, RemovingAPreemptedSequenceFreesIt) {
   SchedulerOptions options = small_options();
   options.context_length = 96;
-  SchedulerDriver driver(agent_options(8), options);
+  SchedulerDriver driver(testing::small_agent(8), options);
   driver.generate(1, counting(0, 30), 60);
   const auto young = driver.generate(2, counting(300, 30), 60);
   while (driver.scheduler().counters().num_preemptions == 0) ASSERT_TRUE(driver.step());
@@ -271,7 +252,7 @@ TEST(Scheduler, RemovingAPreemptedSequenceFreesIt) {
 }
 
 TEST(Scheduler, AFailedRowEndsItsStreamAlone) {
-  FakeAgentOptions agent = agent_options();
+  FakeAgentOptions agent = testing::small_agent();
   agent.row_fails = [](const Sequence& s) { return s.key.stream == 2 && s.num_generated() == 3; };
   SchedulerDriver driver(agent, small_options());
   const auto good = driver.generate(1, counting(0, 10), 10);
@@ -282,7 +263,7 @@ TEST(Scheduler, AFailedRowEndsItsStreamAlone) {
 }
 
 TEST(Scheduler, AFailedStepEndsItsStreamsAndLeavesTheCacheRight) {
-  FakeAgentOptions agent = agent_options();
+  FakeAgentOptions agent = testing::small_agent();
   int steps = 0;
   agent.before_step = [&steps](const StepPlan&) -> Result<void> {
     if (++steps == 6) return Error{"out of memory"};
@@ -306,7 +287,7 @@ TEST(Scheduler, AFailedStepEndsItsStreamsAndLeavesTheCacheRight) {
 TEST(Scheduler, ConnectionsShareByTokensServed) {
   SchedulerOptions options = small_options();
   options.max_running = 2;
-  SchedulerDriver driver(agent_options(), options);
+  SchedulerDriver driver(testing::small_agent(), options);
   for (int i = 0; i < 10; ++i) driver.generate(i, counting(i * 40, 32), 8, 1);
   driver.step();
   const auto other = driver.generate(100, counting(700, 32), 8, 2);
@@ -324,7 +305,7 @@ TEST(Scheduler, ConnectionsShareByTokensServed) {
 TEST(Scheduler, AnOldBacklogDoesNotOutrankOtherConnections) {
   SchedulerOptions options = small_options();
   options.max_running = 2;
-  SchedulerDriver driver(agent_options(), options);
+  SchedulerDriver driver(testing::small_agent(), options);
   for (int i = 0; i < 60; ++i) driver.generate(i, counting(i * 10, 8), 40, 1);
   for (int i = 0; i < 400; ++i) ASSERT_TRUE(driver.step());
   const auto other = driver.generate(100, counting(700, 8), 4, 2);
@@ -340,7 +321,7 @@ TEST(Scheduler, AnOldBacklogDoesNotOutrankOtherConnections) {
 TEST(Scheduler, OneConnectionDoesNotTakeAllSeatsOfAStep) {
   SchedulerOptions options = small_options();
   options.max_running = 4;
-  SchedulerDriver driver(agent_options(), options);
+  SchedulerDriver driver(testing::small_agent(), options);
   for (int i = 0; i < 20; ++i) driver.generate(i, counting(i * 10, 8), 20, 1);
   const auto other = driver.generate(100, counting(700, 8), 20, 2);
   driver.step();
@@ -350,7 +331,7 @@ TEST(Scheduler, OneConnectionDoesNotTakeAllSeatsOfAStep) {
 
 TEST(Scheduler, ACachedContinuationDoesNotWaitBehindPrompts) {
   SchedulerOptions options = small_options();
-  SchedulerDriver driver(agent_options(), options);
+  SchedulerDriver driver(testing::small_agent(), options);
   const auto prompt = counting(0, 40);
   const auto first = driver.generate(1, prompt, 16);
   driver.run();

@@ -1,0 +1,34 @@
+// What tests of the scheduler ask for: short prompts, a small step, a model without weights.
+#pragma once
+
+#include <numeric>
+#include <vector>
+
+#include "fake_agent.h"
+#include "lmtp/scheduler/scheduler.h"
+
+namespace lmtp::testing {
+
+inline constexpr int kSmallVocab = 1000;
+
+inline std::vector<TokenId> counting(int first, int count) {
+  std::vector<TokenId> tokens(static_cast<std::size_t>(count));
+  std::iota(tokens.begin(), tokens.end(), first);
+  return tokens;
+}
+
+inline scheduler::SchedulerOptions small_options() {
+  scheduler::SchedulerOptions options;
+  options.context_length = 256;
+  options.max_batched_tokens = 64;
+  return options;
+}
+
+inline FakeAgentOptions small_agent(int num_blocks = 200) {
+  FakeAgentOptions options;
+  options.vocab_size = kSmallVocab;
+  options.num_blocks = num_blocks;
+  return options;
+}
+
+}  // namespace lmtp::testing
