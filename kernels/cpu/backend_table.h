@@ -26,7 +26,7 @@ constexpr Backend make_backend(const char* name) {
           .kv_copy = plain::kv_copy,
           .paged_attention = paged_attention,
           .sample = nullptr,
-          .take_tokens = nullptr,
+          .advance_rows = nullptr,
           .row_max = row_max,
           .row_logsumexp = row_logsumexp,
           .row_exp = row_exp,

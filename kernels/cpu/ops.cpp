@@ -28,13 +28,15 @@ void check_sequences(const AttentionArgs& args) {
                rows, args.first_positions[s], length, num_blocks);
     LMTP_CHECK(rows <= args.chunk_max && length <= args.context_max, s, rows, args.chunk_max,
                length, args.context_max);
+    LMTP_CHECK(args.table_stride == 0 || num_blocks <= args.table_stride, num_blocks,
+               args.table_stride);
+    for (std::int64_t i = args.table_begin(s); i < args.table_begin(s) + num_blocks; ++i) {
+      LMTP_CHECK(args.block_tables[i] >= 0 && args.block_tables[i] < args.cache.num_blocks,
+                 args.block_tables[i], args.cache.num_blocks);
+    }
   }
   LMTP_CHECK(args.block_offsets[args.num_sequences] <= args.num_table_blocks,
              args.block_offsets[args.num_sequences], args.num_table_blocks);
-  for (std::int32_t i = 0; i < args.block_offsets[args.num_sequences]; ++i) {
-    LMTP_CHECK(args.block_tables[i] >= 0 && args.block_tables[i] < args.cache.num_blocks,
-               args.block_tables[i], args.cache.num_blocks);
-  }
 }
 
 // Arrays on a device are not read here: their contents are checked where they are made.
@@ -236,10 +238,15 @@ void sample(Stream& stream, const SampleArgs& args) {
   stream.backend().sample(stream, args);
 }
 
-void take_tokens(Stream& stream, const TakeTokensArgs& args) {
-  LMTP_CHECK(stream.backend().take_tokens != nullptr && args.records != nullptr &&
-             args.rows != nullptr && args.ids != nullptr && args.count >= 1);
-  stream.backend().take_tokens(stream, args);
+void advance_rows(Stream& stream, const AdvanceRowsArgs& args) {
+  LMTP_CHECK(stream.backend().advance_rows != nullptr && args.words != nullptr &&
+             args.tokens != nullptr && args.next_positions != nullptr &&
+             args.block_tables != nullptr && args.records != nullptr && args.ids != nullptr &&
+             args.positions != nullptr && args.slots != nullptr);
+  LMTP_CHECK(args.num_rows >= 1 && args.num_rows <= args.num_padded && args.num_changes >= 0 &&
+                 (args.num_changes == 0 || args.changes != nullptr),
+             args.num_rows, args.num_padded, args.num_changes);
+  stream.backend().advance_rows(stream, args);
 }
 
 float row_max(const Backend& backend, const float* row, std::int64_t count) {

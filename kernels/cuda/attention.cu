@@ -44,6 +44,7 @@ AttentionParams params_of(const AttentionArgs& args, void* scratch) {
           .first_positions = args.first_positions,
           .block_offsets = args.block_offsets,
           .block_tables = args.block_tables,
+          .table_stride = args.table_stride,
           .queries_aligned = is_aligned(args.queries, args.cache.head_dim),
           .decode_rows_max = kDecodeRowsMax,
           .partials = static_cast<float*>(scratch),

@@ -36,6 +36,7 @@ struct AttentionParams {
   const std::int32_t* first_positions;
   const std::int32_t* block_offsets;
   const std::int32_t* block_tables;
+  std::int64_t table_stride;  // 0: tables lie behind one another
   bool queries_aligned;
   // Rows up to which a sequence is decode's.
   int decode_rows_max;
@@ -71,7 +72,8 @@ struct SequenceRows {
         first_row(params.cu_seqlens[sequence]),
         num_pairs((params.cu_seqlens[sequence + 1] - first_row) * params.group),
         first_position(params.first_positions[sequence]),
-        blocks(params.block_tables + params.block_offsets[sequence]),
+        blocks(params.block_tables + (params.table_stride > 0 ? sequence * params.table_stride
+                                                              : params.block_offsets[sequence])),
         kv_head(head),
         first_part(first_part_of(sequence, params.block_offsets[sequence])) {}
 

@@ -1,6 +1,7 @@
 #include "cuda/backend.h"
 
 #include "cuda/attention.h"
+#include "cuda/decode_rows.h"
 #include "cuda/device_api.h"
 #include "cuda/kv_store.h"
 #include "cuda/linear.h"
@@ -74,7 +75,7 @@ const Backend& device_backend() {
                                    .kv_copy = kv_copy,
                                    .paged_attention = attention_op,
                                    .sample = sample,
-                                   .take_tokens = take_tokens,
+                                   .advance_rows = advance_rows,
                                    .row_max = nullptr,
                                    .row_logsumexp = nullptr,
                                    .row_exp = nullptr,

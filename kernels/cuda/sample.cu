@@ -6,6 +6,7 @@
 
 #include "cuda/block_rows.cuh"
 #include "cuda/selection.cuh"
+#include "kernels/philox.h"
 
 namespace lmtp::kernels::cuda {
 namespace {
@@ -35,11 +36,12 @@ __device__ std::int32_t id_of(std::uint64_t candidate) {
 }
 
 // Penalties over the tokens so far, then the bias.
-__device__ void edit(const SampleRow& row, float* logits) {
+__device__ void edit(const SampleRow& row, const TokenCount* all_counts, float* logits) {
+  const TokenCount* counts = all_counts + row.first_count;
   for_ids(row.num_counts, [&](std::int64_t i) {
-    float& logit = logits[row.counts[i].id];
+    float& logit = logits[counts[i].id];
     logit = logit > 0.0F ? logit / row.repetition_penalty : logit * row.repetition_penalty;
-    logit -= row.presence_penalty + row.frequency_penalty * static_cast<float>(row.counts[i].count);
+    logit -= row.presence_penalty + row.frequency_penalty * static_cast<float>(counts[i].count);
   });
   block_barrier();
   for_ids(row.num_biases, [&](std::int64_t i) { logits[row.bias_ids[i]] += row.bias_values[i]; });
@@ -110,8 +112,9 @@ __device__ int list_top(SampleShared& shared, const float* logits, std::int64_t 
 }
 
 // By whole numbers of 2^-40: what weighs less than that, beside the best token's 1, is not drawn.
-__device__ std::int32_t draw(SelectShared& shared, const SampleRow& row, const float* logits,
-                             std::int64_t width, const RowTotal& total) {
+// `number`: in [0, 1).
+__device__ std::int32_t draw(SelectShared& shared, const SampleRow& row, double number,
+                             const float* logits, std::int64_t width, const RowTotal& total) {
   constexpr float kOne = static_cast<float>(std::uint64_t{1} << 40);
   const auto weight = [&](std::int64_t id) {
     return static_cast<std::uint64_t>(expf((logits[id] - total.max) / row.temperature) * kOne);
@@ -139,7 +142,7 @@ __device__ std::int32_t draw(SelectShared& shared, const SampleRow& row, const f
     kept = keep_until(shared, logits, width, wanted, kept_weight);
     sum = sum_of_kept();
   }
-  const auto target = static_cast<std::uint64_t>(row.number * static_cast<double>(sum));
+  const auto target = static_cast<std::uint64_t>(number * static_cast<double>(sum));
   return static_cast<std::int32_t>(
       find_in_order(shared, width, target < sum ? target : sum - 1, kept_weight));
 }
@@ -153,7 +156,7 @@ __global__ void __launch_bounds__(kSelectThreads) sample_kernel(SampleArgs args)
   const SampleRow row = args.rows[at];
   float* logits = args.logits.data + at * args.logits.stride;
   SampleRecord record;
-  edit(row, logits);
+  edit(row, args.counts, logits);
   const RowTotal total = total_of(shared, logits, width);
   if (total.log_sum - total.log_sum == 0.0F) {  // a number, and finite
     record.is_valid = 1;
@@ -163,23 +166,16 @@ __global__ void __launch_bounds__(kSelectThreads) sample_kernel(SampleArgs args)
         record.num_top =
             list_top(shared, logits, width, row.num_top, total, args.top + at * args.top_stride);
       }
-      record.token =
-          row.temperature > 0.0F ? draw(shared.select, row, logits, width, total) : total.best;
+      record.token = total.best;
+      if (row.temperature > 0.0F) {
+        const auto drawn = static_cast<std::uint64_t>(args.positions[at]) + 1;
+        record.token = draw(shared.select, row, uniform(row.seed, drawn), logits, width, total);
+      }
     }
     record.logprob = total.log_probability(logits[record.token]);
   }
   if (thread_index() == 0) {
     args.records[at] = record;
-  }
-}
-
-// A thread a token.
-__global__ void take_tokens_kernel(TakeTokensArgs args) {
-  grid_dependency_launch();
-  grid_dependency_wait();
-  const std::int64_t at = std::int64_t{block_index().x} * num_threads() + thread_index();
-  if (at < args.count) {
-    args.ids[at] = args.records[args.rows[at]].token;
   }
 }
 
@@ -190,14 +186,6 @@ void sample(Stream& stream, const SampleArgs& args) {
                          .num_threads = kSelectThreads,
                          .shared_bytes = sizeof(SampleShared)},
                         stream.handle(), args);
-}
-
-void take_tokens(Stream& stream, const TakeTokensArgs& args) {
-  constexpr int kThreads = 128;
-  launch<take_tokens_kernel>(
-      {.grid = {.x = static_cast<int>(ceil_divide<std::int64_t>(args.count, kThreads))},
-       .num_threads = kThreads},
-      stream.handle(), args);
 }
 
 }  // namespace lmtp::kernels::cuda

@@ -6,6 +6,5 @@
 namespace lmtp::kernels::cuda {
 
 void sample(Stream& stream, const SampleArgs& args);
-void take_tokens(Stream& stream, const TakeTokensArgs& args);
 
 }  // namespace lmtp::kernels::cuda

@@ -14,17 +14,14 @@ void clear(model::ModelInput& input) {
   input.block_offsets.assign(1, 0);
   input.block_tables.clear();
   input.logit_rows.clear();
-  input.copies.clear();
 }
 
 void add_row(const scheduler::PlanRow& row, model::ModelInput& input) {
   const scheduler::Sequence& sequence = *row.sequence;
   const int end = row.first_position + row.num_tokens;
   const int num_blocks = (end + kBlockSize - 1) / kBlockSize;
-  const int num_unknown = row.follows >= 0 ? 1 : 0;
-  LMTP_CHECK(row.first_position >= 0 && row.num_tokens >= 1 &&
-                 end <= sequence.length() + num_unknown && row.num_logits >= 0 &&
-                 row.num_logits <= row.num_tokens,
+  LMTP_CHECK(row.first_position >= 0 && row.num_tokens >= 1 && end <= sequence.length() &&
+                 row.num_logits >= 0 && row.num_logits <= row.num_tokens,
              row.first_position, row.num_tokens, row.num_logits, sequence.length());
   LMTP_CHECK(num_blocks <= static_cast<int>(sequence.blocks.size()), num_blocks,
              sequence.blocks.size());
@@ -33,8 +30,7 @@ void add_row(const scheduler::PlanRow& row, model::ModelInput& input) {
     if (position >= end - row.num_logits) {
       input.logit_rows.push_back(static_cast<std::int32_t>(input.ids.size()));
     }
-    input.ids.push_back(
-        position < sequence.length() ? sequence.tokens[static_cast<std::size_t>(position)] : 0);
+    input.ids.push_back(sequence.tokens[static_cast<std::size_t>(position)]);
     input.positions.push_back(position);
     input.slots.push_back(block * kBlockSize + position % kBlockSize);
   }
@@ -47,29 +43,18 @@ void add_row(const scheduler::PlanRow& row, model::ModelInput& input) {
 
 }  // namespace
 
-void build_input(const scheduler::StepPlan& plan, model::ModelInput& input) {
-  clear(input);
+void build_copies(const scheduler::StepPlan& plan, std::vector<kernels::KvCopy>& copies) {
+  copies.clear();
   for (const scheduler::BlockCopy& copy : plan.copies) {
-    input.copies.push_back({.from = copy.from, .to = copy.to, .num_tokens = copy.num_tokens});
-  }
-  for (const scheduler::PlanRow& row : plan.rows) {
-    add_row(row, input);
+    copies.push_back({.from = copy.from, .to = copy.to, .num_tokens = copy.num_tokens});
   }
 }
 
-void pad_decode_input(int num_rows, model::ModelInput& input) {
-  LMTP_CHECK(input.logit_rows.size() == input.ids.size() &&
-                 input.first_positions.size() == input.ids.size(),
-             input.ids.size(), input.logit_rows.size(), input.first_positions.size());
-  for (auto row = static_cast<std::int32_t>(input.ids.size()); row < num_rows; ++row) {
-    input.logit_rows.push_back(row);
-    input.ids.push_back(0);
-    input.positions.push_back(0);
-    input.slots.push_back(row % kBlockSize);
-    input.cu_seqlens.push_back(row + 1);
-    input.first_positions.push_back(0);
-    input.block_tables.push_back(0);
-    input.block_offsets.push_back(static_cast<std::int32_t>(input.block_tables.size()));
+void build_input(const scheduler::StepPlan& plan, model::ModelInput& input) {
+  clear(input);
+  build_copies(plan, input.copies);
+  for (const scheduler::PlanRow& row : plan.rows) {
+    add_row(row, input);
   }
 }
 

@@ -1,7 +1,6 @@
 #include "lmtp/agent/cuda_agent.h"
 
 #include <algorithm>
-#include <bit>
 #include <chrono>
 #include <exception>
 #include <optional>
@@ -11,6 +10,7 @@
 
 #include "batch_builder.h"
 #include "decode_graphs.h"
+#include "decode_rows.h"
 #include "device_input.h"
 #include "device_sampling.h"
 #include "kernels/device.h"
@@ -46,6 +46,7 @@ class CudaAgent : public ModelAgent {
       : options_(options),
         parts_(std::move(parts)),
         upload_(*parts_.stream),
+        decode_rows_(*parts_.stream, decode_rows_max(options), longest_stream(options)),
         graphs_(*parts_.stream),
         sampling_(*parts_.stream, options.config.vocab_size) {
     reserve_logits(kFirstLogitRows);
@@ -110,6 +111,7 @@ class CudaAgent : public ModelAgent {
   struct Step {
     scheduler::StepResult result;
     PendingTokens tokens;
+    std::vector<std::int32_t> record_of;  // each row's last; -1: none
     Clock::time_point started;
   };
 
@@ -118,15 +120,17 @@ class CudaAgent : public ModelAgent {
   // Puts a step into the stream.
   void put(const scheduler::StepPlan& plan, Step& step) {
     step = {};
-    build_input(plan, input_);
-    check_tokens();
     list_drawn(plan);
     list_targets(plan, targets_, step.result);
-    sampling_.prepare(plan, targets_);
     if (is_decode(plan)) {
-      decode();
+      decode(plan);
     } else {
-      compute();
+      compute(plan);
+    }
+    step.record_of.assign(plan.rows.size(), -1);
+    for (std::size_t record = 0; record < targets_.size(); ++record) {
+      step.record_of[static_cast<std::size_t>(targets_[record].plan_row)] =
+          static_cast<std::int32_t>(record);
     }
     step.tokens = sampling_.fetch();
     stream().mark(next_);
@@ -149,96 +153,94 @@ class CudaAgent : public ModelAgent {
     return std::move(step.result);
   }
 
-  // Which records of the step before hold the tokens that this one follows: each of its rows had
-  // one target, so they are numbered alike.
+  // Which records of the step before hold the tokens that this one follows.
   void list_drawn(const scheduler::StepPlan& plan) {
     drawn_.clear();
     if (plan.rows.front().follows < 0) {
       LMTP_CHECK(num_started_ == 0, num_started_);
       return;
     }
-    const int before = (next_ + kStepsMax - 1) % kStepsMax;
-    const auto num_records = static_cast<int>(targets_.size());
-    LMTP_CHECK(num_started_ == 1 && steps_[before].result.rows.size() == targets_.size(),
-               num_started_, steps_[before].result.rows.size(), num_records);
+    LMTP_CHECK(num_started_ == 1 && is_decode(plan), num_started_, plan.num_tokens);
+    const std::vector<std::int32_t>& records =
+        steps_[(next_ + kStepsMax - 1) % kStepsMax].record_of;
     for (const scheduler::PlanRow& row : plan.rows) {
-      LMTP_CHECK(row.follows >= 0 && row.follows < num_records && row.num_tokens == 1, row.follows,
-                 num_records, row.num_tokens);
-      drawn_.push_back(row.follows);
+      LMTP_CHECK(row.follows >= 0 && row.follows < static_cast<int>(records.size()), row.follows,
+                 records.size());
+      drawn_.push_back(records[static_cast<std::size_t>(row.follows)]);
+      LMTP_CHECK(drawn_.back() >= 0, row.follows);
     }
-  }
-
-  // Puts all arrays of a step into the stream, and the ids that only the device knows.
-  model::InputArrays upload() {
-    upload_.begin(upload_size(input_) + Upload::size_of(drawn_) + sampling_.upload_size());
-    const UploadedInput input = add_input(input_, upload_);
-    const std::int32_t* drawn = upload_.add(drawn_);
-    sampling_.add_to(upload_);
-    upload_.send();
-    if (!drawn_.empty()) {
-      kernels::take_tokens(stream(), {.records = sampling_.records(),
-                                      .rows = drawn,
-                                      .ids = input.ids,
-                                      .count = static_cast<std::int64_t>(drawn_.size())});
-    }
-    return input.arrays;
   }
 
   // The ops cannot look at ids that lie on the device.
-  void check_tokens() const {
-    for (const std::int32_t id : input_.ids) {
-      LMTP_CHECK(id >= 0 && id < options_.config.vocab_size, id, options_.config.vocab_size);
-    }
+  void check_token(TokenId id) const {
+    LMTP_CHECK(id >= 0 && id < options_.config.vocab_size, id, options_.config.vocab_size);
   }
 
   // One token a sequence, and logits of each.
   bool is_decode(const scheduler::StepPlan& plan) const {
     return plan.num_tokens == static_cast<int>(plan.rows.size()) &&
-           plan.num_logits == plan.num_tokens && plan.num_tokens <= max_decode_rows();
+           plan.num_logits == plan.num_tokens && plan.num_tokens <= decode_rows_max(options_);
   }
 
-  // The workspace holds max_batched_tokens rows, padding included.
-  int max_decode_rows() const {
-    return std::min(
-        kDecodeRowsMax,
-        static_cast<int>(std::bit_floor(static_cast<std::uint32_t>(options_.max_batched_tokens))));
-  }
-
-  void decode() {
-    const model::InputArrays given = model::arrays_of(input_);
-    const DecodeShape shape =
-        decode_shape(static_cast<int>(given.num_tokens), given.context_max, given.num_table_blocks);
-    pad_decode_input(shape.num_rows, input_);
+  void decode(const scheduler::StepPlan& plan) {
+    if (drawn_.empty()) {
+      for (const scheduler::PlanRow& row : plan.rows) {
+        check_token(row.sequence->tokens[static_cast<std::size_t>(row.first_position)]);
+      }
+    }
+    const DecodeRows::Extent extent = decode_rows_.place(plan);
+    targets_.clear();
+    for (const int row : decode_rows_.order()) {
+      targets_.push_back({.plan_row = row, .index = 0});
+    }
+    const DecodeShape shape = decode_shape(extent.num_rows, decode_rows_max(options_),
+                                           extent.context_max, extent.num_blocks);
     reserve_logits(shape.num_rows);
-    model::InputArrays arrays = upload();
-    parts_.cache->copy_blocks(stream(), arrays.copies, arrays.num_copies);
-    arrays.num_copies = 0;
+    sampling_.prepare(plan, targets_);
+    decode_rows_.prepare(plan, drawn_, sampling_.rows(), shape.num_rows);
+    build_copies(plan, input_.copies);
+    upload_.begin(decode_rows_.upload_size() + Upload::size_of(input_.copies) +
+                  sampling_.counts_size());
+    decode_rows_.add_to(upload_);
+    const kernels::KvCopy* copies = upload_.add(input_.copies);
+    sampling_.add_counts(upload_);
+    upload_.send();
+    model::InputArrays arrays = decode_rows_.advance(sampling_.records());
     arrays.context_max = shape.context_max;
     arrays.num_table_blocks = shape.num_table_blocks;
-    const std::int64_t num_moves =
-        stream().num_scratch_moves() + upload_.num_moves() + num_logit_moves_;
+    parts_.cache->copy_blocks(stream(), copies, static_cast<std::int64_t>(input_.copies.size()));
     const auto work = [&] {
       const auto hidden = parts_.model->forward(stream(), arrays, *parts_.cache);
       write_logits(hidden, arrays.logit_rows, shape.num_rows);
     };
     if (options_.decode_graphs) {
-      graphs_.run(shape, num_moves, work);
+      graphs_.run(shape, stream().num_scratch_moves() + num_logit_moves_, work);
     } else {
       work();
     }
-    sampling_.choose(0, logits(static_cast<std::int64_t>(targets_.size())));
+    sampling_.choose({.rows = decode_rows_.sample_rows(), .positions = arrays.positions}, 0,
+                     logits(extent.num_rows));
   }
 
   // Any step: as many rows as there are.
-  void compute() {
-    const model::InputArrays arrays = upload();
+  void compute(const scheduler::StepPlan& plan) {
+    build_input(plan, input_);
+    for (const TokenId id : input_.ids) {
+      check_token(id);
+    }
+    sampling_.prepare(plan, targets_);
+    upload_.begin(upload_size(input_) + sampling_.rows_size() + sampling_.counts_size());
+    const model::InputArrays arrays = add_input(input_, upload_);
+    const WantedRows wanted = sampling_.add_rows(upload_);
+    sampling_.add_counts(upload_);
+    upload_.send();
     const auto hidden = parts_.model->forward(stream(), arrays, *parts_.cache);
     constexpr std::size_t kTile = kDecodeRowsMax;
     for (std::size_t first = 0; first < targets_.size(); first += kTile) {
       const std::size_t count = std::min(kTile, targets_.size() - first);
       reserve_logits(static_cast<std::int64_t>(count));
       write_logits(hidden, arrays.logit_rows + first, static_cast<std::int64_t>(count));
-      sampling_.choose(first, logits(static_cast<std::int64_t>(count)));
+      sampling_.choose(wanted, first, logits(static_cast<std::int64_t>(count)));
     }
   }
 
@@ -266,6 +268,7 @@ class CudaAgent : public ModelAgent {
 
   // Buffers are used again once nothing runs any more; and only now it shows what is left.
   void wait_after_failure() {
+    decode_rows_.forget();
     try {
       stream().synchronize();
     } catch (const DeviceError& error) {
@@ -276,13 +279,14 @@ class CudaAgent : public ModelAgent {
   const AgentOptions options_;
   Parts parts_;
   Upload upload_;
+  DecodeRows decode_rows_;
   DecodeGraphs graphs_;
   DeviceSampling sampling_;
   kernels::Memory logits_;  // [most rows so far, vocab_size] f32
   std::int64_t num_logit_moves_ = 0;
   model::ModelInput input_;
   std::vector<LogitTarget> targets_;
-  std::vector<std::int32_t> drawn_;  // a record of the step before for each row; or none
+  std::vector<std::int32_t> drawn_;  // a record of the step before for each row of a plan; or none
   Step steps_[kStepsMax];
   int next_ = 0;         // of steps_ and of the stream's marks
   int num_started_ = 0;  // that are not finished, those before next_

@@ -16,10 +16,12 @@ std::int32_t power_of_two(std::int32_t value) {
 
 }  // namespace
 
-DecodeShape decode_shape(int num_rows, std::int32_t context_max, std::int32_t num_table_blocks) {
-  LMTP_CHECK(num_rows >= 1 && num_rows <= kDecodeRowsMax, num_rows);
+DecodeShape decode_shape(int num_rows, int rows_max, std::int32_t context_max,
+                         std::int32_t num_table_blocks) {
+  LMTP_CHECK(num_rows >= 1 && num_rows <= rows_max && rows_max <= kDecodeRowsMax, num_rows,
+             rows_max);
   constexpr int kSplitBlocks = kernels::kAttentionSplit / kBlockSize;
-  const std::int32_t rows = power_of_two(num_rows);
+  const std::int32_t rows = std::min(power_of_two(num_rows), rows_max);
   const std::int32_t splits =
       power_of_two((context_max + kernels::kAttentionSplit - 1) / kernels::kAttentionSplit);
   const std::int32_t blocks = num_table_blocks + (rows - num_rows);  // padding has one each

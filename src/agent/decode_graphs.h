@@ -1,12 +1,14 @@
 // Graphs of a device: a step that puts the same work into the stream again does it by one launch.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <utility>
 
 #include "kernels/stream.h"
+#include "lmtp/agent/agent_options.h"
 
 namespace lmtp::agent {
 
@@ -22,11 +24,15 @@ struct DecodeShape {
 
 // Rows that a decode step may have to be computed in one of the shapes.
 inline constexpr int kDecodeRowsMax = 256;
+inline int decode_rows_max(const AgentOptions& options) {
+  return std::min(kDecodeRowsMax, options.max_batched_tokens);
+}
 
-// The shape for a step: rows, the longest context in splits of attention, and blocks are powers of
-// two; blocks fill a split a row or more, at most the longest context in all rows.
-// REQUIRES: 1 <= num_rows <= kDecodeRowsMax.
-DecodeShape decode_shape(int num_rows, std::int32_t context_max, std::int32_t num_table_blocks);
+// The shape for a step: rows (rows_max of them at most), the longest context in splits of
+// attention, and blocks are powers of two; blocks fill a split a row or more, at most the longest
+// context in all rows. REQUIRES: 1 <= num_rows <= rows_max <= kDecodeRowsMax.
+DecodeShape decode_shape(int num_rows, int rows_max, std::int32_t context_max,
+                         std::int32_t num_table_blocks);
 
 // Owner: an agent; one thread.
 class DecodeGraphs {

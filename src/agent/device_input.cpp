@@ -10,21 +10,18 @@ std::size_t upload_size(const model::ModelInput& input) {
          Upload::size_of(input.copies);
 }
 
-UploadedInput add_input(const model::ModelInput& input, Upload& upload) {
-  UploadedInput uploaded;
-  model::InputArrays& arrays = uploaded.arrays;
-  arrays = model::arrays_of(input);
-  arrays.ids = uploaded.ids = upload.add(input.ids);
+model::InputArrays add_input(const model::ModelInput& input, Upload& upload) {
+  model::InputArrays arrays = model::arrays_of(input);
+  arrays.ids = upload.add(input.ids);
   arrays.positions = upload.add(input.positions);
   arrays.slots = upload.add(input.slots);
   arrays.cu_seqlens = upload.add(input.cu_seqlens);
   arrays.first_positions = upload.add(input.first_positions);
   arrays.block_offsets = upload.add(input.block_offsets);
-  arrays.logit_rows = upload.add(input.logit_rows);
-  // Those whose length is another in every step come last, so that the others keep their places.
   arrays.block_tables = upload.add(input.block_tables);
+  arrays.logit_rows = upload.add(input.logit_rows);
   arrays.copies = upload.add(input.copies);
-  return uploaded;
+  return arrays;
 }
 
 }  // namespace lmtp::agent

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "lmtp/base/check.h"
-#include "lmtp/sampling/philox.h"
 
 namespace lmtp::agent {
 namespace {
@@ -55,14 +54,14 @@ kernels::SampleRow DeviceSampling::wanted_of(const scheduler::PlanRow& row,
   wanted.top_k = params.top_k;
   wanted.temperature = params.temperature;
   wanted.top_p = params.top_p;
-  wanted.number = sampling::uniform(params.seed, next);
+  wanted.seed = params.seed;
   if (params.has_penalties()) {
     wanted.repetition_penalty = params.repetition_penalty;
     wanted.presence_penalty = params.presence_penalty;
     wanted.frequency_penalty = params.frequency_penalty;
-    const std::size_t first = counts_.size();
+    wanted.first_count = static_cast<std::int64_t>(counts_.size());
     count_tokens(sequence, next);
-    wanted.num_counts = static_cast<std::int64_t>(counts_.size() - first);
+    wanted.num_counts = static_cast<std::int64_t>(counts_.size()) - wanted.first_count;
   }
   if (params.logit_bias != nullptr) {
     const DeviceBiases::Place place = biases_.of(*params.logit_bias);
@@ -90,10 +89,13 @@ void DeviceSampling::prepare(const scheduler::StepPlan& plan,
   targets_ = targets;
   place_biases(plan);
   rows_.clear();
+  positions_.clear();
   counts_.clear();
   top_stride_ = 0;
   for (const LogitTarget& target : targets) {
-    rows_.push_back(wanted_of(plan.rows[static_cast<std::size_t>(target.plan_row)], target));
+    const scheduler::PlanRow& row = plan.rows[static_cast<std::size_t>(target.plan_row)];
+    rows_.push_back(wanted_of(row, target));
+    positions_.push_back(next_position(row, target) - 1);
     top_stride_ = std::max(top_stride_, rows_.back().num_top);
   }
   out_.reserve(out_bytes());
@@ -104,30 +106,25 @@ std::size_t DeviceSampling::out_bytes() const {
   return record_bytes() + bytes_of<kernels::TopToken>(num_top);
 }
 
-std::size_t DeviceSampling::upload_size() const {
-  return Upload::size_of(rows_) + Upload::size_of(counts_);
-}
-
-void DeviceSampling::add_to(Upload& upload) {
-  const kernels::TokenCount* counts = upload.add(counts_);
-  for (kernels::SampleRow& row : rows_) {
-    row.counts = counts;
-    counts += row.num_counts;
-  }
-  uploaded_rows_ = upload.add(rows_);
+WantedRows DeviceSampling::add_rows(Upload& upload) const {
+  const kernels::SampleRow* rows = upload.add(rows_);
+  return {.rows = rows, .positions = upload.add(positions_)};
 }
 
 std::size_t DeviceSampling::record_bytes() const {
   return bytes_of<kernels::SampleRecord>(rows_.size());
 }
 
-void DeviceSampling::choose(std::size_t first, kernels::Matrix<float> logits) {
+void DeviceSampling::choose(const WantedRows& wanted, std::size_t first,
+                            kernels::Matrix<float> logits) {
   LMTP_CHECK(first + static_cast<std::size_t>(logits.rows) <= rows_.size(), first, logits.rows,
              rows_.size());
   std::byte* out = out_.device();
   auto* top = reinterpret_cast<kernels::TopToken*>(out + record_bytes());
   kernels::sample(stream_, {.logits = logits,
-                            .rows = uploaded_rows_ + first,
+                            .rows = wanted.rows + first,
+                            .positions = wanted.positions + first,
+                            .counts = uploaded_counts_,
                             .records = reinterpret_cast<kernels::SampleRecord*>(out) + first,
                             .top = top + first * static_cast<std::size_t>(top_stride_),
                             .top_stride = top_stride_});

@@ -1,5 +1,5 @@
-// From rows of logits on a device to a step's result: what is wanted of each row goes there with
-// the step's other arrays, and one small record a row comes back. Two steps may be under way.
+// From rows of logits on a device to a step's result: what is wanted of each row lies there, and
+// one small record a row comes back. Two steps may be under way.
 #pragma once
 
 #include <cstddef>
@@ -72,6 +72,12 @@ struct PendingTokens {
 // REQUIRES: the stream has come so far.
 void read_tokens(const PendingTokens& tokens, scheduler::StepResult& result);
 
+// What is wanted of rows of logits, on the device.
+struct WantedRows {
+  const kernels::SampleRow* rows = nullptr;
+  const std::int32_t* positions = nullptr;  // of the tokens that the logits are of
+};
+
 // Owner: an agent; one thread.
 class DeviceSampling {
  public:
@@ -81,12 +87,17 @@ class DeviceSampling {
   // For a step: what is wanted of each of the targets. Biases that are not on the device are sent.
   // REQUIRES: no step that uses other biases than this one is under way.
   void prepare(const scheduler::StepPlan& plan, const std::vector<LogitTarget>& targets);
-  // What add_to() takes of an Upload, and the adding.
-  std::size_t upload_size() const;
-  void add_to(Upload& upload);
-  // Puts the choice for the targets [first, first + logits.rows) into the stream. logits: [rows,
-  // vocab_size] on the device, edited in place. REQUIRES: the upload was sent.
-  void choose(std::size_t first, kernels::Matrix<float> logits);
+  // The same, a target each; for those who keep it on the device themselves.
+  std::span<const kernels::SampleRow> rows() const { return rows_; }
+  // What add_rows() and add_counts() take of an Upload, and the adding. Counts go up in any case.
+  std::size_t rows_size() const { return Upload::size_of(rows_) + Upload::size_of(positions_); }
+  WantedRows add_rows(Upload& upload) const;
+  std::size_t counts_size() const { return Upload::size_of(counts_); }
+  void add_counts(Upload& upload) { uploaded_counts_ = upload.add(counts_); }
+  // Puts the choice for the targets [first, first + logits.rows) into the stream. `wanted`: of all
+  // targets. logits: [rows, vocab_size] on the device, edited in place. REQUIRES: the upload was
+  // sent.
+  void choose(const WantedRows& wanted, std::size_t first, kernels::Matrix<float> logits);
   // Puts the tokens' way back into the stream. They can be read until the next fetch() but one.
   // REQUIRES: all targets have been chosen for; the fetch() before the last one is over.
   PendingTokens fetch();
@@ -109,10 +120,11 @@ class DeviceSampling {
   DeviceBiases biases_;
   std::vector<LogitTarget> targets_;
   std::vector<kernels::SampleRow> rows_;     // of the targets
+  std::vector<std::int32_t> positions_;      // likewise
   std::vector<kernels::TokenCount> counts_;  // of all rows, behind one another
   std::vector<std::int32_t> count_of_;       // [vocab_size], all zero between two rows
   std::vector<std::shared_ptr<const protocol::LogitBias>> used_biases_;
-  const kernels::SampleRow* uploaded_rows_ = nullptr;
+  const kernels::TokenCount* uploaded_counts_ = nullptr;
   int top_stride_ = 0;
   StagedMemory out_;  // records of all targets, then their top tokens
 };

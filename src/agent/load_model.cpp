@@ -11,13 +11,10 @@
 #include "lmtp/model/kv_cache.h"
 
 namespace lmtp::agent {
-namespace {
 
 int longest_stream(const AgentOptions& options) {
   return options.context_length > 0 ? options.context_length : options.config.context_length;
 }
-
-}  // namespace
 
 Result<std::int64_t> count_weights(const AgentOptions& options) {
   if (options.cuda_device && options.config.head_dim > kernels::kDeviceHeadDimMax) {

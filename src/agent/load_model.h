@@ -14,6 +14,9 @@
 
 namespace lmtp::agent {
 
+// Tokens that a stream may have.
+int longest_stream(const AgentOptions& options);
+
 // Weights of the model, or why it cannot be computed with these options.
 Result<std::int64_t> count_weights(const AgentOptions& options);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "decode_graphs.h"
+#include "decode_rows.h"
 #include "free_memory.h"
 #include "kernels/device.h"
 #include "kernels/device_api.h"
@@ -29,12 +30,17 @@ Result<ModelMemory> estimate_memory(const AgentOptions& options) {
   memory.num_parameters = *num_weights;
   const std::int64_t weights =
       memory.num_parameters * weight_bytes(options.weight_type);  // whatever the file has
-  // A step's results: the residual, queries, keys and values, the MLP twice; on a device logits.
+  // A step's results: the residual, queries, keys and values, the MLP twice; on a device logits,
+  // and the rows that stay there.
   const std::int64_t floats_per_token =
       std::int64_t{8} * options.config.hidden_size + std::int64_t{2} * options.config.mlp_size;
   const std::int64_t logits =
       options.cuda_device ? std::int64_t{kDecodeRowsMax} * options.config.vocab_size : 0;
-  const std::int64_t workspace = (floats_per_token * options.max_batched_tokens + logits) * kFloat;
+  const std::int64_t rows =
+      options.cuda_device ? DecodeRows::num_bytes(decode_rows_max(options), longest_stream(options))
+                          : 0;
+  const std::int64_t workspace =
+      (floats_per_token * options.max_batched_tokens + logits) * kFloat + rows;
   memory.weights_bytes = weights + weights / kWeightsShare + workspace + kFixedBytes;
   memory.kv_bytes_min =
       num_blocks_min(options) * model::kv_block_bytes(options.config, kv_type(options));

@@ -13,15 +13,14 @@ constexpr std::size_t kFirstBytes = std::size_t{1} << 20;
 
 }  // namespace
 
-bool grow(kernels::Memory& memory, std::size_t num_bytes, const kernels::Backend& backend,
+void grow(kernels::Memory& memory, std::size_t num_bytes, const kernels::Backend& backend,
           Allocate allocate) {
   if (num_bytes <= memory.num_bytes()) {
-    return false;
+    return;
   }
   const std::size_t grown = std::max({num_bytes, 2 * memory.num_bytes(), kFirstBytes});
   memory = {};  // both at once may not fit
   memory = allocate(backend, grown);
-  return true;
 }
 
 void StagedMemory::reserve(std::size_t num_bytes) {
@@ -30,7 +29,7 @@ void StagedMemory::reserve(std::size_t num_bytes) {
   if (num_bytes > device_.num_bytes()) {
     stream_.synchronize();
   }
-  num_moves_ += grow(device_, num_bytes, backend, kernels::Memory::allocate) ? 1 : 0;
+  grow(device_, num_bytes, backend, kernels::Memory::allocate);
   grow(host_[turn_], num_bytes, backend, kernels::Memory::allocate_pinned);
 }
 
@@ -46,6 +45,12 @@ void Upload::begin(std::size_t num_bytes) {
   memory_.reserve(num_bytes);
   room_ = num_bytes;
   used_ = 0;
+}
+
+void Upload::send() {
+  if (used_ > 0) {
+    memory_.send(used_);
+  }
 }
 
 void* Upload::add(const void* from, std::size_t num_bytes) {

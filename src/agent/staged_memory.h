@@ -13,9 +13,8 @@ namespace lmtp::agent {
 using Allocate = kernels::Memory (*)(const kernels::Backend&, std::size_t num_bytes);
 
 // Makes `memory` anew where it has fewer bytes, with twice those it had or more, so that it seldom
-// moves. What it held is lost. Returns whether it moved. Throws what `allocate` does, and `memory`
-// is empty then.
-bool grow(kernels::Memory& memory, std::size_t num_bytes, const kernels::Backend& backend,
+// moves. What it held is lost. Throws what `allocate` does, and `memory` is empty then.
+void grow(kernels::Memory& memory, std::size_t num_bytes, const kernels::Backend& backend,
           Allocate allocate);
 
 // Memory of a device, and as much on the host, pinned, through which it is written or read. Two
@@ -29,8 +28,6 @@ class StagedMemory {
   // the last call. Where memory moves, what was on the device is lost, and all that runs is waited
   // for. REQUIRES: the step before the last one is over.
   void reserve(std::size_t num_bytes);
-  // How often the memory on the device has moved.
-  std::int64_t num_moves() const { return num_moves_; }
 
   // The host's is valid until the next reserve() but one, the device's until the next.
   std::byte* host() const { return static_cast<std::byte*>(host_[turn_].data()); }
@@ -45,7 +42,6 @@ class StagedMemory {
   kernels::Memory host_[2];
   int turn_ = 0;
   kernels::Memory device_;
-  std::int64_t num_moves_ = 0;
 };
 
 // A step's arrays on their way to a device: packed behind one another, sent by one copy.
@@ -71,11 +67,8 @@ class Upload {
   T* add(const std::vector<T>& elements) {
     return static_cast<T*>(add(elements.data(), elements.size() * sizeof(T)));
   }
-  // Puts the copy of all that was added into the stream.
-  void send() { memory_.send(used_); }
-
-  // How often the memory on the device has moved.
-  std::int64_t num_moves() const { return memory_.num_moves(); }
+  // Puts the copy of all that was added into the stream, if there is any.
+  void send();
 
  private:
   static constexpr std::size_t kAlignment = 16;

@@ -5,8 +5,8 @@
 #include <functional>
 #include <limits>
 
+#include "kernels/philox.h"
 #include "lmtp/base/check.h"
-#include "lmtp/sampling/philox.h"
 #include "nucleus.h"
 
 namespace lmtp::sampling {
@@ -60,7 +60,8 @@ Result<scheduler::TokenResult> Sampler::sample(std::span<float> row,
   }
   result.token = best_.front().id;
   if (params.temperature > 0.0F) {
-    result.token = draw(row, best_.front().value, params, uniform(params.seed, tokens.size()));
+    result.token =
+        draw(row, best_.front().value, params, kernels::uniform(params.seed, tokens.size()));
   }
   result.logprob = kernels::log_probability(row[static_cast<std::size_t>(result.token)], total);
   const bool listed =

@@ -26,11 +26,13 @@ TEST(DecodeShapeTest, HoldsTheStepWithItsPadding) {
       context_max = std::max(context_max, context);
       num_blocks += blocks_of(context);
     }
-    const DecodeShape shape = decode_shape(num_rows, context_max, num_blocks);
+    const int rows_max = num_rows % 3 == 0 ? num_rows : kDecodeRowsMax;
+    const DecodeShape shape = decode_shape(num_rows, rows_max, context_max, num_blocks);
     EXPECT_GE(shape.num_rows, num_rows);
     EXPECT_GE(shape.context_max, context_max);
     EXPECT_GE(shape.num_table_blocks, num_blocks + shape.num_rows - num_rows);
     EXPECT_LT(shape.num_rows, 2 * num_rows);
+    EXPECT_LE(shape.num_rows, rows_max);
     EXPECT_LE(shape.num_table_blocks, shape.num_rows * blocks_of(shape.context_max));
   }
 }
@@ -39,14 +41,14 @@ TEST(DecodeShapeTest, HoldsTheStepWithItsPadding) {
 TEST(DecodeShapeTest, OneStreamGoesThroughFewShapes) {
   std::set<DecodeShape> shapes;
   for (int context = 1; context <= 64 * kAttentionSplit; ++context) {
-    shapes.insert(decode_shape(1, context, blocks_of(context)));
+    shapes.insert(decode_shape(1, kDecodeRowsMax, context, blocks_of(context)));
   }
   EXPECT_EQ(shapes.size(), 7U);
 }
 
 TEST(DecodeShapeTest, ALongStreamAmongShortOnesIsNotTakenForManyLongOnes) {
   constexpr int kLongest = 1 << 17;
-  const DecodeShape shape = decode_shape(256, kLongest, 255 + blocks_of(kLongest));
+  const DecodeShape shape = decode_shape(256, 256, kLongest, 255 + blocks_of(kLongest));
   EXPECT_EQ(shape.context_max, kLongest);
   EXPECT_LE(shape.num_table_blocks, 2 * (255 + blocks_of(kLongest)));
 }

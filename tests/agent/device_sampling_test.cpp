@@ -85,15 +85,16 @@ class DeviceSamplingTest : public ::testing::Test {
     std::vector<float> copy = logits;
     agent::Upload upload(stream);
     device.prepare(plan, targets);
-    upload.begin(device.upload_size());
-    device.add_to(upload);
+    upload.begin(device.rows_size() + device.counts_size());
+    const agent::WantedRows wanted = device.add_rows(upload);
+    device.add_counts(upload);
     upload.send();
     // By two tiles, where there are two rows.
     const std::int64_t tile = (count + 1) / 2;
     const auto matrix = kernels::make_matrix(logits.data(), count, vocab_size);
-    device.choose(0, matrix.slice_rows(0, tile));
+    device.choose(wanted, 0, matrix.slice_rows(0, tile));
     if (tile < count) {
-      device.choose(static_cast<std::size_t>(tile), matrix.slice_rows(tile, count - tile));
+      device.choose(wanted, static_cast<std::size_t>(tile), matrix.slice_rows(tile, count - tile));
     }
     const agent::PendingTokens tokens = device.fetch();
     stream.synchronize();
@@ -274,25 +275,6 @@ TEST_F(DeviceSamplingTest, BiasesComeAndGo) {
       ASSERT_EQ(placed_values, bias->values);
     }
   }
-}
-
-TEST_F(DeviceSamplingTest, TokensAreTakenFromTheRecordsOfOtherRows) {
-  kernels::Stream stream(testing::device_under_test(), pool_);
-  constexpr std::int32_t kCount = 300;  // more than a block
-  std::vector<kernels::SampleRecord> records(kCount);
-  std::vector<std::int32_t> rows(kCount);
-  std::vector<std::int32_t> ids(kCount + 1, -1);
-  for (std::int32_t i = 0; i < kCount; ++i) {
-    records[static_cast<std::size_t>(i)].token = 1000 + i;
-    rows[static_cast<std::size_t>(i)] = (i * 7 + 3) % kCount;
-  }
-  kernels::take_tokens(
-      stream, {.records = records.data(), .rows = rows.data(), .ids = ids.data(), .count = kCount});
-  stream.synchronize();
-  for (std::int32_t i = 0; i < kCount; ++i) {
-    ASSERT_EQ(ids[static_cast<std::size_t>(i)], 1000 + (i * 7 + 3) % kCount) << i;
-  }
-  EXPECT_EQ(ids.back(), -1);
 }
 
 }  // namespace

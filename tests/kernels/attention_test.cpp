@@ -112,6 +112,8 @@ class Attention {
       }
       block_offsets.push_back(static_cast<std::int32_t>(tables.size()));
     }
+    const std::int64_t table_stride =
+        testing::spread_tables(parts.front().first, block_offsets, tables);
     const std::int64_t width = shape_.num_heads * shape_.head_dim;
     const std::int64_t kv_width = shape_.num_kv_heads * shape_.head_dim;
     std::vector<float> y(q.size(), NAN);
@@ -134,6 +136,7 @@ class Attention {
                               .first_positions = first_positions.data(),
                               .block_offsets = block_offsets.data(),
                               .block_tables = tables.data(),
+                              .table_stride = table_stride,
                               .y = testing::view<float>(y, width)});
     std::size_t from = 0;
     for (const Part& part : parts) {

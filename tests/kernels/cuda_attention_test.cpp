@@ -66,6 +66,7 @@ struct Step {
       chunk_max = std::max(chunk_max, part.count);
       context_max = std::max(context_max, part.first + part.count);
     }
+    table_stride = testing::spread_tables(parts.front().first, block_offsets, tables);
   }
 
   std::vector<std::int32_t> cu_seqlens = {0};
@@ -73,6 +74,7 @@ struct Step {
   std::vector<std::int32_t> block_offsets = {0};
   std::vector<std::int32_t> tables;
   std::vector<std::int32_t> slots;
+  std::int64_t table_stride = 0;
   int chunk_max = 0;
   int context_max = 0;
 };
@@ -189,11 +191,12 @@ class Attention {
             .num_sequences = static_cast<std::int64_t>(step.first_positions.size()),
             .chunk_max = step.chunk_max,
             .context_max = step.context_max,
-            .num_table_blocks = static_cast<std::int32_t>(step.tables.size()),
+            .num_table_blocks = step.block_offsets.back(),
             .cu_seqlens = step.cu_seqlens.data(),
             .first_positions = step.first_positions.data(),
             .block_offsets = step.block_offsets.data(),
             .block_tables = step.tables.data(),
+            .table_stride = step.table_stride,
             .y = testing::view<float>(y, width(shape_.num_heads))};
   }
 

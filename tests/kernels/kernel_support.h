@@ -60,4 +60,21 @@ inline std::string backend_name(const ::testing::TestParamInfo<const kernels::Ba
   return info.param->name;
 }
 
+// Of the steps that begin at an odd position, tables lie at a distance from one another, with what
+// is no block between them. Returns the distance; 0: as they were.
+inline std::int64_t spread_tables(int first_position, const std::vector<std::int32_t>& offsets,
+                                  std::vector<std::int32_t>& tables) {
+  if (first_position % 2 == 0) {
+    return 0;
+  }
+  const std::size_t stride = tables.size() + 3;
+  std::vector<std::int32_t> spread((offsets.size() - 1) * stride, -1);
+  for (std::size_t s = 0; s + 1 < offsets.size(); ++s) {
+    std::copy(tables.begin() + offsets[s], tables.begin() + offsets[s + 1],
+              spread.begin() + static_cast<std::ptrdiff_t>(s * stride));
+  }
+  tables = std::move(spread);
+  return static_cast<std::int64_t>(stride);
+}
+
 }  // namespace lmtp::testing

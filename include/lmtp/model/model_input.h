@@ -40,6 +40,7 @@ struct InputArrays {
   const std::int32_t* first_positions = nullptr;
   const std::int32_t* block_offsets = nullptr;
   const std::int32_t* block_tables = nullptr;
+  std::int64_t table_stride = 0;  // from table to table; 0: they lie behind one another
   const std::int32_t* logit_rows = nullptr;
   const kernels::KvCopy* copies = nullptr;
 };

@@ -71,7 +71,7 @@ void kv_copy(Stream& stream, const KvLayer& cache, const KvCopy* copies, std::in
 
 // Packed ragged rows: sequence s owns the rows [cu_seqlens[s], cu_seqlens[s + 1]), whose positions
 // follow one another from first_positions[s]. The row at position p sees the tokens [0, p], or the
-// last `window` of them, token t in block block_tables[block_offsets[s] + t / kBlockSize]; they are
+// last `window` of them, token t in block block_tables[table_begin(s) + t / kBlockSize]; they are
 // in the cache already.
 struct AttentionArgs {
   Matrix<const float> queries;  // [m, num_heads * head_dim] f32
@@ -88,9 +88,16 @@ struct AttentionArgs {
   std::int32_t num_table_blocks = 0;              // block_offsets[num_sequences], or more
   const std::int32_t* cu_seqlens = nullptr;       // [num_sequences + 1], from 0 to m
   const std::int32_t* first_positions = nullptr;  // [num_sequences]
-  const std::int32_t* block_offsets = nullptr;    // [num_sequences + 1]
-  const std::int32_t* block_tables = nullptr;     // [block_offsets[num_sequences]]
-  Matrix<float> y;                                // [m, num_heads * head_dim] f32
+  // Blocks of the sequences before each, [num_sequences + 1]: where the tables lie behind one
+  // another, also where each begins.
+  const std::int32_t* block_offsets = nullptr;
+  const std::int32_t* block_tables = nullptr;
+  std::int64_t table_stride = 0;  // from table to table; 0: they lie behind one another
+  Matrix<float> y;                // [m, num_heads * head_dim] f32
+
+  constexpr std::int64_t table_begin(std::int64_t sequence) const {
+    return table_stride > 0 ? sequence * table_stride : block_offsets[sequence];
+  }
 };
 void paged_attention(Stream& stream, const AttentionArgs& args);
 

@@ -9,6 +9,7 @@
 
 #include "kernels/activation.h"
 #include "kernels/attention.h"
+#include "kernels/decode_rows.h"
 #include "kernels/embedding.h"
 #include "kernels/gather.h"
 #include "kernels/linear.h"
@@ -44,7 +45,7 @@ struct Backend {
   void (*paged_attention)(Stream&, const AttentionArgs&);
   // Null on the host, where a Sampler chooses.
   void (*sample)(Stream&, const SampleArgs&);
-  void (*take_tokens)(Stream&, const TakeTokensArgs&);
+  void (*advance_rows)(Stream&, const AdvanceRowsArgs&);
   // Null on a device: they look at rows of the host.
   float (*row_max)(const float*, std::int64_t);
   LogSumExp (*row_logsumexp)(const float*, std::int64_t);

@@ -19,7 +19,7 @@ struct TokenCount {
 };
 
 // What is wanted of one row. Arrays lie on the device, and their ids are distinct and in
-// [0, logits.columns).
+// [0, logits.columns). It has no padding: two may be compared by their bytes.
 struct SampleRow {
   std::int32_t scored = -1;  // a token whose log probability is wanted; negative: one is drawn
   std::int32_t num_top = 0;  // [0, min(kSampleTopMax, logits.columns)]
@@ -29,10 +29,10 @@ struct SampleRow {
   float repetition_penalty = 1.0F;
   float presence_penalty = 0.0F;
   float frequency_penalty = 0.0F;
-  double number = 0.0;          // in [0, 1): what is drawn by
-  std::int64_t num_counts = 0;  // 0 where there is no penalty
+  std::uint64_t seed = 0;        // with the position of what is drawn: the number it is drawn by
+  std::int64_t first_count = 0;  // of SampleArgs::counts
+  std::int64_t num_counts = 0;   // 0 where there is no penalty
   std::int64_t num_biases = 0;
-  const TokenCount* counts = nullptr;  // of the sequence so far
   const std::int32_t* bias_ids = nullptr;
   const float* bias_values = nullptr;
 };
@@ -50,26 +50,16 @@ struct TopToken {
 };
 
 struct SampleArgs {
-  Matrix<float> logits;             // [m, vocabulary] f32, edited in place
-  const SampleRow* rows = nullptr;  // [m]
-  SampleRecord* records = nullptr;  // [m]
-  TopToken* top = nullptr;          // [m, top_stride], best first, ties by the lowest id
-  std::int64_t top_stride = 0;      // >= num_top of every row
+  Matrix<float> logits;                     // [m, vocabulary] f32, edited in place
+  const SampleRow* rows = nullptr;          // [m]
+  const std::int32_t* positions = nullptr;  // [m] of the tokens that the rows of logits are of
+  const TokenCount* counts = nullptr;       // of the sequences so far, as rows have them
+  SampleRecord* records = nullptr;          // [m]
+  TopToken* top = nullptr;                  // [m, top_stride], best first, ties by the lowest id
+  std::int64_t top_stride = 0;              // >= num_top of every row
 };
 
 // REQUIRES: the stream is a device's.
 void sample(Stream& stream, const SampleArgs& args);
-
-// Tokens that the host does not know yet, as inputs of the step behind the one that draws them.
-struct TakeTokensArgs {
-  const SampleRecord* records = nullptr;
-  const std::int32_t* rows = nullptr;  // [count] the record of each
-  std::int32_t* ids = nullptr;         // [count]
-  std::int64_t count = 0;
-};
-
-// ids[i] = records[rows[i]].token; 0 where that record is not valid.
-// REQUIRES: the stream is a device's.
-void take_tokens(Stream& stream, const TakeTokensArgs& args);
 
 }  // namespace lmtp::kernels
