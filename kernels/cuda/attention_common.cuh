@@ -3,6 +3,7 @@
 
 #include <device_primitives.cuh>
 
+#include <bit>
 #include <cmath>
 #include <cstdint>
 
@@ -42,6 +43,7 @@ struct AttentionParams {
   int decode_rows_max;
   // Decode: [split][kv head] parts of partial_size() floats, the splits of all sequences.
   float* partials;
+  std::uint32_t zero = 0;  // which compilers do not know
   int splits_max;
   int partial_rows;  // [1, kTileRows]
 
@@ -69,13 +71,15 @@ struct SequenceRows {
 
   __device__ SequenceRows(const AttentionParams& params, int sequence, int head)
       : p(params),
-        first_row(params.cu_seqlens[sequence]),
-        num_pairs((params.cu_seqlens[sequence + 1] - first_row) * params.group),
-        first_position(params.first_positions[sequence]),
-        blocks(params.block_tables + (params.table_stride > 0 ? sequence * params.table_stride
-                                                              : params.block_offsets[sequence])),
-        kv_head(head),
-        first_part(first_part_of(sequence, params.block_offsets[sequence])) {}
+        first_row(load_where(true, params.cu_seqlens + sequence)),
+        num_pairs((load_where(true, params.cu_seqlens + sequence + 1) - first_row) * params.group),
+        first_position(load_where(true, params.first_positions + sequence)),
+        kv_head(head) {
+    const std::int32_t blocks_before = load_where(true, params.block_offsets + sequence);
+    blocks = params.block_tables +
+             (params.table_stride > 0 ? sequence * params.table_stride : blocks_before);
+    first_part = first_part_of(sequence, blocks_before);
+  }
 
   // The tokens [begin, end) that a pair sees.
   __device__ int end(int pair) const { return first_position + pair / p.group + 1; }
@@ -95,11 +99,15 @@ struct SequenceRows {
   __device__ float* partial(int split) const {
     return p.partials + ((first_part + split) * p.cache.num_kv_heads + kv_head) * p.partial_size();
   }
+  // The block with that token.
+  __device__ std::int32_t block_of(int token) const { return blocks[token / kBlockSize]; }
+  // Where its tiles of keys, or of values, begin in their layer, in vectors.
+  __device__ std::int64_t vectors_of(std::int32_t block) const {
+    return (std::int64_t{block} * p.cache.num_kv_heads + kv_head) * p.dim_tiles * kTileVectors;
+  }
   // The first tile of keys, or of values, of the block with that token.
   __device__ const Words4* tiles(const void* layer, int token) const {
-    const std::int64_t block = blocks[token / kBlockSize];
-    const std::int64_t tile = (block * p.cache.num_kv_heads + kv_head) * p.dim_tiles;
-    return static_cast<const Words4*>(layer) + tile * kTileVectors;
+    return static_cast<const Words4*>(layer) + vectors_of(block_of(token));
   }
 };
 
@@ -119,32 +127,45 @@ struct LaneRows {
   }
 };
 
-// This lane's part of one tile of queries: rows from first_pair, dimensions from 16 * tile.
-template <typename T>
-__device__ inline Words4 load_queries(const SequenceRows& rows, int first_pair, int tile) {
+// This lane's part of the queries: rows from first_pair, all tiles of dimensions. All loads are in
+// flight before the first is used.
+template <typename T, int kDimTiles>
+__device__ inline void load_queries(const SequenceRows& rows, int first_pair,
+                                    Words4 (&queries)[kDimTiles]) {
   const int head_dim = rows.p.head_dim();
-  const int dimension = tile * kTileSide + lane_index() % kQuadLanes * 4;
-  Words4 fragment = {};
+  const int first = lane_index() % kQuadLanes * 4;
+  Floats4 fours[kDimTiles][2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int pair = first_pair + lane_index() / kQuadLanes + half * 8;
-    if (pair >= rows.num_pairs || dimension >= head_dim) {
-      continue;
-    }
-    const float* query = rows.query(pair) + dimension;
-    Floats4 four = {};
-    if (rows.p.queries_aligned && dimension + 4 <= head_dim) {
-      four = load(reinterpret_cast<const Floats4*>(query));
+    const bool exists = pair < rows.num_pairs;
+    const float* query = rows.query(exists ? pair : 0) + first;
+    if (rows.p.queries_aligned) {
+#pragma unroll
+      for (int d = 0; d < kDimTiles; ++d) {
+        fours[d][half] = load_where(exists && d * kTileSide + first < head_dim,
+                                    reinterpret_cast<const Floats4*>(query + d * kTileSide));
+      }
     } else {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        four.values[i] = dimension + i < head_dim ? query[i] : 0.0F;
+      for (int d = 0; d < kDimTiles; ++d) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          fours[d][half].values[i] =
+              load_where(exists && d * kTileSide + first + i < head_dim, query + d * kTileSide + i);
+        }
       }
     }
-    fragment.words[half] = round_pair<T>(four.values[0], four.values[1]);
-    fragment.words[half + 2] = round_pair<T>(four.values[2], four.values[3]);
   }
-  return fragment;
+#pragma unroll
+  for (int d = 0; d < kDimTiles; ++d) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const Floats4& four = fours[d][half];
+      queries[d].words[half] = round_pair<T>(four.values[0], four.values[1]);
+      queries[d].words[half + 2] = round_pair<T>(four.values[2], four.values[3]);
+    }
+  }
 }
 
 // Scores of 16 rows and 64 tokens: [block][tokens 0 to 7, 8 to 15][as mma_m16n8k16's c].
@@ -154,27 +175,27 @@ using Scores = float[kStepBlocks][2][4];
 // `first`: the step's first token.
 __device__ inline void finish_scores(const AttentionParams& p, const LaneRows& rows, int first,
                                      Scores& scores) {
-  const float factor = p.scale * kLog2E;
+  float(&all)[kStepBlocks * 2 * 4] = reinterpret_cast<float(&)[kStepBlocks * 2 * 4]>(scores);
+  if (p.soft_cap > 0.0F) {
 #pragma unroll
-  for (int b = 0; b < kStepBlocks; ++b) {
-#pragma unroll
-    for (int side = 0; side < 2; ++side) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        float& score = scores[b][side][i];
-        if (p.soft_cap > 0.0F) {
-          // tanh(x) = 1 - 2 / (1 + e^2x)
-          const float x = score * p.scale / p.soft_cap;
-          const float tanh = 1.0F - 2.0F / (1.0F + exp2_fast(x * (2.0F * kLog2E)));
-          score = p.soft_cap * kLog2E * tanh;
-        } else {
-          score *= factor;
-        }
-        const int token = first + b * kBlockSize + side * 8 + lane_index() % kQuadLanes * 2 + i % 2;
-        const bool seen = token >= rows.begin[i / 2] && token < rows.end[i / 2];
-        score = seen ? score : -INFINITY;
-      }
+    for (float& score : all) {
+      // tanh(x) = 1 - 2 / (1 + e^2x)
+      const float x = score * p.scale / p.soft_cap;
+      const float tanh = 1.0F - 2.0F / (1.0F + exp2_fast(x * (2.0F * kLog2E)));
+      score = p.soft_cap * kLog2E * tanh;
     }
+  } else {
+    const float factor = p.scale * kLog2E;
+#pragma unroll
+    for (float& score : all) {
+      score *= factor;
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kStepBlocks * 2 * 4; ++i) {
+    const int token = first + i / 4 * 8 + lane_index() % kQuadLanes * 2 + i % 2;
+    const bool seen = token >= rows.begin[i / 2 % 2] && token < rows.end[i / 2 % 2];
+    all[i] = seen ? all[i] : -INFINITY;
   }
 }
 

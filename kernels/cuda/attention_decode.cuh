@@ -47,44 +47,76 @@ struct SplitPart {
 // Starts the copies of the split's values, zeros for blocks that nobody sees.
 __device__ inline void copy_values(const SequenceRows& rows, const SplitPart& part,
                                    Words4* values) {
+  constexpr int kBlocksEach = kSplitBlocks / kSplitSteps;
   const int of_block = rows.p.dim_tiles * kTileVectors;
-  const int blocks = (part.end_step - part.first_step) * kStepBlocks;
-  const int first_block = part.first_step * kStepBlocks;
-  for (int b = first_block + warp_index(); b < first_block + blocks; b += kSplitSteps) {
-    const int token = part.first + b * kBlockSize;
-    const bool wanted = part.has_block(token);
-    const auto* from = wanted ? rows.tiles(rows.p.cache.values, token)
-                              : static_cast<const Words4*>(rows.p.cache.values);
-    for (int at = lane_index(); at < of_block; at += kWarpSize) {
-      copy_async(values + b * of_block + at, from + (wanted ? at : 0), wanted);
+  const auto* layer = static_cast<const Words4*>(rows.p.cache.values);
+  const int first = part.first_step * kStepBlocks + warp_index();
+  std::int32_t blocks[kBlocksEach];
+#pragma unroll
+  for (int i = 0; i < kBlocksEach; ++i) {
+    const int token = part.first + (first + i * kSplitSteps) * kBlockSize;
+    blocks[i] = load_where(part.has_block(token), rows.blocks + token / kBlockSize);
+  }
+#pragma unroll
+  for (int i = 0; i < kBlocksEach; ++i) {
+    const int b = first + i * kSplitSteps;
+    if (b < part.end_step * kStepBlocks) {
+      const bool wanted = part.has_block(part.first + b * kBlockSize);
+      const auto* from = layer + (wanted ? rows.vectors_of(blocks[i]) : 0);
+      for (int at = lane_index(); at < of_block; at += kWarpSize) {
+        copy_async(values + b * of_block + at, from + (wanted ? at : 0), wanted);
+      }
     }
   }
   commit_copies();
 }
 
-// Products of the queries with the 64 keys from token `first` on, by one warp.
+// Products of the queries with the 64 keys from token `first` on, by one warp: keys of several
+// blocks are in flight at once, as registers allow. REQUIRES: scores are zero.
 template <typename T, int kDimTiles>
 __device__ inline void score_keys(const SequenceRows& rows, const SplitPart& part, int first,
                                   Scores& scores) {
-  Words4 queries[kDimTiles];
-#pragma unroll
-  for (int d = 0; d < kDimTiles; ++d) {
-    queries[d] = load_queries<T>(rows, 0, d);
-  }
+  constexpr int kBlocks = kDimTiles <= 4 ? kStepBlocks : kDimTiles <= 8 ? 2 : 1;
+  const auto* layer = static_cast<const Words4*>(rows.p.cache.keys) + lane_index();
+  std::int32_t blocks[kStepBlocks];
 #pragma unroll
   for (int b = 0; b < kStepBlocks; ++b) {
     const int token = first + b * kBlockSize;
-    if (part.has_block(token)) {
-      const Words4* keys = rows.tiles(rows.p.cache.keys, token) + lane_index();
-      Words4 tiles[kDimTiles];
+    blocks[b] = load_where(part.has_block(token), rows.blocks + token / kBlockSize);
+  }
+  Words4 queries[kDimTiles];
+  load_queries<T>(rows, 0, queries);
+#pragma unroll
+  for (int begin = 0; begin < kStepBlocks; begin += kBlocks) {
+    Words4 tiles[kBlocks][kDimTiles];
+#pragma unroll
+    for (int i = 0; i < kBlocks; ++i) {
+      const bool wanted = part.has_block(first + (begin + i) * kBlockSize);
+      const Words4* keys = layer + rows.vectors_of(blocks[begin + i]);
 #pragma unroll
       for (int d = 0; d < kDimTiles; ++d) {
-        tiles[d] = d < rows.p.dim_tiles ? load(keys + d * kTileVectors) : Words4{};
+        tiles[i][d] = load_where(wanted && d < rows.p.dim_tiles, keys + d * kTileVectors);
       }
+    }
+    // ptxas saves registers by asking late, when the first products are done: so that all is asked
+    // for at once, every chain of products begins with a zero that only all of it gives.
+    std::uint32_t joined = 0;
+    if constexpr (kDimTiles > 2) {
+#pragma unroll
+      for (int i = 0; i < kBlocks * kDimTiles; ++i) {
+        joined |= tiles[i / kDimTiles][i % kDimTiles].words[0];
+      }
+    }
+    const auto zero = std::bit_cast<float>(joined & rows.p.zero);
+#pragma unroll
+    for (int i = 0; i < kBlocks; ++i) {
+      scores[begin + i][0][0] = zero;
+      scores[begin + i][1][0] = zero;
 #pragma unroll
       for (int d = 0; d < kDimTiles; ++d) {
-        mma_m16n8k16<T>(scores[b][0], queries[d], tiles[d].words[0], tiles[d].words[2]);
-        mma_m16n8k16<T>(scores[b][1], queries[d], tiles[d].words[1], tiles[d].words[3]);
+        const Words4& keys = tiles[i][d];
+        mma_m16n8k16<T>(scores[begin + i][0], queries[d], keys.words[0], keys.words[2]);
+        mma_m16n8k16<T>(scores[begin + i][1], queries[d], keys.words[1], keys.words[3]);
       }
     }
   }
@@ -215,7 +247,6 @@ __global__ void __launch_bounds__(kDecodeThreads) attention_decode_kernel(Attent
   }
   wait_for_copies<0>();
   block_barrier();
-  grid_dependency_launch();
   weigh_split<T>(rows, part, shared, split);
 }
 

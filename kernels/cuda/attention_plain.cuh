@@ -34,7 +34,6 @@ __global__ void __launch_bounds__(kThreads) attention_merge_kernel(AttentionPara
     }
     rows.output(pair)[dimension] = normalized(sum, 1.0F / state.total);
   }
-  grid_dependency_launch();
 }
 
 inline constexpr int kPlainWarps = 4;

@@ -74,10 +74,11 @@ struct PrefillWarp {
   __device__ PrefillWarp(const SequenceRows& all, const PrefillPart& mine,
                          PrefillShared<kDimTiles>& memory)
       : rows(all), part(mine), shared(memory), lane_rows(all, first_pair(mine)) {
+    Words4 queries[kDimTiles];
+    load_queries<T>(rows, first_pair(part), queries);
 #pragma unroll
     for (int d = 0; d < kDimTiles; ++d) {
-      store(&shared.queries[warp_index()][d][lane_index()],
-            load_queries<T>(rows, first_pair(part), d));
+      store(&shared.queries[warp_index()][d][lane_index()], queries[d]);
     }
   }
 
@@ -217,7 +218,6 @@ __global__ void __launch_bounds__(kPrefillThreads) attention_prefill_kernel(Atte
       warp.end_split();
     }
   }
-  grid_dependency_launch();
   warp.write();
 }
 

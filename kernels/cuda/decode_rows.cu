@@ -9,7 +9,6 @@ constexpr int kAdvanceThreads = 256;
 
 // One block: rows are read when all changes are there.
 __global__ void __launch_bounds__(kAdvanceThreads) advance_rows_kernel(AdvanceRowsArgs args) {
-  grid_dependency_launch();
   grid_dependency_wait();
   for (std::int64_t i = thread_index(); i < args.num_changes; i += num_threads()) {
     args.words[args.changes[i].at] = args.changes[i].value;

@@ -5,6 +5,8 @@
 namespace lmtp::kernels::cuda {
 namespace {
 
+constexpr int kStoreThreads = 256;
+
 struct StoreParams {
   const float* keys;
   const float* values;
@@ -14,10 +16,6 @@ struct StoreParams {
   KvLayer cache;
   int padded_dim;
 };
-
-__device__ float element_or_zero(const float* row, int dimension, int head_dim) {
-  return dimension < head_dim ? row[dimension] : 0.0F;
-}
 
 template <typename T>
 __device__ void store_pair(const StoreParams& p, std::int64_t head_at, int token, int dimension,
@@ -32,38 +30,38 @@ __device__ void store_pair(const StoreParams& p, std::int64_t head_at, int token
   values[place_of_value(token, within + 1)] = static_cast<std::uint16_t>(pair >> 16);
 }
 
-// A block a token; a thread stores two neighbouring dimensions.
-__global__ void __launch_bounds__(256) kv_store_kernel(StoreParams p) {
+// A thread stores two neighbouring dimensions of a token.
+__global__ void __launch_bounds__(kStoreThreads) kv_store_kernel(StoreParams p) {
   grid_dependency_wait();
   const int row = block_index().x;
   const int pairs = p.padded_dim / 2;
-  const std::int32_t slot = p.slots[row];
+  const int at = block_index().y * kStoreThreads + thread_index();
+  if (at >= p.cache.num_kv_heads * pairs) {
+    return;
+  }
+  const std::int32_t slot = load_where(true, p.slots + row);
   const int token = slot % kBlockSize;
   const int head_dim = p.cache.head_dim;
-  for (int at = thread_index(); at < p.cache.num_kv_heads * pairs; at += num_threads()) {
-    const int head = at / pairs;
-    const int dimension = at % pairs * 2;
-    const float* key = p.keys + row * p.key_stride + head * head_dim;
-    const float* value = p.values + row * p.value_stride + head * head_dim;
-    const float key_pair[2] = {element_or_zero(key, dimension, head_dim),
-                               element_or_zero(key, dimension + 1, head_dim)};
-    const float value_pair[2] = {element_or_zero(value, dimension, head_dim),
-                                 element_or_zero(value, dimension + 1, head_dim)};
-    const std::int64_t head_at =
-        (std::int64_t{slot / kBlockSize} * p.cache.num_kv_heads + head) * kBlockSize * p.padded_dim;
-    if (p.cache.type == ElementType::kBF16) {
-      store_pair<BF16>(p, head_at, token, dimension, key_pair, value_pair);
-    } else if (p.cache.type == ElementType::kF16) {
-      store_pair<F16>(p, head_at, token, dimension, key_pair, value_pair);
-    } else {
-      const std::int64_t to = head_at + token * p.padded_dim + dimension;
-      for (int i = 0; i < 2; ++i) {
-        static_cast<float*>(p.cache.keys)[to + i] = key_pair[i];
-        static_cast<float*>(p.cache.values)[to + i] = value_pair[i];
-      }
+  const int head = at / pairs;
+  const int dimension = at % pairs * 2;
+  const float* key = p.keys + row * p.key_stride + head * head_dim + dimension;
+  const float* value = p.values + row * p.value_stride + head * head_dim + dimension;
+  const bool exists[2] = {dimension < head_dim, dimension + 1 < head_dim};
+  const float key_pair[2] = {load_where(exists[0], key), load_where(exists[1], key + 1)};
+  const float value_pair[2] = {load_where(exists[0], value), load_where(exists[1], value + 1)};
+  const std::int64_t head_at =
+      (std::int64_t{slot / kBlockSize} * p.cache.num_kv_heads + head) * kBlockSize * p.padded_dim;
+  if (p.cache.type == ElementType::kBF16) {
+    store_pair<BF16>(p, head_at, token, dimension, key_pair, value_pair);
+  } else if (p.cache.type == ElementType::kF16) {
+    store_pair<F16>(p, head_at, token, dimension, key_pair, value_pair);
+  } else {
+    const std::int64_t to = head_at + token * p.padded_dim + dimension;
+    for (int i = 0; i < 2; ++i) {
+      static_cast<float*>(p.cache.keys)[to + i] = key_pair[i];
+      static_cast<float*>(p.cache.values)[to + i] = value_pair[i];
     }
   }
-  grid_dependency_launch();
 }
 
 }  // namespace
@@ -79,8 +77,10 @@ void kv_store(const KvStoreArgs& args, StreamHandle stream) {
                               .slots = args.slots,
                               .cache = args.cache,
                               .padded_dim = padded_head_dim(args.cache.head_dim)};
-  launch<kv_store_kernel>({.grid = {static_cast<int>(args.keys.rows)}, .num_threads = 256}, stream,
-                          params);
+  const int blocks = ceil_divide(args.cache.num_kv_heads * params.padded_dim / 2, kStoreThreads);
+  launch<kv_store_kernel>(
+      {.grid = {static_cast<int>(args.keys.rows), blocks}, .num_threads = kStoreThreads}, stream,
+      params);
 }
 
 }  // namespace lmtp::kernels::cuda

@@ -37,7 +37,6 @@ __global__ void __launch_bounds__(kF32Panels* kWarpSize) linear_f32_kernel(Linea
       }
     }
   }
-  grid_dependency_launch();
 #pragma unroll
   for (int r = 0; r < kF32Rows; ++r) {
     finish(args, row0 + r, n, sums[r]);
@@ -69,9 +68,13 @@ void launch_stream(const LinearParams& p, StreamHandle stream) {
   const std::int64_t blocks = ceil_divide(num_tiles(p.args.n), groups);
   const std::int64_t wanted = 2 * num_multiprocessors();
   const bool half_block = p.slices.count <= kSlicesMax / 2;
-  if (half_block && kRowEights > 1 && blocks >= 4 * wanted) {
-    launch_stream<T, 4, kRowEights>(p, stream);
-  } else if (half_block && blocks >= 2 * wanted) {
+  if constexpr (kRowEights > 1) {
+    if (half_block && blocks >= 4 * wanted) {
+      launch_stream<T, 4, kRowEights>(p, stream);
+      return;
+    }
+  }
+  if (half_block && blocks >= 2 * wanted) {
     launch_stream<T, 2, kRowEights>(p, stream);
   } else {
     launch_stream<T, 1, kRowEights>(p, stream);
@@ -108,7 +111,7 @@ template <typename T>
 void launch_linear(LinearParams p, StreamHandle stream, LinearKernel kernel) {
   const LinearLaunch& args = p.args;
   const bool stream_weights = kernel == LinearKernel::kBest && args.m <= kStreamRowsMax;
-  if (stream_weights && args.m <= 8) {
+  if (stream_weights && args.m <= 8 && p.x_aligned && args.k % kTileSide == 0) {
     launch_stream<T, 1>(p, stream);
     return;
   }

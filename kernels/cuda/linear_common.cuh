@@ -15,8 +15,9 @@ struct LinearParams {
   LinearLaunch args;
   int k_tiles = 0;
   Slices slices;
-  bool x_aligned = false;           // rows of x can be loaded 16 bytes at a time
-  const Words4* x_tiles = nullptr;  // x rounded, in tiles; for more than 8 rows
+  bool x_aligned = false;  // rows of x can be loaded 16 bytes at a time
+  const Words4* x_tiles =
+      nullptr;  // x rounded, in tiles; of more than 8 rows, or rows that are not whole tiles
 };
 
 __device__ inline float activate(Activation activation, float x) {
@@ -38,20 +39,33 @@ __device__ inline float activate(Activation activation, float x) {
   return x;
 }
 
+// What y[row][n] takes beside its products; zero where there is none, or no such element.
+__device__ inline float bias_of(const LinearLaunch& args, std::int64_t n) {
+  return load_where(args.bias != nullptr && n < args.n, args.bias + n);
+}
+__device__ inline float residual_of(const LinearLaunch& args, std::int64_t row, std::int64_t n) {
+  return load_where(args.residual != nullptr && row < args.m && n < args.n,
+                    args.residual + row * args.residual_stride + n);
+}
+
 // Writes y[row][n] from the sum of its products, where there is such an element.
-__device__ inline void finish(const LinearLaunch& args, std::int64_t row, std::int64_t n,
-                              float sum) {
+__device__ inline void finish(const LinearLaunch& args, std::int64_t row, std::int64_t n, float sum,
+                              float bias, float residual) {
   if (row >= args.m || n >= args.n) {
     return;
   }
   if (args.bias != nullptr) {
-    sum += args.bias[n];
+    sum += bias;
   }
   sum = activate(args.activation, sum);
   if (args.residual != nullptr) {
-    sum += args.residual[row * args.residual_stride + n];
+    sum += residual;
   }
   args.y[row * args.y_stride + n] = sum;
+}
+__device__ inline void finish(const LinearLaunch& args, std::int64_t row, std::int64_t n,
+                              float sum) {
+  finish(args, row, n, sum, bias_of(args, n), residual_of(args, row, n));
 }
 
 // The elements [column, column + 4) of a row, zero from `columns` on.

@@ -6,8 +6,11 @@
 
 namespace lmtp::kernels::cuda {
 
-// Words4 of weights that a lane has in flight, and as many being multiplied.
-inline constexpr int kStreamLoads = 8;
+// Words4 of weights that a lane has in flight. A warp of several output tiles has the registers of
+// two warps, and fewer run beside it.
+constexpr int stream_loads(int output_tiles, int row_eights) {
+  return output_tiles == 1 || output_tiles * row_eights > 16 ? 8 : 16;
+}
 
 // How a block divides its warps: `groups` groups of one warp a slice.
 struct StreamBlock {
@@ -20,99 +23,107 @@ constexpr StreamBlock stream_block(int num_slices) {
   return {num_slices, num_slices >= 8 ? 1 : 8 / num_slices};
 }
 
-// The fragments of 8 rows of x for one tile of inputs, from f32.
-template <typename T>
-__device__ inline void round_inputs(const LinearParams& p, int tile, std::uint32_t (&b)[2]) {
-  const int row = lane_index() / 4;
-  b[0] = 0;
-  b[1] = 0;
-  if (row < p.args.m) {
-    const int column = tile * kTileSide + lane_index() % 4 * 4;
-    const Floats4 x = load_four(p.args.x + row * p.args.x_stride, column, p.args.k, p.x_aligned);
-    b[0] = round_pair<T>(x.values[0], x.values[1]);
-    b[1] = round_pair<T>(x.values[2], x.values[3]);
-  }
-}
-
 // kOutputTiles tiles of 16 outputs by kRowEights times 8 rows; 8 rows come from f32, more from
-// tiles. Shared memory: stream_shared_bytes().
+// tiles. Loads are predicated and products are not: what does not exist is zero, which changes no
+// sum, and without branches the loads of one product run beside the others.
 template <typename T, int kOutputTiles, int kRowEights>
 struct StreamWarp {
-  static constexpr int kBatch = kStreamLoads / kOutputTiles;  // tiles of inputs
+  static constexpr int kTilesAhead =
+      stream_loads(kOutputTiles, kRowEights) / kOutputTiles;  // of inputs
+  static constexpr int kInputVectors = (kRowEights + 1) / 2;
 
   const LinearParams& p;
   const Words4* weights;  // this lane's of the first output tile; others are k_tiles tiles further
   int num_output_tiles;   // that exist, at most kOutputTiles
+  int end;                // of the slice, in tiles of inputs
   float sums[kOutputTiles][kRowEights][4] = {};
+  Words4 ahead[kTilesAhead][kOutputTiles] = {};
 
-  __device__ void load_weights(int tile, int end, Words4 (&batch)[kBatch][kOutputTiles]) const {
+  __device__ Words4 load_weights(int tile, int output_tile) const {
+    const std::int64_t at = std::int64_t{output_tile} * p.k_tiles + tile;
+    return load_once_where(tile < end && output_tile < num_output_tiles,
+                           weights + at * kTileVectors);
+  }
+
+  // Operands B of a tile's products: two rows of tiles a vector.
+  struct Inputs {
+    Words4 words[kInputVectors];
+
+    __device__ void multiply(float (&to)[kRowEights][4], const Words4& a) const {
 #pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
+      for (int r = 0; r < kRowEights; ++r) {
+        const Words4& b = words[r / 2];
+        mma_m16n8k16<T>(to[r], a, b.words[r % 2], b.words[r % 2 + 2]);
+      }
+    }
+  };
+
+  // From f32, of the tiles [tile, tile + kTilesAhead): all are in flight before the first is used.
+  __device__ void round_inputs(int tile, Inputs (&inputs)[kTilesAhead]) const {
+    const int row = lane_index() / 4;
+    const float* x = p.args.x + row * p.args.x_stride + lane_index() % 4 * 4;
+    Floats4 fours[kTilesAhead];
+#pragma unroll
+    for (int i = 0; i < kTilesAhead; ++i) {
+      fours[i] = load_where(row < p.args.m && tile + i < end,
+                            reinterpret_cast<const Floats4*>(x + (tile + i) * kTileSide));
+    }
+#pragma unroll
+    for (int i = 0; i < kTilesAhead; ++i) {
+      inputs[i].words[0] = {};
+      inputs[i].words[0].words[0] = round_pair<T>(fours[i].values[0], fours[i].values[1]);
+      inputs[i].words[0].words[2] = round_pair<T>(fours[i].values[2], fours[i].values[3]);
+    }
+  }
+
+  // From tiles; those of rows that do not exist are not read.
+  __device__ Inputs load_inputs(int tile) const {
+    Inputs inputs;
+#pragma unroll
+    for (int r = 0; r < kInputVectors; ++r) {
+      const std::int64_t at = std::int64_t{r} * p.k_tiles + tile;
+      inputs.words[r] = load_where(tile < end && r * kTileSide < p.args.m,
+                                   p.x_tiles + at * kTileVectors + lane_index());
+    }
+    return inputs;
+  }
+
+  // Asks for the first weights of run(tile).
+  __device__ void begin(int tile) {
+#pragma unroll
+    for (int i = 0; i < kTilesAhead; ++i) {
 #pragma unroll
       for (int o = 0; o < kOutputTiles; ++o) {
-        if (tile + i < end && o < num_output_tiles) {
-          const std::int64_t at = std::int64_t{o} * p.k_tiles + tile + i;
-          batch[i][o] = load_once(weights + at * kTileVectors);
-        }
-      }
-    }
-  }
-
-  __device__ void load_inputs(int tile, std::uint32_t (&b)[kRowEights][2]) const {
-    if constexpr (kRowEights == 1) {
-      round_inputs<T>(p, tile, b[0]);
-    } else {
-#pragma unroll
-      for (int r = 0; r < kRowEights / 2; ++r) {
-        // Tiles of rows that do not exist are not read.
-        Words4 x = {};
-        if (r * kTileSide < p.args.m) {
-          const std::int64_t at = std::int64_t{r} * p.k_tiles + tile;
-          x = load(p.x_tiles + at * kTileVectors + lane_index());
-        }
-        b[2 * r][0] = x.words[0];
-        b[2 * r][1] = x.words[2];
-        b[2 * r + 1][0] = x.words[1];
-        b[2 * r + 1][1] = x.words[3];
-      }
-    }
-  }
-
-  __device__ void multiply(int tile, int end, const Words4 (&batch)[kBatch][kOutputTiles]) {
-#pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
-      if (tile + i < end) {
-        std::uint32_t b[kRowEights][2];
-        load_inputs(tile + i, b);
-#pragma unroll
-        for (int o = 0; o < kOutputTiles; ++o) {
-          if (o < num_output_tiles) {
-#pragma unroll
-            for (int r = 0; r < kRowEights; ++r) {
-              mma_m16n8k16<T>(sums[o][r], batch[i][o], b[r][0], b[r][1]);
-            }
-          }
-        }
+        ahead[i][o] = load_weights(tile + i, o);
       }
     }
   }
 
   // The chain of the tiles [tile, end).
-  __device__ void run(int tile, int end) {
-    Words4 current[kBatch][kOutputTiles];
-    Words4 next[kBatch][kOutputTiles];
-    load_weights(tile, end, next);  // packed and synchronised before any launch
-    grid_dependency_wait();
-    for (; tile < end; tile += kBatch) {
+  __device__ void run(int tile) {
+    Inputs inputs[kRowEights == 1 ? kTilesAhead : 1];
+    if constexpr (kRowEights > 1) {
+      inputs[0] = load_inputs(tile);
+    }
+    for (; tile < end; tile += kTilesAhead) {
+      if constexpr (kRowEights == 1) {
+        round_inputs(tile, inputs);
+      }
 #pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
+      for (int i = 0; i < kTilesAhead; ++i) {
+        Inputs next;
+        if constexpr (kRowEights > 1) {
+          next = load_inputs(tile + i + 1);
+        }
 #pragma unroll
         for (int o = 0; o < kOutputTiles; ++o) {
-          current[i][o] = next[i][o];
+          inputs[kRowEights == 1 ? i : 0].multiply(sums[o], ahead[i][o]);
+          ahead[i][o] = load_weights(tile + kTilesAhead + i, o);
+        }
+        if constexpr (kRowEights > 1) {
+          inputs[0] = next;
         }
       }
-      load_weights(tile + kBatch, end, next);
-      multiply(tile, end, current);
     }
   }
 };
@@ -136,13 +147,34 @@ __global__ void __launch_bounds__(stream_threads_max(kOutputTiles))
   const int group = warp_index() / block.num_slices;
   const int first_tile = (block_index().x * block.groups + group) * kOutputTiles;
   const int left = static_cast<int>(num_tiles(p.args.n)) - first_tile;
-  const int end = (slice + 1) * p.slices.tiles;
+  const int begin = slice * p.slices.tiles;
+  const int end = begin + p.slices.tiles;
   const auto* weights = static_cast<const Words4*>(p.args.weight) +
                         std::int64_t{first_tile} * p.k_tiles * kTileVectors + lane_index();
-  StreamWarp<T, kOutputTiles, kRowEights> warp{p, weights,
-                                               left < kOutputTiles ? left : kOutputTiles};
-  warp.run(slice * p.slices.tiles, end < p.k_tiles ? end : p.k_tiles);
-  grid_dependency_launch();
+  StreamWarp<T, kOutputTiles, kRowEights> warp{
+      p, weights, left < kOutputTiles ? left : kOutputTiles, end < p.k_tiles ? end : p.k_tiles};
+  // The row and the output of this lane's part of register i of an output tile.
+  const auto row_of = [](int i) { return i / 4 * 8 + lane_index() % 4 * 2 + i % 2; };
+  const auto output_of = [first_tile](int o, int i) {
+    return (first_tile + o) * kTileSide + i % 4 / 2 * 8 + lane_index() / 4;
+  };
+
+  // Weights and biases lie there since long before this launch. Of few rows a warp finishes one
+  // register at most, whose addends are asked for here.
+  warp.begin(begin);
+  float biases[kOutputTiles] = {};
+  float residuals[kOutputTiles] = {};
+  const bool has_addends = kRowEights == 1 && slice < kRegisters;
+#pragma unroll
+  for (int o = 0; o < kOutputTiles; ++o) {
+    biases[o] = has_addends ? bias_of(p.args, output_of(o, slice)) : 0.0F;
+  }
+  grid_dependency_wait();
+#pragma unroll
+  for (int o = 0; o < kOutputTiles; ++o) {
+    residuals[o] = has_addends ? residual_of(p.args, row_of(slice), output_of(o, slice)) : 0.0F;
+  }
+  warp.run(begin);
 
   // [group][slice][register][lane]
   auto* shared = shared_memory<float>();
@@ -161,9 +193,11 @@ __global__ void __launch_bounds__(stream_threads_max(kOutputTiles))
       for (int s = 0; s < block.num_slices; ++s) {
         sum += of_group[(s * kRegisters + i) * kWarpSize + lane_index()];
       }
-      const int row = i / 4 * 8 + lane_index() % 4 * 2 + i % 2;
-      const int n = (first_tile + o) * kTileSide + i % 4 / 2 * 8 + lane_index() / 4;
-      finish(p.args, row, n, sum);
+      if (kRowEights == 1 && i == slice) {
+        finish(p.args, row_of(i), output_of(o, i), sum, biases[o], residuals[o]);
+      } else {
+        finish(p.args, row_of(i), output_of(o, i), sum);
+      }
     }
   }
 }

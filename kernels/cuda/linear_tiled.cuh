@@ -139,11 +139,23 @@ struct TiledWarp {
     const int n0 = (output_tile + output) * kTileSide + lane_index() / 4;
 #pragma unroll
     for (int o = 0; o < kOutputs; ++o) {
+      const int n = n0 + o * kTileSide;
+      const float biases[2] = {bias_of(args, n), bias_of(args, n + 8)};
+      // All of them before the first is written: the residual may be y itself.
+      float residuals[kRows * 2][4];
 #pragma unroll
       for (int r = 0; r < kRows * 2; ++r) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          finish(args, row0 + r * 8 + i % 2, n0 + o * kTileSide + i / 2 * 8, totals[o][r][i]);
+          residuals[r][i] = residual_of(args, row0 + r * 8 + i % 2, n + i / 2 * 8);
+        }
+      }
+#pragma unroll
+      for (int r = 0; r < kRows * 2; ++r) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          finish(args, row0 + r * 8 + i % 2, n + i / 2 * 8, totals[o][r][i], biases[i / 2],
+                 residuals[r][i]);
         }
       }
     }
@@ -194,7 +206,6 @@ __global__ void __launch_bounds__(Shape::kThreads) linear_tiled_kernel(LinearPar
     slot = slot + 1 == kStages ? 0 : slot + 1;
   }
   wait_for_copies<0>();
-  grid_dependency_launch();
   warp.write(p.args, weights.first_row, inputs.first_row);
 }
 

@@ -27,7 +27,6 @@ __global__ void __launch_bounds__(256) round_inputs_kernel(LinearParams p, Words
       vector.words[half + 2] = round_pair<T>(x.values[2], x.values[3]);
     }
   }
-  grid_dependency_launch();
   store(tiles + at, vector);
 }
 

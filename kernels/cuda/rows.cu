@@ -5,58 +5,12 @@
 #include "cuda/block_rows.cuh"
 #include "cuda/fragment_tile.h"
 #include "cuda/linear_common.cuh"
+#include "cuda/row_vectors.cuh"
 
 namespace lmtp::kernels::cuda {
 namespace {
 
-// A block a row.
-__global__ void layer_norm_kernel(LayerNormArgs args) {
-  grid_dependency_launch();
-  grid_dependency_wait();
-  const std::int64_t row = block_index().x;
-  const std::int64_t width = args.x.columns;
-  const float* x = args.x.data + row * args.x.stride;
-  float* y = args.y.data + row * args.y.stride;
-  const float inverse_width = 1.0F / static_cast<float>(width);
-  auto* shared = shared_memory<float>();
-  float sum = 0.0F;
-  for_columns(width, [&](std::int64_t c) { sum += x[c]; });
-  const float mean = block_sum(sum, shared) * inverse_width;
-  float squares = 0.0F;
-  for_columns(width, [&](std::int64_t c) { squares += (x[c] - mean) * (x[c] - mean); });
-  const float variance = block_sum(squares, shared) * inverse_width;
-  const float inverse = 1.0F / sqrtf(variance + args.epsilon);
-  for_columns(width, [&](std::int64_t c) {
-    const float bias = args.bias == nullptr ? 0.0F : args.bias[c];
-    y[c] = (x[c] - mean) * inverse * args.weight[c] + bias;
-  });
-}
-
-// A block a group of a row.
-__global__ void rms_norm_kernel(RmsNormArgs args) {
-  grid_dependency_launch();
-  grid_dependency_wait();
-  const std::int64_t row = block_index().x;
-  const std::int64_t width = args.x.columns / args.groups;
-  const std::int64_t first = block_index().y * width;
-  const float* x = args.x.data + row * args.x.stride + first;
-  const float* residual = args.residual.data == nullptr
-                              ? nullptr
-                              : args.residual.data + row * args.residual.stride + first;
-  float* y = args.y.data + row * args.y.stride + first;
-  float squares = 0.0F;
-  for_columns(width, [&](std::int64_t c) { squares += x[c] * x[c]; });
-  const float sum = block_sum(squares, shared_memory<float>());
-  const float mean = sum * (1.0F / static_cast<float>(width));
-  const float inverse = 1.0F / sqrtf(mean + args.epsilon);
-  for_columns(width, [&](std::int64_t c) {
-    const float value = x[c] * inverse * args.weight[c];
-    y[c] = residual == nullptr ? value : value + residual[c];
-  });
-}
-
 __global__ void rotary_angles_kernel(RotaryAnglesArgs args) {
-  grid_dependency_launch();
   grid_dependency_wait();
   const std::int64_t row = block_index().x;
   const auto position = static_cast<float>(args.positions[row]);
@@ -67,53 +21,59 @@ __global__ void rotary_angles_kernel(RotaryAnglesArgs args) {
   });
 }
 
-// A thread turns pairs of dimensions.
-__global__ void rotary_kernel(RotaryArgs args) {
-  grid_dependency_launch();
+// A thread turns a pair of dimensions.
+__global__ void __launch_bounds__(kRowThreadsMax) rotary_kernel(RotaryArgs args) {
   grid_dependency_wait();
   const std::int64_t row = block_index().x;
   const std::int64_t half = args.cosines.columns;
   const std::int64_t num_heads = args.x.columns / args.head_dim;
-  float* x = args.x.data + row * args.x.stride;
-  for_columns(num_heads * half, [&](std::int64_t pair) {
-    const std::int64_t d = pair % half;
-    float* first = x + pair / half * args.head_dim + d;
-    const float cosine = args.cosines.data[row * args.cosines.stride + d];
-    const float sine = args.sines.data[row * args.sines.stride + d];
-    const float a = first[0];
-    const float b = first[half];
-    first[0] = a * cosine - b * sine;
-    first[half] = b * cosine + a * sine;
-  });
-}
-
-// Elements that a block of the kernels below takes.
-inline constexpr std::int64_t kElementsPerBlock = 1024;
-
-// body(c) for this thread's columns of the part of a row that is this block's.
-template <typename Body>
-__device__ void for_part(std::int64_t width, const Body& body) {
-  const std::int64_t first = block_index().y * kElementsPerBlock;
-  const std::int64_t end = first + kElementsPerBlock < width ? first + kElementsPerBlock : width;
-  for (std::int64_t c = first + thread_index(); c < end; c += num_threads()) {
-    body(c);
+  const std::int64_t pair = std::int64_t{block_index().y} * num_threads() + thread_index();
+  if (pair >= num_heads * half) {
+    return;
   }
+  const std::int64_t d = pair % half;
+  float* first = args.x.data + row * args.x.stride + pair / half * args.head_dim + d;
+  const float cosine = args.cosines.data[row * args.cosines.stride + d];
+  const float sine = args.sines.data[row * args.sines.stride + d];
+  const float a = first[0];
+  const float b = first[half];
+  first[0] = a * cosine - b * sine;
+  first[half] = b * cosine + a * sine;
 }
 
-__global__ void gated_activation_kernel(GatedActivationArgs args) {
-  grid_dependency_launch();
+// Columns that a block of the kernels below takes, four a thread.
+constexpr std::int64_t kColumnsOfBlock = std::int64_t{4} * kRowThreadsMax;
+
+// The first of this thread's columns.
+__device__ std::int64_t first_column() {
+  return block_index().y * kColumnsOfBlock + std::int64_t{4} * thread_index();
+}
+
+__global__ void __launch_bounds__(kRowThreadsMax)
+    gated_activation_kernel(GatedActivationArgs args, bool whole) {
   grid_dependency_wait();
   const float* x = args.x.data + block_index().x * args.x.stride;
-  float* y = args.y.data + block_index().x * args.y.stride;
   const std::int64_t width = args.y.columns;
-  for_part(width, [&](std::int64_t c) { y[c] = activate(args.activation, x[c]) * x[width + c]; });
+  const std::int64_t c = first_column();
+  Floats4 four = load_columns(x, c, width, whole);
+  const Floats4 gates = load_columns(x + width, c, width, whole);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    four.values[i] = activate(args.activation, four.values[i]) * gates.values[i];
+  }
+  store_columns(args.y.data + block_index().x * args.y.stride, c, width, whole, four);
 }
 
-__global__ void soft_cap_kernel(Matrix<float> x, float cap) {
-  grid_dependency_launch();
+__global__ void __launch_bounds__(kRowThreadsMax)
+    soft_cap_kernel(Matrix<float> x, float cap, bool whole) {
   grid_dependency_wait();
   float* row = x.data + block_index().x * x.stride;
-  for_part(x.columns, [&](std::int64_t c) { row[c] = cap * tanhf(row[c] / cap); });
+  Floats4 four = load_columns(row, first_column(), x.columns, whole);
+#pragma unroll
+  for (float& value : four.values) {
+    value = cap * tanhf(value / cap);
+  }
+  store_columns(row, first_column(), x.columns, whole, four);
 }
 
 // One element of a weight as linear.h packs it.
@@ -129,38 +89,44 @@ __device__ float weight_at<float>(const PackedLinear& weight, std::int64_t n, st
 }
 
 template <typename T>
-__global__ void embedding_kernel(EmbeddingArgs args) {
-  grid_dependency_launch();
+__global__ void __launch_bounds__(kRowThreadsMax) embedding_kernel(EmbeddingArgs args, bool whole) {
   grid_dependency_wait();
   const int row = block_index().x;
-  float* y = args.y.data + row * args.y.stride;
-  const float* position = nullptr;
+  const std::int64_t width = args.y.columns;
+  const std::int64_t c = first_column();
+  Floats4 position = {};
   if (args.position_table.data != nullptr) {
-    position = args.position_table.data +
-               (args.positions[row] + args.position_offset) * args.position_table.stride;
+    position =
+        load_columns(args.position_table.data +
+                         (args.positions[row] + args.position_offset) * args.position_table.stride,
+                     c, width, whole);
   }
-  for_part(args.y.columns, [&](std::int64_t c) {
-    float value = 0.0F;
-    if (args.table.panels != nullptr) {
-      value = weight_at<T>(args.table, args.ids[row], c) * args.scale;
+  Floats4 four = {};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if (args.table.panels != nullptr && c + i < width) {
+      four.values[i] = weight_at<T>(args.table, args.ids[row], c + i) * args.scale;
     }
-    y[c] = position == nullptr ? value : value + position[c];
-  });
+    if (args.position_table.data != nullptr) {
+      four.values[i] += position.values[i];
+    }
+  }
+  store_columns(args.y.data + row * args.y.stride, c, width, whole, four);
 }
 
-__global__ void gather_rows_kernel(GatherRowsArgs args) {
-  grid_dependency_launch();
+__global__ void __launch_bounds__(kRowThreadsMax)
+    gather_rows_kernel(GatherRowsArgs args, bool whole) {
   grid_dependency_wait();
   const float* x = args.x.data + args.rows[block_index().x] * args.x.stride;
-  float* y = args.y.data + block_index().x * args.y.stride;
-  for_part(args.y.columns, [&](std::int64_t c) { y[c] = x[c]; });
+  const Floats4 four = load_columns(x, first_column(), args.y.columns, whole);
+  store_columns(args.y.data + block_index().x * args.y.stride, first_column(), args.y.columns,
+                whole, four);
 }
 
 // Whole blocks: what lies behind the tokens is not read before it is written. A thread carries the
 // same bytes of every copy, one copy after another, so their order is kept.
 __global__ void kv_copy_kernel(KvLayer cache, std::int64_t words_per_block, const KvCopy* copies,
                                std::int64_t num_copies) {
-  grid_dependency_launch();
   grid_dependency_wait();
   const std::int64_t word = std::int64_t{block_index().x} * num_threads() + thread_index();
   if (word >= words_per_block) {
@@ -173,67 +139,61 @@ __global__ void kv_copy_kernel(KvLayer cache, std::int64_t words_per_block, cons
   }
 }
 
-// A block a row.
-LaunchShape one_block_a_row(std::int64_t rows, std::int64_t width, int groups = 1) {
-  const int threads = row_threads(width);
-  return {.grid = {.x = static_cast<int>(rows), .y = groups},
-          .num_threads = threads,
-          .shared_bytes = block_sum_bytes(threads)};
-}
-
-// A block for each kElementsPerBlock of a row.
+// A block for each kColumnsOfBlock of a row.
 LaunchShape blocks_along_rows(std::int64_t rows, std::int64_t width) {
   return {.grid = {.x = static_cast<int>(rows),
-                   .y = static_cast<int>(ceil_divide(width, kElementsPerBlock))},
+                   .y = static_cast<int>(ceil_divide(width, kColumnsOfBlock))},
           .num_threads = row_threads(width)};
 }
 
 }  // namespace
 
-void layer_norm(Stream& stream, const LayerNormArgs& args) {
-  launch<layer_norm_kernel>(one_block_a_row(args.x.rows, args.x.columns), stream.handle(), args);
-}
-
-void rms_norm(Stream& stream, const RmsNormArgs& args) {
-  const auto shape =
-      one_block_a_row(args.x.rows, args.x.columns / args.groups, static_cast<int>(args.groups));
-  launch<rms_norm_kernel>(shape, stream.handle(), args);
-}
-
 void rotary_angles(Stream& stream, const RotaryAnglesArgs& args) {
-  launch<rotary_angles_kernel>(one_block_a_row(args.cosines.rows, args.cosines.columns),
+  launch<rotary_angles_kernel>({.grid = {.x = static_cast<int>(args.cosines.rows)},
+                                .num_threads = row_threads(args.cosines.columns)},
                                stream.handle(), args);
 }
 
 void rotary(Stream& stream, const RotaryArgs& args) {
-  launch<rotary_kernel>(one_block_a_row(args.x.rows, args.x.columns), stream.handle(), args);
+  const std::int64_t pairs = args.x.columns / args.head_dim * args.cosines.columns;
+  const auto blocks = static_cast<int>(ceil_divide<std::int64_t>(pairs, kRowThreadsMax));
+  launch<rotary_kernel>(
+      {.grid = {.x = static_cast<int>(args.x.rows), .y = blocks}, .num_threads = kRowThreadsMax},
+      stream.handle(), args);
 }
 
 void gated_activation(Stream& stream, const GatedActivationArgs& args) {
-  launch<gated_activation_kernel>(blocks_along_rows(args.y.rows, args.y.columns), stream.handle(),
-                                  args);
+  const std::int64_t width = args.y.columns;
+  launch<gated_activation_kernel>(
+      blocks_along_rows(args.y.rows, width), stream.handle(), args,
+      has_whole_vectors(args.x, width) && has_whole_vectors(args.y, width));
 }
 
 void soft_cap(Stream& stream, Matrix<float> x, float cap) {
-  launch<soft_cap_kernel>(blocks_along_rows(x.rows, x.columns), stream.handle(), x, cap);
+  launch<soft_cap_kernel>(blocks_along_rows(x.rows, x.columns), stream.handle(), x, cap,
+                          has_whole_vectors(x, x.columns));
 }
 
 void embedding(Stream& stream, const EmbeddingArgs& args) {
   const auto shape = blocks_along_rows(args.y.rows, args.y.columns);
+  const bool whole = has_whole_vectors(args.y, args.y.columns) &&
+                     has_whole_vectors(args.position_table, args.y.columns);
   switch (args.table.type) {
     case WeightType::kBF16:
-      launch<embedding_kernel<BF16>>(shape, stream.handle(), args);
+      launch<embedding_kernel<BF16>>(shape, stream.handle(), args, whole);
       return;
     case WeightType::kF16:
-      launch<embedding_kernel<F16>>(shape, stream.handle(), args);
+      launch<embedding_kernel<F16>>(shape, stream.handle(), args, whole);
       return;
     default:
-      launch<embedding_kernel<float>>(shape, stream.handle(), args);
+      launch<embedding_kernel<float>>(shape, stream.handle(), args, whole);
   }
 }
 
 void gather_rows(Stream& stream, const GatherRowsArgs& args) {
-  launch<gather_rows_kernel>(blocks_along_rows(args.y.rows, args.y.columns), stream.handle(), args);
+  launch<gather_rows_kernel>(
+      blocks_along_rows(args.y.rows, args.y.columns), stream.handle(), args,
+      has_whole_vectors(args.x, args.y.columns) && has_whole_vectors(args.y, args.y.columns));
 }
 
 void kv_copy(Stream& stream, const KvLayer& cache, const KvCopy* copies, std::int64_t num_copies) {

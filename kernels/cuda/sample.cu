@@ -35,17 +35,48 @@ __device__ std::int32_t id_of(std::uint64_t candidate) {
   return static_cast<std::int32_t>(0xFFFFFFFFU - static_cast<std::uint32_t>(candidate));
 }
 
+// logits[id_of(i)] = edited(logit, i) for i in [0, count), ids distinct: a thread reads several
+// before it writes the first.
+template <typename IdOf, typename Edited>
+__device__ void edit_logits(std::int64_t count, float* logits, const IdOf& id_of,
+                            const Edited& edited) {
+  constexpr int kBatch = 4;
+  for (std::int64_t begin = thread_index(); begin < count; begin += kBatch * kSelectThreads) {
+    std::int32_t ids[kBatch];
+    float values[kBatch];
+#pragma unroll
+    for (int k = 0; k < kBatch; ++k) {
+      const std::int64_t i = begin + k * kSelectThreads;
+      ids[k] = i < count ? id_of(i) : 0;
+    }
+#pragma unroll
+    for (int k = 0; k < kBatch; ++k) {
+      const std::int64_t i = begin + k * kSelectThreads;
+      values[k] = i < count ? edited(logits[ids[k]], i) : 0.0F;
+    }
+#pragma unroll
+    for (int k = 0; k < kBatch; ++k) {
+      if (begin + k * kSelectThreads < count) {
+        logits[ids[k]] = values[k];
+      }
+    }
+  }
+  block_barrier();
+}
+
 // Penalties over the tokens so far, then the bias.
 __device__ void edit(const SampleRow& row, const TokenCount* all_counts, float* logits) {
   const TokenCount* counts = all_counts + row.first_count;
-  for_ids(row.num_counts, [&](std::int64_t i) {
-    float& logit = logits[counts[i].id];
-    logit = logit > 0.0F ? logit / row.repetition_penalty : logit * row.repetition_penalty;
-    logit -= row.presence_penalty + row.frequency_penalty * static_cast<float>(counts[i].count);
-  });
-  block_barrier();
-  for_ids(row.num_biases, [&](std::int64_t i) { logits[row.bias_ids[i]] += row.bias_values[i]; });
-  block_barrier();
+  edit_logits(
+      row.num_counts, logits, [&](std::int64_t i) { return counts[i].id; },
+      [&](float logit, std::int64_t i) {
+        logit = logit > 0.0F ? logit / row.repetition_penalty : logit * row.repetition_penalty;
+        return logit -
+               (row.presence_penalty + row.frequency_penalty * static_cast<float>(counts[i].count));
+      });
+  edit_logits(
+      row.num_biases, logits, [&](std::int64_t i) { return row.bias_ids[i]; },
+      [&](float logit, std::int64_t i) { return logit + row.bias_values[i]; });
 }
 
 // What is not a number is passed over for the maximum and spoils log_sum.

@@ -35,6 +35,7 @@ __device__ inline std::uint32_t key_of(float value) {
 // body(id) for this thread's part of the row.
 template <typename Body>
 __device__ void for_ids(std::int64_t width, const Body& body) {
+#pragma unroll 8
   for (std::int64_t id = thread_index(); id < width; id += kSelectThreads) {
     body(id);
   }

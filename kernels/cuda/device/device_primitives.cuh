@@ -59,13 +59,13 @@ __device__ inline std::uint32_t warp_ballot(bool condition) {
 
 // --- programmatic dependent launch (sm_90; nothing elsewhere) ------------------------
 
-// Returns when all that earlier launches of the stream wrote is there.
+// Returns when all that earlier launches of the stream wrote is there. The next launch may begin
+// from here on, as soon as all blocks of this one are running, with what it does before its own
+// wait: it asks for weights while this one computes.
 __device__ inline void grid_dependency_wait() {
-  NV_IF_TARGET(NV_PROVIDES_SM_90, (asm volatile("griddepcontrol.wait;" ::: "memory");))
-}
-// From here on the next launch of the stream may begin with what it does before its wait.
-__device__ inline void grid_dependency_launch() {
-  NV_IF_TARGET(NV_PROVIDES_SM_90, (asm volatile("griddepcontrol.launch_dependents;" :::);))
+  NV_IF_TARGET(NV_PROVIDES_SM_90, (asm volatile("griddepcontrol.launch_dependents;\n"
+                                                "griddepcontrol.wait;" ::
+                                                    : "memory");))
 }
 
 // --- memory --------------------------------------------------------------------------
@@ -85,18 +85,62 @@ __device__ inline Floats4 load(const Floats4* at) {
   const float4 v = *reinterpret_cast<const float4*>(at);
   return {{v.x, v.y, v.z, v.w}};
 }
-// Of what no launch under way writes, and what is read once: it takes no place in L1.
-__device__ inline Words4 load_once(const Words4* at) {
-  Words4 v;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.words[0]), "=r"(v.words[1]), "=r"(v.words[2]), "=r"(v.words[3])
-               : "l"(at));
+// Zeros where not `wanted` (`at` is not read then), without a branch, so that loads behind one
+// another are in flight together. Of what this launch does not write.
+__device__ inline Words4 load_where(bool wanted, const Words4* at) {
+  Words4 v = {};
+  asm volatile(
+      "{.reg .pred p; setp.ne.b32 p, %5, 0;\n"
+      " @p ld.global.v4.u32 {%0, %1, %2, %3}, [%4];}"
+      : "+r"(v.words[0]), "+r"(v.words[1]), "+r"(v.words[2]), "+r"(v.words[3])
+      : "l"(at), "r"(static_cast<int>(wanted)));
+  return v;
+}
+__device__ inline Floats4 load_where(bool wanted, const Floats4* at) {
+  Floats4 v = {};
+  asm volatile(
+      "{.reg .pred p; setp.ne.b32 p, %5, 0;\n"
+      " @p ld.global.v4.f32 {%0, %1, %2, %3}, [%4];}"
+      : "+f"(v.values[0]), "+f"(v.values[1]), "+f"(v.values[2]), "+f"(v.values[3])
+      : "l"(at), "r"(static_cast<int>(wanted)));
+  return v;
+}
+__device__ inline float load_where(bool wanted, const float* at) {
+  float v = 0.0F;
+  asm volatile(
+      "{.reg .pred p; setp.ne.b32 p, %2, 0;\n"
+      " @p ld.global.f32 %0, [%1];}"
+      : "+f"(v)
+      : "l"(at), "r"(static_cast<int>(wanted)));
+  return v;
+}
+__device__ inline std::int32_t load_where(bool wanted, const std::int32_t* at) {
+  std::int32_t v = 0;
+  asm volatile(
+      "{.reg .pred p; setp.ne.b32 p, %2, 0;\n"
+      " @p ld.global.s32 %0, [%1];}"
+      : "+r"(v)
+      : "l"(at), "r"(static_cast<int>(wanted)));
+  return v;
+}
+// The same of what is read once: it takes no place in L1. Not by way of ".nc": ptxas moves such
+// loads behind grid_dependency_wait(), and those before it are there to run beside the last launch.
+__device__ inline Words4 load_once_where(bool wanted, const Words4* at) {
+  Words4 v = {};
+  asm volatile(
+      "{.reg .pred p; setp.ne.b32 p, %5, 0;\n"
+      " @p ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];}"
+      : "+r"(v.words[0]), "+r"(v.words[1]), "+r"(v.words[2]), "+r"(v.words[3])
+      : "l"(at), "r"(static_cast<int>(wanted)));
   return v;
 }
 // What other blocks wrote in this launch, after fence() and a counter told that it is there.
 __device__ inline float load_shared_by_blocks(const float* at) { return __ldcg(at); }
 __device__ inline void store(Words4* at, const Words4& v) {
   *reinterpret_cast<uint4*>(at) = make_uint4(v.words[0], v.words[1], v.words[2], v.words[3]);
+}
+__device__ inline void store(Floats4* at, const Floats4& v) {
+  *reinterpret_cast<float4*>(at) = make_float4(v.values[0], v.values[1], v.values[2], v.values[3]);
 }
 
 // Copies 16 bytes of global memory to shared memory, or zeros where not `wanted` (`from` is not

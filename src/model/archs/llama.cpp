@@ -34,8 +34,7 @@ kernels::Matrix<const float> GroupedAttention::operator()(const StepContext& ste
     (*query_norm)(stream, queries, queries, shape.num_heads);
     (*key_norm)(stream, keys, keys, cache.num_kv_heads);
   }
-  rotate(step, cache.head_dim, queries);
-  rotate(step, cache.head_dim, keys);
+  rotate(step, cache.head_dim, projected.slice_columns(0, query_width + kv_width));
   attend(step, shape, cache, queries, keys, values, attended);
   return attended;
 }

@@ -59,7 +59,6 @@ inline std::uint32_t warp_ballot(bool condition) {
 }
 
 inline void grid_dependency_wait() { emulation::grid_dependency_wait(); }
-inline void grid_dependency_launch() {}
 
 template <typename T>
 T* shared_memory() {
@@ -71,10 +70,19 @@ T load(const T* at) {
   emulation::check_aligned(at, alignof(T));
   return *at;
 }
-inline Words4 load_once(const Words4* at) { return load(at); }
+template <typename T>
+T load_where(bool wanted, const T* at) {
+  if constexpr (std::is_arithmetic_v<T>) {
+    return wanted ? *at : T{};
+  } else {
+    return wanted ? load(at) : T{};
+  }
+}
+inline Words4 load_once_where(bool wanted, const Words4* at) { return load_where(wanted, at); }
 inline float load_shared_by_blocks(const float* at) { return *at; }
-inline void store(Words4* at, const Words4& v) {
-  emulation::check_aligned(at, alignof(Words4));
+template <typename T>
+void store(T* at, const T& v) {
+  emulation::check_aligned(at, alignof(T));
   *at = v;
 }
 
