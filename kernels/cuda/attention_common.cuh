@@ -180,8 +180,8 @@ __device__ inline void finish_scores(const AttentionParams& p, const LaneRows& r
 #pragma unroll
     for (float& score : all) {
       // tanh(x) = 1 - 2 / (1 + e^2x)
-      const float x = score * p.scale / p.soft_cap;
-      const float tanh = 1.0F - 2.0F / (1.0F + exp2_fast(x * (2.0F * kLog2E)));
+      const float x = divide_fast(score * p.scale, p.soft_cap);
+      const float tanh = 1.0F - divide_fast(2.0F, 1.0F + exp2_fast(x * (2.0F * kLog2E)));
       score = p.soft_cap * kLog2E * tanh;
     }
   } else {
@@ -253,9 +253,6 @@ __device__ inline void soften(const Scores& scores, const float (&maxima)[2],
 // Values of the tokens outside [begin, end) of a block that begins at `first` become zero: nobody
 // has written them, or they are no longer this sequence's.
 __device__ inline Words4 keep_tokens(Words4 values, int first, int begin, int end) {
-  if (begin <= first && first + kBlockSize <= end) {
-    return values;
-  }
 #pragma unroll
   for (int upper = 0; upper < 2; ++upper) {
     const int token = first + upper * 8 + lane_index() % kQuadLanes * 2;

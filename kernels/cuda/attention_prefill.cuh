@@ -127,11 +127,24 @@ struct PrefillWarp {
 #pragma unroll
     for (int d = 0; d < kDimTiles; ++d) {
       scale_rows(sums[d], factors);
+    }
+    if (part.begin <= first && first + kStepTokens <= part.end) {
+      weigh_values(stage, weights, [](const Words4& values, int) { return values; });
+    } else {
+      weigh_values(stage, weights, [&](const Words4& values, int b) {
+        return keep_tokens(values, first + b * kBlockSize, part.begin, part.end);
+      });
+    }
+  }
+
+  // sums += weights seen(values, block), by products without branches.
+  template <typename Seen>
+  __device__ void weigh_values(int stage, const Words4 (&weights)[kStepBlocks], const Seen& seen) {
+#pragma unroll
+    for (int d = 0; d < kDimTiles; ++d) {
 #pragma unroll
       for (int b = 0; b < kStepBlocks; ++b) {
-        const Words4 values = load(&shared.values[stage][b][d][lane_index()]);
-        weigh<T>(sums[d], weights[b],
-                 keep_tokens(values, first + b * kBlockSize, part.begin, part.end));
+        weigh<T>(sums[d], weights[b], seen(load(&shared.values[stage][b][d][lane_index()]), b));
       }
     }
   }

@@ -20,23 +20,50 @@ struct LinearParams {
       nullptr;  // x rounded, in tiles; of more than 8 rows, or rows that are not whole tiles
 };
 
-__device__ inline float activate(Activation activation, float x) {
+template <Activation kActivation>
+__device__ inline float activate(float x) {
+  if constexpr (kActivation == Activation::kGeluTanh) {
+    // 0.5 x (1 + tanh(u)) = x / (1 + e^-2u)
+    const float inner = fmaf(0.044715F, x * x * x, x);
+    return divide_fast(x, 1.0F + expf(-1.5957691216057308F * inner));
+  } else if constexpr (kActivation == Activation::kGeluErf) {
+    return 0.5F * x * (1.0F + erff(0.70710678118654752F * x));
+  } else if constexpr (kActivation == Activation::kRelu) {
+    return x < 0.0F ? 0.0F : x;
+  } else if constexpr (kActivation == Activation::kSilu) {
+    return divide_fast(x, 1.0F + expf(-x));
+  } else {
+    return x;
+  }
+}
+
+template <Activation kActivation, int kCount>
+__device__ void activate_all(float (&values)[kCount]) {
+#pragma unroll
+  for (float& value : values) {
+    value = activate<kActivation>(value);
+  }
+}
+
+// All of them by one branch.
+template <int kCount>
+__device__ void activate_all(Activation activation, float (&values)[kCount]) {
   switch (activation) {
     case Activation::kNone:
-      return x;
-    case Activation::kGeluTanh: {
-      // 0.5 x (1 + tanh(u)) = x / (1 + e^-2u)
-      const float inner = fmaf(0.044715F, x * x * x, x);
-      return x / (1.0F + expf(-1.5957691216057308F * inner));
-    }
+      break;
+    case Activation::kGeluTanh:
+      activate_all<Activation::kGeluTanh>(values);
+      break;
     case Activation::kGeluErf:
-      return 0.5F * x * (1.0F + erff(0.70710678118654752F * x));
+      activate_all<Activation::kGeluErf>(values);
+      break;
     case Activation::kRelu:
-      return x < 0.0F ? 0.0F : x;
+      activate_all<Activation::kRelu>(values);
+      break;
     case Activation::kSilu:
-      return x / (1.0F + expf(-x));
+      activate_all<Activation::kSilu>(values);
+      break;
   }
-  return x;
 }
 
 // What y[row][n] takes beside its products; zero where there is none, or no such element.
@@ -51,17 +78,11 @@ __device__ inline float residual_of(const LinearLaunch& args, std::int64_t row, 
 // Writes y[row][n] from the sum of its products, where there is such an element.
 __device__ inline void finish(const LinearLaunch& args, std::int64_t row, std::int64_t n, float sum,
                               float bias, float residual) {
-  if (row >= args.m || n >= args.n) {
-    return;
+  float value[1] = {args.bias != nullptr ? sum + bias : sum};
+  activate_all(args.activation, value);
+  if (row < args.m && n < args.n) {
+    args.y[row * args.y_stride + n] = args.residual != nullptr ? value[0] + residual : value[0];
   }
-  if (args.bias != nullptr) {
-    sum += bias;
-  }
-  sum = activate(args.activation, sum);
-  if (args.residual != nullptr) {
-    sum += residual;
-  }
-  args.y[row * args.y_stride + n] = sum;
 }
 __device__ inline void finish(const LinearLaunch& args, std::int64_t row, std::int64_t n,
                               float sum) {

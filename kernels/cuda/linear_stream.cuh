@@ -138,8 +138,14 @@ constexpr int stream_threads_max(int output_tiles) {
   return (output_tiles == 1 ? kSlicesMax : kSlicesMax / 2) * kWarpSize;
 }
 
+// Of the largest blocks that a multiprocessor holds at once, so many at least.
+constexpr int stream_blocks_min(int output_tiles, int row_eights) {
+  return output_tiles == 2 && row_eights <= 4 ? 2 : 1;
+}
+
 template <typename T, int kOutputTiles, int kRowEights>
-__global__ void __launch_bounds__(stream_threads_max(kOutputTiles))
+__global__ void __launch_bounds__(stream_threads_max(kOutputTiles),
+                                  stream_blocks_min(kOutputTiles, kRowEights))
     linear_stream_kernel(LinearParams p) {
   constexpr int kRegisters = kRowEights * 4;
   const StreamBlock block = stream_block(p.slices.count);

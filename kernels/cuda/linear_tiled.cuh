@@ -134,28 +134,46 @@ struct TiledWarp {
   }
 
   // Of a block whose first tiles are these.
-  __device__ void write(const LinearLaunch& args, int output_tile, int row_tile) const {
+  __device__ void write(const LinearLaunch& args, int output_tile, int row_tile) {
     const int row0 = (row_tile + row) * kTileSide + lane_index() % 4 * 2;
     const int n0 = (output_tile + output) * kTileSide + lane_index() / 4;
+    // Rows and outputs of element i of totals[o][r].
+    const auto row_of = [&](int r, int i) { return row0 + r * 8 + i % 2; };
+    const auto output_of = [&](int o, int i) { return n0 + o * kTileSide + i / 2 * 8; };
+    if (args.bias != nullptr) {
+#pragma unroll
+      for (int o = 0; o < kOutputs; ++o) {
+        const float biases[2] = {bias_of(args, output_of(o, 0)), bias_of(args, output_of(o, 2))};
+#pragma unroll
+        for (int r = 0; r < kRows * 2; ++r) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            totals[o][r][i] += biases[i / 2];
+          }
+        }
+      }
+    }
+    constexpr int kElements = kOutputs * kRows * 2 * 4;
+    activate_all(args.activation, reinterpret_cast<float(&)[kElements]>(totals));
 #pragma unroll
     for (int o = 0; o < kOutputs; ++o) {
-      const int n = n0 + o * kTileSide;
-      const float biases[2] = {bias_of(args, n), bias_of(args, n + 8)};
       // All of them before the first is written: the residual may be y itself.
       float residuals[kRows * 2][4];
 #pragma unroll
       for (int r = 0; r < kRows * 2; ++r) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          residuals[r][i] = residual_of(args, row0 + r * 8 + i % 2, n + i / 2 * 8);
+          residuals[r][i] = residual_of(args, row_of(r, i), output_of(o, i));
         }
       }
 #pragma unroll
       for (int r = 0; r < kRows * 2; ++r) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          finish(args, row0 + r * 8 + i % 2, n + i / 2 * 8, totals[o][r][i], biases[i / 2],
-                 residuals[r][i]);
+          if (row_of(r, i) < args.m && output_of(o, i) < args.n) {
+            float& to = args.y[row_of(r, i) * args.y_stride + output_of(o, i)];
+            to = args.residual != nullptr ? totals[o][r][i] + residuals[r][i] : totals[o][r][i];
+          }
         }
       }
     }

@@ -57,9 +57,10 @@ __global__ void __launch_bounds__(kRowThreadsMax)
   const std::int64_t c = first_column();
   Floats4 four = load_columns(x, c, width, whole);
   const Floats4 gates = load_columns(x + width, c, width, whole);
+  activate_all(args.activation, four.values);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    four.values[i] = activate(args.activation, four.values[i]) * gates.values[i];
+    four.values[i] *= gates.values[i];
   }
   store_columns(args.y.data + block_index().x * args.y.stride, c, width, whole, four);
 }

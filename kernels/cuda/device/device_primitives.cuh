@@ -205,6 +205,9 @@ __device__ inline float exp2_fast(float x) {
   return power;
 }
 
+// x / y without a branch, 2 units in the last place; 0 where y is greater than 2^126.
+__device__ inline float divide_fast(float x, float y) { return __fdividef(x, y); }
+
 // c[16][8] += a[16][16] b[16][8], sums in f32. What a lane holds, with g = lane / 4, t = lane % 4,
 // and pairs as round_pair makes them (PTX ISA, "Matrix fragments for mma.m16n8k16"):
 //   a[0]  row g, columns 2t, 2t+1      a[1]  row g+8, the same

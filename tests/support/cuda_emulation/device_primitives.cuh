@@ -130,6 +130,7 @@ inline float widen<F16>(std::uint16_t bits) {
 }
 
 inline float exp2_fast(float x) { return std::exp2(x); }
+inline float divide_fast(float x, float y) { return x / y; }
 
 // The sum of a product goes through its inputs in order, each product exact and each sum rounded.
 // The device adds the products of one instruction in a way of its own, so that bits differ from it,
