@@ -54,3 +54,15 @@ def test_inputs_of_single_rows_come_together(kernels):
     for kernel in named(kernels, "linear_stream_kernel"):
         if kernel.name.endswith(", 1>"):
             assert kernel.loads_in_flight >= 16, kernel.name
+
+
+def test_nobody_reads_before_the_wait_what_another_launch_writes(kernels):
+    of_weights = ("linear_stream_kernel", "linear_tiled_kernel", "layer_norm_kernel",
+                  "rms_norm_kernel")
+    for kernel in kernels:
+        if not kernel.name.startswith(of_weights):
+            assert kernel.loads_before_wait + kernel.copies_before_wait == 0, kernel.name
+    for kernel in named(kernels, "linear_stream_kernel"):
+        output_tiles, row_eights = map(int, kernel.name.rstrip(">").split(", ")[1:])
+        biases = output_tiles if row_eights == 1 else 0
+        assert kernel.loads_before_wait in (8 + biases, 16 + biases), kernel.name
