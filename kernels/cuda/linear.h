@@ -66,7 +66,7 @@ struct LinearLaunch {
   ElementType type = ElementType::kBF16;
   std::int64_t n = 0;
   std::int64_t k = 0;
-  const float* bias = nullptr;  // [n] f32, or null
+  const float* bias = nullptr;  // [n] f32, or null; not written by a launch that may still run
   Activation activation = Activation::kNone;
   const float* residual = nullptr;  // [m, n] f32, or null; may be y itself
   std::int64_t residual_stride = 0;

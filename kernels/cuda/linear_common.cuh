@@ -16,8 +16,8 @@ struct LinearParams {
   int k_tiles = 0;
   Slices slices;
   bool x_aligned = false;  // rows of x can be loaded 16 bytes at a time
-  const Words4* x_tiles =
-      nullptr;  // x rounded, in tiles; of more than 8 rows, or rows that are not whole tiles
+  // x rounded, in tiles; of more than 8 rows, or of rows that are not whole tiles.
+  const Words4* x_tiles = nullptr;
 };
 
 template <Activation kActivation>

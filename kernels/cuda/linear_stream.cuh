@@ -165,8 +165,8 @@ __global__ void __launch_bounds__(stream_threads_max(kOutputTiles),
     return (first_tile + o) * kTileSide + i % 4 / 2 * 8 + lane_index() / 4;
   };
 
-  // Weights and biases lie there since long before this launch. Of few rows a warp finishes one
-  // register at most, whose addends are asked for here.
+  // Weights and biases lie there since long before this launch. Of few rows, what the first
+  // register that a warp finishes takes is asked for here: in most layers it is the only one.
   warp.begin(begin);
   float biases[kOutputTiles] = {};
   float residuals[kOutputTiles] = {};

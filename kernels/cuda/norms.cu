@@ -12,9 +12,9 @@
 namespace lmtp::kernels::cuda {
 namespace {
 
-// Vectors of four columns that a thread holds of a row, at most.
-constexpr int kVectorsMax = 16;
 constexpr std::int64_t kVectorColumns = 4;
+// Vectors that a thread holds of a row, at most.
+constexpr int kVectorsMax = kDeviceNormWidthMax / (kVectorColumns * kRowThreadsMax);
 
 // A row as a block holds it: a thread's vector v begins at column 4 (thread + v * threads).
 template <int kVectors>

@@ -183,12 +183,12 @@ class CudaAgent : public ModelAgent {
   }
 
   void decode(const scheduler::StepPlan& plan) {
+    const DecodeRows::Extent extent = decode_rows_.place(plan);
     if (drawn_.empty()) {
       for (const scheduler::PlanRow& row : plan.rows) {
         check_token(row.sequence->tokens[static_cast<std::size_t>(row.first_position)]);
       }
     }
-    const DecodeRows::Extent extent = decode_rows_.place(plan);
     targets_.clear();
     for (const int row : decode_rows_.order()) {
       targets_.push_back({.plan_row = row, .index = 0});

@@ -58,7 +58,9 @@ DecodeRows::Extent DecodeRows::place(const scheduler::StepPlan& plan) {
   newcomers_.clear();
   for (int i = 0; i < extent.num_rows; ++i) {
     const scheduler::PlanRow& row = plan.rows[static_cast<std::size_t>(i)];
-    LMTP_CHECK(row.num_tokens == 1, i, row.num_tokens);
+    LMTP_CHECK(row.num_tokens == 1 && row.first_position >= 0 &&
+                   (row.follows >= 0 || row.first_position < row.sequence->length()),
+               i, row.num_tokens, row.first_position, row.sequence->length());
     extent.context_max = std::max(extent.context_max, row.first_position + 1);
     extent.num_blocks += num_blocks_of(row.first_position);
     const auto found = place_of_.find(row.sequence->id);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/attention.h"
+#include "kernels/norm.h"
 #include "lmtp/agent/model_memory.h"
 #include "lmtp/model/kv_cache.h"
 
@@ -17,6 +18,11 @@ int longest_stream(const AgentOptions& options) {
 }
 
 Result<std::int64_t> count_weights(const AgentOptions& options) {
+  if (options.cuda_device && options.config.hidden_size > kernels::kDeviceNormWidthMax) {
+    return Error{"this model's hidden size is " + std::to_string(options.config.hidden_size) +
+                 ", and the CUDA kernels take " + std::to_string(kernels::kDeviceNormWidthMax) +
+                 " at most; serve it on the CPU"};
+  }
   if (options.cuda_device && options.config.head_dim > kernels::kDeviceHeadDimMax) {
     return Error{"this model's heads have " + std::to_string(options.config.head_dim) +
                  " dimensions, and the CUDA kernels take " +

@@ -36,9 +36,11 @@ Result<ModelMemory> estimate_memory(const AgentOptions& options) {
       std::int64_t{8} * options.config.hidden_size + std::int64_t{2} * options.config.mlp_size;
   const std::int64_t logits =
       options.cuda_device ? std::int64_t{kDecodeRowsMax} * options.config.vocab_size : 0;
+  // How long streams may be is not known yet.
   const std::int64_t rows =
-      options.cuda_device ? DecodeRows::num_bytes(decode_rows_max(options), longest_stream(options))
-                          : 0;
+      options.cuda_device
+          ? DecodeRows::num_bytes(decode_rows_max(options), options.config.context_length)
+          : 0;
   const std::int64_t workspace =
       (floats_per_token * options.max_batched_tokens + logits) * kFloat + rows;
   memory.weights_bytes = weights + weights / kWeightsShare + workspace + kFixedBytes;

@@ -11,6 +11,7 @@
 #include "bit_cases.h"
 #include "device_under_test.h"
 #include "golden.h"
+#include "kernels/norm.h"
 #include "lmtp/agent/model_memory.h"
 #include "source_dir.h"
 
@@ -338,6 +339,19 @@ TEST(CudaAgentTest, HeadsThatAreTooWideAreRefusedAtOnce) {
   const auto agent = agent::make_cuda_agent(options, nullptr);
   ASSERT_FALSE(agent.ok());
   EXPECT_EQ(agent.error().message, reason);
+  options.cuda_device.reset();
+  EXPECT_TRUE(agent::estimate_memory(options).ok());
+}
+
+TEST(CudaAgentTest, RowsThatAreTooWideAreRefusedAtOnce) {
+  agent::AgentOptions options = options_of("checkpoints/untied-f32");
+  options.config.hidden_size = kernels::kDeviceNormWidthMax + 64;
+  const auto memory = agent::estimate_memory(options);
+  ASSERT_FALSE(memory.ok());
+  EXPECT_EQ(memory.error().message,
+            "this model's hidden size is 16448, and the CUDA kernels take 16384 at most; serve it "
+            "on the CPU");
+  EXPECT_FALSE(agent::make_cuda_agent(options, nullptr).ok());
   options.cuda_device.reset();
   EXPECT_TRUE(agent::estimate_memory(options).ok());
 }

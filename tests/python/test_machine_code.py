@@ -2,6 +2,7 @@
 result is another: loads that are in flight together, and those before the wait."""
 
 import pathlib
+import re
 import sys
 
 import pytest
@@ -28,21 +29,34 @@ def named(kernels, part):
     return some
 
 
+def numbers(kernel):
+    """Of its template arguments."""
+    return [int(n) for n in re.findall(r"[<,] ?(\d+)", kernel.name)]
+
+
 def test_registers_are_enough(kernels):
     # Arguments of cosines beyond 105615 are reduced by a table in local memory.
     assert [k.name for k in kernels if k.spills and k.name != "rotary_angles_kernel"] == []
 
 
-def test_linear_layers_ask_for_weights_before_they_wait(kernels):
+def test_weights_and_they_alone_are_asked_for_before_the_wait(kernels):
     for kernel in named(kernels, "linear_stream_kernel"):
-        assert kernel.loads_before_wait >= 8, kernel.name
+        output_tiles, row_eights = numbers(kernel)
+        biases = output_tiles if row_eights == 1 else 0
+        assert kernel.loads_before_wait in (8 + biases, 16 + biases), kernel.name
     for kernel in named(kernels, "linear_tiled_kernel"):
-        assert kernel.copies_before_wait >= 8, kernel.name
-
-
-def test_norms_ask_for_their_weights_before_they_wait(kernels):
-    for kernel in named(kernels, "layer_norm_kernel") + named(kernels, "rms_norm_kernel"):
-        assert kernel.loads_before_wait >= 1, kernel.name
+        outputs, rows, outputs_of_warp, rows_of_warp, stages = numbers(kernel)
+        warps = outputs // outputs_of_warp * (rows // rows_of_warp)
+        # A lane copies a vector of a tile: of each output and 4 inputs, for all stages but one.
+        assert kernel.copies_before_wait == (stages - 1) * outputs * 4 / warps, kernel.name
+    for name, num_weights in (("layer_norm_kernel", 2), ("rms_norm_kernel", 1)):
+        for kernel in named(kernels, name):
+            (vectors,) = numbers(kernel)
+            # Of each a load of four columns and, for rows of other widths, four of one.
+            assert kernel.loads_before_wait == num_weights * vectors * 5, kernel.name
+    for kernel in kernels:
+        if not kernel.name.startswith(("linear_stream", "linear_tiled", "layer_norm", "rms_norm")):
+            assert kernel.loads_before_wait + kernel.copies_before_wait == 0, kernel.name
 
 
 def test_decode_attention_asks_for_many_keys_at_once(kernels):
@@ -54,15 +68,3 @@ def test_inputs_of_single_rows_come_together(kernels):
     for kernel in named(kernels, "linear_stream_kernel"):
         if kernel.name.endswith(", 1>"):
             assert kernel.loads_in_flight >= 16, kernel.name
-
-
-def test_nobody_reads_before_the_wait_what_another_launch_writes(kernels):
-    of_weights = ("linear_stream_kernel", "linear_tiled_kernel", "layer_norm_kernel",
-                  "rms_norm_kernel")
-    for kernel in kernels:
-        if not kernel.name.startswith(of_weights):
-            assert kernel.loads_before_wait + kernel.copies_before_wait == 0, kernel.name
-    for kernel in named(kernels, "linear_stream_kernel"):
-        output_tiles, row_eights = map(int, kernel.name.rstrip(">").split(", ")[1:])
-        biases = output_tiles if row_eights == 1 else 0
-        assert kernel.loads_before_wait in (8 + biases, 16 + biases), kernel.name

@@ -26,7 +26,9 @@ struct SchedulerOptions {
   int context_length = 0;        // the pool must hold one such sequence: see min_blocks
   int max_batched_tokens = 512;  // >= 1: tokens a step
   int max_chunk_tokens = 0;  // >= 0: of one sequence in a step; 0: as many as the step has room for
-  int max_running = 256;     // sequences in one step; at most max_batched_tokens are used
+  // Sequences in one step; at most max_batched_tokens are used. More than 256 are not for agents
+  // that run ahead.
+  int max_running = 256;
   std::vector<TokenId> eos_ids;
 };
 

@@ -86,7 +86,8 @@ __device__ inline Floats4 load(const Floats4* at) {
   return {{v.x, v.y, v.z, v.w}};
 }
 // Zeros where not `wanted` (`at` is not read then), without a branch, so that loads behind one
-// another are in flight together. Of what this launch does not write.
+// another are in flight together. Of what this launch does not write, but for elements that the
+// same thread writes by what it has loaded: the compiler does not know that memory is read.
 __device__ inline Words4 load_where(bool wanted, const Words4* at) {
   Words4 v = {};
   asm volatile(

@@ -29,8 +29,9 @@ struct AdvanceRowsArgs {
   std::int64_t table_stride = 0;
   const SampleRecord* records = nullptr;
   std::int32_t num_rows = 0;
-  // The step's arrays. Behind the rows come those of no stream: token 0 at position 0, in the slots
-  // of block 0 in turn.
+  // The step's arrays. Behind the rows come those of no stream, whose results nobody looks at:
+  // token 0 at position 0, written to the slots of block 0 in turn (which are not distinct then),
+  // while their tables are what the places had last.
   std::int32_t num_padded = 0;        // >= num_rows
   std::int32_t* ids = nullptr;        // [num_padded]; 0 where a record is not valid
   std::int32_t* positions = nullptr;  // [num_padded]

@@ -70,7 +70,7 @@ enum class Activation {
 struct LinearArgs {
   Matrix<const float> x;        // [m, k] f32
   PackedLinear weight;          // [n, k]
-  const float* bias = nullptr;  // [n] f32, or null
+  const float* bias = nullptr;  // [n] f32, or null; as the weight, not written by ops under way
   Activation activation = Activation::kNone;
   Matrix<const float> residual = {};  // [m, n] f32, or empty; may be y itself
   Matrix<float> y;                    // [m, n] f32; must not overlap x

@@ -8,8 +8,11 @@
 
 namespace lmtp::kernels {
 
+inline constexpr std::int64_t kDeviceNormWidthMax = 16384;  // of the kernels for a device
+
 struct LayerNormArgs {
-  Matrix<const float> x;          // [m, width] f32
+  Matrix<const float> x;  // [m, width] f32
+  // Neither is written by a launch that may still run.
   const float* weight = nullptr;  // [width] f32
   const float* bias = nullptr;    // [width] f32, or null
   float epsilon = 0.0F;
@@ -23,7 +26,7 @@ void layer_norm(Stream& stream, const LayerNormArgs& args);
 // query or key, or 1.
 struct RmsNormArgs {
   Matrix<const float> x;          // [m, groups * width] f32
-  const float* weight = nullptr;  // [width] f32
+  const float* weight = nullptr;  // [width] f32; not written by a launch that may still run
   std::int64_t groups = 1;
   float epsilon = 0.0F;
   Matrix<const float> residual = {};  // [m, groups * width] f32, or empty; may be y itself
