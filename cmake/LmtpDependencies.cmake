@@ -1,7 +1,7 @@
 # Everything from outside, found once, each under one target name:
 #   Threads::Threads  Boost::headers (1.81: Beast, Asio)  simdjson::simdjson  spdlog::spdlog
-#   fmt::fmt  CLI11::CLI11  Pcre2::pcre2_8  Libedit::libedit  Xxhash::xxhash
-#   CURL::libcurl  OpenSSL::Crypto (hub)
+#   nlohmann_json::nlohmann_json  fmt::fmt  CLI11::CLI11  Pcre2::pcre2_8  Libedit::libedit
+#   Xxhash::xxhash  CURL::libcurl  OpenSSL::Crypto (hub)
 #   GTest::gtest GTest::gmock GTest::gtest_main (tests)  benchmark::benchmark (where installed)
 #   Libtorch::cpu  Libtorch::cuda (model and agent only; see FindLibtorch.cmake)
 # The packages' names are in tools/packages.txt; `tools/setup` installs them.
@@ -10,6 +10,7 @@ include_guard(GLOBAL)
 find_package(Threads REQUIRED)
 find_package(Boost 1.81 REQUIRED)
 find_package(simdjson REQUIRED)
+find_package(nlohmann_json 3.11 REQUIRED)
 find_package(fmt REQUIRED)
 find_package(spdlog REQUIRED)
 find_package(CLI11 REQUIRED)

@@ -38,6 +38,7 @@ HEAVY = [
     ("torch", r"(torch|ATen|c10)/", {"model", "agent"}, {"kernels", "sampling", "model", "agent"}),
     ("Boost", r"boost/", {"server", "client"}, {"server", "client", "support", "e2e"}),
     ("simdjson", r"simdjson", {"protocol", "tokenizer", "hub", "model"}, {"e2e", "support"}),
+    ("nlohmann/json", r"nlohmann/", {"base", "tokenizer", "hub", "model"}, {"base"}),
     ("CLI11", r"CLI/", {"tools"}, set()),
     ("spdlog", r"(spdlog|fmt)/", {"base"}, set()),
     ("PCRE2", r"pcre2", {"tokenizer"}, set()),

@@ -1,0 +1,48 @@
+// JSON of small files, as Python's json module writes and reads it.
+//
+// NaN, Infinity and -Infinity outside strings are read as null; whole numbers that do not fit into
+// 64 bits as doubles; of a key that stands there twice the last counts. What is large or hot is
+// parsed by simdjson instead. Users of values include <nlohmann/json.hpp>; values of an unexpected
+// type are found out by get_ptr() and is_...(), which do not throw. Any thread; no state.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "lmtp/base/result.h"
+
+namespace lmtp {
+
+using Json = nlohmann::json;
+
+// More is refused before a parser sees it.
+inline constexpr std::size_t kJsonBytesMax = std::size_t{64} << 20;
+inline constexpr std::size_t kJsonValuesMax = std::size_t{4} << 20;
+inline constexpr std::size_t kJsonDepthMax = 64;
+
+// Errors name `origin`, line, column and what is wrong there.
+Result<Json> parse_json(std::string_view text, const std::string& origin);
+Result<Json> read_json_file(const std::string& path);
+
+// The same, where an object must be the whole.
+Result<Json> parse_json_object(std::string_view text, const std::string& origin);
+Result<Json> read_json_object(const std::string& path);
+
+// The value of a key that may be missing: nullptr where it is, where it is null, and where `object`
+// is no object. It lives as long as `object`.
+const Json* find_json(const Json& object, std::string_view key);
+
+// The value of a key that is needed; the error names `origin` and the key.
+Result<const Json*> need_json(const Json& object, std::string_view key, const std::string& origin);
+
+// Typed: nothing (nullptr), too, where the value is of another type. A number without a fraction is
+// an integer however it is written (4096.0); it must fit.
+const std::string* find_json_text(const Json& object, std::string_view key);
+std::optional<bool> find_json_bool(const Json& object, std::string_view key);
+std::optional<std::int64_t> json_integer(const Json& value);
+
+}  // namespace lmtp

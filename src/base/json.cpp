@@ -1,0 +1,170 @@
+#include "lmtp/base/json.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace lmtp {
+namespace {
+
+constexpr std::size_t kReasonBytesMax = 160;
+
+// A text in which all is JSON, and where it is longer than what it was made of.
+struct PlainText {
+  std::string text;
+  std::vector<std::size_t> grown;  // ends, in `text`, of what is one byte longer than it was
+};
+
+std::string position_of(std::string_view text, std::size_t bytes) {
+  const std::string_view before = text.substr(0, bytes);
+  const auto line = std::count(before.begin(), before.end(), '\n') + 1;
+  const std::size_t begin = before.rfind('\n') + 1;  // npos + 1 is 0
+  return "line " + std::to_string(line) + ", column " +
+         std::to_string(std::max<std::size_t>(bytes - begin, 1));
+}
+
+// The library's words without their preamble and without the text read, which may be megabytes.
+std::string reason_of(std::string_view what) {
+  what.remove_prefix(std::min(what.find("] ") + 2, what.size()));
+  if (const auto colon = what.find(": "); what.starts_with("parse error") && colon != what.npos) {
+    what.remove_prefix(colon + 2);
+  }
+  what = what.substr(0, what.find("; last read"));
+  return std::string(what.substr(0, kReasonBytesMax));
+}
+
+// Python's names of numbers that JSON lacks become null. What is nested too deep or holds too much
+// is refused here: what works on a tree of values may recurse.
+Result<PlainText> without_nonfinite(std::string_view text) {
+  PlainText plain;
+  plain.text.reserve(text.size());
+  std::size_t depth = 0;
+  std::size_t values = 1;
+  const auto refuse = [&](std::size_t at, const std::string& why) {
+    return Error{position_of(text, at + 1) + ": " + why};
+  };
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '"') {
+      const std::size_t begin = i++;
+      while (i < text.size() && text[i] != '"') i += text[i] == '\\' ? 2 : 1;
+      plain.text += text.substr(begin, i + 1 - begin);
+      continue;
+    }
+    bool replaced = false;
+    for (const std::string_view name : {"NaN", "Infinity", "-Infinity"}) {
+      if (c != name.front() || !text.substr(i).starts_with(name)) continue;
+      plain.text += "null";
+      if (name.size() < 4) plain.grown.push_back(plain.text.size());
+      if (name.size() > 4) plain.text.append(name.size() - 4, ' ');
+      i += name.size() - 1;
+      replaced = true;
+    }
+    if (replaced) continue;
+    const bool opens = c == '{' || c == '[';
+    if (opens && ++depth > kJsonDepthMax) {
+      return refuse(i, "nested deeper than " + std::to_string(kJsonDepthMax));
+    }
+    if ((opens || c == ',') && ++values > kJsonValuesMax) {
+      return refuse(i, "more than " + std::to_string(kJsonValuesMax) + " values");
+    }
+    if ((c == '}' || c == ']') && depth > 0) --depth;
+    plain.text += c;
+  }
+  return plain;
+}
+
+}  // namespace
+
+Result<Json> parse_json(std::string_view text, const std::string& origin) {
+  if (text.size() > kJsonBytesMax) {
+    return Error{origin + ": larger than " + std::to_string(kJsonBytesMax) + " bytes"};
+  }
+  const auto plain = without_nonfinite(text);
+  if (!plain) return Error{origin + ": " + plain.error().message};
+  const auto fail = [&](std::string_view position, const std::string& why) {
+    return Error{origin + ": not JSON: " + std::string(position) + why};
+  };
+  try {
+    return Json::parse(plain->text);
+  } catch (const Json::parse_error& error) {
+    const std::size_t at = error.byte;
+    const auto shift = std::count_if(plain->grown.begin(), plain->grown.end(),
+                                     [at](std::size_t end) { return end <= at; });
+    const std::size_t byte = std::min(at - static_cast<std::size_t>(shift), text.size());
+    return fail(position_of(text, byte) + ": ", reason_of(error.what()));
+  } catch (const Json::exception& error) {  // a number beyond any double
+    return fail("", reason_of(error.what()));
+  }
+}
+
+Result<Json> read_json_file(const std::string& path) {
+  std::error_code code;
+  const auto size = std::filesystem::file_size(path, code);
+  if (code) return Error{path + ": " + code.message()};
+  if (size > kJsonBytesMax) {
+    return Error{path + ": larger than " + std::to_string(kJsonBytesMax) + " bytes"};
+  }
+  std::string text(size, '\0');
+  std::ifstream file(path, std::ios::binary);
+  if (!file.read(text.data(), static_cast<std::streamsize>(size))) {
+    return Error{path + ": cannot be read"};
+  }
+  return parse_json(text, path);
+}
+
+Result<Json> parse_json_object(std::string_view text, const std::string& origin) {
+  auto root = parse_json(text, origin);
+  if (root && !root->is_object()) return Error{origin + ": not a JSON object"};
+  return root;
+}
+
+Result<Json> read_json_object(const std::string& path) {
+  auto root = read_json_file(path);
+  if (root && !root->is_object()) return Error{path + ": not a JSON object"};
+  return root;
+}
+
+const Json* find_json(const Json& object, std::string_view key) {
+  if (!object.is_object()) return nullptr;
+  const auto found = object.find(key);
+  return found == object.end() || found->is_null() ? nullptr : &*found;
+}
+
+Result<const Json*> need_json(const Json& object, std::string_view key, const std::string& origin) {
+  if (const Json* value = find_json(object, key)) return value;
+  const bool is_null = object.is_object() && object.contains(key);
+  return Error{origin + ": '" + std::string(key) + "' is " + (is_null ? "null" : "missing")};
+}
+
+const std::string* find_json_text(const Json& object, std::string_view key) {
+  const Json* value = find_json(object, key);
+  return value == nullptr ? nullptr : value->get_ptr<const std::string*>();
+}
+
+std::optional<bool> find_json_bool(const Json& object, std::string_view key) {
+  const Json* value = find_json(object, key);
+  if (value == nullptr || !value->is_boolean()) return std::nullopt;
+  return value->get<bool>();
+}
+
+std::optional<std::int64_t> json_integer(const Json& value) {
+  if (value.is_number_unsigned()) {
+    const auto number = value.get<std::uint64_t>();
+    if (number > INT64_MAX) return std::nullopt;
+    return static_cast<std::int64_t>(number);
+  }
+  if (value.is_number_integer()) return value.get<std::int64_t>();
+  if (!value.is_number_float()) return std::nullopt;
+  const auto number = value.get<double>();
+  constexpr double kEnd = 9223372036854775808.0;  // 2^63
+  if (number < -kEnd || number >= kEnd || std::trunc(number) != number) return std::nullopt;
+  return static_cast<std::int64_t>(number);
+}
+
+}  // namespace lmtp

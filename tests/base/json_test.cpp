@@ -1,0 +1,108 @@
+#include "lmtp/base/json.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+namespace lmtp {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+std::string error_of(std::string_view text) {
+  const auto parsed = parse_json(text, "a.json");
+  return parsed ? "none" : parsed.error().message;
+}
+
+TEST(Json, WhatPythonWritesBeyondJsonIsRead) {
+  const auto root = parse_json_object(
+      R"({"a": NaN, "b": [Infinity, -Infinity,NaN,1], "c": "NaN, \"Infinity\" \\", "d": 2,
+          "model_max_length": 1000000000000000019884624838656})",
+      "a.json");
+  ASSERT_TRUE(root) << root.error().message;
+  EXPECT_TRUE(root->at("a").is_null());
+  EXPECT_EQ(root->at("b"), Json::parse("[null, null, null, 1]"));
+  EXPECT_EQ(root->at("c"), "NaN, \"Infinity\" \\");
+  EXPECT_EQ(root->at("d"), 2);
+  EXPECT_DOUBLE_EQ(root->at("model_max_length").get<double>(), 1e30);
+}
+
+TEST(Json, TheLastOfTwoKeysCountsAsInPython) {
+  EXPECT_EQ(parse_json(R"({"a": 1, "a": 2})", "a.json")->at("a"), 2);
+}
+
+TEST(Json, ErrorsSayFilePositionAndReason) {
+  EXPECT_THAT(error_of("{\"a\": NaN, \"b\": [NaN, x]}"),
+              StartsWith("a.json: not JSON: line 1, column 23: "));
+  EXPECT_THAT(error_of("{\n  \"a\": 1\n  \"b\": 2}"),
+              StartsWith("a.json: not JSON: line 3, column 5: "));
+  EXPECT_THAT(error_of(""), StartsWith("a.json: not JSON: line 1, column 1: "));
+  EXPECT_THAT(error_of("\""), StartsWith("a.json: not JSON: line 1, column "));
+  EXPECT_THAT(error_of("\"\\"), StartsWith("a.json: not JSON: line 1, column "));
+  EXPECT_THAT(error_of("[\"\xFF\"]"), HasSubstr("UTF-8"));
+  EXPECT_THAT(error_of("NaNs"), StartsWith("a.json: not JSON: line 1, column "));
+  EXPECT_THAT(error_of("1e999"), StartsWith("a.json: not JSON: number overflow"));
+  EXPECT_LT(error_of("\"" + std::string(1 << 20, 'a')).size(), 300);
+  EXPECT_LT(error_of(std::string(1 << 20, '1')).size(), 300);
+  EXPECT_EQ(parse_json_object("[]", "a.json").error().message, "a.json: not a JSON object");
+}
+
+TEST(Json, HostileNestingAndFloodsOfValuesAreRefusedBeforeTheyAreParsed) {
+  const auto nested = [](std::size_t depth) {
+    return std::string(depth, '[') + std::string(depth, ']');
+  };
+  EXPECT_EQ(error_of(nested(kJsonDepthMax)), "none");
+  EXPECT_EQ(error_of(nested(kJsonDepthMax + 1)),
+            "a.json: line 1, column 65: nested deeper than 64");
+  EXPECT_THAT(error_of(std::string(std::size_t{32} << 20, '[')), HasSubstr("nested deeper"));
+  std::string flood = "[0";
+  for (std::size_t i = 0; i < kJsonValuesMax; ++i) flood += ",0";
+  EXPECT_THAT(error_of(flood + "]"), HasSubstr("more than 4194304 values"));
+  EXPECT_EQ(error_of(std::string(kJsonBytesMax + 1, ' ')), "a.json: larger than 67108864 bytes");
+}
+
+TEST(Json, NeededKeysAreRefusedByName) {
+  const Json root = *parse_json(R"({"a": NaN, "b": 1})", "a.json");
+  EXPECT_EQ(need_json(root, "a", "a.json").error().message, "a.json: 'a' is null");
+  EXPECT_EQ(need_json(root, "c", "a.json").error().message, "a.json: 'c' is missing");
+  EXPECT_EQ(need_json(Json(3), "c", "a.json").error().message, "a.json: 'c' is missing");
+  EXPECT_EQ(**need_json(root, "b", "a.json"), 1);
+}
+
+TEST(Json, TypedLookUpsTakeNothingElse) {
+  const Json root = *parse_json(R"({"t": "x", "b": true, "n": null, "i": 3})", "a.json");
+  EXPECT_EQ(*find_json_text(root, "t"), "x");
+  EXPECT_EQ(find_json_text(root, "b"), nullptr);
+  EXPECT_EQ(find_json_text(root, "n"), nullptr);
+  EXPECT_EQ(find_json_bool(root, "b"), true);
+  EXPECT_EQ(find_json_bool(root, "i"), std::nullopt);
+  EXPECT_EQ(find_json(Json("t"), "t"), nullptr);
+}
+
+TEST(Json, NumbersWithoutAFractionAreIntegers) {
+  const auto integer = [](std::string_view text) { return json_integer(*parse_json(text, "")); };
+  EXPECT_EQ(integer("-1"), -1);
+  EXPECT_EQ(integer("4096.0"), 4096);
+  EXPECT_EQ(integer("9223372036854775807"), INT64_MAX);
+  EXPECT_EQ(integer("9223372036854775808"), std::nullopt);
+  EXPECT_EQ(integer("-1e30"), std::nullopt);
+  EXPECT_EQ(integer("0.5"), std::nullopt);
+  EXPECT_EQ(integer("\"1\""), std::nullopt);
+}
+
+TEST(Json, FilesAreReadOrRefusedByName) {
+  const std::string path = testing::TempDir() + "/lmtp_json_test.json";
+  std::ofstream(path) << "{\"a\": Infinity}";
+  EXPECT_TRUE(read_json_object(path)->at("a").is_null());
+  std::ofstream(path) << "{";
+  EXPECT_THAT(read_json_file(path).error().message, StartsWith(path + ": not JSON: line 1"));
+  std::filesystem::remove(path);
+  EXPECT_THAT(read_json_file(path).error().message, StartsWith(path + ": "));
+}
+
+}  // namespace
+}  // namespace lmtp
