@@ -23,9 +23,11 @@
 #     A ctest entry that runs a Python script with the interpreter of .venv (else python3); exit
 #     code 77 means skipped. The environment holds LMTP_BIN_DIR and LMTP_SOURCE_DIR.
 #
-#   lmtp_pytest(NAME SCRIPT [LABELS label ...] [TIMEOUT seconds] [TEST_DATA name])
+#   lmtp_pytest(NAME SCRIPT [LABELS label ...] [TIMEOUT seconds] [TEST_DATA name] [NEWEST])
 #     The same for a file of pytest tests. Skipped ones are named with their reason; where all are,
 #     ctest lists the entry as skipped. TEST_DATA: as above, for tests with the fixture test_data.
+#     NEWEST: once more as NAME_newest, with the interpreter of .venv-newest, for what depends on
+#     the releases of transformers or huggingface_hub.
 #
 # DEPS take module names ("base"); a name that is a target already ("lmtp_base", "Libtorch::cpu")
 # stands as is.
@@ -129,7 +131,7 @@ function(lmtp_script_test name script)
 endfunction()
 
 function(lmtp_pytest name script)
-  cmake_parse_arguments(arg "" "TIMEOUT;TEST_DATA" "LABELS" ${ARGN})
+  cmake_parse_arguments(arg "NEWEST" "TIMEOUT;TEST_DATA" "LABELS" ${ARGN})
   get_filename_component(script ${script} ABSOLUTE)
   set(pytest -m pytest -q -rs -p no:cacheprovider ${script})
   set(filter "")
@@ -140,8 +142,15 @@ function(lmtp_pytest name script)
   endif()
   lmtp_add_python_test(${name} ${pytest} ${filter})
   lmtp_test_properties(${name} "${arg_TIMEOUT}" ${arg_LABELS})
+  set(newest "")
+  if(arg_NEWEST)
+    set(newest ${name}_newest)
+    add_test(NAME ${newest}
+      COMMAND ${PROJECT_SOURCE_DIR}/.venv-newest/bin/python ${pytest} ${filter})
+    lmtp_test_properties(${newest} "${arg_TIMEOUT}" ${arg_LABELS})
+  endif()
   # pytest's last line, where nothing passed or failed.
-  set_property(TEST ${name} ${arg_TEST_DATA} PROPERTY
+  set_property(TEST ${name} ${newest} ${arg_TEST_DATA} PROPERTY
     SKIP_REGULAR_EXPRESSION "\n[0-9]+ skipped(, [0-9]+ deselected)? in ")
 endfunction()
 
