@@ -1,21 +1,17 @@
 #include "folder_config.h"
 
-#include <simdjson.h>
-
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "bpe.h"
 #include "json_file.h"
+#include "lmtp/base/json.h"
 
 namespace lmtp::tokenizer {
 namespace {
-
-using simdjson::dom::array;
-using simdjson::dom::element;
-using simdjson::dom::object;
 
 constexpr std::string_view kAdditional = "additional_special_tokens";
 constexpr std::array<const char*, 7> kRoles = {"bos_token", "eos_token", "unk_token", "sep_token",
@@ -57,27 +53,33 @@ constexpr ClassDefault kDefaults[] = {{"GPT2Tokenizer", "bos_token", "<|endoftex
                                       {"GemmaTokenizer", "unk_token", "<unk>"},
                                       {"GemmaTokenizer", "pad_token", "<pad>"}};
 
-AddedToken read_flags(const object& entry) {
+std::string text_or(const Json& object, std::string_view key, std::string_view fallback) {
+  const std::string* text = find_json_text(object, key);
+  return text != nullptr ? *text : std::string(fallback);
+}
+
+AddedToken read_flags(const Json& entry) {
+  const auto flag = [&entry](std::string_view key, bool fallback) {
+    return find_json_bool(entry, key).value_or(fallback);
+  };
   AddedToken token;
-  token.content = string_or(entry, "content", "");
-  token.special = bool_or(entry, "special", false);
-  token.normalized = bool_or(entry, "normalized", !token.special);
-  token.single_word = bool_or(entry, "single_word", false);
-  token.lstrip = bool_or(entry, "lstrip", false);
-  token.rstrip = bool_or(entry, "rstrip", false);
+  token.content = text_or(entry, "content", "");
+  token.special = flag("special", false);
+  token.normalized = flag("normalized", !token.special);
+  token.single_word = flag("single_word", false);
+  token.lstrip = flag("lstrip", false);
+  token.rstrip = flag("rstrip", false);
   return token;
 }
 
 // "text" or {"content": "text", ...}
-std::optional<SpecialToken> read_special(std::string_view role, const element& value) {
+std::optional<SpecialToken> read_special(std::string_view role, const Json& value) {
   SpecialToken special;
   special.role = role;
-  std::string_view text;
-  object entry;
-  if (value.get_string().get(text) == simdjson::SUCCESS) {
-    special.token.content = text;
-  } else if (value.get_object().get(entry) == simdjson::SUCCESS) {
-    special.token = read_flags(entry);
+  if (const auto* text = value.get_ptr<const std::string*>()) {
+    special.token.content = *text;
+  } else if (value.is_object()) {
+    special.token = read_flags(value);
     special.has_flags = true;
   }
   if (special.token.content.empty()) return std::nullopt;
@@ -85,16 +87,16 @@ std::optional<SpecialToken> read_special(std::string_view role, const element& v
 }
 
 // A key that is there, be it null, takes the place of what was known before.
-void take_specials(const object& config, std::vector<SpecialToken>& specials) {
+void take_specials(const Json& config, std::vector<SpecialToken>& specials) {
   for (const char* role : kRoles) {
-    element value;
-    if (config[role].get(value) != simdjson::SUCCESS) continue;
+    const auto value = config.find(role);
+    if (value == config.end()) continue;
     std::erase_if(specials, [role](const SpecialToken& s) { return s.role == role; });
-    if (auto special = read_special(role, value)) specials.push_back(std::move(*special));
+    if (auto special = read_special(role, *value)) specials.push_back(std::move(*special));
   }
-  array more;
-  if (config[kAdditional].get_array().get(more) != simdjson::SUCCESS) return;
-  for (const element item : more) {
+  const Json* more = find_json(config, kAdditional);
+  if (more == nullptr || !more->is_array()) return;
+  for (const Json& item : *more) {
     auto special = read_special(kAdditional, item);
     const auto same = [&](const SpecialToken& s) {
       return s.role == kAdditional && s.token == special->token;
@@ -106,20 +108,20 @@ void take_specials(const object& config, std::vector<SpecialToken>& specials) {
 }
 
 // added_tokens_decoder: {"50256": {"content": ..., "special": ..., "lstrip": ...}, ...}
-Result<void> read_added_tokens_decoder(const object& config, FolderConfig& out) {
-  object decoder;
-  if (config["added_tokens_decoder"].get_object().get(decoder) != simdjson::SUCCESS) {
+Result<void> read_added_tokens_decoder(const Json& config, FolderConfig& out) {
+  const Json* decoder = find_json(config, "added_tokens_decoder");
+  if (decoder == nullptr || !decoder->is_object()) {
     out.added_is_old_style = true;
     return {};
   }
-  for (const auto [key, value] : decoder) {
-    object entry;
+  for (const auto& [key, entry] : decoder->items()) {
     TokenId id = -1;
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
-    if (error != std::errc() || end != key.data() + key.size() ||
-        value.get_object().get(entry) != simdjson::SUCCESS) {
-      return Error{"'added_tokens_decoder': '" + std::string(key) + "' is not an id with a token"};
+    const std::string place = "'added_tokens_decoder': '" + key + "'";
+    if (error != std::errc() || end != key.data() + key.size() || !entry.is_object()) {
+      return Error{place + " is not an id with a token"};
     }
+    if (const auto content = need_json(entry, "content", place); !content) return content.error();
     out.added.push_back(read_flags(entry));
     out.added.back().id = id;
   }
@@ -127,14 +129,14 @@ Result<void> read_added_tokens_decoder(const object& config, FolderConfig& out) 
 }
 
 // added_tokens.json: {"<extra>": 50257, ...}
-Result<void> read_added_tokens_json(const object& root, FolderConfig& out) {
-  for (const auto [content, value] : root) {
-    std::int64_t id = 0;
-    if (value.get_int64().get(id) != simdjson::SUCCESS || id < 0 || id > kTokenIdMax) {
-      return Error{"the id of '" + std::string(content) + "' is not allowed"};
+Result<void> read_added_tokens_json(const Json& root, FolderConfig& out) {
+  for (const auto& [content, value] : root.items()) {
+    const auto id = json_integer(value);
+    if (!id || *id < 0 || *id > kTokenIdMax) {
+      return Error{"the id of '" + content + "' is not allowed"};
     }
     AddedToken token;
-    token.id = static_cast<TokenId>(id);
+    token.id = static_cast<TokenId>(*id);
     token.content = content;
     token.special = std::any_of(
         out.specials.begin(), out.specials.end(),
@@ -153,35 +155,29 @@ void take_class(std::string_view name, FolderConfig& out) {
 }
 
 // A list begins with the id that counts.
-TokenId id_of(const object& config, const char* key) {
-  element value;
-  array several;
-  std::int64_t id = -1;
-  if (config[key].get(value) != simdjson::SUCCESS) return -1;
-  if (value.get_array().get(several) == simdjson::SUCCESS) {
-    if (several.size() == 0 || several.at(0).get_int64().get(id) != simdjson::SUCCESS) return -1;
-  } else if (value.get_int64().get(id) != simdjson::SUCCESS) {
-    return -1;
-  }
+TokenId id_of(const Json& config, const char* key) {
+  const Json* value = find_json(config, key);
+  if (value != nullptr && value->is_array()) value = value->empty() ? nullptr : &value->front();
+  if (value == nullptr) return -1;
+  const std::int64_t id = json_integer(*value).value_or(-1);
   return id >= 0 && id <= kTokenIdMax ? static_cast<TokenId>(id) : -1;
 }
 
-Result<void> read_tokenizer_config(const object& root, FolderConfig& out) {
+Result<void> read_tokenizer_config(const Json& root, FolderConfig& out) {
   out.present = true;
-  take_class(string_or(root, "tokenizer_class", ""), out);
-  out.add_bos = optional_bool(root, "add_bos_token");
-  out.add_prefix_space = optional_bool(root, "add_prefix_space");
-  element prefix_space;
+  take_class(text_or(root, "tokenizer_class", ""), out);
+  out.add_bos = find_json_bool(root, "add_bos_token");
+  out.add_prefix_space = find_json_bool(root, "add_prefix_space");
   out.add_prefix_space_is_null =
-      root["add_prefix_space"].get(prefix_space) == simdjson::SUCCESS && prefix_space.is_null();
-  out.legacy = optional_bool(root, "legacy");
+      root.contains("add_prefix_space") && root["add_prefix_space"].is_null();
+  out.legacy = find_json_bool(root, "legacy");
   return read_added_tokens_decoder(root, out);
 }
 
-void read_model_config(const object& root, FolderConfig& out) {
+void read_model_config(const Json& root, FolderConfig& out) {
   out.present = true;
-  take_class(string_or(root, "tokenizer_class", ""), out);
-  const std::string_view type = string_or(root, "model_type", "");
+  take_class(text_or(root, "tokenizer_class", ""), out);
+  const std::string type = text_or(root, "model_type", "");
   for (const ClassOfType& known : kClasses) {
     if (known.model_type == type) take_class(known.tokenizer_class, out);
   }
@@ -189,12 +185,10 @@ void read_model_config(const object& root, FolderConfig& out) {
   out.config_eos_id = id_of(root, "eos_token_id");
 }
 
-// The file's object; nothing where it is not there.
-Result<std::optional<object>> read_if_there(const std::string& path, JsonFile& file) {
-  if (!file_exists(path)) return std::optional<object>();
-  const auto root = file.read(path);
-  if (!root) return root.error();
-  return std::optional<object>(*root);
+// The file's object; null where it is not there.
+Result<Json> read_if_there(const std::string& path) {
+  if (!file_exists(path)) return Json();
+  return read_json_object(path);
 }
 
 // The class whose files these are, where nothing says it.
@@ -216,16 +210,13 @@ void add_class_defaults(FolderConfig& config) {
 
 // Before added_tokens_decoder there were two more files.
 Result<void> read_old_files(const std::string& folder, FolderConfig& config) {
-  JsonFile map_file;
-  const auto map = read_if_there(folder + "/special_tokens_map.json", map_file);
+  const auto map = read_if_there(folder + "/special_tokens_map.json");
   if (!map) return map.error();
-  if (*map) take_specials(**map, config.specials);
+  take_specials(*map, config.specials);
   const std::string added_path = folder + "/added_tokens.json";
-  JsonFile added_file;
-  const auto added = read_if_there(added_path, added_file);
+  const auto added = read_if_there(added_path);
   if (!added) return added.error();
-  if (!*added) return {};
-  const auto read = read_added_tokens_json(**added, config);
+  const auto read = read_added_tokens_json(*added, config);
   return read ? read : Error{added_path + ": " + read.error().message};
 }
 
@@ -294,22 +285,20 @@ Result<FolderConfig> read_folder_config(const std::string& folder) {
   FolderConfig config;
   config.added_is_old_style = true;
   const std::string tokenizer_path = folder + "/tokenizer_config.json";
-  JsonFile tokenizer_file;
-  const auto tokenizer_config = read_if_there(tokenizer_path, tokenizer_file);
+  const auto tokenizer_config = read_if_there(tokenizer_path);
   if (!tokenizer_config) return tokenizer_config.error();
-  if (*tokenizer_config) {
+  if (!tokenizer_config->is_null()) {
     config.added_is_old_style = false;
-    if (auto read = read_tokenizer_config(**tokenizer_config, config); !read) {
+    if (auto read = read_tokenizer_config(*tokenizer_config, config); !read) {
       return Error{tokenizer_path + ": " + read.error().message};
     }
   }
-  JsonFile model_file;
-  const auto model_config = read_if_there(folder + "/config.json", model_file);
+  const auto model_config = read_if_there(folder + "/config.json");
   if (!model_config) return model_config.error();
-  if (*model_config) read_model_config(**model_config, config);
+  if (!model_config->is_null()) read_model_config(*model_config, config);
   guess_class(folder, config);
   add_class_defaults(config);
-  if (*tokenizer_config) take_specials(**tokenizer_config, config.specials);
+  take_specials(*tokenizer_config, config.specials);
   if (config.added_is_old_style) {
     if (auto read = read_old_files(folder, config); !read) return read.error();
   }

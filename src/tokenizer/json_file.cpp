@@ -42,12 +42,6 @@ Result<simdjson::dom::object> JsonFile::read(const std::string& path) {
   return root;
 }
 
-std::optional<bool> optional_bool(const simdjson::dom::object& object, const char* key) {
-  bool value = false;
-  if (object[key].get_bool().get(value) != simdjson::SUCCESS) return std::nullopt;
-  return value;
-}
-
 std::size_t size_or(const simdjson::dom::object& object, const char* key, std::size_t fallback) {
   std::uint64_t value = 0;
   return object[key].get_uint64().get(value) == simdjson::SUCCESS ? value : fallback;

@@ -1,10 +1,9 @@
-// A JSON file, read whole and parsed.
+// A JSON file of megabytes, read whole and parsed; small ones are lmtp/base/json.h's.
 #pragma once
 
 #include <simdjson.h>
 
 #include <cstddef>
-#include <optional>
 #include <string>
 #include <string_view>
 
@@ -32,7 +31,6 @@ class JsonFile {
 Result<std::string> read_text_file(const std::string& path);
 
 // Values of keys that may be missing or null; of another type they count as missing.
-std::optional<bool> optional_bool(const simdjson::dom::object& object, const char* key);
 bool bool_or(const simdjson::dom::object& object, const char* key, bool fallback);
 std::size_t size_or(const simdjson::dom::object& object, const char* key, std::size_t fallback);
 std::string_view string_or(const simdjson::dom::object& object, const char* key,

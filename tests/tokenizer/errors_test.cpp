@@ -63,7 +63,12 @@ std::vector<Case> cases_of_folders() {
        {"not UTF-8"}},
       {"config",
        {{"vocab.json", R"({"a":0})"}, {"merges.txt", ""}, {"tokenizer_config.json", "x"}},
-       {"tokenizer_config.json: not a JSON object"}},
+       {"tokenizer_config.json: not JSON: line 1, column 1"}},
+      {"null in the config",
+       {{"vocab.json", R"({"a":0})"},
+        {"merges.txt", ""},
+        {"tokenizer_config.json", R"({"added_tokens_decoder":{"5":{"content":NaN}}})"}},
+       {"tokenizer_config.json: 'added_tokens_decoder': '5': 'content' is null"}},
   };
 }
 

@@ -54,6 +54,17 @@ TEST(FolderConfig, AddsNamedTokensThatAreNotThere) {
   EXPECT_EQ(tokenizer->eos_id(), -1);
 }
 
+// transformers writes int(1e30) for a tokenizer without a limit, Python NaN and Infinity.
+TEST(FolderConfig, ReadsWhatPythonWrites) {
+  const auto tokenizer = load({{"tokenizer.json", tokenizer_json()},
+                               {"tokenizer_config.json", R"({"bos_token":"<s>","x":-Infinity,
+      "model_max_length":1000000000000000019884624838656,"y":[NaN]})"},
+                               {"config.json", R"({"eos_token_id":[1],"rope":Infinity})"}});
+  ASSERT_NE(tokenizer, nullptr);
+  EXPECT_EQ(tokenizer->bos_id(), 2);
+  EXPECT_EQ(tokenizer->eos_id(), 1);
+}
+
 TEST(FolderConfig, FlagsOfTheDecoderTakeThePlaceOfOthers) {
   const std::string added = R"([{"id":3,"content":"<r>","special":false,"normalized":false}])";
   const std::string config = R"({"tokenizer_class":"PreTrainedTokenizerFast","eos_token":"<r>",
