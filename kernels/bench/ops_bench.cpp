@@ -1,13 +1,17 @@
 // How fast the ops are on GPT-2 medium's shapes, with one thread for each core and the best kernels
-// of this processor, or others: --backend=avx2. Weights are far larger than the caches, as in a
-// model.
+// of this processor, or others: --backend=avx2; --linear-shape=12:2x512 has linears of up to 12
+// rows take one pass, and others blocks of 2 panels by 512 units. Weights are far larger than the
+// caches, as in a model.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
 #include <bit>
+#include <charconv>
 #include <cstdint>
 #include <cstdio>
+#include <string>
 #include <string_view>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -28,8 +32,8 @@ constexpr std::int64_t kRoundFloats = std::int64_t{64} << 20;
 
 int num_threads() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
 
-const Backend*& chosen_backend() {
-  static const Backend* backend = &cpu_backend();
+Backend& chosen_backend() {
+  static Backend backend = cpu_backend();
   return backend;
 }
 
@@ -93,7 +97,7 @@ void linear(benchmark::State& state, WeightType type) {
   const std::vector<float> scales(static_cast<std::size_t>(padded_columns(n)), 0.01F);
   const std::vector<std::int32_t> sums(scales.size());
   WorkerPool pool(num_threads());
-  Stream stream(*chosen_backend(), pool);
+  Stream stream(chosen_backend(), pool);
   const auto x = some_floats(rows * k);
   std::vector<float> y(static_cast<std::size_t>(rows * n));
   const std::int64_t num_weights = std::max<std::int64_t>(1, kRoundFloats / size);
@@ -110,7 +114,7 @@ void linear(benchmark::State& state, WeightType type) {
 }
 void linear_shapes(benchmark::internal::Benchmark* bench) {
   bench->ArgNames({"rows", "n", "k"})
-      ->ArgsProduct({{1, 2, 4, 8, 16, 32, 64, 256}, {kMlp}, {kHidden}})
+      ->ArgsProduct({{1, 2, 4, 6, 8, 12, 16, 32, 48, 64, 256}, {kMlp}, {kHidden}})
       ->ArgsProduct({{1, 8, 256}, {kHidden}, {kHidden, kMlp}})
       ->Args({1, kVocabSize, kHidden})
       ->UseRealTime();
@@ -134,7 +138,7 @@ void attention(benchmark::State& state, ElementType type) {
   if (type == ElementType::kBF16) {
     make_units_of_bf16(some);
   }
-  const auto memory = Memory::allocate(*chosen_backend(), some.size() * sizeof(float));
+  const auto memory = Memory::allocate(chosen_backend(), some.size() * sizeof(float));
   std::copy(some.begin(), some.end(), memory.floats());
   cache.keys = memory.data();
   cache.values = memory.floats() + some.size() / 2;
@@ -154,7 +158,7 @@ void attention(benchmark::State& state, ElementType type) {
   const auto queries = some_floats(rows * kHidden);
   std::vector<float> y(queries.size());
   WorkerPool pool(num_threads());
-  Stream stream(*chosen_backend(), pool);
+  Stream stream(chosen_backend(), pool);
   while (state.KeepRunning()) {
     paged_attention(stream, {.queries = make_matrix(queries.data(), rows, kHidden),
                              .cache = cache,
@@ -195,7 +199,7 @@ void embedding(benchmark::State& state, WeightType type) {
   const Weights weights;
   const std::vector<float> scales(static_cast<std::size_t>(padded_columns(kVocabSize)), 0.01F);
   WorkerPool pool(num_threads());
-  Stream stream(*chosen_backend(), pool);
+  Stream stream(chosen_backend(), pool);
   std::vector<std::int32_t> ids(static_cast<std::size_t>(rows));
   std::vector<float> y(static_cast<std::size_t>(rows * kHidden));
   std::int64_t id = 0;
@@ -224,7 +228,7 @@ void norm(benchmark::State& state) {
   const auto weight = some_floats(kHidden);
   std::vector<float> y(x.size());
   WorkerPool pool(num_threads());
-  Stream stream(*chosen_backend(), pool);
+  Stream stream(chosen_backend(), pool);
   while (state.KeepRunning()) {
     layer_norm(stream, {.x = make_matrix(x.data(), rows, kHidden),
                         .weight = weight.data(),
@@ -239,7 +243,7 @@ BENCHMARK(norm)->ArgName("rows")->Arg(1)->Arg(32)->Arg(256)->UseRealTime();
 void logsumexp(benchmark::State& state) {
   const auto row = some_floats(kVocabSize);
   while (state.KeepRunning()) {
-    benchmark::DoNotOptimize(row_logsumexp(*chosen_backend(), row.data(), kVocabSize));
+    benchmark::DoNotOptimize(row_logsumexp(chosen_backend(), row.data(), kVocabSize));
   }
   count_bytes(state, kVocabSize * 4);
 }
@@ -253,27 +257,55 @@ void empty_region(benchmark::State& state) {
 }
 BENCHMARK(empty_region)->UseRealTime();
 
-// Takes "--backend=NAME" away from the arguments; false: there is none of that name here.
-bool choose_backend(int* argc, char** argv) {
-  constexpr std::string_view kOption = "--backend=";
+bool choose_backend(std::string_view name) {
+  const auto all = cpu_backends();
+  const auto named = std::find_if(all.begin(), all.end(),
+                                  [&](const Backend* backend) { return name == backend->name; });
+  if (named == all.end()) {
+    std::fprintf(stderr, "kernels-bench: no such backend here:");
+    for (const Backend* backend : all) std::fprintf(stderr, " %s", backend->name);
+    std::fprintf(stderr, " there are\n");
+    return false;
+  }
+  chosen_backend() = **named;
+  return true;
+}
+
+bool choose_linear_shape(std::string_view text) {
+  LinearShape shape;
+  // A number, and what stands behind it.
+  const auto take = [&text](auto& number, std::string_view behind) {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+    const bool right = error == std::errc() && number >= 1 && text.substr(0, 1) == behind;
+    text.remove_prefix(right ? behind.size() : 0);
+    return right;
+  };
+  constexpr int kPanelsMax = 16;
+  if (!take(shape.narrow_rows, ":") || !take(shape.block_panels, "x") ||
+      !take(shape.block_units, "") || shape.block_panels > kPanelsMax) {
+    std::fprintf(stderr, "kernels-bench: --linear-shape is ROWS:PANELSxUNITS, as in 12:2x512\n");
+    return false;
+  }
+  chosen_backend().linear_shape = shape;
+  return true;
+}
+
+// Takes options of our own away from the arguments; false: one can't be had. The shape comes behind
+// the backend.
+bool take_options(int* argc, char** argv) {
+  constexpr std::string_view kBackend = "--backend=";
+  constexpr std::string_view kShape = "--linear-shape=";
   int kept = 0;
   for (int i = 0; i < *argc; ++i) {
     const std::string_view arg = argv[i];
-    if (!arg.starts_with(kOption)) {
+    if (arg.starts_with(kBackend)) {
+      if (!choose_backend(arg.substr(kBackend.size()))) return false;
+    } else if (arg.starts_with(kShape)) {
+      if (!choose_linear_shape(arg.substr(kShape.size()))) return false;
+    } else {
       argv[kept++] = argv[i];
-      continue;
     }
-    const auto all = cpu_backends();
-    const auto named = std::find_if(all.begin(), all.end(), [&](const Backend* backend) {
-      return arg.substr(kOption.size()) == backend->name;
-    });
-    if (named == all.end()) {
-      std::fprintf(stderr, "kernels-bench: no such backend here:");
-      for (const Backend* backend : all) std::fprintf(stderr, " %s", backend->name);
-      std::fprintf(stderr, " there are\n");
-      return false;
-    }
-    chosen_backend() = *named;
   }
   *argc = kept;
   return true;
@@ -283,10 +315,15 @@ bool choose_backend(int* argc, char** argv) {
 }  // namespace lmtp::kernels
 
 int main(int argc, char** argv) {
-  if (!lmtp::kernels::choose_backend(&argc, argv)) return 2;
+  if (!lmtp::kernels::take_options(&argc, argv)) return 2;
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
-  benchmark::AddCustomContext("backend", lmtp::kernels::chosen_backend()->name);
+  const lmtp::kernels::Backend& backend = lmtp::kernels::chosen_backend();
+  const lmtp::kernels::LinearShape& shape = backend.linear_shape;
+  benchmark::AddCustomContext("backend", backend.name);
+  benchmark::AddCustomContext("linear_shape", std::to_string(shape.narrow_rows) + ":" +
+                                                  std::to_string(shape.block_panels) + "x" +
+                                                  std::to_string(shape.block_units));
   benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();
   return 0;

@@ -15,7 +15,7 @@
 namespace lmtp::kernels {
 
 const Backend& amx_backend() {
-  static constexpr Backend kBackend = [] {
+  static const Backend kBackend = [] {
     Backend backend = amx::make_backend("amx");
     backend.linear = amx::tile_linear;
     backend.paged_attention = amx::tile_attention;

@@ -13,7 +13,7 @@
 namespace lmtp::kernels {
 
 const Backend& avx2_backend() {
-  static constexpr Backend kBackend = avx2::make_backend("avx2");
+  static const Backend kBackend = avx2::make_backend("avx2");
   return kBackend;
 }
 

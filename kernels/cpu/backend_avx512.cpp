@@ -13,7 +13,7 @@
 namespace lmtp::kernels {
 
 const Backend& avx512_backend() {
-  static constexpr Backend kBackend = avx512::make_backend("avx512");
+  static const Backend kBackend = avx512::make_backend("avx512");
   return kBackend;
 }
 

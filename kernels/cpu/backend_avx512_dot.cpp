@@ -13,7 +13,7 @@
 namespace lmtp::kernels {
 
 const Backend& avx512_dot_backend() {
-  static constexpr Backend kBackend = avx512_dot::make_backend("avx512_dot");
+  static const Backend kBackend = avx512_dot::make_backend("avx512_dot");
   return kBackend;
 }
 

@@ -13,7 +13,7 @@
 namespace lmtp::kernels {
 
 const Backend& generic_backend() {
-  static constexpr Backend kBackend = generic::make_backend("generic");
+  static const Backend kBackend = generic::make_backend("generic");
   return kBackend;
 }
 

@@ -3,17 +3,19 @@
 
 #include "kernels/backend.h"
 #include "kv_copy.h"
+#include "linear_shape.h"
 #include "plain_rows.h"
 
 namespace lmtp::kernels::LMTP_KERNELS_ISA {
 
-constexpr Backend make_backend(const char* name) {
+inline Backend make_backend(const char* name) {
   return {.name = name,
           .device = nullptr,
           .packed_bytes = nullptr,
           .pack = nullptr,
           .fill_random = nullptr,
           .linear = linear,
+          .linear_shape = linear_shape_for(kRegisters, second_cache_bytes()),
           .layer_norm = layer_norm,
           .rms_norm = rms_norm,
           .rotary_angles = plain::rotary_angles,

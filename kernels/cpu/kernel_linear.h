@@ -1,7 +1,9 @@
 // The packed-panel linear: register tiles of rows x vectors, every accumulator one chain along k.
 #pragma once
 
+#include "kernel_panels.h"
 #include "kernel_units.h"
+#include "kernels/backend.h"
 #include "kernels/linear.h"
 
 namespace lmtp::kernels::LMTP_KERNELS_ISA {
@@ -10,26 +12,24 @@ inline constexpr int kPanelVectors = kPanelColumns / kLanes;
 // Rows of a register tile two vectors wide: accumulators, one broadcast a row pair, one weight.
 inline constexpr int kTileRowsMax = kRegisters == 32 ? 12 : 6;
 inline constexpr int kTileVectors = 2;
-// Rows that go over several panels at once, their sums in registers from the first unit to the
-// last.
-inline constexpr int kNarrowRowsMax = 3;
-// How many units ahead of the products they ask for weights.
-inline constexpr std::int64_t kUnitsAhead = 8;
-inline constexpr int kFloatsPerLine = 16;  // of a cache
 // Units whose products more rows compute between two requests for what comes next.
 inline constexpr std::int64_t kUnitsPerStep = 4;
 
 // Vectors across for a tile of so few rows, within the registers: whole panels or a part of one.
 constexpr int vectors_for(int rows) {
-  const int most = kRegisters == 32 ? 16 : 8;
-  return rows == 1 ? most : most / 2;
+  if (kRegisters == 32) {
+    return rows == 1 ? 16 : rows <= 3 ? 8 : rows == 4 ? 6 : rows <= 6 ? 4 : 2;
+  }
+  return rows == 1 ? 8 : rows <= 3 ? 4 : kFloatsPerLine / kLanes;
 }
 
-// A block: the panels that more rows pass over side by side, and the units of each between two
-// visits to the sums in memory. Memory gives more to several places than to one, and fewer panels
-// wait for it more often; a block stays in the second cache.
-inline constexpr int kBlockPanelsMax = 4;
-inline constexpr std::int64_t kBlockUnits = 128;
+// How many units ahead of the products such a tile asks for weights: 4 KiB, or 8 where most of
+// them come.
+constexpr std::int64_t units_ahead(int vectors) {
+  const int lines = vectors * kLanes / kFloatsPerLine;
+  return lines >= 8 ? 8 : lines >= 4 ? 16 : 32;
+}
+
 // Inputs are made into units in parts of so many.
 inline constexpr std::int64_t kUnitsPerPart = 512;
 
@@ -77,14 +77,6 @@ template <WeightType kType, int kRows, int kVectors>
     }
   }
 }
-
-// A linear in progress: x as units, tile by tile, and what int8 needs besides.
-struct LinearWork {
-  const LinearArgs& args;
-  const float* panels;
-  const float* units;       // [tile][unit][height]
-  const float* row_scales;  // [m], kInt8 alone
-};
 
 // Scales, bias, activation, residual; writes the columns [column, column + kLanes) that exist.
 template <WeightType kType>
@@ -145,127 +137,12 @@ inline void finish_panels(const LinearWork& work, std::int64_t first, int count,
   }
 }
 
-// Where weights are asked for: into the second cache what is far ahead, as it then holds none of
-// the places in which the first one's misses wait.
-enum class Cache { kFirst = 3, kSecond = 2 };  // as __builtin_prefetch numbers them
-
-// Asks for the next block of panels while the present one is computed, a line of each panel in
-// turns, spread over the steps: loads alone do not keep memory busy where much is computed between
-// them, and its own read-ahead follows several places further than one.
-template <Cache kCache>
-class BlockAhead {
- public:
-  // `next` is where the block begins in the first panel; the others are panel_size floats apart.
-  // num_units of each are asked for within num_steps calls of step(); no unit or step: nothing is.
-  BlockAhead(const float* next, std::int64_t panel_size, int num_panels, std::int64_t num_units,
-             std::int64_t num_steps)
-      : next_(next),
-        at_(next),
-        panel_size_(panel_size),
-        num_panels_(num_panels),
-        num_lines_(num_steps > 0 ? num_panels * num_units * kPanelColumns / kFloatsPerLine : 0),
-        num_steps_(num_steps > 0 ? num_steps : 1) {}
-
-  [[gnu::always_inline]] void step() {
-    // No division: this stands among the products.
-    for (due_ += num_lines_; due_ >= num_steps_; due_ -= num_steps_) {
-      __builtin_prefetch(at_, 0, static_cast<int>(kCache));
-      at_ += panel_size_;
-      if (++panel_ == num_panels_) {
-        panel_ = 0;
-        at_ = next_ += kFloatsPerLine;
-      }
-    }
-  }
-
- private:
-  const float* next_;  // the line in the first panel
-  const float* at_;    // and in this one
-  std::int64_t panel_size_;
-  int num_panels_;
-  int panel_ = 0;
-  std::int64_t num_lines_;
-  std::int64_t num_steps_;
-  std::int64_t due_ = 0;  // lines times num_steps_
-};
-
-using NextBlock = BlockAhead<Cache::kSecond>;
-
-// Where a tile of few rows finds its weights.
-struct NarrowPlace {
-  const float* weights;
-  const float* next;  // those that the worker needs next
-  std::int64_t column;
-};
-
-// The panels of a linear as tasks: so many side by side, or fewer where a worker would not get two
-// tasks.
-class PanelTasks {
- public:
-  PanelTasks(const LinearWork& work, int panels_per_task, int num_workers)
-      : panels_(work.panels),
-        num_units_(work.args.weight.num_units()),
-        num_panels_(static_cast<int>(padded_columns(work.args.weight.n) / kPanelColumns)),
-        num_workers_(num_workers),
-        panels_per_task_(panels_per_task) {
-    while (panels_per_task_ > 1 && count() < 2 * num_workers) {
-      --panels_per_task_;
-    }
-  }
-
-  int count() const { return (num_panels_ + panels_per_task_ - 1) / panels_per_task_; }
-  int first_panel(int task) const { return task * panels_per_task_; }
-  int num_panels(int task) const {
-    const int left = num_panels_ - first_panel(task);
-    return left < panels_per_task_ ? left : panels_per_task_;
-  }
-  std::int64_t panel_size() const { return num_units_ * kPanelColumns; }
-  const float* panel(int task, int p) const {
-    return panels_ + (first_panel(task) + p) * panel_size();
-  }
-
-  // From column `part` of panel p on. What comes next is in the task that the worker will most
-  // likely take next; in this one if that is not as large.
-  NarrowPlace narrow_place(int task, int p, int part = 0) const {
-    const int guess = task + num_workers_;
-    const int next = guess < count() && num_panels(guess) == num_panels(task) ? guess : task;
-    return {panel(task, p) + part, panel(next, p) + part,
-            (first_panel(task) + p) * kPanelColumns + part};
-  }
-
-  // How many units the block has that begins with unit `first`: less than kBlockUnits at the end.
-  std::int64_t units_from(std::int64_t first) const {
-    return num_units_ - first < kBlockUnits ? num_units_ - first : kBlockUnits;
-  }
-
-  // The block behind the one that begins with `first`, to be asked for within num_steps: behind a
-  // task's last one that of the task that the worker will most likely take next.
-  NextBlock ahead(int task, std::int64_t first, std::int64_t num_steps) const {
-    std::int64_t next = first + kBlockUnits;
-    if (next >= num_units_) {
-      next = 0;
-      task += num_workers_;
-      if (task >= count()) {
-        return {nullptr, 0, 0, 0, 0};
-      }
-    }
-    return {panel(task, 0) + next * kPanelColumns, panel_size(), num_panels(task), units_from(next),
-            num_steps};
-  }
-
- private:
-  const float* panels_;
-  std::int64_t num_units_;
-  int num_panels_;
-  int num_workers_;
-  int panels_per_task_;
-};
-
 // All units of the rows [0, kRows) times kVectors vectors.
 template <WeightType kType, int kRows, int kVectors>
 inline void narrow_tile(const LinearWork& work, const NarrowPlace& place) {
   const std::int64_t num_units = work.args.weight.num_units();
   const std::int64_t panel_size = num_units * kPanelColumns;
+  constexpr std::int64_t kUnitsAhead = units_ahead(kVectors);
   const float* inputs = work.units;
   F sums[kRows][kVectors];
   for (int r = 0; r < kRows; ++r) {
@@ -298,7 +175,8 @@ void narrow_linear(Stream& stream, const LinearWork& work) {
   constexpr int kVectors = vectors_for(kRows);
   constexpr int kPanels = kVectors > kPanelVectors ? kVectors / kPanelVectors : 1;
   constexpr int kPartVectors = kVectors < kPanelVectors ? kVectors : kPanelVectors;
-  const PanelTasks tasks(work, kPanels, stream.pool().num_threads());
+  const PanelTasks tasks(work, {kPanels, work.args.weight.num_units()},
+                         stream.pool().num_threads());
   stream.pool().parallel_for(tasks.count(), [&](int task, int) {
     const int num_panels = tasks.num_panels(task);
     if (kPanels > 1 && num_panels == kPanels) {
@@ -357,15 +235,12 @@ using NarrowLinear = void (*)(Stream&, const LinearWork&);
 using TallTile = void (*)(const float*, const float*, std::int64_t, NextBlock&, float*);
 
 // The tiles of every height, by type.
-template <WeightType kType>
-inline constexpr NarrowLinear kNarrow[] = {nullptr, narrow_linear<kType, 1>,
-                                           narrow_linear<kType, 2>, narrow_linear<kType, 3>};
-static_assert(sizeof(kNarrow<WeightType::kF32>) / sizeof(NarrowLinear) == kNarrowRowsMax + 1);
 template <WeightType kType, int... kRows>
 struct TileTable {
+  static constexpr NarrowLinear kNarrow[] = {nullptr, narrow_linear<kType, kRows>...};
   static constexpr TallTile kTall[] = {nullptr, tall_tile<kType, kRows>...};
 };
-template <WeightType kType, bool kMany>
+template <WeightType kType, bool kMany = kTileRowsMax == 12>
 struct Tiles : TileTable<kType, 1, 2, 3, 4, 5, 6> {};
 template <WeightType kType>
 struct Tiles<kType, true> : TileTable<kType, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12> {};
@@ -374,14 +249,16 @@ struct Tiles<kType, true> : TileTable<kType, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 
 template <WeightType kType>
 inline void tall_linear(Stream& stream, const LinearWork& work, float* sums_of_all,
                         const RowTiles& tiles) {
-  const PanelTasks tasks(work, kBlockPanelsMax, stream.pool().num_threads());
+  const LinearShape& shape = stream.backend().linear_shape;
+  const BlockShape block{shape.block_panels, shape.block_units};
+  const PanelTasks tasks(work, block, stream.pool().num_threads());
   const std::int64_t num_units = work.args.weight.num_units();
   const std::int64_t sums_size = tiles.m * kPanelColumns;  // of a panel
   stream.pool().parallel_for(tasks.count(), [&](int task, int worker) {
     const int num_panels = tasks.num_panels(task);
-    float* sums = sums_of_all + worker * kBlockPanelsMax * sums_size;
+    float* sums = sums_of_all + worker * block.panels * sums_size;
     __builtin_memset(sums, 0, sizeof(float) * static_cast<std::uint64_t>(num_panels * sums_size));
-    for (std::int64_t first = 0; first < num_units; first += kBlockUnits) {
+    for (std::int64_t first = 0; first < num_units; first += block.units) {
       const std::int64_t count = tasks.units_from(first);
       constexpr int kPasses = kPanelColumns / (kTileVectors * kLanes);
       NextBlock ahead =
@@ -390,10 +267,9 @@ inline void tall_linear(Stream& stream, const LinearWork& work, float* sums_of_a
         for (int tile = 0; tile < tiles.count; ++tile) {
           const std::int64_t row = tiles.start(tile);
           const int height = tiles.height(tile);
-          Tiles<kType, kTileRowsMax == 12>::kTall[height](
-              work.units + row * num_units + first * height,
-              tasks.panel(task, p) + first * kPanelColumns, count, ahead,
-              sums + p * sums_size + row * kPanelColumns);
+          Tiles<kType>::kTall[height](work.units + row * num_units + first * height,
+                                      tasks.panel(task, p) + first * kPanelColumns, count, ahead,
+                                      sums + p * sums_size + row * kPanelColumns);
         }
       }
     }
@@ -455,21 +331,23 @@ inline void linear_of(Stream& stream, const LinearArgs& args) {
   const std::int64_t m = args.x.rows;
   const auto* panels = static_cast<const float*>(args.weight.panels);
   if (kType == WeightType::kF32 && m == 1) {
-    kNarrow<kType>[1](stream, {args, panels, args.x.data, nullptr});
+    Tiles<kType>::kNarrow[1](stream, {args, panels, args.x.data, nullptr});
     return;
   }
   const RowTiles tiles{m, static_cast<int>((m + kTileRowsMax - 1) / kTileRowsMax)};
   const std::int64_t num_interleaved = m * args.weight.num_units();
+  const LinearShape& shape = stream.backend().linear_shape;
+  const bool narrow = m <= shape.narrow_rows && m <= kTileRowsMax;
   const std::int64_t num_sums =
-      m <= kNarrowRowsMax ? 0 : stream.pool().num_threads() * kBlockPanelsMax * m * kPanelColumns;
+      narrow ? 0 : stream.pool().num_threads() * shape.block_panels * m * kPanelColumns;
   auto* units = static_cast<float*>(
       stream.scratch(sizeof(float) * static_cast<std::uint64_t>(num_interleaved + num_sums + m)));
   float* sums = units + num_interleaved;
   float* row_scales = sums + num_sums;
   interleave_rows<kType>(stream, args, tiles, units, row_scales);
   const LinearWork work{args, panels, units, row_scales};
-  if (m <= kNarrowRowsMax) {
-    kNarrow<kType>[m](stream, work);
+  if (narrow) {
+    Tiles<kType>::kNarrow[m](stream, work);
     return;
   }
   tall_linear<kType>(stream, work, sums, tiles);

@@ -18,7 +18,9 @@ inline constexpr int kPanelStride = kPanelColumns * 4;
 static_assert(kPanelColumns == 2 * kTileSize);
 // Unit tiles between two visits to the sums in memory: a panel's part of 16 KB stays in the L1
 // cache while all rows pass over it.
-inline constexpr std::int64_t kTilesPerBlock = kBlockUnits / kTileSize;
+inline constexpr int kBlockPanelsMax = 4;
+inline constexpr BlockShape kTileBlock{kBlockPanelsMax, 128};
+inline constexpr std::int64_t kTilesPerBlock = kTileBlock.units / kTileSize;
 // Panels that up to 16 rows pass over side by side: all of their sums stay in tiles.
 inline constexpr int kNarrowPanels = 3;
 
@@ -147,7 +149,8 @@ inline void vector_columns(const LinearWork& work, const NarrowPlace& place) {
 inline void vector_linear(Stream& stream, const LinearWork& work) {
   constexpr int kPanels = 4;
   constexpr int kVectors = kPanels * kPanelVectors;
-  const PanelTasks tasks(work, kPanels, stream.pool().num_threads());
+  const PanelTasks tasks(work, {kPanels, work.args.weight.num_units()},
+                         stream.pool().num_threads());
   stream.pool().parallel_for(tasks.count(), [&](int task, int) {
     const int num_panels = tasks.num_panels(task);
     if (num_panels == kPanels) {
@@ -238,7 +241,8 @@ inline void tall_tiles(const float* upper, const float* lower, const PanelTiles&
 
 template <WeightType kType>
 inline void narrow_tile_linear(Stream& stream, const LinearWork& work, const TiledInputs& x) {
-  const PanelTasks tasks(work, kNarrowPanels, stream.pool().num_threads());
+  const PanelTasks tasks(work, {kNarrowPanels, work.args.weight.num_units()},
+                         stream.pool().num_threads());
   const auto rows = static_cast<int>(work.args.x.rows);
   stream.pool().parallel_for(tasks.count(), [&](int task, int) {
     const TileRegisters registers(linear_tiles(rows, 7));
@@ -255,7 +259,7 @@ inline void narrow_tile_linear(Stream& stream, const LinearWork& work, const Til
 template <WeightType kType>
 inline void tall_tile_linear(Stream& stream, const LinearWork& work, const TiledInputs& x,
                              float* sums_of_all) {
-  const PanelTasks tasks(work, kBlockPanelsMax, stream.pool().num_threads());
+  const PanelTasks tasks(work, kTileBlock, stream.pool().num_threads());
   const std::int64_t m = work.args.x.rows;
   const std::int64_t num_pairs = (m + 2 * kTileSize - 1) / (2 * kTileSize);
   const std::int64_t panel_sums = num_pairs * 4 * kTileFloats;

@@ -155,6 +155,24 @@ TEST_P(LinearTest, BitsOfARowDependOnNothingButTheRow) {
   });
 }
 
+// Which one is used depends on the processor: here all of them run on any.
+TEST_P(LinearTest, BitsDoNotDependOnTheShape) {
+  static constexpr kernels::LinearShape kShapes[] = {
+      {1, 1, 16}, {3, 4, 128}, {6, 4, 128}, {12, 2, 512}};
+  for_all([](Data& data) {
+    const auto whole = data.run(*GetParam(), 0, kRowsMax, Activation::kGeluTanh, 1);
+    for (const kernels::LinearShape& shape : kShapes) {
+      kernels::Backend backend = *GetParam();
+      backend.linear_shape = shape;
+      for (const std::int64_t rows : kRowCounts) {
+        const auto part = data.run(backend, kRowsMax - rows, rows, Activation::kGeluTanh, 2);
+        SCOPED_TRACE(::testing::Message() << rows << " rows, narrow " << shape.narrow_rows);
+        testing::expect_rows(part, whole, kRowsMax - rows, data.n);
+      }
+    }
+  });
+}
+
 // Sums about the smallest number that is not subnormal, where a processor may take it for zero:
 // some of its instructions do whatever the mode is, others only where they are told to.
 TEST_P(LinearTest, BitsOfARowDependOnNothingButTheRowWhereSumsVanish) {

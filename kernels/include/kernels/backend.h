@@ -32,6 +32,7 @@ struct Backend {
   void (*pack)(Stream&, const SourceWeight&, const PackTarget&);
   void (*fill_random)(Stream&, const FillRandomArgs&);
   void (*linear)(Stream&, const LinearArgs&);
+  LinearShape linear_shape = {};  // used by the host's instruction sets
   void (*layer_norm)(Stream&, const LayerNormArgs&);
   void (*rms_norm)(Stream&, const RmsNormArgs&);
   void (*rotary_angles)(Stream&, const RotaryAnglesArgs&);

@@ -78,6 +78,17 @@ struct LinearArgs {
 
 void linear(Stream& stream, const LinearArgs& args);
 
+// How the vector kernels of a CPU pass over weights; the bits are the same for every shape.
+struct LinearShape {
+  // Up to so many rows take one pass, their sums in registers; at most the 12 (6 where there are 16
+  // registers) of a tile. 1 at least.
+  int narrow_rows = 1;
+  // More rows pass over so many panels side by side, so many units of each between two visits to
+  // their sums in memory.
+  int block_panels = 1;
+  std::int64_t block_units = 128;
+};
+
 enum class WeightOrder {
   kOutputsByInputs,  // [n, k]: torch's Linear, an embedding
   kInputsByOutputs,  // [k, n]: GPT-2's Conv1D
