@@ -14,6 +14,7 @@ namespace lmtp::tokenizer {
 namespace {
 
 constexpr std::string_view kAdditional = "additional_special_tokens";
+constexpr std::string_view kExtra = "extra_special_tokens";  // the same in transformers 5
 constexpr std::array<const char*, 7> kRoles = {"bos_token", "eos_token", "unk_token", "sep_token",
                                                "pad_token", "cls_token", "mask_token"};
 
@@ -94,15 +95,17 @@ void take_specials(const Json& config, std::vector<SpecialToken>& specials) {
     std::erase_if(specials, [role](const SpecialToken& s) { return s.role == role; });
     if (auto special = read_special(role, *value)) specials.push_back(std::move(*special));
   }
-  const Json* more = find_json(config, kAdditional);
-  if (more == nullptr || !more->is_array()) return;
-  for (const Json& item : *more) {
-    auto special = read_special(kAdditional, item);
-    const auto same = [&](const SpecialToken& s) {
-      return s.role == kAdditional && s.token == special->token;
-    };
-    if (special && std::none_of(specials.begin(), specials.end(), same)) {
-      specials.push_back(std::move(*special));
+  for (const std::string_view key : {kAdditional, kExtra}) {
+    const Json* more = find_json(config, key);
+    if (more == nullptr || !more->is_array()) continue;
+    for (const Json& item : *more) {
+      auto special = read_special(kAdditional, item);
+      const auto same = [&](const SpecialToken& s) {
+        return s.role == kAdditional && s.token == special->token;
+      };
+      if (special && std::none_of(specials.begin(), specials.end(), same)) {
+        specials.push_back(std::move(*special));
+      }
     }
   }
 }
@@ -166,7 +169,9 @@ TokenId id_of(const Json& config, const char* key) {
 Result<void> read_tokenizer_config(const Json& root, FolderConfig& out) {
   out.present = true;
   take_class(text_or(root, "tokenizer_class", ""), out);
+  out.from_v5 = find_json(root, "backend") != nullptr;  // 4.57 knows no such key
   out.add_bos = find_json_bool(root, "add_bos_token");
+  out.has_add_eos = find_json_bool(root, "add_eos_token").has_value();
   out.add_prefix_space = find_json_bool(root, "add_prefix_space");
   out.add_prefix_space_is_null =
       root.contains("add_prefix_space") && root["add_prefix_space"].is_null();

@@ -1,5 +1,6 @@
 // What the files beside a tokenizer say of it: tokenizer_config.json, special_tokens_map.json,
-// added_tokens.json, config.json. Read as transformers 4.57 reads them.
+// added_tokens.json, config.json. Read as transformers 4.57 reads them, or, where transformers 5
+// wrote them, as that does.
 #pragma once
 
 #include <optional>
@@ -25,7 +26,10 @@ struct FolderConfig {
   bool present = false;  // whether transformers would know which class to load
   // GPT2Tokenizer, LlamaTokenizer, ...: without "Fast" at the end; empty where no file says it.
   std::string tokenizer_class;
+  // transformers 5 wrote tokenizer_config.json, which reads its own folders by other rules.
+  bool from_v5 = false;
   std::optional<bool> add_bos;
+  bool has_add_eos = false;  // whether the files say anything of EOS behind a text
   std::optional<bool> add_prefix_space;
   bool add_prefix_space_is_null = false;  // as opposed to missing
   std::optional<bool> legacy;

@@ -158,6 +158,21 @@ NormalizerStep replace_spaces() {
   return step;
 }
 
+// A mark for each space, and one in front of every piece of text, of the first alone, or of none.
+enum class MarkInFront : std::uint8_t { kNever, kFirst, kAlways };
+PreTokenizer make_metaspace(MarkInFront where) {
+  std::vector<PreTokenizerStep> steps(1);
+  steps[0].kind = PreTokenizerStep::Kind::kReplace;
+  steps[0].content = kMark;
+  if (where != MarkInFront::kNever) {
+    PreTokenizerStep prepend = steps[0];
+    prepend.kind = PreTokenizerStep::Kind::kPrepend;
+    prepend.first_only = where == MarkInFront::kFirst;
+    steps.push_back(std::move(prepend));
+  }
+  return PreTokenizer(std::move(steps));
+}
+
 // Llama: with `legacy` a mark in front of every piece of text; without, of the first alone.
 void make_llama_parts(const FolderConfig& config, bool adds_mark, TokenizerParts& parts) {
   if (config.legacy.value_or(true)) {
@@ -172,16 +187,7 @@ void make_llama_parts(const FolderConfig& config, bool adds_mark, TokenizerParts
     parts.normalizer = Normalizer(std::move(steps));
     return;
   }
-  std::vector<PreTokenizerStep> steps(1);
-  steps[0].kind = PreTokenizerStep::Kind::kReplace;
-  steps[0].content = kMark;
-  if (adds_mark) {
-    PreTokenizerStep prepend = steps[0];
-    prepend.kind = PreTokenizerStep::Kind::kPrepend;
-    prepend.first_only = true;
-    steps.push_back(std::move(prepend));
-  }
-  parts.pre_tokenizer = PreTokenizer(std::move(steps));
+  parts.pre_tokenizer = make_metaspace(adds_mark ? MarkInFront::kFirst : MarkInFront::kNever);
 }
 
 void make_gemma_parts(TokenizerParts& parts) {
@@ -230,6 +236,16 @@ std::vector<AddedToken> added_tokens(const SentencePieceFile& file, bool is_gemm
 }
 
 }  // namespace
+
+void remake_llama_parts(const FolderConfig& config, TokenizerParts& parts) {
+  const bool adds_mark = config.add_prefix_space.value_or(true);
+  const bool legacy = config.legacy.value_or(false);
+  parts.normalizer = Normalizer();
+  parts.pre_tokenizer = make_metaspace(!adds_mark ? MarkInFront::kNever
+                                       : legacy   ? MarkInFront::kAlways
+                                                  : MarkInFront::kFirst);
+  parts.decoder = make_decoder(adds_mark);
+}
 
 Result<TokenizerParts> read_sentencepiece(const std::string& path, const FolderConfig& config) {
   const bool is_gemma = config.tokenizer_class == "GemmaTokenizer";

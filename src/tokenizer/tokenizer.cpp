@@ -32,10 +32,16 @@ Result<TokenizerParts> read_parts(const std::string& folder, const FolderConfig&
   const std::string sentencepiece = folder + "/tokenizer.model";
   const bool has_json = file_exists(json);
   const bool has_sentencepiece = file_exists(sentencepiece);
-  // Asked for a prefix space or none, transformers makes Llama's tokenizer anew.
-  const bool anew =
-      config.tokenizer_class == "LlamaTokenizer" && config.add_prefix_space && has_sentencepiece;
-  if (has_json && !anew) return read_tokenizer_json(json, config);
+  const bool is_llama = config.tokenizer_class == "LlamaTokenizer";
+  // Asked for a prefix space or none, transformers 4 makes Llama's tokenizer anew.
+  const bool anew = is_llama && config.add_prefix_space && has_sentencepiece && !config.from_v5;
+  if (has_json && !anew) {
+    auto parts = read_tokenizer_json(json, config);
+    if (parts && is_llama && config.from_v5 && !parts->byte_level) {
+      remake_llama_parts(config, *parts);
+    }
+    return parts;
+  }
   plain.as_tokens = true;
   if (has_sentencepiece) return read_sentencepiece(sentencepiece, config);
   if (file_exists(folder + "/vocab.json") && file_exists(folder + "/merges.txt")) {
@@ -52,6 +58,10 @@ void apply_bos_rule(const FolderConfig& config, bool from_vocab_files, Tokenizer
     parts.prefix.clear();
     if (adds && parts.bos_id >= 0) parts.prefix.push_back(parts.bos_id);
   };
+  if (config.from_v5) {  // the post-processor as it stands, unless the files say something of it
+    if (config.add_bos || config.has_add_eos) set(config.add_bos.value_or(false));
+    return;
+  }
   for (const BosRule& rule : kBosRules) {
     if (rule.tokenizer_class == config.tokenizer_class) set(config.add_bos.value_or(rule.usually));
   }

@@ -18,4 +18,8 @@ Result<TokenizerParts> read_vocab_and_merges(const std::string& folder, const Fo
 // tokenizer.model, made into what transformers makes of it for Llama or Gemma.
 Result<TokenizerParts> read_sentencepiece(const std::string& path, const FolderConfig& config);
 
+// transformers 5 takes of the tokenizer.json of Llama's class no more than model, tokens and
+// post-processor: normalizer, pre-tokenizer and decoder are the class's own.
+void remake_llama_parts(const FolderConfig& config, TokenizerParts& parts);
+
 }  // namespace lmtp::tokenizer

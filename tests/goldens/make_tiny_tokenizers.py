@@ -136,8 +136,8 @@ class Folder:
         (self.path / name).write_text(text, encoding="utf-8")
 
     def tokenizer(self, tokenizer):
-        """Without line breaks, which would be half of the file."""
-        described = json.loads(tokenizer.to_str())
+        """Given as one or as text. Without line breaks, which would be half of the file."""
+        described = json.loads(tokenizer if isinstance(tokenizer, str) else tokenizer.to_str())
         text = json.dumps(described, ensure_ascii=False, separators=(",", ":")) + "\n"
         (self.path / "tokenizer.json").write_text(text, encoding="utf-8")
 
@@ -446,10 +446,10 @@ FAMILIES = (
 )  # fmt: skip
 
 
-def write_cases(folder):
+def write_cases(folder, every=1):
     reference = Reference(folder.path)
     rows = []
-    for text in case_texts(reference.added, random.Random(11)):
+    for text in list(case_texts(reference.added, random.Random(11)))[::every]:
         ids = reference.encode(text)
         rows.append({"text": text, "ids": ids, "decoded": reference.decode(ids)})
     rng = random.Random(12)

@@ -84,30 +84,46 @@ TEST(Golden, Demo) {
   EXPECT_EQ(tokenizer->eos_id(), tokenizer->bos_id());
 }
 
-TEST(Golden, ASmallOneOfEachKind) {
-  const std::filesystem::path root = std::string(LMTP_SOURCE_DIR) + "/tests/goldens/tokenizers";
-  int num_kinds = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(root)) {
-    SCOPED_TRACE(entry.path().filename());
-    const auto tokenizer = load(entry.path());
-    ASSERT_NE(tokenizer, nullptr);
-    simdjson::dom::parser parser;
-    simdjson::dom::object golden;
-    ASSERT_EQ(parser.load(entry.path() / "cases.json").get(golden), simdjson::SUCCESS);
-    check_rows(*tokenizer, golden["cases"].get_array().value());
-    EXPECT_EQ(tokenizer->vocab_size(), golden["vocab_size"].get_int64().value());
-    EXPECT_EQ(tokenizer->bos_id(), golden["bos_id"].get_int64().value());
-    EXPECT_EQ(tokenizer->adds_bos(), golden["adds_bos"].get_bool().value());
-    std::vector<std::int64_t> special;
-    for (TokenId id = 0; id < tokenizer->vocab_size(); ++id) {
-      if (tokenizer->is_special(id)) special.push_back(id);
-    }
-    std::vector<std::int64_t> expected;
-    for (const auto id : golden["special"].get_array()) expected.push_back(id.get_int64().value());
-    EXPECT_EQ(special, expected);
-    ++num_kinds;
+// A folder with its cases.json.
+void check_folder(const std::filesystem::path& folder) {
+  SCOPED_TRACE(folder);
+  const auto tokenizer = load(folder);
+  ASSERT_NE(tokenizer, nullptr);
+  simdjson::dom::parser parser;
+  simdjson::dom::object golden;
+  ASSERT_EQ(parser.load(folder / "cases.json").get(golden), simdjson::SUCCESS);
+  check_rows(*tokenizer, golden["cases"].get_array().value());
+  EXPECT_EQ(tokenizer->vocab_size(), golden["vocab_size"].get_int64().value());
+  EXPECT_EQ(tokenizer->bos_id(), golden["bos_id"].get_int64().value());
+  EXPECT_EQ(tokenizer->adds_bos(), golden["adds_bos"].get_bool().value());
+  std::vector<std::int64_t> special;
+  for (TokenId id = 0; id < tokenizer->vocab_size(); ++id) {
+    if (tokenizer->is_special(id)) special.push_back(id);
   }
-  EXPECT_GT(num_kinds, 15);
+  std::vector<std::int64_t> expected;
+  for (const auto id : golden["special"].get_array()) expected.push_back(id.get_int64().value());
+  EXPECT_EQ(special, expected);
+}
+
+// How many there were.
+int check_folders_in(const std::string& root) {
+  int num_folders = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(root)) {
+    check_folder(entry.path());
+    ++num_folders;
+  }
+  return num_folders;
+}
+
+TEST(Golden, ASmallOneOfEachKind) {
+  EXPECT_GT(check_folders_in(std::string(LMTP_SOURCE_DIR) + "/tests/goldens/tokenizers"), 15);
+}
+
+// By transformers 4.57, and by 5, whose rules differ (docs/tokenizers.md).
+TEST(Golden, AsReleasesOfTransformersSaveThem) {
+  const std::string root = std::string(LMTP_SOURCE_DIR) + "/tests/goldens/saved_tokenizers/";
+  EXPECT_EQ(check_folders_in(root + "4.57"), 7);
+  EXPECT_EQ(check_folders_in(root + "5.23"), 7);
 }
 
 using testing::TestData;
