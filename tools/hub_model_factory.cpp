@@ -8,13 +8,15 @@
 #include "lmtp/agent/cpu_agent.h"
 #include "lmtp/agent/cuda_agent.h"
 #include "lmtp/agent/model_memory.h"
+#include "lmtp/base/log.h"
 #include "lmtp/model/model_config.h"
 
 namespace lmtp::tools {
 namespace {
 
+// Of streams of `longest` tokens, where `wanted` were asked for.
 engine::ModelDescription describe(const hub::ModelSource& source, const model::ModelConfig& config,
-                                  const std::string& device) {
+                                  const agent::AgentOptions& agent, int longest, int wanted) {
   const bool is_folder = source.kind == hub::SourceKind::kFolder;
   engine::ModelDescription description;
   description.name = source.name;
@@ -24,7 +26,14 @@ engine::ModelDescription describe(const hub::ModelSource& source, const model::M
                                 ? "AutoModelForCausalLM.from_pretrained('" + source.name + "')"
                                 : "AutoModelForCausalLM.from_config('" + source.shape + "')";
   description.tokenizer = is_folder ? source.folder : "gpt2";
-  description.device = device;
+  description.device = agent::device_name(agent);
+  description.dtype = agent::dtype_name(agent.weight_type);
+  description.trained_context_length = longest;
+  description.notes = config.notes;
+  if (wanted > longest) {
+    description.notes.push_back("the context is the model's own, " + std::to_string(longest) +
+                                " tokens");
+  }
   return description;
 }
 
@@ -65,8 +74,12 @@ std::optional<std::int64_t> HubModelFactory::free_memory_bytes() {
 }
 
 Result<engine::ServedModel> HubModelFactory::make(const hub::ModelSource& source) const {
-  const Result<model::ModelConfig> config = model::load_model_config(source);
+  const Result<model::ModelConfig> config = model::load_model_config(
+      source, {.force = options_.force, .context_length = options_.context_length});
   if (!config) return config.error();
+  const int longest = options_.context_length > 0
+                          ? std::min(options_.context_length, config->context_length)
+                          : config->context_length;
   agent::AgentOptions agent;
   agent.source = source;
   agent.config = *config;
@@ -74,7 +87,8 @@ Result<engine::ServedModel> HubModelFactory::make(const hub::ModelSource& source
   agent.on_device_gone = on_device_gone_;
   agent.num_threads = options_.num_threads;
   agent.max_batched_tokens = options_.max_batched_tokens;
-  agent.context_length = std::min(config->context_length, kContextOfLeast);
+  agent.force = options_.force;
+  agent.context_length = std::min(longest, kContextOfLeast);
   const Result<DtypeChoice> dtype = parse_dtype(options_.dtype, cuda_device_.has_value());
   if (!dtype) return dtype.error();
   agent.weight_type =
@@ -92,14 +106,13 @@ Result<engine::ServedModel> HubModelFactory::make(const hub::ModelSource& source
   agent.kv_cache_bytes = options_.kv_cache_bytes > 0
                              ? options_.kv_cache_bytes
                              : agent::default_kv_cache_bytes(agent, memory->weights_bytes);
-  agent.context_length = agent::servable_context(agent);
+  agent.context_length = std::min(agent::servable_context(agent), longest);
 
   engine::ServedModel served;
   served.key = source.kind == hub::SourceKind::kFolder
                    ? source.folder
                    : "random:" + source.shape + ":" + std::to_string(source.seed);
-  served.description = describe(source, *config, agent::device_name(agent));
-  served.description.dtype = agent::dtype_name(agent.weight_type);
+  served.description = describe(source, *config, agent, longest, options_.context_length);
   if (narrowed) {
     served.description.dtype_reason = "float32 would take more than half of the free memory";
   }
@@ -107,21 +120,22 @@ Result<engine::ServedModel> HubModelFactory::make(const hub::ModelSource& source
   served.names = source.names;
   served.limits.vocab_size = config->vocab_size;
   served.limits.context_length = agent.context_length;
-  served.description.trained_context_length = config->context_length;
   served.limits.eos_ids = config->eos_ids;
   served.options.max_batched_tokens = options_.max_batched_tokens;
   served.options.max_concurrent_requests = options_.max_concurrent_requests;
   served.memory.weights_bytes = memory->weights_bytes;
   served.memory.kv_bytes_min = memory->kv_bytes_min;
   served.memory.kv_bytes = options_.kv_cache_bytes;
-  const auto with_kv = [agent](std::int64_t kv_bytes) {
+  const auto with_kv = [agent, longest](std::int64_t kv_bytes) {
     agent::AgentOptions sized = agent;
     sized.kv_cache_bytes = kv_bytes;
-    sized.context_length = agent::servable_context(sized);
+    sized.context_length = std::min(agent::servable_context(sized), longest);
     return sized;
   };
   served.context_of = [with_kv](std::int64_t kv_bytes) { return with_kv(kv_bytes).context_length; };
-  served.load = [agent, with_kv](std::int64_t kv_bytes, const agent::LoadProgress& progress) {
+  served.load = [agent, with_kv, name = source.name, notes = served.description.notes](
+                    std::int64_t kv_bytes, const agent::LoadProgress& progress) {
+    for (const std::string& note : notes) log::warning(name + ": " + note);
     const agent::AgentOptions sized = kv_bytes > 0 ? with_kv(kv_bytes) : agent;
     return sized.cuda_device ? agent::make_cuda_agent(sized, progress)
                              : agent::make_cpu_agent(sized, progress);

@@ -96,6 +96,16 @@ void add_serving_options(CLI::App& app, RawOptions& raw) {
          "take more than half of the free memory")
       ->type_name("D")
       ->capture_default_str();
+  app.add_option(
+         "--context-length", options.context_length,
+         "Tokens of the longest stream, prompt included; a model with longrope (Phi 3) whose "
+         "short factors end before takes the long ones, for all streams [the model's own]")
+      ->check(CLI::Range(1, 1 << 22))
+      ->type_name("N");
+  app.add_flag(
+      "--force", options.force,
+      "Serve a folder although it says, or its weights show, that it is more or other than "
+      "the language model of its family; what was passed over is a warning");
   app.add_flag("--static", raw.is_static,
                "Serve the named model only; a named MODEL is static by itself");
   app.add_option("--host", options.host, "Address to listen on; the protocol has no authentication")

@@ -19,6 +19,8 @@ struct ServeOptions {
   std::string dtype = "auto";
   std::string host = "127.0.0.1";
   std::uint16_t port = 8080;
+  bool force = false;               // model::ConfigOptions
+  int context_length = 0;           // the longest stream; 0: the model's own
   int num_threads = 0;              // 0: as many as the machine has processors
   std::int64_t kv_cache_bytes = 0;  // 0: by what is free
   int max_batched_tokens = 512;

@@ -1,206 +1,221 @@
 #include "config_reader.h"
 
-#include <filesystem>
-#include <fstream>
+#include <algorithm>
+#include <cstddef>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 namespace lmtp::model {
 
-Result<ConfigReader> ConfigReader::parse(std::string_view json, std::string origin) {
-  ConfigReader reader;
-  reader.origin_ = std::move(origin);
-  reader.parser_ = std::make_shared<simdjson::dom::parser>();
-  simdjson::dom::element root;
-  const simdjson::padded_string padded(json);
-  if (const auto code = reader.parser_->parse(padded).get(root); code != simdjson::SUCCESS) {
-    return Error{reader.origin_ + ": not JSON: " + simdjson::error_message(code)};
+// What an object and those inside it share.
+struct ConfigReader::Kept {
+  Json root;
+  ConfigOptions options;
+  std::optional<Error> error;
+  std::vector<std::string> notes;
+};
+
+namespace {
+
+constexpr std::size_t kReasonBytesMax = 1000;
+
+// A line for a log, a terminal and a client: files may quote anything.
+std::string as_line(std::string text) {
+  if (text.size() > kReasonBytesMax) {
+    std::size_t end = kReasonBytesMax;
+    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) {
+      --end;  // inside a character
+    }
+    text.resize(end);
+    text += " ...";
   }
-  if (root.get(reader.object_) != simdjson::SUCCESS) {
-    return Error{reader.origin_ + ": not a JSON object"};
-  }
-  return reader;
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return c < ' ' || c == 0x7F; }, ' ');
+  return text;
 }
 
-Result<ConfigReader> ConfigReader::read(const std::string& path) {
-  std::error_code code;
-  const auto size = std::filesystem::file_size(path, code);
-  if (code) {
-    return Error{path + ": " + code.message()};
+}  // namespace
+
+ConfigReader::ConfigReader(std::string origin, std::shared_ptr<Kept> kept, const Json* object)
+    : origin_(std::move(origin)), kept_(std::move(kept)), object_(object) {}
+
+Result<ConfigReader> ConfigReader::keep(Result<Json> root, const std::string& origin,
+                                        const ConfigOptions& options) {
+  if (!root.ok()) {
+    return root.error();
   }
-  if (size > static_cast<std::uintmax_t>(kJsonBytesMax)) {
-    return Error{path + ": larger than " + std::to_string(kJsonBytesMax) + " bytes"};
-  }
-  std::ifstream file(path, std::ios::binary);
-  std::string text(size, '\0');
-  if (!file.read(text.data(), static_cast<std::streamsize>(size))) {
-    return Error{path + ": cannot be read"};
-  }
-  return parse(text, path);
+  auto kept = std::make_shared<Kept>();
+  kept->root = std::move(*root);
+  kept->options = options;
+  const Json* object = &kept->root;
+  return ConfigReader(origin, std::move(kept), object);
 }
 
-bool ConfigReader::has(const char* key) const { return object_[key].error() == simdjson::SUCCESS; }
-
-std::optional<simdjson::dom::element> ConfigReader::find(const char* key) const {
-  simdjson::dom::element element;
-  if (object_[key].get(element) != simdjson::SUCCESS || element.is_null()) {
-    return std::nullopt;
-  }
-  return element;
+Result<ConfigReader> ConfigReader::parse(std::string_view json, const std::string& origin,
+                                         const ConfigOptions& options) {
+  return keep(parse_json_object(json, origin), origin, options);
 }
 
-void ConfigReader::refuse(const std::string& what) {
-  if (!error_.has_value()) {
-    error_ = Error{origin_ + ": " + what};
+Result<ConfigReader> ConfigReader::read(const std::string& path, const ConfigOptions& options) {
+  return keep(read_json_object(path), path, options);
+}
+
+const ConfigOptions& ConfigReader::options() const { return kept_->options; }
+const std::optional<Error>& ConfigReader::error() const { return kept_->error; }
+const std::vector<std::string>& ConfigReader::notes() const { return kept_->notes; }
+
+bool ConfigReader::has(std::string_view key) const { return object_->contains(key); }
+
+std::vector<std::string> ConfigReader::keys() const {
+  std::vector<std::string> result;
+  for (const auto& [key, value] : object_->items()) {
+    if (!value.is_null()) {
+      result.push_back(key);
+    }
   }
+  return result;
+}
+
+void ConfigReader::refuse(const std::string& what) { keep_error(what, ""); }
+
+void ConfigReader::doubt(const std::string& what) {
+  if (kept_->options.force) {
+    note("served by --force: " + what);
+  } else {
+    keep_error(what, " (--force serves it all the same)");
+  }
+}
+
+void ConfigReader::keep_error(const std::string& what, const char* hint) {
+  if (!kept_->error.has_value()) {
+    kept_->error = Error{origin_ + ": " + as_line(what) + hint};
+  }
+}
+
+void ConfigReader::note(const std::string& what) { kept_->notes.push_back(as_line(what)); }
+
+void ConfigReader::refuse_type(std::string_view key, const char* expected) {
+  refuse(std::string(key) + ": " + expected + " is expected");
 }
 
 std::int64_t ConfigReader::integer(std::initializer_list<const char*> keys, std::int64_t otherwise,
                                    std::int64_t min, std::int64_t max) {
   for (const char* key : keys) {
-    const auto element = find(key);
-    if (!element.has_value()) {
+    const Json* found = find_json(*object_, key);
+    if (found == nullptr) {
       continue;
     }
-    std::int64_t value = 0;
-    if (element->get(value) != simdjson::SUCCESS || value < min || value > max) {
+    const auto value = json_integer(*found);
+    if (!value.has_value() || *value < min || *value > max) {
       refuse(std::string(key) + ": a whole number in [" + std::to_string(min) + ", " +
              std::to_string(max) + "] is expected");
       return otherwise;
     }
-    return value;
+    return *value;
   }
   return otherwise;
 }
 
 double ConfigReader::number(const char* key, double otherwise) {
-  const auto element = find(key);
-  double value = otherwise;
-  if (element.has_value() && element->get(value) != simdjson::SUCCESS) {
-    refuse(std::string(key) + ": a number is expected");
+  const Json* found = find_json(*object_, key);
+  if (found == nullptr) {
+    return otherwise;
   }
-  return value;
+  if (!found->is_number()) {
+    refuse_type(key, "a number");
+    return otherwise;
+  }
+  return found->get<double>();
 }
 
 bool ConfigReader::boolean(const char* key, bool otherwise) {
-  const auto element = find(key);
-  bool value = otherwise;
-  if (element.has_value() && element->get(value) != simdjson::SUCCESS) {
-    refuse(std::string(key) + ": true or false is expected");
+  const auto value = find_json_bool(*object_, key);
+  if (!value.has_value() && find_json(*object_, key) != nullptr) {
+    refuse_type(key, "true or false");
   }
-  return value;
+  return value.value_or(otherwise);
 }
 
 std::string ConfigReader::text(const char* key, const std::string& otherwise) {
-  const auto element = find(key);
-  if (!element.has_value()) {
-    return otherwise;
+  const std::string* value = find_json_text(*object_, key);
+  if (value == nullptr && find_json(*object_, key) != nullptr) {
+    refuse_type(key, "a string");
   }
-  std::string_view value;
-  if (element->get(value) != simdjson::SUCCESS) {
-    refuse(std::string(key) + ": a string is expected");
-  }
-  return std::string(value);
-}
-
-std::string ConfigReader::first_text(const char* key) {
-  const auto element = find(key);
-  simdjson::dom::array array;
-  if (!element.has_value() || element->get(array) != simdjson::SUCCESS) {
-    return {};
-  }
-  for (const simdjson::dom::element entry : array) {
-    std::string_view value;
-    if (entry.get(value) == simdjson::SUCCESS) {
-      return std::string(value);
-    }
-  }
-  return {};
+  return value != nullptr ? *value : otherwise;
 }
 
 std::vector<std::string> ConfigReader::texts(const char* key) {
-  const auto element = find(key);
   std::vector<std::string> result;
-  simdjson::dom::array array;
-  if (!element.has_value()) {
+  const Json* found = find_json(*object_, key);
+  if (found == nullptr) {
     return result;
   }
-  if (element->get(array) != simdjson::SUCCESS) {
-    refuse(std::string(key) + ": a list of strings is expected");
-    return result;
+  bool right = found->is_array();
+  for (const Json& entry : right ? *found : Json::array()) {
+    const auto* value = entry.get_ptr<const std::string*>();
+    right = right && value != nullptr;
+    result.push_back(value != nullptr ? *value : "");
   }
-  for (const simdjson::dom::element entry : array) {
-    std::string_view value;
-    if (entry.get(value) != simdjson::SUCCESS) {
-      refuse(std::string(key) + ": a list of strings is expected");
-    }
-    result.emplace_back(value);
+  if (!right) {
+    refuse_type(key, "a list of strings");
   }
   return result;
 }
 
 std::vector<double> ConfigReader::numbers(const char* key) {
-  const auto element = find(key);
   std::vector<double> result;
-  simdjson::dom::array array;
-  if (!element.has_value()) {
+  const Json* found = find_json(*object_, key);
+  if (found == nullptr) {
     return result;
   }
-  if (element->get(array) != simdjson::SUCCESS) {
-    refuse(std::string(key) + ": a list of numbers is expected");
-    return result;
+  bool right = found->is_array();
+  for (const Json& entry : right ? *found : Json::array()) {
+    right = right && entry.is_number();
+    result.push_back(entry.is_number() ? entry.get<double>() : 0.0);
   }
-  for (const simdjson::dom::element entry : array) {
-    double value = 0.0;
-    if (entry.get(value) != simdjson::SUCCESS) {
-      refuse(std::string(key) + ": a list of numbers is expected");
-    }
-    result.push_back(value);
+  if (!right) {
+    refuse_type(key, "a list of numbers");
   }
   return result;
 }
 
-std::optional<ConfigReader> ConfigReader::object(const char* key) {
-  const auto element = find(key);
-  ConfigReader inner;
-  if (!element.has_value()) {
+std::optional<ConfigReader> ConfigReader::object(const std::string& key) {
+  const Json* found = find_json(*object_, key);
+  if (found == nullptr) {
     return std::nullopt;
   }
-  if (element->get(inner.object_) != simdjson::SUCCESS) {
-    refuse(std::string(key) + ": an object is expected");
+  if (!found->is_object()) {
+    refuse_type(key, "an object");
     return std::nullopt;
   }
-  inner.origin_ = origin_ + ": " + key;
-  inner.parser_ = parser_;
-  return inner;
+  return ConfigReader(origin_ + ": " + key, kept_, found);
 }
 
-void ConfigReader::adopt(const ConfigReader& inner) {
-  if (!error_.has_value()) {
-    error_ = inner.error_;
-  }
+bool ConfigReader::is_object(const std::string& key) const {
+  const Json* found = find_json(*object_, key);
+  return found != nullptr && found->is_object();
 }
 
 std::optional<std::vector<TokenId>> ConfigReader::token_ids(const char* key) {
-  const auto element = find(key);
-  if (!element.has_value()) {
+  const Json* found = find_json(*object_, key);
+  if (found == nullptr) {
     return std::nullopt;
   }
   std::vector<TokenId> ids;
-  const auto take = [&](const simdjson::dom::element& entry) {
-    std::int64_t id = 0;
-    if (entry.get(id) != simdjson::SUCCESS || id < -1 || id > INT32_MAX) {
-      refuse(std::string(key) + ": a token id or a list of token ids is expected");
-    } else if (id >= 0) {  // -1 is how some write "none"
-      ids.push_back(static_cast<TokenId>(id));
+  const auto take = [&](const Json& entry) {
+    const auto id = json_integer(entry);
+    if (!id.has_value() || *id < -1 || *id > INT32_MAX) {
+      refuse_type(key, "a token id or a list of token ids");
+    } else if (*id >= 0) {  // -1 is how some write "none"
+      ids.push_back(static_cast<TokenId>(*id));
     }
   };
-  simdjson::dom::array array;
-  if (element->get(array) == simdjson::SUCCESS) {
-    for (const simdjson::dom::element entry : array) {
+  if (found->is_array()) {
+    for (const Json& entry : *found) {
       take(entry);
     }
   } else {
-    take(*element);
+    take(*found);
   }
   return ids;
 }

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 
 #include "archs/archs.h"
+#include "config_guard.h"
 #include "config_reader.h"
 
 namespace lmtp::model {
@@ -96,12 +98,37 @@ kernels::ElementType read_weight_type(ConfigReader& json) {
   return name == "float16" ? kernels::ElementType::kF16 : kernels::ElementType::kF32;
 }
 
+// The ids of config.json where it has the key (null: none), else the architecture's own.
+void set_eos_ids(ConfigReader& json, ModelConfig& config) {
+  if (json.has("eos_token_id")) {
+    config.eos_ids = json.token_ids("eos_token_id").value_or(std::vector<TokenId>{});
+  }
+}
+
+// The text model's settings where a larger model holds one of ours; nothing where it does not.
+std::optional<ConfigReader> find_text_config(ConfigReader& json) {
+  auto text = json.object("text_config");
+  if (!text.has_value() || !find_architecture(text->text("model_type", "")).ok()) {
+    return std::nullopt;
+  }
+  return text;
+}
+
 Result<ModelConfig> parse_config(ConfigReader& json) {
   ModelConfig config;
   config.model_type = json.text("model_type", "");
-  config.architecture = json.first_text("architectures");
-  const auto architecture = find_architecture(config.model_type);
-  if (!architecture.ok()) {
+  auto architecture = find_architecture(config.model_type);
+  auto text = architecture.ok() ? std::nullopt : find_text_config(json);
+  if (text.has_value()) {
+    config.outer_model_type = config.model_type;
+    config.model_type = text->text("model_type", "");
+    architecture = find_architecture(config.model_type);
+    check_outer(json, *text, **architecture);
+  } else if (architecture.ok()) {
+    const auto classes = json.texts("architectures");
+    config.architecture = classes.empty() ? "" : classes.front();
+    check_understood(json, **architecture);
+  } else {
     json.refuse(architecture.error().message);
     return *json.error();
   }
@@ -109,18 +136,14 @@ Result<ModelConfig> parse_config(ConfigReader& json) {
   if (config.architecture.empty()) {
     config.architecture = (*architecture)->architecture;
   }
-  (*architecture)->read_config(json, config);
+  ConfigReader& own = text.has_value() ? *text : json;
+  (*architecture)->read_config(own, config);
+  set_eos_ids(json.has("eos_token_id") ? json : own, config);
   if (json.error().has_value()) {
     return *json.error();
   }
+  config.notes = json.notes();
   return config;
-}
-
-// The ids of config.json where it has the key (null: none), else the architecture's own.
-void set_eos_ids(ConfigReader& json, ModelConfig& config) {
-  if (json.has("eos_token_id")) {
-    config.eos_ids = json.token_ids("eos_token_id").value_or(std::vector<TokenId>{});
-  }
 }
 
 // Keeps what the vocabulary holds, ascending and once.
@@ -133,18 +156,14 @@ void tidy_eos_ids(ModelConfig& config) {
 
 }  // namespace
 
-Result<ModelConfig> read_model_config(const std::string& folder) {
-  auto json = ConfigReader::read(folder + "/config.json");
+Result<ModelConfig> read_model_config(const std::string& folder, const ConfigOptions& options) {
+  auto json = ConfigReader::read(folder + "/config.json", options);
   if (!json.ok()) {
     return json.error();
   }
   auto config = parse_config(*json);
   if (!config.ok()) {
     return config;
-  }
-  set_eos_ids(*json, *config);
-  if (json->error().has_value()) {
-    return *json->error();
   }
   const std::string generation_path = folder + "/generation_config.json";
   std::error_code code;
@@ -185,15 +204,15 @@ Result<ModelConfig> shape_config(const std::string& shape) {
   }
   auto config = parse_config(*json);
   if (config.ok()) {
-    set_eos_ids(*json, *config);
     tidy_eos_ids(*config);
   }
   return config;
 }
 
-Result<ModelConfig> load_model_config(const hub::ModelSource& source) {
+Result<ModelConfig> load_model_config(const hub::ModelSource& source,
+                                      const ConfigOptions& options) {
   return source.kind == hub::SourceKind::kRandom ? shape_config(source.shape)
-                                                 : read_model_config(source.folder);
+                                                 : read_model_config(source.folder, options);
 }
 
 }  // namespace lmtp::model

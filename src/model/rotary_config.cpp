@@ -112,7 +112,6 @@ void read_rotary(ConfigReader& json, ModelConfig& config, int rotary_dim, const 
   for (auto* object : {&parameters, &scaling}) {
     if (object->has_value()) {
       scale(json, **object, config);
-      json.adopt(**object);
       return;
     }
   }

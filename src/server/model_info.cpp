@@ -47,6 +47,15 @@ std::string ids_json(const std::vector<TokenId>& ids) {
   return out + "]";
 }
 
+std::string texts_json(const std::vector<std::string>& texts) {
+  std::string out = "[";
+  for (const std::string& text : texts) {
+    if (out.size() > 1) out.append(", ");
+    protocol::append_json_string(text, out);
+  }
+  return out + "]";
+}
+
 std::string stats_json(const engine::EngineStats& stats) {
   std::string out;
   {
@@ -125,6 +134,7 @@ std::string model_info_json(const engine::ModelStatus& status, std::string_view 
     object.text("state", state_name(status.state));
     object.number("progress", status.progress_percent);
     if (!status.error.empty()) object.text("error", status.error);
+    if (!model.notes.empty()) object.raw("notes", texts_json(model.notes));
     object.text("server", "lmtp-serve/" + std::string(version));
     object.raw("extensions", R"(["CANCEL", "LOADING"])");
     object.raw("stats", stats_json(stats));

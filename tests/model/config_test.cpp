@@ -45,13 +45,13 @@ TEST(ModelConfigTest, MissingKeysHaveTheDefaultsOfTransformers) {
 }
 
 TEST(ModelConfigTest, EveryKeyIsRead) {
-  const auto config = read(R"({"model_type": "gpt2", "architectures": ["GPT2Model"],
+  const auto config = read(R"({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"],
       "vocab_size": 300, "n_positions": 128, "n_embd": 36, "n_layer": 2, "n_head": 3,
       "n_inner": 50, "activation_function": "relu", "layer_norm_epsilon": 0.001,
       "scale_attn_weights": false, "scale_attn_by_inverse_layer_idx": true,
       "reorder_and_upcast_attn": true, "tie_word_embeddings": false, "eos_token_id": 7})");
   ASSERT_TRUE(config.ok());
-  EXPECT_EQ(config->architecture, "GPT2Model");
+  EXPECT_EQ(config->architecture, "GPT2LMHeadModel");
   EXPECT_EQ(config->vocab_size, 300);
   EXPECT_EQ(config->context_length, 128);
   EXPECT_EQ(config->head_dim, 12);
@@ -73,6 +73,20 @@ TEST(ModelConfigTest, TheEndTokensAreThoseOfTheGenerationConfig) {
   EXPECT_EQ(read(config, R"({})")->eos_ids, std::vector<TokenId>{7});
   EXPECT_EQ(read(config, R"({"eos_token_id": [100, -1, 5]})")->eos_ids, std::vector<TokenId>{5});
   EXPECT_TRUE(read(R"({"model_type": "gpt2", "eos_token_id": null})")->eos_ids.empty());
+}
+
+TEST(ModelConfigTest, NumbersAsPythonWritesThem) {
+  const auto config =
+      read(R"({"model_type": "gpt2", "n_embd": 36.0, "n_head": 3, "n_positions": 1e3,
+      "layer_norm_epsilon": NaN, "model_max_length": 1000000000000000019884624838656,
+      "eos_token_id": 7.0, "x": [Infinity, -Infinity]})");
+  ASSERT_TRUE(config.ok()) << config.error().message;
+  EXPECT_EQ(config->hidden_size, 36);
+  EXPECT_EQ(config->context_length, 1000);
+  EXPECT_FLOAT_EQ(config->norm_epsilon, 1e-5F);
+  EXPECT_EQ(config->eos_ids, std::vector<TokenId>{7});
+  EXPECT_NE(error_of(R"({"model_type": "gpt2", "n_embd": 36.5})").find("n_embd: a whole number"),
+            std::string::npos);
 }
 
 TEST(ModelConfigTest, WhatIsWrongIsNamed) {

@@ -132,7 +132,8 @@ TEST(FamilyConfigTest, MissingKeysHaveTheDefaultsOfTransformers) {
 
 TEST(FamilyConfigTest, KeysOfNoConcernAreIgnored) {
   for (const Defaults& defaults : kDefaults) {
-    expect_defaults(defaults, R"(, "quantizer": {"bits": [4, null]}, "auto_map": {"A": "b.C"},
+    expect_defaults(defaults,
+                    R"(, "quantizer": {"bits": [4, null]}, "auto_map": {"AutoTokenizer": "b.C"},
         "torch_dtype": "bfloat16", "transformers_version": "9", "rope_scaling": null,
         "use_cache": false, "attention_dropout": 0.5, "_name_or_path": "x/y")");
   }

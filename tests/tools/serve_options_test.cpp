@@ -58,7 +58,8 @@ TEST(ServeOptions, AreRead) {
                                            "5",          "--max-message-size",
                                            "1MiB",       "--shutdown-timeout",
                                            "0.5",        "--log-level",
-                                           "error"});
+                                           "error",      "--context-length",
+                                           "8192",       "--force"});
   EXPECT_EQ(options.model, "m");
   EXPECT_EQ(options.device, "cuda");
   EXPECT_EQ(options.host, "::1");
@@ -70,6 +71,8 @@ TEST(ServeOptions, AreRead) {
   EXPECT_EQ(options.max_message_bytes, 1U << 20);
   EXPECT_EQ(options.shutdown_timeout_ms, 500);
   EXPECT_EQ(options.log_level, log::Level::kError);
+  EXPECT_EQ(options.context_length, 8192);
+  EXPECT_TRUE(options.force);
 }
 
 TEST(ServeOptions, WithoutAModelServeAny) {

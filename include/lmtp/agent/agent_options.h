@@ -23,6 +23,7 @@ struct AgentOptions {
   std::int64_t kv_cache_bytes = 0;  // 0: default_kv_cache_bytes() when the agent is made
   int max_batched_tokens = 512;     // of any plan
   int context_length = 0;           // the longest stream; 0: the model's own
+  bool force = false;               // as config was read: model::ConfigOptions
   bool decode_graphs = true;        // on a device: steps that come again are one launch
   // Told, while an agent is made, that the device is lost to this process for good, and why; from
   // any thread. Null: nobody wants to know.

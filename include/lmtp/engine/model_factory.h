@@ -26,7 +26,8 @@ struct ModelDescription {
   std::string dtype_reason;  // why it is that one, where nobody asked for it
   std::string device;
   std::int64_t num_parameters = 0;  // 0: not known before the weights are loaded
-  int trained_context_length = 0;   // the model's own; more than is served where memory is short
+  int trained_context_length = 0;   // what is wanted; more than is served where memory is short
+  std::vector<std::string> notes;   // what a user should know of how the folder is read
 };
 
 // What a model takes. An estimate, on the safe side.

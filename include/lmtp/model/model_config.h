@@ -53,6 +53,15 @@ struct ModelConfig {
   bool norm_first = true;          // norms before attention and MLP, not after
   bool final_norm = true;
   std::vector<TokenId> eos_ids;  // ascending; generation_config.json's, else config.json's
+  // The model_type of the larger model whose text model this is, such as "llava"; empty: none.
+  std::string outer_model_type;
+  // What a user should know of how the folder is read: what is skipped, what --force goes on with.
+  std::vector<std::string> notes;
+};
+
+struct ConfigOptions {
+  bool force = false;      // what would not be served as the folder means it is noted, not refused
+  int context_length = 0;  // of the streams wanted: longrope has other factors for long ones
 };
 
 // Limits of what is accepted, far beyond any model: a corrupt file must not make us allocate.
@@ -63,14 +72,15 @@ inline constexpr int kNumLayersMax = 1 << 12;
 
 // Reads config.json and generation_config.json of a folder; missing keys have the defaults of the
 // transformers library. The error names the file and what is wrong with it. Any thread.
-Result<ModelConfig> read_model_config(const std::string& folder);
+Result<ModelConfig> read_model_config(const std::string& folder, const ConfigOptions& options = {});
 
 // The config of a random model: "gpt2", "gpt2-medium", "tinyllama-1.1b", "llama-3-8b". The error
 // lists the shapes there are.
 Result<ModelConfig> shape_config(const std::string& shape);
 
 // Either of the two.
-Result<ModelConfig> load_model_config(const hub::ModelSource& source);
+Result<ModelConfig> load_model_config(const hub::ModelSource& source,
+                                      const ConfigOptions& options = {});
 
 // The JSON text of config.json for a shape, as the transformers library would read it.
 Result<std::string> shape_config_json(const std::string& shape);

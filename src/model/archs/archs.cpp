@@ -15,7 +15,7 @@ constexpr Architecture kArchitectures[] = {
     {"mistral", "MistralForCausalLM", read_mistral_config, make_mistral},
     {"qwen2", "Qwen2ForCausalLM", read_qwen2_config, make_qwen2},
     {"qwen3", "Qwen3ForCausalLM", read_qwen3_config, make_qwen3},
-    {"phi3", "Phi3ForCausalLM", read_phi3_config, make_phi3},
+    {"phi3", "Phi3ForCausalLM", read_phi3_config, make_phi3, true},
     {"gemma2", "Gemma2ForCausalLM", read_gemma2_config, make_gemma2},
 };
 

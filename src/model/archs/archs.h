@@ -19,6 +19,8 @@ struct Architecture {
   // Loads everything it needs from `weights`, whose error says whether it got it.
   std::unique_ptr<CausalLM> (*make)(const ModelConfig& config, WeightLoader& weights,
                                     int max_tokens);
+  // Its checkpoints name, in auto_map, the code that became the transformers library's.
+  bool published_with_code = false;
 };
 
 std::span<const Architecture> architectures();

@@ -1,0 +1,123 @@
+#include "config_guard.h"
+
+#include <algorithm>
+#include <cctype>
+#include <string>
+#include <string_view>
+
+namespace lmtp::model {
+namespace {
+
+// The first conversions of Llama call their class LLaMAForCausalLM.
+bool same_name(std::string_view a, std::string_view b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](unsigned char x, unsigned char y) {
+    return std::tolower(x) == std::tolower(y);
+  });
+}
+
+void check_quantization(ConfigReader& json) {
+  for (const char* key : {"quantization_config", "compression_config", "quantization"}) {
+    if (!json.is_object(key)) {
+      continue;
+    }
+    auto settings = *json.object(key);
+    std::string method = settings.text("quant_method", settings.text("quant_algo", ""));
+    if (method.empty() && settings.keys().empty()) {
+      continue;
+    }
+    if (method.empty() && (settings.has("load_in_4bit") || settings.has("load_in_8bit"))) {
+      method = "bitsandbytes";
+    }
+    json.doubt(
+        std::string(key) + ": the weights are quantised" +
+        (method.empty() ? "" : " (" + method + ")") +
+        ", and such are not read; serve the repository that this one was made from, or write "
+        "the weights as bfloat16 with transformers: model.dequantize(), then "
+        "model.save_pretrained()");
+    return;
+  }
+}
+
+// Code for tokenizers and images is none of a server's.
+bool is_of_no_concern(std::string_view auto_class) {
+  return auto_class.find("Tokenizer") != std::string_view::npos ||
+         auto_class.find("Processor") != std::string_view::npos ||
+         auto_class.find("FeatureExtractor") != std::string_view::npos;
+}
+
+// Phi 3's publisher brings the code along that the transformers library took over from it.
+bool is_the_librarys(std::string_view code, const Architecture& architecture) {
+  if (const auto repository = code.rfind("--"); repository != std::string_view::npos) {
+    code.remove_prefix(repository + 2);
+  }
+  const std::string type = architecture.model_type;
+  return architecture.published_with_code &&
+         (code == "modeling_" + type + "." + architecture.architecture ||
+          code.starts_with("configuration_" + type + "."));
+}
+
+void check_code(ConfigReader& json, const Architecture& architecture) {
+  auto map = json.object("auto_map");
+  if (!map.has_value()) {
+    return;
+  }
+  for (const std::string& key : map->keys()) {
+    if (is_of_no_concern(key)) {
+      continue;
+    }
+    const std::string code = map->text(key.c_str(), "");  // [REPOSITORY--]MODULE.CLASS
+    if (!is_the_librarys(code, architecture)) {
+      json.doubt("auto_map: " + key + " is code of the repository's own (" + code +
+                 "), which is not run: what it computes is not known");
+      return;
+    }
+  }
+}
+
+void check_settings(ConfigReader& json, const Architecture& architecture) {
+  check_quantization(json);
+  check_code(json, architecture);
+  if (!json.boolean("is_causal", true) || json.boolean("use_bidirectional_attention", false)) {
+    json.doubt("is_causal, use_bidirectional_attention: here no token sees a later one");
+  }
+  if (json.boolean("add_cross_attention", false)) {
+    json.doubt("add_cross_attention: there is no other model to attend to");
+  }
+}
+
+}  // namespace
+
+void check_understood(ConfigReader& json, const Architecture& architecture) {
+  for (const std::string& name : json.texts("architectures")) {
+    if (!same_name(name, architecture.architecture)) {
+      json.doubt("architectures: '" + name + "' is not the language model of '" +
+                 architecture.model_type + "', which is " + architecture.architecture);
+      break;
+    }
+  }
+  check_settings(json, architecture);
+}
+
+void check_outer(ConfigReader& outer, ConfigReader& text, const Architecture& architecture) {
+  const std::string type = outer.text("model_type", "");
+  for (const std::string& name : outer.texts("architectures")) {
+    if (!name.ends_with("ForConditionalGeneration") || type == "paligemma") {
+      outer.doubt("architectures: '" + name + "' of '" + type + "' may use its " +
+                  architecture.model_type + " for something else than to go on with a text");
+      break;
+    }
+  }
+  check_settings(outer, architecture);
+  check_settings(text, architecture);
+  std::string skipped;
+  for (const std::string& key : outer.keys()) {
+    if (key.ends_with("_config") && key != "text_config" && key != "quantization_config" &&
+        outer.is_object(key)) {
+      skipped += (skipped.empty() ? "" : ", ") + key.substr(0, key.size() - 7);
+    }
+  }
+  outer.note("the text model (" + std::string(architecture.model_type) + ") of '" + type +
+             "' alone, without " + (skipped.empty() ? "its other parts" : skipped));
+}
+
+}  // namespace lmtp::model

@@ -1,0 +1,66 @@
+"""config.json of a folder: what is not served as it stands, and --force and --context-length."""
+
+import asyncio
+import json
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+from lmtp_socket import Socket
+from servers import LmtpServe, bin_dir
+
+FAMILIES = pathlib.Path(__file__).resolve().parents[1] / "goldens" / "families"
+TIMEOUT_S = 60
+KV = ("--kv-cache", "16MiB")
+
+
+def copy(name, to, **changes):
+    """A checkpoint of the goldens with other settings."""
+    shutil.copytree(FAMILIES / name, to, dirs_exist_ok=True)
+    config = json.loads((to / "config.json").read_text()) | changes
+    (to / "config.json").write_text(json.dumps(config))
+    return to
+
+
+def refusal(folder, *options):
+    done = subprocess.run(
+        [bin_dir() / "lmtp-serve", folder, "--port", "0", *KV, *options],
+        capture_output=True, text=True, timeout=TIMEOUT_S,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    return done.stderr
+
+
+def info_of(server):
+    async def ask():
+        async with Socket(server.endpoint) as s:
+            await s.send("MODEL_INFO", stream_id=1)
+            return (await s.wait_for(lambda k, e: "model_info" in e))[1]["model_info"]
+
+    return asyncio.run(ask())
+
+
+def test_a_classifier_is_refused_and_forced(tmp_path):
+    folder = copy("qwen2", tmp_path, architectures=["Qwen2ForSequenceClassification"])
+    assert "Qwen2ForSequenceClassification" in refusal(folder)
+    with LmtpServe(folder, *KV, "--force") as server:
+        [note] = info_of(server)["notes"]
+    assert "Qwen2ForSequenceClassification" in note
+    log = server.log_tail
+    assert log.count("Qwen2ForSequenceClassification") >= 2, log  # the warning and the ready line
+
+
+def test_a_quantised_folder_is_refused_with_the_remedy(tmp_path):
+    folder = copy("llama", tmp_path, quantization_config={"quant_method": "gptq", "bits": 4})
+    line = refusal(folder)
+    assert "(gptq)" in line and "dequantize" in line
+
+
+@pytest.mark.parametrize("wanted, served, notes", [(50, 50, 0), (500, 160, 1)])
+def test_the_context_is_what_is_asked_for_up_to_the_models_own(wanted, served, notes):
+    with LmtpServe(FAMILIES / "llama", *KV, "--context-length", str(wanted)) as server:
+        info = info_of(server)
+    assert info["context_length"] == served
+    assert len(info.get("notes", [])) == notes
