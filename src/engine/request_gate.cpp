@@ -34,23 +34,25 @@ bool is_last(const StreamEvent& event) {
 // the sink of one of its streams, so what is counted is the connection's events, not the stream's.
 class RequestGate::CountingSink final : public EventSink {
  public:
-  CountingSink(std::shared_ptr<RequestGate> gate, std::shared_ptr<EventSink> inner)
-      : gate_(std::move(gate)), inner_(std::move(inner)) {}
+  CountingSink(std::shared_ptr<RequestGate> gate, ConnectionId connection,
+               std::shared_ptr<EventSink> inner)
+      : gate_(std::move(gate)), connection_(connection), inner_(std::move(inner)) {}
 
   void deliver(std::vector<StreamEvent> events) override {
     const auto num_ends = std::count_if(events.begin(), events.end(), is_last);
     // First, so that whoever learns of the end finds the model idle.
-    if (num_ends > 0) gate_->end_streams(static_cast<int>(num_ends));
+    if (num_ends > 0) gate_->end_streams(connection_, static_cast<int>(num_ends));
     inner_->deliver(std::move(events));
   }
 
  private:
   const std::shared_ptr<RequestGate> gate_;
+  const ConnectionId connection_;
   const std::shared_ptr<EventSink> inner_;
 };
 
-RequestGate::RequestGate(std::size_t max_waiting, std::function<void()> on_unused)
-    : max_waiting_(max_waiting), on_unused_(std::move(on_unused)), last_used_(Clock::now()) {}
+RequestGate::RequestGate(std::size_t max_requests, std::function<void()> on_unused)
+    : max_requests_(max_requests), on_unused_(std::move(on_unused)), last_used_(Clock::now()) {}
 
 RequestGate::Answer RequestGate::submit(Request& request) {
   std::shared_ptr<RequestGate> target;
@@ -69,11 +71,44 @@ RequestGate::Answer RequestGate::take(Request& request) {
       return {.outcome = Outcome::kRefused, .error = checked.error().message};
     }
   }
-  return state_ == State::kOpen ? hand_over(request) : keep(request);
+  if (const Result<void> checked = check_share(request); !checked) {
+    return {.outcome = Outcome::kRefused, .error = checked.error().message};
+  }
+  const ConnectionId connection = request.key.connection;
+  Answer answer = state_ == State::kOpen ? hand_over(request) : keep(request);
+  if (answer.outcome == Outcome::kTaken) ++num_held_[connection];
+  return answer;
+}
+
+// Among others no connection takes all places: whoever comes finds one.
+Result<void> RequestGate::check_share(const Request& request) const {
+  if (!request.others_connected) return {};
+  const std::size_t most = std::max<std::size_t>(max_requests_ * 3 / 4, 1);
+  const auto held = num_held_.find(request.key.connection);
+  if (held == num_held_.end() || held->second < most) return {};
+  return Error{"overloaded: " + std::to_string(most) +
+               " requests of this connection are in flight, three quarters of " +
+               std::to_string(max_requests_) +
+               " (--max-concurrent-requests), and one may have no more while others are "
+               "connected; retry later"};
+}
+
+void RequestGate::uncount(ConnectionId connection, int count) {
+  const auto held = num_held_.find(connection);
+  LMTP_CHECK(held != num_held_.end(), connection);
+  LMTP_CHECK(held->second >= static_cast<std::size_t>(count), held->second, count);
+  held->second -= static_cast<std::size_t>(count);
+  if (held->second == 0) num_held_.erase(held);
+}
+
+void RequestGate::forget_waiting(const Request& request) {
+  waiting_bytes_ -= bytes_of(request);
+  uncount(request.key.connection, 1);
 }
 
 RequestGate::Answer RequestGate::hand_over(Request& request) {
-  request.sink = std::make_shared<CountingSink>(shared_from_this(), std::move(request.sink));
+  request.sink = std::make_shared<CountingSink>(shared_from_this(), request.key.connection,
+                                                std::move(request.sink));
   if (const Result<void> submitted = engine_->submit(std::move(request)); !submitted) {
     return {.outcome = Outcome::kRefused, .error = submitted.error().message};
   }
@@ -83,8 +118,8 @@ RequestGate::Answer RequestGate::hand_over(Request& request) {
 }
 
 RequestGate::Answer RequestGate::keep(Request& request) {
-  if (waiting_.size() >= max_waiting_) {
-    return {.outcome = Outcome::kRefused, .error = overloaded_text(max_waiting_)};
+  if (waiting_.size() >= max_requests_) {
+    return {.outcome = Outcome::kRefused, .error = overloaded_text(max_requests_)};
   }
   const std::size_t num_bytes = bytes_of(request);
   if (num_bytes > kWaitingBytesMax - waiting_bytes_) {
@@ -111,7 +146,7 @@ void RequestGate::cancel(StreamKey key) {
                                     [&](const Request& r) { return r.key == key; });
     if (found != waiting_.end()) {
       found->sink->deliver({protocol::ErrorEntry{key.stream, "cancelled"}});
-      waiting_bytes_ -= bytes_of(*found);
+      forget_waiting(*found);
       waiting_.erase(found);
       unused = waiting_.empty();
     }
@@ -128,7 +163,7 @@ void RequestGate::set_limits(const ModelLimits& limits) {
     const Result<void> checked = check_request(request, *limits_);
     if (checked) return false;
     request.sink->deliver({protocol::ErrorEntry{request.key.stream, checked.error().message}});
-    waiting_bytes_ -= bytes_of(request);
+    forget_waiting(request);
     return true;
   });
 }
@@ -170,6 +205,7 @@ bool RequestGate::forward_to(std::shared_ptr<RequestGate> to) {
 
 void RequestGate::move_waiting_to(RequestGate& to) {
   waiting_bytes_ = 0;
+  num_held_.clear();  // while a gate waits, it has handed nothing over
   for (Request& request : std::exchange(waiting_, {})) {
     const StreamId id = request.key.stream;
     const std::shared_ptr<EventSink> sink = request.sink;
@@ -194,6 +230,7 @@ void RequestGate::close_waiting(const MakeEvent& last_event) {
   tell_waiting(last_event);
   waiting_.clear();
   waiting_bytes_ = 0;
+  num_held_.clear();
 }
 
 // One delivery to each connection.
@@ -223,12 +260,13 @@ bool RequestGate::close_if_idle() {
   return true;
 }
 
-void RequestGate::end_streams(int count) {
+void RequestGate::end_streams(ConnectionId connection, int count) {
   bool unused = false;
   {
     const std::lock_guard lock(mutex_);
     LMTP_CHECK(num_alive_ >= count, num_alive_, count);
     num_alive_ -= count;
+    uncount(connection, count);
     last_used_ = Clock::now();
     unused = num_alive_ == 0;
   }

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -28,8 +29,10 @@ class RequestGate final : public StreamOwner, public std::enable_shared_from_thi
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `on_unused` is called, outside the lock, when the last request of the gate has ended or left.
-  RequestGate(std::size_t max_waiting, std::function<void()> on_unused);
+  // `max_requests`: that wait here; of one connection among others, waiting and running, three
+  // quarters of it. `on_unused` is called, outside the lock, when the last request of the gate has
+  // ended or left.
+  RequestGate(std::size_t max_requests, std::function<void()> on_unused);
 
   enum class Outcome { kTaken, kRefused, kClosed };
   struct Answer {
@@ -77,19 +80,24 @@ class RequestGate final : public StreamOwner, public std::enable_shared_from_thi
   Answer take(Request& request);
   Answer hand_over(Request& request);
   Answer keep(Request& request);
+  Result<void> check_share(const Request& request) const;
+  void uncount(ConnectionId connection, int count);
+  void forget_waiting(const Request& request);
   void move_waiting_to(RequestGate& to);
   void tell_waiting(const MakeEvent& make_event);
 
   void close_waiting(const MakeEvent& last_event);
-  void end_streams(int count);
+  void end_streams(ConnectionId connection, int count);
 
-  const std::size_t max_waiting_;
+  const std::size_t max_requests_;
   const std::function<void()> on_unused_;
 
   mutable std::mutex mutex_;
   State state_ = State::kWaiting;
   std::vector<Request> waiting_;  // in order
   std::size_t waiting_bytes_ = 0;
+  // Of each connection that has any: requests that wait, or that the engine has and has not ended.
+  std::unordered_map<ConnectionId, std::size_t> num_held_;
   std::shared_ptr<const ModelLimits> limits_;
   std::optional<EngineInstance> engine_;  // kOpen
   std::shared_ptr<RequestGate> target_;   // kForwarding

@@ -132,6 +132,7 @@ void Dispatcher::submit(engine::Request request, Peer& peer, Answers& answers) {
                               answers);
   }
   request.sink = peer.sink;
+  request.others_connected = num_peers_ > 1;
   engine::Submission submitted = models_.submit(std::move(request));
   if (auto* owner = std::get_if<std::shared_ptr<engine::StreamOwner>>(&submitted)) {
     return peer.streams.add(id, std::move(*owner));

@@ -43,6 +43,10 @@ class Dispatcher {
   // REQUIRES: `text` is valid UTF-8.
   void handle(std::string_view text, Peer& peer, std::vector<std::string>& answers);
 
+  // A connection may send from now on; it no longer does. Each is counted once.
+  void peer_came() { ++num_peers_; }
+  void peer_left() { --num_peers_; }
+
   // Answers a binary frame.
   static void handle_binary(std::vector<std::string>& answers);
 
@@ -60,6 +64,7 @@ class Dispatcher {
   const std::string version_;
   protocol::BiasCache bias_cache_;
   std::atomic<std::int64_t> next_log_ms_ = 0;
+  std::atomic<int> num_peers_ = 0;
 };
 
 // The events of one step of one connection as messages: at most one TOKEN and one MSG of notices,

@@ -145,6 +145,7 @@ void Session::shut_down() {
 void Session::on_accepted(beast::error_code error) {
   if (error || state_ != State::kAccepting) return finish();
   state_ = State::kOpen;
+  context_->dispatcher.peer_came();
   if (stopping_) return begin_close(close_code::going_away, kShuttingDown, kCloseTimeout);
   beast::error_code ignored;
   beast::get_lowest_layer(socket_).socket().set_option(asio::ip::tcp::no_delay(true), ignored);
@@ -251,6 +252,7 @@ void Session::begin_close(close_code code, const std::string& reason,
                           std::chrono::seconds timeout) {
   if (state_ != State::kOpen) return;
   state_ = State::kClosing;
+  context_->dispatcher.peer_left();
   peer_.streams.cancel_all();
   // A control frame has room for 123 bytes of reason.
   close_reason_ = websocket::close_reason(code, reason.substr(0, 123));
@@ -273,6 +275,7 @@ void Session::drop_after(std::chrono::seconds timeout) {
 
 // The connection is gone, whoever ended it. May be called more than once.
 void Session::finish() {
+  if (state_ == State::kOpen) context_->dispatcher.peer_left();
   state_ = State::kClosed;
   peer_.streams.cancel_all();
   close_timer_.cancel();

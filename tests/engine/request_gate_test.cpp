@@ -26,9 +26,11 @@ constexpr std::size_t kMaxWaiting = 4;
 ModelLimits limits() { return {.vocab_size = kVocab, .context_length = kContext, .eos_ids = {}}; }
 
 struct RequestGateTest : ::testing::Test {
-  RequestGate::Answer submit(RequestGate& to, StreamId id, std::vector<TokenId> prompt = {1, 2}) {
+  RequestGate::Answer submit(RequestGate& to, StreamId id, std::vector<TokenId> prompt = {1, 2},
+                             ConnectionId connection = 1, bool others_connected = false) {
     Request request;
-    request.key = {1, id};
+    request.key = {connection, id};
+    request.others_connected = others_connected;
     request.sink = sink;
     request.model = "m";
     request.prompt = std::move(prompt);
@@ -100,6 +102,35 @@ TEST_F(RequestGateTest, MoreThanTheLimitIsRefused) {
   EXPECT_NE(answer.error.find("overloaded"), std::string::npos) << answer.error;
   gate->cancel({1, 0});
   EXPECT_EQ(submit(*gate, 99).outcome, Outcome::kTaken) << "a place has become free";
+}
+
+TEST_F(RequestGateTest, AmongOthersAConnectionHoldsThreeQuartersWaitingOrRunning) {
+  const auto submit_among_others = [&](StreamId id, ConnectionId connection = 1) {
+    return submit(*gate, id, {1, 2}, connection, true);
+  };
+  for (StreamId id = 1; id <= 3; ++id) EXPECT_EQ(submit_among_others(id).outcome, Outcome::kTaken);
+  const auto answer = submit_among_others(4);
+  EXPECT_EQ(answer.outcome, Outcome::kRefused);
+  EXPECT_NE(answer.error.find("three quarters of 4"), std::string::npos) << answer.error;
+  EXPECT_EQ(submit_among_others(5, 2).outcome, Outcome::kTaken);
+  gate->cancel({2, 5});
+  EXPECT_EQ(submit(*gate, 6).outcome, Outcome::kTaken) << "alone, it may have all";
+  gate->cancel({1, 6});
+
+  std::promise<void> go;
+  testing::FakeAgentOptions options;
+  options.before_step = [released = go.get_future().share()](const auto&) -> Result<void> {
+    released.wait();
+    return {};
+  };
+  const auto engine = make_engine(options);
+  gate->set_limits(limits());
+  gate->open(engine->instance());
+  EXPECT_EQ(submit_among_others(7).outcome, Outcome::kRefused) << "three run";
+  EXPECT_EQ(submit_among_others(8, 2).outcome, Outcome::kTaken);
+  go.set_value();
+  for (StreamId id = 1; id <= 3; ++id) EXPECT_EQ(sink->wait_done(id).error, "");
+  EXPECT_EQ(submit_among_others(9).outcome, Outcome::kTaken) << "they have ended";
 }
 
 TEST_F(RequestGateTest, TooManyBytesAreRefused) {

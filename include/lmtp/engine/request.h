@@ -41,6 +41,8 @@ struct Request {
   StreamKey key;
   std::shared_ptr<EventSink> sink;
   std::string model;  // as the client named it; loading notices echo it
+  // Whether connections besides its own are open: it may then not take all places for itself.
+  bool others_connected = false;
   scheduler::SequenceKind kind = scheduler::SequenceKind::kGenerate;
   std::vector<TokenId> prompt;
   std::vector<TokenId> scored;      // Score only
