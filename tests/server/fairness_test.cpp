@@ -72,8 +72,6 @@ TEST_F(FairnessTest, AConnectionDoesNotUseUpAllRequestsAlone) {
         << error;
   }
   for (StreamId id = 2; id <= 5; ++id) other.send(generate(id, 20, 3, 2));
-  other.send(generate(6, 20, 3, 2));
-  EXPECT_TRUE(other.collect(6).error.starts_with("overloaded: ")) << "twelve and four";
   go.set_value();
   for (StreamId id = 2; id <= 5; ++id) EXPECT_EQ(other.collect(id).error, "");
 }
