@@ -196,6 +196,8 @@ bool ConfigReader::is_object(const std::string& key) const {
   return found != nullptr && found->is_object();
 }
 
+bool ConfigReader::equals(const ConfigReader& other) const { return *object_ == *other.object_; }
+
 std::optional<std::vector<TokenId>> ConfigReader::token_ids(const char* key) {
   const Json* found = find_json(*object_, key);
   if (found == nullptr) {

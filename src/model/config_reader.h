@@ -43,6 +43,8 @@ class ConfigReader {
   // null.
   std::optional<ConfigReader> object(const std::string& key);
   bool is_object(const std::string& key) const;
+  // Do both hold the same?
+  bool equals(const ConfigReader& other) const;
   // A number or a list of numbers; no value where the key is absent or null.
   std::optional<std::vector<TokenId>> token_ids(const char* key);
 

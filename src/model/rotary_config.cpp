@@ -1,39 +1,59 @@
 #include "rotary_config.h"
 
+#include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace lmtp::model {
 namespace {
 
 constexpr double kPi = 3.14159265358979323846;
+constexpr const char* kOriginalContext = "original_max_position_embeddings";
+
+// What the kinds of scaling work on.
+struct Rotation {
+  ConfigReader& json;
+  ConfigReader& settings;  // rope_scaling or rope_parameters in it
+  ModelConfig& config;
+  const RotaryKeys& keys;
+  double theta;
+
+  std::vector<float>& inverse_periods() const { return config.rotary.inverse_periods; }
+  // A number above 0; it is needed where `otherwise` is 0.
+  double positive(const char* key, double otherwise = 0.0) const {
+    const double value = settings.number(key, otherwise);
+    if (!(value > 0.0)) {
+      settings.refuse(std::string(key) + ": a number above 0 is expected");
+      return 1.0;
+    }
+    return value;
+  }
+};
+
+void scale_not(const Rotation&) {}
 
 // Linear interpolation (Chen et al. 2023).
-void scale_linear(ConfigReader& scaling, std::vector<float>& inverse_periods) {
-  const auto factor = static_cast<float>(scaling.number("factor", 1.0));
-  if (!(factor > 0.0F)) {
-    scaling.refuse("factor: a number above 0 is expected");
-    return;
-  }
-  for (float& value : inverse_periods) {
+void scale_linear(const Rotation& in) {
+  const auto factor = static_cast<float>(in.positive("factor"));
+  for (float& value : in.inverse_periods()) {
     value /= factor;
   }
 }
 
 // Llama 3.1's: long periods are stretched, short ones kept, those between blended.
-void scale_llama3(ConfigReader& scaling, std::vector<float>& inverse_periods) {
-  const double factor = scaling.number("factor", 8.0);
-  const double low = scaling.number("low_freq_factor", 1.0);
-  const double high = scaling.number("high_freq_factor", 4.0);
-  const double context = scaling.number("original_max_position_embeddings", 8192.0);
-  if (!(factor > 0.0 && low > 0.0 && high > low && context > 0.0)) {
-    scaling.refuse(
-        "factor, low_freq_factor, high_freq_factor and original_max_position_embeddings must be "
-        "above 0, and high_freq_factor above low_freq_factor");
+void scale_llama3(const Rotation& in) {
+  const double factor = in.positive("factor");
+  const double low = in.positive("low_freq_factor");
+  const double high = in.positive("high_freq_factor");
+  const double context = in.positive(kOriginalContext, in.config.context_length);
+  if (high <= low) {
+    in.settings.refuse("high_freq_factor must be above low_freq_factor");
     return;
   }
-  for (float& value : inverse_periods) {
+  for (float& value : in.inverse_periods()) {
     const auto inverse = static_cast<double>(value);
     const double period = 2.0 * kPi / inverse;
     if (period > context / low) {
@@ -45,75 +65,252 @@ void scale_llama3(ConfigReader& scaling, std::vector<float>& inverse_periods) {
   }
 }
 
-// LongRoPE (Ding et al. 2024). A sequence's length would choose between two sets of factors, and
-// with them the keys of its first tokens: so that a token's bits depend on what is before it alone,
-// the short ones hold for all, and the context ends where they do.
-void scale_longrope(ConfigReader& json, ConfigReader& scaling, ModelConfig& config) {
-  const auto factors = scaling.numbers("short_factor");
-  std::vector<float>& inverse_periods = config.rotary.inverse_periods;
-  if (factors.size() != inverse_periods.size()) {
-    scaling.refuse("short_factor: " + std::to_string(inverse_periods.size()) +
-                   " numbers are expected, one for each pair of dimensions");
-    return;
-  }
-  for (std::size_t i = 0; i < factors.size(); ++i) {
-    inverse_periods[i] /= static_cast<float>(factors[i]);
-  }
-  const auto trained = static_cast<int>(json.integer({"original_max_position_embeddings"},
-                                                     config.context_length, 1, kContextLengthMax));
-  const double factor = static_cast<double>(config.context_length) / trained;
-  const double usual =
-      factor <= 1.0 ? 1.0
-                    : std::sqrt(1.0 + std::log(factor) / std::log(static_cast<double>(trained)));
-  config.rotary.factor = static_cast<float>(scaling.number("attention_factor", usual));
-  config.context_length = trained;
+// 0.1 * m * ln(factor) + 1, by which YaRN scales attention.
+double yarn_scale(double factor, double m) {
+  return factor <= 1.0 ? 1.0 : 0.1 * m * std::log(factor) + 1.0;
 }
 
-void scale(ConfigReader& json, ConfigReader& scaling, ModelConfig& config) {
-  std::string kind = scaling.text("rope_type", "");
-  if (kind.empty()) {
-    kind = scaling.text("type", "default");
+double yarn_attention_factor(ConfigReader& settings, double factor) {
+  const double m = settings.number("mscale", 0.0);
+  const double m_all = settings.number("mscale_all_dim", 0.0);
+  const double usual = m != 0.0 && m_all != 0.0 ? yarn_scale(factor, m) / yarn_scale(factor, m_all)
+                                                : yarn_scale(factor, 1.0);
+  return settings.number("attention_factor", usual);
+}
+
+// YaRN (Peng et al. 2023): periods that come round often enough within the first context are kept,
+// those that do not are stretched, those between blended along a ramp over the dimensions.
+void scale_yarn(const Rotation& in) {
+  std::vector<float>& inverse_periods = in.inverse_periods();
+  const double dimensions = 2.0 * static_cast<double>(inverse_periods.size());
+  const double context = in.positive(kOriginalContext, in.config.context_length);
+  const double usual_factor = in.settings.has(kOriginalContext)
+                                  ? static_cast<double>(in.config.context_length) / context
+                                  : 0.0;
+  const double factor = in.positive("factor", usual_factor);
+  // 0 means the default, as null does.
+  const auto turns = [&](const char* key, double usual) {
+    const double value = in.settings.number(key, usual);
+    return value == 0.0 ? usual : value;
+  };
+  const auto dimension_of = [&](double num_turns) {
+    return dimensions * std::log(context / (num_turns * 2.0 * kPi)) / (2.0 * std::log(in.theta));
+  };
+  double low = dimension_of(turns("beta_fast", 32.0));
+  double high = dimension_of(turns("beta_slow", 1.0));
+  if (in.settings.boolean("truncate", true)) {
+    low = std::floor(low);
+    high = std::ceil(high);
   }
-  if (kind == "linear") {
-    scale_linear(scaling, config.rotary.inverse_periods);
-  } else if (kind == "llama3") {
-    scale_llama3(scaling, config.rotary.inverse_periods);
-  } else if (kind == "longrope" || kind == "su") {
-    scale_longrope(json, scaling, config);
-  } else if (kind != "default" && kind != "dynamic") {
-    scaling.refuse("rope_type: '" + kind +
-                   "' is not supported; supported are default, linear, llama3, dynamic, longrope");
+  low = std::max(low, 0.0);
+  high = std::min(high, dimensions - 1.0);
+  if (low == high) {
+    high += 0.001;
   }
+  for (std::size_t i = 0; i < inverse_periods.size(); ++i) {
+    const auto inverse = static_cast<double>(inverse_periods[i]);
+    const double stretched = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
+    inverse_periods[i] =
+        static_cast<float>(inverse / factor * stretched + inverse * (1.0 - stretched));
+  }
+  in.config.rotary.factor = static_cast<float>(yarn_attention_factor(in.settings, factor));
+  if (in.settings.has("attn_factor")) {
+    in.settings.note("attn_factor of the rotary settings has no effect, as in transformers");
+  }
+  // max_position_embeddings is that of before in some files and that of behind in others.
+  in.config.context_length =
+      static_cast<int>(std::clamp(context * factor, static_cast<double>(in.config.context_length),
+                                  static_cast<double>(kContextLengthMax)));
+}
+
+bool are_factors(const Rotation& in, const char* key, const std::vector<double>& factors) {
+  const std::size_t expected = in.inverse_periods().size();
+  const bool right = factors.size() == expected &&
+                     std::all_of(factors.begin(), factors.end(), [](double f) { return f > 0.0; });
+  if (!right) {
+    in.settings.refuse(std::string(key) + ": " + std::to_string(expected) +
+                       " numbers above 0 are expected, one for each pair of dimensions");
+  }
+  return right;
+}
+
+// LongRoPE (Ding et al. 2024). A sequence's length would choose between two sets of factors, and
+// with them the keys of its first tokens: so that a token's bits depend on what is before it alone,
+// one set holds for all streams, and with the short one the context ends where that does.
+void scale_longrope(const Rotation& in) {
+  const int whole = in.config.context_length;
+  const int usual = in.keys.usual_short_context > 0 ? in.keys.usual_short_context : whole;
+  const auto own = in.settings.integer({kOriginalContext}, usual, 2, kContextLengthMax);
+  const auto first =
+      static_cast<int>(in.json.integer({kOriginalContext}, own, 2, kContextLengthMax));
+  const bool is_long = whole > first && in.json.options().context_length > first;
+  const auto short_factors = in.settings.numbers("short_factor");
+  const auto long_factors = in.settings.numbers("long_factor");
+  if (!are_factors(in, "short_factor", short_factors) ||
+      !are_factors(in, "long_factor", long_factors)) {
+    return;
+  }
+  std::vector<float>& inverse_periods = in.inverse_periods();
+  for (std::size_t i = 0; i < inverse_periods.size(); ++i) {
+    inverse_periods[i] /= static_cast<float>(is_long ? long_factors[i] : short_factors[i]);
+  }
+  const double factor = in.settings.number("factor", static_cast<double>(whole) / first);
+  const double usual_attention =
+      factor <= 1.0 ? 1.0
+                    : std::sqrt(1.0 + std::log(factor) / std::log(static_cast<double>(first)));
+  in.config.rotary.factor =
+      static_cast<float>(in.settings.number("attention_factor", usual_attention));
+  if (is_long) {
+    in.json.note("longrope's long factors hold for all streams, short ones too, as " +
+                 std::to_string(in.json.options().context_length) + " tokens are asked for");
+  } else {
+    in.config.context_length = std::min(first, whole);
+  }
+}
+
+struct Kind {
+  std::string_view name;
+  void (*scale)(const Rotation&);
+  std::initializer_list<std::string_view> keys;  // beside those that all have
+};
+
+const Kind kKinds[] = {
+    {"default", scale_not, {}},
+    {"linear", scale_linear, {"factor"}},
+    {"llama3", scale_llama3, {"factor", "low_freq_factor", "high_freq_factor", kOriginalContext}},
+    {"dynamic", scale_not, {"factor", kOriginalContext}},
+    {"yarn",
+     scale_yarn,
+     {"factor", "attention_factor", "attn_factor", "beta_fast", "beta_slow", "mscale",
+      "mscale_all_dim", "truncate", kOriginalContext}},
+    {"longrope",
+     scale_longrope,
+     {"short_factor", "long_factor", "factor", "attention_factor", kOriginalContext}},
+};
+constexpr std::string_view kCommonKeys[] = {"rope_type", "type", "rope_theta",
+                                            "partial_rotary_factor"};
+
+const Kind* find_kind(ConfigReader& settings, const RotaryKeys& keys) {
+  const auto name_of = [&](const char* key, const std::string& otherwise) {
+    const std::string name = settings.text(key, otherwise);
+    const bool is_old = keys.usual_short_context > 0 && name == "yarn";
+    return is_old || name == "su" ? std::string("longrope") : name;
+  };
+  const std::string name = name_of("rope_type", settings.text("type", "default"));
+  if (name_of("type", name) != name) {
+    settings.refuse("rope_type and type name different kinds");
+    return nullptr;
+  }
+  std::string known;
+  for (const Kind& kind : kKinds) {
+    if (kind.name == name) {
+      return &kind;
+    }
+    known += (known.empty() ? "" : ", ") + std::string(kind.name);
+  }
+  settings.refuse("rope_type: '" + name + "' is not supported; supported are " + known);
+  return nullptr;
+}
+
+void check_keys(ConfigReader& settings, const Kind& kind) {
+  const auto holds = [](const auto& list, const std::string& key) {
+    return std::find(std::begin(list), std::end(list), key) != std::end(list);
+  };
+  for (const std::string& key : settings.keys()) {
+    if (!holds(kCommonKeys, key) && !holds(kind.keys, key)) {
+      settings.doubt(key + ": is no known setting of '" + std::string(kind.name) +
+                     "', and may change what a model computes");
+    }
+  }
+}
+
+// The settings of all layers, where they stand by layer type.
+std::optional<ConfigReader> settings_of_types(ConfigReader& json, ConfigReader& settings) {
+  auto types = json.texts("layer_types");
+  if (types.empty()) {
+    types = settings.keys();
+  }
+  std::optional<ConfigReader> common;
+  for (const std::string& type : types) {
+    auto own = settings.object(type);
+    if (!own.has_value()) {
+      settings.refuse(type + ": is missing, and layers that do not turn are not supported");
+      return std::nullopt;
+    }
+    if (common.has_value() && !common->equals(*own)) {
+      settings.refuse(type + ": turns in another way than other layers, which is not supported");
+      return std::nullopt;
+    }
+    common = own;
+  }
+  return common;
+}
+
+std::optional<ConfigReader> find_settings(ConfigReader& json) {
+  // transformers 5 takes the older key where a file has both.
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    auto settings = json.object(key);
+    if (!settings.has_value() || settings->keys().empty()) {
+      continue;
+    }
+    const auto keys = settings->keys();
+    const bool by_type = std::any_of(keys.begin(), keys.end(),
+                                     [&](const auto& inner) { return settings->is_object(inner); });
+    return by_type ? settings_of_types(json, *settings) : settings;
+  }
+  return std::nullopt;
+}
+
+// Dimensions of a head that turn; 0 where the file is refused.
+int rotary_dimensions(ConfigReader& json, std::optional<ConfigReader>& settings, int head_dim,
+                      const RotaryKeys& keys) {
+  const char* key = keys.share != nullptr ? keys.share : "partial_rotary_factor";
+  double share = json.number(key, keys.usual_share);
+  if (settings.has_value()) {
+    share = settings->number("partial_rotary_factor", share);
+  }
+  if (keys.share == nullptr && share != 1.0) {
+    json.refuse("partial_rotary_factor: heads of this family turn whole");
+    return 0;
+  }
+  const double dimensions = std::trunc(share * head_dim);
+  if (!(dimensions >= 2.0 && dimensions <= head_dim) || std::fmod(dimensions, 2.0) != 0.0) {
+    json.refuse("heads of " + std::to_string(head_dim) + " dimensions cannot turn a share of " +
+                std::to_string(share) + " of them: an even number is needed");
+    return 0;
+  }
+  return static_cast<int>(dimensions);
 }
 
 }  // namespace
 
-void read_rotary(ConfigReader& json, ModelConfig& config, int rotary_dim, const char* theta_key,
-                 double theta) {
-  if (rotary_dim < 2 || rotary_dim % 2 != 0 || rotary_dim > config.head_dim) {
-    json.refuse("heads of " + std::to_string(config.head_dim) + " dimensions cannot turn " +
-                std::to_string(rotary_dim) + " of them: an even number is needed");
+void read_rotary(ConfigReader& json, ModelConfig& config, const RotaryKeys& keys) {
+  auto settings = find_settings(json);
+  const int dimensions = rotary_dimensions(json, settings, config.head_dim, keys);
+  double theta = json.number(keys.theta, 10000.0);
+  if (settings.has_value()) {
+    theta = settings->number("rope_theta", theta);
+  }
+  if (!(theta > 1.0)) {
+    json.refuse(std::string(keys.theta) + ": a number above 1 is expected");
+  }
+  if (json.error().has_value()) {
     return;
   }
-  auto parameters = json.object("rope_parameters");
-  theta = json.number(theta_key, json.number("rope_theta", theta));
-  if (parameters.has_value()) {
-    theta = parameters->number("rope_theta", theta);
-  }
-  if (!(theta > 0.0)) {
-    json.refuse(std::string(theta_key) + ": a number above 0 is expected");
-    return;
-  }
-  for (int i = 0; i < rotary_dim; i += 2) {
-    const float share = static_cast<float>(i) / static_cast<float>(rotary_dim);
+  for (int i = 0; i < dimensions; i += 2) {
+    const float share = static_cast<float>(i) / static_cast<float>(dimensions);
     config.rotary.inverse_periods.push_back(1.0F / std::pow(static_cast<float>(theta), share));
   }
-  auto scaling = json.object("rope_scaling");
-  for (auto* object : {&parameters, &scaling}) {
-    if (object->has_value()) {
-      scale(json, **object, config);
-      return;
-    }
+  const Kind* kind = settings.has_value() ? find_kind(*settings, keys) : nullptr;
+  if (kind == nullptr) {
+    return;
+  }
+  check_keys(*settings, *kind);
+  kind->scale({json, *settings, config, keys, theta});
+  const auto& periods = config.rotary.inverse_periods;
+  if (!std::isfinite(config.rotary.factor) ||
+      !std::all_of(periods.begin(), periods.end(), [](float p) { return std::isfinite(p); })) {
+    settings->refuse("the numbers are beyond those a float holds");
   }
 }
 

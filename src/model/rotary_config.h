@@ -6,12 +6,22 @@
 
 namespace lmtp::model {
 
-// Fills config.rotary for heads of which `rotary_dim` dimensions turn; reads rope_theta and
-// rope_scaling, or rope_parameters, which newer versions of transformers write in their place.
-// Kinds: default, linear, llama3; dynamic, which is the default kind up to the context the model
-// was trained for; longrope (Phi 3) with its short factors, and so with the shorter context.
-// `theta_key` and `theta` are the key and the default of the period's base.
-void read_rotary(ConfigReader& json, ModelConfig& config, int rotary_dim,
-                 const char* theta_key = "rope_theta", double theta = 10000.0);
+// Where a family's config.json has what others have elsewhere.
+struct RotaryKeys {
+  const char* theta = "rope_theta";  // the base of the periods
+  const char* share = nullptr;       // the part of a head that turns; nullptr: all of it
+  double usual_share = 1.0;
+  // Of longrope: the context of its short factors, where no key says. Such a family's "su" and
+  // "yarn" are old names of longrope. 0: max_position_embeddings, and no old names.
+  int usual_short_context = 0;
+};
+
+// Fills config.rotary, and sets config.context_length to what holds with it. Reads rope_theta and
+// rope_scaling, or rope_parameters, which transformers 5 writes in their place, also by layer type
+// where all types have the same. A setting that is not known is doubted.
+// Kinds: default, linear, llama3, yarn; dynamic, which is the default kind up to the context the
+// model was trained for; longrope, with its long factors where options().context_length is beyond
+// its first context, else with its short ones, and so with the shorter context.
+void read_rotary(ConfigReader& json, ModelConfig& config, const RotaryKeys& keys = {});
 
 }  // namespace lmtp::model

@@ -9,6 +9,7 @@ import subprocess
 import pytest
 from lmtp_socket import Socket
 from servers import LmtpServe, bin_dir
+from wire import Connection, logprobs_of
 
 FAMILIES = pathlib.Path(__file__).resolve().parents[1] / "goldens" / "families"
 TIMEOUT_S = 60
@@ -64,3 +65,28 @@ def test_the_context_is_what_is_asked_for_up_to_the_models_own(wanted, served, n
         info = info_of(server)
     assert info["context_length"] == served
     assert len(info.get("notes", [])) == notes
+
+
+def test_long_factors_are_those_of_transformers(tmp_path):
+    """Beyond its first context (160 tokens) transformers turns all positions by the long ones."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    folder = FAMILIES / "phi3-longrope"
+    ids = [(7 * i * i + 3 * i + 1) % 131 for i in range(400)]
+    model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
+    with torch.no_grad():
+        rows = torch.log_softmax(model(torch.tensor([ids])).logits[0].double(), -1)
+    wanted = [float(rows[i - 1, ids[i]]) for i in range(1, len(ids))]
+
+    async def score(server):
+        async with Connection(server.endpoint) as c:
+            return logprobs_of(await c.score(ids[:1], ids[1:]))
+
+    with LmtpServe(folder, *KV, "--context-length", "400") as server:
+        info = info_of(server)
+        got = asyncio.run(score(server))
+    assert info["context_length"] == 400
+    assert "long factors" in info["notes"][0]
+    assert len(got) == len(wanted)
+    assert max(abs(g - w) for g, w in zip(got, wanted)) < 1e-4

@@ -154,7 +154,7 @@ TEST(FamilyConfigTest, NullAndAbsentAreToldApart) {
 TEST(FamilyConfigTest, WindowsByLayer) {
   const std::string qwen = R"({"model_type": "qwen2", "num_hidden_layers": 3,
       "sliding_window": 50, "max_window_layers": 1)";
-  EXPECT_TRUE(read(qwen + "}")->windows.empty()) << "without use_sliding_window";
+  EXPECT_EQ(read(qwen + "}")->windows, std::vector<int>(3, 0)) << "without use_sliding_window";
   EXPECT_EQ(read(qwen + R"(, "use_sliding_window": true})")->windows,
             (std::vector<int>{0, 50, 50}));
   EXPECT_EQ(read(R"({"model_type": "gemma2", "num_hidden_layers": 3})")->windows,
@@ -165,6 +165,43 @@ TEST(FamilyConfigTest, WindowsByLayer) {
             (std::vector<int>{0, 7}));
   EXPECT_NE(error_of(R"({"model_type": "gemma2", "layer_types": ["full_attention"]})")
                 .find("layer_types: 26 names"),
+            std::string::npos);
+}
+
+TEST(FamilyConfigTest, NoWindowIsWrittenInManyWays) {
+  for (const char* none : {"null", "0", "-1"}) {
+    const std::string window = std::string(R"("sliding_window": )") + none;
+    for (const std::string head : {R"({"model_type": "mistral", )", R"({"model_type": "phi3", )",
+                                   R"({"model_type": "qwen2", "use_sliding_window": true,
+                                       "max_window_layers": 0, )"}) {
+      const auto config = read(head + window + "}");
+      ASSERT_TRUE(config.ok()) << config.error().message;
+      EXPECT_EQ(config->windows, std::vector<int>(32, 0)) << head << window;
+    }
+    EXPECT_NE(error_of(R"({"model_type": "gemma2", )" + window + "}").find("layer 0 needs one"),
+              std::string::npos);
+  }
+  EXPECT_NE(error_of(R"({"model_type": "mistral", "sliding_window": -2})").find("sliding_window"),
+            std::string::npos);
+}
+
+// transformers gives all layers of these families the same window, whatever such a list says.
+TEST(FamilyConfigTest, LayerTypesThatAFamilyDoesNotHaveAreRefused) {
+  const std::string mistral = R"({"model_type": "mistral", "num_hidden_layers": 2, )";
+  const std::string mixed = R"("layer_types": ["full_attention", "sliding_attention"])";
+  EXPECT_NE(error_of(mistral + mixed + "}").find("'full_attention' is not how layers of 'mistral'"),
+            std::string::npos);
+  EXPECT_NE(error_of(mistral + R"("sliding_window": null, )" + mixed + "}").find("see all tokens"),
+            std::string::npos);
+  EXPECT_NE(error_of(R"({"model_type": "phi3", "sliding_window": 8, "num_hidden_layers": 2, )" +
+                     mixed + "}")
+                .find("'phi3'"),
+            std::string::npos);
+  EXPECT_TRUE(read(mistral + R"("layer_types": ["sliding_attention", "sliding_attention"]})").ok());
+  const std::string qwen = R"({"model_type": "qwen3", "num_hidden_layers": 2, )";
+  EXPECT_NE(error_of(qwen + mixed + "}").find("layer 1 needs one"), std::string::npos);
+  EXPECT_NE(error_of(qwen + R"("layer_types": ["full_attention", "linear_attention"]})")
+                .find("'linear_attention' is not supported"),
             std::string::npos);
 }
 
@@ -194,7 +231,6 @@ TEST(FamilyConfigTest, WhatIsNotSupportedIsNamed) {
                       "mistral, qwen2, qwen3, phi3, gemma2"),
             std::string::npos);
   const std::pair<const char*, const char*> kCases[] = {
-      {R"({"model_type": "llama", "rope_scaling": {"type": "yarn", "factor": 4}})", "'yarn'"},
       {R"({"model_type": "llama", "rope_scaling": {"type": "linear", "factor": 0}})", "factor"},
       {R"({"model_type": "llama", "rope_scaling": 3})", "rope_scaling: an object"},
       {R"({"model_type": "llama", "hidden_act": "quick_gelu"})", "'quick_gelu'"},

@@ -1,8 +1,17 @@
 #include "archs/common.h"
 
+#include <algorithm>
+#include <string>
+
 #include "kernels/attention.h"
 
 namespace lmtp::model {
+namespace {
+
+constexpr const char* kSlides = "sliding_attention";
+constexpr const char* kFull = "full_attention";
+
+}  // namespace
 
 void read_common(ConfigReader& json, ModelConfig& config, const ConfigDefaults& defaults) {
   const auto size = [&](const char* key, int otherwise, int max) {
@@ -51,6 +60,49 @@ kernels::Activation read_activation(ConfigReader& json, const char* key, const c
   json.refuse(std::string(key) + ": '" + name +
               "' is not supported; supported are gelu_new, gelu_pytorch_tanh, gelu, relu, silu");
   return kernels::Activation::kNone;
+}
+
+int read_window(ConfigReader& json, int usual) {
+  const int absent = json.has("sliding_window") ? 0 : usual;
+  return std::max(
+      0, static_cast<int>(json.integer({"sliding_window"}, absent, -1, kContextLengthMax)));
+}
+
+void read_windows(ConfigReader& json, ModelConfig& config, int window,
+                  const std::function<bool(int layer)>& otherwise) {
+  const auto types = json.texts("layer_types");
+  if (!types.empty() && types.size() != static_cast<std::size_t>(config.num_layers)) {
+    json.refuse("layer_types: " + std::to_string(config.num_layers) + " names are expected");
+    return;
+  }
+  for (int layer = 0; layer < config.num_layers; ++layer) {
+    const std::string type = !types.empty()     ? types[static_cast<std::size_t>(layer)]
+                             : otherwise(layer) ? kSlides
+                                                : kFull;
+    if (type != kSlides && type != kFull) {
+      json.refuse("layer_types: '" + type + "' is not supported; supported are " + kFull + ", " +
+                  kSlides);
+      return;
+    }
+    if (type == kSlides && window == 0) {
+      json.refuse("sliding_window: layer " + std::to_string(layer) + " needs one, and it has none");
+      return;
+    }
+    config.windows.push_back(type == kSlides ? window : 0);
+  }
+}
+
+void read_one_window(ConfigReader& json, ModelConfig& config, int usual) {
+  const int window = read_window(json, usual);
+  for (const std::string& type : json.texts("layer_types")) {
+    if (type != (window > 0 ? kSlides : kFull)) {
+      json.doubt("layer_types: '" + type + "' is not how layers of '" + config.model_type +
+                 "' are: by sliding_window all see " +
+                 (window > 0 ? std::to_string(window) + " tokens" : "all tokens"));
+      break;
+    }
+  }
+  config.windows.assign(static_cast<std::size_t>(config.num_layers), window);
 }
 
 }  // namespace lmtp::model

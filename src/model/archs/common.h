@@ -1,7 +1,7 @@
 // Keys of config.json that several architectures share.
 #pragma once
 
-#include <string>
+#include <functional>
 
 #include "config_reader.h"
 #include "lmtp/model/model_config.h"
@@ -30,21 +30,16 @@ void read_common(ConfigReader& json, ModelConfig& config, const ConfigDefaults& 
 // The activation of that key; a name that is not known is refused.
 kernels::Activation read_activation(ConfigReader& json, const char* key, const char* otherwise);
 
-// Fills config.windows: sliding_window tokens in the layers that layer_types calls
-// "sliding_attention", or for which `otherwise(layer)` holds where there is no such list.
-template <typename Otherwise>
-void read_windows(ConfigReader& json, ModelConfig& config, int window, const Otherwise& otherwise) {
-  const auto types = json.texts("layer_types");
-  if (!types.empty() && types.size() != static_cast<std::size_t>(config.num_layers)) {
-    json.refuse("layer_types: " + std::to_string(config.num_layers) + " names are expected");
-    return;
-  }
-  for (int layer = 0; layer < config.num_layers; ++layer) {
-    const bool slides = types.empty()
-                            ? otherwise(layer)
-                            : types[static_cast<std::size_t>(layer)] == "sliding_attention";
-    config.windows.push_back(slides ? window : 0);
-  }
-}
+// sliding_window; 0: none, for which null, 0 and -1 stand. `usual`: where the key is absent.
+int read_window(ConfigReader& json, int usual);
+
+// Fills config.windows: `window` tokens in the layers that layer_types calls "sliding_attention",
+// or for which `otherwise(layer)` holds where there is no such list.
+void read_windows(ConfigReader& json, ModelConfig& config, int window,
+                  const std::function<bool(int layer)>& otherwise);
+
+// The same for a family whose layers all see the same: a layer_types that says otherwise, which
+// transformers passes over, is doubted.
+void read_one_window(ConfigReader& json, ModelConfig& config, int usual);
 
 }  // namespace lmtp::model

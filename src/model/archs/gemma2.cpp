@@ -93,10 +93,8 @@ void read_gemma2_config(ConfigReader& json, ModelConfig& config) {
   };
   config.attention_soft_cap = cap("attn_logit_softcapping", 50.0);
   config.logit_soft_cap = cap("final_logit_softcapping", 30.0);
-  const auto window =
-      static_cast<int>(json.integer({"sliding_window"}, 4096, 1, kContextLengthMax));
-  read_windows(json, config, window, [](int layer) { return layer % 2 == 0; });
-  read_rotary(json, config, config.head_dim);
+  read_windows(json, config, read_window(json, 4096), [](int layer) { return layer % 2 == 0; });
+  read_rotary(json, config);
 }
 
 std::unique_ptr<CausalLM> make_gemma2(const ModelConfig& config, WeightLoader& in, int max_tokens) {

@@ -112,8 +112,8 @@ void read_gpt_neox_config(ConfigReader& json, ModelConfig& config) {
   config.activation = read_activation(json, "hidden_act", "gelu");
   config.qkv_bias = config.attention_out_bias = json.boolean("attention_bias", true);
   config.parallel_residual = json.boolean("use_parallel_residual", true);
-  const double share = json.number("rotary_pct", json.number("partial_rotary_factor", 0.25));
-  read_rotary(json, config, static_cast<int>(config.head_dim * share), "rotary_emb_base");
+  read_rotary(json, config,
+              {.theta = "rotary_emb_base", .share = "rotary_pct", .usual_share = 0.25});
 }
 
 std::unique_ptr<CausalLM> make_gpt_neox(const ModelConfig& config, WeightLoader& in,

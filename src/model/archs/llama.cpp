@@ -136,7 +136,7 @@ void read_llama_config(ConfigReader& json, ModelConfig& config) {
   read_common(json, config, {.eos_id = 2});
   config.qkv_bias = config.attention_out_bias = json.boolean("attention_bias", false);
   config.mlp_bias = json.boolean("mlp_bias", false);
-  read_rotary(json, config, config.head_dim);
+  read_rotary(json, config);
 }
 
 std::unique_ptr<CausalLM> make_llama(const ModelConfig& config, WeightLoader& weights,

@@ -9,12 +9,8 @@ namespace lmtp::model {
 void read_mistral_config(ConfigReader& json, ModelConfig& config) {
   read_common(json, config,
               {.context_length = 131072, .mlp_size = 14336, .num_kv_heads = 8, .eos_id = 2});
-  // Absent means 4096, null means none.
-  const int usual = json.has("sliding_window") ? 0 : 4096;
-  const auto window =
-      static_cast<int>(json.integer({"sliding_window"}, usual, 1, kContextLengthMax));
-  read_windows(json, config, window, [](int) { return true; });
-  read_rotary(json, config, config.head_dim);
+  read_one_window(json, config, 4096);
+  read_rotary(json, config);
 }
 
 std::unique_ptr<CausalLM> make_mistral(const ModelConfig& config, WeightLoader& weights,

@@ -15,10 +15,8 @@ void read_phi3_config(ConfigReader& json, ModelConfig& config) {
                .mlp_size = 8192,
                .norm_epsilon = 1e-5,
                .eos_id = 32000});
-  const auto window = static_cast<int>(json.integer({"sliding_window"}, 0, 1, kContextLengthMax));
-  read_windows(json, config, window, [](int) { return true; });
-  const double share = json.number("partial_rotary_factor", 1.0);
-  read_rotary(json, config, static_cast<int>(config.head_dim * share));
+  read_one_window(json, config, 0);
+  read_rotary(json, config, {.share = "partial_rotary_factor", .usual_short_context = 4096});
 }
 
 std::unique_ptr<CausalLM> make_phi3(const ModelConfig& config, WeightLoader& weights,

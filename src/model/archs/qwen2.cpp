@@ -8,13 +8,9 @@
 namespace lmtp::model {
 
 void read_qwen_windows(ConfigReader& json, ModelConfig& config) {
-  if (!json.boolean("use_sliding_window", false)) {
-    return;
-  }
-  const auto window =
-      static_cast<int>(json.integer({"sliding_window"}, 4096, 1, kContextLengthMax));
+  const int window = json.boolean("use_sliding_window", false) ? read_window(json, 4096) : 0;
   const auto first = json.integer({"max_window_layers"}, 28, 0, kNumLayersMax);
-  read_windows(json, config, window, [&](int layer) { return layer >= first; });
+  read_windows(json, config, window, [&](int layer) { return window > 0 && layer >= first; });
 }
 
 void read_qwen2_config(ConfigReader& json, ModelConfig& config) {
@@ -23,7 +19,7 @@ void read_qwen2_config(ConfigReader& json, ModelConfig& config) {
       {.vocab_size = 151936, .context_length = 32768, .mlp_size = 22016, .num_kv_heads = 32});
   config.qkv_bias = true;
   read_qwen_windows(json, config);
-  read_rotary(json, config, config.head_dim);
+  read_rotary(json, config);
 }
 
 std::unique_ptr<CausalLM> make_qwen2(const ModelConfig& config, WeightLoader& weights,

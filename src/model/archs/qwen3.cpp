@@ -17,7 +17,7 @@ void read_qwen3_config(ConfigReader& json, ModelConfig& config) {
   config.qkv_bias = config.attention_out_bias = json.boolean("attention_bias", false);
   config.query_key_norm = true;
   read_qwen_windows(json, config);
-  read_rotary(json, config, config.head_dim);
+  read_rotary(json, config);
 }
 
 std::unique_ptr<CausalLM> make_qwen3(const ModelConfig& config, WeightLoader& weights,
