@@ -15,36 +15,34 @@ Result<void> check_ids(const char* field, const std::vector<TokenId>& ids, int v
   return {};
 }
 
-}  // namespace
-
-Result<void> check_request(const Request& request, const ModelLimits& limits) {
-  const auto context = static_cast<std::size_t>(limits.context_length);
-  if (Result<void> ok = check_ids("prompt", request.prompt, limits.vocab_size); !ok) return ok;
+Result<void> check_lengths(const Request& request, int context_length) {
+  const auto context = static_cast<std::size_t>(context_length);
   if (request.kind == scheduler::SequenceKind::kScore) {
     if (request.scored.empty()) return Error{"scored: is empty, at least one token is needed"};
-    if (Result<void> ok = check_ids("scored", request.scored, limits.vocab_size); !ok) return ok;
-    if (request.prompt.size() + request.scored.size() > context) {
-      return Error{"scored: prompt and scored together are " +
-                   std::to_string(request.prompt.size() + request.scored.size()) +
-                   " tokens, allowed are at most " + std::to_string(context) + " (the context)"};
-    }
-    return {};
+    const std::size_t length = request.prompt.size() + request.scored.size();
+    if (length <= context) return {};
+    return Error{"scored: prompt and scored together are " + std::to_string(length) +
+                 " tokens, allowed are at most " + std::to_string(context) + " (the context)"};
   }
   if (request.prompt.empty()) return Error{"prompt: is empty, at least one token is needed"};
-  if (request.prompt.size() >= context) {
-    return Error{"prompt: has " + std::to_string(request.prompt.size()) +
-                 " tokens, allowed are at most " + std::to_string(context - 1) +
-                 " (one less than the context)"};
-  }
-  if (request.params.logit_bias != nullptr && !request.params.logit_bias->ids.empty()) {
-    const TokenId largest = request.params.logit_bias->ids.back();
-    if (largest >= limits.vocab_size) {
-      return Error{"logit_bias: token id " + std::to_string(largest) +
-                   " is not in the vocabulary, allowed are 0 to " +
-                   std::to_string(limits.vocab_size - 1)};
-    }
-  }
-  return {};
+  if (request.prompt.size() < context) return {};
+  return Error{"prompt: has " + std::to_string(request.prompt.size()) +
+               " tokens, allowed are at most " + std::to_string(context - 1) +
+               " (one less than the context)"};
+}
+
+}  // namespace
+
+// Lengths first: what is too long costs no look at its ids.
+Result<void> check_request(const Request& request, const ModelLimits& limits) {
+  if (Result<void> ok = check_lengths(request, limits.context_length); !ok) return ok;
+  if (Result<void> ok = check_ids("prompt", request.prompt, limits.vocab_size); !ok) return ok;
+  if (Result<void> ok = check_ids("scored", request.scored, limits.vocab_size); !ok) return ok;
+  const auto& bias = request.params.logit_bias;
+  if (bias == nullptr || bias->ids.empty() || bias->ids.back() < limits.vocab_size) return {};
+  return Error{"logit_bias: token id " + std::to_string(bias->ids.back()) +
+               " is not in the vocabulary, allowed are 0 to " +
+               std::to_string(limits.vocab_size - 1)};
 }
 
 }  // namespace lmtp::engine

@@ -79,6 +79,8 @@ struct ModelManager::Impl {
   std::string names_ready() const;
   const Failure* failure_of(const std::string& name) const;
   static ModelStatus status_of(const Found& found);
+  // Before its memory is known, and with it the context that is served.
+  static ModelLimits limits_at_most(const ServedModel& served);
 
   // model_manager.cpp; the lookup's thread.
   void run_lookups();

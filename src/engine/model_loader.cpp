@@ -133,6 +133,12 @@ void ModelManager::Impl::tell_outcome(const Result<void>& outcome) {
   if (on_loaded && !stopping) on_loaded(outcome);
 }
 
+ModelLimits ModelManager::Impl::limits_at_most(const ServedModel& served) {
+  ModelLimits most = served.limits;
+  most.context_length = std::max(most.context_length, served.description.trained_context_length);
+  return most;
+}
+
 void ModelManager::Impl::load_by_name(Pending& from) {
   const auto is_this = [&](const auto& entry) { return entry.second.get() == &from; };
   bool deserted = false;
@@ -183,12 +189,8 @@ void ModelManager::Impl::load_by_name(Pending& from) {
     }
     if (other != nullptr && from.gate->forward_to(other)) return;
   }
-  // What would not fit a model's longest context is refused now. The one that is served is known
-  // when its memory is.
-  ModelLimits most = own->served.limits;
-  most.context_length =
-      std::max(most.context_length, own->served.description.trained_context_length);
-  own->gate->set_limits(most);
+  // What would not fit a model's longest context is refused now.
+  own->gate->set_limits(limits_at_most(own->served));
   bring_in(*own);
 }
 

@@ -202,6 +202,18 @@ ModelStatus ModelManager::Impl::status_of(const Found& found) {
   return status;
 }
 
+std::optional<ModelLimits> ModelManager::limits_of(const std::string& name) const {
+  const Impl::Lock lock(impl_->mutex);
+  Impl::Found found = impl_->find(name);
+  if (found.nowhere() && (name.empty() || !impl_->is_auto)) {
+    const auto sole = impl_->find_sole();
+    if (const auto* one = std::get_if<Impl::Found>(&sole)) found = *one;
+  }
+  if (found.model == nullptr) return std::nullopt;
+  return found.model->engine != nullptr ? found.model->served.limits
+                                        : Impl::limits_at_most(found.model->served);
+}
+
 std::optional<Result<ModelStatus>> ModelManager::status(const std::string& name) const {
   const Impl::Lock lock(impl_->mutex);
   if (name.empty()) {

@@ -54,19 +54,31 @@ class RequestGate::CountingSink final : public EventSink {
 RequestGate::RequestGate(std::size_t max_requests, std::function<void()> on_unused)
     : max_requests_(max_requests), on_unused_(std::move(on_unused)), last_used_(Clock::now()) {}
 
+// The request is checked outside the lock: the engine's thread takes it at the end of each stream.
 RequestGate::Answer RequestGate::submit(Request& request) {
   std::shared_ptr<RequestGate> target;
+  Limits limits;
   {
     const std::lock_guard lock(mutex_);
     target = target_;
-    if (target == nullptr) return take(request);
+    limits = limits_;
   }
-  return target->submit(request);
+  if (target != nullptr) return target->submit(request);
+  if (limits != nullptr) {
+    if (const Result<void> checked = check_request(request, *limits); !checked) {
+      return {.outcome = Outcome::kRefused, .error = checked.error().message};
+    }
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (target_ == nullptr) return take(request, limits);
+  }
+  return submit(request);  // it forwards since
 }
 
-RequestGate::Answer RequestGate::take(Request& request) {
+RequestGate::Answer RequestGate::take(Request& request, const Limits& passed) {
   if (state_ == State::kClosed) return {.outcome = Outcome::kClosed, .error = {}};
-  if (limits_ != nullptr) {
+  if (limits_ != passed) {
     if (const Result<void> checked = check_request(request, *limits_); !checked) {
       return {.outcome = Outcome::kRefused, .error = checked.error().message};
     }
@@ -157,8 +169,12 @@ void RequestGate::cancel(StreamKey key) {
 }
 
 void RequestGate::set_limits(const ModelLimits& limits) {
+  set_limits(std::make_shared<const ModelLimits>(limits));
+}
+
+void RequestGate::set_limits(Limits limits) {
   const std::lock_guard lock(mutex_);
-  limits_ = std::make_shared<const ModelLimits>(limits);
+  limits_ = std::move(limits);
   std::erase_if(waiting_, [&](const Request& request) {
     const Result<void> checked = check_request(request, *limits_);
     if (checked) return false;
@@ -192,6 +208,13 @@ void RequestGate::open(const EngineInstance& engine) {
 }
 
 bool RequestGate::forward_to(std::shared_ptr<RequestGate> to) {
+  Limits limits;
+  {
+    const std::lock_guard lock(to->mutex_);
+    limits = to->limits_;
+  }
+  // What that model cannot serve goes now: its engine may be running, and takes the other lock.
+  if (limits != nullptr) set_limits(std::move(limits));
   // Both locks, so that a cancel finds each request here or there.
   const std::lock_guard lock(mutex_);
   const std::lock_guard lock_to(to->mutex_);
@@ -209,7 +232,7 @@ void RequestGate::move_waiting_to(RequestGate& to) {
   for (Request& request : std::exchange(waiting_, {})) {
     const StreamId id = request.key.stream;
     const std::shared_ptr<EventSink> sink = request.sink;
-    const Answer answer = to.take(request);
+    const Answer answer = to.take(request, limits_);
     if (answer.outcome == Outcome::kTaken) continue;
     sink->deliver({protocol::ErrorEntry{id, answer.error}});
   }

@@ -76,8 +76,12 @@ class RequestGate final : public StreamOwner, public std::enable_shared_from_thi
   enum class State { kWaiting, kOpen, kForwarding, kClosed };
   using MakeEvent = std::function<StreamEvent(const Request&)>;
 
-  // With the lock held.
-  Answer take(Request& request);
+  using Limits = std::shared_ptr<const ModelLimits>;
+
+  void set_limits(Limits limits);
+
+  // With the lock held. passed: limits that the request has been checked against, or null.
+  Answer take(Request& request, const Limits& passed);
   Answer hand_over(Request& request);
   Answer keep(Request& request);
   Result<void> check_share(const Request& request) const;
@@ -98,7 +102,7 @@ class RequestGate final : public StreamOwner, public std::enable_shared_from_thi
   std::size_t waiting_bytes_ = 0;
   // Of each connection that has any: requests that wait, or that the engine has and has not ended.
   std::unordered_map<ConnectionId, std::size_t> num_held_;
-  std::shared_ptr<const ModelLimits> limits_;
+  Limits limits_;
   std::optional<EngineInstance> engine_;  // kOpen
   std::shared_ptr<RequestGate> target_;   // kForwarding
   int num_alive_ = 0;

@@ -54,6 +54,9 @@ class FieldReader {
  public:
   explicit FieldReader(simdjson::dom::object object);
 
+  // Something is wrong that no reader sees.
+  void fail(std::string_view field, std::string_view what);
+
   bool failed() const { return !error_.empty(); }
   // "<field>: what is wrong and what is allowed".
   const std::string& error() const { return error_; }
@@ -81,7 +84,6 @@ class FieldReader {
     return elements_[static_cast<std::size_t>(field)];
   }
   void fail(Field field, std::string_view what);
-  void fail(std::string_view field, std::string_view what);
 
   std::array<std::optional<simdjson::dom::element>, kNumFields> elements_;
   std::vector<std::string> unknown_keys_;

@@ -18,21 +18,27 @@ simdjson::simdjson_result<simdjson::dom::element> JsonParser::parse(std::string_
   return parse_buffer();
 }
 
-simdjson::simdjson_result<simdjson::dom::element> JsonParser::parse_with_replacement(
-    std::string_view text, std::size_t begin, std::size_t num_bytes, std::string_view replacement) {
+simdjson::simdjson_result<simdjson::dom::element> JsonParser::parse_without(
+    std::string_view text, std::span<const std::string_view> containers) {
+  std::size_t num_bytes = text.size();
+  for (const std::string_view container : containers) num_bytes -= container.size() - 2;
   buffer_.clear();
-  buffer_.reserve(text.size() - num_bytes + replacement.size() + simdjson::SIMDJSON_PADDING);
-  buffer_.append(text.substr(0, begin));
-  buffer_.append(replacement);
-  buffer_.append(text.substr(begin + num_bytes));
+  buffer_.reserve(num_bytes + simdjson::SIMDJSON_PADDING);
+  const char* rest = text.data();
+  for (const std::string_view container : containers) {
+    buffer_.append(rest, container.data());
+    buffer_.append(container.front() == '[' ? "[]" : "{}");
+    rest = container.data() + container.size();
+  }
+  buffer_.append(rest, text.data() + text.size());
   return parse_buffer();
 }
 
 simdjson::simdjson_result<simdjson::dom::element> JsonParser::parse_buffer() {
   // The padding behind the text must be readable memory of the buffer, with any content.
-  const std::size_t num_bytes = buffer_.size();
-  buffer_.resize(num_bytes + simdjson::SIMDJSON_PADDING, ' ');
-  return parser_.parse(buffer_.data(), num_bytes, false);
+  num_bytes_ = buffer_.size();
+  buffer_.resize(num_bytes_ + simdjson::SIMDJSON_PADDING, ' ');
+  return parser_.parse(buffer_.data(), num_bytes_, false);
 }
 
 void JsonParser::trim() {
@@ -41,6 +47,7 @@ void JsonParser::trim() {
   // A failure to allocate shows again, as an error code, in the next parse.
   [[maybe_unused]] const auto code = parser_.allocate(kFirstParserBytes, kMaxJsonDepth);
   buffer_ = std::string();
+  num_bytes_ = 0;
 }
 
 JsonParser& thread_parser() {

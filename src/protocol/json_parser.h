@@ -4,6 +4,7 @@
 #include <simdjson.h>
 
 #include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -23,10 +24,13 @@ class JsonParser {
   // Copies `text`. REQUIRES: nothing of `text`; what is wrong with it comes back as the code.
   simdjson::simdjson_result<simdjson::dom::element> parse(std::string_view text);
 
-  // As parse, with `replacement` in place of the bytes [begin, begin + num_bytes).
-  simdjson::simdjson_result<simdjson::dom::element> parse_with_replacement(
-      std::string_view text, std::size_t begin, std::size_t num_bytes,
-      std::string_view replacement);
+  // As parse, with an empty array or object in place of each of `containers`.
+  // REQUIRES: they lie in `text`, in order and apart; each begins with its bracket or brace.
+  simdjson::simdjson_result<simdjson::dom::element> parse_without(
+      std::string_view text, std::span<const std::string_view> containers);
+
+  // What the last call parsed.
+  std::string_view parsed_text() const { return {buffer_.data(), num_bytes_}; }
 
   // Gives memory back where a large message has made the parser grow. Ends what parse() returned.
   void trim();
@@ -36,6 +40,7 @@ class JsonParser {
 
   simdjson::dom::parser parser_;
   std::string buffer_;
+  std::size_t num_bytes_ = 0;  // of the buffer, without the padding
 };
 
 // The calling thread's own parser; made on first use.

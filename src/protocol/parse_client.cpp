@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <utility>
+#include <vector>
 
 #include "field_reader.h"
 #include "json_parser.h"
@@ -28,6 +29,10 @@ constexpr std::size_t kMaxModelNameBytes = 4096;
 constexpr std::size_t kMaxShownVerbBytes = 32;
 // Looked at in a payload that is broken; a message has some fifteen.
 constexpr std::size_t kMaxScannedFields = 64;
+// Shorter values are read without a look at their size.
+constexpr std::size_t kLongValueBytes = std::size_t{16} << 10;
+// Of an array or object that is neither tokens nor biases: no message needs any.
+constexpr std::size_t kMaxOtherFieldBytes = std::size_t{1} << 20;
 constexpr std::string_view kBlanks = " \t\r\n";
 
 constexpr NumberRange kTemperatureRange = {0.0, 100.0};
@@ -61,6 +66,13 @@ std::string shown_verb(std::string_view verb) {
   return verb.size() > kMaxShownVerbBytes ? shown + "..." : shown;
 }
 
+// A field by its name, where that is plain and short.
+std::string shown_key(std::string_view key) {
+  const bool is_plain = key.size() <= kMaxShownVerbBytes &&
+                        std::ranges::all_of(key, [](char c) { return c > ' ' && c < '\x7f'; });
+  return is_plain ? std::string(key) : "payload";
+}
+
 std::string why_broken(simdjson::error_code code) {
   switch (code) {
     case simdjson::NUMBER_ERROR:
@@ -89,44 +101,99 @@ std::string explain_broken(std::string_view payload, simdjson::error_code code,
     const std::string_view value = scanner.skip_value();
     const simdjson::error_code field_code = parser.parse(value).error();
     if (field_code == simdjson::SUCCESS) continue;
-    const bool can_be_shown = scanner.key().size() <= kMaxShownVerbBytes &&
-                              std::all_of(scanner.key().begin(), scanner.key().end(),
-                                          [](char c) { return c > ' ' && c < '\x7f'; });
-    return (can_be_shown ? std::string(scanner.key()) : "payload") + ": " + why_broken(field_code);
+    return shown_key(scanner.key()) + ": " + why_broken(field_code);
   }
   const bool inside = code == simdjson::DEPTH_ERROR || code == simdjson::NUMBER_ERROR;
   if (inside) return "payload: " + why_broken(code);
   return "payload: is not valid JSON; one JSON object is expected after the verb";
 }
 
-// The payload's document; a bias that has been seen before is found by its text and cut out.
+// How many entries an array or object has at least is what its text shows without being read: a
+// value of another kind in it is wrong anyway.
+bool has_more_entries(std::string_view container, std::size_t limit) {
+  constexpr std::size_t kBlockBytes = 4096;
+  if (container.size() / 2 <= limit) return false;  // each takes two bytes
+  std::size_t num_commas = 0;
+  while (!container.empty() && num_commas < limit) {
+    const std::string_view block = container.substr(0, kBlockBytes);
+    num_commas += static_cast<std::size_t>(std::count(block.begin(), block.end(), ','));
+    container.remove_prefix(block.size());
+  }
+  return num_commas >= limit;
+}
+
+// What is wrong with the size of a long array or object; nothing where it may be read.
+std::string why_too_long(std::string_view key, std::string_view container,
+                         const RequestLimits& limits) {
+  const auto too_many = [&](std::size_t limit, const std::string& what, const char* of_what) {
+    if (!has_more_entries(container, limit)) return std::string();
+    return "has more than " + std::to_string(limit) + what + "; allowed are at most " +
+           std::to_string(limit) + of_what;
+  };
+  if (key == field_name(Field::kPrompt) || key == field_name(Field::kScored)) {
+    return too_many(limits.num_tokens, " tokens", " (the context)");
+  }
+  if (key == field_name(Field::kLogitBias)) {
+    return too_many(limits.num_biases, " entries", " (the vocabulary)");
+  }
+  if (container.size() <= kMaxOtherFieldBytes) return {};
+  return "has " + std::to_string(container.size()) + " bytes; allowed are at most " +
+         std::to_string(kMaxOtherFieldBytes);
+}
+
+// The payload's document; a bias that has been seen before is found by its text and left out, and
+// so is what is too long.
 struct Payload {
   simdjson::simdjson_result<element> document;
   std::shared_ptr<const LogitBias> known_bias;
   std::string_view bias_text;  // the text of a bias that is still to be read
+  std::string too_long_key;    // empty: none
+  std::string too_long;        // what is wrong with it
 };
 
-Payload parse_payload(std::string_view text, BiasCache& bias_cache, JsonParser& parser) {
+Payload parse_payload(std::string_view text, BiasCache& bias_cache, const LimitsOf& limits_of,
+                      JsonParser& parser) {
+  Payload payload;
+  std::string_view model;
+  std::vector<std::string_view> left_out;
+  std::vector<std::pair<std::string_view, std::string_view>> long_values;  // by key
   ObjectScanner scanner(text);
-  std::string_view bias_text;
   while (scanner.next()) {
-    const bool is_bias =
-        scanner.key() == field_name(Field::kLogitBias) && text[scanner.value_begin()] == '{';
-    if (!is_bias) {
-      scanner.skip_value();
+    const std::string_view key = scanner.key();
+    const std::string_view rest = text.substr(scanner.value_begin());
+    const bool is_first_bias = key == field_name(Field::kLogitBias) && rest[0] == '{' &&
+                               payload.bias_text.empty() && !payload.known_bias;
+    BiasCache::PrefixHit hit;
+    if (is_first_bias) hit = bias_cache.find_at_front(rest);
+    if (hit.bias) scanner.skip_bytes(hit.num_bytes);
+    const std::string_view value = hit.bias ? rest.substr(0, hit.num_bytes) : scanner.skip_value();
+    if (is_first_bias && !hit.bias) hit.bias = bias_cache.find(value);
+    if (hit.bias) {
+      // What is in the cache is a whole and valid JSON object, so the rest decides alone.
+      payload.known_bias = hit.bias;
+      left_out.push_back(value);
       continue;
     }
-    const std::size_t begin = scanner.value_begin();
-    BiasCache::PrefixHit hit = bias_cache.find_at_front(text.substr(begin));
-    if (!hit.bias) {
-      bias_text = scanner.skip_value();
-      hit = {bias_cache.find(bias_text), bias_text.size()};
+    if (is_first_bias) payload.bias_text = value;
+    if (key == field_name(Field::kModel) && value.size() >= 2 && rest[0] == '"') {
+      model = value.substr(1, value.size() - 2);
     }
-    if (!hit.bias) break;
-    // What is in the cache is a whole and valid JSON object, so the rest decides alone.
-    return {parser.parse_with_replacement(text, begin, hit.num_bytes, "null"), hit.bias, {}};
+    const bool is_container = rest[0] == '[' || rest[0] == '{';
+    if (is_container && value.size() >= kLongValueBytes) long_values.emplace_back(key, value);
   }
-  return {parser.parse(text), nullptr, bias_text};
+  RequestLimits limits;
+  if (!long_values.empty() && limits_of) limits = limits_of(model);
+  for (const auto& [key, value] : long_values) {
+    std::string why = why_too_long(key, value, limits);
+    if (why.empty()) continue;
+    left_out.push_back(value);
+    if (!payload.too_long.empty()) continue;
+    payload.too_long_key = shown_key(key);
+    payload.too_long = std::move(why);
+  }
+  std::ranges::sort(left_out, {}, [](std::string_view value) { return value.data(); });
+  payload.document = parser.parse_without(text, left_out);
+  return payload;
 }
 
 SamplingParams read_params(FieldReader& reader, const Payload& payload, BiasCache& bias_cache) {
@@ -157,6 +224,7 @@ SamplingParams read_params(FieldReader& reader, const Payload& payload, BiasCach
 ClientMessage read_message(Verb verb, FieldReader& reader, const Payload& payload,
                            BiasCache& bias_cache) {
   const StreamId stream_id = reader.required_stream_id();
+  if (!payload.too_long.empty()) reader.fail(payload.too_long_key, payload.too_long);
   if (verb == Verb::kCancel) return CancelMessage{stream_id};
   std::string model = reader.optional_string(Field::kModel, kMaxModelNameBytes);
   if (verb == Verb::kModelInfo) return ModelInfoMessage{stream_id, std::move(model)};
@@ -173,13 +241,15 @@ ClientMessage read_message(Verb verb, FieldReader& reader, const Payload& payloa
 }
 
 std::variant<ClientMessage, ParseError> parse_object(Verb verb, std::string_view text,
-                                                     BiasCache& bias_cache) {
+                                                     BiasCache& bias_cache,
+                                                     const LimitsOf& limits_of) {
   JsonParser& parser = thread_parser();
   const ParserTrimmer trimmer(parser);
-  const Payload payload = parse_payload(text, bias_cache, parser);
+  const Payload payload = parse_payload(text, bias_cache, limits_of, parser);
   if (payload.document.error() != simdjson::SUCCESS) {
-    return ParseError{explain_broken(text, payload.document.error(), parser), scan_stream_id(text),
-                      opens_stream(verb)};
+    const std::string parsed(parser.parsed_text());
+    return ParseError{explain_broken(parsed, payload.document.error(), parser),
+                      scan_stream_id(parsed), opens_stream(verb)};
   }
   simdjson::dom::object object;
   if (payload.document.get_object().get(object) != simdjson::SUCCESS) {
@@ -197,7 +267,8 @@ std::variant<ClientMessage, ParseError> parse_object(Verb verb, std::string_view
 }  // namespace
 
 std::variant<ClientMessage, ParseError> parse_client_message(std::string_view text,
-                                                             BiasCache& bias_cache) {
+                                                             BiasCache& bias_cache,
+                                                             const LimitsOf& limits_of) {
   if (text.find_first_not_of(kBlanks) == std::string_view::npos) {
     return ParseError{"message: is empty; expected is a verb, a space and a JSON object",
                       std::nullopt, false};
@@ -216,7 +287,7 @@ std::variant<ClientMessage, ParseError> parse_client_message(std::string_view te
     return ParseError{"payload: is missing; one JSON object is expected after the verb",
                       std::nullopt, opens_stream(verb->second)};
   }
-  return parse_object(verb->second, payload, bias_cache);
+  return parse_object(verb->second, payload, bias_cache, limits_of);
 }
 
 }  // namespace lmtp::protocol

@@ -72,8 +72,20 @@ std::int64_t now_ms() {
 
 }  // namespace
 
+Dispatcher::Dispatcher(engine::ModelManager& models, std::string version)
+    : models_(models),
+      limits_of_([&models](std::string_view name) {
+        protocol::RequestLimits most;
+        if (const auto limits = models.limits_of(std::string(name))) {
+          most.num_tokens = static_cast<std::size_t>(limits->context_length);
+          most.num_biases = static_cast<std::size_t>(limits->vocab_size);
+        }
+        return most;
+      }),
+      version_(std::move(version)) {}
+
 void Dispatcher::handle(std::string_view text, Peer& peer, Answers& answers) {
-  auto parsed = protocol::parse_client_message(text, bias_cache_);
+  auto parsed = protocol::parse_client_message(text, bias_cache_, limits_of_);
   if (const auto* error = std::get_if<protocol::ParseError>(&parsed)) {
     answer_parse_error(*error, peer.streams, answers);
     return;

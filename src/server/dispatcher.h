@@ -36,8 +36,7 @@ struct Peer {
 class Dispatcher {
  public:
   // `models` outlives the dispatcher.
-  Dispatcher(engine::ModelManager& models, std::string version)
-      : models_(models), version_(std::move(version)) {}
+  Dispatcher(engine::ModelManager& models, std::string version);
 
   // Acts on one text message and appends the messages to be sent at once, if any.
   // REQUIRES: `text` is valid UTF-8.
@@ -61,6 +60,7 @@ class Dispatcher {
   void log_unknown_keys(const std::vector<std::string>& keys, Peer& peer);
 
   engine::ModelManager& models_;
+  const protocol::LimitsOf limits_of_;
   const std::string version_;
   protocol::BiasCache bias_cache_;
   std::atomic<std::int64_t> next_log_ms_ = 0;

@@ -29,6 +29,9 @@ TEST(CheckRequest, NamesTheFieldAndWhatIsAllowed) {
   request.prompt = std::vector<TokenId>(16, 1);
   EXPECT_EQ(refusal(request),
             "prompt: has 16 tokens, allowed are at most 15 (one less than the context)");
+  request.prompt.back() = 100;
+  EXPECT_EQ(refusal(request),
+            "prompt: has 16 tokens, allowed are at most 15 (one less than the context)");
   request.prompt = {1};
   auto bias = std::make_shared<protocol::LogitBias>();
   bias->ids = {3, 100};

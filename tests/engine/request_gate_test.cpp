@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
+#include <ctime>
 #include <future>
 #include <memory>
 #include <string>
@@ -150,6 +153,62 @@ TEST_F(RequestGateTest, WhatTheModelCannotServeEndsWhenItIsFound) {
   EXPECT_FALSE(sink->wait_done(1).model_failed);
   EXPECT_EQ(gate->usage().num_waiting, 1U);
   EXPECT_EQ(submit(*gate, 3, {kVocab}).outcome, Outcome::kRefused);
+}
+
+// Processor time of this thread, which others cannot lengthen.
+double thread_ms() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return 1e3 * static_cast<double>(now.tv_sec) + 1e-6 * static_cast<double>(now.tv_nsec);
+}
+
+constexpr std::size_t kTokensIn15MiB = (std::size_t{15} << 20) / 2;
+
+TEST_F(RequestGateTest, ARefusalDoesNotTakeTheTimeOfItsPrompt) {
+  gate->set_limits(limits());
+  const auto engine = make_engine();
+  gate->open(engine->instance());
+  Request request;
+  request.key = {1, 1};
+  request.sink = sink;
+  request.prompt = std::vector<TokenId>(kTokensIn15MiB, 1);
+  double best_ms = 1e9;
+  for (int i = 0; i < 20; ++i) {
+    const double start = thread_ms();
+    EXPECT_EQ(gate->submit(request).outcome, Outcome::kRefused);
+    best_ms = std::min(best_ms, thread_ms() - start);
+  }
+  EXPECT_LT(best_ms, 0.1) << "all of it, and so what of it holds the lock";
+}
+
+// What waits under another name of a model that runs is looked at before its gate is touched.
+TEST_F(RequestGateTest, WhatARunningModelCannotServeLeavesItsGateAlone) {
+  gate->set_limits(limits());
+  const auto engine = make_engine();
+  gate->open(engine->instance());
+  class Probe : public RecordingSink {
+   public:
+    explicit Probe(RequestGate& probed) : probed_(probed) {}
+    void deliver(std::vector<StreamEvent> events) override {
+      if (is_last(events.front())) {
+        probe = std::async(std::launch::async, [this] { return probed_.usage(); });
+        was_free = probe.wait_for(std::chrono::seconds(10)) == std::future_status::ready;
+      }
+      RecordingSink::deliver(std::move(events));
+    }
+    std::future<RequestGate::Usage> probe;
+    bool was_free = false;
+
+   private:
+    RequestGate& probed_;
+  };
+  const auto probe = std::make_shared<Probe>(*gate);
+  sink = probe;
+  const auto alias = make_gate();
+  EXPECT_EQ(submit(*alias, 1, std::vector<TokenId>(kTokensIn15MiB, 1)).outcome, Outcome::kTaken);
+  ASSERT_TRUE(alias->forward_to(gate));
+  EXPECT_NE(sink->wait_done(1).error.find("prompt: has"), std::string::npos);
+  EXPECT_TRUE(probe->was_free);
 }
 
 TEST_F(RequestGateTest, CancelFindsAStreamWhereverItIs) {

@@ -170,6 +170,60 @@ TEST(ParseClient, KeysAndStringsMayBeEscaped) {
   EXPECT_EQ(message.params.logit_bias->ids, (std::vector<TokenId>{5}));
 }
 
+std::string refusal(const std::string& text, RequestLimits limits, std::string* model = nullptr) {
+  BiasCache cache;
+  const auto parsed = parse_client_message(text, cache, [&](std::string_view name) {
+    if (model != nullptr) *model = name;
+    return limits;
+  });
+  const auto* error = std::get_if<ParseError>(&parsed);
+  if (error == nullptr) return "";
+  EXPECT_EQ(error->stream_id, 7) << error->message;
+  return error->message;
+}
+
+std::string repeated(const std::string& text, int count) {
+  std::string all;
+  for (int i = 0; i < count; ++i) all += (i > 0 ? "," : "") + text;
+  return all;
+}
+
+TEST(ParseClient, WhatIsLongerThanTheModelTakesIsRefusedUnread) {
+  const RequestLimits limits = {.num_tokens = 9000, .num_biases = 4000};
+  const std::string tail = R"(, "model": "org/m", "stream_id": 7})";
+  std::string model;
+  // No entry is an id: whoever had read them would say so.
+  for (const char* entry : {"1", "\"\"", "NaN", "[1]", "-1.5"}) {
+    const std::string many = "[" + repeated(entry, 9001) + "]" + tail;
+    EXPECT_EQ(refusal("GENERATE {\"prompt\": " + many, limits, &model),
+              "prompt: has more than 9000 tokens; allowed are at most 9000 (the context)");
+    EXPECT_EQ(model, "org/m");
+    EXPECT_EQ(refusal("SCORE {\"prompt\": [], \"scored\": " + many, limits),
+              "scored: has more than 9000 tokens; allowed are at most 9000 (the context)");
+  }
+  EXPECT_EQ(refusal("GENERATE {\"prompt\": [" + repeated("1", 9000) + "]" + tail, limits), "");
+  EXPECT_EQ(refusal("GENERATE {\"prompt\": [1], \"logit_bias\": {" + repeated("\"5\": x", 4001) +
+                        "}" + tail,
+                    limits),
+            "logit_bias: has more than 4000 entries; allowed are at most 4000 (the vocabulary)");
+}
+
+TEST(ParseClient, WhatIsLongAndCutOffIsNotReadEither) {
+  const std::string open = "[" + repeated("1", 9001);
+  EXPECT_EQ(refusal("GENERATE {\"stream_id\": 7, \"prompt\": " + open, {.num_tokens = 512}),
+            "payload: is not valid JSON; one JSON object is expected after the verb");
+}
+
+TEST(ParseClient, NoOtherFieldHoldsMegabytes) {
+  const std::string zeros = "[" + repeated("0", 1 << 19) + "]";
+  const std::string size = std::to_string(zeros.size());
+  for (const char* key : {"x", "temperature", "pr\\u006fmpt"}) {
+    const std::string field = ", \"" + std::string(key) + "\": " + zeros + "}";
+    EXPECT_EQ(refusal("SCORE {\"stream_id\": 7, \"scored\": [1]" + field, {}),
+              std::string(key) + ": has " + size + " bytes; allowed are at most 1048576");
+  }
+}
+
 TEST(ParseClient, WhatIsSerializedReadsBackTheSame) {
   auto bias = std::make_shared<LogitBias>();
   bias->ids = {1, 20};

@@ -104,6 +104,17 @@ TEST(Server, AllStreamsOfAStepShareOneMessage) {
   }
 }
 
+TEST(Server, APromptOfManyMegabytesIsRefusedInTheOrderOfTheStreams) {
+  Running running;
+  WsClient client(running.server.port());
+  std::string ids = "1";
+  while (ids.size() < std::size_t{15} << 20) ids += ",1";
+  client.send("GENERATE {\"prompt\": [" + ids + "], \"stream_id\": 1}");
+  client.send(generate(2, 3));
+  EXPECT_NE(client.collect(1).error.find("prompt: has more than 512 tokens"), std::string::npos);
+  EXPECT_EQ(client.collect(2).tokens.size(), 3U);
+}
+
 TEST(Server, FaultsLeaveTheConnectionAndItsStreamsAlone) {
   FakeModelOptions model;
   model.agent.step_time = std::chrono::microseconds(200);

@@ -91,6 +91,11 @@ class ModelManager {
   // REQUIRES: the key is unique among live streams.
   Submission submit(Request request);
 
+  // The most that a request for that model may have (while it is loaded, its context may still turn
+  // out shorter); nothing where that is not known yet. At once. A server of one model has no
+  // others.
+  std::optional<ModelLimits> limits_of(const std::string& name) const;
+
   // At once: what is known without looking at the disk; nothing where that is not enough.
   std::optional<Result<ModelStatus>> status(const std::string& name) const;
 

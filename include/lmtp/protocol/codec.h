@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -47,12 +49,24 @@ class BiasCache {
   std::unique_ptr<Impl> impl_;
 };
 
+// What a model takes at most, as far as that is known.
+struct RequestLimits {
+  std::size_t num_tokens = std::numeric_limits<std::size_t>::max();  // of prompt, and of scored
+  std::size_t num_biases = std::numeric_limits<std::size_t>::max();
+};
+// Asked for messages with long fields only. `model`: as it stands in the message, escapes and all;
+// empty: none is named.
+using LimitsOf = std::function<RequestLimits(std::string_view model)>;
+
 // Parses one text message from a client and checks all that can be checked without a model.
 // Checks that need the model (ids within the vocabulary, context) are the dispatcher's.
+// What is longer than `limits_of` says is refused unread: megabytes of JSON take ten times their
+// size to parse.
 // REQUIRES: `text` is valid UTF-8 (the socket has checked it). Any thread, one parser a thread is
 // reused inside.
 std::variant<ClientMessage, ParseError> parse_client_message(std::string_view text,
-                                                             BiasCache& bias_cache);
+                                                             BiasCache& bias_cache,
+                                                             const LimitsOf& limits_of = nullptr);
 
 // Parses one text message from a server: all entries of its array (an object alone is taken as an
 // array of one). Messages that are neither TOKEN nor MSG give an empty vector.
