@@ -29,12 +29,14 @@ bool is_aligned(const Matrix<const float>& queries, int head_dim) {
 }
 
 AttentionParams params_of(const AttentionArgs& args, void* scratch) {
+  const auto dim_tiles = static_cast<int>(num_tiles(args.cache.head_dim));
   return {.queries = args.queries.data,
           .query_stride = args.queries.stride,
           .y = args.y.data,
           .y_stride = args.y.stride,
           .cache = args.cache,
-          .dim_tiles = static_cast<int>(num_tiles(args.cache.head_dim)),
+          .dim_tiles = dim_tiles,
+          .value_tiles = value_tiles_of(dim_tiles, shared_bytes_max()),
           .group = group_of(args),
           .scale = args.scale,
           .soft_cap = args.soft_cap,

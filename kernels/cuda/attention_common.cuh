@@ -20,6 +20,8 @@ inline constexpr int kTileRows = kTileSide;  // (query, head) pairs of a tile
 inline constexpr int kQuadLanes = 4;         // lanes that share a row of a tile
 inline constexpr float kLog2E = 1.44269504088896341F;
 inline constexpr int kDecodeRowsMax = kTileRows;
+// What a block may have on each device that is served: 8.6, 8.9 and 12.0 have no more.
+inline constexpr std::size_t kLeastSharedBytes = std::size_t{99} << 10;
 
 struct AttentionParams {
   const float* queries;
@@ -28,7 +30,8 @@ struct AttentionParams {
   std::int64_t y_stride;
   KvLayer cache;
   int dim_tiles;
-  int group;  // heads that share one of the cache
+  int value_tiles;  // decode: as value_tiles_of() says
+  int group;        // heads that share one of the cache
   float scale;
   float soft_cap;
   std::int32_t window;

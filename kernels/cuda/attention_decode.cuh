@@ -13,12 +13,29 @@ struct DecodeShared {
   Words4 weights[kSplitBlocks][kTileVectors];
   float maxima[kSplitSteps][kTileRows];
   float sums[kSplitSteps][kTileRows];
-  // Then values [kSplitBlocks][dim_tiles][kTileVectors].
+  // Then values [kSplitBlocks][value_tiles][kTileVectors].
   __device__ Words4* values() { return reinterpret_cast<Words4*>(this + 1); }
 };
-inline std::size_t decode_shared_bytes(int dim_tiles) {
+constexpr std::size_t decode_shared_bytes(int value_tiles) {
   return sizeof(DecodeShared) +
-         sizeof(Words4) * kSplitBlocks * kTileVectors * static_cast<std::size_t>(dim_tiles);
+         sizeof(Words4) * kSplitBlocks * kTileVectors * static_cast<std::size_t>(value_tiles);
+}
+
+// Tiles of dimensions whose values of a split a block holds at a time: all, where it may have so
+// much shared memory.
+inline constexpr int kValueTilesMin = 8;
+static_assert(decode_shared_bytes(kValueTilesMin) <= kLeastSharedBytes);
+constexpr int value_tiles_of(int dim_tiles, std::size_t shared_bytes_max) {
+  return decode_shared_bytes(dim_tiles) <= shared_bytes_max ? dim_tiles : kValueTilesMin;
+}
+
+// The tiles [first, first + count) of dimensions, whose values are in shared memory together.
+struct ValueTiles {
+  int first;
+  int count;
+};
+__device__ inline ValueTiles value_tiles_from(const AttentionParams& p, int first) {
+  return {first, p.dim_tiles - first < p.value_tiles ? p.dim_tiles - first : p.value_tiles};
 }
 
 // The part of a split that the pairs of a sequence see.
@@ -46,10 +63,10 @@ struct SplitPart {
 
 // Starts the copies of the split's values, zeros for blocks that nobody sees.
 __device__ inline void copy_values(const SequenceRows& rows, const SplitPart& part,
-                                   Words4* values) {
+                                   const ValueTiles& tiles, Words4* values) {
   constexpr int kBlocksEach = kSplitBlocks / kSplitSteps;
-  const int of_block = rows.p.dim_tiles * kTileVectors;
-  const auto* layer = static_cast<const Words4*>(rows.p.cache.values);
+  const int of_block = tiles.count * kTileVectors;
+  const auto* layer = static_cast<const Words4*>(rows.p.cache.values) + tiles.first * kTileVectors;
   const int first = part.first_step * kStepBlocks + warp_index();
   std::int32_t blocks[kBlocksEach];
 #pragma unroll
@@ -168,9 +185,8 @@ __device__ inline void write_decoded(const SequenceRows& rows, int split, bool w
 // dimensions through all steps in order.
 template <typename T>
 __device__ inline void weigh_split(const SequenceRows& rows, const SplitPart& part,
-                                   DecodeShared& shared, int split) {
-  const int dim_tiles = rows.p.dim_tiles;
-  for (int tile = warp_index(); tile < dim_tiles; tile += kSplitSteps) {
+                                   const ValueTiles& tiles, DecodeShared& shared, int split) {
+  for (int tile = warp_index(); tile < tiles.count; tile += kSplitSteps) {
     float sums[2][4] = {};
     float maxima[2] = {-INFINITY, -INFINITY};
     float totals[2] = {};
@@ -189,13 +205,13 @@ __device__ inline void weigh_split(const SequenceRows& rows, const SplitPart& pa
       for (int b = 0; b < kStepBlocks; ++b) {
         const int block = step * kStepBlocks + b;
         const Words4 values =
-            load(shared.values() + (block * dim_tiles + tile) * kTileVectors + lane_index());
+            load(shared.values() + (block * tiles.count + tile) * kTileVectors + lane_index());
         weigh<T>(sums, load(&shared.weights[block][lane_index()]),
                  keep_tokens(values, part.first + block * kBlockSize, part.begin, part.end));
       }
     }
     const bool whole = part.end_split() - part.first_split() == 1;
-    write_decoded(rows, split, whole, tile, sums, maxima, totals);
+    write_decoded(rows, split, whole, tiles.first + tile, sums, maxima, totals);
     warp_barrier();  // lanes whose rows do not exist are ahead, and the next products are all's
   }
 }
@@ -213,7 +229,9 @@ __global__ void __launch_bounds__(kDecodeThreads) attention_decode_kernel(Attent
     return;
   }
   auto& shared = *shared_memory<DecodeShared>();
-  copy_values(rows, part, shared.values());
+  copy_values(rows, part,
+              kDimTiles <= kValueTilesMin ? ValueTiles{0, p.dim_tiles} : value_tiles_from(p, 0),
+              shared.values());
 
   const int step = warp_index();
   const bool has_step = step >= part.first_step && step < part.end_step;
@@ -245,9 +263,22 @@ __global__ void __launch_bounds__(kDecodeThreads) attention_decode_kernel(Attent
       shared.sums[step][row + 8] = sums[1];
     }
   }
-  wait_for_copies<0>();
-  block_barrier();
-  weigh_split<T>(rows, part, shared, split);
+  if constexpr (kDimTiles <= kValueTilesMin) {
+    wait_for_copies<0>();
+    block_barrier();
+    weigh_split<T>(rows, part, {0, p.dim_tiles}, shared, split);
+  } else {
+    for (int first = 0; first < p.dim_tiles; first += p.value_tiles) {
+      const ValueTiles tiles = value_tiles_from(p, first);
+      if (first > 0) {
+        block_barrier();  // all are done with the values before
+        copy_values(rows, part, tiles, shared.values());
+      }
+      wait_for_copies<0>();
+      block_barrier();
+      weigh_split<T>(rows, part, tiles, shared, split);
+    }
+  }
 }
 
 }  // namespace lmtp::kernels::cuda

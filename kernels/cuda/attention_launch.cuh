@@ -24,7 +24,7 @@ void launch_attention(const AttentionLaunch& attention, StreamHandle stream) {
     launch<attention_decode_kernel<T, kDimTiles>>(
         {.grid = {p.splits_max, p.cache.num_kv_heads, p.num_sequences},
          .num_threads = kDecodeThreads,
-         .shared_bytes = decode_shared_bytes(p.dim_tiles)},
+         .shared_bytes = decode_shared_bytes(p.value_tiles)},
         stream, p);
   }
   if (attention.prefill) {

@@ -10,15 +10,28 @@ inline constexpr int kPrefillWarps = 4;
 inline constexpr int kPrefillThreads = kPrefillWarps * kWarpSize;
 inline constexpr int kPrefillRows = kPrefillWarps * kTileRows;
 
+// Sums of the splits before the one at hand, each thread its own. Those of wide heads rest in the
+// output instead: with them a block would need more than the 99 KiB that 8.6, 8.9 and 12.0 have.
+template <int kDimTiles, bool kIsShared>
+struct PrefillTotals {
+  float totals[kDimTiles][2][4][kPrefillThreads];
+};
 template <int kDimTiles>
-struct PrefillShared {
+struct PrefillTotals<kDimTiles, false> {};
+
+template <int kDimTiles>
+inline constexpr bool kSharesTotals = kDimTiles <= 6;
+
+template <int kDimTiles>
+struct PrefillShared : PrefillTotals<kDimTiles, kSharesTotals<kDimTiles>> {
   static constexpr int kStages = kDimTiles > 8 ? 1 : 2;
   Words4 queries[kPrefillWarps][kDimTiles][kTileVectors];
   Words4 keys[kStages][kStepBlocks][kDimTiles][kTileVectors];
   Words4 values[kStages][kStepBlocks][kDimTiles][kTileVectors];
-  // Sums of the splits before this one, each thread its own.
-  float totals[kDimTiles][2][4][kPrefillThreads];
 };
+static_assert(sizeof(PrefillShared<6>) <= kLeastSharedBytes &&
+              sizeof(PrefillShared<8>) <= kLeastSharedBytes &&
+              sizeof(PrefillShared<16>) <= kLeastSharedBytes);
 
 // What a block's pairs [first_pair, first_pair + kPrefillRows) see.
 struct PrefillPart {
@@ -149,8 +162,18 @@ struct PrefillWarp {
     }
   }
 
-  // The split at hand is merged with those before it, and the next one begins.
-  __device__ void end_split() {
+  // Where an element of y lies; null: there is no such row or dimension.
+  __device__ float* output_at(int d, int side, int i) const {
+    const int pair = first_pair(part) + lane_index() / kQuadLanes + 8 * (i / 2);
+    const int dimension = d * kTileSide + side * 8 + lane_index() % kQuadLanes * 2 + i % 2;
+    return pair < rows.num_pairs && dimension < rows.p.head_dim() ? rows.output(pair) + dimension
+                                                                  : nullptr;
+  }
+
+  // use(merged, its element of y or null, d, side, i) for each sum of the split at hand, merged
+  // with those before it.
+  template <typename Use>
+  __device__ void merge_split(const Use& use) {
     states[0].merge(maxima[0], totals[0]);
     states[1].merge(maxima[1], totals[1]);
 #pragma unroll
@@ -159,8 +182,14 @@ struct PrefillWarp {
       for (int side = 0; side < 2; ++side) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          float& total = shared.totals[d][side][i][thread_index()];
-          total = states[i / 2].merged(has_states ? total : 0.0F, sums[d][side][i]);
+          float* output = output_at(d, side, i);
+          float before = 0.0F;
+          if constexpr (kSharesTotals<kDimTiles>) {
+            before = has_states ? shared.totals[d][side][i][thread_index()] : 0.0F;
+          } else {
+            before = has_states && output != nullptr ? *output : 0.0F;
+          }
+          use(states[i / 2].merged(before, sums[d][side][i]), output, d, side, i);
           sums[d][side][i] = 0.0F;
         }
       }
@@ -170,30 +199,23 @@ struct PrefillWarp {
     totals[0] = totals[1] = 0.0F;
   }
 
+  // The split at hand is merged with those before it, and the next one begins.
+  __device__ void end_split() {
+    merge_split([&](float total, float* output, int d, int side, int i) {
+      if constexpr (kSharesTotals<kDimTiles>) {
+        shared.totals[d][side][i][thread_index()] = total;
+      } else if (output != nullptr) {
+        *output = total;
+      }
+    });
+  }
+
   __device__ void write() {
-    end_split();
-    const int head_dim = rows.p.head_dim();
-    const int first = first_pair(part);  // of the whole warp: not where lanes part
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int pair = first + lane_index() / kQuadLanes + 8 * half;
-      if (pair >= rows.num_pairs) {
-        continue;
+    merge_split([&](float total, float* output, int, int, int i) {
+      if (output != nullptr) {
+        *output = normalized(total, 1.0F / states[i / 2].total);
       }
-      const float inverse = 1.0F / states[half].total;
-      float* output = rows.output(pair);
-#pragma unroll
-      for (int d = 0; d < kDimTiles; ++d) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int dimension = d * kTileSide + i / 2 * 8 + lane_index() % kQuadLanes * 2 + i % 2;
-          if (dimension < head_dim) {
-            output[dimension] =
-                normalized(shared.totals[d][i / 2][half * 2 + i % 2][thread_index()], inverse);
-          }
-        }
-      }
-    }
+    });
   }
 };
 

@@ -30,9 +30,6 @@ std::string what_is_wrong(int device, int num_devices, Probe& probe) {
   }
   probe.name = properties.name;
   probe.num_multiprocessors = properties.multiProcessorCount;
-  // Attention of wide heads fills the shared memory of 8.0; 8.6, 8.9 and 12.0 have less.
-  constexpr std::size_t kSharedBytes80 = std::size_t{163} << 10;
-  probe.head_dim_max = properties.sharedMemPerBlockOptin < kSharedBytes80 ? 96 : kDeviceHeadDimMax;
   if (properties.major < kMajorMin) {
     return probe.name + " has compute capability " + std::to_string(properties.major) + "." +
            std::to_string(properties.minor) + "; 8.0 is the least";

@@ -206,6 +206,15 @@ void check_cuda(cudaError_t status, const char* what) {
 
 int device_generation() { return num_resets(); }
 
+std::size_t shared_bytes_max() {
+  int device = 0;
+  check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+  int bytes = 0;
+  check_cuda(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+             "cudaDeviceGetAttribute");
+  return static_cast<std::size_t>(bytes);
+}
+
 const DeviceApi& device_api() {
   static constexpr DeviceApi kApi = {.use_device = use_device,
                                      .memory = memory,

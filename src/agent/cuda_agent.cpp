@@ -373,11 +373,6 @@ Result<std::unique_ptr<ModelAgent>> make_cuda_agent(const AgentOptions& options,
       tell_gone(options, probe.reason);
       return Error{"no CUDA: " + probe.reason};
     }
-    if (options.config.head_dim > probe.head_dim_max) {
-      return Error{"this model's heads have " + std::to_string(options.config.head_dim) +
-                   " dimensions, and " + probe.name + " takes " +
-                   std::to_string(probe.head_dim_max) + " at most; serve it on the CPU"};
-    }
   }
   try {
     const kernels::Backend& backend =

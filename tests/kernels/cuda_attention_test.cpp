@@ -229,7 +229,7 @@ class Attention {
 constexpr Shape kShapes[] = {
     {2, 2, 64},           {4, 2, 80},      {4, 1, 128},      {8, 1, 16},    {1, 1, 256},
     {3, 3, 12},           {17, 1, 16},     {2, 1, 3},        {4, 2, 32, 5}, {2, 1, 32, 0, 2.0F},
-    {2, 2, 16, 70, 1.5F}, {2, 1, 32, 257}, {1, 1, 96, 5000}, {2, 2, 16, 1},
+    {2, 2, 16, 70, 1.5F}, {2, 1, 32, 257}, {1, 1, 96, 5000}, {2, 2, 16, 1}, {2, 1, 184, 70},
 };
 
 struct Case {
@@ -344,6 +344,28 @@ TEST_P(CudaAttentionTest, WhatIsBeforeTheWindowIsNotRead) {
       attention->run({{0, kLength - chunk, chunk}});
     }
     expect_same_bits(spoiled.output(), clean.output());
+  }
+}
+
+// Decode then holds the values of all dimensions at once, elsewhere of 128 at a time.
+TEST(CudaAttentionLaunchTest, MoreSharedMemoryChangesNothing) {
+  constexpr std::size_t kSharedBytes80 = std::size_t{163} << 10;
+  constexpr std::size_t kSharedBytes86 = std::size_t{99} << 10;
+  constexpr int kLength = 300;
+  for (const int head_dim : {184, 256}) {
+    const Shape shape{2, 1, head_dim};
+    Attention less(shape, ElementType::kBF16, 1, kLength);
+    Attention more(shape, ElementType::kBF16, 1, kLength);
+    for (Attention* attention : {&less, &more}) {
+      attention->run({{0, 0, kLength - 2}});
+      if (!testing::set_shared_bytes_max(attention == &less ? kSharedBytes86 : kSharedBytes80)) {
+        GTEST_SKIP() << "a real device has what it has";
+      }
+      attention->run({{0, kLength - 2, 1}});
+      attention->run({{0, kLength - 1, 1}});
+    }
+    testing::set_shared_bytes_max(kSharedBytes86);
+    expect_same_bits(more.output(), less.output());
   }
 }
 

@@ -130,6 +130,11 @@ void set_lazy_device(bool lazy) { cuda_emulation::set_lazy(lazy); }
 
 void set_thread_order(unsigned seed) { cuda_emulation::set_order(seed); }
 
+bool set_shared_bytes_max(std::size_t num_bytes) {
+  cuda_emulation::set_shared_bytes_max(num_bytes);
+  return true;
+}
+
 bool set_backward_sums(bool backward) {
   cuda_emulation::set_backward_sums(backward);
   return true;

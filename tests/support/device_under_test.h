@@ -24,6 +24,9 @@ void set_lazy_device(bool lazy);
 // cuda_emulation::set_order. A real device takes what order it likes.
 void set_thread_order(unsigned seed);
 
+// On the emulation as cuda_emulation::set_shared_bytes_max; false: there is none.
+bool set_shared_bytes_max(std::size_t num_bytes);
+
 // On the emulation as cuda_emulation::set_backward_sums; false: there is none.
 bool set_backward_sums(bool backward);
 

@@ -256,6 +256,9 @@ inline int num_multiprocessors() {
   return count;
 }
 
+// Shared memory that a block may have on this thread's device. Throws DeviceError.
+std::size_t shared_bytes_max();
+
 // Another number after a device was reset, which forgets what was set on it (device_api.cu). Any
 // thread.
 int device_generation();
@@ -271,18 +274,14 @@ void launch(const LaunchShape& shape, StreamHandle stream, const Args&... args) 
   thread_local int configured_generation = 0;
   thread_local bool has_dependent_launch = false;
   if (configured_device != device || configured_generation != generation) {
-    int shared_bytes_max = 0;
     int major = 0;
-    check_cuda(
-        cudaDeviceGetAttribute(&shared_bytes_max, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
-        "cudaDeviceGetAttribute");
     check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
                "cudaDeviceGetAttribute");
     cudaFuncAttributes attributes{};
     check_cuda(cudaFuncGetAttributes(&attributes, kKernel), "cudaFuncGetAttributes");
     check_cuda(
         cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             shared_bytes_max - static_cast<int>(attributes.sharedSizeBytes)),
+                             static_cast<int>(shared_bytes_max() - attributes.sharedSizeBytes)),
         "cudaFuncSetAttribute");
     has_dependent_launch = major >= 9;
     configured_device = device;

@@ -14,7 +14,6 @@ struct Probe {
   std::string reason;  // one line: why not; empty where available
   std::string name;    // the device's, where there is one
   int num_multiprocessors = 0;
-  int head_dim_max = 0;  // of attention
 };
 
 // Of the device of that number. Any thread. May take a second the first time: it starts the driver.

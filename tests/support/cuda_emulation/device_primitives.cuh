@@ -168,6 +168,7 @@ void mma_m16n8k16(float (&c)[4], const Words4& a, std::uint32_t b0, std::uint32_
   }
 }
 
+inline std::size_t shared_bytes_max() { return emulation::shared_bytes_max(); }
 inline int num_multiprocessors() { return emulation::kNumMultiprocessors; }
 
 template <auto kKernel, typename... Args>

@@ -98,6 +98,7 @@ struct Emulator {
   std::int64_t num_put = 0;
   std::vector<Launch> recorded;
   int num_launches = 0;
+  std::size_t shared_bytes_max = kLeastSharedBytes;
   std::mt19937 random;
 };
 
@@ -236,6 +237,9 @@ void set_order(unsigned seed) {
   emulator().random.seed(seed);
 }
 
+void set_shared_bytes_max(std::size_t num_bytes) { emulator().shared_bytes_max = num_bytes; }
+std::size_t shared_bytes_max() { return emulator().shared_bytes_max; }
+
 void set_backward_sums(bool backward) { emulator().has_backward_sums = backward; }
 bool has_backward_sums() { return emulator().has_backward_sums; }
 
@@ -288,12 +292,11 @@ int take_num_launches() { return std::exchange(emulator().num_launches, 0); }
 
 void run(const LaunchShape& shape, const std::function<void()>& thread) {
   constexpr int kThreadsMax = 1024;
-  constexpr std::size_t kSharedBytesMax = 163 << 10;  // what sm_80 has for a block
-  constexpr int kGridSideMax = 65535;                 // of y and z
+  constexpr int kGridSideMax = 65535;  // of y and z
   Emulator& e = emulator();
   const Grid& grid = shape.grid;
   if (shape.num_threads < 1 || shape.num_threads > kThreadsMax ||
-      shape.num_threads % kWarpSize != 0 || shape.shared_bytes > kSharedBytesMax || grid.x < 1 ||
+      shape.num_threads % kWarpSize != 0 || shape.shared_bytes > shared_bytes_max() || grid.x < 1 ||
       grid.y < 1 || grid.z < 1 || grid.y > kGridSideMax || grid.z > kGridSideMax) {
     fail("a launch of " + std::to_string(grid.x) + "x" + std::to_string(grid.y) + "x" +
          std::to_string(grid.z) + " blocks of " + std::to_string(shape.num_threads) +

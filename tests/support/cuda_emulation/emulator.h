@@ -28,6 +28,12 @@ inline constexpr int kNumMultiprocessors = 1;
 // order of its index, copies when they are waited for. What a kernel computes may not depend on it.
 void set_order(unsigned seed);
 
+// Shared memory that a block may have; 99 KiB, the least of the devices that are served, until it
+// is set.
+inline constexpr std::size_t kLeastSharedBytes = std::size_t{99} << 10;
+void set_shared_bytes_max(std::size_t num_bytes);
+std::size_t shared_bytes_max();
+
 // Until it is called with false, products of matrices add their inputs from the last to the first:
 // a kernel with another order of sums, whose bits tests have to tell from those of the right one.
 void set_backward_sums(bool backward);
