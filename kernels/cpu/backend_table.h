@@ -14,6 +14,7 @@ inline Backend make_backend(const char* name) {
           .packed_bytes = nullptr,
           .pack = nullptr,
           .fill_random = nullptr,
+          .scratch_bytes = nullptr,
           .linear = linear,
           .linear_shape = linear_shape_for(kRegisters, second_cache_bytes()),
           .layer_norm = layer_norm,

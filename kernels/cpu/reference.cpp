@@ -328,6 +328,7 @@ const Backend& reference_backend() {
                                        .packed_bytes = nullptr,
                                        .pack = nullptr,
                                        .fill_random = nullptr,
+                                       .scratch_bytes = nullptr,
                                        .linear = linear_plain,
                                        .layer_norm = layer_norm_plain,
                                        .rms_norm = rms_norm_plain,

@@ -54,6 +54,14 @@ AttentionParams params_of(const AttentionArgs& args, void* scratch) {
           .partial_rows = partial_rows_of(args)};
 }
 
+// Not sequences x the longest one's: a long one may run among many short ones.
+std::size_t partial_bytes(const OpLimits& limits, int partial_rows) {
+  const std::int64_t parts =
+      first_part_of(limits.num_sequences, limits.num_table_blocks) * limits.num_kv_heads;
+  const std::int64_t part = std::int64_t{partial_rows} * (padded_head_dim(limits.head_dim) + 2);
+  return static_cast<std::size_t>(parts * part) * sizeof(float);
+}
+
 }  // namespace
 
 std::size_t attention_scratch_bytes(const AttentionArgs& args) {
@@ -62,12 +70,15 @@ std::size_t attention_scratch_bytes(const AttentionArgs& args) {
   }
   LMTP_CHECK(args.num_table_blocks >= args.num_sequences, args.num_table_blocks,
              args.num_sequences);
-  // Not sequences x the longest one's: a long one may run among many short ones.
-  const std::int64_t parts =
-      first_part_of(args.num_sequences, args.num_table_blocks) * args.cache.num_kv_heads;
-  const std::int64_t part =
-      std::int64_t{partial_rows_of(args)} * (padded_head_dim(args.cache.head_dim) + 2);
-  return static_cast<std::size_t>(parts * part) * sizeof(float);
+  return partial_bytes({.num_kv_heads = args.cache.num_kv_heads,
+                        .head_dim = args.cache.head_dim,
+                        .num_sequences = args.num_sequences,
+                        .num_table_blocks = args.num_table_blocks},
+                       partial_rows_of(args));
+}
+
+std::size_t attention_scratch_bytes_max(const OpLimits& limits) {
+  return limits.kv_type == ElementType::kF32 ? 0 : partial_bytes(limits, kDecodeRowsMax);
 }
 
 void paged_attention(const AttentionArgs& args, void* scratch, StreamHandle stream,

@@ -14,6 +14,7 @@
 #include <cstddef>
 
 #include "kernels/attention.h"
+#include "kernels/backend.h"
 #include "kernels/device_types.h"
 
 namespace lmtp::kernels::cuda {
@@ -22,6 +23,8 @@ namespace lmtp::kernels::cuda {
 enum class AttentionKernel { kBest, kPrefill };
 
 std::size_t attention_scratch_bytes(const AttentionArgs& args);
+// Of any step within the limits.
+std::size_t attention_scratch_bytes_max(const OpLimits& limits);
 
 // All pointers are in the device's memory; `scratch`: attention_scratch_bytes(), 16-byte aligned.
 // chunk_max, context_max and num_table_blocks decide only how many blocks it launches and how much

@@ -1,5 +1,7 @@
 #include "cuda/backend.h"
 
+#include <algorithm>
+
 #include "cuda/attention.h"
 #include "cuda/decode_rows.h"
 #include "cuda/device_api.h"
@@ -48,6 +50,12 @@ void linear_op(Stream& stream, const LinearArgs& args) {
          stream.handle());
 }
 
+std::size_t scratch_bytes(const OpLimits& limits) {
+  return std::max(
+      linear_scratch_bytes(element_type(limits.weight_type), limits.rows, limits.inputs),
+      attention_scratch_bytes_max(limits));
+}
+
 void kv_store_op(Stream& stream, const KvStoreArgs& args) { kv_store(args, stream.handle()); }
 
 void attention_op(Stream& stream, const AttentionArgs& args) {
@@ -62,6 +70,7 @@ const Backend& device_backend() {
                                    .packed_bytes = packed_bytes_of,
                                    .pack = pack,
                                    .fill_random = fill_random,
+                                   .scratch_bytes = scratch_bytes,
                                    .linear = linear_op,
                                    .layer_norm = layer_norm,
                                    .rms_norm = rms_norm,

@@ -37,7 +37,7 @@ struct Parts {
   std::unique_ptr<kernels::WorkerPool> pool;
   std::unique_ptr<kernels::Stream> stream;
   std::unique_ptr<model::CausalLM> model;
-  std::unique_ptr<model::KvCache> cache;
+  std::unique_ptr<model::KvCache> cache;  // made last
 };
 
 class CudaAgent : public ModelAgent {
@@ -48,8 +48,20 @@ class CudaAgent : public ModelAgent {
         upload_(*parts_.stream),
         decode_rows_(*parts_.stream, decode_rows_max(options), longest_stream(options)),
         graphs_(*parts_.stream),
-        sampling_(*parts_.stream, options.config.vocab_size) {
-    reserve_logits(kFirstLogitRows);
+        sampling_(*parts_.stream, options.config.vocab_size, decode_rows_max(options)),
+        logits_(kernels::Memory::allocate(parts_.stream->backend(), logits_bytes(options))) {}
+
+  // Of what is left when all that a step may need is there. REQUIRES: before the first step.
+  Result<void> make_cache() {
+    const auto num_blocks = count_blocks(options_);
+    if (!num_blocks.ok()) {
+      return num_blocks.error();
+    }
+    (void)stream().scratch(stream().backend().scratch_bytes(op_limits(options_, *num_blocks)));
+    parts_.cache =
+        std::make_unique<model::KvCache>(options_.config, *num_blocks, stream(), kv_type(options_));
+    stream().synchronize();
+    return {};
   }
 
   AgentInfo info() const override {
@@ -104,7 +116,6 @@ class CudaAgent : public ModelAgent {
  private:
   using Clock = std::chrono::steady_clock;
 
-  static constexpr std::int64_t kFirstLogitRows = 64;  // room for more is made when they come
   static constexpr int kStepsMax = kernels::Stream::kNumMarks;
 
   // One that is under way.
@@ -195,7 +206,6 @@ class CudaAgent : public ModelAgent {
     }
     const DecodeShape shape = decode_shape(extent.num_rows, decode_rows_max(options_),
                                            extent.context_max, extent.num_blocks);
-    reserve_logits(shape.num_rows);
     sampling_.prepare(plan, targets_);
     decode_rows_.prepare(plan, drawn_, sampling_.rows(), shape.num_rows);
     build_copies(plan, input_.copies);
@@ -214,7 +224,7 @@ class CudaAgent : public ModelAgent {
       write_logits(hidden, arrays.logit_rows, shape.num_rows);
     };
     if (options_.decode_graphs) {
-      graphs_.run(shape, stream().num_scratch_moves() + num_logit_moves_, work);
+      graphs_.run(shape, stream().num_scratch_moves(), work);
     } else {
       work();
     }
@@ -235,23 +245,11 @@ class CudaAgent : public ModelAgent {
     sampling_.add_counts(upload_);
     upload_.send();
     const auto hidden = parts_.model->forward(stream(), arrays, *parts_.cache);
-    constexpr std::size_t kTile = kDecodeRowsMax;
-    for (std::size_t first = 0; first < targets_.size(); first += kTile) {
-      const std::size_t count = std::min(kTile, targets_.size() - first);
-      reserve_logits(static_cast<std::int64_t>(count));
+    const auto tile = static_cast<std::size_t>(decode_rows_max(options_));
+    for (std::size_t first = 0; first < targets_.size(); first += tile) {
+      const std::size_t count = std::min(tile, targets_.size() - first);
       write_logits(hidden, arrays.logit_rows + first, static_cast<std::int64_t>(count));
       sampling_.choose(wanted, first, logits(static_cast<std::int64_t>(count)));
-    }
-  }
-
-  void reserve_logits(std::int64_t num_rows) {
-    const auto num_bytes =
-        static_cast<std::size_t>(num_rows * options_.config.vocab_size) * sizeof(float);
-    if (num_bytes > logits_.num_bytes()) {
-      stream().synchronize();  // the step before may still choose from them
-      logits_ = {};
-      logits_ = kernels::Memory::allocate(stream().backend(), num_bytes);
-      ++num_logit_moves_;
     }
   }
 
@@ -282,8 +280,7 @@ class CudaAgent : public ModelAgent {
   DecodeRows decode_rows_;
   DecodeGraphs graphs_;
   DeviceSampling sampling_;
-  kernels::Memory logits_;  // [most rows so far, vocab_size] f32
-  std::int64_t num_logit_moves_ = 0;
+  const kernels::Memory logits_;  // [decode_rows_max, vocab_size] f32
   model::ModelInput input_;
   std::vector<LogitTarget> targets_;
   std::vector<std::int32_t> drawn_;  // a record of the step before for each row of a plan; or none
@@ -344,13 +341,6 @@ Result<Parts> load_parts(const AgentOptions& options, const kernels::Backend& ba
     parts.model = std::move(*loaded);
     parts.stream->synchronize();
   }
-  const auto num_blocks = count_blocks(options);
-  if (!num_blocks.ok()) {
-    return num_blocks.error();
-  }
-  parts.cache = std::make_unique<model::KvCache>(options.config, *num_blocks, *parts.stream,
-                                                 kv_type(options));
-  parts.stream->synchronize();
   return parts;
 }
 
@@ -381,7 +371,11 @@ Result<std::unique_ptr<ModelAgent>> make_cuda_agent(const AgentOptions& options,
     if (!parts.ok()) {
       return parts.error();
     }
-    return std::unique_ptr<ModelAgent>(std::make_unique<CudaAgent>(std::move(*parts), options));
+    auto agent = std::make_unique<CudaAgent>(std::move(*parts), options);
+    if (const auto cache = agent->make_cache(); !cache.ok()) {
+      return cache.error();
+    }
+    return std::unique_ptr<ModelAgent>(std::move(agent));
   } catch (const DeviceError& error) {
     if (error.kind() == DeviceError::Kind::kOutOfMemory) {
       return Error{"the memory of " + device_name(options) +

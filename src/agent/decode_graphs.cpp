@@ -2,13 +2,17 @@
 
 #include <algorithm>
 #include <bit>
+#include <string>
 
 #include "kernels/attention.h"
 #include "kernels/device_api.h"
 #include "lmtp/base/check.h"
+#include "lmtp/base/log.h"
 
 namespace lmtp::agent {
 namespace {
+
+using kernels::DeviceError;
 
 std::int32_t power_of_two(std::int32_t value) {
   return static_cast<std::int32_t>(std::bit_ceil(static_cast<std::uint32_t>(value)));
@@ -31,13 +35,25 @@ DecodeShape decode_shape(int num_rows, int rows_max, std::int32_t context_max,
               std::clamp(power_of_two(blocks), rows * kSplitBlocks, rows * splits * kSplitBlocks)};
 }
 
+void DecodeGraphs::release(const Entry& entry) {
+  if (entry.graph != nullptr) {
+    stream_.device_api()->release(kernels::DeviceApi::Thing::kGraph, entry.graph);
+  }
+}
+
 void DecodeGraphs::clear() {
-  for (const auto& [shape, graph] : graphs_) {
-    if (graph != nullptr) {
-      stream_.device_api()->release(kernels::DeviceApi::Thing::kGraph, graph);
-    }
+  for (const auto& [shape, entry] : graphs_) {
+    release(entry);
   }
   graphs_.clear();
+}
+
+void DecodeGraphs::drop_oldest() {
+  const auto oldest = std::min_element(
+      graphs_.begin(), graphs_.end(),
+      [](const auto& a, const auto& b) { return a.second.last_used < b.second.last_used; });
+  release(oldest->second);
+  graphs_.erase(oldest);
 }
 
 void* DecodeGraphs::capture(const std::function<void()>& work) {
@@ -52,21 +68,45 @@ void* DecodeGraphs::capture(const std::function<void()>& work) {
   return device.end_capture(stream_.handle());
 }
 
+// Captures where that has not been done, and runs the graph; false: it can't be had.
+bool DecodeGraphs::launch(const DecodeShape& shape, Entry& entry,
+                          const std::function<void()>& work) {
+  try {
+    if (entry.graph == nullptr) {
+      entry.graph = capture(work);
+    }
+    stream_.device_api()->launch_graph(entry.graph, stream_.handle());
+    return true;
+  } catch (const DeviceError& error) {
+    if (error.kind() == DeviceError::Kind::kSticky || error.kind() == DeviceError::Kind::kGone) {
+      throw;
+    }
+    release(entry);
+    entry.graph = nullptr;
+    entry.is_eager = true;
+    log::warning("steps of " + std::to_string(shape.num_rows) + " rows over " +
+                 std::to_string(shape.context_max) +
+                 " tokens run kernel by kernel, which is slower: no graph of them can be had (" +
+                 error.what() + ")");
+    return false;
+  }
+}
+
 void DecodeGraphs::run(const DecodeShape& shape, std::int64_t num_moves,
                        const std::function<void()>& work) {
   if (num_moves != num_moves_) {
     clear();
     num_moves_ = num_moves;
   }
-  const auto [entry, is_new] = graphs_.try_emplace(shape, nullptr);
-  if (is_new) {
+  const auto [at, is_new] = graphs_.try_emplace(shape);
+  Entry& entry = at->second;
+  entry.last_used = ++num_runs_;
+  if (graphs_.size() > kGraphsMax) {
+    drop_oldest();
+  }
+  if (is_new || entry.is_eager || !launch(shape, entry, work)) {
     work();
-    return;
   }
-  if (entry->second == nullptr) {
-    entry->second = capture(work);
-  }
-  stream_.device_api()->launch_graph(entry->second, stream_.handle());
 }
 
 }  // namespace lmtp::agent

@@ -34,6 +34,9 @@ inline int decode_rows_max(const AgentOptions& options) {
 DecodeShape decode_shape(int num_rows, int rows_max, std::int32_t context_max,
                          std::int32_t num_table_blocks);
 
+// Graphs take memory of the device: beyond so many the one that was used least recently goes.
+inline constexpr int kGraphsMax = 32;
+
 // Owner: an agent; one thread.
 class DecodeGraphs {
  public:
@@ -44,17 +47,29 @@ class DecodeGraphs {
   DecodeGraphs& operator=(const DecodeGraphs&) = delete;
 
   // `work` puts a step of that shape into the stream. It is called the first time, captured the
-  // second, and from then on the graph runs in its place. `num_moves`: where it has grown, memory
-  // that `work` uses lies elsewhere and what was captured is thrown away. Throws what `work` does.
+  // second, and from then on the graph runs in its place; where no graph can be had of it, `work`
+  // is called each time, and the log says so once. `num_moves`: where it has grown, memory that
+  // `work` uses lies elsewhere and what was captured is thrown away. Throws what `work` does, and
+  // DeviceError where the device is lost.
   void run(const DecodeShape& shape, std::int64_t num_moves, const std::function<void()>& work);
 
  private:
+  struct Entry {
+    void* graph = nullptr;  // null: has run once, or can't be had
+    bool is_eager = false;
+    std::int64_t last_used = 0;
+  };
+
   void clear();
+  void release(const Entry& entry);
+  void drop_oldest();
   void* capture(const std::function<void()>& work);
+  bool launch(const DecodeShape& shape, Entry& entry, const std::function<void()>& work);
 
   kernels::Stream& stream_;
-  std::map<DecodeShape, void*> graphs_;  // null: has run once
+  std::map<DecodeShape, Entry> graphs_;
   std::int64_t num_moves_ = 0;
+  std::int64_t num_runs_ = 0;
 };
 
 }  // namespace lmtp::agent

@@ -8,20 +8,36 @@
 namespace lmtp::agent {
 namespace {
 
-constexpr std::size_t kMemoryBytes = std::size_t{64} << 20;
+constexpr std::size_t kPinnedBytes = std::size_t{8} << 20;
 constexpr std::size_t kAlignment = 256;
 
+std::size_t bytes_of_ids(std::int64_t num_ids) {
+  const auto bytes = static_cast<std::size_t>(num_ids) * (sizeof(std::int32_t) + sizeof(float));
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
 }  // namespace
+
+DeviceBiases::DeviceBiases(kernels::Stream& stream, int vocab_size, int rows_max)
+    : stream_(stream),
+      vocab_size_(vocab_size),
+      memory_(kernels::Memory::allocate(stream.backend(),
+                                        static_cast<std::size_t>(num_bytes(vocab_size, rows_max)))),
+      pinned_(kernels::Memory::allocate_pinned(
+          stream.backend(),
+          std::min(memory_.num_bytes(), std::max(bytes_of_ids(vocab_size), kPinnedBytes)))) {}
+
+std::int64_t DeviceBiases::num_bytes(int vocab_size, int rows_max) {
+  return static_cast<std::int64_t>(bytes_of_ids(vocab_size)) * rows_max;
+}
 
 // Ids ascend; those outside the vocabulary are passed over.
 std::int64_t DeviceBiases::num_ids(const protocol::LogitBias& bias) const {
   return std::lower_bound(bias.ids.begin(), bias.ids.end(), vocab_size_) - bias.ids.begin();
 }
 
-std::size_t DeviceBiases::num_bytes(const protocol::LogitBias& bias) const {
-  const auto bytes =
-      static_cast<std::size_t>(num_ids(bias)) * (sizeof(std::int32_t) + sizeof(float));
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+std::size_t DeviceBiases::bytes_of(const protocol::LogitBias& bias) const {
+  return bytes_of_ids(num_ids(bias));
 }
 
 bool DeviceBiases::holds(const std::shared_ptr<const protocol::LogitBias>& bias) const {
@@ -33,37 +49,40 @@ void DeviceBiases::place(std::span<const std::shared_ptr<const protocol::LogitBi
   std::size_t all_bytes = 0;
   std::size_t missing_bytes = 0;
   for (const auto& bias : biases) {
-    all_bytes += num_bytes(*bias);
-    missing_bytes += holds(bias) ? 0 : num_bytes(*bias);
-  }
-  if (missing_bytes == 0) {
-    return;
+    all_bytes += bytes_of(*bias);
+    missing_bytes += holds(bias) ? 0 : bytes_of(*bias);
   }
   if (used_bytes_ + missing_bytes > memory_.num_bytes()) {
+    LMTP_CHECK(all_bytes <= memory_.num_bytes(), all_bytes, memory_.num_bytes(), biases.size());
     entries_.clear();
     used_bytes_ = 0;
-    missing_bytes = all_bytes;
-    if (all_bytes > memory_.num_bytes()) {
-      grow(memory_, std::max(2 * all_bytes, kMemoryBytes), stream_.backend(),
-           kernels::Memory::allocate);
-    }
   }
-  grow(pinned_, missing_bytes, stream_.backend(), kernels::Memory::allocate_pinned);
-  const std::size_t first = used_bytes_;
-  auto* to = static_cast<std::byte*>(pinned_.data());
+  std::size_t first = used_bytes_;  // of those in pinned_
+  const auto send = [&] {
+    stream_.device_api()->copy_to_device(stream_.handle(),
+                                         static_cast<std::byte*>(memory_.data()) + first,
+                                         pinned_.data(), used_bytes_ - first);
+    first = used_bytes_;
+  };
   for (const auto& bias : biases) {
-    if (holds(bias)) {
+    const std::size_t bytes = bytes_of(*bias);
+    if (bytes == 0 || holds(bias)) {
       continue;
     }
+    if (used_bytes_ - first + bytes > pinned_.num_bytes()) {
+      send();
+      stream_.synchronize();
+    }
     const auto count = static_cast<std::size_t>(num_ids(*bias));
-    std::byte* at = to + (used_bytes_ - first);
+    std::byte* at = static_cast<std::byte*>(pinned_.data()) + (used_bytes_ - first);
     std::memcpy(at, bias->ids.data(), count * sizeof(std::int32_t));
     std::memcpy(at + count * sizeof(std::int32_t), bias->values.data(), count * sizeof(float));
     entries_[bias.get()] = {.bias = bias, .offset = used_bytes_};
-    used_bytes_ += num_bytes(*bias);
+    used_bytes_ += bytes;
   }
-  stream_.device_api()->copy_to_device(
-      stream_.handle(), static_cast<std::byte*>(memory_.data()) + first, to, used_bytes_ - first);
+  if (used_bytes_ > first) {
+    send();
+  }
 }
 
 DeviceBiases::Place DeviceBiases::of(const protocol::LogitBias& bias) const {

@@ -18,10 +18,10 @@ std::size_t bytes_of(std::size_t count) {
 
 }  // namespace
 
-DeviceSampling::DeviceSampling(kernels::Stream& stream, int vocab_size)
+DeviceSampling::DeviceSampling(kernels::Stream& stream, int vocab_size, int rows_max)
     : stream_(stream),
       vocab_size_(vocab_size),
-      biases_(stream, vocab_size),
+      biases_(stream, vocab_size, rows_max),
       count_of_(static_cast<std::size_t>(vocab_size)),
       out_(stream) {}
 

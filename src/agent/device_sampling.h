@@ -30,11 +30,15 @@ class DeviceBiases {
     std::int64_t num_ids = 0;
   };
 
-  DeviceBiases(kernels::Stream& stream, int vocab_size)
-      : stream_(stream), vocab_size_(vocab_size) {}
+  // Takes num_bytes() of the device. Throws DeviceError.
+  DeviceBiases(kernels::Stream& stream, int vocab_size, int rows_max);
+
+  // Room for biases of so many rows, each different and of every token: what one client sends must
+  // not fail the step of the others.
+  static std::int64_t num_bytes(int vocab_size, int rows_max);
 
   // Sends those that are not there. Places are valid until the next call.
-  // REQUIRES: what the last call put into the stream is done.
+  // REQUIRES: they are of rows_max rows at most; what the last call put into the stream is done.
   void place(std::span<const std::shared_ptr<const protocol::LogitBias>> biases);
   // REQUIRES: the last place() was given it.
   Place of(const protocol::LogitBias& bias) const;
@@ -47,13 +51,13 @@ class DeviceBiases {
 
   bool holds(const std::shared_ptr<const protocol::LogitBias>& bias) const;
   std::int64_t num_ids(const protocol::LogitBias& bias) const;
-  std::size_t num_bytes(const protocol::LogitBias& bias) const;
+  std::size_t bytes_of(const protocol::LogitBias& bias) const;
 
   kernels::Stream& stream_;
   const int vocab_size_;
   kernels::Memory memory_;  // filled from its front; when it is full, everything goes
   std::size_t used_bytes_ = 0;
-  kernels::Memory pinned_;  // of those on their way
+  kernels::Memory pinned_;  // of those on their way: one at least
   std::unordered_map<const protocol::LogitBias*, Entry> entries_;
 };
 
@@ -81,8 +85,8 @@ struct WantedRows {
 // Owner: an agent; one thread.
 class DeviceSampling {
  public:
-  // `stream` must outlive this.
-  DeviceSampling(kernels::Stream& stream, int vocab_size);
+  // `stream` must outlive this. For steps of rows_max sequences at most. Throws DeviceError.
+  DeviceSampling(kernels::Stream& stream, int vocab_size, int rows_max);
 
   // For a step: what is wanted of each of the targets. Biases that are not on the device are sent.
   // REQUIRES: no step that uses other biases than this one is under way.

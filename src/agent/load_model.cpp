@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "decode_graphs.h"
 #include "kernels/attention.h"
 #include "kernels/norm.h"
 #include "lmtp/agent/model_memory.h"
@@ -83,6 +84,25 @@ Result<int> count_blocks(const AgentOptions& options) {
                  " tokens; give --kv-cache at least " + std::to_string(needed * block_bytes)};
   }
   return static_cast<int>(num_blocks);
+}
+
+std::size_t logits_bytes(const AgentOptions& options) {
+  return static_cast<std::size_t>(decode_rows_max(options)) *
+         static_cast<std::size_t>(options.config.vocab_size) * sizeof(float);
+}
+
+kernels::OpLimits op_limits(const AgentOptions& options, int num_blocks) {
+  const model::ModelConfig& config = options.config;
+  const int rows = decode_rows_max(options);
+  return {.weight_type = options.weight_type,
+          .rows = options.max_batched_tokens,
+          .inputs = std::max({config.hidden_size, config.mlp_size,
+                              config.num_heads * config.head_dim, config.embedding_size}),
+          .kv_type = kv_type(options),
+          .num_kv_heads = config.num_kv_heads,
+          .head_dim = config.head_dim,
+          .num_sequences = rows,
+          .num_table_blocks = num_blocks + rows};
 }
 
 std::string gibibytes(std::int64_t num_bytes) {

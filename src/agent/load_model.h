@@ -39,6 +39,12 @@ std::int64_t num_blocks_min(const AgentOptions& options);
 // where options.kv_cache_bytes does not say.
 Result<int> count_blocks(const AgentOptions& options);
 
+// Of the logits that a device's agent computes at a time.
+std::size_t logits_bytes(const AgentOptions& options);
+
+// The most that the ops of a model with a KV cache of so many blocks are given.
+kernels::OpLimits op_limits(const AgentOptions& options, int num_blocks);
+
 // "1.5 GiB".
 std::string gibibytes(std::int64_t num_bytes);
 

@@ -4,6 +4,7 @@
 
 #include "decode_graphs.h"
 #include "decode_rows.h"
+#include "device_sampling.h"
 #include "free_memory.h"
 #include "kernels/device.h"
 #include "kernels/device_api.h"
@@ -19,7 +20,20 @@ constexpr std::int64_t kWeightsShare = 16;  // one part in so many of the weight
 constexpr std::int64_t kDefaultKvBytesMax = std::int64_t{4} << 30;
 // Left free on a device: code of kernels, scratch memory, and what others may need a little of.
 constexpr std::int64_t kDeviceMarginBytes = std::int64_t{1} << 30;
+// Of a graph: at most 16 launches a layer, of each its arguments and what the driver keeps. Not
+// measured yet; where it is too little, steps run without graphs.
+constexpr std::int64_t kGraphLayerBytes = 16 * 4096;
 constexpr auto kFloat = static_cast<std::int64_t>(sizeof(float));
+
+// What the agent of a device takes there beside weights, a step's results and the KV cache.
+std::int64_t device_workspace_bytes(const AgentOptions& options) {
+  const int rows = decode_rows_max(options);
+  // How long streams may be is not known yet.
+  return static_cast<std::int64_t>(logits_bytes(options)) +
+         DecodeRows::num_bytes(rows, options.config.context_length) +
+         DeviceBiases::num_bytes(options.config.vocab_size, rows) +
+         std::int64_t{kGraphsMax} * options.config.num_layers * kGraphLayerBytes;
+}
 
 }  // namespace
 
@@ -30,19 +44,11 @@ Result<ModelMemory> estimate_memory(const AgentOptions& options) {
   memory.num_parameters = *num_weights;
   const std::int64_t weights =
       memory.num_parameters * weight_bytes(options.weight_type);  // whatever the file has
-  // A step's results: the residual, queries, keys and values, the MLP twice; on a device logits,
-  // and the rows that stay there.
+  // A step's results: the residual, queries, keys and values, the MLP twice.
   const std::int64_t floats_per_token =
       std::int64_t{8} * options.config.hidden_size + std::int64_t{2} * options.config.mlp_size;
-  const std::int64_t logits =
-      options.cuda_device ? std::int64_t{kDecodeRowsMax} * options.config.vocab_size : 0;
-  // How long streams may be is not known yet.
-  const std::int64_t rows =
-      options.cuda_device
-          ? DecodeRows::num_bytes(decode_rows_max(options), options.config.context_length)
-          : 0;
-  const std::int64_t workspace =
-      (floats_per_token * options.max_batched_tokens + logits) * kFloat + rows;
+  const std::int64_t workspace = floats_per_token * options.max_batched_tokens * kFloat +
+                                 (options.cuda_device ? device_workspace_bytes(options) : 0);
   memory.weights_bytes = weights + weights / kWeightsShare + workspace + kFixedBytes;
   memory.kv_bytes_min =
       num_blocks_min(options) * model::kv_block_bytes(options.config, kv_type(options));

@@ -408,40 +408,81 @@ TEST(CudaAgentTest, ThatADeviceIsLostWhileAModelIsLoadedIsToldToo) {
   EXPECT_EQ(reasons, std::vector<std::string>{"it is lost"});
 }
 
-// 65 rows are padded to 128, whose logits need more memory: first it cannot be had, then it can.
-TEST_F(LazyCudaAgentTest, AStepAheadThatFindsNoMemoryFailsAlone) {
+// On the device under test, with other functions of it.
+std::unique_ptr<agent::ModelAgent> load_on(const kernels::DeviceApi& other) {
   static kernels::DeviceApi api;
   static kernels::Backend backend;
-  static bool is_full = false;
-  api = *testing::device_under_test().device;
-  api.allocate = [](std::size_t num_bytes) {
-    if (is_full) throw kernels::DeviceError(kernels::DeviceError::Kind::kOutOfMemory, "full");
-    return testing::device_under_test().device->allocate(num_bytes);
-  };
+  api = other;
   backend = testing::device_under_test();
   backend.device = &api;
   agent::AgentOptions options = options_of("checkpoints/untied-f32");
   options.kv_cache_bytes = testing::kTestKvBytes;
   options.backend = &backend;
-  const auto agent = agent::make_cuda_agent(options, nullptr);
-  ASSERT_TRUE(agent.ok()) << agent.error().message;
+  auto agent = agent::make_cuda_agent(options, nullptr);
+  EXPECT_TRUE(agent.ok()) << agent.error().message;
+  return std::move(*agent);
+}
+
+TEST_F(LazyCudaAgentTest, AStepAheadThatFailsFailsAlone) {
+  static bool is_refused = false;
+  kernels::DeviceApi api = *testing::device_under_test().device;
+  api.record = [](void* event, void* stream) {
+    if (is_refused) throw kernels::DeviceError(kernels::DeviceError::Kind::kFailed, "refused");
+    testing::device_under_test().device->record(event, stream);
+  };
+  const auto agent = load_on(api);
   const auto sequences = sequences_of_two(65);
   const auto plan = first_plan(sequences);
   std::vector<TokenResult> results[2];
-  for (const bool full : {true, false}) {
-    ASSERT_TRUE((*agent)->start(plan));
-    is_full = full;
-    EXPECT_EQ((*agent)->start(plan_behind(plan)).ok(), !full);
-    is_full = false;
-    const auto first = (*agent)->finish();
+  for (const bool refused : {true, false}) {
+    ASSERT_TRUE(agent->start(plan));
+    is_refused = refused;
+    EXPECT_EQ(agent->start(plan_behind(plan)).ok(), !refused);
+    is_refused = false;
+    const auto first = agent->finish();
     ASSERT_TRUE(first.ok()) << first.error().message;
-    results[full ? 0 : 1] = {first->rows[64].tokens[0]};
-    if (full) continue;
-    const auto second = (*agent)->finish();
+    results[refused ? 0 : 1] = {first->rows[64].tokens[0]};
+    if (refused) continue;
+    const auto second = agent->finish();
     ASSERT_TRUE(second.ok()) << second.error().message;
     EXPECT_FALSE(second->rows[64].error.has_value());
   }
   expect_same_bits(results[0], results[1]);
+}
+
+// What clients may ask for at worst has its place from the start: nobody's bias can fail the step
+// of the others.
+TEST(CudaAgentTest, EveryRowMayHaveABiasOfItsOwnOfTheWholeVocabulary) {
+  static bool is_full = false;
+  kernels::DeviceApi api = *testing::device_under_test().device;
+  api.allocate = [](std::size_t num_bytes) {
+    if (is_full) throw kernels::DeviceError(kernels::DeviceError::Kind::kOutOfMemory, "full");
+    return testing::device_under_test().device->allocate(num_bytes);
+  };
+  const auto agent = load_on(api);
+  const int vocab_size = options_of("checkpoints/untied-f32").config.vocab_size;
+  constexpr int kRows = 256;
+  auto sequences = sequences_of_two(kRows);
+  ASSERT_TRUE(agent->execute(first_plan(sequences)).ok());
+  scheduler::StepPlan plan = plan_behind(first_plan(sequences));
+  for (int i = 0; i < kRows; ++i) {
+    const auto row = static_cast<std::size_t>(i);
+    sequences[row].tokens.push_back(3);
+    plan.rows[row].follows = -1;
+    auto bias = std::make_shared<protocol::LogitBias>();
+    for (TokenId id = 0; id < vocab_size; ++id) {
+      bias->ids.push_back(id);
+      bias->values.push_back(id == i % vocab_size ? 1000.0F : 0.0F);
+    }
+    sequences[row].params.logit_bias = bias;
+  }
+  is_full = true;
+  const auto biased = agent->execute(plan);
+  is_full = false;
+  ASSERT_TRUE(biased.ok()) << biased.error().message;
+  for (int i = 0; i < kRows; ++i) {
+    EXPECT_EQ(biased->rows[static_cast<std::size_t>(i)].tokens.at(0).token, i % vocab_size);
+  }
 }
 
 TEST(CudaAgentTest, ADeviceThatIsFullSaysSo) {

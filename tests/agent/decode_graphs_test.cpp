@@ -3,10 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 #include <random>
 #include <set>
 
+#include "device_under_test.h"
 #include "kernels/attention.h"
+#include "kernels/device_api.h"
+#include "kernels/worker_pool.h"
 
 namespace lmtp::agent {
 namespace {
@@ -51,6 +55,100 @@ TEST(DecodeShapeTest, ALongStreamAmongShortOnesIsNotTakenForManyLongOnes) {
   const DecodeShape shape = decode_shape(256, 256, kLongest, 255 + blocks_of(kLongest));
   EXPECT_EQ(shape.context_max, kLongest);
   EXPECT_LE(shape.num_table_blocks, 2 * (255 + blocks_of(kLongest)));
+}
+
+// Graphs on the device under test, but for those that it refuses.
+class DecodeGraphsTest : public ::testing::Test {
+ protected:
+  using Kind = kernels::DeviceError::Kind;
+
+  DecodeGraphsTest() : pool_(1) {
+    kind_ = Kind::kOutOfMemory;
+    num_graphs_ = 0;
+    refuses_captures_ = refuses_launches_ = false;
+    api_ = *testing::device_under_test().device;
+    api_.end_capture = [](void* stream) {
+      void* graph = testing::device_under_test().device->end_capture(stream);
+      if (refuses_captures_) {
+        testing::device_under_test().device->release(kernels::DeviceApi::Thing::kGraph, graph);
+        throw kernels::DeviceError(kind_, "refused");
+      }
+      ++num_graphs_;
+      return graph;
+    };
+    api_.launch_graph = [](void* graph, void* stream) {
+      if (refuses_launches_) throw kernels::DeviceError(kind_, "refused");
+      testing::device_under_test().device->launch_graph(graph, stream);
+    };
+    api_.release = [](kernels::DeviceApi::Thing thing, void* what) {
+      num_graphs_ -= thing == kernels::DeviceApi::Thing::kGraph ? 1 : 0;
+      testing::device_under_test().device->release(thing, what);
+    };
+    backend_ = testing::device_under_test();
+    backend_.device = &api_;
+    stream_.emplace(backend_, pool_);
+    graphs_.emplace(*stream_);
+  }
+
+  // How often the work itself was called, in `times` steps.
+  int run(const DecodeShape& shape, int times) {
+    int num_calls = 0;
+    for (int i = 0; i < times; ++i) {
+      graphs_->run(shape, 0, [&] { ++num_calls; });
+    }
+    return num_calls;
+  }
+
+  static Kind kind_;
+  static int num_graphs_;
+  static bool refuses_captures_;
+  static bool refuses_launches_;
+
+  kernels::DeviceApi api_;
+  kernels::Backend backend_;
+  kernels::WorkerPool pool_;
+  std::optional<kernels::Stream> stream_;
+  std::optional<DecodeGraphs> graphs_;
+};
+DecodeGraphsTest::Kind DecodeGraphsTest::kind_;
+int DecodeGraphsTest::num_graphs_;
+bool DecodeGraphsTest::refuses_captures_;
+bool DecodeGraphsTest::refuses_launches_;
+
+TEST_F(DecodeGraphsTest, AShapeRunsOnceIsCapturedOnceAndIsAGraphThen) {
+  EXPECT_EQ(run({1, 256, 16}, 6), 2);
+  EXPECT_EQ(num_graphs_, 1);
+}
+
+TEST_F(DecodeGraphsTest, WhereNoGraphCanBeHadStepsRunWithout) {
+  refuses_captures_ = true;
+  EXPECT_EQ(run({1, 256, 16}, 5), 6);  // the second time for the capture, too
+  refuses_captures_ = false;
+  EXPECT_EQ(run({1, 256, 16}, 3), 3);  // and that is not tried again
+  refuses_launches_ = true;
+  EXPECT_EQ(run({2, 256, 32}, 5), 6);
+  refuses_launches_ = false;
+  EXPECT_EQ(run({2, 256, 32}, 3), 3);
+  EXPECT_EQ(num_graphs_, 0);
+  EXPECT_EQ(run({4, 256, 64}, 5), 2);  // others have theirs
+}
+
+TEST_F(DecodeGraphsTest, ALostDeviceIsNotTakenForAMissingGraph) {
+  kind_ = Kind::kSticky;
+  refuses_captures_ = true;
+  EXPECT_EQ(run({1, 256, 16}, 1), 1);
+  EXPECT_THROW(run({1, 256, 16}, 1), kernels::DeviceError);
+}
+
+TEST_F(DecodeGraphsTest, TheLeastRecentlyUsedGoes) {
+  for (int splits = 1; splits <= 3 * kGraphsMax; ++splits) {
+    run({1, splits * kAttentionSplit, 16 * splits}, 2);
+    EXPECT_LE(num_graphs_, kGraphsMax);
+    EXPECT_LE(run({2, 256, 32}, 1), splits <= 2 ? 1 : 0);  // used all the time: it stays
+  }
+  EXPECT_EQ(num_graphs_, kGraphsMax);
+  graphs_.reset();
+  EXPECT_EQ(num_graphs_, 0);
 }
 
 }  // namespace

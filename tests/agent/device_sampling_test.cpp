@@ -75,7 +75,7 @@ class DeviceSamplingTest : public ::testing::Test {
       logits.insert(logits.end(), rows[i].logits.begin(), rows[i].logits.end());
     }
     kernels::Stream stream(testing::device_under_test(), pool_);
-    DeviceSampling device(stream, static_cast<int>(vocab_size));
+    DeviceSampling device(stream, static_cast<int>(vocab_size), static_cast<int>(rows.size()));
     StepSampling host(kernels::cpu_backend(), pool_, static_cast<int>(vocab_size));
     std::vector<LogitTarget> targets;
     Outcome outcome;
@@ -251,7 +251,7 @@ TEST_F(DeviceSamplingTest, CompanyAndOrderDoNotMatter) {
 TEST_F(DeviceSamplingTest, BiasesComeAndGo) {
   constexpr int kVocab = 60000;
   kernels::Stream stream(testing::device_under_test(), pool_);
-  agent::DeviceBiases biases(stream, kVocab);
+  agent::DeviceBiases biases(stream, kVocab, 30);
   std::vector<TokenId> ids(kVocab);
   for (int id = 0; id < kVocab; ++id) {
     ids[static_cast<std::size_t>(id)] = id;

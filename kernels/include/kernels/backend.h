@@ -23,6 +23,18 @@ namespace lmtp::kernels {
 
 struct DeviceApi;
 
+// The most that the ops of a model are given at once.
+struct OpLimits {
+  WeightType weight_type = WeightType::kF32;
+  std::int64_t rows = 0;    // of a linear
+  std::int64_t inputs = 0;  // of a linear
+  ElementType kv_type = ElementType::kF32;
+  int num_kv_heads = 0;
+  int head_dim = 0;
+  std::int64_t num_sequences = 0;     // of attention
+  std::int64_t num_table_blocks = 0;  // of all of them
+};
+
 // Arguments have been checked by the op's function of the same name.
 struct Backend {
   const char* name;
@@ -31,6 +43,7 @@ struct Backend {
   std::size_t (*packed_bytes)(WeightType type, std::int64_t n, std::int64_t k);
   void (*pack)(Stream&, const SourceWeight&, const PackTarget&);
   void (*fill_random)(Stream&, const FillRandomArgs&);
+  std::size_t (*scratch_bytes)(const OpLimits&);  // the most that ops within them take
   void (*linear)(Stream&, const LinearArgs&);
   LinearShape linear_shape = {};  // used by the host's instruction sets
   void (*layer_norm)(Stream&, const LayerNormArgs&);
