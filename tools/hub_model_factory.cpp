@@ -52,9 +52,11 @@ HubModelFactory::HubModelFactory(ServeOptions options, NamePolicy policy,
       free_bytes_at_start_(agent::available_memory_bytes(cuda_device_)) {}
 
 Result<engine::ServedModel> HubModelFactory::find(const std::string& name) {
-  const auto source = resolve_name(name, policy_, nullptr);
+  hub::FetchOptions here;
+  here.allow_download = false;
+  const auto source = resolve_name(name, policy_, here);
   if (source) return make(*source);
-  if (!policy_.allow_download || !may_be_on_hub(name)) return source.error();
+  if (!may_download(name, policy_) || !may_be_on_hub(name)) return source.error();
   return Error{"'" + name +
                "' is not on this machine; a GENERATE or SCORE that names it downloads it, if the "
                "hub has it"};
@@ -62,11 +64,39 @@ Result<engine::ServedModel> HubModelFactory::find(const std::string& name) {
 
 Result<engine::ServedModel> HubModelFactory::fetch(const std::string& name,
                                                    const DownloadProgress& progress) {
-  const auto source = resolve_name(name, policy_, [&](const hub::FetchProgress& now) {
+  hub::FetchOptions options;
+  options.download_bytes_max = options_.download_bytes_max;
+  options.accept_config = [&](const std::string& folder) { return accept(name, folder); };
+  options.progress = [&](const hub::FetchProgress& now) {
     return progress({now.bytes_done, now.bytes_total});
-  });
+  };
+  const auto source = resolve_name(name, policy_, options);
   if (!source) return source.error();
   return make(*source);
+}
+
+// What is not supported, and what would never fit, is not downloaded.
+Result<void> HubModelFactory::accept(const std::string& name, const std::string& folder) const {
+  hub::ModelSource source;
+  source.name = name;
+  source.folder = folder;
+  const auto served = make(source);
+  if (!served) return served.error();
+  const engine::MemoryNeed& need = served->memory;
+  const std::int64_t needed = need.weights_bytes + std::max(need.kv_bytes_min, need.kv_bytes);
+  const auto free = std::max(free_bytes_at_start_, agent::available_memory_bytes(cuda_device_));
+  if (!free || needed <= *free) return {};
+  const std::string sizes = "'" + name + "' needs about " + size_text(needed) +
+                            " of memory (weights " + size_text(need.weights_bytes) + "), and " +
+                            size_text(*free) + " are free";
+  if (options_.force && !options_.is_auto()) {
+    log::warning(sizes);
+    return {};
+  }
+  return Error{sizes +
+               ", so it is not downloaded; free some, or choose a narrower --dtype or a "
+               "smaller --kv-cache" +
+               (options_.is_auto() ? "" : "; --force goes on")};
 }
 
 std::optional<std::int64_t> HubModelFactory::free_memory_bytes() {

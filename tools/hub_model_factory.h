@@ -26,6 +26,7 @@ class HubModelFactory : public engine::ModelFactory {
   std::optional<std::int64_t> free_memory_bytes() override;
 
  private:
+  Result<void> accept(const std::string& name, const std::string& folder) const;
   Result<engine::ServedModel> make(const hub::ModelSource& source) const;
 
   const ServeOptions options_;

@@ -242,16 +242,19 @@ std::unique_ptr<HubModelFactory> make_factory(const ServeOptions& options, NameP
 // One model, named on the command line. Whoever gives that line may have any.
 int serve_one(const ServeOptions& options, NamePolicy policy) {
   policy.anything = true;
-  policy.allow_download = true;
+  policy.downloads = {"*"};
   Events events;
   auto factory = make_factory(options, std::move(policy), events);
   engine::OnlyModel only;
   only.name = options.model;
   only.max_waiting_requests = static_cast<std::size_t>(options.max_concurrent_requests);
   only.on_loaded = [&events](const Result<void>& outcome) { events.tell_loaded(outcome); };
-  Result<engine::ServedModel> found = factory->find(options.model);
-  if (!found && !may_be_on_hub(options.model)) return fail(found.error().message);
-  if (found) only.found = std::move(*found);
+  // What is in the cache may lack parts that the hub has: it is fetched, too.
+  if (!may_be_on_hub(options.model)) {
+    Result<engine::ServedModel> found = factory->find(options.model);
+    if (!found) return fail(found.error().message);
+    only.found = std::move(*found);
+  }
   engine::ModelManager models(std::move(factory), std::move(only));
   server::Server server(make_server_options(options), models);
   if (const Result<void> started = server.start(); !started) {
@@ -286,11 +289,12 @@ int serve_one(const ServeOptions& options, NamePolicy policy) {
 // Any model, loaded when a request names it.
 int serve_auto(const ServeOptions& options, NamePolicy policy) {
   policy.anything = is_loopback(options.host);
-  policy.allow_download = policy.anything || options.allow_download;
+  policy.downloads = options.allow_download;
+  if (policy.downloads.empty() && policy.anything) policy.downloads = {"*"};
   const std::string what = policy.anything ? "any model"
-                           : policy.allow_download
-                               ? "'demo', --model-dir and the Hugging Face hub"
-                               : "'demo', --model-dir and the Hugging Face cache, no downloads";
+                           : policy.downloads.empty()
+                               ? "'demo', --model-dir and the Hugging Face cache, no downloads"
+                               : "'demo', --model-dir and the Hugging Face hub";
   Events events;
   engine::AutoOptions automatic;
   automatic.max_models = options.max_models;

@@ -53,10 +53,11 @@ Error not_served(const std::string& name, const NamePolicy& policy) {
   return Error{"'" + name +
                "' is not served here: beyond this machine there are 'demo', what lies under "
                "--model-dir" +
-               (policy.allow_download
-                    ? " and names on the Hugging Face hub"
-                    : ", and what is in the Hugging Face cache of the server (it does not "
-                      "download, for want of --allow-download)")};
+               (policy.downloads.empty()
+                    ? ", and what is in the Hugging Face cache of the server (it does not "
+                      "download, for want of --allow-download)"
+                    : " and names on the Hugging Face hub that are in the server's cache, or that "
+                      "its --allow-download allows")};
 }
 
 // Nothing where the model_dirs have no such folder.
@@ -93,23 +94,21 @@ bool looks_like_a_path(const std::string& name) {
 }
 
 Result<hub::ModelSource> fetch(const std::string& name, const NamePolicy& policy,
-                               const std::function<bool(const hub::FetchProgress&)>& progress) {
-  hub::FetchOptions options;
-  options.allow_download = policy.allow_download && progress != nullptr;
-  options.progress = progress;
+                               hub::FetchOptions options) {
+  options.allow_download = options.allow_download && may_download(name, policy);
   return hub::fetch_model(name, options);
 }
 
 // A name of the hub and nothing else: what lies in the folder where the server was started has
 // nothing to do with it.
 Result<hub::ModelSource> from_hub(const std::string& name, const NamePolicy& policy,
-                                  const std::function<bool(const hub::FetchProgress&)>& progress) {
+                                  const hub::FetchOptions& options) {
   if (looks_like_a_path(name)) return not_served(name, policy);
   std::string hub_name = name;
   if (exists(hub_name)) hub_name += "@main";
   if (exists(hub_name)) return not_served(name, policy);
-  auto source = fetch(hub_name, policy, progress);
-  if (!source && !policy.allow_download) return not_served(name, policy);
+  auto source = fetch(hub_name, policy, options);
+  if (!source && !may_download(hub_name, policy)) return not_served(name, policy);
   if (source) source->name = name;
   return source;
 }
@@ -143,9 +142,12 @@ bool may_be_on_hub(const std::string& name) {
          !exists(name);
 }
 
-Result<hub::ModelSource> resolve_name(
-    const std::string& name, const NamePolicy& policy,
-    const std::function<bool(const hub::FetchProgress&)>& progress) {
+bool may_download(const std::string& name, const NamePolicy& policy) {
+  return hub::matches_any(name, policy.downloads);
+}
+
+Result<hub::ModelSource> resolve_name(const std::string& name, const NamePolicy& policy,
+                                      const hub::FetchOptions& options) {
   if (name == "auto") {
     return Error{
         "'auto' names no model; send the name of one, such as 'demo', a hub name or a "
@@ -154,7 +156,7 @@ Result<hub::ModelSource> resolve_name(
   if (name == "demo") return hub::resolve_model(name);
   if (is_random(name)) return policy.anything ? hub::resolve_model(name) : not_served(name, policy);
   if (auto found = from_model_dirs(name, policy)) return std::move(*found);
-  return policy.anything ? fetch(name, policy, progress) : from_hub(name, policy, progress);
+  return policy.anything ? fetch(name, policy, options) : from_hub(name, policy, options);
 }
 
 }  // namespace lmtp::tools

@@ -2,7 +2,6 @@
 // machine can reach is bounded here.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -16,7 +15,8 @@ struct NamePolicy {
   // Every folder that this process can read, and random weights. Otherwise: 'demo', what lies under
   // `model_dirs`, and names in the local Hugging Face cache.
   bool anything = true;
-  bool allow_download = true;           // names that are not in the cache
+  // Patterns of the names that are downloaded where they are not in the cache: hub::matches_any.
+  std::vector<std::string> downloads = {"*"};
   std::vector<std::string> model_dirs;  // canonical; names may be relative to them
 };
 
@@ -29,12 +29,14 @@ Result<std::vector<std::string>> canonical_folders(const std::vector<std::string
 // Whether a name can only be one on the hub: no path, and nothing of that name on this disk.
 bool may_be_on_hub(const std::string& name);
 
-// What the name leads to. Without `progress` nothing is downloaded, whatever the policy; it uses no
-// network then. Neither ".." nor a symbolic link leads out of a model_dir. Where not `anything` is
-// served, the error is the same whether something of that name exists elsewhere or not.
-// Any thread.
-Result<hub::ModelSource> resolve_name(
-    const std::string& name, const NamePolicy& policy,
-    const std::function<bool(const hub::FetchProgress&)>& progress);
+// Whether it would be downloaded.
+bool may_download(const std::string& name, const NamePolicy& policy);
+
+// What the name leads to. Nothing is downloaded, nor the network used, where `options` or the
+// policy do not allow it. Neither ".." nor a symbolic link leads out of a model_dir. Where not
+// `anything` is served, the error is the same whether something of that name exists elsewhere or
+// not. Any thread.
+Result<hub::ModelSource> resolve_name(const std::string& name, const NamePolicy& policy,
+                                      const hub::FetchOptions& options);
 
 }  // namespace lmtp::tools

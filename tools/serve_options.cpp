@@ -69,6 +69,7 @@ struct RawOptions {
   bool cuda = false;
   bool is_static = false;
   std::string kv_cache;
+  std::string download_max;
   std::string max_message_size = "16MiB";
   std::string max_write_queue = "16MiB";
   double shutdown_timeout_s = 30.0;
@@ -136,7 +137,11 @@ void add_auto_options(CLI::App& app, RawOptions& raw) {
       ->allow_extra_args(false);
   app.add_flag("--allow-download", options.allow_download,
                "With auto and a --host beyond loopback: requests may make the server download "
-               "models (on loopback they always may)");
+               "models (on loopback they always may); --allow-download='org/*' none but those of "
+               "such names, wherever it listens; may be given several times");
+  app.add_option("--download-max", raw.download_max,
+                 "Largest model that is downloaded, such as 20GB [no limit]")
+      ->type_name("SIZE");
 }
 
 void add_limit_options(CLI::App& app, RawOptions& raw) {
@@ -207,6 +212,12 @@ ServeOptions finish_options(RawOptions& raw) {
       static_cast<std::size_t>(size_option("--max-message-size", raw.max_message_size, 1024));
   options.max_write_queue_bytes =
       static_cast<std::size_t>(size_option("--max-write-queue", raw.max_write_queue, 64 * 1024));
+  // How CLI11 calls a flag without a value.
+  std::replace(options.allow_download.begin(), options.allow_download.end(), std::string("true"),
+               std::string("*"));
+  if (!raw.download_max.empty()) {
+    options.download_bytes_max = size_option("--download-max", raw.download_max, 1);
+  }
   options.shutdown_timeout_ms = static_cast<int>(std::lround(raw.shutdown_timeout_s * 1000));
   const Result<std::int64_t> unload_after = parse_duration_ms(raw.unload_after);
   if (!unload_after) throw CLI::ValidationError("--unload-after", unload_after.error().message);

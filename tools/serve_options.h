@@ -10,6 +10,7 @@
 
 #include "lmtp/base/log.h"
 #include "lmtp/base/result.h"
+#include "lmtp/hub/fetch.h"
 
 namespace lmtp::tools {
 
@@ -33,7 +34,8 @@ struct ServeOptions {
   int max_models = 3;                        // auto
   std::int64_t unload_after_ms = 1'800'000;  // auto; 0: never
   std::vector<std::string> model_dirs;
-  bool allow_download = false;  // auto, beyond loopback
+  std::vector<std::string> allow_download;  // auto: patterns of names; "*" where none was given
+  std::int64_t download_bytes_max = hub::kDownloadBytesMax;
   log::Level log_level = log::Level::kInfo;
 
   bool is_auto() const { return model == "auto"; }

@@ -1,24 +1,76 @@
 #include "lmtp/hub/fetch.h"
 
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <filesystem>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "http_client.h"
 #include "hub_cache.h"
 #include "hub_environment.h"
+#include "lmtp/base/log.h"
 #include "local_model.h"
 #include "model_files.h"
 #include "repo_download.h"
 
 namespace lmtp::hub {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The optional files that a snapshot lacks and that the hub may have, for a message; empty: none.
+std::string unasked_files(const RepoFolder& folder, const std::string& commit, Purpose purpose) {
+  std::string names;
+  for (const std::string& file : optional_files(purpose)) {
+    std::error_code ignored;
+    if (fs::is_regular_file(folder.snapshot_file(commit, file), ignored) ||
+        folder.is_absent(commit, file)) {
+      continue;
+    }
+    names += (names.empty() ? "" : ", ") + file;
+  }
+  return names;
+}
+
+// A model that is there but for what may be missing: `source` again, with what the hub has.
+Result<ModelSource> complete(ModelSource source, const HubName& name, const FetchOptions& options) {
+  auto hub = read_hub_environment();
+  if (!hub) return source;
+  const auto snapshot = find_snapshot(hub->cache, name);
+  if (!snapshot) return source;
+  const std::string commit = fs::path(*snapshot).filename().string();
+  const std::string unasked =
+      unasked_files(RepoFolder(hub->cache, name.repo), commit, options.purpose);
+  if (unasked.empty()) return source;
+  const auto client = HttpClient::create(*std::move(hub));
+  if (!client) return source;
+  RepoDownload download(**client, name, options);
+  const Result<void> completed = download.complete(commit);
+  if (completed) return source;
+  if (download.was_stopped()) return completed.error();
+  log::warning("'" + name.repo + "' is used as the cache has it, without " + unasked +
+               ", as the hub cannot be asked for them: " + completed.error().message +
+               "; HF_HUB_OFFLINE=1 does not ask");
+  return source;
+}
+
+}  // namespace
 
 Result<ModelSource> fetch_model(std::string_view model, const FetchOptions& options) {
   auto local = resolve_model(model, options.purpose);
-  if (local || !may_be_on_hub(model)) return local;
+  if (!may_be_on_hub(model)) return local;
   const auto name = parse_hub_name(model);
   if (!name) return local;
-  if (const std::string variable = offline_variable(); !variable.empty()) {
-    return Error{local.error().message + "; and " + variable +
+  const std::string offline = offline_variable();
+  if (local) {
+    const bool may_ask = options.allow_download && offline.empty();
+    return may_ask ? complete(*std::move(local), *name, options) : local;
+  }
+  if (!offline.empty()) {
+    return Error{local.error().message + "; and " + offline +
                  " forbids to fetch it: unset it, or name a model of this disk"};
   }
   if (!options.allow_download) {
@@ -37,6 +89,13 @@ Result<ModelSource> fetch_model(std::string_view model, const FetchOptions& opti
   const auto snapshot = RepoDownload(**client, *name, options).run();
   if (!snapshot) return snapshot.error();
   return from_snapshot(model, *name, *snapshot, options.purpose);
+}
+
+bool matches_any(std::string_view model, const std::vector<std::string>& patterns) {
+  const auto name = parse_hub_name(model);
+  return name && std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
+           return fnmatch(pattern.c_str(), name->repo.c_str(), 0) == 0;
+         });
 }
 
 }  // namespace lmtp::hub

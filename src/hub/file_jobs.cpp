@@ -2,20 +2,16 @@
 
 #include <algorithm>
 #include <charconv>
-#include <filesystem>
-#include <system_error>
 #include <utility>
 
 #include "lmtp/base/log.h"
+#include "lmtp/hub/fetch.h"
 #include "web_address.h"
 
 namespace lmtp::hub {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr std::size_t kEtagBytesMax = 128;
-constexpr std::int64_t kFileBytesMax = std::int64_t{1} << 50;
 
 // It becomes the name of a file.
 bool is_blob_name(std::string_view etag) {
@@ -26,14 +22,8 @@ bool is_blob_name(std::string_view etag) {
          });
 }
 
-// Of a file that may not be there: -1.
-std::int64_t size_of(const std::string& path) {
-  std::error_code error;
-  const auto size = fs::file_size(path, error);
-  return error ? -1 : static_cast<std::int64_t>(size);
-}
+}  // namespace
 
-// "bytes 100-199/200" begins at 100.
 bool begins_at(std::string_view content_range, std::int64_t offset) {
   constexpr std::string_view kUnit = "bytes ";
   if (!content_range.starts_with(kUnit)) return false;
@@ -43,8 +33,6 @@ bool begins_at(std::string_view content_range, std::int64_t offset) {
       std::from_chars(content_range.data(), content_range.data() + content_range.size(), begin);
   return error == std::errc() && begin == offset;
 }
-
-}  // namespace
 
 std::string DownloadContext::url_of(const std::string& file) const {
   return client.hub().endpoint + "/" + quote(repo, true) + "/resolve/" + quote(commit, false) +
@@ -92,7 +80,7 @@ Result<void> ResolveJob::take(const HttpAnswer& answer) {
   if (!is_blob_name(answer.etag)) {
     return Error{about + "gives no usable ETag" + kRemedy};
   }
-  if (!answer.size || *answer.size > kFileBytesMax) {
+  if (!answer.size || *answer.size > kDownloadBytesMax) {
     return Error{about + "gives no usable size" + kRemedy};
   }
   file_.etag = answer.etag;
@@ -133,12 +121,12 @@ Result<Job::State> FetchJob::lock(Clock::time_point now) {
   if (!acquired) return acquired.error();
   if (!*acquired) {
     // Somebody else brings it; what there is of it is shown as progress.
-    const std::int64_t size = std::max(size_of(blob_path_ + ".incomplete"), size_of(blob_path_));
+    const std::int64_t size = std::max(unfinished_bytes(blob_path_), size_of(blob_path_));
     if (size > bytes_done_) {
       bytes_done_ = std::min(size, file_.size);
       lock_moved_ = now;
     }
-    if (now - lock_moved_ < kLockIdleMax) return State::kWaiting;
+    if (now - lock_moved_ < kDownloadIdleMax) return State::kWaiting;
     return Error{"another process is fetching " + file_.name + " of '" + context_.repo +
                  "' and gets nowhere: end it (it holds " + context_.folder.lock(file_.etag) + ")"};
   }
@@ -180,8 +168,8 @@ bool FetchJob::on_start(const HttpAnswer& answer) {
     return false;
   }
   // The whole of it, whatever was asked for.
-  if (auto cleared = blob_->clear(); !cleared) error_ = cleared.error();
-  return !error_;
+  blob_->restart();
+  return true;
 }
 
 bool FetchJob::on_body(std::string_view piece) {
@@ -208,9 +196,7 @@ Result<Job::State> FetchJob::transferred(Clock::time_point now) {
                                 answer.origin != context_.client.hub().origin;
   const bool cut = answer.ok() || bad_range;  // ended well, but too early
   const std::int64_t num_bytes = blob_->num_bytes();
-  if (bad_range) {
-    if (auto cleared = blob_->clear(); !cleared) return cleared.error();
-  }
+  if (bad_range) blob_->restart();
   if ((cut || denied_elsewhere || is_transient(answer)) &&
       retry_.again(now, answer.retry_after_s)) {
     log::debug("hub: " + file_.name + " of " + context_.repo + " at " + size_text(num_bytes) +
@@ -232,13 +218,14 @@ Result<Job::State> FetchJob::check() {
     if (auto committed = blob_->commit(); !committed) return committed.error();
     return link();
   }
-  if (auto cleared = blob_->clear(); !cleared) return cleared.error();
-  // The beginning may have been left by an attempt that went wrong: once more, from the start.
   if (checked_once_) {
+    blob_->drop();
     return Error{file_.name + " of '" + context_.repo +
                  "' does not have the hash that the hub says (" + file_.etag +
                  "), twice: it was dropped; check HF_ENDPOINT and the proxy, or try again later"};
   }
+  // The beginning may have been left by an attempt that went wrong: once more, from the start.
+  if (auto restarted = blob_->restart_apart(); !restarted) return restarted.error();
   checked_once_ = true;
   bytes_done_ = 0;
   phase_ = Phase::kStart;

@@ -15,9 +15,6 @@
 
 namespace lmtp::hub {
 
-// Another process that holds a blob's lock and whose file does not grow for so long is given up.
-inline constexpr std::chrono::seconds kLockIdleMax{120};
-
 struct RemoteFile {
   std::string name;
   std::string etag;       // the blob's name
@@ -36,6 +33,9 @@ struct DownloadContext {
   std::string url_of(const std::string& file) const;
   Subject subject(const std::string& file) const { return {repo, revision, file}; }
 };
+
+// Whether a Content-Range begins there: "bytes 100-199/200" at 100.
+bool begins_at(std::string_view content_range, std::int64_t offset);
 
 // HEAD: fills `file`.etag and .size.
 class ResolveJob : public Job {

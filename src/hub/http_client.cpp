@@ -241,8 +241,12 @@ void HttpExchange::start_hop(const std::string& url) {
   curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, &HttpExchange::on_curl_header);
   curl_easy_setopt(easy, CURLOPT_HEADERDATA, this);
   if (request_.head) curl_easy_setopt(easy, CURLOPT_NOBODY, 1L);
-  if (request_.range_from > 0) {
-    curl_easy_setopt(easy, CURLOPT_RANGE, (std::to_string(request_.range_from) + "-").c_str());
+  if (request_.range_from > 0 || request_.range_size > 0) {
+    std::string range = std::to_string(request_.range_from) + "-";
+    if (request_.range_size > 0) {
+      range += std::to_string(request_.range_from + request_.range_size - 1);
+    }
+    curl_easy_setopt(easy, CURLOPT_RANGE, range.c_str());
   }
   if (!hub.ca_bundle.empty()) {
     std::error_code ignored;

@@ -27,6 +27,7 @@ struct HttpRequest {
   // Ends at the first redirect that leads elsewhere: it carries what is asked for.
   bool head = false;
   std::int64_t range_from = 0;  // above 0: "Range: bytes=N-"
+  std::int64_t range_size = 0;  // above 0: so many bytes from there
   std::chrono::milliseconds answer_timeout{};
   // Called before the first byte of a body of status 200 or 206; false stops the exchange.
   std::function<bool(const HttpAnswer&)> on_start;

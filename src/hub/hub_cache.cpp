@@ -157,6 +157,18 @@ Result<void> RepoFolder::link(const std::string& commit, const std::string& file
   return explain_disk("the snapshot cannot be written", path, errno);
 }
 
+bool RepoFolder::is_absent(const std::string& commit, const std::string& file) const {
+  std::error_code ignored;
+  return fs::is_regular_file(path_ + "/.no_exist/" + commit + "/" + file, ignored);
+}
+
+void RepoFolder::note_absent(const std::string& commit, const std::string& file) const {
+  const fs::path folder = path_ + "/.no_exist/" + commit;
+  std::error_code ignored;
+  fs::create_directories(folder, ignored);
+  const std::ofstream note(folder / file, std::ios::app);
+}
+
 Result<void> RepoFolder::write_ref(const std::string& revision, const std::string& commit) const {
   if (revision == commit) return {};
   const fs::path path = path_ + "/refs/" + revision;

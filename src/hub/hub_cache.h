@@ -1,11 +1,13 @@
 // The cache of huggingface_hub on this disk:
 //   CACHE/models--ORG--NAME/refs/main                  the commit that a branch or tag is at
 //   CACHE/models--ORG--NAME/blobs/HASH                 a file's content, named by it
-//   CACHE/models--ORG--NAME/blobs/HASH.incomplete      as far as it has come
+//   CACHE/models--ORG--NAME/blobs/HASH.incomplete      as far as it has come (version 2 of
+//                                                      huggingface_hub: HASH.UUID.incomplete)
+//   CACHE/models--ORG--NAME/.no_exist/COMMIT/a.json    an empty file: the commit has no a.json
 //   CACHE/models--ORG--NAME/snapshots/COMMIT/config.json -> ../../blobs/HASH
 //   CACHE/.locks/models--ORG--NAME/HASH.lock           held (flock) by who writes the blob
 //
-// Reference: huggingface_hub 0.36, "Understand caching", file_download.py and constants.py.
+// Reference: huggingface_hub 0.36 and 2.4, "Understand caching", file_download.py and constants.py.
 #pragma once
 
 #include <cstdint>
@@ -51,6 +53,10 @@ class RepoFolder {
   // Gives the blob its name in the snapshot, by a relative link.
   Result<void> link(const std::string& commit, const std::string& file,
                     const std::string& etag) const;
+  // Whether it is noted that the commit has no such file.
+  bool is_absent(const std::string& commit, const std::string& file) const;
+  // Notes it. Where that fails, the hub is asked again next time.
+  void note_absent(const std::string& commit, const std::string& file) const;
   // Notes that the branch or tag is at this commit; at once, whoever reads it meanwhile.
   Result<void> write_ref(const std::string& revision, const std::string& commit) const;
 

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <fstream>
+#include <sstream>
 #include <string_view>
 
 #include "web_address.h"
@@ -18,6 +19,7 @@ constexpr std::chrono::milliseconds kAnswerTimeout{4500};
 constexpr std::chrono::milliseconds kStallTimeout{10'000};
 constexpr int kTimeoutMaxS = 3600;
 constexpr std::size_t kTokenBytesMax = 4096;
+constexpr std::size_t kLoginsBytesMax = 64 << 10;
 
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
@@ -54,12 +56,39 @@ std::string clean_token(std::string token) {
   return token.substr(first, token.find_last_not_of(" \t") - first + 1);
 }
 
-std::string first_bytes_of(const std::string& path) {
+std::string first_bytes_of(const std::string& path, std::size_t num_bytes_max) {
   std::ifstream file(path, std::ios::binary);
-  std::string text(kTokenBytesMax, '\0');
+  std::string text(num_bytes_max, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(std::max<std::streamsize>(file.gcount(), 0)));
   return text;
+}
+
+// Whether the list of logins that lies beside a token's file says that the token's time is over:
+// sections of "hf_token = ..." and "expires_at = SECONDS since 1970".
+bool has_expired(const std::string& token, const std::string& token_path) {
+  std::istringstream lines(first_bytes_of(
+      token_path.substr(0, token_path.rfind('/') + 1) + "stored_tokens", kLoginsBytesMax));
+  std::string section_token;
+  std::string expires_at;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with('[')) section_token = expires_at = "";
+    const std::size_t equals = line.find('=');
+    if (equals == std::string::npos) continue;
+    const std::string key = clean_token(line.substr(0, equals));
+    if (key == "hf_token") section_token = clean_token(line.substr(equals + 1));
+    if (key == "expires_at") expires_at = clean_token(line.substr(equals + 1));
+    std::int64_t end_s = 0;
+    if (section_token != token ||
+        std::from_chars(expires_at.data(), expires_at.data() + expires_at.size(), end_s).ec !=
+            std::errc()) {
+      continue;
+    }
+    return end_s <= std::chrono::duration_cast<std::chrono::seconds>(
+                        std::chrono::system_clock::now().time_since_epoch())
+                        .count();
+  }
+  return false;
 }
 
 Result<void> find_token(HubEnvironment& hub) {
@@ -72,7 +101,8 @@ Result<void> find_token(HubEnvironment& hub) {
   if (hub.token.empty()) {
     const std::string given = with_home(variable("HF_TOKEN_PATH"));
     hub.token_from = !given.empty() ? given : hf_home() + "/token";
-    hub.token = clean_token(first_bytes_of(hub.token_from));
+    hub.token = clean_token(first_bytes_of(hub.token_from, kTokenBytesMax));
+    hub.token_expired = !hub.token.empty() && has_expired(hub.token, hub.token_from);
   }
   // What is not printable would end the header that carries it. The token itself is not shown.
   const auto printable = [](char c) { return c > ' ' && c <= '~'; };

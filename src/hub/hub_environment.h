@@ -1,6 +1,6 @@
 // What the environment says about the hub, in the variables that huggingface_hub reads.
 //
-// Reference: huggingface_hub 0.36, constants.py and utils/_auth.py.
+// Reference: huggingface_hub 0.36 and 2.4, constants.py and utils/_auth.py.
 #pragma once
 
 #include <chrono>
@@ -16,7 +16,9 @@ struct HubEnvironment {
   std::string cache;       // as cache_folder()
   std::string token;       // empty: none
   std::string token_from;  // where the token was found, for messages: "HF_TOKEN", a path
-  std::string ca_bundle;   // a file or folder of certificates; empty: the system's
+  // It is of `hf auth login` in huggingface_hub 2, which renews it by itself, and has run out.
+  bool token_expired = false;
+  std::string ca_bundle;  // a file or folder of certificates; empty: the system's
   // From the first connection to the first answer of the hub, all attempts together.
   std::chrono::milliseconds answer_timeout{};
   // A transfer that brings nothing for so long is cut.

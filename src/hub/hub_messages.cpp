@@ -28,8 +28,14 @@ std::string asked_for(const Subject& subject) {
   return subject.file.empty() ? repo : subject.file + " of " + repo;
 }
 
+std::string expired(const HubEnvironment& hub) {
+  return "the login whose token is in " + hub.token_from +
+         " has run out: `hf auth whoami` renews it, or log in again with `hf auth login`";
+}
+
 // How to be somebody else to the hub than now.
 std::string login_remedy(const HubEnvironment& hub) {
+  if (hub.token_expired) return expired(hub);
   return hub.token.empty()
              ? "set HF_TOKEN, or log in with `hf auth login`"
              : "the token in " + hub.token_from + " must be of an account that may read it";
@@ -99,6 +105,9 @@ Error explain_denied(const HttpAnswer& answer, const Subject& subject, const Hub
   if (answer.error_message == "Access to this resource is disabled.") {
     return Error{"'" + subject.repo + "' is disabled on the hub" + status +
                  ": nobody can fetch it any more"};
+  }
+  if (answer.status == 401 && hub.token_expired) {
+    return Error{asked_for(subject) + " cannot be fetched" + status + ": " + expired(hub)};
   }
   if (answer.status == 401 && !hub.token.empty()) {
     return Error{"the hub does not accept the token in " + hub.token_from + status + said(answer) +

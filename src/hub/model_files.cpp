@@ -20,16 +20,12 @@ constexpr std::size_t kNameBytesMax = 255;
 constexpr std::size_t kCommitDigits = 40;
 
 constexpr std::array kTokenizerFiles = {
-    "config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "vocab.json",
-    "added_tokens.json",
-    "merges.txt",
-    "tokenizer.model",
+    "config.json",         "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+    "vocab.json",          "merges.txt",     "added_tokens.json",     "tokenizer.model",
+    "chat_template.jinja", "tekken.json",    "spiece.model",
 };
-constexpr const char* kGenerationConfig = "generation_config.json";
+constexpr std::string_view kTiktoken = ".tiktoken";  // "qwen.tiktoken"
+constexpr int kTiktokenFilesMax = 4;
 
 // In the order in which the loader looks for them.
 struct WeightForm {
@@ -163,15 +159,32 @@ Result<Listing> parse_listing(std::string_view text) {
   return listing;
 }
 
+std::vector<std::string> optional_files(Purpose purpose) {
+  std::vector<std::string> files(kTokenizerFiles.begin(), kTokenizerFiles.end());
+  if (purpose == Purpose::kServe) files.emplace_back(kGenerationConfig);
+  return files;
+}
+
 std::vector<std::string> small_files(const Listing& listing, Purpose purpose) {
-  std::vector<std::string> files;
-  for (const char* name : kTokenizerFiles) {
-    if (listing.has(name)) files.emplace_back(name);
-  }
-  if (purpose == Purpose::kServe && listing.has(kGenerationConfig)) {
-    files.emplace_back(kGenerationConfig);
+  std::vector<std::string> files = optional_files(purpose);
+  std::erase_if(files, [&listing](const std::string& file) { return !listing.has(file); });
+  int num_tiktoken = 0;
+  for (const std::string& file : listing.files) {
+    if (!file.ends_with(kTiktoken) || !is_plain_file_name(file)) continue;
+    if (++num_tiktoken <= kTiktokenFilesMax) files.push_back(file);
   }
   return files;
+}
+
+bool has_tokenizer(const std::vector<std::string>& files) {
+  const auto has = [&files](std::string_view name) {
+    return std::find(files.begin(), files.end(), name) != files.end();
+  };
+  return has("tokenizer.json") || has("tokenizer.model") ||
+         (has("vocab.json") && has("merges.txt")) || has("tekken.json") || has("spiece.model") ||
+         std::any_of(files.begin(), files.end(), [](const std::string& file) {
+           return file.ends_with(kTiktoken) && is_plain_file_name(file);
+         });
 }
 
 Result<WeightFiles> weight_files(const Listing& listing) {
@@ -210,9 +223,13 @@ std::string missing_in(const std::string& folder, Purpose purpose) {
   if (purpose == Purpose::kServe) {
     return is_file(path / "config.json") ? missing_weights(path) : "config.json";
   }
-  const bool any = is_file(path / "tokenizer.json") || is_file(path / "tokenizer.model") ||
-                   (is_file(path / "vocab.json") && is_file(path / "merges.txt"));
-  return any ? "" : "tokenizer.json";
+  std::vector<std::string> files;
+  std::error_code error;
+  for (auto entry = fs::directory_iterator(path, error); !error && entry != fs::end(entry);
+       entry.increment(error)) {
+    if (is_file(entry->path())) files.push_back(entry->path().filename().string());
+  }
+  return has_tokenizer(files) ? "" : "tokenizer.json";
 }
 
 }  // namespace lmtp::hub

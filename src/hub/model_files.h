@@ -10,9 +10,12 @@
 
 namespace lmtp::hub {
 
+inline constexpr const char* kConfig = "config.json";
+inline constexpr const char* kGenerationConfig = "generation_config.json";
+
 inline constexpr std::size_t kListingBytesMax = std::size_t{64} << 20;
 inline constexpr std::size_t kListedFilesMax = 200'000;
-inline constexpr std::size_t kIndexBytesMax = std::size_t{64} << 20;
+inline constexpr std::size_t kIndexBytesMax = std::size_t{64} << 20;  // and of config.json
 
 // What {endpoint}/api/models/NAME/revision/REVISION says.
 struct Listing {
@@ -25,8 +28,14 @@ struct Listing {
 // Refuses a commit that is none, and names of files that would lead out of a folder.
 Result<Listing> parse_listing(std::string_view json);
 
-// Files of the listing that are needed whatever the weights are.
+// What a model of the purpose is read from where there is such a file, besides its weights.
+std::vector<std::string> optional_files(Purpose purpose);
+
+// Those of the listing, and its *.tiktoken.
 std::vector<std::string> small_files(const Listing& listing, Purpose purpose);
+
+// Whether a tokenizer can be made of some of these files.
+bool has_tokenizer(const std::vector<std::string>& files);
 
 // Where the listing's weights are: one file, or an index that names them (then `is_index`).
 // safetensors where there are any, else pytorch_model.bin; an error says what there is instead.

@@ -7,7 +7,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
+#include <random>
+#include <system_error>
 #include <utility>
+#include <vector>
 
 #include "hub_messages.h"
 #include "lmtp/base/check.h"
@@ -15,15 +19,69 @@
 namespace lmtp::hub {
 namespace {
 
+namespace fs = std::filesystem;
+
+constexpr std::string_view kIncomplete = ".incomplete";
 constexpr std::int64_t kHashPieceBytes = std::int64_t{4} << 20;
 constexpr mode_t kBlobMode = 0666;  // less the umask
 
+// PATH.incomplete and PATH.ANYTHING.incomplete.
+std::vector<fs::path> unfinished_files(const std::string& path) {
+  const fs::path blob(path);
+  const std::string head = blob.filename().string() + ".";
+  std::vector<fs::path> files;
+  std::error_code error;
+  for (auto entry = fs::directory_iterator(blob.parent_path(), error);
+       !error && entry != fs::end(entry); entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (name.starts_with(head) && name.ends_with(kIncomplete)) files.push_back(entry->path());
+  }
+  return files;
+}
+
+// huggingface_hub 2 writes a file of its own each time, and one that was killed leaves it. Where
+// locks do not hold, one that still grows is somebody's.
+void take_over(const std::string& path, const std::string& incomplete, std::int64_t size) {
+  std::int64_t num_bytes = size_of(incomplete);
+  const auto idle_since = fs::file_time_type::clock::now() - kDownloadIdleMax;
+  for (const fs::path& file : unfinished_files(path)) {
+    std::error_code error;
+    const std::int64_t others = size_of(file);
+    if (others <= num_bytes || others > size || fs::last_write_time(file, error) > idle_since ||
+        error) {
+      continue;
+    }
+    fs::rename(file, incomplete, error);
+    if (!error) num_bytes = others;
+  }
+}
+
+std::string random_digits() {
+  char text[9];
+  std::snprintf(text, sizeof(text), "%08x", std::random_device()());
+  return text;
+}
+
 }  // namespace
+
+std::int64_t size_of(const std::string& path) {
+  std::error_code error;
+  const auto size = fs::file_size(path, error);
+  return error ? -1 : static_cast<std::int64_t>(size);
+}
+
+std::int64_t unfinished_bytes(const std::string& path) {
+  std::int64_t num_bytes = 0;
+  for (const fs::path& file : unfinished_files(path))
+    num_bytes = std::max(num_bytes, size_of(file));
+  return num_bytes;
+}
 
 Result<std::unique_ptr<PartialBlob>> PartialBlob::open(const std::string& path,
                                                        const std::string& etag, std::int64_t size) {
-  const std::string incomplete = path + ".incomplete";
-  const int file = ::open(incomplete.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, kBlobMode);
+  const std::string incomplete = path + std::string(kIncomplete);
+  take_over(path, incomplete, size);
+  const int file = ::open(incomplete.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kBlobMode);
   if (file < 0) return explain_disk("the cache cannot be written", incomplete, errno);
   struct stat status {};
   const bool known = fstat(file, &status) == 0;
@@ -31,7 +89,10 @@ Result<std::unique_ptr<PartialBlob>> PartialBlob::open(const std::string& path,
       new PartialBlob(path, etag, size, file, known ? status.st_size : 0));
   // More than the whole cannot be the beginning of it.
   if (blob->num_bytes_ > size) {
-    if (auto cleared = blob->clear(); !cleared) return cleared.error();
+    if (ftruncate(file, 0) != 0) {
+      return explain_disk("the cache cannot be written", incomplete, errno);
+    }
+    blob->restart();
   }
   return blob;
 }
@@ -39,7 +100,7 @@ Result<std::unique_ptr<PartialBlob>> PartialBlob::open(const std::string& path,
 PartialBlob::PartialBlob(std::string path, std::string etag, std::int64_t size, int file,
                          std::int64_t num_bytes)
     : path_(std::move(path)),
-      incomplete_(path_ + ".incomplete"),
+      incomplete_(path_ + std::string(kIncomplete)),
       etag_(std::move(etag)),
       size_(size),
       file_(file),
@@ -62,7 +123,7 @@ Result<bool> PartialBlob::hash_some() {
 Result<void> PartialBlob::append(std::string_view piece) {
   LMTP_CHECK(num_hashed_ == num_bytes_, num_hashed_, num_bytes_);
   while (!piece.empty()) {
-    const ssize_t num_written = write(file_, piece.data(), piece.size());
+    const ssize_t num_written = pwrite(file_, piece.data(), piece.size(), num_bytes_);
     if (num_written < 0 && errno == EINTR) continue;
     if (num_written < 0) return explain_disk("the cache cannot be written", incomplete_, errno);
     const auto num_taken = static_cast<std::size_t>(num_written);
@@ -74,14 +135,23 @@ Result<void> PartialBlob::append(std::string_view piece) {
   return {};
 }
 
-Result<void> PartialBlob::clear() {
-  if (num_bytes_ > 0 && ftruncate(file_, 0) != 0) {
-    return explain_disk("the cache cannot be written", incomplete_, errno);
-  }
+void PartialBlob::restart() {
   num_bytes_ = num_hashed_ = 0;
   hash_ = BlobHash(etag_, size_);
+}
+
+Result<void> PartialBlob::restart_apart() {
+  drop();
+  const std::string apart = path_ + "." + random_digits() + std::string(kIncomplete);
+  const int file = ::open(apart.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, kBlobMode);
+  if (file < 0) return explain_disk("the cache cannot be written", apart, errno);
+  close(std::exchange(file_, file));
+  incomplete_ = apart;
+  restart();
   return {};
 }
+
+void PartialBlob::drop() { unlink(incomplete_.c_str()); }
 
 bool PartialBlob::is_right() {
   LMTP_CHECK(num_hashed_ == num_bytes_, num_hashed_, num_bytes_);
@@ -89,10 +159,12 @@ bool PartialBlob::is_right() {
 }
 
 Result<void> PartialBlob::commit() {
-  if (rename(incomplete_.c_str(), path_.c_str()) != 0) {
-    return explain_disk("the cache cannot be written", path_, errno);
-  }
-  return {};
+  // Somebody else, who does not see our lock, may have appended to it.
+  if (ftruncate(file_, size_) == 0 && rename(incomplete_.c_str(), path_.c_str()) == 0) return {};
+  const int error_number = errno;
+  // Or may have been faster.
+  if (error_number == ENOENT && size_of(path_) == size_) return {};
+  return explain_disk("the cache cannot be written", path_, error_number);
 }
 
 }  // namespace lmtp::hub

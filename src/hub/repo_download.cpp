@@ -5,6 +5,7 @@
 #include <system_error>
 #include <utility>
 
+#include "header_job.h"
 #include "web_address.h"
 
 namespace lmtp::hub {
@@ -20,12 +21,6 @@ constexpr std::int64_t kSpareBytes = std::int64_t{16} << 20;
 bool is_file(const std::string& path) {
   std::error_code ignored;
   return fs::is_regular_file(path, ignored);
-}
-
-std::int64_t size_or_zero(const std::string& path) {
-  std::error_code error;
-  const auto size = fs::file_size(path, error);
-  return error ? 0 : static_cast<std::int64_t>(size);
 }
 
 }  // namespace
@@ -44,17 +39,44 @@ RepoDownload::RepoDownload(HttpClient& client, HubName name, const FetchOptions&
 Result<std::string> RepoDownload::run() {
   const auto listing = list();
   if (!listing) return listing.error();
-  context_ = std::make_unique<DownloadContext>(
-      DownloadContext{client_, folder_, name_.repo, name_.revision, listing->commit});
-  if (auto prepared = folder_.prepare(listing->commit); !prepared) return prepared.error();
-  const auto files = choose_files(*listing);
-  if (!files) return files.error();
-  if (auto brought = bring(*files, true); !brought) return brought.error();
+  if (auto begun = begin(*listing); !begun) return begun.error();
+  const auto brought =
+      options_.purpose == Purpose::kTokenizer ? bring_tokenizer(*listing) : bring_model(*listing);
+  if (!brought) return brought.error();
+  note_absent(*listing);
   // Last, so that a revision never leads to a snapshot that is half there.
   if (auto written = folder_.write_ref(name_.revision, listing->commit); !written) {
     return written.error();
   }
   return folder_.snapshot(listing->commit);
+}
+
+Result<void> RepoDownload::complete(const std::string& commit) {
+  const auto got = ask_for_list(commit);
+  if (!got) return got.error();
+  const auto listing = read_list(*got);
+  if (!listing) return listing.error();
+  if (listing->commit != commit) {
+    return Error{client_.hub().endpoint + " answers for another commit than it was asked for"};
+  }
+  if (auto begun = begin(*listing); !begun) return begun;
+  auto files = resolve(small_files(*listing, options_.purpose));
+  if (!files) return files.error();
+  if (auto fetched = fetch(*files, true); !fetched) return fetched;
+  note_absent(*listing);
+  return {};
+}
+
+Result<void> RepoDownload::begin(const Listing& listing) {
+  context_ = std::make_unique<DownloadContext>(
+      DownloadContext{client_, folder_, name_.repo, name_.revision, listing.commit});
+  return folder_.prepare(listing.commit);
+}
+
+void RepoDownload::note_absent(const Listing& listing) const {
+  for (const std::string& file : optional_files(options_.purpose)) {
+    if (!listing.has(file)) folder_.note_absent(listing.commit, file);
+  }
 }
 
 Result<Listing> RepoDownload::list() {
@@ -66,10 +88,14 @@ Result<Listing> RepoDownload::list() {
     got = ask_for_list(name_.revision);
     if (!got) return got.error();
   }
-  if (!got->answer.ok()) {
-    return explain(got->answer, {name_.repo, name_.revision, ""}, client_.hub());
+  return read_list(*got);
+}
+
+Result<Listing> RepoDownload::read_list(const ListAnswer& got) const {
+  if (!got.answer.ok()) {
+    return explain(got.answer, {name_.repo, name_.revision, ""}, client_.hub());
   }
-  auto listing = parse_listing(got->body);
+  auto listing = parse_listing(got.body);
   if (!listing) {
     return Error{client_.hub().endpoint + " gives no usable list of the files of '" + name_.repo +
                  "': " + listing.error().message + "; check HF_ENDPOINT and the proxy"};
@@ -115,18 +141,19 @@ Result<RepoDownload::ListAnswer> RepoDownload::ask_for_list(const std::string& r
   }
 }
 
-Result<std::vector<std::string>> RepoDownload::choose_files(const Listing& listing) {
-  const std::string repo = "'" + name_.repo + "'";
-  std::vector<std::string> files = small_files(listing, options_.purpose);
-  if (options_.purpose == Purpose::kTokenizer) {
-    const bool any = listing.has("tokenizer.json") || listing.has("tokenizer.model") ||
-                     (listing.has("vocab.json") && listing.has("merges.txt"));
-    if (any) return files;
-    return Error{repo +
-                 " has no tokenizer (tokenizer.json, vocab.json with merges.txt, or "
-                 "tokenizer.model): name the model that it was made from"};
+Result<void> RepoDownload::bring_tokenizer(const Listing& listing) {
+  if (!has_tokenizer(listing.files)) {
+    return Error{"'" + name_.repo +
+                 "' has no tokenizer (tokenizer.json, vocab.json with merges.txt, tokenizer.model, "
+                 "tekken.json, ...): name the model that it was made from"};
   }
-  if (!listing.has("config.json")) {
+  const auto files = resolve(small_files(listing, options_.purpose));
+  return files ? fetch(*files, true) : files.error();
+}
+
+Result<void> RepoDownload::bring_model(const Listing& listing) {
+  const std::string repo = "'" + name_.repo + "'";
+  if (!listing.has(kConfig)) {
     return Error{repo + " has no config.json: it is not a model as `transformers` keeps it"};
   }
   const auto weights = weight_files(listing);
@@ -134,37 +161,113 @@ Result<std::vector<std::string>> RepoDownload::choose_files(const Listing& listi
     return Error{repo + " has " + weights.error().message +
                  ": name a repository that has its weights as safetensors"};
   }
-  files.push_back(weights->file);
-  if (!weights->is_index) return files;
-  if (auto brought = bring({weights->file}, false); !brought) return brought.error();
-  const auto shards = read_index(folder_.snapshot_file(listing.commit, weights->file));
-  if (!shards) return shards.error();
-  for (const std::string& shard : *shards) {
-    if (!listing.has(shard)) {
-      return Error{repo + " lacks " + shard + ", which its " + weights->file + " names"};
-    }
-    files.push_back(shard);
+  std::vector<std::string> first = {kConfig};
+  if (listing.has(kGenerationConfig)) first.emplace_back(kGenerationConfig);
+  if (auto brought = bring_small(first); !brought) return brought;
+  if (options_.accept_config) {
+    const auto accepted = options_.accept_config(folder_.snapshot(listing.commit));
+    if (!accepted) return accepted;
   }
-  return files;
+  const auto names = files_of(listing, *weights);
+  if (!names) return names.error();
+  std::vector<std::string> all = small_files(listing, options_.purpose);
+  all.insert(all.end(), names->begin(), names->end());
+  const auto files = resolve(all);
+  if (!files) return files.error();
+  if (weights->file.find(".safetensors") != std::string::npos) {
+    if (auto accepted = accept_headers(*names, *files); !accepted) return accepted;
+  }
+  return fetch(*files, true);
 }
 
-Result<void> RepoDownload::bring(const std::vector<std::string>& names, bool show_progress) {
+// The weights themselves; an index is brought.
+Result<std::vector<std::string>> RepoDownload::files_of(const Listing& listing,
+                                                        const WeightFiles& weights) {
+  if (!weights.is_index) return std::vector{weights.file};
+  if (auto brought = bring_small({weights.file}); !brought) return brought.error();
+  auto shards = read_index(folder_.snapshot_file(listing.commit, weights.file));
+  if (!shards) return shards;
+  for (const std::string& shard : *shards) {
+    if (!listing.has(shard)) {
+      return Error{"'" + name_.repo + "' lacks " + shard + ", which its " + weights.file +
+                   " names"};
+    }
+  }
+  return shards;
+}
+
+Result<void> RepoDownload::accept_headers(const std::vector<std::string>& names,
+                                          const std::vector<RemoteFile>& files) {
+  if (!options_.accept_weights) return {};
+  std::vector<WeightHeader> headers(names.size());
+  std::vector<std::unique_ptr<Job>> jobs;
+  std::int64_t budget = kHeadersBytesMax;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const auto remote = std::find_if(files.begin(), files.end(),
+                                     [&](const RemoteFile& file) { return file.name == names[i]; });
+    if (remote == files.end()) {
+      auto header = read_header(folder_.snapshot_file(context_->commit, names[i]), names[i]);
+      if (!header) return header.error();
+      headers[i] = *std::move(header);
+    } else {
+      headers[i].file = names[i];
+      headers[i].file_size = remote->size;
+      jobs.push_back(std::make_unique<HeaderJob>(*context_, headers[i], budget));
+    }
+  }
+  if (auto got = run_jobs(std::move(jobs)); !got) return got;
+  return options_.accept_weights(folder_.snapshot(context_->commit), headers);
+}
+
+Result<void> RepoDownload::bring_small(const std::vector<std::string>& names) {
+  const auto files = resolve(names);
+  if (!files) return files.error();
+  for (const RemoteFile& file : *files) {
+    if (file.size > static_cast<std::int64_t>(kIndexBytesMax)) {
+      return Error{file.name + " of '" + name_.repo + "' has " + size_text(file.size) +
+                   ", more than such a file can have"};
+    }
+  }
+  return fetch(*files, false);
+}
+
+// Those that are not there, with their sizes.
+Result<std::vector<RemoteFile>> RepoDownload::resolve(const std::vector<std::string>& names) {
   std::vector<RemoteFile> files;
   for (const std::string& name : names) {
     if (!is_file(folder_.snapshot_file(context_->commit, name))) files.push_back({name, "", 0});
   }
   std::vector<std::unique_ptr<Job>> jobs;
   for (RemoteFile& file : files) jobs.push_back(std::make_unique<ResolveJob>(*context_, file));
-  if (auto resolved = run_jobs(std::move(jobs)); !resolved) return resolved;
+  if (auto resolved = run_jobs(std::move(jobs)); !resolved) return resolved.error();
+  for (const RemoteFile& file : files) {
+    bytes_resolved_ += file.size;
+    // Here, so that no list of files is long enough for the sum to overflow.
+    if (bytes_resolved_ > kDownloadBytesMax) {
+      return Error{"'" + name_.repo + "' claims to be larger than " + size_text(kDownloadBytesMax) +
+                   ": check HF_ENDPOINT"};
+    }
+  }
+  if (bytes_resolved_ > options_.download_bytes_max) {
+    return Error{"'" + name_.repo + "' is a download of " + size_text(bytes_resolved_) +
+                 ", and at most " + size_text(options_.download_bytes_max) +
+                 " are allowed here (--download-max)"};
+  }
+  return files;
+}
+
+Result<void> RepoDownload::fetch(const std::vector<RemoteFile>& files, bool show_progress) {
   if (auto enough = check_space(files); !enough) return enough;
-  jobs.clear();
-  std::int64_t total = 0;
+  std::vector<std::unique_ptr<Job>> jobs;
+  std::int64_t total = bytes_before_;
   for (const RemoteFile& file : files) {
     total += file.size;
     jobs.push_back(std::make_unique<FetchJob>(*context_, file));
   }
   if (show_progress) progress_.bytes_total = total;
-  return run_jobs(std::move(jobs));
+  auto fetched = run_jobs(std::move(jobs));
+  bytes_before_ = total;
+  return fetched;
 }
 
 Result<void> RepoDownload::check_space(const std::vector<RemoteFile>& files) const {
@@ -172,7 +275,7 @@ Result<void> RepoDownload::check_space(const std::vector<RemoteFile>& files) con
   for (const RemoteFile& file : files) {
     const std::string blob = folder_.blob(file.etag);
     if (is_file(blob)) continue;
-    needed += std::max<std::int64_t>(0, file.size - size_or_zero(blob + ".incomplete"));
+    needed += std::max<std::int64_t>(0, file.size - unfinished_bytes(blob));
   }
   const auto free = folder_.free_bytes();
   if (!free) return free.error();
@@ -183,7 +286,7 @@ Result<void> RepoDownload::check_space(const std::vector<RemoteFile>& files) con
 }
 
 Result<void> RepoDownload::run_jobs(std::vector<std::unique_ptr<Job>> jobs) {
-  std::int64_t finished_bytes = 0;
+  std::int64_t finished_bytes = bytes_before_;
   while (!jobs.empty()) {
     bool busy = false;
     std::int64_t active_bytes = 0;
@@ -210,6 +313,7 @@ Result<void> RepoDownload::turn(bool busy) {
   client_.run(busy ? std::chrono::milliseconds(0) : kTurn);
   const FetchProgress shown = progress_.bytes_total > 0 ? progress_ : FetchProgress{};
   if (options_.progress && !options_.progress(shown)) {
+    was_stopped_ = true;
     return Error{"fetching '" + name_.repo + "' was stopped; what has come is kept"};
   }
   return {};

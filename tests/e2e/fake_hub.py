@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 CHUNK = 64 * 1024
+TREE = object()
 
 
 def git_sha1(content):
@@ -80,6 +81,7 @@ class Seen:
 class FakeHub:
     def __init__(self, hub_certificate=None, cdn_certificate=None):
         self.repos, self.renamed, self.rules, self.seen = {}, {}, [], []
+        self.num_bytes_sent = 0  # of bodies
         self.lock = threading.Lock()
         self.stopped = threading.Event()
         self.servers = {}
@@ -171,13 +173,16 @@ class _Handler(BaseHTTPRequestHandler):
             else:
                 self.hub(path)
 
-    def error(self, status, code, message):
-        self.answer(status, b"", {"X-Error-Code": code, "X-Error-Message": message})
+    def error(self, status, code, message, **headers):
+        self.answer(status, b"", {"X-Error-Code": code, "X-Error-Message": message, **headers})
 
     def hub(self, path):
         match = re.fullmatch(r"/api/models/(.+?)/revision/(.+)", path)
         if match:
             return self.with_repo(*match.groups(), None)
+        match = re.fullmatch(r"/api/models/(.+?)/tree/([^/]+)", path)
+        if match:
+            return self.with_repo(*match.groups(), TREE)
         match = re.fullmatch(r"/(.+?)/resolve/([^/]+)/(.+)", path)
         if match:
             return self.with_repo(*match.groups())
@@ -199,8 +204,11 @@ class _Handler(BaseHTTPRequestHandler):
             return self.error(404, "RevisionNotFound", "Invalid rev id: " + revision)
         if file is None:
             return self.list(name, repo, revision)
+        if file is TREE:
+            return self.tree(repo)
         if file not in repo.files:
-            return self.error(404, "EntryNotFound", "Entry not found")
+            commit = {"X-Repo-Commit": repo.revisions[revision]}
+            return self.error(404, "EntryNotFound", "Entry not found", **commit)
         return self.resolve(name, repo, revision, file)
 
     def list(self, name, repo, revision):
@@ -209,6 +217,16 @@ class _Handler(BaseHTTPRequestHandler):
                 "siblings": [{"rfilename": n} for n in names], "tags": [], "downloads": 1}
         text = json.dumps(body).encode() if self.rule.content is None else self.rule.content
         self.answer(200, text, {"Content-Type": "application/json"})
+
+    def tree(self, repo):
+        """The list that huggingface_hub 2 asks for besides the other."""
+        entries = []
+        for name, content in sorted(repo.files.items()):
+            entry = {"type": "file", "path": name, "size": len(content), "oid": git_sha1(content)}
+            if name in repo.lfs:
+                entry["lfs"] = {"oid": sha256(content), "size": len(content), "pointerSize": 130}
+            entries.append(entry)
+        self.answer(200, json.dumps(entries).encode(), {"Content-Type": "application/json"})
 
     def resolve(self, name, repo, revision, file):
         content = repo.files[file]
@@ -238,8 +256,9 @@ class _Handler(BaseHTTPRequestHandler):
         if begin >= len(content):
             headers["Content-Range"] = f"bytes */{len(content)}"
             return self.answer(416, b"", headers)
-        headers["Content-Range"] = f"bytes {begin}-{len(content) - 1}/{len(content)}"
-        return self.answer(206, content[begin:], headers)
+        end = min(int(match[2]) + 1, len(content)) if match[2] else len(content)
+        headers["Content-Range"] = f"bytes {begin}-{end - 1}/{len(content)}"
+        return self.answer(206, content[begin:end], headers)
 
     def answer(self, status, body, headers):
         self.send_response(status)
@@ -254,7 +273,10 @@ class _Handler(BaseHTTPRequestHandler):
                                  if n is not None])
         chunk = CHUNK if self.rule.throttle is None else max(1, self.rule.throttle // 20)
         for begin in range(0, end, chunk):
-            self.wfile.write(body[begin:min(begin + chunk, end)])
+            piece = body[begin:min(begin + chunk, end)]
+            self.wfile.write(piece)
+            with self.fake.lock:
+                self.fake.num_bytes_sent += len(piece)
             if self.rule.throttle is not None and not self.fake.stopped.is_set():
                 time.sleep(0.05)
         if self.rule.hang_after is not None:

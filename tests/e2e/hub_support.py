@@ -1,5 +1,6 @@
 """What the tests of the hub share: a fake hub, an empty cache, and programs that use both."""
 
+import json
 import os
 import pathlib
 import pty
@@ -31,6 +32,26 @@ def add_demo(hub):
     files, lfs = demo_files()
     hub.add(NAME, files, lfs=lfs)
     return hub
+
+
+def add_tiny(hub):
+    """The repository NAME: small files that a model has, and many that nobody needs."""
+    files = {"config.json": b'{"model_type": "gpt2"}', "generation_config.json": b"{}",
+             "tokenizer.json": b'{"a": 1}', "vocab.json": b"{}", "merges.txt": b"#version\n",
+             "model.safetensors": WEIGHTS, "pytorch_model.bin": b"pickle", "tf_model.h5": b"tf",
+             "flax_model.msgpack": b"flax", "model.gguf": b"gguf", "README.md": b"read me",
+             "onnx/model.onnx": b"onnx", "model.fp16.safetensors": b"half"}
+    return hub.add(NAME, files, lfs={"model.safetensors", "pytorch_model.bin"})
+
+
+def safetensors(header, num_bytes):
+    """A file of that header, and so many bytes of data."""
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + bytes(num_bytes)
+
+
+def names_in(folder):
+    return sorted(p.name for p in folder.iterdir())
 
 
 def environment(hub, home, **more):
@@ -89,8 +110,11 @@ class Machine:
     def repo(self, name):
         return self.cache / ("models--" + name.replace("/", "--"))
 
+    def partial(self, name, etag):
+        """The file under way, whoever writes it; None before it is there and after it is whole."""
+        return next((self.repo(name) / "blobs").glob(f"{etag}*.incomplete"), None)
+
     def partial_size(self, name, etag):
-        """Bytes of the file under way, 0 before it is there and after it is whole."""
         try:
             return (self.repo(name) / "blobs" / f"{etag}.incomplete").stat().st_size
         except FileNotFoundError:

@@ -1,27 +1,16 @@
-"""fetch_model and a hub that works: what it asks for, what it leaves in the cache, and that
-huggingface_hub and it find what the other has fetched."""
+"""fetch_model and a hub that works: what it asks for, and what it leaves in the cache."""
 
 import json
 import os
-import sys
 
 import pytest
 from fake_hub import git_sha1, sha256
-from hub_support import NAME, TOKENIZER_FILES, WEIGHTS, add_demo, says, wait_until
+from hub_support import NAME, WEIGHTS, add_tiny, names_in, safetensors, says, wait_until
 
 
 @pytest.fixture
 def tiny(hub):
-    files = {"config.json": b'{"model_type": "gpt2"}', "generation_config.json": b"{}",
-             "tokenizer.json": b'{"a": 1}', "vocab.json": b"{}", "merges.txt": b"#version\n",
-             "model.safetensors": WEIGHTS, "pytorch_model.bin": b"pickle", "tf_model.h5": b"tf",
-             "flax_model.msgpack": b"flax", "model.gguf": b"gguf", "README.md": b"read me",
-             "onnx/model.onnx": b"onnx", "model.fp16.safetensors": b"half"}
-    return hub.add(NAME, files, lfs={"model.safetensors", "pytorch_model.bin"})
-
-
-def names_in(folder):
-    return sorted(p.name for p in folder.iterdir())
+    return add_tiny(hub)
 
 
 def test_serving_fetches_what_it_needs_into_the_cache(hub, machine, tiny):
@@ -220,75 +209,86 @@ def test_one_process_goes_on_where_another_is_killed(hub, machine, tiny):
     assert "range" in hub.requests(server="cdn")[-1].headers
 
 
-def test_huggingface_hub_finds_what_we_fetched(hub, machine, tiny):
-    folder = machine.fetch(NAME)
-    num_requests = len(hub.requests())
-    found = machine.python(
-        "import huggingface_hub as h\n"
-        f"print(h.snapshot_download('{NAME}', local_files_only=True))\n"
-        f"print(h.hf_hub_download('{NAME}', 'model.safetensors', local_files_only=True))\n"
-        "info = h.scan_cache_dir()\n"
-        "print(len(info.warnings), [(r.repo_id, len(r.revisions), r.nb_files) for r in info.repos],"
-        " [sorted(r.refs) for repo in info.repos for r in repo.revisions])")
-    assert found.splitlines() == [str(folder), str(folder / "model.safetensors"),
-                                  f"0 [('{NAME}', 1, {len(machine.blobs(NAME))})] [['main']]"]
-    assert len(hub.requests()) == num_requests
+# --- before the weights come ---------------------------------------------------------------
+
+MANY = {f"layer.{i}.weight": {"dtype": "F32", "shape": [], "data_offsets": [0, 0]}
+        for i in range(2000)}  # more than is asked for at first
 
 
-def test_we_find_what_huggingface_hub_fetched(hub, machine, tiny):
-    folder = machine.python("import huggingface_hub as h\n"
-                            f"print(h.snapshot_download('{NAME}', revision='main'))")
-    num_requests = len(hub.requests())
-    assert str(machine.fetch(NAME)) == folder
-    assert str(machine.fetch(NAME, "--local")) == folder
-    assert len(hub.requests()) == num_requests
-    # And what both have fetched is one set of files.
-    machine.fetch(f"{NAME}@{tiny.commit}")
-    assert not list(machine.repo(NAME).rglob("*.incomplete"))
+@pytest.fixture
+def sharded(hub):
+    """Three shards of 1 MB, and a tokenizer of 1 MB."""
+    shards = {"model-1.safetensors": safetensors({"a": {}}, 1_000_000),
+              "model-2.safetensors": safetensors(MANY, 1_000_000),
+              "model-3.safetensors": safetensors({"c": {}}, 1_000_000)}
+    index = json.dumps({"weight_map": {name: name for name in shards}}).encode()
+    return hub.add(NAME, {"config.json": b"{}", "model.safetensors.index.json": index, **shards,
+                          "tokenizer.json": b" " * 1_000_000}, lfs={*shards, "tokenizer.json"})
 
 
-def test_each_goes_on_where_the_other_was_cut(hub, machine, tiny):
-    etag = tiny.etag("model.safetensors")
-    left = machine.repo(NAME) / "blobs" / (etag + ".incomplete")
-    left.parent.mkdir(parents=True)
-    left.write_bytes(WEIGHTS[:500_000])
-    machine.python("import huggingface_hub as h\n"
-                   f"h.hf_hub_download('{NAME}', 'model.safetensors')")
-    assert hub.requests(etag)[-1].headers["range"] == "bytes=500000-"
-    (left.parent / etag).rename(left)
-    with left.open("r+b") as file:
-        file.truncate(400_000)
-    assert (machine.fetch(NAME) / "model.safetensors").read_bytes() == WEIGHTS
-    assert hub.requests(etag)[-1].headers["range"] == "bytes=400000-"
+def test_a_refused_config_costs_hundreds_of_bytes(hub, machine, sharded):
+    says(machine.error(NAME, "--refuse", "config"), "is refused")
+    assert hub.num_bytes_sent < 1000
+    assert not hub.requests(server="cdn") and not hub.requests("index.json")
+    assert not (machine.repo(NAME) / "refs" / "main").exists()
+    assert names_in(machine.fetch(NAME)) == sorted(sharded.files), "the next one may take it"
 
 
-def test_we_wait_for_huggingface_hubs_lock_and_it_for_ours(hub, machine, tiny):
-    etag = tiny.etag("model.safetensors")
-    hub.rule(etag, throttle=2_000_000, times=2)
-    download = ("import huggingface_hub as h\n"
-                f"h.snapshot_download('{NAME}', allow_patterns='model.safetensors')")
-    theirs = machine.start("-c", download, program=sys.executable)
-    wait_until(lambda: hub.requests(etag), theirs)
-    assert machine.fetch(NAME).name == tiny.commit
-    assert theirs.wait(60) == 0
-    assert len(hub.requests(etag, server="cdn")) == 1
-    # The other way round, with a lock that is certainly held.
-    (machine.repo(NAME) / "blobs" / etag).unlink()
-    hub.rule(etag, throttle=1_000_000)
-    ours = machine.start(NAME)
-    wait_until(lambda: len(hub.requests(etag, server="cdn")) == 2, ours)
-    machine.python(f"import huggingface_hub as h\nh.hf_hub_download('{NAME}', 'model.safetensors')")
-    assert ours.wait(60) == 0
-    assert len(hub.requests(etag, server="cdn")) == 2
+def headers_shown(err):
+    shown = [line.split(" ", 3)[1:] for line in err.splitlines() if line.startswith("header ")]
+    return {name: (int(size), json.loads(text)) for name, size, text in shown}
 
 
-def test_transformers_reads_what_we_fetched(hub, machine):
-    add_demo(hub)
-    folder = machine.fetch(NAME)
-    assert not (folder / "README.md").exists()
-    assert set(TOKENIZER_FILES) < set(names_in(folder))
-    assert machine.python(
-        "from transformers import AutoTokenizer, AutoModelForCausalLM as M\n"
-        f"print(len(AutoTokenizer.from_pretrained('{NAME}', local_files_only=True)),"
-        f" M.from_pretrained('{NAME}', local_files_only=True).config.vocab_size)",
-        HF_HUB_OFFLINE="1").split() == ["2048", "2048"]
+def test_headers_come_by_parts_before_the_weights(hub, machine, sharded):
+    says(machine.error(NAME, "--refuse", "weights"), "are refused")
+    assert hub.num_bytes_sent < 500_000
+    ranges = sorted(s.headers["range"] for s in hub.requests(method="GET", server="cdn"))
+    length = len(sharded.files["model-2.safetensors"]) - 1_000_000
+    assert ranges == ["bytes=0-65535"] * 3 + [f"bytes=65536-{length - 1}"]
+    # Of what is there already, and of a hub that sends the whole whatever is asked for.
+    for name in ("model-1.safetensors", "model-3.safetensors"):
+        hub.rule(sharded.etag(name), method="GET", no_range=True)
+    first = machine.run(NAME, "--headers")
+    assert first.returncode == 0, first.stderr
+    folder = machine.fetch(NAME, "--local")
+    (folder / "model-2.safetensors").unlink()
+    second = machine.run(NAME, "--headers")
+    wanted = {"model-1.safetensors": {"a": {}}, "model-2.safetensors": MANY,
+              "model-3.safetensors": {"c": {}}}
+    for done in (first, second):
+        assert headers_shown(done.stderr) == {
+            name: (len(sharded.files[name]), header) for name, header in wanted.items()}
+
+
+def test_a_header_that_cannot_be(hub, machine, sharded):
+    huge = (17 << 20).to_bytes(8, "little") + bytes(18 << 20)
+    sharded.files["model-1.safetensors"] = huge
+    sharded.lfs.discard("model-2.safetensors")
+    says(machine.error(NAME, "--headers"), "model-1.safetensors", "header claims 17.8 MB")
+    sharded.files["model-1.safetensors"] = b"short"
+    done = machine.run(NAME, "--headers")
+    assert done.returncode == 0, done.stderr
+    # One that is longer than its file is handed on as far as it goes.
+    sharded.files["model-1.safetensors"] = (1 << 60).to_bytes(8, "little") + b"[1]"
+    (machine.fetch(NAME, "--local") / "model-1.safetensors").unlink()
+    assert headers_shown(machine.run(NAME, "--headers").stderr)["model-1.safetensors"] == (11, [1])
+
+
+def test_trouble_with_a_header_passes(hub, machine, sharded):
+    etag = sharded.etag("model-2.safetensors")
+    hub.rule(etag, status=503)
+    hub.rule(etag, cut_after=1000)
+    hub.rule("model-1.safetensors", method="GET", status=502)
+    done = machine.run(NAME, "--headers")
+    assert done.returncode == 0, done.stderr
+    assert headers_shown(done.stderr)["model-2.safetensors"][1] == MANY
+    assert hub.requests(etag)[2].headers["range"] == "bytes=1000-65535"
+
+
+def test_a_limit_of_what_is_fetched(hub, machine, sharded):
+    says(machine.error(NAME, "--max", "3500000"), "is a download of 4.2 MB",
+         "at most 3.5 MB are allowed")
+    assert hub.num_bytes_sent < 1000
+    machine.fetch(NAME, "--max", "4500000")
+    hub.add("org/huge", {**sharded.files, "config.json": b" " * (65 << 20)})
+    says(machine.error("org/huge"), "config.json of 'org/huge' has 68.2 MB, more than such a file")

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 from fake_hub import FakeHub
-from hub_support import NAME, WEIGHTS, Machine, says
+from hub_support import NAME, WEIGHTS, Machine, says, wait_until
 
 QUICK = {"HF_HUB_ETAG_TIMEOUT": "1", "HF_HUB_DOWNLOAD_TIMEOUT": "1"}
 
@@ -215,6 +215,38 @@ def test_a_bad_beginning_is_fetched_again(hub, machine, tiny):
     left.write_bytes(b"of another time" * 1000)
     assert_whole(machine.fetch(NAME))
     assert [s.headers.get("range") for s in hub.requests(etag)] == ["bytes=15000-", None]
+
+
+def test_two_that_do_not_see_each_others_lock(hub, machine, tiny):
+    """As on some network file systems: here the lock's file is taken away under the first."""
+    etag = tiny.etag("model.safetensors")
+    hub.rule(etag, throttle=1_000_000, times=9)
+    first = machine.start(NAME)
+    wait_until(lambda: machine.partial_size(NAME, etag) > 100_000, first)
+    (machine.cache / ".locks" / machine.repo(NAME).name / f"{etag}.lock").unlink()
+    second = machine.start(NAME)
+    wait_until(lambda: len(hub.requests(etag)) == 2, second)
+    for process in (first, second):
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == 0, err
+    assert_whole(machine.fetch(NAME, "--local"))
+
+
+def test_another_writer_spoils_what_has_come(hub, machine, tiny):
+    """Who finds a wrong content goes on in a file that nobody else knows."""
+    etag = tiny.etag("model.safetensors")
+    left = machine.repo(NAME) / "blobs" / (etag + ".incomplete")
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"of another time" * 1000)
+    hub.rule(etag, method="GET")  # the rest of it
+    hub.rule(etag, throttle=1_000_000)  # all of it, in a file apart
+    process = machine.start(NAME)
+    wait_until(lambda: len(hub.requests(etag)) == 2 and machine.partial(NAME, etag), process)
+    assert machine.partial(NAME, etag).name.count(".") == 2
+    left.write_bytes(b"of yet another time" * 1000)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert_whole(machine.fetch(NAME, "--local"))
 
 
 @pytest.mark.parametrize(("size", "parts"), [

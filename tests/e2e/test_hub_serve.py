@@ -1,9 +1,10 @@
 """lmtp-serve and names of the hub: one that is served by itself, and those that requests name."""
 
 import asyncio
+import json
 
 import pytest
-from hub_support import BIN, NAME, add_demo, environment, says, shown_at
+from hub_support import BIN, NAME, WEIGHTS, add_demo, environment, says, shown_at
 from lmtp_socket import Socket
 from servers import LmtpServe
 
@@ -91,3 +92,83 @@ def test_beyond_loopback_nothing_is_fetched_unless_allowed(hub, machine):
     assert not hub.requests()
     with LmtpServe("auto", "--host", "0.0.0.0", "--allow-download") as server:
         assert isinstance(ask(server, NAME)[0], list)
+
+
+def test_whose_names_may_be_fetched(hub, machine):
+    hub.add("elsewhere/tiny", hub.repos[NAME].files, lfs=hub.repos[NAME].lfs)
+    with LmtpServe("auto", "--host", "0.0.0.0", "--allow-download=org/*") as server:
+        says(ask(server, "elsewhere/tiny")[0], "'elsewhere/tiny' is not served here")
+        says(ask(server, "orgs/tiny")[0], "is not served here")
+        assert not hub.requests()
+        assert isinstance(ask(server, NAME)[0], list)
+    with LmtpServe("auto", "--allow-download=other/*", "--allow-download=elsewhere/t*") as server:
+        assert isinstance(ask(server, NAME)[0], list), "what is in the cache is served"
+        says(ask(server, "org/more")[0], "downloads are not allowed here")
+        assert not hub.requests("org/more")
+        assert isinstance(ask(server, "elsewhere/tiny")[0], list)
+
+
+LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 32000,
+         "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+         "intermediate_size": 11008, "max_position_embeddings": 4096}
+REFUSED = {
+    "unsupported": ({"model_type": "mamba"}, "model_type 'mamba' is not supported"),
+    "quantised": ({**LLAMA, "quantization_config": {"quant_method": "gptq", "bits": 4}}, "gptq"),
+    "too large": ({**LLAMA, "hidden_size": 16384, "num_hidden_layers": 1000}, "memory (weights "),
+}
+
+
+def add_refused(hub, kind):
+    """The repository org/KIND, of which nothing but config.json may be fetched."""
+    name = "org/" + kind.replace(" ", "-")
+    hub.add(name, {"config.json": json.dumps(REFUSED[kind][0]).encode(), "tokenizer.json": WEIGHTS,
+                   "model.safetensors": WEIGHTS}, lfs={"model.safetensors"})
+    hub.num_bytes_sent = 0
+    return name
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_is_refused_is_not_downloaded(hub, machine, kind):
+    name = add_refused(hub, kind)
+    says(machine.error(name, "--port", "0", program=SERVE), REFUSED[kind][1])
+    assert hub.num_bytes_sent < 2000
+    assert not hub.requests("model.safetensors") and not hub.requests("tokenizer.json")
+
+
+def test_requests_do_not_download_what_is_refused(hub, machine):
+    with LmtpServe("auto", "--force") as server:  # which goes on with a model, not with memory
+        for kind in ("unsupported", "too large"):
+            name = add_refused(hub, kind)
+            says(ask(server, name)[0], REFUSED[kind][1])
+            assert hub.num_bytes_sent < 2000
+
+
+def test_force_downloads_what_seems_too_large(hub, machine):
+    name = add_refused(hub, "too large")
+    done = machine.run(name, "--port", "0", "--force", program=SERVE)
+    assert done.returncode == 1
+    says(done.stderr, "warning", "of memory (weights ")
+    assert hub.requests("model.safetensors")
+
+
+def test_a_limit_of_the_download(hub, machine):
+    says(machine.error(NAME, "--port", "0", "--download-max", "100kB", program=SERVE),
+         "is a download of", "at most 100 kB are allowed here")
+    assert hub.num_bytes_sent < 10_000
+    with LmtpServe(NAME, "--download-max", "1GB") as server:
+        assert isinstance(ask(server, NAME)[0], list)
+
+
+def test_a_half_filled_cache_gets_its_end_tokens(hub, machine):
+    """config.json and the weights are in the cache: what says where texts end is not."""
+    with LmtpServe(NAME) as server:
+        tokens, _ = ask(server, NAME)
+    hub.repos[NAME].files["generation_config.json"] = json.dumps(
+        {"eos_token_id": tokens[3]}).encode()
+    snapshot = machine.repo(NAME) / "snapshots" / hub.repos[NAME].commit
+    for file in (*snapshot.glob("*token*"), snapshot / "generation_config.json",
+                 *(machine.repo(NAME) / ".no_exist").glob("*/*")):
+        file.unlink(missing_ok=True)
+    with LmtpServe(NAME) as server:
+        assert ask(server, NAME)[0] == tokens[:4]
+    assert (snapshot / "tokenizer.json").is_file()

@@ -5,11 +5,26 @@
 #include <filesystem>
 #include <iterator>
 #include <string>
+#include <vector>
 
+#include "lmtp/hub/fetch.h"
 #include "support/temp_folder.h"
 
 namespace lmtp::hub {
 namespace {
+
+TEST(MatchesAny, ComparesNamesWithoutTheirRevisions) {
+  const std::vector<std::string> patterns = {"org/*", "gpt2-?arge"};
+  for (const char* name : {"org/a", "org/a@dev", "org/a@refs/pr/1", "local:org/a", "gpt2-large"}) {
+    EXPECT_TRUE(matches_any(name, patterns)) << name;
+    EXPECT_TRUE(matches_any(name, {"*"})) << name;
+    EXPECT_FALSE(matches_any(name, {})) << name;
+  }
+  for (const char* name :
+       {"orga/a", "x/org/a", "org", "Org/a", "evil/a@org/b", "../org/a", "", "gpt-4"}) {
+    EXPECT_FALSE(matches_any(name, patterns)) << name;
+  }
+}
 
 namespace fs = std::filesystem;
 using testing::TempFolder;

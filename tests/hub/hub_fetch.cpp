@@ -1,9 +1,11 @@
 // fetch_model from the command line, for tests that need a hub on the other side.
 //
 //   hub_fetch NAME [--tokenizer] [--local] [--threads N] [--stop-at BYTES] [--stop-after MS]
-//             [--progress]
+//             [--progress] [--max BYTES] [--headers] [--refuse config|weights]
 //
+// --headers shows what is known of the weights before they come: "header NAME SIZE JSON".
 // Prints the folder, once a thread; an error goes to stderr as it is, and the exit code is 1.
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -29,7 +31,29 @@ struct Arguments {
   std::int64_t stop_at_bytes = INT64_MAX;
   std::chrono::milliseconds stop_after{INT32_MAX};
   bool progress = false;
+  bool headers = false;
+  std::string refused;
 };
+
+// Answers of a server that looks at models before their weights.
+void set_accept(const Arguments& arguments, FetchOptions& options) {
+  options.accept_config = [&arguments](const std::string& folder) -> Result<void> {
+    if (arguments.refused == "config") return Error{folder + " is refused"};
+    return {};
+  };
+  if (!arguments.headers && arguments.refused != "weights") return;
+  options.accept_weights = [&arguments](const std::string& folder,
+                                        const std::vector<WeightHeader>& headers) -> Result<void> {
+    for (const WeightHeader& header : headers) {
+      if (!arguments.headers) break;
+      std::fprintf(stderr, "header %s %lld %s\n", header.file.c_str(),
+                   static_cast<long long>(header.file_size),
+                   header.bytes.substr(std::min<std::size_t>(8, header.bytes.size())).c_str());
+    }
+    if (arguments.refused == "weights") return Error{"the weights of " + folder + " are refused"};
+    return {};
+  };
+}
 
 std::optional<Arguments> parse(int argc, char** argv) {
   Arguments arguments;
@@ -42,6 +66,12 @@ std::optional<Arguments> parse(int argc, char** argv) {
       arguments.options.allow_download = false;
     } else if (word == "--progress") {
       arguments.progress = true;
+    } else if (word == "--max" && has_value) {
+      arguments.options.download_bytes_max = std::atoll(argv[++i]);
+    } else if (word == "--headers") {
+      arguments.headers = true;
+    } else if (word == "--refuse" && has_value) {
+      arguments.refused = argv[++i];
     } else if (word == "--threads" && has_value) {
       arguments.num_threads = std::atoi(argv[++i]);
     } else if (word == "--stop-at" && has_value) {
@@ -60,6 +90,7 @@ std::optional<Arguments> parse(int argc, char** argv) {
 // Whether this thread got its folder.
 bool fetch(const Arguments& arguments) {
   FetchOptions options = arguments.options;
+  set_accept(arguments, options);
   const auto end = Clock::now() + arguments.stop_after;
   options.progress = [&arguments, end](const FetchProgress& progress) {
     if (arguments.progress) {

@@ -79,7 +79,7 @@ TEST_F(PartialBlobTest, BeginsAnewWhereMoreIsThereThanCanBe) {
   const auto blob = open(kGit, 6);
   EXPECT_EQ(blob->num_bytes(), 0);
   ASSERT_TRUE(blob->append("wrong").ok());
-  ASSERT_TRUE(blob->clear().ok());
+  blob->restart();
   ASSERT_TRUE(blob->append(kHello).ok());
   EXPECT_TRUE(blob->is_right());
 }

@@ -24,7 +24,7 @@ struct ModelNames : ::testing::Test {
     make_model(root / "cache/models--org--cached/snapshots/abc");
     write(root / "cache/models--org--cached/refs/main", "abc");
     beyond.anything = false;
-    beyond.allow_download = false;
+    beyond.downloads.clear();
     beyond.model_dirs = {fs::canonical(root / "served").string()};
     here = beyond;
     here.anything = true;
@@ -39,13 +39,18 @@ struct ModelNames : ::testing::Test {
     write(folder / "tokenizer.json", "{}");
     write(folder / "model.safetensors", "weights");
   }
+  static hub::FetchOptions local() {
+    hub::FetchOptions options;
+    options.allow_download = false;
+    return options;
+  }
   // The folder, or "" where there is none.
   static std::string folder_of(const std::string& name, const NamePolicy& policy) {
-    const auto source = resolve_name(name, policy, nullptr);
+    const auto source = resolve_name(name, policy, local());
     return source ? source->folder : "";
   }
   static std::string error_of(const std::string& name, const NamePolicy& policy) {
-    const auto source = resolve_name(name, policy, nullptr);
+    const auto source = resolve_name(name, policy, local());
     return source ? "" : source.error().message;
   }
 
@@ -63,20 +68,20 @@ TEST_F(ModelNames, UnderAModelDirAreServedToEverybody) {
     EXPECT_EQ(folder_of("./tiny/", policy), root / "served/tiny");
     EXPECT_EQ(folder_of((root / "served/tiny").string(), policy), root / "served/tiny");
   }
-  EXPECT_EQ(resolve_name("tiny", beyond, nullptr)->name, "tiny");
+  EXPECT_EQ(resolve_name("tiny", beyond, local())->name, "tiny");
 }
 
 TEST_F(ModelNames, InTheCacheAreServedToEverybody) {
   for (const NamePolicy& policy : {here, beyond}) {
     EXPECT_NE(folder_of("org/cached", policy).find("snapshots/abc"), std::string::npos)
         << error_of("org/cached", policy);
-    EXPECT_EQ(resolve_name("org/cached", policy, nullptr)->name, "org/cached");
+    EXPECT_EQ(resolve_name("org/cached", policy, local())->name, "org/cached");
   }
 }
 
 TEST_F(ModelNames, TheDemoIsServedToEverybodyAndRandomWeightsAreNot) {
   EXPECT_NE(folder_of("demo", beyond), "");
-  EXPECT_TRUE(resolve_name("random", here, nullptr).ok());
+  EXPECT_TRUE(resolve_name("random", here, local()).ok());
   EXPECT_NE(error_of("random:gpt2", beyond).find("is not served here"), std::string::npos);
 }
 

@@ -81,7 +81,7 @@ TEST(ServeOptions, WithoutAModelServeAny) {
     EXPECT_EQ(options.max_models, 3);
     EXPECT_EQ(options.unload_after_ms, 30 * 60 * 1000);
     EXPECT_TRUE(options.model_dirs.empty());
-    EXPECT_FALSE(options.allow_download);
+    EXPECT_TRUE(options.allow_download.empty());
   }
   const ServeOptions options =
       options_of({"--max-models", "5", "--unload-after", "never", "--model-dir", "a", "auto",
@@ -90,7 +90,11 @@ TEST(ServeOptions, WithoutAModelServeAny) {
   EXPECT_EQ(options.max_models, 5);
   EXPECT_EQ(options.unload_after_ms, 0);
   EXPECT_EQ(options.model_dirs, (std::vector<std::string>{"a", "b"}));
-  EXPECT_TRUE(options.allow_download);
+  EXPECT_EQ(options.allow_download, std::vector<std::string>{"*"});
+  EXPECT_EQ(options_of({"--allow-download=org/*", "--allow-download=gpt2"}).allow_download,
+            (std::vector<std::string>{"org/*", "gpt2"}));
+  EXPECT_EQ(options_of({"--allow-download", "auto"}).allow_download, std::vector<std::string>{"*"});
+  EXPECT_EQ(options_of({"--download-max", "20GB"}).download_bytes_max, 20'000'000'000);
   EXPECT_FALSE(options_of({"demo", "--model-dir", "a"}).is_auto());
 }
 
@@ -101,6 +105,7 @@ TEST(ServeOptions, MistakesAreOneLineThatNamesTheOption) {
   EXPECT_NE(mistake_of({"demo", "--max-models", "2"}).find("--max-models"), std::string::npos);
   EXPECT_NE(mistake_of({"demo", "--unload-after", "1h"}).find("--unload-after"), std::string::npos);
   EXPECT_NE(mistake_of({"demo", "--allow-download"}).find("--allow-download"), std::string::npos);
+  EXPECT_NE(mistake_of({"--download-max", "much"}).find("--download-max"), std::string::npos);
   EXPECT_NE(mistake_of({"demo", "--prot", "1"}).find("--prot"), std::string::npos);
   EXPECT_NE(mistake_of({"demo", "--port", "70000"}).find("--port"), std::string::npos);
   EXPECT_NE(mistake_of({"demo", "--port", "x"}).find("--port"), std::string::npos);

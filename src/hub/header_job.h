@@ -1,0 +1,43 @@
+// The beginning of a file of weights: what tells which tensors it holds, before it comes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "file_jobs.h"
+#include "http_client.h"
+#include "job.h"
+#include "lmtp/hub/fetch.h"
+
+namespace lmtp::hub {
+
+// Of one safetensors file; and of all files of a repository together.
+inline constexpr std::int64_t kHeaderBytesMax = std::int64_t{16} << 20;
+inline constexpr std::int64_t kHeadersBytesMax = std::int64_t{128} << 20;
+
+// Reads the header of a file on this disk as HeaderJob would bring it.
+Result<WeightHeader> read_header(const std::string& path, const std::string& name);
+
+// GET of a part: fills `header`, whose file and file_size are given. What it takes is taken from
+// `budget`, in bytes.
+class HeaderJob : public Job {
+ public:
+  HeaderJob(const DownloadContext& context, WeightHeader& header, std::int64_t& budget);
+  Result<State> step(Clock::time_point now) override;
+
+ private:
+  void start();
+  bool on_start(const HttpAnswer& answer);
+  bool on_body(std::string_view piece);
+  Error broken(const std::string& what) const;
+
+  const DownloadContext& context_;
+  WeightHeader& header_;
+  std::int64_t& budget_;
+  std::int64_t wanted_;  // bytes from the file's beginning
+  HttpExchange exchange_;
+  Retry retry_;
+  enum class Phase { kStart, kTransfer, kPause } phase_ = Phase::kStart;
+};
+
+}  // namespace lmtp::hub
