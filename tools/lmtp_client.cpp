@@ -87,9 +87,11 @@ int encode_lines(const tokenizer::Tokenizer& tokenizer, const ClientOptions& opt
       if (!text) return fail_line(number, "not a JSON string like \"Once upon a time\"");
       line = *text;
     }
+    const auto ids = tokenizer.encode(line);
+    if (!ids) return fail_line(number, ids.error().message);
     std::string out = "[";
     if (bos) out += std::to_string(tokenizer.bos_id());
-    for (const TokenId id : tokenizer.encode(line)) {
+    for (const TokenId id : *ids) {
       if (out.size() > 1) out += ", ";
       out += std::to_string(id);
     }

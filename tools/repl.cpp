@@ -208,12 +208,13 @@ Repl::Status Repl::score_line(std::string_view words) {
 
 Result<std::vector<TokenId>> Repl::encode_prompt(const std::string& prompt,
                                                  std::optional<bool> bos) const {
-  std::vector<TokenId> ids = tokenizer_.encode(prompt);
+  auto ids = tokenizer_.encode(prompt);
+  if (!ids) return ids;
   const TokenId bos_id = tokenizer_.bos_id();
   if (bos.value_or(false) && bos_id < 0) return Error{"bos: this tokenizer has no BOS token"};
   // One that is spelt out in the prompt is enough.
-  const bool begins_so = !ids.empty() && ids.front() == bos_id;
-  if (bos.value_or(tokenizer_.adds_bos() && !begins_so)) ids.insert(ids.begin(), bos_id);
+  const bool begins_so = !ids->empty() && ids->front() == bos_id;
+  if (bos.value_or(tokenizer_.adds_bos() && !begins_so)) ids->insert(ids->begin(), bos_id);
   return ids;
 }
 
@@ -261,7 +262,9 @@ Repl::Status Repl::score(const std::string& prompt, const std::string& text) {
   if (!ids) return fail(ids.error().message);
   protocol::ScoreMessage message;
   message.prompt = std::move(*ids);
-  message.scored = prompt.empty() ? tokenizer_.encode(text) : tokenizer_.encode_continuation(text);
+  auto scored = prompt.empty() ? tokenizer_.encode(text) : tokenizer_.encode_continuation(text);
+  if (!scored) return fail(scored.error().message);
+  message.scored = std::move(*scored);
   if (message.scored.empty()) return fail("there is no text to score");
 
   double sum = 0.0;

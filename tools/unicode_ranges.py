@@ -5,9 +5,9 @@ Unicode by thousands of letters.
 
     tools/unicode_ranges.py        (needs the package tokenizers; takes a minute)
 
-unicode_ranges.inc: general categories, white space, word characters, what Digits and Punctuation
-split at, lower case. unicode_forms.inc: decompositions and combining classes. All are asked for by
-what the library does, since its parts use different versions of Unicode.
+unicode_ranges.inc: general categories, scripts, white space, word characters, what Digits and
+Punctuation split at, lower case. unicode_forms.inc: decompositions and combining classes. All are
+asked for by what the library does, since its parts use different versions of Unicode.
 """
 import pathlib
 import sys
@@ -21,6 +21,13 @@ TEXT = "".join(map(chr, CODE_POINTS))
 CATEGORIES = (
     "Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "No", "Pc", "Pd", "Ps", "Pe", "Pi",
     "Pf", "Po", "Sm", "Sc", "Sk", "So", "Zs", "Zl", "Zp", "Cc", "Cf", "Co",
+)  # fmt: skip
+# In the order of kScriptNames in unicode_data.cpp.
+SCRIPTS = (
+    "arabic", "armenian", "bengali", "bopomofo", "cyrillic", "devanagari", "ethiopic", "georgian",
+    "greek", "gujarati", "gurmukhi", "han", "hangul", "hebrew", "hiragana", "kannada", "katakana",
+    "khmer", "lao", "latin", "malayalam", "mongolian", "myanmar", "oriya", "sinhala", "tamil",
+    "telugu", "thai", "tibetan",
 )  # fmt: skip
 # The code point that has each combining class; a class that Unicode does not use is not probed.
 CLASS_CODE_POINTS = {
@@ -66,6 +73,12 @@ def category_runs():
         runs.append((last - first + 1, index))
         at = last + 1
     return runs
+
+
+def script_ranges():
+    """(first, last, index into SCRIPTS)"""
+    return [(first, last, i) for i, name in enumerate(SCRIPTS)
+            for first, last in ranges(rf"\P{{{name}}}")]  # fmt: skip
 
 
 def word_ranges():
@@ -190,6 +203,7 @@ def main():
     out = Writer("unicode_ranges.inc")
     runs = category_runs()
     out.table("std::uint32_t kCategoryRuns", [str(n * 32 + index) for n, index in runs])
+    out.table("ScriptRange kScriptRanges", braced(script_ranges()))
     out.table("CodePointRange kSpaces", braced(ranges(r"\S")))
     out.table("CodePointRange kWordChars", braced(word_ranges()))
     out.table("CodePointRange kDigits", braced(split_ranges(pre_tokenizers.Digits(True))))

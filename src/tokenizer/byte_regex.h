@@ -21,8 +21,8 @@ struct ByteRegex {
   CodePointTable classes;  // the bytes; ASCII is itself and not in here
 };
 
-// `pattern` in Oniguruma's syntax, as tokenizer.json has it; without the parts that no tokenizer
-// was seen to use, which the error names. REQUIRES: valid UTF-8.
+// `pattern` in Oniguruma's syntax, as tokenizer.json has it, without the parts that no tokenizer
+// was seen to use, which the error names. For PCRE2 with PCRE2_MULTILINE. REQUIRES: valid UTF-8.
 Result<ByteRegex> make_byte_regex(std::string_view pattern);
 
 // One character of these. REQUIRES: sorted, none touching the next.

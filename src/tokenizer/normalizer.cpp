@@ -16,15 +16,17 @@ Normalized replace(const NormalizerStep& step, std::string_view text, PatternScr
                    std::string& out) {
   SplitPattern::Finder finder = step.pattern->find_in(text, scratch);
   std::size_t done = 0;
+  bool found = false;
   bool front_moved = false;
   while (const auto match = finder.next()) {
+    found = true;
     // What takes the place of several characters counts as standing where the last of them did.
     const bool one_char = match->end == code_point_at(text, 0).num_bytes;
     front_moved = front_moved || (match->begin == 0 && (step.content.empty() || !one_char));
     out.append(text.substr(done, match->begin - done)).append(step.content);
     done = match->end;
   }
-  if (done == 0) return {text};
+  if (!found) return {text};
   out.append(text.substr(done));
   return {out, front_moved};
 }

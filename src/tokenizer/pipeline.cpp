@@ -137,7 +137,14 @@ std::string PipelineTokenizer::decode(std::span<const TokenId> ids) const {
   return parts_.decoder.decode(std::move(tokens));
 }
 
-std::vector<TokenId> PipelineTokenizer::encode(std::string_view text) const {
+bool PipelineTokenizer::Scratch::gave_up() const {
+  const auto& patterns = pre_tokenizer.patterns;
+  return normalizer.pattern.gave_up() ||
+         std::any_of(patterns.begin(), patterns.end(),
+                     [](const PatternScratch& pattern) { return pattern.gave_up(); });
+}
+
+Result<std::vector<TokenId>> PipelineTokenizer::encode(std::string_view text) const {
   std::vector<TokenId> out;
   if (text.empty()) return out;
   std::unique_ptr<Scratch> scratch = take_scratch();
@@ -149,6 +156,11 @@ std::vector<TokenId> PipelineTokenizer::encode(std::string_view text) const {
     std::string valid;
     append_valid_utf8(text, valid);
     encoder.encode(valid);
+  }
+  if (scratch->gave_up()) {
+    return Error{
+        "the tokenizer's regular expression takes too long on this text: break its long runs of "
+        "the same kind of characters, or leave the tokenizer out and send token ids"};
   }
   if (text.size() <= kTextBytesMax) give_back(std::move(scratch));
   return out;

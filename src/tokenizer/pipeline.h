@@ -36,7 +36,7 @@ class PipelineTokenizer final : public Tokenizer {
   // REQUIRES: parts.model.
   explicit PipelineTokenizer(TokenizerParts parts);
 
-  std::vector<TokenId> encode(std::string_view text) const override;
+  Result<std::vector<TokenId>> encode(std::string_view text) const override;
   std::string decode(std::span<const TokenId> ids) const override;
   std::string_view token_bytes(TokenId id) const override;
   bool is_special(TokenId id) const override;
@@ -52,6 +52,8 @@ class PipelineTokenizer final : public Tokenizer {
     WordCache cache;
     Normalizer::Scratch normalizer;
     PreTokenizer::Scratch pre_tokenizer;
+
+    bool gave_up() const;
   };
   static constexpr std::size_t kScratchesMax = 16;
   static constexpr std::size_t kTextBytesMax = std::size_t{16}

@@ -13,15 +13,20 @@ using Ranges = std::vector<CodePointRange>;
 
 constexpr char32_t kLongS = 0x17F;        // folds to s
 constexpr char32_t kKelvinSign = 0x212A;  // folds to k
+constexpr char32_t kIota = 0x3B9;
+constexpr char32_t kIotaBeneath = 0x345;
+constexpr int kClassDepthMax = 8;  // sets inside sets
 
 bool is_ascii_letter(char32_t c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
 Ranges copy_of(std::span<const CodePointRange> ranges) { return {ranges.begin(), ranges.end()}; }
 
-// Oniguruma's \w is Rust's but for these.
-Ranges oniguruma_word_ranges() {
+// Oniguruma's \w is Rust's but for these, the first of which are not in a set's.
+Ranges oniguruma_word_ranges(bool in_set) {
   Ranges ranges = copy_of(word_ranges());
-  for (const char32_t c : {0xB2, 0xB3, 0xB9, 0xBC, 0xBD, 0xBE}) ranges.push_back({c, c});
+  for (const char32_t c : {0xB2, 0xB3, 0xB9, 0xBC, 0xBD, 0xBE}) {
+    if (!in_set) ranges.push_back({c, c});
+  }
   ranges = complement(merged(std::move(ranges)));
   ranges.push_back({0x200C, 0x200D});
   return complement(merged(std::move(ranges)));
@@ -42,124 +47,260 @@ class Parser {
     while (pos_ < pattern_.size()) {
       if (auto parsed = parse_part(); !parsed) return parsed.error();
     }
-    if (!caseless_.empty()) return Error{"a group is not closed"};
+    if (groups_.size() > 1) return Error{"a group is not closed"};
+    close_inner_groups();
     return std::move(parts_);
   }
 
  private:
+  // An open group, or the whole pattern.
+  struct Group {
+    std::size_t begin = 0;  // its first part
+    bool caseless = false;
+    bool dot_is_all = false;
+    int num_inner = 0;  // groups that options such as (?i) began, which end where this one does
+  };
+
   Error unsupported(std::string_view what) const {
     return Error{"'" + std::string(what) + "' is not supported"};
   }
   bool at(std::string_view text) const { return pattern_.substr(pos_).starts_with(text); }
-  bool caseless() const { return !caseless_.empty() && caseless_.back(); }
 
-  void add_syntax(std::string_view syntax) {
-    parts_.push_back({std::string(syntax), {}, false});
+  void add(std::string_view syntax) { parts_.push_back({std::string(syntax), {}, false}); }
+  void take(std::string_view syntax) {
+    add(syntax);
     pos_ += syntax.size();
   }
   void add_set(Ranges ranges) { parts_.push_back({"", std::move(ranges), true}); }
+  void begin_atom() { atom_ = parts_.size(); }
 
   Result<void> parse_part() {
-    switch (pattern_[pos_]) {
+    const char c = pattern_[pos_];
+    if (c == '{') return parse_counts();
+    if (c == '?' || c == '*' || c == '+') {
+      take(pattern_.substr(pos_, 1));
+      return {};
+    }
+    switch (c) {
       case '(':
         return parse_group();
       case ')':
-        if (caseless_.empty()) return Error{"a group is closed that was not opened"};
-        caseless_.pop_back();
-        add_syntax(")");
+        if (groups_.size() == 1) return Error{"a group is closed that was not opened"};
+        close_inner_groups();
+        take(")");
+        atom_ = groups_.back().begin;
+        groups_.pop_back();
         return {};
       case '|':
-        add_syntax("|");
-        return {};
-      case '?':
-      case '*':
-      case '+':
-        add_syntax(pattern_.substr(pos_, 1));
-        return {};
-      case '{':
-        return parse_counts();
-      case '[':
-        return parse_class();
-      case '\\': {
-        auto set = parse_escape();
-        if (!set) return set.error();
-        add_set(folded(std::move(*set)));
-        return {};
-      }
-      case '.':
-        ++pos_;
-        add_set(complement(Ranges{{'\n', '\n'}}));
+        take("|");
+        atom_.reset();
         return {};
       case '^':
       case '$':
-        return unsupported(pattern_.substr(pos_, 1));
-      default: {
-        const char32_t c = take_char();
-        add_set(folded({{c, c}}));
+        begin_atom();
+        take(pattern_.substr(pos_, 1));  // of each line, which ends at \n alone
         return {};
+      case '[': {
+        begin_atom();
+        bool negated = false;
+        auto set = parse_class(1, negated);
+        return set ? add_folded(std::move(*set), negated) : set.error();
       }
+      case '\\':
+        begin_atom();
+        if (parse_assertion()) return {};
+        return parse_set_escape();
+      case '.':
+        ++pos_;
+        begin_atom();
+        add_set(groups_.back().dot_is_all ? complement({}) : complement(Ranges{{'\n', '\n'}}));
+        return {};
+      default:
+        return parse_literal();
     }
   }
 
-  Result<void> parse_group() {
-    for (const std::string_view opening : {"(?:", "(?=", "(?!", "(?<=", "(?<!", "(?>"}) {
-      if (!at(opening)) continue;
-      caseless_.push_back(caseless());
-      add_syntax(opening);
-      return {};
-    }
-    if (at("(?i:")) {
-      caseless_.push_back(true);
-      pos_ += 4;
-      parts_.push_back({"(?:", {}, false});
-      return {};
-    }
-    if (at("(?")) return unsupported(pattern_.substr(pos_, 3));
-    caseless_.push_back(caseless());
-    pos_ += 1;
-    parts_.push_back({"(?:", {}, false});  // nothing refers to what it captured
+  Result<void> parse_set_escape() {
+    auto set = parse_escape(false);
+    if (!set) return set.error();
+    const bool is_char = set->size() == 1 && set->front().first == set->front().last;
+    if (is_char) return add_folded(std::move(*set), false);
+    add_set(std::move(*set));  // case counts for \p{Lu}, but not for [\p{Lu}]
     return {};
   }
 
-  // {n}, {n,}, {,m}, {n,m}. What may follow them (? and +) means other things in Oniguruma.
+  // Where case does not count, some characters equal two others, as \u00DF does ss.
+  Result<void> parse_literal() {
+    begin_atom();
+    const std::size_t begin = pos_;
+    const char32_t c = take_char();
+    const char32_t lower = lower_case(c);
+    if (groups_.back().caseless && begin > 0 && begin == literal_end_) {
+      for (const std::u32string_view pair : {U"ss", U"st", U"ff", U"fi", U"fl"}) {
+        if (pair[0] == literal_before_ && pair[1] == lower) {
+          return unsupported(std::string(1, static_cast<char>(pair[0])) +
+                             static_cast<char>(pair[1]) + " without regard to case");
+        }
+      }
+    }
+    literal_before_ = lower;
+    literal_end_ = pos_;
+    return add_folded({{c, c}}, false);
+  }
+
+  // An option in the middle of a group holds to its end, its alternatives included.
+  void close_inner_groups() {
+    for (; groups_.back().num_inner > 0; --groups_.back().num_inner) add(")");
+  }
+
+  Result<void> parse_group() {
+    Group group = groups_.back();
+    group.begin = parts_.size();
+    group.num_inner = 0;
+    atom_.reset();
+    for (const std::string_view opening : {"(?:", "(?=", "(?!", "(?<=", "(?<!", "(?>"}) {
+      if (!at(opening)) continue;
+      groups_.push_back(group);
+      take(opening);
+      return {};
+    }
+    const std::size_t name_end = at("(?<") ? pattern_.find('>', pos_) : std::string_view::npos;
+    if (at("(?") && name_end == std::string_view::npos) return parse_options(group);
+    groups_.push_back(group);
+    pos_ = at("(?") ? name_end + 1 : pos_ + 1;
+    add("(?:");  // nothing refers to what it captured
+    return {};
+  }
+
+  // (?i) or (?i:...), with m (a dot is any character) and a minus sign.
+  Result<void> parse_options(Group group) {
+    const std::size_t begin = pos_;
+    bool on = true;
+    for (pos_ += 2; pos_ < pattern_.size(); ++pos_) {
+      const char c = pattern_[pos_];
+      if (c == '-') {
+        on = false;
+      } else if (c == 'i') {
+        group.caseless = on;
+      } else if (c == 'm') {
+        group.dot_is_all = on;
+      } else {
+        break;
+      }
+    }
+    if (!at(":") && !at(")")) return unsupported(pattern_.substr(begin, pos_ + 1 - begin));
+    add("(?:");
+    if (at(":")) {
+      groups_.push_back(group);
+    } else {
+      groups_.back().caseless = group.caseless;
+      groups_.back().dot_is_all = group.dot_is_all;
+      ++groups_.back().num_inner;
+    }
+    ++pos_;
+    return {};
+  }
+
+  // {n}, {n,}, {,m}, {n,m}. A + behind them repeats once more, and so may a ? behind {n}: there,
+  // what is counted becomes a group of its own.
   Result<void> parse_counts() {
     const std::size_t end = pattern_.find('}', pos_);
     const std::string_view counts = pattern_.substr(pos_, end - pos_ + 1);
-    if (end == std::string_view::npos || counts.size() < 3 ||
+    if (end == std::string_view::npos || counts.size() < 3 || !atom_ ||
         counts.find_first_not_of("{},0123456789") != std::string_view::npos ||
         std::count(counts.begin(), counts.end(), ',') > 1) {
       return unsupported("{");
     }
     pos_ = end + 1;
-    const bool from_nothing = counts[1] == ',';
-    parts_.push_back(
-        {from_nothing ? "{0" + std::string(counts.substr(1)) : std::string(counts), {}, false});
-    if (at("?") || at("+")) return unsupported("}" + std::string(pattern_.substr(pos_, 1)));
+    const bool exact = counts.find(',') == std::string_view::npos;
+    const bool groups = at("+") || (exact && at("?"));
+    if (groups) {
+      parts_.insert(parts_.begin() + static_cast<std::ptrdiff_t>(*atom_), {"(?:", {}, false});
+    }
+    add((counts[1] == ',' ? "{0" + std::string(counts.substr(1)) : std::string(counts)) +
+        (groups ? ")" : ""));
     return {};
   }
 
-  Result<void> parse_class() {
+  // Conditions on a place: \b, \B, \A, \z, \Z. Words are Oniguruma's, so the first two are spelt
+  // out. False where it is none of them.
+  bool parse_assertion() {
+    for (const std::string_view same : {"\\A", "\\z", "\\Z"}) {
+      if (!at(same)) continue;
+      take(same);
+      return true;
+    }
+    if (!at("\\b") && !at("\\B")) return false;
+    const bool inside = at("\\B");
+    pos_ += 2;
+    const auto word = [this](std::string_view opening) {
+      add(opening);
+      add_set(oniguruma_word_ranges(false));
+    };
+    word("(?:(?<=");
+    word(inside ? ")(?=" : ")(?!");
+    word(")|(?<!");
+    word(inside ? ")(?!" : ")(?=");
+    add("))");
+    return true;
+  }
+
+  // [...] with sets inside and with &&, which binds less than all else. `negated` is left to the
+  // caller, who folds case before that.
+  Result<Ranges> parse_class(int depth, bool& negated) {
+    if (depth > kClassDepthMax) return unsupported("[[[");
     ++pos_;
-    const bool negated = at("^");
+    negated = at("^");
     if (negated) ++pos_;
-    if (at("]")) return unsupported("[]");
+    std::optional<Ranges> before;  // what stands in front of &&
     Ranges ranges;
-    while (!at("]")) {
+    while (!at("]") || ranges.empty()) {
       if (pos_ >= pattern_.size()) return Error{"a [ is not closed"};
-      if (at("[") || at("&&")) return unsupported(pattern_.substr(pos_, 2));
-      if (auto item = parse_class_item(ranges); !item) return item;
+      if (at("]")) return unsupported("[]");
+      if (at("&&")) {
+        if (ranges.empty()) return unsupported("[&&");
+        before = both(before, std::move(ranges));
+        ranges.clear();
+        pos_ += 2;
+      } else if (at("[")) {
+        bool inner_negated = false;
+        auto inner = at("[:") ? parse_posix() : parse_class(depth + 1, inner_negated);
+        if (!inner) return inner;
+        if (inner_negated) inner = complement(merged(std::move(*inner)));
+        if (inner->empty()) return unsupported("a set of nothing");
+        ranges.insert(ranges.end(), inner->begin(), inner->end());
+      } else if (auto item = parse_class_item(ranges); !item) {
+        return item.error();
+      }
     }
     ++pos_;
-    ranges = folded(merged(std::move(ranges)));
-    add_set(negated ? complement(ranges) : std::move(ranges));
-    return {};
+    return both(before, std::move(ranges));
+  }
+
+  static Ranges both(const std::optional<Ranges>& before, Ranges ranges) {
+    ranges = merged(std::move(ranges));
+    if (!before) return ranges;
+    Ranges outside = complement(*before);
+    for (const CodePointRange& range : complement(ranges)) outside.push_back(range);
+    return complement(merged(std::move(outside)));
+  }
+
+  // [:space:], inside a set.
+  Result<Ranges> parse_posix() {
+    for (const std::string_view name : {"digit", "space"}) {
+      const std::string whole = "[:" + std::string(name) + ":]";
+      if (!at(whole)) continue;
+      pos_ += whole.size();
+      return property_named(name);
+    }
+    return unsupported(pattern_.substr(pos_, 2));
   }
 
   // One character, escape or range.
   Result<void> parse_class_item(Ranges& ranges) {
     auto first = parse_class_atom();
     if (!first) return first.error();
-    const bool is_range = at("-") && !at("-]");
+    const bool is_range = at("-") && !at("-]") && !at("-[") && !at("-&&");
     if (is_range) {
       ++pos_;
       if (pos_ >= pattern_.size()) return Error{"a [ is not closed"};
@@ -175,7 +316,7 @@ class Parser {
   }
 
   Result<Ranges> parse_class_atom() {
-    if (pattern_[pos_] == '\\') return parse_escape();
+    if (pattern_[pos_] == '\\') return parse_escape(true);
     const char32_t c = take_char();
     return Ranges{{c, c}};
   }
@@ -187,7 +328,7 @@ class Parser {
   }
 
   // What \X stands for; pos_ is at the backslash.
-  Result<Ranges> parse_escape() {
+  Result<Ranges> parse_escape(bool in_set) {
     if (pos_ + 1 >= pattern_.size()) return Error{"it ends in a backslash"};
     const char c = pattern_[pos_ + 1];
     if (c == 'p' || c == 'P') return parse_property();
@@ -217,10 +358,12 @@ class Parser {
         return ranges_of(categories_named("Nd"));
       case 'D':
         return complement(ranges_of(categories_named("Nd")));
+      case 'h':
+        return Ranges{{'0', '9'}, {'A', 'F'}, {'a', 'f'}};
       case 'w':
-        return oniguruma_word_ranges();
+        return oniguruma_word_ranges(in_set);
       case 'W':
-        return complement(oniguruma_word_ranges());
+        return complement(oniguruma_word_ranges(in_set));
       default:
         break;
     }
@@ -243,10 +386,9 @@ class Parser {
       negated = !negated;
       name.remove_prefix(1);
     }
-    const CategorySet categories = categories_named(name);
-    if (categories == 0) return unsupported(pattern_.substr(pos_, end + 1 - pos_));
+    Ranges ranges = property_named(name);
+    if (ranges.empty()) return unsupported(pattern_.substr(pos_, end + 1 - pos_));
     pos_ = end + 1;
-    Ranges ranges = ranges_of(categories);
     return negated ? complement(ranges) : ranges;
   }
 
@@ -270,23 +412,34 @@ class Parser {
     return Ranges{{value, value}};
   }
 
-  // Both cases, where case does not count. Folding beyond what folds to ASCII is left out.
-  Ranges folded(Ranges ranges) const {
-    if (!caseless()) return ranges;
-    Ranges more = ranges;
-    for (char32_t c = 'a'; c <= 'z'; ++c) {
-      const char32_t upper = c - 'a' + 'A';
-      const char32_t far = c == 's' ? kLongS : c == 'k' ? kKelvinSign : c;
-      if (!contains(ranges, c) && !contains(ranges, upper) && !contains(ranges, far)) continue;
-      for (const char32_t variant : {c, upper, far}) more.push_back({variant, variant});
+  // Both cases, where case does not count.
+  Result<void> add_folded(Ranges ranges, bool negated) {
+    if (groups_.back().caseless) {
+      for (char32_t c = 'a'; c <= 'z'; ++c) {
+        const char32_t upper = c - 'a' + 'A';
+        const char32_t far = c == 's' ? kLongS : c == 'k' ? kKelvinSign : c;
+        if (!contains(ranges, c) && !contains(ranges, upper) && !contains(ranges, far)) continue;
+        for (const char32_t variant : {c, upper, far}) ranges.push_back({variant, variant});
+        ranges = merged(std::move(ranges));
+      }
+      // The one mark that folds to a letter: an iota beneath another one.
+      if (contains(ranges, kIota)) ranges.push_back({kIotaBeneath, kIotaBeneath});
+      ranges = merged(std::move(ranges));
+      if (!closed_under_case(ranges)) {
+        return unsupported("letters beyond ASCII without regard to case");
+      }
     }
-    return merged(std::move(more));
+    add_set(negated ? complement(ranges) : std::move(ranges));
+    return {};
   }
 
   const std::string_view pattern_;
   std::size_t pos_ = 0;
-  std::vector<bool> caseless_;  // of each open group
+  std::vector<Group> groups_ = {Group()};
   std::vector<RegexPart> parts_;
+  std::optional<std::size_t> atom_;  // the first part of what a count would be for
+  char32_t literal_before_ = 0;      // in lower case, and where it ends
+  std::size_t literal_end_ = 0;
 };
 
 }  // namespace

@@ -38,7 +38,7 @@ class PieceMaker {
     held_end_ = end;
   }
   void finish() {
-    if (held_) emit_(held_begin_, held_end_);
+    if (held_ && held_begin_ < held_end_) emit_(held_begin_, held_end_);
     held_ = false;
   }
 

@@ -13,6 +13,10 @@
 namespace lmtp::tokenizer {
 namespace {
 
+// Of one search: a pattern that backtracks much is slow before it ends. Runs of 10,000 spaces take
+// half of it with \s+$.
+constexpr std::uint32_t kMatchStepsMax = 100'000'000;
+
 std::string message_of(int code) {
   std::array<PCRE2_UCHAR, 128> text{};
   pcre2_get_error_message(code, text.data(), text.size());
@@ -27,9 +31,15 @@ std::size_t utf8_length(char lead) {
 }  // namespace
 
 PatternScratch::PatternScratch(PatternScratch&& other) noexcept
-    : classes_(std::move(other.classes_)), match_data_(std::exchange(other.match_data_, nullptr)) {}
+    : classes_(std::move(other.classes_)),
+      match_data_(std::exchange(other.match_data_, nullptr)),
+      context_(std::exchange(other.context_, nullptr)),
+      gave_up_(other.gave_up_) {}
 
-PatternScratch::~PatternScratch() { pcre2_match_data_free(match_data_); }
+PatternScratch::~PatternScratch() {
+  pcre2_match_data_free(match_data_);
+  pcre2_match_context_free(context_);
+}
 
 Result<SplitPattern> SplitPattern::regex(std::string_view pattern) {
   auto regex = make_byte_regex(pattern);
@@ -60,9 +70,14 @@ SplitPattern SplitPattern::one_of(std::span<const CodePointRange> ranges) {
 Result<SplitPattern> SplitPattern::compile(ByteRegex regex) {
   int error = 0;
   PCRE2_SIZE where = 0;
-  pcre2_code* code =
-      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(regex.pattern.data()), regex.pattern.size(),
-                    PCRE2_NEVER_UTF | PCRE2_NEVER_UCP, &error, &where, nullptr);
+  // Lines end at \n alone, whatever the library was built with.
+  const std::unique_ptr<pcre2_compile_context, void (*)(pcre2_compile_context*)> context(
+      pcre2_compile_context_create(nullptr), pcre2_compile_context_free);
+  LMTP_CHECK(context != nullptr);
+  pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
+  pcre2_code* code = pcre2_compile(
+      reinterpret_cast<PCRE2_SPTR>(regex.pattern.data()), regex.pattern.size(),
+      PCRE2_NEVER_UTF | PCRE2_NEVER_UCP | PCRE2_MULTILINE, &error, &where, context.get());
   if (code == nullptr) return Error{message_of(error)};
   // Without it (a processor that PCRE2 does not know) matching is slower, not different.
   pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
@@ -73,16 +88,19 @@ Result<SplitPattern> SplitPattern::compile(ByteRegex regex) {
 }
 
 bool SplitPattern::match_from(std::size_t from, PatternScratch& scratch, Match& match) const {
+  if (scratch.gave_up_) return false;
   const std::string& classes = scratch.classes_;
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(classes.data());
   int found = pcre2_match(code_.get(), subject, classes.size(), from, PCRE2_NO_UTF_CHECK,
-                          scratch.match_data_, nullptr);
+                          scratch.match_data_, scratch.context_);
   if (found == PCRE2_ERROR_JIT_STACKLIMIT) {  // the interpreter's limits are wider
     found = pcre2_match(code_.get(), subject, classes.size(), from, PCRE2_NO_JIT,
-                        scratch.match_data_, nullptr);
+                        scratch.match_data_, scratch.context_);
   }
-  // Where even those are reached the rest of the text stays in one piece.
-  if (found < 0) return false;
+  if (found < 0) {
+    if (found != PCRE2_ERROR_NOMATCH) scratch.gave_up_ = true;
+    return false;
+  }
   const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(scratch.match_data_);
   match = {ends[0], ends[1]};
   return true;
@@ -98,7 +116,9 @@ SplitPattern::Finder::Finder(const SplitPattern& pattern, std::string_view text,
   if (pattern_.code_ == nullptr) return;
   if (scratch_.match_data_ == nullptr) {
     scratch_.match_data_ = pcre2_match_data_create(1, nullptr);
-    LMTP_CHECK(scratch_.match_data_ != nullptr);
+    scratch_.context_ = pcre2_match_context_create(nullptr);
+    LMTP_CHECK(scratch_.match_data_ != nullptr && scratch_.context_ != nullptr);
+    pcre2_set_match_limit(scratch_.context_, kMatchStepsMax);
   }
   std::string& classes = scratch_.classes_;
   classes.resize(text.size());
@@ -119,15 +139,16 @@ SplitPattern::Finder::Finder(const SplitPattern& pattern, std::string_view text,
 std::optional<SplitPattern::Match> SplitPattern::Finder::next() {
   if (pattern_.code_ == nullptr) return next_literal();
   Match match{};
-  while (from_ <= scratch_.classes_.size()) {
+  while (from_ <= scratch_.classes_.size() && !text_.empty()) {
     if (!pattern_.match_from(from_, scratch_, match)) break;
-    if (match.end > match.begin) {
-      from_ = match.end;
-      if (ascii_) return match;
-      const std::size_t begin = byte_at(match.begin);
-      return Match{begin, byte_at(match.end)};
+    if (match.begin == match.end && match.end == last_end_) {
+      ++from_;
+      continue;
     }
-    from_ = match.end + 1;
+    from_ = last_end_ = match.end;
+    if (ascii_) return match;
+    const std::size_t begin = byte_at(match.begin);
+    return Match{begin, byte_at(match.end)};
   }
   from_ = scratch_.classes_.size() + 1;
   return std::nullopt;

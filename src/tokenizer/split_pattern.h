@@ -12,6 +12,7 @@
 #include "lmtp/base/result.h"
 
 struct pcre2_real_code_8;
+struct pcre2_real_match_context_8;
 struct pcre2_real_match_data_8;
 
 namespace lmtp::tokenizer {
@@ -24,10 +25,15 @@ class PatternScratch {
   PatternScratch& operator=(PatternScratch&&) = delete;
   ~PatternScratch();
 
+  // Whether a search was given up at a limit, so that what was found since is not to be used.
+  bool gave_up() const { return gave_up_; }
+
  private:
   friend class SplitPattern;
   std::string classes_;  // the text, a byte for each character
   pcre2_real_match_data_8* match_data_ = nullptr;
+  pcre2_real_match_context_8* context_ = nullptr;
+  bool gave_up_ = false;
 };
 
 // Immutable once made; any thread.
@@ -41,10 +47,11 @@ class SplitPattern {
   static SplitPattern one_of(std::span<const CodePointRange> ranges);
 
   struct Match {
-    std::size_t begin, end;  // bytes of the text; empty matches are left out
+    std::size_t begin, end;  // bytes of the text; may be empty, as between two words
   };
 
-  // Walks over the matches in a text. The scratch belongs to it while it lives.
+  // Walks over the matches in a text. The scratch belongs to it while it lives. A search that
+  // takes too long ends as if there were no more matches; the scratch says so.
   class Finder {
    public:
     std::optional<Match> next();
@@ -59,9 +66,10 @@ class SplitPattern {
     const SplitPattern& pattern_;
     const std::string_view text_;
     PatternScratch& scratch_;
-    bool ascii_ = false;       // then characters are bytes
-    std::size_t from_ = 0;     // where the next match may begin: a character, or a literal's byte
-    std::size_t at_char_ = 0;  // of at_byte_
+    bool ascii_ = false;    // then characters are bytes
+    std::size_t from_ = 0;  // where the next match may begin: a character, or a literal's byte
+    std::size_t last_end_ = kNowhere;  // of the last match, where no empty one may follow
+    std::size_t at_char_ = 0;          // of at_byte_
     std::size_t at_byte_ = 0;
   };
   // REQUIRES: `text` is valid UTF-8 and outlives the Finder.
@@ -73,6 +81,8 @@ class SplitPattern {
 
   // Whether there is one; `match` in characters.
   bool match_from(std::size_t from, PatternScratch& scratch, Match& match) const;
+
+  static constexpr std::size_t kNowhere = static_cast<std::size_t>(-1);
 
   std::string literal_;  // where there is no regex
   CodePointTable classes_;

@@ -72,14 +72,17 @@ void apply_bos_rule(const FolderConfig& config, bool from_vocab_files, Tokenizer
 
 }  // namespace
 
-std::vector<TokenId> Tokenizer::encode_continuation(std::string_view text) const {
+Result<std::vector<TokenId>> Tokenizer::encode_continuation(std::string_view text) const {
   if (spaces_dropped_max() == 0) return encode(text);
   // After a character with which it does not become one token.
   for (const std::string before : {"@", "^"}) {
-    const std::vector<TokenId> front = encode(before);
-    std::vector<TokenId> ids = encode(before + std::string(text));
-    if (ids.size() < front.size() || !std::equal(front.begin(), front.end(), ids.begin())) continue;
-    ids.erase(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(front.size()));
+    const auto front = encode(before);
+    auto ids = encode(before + std::string(text));
+    if (!front || !ids) return ids;
+    if (ids->size() < front->size() || !std::equal(front->begin(), front->end(), ids->begin())) {
+      continue;
+    }
+    ids->erase(ids->begin(), ids->begin() + static_cast<std::ptrdiff_t>(front->size()));
     return ids;
   }
   return encode(text);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <string>
 
 namespace lmtp::tokenizer {
 namespace {
@@ -14,11 +15,43 @@ struct LowerRun {
   std::int32_t delta;
 };
 
+struct ScriptRange {
+  char32_t first, last;
+  std::uint32_t script;
+};
+
 #include "unicode_ranges.inc"
 
 constexpr std::array<std::string_view, 29> kCategoryNames = {
     "Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "No", "Pc", "Pd", "Ps", "Pe",
     "Pi", "Pf", "Po", "Sm", "Sc", "Sk", "So", "Zs", "Zl", "Zp", "Cc", "Cf", "Co", "Cn"};
+
+constexpr std::array<std::string_view, 29> kScriptNames = {
+    "arabic",   "armenian", "bengali",   "bopomofo",  "cyrillic", "devanagari",
+    "ethiopic", "georgian", "greek",     "gujarati",  "gurmukhi", "han",
+    "hangul",   "hebrew",   "hiragana",  "kannada",   "katakana", "khmer",
+    "lao",      "latin",    "malayalam", "mongolian", "myanmar",  "oriya",
+    "sinhala",  "tamil",    "telugu",    "thai",      "tibetan"};
+
+// Long names of categories.
+struct NamedCategory {
+  std::string_view name, category;
+};
+constexpr NamedCategory kLongNames[] = {{"letter", "L"},
+                                        {"mark", "M"},
+                                        {"number", "N"},
+                                        {"punctuation", "P"},
+                                        {"punct", "P"},
+                                        {"symbol", "S"},
+                                        {"separator", "Z"},
+                                        {"other", "C"},
+                                        {"decimalnumber", "Nd"},
+                                        {"digit", "Nd"},
+                                        {"uppercaseletter", "Lu"},
+                                        {"lowercaseletter", "Ll"},
+                                        {"titlecaseletter", "Lt"},
+                                        {"modifierletter", "Lm"},
+                                        {"otherletter", "Lo"}};
 
 }  // namespace
 
@@ -49,6 +82,29 @@ std::vector<CodePointRange> ranges_of(CategorySet categories) {
     at = last + 1;
   }
   if (at <= kCodePointMax) take(kCodePointMax, kCategoryNames.size() - 1);
+  return ranges;
+}
+
+std::vector<CodePointRange> property_named(std::string_view name) {
+  std::string plain;  // case, spaces, hyphens and underscores do not count
+  for (const char c : name) {
+    const bool capital = c >= 'A' && c <= 'Z';
+    if (c != ' ' && c != '-' && c != '_') plain += static_cast<char>(capital ? c - 'A' + 'a' : c);
+  }
+  if (plain == "space" || plain == "whitespace") {
+    return {space_ranges().begin(), space_ranges().end()};
+  }
+  for (const NamedCategory& known : kLongNames) {
+    if (known.name == plain) plain = known.category;
+  }
+  if (!plain.empty() && plain[0] >= 'a' && plain.size() <= 2) {
+    plain[0] = static_cast<char>(plain[0] - 'a' + 'A');
+  }
+  if (const CategorySet set = categories_named(plain); set != 0) return ranges_of(set);
+  std::vector<CodePointRange> ranges;
+  for (const ScriptRange& range : kScriptRanges) {
+    if (kScriptNames[range.script] == plain) ranges.push_back({range.first, range.last});
+  }
   return ranges;
 }
 
@@ -87,6 +143,18 @@ bool contains(std::span<const CodePointRange> sorted, char32_t code_point) {
       std::lower_bound(sorted.begin(), sorted.end(), code_point,
                        [](const CodePointRange& r, char32_t value) { return r.last < value; });
   return range != sorted.end() && range->first <= code_point;
+}
+
+bool closed_under_case(std::span<const CodePointRange> ranges) {
+  // The categories' Unicode is older than that of lower case.
+  const std::vector<CodePointRange> unassigned = ranges_of(categories_named("Cn"));
+  for (const LowerRun& run : kLowerRuns) {
+    for (char32_t c = run.first; c <= run.last; c += run.step) {
+      if (c < 0x80 || contains(unassigned, c)) continue;
+      if (contains(ranges, c) != contains(ranges, lower_case(c))) return false;
+    }
+  }
+  return true;
 }
 
 char32_t lower_case(char32_t code_point) {

@@ -87,7 +87,7 @@ TEST(QualityTest, NarrowerWeightsOfTheDemo) {
   const std::string folder = LMTP_SOURCE_DIR "/models/demo";
   const auto tokenizer = tokenizer::load_tokenizer(folder);
   ASSERT_TRUE(tokenizer.ok());
-  const std::vector<TokenId> ids = (*tokenizer)->encode(held_out("demo.txt"));
+  const std::vector<TokenId> ids = *(*tokenizer)->encode(held_out("demo.txt"));
   const auto config = model::load_model_config(testing::folder_source(folder));
   ASSERT_TRUE(config.ok());
   check_quality(folder, (*tokenizer)->eos_id(), windows_of(ids, config->context_length), 100.0);
@@ -102,7 +102,7 @@ TEST_F(TestData, NarrowerWeightsOfStories260K) {
   std::istringstream text(held_out("stories.txt"));
   std::vector<std::vector<TokenId>> stories;  // each line one
   for (std::string line; std::getline(text, line);) {
-    if (!line.empty()) stories.push_back((*tokenizer)->encode(line));
+    if (!line.empty()) stories.push_back(*(*tokenizer)->encode(line));
   }
   check_quality(folder, (*tokenizer)->bos_id(), stories, 20.0);
 }

@@ -49,8 +49,8 @@ std::string added_token(int id, const std::string& content, const std::string& f
 TEST(ByteBpe, MergesWordsAndGivesTheirBytesBack) {
   const auto tokenizer = load(tokenizer_json(kMerges));
   ASSERT_NE(tokenizer, nullptr);
-  EXPECT_EQ(tokenizer->encode("abc ab ac"), (Tokens{6, 5, 3, 0, 2}));
-  EXPECT_EQ(tokenizer->encode(""), Tokens{});
+  EXPECT_EQ(*tokenizer->encode("abc ab ac"), (Tokens{6, 5, 3, 0, 2}));
+  EXPECT_EQ(*tokenizer->encode(""), Tokens{});
   EXPECT_EQ(tokenizer->token_bytes(5), " ab");
   EXPECT_EQ(tokenizer->token_bytes(7), "\xC3");
   EXPECT_EQ(tokenizer->token_bytes(99), "");
@@ -59,12 +59,25 @@ TEST(ByteBpe, MergesWordsAndGivesTheirBytesBack) {
   EXPECT_EQ(tokenizer->bos_id(), -1);
 }
 
+// Other ids would be worse than none.
+TEST(ByteBpe, APatternThatTakesTooLongIsAnError) {
+  const auto tokenizer = load(R"({"pre_tokenizer":{"type":"Sequence","pretokenizers":[
+      {"type":"Split","pattern":{"Regex":"(\\p{L}+)+!|x"},"behavior":"Isolated"},
+      {"type":"ByteLevel","use_regex":false,"add_prefix_space":false}]},
+      "decoder":{"type":"ByteLevel"},"model":{"type":"BPE","vocab":{"a":0,"x":1},"merges":[]}})");
+  ASSERT_NE(tokenizer, nullptr);
+  const std::string bad = std::string(40, 'a') + "x";
+  EXPECT_NE(tokenizer->encode(bad).error().message.find("takes too long"), std::string::npos);
+  EXPECT_FALSE(tokenizer->encode_continuation(bad).ok());
+  EXPECT_EQ(*tokenizer->encode("aax"), (Tokens{0, 0, 1}));  // the next text is not the worse for it
+}
+
 TEST(ByteBpe, ReadsMergesAsPairsToo) {
   const auto strings = load(tokenizer_json(kMerges));
   const auto pairs = load(tokenizer_json(R"([["a","b"],["Ġ","ab"],["ab","c"]])"));
   ASSERT_TRUE(strings && pairs);
   for (const char* text : {"abc", " ab", "abcabc ab", "cab"}) {
-    EXPECT_EQ(strings->encode(text), pairs->encode(text)) << text;
+    EXPECT_EQ(*strings->encode(text), *pairs->encode(text)) << text;
   }
 }
 
@@ -82,9 +95,9 @@ TEST(ByteBpe, BytesWithoutATokenAreLeftOutOrUnknown) {
   const auto with = load(tokenizer_json(kMerges, "[]", R"("unk_token":"c",)"));
   const auto fused = load(tokenizer_json(kMerges, "[]", R"("unk_token":"c","fuse_unk":true,)"));
   ASSERT_TRUE(without && with && fused);
-  EXPECT_EQ(without->encode("axxb"), (Tokens{4}));
-  EXPECT_EQ(with->encode("axxb"), (Tokens{0, 2, 2, 1}));
-  EXPECT_EQ(fused->encode("axxb"), (Tokens{0, 2, 1}));
+  EXPECT_EQ(*without->encode("axxb"), (Tokens{4}));
+  EXPECT_EQ(*with->encode("axxb"), (Tokens{0, 2, 2, 1}));
+  EXPECT_EQ(*fused->encode("axxb"), (Tokens{0, 2, 1}));
 }
 
 TEST(ByteBpe, IgnoreMergesTakesWholeWordsFirst) {
@@ -93,8 +106,8 @@ TEST(ByteBpe, IgnoreMergesTakesWholeWordsFirst) {
   const auto plain = load(tokenizer_json(merges));
   const auto whole = load(tokenizer_json(merges, "[]", R"("ignore_merges":true,)"));
   ASSERT_TRUE(plain && whole);
-  EXPECT_EQ(plain->encode("abc"), (Tokens{4, 2}));
-  EXPECT_EQ(whole->encode("abc"), (Tokens{6}));
+  EXPECT_EQ(*plain->encode("abc"), (Tokens{4, 2}));
+  EXPECT_EQ(*whole->encode("abc"), (Tokens{6}));
 }
 
 TEST(ByteBpe, PutsASpaceInFrontWhereAsked) {
@@ -102,9 +115,9 @@ TEST(ByteBpe, PutsASpaceInFrontWhereAsked) {
       load(tokenizer_json(kMerges, "[" + added_token(9, "<s>", R"("special":true)") + "]", "",
                           R"("add_prefix_space":true)"));
   ASSERT_NE(tokenizer, nullptr);
-  EXPECT_EQ(tokenizer->encode("ab"), (Tokens{5}));
-  EXPECT_EQ(tokenizer->encode(" ab"), (Tokens{5}));
-  EXPECT_EQ(tokenizer->encode("ab<s>ab"), (Tokens{5, 9, 5}));
+  EXPECT_EQ(*tokenizer->encode("ab"), (Tokens{5}));
+  EXPECT_EQ(*tokenizer->encode(" ab"), (Tokens{5}));
+  EXPECT_EQ(*tokenizer->encode("ab<s>ab"), (Tokens{5, 9, 5}));
 }
 
 TEST(ByteBpe, AddedTokensComeFirst) {
@@ -113,9 +126,9 @@ TEST(ByteBpe, AddedTokensComeFirst) {
                                        added_token(10, "<a>b", R"("special":true)") + "," +
                                        added_token(11, "c a", R"("special":false)") + "]"));
   ASSERT_NE(tokenizer, nullptr);
-  EXPECT_EQ(tokenizer->encode("ab<a>c"), (Tokens{4, 9, 2}));
-  EXPECT_EQ(tokenizer->encode("<a>b<a>"), (Tokens{10, 9}));  // the longest
-  EXPECT_EQ(tokenizer->encode("bc ab"), (Tokens{1, 11, 1}));
+  EXPECT_EQ(*tokenizer->encode("ab<a>c"), (Tokens{4, 9, 2}));
+  EXPECT_EQ(*tokenizer->encode("<a>b<a>"), (Tokens{10, 9}));  // the longest
+  EXPECT_EQ(*tokenizer->encode("bc ab"), (Tokens{1, 11, 1}));
   EXPECT_EQ(tokenizer->decode(Tokens{11, 9}), "c a<a>");
   EXPECT_TRUE(tokenizer->is_special(9));
   EXPECT_FALSE(tokenizer->is_special(11));
@@ -129,9 +142,9 @@ TEST(ByteBpe, AddedTokensTakeWhiteSpaceWhereTheySaySo) {
       tokenizer_json(kMerges, "[" + added_token(9, "<l>", R"("special":true,"lstrip":true)") + "," +
                                   added_token(10, "<r>", R"("special":true,"rstrip":true)") + "]"));
   ASSERT_NE(tokenizer, nullptr);
-  EXPECT_EQ(tokenizer->encode("a  <l> a"), (Tokens{0, 9, 3, 0}));
-  EXPECT_EQ(tokenizer->encode("a <r>  a"), (Tokens{0, 3, 10, 0}));
-  EXPECT_EQ(tokenizer->encode("<r> <l>"), (Tokens{10, 9}));  // the space belongs to the first
+  EXPECT_EQ(*tokenizer->encode("a  <l> a"), (Tokens{0, 9, 3, 0}));
+  EXPECT_EQ(*tokenizer->encode("a <r>  a"), (Tokens{0, 3, 10, 0}));
+  EXPECT_EQ(*tokenizer->encode("<r> <l>"), (Tokens{10, 9}));  // the space belongs to the first
 }
 
 TEST(ByteBpe, SingleWordTokensStandAlone) {
@@ -139,18 +152,18 @@ TEST(ByteBpe, SingleWordTokensStandAlone) {
       kMerges, "[" + added_token(9, "ab", R"("special":false,"single_word":true)") + "]"));
   ASSERT_NE(tokenizer, nullptr);
   // "ab" is in the vocabulary, whose id stands.
-  EXPECT_EQ(tokenizer->encode("ab"), (Tokens{4}));
-  EXPECT_EQ(tokenizer->encode("c ab"), (Tokens{2, 3, 4}));   // found, so the space is alone
-  EXPECT_EQ(tokenizer->encode("c abc"), (Tokens{2, 5, 2}));  // not found
-  EXPECT_EQ(tokenizer->encode("c ab\xC3\xA9"), (Tokens{2, 5, 7, 8}));
+  EXPECT_EQ(*tokenizer->encode("ab"), (Tokens{4}));
+  EXPECT_EQ(*tokenizer->encode("c ab"), (Tokens{2, 3, 4}));   // found, so the space is alone
+  EXPECT_EQ(*tokenizer->encode("c abc"), (Tokens{2, 5, 2}));  // not found
+  EXPECT_EQ(*tokenizer->encode("c ab\xC3\xA9"), (Tokens{2, 5, 7, 8}));
 }
 
 TEST(ByteBpe, ReadsBytesThatAreNoTextAsReplacement) {
   // U+FFFD is EF BF BD, of which this vocabulary has no byte.
   const auto tokenizer = load(tokenizer_json(kMerges, "[]", R"("unk_token":"c",)"));
   ASSERT_NE(tokenizer, nullptr);
-  EXPECT_EQ(tokenizer->encode("a\xFF"
-                              "b"),
+  EXPECT_EQ(*tokenizer->encode("a\xFF"
+                               "b"),
             (Tokens{0, 2, 2, 2, 1}));
 }
 
@@ -163,7 +176,7 @@ TEST(ByteBpe, ReadsVocabJsonAndMergesTxt) {
   auto loaded = load_tokenizer(folder.path());
   ASSERT_TRUE(loaded.ok()) << loaded.error().message;
   const Tokenizer& tokenizer = **loaded;
-  EXPECT_EQ(tokenizer.encode("ab a<s>b<|endoftext|>"), (Tokens{3, 2, 0, 6, 1, 4}));
+  EXPECT_EQ(*tokenizer.encode("ab a<s>b<|endoftext|>"), (Tokens{3, 2, 0, 6, 1, 4}));
   EXPECT_EQ(tokenizer.bos_id(), 6);
   EXPECT_EQ(tokenizer.eos_id(), 4);
   EXPECT_TRUE(tokenizer.is_special(4));
@@ -176,7 +189,7 @@ TEST(ByteBpe, EncodesInSeveralThreadsAtOnce) {
   std::vector<Tokens> results(4);
   for (Tokens& result : results) {
     threads.emplace_back([&] {
-      for (int i = 0; i < 200; ++i) result = tokenizer->encode("abc ab ac");
+      for (int i = 0; i < 200; ++i) result = *tokenizer->encode("abc ab ac");
     });
   }
   for (std::thread& thread : threads) thread.join();

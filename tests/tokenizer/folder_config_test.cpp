@@ -47,7 +47,7 @@ TEST(FolderConfig, AddsNamedTokensThatAreNotThere) {
       "tokenizer_class":"PreTrainedTokenizerFast","added_tokens_decoder":{},
       "bos_token":"<s>","pad_token":"<pad>","additional_special_tokens":["<x>","<s>"]})"}});
   ASSERT_NE(tokenizer, nullptr);
-  EXPECT_EQ(tokenizer->encode("<s><pad>a<x>"), (Tokens{2, 3, 0, 4}));
+  EXPECT_EQ(*tokenizer->encode("<s><pad>a<x>"), (Tokens{2, 3, 0, 4}));
   EXPECT_EQ(tokenizer->vocab_size(), 5);
   EXPECT_TRUE(tokenizer->is_special(4));
   EXPECT_EQ(tokenizer->bos_id(), 2);
@@ -73,9 +73,9 @@ TEST(FolderConfig, FlagsOfTheDecoderTakeThePlaceOfOthers) {
   const auto changed =
       load({{"tokenizer.json", tokenizer_json(added)}, {"tokenizer_config.json", config}});
   ASSERT_TRUE(plain && changed);
-  EXPECT_EQ(plain->encode("<r> a"), (Tokens{3, 1, 0}));
+  EXPECT_EQ(*plain->encode("<r> a"), (Tokens{3, 1, 0}));
   EXPECT_FALSE(plain->is_special(3));
-  EXPECT_EQ(changed->encode("<r> a"), (Tokens{3, 0}));
+  EXPECT_EQ(*changed->encode("<r> a"), (Tokens{3, 0}));
   EXPECT_TRUE(changed->is_special(3));  // since it is eos
   EXPECT_EQ(changed->eos_id(), 3);
 }
@@ -90,7 +90,7 @@ TEST(FolderConfig, OldFilesAreReadWithoutTheDecoder) {
                          "eos_token":"b","unk_token":null,"add_bos_token":true})"}};
   const auto tokenizer = load(files);
   ASSERT_NE(tokenizer, nullptr);
-  EXPECT_EQ(tokenizer->encode("a<x>a"), (Tokens{0, 3, 0}));
+  EXPECT_EQ(*tokenizer->encode("a<x>a"), (Tokens{0, 3, 0}));
   EXPECT_FALSE(tokenizer->is_special(3));
   EXPECT_EQ(tokenizer->eos_id(), 2);  // the map comes after tokenizer_config.json
   EXPECT_TRUE(tokenizer->adds_bos());
@@ -124,12 +124,12 @@ TEST(FolderConfig, TheClassDecidesOnBosForLlama) {
 
 TEST(FolderConfig, PrefixSpaceIsTheConfigs) {
   const std::string json = tokenizer_json("[]", "null", true);
-  EXPECT_EQ(load({{"tokenizer.json", json}})->encode("a"), (Tokens{1, 0}));
-  EXPECT_EQ(load({{"tokenizer.json", json}, {"tokenizer_config.json", "{}"}})->encode("a"),
+  EXPECT_EQ(*load({{"tokenizer.json", json}})->encode("a"), (Tokens{1, 0}));
+  EXPECT_EQ(*load({{"tokenizer.json", json}, {"tokenizer_config.json", "{}"}})->encode("a"),
             (Tokens{0}));
-  EXPECT_EQ(load({{"tokenizer.json", tokenizer_json()},
-                  {"tokenizer_config.json", R"({"add_prefix_space":true})"}})
-                ->encode("a"),
+  EXPECT_EQ(*load({{"tokenizer.json", tokenizer_json()},
+                   {"tokenizer_config.json", R"({"add_prefix_space":true})"}})
+                 ->encode("a"),
             (Tokens{1, 0}));
 }
 
@@ -139,8 +139,8 @@ TEST(FolderConfig, ModelTypeNamesTheClass) {
                        {"config.json", R"({"model_type":"qwen2","eos_token_id":[1,0]})"}};
   const auto tokenizer = load(files);
   ASSERT_NE(tokenizer, nullptr);
-  EXPECT_EQ(tokenizer->encode("12"), (Tokens{0, 1}));  // one digit at a time
-  EXPECT_EQ(tokenizer->encode("<|endoftext|>"), (Tokens{4}));
+  EXPECT_EQ(*tokenizer->encode("12"), (Tokens{0, 1}));  // one digit at a time
+  EXPECT_EQ(*tokenizer->encode("<|endoftext|>"), (Tokens{4}));
   EXPECT_EQ(tokenizer->eos_id(), 4);
 }
 

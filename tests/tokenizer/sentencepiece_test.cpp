@@ -95,9 +95,9 @@ TEST(SentencePieceModel, MergesByScore) {
   const auto tokenizer = load(model(2), R"({"tokenizer_class":"LlamaTokenizer"})");
   ASSERT_NE(tokenizer, nullptr);
   // ab (-4) merges before mark+a (-5).
-  EXPECT_EQ(tokenizer->encode("ab a"), (Tokens{5, 6, 7}));
-  EXPECT_EQ(tokenizer->encode("a<s>a"), (Tokens{7, 1, 7}));
-  EXPECT_EQ(tokenizer->encode("ax"), (Tokens{7, 0}));
+  EXPECT_EQ(*tokenizer->encode("ab a"), (Tokens{5, 6, 7}));
+  EXPECT_EQ(*tokenizer->encode("a<s>a"), (Tokens{7, 1, 7}));
+  EXPECT_EQ(*tokenizer->encode("ax"), (Tokens{7, 0}));
   EXPECT_EQ(tokenizer->decode(Tokens{7, 6}), "aab");
   EXPECT_EQ(tokenizer->token_bytes(7), " a");
   EXPECT_EQ(tokenizer->first_token_bytes(7), "a");
@@ -112,12 +112,12 @@ TEST(SentencePieceModel, ATextThatGoesOnHasNoSpaceInFront) {
   const std::string more = piece("@", -9, 1) + piece("▁@", -9, 1) + piece("@a", -1, 1);
   const auto tokenizer = load(model(2, more), R"({"tokenizer_class":"LlamaTokenizer"})");
   ASSERT_NE(tokenizer, nullptr);
-  EXPECT_EQ(tokenizer->encode("b"), (Tokens{5, 4}));
-  EXPECT_EQ(tokenizer->encode_continuation("b"), (Tokens{4}));
-  EXPECT_EQ(tokenizer->encode_continuation(" ab"), (Tokens{5, 6}));
-  EXPECT_EQ(tokenizer->encode_continuation(""), Tokens{});
+  EXPECT_EQ(*tokenizer->encode("b"), (Tokens{5, 4}));
+  EXPECT_EQ(*tokenizer->encode_continuation("b"), (Tokens{4}));
+  EXPECT_EQ(*tokenizer->encode_continuation(" ab"), (Tokens{5, 6}));
+  EXPECT_EQ(*tokenizer->encode_continuation(""), Tokens{});
   // "@" would become one token with it.
-  EXPECT_EQ(tokenizer->encode_continuation("a"), (Tokens{3}));
+  EXPECT_EQ(*tokenizer->encode_continuation("a"), (Tokens{3}));
 }
 
 TEST(SentencePieceModel, TheSpaceInFrontIsAsTheConfigSays) {
@@ -127,9 +127,9 @@ TEST(SentencePieceModel, TheSpaceInFrontIsAsTheConfigSays) {
       load(model(2), start + R"(true,"add_prefix_space":false,"add_bos_token":false})");
   const auto null = load(model(2), start + R"(false,"add_prefix_space":null})");
   ASSERT_TRUE(fresh && bare && null);
-  EXPECT_EQ(fresh->encode("a<s>a"), (Tokens{7, 1, 3}));
-  EXPECT_EQ(bare->encode("a<s>a"), (Tokens{3, 1, 3}));
-  EXPECT_EQ(null->encode("a<s>a"), (Tokens{3, 1, 3}));
+  EXPECT_EQ(*fresh->encode("a<s>a"), (Tokens{7, 1, 3}));
+  EXPECT_EQ(*bare->encode("a<s>a"), (Tokens{3, 1, 3}));
+  EXPECT_EQ(*null->encode("a<s>a"), (Tokens{3, 1, 3}));
   EXPECT_EQ(fresh->decode(Tokens{7}), "a");
   EXPECT_EQ(bare->decode(Tokens{7}), " a");
   EXPECT_FALSE(bare->adds_bos());
@@ -139,8 +139,8 @@ TEST(SentencePieceModel, UnigramAndUserDefinedPieces) {
   const std::string more = piece("a b", 0, 4) + piece("▁aa", -1, 1);
   const auto tokenizer = load(model(1, more), R"({"tokenizer_class":"LlamaTokenizer"})");
   ASSERT_NE(tokenizer, nullptr);
-  EXPECT_EQ(tokenizer->encode("aab"), (Tokens{9, 4}));
-  EXPECT_EQ(tokenizer->encode("aa b"), (Tokens{5, 3, 8}));
+  EXPECT_EQ(*tokenizer->encode("aab"), (Tokens{9, 4}));
+  EXPECT_EQ(*tokenizer->encode("aa b"), (Tokens{5, 3, 8}));
   EXPECT_FALSE(tokenizer->is_special(8));
 }
 
@@ -149,8 +149,8 @@ TEST(SentencePieceModel, GemmaHasATabInThePlaceOfItsByte) {
   const auto tokenizer = load(model(2, more), R"({"tokenizer_class":"GemmaTokenizer",
       "pad_token":"<unk>","eos_token":"<s>","bos_token":"</s>"})");
   ASSERT_NE(tokenizer, nullptr);
-  EXPECT_EQ(tokenizer->encode("a\ta"), (Tokens{3, 8, 3}));
-  EXPECT_EQ(tokenizer->encode(" a"), (Tokens{7}));
+  EXPECT_EQ(*tokenizer->encode("a\ta"), (Tokens{3, 8, 3}));
+  EXPECT_EQ(*tokenizer->encode(" a"), (Tokens{7}));
   EXPECT_TRUE(tokenizer->is_special(9));
   EXPECT_EQ(tokenizer->bos_id(), 2);
   EXPECT_EQ(tokenizer->decode(Tokens{7}), " a");

@@ -67,12 +67,25 @@ TEST(SplitPattern, EmptyMatchesDoNotHangOrSplit) {
 
 TEST(SplitPattern, SaysWhatItDoesNotUnderstand) {
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {"^a", "'^'"},           {"a$", "'$'"},        {R"(\bx)", R"('\b')"},
-      {R"(\1)", R"('\1')"},    {"(?i)a", "'(?i'"},   {R"(\p{Han})", R"('\p{Han}')"},
-      {"[[:alpha:]]", "'[:'"}, {"a{2}+", "'}+'"},    {"(a", "not closed"},
-      {"a)", "not opened"},    {"[a", "not closed"}, {"[]", "'[]'"},
-      {"[z-a]", "a range"},    {"a\\", "backslash"}, {R"(\xE9)", R"('\xE9')"},
-      {"{x}", "'{'"},          {"*a", "pattern"}};
+      {R"(\K)", R"('\K')"},
+      {R"(\1)", R"('\1')"},
+      {R"(\p{Khm})", R"('\p{Khm}')"},
+      {"(?x)a", "'(?x'"},
+      {"[[:alpha:]]", "'[:'"},
+      {"a{2", "'{'"},
+      {"(a", "not closed"},
+      {"a)", "not opened"},
+      {"[a", "not closed"},
+      {"[]", "'[]'"},
+      {"[z-a]", "a range"},
+      {"a\\", "backslash"},
+      {"{x}", "'{'"},
+      {"*a", "pattern"},
+      {R"(\xE9)", R"('\xE9')"},
+      {"[a&&]", "'[]'"},
+      {"[&&a]", "'[&&'"},
+      {"(?i)é", "beyond ASCII"},
+      {"(?i)xST", "'st without regard"}};
   for (const auto& [regex, said] : cases) {
     const auto pattern = SplitPattern::regex(regex);
     ASSERT_FALSE(pattern.ok()) << regex;
@@ -80,6 +93,32 @@ TEST(SplitPattern, SaysWhatItDoesNotUnderstand) {
         << regex << ": " << pattern.error().message;
     EXPECT_NE(pattern.error().message.find("'" + regex + "'"), std::string::npos);
   }
+}
+
+TEST(SplitPattern, KnowsPlacesCaseCountsAndSetsWithinSets) {
+  EXPECT_EQ(split(R"(\s+$|^b)", "a  \nb b \n"), (Pieces{"a", "  ", "\n", "b", " b", " \n"}));
+  EXPECT_EQ(split(R"(\bx\b)", "x ax x-xé"), (Pieces{"x", " ax ", "x", "-xé"}));
+  EXPECT_EQ(split("\\b", "ab cd"), (Pieces{"ab", " ", "cd"}));  // empty matches split
+  EXPECT_EQ(split(R"(a\z)", "a a"), (Pieces{"a ", "a"}));
+  EXPECT_EQ(split("a(?i)b|c", "xaBaCCacx"), (Pieces{"x", "aB", "aC", "C", "ac", "x"}));
+  EXPECT_EQ(split("(?i)a(?-i)b", "AbAB"), (Pieces{"Ab", "AB"}));
+  EXPECT_EQ(split(R"(\d{1,2}+)", "12345 1"), (Pieces{"12345", " ", "1"}));  // not possessive
+  EXPECT_EQ(split(R"(\d{2}?)", "12345"), (Pieces{"12", "34", "5"}));        // not lazy
+  EXPECT_EQ(split(R"(\d{1,3}?)", "123"), (Pieces{"1", "2", "3"}));
+  EXPECT_EQ(split(R"([\p{Han}&&[^国]]+)", "a国王子"), (Pieces{"a国", "王子"}));
+  EXPECT_EQ(split(R"([^(\s|[.,])]+)", "a.b (c|d"), (Pieces{"a", ".", "b", " (", "c", "|", "d"}));
+}
+
+TEST(SplitPattern, SaysWhereItGaveUp) {
+  const auto pattern = SplitPattern::regex(R"((\p{L}+)+!|x)");
+  ASSERT_TRUE(pattern.ok());
+  const auto gives_up = [&](const std::string& text) {
+    PatternScratch scratch;
+    split_text(*pattern, SplitBehavior::kIsolated, false, text, scratch, [](auto, auto) {});
+    return scratch.gave_up();
+  };
+  EXPECT_FALSE(gives_up(std::string(12, 'a') + "x"));
+  EXPECT_TRUE(gives_up(std::string(40, 'a') + "x"));
 }
 
 TEST(SplitPattern, FindsLiteralsAndSingleCharacters) {

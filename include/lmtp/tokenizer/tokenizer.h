@@ -21,12 +21,12 @@ class Tokenizer {
   // The ids that Hugging Face `tokenizers` gives with add_special_tokens=False: special tokens
   // spelt out in the text become their ids; none is added. `text` may be any bytes: what is not
   // UTF-8 is read as Python's bytes.decode("utf-8", "replace") reads it, so each bad sequence is
-  // encoded as U+FFFD.
-  virtual std::vector<TokenId> encode(std::string_view text) const = 0;
+  // encoded as U+FFFD. The error says that the tokenizer's pattern takes too long on this text.
+  virtual Result<std::vector<TokenId>> encode(std::string_view text) const = 0;
 
   // The same for a text that goes on after another: without the space that some tokenizers put in
   // front of every text. The ids are those that LMQL's queries send.
-  std::vector<TokenId> encode_continuation(std::string_view text) const;
+  Result<std::vector<TokenId>> encode_continuation(std::string_view text) const;
 
   // Hugging Face's text of the ids, special tokens included; always UTF-8. It is that of the
   // tokens' bytes but for two things: a tokenizer that puts a space in front of every text takes it
