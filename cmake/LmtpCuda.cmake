@@ -6,11 +6,12 @@ if(LMTP_CUDA STREQUAL "OFF")
   return()
 endif()
 
-find_program(LMTP_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda
-             PATH_SUFFIXES bin)
+# .cuda is what tools/setup --cuda makes where nothing else is.
+find_program(LMTP_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH
+             PATHS /usr/local/cuda ${PROJECT_SOURCE_DIR}/.cuda PATH_SUFFIXES bin)
 set(missing "")
 if(NOT LMTP_NVCC)
-  set(missing "nvcc was not found (PATH, CUDA_HOME, /usr/local/cuda)")
+  set(missing "nvcc was not found (PATH, CUDA_HOME, /usr/local/cuda): run tools/setup --cuda")
 elseif(LMTP_TORCH AND NOT TARGET Libtorch::cuda)
   set(missing "the virtual environment holds only the CPU half of libtorch: run tools/setup --cuda")
 endif()

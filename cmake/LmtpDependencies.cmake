@@ -4,11 +4,12 @@
 #   Xxhash::xxhash  CURL::libcurl  OpenSSL::Crypto (hub)
 #   GTest::gtest GTest::gmock GTest::gtest_main (tests)  benchmark::benchmark (where installed)
 #   Libtorch::cpu  Libtorch::cuda (model and agent only; see FindLibtorch.cmake)
-# The packages' names are in tools/packages.txt; `tools/setup` installs them.
+# The packages' names are in tools/packages.txt and, for tests, tools/packages-tests.txt;
+# `tools/setup` installs them.
 include_guard(GLOBAL)
 
 find_package(Threads REQUIRED)
-find_package(Boost 1.81 REQUIRED)
+find_package(Boost 1.81 REQUIRED CONFIG)
 find_package(simdjson REQUIRED)
 find_package(nlohmann_json 3.11 REQUIRED)
 find_package(fmt REQUIRED)
@@ -17,8 +18,16 @@ find_package(CLI11 REQUIRED)
 find_package(CURL 7.87 REQUIRED)
 find_package(OpenSSL 3.0 REQUIRED COMPONENTS Crypto)
 find_package(benchmark QUIET)
-if(LMTP_BUILD_TESTS)
-  find_package(GTest REQUIRED)
+set(LMTP_TESTS_ENABLED OFF)
+if(LMTP_BUILD_TESTS)  # ON or AUTO
+  find_package(GTest QUIET)
+  set(LMTP_TESTS_ENABLED ${GTest_FOUND})
+  if(NOT GTest_FOUND AND LMTP_BUILD_TESTS STREQUAL "AUTO")
+    message(STATUS "tests: off (GoogleTest was not found: run tools/setup --tests)")
+  elseif(NOT GTest_FOUND)
+    message(FATAL_ERROR
+      "LMTP_BUILD_TESTS=ON, but GoogleTest was not found: run tools/setup --tests")
+  endif()
 endif()
 
 # lmtp_system_library(TARGET HEADER LIBRARY PACKAGE): for Debian libraries without CMake files of

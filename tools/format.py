@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""clang-format over the project's C++ and CUDA files.
+"""clang-format, the one of tools/requirements.txt, over the project's C++ and CUDA files.
 
     tools/format.py            rewrites them
     tools/format.py --check    names those that it would rewrite; exit code 1 if any
@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+CLANG_FORMAT = ROOT / ".venv" / "bin" / "clang-format"
 FOLDERS = ("include", "src", "kernels", "tests", "tools")
 SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
 
@@ -21,7 +22,7 @@ def source_files():
 
 
 def is_formatted(path):
-    command = ["clang-format", path]
+    command = [CLANG_FORMAT, path]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
     return result.stdout == (ROOT / path).read_bytes()
 
@@ -30,6 +31,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true")
     args = parser.parse_args()
+    if not CLANG_FORMAT.exists():
+        sys.exit("format: clang-format is missing: run tools/setup --tests")
     files = source_files()
     if not files:
         print("format: nothing to format is a mistake", file=sys.stderr)
@@ -39,7 +42,7 @@ def main():
         if args.check:
             print(f"{path}: not formatted; run tools/format.py")
         else:
-            subprocess.run(["clang-format", "-i", path], cwd=ROOT, check=True)
+            subprocess.run([CLANG_FORMAT, "-i", path], cwd=ROOT, check=True)
             print(f"{path}: formatted")
     print(f"format: {len(files)} files, {len(wrong)} differed")
     return 1 if args.check and wrong else 0

@@ -80,7 +80,7 @@ def main():
     parser.add_argument("folders", nargs="*")
     args = parser.parse_args()
     if not CLANG_TIDY.exists():
-        print("lint: clang-tidy is missing: run tools/setup")
+        print("lint: clang-tidy is missing: run tools/setup --tests")
         return 77
     build = args.build.resolve()
     entries = entries_of(build, args.folders)

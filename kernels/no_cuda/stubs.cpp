@@ -6,8 +6,8 @@ namespace lmtp::kernels::cuda {
 Probe probe(int) {
   return {.available = false,
           .reason =
-              "this program was built without CUDA; build it where nvcc is found "
-              "(cmake --preset cuda)",
+              "this program was built without CUDA; run tools/setup --cuda, which brings the "
+              "compiler, and build it again (tools/serve MODEL --cuda does both)",
           .name = {}};
 }
 

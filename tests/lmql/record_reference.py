@@ -5,7 +5,7 @@
 
 Writes expected/<the folder's last component>.jsonl: a line that says how it was made, then one line
 for each query with its results and, for each of its requests, the tokens that the client received.
-With names of queries it replaces their lines only. tools/setup must have run.
+With names of queries it replaces their lines only. tools/setup --tests must have run.
 """
 
 import argparse
