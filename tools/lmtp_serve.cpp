@@ -300,7 +300,12 @@ int serve_auto(const ServeOptions& options, NamePolicy policy) {
   automatic.max_models = options.max_models;
   automatic.unload_after_ms = options.unload_after_ms;
   automatic.max_waiting_requests = static_cast<std::size_t>(options.max_concurrent_requests);
-  engine::ModelManager models(make_factory(options, std::move(policy), events), automatic);
+  auto factory = make_factory(options, std::move(policy), events);
+  // lmtp-client takes its tokenizer where no model is named.
+  if (Result<engine::ServedModel> demo = factory->find("demo")) {
+    automatic.default_model = std::move(demo->description);
+  }
+  engine::ModelManager models(std::move(factory), std::move(automatic));
   server::Server server(make_server_options(options), models);
   if (const Result<void> started = server.start(); !started) {
     fail(started.error().message);

@@ -67,11 +67,11 @@ struct ModelManager::Impl {
   };
 
   Impl(std::unique_ptr<ModelFactory> factory_in, AutoOptions options_in, bool is_auto_in)
-      : factory(std::move(factory_in)), options(options_in), is_auto(is_auto_in) {}
+      : factory(std::move(factory_in)), options(std::move(options_in)), is_auto(is_auto_in) {}
 
   // model_manager.cpp; with the mutex held.
   Found find(const std::string& name) const;
-  // What a request means that names no model.
+  // What a request means that names no model; nowhere: options.default_model.
   std::variant<Found, Refusal> find_sole() const;
   // As find or find_sole; in an auto server a name that leads nowhere is begun to be loaded.
   std::variant<Found, Refusal> find_or_load(const std::string& name);

@@ -50,10 +50,10 @@ std::string quoted_name(const std::string& name) {
 }
 
 ModelManager::ModelManager(std::unique_ptr<ModelFactory> factory, AutoOptions options)
-    : impl_(std::make_unique<Impl>(std::move(factory), options, true)) {
-  LMTP_CHECK(options.max_models >= 1, options.max_models);
+    : impl_(std::make_unique<Impl>(std::move(factory), std::move(options), true)) {
+  LMTP_CHECK(impl_->options.max_models >= 1, impl_->options.max_models);
   impl_->lookup_thread = std::thread([impl = impl_.get()] { impl->run_lookups(); });
-  if (options.unload_after_ms > 0) {
+  if (impl_->options.unload_after_ms > 0) {
     impl_->keeper = std::thread([impl = impl_.get()] { impl->run_keeper(); });
   }
 }
@@ -115,7 +115,11 @@ ModelManager::Impl::Found ModelManager::Impl::find(const std::string& name) cons
 std::variant<ModelManager::Impl::Found, Refusal> ModelManager::Impl::find_or_load(
     const std::string& name) {
   if (stopping) return Refusal{kShuttingDown};
-  if (name.empty()) return find_sole();
+  if (name.empty()) {
+    auto sole = find_sole();
+    const auto* meant = std::get_if<Found>(&sole);
+    return meant != nullptr && meant->nowhere() ? find_or_load(options.default_model.name) : sole;
+  }
   Found found = find(name);
   if (!found.nowhere()) return found;
   if (!is_auto) return Refusal{unknown_name(name).message, true};
@@ -143,11 +147,13 @@ std::variant<ModelManager::Impl::Found, Refusal> ModelManager::Impl::find_sole()
     return Refusal{
         "model: is missing, and several are loaded; send the name of one: " + names_ready(), true};
   }
-  if (models.size() + pending.size() != 1) {
-    return Refusal{
-        "model: is missing, and no model is loaded; send a name, such as 'demo', a hub "
-        "name or a folder, and it is loaded",
-        true};
+  const std::size_t num_loading = models.size() + pending.size();
+  if (num_loading == 0 && !options.default_model.name.empty()) return Found{};
+  if (num_loading != 1) {
+    return Refusal{std::string("model: is missing, and ") +
+                       (num_loading == 0 ? "no model is loaded" : "several are being loaded") +
+                       "; send a name, such as 'demo', a hub name or a folder, and it is loaded",
+                   true};
   }
   if (!models.empty()) return Found{models.begin()->second.get(), nullptr};
   return Found{nullptr, pending.begin()->second};
@@ -219,7 +225,9 @@ std::optional<Result<ModelStatus>> ModelManager::status(const std::string& name)
   if (name.empty()) {
     const auto sole = impl_->find_sole();
     if (const auto* refusal = std::get_if<Refusal>(&sole)) return Error{refusal->message};
-    return Impl::status_of(std::get<Impl::Found>(sole));
+    const auto& meant = std::get<Impl::Found>(sole);
+    if (meant.nowhere()) return std::nullopt;
+    return Impl::status_of(meant);
   }
   const Impl::Found found = impl_->find(name);
   if (!found.nowhere()) return Impl::status_of(found);
@@ -234,6 +242,7 @@ bool ModelManager::look_up(std::string name, std::function<void(Result<ModelStat
 void ModelManager::Impl::run_lookups() {
   while (!stopping) {
     for (Lookup& lookup : lookups.wait_drain()) {
+      if (lookup.name.empty()) lookup.name = options.default_model.name;
       lookup.done(stopping ? Error{kShuttingDown} : look_up(lookup.name));
     }
   }
@@ -278,6 +287,8 @@ std::vector<ModelStatus> ModelManager::list() const {
 }
 
 bool ModelManager::is_auto() const { return impl_->is_auto; }
+
+const ModelDescription& ModelManager::default_model() const { return impl_->options.default_model; }
 
 bool ModelManager::healthy() const {
   const Impl::Lock lock(impl_->mutex);

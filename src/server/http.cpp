@@ -51,7 +51,7 @@ out, over a WebSocket at <code>ws://$HOST/</code>.</p>
 model = lmql.model("$MODEL", endpoint="$HOST", tokenizer="$TOKENIZER")
 print(model.generate_sync("Once upon a time", max_tokens=20))</pre>
 <h2>From a terminal</h2>
-<pre>lmtp-client --host HOST --port PORT</pre>
+<pre>lmtp-client "$MODEL" --tokenizer "$TOKENIZER" --host $HOST</pre>
 <h2>From any WebSocket client</h2>
 <pre>GENERATE {"stream_id": 1, "model": "$MODEL", "prompt": [40, 41], "max_tokens": 8}
 SCORE {"stream_id": 2, "model": "$MODEL", "prompt": [40], "scored": [41]}
@@ -83,10 +83,11 @@ std::string models_sentence(const engine::ModelManager& models) {
 engine::ModelDescription example_model(const engine::ModelManager& models) {
   const std::vector<engine::ModelStatus> all = models.list();
   if (!all.empty()) return all.front().description;
-  engine::ModelDescription demo;
-  demo.name = "demo";
-  demo.tokenizer = "FOLDER OF THE DEMO";
-  return demo;
+  if (!models.default_model().name.empty()) return models.default_model();
+  engine::ModelDescription unknown;
+  unknown.name = "MODEL";
+  unknown.tokenizer = "FOLDER OR NAME OF ITS TOKENIZER";
+  return unknown;
 }
 
 std::string fill_page(std::string_view host, const engine::ModelManager& models,

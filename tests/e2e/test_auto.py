@@ -66,7 +66,7 @@ def test_model_info_of_a_model_that_is_not_loaded(tmp_path):
             assert "CANCEL" in info["extensions"] and info["stats"]["num_blocks"] == 0
             assert pathlib.Path(info["tokenizer"]) == DEMO.resolve()
             assert "no-such-model" in await s.model_info(model="no-such-model")
-            assert "missing" in await s.model_info()
+            assert (await s.model_info())["model"] == "demo"
             assert server.http_json("/health")["loaded"] == [], "MODEL_INFO loads nothing"
             await finish(s, 1, "demo")
             assert await state_of(s, "demo") == await state_of(s, None) == "ready"
@@ -113,7 +113,6 @@ def test_two_clients_at_once_load_once(tmp_path):
 def test_without_a_name_the_only_loaded_model_answers(tmp_path):
     async def ask(server):
         async with Socket(server.endpoint) as s:
-            assert "no model is loaded" in await failure(s, 1, None)
             named = await finish(s, 1, TINY[0])
             assert await finish(s, 1, None) == await finish(s, 1, "") == named
             await finish(s, 1, TINY[1])
@@ -122,6 +121,20 @@ def test_without_a_name_the_only_loaded_model_answers(tmp_path):
 
     with Auto(tmp_path) as server:
         run(ask(server))
+
+
+def test_without_a_name_and_with_none_loaded_the_demo_answers(tmp_path):
+    async def ask(server):
+        async with Socket(server.endpoint) as one, Socket(server.endpoint) as two:
+            await asyncio.gather(generate(one, 1, None), generate(two, 1, ""))
+            tokens = await one.finish(1)
+            assert await two.finish(1) == tokens == await finish(one, 1, "demo")
+            assert {n["model"] for n in notices_of(one, 1)} == {"demo"}
+            assert server.http_json("/health")["loaded"] == ["demo"]
+
+    with Auto(tmp_path) as server:
+        run(ask(server))
+        assert server.num_loads("demo") == 1
 
 
 def test_the_least_recently_used_goes(tmp_path):

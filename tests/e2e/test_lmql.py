@@ -136,13 +136,6 @@ def run_program(text, server, folder):
     return done.stdout
 
 
-def test_the_readme_example(server, tmp_path):
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    example = readme.partition("```python\n")[2].partition("```")[0]
-    assert "lmql.model(" in example
-    assert len(run_program(example, server, tmp_path).strip()) > 4
-
-
 def test_generate_and_score_without_a_query(server, tmp_path):
     text, best = run_program(WITHOUT_A_QUERY, server, tmp_path).splitlines()
     assert len(text) > 24

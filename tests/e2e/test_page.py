@@ -3,11 +3,14 @@
 import asyncio
 import html
 import re
+import shlex
 import subprocess
 import sys
 import urllib.request
 
+import pytest
 from lmtp_socket import Socket
+from servers import LmtpServe, bin_dir
 
 TIMEOUT_S = 120
 
@@ -42,3 +45,15 @@ def test_a_websocket_does_what_the_page_says(demo):
             assert last.get("error", "cancelled") == "cancelled"
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("model", ["demo", "auto"])
+def test_the_client_does_what_the_page_says(model, tmp_path):
+    with LmtpServe(model, "--kv-cache", "64MiB") as server:
+        name, *arguments = shlex.split(examples(server)[1])
+        done = subprocess.run(
+            [bin_dir() / name, *arguments, "-p", "Once upon"],
+            capture_output=True, text=True, timeout=TIMEOUT_S, cwd=tmp_path,
+        )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.strip()

@@ -39,7 +39,7 @@ struct ModelManagerTest : ::testing::Test {
       if (total == 0) return std::nullopt;
       return total - census->num_alive() * model_bytes;
     });
-    manager = std::make_unique<ModelManager>(std::move(factory), options);
+    manager = std::make_unique<ModelManager>(std::move(factory), std::move(options));
   }
 
   Result<ServedModel> find(const std::string& name) {
@@ -170,6 +170,22 @@ TEST_F(ModelManagerTest, AnEmptyNameMeansTheOneThatIsLoaded) {
   run(3, "b");
   EXPECT_NE(refusal(4, "").find("'b'"), std::string::npos) << refusal(4, "");
   EXPECT_FALSE(manager->status("")->ok());
+}
+
+TEST_F(ModelManagerTest, AnEmptyNameWithNoneLoadedMeansTheDefault) {
+  gated = true;
+  AutoOptions options;
+  options.default_model.name = "c";
+  start(std::move(options));
+  EXPECT_FALSE(manager->status("")) << "looked up, as a name that is not loaded";
+  EXPECT_EQ(state(""), ModelState::kUnloaded);
+  EXPECT_EQ(refusal(1, ""), "taken");
+  EXPECT_EQ(sink->wait_loading(1).loading_model, "c");
+  EXPECT_EQ(refusal(2, "a"), "taken");
+  EXPECT_NE(refusal(3, "").find("several are being loaded"), std::string::npos) << refusal(3, "");
+  open_gate();
+  EXPECT_EQ(sink->wait_done(1).error, "");
+  EXPECT_EQ(sink->wait_done(2).error, "");
 }
 
 TEST_F(ModelManagerTest, AnEmptyNameWaitsForTheOnlyOneThatIsLoading) {

@@ -62,6 +62,8 @@ struct AutoOptions {
   int max_models = 3;                       // loaded at a time
   std::int64_t unload_after_ms = 0;         // idle for so long: unloaded; 0: never
   std::size_t max_waiting_requests = 1024;  // for one model; more are refused
+  // Of requests that name none, while none is loaded; without a name: they are refused.
+  ModelDescription default_model = {};
 };
 
 // A static server's one model.
@@ -86,7 +88,8 @@ class ModelManager {
   ModelManager& operator=(const ModelManager&) = delete;
 
   // Checks the request and hands it to the engine of its model; where that is not there, it is
-  // loaded and the request waits. An empty name means the loaded one, if it is but one.
+  // loaded and the request waits. An empty name means the loaded one, if it is but one, and
+  // AutoOptions::default_model if there is none.
   // A request that was taken ends by its last token, an ErrorEntry or a ModelFailure, once.
   // REQUIRES: the key is unique among live streams.
   Submission submit(Request request);
@@ -108,6 +111,8 @@ class ModelManager {
 
   // Serves any model, not one alone.
   bool is_auto() const;
+  // AutoOptions'; of a server of one model without a name.
+  const ModelDescription& default_model() const;
   // Can it answer now: the one model is ready, or any may be asked for?
   bool healthy() const;
 
