@@ -11,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include "lmql_options.h"
 #include "lmtp/base/version.h"
 
 namespace lmtp::tools {
@@ -189,6 +190,17 @@ void add_limit_options(CLI::App& app, RawOptions& raw) {
       ->capture_default_str();
 }
 
+// Of what CLI11 found no option for, the first option: what stands around it may be its value.
+void check_rest(const CLI::App& app, const std::string& model) {
+  std::vector<std::string> rest = app.remaining();
+  if (rest.empty()) return;
+  if (model == "balance") rest = {model};
+  const auto option = std::find_if(rest.begin(), rest.end(),
+                                   [](const std::string& word) { return word.starts_with('-'); });
+  throw CLI::ParseError(instead_of(option != rest.end() ? *option : rest.front()),
+                        CLI::ExitCodes::ExtrasError);
+}
+
 // What only makes sense with auto, or only without, is a mistake elsewhere.
 void check_auto_options(const CLI::App& app, const RawOptions& raw) {
   if (raw.options.is_auto() && raw.is_static) {
@@ -284,12 +296,14 @@ std::variant<ServeOptions, int> parse_serve_options(int argc, const char* const*
   const std::string version = "lmtp-serve " + std::string(kVersion);
   app.set_version_flag("--version", version, "Print the version and exit");
   app.set_help_flag("-h,--help", "Print this and exit");
+  app.allow_extras();  // check_rest has more to say
   RawOptions raw;
   add_serving_options(app, raw);
   add_auto_options(app, raw);
   add_limit_options(app, raw);
   try {
     app.parse(argc, argv);
+    check_rest(app, raw.options.model);
     check_auto_options(app, raw);
     return finish_options(raw);
   } catch (const CLI::Success& wanted) {

@@ -116,6 +116,28 @@ TEST(ServeOptions, MistakesAreOneLineThatNamesTheOption) {
   EXPECT_NE(mistake_of({"demo", "--log-level", "loud"}).find("--log-level"), std::string::npos);
 }
 
+TEST(ServeOptions, WhatLmqlTakesIsRefusedWithWhatToUseInstead) {
+  const auto says = [](std::vector<const char*> arguments, const char* option,
+                       const char* instead) {
+    const std::string line = mistake_of(std::move(arguments));
+    EXPECT_EQ(line.rfind(std::string("lmtp-serve: ") + option, 0), 0U) << line;
+    EXPECT_NE(line.find(instead), std::string::npos) << line;
+  };
+  says({"gpt2", "--loader", "auto-gptq"}, "--loader: ", "--dtype int8");
+  says({"--loader", "auto-gptq", "gpt2"}, "--loader: ", "--dtype int8");
+  says({"--single_thread", "gpt2", "--cuda"}, "--single_thread: ", "--threads N");
+  says({"gpt2", "--load_in_8bit", "True"}, "--load_in_8bit: ", "--dtype int8");
+  says({"gpt2", "--load-in-4bit=True"}, "--load-in-4bit: ", "--dtype int8");
+  says({"gpt2", "--device_map", "auto"}, "--device_map: ", "--cuda");
+  says({"gpt2", "--layout", "2x2"}, "--layout: ", "--device cuda:N");
+  says({"balance", "localhost:8081", "localhost:8082"}, "balance: ", "one lmtp-serve");
+  says({"gpt2", "--revision", "v2"}, "--revision: ", "MODEL@REVISION");
+  says({"gpt2", "--torch_dtype", "float16"}, "--torch_dtype: ", "--dtype");
+  says({"gpt2", "--anything", "1"}, "--anything is no option", "transformers");
+  says({"gpt2", "gpt2-medium"}, "'gpt2-medium'", "MODEL is one");
+  says({"gpt2", "-"}, "- is no option", "lmtp-serve --help");
+}
+
 TEST(ServeOptions, HelpAndVersionEndWell) {
   for (const char* option : {"--help", "--version"}) {
     ::testing::internal::CaptureStdout();

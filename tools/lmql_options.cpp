@@ -1,0 +1,68 @@
+#include "lmql_options.h"
+
+#include <algorithm>
+
+namespace lmtp::tools {
+namespace {
+
+struct Advice {
+  std::string_view option;  // as LMQL, transformers and llama.cpp write it
+  const char* instead;
+};
+
+constexpr const char* kInt8 = "write --dtype int8; 4-bit weights are not available";
+constexpr const char* kDtype = "write --dtype";
+constexpr const char* kDevice = "write --cuda, or --device cuda:N for one of several";
+constexpr const char* kQuantized =
+    "quantised checkpoints are not read; name the original one, with --dtype int8 for a small copy";
+constexpr const char* kLeaveOut = "leave it out; it has no meaning here";
+constexpr const char* kToken = "set HF_TOKEN in the environment, or log in with `hf auth login`";
+
+constexpr Advice kAdvice[] = {
+    {"single_thread", "leave it out; each model computes on threads of its own (--threads N)"},
+    {"docker_hide_port", kLeaveOut},
+    {"loader", kQuantized},
+    {"layout", "start an lmtp-serve for each device, with --device cuda:N and --port"},
+    {"balance", "start one lmtp-serve for each device; balancing is left to a proxy"},
+    {"bits", kInt8},
+    {"load_in_8bit", kInt8},
+    {"load_in_4bit", kInt8},
+    {"quantization_config", kQuantized},
+    {"torch_dtype", kDtype},
+    {"device_map", kDevice},
+    {"n_gpu_layers", kDevice},
+    {"batch_size", "write --max-batched-tokens; requests of all clients share one batch"},
+    {"max_memory", "write --kv-cache SIZE"},
+    {"n_threads", "write --threads N"},
+    {"revision", "write MODEL@REVISION"},
+    {"cache_dir", "set HF_HUB_CACHE in the environment"},
+    {"token", kToken},
+    {"use_auth_token", kToken},
+    {"local_files_only", "set HF_HUB_OFFLINE=1 in the environment"},
+    {"trust_remote_code", "leave it out; code that comes with a model is not run here"},
+    {"use_safetensors", "leave it out; safetensors are taken where they are there"},
+    {"low_cpu_mem_usage", kLeaveOut},
+    {"attn_implementation", kLeaveOut},
+    {"silent", "write --log-level warning"},
+    {"verbose", "write --log-level debug"},
+};
+
+}  // namespace
+
+std::string instead_of(std::string_view word) {
+  const std::string_view option = word.substr(0, word.find('='));
+  std::string name(option.substr(std::min(option.find_first_not_of('-'), option.size())));
+  std::replace(name.begin(), name.end(), '-', '_');
+  const auto* const found = std::find_if(std::begin(kAdvice), std::end(kAdvice),
+                                         [&](const Advice& known) { return known.option == name; });
+  if (found != std::end(kAdvice)) return std::string(option) + ": " + found->instead;
+  if (!word.starts_with('-')) {
+    return "'" + std::string(word) + "' is one name too many; MODEL is one";
+  }
+  return std::string(option) +
+         " is no option of lmtp-serve, which hands nothing on to transformers as `lmql "
+         "serve-model` "
+         "does";
+}
+
+}  // namespace lmtp::tools
