@@ -148,7 +148,7 @@ void write_panel(const Panel& panel, const PackTarget& target, std::int64_t inde
   }
 }
 
-// read(panel, column, n) fills a column with the weights of output n.
+// read(panel, first, columns, worker) fills columns with the weights of outputs from `first` on.
 template <typename Read>
 void pack(WorkerPool& pool, std::int64_t n, std::int64_t k, const PackTarget& to,
           const Read& read) {
@@ -162,7 +162,7 @@ void pack(WorkerPool& pool, std::int64_t n, std::int64_t k, const PackTarget& to
     }
     const std::int64_t first = std::int64_t{index} * kPanelColumns;
     const std::int64_t columns = std::min<std::int64_t>(kPanelColumns, n - first);
-    read(*panel, first, columns);
+    read(*panel, first, columns, worker);
     for (std::int64_t column = columns; column < kPanelColumns; ++column) {
       std::fill_n(panel->column(column), k, 0.0F);
     }
@@ -182,14 +182,21 @@ void write_unit(const float* inputs, std::uint32_t* to) {
 // Of weights that lie input by input, the outputs of a panel stand side by side on both sides. A
 // task takes a few units through all panels, so that it reads and writes along memory.
 template <typename Unit>
-void pack_inputs(WorkerPool& pool, const SourceWeight& source, int inputs_per_unit, Unit* panels) {
+void pack_inputs(WorkerPool& pool, const SourceWeight& source, WeightRows& rows,
+                 int inputs_per_unit, Unit* panels) {
   LMTP_CHECK(source.n > 0 && source.k > 0 && panels != nullptr, source.n, source.k);
   constexpr std::int64_t kUnitsPerTask = 16;
   const std::int64_t num_units = (source.k + inputs_per_unit - 1) / inputs_per_unit;
   const auto num_tasks = static_cast<int>((num_units + kUnitsPerTask - 1) / kUnitsPerTask);
-  pool.parallel_for(num_tasks, [&](int task, int) {
+  pool.parallel_for(num_tasks, [&](int task, int worker) {
     const std::int64_t first = task * kUnitsPerTask;
     const std::int64_t end = std::min(first + kUnitsPerTask, num_units);
+    const std::int64_t first_k = first * inputs_per_unit;
+    const void* data =
+        rows.rows(first_k, std::min(end * inputs_per_unit, source.k) - first_k, worker);
+    if (data == nullptr) {
+      return;
+    }
     for (std::int64_t column = 0; column < source.n; column += kPanelColumns) {
       const std::int64_t columns = std::min<std::int64_t>(kPanelColumns, source.n - column);
       float inputs[2 * kPanelColumns] = {};
@@ -198,7 +205,7 @@ void pack_inputs(WorkerPool& pool, const SourceWeight& source, int inputs_per_un
           const std::int64_t k = unit * inputs_per_unit + i;
           float* row = inputs + i * kPanelColumns;
           if (k < source.k) {
-            convert_range(source.data, source.type, k * source.n + column, columns, row);
+            convert_range(data, source.type, (k - first_k) * source.n + column, columns, row);
           } else {
             std::fill_n(row, kPanelColumns, 0.0F);
           }
@@ -209,44 +216,64 @@ void pack_inputs(WorkerPool& pool, const SourceWeight& source, int inputs_per_un
   });
 }
 
+// Of a weight that lies in memory as a whole.
+class RowsInMemory : public WeightRows {
+ public:
+  explicit RowsInMemory(const SourceWeight& source)
+      : data_(static_cast<const unsigned char*>(source.data)),
+        row_bytes_((source.order == WeightOrder::kOutputsByInputs ? source.k : source.n) *
+                   element_size(source.type)) {
+    LMTP_CHECK(data_ != nullptr);
+  }
+
+  const void* rows(std::int64_t first, std::int64_t /*count*/, int /*worker*/) override {
+    return data_ + first * row_bytes_;
+  }
+
+ private:
+  const unsigned char* data_;
+  std::int64_t row_bytes_;
+};
+
 }  // namespace
 
-void pack_rows(WorkerPool& pool, const SourceRows& source, const PackTarget& to) {
-  LMTP_CHECK(source.rows != nullptr);
-  pack(pool, source.n, source.k, to, [&](Panel& panel, std::int64_t first, std::int64_t columns) {
-    for (std::int64_t column = 0; column < columns; ++column) {
-      convert_range(source.rows[first + column], source.type, 0, source.k, panel.column(column));
-    }
-  });
+void pack_linear(WorkerPool& pool, const SourceWeight& source, const PackTarget& to) {
+  RowsInMemory rows(source);
+  pack_rows(pool, source, rows, to);
 }
 
-void pack_linear(WorkerPool& pool, const SourceWeight& source, const PackTarget& to) {
-  LMTP_CHECK(source.data != nullptr);
+void pack_rows(WorkerPool& pool, const SourceWeight& source, WeightRows& rows,
+               const PackTarget& to) {
   const bool by_outputs = source.order == WeightOrder::kOutputsByInputs;
   if (!by_outputs && to.type == WeightType::kF32) {
-    pack_inputs(pool, source, 1, static_cast<float*>(to.panels));
+    pack_inputs(pool, source, rows, 1, static_cast<float*>(to.panels));
     return;
   }
   if (!by_outputs && to.type == WeightType::kBF16) {
-    pack_inputs(pool, source, 2, static_cast<std::uint32_t*>(to.panels));
+    pack_inputs(pool, source, rows, 2, static_cast<std::uint32_t*>(to.panels));
     return;
   }
-  pack(pool, source.n, source.k, to, [&](Panel& panel, std::int64_t first, std::int64_t columns) {
+  const auto read = [&](Panel& panel, std::int64_t first, std::int64_t columns, int worker) {
+    const void* data =
+        by_outputs ? rows.rows(first, columns, worker) : rows.rows(0, source.k, worker);
+    if (data == nullptr) {
+      return;
+    }
     if (by_outputs) {
       for (std::int64_t column = 0; column < columns; ++column) {
-        convert_range(source.data, source.type, (first + column) * source.k, source.k,
-                      panel.column(column));
+        convert_range(data, source.type, column * source.k, source.k, panel.column(column));
       }
       return;
     }
     float row[kPanelColumns];
     for (std::int64_t k = 0; k < source.k; ++k) {
-      convert_range(source.data, source.type, k * source.n + first, columns, row);
+      convert_range(data, source.type, k * source.n + first, columns, row);
       for (std::int64_t column = 0; column < columns; ++column) {
         panel.column(column)[k] = row[column];
       }
     }
-  });
+  };
+  pack(pool, source.n, source.k, to, read);
 }
 
 float packed_element(const PackedLinear& weight, std::int64_t n, std::int64_t k) {

@@ -132,7 +132,7 @@ Result<std::unique_ptr<ModelAgent>> make_cpu_agent(const AgentOptions& options,
       return room.error();
     }
     const auto store = model::make_host_store(*pool, options.weight_type);
-    auto loaded = load_model(options, *num_weights, *pool, *store, progress);
+    auto loaded = load_model(options, *num_weights, *store, progress);
     if (!loaded.ok()) {
       return loaded.error();
     }

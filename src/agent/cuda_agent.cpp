@@ -334,7 +334,7 @@ Result<Parts> load_parts(const AgentOptions& options, const kernels::Backend& ba
   }
   {
     const auto store = model::make_device_store(*parts.stream, options.weight_type);
-    auto loaded = load_model(options, *num_weights, *parts.pool, *store, progress);
+    auto loaded = load_model(options, *num_weights, *store, progress);
     if (!loaded.ok()) {
       return loaded.error();
     }

@@ -50,12 +50,11 @@ std::unique_ptr<kernels::WorkerPool> make_pool(const AgentOptions& options) {
 
 Result<std::unique_ptr<model::CausalLM>> load_model(const AgentOptions& options,
                                                     std::int64_t num_weights,
-                                                    kernels::WorkerPool& pool,
                                                     model::WeightStore& store,
                                                     const LoadProgress& progress) {
   std::unique_ptr<model::TensorSource> tensors;
   if (options.source.kind == hub::SourceKind::kRandom) {
-    tensors = model::make_random_source(options.source.seed, options.config.weight_type, pool);
+    tensors = model::make_random_source(options.source.seed, options.config.weight_type);
   } else {
     auto checkpoint = model::open_checkpoint(options.source.folder);
     if (!checkpoint.ok()) {
@@ -64,7 +63,11 @@ Result<std::unique_ptr<model::CausalLM>> load_model(const AgentOptions& options,
     tensors = std::move(*checkpoint);
   }
   model::WeightLoader loader(*tensors, store, num_weights, progress);
-  return model::make_causal_lm(options.config, loader, options.max_batched_tokens);
+  auto model = model::make_causal_lm(options.config, loader, options.max_batched_tokens);
+  if (const auto unchanged = tensors->check_unchanged(); model.ok() && !unchanged.ok()) {
+    return unchanged.error();
+  }
+  return model;
 }
 
 std::int64_t num_blocks_min(const AgentOptions& options) {

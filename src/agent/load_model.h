@@ -27,7 +27,6 @@ std::unique_ptr<kernels::WorkerPool> make_pool(const AgentOptions& options);
 // tensor or file.
 Result<std::unique_ptr<model::CausalLM>> load_model(const AgentOptions& options,
                                                     std::int64_t num_weights,
-                                                    kernels::WorkerPool& pool,
                                                     model::WeightStore& store,
                                                     const LoadProgress& progress);
 

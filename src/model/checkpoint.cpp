@@ -1,7 +1,5 @@
 // A checkpoint: the tensors of one file, or of those that an index names.
 #include <simdjson.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <map>
@@ -23,14 +21,14 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
 
 class Checkpoint : public TensorSource {
  public:
-  // Maps one file and adds its tensors.
+  // Opens one file and adds its tensors.
   Result<void> add_file(const std::string& path) {
-    auto file = MappedFile::open(path);
+    auto file = WeightsFile::open(path);
     if (!file.ok()) {
       return file.error();
     }
-    auto added = path.ends_with(".bin") ? add_pickled(**file, path, entries_)
-                                        : add_safetensors(**file, path, entries_);
+    auto added =
+        path.ends_with(".bin") ? add_pickled(**file, entries_) : add_safetensors(**file, entries_);
     if (added.ok()) {
       files_.push_back(std::move(*file));
     }
@@ -48,13 +46,13 @@ class Checkpoint : public TensorSource {
     }
     const TensorEntry& entry = found->second;
     const auto broken = [&](const std::string& what) {
-      return Error{entry.path + ": tensor '" + spec.name + "': " + what};
+      return Error{entry.file->path() + ": tensor '" + spec.name + "': " + what};
     };
     if (entry.shape != spec.shape) {
       return broken("its shape is " + shape_text(entry.shape) + ", and config.json asks for " +
                     shape_text(spec.shape));
     }
-    SourceTensor result{.data = entry.file->data() + entry.begin};
+    SourceTensor result;
     if (entry.type == "F32") {
       result.type = kernels::ElementType::kF32;
     } else if (entry.type == "F16") {
@@ -70,24 +68,24 @@ class Checkpoint : public TensorSource {
       return broken("it has " + std::to_string(entry.size) + " bytes, and its shape needs " +
                     std::to_string(needed));
     }
+    result.read = [&entry](std::uint64_t first, std::size_t count, void* to) {
+      return entry.file->read(entry.begin + first, count, to);
+    };
     return result;
   }
 
-  void release(const TensorSpec& spec) override {
-    // The pages have been copied: they need not stay with this process.
-    const TensorEntry& entry = entries_.at(spec.name);
-    const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
-    const auto begin = reinterpret_cast<std::uintptr_t>(entry.file->data() + entry.begin);
-    const std::uintptr_t first = (begin + page - 1) / page * page;
-    const std::uintptr_t last = (begin + entry.size) / page * page;
-    if (first < last) {
-      (void)madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+  Result<void> check_unchanged() const override {
+    for (const auto& file : files_) {
+      if (auto unchanged = file->check_unchanged(); !unchanged.ok()) {
+        return unchanged;
+      }
     }
+    return {};
   }
 
  private:
   std::string origin_;
-  std::vector<std::unique_ptr<MappedFile>> files_;
+  std::vector<std::unique_ptr<WeightsFile>> files_;
   TensorEntries entries_;
 };
 

@@ -1,4 +1,4 @@
-// What the files of a checkpoint hold: tensors by name, in mapped files.
+// What the files of a checkpoint hold: tensors by name, and where they lie.
 #pragma once
 
 #include <cstdint>
@@ -7,13 +7,12 @@
 #include <vector>
 
 #include "lmtp/base/result.h"
-#include "mapped_file.h"
+#include "weights_file.h"
 
 namespace lmtp::model {
 
 struct TensorEntry {
-  const MappedFile* file = nullptr;
-  std::string path;  // of the file, for errors
+  const WeightsFile* file = nullptr;
   std::string type;  // as safetensors calls it: "F32"
   std::vector<std::int64_t> shape;
   std::uint64_t begin = 0;  // in the file
@@ -26,12 +25,10 @@ using TensorEntries = std::unordered_map<std::string, TensorEntry>;
 // file; the error names the file and what is wrong with it.
 
 // The safetensors format: https://github.com/huggingface/safetensors
-Result<void> add_safetensors(const MappedFile& file, const std::string& path,
-                             TensorEntries& entries);
+Result<void> add_safetensors(const WeightsFile& file, TensorEntries& entries);
 
-// A state dict that torch.save wrote (zip format, PyTorch 1.6 and later), through libtorch's own
-// unpickler, which makes tensors and containers alone: a file that asks for any other class or
-// function is refused.
-Result<void> add_pickled(const MappedFile& file, const std::string& path, TensorEntries& entries);
+// A state dict that torch.save wrote (zip format, PyTorch 1.6 and later). Nothing that the file
+// asks for is called.
+Result<void> add_pickled(const WeightsFile& file, TensorEntries& entries);
 
 }  // namespace lmtp::model

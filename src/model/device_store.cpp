@@ -10,6 +10,7 @@
 #include "kernels/random.h"
 #include "lmtp/base/check.h"
 #include "lmtp/model/weight_store.h"
+#include "read_weight.h"
 
 namespace lmtp::model {
 namespace {
@@ -17,13 +18,6 @@ namespace {
 constexpr std::size_t kSlotBytes = std::size_t{32} << 20;
 constexpr std::size_t kPieceBytes = std::size_t{64} << 20;
 constexpr std::size_t kAlignment = 256;
-// Of a copy that one thread makes at a time.
-constexpr std::size_t kCopyBytes = std::size_t{1} << 20;
-
-struct Run {
-  const std::byte* data = nullptr;
-  std::size_t num_bytes = 0;
-};
 
 // A part of the ring: pinned memory and the stream in which it is copied, so that one slot is
 // filled while another is under way.
@@ -50,25 +44,17 @@ class DeviceStore : public WeightStore {
 
   const kernels::Backend& backend() const override { return stream_.backend(); }
 
-  PackedWeight pack(const kernels::SourceWeight& source) override {
+  Result<PackedWeight> pack(const StoredWeight& source) override {
     const auto num_bytes =
         static_cast<std::size_t>(source.n * source.k * kernels::element_size(source.type));
-    return pack_runs(source, {{static_cast<const std::byte*>(source.data), num_bytes}}, num_bytes);
-  }
-
-  PackedWeight pack(const kernels::SourceRows& source) override {
-    const auto row_bytes = static_cast<std::size_t>(source.k * kernels::element_size(source.type));
-    std::vector<Run> runs;
-    for (std::int64_t i = 0; i < source.n; ++i) {
-      const auto* row = static_cast<const std::byte*>(source.rows[i]);
-      if (!runs.empty() && runs.back().data + runs.back().num_bytes == row) {
-        runs.back().num_bytes += row_bytes;
-      } else {
-        runs.push_back({row, row_bytes});
-      }
+    const auto uploaded = upload(stage(num_bytes), num_bytes,
+                                 [&](std::size_t first, std::size_t count, std::byte* to) {
+                                   return read_weight(stream_.pool(), source, first, count, to);
+                                 });
+    if (!uploaded.ok()) {
+      return uploaded.error();
     }
-    return pack_runs({.type = source.type, .n = source.n, .k = source.k}, runs,
-                     row_bytes * static_cast<std::size_t>(source.n));
+    return pack_staged({.type = source.type, .order = source.order, .n = source.n, .k = source.k});
   }
 
   std::optional<PackedWeight> pack_random(const RandomWeight& source) override {
@@ -89,20 +75,18 @@ class DeviceStore : public WeightStore {
       return {};
     }
     const auto memory = allocate(values.size_bytes());
-    upload({{reinterpret_cast<const std::byte*>(values.data()), values.size_bytes()}},
-           memory.get());
+    const auto uploaded =
+        upload(memory.get(), values.size_bytes(),
+               [&](std::size_t first, std::size_t count, std::byte* to) {
+                 std::memcpy(to, reinterpret_cast<const std::byte*>(values.data()) + first, count);
+                 return Result<void>();
+               });
+    LMTP_CHECK(uploaded.ok());
     return {{memory, reinterpret_cast<const float*>(memory.get())},
             static_cast<std::int64_t>(values.size())};
   }
 
  private:
-  // The runs, behind one another, are the matrix that `source` describes.
-  PackedWeight pack_runs(const kernels::SourceWeight& source, const std::vector<Run>& runs,
-                         std::size_t num_bytes) {
-    upload(runs, stage(num_bytes));
-    return pack_staged(source);
-  }
-
   // Room for a matrix as its source holds it.
   std::byte* stage(std::size_t num_bytes) {
     stream_.synchronize();  // the matrix before this one has been packed
@@ -121,48 +105,26 @@ class DeviceStore : public WeightStore {
     return {.panels = memory, .scales = {}, .sums = {}, .type = type_};
   }
 
-  // Copies the runs behind one another to the device, and returns when they are there.
-  void upload(const std::vector<Run>& runs, std::byte* to) {
+  // Copies num_bytes to the device, and returns when they are there. fill(first, count, to) gives
+  // them.
+  template <typename Fill>
+  Result<void> upload(std::byte* to, std::size_t num_bytes, const Fill& fill) {
+    Result<void> filled;
     std::size_t index = 0;
-    std::vector<Run> parts;  // of the slot that is filled
-    std::size_t filled = 0;
-    for (Run run : runs) {
-      while (run.num_bytes > 0) {
-        const std::size_t count = std::min({run.num_bytes, kSlotBytes - filled, kCopyBytes});
-        parts.push_back({run.data, count});
-        run.data += count;
-        run.num_bytes -= count;
-        filled += count;
-        if (filled == kSlotBytes) {
-          send(slots_[index++ % slots_.size()], parts, filled, to);
-          to += filled;
-          parts.clear();
-          filled = 0;
-        }
+    for (std::size_t first = 0; first < num_bytes && filled.ok(); first += kSlotBytes) {
+      const std::size_t count = std::min(kSlotBytes, num_bytes - first);
+      Slot& slot = slots_[index++ % slots_.size()];
+      slot.api.synchronize(slot.handle);  // what it held before has been copied
+      auto* pinned = static_cast<std::byte*>(slot.memory.data());
+      filled = fill(first, count, pinned);
+      if (filled.ok()) {
+        slot.api.copy_to_device(slot.handle, to + first, pinned, count);
       }
     }
-    send(slots_[index % slots_.size()], parts, filled, to);
     for (const Slot& slot : slots_) {
       slot.api.synchronize(slot.handle);
     }
-  }
-
-  void send(Slot& slot, const std::vector<Run>& parts, std::size_t num_bytes, std::byte* to) {
-    slot.api.synchronize(slot.handle);  // what it held before has been copied
-    std::vector<std::size_t> offsets;
-    std::size_t offset = 0;
-    for (const Run& part : parts) {
-      offsets.push_back(offset);
-      offset += part.num_bytes;
-    }
-    auto* filled = static_cast<std::byte*>(slot.memory.data());
-    stream_.pool().parallel_for(static_cast<int>(parts.size()), [&](int task, int) {
-      const auto at = static_cast<std::size_t>(task);
-      std::memcpy(filled + offsets[at], parts[at].data, parts[at].num_bytes);
-    });
-    if (num_bytes > 0) {
-      slot.api.copy_to_device(slot.handle, to, filled, num_bytes);
-    }
+    return filled;
   }
 
   // A part of a large piece of the device's memory: allocating there takes long.

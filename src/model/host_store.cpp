@@ -1,12 +1,49 @@
+#include <cstddef>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "kernels/memory.h"
 #include "lmtp/model/weight_store.h"
+#include "read_weight.h"
 #include "weight_arena.h"
 
 namespace lmtp::model {
 namespace {
+
+// A worker's piece of a weight.
+using Buffers = std::vector<std::vector<std::byte>>;
+
+std::byte* at_least(std::vector<std::byte>& buffer, std::size_t num_bytes) {
+  if (buffer.size() < num_bytes) {
+    buffer.resize(num_bytes);
+  }
+  return buffer.data();
+}
+
+class RowsOfWeight : public kernels::WeightRows {
+ public:
+  RowsOfWeight(const StoredWeight& source, std::size_t row_bytes, Buffers& buffers)
+      : source_(source), row_bytes_(row_bytes), buffers_(buffers) {}
+
+  const void* rows(std::int64_t first, std::int64_t count, int worker) override {
+    const std::size_t num_bytes = static_cast<std::size_t>(count) * row_bytes_;
+    std::byte* buffer = at_least(buffers_[static_cast<std::size_t>(worker)], num_bytes);
+    const auto read =
+        read_weight(source_, static_cast<std::uint64_t>(first) * row_bytes_, num_bytes, buffer);
+    error_.note(read);
+    return read.ok() ? buffer : nullptr;
+  }
+
+  // When all have been packed.
+  Result<void> result() const { return error_.result(); }
+
+ private:
+  const StoredWeight& source_;
+  std::size_t row_bytes_;
+  Buffers& buffers_;
+  FirstError error_;
+};
 
 // The elements of a tensor, which they hold alive.
 template <typename T>
@@ -17,20 +54,36 @@ std::shared_ptr<T> elements_of(at::Tensor tensor) {
 
 class HostStore : public WeightStore {
  public:
-  HostStore(kernels::WorkerPool& pool, kernels::WeightType type) : pool_(pool), type_(type) {}
+  HostStore(kernels::WorkerPool& pool, kernels::WeightType type)
+      : pool_(pool), type_(type), buffers_(static_cast<std::size_t>(pool.num_threads())) {}
 
   const kernels::Backend& backend() const override { return kernels::cpu_backend(); }
 
-  PackedWeight pack(const kernels::SourceWeight& source) override {
-    return pack(source.n, source.k, [&](const kernels::PackTarget& target) {
-      kernels::pack_linear(pool_, source, target);
-    });
-  }
-
-  PackedWeight pack(const kernels::SourceRows& source) override {
-    return pack(source.n, source.k, [&](const kernels::PackTarget& target) {
-      kernels::pack_rows(pool_, source, target);
-    });
+  Result<PackedWeight> pack(const StoredWeight& source) override {
+    PackedWeight weight;
+    const kernels::PackTarget target = allocate(source.n, source.k, weight);
+    const bool by_outputs = source.order == kernels::WeightOrder::kOutputsByInputs;
+    kernels::SourceWeight whole{
+        .type = source.type, .order = source.order, .n = source.n, .k = source.k};
+    const auto row_bytes = static_cast<std::size_t>((by_outputs ? source.k : source.n) *
+                                                    kernels::element_size(source.type));
+    if (type_ == kernels::WeightType::kInt8 && !by_outputs) {
+      // A column's scale is known when all of its inputs are.
+      const std::size_t num_bytes = row_bytes * static_cast<std::size_t>(source.k);
+      std::byte* data = at_least(buffers_.front(), num_bytes);
+      if (const auto read = read_weight(pool_, source, 0, num_bytes, data); !read.ok()) {
+        return read.error();
+      }
+      whole.data = data;
+      kernels::pack_linear(pool_, whole, target);
+      return weight;
+    }
+    RowsOfWeight rows(source, row_bytes, buffers_);
+    kernels::pack_rows(pool_, whole, rows, target);
+    if (const auto read = rows.result(); !read.ok()) {
+      return read.error();
+    }
+    return weight;
   }
 
   PlainWeight keep(std::span<const float> values) override {
@@ -43,16 +96,15 @@ class HostStore : public WeightStore {
   }
 
  private:
-  // write(target) packs into memory for [n, k].
-  template <typename Write>
-  PackedWeight pack(std::int64_t n, std::int64_t k, const Write& write) {
+  // Memory for a weight [n, k], which holds it.
+  kernels::PackTarget allocate(std::int64_t n, std::int64_t k, PackedWeight& weight) {
     const std::int64_t columns = kernels::padded_columns(n);
     const auto panels = elements_of<float>(
         arena_.allocate({columns / kernels::kPanelColumns,
                          kernels::packed_size(n, k, type_) / columns, kernels::kPanelColumns},
                         at::kFloat));
     kernels::PackTarget target{.panels = panels.get(), .type = type_};
-    PackedWeight weight{.panels = panels, .scales = {}, .sums = {}, .type = type_};
+    weight = {.panels = panels, .scales = {}, .sums = {}, .type = type_};
     if (type_ == kernels::WeightType::kInt8) {
       const auto scales = elements_of<float>(arena_.allocate({columns}, at::kFloat));
       const auto sums = elements_of<std::int32_t>(arena_.allocate({columns}, at::kInt));
@@ -61,13 +113,13 @@ class HostStore : public WeightStore {
       weight.scales = scales;
       weight.sums = sums;
     }
-    write(target);
-    return weight;
+    return target;
   }
 
   kernels::WorkerPool& pool_;
   const kernels::WeightType type_;
   WeightArena arena_;
+  Buffers buffers_;
 };
 
 }  // namespace

@@ -1,135 +1,231 @@
 // Checkpoints that torch.save wrote: a zip of data.pkl and of one record for each storage, stored
-// as they are, so that tensors can be read where they lie in the mapped file.
-#include <ATen/core/ivalue.h>
+// as they are, so that tensors can be read where they lie.
 #include <caffe2/serialize/inline_container.h>
-#include <torch/csrc/jit/serialization/unpickler.h>
+#include <caffe2/serialize/read_adapter_interface.h>
 
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <limits>
 #include <map>
-#include <stdexcept>
+#include <optional>
 #include <utility>
 
 #include "checkpoint_files.h"
+#include "pickle_reader.h"
 
 namespace lmtp::model {
 namespace {
 
-const char* type_name(at::ScalarType type) {
-  switch (type) {
-    case at::kFloat:
-      return "F32";
-    case at::kHalf:
-      return "F16";
-    case at::kBFloat16:
-      return "BF16";
-    case at::kDouble:
-      return "F64";
-    case at::kByte:
-      return "U8";
-    case at::kBool:
-      return "BOOL";
-    case at::kLong:
-      return "I64";
-    default:
-      return "of another kind";
+constexpr const char* kRemedy =
+    "; convert it with PyTorch, where you trust it: model.save_pretrained(FOLDER) of the "
+    "transformers library writes model.safetensors";
+
+// Of data.pkl: some hundred bytes a tensor.
+constexpr std::uint64_t kPickleBytesMax = std::uint64_t{16} << 20;
+// That the zip reader may read on its own: the directory, some seventy bytes a tensor, and two
+// records, which it would unpack to a thousand times their size.
+constexpr std::uint64_t kDirectoryBytesMax = std::uint64_t{1} << 20;
+
+// The file as libtorch's zip reader sees it. What cannot be read is empty: exceptions and errors
+// would have to pass through the C code of that reader.
+class Adapter : public caffe2::serialize::ReadAdapterInterface {
+ public:
+  explicit Adapter(const WeightsFile& file) : file_(file) {}
+
+  std::size_t size() const override { return file_.size(); }
+
+  std::size_t read(std::uint64_t first, void* to, std::size_t count,
+                   const char* /*what*/) const override {
+    num_bytes_ += count;
+    if (num_bytes_ > kDirectoryBytesMax || first > size() || count > size() - first ||
+        !file_.read(first, count, to).ok()) {
+      std::memset(to, 0, count);
+      return 0;
+    }
+    return count;
   }
+
+  // Afterwards the reader may read as much again.
+  void opened() { num_bytes_ = 0; }
+  bool exhausted() const { return num_bytes_ > kDirectoryBytesMax; }
+
+ private:
+  const WeightsFile& file_;
+  mutable std::uint64_t num_bytes_ = 0;
+};
+
+struct Record {
+  std::uint64_t begin = 0;  // in the file
+  std::uint64_t size = 0;
+};
+
+std::uint64_t read_little_endian(const unsigned char* at, int size) {
+  std::uint64_t value = 0;
+  for (int i = 0; i < size; ++i) {
+    value |= std::uint64_t{at[i]} << (8 * i);
+  }
+  return value;
 }
 
-// Where the storages lie: first byte -> bytes of the record.
-using Records = std::map<const unsigned char*, std::uint64_t>;
+// Where a record lies, whose data must be stored as it is. Throws what libtorch throws.
+Result<Record> find_record(const WeightsFile& file, caffe2::serialize::PyTorchStreamReader& reader,
+                           const std::string& name) {
+  if (!reader.hasRecord(name)) {
+    return Error{"it has no record '" + name + "'"};
+  }
+  // https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT, 4.3.7: signature, version, flags,
+  // method.
+  unsigned char header[10];
+  if (auto read = file.read(reader.getRecordHeaderOffset(name), sizeof(header), header);
+      !read.ok()) {
+    return read.error();
+  }
+  if (read_little_endian(header, 4) != 0x04034B50) {
+    return Error{"its directory is wrong about record '" + name + "': the file is corrupt"};
+  }
+  const std::uint64_t flags = read_little_endian(header + 6, 2);
+  if ((flags & 1) != 0 || read_little_endian(header + 8, 2) != 0) {
+    return Error{"record '" + name + "' is compressed or encrypted, which torch.save never does" +
+                 kRemedy};
+  }
+  const Record record{.begin = reader.getRecordOffset(name), .size = reader.getRecordSize(name)};
+  if (record.begin > file.size() || record.size > file.size() - record.begin) {
+    return Error{"record '" + name + "' lies beyond the end of the file: the file is truncated"};
+  }
+  return record;
+}
 
-// Reads data.pkl; storages become views of the mapped file.
-at::IValue unpickle(const MappedFile& file, const std::string& path, Records& records) {
-  caffe2::serialize::PyTorchStreamReader reader(path);
-  const auto [pickle, size] = reader.getRecord("data.pkl");
-  std::size_t position = 0;
-  const auto read = [&, data = static_cast<const char*>(pickle.get()), size = size](
-                        char* to, std::size_t count) -> std::size_t {
-    const std::size_t taken = std::min(count, size - position);
-    std::memcpy(to, data + position, taken);
-    position += taken;
-    return taken;
-  };
-  const auto refuse = [](const c10::QualifiedName& name) -> c10::StrongTypePtr {
-    throw std::runtime_error("it asks for '" + name.qualifiedName() +
-                             "', and nothing but tensors is read");
-  };
-  const auto refuse_object = [](const at::StrongTypePtr&,
-                                const at::IValue&) -> c10::intrusive_ptr<c10::ivalue::Object> {
-    throw std::runtime_error("it holds an object, and nothing but tensors is read");
-  };
-  const auto record = [&](const std::string& name) -> at::DataPtr {
-    const std::uint64_t begin = reader.getRecordOffset("data/" + name);
-    const std::uint64_t bytes = reader.getRecordSize("data/" + name);
-    if (begin > file.size() || bytes > file.size() - begin) {
-      throw std::runtime_error("a tensor lies beyond the end of the file: the file is truncated");
+// Elements of the tensor, or nothing where there are more than any file has.
+std::optional<std::uint64_t> num_elements(const PickledTensor& tensor) {
+  std::uint64_t count = 1;
+  for (const std::int64_t size : tensor.shape) {
+    if (size > 0 &&
+        count > std::numeric_limits<std::uint64_t>::max() / 8 / static_cast<std::uint64_t>(size)) {
+      return std::nullopt;
     }
-    const unsigned char* data = file.data() + begin;
-    records[data] = bytes;
-    // Nobody writes to it: tensors are copied when they are packed.
-    return {const_cast<unsigned char*>(data), at::kCPU};  // NOLINT(*-const-cast)
+    count *= static_cast<std::uint64_t>(size);
+  }
+  return count;
+}
+
+// REQUIRES: num_elements() of it.
+bool is_contiguous(const PickledTensor& tensor) {
+  std::int64_t expected = 1;
+  for (std::size_t i = tensor.shape.size(); i-- > 0;) {
+    if (tensor.shape[i] != 1 && tensor.strides[i] != expected) {
+      return false;
+    }
+    expected *= tensor.shape[i];
+  }
+  return true;
+}
+
+std::uint64_t element_bytes(std::string_view type) {
+  const auto is = [&](std::initializer_list<std::string_view> types) {
+    return std::ranges::find(types, type) != types.end();
   };
-  torch::jit::Unpickler unpickler(read, refuse, refuse_object, record, at::Device(at::kCPU));
-  return unpickler.parse_ivalue();
+  if (is({"U8", "I8", "BOOL", "F8_E4M3", "F8_E5M2"})) {
+    return 1;
+  }
+  if (is({"F16", "BF16", "I16"})) {
+    return 2;
+  }
+  return is({"F32", "I32"}) ? 4 : 8;
 }
 
 // The entry of a tensor, or why it cannot be read.
-Result<TensorEntry> make_entry(const MappedFile& file, const std::string& path,
-                               const at::Tensor& tensor, const Records& records) {
-  const auto* storage = static_cast<const unsigned char*>(tensor.storage().data());
-  const auto record = records.find(storage);
-  const auto item = static_cast<std::uint64_t>(tensor.itemsize());
-  const std::uint64_t offset = static_cast<std::uint64_t>(tensor.storage_offset()) * item;
-  const std::uint64_t size = static_cast<std::uint64_t>(tensor.numel()) * item;
-  if (tensor.storage_offset() < 0 || record == records.end() || offset > record->second ||
-      size > record->second - offset) {
+Result<TensorEntry> make_entry(const WeightsFile& file, const PickledTensor& tensor,
+                               const Record& record) {
+  const std::uint64_t item = element_bytes(tensor.type);
+  const auto count = num_elements(tensor);
+  const auto offset = static_cast<std::uint64_t>(tensor.offset);
+  const std::uint64_t capacity = record.size / item;
+  if (!count.has_value() || offset > capacity || *count > capacity - offset) {
     return Error{"its data lie beyond the end of its storage: the file is corrupt"};
   }
-  if (!tensor.is_contiguous()) {
-    return Error{"its elements do not follow one another; save a contiguous copy"};
+  if (*count > 0 && !is_contiguous(tensor)) {
+    return Error{std::string("it is not contiguous: its elements do not follow one another") +
+                 kRemedy};
   }
   return TensorEntry{.file = &file,
-                     .path = path,
-                     .type = type_name(tensor.scalar_type()),
-                     .shape = tensor.sizes().vec(),
-                     .begin = static_cast<std::uint64_t>(storage - file.data()) + offset,
-                     .size = size};
+                     .type = tensor.type.empty() ? "of another kind" : std::string(tensor.type),
+                     .shape = tensor.shape,
+                     .begin = record.begin + offset * item,
+                     .size = *count * item};
 }
 
-// The first line of what libtorch says; a trace of its stack follows.
-std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+Result<void> add_tensors(const WeightsFile& file, TensorEntries& entries) {
+  const auto adapter = std::make_shared<Adapter>(file);
+  caffe2::serialize::PyTorchStreamReader reader(adapter);
+  adapter->opened();
+  const auto data = find_record(file, reader, "data.pkl");
+  if (!data.ok()) {
+    return data.error();
+  }
+  if (data->size > kPickleBytesMax) {
+    return Error{"its data.pkl is larger than any checkpoint's"};
+  }
+  if (reader.hasRecord("byteorder")) {
+    const auto record = find_record(file, reader, "byteorder");
+    char order[3] = {};
+    if (!record.ok() || record->size < sizeof(order) ||
+        !file.read(record->begin, sizeof(order), order).ok() ||
+        std::memcmp(order, "big", sizeof(order)) == 0) {
+      return Error{std::string("it was saved on a machine of another byte order") + kRemedy};
+    }
+  }
+  std::string pickle(data->size, '\0');
+  if (auto read = file.read(data->begin, pickle.size(), pickle.data()); !read.ok()) {
+    return read;
+  }
+  const auto tensors = read_pickle(pickle);
+  if (!tensors.ok()) {
+    return Error{tensors.error().message + kRemedy};
+  }
+  std::map<std::string_view, Record> records;  // of the storages
+  for (const PickledTensor& tensor : *tensors) {
+    auto found = records.find(tensor.storage);
+    if (found == records.end()) {
+      adapter->opened();
+      const auto record = find_record(file, reader, "data/" + std::string(tensor.storage));
+      if (!record.ok()) {
+        return Error{"tensor '" + tensor.name + "': " + record.error().message};
+      }
+      found = records.emplace(tensor.storage, *record).first;
+    }
+    auto entry = make_entry(file, tensor, found->second);
+    if (!entry.ok()) {
+      return Error{"tensor '" + tensor.name + "': " + entry.error().message};
+    }
+    entries[tensor.name] = std::move(*entry);
+  }
+  return {};
+}
 
 }  // namespace
 
-Result<void> add_pickled(const MappedFile& file, const std::string& path, TensorEntries& entries) {
-  if (file.size() < 4 || std::memcmp(file.data(), "PK", 2) != 0) {
-    return Error{path +
+Result<void> add_pickled(const WeightsFile& file, TensorEntries& entries) {
+  char magic[2] = {};
+  if (auto read = file.read(0, std::min<std::uint64_t>(file.size(), 2), magic); !read.ok()) {
+    return read;
+  }
+  if (std::memcmp(magic, "PK", 2) != 0) {
+    return Error{file.path() +
                  ": not in PyTorch's zip format (it was saved by a version before 1.6, or is no "
-                 "checkpoint); save it as model.safetensors with transformers' save_pretrained"};
+                 "checkpoint)" +
+                 kRemedy};
   }
   try {
-    Records records;
-    const at::IValue root = unpickle(file, path, records);
-    if (!root.isGenericDict()) {
-      return Error{path + ": not a dictionary of tensors"};
-    }
-    const auto tensors = root.toGenericDict();
-    for (const auto& item : tensors) {
-      if (!item.key().isString() || !item.value().isTensor()) {
-        continue;  // a number beside the tensors
-      }
-      const std::string& name = item.key().toStringRef();
-      auto entry = make_entry(file, path, item.value().toTensor(), records);
-      if (!entry.ok()) {
-        return Error{path + ": tensor '" + name + "': " + entry.error().message};
-      }
-      entries[name] = std::move(*entry);
+    if (const auto added = add_tensors(file, entries); !added.ok()) {
+      return Error{file.path() + ": " + added.error().message};
     }
     return {};
-  } catch (const std::exception& exception) {
-    return Error{path + ": cannot be read: " + first_line(exception.what())};
+  } catch (const std::exception&) {
+    // What libtorch says is of use to nobody else.
+    return Error{file.path() +
+                 ": its zip directory cannot be read: the file is truncated or corrupt; fetch it "
+                 "again, or save it again with torch.save"};
   }
 }
 

@@ -1,13 +1,7 @@
-#include <algorithm>
-#include <unordered_map>
-
 #include "lmtp/model/weights.h"
 
 namespace lmtp::model {
 namespace {
-
-// Elements that one task makes.
-constexpr std::int64_t kElementsPerTask = std::int64_t{1} << 16;
 
 // FNV-1a.
 std::uint64_t hash_name(const std::string& name) {
@@ -20,39 +14,30 @@ std::uint64_t hash_name(const std::string& name) {
 
 class RandomSource : public TensorSource {
  public:
-  RandomSource(std::uint64_t seed, kernels::ElementType type, kernels::WorkerPool& pool)
-      : seed_(seed), type_(type), pool_(pool) {}
+  RandomSource(std::uint64_t seed, kernels::ElementType type) : seed_(seed), type_(type) {}
 
   bool has(const std::string&) const override { return true; }
 
   Result<SourceTensor> tensor(const TensorSpec& spec) override {
-    const kernels::RandomTensor made = random_tensor(seed_, spec, type_);
-    const std::int64_t count = spec.num_elements();
-    const std::int64_t size = kernels::element_size(type_);
-    std::unique_ptr<unsigned char[]>& data = data_[spec.name];
-    data = std::make_unique_for_overwrite<unsigned char[]>(static_cast<std::size_t>(count * size));
-    const auto num_tasks = static_cast<int>((count + kElementsPerTask - 1) / kElementsPerTask);
-    pool_.parallel_for(num_tasks, [&](int task, int) {
-      const std::int64_t first = task * kElementsPerTask;
-      kernels::fill_random({.tensor = made,
-                            .first = first,
-                            .count = std::min(kElementsPerTask, count - first),
-                            .to = data.get() + first * size});
-    });
-    return SourceTensor{.data = data.get(), .type = type_};
+    const auto size = static_cast<std::uint64_t>(kernels::element_size(type_));
+    return SourceTensor{.type = type_,
+                        .read = [made = random_tensor(seed_, spec, type_), size](
+                                    std::uint64_t first, std::size_t count, void* to) {
+                          kernels::fill_random({.tensor = made,
+                                                .first = static_cast<std::int64_t>(first / size),
+                                                .count = static_cast<std::int64_t>(count / size),
+                                                .to = to});
+                          return Result<void>();
+                        }};
   }
 
   std::optional<kernels::RandomTensor> random(const TensorSpec& spec) const override {
     return random_tensor(seed_, spec, type_);
   }
 
-  void release(const TensorSpec& spec) override { data_.erase(spec.name); }
-
  private:
   std::uint64_t seed_;
   kernels::ElementType type_;
-  kernels::WorkerPool& pool_;
-  std::unordered_map<std::string, std::unique_ptr<unsigned char[]>> data_;  // not yet released
 };
 
 }  // namespace
@@ -65,9 +50,8 @@ kernels::RandomTensor random_tensor(std::uint64_t seed, const TensorSpec& spec,
           .type = type};
 }
 
-std::unique_ptr<TensorSource> make_random_source(std::uint64_t seed, kernels::ElementType type,
-                                                 kernels::WorkerPool& pool) {
-  return std::make_unique<RandomSource>(seed, type, pool);
+std::unique_ptr<TensorSource> make_random_source(std::uint64_t seed, kernels::ElementType type) {
+  return std::make_unique<RandomSource>(seed, type);
 }
 
 }  // namespace lmtp::model

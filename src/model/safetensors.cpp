@@ -3,7 +3,6 @@
 // https://github.com/huggingface/safetensors
 #include <simdjson.h>
 
-#include <cstring>
 #include <utility>
 
 #include "checkpoint_files.h"
@@ -17,14 +16,12 @@ constexpr std::size_t kDimensionsMax = 8;
 
 // One entry of the header; `data_begin` is where the data start in the file.
 Result<TensorEntry> parse_entry(const simdjson::dom::element& element, const std::string& name,
-                                const std::string& path, const MappedFile& file,
-                                std::uint64_t data_begin) {
+                                const WeightsFile& file, std::uint64_t data_begin) {
   const auto broken = [&](const char* what) {
-    return Error{path + ": header: tensor '" + name + "': " + what};
+    return Error{file.path() + ": header: tensor '" + name + "': " + what};
   };
   TensorEntry entry;
   entry.file = &file;
-  entry.path = path;
   std::string_view type;
   simdjson::dom::array shape;
   simdjson::dom::array offsets;
@@ -58,23 +55,26 @@ Result<TensorEntry> parse_entry(const simdjson::dom::element& element, const std
 
 }  // namespace
 
-Result<void> add_safetensors(const MappedFile& file, const std::string& path,
-                             TensorEntries& entries) {
+Result<void> add_safetensors(const WeightsFile& file, TensorEntries& entries) {
+  const std::string& path = file.path();
   std::uint64_t header_bytes = 0;
   if (file.size() < sizeof(header_bytes)) {
     return Error{path + ": not a safetensors file: shorter than its header"};
   }
-  std::memcpy(&header_bytes, file.data(), sizeof(header_bytes));
+  if (auto read = file.read(0, sizeof(header_bytes), &header_bytes); !read.ok()) {
+    return read;
+  }
   if (header_bytes > kHeaderBytesMax || header_bytes > file.size() - sizeof(header_bytes)) {
     return Error{path + ": not a safetensors file, or truncated: its header claims " +
                  std::to_string(header_bytes) + " bytes"};
   }
-  const std::string_view text(reinterpret_cast<const char*>(file.data()) + sizeof(header_bytes),
-                              header_bytes);
+  simdjson::padded_string text(header_bytes);
+  if (auto read = file.read(sizeof(header_bytes), header_bytes, text.data()); !read.ok()) {
+    return read;
+  }
   simdjson::dom::parser parser;
-  const simdjson::padded_string padded(text);
   simdjson::dom::object header;
-  if (parser.parse(padded).get(header) != simdjson::SUCCESS) {
+  if (parser.parse(text).get(header) != simdjson::SUCCESS) {
     return Error{path + ": the header is not a JSON object: the file is corrupt"};
   }
   for (const auto field : header) {
@@ -82,7 +82,7 @@ Result<void> add_safetensors(const MappedFile& file, const std::string& path,
     if (name == "__metadata__") {
       continue;
     }
-    auto entry = parse_entry(field.value, name, path, file, sizeof(header_bytes) + header_bytes);
+    auto entry = parse_entry(field.value, name, file, sizeof(header_bytes) + header_bytes);
     if (!entry.ok()) {
       return entry.error();
     }

@@ -20,6 +20,24 @@ std::vector<T> reordered(const std::vector<T>& elements, const std::vector<std::
   return result;
 }
 
+// Runs that follow one another in their tensor are one.
+std::vector<StoredWeight::Run> joined(const std::vector<StoredWeight::Run>& runs) {
+  std::vector<StoredWeight::Run> result;
+  for (const StoredWeight::Run& run : runs) {
+    if (!result.empty() && result.back().read == run.read &&
+        result.back().first + result.back().num_bytes == run.first) {
+      result.back().num_bytes += run.num_bytes;
+    } else {
+      result.push_back(run);
+    }
+  }
+  return result;
+}
+
+std::uint64_t num_bytes(const TensorSpec& spec, kernels::ElementType type) {
+  return static_cast<std::uint64_t>(spec.num_elements() * kernels::element_size(type));
+}
+
 }  // namespace
 
 std::int64_t TensorSpec::num_elements() const {
@@ -46,14 +64,13 @@ std::optional<SourceTensor> WeightLoader::fetch(const TensorSpec& spec) {
     error_ = tensor.error();
     return std::nullopt;
   }
-  if (tensor->data == nullptr) {
+  if (tensor->read == nullptr) {
     return std::nullopt;  // a source that only wants to know what is asked for
   }
   return *tensor;
 }
 
 void WeightLoader::count(const TensorSpec& spec) {
-  source_.release(spec);
   num_elements_ += spec.num_elements();
   if (!progress_ || expected_elements_ <= 0) {
     return;
@@ -100,10 +117,12 @@ PackedWeight WeightLoader::packed(const std::string& name, kernels::WeightOrder 
   if (!tensor.has_value()) {
     return {};
   }
-  PackedWeight weight = store_.pack(kernels::SourceWeight{
-      .data = tensor->data, .type = tensor->type, .order = order, .n = n, .k = k});
-  count(spec);
-  return weight;
+  return pack({.runs = {{&tensor->read, 0, num_bytes(spec, tensor->type)}},
+               .type = tensor->type,
+               .order = order,
+               .n = n,
+               .k = k},
+              {spec});
 }
 
 PackedWeight WeightLoader::packed_stack(const std::vector<WeightPart>& parts, std::int64_t k,
@@ -119,36 +138,46 @@ PackedWeight WeightLoader::packed_stack(const std::vector<WeightPart>& parts, st
       return std::move(*weight);
     }
   }
-  std::vector<const void*> rows;
-  kernels::ElementType type = kernels::ElementType::kF32;
+  std::vector<SourceTensor> tensors;
   for (const TensorSpec& spec : specs) {
-    const auto tensor = fetch(spec);
+    auto tensor = fetch(spec);
     if (!tensor.has_value()) {
       continue;
     }
-    if (!rows.empty() && tensor->type != type) {
+    if (!tensors.empty() && tensor->type != tensors.front().type) {
       error_ = Error{"tensor '" + spec.name + "' is of another type than '" + specs.front().name +
                      "', and they are used as one"};
       return {};
     }
-    type = tensor->type;
-    const auto* data = static_cast<const unsigned char*>(tensor->data);
-    for (std::int64_t row = 0; row < spec.shape.front(); ++row) {
-      rows.push_back(data + row * k * kernels::element_size(type));
-    }
+    tensors.push_back(std::move(*tensor));
   }
-  if (error_.has_value() || rows.empty()) {
+  if (error_.has_value() || tensors.empty()) {
     return {};
+  }
+  const kernels::ElementType type = tensors.front().type;
+  const auto row_bytes = static_cast<std::uint64_t>(k * kernels::element_size(type));
+  std::vector<StoredWeight::Run> rows;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    for (std::int64_t row = 0; row < parts[i].n; ++row) {
+      rows.push_back({&tensors[i].read, static_cast<std::uint64_t>(row) * row_bytes, row_bytes});
+    }
   }
   if (!order.empty()) {
     rows = reordered(rows, order);
   }
-  PackedWeight weight =
-      store_.pack(kernels::SourceRows{.rows = rows.data(), .type = type, .n = n, .k = k});
+  return pack({.runs = joined(rows), .type = type, .n = n, .k = k}, specs);
+}
+
+PackedWeight WeightLoader::pack(const StoredWeight& source, const std::vector<TensorSpec>& specs) {
+  auto weight = store_.pack(source);
+  if (!weight.ok()) {
+    error_ = weight.error();
+    return {};
+  }
   for (const TensorSpec& spec : specs) {
     count(spec);
   }
-  return weight;
+  return std::move(*weight);
 }
 
 void WeightLoader::read(const TensorSpec& spec, std::vector<float>& to) {
@@ -156,9 +185,24 @@ void WeightLoader::read(const TensorSpec& spec, std::vector<float>& to) {
   if (!tensor.has_value()) {
     return;
   }
-  const std::size_t first = to.size();
-  to.resize(first + static_cast<std::size_t>(spec.num_elements()));
-  kernels::convert_to_f32(tensor->data, tensor->type, spec.num_elements(), to.data() + first);
+  constexpr std::int64_t kElementsAtATime = std::int64_t{1} << 20;
+  const std::int64_t size = kernels::element_size(tensor->type);
+  const std::int64_t total = spec.num_elements();
+  const std::size_t behind = to.size();
+  to.resize(behind + static_cast<std::size_t>(total));
+  std::vector<unsigned char> bytes(
+      static_cast<std::size_t>(std::min(kElementsAtATime, total) * size));
+  for (std::int64_t first = 0; first < total; first += kElementsAtATime) {
+    const std::int64_t elements = std::min(kElementsAtATime, total - first);
+    const auto done = tensor->read(static_cast<std::uint64_t>(first * size),
+                                   static_cast<std::size_t>(elements * size), bytes.data());
+    if (!done.ok()) {
+      error_ = done.error();
+      return;
+    }
+    kernels::convert_to_f32(bytes.data(), tensor->type, elements,
+                            to.data() + behind + static_cast<std::size_t>(first));
+  }
   count(spec);
 }
 

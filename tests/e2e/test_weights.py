@@ -1,17 +1,22 @@
 """Weights in every file that a folder may hold them in, and files that are not what they claim."""
 
 import asyncio
+import collections
+import fcntl
 import json
 import os
 import pathlib
 import pickle
 import shutil
+import signal
 import subprocess
 import zipfile
 
 import pytest
 import torch
-from lmtp_socket import Socket
+import transformers
+from auto_server import NO_END, Auto, finish, generate
+from lmtp_socket import Socket, wait_until
 from safetensors.torch import load_file, save_file
 from servers import LmtpServe, bin_dir
 
@@ -90,11 +95,63 @@ def write_views(folder, tensors):
     torch.save(views, folder / "pytorch_model.bin")
 
 
+class Bare(torch.nn.Module):
+    """A module whose state dict has these names."""
+
+    def __init__(self, tensors):
+        super().__init__()
+        for name, t in tensors.items():
+            *path, leaf = name.split(".")
+            parent = self
+            for part in path:
+                if not hasattr(parent, part):
+                    parent.add_module(part, torch.nn.Module())
+                parent = getattr(parent, part)
+            parent.register_parameter(leaf, torch.nn.Parameter(t))
+
+
+def write_state_dict(folder, tensors):
+    """An OrderedDict, with attributes."""
+    state_dict = Bare(tensors).state_dict()
+    assert isinstance(state_dict, collections.OrderedDict) and set(state_dict) == set(tensors)
+    torch.save(state_dict, folder / "pytorch_model.bin")
+
+
+def write_training_state(folder, tensors):
+    optimizer = torch.optim.AdamW(Bare(tensors).parameters())
+    state = {"epoch": 3, "loss": 1.5, "done": False, "shape": torch.Size([2]), "rng": (1, None),
+             "state_dict": collections.OrderedDict(tensors), "optimizer": optimizer.state_dict()}
+    torch.save(state, folder / "pytorch_model.bin")
+
+
+def write_parameters(folder, tensors):
+    parameters = dict(Bare(tensors).named_parameters())
+    next(iter(parameters.values())).note = "an attribute"
+    torch.save(parameters, folder / "pytorch_model.bin")
+
+
+def write_protocol(protocol):
+    def write(folder, tensors):
+        state_dict = Bare(tensors).state_dict()
+        torch.save(state_dict, folder / "pytorch_model.bin", pickle_protocol=protocol)
+
+    write.__name__ = f"write_protocol_{protocol}"
+    return write
+
+
+def write_by_transformers(folder, tensors):
+    """As transformers 4 writes where safetensors are not wanted."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(FOLDER)
+    model.save_pretrained(folder, safe_serialization=False)
+    assert (folder / "pytorch_model.bin").exists()
+
+
 @pytest.mark.parametrize(
     "write",
     [
         write_safetensors, write_sharded_safetensors, write_pickled, write_sharded_pickled,
-        write_views,
+        write_views, write_state_dict, write_training_state, write_parameters,
+        *(write_protocol(protocol) for protocol in (2, 3, 4, 5)), write_by_transformers,
     ],
 )  # fmt: skip
 def test_the_same_model_from_every_file(folder, tensors, write):
@@ -113,15 +170,16 @@ def test_half_precision_files_give_what_they_hold(folder, tensors):
         for write, cast in (
             (write_safetensors, rounded),
             (write_pickled, rounded),
+            (write_state_dict, rounded),
             (write_safetensors, widened),
         ):
             for old in folder.glob("*model*"):
                 old.unlink()
             write(folder, cast)
             answers.append([(e["token"], e["logprob"]) for e in greedy(folder, 20)])
-    assert answers[0] == answers[1] == answers[2]
-    assert answers[3] == answers[4] == answers[5]
-    assert answers[0] != answers[3]
+    assert answers[0] == answers[1] == answers[2] == answers[3]
+    assert answers[4] == answers[5] == answers[6] == answers[7]
+    assert answers[0] != answers[4]
 
 
 class Evil:
@@ -160,6 +218,25 @@ def write_short_record(folder, tensors):
             new.writestr(name, data)
 
 
+def write_deflated(folder, tensors):
+    write_pickled(folder, tensors)
+    path = folder / "pytorch_model.bin"
+    with zipfile.ZipFile(path) as old:
+        records = {i.filename: old.read(i) for i in old.infolist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as new:
+        for name, data in records.items():
+            new.writestr(name, data)
+
+
+def write_whole_model(folder, tensors):
+    model = transformers.AutoModelForCausalLM.from_pretrained(FOLDER)
+    torch.save(model, folder / "pytorch_model.bin")
+
+
+def write_list(folder, tensors):
+    torch.save(list(tensors.values()), folder / "pytorch_model.bin")
+
+
 def write_strided(folder, tensors):
     wrong = {n: t.t().contiguous().t() if t.ndim == 2 else t for n, t in tensors.items()}
     write_pickled(folder, wrong)
@@ -185,10 +262,13 @@ def write_absent_shard(folder, tensors):
 @pytest.mark.parametrize(
     "write, words",
     [
-        (write_evil, ["pytorch_model.bin", "nothing but tensors"]),
-        (write_legacy, ["pytorch_model.bin", "before 1.6", "safetensors"]),
-        (write_plain_pickle, ["pytorch_model.bin", "zip"]),
-        (write_truncated, ["pytorch_model.bin", "cannot be read"]),
+        (write_evil, ["pytorch_model.bin", "asks for 'posix.system'", "save_pretrained(FOLDER)"]),
+        (write_legacy, ["pytorch_model.bin", "before 1.6", "save_pretrained(FOLDER)"]),
+        (write_plain_pickle, ["pytorch_model.bin", "zip", "save_pretrained(FOLDER)"]),
+        (write_whole_model, ["asks for 'transformers.models.", "save_pretrained(FOLDER)"]),
+        (write_list, ["no dictionary of tensors", "save_pretrained(FOLDER)"]),
+        (write_deflated, ["record 'data.pkl' is compressed", "save_pretrained(FOLDER)"]),
+        (write_truncated, ["pytorch_model.bin", "truncated or corrupt"]),
         (write_short_record, ["pytorch_model.bin", "beyond the end"]),
         (write_strided, ["tensor '", "contiguous"]),
         (write_missing, ["norm.weight' is missing"]),
@@ -207,3 +287,49 @@ def test_what_is_wrong_is_named(folder, tensors, write, words):
     assert len(done.stderr.splitlines()) == 1, done.stderr
     assert all(word in done.stderr for word in words), done.stderr
     assert not (folder / "evil-was-here").exists()
+
+
+class Lease:
+    """Whoever opens the file in here waits until this ends."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __enter__(self):
+        self.before = signal.signal(signal.SIGIO, signal.SIG_IGN)
+        self.descriptor = os.open(self.path, os.O_RDWR)
+        fcntl.fcntl(self.descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        return self
+
+    async def is_asked_for(self):
+        return fcntl.fcntl(self.descriptor, fcntl.F_GETLEASE) != fcntl.F_WRLCK
+
+    def __exit__(self, *_):
+        os.close(self.descriptor)
+        signal.signal(signal.SIGIO, self.before)
+
+
+def test_a_checkpoint_that_shrinks_while_it_is_loaded_fails_alone(tmp_path, tensors):
+    folder = tmp_path / "shrinking"
+    folder.mkdir()
+    shutil.copy(FOLDER / "config.json", folder)
+    write_sharded_safetensors(folder, tensors)
+
+    async def ask(server):
+        async with Socket(server.endpoint) as s:
+            await generate(s, 1, "demo", max_tokens=100, logit_bias=NO_END)
+            # The first file is open, and the second is not yet.
+            with Lease(folder / "model-00002-of-00002.safetensors") as second:
+                await generate(s, 2, str(folder))
+                await wait_until(second.is_asked_for, "the second file is opened")
+                os.truncate(folder / "model-00001-of-00002.safetensors", 0)
+            error = await s.error_of(2)
+            assert "model-00001-of-00002.safetensors: ends at byte" in error, error
+            assert "somebody writes to it" in error
+            assert (await s.finish(1))[1] == "length"
+            write_sharded_safetensors(folder, tensors)
+            await finish(s, 3, str(folder))
+
+    with Auto(tmp_path / "hub") as server:
+        asyncio.run(ask(server))
+    assert server.exit_code == 0

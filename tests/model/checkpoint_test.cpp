@@ -1,8 +1,10 @@
 // Checkpoint files that are not as they should be: each has an error that names what is wrong.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -161,6 +163,35 @@ TEST(CheckpointTest, SizesThatDoNotAddUpAreNamed) {
       load_error(file_of(R"({"wte.weight":{"dtype":"I8","shape":[11,4],"data_offsets":[0,44]}})",
                          std::string(44, '\0'))),
       "its type is I8; F32, F16 and BF16 are supported");
+}
+
+TEST(CheckpointTest, AFileThatShrinksOrChangesBeforeItIsReadIsAnError) {
+  const testing::TempFolder folder;
+  const std::string file = tiny_file();
+  const std::string path = folder.path() + "/model.safetensors";
+  folder.write("model.safetensors", file);
+  const TensorSpec spec{"transformer.wte.weight", {11, 4}, {}};
+  auto source = model::open_checkpoint(folder.path());
+  const auto tensor = (*source)->tensor(spec);
+  char data[11 * 4 * sizeof(float)];
+  EXPECT_TRUE(tensor->read(0, sizeof(data), data).ok());
+  EXPECT_TRUE((*source)->check_unchanged().ok());
+  std::filesystem::last_write_time(
+      path, std::filesystem::file_time_type::clock::now() + std::chrono::hours(1));
+  expect_error((*source)->check_unchanged().error().message, "somebody wrote to it");
+  std::filesystem::resize_file(path, 0);
+  expect_error(tensor->read(0, sizeof(data), data).error().message,
+               "somebody writes to it; try again");
+  // Half of the tensor is there.
+  folder.write("model.safetensors", file);
+  std::filesystem::resize_file(path, file.size() - 4);
+  kernels::WorkerPool pool(2);
+  const auto store = model::make_host_store(pool, kernels::WeightType::kF32);
+  model::WeightLoader loader(**source, *store, 0, nullptr);
+  folder.write("config.json", kTinyConfig);
+  const auto loaded = model::make_causal_lm(*model::read_model_config(folder.path()), loader, 4);
+  ASSERT_FALSE(loaded.ok());
+  expect_error(loaded.error().message, "somebody writes to it; try again");
 }
 
 TEST(CheckpointTest, AFolderWithoutWeightsIsNamed) {

@@ -32,7 +32,6 @@ class HostSource : public model::TensorSource {
   Result<model::SourceTensor> tensor(const model::TensorSpec& spec) override {
     return source_->tensor(spec);
   }
-  void release(const model::TensorSpec& spec) override { source_->release(spec); }
 
  private:
   std::unique_ptr<model::TensorSource> source_;
@@ -45,11 +44,8 @@ class NotingStore : public model::WeightStore {
       : stream_(stream), store_(model::make_device_store(stream, type)) {}
 
   const kernels::Backend& backend() const override { return store_->backend(); }
-  PackedWeight pack(const kernels::SourceWeight& source) override {
-    return noted(store_->pack(source), source.n, source.k);
-  }
-  PackedWeight pack(const kernels::SourceRows& source) override {
-    return noted(store_->pack(source), source.n, source.k);
+  Result<PackedWeight> pack(const model::StoredWeight& source) override {
+    return noted(*store_->pack(source), source.n, source.k);
   }
   std::optional<PackedWeight> pack_random(const model::RandomWeight& source) override {
     ++num_random;
@@ -104,9 +100,9 @@ TEST_P(DeviceStoreTest, RandomWeightsAreTheSameMadeThereOrSentThere) {
   };
   for (const ElementType from : {ElementType::kF32, ElementType::kBF16}) {
     for (const WeightType to : {WeightType::kF32, WeightType::kBF16, WeightType::kF16}) {
-      const auto source = model::make_random_source(3, from, pool);
+      const auto source = model::make_random_source(3, from);
       const NotingStore made = load(*source, to);
-      HostSource host_source(model::make_random_source(3, from, pool));
+      HostSource host_source(model::make_random_source(3, from));
       const NotingStore sent = load(host_source, to);
       EXPECT_GT(made.num_random, made.num_packed / 2);
       EXPECT_EQ(sent.num_random, 0);

@@ -1,7 +1,9 @@
 // WeightStore: packs weights where the ops of a model run, on the host or on a device.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -11,6 +13,7 @@
 #include "kernels/linear.h"
 #include "kernels/random.h"
 #include "kernels/stream.h"
+#include "lmtp/base/result.h"
 
 namespace lmtp::model {
 
@@ -40,15 +43,32 @@ struct RandomWeight {
   std::int64_t k = 0;
 };
 
+// Reads bytes [first, first + count) of a tensor, whole elements, to `to`, which may be unaligned.
+// The error names the file. Any thread, several at a time.
+using TensorReader = std::function<Result<void>(std::uint64_t first, std::size_t count, void* to)>;
+
+// A weight as its source holds it: the bytes of its runs behind one another.
+struct StoredWeight {
+  struct Run {
+    const TensorReader* read = nullptr;
+    std::uint64_t first = 0;
+    std::uint64_t num_bytes = 0;
+  };
+  std::vector<Run> runs;
+  kernels::ElementType type = kernels::ElementType::kF32;
+  kernels::WeightOrder order = kernels::WeightOrder::kOutputsByInputs;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+};
+
 // Owner: whoever loads; one thread. What it gave may outlive it.
 class WeightStore {
  public:
   virtual ~WeightStore() = default;
 
   virtual const kernels::Backend& backend() const = 0;
-  // Throw std::bad_alloc or kernels::DeviceError.
-  virtual PackedWeight pack(const kernels::SourceWeight& source) = 0;
-  virtual PackedWeight pack(const kernels::SourceRows& source) = 0;
+  // All of these throw std::bad_alloc or kernels::DeviceError. The error is the reader's.
+  virtual Result<PackedWeight> pack(const StoredWeight& source) = 0;
   // Makes the elements where they are packed. Nothing: this store packs only what lies in memory.
   virtual std::optional<PackedWeight> pack_random(const RandomWeight&) { return std::nullopt; }
   virtual PlainWeight keep(std::span<const float> values) = 0;

@@ -10,7 +10,6 @@
 
 #include "kernels/linear.h"
 #include "kernels/random.h"
-#include "kernels/worker_pool.h"
 #include "lmtp/base/result.h"
 #include "lmtp/model/weight_store.h"
 
@@ -31,10 +30,10 @@ struct TensorSpec {
   std::int64_t num_elements() const;
 };
 
-// The data of one tensor. `data` may be unaligned; it is valid until its release.
+// One tensor. `read` is null where the source only wants to know what is asked for.
 struct SourceTensor {
-  const void* data = nullptr;
   kernels::ElementType type = kernels::ElementType::kF32;
+  TensorReader read;  // valid while the source lives
 };
 
 // Owner: whoever loads. One thread.
@@ -49,19 +48,18 @@ class TensorSource {
   virtual std::optional<kernels::RandomTensor> random(const TensorSpec&) const {
     return std::nullopt;
   }
-  // Tells that a tensor's data have been read and will not be asked for again.
-  virtual void release(const TensorSpec& spec) = 0;
+  // When everything has been read: the error says what changed meanwhile.
+  virtual Result<void> check_unchanged() const { return {}; }
 };
 
 // The weights of a folder: model.safetensors, or model.safetensors.index.json and what it names;
-// where there is neither, pytorch_model.bin or its index. The files are mapped, not read; what they
-// say of themselves is checked against their size.
+// where there is neither, pytorch_model.bin or its index. The files stay open, and what they say
+// of themselves is checked against their size.
 Result<std::unique_ptr<TensorSource>> open_checkpoint(const std::string& folder);
 
 // Random tensors: a function of (seed, name, index) alone, rounded to `type`, which is kF32 or
-// kBF16. `pool` must outlive the source.
-std::unique_ptr<TensorSource> make_random_source(std::uint64_t seed, kernels::ElementType type,
-                                                 kernels::WorkerPool& pool);
+// kBF16.
+std::unique_ptr<TensorSource> make_random_source(std::uint64_t seed, kernels::ElementType type);
 
 // The random tensor of that name: the same for the same seed. `type` is kF32 or kBF16.
 kernels::RandomTensor random_tensor(std::uint64_t seed, const TensorSpec& spec,
@@ -113,6 +111,8 @@ class WeightLoader {
   std::optional<PackedWeight> packed_random(const std::vector<TensorSpec>& specs,
                                             kernels::WeightOrder order, std::int64_t n,
                                             std::int64_t k);
+  // Packs a weight that these tensors are.
+  PackedWeight pack(const StoredWeight& source, const std::vector<TensorSpec>& specs);
   // Appends the tensor's elements.
   void read(const TensorSpec& spec, std::vector<float>& to);
   void count(const TensorSpec& spec);

@@ -94,7 +94,7 @@ enum class WeightOrder {
   kInputsByOutputs,  // [k, n]: GPT-2's Conv1D
 };
 
-// A weight as a checkpoint holds it; may be unaligned (a mapped file).
+// A weight as a checkpoint holds it; may be unaligned.
 struct SourceWeight {
   const void* data = nullptr;
   ElementType type = ElementType::kF32;
@@ -103,12 +103,14 @@ struct SourceWeight {
   std::int64_t k = 0;
 };
 
-// A weight whose rows lie anywhere: parts of several matrices, or in another order.
-struct SourceRows {
-  const void* const* rows = nullptr;  // [n] each [k] elements
-  ElementType type = ElementType::kF32;
-  std::int64_t n = 0;
-  std::int64_t k = 0;
+// Gives a weight piece by piece while it is packed, so that a piece is still in the caches then.
+class WeightRows {
+ public:
+  virtual ~WeightRows() = default;
+  // Where rows [first, first + count) of the source lie behind one another: outputs or inputs, as
+  // its order has them. Valid until the same worker asks again. Null: they cannot be had, and what
+  // is packed is undefined. Any worker, in [0, pool.num_threads()).
+  virtual const void* rows(std::int64_t first, std::int64_t count, int worker) = 0;
 };
 
 // Where a packed weight goes.
@@ -121,7 +123,10 @@ struct PackTarget {
 
 // Rounds to nearest, ties to even, where the type is narrower than the source.
 void pack_linear(WorkerPool& pool, const SourceWeight& source, const PackTarget& to);
-void pack_rows(WorkerPool& pool, const SourceRows& source, const PackTarget& to);
+// The same of what `rows` gives; source.data is not looked at. int8 of inputs by outputs asks for
+// all rows again and again.
+void pack_rows(WorkerPool& pool, const SourceWeight& source, WeightRows& rows,
+               const PackTarget& to);
 
 // On a device, whose backend lays weights out in its own way: bytes of a packed weight, and its
 // packing from memory of that device. `to.panels` is 256-byte aligned. REQUIRES: the stream is

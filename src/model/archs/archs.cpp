@@ -27,7 +27,6 @@ class DescribingSource : public TensorSource {
     specs.push_back(spec);
     return SourceTensor{};
   }
-  void release(const TensorSpec&) override {}
 
   std::vector<TensorSpec> specs;
 };

@@ -1,0 +1,58 @@
+#include "weights_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace lmtp::model {
+
+Result<std::unique_ptr<WeightsFile>> WeightsFile::open(const std::string& path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) {
+    return Error{path + ": " + std::strerror(errno)};
+  }
+  std::unique_ptr<WeightsFile> file(new WeightsFile(path, descriptor));
+  if (fstat(descriptor, &file->status_) != 0 || !S_ISREG(file->status_.st_mode) ||
+      file->size() == 0) {
+    return Error{path + ": empty, or not a file"};
+  }
+  return file;
+}
+
+WeightsFile::~WeightsFile() { ::close(descriptor_); }
+
+Result<void> WeightsFile::read(std::uint64_t first, std::size_t count, void* to) const {
+  auto* bytes = static_cast<char*>(to);
+  while (count > 0) {
+    const ssize_t taken = pread(descriptor_, bytes, count, static_cast<off_t>(first));
+    if (taken < 0 && errno == EINTR) {
+      continue;
+    }
+    if (taken < 0) {
+      return Error{path_ + ": cannot be read: " + std::strerror(errno)};
+    }
+    if (taken == 0) {
+      return Error{path_ + ": ends at byte " + std::to_string(first) + ", and had " +
+                   std::to_string(size()) +
+                   " when it was opened: somebody writes to it; try again when that is done"};
+    }
+    bytes += taken;
+    first += static_cast<std::uint64_t>(taken);
+    count -= static_cast<std::size_t>(taken);
+  }
+  return {};
+}
+
+Result<void> WeightsFile::check_unchanged() const {
+  struct stat now = {};
+  if (fstat(descriptor_, &now) != 0 || now.st_size != status_.st_size ||
+      now.st_mtim.tv_sec != status_.st_mtim.tv_sec ||
+      now.st_mtim.tv_nsec != status_.st_mtim.tv_nsec) {
+    return Error{path_ + ": somebody wrote to it while it was loaded; try again when that is done"};
+  }
+  return {};
+}
+
+}  // namespace lmtp::model
