@@ -36,8 +36,11 @@ namespace {
 
 constexpr int kExitFailure = 1;
 constexpr int kProgressIntervalMs = 100;
-// What a step in flight, or a loader, may take beyond --shutdown-timeout before it is left behind.
-constexpr std::chrono::seconds kStopSlack{2};
+// Beyond --shutdown-timeout: what a step in flight, or a loader, may take before it is left behind,
+// and what connections then get to take their goodbye. Together less than the 2 s that are
+// promised.
+constexpr std::chrono::milliseconds kStepSlack{1000};
+constexpr std::chrono::milliseconds kGoodbyeSlack{500};
 
 int fail(const std::string& message) {
   std::fprintf(stderr, "lmtp-serve: %s\n", message.c_str());
@@ -65,7 +68,11 @@ server::ServerOptions make_server_options(const ServeOptions& options) {
   server.num_io_threads = options.num_io_threads;
   server.max_message_bytes = options.max_message_bytes;
   server.max_write_queue_bytes = options.max_write_queue_bytes;
+  server.max_read_buffers_bytes = options.max_read_buffers_bytes;
+  server.max_write_queues_bytes = options.max_write_queues_bytes;
   server.max_connections = options.max_connections;
+  server.allowed_origins = options.allowed_origins;
+  server.allowed_hosts = options.allowed_hosts;
   server.version = kVersion;
   return server;
 }
@@ -202,11 +209,12 @@ int stop(engine::ModelManager& models, server::Server& server, int grace_ms, int
     models.stop(grace_ms);
     stopped.set_value();
   });
-  const std::chrono::milliseconds deadline = std::chrono::milliseconds(grace_ms) + kStopSlack;
-  const bool in_time = stopped.get_future().wait_for(deadline) == std::future_status::ready;
-  server.stop();
+  const std::chrono::milliseconds allowed = std::chrono::milliseconds(grace_ms) + kStepSlack;
+  const auto deadline = std::chrono::steady_clock::now() + allowed;
+  const bool in_time = stopped.get_future().wait_until(deadline) == std::future_status::ready;
+  server.stop(deadline + kGoodbyeSlack);
   if (!in_time) {
-    log::warning("the model did not stop within " + std::to_string(deadline.count() / 1000) +
+    log::warning("the model did not stop within " + std::to_string(allowed.count() / 1000) +
                  " s and is left behind");
     std::fflush(nullptr);
     std::_Exit(exit_code);

@@ -73,6 +73,8 @@ struct RawOptions {
   std::string download_max;
   std::string max_message_size = "16MiB";
   std::string max_write_queue = "16MiB";
+  std::string max_read_buffers = "256MiB";
+  std::string max_write_queues = "256MiB";
   double shutdown_timeout_s = 30.0;
   std::string unload_after = "30m";
   std::string log_level = "info";
@@ -117,6 +119,16 @@ void add_serving_options(CLI::App& app, RawOptions& raw) {
       ->check(CLI::Range(0, 65535))
       ->type_name("N")
       ->capture_default_str();
+  app.add_option("--allow-origin", options.allowed_origins,
+                 "A web page's origin that may connect, such as https://example.org; may be given "
+                 "several times (pages of other origins are refused)")
+      ->type_name("ORIGIN")
+      ->allow_extra_args(false);
+  app.add_option("--allow-host", options.allowed_hosts,
+                 "A name that requests may call the server by, such as that of a proxy in front; "
+                 "may be given several times (on loopback, unknown names are refused)")
+      ->type_name("NAME")
+      ->allow_extra_args(false);
 }
 
 void add_auto_options(CLI::App& app, RawOptions& raw) {
@@ -175,6 +187,16 @@ void add_limit_options(CLI::App& app, RawOptions& raw) {
                  "What may wait for a client that does not read; beyond it, it is closed")
       ->type_name("SIZE")
       ->capture_default_str();
+  app.add_option("--max-read-buffers", raw.max_read_buffers,
+                 "What unfinished messages of all clients together may take; beyond it, the client "
+                 "that holds most is closed")
+      ->type_name("SIZE")
+      ->capture_default_str();
+  app.add_option("--max-write-queues", raw.max_write_queues,
+                 "What may wait for all clients together; beyond it, the one that most waits for "
+                 "is closed")
+      ->type_name("SIZE")
+      ->capture_default_str();
   app.add_option("--max-connections", options.max_connections,
                  "Connections open at a time; more are answered with 503")
       ->check(CLI::Range(1, 1 << 20))
@@ -229,6 +251,20 @@ ServeOptions finish_options(RawOptions& raw) {
                std::string("*"));
   if (!raw.download_max.empty()) {
     options.download_bytes_max = size_option("--download-max", raw.download_max, 1);
+  }
+  // A single message, and a single queue, must have room.
+  options.max_read_buffers_bytes =
+      static_cast<std::size_t>(size_option("--max-read-buffers", raw.max_read_buffers,
+                                           static_cast<std::int64_t>(options.max_message_bytes)));
+  options.max_write_queues_bytes = static_cast<std::size_t>(
+      size_option("--max-write-queues", raw.max_write_queues,
+                  static_cast<std::int64_t>(options.max_write_queue_bytes)));
+  for (const std::string& origin : options.allowed_origins) {
+    const std::size_t host = origin.find("://") + 3;
+    if (host > 3 && host < origin.size() && origin.find('/', host) == std::string::npos) continue;
+    throw CLI::ValidationError("--allow-origin", "'" + origin +
+                                                     "' is no origin; write "
+                                                     "SCHEME://HOST or SCHEME://HOST:PORT");
   }
   options.shutdown_timeout_ms = static_cast<int>(std::lround(raw.shutdown_timeout_s * 1000));
   const Result<std::int64_t> unload_after = parse_duration_ms(raw.unload_after);

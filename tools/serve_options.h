@@ -28,11 +28,15 @@ struct ServeOptions {
   int max_concurrent_requests = 1024;
   std::size_t max_message_bytes = std::size_t{16} << 20;
   std::size_t max_write_queue_bytes = std::size_t{16} << 20;
+  std::size_t max_read_buffers_bytes = std::size_t{256} << 20;
+  std::size_t max_write_queues_bytes = std::size_t{256} << 20;
   int max_connections = 4096;
   int num_io_threads = 2;
   int shutdown_timeout_ms = 30'000;
   int max_models = 3;                        // auto
   std::int64_t unload_after_ms = 1'800'000;  // auto; 0: never
+  std::vector<std::string> allowed_origins;
+  std::vector<std::string> allowed_hosts;
   std::vector<std::string> model_dirs;
   std::vector<std::string> allow_download;  // auto: patterns of names; "*" where none was given
   std::int64_t download_bytes_max = hub::kDownloadBytesMax;

@@ -1,19 +1,24 @@
 #include "connection.h"
 
-#include <vector>
+#include <algorithm>
+#include <utility>
 
 namespace lmtp::server {
 
-bool ConnectionRegistry::add(ConnectionId id, const std::weak_ptr<Connection>& connection) {
-  const std::lock_guard lock(mutex_);
-  if (stopping_) return false;
-  connections_.insert_or_assign(id, connection);
-  return true;
+ConnectionRegistry::Place::Place(Place&& other) noexcept
+    : registry_(std::exchange(other.registry_, nullptr)), id_(other.id_) {}
+
+ConnectionRegistry::Place::~Place() {
+  if (registry_ == nullptr) return;
+  const std::lock_guard lock(registry_->mutex_);
+  registry_->connections_.erase(id_);
 }
 
-void ConnectionRegistry::remove(ConnectionId id) {
-  const std::lock_guard lock(mutex_);
-  connections_.erase(id);
+bool ConnectionRegistry::Place::fill(const std::weak_ptr<Connection>& connection) {
+  const std::lock_guard lock(registry_->mutex_);
+  if (registry_->stopping_) return false;
+  registry_->connections_.insert_or_assign(id_, connection);
+  return true;
 }
 
 std::size_t ConnectionRegistry::size() const {
@@ -21,18 +26,36 @@ std::size_t ConnectionRegistry::size() const {
   return connections_.size();
 }
 
-void ConnectionRegistry::shut_down_all() {
+// The caller must not hold the lock when it lets go of them: the last reference to a connection
+// ends its place.
+std::vector<std::shared_ptr<Connection>> ConnectionRegistry::open() const {
   std::vector<std::shared_ptr<Connection>> open;
+  const std::lock_guard lock(mutex_);
+  open.reserve(connections_.size());
+  for (const auto& [id, weak] : connections_) {
+    if (std::shared_ptr<Connection> connection = weak.lock()) open.push_back(std::move(connection));
+  }
+  return open;
+}
+
+void ConnectionRegistry::shut_down_all() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
-    for (const auto& [id, weak] : connections_) {
-      if (std::shared_ptr<Connection> connection = weak.lock()) {
-        open.push_back(std::move(connection));
-      }
-    }
   }
-  for (const std::shared_ptr<Connection>& connection : open) connection->shut_down();
+  for (const std::shared_ptr<Connection>& connection : open()) connection->shut_down();
+}
+
+void ConnectionRegistry::drop_all() {
+  for (const std::shared_ptr<Connection>& connection : open()) connection->drop();
+}
+
+void ConnectionRegistry::make_room(Held what) {
+  const std::vector<std::shared_ptr<Connection>> all = open();
+  const auto most = std::max_element(all.begin(), all.end(), [what](const auto& a, const auto& b) {
+    return a->bytes_held(what) < b->bytes_held(what);
+  });
+  if (most != all.end()) (*most)->give_up(what);
 }
 
 }  // namespace lmtp::server

@@ -5,35 +5,65 @@
 #include <cstddef>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <unordered_map>
+#include <vector>
 
 #include "lmtp/base/ids.h"
 
 namespace lmtp::server {
 
-// One accepted socket, speaking HTTP or, later, WebSocket.
+// What all connections together have a limit for.
+enum class Held { kUnfinishedMessage, kWriteQueue };
+
+// One accepted socket, speaking HTTP or, later, WebSocket. Any thread may call; all return at once.
 class Connection {
  public:
   virtual ~Connection() = default;
-  // The server stops: say goodbye and close, within seconds. Any thread; returns at once.
+  // The server stops: say goodbye and close, within seconds.
   virtual void shut_down() = 0;
+  // Close now, whatever is under way.
+  virtual void drop() = 0;
+
+  // Bytes that would be free if it gave them up.
+  virtual std::size_t bytes_held(Held /*what*/) const { return 0; }
+  // Others need the room: what is held counts no longer, and the connection closes.
+  virtual void give_up(Held /*what*/) {}
 };
 
 // Owner: the server's context. Any thread.
 class ConnectionRegistry {
  public:
-  ConnectionId next_id() { return next_id_.fetch_add(1, std::memory_order_relaxed); }
+  // A socket's place in the registry, as long as there is a descriptor. It passes from the HTTP
+  // session to the WebSocket session: one socket is never counted twice.
+  class Place {
+   public:
+    explicit Place(ConnectionRegistry& registry) : registry_(&registry), id_(registry.next_id_++) {}
+    ~Place();
+    Place(Place&& other) noexcept;
+    Place& operator=(Place&&) = delete;
 
-  // False where the server is stopping: the connection must not start.
-  bool add(ConnectionId id, const std::weak_ptr<Connection>& connection);
-  void remove(ConnectionId id);
+    ConnectionId id() const { return id_; }
+    // Who speaks on the socket from now on. False where the server is stopping: it must not start.
+    bool fill(const std::weak_ptr<Connection>& connection);
+
+   private:
+    ConnectionRegistry* registry_;  // null: moved from
+    const ConnectionId id_;
+  };
+
   std::size_t size() const;
 
   // Refuses new ones from now on and tells those that are there to shut down.
   void shut_down_all();
+  // Those that are still there are dropped.
+  void drop_all();
+
+  // Whoever holds most of it gives it up.
+  void make_room(Held what);
 
  private:
+  std::vector<std::shared_ptr<Connection>> open() const;
+
   std::atomic<ConnectionId> next_id_ = 1;
   mutable std::mutex mutex_;
   std::unordered_map<ConnectionId, std::weak_ptr<Connection>> connections_;

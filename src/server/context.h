@@ -7,6 +7,7 @@
 #include "dispatcher.h"
 #include "lmtp/engine/model_manager.h"
 #include "lmtp/server/server.h"
+#include "memory_limit.h"
 
 namespace lmtp::server {
 
@@ -17,12 +18,17 @@ struct ServerContext {
       : options(std::move(options_in)),
         models(models_in),
         dispatcher(models_in, options.version),
+        read_buffers(options.max_read_buffers_bytes),
+        write_queues(options.max_write_queues_bytes),
         io(options.num_io_threads) {}
 
   const ServerOptions options;
   const engine::ModelManager& models;
   Dispatcher dispatcher;
   ConnectionRegistry registry;
+  MemoryLimit read_buffers;
+  MemoryLimit write_queues;
+  bool on_loopback = false;  // what the listener is bound to; set before the io threads run
   boost::asio::io_context io;
 };
 

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <utility>
 
+#include "origin.h"
 #include "session.h"
 
 namespace lmtp::server {
@@ -29,23 +30,21 @@ constexpr int kMaxDrained = 64;
 HttpSession::HttpSession(std::shared_ptr<ServerContext> context,
                          boost::asio::ip::tcp::socket socket, bool refuse)
     : context_(std::move(context)),
-      id_(context_->registry.next_id()),
+      place_(context_->registry),
       refuse_(refuse),
       stream_(std::move(socket)),
       buffer_(kMaxHeaderBytes) {}
 
-HttpSession::~HttpSession() { context_->registry.remove(id_); }
+HttpSession::~HttpSession() = default;
 
 void HttpSession::start() {
-  if (!context_->registry.add(id_, weak_from_this())) return;
+  if (!place_.fill(weak_from_this())) return;
   boost::asio::post(stream_.get_executor(), [self = shared_from_this()] { self->read(); });
 }
 
-void HttpSession::shut_down() {
-  boost::asio::post(stream_.get_executor(), [self = shared_from_this()] { self->close(); });
+void HttpSession::drop() {
+  boost::asio::post(stream_.get_executor(), [self = shared_from_this()] { self->stream_.close(); });
 }
-
-void HttpSession::close() { stream_.close(); }
 
 void HttpSession::read() {
   parser_.emplace();
@@ -73,10 +72,13 @@ void HttpSession::on_read(beast::error_code error) {
                                "Too many connections; try again later.", version));
   }
   HttpRequest request = parser_->release();
+  if (auto refusal = refuse_foreign(request, context_->options, context_->on_loopback)) {
+    return respond(*std::move(refusal));
+  }
   if (beast::websocket::is_upgrade(request) && request.target() == "/") {
-    context_->registry.remove(id_);
     stream_.expires_never();  // the WebSocket has limits of its own
-    return start_session(context_, std::move(stream_), std::move(request));
+    return start_session(context_, {std::move(stream_), std::move(buffer_), std::move(place_)},
+                         std::move(request));
   }
   respond(answer_http(request, context_->models, version));
 }

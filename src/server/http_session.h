@@ -25,7 +25,8 @@ class HttpSession : public Connection, public std::enable_shared_from_this<HttpS
 
   // Once, from any thread. Nothing happens where the server is stopping.
   void start();
-  void shut_down() override;
+  void shut_down() override { drop(); }
+  void drop() override;
 
  private:
   using Parser = boost::beast::http::request_parser<boost::beast::http::empty_body>;
@@ -35,10 +36,9 @@ class HttpSession : public Connection, public std::enable_shared_from_this<HttpS
   void respond(HttpResponse response);
   void on_written(boost::beast::error_code error, bool keep_alive);
   void drain();
-  void close();
 
   const std::shared_ptr<ServerContext> context_;  // outlives the socket
-  const ConnectionId id_;
+  ConnectionRegistry::Place place_;
   const bool refuse_;
   boost::beast::tcp_stream stream_;
   boost::beast::flat_buffer buffer_;

@@ -67,6 +67,7 @@ Result<void> Listener::open() {
   if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
   if (error) return Error{why_not_bound(*endpoint, error)};
   port_ = acceptor_.local_endpoint(error).port();
+  context_->on_loopback = endpoint->address().is_loopback();
   return {};
 }
 
@@ -100,12 +101,12 @@ void Listener::on_accepted(error_code error, tcp::socket socket) {
     });
     return;
   }
+  accept();  // first: what throws below costs its own connection, not all that would follow
   const std::size_t num_open = context_->registry.size();
   const auto limit = static_cast<std::size_t>(context_->options.max_connections);
   if (num_open < limit + kNumRefusedPolitely) {
     std::make_shared<HttpSession>(context_, std::move(socket), num_open >= limit)->start();
   }
-  accept();
 }
 
 }  // namespace lmtp::server

@@ -1,6 +1,7 @@
 #include "lmtp/server/server.h"
 
 #include <boost/asio/executor_work_guard.hpp>
+#include <chrono>
 #include <exception>
 #include <optional>
 #include <thread>
@@ -16,6 +17,8 @@ namespace lmtp::server {
 namespace {
 
 namespace asio = boost::asio;
+
+constexpr std::chrono::milliseconds kStopPoll{5};
 
 // A handler that throws (no memory left, as a rule) costs its own connection: what it held is
 // destroyed, and the other handlers go on.
@@ -49,7 +52,7 @@ Server::Server(ServerOptions options, engine::ModelManager& models)
   LMTP_CHECK(checked.num_io_threads >= 1 && checked.num_io_threads <= 4, checked.num_io_threads);
 }
 
-Server::~Server() { stop(); }
+Server::~Server() { stop(std::chrono::steady_clock::now()); }
 
 Result<void> Server::start() {
   LMTP_CHECK(impl_->threads.empty(), "started twice");
@@ -66,11 +69,16 @@ std::uint16_t Server::port() const { return impl_->listener->port(); }
 
 void Server::stop_accepting() { impl_->listener->stop(); }
 
-void Server::stop() {
+void Server::stop(std::chrono::steady_clock::time_point deadline) {
   if (!impl_->work) return;
   stop_accepting();
-  impl_->context->registry.shut_down_all();
-  // Every connection ends within its close timeout; then no work is left and the threads return.
+  ConnectionRegistry& registry = impl_->context->registry;
+  registry.shut_down_all();
+  while (registry.size() > 0 && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(kStopPoll);
+  }
+  registry.drop_all();
+  // Without connections no work is left, and the threads return.
   impl_->work.reset();
   for (std::thread& thread : impl_->threads) thread.join();
   impl_->threads.clear();

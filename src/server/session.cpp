@@ -1,8 +1,10 @@
 // A session reads one message at a time, acts on it and reads the next. What it sends waits in a
 // queue with a limit in bytes: a peer that does not read loses its connection, never the engine's
-// time.
+// time. However a connection ends, its socket is closed at once or within a timeout, since an
+// operation under way keeps the session, and a peer may see to it that none ends by itself.
 #include "session.h"
 
+#include <atomic>
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -10,10 +12,12 @@
 #include <boost/beast/websocket.hpp>
 #include <chrono>
 #include <deque>
+#include <exception>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "client_stream.h"
 #include "lmtp/base/check.h"
 #include "lmtp/base/log.h"
 
@@ -34,21 +38,29 @@ constexpr std::chrono::seconds kCloseTimeout{3};
 constexpr std::chrono::seconds kSlowReaderTimeout{10};
 constexpr const char* kShuttingDown = "the server is shutting down";
 constexpr std::size_t kReadChunkBytes = std::size_t{64} << 10;
-// A larger buffer is given back after the message that needed it.
+// A larger buffer is given back after the message that needed it; any, where the buffers of all
+// connections take more than half of their limit.
 constexpr std::size_t kKeptReadBufferBytes = std::size_t{1} << 20;
 
 // kAccepting -> kOpen -> kClosing (nothing more is read; the queue drains, then the close
-// handshake)
-// -> kClosed.
+// handshake) -> kClosed.
 enum class State { kAccepting, kOpen, kClosing, kClosed };
+
+// What a message takes that waits to be sent.
+std::size_t bytes_of(const std::string& message) {
+  return sizeof(std::string) + message.capacity();
+}
 
 class Session : public Connection, public std::enable_shared_from_this<Session> {
  public:
-  Session(std::shared_ptr<ServerContext> context, beast::tcp_stream stream);
+  Session(std::shared_ptr<ServerContext> context, UpgradingSocket socket);
   ~Session() override;
 
   void start(HttpRequest request);
   void shut_down() override;
+  void drop() override;
+  std::size_t bytes_held(Held what) const override;
+  void give_up(Held what) override;
 
  private:
   // What engines hold of a session. It neither keeps the session alive nor can be the one that ends
@@ -73,43 +85,61 @@ class Session : public Connection, public std::enable_shared_from_this<Session> 
     const std::weak_ptr<Session> session_;
   };
 
+  // Runs a handler's work; an exception costs this connection.
+  template <typename Work>
+  void guard(Work work);
   void on_accepted(beast::error_code error);
   void read_more();
   void on_read(beast::error_code error);
+  void on_unfinished();
   void handle_message();
   void on_events(std::vector<engine::StreamEvent> events);
   void send(std::vector<std::string> messages);
+  void clear_write_queue();
   void write_next();
   void on_written(beast::error_code error);
+  void on_peer_closing();
+  void on_given_up(Held what);
   void begin_close(close_code code, const std::string& reason, std::chrono::seconds timeout);
   void send_close();
   void drop_after(std::chrono::seconds timeout);
   void finish();
 
   const std::shared_ptr<ServerContext> context_;  // first, so that it outlives the socket
-  websocket::stream<beast::tcp_stream, false> socket_;
+  ConnectionRegistry::Place place_;               // second, so that the socket closes before
+  websocket::stream<ClientStream, false> socket_;
   asio::steady_timer close_timer_;
-  beast::flat_buffer read_buffer_;
   Peer peer_;
   State state_ = State::kAccepting;
   bool stopping_ = false;  // shut_down came during the handshake
 
+  beast::flat_buffer read_buffer_;
+  MemoryLimit::Part read_part_;           // the buffer's capacity
+  std::atomic<bool> unfinished_ = false;  // it holds the beginning of a message
+  asio::steady_timer message_timer_;
+
   std::deque<std::string> write_queue_;  // the first one is being written where writing_
   std::size_t num_queued_bytes_ = 0;
+  MemoryLimit::Part write_part_;
   bool writing_ = false;
   websocket::close_reason close_reason_;
 };
 
-Session::Session(std::shared_ptr<ServerContext> context, beast::tcp_stream stream)
+Session::Session(std::shared_ptr<ServerContext> context, UpgradingSocket socket)
     : context_(std::move(context)),
-      socket_(std::move(stream)),
+      place_(std::move(socket.place)),
+      socket_(std::move(socket.stream), std::move(socket.early)),
       close_timer_(socket_.get_executor()),
-      peer_(context_->registry.next_id()) {}
+      peer_(place_.id()),
+      read_buffer_(context_->options.max_message_bytes + 1),
+      read_part_(context_->read_buffers),
+      message_timer_(socket_.get_executor()),
+      write_part_(context_->write_queues) {}
 
 Session::~Session() { finish(); }
 
 void Session::start(HttpRequest request) {
-  if (!context_->registry.add(peer_.streams.connection(), weak_from_this())) return;
+  if (!place_.fill(weak_from_this())) return;
   const auto sink = std::make_shared<Sink>(context_, socket_.get_executor(), weak_from_this());
   peer_.sink = sink;
   peer_.send_later = [sink](std::string message) { sink->send(std::move(message)); };
@@ -125,10 +155,29 @@ void Session::start(HttpRequest request) {
   socket_.read_message_max(0);  // on_read has the limit, and says so when it closes
   socket_.auto_fragment(false);
   socket_.text(true);
+  // Both are called by operations of the socket, which keep the session.
+  socket_.next_layer().on_teardown = [this] { on_peer_closing(); };
+  socket_.control_callback([this](websocket::frame_type kind, beast::string_view) {
+    if (kind == websocket::frame_type::close) on_peer_closing();
+  });
   const auto kept = std::make_shared<HttpRequest>(std::move(request));
   socket_.async_accept(*kept, [self = shared_from_this(), kept](beast::error_code error) {
-    self->on_accepted(error);
+    self->guard([&] { self->on_accepted(error); });
   });
+}
+
+template <typename Work>
+void Session::guard(Work work) {
+  try {
+    work();
+  } catch (const std::exception& e) {
+    log::error("connection " + std::to_string(place_.id()) + " failed: " + e.what());
+    finish();
+  }
+}
+
+void Session::drop() {
+  asio::post(socket_.get_executor(), [self = shared_from_this()] { self->finish(); });
 }
 
 void Session::shut_down() {
@@ -155,9 +204,13 @@ void Session::on_accepted(beast::error_code error) {
 void Session::read_more() {
   // One byte over the limit is enough to see that it is passed.
   const std::size_t room = context_->options.max_message_bytes + 1 - read_buffer_.size();
-  socket_.async_read_some(
-      read_buffer_, std::min(room, kReadChunkBytes),
-      [self = shared_from_this()](beast::error_code error, std::size_t) { self->on_read(error); });
+  socket_.async_read_some(read_buffer_, std::min(room, kReadChunkBytes),
+                          [self = shared_from_this()](beast::error_code error, std::size_t) {
+                            self->guard([&] { self->on_read(error); });
+                          });
+  if (!read_part_.set(read_buffer_.capacity())) {
+    context_->registry.make_room(Held::kUnfinishedMessage);
+  }
 }
 
 void Session::on_read(beast::error_code error) {
@@ -170,11 +223,25 @@ void Session::on_read(beast::error_code error) {
                            " bytes are allowed (--max-message-size)",
                        kCloseTimeout);
   }
-  if (socket_.is_message_done()) handle_message();
+  if (socket_.is_message_done()) {
+    handle_message();
+  } else if (!unfinished_.exchange(true)) {
+    on_unfinished();
+  }
   if (state_ == State::kOpen) read_more();
 }
 
+void Session::on_unfinished() {
+  message_timer_.expires_after(context_->options.message_timeout);
+  message_timer_.async_wait([self = shared_from_this()](beast::error_code error) {
+    if (error || !self->unfinished_) return;
+    self->begin_close(close_code::policy_error,
+                      "a message took too long from its first to its last fragment", kCloseTimeout);
+  });
+}
+
 void Session::handle_message() {
+  if (unfinished_.exchange(false)) message_timer_.cancel();
   std::vector<std::string> answers;
   if (socket_.got_binary()) {
     Dispatcher::handle_binary(answers);
@@ -183,10 +250,9 @@ void Session::handle_message() {
     const std::string_view text(static_cast<const char*>(bytes.data()), bytes.size());
     context_->dispatcher.handle(text, peer_, answers);
   }
-  if (read_buffer_.capacity() > kKeptReadBufferBytes) {
-    read_buffer_ = beast::flat_buffer();
-  } else {
-    read_buffer_.clear();
+  read_buffer_.clear();
+  if (read_buffer_.capacity() > kKeptReadBufferBytes || context_->read_buffers.is_half_used()) {
+    read_buffer_.shrink_to_fit();
   }
   send(std::move(answers));
 }
@@ -194,13 +260,15 @@ void Session::handle_message() {
 // A weak reference in the handlers too: they may outlive the server's threads in the io_context.
 void Session::Sink::deliver(std::vector<engine::StreamEvent> events) {
   post([weak = session_, events = std::move(events)]() mutable {
-    if (const auto self = weak.lock()) self->on_events(std::move(events));
+    if (const auto self = weak.lock()) {
+      self->guard([&] { self->on_events(std::move(events)); });
+    }
   });
 }
 
 void Session::Sink::send(std::string message) const {
   post([weak = session_, message = std::move(message)]() mutable {
-    if (const auto self = weak.lock()) self->send({std::move(message)});
+    if (const auto self = weak.lock()) self->guard([&] { self->send({std::move(message)}); });
   });
 }
 
@@ -213,37 +281,80 @@ void Session::on_events(std::vector<engine::StreamEvent> events) {
 void Session::send(std::vector<std::string> messages) {
   if (state_ != State::kOpen) return;
   for (std::string& message : messages) {
-    num_queued_bytes_ += message.size();
+    num_queued_bytes_ += bytes_of(message);
     write_queue_.push_back(std::move(message));
   }
   const std::size_t limit = context_->options.max_write_queue_bytes;
   if (num_queued_bytes_ > limit) {
-    log::warning("connection " + std::to_string(peer_.streams.connection()) +
+    log::warning("connection " + std::to_string(place_.id()) +
                  ": closed, its client does not read what it asked for");
-    write_queue_.resize(writing_ ? 1 : 0);
+    clear_write_queue();
     return begin_close(
         close_code::policy_error,
         "the client does not read: more than " + std::to_string(limit) + " bytes wait to be sent",
         kSlowReaderTimeout);
   }
+  if (!write_part_.set(num_queued_bytes_)) context_->registry.make_room(Held::kWriteQueue);
   if (!writing_ && !write_queue_.empty()) write_next();
+}
+
+// But for what is being written.
+void Session::clear_write_queue() {
+  write_queue_.resize(writing_ ? 1 : 0);
+  num_queued_bytes_ = writing_ ? bytes_of(write_queue_.front()) : 0;
+  write_part_.set(num_queued_bytes_);
 }
 
 void Session::write_next() {
   writing_ = true;
   socket_.async_write(asio::buffer(write_queue_.front()),
                       [self = shared_from_this()](beast::error_code error, std::size_t) {
-                        self->on_written(error);
+                        self->guard([&] { self->on_written(error); });
                       });
 }
 
 void Session::on_written(beast::error_code error) {
   writing_ = false;
   if (error) return finish();
-  num_queued_bytes_ -= write_queue_.front().size();
+  num_queued_bytes_ -= bytes_of(write_queue_.front());
+  write_part_.set(num_queued_bytes_);
   write_queue_.pop_front();
   if (!write_queue_.empty()) return write_next();
-  if (state_ == State::kClosing) send_close();
+  if (state_ == State::kClosing && close_reason_) send_close();  // else the peer began
+}
+
+// The peer closes, or broke the protocol: Beast answers, and waits for the peer.
+void Session::on_peer_closing() {
+  if (state_ != State::kOpen) return;
+  state_ = State::kClosing;
+  peer_.streams.cancel_all();
+  clear_write_queue();
+  drop_after(kCloseTimeout);
+}
+
+std::size_t Session::bytes_held(Held what) const {
+  if (what == Held::kWriteQueue) return write_part_.bytes();
+  return unfinished_ ? read_part_.bytes() : 0;
+}
+
+void Session::give_up(Held what) {
+  (what == Held::kWriteQueue ? write_part_ : read_part_).set(0);
+  asio::post(socket_.get_executor(),
+             [self = shared_from_this(), what] { self->guard([&] { self->on_given_up(what); }); });
+}
+
+// Memory is short, so the peer is not waited for. It gets the reason if its socket takes it now.
+void Session::on_given_up(Held what) {
+  const bool is_write = what == Held::kWriteQueue;
+  if (state_ == State::kClosed || (is_write ? write_queue_.empty() : !unfinished_)) return;
+  const std::string reason = is_write ? "too much waits to be sent to all clients together"
+                                      : "too much of unfinished messages of all clients together";
+  log::warning("connection " + std::to_string(place_.id()) + ": closed, it held most of " + reason);
+  if (state_ == State::kOpen && !writing_) {
+    close_reason_ = websocket::close_reason(close_code::try_again_later, reason);
+    send_close();
+  }
+  finish();
 }
 
 // What is queued is still sent, within the timeout; a caller that does not want that empties the
@@ -273,20 +384,23 @@ void Session::drop_after(std::chrono::seconds timeout) {
   });
 }
 
-// The connection is gone, whoever ended it. May be called more than once.
+// The connection is gone, whoever ended it. Operations under way end with an error, and with the
+// last one the session. May be called more than once.
 void Session::finish() {
   if (state_ == State::kOpen) context_->dispatcher.peer_left();
   state_ = State::kClosed;
   peer_.streams.cancel_all();
   close_timer_.cancel();
-  context_->registry.remove(peer_.streams.connection());
+  message_timer_.cancel();
+  clear_write_queue();
+  beast::get_lowest_layer(socket_).close();
 }
 
 }  // namespace
 
-void start_session(std::shared_ptr<ServerContext> context, beast::tcp_stream stream,
+void start_session(std::shared_ptr<ServerContext> context, UpgradingSocket socket,
                    HttpRequest request) {
-  std::make_shared<Session>(std::move(context), std::move(stream))->start(std::move(request));
+  std::make_shared<Session>(std::move(context), std::move(socket))->start(std::move(request));
 }
 
 }  // namespace lmtp::server

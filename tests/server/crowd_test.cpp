@@ -213,7 +213,7 @@ TEST(Crowd, StoppingAmidTrafficEndsEverything) {
     }
     server.stop_accepting();
     if (round % 2 == 0) models->stop(0);
-    server.stop();
+    server.stop(std::chrono::steady_clock::now() + std::chrono::seconds(30));
     for (std::thread& reader : readers) reader.join();
     EXPECT_EQ(num_closed, 6);
   }

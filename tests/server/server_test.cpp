@@ -13,7 +13,7 @@
 #include <string>
 #include <thread>
 
-#include "fake_model.h"
+#include "running_server.h"
 #include "ws_client.h"
 
 namespace lmtp::server {
@@ -21,41 +21,11 @@ namespace {
 
 using lmtp::testing::FakeAgent;
 using lmtp::testing::FakeModelOptions;
+using lmtp::testing::generate;
+using lmtp::testing::http_exchange;
 using lmtp::testing::kFakeVocabSize;
+using lmtp::testing::Running;
 using lmtp::testing::WsClient;
-
-struct Running {
-  explicit Running(FakeModelOptions model = {}, ServerOptions options = {})
-      : models(lmtp::testing::make_fake_models(std::move(model))),
-        server(
-            [&] {
-              options.port = 0;
-              options.version = "test";
-              return options;
-            }(),
-            *models) {
-    const Result<void> started = server.start();
-    EXPECT_TRUE(started.ok());
-  }
-
-  engine::EngineStats stats() const { return (*models->status(""))->stats; }
-  // Waits until nothing runs and nothing waits.
-  void wait_idle() const {
-    while (true) {
-      const engine::EngineStats now = stats();
-      if (now.num_running == 0 && now.num_waiting == 0 && now.num_blocks_pinned == 0) return;
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    }
-  }
-
-  std::unique_ptr<engine::ModelManager> models;
-  Server server;
-};
-
-std::string generate(StreamId id, int max_tokens, const std::string& more = {}) {
-  return "GENERATE {\"stream_id\": " + std::to_string(id) +
-         ", \"prompt\": [1, 2, 3], \"max_tokens\": " + std::to_string(max_tokens) + more + "}";
-}
 
 TEST(Server, StreamsTokensAndScores) {
   Running running;
@@ -229,7 +199,7 @@ TEST(Server, AClientThatDoesNotReadIsClosedAndOthersGoOn) {
 TEST(Server, StopSaysGoodbye) {
   Running running;
   WsClient client(running.server.port());
-  std::thread stopper([&] { running.server.stop(); });
+  std::thread stopper([&] { running.server.stop(Running::soon()); });
   EXPECT_FALSE(client.read().has_value());
   EXPECT_EQ(client.close_code(), 1001);
   stopper.join();
@@ -260,23 +230,11 @@ TEST(Server, AHostThatIsNotOursIsOneClearLine) {
   }
 }
 
-// One HTTP exchange as bytes; reads until the server closes.
-std::string http_exchange(std::uint16_t port, const std::string& request) {
-  boost::asio::io_context io;
-  boost::asio::ip::tcp::socket socket(io);
-  socket.connect({boost::asio::ip::make_address("127.0.0.1"), port});
-  boost::asio::write(socket, boost::asio::buffer(request));
-  std::string answer;
-  boost::system::error_code error;
-  boost::asio::read(socket, boost::asio::dynamic_buffer(answer), error);
-  return answer;
-}
-
 TEST(Server, SpeaksHttpOnTheSamePort) {
   Running running;
   const std::uint16_t port = running.server.port();
   while (!running.models->healthy()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  const std::string close = " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n";
+  const std::string close = " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n";
   EXPECT_EQ(http_exchange(port, "GET /health" + close + "\r\n").rfind("HTTP/1.1 200", 0), 0U);
   EXPECT_EQ(http_exchange(port, "GET /" + close + "\r\n").rfind("HTTP/1.1 200", 0), 0U);
   EXPECT_EQ(http_exchange(port, "GET /x" + close + "\r\n").rfind("HTTP/1.1 404", 0), 0U);
@@ -290,7 +248,7 @@ TEST(Server, SpeaksHttpOnTheSamePort) {
                 .rfind("HTTP/1.1 431", 0),
             0U);
   const std::string upgrade =
-      "Host: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: "
+      "Host: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: "
       "dGhlIHNhbXBsZSBub25jZQ==\r\n";
   EXPECT_EQ(http_exchange(port, "GET / HTTP/1.1\r\n" + upgrade + "Sec-WebSocket-Version: 9\r\n\r\n")
                 .rfind("HTTP/1.1 426", 0),
@@ -309,12 +267,13 @@ TEST(Server, StopDoesNotWaitForSilentConnections) {
   silent.connect({boost::asio::ip::make_address("127.0.0.1"), running.server.port()});
   boost::asio::ip::tcp::socket kept(io);
   kept.connect({boost::asio::ip::make_address("127.0.0.1"), running.server.port()});
-  boost::asio::write(kept, boost::asio::buffer(std::string("GET /x HTTP/1.1\r\nHost: x\r\n\r\n")));
+  boost::asio::write(
+      kept, boost::asio::buffer(std::string("GET /x HTTP/1.1\r\nHost: localhost\r\n\r\n")));
   std::string answer;
   boost::system::error_code error;
   boost::asio::read_until(kept, boost::asio::dynamic_buffer(answer), "404", error);
   ASSERT_FALSE(error);
-  running.server.stop();
+  running.server.stop(Running::soon());
   char byte = 0;
   boost::asio::read(silent, boost::asio::buffer(&byte, 1), error);
   EXPECT_TRUE(error) << "it is closed";
@@ -326,7 +285,7 @@ TEST(Server, MoreConnectionsThanAllowedAreToldSo) {
   Running running({}, options);
   WsClient first(running.server.port());
   WsClient second(running.server.port());
-  EXPECT_EQ(http_exchange(running.server.port(), "GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+  EXPECT_EQ(http_exchange(running.server.port(), "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
                 .rfind("HTTP/1.1 503", 0),
             0U);
   first.send(generate(1, 2));

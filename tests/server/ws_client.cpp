@@ -4,6 +4,8 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/read.hpp>
+#include <boost/asio/write.hpp>
 #include <boost/beast/core/buffers_to_string.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/websocket.hpp>
@@ -45,6 +47,12 @@ void WsClient::send(const std::string& text) {
 void WsClient::send_binary(const std::string& bytes) {
   connection_->socket.binary(true);
   connection_->socket.write(asio::buffer(bytes));
+}
+
+void WsClient::send_part(const std::string& text) {
+  connection_->socket.text(true);
+  beast::error_code error;
+  connection_->socket.write_some(false, asio::buffer(text), error);
 }
 
 std::optional<std::string> WsClient::read() {
@@ -112,9 +120,30 @@ void WsClient::drop() {
   connection_->socket.next_layer().close(ignored);
 }
 
+void WsClient::half_close() {
+  beast::error_code ignored;
+  connection_->socket.next_layer().shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+}
+
+void WsClient::send_raw(const std::string& bytes) {
+  beast::error_code ignored;
+  asio::write(connection_->socket.next_layer(), asio::buffer(bytes), ignored);
+}
+
 void WsClient::close() {
   beast::error_code ignored;
   connection_->socket.close(beast::websocket::close_code::normal, ignored);
+}
+
+std::string http_exchange(std::uint16_t port, const std::string& request) {
+  asio::io_context io;
+  asio::ip::tcp::socket socket(io);
+  socket.connect({asio::ip::make_address("127.0.0.1"), port});
+  asio::write(socket, asio::buffer(request));
+  std::string answer;
+  beast::error_code error;
+  asio::read(socket, asio::dynamic_buffer(answer), error);
+  return answer;
 }
 
 }  // namespace lmtp::testing

@@ -21,6 +21,10 @@ class WsClient {
 
   void send(const std::string& text);
   void send_binary(const std::string& bytes);
+  // The beginning of a message, or more of it.
+  void send_part(const std::string& text);
+  // Bytes as they are, below the WebSocket.
+  void send_raw(const std::string& bytes);
 
   // The next message; nothing where the connection has closed.
   std::optional<std::string> read();
@@ -44,6 +48,8 @@ class WsClient {
 
   // Without a goodbye.
   void drop();
+  // Nothing more is sent, without a goodbye; the descriptor stays.
+  void half_close();
   void close();
 
  private:
@@ -53,5 +59,8 @@ class WsClient {
   std::vector<protocol::ServerEntry> entries_;
   std::string last_message_;
 };
+
+// What the server answers to these bytes, until it closes.
+std::string http_exchange(std::uint16_t port, const std::string& request);
 
 }  // namespace lmtp::testing

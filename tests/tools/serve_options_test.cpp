@@ -75,6 +75,25 @@ TEST(ServeOptions, AreRead) {
   EXPECT_TRUE(options.force);
 }
 
+TEST(ServeOptions, OfConnectionsAreRead) {
+  const ServeOptions options = options_of(
+      {"demo", "--max-read-buffers", "32MiB", "--max-write-queues", "1GiB", "--allow-origin",
+       "https://a.example", "--allow-origin", "http://b:3000", "--allow-host", "lm.example"});
+  EXPECT_EQ(options.max_read_buffers_bytes, 32U << 20);
+  EXPECT_EQ(options.max_write_queues_bytes, 1U << 30);
+  EXPECT_EQ(options.allowed_origins,
+            (std::vector<std::string>{"https://a.example", "http://b:3000"}));
+  EXPECT_EQ(options.allowed_hosts, std::vector<std::string>{"lm.example"});
+  EXPECT_NE(mistake_of({"demo", "--max-read-buffers", "8MiB"}).find("16 MiB and more"),
+            std::string::npos)
+      << "the longest message has no room";
+  for (const char* origin : {"a.example", "null", "*", "https://", "https://a.example/"}) {
+    EXPECT_NE(mistake_of({"demo", "--allow-origin", origin}).find("SCHEME://HOST"),
+              std::string::npos)
+        << origin;
+  }
+}
+
 TEST(ServeOptions, WithoutAModelServeAny) {
   for (const ServeOptions& options : {options_of({}), options_of({"auto"})}) {
     EXPECT_TRUE(options.is_auto());

@@ -1,10 +1,12 @@
 // Server: listens, speaks HTTP and WebSocket on one port, and hands requests to the models.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "lmtp/base/result.h"
 #include "lmtp/engine/model_manager.h"
@@ -17,7 +19,16 @@ struct ServerOptions {
   int num_io_threads = 2;     // [1, 4]
   std::size_t max_message_bytes = std::size_t{16} << 20;
   std::size_t max_write_queue_bytes = std::size_t{16} << 20;  // a connection; beyond it is closed
+  // All connections together; beyond it the one that holds most is closed.
+  std::size_t max_read_buffers_bytes = std::size_t{256} << 20;
+  std::size_t max_write_queues_bytes = std::size_t{256} << 20;
+  std::chrono::milliseconds message_timeout{30'000};  // from its first to its last fragment
   int max_connections = 4096;
+  // Web pages that may connect beside the server's own: scheme://host[:port].
+  std::vector<std::string> allowed_origins;
+  // Names that requests may call the server by beside its own; given any, others are refused also
+  // beyond loopback.
+  std::vector<std::string> allowed_hosts;
   std::string version;  // for GET / and MODEL_INFO
 };
 
@@ -39,8 +50,10 @@ class Server {
   // No new connections from now on; those that are open go on.
   void stop_accepting();
 
-  // Closes what is open (code 1001) and joins the io threads. Idempotent.
-  void stop();
+  // Closes what is open (code 1001) and joins the io threads. Connections get until `deadline` to
+  // take what is queued for them and the goodbye, and no longer than their close timeout.
+  // Idempotent.
+  void stop(std::chrono::steady_clock::time_point deadline);
 
  private:
   struct Impl;

@@ -1,0 +1,80 @@
+#include "origin.h"
+
+#include <algorithm>
+#include <boost/asio/ip/address.hpp>
+#include <cctype>
+#include <string>
+#include <string_view>
+
+namespace lmtp::server {
+namespace {
+
+namespace http = boost::beast::http;
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  std::transform(out.begin(), out.end(), out.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return out;
+}
+
+std::string field(const HttpRequest& request, http::field name) {
+  const auto value = request[name];
+  return lower({value.data(), value.size()});
+}
+
+// "box:8080" -> "box", "[::1]:8080" -> "::1".
+std::string name_of(std::string_view authority) {
+  if (!authority.starts_with('[')) return lower(authority.substr(0, authority.find(':')));
+  return lower(authority.substr(1, authority.find(']') - 1));
+}
+
+bool is_own_name(const std::string& name, const ServerOptions& options) {
+  boost::system::error_code error;
+  const auto address = boost::asio::ip::make_address(name, error);
+  if (!error && address.is_loopback()) return true;
+  if (name == "localhost" || name == lower(options.host)) return true;
+  return std::ranges::any_of(options.allowed_hosts,
+                             [&](const auto& allowed) { return name == name_of(allowed); });
+}
+
+// As browsers send it: lower case, without the port that the scheme stands for by itself.
+std::string canonical_origin(std::string_view origin) {
+  const std::string_view port = origin.starts_with("https:") ? ":443" : ":80";
+  if (origin.ends_with(port)) origin.remove_suffix(port.size());
+  return lower(origin);
+}
+
+// Pages of the server itself may connect, and those of a proxy in front of it.
+bool is_allowed_origin(const std::string& origin, const std::string& host,
+                       const ServerOptions& options) {
+  const std::size_t scheme_end = origin.find("://");
+  if (scheme_end == std::string::npos) return false;  // "null" among others
+  const std::string sent = canonical_origin(origin);
+  if (sent == canonical_origin(origin.substr(0, scheme_end + 3) + host)) return true;
+  return std::ranges::any_of(options.allowed_origins, [&](const auto& allowed) {
+    return sent == canonical_origin(allowed);
+  });
+}
+
+}  // namespace
+
+std::optional<HttpResponse> refuse_foreign(const HttpRequest& request, const ServerOptions& options,
+                                           bool on_loopback) {
+  const std::string host = field(request, http::field::host);
+  const bool names_matter = on_loopback || !options.allowed_hosts.empty();
+  if (names_matter && !host.empty() && !is_own_name(name_of(host), options)) {
+    return refuse_http(http::status::misdirected_request,
+                       "This server goes by localhost and its address; start it with --allow-host "
+                       "NAME where it has another name, or a proxy in front.",
+                       options.version);
+  }
+  if (request.find(http::field::origin) == request.end()) return std::nullopt;
+  if (is_allowed_origin(field(request, http::field::origin), host, options)) return std::nullopt;
+  return refuse_http(http::status::forbidden,
+                     "Web pages of other origins may not connect; --allow-origin "
+                     "SCHEME://HOST[:PORT] lists one that may.",
+                     options.version);
+}
+
+}  // namespace lmtp::server

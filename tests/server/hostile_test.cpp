@@ -1,0 +1,219 @@
+// Clients that do not let go, over real sockets: what each may hold ends, and others are served.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <future>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "running_server.h"
+#include "ws_client.h"
+
+namespace lmtp::server {
+namespace {
+
+using lmtp::testing::generate;
+using lmtp::testing::http_exchange;
+using lmtp::testing::Running;
+using lmtp::testing::WsClient;
+using Clients = std::vector<std::unique_ptr<WsClient>>;
+
+// No test depends on how fast things go; this is for those that would never end.
+constexpr std::chrono::seconds kPatience{60};
+constexpr int kSmallBuffer = 4096;
+constexpr int kNumClients = 3;
+
+bool comes_true(const std::function<bool()>& condition) {
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return true;
+}
+
+// Both ends of a connection are this process's.
+std::ptrdiff_t num_sockets() {
+  const std::filesystem::directory_iterator open("/proc/self/fd");
+  return std::count_if(begin(open), end(open), [](const auto& entry) {
+    std::error_code gone;
+    return std::filesystem::read_symlink(entry, gone).string().starts_with("socket:");
+  });
+}
+
+// Asks for more than the kernel's buffers hold (an answer is more than 1 KB) and reads nothing.
+void ask_without_reading(WsClient& client, int num_answers = 15000) {
+  for (int i = 0; i < num_answers; ++i) client.send(R"(MODEL_INFO {"stream_id": 1})");
+}
+
+Clients connect(const Running& running, int count, int receive_buffer_bytes = kSmallBuffer) {
+  Clients clients;
+  for (int i = 0; i < count; ++i) {
+    clients.push_back(std::make_unique<WsClient>(running.server.port(), receive_buffer_bytes));
+  }
+  return clients;
+}
+
+void expect_service(const Running& running) {
+  WsClient client(running.server.port());
+  client.send(generate(1, 5));
+  EXPECT_EQ(client.collect(1).tokens.size(), 5U);
+}
+
+// Stops the server; where that does not end, the clients go, so that the test does.
+void expect_stop(Running& running, Clients& clients) {
+  auto stopped = std::async(std::launch::async, [&] {
+    running.server.stop(std::chrono::steady_clock::now() + std::chrono::milliseconds(200));
+  });
+  EXPECT_EQ(stopped.wait_for(kPatience), std::future_status::ready) << "stop() does not return";
+  for (const auto& client : clients) client->drop();
+}
+
+// All that ask_without_reading() asks for may wait.
+ServerOptions with_long_queues() {
+  ServerOptions options;
+  options.max_write_queue_bytes = std::size_t{64} << 20;
+  return options;
+}
+
+TEST(Hostile, OneThatClosesHalfAndDoesNotReadIsLetGo) {
+  Running running({}, with_long_queues());
+  const std::ptrdiff_t before = num_sockets();
+  Clients clients = connect(running, kNumClients);
+  for (const auto& client : clients) {
+    ask_without_reading(*client);
+    client->half_close();
+  }
+  EXPECT_TRUE(comes_true([&] { return num_sockets() == before + kNumClients; }))
+      << num_sockets() - before - kNumClients << " sockets of the server are left";
+  expect_service(running);
+  expect_stop(running, clients);
+}
+
+// What waits for the peer ends without it: a close frame from either side, and a broken protocol.
+TEST(Hostile, AClosingConnectionEndsThoughThePeerStays) {
+  Running running({}, with_long_queues());
+  const std::ptrdiff_t before = num_sockets();
+  Clients clients = connect(running, 4);
+  const std::string no_mask("\0\0\0\0", 4);
+  const std::string close_frame = "\x88\x80" + no_mask;
+  clients[0]->send_raw(close_frame);
+  clients[1]->send_raw("\x81\x82" + no_mask + "\xff\xfe");  // no UTF-8
+  clients[2]->send_raw(std::string(16, '\xff'));            // no frame
+  ask_without_reading(*clients[3]);
+  clients[3]->send_raw(close_frame);
+  EXPECT_TRUE(comes_true([&] { return num_sockets() == before + 4; }))
+      << num_sockets() - before - 4 << " sockets of the server are left";
+}
+
+TEST(Hostile, StopWaitsForNobody) {
+  Running running({}, with_long_queues());
+  Clients clients = connect(running, 4);
+  ask_without_reading(*clients[0]);
+  ask_without_reading(*clients[1]);
+  clients[1]->half_close();
+  clients[2]->send_part("GENERATE {");
+  expect_stop(running, clients);  // the fourth is silent
+}
+
+TEST(Hostile, AMessageMayNotTakeForEver) {
+  ServerOptions options;
+  options.message_timeout = std::chrono::milliseconds(50);
+  Running running({}, options);
+  WsClient slow(running.server.port());
+  slow.send_part("GENERATE {");
+  EXPECT_FALSE(slow.read().has_value());
+  EXPECT_EQ(slow.close_code(), 1008);
+  EXPECT_NE(slow.close_reason().find("fragment"), std::string::npos) << slow.close_reason();
+  // Between messages there is all the time.
+  WsClient patient(running.server.port());
+  for (int i = 0; i < 3; ++i) {
+    patient.send_part("GENERATE ");
+    patient.send(generate(1, 2).substr(9));
+    EXPECT_EQ(patient.collect(1).tokens.size(), 2U);
+    std::this_thread::sleep_for(2 * options.message_timeout);
+  }
+}
+
+TEST(Hostile, UnfinishedMessagesOfAllTogetherHaveALimit) {
+  ServerOptions options;
+  options.max_message_bytes = std::size_t{1} << 20;
+  options.max_read_buffers_bytes = std::size_t{4} << 20;
+  Running running({}, options);
+  const std::ptrdiff_t before = num_sockets();
+  Clients clients = connect(running, 8, 0);
+  const std::string most(std::size_t{900} << 10, ' ');
+  for (const auto& client : clients) client->send_part(most);
+  // Four have room at most. Each client's own socket stays.
+  EXPECT_TRUE(comes_true([&] { return num_sockets() <= before + 8 + 4; }));
+  for (int i = 0; i < 20; ++i) {
+    WsClient other(running.server.port());
+    other.send(generate(1, 2) + std::string(std::size_t{100} << 10, ' '));
+    EXPECT_EQ(other.collect(1).tokens.size(), 2U) << "who holds little does not make room";
+  }
+  running.server.stop(std::chrono::steady_clock::now() + std::chrono::milliseconds(200));
+  int num_given_up = 0;
+  for (const auto& client : clients) {
+    EXPECT_FALSE(client->read().has_value());
+    if (client->close_code() == 1013) ++num_given_up;
+  }
+  EXPECT_GE(num_given_up, 4);
+}
+
+TEST(Hostile, WriteQueuesOfAllTogetherHaveALimit) {
+  ServerOptions options = with_long_queues();
+  options.max_write_queues_bytes = std::size_t{2} << 20;
+  Running running({}, options);
+  const std::ptrdiff_t before = num_sockets();
+  Clients clients = connect(running, kNumClients);
+  for (const auto& client : clients) {
+    ask_without_reading(*client);
+    expect_service(running);
+  }
+  EXPECT_TRUE(comes_true([&] { return num_sockets() == before + kNumClients; }))
+      << num_sockets() - before - kNumClients << " sockets of the server are left";
+}
+
+constexpr const char* kUpgrade =
+    "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+
+TEST(Hostile, WhatComesWithTheUpgradeRequestIsAnswered) {
+  Running running;
+  const std::string text = R"(MODEL_INFO {"stream_id": 5})";
+  const std::string no_mask("\0\0\0\0", 4);
+  const std::string frame = "\x81" + std::string(1, static_cast<char>(0x80 + text.size())) +
+                            no_mask + text + "\x88\x80" + no_mask;
+  const std::string answer =
+      http_exchange(running.server.port(), kUpgrade + std::string("\r\n") + frame);
+  EXPECT_EQ(answer.rfind("HTTP/1.1 101", 0), 0U) << answer;
+  EXPECT_NE(answer.find(R"({"stream_id": 5, "model_info")"), std::string::npos) << answer;
+}
+
+TEST(Hostile, WebPagesOfOthersAreRefusedAtTheDoor) {
+  ServerOptions options;
+  options.allowed_origins = {"https://friend.example"};
+  Running running({}, options);
+  const std::uint16_t port = running.server.port();
+  const auto status = [&](const std::string& start, const std::string& fields) {
+    const std::string answer = http_exchange(port, start + fields + "\r\n");
+    return answer.substr(std::min<std::size_t>(9, answer.size()), 3);
+  };
+  const std::string page = "GET / HTTP/1.1\r\nConnection: close\r\n";
+  for (const std::string& start : {std::string(kUpgrade), page + "Host: localhost\r\n"}) {
+    EXPECT_EQ(status(start, "Origin: https://attacker.example\r\n"), "403");
+    EXPECT_EQ(status(start, "Origin: null\r\n"), "403");
+  }
+  EXPECT_EQ(status(page, "Host: attacker.example\r\n"), "421");
+  EXPECT_EQ(status(page, "Host: localhost\r\nOrigin: https://friend.example\r\n"), "200");
+  expect_service(running);
+}
+
+}  // namespace
+}  // namespace lmtp::server

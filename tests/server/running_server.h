@@ -1,0 +1,56 @@
+// A server over the null agent, on a port of its own.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "fake_model.h"
+#include "lmtp/server/server.h"
+
+namespace lmtp::testing {
+
+struct Running {
+  explicit Running(FakeModelOptions model = {}, server::ServerOptions options = {})
+      : models(make_fake_models(std::move(model))),
+        server(
+            [&] {
+              options.port = 0;
+              options.version = "test";
+              return options;
+            }(),
+            *models) {
+    const Result<void> started = server.start();
+    EXPECT_TRUE(started.ok());
+  }
+
+  engine::EngineStats stats() const { return (*models->status(""))->stats; }
+  // Waits until nothing runs and nothing waits.
+  void wait_idle() const {
+    while (true) {
+      const engine::EngineStats now = stats();
+      if (now.num_running == 0 && now.num_waiting == 0 && now.num_blocks_pinned == 0) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+  }
+
+  // For Server::stop: polite clients have said goodbye long before.
+  static std::chrono::steady_clock::time_point soon() {
+    return std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  }
+
+  std::unique_ptr<engine::ModelManager> models;
+  server::Server server;
+};
+
+inline std::string generate(StreamId id, int max_tokens, const std::string& more = {}) {
+  return "GENERATE {\"stream_id\": " + std::to_string(id) +
+         ", \"prompt\": [1, 2, 3], \"max_tokens\": " + std::to_string(max_tokens) + more + "}";
+}
+
+}  // namespace lmtp::testing
