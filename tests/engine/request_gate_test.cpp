@@ -237,6 +237,17 @@ TEST_F(RequestGateTest, AnAliasOfAModelThatIsGoneStillWaits) {
   EXPECT_EQ(alias->usage().num_waiting, 1U);
 }
 
+TEST_F(RequestGateTest, AnAliasMayKnowMoreThanTheModelThatComesAnew) {
+  const auto alias = make_gate();
+  submit(*alias, 1);
+  gate->set_limits(limits());
+  gate->fail("gone");
+  EXPECT_FALSE(alias->forward_to(gate));
+  const auto anew = make_gate();
+  EXPECT_TRUE(alias->forward_to(anew));
+  EXPECT_EQ(anew->usage().num_waiting, 1U);
+}
+
 TEST_F(RequestGateTest, StaysOpenWhileAStreamIsAlive) {
   std::promise<void> go;
   testing::FakeAgentOptions options;
