@@ -75,10 +75,10 @@ SHAPES = {
 def draw(model, seed):
     generator = torch.Generator().manual_seed(seed)
     normal = lambda p: torch.randn(p.shape, generator=generator)
-    final_norms = ("model.norm.weight", "final_layer_norm.weight")
+    final_norms = ("model.norm.weight", "final_layer_norm.weight", ".ln_f.weight")
     for name, p in model.named_parameters():
         around_one = not name.startswith("model.") or "Gemma" not in type(model).__name__
-        if "norm" in name and name.endswith("weight"):
+        if ("norm" in name or ".ln_" in name) and name.endswith("weight"):
             if name.endswith(final_norms) and "layers." not in name:
                 p.copy_(normal(p))  # signs at random, else a tied token's best next is itself
             else:

@@ -1,0 +1,151 @@
+"""Writes tiny models as one release of transformers saves them, and what that release computes.
+
+    compat_folders.py TO RELEASE CASE...        CASE: SHAPE:FORMAT:DTYPE
+
+Runs in the environment of the release. Each case is a folder TO/RELEASE-SHAPE-FORMAT-DTYPE with
+reference.json in it: greedy tokens and scores in float32 from the weights as they are stored, and
+texts as the tokenizer that was saved beside them encodes them.
+"""
+
+import copy
+import json
+import pathlib
+import random
+import sys
+
+import torch
+import transformers
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+GOLDENS = ROOT / "tests" / "goldens"
+sys.path.insert(0, str(GOLDENS))
+
+from make_family_checkpoints import COMMON, GATED, SHAPES, draw  # noqa: E402
+from tokenizer_texts import HAND_WRITTEN, random_text  # noqa: E402
+
+YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=40, beta_fast=4.0)
+SHAPES = SHAPES | {
+    "gpt2": ("GPT2", COMMON | dict(n_inner=50, scale_attn_by_inverse_layer_idx=True)),
+    "llava": ("Llava", GATED | dict(head_dim=8)),  # a Llama inside a larger model
+    "qwen3-yarn": ("Qwen3", GATED | dict(head_dim=12, rope_scaling=YARN)),
+    "llama-yarn": ("Llama", GATED | dict(
+        rope_scaling=YARN | dict(mscale=0.8, mscale_all_dim=1.3, truncate=False, factor=2.0),
+    )),
+}  # fmt: skip
+VISION = dict(
+    model_type="clip_vision_model", hidden_size=16, intermediate_size=16, num_hidden_layers=1,
+    num_attention_heads=2, image_size=28, patch_size=14,
+)  # fmt: skip
+# What its family is published with.
+TOKENIZERS = {
+    "GPT2": "gpt2-override", "GPTNeoX": "gpt-neox", "OPT": "opt", "Llama": "llama3",
+    "Llava": "llama3", "Mistral": "mistral", "Qwen2": "qwen2", "Qwen3": "qwen3", "Phi3": "phi3",
+    "Gemma2": "gemma2",
+}  # fmt: skip
+NUM_TEXTS = 100
+PROMPTS = ((1,), (5, 17, 99), tuple(range(3, 83)))
+GREEDY_TOKENS = 24
+SCORED_TOKENS = 120
+# Where the two best tokens of a step are closer, rounding may choose: the case ends before.
+GAP_MIN = 1e-3
+
+
+def build(shape, seed, vocab_size):
+    family, options = SHAPES[shape]
+    options = copy.deepcopy(options) | {"vocab_size": vocab_size}
+    if family == "Llava":
+        options = dict(text_config=transformers.LlamaConfig(**options), vision_config=VISION)
+    config = getattr(transformers, family + "Config")(**options)
+    name = {"GPT2": "GPT2LMHeadModel", "Llava": "LlavaForConditionalGeneration"}.get(family)
+    model = getattr(transformers, name or family + "ForCausalLM")(config).eval()
+    draw(model, seed)
+    return model
+
+
+def save(model, folder, form):
+    if form == "safetensors":
+        model.save_pretrained(folder)
+    elif form == "bin":  # which transformers 5 does not write any more
+        model.save_pretrained(folder, safe_serialization=False)
+    else:
+        model.config.architectures = [type(model).__name__]
+        model.config.save_pretrained(folder)
+        torch.save(model.state_dict(), folder / "pytorch_model.bin")
+
+
+def log_probs(model, ids):
+    return torch.log_softmax(model(torch.tensor([ids])).logits[0].double(), -1)
+
+
+def greedy(model, prompt, ends):
+    """(tokens, their log-probabilities), up to an end token or to where two come too near."""
+    ids, values = list(prompt), []
+    for _ in range(GREEDY_TOKENS):
+        row = log_probs(model, ids)[-1]
+        best = row.topk(2)
+        if float(best.values[0] - best.values[1]) < GAP_MIN:
+            break
+        ids.append(int(best.indices[0]))
+        values.append(float(best.values[0]))
+        if ids[-1] in ends:
+            break
+    return {"prompt": list(prompt), "ids": ids[len(prompt) :], "logprobs": values}
+
+
+def score(model, ids):
+    rows = log_probs(model, ids)
+    return {"ids": ids, "logprobs": [float(rows[i - 1, ids[i]]) for i in range(1, len(ids))]}
+
+
+def end_tokens(model):
+    end = model.generation_config.eos_token_id
+    return end if isinstance(end, list) else [end]
+
+
+def load(folder):
+    inside = "text_config" in json.loads((folder / "config.json").read_text())
+    auto = transformers.AutoModelForImageTextToText if inside else transformers.AutoModelForCausalLM
+    return auto.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+
+
+def reference_of(folder, tokenizer):
+    rng = random.Random(7)
+    model = load(folder)
+    texts = [*HAND_WRITTEN, *(random_text(rng) for _ in range(NUM_TEXTS))]
+    ends = end_tokens(model)
+    ids = [rng.randrange(len(tokenizer)) for _ in range(SCORED_TOKENS)]
+    return {
+        "made_by": f"transformers {transformers.__version__}",
+        "eos": sorted(ends),
+        "greedy": [greedy(model, prompt, ends) for prompt in PROMPTS],
+        "score": score(model, ids),
+        "texts": texts,
+        "encoded": [tokenizer.encode(text, add_special_tokens=False) for text in texts],
+    }
+
+
+def write(to, release, case, seed):
+    shape, form, dtype = case.split(":")
+    folder = to / f"{release}-{shape}-{form}-{dtype}"
+    tokenizer = transformers.AutoTokenizer.from_pretrained(
+        GOLDENS / "tokenizers" / TOKENIZERS[SHAPES[shape][0]]
+    )
+    folder.mkdir()
+    model = build(shape, seed, len(tokenizer)).to(getattr(torch, dtype))
+    save(model, folder, form)
+    tokenizer.save_pretrained(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    (folder / "reference.json").write_text(json.dumps(reference_of(folder, tokenizer)))
+
+
+def main():
+    transformers.logging.set_verbosity_error()
+    torch.set_grad_enabled(False)
+    torch.set_num_threads(1)
+    to, release, *cases = sys.argv[1:]
+    for seed, case in enumerate(cases):
+        write(pathlib.Path(to), release, case, 300 + seed)
+
+
+if __name__ == "__main__":
+    main()
