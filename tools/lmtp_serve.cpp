@@ -192,6 +192,7 @@ void print_ready(const ServeOptions& options, const engine::ModelManager& models
               " tokens (more with a larger --kv-cache)";
   }
   for (const std::string& note : (*status)->description.notes) context += "; " + note;
+  for (const std::string& note : info.notes) context += "; " + note;
   const std::string& why = (*status)->description.dtype_reason;
   std::printf("lmtp-serve: %s ready on %s, %s%s, KV cache %s (%lld tokens)%s, %s\n",
               (*status)->description.name.c_str(), info.device.c_str(), info.dtype.c_str(),

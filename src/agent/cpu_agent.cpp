@@ -26,12 +26,13 @@ namespace {
 
 class CpuAgent : public ModelAgent {
  public:
-  CpuAgent(std::unique_ptr<kernels::WorkerPool> pool, std::unique_ptr<model::CausalLM> model,
+  CpuAgent(std::unique_ptr<kernels::WorkerPool> pool, LoadedModel loaded,
            const AgentOptions& options, int num_blocks)
       : weight_type_(options.weight_type),
         pool_(std::move(pool)),
         stream_(options.backend != nullptr ? *options.backend : kernels::cpu_backend(), *pool_),
-        model_(std::move(model)),
+        model_(std::move(loaded.model)),
+        notes_(std::move(loaded.notes)),
         cache_(model_->config(), num_blocks, stream_, kv_type(options)),
         max_batched_tokens_(options.max_batched_tokens),
         sampling_(stream_.backend(), *pool_, model_->config().vocab_size) {}
@@ -41,7 +42,8 @@ class CpuAgent : public ModelAgent {
             .dtype = dtype_name(weight_type_),
             .num_blocks = cache_.num_blocks(),
             .kv_bytes = cache_.num_bytes(),
-            .num_parameters = model_->num_parameters()};
+            .num_parameters = model_->num_parameters(),
+            .notes = notes_};
   }
 
   Result<scheduler::StepResult> execute(const scheduler::StepPlan& plan) override {
@@ -92,6 +94,7 @@ class CpuAgent : public ModelAgent {
   std::unique_ptr<kernels::WorkerPool> pool_;
   kernels::Stream stream_;
   std::unique_ptr<model::CausalLM> model_;
+  std::vector<std::string> notes_;
   model::KvCache cache_;
   int max_batched_tokens_;
   StepSampling sampling_;

@@ -37,6 +37,7 @@ struct Parts {
   std::unique_ptr<kernels::WorkerPool> pool;
   std::unique_ptr<kernels::Stream> stream;
   std::unique_ptr<model::CausalLM> model;
+  std::vector<std::string> notes;         // of the weights
   std::unique_ptr<model::KvCache> cache;  // made last
 };
 
@@ -70,7 +71,8 @@ class CudaAgent : public ModelAgent {
             .num_blocks = parts_.cache->num_blocks(),
             .kv_bytes = parts_.cache->num_bytes(),
             .num_parameters = parts_.model->num_parameters(),
-            .takes_kv_at_once = true};
+            .takes_kv_at_once = true,
+            .notes = parts_.notes};
   }
 
   Result<scheduler::StepResult> execute(const scheduler::StepPlan& plan) override {
@@ -338,7 +340,8 @@ Result<Parts> load_parts(const AgentOptions& options, const kernels::Backend& ba
     if (!loaded.ok()) {
       return loaded.error();
     }
-    parts.model = std::move(*loaded);
+    parts.model = std::move(loaded->model);
+    parts.notes = std::move(loaded->notes);
     parts.stream->synchronize();
   }
   return parts;

@@ -10,6 +10,7 @@
 #include "kernels/attention.h"
 #include "kernels/norm.h"
 #include "lmtp/agent/model_memory.h"
+#include "lmtp/base/log.h"
 #include "lmtp/model/kv_cache.h"
 
 namespace lmtp::agent {
@@ -48,10 +49,9 @@ std::unique_ptr<kernels::WorkerPool> make_pool(const AgentOptions& options) {
       std::clamp(num_threads, 1, kernels::WorkerPool::kMaxThreads));
 }
 
-Result<std::unique_ptr<model::CausalLM>> load_model(const AgentOptions& options,
-                                                    std::int64_t num_weights,
-                                                    model::WeightStore& store,
-                                                    const LoadProgress& progress) {
+Result<LoadedModel> load_model(const AgentOptions& options, std::int64_t num_weights,
+                               model::WeightStore& store, const LoadProgress& progress) {
+  LoadedModel loaded;
   std::unique_ptr<model::TensorSource> tensors;
   if (options.source.kind == hub::SourceKind::kRandom) {
     tensors = model::make_random_source(options.source.seed, options.config.weight_type);
@@ -61,13 +61,25 @@ Result<std::unique_ptr<model::CausalLM>> load_model(const AgentOptions& options,
       return checkpoint.error();
     }
     tensors = std::move(*checkpoint);
+    auto notes = model::check_tensors(options.config, *tensors, options.force);
+    if (!notes.ok()) {
+      return notes.error();
+    }
+    for (const std::string& note : *notes) {
+      log::warning(options.source.name + ": " + note);
+    }
+    loaded.notes = std::move(*notes);
   }
   model::WeightLoader loader(*tensors, store, num_weights, progress);
   auto model = model::make_causal_lm(options.config, loader, options.max_batched_tokens);
-  if (const auto unchanged = tensors->check_unchanged(); model.ok() && !unchanged.ok()) {
+  if (!model.ok()) {
+    return model.error();
+  }
+  if (const auto unchanged = tensors->check_unchanged(); !unchanged.ok()) {
     return unchanged.error();
   }
-  return model;
+  loaded.model = std::move(*model);
+  return loaded;
 }
 
 std::int64_t num_blocks_min(const AgentOptions& options) {

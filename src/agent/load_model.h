@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "kernels/worker_pool.h"
 #include "lmtp/agent/agent_options.h"
@@ -23,12 +24,15 @@ Result<std::int64_t> count_weights(const AgentOptions& options);
 // The pool of options.num_threads threads.
 std::unique_ptr<kernels::WorkerPool> make_pool(const AgentOptions& options);
 
+struct LoadedModel {
+  std::unique_ptr<model::CausalLM> model;
+  std::vector<std::string> notes;  // AgentInfo::notes
+};
+
 // Loads the weights of options.source, num_weights of them, into `store`. The error names the
 // tensor or file.
-Result<std::unique_ptr<model::CausalLM>> load_model(const AgentOptions& options,
-                                                    std::int64_t num_weights,
-                                                    model::WeightStore& store,
-                                                    const LoadProgress& progress);
+Result<LoadedModel> load_model(const AgentOptions& options, std::int64_t num_weights,
+                               model::WeightStore& store, const LoadProgress& progress);
 
 // Blocks of the smallest KV cache: those of one stream of options.context_length tokens (0: the
 // model's own), and block 0, which is never handed out.

@@ -1,14 +1,26 @@
 // A checkpoint: the tensors of one file, or of those that an index names.
 #include <simdjson.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "checkpoint_files.h"
 #include "lmtp/model/weights.h"
 
 namespace lmtp::model {
+
+std::string list_names(const std::vector<std::string>& names) {
+  constexpr std::size_t kNamesShown = 3;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(names.size(), kNamesShown); ++i) {
+    text += (i == 0 ? "'" : ", '") + names[i] + "'";
+  }
+  return text + (names.size() > kNamesShown ? ", ..." : "");
+}
+
 namespace {
 
 std::string shape_text(const std::vector<std::int64_t>& shape) {
@@ -19,30 +31,73 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
   return text + "]";
 }
 
+// How quantised weights are named beside what is then missing or of another shape.
+struct Quantisation {
+  const char* name;  // in the place of `weight`
+  const char* kind;
+};
+constexpr Quantisation kQuantisations[] = {
+    {"qweight", "GPTQ or AWQ"},
+    {"weight_packed", "compressed-tensors"},
+    {"weight.absmax", "bitsandbytes"},
+    {"W_q", "HQQ"},
+};
+// By tensor, the file that is to hold it.
+using WeightMap = std::map<std::string, std::string>;
+
 class Checkpoint : public TensorSource {
  public:
+  explicit Checkpoint(std::string origin) : origin_(std::move(origin)) {}
+
   // Opens one file and adds its tensors.
   Result<void> add_file(const std::string& path) {
     auto file = WeightsFile::open(path);
     if (!file.ok()) {
       return file.error();
     }
-    auto added =
-        path.ends_with(".bin") ? add_pickled(**file, entries_) : add_safetensors(**file, entries_);
-    if (added.ok()) {
-      files_.push_back(std::move(*file));
+    auto added = path.ends_with(".bin") ? read_pickled(**file) : read_safetensors(**file);
+    if (!added.ok()) {
+      return added.error();
     }
-    return added;
+    for (auto& [name, entry] : *added) {
+      const auto [at, is_new] = entries_.emplace(name, std::move(entry));
+      if (!is_new) {
+        return Error{path + ": tensor '" + name + "' is in " + at->second.file->path() + " too"};
+      }
+    }
+    files_.push_back(std::move(*file));
+    return {};
   }
 
-  void set_origin(std::string origin) { origin_ = std::move(origin); }
+  // Compares what an index says with what the files hold.
+  Result<void> check_index(const WeightMap& weight_map) const {
+    for (const auto& [name, file] : weight_map) {
+      const auto found = entries_.find(name);
+      if (found == entries_.end() || !found->second.file->path().ends_with("/" + file)) {
+        return Error{origin_ + ": tensor '" + name + "' is not in " + file +
+                     ", where it says it is; fetch the folder again"};
+      }
+    }
+    return {};
+  }
 
-  bool has(const std::string& name) const override { return entries_.contains(name); }
+  std::string origin() const override { return origin_; }
+
+  std::vector<std::string> names() const override {
+    std::vector<std::string> result;
+    result.reserve(entries_.size());
+    for (const auto& [name, entry] : entries_) {
+      result.push_back(name);
+    }
+    std::sort(result.begin(), result.end());
+    return result;
+  }
 
   Result<SourceTensor> tensor(const TensorSpec& spec) override {
     const auto found = entries_.find(spec.name);
     if (found == entries_.end()) {
-      return Error{origin_ + ": tensor '" + spec.name + "' is missing"};
+      return Error{origin_ + ": tensor '" + spec.name + "' is missing; " +
+                   what_is_there(spec.name)};
     }
     const TensorEntry& entry = found->second;
     const auto broken = [&](const std::string& what) {
@@ -50,7 +105,7 @@ class Checkpoint : public TensorSource {
     };
     if (entry.shape != spec.shape) {
       return broken("its shape is " + shape_text(entry.shape) + ", and config.json asks for " +
-                    shape_text(spec.shape));
+                    shape_text(spec.shape) + quantisation(spec.name));
     }
     SourceTensor result;
     if (entry.type == "F32") {
@@ -60,7 +115,9 @@ class Checkpoint : public TensorSource {
     } else if (entry.type == "BF16") {
       result.type = kernels::ElementType::kBF16;
     } else {
-      return broken("its type is " + entry.type + "; F32, F16 and BF16 are supported");
+      const char* kind = entry.type.starts_with("F8_") ? " (FP8 weights)" : "";
+      return broken("its type is " + entry.type + kind + "; F32, F16 and BF16 are supported" +
+                    quantisation(spec.name));
     }
     const auto needed = static_cast<std::uint64_t>(spec.num_elements()) *
                         static_cast<std::uint64_t>(kernels::element_size(result.type));
@@ -84,14 +141,38 @@ class Checkpoint : public TensorSource {
   }
 
  private:
+  // "; the file has ...: a GPTQ checkpoint ...", where the tensor's module is quantised.
+  std::string quantisation(const std::string& name) const {
+    const std::string module = name.substr(0, name.rfind('.') + 1);
+    for (const auto& [leaf, kind] : kQuantisations) {
+      if (entries_.contains(module + leaf)) {
+        return "; the file has '" + module + leaf + "': a " + kind +
+               " checkpoint, whose weights are quantised; serve the one that it was made from";
+      }
+    }
+    return "";
+  }
+
+  // In the place of a tensor that is missing.
+  std::string what_is_there(const std::string& name) const {
+    if (const std::string quantised = quantisation(name); !quantised.empty()) {
+      return quantised.substr(2);
+    }
+    const std::string module = name.substr(0, name.rfind('.') + 1);
+    std::vector<std::string> there = names();
+    std::vector<std::string> beside = there;
+    std::erase_if(beside, [&](const std::string& other) { return !other.starts_with(module); });
+    return beside.empty() ? "the names there are like " + list_names(there)
+                          : "of its module there is " + list_names(beside);
+  }
+
   std::string origin_;
   std::vector<std::unique_ptr<WeightsFile>> files_;
   TensorEntries entries_;
 };
 
-// The files that an index names, each once, in order of name.
-Result<std::vector<std::string>> indexed_files(const std::string& folder,
-                                               const std::string& index_path) {
+// What the index says.
+Result<WeightMap> read_index(const std::string& index_path) {
   auto text = simdjson::padded_string::load(index_path);
   simdjson::dom::parser parser;
   simdjson::dom::object map;
@@ -99,61 +180,69 @@ Result<std::vector<std::string>> indexed_files(const std::string& folder,
       parser.parse(text.value())["weight_map"].get(map) != simdjson::SUCCESS) {
     return Error{index_path + ": not a JSON object with a weight_map"};
   }
-  std::map<std::string, bool> names;
+  WeightMap result;
   for (const auto field : map) {
     std::string_view name;
     if (field.value.get(name) != simdjson::SUCCESS || name.empty() ||
         name.find('/') != std::string_view::npos) {
       return Error{index_path + ": weight_map names a file that is not beside it"};
     }
-    names[std::string(name)] = true;
+    result[std::string(field.key)] = name;
   }
-  std::vector<std::string> paths;
-  paths.reserve(names.size());
-  for (const auto& [name, used] : names) {
-    paths.push_back((std::filesystem::path(folder) / name).string());
+  if (result.empty()) {
+    return Error{index_path + ": its weight_map is empty"};
   }
-  return paths;
+  return result;
 }
 
-// Where a folder's tensors are: a file or an index, in order of preference.
-constexpr const char* kSingleFiles[] = {"model.safetensors", "pytorch_model.bin"};
+Result<std::unique_ptr<TensorSource>> open_single(const std::string& path) {
+  auto checkpoint = std::make_unique<Checkpoint>(path);
+  if (const auto added = checkpoint->add_file(path); !added.ok()) {
+    return added.error();
+  }
+  return std::unique_ptr<TensorSource>(std::move(checkpoint));
+}
+
+Result<std::unique_ptr<TensorSource>> open_sharded(const std::string& folder,
+                                                   const std::string& index_path) {
+  const auto weight_map = read_index(index_path);
+  if (!weight_map.ok()) {
+    return weight_map.error();
+  }
+  std::set<std::string> files;
+  for (const auto& [name, file] : *weight_map) {
+    files.insert(file);
+  }
+  auto checkpoint = std::make_unique<Checkpoint>(index_path);
+  for (const std::string& file : files) {
+    const std::string path = (std::filesystem::path(folder) / file).string();
+    if (const auto added = checkpoint->add_file(path); !added.ok()) {
+      return added.error();
+    }
+  }
+  if (const auto checked = checkpoint->check_index(*weight_map); !checked.ok()) {
+    return checked.error();
+  }
+  return std::unique_ptr<TensorSource>(std::move(checkpoint));
+}
 
 }  // namespace
 
 Result<std::unique_ptr<TensorSource>> open_checkpoint(const std::string& folder) {
-  auto checkpoint = std::make_unique<Checkpoint>();
-  std::vector<std::string> paths;
   std::error_code code;
-  for (const char* name : kSingleFiles) {
+  for (const char* name : {"model.safetensors", "pytorch_model.bin"}) {
     const std::string single = folder + "/" + name;
     const std::string index = single + ".index.json";
     if (std::filesystem::exists(single, code)) {
-      checkpoint->set_origin(single);
-      paths = {single};
-    } else if (std::filesystem::exists(index, code)) {
-      auto files = indexed_files(folder, index);
-      if (!files.ok()) {
-        return files.error();
-      }
-      checkpoint->set_origin(index);
-      paths = std::move(*files);
+      return open_single(single);
     }
-    if (!paths.empty()) {
-      break;
+    if (std::filesystem::exists(index, code)) {
+      return open_sharded(folder, index);
     }
   }
-  if (paths.empty()) {
-    return Error{folder +
-                 ": no model.safetensors nor pytorch_model.bin (nor the index.json of either) in "
-                 "this folder; other formats are not read"};
-  }
-  for (const std::string& path : paths) {
-    if (const Result<void> added = checkpoint->add_file(path); !added.ok()) {
-      return added.error();
-    }
-  }
-  return std::unique_ptr<TensorSource>(std::move(checkpoint));
+  return Error{folder +
+               ": no model.safetensors nor pytorch_model.bin (nor the index.json of either) in "
+               "this folder; other formats are not read"};
 }
 
 }  // namespace lmtp::model

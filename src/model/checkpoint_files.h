@@ -21,14 +21,17 @@ struct TensorEntry {
 
 using TensorEntries = std::unordered_map<std::string, TensorEntry>;
 
-// Each adds the tensors of one file, which must outlive the entries. Every entry lies within its
-// file; the error names the file and what is wrong with it.
+// The tensors of one file, which must outlive the entries. Every entry lies within its file; the
+// error names the file and what is wrong with it.
 
 // The safetensors format: https://github.com/huggingface/safetensors
-Result<void> add_safetensors(const WeightsFile& file, TensorEntries& entries);
+Result<TensorEntries> read_safetensors(const WeightsFile& file);
 
 // A state dict that torch.save wrote (zip format, PyTorch 1.6 and later). Nothing that the file
 // asks for is called.
-Result<void> add_pickled(const WeightsFile& file, TensorEntries& entries);
+Result<TensorEntries> read_pickled(const WeightsFile& file);
+
+// "'a', 'b', 'c', ...".
+std::string list_names(const std::vector<std::string>& names);
 
 }  // namespace lmtp::model

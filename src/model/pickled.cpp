@@ -25,7 +25,7 @@ constexpr const char* kRemedy =
 constexpr std::uint64_t kPickleBytesMax = std::uint64_t{16} << 20;
 // That the zip reader may read on its own: the directory, some seventy bytes a tensor, and two
 // records, which it would unpack to a thousand times their size.
-constexpr std::uint64_t kDirectoryBytesMax = std::uint64_t{1} << 20;
+constexpr std::uint64_t kDirectoryBytesMax = std::uint64_t{1} << 19;
 
 // The file as libtorch's zip reader sees it. What cannot be read is empty: exceptions and errors
 // would have to pass through the C code of that reader.
@@ -48,7 +48,6 @@ class Adapter : public caffe2::serialize::ReadAdapterInterface {
 
   // Afterwards the reader may read as much again.
   void opened() { num_bytes_ = 0; }
-  bool exhausted() const { return num_bytes_ > kDirectoryBytesMax; }
 
  private:
   const WeightsFile& file_;
@@ -155,7 +154,7 @@ Result<TensorEntry> make_entry(const WeightsFile& file, const PickledTensor& ten
                      .size = *count * item};
 }
 
-Result<void> add_tensors(const WeightsFile& file, TensorEntries& entries) {
+Result<TensorEntries> read_tensors(const WeightsFile& file) {
   const auto adapter = std::make_shared<Adapter>(file);
   caffe2::serialize::PyTorchStreamReader reader(adapter);
   adapter->opened();
@@ -176,13 +175,14 @@ Result<void> add_tensors(const WeightsFile& file, TensorEntries& entries) {
     }
   }
   std::string pickle(data->size, '\0');
-  if (auto read = file.read(data->begin, pickle.size(), pickle.data()); !read.ok()) {
-    return read;
+  if (const auto read = file.read(data->begin, pickle.size(), pickle.data()); !read.ok()) {
+    return read.error();
   }
   const auto tensors = read_pickle(pickle);
   if (!tensors.ok()) {
     return Error{tensors.error().message + kRemedy};
   }
+  TensorEntries entries;
   std::map<std::string_view, Record> records;  // of the storages
   for (const PickledTensor& tensor : *tensors) {
     auto found = records.find(tensor.storage);
@@ -200,15 +200,16 @@ Result<void> add_tensors(const WeightsFile& file, TensorEntries& entries) {
     }
     entries[tensor.name] = std::move(*entry);
   }
-  return {};
+  return entries;
 }
 
 }  // namespace
 
-Result<void> add_pickled(const WeightsFile& file, TensorEntries& entries) {
+Result<TensorEntries> read_pickled(const WeightsFile& file) {
   char magic[2] = {};
-  if (auto read = file.read(0, std::min<std::uint64_t>(file.size(), 2), magic); !read.ok()) {
-    return read;
+  const auto read = file.read(0, std::min<std::uint64_t>(file.size(), sizeof(magic)), magic);
+  if (!read.ok()) {
+    return read.error();
   }
   if (std::memcmp(magic, "PK", 2) != 0) {
     return Error{file.path() +
@@ -217,10 +218,11 @@ Result<void> add_pickled(const WeightsFile& file, TensorEntries& entries) {
                  kRemedy};
   }
   try {
-    if (const auto added = add_tensors(file, entries); !added.ok()) {
-      return Error{file.path() + ": " + added.error().message};
+    auto entries = read_tensors(file);
+    if (!entries.ok()) {
+      return Error{file.path() + ": " + entries.error().message};
     }
-    return {};
+    return entries;
   } catch (const std::exception&) {
     // What libtorch says is of use to nobody else.
     return Error{file.path() +

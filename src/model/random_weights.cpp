@@ -16,8 +16,6 @@ class RandomSource : public TensorSource {
  public:
   RandomSource(std::uint64_t seed, kernels::ElementType type) : seed_(seed), type_(type) {}
 
-  bool has(const std::string&) const override { return true; }
-
   Result<SourceTensor> tensor(const TensorSpec& spec) override {
     const auto size = static_cast<std::uint64_t>(kernels::element_size(type_));
     return SourceTensor{.type = type_,

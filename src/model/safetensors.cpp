@@ -3,6 +3,7 @@
 // https://github.com/huggingface/safetensors
 #include <simdjson.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "checkpoint_files.h"
@@ -53,42 +54,75 @@ Result<TensorEntry> parse_entry(const simdjson::dom::element& element, const std
   return entry;
 }
 
+// As upstream: the tensors lie behind one another, and nothing else does.
+Result<void> check_cover(const TensorEntries& entries, const WeightsFile& file,
+                         std::uint64_t data_begin) {
+  std::vector<const TensorEntries::value_type*> in_order;
+  in_order.reserve(entries.size());
+  for (const auto& entry : entries) {
+    in_order.push_back(&entry);
+  }
+  std::ranges::sort(in_order, {}, [](const TensorEntries::value_type* entry) {
+    return std::pair(entry->second.begin, entry->second.size);
+  });
+  std::uint64_t end = data_begin;
+  for (const auto* entry : in_order) {
+    if (entry->second.begin != end) {
+      return Error{file.path() + ": header: tensor '" + entry->first +
+                   "' does not begin where the one before it ends: the file is corrupt"};
+    }
+    end += entry->second.size;
+  }
+  if (end != file.size()) {
+    return Error{file.path() + ": " + std::to_string(file.size() - end) +
+                 " bytes lie behind its last tensor: the file is corrupt"};
+  }
+  return {};
+}
+
 }  // namespace
 
-Result<void> add_safetensors(const WeightsFile& file, TensorEntries& entries) {
+Result<TensorEntries> read_safetensors(const WeightsFile& file) {
   const std::string& path = file.path();
   std::uint64_t header_bytes = 0;
   if (file.size() < sizeof(header_bytes)) {
     return Error{path + ": not a safetensors file: shorter than its header"};
   }
-  if (auto read = file.read(0, sizeof(header_bytes), &header_bytes); !read.ok()) {
-    return read;
+  if (const auto read = file.read(0, sizeof(header_bytes), &header_bytes); !read.ok()) {
+    return read.error();
   }
   if (header_bytes > kHeaderBytesMax || header_bytes > file.size() - sizeof(header_bytes)) {
     return Error{path + ": not a safetensors file, or truncated: its header claims " +
                  std::to_string(header_bytes) + " bytes"};
   }
   simdjson::padded_string text(header_bytes);
-  if (auto read = file.read(sizeof(header_bytes), header_bytes, text.data()); !read.ok()) {
-    return read;
+  if (const auto read = file.read(sizeof(header_bytes), header_bytes, text.data()); !read.ok()) {
+    return read.error();
   }
   simdjson::dom::parser parser;
   simdjson::dom::object header;
   if (parser.parse(text).get(header) != simdjson::SUCCESS) {
     return Error{path + ": the header is not a JSON object: the file is corrupt"};
   }
+  const std::uint64_t data_begin = sizeof(header_bytes) + header_bytes;
+  TensorEntries entries;
   for (const auto field : header) {
     const std::string name(field.key);
     if (name == "__metadata__") {
       continue;
     }
-    auto entry = parse_entry(field.value, name, file, sizeof(header_bytes) + header_bytes);
+    auto entry = parse_entry(field.value, name, file, data_begin);
     if (!entry.ok()) {
       return entry.error();
     }
-    entries[name] = std::move(*entry);
+    if (!entries.emplace(name, std::move(*entry)).second) {
+      return Error{path + ": header: tensor '" + name + "' is there twice"};
+    }
   }
-  return {};
+  if (const auto covered = check_cover(entries, file, data_begin); !covered.ok()) {
+    return covered.error();
+  }
+  return entries;
 }
 
 }  // namespace lmtp::model

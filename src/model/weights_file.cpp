@@ -9,14 +9,18 @@
 namespace lmtp::model {
 
 Result<std::unique_ptr<WeightsFile>> WeightsFile::open(const std::string& path) {
+  // To open a pipe would be to wait for who writes to it.
+  struct stat status = {};
+  if (stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
+    return Error{path + ": not a file"};
+  }
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) {
     return Error{path + ": " + std::strerror(errno)};
   }
   std::unique_ptr<WeightsFile> file(new WeightsFile(path, descriptor));
-  if (fstat(descriptor, &file->status_) != 0 || !S_ISREG(file->status_.st_mode) ||
-      file->size() == 0) {
-    return Error{path + ": empty, or not a file"};
+  if (fstat(descriptor, &file->status_) != 0 || file->size() == 0) {
+    return Error{path + ": empty"};
   }
   return file;
 }

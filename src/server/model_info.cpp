@@ -134,7 +134,9 @@ std::string model_info_json(const engine::ModelStatus& status, std::string_view 
     object.text("state", state_name(status.state));
     object.number("progress", status.progress_percent);
     if (!status.error.empty()) object.text("error", status.error);
-    if (!model.notes.empty()) object.raw("notes", texts_json(model.notes));
+    std::vector<std::string> notes = model.notes;
+    if (loaded) notes.insert(notes.end(), stats.agent.notes.begin(), stats.agent.notes.end());
+    if (!notes.empty()) object.raw("notes", texts_json(notes));
     object.text("server", "lmtp-serve/" + std::string(version));
     object.raw("extensions", R"(["CANCEL", "LOADING"])");
     object.raw("stats", stats_json(stats));

@@ -146,11 +146,18 @@ def write_by_transformers(folder, tensors):
     assert (folder / "pytorch_model.bin").exists()
 
 
+def write_of_a_larger_model(folder, tensors):
+    """As a compiled and wrapped vision model's."""
+    renamed = {f"_orig_mod.language_model.{n}": t for n, t in tensors.items()}
+    save_file(renamed | {"_orig_mod.vision_tower.patch.weight": torch.ones(3)},
+              folder / "model.safetensors")
+
+
 @pytest.mark.parametrize(
     "write",
     [
-        write_safetensors, write_sharded_safetensors, write_pickled, write_sharded_pickled,
-        write_views, write_state_dict, write_training_state, write_parameters,
+        write_of_a_larger_model, write_safetensors, write_sharded_safetensors, write_pickled, write_sharded_pickled,
+        write_views, write_training_state, write_parameters,
         *(write_protocol(protocol) for protocol in (2, 3, 4, 5)), write_by_transformers,
     ],
 )  # fmt: skip
@@ -250,6 +257,17 @@ def write_misshaped(folder, tensors):
     write_pickled(folder, {n: t[:-1] for n, t in tensors.items()})
 
 
+def write_more(folder, tensors):
+    norm = {f"model.layers.{i}.self_attn.inner_attn_ln.weight": torch.ones(3) for i in range(2)}
+    write_safetensors(folder, tensors | norm)
+
+
+def write_gptq(folder, tensors):
+    name = "model.layers.1.mlp.up_proj."
+    rest = {n: t for n, t in tensors.items() if not n.startswith(name)}
+    write_safetensors(folder, rest | {name + "qweight": torch.ones(4, dtype=torch.int32)})
+
+
 def write_integers(folder, tensors):
     write_pickled(folder, {n: t.long() for n, t in tensors.items()})
 
@@ -272,6 +290,8 @@ def write_absent_shard(folder, tensors):
         (write_short_record, ["pytorch_model.bin", "beyond the end"]),
         (write_strided, ["tensor '", "contiguous"]),
         (write_missing, ["norm.weight' is missing"]),
+        (write_more, ["no use for (2: 'model.layers.0.self_attn.inner_attn_ln.weight'", "--force"]),
+        (write_gptq, ["up_proj.weight' is missing", "up_proj.qweight': a GPTQ or AWQ checkpoint"]),
         (write_misshaped, ["its shape is", "config.json asks for"]),
         (write_integers, ["its type is I64"]),
         (write_absent_shard, ["pytorch_model-00002-of-00002.bin", "No such file"]),
@@ -287,6 +307,29 @@ def test_what_is_wrong_is_named(folder, tensors, write, words):
     assert len(done.stderr.splitlines()) == 1, done.stderr
     assert all(word in done.stderr for word in words), done.stderr
     assert not (folder / "evil-was-here").exists()
+
+
+def info_and_log(folder, *options):
+    async def ask(server):
+        async with Socket(server.endpoint) as s:
+            await s.send("MODEL_INFO", stream_id=1)
+            return (await s.wait_for(lambda k, e: "model_info" in e))[1]["model_info"]
+
+    with LmtpServe(folder, "--kv-cache", "16MiB", *options) as server:
+        info = asyncio.run(ask(server))
+    return info, server.log_tail
+
+
+def test_what_is_passed_over_is_told(folder, tensors):
+    """In MODEL_INFO, the log and the ready line."""
+    write_more(folder, tensors)
+    info, log = info_and_log(folder, "--force")
+    assert [note for note in info["notes"] if "inner_attn_ln" in note and "--force" in note]
+    assert log.count("inner_attn_ln.weight") >= 2, log
+    write_of_a_larger_model(folder, tensors)
+    info, log = info_and_log(folder)
+    assert info["notes"] == ["the weights of 'vision_tower' are left out"]
+    assert log.count("'vision_tower' are left out") >= 2, log
 
 
 class Lease:

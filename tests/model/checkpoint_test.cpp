@@ -1,5 +1,6 @@
 // Checkpoint files that are not as they should be: each has an error that names what is wrong.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <chrono>
 #include <cstdint>
@@ -23,6 +24,12 @@ const char* const kTinyConfig =
     R"({"model_type": "gpt2", "vocab_size": 11, "n_positions": 8, "n_embd": 4, "n_layer": 1,
         "n_head": 2})";
 
+// Untied.
+const char* const kTinyLlama =
+    R"({"model_type": "llama", "vocab_size": 11, "hidden_size": 4, "intermediate_size": 6,
+        "num_hidden_layers": 1, "num_attention_heads": 2, "max_position_embeddings": 8,
+        "tie_word_embeddings": false})";
+
 std::string file_of(std::string_view header, std::string_view data) {
   const std::uint64_t size = header.size();
   std::string file(sizeof(size), '\0');
@@ -30,17 +37,12 @@ std::string file_of(std::string_view header, std::string_view data) {
   return file.append(header).append(data);
 }
 
-// A whole safetensors file of ones, with `edit` applied to the list of tensors.
-template <typename Edit>
-std::string tiny_file(const Edit& edit) {
-  const testing::TempFolder folder;
-  folder.write("config.json", kTinyConfig);
-  auto tensors = *model::describe_tensors(*model::read_model_config(folder.path()));
-  edit(tensors);
-  std::string header = "{\"__metadata__\":{\"format\":\"pt\"}";
+// A safetensors file of these tensors, of ones.
+std::string file_with(const std::vector<TensorSpec>& tensors) {
+  std::string header = R"({"__metadata__":{"format":"pt"})";
   std::string data;
   for (const TensorSpec& tensor : tensors) {
-    header += ",\"" + tensor.name + "\":{\"dtype\":\"F32\",\"shape\":[";
+    header += ",\"" + tensor.name + R"(":{"dtype":"F32","shape":[)";
     for (std::size_t i = 0; i < tensor.shape.size(); ++i) {
       header += (i == 0 ? "" : ",") + std::to_string(tensor.shape[i]);
     }
@@ -53,16 +55,34 @@ std::string tiny_file(const Edit& edit) {
   return file_of(header + "}", data);
 }
 
+std::vector<TensorSpec> tensors_of(const char* config) {
+  const testing::TempFolder folder;
+  folder.write("config.json", config);
+  return *model::describe_tensors(*model::read_model_config(folder.path()));
+}
+
+// A whole safetensors file, with `edit` applied to the list of tensors.
+template <typename Edit>
+std::string tiny_file(const Edit& edit) {
+  auto tensors = tensors_of(kTinyConfig);
+  edit(tensors);
+  return file_with(tensors);
+}
+
 std::string tiny_file() {
   return tiny_file([](std::vector<TensorSpec>&) {});
 }
 
-std::string load_error(const testing::TempFolder& folder) {
-  folder.write("config.json", kTinyConfig);
+std::string load_error(const testing::TempFolder& folder, const char* json = kTinyConfig) {
+  folder.write("config.json", json);
   const auto config = model::read_model_config(folder.path());
   auto source = model::open_checkpoint(folder.path());
   if (!source.ok()) {
     return source.error().message;
+  }
+  const auto checked = model::check_tensors(*config, **source, false);
+  if (!checked.ok()) {
+    return checked.error().message;
   }
   kernels::WorkerPool pool(2);
   int last_percent = -1;
@@ -82,10 +102,21 @@ std::string load_error(const testing::TempFolder& folder) {
   return "";
 }
 
-std::string load_error(const std::string& file) {
+std::string load_error(const std::string& file, const char* json = kTinyConfig) {
   const testing::TempFolder folder;
   folder.write("model.safetensors", file);
-  return load_error(folder);
+  return load_error(folder, json);
+}
+
+// What check_tensors says of the file: its notes, or its error.
+std::vector<std::string> check(const std::string& file, const char* json, bool force) {
+  const testing::TempFolder folder;
+  folder.write("model.safetensors", file);
+  folder.write("config.json", json);
+  const auto source = model::open_checkpoint(folder.path());
+  const auto notes =
+      model::check_tensors(*model::read_model_config(folder.path()), **source, force);
+  return notes.ok() ? *notes : std::vector{notes.error().message};
 }
 
 void expect_error(const std::string& error, const char* part) {
@@ -104,6 +135,101 @@ TEST(CheckpointTest, NamesWithoutTheirPrefixAndTensorsThatAreNotAskedFor) {
     tensors.push_back({"h.0.attn.masked_bias", {}, {}});
   });
   EXPECT_EQ(load_error(file), "");
+}
+
+// What is wrapped around a model that is saved, and what it is a part of.
+TEST(CheckpointTest, NamesHaveAnyPrefix) {
+  for (const char* config : {kTinyConfig, kTinyLlama}) {
+    const auto tensors = tensors_of(config);
+    for (const std::string wrapper :
+         {"module.", "_orig_mod.", "module._orig_mod.", "language_model.", "model.model."}) {
+      auto wrapped = tensors;
+      for (TensorSpec& tensor : wrapped) {
+        tensor.name = wrapper + tensor.name;
+      }
+      EXPECT_EQ(load_error(file_with(wrapped), config), "") << wrapper;
+    }
+    // The model without its head's class around it, and that as a part of another.
+    for (const std::string wrapper : {"", "model.language_model."}) {
+      auto bare = tensors;
+      for (TensorSpec& tensor : bare) {
+        if (const auto dot = tensor.name.find('.'); tensor.name != "lm_head.weight") {
+          tensor.name = wrapper + tensor.name.substr(dot + 1);
+        }
+      }
+      EXPECT_EQ(load_error(file_with(bare), config), "") << wrapper;
+    }
+  }
+}
+
+TEST(CheckpointTest, TensorsThatNobodyAsksForAreRefused) {
+  auto tensors = tensors_of(kTinyLlama);
+  tensors.push_back({"model.layers.0.self_attn.inner_attn_ln.weight", {4}, {}});
+  tensors.push_back({"score.weight", {2, 4}, {}});
+  const std::string file = file_with(tensors);
+  const char* const names =
+      "(2: 'model.layers.0.self_attn.inner_attn_ln.weight', 'score.weight'); without them";
+  expect_error(load_error(file, kTinyLlama), names);
+  expect_error(load_error(file, kTinyLlama), "model.safetensors: holds tensors that a llama model");
+  expect_error(load_error(file, kTinyLlama), "(--force serves it all the same)");
+  const auto notes = check(file, kTinyLlama, true);
+  ASSERT_EQ(notes.size(), 1U);
+  expect_error(notes[0], "served by --force");
+  expect_error(notes[0], names);
+}
+
+TEST(CheckpointTest, TablesAndTiedHeadsAreHarmless) {
+  auto tensors = tensors_of(kTinyLlama);
+  tensors.push_back({"model.layers.0.self_attn.rotary_emb.inv_freq", {1}, {}});
+  EXPECT_EQ(load_error(file_with(tensors), kTinyLlama), "");
+  tensors = tensors_of(kTinyConfig);
+  tensors.push_back({"lm_head.weight", {11, 4}, {}});
+  EXPECT_EQ(load_error(file_with(tensors)), "");
+}
+
+TEST(CheckpointTest, OtherPartsOfALargerModelAreLeftOut) {
+  auto tensors = tensors_of(kTinyLlama);
+  for (TensorSpec& tensor : tensors) {
+    tensor.name = "language_model." + tensor.name;
+  }
+  tensors.push_back({"vision_tower.layers.0.weight", {4}, {}});
+  tensors.push_back({"model.projector.weight", {4}, {}});
+  auto notes = check(file_with(tensors), kTinyLlama, false);
+  ASSERT_EQ(notes.size(), 1U);
+  EXPECT_EQ(notes[0], "the weights of 'projector', 'vision_tower' are left out");
+  EXPECT_EQ(load_error(file_with(tensors), kTinyLlama), "");
+  // But not of the language model itself.
+  tensors.push_back({"language_model.score.weight", {2, 4}, {}});
+  notes = check(file_with(tensors), kTinyLlama, false);
+  expect_error(notes[0], "(1: 'language_model.score.weight')");
+}
+
+TEST(CheckpointTest, WhatStandsInThePlaceOfATensorIsNamed) {
+  const auto replaced = [](const char* leaf, const std::vector<std::int64_t>& shape, bool beside) {
+    auto tensors = tensors_of(kTinyLlama);
+    const std::string module = "model.layers.0.self_attn.q_proj.";
+    if (!beside) {
+      std::erase_if(tensors, [&](const TensorSpec& t) { return t.name == module + "weight"; });
+    }
+    for (TensorSpec& tensor : tensors) {
+      if (tensor.name == module + "weight") {
+        tensor.shape = shape;
+      }
+    }
+    tensors.push_back({module + leaf, shape, {}});
+    return load_error(file_with(tensors), kTinyLlama);
+  };
+  expect_error(replaced("qweight", {1, 4}, false), "q_proj.weight' is missing; the file has");
+  expect_error(replaced("qweight", {1, 4}, false), "q_proj.qweight': a GPTQ or AWQ checkpoint");
+  expect_error(replaced("weight_packed", {1, 4}, false), "a compressed-tensors checkpoint");
+  expect_error(replaced("weight.absmax", {8, 1}, true), "a bitsandbytes checkpoint");
+  expect_error(replaced("w", {1}, false), "of its module there is 'model.layers.0.self_attn.q_pr");
+  expect_error(load_error(file_with({{"blk.0.attn_q", {4}, {}}, {"a", {1}, {}}})),
+               "'transformer.wte.weight' is missing; the names there are like 'a', 'blk.0.attn_q'");
+  expect_error(load_error(file_of(R"({"wte.weight":{"dtype":"F8_E4M3","shape":[11,4],)"
+                                  R"("data_offsets":[0,44]}})",
+                                  std::string(44, '\0'))),
+               "its type is F8_E4M3 (FP8 weights)");
 }
 
 TEST(CheckpointTest, AMissingTensorIsNamed) {
@@ -148,6 +274,15 @@ TEST(CheckpointTest, ACorruptHeaderIsNamed) {
   expect_error(
       load_error(file_of(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}})", "1234")),
       "not two rising numbers");
+  const std::string one = R"("a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]})";
+  const std::string other = R"("b":{"dtype":"F32","shape":[1],"data_offsets":[)";
+  expect_error(load_error(file_of("{" + one + "," + one + "}", "1234")), "'a' is there twice");
+  expect_error(load_error(file_of("{" + one + "," + other + "8,12]}}", "123456789012")),
+               "tensor 'b' does not begin where the one before it ends");
+  expect_error(load_error(file_of("{" + one + "," + other + "2,6]}}", "123456")),
+               "tensor 'b' does not begin where the one before it ends");
+  expect_error(load_error(file_of("{" + one + "}", "123456")),
+               "2 bytes lie behind its last tensor");
   std::string claims = tiny_file();
   claims[7] = '\x7f';
   expect_error(load_error(claims), "its header claims");
@@ -194,6 +329,12 @@ TEST(CheckpointTest, AFileThatShrinksOrChangesBeforeItIsReadIsAnError) {
   expect_error(loaded.error().message, "somebody writes to it; try again");
 }
 
+TEST(CheckpointTest, APipeIsNotWaitedFor) {
+  const testing::TempFolder folder;
+  ASSERT_EQ(mkfifo((folder.path() + "/model.safetensors").c_str(), 0600), 0);
+  expect_error(load_error(folder), "model.safetensors: not a file");
+}
+
 TEST(CheckpointTest, AFolderWithoutWeightsIsNamed) {
   const testing::TempFolder folder;
   expect_error(load_error(folder), "no model.safetensors");
@@ -210,13 +351,26 @@ TEST(CheckpointTest, AShardedCheckpointLoadsAndItsFaultsAreNamed) {
       }
     });
   };
+  const auto tensors = tensors_of(kTinyConfig);
+  const auto index = [&](std::size_t wrong) {
+    std::string map;
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      const bool first = (i % 2 == 0) != (i == wrong);
+      map += (i == 0 ? "\"" : ", \"") + tensors[i].name + "\": \"model-0000" + (first ? "1" : "2") +
+             "-of-00002.safetensors\"";
+    }
+    return R"({"weight_map": {)" + map + "}}";
+  };
   folder.write("model-00001-of-00002.safetensors", half(true));
-  folder.write("model.safetensors.index.json",
-               R"({"weight_map": {"a": "model-00001-of-00002.safetensors",
-                                  "b": "model-00002-of-00002.safetensors"}})");
+  folder.write("model.safetensors.index.json", index(tensors.size()));
   expect_error(load_error(folder), "model-00002-of-00002.safetensors: No such file");
   folder.write("model-00002-of-00002.safetensors", half(false));
   EXPECT_EQ(load_error(folder), "");
+  folder.write("model.safetensors.index.json", index(3));
+  expect_error(load_error(folder),
+               ("tensor '" + tensors[3].name + "' is not in model-00001").c_str());
+  folder.write("model-00001-of-00002.safetensors", tiny_file());
+  expect_error(load_error(folder), "model-00001-of-00002.safetensors too");
   folder.write("model.safetensors.index.json", R"({"weight_map": {"a": "../secret"}})");
   expect_error(load_error(folder), "weight_map names a file that is not beside it");
   folder.write("model.safetensors.index.json", "{}");

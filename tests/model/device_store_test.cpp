@@ -28,7 +28,6 @@ class HostSource : public model::TensorSource {
  public:
   explicit HostSource(std::unique_ptr<model::TensorSource> source) : source_(std::move(source)) {}
 
-  bool has(const std::string& name) const override { return source_->has(name); }
   Result<model::SourceTensor> tensor(const model::TensorSpec& spec) override {
     return source_->tensor(spec);
   }

@@ -22,6 +22,8 @@ struct AgentInfo {
   std::int64_t kv_bytes = 0;  // of all blocks together
   std::int64_t num_parameters = 0;
   bool takes_kv_at_once = false;  // or as blocks are first written
+  // What a user should know of the weights: parts left out, tensors that --force passed over.
+  std::vector<std::string> notes = {};
 };
 
 // Owner: the Engine. All calls from the engine's thread.

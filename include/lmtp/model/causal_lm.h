@@ -44,6 +44,15 @@ Result<std::unique_ptr<CausalLM>> make_causal_lm(const ModelConfig& config, Weig
 // The tensors that make_causal_lm asks for, in order, without loading any.
 Result<std::vector<TensorSpec>> describe_tensors(const ModelConfig& config);
 
+// Asks for the same, of a source that gives nothing to read: its first error, if any.
+Result<void> ask_for_tensors(const ModelConfig& config, TensorSource& source);
+
+// Compares what a checkpoint holds with what its model asks for, before anything is read. The error
+// names what is missing or of another shape or type, and, without `force`, tensors that nobody asks
+// for but a larger model around this one. What a user should know of them otherwise is returned.
+Result<std::vector<std::string>> check_tensors(const ModelConfig& config, TensorSource& checkpoint,
+                                               bool force);
+
 // Rows whose logits may be asked for at a time.
 inline constexpr std::int64_t kLogitRowsMax = 256;
 

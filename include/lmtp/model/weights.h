@@ -40,7 +40,10 @@ struct SourceTensor {
 class TensorSource {
  public:
   virtual ~TensorSource() = default;
-  virtual bool has(const std::string& name) const = 0;
+  // Where the tensors come from, for errors.
+  virtual std::string origin() const { return {}; }
+  // All that there are, ascending; none where a tensor of any name can be had.
+  virtual std::vector<std::string> names() const { return {}; }
   // The error names the tensor, and the shape or type that is wrong with it.
   virtual Result<SourceTensor> tensor(const TensorSpec& spec) = 0;
   // How the tensor's elements are made, where they are random: then who packs it may make them, and
@@ -82,9 +85,9 @@ class WeightLoader {
   WeightLoader(const WeightLoader&) = delete;
   WeightLoader& operator=(const WeightLoader&) = delete;
 
-  // Names are looked up with this in front.
-  void set_prefix(std::string prefix) { prefix_ = std::move(prefix); }
-  bool has(const std::string& name) const { return source_.has(prefix_ + name); }
+  // Names are looked up with what the source has in front of this one, whatever was wrapped around
+  // the model that was saved; with `usual` where it has none, or several and that among them.
+  void find_prefix(const std::string& name, const std::string& usual);
 
   // A matrix product's weight.
   PackedWeight packed(const std::string& name, kernels::WeightOrder order, std::int64_t n,

@@ -22,7 +22,6 @@ constexpr Architecture kArchitectures[] = {
 // Notes what is asked for, and gives nothing.
 class DescribingSource : public TensorSource {
  public:
-  bool has(const std::string&) const override { return true; }
   Result<SourceTensor> tensor(const TensorSpec& spec) override {
     specs.push_back(spec);
     return SourceTensor{};
@@ -60,14 +59,18 @@ Result<std::unique_ptr<CausalLM>> make_causal_lm(const ModelConfig& config, Weig
   return model;
 }
 
-Result<std::vector<TensorSpec>> describe_tensors(const ModelConfig& config) {
-  DescribingSource source;
+Result<void> ask_for_tensors(const ModelConfig& config, TensorSource& source) {
   kernels::WorkerPool pool(1);
   const auto store = make_host_store(pool, kernels::WeightType::kF32);
   WeightLoader loader(source, *store, 0, nullptr);
   const auto model = make_causal_lm(config, loader, 1);
-  if (!model.ok()) {
-    return model.error();
+  return model.ok() ? Result<void>() : Result<void>(model.error());
+}
+
+Result<std::vector<TensorSpec>> describe_tensors(const ModelConfig& config) {
+  DescribingSource source;
+  if (const auto asked = ask_for_tensors(config, source); !asked.ok()) {
+    return asked.error();
   }
   return std::move(source.specs);
 }

@@ -100,7 +100,7 @@ void read_gemma2_config(ConfigReader& json, ModelConfig& config) {
 std::unique_ptr<CausalLM> make_gemma2(const ModelConfig& config, WeightLoader& in, int max_tokens) {
   using Model = DecoderLM<Gemma2Layer, RmsNorm>;
   Model::Parts parts;
-  in.set_prefix("model.");
+  in.find_prefix("embed_tokens.weight", "model.");
   parts.token_embedding =
       load_embedding(in, "embed_tokens.weight", config.vocab_size, config.hidden_size);
   for (int index = 0; index < config.num_layers; ++index) {
@@ -108,7 +108,7 @@ std::unique_ptr<CausalLM> make_gemma2(const ModelConfig& config, WeightLoader& i
   }
   parts.final_norm = load_rms_norm(in, "norm", config.hidden_size, config.norm_epsilon, 1.0F);
   if (!config.tied_embeddings) {
-    in.set_prefix("");
+    in.find_prefix("lm_head.weight", "");
     parts.head = load_embedding(in, "lm_head.weight", config.vocab_size, config.hidden_size);
   }
   return std::make_unique<Model>(config, std::move(parts), in, max_tokens);

@@ -111,8 +111,7 @@ void read_gpt2_config(ConfigReader& json, ModelConfig& config) {
 
 std::unique_ptr<CausalLM> make_gpt2(const ModelConfig& config, WeightLoader& weights,
                                     int max_tokens) {
-  // GPT2LMHeadModel's names have this in front, the bare GPT2Model's do not.
-  weights.set_prefix(weights.has("transformer.wte.weight") ? "transformer." : "");
+  weights.find_prefix("wte.weight", "transformer.");
   const int vocab = config.vocab_size;
   const int hidden = config.hidden_size;
   DecoderLM<Gpt2Layer, LayerNorm>::Parts parts;
@@ -123,7 +122,7 @@ std::unique_ptr<CausalLM> make_gpt2(const ModelConfig& config, WeightLoader& wei
   }
   parts.final_norm = load_layer_norm(weights, "ln_f", hidden, config.norm_epsilon);
   if (!config.tied_embeddings) {
-    weights.set_prefix("");
+    weights.find_prefix("lm_head.weight", "");
     parts.head = load_embedding(weights, "lm_head.weight", vocab, hidden);
   }
   return std::make_unique<DecoderLM<Gpt2Layer, LayerNorm>>(config, std::move(parts), weights,

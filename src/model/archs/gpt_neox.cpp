@@ -120,7 +120,7 @@ std::unique_ptr<CausalLM> make_gpt_neox(const ModelConfig& config, WeightLoader&
                                         int max_tokens) {
   using Model = DecoderLM<GptNeoxLayer, LayerNorm>;
   Model::Parts parts;
-  in.set_prefix("gpt_neox.");
+  in.find_prefix("embed_in.weight", "gpt_neox.");
   parts.token_embedding =
       load_embedding(in, "embed_in.weight", config.vocab_size, config.hidden_size);
   for (int index = 0; index < config.num_layers; ++index) {
@@ -129,7 +129,7 @@ std::unique_ptr<CausalLM> make_gpt_neox(const ModelConfig& config, WeightLoader&
   parts.final_norm =
       load_layer_norm(in, "final_layer_norm", config.hidden_size, config.norm_epsilon);
   if (!config.tied_embeddings) {
-    in.set_prefix("");
+    in.find_prefix("embed_out.weight", "");
     parts.head = load_embedding(in, "embed_out.weight", config.vocab_size, config.hidden_size);
   }
   return std::make_unique<Model>(config, std::move(parts), in, max_tokens);

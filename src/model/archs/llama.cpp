@@ -118,7 +118,7 @@ std::unique_ptr<CausalLM> make_llama_family(const ModelConfig& config, WeightLoa
                                             int max_tokens, const LlamaNames& names) {
   using Model = DecoderLM<LlamaLayer, RmsNorm>;
   Model::Parts parts;
-  in.set_prefix("model.");
+  in.find_prefix("embed_tokens.weight", "model.");
   parts.token_embedding =
       load_embedding(in, "embed_tokens.weight", config.vocab_size, config.hidden_size);
   for (int index = 0; index < config.num_layers; ++index) {
@@ -126,7 +126,7 @@ std::unique_ptr<CausalLM> make_llama_family(const ModelConfig& config, WeightLoa
   }
   parts.final_norm = load_rms_norm(in, "norm", config.hidden_size, config.norm_epsilon);
   if (!config.tied_embeddings) {
-    in.set_prefix("");
+    in.find_prefix("lm_head.weight", "");
     parts.head = load_embedding(in, "lm_head.weight", config.vocab_size, config.hidden_size);
   }
   return std::make_unique<Model>(config, std::move(parts), in, max_tokens);

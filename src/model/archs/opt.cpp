@@ -68,9 +68,7 @@ std::unique_ptr<CausalLM> make_opt(const ModelConfig& config, WeightLoader& in, 
   Model::Parts parts;
   const int hidden = config.hidden_size;
   const int width = config.embedding_size;
-  // OPTForCausalLM's names have this in front; some older files have only the second part.
-  in.set_prefix("");
-  in.set_prefix(in.has("model.decoder.embed_tokens.weight") ? "model.decoder." : "decoder.");
+  in.find_prefix("embed_tokens.weight", "model.decoder.");
   parts.token_embedding = load_embedding(in, "embed_tokens.weight", config.vocab_size, width);
   parts.position_embedding = in.plain("embed_positions.weight",
                                       {config.context_length + kPositionOffset, hidden}, kNormal);
@@ -86,7 +84,7 @@ std::unique_ptr<CausalLM> make_opt(const ModelConfig& config, WeightLoader& in, 
     parts.final_norm = load_layer_norm(in, "final_layer_norm", hidden, config.norm_epsilon);
   }
   if (!config.tied_embeddings) {
-    in.set_prefix("");
+    in.find_prefix("lm_head.weight", "");
     parts.head = load_embedding(in, "lm_head.weight", config.vocab_size, width);
   }
   return std::make_unique<Model>(config, std::move(parts), in, max_tokens);

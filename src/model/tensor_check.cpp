@@ -1,0 +1,113 @@
+// What a checkpoint holds against what its model asks for.
+#include <algorithm>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "checkpoint_files.h"
+#include "lmtp/model/causal_lm.h"
+
+namespace lmtp::model {
+namespace {
+
+// Tables that other programs saved with the weights, and that are made from the config here.
+constexpr std::string_view kHarmless[] = {
+    ".rotary_emb.inv_freq", ".rotary_emb.cos_cached", ".rotary_emb.sin_cached", ".attn.bias",
+    ".attn.masked_bias",    ".attention.bias",        ".attention.masked_bias",
+};
+
+// Passes questions on, notes what is asked for, and gives nothing.
+class AskingSource : public TensorSource {
+ public:
+  explicit AskingSource(TensorSource& source) : source_(source) {}
+
+  std::string origin() const override { return source_.origin(); }
+  std::vector<std::string> names() const override { return source_.names(); }
+  Result<SourceTensor> tensor(const TensorSpec& spec) override {
+    auto tensor = source_.tensor(spec);
+    if (!tensor.ok()) {
+      return tensor.error();
+    }
+    if (asked.empty()) {
+      first = spec.name;
+    }
+    asked.insert(spec.name);
+    return SourceTensor{.type = tensor->type, .read = nullptr};
+  }
+
+  std::set<std::string> asked;
+  std::string first;
+
+ private:
+  TensorSource& source_;
+};
+
+bool is_harmless(std::string_view name, const ModelConfig& config) {
+  const auto ends_so = [&](std::string_view ending) { return name.ends_with(ending); };
+  return std::ranges::any_of(kHarmless, ends_so) ||
+         (config.tied_embeddings && (ends_so("lm_head.weight") || ends_so("embed_out.weight")));
+}
+
+// What stands before all names of the model itself: before those of its embedding, which is asked
+// for first, or of all that is called the language model.
+std::string_view stem_of(std::string_view embedding) {
+  constexpr std::string_view kLanguageModel = "language_model.";
+  if (const auto at = embedding.find(kLanguageModel); at != std::string_view::npos) {
+    return embedding.substr(0, at + kLanguageModel.size());
+  }
+  const auto leaf = embedding.rfind('.');
+  const auto module = leaf == 0 || leaf == std::string_view::npos ? std::string_view::npos
+                                                                  : embedding.rfind('.', leaf - 1);
+  return module == std::string_view::npos ? std::string_view() : embedding.substr(0, module + 1);
+}
+
+// "vision_tower" of "model.vision_tower.layers.0.weight".
+std::string part_of(std::string_view name) {
+  for (const std::string_view wrapper : {"_orig_mod.", "module.", "model."}) {
+    if (name.starts_with(wrapper)) {
+      name.remove_prefix(wrapper.size());
+    }
+  }
+  return std::string(name.substr(0, name.find('.')));
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> check_tensors(const ModelConfig& config, TensorSource& checkpoint,
+                                               bool force) {
+  AskingSource source(checkpoint);
+  if (const auto asked = ask_for_tensors(config, source); !asked.ok()) {
+    return asked.error();
+  }
+  const std::string_view stem = stem_of(source.first);
+  const bool is_part =
+      !stem.empty() && (!config.outer_model_type.empty() || stem.ends_with("language_model."));
+  std::set<std::string> parts;
+  std::vector<std::string> unknown;
+  for (const std::string& name : checkpoint.names()) {
+    if (source.asked.contains(name) || is_harmless(name, config)) {
+      continue;
+    }
+    if (is_part && !name.starts_with(stem)) {
+      parts.insert(part_of(name));
+    } else {
+      unknown.push_back(name);
+    }
+  }
+  std::vector<std::string> notes;
+  if (!parts.empty()) {
+    notes.push_back("the weights of " + list_names({parts.begin(), parts.end()}) + " are left out");
+  }
+  if (!unknown.empty()) {
+    const std::string what = "tensors that a " + config.model_type + " model has no use for (" +
+                             std::to_string(unknown.size()) + ": " + list_names(unknown) +
+                             "); without them it is another model";
+    if (!force) {
+      return Error{checkpoint.origin() + ": holds " + what + " (--force serves it all the same)"};
+    }
+    notes.push_back("served by --force: the weights hold " + what);
+  }
+  return notes;
+}
+
+}  // namespace lmtp::model
