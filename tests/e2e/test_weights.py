@@ -156,8 +156,8 @@ def write_of_a_larger_model(folder, tensors):
 @pytest.mark.parametrize(
     "write",
     [
-        write_of_a_larger_model, write_safetensors, write_sharded_safetensors, write_pickled, write_sharded_pickled,
-        write_views, write_training_state, write_parameters,
+        write_of_a_larger_model, write_safetensors, write_sharded_safetensors, write_pickled,
+        write_sharded_pickled, write_views, write_training_state, write_parameters,
         *(write_protocol(protocol) for protocol in (2, 3, 4, 5)), write_by_transformers,
     ],
 )  # fmt: skip
