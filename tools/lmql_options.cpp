@@ -33,6 +33,7 @@ constexpr Advice kAdvice[] = {
     {"n_gpu_layers", kDevice},
     {"batch_size", "write --max-batched-tokens; requests of all clients share one batch"},
     {"max_memory", "write --kv-cache SIZE"},
+    {"n_ctx", "write --context-length N"},
     {"n_threads", "write --threads N"},
     {"revision", "write MODEL@REVISION"},
     {"cache_dir", "set HF_HUB_CACHE in the environment"},
