@@ -9,7 +9,9 @@
 #include "lmtp/agent/cuda_agent.h"
 #include "lmtp/agent/model_memory.h"
 #include "lmtp/base/log.h"
+#include "lmtp/model/causal_lm.h"
 #include "lmtp/model/model_config.h"
+#include "lmtp/model/weights.h"
 
 namespace lmtp::tools {
 namespace {
@@ -67,6 +69,16 @@ Result<engine::ServedModel> HubModelFactory::fetch(const std::string& name,
   hub::FetchOptions options;
   options.download_bytes_max = options_.download_bytes_max;
   options.accept_config = [&](const std::string& folder) { return accept(name, folder); };
+  options.accept_weights = [&](const std::string& folder,
+                               const std::vector<hub::WeightHeader>& headers) -> Result<void> {
+    const auto config = model::read_model_config(
+        folder, {.force = options_.force, .context_length = options_.context_length});
+    if (!config) return config.error();
+    const auto tensors = model::open_headers(folder, headers);
+    if (!tensors) return tensors.error();
+    const auto notes = model::check_tensors(*config, **tensors, options_.force);
+    return notes ? Result<void>() : notes.error();
+  };
   options.progress = [&](const hub::FetchProgress& now) {
     return progress({now.bytes_done, now.bytes_total});
   };

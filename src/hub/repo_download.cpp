@@ -165,7 +165,7 @@ Result<void> RepoDownload::bring_model(const Listing& listing) {
   if (listing.has(kGenerationConfig)) first.emplace_back(kGenerationConfig);
   if (auto brought = bring_small(first); !brought) return brought;
   if (options_.accept_config) {
-    const auto accepted = options_.accept_config(folder_.snapshot(listing.commit));
+    auto accepted = options_.accept_config(folder_.snapshot(listing.commit));
     if (!accepted) return accepted;
   }
   const auto names = files_of(listing, *weights);

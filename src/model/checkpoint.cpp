@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <set>
 #include <utility>
 
 #include "checkpoint_files.h"
+#include "lmtp/hub/fetch.h"
 #include "lmtp/model/weights.h"
 
 namespace lmtp::model {
@@ -44,14 +46,15 @@ constexpr Quantisation kQuantisations[] = {
 };
 // By tensor, the file that is to hold it.
 using WeightMap = std::map<std::string, std::string>;
+using OpenFile = std::function<Result<std::unique_ptr<WeightsFile>>(const std::string& path)>;
 
 class Checkpoint : public TensorSource {
  public:
   explicit Checkpoint(std::string origin) : origin_(std::move(origin)) {}
 
   // Opens one file and adds its tensors.
-  Result<void> add_file(const std::string& path) {
-    auto file = WeightsFile::open(path);
+  Result<void> add_file(const std::string& path, const OpenFile& open) {
+    auto file = open(path);
     if (!file.ok()) {
       return file.error();
     }
@@ -195,16 +198,17 @@ Result<WeightMap> read_index(const std::string& index_path) {
   return result;
 }
 
-Result<std::unique_ptr<TensorSource>> open_single(const std::string& path) {
+Result<std::unique_ptr<TensorSource>> open_single(const std::string& path, const OpenFile& open) {
   auto checkpoint = std::make_unique<Checkpoint>(path);
-  if (const auto added = checkpoint->add_file(path); !added.ok()) {
+  if (const auto added = checkpoint->add_file(path, open); !added.ok()) {
     return added.error();
   }
   return std::unique_ptr<TensorSource>(std::move(checkpoint));
 }
 
 Result<std::unique_ptr<TensorSource>> open_sharded(const std::string& folder,
-                                                   const std::string& index_path) {
+                                                   const std::string& index_path,
+                                                   const OpenFile& open) {
   const auto weight_map = read_index(index_path);
   if (!weight_map.ok()) {
     return weight_map.error();
@@ -216,7 +220,7 @@ Result<std::unique_ptr<TensorSource>> open_sharded(const std::string& folder,
   auto checkpoint = std::make_unique<Checkpoint>(index_path);
   for (const std::string& file : files) {
     const std::string path = (std::filesystem::path(folder) / file).string();
-    if (const auto added = checkpoint->add_file(path); !added.ok()) {
+    if (const auto added = checkpoint->add_file(path, open); !added.ok()) {
       return added.error();
     }
   }
@@ -234,15 +238,30 @@ Result<std::unique_ptr<TensorSource>> open_checkpoint(const std::string& folder)
     const std::string single = folder + "/" + name;
     const std::string index = single + ".index.json";
     if (std::filesystem::exists(single, code)) {
-      return open_single(single);
+      return open_single(single, WeightsFile::open);
     }
     if (std::filesystem::exists(index, code)) {
-      return open_sharded(folder, index);
+      return open_sharded(folder, index, WeightsFile::open);
     }
   }
   return Error{folder +
                ": no model.safetensors nor pytorch_model.bin (nor the index.json of either) in "
                "this folder; other formats are not read"};
+}
+
+Result<std::unique_ptr<TensorSource>> open_headers(const std::string& folder,
+                                                   const std::vector<hub::WeightHeader>& headers) {
+  const auto open = [&](const std::string& path) -> Result<std::unique_ptr<WeightsFile>> {
+    for (const hub::WeightHeader& header : headers) {
+      if (path == folder + "/" + header.file) {
+        return WeightsFile::of_beginning(path, header.bytes, header.file_size);
+      }
+    }
+    return Error{path + ": its header is not there"};
+  };
+  const std::string single = folder + "/model.safetensors";
+  const bool is_single = headers.size() == 1 && headers.front().file == "model.safetensors";
+  return is_single ? open_single(single, open) : open_sharded(folder, single + ".index.json", open);
 }
 
 }  // namespace lmtp::model

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "lmtp/base/result.h"
 
@@ -17,6 +18,9 @@ namespace lmtp::model {
 class WeightsFile {
  public:
   static Result<std::unique_ptr<WeightsFile>> open(const std::string& path);
+  // A file of `size` bytes that is not there yet, but for its beginning: more cannot be read.
+  static std::unique_ptr<WeightsFile> of_beginning(std::string path, std::string beginning,
+                                                   std::int64_t size);
   ~WeightsFile();
   WeightsFile(const WeightsFile&) = delete;
   WeightsFile& operator=(const WeightsFile&) = delete;
@@ -35,7 +39,8 @@ class WeightsFile {
   WeightsFile(std::string path, int descriptor) : path_(std::move(path)), descriptor_(descriptor) {}
 
   std::string path_;
-  int descriptor_;
+  int descriptor_;  // -1: there is but the beginning
+  std::string beginning_;
   struct stat status_ = {};
 };
 

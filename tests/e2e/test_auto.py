@@ -268,7 +268,7 @@ def test_cancel_and_a_lost_connection_while_loading(tmp_path):
 def test_a_model_of_the_hub_is_downloaded_and_loaded(hub, tmp_path):
     hub.rule(".safetensors", times=0)
     weights = next(iter(hub.repos[NAME].lfs))
-    hub.rule(hub.repos[NAME].etag(weights), method="GET", throttle=4 << 20)
+    hub.rule(hub.repos[NAME].etag(weights), method="GET", throttle=4 << 20, times=2)
 
     async def ask(server):
         async with Socket(server.endpoint) as s:
@@ -300,7 +300,7 @@ def test_a_model_of_the_hub_is_downloaded_and_loaded(hub, tmp_path):
 
 def test_a_download_that_nobody_waits_for_is_given_up(hub, tmp_path):
     weights = next(iter(hub.repos[NAME].lfs))
-    hub.rule(hub.repos[NAME].etag(weights), method="GET", throttle=256 << 10)
+    hub.rule(hub.repos[NAME].etag(weights), method="GET", throttle=256 << 10, times=2)
 
     async def ask(server):
         async with Socket(server.endpoint) as watcher:
@@ -368,7 +368,7 @@ def test_a_query_of_lmql_names_its_model(tmp_path):
 def test_a_named_model_is_downloaded_too(hub, tmp_path):
     """Its socket is open meanwhile; requests wait."""
     weights = next(iter(hub.repos[NAME].lfs))
-    hub.rule(hub.repos[NAME].etag(weights), method="GET", throttle=4 << 20)
+    hub.rule(hub.repos[NAME].etag(weights), method="GET", throttle=4 << 20, times=2)
 
     class Named(Auto):
         def __init__(self):

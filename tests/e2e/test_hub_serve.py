@@ -4,7 +4,8 @@ import asyncio
 import json
 
 import pytest
-from hub_support import BIN, NAME, WEIGHTS, add_demo, environment, says, shown_at
+from hub_support import (BIN, NAME, WEIGHTS, add_demo, demo_files, environment, safetensors, says,
+                         shown_at)
 from lmtp_socket import Socket
 from servers import LmtpServe
 
@@ -54,7 +55,7 @@ def test_a_name_is_fetched_and_served(hub, machine, demo, monkeypatch):
 
 
 def test_a_terminal_sees_how_fast_it_comes(hub, machine):
-    hub.rule(hub.repos[NAME].etag("model.safetensors"), throttle=4_000_000)
+    hub.rule(hub.repos[NAME].etag("model.safetensors"), throttle=4_000_000, times=2)
     process, terminal = machine.start_at_terminal(NAME, "--port", "0", program=SERVE)
     assert b" ready" in process.stdout.readline()
     process.terminate()
@@ -74,7 +75,7 @@ def test_a_name_that_cannot_be_fetched_is_one_line(hub, machine):
 
 
 def test_requests_ask_for_names(hub, machine, demo):
-    hub.rule(hub.repos[NAME].etag("model.safetensors"), throttle=8_000_000)
+    hub.rule(hub.repos[NAME].etag("model.safetensors"), throttle=8_000_000, times=2)
     with LmtpServe("auto") as server:
         tokens, told = ask(server, NAME)
         assert tokens == ask(demo, "demo")[0]
@@ -141,6 +142,78 @@ def test_requests_do_not_download_what_is_refused(hub, machine):
             name = add_refused(hub, kind)
             says(ask(server, name)[0], REFUSED[kind][1])
             assert hub.num_bytes_sent < 2000
+
+
+def demo_with(change):
+    """The demo's weights, with another header."""
+    content = demo_files()[0]["model.safetensors"]
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:8 + length])
+    change(header)
+    return safetensors(header, 0) + content[8 + length:]
+
+
+def set_type(header):
+    header["transformer.h.0.mlp.c_fc.weight"]["dtype"] = "F8_E4M3"
+
+
+def set_shape(header):
+    header["transformer.h.0.mlp.c_fc.weight"]["shape"].append(2)
+
+
+def quantise(header):
+    header["transformer.h.0.mlp.c_fc.qweight"] = header.pop("transformer.h.0.mlp.c_fc.weight")
+
+
+@pytest.mark.parametrize(("change", "parts"), [
+    (set_type, ("h.0.mlp.c_fc.weight", "its type is F8_E4M3")),
+    (set_shape, ("h.0.mlp.c_fc.weight", "its shape is")),
+    (quantise, ("h.0.mlp.c_fc.weight", "missing")),
+    (dict.clear, ("bytes lie behind its last tensor",)),
+])
+def test_weights_that_cannot_be_served_are_not_downloaded(hub, machine, change, parts):
+    files, lfs = demo_files()
+    hub.add(NAME, {**files, "model.safetensors": demo_with(change)}, lfs=lfs)
+    says(machine.error(NAME, "--port", "0", program=SERVE), "model.safetensors", *parts)
+    assert hub.num_bytes_sent < 70_000
+    assert [s.headers["range"] for s in hub.requests(method="GET", server="cdn")] == [
+        "bytes=0-65535"]
+    assert not hub.requests("tokenizer.json", "GET")
+
+
+def shards_of_the_demo():
+    """Its files, with the weights in two."""
+    files, _ = demo_files()
+    content = files.pop("model.safetensors")
+    data = 8 + int.from_bytes(content[:8], "little")
+    tensors = json.loads(content[8:data])
+    tensors.pop("__metadata__", None)
+    parts, weight_map = ({}, {}), {}
+    held = [b"", b""]
+    for i, (name, tensor) in enumerate(tensors.items()):
+        begin, end = (data + at for at in tensor["data_offsets"])
+        at = len(held[i % 2])
+        held[i % 2] += content[begin:end]
+        parts[i % 2][name] = {**tensor, "data_offsets": [at, at + end - begin]}
+        weight_map[name] = f"model-{i % 2}.safetensors"
+    files |= {f"model-{i}.safetensors": safetensors(parts[i], 0) + held[i] for i in (0, 1)}
+    return files, weight_map
+
+
+def test_weights_in_shards(hub, machine, demo):
+    files, weight_map = shards_of_the_demo()
+    lfs = {"model-0.safetensors", "model-1.safetensors"}
+
+    def add(weight_map):
+        index = json.dumps({"weight_map": weight_map}).encode()
+        hub.add(NAME, {**files, "model.safetensors.index.json": index}, lfs=lfs)
+
+    add({**weight_map, next(iter(weight_map)): "model-1.safetensors"})
+    says(machine.error(NAME, "--port", "0", program=SERVE), "index.json", "is not in model-1")
+    assert hub.num_bytes_sent < 200_000
+    add(weight_map)
+    with LmtpServe(NAME) as server:
+        assert ask(server, NAME)[0] == ask(demo, "demo")[0]
 
 
 def test_force_downloads_what_seems_too_large(hub, machine):

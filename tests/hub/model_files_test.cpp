@@ -71,6 +71,21 @@ TEST(ChooseFiles, ByPurpose) {
             (Names{"config.json", "tokenizer.json", "tokenizer.model", "generation_config.json"}));
 }
 
+TEST(ChooseFiles, AllThatTokenizersAreMadeOf) {
+  const Names rare = {"chat_template.jinja", "tekken.json", "spiece.model", "a.tiktoken"};
+  Listing listing{kCommit, rare};
+  listing.files.insert(listing.files.end(), {"sub/b.tiktoken", ".tiktoken", "README.md"});
+  EXPECT_EQ(small_files(listing, Purpose::kTokenizer), rare);
+  for (int i = 0; i < 10; ++i) listing.files.push_back(std::to_string(i) + ".tiktoken");
+  EXPECT_EQ(small_files(listing, Purpose::kTokenizer).size(), 3U + 4U) << "a list has an end";
+  for (const Names& files :
+       {Names{"tokenizer.json"}, Names{"tokenizer.model"}, Names{"merges.txt", "vocab.json"},
+        Names{"tekken.json"}, Names{"spiece.model"}, Names{"README.md", "qwen.tiktoken"}}) {
+    EXPECT_TRUE(has_tokenizer(files)) << files.back();
+  }
+  EXPECT_FALSE(has_tokenizer({"config.json", "vocab.json", "tokenizer_config.json", ".tiktoken"}));
+}
+
 TEST(ChooseFiles, SafetensorsBeforePickles) {
   const Names all = {"pytorch_model.bin.index.json", "pytorch_model.bin",
                      "model.safetensors.index.json", "model.safetensors"};

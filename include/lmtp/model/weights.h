@@ -13,6 +13,10 @@
 #include "lmtp/base/result.h"
 #include "lmtp/model/weight_store.h"
 
+namespace lmtp::hub {
+struct WeightHeader;
+}
+
 namespace lmtp::model {
 
 // How a tensor of a random model begins.
@@ -59,6 +63,11 @@ class TensorSource {
 // where there is neither, pytorch_model.bin or its index. The files stay open, and what they say
 // of themselves is checked against their size.
 Result<std::unique_ptr<TensorSource>> open_checkpoint(const std::string& folder);
+
+// The same for safetensors files that are still to come: these are their beginnings, which tell
+// their tensors. Nothing can be read.
+Result<std::unique_ptr<TensorSource>> open_headers(const std::string& folder,
+                                                   const std::vector<hub::WeightHeader>& headers);
 
 // Random tensors: a function of (seed, name, index) alone, rounded to `type`, which is kF32 or
 // kBF16.
