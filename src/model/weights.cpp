@@ -55,13 +55,14 @@ WeightLoader::WeightLoader(TensorSource& source, WeightStore& store, std::int64_
       expected_elements_(expected_elements),
       progress_(std::move(progress)) {}
 
-void WeightLoader::find_prefix(const std::string& name, const std::string& usual) {
+bool WeightLoader::find_prefix(const std::string& name, const std::string& usual) {
   std::vector<std::string> found;
   for (const std::string& candidate : source_.names()) {
     if (candidate == name || candidate.ends_with("." + name)) {
       found.push_back(candidate.substr(0, candidate.size() - name.size()));
     }
   }
+  const bool is_there = !found.empty();
   if (found.size() > 1) {
     // Of a larger model's parts.
     std::erase_if(found, [&](const std::string& prefix) {
@@ -70,6 +71,7 @@ void WeightLoader::find_prefix(const std::string& name, const std::string& usual
   }
   const bool is_usual = std::find(found.begin(), found.end(), usual) != found.end();
   prefix_ = found.size() == 1 && !is_usual ? found.front() : usual;
+  return is_there;
 }
 
 std::optional<SourceTensor> WeightLoader::fetch(const TensorSpec& spec) {

@@ -21,10 +21,11 @@ from wire import Connection, StreamError, ids_of, logprobs_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RELEASES = {"pinned": ROOT / ".venv", "newest": ROOT / ".venv-newest"}
-# A shape for each family, whose settings are the easiest to misread.
-ONE_EACH = ("gpt2", "gpt-neox-sequential", "opt-narrow-embedding", "llama3-tied", "mistral",
-            "qwen2-window", "qwen3-yarn", "phi3-longrope", "gemma2")  # fmt: skip
-MORE = ("gpt-neox", "opt", "llama", "llama-linear-biased", "llama-yarn", "qwen2", "qwen3", "phi3")
+# A shape for each family, whose settings are the easiest to misread, and one inside a larger model.
+ONE_EACH = ("gpt2", "llama3-tied", "opt-narrow-embedding", "gpt-neox-whole", "mistral",
+            "qwen2-window", "qwen3-yarn", "phi3-longrope", "gemma2", "llava")  # fmt: skip
+MORE = ("gpt-neox", "gpt-neox-sequential", "opt", "llama", "llama-linear-biased", "llama-yarn",
+        "qwen2", "qwen3", "phi3")  # fmt: skip
 FORMATS = (("pinned", "safetensors"), ("newest", "safetensors"), ("pinned", "bin"),
            ("newest", "state-dict"), ("pinned", "state-dict"))  # fmt: skip
 DTYPES = ("float32", "bfloat16", "float16")

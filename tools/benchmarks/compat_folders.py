@@ -26,6 +26,9 @@ from tokenizer_texts import HAND_WRITTEN, random_text  # noqa: E402
 YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=40, beta_fast=4.0)
 SHAPES = SHAPES | {
     "gpt2": ("GPT2", COMMON | dict(n_inner=50, scale_attn_by_inverse_layer_idx=True)),
+    "gpt-neox-whole": ("GPTNeoX", COMMON | dict(
+        intermediate_size=70, rotary_pct=1.0, tie_word_embeddings=False,
+    )),
     "llava": ("Llava", GATED | dict(head_dim=8)),  # a Llama inside a larger model
     "qwen3-yarn": ("Qwen3", GATED | dict(head_dim=12, rope_scaling=YARN)),
     "llama-yarn": ("Llama", GATED | dict(

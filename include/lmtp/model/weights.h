@@ -96,7 +96,8 @@ class WeightLoader {
 
   // Names are looked up with what the source has in front of this one, whatever was wrapped around
   // the model that was saved; with `usual` where it has none, or several and that among them.
-  void find_prefix(const std::string& name, const std::string& usual);
+  // False: nothing is called so.
+  bool find_prefix(const std::string& name, const std::string& usual);
 
   // A matrix product's weight.
   PackedWeight packed(const std::string& name, kernels::WeightOrder order, std::int64_t n,

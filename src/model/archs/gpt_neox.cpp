@@ -129,8 +129,13 @@ std::unique_ptr<CausalLM> make_gpt_neox(const ModelConfig& config, WeightLoader&
   parts.final_norm =
       load_layer_norm(in, "final_layer_norm", config.hidden_size, config.norm_epsilon);
   if (!config.tied_embeddings) {
-    in.find_prefix("embed_out.weight", "");
-    parts.head = load_embedding(in, "embed_out.weight", config.vocab_size, config.hidden_size);
+    // transformers 5 has another name in memory, and so in what torch.save writes of its state
+    // dict.
+    std::string head = "embed_out.weight";
+    if (!in.find_prefix(head, "") && in.find_prefix("lm_head.weight", "")) {
+      head = "lm_head.weight";
+    }
+    parts.head = load_embedding(in, head, config.vocab_size, config.hidden_size);
   }
   return std::make_unique<Model>(config, std::move(parts), in, max_tokens);
 }
