@@ -21,37 +21,46 @@ constexpr const char* kRemedy =
     "; convert it with PyTorch, where you trust it: model.save_pretrained(FOLDER) of the "
     "transformers library writes model.safetensors";
 
+constexpr const char* kBrokenZip =
+    "its zip directory cannot be read: the file is truncated or corrupt; fetch it again, or save "
+    "it "
+    "again with torch.save";
+
 // Of data.pkl: some hundred bytes a tensor.
 constexpr std::uint64_t kPickleBytesMax = std::uint64_t{16} << 20;
-// That the zip reader may read on its own: the directory, some seventy bytes a tensor, and two
-// records, which it would unpack to a thousand times their size.
-constexpr std::uint64_t kDirectoryBytesMax = std::uint64_t{1} << 19;
+// Of the zip's directory: some seventy bytes a tensor.
+constexpr std::uint64_t kDirectoryBytesMax = std::uint64_t{1} << 20;
+// That the zip reader may read beside the directory. It unpacks two small records on its own, to a
+// thousand times what it reads where a file is made for that.
+constexpr std::uint64_t kBesideDirectoryBytesMax = std::uint64_t{1} << 13;
 
 // The file as libtorch's zip reader sees it. What cannot be read is empty: exceptions and errors
 // would have to pass through the C code of that reader.
 class Adapter : public caffe2::serialize::ReadAdapterInterface {
  public:
-  explicit Adapter(const WeightsFile& file) : file_(file) {}
+  Adapter(const WeightsFile& file, std::uint64_t directory_bytes)
+      : file_(file), bytes_left_(directory_bytes + kBesideDirectoryBytesMax) {}
 
   std::size_t size() const override { return file_.size(); }
 
   std::size_t read(std::uint64_t first, void* to, std::size_t count,
                    const char* /*what*/) const override {
-    num_bytes_ += count;
-    if (num_bytes_ > kDirectoryBytesMax || first > size() || count > size() - first ||
+    if (count > bytes_left_ || first > size() || count > size() - first ||
         !file_.read(first, count, to).ok()) {
+      bytes_left_ = 0;
       std::memset(to, 0, count);
       return 0;
     }
+    bytes_left_ -= count;
     return count;
   }
 
-  // Afterwards the reader may read as much again.
-  void opened() { num_bytes_ = 0; }
+  // For the reader's next question: no more than a record's header.
+  void allow_more() { bytes_left_ = kBesideDirectoryBytesMax; }
 
  private:
   const WeightsFile& file_;
-  mutable std::uint64_t num_bytes_ = 0;
+  mutable std::uint64_t bytes_left_;
 };
 
 struct Record {
@@ -67,15 +76,33 @@ std::uint64_t read_little_endian(const unsigned char* at, int size) {
   return value;
 }
 
+// What the file's end says of the directory's size, in the long form where there is one, or
+// nothing. https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT, 4.3.14 to 4.3.16.
+std::optional<std::uint64_t> directory_bytes(const WeightsFile& file) {
+  unsigned char end[42] = {};  // the locator of the long form, and the short form
+  if (file.size() < sizeof(end) || !file.read(file.size() - sizeof(end), sizeof(end), end).ok() ||
+      read_little_endian(end + 20, 4) != 0x06054B50) {
+    return std::nullopt;
+  }
+  if (read_little_endian(end, 4) != 0x07064B50) {
+    return read_little_endian(end + 32, 4);
+  }
+  unsigned char long_form[48] = {};
+  if (!file.read(read_little_endian(end + 8, 8), sizeof(long_form), long_form).ok() ||
+      read_little_endian(long_form, 4) != 0x06064B50) {
+    return std::nullopt;
+  }
+  return read_little_endian(long_form + 40, 8);
+}
+
 // Where a record lies, whose data must be stored as it is. Throws what libtorch throws.
 Result<Record> find_record(const WeightsFile& file, caffe2::serialize::PyTorchStreamReader& reader,
                            const std::string& name) {
   if (!reader.hasRecord(name)) {
     return Error{"it has no record '" + name + "'"};
   }
-  // https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT, 4.3.7: signature, version, flags,
-  // method.
-  unsigned char header[10];
+  // 4.3.7: signature, version, flags, method.
+  unsigned char header[10] = {};
   if (auto read = file.read(reader.getRecordHeaderOffset(name), sizeof(header), header);
       !read.ok()) {
     return read.error();
@@ -155,9 +182,16 @@ Result<TensorEntry> make_entry(const WeightsFile& file, const PickledTensor& ten
 }
 
 Result<TensorEntries> read_tensors(const WeightsFile& file) {
-  const auto adapter = std::make_shared<Adapter>(file);
+  const auto directory = directory_bytes(file);
+  if (!directory.has_value()) {
+    return Error{kBrokenZip};
+  }
+  if (*directory > kDirectoryBytesMax) {
+    return Error{"its zip directory is larger than any checkpoint's"};
+  }
+  const auto adapter = std::make_shared<Adapter>(file, *directory);
   caffe2::serialize::PyTorchStreamReader reader(adapter);
-  adapter->opened();
+  adapter->allow_more();
   const auto data = find_record(file, reader, "data.pkl");
   if (!data.ok()) {
     return data.error();
@@ -187,7 +221,7 @@ Result<TensorEntries> read_tensors(const WeightsFile& file) {
   for (const PickledTensor& tensor : *tensors) {
     auto found = records.find(tensor.storage);
     if (found == records.end()) {
-      adapter->opened();
+      adapter->allow_more();
       const auto record = find_record(file, reader, "data/" + std::string(tensor.storage));
       if (!record.ok()) {
         return Error{"tensor '" + tensor.name + "': " + record.error().message};
@@ -225,9 +259,7 @@ Result<TensorEntries> read_pickled(const WeightsFile& file) {
     return entries;
   } catch (const std::exception&) {
     // What libtorch says is of use to nobody else.
-    return Error{file.path() +
-                 ": its zip directory cannot be read: the file is truncated or corrupt; fetch it "
-                 "again, or save it again with torch.save"};
+    return Error{file.path() + ": " + kBrokenZip};
   }
 }
 

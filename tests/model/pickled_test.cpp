@@ -164,6 +164,21 @@ TEST(PickledTest, ARecordIsStoredAsItIs) {
   EXPECT_EQ(file_error(torch_file(pickle, zeros, false)), "");
 }
 
+// libtorch unpacks the record `version` before anything can be asked of it.
+TEST(PickledTest, ADirectoryThatIsNotWhatItSaysIsAnError) {
+  const std::string whole = torch_file(pickled_dict({{"a", pickled(TensorParts{})}}), kStorage);
+  const char* const broken = "its zip directory cannot be read: the file is truncated or corrupt";
+  // torch.save writes the long form of the zip's end: 56 bytes, before 20 and 22 others.
+  const std::size_t size_at = whole.size() - 98 + 40;
+  std::string changed = whole;
+  changed.replace(size_at, 8, little_endian(1 << 21, 8));
+  expect_error(file_error(changed), "its zip directory is larger than any checkpoint's");
+  changed.replace(size_at, 8, little_endian(1 << 19, 8));
+  expect_error(file_error(changed), broken);
+  expect_error(file_error(whole + "a comment"), broken);
+  expect_error(file_error("PK"), broken);
+}
+
 // Each byte of the file is changed, one at a time. What comes is a tensor or a sentence of ours.
 TEST(PickledTest, NoChangedByteDoesHarm) {
   const std::string whole = torch_file(pickled_dict({{"a", pickled(TensorParts{})}}), kStorage);
