@@ -29,6 +29,17 @@ constexpr std::array<std::int16_t, kNumSpelt> make_bytes() {
 
 constexpr std::array<std::int16_t, kNumSpelt> kBytes = make_bytes();
 
+// By byte: the code point.
+constexpr std::array<char32_t, 256> make_spellings() {
+  std::array<char32_t, 256> spellings{};
+  for (std::size_t c = 0; c < kBytes.size(); ++c) {
+    if (kBytes[c] >= 0) spellings[static_cast<std::size_t>(kBytes[c])] = static_cast<char32_t>(c);
+  }
+  return spellings;
+}
+
+constexpr std::array<char32_t, 256> kSpellings = make_spellings();
+
 }  // namespace
 
 bool append_spelt_bytes(std::string_view spelling, std::string& out) {
@@ -43,6 +54,10 @@ bool append_spelt_bytes(std::string_view spelling, std::string& out) {
     pos += point.num_bytes;
   }
   return true;
+}
+
+void append_spelling(std::string_view bytes, std::string& out) {
+  for (const char byte : bytes) append_utf8(kSpellings[static_cast<unsigned char>(byte)], out);
 }
 
 }  // namespace lmtp::tokenizer

@@ -14,4 +14,7 @@ namespace lmtp::tokenizer {
 // REQUIRES: `spelling` is valid UTF-8.
 bool append_spelt_bytes(std::string_view spelling, std::string& out);
 
+// Appends the spelling of `bytes`.
+void append_spelling(std::string_view bytes, std::string& out);
+
 }  // namespace lmtp::tokenizer

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "byte_alphabet.h"
 #include "utf8.h"
 
 namespace lmtp::tokenizer {
@@ -87,6 +88,13 @@ std::vector<std::string> with_bytes(const std::vector<std::string>& tokens) {
   return out;
 }
 
+// Where a token holds a character that stands for no byte it is taken as it is.
+std::string spelt_bytes(std::string_view token) {
+  std::string bytes;
+  if (!append_spelt_bytes(token, bytes)) bytes = token;
+  return bytes;
+}
+
 }  // namespace
 
 void Decoder::run(const DecoderStep& step, std::vector<std::string>& tokens) const {
@@ -102,6 +110,16 @@ void Decoder::run(const DecoderStep& step, std::vector<std::string>& tokens) con
       return;
     case DecoderStep::Kind::kStrip:
       for (std::string& token : tokens) token = stripped(step, token);
+      return;
+    case DecoderStep::Kind::kBytes: {
+      std::string bytes;
+      for (const std::string& token : tokens) bytes += spelt_bytes(token);
+      tokens.assign(1, "");
+      append_valid_utf8(bytes, tokens[0]);
+      return;
+    }
+    case DecoderStep::Kind::kJoin:
+      for (std::size_t i = 1; i < tokens.size(); ++i) tokens[i].insert(0, " ");
       return;
     case DecoderStep::Kind::kMetaspace:
       for (std::size_t i = 0; i < tokens.size(); ++i) {
@@ -120,6 +138,8 @@ std::string Decoder::bytes_of(std::string_view spelling) const {
   std::vector<std::string> tokens = {std::string(spelling)};
   for (const DecoderStep& step : steps_) {
     if (step.kind == DecoderStep::Kind::kFuse) break;  // what follows is for the whole text
+    if (step.kind == DecoderStep::Kind::kBytes) return spelt_bytes(tokens[0]);
+    if (step.kind == DecoderStep::Kind::kJoin) return " " + tokens[0];
     if (step.kind == DecoderStep::Kind::kByteFallback) {
       if (const auto byte = byte_of(tokens[0])) return {*byte};
     } else if (step.kind == DecoderStep::Kind::kMetaspace) {
@@ -134,7 +154,10 @@ std::string Decoder::bytes_of(std::string_view spelling) const {
 std::size_t Decoder::spaces_dropped_max() const {
   bool fused = false;
   for (const DecoderStep& step : steps_) {
-    if (step.kind == DecoderStep::Kind::kFuse) fused = true;
+    if (step.kind == DecoderStep::Kind::kFuse || step.kind == DecoderStep::Kind::kBytes) {
+      fused = true;
+    }
+    if (step.kind == DecoderStep::Kind::kJoin) return 1;
     if (step.kind == DecoderStep::Kind::kMetaspace && step.drops_first) {
       return std::numeric_limits<std::size_t>::max();
     }

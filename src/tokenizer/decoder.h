@@ -11,9 +11,18 @@
 
 namespace lmtp::tokenizer {
 
-// One step, as tokenizer.json names it.
+// One step, as tokenizer.json names it. kBytes: GPT-2's spelling of bytes becomes text (ByteLevel);
+// kJoin: a space between two tokens, where the file names no decoder.
 struct DecoderStep {
-  enum class Kind : std::uint8_t { kReplace, kByteFallback, kFuse, kStrip, kMetaspace };
+  enum class Kind : std::uint8_t {
+    kReplace,
+    kByteFallback,
+    kFuse,
+    kStrip,
+    kMetaspace,
+    kBytes,
+    kJoin
+  };
 
   Kind kind = Kind::kFuse;
   std::optional<SplitPattern> pattern;  // kReplace

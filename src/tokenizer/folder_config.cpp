@@ -209,6 +209,7 @@ void add_class_defaults(FolderConfig& config) {
     SpecialToken special;
     special.role = usual.role;
     special.token.content = usual.content;
+    special.by_class = true;
     config.specials.push_back(std::move(special));
   }
 }

@@ -20,6 +20,7 @@ struct SpecialToken {
   std::string role;
   AddedToken token;
   bool has_flags = false;
+  bool by_class = false;  // no file names it
 };
 
 struct FolderConfig {

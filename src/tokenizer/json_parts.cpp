@@ -103,6 +103,10 @@ Result<NormalizerStep> read_normalizer_step(const object& part) {
     step.strip_right = bool_or(part, "strip_right", true);
     return step;
   }
+  if (type == "ByteLevel") {
+    step.kind = Kind::kSpellBytes;
+    return step;
+  }
   if (type == "Lowercase" || type == "Nmt") {
     step.kind = type == "Nmt" ? Kind::kNmt : Kind::kLowercase;
     return step;
@@ -113,7 +117,7 @@ Result<NormalizerStep> read_normalizer_step(const object& part) {
 void read_byte_level(const object& part, PreTokenizerParts& parts) {
   if (bool_or(part, "add_prefix_space", true)) parts.steps.push_back(prefix_space_step());
   if (bool_or(part, "use_regex", true)) parts.steps.emplace_back();
-  parts.byte_level = true;
+  parts.steps.emplace_back().kind = PreTokenizerStep::Kind::kSpellBytes;
 }
 
 Result<void> read_metaspace(const object& part, PreTokenizerParts& parts) {
@@ -172,49 +176,75 @@ Result<void> read_split(const object& part, PreTokenizerParts& parts) {
   return {};
 }
 
+// The step that takes out what lies between the words, or one that sets apart what is matched.
+PreTokenizerStep split_step(SplitPattern pattern, SplitBehavior behavior, bool invert = false) {
+  PreTokenizerStep step;
+  step.kind = PreTokenizerStep::Kind::kSplit;
+  step.pattern = std::move(pattern);
+  step.behavior = behavior;
+  step.invert = invert;
+  return step;
+}
+
+Result<void> read_words(std::string_view type, const object& part, PreTokenizerParts& parts) {
+  const auto spaces = [] { return SplitPattern::one_of(space_ranges()); };
+  if (type == "Whitespace") {
+    // In a set, \w is Rust's but for these two.
+    auto words = SplitPattern::regex(R"([\w\u200C\u200D]+|[^\w\s\u200C\u200D]+)");
+    if (!words) return words.error();
+    parts.steps.push_back(split_step(std::move(*words), SplitBehavior::kRemoved, true));
+  } else if (type == "WhitespaceSplit") {
+    parts.steps.push_back(split_step(spaces(), SplitBehavior::kRemoved));
+  } else if (type == "BertPreTokenizer") {
+    parts.steps.push_back(split_step(spaces(), SplitBehavior::kRemoved));
+    parts.steps.push_back(
+        split_step(SplitPattern::one_of(punctuation_ranges()), SplitBehavior::kIsolated));
+  } else if (type == "CharDelimiterSplit") {
+    const std::string_view delimiter = string_or(part, "delimiter", "");
+    if (delimiter.empty()) return Error{"a CharDelimiterSplit has no 'delimiter'"};
+    parts.steps.push_back(split_step(SplitPattern::literal(delimiter), SplitBehavior::kRemoved));
+  } else {
+    return unsupported("the pre_tokenizer is " + quoted(type));
+  }
+  return {};
+}
+
 Result<void> read_pre_tokenizer_part(const object& part, PreTokenizerParts& parts) {
   const std::string_view type = type_of(part);
-  if (parts.byte_level) {
-    return unsupported("the pre_tokenizer has " + quoted(type) + " after ByteLevel");
-  }
   if (type == "ByteLevel") {
     read_byte_level(part, parts);
     return {};
   }
   if (type == "Metaspace") return read_metaspace(part, parts);
   if (type == "Split") return read_split(part, parts);
-  PreTokenizerStep step;
-  step.kind = PreTokenizerStep::Kind::kSplit;
   if (type == "Digits") {
-    step.pattern = SplitPattern::one_of(digit_ranges());
-    step.behavior = bool_or(part, "individual_digits", false) ? SplitBehavior::kIsolated
-                                                              : SplitBehavior::kContiguous;
-  } else if (type == "Punctuation") {
+    parts.steps.push_back(
+        split_step(SplitPattern::one_of(digit_ranges()), bool_or(part, "individual_digits", false)
+                                                             ? SplitBehavior::kIsolated
+                                                             : SplitBehavior::kContiguous));
+    return {};
+  }
+  if (type == "Punctuation") {
     const auto behavior = read_behavior(string_or(part, "behavior", "Isolated"));
     if (!behavior) return behavior.error();
-    step.pattern = SplitPattern::one_of(punctuation_ranges());
-    step.behavior = *behavior;
-  } else {
-    return unsupported("the pre_tokenizer is " + quoted(type));
+    parts.steps.push_back(split_step(SplitPattern::one_of(punctuation_ranges()), *behavior));
+    return {};
   }
-  parts.steps.push_back(std::move(step));
-  return {};
+  return read_words(type, part, parts);
 }
 
-Result<void> read_decoder_part(const object& part, DecoderParts& parts) {
+Result<void> read_decoder_part(const object& part, std::vector<DecoderStep>& steps) {
   using Kind = DecoderStep::Kind;
   const std::string_view type = type_of(part);
   DecoderStep step;
-  if (type == "ByteLevel") {
-    parts.byte_level = true;
-    return {};
-  }
   if (type == "Replace") {
     auto pattern = read_pattern(part);
     if (!pattern) return pattern.error();
     step.kind = Kind::kReplace;
     step.pattern = std::move(*pattern);
     step.content = string_or(part, "content", "");
+  } else if (type == "ByteLevel") {
+    step.kind = Kind::kBytes;
   } else if (type == "ByteFallback") {
     step.kind = Kind::kByteFallback;
   } else if (type == "Fuse") {
@@ -236,7 +266,7 @@ Result<void> read_decoder_part(const object& part, DecoderParts& parts) {
   if (needs_content && step.content.empty()) {
     return Error{"the decoder " + quoted(type) + " has no character to look for"};
   }
-  parts.steps.push_back(std::move(step));
+  steps.push_back(std::move(step));
   return {};
 }
 
@@ -321,18 +351,18 @@ Result<PreTokenizerParts> read_pre_tokenizer(const object& root) {
   return parts;
 }
 
-Result<DecoderParts> read_decoder(const object& root) {
-  DecoderParts parts;
+Result<std::vector<DecoderStep>> read_decoder(const object& root) {
+  std::vector<DecoderStep> steps;
   const auto part = part_of(root, "decoder");
   if (!part) return part.error();
-  if (!*part) return unsupported("the decoder is 'none'");
-  const auto read = for_each_part(
-      **part, "decoders", [&](const object& each) { return read_decoder_part(each, parts); });
-  if (!read) return read.error();
-  if (parts.byte_level && !parts.steps.empty()) {
-    return unsupported("the decoder is ByteLevel with something else");
+  if (!*part) {
+    steps.emplace_back().kind = DecoderStep::Kind::kJoin;
+    return steps;
   }
-  return parts;
+  const auto read = for_each_part(
+      **part, "decoders", [&](const object& each) { return read_decoder_part(each, steps); });
+  if (!read) return read.error();
+  return steps;
 }
 
 std::vector<PrefixToken> read_prefix(const object& root) {

@@ -16,8 +16,9 @@ namespace lmtp::tokenizer {
 
 // What this version can read, for error messages.
 inline constexpr const char* kSupportedKinds =
-    "supported: byte-level BPE, BPE with byte fallback, and Unigram as tokenizer.json; GPT-2's and "
-    "Qwen2's vocab.json and merges.txt; Llama's and Gemma's tokenizer.model (sentencepiece)";
+    "supported: BPE, Unigram and WordLevel as tokenizer.json; GPT-2's and Qwen2's vocab.json and "
+    "merges.txt; Llama's and Gemma's tokenizer.model (sentencepiece); tekken.json; tiktoken's "
+    "files";
 
 Error unsupported(const std::string& what);
 
@@ -27,16 +28,12 @@ Result<std::vector<NormalizerStep>> read_normalizer(const simdjson::dom::object&
 
 struct PreTokenizerParts {
   std::vector<PreTokenizerStep> steps;
-  bool byte_level = false;        // words are bytes
   bool byte_level_alone = false;  // ByteLevel is all there is
 };
 Result<PreTokenizerParts> read_pre_tokenizer(const simdjson::dom::object& root);
 
-struct DecoderParts {
-  std::vector<DecoderStep> steps;
-  bool byte_level = false;
-};
-Result<DecoderParts> read_decoder(const simdjson::dom::object& root);
+// Where the file names none, a space goes between two tokens.
+Result<std::vector<DecoderStep>> read_decoder(const simdjson::dom::object& root);
 
 // The names of the special tokens that the post-processor puts in front of a single text, with
 // their ids where it says them (-1 where not).

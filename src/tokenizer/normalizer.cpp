@@ -1,5 +1,6 @@
 #include "normalizer.h"
 
+#include "byte_alphabet.h"
 #include "unicode_data.h"
 #include "utf8.h"
 
@@ -104,6 +105,9 @@ Normalized run(const NormalizerStep& step, std::string_view text, PatternScratch
       return strip(step, text);
     case NormalizerStep::Kind::kNmt:
       return nmt(text, out);
+    case NormalizerStep::Kind::kSpellBytes:
+      append_spelling(text, out);
+      return {out};
   }
   return {text};
 }

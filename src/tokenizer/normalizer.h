@@ -16,7 +16,15 @@ namespace lmtp::tokenizer {
 
 // One step, as tokenizer.json names it.
 struct NormalizerStep {
-  enum class Kind : std::uint8_t { kForm, kPrepend, kReplace, kLowercase, kStrip, kNmt };
+  enum class Kind : std::uint8_t {
+    kForm,
+    kPrepend,
+    kReplace,
+    kLowercase,
+    kStrip,
+    kNmt,
+    kSpellBytes
+  };
 
   Kind kind = Kind::kPrepend;
   std::shared_ptr<const UnicodeFormer> form;  // kForm

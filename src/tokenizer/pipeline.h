@@ -22,6 +22,7 @@ namespace lmtp::tokenizer {
 struct TokenizerParts {
   std::unique_ptr<WordModel> model;
   bool byte_level = false;  // the model's tokens are bytes; the decoder has no steps then
+  bool from_ranks = false;  // tekken.json or tiktoken's; special tokens are what the files name
   Normalizer normalizer;
   PreTokenizer pre_tokenizer;
   Decoder decoder;

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "byte_alphabet.h"
 #include "gpt2_split.h"
+#include "lmtp/base/check.h"
 
 namespace lmtp::tokenizer {
 
@@ -45,6 +47,17 @@ void PreTokenizer::run_step(std::size_t index, std::string_view text, bool at_st
       if (text.starts_with(step.content) || (step.first_only && !at_start)) break;
       run.scratch.texts[index].assign(step.content).append(text);
       return run_step(index + 1, run.scratch.texts[index], at_start, run);
+    case PreTokenizerStep::Kind::kSpellBytes:
+    case PreTokenizerStep::Kind::kUnspellBytes: {
+      std::string& out = run.scratch.texts[index];
+      out.clear();
+      if (step.kind == PreTokenizerStep::Kind::kSpellBytes) {
+        append_spelling(text, out);
+      } else {
+        LMTP_CHECK(append_spelt_bytes(text, out));  // nothing since has added a character
+      }
+      return run_step(index + 1, out, at_start, run);
+    }
     case PreTokenizerStep::Kind::kMarkStarts:
     case PreTokenizerStep::Kind::kMarkRuns:
       return split_starts(index, text, at_start, run);

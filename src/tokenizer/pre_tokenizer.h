@@ -18,12 +18,14 @@ namespace lmtp::tokenizer {
 // One step. tokenizer.json's pre-tokenizers are one or more of them.
 struct PreTokenizerStep {
   enum class Kind : std::uint8_t {
-    kGpt2Words,   // GPT-2's pattern, by hand
-    kSplit,       // pattern, behavior, invert
-    kReplace,     // `content` in the place of each space
-    kPrepend,     // `content` in front, where it is not there already
-    kMarkStarts,  // takes apart in front of each `content` (Metaspace's split)
-    kMarkRuns,    // the same, but a run of `content` stays whole; see PreTokenizer::split_at_marks
+    kGpt2Words,     // GPT-2's pattern, by hand
+    kSplit,         // pattern, behavior, invert
+    kReplace,       // `content` in the place of each space
+    kPrepend,       // `content` in front, where it is not there already
+    kSpellBytes,    // each byte as a character of GPT-2's alphabet, for steps that follow
+    kUnspellBytes,  // and back, for a model of bytes
+    kMarkStarts,    // takes apart in front of each `content` (Metaspace's split)
+    kMarkRuns,  // the same, but a run of `content` stays whole; see PreTokenizer::split_at_marks
   };
 
   Kind kind = Kind::kGpt2Words;

@@ -248,12 +248,13 @@ void remake_llama_parts(const FolderConfig& config, TokenizerParts& parts) {
 }
 
 Result<TokenizerParts> read_sentencepiece(const std::string& path, const FolderConfig& config) {
+  const auto bytes = read_text_file(path);
+  if (!bytes) return bytes.error();
+  if (looks_like_tiktoken(*bytes)) return read_tiktoken(path, config);
   const bool is_gemma = config.tokenizer_class == "GemmaTokenizer";
   if (!is_gemma && config.tokenizer_class != "LlamaTokenizer") {
     return unsupported(path + ": the tokenizer.model of a " + config.tokenizer_class);
   }
-  const auto bytes = read_text_file(path);
-  if (!bytes) return bytes.error();
   const auto file = parse_sentencepiece(*bytes);
   if (!file) return Error{path + ": " + file.error().message};
   auto model = make_model(*file, config, is_gemma);

@@ -26,6 +26,18 @@ struct BosRule {
 constexpr BosRule kBosRules[] = {
     {"LlamaTokenizer", true}, {"GemmaTokenizer", true}, {"GPTNeoXTokenizer", false}};
 
+// tiktoken.model or NAME.tiktoken; empty where neither is there.
+std::string find_tiktoken(const std::string& folder) {
+  std::string found;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename();
+    const bool fits = name == "tiktoken.model" || name.ends_with(".tiktoken");
+    if (fits && (found.empty() || entry.path() < found)) found = entry.path();
+  }
+  return found;
+}
+
 Result<TokenizerParts> read_parts(const std::string& folder, const FolderConfig& config,
                                   PlainSpecials& plain) {
   const std::string json = folder + "/tokenizer.json";
@@ -48,9 +60,13 @@ Result<TokenizerParts> read_parts(const std::string& folder, const FolderConfig&
     plain.normalized = config.tokenizer_class == "GPT2Tokenizer";
     return read_vocab_and_merges(folder, config);
   }
+  if (file_exists(folder + "/tekken.json")) return read_tekken(folder + "/tekken.json");
+  if (const std::string path = find_tiktoken(folder); !path.empty()) {
+    return read_tiktoken(path, config);
+  }
   return unsupported(folder +
                      ": neither tokenizer.json nor tokenizer.model nor vocab.json with merges.txt "
-                     "is there");
+                     "nor tekken.json nor a file of tiktoken's is there");
 }
 
 void apply_bos_rule(const FolderConfig& config, bool from_vocab_files, TokenizerParts& parts) {
@@ -65,7 +81,7 @@ void apply_bos_rule(const FolderConfig& config, bool from_vocab_files, Tokenizer
   for (const BosRule& rule : kBosRules) {
     if (rule.tokenizer_class == config.tokenizer_class) set(config.add_bos.value_or(rule.usually));
   }
-  if (from_vocab_files && config.tokenizer_class == "GPT2Tokenizer") {
+  if (from_vocab_files && !parts.from_ranks && config.tokenizer_class == "GPT2Tokenizer") {
     set(config.add_bos.value_or(false));
   }
 }
@@ -103,6 +119,11 @@ Result<std::unique_ptr<Tokenizer>> load_tokenizer(const std::string& folder) {
   PlainSpecials plain;
   auto parts = read_parts(folder, *config, plain);
   if (!parts) return parts.error();
+  if (parts->from_ranks) {  // a Llama 3 has no <s>, though Llama's class has
+    std::erase_if(config->specials, [&](const SpecialToken& special) {
+      return special.by_class && parts->added.find(special.token.content, *parts->model) < 0;
+    });
+  }
   apply_folder_config(*config, plain, *parts);
   apply_bos_rule(*config, plain.as_tokens, *parts);
   // Without a pre-tokenizer a text is one word, too long for the cache.

@@ -11,6 +11,7 @@
 #include "json_parts.h"
 #include "tokenizer_files.h"
 #include "unigram.h"
+#include "word_level.h"
 
 namespace lmtp::tokenizer {
 namespace {
@@ -73,9 +74,6 @@ Result<std::unique_ptr<WordModel>> read_bpe(const object& model, bool byte_level
   options.fuse_unk = bool_or(model, "fuse_unk", false);
   options.byte_fallback = bool_or(model, "byte_fallback", false);
   options.ignore_merges = bool_or(model, "ignore_merges", false);
-  if (byte_level && options.byte_fallback) {
-    return unsupported("the model is byte-level with byte_fallback");
-  }
   BpeBuilder builder(std::move(options));
   builder.reserve(vocab.size() + 1, vocab.size() * 8, merges.size());
   if (auto read = read_vocab(vocab, builder); !read) return read.error();
@@ -112,6 +110,26 @@ Result<std::unique_ptr<WordModel>> read_unigram(const object& model) {
   return std::unique_ptr<WordModel>(std::move(*made));
 }
 
+Result<std::unique_ptr<WordModel>> read_word_level(const object& model) {
+  object vocab;
+  if (model["vocab"].get_object().get(vocab) != simdjson::SUCCESS) {
+    return Error{"'model.vocab' is missing or not an object"};
+  }
+  auto made = std::make_unique<WordLevel>();
+  for (const auto [text, value] : vocab) {
+    std::int64_t id = -1;
+    if (value.get_int64().get(id) != simdjson::SUCCESS || id < 0 || id > kTokenIdMax) {
+      return Error{"'model.vocab': the id of '" + std::string(text) + "' is not allowed"};
+    }
+    made->add_token(text, static_cast<TokenId>(id));
+  }
+  const std::string_view unknown = string_or(model, "unk_token", "<unk>");
+  if (!made->set_unknown(unknown)) {
+    return Error{"'model.unk_token': '" + std::string(unknown) + "' is not in the vocabulary"};
+  }
+  return std::unique_ptr<WordModel>(std::move(made));
+}
+
 Result<std::unique_ptr<WordModel>> read_model(const object& root, bool byte_level) {
   object model;
   if (root["model"].get_object().get(model) != simdjson::SUCCESS) {
@@ -120,9 +138,40 @@ Result<std::unique_ptr<WordModel>> read_model(const object& root, bool byte_leve
   // Files of old versions have no type.
   const std::string_view type = string_or(model, "type", "BPE");
   if (type == "BPE") return read_bpe(model, byte_level);
-  if (type == "Unigram" && !byte_level) return read_unigram(model);
-  return unsupported("the model is '" + std::string(type) + "'" +
-                     (byte_level ? " with a byte-level pre_tokenizer" : ""));
+  if (type == "Unigram") return read_unigram(model);
+  if (type == "WordLevel") return read_word_level(model);
+  return unsupported("the model is '" + std::string(type) + "'");
+}
+
+// Whether the model's tokens may be bytes instead of their spelling: words are spelt ones, pieces
+// of which are made into bytes at the last. `steps` are changed accordingly. What the library does
+// is the spelling; bytes are faster, and so is a decoder that has nothing else to do.
+bool make_bytes_of_words(const object& root, const std::vector<NormalizerStep>& normalizer,
+                         const std::vector<DecoderStep>& decoder,
+                         std::vector<PreTokenizerStep>& steps) {
+  using Kind = PreTokenizerStep::Kind;
+  object model;
+  if (root["model"].get_object().get(model) != simdjson::SUCCESS ||
+      string_or(model, "type", "BPE") != "BPE" || bool_or(model, "byte_fallback", false) ||
+      decoder.size() != 1 || decoder[0].kind != DecoderStep::Kind::kBytes) {
+    return false;
+  }
+  std::size_t num_behind = 0;  // steps behind the last that spells
+  while (num_behind < steps.size() &&
+         steps[steps.size() - 1 - num_behind].kind != Kind::kSpellBytes) {
+    const Kind kind = steps[steps.size() - 1 - num_behind].kind;
+    if (kind != Kind::kSplit && kind != Kind::kGpt2Words) return false;
+    ++num_behind;
+  }
+  const bool spelt_before =
+      !normalizer.empty() && normalizer.back().kind == NormalizerStep::Kind::kSpellBytes;
+  if (num_behind == steps.size() && !spelt_before) return false;
+  if (num_behind == 0 && !steps.empty()) {
+    steps.pop_back();
+  } else {
+    steps.emplace_back().kind = Kind::kUnspellBytes;
+  }
+  return true;
 }
 
 Result<std::vector<AddedToken>> read_added_tokens(const object& root) {
@@ -169,22 +218,18 @@ Result<TokenizerParts> read_root(const object& root, const FolderConfig& config)
   TokenizerParts parts;
   auto normalizer = read_normalizer(root);
   if (!normalizer) return normalizer.error();
-  parts.normalizer = Normalizer(std::move(*normalizer));
   auto pre_tokenizer = read_pre_tokenizer(root);
   if (!pre_tokenizer) return pre_tokenizer.error();
   override_prefix_space(config, *pre_tokenizer);
   auto decoder = read_decoder(root);
   if (!decoder) return decoder.error();
-  parts.byte_level = pre_tokenizer->byte_level;
-  if (decoder->byte_level != parts.byte_level) {
-    return unsupported(std::string("of pre_tokenizer and decoder only the ") +
-                       (parts.byte_level ? "first" : "second") + " is ByteLevel");
-  }
+  parts.byte_level = make_bytes_of_words(root, *normalizer, *decoder, pre_tokenizer->steps);
   auto model = read_model(root, parts.byte_level);
   if (!model) return model.error();
   parts.model = std::move(*model);
   parts.pre_tokenizer = PreTokenizer(std::move(pre_tokenizer->steps));
-  parts.decoder = Decoder(std::move(decoder->steps));
+  parts.normalizer = Normalizer(std::move(*normalizer));
+  if (!parts.byte_level) parts.decoder = Decoder(std::move(*decoder));
   const auto added = read_added_tokens(root);
   if (!added) return added.error();
   parts.added.add(*added, *parts.model);

@@ -55,10 +55,10 @@ class Tokenizer {
   virtual std::size_t spaces_dropped_max() const = 0;
 };
 
-// Loads the tokenizer of a folder: tokenizer.json; else tokenizer.model (sentencepiece); else
-// vocab.json and merges.txt. As in transformers, tokenizer_config.json, special_tokens_map.json,
-// added_tokens.json and config.json say which tokens there are besides. docs/tokenizers.md lists
-// the kinds. The error names the file, what was found and which kinds are supported.
+// Loads the tokenizer of a folder, from the first that is there of the files that
+// docs/tokenizers.md lists. As in transformers, tokenizer_config.json, special_tokens_map.json,
+// added_tokens.json and config.json say which tokens there are besides. The error names the file,
+// what was found and which kinds are supported.
 Result<std::unique_ptr<Tokenizer>> load_tokenizer(const std::string& folder);
 
 // Turns a stream of token bytes into text that never ends inside a character: bytes of an
