@@ -11,15 +11,19 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "guarded.h"
 #include "inbox.h"
 #include "lmtp/base/check.h"
 #include "lmtp/base/log.h"
 #include "lmtp/scheduler/scheduler.h"
+#include "outbox.h"
+#include "scheduling.h"
 #include "step_pace.h"
 
 namespace lmtp::engine {
@@ -27,22 +31,7 @@ namespace lmtp::engine {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kGatherTimeMax{5};
-
-namespace {
-
-// Calls the agent; whatever it throws is an error of the step.
-template <typename Call>
-auto guarded(const Call& call) -> decltype(call()) {
-  try {
-    return call();
-  } catch (const std::exception& e) {
-    return Error{e.what()};
-  } catch (...) {
-    return Error{"an exception of unknown type"};
-  }
-}
-
-}  // namespace
+constexpr const char* kGap = "internal: tokens of this stream were lost";
 
 // All members below "engine thread" belong to that thread alone.
 struct Engine::Impl {
@@ -56,8 +45,10 @@ struct Engine::Impl {
             static_cast<std::size_t>(options.max_concurrent_requests))) {}
 
   void load();
+  void start_loader();
   void load_again();
   void run();
+  void start_over(const std::string& why);
   void gather();
   int prefill_tokens_max() const;
   void take_commands();
@@ -67,6 +58,7 @@ struct Engine::Impl {
   Result<scheduler::StepResult> finish();
 
   void apply_all(std::vector<EngineCommand> commands);
+  void apply_one(EngineCommand& command);
   void apply(Request& request);
   void apply(CancelCommand& cancel);
   void apply(LoadProgressCommand& progress);
@@ -102,15 +94,11 @@ struct Engine::Impl {
   struct Stream {
     std::shared_ptr<EventSink> sink;
     std::string model;
-  };
-  struct Outgoing {
-    ConnectionId connection = 0;
-    std::shared_ptr<EventSink> sink;
-    StreamEvent event;
+    bool has_gap = false;  // tokens of it could not be delivered: it is being cancelled
   };
   std::unordered_map<StreamKey, Stream, StreamKeyHash> streams;
-  std::vector<Outgoing> outgoing;  // of this step or drain, not yet delivered
-  std::deque<Request> held;        // came while the model is being loaded
+  Outbox outbox;             // of this step or drain, not yet delivered
+  std::deque<Request> held;  // came while the model is being loaded
   std::unique_ptr<agent::ModelAgent> agent;
   std::unique_ptr<scheduler::Scheduler> scheduler;
   std::optional<std::string> load_error;
@@ -194,10 +182,18 @@ void Engine::Impl::load_again() {
   state = EngineState::kLoading;
   load_percent = 0;
   deliver();
-  if (stop_at) return;
+  if (!stop_at) start_loader();
+}
+
+// Where no other thread can be had, the model is loaded on this one.
+void Engine::Impl::start_loader() {
   const std::lock_guard lock(loader_mutex);
-  loader.join();  // it ended when it had handed over the agent
-  loader = std::thread([this] { load(); });
+  if (loader.joinable()) loader.join();  // it ended when it had handed over the agent
+  try {
+    loader = std::thread([this] { load(); });
+  } catch (const std::system_error&) {
+    load();
+  }
 }
 
 // Where it fails, finish() says so: a step before it may still be under way.
@@ -237,8 +233,12 @@ void Engine::Impl::gather() {
 
 void Engine::Impl::run() {
   while (!started.empty() || !finished()) {
-    if (started.empty()) take_commands();
-    if (!started.empty() || (scheduler != nullptr && !scheduler->idle())) step();
+    const Result<void> turned = guarded([this]() -> Result<void> {
+      if (started.empty()) take_commands();
+      if (!started.empty() || (scheduler != nullptr && !scheduler->idle())) step();
+      return {};
+    });
+    if (!turned) start_over(turned.error().message);
   }
   inbox->stopped = true;
   inbox->queue.close();
@@ -251,9 +251,24 @@ void Engine::Impl::run() {
   deliver();
 }
 
+// Something has thrown that is not the agent, for want of memory as a rule. Nobody knows how far
+// the scheduler had got: its streams end, and another one begins with an empty cache. Should even
+// that throw, the process ends.
+void Engine::Impl::start_over(const std::string& why) {
+  log::error("the engine failed: " + why);
+  while (!started.empty()) {
+    if (!finish()) started.clear();  // the plans are the old scheduler's
+  }
+  ++num_failed_steps;
+  scheduler.reset();
+  fail_all("internal: the engine failed: " + why);
+  if (agent != nullptr) scheduler = make_scheduler(agent->info(), limits, options);
+}
+
 void Engine::Impl::take_commands() {
   if (waiting_for_work()) {
     deliver();
+    if (!outbox.empty()) deliver();  // what could not be delivered, once more
     apply_all(inbox->queue.wait_drain());
     gather();
     busy_since = Clock::now();
@@ -266,11 +281,23 @@ void Engine::Impl::take_commands() {
 // In order, but for cancels of streams that are live: they make room for requests before them.
 void Engine::Impl::apply_all(std::vector<EngineCommand> commands) {
   for (EngineCommand& command : commands) {
-    if (auto* cancel = std::get_if<CancelCommand>(&command)) apply(*cancel);
+    if (std::holds_alternative<CancelCommand>(command)) apply_one(command);
   }
-  for (EngineCommand& command : commands) {
+  for (EngineCommand& command : commands) apply_one(command);
+}
+
+// One that throws must not take those behind it along.
+void Engine::Impl::apply_one(EngineCommand& command) {
+  const Result<void> applied = guarded([&]() -> Result<void> {
     std::visit([this](auto& c) { apply(c); }, command);
+    return {};
+  });
+  if (applied) return;
+  auto* request = std::get_if<Request>(&command);
+  if (request != nullptr && request->sink != nullptr && !streams.contains(request->key)) {
+    queue_error(request->key, std::move(request->sink), "internal: " + applied.error().message);
   }
+  start_over(applied.error().message);
 }
 
 bool Engine::Impl::finished() const { return stop_at && streams.empty(); }
@@ -290,17 +317,8 @@ void Engine::Impl::apply(Request& request) {
 }
 
 void Engine::Impl::accept(Request request) {
-  auto sequence = std::make_unique<scheduler::Sequence>();
-  sequence->key = request.key;
-  sequence->kind = request.kind;
-  sequence->num_prompt = static_cast<int>(request.prompt.size());
-  sequence->tokens = std::move(request.prompt);
-  sequence->tokens.insert(sequence->tokens.end(), request.scored.begin(), request.scored.end());
-  sequence->params = std::move(request.params);
-  if (!sequence->params.has_seed) {
-    sequence->params.seed = (static_cast<std::uint64_t>(random()) << 32) | random();
-  }
-  queue_events(scheduler->add(std::move(sequence)));
+  const std::uint64_t seed = (static_cast<std::uint64_t>(random()) << 32) | random();
+  queue_events(scheduler->add(make_sequence(std::move(request), seed)));
 }
 
 void Engine::Impl::apply(CancelCommand& cancel) {
@@ -311,7 +329,7 @@ void Engine::Impl::apply(CancelCommand& cancel) {
   } else {
     std::erase_if(held, [&](const Request& request) { return request.key == cancel.key; });
   }
-  queue_error(cancel.key, std::move(stream->second.sink), "cancelled");
+  queue_error(cancel.key, stream->second.sink, cancel.reason);
   streams.erase(stream);
 }
 
@@ -323,6 +341,18 @@ void Engine::Impl::apply(LoadProgressCommand& progress) {
 }
 
 void Engine::Impl::apply(LoadedCommand& loaded) {
+  if (loaded.agent) {
+    LMTP_CHECK(*loaded.agent != nullptr);
+    agent = std::move(*loaded.agent);
+    const Result<void> made = guarded([this]() -> Result<void> {
+      scheduler = make_scheduler(agent->info(), limits, options);
+      return {};
+    });
+    if (!made) {
+      agent.reset();
+      loaded.agent = made.error();
+    }
+  }
   if (!loaded.agent) {
     load_error = loaded.agent.error().message;
     state = EngineState::kFailed;
@@ -331,14 +361,6 @@ void Engine::Impl::apply(LoadedCommand& loaded) {
     if (auto told = std::exchange(on_loaded, nullptr)) told(loaded.agent.error());
     return;
   }
-  agent = std::move(*loaded.agent);
-  scheduler::SchedulerOptions scheduling;
-  scheduling.num_blocks = agent->info().num_blocks;
-  scheduling.context_length = limits.context_length;
-  scheduling.max_batched_tokens = options.max_batched_tokens;
-  scheduling.max_chunk_tokens = options.max_chunk_tokens;
-  scheduling.eos_ids = limits.eos_ids;
-  scheduler = std::make_unique<scheduler::Scheduler>(std::move(scheduling));
   state = EngineState::kReady;
   load_percent = 100;
   publish();
@@ -356,20 +378,22 @@ void Engine::Impl::apply(StopCommand& stop) {
 // Ends every stream that is open with this error.
 void Engine::Impl::fail_all(const std::string& message) {
   held.clear();
-  for (const auto& [key, stream] : std::exchange(streams, {})) {
+  while (!streams.empty()) {
+    const auto& [key, stream] = *streams.begin();
     if (scheduler != nullptr) scheduler->remove(key);
     queue_error(key, stream.sink, message);
+    streams.erase(streams.begin());
   }
 }
 
 void Engine::Impl::queue_error(StreamKey key, std::shared_ptr<EventSink> sink,
                                const std::string& message) {
-  outgoing.push_back({key.connection, std::move(sink), protocol::ErrorEntry{key.stream, message}});
+  outbox.add(key.connection, std::move(sink), protocol::ErrorEntry{key.stream, message});
 }
 
 void Engine::Impl::queue_loading(const Request& request) {
-  outgoing.push_back({request.key.connection, request.sink,
-                      protocol::LoadingEntry{request.key.stream, request.model, load_percent}});
+  outbox.add(request.key.connection, request.sink,
+             protocol::LoadingEntry{request.key.stream, request.model, load_percent});
 }
 
 void Engine::Impl::queue_events(std::vector<scheduler::SchedulerEvent> events) {
@@ -378,24 +402,27 @@ void Engine::Impl::queue_events(std::vector<scheduler::SchedulerEvent> events) {
     LMTP_CHECK(stream != streams.end(), event.key.connection, event.key.stream);
     const auto* token = std::get_if<protocol::TokenEntry>(&event.entry);
     const bool ends = token == nullptr || token->finish_reason != protocol::FinishReason::kNone;
-    StreamEvent entry = std::visit([](auto& e) { return StreamEvent(std::move(e)); }, event.entry);
-    outgoing.push_back({event.key.connection, stream->second.sink, std::move(entry)});
+    if (!stream->second.has_gap) {
+      StreamEvent entry =
+          std::visit([](auto& e) { return StreamEvent(std::move(e)); }, event.entry);
+      outbox.add(event.key.connection, stream->second.sink, std::move(entry));
+    } else if (ends) {
+      queue_error(event.key, stream->second.sink, kGap);
+    }
     if (ends) streams.erase(stream);
   }
 }
 
-// Publishes the counters, then makes one delivery to each connection that has events, in their
-// order.
+// The counters first. A step may be under way, so streams of a connection that could not be told
+// end as if they were cancelled.
 void Engine::Impl::deliver() {
   publish();
-  std::vector<std::pair<std::shared_ptr<EventSink>, std::vector<StreamEvent>>> deliveries;
-  std::unordered_map<ConnectionId, std::size_t> delivery_of;
-  for (Outgoing& out : std::exchange(outgoing, {})) {
-    const auto [at, is_new] = delivery_of.try_emplace(out.connection, deliveries.size());
-    if (is_new) deliveries.emplace_back(std::move(out.sink), std::vector<StreamEvent>());
-    deliveries[at->second].second.push_back(std::move(out.event));
+  for (const ConnectionId connection : outbox.deliver()) {
+    for (auto& [key, stream] : streams) stream.has_gap |= key.connection == connection;
+    for (const auto& [key, stream] : streams) {
+      if (stream.has_gap) inbox->queue.push_control(CancelCommand{key, kGap});
+    }
   }
-  for (auto& [sink, batch] : deliveries) sink->deliver(std::move(batch));
 }
 
 void Engine::Impl::publish() {
@@ -408,21 +435,12 @@ void Engine::Impl::publish() {
   stats.busy_us = std::chrono::duration_cast<std::chrono::microseconds>(busy).count();
   stats.device_wait_us = std::chrono::duration_cast<std::chrono::microseconds>(device_wait).count();
   stats.num_waiting = static_cast<int>(held.size());
-  if (scheduler == nullptr) return;
+  if (scheduler == nullptr) {
+    stats.num_running = stats.num_blocks_pinned = 0;  // should a device have been lost
+    return;
+  }
   if (stats.agent.num_blocks == 0) stats.agent = agent->info();
-  const scheduler::SchedulerCounters& counters = scheduler->counters();
-  stats.num_tokens_computed = counters.num_tokens_computed;
-  stats.num_prompt_tokens = counters.num_prompt_tokens;
-  stats.num_cached_tokens = counters.num_cached_tokens;
-  stats.num_partial_hits = counters.num_partial_hits;
-  stats.num_generated_tokens = counters.num_generated_tokens;
-  stats.num_scored_tokens = counters.num_scored_tokens;
-  stats.num_preemptions = counters.num_preemptions;
-  stats.num_waiting = scheduler->num_waiting();
-  stats.num_running = scheduler->num_running();
-  stats.num_blocks_free = scheduler->pool().num_free();
-  stats.num_blocks_evictable = scheduler->pool().num_evictable();
-  stats.num_blocks_pinned = scheduler->pool().num_pinned();
+  read_counters(*scheduler, stats);
 }
 
 // The loader's thread: everything that it finds out reaches the engine as a command.
@@ -453,8 +471,7 @@ Engine::Engine(ModelLimits limits, EngineOptions options, agent::AgentFactory fa
   LMTP_CHECK(options.max_prefill_ms >= 0, options.max_prefill_ms);
   LMTP_CHECK(options.max_concurrent_requests >= 1, options.max_concurrent_requests);
   impl_->thread = std::thread([impl = impl_.get()] { impl->run(); });
-  const std::lock_guard lock(impl_->loader_mutex);
-  impl_->loader = std::thread([impl = impl_.get()] { impl->load(); });
+  impl_->start_loader();
 }
 
 Engine::~Engine() { stop(0); }
@@ -474,7 +491,7 @@ void Engine::stop(int grace_ms) {
   impl_->stop_loading = true;
   impl_->inbox->queue.push_control(StopCommand{Clock::now() + std::chrono::milliseconds(grace_ms)});
   impl_->thread.join();
-  impl_->loader.join();
+  if (impl_->loader.joinable()) impl_->loader.join();
 }
 
 }  // namespace lmtp::engine

@@ -18,6 +18,7 @@ namespace lmtp::engine {
 
 struct CancelCommand {
   StreamKey key;
+  const char* reason = "cancelled";  // what its stream is told
 };
 struct LoadProgressCommand {
   int percent = 0;

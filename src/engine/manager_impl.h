@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <list>
@@ -95,21 +96,31 @@ struct ModelManager::Impl {
   void remember_failure(const std::string& name, const std::string& error);
   bool drop_if_deserted(Model& model);
   int num_loaded() const;
+  void end_turn();
 
   // model_loader.cpp; a loader's thread.
   void load_by_name(Pending& pending);
   void bring_in(Model& model);
+  Result<ServedModel> fetch(const std::string& name,
+                            const ModelFactory::DownloadProgress& progress);
   // False: nobody wants it any more and it has been removed, or the server is stopping.
   bool take_turn(Lock& lock, Model& model);
-  // The KV cache's bytes, once there is room; nothing as take_turn's false.
+  // The KV cache's bytes and the turn, once there is room. An error or nothing, as take_turn's
+  // false: then without the turn.
   Result<std::optional<std::int64_t>> make_room(Lock& lock, Model& model);
+  // With the turn: unloads what it takes; nothing where that was not enough.
+  Result<std::optional<std::int64_t>> look_for_room(Lock& lock, const Model& model);
   // What may still be taken, without what is promised to loaded models. Unlocks while it looks.
   std::int64_t free_bytes_now(Lock& lock) const;
   Result<void> check_fits(const ServedModel& served, std::int64_t free_bytes) const;
   Result<void> load(Model& model, std::int64_t kv_bytes);
-  Result<void> start_engine(Model& model, std::unique_ptr<agent::ModelAgent> agent);
+  Result<void> start_engine(Model& model, std::unique_ptr<agent::ModelAgent> agent,
+                            std::int64_t kv_bytes);
+  Result<std::unique_ptr<agent::ModelAgent>> load_again(const std::string& key,
+                                                        const RequestGate& gate,
+                                                        std::int64_t kv_bytes,
+                                                        const agent::LoadProgress& progress);
   void give_up(Model& model, const Error& error);
-  void end_turn();
   std::shared_ptr<RequestGate> make_gate();
   void tell_outcome(const Result<void>& outcome);
 
@@ -135,11 +146,15 @@ struct ModelManager::Impl {
   std::atomic<int> num_for_room = 0;  // loaders that wait for `changed`
   // Loading and unloading take turns, so that each finds the memory as the last one left it.
   bool turn_taken = false;
+  std::uint64_t num_changes = 0;  // of what may give room to those who wait for it
+  std::size_t num_fetching = 0;   // loaders whose model is not on this machine
   std::unordered_map<std::string, std::unique_ptr<Model>> models;  // by key
   std::unordered_map<std::string, Model*> names;
   std::unordered_map<std::string, std::shared_ptr<Pending>> pending;  // by name
   std::deque<Failure> failures;                                       // oldest first
   std::list<Loader> loaders;
+  // Of models that were lost with their device; the next loader, or stop(), lets go of them.
+  std::vector<std::unique_ptr<Engine>> ended_engines;
   std::thread keeper;
   std::thread lookup_thread;
   BoundedQueue<Lookup> lookups{kLookupsMax};

@@ -3,9 +3,11 @@
 #include <chrono>
 #include <exception>
 #include <future>
+#include <optional>
 #include <string>
 #include <utility>
 
+#include "guarded.h"
 #include "inbox.h"
 #include "lmtp/base/check.h"
 #include "lmtp/base/log.h"
@@ -40,7 +42,10 @@ std::int64_t promised_bytes(const Engine& engine) {
 std::shared_ptr<RequestGate> ModelManager::Impl::make_gate() {
   return std::make_shared<RequestGate>(options.max_waiting_requests, [this] {
     if (num_for_room == 0) return;
-    { const Lock lock(mutex); }  // whoever looks around now will hear of it
+    {
+      const Lock lock(mutex);
+      ++num_changes;
+    }
     changed.notify_all();
   });
 }
@@ -50,9 +55,9 @@ Result<void> ModelManager::Impl::start_loader(std::function<void()> work) {
     if (loader.done) loader.thread.join();  // its last line is behind it
     return loader.done;
   });
-  if (loaders.size() >= kLoadersMax) {
+  if (loaders.size() - num_fetching >= kLoadersMax) {
     return Error{"overloaded: " + std::to_string(kLoadersMax) +
-                 " models are being fetched or loaded; retry later"};
+                 " models are being sought or loaded; retry later"};
   }
   Loader& loader = loaders.emplace_back();
   try {
@@ -139,6 +144,27 @@ ModelLimits ModelManager::Impl::limits_at_most(const ServedModel& served) {
   return most;
 }
 
+// What is on this machine does not wait for what is not: that may take as long as its server likes.
+Result<ServedModel> ModelManager::Impl::fetch(const std::string& name,
+                                              const ModelFactory::DownloadProgress& progress) {
+  const bool is_here = guarded([&] { return factory->find(name); }).ok();
+  if (!is_here) {
+    const Lock lock(mutex);
+    if (num_fetching >= kFetchesMax) {
+      return Error{"overloaded: " + std::to_string(kFetchesMax) +
+                   " models are being fetched; retry later"};
+    }
+    ++num_fetching;
+  }
+  Result<ServedModel> served = guarded([&] { return factory->fetch(name, progress); },
+                                       quoted_name(name) + " cannot be fetched: ");
+  if (!is_here) {
+    const Lock lock(mutex);
+    --num_fetching;
+  }
+  return served;
+}
+
 void ModelManager::Impl::load_by_name(Pending& from) {
   const auto is_this = [&](const auto& entry) { return entry.second.get() == &from; };
   bool deserted = false;
@@ -156,12 +182,7 @@ void ModelManager::Impl::load_by_name(Pending& from) {
     from.gate->tell_progress(state.percent() * kDownloadShare / 100);
     return !deserted && !stopping;
   };
-  Result<ServedModel> served = Error{""};
-  try {
-    served = factory->fetch(from.name, progress);
-  } catch (const std::exception& e) {
-    served = Error{quoted_name(from.name) + " cannot be fetched: " + e.what()};
-  }
+  Result<ServedModel> served = fetch(from.name, progress);
   if (deserted) return;
   if (!served) {
     {
@@ -196,73 +217,80 @@ void ModelManager::Impl::load_by_name(Pending& from) {
 
 void ModelManager::Impl::bring_in(Model& model) {
   Lock lock(mutex);
-  if (!take_turn(lock, model)) return;
   const Result<std::optional<std::int64_t>> kv_bytes = make_room(lock, model);
+  auto ended = std::exchange(ended_engines, {});
   if (kv_bytes && *kv_bytes && **kv_bytes > 0 && model.served.context_of) {
     model.served.limits.context_length = model.served.context_of(**kv_bytes);
   }
   lock.unlock();
-  if (!kv_bytes) {
-    give_up(model, kv_bytes.error());
-  } else if (*kv_bytes) {
-    Result<void> loaded;
-    try {
-      loaded = load(model, **kv_bytes);
-    } catch (const std::exception& e) {
-      loaded = Error{std::string("cannot be loaded: ") + e.what()};
-    }
-    if (!loaded) {
-      give_back_memory();
-      give_up(model, loaded.error());
-    }
+  ended.clear();
+  if (!kv_bytes) return give_up(model, kv_bytes.error());
+  if (!*kv_bytes) return;
+  const Result<void> loaded =
+      guarded([&] { return load(model, **kv_bytes); }, "cannot be loaded: ");
+  if (!loaded) {
+    give_back_memory();
+    give_up(model, loaded.error());
   }
   lock.lock();
-  turn_taken = false;
-  lock.unlock();
-  changed.notify_all();
+  end_turn();
 }
 
 bool ModelManager::Impl::take_turn(Lock& lock, Model& model) {
-  ++num_for_room;
-  bool wanted = true;
-  while (turn_taken && wanted && !stopping) {
-    wanted = !drop_if_deserted(model);
-    if (wanted) changed.wait(lock);
+  while (!stopping && !drop_if_deserted(model)) {
+    if (!std::exchange(turn_taken, true)) return true;
+    changed.wait(lock);
   }
-  --num_for_room;
-  if (!wanted || stopping) return false;
-  turn_taken = true;
-  return true;
+  return false;
 }
 
+void ModelManager::Impl::end_turn() {
+  turn_taken = false;
+  ++num_changes;
+  changed.notify_all();
+}
+
+// Whoever waits for room lets others have the turn: what fits beside the models in use, or is no
+// larger than what is idle, does not wait behind it.
 Result<std::optional<std::int64_t>> ModelManager::Impl::make_room(Lock& lock, Model& model) {
-  if (!is_auto) return std::optional<std::int64_t>(0);
-  const Clock::time_point deadline = Clock::now() + kRoomWaitMax;
-  const std::string why = "to make room for " + quoted_name(model.served.description.name);
-  const MemoryNeed& need = model.served.memory;
+  std::optional<Clock::time_point> deadline;  // from the first look on
+  Result<std::optional<std::int64_t>> room = std::optional<std::int64_t>();
   ++num_for_room;
-  Result<std::optional<std::int64_t>> answer = std::optional<std::int64_t>();
-  while (!stopping && !drop_if_deserted(model)) {
-    // From here to the wait the lock is held, so that no end of a stream is missed.
-    const std::int64_t free_bytes = free_bytes_now(lock);
-    if (const Result<void> fits = check_fits(model.served, free_bytes); !fits) {
-      answer = fits.error();
-      break;
+  while (take_turn(lock, model)) {
+    room = look_for_room(lock, model);
+    if (room && *room) break;
+    if (!deadline) deadline = Clock::now() + kRoomWaitMax;
+    if (room && Clock::now() >= *deadline) {
+      room = Error{"overloaded: " + names_ready() + " are in use and leave no room for " +
+                   quoted_name(model.served.description.name) + "; retry later"};
     }
-    const bool has_seat = num_loaded() < options.max_models;
-    answer = has_seat ? kv_budget(need, free_bytes, false) : std::nullopt;
-    if (*answer) break;
-    if (unload_least_recently_used(lock, why)) continue;
-    if (has_seat) answer = kv_budget(need, free_bytes, true);
-    if (*answer) break;
-    if (changed.wait_until(lock, deadline) == std::cv_status::timeout) {
-      answer = Error{"overloaded: " + names_ready() + " are in use and leave no room for " +
-                     quoted_name(model.served.description.name) + "; retry later"};
-      break;
-    }
+    // Nothing has become free by this look: those who wait for room are not to look again for it.
+    turn_taken = false;
+    changed.notify_all();
+    if (!room) break;
+    const std::uint64_t seen = num_changes;
+    changed.wait_until(lock, *deadline, [&] { return stopping || num_changes != seen; });
   }
   --num_for_room;
-  return answer;
+  return room;
+}
+
+Result<std::optional<std::int64_t>> ModelManager::Impl::look_for_room(Lock& lock,
+                                                                      const Model& model) {
+  if (!is_auto) return std::optional<std::int64_t>(0);
+  const MemoryNeed& need = model.served.memory;
+  const std::string why = "to make room for " + quoted_name(model.served.description.name);
+  for (;;) {
+    // From the last of these to the caller's wait the lock is held, so that no end of a stream is
+    // missed.
+    const std::int64_t free_bytes = free_bytes_now(lock);
+    if (const Result<void> fits = check_fits(model.served, free_bytes); !fits) return fits.error();
+    const bool has_seat = num_loaded() < options.max_models;
+    const auto room = has_seat ? kv_budget(need, free_bytes, false) : std::nullopt;
+    if (room) return room;
+    if (unload_least_recently_used(lock, why)) continue;
+    return has_seat ? kv_budget(need, free_bytes, true) : std::nullopt;
+  }
 }
 
 std::int64_t ModelManager::Impl::free_bytes_now(Lock& lock) const {
@@ -301,7 +329,8 @@ Result<void> ModelManager::Impl::load(Model& model, std::int64_t kv_bytes) {
   };
   auto agent = model.served.load(kv_bytes, progress);
   if (!agent) return agent.error();
-  if (Result<void> started = start_engine(model, std::move(*agent)); !started) return started;
+  Result<void> started = start_engine(model, std::move(*agent), kv_bytes);
+  if (!started) return started;
   keeper_wake.notify_all();
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin);
   if (is_auto) {
@@ -317,37 +346,77 @@ Result<void> ModelManager::Impl::load(Model& model, std::int64_t kv_bytes) {
 }
 
 Result<void> ModelManager::Impl::start_engine(Model& model,
-                                              std::unique_ptr<agent::ModelAgent> agent) {
+                                              std::unique_ptr<agent::ModelAgent> agent,
+                                              std::int64_t kv_bytes) {
   const auto handed = std::make_shared<std::unique_ptr<agent::ModelAgent>>(std::move(agent));
   const std::shared_ptr<RequestGate> gate = model.gate;
-  std::promise<void> reached;
+  std::promise<Result<void>> reached;
   std::promise<std::optional<EngineInstance>> published;
-  std::promise<void> opened;
+  std::promise<Result<void>> opened;
   auto engine = std::make_unique<Engine>(
       model.served.limits, model.served.options,
-      [handed](const agent::LoadProgress&) -> Result<std::unique_ptr<agent::ModelAgent>> {
-        return std::move(*handed);
+      [this, handed, gate, key = model.served.key, kv_bytes](
+          const agent::LoadProgress& progress) -> Result<std::unique_ptr<agent::ModelAgent>> {
+        if (*handed != nullptr) return std::move(*handed);
+        return load_again(key, *gate, kv_bytes, progress);
       },
       // The gate is opened on the engine's thread, so that its first step has all that waited, and
       // when everybody can see that the model is ready.
-      [&](const Result<void>&) {
-        reached.set_value();
-        if (const auto instance = published.get_future().get()) gate->open(*instance);
-        opened.set_value();
+      [&](const Result<void>& outcome) {
+        reached.set_value(outcome);
+        opened.set_value(guarded([&]() -> Result<void> {
+          if (const auto instance = published.get_future().get()) gate->open(*instance);
+          return {};
+        }));
       });
   // An engine that is stopped before it gets there would never call: nobody can know it yet.
-  reached.get_future().wait();
+  Result<void> made = reached.get_future().get();
   const EngineInstance instance = engine->instance();
-  {
+  if (made) {
     const Lock lock(mutex);
     const std::string& name = model.served.description.name;
     std::erase_if(failures, [&](const Failure& failure) { return failure.name == name; });
     if (!stopping) model.engine = std::move(engine);
   }
   published.set_value(engine == nullptr ? std::optional(instance) : std::nullopt);
-  opened.get_future().wait();
+  const Result<void> open = opened.get_future().get();
+  if (!made) return made;
   if (engine != nullptr) return Error{kShuttingDown};
-  return {};
+  return open;
+}
+
+// On the loading thread of an engine whose device was lost, and with it all that the model had
+// there. Meanwhile the model may be unloaded. Where it does not come back, it is as if it had never
+// been loaded: the next request for it begins anew.
+Result<std::unique_ptr<agent::ModelAgent>> ModelManager::Impl::load_again(
+    const std::string& key, const RequestGate& gate, std::int64_t kv_bytes,
+    const agent::LoadProgress& progress) {
+  Lock lock(mutex);
+  const auto find_model = [&]() -> Model* {
+    const auto found = models.find(key);
+    return found != models.end() && found->second->gate.get() == &gate ? found->second.get()
+                                                                       : nullptr;
+  };
+  changed.wait(lock, [&] { return !turn_taken || stopping || find_model() == nullptr; });
+  Model* const model = find_model();
+  if (stopping || model == nullptr) return Error{kShuttingDown};
+  turn_taken = true;  // the model stays where it is
+  lock.unlock();
+  auto agent =
+      guarded([&] { return model->served.load(kv_bytes, progress); }, "cannot be loaded: ");
+  if (!agent) give_back_memory();
+  lock.lock();
+  if (!agent && !stopping) {
+    const std::string name = model->served.description.name;
+    log::error(quoted_name(name) + " was not loaded again: " + agent.error().message);
+    remember_failure(name, agent.error().message);
+    model->gate->close();
+    ended_engines.push_back(std::move(model->engine));  // which waits for this thread when it ends
+    remove(*model);
+    agent = Error{"model: " + agent.error().message};
+  }
+  end_turn();
+  return agent;
 }
 
 void ModelManager::Impl::give_up(Model& model, const Error& error) {
@@ -362,6 +431,7 @@ void ModelManager::Impl::give_up(Model& model, const Error& error) {
   }
   if (is_auto && !stopping) log::warning(quoted_name(name) + " was not loaded: " + error.message);
   gate->fail("model: " + error.message);
+  gate->close();
   tell_outcome(error);
 }
 

@@ -205,6 +205,7 @@ ModelStatus ModelManager::Impl::status_of(const Found& found) {
   if (found.model->engine == nullptr) return status;
   status.stats = found.model->engine->stats();
   status.state = state_of(status.stats.state);
+  if (status.state == ModelState::kLoading) status.progress_percent = status.stats.load_percent;
   return status;
 }
 
@@ -324,6 +325,7 @@ void ModelManager::stop(int grace_ms) {
     engine->stop(std::max(0, static_cast<int>(left.count())));
   }
   for (Impl::Loader& loader : impl_->loaders) loader.thread.join();
+  impl_->ended_engines.clear();
   if (impl_->lookup_thread.joinable()) impl_->lookup_thread.join();
 }
 

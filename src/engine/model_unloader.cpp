@@ -19,6 +19,8 @@ bool ModelManager::Impl::unload(Lock& lock, Model& model, const std::string& why
   const std::string name = model.served.description.name;
   std::unique_ptr<Engine> engine = std::move(model.engine);
   remove(model);
+  ++num_changes;
+  changed.notify_all();  // it may be loading again, for its device was lost
   lock.unlock();
   engine->stop(0);
   engine.reset();
@@ -54,8 +56,7 @@ void ModelManager::Impl::run_keeper() {
     } else {
       turn_taken = true;
       unload_idle(lock);
-      turn_taken = false;
-      changed.notify_all();
+      end_turn();
     }
   }
 }

@@ -42,7 +42,12 @@ class RequestGate::CountingSink final : public EventSink {
     const auto num_ends = std::count_if(events.begin(), events.end(), is_last);
     // First, so that whoever learns of the end finds the model idle.
     if (num_ends > 0) gate_->end_streams(connection_, static_cast<int>(num_ends));
-    inner_->deliver(std::move(events));
+    try {
+      inner_->deliver(std::move(events));
+    } catch (...) {
+      if (num_ends > 0) gate_->take_back(connection_, static_cast<int>(num_ends));
+      throw;
+    }
   }
 
  private:
@@ -268,6 +273,13 @@ void RequestGate::tell_waiting(const MakeEvent& make_event) {
   for (auto& [sink, events] : deliveries) sink->deliver(std::move(events));
 }
 
+void RequestGate::close() {
+  const std::lock_guard lock(mutex_);
+  if (state_ != State::kOpen) return;
+  state_ = State::kClosed;
+  engine_.reset();
+}
+
 bool RequestGate::close_if_deserted() {
   const std::lock_guard lock(mutex_);
   if (state_ != State::kWaiting || !waiting_.empty()) return false;
@@ -294,6 +306,12 @@ void RequestGate::end_streams(ConnectionId connection, int count) {
     unused = num_alive_ == 0;
   }
   if (unused) on_unused_();
+}
+
+void RequestGate::take_back(ConnectionId connection, int count) {
+  const std::lock_guard lock(mutex_);
+  num_alive_ += count;
+  num_held_[connection] += static_cast<std::size_t>(count);
 }
 
 RequestGate::Usage RequestGate::usage() const {

@@ -58,6 +58,9 @@ class RequestGate final : public StreamOwner, public std::enable_shared_from_thi
   // The server stops: those who wait get an ErrorEntry.
   void shut(const std::string& error);
 
+  // Its model is gone: whoever comes looks it up again. What the engine has, it ends.
+  void close();
+
   // Closes a waiting gate where nobody waits; false where somebody does, or it waits no longer.
   bool close_if_deserted();
   // Closes an open gate where no stream is alive.
@@ -92,6 +95,8 @@ class RequestGate final : public StreamOwner, public std::enable_shared_from_thi
 
   void close_waiting(const MakeEvent& last_event);
   void end_streams(ConnectionId connection, int count);
+  // Ends of which nobody could be told: they come again.
+  void take_back(ConnectionId connection, int count);
 
   const std::size_t max_requests_;
   const std::function<void()> on_unused_;

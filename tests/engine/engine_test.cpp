@@ -317,6 +317,33 @@ TEST_P(EngineTest, AFailedStepIsAnsweredAndTheNextRuns) {
   EXPECT_EQ(engine.stats().num_failed_steps, 1);
 }
 
+// One that cannot be told what it waits for must not go on as if it had been.
+TEST_P(EngineTest, AConnectionThatCannotBeToldEndsAndOthersGoOn) {
+  class ThrowingSink : public RecordingSink {
+   public:
+    void deliver(std::vector<StreamEvent> events) override {
+      if (--deliveries_left == 0) throw std::bad_alloc();
+      RecordingSink::deliver(std::move(events));
+    }
+    std::atomic<int> deliveries_left = 4;
+  };
+  FakeAgentOptions options = agent_options();
+  options.step_time = std::chrono::milliseconds(1);
+  Engine engine(limits(), checked_options(), testing::fake_agent_factory(options), ignore_outcome);
+  const auto throwing = std::make_shared<ThrowingSink>();
+  const auto sink = std::make_shared<RecordingSink>();
+  ASSERT_TRUE(engine.instance().submit(generate(throwing, 1, 1, counting(0, 5), 100)));
+  ASSERT_TRUE(engine.instance().submit(generate(sink, 2, 1, counting(9, 5), 100)));
+  const auto stream = throwing->wait_done(1);
+  EXPECT_EQ(stream.error, "internal: tokens of this stream were lost");
+  EXPECT_LT(stream.tokens.size(), 100U);
+  EXPECT_EQ(sink->wait_done(1).tokens, FakeAgent::expected_tokens(counting(9, 5), 100, kVocab));
+  // The last delivery has a stream's end in it.
+  throwing->deliveries_left = 1;
+  ASSERT_TRUE(engine.instance().submit(generate(throwing, 1, 2, counting(0, 5), 1)));
+  EXPECT_EQ(throwing->wait_done(2).error, "internal: the end of this stream was lost");
+}
+
 TEST_P(EngineTest, TellsItsTimeFromThatOfTheDevice) {
   FakeAgentOptions options = agent_options();
   options.step_time = std::chrono::milliseconds(2);

@@ -48,7 +48,7 @@ struct ModelManagerTest : ::testing::Test {
       return Error{"'" + name + "' is unknown"};
     ServedModel model = testing::fake_served_model(letter);
     model.description.name = name;
-    model.memory.weights_bytes = model_bytes;
+    model.memory.weights_bytes = letter == "e" ? bytes_of_e : model_bytes.load();
     model.context_of = context_of;
     model.load = [this, key = model.key](std::int64_t kv_bytes, const agent::LoadProgress& progress)
         -> Result<std::unique_ptr<agent::ModelAgent>> {
@@ -60,6 +60,7 @@ struct ModelManagerTest : ::testing::Test {
       if (failing) return Error{"the weights are broken"};
       testing::FakeAgentOptions agent;
       agent.before_step = before_step;
+      agent.is_lost = is_lost;
       return std::unique_ptr<agent::ModelAgent>(std::make_unique<CountedAgent>(agent, census, key));
     };
     return model;
@@ -115,6 +116,7 @@ struct ModelManagerTest : ::testing::Test {
   std::shared_ptr<RecordingSink> sink = std::make_shared<RecordingSink>();
   FakeFactory::Fetch fetch;
   std::function<Result<void>(const scheduler::StepPlan&)> before_step;
+  std::function<bool()> is_lost;
   std::function<int(std::int64_t)> context_of;
   Gate gate;
   bool opened = false;
@@ -122,7 +124,8 @@ struct ModelManagerTest : ::testing::Test {
   std::atomic<bool> failing = false;
   std::atomic<std::int64_t> memory_bytes = 0;
   std::atomic<std::int64_t> last_kv_bytes = 0;
-  std::int64_t model_bytes = kGi;
+  std::atomic<std::int64_t> model_bytes = kGi;
+  std::int64_t bytes_of_e = kGi;
   std::unique_ptr<ModelManager> manager;
 };
 
@@ -254,6 +257,78 @@ TEST_F(ModelManagerTest, NoneIsUnloadedThatHasStreams) {
   EXPECT_EQ(census->num_alive_max(), 1);
 }
 
+TEST_F(ModelManagerTest, AModelThatWaitsForRoomHoldsUpNoOther) {
+  std::atomic<bool> hold = true;
+  before_step = [&hold](const scheduler::StepPlan& plan) -> Result<void> {
+    while (hold && plan.rows.front().sequence->key.stream == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return {};
+  };
+  memory_bytes = 6 * kGi;
+  bytes_of_e = 11 * kGi / 2;  // beside no other
+  start({.max_models = 5, .unload_after_ms = 50});
+  submit(1, "a");
+  wait_for_state("a", ModelState::kReady);
+  submit(2, "e");
+  wait_for_state("e", ModelState::kLoading);
+  EXPECT_EQ(run(3, "b").error, "");
+  wait_for_state("b", ModelState::kUnloaded);  // the keeper has its turns as well
+  EXPECT_EQ(run(4, "c").error, "");
+  EXPECT_EQ(state("e"), ModelState::kLoading);
+  hold = false;
+  EXPECT_EQ(sink->wait_done(1).error, "");
+  EXPECT_EQ(sink->wait_done(2).error, "");
+}
+
+// Steps fail, and the device is gone, from `lost` on until a model is loaded on it.
+TEST_F(ModelManagerTest, AModelWhoseDeviceWasLostIsLoadedAgain) {
+  std::atomic<bool> lost = false;
+  before_step = [&lost](const auto&) -> Result<void> {
+    return lost ? Result<void>(Error{"sticky"}) : Result<void>();
+  };
+  is_lost = [&lost] { return lost.exchange(false); };
+  start();
+  EXPECT_EQ(run(1, "a").error, "");
+  lost = true;
+  EXPECT_EQ(run(2, "a").error, "the step failed: sticky");
+  EXPECT_EQ(run(3, "a").tokens, testing::FakeAgent::expected_tokens({1, 2}, 2, kFakeVocabSize));
+  EXPECT_EQ(census->num_loads("/models/a"), 2);
+  wait_for_state("a", ModelState::kReady);
+  // This time it does not come back: the model is gone, until somebody asks for it.
+  failing = true;
+  lost = true;
+  EXPECT_NE(run(4, "a").error, "");
+  wait_for_state("a", ModelState::kFailed);
+  EXPECT_EQ(run(5, "a").error, "model: the weights are broken");
+  EXPECT_EQ(census->num_alive(), 0);
+  failing = false;
+  EXPECT_EQ(run(6, "a").error, "");
+  EXPECT_EQ(census->num_loads("/models/a"), 3);
+  EXPECT_TRUE(manager->list().size() == 1 && state("a") == ModelState::kReady);
+}
+
+TEST_F(ModelManagerTest, AModelThatIsToBeLoadedAgainMayBeUnloadedFirst) {
+  std::atomic<bool> lost = false;
+  before_step = [&lost](const auto&) -> Result<void> {
+    return lost ? Result<void>(Error{"sticky"}) : Result<void>();
+  };
+  is_lost = [&lost] { return lost.exchange(false); };
+  start({.max_models = 2});
+  run(1, "a");
+  gated = true;
+  submit(2, "b");  // has the turn now, and then "c"
+  while (census->num_loads("/models/b") == 0 && last_kv_bytes == 0) std::this_thread::yield();
+  wait_for_state("b", ModelState::kLoading);
+  submit(3, "c");
+  wait_for_state("c", ModelState::kLoading);
+  lost = true;
+  EXPECT_NE(run(4, "a").error, "");
+  open_gate();
+  for (const StreamId id : {2, 3}) EXPECT_EQ(sink->wait_done(id).error, "");
+  EXPECT_EQ(run(5, "a").error, "") << "there again, or still";
+}
+
 TEST_F(ModelManagerTest, WhatIsIdleForLongIsUnloaded) {
   start({.unload_after_ms = 50});
   run(1, "a");
@@ -334,20 +409,23 @@ TEST_F(ModelManagerTest, ADownloadIsMostOfTheProgressAndEndsWhereNobodyWaits) {
   EXPECT_EQ(run(2, "a").error, "");
 }
 
-TEST_F(ModelManagerTest, OnlySoManyAreSoughtAtATime) {
+TEST_F(ModelManagerTest, OnlySoManyAreFetchedAtATimeAndWhatIsHereDoesNotWaitForThem) {
   std::promise<void> answer;
-  fetch = [known = answer.get_future().share()](const std::string& name, const auto&) {
+  fetch = [this, known = answer.get_future().share()](const std::string& name, const auto&) {
+    if (auto here = find(name)) return here;
     known.wait();
     return Result<ServedModel>(Error{"'" + name + "' is unknown"});
   };
   start();
-  for (StreamId id = 0; id < kLoadersMax; ++id) {
+  for (StreamId id = 0; id < kFetchesMax; ++id) {
     EXPECT_EQ(refusal(id, "x" + std::to_string(id)), "taken");
   }
-  EXPECT_NE(refusal(100, "y").find("overloaded"), std::string::npos);
+  EXPECT_NE(run(100, "y").error.find("overloaded"), std::string::npos)
+      << sink->wait_done(100).error;
+  EXPECT_EQ(run(102, "a").error, "");
   EXPECT_EQ(refusal(101, "x0"), "taken") << "it is sought already";
   answer.set_value();
-  for (StreamId id = 0; id < kLoadersMax; ++id) EXPECT_TRUE(sink->wait_done(id).model_failed);
+  for (StreamId id = 0; id < kFetchesMax; ++id) EXPECT_TRUE(sink->wait_done(id).model_failed);
   EXPECT_TRUE(sink->wait_done(101).model_failed);
 }
 
@@ -381,75 +459,6 @@ TEST_F(ModelManagerTest, ManyNamesOfOneModelAreRememberedInPart) {
   EXPECT_EQ(census->num_loads("/models/a"), 1);
   EXPECT_EQ(manager->status("name0"), std::nullopt) << "forgotten, and found again when asked for";
   EXPECT_EQ(run(1000, "name0").error, "");
-}
-
-TEST(StaticManager, ServesOneModelUnderItsNamesAlone) {
-  OnlyModel only;
-  only.name = "fake";
-  only.found = testing::fake_served_model("fake");
-  std::promise<bool> loaded;
-  only.on_loaded = [&](const Result<void>& outcome) { loaded.set_value(outcome.ok()); };
-  ModelManager manager(std::make_unique<FakeFactory>(), std::move(only));
-  EXPECT_TRUE(loaded.get_future().get());
-  EXPECT_TRUE(manager.healthy());
-  for (const char* name : {"", "fake", "/models/fake"}) {
-    EXPECT_TRUE((*manager.status(name)).ok()) << name;
-  }
-  const auto other = manager.status("other");
-  ASSERT_TRUE(other.has_value());
-  EXPECT_NE(other->error().message.find("allowed is 'fake'"), std::string::npos);
-  Request request;
-  request.model = "other";
-  const Submission submitted = manager.submit(std::move(request));
-  ASSERT_TRUE(std::holds_alternative<Refusal>(submitted));
-  EXPECT_TRUE(std::get<Refusal>(submitted).no_model);
-}
-
-TEST(StaticManager, WaitsForItsDownload) {
-  std::promise<void> done;
-  auto factory = std::make_unique<FakeFactory>();
-  factory->set_fetch(
-      [known = done.get_future().share()](const std::string& name, const auto& progress) {
-        progress({50, 100});
-        known.wait();
-        return Result<ServedModel>(testing::fake_served_model(name));
-      });
-  OnlyModel only;
-  only.name = "org/fake";
-  ModelManager manager(std::move(factory), std::move(only));
-  EXPECT_FALSE(manager.healthy());
-  const auto sink = std::make_shared<RecordingSink>();
-  for (const char* name : {"", "fake", "org/fake"}) {
-    Request request;
-    request.key = {1, static_cast<StreamId>(std::string(name).size())};
-    request.sink = sink;
-    request.model = name;
-    request.prompt = {1};
-    ASSERT_TRUE(
-        std::holds_alternative<std::shared_ptr<StreamOwner>>(manager.submit(std::move(request))));
-  }
-  while ((*manager.status(""))->progress_percent < 45) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  done.set_value();
-  for (const StreamId id : {0, 4, 8}) EXPECT_EQ(sink->wait_done(id).error, "");
-}
-
-TEST(StaticManager, TellsWhyItsLoadingFailed) {
-  OnlyModel only;
-  only.name = "fake";
-  std::promise<std::string> error;
-  only.on_loaded = [&](const Result<void>& outcome) {
-    error.set_value(outcome ? "" : outcome.error().message);
-  };
-  ModelManager manager(std::make_unique<FakeFactory>(), std::move(only));
-  EXPECT_EQ(error.get_future().get(), "'fake' is unknown");
-  EXPECT_FALSE(manager.healthy());
-  Request request;
-  request.model = "fake";
-  const Submission submitted = manager.submit(std::move(request));
-  ASSERT_TRUE(std::holds_alternative<Refusal>(submitted));
-  EXPECT_EQ(std::get<Refusal>(submitted).message, "model: 'fake' is unknown");
 }
 
 }  // namespace

@@ -19,8 +19,10 @@
 
 namespace lmtp::engine {
 
-// Names that are being looked for, downloaded or loaded at a time; a thread each.
+// Names that are being looked for or loaded at a time, and besides those that are being fetched,
+// because they are not on this machine; a thread each.
 inline constexpr int kLoadersMax = 8;
+inline constexpr int kFetchesMax = 8;
 // MODEL_INFOs about models that are not loaded, waiting for the disk.
 inline constexpr std::size_t kLookupsMax = 64;
 // Names under which one loaded model is found at once; with others it is looked up anew each time.

@@ -1,0 +1,47 @@
+#include "scheduling.h"
+
+#include <utility>
+
+namespace lmtp::engine {
+
+std::unique_ptr<scheduler::Scheduler> make_scheduler(const agent::AgentInfo& agent,
+                                                     const ModelLimits& limits,
+                                                     const EngineOptions& options) {
+  scheduler::SchedulerOptions scheduling;
+  scheduling.num_blocks = agent.num_blocks;
+  scheduling.context_length = limits.context_length;
+  scheduling.max_batched_tokens = options.max_batched_tokens;
+  scheduling.max_chunk_tokens = options.max_chunk_tokens;
+  scheduling.eos_ids = limits.eos_ids;
+  return std::make_unique<scheduler::Scheduler>(std::move(scheduling));
+}
+
+std::unique_ptr<scheduler::Sequence> make_sequence(Request request, std::uint64_t seed) {
+  auto sequence = std::make_unique<scheduler::Sequence>();
+  sequence->key = request.key;
+  sequence->kind = request.kind;
+  sequence->num_prompt = static_cast<int>(request.prompt.size());
+  sequence->tokens = std::move(request.prompt);
+  sequence->tokens.insert(sequence->tokens.end(), request.scored.begin(), request.scored.end());
+  sequence->params = std::move(request.params);
+  if (!sequence->params.has_seed) sequence->params.seed = seed;
+  return sequence;
+}
+
+void read_counters(const scheduler::Scheduler& scheduler, EngineStats& stats) {
+  const scheduler::SchedulerCounters& counters = scheduler.counters();
+  stats.num_tokens_computed = counters.num_tokens_computed;
+  stats.num_prompt_tokens = counters.num_prompt_tokens;
+  stats.num_cached_tokens = counters.num_cached_tokens;
+  stats.num_partial_hits = counters.num_partial_hits;
+  stats.num_generated_tokens = counters.num_generated_tokens;
+  stats.num_scored_tokens = counters.num_scored_tokens;
+  stats.num_preemptions = counters.num_preemptions;
+  stats.num_waiting = scheduler.num_waiting();
+  stats.num_running = scheduler.num_running();
+  stats.num_blocks_free = scheduler.pool().num_free();
+  stats.num_blocks_evictable = scheduler.pool().num_evictable();
+  stats.num_blocks_pinned = scheduler.pool().num_pinned();
+}
+
+}  // namespace lmtp::engine

@@ -1,0 +1,131 @@
+// Memory that runs out on the engine's thread, at each place in turn: whatever happens, every
+// stream is told its end once, none goes on with a gap, and the engine serves on.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <future>
+#include <memory>
+#include <new>
+#include <utility>
+#include <vector>
+
+#include "fake_agent.h"
+#include "lmtp/engine/engine.h"
+#include "recording_sink.h"
+
+namespace {
+
+// Of this thread; the last of them fails. 0: none does.
+thread_local int allocations_left = 0;
+
+}  // namespace
+
+// Not inlined: gcc would take malloc and free here for a mismatch.
+[[gnu::noinline]] void* operator new(std::size_t num_bytes) {
+  if (allocations_left > 0 && --allocations_left == 0) throw std::bad_alloc();
+  if (void* const memory = std::malloc(num_bytes == 0 ? 1 : num_bytes)) return memory;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace lmtp::engine {
+namespace {
+
+using testing::FakeAgent;
+using testing::RecordingSink;
+
+constexpr int kVocab = 1000;
+
+// Its posting takes memory, as a socket's does; keeping what came is the test's own affair.
+class PostingSink : public RecordingSink {
+ public:
+  void deliver(std::vector<StreamEvent> events) override {
+    const auto posted = std::make_unique<int>(1);
+    const int left = std::exchange(allocations_left, 0);
+    RecordingSink::deliver(std::move(events));
+    allocations_left = left;
+  }
+};
+
+struct Sent {
+  std::shared_ptr<PostingSink> sink;
+  StreamId id = 0;
+  std::vector<TokenId> prompt;
+  int max_tokens = 0;
+};
+
+Request request_of(const Sent& sent, ConnectionId connection) {
+  Request request;
+  request.key = {connection, sent.id};
+  request.sink = sent.sink;
+  request.prompt = sent.prompt;
+  request.params.max_tokens = sent.max_tokens;
+  return request;
+}
+
+void expect_whole_or_failed(const Sent& sent, int failing) {
+  const RecordingSink::Stream stream = sent.sink->wait_done(sent.id);
+  EXPECT_EQ(stream.num_ends, 1) << failing;
+  EXPECT_FALSE(stream.event_after_end) << failing;
+  if (!stream.error.empty()) return;
+  EXPECT_EQ(stream.tokens, FakeAgent::expected_tokens(sent.prompt, sent.max_tokens, kVocab))
+      << failing;
+}
+
+// Whether there was an allocation that could fail.
+bool run_with_failing(int failing, bool ahead) {
+  const auto first = std::make_shared<PostingSink>();
+  const auto second = std::make_shared<PostingSink>();
+  const std::vector<Sent> all = {{first, 1, {1, 2, 3}, 12},
+                                 {first, 2, std::vector<TokenId>(40, 7), 4},
+                                 {second, 1, {4, 5}, 12},
+                                 {second, 2, {6, 6}, 3}};
+  Engine* engine = nullptr;
+  int num_steps = 0;
+  bool failed = false;
+  testing::FakeAgentOptions agent;
+  agent.vocab_size = kVocab;
+  agent.runs_ahead = ahead;
+  agent.before_step = [&](const auto&) -> Result<void> {
+    ++num_steps;
+    if (num_steps == 2) {  // all that happens to streams happens within three steps
+      for (const std::size_t late : {1, 3}) {
+        EXPECT_TRUE(engine->instance().submit(request_of(all[late], late / 2 + 1)));
+      }
+      engine->instance().cancel({2, 1});
+      allocations_left = failing;
+    } else if (num_steps == 6) {
+      failed = std::exchange(allocations_left, 0) == 0;
+    }
+    return {};
+  };
+  std::promise<void> loaded;
+  Engine running({.vocab_size = kVocab, .context_length = 256, .eos_ids = {}}, {},
+                 testing::fake_agent_factory(agent),
+                 [&](const Result<void>&) { loaded.set_value(); });
+  engine = &running;
+  loaded.get_future().wait();
+  EXPECT_TRUE(running.instance().submit(request_of(all[0], 1)));
+  EXPECT_TRUE(running.instance().submit(request_of(all[2], 2)));
+  for (const Sent& sent : all) expect_whole_or_failed(sent, failing);
+  const Sent after = {std::make_shared<PostingSink>(), 9, {8, 9}, 5};
+  for (int i = 0; i < 2; ++i) {  // the first one may be the one that fails
+    EXPECT_TRUE(running.instance().submit(request_of(after, 3)));
+    expect_whole_or_failed(after, failing);
+  }
+  running.stop(0);
+  return failed || num_steps < 6;
+}
+
+TEST(EngineMemory, RunsOutAtAnyPlace) {
+  for (const bool ahead : {false, true}) {
+    int failing = 1;
+    while (run_with_failing(failing, ahead) && failing < 1000) ++failing;
+    EXPECT_GT(failing, 20);
+    EXPECT_LT(failing, 1000);
+  }
+}
+
+}  // namespace
+}  // namespace lmtp::engine

@@ -1,0 +1,119 @@
+// A server of one model: its names, its loading, its failures.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "fake_factory.h"
+#include "lmtp/engine/model_manager.h"
+#include "recording_sink.h"
+
+namespace lmtp::engine {
+namespace {
+
+using testing::FakeFactory;
+using testing::RecordingSink;
+
+TEST(StaticManager, ServesOneModelUnderItsNamesAlone) {
+  OnlyModel only;
+  only.name = "fake";
+  only.found = testing::fake_served_model("fake");
+  std::promise<bool> loaded;
+  only.on_loaded = [&](const Result<void>& outcome) { loaded.set_value(outcome.ok()); };
+  ModelManager manager(std::make_unique<FakeFactory>(), std::move(only));
+  EXPECT_TRUE(loaded.get_future().get());
+  EXPECT_TRUE(manager.healthy());
+  for (const char* name : {"", "fake", "/models/fake"}) {
+    EXPECT_TRUE((*manager.status(name)).ok()) << name;
+  }
+  const auto other = manager.status("other");
+  ASSERT_TRUE(other.has_value());
+  EXPECT_NE(other->error().message.find("allowed is 'fake'"), std::string::npos);
+  Request request;
+  request.model = "other";
+  const Submission submitted = manager.submit(std::move(request));
+  ASSERT_TRUE(std::holds_alternative<Refusal>(submitted));
+  EXPECT_TRUE(std::get<Refusal>(submitted).no_model);
+}
+
+TEST(StaticManager, WaitsForItsDownload) {
+  std::promise<void> done;
+  auto factory = std::make_unique<FakeFactory>();
+  factory->set_fetch(
+      [known = done.get_future().share()](const std::string& name, const auto& progress) {
+        progress({50, 100});
+        known.wait();
+        return Result<ServedModel>(testing::fake_served_model(name));
+      });
+  OnlyModel only;
+  only.name = "org/fake";
+  ModelManager manager(std::move(factory), std::move(only));
+  EXPECT_FALSE(manager.healthy());
+  const auto sink = std::make_shared<RecordingSink>();
+  for (const char* name : {"", "fake", "org/fake"}) {
+    Request request;
+    request.key = {1, static_cast<StreamId>(std::string(name).size())};
+    request.sink = sink;
+    request.model = name;
+    request.prompt = {1};
+    ASSERT_TRUE(
+        std::holds_alternative<std::shared_ptr<StreamOwner>>(manager.submit(std::move(request))));
+  }
+  while ((*manager.status(""))->progress_percent < 45) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  done.set_value();
+  for (const StreamId id : {0, 4, 8}) EXPECT_EQ(sink->wait_done(id).error, "");
+}
+
+TEST(StaticManager, WithoutItsDeviceItSaysWhy) {
+  OnlyModel only;
+  only.name = "fake";
+  testing::FakeAgentOptions agent;
+  agent.before_step = [](const auto&) -> Result<void> { return Error{"sticky"}; };
+  agent.is_lost = [] { return true; };
+  only.found = testing::fake_served_model("fake", agent);
+  only.found->load =
+      [first = only.found->load, used = std::make_shared<bool>(false)](
+          std::int64_t kv_bytes,
+          const agent::LoadProgress& progress) -> Result<std::unique_ptr<agent::ModelAgent>> {
+    if (std::exchange(*used, true)) return Error{"no memory is left on the device"};
+    return first(kv_bytes, progress);
+  };
+  ModelManager manager(std::make_unique<FakeFactory>(), std::move(only));
+  const auto sink = std::make_shared<RecordingSink>();
+  Request request;
+  request.key = {1, 1};
+  request.sink = sink;
+  request.prompt = {1};
+  ASSERT_TRUE(std::holds_alternative<std::shared_ptr<StreamOwner>>(manager.submit(request)));
+  EXPECT_EQ(sink->wait_done(1).error, "the step failed: sticky");
+  while (manager.healthy()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const Submission submitted = manager.submit(request);
+  ASSERT_TRUE(std::holds_alternative<Refusal>(submitted));
+  EXPECT_EQ(std::get<Refusal>(submitted).message, "model: no memory is left on the device");
+}
+
+TEST(StaticManager, TellsWhyItsLoadingFailed) {
+  OnlyModel only;
+  only.name = "fake";
+  std::promise<std::string> error;
+  only.on_loaded = [&](const Result<void>& outcome) {
+    error.set_value(outcome ? "" : outcome.error().message);
+  };
+  ModelManager manager(std::make_unique<FakeFactory>(), std::move(only));
+  EXPECT_EQ(error.get_future().get(), "'fake' is unknown");
+  EXPECT_FALSE(manager.healthy());
+  Request request;
+  request.model = "fake";
+  const Submission submitted = manager.submit(std::move(request));
+  ASSERT_TRUE(std::holds_alternative<Refusal>(submitted));
+  EXPECT_EQ(std::get<Refusal>(submitted).message, "model: 'fake' is unknown");
+}
+
+}  // namespace
+}  // namespace lmtp::engine
