@@ -31,7 +31,8 @@ std::string position_of(std::string_view text, std::size_t bytes) {
 // The library's words without their preamble and without the text read, which may be megabytes.
 std::string reason_of(std::string_view what) {
   what.remove_prefix(std::min(what.find("] ") + 2, what.size()));
-  if (const auto colon = what.find(": "); what.starts_with("parse error") && colon != what.npos) {
+  const std::size_t colon = what.find(": ");
+  if (what.starts_with("parse error") && colon != std::string_view::npos) {
     what.remove_prefix(colon + 2);
   }
   what = what.substr(0, what.find("; last read"));
