@@ -39,8 +39,8 @@ constexpr int kProgressIntervalMs = 100;
 // Beyond --shutdown-timeout: what a step in flight, or a loader, may take before it is left behind,
 // and what connections then get to take their goodbye. Together less than the 2 s that are
 // promised.
-constexpr std::chrono::milliseconds kStepSlack{1000};
-constexpr std::chrono::milliseconds kGoodbyeSlack{500};
+constexpr std::chrono::milliseconds kStepSlack{800};
+constexpr std::chrono::milliseconds kGoodbyeSlack{400};
 
 int fail(const std::string& message) {
   std::fprintf(stderr, "lmtp-serve: %s\n", message.c_str());
@@ -215,8 +215,8 @@ int stop(engine::ModelManager& models, server::Server& server, int grace_ms, int
   const bool in_time = stopped.get_future().wait_until(deadline) == std::future_status::ready;
   server.stop(deadline + kGoodbyeSlack);
   if (!in_time) {
-    log::warning("the model did not stop within " + std::to_string(allowed.count() / 1000) +
-                 " s and is left behind");
+    log::warning("the model did not stop within " + std::to_string(allowed.count()) +
+                 " ms and is left behind");
     std::fflush(nullptr);
     std::_Exit(exit_code);
   }

@@ -347,9 +347,10 @@ void Session::give_up(Held what) {
 void Session::on_given_up(Held what) {
   const bool is_write = what == Held::kWriteQueue;
   if (state_ == State::kClosed || (is_write ? write_queue_.empty() : !unfinished_)) return;
-  const std::string reason = is_write ? "too much waits to be sent to all clients together"
-                                      : "too much of unfinished messages of all clients together";
-  log::warning("connection " + std::to_string(place_.id()) + ": closed, it held most of " + reason);
+  const std::string reason =
+      std::string(is_write ? "what waits to be sent" : "unfinished messages") +
+      " of all clients take too much memory, and this one's most of it";
+  log::warning("connection " + std::to_string(place_.id()) + ": closed: " + reason);
   if (state_ == State::kOpen && !writing_) {
     close_reason_ = websocket::close_reason(close_code::try_again_later, reason);
     send_close();

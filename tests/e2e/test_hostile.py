@@ -1,0 +1,25 @@
+"""tools/hostile, short: what is answered, what is kept and whether the server ends; no times."""
+
+import hostile
+import pytest
+
+PAIRS, RUNS = 2, 2
+
+
+@pytest.fixture(scope="module")
+def outcome():
+    with hostile.Victim("demo") as server:
+        pairs, _ = hostile.hostile(server, PAIRS, RUNS)
+    return server, pairs
+
+
+def test_answers_are_right_and_nothing_is_kept(outcome):
+    _, pairs = outcome
+    assert hostile.faults(pairs) == []
+    for attack in ("half_close", "foreign_page", "random_frames"):
+        assert sum(pair["counts"].get(attack, 0) for pair in pairs) > 0, pairs
+
+
+def test_sigterm_ends_the_server_under_attack(outcome):
+    server, _ = outcome
+    assert server.exit_code == 0, server.log_tail

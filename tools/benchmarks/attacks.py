@@ -1,0 +1,214 @@
+"""Clients that misbehave, for tools/hostile: each does one thing again and again until it is told
+to stop, bounded in count and time, and only on the loopback.
+
+    python attacks.py PORT SEED
+
+Runs all of them until its standard input ends, a minute at most. Prints "on" when all have begun,
+and at the end one line of JSON: how often each was at it, and what was answered wrongly.
+"""
+
+import asyncio
+import collections
+import contextlib
+import functools
+import json
+import os
+import random
+import socket
+import sys
+
+SECONDS_MAX = 60
+ANSWER_TIMEOUT_S = 30
+SMALL_BUFFER = 4096
+RECEIVE_BYTES = 1 << 16
+VOCAB = 512  # ids that any model has
+PREFIX_TOKENS, SCORED_TOKENS, SCORES_IN_FLIGHT = 64, 16, 64
+HUGE_IDS = 5_000_000  # "1, " each: nearly --max-message-size
+UNFINISHED_BYTES = 12 << 20
+NUM_UNFINISHED = 4
+REQUEST = (
+    "GET / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+    "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+)
+
+
+def frame(payload, first=0x81):
+    """A frame as clients send it, masked by zeros; by default a whole text message."""
+    payload = payload.encode() if isinstance(payload, str) else payload
+    size = len(payload)
+    if size < 126:
+        head = bytes([first, 0x80 | size])
+    elif size < 1 << 16:
+        head = bytes([first, 0x80 | 126]) + size.to_bytes(2, "big")
+    else:
+        head = bytes([first, 0x80 | 127]) + size.to_bytes(8, "big")
+    return head + bytes(4) + payload
+
+
+def message(verb, **fields):
+    return frame(f"{verb} {json.dumps(fields)}")
+
+
+def many_streams():
+    """More text than the kernel's buffers hold, if nobody reads it."""
+    fields = {"prompt": [5], "max_tokens": 80, "top_logprobs": 1024, "logit_bias": {"0": -100}}
+    return b"".join(message("GENERATE", stream_id=i, **fields) for i in range(4))
+
+
+@functools.cache
+def huge_request():
+    ids = "1, " * HUGE_IDS
+    return frame(f'GENERATE {{"stream_id": 1, "prompt": [{ids}1]}}')
+
+
+class Client:
+    """async with Client(port) as c: a socket, upgraded to a WebSocket if `upgrade`."""
+
+    def __init__(self, port, upgrade=True, small_buffer=False):
+        self.address, self.upgrade, self.small_buffer = ("127.0.0.1", port), upgrade, small_buffer
+        self.loop = asyncio.get_running_loop()
+
+    async def __aenter__(self):
+        self.socket = socket.socket()
+        self.socket.setblocking(False)
+        if self.small_buffer:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_BUFFER)
+        await self.loop.sock_connect(self.socket, self.address)
+        if self.upgrade:
+            await self.send(f"{REQUEST}Host: localhost\r\n\r\n".encode())
+            answer = await self.read_until(b"\r\n\r\n")
+            if not answer.startswith(b"HTTP/1.1 101"):
+                self.socket.close()
+                raise ConnectionError(answer[:40])
+        return self
+
+    async def __aexit__(self, *_):
+        self.socket.close()
+
+    async def send(self, data):
+        await asyncio.wait_for(self.loop.sock_sendall(self.socket, data), ANSWER_TIMEOUT_S)
+
+    async def read(self):
+        """Nothing where the server has closed."""
+        return await asyncio.wait_for(
+            self.loop.sock_recv(self.socket, RECEIVE_BYTES), ANSWER_TIMEOUT_S)
+
+    async def read_until(self, wanted):
+        data = b""
+        while wanted not in data:
+            more = await self.read()
+            if not more:
+                raise ConnectionError("closed")
+            data += more
+        return data
+
+
+async def half_close(port, rng, wrong):
+    async with Client(port, small_buffer=True) as c:
+        await c.send(many_streams())
+        await asyncio.sleep(0.3)
+        c.socket.shutdown(socket.SHUT_WR)
+        await asyncio.sleep(0.7)
+
+
+async def stall(port, rng, wrong):
+    async with Client(port, small_buffer=True) as c:
+        await c.send(many_streams())
+        await asyncio.sleep(1.5)
+
+
+async def flood_of_scores(port, rng, wrong):
+    """Each answer is followed by the next request: so many are always in flight."""
+    ids = lambda n: [rng.randrange(1, VOCAB) for _ in range(n)]
+    prefix = ids(PREFIX_TOKENS)
+    score = lambda i: message("SCORE", stream_id=i, prompt=prefix, scored=ids(SCORED_TOKENS))
+    async with Client(port) as c:
+        await c.send(message("SCORE", stream_id=0, prompt=prefix, scored=ids(1)))
+        await c.read_until(b'"stop"')
+        await c.send(b"".join(map(score, range(1, SCORES_IN_FLIGHT + 1))))
+        sent, ended, tail = SCORES_IN_FLIGHT, 0, b""
+        while ended < 20 * SCORES_IN_FLIGHT:
+            data = tail + await c.read()
+            if data == tail:
+                raise ConnectionError("closed")
+            if b'"error"' in data:
+                wrong.append("a SCORE was refused")
+                return
+            count = data.count(b'"stop"')
+            tail = data[-5:] if not data.endswith(b'"stop"') else b""
+            await c.send(b"".join(score(sent + i + 1) for i in range(count)))
+            sent, ended = sent + count, ended + count
+
+
+async def huge_prompt(port, rng, wrong):
+    async with Client(port) as c:
+        await c.send(huge_request())
+        if b"prompt: " not in await c.read_until(b'"error"'):
+            wrong.append("a prompt longer than any context was not refused")
+
+
+async def unfinished_message(port, rng, wrong):
+    async with Client(port) as c:
+        with contextlib.suppress(ConnectionError):  # it may be the one that has to give way
+            await c.send(frame(b" " * UNFINISHED_BYTES, first=0x01))
+            await asyncio.sleep(1)
+
+
+async def foreign_page(port, rng, wrong):
+    for fields, status in (
+        ("Host: localhost\r\nOrigin: https://attacker.example\r\n", b"403"),
+        ("Host: localhost\r\nOrigin: null\r\n", b"403"),
+        ("Host: attacker.example\r\n", b"421"),
+    ):
+        async with Client(port, upgrade=False) as c:
+            await c.send(f"{REQUEST}{fields}\r\n".encode())
+            if status not in (await c.read_until(b"\r\n"))[:16]:
+                wrong.append(f"no {status.decode()} for {fields!r}")
+    await asyncio.sleep(0.02)
+
+
+async def random_frames(port, rng, wrong):
+    async with Client(port) as c:
+        with contextlib.suppress(ConnectionError):
+            await c.send(frame(rng.randbytes(rng.randrange(300)), first=rng.randrange(256)))
+            await c.send(rng.randbytes(rng.randrange(2000)))
+            await asyncio.wait_for(c.read(), 0.1)
+
+
+# How many of each are at it at a time.
+ATTACKS = {half_close: 2, stall: 2, flood_of_scores: 1, huge_prompt: 1,
+           unfinished_message: NUM_UNFINISHED, foreign_page: 1, random_frames: 2}  # fmt: skip
+
+
+async def again_and_again(attack, port, seed, counts, wrong):
+    rng = random.Random(f"{attack.__name__} {seed}")
+    while True:
+        try:
+            await attack(port, rng, wrong)
+        except (ConnectionError, asyncio.TimeoutError) as e:
+            # A server that is overrun may close or refuse; one that hangs is at fault.
+            if isinstance(e, asyncio.TimeoutError) and attack is not random_frames:
+                wrong.append(f"{attack.__name__}: no answer")
+            counts["cut"] += 1
+            await asyncio.sleep(0.05)
+        counts[attack.__name__] += 1
+
+
+async def attack_all(port, seed):
+    counts, wrong = collections.Counter(), []
+    tasks = [
+        asyncio.create_task(again_and_again(attack, port, f"{seed}.{i}", counts, wrong))
+        for attack, number in ATTACKS.items()
+        for i in range(number)
+    ]
+    await asyncio.sleep(0.5)
+    print("on", flush=True)
+    ended = asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+    await asyncio.wait([ended, *tasks], timeout=SECONDS_MAX, return_when=asyncio.FIRST_COMPLETED)
+    wrong += [repr(task.exception()) for task in tasks if task.done()]  # none ends by itself
+    print(json.dumps({"counts": counts, "wrong": sorted(set(wrong))}), flush=True)
+    os._exit(0)  # as they are, without a goodbye
+
+
+if __name__ == "__main__":
+    asyncio.run(attack_all(int(sys.argv[1]), sys.argv[2]))
