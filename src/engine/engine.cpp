@@ -5,7 +5,6 @@
 #include <chrono>
 #include <deque>
 #include <exception>
-#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -50,7 +49,7 @@ struct Engine::Impl {
   void run();
   void start_over(const std::string& why);
   void gather();
-  int prefill_tokens_max() const;
+  scheduler::StepLimits step_limits() const;
   void take_commands();
   void step();
   void start(const scheduler::StepPlan& plan);
@@ -108,6 +107,7 @@ struct Engine::Impl {
   StepPace pace;
   struct StartedStep {
     int num_tokens = 0;
+    int num_rows = 0;
     Clock::time_point since;
     std::optional<Error> error;  // it could not be started
     bool is_ahead = false;
@@ -123,17 +123,25 @@ struct Engine::Impl {
   std::random_device random;
 };
 
-// Prefill holds up the streams that decode in the same step.
-int Engine::Impl::prefill_tokens_max() const {
-  if (options.max_prefill_ms == 0) return std::numeric_limits<int>::max();
-  return pace.tokens_within(std::chrono::milliseconds(options.max_prefill_ms));
+// Prefill holds up the streams that decode in the same step, and whoever comes during it; a step
+// that also admits what is all but cached takes them twice the time of their own tokens.
+scheduler::StepLimits Engine::Impl::step_limits() const {
+  scheduler::StepLimits tokens;
+  if (options.max_prefill_ms > 0) {
+    tokens.prefill = pace.tokens_within(std::chrono::milliseconds(options.max_prefill_ms));
+    tokens.cached = pace.tokens_within(pace.decode_time());
+  }
+  if (options.max_alone_ms > 0) {
+    tokens.alone = pace.tokens_within(std::chrono::milliseconds(options.max_alone_ms));
+  }
+  return tokens;
 }
 
 // What the last step gave is delivered while this one runs; where the agent runs ahead, this one
 // has been started by the last, and the next one is started as well.
 void Engine::Impl::step() {
   if (started.empty()) {
-    const scheduler::StepPlan& plan = scheduler->plan(prefill_tokens_max());
+    const scheduler::StepPlan& plan = scheduler->plan(step_limits());
     if (plan.empty()) {
       // Sequences that can never run would make this loop spin: an error of ours, but not fatal.
       log::error("the scheduler found no way to go on");
@@ -198,8 +206,11 @@ void Engine::Impl::start_loader() {
 
 // Where it fails, finish() says so: a step before it may still be under way.
 void Engine::Impl::start(const scheduler::StepPlan& plan) {
-  started.push_back(
-      {.num_tokens = plan.num_tokens, .since = Clock::now(), .error = {}, .is_ahead = false});
+  started.push_back({.num_tokens = plan.num_tokens,
+                     .num_rows = static_cast<int>(plan.rows.size()),
+                     .since = Clock::now(),
+                     .error = {},
+                     .is_ahead = false});
   const Result<void> result = guarded([&] { return agent->start(plan); });
   if (!result) started.back().error = result.error();
 }
@@ -213,7 +224,8 @@ Result<scheduler::StepResult> Engine::Impl::finish() {
   if (step.error) return *step.error;
   Result<scheduler::StepResult> result = guarded([&] { return agent->finish(); });
   const Clock::time_point now = Clock::now();
-  pace.add(step.num_tokens, now - std::max(step.since, std::exchange(last_finish, now)));
+  pace.add(step.num_tokens, step.num_rows,
+           now - std::max(step.since, std::exchange(last_finish, now)));
   return result;
 }
 
@@ -469,6 +481,7 @@ Engine::Engine(ModelLimits limits, EngineOptions options, agent::AgentFactory fa
   LMTP_CHECK(options.max_batched_tokens >= 1, options.max_batched_tokens);
   LMTP_CHECK(options.max_chunk_tokens >= 0, options.max_chunk_tokens);
   LMTP_CHECK(options.max_prefill_ms >= 0, options.max_prefill_ms);
+  LMTP_CHECK(options.max_alone_ms >= 0, options.max_alone_ms);
   LMTP_CHECK(options.max_concurrent_requests >= 1, options.max_concurrent_requests);
   impl_->thread = std::thread([impl = impl_.get()] { impl->run(); });
   impl_->start_loader();

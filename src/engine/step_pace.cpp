@@ -9,26 +9,36 @@ namespace {
 using Seconds = std::chrono::duration<double>;
 
 constexpr int kTokensMin = 32;
+constexpr int kTokensFirst = 64;  // of a model of which it is not known how long it takes
 constexpr double kWeight = 0.25;  // of the newest step
+
+void add_to(double& average, double seconds) {
+  average = average == 0.0 ? seconds : average + kWeight * (seconds - average);
+}
 
 }  // namespace
 
-void StepPace::add(int num_tokens, Duration time) {
-  if (num_tokens < kTokensMin) return;
-  const double seconds = Seconds(time).count() / num_tokens;
-  seconds_per_token_ = seconds_per_token_ == 0.0
-                           ? seconds
-                           : seconds_per_token_ + kWeight * (seconds - seconds_per_token_);
+void StepPace::add(int num_tokens, int num_rows, Duration time) {
+  const double seconds = Seconds(time).count();
+  if (num_tokens == num_rows) {
+    add_to(seconds_per_decode_, seconds);
+  } else if (num_tokens >= kTokensMin) {
+    add_to(seconds_per_token_, seconds / num_tokens);
+  }
 }
 
 int StepPace::tokens_within(Duration time) const {
   constexpr int kAny = std::numeric_limits<int>::max();
-  if (seconds_per_token_ == 0.0) return kAny;
+  if (seconds_per_token_ == 0.0) return kTokensFirst;
   return static_cast<int>(std::min<double>(Seconds(time).count() / seconds_per_token_, kAny));
 }
 
 StepPace::Duration StepPace::time_for(int num_tokens) const {
   return std::chrono::duration_cast<Duration>(Seconds(num_tokens * seconds_per_token_));
+}
+
+StepPace::Duration StepPace::decode_time() const {
+  return std::chrono::duration_cast<Duration>(Seconds(seconds_per_decode_));
 }
 
 }  // namespace lmtp::engine

@@ -1,25 +1,30 @@
-// StepPace: how long tokens take in steps that compute many, from the steps before.
+// StepPace: how long steps take, from the steps before.
 #pragma once
 
 #include <chrono>
 
 namespace lmtp::engine {
 
-// A moving average. Owner: the Engine; its thread.
+// Moving averages. Owner: the Engine; its thread.
 class StepPace {
  public:
   using Duration = std::chrono::steady_clock::duration;
 
-  // A step of so many tokens took so long. Steps of few tokens are passed over: their time is not
-  // that of tokens, but of reading the weights.
-  void add(int num_tokens, Duration time);
+  // A step of so many tokens, of so many sequences, took so long. For the time of a token, steps of
+  // few tokens and steps of decodes alone are passed over: their time is that of reading the
+  // weights.
+  void add(int num_tokens, int num_rows, Duration time);
 
-  // Nothing is known before the first step: as many as you like, no time.
+  // Before the first step: as many as may be tried, no time.
   int tokens_within(Duration time) const;
   Duration time_for(int num_tokens) const;
 
+  // Of a step of decodes alone; 0 before the first.
+  Duration decode_time() const;
+
  private:
   double seconds_per_token_ = 0.0;  // 0: not known
+  double seconds_per_decode_ = 0.0;
 };
 
 }  // namespace lmtp::engine

@@ -16,8 +16,8 @@ namespace {
 
 // Steps after which a waiting sequence goes before all that came later on its connection.
 constexpr std::int64_t kAgeingSteps = 256;
-// Connections without streams whose share is still remembered.
-constexpr std::size_t kMaxIdleShares = 4096;
+// Waiting sequences whose prefix is looked up again in each step, in turns.
+constexpr std::size_t kHintsRefreshed = 8;
 
 int common_prefix(const std::vector<TokenId>& a, const std::vector<TokenId>& b, int limit) {
   return static_cast<int>(std::mismatch(a.begin(), a.begin() + limit, b.begin()).first - a.begin());
@@ -25,35 +25,49 @@ int common_prefix(const std::vector<TokenId>& a, const std::vector<TokenId>& b, 
 
 }  // namespace
 
-// A connection that comes, or comes back, starts no lower than the clock: it has neither a credit
-// for the time before, nor a debt for more than it took while others waited.
-void Scheduler::join_share(ConnectionId connection) {
-  std::int64_t least = -1;
-  for (const auto& [id, share] : shares_) {
-    if (share.num_sequences > 0 && (least < 0 || share.served < least)) least = share.served;
-  }
-  served_clock_ = std::max(served_clock_, least);
-  std::erase_if(shares_, [&](const auto& entry) {
-    return entry.second.num_sequences == 0 &&
-           (entry.second.served <= served_clock_ || shares_.size() > kMaxIdleShares);
-  });
-  Share& share = shares_[connection];
-  if (share.num_sequences++ == 0) share.served = std::max(share.served, served_clock_);
+int Scheduler::num_seats() const {
+  return std::min(options_.max_running, options_.max_batched_tokens);
 }
 
 bool Scheduler::may_admit() const {
-  return quota_ >= 1 && !preempted_ &&
-         num_running() < std::min(options_.max_running, options_.max_batched_tokens);
+  return prefill_left_ + cached_left_ >= 1 && !admissions_over_ && num_running() < num_seats();
 }
 
-void Scheduler::plan_admissions(bool only_cached) {
-  if (waiting_.empty() || !may_admit()) return;
-  std::vector<Sequence*> order = candidates(only_cached);  // the best last
-  while (!order.empty() && order.back()->num_preempted > 0) {
-    if (!may_admit() || admit(*order.back()) == Admission::kRefused) return;
-    order.pop_back();
+// The longest cached prefix; leaves its length as the hint.
+cache::PrefixMatch Scheduler::match_prefix(Sequence& sequence) {
+  const auto usable = std::span<const TokenId>(sequence.tokens).first(num_matchable(sequence));
+  cache::PrefixMatch match = prefix_cache_.match(usable);
+  sequence.num_cached_hint = match.num_tokens();
+  return match;
+}
+
+// What others compute or evict meanwhile decides which share of a step a sequence waits for.
+void Scheduler::refresh_hints() {
+  if (num_running() >= num_seats()) return;
+  for (std::size_t i = std::min(waiting_.size(), kHintsRefreshed); i > 0; --i) {
+    match_prefix(*waiting_[next_hint_++ % waiting_.size()]);
   }
-  // Turns go to the connection served least, counting what this plan has already given it.
+}
+
+// Those for whom others made way, then preempted ones, then all others.
+void Scheduler::plan_admissions() {
+  if (waiting_.empty() || !may_admit()) return;
+  for (Sequence* claimant : claimants_) {
+    if (may_admit() && claimant->status == SequenceStatus::kWaiting) admit(*claimant);
+  }
+  std::vector<Sequence*> order = candidates();  // the best last
+  for (; !order.empty() && order.back()->num_preempted > 0; order.pop_back()) {
+    if (!may_admit()) return;
+    if (admit(*order.back()) == Admission::kRefused) {
+      admissions_over_ = true;
+      return;
+    }
+  }
+  admit_by_shares(order);
+}
+
+// Turns go to the connection served least, counting what this plan has already given it.
+void Scheduler::admit_by_shares(const std::vector<Sequence*>& order) {
   std::unordered_map<ConnectionId, std::vector<Sequence*>> queues;
   for (Sequence* sequence : order) queues[sequence->key.connection].push_back(sequence);
   using Turn = std::tuple<std::int64_t, ConnectionId>;
@@ -65,21 +79,22 @@ void Scheduler::plan_admissions(bool only_cached) {
     const ConnectionId connection = std::get<1>(turns.top());
     turns.pop();
     std::vector<Sequence*>& queue = queues.at(connection);
+    while (!queue.empty() && tokens_for(*queue.back(), num_missing(*queue.back())) < 1) {
+      queue.pop_back();
+    }
+    if (queue.empty()) continue;
     if (admit(*queue.back()) == Admission::kRefused) return;
     queue.pop_back();
-    if (!queue.empty()) turns.emplace(shares_.at(connection).served, connection);
+    turns.emplace(shares_.at(connection).served, connection);
   }
 }
 
 // The waiting sequences, worst first, as if all connections had been served alike; preempted ones
 // are the best.
-std::vector<Sequence*> Scheduler::candidates(bool only_cached) const {
-  std::vector<Sequence*> order;
-  for (Sequence* s : waiting_) {
-    if (!only_cached || s->num_to_compute() - s->num_cached_hint <= kBlockSize) order.push_back(s);
-  }
+std::vector<Sequence*> Scheduler::candidates() const {
+  std::vector<Sequence*> order = waiting_;
   const auto rank = [this](const Sequence* s) {
-    const bool aged = step_ - s->arrival_step > kAgeingSteps;
+    const bool aged = step_ - s->waiting_since > kAgeingSteps;
     return std::tuple(s->num_preempted > 0 ? 0 : 1, aged ? 0 : 1, aged ? 0 : -s->num_cached_hint,
                       s->id);
   };
@@ -87,15 +102,43 @@ std::vector<Sequence*> Scheduler::candidates(bool only_cached) const {
   return order;
 }
 
-Scheduler::Admission Scheduler::admit(Sequence& sequence) {
-  const auto usable = std::span<const TokenId>(sequence.tokens).first(num_matchable(sequence));
-  cache::PrefixMatch match = prefix_cache_.match(usable);
-  if (another_computes_prefix(sequence, static_cast<int>(usable.size()), match.num_tokens())) {
-    return Admission::kDeferred;
+// What a waiting sequence would be given now. A prompt gets what running prefills do not need, or
+// their half where it is shorter than all of them. Those that go before all others find a block
+// in the other kind's share where their own is empty; claimants leave one token to each other.
+// Where nothing runs the first one finds some, so that a wrong hint never makes an empty step.
+int Scheduler::tokens_for(const Sequence& sequence, int num_missing) const {
+  const bool small = is_small(num_missing);
+  const bool claims = std::ranges::find(claimants_, &sequence) != claimants_.end();
+  int room = small ? cached_left_ : prefill_left_;
+  if (claims || sequence.num_preempted > 0) {
+    room = std::max(room, std::min(kBlockSize, small ? prefill_left_ : cached_left_));
+    if (claims) {
+      const auto num_claims = std::ranges::count(claimants_, SequenceStatus::kWaiting,
+                                                 [](const Sequence* s) { return s->status; });
+      room = std::min(room, cached_left_ + prefill_left_ + 1 - static_cast<int>(num_claims));
+    }
+  } else if (!small) {
+    room = std::max(prefill_spare_, num_missing < shortest_prefill_ ? prefill_yield_ : 0);
   }
-  const auto chunk = [&] {
-    return std::min(sequence.num_to_compute() - match.num_tokens(), chunk_room());
-  };
+  if (room < 1 && running_.empty()) room = cached_left_ + prefill_left_;
+  if (options_.max_chunk_tokens > 0) room = std::min(room, options_.max_chunk_tokens);
+  return std::min(num_missing, room);
+}
+
+void Scheduler::spend(int num_tokens, int num_missing) {
+  int& own = is_small(num_missing) ? cached_left_ : prefill_left_;
+  int& other = is_small(num_missing) ? prefill_left_ : cached_left_;
+  const int of_own = std::min(own, num_tokens);
+  const int before = prefill_left_;
+  own -= of_own;
+  other -= num_tokens - of_own;
+  prefill_spare_ -= before - prefill_left_;
+  prefill_yield_ -= before - prefill_left_;
+}
+
+Scheduler::Admission Scheduler::admit(Sequence& sequence) {
+  cache::PrefixMatch match = match_prefix(sequence);
+  if (another_computes_prefix(sequence, match.num_tokens())) return Admission::kDeferred;
   // All blocks up to its next token, not only the first chunk's: a prompt that enters by its first
   // chunk and then finds no room would preempt itself.
   const int num_needed = sequence.num_to_compute() + 1;
@@ -105,13 +148,20 @@ Scheduler::Admission Scheduler::admit(Sequence& sequence) {
     match.num_partial = 0;
     if (!room_for(match, num_needed)) return Admission::kRefused;
   }
-  const int num_tokens = chunk();
+  const int missing = sequence.num_to_compute() - match.num_tokens();
+  const int num_tokens = tokens_for(sequence, missing);
+  // The hint was wrong; the next step keeps the right share for it.
+  if (num_tokens < 1) {
+    return sequence.num_preempted > 0 ? Admission::kRefused : Admission::kDeferred;
+  }
   take_matched(sequence, match);
+  Share& share = shares_.at(sequence.key.connection);
+  ++share.num_running;
   if (sequence.num_preempted == 0) {
     counters_.num_prompt_tokens += sequence.num_prompt;
     counters_.num_cached_tokens += std::min(match.num_tokens(), sequence.num_prompt);
     counters_.num_partial_hits += match.partial != kNoBlock ? 1 : 0;
-    shares_.at(sequence.key.connection).served += sequence.num_to_compute() - match.num_tokens();
+    share.served += missing;
   }
   std::erase(waiting_, &sequence);
   running_.push_back(&sequence);
@@ -120,14 +170,14 @@ Scheduler::Admission Scheduler::admit(Sequence& sequence) {
   const bool planned = reserve(sequence, num_tokens);
   LMTP_CHECK(planned, sequence.id, num_tokens, pool_.num_free(), pool_.num_evictable());
   plan_row(sequence, num_tokens);
-  quota_ -= num_tokens;
+  spend(num_tokens, missing);
   return Admission::kAdmitted;
 }
 
 // Is a running prefill about to compute at least a block of this prefix beyond what is cached? Then
 // it is cheaper to wait for it: a burst over one prefix computes it once.
-bool Scheduler::another_computes_prefix(const Sequence& sequence, int num_usable,
-                                        int num_matched) const {
+bool Scheduler::another_computes_prefix(const Sequence& sequence, int num_matched) const {
+  const auto num_usable = static_cast<int>(num_matchable(sequence));
   if (num_usable - num_matched < kBlockSize) return false;
   return std::ranges::any_of(running_, [&](const Sequence* other) {
     const int end = other->num_to_compute();
@@ -140,7 +190,8 @@ bool Scheduler::another_computes_prefix(const Sequence& sequence, int num_usable
 
 // Can the match be pinned and a sequence grow to num_tokens, with a reserve left for those that run
 // already? Alone, a sequence needs no reserve, and no room for a token beyond the context.
-bool Scheduler::room_for(const cache::PrefixMatch& match, int num_tokens) const {
+// num_more: blocks that would be given back first.
+bool Scheduler::room_for(const cache::PrefixMatch& match, int num_tokens, int num_more) const {
   int takes_evictable = 0;
   for (const BlockId block : match.blocks) takes_evictable += pool_.is_evictable(block) ? 1 : 0;
   if (match.partial != kNoBlock && pool_.is_evictable(match.partial)) ++takes_evictable;
@@ -149,24 +200,21 @@ bool Scheduler::room_for(const cache::PrefixMatch& match, int num_tokens) const 
   const int held = static_cast<int>(match.blocks.size()) + (in_place ? 1 : 0);
   const int needed = blocks_for(std::min(num_tokens, options_.context_length)) - held;
   const int available = pool_.num_free() + pool_.num_evictable() - takes_evictable;
-  const int reserve = running_.empty() ? 0 : blocks_in_reserve();
-  return available >= needed + reserve;
+  int reserve = 0;
+  for (const Sequence* s : running_) reserve += blocks_expected(*s);
+  return available + num_more >= needed + reserve;
 }
 
-// What running sequences will probably still ask for: by the mean length of the past, not by their
+// What a running sequence will probably still ask for: by the mean length of the past, not by its
 // max_tokens, which programs set high and rarely use.
-int Scheduler::blocks_in_reserve() const {
-  int blocks = 0;
-  for (const Sequence* s : running_) {
-    int expected = s->num_to_compute();
-    if (s->kind == SequenceKind::kGenerate) {
-      const int mean = static_cast<int>(mean_generated_);
-      expected = std::min(std::max(s->length() + 1, s->num_prompt + mean),
-                          s->num_prompt + s->num_generated_max);
-    }
-    blocks += std::max(0, blocks_for(expected) - static_cast<int>(s->blocks.size()));
+int Scheduler::blocks_expected(const Sequence& sequence) const {
+  int expected = sequence.num_to_compute();
+  if (sequence.kind == SequenceKind::kGenerate) {
+    expected = std::min(
+        std::max(sequence.length() + 1, sequence.num_prompt + static_cast<int>(mean_generated_)),
+        sequence.num_prompt + sequence.num_generated_max);
   }
-  return blocks;
+  return std::max(0, blocks_for(expected) - static_cast<int>(sequence.blocks.size()));
 }
 
 void Scheduler::take_matched(Sequence& sequence, const cache::PrefixMatch& match) {

@@ -25,11 +25,10 @@ std::vector<SchedulerEvent> Scheduler::add(std::unique_ptr<Sequence> sequence) {
   LMTP_CHECK(!contains(sequence->key), sequence->key.connection, sequence->key.stream);
   Sequence& added = *sequence;
   added.id = next_id_++;
-  added.arrival_step = step_;
+  added.waiting_since = step_;
   added.num_generated_max =
       std::min(added.params.max_tokens, options_.context_length - added.num_prompt);
-  added.num_cached_hint =
-      prefix_cache_.match(std::span(added.tokens).first(num_matchable(added))).num_tokens();
+  match_prefix(added);
   sequences_.emplace(added.key, std::move(sequence));
   waiting_.push_back(&added);
 
@@ -58,22 +57,46 @@ int Scheduler::num_waiting_tokens() const {
   return sum;
 }
 
-const StepPlan& Scheduler::plan(int prefill_tokens_max) {
+const StepPlan& Scheduler::plan(const StepLimits& limits) {
   LMTP_CHECK(!in_step_);
   in_step_ = true;
-  preempted_ = false;
   ++step_;
   plan_ = StepPlan{};
+  refresh_hints();
+  make_way();
+  admissions_over_ = false;
   plan_decodes();
-  // What is all but cached costs next to nothing: it does not wait behind other people's prompts.
-  quota_ = options_.max_batched_tokens - plan_.num_tokens;
-  plan_admissions(true);
-  quota_ = std::min(
-      quota_, prefill_quota(options_.max_batched_tokens, plan_.num_tokens, prefill_tokens_max));
+  divide(limits);
+  plan_admissions();
   plan_prefills();
-  plan_admissions(false);
+  claimants_.clear();
   if (plan_.empty()) end_plan();
   return plan_;
+}
+
+// What each kind may have of this step, by what those who run and wait want.
+void Scheduler::divide(const StepLimits& limits) {
+  const int most = options_.max_batched_tokens;
+  StepShares wanted;
+  shortest_prefill_ = StepLimits::kAny;
+  for (const Sequence* s : running_) {
+    if (!is_prefill(*s)) continue;
+    wanted.prefill = std::min(most, wanted.prefill + num_remaining(*s));
+    shortest_prefill_ = std::min(shortest_prefill_, num_remaining(*s));
+  }
+  const int running = wanted.prefill;
+  const bool has_seats = num_running() < num_seats();
+  for (const Sequence* s : waiting_) {
+    if (!has_seats) break;
+    const int missing = num_missing(*s);
+    int& sum = is_small(missing) ? wanted.cached : wanted.prefill;
+    sum = std::min(most, sum + missing);
+  }
+  const StepShares shares = divide_step(most, plan_.num_tokens, limits, wanted);
+  prefill_left_ = shares.prefill;
+  cached_left_ = shares.cached;
+  prefill_spare_ = prefill_left_ - running;
+  prefill_yield_ = prefill_left_ / 2;
 }
 
 // Preempting shrinks running_ from its young end, so these loops go by index from the old end.
@@ -83,18 +106,32 @@ void Scheduler::plan_decodes() {
   }
 }
 
+// The oldest always goes on, by half of the share at least; the others are shorter, the youngest
+// the shortest: see tokens_for().
 void Scheduler::plan_prefills() {
-  for (std::size_t i = 0; i < running_.size(); ++i) {
-    Sequence& sequence = *running_[i];
-    if (num_remaining(sequence) == 1 || sequence.admission_step == step_) continue;
-    const int num_tokens = std::min(num_remaining(sequence), chunk_room());
-    if (plan_row(sequence, num_tokens)) quota_ -= num_tokens;
+  const auto first =
+      std::ranges::find_if(running_, [this](const Sequence* s) { return is_prefill(*s); });
+  if (first == running_.end()) return;
+  const auto oldest = static_cast<std::size_t>(first - running_.begin());
+  int wanted = 0;  // by the others
+  for (std::size_t i = oldest + 1; i < running_.size() && wanted < prefill_left_; ++i) {
+    if (is_prefill(*running_[i])) wanted += std::min(num_remaining(*running_[i]), prefill_left_);
+  }
+  plan_prefill(**first, prefill_left_ - std::clamp(wanted, 0, std::max(prefill_yield_, 0)));
+  for (std::size_t i = running_.size(); i-- > oldest + 1;) {
+    if (i < running_.size() && is_prefill(*running_[i])) plan_prefill(*running_[i], prefill_left_);
   }
 }
 
-// Tokens that one sequence that is not a decode may still be given in this step.
-int Scheduler::chunk_room() const {
-  return options_.max_chunk_tokens > 0 ? std::min(quota_, options_.max_chunk_tokens) : quota_;
+void Scheduler::plan_prefill(Sequence& sequence, int most) {
+  const int chunk = options_.max_chunk_tokens > 0 ? options_.max_chunk_tokens : StepLimits::kAny;
+  const int num_tokens = std::min({num_remaining(sequence), most, chunk});
+  if (plan_row(sequence, num_tokens)) prefill_left_ -= num_tokens;
+}
+
+// One that this plan admits has got its tokens already.
+bool Scheduler::is_prefill(const Sequence& sequence) const {
+  return num_remaining(sequence) > 1 && sequence.admission_step != step_;
 }
 
 // Adds a row where blocks can be had, preempting younger sequences for it. False where the sequence
@@ -136,13 +173,16 @@ void Scheduler::preempt(Sequence& victim) {
   unplan(victim);
   // Of a sequence that this very plan admitted, tokens may still wait to be copied.
   if (victim.admission_step != step_) index_computed(victim, true);
+  victim.num_cached_hint = victim.num_computed;
   release(victim);
   std::erase(running_, &victim);
+  --shares_.at(victim.key.connection).num_running;
   victim.status = SequenceStatus::kWaiting;
+  victim.waiting_since = step_;
   ++victim.num_preempted;
   waiting_.push_back(&victim);
   ++counters_.num_preemptions;
-  preempted_ = true;
+  admissions_over_ = true;
 }
 
 void Scheduler::unplan(const Sequence& sequence) {
@@ -316,9 +356,11 @@ void Scheduler::drop(Sequence& sequence) {
   for (PlanRow& row : ahead_.rows) {
     if (row.sequence == &sequence) row.sequence = nullptr;
   }
+  Share& share = shares_.at(sequence.key.connection);
+  if (sequence.status == SequenceStatus::kRunning) --share.num_running;
+  if (--share.num_sequences == 0) leave_share(sequence.key.connection);
   std::erase(running_, &sequence);
   std::erase(waiting_, &sequence);
-  --shares_.at(sequence.key.connection).num_sequences;
   sequences_.erase(sequence.key);
 }
 

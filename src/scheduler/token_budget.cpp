@@ -11,11 +11,20 @@ std::size_t num_matchable(const Sequence& sequence) {
   return static_cast<std::size_t>(std::max(next - 1, 0));
 }
 
-int prefill_quota(int max_batched_tokens, int num_decodes, int most) {
-  const int left = max_batched_tokens - num_decodes;
-  if (num_decodes == 0) return left;
-  const int quota = std::min(max_batched_tokens / 4, std::max(most, 2 * kBlockSize));
-  return std::clamp(quota, std::min(kBlockSize, left), std::max(left, 0));
+StepShares divide_step(int max_batched_tokens, int num_decodes, const StepLimits& limits,
+                       StepShares wanted) {
+  constexpr int kAlways = 2 * kBlockSize;
+  int left = max_batched_tokens - num_decodes;
+  if (num_decodes == 0) left = std::min(left, std::max(limits.alone, kAlways));
+  StepShares most{left, left};
+  if (num_decodes > 0) {
+    const int quota = std::min(max_batched_tokens / 4, std::max(limits.prefill, kAlways));
+    most.prefill = std::clamp(quota, std::min(kBlockSize, left), left);
+    most.cached = std::min(left, std::max(limits.cached, kAlways));
+  }
+  const int kept = std::min({wanted.cached, most.cached, left / 2});
+  const int prefill = std::min({wanted.prefill, most.prefill, left - kept});
+  return {prefill, std::min(most.cached, left - prefill)};
 }
 
 PlanRow make_row(const Sequence& sequence, int num_tokens) {

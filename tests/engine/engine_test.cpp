@@ -70,7 +70,8 @@ void ignore_outcome(const Result<void>&) {}
 TEST(EngineDeath, LimitsThatNothingKeepsAreOurBug) {
   for (int EngineOptions::*const limit :
        {&EngineOptions::max_batched_tokens, &EngineOptions::max_chunk_tokens,
-        &EngineOptions::max_prefill_ms, &EngineOptions::max_concurrent_requests}) {
+        &EngineOptions::max_prefill_ms, &EngineOptions::max_alone_ms,
+        &EngineOptions::max_concurrent_requests}) {
     EngineOptions options;
     options.*limit = -1;
     EXPECT_DEATH(Engine(limits(), options, testing::fake_agent_factory({}), ignore_outcome),

@@ -12,33 +12,43 @@ using namespace std::chrono_literals;
 
 TEST(StepPaceTest, NothingIsKnownAtFirst) {
   const StepPace pace;
-  EXPECT_EQ(pace.tokens_within(1ms), std::numeric_limits<int>::max());
+  EXPECT_EQ(pace.tokens_within(1h), 64) << "the first step is a try";
   EXPECT_EQ(pace.time_for(1000), 0ms);
 }
 
 TEST(StepPaceTest, TellsWhatStepsOfManyTokensTook) {
   StepPace pace;
-  pace.add(100, 400ms);
+  pace.add(100, 1, 400ms);
   EXPECT_NEAR(pace.tokens_within(100ms), 25, 1);
   EXPECT_NEAR(std::chrono::duration<double>(pace.time_for(50)).count(), 0.2, 1e-3);
 }
 
 TEST(StepPaceTest, FewTokensSayNothing) {
   StepPace pace;
-  pace.add(1, 50ms);
+  pace.add(2, 1, 50ms);
   EXPECT_EQ(pace.time_for(1), 0ms);
+}
+
+TEST(StepPaceTest, DecodesSayHowLongDecodesTake) {
+  StepPace pace;
+  EXPECT_EQ(pace.decode_time(), 0ms);
+  pace.add(40, 40, 50ms);
+  EXPECT_NEAR(std::chrono::duration<double>(pace.decode_time()).count(), 0.05, 1e-6);
+  EXPECT_EQ(pace.time_for(1000), 0ms);
+  pace.add(100, 40, 400ms);
+  EXPECT_NEAR(pace.tokens_within(pace.decode_time()), 12, 1);
 }
 
 TEST(StepPaceTest, FollowsAChange) {
   StepPace pace;
-  pace.add(100, 400ms);
-  for (int i = 0; i < 30; ++i) pace.add(100, 100ms);
+  pace.add(100, 1, 400ms);
+  for (int i = 0; i < 30; ++i) pace.add(100, 1, 100ms);
   EXPECT_NEAR(pace.tokens_within(100ms), 100, 2);
 }
 
 TEST(StepPaceTest, AsManyAsAnIntHolds) {
   StepPace pace;
-  pace.add(1000, 1us);
+  pace.add(1000, 1, 1us);
   EXPECT_EQ(pace.tokens_within(24h), std::numeric_limits<int>::max());
 }
 

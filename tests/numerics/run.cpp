@@ -260,6 +260,7 @@ Result<CompanyReport> Runner::run_company(const Model& model, const Setting& set
   engine.max_batched_tokens = setting.batched_tokens;
   engine.max_chunk_tokens = setting.chunk;
   engine.max_prefill_ms = 0;  // the same steps every time
+  engine.max_alone_ms = 0;
   engine.run_ahead = setting.as_served;
   engine.check_invariants = true;
   // Without ends of text: every stream is as long as it was drawn.

@@ -102,12 +102,12 @@ TEST(Scheduler, PrefillBesideRunningStreamsIsBoundedByWhatTheCallerAllows) {
   options.max_batched_tokens = 512;
   SchedulerDriver driver(testing::small_agent(), options);
   driver.generate(1, counting(0, 100), 50);
-  driver.step(40);
+  driver.step({.prefill = 40});
   EXPECT_EQ(driver.last_plan().num_tokens, 100) << "nobody is held up";
   driver.generate(2, counting(300, 200), 1);
-  driver.step(40);
+  driver.step({.prefill = 40});
   EXPECT_EQ(driver.last_plan().num_tokens, 1 + 40);
-  driver.step(0);
+  driver.step({.prefill = 0});
   EXPECT_EQ(driver.last_plan().num_tokens, 1 + 2 * kBlockSize) << "it goes on all the same";
   driver.step();
   EXPECT_EQ(driver.last_plan().num_tokens, 1 + 512 / 4);

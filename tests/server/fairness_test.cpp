@@ -2,10 +2,13 @@
 // agent, whose steps take as long as the test says.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <future>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "fake_model.h"
@@ -29,6 +32,49 @@ std::string generate(StreamId id, int first, int num_prompt, int max_tokens) {
          ids(first, num_prompt) + "], \"max_tokens\": " + std::to_string(max_tokens) + "}";
 }
 
+std::string score(StreamId id, int num_prompt, int first, int num_scored) {
+  return "SCORE {\"stream_id\": " + std::to_string(id) + ", \"prompt\": [" + ids(0, num_prompt) +
+         "], \"scored\": [" + ids(first, num_scored) + "]}";
+}
+
+// A connection that keeps so many SCOREs over one prompt in flight until it is destroyed.
+class Flood {
+ public:
+  Flood(std::uint16_t port, int num_in_flight, int num_prompt, int num_scored)
+      : client_(port), num_prompt_(num_prompt), num_scored_(num_scored) {
+    client_.send(score(0, num_prompt, 0, num_scored));
+    client_.collect(0);
+    for (int i = 0; i < num_in_flight; ++i) send_next();
+    thread_ = std::thread([this] { run(); });
+  }
+  ~Flood() {
+    stop_ = true;
+    thread_.join();
+  }
+  Flood(const Flood&) = delete;
+  Flood& operator=(const Flood&) = delete;
+
+ private:
+  void send_next() {
+    const int first = static_cast<int>(++last_id_ * 37 % 900);
+    client_.send(score(last_id_, num_prompt_, first, num_scored_));
+  }
+  void run() {
+    while (!stop_) {
+      const auto entry = client_.next();
+      if (!entry) return;
+      if (entry->finish_reason != protocol::FinishReason::kNone) send_next();
+    }
+  }
+
+  WsClient client_;
+  const int num_prompt_;
+  const int num_scored_;
+  StreamId last_id_ = 0;
+  std::atomic<bool> stop_ = false;
+  std::thread thread_;
+};
+
 class FairnessTest : public ::testing::Test {
  protected:
   void start(FakeModelOptions model, int max_concurrent_requests = 1024) {
@@ -44,8 +90,12 @@ class FairnessTest : public ::testing::Test {
     options.port = 0;
     server_ = std::make_unique<Server>(options, *models_);
     ASSERT_TRUE(server_->start().ok());
+    while ((*models_->status(""))->state != engine::ModelState::kReady) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
   }
   std::uint16_t port() const { return server_->port(); }
+  engine::EngineStats stats() const { return (*models_->status(""))->stats; }
 
   std::unique_ptr<engine::ModelManager> models_;
   std::unique_ptr<Server> server_;
@@ -97,6 +147,72 @@ TEST_F(FairnessTest, AConnectionAloneMayUseAllRequests) {
   for (StreamId id = 14; id <= 16; ++id) alone.send(generate(id, 10, 3, 2));
   go.set_value();
   for (StreamId id = 1; id <= 16; ++id) EXPECT_EQ(alone.collect(id).error, "");
+}
+
+TEST_F(FairnessTest, AFloodOfCachedScoresStarvesNobody) {
+  FakeModelOptions model;
+  model.agent.num_blocks = 1000;
+  model.agent.step_time = std::chrono::milliseconds(3);  // so that the flood is always there
+  start(model);
+  const Flood flood(port(), 128, 64, 16);
+  WsClient other(port());
+  for (StreamId id = 1; id <= 3; ++id) {
+    other.send(generate(id, 400 + 50 * static_cast<int>(id), 40, 4));
+    EXPECT_EQ(other.collect(id).error, "");
+  }
+}
+
+TEST_F(FairnessTest, APreemptedStreamIsNotOvertakenForEver) {
+  FakeModelOptions model;
+  model.agent.num_blocks = 40;  // a context, and seven more
+  model.agent.step_time = std::chrono::milliseconds(1);
+  start(model);
+  WsClient reader(port());
+  for (StreamId id = 1; id <= 3; ++id) reader.send(generate(id, static_cast<int>(id), 3, 300));
+  while (stats().num_running < 3) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const Flood flood(port(), 128, 0, 17);
+  for (int num_ended = 0; num_ended < 3;) {
+    const auto entry = reader.next();
+    ASSERT_TRUE(entry.has_value());
+    ASSERT_EQ(entry->error, "");
+    num_ended += entry->finish_reason != protocol::FinishReason::kNone ? 1 : 0;
+  }
+  EXPECT_GT(stats().num_preemptions, 0);
+}
+
+TEST_F(FairnessTest, AConnectionBeneathItsShareRunsBeforeOthersEnd) {
+  FakeModelOptions model;
+  model.agent.num_blocks = 1000;
+  model.agent.step_time = std::chrono::milliseconds(5);
+  model.engine.max_batched_tokens = 8;
+  start(model);
+  WsClient greedy(port());
+  for (StreamId id = 1; id <= 8; ++id) greedy.send(generate(id, static_cast<int>(id), 3, 500));
+  while (stats().num_running < 8) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const auto before = stats().num_generated_tokens;
+  WsClient other(port());
+  other.send(generate(1, 700, 3, 3));
+  EXPECT_EQ(other.collect(1).error, "");
+  // 64 steps are 512 tokens; the others' whole run is 4000.
+  EXPECT_LT(stats().num_generated_tokens - before, 2000);
+}
+
+TEST_F(FairnessTest, ALonePromptIsBoundedByItsTime) {
+  std::atomic<int> most = 0;
+  std::atomic<int> first = 0;
+  FakeModelOptions model;
+  model.agent.before_step = [&](const scheduler::StepPlan& plan) {
+    if (first == 0) first = plan.num_tokens;
+    most = std::max(most.load(), plan.num_tokens);
+    std::this_thread::sleep_for(std::chrono::milliseconds(2 * plan.num_tokens));
+    return Result<void>();
+  };
+  start(model);
+  WsClient client(port());
+  client.send(generate(1, 0, 450, 1));
+  EXPECT_EQ(client.collect(1).error, "");
+  EXPECT_LE(first, 64) << "it is not known yet how long tokens take";
+  EXPECT_LE(most, 150) << "of 2 ms each";
 }
 
 }  // namespace

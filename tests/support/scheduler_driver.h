@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -56,9 +55,9 @@ class SchedulerDriver {
 
   // One step; false where there was nothing to do. Where the agent runs ahead, the next one is
   // started as well if it can be planned.
-  bool step(int prefill_tokens_max = std::numeric_limits<int>::max(), bool may_start_ahead = true) {
+  bool step(const scheduler::StepLimits& limits = {}, bool may_start_ahead = true) {
     if (num_started_ == 0) {
-      const scheduler::StepPlan& plan = scheduler_.plan(prefill_tokens_max);
+      const scheduler::StepPlan& plan = scheduler_.plan(limits);
       if (plan.empty()) return false;
       start(plan);
     }
@@ -79,7 +78,7 @@ class SchedulerDriver {
 
   // Ends a step that was started ahead, so that streams can be added and removed.
   void settle() {
-    while (num_started_ > 0) step(std::numeric_limits<int>::max(), false);
+    while (num_started_ > 0) step({}, false);
   }
   int num_steps_ahead() const { return num_steps_ahead_; }
 

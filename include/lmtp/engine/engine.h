@@ -26,6 +26,7 @@ struct EngineOptions {
   int max_batched_tokens = 512;  // >= 1: tokens a step
   int max_chunk_tokens = 0;  // >= 0: of one stream in a step; 0: as many as the step has room for
   int max_prefill_ms = 100;  // >= 0: of prefill beside decodes, by measure; 0: by tokens alone
+  int max_alone_ms = 300;    // >= 0: of a step without decodes, by measure; 0: by tokens alone
   int max_concurrent_requests = 1024;  // >= 1: waiting and running; more are refused with an error
   bool run_ahead = true;  // with an agent that does: a step is started before the last ended
   bool check_invariants = false;  // after each step; aborts where they do not hold

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -51,20 +50,20 @@ struct SchedulerCounters {
 
 // Iteration-level scheduling (Orca, Yu et al. 2022) without phases (vLLM's unified scheduler):
 // every sequence only has a cursor that catches up with its length. A step gives, under one budget
-// of max_batched_tokens: one token to each running decode; what is all but cached is admitted;
-// chunks to running prefills; other admissions.
+// of max_batched_tokens: one token to each running decode; then a share each to prefills and to
+// admissions of what is all but cached.
 //
-// - While decodes run, a step computes at most a quarter of the budget in prefill tokens, or what
-// the
-//   caller of plan() allows, so that a long prompt does not hold up streams that others are
-//   reading.
+// - What a step computes besides decodes is bounded by what the caller of plan() allows, so that a
+//   long prompt holds up neither the streams that others are reading nor those that come.
 // - Admission order: preempted sequences; then the connection that was served least; within it
-// those
-//   that wait for long, then the longest cached prefix, then age. It ends with the first that finds
-//   no room.
+//   those that wait for long, then the longest cached prefix, then age. It ends with the first that
+//   finds no room.
+// - A running prefill leaves half of the prefills' share to shorter ones.
 // - A sequence whose prefix another one is computing at that moment waits until it can share it.
 // - Out of blocks: the youngest running sequence is preempted; it keeps its tokens and resumes by
 //   recomputing what the prefix cache does not hold any more.
+// - A connection that waits beneath its share of what runs has the youngest sequence of the largest
+//   holder preempted.
 //
 // Owner: the Engine; all calls on its thread. plan() and commit() or abort() alternate; but behind
 // plan_ahead() the first commit() is followed by another one or by abort(), or by plan_ahead().
@@ -88,9 +87,7 @@ class Scheduler {
   bool remove(StreamKey key);
 
   // The next step; empty where nothing can run. Valid until commit or abort.
-  // prefill_tokens_max: what may be added to a step in which decodes run; the engine knows how long
-  // tokens take. Two blocks are always allowed, and never more than a quarter of the step.
-  const StepPlan& plan(int prefill_tokens_max = std::numeric_limits<int>::max());
+  const StepPlan& plan(const StepLimits& limits = {});
 
   // The step behind the one that is being executed, before it is known what that one draws: one
   // token more of each sequence that will not have all its tokens by then (PlanRow::follows). Empty
@@ -126,28 +123,42 @@ class Scheduler {
   // fair queueing, Goyal et al. 1996).
   struct Share {
     std::int64_t served = 0;
-    int num_sequences = 0;
+    int num_sequences = 0;  // >= 1
+    int num_running = 0;    // of those
   };
   enum class Admission { kAdmitted, kDeferred, kRefused };
 
   void join_share(ConnectionId connection);
+  void leave_share(ConnectionId connection);
+  void make_way();
+  void make_way_for(Sequence& claimant, int share);
+  Sequence* next_to_leave(int share, const std::vector<Sequence*>& leaving) const;
+
+  void refresh_hints();
+  void divide(const StepLimits& limits);
   void plan_decodes();
   void plan_prefills();
-  void plan_admissions(bool only_cached);
-  int chunk_room() const;
+  void plan_prefill(Sequence& sequence, int most);
+  bool is_prefill(const Sequence& sequence) const;
+  void plan_admissions();
   bool plan_row(Sequence& sequence, int num_tokens);
   bool add_ahead(int follows);
   bool reserve(Sequence& sequence, int num_tokens);
   void preempt(Sequence& victim);
   void unplan(const Sequence& sequence);
 
+  int num_seats() const;
   bool may_admit() const;
-  std::vector<Sequence*> candidates(bool only_cached) const;
+  std::vector<Sequence*> candidates() const;
+  void admit_by_shares(const std::vector<Sequence*>& order);
+  int tokens_for(const Sequence& sequence, int num_missing) const;
+  void spend(int num_tokens, int num_missing);
   Admission admit(Sequence& sequence);
-  bool another_computes_prefix(const Sequence& sequence, int num_usable, int num_matched) const;
+  cache::PrefixMatch match_prefix(Sequence& sequence);
+  bool another_computes_prefix(const Sequence& sequence, int num_matched) const;
   void take_matched(Sequence& sequence, const cache::PrefixMatch& match);
-  bool room_for(const cache::PrefixMatch& match, int num_tokens) const;
-  int blocks_in_reserve() const;
+  bool room_for(const cache::PrefixMatch& match, int num_tokens, int num_more = 0) const;
+  int blocks_expected(const Sequence& sequence) const;
 
   void commit_row(const PlanRow& row, const RowResult& result, std::vector<SchedulerEvent>& events);
   protocol::TokenEntry next_entry(Sequence& sequence, const TokenResult& token);
@@ -163,19 +174,28 @@ class Scheduler {
   cache::PrefixCache prefix_cache_;
   std::unordered_map<StreamKey, std::unique_ptr<Sequence>, StreamKeyHash> sequences_;
   std::vector<Sequence*> waiting_;
-  std::vector<Sequence*> running_;  // in order of admission
-  std::unordered_map<ConnectionId, Share> shares_;
+  std::vector<Sequence*> running_;                              // in order of admission
+  std::unordered_map<ConnectionId, Share> shares_;              // of those with sequences
+  std::unordered_map<ConnectionId, std::int64_t> idle_served_;  // of others, where above the clock
   SchedulerCounters counters_;
 
   // Of the step being planned or executed.
   StepPlan plan_;
   StepPlan ahead_;                     // of the step behind it
   std::vector<BlockId> copy_sources_;  // pinned until the step is over
-  int quota_ = 0;                      // tokens that may still be planned for what is not a decode
-  bool preempted_ = false;
+  std::vector<Sequence*> claimants_;   // for whom others made way
+  int prefill_left_ = 0;               // tokens that may still be planned for prefills
+  int cached_left_ = 0;                // the same for what is all but cached
+  // Of prefill_left_, for those that wait: what no running prefill needs, and what the oldest one
+  // leaves to those that are shorter than all that run.
+  int prefill_spare_ = 0;
+  int prefill_yield_ = 0;
+  int shortest_prefill_ = 0;
+  bool admissions_over_ = false;  // something was preempted, or found no room
   bool in_step_ = false;
 
   SequenceId next_id_ = 1;
+  std::size_t next_hint_ = 0;  // of waiting_, to be refreshed
   std::int64_t step_ = 0;
   std::int64_t served_clock_ = 0;  // the least served connection's share; never goes back
   double mean_generated_ = 16.0;   // moving average of finished Generates

@@ -42,9 +42,10 @@ struct Sequence {
   int num_generated_max = 0;  // max_tokens after clamping to the context
   int num_emitted = 0;        // events sent; a Score's position
   int num_preempted = 0;
-  int num_cached_hint = 0;  // tokens that the prefix cache held on arrival
-  std::int64_t arrival_step = 0;
+  int num_cached_hint = 0;          // tokens that the prefix cache held when it was last asked
+  std::int64_t waiting_since = 0;   // step of arrival, or of the last preemption
   std::int64_t admission_step = 0;  // the last one
+  std::int64_t stays_until = 0;     // before this step it does not make way for another connection
 
   int length() const { return static_cast<int>(tokens.size()); }
   int num_generated() const { return length() - num_prompt; }

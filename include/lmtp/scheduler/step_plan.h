@@ -5,6 +5,7 @@
 #pragma once
 
 #include <chrono>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,6 +15,15 @@
 #include "lmtp/scheduler/sequence.h"
 
 namespace lmtp::scheduler {
+
+// What may be added to a step, in tokens; two blocks are always allowed. The engine knows how long
+// tokens take.
+struct StepLimits {
+  static constexpr int kAny = std::numeric_limits<int>::max();
+  int prefill = kAny;  // beside decodes; and never more than a quarter of the step
+  int cached = kAny;   // beside decodes, of sequences that are all but cached
+  int alone = kAny;    // of both, where nothing decodes
+};
 
 // The tokens [first_position, first_position + num_tokens) of one sequence go through the model.
 struct PlanRow {

@@ -1,0 +1,355 @@
+// What one connection can take from the others, counted in steps.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "lmtp/scheduler/scheduler.h"
+#include "scheduler_driver.h"
+#include "small_cases.h"
+
+namespace lmtp::scheduler {
+namespace {
+
+using testing::counting;
+using testing::FakeAgent;
+using testing::SchedulerDriver;
+using testing::small_agent;
+using testing::small_options;
+
+constexpr int kVocab = testing::kSmallVocab;
+constexpr int kStepsToRun = 64;    // of a connection beneath its share
+constexpr int kStepsToStay = 256;  // of a sequence that made way
+
+// Steps until the stream has a token; at most `most`, and then some.
+int steps_to_token(SchedulerDriver& driver, StreamKey key, int most) {
+  int steps = 0;
+  while (driver.outcome(key).tokens.empty() && steps <= most) {
+    if (!driver.step()) break;
+    ++steps;
+  }
+  return steps;
+}
+
+// A connection that keeps scores of up to a block over one prefix in flight, as LMQL's
+// distributions do.
+class Flood {
+ public:
+  Flood(SchedulerDriver& driver, std::vector<TokenId> prefix, int num_scored, int num_in_flight)
+      : driver_(driver),
+        prefix_(std::move(prefix)),
+        num_scored_(num_scored),
+        num_in_flight_(num_in_flight) {}
+
+  void refill() {
+    std::erase_if(live_, [this](StreamKey key) { return driver_.outcome(key).done; });
+    while (static_cast<int>(live_.size()) < num_in_flight_) {
+      const StreamId id = next_id_++;
+      const int first = static_cast<int>(id * 37 % (kVocab - 20));
+      live_.push_back(driver_.score(id, prefix_, counting(first, num_scored_), 1));
+    }
+  }
+  StreamId num_sent() const { return next_id_ - kFirstId; }
+
+ private:
+  static constexpr StreamId kFirstId = 10'000;
+  SchedulerDriver& driver_;
+  const std::vector<TokenId> prefix_;
+  const int num_scored_;
+  const int num_in_flight_;
+  StreamId next_id_ = kFirstId;
+  std::vector<StreamKey> live_;
+};
+
+TEST(Fairness, AFloodOfCachedScoresStarvesNobody) {
+  SchedulerDriver driver(small_agent(1000), small_options());
+  const auto prefix = counting(0, 64);
+  driver.score(1, prefix, counting(100, 2), 1);
+  driver.run();
+  Flood flood(driver, prefix, 16, 64);
+  flood.refill();
+  driver.step();
+  const auto running = driver.generate(2, counting(300, 200), 4, 1);
+  const auto other = driver.generate(3, counting(600, 40), 4, 2);
+  int steps = 0;
+  for (; !driver.outcome(other).done && steps < 100; ++steps) {
+    flood.refill();
+    driver.step();
+  }
+  EXPECT_LE(steps, 3 + 4) << "a prompt of another connection";
+  for (; !driver.outcome(running).done && steps < 400; ++steps) {
+    flood.refill();
+    driver.step();
+  }
+  EXPECT_LT(steps, 100) << "a prompt of the flood's own connection";
+  EXPECT_GT(flood.num_sent(), 100);
+  EXPECT_EQ(driver.outcome(other).tokens, FakeAgent::expected_tokens(counting(600, 40), 4, kVocab));
+}
+
+TEST(Fairness, APrefillThatRunsGoesOnBesideAFlood) {
+  SchedulerDriver driver(small_agent(1000), small_options());
+  const auto prefix = counting(0, 64);
+  driver.score(1, prefix, counting(100, 2), 1);
+  driver.run();
+  const auto running = driver.generate(2, counting(300, 200), 1, 2);
+  driver.step();
+  Flood flood(driver, prefix, 16, 64);
+  int steps = 0;
+  for (; !driver.outcome(running).done && steps < 100; ++steps) {
+    flood.refill();
+    driver.step();
+  }
+  EXPECT_LE(steps, 5) << "136 tokens by half a step each";
+}
+
+TEST(Fairness, BesideDecodesAFloodIsBounded) {
+  SchedulerOptions options = small_options();
+  options.max_batched_tokens = 512;
+  SchedulerDriver driver(small_agent(1000), options);
+  const auto prefix = counting(0, 64);
+  driver.score(1, prefix, counting(100, 2), 1);
+  driver.generate(2, counting(700, 4), 100, 2);
+  driver.step();
+  Flood flood(driver, prefix, 16, 64);
+  for (int i = 0; i < 10; ++i) {
+    flood.refill();
+    driver.step({.cached = 48});
+    EXPECT_LE(driver.last_plan().num_tokens, 1 + 48);
+    driver.step({.cached = 0});
+    EXPECT_LE(driver.last_plan().num_tokens, 1 + 2 * kBlockSize);
+  }
+}
+
+// Steps until both of two streams that do not fit together are through.
+int steps_of_tight_pair(int num_in_flood) {
+  SchedulerOptions options = small_options();
+  options.context_length = 96;
+  SchedulerDriver driver(small_agent(10), options);
+  const auto a = driver.generate(1, counting(0, 30), 60, 2);
+  const auto b = driver.generate(2, counting(300, 30), 60, 3);
+  Flood flood(driver, {}, 17, num_in_flood);
+  int steps = 0;
+  while (steps < 1000 && !(driver.outcome(a).done && driver.outcome(b).done)) {
+    if (driver.scheduler().counters().num_preemptions > 0) flood.refill();
+    driver.step();
+    ++steps;
+  }
+  EXPECT_GT(driver.scheduler().counters().num_preemptions, 0);
+  EXPECT_EQ(driver.outcome(b).tokens, FakeAgent::expected_tokens(counting(300, 30), 60, kVocab));
+  return steps;
+}
+
+TEST(Fairness, APreemptedSequenceIsNotOvertaken) {
+  EXPECT_LE(steps_of_tight_pair(40), 2 * steps_of_tight_pair(0));
+}
+
+class Seats : public ::testing::TestWithParam<bool> {
+ protected:
+  static constexpr int kSeats = 8;
+
+  Seats() : driver_(agent_options(), options()) {}
+  static testing::FakeAgentOptions agent_options() {
+    testing::FakeAgentOptions agent = small_agent(1000);
+    agent.runs_ahead = GetParam();
+    return agent;
+  }
+  static SchedulerOptions options() {
+    SchedulerOptions options = small_options();
+    options.context_length = 2048;
+    options.max_batched_tokens = kSeats;
+    return options;
+  }
+  void take_all_seats() {
+    for (StreamId id = 1; id <= kSeats; ++id) {
+      held_.push_back(driver_.generate(id, counting(static_cast<int>(id) * 5, 3), 1500, 1));
+    }
+    for (int i = 0; i < 100; ++i) driver_.step();
+    driver_.settle();
+  }
+
+  SchedulerDriver driver_;
+  std::vector<StreamKey> held_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Agents, Seats, ::testing::Bool(),
+                         [](const auto& which) { return which.param ? "Ahead" : "StepByStep"; });
+
+TEST_P(Seats, AConnectionBeneathItsShareRunsSoon) {
+  take_all_seats();
+  const auto computed = driver_.scheduler().counters().num_tokens_computed;
+  const auto other = driver_.generate(100, counting(700, 3), 5, 2);
+  const int steps = steps_to_token(driver_, other, 2 * kStepsToRun);
+  EXPECT_LE(steps, kStepsToRun);
+  EXPECT_EQ(driver_.scheduler().counters().num_preemptions, 1);
+  EXPECT_LE(driver_.scheduler().counters().num_tokens_computed - computed, steps * kSeats);
+  std::set<StreamId> rows;
+  for (const PlanRow& row : driver_.last_plan().rows) rows.insert(row.sequence->key.stream);
+  EXPECT_FALSE(rows.contains(kSeats)) << "the youngest one made way";
+  while (!driver_.outcome(other).done) driver_.step();
+  driver_.settle();
+  driver_.step();
+  EXPECT_EQ(driver_.last_plan().num_tokens, kSeats) << "its keys and values were still there";
+  driver_.run();
+  EXPECT_EQ(driver_.outcome(other).tokens, FakeAgent::expected_tokens(counting(700, 3), 5, kVocab));
+  for (std::size_t i = 0; i < held_.size(); ++i) {
+    EXPECT_EQ(driver_.outcome(held_[i]).tokens,
+              FakeAgent::expected_tokens(counting(5 * (static_cast<int>(i) + 1), 3), 1500, kVocab));
+  }
+}
+
+TEST_P(Seats, NoStreamMakesWayTwiceWithinItsStay) {
+  take_all_seats();
+  std::map<StreamId, int> left_at;  // steps
+  std::set<StreamId> before;
+  StreamId next = 100;
+  StreamKey other{};
+  int num_ended = 0;
+  for (int step = 0; step < 1200; ++step) {
+    driver_.settle();
+    if (next == 100 || driver_.outcome(other).done) {
+      ++num_ended;
+      other = driver_.generate(next++, counting(700, 3), 5, 2);
+    }
+    driver_.step();
+    std::set<StreamId> now;
+    for (const PlanRow& row : driver_.last_plan().rows) {
+      if (row.sequence != nullptr) now.insert(row.sequence->key.stream);
+    }
+    for (const StreamKey key : held_) {
+      if (!before.contains(key.stream) || now.contains(key.stream)) continue;
+      if (left_at.contains(key.stream)) {
+        EXPECT_GE(step - left_at[key.stream], kStepsToStay) << key.stream;
+      }
+      left_at[key.stream] = step;
+    }
+    before = now;
+  }
+  EXPECT_GE(num_ended, 1200 / (kStepsToRun + 10));
+}
+
+TEST_P(Seats, EachConnectionGetsUpToItsShareAndNoMore) {
+  take_all_seats();
+  for (StreamId id = 100; id < 120; ++id) {
+    driver_.generate(id, counting(700 - static_cast<int>(id), 3), 1500, 2);
+    driver_.generate(id + 100, counting(700 - static_cast<int>(id), 3), 1500, 3);
+  }
+  for (int i = 0; i < 3 * kStepsToRun; ++i) driver_.step();
+  std::map<ConnectionId, int> running;
+  for (const PlanRow& row : driver_.last_plan().rows) ++running[row.sequence->key.connection];
+  EXPECT_EQ(running[1], 4);
+  EXPECT_EQ(running[2], 2);
+  EXPECT_EQ(running[3], 2);
+  EXPECT_EQ(driver_.scheduler().counters().num_preemptions, 4) << "and then there is peace";
+}
+
+TEST(Fairness, ABlockedConnectionRunsSoonToo) {
+  SchedulerOptions options = small_options();
+  SchedulerDriver driver(small_agent(24), options);  // a context, and seven blocks
+  std::vector<StreamKey> held;
+  for (StreamId id = 1; id <= 3; ++id) {
+    held.push_back(driver.generate(id, counting(static_cast<int>(id) * 100, 96), 150, 1));
+  }
+  for (int i = 0; i < 10; ++i) driver.step();
+  EXPECT_EQ(driver.scheduler().num_running(), 3);
+  const auto other = driver.generate(100, counting(700, 60), 5, 2);
+  EXPECT_LE(steps_to_token(driver, other, 2 * kStepsToRun), kStepsToRun);
+  driver.run();
+  for (StreamId id = 1; id <= 3; ++id) {
+    EXPECT_EQ(driver.outcome(held[static_cast<std::size_t>(id - 1)]).tokens,
+              FakeAgent::expected_tokens(counting(static_cast<int>(id) * 100, 96), 150, kVocab));
+  }
+}
+
+TEST(Fairness, ALonePromptIsBoundedByWhatTheCallerAllows) {
+  SchedulerOptions options = small_options();
+  options.max_batched_tokens = 512;
+  SchedulerDriver driver(small_agent(), options);
+  driver.generate(1, counting(0, 250), 1);
+  driver.step({.alone = 100});
+  EXPECT_EQ(driver.last_plan().num_tokens, 100);
+  driver.step({.alone = 1});
+  EXPECT_EQ(driver.last_plan().num_tokens, 2 * kBlockSize) << "it goes on all the same";
+  driver.step();
+  EXPECT_EQ(driver.last_plan().num_tokens, 250 - 132);
+}
+
+TEST(Fairness, AShortPromptDoesNotWaitForALongOne) {
+  SchedulerDriver driver(small_agent(), small_options());
+  const auto long_one = driver.generate(1, counting(0, 240), 1, 1);
+  driver.step({.alone = 32});
+  const auto short_one = driver.generate(2, counting(500, 30), 1, 2);
+  const auto equal_one = driver.generate(3, counting(700, 240), 1, 3);
+  for (int i = 0; i < 2; ++i) {
+    driver.step({.alone = 32});
+    ASSERT_EQ(driver.last_plan().rows.size(), 2U);
+    for (const PlanRow& row : driver.last_plan().rows) EXPECT_GE(row.num_tokens, 14);
+  }
+  EXPECT_TRUE(driver.outcome(short_one).done);
+  for (int i = 0; i < 6; ++i) driver.step({.alone = 32});
+  EXPECT_TRUE(driver.outcome(long_one).done) << "what is as long waits";
+  driver.run();
+  EXPECT_TRUE(driver.outcome(equal_one).done);
+}
+
+// Seven wait for the first one's prefix; once it is there they are what is all but cached.
+TEST(Fairness, WhatHasBeenCachedMeanwhileIsAdmittedAsCached) {
+  SchedulerOptions options = small_options();
+  options.max_batched_tokens = 512;
+  SchedulerDriver driver(small_agent(), options);
+  driver.generate(1, counting(900, 4), 100, 1);
+  driver.step();
+  const auto prompt = counting(0, 200);
+  std::vector<StreamKey> keys;
+  for (int i = 0; i < 8; ++i) {
+    keys.push_back(driver.score(10 + i, prompt, counting(600 + 10 * i, 9), 2));
+  }
+  const auto all_done = [&] {
+    return std::ranges::all_of(keys, [&](StreamKey key) { return driver.outcome(key).done; });
+  };
+  int steps = 0;
+  for (; !all_done() && steps < 100; ++steps) driver.step({.prefill = 32});
+  EXPECT_LE(steps, 208 / 32 + 1 + 1) << "seven times nine tokens in one step";
+}
+
+TEST(Fairness, WhatHasBeenEvictedMeanwhileIsAPromptAgain) {
+  SchedulerOptions options = small_options();
+  options.max_running = 2;
+  SchedulerDriver driver(small_agent(18), options);
+  const auto prompt = counting(0, 64);
+  driver.generate(1, prompt, 1);
+  driver.run();
+  driver.generate(2, counting(300, 100), 30);
+  const auto first = driver.generate(3, counting(500, 100), 20);
+  for (int i = 0; i < 8; ++i) driver.step();
+  const auto waiting = driver.generate(4, prompt, 1);
+  while (!driver.outcome(first).done) ASSERT_TRUE(driver.step());
+  while (!driver.outcome(waiting).done) {
+    ASSERT_TRUE(driver.step());
+    EXPECT_LE(driver.last_plan().num_tokens, 1 + 2 * kBlockSize);
+  }
+  driver.run();
+}
+
+// A connection that was served much while others waited has a debt when it comes back, and is told
+// apart from 5,000 that came and went.
+TEST(Fairness, ConnectionsThatComeAndGoAreForgotten) {
+  SchedulerOptions options = small_options();
+  options.max_running = 1;
+  SchedulerDriver driver(small_agent(), options);
+  driver.generate(1, counting(0, 4), 200, 1);
+  driver.step();
+  for (ConnectionId c = 10; c < 5010; ++c) {
+    const auto key = driver.generate(1, counting(50, 4), 1, c);
+    EXPECT_TRUE(driver.scheduler().remove(key));
+  }
+  const auto a = driver.generate(2, counting(100, 4), 1, 1);
+  const auto b = driver.generate(3, counting(200, 4), 1, 2);
+  while (!driver.outcome(b).done) ASSERT_TRUE(driver.step());
+  EXPECT_FALSE(driver.outcome(a).done) << "the one served least comes first";
+  driver.run();
+}
+
+}  // namespace
+}  // namespace lmtp::scheduler
