@@ -24,13 +24,14 @@ simdjson::simdjson_result<simdjson::dom::element> JsonParser::parse_without(
   for (const std::string_view container : containers) num_bytes -= container.size() - 2;
   buffer_.clear();
   buffer_.reserve(num_bytes + simdjson::SIMDJSON_PADDING);
-  const char* rest = text.data();
+  std::size_t at = 0;
   for (const std::string_view container : containers) {
-    buffer_.append(rest, container.data());
+    const auto begin = static_cast<std::size_t>(container.data() - text.data());
+    buffer_.append(text.substr(at, begin - at));
     buffer_.append(container.front() == '[' ? "[]" : "{}");
-    rest = container.data() + container.size();
+    at = begin + container.size();
   }
-  buffer_.append(rest, text.data() + text.size());
+  buffer_.append(text.substr(at));
   return parse_buffer();
 }
 
