@@ -90,3 +90,18 @@ def test_long_factors_are_those_of_transformers(tmp_path):
     assert "long factors" in info["notes"][0]
     assert len(got) == len(wanted)
     assert max(abs(g - w) for g, w in zip(got, wanted)) < 1e-4
+
+
+def test_the_ready_line_says_which_parts_of_a_larger_model_are_left_out(tmp_path):
+    folder = copy("llama", tmp_path)
+    text = json.loads((folder / "config.json").read_text())
+    outer = {
+        "model_type": "llava", "architectures": ["LlavaForConditionalGeneration"],
+        "text_config": text, "vision_config": {"model_type": "clip_vision_model"},
+    }  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(outer))
+    with LmtpServe(folder, *KV) as server:
+        info = info_of(server)
+    assert info["model_type"] == "llama"
+    ready = next(line for line in server.output.splitlines() if " ready on " in line)
+    assert info["notes"][0] in ready and "'llava' alone, without vision" in ready
