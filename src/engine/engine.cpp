@@ -49,7 +49,6 @@ struct Engine::Impl {
   void run();
   void start_over(const std::string& why);
   void gather();
-  scheduler::StepLimits step_limits() const;
   void take_commands();
   void step();
   void start(const scheduler::StepPlan& plan);
@@ -123,25 +122,12 @@ struct Engine::Impl {
   std::random_device random;
 };
 
-// Prefill holds up the streams that decode in the same step, and whoever comes during it; a step
-// that also admits what is all but cached takes them twice the time of their own tokens.
-scheduler::StepLimits Engine::Impl::step_limits() const {
-  scheduler::StepLimits tokens;
-  if (options.max_prefill_ms > 0) {
-    tokens.prefill = pace.tokens_within(std::chrono::milliseconds(options.max_prefill_ms));
-    tokens.cached = pace.tokens_within(pace.decode_time());
-  }
-  if (options.max_alone_ms > 0) {
-    tokens.alone = pace.tokens_within(std::chrono::milliseconds(options.max_alone_ms));
-  }
-  return tokens;
-}
-
 // What the last step gave is delivered while this one runs; where the agent runs ahead, this one
 // has been started by the last, and the next one is started as well.
 void Engine::Impl::step() {
   if (started.empty()) {
-    const scheduler::StepPlan& plan = scheduler->plan(step_limits());
+    const scheduler::StepPlan& plan =
+        scheduler->plan(pace.limits(options.max_prefill_ms, options.max_alone_ms));
     if (plan.empty()) {
       // Sequences that can never run would make this loop spin: an error of ours, but not fatal.
       log::error("the scheduler found no way to go on");

@@ -37,6 +37,16 @@ StepPace::Duration StepPace::time_for(int num_tokens) const {
   return std::chrono::duration_cast<Duration>(Seconds(num_tokens * seconds_per_token_));
 }
 
+scheduler::StepLimits StepPace::limits(int max_prefill_ms, int max_alone_ms) const {
+  scheduler::StepLimits limits;
+  if (max_prefill_ms > 0) {
+    limits.prefill = tokens_within(std::chrono::milliseconds(max_prefill_ms));
+    limits.cached = tokens_within(decode_time());
+  }
+  if (max_alone_ms > 0) limits.alone = tokens_within(std::chrono::milliseconds(max_alone_ms));
+  return limits;
+}
+
 StepPace::Duration StepPace::decode_time() const {
   return std::chrono::duration_cast<Duration>(Seconds(seconds_per_decode_));
 }

@@ -3,6 +3,8 @@
 
 #include <chrono>
 
+#include "lmtp/scheduler/step_plan.h"
+
 namespace lmtp::engine {
 
 // Moving averages. Owner: the Engine; its thread.
@@ -18,6 +20,10 @@ class StepPace {
   // Before the first step: as many as may be tried, no time.
   int tokens_within(Duration time) const;
   Duration time_for(int num_tokens) const;
+
+  // What a step may add: prefill holds up the streams that decode in it, and whoever comes during
+  // it; what is all but cached takes streams twice the time of their own tokens. 0: no limit.
+  scheduler::StepLimits limits(int max_prefill_ms, int max_alone_ms) const;
 
   // Of a step of decodes alone; 0 before the first.
   Duration decode_time() const;
