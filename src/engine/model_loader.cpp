@@ -379,7 +379,7 @@ Result<void> ModelManager::Impl::start_engine(Model& model,
     if (!stopping) model.engine = std::move(engine);
   }
   published.set_value(engine == nullptr ? std::optional(instance) : std::nullopt);
-  const Result<void> open = opened.get_future().get();
+  Result<void> open = opened.get_future().get();
   if (!made) return made;
   if (engine != nullptr) return Error{kShuttingDown};
   return open;

@@ -22,7 +22,9 @@ thread_local int allocations_left = 0;
 
 // Not inlined: gcc would take malloc and free here for a mismatch.
 [[gnu::noinline]] void* operator new(std::size_t num_bytes) {
-  if (allocations_left > 0 && --allocations_left == 0) throw std::bad_alloc();
+  const bool is_last = allocations_left == 1;
+  if (allocations_left > 0) --allocations_left;
+  if (is_last) throw std::bad_alloc();
   if (void* const memory = std::malloc(num_bytes == 0 ? 1 : num_bytes)) return memory;
   throw std::bad_alloc();
 }

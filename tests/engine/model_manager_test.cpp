@@ -411,8 +411,10 @@ TEST_F(ModelManagerTest, ADownloadIsMostOfTheProgressAndEndsWhereNobodyWaits) {
 
 TEST_F(ModelManagerTest, OnlySoManyAreFetchedAtATimeAndWhatIsHereDoesNotWaitForThem) {
   std::promise<void> answer;
-  fetch = [this, known = answer.get_future().share()](const std::string& name, const auto&) {
+  std::atomic<int> num_fetching = 0;
+  fetch = [&, known = answer.get_future().share()](const std::string& name, const auto&) {
     if (auto here = find(name)) return here;
+    ++num_fetching;
     known.wait();
     return Result<ServedModel>(Error{"'" + name + "' is unknown"});
   };
@@ -420,6 +422,8 @@ TEST_F(ModelManagerTest, OnlySoManyAreFetchedAtATimeAndWhatIsHereDoesNotWaitForT
   for (StreamId id = 0; id < kFetchesMax; ++id) {
     EXPECT_EQ(refusal(id, "x" + std::to_string(id)), "taken");
   }
+  // Until then they are sought on this machine, as it might be.
+  while (num_fetching < kFetchesMax) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   EXPECT_NE(run(100, "y").error.find("overloaded"), std::string::npos)
       << sink->wait_done(100).error;
   EXPECT_EQ(run(102, "a").error, "");
