@@ -8,6 +8,7 @@
 #include "lmtp/engine/model_manager.h"
 #include "lmtp/server/server.h"
 #include "memory_limit.h"
+#include "read_pace.h"
 
 namespace lmtp::server {
 
@@ -28,6 +29,7 @@ struct ServerContext {
   ConnectionRegistry registry;
   MemoryLimit read_buffers;
   MemoryLimit write_queues;
+  ReadPace read_pace;
   bool on_loopback = false;  // what the listener is bound to; set before the io threads run
   boost::asio::io_context io;
 };

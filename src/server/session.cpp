@@ -90,7 +90,8 @@ class Session : public Connection, public std::enable_shared_from_this<Session> 
   void guard(Work work);
   void on_accepted(beast::error_code error);
   void read_more();
-  void on_read(beast::error_code error);
+  void read_on_after(std::size_t num_bytes);
+  void on_read(beast::error_code error, std::size_t num_bytes);
   void on_unfinished();
   void handle_message();
   void on_events(std::vector<engine::StreamEvent> events);
@@ -117,6 +118,7 @@ class Session : public Connection, public std::enable_shared_from_this<Session> 
   MemoryLimit::Part read_part_;           // the buffer's capacity
   std::atomic<bool> unfinished_ = false;  // it holds the beginning of a message
   asio::steady_timer message_timer_;
+  asio::steady_timer pace_timer_;
 
   std::deque<std::string> write_queue_;  // the first one is being written where writing_
   std::size_t num_queued_bytes_ = 0;
@@ -134,6 +136,7 @@ Session::Session(std::shared_ptr<ServerContext> context, UpgradingSocket socket)
       read_buffer_(context_->options.max_message_bytes + 1),
       read_part_(context_->read_buffers),
       message_timer_(socket_.get_executor()),
+      pace_timer_(socket_.get_executor()),
       write_part_(context_->write_queues) {}
 
 Session::~Session() { finish(); }
@@ -205,15 +208,23 @@ void Session::read_more() {
   // One byte over the limit is enough to see that it is passed.
   const std::size_t room = context_->options.max_message_bytes + 1 - read_buffer_.size();
   socket_.async_read_some(read_buffer_, std::min(room, kReadChunkBytes),
-                          [self = shared_from_this()](beast::error_code error, std::size_t) {
-                            self->guard([&] { self->on_read(error); });
+                          [self = shared_from_this()](beast::error_code error, std::size_t read) {
+                            self->guard([&] { self->on_read(error, read); });
                           });
   if (!read_part_.set(read_buffer_.capacity())) {
     context_->registry.make_room(Held::kUnfinishedMessage);
   }
 }
 
-void Session::on_read(beast::error_code error) {
+// Long messages cost the processor that streams are computed on, and are refused as a rule.
+void Session::read_on_after(std::size_t num_bytes) {
+  pace_timer_.expires_at(context_->read_pace.after(num_bytes));
+  pace_timer_.async_wait([self = shared_from_this()](beast::error_code error) {
+    if (!error && self->state_ == State::kOpen) self->guard([&] { self->read_more(); });
+  });
+}
+
+void Session::on_read(beast::error_code error, std::size_t num_bytes) {
   if (error) return finish();
   if (state_ != State::kOpen) return;
   const std::size_t limit = context_->options.max_message_bytes;
@@ -228,7 +239,9 @@ void Session::on_read(beast::error_code error) {
   } else if (!unfinished_.exchange(true)) {
     on_unfinished();
   }
-  if (state_ == State::kOpen) read_more();
+  if (state_ != State::kOpen) return;
+  if (read_buffer_.size() > kUnpacedBytes) return read_on_after(num_bytes);
+  read_more();
 }
 
 void Session::on_unfinished() {
@@ -393,6 +406,7 @@ void Session::finish() {
   peer_.streams.cancel_all();
   close_timer_.cancel();
   message_timer_.cancel();
+  pace_timer_.cancel();
   clear_write_queue();
   beast::get_lowest_layer(socket_).close();
 }

@@ -1,0 +1,37 @@
+// ReadPace: how fast the long messages of all connections are read.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+
+namespace lmtp::server {
+
+// What comes within one message beyond so much is read at the pace; all that clients send as a rule
+// is shorter.
+inline constexpr std::size_t kUnpacedBytes = std::size_t{1} << 20;
+// Of all connections together. A sixth of a core reads, checks and unmasks that much.
+inline constexpr std::int64_t kPacedBytesPerSecond = std::int64_t{64} << 20;
+
+// Owner: the server's context. Any thread.
+class ReadPace {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // When a connection that has read so much of a long message may read on.
+  Clock::time_point after(std::size_t num_bytes) {
+    const std::lock_guard lock(mutex_);
+    next_ = std::max(next_, Clock::now()) +
+            std::chrono::nanoseconds(static_cast<std::int64_t>(num_bytes) * 1'000'000'000 /
+                                     kPacedBytesPerSecond);
+    return next_;
+  }
+
+ private:
+  std::mutex mutex_;
+  Clock::time_point next_;
+};
+
+}  // namespace lmtp::server
