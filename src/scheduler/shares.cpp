@@ -59,7 +59,7 @@ void Scheduler::leave_share(ConnectionId connection) {
 // that it gets there without emptying the step.
 void Scheduler::make_way() {
   if (step_ % kClaimInterval != 0 || waiting_.empty()) return;
-  const int share = num_running() / static_cast<int>(shares_.size());
+  const int share = std::max(1, num_running() / static_cast<int>(shares_.size()));
   std::unordered_set<ConnectionId> served;
   const std::vector<Sequence*> order = candidates();  // the best last
   for (auto s = order.rbegin(); s != order.rend() && claimants_.size() < kClaimsMax; ++s) {
@@ -86,7 +86,7 @@ void Scheduler::make_way_for(Sequence& claimant, int share) {
     num_blocks += blocks_expected(*next);
     for (const BlockId block : next->blocks) num_blocks += pool_.num_refs(block) == 1 ? 1 : 0;
   }
-  if (leaving.empty()) return;  // it does not wait for a place
+  // Where nobody must leave, it waits behind others who find no room: it is to be admitted first.
   for (Sequence* sequence : leaving) {
     preempt(*sequence);
     sequence->stays_until = step_ + kStaySteps;

@@ -199,6 +199,24 @@ TEST_P(Seats, AConnectionBeneathItsShareRunsSoon) {
   }
 }
 
+TEST_P(Seats, MoreConnectionsThanSeatsWaitForNoWholeStream) {
+  take_all_seats();
+  std::vector<StreamKey> others;
+  for (ConnectionId connection = 2; connection < 2 + 2 * kSeats; ++connection) {
+    others.push_back(driver_.generate(100 + static_cast<StreamId>(connection),
+                                      counting(600 + static_cast<int>(connection), 3), 5,
+                                      connection));
+  }
+  const auto num_answered = [&] {
+    return std::ranges::count_if(others, [&](StreamKey k) { return driver_.outcome(k).done; });
+  };
+  for (int i = 0; i < kStepsToRun; ++i) driver_.step();
+  EXPECT_GT(num_answered(), 0);
+  for (int i = 0; i < 5 * kStepsToRun; ++i) driver_.step();
+  EXPECT_EQ(num_answered(), 2 * kSeats);
+  driver_.run();
+}
+
 TEST_P(Seats, NoStreamMakesWayTwiceWithinItsStay) {
   take_all_seats();
   std::map<StreamId, int> left_at;  // steps
@@ -260,6 +278,18 @@ TEST(Fairness, ABlockedConnectionRunsSoonToo) {
     EXPECT_EQ(driver.outcome(held[static_cast<std::size_t>(id - 1)]).tokens,
               FakeAgent::expected_tokens(counting(static_cast<int>(id) * 100, 96), 150, kVocab));
   }
+}
+
+// Another connection's stream that was preempted and finds no room comes first, but not for ever.
+TEST(Fairness, APreemptedStreamThatFindsNoRoomHoldsUpNoOtherConnection) {
+  SchedulerDriver driver(small_agent(26), small_options());
+  for (StreamId id = 1; id <= 3; ++id) {
+    driver.generate(id, counting(static_cast<int>(id) * 100, 60), 190, 1);
+  }
+  while (driver.scheduler().counters().num_preemptions == 0) ASSERT_TRUE(driver.step());
+  const auto other = driver.generate(100, counting(700, 4), 5, 2);
+  EXPECT_LE(steps_to_token(driver, other, 2 * kStepsToRun), kStepsToRun);
+  driver.run();
 }
 
 TEST(Fairness, ALonePromptIsBoundedByWhatTheCallerAllows) {
