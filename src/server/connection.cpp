@@ -55,7 +55,7 @@ void ConnectionRegistry::make_room(Held what) {
   const auto most = std::max_element(all.begin(), all.end(), [what](const auto& a, const auto& b) {
     return a->bytes_held(what) < b->bytes_held(what);
   });
-  if (most != all.end()) (*most)->give_up(what);
+  if (most != all.end() && (*most)->bytes_held(what) > 0) (*most)->give_up(what);
 }
 
 }  // namespace lmtp::server

@@ -88,6 +88,7 @@ class Session : public Connection, public std::enable_shared_from_this<Session> 
   // Runs a handler's work; an exception costs this connection.
   template <typename Work>
   void guard(Work work);
+  void become(State state);
   void on_accepted(beast::error_code error);
   void read_more();
   void read_on_after(std::size_t num_bytes);
@@ -194,10 +195,16 @@ void Session::shut_down() {
   });
 }
 
+// A peer is counted while the connection is open, however it ends.
+void Session::become(State state) {
+  if (state == State::kOpen) context_->dispatcher.peer_came();
+  if (state_ == State::kOpen) context_->dispatcher.peer_left();
+  state_ = state;
+}
+
 void Session::on_accepted(beast::error_code error) {
   if (error || state_ != State::kAccepting) return finish();
-  state_ = State::kOpen;
-  context_->dispatcher.peer_came();
+  become(State::kOpen);
   if (stopping_) return begin_close(close_code::going_away, kShuttingDown, kCloseTimeout);
   beast::error_code ignored;
   beast::get_lowest_layer(socket_).socket().set_option(asio::ip::tcp::no_delay(true), ignored);
@@ -339,7 +346,7 @@ void Session::on_written(beast::error_code error) {
 // The peer closes, or broke the protocol: Beast answers, and waits for the peer.
 void Session::on_peer_closing() {
   if (state_ != State::kOpen) return;
-  state_ = State::kClosing;
+  become(State::kClosing);
   peer_.streams.cancel_all();
   clear_write_queue();
   drop_after(kCloseTimeout);
@@ -376,8 +383,7 @@ void Session::on_given_up(Held what) {
 void Session::begin_close(close_code code, const std::string& reason,
                           std::chrono::seconds timeout) {
   if (state_ != State::kOpen) return;
-  state_ = State::kClosing;
-  context_->dispatcher.peer_left();
+  become(State::kClosing);
   peer_.streams.cancel_all();
   // A control frame has room for 123 bytes of reason.
   close_reason_ = websocket::close_reason(code, reason.substr(0, 123));
@@ -401,8 +407,7 @@ void Session::drop_after(std::chrono::seconds timeout) {
 // The connection is gone, whoever ended it. Operations under way end with an error, and with the
 // last one the session. May be called more than once.
 void Session::finish() {
-  if (state_ == State::kOpen) context_->dispatcher.peer_left();
-  state_ = State::kClosed;
+  become(State::kClosed);
   peer_.streams.cancel_all();
   close_timer_.cancel();
   message_timer_.cancel();
