@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -30,6 +31,9 @@ Result<TensorEntries> read_safetensors(const WeightsFile& file);
 // A state dict that torch.save wrote (zip format, PyTorch 1.6 and later). Nothing that the file
 // asks for is called.
 Result<TensorEntries> read_pickled(const WeightsFile& file);
+
+// Whether a checkpoint may have it and nobody ask for it, or name it in its index and not have it.
+bool is_harmless(std::string_view name, bool has_tied_head);
 
 // "'a', 'b', 'c', ...".
 std::string list_names(const std::vector<std::string>& names);

@@ -230,6 +230,11 @@ std::optional<ConfigReader> settings_of_types(ConfigReader& json, ConfigReader& 
   if (types.empty()) {
     types = settings.keys();
   }
+  for (const std::string& key : settings.keys()) {
+    if (!settings.is_object(key)) {
+      settings.doubt(key + ": stands beside settings by layer type, which have their own");
+    }
+  }
   std::optional<ConfigReader> common;
   for (const std::string& type : types) {
     auto own = settings.object(type);
@@ -247,7 +252,15 @@ std::optional<ConfigReader> settings_of_types(ConfigReader& json, ConfigReader& 
 }
 
 std::optional<ConfigReader> find_settings(ConfigReader& json) {
-  // transformers 5 takes the older key where a file has both.
+  // Of two, transformers 5 takes the older key alone, and with it a theta of 10000 where only the
+  // other one has another.
+  if (auto older = json.object("rope_scaling"), newer = json.object("rope_parameters");
+      older.has_value() && newer.has_value() && !older->keys().empty() && !newer->keys().empty() &&
+      !older->equals(*newer)) {
+    json.doubt(
+        "rope_scaling and rope_parameters differ; keep one of them, with rope_theta and all else "
+        "in it");
+  }
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     auto settings = json.object(key);
     if (!settings.has_value() || settings->keys().empty()) {

@@ -42,12 +42,6 @@ class AskingSource : public TensorSource {
   TensorSource& source_;
 };
 
-bool is_harmless(std::string_view name, const ModelConfig& config) {
-  const auto ends_so = [&](std::string_view ending) { return name.ends_with(ending); };
-  return std::ranges::any_of(kHarmless, ends_so) ||
-         (config.tied_embeddings && (ends_so("lm_head.weight") || ends_so("embed_out.weight")));
-}
-
 // What stands before all names of the model itself: before those of its embedding, which is asked
 // for first, or of all that is called the language model.
 std::string_view stem_of(std::string_view embedding) {
@@ -73,6 +67,12 @@ std::string part_of(std::string_view name) {
 
 }  // namespace
 
+bool is_harmless(std::string_view name, bool has_tied_head) {
+  const auto ends_so = [&](std::string_view ending) { return name.ends_with(ending); };
+  return std::ranges::any_of(kHarmless, ends_so) ||
+         (has_tied_head && (ends_so("lm_head.weight") || ends_so("embed_out.weight")));
+}
+
 Result<std::vector<std::string>> check_tensors(const ModelConfig& config, TensorSource& checkpoint,
                                                bool force) {
   AskingSource source(checkpoint);
@@ -85,7 +85,7 @@ Result<std::vector<std::string>> check_tensors(const ModelConfig& config, Tensor
   std::set<std::string> parts;
   std::vector<std::string> unknown;
   for (const std::string& name : checkpoint.names()) {
-    if (source.asked.contains(name) || is_harmless(name, config)) {
+    if (source.asked.contains(name) || is_harmless(name, config.tied_embeddings)) {
       continue;
     }
     if (is_part && !name.starts_with(stem)) {

@@ -200,6 +200,12 @@ Result<TokenizerParts> read_tekken_root(const object& root) {
   std::vector<std::string> tokens;
   for (const element item : vocab) {
     if (tokens.size() == num_tokens) break;
+    std::int64_t rank = 0;  // where it says one
+    if (item["rank"].get_int64().get(rank) == simdjson::SUCCESS &&
+        rank != static_cast<std::int64_t>(tokens.size())) {
+      return Error{"'vocab', entry " + std::to_string(tokens.size()) +
+                   ": its 'rank' is not its place in the list"};
+    }
     std::string_view text;
     const auto bytes = item["token_bytes"].get_string().get(text) == simdjson::SUCCESS
                            ? from_base64(text)

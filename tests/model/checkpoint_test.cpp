@@ -366,6 +366,11 @@ TEST(CheckpointTest, AShardedCheckpointLoadsAndItsFaultsAreNamed) {
   expect_error(load_error(folder), "model-00002-of-00002.safetensors: No such file");
   folder.write("model-00002-of-00002.safetensors", half(false));
   EXPECT_EQ(load_error(folder), "");
+  std::string more = index(tensors.size());
+  more.insert(more.find("}}"), R"(, "lm_head.weight": "model-00002-of-00002.safetensors")");
+  folder.write("model.safetensors.index.json", more);
+  EXPECT_EQ(load_error(folder), "")
+      << "a tied head was dropped, and the index is still the old one";
   folder.write("model.safetensors.index.json", index(3));
   expect_error(load_error(folder),
                ("tensor '" + tensors[3].name + "' is not in model-00001").c_str());

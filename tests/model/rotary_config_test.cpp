@@ -120,9 +120,10 @@ TEST(RotaryConfigTest, TheSettingsThatTransformers5Writes) {
   EXPECT_EQ(read(phi + R"("rope_parameters": {"partial_rotary_factor": 0.75}})")
                 ->rotary.inverse_periods.size(),
             6U);
-  // The older key first, as in transformers 5.
+  // The older key alone, as in transformers 5, where a user insists.
   expect_periods(read(llama(R"("rope_theta": 100, "rope_parameters": {"rope_theta": 81},
-                               "rope_scaling": {"type": "linear", "factor": 10})")),
+                               "rope_scaling": {"type": "linear", "factor": 10})"),
+                      {.force = true}),
                  {0.1F, 0.05623413F, 0.03162278F, 0.01778279F, 0.01F, 0.005623413F, 0.003162278F,
                   0.001778279F});
 }
@@ -143,7 +144,7 @@ TEST(RotaryConfigTest, SettingsByLayerType) {
   EXPECT_NE(error_of(qwen + other).find("turns in another way"), std::string::npos);
   EXPECT_NE(error_of(qwen + R"("rope_parameters": {"full_attention": )" + linear +
                      R"(, "rope_theta": 5}})")
-                .find("rope_theta: an object"),
+                .find("rope_theta: stands beside settings by layer type"),
             std::string::npos);
   EXPECT_NE(error_of(R"({"model_type": "mistral", "num_hidden_layers": 1,
                          "layer_types": ["sliding_attention"],
@@ -173,6 +174,12 @@ TEST(RotaryConfigTest, WhatIsNotKnownIsRefused) {
       {R"("partial_rotary_factor": 0.5)", "turn whole"},
       {R"("rope_parameters": {"partial_rotary_factor": 0.5})", "turn whole"},
       {R"("rope_scaling": [1])", "an object is expected"},
+      {R"("rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
+          "rope_scaling": {"rope_type": "yarn", "factor": 4})",
+       "rope_scaling and rope_parameters differ"},
+      {R"("layer_types": ["full_attention"], "rope_parameters": {"rope_theta": 1e6,
+          "full_attention": {"rope_type": "default"}})",
+       "rope_theta: stands beside settings by layer type"},
   };
   for (const auto& [more, expected] : kCases) {
     EXPECT_NE(error_of(llama(more)).find(expected), std::string::npos)

@@ -58,6 +58,9 @@ std::vector<Case> cases_of_folders() {
       {"tekken with bad bytes",
        {{"tekken.json", R"({"config":{"pattern":"a"},"vocab":[{"token_bytes":"Y"}]})"}},
        {"tekken.json: 'vocab', entry 0: 'token_bytes' is not base64"}},
+      {"a tekken.json in another order",
+       {{"tekken.json", R"({"config":{"pattern":"a"},"vocab":[{"rank":1,"token_bytes":"YQ=="}]})"}},
+       {"tekken.json: 'vocab', entry 0: its 'rank' is not its place in the list"}},
       {"tekken with one rank twice",
        {{"tekken.json", R"({"config":{"pattern":"a"},"vocab":[],"special_tokens":[
             {"rank":0,"token_str":"<s>"},{"rank":0,"token_str":"</s>"}]})"}},
