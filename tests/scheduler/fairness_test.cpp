@@ -185,7 +185,7 @@ TEST_P(Seats, AConnectionBeneathItsShareRunsSoon) {
   EXPECT_EQ(driver_.scheduler().counters().num_preemptions, 1);
   EXPECT_LE(driver_.scheduler().counters().num_tokens_computed - computed, steps * kSeats);
   std::set<StreamId> rows;
-  for (const PlanRow& row : driver_.last_plan().rows) rows.insert(row.sequence->key.stream);
+  for (const StreamKey key : driver_.last_keys()) rows.insert(key.stream);
   EXPECT_FALSE(rows.contains(kSeats)) << "the youngest one made way";
   while (!driver_.outcome(other).done) driver_.step();
   driver_.settle();
@@ -232,9 +232,7 @@ TEST_P(Seats, NoStreamMakesWayTwiceWithinItsStay) {
     }
     driver_.step();
     std::set<StreamId> now;
-    for (const PlanRow& row : driver_.last_plan().rows) {
-      if (row.sequence != nullptr) now.insert(row.sequence->key.stream);
-    }
+    for (const StreamKey key : driver_.last_keys()) now.insert(key.stream);
     for (const StreamKey key : held_) {
       if (!before.contains(key.stream) || now.contains(key.stream)) continue;
       if (left_at.contains(key.stream)) {
@@ -255,7 +253,7 @@ TEST_P(Seats, EachConnectionGetsUpToItsShareAndNoMore) {
   }
   for (int i = 0; i < 3 * kStepsToRun; ++i) driver_.step();
   std::map<ConnectionId, int> running;
-  for (const PlanRow& row : driver_.last_plan().rows) ++running[row.sequence->key.connection];
+  for (const StreamKey key : driver_.last_keys()) ++running[key.connection];
   EXPECT_EQ(running[1], 4);
   EXPECT_EQ(running[2], 2);
   EXPECT_EQ(running[3], 2);

@@ -90,11 +90,16 @@ class SchedulerDriver {
 
   Outcome& outcome(StreamKey key) { return outcomes_[{key.connection, key.stream}]; }
   scheduler::Scheduler& scheduler() { return scheduler_; }
+  // Its sequences are gone where they have ended.
   const scheduler::StepPlan& last_plan() const { return last_plan_; }
+  // Those of its rows.
+  const std::vector<StreamKey>& last_keys() const { return last_keys_; }
 
  private:
   void start(const scheduler::StepPlan& plan) {
     last_plan_ = plan;
+    last_keys_.clear();
+    for (const scheduler::PlanRow& row : plan.rows) last_keys_.push_back(row.sequence->key);
     ASSERT_TRUE(agent_.start(plan));
     ++num_started_;
   }
@@ -125,6 +130,7 @@ class SchedulerDriver {
   FakeAgent agent_;
   scheduler::Scheduler scheduler_;
   scheduler::StepPlan last_plan_;
+  std::vector<StreamKey> last_keys_;
   int num_started_ = 0;
   int num_steps_ahead_ = 0;
   std::map<std::pair<ConnectionId, StreamId>, Outcome> outcomes_;
