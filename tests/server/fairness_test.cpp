@@ -97,16 +97,19 @@ class FairnessTest : public ::testing::Test {
   std::uint16_t port() const { return server_->port(); }
   engine::EngineStats stats() const { return (*models_->status(""))->stats; }
 
+  // What agents look at until the models are gone.
+  std::atomic<bool> held_ = false;
+  std::atomic<int> first_tokens_ = 0;
+  std::atomic<int> most_tokens_ = 0;
   std::unique_ptr<engine::ModelManager> models_;
   std::unique_ptr<Server> server_;
 };
 
 TEST_F(FairnessTest, AConnectionDoesNotUseUpAllRequestsAlone) {
-  std::atomic<bool> held = false;
   std::promise<void> go;
   FakeModelOptions model;
-  model.agent.before_step = [&held, released = go.get_future().share()](const auto&) {
-    if (held) released.wait();
+  model.agent.before_step = [this, released = go.get_future().share()](const auto&) {
+    if (held_) released.wait();
     return Result<void>();
   };
   start(model, 16);
@@ -114,7 +117,7 @@ TEST_F(FairnessTest, AConnectionDoesNotUseUpAllRequestsAlone) {
   WsClient other(port());
   other.send(generate(1, 0, 3, 1));
   EXPECT_EQ(other.collect(1).error, "") << "both are connected";
-  held = true;
+  held_ = true;
   for (StreamId id = 1; id <= 16; ++id) greedy.send(generate(id, 10, 3, 400));
   for (StreamId id = 13; id <= 16; ++id) {
     const std::string error = greedy.collect(id).error;
@@ -200,12 +203,10 @@ TEST_F(FairnessTest, AConnectionBeneathItsShareRunsBeforeOthersEnd) {
 }
 
 TEST_F(FairnessTest, ALonePromptIsBoundedByItsTime) {
-  std::atomic<int> most = 0;
-  std::atomic<int> first = 0;
   FakeModelOptions model;
-  model.agent.before_step = [&](const scheduler::StepPlan& plan) {
-    if (first == 0) first = plan.num_tokens;
-    most = std::max(most.load(), plan.num_tokens);
+  model.agent.before_step = [this](const scheduler::StepPlan& plan) {
+    if (first_tokens_ == 0) first_tokens_ = plan.num_tokens;
+    most_tokens_ = std::max(most_tokens_.load(), plan.num_tokens);
     std::this_thread::sleep_for(std::chrono::milliseconds(2 * plan.num_tokens));
     return Result<void>();
   };
@@ -213,8 +214,8 @@ TEST_F(FairnessTest, ALonePromptIsBoundedByItsTime) {
   WsClient client(port());
   client.send(generate(1, 0, 450, 1));
   EXPECT_EQ(client.collect(1).error, "");
-  EXPECT_LE(first, 64) << "it is not known yet how long tokens take";
-  EXPECT_LE(most, 150) << "of 2 ms each";
+  EXPECT_LE(first_tokens_, 64) << "it is not known yet how long tokens take";
+  EXPECT_LE(most_tokens_, 150) << "of 2 ms each";
 }
 
 }  // namespace
