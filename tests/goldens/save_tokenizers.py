@@ -10,6 +10,7 @@ cases.json: what this release gives for the folder that it has written.
 """
 
 import json
+import os
 import pathlib
 import shutil
 import sys
@@ -25,11 +26,12 @@ NAMES = ("gemma", "llama2", "llama2-bare", "llama3", "opt", "phi3", "qwen2")
 
 def main():
     release = ".".join(transformers.__version__.split(".")[:2])
-    root = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "saved_tokenizers"
+    root = pathlib.Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else HERE / "saved_tokenizers"
+    os.chdir(HERE)  # the library notes where it has found some of the files
     shutil.rmtree(root / release, ignore_errors=True)
     for name in NAMES:
         folder = Folder(root / release, name)
-        tokenizer = transformers.AutoTokenizer.from_pretrained(HERE / "tokenizers" / name)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(f"./tokenizers/{name}")
         tokenizer.save_pretrained(folder.path)
         folder.tokenizer((folder.path / "tokenizer.json").read_text(encoding="utf-8"))
         print(release, name, write_cases(folder, every=3), "cases")
