@@ -48,6 +48,18 @@ struct RequestGateTest : ::testing::Test {
                                     testing::fake_agent_factory(std::move(options)),
                                     [](const Result<void>&) {});
   }
+  // The gate's engine, whose first step waits for `go`.
+  std::unique_ptr<Engine> open_held_until(std::promise<void>& go) {
+    testing::FakeAgentOptions options;
+    options.before_step = [released = go.get_future().share()](const auto&) -> Result<void> {
+      released.wait();
+      return {};
+    };
+    auto engine = make_engine(options);
+    gate->set_limits(limits());
+    gate->open(engine->instance());
+    return engine;
+  }
 
   std::shared_ptr<RecordingSink> sink = std::make_shared<RecordingSink>();
   std::shared_ptr<RequestGate> gate = make_gate();
@@ -121,14 +133,7 @@ TEST_F(RequestGateTest, AmongOthersAConnectionHoldsThreeQuartersWaitingOrRunning
   gate->cancel({1, 6});
 
   std::promise<void> go;
-  testing::FakeAgentOptions options;
-  options.before_step = [released = go.get_future().share()](const auto&) -> Result<void> {
-    released.wait();
-    return {};
-  };
-  const auto engine = make_engine(options);
-  gate->set_limits(limits());
-  gate->open(engine->instance());
+  const auto engine = open_held_until(go);
   EXPECT_EQ(submit_among_others(7).outcome, Outcome::kRefused) << "three run";
   EXPECT_EQ(submit_among_others(8, 2).outcome, Outcome::kTaken);
   go.set_value();
@@ -250,14 +255,7 @@ TEST_F(RequestGateTest, AnAliasMayKnowMoreThanTheModelThatComesAnew) {
 
 TEST_F(RequestGateTest, StaysOpenWhileAStreamIsAlive) {
   std::promise<void> go;
-  testing::FakeAgentOptions options;
-  options.before_step = [released = go.get_future().share()](const auto&) -> Result<void> {
-    released.wait();
-    return {};
-  };
-  const auto engine = make_engine(options);
-  gate->set_limits(limits());
-  gate->open(engine->instance());
+  const auto engine = open_held_until(go);
   submit(*gate, 1);
   submit(*gate, 2);
   EXPECT_EQ(gate->usage().num_alive, 2);

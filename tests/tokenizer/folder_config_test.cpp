@@ -7,14 +7,13 @@
 #include <vector>
 
 #include "lmtp/tokenizer/tokenizer.h"
-#include "support/temp_folder.h"
+#include "load_files.h"
 
 namespace lmtp::tokenizer {
 namespace {
 
-using testing::TempFolder;
 using Tokens = std::vector<TokenId>;
-using Files = std::vector<std::pair<const char*, std::string>>;
+using testing::Files;
 
 std::string tokenizer_json(const std::string& added = "[]", const std::string& post = "null",
                            bool prefix_space = false) {
@@ -31,19 +30,9 @@ constexpr const char* kTemplate =
                   {"SpecialToken":{"id":"</s>","type_id":0}}],
         "special_tokens":{"<s>":{"id":"<s>","ids":[2],"tokens":["<s>"]}}}]})";
 
-std::unique_ptr<Tokenizer> load(const Files& files) {
-  const TempFolder folder;
-  for (const auto& [name, text] : files) folder.write(name, text);
-  auto loaded = load_tokenizer(folder.path());
-  if (!loaded) {
-    ADD_FAILURE() << loaded.error().message;
-    return nullptr;
-  }
-  return std::move(*loaded);
-}
-
 TEST(FolderConfig, AddsNamedTokensThatAreNotThere) {
-  const auto tokenizer = load({{"tokenizer.json", tokenizer_json()}, {"tokenizer_config.json", R"({
+  const auto tokenizer =
+      testing::load_files({{"tokenizer.json", tokenizer_json()}, {"tokenizer_config.json", R"({
       "tokenizer_class":"PreTrainedTokenizerFast","added_tokens_decoder":{},
       "bos_token":"<s>","pad_token":"<pad>","additional_special_tokens":["<x>","<s>"]})"}});
   ASSERT_NE(tokenizer, nullptr);
@@ -56,10 +45,11 @@ TEST(FolderConfig, AddsNamedTokensThatAreNotThere) {
 
 // transformers writes int(1e30) for a tokenizer without a limit, Python NaN and Infinity.
 TEST(FolderConfig, ReadsWhatPythonWrites) {
-  const auto tokenizer = load({{"tokenizer.json", tokenizer_json()},
-                               {"tokenizer_config.json", R"({"bos_token":"<s>","x":-Infinity,
+  const auto tokenizer =
+      testing::load_files({{"tokenizer.json", tokenizer_json()},
+                           {"tokenizer_config.json", R"({"bos_token":"<s>","x":-Infinity,
       "model_max_length":1000000000000000019884624838656,"y":[NaN]})"},
-                               {"config.json", R"({"eos_token_id":[1],"rope":Infinity})"}});
+                           {"config.json", R"({"eos_token_id":[1],"rope":Infinity})"}});
   ASSERT_NE(tokenizer, nullptr);
   EXPECT_EQ(tokenizer->bos_id(), 2);
   EXPECT_EQ(tokenizer->eos_id(), 1);
@@ -69,9 +59,9 @@ TEST(FolderConfig, FlagsOfTheDecoderTakeThePlaceOfOthers) {
   const std::string added = R"([{"id":3,"content":"<r>","special":false,"normalized":false}])";
   const std::string config = R"({"tokenizer_class":"PreTrainedTokenizerFast","eos_token":"<r>",
       "added_tokens_decoder":{"3":{"content":"<r>","rstrip":true,"normalized":false}}})";
-  const auto plain = load({{"tokenizer.json", tokenizer_json(added)}});
-  const auto changed =
-      load({{"tokenizer.json", tokenizer_json(added)}, {"tokenizer_config.json", config}});
+  const auto plain = testing::load_files({{"tokenizer.json", tokenizer_json(added)}});
+  const auto changed = testing::load_files(
+      {{"tokenizer.json", tokenizer_json(added)}, {"tokenizer_config.json", config}});
   ASSERT_TRUE(plain && changed);
   EXPECT_EQ(*plain->encode("<r> a"), (Tokens{3, 1, 0}));
   EXPECT_FALSE(plain->is_special(3));
@@ -88,7 +78,7 @@ TEST(FolderConfig, OldFilesAreReadWithoutTheDecoder) {
                        {"added_tokens.json", R"({"<x>":3})"},
                        {"tokenizer_config.json", R"({"tokenizer_class":"GPT2Tokenizer",
                          "eos_token":"b","unk_token":null,"add_bos_token":true})"}};
-  const auto tokenizer = load(files);
+  const auto tokenizer = testing::load_files(files);
   ASSERT_NE(tokenizer, nullptr);
   EXPECT_EQ(*tokenizer->encode("a<x>a"), (Tokens{0, 3, 0}));
   EXPECT_FALSE(tokenizer->is_special(3));
@@ -97,10 +87,10 @@ TEST(FolderConfig, OldFilesAreReadWithoutTheDecoder) {
 }
 
 TEST(FolderConfig, BosIsWhatTheTemplateBeginsWith) {
-  const auto alone = load({{"tokenizer.json", tokenizer_json("[]", kTemplate)}});
-  const auto named = load({{"tokenizer.json", tokenizer_json("[]", kTemplate)},
-                           {"config.json", R"({"bos_token_id":0})"}});
-  const auto without = load(
+  const auto alone = testing::load_files({{"tokenizer.json", tokenizer_json("[]", kTemplate)}});
+  const auto named = testing::load_files({{"tokenizer.json", tokenizer_json("[]", kTemplate)},
+                                          {"config.json", R"({"bos_token_id":0})"}});
+  const auto without = testing::load_files(
       {{"tokenizer.json", tokenizer_json()}, {"tokenizer_config.json", R"({"bos_token":"<s>"})"}});
   ASSERT_TRUE(alone && named && without);
   EXPECT_EQ(alone->bos_id(), 2);
@@ -113,7 +103,7 @@ TEST(FolderConfig, BosIsWhatTheTemplateBeginsWith) {
 
 TEST(FolderConfig, TheClassDecidesOnBosForLlama) {
   const auto made = [](const std::string& config) {
-    return load(
+    return testing::load_files(
         {{"tokenizer.json", tokenizer_json("[]", kTemplate)}, {"tokenizer_config.json", config}});
   };
   EXPECT_TRUE(made(R"({"tokenizer_class":"LlamaTokenizer"})")->adds_bos());
@@ -124,11 +114,12 @@ TEST(FolderConfig, TheClassDecidesOnBosForLlama) {
 
 TEST(FolderConfig, PrefixSpaceIsTheConfigs) {
   const std::string json = tokenizer_json("[]", "null", true);
-  EXPECT_EQ(*load({{"tokenizer.json", json}})->encode("a"), (Tokens{1, 0}));
-  EXPECT_EQ(*load({{"tokenizer.json", json}, {"tokenizer_config.json", "{}"}})->encode("a"),
+  EXPECT_EQ(*testing::load_files({{"tokenizer.json", json}})->encode("a"), (Tokens{1, 0}));
+  EXPECT_EQ(*testing::load_files({{"tokenizer.json", json}, {"tokenizer_config.json", "{}"}})
+                 ->encode("a"),
             (Tokens{0}));
-  EXPECT_EQ(*load({{"tokenizer.json", tokenizer_json()},
-                   {"tokenizer_config.json", R"({"add_prefix_space":true})"}})
+  EXPECT_EQ(*testing::load_files({{"tokenizer.json", tokenizer_json()},
+                                  {"tokenizer_config.json", R"({"add_prefix_space":true})"}})
                  ->encode("a"),
             (Tokens{1, 0}));
 }
@@ -137,7 +128,7 @@ TEST(FolderConfig, ModelTypeNamesTheClass) {
   const Files files = {{"vocab.json", R"({"1":0,"2":1,"12":2,"é":3})"},
                        {"merges.txt", "1 2\n"},
                        {"config.json", R"({"model_type":"qwen2","eos_token_id":[1,0]})"}};
-  const auto tokenizer = load(files);
+  const auto tokenizer = testing::load_files(files);
   ASSERT_NE(tokenizer, nullptr);
   EXPECT_EQ(*tokenizer->encode("12"), (Tokens{0, 1}));  // one digit at a time
   EXPECT_EQ(*tokenizer->encode("<|endoftext|>"), (Tokens{4}));

@@ -7,25 +7,13 @@
 #include <vector>
 
 #include "lmtp/tokenizer/tokenizer.h"
-#include "support/temp_folder.h"
+#include "load_files.h"
 
 namespace lmtp::tokenizer {
 namespace {
 
-using testing::TempFolder;
 using Tokens = std::vector<TokenId>;
-using Files = std::vector<std::pair<const char*, std::string>>;
-
-std::unique_ptr<Tokenizer> load(const Files& files) {
-  const TempFolder folder;
-  for (const auto& [name, text] : files) folder.write(name, text);
-  auto loaded = load_tokenizer(folder.path());
-  if (!loaded) {
-    ADD_FAILURE() << loaded.error().message;
-    return nullptr;
-  }
-  return std::move(*loaded);
-}
+using testing::Files;
 
 // a b ab, the byte 0xC3, and one beyond the size.
 std::string tekken(const std::string& more) {
@@ -37,7 +25,7 @@ std::string tekken(const std::string& more) {
 }
 
 TEST(Tekken, SpecialTokensComeFirst) {
-  const auto tokenizer = load({{"tekken.json", tekken(R"(,"special_tokens":[
+  const auto tokenizer = testing::load_files({{"tekken.json", tekken(R"(,"special_tokens":[
       {"rank":1,"token_str":"<s>","is_control":true},
       {"rank":0,"token_str":"<unk>","is_control":true}])")}});
   ASSERT_NE(tokenizer, nullptr);
@@ -53,15 +41,16 @@ TEST(Tekken, SpecialTokensComeFirst) {
 }
 
 TEST(Tekken, TheFirstFilesNameNoSpecialTokens) {
-  const auto tokenizer = load({{"tekken.json", R"({"config":{"pattern":"."},
+  const auto tokenizer = testing::load_files({{"tekken.json", R"({"config":{"pattern":"."},
       "vocab":[{"token_bytes":"YQ=="}]})"}});
   ASSERT_NE(tokenizer, nullptr);
   EXPECT_EQ(*tokenizer->encode("[INST]a</s>"), (Tokens{3, 20, 2}));
 }
 
 TEST(Tiktoken, IdsAreRanksAndSpecialTokensFollow) {
-  const auto tokenizer = load({{"tokenizer.model", "YQ== 0\nYg== 1\nYWI= 2\nIA== 3\n"},
-                               {"tokenizer_config.json", R"({"eos_token":"<e>",
+  const auto tokenizer =
+      testing::load_files({{"tokenizer.model", "YQ== 0\nYg== 1\nYWI= 2\nIA== 3\n"},
+                           {"tokenizer_config.json", R"({"eos_token":"<e>",
       "added_tokens_decoder":{"5":{"content":"<e>","special":true}}})"}});
   ASSERT_NE(tokenizer, nullptr);
   EXPECT_EQ(*tokenizer->encode("ab b<e>"), (Tokens{2, 3, 1, 5}));
@@ -71,8 +60,9 @@ TEST(Tiktoken, IdsAreRanksAndSpecialTokensFollow) {
 }
 
 TEST(Tiktoken, ALlamaHasNoTokensThatItsFilesDoNotName) {
-  const auto tokenizer = load({{"tokenizer.model", "YQ== 0\nYg== 1\n"},
-                               {"config.json", R"({"model_type":"llama","bos_token_id":1})"}});
+  const auto tokenizer =
+      testing::load_files({{"tokenizer.model", "YQ== 0\nYg== 1\n"},
+                           {"config.json", R"({"model_type":"llama","bos_token_id":1})"}});
   ASSERT_NE(tokenizer, nullptr);
   EXPECT_EQ(tokenizer->vocab_size(), 2);
   EXPECT_EQ(tokenizer->bos_id(), 1);
@@ -80,7 +70,7 @@ TEST(Tiktoken, ALlamaHasNoTokensThatItsFilesDoNotName) {
 }
 
 TEST(WordLevel, SpacesComeBackWhereNoDecoderIsNamed) {
-  const auto tokenizer = load({{"tokenizer.json", R"({"pre_tokenizer":
+  const auto tokenizer = testing::load_files({{"tokenizer.json", R"({"pre_tokenizer":
       {"type":"WhitespaceSplit"},"decoder":null,"model":{"type":"WordLevel",
       "vocab":{"a":0,"?":1,"bc":2},"unk_token":"?"}})"}});
   ASSERT_NE(tokenizer, nullptr);
@@ -96,11 +86,12 @@ TEST(ByteLevel, MayStandAnywhere) {
   const std::string rest = R"(,"decoder":{"type":"ByteLevel"},"model":{"type":"BPE",
       "vocab":{"1":0,"Ã":1,"©":2,"Ã©":3,"11":4,"Ġ":5,"Ġ1":6},
       "merges":["Ã ©","Ġ 1","1 1"]}})";
-  const auto after = load({{"tokenizer.json", R"({"pre_tokenizer":{"type":"Sequence",
+  const auto after = testing::load_files({{"tokenizer.json", R"({"pre_tokenizer":{"type":"Sequence",
       "pretokenizers":[{"type":"ByteLevel","use_regex":false,"add_prefix_space":false},
       {"type":"Split","pattern":{"Regex":"©|1"},"behavior":"Isolated"}]})" +
-                                                  rest}});
-  const auto normal = load({{"tokenizer.json", R"({"normalizer":{"type":"ByteLevel"})" + rest}});
+                                                                 rest}});
+  const auto normal =
+      testing::load_files({{"tokenizer.json", R"({"normalizer":{"type":"ByteLevel"})" + rest}});
   ASSERT_TRUE(after && normal);
   EXPECT_EQ(*after->encode("11 1é"), (Tokens{0, 0, 5, 0, 1, 2}));
   EXPECT_EQ(*normal->encode("11 1é"), (Tokens{4, 6, 3}));
