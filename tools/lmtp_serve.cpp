@@ -85,8 +85,8 @@ void raise_descriptor_limit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// What the main thread waits for: SIGTERM or SIGINT, the end of the loading, and the loss of the
-// device.
+// What the main thread waits for: SIGTERM or SIGINT, the end of the loading, and the loss of what
+// is served from.
 class Events {
  public:
   // REQUIRES: no other thread has been started, so that all inherit the blocked signals.
@@ -115,8 +115,8 @@ class Events {
     wake(loaded_fd_);
   }
 
-  // Any thread.
-  void tell_device_gone(const std::string& reason) {
+  // Any thread. The device is gone, or the one model did not come back after it was lost.
+  void tell_gone(const std::string& reason) {
     {
       const std::lock_guard lock(mutex_);
       gone_reason_ = reason;
@@ -124,7 +124,7 @@ class Events {
     wake(gone_fd_);
   }
 
-  enum class Kind { kSignal, kDeviceGone, kLoaded, kTimeout };
+  enum class Kind { kSignal, kGone, kLoaded, kTimeout };
 
   // REQUIRES: timeout_ms < 0 waits for ever. kLoaded comes once.
   Kind wait(int timeout_ms) {
@@ -133,7 +133,7 @@ class Events {
                      {loaded_told_ ? -1 : loaded_fd_, POLLIN, 0}};
     if (poll(fds, 3, timeout_ms) <= 0) return Kind::kTimeout;
     if (fds[0].revents != 0) return Kind::kSignal;
-    if (fds[1].revents != 0) return Kind::kDeviceGone;
+    if (fds[1].revents != 0) return Kind::kGone;
     loaded_told_ = true;
     return Kind::kLoaded;
   }
@@ -224,14 +224,15 @@ int stop(engine::ModelManager& models, server::Server& server, int grace_ms, int
   return exit_code;
 }
 
-// `event` is the latest. Without its device the server ends with an error, so that whoever watches
-// it (systemd's Restart=on-failure) starts another process, which may find the device well.
+// `event` is the latest. Without its device, or without its one model, the server ends with an
+// error, so that whoever watches it (systemd's Restart=on-failure) starts another process, which
+// may find the device well and the memory free.
 int run_until_stopped(const ServeOptions& options, Events& events, Events::Kind event,
                       engine::ModelManager& models, server::Server& server) {
-  while (event != Events::Kind::kSignal && event != Events::Kind::kDeviceGone) {
+  while (event != Events::Kind::kSignal && event != Events::Kind::kGone) {
     event = events.wait(-1);
   }
-  if (event == Events::Kind::kDeviceGone) {
+  if (event == Events::Kind::kGone) {
     fail(events.gone_reason());
     return stop(models, server, 0, kExitFailure);
   }
@@ -245,7 +246,7 @@ std::unique_ptr<HubModelFactory> make_factory(const ServeOptions& options, NameP
                                               Events& events) {
   return std::make_unique<HubModelFactory>(
       options, std::move(policy),
-      [&events](const std::string& reason) { events.tell_device_gone(reason); });
+      [&events](const std::string& reason) { events.tell_gone(reason); });
 }
 
 // One model, named on the command line. Whoever gives that line may have any.
@@ -258,6 +259,7 @@ int serve_one(const ServeOptions& options, NamePolicy policy) {
   only.name = options.model;
   only.max_waiting_requests = static_cast<std::size_t>(options.max_concurrent_requests);
   only.on_loaded = [&events](const Result<void>& outcome) { events.tell_loaded(outcome); };
+  only.on_gone = [&events](const std::string& reason) { events.tell_gone(reason); };
   // What is in the cache may lack parts that the hub has: it is fetched, too.
   if (!may_be_on_hub(options.model)) {
     Result<engine::ServedModel> found = factory->find(options.model);

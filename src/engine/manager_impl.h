@@ -138,6 +138,7 @@ struct ModelManager::Impl {
   const bool is_auto;
   std::string only_name;                               // not auto
   std::function<void(const Result<void>&)> on_loaded;  // not auto
+  std::function<void(const std::string&)> on_gone;     // not auto
 
   mutable std::mutex mutex;
   std::condition_variable changed;      // the turn, a model's use, what waits

@@ -413,7 +413,10 @@ Result<std::unique_ptr<agent::ModelAgent>> ModelManager::Impl::load_again(
     model->gate->close();
     ended_engines.push_back(std::move(model->engine));  // which waits for this thread when it ends
     remove(*model);
-    agent = Error{"model: " + agent.error().message};
+    end_turn();
+    lock.unlock();
+    if (on_gone) on_gone(agent.error().message);
+    return Error{"model: " + agent.error().message};
   }
   end_turn();
   return agent;

@@ -66,6 +66,7 @@ ModelManager::ModelManager(std::unique_ptr<ModelFactory> factory, OnlyModel mode
   Impl& impl = *impl_;
   impl.only_name = model.name;
   impl.on_loaded = std::move(model.on_loaded);
+  impl.on_gone = std::move(model.on_gone);
   const auto pending = std::make_shared<Impl::Pending>();
   pending->name = model.name;
   pending->gate = impl.make_gate();

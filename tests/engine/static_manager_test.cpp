@@ -70,9 +70,11 @@ TEST(StaticManager, WaitsForItsDownload) {
   for (const StreamId id : {0, 4, 8}) EXPECT_EQ(sink->wait_done(id).error, "");
 }
 
-TEST(StaticManager, WithoutItsDeviceItSaysWhy) {
+TEST(StaticManager, WhereItDoesNotComeBackItSaysWhyOnce) {
   OnlyModel only;
   only.name = "fake";
+  std::promise<std::string> gone;  // a second word would throw
+  only.on_gone = [&](const std::string& reason) { gone.set_value(reason); };
   testing::FakeAgentOptions agent;
   agent.before_step = [](const auto&) -> Result<void> { return Error{"sticky"}; };
   agent.is_lost = [] { return true; };
@@ -92,7 +94,8 @@ TEST(StaticManager, WithoutItsDeviceItSaysWhy) {
   request.prompt = {1};
   ASSERT_TRUE(std::holds_alternative<std::shared_ptr<StreamOwner>>(manager.submit(request)));
   EXPECT_EQ(sink->wait_done(1).error, "the step failed: sticky");
-  while (manager.healthy()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(gone.get_future().get(), "no memory is left on the device");
+  EXPECT_FALSE(manager.healthy());
   const Submission submitted = manager.submit(request);
   ASSERT_TRUE(std::holds_alternative<Refusal>(submitted));
   EXPECT_EQ(std::get<Refusal>(submitted).message, "model: no memory is left on the device");

@@ -75,6 +75,9 @@ struct OnlyModel {
   std::size_t max_waiting_requests = 1024;
   // Told the outcome of the loading, on the loader's thread; not where stopped before.
   std::function<void(const Result<void>&)> on_loaded;
+  // Told why the model did not come back after its device was lost, on its engine's
+  // loading thread: there is nothing to serve from then on.
+  std::function<void(const std::string& reason)> on_gone;
 };
 
 // Owner: main. Constructor, stop() and destructor from one thread; the rest from any.
