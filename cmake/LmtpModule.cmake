@@ -74,7 +74,7 @@ function(lmtp_program name)
   cmake_parse_arguments(arg "" "" "SOURCES;DEPS" ${ARGN})
   lmtp_resolve_deps(deps ${arg_DEPS})
   add_executable(${name} ${arg_SOURCES})
-  target_include_directories(${name} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tools)
   target_link_libraries(${name} PRIVATE ${deps} lmtp_warnings)
   # One search path for the build tree and the installed program; patched at installation it would
   # be padded with empty entries, which mean the current folder.

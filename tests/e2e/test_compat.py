@@ -1,4 +1,4 @@
-"""tools/compat-check in its short form: a folder of each family, as two releases save them."""
+"""tools/dev/compat-check in its short form: a folder of each family, as two releases save them."""
 
 import pathlib
 import subprocess
@@ -9,7 +9,7 @@ TIMEOUT_S = 600
 
 def test_a_folder_of_each_family_is_read_as_it_was_saved():
     done = subprocess.run(
-        [ROOT / "tools" / "compat-check", "--quick"],
+        [ROOT / "tools" / "dev" / "compat-check", "--quick"],
         capture_output=True, text=True, timeout=TIMEOUT_S,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,4 +1,5 @@
-"""tools/hostile, short: what is answered, what is kept and whether the server ends; no times."""
+"""tools/benchmarks/hostile, short: what is answered, what is kept and whether the server ends; no
+times."""
 
 import hostile
 import pytest

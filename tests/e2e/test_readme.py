@@ -1,5 +1,5 @@
 """The README's commands, against a server on a port of its own: as printed otherwise. What sets up,
-builds and installs is left to test_scripts.py, test_install.py and tools/try-debian."""
+builds and installs is left to test_scripts.py, test_install.py and tools/dev/try-debian."""
 
 import asyncio
 import json

@@ -132,7 +132,7 @@ def test_the_line_for_the_client_works_as_printed(tmp_path, arguments):
         assert (done.stdout.strip() != "", done.stderr) == (True, "")
 
 
-@pytest.mark.parametrize("script", ["make-checkpoint"])
+@pytest.mark.parametrize("script", ["dev/make-checkpoint"])
 def test_usage_is_the_comment_alone(script):
     done = subprocess.run([TOOLS / script], capture_output=True, text=True)
     assert done.returncode == 1 and done.stdout == ""

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Writes tests/goldens/held-out/demo.txt: text that models/demo never saw, for its perplexity.
 
-    make_held_out.py TEXT...          (the texts that tools/train_demo.py was given)
+    make_held_out.py TEXT...          (the texts that tools/dev/train_demo.py was given)
 
 Of each text the first BYTES_OF_EACH bytes or so, in whole paragraphs, of the tenth that
-tools/train_demo.py holds out. The texts are in the public domain (models/demo/README.md).
+tools/dev/train_demo.py holds out. The texts are in the public domain (models/demo/README.md).
 """
 
 import pathlib
@@ -12,7 +12,7 @@ import random
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tools"))
+sys.path.insert(0, str(ROOT / "tools" / "dev"))
 
 from train_demo import SEED, split_text  # noqa: E402
 

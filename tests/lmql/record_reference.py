@@ -79,7 +79,7 @@ def main():
     model = args.model.resolve()
     files = args.files or sorted((HERE / "queries").glob("*.lmql"))
     output = args.output or HERE / "expected" / f"{model.name}.jsonl"
-    script = ROOT / "tools" / "reference-server"
+    script = ROOT / "tools" / "benchmarks" / "reference-server"
     python = subprocess.run([script, "--python"], capture_output=True, text=True, check=True)
     head = made_by(model, python.stdout.strip())
     lines = record(model, files)

@@ -1,4 +1,4 @@
-"""Each house rule of tools/tidy.py can fail, and what is allowed passes."""
+"""Each house rule of tools/dev/tidy.py can fail, and what is allowed passes."""
 
 import subprocess
 import sys
@@ -6,7 +6,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-TIDY = Path(__file__).resolve().parents[2] / "tools" / "tidy.py"
+TIDY = Path(__file__).resolve().parents[2] / "tools" / "dev" / "tidy.py"
 
 CLEAN = {
     "include/lmtp/base/result.h": "#pragma once\nint result();\n",

@@ -1,4 +1,4 @@
-#include "load/bench_options.h"
+#include "lmtp-bench/bench_options.h"
 
 #include <gtest/gtest.h>
 

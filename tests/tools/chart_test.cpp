@@ -1,4 +1,4 @@
-#include "load/chart.h"
+#include "lmtp-bench/chart.h"
 
 #include <gtest/gtest.h>
 

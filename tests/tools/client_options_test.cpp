@@ -1,9 +1,11 @@
-#include "client_options.h"
+#include "lmtp-client/client_options.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
+
+#include "common/split_host.h"
 
 namespace lmtp::tools {
 namespace {

@@ -1,11 +1,11 @@
 // What --device and --dtype mean together.
-#include "device_choice.h"
+#include "lmtp-serve/device_choice.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 
-#include "dtype_choice.h"
+#include "lmtp-serve/dtype_choice.h"
 
 namespace lmtp::tools {
 namespace {

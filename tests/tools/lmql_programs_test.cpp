@@ -1,11 +1,11 @@
-#include "load/lmql_programs.h"
+#include "lmtp-bench/lmql_programs.h"
 
 #include <gtest/gtest.h>
 
 #include <memory>
 #include <vector>
 
-#include "load/workload.h"
+#include "lmtp-bench/workload.h"
 
 namespace lmtp::tools {
 namespace {

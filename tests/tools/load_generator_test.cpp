@@ -1,5 +1,5 @@
 // A load against a server that does what a test says.
-#include "load/load_generator.h"
+#include "lmtp-bench/load_generator.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "load/load_stats.h"
+#include "lmtp-bench/load_stats.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // What a name leads to, and what it never leads to where clients come from beyond this machine.
-#include "model_names.h"
+#include "lmtp-serve/model_names.h"
 
 #include <gtest/gtest.h>
 

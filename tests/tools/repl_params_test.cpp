@@ -1,4 +1,4 @@
-#include "repl_params.h"
+#include "lmtp-client/repl_params.h"
 
 #include <gtest/gtest.h>
 

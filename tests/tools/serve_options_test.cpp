@@ -1,5 +1,5 @@
 // The command line of lmtp-serve.
-#include "serve_options.h"
+#include "lmtp-serve/serve_options.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // The prompt's side of a connection, against servers that do what lmtp-serve seldom shows: ones
 // without CANCEL, ones that were started anew, ones that load for a while.
-#include "server_link.h"
+#include "lmtp-client/server_link.h"
 
 #include <gtest/gtest.h>
 #include <csignal>

@@ -1,14 +1,14 @@
 // From a command line to loads: points, numbers of requests, seeds, traces.
-#include "load/sweep.h"
+#include "lmtp-bench/sweep.h"
 
 #include <gtest/gtest.h>
 
 #include <set>
 #include <string>
 
-#include "load/report_json.h"
-#include "load/report_plot.h"
-#include "load/report_table.h"
+#include "lmtp-bench/report_json.h"
+#include "lmtp-bench/report_plot.h"
+#include "lmtp-bench/report_table.h"
 #include "support/temp_folder.h"
 
 namespace lmtp::tools {

@@ -1,4 +1,4 @@
-#include "load/trace.h"
+#include "lmtp-bench/trace.h"
 
 #include <gtest/gtest.h>
 

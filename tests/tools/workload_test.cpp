@@ -1,5 +1,5 @@
 // Lengths, ids, prefixes and arrival times of a load: functions of the seed and a number.
-#include "load/workload.h"
+#include "lmtp-bench/workload.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <set>
 #include <vector>
 
-#include "load/arrivals.h"
+#include "lmtp-bench/arrivals.h"
 
 namespace lmtp::tools {
 namespace {

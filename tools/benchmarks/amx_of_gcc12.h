@@ -1,4 +1,4 @@
-// Included into llama.cpp's AMX code by tools/cpu-peers. gcc 12's tile intrinsics do not tell the
+// Included into llama.cpp's AMX code by cpu-peers. gcc 12's tile intrinsics do not tell the
 // compiler which memory they read, so it drops the stores before them, the tile configuration's
 // among them, and llama.cpp's int8 ends by SIGSEGV. These say that all of it is read.
 #pragma once

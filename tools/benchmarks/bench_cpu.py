@@ -7,8 +7,8 @@ All with 2 threads and the same random weights. Engines run in turns and the med
 count; lmtp-serve stands still while another one is measured. In the first round llama.cpp is tried
 with flash attention or not, with threads that spin or sleep, with weights mapped or read, each on
 the fastest so far; that one goes on. Threads and weights are settled in the first row of a kind,
-model and dtype. The peers come from PyPI (tools/cpu-peers) and the models from
-tools/make-checkpoint; both stay in the cache folder.
+model and dtype. The peers come from PyPI (tools/benchmarks/cpu-peers) and the models from
+tools/dev/make-checkpoint; both stay in the cache folder.
 It does not start while anything else uses the processor; with --busy-ok it does, and the page says
 so.
 Writes docs/benchmarks/cpu.md, and the same as cpu.json, after every row: a run that is cut leaves

@@ -34,7 +34,7 @@ LLAMA = tuple(
 @dataclasses.dataclass(frozen=True)
 class Row:
     kind: str  # decode, prefill, streams or start
-    model: str  # a shape of tools/make-checkpoint
+    model: str  # a shape of tools/dev/make-checkpoint
     dtype: str
     size: int  # streams of a decode, tokens of a prefill
     wanted: float = 0.0  # tokens per second, as a ratio of ours to the best peer's

@@ -2,7 +2,7 @@
 """Clients that misbehave (attacks.py) beside one that does not: how long that one waits for its
 tokens, what the server keeps, and whether SIGTERM still ends it.
 
-    tools/hostile [--pairs 5] [--model demo] [--output FILE.md]
+    tools/benchmarks/hostile [--pairs 5] [--model demo] [--output FILE.md]
 
 Starts lmtp-serve (from LMTP_BIN_DIR, else the release build) on one core; all clients run on the
 others, the misbehaving ones at the lowest priority. Each pair is the well-behaved client alone and
@@ -203,7 +203,8 @@ def main():
     print(verdict)
     if args.output:
         page = PAGE.format(
-            command=" ".join(["tools/hostile", *sys.argv[1:]]), date=report.today(), runs=RUNS,
+            command=" ".join(["tools/benchmarks/hostile", *sys.argv[1:]]),
+            date=report.today(), runs=RUNS,
             tokens=TOKENS, model=args.model, options=" ".join(map(str, OPTIONS)), machine=machine,
             revision=report.revision(), verdict=verdict,
             table=report.table(HEAD, [row_of(i + 1, p) for i, p in enumerate(pairs)], "r"),

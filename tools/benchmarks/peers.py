@@ -1,6 +1,6 @@
 """The engines that lmtp-serve is measured beside on a CPU: llama.cpp's programs, and transformers.
 
-tools/cpu-peers makes them. Every figure is tokens per second of the work that a row names, the same
+cpu-peers makes them. Every figure is tokens per second of the work that a row names, the same
 number of tokens for all; each call starts a process and ends it.
 """
 
@@ -12,7 +12,7 @@ import subprocess
 from servers import ROOT, Server, free_port
 
 HERE = pathlib.Path(__file__).resolve().parent
-REQUIREMENTS = ROOT / "tools" / "requirements-peers.txt"
+REQUIREMENTS = HERE / "requirements-peers.txt"
 BUILD_TIMEOUT_S = 3600
 CONVERT_TIMEOUT_S = 900
 RUN_TIMEOUT_S = 600
@@ -37,10 +37,10 @@ def output_of(command, timeout_s, **options):
 def environment():
     """The folder of the peers, made where it is missing."""
     done = subprocess.run(
-        [ROOT / "tools" / "cpu-peers"], stdout=subprocess.PIPE, text=True, timeout=BUILD_TIMEOUT_S
+        [HERE / "cpu-peers"], stdout=subprocess.PIPE, text=True, timeout=BUILD_TIMEOUT_S
     )
     if done.returncode != 0:
-        raise RuntimeError("tools/cpu-peers failed: it says why above")
+        raise RuntimeError("tools/benchmarks/cpu-peers failed: it says why above")
     return pathlib.Path(done.stdout.strip())
 
 

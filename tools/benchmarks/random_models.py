@@ -15,5 +15,5 @@ def random_model(shape):
     if not (folder / "model.safetensors").exists():
         print(f"making {folder} (up to 2.2 GB)", file=sys.stderr, flush=True)
         folder.parent.mkdir(parents=True, exist_ok=True)
-        subprocess.run([ROOT / "tools" / "make-checkpoint", shape, folder], check=True)
+        subprocess.run([ROOT / "tools" / "dev" / "make-checkpoint", shape, folder], check=True)
     return folder

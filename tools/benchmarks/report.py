@@ -36,7 +36,7 @@ def revision():
 
 
 def versions():
-    reference = first_line(ROOT / "tools" / "reference-server", "--python")
+    reference = first_line(ROOT / "tools" / "benchmarks" / "reference-server", "--python")
     code = (
         "import lmql.version, torch, transformers;"
         "print(f'lmql {lmql.version.version} serve-model, transformers {transformers.__version__}, "

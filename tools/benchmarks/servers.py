@@ -131,7 +131,7 @@ class LmtpServe(Server):
 
 
 class Reference(Server):
-    """`lmql serve-model` in the environment of tools/reference-server. Its socket opens before the
+    """`lmql serve-model` in the environment of reference-server. Its socket opens before the
     model is there: the first request waits for it."""
 
     name = "lmql serve-model"
@@ -139,7 +139,7 @@ class Reference(Server):
     def __init__(self, model):
         port = free_port()
         self.model = pathlib.Path(model).name
-        super().__init__([ROOT / "tools" / "reference-server", model, port], port)
+        super().__init__([ROOT / "tools" / "benchmarks" / "reference-server", model, port], port)
 
     def is_ready(self):
         return self.http_status("/") is not None  # an error status: it wants a WebSocket

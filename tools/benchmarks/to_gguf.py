@@ -1,4 +1,4 @@
-"""llama.cpp's own converter, told what it cannot know of a folder by tools/make-checkpoint.
+"""llama.cpp's own converter, told what it cannot know of a folder by tools/dev/make-checkpoint.
 
     PEERS/bin/python to_gguf.py PEERS/llama.cpp FOLDER FILE.gguf f32|bf16|q8_0
 """

@@ -1,0 +1,329 @@
+#!/usr/bin/env python3
+"""The house rules of docs/architecture.md that a program can check.
+
+    tools/dev/tidy.py            checks the repository: FILE:LINE: [rule] message, and exit code 1
+    tools/dev/tidy.py --root D   checks another tree (the self-test's)
+
+Rules: level, private, resolve, heavy, torch-umbrella (includes); function-length, file-length,
+columns, trailing-space, pragma-once, preprocessor.
+"""
+
+import argparse
+import ast
+import re
+import sys
+from pathlib import Path
+
+MAX_COLUMNS = 100
+MAX_FILE_LINES = 500
+MAX_FUNCTION_LINES = 70
+
+# An include may only point to a lower level or into the same module.
+LEVELS = {
+    "base": 0,
+    "protocol": 1, "cache": 1, "tokenizer": 1, "hub": 1, "kernels": 1,
+    "scheduler": 2,
+    "sampling": 3, "model": 3,
+    "agent": 4,
+    "engine": 5,
+    "server": 6, "client": 6,
+    "tools": 7,
+}  # fmt: skip
+
+# Levels alone would let the client see the engine; it is to stay small and free of torch.
+ONLY_FROM = {"client": {"base", "protocol", "tokenizer", "hub", "client"}}
+
+# (what the include looks like, modules that may, test folders that may)
+HEAVY = [
+    ("torch", r"(torch|ATen|c10)/", {"model", "agent"}, {"kernels", "sampling", "model", "agent"}),
+    ("Boost", r"boost/", {"server", "client"}, {"server", "client", "support", "e2e"}),
+    ("simdjson", r"simdjson", {"protocol", "tokenizer", "hub", "model"}, {"e2e", "support"}),
+    ("nlohmann/json", r"nlohmann/", {"base", "tokenizer", "hub", "model"}, {"base"}),
+    ("CLI11", r"CLI/", {"tools"}, set()),
+    ("spdlog", r"(spdlog|fmt)/", {"base"}, set()),
+    ("PCRE2", r"pcre2", {"tokenizer"}, set()),
+    ("libcurl", r"curl/", {"hub"}, {"hub"}),
+    ("OpenSSL", r"openssl/", {"hub"}, {"hub"}),
+    ("libedit", r"(histedit|editline/)", {"tools", "client"}, set()),
+    ("CUDA", r"(cuda|cublas|cudnn|nccl)", {"kernels"}, {"kernels"}),
+    ("intrinsics", r"(immintrin|x86intrin|cpuid|arm_neon|hwy/)", {"kernels"}, {"kernels"}),
+    ("OpenMP", r"omp\.h", {"kernels"}, {"kernels"}),
+]
+
+# Headers that others compile against must stay free of torch even where the module may use it.
+TORCH_FREE_HEADERS = ("include/lmtp/agent/",)
+
+# Files in which a backend is chosen by the preprocessor; each says why.
+PREPROCESSOR_ALLOWED = {
+    "kernels/cpu/worker_pool.cpp": "the pause instruction of a spinning thread",
+}
+
+CPP_SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
+TEXT_SUFFIXES = CPP_SUFFIXES | {".py", ".cmake", ".sh"}
+FOLDERS = ("include", "src", "kernels", "tests", "tools", "cmake")
+
+
+class Finding:
+    def __init__(self, path, line, rule, message):
+        self.path, self.line, self.rule, self.message = path, line, rule, message
+
+    def __str__(self):
+        return f"{self.path}:{self.line}: [{self.rule}] {self.message}"
+
+
+def strip_comments_and_strings(text):
+    """The same text with comments and literals blanked; line breaks stay where they are."""
+    pattern = re.compile(
+        r'//[^\n]*|/\*.*?\*/|(?:u8|[uUL])?R"([^(\s]*)\(.*?\)\1"'
+        r'|"(?:\\.|[^"\\\n])*"|(?<![0-9a-fA-F])\'(?:\\.|[^\'\\\n])+\'',
+        re.DOTALL)
+
+    def blank(match):
+        kept = re.sub(r"[^\n]", " ", match.group(0))
+        return kept if match.group(0)[0] == "/" else '""' + kept[2:]
+
+    return pattern.sub(blank, text)
+
+
+# --- functions -----------------------------------------------------------------------
+
+SCOPE = re.compile(r"\b(namespace|class|struct|union|enum|extern)\b")
+CONTROL = re.compile(r"\b(if|for|while|switch|do|else|try|catch)\b")
+
+
+def opens_function(head):
+    """Whether a brace that follows `head` (the text since the last ; { or }) begins a function."""
+    if ")" not in head or re.search(r"(=|\breturn|,|\()$", head) or CONTROL.match(head):
+        return False
+    without_templates = re.sub(r"template\s*<[^{}]*?>(?=\s*[\w:~\[])", "", head).strip()
+    ends_a_signature = re.search(r"\)\s*(const|noexcept|override|final|\s)*$", head)
+    return bool(ends_a_signature) or not SCOPE.match(without_templates)
+
+
+def initializes_member(head):
+    """Whether a brace that follows `head` is the `{` of `A::A(int b) : b_{b} {`, not the body's."""
+    return bool(re.search(r"\)\s*(noexcept\s*)?:(?!:)", head) and re.search(r"[\w>]$", head))
+
+
+def cpp_functions(stripped):
+    """(first line of the head, last line) of each outermost function with a body."""
+    functions = []
+    head_start = first_line = parens = 0
+    body_depth = member_depth = 0  # braces open in a function body, in a member's initializer
+    for match in re.finditer(r"[{}();]", stripped):
+        char, at, end = match.group(0), match.start(), match.end()
+        step = {"{": 1, "}": -1}.get(char, 0)
+        if body_depth:
+            body_depth += step
+            if body_depth == 0:
+                functions.append((first_line, stripped.count("\n", 0, at) + 1))
+                head_start = end
+        elif member_depth:
+            member_depth += step
+        elif char in "()":
+            parens += 1 if char == "(" else -1
+        elif parens:
+            continue  # a default argument or a braced value inside an argument list
+        elif char == "{":
+            text = re.sub(r"(?m)^[ \t]*#.*$", lambda m: " " * len(m[0]), stripped[head_start:at])
+            head = text.strip()
+            if initializes_member(head):
+                member_depth = 1
+            elif opens_function(head):
+                begin = head_start + len(text) - len(text.lstrip())
+                first_line = stripped.count("\n", 0, begin) + 1
+                body_depth = 1
+            else:
+                head_start = end
+        else:
+            head_start = end
+    return functions
+
+
+def check_functions(path, text):
+    if path.suffix == ".py":
+        tree = ast.parse(text)
+        kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+        spans = [(n.lineno, n.end_lineno) for n in ast.walk(tree) if isinstance(n, kinds)]
+    elif path.suffix in CPP_SUFFIXES:
+        spans = cpp_functions(strip_comments_and_strings(text))
+    else:
+        spans = []
+    for first, last in spans:
+        if last - first + 1 > MAX_FUNCTION_LINES:
+            yield Finding(path, first, "function-length",
+                          f"{last - first + 1} lines, allowed are {MAX_FUNCTION_LINES}")
+
+
+# --- text ----------------------------------------------------------------------------
+
+
+def check_text(path, text):
+    lines = text.splitlines()
+    if len(lines) > MAX_FILE_LINES:
+        yield Finding(path, len(lines), "file-length",
+                      f"{len(lines)} lines, allowed are {MAX_FILE_LINES}")
+    for number, line in enumerate(lines, 1):
+        if len(line) > MAX_COLUMNS:
+            yield Finding(path, number, "columns",
+                          f"{len(line)} columns, allowed are {MAX_COLUMNS}")
+        if line != line.rstrip():
+            yield Finding(path, number, "trailing-space", "white space at the end of the line")
+    if path.suffix in {".h", ".cuh"} and "#pragma once" not in lines:
+        yield Finding(path, 1, "pragma-once", "a header begins with #pragma once")
+    if path.suffix in CPP_SUFFIXES and str(path) not in PREPROCESSOR_ALLOWED:
+        for number, line in enumerate(strip_comments_and_strings(text).splitlines(), 1):
+            if re.match(r"\s*#\s*(if|ifdef|ifndef|elif)\b", line):
+                yield Finding(path, number, "preprocessor",
+                              "a backend is chosen at link time or at one dispatch point")
+
+
+# --- includes ------------------------------------------------------------------------
+
+
+def owner(path):
+    """(module, kind) of a file, kind one of source, public, test; or (None, None): no rule."""
+    parts = path.parts
+    if parts[:2] == ("include", "lmtp") and len(parts) > 3:
+        return parts[2], "public"
+    if parts[0] == "src" and len(parts) > 2:
+        return parts[1], "source"
+    if parts[0] == "kernels":
+        return "kernels", "source"
+    if parts[0] == "tools":
+        return "tools", "source"
+    if parts[0] == "tests" and len(parts) > 2:
+        return parts[1], "test"
+    return None, None
+
+
+def included_module(name):
+    match = re.match(r"lmtp/(\w+)/", name)
+    if match:
+        return match.group(1)
+    return "kernels" if name.startswith("kernels/") else None
+
+
+def check_level(path, number, module, kind, target):
+    if target not in LEVELS:
+        return Finding(path, number, "level", f"there is no module '{target}'")
+    if target == module or (kind == "test" and module not in LEVELS):
+        return None
+    allowed = ONLY_FROM.get(module)
+    if kind != "test" and allowed is not None and target not in allowed:
+        return Finding(path, number, "level", f"{module} may only include {sorted(allowed)}")
+    if kind == "test" and LEVELS[target] <= LEVELS[module]:
+        return None
+    if LEVELS[target] < LEVELS[module]:
+        return None
+    return Finding(path, number, "level",
+                   f"level {LEVELS[module]} ({module}) includes level {LEVELS[target]} ({target})")
+
+
+def check_heavy(path, number, module, kind, name):
+    if name == "torch/torch.h" or name == "ATen/ATen.h":
+        return Finding(path, number, "torch-umbrella",
+                       f"<{name}>: include the headers of single operators")
+    for title, pattern, modules, tests in HEAVY:
+        if not re.match(pattern, name):
+            continue
+        allowed = (modules | tests) if kind == "test" else modules
+        if module not in allowed:
+            return Finding(path, number, "heavy", f"{title} belongs in {sorted(modules)} only")
+        if title == "torch" and str(path).startswith(TORCH_FREE_HEADERS):
+            return Finding(path, number, "heavy", "this header stays free of torch")
+    return None
+
+
+def check_private(root, path, number, module, kind, name):
+    """A quoted include that is not a public header must lie in the including module."""
+    if name == "lmtp/base/version.h":  # generated
+        return None
+    if included_module(name):
+        base = "kernels/include" if name.startswith("kernels/") else "include"
+        if not (root / base / name).exists():
+            return Finding(path, number, "resolve", f"{base}/{name} does not exist")
+        return None
+    folders = [path.parent]
+    if kind == "test":
+        folders += [Path("tests"), Path("tests/support"), Path("src") / module]
+        folders += [Path(module)] if module in ("kernels", "tools") else []
+    elif module in ("kernels", "tools"):
+        folders.append(Path(module))
+    else:
+        folders.append(Path("src") / module)
+    for folder in folders:
+        found = root / folder / name
+        if not found.exists():
+            continue
+        where, _ = owner(found.resolve().relative_to(root.resolve()))
+        if where != module and not (kind == "test" and where == "support"):
+            return Finding(path, number, "private", f'"{name}" is a private header of {where}')
+        return None
+    return Finding(path, number, "private", f'"{name}" is not in {module} nor a public header')
+
+
+def check_includes(root, path, text):
+    module, kind = owner(path)
+    if module is None or path.suffix not in CPP_SUFFIXES:
+        return
+    for number, line in enumerate(text.splitlines(), 1):
+        match = re.match(r'\s*#\s*include\s*([<"])([^>"]+)[>"]', line)
+        if not match:
+            continue
+        quote, name = match.groups()
+        target = included_module(name)
+        if target:
+            yield check_level(path, number, module, kind, target)
+        yield check_heavy(path, number, module, kind, name)
+        if quote == '"':
+            yield check_private(root, path, number, module, kind, name)
+
+
+# --- the whole -----------------------------------------------------------------------
+
+
+def is_script(path):
+    if path.suffix:
+        return False
+    with open(path, "rb") as file:
+        return file.read(2) == b"#!"
+
+
+def files_of(root):
+    for folder in FOLDERS:
+        for path in sorted((root / folder).rglob("*")):
+            wanted = path.suffix in TEXT_SUFFIXES or path.name == "CMakeLists.txt"
+            if path.is_file() and "__pycache__" not in path.parts and (wanted or is_script(path)):
+                yield path.relative_to(root)
+    if (root / "CMakeLists.txt").exists():
+        yield Path("CMakeLists.txt")
+
+
+def check_tree(root):
+    findings, num_files = [], 0
+    for path in files_of(root):
+        num_files += 1
+        text = (root / path).read_text(encoding="utf-8")
+        findings += check_text(path, text)
+        findings += check_functions(path, text)
+        findings += [f for f in check_includes(root, path, text) if f is not None]
+    return findings, num_files
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parents[2])
+    args = parser.parse_args()
+    findings, num_files = check_tree(args.root)
+    for finding in findings:
+        print(finding)
+    print(f"tidy: {num_files} files, {len(findings)} findings")
+    if num_files == 0:
+        print("tidy: nothing to check is a mistake", file=sys.stderr)
+        return 1
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

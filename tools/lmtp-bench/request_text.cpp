@@ -1,0 +1,51 @@
+#include "request_text.h"
+
+#include <algorithm>
+#include <iterator>
+#include <vector>
+
+#include "lmtp/protocol/codec.h"
+
+namespace lmtp::tools {
+namespace {
+
+std::string bias_text(const std::vector<TokenId>& forbidden) {
+  if (forbidden.empty()) return "";
+  std::string out = "\"logit_bias\": {";
+  for (const TokenId id : forbidden) {
+    // -100 is what LMQL sends for "never".
+    out.append(out.back() == '{' ? "\"" : ", \"").append(std::to_string(id)).append("\": -100");
+  }
+  return out.append("}, ");
+}
+
+}  // namespace
+
+RequestText::RequestText(const LoadOptions& options)
+    : model_(options.model),
+      temperature_(options.temperature),
+      banned_bias_(bias_text(options.banned_tokens)) {
+  std::vector<TokenId> both;
+  std::set_union(options.mask.begin(), options.mask.end(), options.banned_tokens.begin(),
+                 options.banned_tokens.end(), std::back_inserter(both));
+  mask_bias_ = bias_text(both);
+}
+
+std::string RequestText::of(StreamId stream_id, const Request& request) const {
+  if (!request.scored.empty()) {
+    return protocol::serialize_client_message(
+        protocol::ScoreMessage{stream_id, model_, request.prompt, request.scored});
+  }
+  protocol::GenerateMessage message;
+  message.stream_id = stream_id;
+  message.model = model_;
+  message.prompt = request.prompt;
+  message.params.max_tokens = request.max_tokens;
+  message.params.temperature = temperature_;
+  message.params.top_logprobs = request.top_logprobs;
+  std::string text = protocol::serialize_client_message(message);
+  text.insert(text.find('{') + 1, request.masked ? mask_bias_ : banned_bias_);
+  return text;
+}
+
+}  // namespace lmtp::tools

@@ -1,0 +1,27 @@
+// Requests as they go over the wire.
+#pragma once
+
+#include <string>
+
+#include "lmtp/base/ids.h"
+#include "load_options.h"
+#include "program.h"
+
+namespace lmtp::tools {
+
+// A mask of half a vocabulary is the same in every request, so its text is written once. Immutable;
+// any thread.
+class RequestText {
+ public:
+  explicit RequestText(const LoadOptions& options);
+
+  std::string of(StreamId stream_id, const Request& request) const;
+
+ private:
+  const std::string model_;
+  const float temperature_;
+  std::string banned_bias_;  // `"logit_bias": {...}, `, or empty
+  std::string mask_bias_;
+};
+
+}  // namespace lmtp::tools

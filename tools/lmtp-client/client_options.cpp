@@ -1,0 +1,149 @@
+#include "client_options.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <utility>
+#include <vector>
+
+#include "common/split_host.h"
+#include "lmtp/base/version.h"
+
+namespace lmtp::tools {
+namespace {
+
+constexpr int kExitUsage = 2;
+
+constexpr const char* kDescription =
+    "Talks to an LMTP server: lmtp-serve, or LMQL's `lmql serve-model`.\n"
+    "At a terminal a prompt, in a pipe one prompt a line, with -p one prompt alone.";
+
+constexpr const char* kFooter =
+    "A prompt line may end with parameters: Hello there temperature=1.2 max_tokens=5\n"
+    "BOS goes in front of a prompt where the tokenizer's own files say so (Llama's, not GPT-2's);\n"
+    "--bos or --no-bos (bos=true, bos=false on a line) decide otherwise. LMQL's queries always "
+    "have\n"
+    "it in front. An empty prompt is BOS alone.\n"
+    "In a pipe and with -p only the new text is printed (--echo: the prompt too).\n"
+    "The exit code is 0, 1 after an error, 2 for a wrong option, 130 after Ctrl-C.";
+
+struct Flag {
+  const char* names;
+  const char* key;
+  const char* help;
+};
+
+constexpr Flag kParamFlags[] = {
+    {"-n,--max-tokens", "max_tokens", "tokens to generate at most (32)"},
+    {"--temperature", "temperature", "0 (default) takes the likeliest token"},
+    {"--top-p", "top_p", "draw from the likeliest tokens of this probability in all"},
+    {"--top-k", "top_k", "draw from the likeliest K tokens; 0 (default): from all"},
+    {"--seed", "seed", "the same seed draws the same tokens"},
+    {"--repetition-penalty", "repetition_penalty", "1 (default): none"},
+    {"--presence-penalty", "presence_penalty", "0 (default): none"},
+    {"--frequency-penalty", "frequency_penalty", "0 (default): none"},
+    {"--logit-bias", "logit_bias", "{TOKEN:VALUE,...} added to the logits"},
+    {"--top-logprobs", "top_logprobs", "likeliest tokens to report (--raw shows them)"},
+};
+
+using Words = std::vector<std::pair<std::string, std::string>>;
+
+// Of the words without a dash: MODEL, and key=value after or before it.
+Result<void> take_positionals(const std::vector<std::string>& positionals, ClientOptions& options,
+                              Words& params) {
+  for (const std::string& word : positionals) {
+    if (is_param(word)) {
+      const std::size_t equals = word.find('=');
+      params.emplace_back(word.substr(0, equals), word.substr(equals + 1));
+    } else if (options.model.empty()) {
+      options.model = word;
+    } else {
+      return Error{"'" + word + "' is neither an option nor key=value (MODEL is '" + options.model +
+                   "'; a prompt follows -p)"};
+    }
+  }
+  return {};
+}
+
+Result<void> check(const ClientOptions& options, bool encode, bool decode) {
+  if (encode && decode) return Error{"--encode and --decode exclude each other"};
+  if ((encode || decode) && (options.prompt || options.score)) {
+    return Error{"--encode and --decode read standard input: leave -p and --score out"};
+  }
+  if (options.json && !encode && !decode) {
+    return Error{"--json goes with --encode or --decode"};
+  }
+  return {};
+}
+
+int usage_error(const std::string& message) {
+  std::fprintf(stderr, "lmtp-client: %s (--help shows the options)\n", message.c_str());
+  return kExitUsage;
+}
+
+}  // namespace
+
+std::variant<ClientOptions, int> parse_client_options(int argc, const char* const* argv) {
+  ClientOptions options;
+  CLI::App app(kDescription, "lmtp-client");
+  app.footer(kFooter);
+  app.set_version_flag("--version", "lmtp-client " + std::string(kVersion));
+  std::vector<std::string> positionals;
+  std::string host;
+  bool encode = false;
+  bool decode = false;
+  Words params;
+  app.add_option("MODEL", positionals,
+                 "the model's name or folder, for the tokenizer and for the server (without: the "
+                 "demo's tokenizer, and the model that the server has); also key=value parameters");
+  app.add_option("--host", host, "where the server is (localhost); host:port and ws:// will do");
+  app.add_option("--port", options.port, "its port (8080)");
+  app.add_option(
+      "--tokenizer", options.tokenizer,
+      "take the tokenizer from this name or folder; MODEL is then the server's name alone");
+  app.add_option("-p,--prompt", options.prompt, "one prompt, taken as it stands; then end");
+  app.add_option("--score", options.score,
+                 "log probability of each token of this text after the prompt (-p, else nothing)");
+  for (const Flag& flag : kParamFlags) {
+    app.add_option_function<std::string>(
+        flag.names,
+        [&params, key = flag.key](const std::string& value) { params.emplace_back(key, value); },
+        flag.help);
+  }
+  app.add_flag_callback(
+      "--bos", [&options] { options.params.bos = true; }, "put BOS in front of each prompt");
+  app.add_flag_callback(
+      "--no-bos", [&options] { options.params.bos = false; },
+      "do not, whatever the tokenizer says");
+  app.add_flag("--raw", options.raw, "print the token entries as LMQL's client does");
+  app.add_flag("--echo", options.echo, "print the prompt in front of the answer");
+  app.add_flag("--encode", encode, "text lines on standard input to JSON arrays of token ids");
+  app.add_flag("--decode", decode, "and back");
+  app.add_flag("--json", options.json,
+               "with --encode and --decode: each text is a JSON string, so that it may hold line "
+               "ends");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);
+    return usage_error(error.what());
+  }
+  if (auto taken = take_positionals(positionals, options, params); !taken) {
+    return usage_error(taken.error().message);
+  }
+  for (const auto& [key, value] : params) {
+    if (auto set = set_param(options.params, key, value); !set) {
+      return usage_error(set.error().message);
+    }
+  }
+  if (!host.empty()) {
+    if (auto split = split_host(host, options.host, options.port); !split) {
+      return usage_error(split.error().message);
+    }
+  }
+  if (auto good = check(options, encode, decode); !good) return usage_error(good.error().message);
+  if (encode) options.mode = ClientOptions::Mode::kEncode;
+  if (decode) options.mode = ClientOptions::Mode::kDecode;
+  return options;
+}
+
+}  // namespace lmtp::tools

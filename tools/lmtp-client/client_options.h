@@ -1,0 +1,35 @@
+// The command line of lmtp-client.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "lmtp/base/result.h"
+#include "repl_params.h"
+
+namespace lmtp::tools {
+
+struct ClientOptions {
+  enum class Mode { kTalk, kEncode, kDecode };
+
+  Mode mode = Mode::kTalk;
+  std::string model;      // as given; empty: whatever the server has, read by the demo's tokenizer
+  std::string tokenizer;  // as given; empty: the model's
+  std::string host = "localhost";
+  std::uint16_t port = 8080;
+  std::optional<std::string> prompt;
+  std::optional<std::string> score;
+  ReplParams params;
+  bool json =
+      false;  // texts of --encode and --decode are JSON strings, so that lines may end in them
+  bool raw = false;
+  bool echo = false;
+};
+
+// The options, or the exit code where there is nothing to do: after --help and --version (0), or
+// after a mistake (2), about which one line has been written to stderr.
+std::variant<ClientOptions, int> parse_client_options(int argc, const char* const* argv);
+
+}  // namespace lmtp::tools

@@ -1,0 +1,327 @@
+#include "repl.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/json_text.h"
+#include "lmtp/base/version.h"
+
+namespace lmtp::tools {
+namespace {
+
+using protocol::ServerEntry;
+
+constexpr std::size_t kLineBytesMax = std::size_t{16} << 20;
+constexpr std::string_view kScoreSeparator = "|||";
+
+constexpr const char* kHelp =
+    "PROMPT [key=value ...]     generate; the parameters are those of /set\n"
+    "/score PROMPT ||| TEXT     log probability of each token of TEXT after PROMPT\n"
+    "                           (a space after ||| belongs to TEXT)\n"
+    "/set [key=value ...]       change the parameters of all later prompts, or show them\n"
+    "/info                      what the server says of its model\n"
+    "/help                      this\n"
+    "/quit                      end; so does Ctrl-D\n"
+    "Ctrl-C ends the stream that is running, or clears the line.\n"
+    "A prompt that begins with / is written with a space in front of it.\n";
+
+std::string_view trimmed(std::string_view text) {
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  return text;
+}
+
+// One line of `input` without its end. False at the end of the input.
+bool read_line(std::FILE* input, std::string& line, bool& too_long) {
+  line.clear();
+  too_long = false;
+  for (int c = std::getc(input); c != EOF; c = std::getc(input)) {
+    if (c == '\n') return true;
+    if (line.size() < kLineBytesMax) {
+      line.push_back(static_cast<char>(c));
+    } else {
+      too_long = true;
+    }
+  }
+  return !line.empty();
+}
+
+void print(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+// Errors may quote what a server sent: one line, whatever it holds.
+std::string one_line(std::string text) {
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < 0x20) c = ' ';
+  }
+  return text;
+}
+
+// A token's text between quotes, so that spaces and line ends are seen.
+std::string quoted_token(std::string_view bytes) {
+  tokenizer::StreamDecoder decoder;
+  std::string text = decoder.push(bytes);
+  text += decoder.finish();
+  std::string out = "'";
+  for (const char c : text) {
+    if (c == '\n') {
+      out += "\\n";
+    } else if (c == '\t') {
+      out += "\\t";
+    } else {
+      out.push_back(c);
+    }
+  }
+  return out + "'";
+}
+
+}  // namespace
+
+Repl::Repl(ReplOptions options, const tokenizer::Tokenizer& tokenizer, ServerLink& link,
+           Interrupts& interrupts)
+    : options_(std::move(options)), tokenizer_(tokenizer), link_(link), interrupts_(interrupts) {}
+
+int Repl::run_interactive(LineEditor& editor) {
+  std::printf("lmtp-client %s, %s; /help lists the commands\n", std::string(kVersion).c_str(),
+              link_.address().c_str());
+  if (const auto connected = link_.connect(); !connected) {
+    std::fprintf(stderr, "note: %s (the next prompt tries again)\n",
+                 one_line(connected.error().message).c_str());
+  }
+  int interrupts_in_a_row = 0;
+  for (;;) {
+    std::string line;
+    switch (editor.read(line)) {
+      case LineStatus::kEnd:
+        print("\n");
+        return 0;
+      case LineStatus::kInterrupted:
+        if (++interrupts_in_a_row >= 2) print("(Ctrl-D or /quit ends the program)\n");
+        continue;
+      case LineStatus::kLine:
+        interrupts_in_a_row = 0;
+        break;
+    }
+    if (run_line(line) == Status::kQuit) return 0;
+  }
+}
+
+int Repl::run_pipe(std::FILE* input) {
+  int code = 0;
+  std::string line;
+  bool too_long = false;
+  while (read_line(input, line, too_long)) {
+    Status status = Status::kOk;
+    if (too_long) {
+      status = fail("a line of more than " + std::to_string(kLineBytesMax >> 20) + " MiB");
+    } else {
+      status = run_line(line);
+    }
+    if (status == Status::kQuit) return code;
+    if (status == Status::kCancelled) return kExitInterrupted;
+    if (status == Status::kFailed) code = 1;
+  }
+  return interrupts_.take() ? kExitInterrupted : code;
+}
+
+int Repl::run_prompt(const std::string& prompt) {
+  return exit_code(generate(prompt, options_.params));
+}
+
+int Repl::run_score(const std::string& prompt, const std::string& text) {
+  return exit_code(score(prompt, text));
+}
+
+int Repl::exit_code(Status status) const {
+  if (status == Status::kCancelled) return kExitInterrupted;
+  return status == Status::kFailed ? 1 : 0;
+}
+
+Repl::Status Repl::fail(const std::string& message) const {
+  std::fprintf(stderr, "error: %s\n", one_line(message).c_str());
+  return Status::kFailed;
+}
+
+Repl::Status Repl::run_line(const std::string& line) {
+  if (trimmed(line).empty()) return Status::kOk;
+  if (line.front() == '/') return run_command(line);
+  const auto parsed = parse_prompt_line(line, options_.params);
+  if (!parsed) return fail(parsed.error().message);
+  return generate(parsed->prompt, parsed->params);
+}
+
+Repl::Status Repl::run_command(std::string_view line) {
+  const std::size_t space = std::min(line.find(' '), line.size());
+  const std::string_view command = line.substr(0, space);
+  const std::string_view rest = line.substr(std::min(space + 1, line.size()));
+  if (command == "/quit" || command == "/exit") return Status::kQuit;
+  if (command == "/help") {
+    print(kHelp);
+    return Status::kOk;
+  }
+  if (command == "/info") return show_info();
+  if (command == "/set") return set(rest);
+  if (command == "/score") return score_line(rest);
+  return fail("unknown command " + std::string(command) +
+              "; /help lists them (a prompt that begins with / needs a space in front)");
+}
+
+Repl::Status Repl::show_info() {
+  const auto info = link_.ask_info();
+  if (!info) return fail(info.error().message);
+  print(indented(info->json) + "\n");
+  note_mismatch();
+  return Status::kOk;
+}
+
+Repl::Status Repl::set(std::string_view words) {
+  words = trimmed(words);
+  if (words.empty()) {
+    print(describe_params(options_.params));
+    return Status::kOk;
+  }
+  ReplParams changed = options_.params;
+  while (!words.empty()) {
+    const std::size_t end = std::min(words.find(' '), words.size());
+    const std::string_view word = words.substr(0, end);
+    const std::size_t equals = word.find('=');
+    if (equals == std::string_view::npos) {
+      return fail("'" + std::string(word) + "' is not key=value; known keys are " + param_names());
+    }
+    const auto done = set_param(changed, word.substr(0, equals), word.substr(equals + 1));
+    if (!done) return fail(done.error().message);
+    words = trimmed(words.substr(end));
+  }
+  options_.params = std::move(changed);
+  return Status::kOk;
+}
+
+Repl::Status Repl::score_line(std::string_view words) {
+  const std::size_t separator = words.find(kScoreSeparator);
+  if (separator == std::string_view::npos) return fail("write /score PROMPT ||| TEXT");
+  std::string_view prompt = words.substr(0, separator);
+  if (!prompt.empty() && prompt.back() == ' ') prompt.remove_suffix(1);
+  return score(std::string(prompt), std::string(words.substr(separator + kScoreSeparator.size())));
+}
+
+Result<std::vector<TokenId>> Repl::encode_prompt(const std::string& prompt,
+                                                 std::optional<bool> bos) const {
+  auto ids = tokenizer_.encode(prompt);
+  if (!ids) return ids;
+  const TokenId bos_id = tokenizer_.bos_id();
+  if (bos.value_or(false) && bos_id < 0) return Error{"bos: this tokenizer has no BOS token"};
+  // One that is spelt out in the prompt is enough.
+  const bool begins_so = !ids->empty() && ids->front() == bos_id;
+  if (bos.value_or(tokenizer_.adds_bos() && !begins_so)) ids->insert(ids->begin(), bos_id);
+  return ids;
+}
+
+Repl::Status Repl::generate(const std::string& prompt, const ReplParams& params) {
+  // Nothing can follow nothing: an empty prompt is the beginning of a text.
+  const bool needs_bos = prompt.empty() && tokenizer_.bos_id() >= 0;
+  auto ids = encode_prompt(prompt, needs_bos ? true : params.bos);
+  if (!ids) return fail(ids.error().message);
+  protocol::GenerateMessage message;
+  message.prompt = *ids;
+  message.params = params.sampling;
+
+  tokenizer::StreamDecoder decoder;
+  bool in_a_line = options_.echo && !options_.raw;
+  bool at_start = prompt.empty();
+  if (in_a_line) print(prompt);
+  ServerLink::Handler handler;
+  handler.on_loading = [this](const ServerEntry& entry) { show_loading(entry); };
+  handler.on_token = [&](const ServerEntry& entry) {
+    end_loading();
+    note_mismatch();
+    if (options_.raw) {
+      print(python_repr(entry.raw_json) + "\n");
+      ids->push_back(*entry.token);
+    } else if (!tokenizer_.is_special(*entry.token)) {
+      print(decoder.push(at_start ? tokenizer_.first_token_bytes(*entry.token)
+                                  : tokenizer_.token_bytes(*entry.token)));
+      at_start = false;
+      in_a_line = true;
+    }
+  };
+  const auto outcome = link_.run(std::move(message), handler);
+  end_loading();
+  if (options_.raw) {
+    const std::string text = tokenizer_.decode(*ids);
+    if (outcome) print(options_.color ? "\033[32m" + text + "\033[0m\n" : text + "\n");
+  } else if (outcome || in_a_line) {
+    print(decoder.finish() + "\n");
+  }
+  return status_of(outcome);
+}
+
+Repl::Status Repl::score(const std::string& prompt, const std::string& text) {
+  auto ids = encode_prompt(prompt, options_.params.bos);
+  if (!ids) return fail(ids.error().message);
+  protocol::ScoreMessage message;
+  message.prompt = std::move(*ids);
+  auto scored = prompt.empty() ? tokenizer_.encode(text) : tokenizer_.encode_continuation(text);
+  if (!scored) return fail(scored.error().message);
+  message.scored = std::move(*scored);
+  if (message.scored.empty()) return fail("there is no text to score");
+
+  double sum = 0.0;
+  int num_tokens = 0;
+  ServerLink::Handler handler;
+  handler.on_loading = [this](const ServerEntry& entry) { show_loading(entry); };
+  handler.on_token = [&](const ServerEntry& entry) {
+    end_loading();
+    note_mismatch();
+    sum += static_cast<double>(entry.logprob);
+    ++num_tokens;
+    if (options_.raw) return print(python_repr(entry.raw_json) + "\n");
+    std::printf("%10.4f  %s\n", static_cast<double>(entry.logprob),
+                quoted_token(tokenizer_.token_bytes(*entry.token)).c_str());
+    std::fflush(stdout);
+  };
+  const auto outcome = link_.run(std::move(message), handler);
+  end_loading();
+  if (outcome && *outcome == ServerLink::Outcome::kFinished && !options_.raw) {
+    std::printf("%10.4f  in all, %.4f a token, %d token%s\n", sum, sum / num_tokens, num_tokens,
+                num_tokens == 1 ? "" : "s");
+    std::fflush(stdout);
+  }
+  return status_of(outcome);
+}
+
+Repl::Status Repl::status_of(const Result<ServerLink::Outcome>& outcome) const {
+  if (!outcome) return fail(outcome.error().message);
+  if (*outcome == ServerLink::Outcome::kFinished) return Status::kOk;
+  std::fputs("[cancelled]\n", stderr);
+  return Status::kCancelled;
+}
+
+void Repl::show_loading(const ServerEntry& entry) {
+  if (!options_.progress) return;
+  std::fprintf(stderr, "\rloading: %d %%", entry.progress_percent);
+  loading_shown_ = true;
+}
+
+void Repl::end_loading() {
+  if (!loading_shown_) return;
+  std::fputs("\r\033[K", stderr);
+  loading_shown_ = false;
+}
+
+void Repl::note_mismatch() {
+  if (mismatch_noted_ || !link_.info() || !link_.info()->vocab_size) return;
+  mismatch_noted_ = true;
+  const std::int64_t of_model = *link_.info()->vocab_size;
+  const std::int64_t of_tokenizer = tokenizer_.vocab_size();
+  // A model's vocabulary is often rounded up; the demo's is not.
+  if (options_.own_model ? of_model >= of_tokenizer : of_model == of_tokenizer) return;
+  std::fprintf(stderr,
+               "note: the tokenizer has %lld tokens, the server's model '%s' %lld: start "
+               "lmtp-client with that model's name or folder\n",
+               static_cast<long long>(of_tokenizer), one_line(link_.info()->model).c_str(),
+               static_cast<long long>(of_model));
+}
+
+}  // namespace lmtp::tools

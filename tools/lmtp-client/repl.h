@@ -1,0 +1,73 @@
+// Repl: what lmtp-client does with a line, whether a person, a pipe or the command line gave it.
+#pragma once
+
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/interrupts.h"
+#include "line_editor.h"
+#include "lmtp/base/result.h"
+#include "lmtp/tokenizer/tokenizer.h"
+#include "repl_params.h"
+#include "server_link.h"
+
+namespace lmtp::tools {
+
+inline constexpr int kExitInterrupted = 130;  // as a shell reports SIGINT
+
+struct ReplOptions {
+  ReplParams params;
+  bool raw = false;        // token entries as LMQL's client prints them, then the whole text
+  bool echo = false;       // the prompt in front of what follows
+  bool color = false;      // of --raw's text
+  bool progress = false;   // loading notices on stderr
+  bool own_model = false;  // MODEL was given, so the tokenizer is believed
+};
+
+// Owner: main; its thread. Text goes to stdout; errors and notes to stderr, one line each.
+class Repl {
+ public:
+  // All outlive the Repl.
+  Repl(ReplOptions options, const tokenizer::Tokenizer& tokenizer, ServerLink& link,
+       Interrupts& interrupts);
+
+  // Each returns the program's exit code.
+  int run_interactive(LineEditor& editor);
+  int run_pipe(std::FILE* input);
+  int run_prompt(const std::string& prompt);
+  int run_score(const std::string& prompt, const std::string& text);
+
+ private:
+  enum class Status { kOk, kFailed, kCancelled, kQuit };
+
+  Status run_line(const std::string& line);
+  Status run_command(std::string_view line);
+  Status show_info();
+  Status set(std::string_view words);
+  Status score_line(std::string_view words);
+  Status generate(const std::string& prompt, const ReplParams& params);
+  Status score(const std::string& prompt, const std::string& text);
+  Status fail(const std::string& message) const;
+  Status status_of(const Result<ServerLink::Outcome>& outcome) const;
+  int exit_code(Status status) const;
+
+  // The prompt's ids, with BOS where asked for or else where the tokenizer's files say so.
+  Result<std::vector<TokenId>> encode_prompt(const std::string& prompt,
+                                             std::optional<bool> bos) const;
+  void show_loading(const protocol::ServerEntry& entry);
+  void end_loading();
+  // Once: says that the tokenizer is not the model's, where that is plain to see.
+  void note_mismatch();
+
+  ReplOptions options_;
+  const tokenizer::Tokenizer& tokenizer_;
+  ServerLink& link_;
+  Interrupts& interrupts_;
+  bool loading_shown_ = false;
+  bool mismatch_noted_ = false;
+};
+
+}  // namespace lmtp::tools

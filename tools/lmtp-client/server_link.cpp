@@ -1,0 +1,183 @@
+#include "server_link.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/json_text.h"
+
+namespace lmtp::tools {
+namespace {
+
+using protocol::FinishReason;
+using protocol::ServerEntry;
+
+ServerInfo read_info(const std::string& json) {
+  ServerInfo info;
+  info.json = json;
+  info.model = json_string(json_field(json, "model").value_or("")).value_or("");
+  if (const auto size = json_field(json, "vocab_size")) info.vocab_size = json_integer(*size);
+  const auto extensions = json_elements(json_field(json, "extensions").value_or(""));
+  if (!extensions) return info;
+  info.can_cancel = std::any_of(extensions->begin(), extensions->end(),
+                                [](const auto& name) { return json_string(name) == "CANCEL"; });
+  return info;
+}
+
+// While one lives, Ctrl-C wakes the client.
+class Waking {
+ public:
+  Waking(Interrupts& interrupts, client::Client& client) : interrupts_(interrupts) {
+    interrupts_.wakes(&client);
+  }
+  ~Waking() { interrupts_.wakes(nullptr); }
+  Waking(const Waking&) = delete;
+  Waking& operator=(const Waking&) = delete;
+
+ private:
+  Interrupts& interrupts_;
+};
+
+}  // namespace
+
+ServerLink::ServerLink(Options options, Interrupts& interrupts)
+    : options_(std::move(options)), interrupts_(interrupts) {}
+
+std::string ServerLink::address() const {
+  return options_.host + ":" + std::to_string(options_.port);
+}
+
+Result<void> ServerLink::connect() {
+  if (client_.connected()) return {};
+  info_.reset();
+  {
+    const Waking waking(interrupts_, client_);
+    if (auto connected = client_.connect(options_.host, options_.port); !connected) {
+      return connected;
+    }
+  }
+  return send_info_request();
+}
+
+Result<void> ServerLink::send_info_request() {
+  protocol::ModelInfoMessage ask;
+  ask.stream_id = info_id_ = next_id_++;
+  ask.model = options_.model;
+  info_error_.clear();
+  return client_.send(ask);
+}
+
+Result<ServerLink::Outcome> ServerLink::run(protocol::GenerateMessage message,
+                                            const Handler& handler) {
+  return run_stream(std::move(message), handler);
+}
+
+Result<ServerLink::Outcome> ServerLink::run(protocol::ScoreMessage message,
+                                            const Handler& handler) {
+  return run_stream(std::move(message), handler);
+}
+
+template <typename Message>
+Result<ServerLink::Outcome> ServerLink::run_stream(Message message, const Handler& handler) {
+  message.model = options_.model;
+  for (;;) {
+    const bool was_open = client_.connected();
+    if (auto connected = connect(); !connected) return connected.error();
+    message.stream_id = next_id_++;
+    bool started = false;
+    auto sent = client_.send(message);
+    auto outcome = sent ? follow(message.stream_id, handler, started) : sent.error();
+    if (outcome || started || client_.connected()) return outcome;
+    // An old connection whose server was started anew says so only now.
+    if (!was_open) return closed_unanswered(outcome.error());
+  }
+}
+
+// LMQL's own server falls over what names no model, and closes the connection without a word.
+Error ServerLink::closed_unanswered(const Error& error) const {
+  if (!options_.model.empty() || info_) return error;
+  return {error.message + "; LMQL's own server needs MODEL to be named: lmtp-client MODEL"};
+}
+
+Result<ServerLink::Outcome> ServerLink::follow(StreamId id, const Handler& handler, bool& started) {
+  const Waking waking(interrupts_, client_);
+  for (;;) {
+    if (interrupts_.take()) {
+      cancel(id);
+      return Outcome::kCancelled;
+    }
+    ServerEntry entry;
+    const auto received = client_.receive(entry);
+    if (!received) return received.error();
+    if (!*received || take_info(entry)) continue;
+    // What names no stream can only be about the one request in flight.
+    if (entry.stream_id && *entry.stream_id != id) continue;
+    started = true;
+    if (!entry.error.empty()) return Error{entry.error};
+    if (entry.status == "loading" && handler.on_loading) handler.on_loading(entry);
+    if (!entry.token) continue;
+    handler.on_token(entry);
+    if (entry.finish_reason != FinishReason::kNone) return Outcome::kFinished;
+  }
+}
+
+bool ServerLink::take_info(const ServerEntry& entry) {
+  if (!entry.is_msg || entry.stream_id != info_id_) return false;
+  if (!entry.error.empty()) {
+    info_error_ = entry.error;
+  } else if (!entry.model_info_json.empty()) {
+    info_ = read_info(entry.model_info_json);
+  } else {
+    info_error_ = "the server gives no information on its model yet";
+  }
+  return true;
+}
+
+// How long there is until `deadline`, as receive() wants it.
+int ServerLink::ms_until(Clock::time_point deadline) {
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+  return std::max(0, static_cast<int>(left.count()));
+}
+
+void ServerLink::cancel(StreamId id) {
+  const auto deadline = Clock::now() + std::chrono::milliseconds(kCancelTimeoutMs);
+  if (info_ && info_->can_cancel && client_.send(protocol::CancelMessage{id})) {
+    while (!interrupts_.take() && Clock::now() < deadline) {
+      ServerEntry entry;
+      const auto received = client_.receive(entry, ms_until(deadline));
+      if (!received) break;
+      const bool last = !entry.error.empty() || entry.finish_reason != FinishReason::kNone;
+      if (*received && entry.stream_id == id && !entry.is_msg && last) return;
+    }
+  }
+  client_.close();  // ends the stream too; the next request opens a new one
+}
+
+Result<ServerInfo> ServerLink::ask_info() {
+  for (;;) {
+    const bool was_open = client_.connected();
+    if (auto connected = connect(); !connected) return connected.error();
+    // A new connection has asked already.
+    if (was_open && !send_info_request()) continue;
+    info_.reset();
+    auto info = await_info();
+    if (info || client_.connected()) return info;
+    if (!was_open) return closed_unanswered(info.error());
+  }
+}
+
+Result<ServerInfo> ServerLink::await_info() {
+  const auto deadline = Clock::now() + std::chrono::milliseconds(kInfoTimeoutMs);
+  const Waking waking(interrupts_, client_);
+  while (Clock::now() < deadline) {
+    if (info_) return *info_;
+    if (!info_error_.empty()) return Error{info_error_};
+    if (interrupts_.take()) return Error{"interrupted"};
+    ServerEntry entry;
+    const auto received = client_.receive(entry, ms_until(deadline));
+    if (!received) return received.error();
+    if (*received) take_info(entry);
+  }
+  return Error{"no answer to MODEL_INFO within " + std::to_string(kInfoTimeoutMs / 1000) + " s"};
+}
+
+}  // namespace lmtp::tools

@@ -1,0 +1,85 @@
+// ServerLink: requests to one server, one at a time, with what a person at a prompt expects of
+// them: a connection that is made when needed and made again when the server came back, loading
+// notices, and Ctrl-C that ends the stream and nothing else.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "common/interrupts.h"
+#include "lmtp/base/result.h"
+#include "lmtp/client/client.h"
+#include "lmtp/protocol/message.h"
+
+namespace lmtp::tools {
+
+inline constexpr int kCancelTimeoutMs = 2000;  // for the server to confirm; else a new connection
+inline constexpr int kInfoTimeoutMs = 10'000;
+
+// What MODEL_INFO told; unknown parts are empty.
+struct ServerInfo {
+  std::string json;
+  std::string model;
+  std::optional<std::int64_t> vocab_size;
+  bool can_cancel = false;
+};
+
+// Owner: the REPL; its thread.
+class ServerLink {
+ public:
+  struct Options {
+    std::string host;
+    std::uint16_t port = 0;
+    std::string model;  // as requests name it; may be empty
+  };
+  struct Handler {
+    std::function<void(const protocol::ServerEntry&)> on_token;
+    std::function<void(const protocol::ServerEntry&)> on_loading;
+  };
+  enum class Outcome { kFinished, kCancelled };
+
+  ServerLink(Options options, Interrupts& interrupts);
+
+  // Connects where no connection is open, and asks for MODEL_INFO without waiting for it.
+  Result<void> connect();
+
+  // Runs one stream to its end. The link chooses stream id and model of the message. A connection
+  // that broke since the last request is made again, once.
+  Result<Outcome> run(protocol::GenerateMessage message, const Handler& handler);
+  Result<Outcome> run(protocol::ScoreMessage message, const Handler& handler);
+
+  // Asks again, and waits. An error also where the server refuses or says nothing.
+  Result<ServerInfo> ask_info();
+
+  // The latest answer, if any came yet.
+  const std::optional<ServerInfo>& info() const { return info_; }
+  std::string address() const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  template <typename Message>
+  Result<Outcome> run_stream(Message message, const Handler& handler);
+  // Receives until the stream `id` ends. `started` is set by the first sign of life.
+  Result<Outcome> follow(StreamId id, const Handler& handler, bool& started);
+  // True where the entry belongs to MODEL_INFO.
+  bool take_info(const protocol::ServerEntry& entry);
+  Result<void> send_info_request();
+  void cancel(StreamId id);
+  Result<ServerInfo> await_info();
+  Error closed_unanswered(const Error& error) const;
+  static int ms_until(Clock::time_point deadline);
+
+  const Options options_;
+  Interrupts& interrupts_;
+  client::Client client_;
+  StreamId next_id_ = 1;
+  StreamId info_id_ = 0;  // of the MODEL_INFO in flight
+  std::string info_error_;
+  std::optional<ServerInfo> info_;
+};
+
+}  // namespace lmtp::tools

@@ -1,0 +1,351 @@
+// lmtp-serve: opens the socket, loads the model, answers until a signal comes.
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <variant>
+
+#include "common/progress_bar.h"
+#include "device_choice.h"
+#include "dtype_choice.h"
+#include "hub_model_factory.h"
+#include "kernels/device.h"
+#include "lmtp/base/log.h"
+#include "lmtp/base/version.h"
+#include "lmtp/engine/model_manager.h"
+#include "lmtp/server/server.h"
+#include "model_names.h"
+#include "serve_options.h"
+
+namespace lmtp::tools {
+namespace {
+
+constexpr int kExitFailure = 1;
+constexpr int kProgressIntervalMs = 100;
+// Beyond --shutdown-timeout: what a step in flight, or a loader, may take before it is left behind,
+// and what connections then get to take their goodbye. Together less than the 2 s that are
+// promised.
+constexpr std::chrono::milliseconds kStepSlack{800};
+constexpr std::chrono::milliseconds kGoodbyeSlack{400};
+
+int fail(const std::string& message) {
+  std::fprintf(stderr, "lmtp-serve: %s\n", message.c_str());
+  return kExitFailure;
+}
+
+Result<void> check_device(const ServeOptions& options) {
+  const Result<std::optional<int>> device = parse_device(options.device);
+  if (!device) return device.error();
+  if (device->has_value()) {
+    const kernels::cuda::Probe probe = kernels::cuda::probe(**device);
+    if (!probe.available) return Error{"no CUDA: " + probe.reason};
+    log::info("computing on " + probe.name);
+  }
+  const Result<DtypeChoice> dtype = parse_dtype(options.dtype, device->has_value());
+  if (!dtype) return dtype.error();
+  if (!dtype->note.empty()) log::info(dtype->note);
+  return {};
+}
+
+server::ServerOptions make_server_options(const ServeOptions& options) {
+  server::ServerOptions server;
+  server.host = options.host;
+  server.port = options.port;
+  server.num_io_threads = options.num_io_threads;
+  server.max_message_bytes = options.max_message_bytes;
+  server.max_write_queue_bytes = options.max_write_queue_bytes;
+  server.max_read_buffers_bytes = options.max_read_buffers_bytes;
+  server.max_write_queues_bytes = options.max_write_queues_bytes;
+  server.max_connections = options.max_connections;
+  server.allowed_origins = options.allowed_origins;
+  server.allowed_hosts = options.allowed_hosts;
+  server.version = kVersion;
+  return server;
+}
+
+// Every connection is a descriptor, and the usual limit of 1024 is less than --max-connections.
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// What the main thread waits for: SIGTERM or SIGINT, the end of the loading, and the loss of what
+// is served from.
+class Events {
+ public:
+  // REQUIRES: no other thread has been started, so that all inherit the blocked signals.
+  Events() : loaded_fd_(eventfd(0, EFD_CLOEXEC)), gone_fd_(eventfd(0, EFD_CLOEXEC)) {
+    std::signal(SIGPIPE, SIG_IGN);
+    sigemptyset(&signals_);
+    sigaddset(&signals_, SIGTERM);
+    sigaddset(&signals_, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
+    signal_fd_ = signalfd(-1, &signals_, SFD_CLOEXEC);
+  }
+  ~Events() {
+    close(signal_fd_);
+    close(loaded_fd_);
+    close(gone_fd_);
+  }
+  Events(const Events&) = delete;
+  Events& operator=(const Events&) = delete;
+
+  // The engine's thread, once.
+  void tell_loaded(const Result<void>& outcome) {
+    {
+      const std::lock_guard lock(mutex_);
+      outcome_ = outcome;
+    }
+    wake(loaded_fd_);
+  }
+
+  // Any thread. The device is gone, or the one model did not come back after it was lost.
+  void tell_gone(const std::string& reason) {
+    {
+      const std::lock_guard lock(mutex_);
+      gone_reason_ = reason;
+    }
+    wake(gone_fd_);
+  }
+
+  enum class Kind { kSignal, kGone, kLoaded, kTimeout };
+
+  // REQUIRES: timeout_ms < 0 waits for ever. kLoaded comes once.
+  Kind wait(int timeout_ms) {
+    pollfd fds[3] = {{signal_fd_, POLLIN, 0},
+                     {gone_fd_, POLLIN, 0},
+                     {loaded_told_ ? -1 : loaded_fd_, POLLIN, 0}};
+    if (poll(fds, 3, timeout_ms) <= 0) return Kind::kTimeout;
+    if (fds[0].revents != 0) return Kind::kSignal;
+    if (fds[1].revents != 0) return Kind::kGone;
+    loaded_told_ = true;
+    return Kind::kLoaded;
+  }
+
+  Result<void> load_outcome() {
+    const std::lock_guard lock(mutex_);
+    return outcome_;
+  }
+
+  std::string gone_reason() {
+    const std::lock_guard lock(mutex_);
+    return gone_reason_;
+  }
+
+  // From now on a signal ends the process at once.
+  void stop_catching() { pthread_sigmask(SIG_UNBLOCK, &signals_, nullptr); }
+
+  // A signal that has been caught would end the process when it is let through again.
+  void take_signal() {
+    signalfd_siginfo info{};
+    if (read(signal_fd_, &info, sizeof(info)) < 0) log::error("a signal cannot be read");
+  }
+
+ private:
+  static void wake(int fd) {
+    const std::uint64_t one = 1;
+    if (write(fd, &one, sizeof(one)) < 0) log::error("the main thread cannot be woken");
+  }
+
+  sigset_t signals_{};
+  int signal_fd_ = -1;
+  int loaded_fd_ = -1;
+  int gone_fd_ = -1;
+  bool loaded_told_ = false;
+  std::mutex mutex_;
+  Result<void> outcome_;
+  std::string gone_reason_;
+};
+
+std::string url_of(const ServeOptions& options, const server::Server& server) {
+  const std::string host =
+      options.host.find(':') == std::string::npos ? options.host : "[" + options.host + "]";
+  return "ws://" + host + ":" + std::to_string(server.port()) + "/";
+}
+
+void print_ready(const ServeOptions& options, const engine::ModelManager& models,
+                 const server::Server& server) {
+  const auto status = models.status("");
+  if (!status || !*status) return;  // it has just been stopped
+  const agent::AgentInfo& info = (*status)->stats.agent;
+  const long long num_tokens = static_cast<long long>(info.num_blocks - 1) * kBlockSize;
+  std::string context;
+  if ((*status)->limits.context_length < (*status)->description.trained_context_length) {
+    context = ", context " + std::to_string((*status)->limits.context_length) + " of " +
+              std::to_string((*status)->description.trained_context_length) +
+              " tokens (more with a larger --kv-cache)";
+  }
+  for (const std::string& note : (*status)->description.notes) context += "; " + note;
+  for (const std::string& note : info.notes) context += "; " + note;
+  const std::string& why = (*status)->description.dtype_reason;
+  std::printf("lmtp-serve: %s ready on %s, %s%s, KV cache %s (%lld tokens)%s, %s\n",
+              (*status)->description.name.c_str(), info.device.c_str(), info.dtype.c_str(),
+              why.empty() ? "" : (" (" + why + ")").c_str(), size_text(info.kv_bytes).c_str(),
+              num_tokens, context.c_str(), url_of(options, server).c_str());
+  std::fflush(stdout);
+}
+
+// Stops everything in order. Where a step or a loader does not end in time, the process leaves
+// without it: it holds nothing that must be written.
+int stop(engine::ModelManager& models, server::Server& server, int grace_ms, int exit_code) {
+  server.stop_accepting();
+  std::promise<void> stopped;
+  std::thread stopper([&] {
+    models.stop(grace_ms);
+    stopped.set_value();
+  });
+  const std::chrono::milliseconds allowed = std::chrono::milliseconds(grace_ms) + kStepSlack;
+  const auto deadline = std::chrono::steady_clock::now() + allowed;
+  const bool in_time = stopped.get_future().wait_until(deadline) == std::future_status::ready;
+  server.stop(deadline + kGoodbyeSlack);
+  if (!in_time) {
+    log::warning("the model did not stop within " + std::to_string(allowed.count()) +
+                 " ms and is left behind");
+    std::fflush(nullptr);
+    std::_Exit(exit_code);
+  }
+  stopper.join();
+  return exit_code;
+}
+
+// `event` is the latest. Without its device, or without its one model, the server ends with an
+// error, so that whoever watches it (systemd's Restart=on-failure) starts another process, which
+// may find the device well and the memory free.
+int run_until_stopped(const ServeOptions& options, Events& events, Events::Kind event,
+                      engine::ModelManager& models, server::Server& server) {
+  while (event != Events::Kind::kSignal && event != Events::Kind::kGone) {
+    event = events.wait(-1);
+  }
+  if (event == Events::Kind::kGone) {
+    fail(events.gone_reason());
+    return stop(models, server, 0, kExitFailure);
+  }
+  events.take_signal();
+  events.stop_catching();
+  log::info("stopping; a second signal stops at once");
+  return stop(models, server, options.shutdown_timeout_ms, 0);
+}
+
+std::unique_ptr<HubModelFactory> make_factory(const ServeOptions& options, NamePolicy policy,
+                                              Events& events) {
+  return std::make_unique<HubModelFactory>(
+      options, std::move(policy),
+      [&events](const std::string& reason) { events.tell_gone(reason); });
+}
+
+// One model, named on the command line. Whoever gives that line may have any.
+int serve_one(const ServeOptions& options, NamePolicy policy) {
+  policy.anything = true;
+  policy.downloads = {"*"};
+  Events events;
+  auto factory = make_factory(options, std::move(policy), events);
+  engine::OnlyModel only;
+  only.name = options.model;
+  only.max_waiting_requests = static_cast<std::size_t>(options.max_concurrent_requests);
+  only.on_loaded = [&events](const Result<void>& outcome) { events.tell_loaded(outcome); };
+  only.on_gone = [&events](const std::string& reason) { events.tell_gone(reason); };
+  // What is in the cache may lack parts that the hub has: it is fetched, too.
+  if (!may_be_on_hub(options.model)) {
+    Result<engine::ServedModel> found = factory->find(options.model);
+    if (!found) return fail(found.error().message);
+    only.found = std::move(*found);
+  }
+  engine::ModelManager models(std::move(factory), std::move(only));
+  server::Server server(make_server_options(options), models);
+  if (const Result<void> started = server.start(); !started) {
+    fail(started.error().message);
+    return stop(models, server, 0, kExitFailure);
+  }
+  ProgressBar fetching("fetching " + options.model);
+  ProgressBar loading("loading " + options.model);
+  Events::Kind event = Events::Kind::kTimeout;
+  while ((event = events.wait(kProgressIntervalMs)) == Events::Kind::kTimeout) {
+    const auto status = models.status("");
+    if (!status || !*status) continue;
+    if (const auto& download = (*status)->download) {
+      fetching.show_bytes(download->bytes_done, download->bytes_total);
+    } else {
+      fetching.clear();
+      loading.show((*status)->progress_percent);
+    }
+  }
+  fetching.clear();
+  loading.clear();
+  if (event == Events::Kind::kLoaded) {
+    if (const Result<void> loaded = events.load_outcome(); !loaded) {
+      fail(loaded.error().message);
+      return stop(models, server, 0, kExitFailure);
+    }
+    print_ready(options, models, server);
+  }
+  return run_until_stopped(options, events, event, models, server);
+}
+
+// Any model, loaded when a request names it.
+int serve_auto(const ServeOptions& options, NamePolicy policy) {
+  policy.anything = is_loopback(options.host);
+  policy.downloads = options.allow_download;
+  if (policy.downloads.empty() && policy.anything) policy.downloads = {"*"};
+  const std::string what = policy.anything ? "any model"
+                           : policy.downloads.empty()
+                               ? "'demo', --model-dir and the Hugging Face cache, no downloads"
+                               : "'demo', --model-dir and the Hugging Face hub";
+  Events events;
+  engine::AutoOptions automatic;
+  automatic.max_models = options.max_models;
+  automatic.unload_after_ms = options.unload_after_ms;
+  automatic.max_waiting_requests = static_cast<std::size_t>(options.max_concurrent_requests);
+  auto factory = make_factory(options, std::move(policy), events);
+  // lmtp-client takes its tokenizer where no model is named.
+  if (Result<engine::ServedModel> demo = factory->find("demo")) {
+    automatic.default_model = std::move(demo->description);
+  }
+  engine::ModelManager models(std::move(factory), std::move(automatic));
+  server::Server server(make_server_options(options), models);
+  if (const Result<void> started = server.start(); !started) {
+    fail(started.error().message);
+    return stop(models, server, 0, kExitFailure);
+  }
+  std::printf("lmtp-serve: auto ready, loads what requests name (%s), %s\n", what.c_str(),
+              url_of(options, server).c_str());
+  std::fflush(stdout);
+  return run_until_stopped(options, events, Events::Kind::kTimeout, models, server);
+}
+
+int serve(const ServeOptions& options) {
+  if (const Result<void> ok = check_device(options); !ok) return fail(ok.error().message);
+  auto folders = canonical_folders(options.model_dirs);
+  if (!folders) return fail(folders.error().message);
+  NamePolicy policy;
+  policy.model_dirs = std::move(*folders);
+  raise_descriptor_limit();
+  return options.is_auto() ? serve_auto(options, std::move(policy))
+                           : serve_one(options, std::move(policy));
+}
+
+}  // namespace
+}  // namespace lmtp::tools
+
+int main(int argc, char** argv) {
+  const auto parsed = lmtp::tools::parse_serve_options(argc, argv);
+  if (const int* exit_code = std::get_if<int>(&parsed)) return *exit_code;
+  const auto& options = std::get<lmtp::tools::ServeOptions>(parsed);
+  lmtp::log::set_level(options.log_level);
+  return lmtp::tools::serve(options);
+}
