@@ -24,7 +24,7 @@
 namespace lmtp::agent {
 namespace {
 
-class CpuAgent : public ModelAgent {
+class CpuAgent : public scheduler::ModelAgent {
  public:
   CpuAgent(std::unique_ptr<kernels::WorkerPool> pool, LoadedModel loaded,
            const AgentOptions& options, int num_blocks)
@@ -37,7 +37,7 @@ class CpuAgent : public ModelAgent {
         max_batched_tokens_(options.max_batched_tokens),
         sampling_(stream_.backend(), *pool_, model_->config().vocab_size) {}
 
-  AgentInfo info() const override {
+  scheduler::AgentInfo info() const override {
     return {.device = "cpu",
             .dtype = dtype_name(weight_type_),
             .num_blocks = cache_.num_blocks(),
@@ -117,8 +117,8 @@ Result<void> check_room(std::int64_t num_elements, kernels::WeightType type) {
 
 }  // namespace
 
-Result<std::unique_ptr<ModelAgent>> make_cpu_agent(const AgentOptions& options,
-                                                   const LoadProgress& progress) {
+Result<std::unique_ptr<scheduler::ModelAgent>> make_cpu_agent(
+    const AgentOptions& options, const scheduler::LoadProgress& progress) {
   LMTP_CHECK(options.max_batched_tokens >= 1 && !options.cuda_device.has_value(),
              options.max_batched_tokens);
   try {
@@ -139,7 +139,7 @@ Result<std::unique_ptr<ModelAgent>> make_cpu_agent(const AgentOptions& options,
     if (!loaded.ok()) {
       return loaded.error();
     }
-    return std::unique_ptr<ModelAgent>(
+    return std::unique_ptr<scheduler::ModelAgent>(
         std::make_unique<CpuAgent>(std::move(pool), std::move(*loaded), options, *num_blocks));
   } catch (const std::exception& exception) {
     return Error{std::string("the model cannot be loaded: ") + exception.what()};

@@ -41,7 +41,7 @@ struct Parts {
   std::unique_ptr<model::KvCache> cache;  // made last
 };
 
-class CudaAgent : public ModelAgent {
+class CudaAgent : public scheduler::ModelAgent {
  public:
   CudaAgent(Parts parts, const AgentOptions& options)
       : options_(options),
@@ -65,7 +65,7 @@ class CudaAgent : public ModelAgent {
     return {};
   }
 
-  AgentInfo info() const override {
+  scheduler::AgentInfo info() const override {
     return {.device = device_name(options_),
             .dtype = dtype_name(options_.weight_type),
             .num_blocks = parts_.cache->num_blocks(),
@@ -322,7 +322,7 @@ void recover_device(const kernels::DeviceApi& device, int number) {
 }
 
 Result<Parts> load_parts(const AgentOptions& options, const kernels::Backend& backend,
-                         const LoadProgress& progress) {
+                         const scheduler::LoadProgress& progress) {
   const auto num_weights = count_weights(options);
   if (!num_weights.ok()) {
     return num_weights.error();
@@ -355,8 +355,8 @@ void tell_gone(const AgentOptions& options, const std::string& reason) {
 
 }  // namespace
 
-Result<std::unique_ptr<ModelAgent>> make_cuda_agent(const AgentOptions& options,
-                                                    const LoadProgress& progress) {
+Result<std::unique_ptr<scheduler::ModelAgent>> make_cuda_agent(
+    const AgentOptions& options, const scheduler::LoadProgress& progress) {
   LMTP_CHECK(options.max_batched_tokens >= 1 && options.cuda_device.has_value(),
              options.max_batched_tokens);
   LMTP_CHECK(options.weight_type != kernels::WeightType::kInt8);
@@ -378,7 +378,7 @@ Result<std::unique_ptr<ModelAgent>> make_cuda_agent(const AgentOptions& options,
     if (const auto cache = agent->make_cache(); !cache.ok()) {
       return cache.error();
     }
-    return std::unique_ptr<ModelAgent>(std::move(agent));
+    return std::unique_ptr<scheduler::ModelAgent>(std::move(agent));
   } catch (const DeviceError& error) {
     if (error.kind() == DeviceError::Kind::kOutOfMemory) {
       return Error{"the memory of " + device_name(options) +

@@ -50,10 +50,10 @@ std::unique_ptr<kernels::WorkerPool> make_pool(const AgentOptions& options) {
 }
 
 Result<LoadedModel> load_model(const AgentOptions& options, std::int64_t num_weights,
-                               model::WeightStore& store, const LoadProgress& progress) {
+                               model::WeightStore& store, const scheduler::LoadProgress& progress) {
   LoadedModel loaded;
   std::unique_ptr<model::TensorSource> tensors;
-  if (options.source.kind == hub::SourceKind::kRandom) {
+  if (options.source.kind == SourceKind::kRandom) {
     tensors = model::make_random_source(options.source.seed, options.config.weight_type);
   } else {
     auto checkpoint = model::open_checkpoint(options.source.folder);

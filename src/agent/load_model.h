@@ -8,10 +8,10 @@
 
 #include "kernels/worker_pool.h"
 #include "lmtp/agent/agent_options.h"
-#include "lmtp/agent/model_agent.h"
 #include "lmtp/base/result.h"
 #include "lmtp/model/causal_lm.h"
 #include "lmtp/model/weights.h"
+#include "lmtp/scheduler/model_agent.h"
 
 namespace lmtp::agent {
 
@@ -32,7 +32,7 @@ struct LoadedModel {
 // Loads the weights of options.source, num_weights of them, into `store`. The error names the
 // tensor or file.
 Result<LoadedModel> load_model(const AgentOptions& options, std::int64_t num_weights,
-                               model::WeightStore& store, const LoadProgress& progress);
+                               model::WeightStore& store, const scheduler::LoadProgress& progress);
 
 // Blocks of the smallest KV cache: those of one stream of options.context_length tokens (0: the
 // model's own), and block 0, which is never handed out.

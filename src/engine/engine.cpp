@@ -34,7 +34,7 @@ constexpr const char* kGap = "internal: tokens of this stream were lost";
 
 // All members below "engine thread" belong to that thread alone.
 struct Engine::Impl {
-  Impl(ModelLimits limits_in, EngineOptions options_in, agent::AgentFactory factory_in,
+  Impl(ModelLimits limits_in, EngineOptions options_in, scheduler::AgentFactory factory_in,
        std::function<void(const Result<void>&)> on_loaded_in)
       : limits(std::move(limits_in)),
         options(options_in),
@@ -76,7 +76,7 @@ struct Engine::Impl {
 
   const ModelLimits limits;
   const EngineOptions options;
-  const agent::AgentFactory factory;
+  const scheduler::AgentFactory factory;
   std::function<void(const Result<void>&)> on_loaded;  // empty once it has been called
   const std::shared_ptr<EngineInstance::Inbox> inbox;
 
@@ -97,7 +97,7 @@ struct Engine::Impl {
   std::unordered_map<StreamKey, Stream, StreamKeyHash> streams;
   Outbox outbox;             // of this step or drain, not yet delivered
   std::deque<Request> held;  // came while the model is being loaded
-  std::unique_ptr<agent::ModelAgent> agent;
+  std::unique_ptr<scheduler::ModelAgent> agent;
   std::unique_ptr<scheduler::Scheduler> scheduler;
   std::optional<std::string> load_error;
   std::optional<Clock::time_point> stop_at;
@@ -460,7 +460,7 @@ void Engine::Impl::load() {
   }
 }
 
-Engine::Engine(ModelLimits limits, EngineOptions options, agent::AgentFactory factory,
+Engine::Engine(ModelLimits limits, EngineOptions options, scheduler::AgentFactory factory,
                std::function<void(const Result<void>&)> on_loaded)
     : impl_(std::make_unique<Impl>(std::move(limits), options, std::move(factory),
                                    std::move(on_loaded))) {

@@ -8,11 +8,11 @@
 #include <string>
 #include <variant>
 
-#include "lmtp/agent/model_agent.h"
 #include "lmtp/base/bounded_queue.h"
 #include "lmtp/base/result.h"
 #include "lmtp/engine/engine_instance.h"
 #include "lmtp/engine/request.h"
+#include "lmtp/scheduler/model_agent.h"
 
 namespace lmtp::engine {
 
@@ -24,7 +24,7 @@ struct LoadProgressCommand {
   int percent = 0;
 };
 struct LoadedCommand {
-  Result<std::unique_ptr<agent::ModelAgent>> agent;
+  Result<std::unique_ptr<scheduler::ModelAgent>> agent;
 };
 struct StopCommand {
   std::chrono::steady_clock::time_point deadline;

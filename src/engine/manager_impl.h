@@ -114,12 +114,11 @@ struct ModelManager::Impl {
   std::int64_t free_bytes_now(Lock& lock) const;
   Result<void> check_fits(const ServedModel& served, std::int64_t free_bytes) const;
   Result<void> load(Model& model, std::int64_t kv_bytes);
-  Result<void> start_engine(Model& model, std::unique_ptr<agent::ModelAgent> agent,
+  Result<void> start_engine(Model& model, std::unique_ptr<scheduler::ModelAgent> agent,
                             std::int64_t kv_bytes);
-  Result<std::unique_ptr<agent::ModelAgent>> load_again(const std::string& key,
-                                                        const RequestGate& gate,
-                                                        std::int64_t kv_bytes,
-                                                        const agent::LoadProgress& progress);
+  Result<std::unique_ptr<scheduler::ModelAgent>> load_again(
+      const std::string& key, const RequestGate& gate, std::int64_t kv_bytes,
+      const scheduler::LoadProgress& progress);
   void give_up(Model& model, const Error& error);
   std::shared_ptr<RequestGate> make_gate();
   void tell_outcome(const Result<void>& outcome);

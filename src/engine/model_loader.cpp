@@ -335,7 +335,7 @@ Result<void> ModelManager::Impl::load(Model& model, std::int64_t kv_bytes) {
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin);
   if (is_auto) {
     // It cannot be unloaded before the turn ends.
-    const agent::AgentInfo info = model.engine->stats().agent;
+    const scheduler::AgentInfo info = model.engine->stats().agent;
     log::info("loaded " + quoted_name(model.served.description.name) + " in " +
               std::to_string(ms.count()) + " ms: " + info.device + ", " + info.dtype +
               ", KV cache " + gib_text(info.kv_bytes) + ", context " +
@@ -346,17 +346,18 @@ Result<void> ModelManager::Impl::load(Model& model, std::int64_t kv_bytes) {
 }
 
 Result<void> ModelManager::Impl::start_engine(Model& model,
-                                              std::unique_ptr<agent::ModelAgent> agent,
+                                              std::unique_ptr<scheduler::ModelAgent> agent,
                                               std::int64_t kv_bytes) {
-  const auto handed = std::make_shared<std::unique_ptr<agent::ModelAgent>>(std::move(agent));
+  const auto handed = std::make_shared<std::unique_ptr<scheduler::ModelAgent>>(std::move(agent));
   const std::shared_ptr<RequestGate> gate = model.gate;
   std::promise<Result<void>> reached;
   std::promise<std::optional<EngineInstance>> published;
   std::promise<Result<void>> opened;
   auto engine = std::make_unique<Engine>(
       model.served.limits, model.served.options,
-      [this, handed, gate, key = model.served.key, kv_bytes](
-          const agent::LoadProgress& progress) -> Result<std::unique_ptr<agent::ModelAgent>> {
+      [this, handed, gate, key = model.served.key,
+       kv_bytes](const scheduler::LoadProgress& progress)
+          -> Result<std::unique_ptr<scheduler::ModelAgent>> {
         if (*handed != nullptr) return std::move(*handed);
         return load_again(key, *gate, kv_bytes, progress);
       },
@@ -388,9 +389,9 @@ Result<void> ModelManager::Impl::start_engine(Model& model,
 // On the loading thread of an engine whose device was lost, and with it all that the model had
 // there. Meanwhile the model may be unloaded. Where it does not come back, it is as if it had never
 // been loaded: the next request for it begins anew.
-Result<std::unique_ptr<agent::ModelAgent>> ModelManager::Impl::load_again(
+Result<std::unique_ptr<scheduler::ModelAgent>> ModelManager::Impl::load_again(
     const std::string& key, const RequestGate& gate, std::int64_t kv_bytes,
-    const agent::LoadProgress& progress) {
+    const scheduler::LoadProgress& progress) {
   Lock lock(mutex);
   const auto find_model = [&]() -> Model* {
     const auto found = models.find(key);

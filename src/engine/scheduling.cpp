@@ -4,7 +4,7 @@
 
 namespace lmtp::engine {
 
-std::unique_ptr<scheduler::Scheduler> make_scheduler(const agent::AgentInfo& agent,
+std::unique_ptr<scheduler::Scheduler> make_scheduler(const scheduler::AgentInfo& agent,
                                                      const ModelLimits& limits,
                                                      const EngineOptions& options) {
   scheduler::SchedulerOptions scheduling;

@@ -4,14 +4,14 @@
 #include <cstdint>
 #include <memory>
 
-#include "lmtp/agent/model_agent.h"
 #include "lmtp/engine/engine.h"
 #include "lmtp/engine/request.h"
+#include "lmtp/scheduler/model_agent.h"
 #include "lmtp/scheduler/scheduler.h"
 
 namespace lmtp::engine {
 
-std::unique_ptr<scheduler::Scheduler> make_scheduler(const agent::AgentInfo& agent,
+std::unique_ptr<scheduler::Scheduler> make_scheduler(const scheduler::AgentInfo& agent,
                                                      const ModelLimits& limits,
                                                      const EngineOptions& options);
 

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "checkpoint_files.h"
-#include "lmtp/hub/fetch.h"
 #include "lmtp/model/weights.h"
 
 namespace lmtp::model {
@@ -254,9 +253,9 @@ Result<std::unique_ptr<TensorSource>> open_checkpoint(const std::string& folder)
 }
 
 Result<std::unique_ptr<TensorSource>> open_headers(const std::string& folder,
-                                                   const std::vector<hub::WeightHeader>& headers) {
+                                                   const std::vector<WeightHeader>& headers) {
   const auto open = [&](const std::string& path) -> Result<std::unique_ptr<WeightsFile>> {
-    for (const hub::WeightHeader& header : headers) {
+    for (const WeightHeader& header : headers) {
       if (path == folder + "/" + header.file) {
         return WeightsFile::of_beginning(path, header.bytes, header.file_size);
       }

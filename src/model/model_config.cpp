@@ -209,10 +209,9 @@ Result<ModelConfig> shape_config(const std::string& shape) {
   return config;
 }
 
-Result<ModelConfig> load_model_config(const hub::ModelSource& source,
-                                      const ConfigOptions& options) {
-  return source.kind == hub::SourceKind::kRandom ? shape_config(source.shape)
-                                                 : read_model_config(source.folder, options);
+Result<ModelConfig> load_model_config(const ModelSource& source, const ConfigOptions& options) {
+  return source.kind == SourceKind::kRandom ? shape_config(source.shape)
+                                            : read_model_config(source.folder, options);
 }
 
 }  // namespace lmtp::model

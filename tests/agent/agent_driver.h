@@ -19,16 +19,16 @@ namespace lmtp::testing {
 inline constexpr std::int64_t kTestKvBytes = std::int64_t{1} << 28;
 inline constexpr int kTestBatchedTokens = 512;
 
-inline hub::ModelSource folder_source(const std::string& folder) {
-  hub::ModelSource source;
+inline ModelSource folder_source(const std::string& folder) {
+  ModelSource source;
   source.name = folder;
   source.folder = folder;
   return source;
 }
 
 // Where `device` is given, on that: the CPU's own backends are for agents without one.
-inline std::unique_ptr<agent::ModelAgent> load_agent(
-    const hub::ModelSource& source, int num_threads = 2,
+inline std::unique_ptr<scheduler::ModelAgent> load_agent(
+    const ModelSource& source, int num_threads = 2,
     kernels::WeightType weight_type = kernels::WeightType::kF32,
     const kernels::Backend* device = nullptr) {
   const auto config = model::load_model_config(source);
@@ -66,7 +66,7 @@ struct DrivenStream {
 
 class AgentDriver {
  public:
-  explicit AgentDriver(agent::ModelAgent& agent) : agent_(agent) {}
+  explicit AgentDriver(scheduler::ModelAgent& agent) : agent_(agent) {}
 
   // Adds a stream of its own blocks; valid while the driver lives.
   DrivenStream& add(scheduler::SequenceKind kind, std::vector<TokenId> tokens, int num_prompt,
@@ -225,7 +225,7 @@ class AgentDriver {
     }
   }
 
-  agent::ModelAgent& agent_;
+  scheduler::ModelAgent& agent_;
   std::deque<DrivenStream> streams_;
   std::vector<scheduler::BlockCopy> copies_;
   std::vector<DrivenStream*> planned_;  // of the last plan

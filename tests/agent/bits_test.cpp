@@ -30,12 +30,12 @@ const char* const kCheckpoints[] = {"checkpoints/five-heads-f16", "checkpoints/u
 // A checkpoint, and the type its weights are packed in.
 using Case = std::tuple<const char*, kernels::WeightType>;
 
-std::unique_ptr<agent::ModelAgent> load(const Case& which, int num_threads = 2) {
+std::unique_ptr<scheduler::ModelAgent> load(const Case& which, int num_threads = 2) {
   const std::string folder = std::string(LMTP_SOURCE_DIR "/tests/goldens/") + std::get<0>(which);
   return testing::load_agent(testing::folder_source(folder), num_threads, std::get<1>(which));
 }
 
-std::vector<TokenResult> generate_alone(agent::ModelAgent& agent, int number, int length,
+std::vector<TokenResult> generate_alone(scheduler::ModelAgent& agent, int number, int length,
                                         int num_wanted, int chunk = testing::kTestBatchedTokens) {
   AgentDriver driver(agent);
   const DrivenStream& stream =

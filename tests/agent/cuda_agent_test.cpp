@@ -35,7 +35,7 @@ class LazyCudaAgentTest : public ::testing::Test {
   void TearDown() override { testing::set_lazy_device(false); }
 };
 
-std::unique_ptr<agent::ModelAgent> load(const std::string& folder, WeightType type) {
+std::unique_ptr<scheduler::ModelAgent> load(const std::string& folder, WeightType type) {
   return testing::load_agent(testing::folder_source(kGoldens + folder), 2, type,
                              &testing::device_under_test());
 }
@@ -47,7 +47,7 @@ struct Errors {
   double mean = 0.0;
 };
 
-Errors errors_of(agent::ModelAgent& agent, const std::string& goldens) {
+Errors errors_of(scheduler::ModelAgent& agent, const std::string& goldens) {
   constexpr int kCases = 2;
   constexpr std::size_t kSteps = 10;
   Errors errors;
@@ -300,7 +300,7 @@ agent::AgentOptions options_of(const std::string& folder) {
 // Its weights are made on the device; what they become there, device_store_test compares in bits.
 TEST(CudaAgentTest, ARandomModelIsThatOfTheHost) {
   agent::AgentOptions options = options_of("checkpoints/untied-f32");
-  options.source.kind = hub::SourceKind::kRandom;
+  options.source.kind = SourceKind::kRandom;
   options.source.seed = 7;
   options.num_threads = 2;
   options.kv_cache_bytes = testing::kTestKvBytes;
@@ -310,7 +310,7 @@ TEST(CudaAgentTest, ARandomModelIsThatOfTheHost) {
   options.backend = nullptr;
   const auto on_host = agent::make_cpu_agent(options, nullptr);
   ASSERT_TRUE(on_host.ok()) << on_host.error().message;
-  const auto score = [](agent::ModelAgent& agent) {
+  const auto score = [](scheduler::ModelAgent& agent) {
     AgentDriver driver(agent);
     const DrivenStream& stream = driver.score(prompt_of(1, 5), prompt_of(2, 8));
     driver.run();
@@ -409,7 +409,7 @@ TEST(CudaAgentTest, ThatADeviceIsLostWhileAModelIsLoadedIsToldToo) {
 }
 
 // On the device under test, with other functions of it.
-std::unique_ptr<agent::ModelAgent> load_on(const kernels::DeviceApi& other) {
+std::unique_ptr<scheduler::ModelAgent> load_on(const kernels::DeviceApi& other) {
   static kernels::DeviceApi api;
   static kernels::Backend backend;
   api = other;

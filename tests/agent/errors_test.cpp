@@ -11,7 +11,7 @@
 namespace lmtp {
 namespace {
 
-std::string load_error(const hub::ModelSource& source, std::int64_t kv_cache_bytes) {
+std::string load_error(const ModelSource& source, std::int64_t kv_cache_bytes) {
   const auto config = model::load_model_config(source);
   if (!config.ok()) {
     return config.error().message;
@@ -35,8 +35,8 @@ TEST(AgentErrorsTest, AKvCacheThatIsTooSmallNamesWhatIsNeeded) {
 }
 
 TEST(AgentErrorsTest, AnUnknownShapeListsThoseThereAre) {
-  hub::ModelSource source;
-  source.kind = hub::SourceKind::kRandom;
+  ModelSource source;
+  source.kind = SourceKind::kRandom;
   source.shape = "gpt5";
   const std::string error = load_error(source, 0);
   EXPECT_NE(error.find("gpt2-medium"), std::string::npos) << error;

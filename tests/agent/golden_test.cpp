@@ -20,7 +20,7 @@ struct Case {
   std::string goldens;
 };
 
-void check_golden(agent::ModelAgent& agent, const testing::Golden& golden) {
+void check_golden(scheduler::ModelAgent& agent, const testing::Golden& golden) {
   SCOPED_TRACE(golden.name);
   testing::AgentDriver driver(agent);
   std::size_t first = 0;

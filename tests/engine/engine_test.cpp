@@ -162,11 +162,11 @@ TEST_P(EngineTest, OneDeliveryAStepForAllStreamsOfAConnection) {
 
 TEST_P(EngineTest, RequestsWaitForTheModelAndAreToldSo) {
   std::promise<void> loaded;
-  const agent::AgentFactory factory =
-      [&](const agent::LoadProgress& progress) -> Result<std::unique_ptr<agent::ModelAgent>> {
+  const scheduler::AgentFactory factory = [&](const scheduler::LoadProgress& progress)
+      -> Result<std::unique_ptr<scheduler::ModelAgent>> {
     progress(40);
     loaded.get_future().wait();
-    return std::unique_ptr<agent::ModelAgent>(std::make_unique<FakeAgent>(agent_options()));
+    return std::unique_ptr<scheduler::ModelAgent>(std::make_unique<FakeAgent>(agent_options()));
   };
   std::promise<bool> outcome;
   Engine engine(limits(), checked_options(), factory,
@@ -185,8 +185,8 @@ TEST_P(EngineTest, RequestsWaitForTheModelAndAreToldSo) {
 
 TEST_P(EngineTest, AFailedLoadAnswersThoseWhoWaitAndThoseWhoCome) {
   std::promise<void> fail;
-  const agent::AgentFactory factory =
-      [&](const agent::LoadProgress&) -> Result<std::unique_ptr<agent::ModelAgent>> {
+  const scheduler::AgentFactory factory =
+      [&](const scheduler::LoadProgress&) -> Result<std::unique_ptr<scheduler::ModelAgent>> {
     fail.get_future().wait();
     return Error{"model.safetensors: is truncated"};
   };
@@ -224,10 +224,10 @@ TEST_P(EngineTest, CancelEndsAStreamAndFreesItsBlocks) {
 
 TEST_P(EngineTest, RefusesBeyondItsLimitOfRequests) {
   std::promise<void> go;
-  const agent::AgentFactory factory =
-      [&](const agent::LoadProgress&) -> Result<std::unique_ptr<agent::ModelAgent>> {
+  const scheduler::AgentFactory factory =
+      [&](const scheduler::LoadProgress&) -> Result<std::unique_ptr<scheduler::ModelAgent>> {
     go.get_future().wait();
-    return std::unique_ptr<agent::ModelAgent>(std::make_unique<FakeAgent>(agent_options()));
+    return std::unique_ptr<scheduler::ModelAgent>(std::make_unique<FakeAgent>(agent_options()));
   };
   EngineOptions options = checked_options();
   options.max_concurrent_requests = 4;
@@ -371,11 +371,11 @@ TEST_P(EngineTest, ALostDeviceIsAnsweredAndTheModelLoadedAgain) {
     return {};
   };
   options.is_lost = [lost] { return lost->load(); };
-  const agent::AgentFactory factory =
-      [=](const agent::LoadProgress&) -> Result<std::unique_ptr<agent::ModelAgent>> {
+  const scheduler::AgentFactory factory =
+      [=](const scheduler::LoadProgress&) -> Result<std::unique_ptr<scheduler::ModelAgent>> {
     *lost = false;
     if (++*num_loads == 3) return Error{"the device does not come back"};
-    return std::unique_ptr<agent::ModelAgent>(std::make_unique<FakeAgent>(options));
+    return std::unique_ptr<scheduler::ModelAgent>(std::make_unique<FakeAgent>(options));
   };
   std::atomic<int> num_outcomes = 0;
   Engine engine(limits(), checked_options(), factory, [&](const Result<void>&) { ++num_outcomes; });
@@ -432,8 +432,8 @@ TEST_P(EngineTest, StopWithoutGraceAnswersEveryStream) {
 }
 
 TEST_P(EngineTest, StopEndsALoadingThatNobodyWaitsFor) {
-  const agent::AgentFactory factory =
-      [](const agent::LoadProgress& progress) -> Result<std::unique_ptr<agent::ModelAgent>> {
+  const scheduler::AgentFactory factory = [](const scheduler::LoadProgress& progress)
+      -> Result<std::unique_ptr<scheduler::ModelAgent>> {
     while (progress(1)) std::this_thread::yield();
     return Error{"given up"};
   };

@@ -50,8 +50,9 @@ struct ModelManagerTest : ::testing::Test {
     model.description.name = name;
     model.memory.weights_bytes = letter == "e" ? bytes_of_e : model_bytes.load();
     model.context_of = context_of;
-    model.load = [this, key = model.key](std::int64_t kv_bytes, const agent::LoadProgress& progress)
-        -> Result<std::unique_ptr<agent::ModelAgent>> {
+    model.load = [this, key = model.key](std::int64_t kv_bytes,
+                                         const scheduler::LoadProgress& progress)
+        -> Result<std::unique_ptr<scheduler::ModelAgent>> {
       last_kv_bytes = kv_bytes;
       progress(50);
       while (gated && gate.get_future_status() != std::future_status::ready) {
@@ -61,7 +62,8 @@ struct ModelManagerTest : ::testing::Test {
       testing::FakeAgentOptions agent;
       agent.before_step = before_step;
       agent.is_lost = is_lost;
-      return std::unique_ptr<agent::ModelAgent>(std::make_unique<CountedAgent>(agent, census, key));
+      return std::unique_ptr<scheduler::ModelAgent>(
+          std::make_unique<CountedAgent>(agent, census, key));
     };
     return model;
   }

@@ -44,15 +44,16 @@ struct Stress {
     ServedModel model = testing::fake_served_model(name.substr(0, 1));
     model.description.name = name;
     model.options.check_invariants = true;
-    model.load = [this, key = model.key](std::int64_t, const agent::LoadProgress& progress)
-        -> Result<std::unique_ptr<agent::ModelAgent>> {
+    model.load = [this, key = model.key](std::int64_t, const scheduler::LoadProgress& progress)
+        -> Result<std::unique_ptr<scheduler::ModelAgent>> {
       for (const int percent : {20, 60, 100}) {
         if (!progress(percent)) return Error{"given up"};
       }
       if (++num_loads % 7 == 0) return Error{"this load fails"};
       testing::FakeAgentOptions agent;
       agent.num_blocks = 128;
-      return std::unique_ptr<agent::ModelAgent>(std::make_unique<CountedAgent>(agent, census, key));
+      return std::unique_ptr<scheduler::ModelAgent>(
+          std::make_unique<CountedAgent>(agent, census, key));
     };
     return model;
   }

@@ -79,10 +79,9 @@ TEST(StaticManager, WhereItDoesNotComeBackItSaysWhyOnce) {
   agent.before_step = [](const auto&) -> Result<void> { return Error{"sticky"}; };
   agent.is_lost = [] { return true; };
   only.found = testing::fake_served_model("fake", agent);
-  only.found->load =
-      [first = only.found->load, used = std::make_shared<bool>(false)](
-          std::int64_t kv_bytes,
-          const agent::LoadProgress& progress) -> Result<std::unique_ptr<agent::ModelAgent>> {
+  only.found->load = [first = only.found->load, used = std::make_shared<bool>(false)](
+                         std::int64_t kv_bytes, const scheduler::LoadProgress& progress)
+      -> Result<std::unique_ptr<scheduler::ModelAgent>> {
     if (std::exchange(*used, true)) return Error{"no memory is left on the device"};
     return first(kv_bytes, progress);
   };

@@ -85,7 +85,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, DeviceStoreTest,
                                            "families/gpt-neox"));
 
 TEST_P(DeviceStoreTest, RandomWeightsAreTheSameMadeThereOrSentThere) {
-  hub::ModelSource shape;
+  ModelSource shape;
   shape.folder = testing::source_dir() + "/tests/goldens/" + GetParam();
   const auto config = model::load_model_config(shape);
   ASSERT_TRUE(config.ok()) << config.error().message;

@@ -10,12 +10,12 @@
 namespace lmtp::numerics {
 
 // The real agent, and the company told of each step.
-class Company::WatchedAgent : public agent::ModelAgent {
+class Company::WatchedAgent : public scheduler::ModelAgent {
  public:
-  WatchedAgent(std::unique_ptr<agent::ModelAgent> agent, Company& company)
+  WatchedAgent(std::unique_ptr<scheduler::ModelAgent> agent, Company& company)
       : agent_(std::move(agent)), company_(company) {}
 
-  agent::AgentInfo info() const override { return agent_->info(); }
+  scheduler::AgentInfo info() const override { return agent_->info(); }
   Result<scheduler::StepResult> execute(const scheduler::StepPlan& plan) override {
     company_.before_step(plan);
     return agent_->execute(plan);
@@ -32,7 +32,7 @@ class Company::WatchedAgent : public agent::ModelAgent {
   bool is_lost() const override { return agent_->is_lost(); }
 
  private:
-  std::unique_ptr<agent::ModelAgent> agent_;
+  std::unique_ptr<scheduler::ModelAgent> agent_;
   Company& company_;
 };
 
@@ -53,12 +53,12 @@ Company::Company(std::vector<Phase> phases) : phases_(std::move(phases)) {
 
 Result<CompanyReport> Company::run(const engine::ModelLimits& limits,
                                    const engine::EngineOptions& options,
-                                   const agent::AgentFactory& make_agent) {
-  const agent::AgentFactory make_watched =
-      [&](const agent::LoadProgress& progress) -> Result<std::unique_ptr<agent::ModelAgent>> {
+                                   const scheduler::AgentFactory& make_agent) {
+  const scheduler::AgentFactory make_watched = [&](const scheduler::LoadProgress& progress)
+      -> Result<std::unique_ptr<scheduler::ModelAgent>> {
     auto agent = make_agent(progress);
     if (!agent.ok()) return agent.error();
-    return std::unique_ptr<agent::ModelAgent>(
+    return std::unique_ptr<scheduler::ModelAgent>(
         std::make_unique<WatchedAgent>(std::move(*agent), *this));
   };
   std::promise<Result<void>> loaded;

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "lmtp/agent/model_agent.h"
 #include "lmtp/engine/engine.h"
 #include "lmtp/engine/request.h"
+#include "lmtp/scheduler/model_agent.h"
 
 namespace lmtp::numerics {
 
@@ -53,7 +53,7 @@ class Company : public engine::EventSink, public std::enable_shared_from_this<Co
   // Runs the script on a new engine of `make_agent`; returns when all streams have ended, or the
   // error with which the model could not be loaded. Once.
   Result<CompanyReport> run(const engine::ModelLimits& limits, const engine::EngineOptions& options,
-                            const agent::AgentFactory& make_agent);
+                            const scheduler::AgentFactory& make_agent);
 
   void deliver(std::vector<engine::StreamEvent> events) override;
 

@@ -266,7 +266,7 @@ Result<CompanyReport> Runner::run_company(const Model& model, const Setting& set
   // Without ends of text: every stream is as long as it was drawn.
   return std::make_shared<Company>(std::move(phases))
       ->run({model.limits.vocab_size, model.limits.context_length, {}}, engine,
-            [&](const agent::LoadProgress& progress) {
+            [&](const scheduler::LoadProgress& progress) {
               return agent.cuda_device.has_value() ? agent::make_cuda_agent(agent, progress)
                                                    : agent::make_cpu_agent(agent, progress);
             });

@@ -52,7 +52,7 @@ class Runner {
 
  private:
   struct Model {
-    hub::ModelSource source;
+    ModelSource source;
     model::ModelConfig config;
     StreamLimits limits;
   };

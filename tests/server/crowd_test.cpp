@@ -160,11 +160,11 @@ TEST(Crowd, OverMoreModelsThanFitNothingIsLost) {
       [census](const std::string& name) -> Result<engine::ServedModel> {
         if (name == "m5") return Error{"'m5' is unknown"};
         engine::ServedModel model = lmtp::testing::fake_served_model(name);
-        model.load = [census, key = model.key](
-                         std::int64_t,
-                         const agent::LoadProgress&) -> Result<std::unique_ptr<agent::ModelAgent>> {
-          return std::unique_ptr<agent::ModelAgent>(std::make_unique<lmtp::testing::CountedAgent>(
-              lmtp::testing::FakeAgentOptions(), census, key));
+        model.load = [census, key = model.key](std::int64_t, const scheduler::LoadProgress&)
+            -> Result<std::unique_ptr<scheduler::ModelAgent>> {
+          return std::unique_ptr<scheduler::ModelAgent>(
+              std::make_unique<lmtp::testing::CountedAgent>(lmtp::testing::FakeAgentOptions(),
+                                                            census, key));
         };
         return model;
       });

@@ -23,12 +23,11 @@ inline engine::ServedModel make_fake_model(const std::string& name, FakeModelOpt
   engine::ServedModel model = fake_served_model(name);
   model.options = options.engine;
   options.agent.vocab_size = kFakeVocabSize;
-  model.load =
-      [options](std::int64_t,
-                const agent::LoadProgress& progress) -> Result<std::unique_ptr<agent::ModelAgent>> {
+  model.load = [options](std::int64_t, const scheduler::LoadProgress& progress)
+      -> Result<std::unique_ptr<scheduler::ModelAgent>> {
     progress(40);
     if (options.load_gate.valid()) options.load_gate.wait();
-    return std::unique_ptr<agent::ModelAgent>(std::make_unique<FakeAgent>(options.agent));
+    return std::unique_ptr<scheduler::ModelAgent>(std::make_unique<FakeAgent>(options.agent));
   };
   return model;
 }

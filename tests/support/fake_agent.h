@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "lmtp/agent/model_agent.h"
 #include "lmtp/base/check.h"
+#include "lmtp/scheduler/model_agent.h"
 
 namespace lmtp::testing {
 
@@ -34,13 +34,13 @@ struct FakeAgentOptions {
   std::function<bool(const scheduler::Sequence&)> row_fails;
 };
 
-class FakeAgent : public agent::ModelAgent {
+class FakeAgent : public scheduler::ModelAgent {
  public:
   explicit FakeAgent(FakeAgentOptions options)
       : options_(std::move(options)),
         kv_(static_cast<std::size_t>(options_.num_blocks) * kBlockSize, 0) {}
 
-  agent::AgentInfo info() const override {
+  scheduler::AgentInfo info() const override {
     return {"cpu", "none", options_.num_blocks, static_cast<std::int64_t>(kv_.size()) * 8, 0};
   }
 
@@ -170,12 +170,12 @@ class FakeAgent : public agent::ModelAgent {
   std::vector<std::uint64_t> kv_;  // [num_blocks, kBlockSize] hash of all tokens up to this one
 };
 
-inline agent::AgentFactory fake_agent_factory(FakeAgentOptions options) {
-  return
-      [options](const agent::LoadProgress& progress) -> Result<std::unique_ptr<agent::ModelAgent>> {
-        progress(100);
-        return std::unique_ptr<agent::ModelAgent>(std::make_unique<FakeAgent>(options));
-      };
+inline scheduler::AgentFactory fake_agent_factory(FakeAgentOptions options) {
+  return [options](const scheduler::LoadProgress& progress)
+             -> Result<std::unique_ptr<scheduler::ModelAgent>> {
+    progress(100);
+    return std::unique_ptr<scheduler::ModelAgent>(std::make_unique<FakeAgent>(options));
+  };
 }
 
 }  // namespace lmtp::testing

@@ -35,7 +35,7 @@ inline engine::ServedModel fake_served_model(const std::string& name, FakeAgentO
   model.limits.vocab_size = kFakeVocabSize;
   model.limits.context_length = kFakeContext;
   agent.vocab_size = kFakeVocabSize;
-  model.load = [agent](std::int64_t, const agent::LoadProgress& progress) {
+  model.load = [agent](std::int64_t, const scheduler::LoadProgress& progress) {
     return fake_agent_factory(agent)(progress);
   };
   return model;

@@ -32,7 +32,7 @@ int fail(const std::string& message) {
 
 // A name of the hub that is not on this disk: its tokenizer files alone are fetched. Ctrl-C ends
 // the program, and what has come is kept.
-Result<hub::ModelSource> find_model(const std::string& model) {
+Result<ModelSource> find_model(const std::string& model) {
   ProgressBar bar("fetching " + model);
   hub::FetchOptions options;
   options.purpose = hub::Purpose::kTokenizer;
@@ -53,7 +53,7 @@ Result<std::unique_ptr<tokenizer::Tokenizer>> load_tokenizer_of(const ClientOpti
                         "name for it alone)"
                       : "")};
   }
-  if (source->kind == hub::SourceKind::kRandom) {
+  if (source->kind == SourceKind::kRandom) {
     return Error{
         "random weights have no tokenizer: give --tokenizer with a name or folder whose "
         "vocabulary fits"};

@@ -17,9 +17,9 @@ namespace lmtp::tools {
 namespace {
 
 // Of streams of `longest` tokens, where `wanted` were asked for.
-engine::ModelDescription describe(const hub::ModelSource& source, const model::ModelConfig& config,
+engine::ModelDescription describe(const ModelSource& source, const model::ModelConfig& config,
                                   const agent::AgentOptions& agent, int longest, int wanted) {
-  const bool is_folder = source.kind == hub::SourceKind::kFolder;
+  const bool is_folder = source.kind == SourceKind::kFolder;
   engine::ModelDescription description;
   description.name = source.name;
   description.type = config.model_type;
@@ -70,7 +70,7 @@ Result<engine::ServedModel> HubModelFactory::fetch(const std::string& name,
   options.download_bytes_max = options_.download_bytes_max;
   options.accept_config = [&](const std::string& folder) { return accept(name, folder); };
   options.accept_weights = [&](const std::string& folder,
-                               const std::vector<hub::WeightHeader>& headers) -> Result<void> {
+                               const std::vector<WeightHeader>& headers) -> Result<void> {
     const auto config = model::read_model_config(
         folder, {.force = options_.force, .context_length = options_.context_length});
     if (!config) return config.error();
@@ -89,7 +89,7 @@ Result<engine::ServedModel> HubModelFactory::fetch(const std::string& name,
 
 // What is not supported, and what would never fit, is not downloaded.
 Result<void> HubModelFactory::accept(const std::string& name, const std::string& folder) const {
-  hub::ModelSource source;
+  ModelSource source;
   source.name = name;
   source.folder = folder;
   const auto served = make(source);
@@ -115,7 +115,7 @@ std::optional<std::int64_t> HubModelFactory::free_memory_bytes() {
   return agent::available_memory_bytes(cuda_device_);
 }
 
-Result<engine::ServedModel> HubModelFactory::make(const hub::ModelSource& source) const {
+Result<engine::ServedModel> HubModelFactory::make(const ModelSource& source) const {
   const Result<model::ModelConfig> config = model::load_model_config(
       source, {.force = options_.force, .context_length = options_.context_length});
   if (!config) return config.error();
@@ -151,7 +151,7 @@ Result<engine::ServedModel> HubModelFactory::make(const hub::ModelSource& source
   agent.context_length = std::min(agent::servable_context(agent), longest);
 
   engine::ServedModel served;
-  served.key = source.kind == hub::SourceKind::kFolder
+  served.key = source.kind == SourceKind::kFolder
                    ? source.folder
                    : "random:" + source.shape + ":" + std::to_string(source.seed);
   served.description = describe(source, *config, agent, longest, options_.context_length);
@@ -176,7 +176,7 @@ Result<engine::ServedModel> HubModelFactory::make(const hub::ModelSource& source
   };
   served.context_of = [with_kv](std::int64_t kv_bytes) { return with_kv(kv_bytes).context_length; };
   served.load = [agent, with_kv, name = source.name, notes = served.description.notes](
-                    std::int64_t kv_bytes, const agent::LoadProgress& progress) {
+                    std::int64_t kv_bytes, const scheduler::LoadProgress& progress) {
     for (const std::string& note : notes) log::warning(name + ": " + note);
     const agent::AgentOptions sized = kv_bytes > 0 ? with_kv(kv_bytes) : agent;
     return sized.cuda_device ? agent::make_cuda_agent(sized, progress)

@@ -27,7 +27,7 @@ class HubModelFactory : public engine::ModelFactory {
 
  private:
   Result<void> accept(const std::string& name, const std::string& folder) const;
-  Result<engine::ServedModel> make(const hub::ModelSource& source) const;
+  Result<engine::ServedModel> make(const ModelSource& source) const;
 
   const ServeOptions options_;
   const NamePolicy policy_;

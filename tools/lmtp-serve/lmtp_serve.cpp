@@ -183,7 +183,7 @@ void print_ready(const ServeOptions& options, const engine::ModelManager& models
                  const server::Server& server) {
   const auto status = models.status("");
   if (!status || !*status) return;  // it has just been stopped
-  const agent::AgentInfo& info = (*status)->stats.agent;
+  const scheduler::AgentInfo& info = (*status)->stats.agent;
   const long long num_tokens = static_cast<long long>(info.num_blocks - 1) * kBlockSize;
   std::string context;
   if ((*status)->limits.context_length < (*status)->description.trained_context_length) {

@@ -61,8 +61,8 @@ Error not_served(const std::string& name, const NamePolicy& policy) {
 }
 
 // Nothing where the model_dirs have no such folder.
-std::optional<Result<hub::ModelSource>> from_model_dirs(const std::string& name,
-                                                        const NamePolicy& policy) {
+std::optional<Result<ModelSource>> from_model_dirs(const std::string& name,
+                                                   const NamePolicy& policy) {
   const fs::path path(name);
   if (goes_up(path)) return std::nullopt;
   // Folders of the file system's own choice, on a server of anything, need no model_dir.
@@ -93,16 +93,16 @@ bool looks_like_a_path(const std::string& name) {
          name.back() == '/' || goes_up(name);
 }
 
-Result<hub::ModelSource> fetch(const std::string& name, const NamePolicy& policy,
-                               hub::FetchOptions options) {
+Result<ModelSource> fetch(const std::string& name, const NamePolicy& policy,
+                          hub::FetchOptions options) {
   options.allow_download = options.allow_download && may_download(name, policy);
   return hub::fetch_model(name, options);
 }
 
 // A name of the hub and nothing else: what lies in the folder where the server was started has
 // nothing to do with it.
-Result<hub::ModelSource> from_hub(const std::string& name, const NamePolicy& policy,
-                                  const hub::FetchOptions& options) {
+Result<ModelSource> from_hub(const std::string& name, const NamePolicy& policy,
+                             const hub::FetchOptions& options) {
   if (looks_like_a_path(name)) return not_served(name, policy);
   std::string hub_name = name;
   if (exists(hub_name)) hub_name += "@main";
@@ -146,8 +146,8 @@ bool may_download(const std::string& name, const NamePolicy& policy) {
   return hub::matches_any(name, policy.downloads);
 }
 
-Result<hub::ModelSource> resolve_name(const std::string& name, const NamePolicy& policy,
-                                      const hub::FetchOptions& options) {
+Result<ModelSource> resolve_name(const std::string& name, const NamePolicy& policy,
+                                 const hub::FetchOptions& options) {
   if (name == "auto") {
     return Error{
         "'auto' names no model; send the name of one, such as 'demo', a hub name or a "

@@ -36,7 +36,7 @@ bool may_download(const std::string& name, const NamePolicy& policy);
 // policy do not allow it. Neither ".." nor a symbolic link leads out of a model_dir. Where not
 // `anything` is served, the error is the same whether something of that name exists elsewhere or
 // not. Any thread.
-Result<hub::ModelSource> resolve_name(const std::string& name, const NamePolicy& policy,
-                                      const hub::FetchOptions& options);
+Result<ModelSource> resolve_name(const std::string& name, const NamePolicy& policy,
+                                 const hub::FetchOptions& options);
 
 }  // namespace lmtp::tools

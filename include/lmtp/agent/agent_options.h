@@ -8,13 +8,13 @@
 
 #include "kernels/backend.h"
 #include "kernels/linear.h"
-#include "lmtp/hub/model_source.h"
+#include "lmtp/base/model_source.h"
 #include "lmtp/model/model_config.h"
 
 namespace lmtp::agent {
 
 struct AgentOptions {
-  hub::ModelSource source;
+  ModelSource source;
   model::ModelConfig config;       // of that source: model::load_model_config
   std::optional<int> cuda_device;  // the driver's number; none: the CPU
   // float16 is for devices, int8 for CPUs. On a device keys and values are of this type as well.

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "lmtp/agent/model_agent.h"
 #include "lmtp/base/result.h"
 #include "lmtp/engine/engine_instance.h"
 #include "lmtp/engine/request.h"
+#include "lmtp/scheduler/model_agent.h"
 
 namespace lmtp::engine {
 
@@ -38,7 +38,7 @@ enum class EngineState { kLoading, kReady, kFailed, kStopped };
 struct EngineStats {
   EngineState state = EngineState::kLoading;
   int load_percent = 0;
-  agent::AgentInfo agent;  // empty while loading
+  scheduler::AgentInfo agent;  // empty while loading
   std::int64_t num_steps = 0;
   std::int64_t num_steps_ahead = 0;      // of those, started before the last one had ended
   std::int64_t num_tokens_computed = 0;  // tokens that went through the model
@@ -67,7 +67,7 @@ class Engine {
   // that wait. `on_loaded` is called with the outcome of the loading, on the engine's thread; not
   // at all where the engine is stopped before. Where the agent is lost, another one is made in the
   // same way, of which on_loaded is not told.
-  Engine(ModelLimits limits, EngineOptions options, agent::AgentFactory factory,
+  Engine(ModelLimits limits, EngineOptions options, scheduler::AgentFactory factory,
          std::function<void(const Result<void>&)> on_loaded);
   // As stop(0).
   ~Engine();

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "lmtp/agent/model_agent.h"
 #include "lmtp/base/result.h"
 #include "lmtp/engine/engine.h"
+#include "lmtp/scheduler/model_agent.h"
 
 namespace lmtp::engine {
 
@@ -52,8 +52,8 @@ struct ServedModel {
   std::function<int(std::int64_t kv_bytes)> context_of;
   // Loads it, with a KV cache of that size; 0: of the size that `limits` were made for. Seconds;
   // any thread.
-  std::function<Result<std::unique_ptr<agent::ModelAgent>>(std::int64_t kv_bytes,
-                                                           const agent::LoadProgress& progress)>
+  std::function<Result<std::unique_ptr<scheduler::ModelAgent>>(
+      std::int64_t kv_bytes, const scheduler::LoadProgress& progress)>
       load;
 };
 

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lmtp/base/model_source.h"
 #include "lmtp/base/result.h"
 #include "lmtp/hub/model_source.h"
 
@@ -19,13 +20,6 @@ namespace lmtp::hub {
 struct FetchProgress {
   std::int64_t bytes_done = 0;   // also what an earlier attempt or another process has brought
   std::int64_t bytes_total = 0;  // 0: not known yet
-};
-
-// What a safetensors file says of itself.
-struct WeightHeader {
-  std::string file;   // its name in the folder
-  std::string bytes;  // its beginning: eight bytes of length, and a JSON text of that length
-  std::int64_t file_size = 0;  // bytes
 };
 
 inline constexpr std::int64_t kDownloadBytesMax = std::int64_t{1} << 50;

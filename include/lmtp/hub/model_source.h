@@ -1,30 +1,16 @@
 // From what a user types as MODEL to a folder on this disk.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <string_view>
-#include <vector>
 
+#include "lmtp/base/model_source.h"
 #include "lmtp/base/result.h"
 
 namespace lmtp::hub {
 
-enum class SourceKind { kFolder, kRandom };
-
 // What the folder is wanted for: a server needs config.json in it, a client only the tokenizer.
 enum class Purpose { kServe, kTokenizer };
-
-struct ModelSource {
-  SourceKind kind = SourceKind::kFolder;
-  std::string name;  // as given
-  // All that it answers to, without duplicates: as given, the absolute path (kFolder), the last
-  // component ("tiny" of "models/tiny/" and of "org/tiny@main"), "random" (kRandom).
-  std::vector<std::string> names;
-  std::string folder;  // kFolder: canonical absolute path
-  std::string shape;   // kRandom: "gpt2", "gpt2-medium"; whether it exists is the model's matter
-  std::uint64_t seed = 0;  // kRandom
-};
 
 // MODEL is "demo" (share/lmtp/models/demo beside the program's bin/, or models/demo of the source
 // tree); "random[:SHAPE[:SEED]]"; a folder ("./demo" for one of that name); or a name or

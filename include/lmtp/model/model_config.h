@@ -8,8 +8,8 @@
 
 #include "kernels/linear.h"
 #include "lmtp/base/ids.h"
+#include "lmtp/base/model_source.h"
 #include "lmtp/base/result.h"
-#include "lmtp/hub/model_source.h"
 
 namespace lmtp::model {
 
@@ -79,8 +79,7 @@ Result<ModelConfig> read_model_config(const std::string& folder, const ConfigOpt
 Result<ModelConfig> shape_config(const std::string& shape);
 
 // Either of the two.
-Result<ModelConfig> load_model_config(const hub::ModelSource& source,
-                                      const ConfigOptions& options = {});
+Result<ModelConfig> load_model_config(const ModelSource& source, const ConfigOptions& options = {});
 
 // The JSON text of config.json for a shape, as the transformers library would read it.
 Result<std::string> shape_config_json(const std::string& shape);

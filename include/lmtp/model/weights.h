@@ -10,12 +10,9 @@
 
 #include "kernels/linear.h"
 #include "kernels/random.h"
+#include "lmtp/base/model_source.h"
 #include "lmtp/base/result.h"
 #include "lmtp/model/weight_store.h"
-
-namespace lmtp::hub {
-struct WeightHeader;
-}
 
 namespace lmtp::model {
 
@@ -67,7 +64,7 @@ Result<std::unique_ptr<TensorSource>> open_checkpoint(const std::string& folder)
 // The same for safetensors files that are still to come: these are their beginnings, which tell
 // their tensors. Nothing can be read.
 Result<std::unique_ptr<TensorSource>> open_headers(const std::string& folder,
-                                                   const std::vector<hub::WeightHeader>& headers);
+                                                   const std::vector<WeightHeader>& headers);
 
 // Random tensors: a function of (seed, name, index) alone, rounded to `type`, which is kF32 or
 // kBF16.

@@ -1,5 +1,5 @@
-// ModelAgent: carries out a StepPlan on a model. The seam between scheduling and numerics; this
-// header is free of torch, and tests put a null agent behind it.
+// ModelAgent: carries out a StepPlan on a model. The seam between scheduling and numerics: module
+// agent implements it, tests put a null agent behind it.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 #include "lmtp/base/result.h"
 #include "lmtp/scheduler/step_plan.h"
 
-namespace lmtp::agent {
+namespace lmtp::scheduler {
 
 // What the rest of the engine must know of a loaded model's memory.
 struct AgentInfo {
@@ -37,16 +37,16 @@ class ModelAgent {
   // An error means that the step as a whole failed: no KV written by it may be relied upon.
   // REQUIRES: nothing that was started is unfinished.
   // Exceptions of libraries below are caught inside and returned as errors.
-  virtual Result<scheduler::StepResult> execute(const scheduler::StepPlan& plan) = 0;
+  virtual Result<StepResult> execute(const StepPlan& plan) = 0;
 
   // execute() in two halves, between which the caller may do other work. A start() that fails is
   // not finished. REQUIRES, but for what runs_ahead() allows: what start() was given stays as it is
   // until finish() returns, and nothing else is started in between.
-  virtual Result<void> start(const scheduler::StepPlan& plan) {
+  virtual Result<void> start(const StepPlan& plan) {
     started_ = &plan;
     return {};
   }
-  virtual Result<scheduler::StepResult> finish() { return execute(*started_); }
+  virtual Result<StepResult> finish() { return execute(*started_); }
 
   // True where start() takes all that it needs from the plan, and a second step may be started
   // before the first one is finished, whose rows, 256 or fewer, follow those of the first
@@ -60,7 +60,7 @@ class ModelAgent {
   virtual bool is_lost() const { return false; }
 
  private:
-  const scheduler::StepPlan* started_ = nullptr;
+  const StepPlan* started_ = nullptr;
 };
 
 // Told how far the loading is, in percent [0, 100], from any thread of the loading. False: nobody
@@ -70,4 +70,4 @@ using LoadProgress = std::function<bool(int percent)>;
 // Makes an agent; runs on the loader's thread. The error names the file and the remedy.
 using AgentFactory = std::function<Result<std::unique_ptr<ModelAgent>>(const LoadProgress&)>;
 
-}  // namespace lmtp::agent
+}  // namespace lmtp::scheduler
