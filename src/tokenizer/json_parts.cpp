@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "base64.h"
 #include "json_file.h"
 
 namespace lmtp::tokenizer {
@@ -71,6 +72,17 @@ Result<SplitPattern> read_pattern(const object& part) {
   return Error{"the 'pattern' of a " + quoted(type_of(part)) + " is neither String nor Regex"};
 }
 
+Result<NormalizerStep> read_precompiled(const object& part) {
+  const auto bytes = from_base64(string_or(part, "precompiled_charsmap", ""));
+  if (!bytes) return Error{"the 'precompiled_charsmap' of a 'Precompiled' is not base64"};
+  auto charsmap = Charsmap::parse(*bytes);
+  if (!charsmap) return Error{"a 'Precompiled': " + charsmap.error().message};
+  NormalizerStep step;
+  step.kind = NormalizerStep::Kind::kCharsmap;
+  step.charsmap = std::make_shared<const Charsmap>(std::move(*charsmap));
+  return step;
+}
+
 Result<NormalizerStep> read_normalizer_step(const object& part) {
   using Kind = NormalizerStep::Kind;
   const std::string_view type = type_of(part);
@@ -107,6 +119,7 @@ Result<NormalizerStep> read_normalizer_step(const object& part) {
     step.kind = Kind::kSpellBytes;
     return step;
   }
+  if (type == "Precompiled") return read_precompiled(part);
   if (type == "Lowercase" || type == "Nmt") {
     step.kind = type == "Nmt" ? Kind::kNmt : Kind::kLowercase;
     return step;

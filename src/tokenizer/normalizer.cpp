@@ -105,6 +105,9 @@ Normalized run(const NormalizerStep& step, std::string_view text, PatternScratch
       return strip(step, text);
     case NormalizerStep::Kind::kNmt:
       return nmt(text, out);
+    case NormalizerStep::Kind::kCharsmap:
+      step.charsmap->apply(text, out);
+      return {out};
     case NormalizerStep::Kind::kSpellBytes:
       append_spelling(text, out);
       return {out};

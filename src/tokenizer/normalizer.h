@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "charsmap.h"
 #include "split_pattern.h"
 #include "unicode_forms.h"
 
@@ -23,11 +24,13 @@ struct NormalizerStep {
     kLowercase,
     kStrip,
     kNmt,
+    kCharsmap,
     kSpellBytes
   };
 
   Kind kind = Kind::kPrepend;
   std::shared_ptr<const UnicodeFormer> form;  // kForm
+  std::shared_ptr<const Charsmap> charsmap;   // kCharsmap
   std::string content;                        // kPrepend, kReplace
   std::optional<SplitPattern> pattern;        // kReplace
   bool strip_left = false;                    // kStrip

@@ -6,17 +6,18 @@ import base64
 import json
 import random
 import sys
+import types
 
 import pytest
 import tiktoken
-from test_tokenizers import SOURCE, check_decode, check_encode
+from test_tokenizers import NUM_TEXTS, SOURCE, check_decode, check_encode
 from tokenizers import (
     AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers,
 )  # fmt: skip
 
 sys.path.insert(0, str(SOURCE / "tests" / "goldens"))
-from make_tiny_tokenizers import OTHER_LINES, TEKKEN  # noqa: E402
-from tokenizer_texts import HAND_WRITTEN, random_text  # noqa: E402
+from make_tiny_tokenizers import OTHER_LINES, TEKKEN, sentencepiece_model  # noqa: E402
+from tokenizer_texts import HAND_WRITTEN, Reference, random_text  # noqa: E402
 
 LETTERS = "aAbBcCdDeEsStTkK 012_-.,'\n\r\t éÉ日本国々ひカ한ж²½ſK\u0301\u200d😀"
 KIMI = (
@@ -266,6 +267,70 @@ def test_tekken(named, tmp_path, texts):
     if named:
         made = MistralConverter(str(path)).converted()
         compare_with(made, tmp_path, [*texts, "a[INST] b</s>", "<SPECIAL_12><s>", "[TOOL_CALLS]"])
+
+
+FOLDED = (
+    "ﬀﬁﬂﬃﬄﬅﬆ a", "Ａｂ１！　 a", "①②½²㎏㍿ﷺ℡…‥ 1", "ｶﾞﾊﾟｱﾞ゛゜ﾞ", "\r\n\t\v\x85 a",
+    "áéI\u0307\u0301\u0323\u0345 ªª", "\u00a8\u00b4\u00b8\u02d8 a",
+    "a\u0300\u0301\u0902\u200d\u200c\ufe0f\u00ad\u200b", "\u0600\u0605\u06dd\u070f 1ª",
+    "각가\u1100\u1161\u11a8ㄱㅏ", "क\u093cष\u094d\u200d\u0958ª\u0303", "🇩🇪🇺©\u200d™\u0301👍🏽",
+    "\0\x01\x7f\ufeff a",
+)  # fmt: skip
+
+
+def folded_text(rng):
+    """Of what a charsmap changes, and of clusters that are looked up whole or by characters."""
+    parts = rng.sample(FOLDED, 2)
+    return "".join(rng.choice(rng.choice(parts)) for _ in range(rng.randint(1, 20)))
+
+
+@pytest.fixture(scope="module")
+def folded_texts(texts):
+    rng = random.Random(31)
+    more = [rng.choice((random_text, folded_text))(rng) for _ in range(NUM_TEXTS // 4)]
+    return [*texts, *(c + d for c in "".join(FOLDED) for d in "".join(FOLDED[:8])), *more]
+
+
+@pytest.fixture(scope="module", params=["nmt_nfkc", "nfkc_cf"])
+def converter(request, tmp_path_factory):
+    """transformers' for models that their class says nothing else of (T5's and others), with such a
+    model."""
+    from transformers.convert_slow_tokenizer import SpmConverter
+
+    path = tmp_path_factory.mktemp(request.param) / "spiece.model"
+    path.write_bytes(sentencepiece_model(
+        model_type="unigram", normalization_rule_name=request.param, byte_fallback=False,
+        vocab_size=700,
+    ))  # fmt: skip
+    return SpmConverter(types.SimpleNamespace(vocab_file=str(path)))
+
+
+def test_charsmap(converter, tmp_path, folded_texts):
+    """Every character that comes out is seen, as its bytes."""
+    charsmap = converter.proto.normalizer_spec.precompiled_charsmap
+    assert len(charsmap) > 100_000
+    tokenizer = char_model()
+    tokenizer.normalizer = normalizers.Precompiled(charsmap)
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+    tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
+    compare(tokenizer, tmp_path, folded_texts)
+
+
+def test_charsmap_as_converted(converter, tmp_path, folded_texts):
+    converted = converter.converted()
+    assert '"Precompiled"' in converted.to_str()
+    compare(converted, tmp_path, folded_texts)
+
+
+@pytest.mark.parametrize("name", ["LlamaTokenizer", "GemmaTokenizer"])
+def test_charsmap_that_a_class_ignores(name, tmp_path, folded_texts):
+    model = sentencepiece_model(normalization_rule_name="nmt_nfkc")
+    assert len(model) > 200_000  # with a charsmap
+    (tmp_path / "tokenizer.model").write_bytes(model)
+    config = {"tokenizer_class": name, "legacy": False, "pad_token": "<unk>", "eos_token": "<s>",
+              "bos_token": "</s>"}  # fmt: skip
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    check_encode(tmp_path, Reference(tmp_path), folded_texts)
 
 
 if __name__ == "__main__":

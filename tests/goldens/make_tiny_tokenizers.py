@@ -15,6 +15,8 @@ import json
 import pathlib
 import random
 import sys
+import tempfile
+import unicodedata
 
 import sentencepiece
 from tokenizers import (
@@ -320,8 +322,6 @@ def llama_tokenizer(**options):
     from transformers import LlamaTokenizer
     from transformers.convert_slow_tokenizer import convert_slow_tokenizer
 
-    import tempfile
-
     with tempfile.TemporaryDirectory() as scratch:
         path = pathlib.Path(scratch) / "tokenizer.model"
         path.write_bytes(sentencepiece_model())
@@ -375,8 +375,6 @@ def gemma(folder):
 
 def gemma2(folder):
     from transformers import GemmaTokenizerFast
-
-    import tempfile
 
     with tempfile.TemporaryDirectory() as scratch:
         path = pathlib.Path(scratch) / "tokenizer.model"
@@ -440,9 +438,33 @@ def unigram_odds(folder):
     folder.tokenizer(tokenizer)
 
 
+def unigram_charsmap(folder):
+    """As transformers' converter makes models with a precompiled_charsmap (T5 and others), here a
+    small one. Some keys are longer than a character, some replacements empty."""
+    from types import SimpleNamespace
+
+    from transformers.convert_slow_tokenizer import SpmConverter
+
+    spell = lambda text: " ".join(f"{ord(c):X}" for c in text)
+    folds = {"\r\n": "\n", "\t": " ", "\u200b": "", "\u00ad": "", "ß": "ss", "B": "b"}
+    folds["♪♪"] = "~"
+    for c in "ﬁﬀ½①㎏ªＡｂ！\u3000\u00a0…ﷺｶｷ™\u0958\u00a8":
+        folds[c] = unicodedata.normalize("NFKC", c)
+    for c in "àèìÀÈáéíÁÉ":
+        folds[unicodedata.normalize("NFD", c)] = c
+    with tempfile.TemporaryDirectory() as scratch:
+        rules, path = pathlib.Path(scratch) / "rules.tsv", pathlib.Path(scratch) / "tokenizer.model"
+        rules.write_text("".join(f"{spell(k)}\t{spell(v)}\n" for k, v in sorted(folds.items())))
+        options = {"model_type": "unigram", "byte_fallback": False, "vocab_size": 700}
+        path.write_bytes(sentencepiece_model(normalization_rule_name="user_defined", **options,
+                                             normalization_rule_tsv=str(rules)))  # fmt: skip
+        folder.tokenizer(SpmConverter(SimpleNamespace(vocab_file=str(path))).converted())
+
+
 FAMILIES = (
     gpt_neox, opt, llama3, tekken, qwen2, qwen3, gpt4, starcoder, gpt2_override, llama2, llama2_new,
     llama2_bare, mistral, phi3, gemma, gemma2, llama_unigram, unigram, unigram_odds,
+    unigram_charsmap,
 )  # fmt: skip
 
 

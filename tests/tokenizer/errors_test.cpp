@@ -105,8 +105,14 @@ std::vector<Case> cases_of_folders() {
 std::vector<Case> cases_of_parts() {
   return {
       {"normalizer",
+       json("normalizer", R"({"type":"StripAccents"})"),
+       {"normalizer is 'StripAccents'", "supported"}},
+      {"charsmap",
+       json("normalizer", R"({"type":"Precompiled","precompiled_charsmap":"YWJ"})"),
+       {"the 'precompiled_charsmap' of a 'Precompiled' is not base64"}},
+      {"no charsmap",
        json("normalizer", R"({"type":"Precompiled"})"),
-       {"normalizer is 'Precompiled'", "supported"}},
+       {"a 'Precompiled': the charsmap is cut off"}},
       {"normalizer in a sequence",
        json("normalizer", R"({"type":"Sequence","normalizers":[{"type":"NFC"},{"type":"Bert"}]})"),
        {"normalizer is 'Bert'"}},
