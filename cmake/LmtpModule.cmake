@@ -3,7 +3,7 @@
 #   lmtp_module(NAME SOURCES a.cpp ... [DEPS module ...] [PUBLIC_LIBS target ...]
 #               [PRIVATE_LIBS target ...])
 #     The static library lmtp_NAME of src/NAME. Includes: include/ for all, its own folder for
-#     itself.
+#     itself. DEPS are what its files include, and all of it: tools/dev/tidy.py compares.
 #     Without SOURCES it is a header-only (INTERFACE) library.
 #
 #   lmtp_test(MODULE UNIT [SOURCES extra.cpp ...] [DEPS module-or-target ...] [LABELS label ...]
@@ -74,7 +74,6 @@ function(lmtp_program name)
   cmake_parse_arguments(arg "" "" "SOURCES;DEPS" ${ARGN})
   lmtp_resolve_deps(deps ${arg_DEPS})
   add_executable(${name} ${arg_SOURCES})
-  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tools)
   target_link_libraries(${name} PRIVATE ${deps} lmtp_warnings)
   # One search path for the build tree and the installed program; patched at installation it would
   # be padded with empty entries, which mean the current folder.

@@ -293,7 +293,7 @@ TEST(LoadGenerator, RequestsCarryTheirBias) {
 }
 
 TEST(LoadGenerator, ASignalEndsItWithWhatHasCome) {
-  Interrupts interrupts;
+  client::Interrupts interrupts;
   ScriptServer server({[](Socket& socket) {
     socket.read();
     socket.read();

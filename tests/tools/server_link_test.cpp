@@ -66,7 +66,7 @@ class ServerLinkTest : public ::testing::Test {
     return link.run(std::move(message), handler);
   }
 
-  Interrupts interrupts_;
+  client::Interrupts interrupts_;
   std::vector<TokenId> tokens_;
   std::vector<int> progress_;
 };

@@ -4,8 +4,9 @@
     tools/dev/tidy.py            checks the repository: FILE:LINE: [rule] message, and exit code 1
     tools/dev/tidy.py --root D   checks another tree (the self-test's)
 
-Rules: level, private, resolve, heavy, torch-umbrella (includes); function-length, file-length,
-columns, trailing-space, pragma-once, preprocessor.
+Rules: deps, private, resolve, library, torch-umbrella (includes); module, unused, table (what CMake
+declares: modules.py); function-length, file-length, columns, trailing-space, pragma-once,
+preprocessor.
 """
 
 import argparse
@@ -14,44 +15,14 @@ import re
 import sys
 from pathlib import Path
 
+import modules as cmake
+
 MAX_COLUMNS = 100
 MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 70
 
-# An include may only point to a lower level or into the same module.
-LEVELS = {
-    "base": 0,
-    "protocol": 1, "cache": 1, "tokenizer": 1, "hub": 1, "kernels": 1,
-    "scheduler": 2,
-    "sampling": 3, "model": 3,
-    "agent": 4,
-    "engine": 5,
-    "server": 6, "client": 6,
-    "tools": 7,
-}  # fmt: skip
-
-# Levels alone would let the client see the engine; it is to stay small and free of torch.
-ONLY_FROM = {"client": {"base", "protocol", "tokenizer", "hub", "client"}}
-
-# (what the include looks like, modules that may, test folders that may)
-HEAVY = [
-    ("torch", r"(torch|ATen|c10)/", {"model", "agent"}, {"kernels", "sampling", "model", "agent"}),
-    ("Boost", r"boost/", {"server", "client"}, {"server", "client", "support", "e2e"}),
-    ("simdjson", r"simdjson", {"protocol", "tokenizer", "hub", "model"}, {"e2e", "support"}),
-    ("nlohmann/json", r"nlohmann/", {"base", "tokenizer", "hub", "model"}, {"base"}),
-    ("CLI11", r"CLI/", {"tools"}, set()),
-    ("spdlog", r"(spdlog|fmt)/", {"base"}, set()),
-    ("PCRE2", r"pcre2", {"tokenizer"}, set()),
-    ("libcurl", r"curl/", {"hub"}, {"hub"}),
-    ("OpenSSL", r"openssl/", {"hub"}, {"hub"}),
-    ("libedit", r"(histedit|editline/)", {"tools", "client"}, set()),
-    ("CUDA", r"(cuda|cublas|cudnn|nccl)", {"kernels"}, {"kernels"}),
-    ("intrinsics", r"(immintrin|x86intrin|cpuid|arm_neon|hwy/)", {"kernels"}, {"kernels"}),
-    ("OpenMP", r"omp\.h", {"kernels"}, {"kernels"}),
-]
-
-# Headers that others compile against must stay free of torch even where the module may use it.
-TORCH_FREE_HEADERS = ("include/lmtp/agent/",)
+# What belongs in the kernels and comes with the compiler, so that no library stands for it.
+KERNELS_ONLY = r"(immintrin|x86intrin|cpuid|arm_neon|hwy/|omp\.h)"
 
 # Files in which a backend is chosen by the preprocessor; each says why.
 PREPROCESSOR_ALLOWED = {
@@ -60,6 +31,7 @@ PREPROCESSOR_ALLOWED = {
 
 CPP_SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
 TEXT_SUFFIXES = CPP_SUFFIXES | {".py", ".cmake", ".sh"}
+ARCHITECTURE = Path("docs/architecture.md")
 FOLDERS = ("include", "src", "kernels", "tests", "tools", "cmake")
 
 
@@ -181,89 +153,142 @@ def check_text(path, text):
 # --- includes ------------------------------------------------------------------------
 
 
+class Includes:
+    """What the files of a tree may include by what its modules declare, and what they include."""
+
+    def __init__(self, root):
+        self.root = root
+        self.modules = cmake.read_modules(root)
+        self.reach = {name: cmake.reach(self.modules, name) for name in self.modules}
+        self.used = {name: set() for name in self.modules}
+
+    def check_module(self, path, number, module, kind, target):
+        if target not in self.modules:
+            return Finding(path, number, "deps", f"there is no module '{target}'")
+        if module in self.modules and kind != "test":
+            self.used[module].add(target)
+        if target == module or module not in self.modules:
+            return None
+        declared = self.modules[module]
+        if kind == "test":
+            allowed = self.reach[module] | cmake.test_deps(self.root, module)
+        else:
+            allowed = declared.deps
+        if target in allowed:
+            return None
+        where = f"tests/{module}/CMakeLists.txt" if kind == "test" else declared.cmake
+        return Finding(path, number, "deps", f"{target} is not among the DEPS in {where}")
+
+    def check_library(self, path, number, module, kind, name):
+        if name in ("torch/torch.h", "ATen/ATen.h"):
+            return Finding(path, number, "torch-umbrella",
+                           f"<{name}>: include the headers of single operators")
+        if re.match(KERNELS_ONLY, name) and module != "kernels":
+            return Finding(path, number, "library", f"<{name}> belongs in kernels only")
+        library = cmake.library_of(name)
+        if library is None or module not in self.modules:
+            return None
+        if kind != "test":
+            self.used[module].add(library)
+        allowed = cmake.libraries(self.modules, module, with_private=kind != "public")
+        if kind == "test":
+            allowed |= cmake.test_deps(self.root, module)
+        if library in allowed:
+            return None
+        which = "public libraries" if kind == "public" else "libraries"
+        return Finding(path, number, "library",
+                       f"{library} is not among the {which} of {self.modules[module].cmake}")
+
+    def check_declarations(self):
+        """Of CMakeLists.txt: what is not there, goes round in a circle, or is used by nothing."""
+        for name, module in self.modules.items():
+            circle = [other for other in self.reach[name] if name in self.reach.get(other, ())]
+            if circle and name == min(circle):
+                yield Finding(module.cmake, module.line, "module",
+                              f"these depend on each other: {sorted(circle)}")
+            for dep, line in module.deps.items():
+                if dep not in self.modules:
+                    yield Finding(module.cmake, line, "module", f"there is no module '{dep}'")
+                elif dep not in self.used[name]:
+                    yield Finding(module.cmake, line, "unused", f"{name} includes nothing of {dep}")
+            for library, line in {**module.public, **module.private}.items():
+                if library not in cmake.LIBRARIES:
+                    yield Finding(module.cmake, line, "module",
+                                  f"modules.py does not know what includes of {library} look like")
+                elif library not in self.used[name]:
+                    yield Finding(module.cmake, line, "unused",
+                                  f"{name} includes nothing of {library}")
+
+    def check_table(self, path):
+        """The table of modules in the docs says what CMake says."""
+        rows = {}
+        lines = (self.root / path).read_text(encoding="utf-8").splitlines()
+        for number, line in enumerate(lines, 1):
+            match = re.match(r"\| (\d+) \| `([\w-]+)` \| .* \| (.*) \|$", line)
+            if match:
+                rows[match[2]] = number, (match[1], match[3])
+        for name in sorted(self.modules.keys() | rows.keys()):
+            number, row = rows.get(name, (1, None))
+            if name not in self.modules:
+                yield Finding(path, number, "table", f"there is no module '{name}'")
+            elif row != cmake.table_row(self.modules, name):
+                level, libraries = cmake.table_row(self.modules, name)
+                yield Finding(path, number, "table",
+                              f"the row of {name} is | {level} | `{name}` | ... | {libraries} |")
+
+
 def owner(path):
     """(module, kind) of a file, kind one of source, public, test; or (None, None): no rule."""
     parts = path.parts
     if parts[:2] == ("include", "lmtp") and len(parts) > 3:
         return parts[2], "public"
-    if parts[0] == "src" and len(parts) > 2:
+    if parts[:2] == ("kernels", "include"):
+        return "kernels", "public"
+    if parts[0] in ("src", "tools") and len(parts) > 2:
         return parts[1], "source"
     if parts[0] == "kernels":
         return "kernels", "source"
-    if parts[0] == "tools":
-        return "tools", "source"
     if parts[0] == "tests" and len(parts) > 2:
         return parts[1], "test"
     return None, None
 
 
 def included_module(name):
+    """(module, the folder below which its public header lies), or (None, None)."""
     match = re.match(r"lmtp/(\w+)/", name)
     if match:
-        return match.group(1)
-    return "kernels" if name.startswith("kernels/") else None
-
-
-def check_level(path, number, module, kind, target):
-    if target not in LEVELS:
-        return Finding(path, number, "level", f"there is no module '{target}'")
-    if target == module or (kind == "test" and module not in LEVELS):
-        return None
-    allowed = ONLY_FROM.get(module)
-    if kind != "test" and allowed is not None and target not in allowed:
-        return Finding(path, number, "level", f"{module} may only include {sorted(allowed)}")
-    if kind == "test" and LEVELS[target] <= LEVELS[module]:
-        return None
-    if LEVELS[target] < LEVELS[module]:
-        return None
-    return Finding(path, number, "level",
-                   f"level {LEVELS[module]} ({module}) includes level {LEVELS[target]} ({target})")
-
-
-def check_heavy(path, number, module, kind, name):
-    if name == "torch/torch.h" or name == "ATen/ATen.h":
-        return Finding(path, number, "torch-umbrella",
-                       f"<{name}>: include the headers of single operators")
-    for title, pattern, modules, tests in HEAVY:
-        if not re.match(pattern, name):
-            continue
-        allowed = (modules | tests) if kind == "test" else modules
-        if module not in allowed:
-            return Finding(path, number, "heavy", f"{title} belongs in {sorted(modules)} only")
-        if title == "torch" and str(path).startswith(TORCH_FREE_HEADERS):
-            return Finding(path, number, "heavy", "this header stays free of torch")
-    return None
+        return match.group(1), "include"
+    places = {"kernels": "kernels/include", "common": "tools"}
+    module = name.split("/")[0]
+    return (module, places[module]) if "/" in name and module in places else (None, None)
 
 
 def check_private(root, path, number, module, kind, name):
     """A quoted include that is not a public header must lie in the including module."""
     if name == "lmtp/base/version.h":  # generated
         return None
-    if included_module(name):
-        base = "kernels/include" if name.startswith("kernels/") else "include"
+    target, base = included_module(name)
+    if target:
         if not (root / base / name).exists():
             return Finding(path, number, "resolve", f"{base}/{name} does not exist")
         return None
-    folders = [path.parent]
+    own = Path("kernels") if module == "kernels" else Path("src") / module
+    folders = [path.parent, own]
     if kind == "test":
-        folders += [Path("tests"), Path("tests/support"), Path("src") / module]
-        folders += [Path(module)] if module in ("kernels", "tools") else []
-    elif module in ("kernels", "tools"):
-        folders.append(Path(module))
-    else:
-        folders.append(Path("src") / module)
+        folders += [Path("tests"), Path("tests/support"), Path("tools")]
     for folder in folders:
         found = root / folder / name
         if not found.exists():
             continue
         where, _ = owner(found.resolve().relative_to(root.resolve()))
-        if where != module and not (kind == "test" and where == "support"):
+        of_program = kind == "test" and module == "tools" and folder == Path("tools")
+        if where != module and not (kind == "test" and where == "support") and not of_program:
             return Finding(path, number, "private", f'"{name}" is a private header of {where}')
         return None
     return Finding(path, number, "private", f'"{name}" is not in {module} nor a public header')
 
 
-def check_includes(root, path, text):
+def check_includes(includes, path, text):
     module, kind = owner(path)
     if module is None or path.suffix not in CPP_SUFFIXES:
         return
@@ -272,12 +297,12 @@ def check_includes(root, path, text):
         if not match:
             continue
         quote, name = match.groups()
-        target = included_module(name)
+        target, _ = included_module(name)
         if target:
-            yield check_level(path, number, module, kind, target)
-        yield check_heavy(path, number, module, kind, name)
+            yield includes.check_module(path, number, module, kind, target)
+        yield includes.check_library(path, number, module, kind, name)
         if quote == '"':
-            yield check_private(root, path, number, module, kind, name)
+            yield check_private(includes.root, path, number, module, kind, name)
 
 
 # --- the whole -----------------------------------------------------------------------
@@ -301,13 +326,16 @@ def files_of(root):
 
 
 def check_tree(root):
-    findings, num_files = [], 0
+    findings, num_files, includes = [], 0, Includes(root)
     for path in files_of(root):
         num_files += 1
         text = (root / path).read_text(encoding="utf-8")
         findings += check_text(path, text)
         findings += check_functions(path, text)
-        findings += [f for f in check_includes(root, path, text) if f is not None]
+        findings += [f for f in check_includes(includes, path, text) if f is not None]
+    findings += includes.check_declarations()
+    if (root / ARCHITECTURE).exists() and not any(f.rule == "module" for f in findings):
+        findings += includes.check_table(ARCHITECTURE)
     return findings, num_files
 
 

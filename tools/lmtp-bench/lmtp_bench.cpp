@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "bench_options.h"
-#include "common/interrupts.h"
+#include "lmtp/client/interrupts.h"
 #include "load_generator.h"
 #include "report_json.h"
 #include "report_plot.h"
@@ -51,7 +51,7 @@ Result<void> check_writable(const BenchOptions& options) {
   return {};
 }
 
-Result<void> warm_up(const LoadOptions& load, Interrupts& interrupts) {
+Result<void> warm_up(const LoadOptions& load, client::Interrupts& interrupts) {
   const auto stats = run_load(load, &interrupts);
   if (!stats) return stats.error();
   if (stats->num_completed == 0 && !stats->interrupted) {
@@ -98,7 +98,7 @@ int run(int argc, const char* const* argv) {
   if (!sweep) return fail(sweep.error().message, 2);
   if (!sweep->note.empty()) fail(sweep->note, 0);
 
-  Interrupts interrupts;
+  client::Interrupts interrupts;
   const std::string date = now_iso();
   if (sweep->warmup) {
     if (auto good = warm_up(*sweep->warmup, interrupts); !good) {

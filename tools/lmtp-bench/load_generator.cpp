@@ -40,7 +40,7 @@ class AllEnded {
   }
 
   // False: a signal came first.
-  bool wait(const Interrupts* interrupts) const {
+  bool wait(const client::Interrupts* interrupts) const {
     pollfd fds[] = {{fd_, POLLIN, 0}, {interrupts ? interrupts->fd() : -1, POLLIN, 0}};
     while (poll(fds, 2, -1) < 0) LMTP_CHECK(errno == EINTR, errno);
     return (fds[0].revents & POLLIN) != 0;
@@ -65,7 +65,7 @@ Result<void> make_room(std::size_t num_connections) {
 }
 
 Result<std::vector<client::Client>> connect_all(const LoadOptions& options, std::size_t count,
-                                                Interrupts* interrupts) {
+                                                client::Interrupts* interrupts) {
   if (auto room = make_room(count); !room) return room.error();
   std::vector<client::Client> clients(count);
   for (client::Client& client : clients) {
@@ -79,7 +79,7 @@ Result<std::vector<client::Client>> connect_all(const LoadOptions& options, std:
 
 }  // namespace
 
-Result<LoadStats> run_load(const LoadOptions& options, Interrupts* interrupts) {
+Result<LoadStats> run_load(const LoadOptions& options, client::Interrupts* interrupts) {
   LMTP_CHECK(options.num_connections >= 1 && options.num_connections <= kConnectionsMax,
              options.num_connections);
   LMTP_CHECK(options.max_concurrency >= 1 && options.max_concurrency <= kConcurrencyMax,

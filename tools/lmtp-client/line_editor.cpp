@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 struct LineEditor::Impl {
   std::string prompt;
   std::string history_file;
-  Interrupts* interrupts = nullptr;
+  client::Interrupts* interrupts = nullptr;
   EditLine* edit = nullptr;
   History* history = nullptr;
   bool interrupted = false;
@@ -88,7 +88,7 @@ std::string history_path() {
   return home == nullptr || *home == '\0' ? "" : std::string(home) + "/.lmtp_history";
 }
 
-LineEditor::LineEditor(std::string prompt, std::string history, Interrupts& interrupts)
+LineEditor::LineEditor(std::string prompt, std::string history, client::Interrupts& interrupts)
     : impl_(std::make_unique<Impl>()) {
   // libedit edits characters, not bytes: it must know that they are UTF-8.
   std::setlocale(LC_CTYPE, "");

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "common/interrupts.h"
+#include "lmtp/client/interrupts.h"
 
 namespace lmtp::tools {
 
@@ -20,7 +20,7 @@ enum class LineStatus { kLine, kInterrupted, kEnd };
 class LineEditor {
  public:
   // Prints `prompt` before each line. An empty `history` path keeps none.
-  LineEditor(std::string prompt, std::string history, Interrupts& interrupts);
+  LineEditor(std::string prompt, std::string history, client::Interrupts& interrupts);
   ~LineEditor();
   LineEditor(const LineEditor&) = delete;
   LineEditor& operator=(const LineEditor&) = delete;

@@ -13,10 +13,10 @@
 #include <variant>
 
 #include "client_options.h"
-#include "common/interrupts.h"
 #include "common/json_text.h"
 #include "common/progress_bar.h"
 #include "line_editor.h"
+#include "lmtp/client/interrupts.h"
 #include "lmtp/hub/fetch.h"
 #include "lmtp/tokenizer/tokenizer.h"
 #include "repl.h"
@@ -129,7 +129,7 @@ int talk(const ClientOptions& options, const tokenizer::Tokenizer& tokenizer) {
   repl_options.progress = isatty(STDERR_FILENO) != 0;
   repl_options.own_model = !options.model.empty() || !options.tokenizer.empty();
 
-  Interrupts interrupts;
+  client::Interrupts interrupts;
   ServerLink link({options.host, options.port, name_for_server(options.model)}, interrupts);
   Repl repl(std::move(repl_options), tokenizer, link, interrupts);
   if (options.score) return repl.run_score(options.prompt.value_or(""), *options.score);

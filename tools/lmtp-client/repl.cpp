@@ -80,7 +80,7 @@ std::string quoted_token(std::string_view bytes) {
 }  // namespace
 
 Repl::Repl(ReplOptions options, const tokenizer::Tokenizer& tokenizer, ServerLink& link,
-           Interrupts& interrupts)
+           client::Interrupts& interrupts)
     : options_(std::move(options)), tokenizer_(tokenizer), link_(link), interrupts_(interrupts) {}
 
 int Repl::run_interactive(LineEditor& editor) {

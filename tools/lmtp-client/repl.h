@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "common/interrupts.h"
 #include "line_editor.h"
 #include "lmtp/base/result.h"
+#include "lmtp/client/interrupts.h"
 #include "lmtp/tokenizer/tokenizer.h"
 #include "repl_params.h"
 #include "server_link.h"
@@ -32,7 +32,7 @@ class Repl {
  public:
   // All outlive the Repl.
   Repl(ReplOptions options, const tokenizer::Tokenizer& tokenizer, ServerLink& link,
-       Interrupts& interrupts);
+       client::Interrupts& interrupts);
 
   // Each returns the program's exit code.
   int run_interactive(LineEditor& editor);
@@ -65,7 +65,7 @@ class Repl {
   ReplOptions options_;
   const tokenizer::Tokenizer& tokenizer_;
   ServerLink& link_;
-  Interrupts& interrupts_;
+  client::Interrupts& interrupts_;
   bool loading_shown_ = false;
   bool mismatch_noted_ = false;
 };

@@ -26,7 +26,7 @@ ServerInfo read_info(const std::string& json) {
 // While one lives, Ctrl-C wakes the client.
 class Waking {
  public:
-  Waking(Interrupts& interrupts, client::Client& client) : interrupts_(interrupts) {
+  Waking(client::Interrupts& interrupts, client::Client& client) : interrupts_(interrupts) {
     interrupts_.wakes(&client);
   }
   ~Waking() { interrupts_.wakes(nullptr); }
@@ -34,12 +34,12 @@ class Waking {
   Waking& operator=(const Waking&) = delete;
 
  private:
-  Interrupts& interrupts_;
+  client::Interrupts& interrupts_;
 };
 
 }  // namespace
 
-ServerLink::ServerLink(Options options, Interrupts& interrupts)
+ServerLink::ServerLink(Options options, client::Interrupts& interrupts)
     : options_(std::move(options)), interrupts_(interrupts) {}
 
 std::string ServerLink::address() const {

@@ -9,9 +9,9 @@
 #include <optional>
 #include <string>
 
-#include "common/interrupts.h"
 #include "lmtp/base/result.h"
 #include "lmtp/client/client.h"
+#include "lmtp/client/interrupts.h"
 #include "lmtp/protocol/message.h"
 
 namespace lmtp::tools {
@@ -41,7 +41,7 @@ class ServerLink {
   };
   enum class Outcome { kFinished, kCancelled };
 
-  ServerLink(Options options, Interrupts& interrupts);
+  ServerLink(Options options, client::Interrupts& interrupts);
 
   // Connects where no connection is open, and asks for MODEL_INFO without waiting for it.
   Result<void> connect();
@@ -74,7 +74,7 @@ class ServerLink {
   static int ms_until(Clock::time_point deadline);
 
   const Options options_;
-  Interrupts& interrupts_;
+  client::Interrupts& interrupts_;
   client::Client client_;
   StreamId next_id_ = 1;
   StreamId info_id_ = 0;  // of the MODEL_INFO in flight

@@ -7,7 +7,7 @@
 
 #include "lmtp/client/client.h"
 
-namespace lmtp::tools {
+namespace lmtp::client {
 
 // While one lives, SIGINT is counted and wakes whoever waits. At most one lives at a time, which is
 // the one that the signal handler, a plain function, knows of.
@@ -27,14 +27,14 @@ class Interrupts {
 
   // The client whose receive() or connect() a SIGINT wakes; null: none. REQUIRES: it stays where it
   // is until another is set.
-  void wakes(client::Client* client) { client_.store(client); }
+  void wakes(Client* client) { client_.store(client); }
 
  private:
   static void handle(int signal);
 
   int fd_ = -1;
-  std::atomic<client::Client*> client_ = nullptr;
+  std::atomic<Client*> client_ = nullptr;
   struct sigaction old_ = {};
 };
 
-}  // namespace lmtp::tools
+}  // namespace lmtp::client

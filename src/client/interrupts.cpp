@@ -1,4 +1,4 @@
-#include "common/interrupts.h"
+#include "lmtp/client/interrupts.h"
 
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -8,7 +8,7 @@
 
 #include "lmtp/base/check.h"
 
-namespace lmtp::tools {
+namespace lmtp::client {
 namespace {
 
 // A signal handler gets no argument of ours: the one mutable global there is.
@@ -35,7 +35,7 @@ void Interrupts::handle(int) {
   if (Interrupts* self = current.load()) {
     const std::uint64_t one = 1;
     [[maybe_unused]] const auto written = ::write(self->fd_, &one, sizeof(one));
-    if (client::Client* client = self->client_.load()) client->interrupt();
+    if (Client* client = self->client_.load()) client->interrupt();
   }
   errno = saved_errno;
 }
@@ -45,4 +45,4 @@ bool Interrupts::take() {
   return ::read(fd_, &count, sizeof(count)) == sizeof(count);
 }
 
-}  // namespace lmtp::tools
+}  // namespace lmtp::client
