@@ -4,11 +4,14 @@
 #include <spdlog/spdlog.h>
 
 #include <array>
+#include <chrono>
 #include <memory>
 #include <utility>
 
 namespace lmtp::log {
 namespace {
+
+constexpr std::int64_t kRepeatMs = 1000;
 
 spdlog::level::level_enum to_spdlog(Level level) {
   switch (level) {
@@ -85,6 +88,21 @@ void set_level(Level level) { logger().set_level(to_spdlog(level)); }
 void write(Level level, std::string_view message) {
   if (!logger().should_log(to_spdlog(level))) return;
   logger().log(to_spdlog(level), one_line(message));
+}
+
+void Repeated::warning(const std::string& message) {
+  const auto since_start = std::chrono::steady_clock::now().time_since_epoch();
+  const std::int64_t now =
+      std::chrono::duration_cast<std::chrono::milliseconds>(since_start).count();
+  std::int64_t due = next_ms_;
+  if (now < due || !next_ms_.compare_exchange_strong(due, now + kRepeatMs)) {
+    ++num_left_out_;
+    return;
+  }
+  const std::int64_t num_left_out = num_left_out_.exchange(0);
+  log::warning(num_left_out == 0
+                   ? message
+                   : message + " (and " + std::to_string(num_left_out) + " more like it before)");
 }
 
 }  // namespace lmtp::log

@@ -1,21 +1,31 @@
 // The layer below a WebSocket.
 #pragma once
 
+#include <boost/asio/associated_allocator.hpp>
+#include <boost/asio/associated_executor.hpp>
 #include <boost/beast/core/buffered_read_stream.hpp>
+#include <boost/beast/core/error.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/core/role.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/websocket/teardown.hpp>
+#include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <memory>
 #include <utility>
 
 namespace lmtp::server {
 
 // A socket that is first read from a buffer: what came behind the upgrade request. It tells when
 // the WebSocket begins to wait for the peer to close, which Beast does by itself after a close
-// frame or a protocol error, and for minutes.
+// frame or a protocol error, and for minutes; and when it has read and does not read on, because
+// its answer (to a ping, or to a protocol error) has to be written first.
 class ClientStream : public boost::beast::buffered_read_stream<boost::beast::tcp_stream,
                                                                boost::beast::flat_buffer> {
+  using Base =
+      boost::beast::buffered_read_stream<boost::beast::tcp_stream, boost::beast::flat_buffer>;
+
  public:
   ClientStream(boost::beast::tcp_stream stream, boost::beast::flat_buffer early)
       : buffered_read_stream(std::move(stream)) {
@@ -23,6 +33,54 @@ class ClientStream : public boost::beast::buffered_read_stream<boost::beast::tcp
   }
 
   std::function<void()> on_teardown;
+
+  // Lives as long as a read that is under way.
+  struct Reading {
+    bool under_way = false;
+    std::function<void()> on_paused;
+  };
+  Reading& reading() { return *reading_; }
+  // Of reads and writes: while it stays the same, the peer neither sends what is read nor takes
+  // what is written.
+  std::uint64_t num_begun() const { return num_begun_; }
+
+  template <typename Buffers, typename Handler>
+  void async_read_some(const Buffers& buffers, Handler&& handler) {
+    ++num_begun_;
+    reading_->under_way = true;
+    Base::async_read_some(buffers,
+                          OnRead<std::decay_t<Handler>>{reading_, std::forward<Handler>(handler)});
+  }
+
+  template <typename Buffers, typename Handler>
+  void async_write_some(const Buffers& buffers, Handler&& handler) {
+    ++num_begun_;
+    Base::async_write_some(buffers, std::forward<Handler>(handler));
+  }
+
+ private:
+  template <typename Handler>
+  struct OnRead {
+    std::shared_ptr<Reading> reading;
+    Handler handler;
+
+    using executor_type = boost::asio::associated_executor_t<Handler>;
+    using allocator_type = boost::asio::associated_allocator_t<Handler>;
+    executor_type get_executor() const noexcept {
+      return boost::asio::get_associated_executor(handler);
+    }
+    allocator_type get_allocator() const noexcept {
+      return boost::asio::get_associated_allocator(handler);
+    }
+    void operator()(boost::beast::error_code error, std::size_t num_bytes) {
+      reading->under_way = false;
+      handler(error, num_bytes);  // reads on, as a rule
+      if (!reading->under_way && reading->on_paused) reading->on_paused();
+    }
+  };
+
+  const std::shared_ptr<Reading> reading_ = std::make_shared<Reading>();
+  std::uint64_t num_begun_ = 0;
 };
 
 // Beast finds it by its name.

@@ -51,11 +51,25 @@ void ConnectionRegistry::drop_all() {
 }
 
 void ConnectionRegistry::make_room(Held what) {
-  const std::vector<std::shared_ptr<Connection>> all = open();
-  const auto most = std::max_element(all.begin(), all.end(), [what](const auto& a, const auto& b) {
-    return a->bytes_held(what) < b->bytes_held(what);
-  });
-  if (most != all.end() && (*most)->bytes_held(what) > 0) (*most)->give_up(what);
+  std::vector<std::pair<Holding, std::shared_ptr<Connection>>> holders;
+  std::size_t sum = 0;
+  for (std::shared_ptr<Connection>& connection : open()) {
+    const Holding holding = connection->holding(what);
+    sum += holding.bytes;
+    if (holding.bytes > 0) holders.emplace_back(holding, std::move(connection));
+  }
+  if (holders.empty()) return;
+  const std::size_t least = sum / holders.size() / 2;
+  const auto first = std::min_element(holders.begin(), holders.end(),
+                                      [what, least](const auto& left, const auto& right) {
+                                        const Holding& a = left.first;
+                                        const Holding& b = right.first;
+                                        if (what == Held::kWriteQueue) return a.bytes > b.bytes;
+                                        if ((a.bytes >= least) != (b.bytes >= least))
+                                          return a.bytes >= least;
+                                        return a.since < b.since;
+                                      });
+  first->second->give_up(what);
 }
 
 }  // namespace lmtp::server

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <mutex>
@@ -15,6 +16,11 @@ namespace lmtp::server {
 // What all connections together have a limit for.
 enum class Held { kUnfinishedMessage, kWriteQueue };
 
+struct Holding {
+  std::size_t bytes = 0;                        // that would be free if they were given up
+  std::chrono::steady_clock::time_point since;  // of an unfinished message: when it began
+};
+
 // One accepted socket, speaking HTTP or, later, WebSocket. Any thread may call; all return at once.
 class Connection {
  public:
@@ -24,8 +30,7 @@ class Connection {
   // Close now, whatever is under way.
   virtual void drop() = 0;
 
-  // Bytes that would be free if it gave them up.
-  virtual std::size_t bytes_held(Held /*what*/) const { return 0; }
+  virtual Holding holding(Held /*what*/) const { return {}; }
   // Others need the room: what is held counts no longer, and the connection closes.
   virtual void give_up(Held /*what*/) {}
 };
@@ -58,7 +63,10 @@ class ConnectionRegistry {
   // Those that are still there are dropped.
   void drop_all();
 
-  // Whoever holds most of it gives it up.
+  // One of them gives up what it holds: the longest write queue, and the message that has been
+  // unfinished for longest of those at least half as long as they are on average. A large message
+  // on its way is not closed for many small ones that do not end, nor a small one that is slow for
+  // a few large ones.
   void make_room(Held what);
 
  private:

@@ -5,6 +5,7 @@
 
 #include "connection.h"
 #include "dispatcher.h"
+#include "lmtp/base/log.h"
 #include "lmtp/engine/model_manager.h"
 #include "lmtp/server/server.h"
 #include "memory_limit.h"
@@ -30,6 +31,7 @@ struct ServerContext {
   MemoryLimit read_buffers;
   MemoryLimit write_queues;
   ReadPace read_pace;
+  log::Repeated closed_log;
   bool on_loopback = false;  // what the listener is bound to; set before the io threads run
   boost::asio::io_context io;
 };

@@ -11,6 +11,7 @@
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/websocket.hpp>
 #include <chrono>
+#include <cstdint>
 #include <deque>
 #include <exception>
 #include <string>
@@ -36,6 +37,8 @@ constexpr std::chrono::seconds kIdleTimeout{300};
 constexpr std::chrono::seconds kCloseTimeout{3};
 // The same for one that does not read: as long as this it may still come back and read the reason.
 constexpr std::chrono::seconds kSlowReaderTimeout{10};
+constexpr std::chrono::seconds kPauseCheck{1};
+using Clock = std::chrono::steady_clock;
 constexpr const char* kShuttingDown = "the server is shutting down";
 constexpr std::size_t kReadChunkBytes = std::size_t{64} << 10;
 // A larger buffer is given back after the message that needed it; any, where the buffers of all
@@ -59,7 +62,7 @@ class Session : public Connection, public std::enable_shared_from_this<Session> 
   void start(HttpRequest request);
   void shut_down() override;
   void drop() override;
-  std::size_t bytes_held(Held what) const override;
+  Holding holding(Held what) const override;
   void give_up(Held what) override;
 
  private:
@@ -93,7 +96,9 @@ class Session : public Connection, public std::enable_shared_from_this<Session> 
   void read_more();
   void read_on_after(std::size_t num_bytes);
   void on_read(beast::error_code error, std::size_t num_bytes);
-  void on_unfinished();
+  bool has_unfinished() const { return unfinished_since_.load() != Clock::time_point(); }
+  void watch_message();
+  void watch_pause(std::uint64_t num_begun, std::chrono::seconds waited);
   void handle_message();
   void on_events(std::vector<engine::StreamEvent> events);
   void send(std::vector<std::string> messages);
@@ -106,6 +111,7 @@ class Session : public Connection, public std::enable_shared_from_this<Session> 
   void send_close();
   void drop_after(std::chrono::seconds timeout);
   void finish();
+  void log_closed(const std::string& why);
 
   const std::shared_ptr<ServerContext> context_;  // first, so that it outlives the socket
   ConnectionRegistry::Place place_;               // second, so that the socket closes before
@@ -116,10 +122,13 @@ class Session : public Connection, public std::enable_shared_from_this<Session> 
   bool stopping_ = false;  // shut_down came during the handshake
 
   beast::flat_buffer read_buffer_;
-  MemoryLimit::Part read_part_;           // the buffer's capacity
-  std::atomic<bool> unfinished_ = false;  // it holds the beginning of a message
+  MemoryLimit::Part read_part_;  // the buffer's capacity
+  // When the message began of which it holds a part; waits of the server's own making move it on.
+  std::atomic<Clock::time_point> unfinished_since_ = Clock::time_point();
   asio::steady_timer message_timer_;
   asio::steady_timer pace_timer_;
+  asio::steady_timer pause_timer_;
+  bool pause_watched_ = false;
 
   std::deque<std::string> write_queue_;  // the first one is being written where writing_
   std::size_t num_queued_bytes_ = 0;
@@ -138,6 +147,7 @@ Session::Session(std::shared_ptr<ServerContext> context, UpgradingSocket socket)
       read_part_(context_->read_buffers),
       message_timer_(socket_.get_executor()),
       pace_timer_(socket_.get_executor()),
+      pause_timer_(socket_.get_executor()),
       write_part_(context_->write_queues) {}
 
 Session::~Session() { finish(); }
@@ -164,6 +174,12 @@ void Session::start(HttpRequest request) {
   socket_.control_callback([this](websocket::frame_type kind, beast::string_view) {
     if (kind == websocket::frame_type::close) on_peer_closing();
   });
+  // This one may be called by an operation that has let go of it.
+  socket_.next_layer().reading().on_paused = [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (self == nullptr || self->state_ != State::kOpen || self->pause_watched_) return;
+    self->watch_pause(self->socket_.next_layer().num_begun(), {});
+  };
   const auto kept = std::make_shared<HttpRequest>(std::move(request));
   socket_.async_accept(*kept, [self = shared_from_this(), kept](beast::error_code error) {
     self->guard([&] { self->on_accepted(error); });
@@ -225,9 +241,13 @@ void Session::read_more() {
 
 // Long messages cost the processor that streams are computed on, and are refused as a rule.
 void Session::read_on_after(std::size_t num_bytes) {
-  pace_timer_.expires_at(context_->read_pace.after(num_bytes));
-  pace_timer_.async_wait([self = shared_from_this()](beast::error_code error) {
-    if (!error && self->state_ == State::kOpen) self->guard([&] { self->read_more(); });
+  const Clock::time_point due = context_->read_pace.after(num_bytes);
+  unfinished_since_ = unfinished_since_.load() + (due - Clock::now());
+  pace_timer_.expires_at(due);
+  pace_timer_.async_wait([self = shared_from_this(), due](beast::error_code error) {
+    if (error || self->state_ != State::kOpen) return;
+    self->unfinished_since_ = self->unfinished_since_.load() + (Clock::now() - due);
+    self->guard([&] { self->read_more(); });
   });
 }
 
@@ -243,25 +263,47 @@ void Session::on_read(beast::error_code error, std::size_t num_bytes) {
   }
   if (socket_.is_message_done()) {
     handle_message();
-  } else if (!unfinished_.exchange(true)) {
-    on_unfinished();
+  } else if (!has_unfinished()) {
+    unfinished_since_ = Clock::now();
+    watch_message();
   }
   if (state_ != State::kOpen) return;
   if (read_buffer_.size() > kUnpacedBytes) return read_on_after(num_bytes);
   read_more();
 }
 
-void Session::on_unfinished() {
-  message_timer_.expires_after(context_->options.message_timeout);
-  message_timer_.async_wait([self = shared_from_this()](beast::error_code error) {
-    if (error || !self->unfinished_) return;
+void Session::watch_message() {
+  const auto due = [this] { return unfinished_since_.load() + context_->options.message_timeout; };
+  message_timer_.expires_at(due());
+  message_timer_.async_wait([self = shared_from_this(), due](beast::error_code error) {
+    if (error || !self->has_unfinished()) return;
+    if (Clock::now() < due()) return self->watch_message();
     self->begin_close(close_code::policy_error,
                       "a message took too long from its first to its last fragment", kCloseTimeout);
   });
 }
 
+// Beast has an answer to write before it reads on, and until then nothing that the peer does is
+// seen, its end neither. Where the peer takes nothing for so long, it is let go.
+void Session::watch_pause(std::uint64_t num_begun, std::chrono::seconds waited) {
+  pause_watched_ = true;
+  pause_timer_.expires_after(kPauseCheck);
+  pause_timer_.async_wait([self = shared_from_this(), num_begun, waited](beast::error_code error) {
+    self->pause_watched_ = false;
+    ClientStream& stream = self->socket_.next_layer();
+    if (error || self->state_ != State::kOpen || stream.reading().under_way) return;
+    if (stream.num_begun() != num_begun) return self->watch_pause(stream.num_begun(), {});
+    if (waited < kSlowReaderTimeout) return self->watch_pause(num_begun, waited + kPauseCheck);
+    self->log_closed("its client does not take what it was answered");
+    self->finish();
+  });
+}
+
 void Session::handle_message() {
-  if (unfinished_.exchange(false)) message_timer_.cancel();
+  if (has_unfinished()) {
+    unfinished_since_ = Clock::time_point();
+    message_timer_.cancel();
+  }
   std::vector<std::string> answers;
   if (socket_.got_binary()) {
     Dispatcher::handle_binary(answers);
@@ -306,8 +348,7 @@ void Session::send(std::vector<std::string> messages) {
   }
   const std::size_t limit = context_->options.max_write_queue_bytes;
   if (num_queued_bytes_ > limit) {
-    log::warning("connection " + std::to_string(place_.id()) +
-                 ": closed, its client does not read what it asked for");
+    log_closed("its client does not read what it asked for");
     clear_write_queue();
     return begin_close(
         close_code::policy_error,
@@ -352,9 +393,10 @@ void Session::on_peer_closing() {
   drop_after(kCloseTimeout);
 }
 
-std::size_t Session::bytes_held(Held what) const {
-  if (what == Held::kWriteQueue) return write_part_.bytes();
-  return unfinished_ ? read_part_.bytes() : 0;
+Holding Session::holding(Held what) const {
+  if (what == Held::kWriteQueue) return {write_part_.bytes(), {}};
+  const Clock::time_point since = unfinished_since_;
+  return {since != Clock::time_point() ? read_part_.bytes() : 0, since};
 }
 
 void Session::give_up(Held what) {
@@ -366,11 +408,14 @@ void Session::give_up(Held what) {
 // Memory is short, so the peer is not waited for. It gets the reason if its socket takes it now.
 void Session::on_given_up(Held what) {
   const bool is_write = what == Held::kWriteQueue;
-  if (state_ == State::kClosed || (is_write ? write_queue_.empty() : !unfinished_)) return;
+  if (state_ == State::kClosed || (is_write ? write_queue_.empty() : !has_unfinished())) {
+    return;
+  }
   const std::string reason =
       std::string(is_write ? "what waits to be sent" : "unfinished messages") +
-      " of all clients take too much memory, and this one's most of it";
-  log::warning("connection " + std::to_string(place_.id()) + ": closed: " + reason);
+      " of all clients take too much memory, and this one" +
+      (is_write ? "'s most of it" : " is the oldest");
+  log_closed(reason);
   if (state_ == State::kOpen && !writing_) {
     close_reason_ = websocket::close_reason(close_code::try_again_later, reason);
     send_close();
@@ -412,8 +457,14 @@ void Session::finish() {
   close_timer_.cancel();
   message_timer_.cancel();
   pace_timer_.cancel();
+  pause_timer_.cancel();
   clear_write_queue();
   beast::get_lowest_layer(socket_).close();
+}
+
+// Clients can bring it about as often as they connect.
+void Session::log_closed(const std::string& why) {
+  context_->closed_log.warning("connection " + std::to_string(place_.id()) + ": closed: " + why);
 }
 
 }  // namespace

@@ -96,11 +96,13 @@ TEST(Hostile, OneThatClosesHalfAndDoesNotReadIsLetGo) {
   expect_stop(running, clients);
 }
 
-// What waits for the peer ends without it: a close frame from either side, and a broken protocol.
+// What waits for the peer ends without it: a close frame from either side, and a broken protocol,
+// also where the answer to it, or to a ping, has to wait behind what the peer does not take.
 TEST(Hostile, AClosingConnectionEndsThoughThePeerStays) {
   Running running({}, with_long_queues());
   const std::ptrdiff_t before = num_sockets();
-  Clients clients = connect(running, 4);
+  constexpr int kNumClosing = 7;
+  Clients clients = connect(running, kNumClosing);
   const std::string no_mask("\0\0\0\0", 4);
   const std::string close_frame = "\x88\x80" + no_mask;
   clients[0]->send_raw(close_frame);
@@ -108,8 +110,13 @@ TEST(Hostile, AClosingConnectionEndsThoughThePeerStays) {
   clients[2]->send_raw(std::string(16, '\xff'));            // no frame
   ask_without_reading(*clients[3]);
   clients[3]->send_raw(close_frame);
-  EXPECT_TRUE(comes_true([&] { return num_sockets() == before + 4; }))
-      << num_sockets() - before - 4 << " sockets of the server are left";
+  for (int i = 4; i < kNumClosing; ++i) ask_without_reading(*clients[i]);
+  clients[4]->send_raw(std::string(16, '\xff'));
+  clients[5]->send_raw("\x89\x80" + no_mask);  // a ping
+  clients[6]->send_raw("\x89\x80" + no_mask);
+  clients[6]->half_close();
+  EXPECT_TRUE(comes_true([&] { return num_sockets() == before + kNumClosing; }))
+      << num_sockets() - before - kNumClosing << " sockets of the server are left";
 }
 
 TEST(Hostile, StopWaitsForNobody) {
@@ -141,6 +148,48 @@ TEST(Hostile, AMessageMayNotTakeForEver) {
   }
 }
 
+// The pace at which long messages are read is the server's, and no fault of who sends them.
+TEST(Hostile, AMessageHasItsTimeBesideThePace) {
+  ServerOptions options;
+  options.message_timeout = std::chrono::seconds(1);
+  options.max_read_buffers_bytes = std::size_t{1} << 30;
+  Running running({}, options);
+  // Some 170 MiB at 64 MiB/s.
+  Clients clients = connect(running, 12, 0);
+  const std::string text = generate(1, 2) + std::string(std::size_t{15} << 20, ' ');
+  std::vector<std::future<std::size_t>> answers;
+  for (const auto& client : clients) {
+    answers.push_back(std::async(std::launch::async, [&client, &text] {
+      client->send(text);
+      return client->collect(1).tokens.size();
+    }));
+  }
+  for (auto& answer : answers) EXPECT_EQ(answer.get(), 2U);
+}
+
+// Who sends much gets through beside many who do not finish what they hold, and so does one who is
+// slow with little.
+TEST(Hostile, TheOldestUnfinishedMessageGivesWay) {
+  ServerOptions options;
+  options.max_read_buffers_bytes = std::size_t{16} << 20;
+  Running running({}, options);
+  const std::ptrdiff_t before = num_sockets();
+  WsClient patient(running.server.port());
+  patient.send_part("GENERATE ");
+  constexpr int kNumStalled = 50;
+  Clients clients = connect(running, kNumStalled, 0);
+  for (const auto& client : clients) client->send_part(std::string(std::size_t{300} << 10, ' '));
+  WsClient busy(running.server.port());
+  busy.send_part(generate(1, 2));
+  for (int i = 0; i < 3; ++i) busy.send_part(std::string(std::size_t{1} << 20, ' '));
+  busy.send("");
+  EXPECT_EQ(busy.collect(1).tokens.size(), 2U);
+  patient.send(generate(1, 2).substr(9));
+  EXPECT_EQ(patient.collect(1).tokens.size(), 2U);
+  // Each client's own socket stays, and the server's of those two.
+  EXPECT_LT(num_sockets(), before + 2 * (1 + kNumStalled + 1)) << "nobody gave way";
+}
+
 TEST(Hostile, UnfinishedMessagesOfAllTogetherHaveALimit) {
   ServerOptions options;
   options.max_message_bytes = std::size_t{1} << 20;
@@ -149,6 +198,8 @@ TEST(Hostile, UnfinishedMessagesOfAllTogetherHaveALimit) {
   const std::ptrdiff_t before = num_sockets();
   Clients clients = connect(running, 8, 0);
   const std::string most(std::size_t{900} << 10, ' ');
+  const auto begin = std::chrono::steady_clock::now();
+  ::testing::internal::CaptureStderr();
   for (const auto& client : clients) client->send_part(most);
   // Four have room at most. Each client's own socket stays.
   EXPECT_TRUE(comes_true([&] { return num_sockets() <= before + 8 + 4; }));
@@ -164,6 +215,10 @@ TEST(Hostile, UnfinishedMessagesOfAllTogetherHaveALimit) {
     if (client->close_code() == 1013) ++num_given_up;
   }
   EXPECT_GE(num_given_up, 4);
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  const auto elapsed = std::chrono::steady_clock::now() - begin;
+  EXPECT_NE(log.find("closed: unfinished messages"), std::string::npos) << log;
+  EXPECT_LE(std::count(log.begin(), log.end(), '\n'), 1 + elapsed / std::chrono::seconds(1)) << log;
 }
 
 TEST(Hostile, WriteQueuesOfAllTogetherHaveALimit) {

@@ -189,7 +189,7 @@ void add_limit_options(CLI::App& app, RawOptions& raw) {
       ->capture_default_str();
   app.add_option("--max-read-buffers", raw.max_read_buffers,
                  "What unfinished messages of all clients together may take; beyond it, the client "
-                 "that holds most is closed")
+                 "whose message began first is closed, short ones left out")
       ->type_name("SIZE")
       ->capture_default_str();
   app.add_option("--max-write-queues", raw.max_write_queues,

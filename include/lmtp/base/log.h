@@ -2,6 +2,8 @@
 // never logged above level trace.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -25,5 +27,16 @@ inline void debug(std::string_view message) { write(Level::kDebug, message); }
 inline void info(std::string_view message) { write(Level::kInfo, message); }
 inline void warning(std::string_view message) { write(Level::kWarning, message); }
 inline void error(std::string_view message) { write(Level::kError, message); }
+
+// A warning that others can bring about as often as they like: one line a second at most, which
+// says how many were left out before it. Any thread.
+class Repeated {
+ public:
+  void warning(const std::string& message);
+
+ private:
+  std::atomic<std::int64_t> next_ms_ = 0;
+  std::atomic<std::int64_t> num_left_out_ = 0;
+};
 
 }  // namespace lmtp::log
