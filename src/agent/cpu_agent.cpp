@@ -52,7 +52,7 @@ class CpuAgent : public scheduler::ModelAgent {
     try {
       return run(plan);
     } catch (const std::exception& exception) {
-      return Error{exception.what()};
+      return Error{ErrorCode::kInternal, exception.what()};
     }
   }
 
@@ -108,9 +108,10 @@ Result<void> check_room(std::int64_t num_elements, kernels::WeightType type) {
   const std::int64_t needed = num_elements * weight_bytes(type);
   const std::optional<std::int64_t> free = free_memory_bytes();
   if (free.has_value() && needed > *free) {
-    return Error{"the weights take " + gibibytes(needed) + " as " + dtype_name(type) + ", and " +
-                 gibibytes(*free) +
-                 " of memory are free; serve a smaller model, or free some memory"};
+    return Error{ErrorCode::kInternal,
+                 "the weights take " + gibibytes(needed) + " as " + dtype_name(type) + ", and " +
+                     gibibytes(*free) +
+                     " of memory are free; serve a smaller model, or free some memory"};
   }
   return {};
 }
@@ -142,7 +143,8 @@ Result<std::unique_ptr<scheduler::ModelAgent>> make_cpu_agent(
     return std::unique_ptr<scheduler::ModelAgent>(
         std::make_unique<CpuAgent>(std::move(pool), std::move(*loaded), options, *num_blocks));
   } catch (const std::exception& exception) {
-    return Error{std::string("the model cannot be loaded: ") + exception.what()};
+    return Error{ErrorCode::kInternal,
+                 std::string("the model cannot be loaded: ") + exception.what()};
   }
 }
 

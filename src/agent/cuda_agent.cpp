@@ -93,7 +93,7 @@ class CudaAgent : public scheduler::ModelAgent {
       put(plan, steps_[next_]);
     } catch (const std::exception& exception) {
       wait_after_failure();
-      return Error{exception.what()};
+      return Error{ErrorCode::kInternal, exception.what()};
     }
     next_ = (next_ + 1) % kStepsMax;
     ++num_started_;
@@ -109,7 +109,7 @@ class CudaAgent : public scheduler::ModelAgent {
     } catch (const std::exception& exception) {
       wait_after_failure();
       num_started_ = 0;
-      return Error{exception.what()};
+      return Error{ErrorCode::kInternal, exception.what()};
     }
   }
 
@@ -299,10 +299,12 @@ Result<void> check_fit(const AgentOptions& options, std::int64_t num_weights,
   const std::int64_t needed = num_weights * weight_bytes(options.weight_type);
   const kernels::DeviceMemory memory = stream.device_api()->memory();
   if (needed > memory.free_bytes) {
-    return Error{"the weights take " + gibibytes(needed) + " as " +
-                 dtype_name(options.weight_type) + ", and of the " + gibibytes(memory.total_bytes) +
-                 " of " + device_name(options) + " " + gibibytes(memory.free_bytes) +
-                 " are free; serve a smaller model, or free some of its memory"};
+    return Error{ErrorCode::kInternal,
+                 "the weights take " + gibibytes(needed) + " as " +
+                     dtype_name(options.weight_type) + ", and of the " +
+                     gibibytes(memory.total_bytes) + " of " + device_name(options) + " " +
+                     gibibytes(memory.free_bytes) +
+                     " are free; serve a smaller model, or free some of its memory"};
   }
   return {};
 }
@@ -364,7 +366,7 @@ Result<std::unique_ptr<scheduler::ModelAgent>> make_cuda_agent(
     const kernels::cuda::Probe probe = kernels::cuda::probe(*options.cuda_device);
     if (!probe.available) {
       tell_gone(options, probe.reason);
-      return Error{"no CUDA: " + probe.reason};
+      return Error{ErrorCode::kInternal, "no CUDA: " + probe.reason};
     }
   }
   try {
@@ -381,16 +383,19 @@ Result<std::unique_ptr<scheduler::ModelAgent>> make_cuda_agent(
     return std::unique_ptr<scheduler::ModelAgent>(std::move(agent));
   } catch (const DeviceError& error) {
     if (error.kind() == DeviceError::Kind::kOutOfMemory) {
-      return Error{"the memory of " + device_name(options) +
-                   " is full; serve a smaller model, give a smaller --kv-cache, or free some of "
-                   "it"};
+      return Error{
+          ErrorCode::kInternal,
+          "the memory of " + device_name(options) +
+              " is full; serve a smaller model, give a smaller --kv-cache, or free some of "
+              "it"};
     }
     if (error.kind() != DeviceError::Kind::kFailed) {
       tell_gone(options, error.what());
     }
-    return Error{std::string("the model cannot be loaded: ") + error.what()};
+    return Error{ErrorCode::kInternal, std::string("the model cannot be loaded: ") + error.what()};
   } catch (const std::exception& exception) {
-    return Error{std::string("the model cannot be loaded: ") + exception.what()};
+    return Error{ErrorCode::kInternal,
+                 std::string("the model cannot be loaded: ") + exception.what()};
   }
 }
 

@@ -32,20 +32,20 @@ std::int64_t DeviceBiases::num_bytes(int vocab_size, int rows_max) {
 }
 
 // Ids ascend; those outside the vocabulary are passed over.
-std::int64_t DeviceBiases::num_ids(const protocol::LogitBias& bias) const {
+std::int64_t DeviceBiases::num_ids(const LogitBias& bias) const {
   return std::lower_bound(bias.ids.begin(), bias.ids.end(), vocab_size_) - bias.ids.begin();
 }
 
-std::size_t DeviceBiases::bytes_of(const protocol::LogitBias& bias) const {
+std::size_t DeviceBiases::bytes_of(const LogitBias& bias) const {
   return bytes_of_ids(num_ids(bias));
 }
 
-bool DeviceBiases::holds(const std::shared_ptr<const protocol::LogitBias>& bias) const {
+bool DeviceBiases::holds(const std::shared_ptr<const LogitBias>& bias) const {
   const auto entry = entries_.find(bias.get());
   return entry != entries_.end() && entry->second.bias.lock() == bias;
 }
 
-void DeviceBiases::place(std::span<const std::shared_ptr<const protocol::LogitBias>> biases) {
+void DeviceBiases::place(std::span<const std::shared_ptr<const LogitBias>> biases) {
   std::size_t all_bytes = 0;
   std::size_t missing_bytes = 0;
   for (const auto& bias : biases) {
@@ -85,7 +85,7 @@ void DeviceBiases::place(std::span<const std::shared_ptr<const protocol::LogitBi
   }
 }
 
-DeviceBiases::Place DeviceBiases::of(const protocol::LogitBias& bias) const {
+DeviceBiases::Place DeviceBiases::of(const LogitBias& bias) const {
   const std::int64_t count = num_ids(bias);
   if (count == 0) {
     return {};

@@ -44,11 +44,11 @@ kernels::SampleRow DeviceSampling::wanted_of(const scheduler::PlanRow& row,
   const scheduler::Sequence& sequence = *row.sequence;
   const auto next = static_cast<std::size_t>(next_position(row, target));
   kernels::SampleRow wanted;
-  if (sequence.kind == scheduler::SequenceKind::kScore) {
+  if (sequence.kind == RequestKind::kScore) {
     wanted.scored = sequence.tokens[next];
     return wanted;
   }
-  const protocol::SamplingParams& params = sequence.params;
+  const SamplingParams& params = sequence.params;
   LMTP_CHECK(row.follows < 0 || !params.has_penalties());  // they look at the tokens before
   wanted.num_top = std::min({params.top_logprobs, kernels::kSampleTopMax, vocab_size_});
   wanted.top_k = params.top_k;
@@ -77,7 +77,7 @@ void DeviceSampling::place_biases(const scheduler::StepPlan& plan) {
   for (const LogitTarget& target : targets_) {
     const scheduler::Sequence& sequence =
         *plan.rows[static_cast<std::size_t>(target.plan_row)].sequence;
-    if (sequence.kind == scheduler::SequenceKind::kGenerate && sequence.params.logit_bias) {
+    if (sequence.kind == RequestKind::kGenerate && sequence.params.logit_bias) {
       used_biases_.push_back(sequence.params.logit_bias);
     }
   }

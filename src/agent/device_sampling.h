@@ -12,7 +12,7 @@
 #include "kernels/memory.h"
 #include "kernels/sample.h"
 #include "kernels/stream.h"
-#include "lmtp/protocol/sampling_params.h"
+#include "lmtp/request/sampling_params.h"
 #include "lmtp/scheduler/step_plan.h"
 #include "staged_memory.h"
 #include "step_sampling.h"
@@ -39,26 +39,26 @@ class DeviceBiases {
 
   // Sends those that are not there. Places are valid until the next call.
   // REQUIRES: they are of rows_max rows at most; what the last call put into the stream is done.
-  void place(std::span<const std::shared_ptr<const protocol::LogitBias>> biases);
+  void place(std::span<const std::shared_ptr<const LogitBias>> biases);
   // REQUIRES: the last place() was given it.
-  Place of(const protocol::LogitBias& bias) const;
+  Place of(const LogitBias& bias) const;
 
  private:
   struct Entry {
-    std::weak_ptr<const protocol::LogitBias> bias;  // another may come to lie at its address
+    std::weak_ptr<const LogitBias> bias;  // another may come to lie at its address
     std::size_t offset = 0;
   };
 
-  bool holds(const std::shared_ptr<const protocol::LogitBias>& bias) const;
-  std::int64_t num_ids(const protocol::LogitBias& bias) const;
-  std::size_t bytes_of(const protocol::LogitBias& bias) const;
+  bool holds(const std::shared_ptr<const LogitBias>& bias) const;
+  std::int64_t num_ids(const LogitBias& bias) const;
+  std::size_t bytes_of(const LogitBias& bias) const;
 
   kernels::Stream& stream_;
   const int vocab_size_;
   kernels::Memory memory_;  // filled from its front; when it is full, everything goes
   std::size_t used_bytes_ = 0;
   kernels::Memory pinned_;  // of those on their way: one at least
-  std::unordered_map<const protocol::LogitBias*, Entry> entries_;
+  std::unordered_map<const LogitBias*, Entry> entries_;
 };
 
 // Tokens on their way back from the device.
@@ -127,7 +127,7 @@ class DeviceSampling {
   std::vector<std::int32_t> positions_;      // likewise
   std::vector<kernels::TokenCount> counts_;  // of all rows, behind one another
   std::vector<std::int32_t> count_of_;       // [vocab_size], all zero between two rows
-  std::vector<std::shared_ptr<const protocol::LogitBias>> used_biases_;
+  std::vector<std::shared_ptr<const LogitBias>> used_biases_;
   const kernels::TokenCount* uploaded_counts_ = nullptr;
   int top_stride_ = 0;
   StagedMemory out_;  // records of all targets, then their top tokens

@@ -13,7 +13,7 @@ Result<void> choose_one(sampling::Sampler& sampler, const scheduler::PlanRow& ro
                         scheduler::TokenResult& to) {
   const scheduler::Sequence& sequence = *row.sequence;
   const auto next = static_cast<std::size_t>(next_position(row, target));
-  if (sequence.kind == scheduler::SequenceKind::kScore) {
+  if (sequence.kind == RequestKind::kScore) {
     to.token = sequence.tokens[next];
     const Result<float> logprob = sampler.score(logits, to.token);
     if (!logprob.ok()) {

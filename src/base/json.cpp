@@ -47,7 +47,7 @@ Result<PlainText> without_nonfinite(std::string_view text) {
   std::size_t depth = 0;
   std::size_t values = 1;
   const auto refuse = [&](std::size_t at, const std::string& why) {
-    return Error{position_of(text, at + 1) + ": " + why};
+    return Error{ErrorCode::kInvalid, position_of(text, at + 1) + ": " + why};
   };
   for (std::size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
@@ -84,12 +84,13 @@ Result<PlainText> without_nonfinite(std::string_view text) {
 
 Result<Json> parse_json(std::string_view text, const std::string& origin) {
   if (text.size() > kJsonBytesMax) {
-    return Error{origin + ": larger than " + std::to_string(kJsonBytesMax) + " bytes"};
+    return Error{ErrorCode::kInvalid,
+                 origin + ": larger than " + std::to_string(kJsonBytesMax) + " bytes"};
   }
   const auto plain = without_nonfinite(text);
-  if (!plain) return Error{origin + ": " + plain.error().message};
+  if (!plain) return Error{plain.error().code, origin + ": " + plain.error().message};
   const auto fail = [&](std::string_view position, const std::string& why) {
-    return Error{origin + ": not JSON: " + std::string(position) + why};
+    return Error{ErrorCode::kInvalid, origin + ": not JSON: " + std::string(position) + why};
   };
   try {
     return Json::parse(plain->text);
@@ -107,27 +108,28 @@ Result<Json> parse_json(std::string_view text, const std::string& origin) {
 Result<Json> read_json_file(const std::string& path) {
   std::error_code code;
   const auto size = std::filesystem::file_size(path, code);
-  if (code) return Error{path + ": " + code.message()};
+  if (code) return Error{ErrorCode::kInvalid, path + ": " + code.message()};
   if (size > kJsonBytesMax) {
-    return Error{path + ": larger than " + std::to_string(kJsonBytesMax) + " bytes"};
+    return Error{ErrorCode::kInvalid,
+                 path + ": larger than " + std::to_string(kJsonBytesMax) + " bytes"};
   }
   std::string text(size, '\0');
   std::ifstream file(path, std::ios::binary);
   if (!file.read(text.data(), static_cast<std::streamsize>(size))) {
-    return Error{path + ": cannot be read"};
+    return Error{ErrorCode::kInvalid, path + ": cannot be read"};
   }
   return parse_json(text, path);
 }
 
 Result<Json> parse_json_object(std::string_view text, const std::string& origin) {
   auto root = parse_json(text, origin);
-  if (root && !root->is_object()) return Error{origin + ": not a JSON object"};
+  if (root && !root->is_object()) return Error{ErrorCode::kInvalid, origin + ": not a JSON object"};
   return root;
 }
 
 Result<Json> read_json_object(const std::string& path) {
   auto root = read_json_file(path);
-  if (root && !root->is_object()) return Error{path + ": not a JSON object"};
+  if (root && !root->is_object()) return Error{ErrorCode::kInvalid, path + ": not a JSON object"};
   return root;
 }
 
@@ -140,7 +142,8 @@ const Json* find_json(const Json& object, std::string_view key) {
 Result<const Json*> need_json(const Json& object, std::string_view key, const std::string& origin) {
   if (const Json* value = find_json(object, key)) return value;
   const bool is_null = object.is_object() && object.contains(key);
-  return Error{origin + ": '" + std::string(key) + "' is " + (is_null ? "null" : "missing")};
+  return Error{ErrorCode::kInvalid,
+               origin + ": '" + std::string(key) + "' is " + (is_null ? "null" : "missing")};
 }
 
 const std::string* find_json_text(const Json& object, std::string_view key) {

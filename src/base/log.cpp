@@ -79,8 +79,8 @@ Result<Level> parse_level(std::string_view name) {
   for (const auto& [known, level] : kNames) {
     if (known == name) return level;
   }
-  return Error{"--log-level: '" + std::string(name) +
-               "' is not one of trace, debug, info, warning, error, off"};
+  return Error{ErrorCode::kInvalid, "--log-level: '" + std::string(name) +
+                                        "' is not one of trace, debug, info, warning, error, off"};
 }
 
 void set_level(Level level) { logger().set_level(to_spdlog(level)); }

@@ -89,14 +89,15 @@ Result<void> Connection::connect(const std::string& host, std::uint16_t port, in
   socket_.emplace(io_);
   if (const std::string error = resolve_and_connect(host, port, timeout_ms); !error.empty()) {
     drop_socket();
-    return Error{"cannot connect to " + where + ": " + error +
-                 "; is a server running there (lmtp-serve)?"};
+    return Error{lmtp::ErrorCode::kUnavailable, "cannot connect to " + where + ": " + error +
+                                                    "; is a server running there (lmtp-serve)?"};
   }
   const auto spent = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - began);
   const int left_ms = std::max(0, timeout_ms - static_cast<int>(spent.count()));
   if (const std::string error = upgrade(host, port, left_ms); !error.empty()) {
     drop_socket();
-    return Error{where + " does not answer as an LMTP server (WebSocket at /): " + error};
+    return Error{lmtp::ErrorCode::kUnavailable,
+                 where + " does not answer as an LMTP server (WebSocket at /): " + error};
   }
   return {};
 }
@@ -147,7 +148,9 @@ std::string Connection::upgrade(const std::string& host, std::uint16_t port, int
 }
 
 Result<void> Connection::send(const std::string& text) {
-  if (!open()) return Error{end_reason_.empty() ? "not connected" : end_reason_};
+  if (!open())
+    return Error{lmtp::ErrorCode::kUnavailable,
+                 end_reason_.empty() ? "not connected" : end_reason_};
   std::optional<ErrorCode> result;
   sending_ = true;
   start_read();
@@ -166,7 +169,7 @@ Result<void> Connection::send(const std::string& text) {
     run_until([this] { return !reading_; }, kCloseTimeoutMs, false);
     end(describe(*result));
   }
-  return Error{end_reason_};
+  return Error{lmtp::ErrorCode::kUnavailable, end_reason_};
 }
 
 Result<bool> Connection::receive(ReceivedMessage& message, int timeout_ms) {
@@ -177,7 +180,9 @@ Result<bool> Connection::receive(ReceivedMessage& message, int timeout_ms) {
     return false;
   };
   if (run_until(read_on, timeout_ms, true) != Wait::kDone) return false;
-  if (messages_.empty()) return Error{end_reason_.empty() ? "not connected" : end_reason_};
+  if (messages_.empty())
+    return Error{lmtp::ErrorCode::kUnavailable,
+                 end_reason_.empty() ? "not connected" : end_reason_};
   message = std::move(messages_.front());
   messages_.pop_front();
   held_bytes_ -= message.text.size();

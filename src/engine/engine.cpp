@@ -30,7 +30,8 @@ namespace lmtp::engine {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kGatherTimeMax{5};
-constexpr const char* kGap = "internal: tokens of this stream were lost";
+
+static Error gap() { return {ErrorCode::kInternal, "internal: tokens of this stream were lost"}; }
 
 // All members below "engine thread" belong to that thread alone.
 struct Engine::Impl {
@@ -63,14 +64,14 @@ struct Engine::Impl {
   void apply(LoadedCommand& loaded);
   void apply(StopCommand& stop);
   void accept(Request request);
-  void fail_all(const std::string& message);
+  void fail_all(const Error& error);
 
   bool waiting_for_work() const { return scheduler == nullptr || scheduler->idle(); }
   bool finished() const;
   int num_requests() const { return static_cast<int>(streams.size()); }
   void publish();
   void queue_events(std::vector<scheduler::SchedulerEvent> events);
-  void queue_error(StreamKey key, std::shared_ptr<EventSink> sink, const std::string& message);
+  void queue_error(StreamKey key, std::shared_ptr<EventSink> sink, const Error& error);
   void queue_loading(const Request& request);
   void deliver();
 
@@ -99,7 +100,7 @@ struct Engine::Impl {
   std::deque<Request> held;  // came while the model is being loaded
   std::unique_ptr<scheduler::ModelAgent> agent;
   std::unique_ptr<scheduler::Scheduler> scheduler;
-  std::optional<std::string> load_error;
+  std::optional<Error> load_error;
   std::optional<Clock::time_point> stop_at;
   EngineState state = EngineState::kLoading;
   int load_percent = 0;
@@ -131,7 +132,7 @@ void Engine::Impl::step() {
     if (plan.empty()) {
       // Sequences that can never run would make this loop spin: an error of ours, but not fatal.
       log::error("the scheduler found no way to go on");
-      fail_all("internal: the scheduler found no way to go on");
+      fail_all({ErrorCode::kInternal, "internal: the scheduler found no way to go on"});
       return;
     }
     start(plan);
@@ -145,7 +146,8 @@ void Engine::Impl::step() {
   } else {
     ++num_failed_steps;
     log::error("a step failed: " + result.error().message);
-    queue_events(scheduler->abort("the step failed: " + result.error().message));
+    queue_events(
+        scheduler->abort({result.error().code, "the step failed: " + result.error().message}));
     started.clear();
     if (agent->is_lost()) return load_again();
   }
@@ -170,7 +172,7 @@ void Engine::Impl::start_ahead() {
 // waits as it does for a model that is loaded for the first time.
 void Engine::Impl::load_again() {
   log::error("the device is lost: the model is loaded again");
-  fail_all("the device was lost; retry once the model is loaded again");
+  fail_all({ErrorCode::kDeviceLost, "the device was lost; retry once the model is loaded again"});
   scheduler.reset();
   agent.reset();
   state = EngineState::kLoading;
@@ -242,7 +244,7 @@ void Engine::Impl::run() {
   inbox->queue.close();
   for (EngineCommand& command : inbox->queue.drain()) {
     if (auto* request = std::get_if<Request>(&command)) {
-      queue_error(request->key, request->sink, kShuttingDown);
+      queue_error(request->key, request->sink, shutting_down());
     }
   }
   state = EngineState::kStopped;
@@ -259,7 +261,7 @@ void Engine::Impl::start_over(const std::string& why) {
   }
   ++num_failed_steps;
   scheduler.reset();
-  fail_all("internal: the engine failed: " + why);
+  fail_all({ErrorCode::kInternal, "internal: the engine failed: " + why});
   if (agent != nullptr) scheduler = make_scheduler(agent->info(), limits, options);
 }
 
@@ -273,7 +275,7 @@ void Engine::Impl::take_commands() {
   } else {
     apply_all(inbox->queue.drain());
   }
-  if (stop_at && Clock::now() >= *stop_at) fail_all(kShuttingDown);
+  if (stop_at && Clock::now() >= *stop_at) fail_all(shutting_down());
 }
 
 // In order, but for cancels of streams that are live: they make room for requests before them.
@@ -293,7 +295,8 @@ void Engine::Impl::apply_one(EngineCommand& command) {
   if (applied) return;
   auto* request = std::get_if<Request>(&command);
   if (request != nullptr && request->sink != nullptr && !streams.contains(request->key)) {
-    queue_error(request->key, std::move(request->sink), "internal: " + applied.error().message);
+    queue_error(request->key, std::move(request->sink),
+                Error{ErrorCode::kInternal, "internal: " + applied.error().message});
   }
   start_over(applied.error().message);
 }
@@ -301,11 +304,11 @@ void Engine::Impl::apply_one(EngineCommand& command) {
 bool Engine::Impl::finished() const { return stop_at && streams.empty(); }
 
 void Engine::Impl::apply(Request& request) {
-  if (stop_at) return queue_error(request.key, request.sink, kShuttingDown);
+  if (stop_at) return queue_error(request.key, request.sink, shutting_down());
   if (load_error) return queue_error(request.key, request.sink, *load_error);
   if (num_requests() >= options.max_concurrent_requests) {
     return queue_error(request.key, request.sink,
-                       overloaded_text(static_cast<std::size_t>(options.max_concurrent_requests)));
+                       overloaded(static_cast<std::size_t>(options.max_concurrent_requests)));
   }
   LMTP_CHECK(!streams.contains(request.key), request.key.connection, request.key.stream);
   streams.emplace(request.key, Stream{request.sink, request.model});
@@ -352,7 +355,7 @@ void Engine::Impl::apply(LoadedCommand& loaded) {
     }
   }
   if (!loaded.agent) {
-    load_error = loaded.agent.error().message;
+    load_error = loaded.agent.error();
     state = EngineState::kFailed;
     fail_all(*load_error);
     deliver();
@@ -370,42 +373,41 @@ void Engine::Impl::apply(LoadedCommand& loaded) {
 void Engine::Impl::apply(StopCommand& stop) {
   if (!stop_at || stop.deadline < *stop_at) stop_at = stop.deadline;
   // What waits for a model that is still being loaded cannot finish in time.
-  if (scheduler == nullptr) fail_all(kShuttingDown);
+  if (scheduler == nullptr) fail_all(shutting_down());
 }
 
 // Ends every stream that is open with this error.
-void Engine::Impl::fail_all(const std::string& message) {
+void Engine::Impl::fail_all(const Error& error) {
   held.clear();
   while (!streams.empty()) {
     const auto& [key, stream] = *streams.begin();
     if (scheduler != nullptr) scheduler->remove(key);
-    queue_error(key, stream.sink, message);
+    queue_error(key, stream.sink, error);
     streams.erase(streams.begin());
   }
 }
 
-void Engine::Impl::queue_error(StreamKey key, std::shared_ptr<EventSink> sink,
-                               const std::string& message) {
-  outbox.add(key.connection, std::move(sink), protocol::ErrorEntry{key.stream, message});
+void Engine::Impl::queue_error(StreamKey key, std::shared_ptr<EventSink> sink, const Error& error) {
+  outbox.add(key.connection, std::move(sink), StreamError{key.stream, error});
 }
 
 void Engine::Impl::queue_loading(const Request& request) {
   outbox.add(request.key.connection, request.sink,
-             protocol::LoadingEntry{request.key.stream, request.model, load_percent});
+             LoadingNotice{request.key.stream, request.model, load_percent});
 }
 
 void Engine::Impl::queue_events(std::vector<scheduler::SchedulerEvent> events) {
   for (scheduler::SchedulerEvent& event : events) {
     const auto stream = streams.find(event.key);
     LMTP_CHECK(stream != streams.end(), event.key.connection, event.key.stream);
-    const auto* token = std::get_if<protocol::TokenEntry>(&event.entry);
-    const bool ends = token == nullptr || token->finish_reason != protocol::FinishReason::kNone;
+    const auto* token = std::get_if<TokenEvent>(&event.entry);
+    const bool ends = token == nullptr || token->finish_reason != FinishReason::kNone;
     if (!stream->second.has_gap) {
       StreamEvent entry =
           std::visit([](auto& e) { return StreamEvent(std::move(e)); }, event.entry);
       outbox.add(event.key.connection, stream->second.sink, std::move(entry));
     } else if (ends) {
-      queue_error(event.key, stream->second.sink, kGap);
+      queue_error(event.key, stream->second.sink, gap());
     }
     if (ends) streams.erase(stream);
   }
@@ -418,7 +420,7 @@ void Engine::Impl::deliver() {
   for (const ConnectionId connection : outbox.deliver()) {
     for (auto& [key, stream] : streams) stream.has_gap |= key.connection == connection;
     for (const auto& [key, stream] : streams) {
-      if (stream.has_gap) inbox->queue.push_control(CancelCommand{key, kGap});
+      if (stream.has_gap) inbox->queue.push_control(CancelCommand{key, gap()});
     }
   }
 }
@@ -456,7 +458,8 @@ void Engine::Impl::load() {
   try {
     inbox->queue.push_control(LoadedCommand{factory(progress)});
   } catch (const std::exception& e) {
-    inbox->queue.push_control(LoadedCommand{Error{std::string("loading failed: ") + e.what()}});
+    inbox->queue.push_control(
+        LoadedCommand{Error{ErrorCode::kInvalid, std::string("loading failed: ") + e.what()}});
   }
 }
 

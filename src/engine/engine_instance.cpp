@@ -9,8 +9,8 @@ namespace lmtp::engine {
 Result<void> EngineInstance::submit(Request request) const {
   EngineCommand command(std::in_place_type<Request>, std::move(request));
   if (inbox_->queue.try_push(std::move(command))) return {};
-  if (inbox_->stopped) return Error{kShuttingDown};
-  return Error{overloaded_text(inbox_->queue.capacity())};
+  if (inbox_->stopped) return shutting_down();
+  return overloaded(inbox_->queue.capacity());
 }
 
 void EngineInstance::cancel(StreamKey key) const { inbox_->queue.push_control(CancelCommand{key}); }

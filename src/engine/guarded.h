@@ -14,9 +14,9 @@ auto guarded(const Call& call, const std::string& prefix = {}) -> decltype(call(
   try {
     return call();
   } catch (const std::exception& e) {
-    return Error{prefix + e.what()};
+    return Error{ErrorCode::kInternal, prefix + e.what()};
   } catch (...) {
-    return Error{prefix + "an exception of unknown type"};
+    return Error{ErrorCode::kInternal, prefix + "an exception of unknown type"};
   }
 }
 

@@ -11,14 +11,14 @@
 #include "lmtp/base/bounded_queue.h"
 #include "lmtp/base/result.h"
 #include "lmtp/engine/engine_instance.h"
-#include "lmtp/engine/request.h"
+#include "lmtp/request/request.h"
 #include "lmtp/scheduler/model_agent.h"
 
 namespace lmtp::engine {
 
 struct CancelCommand {
   StreamKey key;
-  const char* reason = "cancelled";  // what its stream is told
+  Error reason = {ErrorCode::kCancelled, "cancelled"};  // what its stream is told
 };
 struct LoadProgressCommand {
   int percent = 0;
@@ -39,12 +39,13 @@ struct EngineInstance::Inbox {
   std::atomic<bool> stopped = false;  // set before the queue is closed
 };
 
-inline constexpr const char* kShuttingDown = "the server is shutting down";
+inline Error shutting_down() { return {ErrorCode::kUnavailable, "the server is shutting down"}; }
 
 // Why one request more is not taken.
-inline std::string overloaded_text(std::size_t max_requests) {
-  return "overloaded: " + std::to_string(max_requests) +
-         " requests are in flight (--max-concurrent-requests); retry later";
+inline Error overloaded(std::size_t max_requests) {
+  return {ErrorCode::kOverloaded,
+          "overloaded: " + std::to_string(max_requests) +
+              " requests are in flight (--max-concurrent-requests); retry later"};
 }
 
 }  // namespace lmtp::engine

@@ -56,8 +56,8 @@ Result<void> ModelManager::Impl::start_loader(std::function<void()> work) {
     return loader.done;
   });
   if (loaders.size() - num_fetching >= kLoadersMax) {
-    return Error{"overloaded: " + std::to_string(kLoadersMax) +
-                 " models are being sought or loaded; retry later"};
+    return Error{ErrorCode::kInvalid, "overloaded: " + std::to_string(kLoadersMax) +
+                                          " models are being sought or loaded; retry later"};
   }
   Loader& loader = loaders.emplace_back();
   try {
@@ -68,7 +68,8 @@ Result<void> ModelManager::Impl::start_loader(std::function<void()> work) {
     });
   } catch (const std::exception& e) {
     loaders.pop_back();
-    return Error{std::string("overloaded: no thread can be started: ") + e.what()};
+    return Error{ErrorCode::kInvalid,
+                 std::string("overloaded: no thread can be started: ") + e.what()};
   }
   return {};
 }
@@ -151,8 +152,8 @@ Result<ServedModel> ModelManager::Impl::fetch(const std::string& name,
   if (!is_here) {
     const Lock lock(mutex);
     if (num_fetching >= kFetchesMax) {
-      return Error{"overloaded: " + std::to_string(kFetchesMax) +
-                   " models are being fetched; retry later"};
+      return Error{ErrorCode::kInvalid, "overloaded: " + std::to_string(kFetchesMax) +
+                                            " models are being fetched; retry later"};
     }
     ++num_fetching;
   }
@@ -190,7 +191,7 @@ void ModelManager::Impl::load_by_name(Pending& from) {
       std::erase_if(pending, is_this);
       if (!stopping) remember_failure(from.name, served.error().message);
     }
-    from.gate->fail("model: " + served.error().message);
+    from.gate->fail({served.error().code, "model: " + served.error().message});
     return tell_outcome(served.error());
   }
   Model* own = nullptr;
@@ -261,8 +262,9 @@ Result<std::optional<std::int64_t>> ModelManager::Impl::make_room(Lock& lock, Mo
     if (room && *room) break;
     if (!deadline) deadline = Clock::now() + kRoomWaitMax;
     if (room && Clock::now() >= *deadline) {
-      room = Error{"overloaded: " + names_ready() + " are in use and leave no room for " +
-                   quoted_name(model.served.description.name) + "; retry later"};
+      room = Error{ErrorCode::kInvalid,
+                   "overloaded: " + names_ready() + " are in use and leave no room for " +
+                       quoted_name(model.served.description.name) + "; retry later"};
     }
     // Nothing has become free by this look: those who wait for room are not to look again for it.
     turn_taken = false;
@@ -313,10 +315,11 @@ Result<void> ModelManager::Impl::check_fits(const ServedModel& served,
   const MemoryNeed& need = served.memory;
   const std::int64_t needed = need.weights_bytes + std::max(need.kv_bytes_min, need.kv_bytes);
   if (needed <= free_bytes) return {};
-  return Error{quoted_name(served.description.name) + " needs about " + gib_text(needed) +
-               " of memory (weights " + gib_text(need.weights_bytes) + "), and " +
-               gib_text(std::max<std::int64_t>(0, free_bytes)) +
-               " are free; free some, or choose a narrower --dtype or a smaller --kv-cache"};
+  return Error{ErrorCode::kInvalid,
+               quoted_name(served.description.name) + " needs about " + gib_text(needed) +
+                   " of memory (weights " + gib_text(need.weights_bytes) + "), and " +
+                   gib_text(std::max<std::int64_t>(0, free_bytes)) +
+                   " are free; free some, or choose a narrower --dtype or a smaller --kv-cache"};
 }
 
 Result<void> ModelManager::Impl::load(Model& model, std::int64_t kv_bytes) {
@@ -382,7 +385,7 @@ Result<void> ModelManager::Impl::start_engine(Model& model,
   published.set_value(engine == nullptr ? std::optional(instance) : std::nullopt);
   Result<void> open = opened.get_future().get();
   if (!made) return made;
-  if (engine != nullptr) return Error{kShuttingDown};
+  if (engine != nullptr) return shutting_down();
   return open;
 }
 
@@ -400,7 +403,7 @@ Result<std::unique_ptr<scheduler::ModelAgent>> ModelManager::Impl::load_again(
   };
   changed.wait(lock, [&] { return !turn_taken || stopping || find_model() == nullptr; });
   Model* const model = find_model();
-  if (stopping || model == nullptr) return Error{kShuttingDown};
+  if (stopping || model == nullptr) return shutting_down();
   turn_taken = true;  // the model stays where it is
   lock.unlock();
   auto agent =
@@ -417,7 +420,7 @@ Result<std::unique_ptr<scheduler::ModelAgent>> ModelManager::Impl::load_again(
     end_turn();
     lock.unlock();
     if (on_gone) on_gone(agent.error().message);
-    return Error{"model: " + agent.error().message};
+    return Error{agent.error().code, "model: " + agent.error().message};
   }
   end_turn();
   return agent;
@@ -434,7 +437,7 @@ void ModelManager::Impl::give_up(Model& model, const Error& error) {
     if (!stopping) remember_failure(name, error.message);
   }
   if (is_auto && !stopping) log::warning(quoted_name(name) + " was not loaded: " + error.message);
-  gate->fail("model: " + error.message);
+  gate->fail({error.code, "model: " + error.message});
   gate->close();
   tell_outcome(error);
 }

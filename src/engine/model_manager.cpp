@@ -100,7 +100,8 @@ Submission ModelManager::submit(Request request) {
     }
     RequestGate::Answer answer = gate->submit(request);
     if (answer.outcome == RequestGate::Outcome::kTaken) return std::shared_ptr<StreamOwner>(gate);
-    if (answer.outcome == RequestGate::Outcome::kRefused) return Refusal{std::move(answer.error)};
+    if (answer.outcome == RequestGate::Outcome::kRefused)
+      return Refusal{std::move(answer.error.message)};
   }
   return Refusal{"overloaded: the model was unloaded as often as it was asked for; retry later"};
 }
@@ -115,7 +116,7 @@ ModelManager::Impl::Found ModelManager::Impl::find(const std::string& name) cons
 
 std::variant<ModelManager::Impl::Found, Refusal> ModelManager::Impl::find_or_load(
     const std::string& name) {
-  if (stopping) return Refusal{kShuttingDown};
+  if (stopping) return Refusal{shutting_down().message};
   if (name.empty()) {
     auto sole = find_sole();
     const auto* meant = std::get_if<Found>(&sole);
@@ -163,10 +164,11 @@ std::variant<ModelManager::Impl::Found, Refusal> ModelManager::Impl::find_sole()
 // A static server's model is there under all of its names until its loading has failed.
 Error ModelManager::Impl::unknown_name(const std::string& name) const {
   if (models.empty() && pending.empty() && !failures.empty()) {
-    return Error{"model: " + failures.back().error};
+    return Error{ErrorCode::kInvalid, "model: " + failures.back().error};
   }
-  return Error{"model: " + quoted_name(name) + " is not served here, allowed is '" + only_name +
-               "' (or leave it out)"};
+  return Error{ErrorCode::kInvalid, "model: " + quoted_name(name) +
+                                        " is not served here, allowed is '" + only_name +
+                                        "' (or leave it out)"};
 }
 
 int DownloadState::percent() const {
@@ -226,7 +228,8 @@ std::optional<Result<ModelStatus>> ModelManager::status(const std::string& name)
   const Impl::Lock lock(impl_->mutex);
   if (name.empty()) {
     const auto sole = impl_->find_sole();
-    if (const auto* refusal = std::get_if<Refusal>(&sole)) return Error{refusal->message};
+    if (const auto* refusal = std::get_if<Refusal>(&sole))
+      return Error{ErrorCode::kNotFound, refusal->message};
     const auto& meant = std::get<Impl::Found>(sole);
     if (meant.nowhere()) return std::nullopt;
     return Impl::status_of(meant);
@@ -245,18 +248,18 @@ void ModelManager::Impl::run_lookups() {
   while (!stopping) {
     for (Lookup& lookup : lookups.wait_drain()) {
       if (lookup.name.empty()) lookup.name = options.default_model.name;
-      lookup.done(stopping ? Error{kShuttingDown} : look_up(lookup.name));
+      lookup.done(stopping ? shutting_down() : look_up(lookup.name));
     }
   }
-  for (Lookup& lookup : lookups.drain()) lookup.done(Error{kShuttingDown});
+  for (Lookup& lookup : lookups.drain()) lookup.done(shutting_down());
 }
 
 Result<ModelStatus> ModelManager::Impl::look_up(const std::string& name) {
-  Result<ServedModel> served = Error{"holds a control character"};
+  Result<ServedModel> served = Error{ErrorCode::kInvalid, "holds a control character"};
   try {
     if (!has_control_character(name)) served = factory->find(name);
   } catch (const std::exception& e) {
-    served = Error{std::string("cannot be looked up: ") + e.what()};
+    served = Error{ErrorCode::kInvalid, std::string("cannot be looked up: ") + e.what()};
   }
   const Lock lock(mutex);
   Found found = find(name);
@@ -265,7 +268,7 @@ Result<ModelStatus> ModelManager::Impl::look_up(const std::string& name) {
     if (same != models.end()) found.model = same->second.get();
   }
   if (!found.nowhere()) return status_of(found);
-  if (!served) return Error{"model: " + served.error().message};
+  if (!served) return Error{served.error().code, "model: " + served.error().message};
   ModelStatus status;
   status.description = std::move(served->description);
   status.limits = std::move(served->limits);
@@ -317,7 +320,7 @@ void ModelManager::stop(int grace_ms) {
   impl_->changed.notify_all();
   impl_->keeper_wake.notify_all();
   // What waits for a model that is still being loaded cannot finish in time.
-  for (const auto& gate : gates) gate->shut(kShuttingDown);
+  for (const auto& gate : gates) gate->shut(shutting_down());
   // While stopping, nobody else takes a model out that is ready.
   if (impl_->keeper.joinable()) impl_->keeper.join();
   for (Engine* engine : engines) {

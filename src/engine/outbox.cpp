@@ -1,6 +1,5 @@
 #include "outbox.h"
 
-#include <optional>
 #include <unordered_map>
 #include <utility>
 
@@ -18,8 +17,8 @@ struct Delivery {
   bool failed = false;
 };
 
-std::optional<StreamId> stream_of(const StreamEvent& event) {
-  return std::visit([](const auto& e) -> std::optional<StreamId> { return e.stream_id; }, event);
+StreamId stream_of(const StreamEvent& event) {
+  return std::visit([](const auto& e) { return e.stream_id; }, event);
 }
 
 }  // namespace
@@ -61,7 +60,8 @@ std::vector<ConnectionId> Outbox::deliver() {
     // Of an event that was moved from, the stream's id and its finish_reason are still there.
     if (!deliveries[out.delivery].failed || !is_last(out.event)) continue;
     add(out.connection, std::move(out.sink),
-        protocol::ErrorEntry{stream_of(out.event), "internal: the end of this stream was lost"});
+        StreamError{stream_of(out.event),
+                    {ErrorCode::kInternal, "internal: the end of this stream was lost"}});
   }
   return failed;
 }

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "lmtp/base/ids.h"
-#include "lmtp/engine/request.h"
+#include "lmtp/request/request.h"
 
 namespace lmtp::engine {
 

@@ -23,13 +23,6 @@ std::size_t bytes_of(const Request& request) {
 
 }  // namespace
 
-bool is_last(const StreamEvent& event) {
-  if (const auto* token = std::get_if<protocol::TokenEntry>(&event)) {
-    return token->finish_reason != protocol::FinishReason::kNone;
-  }
-  return !std::holds_alternative<protocol::LoadingEntry>(event);
-}
-
 // Tells the gate of the ends that pass through it. An engine delivers all events of a connection to
 // the sink of one of its streams, so what is counted is the connection's events, not the stream's.
 class RequestGate::CountingSink final : public EventSink {
@@ -71,7 +64,7 @@ RequestGate::Answer RequestGate::submit(Request& request) {
   if (target != nullptr) return target->submit(request);
   if (limits != nullptr) {
     if (const Result<void> checked = check_request(request, *limits); !checked) {
-      return {.outcome = Outcome::kRefused, .error = checked.error().message};
+      return {.outcome = Outcome::kRefused, .error = checked.error()};
     }
   }
   {
@@ -85,11 +78,11 @@ RequestGate::Answer RequestGate::take(Request& request, const Limits& passed) {
   if (state_ == State::kClosed) return {.outcome = Outcome::kClosed, .error = {}};
   if (limits_ != nullptr && limits_ != passed) {
     if (const Result<void> checked = check_request(request, *limits_); !checked) {
-      return {.outcome = Outcome::kRefused, .error = checked.error().message};
+      return {.outcome = Outcome::kRefused, .error = checked.error()};
     }
   }
   if (const Result<void> checked = check_share(request); !checked) {
-    return {.outcome = Outcome::kRefused, .error = checked.error().message};
+    return {.outcome = Outcome::kRefused, .error = checked.error()};
   }
   const ConnectionId connection = request.key.connection;
   Answer answer = state_ == State::kOpen ? hand_over(request) : keep(request);
@@ -103,11 +96,12 @@ Result<void> RequestGate::check_share(const Request& request) const {
   const std::size_t most = std::max<std::size_t>(max_requests_ * 3 / 4, 1);
   const auto held = num_held_.find(request.key.connection);
   if (held == num_held_.end() || held->second < most) return {};
-  return Error{"overloaded: " + std::to_string(most) +
-               " requests of this connection are in flight, three quarters of " +
-               std::to_string(max_requests_) +
-               " (--max-concurrent-requests), and one may have no more while others are "
-               "connected; retry later"};
+  return Error{ErrorCode::kOverloaded,
+               "overloaded: " + std::to_string(most) +
+                   " requests of this connection are in flight, three quarters of " +
+                   std::to_string(max_requests_) +
+                   " (--max-concurrent-requests), and one may have no more while others are "
+                   "connected; retry later"};
 }
 
 void RequestGate::uncount(ConnectionId connection, int count) {
@@ -127,7 +121,7 @@ RequestGate::Answer RequestGate::hand_over(Request& request) {
   request.sink = std::make_shared<CountingSink>(shared_from_this(), request.key.connection,
                                                 std::move(request.sink));
   if (const Result<void> submitted = engine_->submit(std::move(request)); !submitted) {
-    return {.outcome = Outcome::kRefused, .error = submitted.error().message};
+    return {.outcome = Outcome::kRefused, .error = submitted.error()};
   }
   ++num_alive_;
   last_used_ = Clock::now();
@@ -136,16 +130,17 @@ RequestGate::Answer RequestGate::hand_over(Request& request) {
 
 RequestGate::Answer RequestGate::keep(Request& request) {
   if (waiting_.size() >= max_requests_) {
-    return {.outcome = Outcome::kRefused, .error = overloaded_text(max_requests_)};
+    return {.outcome = Outcome::kRefused, .error = overloaded(max_requests_)};
   }
   const std::size_t num_bytes = bytes_of(request);
   if (num_bytes > kWaitingBytesMax - waiting_bytes_) {
     return {.outcome = Outcome::kRefused,
-            .error = "overloaded: requests of " + std::to_string(kWaitingBytesMax >> 20) +
-                     " MiB in all wait for this model; retry when it is loaded"};
+            .error = Error{ErrorCode::kOverloaded,
+                           "overloaded: requests of " + std::to_string(kWaitingBytesMax >> 20) +
+                               " MiB in all wait for this model; retry when it is loaded"}};
   }
   waiting_bytes_ += num_bytes;
-  request.sink->deliver({protocol::LoadingEntry{request.key.stream, request.model, percent_}});
+  request.sink->deliver({LoadingNotice{request.key.stream, request.model, percent_}});
   waiting_.push_back(std::move(request));
   last_used_ = Clock::now();
   return {};
@@ -162,7 +157,7 @@ void RequestGate::cancel(StreamKey key) {
     const auto found = std::find_if(waiting_.begin(), waiting_.end(),
                                     [&](const Request& r) { return r.key == key; });
     if (found != waiting_.end()) {
-      found->sink->deliver({protocol::ErrorEntry{key.stream, "cancelled"}});
+      found->sink->deliver({StreamError{key.stream, {ErrorCode::kCancelled, "cancelled"}}});
       forget_waiting(*found);
       waiting_.erase(found);
       unused = waiting_.empty();
@@ -183,7 +178,7 @@ void RequestGate::set_limits(Limits limits) {
   std::erase_if(waiting_, [&](const Request& request) {
     const Result<void> checked = check_request(request, *limits_);
     if (checked) return false;
-    request.sink->deliver({protocol::ErrorEntry{request.key.stream, checked.error().message}});
+    request.sink->deliver({StreamError{request.key.stream, checked.error()}});
     forget_waiting(request);
     return true;
   });
@@ -197,7 +192,7 @@ void RequestGate::tell_progress(int percent) {
   told_percent_ = percent_;
   next_notice_ = now + kNoticeInterval;
   tell_waiting([this](const Request& request) {
-    return protocol::LoadingEntry{request.key.stream, request.model, percent_};
+    return LoadingNotice{request.key.stream, request.model, percent_};
   });
 }
 
@@ -239,16 +234,18 @@ void RequestGate::move_waiting_to(RequestGate& to) {
     const std::shared_ptr<EventSink> sink = request.sink;
     const Answer answer = to.take(request, limits_);
     if (answer.outcome == Outcome::kTaken) continue;
-    sink->deliver({protocol::ErrorEntry{id, answer.error}});
+    sink->deliver({StreamError{id, answer.error}});
   }
 }
 
-void RequestGate::fail(const std::string& error) {
-  close_waiting([&](const Request& r) { return ModelFailure{r.key.stream, error}; });
+void RequestGate::fail(const Error& error) {
+  close_waiting([&](const Request& r) {
+    return StreamError{r.key.stream, error, /*no_model=*/true};
+  });
 }
 
-void RequestGate::shut(const std::string& error) {
-  close_waiting([&](const Request& r) { return protocol::ErrorEntry{r.key.stream, error}; });
+void RequestGate::shut(const Error& error) {
+  close_waiting([&](const Request& r) { return StreamError{r.key.stream, error}; });
 }
 
 void RequestGate::close_waiting(const MakeEvent& last_event) {

@@ -15,8 +15,8 @@
 
 #include "lmtp/engine/engine.h"
 #include "lmtp/engine/engine_instance.h"
-#include "lmtp/engine/request.h"
 #include "lmtp/engine/stream_owner.h"
+#include "lmtp/request/request.h"
 
 namespace lmtp::engine {
 
@@ -37,7 +37,7 @@ class RequestGate final : public StreamOwner, public std::enable_shared_from_thi
   enum class Outcome { kTaken, kRefused, kClosed };
   struct Answer {
     Outcome outcome = Outcome::kTaken;
-    std::string error;  // kRefused
+    Error error;  // kRefused
   };
   // kTaken: the request has been moved from. kClosed: its model is gone since this gate was found;
   // look it up again, the request is as it was.
@@ -53,10 +53,10 @@ class RequestGate final : public StreamOwner, public std::enable_shared_from_thi
   // It is the same model as that gate's: those who wait move there. False where that gate has
   // closed: they still wait here. REQUIRES: `to` is the gate of a model and forwards to no other.
   bool forward_to(std::shared_ptr<RequestGate> to);
-  // It will not come: those who wait get a ModelFailure.
-  void fail(const std::string& error);
-  // The server stops: those who wait get an ErrorEntry.
-  void shut(const std::string& error);
+  // It will not come: those who wait are told so.
+  void fail(const Error& error);
+  // The server stops: those who wait are told so.
+  void shut(const Error& error);
 
   // Its model is gone: whoever comes looks it up again. What the engine has, it ends.
   void close();

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "lmtp/engine/engine.h"
-#include "lmtp/engine/request.h"
+#include "lmtp/request/request.h"
 #include "lmtp/scheduler/model_agent.h"
 #include "lmtp/scheduler/scheduler.h"
 

@@ -70,19 +70,22 @@ Result<ModelSource> fetch_model(std::string_view model, const FetchOptions& opti
     return may_ask ? complete(*std::move(local), *name, options) : local;
   }
   if (!offline.empty()) {
-    return Error{local.error().message + "; and " + offline +
-                 " forbids to fetch it: unset it, or name a model of this disk"};
+    return Error{local.error().code,
+                 local.error().message + "; and " + offline +
+                     " forbids to fetch it: unset it, or name a model of this disk"};
   }
   if (!options.allow_download) {
-    return Error{local.error().message +
-                 "; and downloads are not allowed here: fetch it first, with `hf download " +
-                 name->repo +
-                 (name->revision == "main" ? "`" : " --revision " + name->revision + "`")};
+    return Error{local.error().code,
+                 local.error().message +
+                     "; and downloads are not allowed here: fetch it first, with `hf download " +
+                     name->repo +
+                     (name->revision == "main" ? "`" : " --revision " + name->revision + "`")};
   }
   auto hub = read_hub_environment();
   if (!hub) return hub.error();
   if (hub->cache.empty()) {
-    return Error{"there is no place for '" + name->repo + "': set HOME, HF_HOME or HF_HUB_CACHE"};
+    return Error{ErrorCode::kUnavailable,
+                 "there is no place for '" + name->repo + "': set HOME, HF_HOME or HF_HUB_CACHE"};
   }
   const auto client = HttpClient::create(*std::move(hub));
   if (!client) return client.error();

@@ -72,16 +72,18 @@ Result<void> ResolveJob::take(const HttpAnswer& answer) {
       file_.name + " of '" + context_.repo + "': " + context_.client.hub().endpoint + " ";
   constexpr const char* kRemedy = ": check HF_ENDPOINT, and whether a proxy changes the answers";
   if (answer.commit.empty()) {
-    return Error{about + "does not answer as a hub does (no X-Repo-Commit)" + kRemedy};
+    return Error{ErrorCode::kUnavailable,
+                 about + "does not answer as a hub does (no X-Repo-Commit)" + kRemedy};
   }
   if (answer.commit != context_.commit) {
-    return Error{about + "answers for another commit than it was asked for" + kRemedy};
+    return Error{ErrorCode::kUnavailable,
+                 about + "answers for another commit than it was asked for" + kRemedy};
   }
   if (!is_blob_name(answer.etag)) {
-    return Error{about + "gives no usable ETag" + kRemedy};
+    return Error{ErrorCode::kUnavailable, about + "gives no usable ETag" + kRemedy};
   }
   if (!answer.size || *answer.size > kDownloadBytesMax) {
-    return Error{about + "gives no usable size" + kRemedy};
+    return Error{ErrorCode::kUnavailable, about + "gives no usable size" + kRemedy};
   }
   file_.etag = answer.etag;
   file_.size = *answer.size;
@@ -127,8 +129,10 @@ Result<Job::State> FetchJob::lock(Clock::time_point now) {
       lock_moved_ = now;
     }
     if (now - lock_moved_ < kDownloadIdleMax) return State::kWaiting;
-    return Error{"another process is fetching " + file_.name + " of '" + context_.repo +
-                 "' and gets nowhere: end it (it holds " + context_.folder.lock(file_.etag) + ")"};
+    return Error{ErrorCode::kUnavailable, "another process is fetching " + file_.name + " of '" +
+                                              context_.repo +
+                                              "' and gets nowhere: end it (it holds " +
+                                              context_.folder.lock(file_.etag) + ")"};
   }
   if (size_of(blob_path_) == file_.size) return link();
   auto blob = PartialBlob::open(blob_path_, file_.etag, file_.size);
@@ -163,8 +167,9 @@ void FetchJob::start() {
 bool FetchJob::on_start(const HttpAnswer& answer) {
   if (answer.status == 206 && begins_at(answer.content_range, blob_->num_bytes())) return true;
   if (answer.status == 206) {
-    error_ = Error{file_.name + " of '" + context_.repo + "': " + answer.origin +
-                   " sends another part than it was asked for: check the proxy"};
+    error_ = Error{ErrorCode::kUnavailable,
+                   file_.name + " of '" + context_.repo + "': " + answer.origin +
+                       " sends another part than it was asked for: check the proxy"};
     return false;
   }
   // The whole of it, whatever was asked for.
@@ -175,8 +180,9 @@ bool FetchJob::on_start(const HttpAnswer& answer) {
 bool FetchJob::on_body(std::string_view piece) {
   const std::int64_t num_after = blob_->num_bytes() + static_cast<std::int64_t>(piece.size());
   if (num_after > file_.size) {
-    error_ = Error{file_.name + " of '" + context_.repo + "' is larger than the hub says (" +
-                   size_text(file_.size) + "): check HF_ENDPOINT and the proxy"};
+    error_ = Error{ErrorCode::kUnavailable,
+                   file_.name + " of '" + context_.repo + "' is larger than the hub says (" +
+                       size_text(file_.size) + "): check HF_ENDPOINT and the proxy"};
     return false;
   }
   if (auto appended = blob_->append(piece); !appended) error_ = appended.error();
@@ -206,9 +212,11 @@ Result<Job::State> FetchJob::transferred(Clock::time_point now) {
     return State::kWaiting;
   }
   if (cut) {
-    return Error{file_.name + " of '" + context_.repo + "' ends after " +
-                 std::to_string(num_bytes) + " of " + std::to_string(file_.size) +
-                 " bytes, again and again: try again later, or check HF_ENDPOINT and the proxy"};
+    return Error{
+        ErrorCode::kUnavailable,
+        file_.name + " of '" + context_.repo + "' ends after " + std::to_string(num_bytes) +
+            " of " + std::to_string(file_.size) +
+            " bytes, again and again: try again later, or check HF_ENDPOINT and the proxy"};
   }
   return explain(answer, context_.subject(file_.name), context_.client.hub());
 }
@@ -220,9 +228,11 @@ Result<Job::State> FetchJob::check() {
   }
   if (checked_once_) {
     blob_->drop();
-    return Error{file_.name + " of '" + context_.repo +
-                 "' does not have the hash that the hub says (" + file_.etag +
-                 "), twice: it was dropped; check HF_ENDPOINT and the proxy, or try again later"};
+    return Error{
+        ErrorCode::kUnavailable,
+        file_.name + " of '" + context_.repo + "' does not have the hash that the hub says (" +
+            file_.etag +
+            "), twice: it was dropped; check HF_ENDPOINT and the proxy, or try again later"};
   }
   // The beginning may have been left by an attempt that went wrong: once more, from the start.
   if (auto restarted = blob_->restart_apart(); !restarted) return restarted.error();

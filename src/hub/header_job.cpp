@@ -38,7 +38,7 @@ Result<WeightHeader> read_header(const std::string& path, const std::string& nam
     const std::int64_t needed = bytes_needed(header.bytes, header.file_size);
     if (needed <= kHeaderBytesMax && read(needed)) return header;
   }
-  return Error{path + ": its header cannot be read"};
+  return Error{ErrorCode::kUnavailable, path + ": its header cannot be read"};
 }
 
 HeaderJob::HeaderJob(const DownloadContext& context, WeightHeader& header, std::int64_t& budget)
@@ -49,7 +49,7 @@ HeaderJob::HeaderJob(const DownloadContext& context, WeightHeader& header, std::
       exchange_(context.client) {}
 
 Error HeaderJob::broken(const std::string& what) const {
-  return Error{header_.file + " of '" + context_.repo + "': " + what};
+  return Error{ErrorCode::kUnavailable, header_.file + " of '" + context_.repo + "': " + what};
 }
 
 Result<Job::State> HeaderJob::step(Clock::time_point now) {

@@ -134,9 +134,11 @@ struct HttpExchange::Easy {
 };
 
 Result<std::unique_ptr<HttpClient>> HttpClient::create(HubEnvironment hub) {
-  if (!init_library()) return Error{"libcurl cannot start: check its installation"};
+  if (!init_library())
+    return Error{ErrorCode::kUnavailable, "libcurl cannot start: check its installation"};
   auto multi = std::make_unique<Multi>();
-  if (multi->handle == nullptr) return Error{"libcurl cannot start: no memory"};
+  if (multi->handle == nullptr)
+    return Error{ErrorCode::kUnavailable, "libcurl cannot start: no memory"};
   return std::unique_ptr<HttpClient>(new HttpClient(std::move(hub), std::move(multi)));
 }
 

@@ -89,12 +89,14 @@ Result<HubName> parse_hub_name(std::string_view name) {
   if (name.starts_with(kLmqlLocal)) name.remove_prefix(kLmqlLocal.size());
   for (const Alias& alias : kLmqlAliases) {
     if (name == alias.name || name == alias.model) {
-      return Error{"'" + std::string(name) + "' is LMQL's name for a model of OpenAI's (" +
-                   std::string(alias.model) + "), whose weights nobody can fetch"};
+      return Error{ErrorCode::kNotFound,
+                   "'" + std::string(name) + "' is LMQL's name for a model of OpenAI's (" +
+                       std::string(alias.model) + "), whose weights nobody can fetch"};
     }
   }
-  const Error wrong{"'" + std::string(name) +
-                    "' is not a name on the Hugging Face hub ([org/]name[@revision])"};
+  const Error wrong{
+      ErrorCode::kInvalid,
+      "'" + std::string(name) + "' is not a name on the Hugging Face hub ([org/]name[@revision])"};
   HubName parsed;
   const std::size_t at = name.find('@');
   parsed.repo = name.substr(0, at);
@@ -105,12 +107,14 @@ Result<HubName> parse_hub_name(std::string_view name) {
 
 Result<std::string> find_snapshot(const std::string& cache, const HubName& name) {
   const RepoFolder repo(cache, name.repo);
-  if (!is_folder(repo.path())) return Error{"it has no " + folder_name(name.repo)};
+  if (!is_folder(repo.path()))
+    return Error{ErrorCode::kNotFound, "it has no " + folder_name(name.repo)};
   const std::string commit = repo.commit_of(name.revision);
   // A revision is a branch, a tag, or a commit itself.
   std::string snapshot = repo.snapshot(commit.empty() ? name.revision : commit);
   if (!is_folder(snapshot)) {
-    return Error{repo.path() + " has no snapshot of revision '" + name.revision + "'"};
+    return Error{ErrorCode::kNotFound,
+                 repo.path() + " has no snapshot of revision '" + name.revision + "'"};
   }
   return snapshot;
 }

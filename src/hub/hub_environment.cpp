@@ -107,8 +107,8 @@ Result<void> find_token(HubEnvironment& hub) {
   // What is not printable would end the header that carries it. The token itself is not shown.
   const auto printable = [](char c) { return c > ' ' && c <= '~'; };
   if (!std::all_of(hub.token.begin(), hub.token.end(), printable)) {
-    return Error{"the hub's token in " + hub.token_from +
-                 " holds characters that no token has: write it again"};
+    return Error{ErrorCode::kInvalid, "the hub's token in " + hub.token_from +
+                                          " holds characters that no token has: write it again"};
   }
   return {};
 }
@@ -120,8 +120,9 @@ Result<void> read_timeout(const char* name, std::chrono::milliseconds& timeout) 
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
   if (error != std::errc() || end != text.data() + text.size() || seconds < 1 ||
       seconds > kTimeoutMaxS) {
-    return Error{std::string(name) + "='" + text + "' is not a number of seconds from 1 to " +
-                 std::to_string(kTimeoutMaxS)};
+    return Error{ErrorCode::kInvalid, std::string(name) + "='" + text +
+                                          "' is not a number of seconds from 1 to " +
+                                          std::to_string(kTimeoutMaxS)};
   }
   timeout = std::chrono::seconds(seconds);
   return {};
@@ -150,8 +151,9 @@ Result<HubEnvironment> read_hub_environment() {
   if (hub.endpoint.empty()) hub.endpoint = kPublicHub;
   auto origin = origin_of(hub.endpoint);
   if (!origin) {
-    return Error{"HF_ENDPOINT='" + hub.endpoint + "': " + origin.error().message +
-                 "; an address like " + kPublicHub + " is wanted"};
+    return Error{origin.error().code, "HF_ENDPOINT='" + hub.endpoint +
+                                          "': " + origin.error().message + "; an address like " +
+                                          kPublicHub + " is wanted"};
   }
   hub.origin = *std::move(origin);
   hub.cache = cache_folder();

@@ -131,28 +131,30 @@ Result<Listing> parse_listing(std::string_view text) {
   json::parser parser(kListingBytesMax);
   json::object root;
   if (parser.parse(simdjson::padded_string(text)).get_object().get(root) != simdjson::SUCCESS) {
-    return Error{"it is no JSON object"};
+    return Error{ErrorCode::kInvalid, "it is no JSON object"};
   }
   Listing listing;
   std::string_view commit;
   if (root["sha"].get_string().get(commit) != simdjson::SUCCESS || !is_hex(commit, kCommitDigits)) {
-    return Error{"it names no commit ('sha')"};
+    return Error{ErrorCode::kInvalid, "it names no commit ('sha')"};
   }
   listing.commit = commit;
   json::array siblings;
   if (root["siblings"].get_array().get(siblings) != simdjson::SUCCESS) {
-    return Error{"it names no files ('siblings')"};
+    return Error{ErrorCode::kInvalid, "it names no files ('siblings')"};
   }
   for (const json::element sibling : siblings) {
     std::string_view name;
     if (sibling["rfilename"].get_string().get(name) != simdjson::SUCCESS) {
-      return Error{"a file in it has no name ('rfilename')"};
+      return Error{ErrorCode::kInvalid, "a file in it has no name ('rfilename')"};
     }
     if (!is_safe_path(name)) {
-      return Error{"the name '" + shown(name) + "' in it leads out of the repository"};
+      return Error{ErrorCode::kInvalid,
+                   "the name '" + shown(name) + "' in it leads out of the repository"};
     }
     if (listing.files.size() >= kListedFilesMax) {
-      return Error{"it names more than " + std::to_string(kListedFilesMax) + " files"};
+      return Error{ErrorCode::kInvalid,
+                   "it names more than " + std::to_string(kListedFilesMax) + " files"};
     }
     listing.files.emplace_back(name);
   }
@@ -192,29 +194,32 @@ Result<WeightFiles> weight_files(const Listing& listing) {
     if (listing.has(form.name)) return WeightFiles{form.name, form.is_index};
   }
   const std::string others = other_forms_in(listing);
-  return Error{"neither model.safetensors nor pytorch_model.bin" +
-               (others.empty() ? std::string(" nor other weights") : " (but " + others + ")")};
+  return Error{ErrorCode::kInvalid,
+               "neither model.safetensors nor pytorch_model.bin" +
+                   (others.empty() ? std::string(" nor other weights") : " (but " + others + ")")};
 }
 
 Result<std::vector<std::string>> read_index(const std::string& path) {
   std::error_code error;
   const auto num_bytes = fs::file_size(path, error);
-  if (error) return Error{path + ": " + error.message()};
-  if (num_bytes > kIndexBytesMax) return Error{path + ": larger than an index can be"};
+  if (error) return Error{ErrorCode::kNotFound, path + ": " + error.message()};
+  if (num_bytes > kIndexBytesMax)
+    return Error{ErrorCode::kInvalid, path + ": larger than an index can be"};
   json::parser parser;
   json::object map;
   if (parser.load(path)["weight_map"].get_object().get(map) != simdjson::SUCCESS) {
-    return Error{path + ": no JSON object with a 'weight_map'"};
+    return Error{ErrorCode::kInvalid, path + ": no JSON object with a 'weight_map'"};
   }
   std::set<std::string> files;
   for (const auto& [tensor, value] : map) {
     std::string_view file;
     if (value.get_string().get(file) != simdjson::SUCCESS || !is_plain_file_name(file)) {
-      return Error{path + ": the file of '" + shown(tensor) + "' is not the name of a file"};
+      return Error{ErrorCode::kInvalid,
+                   path + ": the file of '" + shown(tensor) + "' is not the name of a file"};
     }
     files.emplace(file);
   }
-  if (files.empty()) return Error{path + ": it names no files"};
+  if (files.empty()) return Error{ErrorCode::kInvalid, path + ": it names no files"};
   return std::vector<std::string>(files.begin(), files.end());
 }
 

@@ -60,12 +60,14 @@ Result<ModelSource> from_random(std::string_view model) {
       const auto [end, error] =
           std::from_chars(seed.data(), seed.data() + seed.size(), source.seed);
       if (error != std::errc() || end != seed.data() + seed.size()) {
-        return Error{"'" + std::string(model) + "': the seed '" + std::string(seed) +
-                     "' is not a whole number of 64 bits; random[:SHAPE[:SEED]] is allowed"};
+        return Error{ErrorCode::kNotFound,
+                     "'" + std::string(model) + "': the seed '" + std::string(seed) +
+                         "' is not a whole number of 64 bits; random[:SHAPE[:SEED]] is allowed"};
       }
     }
     if (source.shape.empty()) {
-      return Error{"'" + std::string(model) + "': random[:SHAPE[:SEED]] is allowed"};
+      return Error{ErrorCode::kNotFound,
+                   "'" + std::string(model) + "': random[:SHAPE[:SEED]] is allowed"};
     }
   }
   add_name(source, source.name);
@@ -76,10 +78,11 @@ Result<ModelSource> from_random(std::string_view model) {
 Result<ModelSource> from_folder(std::string_view name, const std::string& folder, Purpose purpose) {
   std::error_code error;
   const fs::path canonical = fs::canonical(folder, error);
-  if (error) return Error{folder + ": " + error.message()};
+  if (error) return Error{ErrorCode::kNotFound, folder + ": " + error.message()};
   if (purpose == Purpose::kServe && !is_file(canonical / "config.json")) {
-    return Error{canonical.string() +
-                 " holds no config.json: give the folder of a Hugging Face style model"};
+    return Error{ErrorCode::kNotFound,
+                 canonical.string() +
+                     " holds no config.json: give the folder of a Hugging Face style model"};
   }
   ModelSource source;
   source.name = name;
@@ -108,11 +111,13 @@ Result<ModelSource> from_cache(std::string_view model, Purpose purpose) {
   const std::string nowhere = "'" + std::string(model) +
                               "' is neither a folder, nor 'demo', nor 'random', nor in the local "
                               "Hugging Face cache";
-  if (!name) return Error{nowhere + "; and " + name.error().message};
+  if (!name) return Error{name.error().code, nowhere + "; and " + name.error().message};
   const std::string cache = cache_folder();
-  if (cache.empty()) return Error{nowhere + " (HOME is not set)"};
+  if (cache.empty()) return Error{ErrorCode::kNotFound, nowhere + " (HOME is not set)"};
   const auto snapshot = find_snapshot(cache, *name);
-  if (!snapshot) return Error{nowhere + " (" + cache + ": " + snapshot.error().message + ")"};
+  if (!snapshot)
+    return Error{snapshot.error().code,
+                 nowhere + " (" + cache + ": " + snapshot.error().message + ")"};
   return from_snapshot(model, *name, *snapshot, purpose);
 }
 
@@ -132,8 +137,9 @@ bool may_be_on_hub(std::string_view model) {
 Result<ModelSource> from_snapshot(std::string_view model, const HubName& name,
                                   const std::string& snapshot, Purpose purpose) {
   if (const std::string missing = missing_in(snapshot, purpose); !missing.empty()) {
-    return Error{"'" + std::string(model) + "' is only partly in the local Hugging Face cache: " +
-                 snapshot + " lacks " + missing};
+    return Error{ErrorCode::kNotFound, "'" + std::string(model) +
+                                           "' is only partly in the local Hugging Face cache: " +
+                                           snapshot + " lacks " + missing};
   }
   auto source = from_folder(model, snapshot, purpose);
   if (!source) return source;
@@ -143,16 +149,20 @@ Result<ModelSource> from_snapshot(std::string_view model, const HubName& name,
 }
 
 Result<ModelSource> resolve_model(std::string_view model, Purpose purpose) {
-  if (model.empty()) return Error{"no model is named: give a folder, 'demo', or a name"};
+  if (model.empty())
+    return Error{ErrorCode::kNotFound, "no model is named: give a folder, 'demo', or a name"};
   if (model == kDemo) return from_demo(purpose);
   if (model == kRandom || model.starts_with(kRandomPrefix)) return from_random(model);
   if (is_folder(model)) return from_path(model, purpose);
   if (is_file(model)) {
-    return Error{"'" + std::string(model) + "' is a file: give the folder that holds it"};
+    return Error{ErrorCode::kNotFound,
+                 "'" + std::string(model) + "' is a file: give the folder that holds it"};
   }
-  if (looks_like_a_path(model)) return Error{"'" + std::string(model) + "': no such folder"};
+  if (looks_like_a_path(model))
+    return Error{ErrorCode::kNotFound, "'" + std::string(model) + "': no such folder"};
   if (model == kAuto) {
     return Error{
+        ErrorCode::kNotFound,
         "'auto' is no model by itself: name one (a folder, 'demo', 'random', or a name on the "
         "Hugging Face hub)"};
   }
@@ -163,7 +173,8 @@ Result<std::string> find_demo_folder() {
   std::error_code error;
   const fs::path program = fs::read_symlink("/proc/self/exe", error);
   if (error)
-    return Error{"the demo model cannot be looked for: /proc/self/exe: " + error.message()};
+    return Error{ErrorCode::kNotFound,
+                 "the demo model cannot be looked for: /proc/self/exe: " + error.message()};
   const fs::path bin = program.parent_path();
   std::vector<fs::path> places = {bin.parent_path() / "share/lmtp/models/demo"};
   fs::path up = bin;
@@ -176,8 +187,8 @@ Result<std::string> find_demo_folder() {
     if (is_folder(place)) return place.string();
     looked_at += (looked_at.empty() ? "" : ", ") + place.string();
   }
-  return Error{"the demo model is not there (looked at " + looked_at +
-               "): install it with the program, or give another model"};
+  return Error{ErrorCode::kNotFound, "the demo model is not there (looked at " + looked_at +
+                                         "): install it with the program, or give another model"};
 }
 
 }  // namespace lmtp::hub

@@ -57,7 +57,8 @@ Result<void> RepoDownload::complete(const std::string& commit) {
   const auto listing = read_list(*got);
   if (!listing) return listing.error();
   if (listing->commit != commit) {
-    return Error{client_.hub().endpoint + " answers for another commit than it was asked for"};
+    return Error{ErrorCode::kUnavailable,
+                 client_.hub().endpoint + " answers for another commit than it was asked for"};
   }
   if (auto begun = begin(*listing); !begun) return begun;
   auto files = resolve(small_files(*listing, options_.purpose));
@@ -97,8 +98,9 @@ Result<Listing> RepoDownload::read_list(const ListAnswer& got) const {
   }
   auto listing = parse_listing(got.body);
   if (!listing) {
-    return Error{client_.hub().endpoint + " gives no usable list of the files of '" + name_.repo +
-                 "': " + listing.error().message + "; check HF_ENDPOINT and the proxy"};
+    return Error{listing.error().code,
+                 client_.hub().endpoint + " gives no usable list of the files of '" + name_.repo +
+                     "': " + listing.error().message + "; check HF_ENDPOINT and the proxy"};
   }
   return listing;
 }
@@ -126,7 +128,9 @@ Result<RepoDownload::ListAnswer> RepoDownload::ask_for_list(const std::string& r
     while (exchange.active()) {
       if (auto turned = turn(false); !turned) return turned.error();
     }
-    if (too_long) return Error{"the hub's list of the files of '" + name_.repo + "' has no end"};
+    if (too_long)
+      return Error{ErrorCode::kUnavailable,
+                   "the hub's list of the files of '" + name_.repo + "' has no end"};
     got.answer = exchange.answer();
     // Nobody is there: that will not change in a moment.
     const bool nobody =
@@ -143,9 +147,11 @@ Result<RepoDownload::ListAnswer> RepoDownload::ask_for_list(const std::string& r
 
 Result<void> RepoDownload::bring_tokenizer(const Listing& listing) {
   if (!has_tokenizer(listing.files)) {
-    return Error{"'" + name_.repo +
-                 "' has no tokenizer (tokenizer.json, vocab.json with merges.txt, tokenizer.model, "
-                 "tekken.json, ...): name the model that it was made from"};
+    return Error{
+        ErrorCode::kUnavailable,
+        "'" + name_.repo +
+            "' has no tokenizer (tokenizer.json, vocab.json with merges.txt, tokenizer.model, "
+            "tekken.json, ...): name the model that it was made from"};
   }
   const auto files = resolve(small_files(listing, options_.purpose));
   return files ? fetch(*files, true) : files.error();
@@ -154,12 +160,14 @@ Result<void> RepoDownload::bring_tokenizer(const Listing& listing) {
 Result<void> RepoDownload::bring_model(const Listing& listing) {
   const std::string repo = "'" + name_.repo + "'";
   if (!listing.has(kConfig)) {
-    return Error{repo + " has no config.json: it is not a model as `transformers` keeps it"};
+    return Error{ErrorCode::kUnavailable,
+                 repo + " has no config.json: it is not a model as `transformers` keeps it"};
   }
   const auto weights = weight_files(listing);
   if (!weights) {
-    return Error{repo + " has " + weights.error().message +
-                 ": name a repository that has its weights as safetensors"};
+    return Error{weights.error().code,
+                 repo + " has " + weights.error().message +
+                     ": name a repository that has its weights as safetensors"};
   }
   std::vector<std::string> first = {kConfig};
   if (listing.has(kGenerationConfig)) first.emplace_back(kGenerationConfig);
@@ -189,8 +197,8 @@ Result<std::vector<std::string>> RepoDownload::files_of(const Listing& listing,
   if (!shards) return shards;
   for (const std::string& shard : *shards) {
     if (!listing.has(shard)) {
-      return Error{"'" + name_.repo + "' lacks " + shard + ", which its " + weights.file +
-                   " names"};
+      return Error{ErrorCode::kUnavailable, "'" + name_.repo + "' lacks " + shard + ", which its " +
+                                                weights.file + " names"};
     }
   }
   return shards;
@@ -224,8 +232,9 @@ Result<void> RepoDownload::bring_small(const std::vector<std::string>& names) {
   if (!files) return files.error();
   for (const RemoteFile& file : *files) {
     if (file.size > static_cast<std::int64_t>(kIndexBytesMax)) {
-      return Error{file.name + " of '" + name_.repo + "' has " + size_text(file.size) +
-                   ", more than such a file can have"};
+      return Error{ErrorCode::kUnavailable, file.name + " of '" + name_.repo + "' has " +
+                                                size_text(file.size) +
+                                                ", more than such a file can have"};
     }
   }
   return fetch(*files, false);
@@ -244,14 +253,16 @@ Result<std::vector<RemoteFile>> RepoDownload::resolve(const std::vector<std::str
     bytes_resolved_ += file.size;
     // Here, so that no list of files is long enough for the sum to overflow.
     if (bytes_resolved_ > kDownloadBytesMax) {
-      return Error{"'" + name_.repo + "' claims to be larger than " + size_text(kDownloadBytesMax) +
-                   ": check HF_ENDPOINT"};
+      return Error{ErrorCode::kUnavailable, "'" + name_.repo + "' claims to be larger than " +
+                                                size_text(kDownloadBytesMax) +
+                                                ": check HF_ENDPOINT"};
     }
   }
   if (bytes_resolved_ > options_.download_bytes_max) {
-    return Error{"'" + name_.repo + "' is a download of " + size_text(bytes_resolved_) +
-                 ", and at most " + size_text(options_.download_bytes_max) +
-                 " are allowed here (--download-max)"};
+    return Error{ErrorCode::kUnavailable, "'" + name_.repo + "' is a download of " +
+                                              size_text(bytes_resolved_) + ", and at most " +
+                                              size_text(options_.download_bytes_max) +
+                                              " are allowed here (--download-max)"};
   }
   return files;
 }
@@ -280,9 +291,10 @@ Result<void> RepoDownload::check_space(const std::vector<RemoteFile>& files) con
   const auto free = folder_.free_bytes();
   if (!free) return free.error();
   if (needed == 0 || needed <= *free - kSpareBytes) return {};
-  return Error{"'" + name_.repo + "' needs " + size_text(needed) + " more on the disk of " +
-               folder_.path() + ", which has " + size_text(*free) +
-               ": make room, or put the cache elsewhere with HF_HUB_CACHE"};
+  return Error{ErrorCode::kUnavailable,
+               "'" + name_.repo + "' needs " + size_text(needed) + " more on the disk of " +
+                   folder_.path() + ", which has " + size_text(*free) +
+                   ": make room, or put the cache elsewhere with HF_HUB_CACHE"};
 }
 
 Result<void> RepoDownload::run_jobs(std::vector<std::unique_ptr<Job>> jobs) {
@@ -314,7 +326,8 @@ Result<void> RepoDownload::turn(bool busy) {
   const FetchProgress shown = progress_.bytes_total > 0 ? progress_ : FetchProgress{};
   if (options_.progress && !options_.progress(shown)) {
     was_stopped_ = true;
-    return Error{"fetching '" + name_.repo + "' was stopped; what has come is kept"};
+    return Error{ErrorCode::kUnavailable,
+                 "fetching '" + name_.repo + "' was stopped; what has come is kept"};
   }
   return {};
 }

@@ -28,11 +28,13 @@ std::string part_of(CURLU* url, CURLUPart part, unsigned flags = 0) {
 Result<std::string> origin_of(const std::string& url) {
   const std::unique_ptr<CURLU, UrlCleanup> parsed(curl_url());
   if (parsed == nullptr || curl_url_set(parsed.get(), CURLUPART_URL, url.c_str(), 0) != CURLUE_OK) {
-    return Error{"not a web address"};
+    return Error{ErrorCode::kInvalid, "not a web address"};
   }
   const std::string scheme = part_of(parsed.get(), CURLUPART_SCHEME);
-  if (scheme != "http" && scheme != "https") return Error{"neither http nor https"};
-  if (!part_of(parsed.get(), CURLUPART_USER).empty()) return Error{"there is a user name in it"};
+  if (scheme != "http" && scheme != "https")
+    return Error{ErrorCode::kInvalid, "neither http nor https"};
+  if (!part_of(parsed.get(), CURLUPART_USER).empty())
+    return Error{ErrorCode::kInvalid, "there is a user name in it"};
   std::string host = part_of(parsed.get(), CURLUPART_HOST);
   std::transform(host.begin(), host.end(), host.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });

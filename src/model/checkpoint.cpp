@@ -64,7 +64,8 @@ class Checkpoint : public TensorSource {
     for (auto& [name, entry] : *added) {
       const auto [at, is_new] = entries_.emplace(name, std::move(entry));
       if (!is_new) {
-        return Error{path + ": tensor '" + name + "' is in " + at->second.file->path() + " too"};
+        return Error{ErrorCode::kInvalid,
+                     path + ": tensor '" + name + "' is in " + at->second.file->path() + " too"};
       }
     }
     files_.push_back(std::move(*file));
@@ -80,8 +81,8 @@ class Checkpoint : public TensorSource {
         continue;
       }
       if (found == entries_.end() || !found->second.file->path().ends_with("/" + file)) {
-        return Error{origin_ + ": tensor '" + name + "' is not in " + file +
-                     ", where it says it is; fetch the folder again"};
+        return Error{ErrorCode::kInvalid, origin_ + ": tensor '" + name + "' is not in " + file +
+                                              ", where it says it is; fetch the folder again"};
       }
     }
     return {};
@@ -102,12 +103,13 @@ class Checkpoint : public TensorSource {
   Result<SourceTensor> tensor(const TensorSpec& spec) override {
     const auto found = entries_.find(spec.name);
     if (found == entries_.end()) {
-      return Error{origin_ + ": tensor '" + spec.name + "' is missing; " +
-                   what_is_there(spec.name)};
+      return Error{ErrorCode::kInvalid, origin_ + ": tensor '" + spec.name + "' is missing; " +
+                                            what_is_there(spec.name)};
     }
     const TensorEntry& entry = found->second;
     const auto broken = [&](const std::string& what) {
-      return Error{entry.file->path() + ": tensor '" + spec.name + "': " + what};
+      return Error{ErrorCode::kInvalid,
+                   entry.file->path() + ": tensor '" + spec.name + "': " + what};
     };
     if (entry.shape != spec.shape) {
       return broken("its shape is " + shape_text(entry.shape) + ", and config.json asks for " +
@@ -184,19 +186,20 @@ Result<WeightMap> read_index(const std::string& index_path) {
   simdjson::dom::object map;
   if (text.error() != simdjson::SUCCESS ||
       parser.parse(text.value())["weight_map"].get(map) != simdjson::SUCCESS) {
-    return Error{index_path + ": not a JSON object with a weight_map"};
+    return Error{ErrorCode::kInvalid, index_path + ": not a JSON object with a weight_map"};
   }
   WeightMap result;
   for (const auto field : map) {
     std::string_view name;
     if (field.value.get(name) != simdjson::SUCCESS || name.empty() ||
         name.find('/') != std::string_view::npos) {
-      return Error{index_path + ": weight_map names a file that is not beside it"};
+      return Error{ErrorCode::kInvalid,
+                   index_path + ": weight_map names a file that is not beside it"};
     }
     result[std::string(field.key)] = name;
   }
   if (result.empty()) {
-    return Error{index_path + ": its weight_map is empty"};
+    return Error{ErrorCode::kInvalid, index_path + ": its weight_map is empty"};
   }
   return result;
 }
@@ -247,9 +250,10 @@ Result<std::unique_ptr<TensorSource>> open_checkpoint(const std::string& folder)
       return open_sharded(folder, index, WeightsFile::open);
     }
   }
-  return Error{folder +
-               ": no model.safetensors nor pytorch_model.bin (nor the index.json of either) in "
-               "this folder; other formats are not read"};
+  return Error{ErrorCode::kInvalid,
+               folder +
+                   ": no model.safetensors nor pytorch_model.bin (nor the index.json of either) in "
+                   "this folder; other formats are not read"};
 }
 
 Result<std::unique_ptr<TensorSource>> open_headers(const std::string& folder,
@@ -260,7 +264,7 @@ Result<std::unique_ptr<TensorSource>> open_headers(const std::string& folder,
         return WeightsFile::of_beginning(path, header.bytes, header.file_size);
       }
     }
-    return Error{path + ": its header is not there"};
+    return Error{ErrorCode::kInvalid, path + ": its header is not there"};
   };
   const std::string single = folder + "/model.safetensors";
   const bool is_single = headers.size() == 1 && headers.front().file == "model.safetensors";

@@ -88,7 +88,7 @@ void ConfigReader::doubt(const std::string& what) {
 
 void ConfigReader::keep_error(const std::string& what, const char* hint) {
   if (!kept_->error.has_value()) {
-    kept_->error = Error{origin_ + ": " + as_line(what) + hint};
+    kept_->error = Error{ErrorCode::kInvalid, origin_ + ": " + as_line(what) + hint};
   }
 }
 

@@ -190,7 +190,7 @@ Result<std::string> shape_config_json(const std::string& shape) {
     known += known.empty() ? "" : ", ";
     known += candidate.name;
   }
-  return Error{"random:" + shape + ": no such shape; there are: " + known};
+  return Error{ErrorCode::kInvalid, "random:" + shape + ": no such shape; there are: " + known};
 }
 
 Result<ModelConfig> shape_config(const std::string& shape) {

@@ -94,7 +94,7 @@ class PickleReader {
 
  private:
   void fail(std::string what) {
-    if (!error_.has_value()) error_ = Error{std::move(what)};
+    if (!error_.has_value()) error_ = Error{ErrorCode::kInvalid, std::move(what)};
   }
 
   // ---- the bytes ----
@@ -435,7 +435,8 @@ class PickleReader {
   }
 
   Result<std::vector<PickledTensor>> tensors_of(const Value& dict) {
-    if (!has_tensors(dict)) return Error{"it holds no dictionary of tensors by name"};
+    if (!has_tensors(dict))
+      return Error{ErrorCode::kInvalid, "it holds no dictionary of tensors by name"};
     std::vector<PickledTensor> result;
     std::unordered_set<std::string_view> names;
     const std::vector<Value>& entries = items(dict);
@@ -444,7 +445,7 @@ class PickleReader {
         continue;  // a number beside the tensors
       }
       if (!names.insert(entries[i].text).second) {
-        return Error{"it has '" + std::string(entries[i].text) + "' twice"};
+        return Error{ErrorCode::kInvalid, "it has '" + std::string(entries[i].text) + "' twice"};
       }
       result.push_back(tensors_[static_cast<std::size_t>(entries[i + 1].number)]);
       result.back().name = entries[i].text;

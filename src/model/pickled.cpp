@@ -99,7 +99,7 @@ std::optional<std::uint64_t> directory_bytes(const WeightsFile& file) {
 Result<Record> find_record(const WeightsFile& file, caffe2::serialize::PyTorchStreamReader& reader,
                            const std::string& name) {
   if (!reader.hasRecord(name)) {
-    return Error{"it has no record '" + name + "'"};
+    return Error{ErrorCode::kInvalid, "it has no record '" + name + "'"};
   }
   // 4.3.7: signature, version, flags, method.
   unsigned char header[10] = {};
@@ -108,16 +108,19 @@ Result<Record> find_record(const WeightsFile& file, caffe2::serialize::PyTorchSt
     return read.error();
   }
   if (read_little_endian(header, 4) != 0x04034B50) {
-    return Error{"its directory is wrong about record '" + name + "': the file is corrupt"};
+    return Error{ErrorCode::kInvalid,
+                 "its directory is wrong about record '" + name + "': the file is corrupt"};
   }
   const std::uint64_t flags = read_little_endian(header + 6, 2);
   if ((flags & 1) != 0 || read_little_endian(header + 8, 2) != 0) {
-    return Error{"record '" + name + "' is compressed or encrypted, which torch.save never does" +
-                 kRemedy};
+    return Error{
+        ErrorCode::kInvalid,
+        "record '" + name + "' is compressed or encrypted, which torch.save never does" + kRemedy};
   }
   const Record record{.begin = reader.getRecordOffset(name), .size = reader.getRecordSize(name)};
   if (record.begin > file.size() || record.size > file.size() - record.begin) {
-    return Error{"record '" + name + "' lies beyond the end of the file: the file is truncated"};
+    return Error{ErrorCode::kInvalid,
+                 "record '" + name + "' lies beyond the end of the file: the file is truncated"};
   }
   return record;
 }
@@ -168,11 +171,13 @@ Result<TensorEntry> make_entry(const WeightsFile& file, const PickledTensor& ten
   const auto offset = static_cast<std::uint64_t>(tensor.offset);
   const std::uint64_t capacity = record.size / item;
   if (!count.has_value() || offset > capacity || *count > capacity - offset) {
-    return Error{"its data lie beyond the end of its storage: the file is corrupt"};
+    return Error{ErrorCode::kInvalid,
+                 "its data lie beyond the end of its storage: the file is corrupt"};
   }
   if (*count > 0 && !is_contiguous(tensor)) {
-    return Error{std::string("it is not contiguous: its elements do not follow one another") +
-                 kRemedy};
+    return Error{
+        ErrorCode::kInvalid,
+        std::string("it is not contiguous: its elements do not follow one another") + kRemedy};
   }
   return TensorEntry{.file = &file,
                      .type = tensor.type.empty() ? "of another kind" : std::string(tensor.type),
@@ -184,10 +189,10 @@ Result<TensorEntry> make_entry(const WeightsFile& file, const PickledTensor& ten
 Result<TensorEntries> read_tensors(const WeightsFile& file) {
   const auto directory = directory_bytes(file);
   if (!directory.has_value()) {
-    return Error{kBrokenZip};
+    return Error{ErrorCode::kInvalid, kBrokenZip};
   }
   if (*directory > kDirectoryBytesMax) {
-    return Error{"its zip directory is larger than any checkpoint's"};
+    return Error{ErrorCode::kInvalid, "its zip directory is larger than any checkpoint's"};
   }
   const auto adapter = std::make_shared<Adapter>(file, *directory);
   caffe2::serialize::PyTorchStreamReader reader(adapter);
@@ -197,7 +202,7 @@ Result<TensorEntries> read_tensors(const WeightsFile& file) {
     return data.error();
   }
   if (data->size > kPickleBytesMax) {
-    return Error{"its data.pkl is larger than any checkpoint's"};
+    return Error{ErrorCode::kInvalid, "its data.pkl is larger than any checkpoint's"};
   }
   if (reader.hasRecord("byteorder")) {
     const auto record = find_record(file, reader, "byteorder");
@@ -205,7 +210,8 @@ Result<TensorEntries> read_tensors(const WeightsFile& file) {
     if (!record.ok() || record->size < sizeof(order) ||
         !file.read(record->begin, sizeof(order), order).ok() ||
         std::memcmp(order, "big", sizeof(order)) == 0) {
-      return Error{std::string("it was saved on a machine of another byte order") + kRemedy};
+      return Error{ErrorCode::kInvalid,
+                   std::string("it was saved on a machine of another byte order") + kRemedy};
     }
   }
   std::string pickle(data->size, '\0');
@@ -214,7 +220,7 @@ Result<TensorEntries> read_tensors(const WeightsFile& file) {
   }
   const auto tensors = read_pickle(pickle);
   if (!tensors.ok()) {
-    return Error{tensors.error().message + kRemedy};
+    return Error{tensors.error().code, tensors.error().message + kRemedy};
   }
   TensorEntries entries;
   std::map<std::string_view, Record> records;  // of the storages
@@ -224,13 +230,14 @@ Result<TensorEntries> read_tensors(const WeightsFile& file) {
       adapter->allow_more();
       const auto record = find_record(file, reader, "data/" + std::string(tensor.storage));
       if (!record.ok()) {
-        return Error{"tensor '" + tensor.name + "': " + record.error().message};
+        return Error{record.error().code,
+                     "tensor '" + tensor.name + "': " + record.error().message};
       }
       found = records.emplace(tensor.storage, *record).first;
     }
     auto entry = make_entry(file, tensor, found->second);
     if (!entry.ok()) {
-      return Error{"tensor '" + tensor.name + "': " + entry.error().message};
+      return Error{entry.error().code, "tensor '" + tensor.name + "': " + entry.error().message};
     }
     entries[tensor.name] = std::move(*entry);
   }
@@ -246,20 +253,22 @@ Result<TensorEntries> read_pickled(const WeightsFile& file) {
     return read.error();
   }
   if (std::memcmp(magic, "PK", 2) != 0) {
-    return Error{file.path() +
-                 ": not in PyTorch's zip format (it was saved by a version before 1.6, or is no "
-                 "checkpoint)" +
-                 kRemedy};
+    return Error{
+        ErrorCode::kInvalid,
+        file.path() +
+            ": not in PyTorch's zip format (it was saved by a version before 1.6, or is no "
+            "checkpoint)" +
+            kRemedy};
   }
   try {
     auto entries = read_tensors(file);
     if (!entries.ok()) {
-      return Error{file.path() + ": " + entries.error().message};
+      return Error{entries.error().code, file.path() + ": " + entries.error().message};
     }
     return entries;
   } catch (const std::exception&) {
     // What libtorch says is of use to nobody else.
-    return Error{file.path() + ": " + kBrokenZip};
+    return Error{ErrorCode::kInvalid, file.path() + ": " + kBrokenZip};
   }
 }
 

@@ -19,7 +19,7 @@ constexpr std::size_t kDimensionsMax = 8;
 Result<TensorEntry> parse_entry(const simdjson::dom::element& element, const std::string& name,
                                 const WeightsFile& file, std::uint64_t data_begin) {
   const auto broken = [&](const char* what) {
-    return Error{file.path() + ": header: tensor '" + name + "': " + what};
+    return Error{ErrorCode::kInvalid, file.path() + ": header: tensor '" + name + "': " + what};
   };
   TensorEntry entry;
   entry.file = &file;
@@ -68,14 +68,15 @@ Result<void> check_cover(const TensorEntries& entries, const WeightsFile& file,
   std::uint64_t end = data_begin;
   for (const auto* entry : in_order) {
     if (entry->second.begin != end) {
-      return Error{file.path() + ": header: tensor '" + entry->first +
-                   "' does not begin where the one before it ends: the file is corrupt"};
+      return Error{ErrorCode::kInvalid,
+                   file.path() + ": header: tensor '" + entry->first +
+                       "' does not begin where the one before it ends: the file is corrupt"};
     }
     end += entry->second.size;
   }
   if (end != file.size()) {
-    return Error{file.path() + ": " + std::to_string(file.size() - end) +
-                 " bytes lie behind its last tensor: the file is corrupt"};
+    return Error{ErrorCode::kInvalid, file.path() + ": " + std::to_string(file.size() - end) +
+                                          " bytes lie behind its last tensor: the file is corrupt"};
   }
   return {};
 }
@@ -86,14 +87,15 @@ Result<TensorEntries> read_safetensors(const WeightsFile& file) {
   const std::string& path = file.path();
   std::uint64_t header_bytes = 0;
   if (file.size() < sizeof(header_bytes)) {
-    return Error{path + ": not a safetensors file: shorter than its header"};
+    return Error{ErrorCode::kInvalid, path + ": not a safetensors file: shorter than its header"};
   }
   if (const auto read = file.read(0, sizeof(header_bytes), &header_bytes); !read.ok()) {
     return read.error();
   }
   if (header_bytes > kHeaderBytesMax || header_bytes > file.size() - sizeof(header_bytes)) {
-    return Error{path + ": not a safetensors file, or truncated: its header claims " +
-                 std::to_string(header_bytes) + " bytes"};
+    return Error{ErrorCode::kInvalid,
+                 path + ": not a safetensors file, or truncated: its header claims " +
+                     std::to_string(header_bytes) + " bytes"};
   }
   simdjson::padded_string text(header_bytes);
   if (const auto read = file.read(sizeof(header_bytes), header_bytes, text.data()); !read.ok()) {
@@ -102,7 +104,8 @@ Result<TensorEntries> read_safetensors(const WeightsFile& file) {
   simdjson::dom::parser parser;
   simdjson::dom::object header;
   if (parser.parse(text).get(header) != simdjson::SUCCESS) {
-    return Error{path + ": the header is not a JSON object: the file is corrupt"};
+    return Error{ErrorCode::kInvalid,
+                 path + ": the header is not a JSON object: the file is corrupt"};
   }
   const std::uint64_t data_begin = sizeof(header_bytes) + header_bytes;
   TensorEntries entries;
@@ -116,7 +119,7 @@ Result<TensorEntries> read_safetensors(const WeightsFile& file) {
       return entry.error();
     }
     if (!entries.emplace(name, std::move(*entry)).second) {
-      return Error{path + ": header: tensor '" + name + "' is there twice"};
+      return Error{ErrorCode::kInvalid, path + ": header: tensor '" + name + "' is there twice"};
     }
   }
   if (const auto covered = check_cover(entries, file, data_begin); !covered.ok()) {

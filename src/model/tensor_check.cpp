@@ -103,7 +103,8 @@ Result<std::vector<std::string>> check_tensors(const ModelConfig& config, Tensor
                              std::to_string(unknown.size()) + ": " + list_names(unknown) +
                              "); without them it is another model";
     if (!force) {
-      return Error{checkpoint.origin() + ": holds " + what + " (--force serves it all the same)"};
+      return Error{ErrorCode::kInvalid,
+                   checkpoint.origin() + ": holds " + what + " (--force serves it all the same)"};
     }
     notes.push_back("served by --force: the weights hold " + what);
   }

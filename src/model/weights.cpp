@@ -99,7 +99,7 @@ void WeightLoader::count(const TensorSpec& spec) {
   if (percent != percent_) {
     percent_ = percent;
     if (!progress_(percent)) {
-      error_ = Error{"the loading was given up"};
+      error_ = Error{ErrorCode::kInvalid, "the loading was given up"};
     }
   }
 }
@@ -164,8 +164,8 @@ PackedWeight WeightLoader::packed_stack(const std::vector<WeightPart>& parts, st
       continue;
     }
     if (!tensors.empty() && tensor->type != tensors.front().type) {
-      error_ = Error{"tensor '" + spec.name + "' is of another type than '" + specs.front().name +
-                     "', and they are used as one"};
+      error_ = Error{ErrorCode::kInvalid, "tensor '" + spec.name + "' is of another type than '" +
+                                              specs.front().name + "', and they are used as one"};
       return {};
     }
     tensors.push_back(std::move(*tensor));

@@ -12,15 +12,15 @@ Result<std::unique_ptr<WeightsFile>> WeightsFile::open(const std::string& path) 
   // To open a pipe would be to wait for who writes to it.
   struct stat status = {};
   if (stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
-    return Error{path + ": not a file"};
+    return Error{ErrorCode::kInvalid, path + ": not a file"};
   }
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) {
-    return Error{path + ": " + std::strerror(errno)};
+    return Error{ErrorCode::kInvalid, path + ": " + std::strerror(errno)};
   }
   std::unique_ptr<WeightsFile> file(new WeightsFile(path, descriptor));
   if (fstat(descriptor, &file->status_) != 0 || file->size() == 0) {
-    return Error{path + ": empty"};
+    return Error{ErrorCode::kInvalid, path + ": empty"};
   }
   return file;
 }
@@ -40,7 +40,7 @@ WeightsFile::~WeightsFile() {
 Result<void> WeightsFile::read(std::uint64_t first, std::size_t count, void* to) const {
   if (descriptor_ < 0) {
     if (first + count > beginning_.size()) {
-      return Error{path_ + ": has not come yet"};
+      return Error{ErrorCode::kInvalid, path_ + ": has not come yet"};
     }
     std::memcpy(to, beginning_.data() + first, count);
     return {};
@@ -52,12 +52,13 @@ Result<void> WeightsFile::read(std::uint64_t first, std::size_t count, void* to)
       continue;
     }
     if (taken < 0) {
-      return Error{path_ + ": cannot be read: " + std::strerror(errno)};
+      return Error{ErrorCode::kInvalid, path_ + ": cannot be read: " + std::strerror(errno)};
     }
     if (taken == 0) {
-      return Error{path_ + ": ends at byte " + std::to_string(first) + ", and had " +
-                   std::to_string(size()) +
-                   " when it was opened: somebody writes to it; try again when that is done"};
+      return Error{ErrorCode::kInvalid,
+                   path_ + ": ends at byte " + std::to_string(first) + ", and had " +
+                       std::to_string(size()) +
+                       " when it was opened: somebody writes to it; try again when that is done"};
     }
     bytes += taken;
     first += static_cast<std::uint64_t>(taken);
@@ -71,7 +72,8 @@ Result<void> WeightsFile::check_unchanged() const {
   if (fstat(descriptor_, &now) != 0 || now.st_size != status_.st_size ||
       now.st_mtim.tv_sec != status_.st_mtim.tv_sec ||
       now.st_mtim.tv_nsec != status_.st_mtim.tv_nsec) {
-    return Error{path_ + ": somebody wrote to it while it was loaded; try again when that is done"};
+    return Error{ErrorCode::kInvalid,
+                 path_ + ": somebody wrote to it while it was loaded; try again when that is done"};
   }
   return {};
 }

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "lmtp/base/ids.h"
-#include "lmtp/protocol/sampling_params.h"
+#include "lmtp/request/sampling_params.h"
 
 namespace lmtp::protocol {
 

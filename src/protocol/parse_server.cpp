@@ -71,8 +71,9 @@ Result<std::vector<ServerEntry>> parse_server_message(std::string_view text) {
   element document;
   const simdjson::error_code code = parser.parse(payload).get(document);
   if (code != simdjson::SUCCESS) {
-    return Error{"the server sent a " + std::string(verb) +
-                 " message that is not JSON: " + simdjson::error_message(code)};
+    return Error{ErrorCode::kInvalid,
+                 "the server sent a " + std::string(verb) +
+                     " message that is not JSON: " + simdjson::error_message(code)};
   }
   simdjson::dom::object object;
   if (document.get_object().get(object) == simdjson::SUCCESS) {
@@ -82,13 +83,14 @@ Result<std::vector<ServerEntry>> parse_server_message(std::string_view text) {
   const std::vector<std::string_view> raws = split_raw_array(payload);
   simdjson::dom::array array;
   if (document.get_array().get(array) != simdjson::SUCCESS || array.size() != raws.size()) {
-    return Error{"the server sent a " + std::string(verb) + " message that is not an array"};
+    return Error{ErrorCode::kInvalid,
+                 "the server sent a " + std::string(verb) + " message that is not an array"};
   }
   entries.reserve(raws.size());
   std::size_t i = 0;
   for (const simdjson::dom::element item : array) {
     if (item.get_object().get(object) != simdjson::SUCCESS) {
-      return Error{"the server sent an entry that is not an object"};
+      return Error{ErrorCode::kInvalid, "the server sent an entry that is not an object"};
     }
     entries.push_back(read_entry(verb == "MSG", object, raws[i]));
     ++i;

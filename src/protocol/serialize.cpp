@@ -54,7 +54,7 @@ void append_reason(FinishReason reason, std::string& out) {
   }
 }
 
-void append_entry(const TokenEntry& entry, std::string& out) {
+void append_entry(const TokenEvent& entry, std::string& out) {
   out.append("{\"token\": ");
   append_int(entry.token, out);
   out.append(", \"stream_id\": ");
@@ -86,7 +86,7 @@ void append_entry(const ErrorEntry& entry, std::string& out) {
   out.push_back('}');
 }
 
-void append_entry(const LoadingEntry& entry, std::string& out) {
+void append_entry(const LoadingNotice& entry, std::string& out) {
   out.append("{\"stream_id\": ");
   append_int(entry.stream_id, out);
   out.append(", \"status\": \"loading\", \"model\": ");
@@ -217,7 +217,7 @@ void append_escaped(char c, std::string& out) {
 
 }  // namespace
 
-void serialize_tokens(std::span<const std::variant<TokenEntry, ErrorEntry>> entries,
+void serialize_tokens(std::span<const std::variant<TokenEvent, ErrorEntry>> entries,
                       std::string& out) {
   out.append("TOKEN [");
   bool first = true;
@@ -235,10 +235,10 @@ void serialize_msg_error(const ErrorEntry& entry, std::string& out) {
   out.push_back(']');
 }
 
-void serialize_loading(std::span<const LoadingEntry> entries, std::string& out) {
+void serialize_loading(std::span<const LoadingNotice> entries, std::string& out) {
   out.append("MSG [");
   bool first = true;
-  for (const LoadingEntry& entry : entries) {
+  for (const LoadingNotice& entry : entries) {
     if (!first) out.append(", ");
     first = false;
     append_entry(entry, out);

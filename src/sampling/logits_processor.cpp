@@ -7,7 +7,7 @@ namespace lmtp::sampling {
 LogitsProcessor::LogitsProcessor(int vocab_size)
     : counts_(static_cast<std::size_t>(vocab_size), 0) {}
 
-void LogitsProcessor::process(std::span<float> row, const protocol::SamplingParams& params,
+void LogitsProcessor::process(std::span<float> row, const SamplingParams& params,
                               std::span<const TokenId> tokens) {
   LMTP_CHECK(row.size() == counts_.size(), row.size(), counts_.size());
   if (params.has_penalties()) {
@@ -26,7 +26,7 @@ void LogitsProcessor::process(std::span<float> row, const protocol::SamplingPara
   }
 }
 
-void LogitsProcessor::apply_penalties(std::span<float> row, const protocol::SamplingParams& params,
+void LogitsProcessor::apply_penalties(std::span<float> row, const SamplingParams& params,
                                       std::span<const TokenId> tokens) {
   for (const TokenId token : tokens) {
     const auto id = static_cast<std::size_t>(token);

@@ -35,21 +35,20 @@ Result<float> Sampler::score(std::span<const float> row, TokenId token) const {
   const kernels::LogSumExp total =
       kernels::row_logsumexp(backend_, row.data(), static_cast<std::int64_t>(row.size()));
   if (!std::isfinite(total.log_sum)) {
-    return Error{kNoNumbers};
+    return Error{ErrorCode::kInternal, kNoNumbers};
   }
   return kernels::log_probability(row[static_cast<std::size_t>(token)], total);
 }
 
-Result<scheduler::TokenResult> Sampler::sample(std::span<float> row,
-                                               const protocol::SamplingParams& params,
+Result<scheduler::TokenResult> Sampler::sample(std::span<float> row, const SamplingParams& params,
                                                std::span<const TokenId> tokens) {
   processor_.process(row, params, tokens);
   const auto count = static_cast<std::int64_t>(row.size());
   const kernels::LogSumExp total = kernels::row_logsumexp(backend_, row.data(), count);
   if (!std::isfinite(total.log_sum)) {
-    return Error{kNoNumbers};
+    return Error{ErrorCode::kInternal, kNoNumbers};
   }
-  const int num_top = std::min(params.top_logprobs, protocol::kMaxTopLogprobs);
+  const int num_top = std::min(params.top_logprobs, kMaxTopLogprobs);
   select_best(row, std::clamp<std::int64_t>(num_top, 1, count));
   scheduler::TokenResult result;
   for (const Candidate& candidate : best_) {
@@ -66,7 +65,7 @@ Result<scheduler::TokenResult> Sampler::sample(std::span<float> row,
   result.logprob = kernels::log_probability(row[static_cast<std::size_t>(result.token)], total);
   const bool listed =
       std::any_of(result.top_logprobs.begin(), result.top_logprobs.end(),
-                  [&](const protocol::TokenLogprob& entry) { return entry.token == result.token; });
+                  [&](const TokenLogprob& entry) { return entry.token == result.token; });
   if (!listed) {
     result.top_logprobs.push_back({result.token, result.logprob});
   }
@@ -100,7 +99,7 @@ void Sampler::select_best(std::span<const float> row, std::int64_t count) {
   best_.erase(end, best_.end());
 }
 
-TokenId Sampler::draw(std::span<const float> row, float max, const protocol::SamplingParams& params,
+TokenId Sampler::draw(std::span<const float> row, float max, const SamplingParams& params,
                       double number) {
   kernels::row_exp(backend_, row.data(), static_cast<std::int64_t>(row.size()), max,
                    params.temperature, weights_.data());

@@ -209,7 +209,7 @@ bool Scheduler::room_for(const cache::PrefixMatch& match, int num_tokens, int nu
 // max_tokens, which programs set high and rarely use.
 int Scheduler::blocks_expected(const Sequence& sequence) const {
   int expected = sequence.num_to_compute();
-  if (sequence.kind == SequenceKind::kGenerate) {
+  if (sequence.kind == RequestKind::kGenerate) {
     expected = std::min(
         std::max(sequence.length() + 1, sequence.num_prompt + static_cast<int>(mean_generated_)),
         sequence.num_prompt + sequence.num_generated_max);

@@ -35,7 +35,7 @@ std::vector<SchedulerEvent> Scheduler::add(std::unique_ptr<Sequence> sequence) {
   join_share(added.key.connection);
 
   std::vector<SchedulerEvent> events;
-  if (added.kind == SequenceKind::kScore && added.num_prompt == 0) {
+  if (added.kind == RequestKind::kScore && added.num_prompt == 0) {
     // Nothing precedes the first token; the reference gives it log probability 0 as well.
     events.push_back({added.key, next_entry(added, TokenResult{added.tokens[0], 0.0F, {}})});
     if (added.num_emitted == added.length()) finish(added);
@@ -212,7 +212,7 @@ const StepPlan& Scheduler::plan_ahead() {
 // The row behind row `follows` of the plan, if there will be one. False where that is not known.
 bool Scheduler::add_ahead(int follows) {
   Sequence& sequence = *sequences_.at(plan_.rows[static_cast<std::size_t>(follows)].sequence->key);
-  if (sequence.kind != SequenceKind::kGenerate || sequence.params.has_penalties()) return false;
+  if (sequence.kind != RequestKind::kGenerate || sequence.params.has_penalties()) return false;
   if (sequence.num_generated() + 1 >= sequence.num_generated_max) return true;
   if (!reserve(sequence, sequence.length() + 1 - sequence.num_computed)) return false;
   ahead_.rows.push_back({.sequence = &sequence,
@@ -245,7 +245,8 @@ void Scheduler::commit_row(const PlanRow& row, const RowResult& result,
                            std::vector<SchedulerEvent>& events) {
   Sequence& sequence = *sequences_.at(row.sequence->key);
   if (result.error) {
-    events.push_back({sequence.key, protocol::ErrorEntry{sequence.key.stream, *result.error}});
+    events.push_back(
+        {sequence.key, StreamError{sequence.key.stream, {ErrorCode::kInternal, *result.error}}});
     drop(sequence);
     return;
   }
@@ -259,8 +260,8 @@ void Scheduler::commit_row(const PlanRow& row, const RowResult& result,
       row.first_position < sequence.num_prompt && sequence.num_computed >= sequence.num_prompt;
   index_computed(sequence, prompt_done);
   for (const TokenResult& token : result.tokens) {
-    protocol::TokenEntry entry = next_entry(sequence, token);
-    const bool ends = entry.finish_reason != protocol::FinishReason::kNone;
+    TokenEvent entry = next_entry(sequence, token);
+    const bool ends = entry.finish_reason != FinishReason::kNone;
     events.push_back({sequence.key, std::move(entry)});
     if (ends) {
       finish(sequence);
@@ -269,12 +270,11 @@ void Scheduler::commit_row(const PlanRow& row, const RowResult& result,
   }
 }
 
-protocol::TokenEntry Scheduler::next_entry(Sequence& sequence, const TokenResult& token) {
-  using protocol::FinishReason;
-  protocol::TokenEntry entry{sequence.key.stream, token.token, token.logprob, FinishReason::kNone,
-                             std::nullopt};
+TokenEvent Scheduler::next_entry(Sequence& sequence, const TokenResult& token) {
+  TokenEvent entry{sequence.key.stream, token.token, token.logprob, FinishReason::kNone,
+                   std::nullopt};
   ++sequence.num_emitted;
-  if (sequence.kind == SequenceKind::kScore) {
+  if (sequence.kind == RequestKind::kScore) {
     ++counters_.num_scored_tokens;
     if (sequence.num_prompt + sequence.num_emitted == sequence.length()) {
       entry.finish_reason = FinishReason::kStop;
@@ -348,7 +348,7 @@ void Scheduler::finish(Sequence& sequence) {
 }
 
 void Scheduler::drop(Sequence& sequence) {
-  if (sequence.kind == SequenceKind::kGenerate && sequence.num_generated() > 0) {
+  if (sequence.kind == RequestKind::kGenerate && sequence.num_generated() > 0) {
     constexpr double kWeight = 1.0 / 64;
     mean_generated_ += kWeight * (sequence.num_generated() - mean_generated_);
   }
@@ -364,7 +364,7 @@ void Scheduler::drop(Sequence& sequence) {
   sequences_.erase(sequence.key);
 }
 
-std::vector<SchedulerEvent> Scheduler::abort(const std::string& message) {
+std::vector<SchedulerEvent> Scheduler::abort(const Error& error) {
   LMTP_CHECK(in_step_);
   std::vector<SchedulerEvent> events;
   const std::vector<PlanRow> rows = std::move(plan_.rows);
@@ -373,7 +373,7 @@ std::vector<SchedulerEvent> Scheduler::abort(const std::string& message) {
   for (const PlanRow& row : rows) {
     if (row.sequence == nullptr) continue;
     Sequence& sequence = *sequences_.at(row.sequence->key);
-    events.push_back({sequence.key, protocol::ErrorEntry{sequence.key.stream, message}});
+    events.push_back({sequence.key, StreamError{sequence.key.stream, error}});
     drop(sequence);  // copies and writes of the failed step may not have happened
   }
   return events;

@@ -16,7 +16,7 @@ namespace {
 // LMQL opens a connection for each query, and each may bring the same unknown key.
 constexpr std::int64_t kUnknownKeysLogIntervalMs = 1000;
 
-using TokenOrError = std::variant<protocol::TokenEntry, protocol::ErrorEntry>;
+using TokenOrError = std::variant<TokenEvent, protocol::ErrorEntry>;
 
 void answer_token_error(StreamId id, std::string text, std::vector<std::string>& answers) {
   const TokenOrError entry = protocol::ErrorEntry{id, std::move(text)};
@@ -44,8 +44,8 @@ void answer_parse_error(const protocol::ParseError& error, const StreamTable& st
 
 // What GENERATE and SCORE have in common.
 template <typename Message>
-engine::Request request_of(Message& message, scheduler::SequenceKind kind, const Peer& peer) {
-  engine::Request request;
+Request request_of(Message& message, RequestKind kind, const Peer& peer) {
+  Request request;
   request.key = {peer.streams.connection(), message.stream_id};
   request.model = std::move(message.model);
   request.kind = kind;
@@ -100,14 +100,14 @@ void Dispatcher::handle_binary(Answers& answers) {
 
 void Dispatcher::handle(protocol::GenerateMessage& message, Peer& peer, Answers& answers) {
   if (!message.unknown_keys.empty()) log_unknown_keys(message.unknown_keys, peer);
-  engine::Request request = request_of(message, scheduler::SequenceKind::kGenerate, peer);
+  Request request = request_of(message, RequestKind::kGenerate, peer);
   request.params = std::move(message.params);
   submit(std::move(request), peer, answers);
 }
 
 void Dispatcher::handle(protocol::ScoreMessage& message, Peer& peer, Answers& answers) {
   if (!message.unknown_keys.empty()) log_unknown_keys(message.unknown_keys, peer);
-  engine::Request request = request_of(message, scheduler::SequenceKind::kScore, peer);
+  Request request = request_of(message, RequestKind::kScore, peer);
   request.scored = std::move(message.scored);
   submit(std::move(request), peer, answers);
 }
@@ -134,7 +134,7 @@ void Dispatcher::handle(protocol::CancelMessage& message, Peer& peer, Answers& /
   peer.streams.cancel(message.stream_id);
 }
 
-void Dispatcher::submit(engine::Request request, Peer& peer, Answers& answers) {
+void Dispatcher::submit(Request request, Peer& peer, Answers& answers) {
   const StreamId id = request.key.stream;
   if (peer.streams.contains(id)) {
     return answer_token_error(id,
@@ -173,33 +173,28 @@ void Dispatcher::log_unknown_keys(const std::vector<std::string>& keys, Peer& pe
   peer.logged_keys.insert(peer.logged_keys.end(), fresh.begin(), fresh.end());
 }
 
-void append_events(std::vector<engine::StreamEvent> events, StreamTable& streams,
+void append_events(std::vector<StreamEvent> events, StreamTable& streams,
                    std::vector<std::string>& messages) {
   std::vector<TokenOrError> entries;
-  std::vector<protocol::LoadingEntry> loading;
+  std::vector<LoadingNotice> loading;
   std::vector<std::string> failures;
-  for (engine::StreamEvent& event : events) {
-    if (auto* notice = std::get_if<protocol::LoadingEntry>(&event)) {
+  for (StreamEvent& event : events) {
+    if (auto* notice = std::get_if<LoadingNotice>(&event)) {
       if (streams.contains(notice->stream_id)) loading.push_back(std::move(*notice));
       continue;
     }
-    if (auto* token = std::get_if<protocol::TokenEntry>(&event)) {
+    if (auto* token = std::get_if<TokenEvent>(&event)) {
       if (!streams.contains(token->stream_id)) continue;
-      if (token->finish_reason != protocol::FinishReason::kNone) streams.erase(token->stream_id);
+      if (token->finish_reason != FinishReason::kNone) streams.erase(token->stream_id);
       entries.emplace_back(std::move(*token));
       continue;
     }
-    if (auto* failure = std::get_if<engine::ModelFailure>(&event)) {
-      if (!streams.contains(failure->stream_id)) continue;
-      streams.erase(failure->stream_id);
-      answer_msg_error(failure->stream_id, failure->error, failures);
-      entries.emplace_back(protocol::ErrorEntry{failure->stream_id, std::move(failure->error)});
-      continue;
-    }
-    auto& error = std::get<protocol::ErrorEntry>(event);
-    if (!error.stream_id || !streams.contains(*error.stream_id)) continue;
-    streams.erase(*error.stream_id);
-    entries.emplace_back(std::move(error));
+    auto& error = std::get<StreamError>(event);
+    if (!streams.contains(error.stream_id)) continue;
+    streams.erase(error.stream_id);
+    // LMQL takes one of the two for the answer.
+    if (error.no_model) answer_msg_error(error.stream_id, error.error.message, failures);
+    entries.emplace_back(protocol::ErrorEntry{error.stream_id, std::move(error.error.message)});
   }
   if (!loading.empty()) protocol::serialize_loading(loading, messages.emplace_back());
   if (!entries.empty()) protocol::serialize_tokens(entries, messages.emplace_back());

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "lmtp/engine/model_manager.h"
-#include "lmtp/engine/request.h"
 #include "lmtp/protocol/codec.h"
+#include "lmtp/request/request.h"
 #include "stream_table.h"
 
 namespace lmtp::server {
@@ -24,7 +24,7 @@ struct Peer {
   explicit Peer(ConnectionId id) : streams(id) {}
 
   StreamTable streams;
-  std::shared_ptr<engine::EventSink> sink;  // where its streams' events go
+  std::shared_ptr<EventSink> sink;  // where its streams' events go
   // Sends a message that is ready later than the call it answers. Any thread; a connection that is
   // gone by then gets nothing.
   std::function<void(std::string)> send_later;
@@ -56,7 +56,7 @@ class Dispatcher {
   void handle(protocol::ScoreMessage& message, Peer& peer, Answers& answers);
   void handle(protocol::ModelInfoMessage& message, Peer& peer, Answers& answers);
   void handle(protocol::CancelMessage& message, Peer& peer, Answers& answers);
-  void submit(engine::Request request, Peer& peer, Answers& answers);
+  void submit(Request request, Peer& peer, Answers& answers);
   void log_unknown_keys(const std::vector<std::string>& keys, Peer& peer);
 
   engine::ModelManager& models_;
@@ -70,7 +70,7 @@ class Dispatcher {
 // The events of one step of one connection as messages: at most one TOKEN and one MSG of notices,
 // and a MSG for each stream whose model could not be had. Streams that end leave the table; events
 // of streams that are not in it are dropped.
-void append_events(std::vector<engine::StreamEvent> events, StreamTable& streams,
+void append_events(std::vector<StreamEvent> events, StreamTable& streams,
                    std::vector<std::string>& messages);
 
 }  // namespace lmtp::server

@@ -27,8 +27,9 @@ Result<tcp::endpoint> resolve(asio::io_context& io, const std::string& host, std
   const auto found = resolver.resolve(
       host, std::to_string(port), tcp::resolver::passive | tcp::resolver::numeric_service, error);
   if (error || found.empty()) {
-    return Error{"cannot listen on '" + host + "': " + error.message() +
-                 "; give --host an address of this machine, such as 127.0.0.1 or 0.0.0.0"};
+    return Error{ErrorCode::kUnavailable,
+                 "cannot listen on '" + host + "': " + error.message() +
+                     "; give --host an address of this machine, such as 127.0.0.1 or 0.0.0.0"};
   }
   // A name of both kinds, such as localhost, means 127.0.0.1: what clients try first or next.
   for (const auto& entry : found) {
@@ -65,7 +66,7 @@ Result<void> Listener::open() {
   if (!error) acceptor_.set_option(asio::socket_base::reuse_address(true), error);
   if (!error) acceptor_.bind(*endpoint, error);
   if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
-  if (error) return Error{why_not_bound(*endpoint, error)};
+  if (error) return Error{ErrorCode::kUnavailable, why_not_bound(*endpoint, error)};
   port_ = acceptor_.local_endpoint(error).port();
   context_->on_loopback = endpoint->address().is_loopback();
   return {};

@@ -68,12 +68,12 @@ class Session : public Connection, public std::enable_shared_from_this<Session> 
  private:
   // What engines hold of a session. It neither keeps the session alive nor can be the one that ends
   // its life; the context keeps the strand's io_context alive.
-  class Sink : public engine::EventSink {
+  class Sink : public EventSink {
    public:
     Sink(std::shared_ptr<ServerContext> context, asio::any_io_executor strand,
          std::weak_ptr<Session> session)
         : context_(std::move(context)), strand_(std::move(strand)), session_(std::move(session)) {}
-    void deliver(std::vector<engine::StreamEvent> events) override;
+    void deliver(std::vector<StreamEvent> events) override;
     void send(std::string message) const;
 
    private:
@@ -100,7 +100,7 @@ class Session : public Connection, public std::enable_shared_from_this<Session> 
   void watch_message();
   void watch_pause(std::uint64_t num_begun, std::chrono::seconds waited);
   void handle_message();
-  void on_events(std::vector<engine::StreamEvent> events);
+  void on_events(std::vector<StreamEvent> events);
   void send(std::vector<std::string> messages);
   void clear_write_queue();
   void write_next();
@@ -320,7 +320,7 @@ void Session::handle_message() {
 }
 
 // A weak reference in the handlers too: they may outlive the server's threads in the io_context.
-void Session::Sink::deliver(std::vector<engine::StreamEvent> events) {
+void Session::Sink::deliver(std::vector<StreamEvent> events) {
   post([weak = session_, events = std::move(events)]() mutable {
     if (const auto self = weak.lock()) {
       self->guard([&] { self->on_events(std::move(events)); });
@@ -334,7 +334,7 @@ void Session::Sink::send(std::string message) const {
   });
 }
 
-void Session::on_events(std::vector<engine::StreamEvent> events) {
+void Session::on_events(std::vector<StreamEvent> events) {
   std::vector<std::string> messages;
   append_events(std::move(events), peer_.streams, messages);
   send(std::move(messages));

@@ -118,8 +118,9 @@ bool BpeBuilder::append_part(std::string_view spelling) {
 
 Result<void> BpeBuilder::add_token(std::string_view spelling, std::int64_t id) {
   if (id < 0 || id > kTokenIdMax) {
-    return Error{"token '" + std::string(spelling) + "' has id " + std::to_string(id) +
-                 "; allowed are 0 to " + std::to_string(kTokenIdMax)};
+    return Error{ErrorCode::kInvalid, "token '" + std::string(spelling) + "' has id " +
+                                          std::to_string(id) + "; allowed are 0 to " +
+                                          std::to_string(kTokenIdMax)};
   }
   const auto token = static_cast<TokenId>(id);
   ++bpe_->num_tokens_;
@@ -139,15 +140,16 @@ Result<void> BpeBuilder::add_token(std::string_view spelling, std::int64_t id) {
 Result<void> BpeBuilder::add_merge(std::string_view both) {
   const std::size_t space = both.find(' ');
   if (space == std::string_view::npos || both.find(' ', space + 1) != std::string_view::npos) {
-    return Error{"merge '" + std::string(both) + "' is not two tokens with a space between"};
+    return Error{ErrorCode::kInvalid,
+                 "merge '" + std::string(both) + "' is not two tokens with a space between"};
   }
   return add_merge(both.substr(0, space), both.substr(space + 1));
 }
 
 Result<void> BpeBuilder::add_merge(std::string_view left, std::string_view right) {
   const auto unknown = [](std::string_view spelling) {
-    return Error{"a merge speaks of '" + std::string(spelling) +
-                 "', which is not in the vocabulary"};
+    return Error{ErrorCode::kInvalid, "a merge speaks of '" + std::string(spelling) +
+                                          "', which is not in the vocabulary"};
   };
   buffer_.clear();
   if (!append_part(left)) return unknown(left);

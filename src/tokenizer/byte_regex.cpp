@@ -58,8 +58,8 @@ class Classes {
     const auto [entry, is_new] =
         bytes_.try_emplace(signature, static_cast<std::uint8_t>(kAsciiEnd + bytes_.size()));
     if (is_new && bytes_.size() > kClassesMax) {
-      return Error{"it tells more than " + std::to_string(kClassesMax) +
-                   " classes of characters apart"};
+      return Error{ErrorCode::kInvalid, "it tells more than " + std::to_string(kClassesMax) +
+                                            " classes of characters apart"};
     }
     return entry->second;
   }
@@ -113,7 +113,8 @@ Result<ByteRegex> from_parts(const std::vector<RegexPart>& parts) {
     set_of_part[i] = s;
   }
   if (sets.size() > kSetsMax) {
-    return Error{"it has more than " + std::to_string(kSetsMax) + " sets of characters"};
+    return Error{ErrorCode::kInvalid,
+                 "it has more than " + std::to_string(kSetsMax) + " sets of characters"};
   }
   ByteRegex regex;
   Classes classes;

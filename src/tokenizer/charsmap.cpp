@@ -64,11 +64,12 @@ std::size_t grapheme_size(const pcre2_code* grapheme, std::string_view text,
 
 Result<Charsmap> Charsmap::parse(std::string_view bytes) {
   constexpr std::size_t kUnit = sizeof(std::uint32_t);
-  if (bytes.size() < kUnit) return Error{"the charsmap is cut off"};
+  if (bytes.size() < kUnit) return Error{ErrorCode::kInvalid, "the charsmap is cut off"};
   const std::size_t num_units = little_endian(bytes) / kUnit;
   bytes.remove_prefix(kUnit);
-  if (num_units == 0) return Error{"the charsmap has an empty trie"};
-  if (num_units > bytes.size() / kUnit) return Error{"the charsmap is cut off"};
+  if (num_units == 0) return Error{ErrorCode::kInvalid, "the charsmap has an empty trie"};
+  if (num_units > bytes.size() / kUnit)
+    return Error{ErrorCode::kInvalid, "the charsmap is cut off"};
   Charsmap map;
   map.trie_.reserve(num_units);
   for (std::size_t i = 0; i < num_units; ++i) {
@@ -77,13 +78,14 @@ Result<Charsmap> Charsmap::parse(std::string_view bytes) {
   map.replacements_ = bytes.substr(num_units * kUnit);
   const std::string_view texts = map.replacements_;
   if (!simdjson::validate_utf8(texts.data(), texts.size())) {
-    return Error{"the charsmap's replacements are not UTF-8"};
+    return Error{ErrorCode::kInvalid, "the charsmap's replacements are not UTF-8"};
   }
   for (std::size_t begin = 0; begin < texts.size();) {
     const std::size_t end = std::min(texts.find('\0', begin), texts.size());
     if (end - begin > kReplacementBytesMax) {
-      return Error{"a replacement of the charsmap has " + std::to_string(end - begin) +
-                   " bytes; allowed are " + std::to_string(kReplacementBytesMax)};
+      return Error{ErrorCode::kInvalid, "a replacement of the charsmap has " +
+                                            std::to_string(end - begin) + " bytes; allowed are " +
+                                            std::to_string(kReplacementBytesMax)};
     }
     begin = end + 1;
   }

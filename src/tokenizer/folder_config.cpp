@@ -122,7 +122,7 @@ Result<void> read_added_tokens_decoder(const Json& config, FolderConfig& out) {
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
     const std::string place = "'added_tokens_decoder': '" + key + "'";
     if (error != std::errc() || end != key.data() + key.size() || !entry.is_object()) {
-      return Error{place + " is not an id with a token"};
+      return Error{ErrorCode::kInvalid, place + " is not an id with a token"};
     }
     if (const auto content = need_json(entry, "content", place); !content) return content.error();
     out.added.push_back(read_flags(entry));
@@ -136,7 +136,7 @@ Result<void> read_added_tokens_json(const Json& root, FolderConfig& out) {
   for (const auto& [content, value] : root.items()) {
     const auto id = json_integer(value);
     if (!id || *id < 0 || *id > kTokenIdMax) {
-      return Error{"the id of '" + content + "' is not allowed"};
+      return Error{ErrorCode::kInvalid, "the id of '" + content + "' is not allowed"};
     }
     AddedToken token;
     token.id = static_cast<TokenId>(*id);
@@ -223,7 +223,7 @@ Result<void> read_old_files(const std::string& folder, FolderConfig& config) {
   const auto added = read_if_there(added_path);
   if (!added) return added.error();
   const auto read = read_added_tokens_json(*added, config);
-  return read ? read : Error{added_path + ": " + read.error().message};
+  return read ? read : Error{read.error().code, added_path + ": " + read.error().message};
 }
 
 const SpecialToken* special_of(const FolderConfig& config, std::string_view role) {
@@ -296,7 +296,7 @@ Result<FolderConfig> read_folder_config(const std::string& folder) {
   if (!tokenizer_config->is_null()) {
     config.added_is_old_style = false;
     if (auto read = read_tokenizer_config(*tokenizer_config, config); !read) {
-      return Error{tokenizer_path + ": " + read.error().message};
+      return Error{read.error().code, tokenizer_path + ": " + read.error().message};
     }
   }
   const auto model_config = read_if_there(folder + "/config.json");

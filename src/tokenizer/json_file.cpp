@@ -17,12 +17,13 @@ bool file_exists(const std::string& path) {
 Result<std::string> read_text_file(const std::string& path) {
   std::error_code error;
   const auto size = fs::file_size(path, error);
-  if (error) return Error{path + ": " + error.message()};
-  if (size > kFileBytesMax) return Error{path + ": larger than a tokenizer's file can be"};
+  if (error) return Error{ErrorCode::kInvalid, path + ": " + error.message()};
+  if (size > kFileBytesMax)
+    return Error{ErrorCode::kInvalid, path + ": larger than a tokenizer's file can be"};
   std::string text(size, '\0');
   std::ifstream file(path, std::ios::binary);
   if (!file.read(text.data(), static_cast<std::streamsize>(size))) {
-    return Error{path + ": cannot be read"};
+    return Error{ErrorCode::kInvalid, path + ": cannot be read"};
   }
   return text;
 }
@@ -30,14 +31,16 @@ Result<std::string> read_text_file(const std::string& path) {
 Result<simdjson::dom::object> JsonFile::read(const std::string& path) {
   std::error_code error;
   const auto size = fs::file_size(path, error);
-  if (error) return Error{path + ": " + error.message()};
-  if (size > kFileBytesMax) return Error{path + ": larger than a tokenizer's file can be"};
+  if (error) return Error{ErrorCode::kInvalid, path + ": " + error.message()};
+  if (size > kFileBytesMax)
+    return Error{ErrorCode::kInvalid, path + ": larger than a tokenizer's file can be"};
   if (const auto code = simdjson::padded_string::load(path).get(text_)) {
-    return Error{path + ": " + simdjson::error_message(code)};
+    return Error{ErrorCode::kInvalid, path + ": " + simdjson::error_message(code)};
   }
   simdjson::dom::object root;
   if (const auto code = parser_.parse(text_).get_object().get(root)) {
-    return Error{path + ": not a JSON object (" + simdjson::error_message(code) + ")"};
+    return Error{ErrorCode::kInvalid,
+                 path + ": not a JSON object (" + simdjson::error_message(code) + ")"};
   }
   return root;
 }

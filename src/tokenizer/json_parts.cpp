@@ -31,12 +31,13 @@ Result<void> for_each_part(const object& part, const char* list_key, Take take) 
   if (type_of(part) != "Sequence") return take(part);
   array parts;
   if (part[list_key].get_array().get(parts) != simdjson::SUCCESS) {
-    return Error{"a Sequence has no " + quoted(list_key)};
+    return Error{ErrorCode::kInvalid, "a Sequence has no " + quoted(list_key)};
   }
   for (const element item : parts) {
     object inner;
     if (item.get_object().get(inner) != simdjson::SUCCESS) {
-      return Error{"a Sequence's " + quoted(list_key) + " holds something that is no object"};
+      return Error{ErrorCode::kInvalid,
+                   "a Sequence's " + quoted(list_key) + " holds something that is no object"};
     }
     if (auto taken = for_each_part(inner, list_key, take); !taken) return taken;
   }
@@ -49,7 +50,7 @@ Result<std::optional<object>> part_of(const object& root, const char* key) {
   if (root[key].get(value) != simdjson::SUCCESS || value.is_null()) return std::optional<object>();
   object part;
   if (value.get_object().get(part) != simdjson::SUCCESS) {
-    return Error{quoted(key) + " is not an object"};
+    return Error{ErrorCode::kInvalid, quoted(key) + " is not an object"};
   }
   return std::optional<object>(part);
 }
@@ -59,7 +60,7 @@ Result<SplitPattern> read_pattern(const object& part) {
   object pattern;
   std::string_view text;
   if (part["pattern"].get_object().get(pattern) != simdjson::SUCCESS) {
-    return Error{"a " + quoted(type_of(part)) + " has no 'pattern'"};
+    return Error{ErrorCode::kInvalid, "a " + quoted(type_of(part)) + " has no 'pattern'"};
   }
   if (pattern["Regex"].get_string().get(text) == simdjson::SUCCESS) {
     auto regex = SplitPattern::regex(text);
@@ -69,14 +70,18 @@ Result<SplitPattern> read_pattern(const object& part) {
   if (pattern["String"].get_string().get(text) == simdjson::SUCCESS && !text.empty()) {
     return SplitPattern::literal(text);
   }
-  return Error{"the 'pattern' of a " + quoted(type_of(part)) + " is neither String nor Regex"};
+  return Error{ErrorCode::kInvalid,
+               "the 'pattern' of a " + quoted(type_of(part)) + " is neither String nor Regex"};
 }
 
 Result<NormalizerStep> read_precompiled(const object& part) {
   const auto bytes = from_base64(string_or(part, "precompiled_charsmap", ""));
-  if (!bytes) return Error{"the 'precompiled_charsmap' of a 'Precompiled' is not base64"};
+  if (!bytes)
+    return Error{ErrorCode::kInvalid,
+                 "the 'precompiled_charsmap' of a 'Precompiled' is not base64"};
   auto charsmap = Charsmap::parse(*bytes);
-  if (!charsmap) return Error{"a 'Precompiled': " + charsmap.error().message};
+  if (!charsmap)
+    return Error{charsmap.error().code, "a 'Precompiled': " + charsmap.error().message};
   NormalizerStep step;
   step.kind = NormalizerStep::Kind::kCharsmap;
   step.charsmap = std::make_shared<const Charsmap>(std::move(*charsmap));
@@ -136,7 +141,7 @@ void read_byte_level(const object& part, PreTokenizerParts& parts) {
 Result<void> read_metaspace(const object& part, PreTokenizerParts& parts) {
   using Kind = PreTokenizerStep::Kind;
   const std::string mark(string_or(part, "replacement", kMetaspaceMark));
-  if (mark.empty()) return Error{"a Metaspace has an empty 'replacement'"};
+  if (mark.empty()) return Error{ErrorCode::kInvalid, "a Metaspace has an empty 'replacement'"};
   const bool adds = bool_or(part, "add_prefix_space", true);
   const std::string_view scheme = string_or(part, "prepend_scheme", adds ? "always" : "never");
   if (scheme != "always" && scheme != "first" && scheme != "never") {
@@ -214,7 +219,8 @@ Result<void> read_words(std::string_view type, const object& part, PreTokenizerP
         split_step(SplitPattern::one_of(punctuation_ranges()), SplitBehavior::kIsolated));
   } else if (type == "CharDelimiterSplit") {
     const std::string_view delimiter = string_or(part, "delimiter", "");
-    if (delimiter.empty()) return Error{"a CharDelimiterSplit has no 'delimiter'"};
+    if (delimiter.empty())
+      return Error{ErrorCode::kInvalid, "a CharDelimiterSplit has no 'delimiter'"};
     parts.steps.push_back(split_step(SplitPattern::literal(delimiter), SplitBehavior::kRemoved));
   } else {
     return unsupported("the pre_tokenizer is " + quoted(type));
@@ -277,7 +283,8 @@ Result<void> read_decoder_part(const object& part, std::vector<DecoderStep>& ste
   }
   const bool needs_content = step.kind == Kind::kMetaspace || step.kind == Kind::kStrip;
   if (needs_content && step.content.empty()) {
-    return Error{"the decoder " + quoted(type) + " has no character to look for"};
+    return Error{ErrorCode::kInvalid,
+                 "the decoder " + quoted(type) + " has no character to look for"};
   }
   steps.push_back(std::move(step));
   return {};
@@ -327,7 +334,9 @@ void append_prefix(const object& part, std::vector<PrefixToken>& prefix) {
 
 }  // namespace
 
-Error unsupported(const std::string& what) { return Error{what + "; " + kSupportedKinds}; }
+Error unsupported(const std::string& what) {
+  return Error{ErrorCode::kInvalid, what + "; " + kSupportedKinds};
+}
 
 PreTokenizerStep prefix_space_step() {
   PreTokenizerStep step;

@@ -159,6 +159,7 @@ Result<std::vector<TokenId>> PipelineTokenizer::encode(std::string_view text) co
   }
   if (scratch->gave_up()) {
     return Error{
+        ErrorCode::kInvalid,
         "the tokenizer's regular expression takes too long on this text: break its long runs of "
         "the same kind of characters, or leave the tokenizer out and send token ids"};
   }

@@ -141,13 +141,14 @@ Result<std::vector<std::string>> read_tekken_specials(const object& root,
       if (item["rank"].get_uint64().get(rank) != simdjson::SUCCESS || rank >= names.size() ||
           item["token_str"].get_string().get(text) != simdjson::SUCCESS || text.empty() ||
           !names[rank].empty()) {
-        return Error{"'special_tokens': an entry has no rank of its own or no token_str"};
+        return Error{ErrorCode::kInvalid,
+                     "'special_tokens': an entry has no rank of its own or no token_str"};
       }
       names[rank] = text;
     }
   }
   if (num_specials && *num_specials > static_cast<std::size_t>(kIdsWithoutTokenMax)) {
-    return Error{"'config.default_num_special_tokens' is too high"};
+    return Error{ErrorCode::kInvalid, "'config.default_num_special_tokens' is too high"};
   }
   while (num_specials && names.size() < *num_specials) {
     names.push_back("<SPECIAL_" + std::to_string(names.size()) + ">");
@@ -161,10 +162,10 @@ Result<TokenizerParts> read_tekken_root(const object& root) {
   std::string_view pattern;
   if (root["config"].get_object().get(config) != simdjson::SUCCESS ||
       config["pattern"].get_string().get(pattern) != simdjson::SUCCESS) {
-    return Error{"'config.pattern' is missing or not a string"};
+    return Error{ErrorCode::kInvalid, "'config.pattern' is missing or not a string"};
   }
   if (root["vocab"].get_array().get(vocab) != simdjson::SUCCESS) {
-    return Error{"'vocab' is missing or not an array"};
+    return Error{ErrorCode::kInvalid, "'vocab' is missing or not an array"};
   }
   const auto number = [&config](const char* key) -> std::optional<std::size_t> {
     std::uint64_t value = 0;
@@ -176,7 +177,8 @@ Result<TokenizerParts> read_tekken_root(const object& root) {
   // What is listed beyond the size is not used.
   std::size_t num_tokens = vocab.size();
   if (const auto size = number("default_vocab_size")) {
-    if (*size < specials->size()) return Error{"'config.default_vocab_size' is too low"};
+    if (*size < specials->size())
+      return Error{ErrorCode::kInvalid, "'config.default_vocab_size' is too low"};
     num_tokens = std::min(num_tokens, *size - specials->size());
   }
   std::vector<std::string> tokens;
@@ -185,17 +187,17 @@ Result<TokenizerParts> read_tekken_root(const object& root) {
     std::int64_t rank = 0;  // where it says one
     if (item["rank"].get_int64().get(rank) == simdjson::SUCCESS &&
         rank != static_cast<std::int64_t>(tokens.size())) {
-      return Error{"'vocab', entry " + std::to_string(tokens.size()) +
-                   ": its 'rank' is not its place in the list"};
+      return Error{ErrorCode::kInvalid, "'vocab', entry " + std::to_string(tokens.size()) +
+                                            ": its 'rank' is not its place in the list"};
     }
     std::string_view text;
     const auto bytes = item["token_bytes"].get_string().get(text) == simdjson::SUCCESS
                            ? from_base64(text)
                            : std::nullopt;
     if (!bytes || bytes->empty() || bytes->size() > kTokenBytesMax) {
-      return Error{"'vocab', entry " + std::to_string(tokens.size()) +
-                   ": 'token_bytes' is not base64 of 1 to " + std::to_string(kTokenBytesMax) +
-                   " bytes"};
+      return Error{ErrorCode::kInvalid, "'vocab', entry " + std::to_string(tokens.size()) +
+                                            ": 'token_bytes' is not base64 of 1 to " +
+                                            std::to_string(kTokenBytesMax) + " bytes"};
     }
     tokens.push_back(*bytes);
   }
@@ -229,14 +231,16 @@ Result<std::vector<std::string>> parse_tiktoken(std::string_view text) {
     if (!bytes || bytes->empty() || bytes->size() > kTokenBytesMax || error != std::errc() ||
         rest != line.data() + line.size() ||
         rank >= static_cast<std::uint32_t>(number + kIdsWithoutTokenMax)) {
-      return Error{"line " + std::to_string(number) + " is not base64 and a rank"};
+      return Error{ErrorCode::kInvalid,
+                   "line " + std::to_string(number) + " is not base64 and a rank"};
     }
     if (rank >= tokens.size()) tokens.resize(rank + 1);
     tokens[rank] = *bytes;
   }
-  if (tokens.empty()) return Error{"no tokens"};
+  if (tokens.empty()) return Error{ErrorCode::kInvalid, "no tokens"};
   for (std::size_t rank = 0; rank < tokens.size(); ++rank) {
-    if (tokens[rank].empty()) return Error{"no token has the rank " + std::to_string(rank)};
+    if (tokens[rank].empty())
+      return Error{ErrorCode::kInvalid, "no token has the rank " + std::to_string(rank)};
   }
   return tokens;
 }
@@ -248,7 +252,7 @@ Result<TokenizerParts> read_tekken(const std::string& path) {
   const auto root = file.read(path);
   if (!root) return root.error();
   auto parts = read_tekken_root(*root);
-  if (!parts) return Error{path + ": " + parts.error().message};
+  if (!parts) return Error{parts.error().code, path + ": " + parts.error().message};
   return parts;
 }
 
@@ -261,11 +265,11 @@ Result<TokenizerParts> read_tiktoken(const std::string& path, const FolderConfig
   const auto text = read_text_file(path);
   if (!text) return text.error();
   const auto tokens = parse_tiktoken(*text);
-  if (!tokens) return Error{path + ": " + tokens.error().message};
+  if (!tokens) return Error{tokens.error().code, path + ": " + tokens.error().message};
   auto model = make_bpe(*tokens, 0, {});
-  if (!model) return Error{path + ": " + model.error().message};
+  if (!model) return Error{model.error().code, path + ": " + model.error().message};
   auto parts = make_parts(kTiktokenPattern, std::move(*model));
-  if (!parts) return Error{path + ": " + parts.error().message};
+  if (!parts) return Error{parts.error().code, path + ": " + parts.error().message};
   // The files beside it give special tokens ids, all of which are taken.
   TokenId last = -1;
   std::unordered_map<TokenId, std::string> names;
@@ -275,8 +279,9 @@ Result<TokenizerParts> read_tiktoken(const std::string& path, const FolderConfig
   }
   const TokenId first = parts->model->id_end();
   if (last >= first + kIdsWithoutTokenMax) {
-    return Error{path + ": tokenizer_config.json adds a token with the id " + std::to_string(last) +
-                 ", far beyond the file's " + std::to_string(first) + " tokens"};
+    return Error{ErrorCode::kInvalid, path + ": tokenizer_config.json adds a token with the id " +
+                                          std::to_string(last) + ", far beyond the file's " +
+                                          std::to_string(first) + " tokens"};
   }
   std::vector<AddedToken> added;
   for (TokenId id = first; id <= last; ++id) {

@@ -47,7 +47,7 @@ class Parser {
     while (pos_ < pattern_.size()) {
       if (auto parsed = parse_part(); !parsed) return parsed.error();
     }
-    if (groups_.size() > 1) return Error{"a group is not closed"};
+    if (groups_.size() > 1) return Error{ErrorCode::kInvalid, "a group is not closed"};
     close_inner_groups();
     return std::move(parts_);
   }
@@ -62,7 +62,7 @@ class Parser {
   };
 
   Error unsupported(std::string_view what) const {
-    return Error{"'" + std::string(what) + "' is not supported"};
+    return Error{ErrorCode::kInvalid, "'" + std::string(what) + "' is not supported"};
   }
   bool at(std::string_view text) const { return pattern_.substr(pos_).starts_with(text); }
 
@@ -85,7 +85,8 @@ class Parser {
       case '(':
         return parse_group();
       case ')':
-        if (groups_.size() == 1) return Error{"a group is closed that was not opened"};
+        if (groups_.size() == 1)
+          return Error{ErrorCode::kInvalid, "a group is closed that was not opened"};
         close_inner_groups();
         take(")");
         atom_ = groups_.back().begin;
@@ -255,7 +256,7 @@ class Parser {
     std::optional<Ranges> before;  // what stands in front of &&
     Ranges ranges;
     while (!at("]") || ranges.empty()) {
-      if (pos_ >= pattern_.size()) return Error{"a [ is not closed"};
+      if (pos_ >= pattern_.size()) return Error{ErrorCode::kInvalid, "a [ is not closed"};
       if (at("]")) return unsupported("[]");
       if (at("&&")) {
         if (ranges.empty()) return unsupported("[&&");
@@ -303,7 +304,7 @@ class Parser {
     const bool is_range = at("-") && !at("-]") && !at("-[") && !at("-&&");
     if (is_range) {
       ++pos_;
-      if (pos_ >= pattern_.size()) return Error{"a [ is not closed"};
+      if (pos_ >= pattern_.size()) return Error{ErrorCode::kInvalid, "a [ is not closed"};
       auto last = parse_class_atom();
       if (!last) return last.error();
       if (first->size() != 1 || last->size() != 1 || first->front().first > last->front().last) {
@@ -329,7 +330,7 @@ class Parser {
 
   // What \X stands for; pos_ is at the backslash.
   Result<Ranges> parse_escape(bool in_set) {
-    if (pos_ + 1 >= pattern_.size()) return Error{"it ends in a backslash"};
+    if (pos_ + 1 >= pattern_.size()) return Error{ErrorCode::kInvalid, "it ends in a backslash"};
     const char c = pattern_[pos_ + 1];
     if (c == 'p' || c == 'P') return parse_property();
     if (c == 'x' || c == 'u') return parse_hex();

@@ -107,6 +107,7 @@ bool read_trainer_spec(std::string_view bytes, SentencePieceFile& file) {
 
 Result<SentencePieceFile> parse_sentencepiece(std::string_view bytes) {
   const Error broken{
+      ErrorCode::kInvalid,
       "not a sentencepiece model, or cut off (Llama 3's is of another kind: its tokenizer.json is "
       "needed)"};
   SentencePieceFile file;

@@ -256,9 +256,9 @@ Result<TokenizerParts> read_sentencepiece(const std::string& path, const FolderC
     return unsupported(path + ": the tokenizer.model of a " + config.tokenizer_class);
   }
   const auto file = parse_sentencepiece(*bytes);
-  if (!file) return Error{path + ": " + file.error().message};
+  if (!file) return Error{file.error().code, path + ": " + file.error().message};
   auto model = make_model(*file, config, is_gemma);
-  if (!model) return Error{path + ": " + model.error().message};
+  if (!model) return Error{model.error().code, path + ": " + model.error().message};
   TokenizerParts parts;
   parts.model = std::move(*model);
   const bool adds_mark =

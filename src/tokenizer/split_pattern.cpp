@@ -43,7 +43,7 @@ PatternScratch::~PatternScratch() {
 
 Result<SplitPattern> SplitPattern::regex(std::string_view pattern) {
   auto regex = make_byte_regex(pattern);
-  Error error{"the pattern '" + std::string(pattern) + "': "};
+  Error error{ErrorCode::kInvalid, "the pattern '" + std::string(pattern) + "': "};
   if (!regex) {
     error.message += regex.error().message;
     return error;
@@ -78,7 +78,7 @@ Result<SplitPattern> SplitPattern::compile(ByteRegex regex) {
   pcre2_code* code = pcre2_compile(
       reinterpret_cast<PCRE2_SPTR>(regex.pattern.data()), regex.pattern.size(),
       PCRE2_NEVER_UTF | PCRE2_NEVER_UCP | PCRE2_MULTILINE, &error, &where, context.get());
-  if (code == nullptr) return Error{message_of(error)};
+  if (code == nullptr) return Error{ErrorCode::kInvalid, message_of(error)};
   // Without it (a processor that PCRE2 does not know) matching is slower, not different.
   pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
   SplitPattern pattern;

@@ -24,7 +24,8 @@ Result<void> read_vocab(const object& vocab, BpeBuilder& builder) {
   for (const auto [spelling, value] : vocab) {
     std::int64_t id = 0;
     if (value.get_int64().get(id) != simdjson::SUCCESS) {
-      return Error{"'model.vocab': the id of '" + std::string(spelling) + "' is not a number"};
+      return Error{ErrorCode::kInvalid,
+                   "'model.vocab': the id of '" + std::string(spelling) + "' is not a number"};
     }
     if (auto added = builder.add_token(spelling, id); !added) return added;
   }
@@ -40,7 +41,7 @@ Result<void> read_merge(const element& merge, BpeBuilder& builder) {
   if (merge.get_array().get(pair) != simdjson::SUCCESS || pair.size() != 2 ||
       pair.at(0).get_string().get(left) != simdjson::SUCCESS ||
       pair.at(1).get_string().get(right) != simdjson::SUCCESS) {
-    return Error{"'model.merges': neither \"a b\" nor [\"a\", \"b\"]"};
+    return Error{ErrorCode::kInvalid, "'model.merges': neither \"a b\" nor [\"a\", \"b\"]"};
   }
   return builder.add_merge(left, right);
 }
@@ -63,10 +64,10 @@ Result<std::unique_ptr<WordModel>> read_bpe(const object& model, bool byte_level
   object vocab;
   array merges;
   if (model["vocab"].get_object().get(vocab) != simdjson::SUCCESS) {
-    return Error{"'model.vocab' is missing or not an object"};
+    return Error{ErrorCode::kInvalid, "'model.vocab' is missing or not an object"};
   }
   if (model["merges"].get_array().get(merges) != simdjson::SUCCESS) {
-    return Error{"'model.merges' is missing or not an array"};
+    return Error{ErrorCode::kInvalid, "'model.merges' is missing or not an array"};
   }
   Bpe::Options options;
   options.byte_level = byte_level;
@@ -86,7 +87,7 @@ Result<std::unique_ptr<WordModel>> read_bpe(const object& model, bool byte_level
 Result<std::unique_ptr<WordModel>> read_unigram(const object& model) {
   array vocab;
   if (model["vocab"].get_array().get(vocab) != simdjson::SUCCESS) {
-    return Error{"'model.vocab' is missing or not an array"};
+    return Error{ErrorCode::kInvalid, "'model.vocab' is missing or not an array"};
   }
   std::vector<Unigram::Piece> pieces;
   pieces.reserve(vocab.size());
@@ -97,35 +98,37 @@ Result<std::unique_ptr<WordModel>> read_unigram(const object& model) {
     if (item.get_array().get(pair) != simdjson::SUCCESS || pair.size() != 2 ||
         pair.at(0).get_string().get(text) != simdjson::SUCCESS ||
         pair.at(1).get_double().get(score) != simdjson::SUCCESS) {
-      return Error{"'model.vocab': an entry is not [\"text\", score]"};
+      return Error{ErrorCode::kInvalid, "'model.vocab': an entry is not [\"text\", score]"};
     }
     pieces.push_back({std::string(text), score});
   }
   std::int64_t unk_id = -1;
   if (model["unk_id"].get_int64().get(unk_id) != simdjson::SUCCESS) unk_id = -1;
-  if (unk_id > kTokenIdMax) return Error{"'model.unk_id' is too high"};
+  if (unk_id > kTokenIdMax) return Error{ErrorCode::kInvalid, "'model.unk_id' is too high"};
   auto made = Unigram::make(std::move(pieces), static_cast<TokenId>(unk_id),
                             bool_or(model, "byte_fallback", false));
-  if (!made) return Error{"'model': " + made.error().message};
+  if (!made) return Error{made.error().code, "'model': " + made.error().message};
   return std::unique_ptr<WordModel>(std::move(*made));
 }
 
 Result<std::unique_ptr<WordModel>> read_word_level(const object& model) {
   object vocab;
   if (model["vocab"].get_object().get(vocab) != simdjson::SUCCESS) {
-    return Error{"'model.vocab' is missing or not an object"};
+    return Error{ErrorCode::kInvalid, "'model.vocab' is missing or not an object"};
   }
   auto made = std::make_unique<WordLevel>();
   for (const auto [text, value] : vocab) {
     std::int64_t id = -1;
     if (value.get_int64().get(id) != simdjson::SUCCESS || id < 0 || id > kTokenIdMax) {
-      return Error{"'model.vocab': the id of '" + std::string(text) + "' is not allowed"};
+      return Error{ErrorCode::kInvalid,
+                   "'model.vocab': the id of '" + std::string(text) + "' is not allowed"};
     }
     made->add_token(text, static_cast<TokenId>(id));
   }
   const std::string_view unknown = string_or(model, "unk_token", "<unk>");
   if (!made->set_unknown(unknown)) {
-    return Error{"'model.unk_token': '" + std::string(unknown) + "' is not in the vocabulary"};
+    return Error{ErrorCode::kInvalid,
+                 "'model.unk_token': '" + std::string(unknown) + "' is not in the vocabulary"};
   }
   return std::unique_ptr<WordModel>(std::move(made));
 }
@@ -133,7 +136,7 @@ Result<std::unique_ptr<WordModel>> read_word_level(const object& model) {
 Result<std::unique_ptr<WordModel>> read_model(const object& root, bool byte_level) {
   object model;
   if (root["model"].get_object().get(model) != simdjson::SUCCESS) {
-    return Error{"'model' is missing"};
+    return Error{ErrorCode::kInvalid, "'model' is missing"};
   }
   // Files of old versions have no type.
   const std::string_view type = string_or(model, "type", "BPE");
@@ -185,11 +188,12 @@ Result<std::vector<AddedToken>> read_added_tokens(const object& root) {
     if (item.get_object().get(entry) != simdjson::SUCCESS ||
         entry["id"].get_int64().get(id) != simdjson::SUCCESS ||
         entry["content"].get_string().get(content) != simdjson::SUCCESS) {
-      return Error{"'added_tokens': an entry has no id or no content"};
+      return Error{ErrorCode::kInvalid, "'added_tokens': an entry has no id or no content"};
     }
     if (id < 0 || id > kTokenIdMax) {
-      return Error{"added token '" + std::string(content) + "' has id " + std::to_string(id) +
-                   "; allowed are 0 to " + std::to_string(kTokenIdMax)};
+      return Error{ErrorCode::kInvalid, "added token '" + std::string(content) + "' has id " +
+                                            std::to_string(id) + "; allowed are 0 to " +
+                                            std::to_string(kTokenIdMax)};
     }
     AddedToken token;
     token.content = content;
@@ -248,7 +252,7 @@ Result<TokenizerParts> read_tokenizer_json(const std::string& path, const Folder
   const auto root = file.read(path);
   if (!root) return root.error();
   auto parts = read_root(*root, config);
-  if (!parts) return Error{path + ": " + parts.error().message};
+  if (!parts) return Error{parts.error().code, path + ": " + parts.error().message};
   return parts;
 }
 

@@ -16,8 +16,9 @@ constexpr double kUnkPenalty = 10.0;
 Result<std::unique_ptr<Unigram>> Unigram::make(std::vector<Piece> pieces, TokenId unk_id,
                                                bool byte_fallback) {
   if (unk_id >= static_cast<TokenId>(pieces.size())) {
-    return Error{"unk_id is " + std::to_string(unk_id) + ", but there are only " +
-                 std::to_string(pieces.size()) + " pieces"};
+    return Error{ErrorCode::kInvalid, "unk_id is " + std::to_string(unk_id) +
+                                          ", but there are only " + std::to_string(pieces.size()) +
+                                          " pieces"};
   }
   std::unique_ptr<Unigram> model(new Unigram);
   model->pieces_ = std::move(pieces);

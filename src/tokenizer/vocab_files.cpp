@@ -31,10 +31,11 @@ Result<void> read_vocab_json(const std::string& path, BpeBuilder& builder) {
   for (const auto [spelling, value] : *root) {
     std::int64_t id = 0;
     if (value.get_int64().get(id) != simdjson::SUCCESS) {
-      return Error{path + ": the id of '" + std::string(spelling) + "' is not a number"};
+      return Error{ErrorCode::kInvalid,
+                   path + ": the id of '" + std::string(spelling) + "' is not a number"};
     }
     if (auto added = builder.add_token(spelling, id); !added) {
-      return Error{path + ": " + added.error().message};
+      return Error{added.error().code, path + ": " + added.error().message};
     }
   }
   return {};
@@ -45,7 +46,8 @@ Result<void> read_vocab_json(const std::string& path, BpeBuilder& builder) {
 Result<void> read_merges_txt(const std::string& path, bool is_gpt2, BpeBuilder& builder) {
   const auto text = read_text_file(path);
   if (!text) return text.error();
-  if (!simdjson::validate_utf8(text->data(), text->size())) return Error{path + ": not UTF-8"};
+  if (!simdjson::validate_utf8(text->data(), text->size()))
+    return Error{ErrorCode::kInvalid, path + ": not UTF-8"};
   std::size_t line_number = 0;
   for (std::size_t pos = 0; pos < text->size();) {
     const std::size_t end = text->find('\n', pos);
@@ -57,7 +59,8 @@ Result<void> read_merges_txt(const std::string& path, bool is_gpt2, BpeBuilder& 
     if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
     if (line.empty()) continue;
     if (auto added = builder.add_merge(line); !added) {
-      return Error{path + ", line " + std::to_string(line_number) + ": " + added.error().message};
+      return Error{added.error().code,
+                   path + ", line " + std::to_string(line_number) + ": " + added.error().message};
     }
   }
   return {};

@@ -58,9 +58,8 @@ struct DrivenStream {
   std::vector<scheduler::TokenResult> results;
 
   bool done() const {
-    return sequence.kind == scheduler::SequenceKind::kScore
-               ? sequence.num_computed >= sequence.num_to_compute()
-               : static_cast<int>(results.size()) >= num_wanted;
+    return sequence.kind == RequestKind::kScore ? sequence.num_computed >= sequence.num_to_compute()
+                                                : static_cast<int>(results.size()) >= num_wanted;
   }
 };
 
@@ -69,8 +68,8 @@ class AgentDriver {
   explicit AgentDriver(scheduler::ModelAgent& agent) : agent_(agent) {}
 
   // Adds a stream of its own blocks; valid while the driver lives.
-  DrivenStream& add(scheduler::SequenceKind kind, std::vector<TokenId> tokens, int num_prompt,
-                    int num_wanted, int chunk = kTestBatchedTokens) {
+  DrivenStream& add(RequestKind kind, std::vector<TokenId> tokens, int num_prompt, int num_wanted,
+                    int chunk = kTestBatchedTokens) {
     DrivenStream& stream = streams_.emplace_back();
     stream.sequence.id = streams_.size();
     stream.sequence.kind = kind;
@@ -89,10 +88,9 @@ class AgentDriver {
   }
 
   DrivenStream& generate(const std::vector<TokenId>& prompt, int num_wanted,
-                         const protocol::SamplingParams& params = {},
-                         int chunk = kTestBatchedTokens) {
-    DrivenStream& stream = add(scheduler::SequenceKind::kGenerate, prompt,
-                               static_cast<int>(prompt.size()), num_wanted, chunk);
+                         const SamplingParams& params = {}, int chunk = kTestBatchedTokens) {
+    DrivenStream& stream =
+        add(RequestKind::kGenerate, prompt, static_cast<int>(prompt.size()), num_wanted, chunk);
     stream.sequence.params = params;
     return stream;
   }
@@ -101,8 +99,7 @@ class AgentDriver {
                       int chunk = kTestBatchedTokens) {
     std::vector<TokenId> tokens = prompt;
     tokens.insert(tokens.end(), scored.begin(), scored.end());
-    return add(scheduler::SequenceKind::kScore, std::move(tokens), static_cast<int>(prompt.size()),
-               0, chunk);
+    return add(RequestKind::kScore, std::move(tokens), static_cast<int>(prompt.size()), 0, chunk);
   }
 
   // Steps until all streams are done.
@@ -200,7 +197,7 @@ class AgentDriver {
     row.first_position = sequence.num_computed;
     row.num_tokens = std::min({left, stream.chunk, room});
     const int end = row.first_position + row.num_tokens;
-    if (sequence.kind == scheduler::SequenceKind::kGenerate) {
+    if (sequence.kind == RequestKind::kGenerate) {
       row.num_logits = end == sequence.length() ? 1 : 0;
     } else {
       // Position p scores the token p + 1, where that is behind the prompt.
@@ -215,11 +212,11 @@ class AgentDriver {
     EXPECT_EQ(static_cast<int>(result.tokens.size()), row.num_logits);
     stream.sequence.num_computed += row.num_tokens;
     for (const scheduler::TokenResult& token : result.tokens) {
-      if (stream.sequence.kind == scheduler::SequenceKind::kGenerate && stream.done()) {
+      if (stream.sequence.kind == RequestKind::kGenerate && stream.done()) {
         return;
       }
       stream.results.push_back(token);
-      if (stream.sequence.kind == scheduler::SequenceKind::kGenerate) {
+      if (stream.sequence.kind == RequestKind::kGenerate) {
         stream.sequence.tokens.push_back(token.token);
       }
     }

@@ -39,8 +39,8 @@ inline std::vector<TokenId> prompt_of(int number, int length) {
   return prompt;
 }
 
-inline protocol::SamplingParams params_of(int number) {
-  protocol::SamplingParams params;
+inline SamplingParams params_of(int number) {
+  SamplingParams params;
   params.temperature = number % 2 == 0 ? 0.0F : 0.7F;
   params.top_p = number % 3 == 0 ? 0.9F : 1.0F;
   params.top_k = number % 5 == 0 ? 7 : 0;

@@ -95,7 +95,7 @@ TEST_P(BitsTest, AStreamAmongOthersEqualsItselfAlone) {
 TEST_P(BitsTest, AScoreOfWhatWasGeneratedGivesItsLogprobs) {
   const auto agent = load(GetParam());
   AgentDriver driver(*agent);
-  protocol::SamplingParams params;
+  SamplingParams params;
   params.temperature = 1.5F;
   params.seed = 5;
   const DrivenStream& generated = driver.generate(prompt_of(2, 40), 60, params);

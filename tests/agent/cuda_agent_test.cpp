@@ -165,7 +165,7 @@ void expect_same_bits_ahead() {
   ASSERT_TRUE(agent->runs_ahead());
   constexpr int kNumStreams = 5;
   const auto params = [](int number) {
-    protocol::SamplingParams p = params_of(number);
+    SamplingParams p = params_of(number);
     p.repetition_penalty = 1.0F;
     return p;
   };
@@ -198,7 +198,7 @@ TEST_F(LazyCudaAgentTest, StepsAheadGiveTheSameBits) { expect_same_bits_ahead();
 
 TEST(CudaAgentTest, ARowWithoutNumbersFailsAlone) {
   const auto agent = load("checkpoints/untied-f32", WeightType::kF32);
-  auto bias = std::make_shared<protocol::LogitBias>();
+  auto bias = std::make_shared<LogitBias>();
   bias->ids = {3, 1 << 20};
   bias->values = {NAN, 1.0F};
   scheduler::Sequence sequences[2];
@@ -263,7 +263,7 @@ TEST_F(LazyCudaAgentTest, AStepBehindARowWithoutNumbersRunsForTheOthers) {
   const auto run = [&](bool spoiled) {
     auto sequences = sequences_of_two(2);
     if (spoiled) {
-      auto bias = std::make_shared<protocol::LogitBias>();
+      auto bias = std::make_shared<LogitBias>();
       bias->ids = {3};
       bias->values = {NAN};
       sequences[0].params.logit_bias = bias;
@@ -469,7 +469,7 @@ TEST(CudaAgentTest, EveryRowMayHaveABiasOfItsOwnOfTheWholeVocabulary) {
     const auto row = static_cast<std::size_t>(i);
     sequences[row].tokens.push_back(3);
     plan.rows[row].follows = -1;
-    auto bias = std::make_shared<protocol::LogitBias>();
+    auto bias = std::make_shared<LogitBias>();
     for (TokenId id = 0; id < vocab_size; ++id) {
       bias->ids.push_back(id);
       bias->values.push_back(id == i % vocab_size ? 1000.0F : 0.0F);

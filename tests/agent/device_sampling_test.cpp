@@ -21,7 +21,6 @@ namespace {
 using agent::DeviceSampling;
 using agent::LogitTarget;
 using agent::StepSampling;
-using protocol::SamplingParams;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
@@ -35,8 +34,8 @@ std::vector<float> random_row(int vocab_size, unsigned seed) {
   return row;
 }
 
-std::shared_ptr<const protocol::LogitBias> bias_of(const std::vector<TokenId>& ids, float value) {
-  auto bias = std::make_shared<protocol::LogitBias>();
+std::shared_ptr<const LogitBias> bias_of(const std::vector<TokenId>& ids, float value) {
+  auto bias = std::make_shared<LogitBias>();
   bias->ids = ids;
   bias->values.assign(ids.size(), value);
   return bias;
@@ -65,8 +64,7 @@ class DeviceSamplingTest : public ::testing::Test {
     std::vector<float> logits;
     for (std::size_t i = 0; i < rows.size(); ++i) {
       scheduler::Sequence& sequence = sequences[i];
-      sequence.kind =
-          rows[i].is_score ? scheduler::SequenceKind::kScore : scheduler::SequenceKind::kGenerate;
+      sequence.kind = rows[i].is_score ? RequestKind::kScore : RequestKind::kGenerate;
       sequence.tokens = rows[i].tokens;
       sequence.params = rows[i].params;
       const int length = static_cast<int>(rows[i].tokens.size()) - (rows[i].is_score ? 1 : 0);
@@ -258,7 +256,7 @@ TEST_F(DeviceSamplingTest, BiasesComeAndGo) {
   }
   const auto kept = bias_of({3, 4}, 0.5F);
   for (int step = 0; step < 20; ++step) {
-    std::vector<std::shared_ptr<const protocol::LogitBias>> now = {kept, kept};
+    std::vector<std::shared_ptr<const LogitBias>> now = {kept, kept};
     for (int i = 0; i < 10; ++i) {
       now.push_back(bias_of(ids, static_cast<float>(100 * step + i)));
     }

@@ -60,8 +60,8 @@ TEST(AgentErrorsTest, ALoadingThatNobodyWaitsForEnds) {
 TEST(AgentErrorsTest, ARowThatIsNotNumbersFailsAlone) {
   const auto agent = testing::load_agent(
       testing::folder_source(LMTP_SOURCE_DIR "/tests/goldens/checkpoints/untied-f32"));
-  protocol::SamplingParams broken;
-  auto bias = std::make_shared<protocol::LogitBias>();
+  SamplingParams broken;
+  auto bias = std::make_shared<LogitBias>();
   bias->ids = {3};
   bias->values = {std::numeric_limits<float>::quiet_NaN()};
   broken.logit_bias = bias;

@@ -36,7 +36,7 @@ void check_golden(scheduler::ModelAgent& agent, const testing::Golden& golden) {
     }
     stream = &driver.score(golden.prompt, scored);
   } else {
-    protocol::SamplingParams params;
+    SamplingParams params;
     params.logit_bias = golden.logit_bias;
     stream = &driver.generate(golden.prompt, static_cast<int>(golden.steps.size()), params);
   }

@@ -11,7 +11,7 @@ TEST(Result, HoldsAValueOrAReason) {
   const Result<int> good = 3;
   ASSERT_TRUE(good);
   EXPECT_EQ(*good, 3);
-  const Result<int> bad = Error{"no such file"};
+  const Result<int> bad = Error{ErrorCode::kInternal, "no such file"};
   ASSERT_FALSE(bad);
   EXPECT_EQ(bad.error().message, "no such file");
 }
@@ -24,11 +24,11 @@ TEST(Result, MovesWhatCannotBeCopied) {
 
 TEST(Result, MayHoldNothingButSuccess) {
   EXPECT_TRUE(Result<void>());
-  EXPECT_EQ(Result<void>(Error{"why"}).error().message, "why");
+  EXPECT_EQ(Result<void>(Error{ErrorCode::kInternal, "why"}).error().message, "why");
 }
 
 TEST(ResultDeath, AskingForAValueThatIsNotThereIsOurBug) {
-  const Result<int> bad = Error{"the reason"};
+  const Result<int> bad = Error{ErrorCode::kInternal, "the reason"};
   EXPECT_DEATH(static_cast<void>(bad.value()), "the reason");
 }
 

@@ -72,7 +72,7 @@ TEST(Client, SendsAndReceivesEntriesOfSeveralStreams) {
   EXPECT_EQ(error.error, "no");
   const ServerEntry last = next(client);
   EXPECT_EQ(*last.token, 9);
-  EXPECT_EQ(last.finish_reason, protocol::FinishReason::kLength);
+  EXPECT_EQ(last.finish_reason, FinishReason::kLength);
   client.close();
   EXPECT_FALSE(client.connected());
   server.join();

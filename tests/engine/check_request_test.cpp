@@ -33,7 +33,7 @@ TEST(CheckRequest, NamesTheFieldAndWhatIsAllowed) {
   EXPECT_EQ(refusal(request),
             "prompt: has 16 tokens, allowed are at most 15 (one less than the context)");
   request.prompt = {1};
-  auto bias = std::make_shared<protocol::LogitBias>();
+  auto bias = std::make_shared<LogitBias>();
   bias->ids = {3, 100};
   bias->values = {1, 1};
   request.params.logit_bias = bias;
@@ -43,7 +43,7 @@ TEST(CheckRequest, NamesTheFieldAndWhatIsAllowed) {
 
 TEST(CheckRequest, AScoreMayFillTheContextAndHaveNoPrompt) {
   Request request;
-  request.kind = scheduler::SequenceKind::kScore;
+  request.kind = RequestKind::kScore;
   EXPECT_EQ(refusal(request), "scored: is empty, at least one token is needed");
   request.scored = std::vector<TokenId>(16, 1);
   EXPECT_EQ(refusal(request), "");

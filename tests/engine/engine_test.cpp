@@ -18,7 +18,6 @@
 namespace lmtp::engine {
 namespace {
 
-using protocol::FinishReason;
 using testing::FakeAgent;
 using testing::FakeAgentOptions;
 using testing::RecordingSink;
@@ -188,7 +187,7 @@ TEST_P(EngineTest, AFailedLoadAnswersThoseWhoWaitAndThoseWhoCome) {
   const scheduler::AgentFactory factory =
       [&](const scheduler::LoadProgress&) -> Result<std::unique_ptr<scheduler::ModelAgent>> {
     fail.get_future().wait();
-    return Error{"model.safetensors: is truncated"};
+    return Error{ErrorCode::kInternal, "model.safetensors: is truncated"};
   };
   std::promise<std::string> outcome;
   Engine engine(limits(), checked_options(), factory, [&](const Result<void>& result) {
@@ -295,7 +294,7 @@ TEST_P(EngineTest, CountersAreThereWhenTheLastEventIs) {
   Request request;
   request.key = {1, 1};
   request.sink = sink;
-  request.kind = scheduler::SequenceKind::kScore;
+  request.kind = RequestKind::kScore;
   request.scored = {7};  // answered without a step
   ASSERT_TRUE(engine.instance().submit(std::move(request)));
   EXPECT_EQ(sink->wait_done(1).logprobs, std::vector<float>{0.0F});
@@ -306,7 +305,7 @@ TEST_P(EngineTest, AFailedStepIsAnsweredAndTheNextRuns) {
   FakeAgentOptions options = agent_options();
   auto steps = std::make_shared<std::atomic<int>>(0);
   options.before_step = [steps](const auto&) -> Result<void> {
-    if (++*steps == 2) return Error{"device lost"};
+    if (++*steps == 2) return Error{ErrorCode::kInternal, "device lost"};
     return {};
   };
   Engine engine(limits(), checked_options(), testing::fake_agent_factory(options), ignore_outcome);
@@ -367,14 +366,14 @@ TEST_P(EngineTest, ALostDeviceIsAnsweredAndTheModelLoadedAgain) {
     for (const auto& row : plan.rows) {
       if (row.sequence->key.stream == 2) *lost = true;
     }
-    if (*lost) return Error{"an illegal address"};
+    if (*lost) return Error{ErrorCode::kInternal, "an illegal address"};
     return {};
   };
   options.is_lost = [lost] { return lost->load(); };
   const scheduler::AgentFactory factory =
       [=](const scheduler::LoadProgress&) -> Result<std::unique_ptr<scheduler::ModelAgent>> {
     *lost = false;
-    if (++*num_loads == 3) return Error{"the device does not come back"};
+    if (++*num_loads == 3) return Error{ErrorCode::kInternal, "the device does not come back"};
     return std::unique_ptr<scheduler::ModelAgent>(std::make_unique<FakeAgent>(options));
   };
   std::atomic<int> num_outcomes = 0;
@@ -435,7 +434,7 @@ TEST_P(EngineTest, StopEndsALoadingThatNobodyWaitsFor) {
   const scheduler::AgentFactory factory = [](const scheduler::LoadProgress& progress)
       -> Result<std::unique_ptr<scheduler::ModelAgent>> {
     while (progress(1)) std::this_thread::yield();
-    return Error{"given up"};
+    return Error{ErrorCode::kInternal, "given up"};
   };
   Engine engine(limits(), checked_options(), factory, ignore_outcome);
   const auto sink = std::make_shared<RecordingSink>();

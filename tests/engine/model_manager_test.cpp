@@ -45,7 +45,7 @@ struct ModelManagerTest : ::testing::Test {
   Result<ServedModel> find(const std::string& name) {
     const std::string letter = name == "A" ? "a" : name;
     if (letter.size() != 1 || letter < "a" || letter > "e")
-      return Error{"'" + name + "' is unknown"};
+      return Error{ErrorCode::kInternal, "'" + name + "' is unknown"};
     ServedModel model = testing::fake_served_model(letter);
     model.description.name = name;
     model.memory.weights_bytes = letter == "e" ? bytes_of_e : model_bytes.load();
@@ -56,9 +56,9 @@ struct ModelManagerTest : ::testing::Test {
       last_kv_bytes = kv_bytes;
       progress(50);
       while (gated && gate.get_future_status() != std::future_status::ready) {
-        if (!progress(50)) return Error{"given up"};
+        if (!progress(50)) return Error{ErrorCode::kInternal, "given up"};
       }
-      if (failing) return Error{"the weights are broken"};
+      if (failing) return Error{ErrorCode::kInternal, "the weights are broken"};
       testing::FakeAgentOptions agent;
       agent.before_step = before_step;
       agent.is_lost = is_lost;
@@ -287,7 +287,7 @@ TEST_F(ModelManagerTest, AModelThatWaitsForRoomHoldsUpNoOther) {
 TEST_F(ModelManagerTest, AModelWhoseDeviceWasLostIsLoadedAgain) {
   std::atomic<bool> lost = false;
   before_step = [&lost](const auto&) -> Result<void> {
-    return lost ? Result<void>(Error{"sticky"}) : Result<void>();
+    return lost ? Result<void>(Error{ErrorCode::kInternal, "sticky"}) : Result<void>();
   };
   is_lost = [&lost] { return lost.exchange(false); };
   start();
@@ -313,7 +313,7 @@ TEST_F(ModelManagerTest, AModelWhoseDeviceWasLostIsLoadedAgain) {
 TEST_F(ModelManagerTest, AModelThatIsToBeLoadedAgainMayBeUnloadedFirst) {
   std::atomic<bool> lost = false;
   before_step = [&lost](const auto&) -> Result<void> {
-    return lost ? Result<void>(Error{"sticky"}) : Result<void>();
+    return lost ? Result<void>(Error{ErrorCode::kInternal, "sticky"}) : Result<void>();
   };
   is_lost = [&lost] { return lost.exchange(false); };
   start({.max_models = 2});
@@ -387,7 +387,7 @@ TEST_F(ModelManagerTest, ADownloadIsMostOfTheProgressAndEndsWhereNobodyWaits) {
     while (percent < 100) {
       if (!progress({percent * 7, 700})) {
         given_up = true;
-        return Result<ServedModel>(Error{"given up"});
+        return Result<ServedModel>(Error{ErrorCode::kInternal, "given up"});
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
@@ -418,7 +418,7 @@ TEST_F(ModelManagerTest, OnlySoManyAreFetchedAtATimeAndWhatIsHereDoesNotWaitForT
     if (auto here = find(name)) return here;
     ++num_fetching;
     known.wait();
-    return Result<ServedModel>(Error{"'" + name + "' is unknown"});
+    return Result<ServedModel>(Error{ErrorCode::kInternal, "'" + name + "' is unknown"});
   };
   start();
   for (StreamId id = 0; id < kFetchesMax; ++id) {

@@ -40,16 +40,16 @@ struct Stress {
   // Names are "0" to "4", each also with a "'" behind; "broken..." cannot be found; every seventh
   // load fails.
   Result<ServedModel> find(const std::string& name) {
-    if (name.starts_with("broken")) return Error{"'" + name + "' is unknown"};
+    if (name.starts_with("broken")) return Error{ErrorCode::kInternal, "'" + name + "' is unknown"};
     ServedModel model = testing::fake_served_model(name.substr(0, 1));
     model.description.name = name;
     model.options.check_invariants = true;
     model.load = [this, key = model.key](std::int64_t, const scheduler::LoadProgress& progress)
         -> Result<std::unique_ptr<scheduler::ModelAgent>> {
       for (const int percent : {20, 60, 100}) {
-        if (!progress(percent)) return Error{"given up"};
+        if (!progress(percent)) return Error{ErrorCode::kInternal, "given up"};
       }
-      if (++num_loads % 7 == 0) return Error{"this load fails"};
+      if (++num_loads % 7 == 0) return Error{ErrorCode::kInternal, "this load fails"};
       testing::FakeAgentOptions agent;
       agent.num_blocks = 128;
       return std::unique_ptr<scheduler::ModelAgent>(

@@ -94,16 +94,16 @@ TEST_F(RequestGateTest, NoticesAreFewAndNeverGoBack) {
 
 TEST_F(RequestGateTest, AFailureAndAStopEndWhatWaits) {
   submit(*gate, 1);
-  gate->fail("model: is broken");
+  gate->fail({ErrorCode::kUnavailable, "model: is broken"});
   EXPECT_EQ(sink->wait_done(1).error, "model: is broken");
   EXPECT_TRUE(sink->wait_done(1).model_failed);
   EXPECT_EQ(submit(*gate, 2).outcome, Outcome::kClosed);
-  gate->fail("again");
+  gate->fail({ErrorCode::kUnavailable, "again"});
   EXPECT_EQ(sink->wait_done(1).num_ends, 1);
 
   const auto other = make_gate();
   submit(*other, 3);
-  other->shut("stop");
+  other->shut({ErrorCode::kUnavailable, "stop"});
   EXPECT_EQ(sink->wait_done(3).error, "stop");
   EXPECT_FALSE(sink->wait_done(3).model_failed);
 }
@@ -114,7 +114,7 @@ TEST_F(RequestGateTest, MoreThanTheLimitIsRefused) {
   }
   const auto answer = submit(*gate, 99);
   EXPECT_EQ(answer.outcome, Outcome::kRefused);
-  EXPECT_NE(answer.error.find("overloaded"), std::string::npos) << answer.error;
+  EXPECT_NE(answer.error.message.find("overloaded"), std::string::npos) << answer.error.message;
   gate->cancel({1, 0});
   EXPECT_EQ(submit(*gate, 99).outcome, Outcome::kTaken) << "a place has become free";
 }
@@ -126,7 +126,8 @@ TEST_F(RequestGateTest, AmongOthersAConnectionHoldsThreeQuartersWaitingOrRunning
   for (StreamId id = 1; id <= 3; ++id) EXPECT_EQ(submit_among_others(id).outcome, Outcome::kTaken);
   const auto answer = submit_among_others(4);
   EXPECT_EQ(answer.outcome, Outcome::kRefused);
-  EXPECT_NE(answer.error.find("three quarters of 4"), std::string::npos) << answer.error;
+  EXPECT_NE(answer.error.message.find("three quarters of 4"), std::string::npos)
+      << answer.error.message;
   EXPECT_EQ(submit_among_others(5, 2).outcome, Outcome::kTaken);
   gate->cancel({2, 5});
   EXPECT_EQ(submit(*gate, 6).outcome, Outcome::kTaken) << "alone, it may have all";
@@ -237,7 +238,7 @@ TEST_F(RequestGateTest, CancelFindsAStreamWhereverItIs) {
 TEST_F(RequestGateTest, AnAliasOfAModelThatIsGoneStillWaits) {
   const auto alias = make_gate();
   submit(*alias, 1);
-  gate->fail("gone");
+  gate->fail({ErrorCode::kUnavailable, "gone"});
   EXPECT_FALSE(alias->forward_to(gate));
   EXPECT_EQ(alias->usage().num_waiting, 1U);
 }
@@ -246,7 +247,7 @@ TEST_F(RequestGateTest, AnAliasMayKnowMoreThanTheModelThatComesAnew) {
   const auto alias = make_gate();
   submit(*alias, 1);
   gate->set_limits(limits());
-  gate->fail("gone");
+  gate->fail({ErrorCode::kUnavailable, "gone"});
   EXPECT_FALSE(alias->forward_to(gate));
   const auto anew = make_gate();
   EXPECT_TRUE(alias->forward_to(anew));

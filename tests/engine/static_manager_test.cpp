@@ -76,13 +76,16 @@ TEST(StaticManager, WhereItDoesNotComeBackItSaysWhyOnce) {
   std::promise<std::string> gone;  // a second word would throw
   only.on_gone = [&](const std::string& reason) { gone.set_value(reason); };
   testing::FakeAgentOptions agent;
-  agent.before_step = [](const auto&) -> Result<void> { return Error{"sticky"}; };
+  agent.before_step = [](const auto&) -> Result<void> {
+    return Error{ErrorCode::kInternal, "sticky"};
+  };
   agent.is_lost = [] { return true; };
   only.found = testing::fake_served_model("fake", agent);
   only.found->load = [first = only.found->load, used = std::make_shared<bool>(false)](
                          std::int64_t kv_bytes, const scheduler::LoadProgress& progress)
       -> Result<std::unique_ptr<scheduler::ModelAgent>> {
-    if (std::exchange(*used, true)) return Error{"no memory is left on the device"};
+    if (std::exchange(*used, true))
+      return Error{ErrorCode::kInternal, "no memory is left on the device"};
     return first(kv_bytes, progress);
   };
   ModelManager manager(std::make_unique<FakeFactory>(), std::move(only));

@@ -38,7 +38,7 @@ struct Arguments {
 // Answers of a server that looks at models before their weights.
 void set_accept(const Arguments& arguments, FetchOptions& options) {
   options.accept_config = [&arguments](const std::string& folder) -> Result<void> {
-    if (arguments.refused == "config") return Error{folder + " is refused"};
+    if (arguments.refused == "config") return Error{ErrorCode::kInternal, folder + " is refused"};
     return {};
   };
   if (!arguments.headers && arguments.refused != "weights") return;
@@ -50,7 +50,8 @@ void set_accept(const Arguments& arguments, FetchOptions& options) {
                    static_cast<long long>(header.file_size),
                    header.bytes.substr(std::min<std::size_t>(8, header.bytes.size())).c_str());
     }
-    if (arguments.refused == "weights") return Error{"the weights of " + folder + " are refused"};
+    if (arguments.refused == "weights")
+      return Error{ErrorCode::kInternal, "the weights of " + folder + " are refused"};
     return {};
   };
 }

@@ -135,22 +135,22 @@ void Company::submit_next() {
   if (!all_submitted()) due_step_ = step_ + order_[next_].gap;
 }
 
-void Company::deliver(std::vector<engine::StreamEvent> events) {
+void Company::deliver(std::vector<StreamEvent> events) {
   const std::lock_guard lock(mutex_);
-  for (const engine::StreamEvent& event : events) {
-    if (const auto* token = std::get_if<protocol::TokenEntry>(&event)) {
+  for (const StreamEvent& event : events) {
+    if (const auto* token = std::get_if<TokenEvent>(&event)) {
       take(*token);
-    } else if (const auto* error = std::get_if<protocol::ErrorEntry>(&event)) {
-      outcomes_[static_cast<std::size_t>(*error->stream_id)].error = error->error;
-      end(*error->stream_id);
+    } else if (const auto* error = std::get_if<StreamError>(&event)) {
+      outcomes_[static_cast<std::size_t>(error->stream_id)].error = error->error.message;
+      end(error->stream_id);
     }
   }
   if (num_live_ == 0) idle_.notify_all();
 }
 
-void Company::take(const protocol::TokenEntry& entry) {
+void Company::take(const TokenEvent& entry) {
   outcomes_[static_cast<std::size_t>(entry.stream_id)].entries.push_back(entry);
-  if (entry.finish_reason != protocol::FinishReason::kNone) end(entry.stream_id);
+  if (entry.finish_reason != FinishReason::kNone) end(entry.stream_id);
 }
 
 void Company::end(StreamId id) {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "lmtp/engine/engine.h"
-#include "lmtp/engine/request.h"
+#include "lmtp/request/request.h"
 #include "lmtp/scheduler/model_agent.h"
 
 namespace lmtp::numerics {
@@ -17,14 +17,14 @@ namespace lmtp::numerics {
 // Streams that arrive one after another; the first of a phase when those before it have begun
 // (their first tokens have come) or ended.
 struct Phase {
-  std::vector<engine::Request> streams;
+  std::vector<Request> streams;
   std::vector<int> gaps;  // [streams.size()] steps after the stream before
   bool waits_for_end = false;
   bool of_batch = false;  // what is reported is about these
 };
 
 struct StreamOutcome {
-  std::vector<protocol::TokenEntry> entries;
+  std::vector<TokenEvent> entries;
   std::string error;  // empty: none
   int num_preempted = 0;
   bool ended = false;
@@ -45,7 +45,7 @@ struct CompanyReport {
 
 // Arrivals are counted in steps, not in time: each is submitted from inside a step, so that the
 // same script gives the same steps. Owner: shared with the requests in flight, as their sink.
-class Company : public engine::EventSink, public std::enable_shared_from_this<Company> {
+class Company : public EventSink, public std::enable_shared_from_this<Company> {
  public:
   // REQUIRES: at least one phase, none of them empty; those of the batch come last, one at least.
   explicit Company(std::vector<Phase> phases);
@@ -55,7 +55,7 @@ class Company : public engine::EventSink, public std::enable_shared_from_this<Co
   Result<CompanyReport> run(const engine::ModelLimits& limits, const engine::EngineOptions& options,
                             const scheduler::AgentFactory& make_agent);
 
-  void deliver(std::vector<engine::StreamEvent> events) override;
+  void deliver(std::vector<StreamEvent> events) override;
 
  private:
   class WatchedAgent;
@@ -68,12 +68,12 @@ class Company : public engine::EventSink, public std::enable_shared_from_this<Co
   bool may_enter_next_phase() const;
   void count_rows(const scheduler::StepPlan& plan);
   bool all_submitted() const { return next_ == order_.size(); }
-  void take(const protocol::TokenEntry& entry);
+  void take(const TokenEvent& entry);
   void end(StreamId id);
 
   // A stream's number is its place here.
   struct Arrival {
-    engine::Request request;
+    Request request;
     int gap = 0;
     std::size_t phase = 0;
   };

@@ -18,7 +18,7 @@ Result<const kernels::Backend*> find_backend(const std::string& name) {
     if (backend->name == name) return backend;
     names += std::string(names.empty() ? "" : ", ") + backend->name;
   }
-  return Error{"--backend: this processor has " + names};
+  return Error{ErrorCode::kInternal, "--backend: this processor has " + names};
 }
 
 std::vector<std::string> split(const std::string& list) {
@@ -35,9 +35,9 @@ Result<void> choose(Axis& axis, const std::string& list) {
     if (axis.name == "model" || std::ranges::count(axis.values, value) > 0) continue;
     std::string values;
     for (const std::string& one : axis.values) values += (values.empty() ? "" : ", ") + one;
-    return Error{"--" + axis.name + ": '" + value + "' is none of " + values};
+    return Error{ErrorCode::kInternal, "--" + axis.name + ": '" + value + "' is none of " + values};
   }
-  if (wanted.empty()) return Error{"--" + axis.name + ": no value"};
+  if (wanted.empty()) return Error{ErrorCode::kInternal, "--" + axis.name + ": no value"};
   axis.values = wanted;
   return {};
 }
@@ -47,7 +47,7 @@ Result<void> take_value(Options& options, const std::string& name, const std::st
     const auto [end, code] =
         std::from_chars(value.data(), value.data() + value.size(), options.seed);
     if (code == std::errc() && end == value.data() + value.size()) return {};
-    return Error{"--seed: '" + value + "' is no whole number from 0 on"};
+    return Error{ErrorCode::kInternal, "--seed: '" + value + "' is no whole number from 0 on"};
   }
   if (name == "--device") return {};  // taken before all others
   if (name == "--backend") {
@@ -59,7 +59,7 @@ Result<void> take_value(Options& options, const std::string& name, const std::st
   for (Axis& axis : options.axes) {
     if (name == "--" + axis.name) return choose(axis, value);
   }
-  return Error{"there is no option " + name};
+  return Error{ErrorCode::kInternal, "there is no option " + name};
 }
 
 // Nothing for "cpu".
@@ -74,11 +74,11 @@ Result<std::optional<int>> find_device(const std::vector<std::string>& arguments
     const auto parsed =
         std::from_chars(name.data() + std::min<std::size_t>(5, name.size()), end, number);
     if (!name.starts_with("cuda:") || parsed.ec != std::errc() || parsed.ptr != end) {
-      return Error{"--device: '" + name + "' is none of cpu, cuda, cuda:N"};
+      return Error{ErrorCode::kInternal, "--device: '" + name + "' is none of cpu, cuda, cuda:N"};
     }
   }
   const kernels::cuda::Probe probe = kernels::cuda::probe(number);
-  if (!probe.available) return Error{"no CUDA: " + probe.reason};
+  if (!probe.available) return Error{ErrorCode::kInternal, "no CUDA: " + probe.reason};
   return std::optional<int>(number);
 }
 
@@ -122,7 +122,7 @@ Result<Options> parse_options(const std::vector<std::string>& arguments) {
     } else if (name == "--break-linear") {
       options.backends = {&row_dependent_backend()};
     } else if (i + 1 == arguments.size()) {
-      return Error{name + ": no value, or no such option"};
+      return Error{ErrorCode::kInternal, name + ": no value, or no such option"};
     } else if (const auto taken = take_value(options, name, arguments[++i]); !taken.ok()) {
       return taken.error();
     }

@@ -22,11 +22,11 @@ std::string shown(TokenId token, float logprob) {
   return text;
 }
 
-bool same(const protocol::TokenLogprob& a, const protocol::TokenLogprob& b) {
+bool same(const TokenLogprob& a, const TokenLogprob& b) {
   return a.token == b.token && bits(a.logprob) == bits(b.logprob);
 }
 
-std::string entry_difference(const protocol::TokenEntry& got, const protocol::TokenEntry& alone) {
+std::string entry_difference(const TokenEvent& got, const TokenEvent& alone) {
   if (got.token != alone.token || bits(got.logprob) != bits(alone.logprob)) {
     return shown(got.token, got.logprob) + ", alone " + shown(alone.token, alone.logprob);
   }
@@ -35,8 +35,8 @@ std::string entry_difference(const protocol::TokenEntry& got, const protocol::To
   if (!got.top_logprobs.has_value()) return "";
   if (got.top_logprobs->size() != alone.top_logprobs->size()) return "number of top_logprobs";
   for (std::size_t i = 0; i < got.top_logprobs->size(); ++i) {
-    const protocol::TokenLogprob& a = (*got.top_logprobs)[i];
-    const protocol::TokenLogprob& b = (*alone.top_logprobs)[i];
+    const TokenLogprob& a = (*got.top_logprobs)[i];
+    const TokenLogprob& b = (*alone.top_logprobs)[i];
     if (!same(a, b)) {
       return "top_logprobs[" + std::to_string(i) + "] " + shown(a.token, a.logprob) + ", alone " +
              shown(b.token, b.logprob);
@@ -60,9 +60,9 @@ std::string stream_difference(const StreamOutcome& got, const StreamOutcome& alo
 
 // What must be in the cache of a whole run: tokens that were computed before, but the last one of
 // each prompt.
-std::int64_t cached_tokens_when_warm(const std::vector<engine::Request>& batch) {
+std::int64_t cached_tokens_when_warm(const std::vector<Request>& batch) {
   std::int64_t sum = 0;
-  for (const engine::Request& request : batch) {
+  for (const Request& request : batch) {
     sum += std::max<std::int64_t>(static_cast<std::int64_t>(request.prompt.size()) - 1, 0);
   }
   return sum;
@@ -74,7 +74,7 @@ std::string must(bool holds, const std::string& what, std::int64_t value) {
 
 // Of a preempted batch only a part finds the cache as it was: there is no room to keep it all.
 std::string check_cache(const Configuration& configuration, const CompanyReport& report,
-                        const std::vector<engine::Request>& batch, std::size_t num_forerunners) {
+                        const std::vector<Request>& batch, std::size_t num_forerunners) {
   const std::int64_t cached = report.num_cached_tokens;
   const std::int64_t hits = report.num_partial_hits;
   switch (configuration.cache) {
@@ -106,8 +106,8 @@ std::string check_rows(const Configuration& configuration, const CompanyReport& 
 }
 
 // What a stream computes at once at least, were there no limit.
-int uncached_tokens(const engine::Request& request, CacheState cache) {
-  if (request.kind == scheduler::SequenceKind::kScore) {
+int uncached_tokens(const Request& request, CacheState cache) {
+  if (request.kind == RequestKind::kScore) {
     // Of a prompt the last token is never taken from the cache; of the scored it is not fed.
     return static_cast<int>(request.scored.size()) - (request.prompt.empty() ? 1 : 0);
   }
@@ -119,9 +119,9 @@ int uncached_tokens(const engine::Request& request, CacheState cache) {
 // A chunk as long as the limit, and none longer. Less only where there is no more: a model has too
 // small a context for it, or the only stream generates and its prompt is cached.
 std::string check_chunks(const Configuration& configuration, const CompanyReport& report,
-                         const std::vector<engine::Request>& batch, const StreamLimits& limits) {
+                         const std::vector<Request>& batch, const StreamLimits& limits) {
   int most = 0;
-  for (const engine::Request& request : batch) {
+  for (const Request& request : batch) {
     most = std::max(most, uncached_tokens(request, configuration.cache));
   }
   const bool has_more = limits.context_length >= kContextMax && most > 1;
@@ -132,9 +132,9 @@ std::string check_chunks(const Configuration& configuration, const CompanyReport
               report.max_chunk);
 }
 
-std::string check_scores(const CompanyReport& report, const std::vector<engine::Request>& batch) {
+std::string check_scores(const CompanyReport& report, const std::vector<Request>& batch) {
   std::int64_t all = 0;
-  for (const engine::Request& request : batch) {
+  for (const Request& request : batch) {
     all += static_cast<std::int64_t>(request.scored.size());
   }
   return must(report.num_scored_tokens == all, "num_scored_tokens is to be " + std::to_string(all),
@@ -143,7 +143,7 @@ std::string check_scores(const CompanyReport& report, const std::vector<engine::
 
 // Whether the configuration was what its name says, by the engine's counters and its plans.
 std::string check_conditions(const Configuration& configuration, const CompanyReport& report,
-                             const std::vector<engine::Request>& batch, const StreamLimits& limits,
+                             const std::vector<Request>& batch, const StreamLimits& limits,
                              std::size_t num_forerunners) {
   const auto num_preempted =
       std::ranges::count_if(report.outcomes, [](const auto& o) { return o.num_preempted > 0; });
@@ -180,15 +180,15 @@ int count_blocks(const Configuration& configuration, const StreamLimits& limits,
   const int longest = (limits.context_length + kBlockSize - 1) / kBlockSize;
   int of_all = 0;
   for (const Phase& phase : phases) {
-    for (const engine::Request& request : phase.streams) of_all += blocks_at_end(request) + 1;
+    for (const Request& request : phase.streams) of_all += blocks_at_end(request) + 1;
   }
   if (!configuration.preempted) return longest + of_all + 1;
-  const std::vector<engine::Request>& batch = phases.back().streams;
-  const std::vector<engine::Request>& hogs = phases[phases.size() - 2].streams;
+  const std::vector<Request>& batch = phases.back().streams;
+  const std::vector<Request>& hogs = phases[phases.size() - 2].streams;
   int at_first = 1;
-  for (const engine::Request& request : batch) at_first += blocks_of_prompt(request);
+  for (const Request& request : batch) at_first += blocks_of_prompt(request);
   // And a block that the scheduler reserves for each of them.
-  for (const engine::Request& request : hogs) at_first += blocks_of_prompt(request) + 1;
+  for (const Request& request : hogs) at_first += blocks_of_prompt(request) + 1;
   return std::max(longest, static_cast<int>(share * at_first)) + 1;
 }
 
@@ -204,8 +204,9 @@ Result<void> Runner::add_model(const std::string& name) {
     config->context_length = std::max(config->context_length, kContextMax);
   }
   if (config->vocab_size < kVocabSizeMin || config->context_length < kContextMin) {
-    return Error{name + ": its vocabulary must have " + std::to_string(kVocabSizeMin) +
-                 " tokens, and its context " + std::to_string(kContextMin)};
+    return Error{ErrorCode::kInternal,
+                 name + ": its vocabulary must have " + std::to_string(kVocabSizeMin) +
+                     " tokens, and its context " + std::to_string(kContextMin)};
   }
   models_[name] = {
       *source, *config, {config->vocab_size, std::min(config->context_length, kContextMax)}};
@@ -213,12 +214,12 @@ Result<void> Runner::add_model(const std::string& name) {
 }
 
 std::vector<Phase> Runner::make_phases(const Configuration& configuration, const Model& model,
-                                       const std::vector<engine::Request>& batch) const {
+                                       const std::vector<Request>& batch) const {
   const std::uint64_t seed = batch_seed(configuration.batch);
   // Arrivals differ from configuration to configuration.
   const std::uint64_t arrivals = seed + configuration.number() * 16;
   std::vector<Phase> phases;
-  const auto add = [&](std::vector<engine::Request> streams) -> Phase& {
+  const auto add = [&](std::vector<Request> streams) -> Phase& {
     std::vector<int> gaps = draw_gaps(arrivals + phases.size(), streams.size());
     return phases.emplace_back(Phase{std::move(streams), std::move(gaps)});
   };
@@ -273,7 +274,7 @@ Result<CompanyReport> Runner::run_company(const Model& model, const Setting& set
 }
 
 Result<const StreamOutcome*> Runner::alone(const Configuration& configuration, const Model& model,
-                                           const engine::Request& request, int index) {
+                                           const Request& request, int index) {
   const auto [at, is_new] =
       references_.try_emplace({configuration.model, configuration.dtype, configuration.batch,
                                configuration.lone_score(), index});
@@ -305,7 +306,7 @@ Result<ConfigurationResult> Runner::run(const Configuration& configuration) {
 
 Result<ConfigurationResult> Runner::run(const Configuration& configuration, double share) {
   const Model& model = models_.at(configuration.model);
-  const std::vector<engine::Request> batch =
+  const std::vector<Request> batch =
       draw_batch(batch_seed(configuration.batch), configuration.batch, configuration.lone_score(),
                  model.limits);
   std::vector<Phase> phases = make_phases(configuration, model, batch);

@@ -72,11 +72,11 @@ class Runner {
     return options_.seed * 1000 + static_cast<std::uint64_t>(batch);
   }
   std::vector<Phase> make_phases(const Configuration& configuration, const Model& model,
-                                 const std::vector<engine::Request>& batch) const;
+                                 const std::vector<Request>& batch) const;
   Result<CompanyReport> run_company(const Model& model, const Setting& setting,
                                     std::vector<Phase> phases) const;
   Result<const StreamOutcome*> alone(const Configuration& configuration, const Model& model,
-                                     const engine::Request& request, int index);
+                                     const Request& request, int index);
 
   const RunOptions options_;
   std::map<std::string, Model> models_;

@@ -9,8 +9,6 @@
 namespace lmtp::numerics {
 namespace {
 
-using scheduler::SequenceKind;
-
 // Numbers that depend on the seed alone, whatever the standard library.
 class Draw {
  public:
@@ -35,8 +33,8 @@ class Draw {
 };
 
 // As LMQL sends it: a few tokens made likely or unlikely, or a mask over half of the vocabulary.
-std::shared_ptr<protocol::LogitBias> draw_bias(Draw& draw, int vocab_size) {
-  auto bias = std::make_shared<protocol::LogitBias>();
+std::shared_ptr<LogitBias> draw_bias(Draw& draw, int vocab_size) {
+  auto bias = std::make_shared<LogitBias>();
   const bool is_mask = draw.one_in(2);
   for (TokenId id = 0; id < vocab_size; ++id) {
     if (!draw.one_in(is_mask ? 2 : 12)) continue;
@@ -46,8 +44,8 @@ std::shared_ptr<protocol::LogitBias> draw_bias(Draw& draw, int vocab_size) {
   return bias;
 }
 
-protocol::SamplingParams draw_params(Draw& draw, int vocab_size) {
-  protocol::SamplingParams params;
+SamplingParams draw_params(Draw& draw, int vocab_size) {
+  SamplingParams params;
   params.seed = draw.number();
   params.has_seed = true;
   params.temperature = draw.of({0.0F, 0.0F, 0.3F, 0.8F, 1.0F, 1.7F});
@@ -103,8 +101,8 @@ Lengths draw_score(Draw& draw, bool is_long, int context_length) {
   return {draw_prompt_length(draw, kShortPromptMax), draw.between(kTokensMin, kTokensMax)};
 }
 
-engine::Request generate(std::vector<TokenId> prompt, int max_tokens) {
-  engine::Request request;
+Request generate(std::vector<TokenId> prompt, int max_tokens) {
+  Request request;
   request.prompt = std::move(prompt);
   request.params.max_tokens = max_tokens;
   return request;
@@ -118,25 +116,24 @@ TokenId first_token(std::uint64_t seed, int index, int vocab_size) {
 
 }  // namespace
 
-std::vector<engine::Request> draw_batch(std::uint64_t seed, int count, bool lone_score,
-                                        const StreamLimits& limits) {
+std::vector<Request> draw_batch(std::uint64_t seed, int count, bool lone_score,
+                                const StreamLimits& limits) {
   LMTP_CHECK(2 * count <= limits.vocab_size && limits.context_length >= kContextMin, count,
              limits.vocab_size, limits.context_length);
   const int num_scores = count == 1 ? (lone_score ? 1 : 0) : std::max(1, count / 3);
   Draw draw(seed);
-  std::vector<engine::Request> batch;
+  std::vector<Request> batch;
   for (int index = 0; index < count; ++index) {
     const bool scores = index >= count - num_scores;
     const bool is_long = index == (num_scores == 0 ? 0 : count - num_scores);
     const Lengths lengths = scores ? draw_score(draw, is_long, limits.context_length)
                                    : draw_generate(draw, index, is_long, limits.context_length);
-    engine::Request request =
-        generate(draw.tokens(lengths.prompt, limits.vocab_size), lengths.num_tokens);
+    Request request = generate(draw.tokens(lengths.prompt, limits.vocab_size), lengths.num_tokens);
     request.prompt[0] = first_token(seed, index, limits.vocab_size);
     request.params = draw_params(draw, limits.vocab_size);
     request.params.max_tokens = lengths.num_tokens;
     if (scores) {
-      request.kind = SequenceKind::kScore;
+      request.kind = RequestKind::kScore;
       request.scored = draw.tokens(lengths.num_tokens, limits.vocab_size);
       if (!is_long && draw.one_in(4)) {
         request.scored[0] = request.prompt[0];
@@ -148,21 +145,19 @@ std::vector<engine::Request> draw_batch(std::uint64_t seed, int count, bool lone
   return batch;
 }
 
-int num_generated(const std::vector<engine::Request>& batch) {
-  return static_cast<int>(
-      std::ranges::count(batch, SequenceKind::kGenerate, &engine::Request::kind));
+int num_generated(const std::vector<Request>& batch) {
+  return static_cast<int>(std::ranges::count(batch, RequestKind::kGenerate, &Request::kind));
 }
 
 int scored_tokens_max(int count) { return kChunkMax + count / 3 * (kShortPromptMax + kTokensMax); }
 
-std::vector<engine::Request> draw_forerunners(std::uint64_t seed,
-                                              const std::vector<engine::Request>& batch,
-                                              const StreamLimits& limits) {
+std::vector<Request> draw_forerunners(std::uint64_t seed, const std::vector<Request>& batch,
+                                      const StreamLimits& limits) {
   constexpr int kOwnTokens = 3;
   constexpr int kTokensOfLongOnes = 24;
   Draw draw(seed);
-  std::vector<engine::Request> forerunners;
-  for (const engine::Request& request : batch) {
+  std::vector<Request> forerunners;
+  for (const Request& request : batch) {
     const auto length = static_cast<int>(request.prompt.size());
     if (length < 2) continue;
     int shared = draw.between(1, length > kPromptMax ? kSharedOfLongMax : length - 1);
@@ -179,11 +174,10 @@ std::vector<engine::Request> draw_forerunners(std::uint64_t seed,
   return forerunners;
 }
 
-std::vector<engine::Request> draw_hogs(std::uint64_t seed, int batch_size,
-                                       const StreamLimits& limits) {
+std::vector<Request> draw_hogs(std::uint64_t seed, int batch_size, const StreamLimits& limits) {
   constexpr int kTokens = 90;
   Draw draw(seed + 1);
-  std::vector<engine::Request> hogs;
+  std::vector<Request> hogs;
   for (int index = 0; index < batch_size; ++index) {
     const int length = index == 0 ? limits.context_length - kTokens : draw.between(8, 40);
     hogs.push_back(generate(draw.tokens(length, limits.vocab_size), kTokens));
@@ -204,18 +198,18 @@ std::vector<int> draw_gaps(std::uint64_t seed, std::size_t count) {
   return gaps;
 }
 
-int blocks_of_prompt(const engine::Request& request) {
+int blocks_of_prompt(const Request& request) {
   return (static_cast<int>(request.prompt.size()) + kBlockSize - 1) / kBlockSize;
 }
 
-int blocks_at_end(const engine::Request& request) {
+int blocks_at_end(const Request& request) {
   const auto length = static_cast<int>(request.prompt.size()) + tokens_to_come(request);
   return (length + kBlockSize - 1) / kBlockSize;
 }
 
-int tokens_to_come(const engine::Request& request) {
-  return request.kind == SequenceKind::kScore ? static_cast<int>(request.scored.size())
-                                              : request.params.max_tokens;
+int tokens_to_come(const Request& request) {
+  return request.kind == RequestKind::kScore ? static_cast<int>(request.scored.size())
+                                             : request.params.max_tokens;
 }
 
 }  // namespace lmtp::numerics

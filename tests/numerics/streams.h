@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "lmtp/engine/request.h"
+#include "lmtp/request/request.h"
 
 namespace lmtp::numerics {
 
@@ -31,11 +31,11 @@ inline constexpr int kContextMax = 640;
 // allows. The first tokens of the prompts differ, so that none finds another's prefix cached.
 // Without keys and sinks. `lone_score`: the only stream scores; several are always mixed.
 // Any thread. REQUIRES: 2 * count <= vocab_size.
-std::vector<engine::Request> draw_batch(std::uint64_t seed, int count, bool lone_score,
-                                        const StreamLimits& limits);
+std::vector<Request> draw_batch(std::uint64_t seed, int count, bool lone_score,
+                                const StreamLimits& limits);
 
 // How many of a batch generate; they come before those that score.
-int num_generated(const std::vector<engine::Request>& batch);
+int num_generated(const std::vector<Request>& batch);
 
 // Tokens that all scored streams of a batch of `count` compute in one step at most, where each may
 // take as many as the longest chunk of a grid.
@@ -45,14 +45,12 @@ int scored_tokens_max(int count);
 // long. Of a prompt over kPromptMax they have kSharedOfLongMax tokens at most. Those of the batch
 // with less than two tokens of prompt have none.
 inline constexpr int kSharedOfLongMax = 7;
-std::vector<engine::Request> draw_forerunners(std::uint64_t seed,
-                                              const std::vector<engine::Request>& batch,
-                                              const StreamLimits& limits);
+std::vector<Request> draw_forerunners(std::uint64_t seed, const std::vector<Request>& batch,
+                                      const StreamLimits& limits);
 
 // As many streams again, which grow while those of the batch come and go; the first until it has
 // the whole context. Their prompts begin as none of the batch of that seed.
-std::vector<engine::Request> draw_hogs(std::uint64_t seed, int batch_size,
-                                       const StreamLimits& limits);
+std::vector<Request> draw_hogs(std::uint64_t seed, int batch_size, const StreamLimits& limits);
 
 // How many steps after the one before it each of `count` streams arrives; most come together with
 // others, all within kArrivalSteps.
@@ -60,10 +58,10 @@ inline constexpr int kArrivalSteps = 8;
 std::vector<int> draw_gaps(std::uint64_t seed, std::size_t count);
 
 // KV blocks that it takes at its beginning (its prompt) and at its end.
-int blocks_of_prompt(const engine::Request& request);
-int blocks_at_end(const engine::Request& request);
+int blocks_of_prompt(const Request& request);
+int blocks_at_end(const Request& request);
 
 // Tokens that its client is sent.
-int tokens_to_come(const engine::Request& request);
+int tokens_to_come(const Request& request);
 
 }  // namespace lmtp::numerics

@@ -12,7 +12,7 @@
 namespace lmtp::protocol {
 namespace {
 
-using Entry = std::variant<TokenEntry, ErrorEntry>;
+using Entry = std::variant<TokenEvent, ErrorEntry>;
 
 std::string tokens_text(const std::vector<Entry>& entries) {
   std::string out;
@@ -21,7 +21,7 @@ std::string tokens_text(const std::vector<Entry>& entries) {
 }
 
 TEST(Serialize, ATokenHasTheReferencesFields) {
-  TokenEntry entry{3, 42, -0.5F, FinishReason::kNone,
+  TokenEvent entry{3, 42, -0.5F, FinishReason::kNone,
                    std::vector<TokenLogprob>{{42, -0.5F}, {7, -1.25F}}};
   EXPECT_EQ(tokens_text({entry}),
             R"(TOKEN [{"token": 42, "stream_id": 3, "logprob": -0.5, "finish_reason": null, )"
@@ -37,7 +37,7 @@ TEST(Serialize, ATokenHasTheReferencesFields) {
 }
 
 TEST(Serialize, AllStreamsOfAStepShareAMessage) {
-  EXPECT_EQ(tokens_text({TokenEntry{1, 2, -1.0F, FinishReason::kNone, std::nullopt},
+  EXPECT_EQ(tokens_text({TokenEvent{1, 2, -1.0F, FinishReason::kNone, std::nullopt},
                          ErrorEntry{9, "cancelled"}}),
             R"(TOKEN [{"token": 2, "stream_id": 1, "logprob": -1.0, "finish_reason": null}, )"
             R"({"stream_id": 9, "error": "cancelled"}])");
@@ -47,7 +47,7 @@ TEST(Serialize, LogprobsReadBackAsTheSameFloat) {
   for (const float value : {-1e-7F, -3.14159274F, -1e-45F, -12345.678F, -0.1F, 0.0F, -1e20F,
                             -std::numeric_limits<float>::max()}) {
     const auto parsed =
-        parse_server_message(tokens_text({TokenEntry{1, 2, value, FinishReason::kNone, {}}}));
+        parse_server_message(tokens_text({TokenEvent{1, 2, value, FinishReason::kNone, {}}}));
     ASSERT_TRUE(parsed.ok());
     EXPECT_EQ((*parsed)[0].logprob, value);
   }
@@ -57,7 +57,7 @@ TEST(Serialize, NumbersThatJsonLacksStayValid) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   for (const float value : {-kInfinity, kInfinity, std::nanf("")}) {
     const auto parsed =
-        parse_server_message(tokens_text({TokenEntry{1, 2, value, FinishReason::kNone, {}}}));
+        parse_server_message(tokens_text({TokenEvent{1, 2, value, FinishReason::kNone, {}}}));
     ASSERT_TRUE(parsed.ok());
     EXPECT_EQ((*parsed)[0].logprob, value == kInfinity ? 1e30F : -1e30F);
   }
@@ -69,7 +69,7 @@ TEST(Serialize, MessagesAreArraysAndNameTheirStream) {
   EXPECT_EQ(out, R"(MSG [{"stream_id": null, "error": "payload: is \"bad\"\n\u0001"}])");
 
   out.clear();
-  const std::vector<LoadingEntry> loading = {{5, "gpt2", 10}, {6, "a", 100}};
+  const std::vector<LoadingNotice> loading = {{5, "gpt2", 10}, {6, "a", 100}};
   serialize_loading(loading, out);
   EXPECT_EQ(out, R"(MSG [{"stream_id": 5, "status": "loading", "model": "gpt2", "progress": 10}, )"
                  R"({"stream_id": 6, "status": "loading", "model": "a", "progress": 100}])");

@@ -17,8 +17,6 @@
 namespace lmtp {
 namespace {
 
-using protocol::SamplingParams;
-
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 std::vector<float> random_row(std::size_t size, unsigned seed, float scale = 4.0F) {
@@ -84,7 +82,7 @@ TEST(SamplerTest, GreedyAndReportedLogprobsAreTheReferences) {
     for (TokenId& token : tokens) {
       token = static_cast<TokenId>(generator() % size);
     }
-    auto bias = std::make_shared<protocol::LogitBias>();
+    auto bias = std::make_shared<LogitBias>();
     for (std::size_t id = 0; id < size; id += 2) {
       bias->ids.push_back(static_cast<TokenId>(id));
       bias->values.push_back(id % 3 == 0 ? -100.0F : 0.5F);
@@ -135,8 +133,7 @@ TEST(SamplerTest, TopLogprobsUpToTheLimitAreExact) {
     SamplingParams params;
     params.top_logprobs = num_top;
     const auto result = sample(row, params);
-    const auto expected =
-        static_cast<std::size_t>(std::clamp(num_top, 1, protocol::kMaxTopLogprobs));
+    const auto expected = static_cast<std::size_t>(std::clamp(num_top, 1, kMaxTopLogprobs));
     ASSERT_EQ(result.top_logprobs.size(), expected);
     auto sorted = row;
     std::sort(sorted.begin(), sorted.end(), std::greater<>());
@@ -149,7 +146,7 @@ TEST(SamplerTest, TopLogprobsUpToTheLimitAreExact) {
 
 TEST(SamplerTest, AMaskOfTwentyFiveThousandLeavesWhatItAllows) {
   auto row = random_row(50257, 9);
-  auto bias = std::make_shared<protocol::LogitBias>();
+  auto bias = std::make_shared<LogitBias>();
   for (TokenId id = 0; id < 50000; id += 2) {
     bias->ids.push_back(id);
     bias->values.push_back(-100.0F);
@@ -169,7 +166,7 @@ TEST(SamplerTest, AMaskOfTwentyFiveThousandLeavesWhatItAllows) {
 TEST(SamplerTest, ProbabilitiesUnderAVeryLargeBias) {
   constexpr std::size_t kVocabSize = 2000;
   for (const float value : {1e8F, -1e8F, 1e30F, -1e30F}) {
-    auto bias = std::make_shared<protocol::LogitBias>();
+    auto bias = std::make_shared<LogitBias>();
     const TokenId num_biased = value > 0.0F ? 300 : static_cast<TokenId>(kVocabSize);
     for (TokenId id = 0; id < num_biased; ++id) {
       bias->ids.push_back(id);
@@ -177,7 +174,7 @@ TEST(SamplerTest, ProbabilitiesUnderAVeryLargeBias) {
     }
     SamplingParams params;
     params.logit_bias = bias;
-    params.top_logprobs = protocol::kMaxTopLogprobs;
+    params.top_logprobs = kMaxTopLogprobs;
     auto row = random_row(kVocabSize, 18);
     const auto result = sample(row, params);
     for (TokenId id = 0; id < num_biased; ++id) {

@@ -10,7 +10,6 @@
 namespace lmtp::scheduler {
 namespace {
 
-using protocol::FinishReason;
 using testing::counting;
 using testing::FakeAgent;
 using testing::FakeAgentOptions;
@@ -90,7 +89,7 @@ TEST(Ahead, NothingIsPlannedAheadOfWhatIsNotKnown) {
   EXPECT_FALSE(starts_ahead([](SchedulerDriver& d) { d.generate(2, counting(50, 150), 2); }));
   EXPECT_FALSE(starts_ahead([](SchedulerDriver& d) { d.score(2, counting(50, 5), {1, 2}); }));
   EXPECT_FALSE(starts_ahead([](SchedulerDriver& d) {
-    protocol::SamplingParams params;
+    SamplingParams params;
     params.repetition_penalty = 1.2F;
     d.generate(2, counting(50, 5), 8, 1, params);
   }));
@@ -132,7 +131,7 @@ TEST(Ahead, AFailedStepTakesTheOneBehindItAlong) {
     FakeAgentOptions agent = agent_options();
     int steps = 0;
     agent.before_step = [&](const StepPlan&) -> Result<void> {
-      if (++steps == failing) return Error{"out of memory"};
+      if (++steps == failing) return Error{ErrorCode::kInternal, "out of memory"};
       return {};
     };
     SchedulerDriver driver(agent, small_options());

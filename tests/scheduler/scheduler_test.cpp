@@ -8,7 +8,6 @@
 namespace lmtp::scheduler {
 namespace {
 
-using protocol::FinishReason;
 using testing::counting;
 using testing::FakeAgent;
 using testing::FakeAgentOptions;
@@ -266,7 +265,7 @@ TEST(Scheduler, AFailedStepEndsItsStreamsAndLeavesTheCacheRight) {
   FakeAgentOptions agent = testing::small_agent();
   int steps = 0;
   agent.before_step = [&steps](const StepPlan&) -> Result<void> {
-    if (++steps == 6) return Error{"out of memory"};
+    if (++steps == 6) return Error{ErrorCode::kInternal, "out of memory"};
     return {};
   };
   SchedulerDriver driver(agent, small_options());

@@ -37,7 +37,7 @@ FakeAgentOptions agent_options(const Case& c) {
   };
   auto num_steps = std::make_shared<int>(0);
   agent.before_step = [num_steps](const StepPlan&) -> Result<void> {
-    if (++*num_steps % 97 == 0) return Error{"a step that fails"};
+    if (++*num_steps % 97 == 0) return Error{ErrorCode::kInternal, "a step that fails"};
     return {};
   };
   return agent;

@@ -45,7 +45,7 @@ void run_to_the_end(std::uint16_t port, std::mt19937& random) {
     ASSERT_EQ(entry->error, "");
     if (entry->status == "loading") continue;
     tokens.at(static_cast<std::size_t>(*entry->stream_id)).push_back(*entry->token);
-    if (entry->finish_reason != protocol::FinishReason::kNone) --num_open;
+    if (entry->finish_reason != FinishReason::kNone) --num_open;
   }
   for (int i = 0; i < kNumStreams; ++i) {
     const auto at = static_cast<std::size_t>(i);
@@ -70,7 +70,7 @@ void run_and_cancel(std::uint16_t port) {
   for (int num_open = kNumStreams; num_open > 0;) {
     const auto entry = client.next();
     ASSERT_TRUE(entry.has_value());
-    if (!entry->error.empty() || entry->finish_reason != protocol::FinishReason::kNone) --num_open;
+    if (!entry->error.empty() || entry->finish_reason != FinishReason::kNone) --num_open;
   }
 }
 
@@ -145,7 +145,7 @@ void ask_many_models(std::uint16_t port, unsigned seed) {
         continue;
       }
       tokens.at(at).push_back(*entry->token);
-      if (entry->finish_reason == protocol::FinishReason::kNone) continue;
+      if (entry->finish_reason == FinishReason::kNone) continue;
       EXPECT_EQ(tokens[at],
                 FakeAgent::expected_tokens({static_cast<TokenId>(at), 7}, 5, kFakeVocabSize));
       --num_open;
@@ -158,7 +158,7 @@ TEST(Crowd, OverMoreModelsThanFitNothingIsLost) {
   const auto census = std::make_shared<lmtp::testing::AgentCensus>();
   auto factory = std::make_unique<lmtp::testing::FakeFactory>(
       [census](const std::string& name) -> Result<engine::ServedModel> {
-        if (name == "m5") return Error{"'m5' is unknown"};
+        if (name == "m5") return Error{ErrorCode::kInternal, "'m5' is unknown"};
         engine::ServedModel model = lmtp::testing::fake_served_model(name);
         model.load = [census, key = model.key](std::int64_t, const scheduler::LoadProgress&)
             -> Result<std::unique_ptr<scheduler::ModelAgent>> {

@@ -202,7 +202,7 @@ struct AutoTest : ::testing::Test {
     auto factory = std::make_unique<lmtp::testing::FakeFactory>(
         [](const std::string& name) -> Result<engine::ServedModel> {
           if (name == "one" || name == "two") return lmtp::testing::fake_served_model(name);
-          return Error{"'" + name + "' is unknown"};
+          return Error{ErrorCode::kInternal, "'" + name + "' is unknown"};
         });
     models = std::make_unique<engine::ModelManager>(std::move(factory), engine::AutoOptions{});
     dispatcher = std::make_unique<Dispatcher>(*models, "1.2.3");
@@ -295,13 +295,14 @@ class DeafOwner : public engine::StreamOwner {
 TEST(AppendEvents, GroupsOneStepIntoOneMessageOfEachKind) {
   StreamTable streams(1);
   for (const StreamId id : {1, 2, 3, 4, 5}) streams.add(id, std::make_shared<DeafOwner>());
-  std::vector<engine::StreamEvent> events;
-  events.emplace_back(protocol::LoadingEntry{4, "m", 50});
-  events.emplace_back(protocol::TokenEntry{1, 10, -1.0F, protocol::FinishReason::kNone, {}});
-  events.emplace_back(protocol::TokenEntry{2, 20, -1.0F, protocol::FinishReason::kStop, {}});
-  events.emplace_back(protocol::ErrorEntry{3, "cancelled"});
-  events.emplace_back(engine::ModelFailure{5, "model: is not there"});
-  events.emplace_back(protocol::TokenEntry{9, 90, -1.0F, protocol::FinishReason::kNone, {}});
+  std::vector<StreamEvent> events;
+  events.emplace_back(LoadingNotice{4, "m", 50});
+  events.emplace_back(TokenEvent{1, 10, -1.0F, FinishReason::kNone, {}});
+  events.emplace_back(TokenEvent{2, 20, -1.0F, FinishReason::kStop, {}});
+  events.emplace_back(StreamError{3, {ErrorCode::kCancelled, "cancelled"}});
+  events.emplace_back(
+      StreamError{5, {ErrorCode::kNotFound, "model: is not there"}, /*no_model=*/true});
+  events.emplace_back(TokenEvent{9, 90, -1.0F, FinishReason::kNone, {}});
   std::vector<std::string> messages;
   append_events(std::move(events), streams, messages);
   ASSERT_EQ(messages.size(), 3U);

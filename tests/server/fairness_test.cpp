@@ -63,7 +63,7 @@ class Flood {
     while (!stop_) {
       const auto entry = client_.next();
       if (!entry) return;
-      if (entry->finish_reason != protocol::FinishReason::kNone) send_next();
+      if (entry->finish_reason != FinishReason::kNone) send_next();
     }
   }
 
@@ -179,7 +179,7 @@ TEST_F(FairnessTest, APreemptedStreamIsNotOvertakenForEver) {
     const auto entry = reader.next();
     ASSERT_TRUE(entry.has_value());
     ASSERT_EQ(entry->error, "");
-    num_ended += entry->finish_reason != protocol::FinishReason::kNone ? 1 : 0;
+    num_ended += entry->finish_reason != FinishReason::kNone ? 1 : 0;
   }
   EXPECT_GT(stats().num_preemptions, 0);
   EXPECT_LE(stats().num_steps, 450) << "as many as two streams after one another";

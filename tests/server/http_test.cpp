@@ -53,7 +53,7 @@ TEST(Http, AServerOfAnyModelIsHealthyAtOnceAndNamesWhatIsLoaded) {
             "{\"status\": \"ready\", \"model\": \"auto\", \"loaded\": []}\n");
   EXPECT_NE(ask("/").body().find("Now: none."), std::string::npos);
   const auto sink = std::make_shared<lmtp::testing::RecordingSink>();
-  engine::Request wanted;
+  Request wanted;
   wanted.sink = sink;
   wanted.model = "<one>";
   wanted.prompt = {1};

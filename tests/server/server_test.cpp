@@ -33,13 +33,13 @@ TEST(Server, StreamsTokensAndScores) {
   client.send(generate(1, 5));
   const WsClient::Outcome outcome = client.collect(1);
   EXPECT_EQ(outcome.tokens, FakeAgent::expected_tokens({1, 2, 3}, 5, kFakeVocabSize));
-  EXPECT_EQ(outcome.finish, protocol::FinishReason::kLength);
+  EXPECT_EQ(outcome.finish, FinishReason::kLength);
   client.send(R"(SCORE {"stream_id": 1, "prompt": [1, 2, 3], "scored": [4, 5]})");
   const WsClient::Outcome score = client.collect(1);
   EXPECT_EQ(score.tokens, (std::vector<TokenId>{4, 5}));
   ASSERT_EQ(score.logprobs.size(), 2U);
   EXPECT_EQ(score.logprobs[1], FakeAgent::logprob_after({1, 2, 3, 4}, 5));
-  EXPECT_EQ(score.finish, protocol::FinishReason::kStop);
+  EXPECT_EQ(score.finish, FinishReason::kStop);
 }
 
 TEST(Server, AllStreamsOfAStepShareOneMessage) {
@@ -172,7 +172,7 @@ TEST(Server, CancelEndsOneStreamOnly) {
       EXPECT_EQ(entry->error, "cancelled");
       cancelled = true;
     }
-    if (entry->stream_id == 2 && entry->finish_reason != protocol::FinishReason::kNone) {
+    if (entry->stream_id == 2 && entry->finish_reason != FinishReason::kNone) {
       ++num_finished;
     }
   }

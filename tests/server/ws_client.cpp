@@ -105,7 +105,7 @@ WsClient::Outcome WsClient::collect(StreamId id) {
     outcome.tokens.push_back(*entry->token);
     outcome.logprobs.push_back(entry->logprob);
     outcome.finish = entry->finish_reason;
-    if (outcome.finish != protocol::FinishReason::kNone) return outcome;
+    if (outcome.finish != FinishReason::kNone) return outcome;
   }
   outcome.error = "closed: " + close_reason();
   return outcome;

@@ -35,7 +35,7 @@ class WsClient {
   struct Outcome {
     std::vector<TokenId> tokens;
     std::vector<float> logprobs;
-    protocol::FinishReason finish = protocol::FinishReason::kNone;
+    FinishReason finish = FinishReason::kNone;
     std::string error;
   };
 

@@ -151,7 +151,7 @@ class FakeAgent : public scheduler::ModelAgent {
       hash = mix(hash, token(p));
       at(p) = hash;
       if (p < end - row.num_logits) continue;
-      const bool score = s.kind == scheduler::SequenceKind::kScore;
+      const bool score = s.kind == RequestKind::kScore;
       const TokenId next = score ? token(p + 1) : draw(hash, options_.vocab_size);
       const float lp = logprob(hash, next);
       result.tokens.push_back({next, lp, {}});

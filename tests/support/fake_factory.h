@@ -58,7 +58,7 @@ class FakeFactory : public engine::ModelFactory {
   }
 
   Result<engine::ServedModel> find(const std::string& name) override {
-    if (!find_) return Error{"'" + name + "' is unknown"};
+    if (!find_) return Error{ErrorCode::kInternal, "'" + name + "' is unknown"};
     return find_(name);
   }
   Result<engine::ServedModel> fetch(const std::string& name,

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "lmtp/base/ids.h"
-#include "lmtp/protocol/sampling_params.h"
+#include "lmtp/request/sampling_params.h"
 
 namespace lmtp::testing {
 
@@ -25,7 +25,7 @@ struct Golden {
   bool is_score = false;
   std::vector<TokenId> prompt;
   std::vector<GoldenStep> steps;  // a Score's first one behind an empty prompt is not of the model
-  std::shared_ptr<protocol::LogitBias> logit_bias;  // null: none
+  std::shared_ptr<LogitBias> logit_bias;  // null: none
 };
 
 inline simdjson::dom::array golden_array(const simdjson::dom::element& element, const char* key) {
@@ -44,14 +44,14 @@ inline std::vector<TokenId> golden_ids(simdjson::dom::array array) {
   return ids;
 }
 
-inline std::shared_ptr<protocol::LogitBias> golden_bias(simdjson::dom::object object) {
+inline std::shared_ptr<LogitBias> golden_bias(simdjson::dom::object object) {
   std::vector<std::pair<TokenId, float>> entries;
   for (const auto field : object) {
     entries.emplace_back(std::stoi(std::string(field.key)),
                          static_cast<float>(field.value.get_double().value()));
   }
   std::sort(entries.begin(), entries.end());
-  auto bias = std::make_shared<protocol::LogitBias>();
+  auto bias = std::make_shared<LogitBias>();
   for (const auto& [id, value] : entries) {
     bias->ids.push_back(id);
     bias->values.push_back(value);

@@ -10,16 +10,16 @@
 #include <variant>
 #include <vector>
 
-#include "lmtp/engine/request.h"
+#include "lmtp/request/request.h"
 
 namespace lmtp::testing {
 
-class RecordingSink : public engine::EventSink {
+class RecordingSink : public EventSink {
  public:
   struct Stream {
     std::vector<TokenId> tokens;
     std::vector<float> logprobs;
-    protocol::FinishReason finish = protocol::FinishReason::kNone;
+    FinishReason finish = FinishReason::kNone;
     std::string error;
     bool model_failed = false;
     int num_loading = 0;
@@ -30,11 +30,11 @@ class RecordingSink : public engine::EventSink {
     bool event_after_end = false;
   };
 
-  void deliver(std::vector<engine::StreamEvent> events) override {
+  void deliver(std::vector<StreamEvent> events) override {
     {
       const std::lock_guard lock(mutex_);
       ++num_deliveries_;
-      for (engine::StreamEvent& event : events) std::visit([this](auto& e) { take(e); }, event);
+      for (StreamEvent& event : events) std::visit([this](auto& e) { take(e); }, event);
     }
     changed_.notify_all();
   }
@@ -62,29 +62,25 @@ class RecordingSink : public engine::EventSink {
     return streams_[id];
   }
 
-  void take(protocol::TokenEntry& entry) {
+  void take(TokenEvent& entry) {
     Stream& s = streams_[entry.stream_id];
     s.event_after_end |= s.done;
     s.tokens.push_back(entry.token);
     s.logprobs.push_back(entry.logprob);
     s.finish = entry.finish_reason;
-    const bool ends = entry.finish_reason != protocol::FinishReason::kNone;
+    const bool ends = entry.finish_reason != FinishReason::kNone;
     s.num_ends += ends ? 1 : 0;
     s.done |= ends;
   }
-  void take(protocol::ErrorEntry& entry) {
-    Stream& s = streams_[*entry.stream_id];
+  void take(StreamError& entry) {
+    Stream& s = streams_[entry.stream_id];
     s.event_after_end |= s.done;
-    s.error = entry.error;
+    s.error = entry.error.message;
+    s.model_failed = entry.no_model;
     ++s.num_ends;
     s.done = true;
   }
-  void take(engine::ModelFailure& entry) {
-    streams_[entry.stream_id].model_failed = true;
-    protocol::ErrorEntry error{entry.stream_id, entry.error};
-    take(error);
-  }
-  void take(protocol::LoadingEntry& entry) {
+  void take(LoadingNotice& entry) {
     Stream& s = streams_[entry.stream_id];
     s.event_after_end |= s.done;
     s.progress.push_back(entry.progress_percent);

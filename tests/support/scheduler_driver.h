@@ -20,7 +20,7 @@ class SchedulerDriver {
   struct Outcome {
     std::vector<TokenId> tokens;
     std::vector<float> logprobs;
-    protocol::FinishReason finish = protocol::FinishReason::kNone;
+    FinishReason finish = FinishReason::kNone;
     std::string error;
     bool done = false;
   };
@@ -32,7 +32,7 @@ class SchedulerDriver {
         }()) {}
 
   StreamKey generate(StreamId id, std::vector<TokenId> prompt, int max_tokens,
-                     ConnectionId connection = 1, protocol::SamplingParams params = {}) {
+                     ConnectionId connection = 1, SamplingParams params = {}) {
     auto sequence = std::make_unique<scheduler::Sequence>();
     sequence->key = {connection, id};
     sequence->num_prompt = static_cast<int>(prompt.size());
@@ -46,7 +46,7 @@ class SchedulerDriver {
                   ConnectionId connection = 1) {
     auto sequence = std::make_unique<scheduler::Sequence>();
     sequence->key = {connection, id};
-    sequence->kind = scheduler::SequenceKind::kScore;
+    sequence->kind = RequestKind::kScore;
     sequence->num_prompt = static_cast<int>(prompt.size());
     sequence->tokens = std::move(prompt);
     sequence->tokens.insert(sequence->tokens.end(), scored.begin(), scored.end());
@@ -70,7 +70,7 @@ class SchedulerDriver {
     }
     Result<scheduler::StepResult> result = agent_.finish();
     --num_started_;
-    take(result ? scheduler_.commit(*result) : scheduler_.abort(result.error().message));
+    take(result ? scheduler_.commit(*result) : scheduler_.abort(result.error()));
     if (!result) num_started_ = 0;
     scheduler_.check_invariants();
     return true;
@@ -115,13 +115,13 @@ class SchedulerDriver {
     for (auto& event : events) {
       Outcome& to = outcome(event.key);
       EXPECT_FALSE(to.done) << "an event after the last one";
-      if (auto* token = std::get_if<protocol::TokenEntry>(&event.entry)) {
+      if (auto* token = std::get_if<TokenEvent>(&event.entry)) {
         to.tokens.push_back(token->token);
         to.logprobs.push_back(token->logprob);
         to.finish = token->finish_reason;
-        to.done = token->finish_reason != protocol::FinishReason::kNone;
+        to.done = token->finish_reason != FinishReason::kNone;
       } else {
-        to.error = std::get<protocol::ErrorEntry>(event.entry).error;
+        to.error = std::get<StreamError>(event.entry).error.message;
         to.done = true;
       }
     }

@@ -10,7 +10,6 @@
 namespace lmtp::tools {
 namespace {
 
-using protocol::FinishReason;
 using Ids = std::vector<TokenId>;
 
 Answer answer(Ids tokens, FinishReason reason = FinishReason::kLength) {

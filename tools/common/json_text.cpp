@@ -322,13 +322,14 @@ std::optional<std::vector<std::string>> json_elements(std::string_view json) {
 
 Result<std::vector<TokenId>> parse_ids(std::string_view json) {
   const auto elements = json_elements(json);
-  if (!elements) return Error{"not a JSON array of token ids like [464, 3290]"};
+  if (!elements)
+    return Error{ErrorCode::kInvalid, "not a JSON array of token ids like [464, 3290]"};
   std::vector<TokenId> ids;
   ids.reserve(elements->size());
   for (const std::string& element : *elements) {
     const auto id = json_integer(element);
     if (!id || *id < 0 || *id > std::numeric_limits<TokenId>::max()) {
-      return Error{"'" + element + "' is not a token id"};
+      return Error{ErrorCode::kInvalid, "'" + element + "' is not a token id"};
     }
     ids.push_back(static_cast<TokenId>(*id));
   }

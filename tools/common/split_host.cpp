@@ -5,8 +5,8 @@
 namespace lmtp::tools {
 
 Result<void> split_host(std::string_view given, std::string& host, std::uint16_t& port) {
-  const Error wrong{"--host: '" + std::string(given) +
-                    "' is not a host, host:port or ws://host:port/"};
+  const Error wrong{ErrorCode::kInvalid, "--host: '" + std::string(given) +
+                                             "' is not a host, host:port or ws://host:port/"};
   std::string_view rest = given;
   for (const std::string_view scheme : {"ws://", "http://"}) {
     if (rest.starts_with(scheme)) rest.remove_prefix(scheme.size());

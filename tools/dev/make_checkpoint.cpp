@@ -33,7 +33,7 @@ Result<void> write_text(const std::filesystem::path& path, const std::string& te
   file << text;
   file.close();
   if (!file) {
-    return Error{path.string() + ": cannot be written"};
+    return Error{ErrorCode::kInvalid, path.string() + ": cannot be written"};
   }
   return {};
 }
@@ -89,7 +89,7 @@ Result<void> write_weights(const std::filesystem::path& path, std::uint64_t seed
   }
   file.close();
   if (!file) {
-    return Error{path.string() + ": cannot be written (is the disk full?)"};
+    return Error{ErrorCode::kInvalid, path.string() + ": cannot be written (is the disk full?)"};
   }
   return {};
 }
@@ -187,7 +187,8 @@ Result<void> make_checkpoint(std::string_view what, const std::filesystem::path&
     const std::string_view digits = what.substr(colon + 1);
     const auto [end, code] = std::from_chars(digits.data(), digits.data() + digits.size(), seed);
     if (code != std::errc() || end != digits.data() + digits.size()) {
-      return Error{"SEED is a whole number from 0 on, not '" + std::string(digits) + "'"};
+      return Error{ErrorCode::kInvalid,
+                   "SEED is a whole number from 0 on, not '" + std::string(digits) + "'"};
     }
   }
   const std::string shape(what.substr(0, colon));
@@ -202,7 +203,7 @@ Result<void> make_checkpoint(std::string_view what, const std::filesystem::path&
   std::error_code code;
   std::filesystem::create_directories(folder, code);
   if (code) {
-    return Error{folder.string() + ": " + code.message()};
+    return Error{ErrorCode::kInvalid, folder.string() + ": " + code.message()};
   }
   const std::string eos = std::to_string(config->eos_ids.front());
   if (auto done = write_text(folder / "config.json", *model::shape_config_json(shape));

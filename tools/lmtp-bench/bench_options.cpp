@@ -217,8 +217,8 @@ Result<void> complete(BenchOptions& options, const Words& words) {
   }
   if (!words.prompt_json.empty()) {
     auto prompt = parse_ids(words.prompt_json);
-    if (!prompt) return Error{"--prompt: " + prompt.error().message};
-    if (prompt->empty()) return Error{"--prompt: is empty"};
+    if (!prompt) return Error{prompt.error().code, "--prompt: " + prompt.error().message};
+    if (prompt->empty()) return Error{ErrorCode::kInvalid, "--prompt: is empty"};
     options.workload.prompt = std::move(*prompt);
   }
   if (options.dataset_name == "lmql") {

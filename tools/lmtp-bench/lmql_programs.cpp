@@ -9,8 +9,6 @@
 namespace lmtp::tools {
 namespace {
 
-using protocol::FinishReason;
-
 class Chunks final : public Program {
  public:
   Chunks(std::vector<TokenId> prompt, int output_tokens)

@@ -46,7 +46,8 @@ bool write_file(const std::string& path, const std::string& text) {
 Result<void> check_writable(const BenchOptions& options) {
   for (const std::string& path : {options.json_path, options.plot_path}) {
     if (path.empty() || path == "-") continue;
-    if (!std::ofstream(path, std::ios::app).good()) return Error{"cannot write " + path};
+    if (!std::ofstream(path, std::ios::app).good())
+      return Error{ErrorCode::kInvalid, "cannot write " + path};
   }
   return {};
 }
@@ -55,8 +56,9 @@ Result<void> warm_up(const LoadOptions& load, client::Interrupts& interrupts) {
   const auto stats = run_load(load, &interrupts);
   if (!stats) return stats.error();
   if (stats->num_completed == 0 && !stats->interrupted) {
-    return Error{"the warm-up failed: " +
-                 (stats->errors.empty() ? "no answers" : stats->errors.begin()->first)};
+    return Error{ErrorCode::kInvalid,
+                 "the warm-up failed: " +
+                     (stats->errors.empty() ? "no answers" : stats->errors.begin()->first)};
   }
   return {};
 }

@@ -8,7 +8,6 @@
 
 namespace lmtp::tools {
 
-using protocol::FinishReason;
 using protocol::ServerEntry;
 
 LoadStats LoadWorker::run() {

@@ -19,8 +19,8 @@ struct Request {
 
 struct Answer {
   std::vector<TokenId> tokens;
-  protocol::FinishReason finish_reason = protocol::FinishReason::kNone;
-  std::vector<protocol::TokenLogprob> top_logprobs;  // of the last token
+  FinishReason finish_reason = FinishReason::kNone;
+  std::vector<TokenLogprob> top_logprobs;  // of the last token
 };
 
 // Owner: the connection that runs it; one thread at a time.

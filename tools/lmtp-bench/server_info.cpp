@@ -48,7 +48,7 @@ Result<ServerInfo> ask_server(const std::string& host, std::uint16_t port,
     const auto received = client.receive(entry, std::max(0, static_cast<int>(left.count())));
     if (!received) return received.error();
     if (!*received) return ServerInfo{};
-    if (!entry.error.empty()) return Error{entry.error};
+    if (!entry.error.empty()) return Error{ErrorCode::kInvalid, entry.error};
     if (!entry.model_info_json.empty()) return read_info(entry.model_info_json);
   }
 }

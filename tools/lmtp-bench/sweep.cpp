@@ -37,8 +37,9 @@ Result<std::vector<TraceRow>> fitting_rows(const BenchOptions& options, const Se
            limit;
   });
   if (rows->empty()) {
-    return Error{"no row of " + options.dataset_path + " fits into " + std::to_string(limit) +
-                 " tokens: --trace-length-divisor makes them shorter"};
+    return Error{ErrorCode::kInvalid, "no row of " + options.dataset_path + " fits into " +
+                                          std::to_string(limit) +
+                                          " tokens: --trace-length-divisor makes them shorter"};
   }
   if (rows->size() < num_rows) {
     note = std::to_string(num_rows - rows->size()) + " of the trace's " + std::to_string(num_rows) +
@@ -53,12 +54,14 @@ Result<void> complete_workload(const BenchOptions& options, const ServerInfo& se
                                WorkloadOptions& work, LoadOptions& load, std::string& note) {
   if (work.vocab_size == 0) work.vocab_size = server.vocab_size;
   if (work.vocab_size == 0) {
-    return Error{"the server does not tell its vocabulary's size: give --vocab-size"};
+    return Error{ErrorCode::kInvalid,
+                 "the server does not tell its vocabulary's size: give --vocab-size"};
   }
   load.banned_tokens = options.banned_tokens;
   if (options.ignore_eos) {
     if (server.eos_token_ids.empty() && load.banned_tokens.empty()) {
-      return Error{"--ignore-eos: the server does not name its end tokens: give --ban-token"};
+      return Error{ErrorCode::kInvalid,
+                   "--ignore-eos: the server does not name its end tokens: give --ban-token"};
     }
     load.banned_tokens.insert(load.banned_tokens.end(), server.eos_token_ids.begin(),
                               server.eos_token_ids.end());
@@ -69,7 +72,8 @@ Result<void> complete_workload(const BenchOptions& options, const ServerInfo& se
   if (!work.lmql.empty()) {
     const int size = options.lmql_mask_size < 0 ? work.vocab_size / 2 : options.lmql_mask_size;
     if (size >= work.vocab_size) {
-      return Error{"--lmql-mask-size: the vocabulary has " + std::to_string(work.vocab_size)};
+      return Error{ErrorCode::kInvalid,
+                   "--lmql-mask-size: the vocabulary has " + std::to_string(work.vocab_size)};
     }
     load.mask = mask_ids(work.seed, work.vocab_size, size);
   }
@@ -102,7 +106,8 @@ Result<SweepPoint> make_point(const BenchOptions& options, const LoadOptions& ba
     }
     const auto num_rows = static_cast<std::int64_t>(load.arrivals_s.size());
     if (load.num_requests > num_rows) {
-      return Error{"--num-prompts: the trace has " + std::to_string(num_rows) + " rows"};
+      return Error{ErrorCode::kInvalid,
+                   "--num-prompts: the trace has " + std::to_string(num_rows) + " rows"};
     }
   }
   if (load.num_requests == 0 && load.duration_s == 0) {

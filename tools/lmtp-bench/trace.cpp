@@ -45,7 +45,9 @@ Result<Columns> read_header(std::string_view line) {
     return std::nullopt;
   };
   for (const char* name : {"arrival_s", "prompt_tokens", "output_tokens"}) {
-    if (!place(name)) return Error{"has no column " + std::string(name) + " in its first line"};
+    if (!place(name))
+      return Error{ErrorCode::kInvalid,
+                   "has no column " + std::string(name) + " in its first line"};
   }
   return Columns{names.size(), *place("arrival_s"), *place("prompt_tokens"),
                  *place("output_tokens"), place("prefix_blocks")};
@@ -83,30 +85,31 @@ std::string read_row(std::string_view line, const Columns& columns, double earli
 
 Result<std::vector<TraceRow>> read_trace(const std::string& path) {
   std::ifstream file(path);
-  if (!file) return Error{"cannot read " + path};
+  if (!file) return Error{ErrorCode::kInvalid, "cannot read " + path};
   std::string line;
   const auto next_line = [&] {
     if (!std::getline(file, line)) return false;
     if (!line.empty() && line.back() == '\r') line.pop_back();
     return true;
   };
-  if (!next_line()) return Error{path + " is empty"};
+  if (!next_line()) return Error{ErrorCode::kInvalid, path + " is empty"};
   const auto columns = read_header(line);
-  if (!columns) return Error{path + " " + columns.error().message};
+  if (!columns) return Error{columns.error().code, path + " " + columns.error().message};
   std::vector<TraceRow> rows;
   for (std::size_t number = 2; next_line(); ++number) {
     if (line.empty()) continue;
     const std::string where = path + ":" + std::to_string(number) + ": ";
     if (rows.size() == kTraceRowsMax) {
-      return Error{where + "more than " + std::to_string(kTraceRowsMax) + " rows"};
+      return Error{ErrorCode::kInvalid,
+                   where + "more than " + std::to_string(kTraceRowsMax) + " rows"};
     }
     TraceRow row;
     const double earliest_s = rows.empty() ? 0.0 : rows.back().arrival_s;
     const std::string wrong = read_row(line, *columns, earliest_s, row);
-    if (!wrong.empty()) return Error{where + wrong};
+    if (!wrong.empty()) return Error{ErrorCode::kInvalid, where + wrong};
     rows.push_back(std::move(row));
   }
-  if (rows.empty()) return Error{path + " holds no rows"};
+  if (rows.empty()) return Error{ErrorCode::kInvalid, path + " holds no rows"};
   return rows;
 }
 

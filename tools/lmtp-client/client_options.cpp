@@ -57,20 +57,23 @@ Result<void> take_positionals(const std::vector<std::string>& positionals, Clien
     } else if (options.model.empty()) {
       options.model = word;
     } else {
-      return Error{"'" + word + "' is neither an option nor key=value (MODEL is '" + options.model +
-                   "'; a prompt follows -p)"};
+      return Error{ErrorCode::kInvalid, "'" + word +
+                                            "' is neither an option nor key=value (MODEL is '" +
+                                            options.model + "'; a prompt follows -p)"};
     }
   }
   return {};
 }
 
 Result<void> check(const ClientOptions& options, bool encode, bool decode) {
-  if (encode && decode) return Error{"--encode and --decode exclude each other"};
+  if (encode && decode)
+    return Error{ErrorCode::kInvalid, "--encode and --decode exclude each other"};
   if ((encode || decode) && (options.prompt || options.score)) {
-    return Error{"--encode and --decode read standard input: leave -p and --score out"};
+    return Error{ErrorCode::kInvalid,
+                 "--encode and --decode read standard input: leave -p and --score out"};
   }
   if (options.json && !encode && !decode) {
-    return Error{"--json goes with --encode or --decode"};
+    return Error{ErrorCode::kInvalid, "--json goes with --encode or --decode"};
   }
   return {};
 }

@@ -47,16 +47,17 @@ Result<std::unique_ptr<tokenizer::Tokenizer>> load_tokenizer_of(const ClientOpti
   const std::string& asked = options.tokenizer.empty() ? options.model : options.tokenizer;
   const auto source = find_model(asked.empty() ? "demo" : asked);
   if (!source) {
-    return Error{source.error().message +
-                 (options.tokenizer.empty()
-                      ? "; or give --tokenizer FOLDER (MODEL is then the server's "
-                        "name for it alone)"
-                      : "")};
+    return Error{
+        source.error().code,
+        source.error().message + (options.tokenizer.empty()
+                                      ? "; or give --tokenizer FOLDER (MODEL is then the server's "
+                                        "name for it alone)"
+                                      : "")};
   }
   if (source->kind == SourceKind::kRandom) {
-    return Error{
-        "random weights have no tokenizer: give --tokenizer with a name or folder whose "
-        "vocabulary fits"};
+    return Error{ErrorCode::kInvalid,
+                 "random weights have no tokenizer: give --tokenizer with a name or folder whose "
+                 "vocabulary fits"};
   }
   return tokenizer::load_tokenizer(source->folder);
 }

@@ -11,9 +11,6 @@
 namespace lmtp::tools {
 namespace {
 
-using protocol::LogitBias;
-using protocol::SamplingParams;
-
 // A key's value as a number of the parameter's own type.
 template <typename T>
 Result<void> set_number(T& target, std::string_view key, std::string_view value) {
@@ -22,8 +19,9 @@ Result<void> set_number(T& target, std::string_view key, std::string_view value)
   bool good = error == std::errc() && end == value.data() + value.size();
   if constexpr (std::is_floating_point_v<T>) good = good && std::isfinite(number);
   if (!good) {
-    return Error{std::string(key) + ": '" + std::string(value) + "' is not a " +
-                 (std::is_floating_point_v<T> ? "number" : "whole number in range")};
+    return Error{ErrorCode::kInvalid,
+                 std::string(key) + ": '" + std::string(value) + "' is not a " +
+                     (std::is_floating_point_v<T> ? "number" : "whole number in range")};
   }
   target = number;
   return {};
@@ -32,7 +30,8 @@ Result<void> set_number(T& target, std::string_view key, std::string_view value)
 Result<void> set_bool(bool& target, std::string_view key, std::string_view value) {
   const bool yes = value == "true" || value == "True" || value == "1";
   if (!yes && value != "false" && value != "False" && value != "0") {
-    return Error{std::string(key) + ": '" + std::string(value) + "' is neither true nor false"};
+    return Error{ErrorCode::kInvalid,
+                 std::string(key) + ": '" + std::string(value) + "' is neither true nor false"};
   }
   target = yes;
   return {};
@@ -50,7 +49,8 @@ Result<void> set_seed(SamplingParams& params, std::string_view value) {
 
 // {50256:-100,11:5}, the keys quoted or not; {} or none takes it away.
 Result<void> set_logit_bias(SamplingParams& params, std::string_view value) {
-  const Error wrong{"logit_bias: write {TOKEN:VALUE,...} without spaces, as {50256:-100,11:2.5}"};
+  const Error wrong{ErrorCode::kInvalid,
+                    "logit_bias: write {TOKEN:VALUE,...} without spaces, as {50256:-100,11:2.5}"};
   if (value == "none" || value == "None" || value == "{}") {
     params.logit_bias = nullptr;
     return {};
@@ -203,9 +203,9 @@ std::pair<std::string_view, std::string_view> split_word(std::string_view word) 
 
 Error unknown_param(std::string_view key) {
   const auto meant = meant_key(key);
-  return Error{
-      "'" + std::string(key) + "' is not a parameter; " +
-      (meant ? "did you mean " + std::string(*meant) + "?" : "known are " + param_names())};
+  return Error{ErrorCode::kInvalid, "'" + std::string(key) + "' is not a parameter; " +
+                                        (meant ? "did you mean " + std::string(*meant) + "?"
+                                               : "known are " + param_names())};
 }
 
 }  // namespace

@@ -8,12 +8,12 @@
 #include <vector>
 
 #include "lmtp/base/result.h"
-#include "lmtp/protocol/sampling_params.h"
+#include "lmtp/request/sampling_params.h"
 
 namespace lmtp::tools {
 
 struct ReplParams {
-  protocol::SamplingParams sampling;
+  SamplingParams sampling;
   // Whether the tokenizer's BOS goes in front of each prompt; unset: where its own files say so.
   std::optional<bool> bos;
 };

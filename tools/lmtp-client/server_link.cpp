@@ -8,7 +8,6 @@
 namespace lmtp::tools {
 namespace {
 
-using protocol::FinishReason;
 using protocol::ServerEntry;
 
 ServerInfo read_info(const std::string& json) {
@@ -95,7 +94,8 @@ Result<ServerLink::Outcome> ServerLink::run_stream(Message message, const Handle
 // LMQL's own server falls over what names no model, and closes the connection without a word.
 Error ServerLink::closed_unanswered(const Error& error) const {
   if (!options_.model.empty() || info_) return error;
-  return {error.message + "; LMQL's own server needs MODEL to be named: lmtp-client MODEL"};
+  return {error.code,
+          error.message + "; LMQL's own server needs MODEL to be named: lmtp-client MODEL"};
 }
 
 Result<ServerLink::Outcome> ServerLink::follow(StreamId id, const Handler& handler, bool& started) {
@@ -112,7 +112,7 @@ Result<ServerLink::Outcome> ServerLink::follow(StreamId id, const Handler& handl
     // What names no stream can only be about the one request in flight.
     if (entry.stream_id && *entry.stream_id != id) continue;
     started = true;
-    if (!entry.error.empty()) return Error{entry.error};
+    if (!entry.error.empty()) return Error{ErrorCode::kInvalid, entry.error};
     if (entry.status == "loading" && handler.on_loading) handler.on_loading(entry);
     if (!entry.token) continue;
     handler.on_token(entry);
@@ -170,14 +170,15 @@ Result<ServerInfo> ServerLink::await_info() {
   const Waking waking(interrupts_, client_);
   while (Clock::now() < deadline) {
     if (info_) return *info_;
-    if (!info_error_.empty()) return Error{info_error_};
-    if (interrupts_.take()) return Error{"interrupted"};
+    if (!info_error_.empty()) return Error{ErrorCode::kInvalid, info_error_};
+    if (interrupts_.take()) return Error{ErrorCode::kInvalid, "interrupted"};
     ServerEntry entry;
     const auto received = client_.receive(entry, ms_until(deadline));
     if (!received) return received.error();
     if (*received) take_info(entry);
   }
-  return Error{"no answer to MODEL_INFO within " + std::to_string(kInfoTimeoutMs / 1000) + " s"};
+  return Error{ErrorCode::kInvalid,
+               "no answer to MODEL_INFO within " + std::to_string(kInfoTimeoutMs / 1000) + " s"};
 }
 
 }  // namespace lmtp::tools

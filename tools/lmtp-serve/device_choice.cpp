@@ -15,7 +15,8 @@ Result<std::optional<int>> parse_device(const std::string& name) {
     const auto read = std::from_chars(name.data() + kPrefix.size(), end, number);
     if (read.ec == std::errc() && read.ptr == end && number >= 0) return std::optional<int>(number);
   }
-  return Error{"--device: '" + name + "' is unknown; allowed are cpu, cuda and cuda:N"};
+  return Error{ErrorCode::kInvalid,
+               "--device: '" + name + "' is unknown; allowed are cpu, cuda and cuda:N"};
 }
 
 }  // namespace lmtp::tools

@@ -35,16 +35,19 @@ Result<DtypeChoice> parse_dtype(const std::string& name, bool on_device) {
       return DtypeChoice{kernels::WeightType::kF32, kHalfNote};
     }
     if (on_device && known.type == kernels::WeightType::kInt8) {
-      return Error{"--dtype: " + name +
-                   " is for the CPU; a device takes bfloat16, float16 or float32"};
+      return Error{
+          ErrorCode::kInvalid,
+          "--dtype: " + name + " is for the CPU; a device takes bfloat16, float16 or float32"};
     }
     return DtypeChoice{known.type, ""};
   }
   if (name == "4bit" || name == "int4") {
-    return Error{"--dtype: 4-bit weights are not available; int8 is the narrowest"};
+    return Error{ErrorCode::kInvalid,
+                 "--dtype: 4-bit weights are not available; int8 is the narrowest"};
   }
-  return Error{"--dtype: '" + name +
-               "' is unknown; allowed are float32, bfloat16, float16, int8 and auto"};
+  return Error{
+      ErrorCode::kInvalid,
+      "--dtype: '" + name + "' is unknown; allowed are float32, bfloat16, float16, int8 and auto"};
 }
 
 }  // namespace lmtp::tools

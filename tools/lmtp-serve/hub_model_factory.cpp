@@ -59,9 +59,11 @@ Result<engine::ServedModel> HubModelFactory::find(const std::string& name) {
   const auto source = resolve_name(name, policy_, here);
   if (source) return make(*source);
   if (!may_download(name, policy_) || !may_be_on_hub(name)) return source.error();
-  return Error{"'" + name +
-               "' is not on this machine; a GENERATE or SCORE that names it downloads it, if the "
-               "hub has it"};
+  return Error{
+      ErrorCode::kInvalid,
+      "'" + name +
+          "' is not on this machine; a GENERATE or SCORE that names it downloads it, if the "
+          "hub has it"};
 }
 
 Result<engine::ServedModel> HubModelFactory::fetch(const std::string& name,
@@ -105,10 +107,11 @@ Result<void> HubModelFactory::accept(const std::string& name, const std::string&
     log::warning(sizes);
     return {};
   }
-  return Error{sizes +
-               ", so it is not downloaded; free some, or choose a narrower --dtype or a "
-               "smaller --kv-cache" +
-               (options_.is_auto() ? "" : "; --force goes on")};
+  return Error{ErrorCode::kInvalid,
+               sizes +
+                   ", so it is not downloaded; free some, or choose a narrower --dtype or a "
+                   "smaller --kv-cache" +
+                   (options_.is_auto() ? "" : "; --force goes on")};
 }
 
 std::optional<std::int64_t> HubModelFactory::free_memory_bytes() {

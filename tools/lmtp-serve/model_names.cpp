@@ -50,14 +50,16 @@ bool files_stay_inside(const fs::path& model, const fs::path& folder) {
 }
 
 Error not_served(const std::string& name, const NamePolicy& policy) {
-  return Error{"'" + name +
-               "' is not served here: beyond this machine there are 'demo', what lies under "
-               "--model-dir" +
-               (policy.downloads.empty()
-                    ? ", and what is in the Hugging Face cache of the server (it does not "
-                      "download, for want of --allow-download)"
-                    : " and names on the Hugging Face hub that are in the server's cache, or that "
-                      "its --allow-download allows")};
+  return Error{
+      ErrorCode::kInvalid,
+      "'" + name +
+          "' is not served here: beyond this machine there are 'demo', what lies under "
+          "--model-dir" +
+          (policy.downloads.empty()
+               ? ", and what is in the Hugging Face cache of the server (it does not "
+                 "download, for want of --allow-download)"
+               : " and names on the Hugging Face hub that are in the server's cache, or that "
+                 "its --allow-download allows")};
 }
 
 // Nothing where the model_dirs have no such folder.
@@ -84,8 +86,9 @@ std::optional<Result<ModelSource>> from_model_dirs(const std::string& name,
   }
   if (!leads_out) return std::nullopt;
   if (!policy.anything) return not_served(name, policy);
-  return Error{"'" + name +
-               "' leads out of --model-dir by a symbolic link; name the folder itself"};
+  return Error{
+      ErrorCode::kInvalid,
+      "'" + name + "' leads out of --model-dir by a symbolic link; name the folder itself"};
 }
 
 bool looks_like_a_path(const std::string& name) {
@@ -129,8 +132,8 @@ Result<std::vector<std::string>> canonical_folders(const std::vector<std::string
     std::error_code error;
     const fs::path path = fs::canonical(folder, error);
     if (error || !is_folder(path)) {
-      return Error{"--model-dir: '" + folder + "' is no folder" +
-                   (error ? " (" + error.message() + ")" : "")};
+      return Error{ErrorCode::kInvalid, "--model-dir: '" + folder + "' is no folder" +
+                                            (error ? " (" + error.message() + ")" : "")};
     }
     canonical.push_back(path.string());
   }
@@ -149,9 +152,9 @@ bool may_download(const std::string& name, const NamePolicy& policy) {
 Result<ModelSource> resolve_name(const std::string& name, const NamePolicy& policy,
                                  const hub::FetchOptions& options) {
   if (name == "auto") {
-    return Error{
-        "'auto' names no model; send the name of one, such as 'demo', a hub name or a "
-        "folder"};
+    return Error{ErrorCode::kInvalid,
+                 "'auto' names no model; send the name of one, such as 'demo', a hub name or a "
+                 "folder"};
   }
   if (name == "demo") return hub::resolve_model(name);
   if (is_random(name)) return policy.anything ? hub::resolve_model(name) : not_served(name, policy);

@@ -285,20 +285,22 @@ Result<std::int64_t> parse_size(std::string_view text) {
       "'" + std::string(text) + "' is not a size; write 512MiB, 4GiB or a number of bytes";
   double number = 0.0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || !(number >= 0.0)) return Error{allowed};
+  if (error != std::errc() || !(number >= 0.0)) return Error{ErrorCode::kInvalid, allowed};
   std::string_view rest(end, static_cast<std::size_t>(text.data() + text.size() - end));
   while (!rest.empty() && rest.front() == ' ') rest.remove_prefix(1);
   const auto* const unit = std::find_if(
       kUnits.begin(), kUnits.end(), [&](const Unit& known) { return known.name == lower(rest); });
-  if (unit == kUnits.end()) return Error{allowed};
+  if (unit == kUnits.end()) return Error{ErrorCode::kInvalid, allowed};
   const double num_bytes = number * unit->num_bytes;
-  if (num_bytes > kMaxSizeBytes) return Error{"'" + std::string(text) + "' is too large"};
+  if (num_bytes > kMaxSizeBytes)
+    return Error{ErrorCode::kInvalid, "'" + std::string(text) + "' is too large"};
   return static_cast<std::int64_t>(num_bytes);
 }
 
 Result<std::int64_t> parse_duration_ms(std::string_view text) {
   if (lower(text) == "never") return 0;
-  const Error wrong{"'" + std::string(text) + "' is not a time; write 90s, 30m, 2h, 0 or never"};
+  const Error wrong{ErrorCode::kInvalid,
+                    "'" + std::string(text) + "' is not a time; write 90s, 30m, 2h, 0 or never"};
   double number = 0.0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || !(number >= 0.0)) return wrong;
@@ -307,7 +309,8 @@ Result<std::int64_t> parse_duration_ms(std::string_view text) {
                                          [&](const auto& known) { return known.first == unit; });
   if (found == kDurations.end()) return wrong;
   const double seconds = number * found->second;
-  if (seconds > kMaxDurationS) return Error{"'" + std::string(text) + "' is too long"};
+  if (seconds > kMaxDurationS)
+    return Error{ErrorCode::kInvalid, "'" + std::string(text) + "' is too long"};
   // The smallest time is not "never".
   return seconds > 0.0 ? std::max<std::int64_t>(1, std::llround(seconds * 1000)) : 0;
 }

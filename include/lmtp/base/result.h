@@ -13,8 +13,21 @@
 
 namespace lmtp {
 
-// Why something could not be had: one sentence for the person who asked, naming the remedy.
+// Why something could not be had, for the program: what a client is told, and with what status,
+// depends on this alone.
+enum class ErrorCode {
+  kInvalid,      // what was asked for, or a file, is not as it must be: the same again fails again
+  kNotFound,     // there is nothing under that name
+  kOverloaded,   // a queue or a pool is full: later it may go
+  kUnavailable,  // not now: shutting down, no memory, no network
+  kCancelled,    // whoever asked has taken it back
+  kDeviceLost,   // the device is gone, or has to be reset
+  kInternal,     // ours
+};
+
+// The same for the person who asked: one sentence, naming the remedy.
 struct Error {
+  ErrorCode code = ErrorCode::kInternal;
   std::string message;
 };
 

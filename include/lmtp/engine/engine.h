@@ -9,7 +9,7 @@
 
 #include "lmtp/base/result.h"
 #include "lmtp/engine/engine_instance.h"
-#include "lmtp/engine/request.h"
+#include "lmtp/request/request.h"
 #include "lmtp/scheduler/model_agent.h"
 
 namespace lmtp::engine {

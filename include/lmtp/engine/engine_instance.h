@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "lmtp/base/result.h"
-#include "lmtp/engine/request.h"
+#include "lmtp/request/request.h"
 
 namespace lmtp::engine {
 
@@ -22,7 +22,7 @@ class EngineInstance {
   // REQUIRES: checked against the model's limits (check_request), key unique among live streams.
   Result<void> submit(Request request) const;
 
-  // Ends the stream with the ErrorEntry "cancelled", within one step. Nothing happens where it has
+  // Ends the stream with the error "cancelled", within one step. Nothing happens where it has
   // already ended. REQUIRES: called at most a few times for each submitted stream.
   void cancel(StreamKey key) const;
 

@@ -14,8 +14,8 @@
 #include "lmtp/base/result.h"
 #include "lmtp/engine/engine.h"
 #include "lmtp/engine/model_factory.h"
-#include "lmtp/engine/request.h"
 #include "lmtp/engine/stream_owner.h"
+#include "lmtp/request/request.h"
 
 namespace lmtp::engine {
 
@@ -95,7 +95,7 @@ class ModelManager {
   // Checks the request and hands it to the engine of its model; where that is not there, it is
   // loaded and the request waits. An empty name means the loaded one, if it is but one, and
   // AutoOptions::default_model if there is none.
-  // A request that was taken ends by its last token, an ErrorEntry or a ModelFailure, once.
+  // A request that was taken ends by its last token, or by a StreamError, once.
   // REQUIRES: the key is unique among live streams.
   Submission submit(Request request);
 

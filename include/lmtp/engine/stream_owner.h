@@ -12,7 +12,7 @@ class StreamOwner {
  public:
   virtual ~StreamOwner() = default;
 
-  // Ends the stream with the ErrorEntry "cancelled", within one step. Nothing happens where it has
+  // Ends the stream with the error "cancelled", within one step. Nothing happens where it has
   // already ended. REQUIRES: called at most a few times for each submitted stream.
   virtual void cancel(StreamKey key) = 0;
 };

@@ -12,7 +12,8 @@
 #include <vector>
 
 #include "lmtp/base/ids.h"
-#include "lmtp/protocol/sampling_params.h"
+#include "lmtp/request/event.h"
+#include "lmtp/request/sampling_params.h"
 
 namespace lmtp::protocol {
 
@@ -55,37 +56,11 @@ struct ParseError {
 
 // ---- server to client ----
 
-enum class FinishReason { kNone, kStop, kLength };
-
-struct TokenLogprob {
-  TokenId token = 0;
-  float logprob = 0.0F;
-
-  bool operator==(const TokenLogprob&) const = default;
-};
-
-// One token of one stream: an entry of a TOKEN array.
-struct TokenEntry {
-  StreamId stream_id = 0;
-  TokenId token = 0;
-  float logprob = 0.0F;
-  FinishReason finish_reason = FinishReason::kNone;
-  // Best first; always holds the token itself. Absent for SCORE.
-  std::optional<std::vector<TokenLogprob>> top_logprobs;
-};
-
 // The end of a stream by an error: an entry of a TOKEN array (or of MSG, where no stream exists;
 // stream_id is then null where the request had none).
 struct ErrorEntry {
   std::optional<StreamId> stream_id;
   std::string error;
-};
-
-// Tells a waiting stream how far its model has been loaded: an entry of a MSG array.
-struct LoadingEntry {
-  StreamId stream_id = 0;
-  std::string model;
-  int progress_percent = 0;  // [0, 100]
 };
 
 // The answer to MODEL_INFO: an entry of a MSG array. `info` is a JSON object as text.

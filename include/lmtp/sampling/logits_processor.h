@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "lmtp/base/ids.h"
-#include "lmtp/protocol/sampling_params.h"
+#include "lmtp/request/sampling_params.h"
 
 namespace lmtp::sampling {
 
@@ -19,11 +19,10 @@ class LogitsProcessor {
   // divided, a negative one multiplied), the presence and frequency penalties, all over the
   // stream's tokens so far; then the bias is added. Tokens and ids outside the vocabulary are
   // passed over.
-  void process(std::span<float> row, const protocol::SamplingParams& params,
-               std::span<const TokenId> tokens);
+  void process(std::span<float> row, const SamplingParams& params, std::span<const TokenId> tokens);
 
  private:
-  void apply_penalties(std::span<float> row, const protocol::SamplingParams& params,
+  void apply_penalties(std::span<float> row, const SamplingParams& params,
                        std::span<const TokenId> tokens);
 
   std::vector<std::int32_t> counts_;  // [vocab_size], all zero between two calls

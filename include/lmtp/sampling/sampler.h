@@ -30,8 +30,7 @@ class Sampler {
   // holds min(params.top_logprobs, kMaxTopLogprobs) entries, best first and ties by the lowest id,
   // and the chosen token at their end where it is not among them; impossible tokens (-inf) are left
   // out. The error: the row holds no numbers to choose by.
-  Result<scheduler::TokenResult> sample(std::span<float> row,
-                                        const protocol::SamplingParams& params,
+  Result<scheduler::TokenResult> sample(std::span<float> row, const SamplingParams& params,
                                         std::span<const TokenId> tokens);
 
   // The log probability of `token`. The error is as above.
@@ -44,8 +43,7 @@ class Sampler {
   };
 
   void select_best(std::span<const float> row, std::int64_t count);
-  TokenId draw(std::span<const float> row, float max, const protocol::SamplingParams& params,
-               double number);
+  TokenId draw(std::span<const float> row, float max, const SamplingParams& params, double number);
   void keep_best(std::span<const float> row, std::int64_t count);
   TokenId draw_of_weights(double number) const;
 

@@ -13,7 +13,7 @@
 #include "lmtp/base/ids.h"
 #include "lmtp/cache/block_pool.h"
 #include "lmtp/cache/prefix_cache.h"
-#include "lmtp/protocol/message.h"
+#include "lmtp/request/event.h"
 #include "lmtp/scheduler/sequence.h"
 #include "lmtp/scheduler/step_plan.h"
 
@@ -34,7 +34,7 @@ struct SchedulerOptions {
 // What happened to a stream; the first entry that ends it is its last.
 struct SchedulerEvent {
   StreamKey key;
-  std::variant<protocol::TokenEntry, protocol::ErrorEntry> entry;
+  std::variant<TokenEvent, StreamError> entry;
 };
 
 // Counters since the start.
@@ -103,7 +103,7 @@ class Scheduler {
 
   // The plan's execution failed: its sequences end with this error, the others go on. A plan ahead
   // is dropped.
-  std::vector<SchedulerEvent> abort(const std::string& message);
+  std::vector<SchedulerEvent> abort(const Error& error);
 
   bool contains(StreamKey key) const { return sequences_.contains(key); }
   int num_waiting() const { return static_cast<int>(waiting_.size()); }
@@ -161,7 +161,7 @@ class Scheduler {
   int blocks_expected(const Sequence& sequence) const;
 
   void commit_row(const PlanRow& row, const RowResult& result, std::vector<SchedulerEvent>& events);
-  protocol::TokenEntry next_entry(Sequence& sequence, const TokenResult& token);
+  TokenEvent next_entry(Sequence& sequence, const TokenResult& token);
   void index_computed(Sequence& sequence, bool with_tail);
   void adopt(Sequence& sequence, int block_index, BlockId node);
   void release(Sequence& sequence);

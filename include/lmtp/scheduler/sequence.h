@@ -5,11 +5,9 @@
 #include <vector>
 
 #include "lmtp/base/ids.h"
-#include "lmtp/protocol/sampling_params.h"
+#include "lmtp/request/request.h"
 
 namespace lmtp::scheduler {
-
-enum class SequenceKind { kGenerate, kScore };
 
 // kWaiting: not admitted, holds no blocks. kRunning: holds blocks and has a place in each step.
 // A preempted sequence is kWaiting again, with its generated tokens kept.
@@ -23,7 +21,7 @@ enum class SequenceStatus { kWaiting, kRunning };
 struct Sequence {
   SequenceId id = 0;
   StreamKey key;
-  SequenceKind kind = SequenceKind::kGenerate;
+  RequestKind kind = RequestKind::kGenerate;
   SequenceStatus status = SequenceStatus::kWaiting;
 
   // Generate: prompt, then what was generated. Score: prompt, then what is to be scored.
@@ -38,7 +36,7 @@ struct Sequence {
   // blocks[0, num_indexed) are nodes of the prefix cache; the others are this sequence's alone.
   int num_indexed = 0;
 
-  protocol::SamplingParams params;
+  SamplingParams params;
   int num_generated_max = 0;  // max_tokens after clamping to the context
   int num_emitted = 0;        // events sent; a Score's position
   int num_preempted = 0;
@@ -50,7 +48,7 @@ struct Sequence {
   int length() const { return static_cast<int>(tokens.size()); }
   int num_generated() const { return length() - num_prompt; }
   // The last token of a Score is never fed: nothing follows it.
-  int num_to_compute() const { return kind == SequenceKind::kScore ? length() - 1 : length(); }
+  int num_to_compute() const { return kind == RequestKind::kScore ? length() - 1 : length(); }
 };
 
 }  // namespace lmtp::scheduler

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "lmtp/base/ids.h"
-#include "lmtp/protocol/message.h"
+#include "lmtp/request/event.h"
 #include "lmtp/scheduler/sequence.h"
 
 namespace lmtp::scheduler {
@@ -62,7 +62,7 @@ struct StepPlan {
 struct TokenResult {
   TokenId token = 0;
   float logprob = 0.0F;
-  std::vector<protocol::TokenLogprob> top_logprobs;  // best first; empty for a Score
+  std::vector<TokenLogprob> top_logprobs;  // best first; empty for a Score
 };
 
 // One entry a row of the plan, in the same order.

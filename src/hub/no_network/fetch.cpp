@@ -10,11 +10,12 @@ namespace lmtp::hub {
 Result<ModelSource> fetch_model(std::string_view model, const FetchOptions& options) {
   auto local = resolve_model(model, options.purpose);
   if (local) return local;
-  return Error{local.error().message + "; and this program was linked without the network"};
+  return Error{local.error().code,
+               local.error().message + "; and this program was linked without the network"};
 }
 
 Result<std::string> origin_of(const std::string&) {
-  return Error{"this program was linked without the network"};
+  return Error{ErrorCode::kUnavailable, "this program was linked without the network"};
 }
 
 }  // namespace lmtp::hub

@@ -43,7 +43,8 @@ Result<const Architecture*> find_architecture(const std::string& model_type) {
     known += known.empty() ? "" : ", ";
     known += architecture.model_type;
   }
-  return Error{"model_type '" + model_type + "' is not supported; supported are: " + known};
+  return Error{ErrorCode::kInvalid,
+               "model_type '" + model_type + "' is not supported; supported are: " + known};
 }
 
 Result<std::unique_ptr<CausalLM>> make_causal_lm(const ModelConfig& config, WeightLoader& weights,

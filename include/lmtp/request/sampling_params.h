@@ -1,4 +1,4 @@
-// How the next token of a stream is chosen: LMTP's GENERATE parameters with their defaults.
+// How the next token of a stream is chosen: the parameters of a request with their defaults.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,11 @@
 
 #include "lmtp/base/ids.h"
 
-namespace lmtp::protocol {
+namespace lmtp {
 
 // Values added to the logits of some tokens. Immutable and shared: LMQL sends the same mask of up
-// to vocabulary / 2 entries with every chunk, so equal ones are kept once (see BiasCache).
+// to vocabulary / 2 entries with every chunk, so equal ones are kept once (see
+// protocol::BiasCache).
 struct LogitBias {
   std::vector<TokenId> ids;   // ascending, no duplicates, >= 0
   std::vector<float> values;  // [ids.size()], finite
@@ -39,4 +40,4 @@ struct SamplingParams {
 // More are asked for than anybody reads; the request is served with this many.
 inline constexpr int kMaxTopLogprobs = 1024;
 
-}  // namespace lmtp::protocol
+}  // namespace lmtp

@@ -1,0 +1,12 @@
+#include "lmtp/request/event.h"
+
+namespace lmtp {
+
+bool is_last(const StreamEvent& event) {
+  if (const auto* token = std::get_if<TokenEvent>(&event)) {
+    return token->finish_reason != FinishReason::kNone;
+  }
+  return std::holds_alternative<StreamError>(event);
+}
+
+}  // namespace lmtp
