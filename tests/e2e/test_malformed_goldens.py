@@ -10,7 +10,7 @@ import tempfile
 
 import malformed_corpus as corpus
 import pytest
-from wire import BINARY, Wire, close_frame, frame
+from raw_frames import BINARY, Wire, close_frame, frame
 
 GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "goldens" / "malformed.json"
 OPTIONS = ["--kv-cache", "64MiB", "--max-message-size", str(corpus.MESSAGE_MAX),
