@@ -30,11 +30,12 @@ class CpuAgent : public scheduler::ModelAgent {
            const AgentOptions& options, int num_blocks)
       : weight_type_(options.weight_type),
         pool_(std::move(pool)),
-        stream_(options.backend != nullptr ? *options.backend : kernels::cpu_backend(), *pool_),
+        stream_(options.debug.backend != nullptr ? *options.debug.backend : kernels::cpu_backend(),
+                *pool_),
         model_(std::move(loaded.model)),
         notes_(std::move(loaded.notes)),
         cache_(model_->config(), num_blocks, stream_, kv_type(options)),
-        max_batched_tokens_(options.max_batched_tokens),
+        max_batched_tokens_(options.batch.max_tokens),
         sampling_(stream_.backend(), *pool_, model_->config().vocab_size) {}
 
   scheduler::AgentInfo info() const override {
@@ -67,7 +68,7 @@ class CpuAgent : public scheduler::ModelAgent {
     list_targets(plan, targets_, result);
     LMTP_CHECK(targets_.size() == input_.logit_rows.size());
     const std::span<const std::int32_t> rows(input_.logit_rows);
-    static_assert(kTile <= static_cast<std::size_t>(model::kLogitRowsMax));
+    static_assert(kTile <= BatchLimits::kSequencesMax);
     for (std::size_t first = 0; first < rows.size(); first += kTile) {
       const std::size_t count = std::min(kTile, rows.size() - first);
       process_tile(plan, hidden, rows.subspan(first, count), {targets_.data() + first, count},
@@ -120,8 +121,8 @@ Result<void> check_room(std::int64_t num_elements, kernels::WeightType type) {
 
 Result<std::unique_ptr<scheduler::ModelAgent>> make_cpu_agent(
     const AgentOptions& options, const scheduler::LoadProgress& progress) {
-  LMTP_CHECK(options.max_batched_tokens >= 1 && !options.cuda_device.has_value(),
-             options.max_batched_tokens);
+  LMTP_CHECK(options.batch.max_tokens >= 1 && !options.cuda_device.has_value(),
+             options.batch.max_tokens);
   try {
     const auto num_blocks = count_blocks(options);
     if (!num_blocks.ok()) {

@@ -47,9 +47,9 @@ class CudaAgent : public scheduler::ModelAgent {
       : options_(options),
         parts_(std::move(parts)),
         upload_(*parts_.stream),
-        decode_rows_(*parts_.stream, decode_rows_max(options), longest_stream(options)),
+        decode_rows_(*parts_.stream, options.batch.rows_max(), longest_stream(options)),
         graphs_(*parts_.stream),
-        sampling_(*parts_.stream, options.config.vocab_size, decode_rows_max(options)),
+        sampling_(*parts_.stream, options.config.vocab_size, options.batch.rows_max()),
         logits_(kernels::Memory::allocate(parts_.stream->backend(), logits_bytes(options))) {}
 
   // Of what is left when all that a step may need is there. REQUIRES: before the first step.
@@ -85,8 +85,8 @@ class CudaAgent : public scheduler::ModelAgent {
   bool runs_ahead() const override { return true; }
 
   Result<void> start(const scheduler::StepPlan& plan) override {
-    LMTP_CHECK(!plan.empty() && plan.num_tokens <= options_.max_batched_tokens, plan.num_tokens,
-               options_.max_batched_tokens);
+    LMTP_CHECK(!plan.empty() && plan.num_tokens <= options_.batch.max_tokens, plan.num_tokens,
+               options_.batch.max_tokens);
     LMTP_CHECK(num_started_ < kStepsMax, num_started_);
     try {
       stream().use();
@@ -192,7 +192,7 @@ class CudaAgent : public scheduler::ModelAgent {
   // One token a sequence, and logits of each.
   bool is_decode(const scheduler::StepPlan& plan) const {
     return plan.num_tokens == static_cast<int>(plan.rows.size()) &&
-           plan.num_logits == plan.num_tokens && plan.num_tokens <= decode_rows_max(options_);
+           plan.num_logits == plan.num_tokens && plan.num_tokens <= options_.batch.rows_max();
   }
 
   void decode(const scheduler::StepPlan& plan) {
@@ -206,7 +206,7 @@ class CudaAgent : public scheduler::ModelAgent {
     for (const int row : decode_rows_.order()) {
       targets_.push_back({.plan_row = row, .index = 0});
     }
-    const DecodeShape shape = decode_shape(extent.num_rows, decode_rows_max(options_),
+    const DecodeShape shape = decode_shape(extent.num_rows, options_.batch.rows_max(),
                                            extent.context_max, extent.num_blocks);
     sampling_.prepare(plan, targets_);
     decode_rows_.prepare(plan, drawn_, sampling_.rows(), shape.num_rows);
@@ -225,7 +225,7 @@ class CudaAgent : public scheduler::ModelAgent {
       const auto hidden = parts_.model->forward(stream(), arrays, *parts_.cache);
       write_logits(hidden, arrays.logit_rows, shape.num_rows);
     };
-    if (options_.decode_graphs) {
+    if (options_.debug.decode_graphs) {
       graphs_.run(shape, stream().num_scratch_moves(), work);
     } else {
       work();
@@ -247,7 +247,7 @@ class CudaAgent : public scheduler::ModelAgent {
     sampling_.add_counts(upload_);
     upload_.send();
     const auto hidden = parts_.model->forward(stream(), arrays, *parts_.cache);
-    const auto tile = static_cast<std::size_t>(decode_rows_max(options_));
+    const auto tile = static_cast<std::size_t>(options_.batch.rows_max());
     for (std::size_t first = 0; first < targets_.size(); first += tile) {
       const std::size_t count = std::min(tile, targets_.size() - first);
       write_logits(hidden, arrays.logit_rows + first, static_cast<std::int64_t>(count));
@@ -262,7 +262,6 @@ class CudaAgent : public scheduler::ModelAgent {
 
   void write_logits(kernels::Matrix<const float> hidden, const std::int32_t* rows,
                     std::int64_t count) {
-    static_assert(kDecodeRowsMax <= model::kLogitRowsMax);
     parts_.model->logits(stream(), hidden, rows, logits(count));
   }
 
@@ -359,10 +358,10 @@ void tell_gone(const AgentOptions& options, const std::string& reason) {
 
 Result<std::unique_ptr<scheduler::ModelAgent>> make_cuda_agent(
     const AgentOptions& options, const scheduler::LoadProgress& progress) {
-  LMTP_CHECK(options.max_batched_tokens >= 1 && options.cuda_device.has_value(),
-             options.max_batched_tokens);
+  LMTP_CHECK(options.batch.max_tokens >= 1 && options.cuda_device.has_value(),
+             options.batch.max_tokens);
   LMTP_CHECK(options.weight_type != kernels::WeightType::kInt8);
-  if (options.backend == nullptr) {
+  if (options.debug.backend == nullptr) {
     const kernels::cuda::Probe probe = kernels::cuda::probe(*options.cuda_device);
     if (!probe.available) {
       tell_gone(options, probe.reason);
@@ -371,7 +370,7 @@ Result<std::unique_ptr<scheduler::ModelAgent>> make_cuda_agent(
   }
   try {
     const kernels::Backend& backend =
-        options.backend != nullptr ? *options.backend : kernels::cuda::backend();
+        options.debug.backend != nullptr ? *options.debug.backend : kernels::cuda::backend();
     auto parts = load_parts(options, backend, progress);
     if (!parts.ok()) {
       return parts.error();

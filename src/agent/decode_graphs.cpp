@@ -22,8 +22,8 @@ std::int32_t power_of_two(std::int32_t value) {
 
 DecodeShape decode_shape(int num_rows, int rows_max, std::int32_t context_max,
                          std::int32_t num_table_blocks) {
-  LMTP_CHECK(num_rows >= 1 && num_rows <= rows_max && rows_max <= kDecodeRowsMax, num_rows,
-             rows_max);
+  LMTP_CHECK(num_rows >= 1 && num_rows <= rows_max && rows_max <= BatchLimits::kSequencesMax,
+             num_rows, rows_max);
   constexpr int kSplitBlocks = kernels::kAttentionSplit / kBlockSize;
   const std::int32_t rows = std::min(power_of_two(num_rows), rows_max);
   const std::int32_t splits =

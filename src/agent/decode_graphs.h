@@ -1,7 +1,6 @@
 // Graphs of a device: a step that puts the same work into the stream again does it by one launch.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -22,15 +21,9 @@ struct DecodeShape {
   auto operator<=>(const DecodeShape&) const = default;
 };
 
-// Rows that a decode step may have to be computed in one of the shapes.
-inline constexpr int kDecodeRowsMax = 256;
-inline int decode_rows_max(const AgentOptions& options) {
-  return std::min(kDecodeRowsMax, options.max_batched_tokens);
-}
-
 // The shape for a step: rows (rows_max of them at most), the longest context in splits of
 // attention, and blocks are powers of two; blocks fill a split a row or more, at most the longest
-// context in all rows. REQUIRES: 1 <= num_rows <= rows_max <= kDecodeRowsMax.
+// context in all rows. REQUIRES: 1 <= num_rows <= rows_max <= BatchLimits::kSequencesMax.
 DecodeShape decode_shape(int num_rows, int rows_max, std::int32_t context_max,
                          std::int32_t num_table_blocks);
 

@@ -73,7 +73,7 @@ Result<LoadedModel> load_model(const AgentOptions& options, std::int64_t num_wei
     loaded.notes = std::move(*notes);
   }
   model::WeightLoader loader(*tensors, store, num_weights, progress);
-  auto model = model::make_causal_lm(options.config, loader, options.max_batched_tokens);
+  auto model = model::make_causal_lm(options.config, loader, options.batch.max_tokens);
   if (!model.ok()) {
     return model.error();
   }
@@ -106,15 +106,15 @@ Result<int> count_blocks(const AgentOptions& options) {
 }
 
 std::size_t logits_bytes(const AgentOptions& options) {
-  return static_cast<std::size_t>(decode_rows_max(options)) *
+  return static_cast<std::size_t>(options.batch.rows_max()) *
          static_cast<std::size_t>(options.config.vocab_size) * sizeof(float);
 }
 
 kernels::OpLimits op_limits(const AgentOptions& options, int num_blocks) {
   const model::ModelConfig& config = options.config;
-  const int rows = decode_rows_max(options);
+  const int rows = options.batch.rows_max();
   return {.weight_type = options.weight_type,
-          .rows = options.max_batched_tokens,
+          .rows = options.batch.max_tokens,
           .inputs = std::max({config.hidden_size, config.mlp_size,
                               config.num_heads * config.head_dim, config.embedding_size}),
           .kv_type = kv_type(options),

@@ -27,7 +27,7 @@ constexpr auto kFloat = static_cast<std::int64_t>(sizeof(float));
 
 // What the agent of a device takes there beside weights, a step's results and the KV cache.
 std::int64_t device_workspace_bytes(const AgentOptions& options) {
-  const int rows = decode_rows_max(options);
+  const int rows = options.batch.rows_max();
   // How long streams may be is not known yet.
   return static_cast<std::int64_t>(logits_bytes(options)) +
          DecodeRows::num_bytes(rows, options.config.context_length) +
@@ -47,7 +47,7 @@ Result<ModelMemory> estimate_memory(const AgentOptions& options) {
   // A step's results: the residual, queries, keys and values, the MLP twice.
   const std::int64_t floats_per_token =
       std::int64_t{8} * options.config.hidden_size + std::int64_t{2} * options.config.mlp_size;
-  const std::int64_t workspace = floats_per_token * options.max_batched_tokens * kFloat +
+  const std::int64_t workspace = floats_per_token * options.batch.max_tokens * kFloat +
                                  (options.cuda_device ? device_workspace_bytes(options) : 0);
   memory.weights_bytes = weights + weights / kWeightsShare + workspace + kFixedBytes;
   memory.kv_bytes_min =

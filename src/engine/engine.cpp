@@ -92,7 +92,6 @@ struct Engine::Impl {
   // Engine thread.
   struct Stream {
     std::shared_ptr<EventSink> sink;
-    std::string model;
     bool has_gap = false;  // tokens of it could not be delivered: it is being cancelled
   };
   std::unordered_map<StreamKey, Stream, StreamKeyHash> streams;
@@ -151,7 +150,7 @@ void Engine::Impl::step() {
     started.clear();
     if (agent->is_lost()) return load_again();
   }
-  if (options.check_invariants) scheduler->check_invariants();
+  if (options.debug.check_invariants) scheduler->check_invariants();
   const Clock::time_point now = Clock::now();
   busy += now - std::exchange(busy_since, now);
 }
@@ -160,7 +159,7 @@ void Engine::Impl::step() {
 // nothing is started ahead where there are any. Whoever comes just behind that waits for one step
 // more.
 void Engine::Impl::start_ahead() {
-  if (!options.run_ahead || !agent->runs_ahead() || started.back().error) return;
+  if (!options.debug.run_ahead || !agent->runs_ahead() || started.back().error) return;
   if (stop_at || !inbox->queue.empty()) return;
   const scheduler::StepPlan& plan = scheduler->plan_ahead();
   if (plan.empty()) return;
@@ -311,7 +310,7 @@ void Engine::Impl::apply(Request& request) {
                        overloaded(static_cast<std::size_t>(options.max_concurrent_requests)));
   }
   LMTP_CHECK(!streams.contains(request.key), request.key.connection, request.key.stream);
-  streams.emplace(request.key, Stream{request.sink, request.model});
+  streams.emplace(request.key, Stream{request.sink});
   if (scheduler != nullptr) return accept(std::move(request));
   queue_loading(request);
   held.push_back(std::move(request));
@@ -467,8 +466,8 @@ Engine::Engine(ModelLimits limits, EngineOptions options, scheduler::AgentFactor
                std::function<void(const Result<void>&)> on_loaded)
     : impl_(std::make_unique<Impl>(std::move(limits), options, std::move(factory),
                                    std::move(on_loaded))) {
-  LMTP_CHECK(options.max_batched_tokens >= 1, options.max_batched_tokens);
-  LMTP_CHECK(options.max_chunk_tokens >= 0, options.max_chunk_tokens);
+  LMTP_CHECK(options.batch.max_tokens >= 1, options.batch.max_tokens);
+  LMTP_CHECK(options.debug.max_chunk_tokens >= 0, options.debug.max_chunk_tokens);
   LMTP_CHECK(options.max_prefill_ms >= 0, options.max_prefill_ms);
   LMTP_CHECK(options.max_alone_ms >= 0, options.max_alone_ms);
   LMTP_CHECK(options.max_concurrent_requests >= 1, options.max_concurrent_requests);
@@ -479,8 +478,6 @@ Engine::Engine(ModelLimits limits, EngineOptions options, scheduler::AgentFactor
 Engine::~Engine() { stop(0); }
 
 EngineInstance Engine::instance() const { return EngineInstance(impl_->inbox); }
-
-const ModelLimits& Engine::limits() const { return impl_->limits; }
 
 EngineStats Engine::stats() const {
   const std::lock_guard lock(impl_->stats_mutex);

@@ -10,8 +10,8 @@ std::unique_ptr<scheduler::Scheduler> make_scheduler(const scheduler::AgentInfo&
   scheduler::SchedulerOptions scheduling;
   scheduling.num_blocks = agent.num_blocks;
   scheduling.context_length = limits.context_length;
-  scheduling.max_batched_tokens = options.max_batched_tokens;
-  scheduling.max_chunk_tokens = options.max_chunk_tokens;
+  scheduling.batch = options.batch;
+  scheduling.debug = options.debug;
   scheduling.eos_ids = limits.eos_ids;
   return std::make_unique<scheduler::Scheduler>(std::move(scheduling));
 }

@@ -12,6 +12,7 @@
 #include "kernels/gather.h"
 #include "kernels/rotary.h"
 #include "layers/linear.h"
+#include "lmtp/base/batch_limits.h"
 #include "lmtp/model/causal_lm.h"
 #include "step_context.h"
 
@@ -41,9 +42,10 @@ class DecoderLM : public CausalLM {
         num_parameters_(weights.num_elements()),
         max_tokens_(max_tokens),
         inverse_periods_(weights.store().keep(config_.rotary.inverse_periods)),
-        workspace_(weights.store().backend(), max_tokens * floats_per_token() +
-                                                  kLogitRowsMax * (config_.hidden_size + width()) +
-                                                  kSlackFloats) {}
+        workspace_(weights.store().backend(),
+                   max_tokens * floats_per_token() +
+                       std::int64_t{BatchLimits::kSequencesMax} * (config_.hidden_size + width()) +
+                       kSlackFloats) {}
 
   const ModelConfig& config() const override { return config_; }
   std::int64_t num_parameters() const override { return num_parameters_; }
@@ -79,7 +81,7 @@ class DecoderLM : public CausalLM {
   void logits(kernels::Stream& stream, kernels::Matrix<const float> hidden,
               const std::int32_t* rows, kernels::Matrix<float> to) override {
     const std::int64_t count = to.rows;
-    LMTP_CHECK(count <= kLogitRowsMax, count);
+    LMTP_CHECK(count <= BatchLimits::kSequencesMax, count);
     const std::int64_t mark = workspace_.mark();
     auto last = workspace_.take(count, config_.hidden_size);
     kernels::gather_rows(stream, {.x = hidden, .rows = rows, .y = last});

@@ -63,8 +63,6 @@ class FieldReader {
   // Names of fields that nobody reads, at most kMaxUnknownKeysKept.
   std::vector<std::string> take_unknown_keys() { return std::move(unknown_keys_); }
 
-  bool has(Field field) const { return element(field).has_value(); }
-
   // The stream id where there is a valid one; says nothing where not.
   std::optional<StreamId> peek_stream_id() const;
 

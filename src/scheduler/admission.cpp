@@ -25,9 +25,7 @@ int common_prefix(const std::vector<TokenId>& a, const std::vector<TokenId>& b, 
 
 }  // namespace
 
-int Scheduler::num_seats() const {
-  return std::min(options_.max_running, options_.max_batched_tokens);
-}
+int Scheduler::num_seats() const { return options_.batch.rows_max(); }
 
 bool Scheduler::may_admit() const {
   return prefill_left_ + cached_left_ >= 1 && !admissions_over_ && num_running() < num_seats();
@@ -121,7 +119,7 @@ int Scheduler::tokens_for(const Sequence& sequence, int num_missing) const {
     room = std::max(prefill_spare_, num_missing < shortest_prefill_ ? prefill_yield_ : 0);
   }
   if (room < 1 && running_.empty()) room = cached_left_ + prefill_left_;
-  if (options_.max_chunk_tokens > 0) room = std::min(room, options_.max_chunk_tokens);
+  if (options_.debug.max_chunk_tokens > 0) room = std::min(room, options_.debug.max_chunk_tokens);
   return std::min(num_missing, room);
 }
 

@@ -14,8 +14,11 @@ Scheduler::Scheduler(SchedulerOptions options)
     : options_(std::move(options)), pool_(options_.num_blocks), prefix_cache_(pool_) {
   LMTP_CHECK(options_.num_blocks >= min_blocks(options_.context_length), options_.num_blocks,
              options_.context_length);
-  LMTP_CHECK(options_.max_batched_tokens >= 1, options_.max_batched_tokens);
-  LMTP_CHECK(options_.max_chunk_tokens >= 0, options_.max_chunk_tokens);
+  LMTP_CHECK(options_.batch.max_tokens >= 1, options_.batch.max_tokens);
+  LMTP_CHECK(options_.batch.max_sequences >= 1 &&
+                 options_.batch.max_sequences <= BatchLimits::kSequencesMax,
+             options_.batch.max_sequences);
+  LMTP_CHECK(options_.debug.max_chunk_tokens >= 0, options_.debug.max_chunk_tokens);
 }
 
 Scheduler::~Scheduler() = default;
@@ -76,7 +79,7 @@ const StepPlan& Scheduler::plan(const StepLimits& limits) {
 
 // What each kind may have of this step, by what those who run and wait want.
 void Scheduler::divide(const StepLimits& limits) {
-  const int most = options_.max_batched_tokens;
+  const int most = options_.batch.max_tokens;
   StepShares wanted;
   shortest_prefill_ = StepLimits::kAny;
   for (const Sequence* s : running_) {
@@ -124,7 +127,8 @@ void Scheduler::plan_prefills() {
 }
 
 void Scheduler::plan_prefill(Sequence& sequence, int most) {
-  const int chunk = options_.max_chunk_tokens > 0 ? options_.max_chunk_tokens : StepLimits::kAny;
+  const int chunk =
+      options_.debug.max_chunk_tokens > 0 ? options_.debug.max_chunk_tokens : StepLimits::kAny;
   const int num_tokens = std::min({num_remaining(sequence), most, chunk});
   if (plan_row(sequence, num_tokens)) prefill_left_ -= num_tokens;
 }

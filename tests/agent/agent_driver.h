@@ -39,10 +39,10 @@ inline std::unique_ptr<scheduler::ModelAgent> load_agent(
   options.num_threads = num_threads;
   options.weight_type = weight_type;
   options.kv_cache_bytes = kTestKvBytes;
-  options.max_batched_tokens = kTestBatchedTokens;
+  options.batch.max_tokens = kTestBatchedTokens;
   if (device != nullptr) {
     options.cuda_device = 0;
-    options.backend = device;
+    options.debug.backend = device;
   }
   auto agent = device != nullptr ? agent::make_cuda_agent(options, nullptr)
                                  : agent::make_cpu_agent(options, nullptr);

@@ -293,7 +293,7 @@ agent::AgentOptions options_of(const std::string& folder) {
   options.source = testing::folder_source(kGoldens + folder);
   options.config = *model::load_model_config(options.source);
   options.cuda_device = 0;
-  options.backend = &testing::device_under_test();
+  options.debug.backend = &testing::device_under_test();
   return options;
 }
 
@@ -307,7 +307,7 @@ TEST(CudaAgentTest, ARandomModelIsThatOfTheHost) {
   const auto on_device = agent::make_cuda_agent(options, nullptr);
   ASSERT_TRUE(on_device.ok()) << on_device.error().message;
   options.cuda_device.reset();
-  options.backend = nullptr;
+  options.debug.backend = nullptr;
   const auto on_host = agent::make_cpu_agent(options, nullptr);
   ASSERT_TRUE(on_host.ok()) << on_host.error().message;
   const auto score = [](scheduler::ModelAgent& agent) {
@@ -375,7 +375,7 @@ agent::AgentOptions options_of_lost_device(bool gone) {
   backend.device = &api;
   agent::AgentOptions options = options_of("checkpoints/untied-f32");
   options.kv_cache_bytes = testing::kTestKvBytes;
-  options.backend = &backend;
+  options.debug.backend = &backend;
   return options;
 }
 
@@ -401,7 +401,7 @@ TEST(CudaAgentTest, ThatADeviceIsLostWhileAModelIsLoadedIsToldToo) {
   backend.device = &api;
   agent::AgentOptions options = options_of("checkpoints/untied-f32");
   options.kv_cache_bytes = testing::kTestKvBytes;
-  options.backend = &backend;
+  options.debug.backend = &backend;
   std::vector<std::string> reasons;
   options.on_device_gone = [&](const std::string& reason) { reasons.push_back(reason); };
   EXPECT_FALSE(agent::make_cuda_agent(options, nullptr).ok());
@@ -417,7 +417,7 @@ std::unique_ptr<scheduler::ModelAgent> load_on(const kernels::DeviceApi& other) 
   backend.device = &api;
   agent::AgentOptions options = options_of("checkpoints/untied-f32");
   options.kv_cache_bytes = testing::kTestKvBytes;
-  options.backend = &backend;
+  options.debug.backend = &backend;
   auto agent = agent::make_cuda_agent(options, nullptr);
   EXPECT_TRUE(agent.ok()) << agent.error().message;
   return std::move(*agent);

@@ -21,7 +21,7 @@ int blocks_of(int context) { return (context + kBlockSize - 1) / kBlockSize; }
 
 TEST(DecodeShapeTest, HoldsTheStepWithItsPadding) {
   std::mt19937 generator(7);
-  for (int num_rows = 1; num_rows <= kDecodeRowsMax; ++num_rows) {
+  for (int num_rows = 1; num_rows <= BatchLimits::kSequencesMax; ++num_rows) {
     std::uniform_int_distribution<int> contexts(1, 40 * num_rows);
     int context_max = 0;
     int num_blocks = 0;
@@ -30,7 +30,7 @@ TEST(DecodeShapeTest, HoldsTheStepWithItsPadding) {
       context_max = std::max(context_max, context);
       num_blocks += blocks_of(context);
     }
-    const int rows_max = num_rows % 3 == 0 ? num_rows : kDecodeRowsMax;
+    const int rows_max = num_rows % 3 == 0 ? num_rows : BatchLimits::kSequencesMax;
     const DecodeShape shape = decode_shape(num_rows, rows_max, context_max, num_blocks);
     EXPECT_GE(shape.num_rows, num_rows);
     EXPECT_GE(shape.context_max, context_max);
@@ -45,7 +45,7 @@ TEST(DecodeShapeTest, HoldsTheStepWithItsPadding) {
 TEST(DecodeShapeTest, OneStreamGoesThroughFewShapes) {
   std::set<DecodeShape> shapes;
   for (int context = 1; context <= 64 * kAttentionSplit; ++context) {
-    shapes.insert(decode_shape(1, kDecodeRowsMax, context, blocks_of(context)));
+    shapes.insert(decode_shape(1, BatchLimits::kSequencesMax, context, blocks_of(context)));
   }
   EXPECT_EQ(shapes.size(), 7U);
 }

@@ -27,7 +27,7 @@ constexpr int kContext = 512;
 
 EngineOptions checked_options() {
   EngineOptions options;
-  options.check_invariants = true;
+  options.debug.check_invariants = true;
   return options;
 }
 
@@ -68,14 +68,17 @@ void ignore_outcome(const Result<void>&) {}
 
 TEST(EngineDeath, LimitsThatNothingKeepsAreOurBug) {
   for (int EngineOptions::*const limit :
-       {&EngineOptions::max_batched_tokens, &EngineOptions::max_chunk_tokens,
-        &EngineOptions::max_prefill_ms, &EngineOptions::max_alone_ms,
+       {&EngineOptions::max_prefill_ms, &EngineOptions::max_alone_ms,
         &EngineOptions::max_concurrent_requests}) {
     EngineOptions options;
     options.*limit = -1;
     EXPECT_DEATH(Engine(limits(), options, testing::fake_agent_factory({}), ignore_outcome),
                  "check failed: options.max_");
   }
+  EngineOptions options;
+  options.batch.max_tokens = 0;
+  EXPECT_DEATH(Engine(limits(), options, testing::fake_agent_factory({}), ignore_outcome),
+               "check failed: options.batch.max_tokens");
 }
 
 TEST_P(EngineTest, ServesStreamsOfManyConnectionsAtOnce) {

@@ -43,7 +43,7 @@ struct Stress {
     if (name.starts_with("broken")) return Error{ErrorCode::kInternal, "'" + name + "' is unknown"};
     ServedModel model = testing::fake_served_model(name.substr(0, 1));
     model.description.name = name;
-    model.options.check_invariants = true;
+    model.options.debug.check_invariants = true;
     model.load = [this, key = model.key](std::int64_t, const scheduler::LoadProgress& progress)
         -> Result<std::unique_ptr<scheduler::ModelAgent>> {
       for (const int percent : {20, 60, 100}) {

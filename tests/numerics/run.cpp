@@ -251,19 +251,20 @@ Result<CompanyReport> Runner::run_company(const Model& model, const Setting& set
   agent.config = model.config;
   agent.num_threads = setting.num_threads;
   agent.cuda_device = options_.cuda_device;
-  agent.decode_graphs = setting.as_served;
-  agent.max_batched_tokens = setting.batched_tokens;
+  agent.batch.max_tokens = setting.batched_tokens;
   agent.weight_type = setting.dtype;
   agent.kv_cache_bytes = setting.num_blocks * model::kv_block_bytes(model.config, kv_type(agent));
   agent.context_length = model.limits.context_length;
-  agent.backend = options_.backend;
+  agent.debug = {.max_chunk_tokens = setting.chunk,
+                 .run_ahead = setting.as_served,
+                 .check_invariants = true,
+                 .decode_graphs = setting.as_served,
+                 .backend = options_.backend};
   engine::EngineOptions engine;
-  engine.max_batched_tokens = setting.batched_tokens;
-  engine.max_chunk_tokens = setting.chunk;
+  engine.batch = agent.batch;
+  engine.debug = agent.debug;
   engine.max_prefill_ms = 0;  // the same steps every time
   engine.max_alone_ms = 0;
-  engine.run_ahead = setting.as_served;
-  engine.check_invariants = true;
   // Without ends of text: every stream is as long as it was drawn.
   return std::make_shared<Company>(std::move(phases))
       ->run({model.limits.vocab_size, model.limits.context_length, {}}, engine,

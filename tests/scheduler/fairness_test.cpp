@@ -106,7 +106,7 @@ TEST(Fairness, APrefillThatRunsGoesOnBesideAFlood) {
 
 TEST(Fairness, BesideDecodesAFloodIsBounded) {
   SchedulerOptions options = small_options();
-  options.max_batched_tokens = 512;
+  options.batch.max_tokens = 512;
   SchedulerDriver driver(small_agent(1000), options);
   const auto prefix = counting(0, 64);
   driver.score(1, prefix, counting(100, 2), 1);
@@ -158,7 +158,7 @@ class Seats : public ::testing::TestWithParam<bool> {
   static SchedulerOptions options() {
     SchedulerOptions options = small_options();
     options.context_length = 2048;
-    options.max_batched_tokens = kSeats;
+    options.batch.max_tokens = kSeats;
     return options;
   }
   void take_all_seats() {
@@ -292,7 +292,7 @@ TEST(Fairness, APreemptedStreamThatFindsNoRoomHoldsUpNoOtherConnection) {
 
 TEST(Fairness, ALonePromptIsBoundedByWhatTheCallerAllows) {
   SchedulerOptions options = small_options();
-  options.max_batched_tokens = 512;
+  options.batch.max_tokens = 512;
   SchedulerDriver driver(small_agent(), options);
   driver.generate(1, counting(0, 250), 1);
   driver.step({.alone = 100});
@@ -324,7 +324,7 @@ TEST(Fairness, AShortPromptDoesNotWaitForALongOne) {
 // Seven wait for the first one's prefix; once it is there they are what is all but cached.
 TEST(Fairness, WhatHasBeenCachedMeanwhileIsAdmittedAsCached) {
   SchedulerOptions options = small_options();
-  options.max_batched_tokens = 512;
+  options.batch.max_tokens = 512;
   SchedulerDriver driver(small_agent(), options);
   driver.generate(1, counting(900, 4), 100, 1);
   driver.step();
@@ -343,7 +343,7 @@ TEST(Fairness, WhatHasBeenCachedMeanwhileIsAdmittedAsCached) {
 
 TEST(Fairness, WhatHasBeenEvictedMeanwhileIsAPromptAgain) {
   SchedulerOptions options = small_options();
-  options.max_running = 2;
+  options.batch.max_sequences = 2;
   SchedulerDriver driver(small_agent(18), options);
   const auto prompt = counting(0, 64);
   driver.generate(1, prompt, 1);
@@ -364,7 +364,7 @@ TEST(Fairness, WhatHasBeenEvictedMeanwhileIsAPromptAgain) {
 // apart from 5,000 that came and went.
 TEST(Fairness, ConnectionsThatComeAndGoAreForgotten) {
   SchedulerOptions options = small_options();
-  options.max_running = 1;
+  options.batch.max_sequences = 1;
   SchedulerDriver driver(small_agent(), options);
   driver.generate(1, counting(0, 4), 200, 1);
   driver.step();

@@ -98,7 +98,7 @@ TEST(Scheduler, ALongPromptDoesNotHoldUpRunningStreams) {
 
 TEST(Scheduler, PrefillBesideRunningStreamsIsBoundedByWhatTheCallerAllows) {
   SchedulerOptions options = small_options();
-  options.max_batched_tokens = 512;
+  options.batch.max_tokens = 512;
   SchedulerDriver driver(testing::small_agent(), options);
   driver.generate(1, counting(0, 100), 50);
   driver.step({.prefill = 40});
@@ -114,7 +114,7 @@ TEST(Scheduler, PrefillBesideRunningStreamsIsBoundedByWhatTheCallerAllows) {
 
 TEST(Scheduler, ASequenceGetsNoMoreThanAChunkOfAStep) {
   SchedulerOptions options = small_options();
-  options.max_chunk_tokens = 16;
+  options.debug.max_chunk_tokens = 16;
   SchedulerDriver driver(testing::small_agent(), options);
   const auto long_one = driver.generate(1, counting(0, 50), 3);
   const auto other = driver.score(2, counting(300, 20), counting(600, 21));
@@ -129,11 +129,18 @@ TEST(Scheduler, ASequenceGetsNoMoreThanAChunkOfAStep) {
   EXPECT_EQ(driver.outcome(other).tokens, counting(600, 21));
 }
 
-TEST(SchedulerDeath, AChunkOfLessThanNothingIsOurBug) {
-  SchedulerOptions options = small_options();
-  options.num_blocks = 200;
-  options.max_chunk_tokens = -1;
+TEST(SchedulerDeath, LimitsThatNothingKeepsAreOurBug) {
+  SchedulerOptions good = small_options();
+  good.num_blocks = 200;
+  SchedulerOptions options = good;
+  options.debug.max_chunk_tokens = -1;
   EXPECT_DEATH(Scheduler{options}, "max_chunk_tokens >= 0");
+  for (const BatchLimits& wrong : {BatchLimits{.max_tokens = 0}, BatchLimits{.max_sequences = 0},
+                                   BatchLimits{.max_sequences = BatchLimits::kSequencesMax + 1}}) {
+    options = good;
+    options.batch = wrong;
+    EXPECT_DEATH(Scheduler{options}, "check failed: .*batch.max_") << wrong.max_sequences;
+  }
 }
 
 // LMQL's normal case: the next chunk re-sends the prompt and what was kept.
@@ -285,7 +292,7 @@ TEST(Scheduler, AFailedStepEndsItsStreamsAndLeavesTheCacheRight) {
 
 TEST(Scheduler, ConnectionsShareByTokensServed) {
   SchedulerOptions options = small_options();
-  options.max_running = 2;
+  options.batch.max_sequences = 2;
   SchedulerDriver driver(testing::small_agent(), options);
   for (int i = 0; i < 10; ++i) driver.generate(i, counting(i * 40, 32), 8, 1);
   driver.step();
@@ -303,7 +310,7 @@ TEST(Scheduler, ConnectionsShareByTokensServed) {
 // As above, but the newcomer meets a backlog older than any ageing limit.
 TEST(Scheduler, AnOldBacklogDoesNotOutrankOtherConnections) {
   SchedulerOptions options = small_options();
-  options.max_running = 2;
+  options.batch.max_sequences = 2;
   SchedulerDriver driver(testing::small_agent(), options);
   for (int i = 0; i < 60; ++i) driver.generate(i, counting(i * 10, 8), 40, 1);
   for (int i = 0; i < 400; ++i) ASSERT_TRUE(driver.step());
@@ -319,7 +326,7 @@ TEST(Scheduler, AnOldBacklogDoesNotOutrankOtherConnections) {
 
 TEST(Scheduler, OneConnectionDoesNotTakeAllSeatsOfAStep) {
   SchedulerOptions options = small_options();
-  options.max_running = 4;
+  options.batch.max_sequences = 4;
   SchedulerDriver driver(testing::small_agent(), options);
   for (int i = 0; i < 20; ++i) driver.generate(i, counting(i * 10, 8), 20, 1);
   const auto other = driver.generate(100, counting(700, 8), 20, 2);

@@ -20,7 +20,7 @@ inline std::vector<TokenId> counting(int first, int count) {
 inline scheduler::SchedulerOptions small_options() {
   scheduler::SchedulerOptions options;
   options.context_length = 256;
-  options.max_batched_tokens = 64;
+  options.batch.max_tokens = 64;
   return options;
 }
 

@@ -46,7 +46,7 @@ FakeAgentOptions agent_options(const Case& c) {
 SchedulerOptions scheduler_options(const Case& c) {
   SchedulerOptions options;
   options.context_length = c.context_length;
-  options.max_batched_tokens = c.max_batched_tokens;
+  options.batch.max_tokens = c.max_batched_tokens;
   return options;
 }
 

@@ -82,7 +82,7 @@ class FairnessTest : public ::testing::Test {
     only.name = "fake";
     only.max_waiting_requests = static_cast<std::size_t>(max_concurrent_requests);
     model.engine.max_concurrent_requests = max_concurrent_requests;
-    model.engine.check_invariants = true;
+    model.engine.debug.check_invariants = true;
     only.found = lmtp::testing::make_fake_model("fake", std::move(model));
     models_ = std::make_unique<engine::ModelManager>(std::make_unique<lmtp::testing::FakeFactory>(),
                                                      std::move(only));
@@ -189,7 +189,7 @@ TEST_F(FairnessTest, AConnectionBeneathItsShareRunsBeforeOthersEnd) {
   FakeModelOptions model;
   model.agent.num_blocks = 1000;
   model.agent.step_time = std::chrono::milliseconds(5);
-  model.engine.max_batched_tokens = 8;
+  model.engine.batch.max_tokens = 8;
   start(model);
   WsClient greedy(port());
   for (StreamId id = 1; id <= 8; ++id) greedy.send(generate(id, static_cast<int>(id), 3, 500));

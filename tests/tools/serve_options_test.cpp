@@ -66,7 +66,7 @@ TEST(ServeOptions, AreRead) {
   EXPECT_EQ(options.port, 9000);
   EXPECT_EQ(options.kv_cache_bytes, 3LL << 29);
   EXPECT_EQ(options.num_threads, 3);
-  EXPECT_EQ(options.max_batched_tokens, 64);
+  EXPECT_EQ(options.batch.max_tokens, 64);
   EXPECT_EQ(options.max_concurrent_requests, 5);
   EXPECT_EQ(options.max_message_bytes, 1U << 20);
   EXPECT_EQ(options.shutdown_timeout_ms, 500);

@@ -131,7 +131,7 @@ Result<engine::ServedModel> HubModelFactory::make(const ModelSource& source) con
   agent.cuda_device = cuda_device_;
   agent.on_device_gone = on_device_gone_;
   agent.num_threads = options_.num_threads;
-  agent.max_batched_tokens = options_.max_batched_tokens;
+  agent.batch = options_.batch;
   agent.force = options_.force;
   agent.context_length = std::min(longest, kContextOfLeast);
   const Result<DtypeChoice> dtype = parse_dtype(options_.dtype, cuda_device_.has_value());
@@ -166,7 +166,7 @@ Result<engine::ServedModel> HubModelFactory::make(const ModelSource& source) con
   served.limits.vocab_size = config->vocab_size;
   served.limits.context_length = agent.context_length;
   served.limits.eos_ids = config->eos_ids;
-  served.options.max_batched_tokens = options_.max_batched_tokens;
+  served.options.batch = options_.batch;
   served.options.max_concurrent_requests = options_.max_concurrent_requests;
   served.memory.weights_bytes = memory->weights_bytes;
   served.memory.kv_bytes_min = memory->kv_bytes_min;

@@ -170,7 +170,7 @@ void add_limit_options(CLI::App& app, RawOptions& raw) {
          "used [the smaller of 4GiB and a quarter of the free memory; on a device what is "
          "free beside the weights, less a margin]")
       ->type_name("SIZE");
-  app.add_option("--max-batched-tokens", options.max_batched_tokens, "Tokens that a step computes")
+  app.add_option("--max-batched-tokens", options.batch.max_tokens, "Tokens that a step computes")
       ->check(CLI::Range(1, 1 << 20))
       ->type_name("N")
       ->capture_default_str();

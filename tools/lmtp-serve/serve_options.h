@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "lmtp/base/batch_limits.h"
 #include "lmtp/base/log.h"
 #include "lmtp/base/result.h"
 #include "lmtp/hub/fetch.h"
@@ -24,7 +25,7 @@ struct ServeOptions {
   int context_length = 0;           // the longest stream; 0: the model's own
   int num_threads = 0;              // 0: as many as the machine has processors
   std::int64_t kv_cache_bytes = 0;  // 0: by what is free
-  int max_batched_tokens = 512;
+  BatchLimits batch;
   int max_concurrent_requests = 1024;
   std::size_t max_message_bytes = std::size_t{16} << 20;
   std::size_t max_write_queue_bytes = std::size_t{16} << 20;

@@ -8,8 +8,10 @@
 
 #include "kernels/backend.h"
 #include "kernels/linear.h"
+#include "lmtp/base/batch_limits.h"
 #include "lmtp/base/model_source.h"
 #include "lmtp/model/model_config.h"
+#include "lmtp/scheduler/debug_options.h"
 
 namespace lmtp::agent {
 
@@ -21,15 +23,13 @@ struct AgentOptions {
   kernels::WeightType weight_type = kernels::WeightType::kF32;
   int num_threads = 0;              // of the host; 0: as many as the machine has processors
   std::int64_t kv_cache_bytes = 0;  // 0: default_kv_cache_bytes() when the agent is made
-  int max_batched_tokens = 512;     // of any plan
+  BatchLimits batch;                // of any plan
   int context_length = 0;           // the longest stream; 0: the model's own
   bool force = false;               // as config was read: model::ConfigOptions
-  bool decode_graphs = true;        // on a device: steps that come again are one launch
   // Told, while an agent is made, that the device is lost to this process for good, and why; from
   // any thread. Null: nobody wants to know.
   std::function<void(const std::string& reason)> on_device_gone;
-  // Outlives the agent; null: kernels::cpu_backend(), or kernels::cuda::backend().
-  const kernels::Backend* backend = nullptr;
+  scheduler::DebugOptions debug;
 };
 
 // "float32", "bfloat16", "float16", "int8".

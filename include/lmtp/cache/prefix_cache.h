@@ -68,7 +68,6 @@ class PrefixCache {
 
   bool is_indexed(BlockId block) const { return nodes_[index(block)].num_tokens > 0; }
   int num_tokens(BlockId block) const { return nodes_[index(block)].num_tokens; }
-  int num_indexed() const { return num_indexed_; }
 
   // Aborts where the trie and the pool do not agree. O(blocks); for debug builds and tests.
   void check_invariants() const;

@@ -7,9 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "lmtp/base/batch_limits.h"
 #include "lmtp/base/result.h"
 #include "lmtp/engine/engine_instance.h"
 #include "lmtp/request/request.h"
+#include "lmtp/scheduler/debug_options.h"
 #include "lmtp/scheduler/model_agent.h"
 
 namespace lmtp::engine {
@@ -23,13 +25,11 @@ struct ModelLimits {
 
 // REQUIRES of each number what its comment says; Engine's constructor checks it.
 struct EngineOptions {
-  int max_batched_tokens = 512;  // >= 1: tokens a step
-  int max_chunk_tokens = 0;  // >= 0: of one stream in a step; 0: as many as the step has room for
+  BatchLimits batch;         // of a step
   int max_prefill_ms = 100;  // >= 0: of prefill beside decodes, by measure; 0: by tokens alone
   int max_alone_ms = 300;    // >= 0: of a step without decodes, by measure; 0: by tokens alone
   int max_concurrent_requests = 1024;  // >= 1: waiting and running; more are refused with an error
-  bool run_ahead = true;  // with an agent that does: a step is started before the last ended
-  bool check_invariants = false;  // after each step; aborts where they do not hold
+  scheduler::DebugOptions debug;
 };
 
 enum class EngineState { kLoading, kReady, kFailed, kStopped };
@@ -75,7 +75,6 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   EngineInstance instance() const;
-  const ModelLimits& limits() const;
 
   // A consistent copy; counters of a step are published before its events are delivered.
   EngineStats stats() const;

@@ -31,7 +31,7 @@ class CausalLM {
                                                const KvCache& cache) = 0;
 
   // to[i] = logits of hidden's row rows[i]. rows: [to.rows]; to: [to.rows, vocab_size] f32.
-  // REQUIRES: to.rows <= kLogitRowsMax; hidden is what the last forward returned.
+  // REQUIRES: to.rows <= BatchLimits::kSequencesMax; hidden is what the last forward returned.
   virtual void logits(kernels::Stream& stream, kernels::Matrix<const float> hidden,
                       const std::int32_t* rows, kernels::Matrix<float> to) = 0;
 };
@@ -52,8 +52,5 @@ Result<void> ask_for_tensors(const ModelConfig& config, TensorSource& source);
 // for but a larger model around this one. What a user should know of them otherwise is returned.
 Result<std::vector<std::string>> check_tensors(const ModelConfig& config, TensorSource& checkpoint,
                                                bool force);
-
-// Rows whose logits may be asked for at a time.
-inline constexpr std::int64_t kLogitRowsMax = 256;
 
 }  // namespace lmtp::model

@@ -49,8 +49,7 @@ class ModelAgent {
   virtual Result<StepResult> finish() { return execute(*started_); }
 
   // True where start() takes all that it needs from the plan, and a second step may be started
-  // before the first one is finished, whose rows, 256 or fewer, follow those of the first
-  // (PlanRow::follows).
+  // before the first one is finished, whose rows follow those of the first (PlanRow::follows).
   // finish() then gives the older one; where that fails, the younger is forgotten. Where the second
   // cannot be started, the first goes on.
   virtual bool runs_ahead() const { return false; }

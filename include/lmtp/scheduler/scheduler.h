@@ -10,10 +10,12 @@
 #include <variant>
 #include <vector>
 
+#include "lmtp/base/batch_limits.h"
 #include "lmtp/base/ids.h"
 #include "lmtp/cache/block_pool.h"
 #include "lmtp/cache/prefix_cache.h"
 #include "lmtp/request/event.h"
+#include "lmtp/scheduler/debug_options.h"
 #include "lmtp/scheduler/sequence.h"
 #include "lmtp/scheduler/step_plan.h"
 
@@ -21,14 +23,11 @@ namespace lmtp::scheduler {
 
 // REQUIRES of each number what its comment says; Scheduler's constructor checks it.
 struct SchedulerOptions {
-  int num_blocks = 0;            // of the pool, kNullBlock included
-  int context_length = 0;        // the pool must hold one such sequence: see min_blocks
-  int max_batched_tokens = 512;  // >= 1: tokens a step
-  int max_chunk_tokens = 0;  // >= 0: of one sequence in a step; 0: as many as the step has room for
-  // Sequences in one step; at most max_batched_tokens are used. More than 256 are not for agents
-  // that run ahead.
-  int max_running = 256;
+  int num_blocks = 0;      // of the pool, kNullBlock included
+  int context_length = 0;  // the pool must hold one such sequence: see min_blocks
+  BatchLimits batch;       // of a step
   std::vector<TokenId> eos_ids;
+  DebugOptions debug;
 };
 
 // What happened to a stream; the first entry that ends it is its last.
@@ -50,7 +49,7 @@ struct SchedulerCounters {
 
 // Iteration-level scheduling (Orca, Yu et al. 2022) without phases (vLLM's unified scheduler):
 // every sequence only has a cursor that catches up with its length. A step gives, under one budget
-// of max_batched_tokens: one token to each running decode; then a share each to prefills and to
+// of batch.max_tokens: one token to each running decode; then a share each to prefills and to
 // admissions of what is all but cached.
 //
 // - What a step computes besides decodes is bounded by what the caller of plan() allows, so that a
