@@ -3,7 +3,9 @@ answered to each."""
 
 import json
 
-from raw_frames import BINARY, CLOSE, CONTINUED, KEY, PING, PONG, close_frame, frame, upgrade, well_formed
+from raw_frames import (
+    BINARY, CLOSE, CONTINUED, KEY, PING, PONG, close_frame, frame, upgrade, well_formed,
+)  # fmt: skip
 
 VOCAB, CONTEXT = 2048, 512
 MESSAGE_MAX = 2 << 20
