@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 
 #include "lmtp/base/check.h"
 #include "utf8.h"
@@ -32,32 +33,61 @@ std::uint32_t little_endian(std::string_view bytes) {
 
 bool is_ascii(char letter) { return static_cast<unsigned char>(letter) < 0x80; }
 
-// An extended grapheme cluster. \X alone is not enough: with flags and pictographs it ends some
-// before a mark, and joins some that have a mark but no ZWJ between them.
-constexpr std::string_view kGrapheme =
-    R"(\p{PCM}*+(?:\p{RI}{1,2}+)"
-    R"(|\p{ExtPict}(?:[\p{Grapheme_Extend}\p{EMod}]*+\x{200D}\p{ExtPict})*+))"
-    R"([\p{Grapheme_Extend}\p{EMod}\p{Mc}\x{200D}]*+|\X)";
+// An extended grapheme cluster. \X alone is not enough: with flags and pictographs PCRE2 ends some
+// before a mark, and joins some that have a mark but no ZWJ between them; its older releases know
+// no Indic conjuncts (Unicode 16, annex 29, rule 9c).
+std::string grapheme_pattern() {
+  const std::string mark = R"([\p{Grapheme_Extend}\p{EMod}])";
+  const std::string flag = R"(\p{RI}{1,2}+)";
+  const std::string pictograph = R"(\p{ExtPict}(?:)" + mark + R"(*+\x{200D}\p{ExtPict})*+)";
+  const std::string consonant =
+      R"([\x{915}-\x{939}\x{958}-\x{95F}\x{978}-\x{97F}\x{995}-\x{9A8}\x{9AA}-\x{9B0}\x{9B2})"
+      R"(\x{9B6}-\x{9B9}\x{9DC}\x{9DD}\x{9DF}\x{9F0}\x{9F1}\x{A95}-\x{AA8}\x{AAA}-\x{AB0}\x{AB2})"
+      R"(\x{AB3}\x{AB5}-\x{AB9}\x{AF9}\x{B15}-\x{B28}\x{B2A}-\x{B30}\x{B32}\x{B33}\x{B35}-\x{B39})"
+      R"(\x{B5C}\x{B5D}\x{B5F}\x{B71}\x{C15}-\x{C28}\x{C2A}-\x{C39}\x{C58}-\x{C5A})"
+      R"(\x{D15}-\x{D3A}])";
+  const std::string linker = R"([\x{94D}\x{9CD}\x{ACD}\x{B4D}\x{C4D}\x{D4D}])";
+  const std::string between = R"((?:(?!\x{200C}))" + mark + R"(|\x{200D}))";
+  const std::string conjunct = consonant + "(?:(?:(?!" + linker + ")" + between + ")*+" + linker +
+                               between + "*+" + consonant + ")++";
+  return R"(\p{PCM}*+(?:)" + flag + "|" + pictograph + "|" + conjunct +
+         R"()[\p{Grapheme_Extend}\p{EMod}\p{Mc}\x{200D}]*+|\X)";
+}
 
 std::shared_ptr<const pcre2_code> compile_grapheme() {
+  const std::string pattern = grapheme_pattern();
   int error = 0;
   PCRE2_SIZE where = 0;
-  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(kGrapheme.data()), kGrapheme.size(),
+  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
                                    PCRE2_UTF | PCRE2_ANCHORED, &error, &where, nullptr);
   LMTP_CHECK(code != nullptr);
   pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // without it matching is slower, not different
   return {code, [](pcre2_code* old) { pcre2_code_free(old); }};
 }
 
+// What matching needs; one thread at a time. Without limits, since nothing in the pattern is looked
+// at again when it has matched: the time is a text's length.
+struct Search {
+  Search() {
+    LMTP_CHECK(found != nullptr && limits != nullptr);
+    pcre2_set_match_limit(limits.get(), std::numeric_limits<std::uint32_t>::max());
+    pcre2_set_heap_limit(limits.get(), std::numeric_limits<std::uint32_t>::max());
+  }
+
+  const std::unique_ptr<pcre2_match_data, void (*)(pcre2_match_data*)> found{
+      pcre2_match_data_create(1, nullptr), pcre2_match_data_free};
+  const std::unique_ptr<pcre2_match_context, void (*)(pcre2_match_context*)> limits{
+      pcre2_match_context_create(nullptr), pcre2_match_context_free};
+};
+
 // Bytes of the grapheme cluster that `text` begins with. REQUIRES: !text.empty().
-std::size_t grapheme_size(const pcre2_code* grapheme, std::string_view text,
-                          pcre2_match_data* found) {
+std::size_t grapheme_size(const pcre2_code* grapheme, std::string_view text, const Search& search) {
   // Of two characters of ASCII nothing is one but \r\n.
   if (is_ascii(text[0]) && text[0] != '\r' && (text.size() == 1 || is_ascii(text[1]))) return 1;
   const int rc = pcre2_match(grapheme, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), 0,
-                             PCRE2_NO_UTF_CHECK, found, nullptr);
+                             PCRE2_NO_UTF_CHECK, search.found.get(), search.limits.get());
   LMTP_CHECK(rc > 0);  // there is always one
-  return pcre2_get_ovector_pointer(found)[1];
+  return pcre2_get_ovector_pointer(search.found.get())[1];
 }
 
 }  // namespace
@@ -114,11 +144,9 @@ std::optional<std::string_view> Charsmap::replacement_of(std::string_view part) 
 }
 
 void Charsmap::apply(std::string_view text, std::string& out) const {
-  const std::unique_ptr<pcre2_match_data, void (*)(pcre2_match_data*)> found(
-      pcre2_match_data_create(1, nullptr), pcre2_match_data_free);
-  LMTP_CHECK(found != nullptr);
+  const Search search;
   while (!text.empty()) {
-    std::string_view grapheme = text.substr(0, grapheme_size(grapheme_.get(), text, found.get()));
+    std::string_view grapheme = text.substr(0, grapheme_size(grapheme_.get(), text, search));
     text.remove_prefix(grapheme.size());
     if (grapheme.size() <= kGraphemeBytesMax) {
       // Where only its front is a key, the rest goes: as in the library.

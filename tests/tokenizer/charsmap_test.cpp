@@ -87,13 +87,15 @@ TEST(Charsmap, TakesClustersOfUpToFiveBytesFirst) {
   EXPECT_EQ(applied(map, std::string_view("a\0a", 3)), std::string_view("X\0X", 3));
 }
 
-TEST(Charsmap, KnowsClustersOfFlagsAndPictographs) {
-  const std::string map = charsmap_of({{"©", "c"}, {"ﾟ", "o"}, {"™", "tm"}});
+TEST(Charsmap, KnowsClustersOfFlagsPictographsAndConjuncts) {
+  const std::string map = charsmap_of({{"©", "c"}, {"ﾟ", "o"}, {"™", "tm"}, {"\u0958", "k"}});
   EXPECT_EQ(applied(map, "©\u0301👍"), "c👍");
   EXPECT_EQ(applied(map, "©\u0301\u200d©"), "c\u0301\u200dc");
   EXPECT_EQ(applied(map, "🇺ﾟ\u0301"), "🇺o\u0301");
   EXPECT_EQ(applied(map, "\u070f™\u0301"), "\u070ftm\u0301");
   EXPECT_EQ(applied(map, "™\u0301"), "tm");
+  EXPECT_EQ(applied(map, "क\u094d\u200d\u0958\u0301"), "क\u094d\u200dk\u0301");
+  EXPECT_EQ(applied(map, "क\u200c\u094d\u0958\u0301"), "क\u200c\u094dk");
 }
 
 TEST(Charsmap, RefusesWhatIsNoCharsmap) {
