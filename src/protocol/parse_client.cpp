@@ -281,7 +281,7 @@ std::variant<ClientMessage, ParseError> parse_client_message(std::string_view te
   if (verb == kVerbs.end()) {
     return ParseError{"verb: '" + shown_verb(verb_text) +
                           "' is unknown; allowed are GENERATE, SCORE, MODEL_INFO and CANCEL",
-                      scan_stream_id(payload), false};
+                      scan_stream_id(payload), false, true};
   }
   if (payload.find_first_not_of(kBlanks) == std::string_view::npos) {
     return ParseError{"payload: is missing; one JSON object is expected after the verb",

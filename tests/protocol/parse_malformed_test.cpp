@@ -203,6 +203,7 @@ TEST_P(ParseMalformed, SaysWhatIsWrong) {
     EXPECT_LT(error->message.size(), 400U) << error->message;
     EXPECT_EQ(error->stream_id, item.stream_id) << error->message;
     EXPECT_EQ(error->opens_stream, item.opens_stream);
+    EXPECT_EQ(error->unknown_verb, item.field == "verb");
   }
 }
 

@@ -52,6 +52,7 @@ struct ParseError {
   std::string message;                // "<field>: what is wrong and what is allowed"
   std::optional<StreamId> stream_id;  // where the message named one
   bool opens_stream = false;          // the verb is GENERATE or SCORE: a TOKEN error is due
+  bool unknown_verb = false;          // the same, unless the id is a live stream's
 };
 
 // ---- server to client ----
