@@ -1,0 +1,32 @@
+#include "lmtp/request/error_kind.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+
+namespace lmtp {
+namespace {
+
+// 429 is what TGI and OpenAI answer where too much is asked; 499 is nginx's word for a client that
+// went.
+constexpr std::array kErrorKinds = {
+    ErrorKind{ErrorCode::kInvalid, "invalid", 400},
+    ErrorKind{ErrorCode::kNotFound, "not_found", 404},
+    ErrorKind{ErrorCode::kOverloaded, "overloaded", 429},
+    ErrorKind{ErrorCode::kUnavailable, "unavailable", 503},
+    ErrorKind{ErrorCode::kCancelled, "cancelled", 499},
+    ErrorKind{ErrorCode::kDeviceLost, "device_lost", 503},
+    ErrorKind{ErrorCode::kInternal, "internal", 500},
+};
+
+constexpr std::size_t row_of(ErrorCode code) { return static_cast<std::size_t>(code); }
+
+static_assert(kErrorKinds.size() == row_of(ErrorCode::kInternal) + 1);
+static_assert(std::ranges::is_sorted(kErrorKinds, {},
+                                     [](const ErrorKind& kind) { return row_of(kind.code); }));
+
+}  // namespace
+
+const ErrorKind& error_kind(ErrorCode code) { return kErrorKinds[row_of(code)]; }
+
+}  // namespace lmtp
