@@ -9,9 +9,12 @@
 #include <vector>
 
 #include "context.h"
-#include "listener.h"
+#include "http/http_session.h"
+#include "http/pages.h"
 #include "lmtp/base/check.h"
 #include "lmtp/base/log.h"
+#include "lmtp/session.h"
+#include "net/listener.h"
 
 namespace lmtp::server {
 namespace {
@@ -19,6 +22,8 @@ namespace {
 namespace asio = boost::asio;
 
 constexpr std::chrono::milliseconds kStopPoll{5};
+// Over --max-connections so many more are told so; beyond that they are closed without a word.
+constexpr std::size_t kNumRefusedPolitely = 64;
 
 // A handler that throws (no memory left, as a rule) costs its own connection: what it held is
 // destroyed, and the other handlers go on.
@@ -33,12 +38,25 @@ void run_io(asio::io_context& io) {
   }
 }
 
+void serve_socket(const std::shared_ptr<ServerContext>& context, asio::ip::tcp::socket socket) {
+  const std::size_t num_open = context->registry.size();
+  const auto limit = static_cast<std::size_t>(context->options.max_connections);
+  if (num_open >= limit + kNumRefusedPolitely) return;
+  std::make_shared<HttpSession>(context, std::move(socket), num_open >= limit)->start();
+}
+
 }  // namespace
 
 struct Server::Impl {
   Impl(ServerOptions options, engine::ModelManager& models)
       : context(std::make_shared<ServerContext>(std::move(options), models)),
-        listener(std::make_shared<Listener>(context)) {}
+        listener(std::make_shared<Listener>(context->io,
+                                            [context = context](asio::ip::tcp::socket socket) {
+                                              serve_socket(context, std::move(socket));
+                                            })) {
+    add_pages(context->routes, models, context->options.version);
+    context->routes.websocket("/", start_session);
+  }
 
   std::shared_ptr<ServerContext> context;
   std::shared_ptr<Listener> listener;
@@ -56,7 +74,9 @@ Server::~Server() { stop(std::chrono::steady_clock::now()); }
 
 Result<void> Server::start() {
   LMTP_CHECK(impl_->threads.empty(), "started twice");
-  if (Result<void> opened = impl_->listener->open(); !opened) return opened;
+  const ServerOptions& options = impl_->context->options;
+  if (auto opened = impl_->listener->open(options.host, options.port); !opened) return opened;
+  impl_->context->on_loopback = impl_->listener->on_loopback();
   impl_->work.emplace(impl_->context->io.get_executor());
   impl_->listener->start();
   for (int i = 0; i < impl_->context->options.num_io_threads; ++i) {
@@ -64,6 +84,8 @@ Result<void> Server::start() {
   }
   return {};
 }
+
+HttpRoutes& Server::routes() { return impl_->context->routes; }
 
 std::uint16_t Server::port() const { return impl_->listener->port(); }
 

@@ -1,5 +1,5 @@
 // The way of a message without its socket: who is answered what, and as which kind of message.
-#include "dispatcher.h"
+#include "lmtp/dispatcher.h"
 
 #include <gtest/gtest.h>
 
@@ -16,7 +16,10 @@ namespace {
 using Answers = std::vector<std::string>;
 
 struct Fixture : ::testing::Test {
-  Fixture() : models(lmtp::testing::make_fake_models()), dispatcher(*models, "1.2.3"), peer(77) {
+  Fixture()
+      : models(lmtp::testing::make_fake_models()),
+        dispatcher(*models, "1.2.3", connections),
+        peer(77) {
     peer.sink = sink;
   }
 
@@ -29,6 +32,7 @@ struct Fixture : ::testing::Test {
   std::shared_ptr<lmtp::testing::RecordingSink> sink =
       std::make_shared<lmtp::testing::RecordingSink>();
   std::unique_ptr<engine::ModelManager> models;
+  ConnectionRegistry connections;
   Dispatcher dispatcher;
   Peer peer;
 };
@@ -112,7 +116,7 @@ struct LoadingTest : ::testing::Test {
     lmtp::testing::FakeModelOptions options;
     options.load_gate = gate.get_future().share();
     models = lmtp::testing::make_fake_models(options);
-    dispatcher = std::make_unique<Dispatcher>(*models, "1.2.3");
+    dispatcher = std::make_unique<Dispatcher>(*models, "1.2.3", connections);
     peer.sink = sink;
   }
   ~LoadingTest() override { open_gate(); }
@@ -131,6 +135,7 @@ struct LoadingTest : ::testing::Test {
   std::shared_ptr<lmtp::testing::RecordingSink> sink =
       std::make_shared<lmtp::testing::RecordingSink>();
   std::unique_ptr<engine::ModelManager> models;
+  ConnectionRegistry connections;
   std::unique_ptr<Dispatcher> dispatcher;
   Peer peer;
 };
@@ -205,7 +210,7 @@ struct AutoTest : ::testing::Test {
           return Error{ErrorCode::kInternal, "'" + name + "' is unknown"};
         });
     models = std::make_unique<engine::ModelManager>(std::move(factory), engine::AutoOptions{});
-    dispatcher = std::make_unique<Dispatcher>(*models, "1.2.3");
+    dispatcher = std::make_unique<Dispatcher>(*models, "1.2.3", connections);
     peer.sink = sink;
     peer.send_later = [this](std::string message) { late.set_value(std::move(message)); };
   }
@@ -226,6 +231,7 @@ struct AutoTest : ::testing::Test {
   std::shared_ptr<lmtp::testing::RecordingSink> sink =
       std::make_shared<lmtp::testing::RecordingSink>();
   std::unique_ptr<engine::ModelManager> models;
+  ConnectionRegistry connections;
   std::unique_ptr<Dispatcher> dispatcher;
   Peer peer;
 };
@@ -274,7 +280,8 @@ TEST(UnknownKeys, OfEveryVerbAreOneLogLineAConnection) {
        {R"(GENERATE {"stream_id": 1, "prompt": [1], "max_tokens": 1, "my_key": 1})",
         R"(SCORE {"stream_id": 1, "prompt": [1], "scored": [2], "my_key": 1})"}) {
     const auto models = lmtp::testing::make_fake_models();
-    Dispatcher dispatcher(*models, "1.2.3");
+    const ConnectionRegistry connections;
+    Dispatcher dispatcher(*models, "1.2.3", connections);
     Peer peer(80);
     const auto sink = std::make_shared<lmtp::testing::RecordingSink>();
     peer.sink = sink;

@@ -1,5 +1,5 @@
-// Plain HTTP on the port.
-#include "http.h"
+// The pages of the server itself, and which route is whose.
+#include "http/pages.h"
 
 #include <gtest/gtest.h>
 
@@ -14,30 +14,21 @@
 namespace lmtp::server {
 namespace {
 
-namespace http = boost::beast::http;
-
-HttpRequest request(http::verb verb, const char* target) {
-  HttpRequest out(verb, target, 11);
-  out.set(http::field::host, "box:8080");
-  return out;
-}
-
 TEST(Http, HealthFollowsTheModel) {
   std::promise<void> gate;
   lmtp::testing::FakeModelOptions options;
   options.load_gate = gate.get_future().share();
   const auto models = lmtp::testing::make_fake_models(options);
-  const HttpResponse loading = answer_http(request(http::verb::get, "/health"), *models, "1");
-  EXPECT_EQ(loading.result_int(), 503U);
-  EXPECT_EQ(loading.body(), "{\"status\": \"loading\", \"model\": \"fake\"}\n");
+  const HttpResponse loading = health(*models);
+  EXPECT_EQ(loading.status, 503);
+  EXPECT_EQ(loading.body, "{\"status\": \"loading\", \"model\": \"fake\"}\n");
   gate.set_value();
   while (!models->healthy()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  const HttpResponse ready = answer_http(request(http::verb::get, "/health?x=1"), *models, "1");
-  EXPECT_EQ(ready.result_int(), 200U);
-  EXPECT_EQ(ready.body(), "{\"status\": \"ready\", \"model\": \"fake\"}\n");
-  EXPECT_TRUE(ready.keep_alive());
+  const HttpResponse ready = health(*models);
+  EXPECT_EQ(ready.status, 200);
+  EXPECT_EQ(ready.body, "{\"status\": \"ready\", \"model\": \"fake\"}\n");
   models->stop(0);
-  EXPECT_EQ(answer_http(request(http::verb::get, "/health"), *models, "1").result_int(), 503U);
+  EXPECT_EQ(health(*models).status, 503);
 }
 
 TEST(Http, AServerOfAnyModelIsHealthyAtOnceAndNamesWhatIsLoaded) {
@@ -45,13 +36,9 @@ TEST(Http, AServerOfAnyModelIsHealthyAtOnceAndNamesWhatIsLoaded) {
     return Result<engine::ServedModel>(lmtp::testing::fake_served_model(name));
   });
   engine::ModelManager models(std::move(factory), engine::AutoOptions{});
-  const auto ask = [&](const char* target) {
-    return answer_http(request(http::verb::get, target), models, "1");
-  };
-  EXPECT_EQ(ask("/health").result_int(), 200U);
-  EXPECT_EQ(ask("/health").body(),
-            "{\"status\": \"ready\", \"model\": \"auto\", \"loaded\": []}\n");
-  EXPECT_NE(ask("/").body().find("Now: none."), std::string::npos);
+  EXPECT_EQ(health(models).status, 200);
+  EXPECT_EQ(health(models).body, "{\"status\": \"ready\", \"model\": \"auto\", \"loaded\": []}\n");
+  EXPECT_NE(landing_page("box", models, "1").body.find("Now: none."), std::string::npos);
   const auto sink = std::make_shared<lmtp::testing::RecordingSink>();
   Request wanted;
   wanted.sink = sink;
@@ -59,50 +46,54 @@ TEST(Http, AServerOfAnyModelIsHealthyAtOnceAndNamesWhatIsLoaded) {
   wanted.prompt = {1};
   models.submit(std::move(wanted));
   sink->wait_done(0);
-  EXPECT_EQ(ask("/health").body(),
+  EXPECT_EQ(health(models).body,
             "{\"status\": \"ready\", \"model\": \"auto\", \"loaded\": [\"<one>\"]}\n");
-  EXPECT_NE(ask("/").body().find("<code>&lt;one&gt;</code> ready"), std::string::npos);
+  EXPECT_NE(landing_page("box", models, "1").body.find("<code>&lt;one&gt;</code> ready"),
+            std::string::npos);
   models.stop(0);
-  EXPECT_EQ(ask("/health").result_int(), 503U);
+  EXPECT_EQ(health(models).status, 503);
 }
 
 TEST(Http, ThePageSaysHowToConnectAndEscapesTheHost) {
   const auto models = lmtp::testing::make_fake_models();
-  const HttpResponse page = answer_http(request(http::verb::get, "/"), *models, "1.2.3");
-  EXPECT_EQ(page.result_int(), 200U);
-  EXPECT_NE(page.body().find("ws://box:8080/"), std::string::npos);
-  EXPECT_NE(page.body().find("lmtp-serve 1.2.3"), std::string::npos);
-  EXPECT_NE(page.body().find("<code>fake</code>"), std::string::npos);
-  EXPECT_EQ(page.body().find('$'), std::string::npos) << "a placeholder is left";
+  const HttpResponse page = landing_page("box:8080", *models, "1.2.3");
+  EXPECT_EQ(page.status, 200);
+  EXPECT_NE(page.body.find("ws://box:8080/"), std::string::npos);
+  EXPECT_NE(page.body.find("lmtp-serve 1.2.3"), std::string::npos);
+  EXPECT_NE(page.body.find("<code>fake</code>"), std::string::npos);
+  EXPECT_EQ(page.body.find('$'), std::string::npos) << "a placeholder is left";
 
-  HttpRequest evil = request(http::verb::get, "/");
-  evil.set(http::field::host, "\"><script>$HOST");
-  const HttpResponse escaped = answer_http(evil, *models, "1");
-  EXPECT_EQ(escaped.body().find("<script"), std::string::npos);
+  const HttpResponse escaped = landing_page("\"><script>$HOST", *models, "1");
+  EXPECT_EQ(escaped.body.find("<script"), std::string::npos);
 }
 
-TEST(Http, EverythingElseIsRefused) {
-  const auto models = lmtp::testing::make_fake_models();
-  EXPECT_EQ(answer_http(request(http::verb::get, "/nothing"), *models, "1").result_int(), 404U);
-  EXPECT_EQ(answer_http(request(http::verb::get, "//"), *models, "1").result_int(), 404U);
-  const HttpResponse post = answer_http(request(http::verb::post, "/"), *models, "1");
-  EXPECT_EQ(post.result_int(), 405U);
-  EXPECT_EQ(post[http::field::allow], "GET, HEAD");
-  EXPECT_FALSE(post.keep_alive()) << "its body is not read";
-  HttpRequest with_body = request(http::verb::get, "/health");
-  with_body.set(http::field::content_length, "5");
-  EXPECT_FALSE(answer_http(with_body, *models, "1").keep_alive());
-}
-
-TEST(Http, HeadHasTheLengthButNoBody) {
-  const auto models = lmtp::testing::make_fake_models();
-  // The page names the state, so its length changes while the model loads.
-  while (!models->healthy()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  const HttpResponse head = answer_http(request(http::verb::head, "/"), *models, "1");
-  const HttpResponse get = answer_http(request(http::verb::get, "/"), *models, "1");
-  EXPECT_EQ(head.result_int(), 200U);
-  EXPECT_TRUE(head.body().empty());
-  EXPECT_EQ(head[http::field::content_length], std::to_string(get.body().size()));
+TEST(Http, ARouteIsFoundByMethodAndPathAndTheRestIsRefused) {
+  HttpRoutes routes;
+  routes.get("/a", nullptr);
+  EXPECT_EQ(routes.find("HEAD", "/a"), routes.find("GET", "/a"));
+  EXPECT_EQ(routes.find("GET", "/a")->max_body_bytes, 0U);
+  for (const char* path : {"", "/", "/A", "/a/", "//a", "/a?x"}) {
+    EXPECT_EQ(routes.find("GET", path), nullptr) << path;
+    EXPECT_EQ(routes.refusal("GET", path).status, 404) << path;
+  }
+  // What no route takes is no method of this server, wherever it is tried.
+  for (const char* path : {"/", "/a"}) {
+    const HttpResponse refusal = routes.refusal("POST", path);
+    EXPECT_EQ(refusal.status, 405);
+    EXPECT_EQ(refusal.fields.at(0).value, "GET, HEAD");
+    EXPECT_EQ(refusal.body, "Allowed are GET and HEAD; LMTP is spoken over a WebSocket at /.\n");
+  }
+  routes.post("/b", 10, nullptr);
+  routes.post("/c", 20, nullptr);
+  routes.get("/c", nullptr);
+  EXPECT_EQ(routes.find("POST", "/b")->max_body_bytes, 10U);
+  EXPECT_EQ(routes.find("POST", "/c")->max_body_bytes, 20U);
+  EXPECT_EQ(routes.refusal("POST", "/").status, 404);
+  EXPECT_EQ(routes.refusal("POST", "/a").fields.at(0).value, "GET, HEAD");
+  EXPECT_EQ(routes.refusal("HEAD", "/b").fields.at(0).value, "POST");
+  EXPECT_EQ(routes.refusal("PUT", "/c").fields.at(0).value, "GET, HEAD, POST");
+  EXPECT_EQ(routes.refusal("PUT", "/c").body.rfind("Allowed are GET, HEAD and POST; ", 0), 0U);
+  EXPECT_EQ(routes.refusal("get", "/a").status, 405);
 }
 
 }  // namespace

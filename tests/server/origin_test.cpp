@@ -1,20 +1,18 @@
 // Whose requests are answered, by Host and Origin.
-#include "origin.h"
+#include "http/origin.h"
 
 #include <gtest/gtest.h>
 
 namespace lmtp::server {
 namespace {
 
-namespace http = boost::beast::http;
-
 int status(const ServerOptions& options, const char* host, const char* origin = nullptr,
            bool on_loopback = true) {
-  HttpRequest request(http::verb::get, "/", 11);
-  if (*host != '\0') request.set(http::field::host, host);
-  if (origin != nullptr) request.set(http::field::origin, origin);
+  HttpRequest request;
+  if (*host != '\0') request.fields.push_back({"host", host});
+  if (origin != nullptr) request.fields.push_back({"ORIGIN", origin});
   const auto refusal = refuse_foreign(request, options, on_loopback);
-  return refusal ? static_cast<int>(refusal->result_int()) : 200;
+  return refusal ? refusal->status : 200;
 }
 
 TEST(Origin, OnLoopbackTheServerHasItsOwnNamesOnly) {

@@ -5,18 +5,23 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
 #include <utility>
 
 #include "fake_model.h"
+#include "lmtp/server/http.h"
 #include "lmtp/server/server.h"
 
 namespace lmtp::testing {
 
 struct Running {
-  explicit Running(FakeModelOptions model = {}, server::ServerOptions options = {})
+  using AddRoutes = std::function<void(server::HttpRoutes&, engine::ModelManager&)>;
+
+  explicit Running(FakeModelOptions model = {}, server::ServerOptions options = {},
+                   const AddRoutes& add_routes = {})
       : models(make_fake_models(std::move(model))),
         server(
             [&] {
@@ -25,6 +30,7 @@ struct Running {
               return options;
             }(),
             *models) {
+    if (add_routes) add_routes(server.routes(), *models);
     const Result<void> started = server.start();
     EXPECT_TRUE(started.ok());
   }

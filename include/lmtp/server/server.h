@@ -9,7 +9,11 @@
 #include <vector>
 
 #include "lmtp/base/result.h"
-#include "lmtp/engine/model_manager.h"
+#include "lmtp/server/http.h"
+
+namespace lmtp::engine {
+class ModelManager;
+}
 
 namespace lmtp::server {
 
@@ -40,6 +44,9 @@ class Server {
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
+
+  // Those of the server itself; more may be added before start().
+  HttpRoutes& routes();
 
   // Opens the socket and starts the io threads. An error names the address and the remedy.
   Result<void> start();

@@ -1,17 +1,14 @@
-#include "http.h"
+#include "pages.h"
 
-#include <boost/beast/http/verb.hpp>
-#include <boost/beast/version.hpp>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "lmtp/model_info.h"
 #include "lmtp/protocol/codec.h"
-#include "model_info.h"
 
 namespace lmtp::server {
 namespace {
-
-namespace http = boost::beast::http;
 
 std::string escape_html(std::string_view text) {
   std::string out;
@@ -117,18 +114,18 @@ std::string fill_page(std::string_view host, const engine::ModelManager& models,
   return page.append(rest);
 }
 
-HttpResponse make_response(http::status status, std::string_view type, std::string body,
-                           std::string_view version) {
-  HttpResponse response(status, 11);
-  response.set(http::field::server, "lmtp-serve/" + std::string(version));
-  response.set(http::field::content_type, type);
-  response.set(http::field::cache_control, "no-store");
-  response.body() = std::move(body);
-  return response;
+}  // namespace
+
+HttpResponse landing_page(std::string_view host, const engine::ModelManager& models,
+                          std::string_view version) {
+  return {200,
+          "text/html; charset=utf-8",
+          fill_page(host, models, version),
+          {{"Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'"}}};
 }
 
 // "model" and "status" of a static server; of an auto server the models that are ready.
-HttpResponse answer_health(const engine::ModelManager& models, std::string_view version) {
+HttpResponse health(const engine::ModelManager& models) {
   const bool healthy = models.healthy();
   std::string body = R"({"status": ")";
   if (models.is_auto()) {
@@ -148,62 +145,18 @@ HttpResponse answer_health(const engine::ModelManager& models, std::string_view 
     protocol::append_json_string(known ? (*status)->description.name : "", body);
     body += "}\n";
   }
-  return make_response(healthy ? http::status::ok : http::status::service_unavailable,
-                       "application/json", std::move(body), version);
+  return {healthy ? 200 : 503, "application/json", std::move(body)};
 }
 
-HttpResponse answer_page(const HttpRequest& request, const engine::ModelManager& models,
-                         std::string_view version) {
-  const auto host = request[http::field::host];
-  HttpResponse response =
-      make_response(http::status::ok, "text/html; charset=utf-8",
-                    fill_page({host.data(), host.size()}, models, version), version);
-  response.set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'");
-  return response;
-}
-
-HttpResponse answer_get(const HttpRequest& request, const engine::ModelManager& models,
-                        std::string_view version) {
-  const auto target = request.target();
-  const std::string_view path =
-      std::string_view(target.data(), target.size()).substr(0, target.find('?'));
-  if (path == "/") return answer_page(request, models, version);
-  if (path == "/health") return answer_health(models, version);
-  return make_response(http::status::not_found, "text/plain; charset=utf-8",
-                       "There is nothing here. / says how to connect, /health whether the model "
-                       "can answer; LMTP is spoken over a WebSocket at /.\n",
-                       version);
-}
-
-}  // namespace
-
-HttpResponse answer_http(const HttpRequest& request, const engine::ModelManager& models,
-                         std::string_view version) {
-  const bool is_head = request.method() == http::verb::head;
-  if (!is_head && request.method() != http::verb::get) {
-    HttpResponse response =
-        make_response(http::status::method_not_allowed, "text/plain; charset=utf-8",
-                      "Allowed are GET and HEAD; LMTP is spoken over a WebSocket at /.\n", version);
-    response.set(http::field::allow, "GET, HEAD");
-    response.keep_alive(false);  // a body may follow, which nobody reads
-    response.prepare_payload();
-    return response;
-  }
-  HttpResponse response = answer_get(request, models, version);
-  // A body is legal but nobody reads it, so what follows it could not be told from it.
-  const bool has_body = request.has_content_length() || request.chunked();
-  response.keep_alive(request.keep_alive() && !has_body);
-  response.prepare_payload();
-  if (is_head) response.body().clear();  // the length stays
-  return response;
-}
-
-HttpResponse refuse_http(http::status status, std::string_view text, std::string_view version) {
-  HttpResponse response =
-      make_response(status, "text/plain; charset=utf-8", std::string(text) + "\n", version);
-  response.keep_alive(false);
-  response.prepare_payload();
-  return response;
+void add_pages(HttpRoutes& routes, const engine::ModelManager& models, std::string_view version) {
+  routes.get("/", [&models, version = std::string(version)](const HttpRequest& request,
+                                                            const auto& responder) {
+    const std::string* const host = request.field("Host");
+    responder->send(landing_page(host != nullptr ? *host : "", models, version));
+  });
+  routes.get("/health", [&models](const HttpRequest& /*request*/, const auto& responder) {
+    responder->send(health(models));
+  });
 }
 
 }  // namespace lmtp::server

@@ -32,9 +32,9 @@ void answer_msg_error(std::optional<StreamId> id, std::string text,
 // do not know, unless that would seem to end another, live stream.
 void answer_parse_error(const protocol::ParseError& error, const StreamTable& streams,
                         std::vector<std::string>& answers) {
-  const bool unknown_verb = error.message.starts_with("verb: ");
-  const bool as_token = error.stream_id && (error.opens_stream ||
-                                            (unknown_verb && !streams.contains(*error.stream_id)));
+  const bool as_token =
+      error.stream_id &&
+      (error.opens_stream || (error.unknown_verb && !streams.contains(*error.stream_id)));
   if (as_token) {
     answer_token_error(*error.stream_id, error.message, answers);
   } else {
@@ -72,7 +72,8 @@ std::int64_t now_ms() {
 
 }  // namespace
 
-Dispatcher::Dispatcher(engine::ModelManager& models, std::string version)
+Dispatcher::Dispatcher(engine::ModelManager& models, std::string version,
+                       const ConnectionRegistry& connections)
     : models_(models),
       limits_of_([&models](std::string_view name) {
         protocol::RequestLimits most;
@@ -82,7 +83,8 @@ Dispatcher::Dispatcher(engine::ModelManager& models, std::string version)
         }
         return most;
       }),
-      version_(std::move(version)) {}
+      version_(std::move(version)),
+      connections_(connections) {}
 
 void Dispatcher::handle(std::string_view text, Peer& peer, Answers& answers) {
   auto parsed = protocol::parse_client_message(text, bias_cache_, limits_of_);
@@ -144,7 +146,7 @@ void Dispatcher::submit(Request request, Peer& peer, Answers& answers) {
                               answers);
   }
   request.sink = peer.sink;
-  request.others_connected = num_peers_ > 1;
+  request.others_connected = connections_.num_clients() > 1;
   engine::Submission submitted = models_.submit(std::move(request));
   if (auto* owner = std::get_if<std::shared_ptr<engine::StreamOwner>>(&submitted)) {
     return peer.streams.add(id, std::move(*owner));

@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "http.h"
+#include "lmtp/server/http.h"
 #include "lmtp/server/server.h"
 
 namespace lmtp::server {

@@ -6,21 +6,16 @@
 #include <string>
 #include <string_view>
 
+#include "message.h"
+
 namespace lmtp::server {
 namespace {
-
-namespace http = boost::beast::http;
 
 std::string lower(std::string_view text) {
   std::string out(text);
   std::transform(out.begin(), out.end(), out.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return out;
-}
-
-std::string field(const HttpRequest& request, http::field name) {
-  const auto value = request[name];
-  return lower({value.data(), value.size()});
 }
 
 // "box:8080" -> "box", "[::1]:8080" -> "::1".
@@ -61,20 +56,19 @@ bool is_allowed_origin(const std::string& origin, const std::string& host,
 
 std::optional<HttpResponse> refuse_foreign(const HttpRequest& request, const ServerOptions& options,
                                            bool on_loopback) {
-  const std::string host = field(request, http::field::host);
+  const std::string* const host_field = request.field("Host");
+  const std::string host = lower(host_field != nullptr ? *host_field : "");
   const bool names_matter = on_loopback || !options.allowed_hosts.empty();
   if (names_matter && !host.empty() && !is_own_name(name_of(host), options)) {
-    return refuse_http(http::status::misdirected_request,
-                       "This server goes by localhost and its address; start it with --allow-host "
-                       "NAME where it has another name, or a proxy in front.",
-                       options.version);
+    return plain_text(421,
+                      "This server goes by localhost and its address; start it with --allow-host "
+                      "NAME where it has another name, or a proxy in front.");
   }
-  if (request.find(http::field::origin) == request.end()) return std::nullopt;
-  if (is_allowed_origin(field(request, http::field::origin), host, options)) return std::nullopt;
-  return refuse_http(http::status::forbidden,
-                     "Web pages of other origins may not connect; --allow-origin "
-                     "SCHEME://HOST[:PORT] lists one that may.",
-                     options.version);
+  const std::string* const origin = request.field("Origin");
+  if (origin == nullptr || is_allowed_origin(lower(*origin), host, options)) return std::nullopt;
+  return plain_text(403,
+                    "Web pages of other origins may not connect; --allow-origin "
+                    "SCHEME://HOST[:PORT] lists one that may.");
 }
 
 }  // namespace lmtp::server

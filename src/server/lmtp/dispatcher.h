@@ -12,6 +12,7 @@
 #include "lmtp/engine/model_manager.h"
 #include "lmtp/protocol/codec.h"
 #include "lmtp/request/request.h"
+#include "net/connection.h"
 #include "stream_table.h"
 
 namespace lmtp::server {
@@ -35,16 +36,13 @@ struct Peer {
 // Owner: the server, shared by all sessions. Any thread; a Peer is one thread's at a time.
 class Dispatcher {
  public:
-  // `models` outlives the dispatcher.
-  Dispatcher(engine::ModelManager& models, std::string version);
+  // `models` and `connections` outlive the dispatcher.
+  Dispatcher(engine::ModelManager& models, std::string version,
+             const ConnectionRegistry& connections);
 
   // Acts on one text message and appends the messages to be sent at once, if any.
   // REQUIRES: `text` is valid UTF-8.
   void handle(std::string_view text, Peer& peer, std::vector<std::string>& answers);
-
-  // A connection may send from now on; it no longer does. Each is counted once.
-  void peer_came() { ++num_peers_; }
-  void peer_left() { --num_peers_; }
 
   // Answers a binary frame.
   static void handle_binary(std::vector<std::string>& answers);
@@ -64,7 +62,7 @@ class Dispatcher {
   const std::string version_;
   protocol::BiasCache bias_cache_;
   std::atomic<std::int64_t> next_log_ms_ = 0;
-  std::atomic<int> num_peers_ = 0;
+  const ConnectionRegistry& connections_;
 };
 
 // The events of one step of one connection as messages: at most one TOKEN and one MSG of notices,

@@ -5,6 +5,13 @@
 
 namespace lmtp::server {
 
+std::string why_given_up(Held what) {
+  const bool is_write = what == Held::kWriteQueue;
+  return std::string(is_write ? "what waits to be sent" : "unfinished messages") +
+         " of all clients take too much memory, and this one" +
+         (is_write ? "'s most of it" : " is the oldest");
+}
+
 ConnectionRegistry::Place::Place(Place&& other) noexcept
     : registry_(std::exchange(other.registry_, nullptr)), id_(other.id_) {}
 
@@ -48,6 +55,10 @@ void ConnectionRegistry::shut_down_all() {
 
 void ConnectionRegistry::drop_all() {
   for (const std::shared_ptr<Connection>& connection : open()) connection->drop();
+}
+
+void ConnectionRegistry::log_closed(ConnectionId id, const std::string& why) {
+  closed_log_.warning("connection " + std::to_string(id) + ": closed: " + why);
 }
 
 void ConnectionRegistry::make_room(Held what) {

@@ -6,10 +6,12 @@
 #include <cstddef>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "lmtp/base/ids.h"
+#include "lmtp/base/log.h"
 
 namespace lmtp::server {
 
@@ -20,6 +22,9 @@ struct Holding {
   std::size_t bytes = 0;                        // that would be free if they were given up
   std::chrono::steady_clock::time_point since;  // of an unfinished message: when it began
 };
+
+// Why the connection that is chosen is closed.
+std::string why_given_up(Held what);
 
 // One accepted socket, speaking HTTP or, later, WebSocket. Any thread may call; all return at once.
 class Connection {
@@ -42,7 +47,7 @@ class ConnectionRegistry {
   // session to the WebSocket session: one socket is never counted twice.
   class Place {
    public:
-    explicit Place(ConnectionRegistry& registry) : registry_(&registry), id_(registry.next_id_++) {}
+    explicit Place(ConnectionRegistry& registry) : registry_(&registry), id_(registry.next_id()) {}
     ~Place();
     Place(Place&& other) noexcept;
     Place& operator=(Place&&) = delete;
@@ -57,11 +62,22 @@ class ConnectionRegistry {
   };
 
   std::size_t size() const;
+  // A number that no connection has or will have.
+  ConnectionId next_id() { return next_id_++; }
+
+  // Clients that may have requests in flight. Each is counted once, by whoever speaks with it.
+  void client_came() { ++num_clients_; }
+  void client_left() { --num_clients_; }
+  int num_clients() const { return num_clients_; }
 
   // Refuses new ones from now on and tells those that are there to shut down.
   void shut_down_all();
   // Those that are still there are dropped.
   void drop_all();
+
+  // Logs that a connection is closed for what its client does, which clients can bring about as
+  // often as they connect.
+  void log_closed(ConnectionId id, const std::string& why);
 
   // One of them gives up what it holds: the longest write queue, and the message that has been
   // unfinished for longest of those at least half as long as they are on average. A large message
@@ -73,9 +89,11 @@ class ConnectionRegistry {
   std::vector<std::shared_ptr<Connection>> open() const;
 
   std::atomic<ConnectionId> next_id_ = 1;
+  std::atomic<int> num_clients_ = 0;
   mutable std::mutex mutex_;
   std::unordered_map<ConnectionId, std::weak_ptr<Connection>> connections_;
   bool stopping_ = false;
+  log::Repeated closed_log_;
 };
 
 }  // namespace lmtp::server

@@ -12,15 +12,16 @@
 #include <boost/beast/websocket.hpp>
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <exception>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "client_stream.h"
+#include "context.h"
 #include "lmtp/base/check.h"
 #include "lmtp/base/log.h"
+#include "net/client_stream.h"
+#include "net/write_queue.h"
 
 namespace lmtp::server {
 namespace {
@@ -35,8 +36,6 @@ constexpr std::chrono::seconds kHandshakeTimeout{10};
 constexpr std::chrono::seconds kIdleTimeout{300};
 // How long a closing connection may take to finish what is being written and say goodbye.
 constexpr std::chrono::seconds kCloseTimeout{3};
-// The same for one that does not read: as long as this it may still come back and read the reason.
-constexpr std::chrono::seconds kSlowReaderTimeout{10};
 constexpr std::chrono::seconds kPauseCheck{1};
 using Clock = std::chrono::steady_clock;
 constexpr const char* kShuttingDown = "the server is shutting down";
@@ -49,17 +48,12 @@ constexpr std::size_t kKeptReadBufferBytes = std::size_t{1} << 20;
 // handshake) -> kClosed.
 enum class State { kAccepting, kOpen, kClosing, kClosed };
 
-// What a message takes that waits to be sent.
-std::size_t bytes_of(const std::string& message) {
-  return sizeof(std::string) + message.capacity();
-}
-
 class Session : public Connection, public std::enable_shared_from_this<Session> {
  public:
-  Session(std::shared_ptr<ServerContext> context, UpgradingSocket socket);
+  explicit Session(WebSocketUpgrade& upgrade);
   ~Session() override;
 
-  void start(HttpRequest request);
+  void start(websocket::request_type request);
   void shut_down() override;
   void drop() override;
   Holding holding(Held what) const override;
@@ -102,7 +96,6 @@ class Session : public Connection, public std::enable_shared_from_this<Session> 
   void handle_message();
   void on_events(std::vector<StreamEvent> events);
   void send(std::vector<std::string> messages);
-  void clear_write_queue();
   void write_next();
   void on_written(beast::error_code error);
   void on_peer_closing();
@@ -111,7 +104,6 @@ class Session : public Connection, public std::enable_shared_from_this<Session> 
   void send_close();
   void drop_after(std::chrono::seconds timeout);
   void finish();
-  void log_closed(const std::string& why);
 
   const std::shared_ptr<ServerContext> context_;  // first, so that it outlives the socket
   ConnectionRegistry::Place place_;               // second, so that the socket closes before
@@ -130,17 +122,14 @@ class Session : public Connection, public std::enable_shared_from_this<Session> 
   asio::steady_timer pause_timer_;
   bool pause_watched_ = false;
 
-  std::deque<std::string> write_queue_;  // the first one is being written where writing_
-  std::size_t num_queued_bytes_ = 0;
-  MemoryLimit::Part write_part_;
-  bool writing_ = false;
+  WriteQueue write_queue_;
   websocket::close_reason close_reason_;
 };
 
-Session::Session(std::shared_ptr<ServerContext> context, UpgradingSocket socket)
-    : context_(std::move(context)),
-      place_(std::move(socket.place)),
-      socket_(std::move(socket.stream), std::move(socket.early)),
+Session::Session(WebSocketUpgrade& upgrade)
+    : context_(upgrade.context),
+      place_(std::move(upgrade.place)),
+      socket_(std::move(upgrade.stream), std::move(upgrade.early)),
       close_timer_(socket_.get_executor()),
       peer_(place_.id()),
       read_buffer_(context_->options.max_message_bytes + 1),
@@ -148,11 +137,12 @@ Session::Session(std::shared_ptr<ServerContext> context, UpgradingSocket socket)
       message_timer_(socket_.get_executor()),
       pace_timer_(socket_.get_executor()),
       pause_timer_(socket_.get_executor()),
-      write_part_(context_->write_queues) {}
+      write_queue_(context_->registry, context_->write_queues,
+                   context_->options.max_write_queue_bytes, place_.id()) {}
 
 Session::~Session() { finish(); }
 
-void Session::start(HttpRequest request) {
+void Session::start(websocket::request_type request) {
   if (!place_.fill(weak_from_this())) return;
   const auto sink = std::make_shared<Sink>(context_, socket_.get_executor(), weak_from_this());
   peer_.sink = sink;
@@ -180,7 +170,7 @@ void Session::start(HttpRequest request) {
     if (self == nullptr || self->state_ != State::kOpen || self->pause_watched_) return;
     self->watch_pause(self->socket_.next_layer().num_begun(), {});
   };
-  const auto kept = std::make_shared<HttpRequest>(std::move(request));
+  const auto kept = std::make_shared<websocket::request_type>(std::move(request));
   socket_.async_accept(*kept, [self = shared_from_this(), kept](beast::error_code error) {
     self->guard([&] { self->on_accepted(error); });
   });
@@ -213,8 +203,8 @@ void Session::shut_down() {
 
 // A peer is counted while the connection is open, however it ends.
 void Session::become(State state) {
-  if (state == State::kOpen) context_->dispatcher.peer_came();
-  if (state_ == State::kOpen) context_->dispatcher.peer_left();
+  if (state == State::kOpen) context_->registry.client_came();
+  if (state_ == State::kOpen) context_->registry.client_left();
   state_ = state;
 }
 
@@ -294,7 +284,8 @@ void Session::watch_pause(std::uint64_t num_begun, std::chrono::seconds waited) 
     if (error || self->state_ != State::kOpen || stream.reading().under_way) return;
     if (stream.num_begun() != num_begun) return self->watch_pause(stream.num_begun(), {});
     if (waited < kSlowReaderTimeout) return self->watch_pause(num_begun, waited + kPauseCheck);
-    self->log_closed("its client does not take what it was answered");
+    self->context_->registry.log_closed(self->place_.id(),
+                                        "its client does not take what it was answered");
     self->finish();
   });
 }
@@ -343,43 +334,26 @@ void Session::on_events(std::vector<StreamEvent> events) {
 void Session::send(std::vector<std::string> messages) {
   if (state_ != State::kOpen) return;
   for (std::string& message : messages) {
-    num_queued_bytes_ += bytes_of(message);
-    write_queue_.push_back(std::move(message));
+    if (write_queue_.add(std::move(message))) continue;
+    return begin_close(close_code::policy_error,
+                       "the client does not read: more than " +
+                           std::to_string(context_->options.max_write_queue_bytes) +
+                           " bytes wait to be sent",
+                       kSlowReaderTimeout);
   }
-  const std::size_t limit = context_->options.max_write_queue_bytes;
-  if (num_queued_bytes_ > limit) {
-    log_closed("its client does not read what it asked for");
-    clear_write_queue();
-    return begin_close(
-        close_code::policy_error,
-        "the client does not read: more than " + std::to_string(limit) + " bytes wait to be sent",
-        kSlowReaderTimeout);
-  }
-  if (!write_part_.set(num_queued_bytes_)) context_->registry.make_room(Held::kWriteQueue);
-  if (!writing_ && !write_queue_.empty()) write_next();
-}
-
-// But for what is being written.
-void Session::clear_write_queue() {
-  write_queue_.resize(writing_ ? 1 : 0);
-  num_queued_bytes_ = writing_ ? bytes_of(write_queue_.front()) : 0;
-  write_part_.set(num_queued_bytes_);
+  if (!write_queue_.writing() && !write_queue_.empty()) write_next();
 }
 
 void Session::write_next() {
-  writing_ = true;
-  socket_.async_write(asio::buffer(write_queue_.front()),
+  socket_.async_write(asio::buffer(write_queue_.begin_write()),
                       [self = shared_from_this()](beast::error_code error, std::size_t) {
                         self->guard([&] { self->on_written(error); });
                       });
 }
 
 void Session::on_written(beast::error_code error) {
-  writing_ = false;
+  write_queue_.written();
   if (error) return finish();
-  num_queued_bytes_ -= bytes_of(write_queue_.front());
-  write_part_.set(num_queued_bytes_);
-  write_queue_.pop_front();
   if (!write_queue_.empty()) return write_next();
   if (state_ == State::kClosing && close_reason_) send_close();  // else the peer began
 }
@@ -389,18 +363,18 @@ void Session::on_peer_closing() {
   if (state_ != State::kOpen) return;
   become(State::kClosing);
   peer_.streams.cancel_all();
-  clear_write_queue();
+  write_queue_.clear();
   drop_after(kCloseTimeout);
 }
 
 Holding Session::holding(Held what) const {
-  if (what == Held::kWriteQueue) return {write_part_.bytes(), {}};
+  if (what == Held::kWriteQueue) return {write_queue_.num_bytes(), {}};
   const Clock::time_point since = unfinished_since_;
   return {since != Clock::time_point() ? read_part_.bytes() : 0, since};
 }
 
 void Session::give_up(Held what) {
-  (what == Held::kWriteQueue ? write_part_ : read_part_).set(0);
+  what == Held::kWriteQueue ? write_queue_.give_up() : static_cast<void>(read_part_.set(0));
   asio::post(socket_.get_executor(),
              [self = shared_from_this(), what] { self->guard([&] { self->on_given_up(what); }); });
 }
@@ -411,12 +385,9 @@ void Session::on_given_up(Held what) {
   if (state_ == State::kClosed || (is_write ? write_queue_.empty() : !has_unfinished())) {
     return;
   }
-  const std::string reason =
-      std::string(is_write ? "what waits to be sent" : "unfinished messages") +
-      " of all clients take too much memory, and this one" +
-      (is_write ? "'s most of it" : " is the oldest");
-  log_closed(reason);
-  if (state_ == State::kOpen && !writing_) {
+  const std::string reason = why_given_up(what);
+  context_->registry.log_closed(place_.id(), reason);
+  if (state_ == State::kOpen && !write_queue_.writing()) {
     close_reason_ = websocket::close_reason(close_code::try_again_later, reason);
     send_close();
   }
@@ -433,7 +404,7 @@ void Session::begin_close(close_code code, const std::string& reason,
   // A control frame has room for 123 bytes of reason.
   close_reason_ = websocket::close_reason(code, reason.substr(0, 123));
   drop_after(timeout);
-  if (!writing_) send_close();
+  if (!write_queue_.writing()) send_close();
 }
 
 void Session::send_close() {
@@ -458,20 +429,14 @@ void Session::finish() {
   message_timer_.cancel();
   pace_timer_.cancel();
   pause_timer_.cancel();
-  clear_write_queue();
+  write_queue_.clear();
   beast::get_lowest_layer(socket_).close();
-}
-
-// Clients can bring it about as often as they connect.
-void Session::log_closed(const std::string& why) {
-  context_->closed_log.warning("connection " + std::to_string(place_.id()) + ": closed: " + why);
 }
 
 }  // namespace
 
-void start_session(std::shared_ptr<ServerContext> context, UpgradingSocket socket,
-                   HttpRequest request) {
-  std::make_shared<Session>(std::move(context), std::move(socket))->start(std::move(request));
+void start_session(WebSocketUpgrade& upgrade) {
+  std::make_shared<Session>(upgrade)->start(std::move(upgrade.request));
 }
 
 }  // namespace lmtp::server

@@ -6,7 +6,6 @@
 #include <string>
 #include <utility>
 
-#include "http_session.h"
 #include "lmtp/base/log.h"
 
 namespace lmtp::server {
@@ -16,8 +15,6 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-// Over --max-connections so many more are told so; beyond that they are closed without a word.
-constexpr std::size_t kNumRefusedPolitely = 64;
 // Accepting fails where the process has no descriptor left; one may be closed soon.
 constexpr std::chrono::milliseconds kAcceptRetry{100};
 
@@ -53,13 +50,14 @@ std::string why_not_bound(const tcp::endpoint& endpoint, const error_code& error
 
 }  // namespace
 
-Listener::Listener(std::shared_ptr<ServerContext> context)
-    : context_(std::move(context)),
-      acceptor_(asio::make_strand(context_->io)),
+Listener::Listener(asio::io_context& io, OnSocket on_socket)
+    : io_(io),
+      on_socket_(std::move(on_socket)),
+      acceptor_(asio::make_strand(io)),
       retry_timer_(acceptor_.get_executor()) {}
 
-Result<void> Listener::open() {
-  const auto endpoint = resolve(context_->io, context_->options.host, context_->options.port);
+Result<void> Listener::open(const std::string& host, std::uint16_t port) {
+  const auto endpoint = resolve(io_, host, port);
   if (!endpoint) return endpoint.error();
   error_code error;
   acceptor_.open(endpoint->protocol(), error);
@@ -68,7 +66,7 @@ Result<void> Listener::open() {
   if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
   if (error) return Error{ErrorCode::kUnavailable, why_not_bound(*endpoint, error)};
   port_ = acceptor_.local_endpoint(error).port();
-  context_->on_loopback = endpoint->address().is_loopback();
+  on_loopback_ = endpoint->address().is_loopback();
   return {};
 }
 
@@ -86,7 +84,7 @@ void Listener::stop() {
 
 void Listener::accept() {
   if (!acceptor_.is_open()) return;
-  acceptor_.async_accept(asio::make_strand(context_->io),
+  acceptor_.async_accept(asio::make_strand(io_),
                          [self = shared_from_this()](error_code error, tcp::socket socket) {
                            self->on_accepted(error, std::move(socket));
                          });
@@ -103,11 +101,7 @@ void Listener::on_accepted(error_code error, tcp::socket socket) {
     return;
   }
   accept();  // first: what throws below costs its own connection, not all that would follow
-  const std::size_t num_open = context_->registry.size();
-  const auto limit = static_cast<std::size_t>(context_->options.max_connections);
-  if (num_open < limit + kNumRefusedPolitely) {
-    std::make_shared<HttpSession>(context_, std::move(socket), num_open >= limit)->start();
-  }
+  on_socket_(std::move(socket));
 }
 
 }  // namespace lmtp::server

@@ -1,0 +1,115 @@
+// HTTP endpoints: what a handler is given and how it answers. Sockets, limits, chunks and
+// keep-alive are the server's; a handler sees none of them.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lmtp/base/ids.h"
+#include "lmtp/request/event.h"
+
+namespace lmtp::server {
+
+struct HttpField {
+  std::string name;
+  std::string value;
+};
+
+struct HttpRequest {
+  std::string method;             // as sent; the handler of GET gets HEAD too
+  std::string path;               // of the target, up to the '?'
+  std::string query;              // behind it
+  std::vector<HttpField> fields;  // of the header, in their order
+  std::string body;               // empty where the route takes none
+
+  // The first field of this name, upper or lower case; null: there is none.
+  const std::string* field(std::string_view name) const;
+};
+
+struct HttpResponse {
+  int status = 200;
+  std::string type;  // Content-Type
+  std::string body;
+  std::vector<HttpField> fields = {};  // more of the header; no line breaks within
+};
+
+// Where the answer to one request goes: either send(), or begin(), write() as often as need be, and
+// end(). Once the client is gone, or the answer whole, nothing happens any more.
+// Owner: whoever answers; the last reference to go without an answer gives 500, or cuts one that
+// was begun. Thread: the connection's strand, which is where the handler and the work of post()
+// run; post() and the destructor: any.
+class HttpResponder {
+ public:
+  virtual ~HttpResponder() = default;
+
+  virtual void send(HttpResponse response) = 0;
+
+  // A streamed answer: the header now (no body in it), then the body piece by piece. What waits to
+  // be written has a limit (ServerOptions::max_write_queue_bytes): a client that does not read
+  // loses its connection, and on_gone's callback is called within the write.
+  virtual void begin(HttpResponse head) = 0;
+  virtual void write(std::string_view piece) = 0;  // REQUIRES: begun
+  virtual void end() = 0;                          // REQUIRES: begun
+
+  // Called once where the client goes before the answer is whole: it has closed its side, does not
+  // read, or the server stops. For cancelling what is computed for it. The last one given counts.
+  virtual void on_gone(std::function<void()> callback) = 0;
+
+  // Runs `work` on the strand, after what was posted before; never within the call. Dropped where
+  // the client is gone or the answer whole.
+  virtual void post(std::function<void()> work) = 0;
+
+  // By what the streams of this request are known (StreamKey::connection): no other request and no
+  // other connection has it.
+  virtual ConnectionId id() const = 0;
+  // Request::others_connected. From the first call to the answer's end this one counts for others.
+  virtual bool others_connected() = 0;
+};
+
+// Gives the events of a request's streams to `handle`, on the strand of `responder`.
+std::shared_ptr<EventSink> make_event_sink(std::shared_ptr<HttpResponder> responder,
+                                           std::function<void(std::vector<StreamEvent>)> handle);
+
+using HttpHandler = std::function<void(HttpRequest, const std::shared_ptr<HttpResponder>&)>;
+
+struct HttpRoute {
+  std::string method;
+  std::string path;
+  std::size_t max_body_bytes = 0;  // longer ones are refused with 413; 0: a body is not read
+  HttpHandler handler;
+};
+
+struct WebSocketUpgrade;  // src/server/http/upgrade.h
+using UpgradeHandler = std::function<void(WebSocketUpgrade&)>;
+
+// What the server answers: one row a method and path. Owner: the server. Filled before it starts
+// and not changed from then on; its handlers run on any io thread, several at a time.
+class HttpRoutes {
+ public:
+  // HEAD too: the same without the body.
+  void get(std::string path, HttpHandler handler);
+  void post(std::string path, std::size_t max_body_bytes, HttpHandler handler);
+  // `target` is compared whole, with its query.
+  void websocket(std::string target, UpgradeHandler handler);
+
+  // Null: there is none.
+  const HttpRoute* find(std::string_view method, std::string_view path) const;
+  const UpgradeHandler* find_websocket(std::string_view target) const;
+  // Where find() gives none: 405 for a method that is not taken there or anywhere, else 404.
+  HttpResponse refusal(std::string_view method, std::string_view path) const;
+
+ private:
+  struct WebSocketRoute {
+    std::string target;
+    UpgradeHandler handler;
+  };
+
+  std::vector<HttpRoute> routes_;
+  std::vector<WebSocketRoute> websockets_;
+};
+
+}  // namespace lmtp::server

@@ -1,0 +1,489 @@
+#include "http_session.h"
+
+#include <boost/asio/post.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/http/error.hpp>
+#include <boost/beast/http/read.hpp>
+#include <boost/beast/websocket/rfc6455.hpp>
+#include <chrono>
+#include <exception>
+#include <utility>
+
+#include "lmtp/base/check.h"
+#include "lmtp/base/log.h"
+#include "origin.h"
+#include "upgrade.h"
+
+namespace lmtp::server {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+
+namespace {
+
+// For one request's header, the idle time between two, and one answer that is sent whole.
+constexpr std::chrono::seconds kHttpTimeout{10};
+// For what a streamed answer writes at a time: as long as a WebSocket's client may be silent.
+constexpr std::chrono::seconds kStreamTimeout{300};
+// Of an answer under way when the server stops.
+constexpr std::chrono::seconds kCloseTimeout{3};
+constexpr std::uint32_t kMaxHeaderBytes = 16 * 1024;
+// Announced to a route that reads none; more is no request that a client means.
+constexpr std::uint64_t kMaxUnreadBodyBytes = std::uint64_t{1} << 20;
+constexpr std::size_t kBodyPieceBytes = std::size_t{64} << 10;
+// How long, and how often kMaxHeaderBytes, is read of what follows a request that was answered.
+constexpr std::chrono::seconds kDrainTimeout{2};
+constexpr int kMaxDrained = 64;
+
+// What is wrong with the bytes themselves, not with the connection.
+bool is_not_http(beast::error_code error) {
+  return error.category() == http::make_error_code(http::error::bad_method).category() &&
+         error != http::error::end_of_stream && error != http::error::partial_message;
+}
+
+HttpResponse body_too_long(std::size_t limit) {
+  return plain_text(
+      413, "The body is longer than the " + std::to_string(limit) + " bytes that are read here.");
+}
+
+}  // namespace
+
+// Holds neither the session nor the context: what was posted to a context that runs no more may
+// hold it.
+class HttpSession::Responder : public HttpResponder {
+ public:
+  Responder(const std::shared_ptr<HttpSession>& session, ConnectionId id)
+      : session_(session), strand_(session->strand_), number_(session->request_number_), id_(id) {}
+  ~Responder() override {
+    try {
+      on_strand([](HttpSession& session) { session.on_unanswered(); });
+    } catch (const std::exception& e) {
+      log::error(std::string("a request was left unanswered: ") + e.what());
+    }
+  }
+  Responder(const Responder&) = delete;
+  Responder& operator=(const Responder&) = delete;
+
+  void send(HttpResponse response) override {
+    if (const auto session = answering()) session->send(std::move(response));
+  }
+  void begin(HttpResponse head) override {
+    if (const auto session = answering()) session->begin(head);
+  }
+  void write(std::string_view piece) override {
+    if (const auto session = answering()) session->write(piece);
+  }
+  void end() override {
+    if (const auto session = answering()) session->end();
+  }
+  void on_gone(std::function<void()> callback) override {
+    const auto session = session_.lock();
+    if (session && session->is_answering(number_)) {
+      session->on_gone_ = std::move(callback);
+    } else if (!session || session->state_ == State::kClosed) {
+      callback();
+    }
+  }
+  void post(std::function<void()> work) override {
+    on_strand([work = std::move(work)](HttpSession& /*session*/) { work(); });
+  }
+  ConnectionId id() const override { return id_; }
+  bool others_connected() override {
+    const auto session = answering();
+    return session && session->others_connected();
+  }
+
+ private:
+  std::shared_ptr<HttpSession> answering() const {
+    auto session = session_.lock();
+    return session && session->is_answering(number_) ? session : nullptr;
+  }
+
+  // The session's life must not end here, on the thread of an engine: it is not looked up before
+  // the strand.
+  template <typename Work>
+  void on_strand(Work work) const {
+    const auto strand = strand_.lock();
+    if (!strand) return;
+    asio::post(strand->executor, [weak = session_, number = number_, work = std::move(work)] {
+      const auto session = weak.lock();
+      if (!session || !session->is_answering(number)) return;
+      session->guard([&] { work(*session); });
+    });
+  }
+
+  const std::weak_ptr<HttpSession> session_;
+  const std::weak_ptr<Strand> strand_;
+  const std::uint64_t number_;
+  const ConnectionId id_;
+};
+
+HttpSession::HttpSession(std::shared_ptr<ServerContext> context, asio::ip::tcp::socket socket,
+                         bool refuse)
+    : context_(std::move(context)),
+      place_(context_->registry),
+      refuse_all_(refuse),
+      stream_(std::move(socket)),
+      strand_(std::make_shared<Strand>(Strand{context_, stream_.get_executor()})),
+      buffer_(kMaxHeaderBytes),
+      body_part_(context_->read_buffers),
+      body_timer_(stream_.get_executor()),
+      pace_timer_(stream_.get_executor()),
+      write_queue_(context_->registry, context_->write_queues,
+                   context_->options.max_write_queue_bytes, place_.id()),
+      close_timer_(stream_.get_executor()) {}
+
+HttpSession::~HttpSession() { finish(); }
+
+// Runs a handler's work; an exception costs this connection.
+template <typename Work>
+void HttpSession::guard(Work work) {
+  try {
+    work();
+  } catch (const std::exception& e) {
+    log::error("connection " + std::to_string(place_.id()) + " failed: " + e.what());
+    finish();
+  }
+}
+
+void HttpSession::start() {
+  if (!place_.fill(weak_from_this())) return;
+  asio::post(stream_.get_executor(),
+             [self = shared_from_this()] { self->guard([&] { self->read_header(); }); });
+}
+
+void HttpSession::drop() {
+  asio::post(stream_.get_executor(), [self = shared_from_this()] { self->finish(); });
+}
+
+// An answer under way may come to its end.
+void HttpSession::shut_down() {
+  asio::post(stream_.get_executor(), [self = shared_from_this()] {
+    if (self->state_ != State::kAnswering && self->state_ != State::kFinishing) {
+      return self->finish();
+    }
+    self->stopping_ = true;
+    self->close_timer_.expires_after(kCloseTimeout);
+    self->close_timer_.async_wait([self](beast::error_code error) {
+      if (!error) self->finish();
+    });
+  });
+}
+
+Holding HttpSession::holding(Held what) const {
+  if (what == Held::kWriteQueue) return {write_queue_.num_bytes(), {}};
+  return {body_part_.bytes(), body_since_};
+}
+
+// Memory is short: who holds a body is told, who does not read is not.
+void HttpSession::give_up(Held what) {
+  what == Held::kWriteQueue ? write_queue_.give_up() : static_cast<void>(body_part_.set(0));
+  asio::post(stream_.get_executor(), [self = shared_from_this(), what] {
+    self->guard([&] {
+      const bool is_write = what == Held::kWriteQueue;
+      if (is_write ? self->write_queue_.empty() : self->state_ != State::kBody) return;
+      self->context_->registry.log_closed(self->place_.id(), why_given_up(what));
+      if (is_write) return self->finish();
+      self->stop_body(plain_text(503, why_given_up(what) + "; try again later."));
+    });
+  });
+}
+
+// --- a request ---
+
+void HttpSession::read_header() {
+  state_ = State::kHeader;
+  parser_.emplace();
+  parser_->header_limit(kMaxHeaderBytes);
+  parser_->body_limit(boost::none);  // the routes'
+  stream_.expires_after(kHttpTimeout);
+  http::async_read_header(stream_, buffer_, *parser_,
+                          [self = shared_from_this()](beast::error_code error, std::size_t) {
+                            self->guard([&] { self->on_header(error); });
+                          });
+}
+
+void HttpSession::on_header(beast::error_code error) {
+  if (error == http::error::header_limit || error == http::error::buffer_overflow) {
+    return refuse(plain_text(431, "The header is longer than 16 KiB."));
+  }
+  if (is_not_http(error)) return refuse(plain_text(400, "This is not HTTP."));
+  if (error) return finish();  // gone, or silent for too long
+  const auto& header = parser_->get();
+  request_ = plain_request(header);
+  is_head_ = request_.method == "HEAD";
+  route_ = context_->routes.find(request_.method, request_.path);
+  if (auto refusal = refuse_header()) return refuse(*std::move(refusal));
+  if (beast::websocket::is_upgrade(header)) {
+    const UpgradeHandler* const handler =
+        context_->routes.find_websocket(std::string(header.target()));
+    if (handler != nullptr) return upgrade(*handler);
+  }
+  // A body is legal but nobody reads it, so what follows it could not be told from it.
+  const bool is_read = route_ != nullptr && route_->max_body_bytes > 0;
+  const bool has_body = header.has_content_length() || header.chunked();
+  keep_alive_ = header.keep_alive() && (is_read || !has_body);
+  if (is_read) return begin_body();
+  if (route_ != nullptr) return handle();
+  HttpResponse refusal = context_->routes.refusal(request_.method, request_.path);
+  keep_alive_ = keep_alive_ && refusal.status == 404;  // else a body may follow
+  state_ = State::kAnswering;
+  send(std::move(refusal));
+}
+
+std::optional<HttpResponse> HttpSession::refuse_header() const {
+  const bool is_read = route_ != nullptr && route_->max_body_bytes > 0;
+  if (!is_read && parser_->content_length().value_or(0) > kMaxUnreadBodyBytes) {
+    return plain_text(400, "This is not HTTP.");
+  }
+  if (refuse_all_) return plain_text(503, "Too many connections; try again later.");
+  return refuse_foreign(request_, context_->options, context_->on_loopback);
+}
+
+void HttpSession::upgrade(const UpgradeHandler& handler) {
+  stream_.expires_never();  // the WebSocket has limits of its own
+  state_ = State::kClosed;  // this session's part
+  WebSocketUpgrade taken{context_, std::move(stream_), std::move(buffer_), std::move(place_),
+                         http::request<http::empty_body>(
+                             std::move(static_cast<http::request_header<>&>(parser_->get())))};
+  handler(taken);
+}
+
+void HttpSession::begin_body() {
+  const auto& header = parser_->get();
+  const std::size_t limit = route_->max_body_bytes;
+  if (parser_->content_length().value_or(0) > limit) return refuse(body_too_long(limit));
+  if (header.count(http::field::transfer_encoding) > 0 && !header.chunked()) {
+    return refuse(plain_text(501, "Of transfer codings, chunked alone is read."));
+  }
+  if (parser_->is_done()) return handle();
+  parser_->body_limit(limit);
+  state_ = State::kBody;
+  const bool asks_first = beast::iequals(header[http::field::expect], "100-continue");
+  if (asks_first && header.version() >= 11) enqueue("HTTP/1.1 100 Continue\r\n\r\n");
+  body_since_ = Clock::now();
+  watch_body();
+  read_body();
+}
+
+void HttpSession::watch_body() {
+  const auto due = [this] { return body_since_.load() + context_->options.message_timeout; };
+  body_timer_.expires_at(due());
+  body_timer_.async_wait([self = shared_from_this(), due](beast::error_code error) {
+    if (error || self->state_ != State::kBody) return;
+    self->guard([&] {
+      if (Clock::now() < due()) return self->watch_body();
+      self->stop_body(plain_text(408, "The body took too long from its first byte to its last."));
+    });
+  });
+}
+
+void HttpSession::read_body() {
+  body_piece_.resize(kBodyPieceBytes);
+  parser_->get().body().data = body_piece_.data();
+  parser_->get().body().size = body_piece_.size();
+  stream_.expires_never();  // body_timer_ is for the whole
+  http::async_read_some(stream_, buffer_, *parser_,
+                        [self = shared_from_this()](beast::error_code error, std::size_t) {
+                          self->guard([&] { self->on_body(error); });
+                        });
+}
+
+void HttpSession::on_body(beast::error_code error) {
+  if (state_ != State::kBody) return;
+  if (body_refusal_) return refuse(*std::exchange(body_refusal_, std::nullopt));
+  if (error == http::error::body_limit) return refuse(body_too_long(route_->max_body_bytes));
+  if (error == http::error::need_buffer) error = {};  // body_piece_ is full
+  if (is_not_http(error)) return refuse(plain_text(400, "This is not HTTP."));
+  if (error) return finish();
+  const std::size_t num_bytes = body_piece_.size() - parser_->get().body().size;
+  request_.body.append(body_piece_, 0, num_bytes);
+  if (!body_part_.set(request_.body.capacity() + body_piece_.capacity())) {
+    context_->registry.make_room(Held::kUnfinishedMessage);
+  }
+  if (parser_->is_done()) return handle();
+  if (request_.body.size() <= kUnpacedBytes) return read_body();
+  // Long ones cost the processor that streams are computed on.
+  const Clock::time_point due = context_->read_pace.after(num_bytes);
+  body_since_ = body_since_.load() + (due - Clock::now());
+  pace_timer_.expires_at(due);
+  pace_timer_.async_wait([self = shared_from_this(), due](beast::error_code) {
+    if (self->state_ != State::kBody) return;
+    self->body_since_ = self->body_since_.load() + (Clock::now() - due);
+    self->guard([&] { self->body_refusal_ ? self->on_body({}) : self->read_body(); });
+  });
+}
+
+// The read under way, or the wait before the next, ends and sends the refusal.
+void HttpSession::stop_body(HttpResponse refusal) {
+  body_refusal_ = std::move(refusal);
+  request_.body = std::string();
+  beast::error_code ignored;
+  stream_.socket().cancel(ignored);
+  pace_timer_.cancel();
+}
+
+void HttpSession::handle() {
+  body_timer_.cancel();
+  state_ = State::kAnswering;
+  framing_.reset();
+  ++request_number_;
+  {
+    const auto responder =
+        std::make_shared<Responder>(shared_from_this(), context_->registry.next_id());
+    route_->handler(std::move(request_), responder);
+  }
+  request_ = {};
+  body_piece_ = {};
+  body_part_.set(0);
+  if (state_ == State::kAnswering) watch();
+}
+
+// --- its answer ---
+
+void HttpSession::send(HttpResponse response) {
+  LMTP_CHECK(!framing_, "the answer was begun already");
+  state_ = State::kFinishing;
+  std::string text = head_text(response, context_->options.version, Framing::kLength, keep_alive_);
+  if (!is_head_) text += response.body;
+  enqueue(std::move(text));
+}
+
+// Answers by itself. What the client still sends is not read, so the connection ends.
+void HttpSession::refuse(HttpResponse response) {
+  body_timer_.cancel();
+  body_part_.set(0);
+  keep_alive_ = false;
+  state_ = State::kAnswering;
+  framing_.reset();
+  is_head_ = false;
+  send(std::move(response));
+}
+
+void HttpSession::begin(const HttpResponse& head) {
+  LMTP_CHECK(!framing_, "begun twice");
+  const bool has_chunks = parser_->get().version() >= 11;
+  framing_ = has_chunks ? Framing::kChunks : Framing::kClose;
+  keep_alive_ = keep_alive_ && has_chunks;
+  enqueue(head_text(head, context_->options.version, *framing_, keep_alive_));
+}
+
+void HttpSession::write(std::string_view piece) {
+  LMTP_CHECK(framing_.has_value(), "not begun");
+  if (is_head_ || piece.empty()) return;
+  enqueue(*framing_ == Framing::kChunks ? chunk_text(piece) : std::string(piece));
+}
+
+void HttpSession::end() {
+  LMTP_CHECK(framing_.has_value(), "not begun");
+  state_ = State::kFinishing;
+  if (*framing_ == Framing::kChunks && !is_head_) return enqueue("0\r\n\r\n");
+  if (write_queue_.empty()) next_request();
+}
+
+void HttpSession::on_unanswered() {
+  if (framing_) {  // what is there is sent; a client sees by the missing end that it is not whole
+    state_ = State::kFinishing;
+    keep_alive_ = false;
+    if (write_queue_.empty()) next_request();
+    return;
+  }
+  log::error("connection " + std::to_string(place_.id()) + ": a request was left unanswered");
+  send(plain_text(500, "This request was not answered; the server's log may say why."));
+}
+
+bool HttpSession::others_connected() {
+  if (!std::exchange(is_counted_, true)) context_->registry.client_came();
+  return context_->registry.num_clients() > 1;
+}
+
+// Reads on while the answer is not whole: what is sent behind the request, up to a limit, or its
+// end.
+void HttpSession::watch() {
+  watching_ = true;
+  auto on_event = [self = shared_from_this()](beast::error_code error, std::size_t num_bytes) {
+    self->guard([&] { self->on_watched(error, num_bytes); });
+  };
+  if (buffer_.size() == buffer_.max_size()) {
+    return stream_.socket().async_wait(asio::socket_base::wait_error,
+                                       [on_event](beast::error_code error) { on_event(error, 0); });
+  }
+  stream_.expires_never();
+  stream_.async_read_some(buffer_.prepare(buffer_.max_size() - buffer_.size()),
+                          std::move(on_event));
+}
+
+void HttpSession::on_watched(beast::error_code error, std::size_t num_bytes) {
+  watching_ = false;
+  buffer_.commit(num_bytes);
+  if (state_ == State::kFinishing && write_queue_.empty()) return next_request();
+  if (state_ != State::kAnswering) return;  // on_written goes on
+  if (error || num_bytes == 0) return finish();
+  watch();
+}
+
+// --- writing ---
+
+void HttpSession::enqueue(std::string text) {
+  if (!write_queue_.add(std::move(text))) return finish();
+  if (!write_queue_.writing()) write_next();
+}
+
+void HttpSession::write_next() {
+  stream_.expires_after(framing_ ? kStreamTimeout : kHttpTimeout);
+  asio::async_write(stream_, asio::buffer(write_queue_.begin_write()),
+                    [self = shared_from_this()](beast::error_code error, std::size_t) {
+                      self->guard([&] { self->on_written(error); });
+                    });
+}
+
+void HttpSession::on_written(beast::error_code error) {
+  write_queue_.written();
+  if (error || state_ == State::kClosed) return finish();
+  if (!write_queue_.empty()) return write_next();
+  if (state_ == State::kFinishing) next_request();
+}
+
+// The answer is written whole.
+void HttpSession::next_request() {
+  if (std::exchange(is_counted_, false)) context_->registry.client_left();
+  on_gone_ = nullptr;
+  if (watching_) return stream_.cancel();  // on_watched comes back here
+  framing_.reset();
+  if (stopping_) return finish();
+  if (keep_alive_) return read_header();
+  state_ = State::kDraining;
+  beast::error_code error;
+  stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_send, error);
+  stream_.expires_after(kDrainTimeout);
+  drain();
+}
+
+// Closing a socket while bytes of the request are unread would reset the connection and might take
+// the answer with it: so they are read for a while.
+void HttpSession::drain() {
+  if (++num_drained_ > kMaxDrained) return;
+  buffer_.clear();
+  stream_.async_read_some(buffer_.prepare(kMaxHeaderBytes),
+                          [self = shared_from_this()](beast::error_code error, std::size_t) {
+                            if (!error) self->drain();
+                          });
+}
+
+// The connection is gone, whoever ended it. Operations under way end with an error, and with the
+// last one the session. May be called more than once.
+void HttpSession::finish() {
+  if (state_ == State::kClosed) return;
+  state_ = State::kClosed;
+  body_timer_.cancel();
+  pace_timer_.cancel();
+  close_timer_.cancel();
+  write_queue_.clear();
+  body_part_.set(0);
+  if (std::exchange(is_counted_, false)) context_->registry.client_left();
+  stream_.close();
+  if (const auto on_gone = std::exchange(on_gone_, nullptr)) on_gone();
+}
+
+}  // namespace lmtp::server

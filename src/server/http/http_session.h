@@ -1,0 +1,126 @@
+// An accepted socket before (or without) its upgrade to a WebSocket.
+#pragma once
+
+#include <atomic>
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
+#include <boost/beast/http/buffer_body.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "context.h"
+#include "lmtp/server/http.h"
+#include "message.h"
+#include "net/connection.h"
+#include "net/memory_limit.h"
+#include "net/write_queue.h"
+
+namespace lmtp::server {
+
+// Reads requests one after the other, each within limits of size and time, and has their routes
+// answer them; ends itself. While a handler takes its time, the socket is read on, so that a client
+// that goes is noticed. Everything but what Connection declares runs on the socket's strand;
+// pending operations keep the object alive.
+class HttpSession : public Connection, public std::enable_shared_from_this<HttpSession> {
+ public:
+  // `refuse`: there are too many connections; whatever is asked is answered with 503.
+  HttpSession(std::shared_ptr<ServerContext> context, boost::asio::ip::tcp::socket socket,
+              bool refuse);
+  ~HttpSession() override;
+
+  // Once, from any thread. Nothing happens where the server is stopping.
+  void start();
+
+  void shut_down() override;
+  void drop() override;
+  Holding holding(Held what) const override;
+  void give_up(Held what) override;
+
+ private:
+  class Responder;
+  using Clock = std::chrono::steady_clock;
+  using Parser = boost::beast::http::request_parser<boost::beast::http::buffer_body>;
+
+  // kHeader, kBody -> kAnswering (a handler has the request) -> kFinishing (the whole answer is in
+  // the queue) -> kHeader, or kDraining where the connection is not kept.
+  enum class State { kHeader, kBody, kAnswering, kFinishing, kDraining, kClosed };
+  // What responders hold of the session beside a weak reference: the strand, and what it needs.
+  struct Strand {
+    std::shared_ptr<ServerContext> context;
+    boost::asio::any_io_executor executor;
+  };
+
+  template <typename Work>
+  void guard(Work work);
+  void read_header();
+  void on_header(boost::beast::error_code error);
+  std::optional<HttpResponse> refuse_header() const;
+  void upgrade(const UpgradeHandler& handler);
+  void begin_body();
+  void watch_body();
+  void read_body();
+  void on_body(boost::beast::error_code error);
+  void stop_body(HttpResponse refusal);
+  void handle();
+
+  bool is_answering(std::uint64_t number) const {
+    return state_ == State::kAnswering && number == request_number_;
+  }
+  void send(HttpResponse response);
+  void begin(const HttpResponse& head);
+  void write(std::string_view piece);
+  void end();
+  void on_unanswered();
+  bool others_connected();
+  void refuse(HttpResponse response);
+  void watch();
+  void on_watched(boost::beast::error_code error, std::size_t num_bytes);
+
+  void enqueue(std::string text);
+  void write_next();
+  void on_written(boost::beast::error_code error);
+  void next_request();
+  void drain();
+  void finish();
+
+  const std::shared_ptr<ServerContext> context_;  // outlives the socket
+  ConnectionRegistry::Place place_;
+  const bool refuse_all_;
+  boost::beast::tcp_stream stream_;
+  const std::shared_ptr<Strand> strand_;
+  boost::beast::flat_buffer buffer_;
+  std::optional<Parser> parser_;  // a new one for each request
+  State state_ = State::kHeader;
+
+  HttpRequest request_;
+  const HttpRoute* route_ = nullptr;
+  std::string body_piece_;  // room for what is read next of a body
+  MemoryLimit::Part body_part_;
+  std::optional<HttpResponse> body_refusal_;  // why the body is not read to its end
+  // When the body began; waits of the server's own making move it on.
+  std::atomic<Clock::time_point> body_since_ = Clock::time_point();
+  boost::asio::steady_timer body_timer_;
+  boost::asio::steady_timer pace_timer_;
+
+  std::uint64_t request_number_ = 0;
+  bool keep_alive_ = false;
+  bool is_head_ = false;
+  bool is_counted_ = false;         // as a client
+  std::optional<Framing> framing_;  // of a streamed answer that was begun
+  bool watching_ = false;
+  std::function<void()> on_gone_;
+  WriteQueue write_queue_;
+  boost::asio::steady_timer close_timer_;
+  bool stopping_ = false;
+  int num_drained_ = 0;
+};
+
+}  // namespace lmtp::server

@@ -1,0 +1,70 @@
+#include "message.h"
+
+#include <boost/beast/core/string.hpp>
+#include <boost/beast/http/status.hpp>
+#include <charconv>
+#include <iterator>
+
+namespace lmtp::server {
+namespace {
+
+namespace http = boost::beast::http;
+
+void add_field(std::string& out, std::string_view name, std::string_view value) {
+  out.append(name).append(": ").append(value).append("\r\n");
+}
+
+std::string text_of(boost::beast::string_view view) { return {view.data(), view.size()}; }
+
+}  // namespace
+
+HttpRequest plain_request(const http::request_header<>& header) {
+  HttpRequest request;
+  request.method = text_of(header.method_string());
+  const std::string target = text_of(header.target());
+  const std::size_t path_end = target.find('?');
+  request.path = target.substr(0, path_end);
+  if (path_end != std::string::npos) request.query = target.substr(path_end + 1);
+  for (const auto& field : header) {
+    request.fields.push_back({text_of(field.name_string()), text_of(field.value())});
+  }
+  return request;
+}
+
+HttpResponse plain_text(int status, std::string_view sentence) {
+  return {status, "text/plain; charset=utf-8", std::string(sentence) + "\n"};
+}
+
+std::string head_text(const HttpResponse& response, std::string_view version, Framing framing,
+                      bool keep_alive) {
+  std::string out = "HTTP/1.1 " + std::to_string(response.status) + " ";
+  const http::status known = http::int_to_status(static_cast<unsigned>(response.status));
+  if (known != http::status::unknown) out.append(http::obsolete_reason(known));
+  out += "\r\n";
+  add_field(out, "Server", "lmtp-serve/" + std::string(version));
+  add_field(out, "Content-Type", response.type);
+  add_field(out, "Cache-Control", "no-store");
+  for (const HttpField& field : response.fields) add_field(out, field.name, field.value);
+  if (!keep_alive) add_field(out, "Connection", "close");
+  if (framing == Framing::kLength) {
+    add_field(out, "Content-Length", std::to_string(response.body.size()));
+  } else if (framing == Framing::kChunks) {
+    add_field(out, "Transfer-Encoding", "chunked");
+  }
+  return out + "\r\n";
+}
+
+std::string chunk_text(std::string_view piece) {
+  char length[2 * sizeof(piece.size())];
+  const char* const end = std::to_chars(std::begin(length), std::end(length), piece.size(), 16).ptr;
+  std::string out;
+  out.reserve(piece.size() + sizeof(length) + 4);
+  return out.append(length, static_cast<std::size_t>(end - length))
+      .append("\r\n")
+      .append(piece)
+      .append("\r\n");
+}
+
+bool equal_names(std::string_view a, std::string_view b) { return boost::beast::iequals(a, b); }
+
+}  // namespace lmtp::server

@@ -1,0 +1,102 @@
+#include <algorithm>
+#include <utility>
+
+#include "lmtp/base/check.h"
+#include "lmtp/server/http.h"
+#include "message.h"
+
+namespace lmtp::server {
+namespace {
+
+bool takes(const HttpRoute& route, std::string_view method) {
+  return route.method == method || (route.method == "GET" && method == "HEAD");
+}
+
+// Delivers on whatever thread, handles on the strand.
+class PostingSink : public EventSink, public std::enable_shared_from_this<PostingSink> {
+ public:
+  using Handle = std::function<void(std::vector<StreamEvent>)>;
+
+  PostingSink(std::shared_ptr<HttpResponder> responder, Handle handle)
+      : responder_(std::move(responder)), handle_(std::move(handle)) {}
+
+  void deliver(std::vector<StreamEvent> events) override {
+    responder_->post([self = shared_from_this(), events = std::move(events)]() mutable {
+      self->handle_(std::move(events));
+    });
+  }
+
+ private:
+  const std::shared_ptr<HttpResponder> responder_;
+  const Handle handle_;
+};
+
+}  // namespace
+
+const std::string* HttpRequest::field(std::string_view name) const {
+  const auto found = std::ranges::find_if(
+      fields, [&](const HttpField& field) { return equal_names(field.name, name); });
+  return found == fields.end() ? nullptr : &found->value;
+}
+
+std::shared_ptr<EventSink> make_event_sink(std::shared_ptr<HttpResponder> responder,
+                                           std::function<void(std::vector<StreamEvent>)> handle) {
+  return std::make_shared<PostingSink>(std::move(responder), std::move(handle));
+}
+
+void HttpRoutes::get(std::string path, HttpHandler handler) {
+  LMTP_CHECK(find("GET", path) == nullptr, path);
+  routes_.push_back({"GET", std::move(path), 0, std::move(handler)});
+}
+
+void HttpRoutes::post(std::string path, std::size_t max_body_bytes, HttpHandler handler) {
+  LMTP_CHECK(find("POST", path) == nullptr, path);
+  routes_.push_back({"POST", std::move(path), max_body_bytes, std::move(handler)});
+}
+
+void HttpRoutes::websocket(std::string target, UpgradeHandler handler) {
+  LMTP_CHECK(find_websocket(target) == nullptr, target);
+  websockets_.push_back({std::move(target), std::move(handler)});
+}
+
+const HttpRoute* HttpRoutes::find(std::string_view method, std::string_view path) const {
+  const auto found = std::ranges::find_if(
+      routes_, [&](const HttpRoute& route) { return takes(route, method) && route.path == path; });
+  return found == routes_.end() ? nullptr : &*found;
+}
+
+const UpgradeHandler* HttpRoutes::find_websocket(std::string_view target) const {
+  const auto found = std::ranges::find(websockets_, target, &WebSocketRoute::target);
+  return found == websockets_.end() ? nullptr : &found->handler;
+}
+
+HttpResponse HttpRoutes::refusal(std::string_view method, std::string_view path) const {
+  const bool has_path = std::ranges::find(routes_, path, &HttpRoute::path) != routes_.end();
+  const bool has_method =
+      std::ranges::any_of(routes_, [&](const HttpRoute& route) { return takes(route, method); });
+  if (!has_path && has_method) {
+    return plain_text(404,
+                      "There is nothing here. / says how to connect, /health whether the model "
+                      "can answer; LMTP is spoken over a WebSocket at /.");
+  }
+  std::vector<std::string_view> allowed;
+  for (const std::string_view taken : {"GET", "HEAD", "POST"}) {
+    const bool here = std::ranges::any_of(routes_, [&](const HttpRoute& route) {
+      return takes(route, taken) && (!has_path || route.path == path);
+    });
+    if (here) allowed.push_back(taken);
+  }
+  std::string field;
+  std::string sentence = allowed.size() == 1 ? "Allowed is " : "Allowed are ";
+  for (std::size_t i = 0; i < allowed.size(); ++i) {
+    if (i > 0) field += ", ";
+    field += allowed[i];
+    if (i > 0) sentence += i + 1 == allowed.size() ? " and " : ", ";
+    sentence += allowed[i];
+  }
+  HttpResponse response = plain_text(405, sentence + "; LMTP is spoken over a WebSocket at /.");
+  response.fields.push_back({"Allow", field});
+  return response;
+}
+
+}  // namespace lmtp::server

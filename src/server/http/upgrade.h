@@ -1,0 +1,25 @@
+// What an upgrade to WebSocket hands over.
+#pragma once
+
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
+#include <boost/beast/http/empty_body.hpp>
+#include <boost/beast/http/message.hpp>
+#include <memory>
+
+#include "net/connection.h"
+
+namespace lmtp::server {
+
+struct ServerContext;
+
+// A socket on which an upgrade request has come. Whoever does not take it closes it.
+struct WebSocketUpgrade {
+  std::shared_ptr<ServerContext> context;
+  boost::beast::tcp_stream stream;
+  boost::beast::flat_buffer early;  // what came behind the request
+  ConnectionRegistry::Place place;
+  boost::beast::http::request<boost::beast::http::empty_body> request;
+};
+
+}  // namespace lmtp::server

@@ -1,0 +1,56 @@
+// What waits to be sent on one connection, be it WebSocket messages or an HTTP answer.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <deque>
+#include <string>
+
+#include "connection.h"
+#include "memory_limit.h"
+
+namespace lmtp::server {
+
+// How long a client that does not read may take to come back and read why it was closed.
+inline constexpr std::chrono::seconds kSlowReaderTimeout{10};
+
+// It has a limit of its own and a share in that of all connections: a client that does not read
+// loses its connection, never the time or the memory of others. Writing is the connection's: one
+// operation at a time, of front().
+// Owner: the connection, on its strand; num_bytes() and give_up() from any thread.
+class WriteQueue {
+ public:
+  // All outlive it.
+  WriteQueue(ConnectionRegistry& registry, MemoryLimit& all, std::size_t max_bytes, ConnectionId id)
+      : registry_(registry), max_bytes_(max_bytes), id_(id), part_(all) {}
+
+  // False: more than max_bytes would wait. All but what is being written is dropped then, and the
+  // connection is to be closed. Where all connections together hold too much, whoever holds most is
+  // told to give it up, which may be this one.
+  bool add(std::string text);
+
+  bool empty() const { return texts_.empty(); }
+  bool writing() const { return writing_; }
+
+  // REQUIRES: !empty() && !writing(). What is returned stays until written().
+  const std::string& begin_write();
+  void written();
+
+  // But for what is being written.
+  void clear();
+
+  std::size_t num_bytes() const { return part_.bytes(); }
+  // It counts no longer, since the connection closes.
+  void give_up() { part_.set(0); }
+
+ private:
+  ConnectionRegistry& registry_;
+  const std::size_t max_bytes_;
+  const ConnectionId id_;
+  MemoryLimit::Part part_;
+  std::deque<std::string> texts_;  // the first one is being written where writing_
+  std::size_t num_bytes_ = 0;
+  bool writing_ = false;
+};
+
+}  // namespace lmtp::server

@@ -1,0 +1,168 @@
+// Bodies of requests over real sockets: whole, in chunks, too long, too slow, and wrong.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "http_client.h"
+#include "running_server.h"
+#include "ws_client.h"
+
+namespace lmtp::server {
+namespace {
+
+using lmtp::testing::generate;
+using lmtp::testing::http_request;
+using lmtp::testing::HttpClient;
+using lmtp::testing::Running;
+using lmtp::testing::WsClient;
+
+constexpr std::size_t kLimit = std::size_t{3} << 20;
+constexpr const char* kChunked = "Transfer-Encoding: chunked\r\n";
+
+// POST /echo answers with what it is sent behind its query.
+void add_echo(HttpRoutes& routes, engine::ModelManager& /*models*/) {
+  routes.post("/echo", kLimit, [](const HttpRequest& request, const auto& responder) {
+    responder->send({200, "text/plain", request.query + request.body});
+  });
+}
+
+std::string chunk(const std::string& bytes) {
+  char length[16];
+  std::snprintf(length, sizeof(length), "%zX", bytes.size());
+  return length + ("\r\n" + bytes) + "\r\n";
+}
+
+// What is answered to these bytes alone.
+HttpClient::Answer answer_to(const Running& running, const std::string& bytes) {
+  HttpClient client(running.server.port());
+  client.send(bytes);
+  return client.read_answer();
+}
+
+TEST(HttpBody, ItIsReadWholeHoweverItComes) {
+  Running running({}, {}, add_echo);
+  HttpClient client(running.server.port());
+  const std::string large(kLimit, 'x');  // beyond what is read without pacing
+  client.send(http_request("POST /echo?a=b&c", "body"));
+  EXPECT_EQ(client.read_answer().body, "a=b&cbody");
+  client.send(http_request("POST /echo", large));
+  EXPECT_EQ(client.read_answer().body, large) << "as long as the limit is allowed";
+  client.send(http_request("POST /echo"));
+  EXPECT_EQ(client.read_answer().body, "");
+  const std::string head = http_request("POST /echo?", "", kChunked);
+  client.send(head + chunk("one") + "3;x=y\r\ntwo\r\n0\r\nTrailer: x\r\n\r\n");
+  EXPECT_EQ(client.read_answer().body, "onetwo");
+  client.send(head + chunk(large) + "0\r\n\r\n");
+  EXPECT_EQ(client.read_answer().body, large);
+  for (const char byte : head + chunk("slow") + "0\r\n\r\n") client.send({&byte, 1});
+  EXPECT_EQ(client.read_answer().body, "slow");
+}
+
+TEST(HttpBody, RequestsSentAtOnceKeepTheirBodies) {
+  Running running({}, {}, add_echo);
+  HttpClient client(running.server.port());
+  const std::string large(100'000, 'y');
+  client.send(http_request("POST /echo", "1") + http_request("POST /echo", "", kChunked) +
+              chunk("2") + "0\r\n\r\n" + http_request("POST /echo", large) +
+              http_request("GET /x"));
+  EXPECT_EQ(client.read_answer().body, "1");
+  EXPECT_EQ(client.read_answer().body, "2");
+  EXPECT_EQ(client.read_answer().body, large);
+  EXPECT_EQ(client.read_answer().status, 404);
+}
+
+TEST(HttpBody, ALongerOneIsRefusedBeforeItIsRead) {
+  Running running({}, {}, add_echo);
+  const std::string post = "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: ";
+  for (const std::string& length :
+       {std::to_string(kLimit + 1), std::string("9223372036854775807")}) {
+    const HttpClient::Answer answer = answer_to(running, post + length + "\r\n\r\nbegin");
+    EXPECT_EQ(answer.status, 413);
+    EXPECT_EQ(answer.body, "The body is longer than the 3145728 bytes that are read here.\n");
+    EXPECT_NE(answer.head.find("Connection: close\r\n"), std::string::npos);
+  }
+  const std::string head = http_request("POST /echo", "", kChunked);
+  EXPECT_EQ(answer_to(running, head + chunk(std::string(kLimit, 'x')) + "1\r\n").status, 413);
+  EXPECT_EQ(answer_to(running, head + "FFFFFFFFFFFFFFF\r\n").status, 413);
+}
+
+TEST(HttpBody, WhoAsksFirstIsToldToSendIt) {
+  Running running({}, {}, add_echo);
+  HttpClient client(running.server.port());
+  const std::string expect = "Expect: 100-Continue\r\n";
+  client.send(http_request("POST /echo", "", expect + "Content-Length: 2\r\n"));
+  EXPECT_EQ(client.read_until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+  client.send("ok");
+  EXPECT_EQ(client.read_answer().body, "ok");
+  client.send(http_request("POST /echo", "", expect));
+  EXPECT_EQ(client.read_answer().status, 200) << "there is none to wait for";
+  client.send(http_request("POST /echo", "", expect + "Content-Length: 9000000\r\n"));
+  EXPECT_EQ(client.read_answer().status, 413);
+  EXPECT_EQ(
+      answer_to(running, "POST /echo HTTP/1.0\r\nContent-Length: 2\r\n" + expect + "\r\nok").status,
+      200);
+}
+
+TEST(HttpBody, WhatIsNoHttpIsRefused) {
+  Running running({}, {}, add_echo);
+  const auto status = [&](const std::string& fields, const std::string& body) {
+    return answer_to(running, http_request("POST /echo", "", fields) + body).status;
+  };
+  EXPECT_EQ(status(kChunked, "x\r\n"), 400);
+  EXPECT_EQ(status(kChunked, "2\r\nabc\r\n0\r\n\r\n"), 400);
+  EXPECT_EQ(status(kChunked, "-1\r\n\r\n"), 400);
+  EXPECT_EQ(status("Content-Length: 2\r\n" + std::string(kChunked), "0\r\n\r\n"), 400);
+  EXPECT_EQ(status("Content-Length: 2\r\nContent-Length: 3\r\n", "abc"), 400);
+  EXPECT_EQ(status("Transfer-Encoding: gzip\r\n", "abc"), 501);
+  EXPECT_EQ(status("Transfer-Encoding: chunked, gzip\r\n", "abc"), 501);
+  // Nothing is answered to what is cut off, and it does not reach the handler.
+  HttpClient client(running.server.port());
+  client.send(http_request("POST /echo", "", "Content-Length: 10\r\n") + "half");
+  client.half_close();
+  EXPECT_EQ(client.read_all(), "");
+}
+
+TEST(HttpBody, OfOtherOriginsItIsNotRead) {
+  Running running({}, {}, add_echo);
+  const std::string origin = "Origin: https://attacker.example\r\nContent-Length: 5\r\n";
+  EXPECT_EQ(answer_to(running, http_request("POST /echo", "", origin)).status, 403);
+}
+
+TEST(HttpBody, OneThatStallsIsToldSo) {
+  ServerOptions options;
+  options.message_timeout = std::chrono::milliseconds(50);
+  Running running({}, options, add_echo);
+  for (const std::string& fields :
+       {std::string("Content-Length: 100\r\n"), std::string(kChunked)}) {
+    HttpClient client(running.server.port());
+    client.send(http_request("POST /echo", "", fields) + "5\r\n");
+    EXPECT_EQ(client.read_answer().status, 408);
+    EXPECT_EQ(client.read_all(), "");
+  }
+}
+
+TEST(HttpBody, UnfinishedOnesOfAllTogetherHaveALimit) {
+  ServerOptions options;
+  options.max_read_buffers_bytes = std::size_t{4} << 20;
+  Running running({}, options, add_echo);
+  const std::string head = http_request("POST /echo", "", "Content-Length: 1000000\r\n");
+  std::vector<std::unique_ptr<HttpClient>> clients;
+  for (int i = 0; i < 8; ++i) {
+    clients.push_back(std::make_unique<HttpClient>(running.server.port()));
+    clients.back()->send(head + std::string(900'000, 'x'));
+  }
+  const HttpClient::Answer first = clients.front()->read_answer();
+  EXPECT_EQ(first.status, 503);
+  EXPECT_NE(first.body.find("is the oldest"), std::string::npos) << first.body;
+  clients.back()->send(std::string(100'000, 'x'));
+  EXPECT_EQ(clients.back()->read_answer().status, 200) << "the last one has room";
+  WsClient other(running.server.port());
+  other.send(generate(1, 2));
+  EXPECT_EQ(other.collect(1).tokens.size(), 2U);
+}
+
+}  // namespace
+}  // namespace lmtp::server

@@ -1,0 +1,324 @@
+// Streamed answers over real sockets: an endpoint that streams what a model generates, as one more
+// protocol would have it, and clients that go, wait, or do not read.
+#include <gtest/gtest.h>
+
+#include <charconv>
+#include <chrono>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "http_client.h"
+#include "lmtp/request/error_kind.h"
+#include "lmtp/request/request.h"
+#include "running_server.h"
+#include "ws_client.h"
+
+namespace lmtp::server {
+namespace {
+
+using lmtp::testing::FakeAgent;
+using lmtp::testing::FakeModelOptions;
+using lmtp::testing::http_request;
+using lmtp::testing::HttpClient;
+using lmtp::testing::kFakeVocabSize;
+using lmtp::testing::Running;
+using lmtp::testing::WsClient;
+using ResponderPtr = std::shared_ptr<HttpResponder>;
+
+constexpr std::chrono::seconds kPatience{60};
+constexpr StreamId kStream = 0;
+
+// --- the endpoint: POST /tokens?MODEL with a number of tokens ---
+
+void write_event(const StreamEvent& event, HttpResponder& responder) {
+  if (const auto* token = std::get_if<TokenEvent>(&event)) {
+    responder.write("data: " + std::to_string(token->token) + "\n\n");
+  } else if (const auto* error = std::get_if<StreamError>(&event)) {
+    responder.write("data: " + std::string(error_kind(error->error.code).name) + "\n\n");
+  }
+  if (is_last(event)) responder.end();
+}
+
+void stream_tokens(engine::ModelManager& models, const HttpRequest& http,
+                   const ResponderPtr& responder) {
+  Request request;
+  request.key = {responder->id(), kStream};
+  request.others_connected = responder->others_connected();
+  request.model = http.query;
+  request.prompt = {1, 2, 3};
+  std::from_chars(http.body.data(), http.body.data() + http.body.size(), request.params.max_tokens);
+  request.sink = make_event_sink(responder, [responder](std::vector<StreamEvent> events) {
+    for (const StreamEvent& event : events) write_event(event, *responder);
+  });
+  const StreamKey key = request.key;
+  engine::Submission submitted = models.submit(std::move(request));
+  if (const auto* refusal = std::get_if<engine::Refusal>(&submitted)) {
+    const ErrorCode code = refusal->no_model ? ErrorCode::kNotFound : ErrorCode::kInvalid;
+    return responder->send({error_kind(code).http_status, "text/plain", refusal->message});
+  }
+  responder->begin({200, "text/event-stream", ""});
+  responder->on_gone([owner = std::get<std::shared_ptr<engine::StreamOwner>>(submitted), key] {
+    owner->cancel(key);
+  });
+}
+
+void add_tokens(HttpRoutes& routes, engine::ModelManager& models) {
+  routes.post("/tokens", 100, [&models](const HttpRequest& request, const ResponderPtr& responder) {
+    stream_tokens(models, request, responder);
+  });
+}
+
+std::string events_of(int num_tokens) {
+  std::string out;
+  for (const TokenId token : FakeAgent::expected_tokens({1, 2, 3}, num_tokens, kFakeVocabSize)) {
+    out += "data: " + std::to_string(token) + "\n\n";
+  }
+  return out;
+}
+
+// --- tests ---
+
+TEST(HttpStream, TokensComeAsChunksAndTheConnectionIsKept) {
+  Running running({}, {}, add_tokens);
+  HttpClient client(running.server.port());
+  for (const int num_tokens : {5, 1, 300}) {
+    client.send(http_request("POST /tokens", std::to_string(num_tokens)));
+    const HttpClient::Answer answer = client.read_answer();
+    EXPECT_EQ(answer.status, 200) << answer.head;
+    EXPECT_NE(answer.head.find("Content-Type: text/event-stream\r\n"), std::string::npos);
+    EXPECT_EQ(answer.head.find("Connection:"), std::string::npos) << answer.head;
+    EXPECT_TRUE(answer.is_whole);
+    EXPECT_EQ(answer.body, events_of(num_tokens));
+  }
+  client.send(http_request("POST /tokens?nobody", "1"));
+  EXPECT_EQ(client.read_answer().status, 404);
+  client.send(http_request("GET /health"));
+  EXPECT_EQ(client.read_answer().status, 200);
+}
+
+TEST(HttpStream, RequestsSentAtOnceAreAnsweredInTheirOrder) {
+  Running running({}, {}, add_tokens);
+  HttpClient client(running.server.port());
+  client.send(http_request("POST /tokens", "40") + http_request("GET /health") +
+              http_request("POST /tokens", "3") +
+              http_request("GET /x", "", "Connection: close\r\n"));
+  EXPECT_EQ(client.read_answer().body, events_of(40));
+  EXPECT_NE(client.read_answer().body.find("\"model\": \"fake\""), std::string::npos);
+  EXPECT_EQ(client.read_answer().body, events_of(3));
+  EXPECT_EQ(client.read_answer().status, 404);
+  EXPECT_EQ(client.read_all(), "");
+}
+
+TEST(HttpStream, BeforeHttp11TheEndIsTheConnections) {
+  Running running({}, {}, add_tokens);
+  for (const char* fields : {"", "Connection: keep-alive\r\n"}) {
+    HttpClient client(running.server.port());
+    client.send("POST /tokens HTTP/1.0\r\nContent-Length: 2\r\n" + std::string(fields) + "\r\n20");
+    const HttpClient::Answer answer = client.read_answer();
+    EXPECT_NE(answer.head.find("Connection: close\r\n"), std::string::npos) << answer.head;
+    EXPECT_EQ(answer.head.find("chunked"), std::string::npos) << answer.head;
+    EXPECT_EQ(answer.body, events_of(20));
+  }
+}
+
+TEST(HttpStream, AClientThatGoesEndsItsStream) {
+  FakeModelOptions model;
+  model.agent.step_time = std::chrono::milliseconds(20);  // ten seconds for all that is asked for
+  const std::vector<void (*)(HttpClient&)> ways = {
+      [](HttpClient& client) { client.close(); },
+      [](HttpClient& client) { client.reset(); },
+      [](HttpClient& client) { client.half_close(); },
+      [](HttpClient& client) {  // with more behind the request than is read before it is answered
+        client.send(std::string(50'000, 'x'));
+        client.reset();
+      },
+  };
+  Running running(model, {}, add_tokens);
+  std::int64_t num_before = 0;
+  for (const auto& go : ways) {
+    HttpClient client(running.server.port());
+    client.send(http_request("POST /tokens", "500"));
+    EXPECT_NE(client.read_until("data: "), "");
+    EXPECT_GT(running.stats().num_running, 0);
+    go(client);
+    running.wait_idle();
+    const std::int64_t num_generated = running.stats().num_generated_tokens - num_before;
+    num_before += num_generated;
+    EXPECT_LT(num_generated, 500);
+  }
+}
+
+// Writes without end, as long as the client is there.
+void pump(const ResponderPtr& responder, const std::string& piece) {
+  responder->write(piece);
+  responder->post([responder, piece] { pump(responder, piece); });
+}
+
+struct Flood {
+  // Of the first client that goes.
+  std::promise<void> gone;
+  std::future<void> is_gone = gone.get_future();
+
+  Running::AddRoutes routes() {
+    return [this](HttpRoutes& routes, engine::ModelManager& models) {
+      add_tokens(routes, models);
+      routes.get("/flood", [this](const HttpRequest&, const ResponderPtr& responder) {
+        responder->begin({200, "text/plain", ""});
+        responder->on_gone([this] { gone.set_value(); });
+        pump(responder, std::string(10'000, 'x'));
+      });
+    };
+  }
+};
+
+TEST(HttpStream, AClientThatDoesNotReadIsLetGoAndOthersGoOn) {
+  ServerOptions own, of_all;
+  own.max_write_queue_bytes = std::size_t{256} << 10;
+  of_all.max_write_queue_bytes = std::size_t{1} << 30;
+  of_all.max_write_queues_bytes = std::size_t{1} << 20;
+  for (const ServerOptions& options : {own, of_all}) {
+    Flood flood;
+    Running running({}, options, flood.routes());
+    HttpClient slow(running.server.port(), 4096);
+    slow.send(http_request("GET /flood"));
+    ASSERT_EQ(flood.is_gone.wait_for(kPatience), std::future_status::ready);
+    EXPECT_FALSE(slow.read_answer().is_whole) << "a client sees that something is missing";
+    HttpClient other(running.server.port());
+    other.send(http_request("POST /tokens", "5"));
+    EXPECT_EQ(other.read_answer().body, events_of(5));
+  }
+}
+
+TEST(HttpStream, AStopCutsWhatDoesNotEnd) {
+  Flood flood;
+  Running running({}, {}, flood.routes());
+  HttpClient client(running.server.port());
+  client.send(http_request("GET /flood"));
+  client.read_until("xxx");
+  std::thread reader([&] { client.read_all(); });
+  running.server.stop(std::chrono::steady_clock::now() + std::chrono::milliseconds(100));
+  EXPECT_EQ(flood.is_gone.wait_for(kPatience), std::future_status::ready);
+  reader.join();
+}
+
+// Where the test answers, from its own thread.
+struct HeldAnswer {
+  std::promise<ResponderPtr> asked;
+  std::future<ResponderPtr> handed = asked.get_future();
+
+  Running::AddRoutes routes() {
+    return [this](HttpRoutes& routes, engine::ModelManager&) {
+      routes.get("/held", [this](const HttpRequest&, const ResponderPtr& responder) {
+        asked.set_value(responder);
+      });
+    };
+  }
+};
+
+TEST(HttpStream, AStopWaitsForAnAnswerThatIsUnderWay) {
+  HeldAnswer held;
+  Running running({}, {}, held.routes());
+  HttpClient client(running.server.port());
+  client.send(http_request("GET /held"));
+  ResponderPtr responder = held.handed.get();
+  responder->post([responder] {
+    responder->begin({200, "text/plain", ""});
+    responder->write("first, ");
+  });
+  EXPECT_NE(client.read_until("first, "), "");
+  HttpClient idle(running.server.port());
+  idle.send(http_request("GET /x"));
+  EXPECT_EQ(idle.read_answer().status, 404);
+  auto stopped = std::async(std::launch::async, [&] { running.server.stop(Running::soon()); });
+  EXPECT_EQ(idle.read_all(), "") << "it ends at once";
+  responder->post([responder] {
+    responder->write("last");
+    responder->end();
+  });
+  EXPECT_EQ(client.read_all(), "\r\n4\r\nlast\r\n0\r\n\r\n");
+  EXPECT_EQ(stopped.wait_for(kPatience), std::future_status::ready);
+}
+
+TEST(HttpStream, AnAnswerMayComeLaterAndFromAnyThread) {
+  HeldAnswer held;
+  Running running({}, {}, held.routes());
+  HttpClient client(running.server.port());
+  client.send(http_request("HEAD /held") + http_request("GET /x"));
+  ResponderPtr responder = held.handed.get();
+  responder->post([responder] {
+    EXPECT_FALSE(responder->others_connected());
+    responder->send({202, "text/plain", "later", {{"Retry-After", "1"}}});
+    responder->send({200, "text/plain", "and once more, which nobody gets"});
+    responder->on_gone([] { ADD_FAILURE() << "it is answered"; });
+  });
+  const std::string head = client.read_until("\r\n\r\n");
+  EXPECT_EQ(head.rfind("HTTP/1.1 202 Accepted\r\n", 0), 0U) << head;
+  EXPECT_NE(head.find("Retry-After: 1\r\n"), std::string::npos);
+  EXPECT_NE(head.find("Content-Length: 5\r\n"), std::string::npos);
+  EXPECT_EQ(client.read_answer().status, 404) << "HEAD has no body";
+}
+
+TEST(HttpStream, OthersAreWhoeverHasRequestsUnderWay) {
+  HeldAnswer held;
+  Running running({}, {}, held.routes());
+  HttpClient client(running.server.port());
+  client.send(http_request("GET /held"));
+  const ResponderPtr responder = held.handed.get();
+  const auto has_others = [&] {
+    std::promise<bool> others;
+    responder->post([&] { others.set_value(responder->others_connected()); });
+    return others.get_future().get();
+  };
+  EXPECT_FALSE(has_others());
+  {
+    WsClient other(running.server.port());
+    other.send(R"(MODEL_INFO {"stream_id": 1})");
+    ASSERT_TRUE(other.next().has_value());
+    EXPECT_TRUE(has_others());
+    other.close();
+  }
+  responder->post([&] { responder->send({200, "text/plain", ""}); });
+  EXPECT_EQ(client.read_answer().status, 200);
+}
+
+TEST(HttpStream, AHandlerThatForgetsToAnswerDoesNotKeepItsClientWaiting) {
+  Running running({}, {}, [](HttpRoutes& routes, engine::ModelManager&) {
+    routes.get("/none", [](const HttpRequest&, const ResponderPtr&) {});
+    routes.get("/half", [](const HttpRequest&, const ResponderPtr& responder) {
+      responder->begin({200, "text/plain", ""});
+      responder->write("half");
+    });
+    routes.get("/throws", [](const HttpRequest&, const ResponderPtr&) {
+      throw std::bad_alloc();  // as where no memory is left
+    });
+  });
+  HttpClient client(running.server.port());
+  client.send(http_request("GET /none"));
+  EXPECT_EQ(client.read_answer().status, 500);
+  client.send(http_request("GET /half"));
+  const HttpClient::Answer half = client.read_answer();
+  EXPECT_EQ(half.body, "half");
+  EXPECT_FALSE(half.is_whole);
+  HttpClient other(running.server.port());
+  other.send(http_request("GET /throws"));
+  EXPECT_EQ(other.read_all(), "");
+}
+
+TEST(HttpStream, HeadOfAStreamHasNoBody) {
+  Flood flood;
+  Running running({}, {}, flood.routes());
+  HttpClient client(running.server.port());
+  client.send(http_request("HEAD /flood"));
+  EXPECT_NE(client.read_until("\r\n\r\n").find("200 OK"), std::string::npos);
+  client.half_close();
+  EXPECT_EQ(client.read_all(), "");
+  EXPECT_EQ(flood.is_gone.wait_for(kPatience), std::future_status::ready);
+}
+
+}  // namespace
+}  // namespace lmtp::server
