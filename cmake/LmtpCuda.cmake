@@ -1,4 +1,4 @@
-# Decides LMTP_CUDA_ENABLED from LMTP_CUDA, nvcc and the wheel, and enables the CUDA language.
+# Decides LMTP_CUDA_ENABLED from LMTP_CUDA and nvcc, and enables the CUDA language.
 include_guard(GLOBAL)
 
 set(LMTP_CUDA_ENABLED OFF)
@@ -9,14 +9,8 @@ endif()
 # .cuda is what tools/setup --cuda makes where nothing else is.
 find_program(LMTP_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH
              PATHS /usr/local/cuda ${PROJECT_SOURCE_DIR}/.cuda PATH_SUFFIXES bin)
-set(missing "")
 if(NOT LMTP_NVCC)
   set(missing "nvcc was not found (PATH, CUDA_HOME, /usr/local/cuda): run tools/setup --cuda")
-elseif(LMTP_TORCH AND NOT TARGET Libtorch::cuda)
-  set(missing "the virtual environment holds only the CPU half of libtorch: run tools/setup --cuda")
-endif()
-
-if(missing)
   if(LMTP_CUDA STREQUAL "ON")
     message(FATAL_ERROR "LMTP_CUDA=ON, but ${missing}")
   endif()

@@ -3,7 +3,7 @@
 #   nlohmann_json::nlohmann_json  fmt::fmt  CLI11::CLI11  Pcre2::pcre2_8  Libedit::libedit
 #   Xxhash::xxhash  CURL::libcurl  OpenSSL::Crypto (hub)
 #   GTest::gtest GTest::gmock GTest::gtest_main (tests)  benchmark::benchmark (where installed)
-#   Libtorch::cpu  Libtorch::cuda (model and agent only; see FindLibtorch.cmake)
+#   Libtorch::cpu (libtorch only; see FindLibtorch.cmake)
 # The packages' names are in tools/packages.txt and, for tests, tools/packages-tests.txt;
 # `tools/setup` installs them.
 include_guard(GLOBAL)
@@ -52,12 +52,4 @@ lmtp_system_library(Xxhash::xxhash xxhash.h xxhash libxxhash-dev)
 
 if(LMTP_TORCH)
   find_package(Libtorch REQUIRED)
-endif()
-
-# Where programs look for libtorch when they run: beside themselves where it is installed, then
-# where this build has it, then where the user says (another machine's place, for instance).
-set(LMTP_EXTRA_RPATH "" CACHE STRING "More folders in which programs look for libtorch")
-set(LMTP_RPATH "")
-if(LMTP_TORCH)
-  set(LMTP_RPATH "$ORIGIN/../lib/lmtp/torch/lib" ${LIBTORCH_RPATH} ${LMTP_EXTRA_RPATH})
 endif()

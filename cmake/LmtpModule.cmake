@@ -1,10 +1,14 @@
-# The three shapes of target in this tree.
+# The shapes of target in this tree.
 #
 #   lmtp_module(NAME SOURCES a.cpp ... [DEPS module ...] [PUBLIC_LIBS target ...]
 #               [PRIVATE_LIBS target ...])
 #     The static library lmtp_NAME of src/NAME. Includes: include/ for all, its own folder for
 #     itself. DEPS are what its files include, and all of it: tools/dev/tidy.py compares.
 #     Without SOURCES it is a header-only (INTERFACE) library.
+#
+#   lmtp_plugin(NAME SOURCES a.cpp ... [DEPS module ...] [PRIVATE_LIBS target ...])
+#     The shared library liblmtp_NAME.so in the build's lib/lmtp/, which a program loads when it
+#     needs what it links.
 #
 #   lmtp_test(MODULE UNIT [SOURCES extra.cpp ...] [DEPS module-or-target ...] [LABELS label ...]
 #             [TIMEOUT seconds] [TEST_DATA name])
@@ -29,7 +33,7 @@
 #     NEWEST: once more as NAME_newest, with the interpreter of .venv-newest, for what depends on
 #     the releases of transformers or huggingface_hub.
 #
-# DEPS take module names ("base"); a name that is a target already ("lmtp_base", "Libtorch::cpu")
+# DEPS take module names ("base"); a name that is a target already ("lmtp_base", "CLI11::CLI11")
 # stands as is.
 include_guard(GLOBAL)
 
@@ -70,15 +74,20 @@ function(lmtp_module name)
     PRIVATE ${arg_PRIVATE_LIBS} $<BUILD_INTERFACE:lmtp_warnings>)
 endfunction()
 
+function(lmtp_plugin name)
+  cmake_parse_arguments(arg "" "" "SOURCES;DEPS;PRIVATE_LIBS" ${ARGN})
+  lmtp_resolve_deps(deps ${arg_DEPS})
+  add_library(lmtp_${name} MODULE ${arg_SOURCES})
+  target_link_libraries(lmtp_${name} PRIVATE ${deps} ${arg_PRIVATE_LIBS} lmtp_warnings)
+  set_target_properties(lmtp_${name} PROPERTIES
+    LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib/lmtp)
+endfunction()
+
 function(lmtp_program name)
   cmake_parse_arguments(arg "" "" "SOURCES;DEPS" ${ARGN})
   lmtp_resolve_deps(deps ${arg_DEPS})
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE ${deps} lmtp_warnings)
-  # One search path for the build tree and the installed program; patched at installation it would
-  # be padded with empty entries, which mean the current folder.
-  set_target_properties(${name} PROPERTIES
-    BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "${LMTP_RPATH}")
 endfunction()
 
 function(lmtp_test module unit)
@@ -107,7 +116,6 @@ function(lmtp_test module unit)
   target_link_libraries(${name} PRIVATE ${deps} GTest::gtest GTest::gmock GTest::gtest_main
     Threads::Threads lmtp_warnings)
   set_target_properties(${name} PROPERTIES
-    BUILD_RPATH "${LMTP_RPATH}"
     RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   set(labels ${arg_LABELS} ${module})
   set(filter "")

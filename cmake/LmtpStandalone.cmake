@@ -1,19 +1,10 @@
 # lmtp_standalone(TARGET): once more the program TARGET, in the build's standalone/, for machines
-# that have glibc, libstdc++, torch and a driver, but not our libraries: those are linked
-# statically where Debian has them so (not simdjson), and HTTP is left out. Its objects are
-# TARGET's own.
+# that have glibc, libstdc++ and a driver, but not our libraries: those are linked statically where
+# Debian has them so (not simdjson), and HTTP is left out. Its objects are TARGET's own.
 #
 # lmtp_gpu_check_bundle(): the target gpu_check_bundle, which packs what tools/gpu-check needs of
 # this build on another machine into the build's gpu-check/. Called when all programs are known.
 include_guard(GLOBAL)
-
-if(NOT LMTP_TORCH)
-  function(lmtp_standalone)
-  endfunction()
-  function(lmtp_gpu_check_bundle)
-  endfunction()
-  return()
-endif()
 
 # Before the archives of lmtp_base and lmtp_hub, whose own objects of that are then not taken.
 add_library(lmtp_standalone_objects OBJECT EXCLUDE_FROM_ALL
@@ -32,7 +23,6 @@ function(lmtp_standalone target)
   target_link_libraries(${target}-standalone PRIVATE ${libraries} libxxhash.a)
   set_target_properties(${target}-standalone PROPERTIES
     LINKER_LANGUAGE CXX OUTPUT_NAME ${target}
-    BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "${LMTP_RPATH}"
     RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/standalone)
 endfunction()
 

@@ -1,6 +1,5 @@
 #include <cstddef>
 #include <cstring>
-#include <utility>
 #include <vector>
 
 #include "kernels/memory.h"
@@ -44,13 +43,6 @@ class RowsOfWeight : public kernels::WeightRows {
   Buffers& buffers_;
   FirstError error_;
 };
-
-// The elements of a tensor, which they hold alive.
-template <typename T>
-std::shared_ptr<T> elements_of(at::Tensor tensor) {
-  auto* data = static_cast<T*>(tensor.mutable_data_ptr());
-  return {data, [tensor = std::move(tensor)](T*) {}};
-}
 
 class HostStore : public WeightStore {
  public:
@@ -96,18 +88,20 @@ class HostStore : public WeightStore {
   }
 
  private:
+  template <typename T>
+  std::shared_ptr<T> elements(std::int64_t count) {
+    const auto bytes = arena_.allocate(static_cast<std::size_t>(count) * sizeof(T));
+    return {bytes, reinterpret_cast<T*>(bytes.get())};
+  }
+
   // Memory for a weight [n, k], which holds it.
   kernels::PackTarget allocate(std::int64_t n, std::int64_t k, PackedWeight& weight) {
-    const std::int64_t columns = kernels::padded_columns(n);
-    const auto panels = elements_of<float>(
-        arena_.allocate({columns / kernels::kPanelColumns,
-                         kernels::packed_size(n, k, type_) / columns, kernels::kPanelColumns},
-                        at::kFloat));
+    const auto panels = elements<std::uint32_t>(kernels::packed_size(n, k, type_));
     kernels::PackTarget target{.panels = panels.get(), .type = type_};
     weight = {.panels = panels, .scales = {}, .sums = {}, .type = type_};
     if (type_ == kernels::WeightType::kInt8) {
-      const auto scales = elements_of<float>(arena_.allocate({columns}, at::kFloat));
-      const auto sums = elements_of<std::int32_t>(arena_.allocate({columns}, at::kInt));
+      const auto scales = elements<float>(kernels::padded_columns(n));
+      const auto sums = elements<std::int32_t>(kernels::padded_columns(n));
       target.scales = scales.get();
       target.sums = sums.get();
       weight.scales = scales;

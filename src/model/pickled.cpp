@@ -1,17 +1,14 @@
 // Checkpoints that torch.save wrote: a zip of data.pkl and of one record for each storage, stored
 // as they are, so that tensors can be read where they lie.
-#include <caffe2/serialize/inline_container.h>
-#include <caffe2/serialize/read_adapter_interface.h>
-
 #include <algorithm>
 #include <cstring>
-#include <exception>
 #include <limits>
 #include <map>
 #include <optional>
 #include <utility>
 
 #include "checkpoint_files.h"
+#include "lmtp/libtorch/library.h"
 #include "pickle_reader.h"
 
 namespace lmtp::model {
@@ -21,11 +18,6 @@ constexpr const char* kRemedy =
     "; convert it with PyTorch, where you trust it: model.save_pretrained(FOLDER) of the "
     "transformers library writes model.safetensors";
 
-constexpr const char* kBrokenZip =
-    "its zip directory cannot be read: the file is truncated or corrupt; fetch it again, or save "
-    "it "
-    "again with torch.save";
-
 // Of data.pkl: some hundred bytes a tensor.
 constexpr std::uint64_t kPickleBytesMax = std::uint64_t{16} << 20;
 // Of the zip's directory: some seventy bytes a tensor.
@@ -34,33 +26,27 @@ constexpr std::uint64_t kDirectoryBytesMax = std::uint64_t{1} << 20;
 // thousand times what it reads where a file is made for that.
 constexpr std::uint64_t kBesideDirectoryBytesMax = std::uint64_t{1} << 13;
 
-// The file as libtorch's zip reader sees it. What cannot be read is empty: exceptions and errors
-// would have to pass through the C code of that reader.
-class Adapter : public caffe2::serialize::ReadAdapterInterface {
+// The file as libtorch's zip reader sees it.
+class BoundedSource : public libtorch::ByteSource {
  public:
-  Adapter(const WeightsFile& file, std::uint64_t directory_bytes)
+  BoundedSource(const WeightsFile& file, std::uint64_t directory_bytes)
       : file_(file), bytes_left_(directory_bytes + kBesideDirectoryBytesMax) {}
 
-  std::size_t size() const override { return file_.size(); }
+  std::uint64_t size() const override { return file_.size(); }
 
-  std::size_t read(std::uint64_t first, void* to, std::size_t count,
-                   const char* /*what*/) const override {
+  bool read(std::uint64_t first, std::size_t count, void* to) override {
     if (count > bytes_left_ || first > size() || count > size() - first ||
         !file_.read(first, count, to).ok()) {
       bytes_left_ = 0;
-      std::memset(to, 0, count);
-      return 0;
+      return false;
     }
     bytes_left_ -= count;
-    return count;
+    return true;
   }
-
-  // For the reader's next question: no more than a record's header.
-  void allow_more() { bytes_left_ = kBesideDirectoryBytesMax; }
 
  private:
   const WeightsFile& file_;
-  mutable std::uint64_t bytes_left_;
+  std::uint64_t bytes_left_;
 };
 
 struct Record {
@@ -95,16 +81,15 @@ std::optional<std::uint64_t> directory_bytes(const WeightsFile& file) {
   return read_little_endian(long_form + 40, 8);
 }
 
-// Where a record lies, whose data must be stored as it is. Throws what libtorch throws.
-Result<Record> find_record(const WeightsFile& file, caffe2::serialize::PyTorchStreamReader& reader,
-                           const std::string& name) {
-  if (!reader.hasRecord(name)) {
+// Where the data lie of a record that the directory may have; they must be stored as they are.
+Result<Record> locate(const WeightsFile& file, const std::string& name,
+                      const std::optional<libtorch::ZipArchive::Record>& found) {
+  if (!found.has_value()) {
     return Error{ErrorCode::kInvalid, "it has no record '" + name + "'"};
   }
-  // 4.3.7: signature, version, flags, method.
-  unsigned char header[10] = {};
-  if (auto read = file.read(reader.getRecordHeaderOffset(name), sizeof(header), header);
-      !read.ok()) {
+  // 4.3.7: signature, version, flags, method; at the end the lengths of name and extra field.
+  unsigned char header[30] = {};
+  if (auto read = file.read(found->header, sizeof(header), header); !read.ok()) {
     return read.error();
   }
   if (read_little_endian(header, 4) != 0x04034B50) {
@@ -117,12 +102,13 @@ Result<Record> find_record(const WeightsFile& file, caffe2::serialize::PyTorchSt
         ErrorCode::kInvalid,
         "record '" + name + "' is compressed or encrypted, which torch.save never does" + kRemedy};
   }
-  const Record record{.begin = reader.getRecordOffset(name), .size = reader.getRecordSize(name)};
-  if (record.begin > file.size() || record.size > file.size() - record.begin) {
+  const std::uint64_t begin = found->header + sizeof(header) + read_little_endian(header + 26, 2) +
+                              read_little_endian(header + 28, 2);
+  if (begin > file.size() || found->size > file.size() - begin) {
     return Error{ErrorCode::kInvalid,
                  "record '" + name + "' lies beyond the end of the file: the file is truncated"};
   }
-  return record;
+  return Record{.begin = begin, .size = found->size};
 }
 
 // Elements of the tensor, or nothing where there are more than any file has.
@@ -186,39 +172,70 @@ Result<TensorEntry> make_entry(const WeightsFile& file, const PickledTensor& ten
                      .size = *count * item};
 }
 
+// The error says that it is not this machine's.
+Result<void> check_byte_order(const WeightsFile& file, libtorch::ZipArchive& zip) {
+  const auto found = zip.find("byteorder");
+  if (!found.ok()) {
+    return found.error();
+  }
+  if (!found->has_value()) {
+    return {};
+  }
+  const auto record = locate(file, "byteorder", *found);
+  char order[3] = {};
+  if (!record.ok() || record->size < sizeof(order) ||
+      !file.read(record->begin, sizeof(order), order).ok() ||
+      std::memcmp(order, "big", sizeof(order)) == 0) {
+    return Error{ErrorCode::kInvalid,
+                 std::string("it was saved on a machine of another byte order") + kRemedy};
+  }
+  return {};
+}
+
+Result<std::string> read_data_pkl(const WeightsFile& file, libtorch::ZipArchive& zip) {
+  const auto found = zip.find("data.pkl");
+  if (!found.ok()) {
+    return found.error();
+  }
+  const auto record = locate(file, "data.pkl", *found);
+  if (!record.ok()) {
+    return record.error();
+  }
+  if (record->size > kPickleBytesMax) {
+    return Error{ErrorCode::kInvalid, "its data.pkl is larger than any checkpoint's"};
+  }
+  if (const auto checked = check_byte_order(file, zip); !checked.ok()) {
+    return checked.error();
+  }
+  std::string pickle(record->size, '\0');
+  if (const auto read = file.read(record->begin, pickle.size(), pickle.data()); !read.ok()) {
+    return read.error();
+  }
+  return pickle;
+}
+
 Result<TensorEntries> read_tensors(const WeightsFile& file) {
   const auto directory = directory_bytes(file);
   if (!directory.has_value()) {
-    return Error{ErrorCode::kInvalid, kBrokenZip};
+    return Error{ErrorCode::kInvalid, libtorch::kUnreadableZip};
   }
   if (*directory > kDirectoryBytesMax) {
     return Error{ErrorCode::kInvalid, "its zip directory is larger than any checkpoint's"};
   }
-  const auto adapter = std::make_shared<Adapter>(file, *directory);
-  caffe2::serialize::PyTorchStreamReader reader(adapter);
-  adapter->allow_more();
-  const auto data = find_record(file, reader, "data.pkl");
-  if (!data.ok()) {
-    return data.error();
+  const auto library = libtorch::load();
+  if (!library.ok()) {
+    return Error{library.error().code, library.error().message + kRemedy};
   }
-  if (data->size > kPickleBytesMax) {
-    return Error{ErrorCode::kInvalid, "its data.pkl is larger than any checkpoint's"};
+  BoundedSource source(file, *directory);
+  const auto zip = (*library)->open_zip(source);
+  if (!zip.ok()) {
+    return zip.error();
   }
-  if (reader.hasRecord("byteorder")) {
-    const auto record = find_record(file, reader, "byteorder");
-    char order[3] = {};
-    if (!record.ok() || record->size < sizeof(order) ||
-        !file.read(record->begin, sizeof(order), order).ok() ||
-        std::memcmp(order, "big", sizeof(order)) == 0) {
-      return Error{ErrorCode::kInvalid,
-                   std::string("it was saved on a machine of another byte order") + kRemedy};
-    }
+  const auto pickle = read_data_pkl(file, **zip);
+  if (!pickle.ok()) {
+    return pickle.error();
   }
-  std::string pickle(data->size, '\0');
-  if (const auto read = file.read(data->begin, pickle.size(), pickle.data()); !read.ok()) {
-    return read.error();
-  }
-  const auto tensors = read_pickle(pickle);
+  const auto tensors = read_pickle(*pickle);
   if (!tensors.ok()) {
     return Error{tensors.error().code, tensors.error().message + kRemedy};
   }
@@ -227,8 +244,12 @@ Result<TensorEntries> read_tensors(const WeightsFile& file) {
   for (const PickledTensor& tensor : *tensors) {
     auto found = records.find(tensor.storage);
     if (found == records.end()) {
-      adapter->allow_more();
-      const auto record = find_record(file, reader, "data/" + std::string(tensor.storage));
+      const std::string name = "data/" + std::string(tensor.storage);
+      const auto place = (*zip)->find(name);
+      if (!place.ok()) {
+        return place.error();
+      }
+      const auto record = locate(file, name, *place);
       if (!record.ok()) {
         return Error{record.error().code,
                      "tensor '" + tensor.name + "': " + record.error().message};
@@ -260,16 +281,11 @@ Result<TensorEntries> read_pickled(const WeightsFile& file) {
             "checkpoint)" +
             kRemedy};
   }
-  try {
-    auto entries = read_tensors(file);
-    if (!entries.ok()) {
-      return Error{entries.error().code, file.path() + ": " + entries.error().message};
-    }
-    return entries;
-  } catch (const std::exception&) {
-    // What libtorch says is of use to nobody else.
-    return Error{ErrorCode::kInvalid, file.path() + ": " + kBrokenZip};
+  auto entries = read_tensors(file);
+  if (!entries.ok()) {
+    return Error{entries.error().code, file.path() + ": " + entries.error().message};
   }
+  return entries;
 }
 
 }  // namespace lmtp::model

@@ -1,20 +1,19 @@
 // Memory for weights that are streamed through at every step.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstddef>
+#include <memory>
 
 #include "kernels/memory.h"
 
 namespace lmtp::model {
 
-// Gives tensors out of large pieces of memory, which come in huge pages where there are any. A
-// tensor holds its piece alive, so the arena may go before it. Owner: WeightLoader; one thread.
+// Gives out large pieces of memory part by part; they come in huge pages where there are any. A
+// part holds its piece alive, so the arena may go before it. Owner: the host's store; one thread.
 class WeightArena {
  public:
-  // 64-byte aligned, contents undefined. Throws std::bad_alloc.
-  at::Tensor allocate(at::IntArrayRef shape, at::ScalarType type);
+  // So many bytes, 64-byte aligned, contents undefined. Throws std::bad_alloc.
+  std::shared_ptr<std::byte> allocate(std::size_t num_bytes);
 
  private:
   kernels::Memory piece_;  // what is given out now

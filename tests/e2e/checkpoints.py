@@ -2,8 +2,11 @@
 
 import json
 import pathlib
+import shutil
 
-DEMO = pathlib.Path(__file__).resolve().parents[2] / "models" / "demo"
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DEMO = ROOT / "models" / "demo"
+SMALL = ROOT / "tests" / "goldens" / "families" / "llama3-tied"
 
 
 def end_tokens(folder):
@@ -15,6 +18,17 @@ def end_tokens(folder):
             end = config["eos_token_id"]
             return end if isinstance(end, list) else [end]
     return []
+
+
+def pickled_checkpoint(folder):
+    """The small model once more in this folder, with weights as torch.save writes them."""
+    import torch
+    from safetensors.torch import load_file
+
+    for name in ("config.json", "generation_config.json"):
+        shutil.copy(SMALL / name, folder)
+    torch.save(load_file(SMALL / "model.safetensors"), folder / "pytorch_model.bin")
+    return folder
 
 
 def no_end(folder):

@@ -36,11 +36,12 @@ def unit_command(prefix):
 
 
 class InstalledServe(LmtpServe):
-    """The unit's command, with an environment as bare as a service's; `user`: as this user id."""
+    """The unit's command, with an environment as bare as a service's; `model`: of this one instead;
+    `user`: as this user id."""
 
-    def __init__(self, prefix, user=None):
+    def __init__(self, prefix, model=None, user=None):
         program, *arguments = unit_command(prefix)
-        super().__init__(*arguments)
+        super().__init__(*([model] if model else arguments))
         self.command[0] = program
         self.environment = {"PATH": os.defpath}
         if user is not None:

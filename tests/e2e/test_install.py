@@ -5,6 +5,7 @@ import re
 import subprocess
 
 import pytest
+from checkpoints import pickled_checkpoint
 from installed import InstalledServe, installed, unit_command
 
 
@@ -30,16 +31,30 @@ def test_everybody_may_read_it(prefix):
         assert path.stat().st_mode & wanted == wanted, path
 
 
+def mapped_files(server):
+    maps = pathlib.Path(f"/proc/{server.process.pid}/maps").read_text()
+    return set(re.findall(r"/.*$", maps, re.MULTILINE))
+
+
+def strangers(mapped, prefix):
+    system = ("/usr/", "/lib", "/dev/")
+    return {path for path in mapped if not path.startswith((str(prefix), *system))}
+
+
 def test_the_server_runs_on_what_was_installed(prefix):
     with InstalledServe(prefix) as server:
-        maps = pathlib.Path(f"/proc/{server.process.pid}/maps").read_text()
+        mapped = mapped_files(server)
         client = prefix / "bin" / "lmtp-client"
         command = [client, "--host", server.endpoint, "-p", "Once", "-n", "2"]
         answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert server.exit_code == 0, server.log_tail
     assert answer.strip()
-    mapped = set(re.findall(r"/.*$", maps, re.MULTILINE))
-    assert any("torch" in path for path in mapped)
-    system = ("/usr/", "/lib", "/dev/")
-    strange = {p for p in mapped if not p.startswith((str(prefix), *system))}
-    assert not strange
+    assert not strangers(mapped, prefix)
+
+
+def test_libtorch_is_installed_for_checkpoints_that_need_it(prefix, tmp_path):
+    with InstalledServe(prefix, model=pickled_checkpoint(tmp_path)) as server:
+        mapped = mapped_files(server)
+    assert server.exit_code == 0, server.log_tail
+    assert str(prefix / "lib/lmtp/torch/lib/libtorch_cpu.so") in mapped
+    assert not strangers(mapped, prefix)

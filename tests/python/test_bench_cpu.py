@@ -270,8 +270,8 @@ def test_a_busy_machine_is_refused_at_once():
 def test_the_page_of_a_run_that_was_cut(tmp_path):
     write_header(tmp_path, {"wte.weight": [1000, 900], "h.0.c_fc.weight": [1000, 100]})
     streams = {"p50_ms": 1.0, "p99_ms": 2.0, "first_ids": [3, 4]}
-    start = {"first_token_s": 3.25, "anonymous_bytes": 9e6, "weight_bytes": 4e6, "kv_bytes": 1e6,
-             "beyond_bytes": 4e6}  # fmt: skip
+    start = {"version_ms": 12.5, "first_token_s": 3.25, "anonymous_bytes": 9e6,
+             "weight_bytes": 4e6, "kv_bytes": 1e6, "beyond_bytes": 4e6}  # fmt: skip
     name = "gpt2-medium/float32/"
     data = {
         "facts": dict.fromkeys(("command", "date", "machine", "versions"), "?")
@@ -298,6 +298,7 @@ def test_the_page_of_a_run_that_was_cut(tmp_path):
     )
     assert any("not run: no peers" in row and row.endswith("| – |") for row in rows)
     assert any("| 1.0 / 1.0 | 2.0 / 2.0 | 1 of 2 | **no** |" in row for row in rows)
+    assert any("| 12.5 | <= 20 | yes |" in row for row in rows)
     assert any("| 3.25 | <= 2.5 | **no** |" in row for row in rows)
     assert any("| 4 | <= 300 | yes |" in row for row in rows)
     assert "40.0 GB/s" in text

@@ -7,16 +7,19 @@ helps, and count the same tokens.
 import asyncio
 import json
 import random
+import statistics
+import subprocess
 import time
 
 import peers
 from cpu_rows import LLAMA_FLAGS, OURS, PROMPT, TRANSFORMERS, count_weights
-from servers import LmtpServe
+from servers import LmtpServe, bin_dir
 from streams import run_llama, run_lmtp
 from wire import Connection
 
 THREADS = 2
 STREAMS_START_STEPS = 32  # at most, until all streams of a row decode
+VERSION_RUNS = 9
 
 
 class Scale:
@@ -98,6 +101,16 @@ class Ours:
         prompts = self.prompts(row.size, PROMPT, seed)
         return figures_of(self.run(self.server, prompts, self.scale.decoded))
 
+    @staticmethod
+    def version_ms():
+        """From the start of the process to its end, the program in the page cache."""
+        times = []
+        for _ in range(VERSION_RUNS):
+            start = time.perf_counter()
+            subprocess.run([bin_dir() / "lmtp-serve", "--version"], check=True, capture_output=True)
+            times.append(1e3 * (time.perf_counter() - start))
+        return statistics.median(times)
+
     def measure_start(self, seed):
         """From the start of the process to the first token, and its memory then."""
         with open(self.folder / "model.safetensors", "rb") as file:
@@ -111,8 +124,9 @@ class Ours:
             kv = asyncio.run(kv_bytes_in_use(server))
         weights = 4 * count_weights(self.folder).all_elements
         return {
-            "first_token_s": first_token_s, "anonymous_bytes": anonymous, "weight_bytes": weights,
-            "kv_bytes": kv, "beyond_bytes": anonymous - weights - kv,
+            "version_ms": self.version_ms(), "first_token_s": first_token_s,
+            "anonymous_bytes": anonymous, "weight_bytes": weights, "kv_bytes": kv,
+            "beyond_bytes": anonymous - weights - kv,
         }  # fmt: skip
 
 

@@ -5,7 +5,8 @@ import statistics
 import report
 from cpu_rows import (
     LLAMA, LONG, MEMORY_BEYOND_BYTES_MAX, OURS, PROMPT, START_S_MAX, TRANSFORMERS,
-    Weights, all_rows, allowed_to_runs, best_peer, is_met, median, share_reached, wanted_text,
+    VERSION_MS_MAX, Weights, all_rows, allowed_to_runs, best_peer, is_met, median, share_reached,
+    wanted_text,
 )  # fmt: skip
 
 PAGE = """# lmtp-serve on a CPU beside llama.cpp and transformers
@@ -139,7 +140,12 @@ def same_first_tokens(ours, theirs):
 
 def start_rows(row, entries):
     entry = entries.get(OURS)
-    first, beyond = (median(entry, key) for key in ("first_token_s", "beyond_bytes"))
+    version, first, beyond = (
+        median(entry, key) for key in ("version_ms", "first_token_s", "beyond_bytes")
+    )
+    if version is not None:
+        yield ("`lmtp-serve --version`, ms", spread(entry, 1, "version_ms"),
+               f"<= {VERSION_MS_MAX}", met_cell(version <= VERSION_MS_MAX))  # fmt: skip
     yield (f"{row.model} {row.dtype}: start to first token, warm page cache, s",
            spread(entry, 2, "first_token_s"), f"<= {START_S_MAX}",
            met_cell(None if first is None else first <= START_S_MAX))  # fmt: skip

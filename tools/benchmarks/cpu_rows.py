@@ -18,6 +18,7 @@ TRANSFORMERS = "transformers"
 TRANSFORMERS_DTYPES = ("float32", "bfloat16")
 BANDWIDTH_WANTED = 0.9
 START_S_MAX = 2.5
+VERSION_MS_MAX = 20  # of lmtp-serve --version: what any start of it takes
 MEMORY_BEYOND_BYTES_MAX = 300_000_000
 
 
@@ -225,10 +226,12 @@ def best_peer(entries):
 def is_met(row, entries, weights=None, machine=None):
     """True, False, or None where a figure is missing."""
     if row.kind == "start":
-        first, anonymous = (median(entries.get(OURS), k) for k in ("first_token_s", "beyond_bytes"))
-        if first is None:
+        limits = {"version_ms": VERSION_MS_MAX, "first_token_s": START_S_MAX,
+                  "beyond_bytes": MEMORY_BEYOND_BYTES_MAX}  # fmt: skip
+        figures = {key: median(entries.get(OURS), key) for key in limits}
+        if None in figures.values():
             return None
-        return first <= START_S_MAX and anonymous <= MEMORY_BEYOND_BYTES_MAX
+        return all(figures[key] <= limit for key, limit in limits.items())
     ours = median(entries.get(OURS))
     peer, theirs = best_peer(entries)
     if ours is None or theirs is None:

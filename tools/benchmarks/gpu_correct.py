@@ -14,7 +14,7 @@ from servers import ROOT, free_port
 from wire import Connection, ids_of, logprobs_of
 
 SKIPPED = 77
-LISTING_SECONDS = 180  # the first program to start reads libtorch from the disk
+LISTING_SECONDS = 180
 SUITE_SECONDS = 90
 PTX_TESTS, PTX_SECONDS = "Types/CudaLinearTest.", 120  # most of them compiling
 PTX_CAPABILITY = 9.0  # cmake/LmtpCuda.cmake

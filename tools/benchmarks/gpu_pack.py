@@ -17,10 +17,9 @@ PROGRAMS = ("bin/lmtp-serve", "bin/lmtp-bench", "bin/gpu-bench", "bin/make-check
 FILES = ("tools/gpu-check", "tools/benchmarks", "tests/goldens/demo.json", "tests/goldens/families",
          "tests/goldens/checkpoints")  # fmt: skip
 DEMO = "share/lmtp/models/demo"
-# What the other machine has: glibc, libstdc++, and torch with what it brings along.
+# What the other machine has: glibc and libstdc++.
 SYSTEM = ("linux-vdso", "ld-linux", "libc.", "libm.", "libdl.", "librt.", "libpthread.",
-          "libutil.", "libgcc_s.", "libstdc++.", "libtorch", "libc10", "libgomp", "libcuda",
-          "libcupti")  # fmt: skip
+          "libutil.", "libgcc_s.", "libstdc++.")  # fmt: skip
 
 
 def pack(build, folder):
@@ -59,13 +58,13 @@ def copy_program(source, target):
 
 
 def copy_libraries(build):
-    """Shared libraries that are neither the system's nor torch's go into lib/; their names."""
+    """Shared libraries that are not the system's go into lib/; their names."""
     carried = {}
     for name in PROGRAMS:
         listed = subprocess.run(["ldd", build / name], capture_output=True, text=True, check=True)
         for line in listed.stdout.splitlines():
             library, _, path = line.strip().partition(" => ")
-            if path and not library.startswith(SYSTEM) and "/nvidia/" not in path:
+            if path and not library.startswith(SYSTEM):
                 carried[library] = path.split(" (")[0]
     for library, path in carried.items():
         copy(pathlib.Path(path).resolve(), build / "lib" / library)
@@ -81,5 +80,5 @@ def tell_size(folder, carried):
     total = sum(sizes.values())
     print(f"{total / 2**20:8.1f} MiB  in all, of {BYTES_MAX / 2**20:.0f} MiB")
     print(f"{archive.stat().st_size / 2**20:8.1f} MiB  as {archive.name}")
-    print(f"shared libraries beside glibc, libstdc++ and torch: {', '.join(carried) or 'none'}")
+    print(f"shared libraries beside glibc and libstdc++: {', '.join(carried) or 'none'}")
     return int(total > BYTES_MAX)

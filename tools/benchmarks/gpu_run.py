@@ -159,20 +159,11 @@ def json_lines(text):
     return objects
 
 
-def torch_libraries():
-    """The folder of libtorch in the interpreter that runs this, without importing torch."""
-    import importlib.util
-
-    spec = importlib.util.find_spec("torch")
-    return pathlib.Path(spec.submodule_search_locations[0]) / "lib" if spec else None
-
-
 def set_environment(build):
-    """For every program from here on: servers.bin_dir(), the tests' files, and shared libraries
-    that a packed build carries or that torch has."""
+    """For every program from here on: servers.bin_dir(), the tests' files, and the shared libraries
+    that a packed build carries."""
     os.environ["LMTP_BIN_DIR"] = str(build / "bin")
     os.environ["LMTP_SOURCE_DIR"] = str(ROOT)
-    folders = [build / "lib", torch_libraries()]
-    found = [str(folder) for folder in folders if folder and folder.is_dir()]
     before = os.environ.get("LD_LIBRARY_PATH")
-    os.environ["LD_LIBRARY_PATH"] = ":".join([*found, *([before] if before else [])])
+    folders = [str(build / "lib"), *([before] if before else [])]
+    os.environ["LD_LIBRARY_PATH"] = ":".join(folders)

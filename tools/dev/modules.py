@@ -1,8 +1,9 @@
 """The modules and programs of a tree as CMake declares them, and what follows from that: what each
 may include, and its level.
 
-A module is a lmtp_module() in src/NAME, kernels or tools/common; a program is a folder of tools/
-with the lmtp_module()s and lmtp_program()s of its CMakeLists.txt, taken together.
+A module is a lmtp_module() in src/NAME, kernels or tools/common, with a lmtp_plugin() where it has
+one; a program is a folder of tools/ with the lmtp_module()s and lmtp_program()s of its
+CMakeLists.txt, taken together.
 """
 
 import re
@@ -12,7 +13,7 @@ from pathlib import Path
 # Library as CMake names it -> its name in the docs, and what an include of it looks like. One that
 # is not here may not be declared.
 LIBRARIES = {
-    "Libtorch::cpu": ("libtorch", r"(torch|ATen|c10)/"),
+    "Libtorch::cpu": ("libtorch", r"(torch|ATen|c10|caffe2)/"),
     "Boost::headers": ("Boost", r"boost/"),
     "simdjson::simdjson": ("simdjson", r"simdjson"),
     "nlohmann_json::nlohmann_json": ("nlohmann/json", r"nlohmann/"),
@@ -26,7 +27,7 @@ LIBRARIES = {
     "CUDA::cudart_static": ("CUDA", r"(cuda|cublas|cudnn|nccl)"),
 }
 
-DECLARATION = re.compile(r"\blmtp_(?:module|program)\(\s*([\w-]+)([^)]*)\)")
+DECLARATION = re.compile(r"\blmtp_(?:module|plugin|program)\(\s*([\w-]+)([^)]*)\)")
 LINKS = re.compile(r"\btarget_link_libraries\(\s*lmtp_([\w-]+)([^)]*)\)")
 KEYWORDS = {"SOURCES", "DEPS", "PUBLIC_LIBS", "PRIVATE_LIBS", "PUBLIC", "PRIVATE"}
 

@@ -4,9 +4,8 @@
     tools/dev/tidy.py            checks the repository: FILE:LINE: [rule] message, and exit code 1
     tools/dev/tidy.py --root D   checks another tree (the self-test's)
 
-Rules: deps, private, resolve, library, torch-umbrella (includes); module, unused, table (what CMake
-declares: modules.py); function-length, file-length, columns, trailing-space, pragma-once,
-preprocessor.
+Rules: deps, private, resolve, library (includes); module, unused, table (what CMake declares:
+modules.py); function-length, file-length, columns, trailing-space, pragma-once, preprocessor.
 """
 
 import argparse
@@ -180,9 +179,6 @@ class Includes:
         return Finding(path, number, "deps", f"{target} is not among the DEPS in {where}")
 
     def check_library(self, path, number, module, kind, name):
-        if name in ("torch/torch.h", "ATen/ATen.h"):
-            return Finding(path, number, "torch-umbrella",
-                           f"<{name}>: include the headers of single operators")
         if re.match(KERNELS_ONLY, name) and module != "kernels":
             return Finding(path, number, "library", f"<{name}> belongs in kernels only")
         library = cmake.library_of(name)

@@ -1,5 +1,5 @@
-// What config.json says of a model, in our words. Free of torch: the server reads it before the
-// weights are loaded.
+// What config.json says of a model, in our words. The server reads it before the weights are
+// loaded.
 #pragma once
 
 #include <cstdint>
