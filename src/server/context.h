@@ -21,6 +21,7 @@ struct ServerContext {
         dispatcher(models, options.version, registry),
         read_buffers(options.max_read_buffers_bytes),
         write_queues(options.max_write_queues_bytes),
+        read_pace(options.paced_bytes_per_second),
         io(options.num_io_threads) {}
 
   const ServerOptions options;

@@ -218,5 +218,50 @@ TEST_F(FairnessTest, ALonePromptIsBoundedByItsTime) {
   EXPECT_LE(most_tokens_, 150) << "of 2 ms each";
 }
 
+// The step under way ends, and nothing of the prompt is computed behind it.
+TEST_F(FairnessTest, ALonePromptIsGivenUpBetweenItsSteps) {
+  constexpr int kNumPrompt = 450;
+  for (const bool leaves : {false, true}) {
+    std::atomic<bool> begun = false;
+    held_ = true;
+    FakeModelOptions model;
+    model.agent.before_step = [&](const scheduler::StepPlan&) {
+      begun = true;
+      while (held_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      return Result<void>();
+    };
+    start(model);
+    WsClient client(port());
+    client.send(generate(1, 0, kNumPrompt, 1));
+    while (!begun) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    // What is answered last is answered when the engine has been told.
+    if (leaves) {
+      client.half_close();
+      EXPECT_FALSE(client.read().has_value());
+      held_ = false;
+    } else {
+      client.send(R"(CANCEL {"stream_id": 1})");
+      client.send("END");
+      EXPECT_FALSE(client.next()->stream_id.has_value());
+      held_ = false;
+      EXPECT_EQ(client.collect(1).error, "cancelled");
+    }
+    while (stats().num_running + stats().num_waiting > 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    WsClient asking(port());
+    asking.send(R"(MODEL_INFO {"stream_id": 9})");
+    const std::string answer = asking.read().value_or("");
+    const std::string name = R"("num_tokens_computed": )";
+    const std::size_t at = answer.find(name);
+    ASSERT_NE(at, std::string::npos) << answer;
+    const int num_computed = std::stoi(answer.substr(at + name.size()));
+    EXPECT_GT(num_computed, 0);
+    EXPECT_LT(num_computed, kNumPrompt / 2) << (leaves ? "it left" : "it was cancelled");
+    server_.reset();
+    models_.reset();
+  }
+}
+
 }  // namespace
 }  // namespace lmtp::server

@@ -23,10 +23,15 @@ struct ServerOptions {
   int num_io_threads = 2;     // [1, 4]
   std::size_t max_message_bytes = std::size_t{16} << 20;
   std::size_t max_write_queue_bytes = std::size_t{16} << 20;  // a connection; beyond it is closed
-  // All connections together; beyond it the one that holds most is closed.
+  // All connections together; beyond it the one with the oldest unfinished message, or the longest
+  // queue, is closed.
   std::size_t max_read_buffers_bytes = std::size_t{256} << 20;
   std::size_t max_write_queues_bytes = std::size_t{256} << 20;
-  std::chrono::milliseconds message_timeout{30'000};  // from its first to its last fragment
+  // From its first to its last fragment, without what it waits for its turn to be read.
+  std::chrono::milliseconds message_timeout{30'000};
+  // Of what comes within one message beyond the first MiB, by all connections together. A sixth of
+  // a core reads, checks and unmasks that much.
+  std::int64_t paced_bytes_per_second = std::int64_t{64} << 20;
   int max_connections = 4096;
   // Web pages that may connect beside the server's own: scheme://host[:port].
   std::vector<std::string> allowed_origins;

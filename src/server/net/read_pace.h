@@ -12,24 +12,26 @@ namespace lmtp::server {
 // What comes within one message beyond so much is read at the pace; all that clients send as a rule
 // is shorter.
 inline constexpr std::size_t kUnpacedBytes = std::size_t{1} << 20;
-// Of all connections together. A sixth of a core reads, checks and unmasks that much.
-inline constexpr std::int64_t kPacedBytesPerSecond = std::int64_t{64} << 20;
 
 // Owner: the server's context. Any thread.
 class ReadPace {
  public:
   using Clock = std::chrono::steady_clock;
 
+  // Of all connections together. REQUIRES: > 0.
+  explicit ReadPace(std::int64_t bytes_per_second) : bytes_per_second_(bytes_per_second) {}
+
   // When a connection that has read so much of a long message may read on.
   Clock::time_point after(std::size_t num_bytes) {
     const std::lock_guard lock(mutex_);
     next_ = std::max(next_, Clock::now()) +
             std::chrono::nanoseconds(static_cast<std::int64_t>(num_bytes) * 1'000'000'000 /
-                                     kPacedBytesPerSecond);
+                                     bytes_per_second_);
     return next_;
   }
 
  private:
+  const std::int64_t bytes_per_second_;
   std::mutex mutex_;
   Clock::time_point next_;
 };
