@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -39,8 +40,40 @@ std::string reason_of(std::string_view what) {
   return std::string(what.substr(0, kReasonBytesMax));
 }
 
-// Python's names of numbers that JSON lacks become null. What is nested too deep or holds too much
-// is refused here: what works on a tree of values may recurse.
+// Of a number that no double holds; Python reads an infinity.
+bool is_huge(const std::string& number) {
+  constexpr std::size_t kDigitsMax = 300;  // without an exponent; a double holds so many
+  const bool may_be = number.size() > kDigitsMax || number.find_first_of("eE") != std::string::npos;
+  char* end = nullptr;
+  return may_be && std::isinf(std::strtod(number.c_str(), &end)) && *end == '\0';
+}
+
+// A string as it stands, but for halves of surrogate pairs, which Python writes as they are.
+void append_string(std::string_view text, std::string& out) {
+  constexpr std::size_t kEscapeBytes = 6;  // \ud800
+  const auto surrogate = [&](std::size_t at, char from, char to) {
+    return text.substr(at).starts_with("\\u") && text.size() >= at + kEscapeBytes &&
+           (text[at + 2] | 0x20) == 'd' && (text[at + 3] | 0x20) >= from &&
+           (text[at + 3] | 0x20) <= to;
+  };
+  for (std::size_t i = 0; i < text.size();) {
+    const bool is_high = surrogate(i, '8', '9') || surrogate(i, 'a', 'b');
+    if (is_high && surrogate(i + kEscapeBytes, 'c', 'f')) {
+      out += text.substr(i, 2 * kEscapeBytes);
+      i += 2 * kEscapeBytes;
+    } else if (is_high || surrogate(i, 'c', 'f')) {
+      out += "\\ufffd";
+      i += kEscapeBytes;
+    } else {
+      const std::size_t num_bytes = text[i] == '\\' ? 2 : 1;
+      out += text.substr(i, num_bytes);
+      i += num_bytes;
+    }
+  }
+}
+
+// Python's names of numbers that JSON lacks become null, as do numbers beyond all of them. What is
+// nested too deep or holds too much is refused here: what works on a tree of values may recurse.
 Result<PlainText> without_nonfinite(std::string_view text) {
   PlainText plain;
   plain.text.reserve(text.size());
@@ -54,7 +87,7 @@ Result<PlainText> without_nonfinite(std::string_view text) {
     if (c == '"') {
       const std::size_t begin = i++;
       while (i < text.size() && text[i] != '"') i += text[i] == '\\' ? 2 : 1;
-      plain.text += text.substr(begin, i + 1 - begin);
+      append_string(text.substr(begin, i + 1 - begin), plain.text);
       continue;
     }
     bool replaced = false;
@@ -67,6 +100,13 @@ Result<PlainText> without_nonfinite(std::string_view text) {
       replaced = true;
     }
     if (replaced) continue;
+    if ((c >= '0' && c <= '9') || c == '-') {
+      const std::size_t end = text.find_first_not_of("+-.0123456789eE", i);
+      const std::string number(text.substr(i, std::min(end, text.size()) - i));
+      plain.text += is_huge(number) ? "null" + std::string(number.size() - 4, ' ') : number;
+      i += number.size() - 1;
+      continue;
+    }
     const bool opens = c == '{' || c == '[';
     if (opens && ++depth > kJsonDepthMax) {
       return refuse(i, "nested deeper than " + std::to_string(kJsonDepthMax));
@@ -105,13 +145,13 @@ Result<Json> parse_json(std::string_view text, const std::string& origin) {
   }
 }
 
-Result<Json> read_json_file(const std::string& path) {
+Result<Json> read_json_file(const std::string& path, std::size_t bytes_max) {
   std::error_code code;
   const auto size = std::filesystem::file_size(path, code);
   if (code) return Error{ErrorCode::kInvalid, path + ": " + code.message()};
-  if (size > kJsonBytesMax) {
+  if (size > bytes_max) {
     return Error{ErrorCode::kInvalid,
-                 path + ": larger than " + std::to_string(kJsonBytesMax) + " bytes"};
+                 path + ": larger than " + std::to_string(bytes_max) + " bytes"};
   }
   std::string text(size, '\0');
   std::ifstream file(path, std::ios::binary);
@@ -127,8 +167,8 @@ Result<Json> parse_json_object(std::string_view text, const std::string& origin)
   return root;
 }
 
-Result<Json> read_json_object(const std::string& path) {
-  auto root = read_json_file(path);
+Result<Json> read_json_object(const std::string& path, std::size_t bytes_max) {
+  auto root = read_json_file(path, bytes_max);
   if (root && !root->is_object()) return Error{ErrorCode::kInvalid, path + ": not a JSON object"};
   return root;
 }

@@ -179,8 +179,15 @@ class Checkpoint : public TensorSource {
   TensorEntries entries_;
 };
 
+// As the downloader's; Llama 3.1 405B's has 0.1.
+constexpr std::uintmax_t kIndexBytesMax = std::uintmax_t{64} << 20;
+
 // What the index says.
 Result<WeightMap> read_index(const std::string& index_path) {
+  std::error_code code;
+  if (std::filesystem::file_size(index_path, code) > kIndexBytesMax && !code) {
+    return Error{ErrorCode::kInvalid, index_path + ": larger than an index can be"};
+  }
   auto text = simdjson::padded_string::load(index_path);
   simdjson::dom::parser parser;
   simdjson::dom::object map;

@@ -18,6 +18,8 @@ struct ConfigReader::Kept {
 namespace {
 
 constexpr std::size_t kReasonBytesMax = 1000;
+// It is parsed several times before a model is loaded; published ones have some KB.
+constexpr std::size_t kConfigBytesMax = std::size_t{2} << 20;
 
 // A line for a log, a terminal and a client: files may quote anything.
 std::string as_line(std::string text) {
@@ -57,7 +59,7 @@ Result<ConfigReader> ConfigReader::parse(std::string_view json, const std::strin
 }
 
 Result<ConfigReader> ConfigReader::read(const std::string& path, const ConfigOptions& options) {
-  return keep(read_json_object(path), path, options);
+  return keep(read_json_object(path, kConfigBytesMax), path, options);
 }
 
 const ConfigOptions& ConfigReader::options() const { return kept_->options; }

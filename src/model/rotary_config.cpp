@@ -117,10 +117,13 @@ void scale_yarn(const Rotation& in) {
   if (in.settings.has("attn_factor")) {
     in.settings.note("attn_factor of the rotary settings has no effect, as in transformers");
   }
-  // max_position_embeddings is that of before in some files and that of behind in others.
-  in.config.context_length =
-      static_cast<int>(std::clamp(context * factor, static_cast<double>(in.config.context_length),
-                                  static_cast<double>(kContextLengthMax)));
+  // max_position_embeddings is that of before in some files and that of behind in others; where the
+  // first context does not say which, it is what the model is good for, as in transformers.
+  if (in.settings.has(kOriginalContext)) {
+    in.config.context_length =
+        static_cast<int>(std::clamp(context * factor, static_cast<double>(in.config.context_length),
+                                    static_cast<double>(kContextLengthMax)));
+  }
 }
 
 bool are_factors(const Rotation& in, const char* key, const std::vector<double>& factors) {

@@ -10,10 +10,14 @@
 namespace lmtp::model {
 namespace {
 
-// Tables that other programs saved with the weights, and that are made from the config here.
+// Tables that other programs saved with the weights, and that are made from the config here; masks
+// of a cross-attention without weights, and the number of a format (fairseq's, in OPT).
 constexpr std::string_view kHarmless[] = {
-    ".rotary_emb.inv_freq", ".rotary_emb.cos_cached", ".rotary_emb.sin_cached", ".attn.bias",
-    ".attn.masked_bias",    ".attention.bias",        ".attention.masked_bias",
+    ".rotary_emb.inv_freq",        ".rotary_emb.cos_cached",
+    ".rotary_emb.sin_cached",      ".attn.bias",
+    ".attn.masked_bias",           ".attention.bias",
+    ".attention.masked_bias",      ".crossattention.bias",
+    ".crossattention.masked_bias", "decoder.version",
 };
 
 // Passes questions on, notes what is asked for, and gives nothing.

@@ -21,7 +21,9 @@ std::string error_of(std::string_view text) {
 TEST(Json, WhatPythonWritesBeyondJsonIsRead) {
   const auto root = parse_json_object(
       R"({"a": NaN, "b": [Infinity, -Infinity,NaN,1], "c": "NaN, \"Infinity\" \\", "d": 2,
-          "model_max_length": 1000000000000000019884624838656})",
+          "model_max_length": 1000000000000000019884624838656,
+          "h": [1e999, -1E+400, 1e-999, 2e3],
+          "s": ["\ud800x", "\uDFFF\ud83d\ude00\ud83d", "\\ud800"]})",
       "a.json");
   ASSERT_TRUE(root) << root.error().message;
   EXPECT_TRUE(root->at("a").is_null());
@@ -29,6 +31,8 @@ TEST(Json, WhatPythonWritesBeyondJsonIsRead) {
   EXPECT_EQ(root->at("c"), "NaN, \"Infinity\" \\");
   EXPECT_EQ(root->at("d"), 2);
   EXPECT_DOUBLE_EQ(root->at("model_max_length").get<double>(), 1e30);
+  EXPECT_EQ(root->at("h"), Json::parse("[null, null, 0.0, 2000.0]"));
+  EXPECT_EQ(root->at("s"), Json::parse(R"(["\ufffdx", "\ufffd\ud83d\ude00\ufffd", "\\ud800"])"));
 }
 
 TEST(Json, TheLastOfTwoKeysCountsAsInPython) {
@@ -45,9 +49,11 @@ TEST(Json, ErrorsSayFilePositionAndReason) {
   EXPECT_THAT(error_of("\"\\"), StartsWith("a.json: not JSON: line 1, column "));
   EXPECT_THAT(error_of("[\"\xFF\"]"), HasSubstr("UTF-8"));
   EXPECT_THAT(error_of("NaNs"), StartsWith("a.json: not JSON: line 1, column "));
-  EXPECT_THAT(error_of("1e999"), StartsWith("a.json: not JSON: number overflow"));
+  EXPECT_THAT(error_of("[1e999 x]"), StartsWith("a.json: not JSON: line 1, column 8: "));
   EXPECT_LT(error_of("\"" + std::string(1 << 20, 'a')).size(), 300);
-  EXPECT_LT(error_of(std::string(1 << 20, '1')).size(), 300);
+  EXPECT_EQ(error_of(std::string(1 << 20, '1')), "none");
+  EXPECT_EQ(parse_json("0." + std::string(1 << 20, '1'), "a.json")->get<double>(), 1.0 / 9);
+  EXPECT_THAT(error_of("\"\\ud8"), StartsWith("a.json: not JSON: line 1, column "));
   EXPECT_EQ(parse_json_object("[]", "a.json").error().message, "a.json: not a JSON object");
 }
 

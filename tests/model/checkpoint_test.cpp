@@ -133,6 +133,9 @@ TEST(CheckpointTest, NamesWithoutTheirPrefixAndTensorsThatAreNotAskedFor) {
     }
     tensors.push_back({"h.0.attn.bias", {1, 1, 8, 8}, {}});
     tensors.push_back({"h.0.attn.masked_bias", {}, {}});
+    tensors.push_back({"h.0.crossattention.bias", {1, 1, 8, 8}, {}});
+    tensors.push_back({"h.0.crossattention.masked_bias", {}, {}});
+    tensors.push_back({"decoder.version", {1}, {}});
   });
   EXPECT_EQ(load_error(file), "");
 }
@@ -378,6 +381,9 @@ TEST(CheckpointTest, AShardedCheckpointLoadsAndItsFaultsAreNamed) {
   expect_error(load_error(folder), "model-00001-of-00002.safetensors too");
   folder.write("model.safetensors.index.json", R"({"weight_map": {"a": "../secret"}})");
   expect_error(load_error(folder), "weight_map names a file that is not beside it");
+  std::filesystem::resize_file(folder.path() + "/model.safetensors.index.json",
+                               (std::uintmax_t{64} << 20) + 1);
+  expect_error(load_error(folder), "larger than an index");
   folder.write("model.safetensors.index.json", "{}");
   expect_error(load_error(folder), "not a JSON object with a weight_map");
 }

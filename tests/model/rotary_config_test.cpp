@@ -54,7 +54,7 @@ const Yarn kYarns[] = {
     {R"("factor": 4.0)",
      1.1386294F,
      {1.0F, 0.3162278F, 0.1F, 0.03162278F, 0.008125F, 0.001976424F, 0.0004375F, 7.905695e-05F},
-     32768},
+     8192},
     {R"("factor": 4.0, "original_max_position_embeddings": 2048, "attention_factor": 0.8)", 0.8F,
      kPlain, 8192},
     {R"("factor": 4.0, "original_max_position_embeddings": 2048, "mscale": 0.707,
@@ -126,6 +126,11 @@ TEST(RotaryConfigTest, TheSettingsThatTransformers5Writes) {
                       {.force = true}),
                  {0.1F, 0.05623413F, 0.03162278F, 0.01778279F, 0.01F, 0.005623413F, 0.003162278F,
                   0.001778279F});
+}
+
+TEST(RotaryConfigTest, AFileThatIsNoConfigIsNotParsed) {
+  EXPECT_NE(error_of(llama(std::string(std::size_t{2} << 20, ' '))).find("larger than 2097152"),
+            std::string::npos);
 }
 
 TEST(RotaryConfigTest, SettingsByLayerType) {

@@ -1,9 +1,10 @@
 // JSON of small files, as Python's json module writes and reads it.
 //
-// NaN, Infinity and -Infinity outside strings are read as null; whole numbers that do not fit into
-// 64 bits as doubles; of a key that stands there twice the last counts. What is large or hot is
-// parsed by simdjson instead. Users of values include <nlohmann/json.hpp>; values of an unexpected
-// type are found out by get_ptr() and is_...(), which do not throw. Any thread; no state.
+// NaN, Infinity and -Infinity outside strings, and numbers that no double holds, are read as null;
+// half a surrogate pair as U+FFFD; whole numbers that do not fit into 64 bits as doubles; of a key
+// that stands there twice the last counts. What is large or hot is parsed by simdjson instead.
+// Users of values include <nlohmann/json.hpp>; values of an unexpected type are found out by
+// get_ptr() and is_...(), which do not throw. Any thread; no state.
 #pragma once
 
 #include <cstddef>
@@ -26,11 +27,11 @@ inline constexpr std::size_t kJsonDepthMax = 64;
 
 // Errors name `origin`, line, column and what is wrong there.
 Result<Json> parse_json(std::string_view text, const std::string& origin);
-Result<Json> read_json_file(const std::string& path);
+Result<Json> read_json_file(const std::string& path, std::size_t bytes_max = kJsonBytesMax);
 
 // The same, where an object must be the whole.
 Result<Json> parse_json_object(std::string_view text, const std::string& origin);
-Result<Json> read_json_object(const std::string& path);
+Result<Json> read_json_object(const std::string& path, std::size_t bytes_max = kJsonBytesMax);
 
 // The value of a key that may be missing: nullptr where it is, where it is null, and where `object`
 // is no object. It lives as long as `object`.
