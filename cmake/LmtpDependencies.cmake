@@ -1,7 +1,7 @@
 # Everything from outside, found once, each under one target name:
 #   Threads::Threads  Boost::headers (1.81: Beast, Asio)  simdjson::simdjson  spdlog::spdlog
 #   nlohmann_json::nlohmann_json  fmt::fmt  CLI11::CLI11  Pcre2::pcre2_8  Libedit::libedit
-#   Xxhash::xxhash  CURL::libcurl  OpenSSL::Crypto (hub)
+#   Xxhash::xxhash  Sentencepiece::sentencepiece  CURL::libcurl  OpenSSL::Crypto (hub)
 #   GTest::gtest GTest::gmock GTest::gtest_main (tests)  benchmark::benchmark (where installed)
 #   Libtorch::cpu (libtorch only; see FindLibtorch.cmake)
 # The packages' names are in tools/packages.txt and, for tests, tools/packages-tests.txt;
@@ -49,6 +49,8 @@ endfunction()
 lmtp_system_library(Pcre2::pcre2_8 pcre2.h pcre2-8 libpcre2-dev)
 lmtp_system_library(Libedit::libedit histedit.h edit libedit-dev)
 lmtp_system_library(Xxhash::xxhash xxhash.h xxhash libxxhash-dev)
+lmtp_system_library(Sentencepiece::sentencepiece sentencepiece_processor.h sentencepiece
+  libsentencepiece-dev)
 
 if(LMTP_TORCH)
   find_package(Libtorch REQUIRED)

@@ -1,16 +1,18 @@
 #include "sentencepiece_file.h"
 
+#include <sentencepiece_processor.h>
 #include <simdjson.h>
 
-#include <bit>
 #include <optional>
+#include <string>
+#include <utility>
 
 namespace lmtp::tokenizer {
 namespace {
 
 // Field numbers of sentencepiece_model.proto.
 constexpr std::uint64_t kPieces = 1, kTrainerSpec = 2;
-constexpr std::uint64_t kPieceText = 1, kPieceScore = 2, kPieceType = 3;
+constexpr std::uint64_t kPieceType = 3;
 constexpr std::uint64_t kModelType = 3, kUnkPiece = 45;
 
 // Walks over the fields of one message.
@@ -21,6 +23,7 @@ class Fields {
   // False at the end, and where the bytes are broken.
   bool next() {
     if (bytes_.empty()) return false;
+    begin_ = bytes_;
     const auto key = take_varint();
     if (!key) return fail();
     number = *key >> 3;
@@ -50,13 +53,8 @@ class Fields {
   std::uint64_t varint = 0;
   std::string_view text;  // the bytes of any other type
 
-  float as_float() const {
-    std::uint32_t bits = 0;
-    for (std::size_t i = 0; i < 4 && i < text.size(); ++i) {
-      bits |= std::uint32_t{static_cast<unsigned char>(text[i])} << (8 * i);
-    }
-    return std::bit_cast<float>(bits);
-  }
+  // All its bytes, the number included.
+  std::string_view whole() const { return begin_.substr(0, begin_.size() - bytes_.size()); }
 
  private:
   bool fail() {
@@ -81,17 +79,16 @@ class Fields {
   }
 
   std::string_view bytes_;
+  std::string_view begin_;  // of the field that next() came to, and all behind it
   bool broken_ = false;
 };
 
-bool read_piece(std::string_view bytes, SentencePieceFile::Piece& piece) {
-  Fields fields(bytes);
+bool read_type(std::string_view piece, PieceType& type) {
+  Fields fields(piece);
   while (fields.next()) {
-    if (fields.number == kPieceText) piece.text = fields.text;
-    if (fields.number == kPieceScore) piece.score = fields.as_float();
-    if (fields.number == kPieceType) piece.type = static_cast<PieceType>(fields.varint);
+    if (fields.number == kPieceType) type = static_cast<PieceType>(fields.varint);
   }
-  return !fields.broken() && simdjson::validate_utf8(piece.text.data(), piece.text.size());
+  return !fields.broken();
 }
 
 bool read_trainer_spec(std::string_view bytes, SentencePieceFile& file) {
@@ -111,15 +108,30 @@ Result<SentencePieceFile> parse_sentencepiece(std::string_view bytes) {
       "not a sentencepiece model, or cut off (Llama 3's is of another kind: its tokenizer.json is "
       "needed)"};
   SentencePieceFile file;
+  // Without the rest: the library would run the file's samples through its charsmap, and reads
+  // beyond the end of broken ones.
+  std::string vocabulary;
   Fields fields(bytes);
   while (fields.next()) {
-    if (fields.number == kPieces) {
-      file.pieces.emplace_back();
-      if (!read_piece(fields.text, file.pieces.back())) return broken;
-    }
-    if (fields.number == kTrainerSpec && !read_trainer_spec(fields.text, file)) return broken;
+    if (fields.number != kPieces && fields.number != kTrainerSpec) continue;
+    const bool read = fields.number == kPieces
+                          ? read_type(fields.text, file.pieces.emplace_back().type)
+                          : read_trainer_spec(fields.text, file);
+    if (!read) return broken;
+    vocabulary.append(fields.whole());
   }
   if (fields.broken() || file.pieces.empty()) return broken;
+  sentencepiece::SentencePieceProcessor library;
+  if (const auto status = library.LoadFromSerializedProto(vocabulary); !status.ok()) {
+    return Error{ErrorCode::kInvalid, "sentencepiece refuses it: " + status.ToString()};
+  }
+  if (static_cast<std::size_t>(library.GetPieceSize()) != file.pieces.size()) return broken;
+  for (int id = 0; id < library.GetPieceSize(); ++id) {
+    SentencePieceFile::Piece& piece = file.pieces[static_cast<std::size_t>(id)];
+    piece.text = library.IdToPiece(id);
+    piece.score = library.GetScore(id);
+    if (!simdjson::validate_utf8(piece.text.data(), piece.text.size())) return broken;
+  }
   return file;
 }
 

@@ -1,4 +1,5 @@
-// tokenizer.model: sentencepiece's file, a protocol buffer.
+// tokenizer.model: sentencepiece's file, a protocol buffer, as libsentencepiece loads it. What its
+// headers do not tell (kind of model, user-defined pieces, name of the unknown one) is read here.
 //
 // Reference: github.com/google/sentencepiece, src/sentencepiece_model.proto.
 #pragma once

@@ -3,6 +3,7 @@
 
 #include <bit>
 #include <memory>
+#include <random>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -43,17 +44,28 @@ std::string piece(std::string_view text, float score, int type) {
   return text_field(1, out);
 }
 
-// a 3, b 4, the mark 5, ab 6, mark+a 7; then all bytes but for "x".
-std::string model(int kind, const std::string& more = "") {
+// a 3, b 4, the mark 5, ab 6, mark+a 7; `settings` are more of the trainer's.
+std::string model(int kind, const std::string& more = "", const std::string& settings = "") {
   std::string out = piece("<unk>", 0, 2) + piece("<s>", 0, 3) + piece("</s>", 0, 3) +
                     piece("a", -1, 1) + piece("b", -2, 1) + piece("▁", -3, 1) + piece("ab", -4, 1) +
                     piece("▁a", -5, 1) + more;
   // Fields that are of no interest, of all wire types, stand in between.
   const std::string trainer = text_field(1, "input.txt") +
                               number_field(3, static_cast<unsigned>(kind)) + float_field(10, 0.5F) +
-                              text_field(45, "<unk>");
+                              text_field(45, "<unk>") + settings;
   return out + text_field(2, trainer) + text_field(3, number_field(3, 1));
 }
+
+// Of all bytes, as a model with byte_fallback must have them.
+std::string byte_pieces() {
+  constexpr std::string_view kDigits = "0123456789ABCDEF";
+  std::string pieces;
+  for (std::size_t byte = 0; byte < 256; ++byte) {
+    pieces += piece(std::string("<0x") + kDigits[byte >> 4] + kDigits[byte & 0xF] + ">", 0, 6);
+  }
+  return pieces;
+}
+const std::string kByteFallback = number_field(35, 1);
 
 std::unique_ptr<Tokenizer> load(const std::string& bytes, const std::string& config) {
   const TempFolder folder;
@@ -86,9 +98,54 @@ TEST(SentencePieceFile, EveryCutIsAnErrorOrWhole) {
   for (std::size_t size = 0; size < bytes.size(); ++size) {
     if (parse_sentencepiece(std::string_view(bytes).substr(0, size)).ok()) ++num_whole;
   }
-  EXPECT_EQ(num_whole, 9U);  // after each piece, and before the last field
+  EXPECT_EQ(num_whole, 6U);  // where no pieces but words are missing, and before the last field
   EXPECT_FALSE(parse_sentencepiece("IQ== 0\nIg== 1\n").ok());
   EXPECT_FALSE(parse_sentencepiece(text_field(1, text_field(1, "\xFF"))).ok());
+}
+
+TEST(SentencePieceFile, WhatSentencepieceRefusesIsRefused) {
+  const std::string unknown = piece("<unk>", 0, 2);
+  ::testing::internal::CaptureStderr();
+  for (const auto& [bytes, said] : std::vector<std::pair<std::string, const char*>>{
+           {piece("a", 0, 1), "unk is not defined"},
+           {unknown + piece("b", 0, 1) + piece("b", -1, 1), "b is already defined"},
+           {unknown + piece("", 0, 1), "piece must not be empty"},
+           {model(1, piece("<0x09>", 0, 6)),
+            "<0x09> is found although `byte_fallback` is false"}}) {
+    const auto file = parse_sentencepiece(bytes);
+    ASSERT_FALSE(file.ok()) << said;
+    EXPECT_TRUE(file.error().message.starts_with("sentencepiece refuses it: "));
+    EXPECT_NE(file.error().message.find(said), std::string::npos) << file.error().message;
+  }
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");  // it says nothing by itself
+}
+
+// The library is not let near them: it would read what a broken charsmap points to.
+TEST(SentencePieceFile, CharsmapAndSamplesAreNoMatter) {
+  const std::string charsmap("\x04\0\0\0\xFF\xFF\xFF\x7F!", 9);
+  const std::string sample = text_field(1, text_field(1, "a") + text_field(2, "no such pieces"));
+  const auto file = parse_sentencepiece(model(1) + text_field(3, text_field(2, charsmap)) +
+                                        text_field(4, sample));
+  ASSERT_TRUE(file.ok()) << file.error().message;
+  EXPECT_EQ(file->pieces.size(), 8U);
+}
+
+TEST(SentencePieceFile, BrokenBytesAreRefusedOrRead) {
+  const std::string whole = model(1, byte_pieces(), kByteFallback);
+  std::mt19937 random(6);
+  std::size_t num_read = 0;
+  std::size_t num_refused = 0;
+  for (int i = 0; i < 3000; ++i) {
+    std::string bytes = whole;
+    for (std::uint_fast32_t change = random() % 3 + 1; change > 0; --change) {
+      // As often at the front, where all kinds of fields are.
+      const std::size_t at = random() % (random() % 2 == 0 ? bytes.size() : 200);
+      bytes.replace(at, random() % 3, random() % 3, static_cast<char>(random()));
+    }
+    ++(parse_sentencepiece(bytes).ok() ? num_read : num_refused);
+  }
+  EXPECT_GT(num_read, 50U);
+  EXPECT_GT(num_refused, 500U);
 }
 
 TEST(SentencePieceModel, MergesByScore) {
@@ -145,13 +202,13 @@ TEST(SentencePieceModel, UnigramAndUserDefinedPieces) {
 }
 
 TEST(SentencePieceModel, GemmaHasATabInThePlaceOfItsByte) {
-  const std::string more = piece("<0x09>", 0, 6) + piece("<start_of_turn>", 0, 4);
-  const auto tokenizer = load(model(2, more), R"({"tokenizer_class":"GemmaTokenizer",
+  const std::string more = byte_pieces() + piece("<start_of_turn>", 0, 4);
+  const auto tokenizer = load(model(2, more, kByteFallback), R"({"tokenizer_class":"GemmaTokenizer",
       "pad_token":"<unk>","eos_token":"<s>","bos_token":"</s>"})");
   ASSERT_NE(tokenizer, nullptr);
-  EXPECT_EQ(*tokenizer->encode("a\ta"), (Tokens{3, 8, 3}));
+  EXPECT_EQ(*tokenizer->encode("a\ta"), (Tokens{3, 8 + 9, 3}));
   EXPECT_EQ(*tokenizer->encode(" a"), (Tokens{7}));
-  EXPECT_TRUE(tokenizer->is_special(9));
+  EXPECT_TRUE(tokenizer->is_special(8 + 256));
   EXPECT_EQ(tokenizer->bos_id(), 2);
   EXPECT_EQ(tokenizer->decode(Tokens{7}), " a");
 }

@@ -24,6 +24,7 @@ LIBRARIES = {
     "OpenSSL::Crypto": ("OpenSSL", r"openssl/"),
     "Libedit::libedit": ("libedit", r"(histedit|editline/)"),
     "Xxhash::xxhash": ("xxHash", r"xxhash"),
+    "Sentencepiece::sentencepiece": ("sentencepiece", r"sentencepiece"),
     "CUDA::cudart_static": ("CUDA", r"(cuda|cublas|cudnn|nccl)"),
 }
 
