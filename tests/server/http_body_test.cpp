@@ -118,6 +118,7 @@ TEST(HttpBody, WhatIsNoHttpIsRefused) {
   EXPECT_EQ(status("Content-Length: 2\r\nContent-Length: 3\r\n", "abc"), 400);
   EXPECT_EQ(status("Transfer-Encoding: gzip\r\n", "abc"), 501);
   EXPECT_EQ(status("Transfer-Encoding: chunked, gzip\r\n", "abc"), 501);
+  EXPECT_EQ(status("Transfer-Encoding: gzip, chunked\r\n", "0\r\n\r\n"), 501);
   // Nothing is answered to what is cut off, and it does not reach the handler.
   HttpClient client(running.server.port());
   client.send(http_request("POST /echo", "", "Content-Length: 10\r\n") + "half");

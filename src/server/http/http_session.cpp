@@ -66,7 +66,7 @@ class HttpSession::Responder : public HttpResponder {
   Responder& operator=(const Responder&) = delete;
 
   void send(HttpResponse response) override {
-    if (const auto session = answering()) session->send(std::move(response));
+    if (const auto session = answering()) session->send(response);
   }
   void begin(HttpResponse head) override {
     if (const auto session = answering()) session->begin(head);
@@ -229,7 +229,7 @@ void HttpSession::on_header(beast::error_code error) {
   HttpResponse refusal = context_->routes.refusal(request_.method, request_.path);
   keep_alive_ = keep_alive_ && refusal.status == 404;  // else a body may follow
   state_ = State::kAnswering;
-  send(std::move(refusal));
+  send(refusal);
 }
 
 std::optional<HttpResponse> HttpSession::refuse_header() const {
@@ -254,7 +254,8 @@ void HttpSession::begin_body() {
   const auto& header = parser_->get();
   const std::size_t limit = route_->max_body_bytes;
   if (parser_->content_length().value_or(0) > limit) return refuse(body_too_long(limit));
-  if (header.count(http::field::transfer_encoding) > 0 && !header.chunked()) {
+  const auto coding = header.find(http::field::transfer_encoding);
+  if (coding != header.end() && !beast::iequals(coding->value(), "chunked")) {
     return refuse(plain_text(501, "Of transfer codings, chunked alone is read."));
   }
   if (parser_->is_done()) return handle();
@@ -342,7 +343,7 @@ void HttpSession::handle() {
 
 // --- its answer ---
 
-void HttpSession::send(HttpResponse response) {
+void HttpSession::send(const HttpResponse& response) {
   LMTP_CHECK(!framing_, "the answer was begun already");
   state_ = State::kFinishing;
   std::string text = head_text(response, context_->options.version, Framing::kLength, keep_alive_);
@@ -351,14 +352,14 @@ void HttpSession::send(HttpResponse response) {
 }
 
 // Answers by itself. What the client still sends is not read, so the connection ends.
-void HttpSession::refuse(HttpResponse response) {
+void HttpSession::refuse(const HttpResponse& response) {
   body_timer_.cancel();
   body_part_.set(0);
   keep_alive_ = false;
   state_ = State::kAnswering;
   framing_.reset();
   is_head_ = false;
-  send(std::move(response));
+  send(response);
 }
 
 void HttpSession::begin(const HttpResponse& head) {

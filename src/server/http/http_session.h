@@ -74,13 +74,13 @@ class HttpSession : public Connection, public std::enable_shared_from_this<HttpS
   bool is_answering(std::uint64_t number) const {
     return state_ == State::kAnswering && number == request_number_;
   }
-  void send(HttpResponse response);
+  void send(const HttpResponse& response);
   void begin(const HttpResponse& head);
   void write(std::string_view piece);
   void end();
   void on_unanswered();
   bool others_connected();
-  void refuse(HttpResponse response);
+  void refuse(const HttpResponse& response);
   void watch();
   void on_watched(boost::beast::error_code error, std::size_t num_bytes);
 
