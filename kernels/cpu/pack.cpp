@@ -103,6 +103,16 @@ void write_bf16(const Panel& panel, std::uint32_t* to) {
 }
 
 // A column's weights are its scale times a whole number in [-127, 127].
+float scale_of(float largest) { return largest / 127.0F; }
+float inverse_scale_of(float largest) { return largest > 0.0F ? 127.0F / largest : 0.0F; }
+
+// The number nearest to the value, ties to even, for magnitudes below 2^22: there the sum has whole
+// numbers alone, and they stand in its lowest bits. Compilers have vector instructions for this.
+std::int32_t nearest(float value) {
+  constexpr float kWholeFrom = 12582912.0F;  // 1.5 * 2^23
+  return std::bit_cast<std::int32_t>(value + kWholeFrom) - std::bit_cast<std::int32_t>(kWholeFrom);
+}
+
 void write_int8(const Panel& panel, std::uint32_t* to, float* scales, std::int32_t* sums) {
   float inverse[kPanelColumns];
   for (std::int64_t column = 0; column < kPanelColumns; ++column) {
@@ -110,8 +120,8 @@ void write_int8(const Panel& panel, std::uint32_t* to, float* scales, std::int32
     for (std::int64_t k = 0; k < panel.k(); ++k) {
       largest = std::max(largest, std::fabs(panel.at(column, k)));
     }
-    scales[column] = largest / 127.0F;
-    inverse[column] = largest > 0.0F ? 127.0F / largest : 0.0F;
+    scales[column] = scale_of(largest);
+    inverse[column] = inverse_scale_of(largest);
     sums[column] = 0;
   }
   const std::int64_t num_units = (panel.k() + 3) / 4;
@@ -119,8 +129,7 @@ void write_int8(const Panel& panel, std::uint32_t* to, float* scales, std::int32
     for (std::int64_t column = 0; column < kPanelColumns; ++column) {
       std::uint32_t packed = 0;
       for (int i = 0; i < 4; ++i) {
-        const auto weight = static_cast<std::int32_t>(
-            std::nearbyint(panel.at(column, 4 * unit + i) * inverse[column]));
+        const std::int32_t weight = nearest(panel.at(column, 4 * unit + i) * inverse[column]);
         sums[column] += weight;
         packed |= (static_cast<std::uint32_t>(weight) & 0xFFU) << (8 * i);
       }
@@ -144,27 +153,31 @@ void write_panel(const Panel& panel, const PackTarget& target, std::int64_t inde
                  target.scales + first, target.sums + first);
       return;
     case WeightType::kF16:
-      LMTP_CHECK(false, "float16 weights are for devices");
+      return;  // for devices
   }
 }
 
-// read(panel, first, columns, worker) fills columns with the weights of outputs from `first` on.
-template <typename Read>
-void pack(WorkerPool& pool, std::int64_t n, std::int64_t k, const PackTarget& to,
-          const Read& read) {
-  LMTP_CHECK(n > 0 && k > 0 && to.panels != nullptr, n, k);
+// Of weights that lie output by output: a panel a task.
+void pack_outputs(WorkerPool& pool, const SourceWeight& source, WeightRows& rows,
+                  const PackTarget& to) {
   std::vector<std::unique_ptr<Panel>> panels(static_cast<std::size_t>(pool.num_threads()));
-  const auto num_panels = static_cast<int>(padded_columns(n) / kPanelColumns);
+  const auto num_panels = static_cast<int>(padded_columns(source.n) / kPanelColumns);
   pool.parallel_for(num_panels, [&](int index, int worker) {
     auto& panel = panels[static_cast<std::size_t>(worker)];
     if (!panel) {
-      panel = std::make_unique<Panel>(k);
+      panel = std::make_unique<Panel>(source.k);
     }
     const std::int64_t first = std::int64_t{index} * kPanelColumns;
-    const std::int64_t columns = std::min<std::int64_t>(kPanelColumns, n - first);
-    read(*panel, first, columns, worker);
+    const std::int64_t columns = std::min<std::int64_t>(kPanelColumns, source.n - first);
+    const void* data = rows.rows(first, columns, worker);
+    if (data == nullptr) {
+      return;
+    }
+    for (std::int64_t column = 0; column < columns; ++column) {
+      convert_range(data, source.type, column * source.k, source.k, panel->column(column));
+    }
     for (std::int64_t column = columns; column < kPanelColumns; ++column) {
-      std::fill_n(panel->column(column), k, 0.0F);
+      std::fill_n(panel->column(column), source.k, 0.0F);
     }
     write_panel(*panel, to, index);
   });
@@ -179,41 +192,120 @@ void write_unit(const float* inputs, std::uint32_t* to) {
   }
 }
 
-// Of weights that lie input by input, the outputs of a panel stand side by side on both sides. A
-// task takes a few units through all panels, so that it reads and writes along memory.
+// Calls visit(data, first, count, worker) for the inputs [first, first + count) of a weight that
+// lies input by input: so many a task, so that tasks read along memory, and write so where the
+// outputs of a panel stand side by side.
+template <typename Visit>
+void for_inputs(WorkerPool& pool, const SourceWeight& source, WeightRows& rows,
+                std::int64_t inputs_per_task, const Visit& visit) {
+  const auto num_tasks = static_cast<int>((source.k + inputs_per_task - 1) / inputs_per_task);
+  pool.parallel_for(num_tasks, [&](int task, int worker) {
+    const std::int64_t first = task * inputs_per_task;
+    const std::int64_t count = std::min(inputs_per_task, source.k - first);
+    if (const void* data = rows.rows(first, count, worker); data != nullptr) {
+      visit(data, first, count, static_cast<std::size_t>(worker));
+    }
+  });
+}
+
 template <typename Unit>
 void pack_inputs(WorkerPool& pool, const SourceWeight& source, WeightRows& rows,
                  int inputs_per_unit, Unit* panels) {
-  LMTP_CHECK(source.n > 0 && source.k > 0 && panels != nullptr, source.n, source.k);
   constexpr std::int64_t kUnitsPerTask = 16;
   const std::int64_t num_units = (source.k + inputs_per_unit - 1) / inputs_per_unit;
-  const auto num_tasks = static_cast<int>((num_units + kUnitsPerTask - 1) / kUnitsPerTask);
-  pool.parallel_for(num_tasks, [&](int task, int worker) {
-    const std::int64_t first = task * kUnitsPerTask;
-    const std::int64_t end = std::min(first + kUnitsPerTask, num_units);
-    const std::int64_t first_k = first * inputs_per_unit;
-    const void* data =
-        rows.rows(first_k, std::min(end * inputs_per_unit, source.k) - first_k, worker);
-    if (data == nullptr) {
-      return;
+  for_inputs(pool, source, rows, kUnitsPerTask * inputs_per_unit,
+             [&](const void* data, std::int64_t first_k, std::int64_t count, std::size_t) {
+               const std::int64_t first = first_k / inputs_per_unit;
+               const std::int64_t end = std::min(first + kUnitsPerTask, num_units);
+               for (std::int64_t column = 0; column < source.n; column += kPanelColumns) {
+                 const std::int64_t columns =
+                     std::min<std::int64_t>(kPanelColumns, source.n - column);
+                 float inputs[2 * kPanelColumns] = {};
+                 for (std::int64_t unit = first; unit < end; ++unit) {
+                   for (std::int64_t i = 0; i < inputs_per_unit; ++i) {
+                     const std::int64_t k = unit * inputs_per_unit + i - first_k;
+                     float* row = inputs + i * kPanelColumns;
+                     if (k < count) {
+                       convert_range(data, source.type, k * source.n + column, columns, row);
+                     } else {
+                       std::fill_n(row, kPanelColumns, 0.0F);
+                     }
+                   }
+                   write_unit(inputs, panels + column * num_units + unit * kPanelColumns);
+                 }
+               }
+             });
+}
+
+// One unit of a panel from its inputs, [4][stride].
+void write_unit_int8(const float* inputs, std::int64_t stride, const float* inverse,
+                     std::int32_t* sums, std::uint32_t* to) {
+  for (std::int64_t column = 0; column < kPanelColumns; ++column) {
+    std::uint32_t packed = 0;
+    for (int i = 0; i < 4; ++i) {
+      const std::int32_t weight = nearest(inputs[i * stride + column] * inverse[column]);
+      sums[column] += weight;
+      packed |= (static_cast<std::uint32_t>(weight) & 0xFFU) << (8 * i);
     }
-    for (std::int64_t column = 0; column < source.n; column += kPanelColumns) {
-      const std::int64_t columns = std::min<std::int64_t>(kPanelColumns, source.n - column);
-      float inputs[2 * kPanelColumns] = {};
-      for (std::int64_t unit = first; unit < end; ++unit) {
-        for (std::int64_t i = 0; i < inputs_per_unit; ++i) {
-          const std::int64_t k = unit * inputs_per_unit + i;
-          float* row = inputs + i * kPanelColumns;
-          if (k < source.k) {
-            convert_range(data, source.type, (k - first_k) * source.n + column, columns, row);
-          } else {
-            std::fill_n(row, kPanelColumns, 0.0F);
-          }
-        }
-        write_unit(inputs, panels + column * num_units + unit * kPanelColumns);
-      }
+    to[column] = packed;
+  }
+}
+
+// A column's scale is known when all of its inputs have been seen: one pass finds it, another one
+// writes. Each thread has its own maxima and sums of all columns.
+void pack_inputs_int8(WorkerPool& pool, const SourceWeight& source, WeightRows& rows,
+                      const PackTarget& to) {
+  constexpr std::int64_t kInputsPerTask = 32;
+  const auto num_threads = static_cast<std::size_t>(pool.num_threads());
+  const std::int64_t num_columns = padded_columns(source.n);
+  const auto size = static_cast<std::size_t>(num_columns);
+  std::vector<std::vector<float>> inputs(num_threads, std::vector<float>(4 * size));
+  std::vector<std::vector<float>> maxima(num_threads, std::vector<float>(size));
+  std::vector<std::vector<std::int32_t>> sums(num_threads, std::vector<std::int32_t>(size));
+  for_inputs(pool, source, rows, kInputsPerTask,
+             [&](const void* data, std::int64_t, std::int64_t count, std::size_t worker) {
+               float* row = inputs[worker].data();
+               float* largest = maxima[worker].data();
+               for (std::int64_t k = 0; k < count; ++k) {
+                 convert_range(data, source.type, k * source.n, source.n, row);
+                 for (std::int64_t column = 0; column < source.n; ++column) {
+                   largest[column] = std::max(largest[column], std::fabs(row[column]));
+                 }
+               }
+             });
+  std::vector<float> inverse(size);
+  for (std::size_t column = 0; column < size; ++column) {
+    float largest = 0.0F;
+    for (const auto& of_worker : maxima) {
+      largest = std::max(largest, of_worker[column]);
     }
-  });
+    to.scales[column] = scale_of(largest);
+    inverse[column] = inverse_scale_of(largest);
+  }
+  const std::int64_t num_units = (source.k + 3) / 4;
+  auto* const panels = static_cast<std::uint32_t*>(to.panels);
+  for_inputs(pool, source, rows, kInputsPerTask,
+             [&](const void* data, std::int64_t first, std::int64_t count, std::size_t worker) {
+               float* unit = inputs[worker].data();
+               for (std::int64_t k = 0; k < count; k += 4) {
+                 std::fill_n(unit, 4 * num_columns, 0.0F);
+                 for (std::int64_t i = 0; i < std::min<std::int64_t>(4, count - k); ++i) {
+                   convert_range(data, source.type, (k + i) * source.n, source.n,
+                                 unit + i * num_columns);
+                 }
+                 for (std::int64_t column = 0; column < num_columns; column += kPanelColumns) {
+                   write_unit_int8(unit + column, num_columns, inverse.data() + column,
+                                   sums[worker].data() + column,
+                                   panels + column * num_units + (first + k) / 4 * kPanelColumns);
+                 }
+               }
+             });
+  std::fill_n(to.sums, num_columns, 0);
+  for (const auto& of_worker : sums) {
+    for (std::size_t column = 0; column < size; ++column) {
+      to.sums[column] += of_worker[column];
+    }
+  }
 }
 
 // Of a weight that lies in memory as a whole.
@@ -244,36 +336,17 @@ void pack_linear(WorkerPool& pool, const SourceWeight& source, const PackTarget&
 
 void pack_rows(WorkerPool& pool, const SourceWeight& source, WeightRows& rows,
                const PackTarget& to) {
-  const bool by_outputs = source.order == WeightOrder::kOutputsByInputs;
-  if (!by_outputs && to.type == WeightType::kF32) {
+  LMTP_CHECK(source.n > 0 && source.k > 0 && to.panels != nullptr, source.n, source.k);
+  LMTP_CHECK(to.type != WeightType::kF16, "float16 weights are for devices");
+  if (source.order == WeightOrder::kOutputsByInputs) {
+    pack_outputs(pool, source, rows, to);
+  } else if (to.type == WeightType::kF32) {
     pack_inputs(pool, source, rows, 1, static_cast<float*>(to.panels));
-    return;
-  }
-  if (!by_outputs && to.type == WeightType::kBF16) {
+  } else if (to.type == WeightType::kBF16) {
     pack_inputs(pool, source, rows, 2, static_cast<std::uint32_t*>(to.panels));
-    return;
+  } else {
+    pack_inputs_int8(pool, source, rows, to);
   }
-  const auto read = [&](Panel& panel, std::int64_t first, std::int64_t columns, int worker) {
-    const void* data =
-        by_outputs ? rows.rows(first, columns, worker) : rows.rows(0, source.k, worker);
-    if (data == nullptr) {
-      return;
-    }
-    if (by_outputs) {
-      for (std::int64_t column = 0; column < columns; ++column) {
-        convert_range(data, source.type, column * source.k, source.k, panel.column(column));
-      }
-      return;
-    }
-    float row[kPanelColumns];
-    for (std::int64_t k = 0; k < source.k; ++k) {
-      convert_range(data, source.type, k * source.n + first, columns, row);
-      for (std::int64_t column = 0; column < columns; ++column) {
-        panel.column(column)[k] = row[column];
-      }
-    }
-  };
-  pack(pool, source.n, source.k, to, read);
 }
 
 float packed_element(const PackedLinear& weight, std::int64_t n, std::int64_t k) {

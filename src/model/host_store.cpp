@@ -55,23 +55,13 @@ class HostStore : public WeightStore {
     PackedWeight weight;
     const kernels::PackTarget target = allocate(source.n, source.k, weight);
     const bool by_outputs = source.order == kernels::WeightOrder::kOutputsByInputs;
-    kernels::SourceWeight whole{
-        .type = source.type, .order = source.order, .n = source.n, .k = source.k};
-    const auto row_bytes = static_cast<std::size_t>((by_outputs ? source.k : source.n) *
-                                                    kernels::element_size(source.type));
-    if (type_ == kernels::WeightType::kInt8 && !by_outputs) {
-      // A column's scale is known when all of its inputs are.
-      const std::size_t num_bytes = row_bytes * static_cast<std::size_t>(source.k);
-      std::byte* data = at_least(buffers_.front(), num_bytes);
-      if (const auto read = read_weight(pool_, source, 0, num_bytes, data); !read.ok()) {
-        return read.error();
-      }
-      whole.data = data;
-      kernels::pack_linear(pool_, whole, target);
-      return weight;
-    }
-    RowsOfWeight rows(source, row_bytes, buffers_);
-    kernels::pack_rows(pool_, whole, rows, target);
+    RowsOfWeight rows(source,
+                      static_cast<std::size_t>((by_outputs ? source.k : source.n) *
+                                               kernels::element_size(source.type)),
+                      buffers_);
+    kernels::pack_rows(pool_,
+                       {.type = source.type, .order = source.order, .n = source.n, .k = source.k},
+                       rows, target);
     if (const auto read = rows.result(); !read.ok()) {
       return read.error();
     }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <tuple>
 
 #include "kernel_support.h"
 
@@ -359,7 +360,7 @@ TEST(PackTest, WeightsByInputsGiveThePanelsOfWeightsByOutputs) {
            .n = kN,
            .k = kK},
           {.panels = panels.data(), .type = type, .scales = scales.data(), .sums = sums.data()});
-      return panels;
+      return std::tuple(panels, scales, sums);
     };
     EXPECT_EQ(pack(by_inputs, kernels::WeightOrder::kInputsByOutputs),
               pack(by_outputs, kernels::WeightOrder::kOutputsByInputs))

@@ -124,7 +124,7 @@ struct PackTarget {
 // Rounds to nearest, ties to even, where the type is narrower than the source.
 void pack_linear(WorkerPool& pool, const SourceWeight& source, const PackTarget& to);
 // The same of what `rows` gives; source.data is not looked at. int8 of inputs by outputs asks for
-// all rows again and again.
+// all rows twice.
 void pack_rows(WorkerPool& pool, const SourceWeight& source, WeightRows& rows,
                const PackTarget& to);
 
