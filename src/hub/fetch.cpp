@@ -1,8 +1,5 @@
 #include "lmtp/hub/fetch.h"
 
-#include <fnmatch.h>
-
-#include <algorithm>
 #include <filesystem>
 #include <string>
 #include <system_error>
@@ -92,13 +89,6 @@ Result<ModelSource> fetch_model(std::string_view model, const FetchOptions& opti
   const auto snapshot = RepoDownload(**client, *name, options).run();
   if (!snapshot) return snapshot.error();
   return from_snapshot(model, *name, *snapshot, options.purpose);
-}
-
-bool matches_any(std::string_view model, const std::vector<std::string>& patterns) {
-  const auto name = parse_hub_name(model);
-  return name && std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
-           return fnmatch(pattern.c_str(), name->repo.c_str(), 0) == 0;
-         });
 }
 
 }  // namespace lmtp::hub

@@ -1,5 +1,7 @@
 #include "lmtp/hub/model_source.h"
 
+#include <fnmatch.h>
+
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
@@ -167,6 +169,13 @@ Result<ModelSource> resolve_model(std::string_view model, Purpose purpose) {
         "Hugging Face hub)"};
   }
   return from_cache(model, purpose);
+}
+
+bool matches_any(std::string_view model, const std::vector<std::string>& patterns) {
+  const auto name = parse_hub_name(model);
+  return name && std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
+           return fnmatch(pattern.c_str(), name->repo.c_str(), 0) == 0;
+         });
 }
 
 Result<std::string> find_demo_folder() {

@@ -51,8 +51,4 @@ struct FetchOptions {
 // what would help; it never holds the token.
 Result<ModelSource> fetch_model(std::string_view model, const FetchOptions& options);
 
-// Whether a model's name is one of the hub that a pattern matches: "*", "org/*", "org/name". Its
-// revision does not matter.
-bool matches_any(std::string_view model, const std::vector<std::string>& patterns);
-
 }  // namespace lmtp::hub

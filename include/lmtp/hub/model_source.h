@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "lmtp/base/model_source.h"
 #include "lmtp/base/result.h"
@@ -20,6 +21,10 @@ enum class Purpose { kServe, kTokenizer };
 // and all weights. Reads the environment and the disk; any thread. The error says what was looked
 // for, and where.
 Result<ModelSource> resolve_model(std::string_view model, Purpose purpose = Purpose::kServe);
+
+// Whether a model's name is one of the hub that a pattern matches: "*", "org/*", "org/name". Its
+// revision does not matter.
+bool matches_any(std::string_view model, const std::vector<std::string>& patterns);
 
 // The folder that holds the demo model, or an error that names the places looked at.
 Result<std::string> find_demo_folder();
