@@ -8,6 +8,7 @@
 #include "free_memory.h"
 #include "kernels/device.h"
 #include "kernels/device_api.h"
+#include "lmtp/cache/kv_size.h"
 #include "lmtp/model/kv_cache.h"
 #include "load_model.h"
 
@@ -17,9 +18,6 @@ namespace {
 // Beside the weights: what is computed in, samplers, buffers of the loading, rounding.
 constexpr std::int64_t kFixedBytes = std::int64_t{48} << 20;
 constexpr std::int64_t kWeightsShare = 16;  // one part in so many of the weights
-constexpr std::int64_t kDefaultKvBytesMax = std::int64_t{4} << 30;
-// Left free on a device: code of kernels, scratch memory, and what others may need a little of.
-constexpr std::int64_t kDeviceMarginBytes = std::int64_t{1} << 30;
 // Of a graph: at most 16 launches a layer, of each its arguments and what the driver keeps. Not
 // measured yet; where it is too little, steps run without graphs.
 constexpr std::int64_t kGraphLayerBytes = 16 * 4096;
@@ -76,11 +74,8 @@ std::optional<std::int64_t> available_memory_bytes(std::optional<int> cuda_devic
 }
 
 std::int64_t default_kv_cache_bytes(const AgentOptions& options, std::int64_t other_bytes) {
-  const auto free = available_memory_bytes(options.cuda_device);
-  if (!options.cuda_device)
-    return free ? std::min(kDefaultKvBytesMax, *free / 4) : kDefaultKvBytesMax;
-  const std::int64_t left = free.value_or(kDefaultKvBytesMax) - other_bytes;
-  return std::max<std::int64_t>(0, left - std::min(kDeviceMarginBytes, left / 8));
+  return default_kv_bytes(options.cuda_device.has_value(),
+                          available_memory_bytes(options.cuda_device), other_bytes);
 }
 
 }  // namespace lmtp::agent

@@ -1,7 +1,6 @@
 #include "lmtp/engine/engine.h"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <deque>
 #include <exception>
@@ -10,15 +9,14 @@
 #include <optional>
 #include <random>
 #include <string>
-#include <system_error>
 #include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "guarded.h"
 #include "inbox.h"
 #include "lmtp/base/check.h"
+#include "lmtp/base/guarded.h"
 #include "lmtp/base/log.h"
 #include "lmtp/scheduler/scheduler.h"
 #include "outbox.h"
@@ -35,19 +33,18 @@ static Error gap() { return {ErrorCode::kInternal, "internal: tokens of this str
 
 // All members below "engine thread" belong to that thread alone.
 struct Engine::Impl {
-  Impl(ModelLimits limits_in, EngineOptions options_in, scheduler::AgentFactory factory_in,
-       std::function<void(const Result<void>&)> on_loaded_in)
+  Impl(std::unique_ptr<scheduler::ModelAgent> agent_in, ModelLimits limits_in,
+       EngineOptions options_in, OnLost on_lost_in)
       : limits(std::move(limits_in)),
         options(options_in),
-        factory(std::move(factory_in)),
-        on_loaded(std::move(on_loaded_in)),
+        on_lost(std::move(on_lost_in)),
         inbox(std::make_shared<EngineInstance::Inbox>(
-            static_cast<std::size_t>(options.max_concurrent_requests))) {}
+            static_cast<std::size_t>(options.max_concurrent_requests))),
+        agent(std::move(agent_in)),
+        scheduler(make_scheduler(agent->info(), limits, options)) {}
 
-  void load();
-  void start_loader();
-  void load_again();
   void run();
+  std::vector<Request> close();
   void start_over(const std::string& why);
   void gather();
   void take_commands();
@@ -60,32 +57,22 @@ struct Engine::Impl {
   void apply_one(EngineCommand& command);
   void apply(Request& request);
   void apply(CancelCommand& cancel);
-  void apply(LoadProgressCommand& progress);
-  void apply(LoadedCommand& loaded);
   void apply(StopCommand& stop);
   void accept(Request request);
   void fail_all(const Error& error);
 
-  bool waiting_for_work() const { return scheduler == nullptr || scheduler->idle(); }
-  bool finished() const;
+  bool finished() const { return lost || (stop_at && streams.empty()); }
   int num_requests() const { return static_cast<int>(streams.size()); }
   void publish();
   void queue_events(std::vector<scheduler::SchedulerEvent> events);
   void queue_error(StreamKey key, std::shared_ptr<EventSink> sink, const Error& error);
-  void queue_loading(const Request& request);
   void deliver();
 
   const ModelLimits limits;
   const EngineOptions options;
-  const scheduler::AgentFactory factory;
-  std::function<void(const Result<void>&)> on_loaded;  // empty once it has been called
+  const OnLost on_lost;
   const std::shared_ptr<EngineInstance::Inbox> inbox;
 
-  std::mutex stats_mutex;
-  EngineStats stats;
-  std::atomic<bool> stop_loading = false;
-  std::mutex loader_mutex;  // while `loader` is given a thread
-  std::thread loader;
   std::thread thread;
   std::mutex stop_mutex;
 
@@ -95,14 +82,12 @@ struct Engine::Impl {
     bool has_gap = false;  // tokens of it could not be delivered: it is being cancelled
   };
   std::unordered_map<StreamKey, Stream, StreamKeyHash> streams;
-  Outbox outbox;             // of this step or drain, not yet delivered
-  std::deque<Request> held;  // came while the model is being loaded
+  Outbox outbox;  // of this step or drain, not yet delivered
   std::unique_ptr<scheduler::ModelAgent> agent;
   std::unique_ptr<scheduler::Scheduler> scheduler;
-  std::optional<Error> load_error;
   std::optional<Clock::time_point> stop_at;
-  EngineState state = EngineState::kLoading;
-  int load_percent = 0;
+  bool lost = false;  // the agent's device
+  bool stopped = false;
   StepPace pace;
   struct StartedStep {
     int num_tokens = 0;
@@ -148,7 +133,11 @@ void Engine::Impl::step() {
     queue_events(
         scheduler->abort({result.error().code, "the step failed: " + result.error().message}));
     started.clear();
-    if (agent->is_lost()) return load_again();
+    if (agent->is_lost()) {
+      lost = true;
+      return fail_all(
+          {ErrorCode::kDeviceLost, "the device was lost; retry once the model is loaded again"});
+    }
   }
   if (options.debug.check_invariants) scheduler->check_invariants();
   const Clock::time_point now = Clock::now();
@@ -165,30 +154,6 @@ void Engine::Impl::start_ahead() {
   if (plan.empty()) return;
   start(plan);
   started.back().is_ahead = true;
-}
-
-// A lost device takes everything in its memory along: what is under way is answered, and what comes
-// waits as it does for a model that is loaded for the first time.
-void Engine::Impl::load_again() {
-  log::error("the device is lost: the model is loaded again");
-  fail_all({ErrorCode::kDeviceLost, "the device was lost; retry once the model is loaded again"});
-  scheduler.reset();
-  agent.reset();
-  state = EngineState::kLoading;
-  load_percent = 0;
-  deliver();
-  if (!stop_at) start_loader();
-}
-
-// Where no other thread can be had, the model is loaded on this one.
-void Engine::Impl::start_loader() {
-  const std::lock_guard lock(loader_mutex);
-  if (loader.joinable()) loader.join();  // it ended when it had handed over the agent
-  try {
-    loader = std::thread([this] { load(); });
-  } catch (const std::system_error&) {
-    load();
-  }
 }
 
 // Where it fails, finish() says so: a step before it may still be under way.
@@ -221,7 +186,7 @@ Result<scheduler::StepResult> Engine::Impl::finish() {
 // the time that it will take.
 void Engine::Impl::gather() {
   const Clock::time_point start = Clock::now();
-  while (scheduler != nullptr && !scheduler->idle() && !stop_at) {
+  while (!scheduler->idle() && !stop_at) {
     const auto patience = std::min<Clock::duration>(
         pace.time_for(scheduler->num_waiting_tokens()) / 100, kGatherTimeMax);
     std::vector<EngineCommand> commands = inbox->queue.wait_drain_until(start + patience);
@@ -234,20 +199,42 @@ void Engine::Impl::run() {
   while (!started.empty() || !finished()) {
     const Result<void> turned = guarded([this]() -> Result<void> {
       if (started.empty()) take_commands();
-      if (!started.empty() || (scheduler != nullptr && !scheduler->idle())) step();
+      if (!started.empty() || !scheduler->idle()) step();
       return {};
     });
     if (!turned) start_over(turned.error().message);
   }
-  inbox->stopped = true;
+  std::vector<Request> unanswered = close();
+  if (!lost) return;
+  scheduler.reset();
+  agent.reset();  // with all that it has on the device, before another one comes
+  if (on_lost) on_lost(std::move(unanswered));
+}
+
+// What is queued is answered, or given back where the device was lost.
+std::vector<Request> Engine::Impl::close() {
+  stopped = true;
+  publish();
   inbox->queue.close();
+  std::vector<Request> unanswered;
   for (EngineCommand& command : inbox->queue.drain()) {
     if (auto* request = std::get_if<Request>(&command)) {
-      queue_error(request->key, request->sink, shutting_down());
+      if (lost && !stop_at && on_lost) {
+        unanswered.push_back(std::move(*request));
+      } else {
+        queue_error(request->key, request->sink, shutting_down());
+      }
+    } else if (const auto* cancel = std::get_if<CancelCommand>(&command)) {
+      std::erase_if(unanswered, [&](const Request& waiting) {
+        if (waiting.key != cancel->key) return false;
+        queue_error(waiting.key, waiting.sink, cancel->reason);
+        return true;
+      });
     }
   }
-  state = EngineState::kStopped;
   deliver();
+  if (!outbox.empty()) deliver();  // what could not be delivered, once more
+  return unanswered;
 }
 
 // Something has thrown that is not the agent, for want of memory as a rule. Nobody knows how far
@@ -261,11 +248,11 @@ void Engine::Impl::start_over(const std::string& why) {
   ++num_failed_steps;
   scheduler.reset();
   fail_all({ErrorCode::kInternal, "internal: the engine failed: " + why});
-  if (agent != nullptr) scheduler = make_scheduler(agent->info(), limits, options);
+  scheduler = make_scheduler(agent->info(), limits, options);
 }
 
 void Engine::Impl::take_commands() {
-  if (waiting_for_work()) {
+  if (scheduler->idle()) {
     deliver();
     if (!outbox.empty()) deliver();  // what could not be delivered, once more
     apply_all(inbox->queue.wait_drain());
@@ -300,23 +287,14 @@ void Engine::Impl::apply_one(EngineCommand& command) {
   start_over(applied.error().message);
 }
 
-bool Engine::Impl::finished() const { return stop_at && streams.empty(); }
-
 void Engine::Impl::apply(Request& request) {
   if (stop_at) return queue_error(request.key, request.sink, shutting_down());
-  if (load_error) return queue_error(request.key, request.sink, *load_error);
   if (num_requests() >= options.max_concurrent_requests) {
     return queue_error(request.key, request.sink,
                        overloaded(static_cast<std::size_t>(options.max_concurrent_requests)));
   }
   LMTP_CHECK(!streams.contains(request.key), request.key.connection, request.key.stream);
   streams.emplace(request.key, Stream{request.sink});
-  if (scheduler != nullptr) return accept(std::move(request));
-  queue_loading(request);
-  held.push_back(std::move(request));
-}
-
-void Engine::Impl::accept(Request request) {
   const std::uint64_t seed = (static_cast<std::uint64_t>(random()) << 32) | random();
   queue_events(scheduler->add(make_sequence(std::move(request), seed)));
 }
@@ -324,60 +302,17 @@ void Engine::Impl::accept(Request request) {
 void Engine::Impl::apply(CancelCommand& cancel) {
   const auto stream = streams.find(cancel.key);
   if (stream == streams.end()) return;
-  if (scheduler != nullptr) {
-    scheduler->remove(cancel.key);
-  } else {
-    std::erase_if(held, [&](const Request& request) { return request.key == cancel.key; });
-  }
+  scheduler->remove(cancel.key);
   queue_error(cancel.key, stream->second.sink, cancel.reason);
   streams.erase(stream);
 }
 
-void Engine::Impl::apply(LoadProgressCommand& progress) {
-  if (state != EngineState::kLoading || progress.percent <= load_percent) return;
-  load_percent = progress.percent;
-  for (const Request& request : held) queue_loading(request);
-  publish();
-}
-
-void Engine::Impl::apply(LoadedCommand& loaded) {
-  if (loaded.agent) {
-    LMTP_CHECK(*loaded.agent != nullptr);
-    agent = std::move(*loaded.agent);
-    const Result<void> made = guarded([this]() -> Result<void> {
-      scheduler = make_scheduler(agent->info(), limits, options);
-      return {};
-    });
-    if (!made) {
-      agent.reset();
-      loaded.agent = made.error();
-    }
-  }
-  if (!loaded.agent) {
-    load_error = loaded.agent.error();
-    state = EngineState::kFailed;
-    fail_all(*load_error);
-    deliver();
-    if (auto told = std::exchange(on_loaded, nullptr)) told(loaded.agent.error());
-    return;
-  }
-  state = EngineState::kReady;
-  load_percent = 100;
-  publish();
-  if (auto told = std::exchange(on_loaded, nullptr)) told(Result<void>());
-  for (Request& request : held) accept(std::move(request));
-  held.clear();
-}
-
 void Engine::Impl::apply(StopCommand& stop) {
   if (!stop_at || stop.deadline < *stop_at) stop_at = stop.deadline;
-  // What waits for a model that is still being loaded cannot finish in time.
-  if (scheduler == nullptr) fail_all(shutting_down());
 }
 
 // Ends every stream that is open with this error.
 void Engine::Impl::fail_all(const Error& error) {
-  held.clear();
   while (!streams.empty()) {
     const auto& [key, stream] = *streams.begin();
     if (scheduler != nullptr) scheduler->remove(key);
@@ -388,11 +323,6 @@ void Engine::Impl::fail_all(const Error& error) {
 
 void Engine::Impl::queue_error(StreamKey key, std::shared_ptr<EventSink> sink, const Error& error) {
   outbox.add(key.connection, std::move(sink), StreamError{key.stream, error});
-}
-
-void Engine::Impl::queue_loading(const Request& request) {
-  outbox.add(request.key.connection, request.sink,
-             LoadingNotice{request.key.stream, request.model, load_percent});
 }
 
 void Engine::Impl::queue_events(std::vector<scheduler::SchedulerEvent> events) {
@@ -425,72 +355,42 @@ void Engine::Impl::deliver() {
 }
 
 void Engine::Impl::publish() {
-  const std::lock_guard lock(stats_mutex);
-  stats.state = state;
-  stats.load_percent = load_percent;
+  const std::lock_guard lock(inbox->stats_mutex);
+  EngineStats& stats = inbox->stats;
+  stats.stopped = stopped;
   stats.num_steps = num_steps;
   stats.num_steps_ahead = num_steps_ahead;
   stats.num_failed_steps = num_failed_steps;
   stats.busy_us = std::chrono::duration_cast<std::chrono::microseconds>(busy).count();
   stats.device_wait_us = std::chrono::duration_cast<std::chrono::microseconds>(device_wait).count();
-  stats.num_waiting = static_cast<int>(held.size());
-  if (scheduler == nullptr) {
-    stats.num_running = stats.num_blocks_pinned = 0;  // should a device have been lost
-    return;
-  }
-  if (stats.agent.num_blocks == 0) stats.agent = agent->info();
   read_counters(*scheduler, stats);
 }
 
-// The loader's thread: everything that it finds out reaches the engine as a command.
-void Engine::Impl::load() {
-  // Only steps of five percent are worth a notice; this bounds the queue as well.
-  std::atomic<int> last = -1;
-  const auto progress = [this, &last](int percent) {
-    const int rounded = percent / 5 * 5;
-    int before = last.load();
-    while (rounded > before && !last.compare_exchange_weak(before, rounded)) {
-    }
-    if (rounded > before) inbox->queue.push_control(LoadProgressCommand{rounded});
-    return !stop_loading.load();
-  };
-  try {
-    inbox->queue.push_control(LoadedCommand{factory(progress)});
-  } catch (const std::exception& e) {
-    inbox->queue.push_control(
-        LoadedCommand{Error{ErrorCode::kInvalid, std::string("loading failed: ") + e.what()}});
-  }
-}
-
-Engine::Engine(ModelLimits limits, EngineOptions options, scheduler::AgentFactory factory,
-               std::function<void(const Result<void>&)> on_loaded)
-    : impl_(std::make_unique<Impl>(std::move(limits), options, std::move(factory),
-                                   std::move(on_loaded))) {
+Engine::Engine(std::unique_ptr<scheduler::ModelAgent> agent, ModelLimits limits,
+               EngineOptions options, OnLost on_lost) {
+  LMTP_CHECK(agent != nullptr);
   LMTP_CHECK(options.batch.max_tokens >= 1, options.batch.max_tokens);
   LMTP_CHECK(options.debug.max_chunk_tokens >= 0, options.debug.max_chunk_tokens);
   LMTP_CHECK(options.max_prefill_ms >= 0, options.max_prefill_ms);
   LMTP_CHECK(options.max_alone_ms >= 0, options.max_alone_ms);
   LMTP_CHECK(options.max_concurrent_requests >= 1, options.max_concurrent_requests);
+  impl_ = std::make_unique<Impl>(std::move(agent), std::move(limits), options, std::move(on_lost));
+  impl_->inbox->stats.agent = impl_->agent->info();
+  impl_->publish();
   impl_->thread = std::thread([impl = impl_.get()] { impl->run(); });
-  impl_->start_loader();
 }
 
 Engine::~Engine() { stop(0); }
 
 EngineInstance Engine::instance() const { return EngineInstance(impl_->inbox); }
 
-EngineStats Engine::stats() const {
-  const std::lock_guard lock(impl_->stats_mutex);
-  return impl_->stats;
-}
+EngineStats Engine::stats() const { return instance().stats(); }
 
 void Engine::stop(int grace_ms) {
   const std::lock_guard lock(impl_->stop_mutex);
   if (!impl_->thread.joinable()) return;
-  impl_->stop_loading = true;
   impl_->inbox->queue.push_control(StopCommand{Clock::now() + std::chrono::milliseconds(grace_ms)});
   impl_->thread.join();
-  if (impl_->loader.joinable()) impl_->loader.join();
 }
 
 }  // namespace lmtp::engine

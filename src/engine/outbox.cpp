@@ -3,7 +3,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "guarded.h"
+#include "lmtp/base/guarded.h"
 #include "lmtp/base/log.h"
 
 namespace lmtp::engine {

@@ -16,7 +16,7 @@ namespace lmtp::server {
 // Held by shared_ptr by the server and by every connection, whose sockets need the io_context until
 // the last reference to them is gone (an engine may hold one for a moment longer than the server).
 struct ServerContext {
-  ServerContext(ServerOptions options_in, engine::ModelManager& models)
+  ServerContext(ServerOptions options_in, registry::Registry& models)
       : options(std::move(options_in)),
         dispatcher(models, options.version, registry),
         read_buffers(options.max_read_buffers_bytes),

@@ -48,7 +48,7 @@ void serve_socket(const std::shared_ptr<ServerContext>& context, asio::ip::tcp::
 }  // namespace
 
 struct Server::Impl {
-  Impl(ServerOptions options, engine::ModelManager& models)
+  Impl(ServerOptions options, registry::Registry& models)
       : context(std::make_shared<ServerContext>(std::move(options), models)),
         listener(std::make_shared<Listener>(context->io,
                                             [context = context](asio::ip::tcp::socket socket) {
@@ -64,7 +64,7 @@ struct Server::Impl {
   std::vector<std::thread> threads;
 };
 
-Server::Server(ServerOptions options, engine::ModelManager& models)
+Server::Server(ServerOptions options, registry::Registry& models)
     : impl_(std::make_unique<Impl>(std::move(options), models)) {
   const ServerOptions& checked = impl_->context->options;
   LMTP_CHECK(checked.num_io_threads >= 1 && checked.num_io_threads <= 4, checked.num_io_threads);

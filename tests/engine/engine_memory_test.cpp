@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <future>
 #include <memory>
 #include <new>
 #include <utility>
@@ -102,12 +101,9 @@ bool run_with_failing(int failing, bool ahead) {
     }
     return {};
   };
-  std::promise<void> loaded;
-  Engine running({.vocab_size = kVocab, .context_length = 256, .eos_ids = {}}, {},
-                 testing::fake_agent_factory(agent),
-                 [&](const Result<void>&) { loaded.set_value(); });
+  Engine running(testing::make_fake_agent(agent),
+                 {.vocab_size = kVocab, .context_length = 256, .eos_ids = {}}, {});
   engine = &running;
-  loaded.get_future().wait();
   EXPECT_TRUE(running.instance().submit(request_of(all[0], 1)));
   EXPECT_TRUE(running.instance().submit(request_of(all[2], 2)));
   for (const Sent& sent : all) expect_whole_or_failed(sent, failing);

@@ -64,26 +64,23 @@ Request generate(std::shared_ptr<EventSink> sink, ConnectionId connection, Strea
   return request;
 }
 
-void ignore_outcome(const Result<void>&) {}
-
 TEST(EngineDeath, LimitsThatNothingKeepsAreOurBug) {
   for (int EngineOptions::*const limit :
        {&EngineOptions::max_prefill_ms, &EngineOptions::max_alone_ms,
         &EngineOptions::max_concurrent_requests}) {
     EngineOptions options;
     options.*limit = -1;
-    EXPECT_DEATH(Engine(limits(), options, testing::fake_agent_factory({}), ignore_outcome),
+    EXPECT_DEATH(Engine(testing::make_fake_agent({}), limits(), options),
                  "check failed: options.max_");
   }
   EngineOptions options;
   options.batch.max_tokens = 0;
-  EXPECT_DEATH(Engine(limits(), options, testing::fake_agent_factory({}), ignore_outcome),
+  EXPECT_DEATH(Engine(testing::make_fake_agent({}), limits(), options),
                "check failed: options.batch.max_tokens");
 }
 
 TEST_P(EngineTest, ServesStreamsOfManyConnectionsAtOnce) {
-  Engine engine(limits(), checked_options(), testing::fake_agent_factory(agent_options()),
-                ignore_outcome);
+  Engine engine(testing::make_fake_agent(agent_options()), limits(), checked_options());
   std::vector<std::thread> clients;
   std::atomic<int> wrong = 0;
   for (ConnectionId c = 1; c <= 8; ++c) {
@@ -128,10 +125,7 @@ TEST_P(EngineTest, PrefillBesideADecodeIsBoundedByItsTimeWhereThatIsBounded) {
     };
     EngineOptions options = checked_options();
     options.max_prefill_ms = max_prefill_ms;
-    std::promise<void> loaded;
-    Engine engine(limits(), options, testing::fake_agent_factory(agent),
-                  [&](const Result<void>&) { loaded.set_value(); });
-    loaded.get_future().wait();
+    Engine engine(testing::make_fake_agent(agent), limits(), options);
     running = &engine;
     ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 1, counting(0, 40), 40)));
     sink->wait_done(1);
@@ -147,10 +141,7 @@ TEST_P(EngineTest, OneDeliveryAStepForAllStreamsOfAConnection) {
     released.wait();  // until all four are queued
     return {};
   };
-  std::promise<void> loaded;
-  Engine engine(limits(), checked_options(), testing::fake_agent_factory(options),
-                [&](const Result<void>&) { loaded.set_value(); });
-  loaded.get_future().wait();  // no loading notices from here on
+  Engine engine(testing::make_fake_agent(options), limits(), checked_options());
   const auto sink = std::make_shared<RecordingSink>();
   for (StreamId id = 0; id < 4; ++id) {
     ASSERT_TRUE(engine.instance().submit(
@@ -162,53 +153,10 @@ TEST_P(EngineTest, OneDeliveryAStepForAllStreamsOfAConnection) {
   EXPECT_LE(sink->num_deliveries(), 10 + 1);
 }
 
-TEST_P(EngineTest, RequestsWaitForTheModelAndAreToldSo) {
-  std::promise<void> loaded;
-  const scheduler::AgentFactory factory = [&](const scheduler::LoadProgress& progress)
-      -> Result<std::unique_ptr<scheduler::ModelAgent>> {
-    progress(40);
-    loaded.get_future().wait();
-    return std::unique_ptr<scheduler::ModelAgent>(std::make_unique<FakeAgent>(agent_options()));
-  };
-  std::promise<bool> outcome;
-  Engine engine(limits(), checked_options(), factory,
-                [&](const Result<void>& result) { outcome.set_value(result.ok()); });
-  const auto sink = std::make_shared<RecordingSink>();
-  ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 1, counting(0, 5), 3)));
-  ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 2, counting(0, 5), 3)));
-  EXPECT_GT(sink->wait_loading(1).num_loading, 0);
-  EXPECT_EQ(engine.stats().state, EngineState::kLoading);
-  engine.instance().cancel({1, 2});
-  EXPECT_EQ(sink->wait_done(2).error, "cancelled");
-  loaded.set_value();
-  EXPECT_TRUE(outcome.get_future().get());
-  EXPECT_EQ(sink->wait_done(1).tokens, FakeAgent::expected_tokens(counting(0, 5), 3, kVocab));
-}
-
-TEST_P(EngineTest, AFailedLoadAnswersThoseWhoWaitAndThoseWhoCome) {
-  std::promise<void> fail;
-  const scheduler::AgentFactory factory =
-      [&](const scheduler::LoadProgress&) -> Result<std::unique_ptr<scheduler::ModelAgent>> {
-    fail.get_future().wait();
-    return Error{ErrorCode::kInternal, "model.safetensors: is truncated"};
-  };
-  std::promise<std::string> outcome;
-  Engine engine(limits(), checked_options(), factory, [&](const Result<void>& result) {
-    outcome.set_value(result ? "" : result.error().message);
-  });
-  const auto sink = std::make_shared<RecordingSink>();
-  ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 1, counting(0, 5), 3)));
-  fail.set_value();
-  EXPECT_EQ(outcome.get_future().get(), "model.safetensors: is truncated");
-  EXPECT_EQ(sink->wait_done(1).error, "model.safetensors: is truncated");
-  ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 2, counting(0, 5), 3)));
-  EXPECT_EQ(sink->wait_done(2).error, "model.safetensors: is truncated");
-}
-
 TEST_P(EngineTest, CancelEndsAStreamAndFreesItsBlocks) {
   FakeAgentOptions options = agent_options();
   options.step_time = std::chrono::milliseconds(1);
-  Engine engine(limits(), checked_options(), testing::fake_agent_factory(options), ignore_outcome);
+  Engine engine(testing::make_fake_agent(options), limits(), checked_options());
   const auto sink = std::make_shared<RecordingSink>();
   ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 1, counting(0, 5), 400)));
   sink->wait_tokens(1, 3);
@@ -225,28 +173,42 @@ TEST_P(EngineTest, CancelEndsAStreamAndFreesItsBlocks) {
 }
 
 TEST_P(EngineTest, RefusesBeyondItsLimitOfRequests) {
-  std::promise<void> go;
-  const scheduler::AgentFactory factory =
-      [&](const scheduler::LoadProgress&) -> Result<std::unique_ptr<scheduler::ModelAgent>> {
-    go.get_future().wait();
-    return std::unique_ptr<scheduler::ModelAgent>(std::make_unique<FakeAgent>(agent_options()));
-  };
   EngineOptions options = checked_options();
   options.max_concurrent_requests = 4;
-  Engine engine(limits(), options, factory, ignore_outcome);
+  std::promise<void> go;
+  FakeAgentOptions agent = agent_options();
+  agent.before_step = [released = go.get_future().share()](const auto&) -> Result<void> {
+    released.wait();
+    return {};
+  };
+  Engine engine(testing::make_fake_agent(agent), limits(), options);
   const auto sink = std::make_shared<RecordingSink>();
-  // While the model is being loaded nothing ends, so the first four and no others are taken in.
-  for (StreamId id = 0; id < 4; ++id) {
-    ASSERT_TRUE(engine.instance().submit(generate(sink, 1, id, counting(10, 5), 2)));
-    sink->wait_loading(id);
-  }
-  ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 4, counting(10, 5), 2)));
-  EXPECT_TRUE(sink->wait_done(4).error.starts_with("overloaded: 4 requests"));
-  engine.instance().cancel({1, 0});
-  EXPECT_EQ(sink->wait_done(0).error, "cancelled");
-  ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 5, counting(10, 5), 2)));
+  std::vector<Request> waiting;
+  for (StreamId id = 0; id < 6; ++id) waiting.push_back(generate(sink, 1, id, counting(10, 5), 2));
+  ASSERT_TRUE(engine.instance().submit_all(std::move(waiting)));
   go.set_value();
-  for (const StreamId id : {1, 2, 3, 5}) EXPECT_EQ(sink->wait_done(id).tokens.size(), 2U) << id;
+  for (const StreamId id : {4, 5}) {
+    EXPECT_TRUE(sink->wait_done(id).error.starts_with("overloaded: 4 requests"));
+  }
+  for (const StreamId id : {0, 1, 2, 3}) EXPECT_EQ(sink->wait_done(id).tokens.size(), 2U) << id;
+}
+
+// Requests that are handed over together are in the first step together.
+TEST_P(EngineTest, WhatComesTogetherStartsTogether) {
+  std::atomic<std::size_t> rows_of_first = 0;
+  FakeAgentOptions agent = agent_options();
+  agent.before_step = [&](const scheduler::StepPlan& plan) -> Result<void> {
+    std::size_t none = 0;
+    rows_of_first.compare_exchange_strong(none, plan.rows.size());
+    return {};
+  };
+  Engine engine(testing::make_fake_agent(agent), limits(), checked_options());
+  const auto sink = std::make_shared<RecordingSink>();
+  std::vector<Request> waiting;
+  for (StreamId id = 0; id < 6; ++id) waiting.push_back(generate(sink, 1, id, counting(10, 5), 2));
+  ASSERT_TRUE(engine.instance().submit_all(std::move(waiting)));
+  for (StreamId id = 0; id < 6; ++id) sink->wait_done(id);
+  EXPECT_EQ(rows_of_first, 6U);
 }
 
 TEST_P(EngineTest, AQueueThatIsFullRefusesAtOnce) {
@@ -263,7 +225,7 @@ TEST_P(EngineTest, AQueueThatIsFullRefusesAtOnce) {
   };
   EngineOptions options = checked_options();
   options.max_concurrent_requests = 4;
-  Engine engine(limits(), options, testing::fake_agent_factory(agent), ignore_outcome);
+  Engine engine(testing::make_fake_agent(agent), limits(), options);
   const auto sink = std::make_shared<RecordingSink>();
   ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 0, counting(10, 5), 2)));
   started.get_future().wait();  // the engine is in a step: what comes now is queued
@@ -282,7 +244,7 @@ TEST_P(EngineTest, AnExceptionInAStepIsAFailedStep) {
     if (++*steps == 2) throw std::runtime_error("bad thing");
     return {};
   };
-  Engine engine(limits(), checked_options(), testing::fake_agent_factory(options), ignore_outcome);
+  Engine engine(testing::make_fake_agent(options), limits(), checked_options());
   const auto sink = std::make_shared<RecordingSink>();
   ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 1, counting(0, 5), 10)));
   EXPECT_EQ(sink->wait_done(1).error, "the step failed: bad thing");
@@ -291,8 +253,7 @@ TEST_P(EngineTest, AnExceptionInAStepIsAFailedStep) {
 }
 
 TEST_P(EngineTest, CountersAreThereWhenTheLastEventIs) {
-  Engine engine(limits(), checked_options(), testing::fake_agent_factory(agent_options()),
-                ignore_outcome);
+  Engine engine(testing::make_fake_agent(agent_options()), limits(), checked_options());
   const auto sink = std::make_shared<RecordingSink>();
   Request request;
   request.key = {1, 1};
@@ -311,7 +272,7 @@ TEST_P(EngineTest, AFailedStepIsAnsweredAndTheNextRuns) {
     if (++*steps == 2) return Error{ErrorCode::kInternal, "device lost"};
     return {};
   };
-  Engine engine(limits(), checked_options(), testing::fake_agent_factory(options), ignore_outcome);
+  Engine engine(testing::make_fake_agent(options), limits(), checked_options());
   const auto sink = std::make_shared<RecordingSink>();
   ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 1, counting(0, 5), 10)));
   EXPECT_EQ(sink->wait_done(1).error, "the step failed: device lost");
@@ -332,7 +293,7 @@ TEST_P(EngineTest, AConnectionThatCannotBeToldEndsAndOthersGoOn) {
   };
   FakeAgentOptions options = agent_options();
   options.step_time = std::chrono::milliseconds(1);
-  Engine engine(limits(), checked_options(), testing::fake_agent_factory(options), ignore_outcome);
+  Engine engine(testing::make_fake_agent(options), limits(), checked_options());
   const auto throwing = std::make_shared<ThrowingSink>();
   const auto sink = std::make_shared<RecordingSink>();
   ASSERT_TRUE(engine.instance().submit(generate(throwing, 1, 1, counting(0, 5), 100)));
@@ -351,7 +312,7 @@ TEST_P(EngineTest, TellsItsTimeFromThatOfTheDevice) {
   FakeAgentOptions options = agent_options();
   options.step_time = std::chrono::milliseconds(2);
   options.device_wait = std::chrono::microseconds(700);
-  Engine engine(limits(), checked_options(), testing::fake_agent_factory(options), ignore_outcome);
+  Engine engine(testing::make_fake_agent(options), limits(), checked_options());
   const auto sink = std::make_shared<RecordingSink>();
   ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 1, counting(0, 5), 10)));
   sink->wait_done(1);
@@ -360,49 +321,51 @@ TEST_P(EngineTest, TellsItsTimeFromThatOfTheDevice) {
   EXPECT_GE(stats.busy_us, 2000 * stats.num_steps);
 }
 
-TEST_P(EngineTest, ALostDeviceIsAnsweredAndTheModelLoadedAgain) {
-  FakeAgentOptions options = agent_options();
+// What it had is answered, what it had not begun comes back, and nothing is taken any more.
+TEST_P(EngineTest, WithoutItsDeviceItEnds) {
+  std::promise<void> go;
+  std::promise<void> started;
+  auto first = std::make_shared<std::atomic<bool>>(true);
   auto lost = std::make_shared<std::atomic<bool>>(false);
-  auto num_loads = std::make_shared<std::atomic<int>>(0);
-  options.step_time = std::chrono::milliseconds(1);
-  options.before_step = [lost](const scheduler::StepPlan& plan) -> Result<void> {
-    for (const auto& row : plan.rows) {
-      if (row.sequence->key.stream == 2) *lost = true;
+  FakeAgentOptions options = agent_options();
+  options.before_step = [&, first, lost](const auto&) -> Result<void> {
+    if (first->exchange(false)) {
+      started.set_value();
+      go.get_future().wait();
     }
-    if (*lost) return Error{ErrorCode::kInternal, "an illegal address"};
-    return {};
+    *lost = true;
+    return Error{ErrorCode::kInternal, "an illegal address"};
   };
   options.is_lost = [lost] { return lost->load(); };
-  const scheduler::AgentFactory factory =
-      [=](const scheduler::LoadProgress&) -> Result<std::unique_ptr<scheduler::ModelAgent>> {
-    *lost = false;
-    if (++*num_loads == 3) return Error{ErrorCode::kInternal, "the device does not come back"};
-    return std::unique_ptr<scheduler::ModelAgent>(std::make_unique<FakeAgent>(options));
-  };
-  std::atomic<int> num_outcomes = 0;
-  Engine engine(limits(), checked_options(), factory, [&](const Result<void>&) { ++num_outcomes; });
+  std::promise<std::vector<Request>> back;
+  Engine engine(testing::make_fake_agent(options), limits(), checked_options(),
+                [&](std::vector<Request> requests) { back.set_value(std::move(requests)); });
   const auto sink = std::make_shared<RecordingSink>();
   ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 1, counting(0, 5), 400)));
-  sink->wait_tokens(1, 1);
-  ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 2, counting(0, 5), 10)));
-  EXPECT_NE(sink->wait_done(1).error, "");
-  EXPECT_NE(sink->wait_done(2).error, "");
-  ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 3, counting(0, 5), 10)));
-  EXPECT_EQ(sink->wait_done(3).tokens, FakeAgent::expected_tokens(counting(0, 5), 10, kVocab));
-  EXPECT_EQ(*num_loads, 2);
-  // Once more, and this time it stays away.
-  const auto second = std::make_shared<RecordingSink>();
-  ASSERT_TRUE(engine.instance().submit(generate(second, 2, 2, counting(0, 5), 10)));
-  EXPECT_NE(second->wait_done(2).error, "");
-  ASSERT_TRUE(engine.instance().submit(generate(second, 2, 4, counting(0, 5), 10)));
-  EXPECT_EQ(second->wait_done(4).error, "the device does not come back");
-  EXPECT_EQ(num_outcomes, 1);
+  started.get_future().wait();  // what comes now is queued
+  for (const StreamId id : {2, 3}) {
+    ASSERT_TRUE(engine.instance().submit(generate(sink, 1, id, counting(7, 3), 10)));
+  }
+  EXPECT_TRUE(engine.instance().cancel({1, 3}));
+  go.set_value();
+  const std::vector<Request> unanswered = back.get_future().get();
+  EXPECT_EQ(sink->wait_done(1).error, "the step failed: an illegal address");
+  EXPECT_EQ(sink->wait_done(3).error, "cancelled");
+  ASSERT_EQ(unanswered.size(), 1U);
+  EXPECT_EQ(unanswered[0].key.stream, 2);
+  EXPECT_EQ(unanswered[0].prompt, counting(7, 3));
+  EXPECT_EQ(unanswered[0].sink, sink);
+  Request late = generate(sink, 1, 4, counting(7, 3), 10);
+  EXPECT_EQ(engine.instance().submit(std::move(late)).error().code, ErrorCode::kUnavailable);
+  EXPECT_EQ(late.prompt, counting(7, 3)) << "as it was";
+  EXPECT_FALSE(engine.instance().cancel({1, 2}));
+  EXPECT_TRUE(engine.stats().stopped);
 }
 
 TEST_P(EngineTest, StopLetsRunningStreamsFinishWithinTheGrace) {
   FakeAgentOptions options = agent_options();
   options.step_time = std::chrono::milliseconds(1);
-  Engine engine(limits(), checked_options(), testing::fake_agent_factory(options), ignore_outcome);
+  Engine engine(testing::make_fake_agent(options), limits(), checked_options());
   const auto sink = std::make_shared<RecordingSink>();
   ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 1, counting(0, 5), 40)));
   sink->wait_tokens(1, 1);
@@ -414,7 +377,7 @@ TEST_P(EngineTest, StopLetsRunningStreamsFinishWithinTheGrace) {
 TEST_P(EngineTest, StopEndsWhatIsNotDoneWithinTheGrace) {
   FakeAgentOptions options = agent_options();
   options.step_time = std::chrono::milliseconds(5);
-  Engine engine(limits(), checked_options(), testing::fake_agent_factory(options), ignore_outcome);
+  Engine engine(testing::make_fake_agent(options), limits(), checked_options());
   const auto sink = std::make_shared<RecordingSink>();
   ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 1, counting(0, 5), 400)));
   sink->wait_tokens(1, 1);
@@ -425,25 +388,11 @@ TEST_P(EngineTest, StopEndsWhatIsNotDoneWithinTheGrace) {
 TEST_P(EngineTest, StopWithoutGraceAnswersEveryStream) {
   FakeAgentOptions options = agent_options();
   options.step_time = std::chrono::milliseconds(1);
-  Engine engine(limits(), checked_options(), testing::fake_agent_factory(options), ignore_outcome);
+  Engine engine(testing::make_fake_agent(options), limits(), checked_options());
   const auto sink = std::make_shared<RecordingSink>();
   ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 1, counting(0, 5), 400)));
   sink->wait_tokens(1, 1);
   engine.stop(0);
-  EXPECT_EQ(sink->wait_done(1).error, "the server is shutting down");
-}
-
-TEST_P(EngineTest, StopEndsALoadingThatNobodyWaitsFor) {
-  const scheduler::AgentFactory factory = [](const scheduler::LoadProgress& progress)
-      -> Result<std::unique_ptr<scheduler::ModelAgent>> {
-    while (progress(1)) std::this_thread::yield();
-    return Error{ErrorCode::kInternal, "given up"};
-  };
-  Engine engine(limits(), checked_options(), factory, ignore_outcome);
-  const auto sink = std::make_shared<RecordingSink>();
-  ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 1, counting(0, 5), 4)));
-  sink->wait_loading(1);
-  engine.stop(60'000);
   EXPECT_EQ(sink->wait_done(1).error, "the server is shutting down");
 }
 
@@ -461,7 +410,7 @@ TEST_P(EngineTest, AGivenSeedArrivesAndAMissingOneIsFresh) {
     }
     return {};
   };
-  Engine engine(limits(), checked_options(), testing::fake_agent_factory(options), ignore_outcome);
+  Engine engine(testing::make_fake_agent(options), limits(), checked_options());
   const auto sink = std::make_shared<RecordingSink>();
   for (StreamId id = 1; id <= 3; ++id) {
     Request request = generate(sink, 1, id, counting(0, 5), 1);

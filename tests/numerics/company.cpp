@@ -1,7 +1,6 @@
 #include "company.h"
 
 #include <algorithm>
-#include <future>
 #include <utility>
 #include <variant>
 
@@ -51,22 +50,9 @@ Company::Company(std::vector<Phase> phases) : phases_(std::move(phases)) {
   outcomes_.resize(order_.size());
 }
 
-Result<CompanyReport> Company::run(const engine::ModelLimits& limits,
-                                   const engine::EngineOptions& options,
-                                   const scheduler::AgentFactory& make_agent) {
-  const scheduler::AgentFactory make_watched = [&](const scheduler::LoadProgress& progress)
-      -> Result<std::unique_ptr<scheduler::ModelAgent>> {
-    auto agent = make_agent(progress);
-    if (!agent.ok()) return agent.error();
-    return std::unique_ptr<scheduler::ModelAgent>(
-        std::make_unique<WatchedAgent>(std::move(*agent), *this));
-  };
-  std::promise<Result<void>> loaded;
-  engine::Engine engine(limits, options, make_watched,
-                        [&](const Result<void>& outcome) { loaded.set_value(outcome); });
-  const Result<void> outcome = loaded.get_future().get();
-  if (!outcome.ok()) return outcome.error();
-
+CompanyReport Company::run(const engine::ModelLimits& limits, const engine::EngineOptions& options,
+                           std::unique_ptr<scheduler::ModelAgent> agent) {
+  engine::Engine engine(std::make_unique<WatchedAgent>(std::move(agent), *this), limits, options);
   std::unique_lock lock(mutex_);
   engine_ = &engine;
   while (true) {

@@ -50,10 +50,9 @@ class Company : public EventSink, public std::enable_shared_from_this<Company> {
   // REQUIRES: at least one phase, none of them empty; those of the batch come last, one at least.
   explicit Company(std::vector<Phase> phases);
 
-  // Runs the script on a new engine of `make_agent`; returns when all streams have ended, or the
-  // error with which the model could not be loaded. Once.
-  Result<CompanyReport> run(const engine::ModelLimits& limits, const engine::EngineOptions& options,
-                            const scheduler::AgentFactory& make_agent);
+  // Runs the script on a new engine of that agent; returns when all streams have ended. Once.
+  CompanyReport run(const engine::ModelLimits& limits, const engine::EngineOptions& options,
+                    std::unique_ptr<scheduler::ModelAgent> agent);
 
   void deliver(std::vector<StreamEvent> events) override;
 

@@ -266,12 +266,12 @@ Result<CompanyReport> Runner::run_company(const Model& model, const Setting& set
   engine.max_prefill_ms = 0;  // the same steps every time
   engine.max_alone_ms = 0;
   // Without ends of text: every stream is as long as it was drawn.
+  const auto progress = [](int) { return true; };
+  auto loaded = agent.cuda_device.has_value() ? agent::make_cuda_agent(agent, progress)
+                                              : agent::make_cpu_agent(agent, progress);
+  if (!loaded.ok()) return loaded.error();
   return std::make_shared<Company>(std::move(phases))
-      ->run({model.limits.vocab_size, model.limits.context_length, {}}, engine,
-            [&](const scheduler::LoadProgress& progress) {
-              return agent.cuda_device.has_value() ? agent::make_cuda_agent(agent, progress)
-                                                   : agent::make_cpu_agent(agent, progress);
-            });
+      ->run({model.limits.vocab_size, model.limits.context_length, {}}, engine, std::move(*loaded));
 }
 
 Result<const StreamOutcome*> Runner::alone(const Configuration& configuration, const Model& model,

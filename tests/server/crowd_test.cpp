@@ -157,9 +157,9 @@ void ask_many_models(std::uint16_t port, unsigned seed) {
 TEST(Crowd, OverMoreModelsThanFitNothingIsLost) {
   const auto census = std::make_shared<lmtp::testing::AgentCensus>();
   auto factory = std::make_unique<lmtp::testing::FakeFactory>(
-      [census](const std::string& name) -> Result<engine::ServedModel> {
+      [census](const std::string& name) -> Result<registry::ServedModel> {
         if (name == "m5") return Error{ErrorCode::kInternal, "'m5' is unknown"};
-        engine::ServedModel model = lmtp::testing::fake_served_model(name);
+        registry::ServedModel model = lmtp::testing::fake_served_model(name);
         model.load = [census, key = model.key](std::int64_t, const scheduler::LoadProgress&)
             -> Result<std::unique_ptr<scheduler::ModelAgent>> {
           return std::unique_ptr<scheduler::ModelAgent>(
@@ -168,10 +168,10 @@ TEST(Crowd, OverMoreModelsThanFitNothingIsLost) {
         };
         return model;
       });
-  engine::AutoOptions automatic;
+  registry::AutoOptions automatic;
   automatic.max_models = 2;
   automatic.unload_after_ms = 2;
-  engine::ModelManager models(std::move(factory), automatic);
+  registry::Registry models(std::move(factory), automatic);
   ServerOptions options;
   options.port = 0;
   options.num_io_threads = 3;

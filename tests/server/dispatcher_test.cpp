@@ -31,7 +31,7 @@ struct Fixture : ::testing::Test {
 
   std::shared_ptr<lmtp::testing::RecordingSink> sink =
       std::make_shared<lmtp::testing::RecordingSink>();
-  std::unique_ptr<engine::ModelManager> models;
+  std::unique_ptr<registry::Registry> models;
   ConnectionRegistry connections;
   Dispatcher dispatcher;
   Peer peer;
@@ -134,7 +134,7 @@ struct LoadingTest : ::testing::Test {
   bool opened = false;
   std::shared_ptr<lmtp::testing::RecordingSink> sink =
       std::make_shared<lmtp::testing::RecordingSink>();
-  std::unique_ptr<engine::ModelManager> models;
+  std::unique_ptr<registry::Registry> models;
   ConnectionRegistry connections;
   std::unique_ptr<Dispatcher> dispatcher;
   Peer peer;
@@ -205,11 +205,11 @@ TEST_F(LoadingTest, WhatIsOverTheLimitIsRefused) {
 struct AutoTest : ::testing::Test {
   AutoTest() : peer(79) {
     auto factory = std::make_unique<lmtp::testing::FakeFactory>(
-        [](const std::string& name) -> Result<engine::ServedModel> {
+        [](const std::string& name) -> Result<registry::ServedModel> {
           if (name == "one" || name == "two") return lmtp::testing::fake_served_model(name);
           return Error{ErrorCode::kInternal, "'" + name + "' is unknown"};
         });
-    models = std::make_unique<engine::ModelManager>(std::move(factory), engine::AutoOptions{});
+    models = std::make_unique<registry::Registry>(std::move(factory), registry::AutoOptions{});
     dispatcher = std::make_unique<Dispatcher>(*models, "1.2.3", connections);
     peer.sink = sink;
     peer.send_later = [this](std::string message) { late.set_value(std::move(message)); };
@@ -230,7 +230,7 @@ struct AutoTest : ::testing::Test {
   std::promise<std::string> late;
   std::shared_ptr<lmtp::testing::RecordingSink> sink =
       std::make_shared<lmtp::testing::RecordingSink>();
-  std::unique_ptr<engine::ModelManager> models;
+  std::unique_ptr<registry::Registry> models;
   ConnectionRegistry connections;
   std::unique_ptr<Dispatcher> dispatcher;
   Peer peer;
@@ -294,7 +294,7 @@ TEST(UnknownKeys, OfEveryVerbAreOneLogLineAConnection) {
   }
 }
 
-class DeafOwner : public engine::StreamOwner {
+class DeafOwner : public registry::StreamOwner {
  public:
   void cancel(StreamKey) override {}
 };

@@ -78,19 +78,19 @@ class Flood {
 class FairnessTest : public ::testing::Test {
  protected:
   void start(FakeModelOptions model, int max_concurrent_requests = 1024) {
-    engine::OnlyModel only;
+    registry::OnlyModel only;
     only.name = "fake";
     only.max_waiting_requests = static_cast<std::size_t>(max_concurrent_requests);
     model.engine.max_concurrent_requests = max_concurrent_requests;
     model.engine.debug.check_invariants = true;
     only.found = lmtp::testing::make_fake_model("fake", std::move(model));
-    models_ = std::make_unique<engine::ModelManager>(std::make_unique<lmtp::testing::FakeFactory>(),
-                                                     std::move(only));
+    models_ = std::make_unique<registry::Registry>(std::make_unique<lmtp::testing::FakeFactory>(),
+                                                   std::move(only));
     ServerOptions options;
     options.port = 0;
     server_ = std::make_unique<Server>(options, *models_);
     ASSERT_TRUE(server_->start().ok());
-    while ((*models_->status(""))->state != engine::ModelState::kReady) {
+    while ((*models_->status(""))->state != registry::ModelState::kReady) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }
@@ -101,7 +101,7 @@ class FairnessTest : public ::testing::Test {
   std::atomic<bool> held_ = false;
   std::atomic<int> first_tokens_ = 0;
   std::atomic<int> most_tokens_ = 0;
-  std::unique_ptr<engine::ModelManager> models_;
+  std::unique_ptr<registry::Registry> models_;
   std::unique_ptr<Server> server_;
 };
 

@@ -8,7 +8,7 @@
 
 #include "fake_agent.h"
 #include "fake_factory.h"
-#include "lmtp/engine/model_manager.h"
+#include "lmtp/registry/registry.h"
 
 namespace lmtp::testing {
 
@@ -19,8 +19,9 @@ struct FakeModelOptions {
   std::shared_future<void> load_gate;
 };
 
-inline engine::ServedModel make_fake_model(const std::string& name, FakeModelOptions options = {}) {
-  engine::ServedModel model = fake_served_model(name);
+inline registry::ServedModel make_fake_model(const std::string& name,
+                                             FakeModelOptions options = {}) {
+  registry::ServedModel model = fake_served_model(name);
   model.options = options.engine;
   options.agent.vocab_size = kFakeVocabSize;
   model.load = [options](std::int64_t, const scheduler::LoadProgress& progress)
@@ -33,11 +34,11 @@ inline engine::ServedModel make_fake_model(const std::string& name, FakeModelOpt
 }
 
 // Serves "fake", also known as "/models/fake".
-inline std::unique_ptr<engine::ModelManager> make_fake_models(FakeModelOptions options = {}) {
-  engine::OnlyModel only;
+inline std::unique_ptr<registry::Registry> make_fake_models(FakeModelOptions options = {}) {
+  registry::OnlyModel only;
   only.name = "fake";
   only.found = make_fake_model("fake", std::move(options));
-  return std::make_unique<engine::ModelManager>(std::make_unique<FakeFactory>(), std::move(only));
+  return std::make_unique<registry::Registry>(std::make_unique<FakeFactory>(), std::move(only));
 }
 
 }  // namespace lmtp::testing

@@ -23,7 +23,7 @@ constexpr std::size_t kLimit = std::size_t{3} << 20;
 constexpr const char* kChunked = "Transfer-Encoding: chunked\r\n";
 
 // POST /echo answers with what it is sent behind its query.
-void add_echo(HttpRoutes& routes, engine::ModelManager& /*models*/) {
+void add_echo(HttpRoutes& routes, registry::Registry& /*models*/) {
   routes.post("/echo", kLimit, [](const HttpRequest& request, const auto& responder) {
     responder->send({200, "text/plain", request.query + request.body});
   });

@@ -44,7 +44,7 @@ void write_event(const StreamEvent& event, HttpResponder& responder) {
   if (is_last(event)) responder.end();
 }
 
-void stream_tokens(engine::ModelManager& models, const HttpRequest& http,
+void stream_tokens(registry::Registry& models, const HttpRequest& http,
                    const ResponderPtr& responder) {
   Request request;
   request.key = {responder->id(), kStream};
@@ -56,18 +56,18 @@ void stream_tokens(engine::ModelManager& models, const HttpRequest& http,
     for (const StreamEvent& event : events) write_event(event, *responder);
   });
   const StreamKey key = request.key;
-  engine::Submission submitted = models.submit(std::move(request));
-  if (const auto* refusal = std::get_if<engine::Refusal>(&submitted)) {
+  registry::Submission submitted = models.submit(std::move(request));
+  if (const auto* refusal = std::get_if<registry::Refusal>(&submitted)) {
     const ErrorCode code = refusal->no_model ? ErrorCode::kNotFound : ErrorCode::kInvalid;
     return responder->send({error_kind(code).http_status, "text/plain", refusal->message});
   }
   responder->begin({200, "text/event-stream", ""});
-  responder->on_gone([owner = std::get<std::shared_ptr<engine::StreamOwner>>(submitted), key] {
+  responder->on_gone([owner = std::get<std::shared_ptr<registry::StreamOwner>>(submitted), key] {
     owner->cancel(key);
   });
 }
 
-void add_tokens(HttpRoutes& routes, engine::ModelManager& models) {
+void add_tokens(HttpRoutes& routes, registry::Registry& models) {
   routes.post("/tokens", 100, [&models](const HttpRequest& request, const ResponderPtr& responder) {
     stream_tokens(models, request, responder);
   });
@@ -165,7 +165,7 @@ struct Flood {
   std::future<void> is_gone = gone.get_future();
 
   Running::AddRoutes routes() {
-    return [this](HttpRoutes& routes, engine::ModelManager& models) {
+    return [this](HttpRoutes& routes, registry::Registry& models) {
       add_tokens(routes, models);
       routes.get("/flood", [this](const HttpRequest&, const ResponderPtr& responder) {
         responder->begin({200, "text/plain", ""});
@@ -212,7 +212,7 @@ struct HeldAnswer {
   std::future<ResponderPtr> handed = asked.get_future();
 
   Running::AddRoutes routes() {
-    return [this](HttpRoutes& routes, engine::ModelManager&) {
+    return [this](HttpRoutes& routes, registry::Registry&) {
       routes.get("/held", [this](const HttpRequest&, const ResponderPtr& responder) {
         asked.set_value(responder);
       });
@@ -287,7 +287,7 @@ TEST(HttpStream, OthersAreWhoeverHasRequestsUnderWay) {
 }
 
 TEST(HttpStream, AHandlerThatForgetsToAnswerDoesNotKeepItsClientWaiting) {
-  Running running({}, {}, [](HttpRoutes& routes, engine::ModelManager&) {
+  Running running({}, {}, [](HttpRoutes& routes, registry::Registry&) {
     routes.get("/none", [](const HttpRequest&, const ResponderPtr&) {});
     routes.get("/half", [](const HttpRequest&, const ResponderPtr& responder) {
       responder->begin({200, "text/plain", ""});

@@ -33,9 +33,9 @@ TEST(Http, HealthFollowsTheModel) {
 
 TEST(Http, AServerOfAnyModelIsHealthyAtOnceAndNamesWhatIsLoaded) {
   auto factory = std::make_unique<lmtp::testing::FakeFactory>([](const std::string& name) {
-    return Result<engine::ServedModel>(lmtp::testing::fake_served_model(name));
+    return Result<registry::ServedModel>(lmtp::testing::fake_served_model(name));
   });
-  engine::ModelManager models(std::move(factory), engine::AutoOptions{});
+  registry::Registry models(std::move(factory), registry::AutoOptions{});
   EXPECT_EQ(health(models).status, 200);
   EXPECT_EQ(health(models).body, "{\"status\": \"ready\", \"model\": \"auto\", \"loaded\": []}\n");
   EXPECT_NE(landing_page("box", models, "1").body.find("Now: none."), std::string::npos);

@@ -18,7 +18,7 @@
 namespace lmtp::testing {
 
 struct Running {
-  using AddRoutes = std::function<void(server::HttpRoutes&, engine::ModelManager&)>;
+  using AddRoutes = std::function<void(server::HttpRoutes&, registry::Registry&)>;
 
   explicit Running(FakeModelOptions model = {}, server::ServerOptions options = {},
                    const AddRoutes& add_routes = {})
@@ -50,7 +50,7 @@ struct Running {
     return std::chrono::steady_clock::now() + std::chrono::seconds(10);
   }
 
-  std::unique_ptr<engine::ModelManager> models;
+  std::unique_ptr<registry::Registry> models;
   server::Server server;
 };
 

@@ -170,12 +170,8 @@ class FakeAgent : public scheduler::ModelAgent {
   std::vector<std::uint64_t> kv_;  // [num_blocks, kBlockSize] hash of all tokens up to this one
 };
 
-inline scheduler::AgentFactory fake_agent_factory(FakeAgentOptions options) {
-  return [options](const scheduler::LoadProgress& progress)
-             -> Result<std::unique_ptr<scheduler::ModelAgent>> {
-    progress(100);
-    return std::unique_ptr<scheduler::ModelAgent>(std::make_unique<FakeAgent>(options));
-  };
+inline std::unique_ptr<scheduler::ModelAgent> make_fake_agent(FakeAgentOptions options) {
+  return std::make_unique<FakeAgent>(std::move(options));
 }
 
 }  // namespace lmtp::testing

@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "fake_agent.h"
-#include "lmtp/engine/model_factory.h"
+#include "lmtp/registry/model_factory.h"
 
 namespace lmtp::testing {
 
@@ -21,8 +21,9 @@ inline constexpr int kFakeVocabSize = 1000;
 inline constexpr int kFakeContext = 512;
 
 // "fake", also known as "/models/fake"; whatever is not said here, a test may change.
-inline engine::ServedModel fake_served_model(const std::string& name, FakeAgentOptions agent = {}) {
-  engine::ServedModel model;
+inline registry::ServedModel fake_served_model(const std::string& name,
+                                               FakeAgentOptions agent = {}) {
+  registry::ServedModel model;
   model.key = "/models/" + name;
   model.description.name = name;
   model.description.type = "fake_type";
@@ -36,17 +37,18 @@ inline engine::ServedModel fake_served_model(const std::string& name, FakeAgentO
   model.limits.context_length = kFakeContext;
   agent.vocab_size = kFakeVocabSize;
   model.load = [agent](std::int64_t, const scheduler::LoadProgress& progress) {
-    return fake_agent_factory(agent)(progress);
+    progress(100);
+    return Result<std::unique_ptr<scheduler::ModelAgent>>(make_fake_agent(agent));
   };
   return model;
 }
 
 // Knows no name; what a test adds or a static server's only model is all there is.
-class FakeFactory : public engine::ModelFactory {
+class FakeFactory : public registry::ModelFactory {
  public:
-  using Make = std::function<Result<engine::ServedModel>(const std::string&)>;
+  using Make = std::function<Result<registry::ServedModel>(const std::string&)>;
   using Fetch =
-      std::function<Result<engine::ServedModel>(const std::string&, const DownloadProgress&)>;
+      std::function<Result<registry::ServedModel>(const std::string&, const DownloadProgress&)>;
 
   FakeFactory() = default;
   explicit FakeFactory(Make find) : find_(std::move(find)) {}
@@ -57,12 +59,12 @@ class FakeFactory : public engine::ModelFactory {
     free_ = std::move(free);
   }
 
-  Result<engine::ServedModel> find(const std::string& name) override {
+  Result<registry::ServedModel> find(const std::string& name) override {
     if (!find_) return Error{ErrorCode::kInternal, "'" + name + "' is unknown"};
     return find_(name);
   }
-  Result<engine::ServedModel> fetch(const std::string& name,
-                                    const DownloadProgress& progress) override {
+  Result<registry::ServedModel> fetch(const std::string& name,
+                                      const DownloadProgress& progress) override {
     return fetch_ ? fetch_(name, progress) : find(name);
   }
   std::optional<std::int64_t> free_memory_bytes() override {

@@ -17,10 +17,10 @@ namespace lmtp::tools {
 namespace {
 
 // Of streams of `longest` tokens, where `wanted` were asked for.
-engine::ModelDescription describe(const ModelSource& source, const model::ModelConfig& config,
-                                  const agent::AgentOptions& agent, int longest, int wanted) {
+registry::ModelDescription describe(const ModelSource& source, const model::ModelConfig& config,
+                                    const agent::AgentOptions& agent, int longest, int wanted) {
   const bool is_folder = source.kind == SourceKind::kFolder;
-  engine::ModelDescription description;
+  registry::ModelDescription description;
   description.name = source.name;
   description.type = config.model_type;
   description.architecture = config.architecture;
@@ -53,7 +53,7 @@ HubModelFactory::HubModelFactory(ServeOptions options, NamePolicy policy,
       cuda_device_(*parse_device(options_.device)),
       free_bytes_at_start_(agent::available_memory_bytes(cuda_device_)) {}
 
-Result<engine::ServedModel> HubModelFactory::find(const std::string& name) {
+Result<registry::ServedModel> HubModelFactory::find(const std::string& name) {
   hub::FetchOptions here;
   here.allow_download = false;
   const auto source = resolve_name(name, policy_, here);
@@ -66,8 +66,8 @@ Result<engine::ServedModel> HubModelFactory::find(const std::string& name) {
           "hub has it"};
 }
 
-Result<engine::ServedModel> HubModelFactory::fetch(const std::string& name,
-                                                   const DownloadProgress& progress) {
+Result<registry::ServedModel> HubModelFactory::fetch(const std::string& name,
+                                                     const DownloadProgress& progress) {
   hub::FetchOptions options;
   options.download_bytes_max = options_.download_bytes_max;
   options.accept_config = [&](const std::string& folder) { return accept(name, folder); };
@@ -96,7 +96,7 @@ Result<void> HubModelFactory::accept(const std::string& name, const std::string&
   source.folder = folder;
   const auto served = make(source);
   if (!served) return served.error();
-  const engine::MemoryNeed& need = served->memory;
+  const registry::MemoryNeed& need = served->memory;
   const std::int64_t needed = need.weights_bytes + std::max(need.kv_bytes_min, need.kv_bytes);
   const auto free = std::max(free_bytes_at_start_, agent::available_memory_bytes(cuda_device_));
   if (!free || needed <= *free) return {};
@@ -118,7 +118,7 @@ std::optional<std::int64_t> HubModelFactory::free_memory_bytes() {
   return agent::available_memory_bytes(cuda_device_);
 }
 
-Result<engine::ServedModel> HubModelFactory::make(const ModelSource& source) const {
+Result<registry::ServedModel> HubModelFactory::make(const ModelSource& source) const {
   const Result<model::ModelConfig> config = model::load_model_config(
       source, {.force = options_.force, .context_length = options_.context_length});
   if (!config) return config.error();
@@ -153,7 +153,7 @@ Result<engine::ServedModel> HubModelFactory::make(const ModelSource& source) con
                              : agent::default_kv_cache_bytes(agent, memory->weights_bytes);
   agent.context_length = std::min(agent::servable_context(agent), longest);
 
-  engine::ServedModel served;
+  registry::ServedModel served;
   served.key = source.kind == SourceKind::kFolder
                    ? source.folder
                    : "random:" + source.shape + ":" + std::to_string(source.seed);
@@ -171,6 +171,7 @@ Result<engine::ServedModel> HubModelFactory::make(const ModelSource& source) con
   served.memory.weights_bytes = memory->weights_bytes;
   served.memory.kv_bytes_min = memory->kv_bytes_min;
   served.memory.kv_bytes = options_.kv_cache_bytes;
+  served.memory.on_device = cuda_device_.has_value();
   const auto with_kv = [agent, longest](std::int64_t kv_bytes) {
     agent::AgentOptions sized = agent;
     sized.kv_cache_bytes = kv_bytes;

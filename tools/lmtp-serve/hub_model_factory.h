@@ -6,28 +6,28 @@
 #include <string>
 #include <utility>
 
-#include "lmtp/engine/model_factory.h"
 #include "lmtp/hub/model_source.h"
+#include "lmtp/registry/model_factory.h"
 #include "model_names.h"
 #include "serve_options.h"
 
 namespace lmtp::tools {
 
-// Owner: the ModelManager. Any thread, several at once.
-class HubModelFactory : public engine::ModelFactory {
+// Owner: the Registry. Any thread, several at once.
+class HubModelFactory : public registry::ModelFactory {
  public:
   // on_device_gone: agent::AgentOptions. REQUIRES: parse_device takes options.device.
   HubModelFactory(ServeOptions options, NamePolicy policy,
                   std::function<void(const std::string& reason)> on_device_gone);
 
-  Result<engine::ServedModel> find(const std::string& name) override;
-  Result<engine::ServedModel> fetch(const std::string& name,
-                                    const DownloadProgress& progress) override;
+  Result<registry::ServedModel> find(const std::string& name) override;
+  Result<registry::ServedModel> fetch(const std::string& name,
+                                      const DownloadProgress& progress) override;
   std::optional<std::int64_t> free_memory_bytes() override;
 
  private:
   Result<void> accept(const std::string& name, const std::string& folder) const;
-  Result<engine::ServedModel> make(const ModelSource& source) const;
+  Result<registry::ServedModel> make(const ModelSource& source) const;
 
   const ServeOptions options_;
   const NamePolicy policy_;

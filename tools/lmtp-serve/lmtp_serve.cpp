@@ -26,7 +26,7 @@
 #include "kernels/device.h"
 #include "lmtp/base/log.h"
 #include "lmtp/base/version.h"
-#include "lmtp/engine/model_manager.h"
+#include "lmtp/registry/registry.h"
 #include "lmtp/server/server.h"
 #include "model_names.h"
 #include "serve_options.h"
@@ -179,7 +179,7 @@ std::string url_of(const ServeOptions& options, const server::Server& server) {
   return "ws://" + host + ":" + std::to_string(server.port()) + "/";
 }
 
-void print_ready(const ServeOptions& options, const engine::ModelManager& models,
+void print_ready(const ServeOptions& options, const registry::Registry& models,
                  const server::Server& server) {
   const auto status = models.status("");
   if (!status || !*status) return;  // it has just been stopped
@@ -203,7 +203,7 @@ void print_ready(const ServeOptions& options, const engine::ModelManager& models
 
 // Stops everything in order. Where a step or a loader does not end in time, the process leaves
 // without it: it holds nothing that must be written.
-int stop(engine::ModelManager& models, server::Server& server, int grace_ms, int exit_code) {
+int stop(registry::Registry& models, server::Server& server, int grace_ms, int exit_code) {
   server.stop_accepting();
   std::promise<void> stopped;
   std::thread stopper([&] {
@@ -228,7 +228,7 @@ int stop(engine::ModelManager& models, server::Server& server, int grace_ms, int
 // error, so that whoever watches it (systemd's Restart=on-failure) starts another process, which
 // may find the device well and the memory free.
 int run_until_stopped(const ServeOptions& options, Events& events, Events::Kind event,
-                      engine::ModelManager& models, server::Server& server) {
+                      registry::Registry& models, server::Server& server) {
   while (event != Events::Kind::kSignal && event != Events::Kind::kGone) {
     event = events.wait(-1);
   }
@@ -255,18 +255,18 @@ int serve_one(const ServeOptions& options, NamePolicy policy) {
   policy.downloads = {"*"};
   Events events;
   auto factory = make_factory(options, std::move(policy), events);
-  engine::OnlyModel only;
+  registry::OnlyModel only;
   only.name = options.model;
   only.max_waiting_requests = static_cast<std::size_t>(options.max_concurrent_requests);
   only.on_loaded = [&events](const Result<void>& outcome) { events.tell_loaded(outcome); };
   only.on_gone = [&events](const std::string& reason) { events.tell_gone(reason); };
   // What is in the cache may lack parts that the hub has: it is fetched, too.
   if (!may_be_on_hub(options.model)) {
-    Result<engine::ServedModel> found = factory->find(options.model);
+    Result<registry::ServedModel> found = factory->find(options.model);
     if (!found) return fail(found.error().message);
     only.found = std::move(*found);
   }
-  engine::ModelManager models(std::move(factory), std::move(only));
+  registry::Registry models(std::move(factory), std::move(only));
   server::Server server(make_server_options(options), models);
   if (const Result<void> started = server.start(); !started) {
     fail(started.error().message);
@@ -307,16 +307,16 @@ int serve_auto(const ServeOptions& options, NamePolicy policy) {
                                ? "'demo', --model-dir and the Hugging Face cache, no downloads"
                                : "'demo', --model-dir and the Hugging Face hub";
   Events events;
-  engine::AutoOptions automatic;
+  registry::AutoOptions automatic;
   automatic.max_models = options.max_models;
   automatic.unload_after_ms = options.unload_after_ms;
   automatic.max_waiting_requests = static_cast<std::size_t>(options.max_concurrent_requests);
   auto factory = make_factory(options, std::move(policy), events);
   // lmtp-client takes its tokenizer where no model is named.
-  if (Result<engine::ServedModel> demo = factory->find("demo")) {
+  if (Result<registry::ServedModel> demo = factory->find("demo")) {
     automatic.default_model = std::move(demo->description);
   }
-  engine::ModelManager models(std::move(factory), std::move(automatic));
+  registry::Registry models(std::move(factory), std::move(automatic));
   server::Server server(make_server_options(options), models);
   if (const Result<void> started = server.start(); !started) {
     fail(started.error().message);

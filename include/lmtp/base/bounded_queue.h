@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
+#include <iterator>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -32,7 +33,7 @@ class BoundedQueue {
     return true;
   }
 
-  // For the few commands that must never be lost (cancel, stop, a loader's report). They do not
+  // For the few commands that must never be lost (cancel, stop, the end of a job). They do not
   // count against the capacity: the caller keeps them bounded (one cancel a live stream).
   // False only where the queue is closed.
   bool push_control(T&& item) {
@@ -40,6 +41,18 @@ class BoundedQueue {
       const std::lock_guard lock(mutex_);
       if (closed_) return false;
       items_.push_back(std::move(item));
+    }
+    ready_.notify_one();
+    return true;
+  }
+
+  // The same for several at once: whoever drains takes all of them or none.
+  bool push_control_all(std::vector<T>&& items) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (closed_) return false;
+      items_.insert(items_.end(), std::make_move_iterator(items.begin()),
+                    std::make_move_iterator(items.end()));
     }
     ready_.notify_one();
     return true;

@@ -32,13 +32,10 @@ struct EngineOptions {
   scheduler::DebugOptions debug;
 };
 
-enum class EngineState { kLoading, kReady, kFailed, kStopped };
-
 // A snapshot of the engine's counters; all since the start unless said otherwise.
 struct EngineStats {
-  EngineState state = EngineState::kLoading;
-  int load_percent = 0;
-  scheduler::AgentInfo agent;  // empty while loading
+  bool stopped = false;
+  scheduler::AgentInfo agent;
   std::int64_t num_steps = 0;
   std::int64_t num_steps_ahead = 0;      // of those, started before the last one had ended
   std::int64_t num_tokens_computed = 0;  // tokens that went through the model
@@ -60,15 +57,18 @@ struct EngineStats {
   int num_blocks_pinned = 0;     // now: referenced by running sequences
 };
 
-// Owner: ModelManager. Constructor, stop and destructor from one thread; the rest from any.
+// Owner: the registry. Constructor, stop and destructor from one thread; the rest from any.
 class Engine {
  public:
-  // Starts the loop thread, and a loader thread that makes the agent; requests that come before
-  // that wait. `on_loaded` is called with the outcome of the loading, on the engine's thread; not
-  // at all where the engine is stopped before. Where the agent is lost, another one is made in the
-  // same way, of which on_loaded is not told.
-  Engine(ModelLimits limits, EngineOptions options, scheduler::AgentFactory factory,
-         std::function<void(const Result<void>&)> on_loaded);
+  // Told, as the last act of the engine's thread, that the agent is lost with its device: the
+  // streams that it had have been answered, the agent is gone, and nothing is taken any more. What
+  // had been submitted and not begun comes back as it was.
+  using OnLost = std::function<void(std::vector<Request> unanswered)>;
+
+  // Starts the loop thread. REQUIRES: agent is not null. on_lost may be empty: what comes back is
+  // then answered with an error.
+  Engine(std::unique_ptr<scheduler::ModelAgent> agent, ModelLimits limits, EngineOptions options,
+         OnLost on_lost = {});
   // As stop(0).
   ~Engine();
   Engine(const Engine&) = delete;
@@ -76,11 +76,11 @@ class Engine {
 
   EngineInstance instance() const;
 
-  // A consistent copy; counters of a step are published before its events are delivered.
+  // As EngineInstance's.
   EngineStats stats() const;
 
   // Refuses new requests, lets running ones finish for at most `grace_ms`, ends the others with an
-  // error, and joins the threads. Idempotent.
+  // error, and joins the thread. Idempotent.
   void stop(int grace_ms);
 
  private:

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "lmtp/base/result.h"
 #include "lmtp/request/request.h"
@@ -9,6 +10,7 @@
 namespace lmtp::engine {
 
 class Engine;
+struct EngineStats;
 
 // Copyable; any thread. Stays valid after its engine has stopped: submit is then refused.
 class EngineInstance {
@@ -18,13 +20,20 @@ class EngineInstance {
   explicit EngineInstance(std::shared_ptr<Inbox> inbox) : inbox_(std::move(inbox)) {}
 
   // Hands the request to the engine's thread. An error (queue full, engine stopped) means that no
-  // event will come for it.
+  // event will come for it, and that it is as it was.
   // REQUIRES: checked against the model's limits (check_request), key unique among live streams.
-  Result<void> submit(Request request) const;
+  Result<void> submit(Request&& request) const;
+  // Those that waited for the model, together: its first step has them all. What is more than
+  // max_concurrent_requests is refused by an event. False where the engine has stopped.
+  bool submit_all(std::vector<Request> requests) const;
 
   // Ends the stream with the error "cancelled", within one step. Nothing happens where it has
-  // already ended. REQUIRES: called at most a few times for each submitted stream.
-  void cancel(StreamKey key) const;
+  // already ended; false where the engine has stopped. REQUIRES: called at most a few times for
+  // each submitted stream.
+  bool cancel(StreamKey key) const;
+
+  // A consistent copy; counters of a step are published before its events are delivered.
+  EngineStats stats() const;
 
  private:
   std::shared_ptr<Inbox> inbox_;

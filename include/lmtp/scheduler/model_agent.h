@@ -66,7 +66,4 @@ class ModelAgent {
 // waits any more; the loading should end soon with an error.
 using LoadProgress = std::function<bool(int percent)>;
 
-// Makes an agent; runs on the loader's thread. The error names the file and the remedy.
-using AgentFactory = std::function<Result<std::unique_ptr<ModelAgent>>(const LoadProgress&)>;
-
 }  // namespace lmtp::scheduler

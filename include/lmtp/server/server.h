@@ -11,8 +11,8 @@
 #include "lmtp/base/result.h"
 #include "lmtp/server/http.h"
 
-namespace lmtp::engine {
-class ModelManager;
+namespace lmtp::registry {
+class Registry;
 }
 
 namespace lmtp::server {
@@ -45,7 +45,7 @@ struct ServerOptions {
 class Server {
  public:
   // `models` outlives the server.
-  Server(ServerOptions options, engine::ModelManager& models);
+  Server(ServerOptions options, registry::Registry& models);
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;

@@ -60,16 +60,16 @@ CANCEL {"stream_id": 1}</pre>
 std::string code(std::string_view text) { return "<code>" + escape_html(text) + "</code>"; }
 
 // What is served, as a sentence.
-std::string models_sentence(const engine::ModelManager& models) {
-  const std::vector<engine::ModelStatus> all = models.list();
+std::string models_sentence(const registry::Registry& models) {
+  const std::vector<registry::ModelStatus> all = models.list();
   if (!models.is_auto()) {
     if (all.empty()) return "The model is not there yet.";
-    const engine::ModelStatus& only = all.front();
+    const registry::ModelStatus& only = all.front();
     return "Model: " + code(only.description.name) + ", " + std::string(state_name(only.state)) +
            " on " + escape_html(only.description.device) + ".";
   }
   std::string sentence = "Models are loaded when a request names them. Now: ";
-  for (const engine::ModelStatus& model : all) {
+  for (const registry::ModelStatus& model : all) {
     if (&model != &all.front()) sentence += ", ";
     sentence += code(model.description.name) + " " + std::string(state_name(model.state));
   }
@@ -77,19 +77,19 @@ std::string models_sentence(const engine::ModelManager& models) {
 }
 
 // The model for the examples.
-engine::ModelDescription example_model(const engine::ModelManager& models) {
-  const std::vector<engine::ModelStatus> all = models.list();
+registry::ModelDescription example_model(const registry::Registry& models) {
+  const std::vector<registry::ModelStatus> all = models.list();
   if (!all.empty()) return all.front().description;
   if (!models.default_model().name.empty()) return models.default_model();
-  engine::ModelDescription unknown;
+  registry::ModelDescription unknown;
   unknown.name = "MODEL";
   unknown.tokenizer = "FOLDER OR NAME OF ITS TOKENIZER";
   return unknown;
 }
 
-std::string fill_page(std::string_view host, const engine::ModelManager& models,
+std::string fill_page(std::string_view host, const registry::Registry& models,
                       std::string_view version) {
-  const engine::ModelDescription example = example_model(models);
+  const registry::ModelDescription example = example_model(models);
   const std::pair<std::string_view, std::string> values[] = {
       {"$VERSION", escape_html(version)},
       {"$HOST", escape_html(host.empty() ? "HOST:PORT" : host)},
@@ -116,7 +116,7 @@ std::string fill_page(std::string_view host, const engine::ModelManager& models,
 
 }  // namespace
 
-HttpResponse landing_page(std::string_view host, const engine::ModelManager& models,
+HttpResponse landing_page(std::string_view host, const registry::Registry& models,
                           std::string_view version) {
   return {200,
           "text/html; charset=utf-8",
@@ -125,14 +125,14 @@ HttpResponse landing_page(std::string_view host, const engine::ModelManager& mod
 }
 
 // "model" and "status" of a static server; of an auto server the models that are ready.
-HttpResponse health(const engine::ModelManager& models) {
+HttpResponse health(const registry::Registry& models) {
   const bool healthy = models.healthy();
   std::string body = R"({"status": ")";
   if (models.is_auto()) {
     body += healthy ? R"(ready", "model": "auto", "loaded": [)"
                     : R"(stopping", "model": "auto", "loaded": [)";
-    for (const engine::ModelStatus& model : models.list()) {
-      if (model.state != engine::ModelState::kReady) continue;
+    for (const registry::ModelStatus& model : models.list()) {
+      if (model.state != registry::ModelState::kReady) continue;
       if (body.back() != '[') body += ", ";
       protocol::append_json_string(model.description.name, body);
     }
@@ -148,7 +148,7 @@ HttpResponse health(const engine::ModelManager& models) {
   return {healthy ? 200 : 503, "application/json", std::move(body)};
 }
 
-void add_pages(HttpRoutes& routes, const engine::ModelManager& models, std::string_view version) {
+void add_pages(HttpRoutes& routes, const registry::Registry& models, std::string_view version) {
   routes.get("/", [&models, version = std::string(version)](const HttpRequest& request,
                                                             const auto& responder) {
     const std::string* const host = request.field("Host");

@@ -54,7 +54,7 @@ Request request_of(Message& message, RequestKind kind, const Peer& peer) {
 }
 
 std::string info_message(StreamId id, const std::string& asked_name, std::string_view version,
-                         const Result<engine::ModelStatus>& status) {
+                         const Result<registry::ModelStatus>& status) {
   std::string out;
   if (status) {
     protocol::serialize_model_info({id, model_info_json(*status, asked_name, version)}, out);
@@ -72,7 +72,7 @@ std::int64_t now_ms() {
 
 }  // namespace
 
-Dispatcher::Dispatcher(engine::ModelManager& models, std::string version,
+Dispatcher::Dispatcher(registry::Registry& models, std::string version,
                        const ConnectionRegistry& connections)
     : models_(models),
       limits_of_([&models](std::string_view name) {
@@ -121,12 +121,12 @@ void Dispatcher::handle(protocol::ModelInfoMessage& message, Peer& peer, Answers
     return;
   }
   auto later = [id, asked = message.model, version = version_,
-                send = peer.send_later](const Result<engine::ModelStatus>& status) {
+                send = peer.send_later](const Result<registry::ModelStatus>& status) {
     send(info_message(id, asked, version, status));
   };
   if (!models_.look_up(message.model, std::move(later))) {
     answer_msg_error(id,
-                     "overloaded: " + std::to_string(engine::kLookupsMax) +
+                     "overloaded: " + std::to_string(registry::kLookupsMax) +
                          " requests wait to look a model up; retry later",
                      answers);
   }
@@ -147,11 +147,11 @@ void Dispatcher::submit(Request request, Peer& peer, Answers& answers) {
   }
   request.sink = peer.sink;
   request.others_connected = connections_.num_clients() > 1;
-  engine::Submission submitted = models_.submit(std::move(request));
-  if (auto* owner = std::get_if<std::shared_ptr<engine::StreamOwner>>(&submitted)) {
+  registry::Submission submitted = models_.submit(std::move(request));
+  if (auto* owner = std::get_if<std::shared_ptr<registry::StreamOwner>>(&submitted)) {
     return peer.streams.add(id, std::move(*owner));
   }
-  const auto& refusal = std::get<engine::Refusal>(submitted);
+  const auto& refusal = std::get<registry::Refusal>(submitted);
   answer_token_error(id, refusal.message, answers);
   if (refusal.no_model) answer_msg_error(id, refusal.message, answers);
 }

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "lmtp/engine/model_manager.h"
 #include "lmtp/protocol/codec.h"
+#include "lmtp/registry/registry.h"
 #include "lmtp/request/request.h"
 #include "net/connection.h"
 #include "stream_table.h"
@@ -37,7 +37,7 @@ struct Peer {
 class Dispatcher {
  public:
   // `models` and `connections` outlive the dispatcher.
-  Dispatcher(engine::ModelManager& models, std::string version,
+  Dispatcher(registry::Registry& models, std::string version,
              const ConnectionRegistry& connections);
 
   // Acts on one text message and appends the messages to be sent at once, if any.
@@ -57,7 +57,7 @@ class Dispatcher {
   void submit(Request request, Peer& peer, Answers& answers);
   void log_unknown_keys(const std::vector<std::string>& keys, Peer& peer);
 
-  engine::ModelManager& models_;
+  registry::Registry& models_;
   const protocol::LimitsOf limits_of_;
   const std::string version_;
   protocol::BiasCache bias_cache_;

@@ -86,30 +86,30 @@ std::string stats_json(const engine::EngineStats& stats) {
 
 }  // namespace
 
-std::string_view state_name(engine::ModelState state) {
+std::string_view state_name(registry::ModelState state) {
   switch (state) {
-    case engine::ModelState::kUnloaded:
+    case registry::ModelState::kUnloaded:
       return "unloaded";
-    case engine::ModelState::kLoading:
+    case registry::ModelState::kLoading:
       return "loading";
-    case engine::ModelState::kReady:
+    case registry::ModelState::kReady:
       return "ready";
-    case engine::ModelState::kFailed:
+    case registry::ModelState::kFailed:
       return "failed";
-    case engine::ModelState::kStopping:
+    case registry::ModelState::kStopping:
       break;
   }
   return "stopping";
 }
 
-std::string model_info_json(const engine::ModelStatus& status, std::string_view asked_name,
+std::string model_info_json(const registry::ModelStatus& status, std::string_view asked_name,
                             std::string_view version) {
   const engine::EngineStats& stats = status.stats;
-  const engine::ModelDescription& model = status.description;
+  const registry::ModelDescription& model = status.description;
   const bool found = status.limits.vocab_size > 0;  // a download tells nothing before its end
   const bool loaded = stats.agent.num_blocks > 0;
   const std::int64_t num_parameters = loaded ? stats.agent.num_parameters : model.num_parameters;
-  const bool loading = status.state == engine::ModelState::kLoading;
+  const bool loading = status.state == registry::ModelState::kLoading;
   const bool counted = loaded || (!loading && num_parameters > 0);
   std::string out;
   {

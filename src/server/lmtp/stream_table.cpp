@@ -6,7 +6,7 @@
 
 namespace lmtp::server {
 
-void StreamTable::add(StreamId id, std::shared_ptr<engine::StreamOwner> owner) {
+void StreamTable::add(StreamId id, std::shared_ptr<registry::StreamOwner> owner) {
   const bool is_new = streams_.emplace(id, Live{std::move(owner)}).second;
   LMTP_CHECK(is_new, connection_, id);
 }

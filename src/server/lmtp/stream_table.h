@@ -6,7 +6,7 @@
 #include <unordered_map>
 
 #include "lmtp/base/ids.h"
-#include "lmtp/engine/stream_owner.h"
+#include "lmtp/registry/stream_owner.h"
 
 namespace lmtp::server {
 
@@ -23,7 +23,7 @@ class StreamTable {
   std::size_t size() const { return streams_.size(); }
 
   // REQUIRES: !contains(id).
-  void add(StreamId id, std::shared_ptr<engine::StreamOwner> owner);
+  void add(StreamId id, std::shared_ptr<registry::StreamOwner> owner);
   // The stream has ended by itself.
   void erase(StreamId id) { streams_.erase(id); }
 
@@ -35,7 +35,7 @@ class StreamTable {
 
  private:
   struct Live {
-    std::shared_ptr<engine::StreamOwner> owner;
+    std::shared_ptr<registry::StreamOwner> owner;
     bool cancelled = false;
   };
 

@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "fake_factory.h"
-#include "lmtp/engine/model_manager.h"
+#include "lmtp/registry/registry.h"
 #include "recording_sink.h"
 
-namespace lmtp::engine {
+namespace lmtp::registry {
 namespace {
 
 using testing::AgentCensus;
@@ -34,7 +34,7 @@ struct Stress {
   explicit Stress(AutoOptions options) {
     auto factory =
         std::make_unique<FakeFactory>([this](const std::string& name) { return find(name); });
-    manager = std::make_unique<ModelManager>(std::move(factory), options);
+    manager = std::make_unique<Registry>(std::move(factory), options);
   }
 
   // Names are "0" to "4", each also with a "'" behind; "broken..." cannot be found; every seventh
@@ -65,7 +65,7 @@ struct Stress {
   std::atomic<int> num_cancelled = 0;
   std::atomic<int> num_refused = 0;
   std::atomic<int> num_vanished = 0;  // their streams are not looked at
-  std::unique_ptr<ModelManager> manager;
+  std::unique_ptr<Registry> manager;
 };
 
 std::string draw_name(std::mt19937& random) {
@@ -212,4 +212,4 @@ TEST(ModelStress, StoppingAmidTrafficAnswersEverything) {
 }
 
 }  // namespace
-}  // namespace lmtp::engine
+}  // namespace lmtp::registry

@@ -1,4 +1,4 @@
-// ModelManager: from the name in a request to the engine that serves it. It loads models when they
+// Registry: from the name in a request to the engine that serves it. It loads models when they
 // are asked for, tells those who wait, and unloads what nobody uses.
 #pragma once
 
@@ -13,11 +13,11 @@
 
 #include "lmtp/base/result.h"
 #include "lmtp/engine/engine.h"
-#include "lmtp/engine/model_factory.h"
-#include "lmtp/engine/stream_owner.h"
+#include "lmtp/registry/model_factory.h"
+#include "lmtp/registry/stream_owner.h"
 #include "lmtp/request/request.h"
 
-namespace lmtp::engine {
+namespace lmtp::registry {
 
 // Names that are being looked for or loaded at a time, and besides those that are being fetched,
 // because they are not on this machine; a thread each.
@@ -48,8 +48,8 @@ struct ModelStatus {
   std::optional<DownloadState> download;  // while one runs
   std::string error;                      // why the last loading failed; empty otherwise
   ModelDescription description;  // but for the name empty, while the model is not yet found
-  ModelLimits limits;
-  EngineStats stats;  // zero but for num_waiting where there is no engine
+  engine::ModelLimits limits;
+  engine::EngineStats stats;  // zero but for num_waiting where there is no engine
 };
 
 // Why a request was not taken; no event will come for it.
@@ -81,28 +81,28 @@ struct OnlyModel {
 };
 
 // Owner: main. Constructor, stop() and destructor from one thread; the rest from any.
-class ModelManager {
+class Registry {
  public:
   // Serves whatever the factory knows; loads by request.
-  ModelManager(std::unique_ptr<ModelFactory> factory, AutoOptions options);
+  Registry(std::unique_ptr<ModelFactory> factory, AutoOptions options);
   // Serves one model alone and begins to load it.
-  ModelManager(std::unique_ptr<ModelFactory> factory, OnlyModel model);
+  Registry(std::unique_ptr<ModelFactory> factory, OnlyModel model);
   // As stop(0).
-  ~ModelManager();
-  ModelManager(const ModelManager&) = delete;
-  ModelManager& operator=(const ModelManager&) = delete;
+  ~Registry();
+  Registry(const Registry&) = delete;
+  Registry& operator=(const Registry&) = delete;
 
   // Checks the request and hands it to the engine of its model; where that is not there, it is
   // loaded and the request waits. An empty name means the loaded one, if it is but one, and
   // AutoOptions::default_model if there is none.
   // A request that was taken ends by its last token, or by a StreamError, once.
   // REQUIRES: the key is unique among live streams.
-  Submission submit(Request request);
+  Submission submit(Request&& request);
 
   // The most that a request for that model may have (while it is loaded, its context may still turn
   // out shorter); nothing where that is not known yet. At once. A server of one model has no
   // others.
-  std::optional<ModelLimits> limits_of(const std::string& name) const;
+  std::optional<engine::ModelLimits> limits_of(const std::string& name) const;
 
   // At once: what is known without looking at the disk; nothing where that is not enough.
   std::optional<Result<ModelStatus>> status(const std::string& name) const;
@@ -130,4 +130,4 @@ class ModelManager {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace lmtp::engine
+}  // namespace lmtp::registry

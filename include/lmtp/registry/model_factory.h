@@ -13,7 +13,7 @@
 #include "lmtp/engine/engine.h"
 #include "lmtp/scheduler/model_agent.h"
 
-namespace lmtp::engine {
+namespace lmtp::registry {
 
 // What MODEL_INFO tells of a model, besides the engine's counters.
 struct ModelDescription {
@@ -34,7 +34,8 @@ struct ModelDescription {
 struct MemoryNeed {
   std::int64_t weights_bytes = 0;  // and what else is taken whatever is served
   std::int64_t kv_bytes_min = 0;   // less than that is of no use
-  std::int64_t kv_bytes = 0;       // what the user wants; 0: what is free decides (kv_budget)
+  std::int64_t kv_bytes = 0;       // what the user wants; 0: default_kv_bytes()
+  bool on_device = false;          // which takes its KV cache at once
 };
 
 // A model that has been found on this machine.
@@ -44,8 +45,8 @@ struct ServedModel {
   std::string key;
   ModelDescription description;
   std::vector<std::string> names;  // all that it answers to where it is served alone
-  ModelLimits limits;
-  EngineOptions options;
+  engine::ModelLimits limits;
+  engine::EngineOptions options;
   MemoryNeed memory;
   // The longest stream that a KV cache of that size serves; empty: any serves
   // limits.context_length.
@@ -65,7 +66,7 @@ struct DownloadState {
   int percent() const;  // [0, 100]
 };
 
-// Owner: ModelManager. Any thread, several at once.
+// Owner: Registry. Any thread, several at once.
 class ModelFactory {
  public:
   virtual ~ModelFactory() = default;
@@ -85,13 +86,4 @@ class ModelFactory {
   virtual std::optional<std::int64_t> free_memory_bytes() = 0;
 };
 
-// The KV cache that a model is given by default, where memory is plenty, is the smaller of this and
-// a quarter of what is free.
-inline constexpr std::int64_t kDefaultKvBytesMax = std::int64_t{4} << 30;
-
-// The KV cache for a model where `free_bytes` are left for it, or nothing where it does not fit.
-// `squeeze`: where the default size does not fit, less will do, down to kv_bytes_min.
-std::optional<std::int64_t> kv_budget(const MemoryNeed& need, std::int64_t free_bytes,
-                                      bool squeeze);
-
-}  // namespace lmtp::engine
+}  // namespace lmtp::registry

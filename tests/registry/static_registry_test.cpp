@@ -9,22 +9,22 @@
 #include <utility>
 
 #include "fake_factory.h"
-#include "lmtp/engine/model_manager.h"
+#include "lmtp/registry/registry.h"
 #include "recording_sink.h"
 
-namespace lmtp::engine {
+namespace lmtp::registry {
 namespace {
 
 using testing::FakeFactory;
 using testing::RecordingSink;
 
-TEST(StaticManager, ServesOneModelUnderItsNamesAlone) {
+TEST(StaticRegistry, ServesOneModelUnderItsNamesAlone) {
   OnlyModel only;
   only.name = "fake";
   only.found = testing::fake_served_model("fake");
   std::promise<bool> loaded;
   only.on_loaded = [&](const Result<void>& outcome) { loaded.set_value(outcome.ok()); };
-  ModelManager manager(std::make_unique<FakeFactory>(), std::move(only));
+  Registry manager(std::make_unique<FakeFactory>(), std::move(only));
   EXPECT_TRUE(loaded.get_future().get());
   EXPECT_TRUE(manager.healthy());
   for (const char* name : {"", "fake", "/models/fake"}) {
@@ -40,7 +40,7 @@ TEST(StaticManager, ServesOneModelUnderItsNamesAlone) {
   EXPECT_TRUE(std::get<Refusal>(submitted).no_model);
 }
 
-TEST(StaticManager, WaitsForItsDownload) {
+TEST(StaticRegistry, WaitsForItsDownload) {
   std::promise<void> done;
   auto factory = std::make_unique<FakeFactory>();
   factory->set_fetch(
@@ -51,7 +51,7 @@ TEST(StaticManager, WaitsForItsDownload) {
       });
   OnlyModel only;
   only.name = "org/fake";
-  ModelManager manager(std::move(factory), std::move(only));
+  Registry manager(std::move(factory), std::move(only));
   EXPECT_FALSE(manager.healthy());
   const auto sink = std::make_shared<RecordingSink>();
   for (const char* name : {"", "fake", "org/fake"}) {
@@ -70,7 +70,7 @@ TEST(StaticManager, WaitsForItsDownload) {
   for (const StreamId id : {0, 4, 8}) EXPECT_EQ(sink->wait_done(id).error, "");
 }
 
-TEST(StaticManager, WhereItDoesNotComeBackItSaysWhyOnce) {
+TEST(StaticRegistry, WhereItDoesNotComeBackItSaysWhyOnce) {
   OnlyModel only;
   only.name = "fake";
   std::promise<std::string> gone;  // a second word would throw
@@ -88,29 +88,30 @@ TEST(StaticManager, WhereItDoesNotComeBackItSaysWhyOnce) {
       return Error{ErrorCode::kInternal, "no memory is left on the device"};
     return first(kv_bytes, progress);
   };
-  ModelManager manager(std::make_unique<FakeFactory>(), std::move(only));
+  Registry manager(std::make_unique<FakeFactory>(), std::move(only));
   const auto sink = std::make_shared<RecordingSink>();
   Request request;
   request.key = {1, 1};
   request.sink = sink;
   request.prompt = {1};
-  ASSERT_TRUE(std::holds_alternative<std::shared_ptr<StreamOwner>>(manager.submit(request)));
+  ASSERT_TRUE(
+      std::holds_alternative<std::shared_ptr<StreamOwner>>(manager.submit(Request(request))));
   EXPECT_EQ(sink->wait_done(1).error, "the step failed: sticky");
   EXPECT_EQ(gone.get_future().get(), "no memory is left on the device");
   EXPECT_FALSE(manager.healthy());
-  const Submission submitted = manager.submit(request);
+  const Submission submitted = manager.submit(Request(request));
   ASSERT_TRUE(std::holds_alternative<Refusal>(submitted));
   EXPECT_EQ(std::get<Refusal>(submitted).message, "model: no memory is left on the device");
 }
 
-TEST(StaticManager, TellsWhyItsLoadingFailed) {
+TEST(StaticRegistry, TellsWhyItsLoadingFailed) {
   OnlyModel only;
   only.name = "fake";
   std::promise<std::string> error;
   only.on_loaded = [&](const Result<void>& outcome) {
     error.set_value(outcome ? "" : outcome.error().message);
   };
-  ModelManager manager(std::make_unique<FakeFactory>(), std::move(only));
+  Registry manager(std::make_unique<FakeFactory>(), std::move(only));
   EXPECT_EQ(error.get_future().get(), "'fake' is unknown");
   EXPECT_FALSE(manager.healthy());
   Request request;
@@ -121,4 +122,4 @@ TEST(StaticManager, TellsWhyItsLoadingFailed) {
 }
 
 }  // namespace
-}  // namespace lmtp::engine
+}  // namespace lmtp::registry

@@ -6,7 +6,7 @@
 
 #include "lmtp/base/result.h"
 
-namespace lmtp::engine {
+namespace lmtp {
 
 // What `call` gives; what it throws is its error, behind `prefix`. REQUIRES: it returns a Result.
 template <typename Call>
@@ -20,4 +20,4 @@ auto guarded(const Call& call, const std::string& prefix = {}) -> decltype(call(
   }
 }
 
-}  // namespace lmtp::engine
+}  // namespace lmtp

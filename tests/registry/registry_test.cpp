@@ -1,6 +1,4 @@
 // Names, loading, unloading, failing: what an auto server promises, over null agents.
-#include "lmtp/engine/model_manager.h"
-
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -11,127 +9,12 @@
 #include <thread>
 #include <vector>
 
-#include "fake_factory.h"
-#include "recording_sink.h"
+#include "registry_fixture.h"
 
-namespace lmtp::engine {
+namespace lmtp::registry {
 namespace {
 
-using testing::AgentCensus;
-using testing::CountedAgent;
-using testing::FakeFactory;
-using testing::kFakeVocabSize;
-using testing::RecordingSink;
-
-constexpr std::int64_t kGi = std::int64_t{1} << 30;
-
-// One connection to a manager of models "a" to "e"; "A" is another name of "a". A test may make
-// loads wait, fail, or need much.
-struct ModelManagerTest : ::testing::Test {
-  ~ModelManagerTest() override { open_gate(); }
-
-  void start(AutoOptions options = {}) {
-    auto factory =
-        std::make_unique<FakeFactory>([this](const std::string& name) { return find(name); });
-    if (fetch) factory->set_fetch(fetch);
-    factory->set_free_memory([this]() -> std::optional<std::int64_t> {
-      const std::int64_t total = memory_bytes;
-      if (total == 0) return std::nullopt;
-      return total - census->num_alive() * model_bytes;
-    });
-    manager = std::make_unique<ModelManager>(std::move(factory), std::move(options));
-  }
-
-  Result<ServedModel> find(const std::string& name) {
-    const std::string letter = name == "A" ? "a" : name;
-    if (letter.size() != 1 || letter < "a" || letter > "e")
-      return Error{ErrorCode::kInternal, "'" + name + "' is unknown"};
-    ServedModel model = testing::fake_served_model(letter);
-    model.description.name = name;
-    model.memory.weights_bytes = letter == "e" ? bytes_of_e : model_bytes.load();
-    model.context_of = context_of;
-    model.load = [this, key = model.key](std::int64_t kv_bytes,
-                                         const scheduler::LoadProgress& progress)
-        -> Result<std::unique_ptr<scheduler::ModelAgent>> {
-      last_kv_bytes = kv_bytes;
-      progress(50);
-      while (gated && gate.get_future_status() != std::future_status::ready) {
-        if (!progress(50)) return Error{ErrorCode::kInternal, "given up"};
-      }
-      if (failing) return Error{ErrorCode::kInternal, "the weights are broken"};
-      testing::FakeAgentOptions agent;
-      agent.before_step = before_step;
-      agent.is_lost = is_lost;
-      return std::unique_ptr<scheduler::ModelAgent>(
-          std::make_unique<CountedAgent>(agent, census, key));
-    };
-    return model;
-  }
-
-  Submission submit(StreamId id, const std::string& model, int max_tokens = 2) {
-    Request request;
-    request.key = {1, id};
-    request.sink = sink;
-    request.model = model;
-    request.prompt = {1, 2};
-    request.params.max_tokens = max_tokens;
-    return manager->submit(std::move(request));
-  }
-  std::string refusal(StreamId id, const std::string& model) {
-    const Submission answer = submit(id, model);
-    const auto* refused = std::get_if<Refusal>(&answer);
-    return refused == nullptr ? "taken" : refused->message;
-  }
-  // The whole way of one stream.
-  RecordingSink::Stream run(StreamId id, const std::string& model) {
-    EXPECT_EQ(refusal(id, model), "taken");
-    return sink->wait_done(id);
-  }
-  ModelState state(const std::string& name) {
-    if (const auto status = manager->status(name)) {
-      return status->ok() ? (*status)->state : ModelState::kFailed;
-    }
-    std::promise<Result<ModelStatus>> answer;
-    EXPECT_TRUE(
-        manager->look_up(name, [&](Result<ModelStatus> s) { answer.set_value(std::move(s)); }));
-    const Result<ModelStatus> status = answer.get_future().get();
-    return status ? status->state : ModelState::kStopping;
-  }
-  void wait_for_state(const std::string& name, ModelState wanted) {
-    while (state(name) != wanted) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  void open_gate() {
-    if (!std::exchange(opened, true)) gate.open();
-  }
-
-  // A future that many may look at.
-  struct Gate {
-    std::promise<void> promise;
-    std::shared_future<void> future = promise.get_future().share();
-    void open() { promise.set_value(); }
-    std::future_status get_future_status() const {
-      return future.wait_for(std::chrono::milliseconds(1));
-    }
-  };
-
-  std::shared_ptr<AgentCensus> census = std::make_shared<AgentCensus>();
-  std::shared_ptr<RecordingSink> sink = std::make_shared<RecordingSink>();
-  FakeFactory::Fetch fetch;
-  std::function<Result<void>(const scheduler::StepPlan&)> before_step;
-  std::function<bool()> is_lost;
-  std::function<int(std::int64_t)> context_of;
-  Gate gate;
-  bool opened = false;
-  std::atomic<bool> gated = false;
-  std::atomic<bool> failing = false;
-  std::atomic<std::int64_t> memory_bytes = 0;
-  std::atomic<std::int64_t> last_kv_bytes = 0;
-  std::atomic<std::int64_t> model_bytes = kGi;
-  std::int64_t bytes_of_e = kGi;
-  std::unique_ptr<ModelManager> manager;
-};
-
-TEST_F(ModelManagerTest, LoadsWhatIsNamedAndTellsThoseWhoWait) {
+TEST_F(RegistryTest, LoadsWhatIsNamedAndTellsThoseWhoWait) {
   start();
   EXPECT_TRUE(manager->healthy());
   EXPECT_TRUE(manager->list().empty());
@@ -142,18 +25,19 @@ TEST_F(ModelManagerTest, LoadsWhatIsNamedAndTellsThoseWhoWait) {
   EXPECT_EQ(stream.loading_model, "a");
   EXPECT_FALSE(stream.event_after_end);
   EXPECT_EQ(state("a"), ModelState::kReady);
+  EXPECT_EQ((*manager->status("a"))->progress_percent, 100);
   EXPECT_EQ(run(2, "a").num_loading, 0);
   EXPECT_EQ(census->num_loads("/models/a"), 1);
 }
 
-TEST_F(ModelManagerTest, ModelInfoNeverLoads) {
+TEST_F(RegistryTest, ModelInfoNeverLoads) {
   start();
   for (int i = 0; i < 3; ++i) EXPECT_EQ(state("a"), ModelState::kUnloaded);
   EXPECT_EQ(state("nothing"), ModelState::kStopping) << "an error";
   EXPECT_EQ(census->num_loads("/models/a"), 0);
 }
 
-TEST_F(ModelManagerTest, OneModelIsLoadedOnceWhateverNamesAndWhoeverAsks) {
+TEST_F(RegistryTest, OneModelIsLoadedOnceWhateverNamesAndWhoeverAsks) {
   gated = true;
   start();
   for (StreamId id = 0; id < 6; ++id) EXPECT_EQ(refusal(id, id % 2 == 0 ? "a" : "A"), "taken");
@@ -165,7 +49,7 @@ TEST_F(ModelManagerTest, OneModelIsLoadedOnceWhateverNamesAndWhoeverAsks) {
   EXPECT_EQ(manager->list().size(), 1U);
 }
 
-TEST_F(ModelManagerTest, AnEmptyNameMeansTheOneThatIsLoaded) {
+TEST_F(RegistryTest, AnEmptyNameMeansTheOneThatIsLoaded) {
   start();
   EXPECT_NE(refusal(1, "").find("no model is loaded"), std::string::npos);
   EXPECT_TRUE(std::get<Refusal>(submit(1, "")).no_model);
@@ -177,7 +61,7 @@ TEST_F(ModelManagerTest, AnEmptyNameMeansTheOneThatIsLoaded) {
   EXPECT_FALSE(manager->status("")->ok());
 }
 
-TEST_F(ModelManagerTest, AnEmptyNameWithNoneLoadedMeansTheDefault) {
+TEST_F(RegistryTest, AnEmptyNameWithNoneLoadedMeansTheDefault) {
   gated = true;
   AutoOptions options;
   options.default_model.name = "c";
@@ -193,7 +77,7 @@ TEST_F(ModelManagerTest, AnEmptyNameWithNoneLoadedMeansTheDefault) {
   EXPECT_EQ(sink->wait_done(2).error, "");
 }
 
-TEST_F(ModelManagerTest, AnEmptyNameWaitsForTheOnlyOneThatIsLoading) {
+TEST_F(RegistryTest, AnEmptyNameWaitsForTheOnlyOneThatIsLoading) {
   gated = true;
   start();
   submit(1, "a");
@@ -203,7 +87,7 @@ TEST_F(ModelManagerTest, AnEmptyNameWaitsForTheOnlyOneThatIsLoading) {
   EXPECT_EQ(sink->wait_done(2).error, "");
 }
 
-TEST_F(ModelManagerTest, UnknownNamesAreAnsweredWithTheReason) {
+TEST_F(RegistryTest, UnknownNamesAreAnsweredWithTheReason) {
   start();
   const auto stream = run(1, "nothing");
   EXPECT_EQ(stream.error, "model: 'nothing' is unknown");
@@ -213,7 +97,7 @@ TEST_F(ModelManagerTest, UnknownNamesAreAnsweredWithTheReason) {
   EXPECT_EQ(run(3, "a").error, "") << "the server lives";
 }
 
-TEST_F(ModelManagerTest, AFailedLoadAnswersItsWaitersAndALaterRequestTriesAgain) {
+TEST_F(RegistryTest, AFailedLoadAnswersItsWaitersAndALaterRequestTriesAgain) {
   failing = true;
   start();
   const auto stream = run(1, "a");
@@ -225,7 +109,7 @@ TEST_F(ModelManagerTest, AFailedLoadAnswersItsWaitersAndALaterRequestTriesAgain)
   EXPECT_EQ(state("a"), ModelState::kReady);
 }
 
-TEST_F(ModelManagerTest, TheLeastRecentlyUsedGoes) {
+TEST_F(RegistryTest, TheLeastRecentlyUsedGoes) {
   start({.max_models = 2});
   run(1, "a");
   run(2, "b");
@@ -239,7 +123,7 @@ TEST_F(ModelManagerTest, TheLeastRecentlyUsedGoes) {
   EXPECT_EQ(census->num_loads("/models/b"), 2);
 }
 
-TEST_F(ModelManagerTest, NoneIsUnloadedThatHasStreams) {
+TEST_F(RegistryTest, NoneIsUnloadedThatHasStreams) {
   std::atomic<bool> hold = true;
   before_step = [&hold](const auto&) -> Result<void> {
     while (hold) std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -259,7 +143,7 @@ TEST_F(ModelManagerTest, NoneIsUnloadedThatHasStreams) {
   EXPECT_EQ(census->num_alive_max(), 1);
 }
 
-TEST_F(ModelManagerTest, AModelThatWaitsForRoomHoldsUpNoOther) {
+TEST_F(RegistryTest, AModelThatWaitsForRoomHoldsUpNoOther) {
   std::atomic<bool> hold = true;
   before_step = [&hold](const scheduler::StepPlan& plan) -> Result<void> {
     while (hold && plan.rows.front().sequence->key.stream == 1) {
@@ -284,7 +168,7 @@ TEST_F(ModelManagerTest, AModelThatWaitsForRoomHoldsUpNoOther) {
 }
 
 // Steps fail, and the device is gone, from `lost` on until a model is loaded on it.
-TEST_F(ModelManagerTest, AModelWhoseDeviceWasLostIsLoadedAgain) {
+TEST_F(RegistryTest, AModelWhoseDeviceWasLostIsLoadedAgain) {
   std::atomic<bool> lost = false;
   before_step = [&lost](const auto&) -> Result<void> {
     return lost ? Result<void>(Error{ErrorCode::kInternal, "sticky"}) : Result<void>();
@@ -310,7 +194,7 @@ TEST_F(ModelManagerTest, AModelWhoseDeviceWasLostIsLoadedAgain) {
   EXPECT_TRUE(manager->list().size() == 1 && state("a") == ModelState::kReady);
 }
 
-TEST_F(ModelManagerTest, AModelThatIsToBeLoadedAgainMayBeUnloadedFirst) {
+TEST_F(RegistryTest, AModelThatIsToBeLoadedAgainMayBeUnloadedFirst) {
   std::atomic<bool> lost = false;
   before_step = [&lost](const auto&) -> Result<void> {
     return lost ? Result<void>(Error{ErrorCode::kInternal, "sticky"}) : Result<void>();
@@ -331,7 +215,7 @@ TEST_F(ModelManagerTest, AModelThatIsToBeLoadedAgainMayBeUnloadedFirst) {
   EXPECT_EQ(run(5, "a").error, "") << "there again, or still";
 }
 
-TEST_F(ModelManagerTest, WhatIsIdleForLongIsUnloaded) {
+TEST_F(RegistryTest, WhatIsIdleForLongIsUnloaded) {
   start({.unload_after_ms = 50});
   run(1, "a");
   wait_for_state("a", ModelState::kUnloaded);
@@ -339,7 +223,7 @@ TEST_F(ModelManagerTest, WhatIsIdleForLongIsUnloaded) {
   EXPECT_EQ(run(2, "a").error, "");
 }
 
-TEST_F(ModelManagerTest, MakesRoomWhereMemoryIsShort) {
+TEST_F(RegistryTest, MakesRoomWhereMemoryIsShort) {
   memory_bytes = 23 * kGi / 10;  // two models fit, with little for their caches
   start({.max_models = 5});
   run(1, "a");
@@ -349,7 +233,7 @@ TEST_F(ModelManagerTest, MakesRoomWhereMemoryIsShort) {
   EXPECT_EQ(census->num_alive_max(), 1);
 }
 
-TEST_F(ModelManagerTest, WhatCannotFitUnloadsNothingAndSaysWhatItNeeds) {
+TEST_F(RegistryTest, WhatCannotFitUnloadsNothingAndSaysWhatItNeeds) {
   memory_bytes = 4 * kGi;
   start();
   run(1, "a");
@@ -360,7 +244,7 @@ TEST_F(ModelManagerTest, WhatCannotFitUnloadsNothingAndSaysWhatItNeeds) {
   EXPECT_EQ(state("a"), ModelState::kReady);
 }
 
-TEST_F(ModelManagerTest, TheContextIsWhatTheKvCacheHoldsWhenItIsLoaded) {
+TEST_F(RegistryTest, TheContextIsWhatTheKvCacheHoldsWhenItIsLoaded) {
   memory_bytes = 8 * kGi;
   gated = true;
   context_of = [](std::int64_t kv_bytes) { return kv_bytes == 2 * kGi ? 10 : 512; };
@@ -380,7 +264,7 @@ TEST_F(ModelManagerTest, TheContextIsWhatTheKvCacheHoldsWhenItIsLoaded) {
   EXPECT_EQ((*manager->status("a"))->limits.context_length, 10);
 }
 
-TEST_F(ModelManagerTest, ADownloadIsMostOfTheProgressAndEndsWhereNobodyWaits) {
+TEST_F(RegistryTest, ADownloadIsMostOfTheProgressAndEndsWhereNobodyWaits) {
   std::atomic<int> percent = 0;
   std::atomic<bool> given_up = false;
   fetch = [&](const std::string& name, const ModelFactory::DownloadProgress& progress) {
@@ -411,7 +295,7 @@ TEST_F(ModelManagerTest, ADownloadIsMostOfTheProgressAndEndsWhereNobodyWaits) {
   EXPECT_EQ(run(2, "a").error, "");
 }
 
-TEST_F(ModelManagerTest, OnlySoManyAreFetchedAtATimeAndWhatIsHereDoesNotWaitForThem) {
+TEST_F(RegistryTest, OnlySoManyAreFetchedAtATimeAndWhatIsHereDoesNotWaitForThem) {
   std::promise<void> answer;
   std::atomic<int> num_fetching = 0;
   fetch = [&, known = answer.get_future().share()](const std::string& name, const auto&) {
@@ -435,7 +319,7 @@ TEST_F(ModelManagerTest, OnlySoManyAreFetchedAtATimeAndWhatIsHereDoesNotWaitForT
   EXPECT_TRUE(sink->wait_done(101).model_failed);
 }
 
-TEST_F(ModelManagerTest, StoppingEndsLoadingAndWaiting) {
+TEST_F(RegistryTest, StoppingEndsLoadingAndWaiting) {
   gated = true;
   start();
   submit(1, "a");
@@ -448,7 +332,7 @@ TEST_F(ModelManagerTest, StoppingEndsLoadingAndWaiting) {
   EXPECT_FALSE(manager->healthy());
 }
 
-TEST_F(ModelManagerTest, StoppingLetsStreamsFinish) {
+TEST_F(RegistryTest, StoppingLetsStreamsFinish) {
   start();
   run(1, "a");
   submit(2, "a", 400);
@@ -456,7 +340,7 @@ TEST_F(ModelManagerTest, StoppingLetsStreamsFinish) {
   EXPECT_EQ(sink->wait_done(2).tokens.size(), 400U);
 }
 
-TEST_F(ModelManagerTest, ManyNamesOfOneModelAreRememberedInPart) {
+TEST_F(RegistryTest, ManyNamesOfOneModelAreRememberedInPart) {
   fetch = [this](const std::string&, const auto&) { return find("a"); };
   start();
   for (int i = 0; i < 3 * static_cast<int>(kNamesPerModelMax); ++i) {
@@ -468,4 +352,4 @@ TEST_F(ModelManagerTest, ManyNamesOfOneModelAreRememberedInPart) {
 }
 
 }  // namespace
-}  // namespace lmtp::engine
+}  // namespace lmtp::registry

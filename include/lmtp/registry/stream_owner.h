@@ -4,7 +4,7 @@
 
 #include "lmtp/base/ids.h"
 
-namespace lmtp::engine {
+namespace lmtp::registry {
 
 // Shared by the model and the connections that have streams there. Any thread; stays valid after
 // its model is gone.
@@ -17,4 +17,4 @@ class StreamOwner {
   virtual void cancel(StreamKey key) = 0;
 };
 
-}  // namespace lmtp::engine
+}  // namespace lmtp::registry

@@ -1,0 +1,25 @@
+// How large a KV cache is where nobody says.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+
+namespace lmtp {
+
+// On a CPU, where it is taken as it is used: the smaller of this and a quarter of what is free.
+inline constexpr std::int64_t kDefaultKvBytesMax = std::int64_t{4} << 30;
+// On a device, where it is taken at once: all that is free beside `other_bytes`, but for this (or
+// an eighth, where that is less): code of kernels, scratch memory, and what others may need.
+inline constexpr std::int64_t kDeviceMarginBytes = std::int64_t{1} << 30;
+
+// free_bytes: nothing where the system does not say.
+inline std::int64_t default_kv_bytes(bool on_device, std::optional<std::int64_t> free_bytes,
+                                     std::int64_t other_bytes) {
+  if (!on_device)
+    return free_bytes ? std::min(kDefaultKvBytesMax, *free_bytes / 4) : kDefaultKvBytesMax;
+  const std::int64_t left = free_bytes.value_or(kDefaultKvBytesMax) - other_bytes;
+  return std::max<std::int64_t>(0, left - std::min(kDeviceMarginBytes, left / 8));
+}
+
+}  // namespace lmtp

@@ -1,0 +1,20 @@
+// Why a request is not taken, in the words that a client is told.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "lmtp/base/result.h"
+
+namespace lmtp::engine {
+
+inline Error shutting_down() { return {ErrorCode::kUnavailable, "the server is shutting down"}; }
+
+// Why one request more is not taken.
+inline Error overloaded(std::size_t max_requests) {
+  return {ErrorCode::kOverloaded,
+          "overloaded: " + std::to_string(max_requests) +
+              " requests are in flight (--max-concurrent-requests); retry later"};
+}
+
+}  // namespace lmtp::engine

@@ -1,0 +1,50 @@
+// Mailbox: what the registry's actor is told and asked.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <functional>
+#include <future>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "lmtp/base/bounded_queue.h"
+
+namespace lmtp::registry {
+
+class RegistryActor;
+
+// Owner: shared by the registry and all that may outlive it (routes, jobs). Any thread.
+//
+// No message is refused for want of room: each is an answer that its sender waits for (a thread
+// each), the end of a job, or one of at most a hundred steps of its progress.
+class Mailbox {
+ public:
+  using Message = std::function<void(RegistryActor&)>;
+
+  // False where the actor has ended.
+  bool post(Message message) { return queue.push_control(std::move(message)); }
+
+  // What the actor answers, or throws; nothing where it has ended. The actor waits for nobody, so
+  // this is short. REQUIRES: not the actor's thread, nor one that holds a lock.
+  template <typename Ask>
+  auto ask(const Ask& question) {
+    using Answer = decltype(question(std::declval<RegistryActor&>()));
+    std::promise<Answer> answer;
+    const bool posted = post([&](RegistryActor& actor) {
+      try {
+        answer.set_value(question(actor));
+      } catch (...) {
+        answer.set_exception(std::current_exception());
+      }
+    });
+    return posted ? std::optional<Answer>(answer.get_future().get()) : std::nullopt;
+  }
+
+  BoundedQueue<Message> queue{0};
+  // A model waits for room: the actor wants to know when others have become idle.
+  std::atomic<bool> wants_room = false;
+};
+
+}  // namespace lmtp::registry

@@ -1,0 +1,54 @@
+#include "memory_plan.h"
+
+#include <algorithm>
+
+#include "lmtp/cache/kv_size.h"
+
+namespace lmtp::registry {
+namespace {
+
+// The KV cache for a model where so much is free, or nothing where it does not fit. `squeeze`:
+// where the default size does not fit, less will do, down to kv_bytes_min.
+std::optional<std::int64_t> kv_budget(const MemoryNeed& need,
+                                      std::optional<std::int64_t> free_bytes, bool squeeze) {
+  const std::int64_t by_default =
+      std::max(need.kv_bytes_min, default_kv_bytes(need.on_device, free_bytes, need.weights_bytes));
+  const std::int64_t wanted = need.kv_bytes > 0 ? need.kv_bytes : by_default;
+  if (!free_bytes) return wanted;
+  const std::int64_t left = *free_bytes - need.weights_bytes;
+  if (wanted <= left) return wanted;
+  if (squeeze && need.kv_bytes == 0 && need.kv_bytes_min <= left) return left;
+  return std::nullopt;
+}
+
+}  // namespace
+
+MemoryDecision decide_memory(const MemoryNeed& need, const MemoryState& state) {
+  std::optional<std::int64_t> free_bytes = state.free_bytes;
+  std::int64_t held_bytes = 0;
+  const LoadedModel* oldest = nullptr;
+  for (const LoadedModel& model : state.loaded) {
+    if (free_bytes) *free_bytes -= model.promised_bytes;
+    held_bytes += model.held_bytes;
+    if (!model.idle) continue;
+    if (oldest == nullptr || model.last_used < oldest->last_used) oldest = &model;
+  }
+  // Nothing is unloaded for what would not fit even then.
+  const std::int64_t needed = need.weights_bytes + std::max(need.kv_bytes_min, need.kv_bytes);
+  if (free_bytes && needed > *free_bytes + held_bytes) {
+    return TooLarge{needed, std::max<std::int64_t>(0, *free_bytes + held_bytes)};
+  }
+  const bool has_seat = static_cast<int>(state.loaded.size()) < state.max_models;
+  if (has_seat) {
+    if (const auto kv_bytes = kv_budget(need, free_bytes, false)) return LoadNow{*kv_bytes};
+  }
+  if (oldest != nullptr) {
+    return UnloadFirst{static_cast<std::size_t>(oldest - state.loaded.data())};
+  }
+  if (has_seat) {
+    if (const auto kv_bytes = kv_budget(need, free_bytes, true)) return LoadNow{*kv_bytes};
+  }
+  return WaitForRoom{};
+}
+
+}  // namespace lmtp::registry

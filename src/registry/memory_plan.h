@@ -1,0 +1,48 @@
+// What is done about memory where a model is to be loaded: a decision over numbers, nothing more.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "lmtp/registry/model_factory.h"
+
+namespace lmtp::registry {
+
+// A model that has memory, or that gets back what it had when its device comes back.
+struct LoadedModel {
+  std::int64_t held_bytes = 0;      // what unloading it gives back, at most
+  std::int64_t promised_bytes = 0;  // of that, what it has not taken yet
+  bool idle = false;                // it may be unloaded
+  std::chrono::steady_clock::time_point last_used;
+};
+
+struct MemoryState {
+  std::optional<std::int64_t> free_bytes;  // nothing where the system does not say
+  int max_models = 1;
+  std::vector<LoadedModel> loaded;
+};
+
+// With a KV cache of that size.
+struct LoadNow {
+  std::int64_t kv_bytes = 0;
+};
+// The idle one that was used least recently; then look again.
+struct UnloadFirst {
+  std::size_t which = 0;  // of MemoryState::loaded
+};
+// There may be room when those in use have become idle.
+struct WaitForRoom {};
+// Not even with all others unloaded.
+struct TooLarge {
+  std::int64_t needed_bytes = 0;
+  std::int64_t free_bytes = 0;  // with all others unloaded
+};
+using MemoryDecision = std::variant<LoadNow, UnloadFirst, WaitForRoom, TooLarge>;
+
+MemoryDecision decide_memory(const MemoryNeed& need, const MemoryState& state);
+
+}  // namespace lmtp::registry

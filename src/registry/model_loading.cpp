@@ -1,0 +1,401 @@
+// How models come in and go out again.
+#include <malloc.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "lmtp/base/guarded.h"
+#include "lmtp/base/log.h"
+#include "lmtp/engine/refusals.h"
+#include "registry_actor.h"
+
+namespace lmtp::registry {
+namespace {
+
+std::string gib_text(std::int64_t num_bytes) {
+  const std::int64_t tenths = (num_bytes * 10 + (std::int64_t{1} << 29)) >> 30;
+  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " GiB";
+}
+
+// What free() has kept for later goes back to the system now.
+void give_back_memory() { malloc_trim(0); }
+
+LoadedModel memory_of(const ModelSlot& slot) {
+  LoadedModel memory;
+  if (slot.route == nullptr) {  // it comes back
+    memory.held_bytes = memory.promised_bytes = slot.served->memory.weights_bytes + slot.kv_bytes;
+    memory.idle = slot.waiting.empty();
+    return memory;
+  }
+  const engine::EngineStats stats = slot.engine->stats();
+  const ModelRoute::Usage usage = slot.route->usage();
+  memory.held_bytes = slot.served->memory.weights_bytes + stats.agent.kv_bytes;
+  // A KV cache that takes memory as it is used: what of it has not been used yet.
+  if (stats.agent.num_blocks > 0 && !stats.agent.takes_kv_at_once) {
+    memory.promised_bytes = stats.agent.kv_bytes / stats.agent.num_blocks * stats.num_blocks_free;
+  }
+  memory.idle = usage.num_alive == 0 && slot.waiting.empty();
+  memory.last_used = usage.last_used;
+  return memory;
+}
+
+void check_waiting(ModelSlot& slot, const engine::ModelLimits& limits) {
+  slot.waiting.check(limits);
+  slot.load->num_waiting = static_cast<int>(slot.waiting.size());
+}
+
+Error too_large(const std::string& name, const MemoryNeed& need, const TooLarge& memory) {
+  return {ErrorCode::kUnavailable,
+          quoted_name(name) + " needs about " + gib_text(memory.needed_bytes) +
+              " of memory (weights " + gib_text(need.weights_bytes) + "), and " +
+              gib_text(memory.free_bytes) +
+              " are free; free some, or choose a narrower --dtype or a smaller --kv-cache"};
+}
+
+}  // namespace
+
+Result<void> RegistryActor::seek(const Slot& slot) {
+  Result<void> started = start_job([this, slot] {
+    const auto result = std::make_shared<Result<ServedModel>>(fetch(slot));
+    mailbox_->post([slot, result](RegistryActor& actor) {
+      --actor.num_seeks_;
+      actor.found(slot, std::move(*result));
+    });
+  });
+  if (started) ++num_seeks_;
+  return started;
+}
+
+// A job. What is on this machine does not wait for what is not: that may take as long as its server
+// likes. A download for which nobody waits any more is given up; what has come stays on the disk,
+// and the next request goes on from there.
+Result<ServedModel> RegistryActor::fetch(const Slot& slot) {
+  const bool is_here = guarded([&] { return factory_.find(slot->name); }).ok();
+  if (!is_here && ++num_fetching_ > kFetchesMax) {
+    --num_fetching_;
+    return Error{ErrorCode::kOverloaded, "overloaded: " + std::to_string(kFetchesMax) +
+                                             " models are being fetched; retry later"};
+  }
+  const auto progress = [&](const DownloadState& state) {
+    LoadState& load = *slot->load;
+    load.bytes_done = state.bytes_done;
+    load.bytes_total = state.bytes_total;
+    const bool is_first = !load.downloads.exchange(true);
+    if (load.raise(state.percent() * kDownloadShare / 100) || is_first) {
+      mailbox_->post([slot](RegistryActor& actor) { actor.progressed(*slot); });
+    }
+    return !load.given_up;
+  };
+  Result<ServedModel> served = guarded([&] { return factory_.fetch(slot->name, progress); },
+                                       quoted_name(slot->name) + " cannot be fetched: ");
+  if (!is_here) --num_fetching_;
+  return served;
+}
+
+void RegistryActor::progressed(ModelSlot& slot) {
+  if (slot.phase == Phase::kGone || drop_if_deserted(slot)) return;
+  slot.waiting.tell_progress(slot.load->percent);
+}
+
+// What is sought on this disk, or being loaded, goes on: somebody may ask for it again.
+bool RegistryActor::drop_if_deserted(ModelSlot& slot) {
+  const bool may_go = (slot.phase == Phase::kSeeking && slot.load->downloads) ||
+                      (slot.phase == Phase::kWaiting && !slot.comes_back);
+  if (!options_.is_auto || !may_go || !slot.waiting.empty()) return false;
+  remove(slot);
+  return true;
+}
+
+void RegistryActor::found(const Slot& slot, Result<ServedModel> served) {
+  if (stopping_ || slot->phase == Phase::kGone) return;
+  if (!served) return fail(*slot, served.error());
+  const auto same = std::find_if(slots_.begin(), slots_.end(), [&](const Slot& other) {
+    return other->served != nullptr && other->served->key == served->key;
+  });
+  if (same != slots_.end()) return merge(*slot, **same);
+  add_found(slot, std::move(*served));
+}
+
+void RegistryActor::add_found(const Slot& slot, ServedModel served) {
+  slot->served = std::make_shared<const ServedModel>(std::move(served));
+  slot->phase = Phase::kWaiting;
+  if (!options_.is_auto) {
+    names_.clear();
+    slot->names.clear();
+    for (const std::string& name : slot->served->names) remember_name(*slot, name);
+  }
+  // What would not fit a model's longest context is refused now.
+  check_waiting(*slot, slot->sized ? slot->served->limits : limits_at_most(*slot->served));
+  changed_ = look_again_ = true;
+}
+
+// It is the same model under another name: those who wait move there.
+void RegistryActor::merge(ModelSlot& from, ModelSlot& into) {
+  std::vector<Request> requests = from.waiting.take_all();
+  const std::deque<std::string> names = from.names;
+  remove(from);
+  for (const std::string& name : names) remember_name(into, name);
+  publish();
+  const engine::ModelLimits most = into.sized ? into.served->limits : limits_at_most(*into.served);
+  for (Request& request : requests) {
+    const std::shared_ptr<EventSink> sink = request.sink;
+    const StreamId id = request.key.stream;
+    Result<void> outcome = engine::check_request(request, most);
+    bool taken = false;
+    if (outcome && into.route != nullptr) {
+      const Result<bool> submitted = into.route->submit(request);
+      taken = submitted && *submitted;
+      if (!submitted) outcome = submitted.error();
+    }
+    if (outcome && !taken) outcome = keep(into, request);
+    if (!outcome) sink->deliver({StreamError{id, outcome.error()}});
+  }
+}
+
+// As if it had never been asked for: the next request for it begins anew.
+void RegistryActor::fail(ModelSlot& slot, const Error& error) {
+  const std::string name = slot.served ? slot.served->description.name : slot.name;
+  const bool was_found = slot.served != nullptr;
+  if (slot.comes_back) {
+    log::error(quoted_name(name) + " was not loaded again: " + error.message);
+  } else if (options_.is_auto && was_found) {
+    log::warning(quoted_name(name) + " was not loaded: " + error.message);
+  }
+  WaitingRequests waiting = std::move(slot.waiting);
+  const bool comes_back = slot.comes_back;
+  remember_failure(name, error.message);
+  remove(slot);
+  publish();
+  waiting.end_all({error.code, "model: " + error.message}, !comes_back);
+  if (options_.is_auto) return;
+  if (comes_back) {
+    if (options_.only.on_gone) options_.only.on_gone(error.message);
+  } else if (options_.only.on_loaded) {
+    options_.only.on_loaded(error);
+  }
+}
+
+// One after another, by age. Who waits for room lets others have the turn: what fits beside the
+// models in use, or is no larger than what is idle, does not wait behind it.
+void RegistryActor::take_turn() {
+  if (busy_ || stopping_) return;
+  unload_idle();
+  bool waits = false;
+  mailbox_->wants_room = true;  // before the look, so that no end of a stream is missed
+  do {
+    const bool again = std::exchange(look_again_, false);
+    waits = false;
+    for (const Slot& slot : std::vector(slots_)) {
+      if (busy_) return;
+      if (slot->phase != Phase::kWaiting || drop_if_deserted(*slot)) continue;
+      const bool late = slot->room_deadline && Clock::now() >= *slot->room_deadline;
+      if (again || late) act(slot);
+      waits |= slot->phase == Phase::kWaiting;
+    }
+  } while (look_again_ && !busy_);
+  mailbox_->wants_room = waits;
+}
+
+void RegistryActor::act(const Slot& slot) {
+  if (!options_.is_auto || slot->comes_back) return start_load(slot, slot->kv_bytes);
+  if (!slot->room_deadline) {
+    slot->room_deadline = Clock::now() + std::chrono::milliseconds(kRoomWaitMsMax);
+  }
+  std::vector<ModelSlot*> loaded;
+  const MemoryState state = memory_state(loaded);
+  const std::string name = slot->served->description.name;
+  const MemoryDecision decision = decide_memory(slot->served->memory, state);
+  if (const auto* now = std::get_if<LoadNow>(&decision)) {
+    start_load(slot, now->kv_bytes);
+  } else if (const auto* first = std::get_if<UnloadFirst>(&decision)) {
+    unload(*loaded[first->which], "to make room for " + quoted_name(name));
+  } else if (const auto* large = std::get_if<TooLarge>(&decision)) {
+    fail(*slot, too_large(name, slot->served->memory, *large));
+  } else if (Clock::now() >= *slot->room_deadline) {
+    fail(*slot, {ErrorCode::kOverloaded, "overloaded: " + directory_->names_ready() +
+                                             " are in use and leave no room for " +
+                                             quoted_name(name) + "; retry later"});
+  }
+}
+
+MemoryState RegistryActor::memory_state(std::vector<ModelSlot*>& loaded) const {
+  MemoryState state;
+  state.free_bytes = factory_.free_memory_bytes();
+  state.max_models = options_.limits.max_models;
+  for (const Slot& slot : slots_) {
+    if (slot->route == nullptr && !slot->comes_back) continue;
+    state.loaded.push_back(memory_of(*slot));
+    loaded.push_back(slot.get());
+  }
+  return state;
+}
+
+void RegistryActor::start_load(const Slot& slot, std::int64_t kv_bytes) {
+  if (kv_bytes > 0 && slot->served->context_of && !slot->comes_back) {
+    auto sized = std::make_shared<ServedModel>(*slot->served);
+    sized->limits.context_length = sized->context_of(kv_bytes);
+    slot->served = std::move(sized);
+  }
+  slot->phase = Phase::kLoading;
+  slot->sized = true;
+  slot->kv_bytes = kv_bytes;
+  slot->room_deadline.reset();
+  slot->load_begin = Clock::now();
+  changed_ = true;
+  check_waiting(*slot, slot->served->limits);
+  Result<void> started = start_job([this, slot, kv_bytes] {
+    const auto progress = [&](int percent) {
+      LoadState& load = *slot->load;
+      const int whole = load.downloads && !slot->comes_back
+                            ? kDownloadShare + percent * (100 - kDownloadShare) / 100
+                            : percent;
+      if (load.raise(whole)) {
+        mailbox_->post([slot](RegistryActor& actor) { actor.progressed(*slot); });
+      }
+      return !load.given_up;
+    };
+    using Loaded = Result<std::unique_ptr<scheduler::ModelAgent>>;
+    auto agent = std::make_shared<Loaded>(
+        guarded([&] { return slot->served->load(kv_bytes, progress); }, "cannot be loaded: "));
+    if (!*agent) give_back_memory();
+    mailbox_->post([slot, agent](RegistryActor& actor) { actor.loaded(slot, std::move(*agent)); });
+  });
+  if (!started) return fail(*slot, started.error());
+  busy_ = true;
+}
+
+void RegistryActor::loaded(const Slot& slot, Result<std::unique_ptr<scheduler::ModelAgent>> agent) {
+  busy_ = false;
+  look_again_ = true;
+  if (stopping_) return;
+  if (!agent) return fail(*slot, agent.error());
+  const bool comes_back = slot->comes_back;
+  const Result<void> started =
+      guarded([&] { return start_engine(slot, std::move(*agent)); }, "cannot be loaded: ");
+  if (!started) return fail(*slot, started.error());
+  const std::string& name = slot->served->description.name;
+  if (options_.is_auto) {
+    const auto ms =
+        std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - slot->load_begin);
+    const scheduler::AgentInfo info = slot->engine->stats().agent;
+    log::info("loaded " + quoted_name(name) + " in " + std::to_string(ms.count()) +
+              " ms: " + info.device + ", " + info.dtype + ", KV cache " + gib_text(info.kv_bytes) +
+              ", context " + std::to_string(slot->served->limits.context_length) + " tokens");
+  } else if (!comes_back && options_.only.on_loaded) {
+    options_.only.on_loaded({});
+  }
+}
+
+Result<void> RegistryActor::start_engine(const Slot& slot,
+                                         std::unique_ptr<scheduler::ModelAgent> agent) {
+  auto engine = std::make_unique<engine::Engine>(
+      std::move(agent), slot->served->limits, slot->served->options,
+      [mailbox = mailbox_, weak = std::weak_ptr(slot)](std::vector<Request> unanswered) {
+        const auto back = std::make_shared<std::vector<Request>>(std::move(unanswered));
+        mailbox->post([weak, back](RegistryActor& actor) {
+          if (const Slot lost = weak.lock()) actor.lost(lost, std::move(*back));
+        });
+      });
+  slot->route = std::make_shared<ModelRoute>(engine->instance(),
+                                             options_.limits.max_waiting_requests, mailbox_);
+  slot->engine = std::move(engine);
+  slot->phase = Phase::kReady;
+  slot->comes_back = false;
+  slot->load->percent = 100;
+  forget_failure(slot->served->description.name);
+  changed_ = true;
+  // Who learns of an end finds the model ready.
+  publish();
+  slot->route->hand_over(slot->waiting.take_all());
+  slot->load->num_waiting = 0;
+  return {};
+}
+
+// Of an engine whose device was lost, and with it all that the model had there: it comes back as it
+// came, in its turn. What the engine had not begun waits for that; what it had has been answered.
+void RegistryActor::lost(const Slot& slot, std::vector<Request> unanswered) {
+  const std::shared_ptr<ModelRoute> route = slot->route;
+  if (slot->engine != nullptr) {
+    log::error(quoted_name(slot->served->description.name) + ": the device is lost");
+    slot->engine.reset();  // its last act was to tell
+  }
+  slot->route.reset();
+  slot->phase = Phase::kWaiting;
+  slot->comes_back = true;
+  slot->load = std::make_shared<LoadState>();
+  changed_ = look_again_ = true;
+  publish();
+  for (Request& request : unanswered) {
+    route->release(request);
+    if (request.model.empty()) request.model = slot->served->description.name;  // for notices
+    const bool cancelled = std::erase(slot->late_cancels, request.key) > 0;
+    const Result<void> kept = stopping_   ? engine::shutting_down()
+                              : cancelled ? Error{ErrorCode::kCancelled, "cancelled"}
+                                          : keep(*slot, request);
+    if (!kept) request.sink->deliver({StreamError{request.key.stream, kept.error()}});
+  }
+  slot->late_cancels.clear();
+}
+
+void RegistryActor::unload(ModelSlot& slot, const std::string& why) {
+  if (!slot.waiting.empty() || (slot.route != nullptr && !slot.route->close_if_idle())) return;
+  const std::string name = slot.served->description.name;
+  std::unique_ptr<engine::Engine> engine = std::move(slot.engine);
+  remove(slot);
+  publish();
+  look_again_ = true;
+  if (engine == nullptr) return;
+  busy_ = true;
+  retire(std::move(engine), Clock::now(), [this, name, why] {
+    give_back_memory();
+    log::info("unloaded " + quoted_name(name) + " " + why);
+    mailbox_->post([](RegistryActor& actor) {
+      actor.busy_ = false;
+      actor.look_again_ = true;
+    });
+  });
+}
+
+void RegistryActor::unload_idle() {
+  if (options_.limits.unload_after_ms <= 0) return;
+  const std::chrono::milliseconds idle_max(options_.limits.unload_after_ms);
+  for (const Slot& slot : std::vector(slots_)) {
+    if (busy_ || slot->route == nullptr) continue;
+    const ModelRoute::Usage usage = slot->route->usage();
+    if (usage.num_alive > 0 || usage.last_used + idle_max > Clock::now()) continue;
+    unload(*slot, "after " + std::to_string(idle_max.count() / 1000) + " s of rest");
+  }
+}
+
+// A job: an engine needs a step's time to end.
+void RegistryActor::retire(std::unique_ptr<engine::Engine> engine, Clock::time_point deadline,
+                           std::function<void()> then) {
+  const auto ending = std::make_shared<std::unique_ptr<engine::Engine>>(std::move(engine));
+  const auto work = [ending, deadline, then = std::move(then)] {
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+    (*ending)->stop(std::max(0, static_cast<int>(left.count())));
+    ending->reset();
+    if (then) then();
+  };
+  if (!start_job(work)) work();
+}
+
+// When a model may have been idle for long enough, or has waited for room for too long. Use only
+// makes it later, so nobody needs to tell of that.
+std::optional<Clock::time_point> RegistryActor::next_due() const {
+  if (busy_ || stopping_) return std::nullopt;
+  std::optional<Clock::time_point> due;
+  const auto by = [&due](Clock::time_point time) { due = due ? std::min(*due, time) : time; };
+  for (const Slot& slot : slots_) {
+    if (slot->room_deadline) by(*slot->room_deadline);
+    if (slot->route == nullptr || options_.limits.unload_after_ms <= 0) continue;
+    const ModelRoute::Usage usage = slot->route->usage();
+    by((usage.num_alive > 0 ? Clock::now() : usage.last_used) +
+       std::chrono::milliseconds(options_.limits.unload_after_ms));
+  }
+  return due;
+}
+
+}  // namespace lmtp::registry

@@ -1,0 +1,154 @@
+#include "model_route.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lmtp/base/check.h"
+#include "lmtp/engine/refusals.h"
+#include "registry_actor.h"
+
+namespace lmtp::registry {
+
+Result<void> check_share(const Request& request, std::size_t num_held, std::size_t max_requests) {
+  if (!request.others_connected) return {};
+  const std::size_t most = std::max<std::size_t>(max_requests * 3 / 4, 1);
+  if (num_held < most) return {};
+  return Error{ErrorCode::kOverloaded,
+               "overloaded: " + std::to_string(most) +
+                   " requests of this connection are in flight, three quarters of " +
+                   std::to_string(max_requests) +
+                   " (--max-concurrent-requests), and one may have no more while others are "
+                   "connected; retry later"};
+}
+
+// Tells the route of the ends that pass through it. An engine delivers all events of a connection
+// to the sink of one of its streams, so what is counted is the connection's events, not the
+// stream's.
+class ModelRoute::CountingSink final : public EventSink {
+ public:
+  CountingSink(std::shared_ptr<ModelRoute> route, ConnectionId connection,
+               std::shared_ptr<EventSink> inner)
+      : route_(std::move(route)), connection_(connection), inner_(std::move(inner)) {}
+
+  void deliver(std::vector<StreamEvent> events) override {
+    const auto num_ends = static_cast<int>(std::count_if(events.begin(), events.end(), is_last));
+    // First, so that whoever learns of the end finds the model idle.
+    if (num_ends > 0) route_->uncount(connection_, num_ends);
+    try {
+      inner_->deliver(std::move(events));
+    } catch (...) {
+      if (num_ends > 0) route_->count(connection_, num_ends);  // they come again
+      throw;
+    }
+  }
+
+  const std::shared_ptr<EventSink>& inner() const { return inner_; }
+
+ private:
+  const std::shared_ptr<ModelRoute> route_;
+  const ConnectionId connection_;
+  const std::shared_ptr<EventSink> inner_;
+};
+
+ModelRoute::ModelRoute(engine::EngineInstance engine, std::size_t max_requests,
+                       std::shared_ptr<Mailbox> actor)
+    : engine_(std::move(engine)), max_requests_(max_requests), actor_(std::move(actor)) {}
+
+Result<bool> ModelRoute::submit(Request& request) {
+  const ConnectionId connection = request.key.connection;
+  const Result<bool> entered = enter(request);
+  if (!entered || !*entered) return entered;
+  std::shared_ptr<EventSink> sink = request.sink;
+  try {
+    wrap(request);
+    const Result<void> submitted = engine_.submit(std::move(request));
+    if (submitted) return true;
+    request.sink = std::move(sink);
+    uncount(connection, 1);
+    if (submitted.error().code == ErrorCode::kOverloaded) return submitted.error();
+    return false;
+  } catch (...) {
+    uncount(connection, 1);
+    throw;
+  }
+}
+
+void ModelRoute::hand_over(std::vector<Request> requests) {
+  for (Request& request : requests) {
+    count(request.key.connection, 1);
+    wrap(request);
+  }
+  engine_.submit_all(std::move(requests));
+}
+
+void ModelRoute::release(Request& request) {
+  uncount(request.key.connection, 1);
+  request.sink = std::static_pointer_cast<CountingSink>(request.sink)->inner();
+}
+
+// Where the engine is gone, its device was lost: the stream may be waiting for another one.
+void ModelRoute::cancel(StreamKey key) {
+  if (engine_.cancel(key)) return;
+  actor_->ask([key](RegistryActor& actor) {
+    actor.cancel(key);
+    return true;
+  });
+}
+
+bool ModelRoute::close_if_idle() {
+  const std::lock_guard lock(mutex_);
+  closed_ = closed_ || num_alive_ == 0;
+  return closed_;
+}
+
+ModelRoute::Usage ModelRoute::usage() const {
+  const std::lock_guard lock(mutex_);
+  return {num_alive_, last_used_};
+}
+
+Result<bool> ModelRoute::enter(const Request& request) {
+  const std::lock_guard lock(mutex_);
+  if (closed_) return false;
+  std::size_t& num_held = num_held_[request.key.connection];
+  if (const Result<void> share = check_share(request, num_held, max_requests_); !share) {
+    return share.error();
+  }
+  ++num_held;
+  ++num_alive_;
+  last_used_ = Clock::now();
+  return true;
+}
+
+void ModelRoute::count(ConnectionId connection, int count) {
+  const std::lock_guard lock(mutex_);
+  num_alive_ += count;
+  num_held_[connection] += static_cast<std::size_t>(count);
+  last_used_ = Clock::now();
+}
+
+void ModelRoute::uncount(ConnectionId connection, int count) {
+  bool idle = false;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto held = num_held_.find(connection);
+    LMTP_CHECK(held != num_held_.end(), connection);
+    LMTP_CHECK(held->second >= static_cast<std::size_t>(count), held->second, count);
+    held->second -= static_cast<std::size_t>(count);
+    if (held->second == 0) num_held_.erase(held);
+    num_alive_ -= count;
+    last_used_ = Clock::now();
+    idle = num_alive_ == 0;
+  }
+  if (idle && actor_->wants_room) {
+    actor_->post([](RegistryActor& actor) { actor.look_for_room_again(); });
+  }
+}
+
+void ModelRoute::wrap(Request& request) {
+  request.sink = std::make_shared<CountingSink>(shared_from_this(), request.key.connection,
+                                                std::move(request.sink));
+}
+
+}  // namespace lmtp::registry

@@ -1,0 +1,75 @@
+// ModelRoute: the way of requests to a model that is loaded.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+
+#include "lmtp/base/result.h"
+#include "lmtp/engine/engine_instance.h"
+#include "lmtp/registry/stream_owner.h"
+#include "lmtp/request/request.h"
+#include "mailbox.h"
+
+namespace lmtp::registry {
+
+using Clock = std::chrono::steady_clock;
+
+// More than this many requests of one connection are refused while others are connected:
+// whoever comes finds a place. `num_held`: waiting and running.
+Result<void> check_share(const Request& request, std::size_t num_held, std::size_t max_requests);
+
+// Counts the streams that its engine has, so that no model is unloaded that has any. Its lock is
+// taken where a stream begins and where it ends, by the engine's thread as well, and held for no
+// longer than counting takes.
+// Owner: shared by the actor, the directory and the streams. Any thread.
+class ModelRoute final : public StreamOwner, public std::enable_shared_from_this<ModelRoute> {
+ public:
+  // max_requests: of one connection among others, three quarters of it.
+  ModelRoute(engine::EngineInstance engine, std::size_t max_requests,
+             std::shared_ptr<Mailbox> actor);
+
+  // True: taken, and moved from. False: the engine is gone or about to go, and the request is as it
+  // was; the actor knows more. REQUIRES: checked against the model's limits.
+  Result<bool> submit(Request& request);
+  // Those that waited for the model, together, so that its first step has them all.
+  void hand_over(std::vector<Request> requests);
+  // One that the engine has given back unanswered: it is as it was before it was submitted.
+  void release(Request& request);
+
+  void cancel(StreamKey key) override;
+
+  const engine::EngineInstance& engine() const { return engine_; }
+
+  // Nothing is taken any more; false, and nothing has happened, where a stream is alive.
+  bool close_if_idle();
+
+  struct Usage {
+    int num_alive = 0;
+    Clock::time_point last_used;  // the last submission or end
+  };
+  Usage usage() const;
+
+ private:
+  class CountingSink;
+
+  Result<bool> enter(const Request& request);
+  void count(ConnectionId connection, int count);
+  void uncount(ConnectionId connection, int count);
+  void wrap(Request& request);
+
+  const engine::EngineInstance engine_;
+  const std::size_t max_requests_;
+  const std::shared_ptr<Mailbox> actor_;
+
+  mutable std::mutex mutex_;
+  bool closed_ = false;
+  int num_alive_ = 0;
+  std::unordered_map<ConnectionId, std::size_t> num_held_;  // of those that have any
+  Clock::time_point last_used_ = Clock::now();
+};
+
+}  // namespace lmtp::registry

@@ -1,0 +1,179 @@
+// The registry's front: what any thread may call.
+#include "lmtp/registry/registry.h"
+
+#include <algorithm>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "directory.h"
+#include "lmtp/base/bounded_queue.h"
+#include "lmtp/base/check.h"
+#include "lmtp/base/guarded.h"
+#include "lmtp/engine/refusals.h"
+#include "mailbox.h"
+#include "registry_actor.h"
+
+namespace lmtp::registry {
+
+struct Registry::Impl {
+  Impl(std::unique_ptr<ModelFactory> factory_in, RegistryActor::Options options)
+      : factory(std::move(factory_in)),
+        default_model(options.limits.default_model),
+        is_auto(options.is_auto),
+        actor(*factory, std::move(options), mailbox, directory) {
+    actor_thread = std::thread([this] { actor.run(); });
+    if (is_auto) lookup_thread = std::thread([this] { run_lookups(); });
+  }
+
+  struct Lookup {
+    std::string name;
+    std::function<void(Result<ModelStatus>)> done;
+  };
+  void run_lookups();
+  Result<ModelStatus> look_up(const std::string& name);
+
+  const std::unique_ptr<ModelFactory> factory;
+  const ModelDescription default_model;
+  const bool is_auto;
+  const std::shared_ptr<Mailbox> mailbox = std::make_shared<Mailbox>();
+  PublishedDirectory directory;
+  BoundedQueue<Lookup> lookups{kLookupsMax};
+  RegistryActor actor;  // of actor_thread
+  std::thread actor_thread;
+  std::thread lookup_thread;  // auto: a server of one model knows it, or nothing
+  std::mutex stop_mutex;
+};
+
+Registry::Registry(std::unique_ptr<ModelFactory> factory, AutoOptions options) {
+  LMTP_CHECK(options.max_models >= 1, options.max_models);
+  impl_ = std::make_unique<Impl>(
+      std::move(factory),
+      RegistryActor::Options{.is_auto = true, .limits = std::move(options), .only = {}});
+}
+
+Registry::Registry(std::unique_ptr<ModelFactory> factory, OnlyModel model) {
+  AutoOptions limits;
+  limits.max_models = 1;
+  limits.max_waiting_requests = model.max_waiting_requests;
+  impl_ =
+      std::make_unique<Impl>(std::move(factory), RegistryActor::Options{.is_auto = false,
+                                                                        .limits = std::move(limits),
+                                                                        .only = std::move(model)});
+}
+
+Registry::~Registry() { stop(0); }
+
+// The way of most: to a model that is ready, without the actor, whose lock nobody holds for long.
+// The request is checked before any is taken.
+Submission Registry::submit(Request&& request) {
+  const auto directory = impl_->directory.get();
+  if (directory->stopping) return Refusal{engine::shutting_down().message};
+  const Directory::Meaning meaning = directory->find(request.model);
+  if (const auto* refusal = std::get_if<Refusal>(&meaning)) return *refusal;
+  const auto& entry = std::get<0>(meaning);
+  const engine::ModelLimits* limits = entry != nullptr ? entry->limits() : nullptr;
+  if (limits != nullptr) {
+    if (const Result<void> ok = engine::check_request(request, *limits); !ok) {
+      return Refusal{ok.error().message};
+    }
+  }
+  if (entry != nullptr && entry->route != nullptr) {
+    const Result<bool> taken = entry->route->submit(request);
+    if (!taken) return Refusal{taken.error().message};
+    if (*taken) return std::shared_ptr<StreamOwner>(entry->route);
+  }
+  const auto answer =
+      impl_->mailbox->ask([&](RegistryActor& actor) { return actor.submit(request, limits); });
+  return answer ? *answer : Refusal{engine::shutting_down().message};
+}
+
+std::optional<engine::ModelLimits> Registry::limits_of(const std::string& name) const {
+  const auto directory = impl_->directory.get();
+  const Directory::Meaning meaning = directory->find(name);
+  const auto* found = std::get_if<0>(&meaning);
+  std::shared_ptr<const ModelEntry> entry = found != nullptr ? *found : nullptr;
+  if (entry == nullptr && !impl_->is_auto && !directory->entries.empty()) {
+    entry = directory->entries.front();
+  }
+  if (entry == nullptr || entry->served == nullptr) return std::nullopt;
+  return entry->route || entry->comes_back ? entry->served->limits : entry->limits_at_most;
+}
+
+std::optional<Result<ModelStatus>> Registry::status(const std::string& name) const {
+  const auto directory = impl_->directory.get();
+  const Directory::Meaning meaning = directory->find(name);
+  if (const auto* refusal = std::get_if<Refusal>(&meaning)) {
+    if (impl_->is_auto && !name.empty()) return std::nullopt;
+    return Error{ErrorCode::kNotFound, refusal->message};
+  }
+  const auto& entry = std::get<0>(meaning);
+  if (entry == nullptr) return std::nullopt;
+  return entry->status(directory->stopping);
+}
+
+bool Registry::look_up(std::string name, std::function<void(Result<ModelStatus>)> done) {
+  return impl_->lookups.try_push({std::move(name), std::move(done)});
+}
+
+void Registry::Impl::run_lookups() {
+  for (;;) {
+    std::vector<Lookup> taken = lookups.wait_drain();
+    if (taken.empty()) return;  // it is closed
+    for (Lookup& lookup : taken) {
+      lookup.done(look_up(lookup.name.empty() ? default_model.name : lookup.name));
+    }
+  }
+}
+
+Result<ModelStatus> Registry::Impl::look_up(const std::string& name) {
+  if (directory.get()->stopping) return engine::shutting_down();
+  Result<ServedModel> found = Error{ErrorCode::kInvalid, "holds a control character"};
+  if (!has_control_character(name)) {
+    found = guarded([&] { return factory->find(name); }, "cannot be looked up: ");
+  }
+  const auto answer =
+      mailbox->ask([&](RegistryActor& asked) { return asked.status_of(name, found); });
+  return answer ? *answer : engine::shutting_down();
+}
+
+std::vector<ModelStatus> Registry::list() const {
+  const auto directory = impl_->directory.get();
+  std::vector<ModelStatus> all;
+  for (const auto& entry : directory->entries) {
+    if (entry->served != nullptr) all.push_back(entry->status(directory->stopping));
+  }
+  std::sort(all.begin(), all.end(), [](const ModelStatus& a, const ModelStatus& b) {
+    return a.description.name < b.description.name;
+  });
+  return all;
+}
+
+bool Registry::is_auto() const { return impl_->is_auto; }
+
+const ModelDescription& Registry::default_model() const { return impl_->default_model; }
+
+bool Registry::healthy() const {
+  const auto directory = impl_->directory.get();
+  if (directory->stopping || impl_->is_auto) return !directory->stopping;
+  return std::any_of(directory->entries.begin(), directory->entries.end(),
+                     [](const auto& entry) { return entry->route || entry->comes_back; });
+}
+
+void Registry::stop(int grace_ms) {
+  const std::lock_guard lock(impl_->stop_mutex);
+  if (!impl_->actor_thread.joinable()) return;
+  const Clock::time_point deadline = Clock::now() + std::chrono::milliseconds(grace_ms);
+  impl_->mailbox->post([deadline](RegistryActor& actor) { actor.stop(deadline); });
+  impl_->lookups.close();
+  impl_->actor_thread.join();
+  if (impl_->lookup_thread.joinable()) impl_->lookup_thread.join();
+}
+
+int DownloadState::percent() const {
+  if (bytes_total <= 0) return 0;
+  const double share = static_cast<double>(bytes_done) / static_cast<double>(bytes_total);
+  return static_cast<int>(100.0 * std::clamp(share, 0.0, 1.0));
+}
+
+}  // namespace lmtp::registry

@@ -1,0 +1,262 @@
+// Requests, names and jobs; what becomes of models is in model_loading.cpp.
+#include "registry_actor.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "lmtp/base/check.h"
+#include "lmtp/base/guarded.h"
+#include "lmtp/base/log.h"
+#include "lmtp/engine/refusals.h"
+
+namespace lmtp::registry {
+namespace {
+
+std::string last_component(std::string name) {
+  while (name.size() > 1 && name.back() == '/') name.pop_back();
+  return name.substr(name.rfind('/') + 1);  // from the beginning where there is none
+}
+
+// Of all streams that have waited. Its call returns when the actor has seen to it, so that a stream
+// of the same id that comes later is not taken for this one.
+class WaitingOwner final : public StreamOwner {
+ public:
+  explicit WaitingOwner(std::shared_ptr<Mailbox> actor) : actor_(std::move(actor)) {}
+  void cancel(StreamKey key) override {
+    actor_->ask([key](RegistryActor& actor) {
+      actor.cancel(key);
+      return true;
+    });
+  }
+
+ private:
+  const std::shared_ptr<Mailbox> actor_;
+};
+
+}  // namespace
+
+RegistryActor::RegistryActor(ModelFactory& factory, Options options,
+                             std::shared_ptr<Mailbox> mailbox, PublishedDirectory& published)
+    : factory_(factory),
+      options_(std::move(options)),
+      mailbox_(std::move(mailbox)),
+      waiting_owner_(std::make_shared<WaitingOwner>(mailbox_)),
+      published_(published) {
+  if (!options_.is_auto) {
+    const auto slot =
+        std::make_shared<ModelSlot>(options_.only.name, options_.limits.max_waiting_requests);
+    slots_.push_back(slot);
+    if (options_.only.found) {
+      slot->sized = true;
+      add_found(slot, *options_.only.found);
+    } else {
+      remember_name(*slot, slot->name);
+      remember_name(*slot, last_component(slot->name));
+      const Result<void> started = seek(slot);
+      LMTP_CHECK(started.ok(), "the first thread of the process");
+    }
+  }
+  publish();
+}
+
+void RegistryActor::run() {
+  while (!stopping_ || !jobs_.empty()) {
+    handle([](RegistryActor& actor) { actor.take_turn(); });
+    const auto due = next_due();
+    for (const Mailbox::Message& message :
+         due ? mailbox_->queue.wait_drain_until(*due) : mailbox_->queue.wait_drain()) {
+      handle(message);
+    }
+  }
+  mailbox_->queue.close();
+  for (const Mailbox::Message& message : mailbox_->queue.drain()) handle(message);
+}
+
+// What throws, for want of memory as a rule, must not take the other models along.
+void RegistryActor::handle(const Mailbox::Message& message) {
+  const Result<void> handled = guarded([&]() -> Result<void> {
+    message(*this);
+    publish();
+    return {};
+  });
+  if (!handled) log::error("the registry failed: " + handled.error().message);
+}
+
+void RegistryActor::publish() {
+  if (!changed_) return;
+  auto directory = std::make_shared<Directory>();
+  directory->is_auto = options_.is_auto;
+  directory->stopping = stopping_;
+  directory->only_name = options_.only.name;
+  directory->default_name = options_.limits.default_model.name;
+  if (!options_.is_auto && !failures_.empty()) directory->only_failure = failures_.back().error;
+  for (const Slot& slot : slots_) {
+    auto entry = std::make_shared<ModelEntry>();
+    entry->name = slot->served ? slot->served->description.name : slot->name;
+    entry->served = slot->served;
+    if (slot->served) entry->limits_at_most = limits_at_most(*slot->served);
+    entry->sized = slot->sized;
+    entry->route = slot->route;
+    entry->comes_back = slot->comes_back;
+    entry->load = slot->load;
+    entry->slot = slot;
+    for (const std::string& name : slot->names) directory->names[name] = entry;
+    directory->entries.push_back(std::move(entry));
+  }
+  directory_ = directory;
+  published_.set(std::move(directory));
+  changed_ = false;
+}
+
+Result<void> RegistryActor::start_job(std::function<void()> work) {
+  const auto job = jobs_.emplace(jobs_.end());
+  const auto done = [job](RegistryActor& actor) {
+    job->join();  // its last line is behind it
+    actor.jobs_.erase(job);
+  };
+  try {
+    *job = std::thread([this, work = std::move(work), done] {
+      work();
+      mailbox_->post(done);
+    });
+  } catch (const std::exception& e) {
+    jobs_.erase(job);
+    return Error{ErrorCode::kOverloaded,
+                 std::string("overloaded: no thread can be started: ") + e.what()};
+  }
+  return {};
+}
+
+Submission RegistryActor::submit(Request& request, const engine::ModelLimits* checked) {
+  if (stopping_) return Refusal{engine::shutting_down().message};
+  const Directory::Meaning meaning = directory_->find(request.model);
+  if (const auto* refusal = std::get_if<Refusal>(&meaning)) return *refusal;
+  const auto& entry = std::get<0>(meaning);
+  Slot slot = entry != nullptr ? entry->slot : nullptr;
+  if (slot == nullptr) {
+    if (request.model.empty()) request.model = options_.limits.default_model.name;
+    const Result<Slot> begun = begin(request.model);
+    if (!begun) return Refusal{begun.error().message};
+    slot = *begun;
+  } else {
+    if (request.model.empty()) request.model = entry->name;  // for notices
+    const engine::ModelLimits* limits = entry->limits();
+    if (limits != nullptr && limits != checked) {
+      if (const Result<void> ok = engine::check_request(request, *limits); !ok) {
+        return Refusal{ok.error().message};
+      }
+    }
+  }
+  if (slot->route != nullptr) {
+    const Result<bool> taken = slot->route->submit(request);
+    if (!taken) return Refusal{taken.error().message};
+    if (*taken) return std::shared_ptr<StreamOwner>(slot->route);
+  }
+  // Where a model is ready and its engine takes nothing, its device was lost: that it is will be
+  // told soon.
+  if (const Result<void> kept = keep(*slot, request); !kept) return Refusal{kept.error().message};
+  return std::shared_ptr<StreamOwner>(waiting_owner_);
+}
+
+Result<void> RegistryActor::keep(ModelSlot& slot, Request& request) {
+  Result<void> added = slot.waiting.add(request, slot.load->percent);
+  slot.load->num_waiting = static_cast<int>(slot.waiting.size());
+  return added;
+}
+
+void RegistryActor::cancel(StreamKey key) {
+  for (const Slot& slot : std::vector(slots_)) {
+    if (!slot->waiting.cancel(key)) continue;
+    slot->load->num_waiting = static_cast<int>(slot->waiting.size());
+    drop_if_deserted(*slot);
+    return;
+  }
+  // It has been handed to an engine since, or has ended.
+  for (const Slot& slot : slots_) {
+    if (slot->route == nullptr || slot->route->engine().cancel(key)) continue;
+    slot->late_cancels.push_back(key);
+  }
+}
+
+Result<ModelStatus> RegistryActor::status_of(const std::string& name,
+                                             const Result<ServedModel>& found) {
+  if (stopping_) return engine::shutting_down();
+  const auto named = directory_->names.find(name);
+  if (named != directory_->names.end()) return named->second->status(false);
+  for (const auto& entry : directory_->entries) {
+    if (found && entry->served && entry->served->key == found->key) return entry->status(false);
+  }
+  if (!found) return Error{found.error().code, "model: " + found.error().message};
+  ModelStatus status;
+  status.description = found->description;
+  status.limits = found->limits;
+  const auto failure = std::find_if(failures_.begin(), failures_.end(),
+                                    [&](const Failure& f) { return f.name == name; });
+  if (failure != failures_.end()) {
+    status.state = ModelState::kFailed;
+    status.error = failure->error;
+  }
+  return status;
+}
+
+void RegistryActor::stop(Clock::time_point deadline) {
+  if (std::exchange(stopping_, true)) return;
+  changed_ = true;
+  publish();
+  for (const Slot& slot : slots_) {
+    slot->load->given_up = true;
+    // What waits for a model that is still being loaded cannot finish in time.
+    slot->waiting.end_all(engine::shutting_down(), false);
+    if (slot->engine != nullptr) retire(std::move(slot->engine), deadline, {});
+  }
+}
+
+Result<RegistryActor::Slot> RegistryActor::begin(const std::string& name) {
+  const auto is_loading = [](const Slot& slot) {
+    return (slot->phase == Phase::kWaiting || slot->phase == Phase::kLoading) && !slot->comes_back;
+  };
+  const auto num_busy =
+      num_seeks_ - num_fetching_ + std::count_if(slots_.begin(), slots_.end(), is_loading);
+  if (num_busy >= kLoadersMax) {
+    return Error{ErrorCode::kOverloaded, "overloaded: " + std::to_string(kLoadersMax) +
+                                             " models are being sought or loaded; retry later"};
+  }
+  const auto slot = std::make_shared<ModelSlot>(name, options_.limits.max_waiting_requests);
+  if (const Result<void> started = seek(slot); !started) return started.error();
+  slots_.push_back(slot);
+  remember_name(*slot, name);
+  publish();
+  return slot;
+}
+
+void RegistryActor::remove(ModelSlot& slot) {
+  slot.phase = Phase::kGone;
+  slot.load->given_up = true;
+  std::erase_if(names_, [&](const auto& entry) { return entry.second == &slot; });
+  std::erase_if(slots_, [&](const Slot& other) { return other.get() == &slot; });
+  changed_ = true;
+}
+
+void RegistryActor::remember_name(ModelSlot& slot, const std::string& name) {
+  changed_ = true;
+  if (!names_.try_emplace(name, &slot).second) return;
+  if (options_.is_auto && slot.names.size() >= kNamesPerModelMax) {
+    names_.erase(slot.names.front());
+    slot.names.pop_front();
+  }
+  slot.names.push_back(name);
+}
+
+void RegistryActor::remember_failure(const std::string& name, const std::string& error) {
+  forget_failure(name);
+  if (failures_.size() >= kFailuresMax) failures_.pop_front();
+  failures_.push_back({name, error});
+  changed_ = true;
+}
+
+void RegistryActor::forget_failure(const std::string& name) {
+  std::erase_if(failures_, [&](const Failure& failure) { return failure.name == name; });
+}
+
+}  // namespace lmtp::registry

@@ -1,0 +1,152 @@
+// RegistryActor: the one thread that knows every model's state and decides what becomes of it.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "directory.h"
+#include "lmtp/engine/engine.h"
+#include "lmtp/registry/registry.h"
+#include "mailbox.h"
+#include "memory_plan.h"
+#include "model_route.h"
+#include "waiting_requests.h"
+
+namespace lmtp::registry {
+
+// kSeeking -> kWaiting -> kLoading -> kReady; kReady -> kWaiting where its device is lost. Whatever
+// fails, is unloaded or wanted by nobody goes from wherever it is to kGone.
+enum class Phase {
+  kSeeking,  // what its name means, with its download
+  kWaiting,  // for its turn, or for room
+  kLoading,
+  kReady,
+  kGone,  // in no table any more; what comes for it is dropped
+};
+
+// A name that is being sought, or a model. Owner: the actor; jobs keep it alive.
+struct ModelSlot {
+  ModelSlot(std::string name_in, std::size_t max_waiting)
+      : name(std::move(name_in)), waiting(max_waiting) {}
+
+  std::string name;  // as it was asked for
+  Phase phase = Phase::kSeeking;
+  std::shared_ptr<LoadState> load = std::make_shared<LoadState>();
+  WaitingRequests waiting;
+  std::deque<std::string> names;  // that lead here at once, oldest first
+
+  std::shared_ptr<const ServedModel> served;  // from kWaiting on
+  bool sized = false;                         // as ModelEntry's
+  std::optional<Clock::time_point> room_deadline;
+  Clock::time_point load_begin;
+  std::int64_t kv_bytes = 0;
+  bool comes_back = false;  // its device was lost: it gets what it had
+
+  std::unique_ptr<engine::Engine> engine;  // kReady
+  std::shared_ptr<ModelRoute> route;       // kReady
+  // Cancelled while the engine was lost, before it had said so.
+  std::vector<StreamKey> late_cancels;
+};
+
+// Owner: Registry, which runs run() on a thread; all else is called there, by messages. It never
+// waits for a disk, a network, an engine or a lock that is held for long: what does is a job, on a
+// thread of its own.
+class RegistryActor {
+ public:
+  struct Options {
+    bool is_auto = true;
+    AutoOptions limits;
+    OnlyModel only;  // not auto
+  };
+  RegistryActor(ModelFactory& factory, Options options, std::shared_ptr<Mailbox> mailbox,
+                PublishedDirectory& published);
+
+  // Until it has been stopped and all jobs have ended.
+  void run();
+
+  // registry_actor.cpp: requests.
+  // `checked`: limits that the request has been checked against, or null. Moved from where taken.
+  Submission submit(Request& request, const engine::ModelLimits* checked);
+  void cancel(StreamKey key);
+  // What is known of a name that has been looked up.
+  Result<ModelStatus> status_of(const std::string& name, const Result<ServedModel>& found);
+  void stop(Clock::time_point deadline);
+
+  // model_loading.cpp: what jobs and engines tell.
+  void progressed(ModelSlot& slot);
+  void found(const std::shared_ptr<ModelSlot>& slot, Result<ServedModel> served);
+  void loaded(const std::shared_ptr<ModelSlot>& slot,
+              Result<std::unique_ptr<scheduler::ModelAgent>> agent);
+  void lost(const std::shared_ptr<ModelSlot>& slot, std::vector<Request> unanswered);
+  void look_for_room_again() { look_again_ = true; }
+
+ private:
+  using Slot = std::shared_ptr<ModelSlot>;
+
+  // registry_actor.cpp
+  void handle(const Mailbox::Message& message);
+  void publish();
+  Result<void> start_job(std::function<void()> work);
+  Result<Slot> begin(const std::string& name);
+  Result<void> keep(ModelSlot& slot, Request& request);
+  void remove(ModelSlot& slot);
+  void remember_name(ModelSlot& slot, const std::string& name);
+  void remember_failure(const std::string& name, const std::string& error);
+  void forget_failure(const std::string& name);
+
+  // model_loading.cpp
+  Result<void> seek(const Slot& slot);
+  Result<ServedModel> fetch(const Slot& slot);
+  void add_found(const Slot& slot, ServedModel served);
+  void merge(ModelSlot& from, ModelSlot& into);
+  bool drop_if_deserted(ModelSlot& slot);
+  void fail(ModelSlot& slot, const Error& error);
+  void start_load(const Slot& slot, std::int64_t kv_bytes);
+  Result<void> start_engine(const Slot& slot, std::unique_ptr<scheduler::ModelAgent> agent);
+  // The next that is to be loaded or unloaded, where none is.
+  void take_turn();
+  void act(const Slot& slot);
+  MemoryState memory_state(std::vector<ModelSlot*>& loaded) const;
+  void unload(ModelSlot& slot, const std::string& why);
+  void unload_idle();
+  void retire(std::unique_ptr<engine::Engine> engine, Clock::time_point deadline,
+              std::function<void()> then);
+  std::optional<Clock::time_point> next_due() const;
+
+  ModelFactory& factory_;
+  const Options options_;
+  const std::shared_ptr<Mailbox> mailbox_;
+  const std::shared_ptr<StreamOwner> waiting_owner_;
+  PublishedDirectory& published_;
+  std::shared_ptr<const Directory> directory_;  // the latest
+  bool changed_ = true;                         // since it was published
+  bool stopping_ = false;
+
+  std::vector<Slot> slots_;  // by age
+  std::unordered_map<std::string, ModelSlot*> names_;
+  struct Failure {
+    std::string name;
+    std::string error;
+  };
+  std::deque<Failure> failures_;  // oldest first
+
+  std::list<std::thread> jobs_;
+  int num_seeks_ = 0;                  // jobs that seek
+  std::atomic<int> num_fetching_ = 0;  // of them, those whose model is not on this machine
+  // One is loaded or unloaded at a time, so that each finds the memory as the last one left it.
+  bool busy_ = false;
+  bool look_again_ = false;  // something has changed that may give room
+};
+
+}  // namespace lmtp::registry

@@ -1,0 +1,47 @@
+// The requests that wait for one model.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <vector>
+
+#include "lmtp/base/result.h"
+#include "lmtp/engine/engine.h"
+#include "lmtp/request/request.h"
+
+namespace lmtp::registry {
+
+// Owner: the model's slot; the actor's thread.
+class WaitingRequests {
+ public:
+  explicit WaitingRequests(std::size_t max_requests) : max_requests_(max_requests) {}
+
+  bool empty() const { return requests_.empty(); }
+  std::size_t size() const { return requests_.size(); }
+
+  // Keeps it, and tells it how far the model is. The error says why it is not taken.
+  Result<void> add(Request& request, int percent);
+  // Those of another name of the model. Which cannot be kept here end.
+  void add_all(std::vector<Request> requests, int percent);
+  // Ends that stream; false where it does not wait here.
+  bool cancel(StreamKey key);
+  // Ends what the model cannot serve.
+  void check(const engine::ModelLimits& limits);
+  // At most once in kNoticeIntervalMs, and only of what is new.
+  void tell_progress(int percent);
+  void end_all(const Error& error, bool no_model);
+  std::vector<Request> take_all();
+
+ private:
+  using MakeEvent = std::function<StreamEvent(const Request&)>;
+  void tell_all(const MakeEvent& make_event);
+
+  const std::size_t max_requests_;
+  std::vector<Request> requests_;  // in order
+  std::size_t num_bytes_ = 0;
+  int told_percent_ = 0;
+  std::chrono::steady_clock::time_point next_notice_;
+};
+
+}  // namespace lmtp::registry
