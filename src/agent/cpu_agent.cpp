@@ -15,6 +15,7 @@
 #include "kernels/worker_pool.h"
 #include "lmtp/agent/model_memory.h"
 #include "lmtp/base/check.h"
+#include "lmtp/base/text.h"
 #include "lmtp/model/causal_lm.h"
 #include "lmtp/model/kv_cache.h"
 #include "lmtp/model/weight_store.h"
@@ -109,9 +110,9 @@ Result<void> check_room(std::int64_t num_elements, kernels::WeightType type) {
   const std::int64_t needed = num_elements * weight_bytes(type);
   const std::optional<std::int64_t> free = free_memory_bytes();
   if (free.has_value() && needed > *free) {
-    return Error{ErrorCode::kInternal,
-                 "the weights take " + gibibytes(needed) + " as " + dtype_name(type) + ", and " +
-                     gibibytes(*free) +
+    return Error{ErrorCode::kUnavailable,
+                 "the weights take " + gib_text(needed) + " as " + dtype_name(type) + ", and " +
+                     gib_text(*free) +
                      " of memory are free; serve a smaller model, or free some memory"};
   }
   return {};

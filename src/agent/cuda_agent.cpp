@@ -20,6 +20,7 @@
 #include "kernels/worker_pool.h"
 #include "lmtp/agent/model_memory.h"
 #include "lmtp/base/check.h"
+#include "lmtp/base/text.h"
 #include "lmtp/model/causal_lm.h"
 #include "lmtp/model/kv_cache.h"
 #include "lmtp/model/weight_store.h"
@@ -298,11 +299,10 @@ Result<void> check_fit(const AgentOptions& options, std::int64_t num_weights,
   const std::int64_t needed = num_weights * weight_bytes(options.weight_type);
   const kernels::DeviceMemory memory = stream.device_api()->memory();
   if (needed > memory.free_bytes) {
-    return Error{ErrorCode::kInternal,
-                 "the weights take " + gibibytes(needed) + " as " +
-                     dtype_name(options.weight_type) + ", and of the " +
-                     gibibytes(memory.total_bytes) + " of " + device_name(options) + " " +
-                     gibibytes(memory.free_bytes) +
+    return Error{ErrorCode::kUnavailable,
+                 "the weights take " + gib_text(needed) + " as " + dtype_name(options.weight_type) +
+                     ", and of the " + gib_text(memory.total_bytes) + " of " +
+                     device_name(options) + " " + gib_text(memory.free_bytes) +
                      " are free; serve a smaller model, or free some of its memory"};
   }
   return {};

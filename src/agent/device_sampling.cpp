@@ -4,12 +4,10 @@
 #include <utility>
 
 #include "lmtp/base/check.h"
+#include "lmtp/sampling/sampler.h"
 
 namespace lmtp::agent {
 namespace {
-
-const char* const kNoNumbers =
-    "the model's logits at this position are not numbers, or no token is possible";
 
 template <typename T>
 std::size_t bytes_of(std::size_t count) {
@@ -152,7 +150,7 @@ void read_tokens(const PendingTokens& tokens, scheduler::StepResult& result) {
     scheduler::RowResult& row = result.rows[static_cast<std::size_t>(target.plan_row)];
     if (records[i].is_valid == 0) {
       if (!row.error.has_value()) {
-        row.error = kNoNumbers;
+        row.error = sampling::kNoNumbers;
       }
       continue;
     }

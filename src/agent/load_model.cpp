@@ -1,7 +1,6 @@
 #include "load_model.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -122,12 +121,6 @@ kernels::OpLimits op_limits(const AgentOptions& options, int num_blocks) {
           .head_dim = config.head_dim,
           .num_sequences = rows,
           .num_table_blocks = num_blocks + rows};
-}
-
-std::string gibibytes(std::int64_t num_bytes) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.1f GiB", static_cast<double>(num_bytes) / (1 << 30));
-  return text;
 }
 
 }  // namespace lmtp::agent

@@ -48,7 +48,4 @@ std::size_t logits_bytes(const AgentOptions& options);
 // The most that the ops of a model with a KV cache of so many blocks are given.
 kernels::OpLimits op_limits(const AgentOptions& options, int num_blocks);
 
-// "1.5 GiB".
-std::string gibibytes(std::int64_t num_bytes);
-
 }  // namespace lmtp::agent

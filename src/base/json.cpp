@@ -74,7 +74,7 @@ void append_string(std::string_view text, std::string& out) {
 
 // Python's names of numbers that JSON lacks become null, as do numbers beyond all of them. What is
 // nested too deep or holds too much is refused here: what works on a tree of values may recurse.
-Result<PlainText> without_nonfinite(std::string_view text) {
+Result<PlainText> without_nonfinite(std::string_view text, std::size_t values_max) {
   PlainText plain;
   plain.text.reserve(text.size());
   std::size_t depth = 0;
@@ -111,8 +111,8 @@ Result<PlainText> without_nonfinite(std::string_view text) {
     if (opens && ++depth > kJsonDepthMax) {
       return refuse(i, "nested deeper than " + std::to_string(kJsonDepthMax));
     }
-    if ((opens || c == ',') && ++values > kJsonValuesMax) {
-      return refuse(i, "more than " + std::to_string(kJsonValuesMax) + " values");
+    if ((opens || c == ',') && ++values > values_max) {
+      return refuse(i, "more than " + std::to_string(values_max) + " values");
     }
     if ((c == '}' || c == ']') && depth > 0) --depth;
     plain.text += c;
@@ -120,29 +120,38 @@ Result<PlainText> without_nonfinite(std::string_view text) {
   return plain;
 }
 
-}  // namespace
-
-Result<Json> parse_json(std::string_view text, const std::string& origin) {
+template <typename AnyJson>
+Result<AnyJson> parse(std::string_view text, const std::string& origin, std::size_t values_max) {
   if (text.size() > kJsonBytesMax) {
     return Error{ErrorCode::kInvalid,
                  origin + ": larger than " + std::to_string(kJsonBytesMax) + " bytes"};
   }
-  const auto plain = without_nonfinite(text);
+  const auto plain = without_nonfinite(text, values_max);
   if (!plain) return Error{plain.error().code, origin + ": " + plain.error().message};
   const auto fail = [&](std::string_view position, const std::string& why) {
     return Error{ErrorCode::kInvalid, origin + ": not JSON: " + std::string(position) + why};
   };
   try {
-    return Json::parse(plain->text);
-  } catch (const Json::parse_error& error) {
+    return AnyJson::parse(plain->text);
+  } catch (const typename AnyJson::parse_error& error) {
     const std::size_t at = error.byte;
     const auto shift = std::count_if(plain->grown.begin(), plain->grown.end(),
                                      [at](std::size_t end) { return end <= at; });
     const std::size_t byte = std::min(at - static_cast<std::size_t>(shift), text.size());
     return fail(position_of(text, byte) + ": ", reason_of(error.what()));
-  } catch (const Json::exception& error) {  // a number beyond any double
+  } catch (const typename AnyJson::exception& error) {  // a number beyond any double
     return fail("", reason_of(error.what()));
   }
+}
+
+}  // namespace
+
+Result<Json> parse_json(std::string_view text, const std::string& origin) {
+  return parse<Json>(text, origin, kJsonValuesMax);
+}
+
+Result<OrderedJson> parse_ordered_json(std::string_view text, const std::string& origin) {
+  return parse<OrderedJson>(text, origin, kOrderedJsonValuesMax);
 }
 
 Result<Json> read_json_file(const std::string& path, std::size_t bytes_max) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "lmtp/base/log.h"
+#include "lmtp/base/text.h"
 #include "lmtp/hub/fetch.h"
 #include "web_address.h"
 
@@ -182,7 +183,7 @@ bool FetchJob::on_body(std::string_view piece) {
   if (num_after > file_.size) {
     error_ = Error{ErrorCode::kUnavailable,
                    file_.name + " of '" + context_.repo + "' is larger than the hub says (" +
-                       size_text(file_.size) + "): check HF_ENDPOINT and the proxy"};
+                       file_size_text(file_.size) + "): check HF_ENDPOINT and the proxy"};
     return false;
   }
   if (auto appended = blob_->append(piece); !appended) error_ = appended.error();
@@ -205,8 +206,8 @@ Result<Job::State> FetchJob::transferred(Clock::time_point now) {
   if (bad_range) blob_->restart();
   if ((cut || denied_elsewhere || is_transient(answer)) &&
       retry_.again(now, answer.retry_after_s)) {
-    log::debug("hub: " + file_.name + " of " + context_.repo + " at " + size_text(num_bytes) +
-               " of " + size_text(file_.size) + ": trying again (HTTP " +
+    log::debug("hub: " + file_.name + " of " + context_.repo + " at " + file_size_text(num_bytes) +
+               " of " + file_size_text(file_.size) + ": trying again (HTTP " +
                std::to_string(answer.status) + " " + answer.detail + ")");
     phase_ = Phase::kPause;
     return State::kWaiting;

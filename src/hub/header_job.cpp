@@ -5,6 +5,8 @@
 #include <fstream>
 #include <utility>
 
+#include "lmtp/base/text.h"
+
 namespace lmtp::hub {
 namespace {
 
@@ -74,7 +76,7 @@ Result<Job::State> HeaderJob::step(Clock::time_point now) {
   if (num_bytes < kLengthBytes) return State::kFinished;
   const std::int64_t needed = bytes_needed(header_.bytes, header_.file_size);
   if (needed > kHeaderBytesMax || needed > budget_) {
-    return broken("not a safetensors file: its header claims " + size_text(needed));
+    return broken("not a safetensors file: its header claims " + file_size_text(needed));
   }
   header_.bytes.resize(static_cast<std::size_t>(std::min(num_bytes, needed)));
   if (num_bytes < needed) {

@@ -192,18 +192,4 @@ Error explain_disk(const std::string& what, const std::string& path, int error_n
                         : "")};
 }
 
-std::string size_text(std::int64_t num_bytes) {
-  if (num_bytes < 1000) return std::to_string(num_bytes) + " bytes";
-  auto value = static_cast<double>(num_bytes);
-  const char* unit = "";
-  for (const char* next : {"kB", "MB", "GB", "TB", "PB", "EB"}) {
-    if (value < 999.95) break;
-    value /= 1000;
-    unit = next;
-  }
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.*f %s", value < 99.95 ? 1 : 0, value, unit);
-  return text.data();
-}
-
 }  // namespace lmtp::hub

@@ -27,7 +27,4 @@ Error explain(const HttpAnswer& answer, const Subject& subject, const HubEnviron
 // An operation on the cache that failed with `error_number` (errno). Disk-full says what to do.
 Error explain_disk(const std::string& what, const std::string& path, int error_number);
 
-// "1.5 GB", "312 kB", "17 bytes": decimal, as the hub shows sizes.
-std::string size_text(std::int64_t num_bytes);
-
 }  // namespace lmtp::hub

@@ -1,20 +1,19 @@
 #include "model_files.h"
 
-#include <simdjson.h>
-
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <system_error>
 
 #include "blob_hash.h"
+#include "lmtp/base/json.h"
 
 namespace lmtp::hub {
 namespace {
 
 namespace fs = std::filesystem;
-namespace json = simdjson::dom;
 
 constexpr std::size_t kNameBytesMax = 255;
 constexpr std::size_t kCommitDigits = 40;
@@ -128,35 +127,31 @@ bool Listing::has(std::string_view file) const {
 }
 
 Result<Listing> parse_listing(std::string_view text) {
-  json::parser parser(kListingBytesMax);
-  json::object root;
-  if (parser.parse(simdjson::padded_string(text)).get_object().get(root) != simdjson::SUCCESS) {
-    return Error{ErrorCode::kInvalid, "it is no JSON object"};
-  }
+  const auto root = parse_json_object(text, "");
+  if (!root) return Error{ErrorCode::kInvalid, "it is no JSON object"};
   Listing listing;
-  std::string_view commit;
-  if (root["sha"].get_string().get(commit) != simdjson::SUCCESS || !is_hex(commit, kCommitDigits)) {
+  const std::string* commit = find_json_text(*root, "sha");
+  if (commit == nullptr || !is_hex(*commit, kCommitDigits)) {
     return Error{ErrorCode::kInvalid, "it names no commit ('sha')"};
   }
-  listing.commit = commit;
-  json::array siblings;
-  if (root["siblings"].get_array().get(siblings) != simdjson::SUCCESS) {
+  listing.commit = *commit;
+  const Json* siblings = find_json(*root, "siblings");
+  if (siblings == nullptr || !siblings->is_array()) {
     return Error{ErrorCode::kInvalid, "it names no files ('siblings')"};
   }
-  for (const json::element sibling : siblings) {
-    std::string_view name;
-    if (sibling["rfilename"].get_string().get(name) != simdjson::SUCCESS) {
+  for (const Json& sibling : *siblings) {
+    const std::string* name = find_json_text(sibling, "rfilename");
+    if (name == nullptr)
       return Error{ErrorCode::kInvalid, "a file in it has no name ('rfilename')"};
-    }
-    if (!is_safe_path(name)) {
+    if (!is_safe_path(*name)) {
       return Error{ErrorCode::kInvalid,
-                   "the name '" + shown(name) + "' in it leads out of the repository"};
+                   "the name '" + shown(*name) + "' in it leads out of the repository"};
     }
     if (listing.files.size() >= kListedFilesMax) {
       return Error{ErrorCode::kInvalid,
                    "it names more than " + std::to_string(kListedFilesMax) + " files"};
     }
-    listing.files.emplace_back(name);
+    listing.files.push_back(*name);
   }
   return listing;
 }
@@ -205,19 +200,19 @@ Result<std::vector<std::string>> read_index(const std::string& path) {
   if (error) return Error{ErrorCode::kNotFound, path + ": " + error.message()};
   if (num_bytes > kIndexBytesMax)
     return Error{ErrorCode::kInvalid, path + ": larger than an index can be"};
-  json::parser parser;
-  json::object map;
-  if (parser.load(path)["weight_map"].get_object().get(map) != simdjson::SUCCESS) {
+  const auto root = read_json_object(path);
+  const Json* map = root ? find_json(*root, "weight_map") : nullptr;
+  if (map == nullptr || !map->is_object()) {
     return Error{ErrorCode::kInvalid, path + ": no JSON object with a 'weight_map'"};
   }
   std::set<std::string> files;
-  for (const auto& [tensor, value] : map) {
-    std::string_view file;
-    if (value.get_string().get(file) != simdjson::SUCCESS || !is_plain_file_name(file)) {
+  for (const auto& [tensor, value] : map->items()) {
+    const auto* file = value.get_ptr<const std::string*>();
+    if (file == nullptr || !is_plain_file_name(*file)) {
       return Error{ErrorCode::kInvalid,
                    path + ": the file of '" + shown(tensor) + "' is not the name of a file"};
     }
-    files.emplace(file);
+    files.insert(*file);
   }
   if (files.empty()) return Error{ErrorCode::kInvalid, path + ": it names no files"};
   return std::vector<std::string>(files.begin(), files.end());

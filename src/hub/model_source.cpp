@@ -1,4 +1,5 @@
 #include "lmtp/hub/model_source.h"
+#include "lmtp/base/text.h"
 
 #include <fnmatch.h>
 
@@ -35,16 +36,10 @@ bool is_file(const fs::path& path) {
   return fs::is_regular_file(path, ignored);
 }
 
-std::string last_component(std::string_view name) {
-  while (name.size() > 1 && name.back() == '/') name.remove_suffix(1);
-  const std::size_t slash = name.rfind('/');
-  return std::string(slash == std::string_view::npos ? name : name.substr(slash + 1));
-}
-
-void add_name(ModelSource& source, const std::string& name) {
+void add_name(ModelSource& source, std::string_view name) {
   if (name.empty() || name == "." || name == "..") return;
   if (std::find(source.names.begin(), source.names.end(), name) != source.names.end()) return;
-  source.names.push_back(name);
+  source.names.emplace_back(name);
 }
 
 Result<ModelSource> from_random(std::string_view model) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "header_job.h"
+#include "lmtp/base/text.h"
 #include "web_address.h"
 
 namespace lmtp::hub {
@@ -233,7 +234,7 @@ Result<void> RepoDownload::bring_small(const std::vector<std::string>& names) {
   for (const RemoteFile& file : *files) {
     if (file.size > static_cast<std::int64_t>(kIndexBytesMax)) {
       return Error{ErrorCode::kUnavailable, file.name + " of '" + name_.repo + "' has " +
-                                                size_text(file.size) +
+                                                file_size_text(file.size) +
                                                 ", more than such a file can have"};
     }
   }
@@ -254,14 +255,14 @@ Result<std::vector<RemoteFile>> RepoDownload::resolve(const std::vector<std::str
     // Here, so that no list of files is long enough for the sum to overflow.
     if (bytes_resolved_ > kDownloadBytesMax) {
       return Error{ErrorCode::kUnavailable, "'" + name_.repo + "' claims to be larger than " +
-                                                size_text(kDownloadBytesMax) +
+                                                file_size_text(kDownloadBytesMax) +
                                                 ": check HF_ENDPOINT"};
     }
   }
   if (bytes_resolved_ > options_.download_bytes_max) {
     return Error{ErrorCode::kUnavailable, "'" + name_.repo + "' is a download of " +
-                                              size_text(bytes_resolved_) + ", and at most " +
-                                              size_text(options_.download_bytes_max) +
+                                              file_size_text(bytes_resolved_) + ", and at most " +
+                                              file_size_text(options_.download_bytes_max) +
                                               " are allowed here (--download-max)"};
   }
   return files;
@@ -292,8 +293,8 @@ Result<void> RepoDownload::check_space(const std::vector<RemoteFile>& files) con
   if (!free) return free.error();
   if (needed == 0 || needed <= *free - kSpareBytes) return {};
   return Error{ErrorCode::kUnavailable,
-               "'" + name_.repo + "' needs " + size_text(needed) + " more on the disk of " +
-                   folder_.path() + ", which has " + size_text(*free) +
+               "'" + name_.repo + "' needs " + file_size_text(needed) + " more on the disk of " +
+                   folder_.path() + ", which has " + file_size_text(*free) +
                    ": make room, or put the cache elsewhere with HF_HUB_CACHE"};
 }
 

@@ -1,14 +1,14 @@
 // A checkpoint: the tensors of one file, or of those that an index names.
-#include <simdjson.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
 #include "checkpoint_files.h"
+#include "lmtp/base/json.h"
 #include "lmtp/model/weights.h"
 
 namespace lmtp::model {
@@ -188,22 +188,19 @@ Result<WeightMap> read_index(const std::string& index_path) {
   if (std::filesystem::file_size(index_path, code) > kIndexBytesMax && !code) {
     return Error{ErrorCode::kInvalid, index_path + ": larger than an index can be"};
   }
-  auto text = simdjson::padded_string::load(index_path);
-  simdjson::dom::parser parser;
-  simdjson::dom::object map;
-  if (text.error() != simdjson::SUCCESS ||
-      parser.parse(text.value())["weight_map"].get(map) != simdjson::SUCCESS) {
+  const auto root = read_json_object(index_path);
+  const Json* map = root.ok() ? find_json(*root, "weight_map") : nullptr;
+  if (map == nullptr || !map->is_object()) {
     return Error{ErrorCode::kInvalid, index_path + ": not a JSON object with a weight_map"};
   }
   WeightMap result;
-  for (const auto field : map) {
-    std::string_view name;
-    if (field.value.get(name) != simdjson::SUCCESS || name.empty() ||
-        name.find('/') != std::string_view::npos) {
+  for (const auto& [tensor, file] : map->items()) {
+    const auto* name = file.get_ptr<const std::string*>();
+    if (name == nullptr || name->empty() || name->find('/') != std::string::npos) {
       return Error{ErrorCode::kInvalid,
                    index_path + ": weight_map names a file that is not beside it"};
     }
-    result[std::string(field.key)] = name;
+    result[tensor] = *name;
   }
   if (result.empty()) {
     return Error{ErrorCode::kInvalid, index_path + ": its weight_map is empty"};

@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "lmtp/base/text.h"
+
 namespace lmtp::model {
 
 // What an object and those inside it share.
@@ -24,11 +26,7 @@ constexpr std::size_t kConfigBytesMax = std::size_t{2} << 20;
 // A line for a log, a terminal and a client: files may quote anything.
 std::string as_line(std::string text) {
   if (text.size() > kReasonBytesMax) {
-    std::size_t end = kReasonBytesMax;
-    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) {
-      --end;  // inside a character
-    }
-    text.resize(end);
+    text.resize(utf8_prefix(text, kReasonBytesMax).size());
     text += " ...";
   }
   std::replace_if(

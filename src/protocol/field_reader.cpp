@@ -8,6 +8,7 @@
 #include <numeric>
 #include <utility>
 
+#include "lmtp/base/text.h"
 #include "lmtp/protocol/codec.h"
 
 namespace lmtp::protocol {
@@ -101,23 +102,9 @@ void sort_bias(LogitBias& bias) {
   bias = std::move(sorted);
 }
 
-// A key for a message or a log line: short, and never cut inside a character.
-std::string shortened(std::string_view text, std::size_t max_bytes) {
-  if (text.size() <= max_bytes) return std::string(text);
-  std::size_t end = max_bytes;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;
-  return std::string(text.substr(0, end)) + "...";
-}
-
 }  // namespace
 
 std::string_view field_name(Field field) { return kFieldNames[static_cast<std::size_t>(field)]; }
-
-std::string number_text(double value) {
-  char text[32];
-  const auto [end, error] = std::to_chars(text, text + sizeof(text), value);
-  return error == std::errc() ? std::string(text, end) : "a number";
-}
 
 FieldReader::FieldReader(simdjson::dom::object object) {
   std::bitset<kNumFields> seen_fields;

@@ -88,7 +88,4 @@ class FieldReader {
   std::string error_;
 };
 
-// For messages: a number as it is written shortest.
-std::string number_text(double value);
-
 }  // namespace lmtp::protocol

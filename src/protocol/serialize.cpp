@@ -1,12 +1,12 @@
 // Messages as text, written by hand: a token's entry is a few numbers, and there are thousands of
 // them a second.
-#include <simdjson.h>
-
 #include <charconv>
 #include <cmath>
 #include <limits>
 #include <type_traits>
 
+#include "lmtp/base/json.h"
+#include "lmtp/base/text.h"
 #include "lmtp/protocol/codec.h"
 
 namespace lmtp::protocol {
@@ -123,7 +123,7 @@ void append_unless_default(std::string_view key, T value, T absent, std::string&
   }
 }
 
-void append_params(const SamplingParams& params, std::string& out) {
+void append_params(const SamplingParams& params, std::string_view bias_json, std::string& out) {
   const SamplingParams absent;
   append_unless_default("temperature", params.temperature, absent.temperature, out);
   append_unless_default("top_p", params.top_p, absent.top_p, out);
@@ -139,16 +139,9 @@ void append_params(const SamplingParams& params, std::string& out) {
     append_key("seed", out);
     append_int(params.seed, out);
   }
-  if (!params.logit_bias) return;
+  if (bias_json.empty() && !params.logit_bias) return;
   append_key("logit_bias", out);
-  out.push_back('{');
-  for (std::size_t i = 0; i < params.logit_bias->ids.size(); ++i) {
-    out.append(i == 0 ? "\"" : ", \"");
-    append_int(params.logit_bias->ids[i], out);
-    out.append("\": ");
-    append_float(params.logit_bias->values[i], out);
-  }
-  out.push_back('}');
+  out.append(bias_json.empty() ? serialize_bias(*params.logit_bias) : bias_json);
 }
 
 void append_common(StreamId stream_id, std::string_view model, std::string& out) {
@@ -160,59 +153,28 @@ void append_common(StreamId stream_id, std::string_view model, std::string& out)
   append_int(stream_id, out);
 }
 
-void append_message(const GenerateMessage& message, std::string& out) {
+void append_message(const GenerateMessage& message, std::string_view bias_json, std::string& out) {
   out.append("GENERATE {");
-  append_params(message.params, out);
+  append_params(message.params, bias_json, out);
   append_tokens("prompt", message.prompt, out);
   append_common(message.stream_id, message.model, out);
 }
 
-void append_message(const ScoreMessage& message, std::string& out) {
+void append_message(const ScoreMessage& message, std::string_view, std::string& out) {
   out.append("SCORE {");
   append_tokens("prompt", message.prompt, out);
   append_tokens("scored", message.scored, out);
   append_common(message.stream_id, message.model, out);
 }
 
-void append_message(const ModelInfoMessage& message, std::string& out) {
+void append_message(const ModelInfoMessage& message, std::string_view, std::string& out) {
   out.append("MODEL_INFO {");
   append_common(message.stream_id, message.model, out);
 }
 
-void append_message(const CancelMessage& message, std::string& out) {
+void append_message(const CancelMessage& message, std::string_view, std::string& out) {
   out.append("CANCEL {");
   append_common(message.stream_id, {}, out);
-}
-
-void append_escaped(char c, std::string& out) {
-  constexpr char kHex[] = "0123456789abcdef";
-  switch (c) {
-    case '"':
-      out.append("\\\"");
-      return;
-    case '\\':
-      out.append("\\\\");
-      return;
-    case '\n':
-      out.append("\\n");
-      return;
-    case '\r':
-      out.append("\\r");
-      return;
-    case '\t':
-      out.append("\\t");
-      return;
-    default:
-      break;
-  }
-  const auto byte = static_cast<unsigned char>(c);
-  if (byte >= 0x20U) {
-    out.push_back(c);
-    return;
-  }
-  out.append("\\u00");
-  out.push_back(kHex[byte >> 4U]);
-  out.push_back(kHex[byte & 15U]);
 }
 
 }  // namespace
@@ -252,25 +214,22 @@ void serialize_model_info(const ModelInfoEntry& entry, std::string& out) {
   out.append(", \"model_info\": ").append(entry.info_json).append("}]");
 }
 
-std::string serialize_client_message(const ClientMessage& message) {
-  std::string out;
-  std::visit([&out](const auto& kind) { append_message(kind, out); }, message);
+std::string serialize_bias(const LogitBias& bias) {
+  std::string out = "{";
+  for (std::size_t i = 0; i < bias.ids.size(); ++i) {
+    out.append(i == 0 ? "\"" : ", \"");
+    append_int(bias.ids[i], out);
+    out.append("\": ").append(number_text(bias.values[i]));
+  }
   out.push_back('}');
   return out;
 }
 
-void append_json_string(std::string_view text, std::string& out) {
-  // A name taken from the disk may be any bytes, but a text frame must be UTF-8.
-  const bool valid = simdjson::validate_utf8(text.data(), text.size());
-  out.push_back('"');
-  for (const char c : text) {
-    if (!valid && static_cast<unsigned char>(c) >= 0x80U) {
-      out.append("\xEF\xBF\xBD");
-    } else {
-      append_escaped(c, out);
-    }
-  }
-  out.push_back('"');
+std::string serialize_client_message(const ClientMessage& message, std::string_view bias_json) {
+  std::string out;
+  std::visit([&](const auto& kind) { append_message(kind, bias_json, out); }, message);
+  out.push_back('}');
+  return out;
 }
 
 }  // namespace lmtp::protocol

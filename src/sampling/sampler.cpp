@@ -15,9 +15,6 @@ namespace {
 // Chunks whose maxima are looked at, for each token that is selected.
 constexpr std::int64_t kChunksPerSelected = 4;
 
-const char* const kNoNumbers =
-    "the model's logits at this position are not numbers, or no token is possible";
-
 }  // namespace
 
 Sampler::Sampler(const kernels::Backend& backend, int vocab_size)

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "utf8.h"
+#include "lmtp/base/utf8.h"
 
 namespace lmtp::tokenizer {
 namespace {

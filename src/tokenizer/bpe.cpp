@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "byte_alphabet.h"
-#include "utf8.h"
+#include "lmtp/base/utf8.h"
 
 namespace lmtp::tokenizer {
 namespace {

@@ -3,7 +3,7 @@
 #include <array>
 #include <cstdint>
 
-#include "utf8.h"
+#include "lmtp/base/utf8.h"
 
 namespace lmtp::tokenizer {
 namespace {

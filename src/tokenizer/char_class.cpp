@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "lmtp/base/utf8.h"
 #include "unicode_data.h"
-#include "utf8.h"
 
 namespace lmtp::tokenizer {
 

@@ -9,7 +9,7 @@
 #include <limits>
 
 #include "lmtp/base/check.h"
-#include "utf8.h"
+#include "lmtp/base/utf8.h"
 
 namespace lmtp::tokenizer {
 namespace {

@@ -1,6 +1,6 @@
 #include "gpt2_split.h"
 
-#include "utf8.h"
+#include "lmtp/base/utf8.h"
 
 namespace lmtp::tokenizer {
 namespace {

@@ -1,8 +1,8 @@
 #include "normalizer.h"
 
 #include "byte_alphabet.h"
+#include "lmtp/base/utf8.h"
 #include "unicode_data.h"
-#include "utf8.h"
 
 namespace lmtp::tokenizer {
 namespace {

@@ -4,7 +4,7 @@
 #include <optional>
 #include <utility>
 
-#include "utf8.h"
+#include "lmtp/base/utf8.h"
 
 namespace lmtp::tokenizer {
 namespace {

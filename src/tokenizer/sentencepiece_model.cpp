@@ -15,10 +15,10 @@
 #include "bpe.h"
 #include "json_file.h"
 #include "json_parts.h"
+#include "lmtp/base/utf8.h"
 #include "sentencepiece_file.h"
 #include "tokenizer_files.h"
 #include "unigram.h"
-#include "utf8.h"
 
 namespace lmtp::tokenizer {
 namespace {

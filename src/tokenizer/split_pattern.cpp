@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "lmtp/base/check.h"
-#include "utf8.h"
+#include "lmtp/base/utf8.h"
 
 namespace lmtp::tokenizer {
 namespace {

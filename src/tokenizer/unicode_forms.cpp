@@ -4,7 +4,7 @@
 #include <iterator>
 #include <span>
 
-#include "utf8.h"
+#include "lmtp/base/utf8.h"
 
 namespace lmtp::tokenizer {
 namespace {

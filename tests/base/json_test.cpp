@@ -110,5 +110,34 @@ TEST(Json, FilesAreReadOrRefusedByName) {
   EXPECT_THAT(read_json_file(path).error().message, StartsWith(path + ": "));
 }
 
+TEST(JsonText, SeparatesAsPythonDoesAndKeepsTheOrder) {
+  const OrderedJson value = {{"b", {1, -2.5, nullptr, true}},
+                             {"a", OrderedJson::object()},
+                             {"c", OrderedJson::array()},
+                             {"d", {{{"x", 1}}, {{"x", 2}}}},
+                             {"e", 18446744073709551615U}};
+  EXPECT_EQ(json_text(value),
+            "{\"b\": [1, -2.5, null, true], \"a\": {}, \"c\": [], \"d\": "
+            "[{\"x\": 1},\n{\"x\": 2}], \"e\": 18446744073709551615}");
+  EXPECT_EQ(json_text({1.0, 1e-5, 0.1, 1e300, INFINITY}), "[1, 1e-05, 0.1, 1e+300, null]");
+}
+
+TEST(JsonText, WritesStringsThatAnyParserReads) {
+  const std::string all = "\"\\/\n\r\t\b\x01\x1f\x7f gr\xc3\xbc\xc3\x9f\x65";
+  EXPECT_EQ(json_text(all),
+            "\"\\\"\\\\/\\n\\r\\t\\u0008\\u0001\\u001f\x7f gr\xc3\xbc\xc3\x9f\x65\"");
+  EXPECT_EQ(parse_ordered_json(json_text(all), "")->get<std::string>(), all);
+  EXPECT_EQ(json_text({{"a\xff\"", "\xc3"}}), "{\"a\xEF\xBF\xBD\\\"\": \"\xEF\xBF\xBD\"}");
+}
+
+TEST(OrderedJson, KeepsTheOrderAndIsSmall) {
+  EXPECT_EQ(json_text(*parse_ordered_json(R"({"b":1,"a":[NaN],"b":2})", "")),
+            R"({"b": 2, "a": [null]})");
+  std::string many = "[0";
+  for (std::size_t i = 1; i < kOrderedJsonValuesMax; ++i) many += ",0";
+  EXPECT_FALSE(parse_ordered_json(many + "]", ""));
+  EXPECT_TRUE(parse_json(many + "]", ""));
+}
+
 }  // namespace
 }  // namespace lmtp

@@ -102,14 +102,6 @@ TEST(ExplainDisk, NamesTheRemedy) {
   EXPECT_EQ(explain_disk("w", "/x", EIO).message, "w: /x: Input/output error");
 }
 
-TEST(SizeText, HasThreeDigitsOrSo) {
-  EXPECT_EQ(size_text(999), "999 bytes");
-  EXPECT_EQ(size_text(1000), "1.0 kB");
-  EXPECT_EQ(size_text(548'105'171), "548 MB");
-  EXPECT_EQ(size_text(2'200'000'000), "2.2 GB");
-  EXPECT_EQ(size_text(INT64_MAX), "9.2 EB");
-}
-
 TEST(WebAddress, OriginsAreCompared) {
   const auto origin = [](const char* url) {
     const auto found = origin_of(url);

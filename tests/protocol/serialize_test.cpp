@@ -79,15 +79,6 @@ TEST(Serialize, MessagesAreArraysAndNameTheirStream) {
   EXPECT_EQ(out, R"(MSG [{"stream_id": 7, "model_info": {"model": "x"}}])");
 }
 
-TEST(Serialize, StringsAreAlwaysUtf8) {
-  std::string out;
-  append_json_string("gr\xc3\xbc\xc3\x9f\x65", out);
-  EXPECT_EQ(out, "\"gr\xc3\xbc\xc3\x9f\x65\"");
-  out.clear();
-  append_json_string("a\xff\"", out);
-  EXPECT_EQ(out, "\"a\xEF\xBF\xBD\\\"\"");
-}
-
 TEST(Serialize, AClientLeavesDefaultsOut) {
   GenerateMessage message;
   message.stream_id = 1;

@@ -1,10 +1,10 @@
-#include "utf8.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
 
+#include "lmtp/base/utf8.h"
 #include "lmtp/tokenizer/tokenizer.h"
 
 namespace lmtp::tokenizer {

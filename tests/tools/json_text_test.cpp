@@ -5,8 +5,28 @@
 #include <string>
 #include <vector>
 
+#include "common/server_info.h"
+
 namespace lmtp::tools {
 namespace {
+
+TEST(ServerInfo, ReadsWhatThereIs) {
+  const ServerInfo info = read_server_info(
+      R"({"model": "m\"", "vocab_size": 12, "context_length": null, "eos_token_ids": [7, 3],
+          "extensions": ["LOADING", "CANCEL"], "stats": {"vocab_size": 13}})");
+  EXPECT_EQ(info.model, "m\"");
+  EXPECT_EQ(info.vocab_size, 12);
+  EXPECT_EQ(info.context_length, 0);
+  EXPECT_EQ(info.eos_token_ids, (std::vector<TokenId>{3, 7}));
+  EXPECT_TRUE(info.can_cancel);
+  const ServerInfo other = read_server_info(
+      R"({"model": 5, "vocab_size": -12, "eos_token_ids": ["x"], "extensions": "CANCEL"})");
+  EXPECT_EQ(other.model, "");
+  EXPECT_EQ(other.vocab_size, 0);
+  EXPECT_TRUE(other.eos_token_ids.empty());
+  EXPECT_FALSE(other.can_cancel);
+  EXPECT_EQ(read_server_info("[").json, "[");
+}
 
 TEST(PythonRepr, PrintsWhatPythonPrints) {
   // Each right side is what print(json.loads(left)) writes.
@@ -47,32 +67,14 @@ TEST(Indented, PutsEachMemberOnItsLine) {
             "  \"d\": {},\n  \"e\": []\n}");
 }
 
-TEST(JsonField, FindsMembersOfTheOutermostObjectOnly) {
-  const std::string json = R"({"a": {"b": 1}, "b": [2, {"c": 3}], "d": "x\"y", "e": null})";
-  EXPECT_EQ(json_field(json, "a"), R"({"b": 1})");
-  EXPECT_EQ(json_field(json, "b"), R"([2, {"c": 3}])");
-  EXPECT_EQ(json_string(*json_field(json, "d")), "x\"y");
-  EXPECT_EQ(json_field(json, "e"), "null");
-  EXPECT_EQ(json_field(json, "c"), std::nullopt);
-  EXPECT_EQ(json_field("[1]", "a"), std::nullopt);
-  EXPECT_EQ(json_integer("-12"), -12);
-  EXPECT_EQ(json_integer("1.5"), std::nullopt);
-  EXPECT_EQ(json_string("5"), std::nullopt);
-}
-
-TEST(JsonElements, GivesEachElementsText) {
-  EXPECT_EQ(*json_elements(R"([1, "a,b", [2, 3], {"x": []}])"),
-            (std::vector<std::string>{"1", "\"a,b\"", "[2, 3]", R"({"x": []})"}));
-  EXPECT_TRUE(json_elements("[]")->empty());
-  EXPECT_EQ(json_elements("{}"), std::nullopt);
-}
-
 TEST(ParseIds, TakesArraysOfIdsOnly) {
   EXPECT_EQ(*parse_ids(" [464, 3290,0] "), (std::vector<TokenId>{464, 3290, 0}));
   EXPECT_TRUE(parse_ids("[]")->empty());
   for (const char* wrong : {"", "5", "[1", "[-1]", "[1.5]", "[\"1\"]", "[2147483648]", "[[1]]"}) {
     EXPECT_FALSE(parse_ids(wrong).ok()) << wrong;
   }
+  EXPECT_EQ(parse_ids("[1, 1.5]").error().message, "'1.5' is not a token id");
+  EXPECT_EQ(parse_ids("[1").error().message, "not a JSON array of token ids like [464, 3290]");
 }
 
 }  // namespace

@@ -287,7 +287,7 @@ TEST(LoadGenerator, RequestsCarryTheirBias) {
   ASSERT_EQ(requests.size(), 2U);
   EXPECT_EQ(
       requests[0],
-      "GENERATE {\"logit_bias\": {\"3\": -100, \"5\": -100, \"9\": -100}, \"max_tokens\": 16, "
+      "GENERATE {\"max_tokens\": 16, \"logit_bias\": {\"3\": -100, \"5\": -100, \"9\": -100}, "
       "\"prompt\": [1, 2], \"model\": \"m\", \"stream_id\": 1}");
   EXPECT_NE(requests[1].find("[1, 2, 7, 7, 7"), std::string::npos);
 }

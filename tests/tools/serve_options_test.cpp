@@ -196,11 +196,5 @@ TEST(Durations, AreReadWithTheirUnits) {
   }
 }
 
-TEST(Sizes, AreWrittenForPeople) {
-  EXPECT_EQ(size_text(512), "512 bytes");
-  EXPECT_EQ(size_text(4LL << 30), "4 GiB");
-  EXPECT_EQ(size_text(1600), "1.56 KiB");
-}
-
 }  // namespace
 }  // namespace lmtp::tools

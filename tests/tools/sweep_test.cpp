@@ -16,7 +16,12 @@ namespace {
 
 constexpr double kInf = kUnlimitedRate;
 
-ServerInfo server() { return {1000, 512, {0, 5}, "{\"model\": \"m\"}"}; }
+ServerInfo server() {
+  return {.vocab_size = 1000,
+          .context_length = 512,
+          .eos_token_ids = {0, 5},
+          .json = "{\"model\": \"m\"}"};
+}
 
 Sweep plan(const BenchOptions& options) {
   auto sweep = plan_sweep(options, server());
@@ -75,7 +80,8 @@ TEST(Sweep, TheServersEndTokensAreBanned) {
   options.banned_tokens = {5, 3};
   EXPECT_EQ(plan(options).points[0].load.banned_tokens, (std::vector<TokenId>{0, 3, 5}));
   options.banned_tokens.clear();
-  EXPECT_NE(error_of(options, {1000, 512, {}, ""}).find("--ban-token"), std::string::npos);
+  EXPECT_NE(error_of(options, {.vocab_size = 1000, .context_length = 512}).find("--ban-token"),
+            std::string::npos);
 }
 
 TEST(Sweep, NamesTheOptionThatHelpsWithAServerThatSaysNothing) {

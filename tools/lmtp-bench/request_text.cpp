@@ -9,14 +9,11 @@
 namespace lmtp::tools {
 namespace {
 
-std::string bias_text(const std::vector<TokenId>& forbidden) {
+// Empty where nothing is forbidden.
+std::string bias_json(const std::vector<TokenId>& forbidden) {
   if (forbidden.empty()) return "";
-  std::string out = "\"logit_bias\": {";
-  for (const TokenId id : forbidden) {
-    // -100 is what LMQL sends for "never".
-    out.append(out.back() == '{' ? "\"" : ", \"").append(std::to_string(id)).append("\": -100");
-  }
-  return out.append("}, ");
+  // -100 is what LMQL sends for "never".
+  return protocol::serialize_bias({forbidden, std::vector<float>(forbidden.size(), -100.0F)});
 }
 
 }  // namespace
@@ -24,11 +21,11 @@ std::string bias_text(const std::vector<TokenId>& forbidden) {
 RequestText::RequestText(const LoadOptions& options)
     : model_(options.model),
       temperature_(options.temperature),
-      banned_bias_(bias_text(options.banned_tokens)) {
+      banned_bias_(bias_json(options.banned_tokens)) {
   std::vector<TokenId> both;
   std::set_union(options.mask.begin(), options.mask.end(), options.banned_tokens.begin(),
                  options.banned_tokens.end(), std::back_inserter(both));
-  mask_bias_ = bias_text(both);
+  mask_bias_ = bias_json(both);
 }
 
 std::string RequestText::of(StreamId stream_id, const Request& request) const {
@@ -43,9 +40,7 @@ std::string RequestText::of(StreamId stream_id, const Request& request) const {
   message.params.max_tokens = request.max_tokens;
   message.params.temperature = temperature_;
   message.params.top_logprobs = request.top_logprobs;
-  std::string text = protocol::serialize_client_message(message);
-  text.insert(text.find('{') + 1, request.masked ? mask_bias_ : banned_bias_);
-  return text;
+  return protocol::serialize_client_message(message, request.masked ? mask_bias_ : banned_bias_);
 }
 
 }  // namespace lmtp::tools

@@ -20,7 +20,7 @@ class RequestText {
  private:
   const std::string model_;
   const float temperature_;
-  std::string banned_bias_;  // `"logit_bias": {...}, `, or empty
+  std::string banned_bias_;  // as JSON; empty: none
   std::string mask_bias_;
 };
 

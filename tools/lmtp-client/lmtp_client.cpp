@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <system_error>
@@ -16,6 +17,7 @@
 #include "common/json_text.h"
 #include "common/progress_bar.h"
 #include "line_editor.h"
+#include "lmtp/base/json.h"
 #include "lmtp/client/interrupts.h"
 #include "lmtp/hub/fetch.h"
 #include "lmtp/tokenizer/tokenizer.h"
@@ -83,20 +85,17 @@ int encode_lines(const tokenizer::Tokenizer& tokenizer, const ClientOptions& opt
   std::string line;
   for (int number = 1; std::getline(std::cin, line); ++number) {
     if (options.json) {
-      const auto elements = json_elements("[" + line + "]");  // which looks at the whole line
-      const auto text = elements && elements->size() == 1 ? json_string(line) : std::nullopt;
-      if (!text) return fail_line(number, "not a JSON string like \"Once upon a time\"");
-      line = *text;
+      const auto text = parse_json(line, "");
+      if (!text || !text->is_string()) {
+        return fail_line(number, "not a JSON string like \"Once upon a time\"");
+      }
+      line = text->get<std::string>();
     }
     const auto ids = tokenizer.encode(line);
     if (!ids) return fail_line(number, ids.error().message);
-    std::string out = "[";
-    if (bos) out += std::to_string(tokenizer.bos_id());
-    for (const TokenId id : *ids) {
-      if (out.size() > 1) out += ", ";
-      out += std::to_string(id);
-    }
-    out += "]\n";
+    OrderedJson all = *ids;
+    if (bos) all.insert(all.begin(), tokenizer.bos_id());
+    const std::string out = json_text(all) + "\n";
     std::fwrite(out.data(), 1, out.size(), stdout);
   }
   return 0;
@@ -113,7 +112,7 @@ int decode_lines(const tokenizer::Tokenizer& tokenizer, const ClientOptions& opt
                                    std::to_string(tokenizer.vocab_size() - 1));
     }
     const std::string text = tokenizer.decode(*ids);
-    const std::string out = (options.json ? json_quoted(text) : text) + "\n";
+    const std::string out = (options.json ? json_text(text) : text) + "\n";
     std::fwrite(out.data(), 1, out.size(), stdout);
   }
   return 0;

@@ -312,9 +312,9 @@ void Repl::end_loading() {
 }
 
 void Repl::note_mismatch() {
-  if (mismatch_noted_ || !link_.info() || !link_.info()->vocab_size) return;
+  if (mismatch_noted_ || !link_.info() || link_.info()->vocab_size == 0) return;
   mismatch_noted_ = true;
-  const std::int64_t of_model = *link_.info()->vocab_size;
+  const std::int64_t of_model = link_.info()->vocab_size;
   const std::int64_t of_tokenizer = tokenizer_.vocab_size();
   // A model's vocabulary is often rounded up; the demo's is not.
   if (options_.own_model ? of_model >= of_tokenizer : of_model == of_tokenizer) return;

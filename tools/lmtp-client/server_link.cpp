@@ -3,24 +3,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/json_text.h"
-
 namespace lmtp::tools {
 namespace {
 
 using protocol::ServerEntry;
-
-ServerInfo read_info(const std::string& json) {
-  ServerInfo info;
-  info.json = json;
-  info.model = json_string(json_field(json, "model").value_or("")).value_or("");
-  if (const auto size = json_field(json, "vocab_size")) info.vocab_size = json_integer(*size);
-  const auto extensions = json_elements(json_field(json, "extensions").value_or(""));
-  if (!extensions) return info;
-  info.can_cancel = std::any_of(extensions->begin(), extensions->end(),
-                                [](const auto& name) { return json_string(name) == "CANCEL"; });
-  return info;
-}
 
 // While one lives, Ctrl-C wakes the client.
 class Waking {
@@ -125,7 +111,7 @@ bool ServerLink::take_info(const ServerEntry& entry) {
   if (!entry.error.empty()) {
     info_error_ = entry.error;
   } else if (!entry.model_info_json.empty()) {
-    info_ = read_info(entry.model_info_json);
+    info_ = read_server_info(entry.model_info_json);
   } else {
     info_error_ = "the server gives no information on its model yet";
   }

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "common/server_info.h"
 #include "lmtp/base/result.h"
 #include "lmtp/client/client.h"
 #include "lmtp/client/interrupts.h"
@@ -18,14 +19,6 @@ namespace lmtp::tools {
 
 inline constexpr int kCancelTimeoutMs = 2000;  // for the server to confirm; else a new connection
 inline constexpr int kInfoTimeoutMs = 10'000;
-
-// What MODEL_INFO told; unknown parts are empty.
-struct ServerInfo {
-  std::string json;
-  std::string model;
-  std::optional<std::int64_t> vocab_size;
-  bool can_cancel = false;
-};
 
 // Owner: the REPL; its thread.
 class ServerLink {

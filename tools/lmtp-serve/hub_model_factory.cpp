@@ -9,6 +9,7 @@
 #include "lmtp/agent/cuda_agent.h"
 #include "lmtp/agent/model_memory.h"
 #include "lmtp/base/log.h"
+#include "lmtp/base/text.h"
 #include "lmtp/model/causal_lm.h"
 #include "lmtp/model/model_config.h"
 #include "lmtp/model/weights.h"

@@ -25,6 +25,7 @@
 #include "hub_model_factory.h"
 #include "kernels/device.h"
 #include "lmtp/base/log.h"
+#include "lmtp/base/text.h"
 #include "lmtp/base/version.h"
 #include "lmtp/registry/registry.h"
 #include "lmtp/server/server.h"

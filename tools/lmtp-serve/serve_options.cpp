@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "lmql_options.h"
+#include "lmtp/base/text.h"
 #include "lmtp/base/version.h"
 
 namespace lmtp::tools {
@@ -313,20 +314,6 @@ Result<std::int64_t> parse_duration_ms(std::string_view text) {
     return Error{ErrorCode::kInvalid, "'" + std::string(text) + "' is too long"};
   // The smallest time is not "never".
   return seconds > 0.0 ? std::max<std::int64_t>(1, std::llround(seconds * 1000)) : 0;
-}
-
-std::string size_text(std::int64_t num_bytes) {
-  constexpr std::array<const char*, 5> kNames = {"bytes", "KiB", "MiB", "GiB", "TiB"};
-  auto number = static_cast<double>(num_bytes);
-  std::size_t unit = 0;
-  while (number >= kKi && unit + 1 < kNames.size()) {
-    number /= kKi;
-    ++unit;
-  }
-  char text[64];
-  const int digits = number == std::floor(number) ? 0 : 2;
-  std::snprintf(text, sizeof(text), "%.*f %s", digits, number, kNames[unit]);
-  return text;
 }
 
 std::variant<ServeOptions, int> parse_serve_options(int argc, const char* const* argv) {

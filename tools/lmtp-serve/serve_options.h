@@ -57,8 +57,4 @@ Result<std::int64_t> parse_size(std::string_view text);
 // "90", "90s", "30m", "1.5h", "2d" in milliseconds; "0" and "never" are 0.
 Result<std::int64_t> parse_duration_ms(std::string_view text);
 
-// As parse_size reads it, in the largest unit that leaves no fraction or else two digits: "512
-// MiB".
-std::string size_text(std::int64_t num_bytes);
-
 }  // namespace lmtp::tools

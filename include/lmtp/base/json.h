@@ -1,4 +1,5 @@
-// JSON of small files, as Python's json module writes and reads it.
+// JSON that is small or seldom: files of settings, answers to people, reports; as Python's json
+// module writes and reads it. Tokens' messages are lmtp/protocol/codec.h's.
 //
 // NaN, Infinity and -Infinity outside strings, and numbers that no double holds, are read as null;
 // half a surrogate pair as U+FFFD; whole numbers that do not fit into 64 bits as doubles; of a key
@@ -19,14 +20,18 @@
 namespace lmtp {
 
 using Json = nlohmann::json;
+// Its keys keep their order; looking for one takes as long as there are keys.
+using OrderedJson = nlohmann::ordered_json;
 
 // More is refused before a parser sees it.
 inline constexpr std::size_t kJsonBytesMax = std::size_t{64} << 20;
 inline constexpr std::size_t kJsonValuesMax = std::size_t{4} << 20;
 inline constexpr std::size_t kJsonDepthMax = 64;
+inline constexpr std::size_t kOrderedJsonValuesMax = std::size_t{16} << 10;
 
 // Errors name `origin`, line, column and what is wrong there.
 Result<Json> parse_json(std::string_view text, const std::string& origin);
+Result<OrderedJson> parse_ordered_json(std::string_view text, const std::string& origin);
 Result<Json> read_json_file(const std::string& path, std::size_t bytes_max = kJsonBytesMax);
 
 // The same, where an object must be the whole.
@@ -45,5 +50,13 @@ Result<const Json*> need_json(const Json& object, std::string_view key, const st
 const std::string* find_json_text(const Json& object, std::string_view key);
 std::optional<bool> find_json_bool(const Json& object, std::string_view key);
 std::optional<std::int64_t> json_integer(const Json& value);
+
+// On one line, as Python's json.dumps separates: {"a": [1, 2]}; but objects in an array have a line
+// each. Numbers are written shortest, 1.0 as 1; what is no number is null. Strings as below.
+std::string json_text(const OrderedJson& value);
+
+// Appends `text` as a JSON string, quotes included. Where `text` is not UTF-8, each of its bytes
+// beyond ASCII becomes U+FFFD.
+void append_json_string(std::string_view text, std::string& out);
 
 }  // namespace lmtp

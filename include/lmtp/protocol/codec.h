@@ -81,10 +81,10 @@ void serialize_msg_error(const ErrorEntry& entry, std::string& out);
 void serialize_loading(std::span<const LoadingNotice> entries, std::string& out);
 void serialize_model_info(const ModelInfoEntry& entry, std::string& out);
 
-// What a client sends; `params` keys at their defaults are left out, as LMQL does.
-std::string serialize_client_message(const ClientMessage& message);
-
-// Appends `text` as a JSON string, quotes included.
-void append_json_string(std::string_view text, std::string& out);
+// What a client sends; `params` keys at their defaults are left out, as LMQL does. `bias_json`: of
+// a GENERATE, in the place of its params' logit_bias, where that is sent again and again.
+std::string serialize_client_message(const ClientMessage& message, std::string_view bias_json = {});
+// A logit_bias as it stands in a message.
+std::string serialize_bias(const LogitBias& bias);
 
 }  // namespace lmtp::protocol

@@ -19,6 +19,10 @@ namespace lmtp::sampling {
 
 class Nucleus;
 
+// Why there is nothing to choose by.
+inline constexpr const char* kNoNumbers =
+    "the model's logits at this position are not numbers, or no token is possible";
+
 // Owner: the model agent, one for each worker; one thread at a time. `backend` must outlive it.
 class Sampler {
  public:

@@ -1,11 +1,12 @@
 #include "pages.h"
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "lmtp/base/json.h"
 #include "lmtp/model_info.h"
-#include "lmtp/protocol/codec.h"
 
 namespace lmtp::server {
 namespace {
@@ -127,25 +128,20 @@ HttpResponse landing_page(std::string_view host, const registry::Registry& model
 // "model" and "status" of a static server; of an auto server the models that are ready.
 HttpResponse health(const registry::Registry& models) {
   const bool healthy = models.healthy();
-  std::string body = R"({"status": ")";
+  OrderedJson said;
   if (models.is_auto()) {
-    body += healthy ? R"(ready", "model": "auto", "loaded": [)"
-                    : R"(stopping", "model": "auto", "loaded": [)";
+    OrderedJson loaded = OrderedJson::array();
     for (const registry::ModelStatus& model : models.list()) {
-      if (model.state != registry::ModelState::kReady) continue;
-      if (body.back() != '[') body += ", ";
-      protocol::append_json_string(model.description.name, body);
+      if (model.state == registry::ModelState::kReady) loaded.push_back(model.description.name);
     }
-    body += "]}\n";
+    said = {{"status", healthy ? "ready" : "stopping"}, {"model", "auto"}, {"loaded", loaded}};
   } else {
     const auto status = models.status("");
     const bool known = status && status->ok();
-    body += known ? state_name((*status)->state) : "unavailable";
-    body += R"(", "model": )";
-    protocol::append_json_string(known ? (*status)->description.name : "", body);
-    body += "}\n";
+    said = {{"status", known ? state_name((*status)->state) : "unavailable"},
+            {"model", known ? (*status)->description.name : ""}};
   }
-  return {healthy ? 200 : 503, "application/json", std::move(body)};
+  return {healthy ? 200 : 503, "application/json", json_text(said) + "\n"};
 }
 
 void add_pages(HttpRoutes& routes, const registry::Registry& models, std::string_view version) {

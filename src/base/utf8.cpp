@@ -1,11 +1,8 @@
-#include "utf8.h"
-
-#include <algorithm>
+#include "lmtp/base/utf8.h"
 
 #include "lmtp/base/check.h"
-#include "lmtp/tokenizer/tokenizer.h"
 
-namespace lmtp::tokenizer {
+namespace lmtp {
 namespace {
 
 // What may follow a lead byte: how many bytes, and the range of the first of them (the others are
@@ -76,30 +73,13 @@ void append_utf8(char32_t code_point, std::string& out) {
   }
 }
 
-std::string StreamDecoder::push(std::string_view bytes) {
-  std::string text = std::move(held_);
-  text.append(bytes);
-  held_.clear();
-  // Only the last three bytes can be an unfinished character, and its lead byte is among them.
-  for (std::size_t i = text.size() - std::min<std::size_t>(text.size(), 3); i < text.size(); ++i) {
-    const std::string_view tail = std::string_view(text).substr(i);
-    const Utf8Step step = utf8_step(tail);
-    if (step.status == Utf8Status::kPrefix && step.num_bytes == tail.size()) {
-      held_ = tail;
-      text.resize(i);
-      break;
-    }
+bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const Utf8Step step = utf8_step(text);
+    if (step.status != Utf8Status::kWhole) return false;
+    text.remove_prefix(step.num_bytes);
   }
-  std::string out;
-  out.reserve(text.size());
-  append_valid_utf8(text, out);
-  return out;
+  return true;
 }
 
-std::string StreamDecoder::finish() {
-  const bool unfinished = !held_.empty();
-  held_.clear();
-  return unfinished ? std::string(kReplacement) : std::string();
-}
-
-}  // namespace lmtp::tokenizer
+}  // namespace lmtp

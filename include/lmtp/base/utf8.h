@@ -1,4 +1,4 @@
-// UTF-8 as Python and Hugging Face read it.
+// UTF-8 as Python and Hugging Face read it. Pure functions; any thread.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace lmtp::tokenizer {
+namespace lmtp {
 
 inline constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
@@ -18,8 +18,8 @@ enum class Utf8Status {
 
 struct Utf8Step {
   Utf8Status status = Utf8Status::kWhole;
-  std::size_t num_bytes =
-      0;  // of the character, the prefix, or the longest part that looked like one
+  // Of the character, the prefix, or the longest part that looked like one.
+  std::size_t num_bytes = 0;
 };
 
 // Looks at the front of `text`. An invalid part ends before the first byte that cannot continue it
@@ -29,6 +29,9 @@ Utf8Step utf8_step(std::string_view text);
 
 // Appends `text` to `out`, each invalid part as U+FFFD; a prefix at the end counts as invalid.
 void append_valid_utf8(std::string_view text, std::string& out);
+
+// Whether all of it is.
+bool is_utf8(std::string_view text);
 
 // Appends one character. REQUIRES: a code point that is no surrogate.
 void append_utf8(char32_t code_point, std::string& out);
@@ -51,4 +54,4 @@ inline CodePoint code_point_at(std::string_view text, std::size_t pos) {
           4};
 }
 
-}  // namespace lmtp::tokenizer
+}  // namespace lmtp

@@ -1,0 +1,24 @@
+// What a server says of its model, as far as the programs need it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lmtp/base/ids.h"
+
+namespace lmtp::tools {
+
+// What it does not say is 0 or empty; LMQL's own server says next to nothing.
+struct ServerInfo {
+  std::string model = {};
+  int vocab_size = 0;
+  int context_length = 0;
+  std::vector<TokenId> eos_token_ids = {};  // ascending
+  bool can_cancel = false;
+  std::string json = {};  // the whole model_info
+};
+
+// `json`: the model_info of an answer to MODEL_INFO.
+ServerInfo read_server_info(const std::string& json);
+
+}  // namespace lmtp::tools
