@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <type_traits>
 #include <utility>
 
 #include "lmtp/base/text.h"
@@ -18,26 +19,15 @@ using simdjson::dom::element;
 using simdjson::dom::element_type;
 
 constexpr std::size_t kMaxUnknownKeyBytes = 64;
-constexpr double kMaxBias = 1e30;
 constexpr std::string_view kTokensAllowed = "allowed is an array of token ids, whole numbers >= 0";
 
-constexpr std::array<std::string_view, kNumFields> kFieldNames = {
-    "stream_id",
-    "model",
-    "prompt",
-    "scored",
-    "temperature",
-    "top_p",
-    "top_k",
-    "repetition_penalty",
-    "presence_penalty",
-    "frequency_penalty",
-    "logit_bias",
-    "seed",
-    "top_logprobs",
-    "max_tokens",
-    "data",
-};
+constexpr std::array kFieldNames = [] {
+  std::array<std::string_view, kNumFields> names = {"stream_id", "model", "prompt", "scored",
+                                                    "data"};
+  std::ranges::transform(kSamplingTable, names.begin() + static_cast<int>(Field::kFirstParam),
+                         &SamplingParam::name);
+  return names;
+}();
 
 std::string_view type_text(const element& value) {
   switch (value.type()) {
@@ -190,7 +180,30 @@ std::vector<TokenId> FieldReader::required_tokens(Field field, bool may_be_empty
   return tokens;
 }
 
-float FieldReader::number(Field field, float absent, NumberRange range) {
+SamplingParams FieldReader::params() {
+  SamplingParams params;
+  auto field = Field::kFirstParam;
+  for (const SamplingParam& row : kSamplingTable) {
+    const auto read = [&]<typename T>(T SamplingParams::*member) {
+      if constexpr (std::is_same_v<T, float>) {
+        params.*member = number(field, params.*member, row.range);
+      } else if constexpr (std::is_same_v<T, int>) {
+        params.*member = whole(field, params.*member, row.range);
+      } else if constexpr (std::is_same_v<T, std::uint64_t>) {
+        const std::optional<std::uint64_t> seed = optional_seed(field);
+        params.has_seed = seed.has_value();
+        params.*member = seed.value_or(0);
+      } else {
+        params.*member = optional_bias(field, row.range);
+      }
+    };
+    std::visit(read, row.member);
+    field = static_cast<Field>(static_cast<int>(field) + 1);
+  }
+  return params;
+}
+
+float FieldReader::number(Field field, float absent, const ParamRange& range) {
   const auto& value = element(field);
   if (!value) return absent;
   const double read = is_number(*value) ? value->get_double().value() : std::nan("");
@@ -206,7 +219,9 @@ float FieldReader::number(Field field, float absent, NumberRange range) {
   return absent;
 }
 
-int FieldReader::whole(Field field, int absent, int low, int cap) {
+int FieldReader::whole(Field field, int absent, const ParamRange& range) {
+  const auto low = static_cast<int>(range.low);
+  const auto cap = static_cast<int>(range.high);
   const auto& value = element(field);
   if (!value) return absent;
   if (value->is_uint64() && !value->is_int64()) return cap;
@@ -218,20 +233,20 @@ int FieldReader::whole(Field field, int absent, int low, int cap) {
   return absent;
 }
 
-std::optional<std::uint64_t> FieldReader::optional_seed() {
-  const auto& value = element(Field::kSeed);
+std::optional<std::uint64_t> FieldReader::optional_seed(Field field) {
+  const auto& value = element(field);
   if (!value) return std::nullopt;
   if (value->is_uint64()) return value->get_uint64().value();
   if (value->is_int64()) return static_cast<std::uint64_t>(value->get_int64().value());
-  fail(Field::kSeed, seen(*value) + "; allowed is a whole number of 64 bits");
+  fail(field, seen(*value) + "; allowed is a whole number of 64 bits");
   return std::nullopt;
 }
 
-std::shared_ptr<const LogitBias> FieldReader::optional_bias() {
-  const auto& value = element(Field::kLogitBias);
+std::shared_ptr<const LogitBias> FieldReader::optional_bias(Field field, const ParamRange& range) {
+  const auto& value = element(field);
   if (!value) return nullptr;
   if (!value->is_object()) {
-    fail(Field::kLogitBias, seen(*value) + "; allowed is an object of token id: number");
+    fail(field, seen(*value) + "; allowed is an object of token id: number");
     return nullptr;
   }
   auto bias = std::make_shared<LogitBias>();
@@ -241,14 +256,14 @@ std::shared_ptr<const LogitBias> FieldReader::optional_bias() {
   for (const auto& [key, item] : object) {
     const std::optional<TokenId> id = parse_bias_key(key);
     if (!id) {
-      fail(Field::kLogitBias, "key '" + shortened(key, kMaxUnknownKeyBytes) +
-                                  "' is not a token id; allowed are whole numbers >= 0");
+      fail(field, "key '" + shortened(key, kMaxUnknownKeyBytes) +
+                      "' is not a token id; allowed are whole numbers >= 0");
       return nullptr;
     }
     const double read = is_number(item) ? item.get_double().value() : std::nan("");
-    if (!(std::abs(read) <= kMaxBias)) {
-      fail(Field::kLogitBias, "the value of " + std::to_string(*id) + " " + seen(item) +
-                                  "; allowed is a number >= -1e30 and <= 1e30");
+    if (!(read >= range.low && read <= range.high)) {
+      fail(field, "the value of " + std::to_string(*id) + " " + seen(item) +
+                      "; allowed is a number >= -1e30 and <= 1e30");
       return nullptr;
     }
     bias->ids.push_back(*id);
@@ -258,8 +273,7 @@ std::shared_ptr<const LogitBias> FieldReader::optional_bias() {
   sort_bias(*bias);
   const auto twice = std::adjacent_find(bias->ids.begin(), bias->ids.end());
   if (twice != bias->ids.end()) {
-    fail(Field::kLogitBias,
-         "token id " + std::to_string(*twice) + " is given twice; once is allowed");
+    fail(field, "token id " + std::to_string(*twice) + " is given twice; once is allowed");
     return nullptr;
   }
   return bias;

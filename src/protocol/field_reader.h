@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "lmtp/base/ids.h"
-#include "lmtp/request/sampling_params.h"
+#include "lmtp/request/sampling_table.h"
 
 namespace lmtp::protocol {
 
@@ -22,30 +22,15 @@ enum class Field : std::uint8_t {
   kModel,
   kPrompt,
   kScored,
-  kTemperature,
-  kTopP,
-  kTopK,
-  kRepetitionPenalty,
-  kPresencePenalty,
-  kFrequencyPenalty,
-  kLogitBias,
-  kSeed,
-  kTopLogprobs,
-  kMaxTokens,
   kData,
-  kNumFields,
+  kFirstParam,  // then the others of kSamplingTable
 };
 
-inline constexpr std::size_t kNumFields = static_cast<std::size_t>(Field::kNumFields);
+inline constexpr std::size_t kNumFields =
+    static_cast<std::size_t>(Field::kFirstParam) + kSamplingTable.size();
 
 // The field's name on the wire.
 std::string_view field_name(Field field);
-
-struct NumberRange {
-  double low = 0.0;
-  double high = 0.0;
-  bool low_allowed = true;  // false: (low, high]
-};
 
 // Reads fields one after the other and keeps the first thing that is wrong; from then on the
 // readers return defaults. A field that is null counts as absent.
@@ -70,18 +55,21 @@ class FieldReader {
   std::string optional_string(Field field, std::size_t max_bytes);
   // REQUIRES of the message: present, an array of whole numbers in [0, 2^31).
   std::vector<TokenId> required_tokens(Field field, bool may_be_empty);
-  float number(Field field, float absent, NumberRange range);
-  // Larger numbers than `cap` are read as `cap`.
-  int whole(Field field, int absent, int low, int cap);
-  // A whole number of 64 bits; a negative one stands for its two's complement.
-  std::optional<std::uint64_t> optional_seed();
-  std::shared_ptr<const LogitBias> optional_bias();
+  // All that kSamplingTable has, in its order.
+  SamplingParams params();
 
  private:
   const std::optional<simdjson::dom::element>& element(Field field) const {
     return elements_[static_cast<std::size_t>(field)];
   }
   void fail(Field field, std::string_view what);
+
+  float number(Field field, float absent, const ParamRange& range);
+  // Larger numbers than the range's are read as its greatest.
+  int whole(Field field, int absent, const ParamRange& range);
+  // A whole number of 64 bits; a negative one stands for its two's complement.
+  std::optional<std::uint64_t> optional_seed(Field field);
+  std::shared_ptr<const LogitBias> optional_bias(Field field, const ParamRange& range);
 
   std::array<std::optional<simdjson::dom::element>, kNumFields> elements_;
   std::vector<std::string> unknown_keys_;

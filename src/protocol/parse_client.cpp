@@ -35,12 +35,6 @@ constexpr std::size_t kLongValueBytes = std::size_t{16} << 10;
 constexpr std::size_t kMaxOtherFieldBytes = std::size_t{1} << 20;
 constexpr std::string_view kBlanks = " \t\r\n";
 
-constexpr NumberRange kTemperatureRange = {0.0, 100.0};
-constexpr NumberRange kTopPRange = {0.0, 1.0, false};
-constexpr NumberRange kRepetitionRange = {0.0, 100.0, false};
-constexpr NumberRange kPenaltyRange = {-100.0, 100.0};
-constexpr int kMaxCount = 1 << 30;
-
 bool opens_stream(Verb verb) { return verb == Verb::kGenerate || verb == Verb::kScore; }
 
 std::optional<StreamId> stream_id_of(std::string_view value) {
@@ -133,7 +127,7 @@ std::string why_too_long(std::string_view key, std::string_view container,
   if (key == field_name(Field::kPrompt) || key == field_name(Field::kScored)) {
     return too_many(limits.num_tokens, " tokens", " (the context)");
   }
-  if (key == field_name(Field::kLogitBias)) {
+  if (key == kLogitBiasName) {
     return too_many(limits.num_biases, " entries", " (the vocabulary)");
   }
   if (container.size() <= kMaxOtherFieldBytes) return {};
@@ -161,8 +155,8 @@ Payload parse_payload(std::string_view text, BiasCache& bias_cache, const Limits
   while (scanner.next()) {
     const std::string_view key = scanner.key();
     const std::string_view rest = text.substr(scanner.value_begin());
-    const bool is_first_bias = key == field_name(Field::kLogitBias) && rest[0] == '{' &&
-                               payload.bias_text.empty() && !payload.known_bias;
+    const bool is_first_bias =
+        key == kLogitBiasName && rest[0] == '{' && payload.bias_text.empty() && !payload.known_bias;
     BiasCache::PrefixHit hit;
     if (is_first_bias) hit = bias_cache.find_at_front(rest);
     if (hit.bias) scanner.skip_bytes(hit.num_bytes);
@@ -197,26 +191,11 @@ Payload parse_payload(std::string_view text, BiasCache& bias_cache, const Limits
 }
 
 SamplingParams read_params(FieldReader& reader, const Payload& payload, BiasCache& bias_cache) {
-  SamplingParams params;
-  params.temperature = reader.number(Field::kTemperature, params.temperature, kTemperatureRange);
-  params.top_p = reader.number(Field::kTopP, params.top_p, kTopPRange);
-  params.top_k = reader.whole(Field::kTopK, params.top_k, 0, kMaxCount);
-  params.repetition_penalty =
-      reader.number(Field::kRepetitionPenalty, params.repetition_penalty, kRepetitionRange);
-  params.presence_penalty =
-      reader.number(Field::kPresencePenalty, params.presence_penalty, kPenaltyRange);
-  params.frequency_penalty =
-      reader.number(Field::kFrequencyPenalty, params.frequency_penalty, kPenaltyRange);
-  params.top_logprobs = reader.whole(Field::kTopLogprobs, params.top_logprobs, 0, kMaxTopLogprobs);
-  params.max_tokens = reader.whole(Field::kMaxTokens, params.max_tokens, 1, kMaxCount);
-  const std::optional<std::uint64_t> seed = reader.optional_seed();
-  params.has_seed = seed.has_value();
-  params.seed = seed.value_or(0);
-  params.logit_bias = payload.known_bias;
-  if (!params.logit_bias) {
-    params.logit_bias = reader.optional_bias();
-    const bool can_be_kept = params.logit_bias && !payload.bias_text.empty();
-    if (can_be_kept) bias_cache.insert(payload.bias_text, params.logit_bias);
+  SamplingParams params = reader.params();
+  if (payload.known_bias) {
+    params.logit_bias = payload.known_bias;
+  } else if (params.logit_bias && !payload.bias_text.empty()) {
+    bias_cache.insert(payload.bias_text, params.logit_bias);
   }
   return params;
 }

@@ -8,6 +8,7 @@
 #include "lmtp/base/json.h"
 #include "lmtp/base/text.h"
 #include "lmtp/protocol/codec.h"
+#include "lmtp/request/sampling_table.h"
 
 namespace lmtp::protocol {
 namespace {
@@ -112,36 +113,30 @@ void append_tokens(std::string_view key, const std::vector<TokenId>& tokens, std
   out.push_back(']');
 }
 
-template <typename T>
-void append_unless_default(std::string_view key, T value, T absent, std::string& out) {
-  if (value == absent) return;
-  append_key(key, out);
-  if constexpr (std::is_floating_point_v<T>) {
-    append_float(value, out);
-  } else {
-    append_int(value, out);
-  }
-}
-
+// Those at their defaults are left out.
 void append_params(const SamplingParams& params, std::string_view bias_json, std::string& out) {
   const SamplingParams absent;
-  append_unless_default("temperature", params.temperature, absent.temperature, out);
-  append_unless_default("top_p", params.top_p, absent.top_p, out);
-  append_unless_default("top_k", params.top_k, absent.top_k, out);
-  append_unless_default("repetition_penalty", params.repetition_penalty, absent.repetition_penalty,
-                        out);
-  append_unless_default("presence_penalty", params.presence_penalty, absent.presence_penalty, out);
-  append_unless_default("frequency_penalty", params.frequency_penalty, absent.frequency_penalty,
-                        out);
-  append_unless_default("top_logprobs", params.top_logprobs, absent.top_logprobs, out);
-  append_unless_default("max_tokens", params.max_tokens, absent.max_tokens, out);
-  if (params.has_seed) {
-    append_key("seed", out);
-    append_int(params.seed, out);
+  for (const SamplingParam& row : kSamplingTable) {
+    const auto append = [&]<typename T>(T SamplingParams::*member) {
+      if constexpr (std::is_same_v<T, std::shared_ptr<const LogitBias>>) {
+        if (bias_json.empty() && !(params.*member)) return;
+        append_key(row.name, out);
+        out.append(bias_json.empty() ? serialize_bias(*(params.*member)) : bias_json);
+      } else if constexpr (std::is_same_v<T, std::uint64_t>) {
+        if (!params.has_seed) return;
+        append_key(row.name, out);
+        append_int(params.*member, out);
+      } else if (params.*member != absent.*member) {
+        append_key(row.name, out);
+        if constexpr (std::is_same_v<T, float>) {
+          append_float(params.*member, out);
+        } else {
+          append_int(params.*member, out);
+        }
+      }
+    };
+    std::visit(append, row.member);
   }
-  if (bias_json.empty() && !params.logit_bias) return;
-  append_key("logit_bias", out);
-  out.append(bias_json.empty() ? serialize_bias(*params.logit_bias) : bias_json);
 }
 
 void append_common(StreamId stream_id, std::string_view model, std::string& out) {

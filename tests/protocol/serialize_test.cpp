@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lmtp/protocol/codec.h"
+#include "lmtp/request/sampling_table.h"
 
 namespace lmtp::protocol {
 namespace {
@@ -77,6 +78,42 @@ TEST(Serialize, MessagesAreArraysAndNameTheirStream) {
   out.clear();
   serialize_model_info({7, R"({"model": "x"})"}, out);
   EXPECT_EQ(out, R"(MSG [{"stream_id": 7, "model_info": {"model": "x"}}])");
+}
+
+// Whatever is in the table goes over the wire and comes back, so a new row needs no test here.
+TEST(Serialize, AServerReadsEveryParameterThatAClientSets) {
+  for (const SamplingParam& param : kSamplingTable) {
+    GenerateMessage message;
+    message.prompt = {1};
+    const auto change = [&]<typename T>(T SamplingParams::*member) {
+      SamplingParams& params = message.params;
+      if constexpr (std::is_same_v<T, std::shared_ptr<const LogitBias>>) {
+        params.*member = std::make_shared<LogitBias>(LogitBias{{3, 7}, {-100.0F, 2.5F}});
+      } else if constexpr (std::is_same_v<T, std::uint64_t>) {
+        params.*member = 5;
+        params.has_seed = true;
+      } else if constexpr (std::is_same_v<T, float>) {
+        const double low = param.range.low;
+        const auto high = static_cast<float>(param.range.high);
+        const bool is_high = params.*member == high;
+        params.*member = is_high ? static_cast<float>((low + param.range.high) / 2) : high;
+      } else {
+        ++(params.*member);
+      }
+    };
+    std::visit(change, param.member);
+    const std::string text = serialize_client_message(message);
+    EXPECT_NE(text.find("\"" + std::string(param.name) + "\": "), std::string::npos) << text;
+    BiasCache cache;
+    const auto parsed = parse_client_message(text, cache);
+    const auto* read = std::get_if<ClientMessage>(&parsed);
+    ASSERT_NE(read, nullptr) << std::get<ParseError>(parsed).message;
+    const SamplingParams& back = std::get<GenerateMessage>(*read).params;
+    for (const SamplingParam& other : kSamplingTable) {
+      EXPECT_EQ(param_text(back, other), param_text(message.params, other))
+          << param.name << ", " << other.name;
+    }
+  }
 }
 
 TEST(Serialize, AClientLeavesDefaultsOut) {

@@ -1,12 +1,14 @@
 #include "client_options.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <utility>
 #include <vector>
 
 #include "common/split_host.h"
 #include "lmtp/base/version.h"
+#include "lmtp/request/sampling_table.h"
 
 namespace lmtp::tools {
 namespace {
@@ -19,6 +21,7 @@ constexpr const char* kDescription =
 
 constexpr const char* kFooter =
     "A prompt line may end with parameters: Hello there temperature=1.2 max_tokens=5\n"
+    "A logit_bias is written {TOKEN:VALUE,...} without spaces: {50256:-100,11:2.5}\n"
     "BOS goes in front of a prompt where the tokenizer's own files say so (Llama's, not GPT-2's);\n"
     "--bos or --no-bos (bos=true, bos=false on a line) decide otherwise. LMQL's queries always "
     "have\n"
@@ -26,26 +29,13 @@ constexpr const char* kFooter =
     "In a pipe and with -p only the new text is printed (--echo: the prompt too).\n"
     "The exit code is 0, 1 after an error, 2 for a wrong option, 130 after Ctrl-C.";
 
-struct Flag {
-  const char* names;
-  const char* key;
-  const char* help;
-};
-
-constexpr Flag kParamFlags[] = {
-    {"-n,--max-tokens", "max_tokens", "tokens to generate at most (32)"},
-    {"--temperature", "temperature", "0 (default) takes the likeliest token"},
-    {"--top-p", "top_p", "draw from the likeliest tokens of this probability in all"},
-    {"--top-k", "top_k", "draw from the likeliest K tokens; 0 (default): from all"},
-    {"--seed", "seed", "the same seed draws the same tokens"},
-    {"--repetition-penalty", "repetition_penalty", "1 (default): none"},
-    {"--presence-penalty", "presence_penalty", "0 (default): none"},
-    {"--frequency-penalty", "frequency_penalty", "0 (default): none"},
-    {"--logit-bias", "logit_bias", "{TOKEN:VALUE,...} added to the logits"},
-    {"--top-logprobs", "top_logprobs", "likeliest tokens to report (--raw shows them)"},
-};
-
 using Words = std::vector<std::pair<std::string, std::string>>;
+
+std::string flag_of(const SamplingParam& param) {
+  std::string flag = "--" + std::string(param.name);
+  std::ranges::replace(flag, '_', '-');
+  return flag == "--max-tokens" ? "-n," + flag : flag;
+}
 
 // Of the words without a dash: MODEL, and key=value after or before it.
 Result<void> take_positionals(const std::vector<std::string>& positionals, ClientOptions& options,
@@ -106,18 +96,19 @@ std::variant<ClientOptions, int> parse_client_options(int argc, const char* cons
   app.add_option("-p,--prompt", options.prompt, "one prompt, taken as it stands; then end");
   app.add_option("--score", options.score,
                  "log probability of each token of this text after the prompt (-p, else nothing)");
-  for (const Flag& flag : kParamFlags) {
+  for (const SamplingParam& param : kSamplingTable) {
     app.add_option_function<std::string>(
-        flag.names,
-        [&params, key = flag.key](const std::string& value) { params.emplace_back(key, value); },
-        flag.help);
+        flag_of(param),
+        [&params, &param](const std::string& value) { params.emplace_back(param.name, value); },
+        std::string(param.help) + " (" + param_text({}, param) + ")");
   }
   app.add_flag_callback(
       "--bos", [&options] { options.params.bos = true; }, "put BOS in front of each prompt");
   app.add_flag_callback(
       "--no-bos", [&options] { options.params.bos = false; },
       "do not, whatever the tokenizer says");
-  app.add_flag("--raw", options.raw, "print the token entries as LMQL's client does");
+  app.add_flag("--raw", options.raw,
+               "print the token entries, with their top_logprobs, as LMQL's client does");
   app.add_flag("--echo", options.echo, "print the prompt in front of the answer");
   app.add_flag("--encode", encode, "text lines on standard input to JSON arrays of token ids");
   app.add_flag("--decode", decode, "and back");

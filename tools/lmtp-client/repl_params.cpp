@@ -7,6 +7,9 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <type_traits>
+
+#include "lmtp/request/sampling_table.h"
 
 namespace lmtp::tools {
 namespace {
@@ -91,77 +94,29 @@ Result<void> set_logit_bias(SamplingParams& params, std::string_view value) {
   return {};
 }
 
-template <typename T>
-std::string number_text(T value) {
-  char text[32];
-  const auto [end, error] = std::to_chars(text, text + sizeof(text), value);
-  return {text, end};
+Result<void> set(SamplingParams& params, const SamplingParam& param, std::string_view value) {
+  const auto set_member = [&]<typename T>(T SamplingParams::*member) {
+    if constexpr (std::is_same_v<T, std::shared_ptr<const LogitBias>>) {
+      return set_logit_bias(params, value);
+    } else if constexpr (std::is_same_v<T, std::uint64_t>) {
+      return set_seed(params, value);
+    } else {
+      return set_number(params.*member, param.name, value);
+    }
+  };
+  return std::visit(set_member, param.member);
 }
 
-std::string bias_text(const SamplingParams& params) {
-  if (!params.logit_bias) return "none";
-  std::string text = "{";
-  for (std::size_t i = 0; i < params.logit_bias->ids.size(); ++i) {
-    if (i > 0) text += ',';
-    text +=
-        std::to_string(params.logit_bias->ids[i]) + ":" + number_text(params.logit_bias->values[i]);
-  }
-  return text + "}";
-}
+constexpr std::string_view kBosName = "bos";
 
-struct Param {
-  std::string_view key;
-  Result<void> (*set)(ReplParams&, std::string_view key, std::string_view value);
-  std::string (*text)(const ReplParams&);
-};
+constexpr std::array kNames = [] {
+  std::array<std::string_view, kSamplingTable.size() + 1> names;
+  std::ranges::transform(kSamplingTable, names.begin(), &SamplingParam::name);
+  names.back() = kBosName;
+  return names;
+}();
 
-template <auto kMember>
-Param number_param(std::string_view key) {
-  return {key,
-          [](ReplParams& p, std::string_view name, std::string_view value) {
-            return set_number(p.sampling.*kMember, name, value);
-          },
-          [](const ReplParams& p) { return number_text(p.sampling.*kMember); }};
-}
-
-const std::array kParams = {
-    number_param<&SamplingParams::temperature>("temperature"),
-    number_param<&SamplingParams::max_tokens>("max_tokens"),
-    number_param<&SamplingParams::top_p>("top_p"),
-    number_param<&SamplingParams::top_k>("top_k"),
-    number_param<&SamplingParams::top_logprobs>("top_logprobs"),
-    number_param<&SamplingParams::repetition_penalty>("repetition_penalty"),
-    number_param<&SamplingParams::presence_penalty>("presence_penalty"),
-    number_param<&SamplingParams::frequency_penalty>("frequency_penalty"),
-    Param{"seed",
-          [](ReplParams& p, std::string_view, std::string_view value) {
-            return set_seed(p.sampling, value);
-          },
-          [](const ReplParams& p) {
-            return p.sampling.has_seed ? std::to_string(p.sampling.seed) : std::string("none");
-          }},
-    Param{"logit_bias",
-          [](ReplParams& p, std::string_view, std::string_view value) {
-            return set_logit_bias(p.sampling, value);
-          },
-          [](const ReplParams& p) { return bias_text(p.sampling); }},
-    Param{"bos",
-          [](ReplParams& p, std::string_view key, std::string_view value) {
-            bool bos = false;
-            if (auto set = set_bool(bos, key, value); !set) return set;
-            p.bos = bos;
-            return Result<void>();
-          },
-          [](const ReplParams& p) {
-            return std::string(!p.bos ? "as the tokenizer says" : *p.bos ? "true" : "false");
-          }},
-};
-
-const Param* find_param(std::string_view key) {
-  const auto* found = std::find_if(kParams.begin(), kParams.end(),
-                                   [key](const Param& param) { return param.key == key; });
-  return found == kParams.end() ? nullptr : found;
-}
+bool is_name(std::string_view word) { return std::ranges::find(kNames, word) != kNames.end(); }
 
 // Levenshtein's distance, up to what a slip of the finger makes.
 std::size_t distance(std::string_view a, std::string_view b) {
@@ -182,10 +137,8 @@ std::size_t distance(std::string_view a, std::string_view b) {
 // The known key that `key` was probably meant to be.
 std::optional<std::string_view> meant_key(std::string_view key) {
   constexpr std::size_t kShortestKey = 4;  // shorter ones are near to everything
-  for (const Param& param : kParams) {
-    if (std::min(key.size(), param.key.size()) >= kShortestKey && distance(key, param.key) <= 2) {
-      return param.key;
-    }
+  for (const std::string_view name : kNames) {
+    if (std::min(key.size(), name.size()) >= kShortestKey && distance(key, name) <= 2) return name;
   }
   return std::nullopt;
 }
@@ -211,29 +164,36 @@ Error unknown_param(std::string_view key) {
 }  // namespace
 
 Result<void> set_param(ReplParams& params, std::string_view key, std::string_view value) {
-  const Param* param = find_param(key);
-  if (param == nullptr) return unknown_param(key);
-  return param->set(params, key, value);
+  if (key == kBosName) {
+    bool bos = false;
+    if (auto done = set_bool(bos, key, value); !done) return done;
+    params.bos = bos;
+    return {};
+  }
+  const auto* const param = std::ranges::find(kSamplingTable, key, &SamplingParam::name);
+  if (param == kSamplingTable.end()) return unknown_param(key);
+  return set(params.sampling, *param, value);
 }
 
 std::string describe_params(const ReplParams& params) {
   std::string text;
-  for (const Param& param : kParams) {
-    text += std::string(param.key) + "=" + param.text(params) + "\n";
+  for (const SamplingParam& param : kSamplingTable) {
+    text.append(param.name).append("=").append(param_text(params.sampling, param)).append("\n");
   }
-  return text;
+  const char* const bos = !params.bos ? "as the tokenizer says" : *params.bos ? "true" : "false";
+  return text.append(kBosName).append("=").append(bos).append("\n");
 }
 
 std::string param_names() {
   std::string names;
-  for (const Param& param : kParams) {
+  for (const std::string_view name : kNames) {
     if (!names.empty()) names += ", ";
-    names += param.key;
+    names += name;
   }
   return names;
 }
 
-bool is_param(std::string_view word) { return find_param(split_word(word).first) != nullptr; }
+bool is_param(std::string_view word) { return is_name(split_word(word).first); }
 
 Result<PromptLine> parse_prompt_line(std::string_view line, const ReplParams& defaults) {
   std::vector<std::pair<std::string_view, std::string_view>> words;  // the last first
@@ -245,7 +205,7 @@ Result<PromptLine> parse_prompt_line(std::string_view line, const ReplParams& de
     const std::size_t begin = space == std::string_view::npos ? 0 : space + 1;
     const auto word = split_word(trimmed.substr(begin));
     if (word.first.empty()) break;
-    if (find_param(word.first) == nullptr) {
+    if (!is_name(word.first)) {
       if (meant_key(word.first)) return unknown_param(word.first);
       break;
     }

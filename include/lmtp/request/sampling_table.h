@@ -1,0 +1,86 @@
+// The parameters of a request, each with its name, range and help: the one list from which messages
+// are read and written, the command line, the REPL and the documentation come.
+//
+// A new number is a member of SamplingParams, a row here, its use in sampling, and its row in
+// docs/lmtp.md and packaging/lmtp-client.1, which a test compares with this table.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "lmtp/request/sampling_params.h"
+
+namespace lmtp {
+
+struct ParamRange {
+  double low = 0.0;
+  double high = 0.0;
+  bool low_allowed = true;  // false: (low, high]
+};
+
+struct SamplingParam {
+  // A number: a fraction within the range, or a whole number >= low, of which more than high counts
+  // as high; the seed, which may be absent; or the biases.
+  using Member =
+      std::variant<float SamplingParams::*, int SamplingParams::*, std::uint64_t SamplingParams::*,
+                   std::shared_ptr<const LogitBias> SamplingParams::*>;
+
+  std::string_view name;
+  Member member;
+  ParamRange range;
+  std::string_view help;
+};
+
+inline constexpr std::string_view kLogitBiasName = "logit_bias";
+inline constexpr double kMaxBias = 1e30;
+inline constexpr int kMaxCount = 1 << 30;
+
+// In the order in which a message's fields are checked and written.
+inline constexpr std::array kSamplingTable = {
+    SamplingParam{"temperature",
+                  &SamplingParams::temperature,
+                  {0.0, 100.0},
+                  "0 takes the most probable token; ties go to the lowest id"},
+    SamplingParam{"top_p",
+                  &SamplingParams::top_p,
+                  {0.0, 1.0, false},
+                  "draw among the most probable that together have this probability"},
+    SamplingParam{"top_k",
+                  &SamplingParams::top_k,
+                  {0, kMaxCount},
+                  "draw among so many of the most probable; 0 is off"},
+    SamplingParam{"repetition_penalty",
+                  &SamplingParams::repetition_penalty,
+                  {0.0, 100.0, false},
+                  "divides positive and multiplies negative logits of tokens that occur"},
+    SamplingParam{"presence_penalty",
+                  &SamplingParams::presence_penalty,
+                  {-100.0, 100.0},
+                  "subtracted once from the logit of a token that occurs"},
+    SamplingParam{"frequency_penalty",
+                  &SamplingParams::frequency_penalty,
+                  {-100.0, 100.0},
+                  "subtracted for every occurrence"},
+    SamplingParam{"top_logprobs",
+                  &SamplingParams::top_logprobs,
+                  {0, kMaxTopLogprobs},
+                  "alternatives to report with each token"},
+    SamplingParam{"max_tokens",
+                  &SamplingParams::max_tokens,
+                  {1, kMaxCount},
+                  "tokens to generate at most; prompt and new tokens fit the context"},
+    SamplingParam{"seed", &SamplingParams::seed, {}, "the same seed draws the same tokens"},
+    SamplingParam{kLogitBiasName,
+                  &SamplingParams::logit_bias,
+                  {-kMaxBias, kMaxBias},
+                  "added to the logits of these tokens"},
+};
+
+// The parameter's value as a person writes it: "0.8", "none", "{50256:-100,11:2.5}".
+std::string param_text(const SamplingParams& params, const SamplingParam& param);
+
+}  // namespace lmtp
