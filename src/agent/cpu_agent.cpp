@@ -54,7 +54,7 @@ class CpuAgent : public scheduler::ModelAgent {
     try {
       return run(plan);
     } catch (const std::exception& exception) {
-      return Error{ErrorCode::kInternal, exception.what()};
+      return Error{exception_code(exception), exception.what()};
     }
   }
 
@@ -145,7 +145,7 @@ Result<std::unique_ptr<scheduler::ModelAgent>> make_cpu_agent(
     return std::unique_ptr<scheduler::ModelAgent>(
         std::make_unique<CpuAgent>(std::move(pool), std::move(*loaded), options, *num_blocks));
   } catch (const std::exception& exception) {
-    return Error{ErrorCode::kInternal,
+    return Error{exception_code(exception),
                  std::string("the model cannot be loaded: ") + exception.what()};
   }
 }

@@ -33,6 +33,15 @@ namespace {
 
 using kernels::DeviceError;
 
+ErrorCode cause_of(const std::exception& thrown) {
+  const auto* error = dynamic_cast<const DeviceError*>(&thrown);
+  if (error == nullptr || error->kind() == DeviceError::Kind::kFailed) {
+    return exception_code(thrown);
+  }
+  const bool no_memory = error->kind() == DeviceError::Kind::kOutOfMemory;
+  return no_memory ? ErrorCode::kUnavailable : ErrorCode::kDeviceLost;
+}
+
 // What the loaded model is made of; moved into the agent as one.
 struct Parts {
   std::unique_ptr<kernels::WorkerPool> pool;
@@ -94,7 +103,7 @@ class CudaAgent : public scheduler::ModelAgent {
       put(plan, steps_[next_]);
     } catch (const std::exception& exception) {
       wait_after_failure();
-      return Error{ErrorCode::kInternal, exception.what()};
+      return Error{cause_of(exception), exception.what()};
     }
     next_ = (next_ + 1) % kStepsMax;
     ++num_started_;
@@ -110,7 +119,7 @@ class CudaAgent : public scheduler::ModelAgent {
     } catch (const std::exception& exception) {
       wait_after_failure();
       num_started_ = 0;
-      return Error{ErrorCode::kInternal, exception.what()};
+      return Error{cause_of(exception), exception.what()};
     }
   }
 
@@ -365,7 +374,7 @@ Result<std::unique_ptr<scheduler::ModelAgent>> make_cuda_agent(
     const kernels::cuda::Probe probe = kernels::cuda::probe(*options.cuda_device);
     if (!probe.available) {
       tell_gone(options, probe.reason);
-      return Error{ErrorCode::kInternal, "no CUDA: " + probe.reason};
+      return Error{ErrorCode::kUnavailable, "no CUDA: " + probe.reason};
     }
   }
   try {
@@ -383,7 +392,7 @@ Result<std::unique_ptr<scheduler::ModelAgent>> make_cuda_agent(
   } catch (const DeviceError& error) {
     if (error.kind() == DeviceError::Kind::kOutOfMemory) {
       return Error{
-          ErrorCode::kInternal,
+          ErrorCode::kUnavailable,
           "the memory of " + device_name(options) +
               " is full; serve a smaller model, give a smaller --kv-cache, or free some of "
               "it"};
@@ -391,9 +400,9 @@ Result<std::unique_ptr<scheduler::ModelAgent>> make_cuda_agent(
     if (error.kind() != DeviceError::Kind::kFailed) {
       tell_gone(options, error.what());
     }
-    return Error{ErrorCode::kInternal, std::string("the model cannot be loaded: ") + error.what()};
+    return Error{cause_of(error), std::string("the model cannot be loaded: ") + error.what()};
   } catch (const std::exception& exception) {
-    return Error{ErrorCode::kInternal,
+    return Error{cause_of(exception),
                  std::string("the model cannot be loaded: ") + exception.what()};
   }
 }

@@ -20,13 +20,13 @@ int longest_stream(const AgentOptions& options) {
 
 Result<std::int64_t> count_weights(const AgentOptions& options) {
   if (options.cuda_device && options.config.hidden_size > kernels::kDeviceNormWidthMax) {
-    return Error{ErrorCode::kInternal,
+    return Error{ErrorCode::kInvalid,
                  "this model's hidden size is " + std::to_string(options.config.hidden_size) +
                      ", and the CUDA kernels take " + std::to_string(kernels::kDeviceNormWidthMax) +
                      " at most; serve it on the CPU"};
   }
   if (options.cuda_device && options.config.head_dim > kernels::kDeviceHeadDimMax) {
-    return Error{ErrorCode::kInternal,
+    return Error{ErrorCode::kInvalid,
                  "this model's heads have " + std::to_string(options.config.head_dim) +
                      " dimensions, and the CUDA kernels take " +
                      std::to_string(kernels::kDeviceHeadDimMax) + " at most; serve it on the CPU"};
@@ -95,11 +95,11 @@ Result<int> count_blocks(const AgentOptions& options) {
       std::min<std::int64_t>(kv_bytes / block_bytes, INT32_MAX / kBlockSize);
   const std::int64_t needed = num_blocks_min(options);
   if (num_blocks < needed) {
-    return Error{ErrorCode::kInternal, "a KV cache of " + std::to_string(kv_bytes) +
-                                           " bytes does not hold one stream of " +
-                                           std::to_string(longest_stream(options)) +
-                                           " tokens; give --kv-cache at least " +
-                                           std::to_string(needed * block_bytes)};
+    return Error{ErrorCode::kUnavailable, "a KV cache of " + std::to_string(kv_bytes) +
+                                              " bytes does not hold one stream of " +
+                                              std::to_string(longest_stream(options)) +
+                                              " tokens; give --kv-cache at least " +
+                                              std::to_string(needed * block_bytes)};
   }
   return static_cast<int>(num_blocks);
 }

@@ -157,7 +157,7 @@ Result<OrderedJson> parse_ordered_json(std::string_view text, const std::string&
 Result<Json> read_json_file(const std::string& path, std::size_t bytes_max) {
   std::error_code code;
   const auto size = std::filesystem::file_size(path, code);
-  if (code) return Error{ErrorCode::kInvalid, path + ": " + code.message()};
+  if (code) return Error{errno_code(code.value()), path + ": " + code.message()};
   if (size > bytes_max) {
     return Error{ErrorCode::kInvalid,
                  path + ": larger than " + std::to_string(bytes_max) + " bytes"};
@@ -165,7 +165,7 @@ Result<Json> read_json_file(const std::string& path, std::size_t bytes_max) {
   std::string text(size, '\0');
   std::ifstream file(path, std::ios::binary);
   if (!file.read(text.data(), static_cast<std::streamsize>(size))) {
-    return Error{ErrorCode::kInvalid, path + ": cannot be read"};
+    return Error{ErrorCode::kUnavailable, path + ": cannot be read"};
   }
   return parse_json(text, path);
 }

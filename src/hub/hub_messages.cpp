@@ -96,7 +96,7 @@ Error explain_transport(const HttpAnswer& answer, const Subject& subject,
 }
 
 Error no_such_repo(const HttpAnswer& answer, const Subject& subject, const HubEnvironment& hub) {
-  return Error{ErrorCode::kUnavailable,
+  return Error{ErrorCode::kNotFound,
                "the hub at " + hub.endpoint + " has no model '" + subject.repo +
                    "', or it is private (HTTP " + std::to_string(answer.status) +
                    "): check the name (organization/name); for a private one " + login_remedy(hub) +
@@ -131,10 +131,10 @@ Error explain_denied(const HttpAnswer& answer, const Subject& subject, const Hub
 
 Error explain_missing(const HttpAnswer& answer, const Subject& subject, const HubEnvironment& hub) {
   if (is_revision_missing(answer)) {
-    return Error{ErrorCode::kUnavailable, "'" + subject.repo + "' has no revision '" +
-                                              subject.revision +
-                                              "' on the hub: its branches and tags are at " +
-                                              hub.endpoint + "/" + subject.repo + "/tree/main"};
+    return Error{ErrorCode::kNotFound, "'" + subject.repo + "' has no revision '" +
+                                           subject.revision +
+                                           "' on the hub: its branches and tags are at " +
+                                           hub.endpoint + "/" + subject.repo + "/tree/main"};
   }
   if (!subject.file.empty()) {
     return Error{ErrorCode::kUnavailable, "'" + subject.repo + "' has no file " + subject.file +

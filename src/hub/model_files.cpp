@@ -189,7 +189,7 @@ Result<WeightFiles> weight_files(const Listing& listing) {
     if (listing.has(form.name)) return WeightFiles{form.name, form.is_index};
   }
   const std::string others = other_forms_in(listing);
-  return Error{ErrorCode::kInvalid,
+  return Error{ErrorCode::kNotFound,
                "neither model.safetensors nor pytorch_model.bin" +
                    (others.empty() ? std::string(" nor other weights") : " (but " + others + ")")};
 }
@@ -197,13 +197,14 @@ Result<WeightFiles> weight_files(const Listing& listing) {
 Result<std::vector<std::string>> read_index(const std::string& path) {
   std::error_code error;
   const auto num_bytes = fs::file_size(path, error);
-  if (error) return Error{ErrorCode::kNotFound, path + ": " + error.message()};
+  if (error) return Error{errno_code(error.value()), path + ": " + error.message()};
   if (num_bytes > kIndexBytesMax)
     return Error{ErrorCode::kInvalid, path + ": larger than an index can be"};
   const auto root = read_json_object(path);
   const Json* map = root ? find_json(*root, "weight_map") : nullptr;
   if (map == nullptr || !map->is_object()) {
-    return Error{ErrorCode::kInvalid, path + ": no JSON object with a 'weight_map'"};
+    return Error{root ? ErrorCode::kInvalid : root.error().code,
+                 path + ": no JSON object with a 'weight_map'"};
   }
   std::set<std::string> files;
   for (const auto& [tensor, value] : map->items()) {

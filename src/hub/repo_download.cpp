@@ -99,7 +99,7 @@ Result<Listing> RepoDownload::read_list(const ListAnswer& got) const {
   }
   auto listing = parse_listing(got.body);
   if (!listing) {
-    return Error{listing.error().code,
+    return Error{ErrorCode::kUnavailable,
                  client_.hub().endpoint + " gives no usable list of the files of '" + name_.repo +
                      "': " + listing.error().message + "; check HF_ENDPOINT and the proxy"};
   }
@@ -149,7 +149,7 @@ Result<RepoDownload::ListAnswer> RepoDownload::ask_for_list(const std::string& r
 Result<void> RepoDownload::bring_tokenizer(const Listing& listing) {
   if (!has_tokenizer(listing.files)) {
     return Error{
-        ErrorCode::kUnavailable,
+        ErrorCode::kNotFound,
         "'" + name_.repo +
             "' has no tokenizer (tokenizer.json, vocab.json with merges.txt, tokenizer.model, "
             "tekken.json, ...): name the model that it was made from"};
@@ -161,7 +161,7 @@ Result<void> RepoDownload::bring_tokenizer(const Listing& listing) {
 Result<void> RepoDownload::bring_model(const Listing& listing) {
   const std::string repo = "'" + name_.repo + "'";
   if (!listing.has(kConfig)) {
-    return Error{ErrorCode::kUnavailable,
+    return Error{ErrorCode::kNotFound,
                  repo + " has no config.json: it is not a model as `transformers` keeps it"};
   }
   const auto weights = weight_files(listing);
@@ -198,8 +198,8 @@ Result<std::vector<std::string>> RepoDownload::files_of(const Listing& listing,
   if (!shards) return shards;
   for (const std::string& shard : *shards) {
     if (!listing.has(shard)) {
-      return Error{ErrorCode::kUnavailable, "'" + name_.repo + "' lacks " + shard + ", which its " +
-                                                weights.file + " names"};
+      return Error{ErrorCode::kNotFound, "'" + name_.repo + "' lacks " + shard + ", which its " +
+                                             weights.file + " names"};
     }
   }
   return shards;
@@ -233,9 +233,9 @@ Result<void> RepoDownload::bring_small(const std::vector<std::string>& names) {
   if (!files) return files.error();
   for (const RemoteFile& file : *files) {
     if (file.size > static_cast<std::int64_t>(kIndexBytesMax)) {
-      return Error{ErrorCode::kUnavailable, file.name + " of '" + name_.repo + "' has " +
-                                                file_size_text(file.size) +
-                                                ", more than such a file can have"};
+      return Error{ErrorCode::kInvalid, file.name + " of '" + name_.repo + "' has " +
+                                            file_size_text(file.size) +
+                                            ", more than such a file can have"};
     }
   }
   return fetch(*files, false);
@@ -260,10 +260,10 @@ Result<std::vector<RemoteFile>> RepoDownload::resolve(const std::vector<std::str
     }
   }
   if (bytes_resolved_ > options_.download_bytes_max) {
-    return Error{ErrorCode::kUnavailable, "'" + name_.repo + "' is a download of " +
-                                              file_size_text(bytes_resolved_) + ", and at most " +
-                                              file_size_text(options_.download_bytes_max) +
-                                              " are allowed here (--download-max)"};
+    return Error{ErrorCode::kInvalid, "'" + name_.repo + "' is a download of " +
+                                          file_size_text(bytes_resolved_) + ", and at most " +
+                                          file_size_text(options_.download_bytes_max) +
+                                          " are allowed here (--download-max)"};
   }
   return files;
 }
@@ -327,7 +327,7 @@ Result<void> RepoDownload::turn(bool busy) {
   const FetchProgress shown = progress_.bytes_total > 0 ? progress_ : FetchProgress{};
   if (options_.progress && !options_.progress(shown)) {
     was_stopped_ = true;
-    return Error{ErrorCode::kUnavailable,
+    return Error{ErrorCode::kCancelled,
                  "fetching '" + name_.repo + "' was stopped; what has come is kept"};
   }
   return {};

@@ -191,7 +191,8 @@ Result<WeightMap> read_index(const std::string& index_path) {
   const auto root = read_json_object(index_path);
   const Json* map = root.ok() ? find_json(*root, "weight_map") : nullptr;
   if (map == nullptr || !map->is_object()) {
-    return Error{ErrorCode::kInvalid, index_path + ": not a JSON object with a weight_map"};
+    return Error{root.ok() ? ErrorCode::kInvalid : root.error().code,
+                 index_path + ": not a JSON object with a weight_map"};
   }
   WeightMap result;
   for (const auto& [tensor, file] : map->items()) {
@@ -254,7 +255,7 @@ Result<std::unique_ptr<TensorSource>> open_checkpoint(const std::string& folder)
       return open_sharded(folder, index, WeightsFile::open);
     }
   }
-  return Error{ErrorCode::kInvalid,
+  return Error{ErrorCode::kNotFound,
                folder +
                    ": no model.safetensors nor pytorch_model.bin (nor the index.json of either) in "
                    "this folder; other formats are not read"};

@@ -99,7 +99,7 @@ void WeightLoader::count(const TensorSpec& spec) {
   if (percent != percent_) {
     percent_ = percent;
     if (!progress_(percent)) {
-      error_ = Error{ErrorCode::kInvalid, "the loading was given up"};
+      error_ = Error{ErrorCode::kCancelled, "the loading was given up"};
     }
   }
 }

@@ -16,7 +16,7 @@ Result<std::unique_ptr<WeightsFile>> WeightsFile::open(const std::string& path) 
   }
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) {
-    return Error{ErrorCode::kInvalid, path + ": " + std::strerror(errno)};
+    return Error{errno_code(errno), path + ": " + std::strerror(errno)};
   }
   std::unique_ptr<WeightsFile> file(new WeightsFile(path, descriptor));
   if (fstat(descriptor, &file->status_) != 0 || file->size() == 0) {
@@ -40,7 +40,7 @@ WeightsFile::~WeightsFile() {
 Result<void> WeightsFile::read(std::uint64_t first, std::size_t count, void* to) const {
   if (descriptor_ < 0) {
     if (first + count > beginning_.size()) {
-      return Error{ErrorCode::kInvalid, path_ + ": has not come yet"};
+      return Error{ErrorCode::kUnavailable, path_ + ": has not come yet"};
     }
     std::memcpy(to, beginning_.data() + first, count);
     return {};
@@ -52,10 +52,10 @@ Result<void> WeightsFile::read(std::uint64_t first, std::size_t count, void* to)
       continue;
     }
     if (taken < 0) {
-      return Error{ErrorCode::kInvalid, path_ + ": cannot be read: " + std::strerror(errno)};
+      return Error{ErrorCode::kUnavailable, path_ + ": cannot be read: " + std::strerror(errno)};
     }
     if (taken == 0) {
-      return Error{ErrorCode::kInvalid,
+      return Error{ErrorCode::kUnavailable,
                    path_ + ": ends at byte " + std::to_string(first) + ", and had " +
                        std::to_string(size()) +
                        " when it was opened: somebody writes to it; try again when that is done"};
@@ -72,7 +72,7 @@ Result<void> WeightsFile::check_unchanged() const {
   if (fstat(descriptor_, &now) != 0 || now.st_size != status_.st_size ||
       now.st_mtim.tv_sec != status_.st_mtim.tv_sec ||
       now.st_mtim.tv_nsec != status_.st_mtim.tv_nsec) {
-    return Error{ErrorCode::kInvalid,
+    return Error{ErrorCode::kUnavailable,
                  path_ + ": somebody wrote to it while it was loaded; try again when that is done"};
   }
   return {};

@@ -17,13 +17,13 @@ bool file_exists(const std::string& path) {
 Result<std::string> read_text_file(const std::string& path) {
   std::error_code error;
   const auto size = fs::file_size(path, error);
-  if (error) return Error{ErrorCode::kInvalid, path + ": " + error.message()};
+  if (error) return Error{errno_code(error.value()), path + ": " + error.message()};
   if (size > kFileBytesMax)
     return Error{ErrorCode::kInvalid, path + ": larger than a tokenizer's file can be"};
   std::string text(size, '\0');
   std::ifstream file(path, std::ios::binary);
   if (!file.read(text.data(), static_cast<std::streamsize>(size))) {
-    return Error{ErrorCode::kInvalid, path + ": cannot be read"};
+    return Error{ErrorCode::kUnavailable, path + ": cannot be read"};
   }
   return text;
 }
@@ -31,7 +31,7 @@ Result<std::string> read_text_file(const std::string& path) {
 Result<simdjson::dom::object> JsonFile::read(const std::string& path) {
   std::error_code error;
   const auto size = fs::file_size(path, error);
-  if (error) return Error{ErrorCode::kInvalid, path + ": " + error.message()};
+  if (error) return Error{errno_code(error.value()), path + ": " + error.message()};
   if (size > kFileBytesMax)
     return Error{ErrorCode::kInvalid, path + ": larger than a tokenizer's file can be"};
   if (const auto code = simdjson::padded_string::load(path).get(text_)) {

@@ -114,7 +114,7 @@ std::string_view Tokenizer::first_token_bytes(TokenId id) const {
 Result<std::unique_ptr<Tokenizer>> load_tokenizer(const std::string& folder) {
   std::error_code error;
   if (!std::filesystem::is_directory(folder, error))
-    return Error{ErrorCode::kInvalid, folder + ": not a folder"};
+    return Error{ErrorCode::kNotFound, folder + ": not a folder"};
   auto config = read_folder_config(folder);
   if (!config) return config.error();
   PlainSpecials plain;

@@ -139,5 +139,10 @@ TEST(OrderedJson, KeepsTheOrderAndIsSmall) {
   EXPECT_TRUE(parse_json(many + "]", ""));
 }
 
+TEST(Json, AFileThatIsMissingIsNotOneThatIsWrong) {
+  EXPECT_EQ(read_json_file("/nowhere/config.json").error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(parse_json("{", "").error().code, ErrorCode::kInvalid);
+}
+
 }  // namespace
 }  // namespace lmtp

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <stdexcept>
 
 namespace lmtp {
 namespace {
@@ -30,6 +31,14 @@ TEST(Result, MayHoldNothingButSuccess) {
 TEST(ResultDeath, AskingForAValueThatIsNotThereIsOurBug) {
   const Result<int> bad = Error{ErrorCode::kInternal, "the reason"};
   EXPECT_DEATH(static_cast<void>(bad.value()), "the reason");
+}
+
+TEST(ErrorCode, OfWhatTheSystemSays) {
+  EXPECT_EQ(errno_code(ENOENT), ErrorCode::kNotFound);
+  EXPECT_EQ(errno_code(ENOTDIR), ErrorCode::kNotFound);
+  EXPECT_EQ(errno_code(EIO), ErrorCode::kUnavailable);
+  EXPECT_EQ(exception_code(std::bad_alloc()), ErrorCode::kUnavailable);
+  EXPECT_EQ(exception_code(std::runtime_error("")), ErrorCode::kInternal);
 }
 
 }  // namespace

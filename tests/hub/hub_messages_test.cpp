@@ -78,7 +78,10 @@ TEST(Explain, EachReasonHasItsOwnRemedy) {
   };
   for (const Case& c : cases) {
     const HubEnvironment hub = hub_with(c.token);
-    const std::string message = explain(c.answer, {"o/n", "dev", c.file}, hub).message;
+    const auto [code, message] = explain(c.answer, {"o/n", "dev", c.file}, hub);
+    const bool is_missing =
+        c.parts[0].starts_with("no model") || c.parts[0].starts_with("no revision");
+    EXPECT_EQ(code, is_missing ? ErrorCode::kNotFound : ErrorCode::kUnavailable) << message;
     for (const std::string& part : c.parts) {
       EXPECT_NE(message.find(part), std::string::npos) << "'" << message << "' lacks " << part;
     }

@@ -341,6 +341,9 @@ TEST(CheckpointTest, APipeIsNotWaitedFor) {
 TEST(CheckpointTest, AFolderWithoutWeightsIsNamed) {
   const testing::TempFolder folder;
   expect_error(load_error(folder), "no model.safetensors");
+  EXPECT_EQ(model::open_checkpoint(folder.path()).error().code, ErrorCode::kNotFound);
+  folder.write("model.safetensors", "{");
+  EXPECT_EQ(model::open_checkpoint(folder.path()).error().code, ErrorCode::kInvalid);
 }
 
 TEST(CheckpointTest, AShardedCheckpointLoadsAndItsFaultsAreNamed) {

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -16,7 +17,9 @@
 
 #include "kernels/random.h"
 #include "kernels/worker_pool.h"
+#include "lmtp/base/json.h"
 #include "lmtp/base/result.h"
+#include "lmtp/base/utf8.h"
 #include "lmtp/model/causal_lm.h"
 #include "lmtp/model/model_config.h"
 #include "lmtp/model/weights.h"
@@ -33,7 +36,7 @@ Result<void> write_text(const std::filesystem::path& path, const std::string& te
   file << text;
   file.close();
   if (!file) {
-    return Error{ErrorCode::kInvalid, path.string() + ": cannot be written"};
+    return Error{ErrorCode::kUnavailable, path.string() + ": cannot be written"};
   }
   return {};
 }
@@ -43,20 +46,17 @@ Result<void> write_text(const std::filesystem::path& path, const std::string& te
 std::string safetensors_header(const std::vector<model::TensorSpec>& tensors,
                                kernels::ElementType type) {
   const char* type_name = type == kernels::ElementType::kBF16 ? "BF16" : "F32";
-  std::string header = R"({"__metadata__":{"format":"pt"})";
+  OrderedJson header = {{"__metadata__", {{"format", "pt"}}}};
   std::int64_t begin = 0;
   for (const model::TensorSpec& tensor : tensors) {
     const std::int64_t end = begin + tensor.num_elements() * kernels::element_size(type);
-    header += ",\"" + tensor.name + R"(":{"dtype":")" + type_name + R"(","shape":[)";
-    for (std::size_t i = 0; i < tensor.shape.size(); ++i) {
-      header += (i == 0 ? "" : ",") + std::to_string(tensor.shape[i]);
-    }
-    header += R"(],"data_offsets":[)" + std::to_string(begin) + "," + std::to_string(end) + "]}";
+    header[tensor.name] = {
+        {"dtype", type_name}, {"shape", tensor.shape}, {"data_offsets", {begin, end}}};
     begin = end;
   }
-  header += '}';
-  header.resize((header.size() + 7) / 8 * 8, ' ');
-  return header;
+  std::string text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  return text;
 }
 
 Result<void> write_weights(const std::filesystem::path& path, std::uint64_t seed,
@@ -89,18 +89,18 @@ Result<void> write_weights(const std::filesystem::path& path, std::uint64_t seed
   }
   file.close();
   if (!file) {
-    return Error{ErrorCode::kInvalid, path.string() + ": cannot be written (is the disk full?)"};
+    return Error{ErrorCode::kUnavailable,
+                 path.string() + ": cannot be written (is the disk full?)"};
   }
   return {};
 }
 
 // ---- tokenizer ----
 
-std::string utf8(std::uint32_t code) {
-  if (code < 0x80) {
-    return {static_cast<char>(code)};
-  }
-  return {static_cast<char>(0xC0 | (code >> 6)), static_cast<char>(0x80 | (code & 0x3F))};
+std::string utf8(char32_t code) {
+  std::string text;
+  append_utf8(code, text);
+  return text;
 }
 
 // GPT-2's letters for the 256 bytes, in the order of its ids: the printable ones stand for
@@ -151,26 +151,21 @@ MadeUpTokenizer make_tokenizer(int vocab_size) {
 Result<void> write_tokenizer(const std::filesystem::path& folder,
                              const model::ModelConfig& config) {
   const MadeUpTokenizer made = make_tokenizer(config.vocab_size);
-  std::string vocabulary = "{";
-  for (std::size_t id = 0; id < made.vocabulary.size(); ++id) {
-    vocabulary += id == 0 ? "\"" : ", \"";
-    for (const char c : made.vocabulary[id]) {
-      vocabulary += c == '"' || c == '\\' ? std::string{'\\', c} : std::string{c};
-    }
-    vocabulary += "\": " + std::to_string(id);
+  OrderedJson::object_t vocabulary;
+  for (const std::string& word : made.vocabulary) {
+    vocabulary.emplace_back(word, vocabulary.size());
   }
   std::string merges = "#version: 0.2\n";
   for (const std::string& merge : made.merges) {
     merges += merge + "\n";
   }
-  const std::string tokenizer_config =
-      "{\"tokenizer_class\": \"GPT2Tokenizer\", \"model_max_length\": " +
-      std::to_string(config.context_length) +
-      ", \"bos_token\": \"<|endoftext|>\", \"eos_token\": \"<|endoftext|>\", "
-      "\"unk_token\": \"<|endoftext|>\", \"add_prefix_space\": false}\n";
+  const OrderedJson tokenizer_config = {
+      {"tokenizer_class", "GPT2Tokenizer"}, {"model_max_length", config.context_length},
+      {"bos_token", "<|endoftext|>"},       {"eos_token", "<|endoftext|>"},
+      {"unk_token", "<|endoftext|>"},       {"add_prefix_space", false}};
   for (const auto& [name, text] :
-       {std::pair{"vocab.json", vocabulary + "}\n"}, std::pair{"merges.txt", merges},
-        std::pair{"tokenizer_config.json", tokenizer_config}}) {
+       {std::pair{"vocab.json", json_text(vocabulary) + "\n"}, std::pair{"merges.txt", merges},
+        std::pair{"tokenizer_config.json", json_text(tokenizer_config) + "\n"}}) {
     if (auto written = write_text(folder / name, text); !written.ok()) {
       return written;
     }
@@ -203,15 +198,16 @@ Result<void> make_checkpoint(std::string_view what, const std::filesystem::path&
   std::error_code code;
   std::filesystem::create_directories(folder, code);
   if (code) {
-    return Error{ErrorCode::kInvalid, folder.string() + ": " + code.message()};
+    return Error{ErrorCode::kUnavailable, folder.string() + ": " + code.message()};
   }
-  const std::string eos = std::to_string(config->eos_ids.front());
   if (auto done = write_text(folder / "config.json", *model::shape_config_json(shape));
       !done.ok()) {
     return done;
   }
   if (auto done = write_text(folder / "generation_config.json",
-                             "{\"bos_token_id\": " + eos + ", \"eos_token_id\": " + eos + "}\n");
+                             json_text({{"bos_token_id", config->eos_ids.front()},
+                                        {"eos_token_id", config->eos_ids.front()}}) +
+                                 "\n");
       !done.ok()) {
     return done;
   }

@@ -47,7 +47,7 @@ Result<void> check_writable(const BenchOptions& options) {
   for (const std::string& path : {options.json_path, options.plot_path}) {
     if (path.empty() || path == "-") continue;
     if (!std::ofstream(path, std::ios::app).good())
-      return Error{ErrorCode::kInvalid, "cannot write " + path};
+      return Error{ErrorCode::kUnavailable, "cannot write " + path};
   }
   return {};
 }
@@ -56,7 +56,7 @@ Result<void> warm_up(const LoadOptions& load, client::Interrupts& interrupts) {
   const auto stats = run_load(load, &interrupts);
   if (!stats) return stats.error();
   if (stats->num_completed == 0 && !stats->interrupted) {
-    return Error{ErrorCode::kInvalid,
+    return Error{ErrorCode::kUnavailable,
                  "the warm-up failed: " +
                      (stats->errors.empty() ? "no answers" : stats->errors.begin()->first)};
   }

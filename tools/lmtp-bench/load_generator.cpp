@@ -59,10 +59,10 @@ Result<void> make_room(std::size_t num_connections) {
   if (limit.rlim_cur >= wanted) return {};
   limit.rlim_cur = std::min(wanted, limit.rlim_max);
   if (limit.rlim_cur == wanted && setrlimit(RLIMIT_NOFILE, &limit) == 0) return {};
-  return Error{ErrorCode::kInvalid, "--connections: " + std::to_string(num_connections) + " need " +
-                                        std::to_string(wanted) +
-                                        " open files, and the system allows " +
-                                        std::to_string(limit.rlim_max) + " (ulimit -Hn)"};
+  return Error{ErrorCode::kUnavailable, "--connections: " + std::to_string(num_connections) +
+                                            " need " + std::to_string(wanted) +
+                                            " open files, and the system allows " +
+                                            std::to_string(limit.rlim_max) + " (ulimit -Hn)"};
 }
 
 Result<std::vector<client::Client>> connect_all(const LoadOptions& options, std::size_t count,

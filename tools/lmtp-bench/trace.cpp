@@ -85,7 +85,7 @@ std::string read_row(std::string_view line, const Columns& columns, double earli
 
 Result<std::vector<TraceRow>> read_trace(const std::string& path) {
   std::ifstream file(path);
-  if (!file) return Error{ErrorCode::kInvalid, "cannot read " + path};
+  if (!file) return Error{ErrorCode::kNotFound, "cannot read " + path};
   std::string line;
   const auto next_line = [&] {
     if (!std::getline(file, line)) return false;

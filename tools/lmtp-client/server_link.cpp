@@ -98,7 +98,7 @@ Result<ServerLink::Outcome> ServerLink::follow(StreamId id, const Handler& handl
     // What names no stream can only be about the one request in flight.
     if (entry.stream_id && *entry.stream_id != id) continue;
     started = true;
-    if (!entry.error.empty()) return Error{ErrorCode::kInvalid, entry.error};
+    if (!entry.error.empty()) return Error{ErrorCode::kUnavailable, entry.error};
     if (entry.status == "loading" && handler.on_loading) handler.on_loading(entry);
     if (!entry.token) continue;
     handler.on_token(entry);
@@ -156,14 +156,14 @@ Result<ServerInfo> ServerLink::await_info() {
   const Waking waking(interrupts_, client_);
   while (Clock::now() < deadline) {
     if (info_) return *info_;
-    if (!info_error_.empty()) return Error{ErrorCode::kInvalid, info_error_};
-    if (interrupts_.take()) return Error{ErrorCode::kInvalid, "interrupted"};
+    if (!info_error_.empty()) return Error{ErrorCode::kUnavailable, info_error_};
+    if (interrupts_.take()) return Error{ErrorCode::kCancelled, "interrupted"};
     ServerEntry entry;
     const auto received = client_.receive(entry, ms_until(deadline));
     if (!received) return received.error();
     if (*received) take_info(entry);
   }
-  return Error{ErrorCode::kInvalid,
+  return Error{ErrorCode::kUnavailable,
                "no answer to MODEL_INFO within " + std::to_string(kInfoTimeoutMs / 1000) + " s"};
 }
 

@@ -61,7 +61,7 @@ Result<registry::ServedModel> HubModelFactory::find(const std::string& name) {
   if (source) return make(*source);
   if (!may_download(name, policy_) || !may_be_on_hub(name)) return source.error();
   return Error{
-      ErrorCode::kInvalid,
+      ErrorCode::kNotFound,
       "'" + name +
           "' is not on this machine; a GENERATE or SCORE that names it downloads it, if the "
           "hub has it"};
@@ -108,7 +108,7 @@ Result<void> HubModelFactory::accept(const std::string& name, const std::string&
     log::warning(sizes);
     return {};
   }
-  return Error{ErrorCode::kInvalid,
+  return Error{ErrorCode::kUnavailable,
                sizes +
                    ", so it is not downloaded; free some, or choose a narrower --dtype or a "
                    "smaller --kv-cache" +

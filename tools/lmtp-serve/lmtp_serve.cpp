@@ -53,7 +53,7 @@ Result<void> check_device(const ServeOptions& options) {
   if (!device) return device.error();
   if (device->has_value()) {
     const kernels::cuda::Probe probe = kernels::cuda::probe(**device);
-    if (!probe.available) return Error{ErrorCode::kInvalid, "no CUDA: " + probe.reason};
+    if (!probe.available) return Error{ErrorCode::kUnavailable, "no CUDA: " + probe.reason};
     log::info("computing on " + probe.name);
   }
   const Result<DtypeChoice> dtype = parse_dtype(options.dtype, device->has_value());

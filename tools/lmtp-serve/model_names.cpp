@@ -51,7 +51,7 @@ bool files_stay_inside(const fs::path& model, const fs::path& folder) {
 
 Error not_served(const std::string& name, const NamePolicy& policy) {
   return Error{
-      ErrorCode::kInvalid,
+      ErrorCode::kNotFound,
       "'" + name +
           "' is not served here: beyond this machine there are 'demo', what lies under "
           "--model-dir" +
@@ -132,8 +132,8 @@ Result<std::vector<std::string>> canonical_folders(const std::vector<std::string
     std::error_code error;
     const fs::path path = fs::canonical(folder, error);
     if (error || !is_folder(path)) {
-      return Error{ErrorCode::kInvalid, "--model-dir: '" + folder + "' is no folder" +
-                                            (error ? " (" + error.message() + ")" : "")};
+      return Error{ErrorCode::kNotFound, "--model-dir: '" + folder + "' is no folder" +
+                                             (error ? " (" + error.message() + ")" : "")};
     }
     canonical.push_back(path.string());
   }

@@ -4,6 +4,9 @@
 // LMTP_CHECK; exceptions stay inside the module that met them.
 #pragma once
 
+#include <cerrno>
+#include <exception>
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -24,6 +27,18 @@ enum class ErrorCode {
   kDeviceLost,   // the device is gone, or has to be reset
   kInternal,     // ours
 };
+
+// Why the system refuses a file: it is not there, or cannot be had now.
+inline ErrorCode errno_code(int error_number) {
+  const bool is_missing = error_number == ENOENT || error_number == ENOTDIR;
+  return is_missing ? ErrorCode::kNotFound : ErrorCode::kUnavailable;
+}
+
+// Why an exception was thrown, as far as its type tells.
+inline ErrorCode exception_code(const std::exception& thrown) {
+  const bool no_memory = dynamic_cast<const std::bad_alloc*>(&thrown) != nullptr;
+  return no_memory ? ErrorCode::kUnavailable : ErrorCode::kInternal;
+}
 
 // The same for the person who asked: one sentence, naming the remedy.
 struct Error {
