@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "lmtp/base/text.h"
+
 namespace lmtp::registry {
 
 bool LoadState::raise(int to) {
@@ -102,10 +104,7 @@ bool has_control_character(const std::string& name) {
 
 std::string quoted_name(const std::string& name) {
   constexpr std::size_t kEchoed = 128;
-  if (name.size() <= kEchoed) return "'" + name + "'";
-  std::size_t end = kEchoed;
-  while (end > 0 && (static_cast<unsigned char>(name[end]) & 0xC0U) == 0x80U) --end;
-  return "'" + name.substr(0, end) + "...'";
+  return "'" + shortened(name, kEchoed) + "'";
 }
 
 }  // namespace lmtp::registry

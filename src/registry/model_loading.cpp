@@ -7,16 +7,12 @@
 
 #include "lmtp/base/guarded.h"
 #include "lmtp/base/log.h"
+#include "lmtp/base/text.h"
 #include "lmtp/engine/refusals.h"
 #include "registry_actor.h"
 
 namespace lmtp::registry {
 namespace {
-
-std::string gib_text(std::int64_t num_bytes) {
-  const std::int64_t tenths = (num_bytes * 10 + (std::int64_t{1} << 29)) >> 30;
-  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " GiB";
-}
 
 // What free() has kept for later goes back to the system now.
 void give_back_memory() { malloc_trim(0); }

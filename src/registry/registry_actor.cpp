@@ -8,15 +8,11 @@
 #include "lmtp/base/check.h"
 #include "lmtp/base/guarded.h"
 #include "lmtp/base/log.h"
+#include "lmtp/base/text.h"
 #include "lmtp/engine/refusals.h"
 
 namespace lmtp::registry {
 namespace {
-
-std::string last_component(std::string name) {
-  while (name.size() > 1 && name.back() == '/') name.pop_back();
-  return name.substr(name.rfind('/') + 1);  // from the beginning where there is none
-}
 
 // Of all streams that have waited. Its call returns when the actor has seen to it, so that a stream
 // of the same id that comes later is not taken for this one.
@@ -52,7 +48,7 @@ RegistryActor::RegistryActor(ModelFactory& factory, Options options,
       add_found(slot, *options_.only.found);
     } else {
       remember_name(*slot, slot->name);
-      remember_name(*slot, last_component(slot->name));
+      remember_name(*slot, std::string(last_component(slot->name)));
       const Result<void> started = seek(slot);
       LMTP_CHECK(started.ok(), "the first thread of the process");
     }

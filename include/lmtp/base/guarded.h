@@ -14,7 +14,7 @@ auto guarded(const Call& call, const std::string& prefix = {}) -> decltype(call(
   try {
     return call();
   } catch (const std::exception& e) {
-    return Error{ErrorCode::kInternal, prefix + e.what()};
+    return Error{exception_code(e), prefix + e.what()};
   } catch (...) {
     return Error{ErrorCode::kInternal, prefix + "an exception of unknown type"};
   }
