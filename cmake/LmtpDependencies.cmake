@@ -2,6 +2,7 @@
 #   Threads::Threads  Boost::headers (1.81: Beast, Asio)  simdjson::simdjson  spdlog::spdlog
 #   nlohmann_json::nlohmann_json  fmt::fmt  CLI11::CLI11  Pcre2::pcre2_8  Libedit::libedit
 #   Xxhash::xxhash  Sentencepiece::sentencepiece  CURL::libcurl  OpenSSL::Crypto (hub)
+#   PrometheusCpp::core (server)
 #   GTest::gtest GTest::gmock GTest::gtest_main (tests)  benchmark::benchmark (where installed)
 #   Libtorch::cpu (libtorch only; see FindLibtorch.cmake)
 # The packages' names are in tools/packages.txt and, for tests, tools/packages-tests.txt;
@@ -51,6 +52,9 @@ lmtp_system_library(Libedit::libedit histedit.h edit libedit-dev)
 lmtp_system_library(Xxhash::xxhash xxhash.h xxhash libxxhash-dev)
 lmtp_system_library(Sentencepiece::sentencepiece sentencepiece_processor.h sentencepiece
   libsentencepiece-dev)
+# The text format alone. Its own CMake files would find its HTTP server, civetweb and zlib as well.
+lmtp_system_library(PrometheusCpp::core prometheus/text_serializer.h prometheus-cpp-core
+                    prometheus-cpp-dev)
 
 if(LMTP_TORCH)
   find_package(Libtorch REQUIRED)

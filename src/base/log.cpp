@@ -85,8 +85,10 @@ Result<Level> parse_level(std::string_view name) {
 
 void set_level(Level level) { logger().set_level(to_spdlog(level)); }
 
+bool enabled(Level level) { return logger().should_log(to_spdlog(level)); }
+
 void write(Level level, std::string_view message) {
-  if (!logger().should_log(to_spdlog(level))) return;
+  if (!enabled(level)) return;
   logger().log(to_spdlog(level), one_line(message));
 }
 

@@ -22,6 +22,7 @@
 #include "outbox.h"
 #include "scheduling.h"
 #include "step_pace.h"
+#include "stream_record.h"
 
 namespace lmtp::engine {
 
@@ -64,8 +65,9 @@ struct Engine::Impl {
   bool finished() const { return lost || (stop_at && streams.empty()); }
   int num_requests() const { return static_cast<int>(streams.size()); }
   void publish();
-  void queue_events(std::vector<scheduler::SchedulerEvent> events);
+  void queue_events(std::vector<scheduler::SchedulerEvent> events, Clock::time_point now);
   void queue_error(StreamKey key, std::shared_ptr<EventSink> sink, const Error& error);
+  void refuse(const Request& request, const Error& error);
   void deliver();
 
   const ModelLimits limits;
@@ -79,10 +81,14 @@ struct Engine::Impl {
   // Engine thread.
   struct Stream {
     std::shared_ptr<EventSink> sink;
+    StreamRecord record;
     bool has_gap = false;  // tokens of it could not be delivered: it is being cancelled
   };
-  std::unordered_map<StreamKey, Stream, StreamKeyHash> streams;
-  Outbox outbox;  // of this step or drain, not yet delivered
+  using Streams = std::unordered_map<StreamKey, Stream, StreamKeyHash>;
+  Streams streams;
+  void end_with_error(Streams::iterator at, const Error& error);
+  EngineMetrics& metrics = inbox->stats.metrics;  // which others read at any time
+  Outbox outbox;                                  // of this step or drain, not yet delivered
   std::unique_ptr<scheduler::ModelAgent> agent;
   std::unique_ptr<scheduler::Scheduler> scheduler;
   std::optional<Clock::time_point> stop_at;
@@ -123,15 +129,16 @@ void Engine::Impl::step() {
   }
   start_ahead();
   deliver();
-  const Result<scheduler::StepResult> result = finish();
+  Result<scheduler::StepResult> result = finish();
   if (result) {
     device_wait += result->device_wait;
-    queue_events(scheduler->commit(*result));
+    queue_events(scheduler->commit(std::move(*result)), last_finish);
   } else {
     ++num_failed_steps;
     log::error("a step failed: " + result.error().message);
     queue_events(
-        scheduler->abort({result.error().code, "the step failed: " + result.error().message}));
+        scheduler->abort({result.error().code, "the step failed: " + result.error().message}),
+        last_finish);
     started.clear();
     if (agent->is_lost()) {
       lost = true;
@@ -163,6 +170,9 @@ void Engine::Impl::start(const scheduler::StepPlan& plan) {
                      .since = Clock::now(),
                      .error = {},
                      .is_ahead = false});
+  for (const auto& [key, num_cached] : plan.admitted) {
+    streams.at(key).record.admitted(metrics, num_cached, started.back().since);
+  }
   const Result<void> result = guarded([&] { return agent->start(plan); });
   if (!result) started.back().error = result.error();
 }
@@ -173,6 +183,8 @@ Result<scheduler::StepResult> Engine::Impl::finish() {
   started.pop_front();
   ++num_steps;
   num_steps_ahead += step.is_ahead ? 1 : 0;
+  metrics.step_tokens.add(step.num_tokens);
+  metrics.step_streams.add(step.num_rows);
   if (step.error) return *step.error;
   Result<scheduler::StepResult> result = guarded([&] { return agent->finish(); });
   const Clock::time_point now = Clock::now();
@@ -222,12 +234,12 @@ std::vector<Request> Engine::Impl::close() {
       if (lost && !stop_at && on_lost) {
         unanswered.push_back(std::move(*request));
       } else {
-        queue_error(request->key, request->sink, shutting_down());
+        refuse(*request, shutting_down());
       }
     } else if (const auto* cancel = std::get_if<CancelCommand>(&command)) {
       std::erase_if(unanswered, [&](const Request& waiting) {
         if (waiting.key != cancel->key) return false;
-        queue_error(waiting.key, waiting.sink, cancel->reason);
+        refuse(waiting, cancel->reason);
         return true;
       });
     }
@@ -281,30 +293,27 @@ void Engine::Impl::apply_one(EngineCommand& command) {
   if (applied) return;
   auto* request = std::get_if<Request>(&command);
   if (request != nullptr && request->sink != nullptr && !streams.contains(request->key)) {
-    queue_error(request->key, std::move(request->sink),
-                Error{ErrorCode::kInternal, "internal: " + applied.error().message});
+    refuse(*request, Error{ErrorCode::kInternal, "internal: " + applied.error().message});
   }
   start_over(applied.error().message);
 }
 
 void Engine::Impl::apply(Request& request) {
-  if (stop_at) return queue_error(request.key, request.sink, shutting_down());
+  if (stop_at) return refuse(request, shutting_down());
   if (num_requests() >= options.max_concurrent_requests) {
-    return queue_error(request.key, request.sink,
-                       overloaded(static_cast<std::size_t>(options.max_concurrent_requests)));
+    return refuse(request, overloaded(static_cast<std::size_t>(options.max_concurrent_requests)));
   }
   LMTP_CHECK(!streams.contains(request.key), request.key.connection, request.key.stream);
-  streams.emplace(request.key, Stream{request.sink});
+  streams.emplace(request.key, Stream{request.sink, StreamRecord(request)});
   const std::uint64_t seed = (static_cast<std::uint64_t>(random()) << 32) | random();
-  queue_events(scheduler->add(make_sequence(std::move(request), seed)));
+  queue_events(scheduler->add(make_sequence(std::move(request), seed)), Clock::now());
 }
 
 void Engine::Impl::apply(CancelCommand& cancel) {
   const auto stream = streams.find(cancel.key);
   if (stream == streams.end()) return;
   scheduler->remove(cancel.key);
-  queue_error(cancel.key, stream->second.sink, cancel.reason);
-  streams.erase(stream);
+  end_with_error(stream, cancel.reason);
 }
 
 void Engine::Impl::apply(StopCommand& stop) {
@@ -314,10 +323,8 @@ void Engine::Impl::apply(StopCommand& stop) {
 // Ends every stream that is open with this error.
 void Engine::Impl::fail_all(const Error& error) {
   while (!streams.empty()) {
-    const auto& [key, stream] = *streams.begin();
-    if (scheduler != nullptr) scheduler->remove(key);
-    queue_error(key, stream.sink, error);
-    streams.erase(streams.begin());
+    if (scheduler != nullptr) scheduler->remove(streams.begin()->first);
+    end_with_error(streams.begin(), error);
   }
 }
 
@@ -325,20 +332,40 @@ void Engine::Impl::queue_error(StreamKey key, std::shared_ptr<EventSink> sink, c
   outbox.add(key.connection, std::move(sink), StreamError{key.stream, error});
 }
 
-void Engine::Impl::queue_events(std::vector<scheduler::SchedulerEvent> events) {
+// For a request that has no stream yet.
+void Engine::Impl::refuse(const Request& request, const Error& error) {
+  StreamRecord(request).failed(metrics, error.code);
+  queue_error(request.key, request.sink, error);
+}
+
+void Engine::Impl::end_with_error(Streams::iterator at, const Error& error) {
+  at->second.record.failed(metrics, error.code);
+  queue_error(at->first, at->second.sink, error);
+  streams.erase(at);
+}
+
+// `now`: when the step that gave them had ended.
+void Engine::Impl::queue_events(std::vector<scheduler::SchedulerEvent> events,
+                                Clock::time_point now) {
   for (scheduler::SchedulerEvent& event : events) {
-    const auto stream = streams.find(event.key);
-    LMTP_CHECK(stream != streams.end(), event.key.connection, event.key.stream);
-    const auto* token = std::get_if<TokenEvent>(&event.entry);
-    const bool ends = token == nullptr || token->finish_reason != FinishReason::kNone;
-    if (!stream->second.has_gap) {
-      StreamEvent entry =
-          std::visit([](auto& e) { return StreamEvent(std::move(e)); }, event.entry);
-      outbox.add(event.key.connection, stream->second.sink, std::move(entry));
-    } else if (ends) {
-      queue_error(event.key, stream->second.sink, gap());
+    const auto at = streams.find(event.key);
+    LMTP_CHECK(at != streams.end(), event.key.connection, event.key.stream);
+    Stream& stream = at->second;
+    auto* token = std::get_if<TokenEvent>(&event.entry);
+    if (token == nullptr) {
+      end_with_error(at, stream.has_gap ? gap() : std::get<StreamError>(event.entry).error);
+      continue;
     }
-    if (ends) streams.erase(stream);
+    stream.record.token(metrics, now);
+    const FinishReason reason = token->finish_reason;
+    const bool ends = reason != FinishReason::kNone;
+    if (stream.has_gap) {
+      if (ends) end_with_error(at, gap());
+      continue;
+    }
+    if (ends) stream.record.finished(metrics, reason);
+    outbox.add(event.key.connection, stream.sink, std::move(*token));
+    if (ends) streams.erase(at);
   }
 }
 

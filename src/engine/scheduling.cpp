@@ -29,14 +29,7 @@ std::unique_ptr<scheduler::Sequence> make_sequence(Request request, std::uint64_
 }
 
 void read_counters(const scheduler::Scheduler& scheduler, EngineStats& stats) {
-  const scheduler::SchedulerCounters& counters = scheduler.counters();
-  stats.num_tokens_computed = counters.num_tokens_computed;
-  stats.num_prompt_tokens = counters.num_prompt_tokens;
-  stats.num_cached_tokens = counters.num_cached_tokens;
-  stats.num_partial_hits = counters.num_partial_hits;
-  stats.num_generated_tokens = counters.num_generated_tokens;
-  stats.num_scored_tokens = counters.num_scored_tokens;
-  stats.num_preemptions = counters.num_preemptions;
+  static_cast<scheduler::SchedulerCounters&>(stats) = scheduler.counters();
   stats.num_waiting = scheduler.num_waiting();
   stats.num_running = scheduler.num_running();
   stats.num_blocks_free = scheduler.pool().num_free();

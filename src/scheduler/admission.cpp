@@ -156,8 +156,10 @@ Scheduler::Admission Scheduler::admit(Sequence& sequence) {
   Share& share = shares_.at(sequence.key.connection);
   ++share.num_running;
   if (sequence.num_preempted == 0) {
+    const int num_cached = std::min(match.num_tokens(), sequence.num_prompt);
+    plan_.admitted.push_back({sequence.key, num_cached});
     counters_.num_prompt_tokens += sequence.num_prompt;
-    counters_.num_cached_tokens += std::min(match.num_tokens(), sequence.num_prompt);
+    counters_.num_cached_tokens += num_cached;
     counters_.num_partial_hits += match.partial != kNoBlock ? 1 : 0;
     share.served += missing;
   }

@@ -229,10 +229,11 @@ bool Scheduler::add_ahead(int follows) {
   return true;
 }
 
-std::vector<SchedulerEvent> Scheduler::commit(const StepResult& result) {
+std::vector<SchedulerEvent> Scheduler::commit(StepResult result) {
   LMTP_CHECK(in_step_ && !plan_.empty());
   LMTP_CHECK(result.rows.size() == plan_.rows.size(), result.rows.size(), plan_.rows.size());
   std::vector<SchedulerEvent> events;
+  events.reserve(static_cast<std::size_t>(plan_.num_logits));
   const std::vector<PlanRow> rows = std::move(plan_.rows);
   end_plan();
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -245,7 +246,7 @@ std::vector<SchedulerEvent> Scheduler::commit(const StepResult& result) {
   return events;
 }
 
-void Scheduler::commit_row(const PlanRow& row, const RowResult& result,
+void Scheduler::commit_row(const PlanRow& row, RowResult& result,
                            std::vector<SchedulerEvent>& events) {
   Sequence& sequence = *sequences_.at(row.sequence->key);
   if (result.error) {
@@ -263,8 +264,8 @@ void Scheduler::commit_row(const PlanRow& row, const RowResult& result,
   const bool prompt_done =
       row.first_position < sequence.num_prompt && sequence.num_computed >= sequence.num_prompt;
   index_computed(sequence, prompt_done);
-  for (const TokenResult& token : result.tokens) {
-    TokenEvent entry = next_entry(sequence, token);
+  for (TokenResult& token : result.tokens) {
+    TokenEvent entry = next_entry(sequence, std::move(token));
     const bool ends = entry.finish_reason != FinishReason::kNone;
     events.push_back({sequence.key, std::move(entry)});
     if (ends) {
@@ -274,7 +275,7 @@ void Scheduler::commit_row(const PlanRow& row, const RowResult& result,
   }
 }
 
-TokenEvent Scheduler::next_entry(Sequence& sequence, const TokenResult& token) {
+TokenEvent Scheduler::next_entry(Sequence& sequence, TokenResult&& token) {
   TokenEvent entry{sequence.key.stream, token.token, token.logprob, FinishReason::kNone,
                    std::nullopt};
   ++sequence.num_emitted;
@@ -285,7 +286,7 @@ TokenEvent Scheduler::next_entry(Sequence& sequence, const TokenResult& token) {
     }
     return entry;
   }
-  entry.top_logprobs = token.top_logprobs;
+  entry.top_logprobs = std::move(token.top_logprobs);
   sequence.tokens.push_back(token.token);
   ++counters_.num_generated_tokens;
   if (std::ranges::find(options_.eos_ids, token.token) != options_.eos_ids.end()) {

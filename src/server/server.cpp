@@ -10,6 +10,7 @@
 
 #include "context.h"
 #include "http/http_session.h"
+#include "http/metrics.h"
 #include "http/pages.h"
 #include "lmtp/base/check.h"
 #include "lmtp/base/log.h"
@@ -55,6 +56,7 @@ struct Server::Impl {
                                               serve_socket(context, std::move(socket));
                                             })) {
     add_pages(context->routes, models, context->options.version);
+    add_metrics(context->routes, models);
     context->routes.websocket("/", start_session);
   }
 

@@ -25,6 +25,7 @@ LIBRARIES = {
     "Libedit::libedit": ("libedit", r"(histedit|editline/)"),
     "Xxhash::xxhash": ("xxHash", r"xxhash"),
     "Sentencepiece::sentencepiece": ("sentencepiece", r"sentencepiece"),
+    "PrometheusCpp::core": ("prometheus-cpp", r"prometheus/"),
     "CUDA::cudart_static": ("CUDA", r"(cuda|cublas|cudnn|nccl)"),
 }
 

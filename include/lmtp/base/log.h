@@ -19,6 +19,9 @@ Result<Level> parse_level(std::string_view name);
 // Any thread; takes effect at once.
 void set_level(Level level);
 
+// Whether write() at this level would write: for lines that take some making. Any thread.
+bool enabled(Level level);
+
 // Any thread. Control characters inside `message` are written as "\n" or "\x1b", so that one event
 // stays one line.
 void write(Level level, std::string_view message);

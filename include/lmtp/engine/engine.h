@@ -10,7 +10,9 @@
 #include "lmtp/base/batch_limits.h"
 #include "lmtp/base/result.h"
 #include "lmtp/engine/engine_instance.h"
+#include "lmtp/engine/engine_metrics.h"
 #include "lmtp/request/request.h"
+#include "lmtp/scheduler/counters.h"
 #include "lmtp/scheduler/debug_options.h"
 #include "lmtp/scheduler/model_agent.h"
 
@@ -32,19 +34,13 @@ struct EngineOptions {
   scheduler::DebugOptions debug;
 };
 
-// A snapshot of the engine's counters; all since the start unless said otherwise.
-struct EngineStats {
+// A snapshot of the engine's counters; all since the start unless said otherwise. What each is
+// called and shown as: metric_table.h.
+struct EngineStats : scheduler::SchedulerCounters {
   bool stopped = false;
   scheduler::AgentInfo agent;
   std::int64_t num_steps = 0;
-  std::int64_t num_steps_ahead = 0;      // of those, started before the last one had ended
-  std::int64_t num_tokens_computed = 0;  // tokens that went through the model
-  std::int64_t num_prompt_tokens = 0;    // of admitted requests
-  std::int64_t num_cached_tokens = 0;    // of those, found in the prefix cache
-  std::int64_t num_partial_hits = 0;     // requests whose cached prefix ended inside a block
-  std::int64_t num_generated_tokens = 0;
-  std::int64_t num_scored_tokens = 0;
-  std::int64_t num_preemptions = 0;
+  std::int64_t num_steps_ahead = 0;  // of those, started before the last one had ended
   std::int64_t num_failed_steps = 0;
   // Time of the steps, with what the engine does between two of them; and how much of it, at least,
   // a device was at work, whatever the host did meanwhile. The rest is the host's own.
@@ -55,6 +51,7 @@ struct EngineStats {
   int num_blocks_free = 0;       // now
   int num_blocks_evictable = 0;  // now: kept for the prefix cache, unreferenced
   int num_blocks_pinned = 0;     // now: referenced by running sequences
+  EngineMetrics metrics;
 };
 
 // Owner: the registry. Constructor, stop and destructor from one thread; the rest from any.

@@ -1,6 +1,7 @@
 // A request for tokens, whatever protocol it came by.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,6 +16,8 @@ enum class RequestKind { kGenerate, kScore };
 
 struct Request {
   StreamKey key;
+  // Its latencies count from when it was made, which is when its message had been read.
+  std::chrono::steady_clock::time_point arrival = std::chrono::steady_clock::now();
   std::shared_ptr<EventSink> sink;
   std::string model;  // as the client named it; loading notices echo it
   // Whether connections besides its own are open: it may then not take all places for itself.

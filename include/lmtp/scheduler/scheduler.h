@@ -15,6 +15,7 @@
 #include "lmtp/cache/block_pool.h"
 #include "lmtp/cache/prefix_cache.h"
 #include "lmtp/request/event.h"
+#include "lmtp/scheduler/counters.h"
 #include "lmtp/scheduler/debug_options.h"
 #include "lmtp/scheduler/sequence.h"
 #include "lmtp/scheduler/step_plan.h"
@@ -34,17 +35,6 @@ struct SchedulerOptions {
 struct SchedulerEvent {
   StreamKey key;
   std::variant<TokenEvent, StreamError> entry;
-};
-
-// Counters since the start.
-struct SchedulerCounters {
-  std::int64_t num_tokens_computed = 0;
-  std::int64_t num_prompt_tokens = 0;
-  std::int64_t num_cached_tokens = 0;
-  std::int64_t num_partial_hits = 0;
-  std::int64_t num_generated_tokens = 0;
-  std::int64_t num_scored_tokens = 0;
-  std::int64_t num_preemptions = 0;
 };
 
 // Iteration-level scheduling (Orca, Yu et al. 2022) without phases (vLLM's unified scheduler):
@@ -98,7 +88,7 @@ class Scheduler {
   const StepPlan& plan_ahead();
 
   // Takes over what the plan's execution gave.
-  std::vector<SchedulerEvent> commit(const StepResult& result);
+  std::vector<SchedulerEvent> commit(StepResult result);
 
   // The plan's execution failed: its sequences end with this error, the others go on. A plan ahead
   // is dropped.
@@ -159,8 +149,8 @@ class Scheduler {
   bool room_for(const cache::PrefixMatch& match, int num_tokens, int num_more = 0) const;
   int blocks_expected(const Sequence& sequence) const;
 
-  void commit_row(const PlanRow& row, const RowResult& result, std::vector<SchedulerEvent>& events);
-  TokenEvent next_entry(Sequence& sequence, const TokenResult& token);
+  void commit_row(const PlanRow& row, RowResult& result, std::vector<SchedulerEvent>& events);
+  TokenEvent next_entry(Sequence& sequence, TokenResult&& token);
   void index_computed(Sequence& sequence, bool with_tail);
   void adopt(Sequence& sequence, int block_index, BlockId node);
   void release(Sequence& sequence);

@@ -49,9 +49,16 @@ struct BlockCopy {
   int num_tokens = 0;  // [1, kBlockSize)
 };
 
+// A sequence that is scheduled for the first time.
+struct AdmittedSequence {
+  StreamKey key;
+  int num_cached = 0;  // tokens of its prompt that the prefix cache held
+};
+
 struct StepPlan {
   std::vector<BlockCopy> copies;
   std::vector<PlanRow> rows;
+  std::vector<AdmittedSequence> admitted;
   int num_tokens = 0;  // sum over rows
   int num_logits = 0;  // sum over rows
 

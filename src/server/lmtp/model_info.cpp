@@ -7,33 +7,18 @@
 #include <vector>
 
 #include "lmtp/base/json.h"
+#include "lmtp/engine/metric_table.h"
 
 namespace lmtp::server {
 namespace {
 
 OrderedJson stats_json(const engine::EngineStats& stats) {
-  return {
-      {"num_steps", stats.num_steps},
-      {"num_steps_ahead", stats.num_steps_ahead},
-      {"num_failed_steps", stats.num_failed_steps},
-      {"busy_us", stats.busy_us},
-      {"device_wait_us", stats.device_wait_us},
-      {"num_tokens_computed", stats.num_tokens_computed},
-      {"num_prompt_tokens", stats.num_prompt_tokens},
-      {"num_cached_tokens", stats.num_cached_tokens},
-      {"num_partial_hits", stats.num_partial_hits},
-      {"num_generated_tokens", stats.num_generated_tokens},
-      {"num_scored_tokens", stats.num_scored_tokens},
-      {"num_preemptions", stats.num_preemptions},
-      {"num_waiting", stats.num_waiting},
-      {"num_running", stats.num_running},
-      {"num_blocks", stats.agent.num_blocks},
-      {"num_blocks_free", stats.num_blocks_free},
-      {"num_blocks_evictable", stats.num_blocks_evictable},
-      {"num_blocks_pinned", stats.num_blocks_pinned},
-      {"tokens_per_block", kBlockSize},
-      {"kv_cache_bytes", stats.agent.kv_bytes},
-  };
+  OrderedJson fields;
+  for (const engine::MetricRow& row : engine::metric_table()) {
+    if (row.field.empty()) continue;
+    fields[std::string(row.field)] = static_cast<std::int64_t>(row.value(stats));
+  }
+  return fields;
 }
 
 }  // namespace

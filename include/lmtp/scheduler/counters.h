@@ -1,0 +1,18 @@
+// What the scheduler counts since its start.
+#pragma once
+
+#include <cstdint>
+
+namespace lmtp::scheduler {
+
+struct SchedulerCounters {
+  std::int64_t num_tokens_computed = 0;  // tokens that went through the model
+  std::int64_t num_prompt_tokens = 0;    // of admitted requests
+  std::int64_t num_cached_tokens = 0;    // of those, found in the prefix cache
+  std::int64_t num_partial_hits = 0;     // requests whose cached prefix ended inside a block
+  std::int64_t num_generated_tokens = 0;
+  std::int64_t num_scored_tokens = 0;
+  std::int64_t num_preemptions = 0;
+};
+
+}  // namespace lmtp::scheduler

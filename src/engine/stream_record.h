@@ -1,0 +1,64 @@
+// What an engine keeps of one stream to count it, and to tell of it in the log.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <string_view>
+
+#include "lmtp/base/ids.h"
+#include "lmtp/base/result.h"
+#include "lmtp/engine/engine_metrics.h"
+#include "lmtp/request/request.h"
+
+namespace lmtp::engine {
+
+// Owner: the Engine; its thread. The times are the engine's: whatever happens in a step happens
+// when the step ends, so that a token costs no look at the clock.
+class StreamRecord {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  explicit StreamRecord(const Request& request)
+      : key_(request.key),
+        model_(request.model),
+        kind_(request.kind),
+        num_prompt_(static_cast<int>(request.prompt.size())),
+        arrival_(request.arrival) {}
+
+  // Scheduled for the first time.
+  void admitted(EngineMetrics& metrics, int num_cached, Clock::time_point now) {
+    admission_ = now;
+    num_cached_ = num_cached;
+    metrics.queue_time.add((now - arrival_).count());
+  }
+
+  void token(EngineMetrics& metrics, Clock::time_point now) {
+    if (num_tokens_++ == 0) {
+      first_token_ = now;
+      metrics.time_to_first_token.add((now - arrival_).count());
+    } else if (kind_ == RequestKind::kGenerate) {
+      metrics.inter_token_latency.add((now - last_token_).count());
+    }
+    last_token_ = now;
+  }
+
+  // The end of the stream, one of the two. At level debug it is a line of the log.
+  void finished(EngineMetrics& metrics, FinishReason reason) const;
+  void failed(EngineMetrics& metrics, ErrorCode code) const;
+
+ private:
+  void log(std::string_view outcome) const;
+
+  StreamKey key_;
+  std::string model_;
+  RequestKind kind_;
+  int num_prompt_;
+  int num_cached_ = 0;
+  int num_tokens_ = 0;  // given to the client
+  Clock::time_point arrival_;
+  Clock::time_point admission_;  // of these: 0 where it has not happened
+  Clock::time_point first_token_;
+  Clock::time_point last_token_;
+};
+
+}  // namespace lmtp::engine

@@ -1,0 +1,130 @@
+#include "metrics.h"
+
+#include <prometheus/metric_family.h>
+#include <prometheus/text_serializer.h>
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "lmtp/base/text.h"
+#include "lmtp/base/utf8.h"
+#include "lmtp/engine/metric_table.h"
+
+namespace lmtp::server {
+namespace {
+
+using engine::MetricRow;
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+
+// A name comes from whoever asked for the model first, and may be long.
+constexpr std::size_t kLabelBytesMax = 128;
+
+// As UTF-8, which names of folders need not be, and without control characters.
+std::string label_text(std::string_view name) {
+  std::string text;
+  append_valid_utf8(name, text);
+  text.resize(utf8_prefix(text, kLabelBytesMax).size());
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = '?';
+  }
+  return text;
+}
+
+struct Series {
+  std::string model_name;
+  const engine::EngineStats* stats;
+};
+
+// Two models never have the same label, or Prometheus would refuse the whole answer.
+std::vector<Series> series_of(const std::vector<registry::ModelStatus>& models) {
+  std::vector<Series> all;
+  for (const registry::ModelStatus& model : models) {
+    if (model.stats.agent.num_blocks == 0) continue;  // not there yet
+    const std::string name = label_text(model.description.name);
+    std::string unique = name;
+    const auto is_taken = [&](const Series& other) { return other.model_name == unique; };
+    for (int n = 2; std::ranges::any_of(all, is_taken); ++n) {
+      unique = name + " (" + std::to_string(n) + ")";
+    }
+    all.push_back({std::move(unique), &model.stats});
+  }
+  return all;
+}
+
+prometheus::MetricType type_of(engine::MetricType type) {
+  switch (type) {
+    case engine::MetricType::kCounter:
+      return prometheus::MetricType::Counter;
+    case engine::MetricType::kGauge:
+      return prometheus::MetricType::Gauge;
+    case engine::MetricType::kHistogram:
+      break;
+  }
+  return prometheus::MetricType::Histogram;
+}
+
+MetricFamily family_of(const MetricRow& row) {
+  MetricFamily family;
+  family.name = std::string(engine::kMetricPrefix) + std::string(row.name);
+  family.help = row.help;
+  family.type = type_of(row.type);
+  return family;
+}
+
+void set_value(ClientMetric& metric, engine::MetricType type, double value) {
+  (type == engine::MetricType::kCounter ? metric.counter.value : metric.gauge.value) = value;
+}
+
+ClientMetric::Histogram histogram_of(const Histogram& histogram) {
+  ClientMetric::Histogram out;
+  const Buckets& buckets = histogram.buckets();
+  for (std::size_t i = 0; i < buckets.num_bounds; ++i) {
+    out.sample_count += histogram.count(i);
+    out.bucket.push_back({out.sample_count, static_cast<double>(buckets.upper[i]) * buckets.unit});
+  }
+  out.sample_count += histogram.count(buckets.num_bounds);
+  out.sample_sum = histogram.sum();
+  return out;
+}
+
+void add_model(const MetricRow& row, const Series& series, MetricFamily& family) {
+  ClientMetric metric;
+  metric.label.push_back({"model_name", series.model_name});
+  if (row.histogram != nullptr) {
+    metric.histogram = histogram_of(series.stats->metrics.*row.histogram);
+  } else if (row.value != nullptr) {
+    set_value(metric, row.type, row.value(*series.stats) * row.unit);
+  } else {
+    metric.label.push_back({std::string(row.label), ""});
+    for (std::size_t i = 0; i < row.label_values.size(); ++i) {
+      if (row.label_values[i].empty()) continue;
+      metric.label.back().value = row.label_values[i];
+      set_value(metric, row.type, row.by_label(*series.stats, i));
+      family.metric.push_back(metric);
+    }
+    return;
+  }
+  family.metric.push_back(std::move(metric));
+}
+
+}  // namespace
+
+std::string metrics_text(const std::vector<registry::ModelStatus>& models) {
+  const std::vector<Series> all = series_of(models);
+  std::vector<MetricFamily> families;
+  for (const MetricRow& row : engine::metric_table()) {
+    MetricFamily& family = families.emplace_back(family_of(row));
+    for (const Series& series : all) add_model(row, series, family);
+  }
+  return prometheus::TextSerializer().Serialize(families);
+}
+
+void add_metrics(HttpRoutes& routes, const registry::Registry& models) {
+  routes.get("/metrics", [&models](const HttpRequest& /*request*/, const auto& responder) {
+    responder->send({200, "text/plain; version=0.0.4; charset=utf-8", metrics_text(models.list())});
+  });
+}
+
+}  // namespace lmtp::server

@@ -1,0 +1,167 @@
+"""GET /metrics: what was done is what is counted, and promtool finds nothing to say about it."""
+
+import asyncio
+import http.client
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+
+import pytest
+from auto_server import Auto, finish
+from lmtp_socket import Socket, wait_all_freed
+from servers import LmtpServe
+
+FOUND_BY_SETUP = pathlib.Path(
+    os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache", "lmtp", "promtool"
+)
+PROMPT = [46, 789, 579, 258]
+
+
+def get(endpoint, method="GET", **fields):
+    connection = http.client.HTTPConnection(endpoint, timeout=60)
+    connection.request(method, "/metrics", headers=fields)
+    answer = connection.getresponse()
+    text = answer.read().decode()
+    connection.close()
+    return answer, text
+
+
+def samples(text):
+    """{name with labels: value}; the text's own order of labels."""
+    found = {}
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            name, value = line.rsplit(" ", 1)
+            assert name not in found, line
+            found[name] = float(value)
+    return found
+
+
+def of_model(text, model="demo"):
+    """What has the label of that model alone, by name without prefix and labels."""
+    label = f'{{model_name="{model}"}}'
+    return {
+        name.removeprefix("lmtp_").removesuffix(label): value
+        for name, value in samples(text).items()
+        if name.endswith(label)
+    }
+
+
+async def generate(s, stream_id, max_tokens, **more):
+    await s.send("GENERATE", stream_id=stream_id, prompt=PROMPT, max_tokens=max_tokens, **more)
+
+
+async def do_requests(endpoint):
+    """Two generations of 5 tokens, a score of 3, one cancelled; the tokens of the cancelled one
+    depend on when that is."""
+    async with Socket(endpoint) as s:
+        for stream_id in (1, 2):
+            await generate(s, stream_id, 5)
+            assert (await s.finish(stream_id))[1] == "length"
+        await s.send("SCORE", stream_id=3, prompt=PROMPT, scored=[40, 41, 42])
+        assert (await s.finish(3))[1] == "stop"
+        await generate(s, 4, 200, logit_bias={"1": -100})
+        await s.token_of(4)
+        await s.send("CANCEL", stream_id=4)
+        assert await s.error_of(4) == "cancelled"
+        return await s.model_info()
+
+
+@pytest.fixture(scope="module")
+def counted():
+    """(text of /metrics, MODEL_INFO, log) of a server with exactly these requests."""
+    with LmtpServe("demo", "--kv-cache", "64MiB", "--log-level", "debug") as server:
+        info = asyncio.run(do_requests(server.endpoint))
+        asyncio.run(wait_all_freed(server.endpoint))
+        _, text = get(server.endpoint)
+    assert server.exit_code == 0, server.log_tail
+    return text, info, server.output
+
+
+def test_what_was_done_is_counted(counted):
+    text, info, _ = counted
+    values = of_model(text)
+    stats = info["stats"]
+    assert values["generation_tokens_total"] == stats["num_generated_tokens"]
+    assert values["scored_tokens_total"] == 3
+    assert values["prompt_tokens_total"] == 4 * len(PROMPT)
+    assert values["prefix_cache_hits_total"] == stats["num_cached_tokens"] > 0
+    assert values["num_requests_running"] == values["num_requests_waiting"] == 0
+    assert values["kv_cache_usage_perc"] == 0
+    assert values["request_queue_time_seconds_count"] == 4
+    assert values["time_to_first_token_seconds_count"] == 4
+    assert values["inter_token_latency_seconds_count"] == stats["num_generated_tokens"] - 3
+    assert values["e2e_request_latency_seconds_count"] == 3
+    assert values["request_generation_tokens_count"] == 2
+    assert values["request_generation_tokens_sum"] == 10
+    assert values["request_prompt_tokens_sum"] == 3 * len(PROMPT)
+    assert values["iteration_tokens_count"] == values["steps_total"] == stats["num_steps"]
+    assert 0 < values["time_to_first_token_seconds_sum"] < values["e2e_request_latency_seconds_sum"]
+    every = samples(text)
+    ends = {
+        name: value for name, value in every.items() if re.match("lmtp_request_(succ|fail)", name)
+    }
+    assert {name: value for name, value in ends.items() if value} == {
+        'lmtp_request_success_total{model_name="demo",finished_reason="length"}': 2,
+        'lmtp_request_success_total{model_name="demo",finished_reason="stop"}': 1,
+        'lmtp_request_failure_total{model_name="demo",cause="cancelled"}': 1,
+    }
+
+
+def test_promtool_finds_nothing_to_say(counted):
+    promtool = shutil.which("promtool") or shutil.which(FOUND_BY_SETUP)
+    if promtool is None:
+        pytest.skip("promtool is missing: run tools/setup --tests")
+    done = subprocess.run(
+        [promtool, "check", "metrics"], input=counted[0], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_each_request_is_a_line_at_debug(counted):
+    lines = [line for line in counted[2].splitlines() if " debug request " in line]
+    assert len(lines) == 4
+    outcomes = [line.rsplit(": ", 1)[1] for line in lines]
+    assert outcomes == ["length", "length", "stop", "cancelled"]
+    one = r"debug request \d+/1: generate, prompt 4 \(cached 0\), generated 5, "
+    assert re.search(one + r"queued [\d.]+ ms, first token [\d.]+ ms, total [\d.]+ ms", lines[0])
+
+
+def test_a_line_a_request_only_at_debug(demo):
+    asyncio.run(do_requests(demo.endpoint))
+    assert " request " not in demo.read_log()
+
+
+def test_head_and_who_may_ask(demo):
+    answer, text = get(demo.endpoint)
+    assert answer.status == 200
+    assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+    head, nothing = get(demo.endpoint, "HEAD")
+    assert (head.status, nothing) == (200, "")
+    assert head.headers["Content-Type"] == answer.headers["Content-Type"]
+    assert abs(int(head.headers["Content-Length"]) - len(text)) < 1000
+    assert get(demo.endpoint, "POST")[0].status == 405
+    assert get(demo.endpoint, Origin="https://example.org")[0].status == 403
+    assert get(demo.endpoint, Host="example.org")[0].status == 421
+
+
+def test_names_that_strangers_make_up_are_no_series(tmp_path):
+    """Nor is a model before it is loaded; then it has one, under the name it was asked for."""
+
+    async def ask(server):
+        async with Socket(server.endpoint) as s:
+            for stream, name in enumerate(["no-such-model", 'no/such"model', "x" * 5000]):
+                await generate(s, stream, 1, model=name)
+                await s.error_of(stream)
+            before = get(server.endpoint)[1]
+            await finish(s, 9, "demo", max_tokens=2)
+        return before
+
+    with Auto(tmp_path) as server:
+        before = asyncio.run(ask(server))
+        after = get(server.endpoint)[1]
+    assert "model_name" not in before
+    assert set(re.findall('model_name="([^"]*)"', after)) == {"demo"}
+    assert of_model(after)["generation_tokens_total"] == 2
