@@ -49,9 +49,11 @@ engine::ModelLimits limits_at_most(const ServedModel& served) {
 Directory::Meaning Directory::find(const std::string& name) const {
   if (name.empty()) return find_sole();
   if (const auto found = names.find(name); found != names.end()) return found->second;
-  if (!is_auto) return Refusal{unknown_name(name).message, true};
+  if (!is_auto) return Refusal{unknown_name(name), true};
   if (has_control_character(name)) {
-    return Refusal{"model: holds a control character; allowed are names and folders", true};
+    return Refusal{
+        {ErrorCode::kInvalid, "model: holds a control character; allowed are names and folders"},
+        true};
   }
   return nullptr;
 }
@@ -59,20 +61,23 @@ Directory::Meaning Directory::find(const std::string& name) const {
 Directory::Meaning Directory::find_sole() const {
   if (!is_auto) {
     if (!entries.empty()) return entries.front();
-    return Refusal{unknown_name(only_name).message, true};
+    return Refusal{unknown_name(only_name), true};
   }
   const auto is_ready = [](const auto& entry) { return entry->route || entry->comes_back; };
   const auto num_ready = std::count_if(entries.begin(), entries.end(), is_ready);
   if (num_ready == 1) return *std::find_if(entries.begin(), entries.end(), is_ready);
   if (num_ready > 1) {
     return Refusal{
-        "model: is missing, and several are loaded; send the name of one: " + names_ready(), true};
+        {ErrorCode::kInvalid,
+         "model: is missing, and several are loaded; send the name of one: " + names_ready()},
+        true};
   }
   if (entries.size() == 1) return entries.front();
   if (!entries.empty() || default_name.empty()) {
-    return Refusal{std::string("model: is missing, and ") +
-                       (entries.empty() ? "no model is loaded" : "several are being loaded") +
-                       "; send a name, such as 'demo', a hub name or a folder, and it is loaded",
+    return Refusal{{ErrorCode::kInvalid,
+                    std::string("model: is missing, and ") +
+                        (entries.empty() ? "no model is loaded" : "several are being loaded") +
+                        "; send a name, such as 'demo', a hub name or a folder, and it is loaded"},
                    true};
   }
   return find(default_name);

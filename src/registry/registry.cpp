@@ -68,24 +68,24 @@ Registry::~Registry() { stop(0); }
 // The request is checked before any is taken.
 Submission Registry::submit(Request&& request) {
   const auto directory = impl_->directory.get();
-  if (directory->stopping) return Refusal{engine::shutting_down().message};
+  if (directory->stopping) return Refusal{engine::shutting_down()};
   const Directory::Meaning meaning = directory->find(request.model);
   if (const auto* refusal = std::get_if<Refusal>(&meaning)) return *refusal;
   const auto& entry = std::get<0>(meaning);
   const engine::ModelLimits* limits = entry != nullptr ? entry->limits() : nullptr;
   if (limits != nullptr) {
     if (const Result<void> ok = engine::check_request(request, *limits); !ok) {
-      return Refusal{ok.error().message};
+      return Refusal{ok.error()};
     }
   }
   if (entry != nullptr && entry->route != nullptr) {
     const Result<bool> taken = entry->route->submit(request);
-    if (!taken) return Refusal{taken.error().message};
+    if (!taken) return Refusal{taken.error()};
     if (*taken) return std::shared_ptr<StreamOwner>(entry->route);
   }
   const auto answer =
       impl_->mailbox->ask([&](RegistryActor& actor) { return actor.submit(request, limits); });
-  return answer ? *answer : Refusal{engine::shutting_down().message};
+  return answer ? *answer : Refusal{engine::shutting_down()};
 }
 
 std::optional<engine::ModelLimits> Registry::limits_of(const std::string& name) const {
@@ -105,7 +105,7 @@ std::optional<Result<ModelStatus>> Registry::status(const std::string& name) con
   const Directory::Meaning meaning = directory->find(name);
   if (const auto* refusal = std::get_if<Refusal>(&meaning)) {
     if (impl_->is_auto && !name.empty()) return std::nullopt;
-    return Error{ErrorCode::kNotFound, refusal->message};
+    return refusal->error;
   }
   const auto& entry = std::get<0>(meaning);
   if (entry == nullptr) return std::nullopt;

@@ -125,7 +125,7 @@ Result<void> RegistryActor::start_job(std::function<void()> work) {
 }
 
 Submission RegistryActor::submit(Request& request, const engine::ModelLimits* checked) {
-  if (stopping_) return Refusal{engine::shutting_down().message};
+  if (stopping_) return Refusal{engine::shutting_down()};
   const Directory::Meaning meaning = directory_->find(request.model);
   if (const auto* refusal = std::get_if<Refusal>(&meaning)) return *refusal;
   const auto& entry = std::get<0>(meaning);
@@ -133,25 +133,25 @@ Submission RegistryActor::submit(Request& request, const engine::ModelLimits* ch
   if (slot == nullptr) {
     if (request.model.empty()) request.model = options_.limits.default_model.name;
     const Result<Slot> begun = begin(request.model);
-    if (!begun) return Refusal{begun.error().message};
+    if (!begun) return Refusal{begun.error()};
     slot = *begun;
   } else {
     if (request.model.empty()) request.model = entry->name;  // for notices
     const engine::ModelLimits* limits = entry->limits();
     if (limits != nullptr && limits != checked) {
       if (const Result<void> ok = engine::check_request(request, *limits); !ok) {
-        return Refusal{ok.error().message};
+        return Refusal{ok.error()};
       }
     }
   }
   if (slot->route != nullptr) {
     const Result<bool> taken = slot->route->submit(request);
-    if (!taken) return Refusal{taken.error().message};
+    if (!taken) return Refusal{taken.error()};
     if (*taken) return std::shared_ptr<StreamOwner>(slot->route);
   }
   // Where a model is ready and its engine takes nothing, its device was lost: that it is will be
   // told soon.
-  if (const Result<void> kept = keep(*slot, request); !kept) return Refusal{kept.error().message};
+  if (const Result<void> kept = keep(*slot, request); !kept) return Refusal{kept.error()};
   return std::shared_ptr<StreamOwner>(waiting_owner_);
 }
 

@@ -116,7 +116,7 @@ void run_round(Stress& stress, ConnectionId connection, std::mt19937& random) {
     if (auto* owner = std::get_if<std::shared_ptr<StreamOwner>>(&submitted)) {
       sent.owner = std::move(*owner);
     } else {
-      EXPECT_NE(std::get<Refusal>(submitted).message.find("overloaded"), std::string::npos);
+      EXPECT_NE(std::get<Refusal>(submitted).error.message.find("overloaded"), std::string::npos);
       ++stress.num_refused;
     }
   }

@@ -82,7 +82,7 @@ struct RegistryTest : ::testing::Test {
   std::string refusal(StreamId id, const std::string& model) {
     const Submission answer = submit(id, model);
     const auto* refused = std::get_if<Refusal>(&answer);
-    return refused == nullptr ? "taken" : refused->message;
+    return refused == nullptr ? "taken" : refused->error.message;
   }
   // The whole way of one stream.
   RecordingSink::Stream run(StreamId id, const std::string& model) {

@@ -101,7 +101,7 @@ TEST(StaticRegistry, WhereItDoesNotComeBackItSaysWhyOnce) {
   EXPECT_FALSE(manager.healthy());
   const Submission submitted = manager.submit(Request(request));
   ASSERT_TRUE(std::holds_alternative<Refusal>(submitted));
-  EXPECT_EQ(std::get<Refusal>(submitted).message, "model: no memory is left on the device");
+  EXPECT_EQ(std::get<Refusal>(submitted).error.message, "model: no memory is left on the device");
 }
 
 TEST(StaticRegistry, TellsWhyItsLoadingFailed) {
@@ -118,7 +118,7 @@ TEST(StaticRegistry, TellsWhyItsLoadingFailed) {
   request.model = "fake";
   const Submission submitted = manager.submit(std::move(request));
   ASSERT_TRUE(std::holds_alternative<Refusal>(submitted));
-  EXPECT_EQ(std::get<Refusal>(submitted).message, "model: 'fake' is unknown");
+  EXPECT_EQ(std::get<Refusal>(submitted).error.message, "model: 'fake' is unknown");
 }
 
 }  // namespace

@@ -58,8 +58,8 @@ void stream_tokens(registry::Registry& models, const HttpRequest& http,
   const StreamKey key = request.key;
   registry::Submission submitted = models.submit(std::move(request));
   if (const auto* refusal = std::get_if<registry::Refusal>(&submitted)) {
-    const ErrorCode code = refusal->no_model ? ErrorCode::kNotFound : ErrorCode::kInvalid;
-    return responder->send({error_kind(code).http_status, "text/plain", refusal->message});
+    return responder->send(
+        {error_kind(refusal->error.code).http_status, "text/plain", refusal->error.message});
   }
   responder->begin({200, "text/event-stream", ""});
   responder->on_gone([owner = std::get<std::shared_ptr<registry::StreamOwner>>(submitted), key] {

@@ -54,7 +54,7 @@ struct ModelStatus {
 
 // Why a request was not taken; no event will come for it.
 struct Refusal {
-  std::string message;
+  Error error;
   bool no_model = false;  // the model is not served here, or was not named
 };
 // Taken: events will come, and cancel goes there.

@@ -152,8 +152,8 @@ void Dispatcher::submit(Request request, Peer& peer, Answers& answers) {
     return peer.streams.add(id, std::move(*owner));
   }
   const auto& refusal = std::get<registry::Refusal>(submitted);
-  answer_token_error(id, refusal.message, answers);
-  if (refusal.no_model) answer_msg_error(id, refusal.message, answers);
+  answer_token_error(id, refusal.error.message, answers);
+  if (refusal.no_model) answer_msg_error(id, refusal.error.message, answers);
 }
 
 void Dispatcher::log_unknown_keys(const std::vector<std::string>& keys, Peer& peer) {
