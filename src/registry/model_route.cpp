@@ -58,14 +58,14 @@ ModelRoute::ModelRoute(engine::EngineInstance engine, std::size_t max_requests,
 
 Result<bool> ModelRoute::submit(Request& request) {
   const ConnectionId connection = request.key.connection;
-  const Result<bool> entered = enter(request);
+  Result<bool> entered = enter(request);
   if (!entered || !*entered) return entered;
   std::shared_ptr<EventSink> sink = request.sink;
   try {
     wrap(request);
     const Result<void> submitted = engine_.submit(std::move(request));
     if (submitted) return true;
-    request.sink = std::move(sink);
+    request.sink = std::move(sink);  // NOLINT(bugprone-use-after-move): it was not taken
     uncount(connection, 1);
     if (submitted.error().code == ErrorCode::kOverloaded) return submitted.error();
     return false;

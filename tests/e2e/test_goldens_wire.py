@@ -333,10 +333,14 @@ def test_a_preempted_stream_equals_itself_undisturbed(model):
     want, num_undisturbed = asyncio.run(run(model.connect()))
     assert num_undisturbed == 0
     with LmtpServe(model.folder, *small_cache_options(model, 3 * model.context // 2)) as server:
-        got, num_preemptions = asyncio.run(run(Model(server, model.folder).connect()))
+        # On a busy machine the server may be done with one before the next has come.
+        for _ in range(10):
+            got, num_preemptions = asyncio.run(run(Model(server, model.folder).connect()))
+            assert got == want
+            if num_preemptions > 0:
+                break
         assert_no_block_is_held(server)
     assert num_preemptions > 0
-    assert got == want
 
 
 # ---- data from outside the repository ----

@@ -128,7 +128,8 @@ def test_real_vocabularies(test_data, name, random_texts, corpora):
 def test_broken_lines_are_named():
     folder = SOURCE / "models/demo"
     for option, lines, said in (
-        ("--decode", "[1]\n[2, x]\n", "line 2 of standard input: 'x' is not a token id"),
+        ("--decode", "[1]\n[2, x]\n", "line 2 of standard input: not a JSON array"),
+        ("--decode", '[1]\n[2, "x"]\n', "line 2 of standard input: '\"x\"' is not a token id"),
         ("--decode", "1 2\n", "line 1 of standard input: not a JSON array"),
         ("--decode", "[1]\n\n", "line 2 of standard input: not a JSON array"),
         ("--decode", "[1, 2048]\n", "line 1 of standard input: there is no token 2048"),

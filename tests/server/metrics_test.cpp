@@ -26,7 +26,7 @@ std::map<std::string, double> samples_of(const std::string& text) {
   std::map<std::string, double> samples;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
-    if (line.starts_with("#")) continue;
+    if (line.starts_with('#')) continue;
     const std::size_t space = line.rfind(' ');
     EXPECT_TRUE(samples.emplace(line.substr(0, space), std::stod(line.substr(space + 1))).second)
         << line;

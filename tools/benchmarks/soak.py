@@ -25,6 +25,7 @@ TOKENS_MAX = 40
 PROMPT_TOKENS_MAX = 64
 GROWTH_MAX = 0.05  # of the memory after the second round
 WARM_ROUNDS = 2
+SMALL_BYTES = 128 << 20
 ROUND_TIMEOUT_S = 900
 REASONS_SHOWN = 3
 
@@ -123,9 +124,11 @@ async def vocabulary(endpoint):
 
 
 def memory_growth(rounds):
-    """Of the highest round after the warm ones over the last warm one, as a fraction."""
+    """Of the highest round after the warm ones over the last warm one, as a fraction. A server of a
+    small model counts as SMALL_BYTES: what an allocator keeps does not shrink with the model."""
     warm = rounds[min(WARM_ROUNDS, len(rounds)) - 1]["rss"]
-    return max([r["rss"] for r in rounds[WARM_ROUNDS:]], default=warm) / warm - 1
+    highest = max([r["rss"] for r in rounds[WARM_ROUNDS:]], default=warm)
+    return (highest - warm) / max(warm, SMALL_BYTES)
 
 
 def all_whole(rounds, num_streams):
