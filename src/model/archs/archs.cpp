@@ -7,18 +7,6 @@
 namespace lmtp::model {
 namespace {
 
-constexpr Architecture kArchitectures[] = {
-    {"gpt2", "GPT2LMHeadModel", read_gpt2_config, make_gpt2},
-    {"gpt_neox", "GPTNeoXForCausalLM", read_gpt_neox_config, make_gpt_neox},
-    {"opt", "OPTForCausalLM", read_opt_config, make_opt},
-    {"llama", "LlamaForCausalLM", read_llama_config, make_llama},
-    {"mistral", "MistralForCausalLM", read_mistral_config, make_mistral},
-    {"qwen2", "Qwen2ForCausalLM", read_qwen2_config, make_qwen2},
-    {"qwen3", "Qwen3ForCausalLM", read_qwen3_config, make_qwen3},
-    {"phi3", "Phi3ForCausalLM", read_phi3_config, make_phi3, true},
-    {"gemma2", "Gemma2ForCausalLM", read_gemma2_config, make_gemma2},
-};
-
 // Notes what is asked for, and gives nothing.
 class DescribingSource : public TensorSource {
  public:
@@ -32,16 +20,14 @@ class DescribingSource : public TensorSource {
 
 }  // namespace
 
-std::span<const Architecture> architectures() { return kArchitectures; }
-
 Result<const Architecture*> find_architecture(const std::string& model_type) {
   std::string known;
-  for (const Architecture& architecture : kArchitectures) {
-    if (model_type == architecture.model_type) {
-      return &architecture;
+  for (const Architecture* architecture : kArchitectures) {
+    if (model_type == architecture->model_type) {
+      return architecture;
     }
     known += known.empty() ? "" : ", ";
-    known += architecture.model_type;
+    known += architecture->model_type;
   }
   return Error{ErrorCode::kInvalid,
                "model_type '" + model_type + "' is not supported; supported are: " + known};

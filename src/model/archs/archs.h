@@ -1,4 +1,4 @@
-// The architectures there are. One file each; archs.cpp lists them.
+// The architectures there are: a file each, and a place in this list.
 #pragma once
 
 #include <memory>
@@ -23,38 +23,15 @@ struct Architecture {
   bool published_with_code = false;
 };
 
-std::span<const Architecture> architectures();
+extern const Architecture kGpt2, kGptNeox, kOpt, kLlama, kMistral, kQwen2, kQwen3, kPhi3, kGemma2;
+
+inline constexpr const Architecture* kArchitectures[] = {
+    &kGpt2, &kGptNeox, &kOpt, &kLlama, &kMistral, &kQwen2, &kQwen3, &kPhi3, &kGemma2,
+};
 
 // The one of that model_type, or an error that lists those there are.
 Result<const Architecture*> find_architecture(const std::string& model_type);
 
-void read_gpt2_config(ConfigReader& json, ModelConfig& config);
-std::unique_ptr<CausalLM> make_gpt2(const ModelConfig& config, WeightLoader& weights,
-                                    int max_tokens);
-void read_gpt_neox_config(ConfigReader& json, ModelConfig& config);
-std::unique_ptr<CausalLM> make_gpt_neox(const ModelConfig& config, WeightLoader& weights,
-                                        int max_tokens);
-void read_opt_config(ConfigReader& json, ModelConfig& config);
-std::unique_ptr<CausalLM> make_opt(const ModelConfig& config, WeightLoader& weights,
-                                   int max_tokens);
-void read_llama_config(ConfigReader& json, ModelConfig& config);
-std::unique_ptr<CausalLM> make_llama(const ModelConfig& config, WeightLoader& weights,
-                                     int max_tokens);
-void read_mistral_config(ConfigReader& json, ModelConfig& config);
-std::unique_ptr<CausalLM> make_mistral(const ModelConfig& config, WeightLoader& weights,
-                                       int max_tokens);
-void read_qwen2_config(ConfigReader& json, ModelConfig& config);
-std::unique_ptr<CausalLM> make_qwen2(const ModelConfig& config, WeightLoader& weights,
-                                     int max_tokens);
-void read_qwen3_config(ConfigReader& json, ModelConfig& config);
-std::unique_ptr<CausalLM> make_qwen3(const ModelConfig& config, WeightLoader& weights,
-                                     int max_tokens);
-void read_phi3_config(ConfigReader& json, ModelConfig& config);
-std::unique_ptr<CausalLM> make_phi3(const ModelConfig& config, WeightLoader& weights,
-                                    int max_tokens);
-void read_gemma2_config(ConfigReader& json, ModelConfig& config);
-std::unique_ptr<CausalLM> make_gemma2(const ModelConfig& config, WeightLoader& weights,
-                                      int max_tokens);
 // What Qwen 2 and 3 say of sliding windows.
 void read_qwen_windows(ConfigReader& json, ModelConfig& config);
 

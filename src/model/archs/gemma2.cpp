@@ -68,9 +68,7 @@ Gemma2Layer load_layer(WeightLoader& in, const ModelConfig& config, int index) {
   return layer;
 }
 
-}  // namespace
-
-void read_gemma2_config(ConfigReader& json, ModelConfig& config) {
+void read_config(ConfigReader& json, ModelConfig& config) {
   read_common(json, config,
               {.vocab_size = 256000,
                .context_length = 8192,
@@ -97,7 +95,7 @@ void read_gemma2_config(ConfigReader& json, ModelConfig& config) {
   read_rotary(json, config);
 }
 
-std::unique_ptr<CausalLM> make_gemma2(const ModelConfig& config, WeightLoader& in, int max_tokens) {
+std::unique_ptr<CausalLM> make(const ModelConfig& config, WeightLoader& in, int max_tokens) {
   using Model = DecoderLM<Gemma2Layer, RmsNorm>;
   Model::Parts parts;
   in.find_prefix("embed_tokens.weight", "model.");
@@ -113,5 +111,9 @@ std::unique_ptr<CausalLM> make_gemma2(const ModelConfig& config, WeightLoader& i
   }
   return std::make_unique<Model>(config, std::move(parts), in, max_tokens);
 }
+
+}  // namespace
+
+const Architecture kGemma2 = {"gemma2", "Gemma2ForCausalLM", read_config, make};
 
 }  // namespace lmtp::model

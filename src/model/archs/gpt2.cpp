@@ -80,9 +80,7 @@ Gpt2Layer load_layer(WeightLoader& in, const ModelConfig& config, int index) {
   return layer;
 }
 
-}  // namespace
-
-void read_gpt2_config(ConfigReader& json, ModelConfig& config) {
+void read_config(ConfigReader& json, ModelConfig& config) {
   const auto size = [&](std::initializer_list<const char*> keys, int otherwise, int max) {
     return static_cast<int>(json.integer(keys, otherwise, 1, max));
   };
@@ -109,8 +107,7 @@ void read_gpt2_config(ConfigReader& json, ModelConfig& config) {
   // reorder_and_upcast_attn changes the rounding of half precision only: in f32 it is the same sum.
 }
 
-std::unique_ptr<CausalLM> make_gpt2(const ModelConfig& config, WeightLoader& weights,
-                                    int max_tokens) {
+std::unique_ptr<CausalLM> make(const ModelConfig& config, WeightLoader& weights, int max_tokens) {
   weights.find_prefix("wte.weight", "transformer.");
   const int vocab = config.vocab_size;
   const int hidden = config.hidden_size;
@@ -128,5 +125,9 @@ std::unique_ptr<CausalLM> make_gpt2(const ModelConfig& config, WeightLoader& wei
   return std::make_unique<DecoderLM<Gpt2Layer, LayerNorm>>(config, std::move(parts), weights,
                                                            max_tokens);
 }
+
+}  // namespace
+
+const Architecture kGpt2 = {"gpt2", "GPT2LMHeadModel", read_config, make};
 
 }  // namespace lmtp::model

@@ -93,9 +93,7 @@ GptNeoxLayer load_layer(WeightLoader& in, const ModelConfig& config, int index) 
   return layer;
 }
 
-}  // namespace
-
-void read_gpt_neox_config(ConfigReader& json, ModelConfig& config) {
+void read_config(ConfigReader& json, ModelConfig& config) {
   read_common(json, config,
               {.vocab_size = 50432,
                .hidden_size = 6144,
@@ -116,8 +114,7 @@ void read_gpt_neox_config(ConfigReader& json, ModelConfig& config) {
               {.theta = "rotary_emb_base", .share = "rotary_pct", .usual_share = 0.25});
 }
 
-std::unique_ptr<CausalLM> make_gpt_neox(const ModelConfig& config, WeightLoader& in,
-                                        int max_tokens) {
+std::unique_ptr<CausalLM> make(const ModelConfig& config, WeightLoader& in, int max_tokens) {
   using Model = DecoderLM<GptNeoxLayer, LayerNorm>;
   Model::Parts parts;
   in.find_prefix("embed_in.weight", "gpt_neox.");
@@ -139,5 +136,9 @@ std::unique_ptr<CausalLM> make_gpt_neox(const ModelConfig& config, WeightLoader&
   }
   return std::make_unique<Model>(config, std::move(parts), in, max_tokens);
 }
+
+}  // namespace
+
+const Architecture kGptNeox = {"gpt_neox", "GPTNeoXForCausalLM", read_config, make};
 
 }  // namespace lmtp::model

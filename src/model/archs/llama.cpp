@@ -132,16 +132,21 @@ std::unique_ptr<CausalLM> make_llama_family(const ModelConfig& config, WeightLoa
   return std::make_unique<Model>(config, std::move(parts), in, max_tokens);
 }
 
-void read_llama_config(ConfigReader& json, ModelConfig& config) {
+namespace {
+
+void read_config(ConfigReader& json, ModelConfig& config) {
   read_common(json, config, {.eos_id = 2});
   config.qkv_bias = config.attention_out_bias = json.boolean("attention_bias", false);
   config.mlp_bias = json.boolean("mlp_bias", false);
   read_rotary(json, config);
 }
 
-std::unique_ptr<CausalLM> make_llama(const ModelConfig& config, WeightLoader& weights,
-                                     int max_tokens) {
+std::unique_ptr<CausalLM> make(const ModelConfig& config, WeightLoader& weights, int max_tokens) {
   return make_llama_family(config, weights, max_tokens, {});
 }
+
+}  // namespace
+
+const Architecture kLlama = {"llama", "LlamaForCausalLM", read_config, make};
 
 }  // namespace lmtp::model

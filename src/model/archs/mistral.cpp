@@ -6,16 +6,21 @@
 
 namespace lmtp::model {
 
-void read_mistral_config(ConfigReader& json, ModelConfig& config) {
+namespace {
+
+void read_config(ConfigReader& json, ModelConfig& config) {
   read_common(json, config,
               {.context_length = 131072, .mlp_size = 14336, .num_kv_heads = 8, .eos_id = 2});
   read_one_window(json, config, 4096);
   read_rotary(json, config);
 }
 
-std::unique_ptr<CausalLM> make_mistral(const ModelConfig& config, WeightLoader& weights,
-                                       int max_tokens) {
+std::unique_ptr<CausalLM> make(const ModelConfig& config, WeightLoader& weights, int max_tokens) {
   return make_llama_family(config, weights, max_tokens, {});
 }
+
+}  // namespace
+
+const Architecture kMistral = {"mistral", "MistralForCausalLM", read_config, make};
 
 }  // namespace lmtp::model

@@ -35,9 +35,7 @@ Gpt2Layer load_layer(WeightLoader& in, const ModelConfig& config, int index) {
   return layer;
 }
 
-}  // namespace
-
-void read_opt_config(ConfigReader& json, ModelConfig& config) {
+void read_config(ConfigReader& json, ModelConfig& config) {
   read_common(json, config,
               {.vocab_size = 50272,
                .hidden_size = 768,
@@ -63,7 +61,7 @@ void read_opt_config(ConfigReader& json, ModelConfig& config) {
   }
 }
 
-std::unique_ptr<CausalLM> make_opt(const ModelConfig& config, WeightLoader& in, int max_tokens) {
+std::unique_ptr<CausalLM> make(const ModelConfig& config, WeightLoader& in, int max_tokens) {
   using Model = DecoderLM<Gpt2Layer, LayerNorm>;
   Model::Parts parts;
   const int hidden = config.hidden_size;
@@ -89,5 +87,9 @@ std::unique_ptr<CausalLM> make_opt(const ModelConfig& config, WeightLoader& in, 
   }
   return std::make_unique<Model>(config, std::move(parts), in, max_tokens);
 }
+
+}  // namespace
+
+const Architecture kOpt = {"opt", "OPTForCausalLM", read_config, make};
 
 }  // namespace lmtp::model

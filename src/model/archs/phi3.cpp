@@ -7,7 +7,9 @@
 
 namespace lmtp::model {
 
-void read_phi3_config(ConfigReader& json, ModelConfig& config) {
+namespace {
+
+void read_config(ConfigReader& json, ModelConfig& config) {
   read_common(json, config,
               {.vocab_size = 32064,
                .context_length = 4096,
@@ -19,10 +21,13 @@ void read_phi3_config(ConfigReader& json, ModelConfig& config) {
   read_rotary(json, config, {.share = "partial_rotary_factor", .usual_short_context = 4096});
 }
 
-std::unique_ptr<CausalLM> make_phi3(const ModelConfig& config, WeightLoader& weights,
-                                    int max_tokens) {
+std::unique_ptr<CausalLM> make(const ModelConfig& config, WeightLoader& weights, int max_tokens) {
   return make_llama_family(config, weights, max_tokens,
                            {.qkv = {"qkv_proj"}, .gate_up = {"gate_up_proj"}});
 }
+
+}  // namespace
+
+const Architecture kPhi3 = {"phi3", "Phi3ForCausalLM", read_config, make, true};
 
 }  // namespace lmtp::model

@@ -13,7 +13,9 @@ void read_qwen_windows(ConfigReader& json, ModelConfig& config) {
   read_windows(json, config, window, [&](int layer) { return window > 0 && layer >= first; });
 }
 
-void read_qwen2_config(ConfigReader& json, ModelConfig& config) {
+namespace {
+
+void read_config(ConfigReader& json, ModelConfig& config) {
   read_common(
       json, config,
       {.vocab_size = 151936, .context_length = 32768, .mlp_size = 22016, .num_kv_heads = 32});
@@ -22,9 +24,12 @@ void read_qwen2_config(ConfigReader& json, ModelConfig& config) {
   read_rotary(json, config);
 }
 
-std::unique_ptr<CausalLM> make_qwen2(const ModelConfig& config, WeightLoader& weights,
-                                     int max_tokens) {
+std::unique_ptr<CausalLM> make(const ModelConfig& config, WeightLoader& weights, int max_tokens) {
   return make_llama_family(config, weights, max_tokens, {});
 }
+
+}  // namespace
+
+const Architecture kQwen2 = {"qwen2", "Qwen2ForCausalLM", read_config, make};
 
 }  // namespace lmtp::model

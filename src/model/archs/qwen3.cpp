@@ -7,7 +7,9 @@
 
 namespace lmtp::model {
 
-void read_qwen3_config(ConfigReader& json, ModelConfig& config) {
+namespace {
+
+void read_config(ConfigReader& json, ModelConfig& config) {
   read_common(json, config,
               {.vocab_size = 151936,
                .context_length = 32768,
@@ -20,9 +22,12 @@ void read_qwen3_config(ConfigReader& json, ModelConfig& config) {
   read_rotary(json, config);
 }
 
-std::unique_ptr<CausalLM> make_qwen3(const ModelConfig& config, WeightLoader& weights,
-                                     int max_tokens) {
+std::unique_ptr<CausalLM> make(const ModelConfig& config, WeightLoader& weights, int max_tokens) {
   return make_llama_family(config, weights, max_tokens, {});
 }
+
+}  // namespace
+
+const Architecture kQwen3 = {"qwen3", "Qwen3ForCausalLM", read_config, make};
 
 }  // namespace lmtp::model
