@@ -20,16 +20,16 @@
 #include <variant>
 
 #include "common/progress_bar.h"
-#include "device_choice.h"
-#include "dtype_choice.h"
-#include "hub_model_factory.h"
 #include "kernels/device.h"
 #include "lmtp/base/log.h"
 #include "lmtp/base/text.h"
 #include "lmtp/base/version.h"
+#include "lmtp/catalog/device_choice.h"
+#include "lmtp/catalog/dtype_choice.h"
+#include "lmtp/catalog/hub_model_factory.h"
+#include "lmtp/catalog/model_names.h"
 #include "lmtp/registry/registry.h"
 #include "lmtp/server/server.h"
-#include "model_names.h"
 #include "serve_options.h"
 
 namespace lmtp::tools {
@@ -49,14 +49,15 @@ int fail(const std::string& message) {
 }
 
 Result<void> check_device(const ServeOptions& options) {
-  const Result<std::optional<int>> device = parse_device(options.device);
+  const Result<std::optional<int>> device = catalog::parse_device(options.device);
   if (!device) return device.error();
   if (device->has_value()) {
     const kernels::cuda::Probe probe = kernels::cuda::probe(**device);
     if (!probe.available) return Error{ErrorCode::kUnavailable, "no CUDA: " + probe.reason};
     log::info("computing on " + probe.name);
   }
-  const Result<DtypeChoice> dtype = parse_dtype(options.dtype, device->has_value());
+  const Result<catalog::DtypeChoice> dtype =
+      catalog::parse_dtype(options.dtype, device->has_value());
   if (!dtype) return dtype.error();
   if (!dtype->note.empty()) log::info(dtype->note);
   return {};
@@ -243,15 +244,15 @@ int run_until_stopped(const ServeOptions& options, Events& events, Events::Kind 
   return stop(models, server, options.shutdown_timeout_ms, 0);
 }
 
-std::unique_ptr<HubModelFactory> make_factory(const ServeOptions& options, NamePolicy policy,
-                                              Events& events) {
-  return std::make_unique<HubModelFactory>(
-      options, std::move(policy),
+std::unique_ptr<catalog::HubModelFactory> make_factory(const ServeOptions& options,
+                                                       catalog::NamePolicy policy, Events& events) {
+  return std::make_unique<catalog::HubModelFactory>(
+      options, !options.is_auto(), std::move(policy),
       [&events](const std::string& reason) { events.tell_gone(reason); });
 }
 
 // One model, named on the command line. Whoever gives that line may have any.
-int serve_one(const ServeOptions& options, NamePolicy policy) {
+int serve_one(const ServeOptions& options, catalog::NamePolicy policy) {
   policy.anything = true;
   policy.downloads = {"*"};
   Events events;
@@ -262,7 +263,7 @@ int serve_one(const ServeOptions& options, NamePolicy policy) {
   only.on_loaded = [&events](const Result<void>& outcome) { events.tell_loaded(outcome); };
   only.on_gone = [&events](const std::string& reason) { events.tell_gone(reason); };
   // What is in the cache may lack parts that the hub has: it is fetched, too.
-  if (!may_be_on_hub(options.model)) {
+  if (!catalog::may_be_on_hub(options.model)) {
     Result<registry::ServedModel> found = factory->find(options.model);
     if (!found) return fail(found.error().message);
     only.found = std::move(*found);
@@ -299,8 +300,8 @@ int serve_one(const ServeOptions& options, NamePolicy policy) {
 }
 
 // Any model, loaded when a request names it.
-int serve_auto(const ServeOptions& options, NamePolicy policy) {
-  policy.anything = is_loopback(options.host);
+int serve_auto(const ServeOptions& options, catalog::NamePolicy policy) {
+  policy.anything = catalog::is_loopback(options.host);
   policy.downloads = options.allow_download;
   if (policy.downloads.empty() && policy.anything) policy.downloads = {"*"};
   const std::string what = policy.anything ? "any model"
@@ -331,9 +332,9 @@ int serve_auto(const ServeOptions& options, NamePolicy policy) {
 
 int serve(const ServeOptions& options) {
   if (const Result<void> ok = check_device(options); !ok) return fail(ok.error().message);
-  auto folders = canonical_folders(options.model_dirs);
+  auto folders = catalog::canonical_folders(options.model_dirs);
   if (!folders) return fail(folders.error().message);
-  NamePolicy policy;
+  catalog::NamePolicy policy;
   policy.model_dirs = std::move(*folders);
   raise_descriptor_limit();
   return options.is_auto() ? serve_auto(options, std::move(policy))

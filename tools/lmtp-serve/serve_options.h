@@ -8,25 +8,16 @@
 #include <variant>
 #include <vector>
 
-#include "lmtp/base/batch_limits.h"
 #include "lmtp/base/log.h"
 #include "lmtp/base/result.h"
-#include "lmtp/hub/fetch.h"
+#include "lmtp/catalog/model_options.h"
 
 namespace lmtp::tools {
 
-struct ServeOptions {
+struct ServeOptions : catalog::ModelOptions {
   std::string model = "auto";  // "auto": any that a request names
-  std::string device = "cpu";
-  std::string dtype = "auto";
   std::string host = "127.0.0.1";
   std::uint16_t port = 8080;
-  bool force = false;               // model::ConfigOptions
-  int context_length = 0;           // the longest stream; 0: the model's own
-  int num_threads = 0;              // 0: as many as the machine has processors
-  std::int64_t kv_cache_bytes = 0;  // 0: by what is free
-  BatchLimits batch;
-  int max_concurrent_requests = 1024;
   std::size_t max_message_bytes = std::size_t{16} << 20;
   std::size_t max_write_queue_bytes = std::size_t{16} << 20;
   std::size_t max_read_buffers_bytes = std::size_t{256} << 20;
@@ -40,7 +31,6 @@ struct ServeOptions {
   std::vector<std::string> allowed_hosts;
   std::vector<std::string> model_dirs;
   std::vector<std::string> allow_download;  // auto: patterns of names; "*" where none was given
-  std::int64_t download_bytes_max = hub::kDownloadBytesMax;
   log::Level log_level = log::Level::kInfo;
 
   bool is_auto() const { return model == "auto"; }

@@ -1,13 +1,13 @@
 // What --device and --dtype mean together.
-#include "lmtp-serve/device_choice.h"
+#include "lmtp/catalog/device_choice.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 
-#include "lmtp-serve/dtype_choice.h"
+#include "lmtp/catalog/dtype_choice.h"
 
-namespace lmtp::tools {
+namespace lmtp::catalog {
 namespace {
 
 using kernels::WeightType;
@@ -43,4 +43,4 @@ TEST(DtypeChoice, HalfIsForDevicesAndInt8ForProcessors) {
 }
 
 }  // namespace
-}  // namespace lmtp::tools
+}  // namespace lmtp::catalog

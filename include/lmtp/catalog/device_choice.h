@@ -6,9 +6,9 @@
 
 #include "lmtp/base/result.h"
 
-namespace lmtp::tools {
+namespace lmtp::catalog {
 
 // "cpu": none; "cuda", "cuda:N": the number of the device.
 Result<std::optional<int>> parse_device(const std::string& name);
 
-}  // namespace lmtp::tools
+}  // namespace lmtp::catalog

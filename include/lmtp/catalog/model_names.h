@@ -9,7 +9,7 @@
 #include "lmtp/hub/fetch.h"
 #include "lmtp/hub/model_source.h"
 
-namespace lmtp::tools {
+namespace lmtp::catalog {
 
 struct NamePolicy {
   // Every folder that this process can read, and random weights. Otherwise: 'demo', what lies under
@@ -39,4 +39,4 @@ bool may_download(const std::string& name, const NamePolicy& policy);
 Result<ModelSource> resolve_name(const std::string& name, const NamePolicy& policy,
                                  const hub::FetchOptions& options);
 
-}  // namespace lmtp::tools
+}  // namespace lmtp::catalog

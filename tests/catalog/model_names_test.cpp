@@ -1,5 +1,5 @@
 // What a name leads to, and what it never leads to where clients come from beyond this machine.
-#include "lmtp-serve/model_names.h"
+#include "lmtp/catalog/model_names.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include "scoped_env.h"
 #include "temp_folder.h"
 
-namespace lmtp::tools {
+namespace lmtp::catalog {
 namespace {
 
 namespace fs = std::filesystem;
@@ -154,4 +154,4 @@ TEST(Loopback, IsWhereOnlyThisMachineConnects) {
 }
 
 }  // namespace
-}  // namespace lmtp::tools
+}  // namespace lmtp::catalog

@@ -6,18 +6,20 @@
 #include <string>
 #include <utility>
 
+#include "lmtp/catalog/model_names.h"
+#include "lmtp/catalog/model_options.h"
 #include "lmtp/hub/model_source.h"
 #include "lmtp/registry/model_factory.h"
-#include "model_names.h"
-#include "serve_options.h"
 
-namespace lmtp::tools {
+namespace lmtp::catalog {
 
 // Owner: the Registry. Any thread, several at once.
 class HubModelFactory : public registry::ModelFactory {
  public:
-  // on_device_gone: agent::AgentOptions. REQUIRES: parse_device takes options.device.
-  HubModelFactory(ServeOptions options, NamePolicy policy,
+  // `one_model`: the operator has named the only one; with options.force it is fetched even where
+  // it will not fit. on_device_gone: agent::AgentOptions. REQUIRES: parse_device takes
+  // options.device.
+  HubModelFactory(ModelOptions options, bool one_model, NamePolicy policy,
                   std::function<void(const std::string& reason)> on_device_gone);
 
   Result<registry::ServedModel> find(const std::string& name) override;
@@ -29,7 +31,8 @@ class HubModelFactory : public registry::ModelFactory {
   Result<void> accept(const std::string& name, const std::string& folder) const;
   Result<registry::ServedModel> make(const ModelSource& source) const;
 
-  const ServeOptions options_;
+  const ModelOptions options_;
+  const bool one_model_;
   const NamePolicy policy_;
   const std::function<void(const std::string& reason)> on_device_gone_;
   const std::optional<int> cuda_device_;
@@ -37,4 +40,4 @@ class HubModelFactory : public registry::ModelFactory {
   const std::optional<std::int64_t> free_bytes_at_start_;
 };
 
-}  // namespace lmtp::tools
+}  // namespace lmtp::catalog

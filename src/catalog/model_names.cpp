@@ -1,4 +1,4 @@
-#include "model_names.h"
+#include "lmtp/catalog/model_names.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -10,7 +10,7 @@
 #include <system_error>
 #include <utility>
 
-namespace lmtp::tools {
+namespace lmtp::catalog {
 namespace {
 
 namespace fs = std::filesystem;
@@ -162,4 +162,4 @@ Result<ModelSource> resolve_name(const std::string& name, const NamePolicy& poli
   return policy.anything ? fetch(name, policy, options) : from_hub(name, policy, options);
 }
 
-}  // namespace lmtp::tools
+}  // namespace lmtp::catalog

@@ -1,9 +1,9 @@
-#include "device_choice.h"
+#include "lmtp/catalog/device_choice.h"
 
 #include <charconv>
 #include <string_view>
 
-namespace lmtp::tools {
+namespace lmtp::catalog {
 
 Result<std::optional<int>> parse_device(const std::string& name) {
   if (name == "cpu") return std::optional<int>();
@@ -19,4 +19,4 @@ Result<std::optional<int>> parse_device(const std::string& name) {
                "--device: '" + name + "' is unknown; allowed are cpu, cuda and cuda:N"};
 }
 
-}  // namespace lmtp::tools
+}  // namespace lmtp::catalog

@@ -7,7 +7,7 @@
 #include "kernels/linear.h"
 #include "lmtp/base/result.h"
 
-namespace lmtp::tools {
+namespace lmtp::catalog {
 
 struct DtypeChoice {
   std::optional<kernels::WeightType> type;  // none: what memory or the device suggests
@@ -16,4 +16,4 @@ struct DtypeChoice {
 
 Result<DtypeChoice> parse_dtype(const std::string& name, bool on_device);
 
-}  // namespace lmtp::tools
+}  // namespace lmtp::catalog

@@ -1,6 +1,6 @@
-#include "dtype_choice.h"
+#include "lmtp/catalog/dtype_choice.h"
 
-namespace lmtp::tools {
+namespace lmtp::catalog {
 namespace {
 
 struct Name {
@@ -50,4 +50,4 @@ Result<DtypeChoice> parse_dtype(const std::string& name, bool on_device) {
       "--dtype: '" + name + "' is unknown; allowed are float32, bfloat16, float16, int8 and auto"};
 }
 
-}  // namespace lmtp::tools
+}  // namespace lmtp::catalog

@@ -1,20 +1,20 @@
-#include "hub_model_factory.h"
+#include "lmtp/catalog/hub_model_factory.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "device_choice.h"
-#include "dtype_choice.h"
 #include "lmtp/agent/cpu_agent.h"
 #include "lmtp/agent/cuda_agent.h"
 #include "lmtp/agent/model_memory.h"
 #include "lmtp/base/log.h"
 #include "lmtp/base/text.h"
+#include "lmtp/catalog/device_choice.h"
+#include "lmtp/catalog/dtype_choice.h"
 #include "lmtp/model/causal_lm.h"
 #include "lmtp/model/model_config.h"
 #include "lmtp/model/weights.h"
 
-namespace lmtp::tools {
+namespace lmtp::catalog {
 namespace {
 
 // Of streams of `longest` tokens, where `wanted` were asked for.
@@ -46,9 +46,10 @@ constexpr int kContextOfLeast = 1024;
 
 }  // namespace
 
-HubModelFactory::HubModelFactory(ServeOptions options, NamePolicy policy,
+HubModelFactory::HubModelFactory(ModelOptions options, bool one_model, NamePolicy policy,
                                  std::function<void(const std::string& reason)> on_device_gone)
     : options_(std::move(options)),
+      one_model_(one_model),
       policy_(std::move(policy)),
       on_device_gone_(std::move(on_device_gone)),
       cuda_device_(*parse_device(options_.device)),
@@ -104,7 +105,7 @@ Result<void> HubModelFactory::accept(const std::string& name, const std::string&
   const std::string sizes = "'" + name + "' needs about " + size_text(needed) +
                             " of memory (weights " + size_text(need.weights_bytes) + "), and " +
                             size_text(*free) + " are free";
-  if (options_.force && !options_.is_auto()) {
+  if (options_.force && one_model_) {
     log::warning(sizes);
     return {};
   }
@@ -112,7 +113,7 @@ Result<void> HubModelFactory::accept(const std::string& name, const std::string&
                sizes +
                    ", so it is not downloaded; free some, or choose a narrower --dtype or a "
                    "smaller --kv-cache" +
-                   (options_.is_auto() ? "" : "; --force goes on")};
+                   (one_model_ ? "; --force goes on" : "")};
 }
 
 std::optional<std::int64_t> HubModelFactory::free_memory_bytes() {
@@ -190,4 +191,4 @@ Result<registry::ServedModel> HubModelFactory::make(const ModelSource& source) c
   return served;
 }
 
-}  // namespace lmtp::tools
+}  // namespace lmtp::catalog

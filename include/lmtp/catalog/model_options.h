@@ -1,0 +1,24 @@
+// How models are loaded: what an operator says once, for all of them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "lmtp/base/batch_limits.h"
+#include "lmtp/hub/fetch.h"
+
+namespace lmtp::catalog {
+
+struct ModelOptions {
+  std::string device = "cpu";       // parse_device takes it
+  std::string dtype = "auto";       // parse_dtype takes it
+  bool force = false;               // model::ConfigOptions
+  int context_length = 0;           // the longest stream; 0: the model's own
+  int num_threads = 0;              // 0: as many as the machine has processors
+  std::int64_t kv_cache_bytes = 0;  // 0: by what is free
+  BatchLimits batch;
+  int max_concurrent_requests = 1024;
+  std::int64_t download_bytes_max = hub::kDownloadBytesMax;
+};
+
+}  // namespace lmtp::catalog
