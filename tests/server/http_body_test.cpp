@@ -126,6 +126,33 @@ TEST(HttpBody, WhatIsNoHttpIsRefused) {
   EXPECT_EQ(client.read_all(), "");
 }
 
+// Where a proxy in front sees a body, and here none is read, what follows must be no request.
+TEST(HttpBody, WhatIsNotReadEndsTheConnection) {
+  Running running({}, {}, add_echo);
+  const auto answers = [&](const std::string& request) {
+    HttpClient client(running.server.port());
+    client.send(request + http_request("GET /x"));
+    const std::string all = client.read_all();
+    EXPECT_NE(all.find("Connection: close\r\n"), std::string::npos) << request << all;
+    EXPECT_EQ(all.rfind("HTTP/1.1 "), 0U) << request << all;
+  };
+  for (const char* line : {"GET /health", "HEAD /health", "GET /nowhere", "PUT /x"}) {
+    for (const char* coding :
+         {"chunked, identity", "identity", "gzip", "xchunked", "", "chunked"}) {
+      answers(http_request(line, "", "Transfer-Encoding: " + std::string(coding) + "\r\n"));
+    }
+    answers(http_request(line, "", "Transfer-Encoding: gzip\r\nContent-Length: 0\r\n"));
+    answers(http_request(line, "", "Content-Length: 0\r\n"));
+  }
+  for (const char* line : {"GET /health", "HEAD /", "POST /health", "PUT /echo", "POST /x"}) {
+    answers(http_request(line, "12345"));
+  }
+  answers(http_request("POST /health"));  // as for any method that is not taken there
+  // HTTP/1.0 knows no chunks: whoever passed it on did not look at them.
+  answers("POST /echo HTTP/1.0\r\nConnection: keep-alive\r\n" + std::string(kChunked) + "\r\n" +
+          chunk("x") + "0\r\n\r\n");
+}
+
 TEST(HttpBody, OfOtherOriginsItIsNotRead) {
   Running running({}, {}, add_echo);
   const std::string origin = "Origin: https://attacker.example\r\nContent-Length: 5\r\n";
@@ -143,6 +170,38 @@ TEST(HttpBody, OneThatStallsIsToldSo) {
     EXPECT_EQ(client.read_answer().status, 408);
     EXPECT_EQ(client.read_all(), "");
   }
+}
+
+// What stands around the bytes counts too.
+TEST(HttpBody, ChunksThatAreNearlyAllExtensionAreRefused) {
+  Running running({}, {}, [](HttpRoutes& routes, registry::Registry&) {
+    routes.post("/echo", 1000, [](const HttpRequest& request, const auto& responder) {
+      responder->send({200, "text/plain", request.body});
+    });
+  });
+  const std::string head = http_request("POST /echo", "", kChunked);
+  std::string bytewise, extended;
+  for (int i = 0; i < 1000; ++i) bytewise += "1\r\nx\r\n";
+  for (int i = 0; i < 100; ++i) extended += "1;" + std::string(1000, 'y') + "\r\nx\r\n";
+  EXPECT_EQ(answer_to(running, head + bytewise + "0\r\n\r\n").body, std::string(1000, 'x'));
+  const HttpClient::Answer answer = answer_to(running, head + extended);
+  EXPECT_EQ(answer.status, 413);
+  EXPECT_NE(answer.body.find("chunks"), std::string::npos) << answer.body;
+}
+
+// The room for what comes counts before anything has come.
+TEST(HttpBody, OnesThatHaveNotBegunCountForTheLimit) {
+  ServerOptions options;
+  options.max_read_buffers_bytes = std::size_t{256} << 10;
+  Running running({}, options, add_echo);
+  std::vector<std::unique_ptr<HttpClient>> clients;
+  for (int i = 0; i < 8; ++i) {
+    clients.push_back(std::make_unique<HttpClient>(running.server.port()));
+    clients.back()->send(
+        http_request("POST /echo", "", "Expect: 100-continue\r\nContent-Length: 10\r\n"));
+    EXPECT_NE(clients.back()->read_until("\r\n\r\n").find(" 100 "), std::string::npos);
+  }
+  EXPECT_EQ(clients.front()->read_answer().status, 503);
 }
 
 TEST(HttpBody, UnfinishedOnesOfAllTogetherHaveALimit) {

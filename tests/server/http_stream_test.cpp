@@ -1,11 +1,16 @@
 // Streamed answers over real sockets: an endpoint that streams what a model generates, as one more
 // protocol would have it, and clients that go, wait, or do not read.
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
 
 #include <charconv>
 #include <chrono>
 #include <future>
 #include <memory>
+#include <new>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
@@ -307,6 +312,84 @@ TEST(HttpStream, AHandlerThatForgetsToAnswerDoesNotKeepItsClientWaiting) {
   HttpClient other(running.server.port());
   other.send(http_request("GET /throws"));
   EXPECT_EQ(other.read_all(), "");
+}
+
+// What a client can bring a handler to do must not end the server.
+TEST(HttpStream, AHandlerThatAnswersOutOfTurnCostsItsClientAlone) {
+  std::promise<void> gone;
+  Running running({}, {}, [&](HttpRoutes& routes, registry::Registry& models) {
+    add_tokens(routes, models);
+    routes.get("/again", [&](const HttpRequest&, const ResponderPtr& responder) {
+      responder->on_gone([&] { gone.set_value(); });
+      try {
+        responder->begin({200, "text/plain", ""});
+        responder->write("half");
+        throw std::bad_alloc();
+      } catch (const std::exception&) {
+        responder->send({500, "text/plain", ""});
+        responder->write("to nobody");
+        responder->end();
+      }
+    });
+    routes.get("/twice", [](const HttpRequest&, const ResponderPtr& responder) {
+      responder->begin({200, "text/plain", ""});
+      responder->begin({200, "text/plain", ""});
+    });
+    routes.get("/write", [](const HttpRequest&, const ResponderPtr& responder) {
+      responder->write("early");
+    });
+    routes.get("/end", [](const HttpRequest&, const ResponderPtr& responder) { responder->end(); });
+  });
+  for (const char* line : {"GET /again", "GET /twice", "GET /write", "GET /end"}) {
+    HttpClient client(running.server.port());
+    client.send(http_request(line));
+    EXPECT_EQ(client.read_all().find("\r\n0\r\n\r\n"), std::string::npos) << line;
+  }
+  EXPECT_EQ(gone.get_future().wait_for(kPatience), std::future_status::ready);
+  HttpClient other(running.server.port());
+  other.send(http_request("POST /tokens", "5"));
+  EXPECT_EQ(other.read_answer().body, events_of(5));
+}
+
+// It is called while an exception is handled, and from a destructor.
+TEST(HttpStream, AnOnGoneThatThrowsIsLogged) {
+  Running running({}, {}, [](HttpRoutes& routes, registry::Registry&) {
+    routes.get("/throws", [](const HttpRequest&, const ResponderPtr& responder) {
+      responder->on_gone([] { throw std::runtime_error("the second"); });
+      throw std::runtime_error("the first");
+    });
+  });
+  ::testing::internal::CaptureStderr();
+  HttpClient client(running.server.port());
+  client.send(http_request("GET /throws"));
+  EXPECT_EQ(client.read_all(), "");
+  running.server.stop(Running::soon());
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(log.find("failed: the first"), std::string::npos) << log;
+  EXPECT_NE(log.find("cleaned up: the second"), std::string::npos) << log;
+}
+
+// Or pieces would wait for the client's kernel to acknowledge those before.
+TEST(HttpStream, PiecesAreSentAtOnce) {
+  HeldAnswer held;
+  Running running({}, {}, held.routes());
+  HttpClient client(running.server.port());
+  client.send(http_request("GET /held"));
+  const ResponderPtr responder = held.handed.get();
+  int num_found = 0;
+  for (int fd = 0; fd < 1024; ++fd) {  // the server's end is this process's too
+    sockaddr_in own{}, peer{};
+    socklen_t own_size = sizeof(own), peer_size = sizeof(peer);
+    if (::getsockname(fd, reinterpret_cast<sockaddr*>(&own), &own_size) != 0) continue;
+    if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &peer_size) != 0) continue;
+    if (own.sin_family != AF_INET || ntohs(own.sin_port) != running.server.port()) continue;
+    int no_delay = 0;
+    socklen_t size = sizeof(no_delay);
+    ::getsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &no_delay, &size);
+    EXPECT_NE(no_delay, 0);
+    ++num_found;
+  }
+  EXPECT_EQ(num_found, 1);
 }
 
 TEST(HttpStream, HeadOfAStreamHasNoBody) {

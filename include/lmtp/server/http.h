@@ -38,10 +38,10 @@ struct HttpResponse {
 };
 
 // Where the answer to one request goes: either send(), or begin(), write() as often as need be, and
-// end(). Once the client is gone, or the answer whole, nothing happens any more.
-// Owner: whoever answers; the last reference to go without an answer gives 500, or cuts one that
-// was begun. Thread: the connection's strand, which is where the handler and the work of post()
-// run; post() and the destructor: any.
+// end(); what comes out of that order is logged and cuts the connection. Once the client is gone,
+// or the answer whole, nothing happens any more. Owner: whoever answers; the last reference to go
+// without an answer gives 500, or cuts one that was begun. Thread: the connection's strand, which
+// is where the handler and the work of post() run; post() and the destructor: any.
 class HttpResponder {
  public:
   virtual ~HttpResponder() = default;
@@ -52,8 +52,8 @@ class HttpResponder {
   // be written has a limit (ServerOptions::max_write_queue_bytes): a client that does not read
   // loses its connection, and on_gone's callback is called within the write.
   virtual void begin(HttpResponse head) = 0;
-  virtual void write(std::string_view piece) = 0;  // REQUIRES: begun
-  virtual void end() = 0;                          // REQUIRES: begun
+  virtual void write(std::string_view piece) = 0;
+  virtual void end() = 0;
 
   // Called once where the client goes before the answer is whole: it has closed its side, does not
   // read, or the server stops. For cancelling what is computed for it. The last one given counts.

@@ -1,5 +1,6 @@
 #include "http_session.h"
 
+#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/http/error.hpp>
@@ -9,7 +10,7 @@
 #include <exception>
 #include <utility>
 
-#include "lmtp/base/check.h"
+#include "http_responder.h"
 #include "lmtp/base/log.h"
 #include "origin.h"
 #include "upgrade.h"
@@ -32,6 +33,8 @@ constexpr std::uint32_t kMaxHeaderBytes = 16 * 1024;
 // Announced to a route that reads none; more is no request that a client means.
 constexpr std::uint64_t kMaxUnreadBodyBytes = std::uint64_t{1} << 20;
 constexpr std::size_t kBodyPieceBytes = std::size_t{64} << 10;
+// With all that stands around a body's bytes: in chunks of one byte, each takes six.
+constexpr std::size_t raw_bytes_max(std::size_t limit) { return 8 * limit + kBodyPieceBytes; }
 // How long, and how often kMaxHeaderBytes, is read of what follows a request that was answered.
 constexpr std::chrono::seconds kDrainTimeout{2};
 constexpr int kMaxDrained = 64;
@@ -47,77 +50,9 @@ HttpResponse body_too_long(std::size_t limit) {
       413, "The body is longer than the " + std::to_string(limit) + " bytes that are read here.");
 }
 
+void free_memory(std::string& text) { std::string().swap(text); }
+
 }  // namespace
-
-// Holds neither the session nor the context: what was posted to a context that runs no more may
-// hold it.
-class HttpSession::Responder : public HttpResponder {
- public:
-  Responder(const std::shared_ptr<HttpSession>& session, ConnectionId id)
-      : session_(session), strand_(session->strand_), number_(session->request_number_), id_(id) {}
-  ~Responder() override {
-    try {
-      on_strand([](HttpSession& session) { session.on_unanswered(); });
-    } catch (const std::exception& e) {
-      log::error(std::string("a request was left unanswered: ") + e.what());
-    }
-  }
-  Responder(const Responder&) = delete;
-  Responder& operator=(const Responder&) = delete;
-
-  void send(HttpResponse response) override {
-    if (const auto session = answering()) session->send(response);
-  }
-  void begin(HttpResponse head) override {
-    if (const auto session = answering()) session->begin(head);
-  }
-  void write(std::string_view piece) override {
-    if (const auto session = answering()) session->write(piece);
-  }
-  void end() override {
-    if (const auto session = answering()) session->end();
-  }
-  void on_gone(std::function<void()> callback) override {
-    const auto session = session_.lock();
-    if (session && session->is_answering(number_)) {
-      session->on_gone_ = std::move(callback);
-    } else if (!session || session->state_ == State::kClosed) {
-      callback();
-    }
-  }
-  void post(std::function<void()> work) override {
-    on_strand([work = std::move(work)](HttpSession& /*session*/) { work(); });
-  }
-  ConnectionId id() const override { return id_; }
-  bool others_connected() override {
-    const auto session = answering();
-    return session && session->others_connected();
-  }
-
- private:
-  std::shared_ptr<HttpSession> answering() const {
-    auto session = session_.lock();
-    return session && session->is_answering(number_) ? session : nullptr;
-  }
-
-  // The session's life must not end here, on the thread of an engine: it is not looked up before
-  // the strand.
-  template <typename Work>
-  void on_strand(Work work) const {
-    const auto strand = strand_.lock();
-    if (!strand) return;
-    asio::post(strand->executor, [weak = session_, number = number_, work = std::move(work)] {
-      const auto session = weak.lock();
-      if (!session || !session->is_answering(number)) return;
-      session->guard([&] { work(*session); });
-    });
-  }
-
-  const std::weak_ptr<HttpSession> session_;
-  const std::weak_ptr<Strand> strand_;
-  const std::uint64_t number_;
-  const ConnectionId id_;
-};
 
 HttpSession::HttpSession(std::shared_ptr<ServerContext> context, asio::ip::tcp::socket socket,
                          bool refuse)
@@ -136,18 +71,9 @@ HttpSession::HttpSession(std::shared_ptr<ServerContext> context, asio::ip::tcp::
 
 HttpSession::~HttpSession() { finish(); }
 
-// Runs a handler's work; an exception costs this connection.
-template <typename Work>
-void HttpSession::guard(Work work) {
-  try {
-    work();
-  } catch (const std::exception& e) {
-    log::error("connection " + std::to_string(place_.id()) + " failed: " + e.what());
-    finish();
-  }
-}
-
 void HttpSession::start() {
+  beast::error_code ignored;
+  stream_.socket().set_option(asio::ip::tcp::no_delay(true), ignored);
   if (!place_.fill(weak_from_this())) return;
   asio::post(stream_.get_executor(),
              [self = shared_from_this()] { self->guard([&] { self->read_header(); }); });
@@ -205,6 +131,7 @@ void HttpSession::read_header() {
 }
 
 void HttpSession::on_header(beast::error_code error) {
+  if (state_ != State::kHeader) return;  // the server stopped as it came
   if (error == http::error::header_limit || error == http::error::buffer_overflow) {
     return refuse(plain_text(431, "The header is longer than 16 KiB."));
   }
@@ -220,10 +147,13 @@ void HttpSession::on_header(beast::error_code error) {
         context_->routes.find_websocket(std::string(header.target()));
     if (handler != nullptr) return upgrade(*handler);
   }
-  // A body is legal but nobody reads it, so what follows it could not be told from it.
+  // A body is legal but nobody reads it, so what follows it could not be told from it; nor what
+  // follows a transfer coding that others on the way may not know.
   const bool is_read = route_ != nullptr && route_->max_body_bytes > 0;
-  const bool has_body = header.has_content_length() || header.chunked();
-  keep_alive_ = header.keep_alive() && (is_read || !has_body);
+  const bool is_coded = header.count(http::field::transfer_encoding) > 0;
+  const bool is_told_apart =
+      is_read ? !is_coded || header.version() >= 11 : !is_coded && !header.has_content_length();
+  keep_alive_ = header.keep_alive() && is_told_apart;
   if (is_read) return begin_body();
   if (route_ != nullptr) return handle();
   HttpResponse refusal = context_->routes.refusal(request_.method, request_.path);
@@ -264,8 +194,18 @@ void HttpSession::begin_body() {
   const bool asks_first = beast::iequals(header[http::field::expect], "100-continue");
   if (asks_first && header.version() >= 11) enqueue("HTTP/1.1 100 Continue\r\n\r\n");
   body_since_ = Clock::now();
+  num_raw_bytes_ = 0;
+  body_piece_.resize(kBodyPieceBytes);
+  count_body();
   watch_body();
   read_body();
+}
+
+// As a part of what the bodies of all may hold.
+void HttpSession::count_body() {
+  if (!body_part_.set(request_.body.capacity() + body_piece_.capacity())) {
+    context_->registry.make_room(Held::kUnfinishedMessage);
+  }
 }
 
 void HttpSession::watch_body() {
@@ -281,45 +221,46 @@ void HttpSession::watch_body() {
 }
 
 void HttpSession::read_body() {
-  body_piece_.resize(kBodyPieceBytes);
   parser_->get().body().data = body_piece_.data();
   parser_->get().body().size = body_piece_.size();
   stream_.expires_never();  // body_timer_ is for the whole
   http::async_read_some(stream_, buffer_, *parser_,
-                        [self = shared_from_this()](beast::error_code error, std::size_t) {
-                          self->guard([&] { self->on_body(error); });
+                        [self = shared_from_this()](beast::error_code error, std::size_t num_raw) {
+                          self->guard([&] { self->on_body(error, num_raw); });
                         });
 }
 
-void HttpSession::on_body(beast::error_code error) {
+// `num_raw`: what was read of the socket for it, chunks and all.
+void HttpSession::on_body(beast::error_code error, std::size_t num_raw) {
   if (state_ != State::kBody) return;
   if (body_refusal_) return refuse(*std::exchange(body_refusal_, std::nullopt));
   if (error == http::error::body_limit) return refuse(body_too_long(route_->max_body_bytes));
   if (error == http::error::need_buffer) error = {};  // body_piece_ is full
   if (is_not_http(error)) return refuse(plain_text(400, "This is not HTTP."));
   if (error) return finish();
-  const std::size_t num_bytes = body_piece_.size() - parser_->get().body().size;
-  request_.body.append(body_piece_, 0, num_bytes);
-  if (!body_part_.set(request_.body.capacity() + body_piece_.capacity())) {
-    context_->registry.make_room(Held::kUnfinishedMessage);
+  num_raw_bytes_ += num_raw;
+  if (num_raw_bytes_ > raw_bytes_max(route_->max_body_bytes)) {
+    return refuse(plain_text(413, "The body's chunks have too much beside the body."));
   }
+  request_.body.append(body_piece_, 0, body_piece_.size() - parser_->get().body().size);
+  count_body();
   if (parser_->is_done()) return handle();
-  if (request_.body.size() <= kUnpacedBytes) return read_body();
+  if (num_raw_bytes_ <= kUnpacedBytes) return read_body();
   // Long ones cost the processor that streams are computed on.
-  const Clock::time_point due = context_->read_pace.after(num_bytes);
+  const Clock::time_point due = context_->read_pace.after(num_raw);
   body_since_ = body_since_.load() + (due - Clock::now());
   pace_timer_.expires_at(due);
   pace_timer_.async_wait([self = shared_from_this(), due](beast::error_code) {
     if (self->state_ != State::kBody) return;
     self->body_since_ = self->body_since_.load() + (Clock::now() - due);
-    self->guard([&] { self->body_refusal_ ? self->on_body({}) : self->read_body(); });
+    self->guard([&] { self->body_refusal_ ? self->on_body({}, 0) : self->read_body(); });
   });
 }
 
 // The read under way, or the wait before the next, ends and sends the refusal.
 void HttpSession::stop_body(HttpResponse refusal) {
   body_refusal_ = std::move(refusal);
-  request_.body = std::string();
+  free_memory(request_.body);
   beast::error_code ignored;
   stream_.socket().cancel(ignored);
   pace_timer_.cancel();
@@ -336,7 +277,7 @@ void HttpSession::handle() {
     route_->handler(std::move(request_), responder);
   }
   request_ = {};
-  body_piece_ = {};
+  free_memory(body_piece_);
   body_part_.set(0);
   if (state_ == State::kAnswering) watch();
 }
@@ -344,7 +285,7 @@ void HttpSession::handle() {
 // --- its answer ---
 
 void HttpSession::send(const HttpResponse& response) {
-  LMTP_CHECK(!framing_, "the answer was begun already");
+  if (framing_) return cut("answers what it began to answer");
   state_ = State::kFinishing;
   std::string text = head_text(response, context_->options.version, Framing::kLength, keep_alive_);
   if (!is_head_) text += response.body;
@@ -354,6 +295,8 @@ void HttpSession::send(const HttpResponse& response) {
 // Answers by itself. What the client still sends is not read, so the connection ends.
 void HttpSession::refuse(const HttpResponse& response) {
   body_timer_.cancel();
+  free_memory(request_.body);
+  free_memory(body_piece_);
   body_part_.set(0);
   keep_alive_ = false;
   state_ = State::kAnswering;
@@ -363,7 +306,7 @@ void HttpSession::refuse(const HttpResponse& response) {
 }
 
 void HttpSession::begin(const HttpResponse& head) {
-  LMTP_CHECK(!framing_, "begun twice");
+  if (framing_) return cut("begins twice");
   const bool has_chunks = parser_->get().version() >= 11;
   framing_ = has_chunks ? Framing::kChunks : Framing::kClose;
   keep_alive_ = keep_alive_ && has_chunks;
@@ -371,16 +314,22 @@ void HttpSession::begin(const HttpResponse& head) {
 }
 
 void HttpSession::write(std::string_view piece) {
-  LMTP_CHECK(framing_.has_value(), "not begun");
+  if (!framing_) return cut("writes before it begins");
   if (is_head_ || piece.empty()) return;
   enqueue(*framing_ == Framing::kChunks ? chunk_text(piece) : std::string(piece));
 }
 
 void HttpSession::end() {
-  LMTP_CHECK(framing_.has_value(), "not begun");
+  if (!framing_) return cut("ends before it begins");
   state_ = State::kFinishing;
   if (*framing_ == Framing::kChunks && !is_head_) return enqueue("0\r\n\r\n");
   if (write_queue_.empty()) next_request();
+}
+
+// A handler's mistake, which a client may know how to bring about, costs that client alone.
+void HttpSession::cut(const char* mistake) {
+  log::error("connection " + std::to_string(place_.id()) + " is cut: its handler " + mistake);
+  finish();
 }
 
 void HttpSession::on_unanswered() {
@@ -484,7 +433,13 @@ void HttpSession::finish() {
   body_part_.set(0);
   if (std::exchange(is_counted_, false)) context_->registry.client_left();
   stream_.close();
-  if (const auto on_gone = std::exchange(on_gone_, nullptr)) on_gone();
+  const auto on_gone = std::exchange(on_gone_, nullptr);
+  if (!on_gone) return;
+  try {  // it may be an exception that ends the connection
+    on_gone();
+  } catch (const std::exception& e) {
+    log::error("connection " + std::to_string(place_.id()) + " was not cleaned up: " + e.what());
+  }
 }
 
 }  // namespace lmtp::server

@@ -10,13 +10,16 @@
 #include <boost/beast/http/buffer_body.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "context.h"
+#include "lmtp/base/log.h"
 #include "lmtp/server/http.h"
 #include "message.h"
 #include "net/connection.h"
@@ -58,16 +61,25 @@ class HttpSession : public Connection, public std::enable_shared_from_this<HttpS
     boost::asio::any_io_executor executor;
   };
 
+  // Runs a handler's work; an exception costs this connection.
   template <typename Work>
-  void guard(Work work);
+  void guard(Work work) {
+    try {
+      work();
+    } catch (const std::exception& e) {
+      log::error("connection " + std::to_string(place_.id()) + " failed: " + e.what());
+      finish();
+    }
+  }
   void read_header();
   void on_header(boost::beast::error_code error);
   std::optional<HttpResponse> refuse_header() const;
   void upgrade(const UpgradeHandler& handler);
   void begin_body();
+  void count_body();
   void watch_body();
   void read_body();
-  void on_body(boost::beast::error_code error);
+  void on_body(boost::beast::error_code error, std::size_t num_raw);
   void stop_body(HttpResponse refusal);
   void handle();
 
@@ -78,6 +90,7 @@ class HttpSession : public Connection, public std::enable_shared_from_this<HttpS
   void begin(const HttpResponse& head);
   void write(std::string_view piece);
   void end();
+  void cut(const char* mistake);
   void on_unanswered();
   bool others_connected();
   void refuse(const HttpResponse& response);
@@ -104,6 +117,7 @@ class HttpSession : public Connection, public std::enable_shared_from_this<HttpS
   const HttpRoute* route_ = nullptr;
   std::string body_piece_;  // room for what is read next of a body
   MemoryLimit::Part body_part_;
+  std::size_t num_raw_bytes_ = 0;             // that the body took so far, chunks and all
   std::optional<HttpResponse> body_refusal_;  // why the body is not read to its end
   // When the body began; waits of the server's own making move it on.
   std::atomic<Clock::time_point> body_since_ = Clock::time_point();

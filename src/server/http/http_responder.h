@@ -1,0 +1,90 @@
+// What a handler answers an HttpSession through.
+#pragma once
+
+#include <boost/asio/post.hpp>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "http_session.h"
+#include "lmtp/base/log.h"
+#include "lmtp/server/http.h"
+
+namespace lmtp::server {
+
+// Holds neither the session nor the context: what was posted to a context that runs no more may
+// hold it.
+class HttpSession::Responder : public HttpResponder {
+ public:
+  Responder(const std::shared_ptr<HttpSession>& session, ConnectionId id)
+      : session_(session), strand_(session->strand_), number_(session->request_number_), id_(id) {}
+  ~Responder() override {
+    try {
+      on_strand([](HttpSession& session) { session.on_unanswered(); });
+    } catch (const std::exception& e) {
+      log::error(std::string("a request was left unanswered: ") + e.what());
+    }
+  }
+  Responder(const Responder&) = delete;
+  Responder& operator=(const Responder&) = delete;
+
+  void send(HttpResponse response) override {
+    if (const auto session = answering()) session->send(response);
+  }
+  void begin(HttpResponse head) override {
+    if (const auto session = answering()) session->begin(head);
+  }
+  void write(std::string_view piece) override {
+    if (const auto session = answering()) session->write(piece);
+  }
+  void end() override {
+    if (const auto session = answering()) session->end();
+  }
+  void on_gone(std::function<void()> callback) override {
+    const auto session = session_.lock();
+    if (session && session->is_answering(number_)) {
+      session->on_gone_ = std::move(callback);
+    } else if (!session || session->state_ == State::kClosed) {
+      callback();
+    }
+  }
+  void post(std::function<void()> work) override {
+    on_strand([work = std::move(work)](HttpSession& /*session*/) { work(); });
+  }
+  ConnectionId id() const override { return id_; }
+  bool others_connected() override {
+    const auto session = answering();
+    return session && session->others_connected();
+  }
+
+ private:
+  std::shared_ptr<HttpSession> answering() const {
+    auto session = session_.lock();
+    return session && session->is_answering(number_) ? session : nullptr;
+  }
+
+  // The session's life must not end here, on the thread of an engine: it is not looked up before
+  // the strand.
+  template <typename Work>
+  void on_strand(Work work) const {
+    const auto strand = strand_.lock();
+    if (!strand) return;
+    boost::asio::post(strand->executor,
+                      [weak = session_, number = number_, work = std::move(work)] {
+                        const auto session = weak.lock();
+                        if (!session || !session->is_answering(number)) return;
+                        session->guard([&] { work(*session); });
+                      });
+  }
+
+  const std::weak_ptr<HttpSession> session_;
+  const std::weak_ptr<Strand> strand_;
+  const std::uint64_t number_;
+  const ConnectionId id_;
+};
+
+}  // namespace lmtp::server
