@@ -92,7 +92,7 @@ class Session : public Connection, public std::enable_shared_from_this<Session> 
   void on_read(beast::error_code error, std::size_t num_bytes);
   bool has_unfinished() const { return unfinished_since_.load() != Clock::time_point(); }
   void watch_message();
-  void watch_pause(std::uint64_t num_begun, std::chrono::seconds waited);
+  void watch_pause(ClientStream::Progress before, std::chrono::seconds waited);
   void handle_message();
   void on_events(std::vector<StreamEvent> events);
   void send(std::vector<std::string> messages);
@@ -168,7 +168,7 @@ void Session::start(websocket::request_type request) {
   socket_.next_layer().reading().on_paused = [weak = weak_from_this()] {
     const auto self = weak.lock();
     if (self == nullptr || self->state_ != State::kOpen || self->pause_watched_) return;
-    self->watch_pause(self->socket_.next_layer().num_begun(), {});
+    self->watch_pause(self->socket_.next_layer().progress(), {});
   };
   const auto kept = std::make_shared<websocket::request_type>(std::move(request));
   socket_.async_accept(*kept, [self = shared_from_this(), kept](beast::error_code error) {
@@ -212,8 +212,6 @@ void Session::on_accepted(beast::error_code error) {
   if (error || state_ != State::kAccepting) return finish();
   become(State::kOpen);
   if (stopping_) return begin_close(close_code::going_away, kShuttingDown, kCloseTimeout);
-  beast::error_code ignored;
-  beast::get_lowest_layer(socket_).socket().set_option(asio::ip::tcp::no_delay(true), ignored);
   read_more();
 }
 
@@ -274,16 +272,18 @@ void Session::watch_message() {
 }
 
 // Beast has an answer to write before it reads on, and until then nothing that the peer does is
-// seen, its end neither. Where the peer takes nothing for so long, it is let go.
-void Session::watch_pause(std::uint64_t num_begun, std::chrono::seconds waited) {
+// seen, its end neither. Where the peer takes nothing for so long, it is let go; one that reads
+// slowly is not.
+void Session::watch_pause(ClientStream::Progress before, std::chrono::seconds waited) {
   pause_watched_ = true;
   pause_timer_.expires_after(kPauseCheck);
-  pause_timer_.async_wait([self = shared_from_this(), num_begun, waited](beast::error_code error) {
+  pause_timer_.async_wait([self = shared_from_this(), before, waited](beast::error_code error) {
     self->pause_watched_ = false;
     ClientStream& stream = self->socket_.next_layer();
     if (error || self->state_ != State::kOpen || stream.reading().under_way) return;
-    if (stream.num_begun() != num_begun) return self->watch_pause(stream.num_begun(), {});
-    if (waited < kSlowReaderTimeout) return self->watch_pause(num_begun, waited + kPauseCheck);
+    const ClientStream::Progress now = stream.progress();
+    if (now != before) return self->watch_pause(now, {});
+    if (waited < kSlowReaderTimeout) return self->watch_pause(now, waited + kPauseCheck);
     self->context_->registry.log_closed(self->place_.id(),
                                         "its client does not take what it was answered");
     self->finish();

@@ -1,6 +1,9 @@
 // The layer below a WebSocket.
 #pragma once
 
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+
 #include <boost/asio/associated_allocator.hpp>
 #include <boost/asio/associated_executor.hpp>
 #include <boost/beast/core/buffered_read_stream.hpp>
@@ -40,9 +43,19 @@ class ClientStream : public boost::beast::buffered_read_stream<boost::beast::tcp
     std::function<void()> on_paused;
   };
   Reading& reading() { return *reading_; }
-  // Of reads and writes: while it stays the same, the peer neither sends what is read nor takes
-  // what is written.
-  std::uint64_t num_begun() const { return num_begun_; }
+  // While it stays the same, the peer neither sends what is read nor takes what is written.
+  struct Progress {
+    std::uint64_t num_begun = 0;  // reads and writes
+    // Bytes that the kernel holds for the peer: it waits for a third of its buffer to be free
+    // before it lets the next write begin, which a slow reader may take minutes for.
+    int num_unsent = 0;
+    bool operator==(const Progress&) const = default;
+  };
+  Progress progress() {
+    Progress now{num_begun_, 0};
+    ::ioctl(next_layer().socket().native_handle(), SIOCOUTQ, &now.num_unsent);
+    return now;
+  }
 
   template <typename Buffers, typename Handler>
   void async_read_some(const Buffers& buffers, Handler&& handler) {
