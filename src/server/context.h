@@ -10,6 +10,7 @@
 #include "net/connection.h"
 #include "net/memory_limit.h"
 #include "net/read_pace.h"
+#include "refusals.h"
 
 namespace lmtp::server {
 
@@ -18,7 +19,7 @@ namespace lmtp::server {
 struct ServerContext {
   ServerContext(ServerOptions options_in, registry::Registry& models)
       : options(std::move(options_in)),
-        dispatcher(models, options.version, registry),
+        dispatcher(models, options.version, registry, refusals),
         read_buffers(options.max_read_buffers_bytes),
         write_queues(options.max_write_queues_bytes),
         read_pace(options.paced_bytes_per_second),
@@ -26,6 +27,7 @@ struct ServerContext {
 
   const ServerOptions options;
   ConnectionRegistry registry;
+  Refusals refusals;
   Dispatcher dispatcher;
   HttpRoutes routes;  // not changed once the io threads run
   MemoryLimit read_buffers;

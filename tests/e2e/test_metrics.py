@@ -147,6 +147,35 @@ def test_head_and_who_may_ask(demo):
     assert get(demo.endpoint, Host="example.org")[0].status == 421
 
 
+def test_refusals_are_counted_by_cause():
+    """Of the server: whoever is refused may name any model."""
+
+    async def ask(endpoint):
+        async with Socket(endpoint) as s:
+            await generate(s, 1, 1, model="no-such-model")
+            await s.error_of(1)
+            for prompt in [[1] * 5000, [-1]]:  # too long for the model; not a token
+                await s.send("GENERATE", stream_id=2, prompt=prompt, max_tokens=1)
+                await s.error_of(2)
+            await generate(s, 3, 200, logit_bias={"1": -100})
+            await s.token_of(3)
+            await generate(s, 3, 1)  # a live stream
+            await s.error_of(3)
+            await s.send("CANCEL", stream_id=3)
+            await s.error_of(3)
+        return get(endpoint)[1]
+
+    with LmtpServe("demo", "--kv-cache", "64MiB") as server:
+        before, after = get(server.endpoint)[1], asyncio.run(ask(server.endpoint))
+    name = "lmtp_requests_refused_total"
+    counts = [
+        {key: value for key, value in samples(text).items() if key.startswith(name) and value}
+        for text in (before, after)
+    ]
+    assert counts[0] == {}
+    assert counts[1] == {f'{name}{{cause="invalid"}}': 3, f'{name}{{cause="not_found"}}': 1}
+
+
 def test_names_that_strangers_make_up_are_no_series(tmp_path):
     """Nor is a model before it is loaded; then it has one, under the name it was asked for."""
 

@@ -45,7 +45,7 @@ TEST(MetricsText, ShowsCountersGaugesAndHistogramsOfAModel) {
     status.stats.metrics.time_to_first_token.add(ns);
   }
   status.stats.metrics.time_to_first_token.add(std::int64_t{5'000} * 1'000'000'000);
-  const auto samples = samples_of(metrics_text({status}));
+  const auto samples = samples_of(metrics_text({status}, {}));
   const auto value = [&](const std::string& name) {
     const auto found = samples.find(name);
     return found == samples.end() ? -1.0 : found->second;
@@ -72,7 +72,7 @@ TEST(MetricsText, ShowsCountersGaugesAndHistogramsOfAModel) {
 }
 
 TEST(MetricsText, EachFamilyHasItsHelpAndTypeOnce) {
-  const std::string text = metrics_text({status_of("a"), status_of("b")});
+  const std::string text = metrics_text({status_of("a"), status_of("b")}, {});
   for (const engine::MetricRow& row : engine::metric_table()) {
     const std::string name = std::string(engine::kMetricPrefix) + std::string(row.name);
     const std::string head = "# HELP " + name + " " + std::string(row.help) + "\n# TYPE " + name +
@@ -86,14 +86,27 @@ TEST(MetricsText, EachFamilyHasItsHelpAndTypeOnce) {
 TEST(MetricsText, AModelWithoutAnEngineHasNoSeries) {
   registry::ModelStatus loading = status_of("asked-for-by-a-stranger");
   loading.stats.agent = {};
-  EXPECT_EQ(metrics_text({loading}).find("stranger"), std::string::npos);
+  EXPECT_EQ(metrics_text({loading}, {}).find("stranger"), std::string::npos);
+}
+
+TEST(MetricsText, RefusalsAreTheServersByCause) {
+  Refusals refusals;
+  refusals.add(ErrorCode::kInvalid);
+  refusals.add(ErrorCode::kNotFound);
+  refusals.add(ErrorCode::kNotFound);
+  const auto samples = samples_of(metrics_text({}, refusals));
+  EXPECT_EQ(samples.size(), engine::kNumErrorCodes);
+  EXPECT_EQ(samples.at("lmtp_requests_refused_total{cause=\"invalid\"}"), 1);
+  EXPECT_EQ(samples.at("lmtp_requests_refused_total{cause=\"not_found\"}"), 2);
+  EXPECT_EQ(samples.at("lmtp_requests_refused_total{cause=\"internal\"}"), 0);
 }
 
 // Names are strangers': neither a line of their own, nor two models under one label.
 TEST(MetricsText, NamesAreEscapedCutAndToldApart) {
   const std::string text =
       metrics_text({status_of("a\"b\\c\nlmtp_steps_total 7\x01"), status_of(std::string(1000, 'x')),
-                    status_of(std::string(999, 'x')), status_of("caf\xC3\xA9 \xFF")});
+                    status_of(std::string(999, 'x')), status_of("caf\xC3\xA9 \xFF")},
+                   {});
   samples_of(text);
   for (const std::string& label :
        {std::string("model_name=\"a\\\"b\\\\c?lmtp_steps_total 7?\""),

@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -100,6 +102,13 @@ class SchedulerDriver {
     last_plan_ = plan;
     last_keys_.clear();
     for (const scheduler::PlanRow& row : plan.rows) last_keys_.push_back(row.sequence->key);
+    for (const scheduler::AdmittedSequence& one : plan.admitted) {
+      EXPECT_NE(std::ranges::find(last_keys_, one.key), last_keys_.end()) << "not in this step";
+      EXPECT_TRUE(admitted_.insert({one.key.connection, one.key.stream}).second) << "once more";
+    }
+    for (const StreamKey& key : last_keys_) {
+      EXPECT_TRUE(admitted_.contains({key.connection, key.stream})) << "never admitted";
+    }
     ASSERT_TRUE(agent_.start(plan));
     ++num_started_;
   }
@@ -107,6 +116,7 @@ class SchedulerDriver {
   StreamKey add(std::unique_ptr<scheduler::Sequence> sequence) {
     const StreamKey key = sequence->key;
     outcome(key) = {};
+    admitted_.erase({key.connection, key.stream});
     take(scheduler_.add(std::move(sequence)));
     return key;
   }
@@ -133,6 +143,7 @@ class SchedulerDriver {
   std::vector<StreamKey> last_keys_;
   int num_started_ = 0;
   int num_steps_ahead_ = 0;
+  std::set<std::pair<ConnectionId, StreamId>> admitted_;
   std::map<std::pair<ConnectionId, StreamId>, Outcome> outcomes_;
 };
 

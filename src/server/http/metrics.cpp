@@ -10,6 +10,7 @@
 #include "lmtp/base/text.h"
 #include "lmtp/base/utf8.h"
 #include "lmtp/engine/metric_table.h"
+#include "lmtp/request/error_kind.h"
 
 namespace lmtp::server {
 namespace {
@@ -109,21 +110,38 @@ void add_model(const MetricRow& row, const Series& series, MetricFamily& family)
   family.metric.push_back(std::move(metric));
 }
 
+MetricFamily refused_family(const Refusals& refusals) {
+  MetricFamily family;
+  family.name = std::string(engine::kMetricPrefix) + "requests_refused_total";
+  family.help = "Requests that were refused before an engine had them, by cause.";
+  family.type = prometheus::MetricType::Counter;
+  for (std::size_t i = 0; i < engine::kNumErrorCodes; ++i) {
+    const auto cause = static_cast<ErrorCode>(i);
+    ClientMetric& metric = family.metric.emplace_back();
+    metric.label.push_back({"cause", std::string(error_kind(cause).name)});
+    metric.counter.value = static_cast<double>(refusals.count(cause));
+  }
+  return family;
+}
+
 }  // namespace
 
-std::string metrics_text(const std::vector<registry::ModelStatus>& models) {
+std::string metrics_text(const std::vector<registry::ModelStatus>& models,
+                         const Refusals& refusals) {
   const std::vector<Series> all = series_of(models);
   std::vector<MetricFamily> families;
   for (const MetricRow& row : engine::metric_table()) {
     MetricFamily& family = families.emplace_back(family_of(row));
     for (const Series& series : all) add_model(row, series, family);
   }
+  families.push_back(refused_family(refusals));
   return prometheus::TextSerializer().Serialize(families);
 }
 
-void add_metrics(HttpRoutes& routes, const registry::Registry& models) {
-  routes.get("/metrics", [&models](const HttpRequest& /*request*/, const auto& responder) {
-    responder->send({200, "text/plain; version=0.0.4; charset=utf-8", metrics_text(models.list())});
+void add_metrics(HttpRoutes& routes, const registry::Registry& models, const Refusals& refusals) {
+  routes.get("/metrics", [&](const HttpRequest& /*request*/, const auto& responder) {
+    responder->send(
+        {200, "text/plain; version=0.0.4; charset=utf-8", metrics_text(models.list(), refusals)});
   });
 }
 

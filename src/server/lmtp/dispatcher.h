@@ -13,6 +13,7 @@
 #include "lmtp/registry/registry.h"
 #include "lmtp/request/request.h"
 #include "net/connection.h"
+#include "refusals.h"
 #include "stream_table.h"
 
 namespace lmtp::server {
@@ -36,9 +37,9 @@ struct Peer {
 // Owner: the server, shared by all sessions. Any thread; a Peer is one thread's at a time.
 class Dispatcher {
  public:
-  // `models` and `connections` outlive the dispatcher.
-  Dispatcher(registry::Registry& models, std::string version,
-             const ConnectionRegistry& connections);
+  // `models`, `connections` and `refusals` outlive the dispatcher.
+  Dispatcher(registry::Registry& models, std::string version, const ConnectionRegistry& connections,
+             Refusals& refusals);
 
   // Acts on one text message and appends the messages to be sent at once, if any.
   // REQUIRES: `text` is valid UTF-8.
@@ -63,6 +64,7 @@ class Dispatcher {
   protocol::BiasCache bias_cache_;
   std::atomic<std::int64_t> next_log_ms_ = 0;
   const ConnectionRegistry& connections_;
+  Refusals& refusals_;
 };
 
 // The events of one step of one connection as messages: at most one TOKEN and one MSG of notices,
