@@ -1,11 +1,42 @@
 #include <dlfcn.h>
 
 #include <filesystem>
+#include <string>
 #include <system_error>
 
+#include "load.h"
 #include "plugin/entry_point.h"
 
 namespace lmtp::libtorch {
+
+namespace {
+
+std::string text_of(const Build& build) {
+  return std::string(build.version) + "/" + std::to_string(build.abi);
+}
+
+}  // namespace
+
+Result<const Library*> load_from(const std::string& path) {
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  void* symbol = library == nullptr ? nullptr : dlsym(library, kEntryPoint);
+  if (symbol == nullptr) {
+    return Error{ErrorCode::kUnavailable, std::string("libtorch cannot be loaded (") + dlerror() +
+                                              "): install all of a build with -DLMTP_TORCH=ON"};
+  }
+  // Another one may have been installed since this program was started.
+  void* build = dlsym(library, kBuildEntryPoint);
+  const std::string expected = text_of(this_build());
+  const std::string found =
+      build == nullptr ? "none"
+                       : text_of(*reinterpret_cast<decltype(&lmtp_libtorch_build)>(build)());
+  if (found != expected) {
+    return Error{ErrorCode::kUnavailable, "libtorch cannot be loaded: " + path + " is of build " +
+                                              found + ", and the server is of " + expected +
+                                              ": restart the server"};
+  }
+  return reinterpret_cast<decltype(&lmtp_libtorch)>(symbol)();
+}
 
 Result<const Library*> load() {
   // By its whole path: what a search would find elsewhere need not be of this build.
@@ -15,14 +46,7 @@ Result<const Library*> load() {
     return Error{ErrorCode::kInternal,
                  "libtorch cannot be looked for: /proc/self/exe: " + error.message()};
   }
-  const std::string path = program.parent_path().parent_path() / kLibraryPath;
-  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  void* symbol = library == nullptr ? nullptr : dlsym(library, kEntryPoint);
-  if (symbol == nullptr) {
-    return Error{ErrorCode::kUnavailable, std::string("libtorch cannot be loaded (") + dlerror() +
-                                              "): install all of a build with -DLMTP_TORCH=ON"};
-  }
-  return reinterpret_cast<decltype(&lmtp_libtorch)>(symbol)();
+  return load_from(program.parent_path().parent_path() / kLibraryPath);
 }
 
 }  // namespace lmtp::libtorch

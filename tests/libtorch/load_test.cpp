@@ -8,6 +8,7 @@
 #include <string>
 
 #include "lmtp/libtorch/library.h"
+#include "load.h"
 
 namespace lmtp {
 namespace {
@@ -43,6 +44,15 @@ TEST(LibtorchTest, ItIsLoadedWhenItIsFirstAskedFor) {
   ASSERT_TRUE(library.ok()) << library.error().message;
   EXPECT_TRUE(is_mapped("libtorch_cpu.so"));
   EXPECT_EQ(*libtorch::load(), *library);
+}
+
+TEST(LibtorchTest, ALibraryOfAnotherBuildIsNotUsed) {
+  const auto library = libtorch::load_from(LMTP_OTHER_BUILD);
+  ASSERT_FALSE(library.ok());
+  EXPECT_EQ(library.error().code, ErrorCode::kUnavailable);
+  EXPECT_NE(library.error().message.find("is of build 0.0.0/7"), std::string::npos)
+      << library.error().message;
+  EXPECT_TRUE(library.error().message.ends_with(": restart the server"));
 }
 
 TEST(LibtorchTest, WhatIsNoArchiveIsAnErrorOfOurs) {

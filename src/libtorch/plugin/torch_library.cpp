@@ -66,6 +66,11 @@ class TorchLibrary : public Library {
 }  // namespace
 }  // namespace lmtp::libtorch
 
+const lmtp::libtorch::Build* lmtp_libtorch_build() {
+  static constexpr lmtp::libtorch::Build build = lmtp::libtorch::this_build();
+  return &build;
+}
+
 const lmtp::libtorch::Library* lmtp_libtorch() {
   static const lmtp::libtorch::TorchLibrary library;
   return &library;
