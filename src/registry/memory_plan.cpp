@@ -7,16 +7,17 @@
 namespace lmtp::registry {
 namespace {
 
-// The KV cache for a model where so much is free, or nothing where it does not fit. `squeeze`:
-// where the default size does not fit, less will do, down to kv_bytes_min.
+// The KV cache for a model where so much is free, or nothing where it does not fit. `kept_bytes`
+// stay free. `squeeze`: where the default size does not fit, less will do, down to kv_bytes_min.
 std::optional<std::int64_t> kv_budget(const MemoryNeed& need,
-                                      std::optional<std::int64_t> free_bytes, bool squeeze) {
+                                      std::optional<std::int64_t> free_bytes,
+                                      std::int64_t kept_bytes, bool squeeze) {
   const std::int64_t by_default =
       std::max(need.kv_bytes_min, default_kv_bytes(need.on_device, free_bytes, need.weights_bytes));
   const std::int64_t wanted = need.kv_bytes > 0 ? need.kv_bytes : by_default;
   if (!free_bytes) return wanted;
   const std::int64_t left = *free_bytes - need.weights_bytes;
-  if (wanted <= left) return wanted;
+  if (wanted <= left - kept_bytes) return wanted;
   if (squeeze && need.kv_bytes == 0 && need.kv_bytes_min <= left) return left;
   return std::nullopt;
 }
@@ -39,14 +40,17 @@ MemoryDecision decide_memory(const MemoryNeed& need, const MemoryState& state) {
     return TooLarge{needed, std::max<std::int64_t>(0, *free_bytes + held_bytes)};
   }
   const bool has_seat = static_cast<int>(state.loaded.size()) < state.max_models;
+  // Beside others on a device: what the first one left free is not for the KV cache of the next.
+  const std::int64_t kept_bytes = need.on_device && !state.loaded.empty() ? kDeviceMarginBytes : 0;
   if (has_seat) {
-    if (const auto kv_bytes = kv_budget(need, free_bytes, false)) return LoadNow{*kv_bytes};
+    if (const auto kv_bytes = kv_budget(need, free_bytes, kept_bytes, false))
+      return LoadNow{*kv_bytes};
   }
   if (oldest != nullptr) {
     return UnloadFirst{static_cast<std::size_t>(oldest - state.loaded.data())};
   }
   if (has_seat) {
-    if (const auto kv_bytes = kv_budget(need, free_bytes, true)) return LoadNow{*kv_bytes};
+    if (const auto kv_bytes = kv_budget(need, free_bytes, 0, true)) return LoadNow{*kv_bytes};
   }
   return WaitForRoom{};
 }

@@ -49,6 +49,8 @@ const MemoryNeed kWantsMuch = {kGi, 5 * kGi, 0, false};
 const MemoryNeed kTight = {7 * kGi, kGi / 2, 0, false};
 const MemoryNeed kGiven = {kGi, 1, 3 * kGi, false};
 const MemoryNeed kOnDevice = {20 * kGi, kGi / 2, 0, true};
+const MemoryNeed kSmallOnDevice = {kGi / 2, 1, 0, true};
+const MemoryNeed kGivenOnDevice = {kGi, 1, 3 * kGi, true};
 
 const Case kCases[] = {
     {"a quarter of what is free", kSmall, {8 * kGi, 3, {}}, load(2 * kGi)},
@@ -85,6 +87,22 @@ const Case kCases[] = {
      kOnDevice,
      {kGi, 3, {model(true, 0, 138 * kGi)}},
      unload(0)},
+    {"a small one does not squeeze into its margin",
+     kSmallOnDevice,
+     {kGi, 3, {model(true, 0, 138 * kGi)}},
+     unload(0)},
+    {"but for one that is in use",
+     kSmallOnDevice,
+     {kGi, 3, {model(false, 0, kGi)}},
+     load(7 * kGi / 16)},
+    {"with the user's size it stands beside it",
+     kGivenOnDevice,
+     {5 * kGi, 3, {model(true, 0, 134 * kGi)}},
+     load(3 * kGi)},
+    {"on a device that does not say what is free",
+     kSmallOnDevice,
+     {{}, 3, {}},
+     load(kDefaultKvBytesMax)},
 };
 
 TEST(MemoryPlan, DecidesByNumbersAlone) {

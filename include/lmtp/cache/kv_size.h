@@ -16,9 +16,9 @@ inline constexpr std::int64_t kDeviceMarginBytes = std::int64_t{1} << 30;
 // free_bytes: nothing where the system does not say.
 inline std::int64_t default_kv_bytes(bool on_device, std::optional<std::int64_t> free_bytes,
                                      std::int64_t other_bytes) {
-  if (!on_device)
-    return free_bytes ? std::min(kDefaultKvBytesMax, *free_bytes / 4) : kDefaultKvBytesMax;
-  const std::int64_t left = free_bytes.value_or(kDefaultKvBytesMax) - other_bytes;
+  if (!free_bytes) return kDefaultKvBytesMax;
+  if (!on_device) return std::min(kDefaultKvBytesMax, *free_bytes / 4);
+  const std::int64_t left = *free_bytes - other_bytes;
   return std::max<std::int64_t>(0, left - std::min(kDeviceMarginBytes, left / 8));
 }
 
