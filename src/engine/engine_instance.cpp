@@ -1,6 +1,9 @@
 #include "lmtp/engine/engine_instance.h"
 
+#include <cstddef>
+#include <new>
 #include <utility>
+#include <variant>
 
 #include "inbox.h"
 
@@ -14,11 +17,21 @@ Result<void> EngineInstance::submit(Request&& request) const {
   return overloaded(inbox_->queue.capacity());
 }
 
-bool EngineInstance::submit_all(std::vector<Request> requests) const {
+bool EngineInstance::submit_all(std::vector<Request>& requests) const {
   std::vector<EngineCommand> commands;
-  commands.reserve(requests.size());
-  for (Request& request : requests) commands.emplace_back(std::move(request));
-  return inbox_->queue.push_control_all(std::move(commands));
+  try {
+    commands.reserve(requests.size());
+    for (Request& request : requests) commands.emplace_back(std::move(request));
+    if (inbox_->queue.push_control_all(std::move(commands))) {
+      requests.clear();
+      return true;
+    }
+  } catch (const std::bad_alloc&) {  // nothing has been taken
+  }
+  for (std::size_t i = 0; i < commands.size(); ++i) {
+    requests[i] = std::move(std::get<Request>(commands[i]));
+  }
+  return false;
 }
 
 bool EngineInstance::cancel(StreamKey key) const {

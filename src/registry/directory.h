@@ -23,7 +23,8 @@ struct ModelSlot;
 
 // How far a model is. Written by the job that brings it, and by the actor; read by anyone.
 struct LoadState {
-  std::atomic<int> percent = 0;  // of download and loading together; never goes back
+  // Of download and loading together; goes back only where the model's device is lost.
+  std::atomic<int> percent = 0;
   std::atomic<int> num_waiting = 0;
   std::atomic<bool> downloads = false;
   std::atomic<std::int64_t> bytes_done = 0;

@@ -17,8 +17,10 @@ class RegistryActor;
 
 // Owner: shared by the registry and all that may outlive it (routes, jobs). Any thread.
 //
-// No message is refused for want of room: each is an answer that its sender waits for (a thread
-// each), the end of a job, or one of at most a hundred steps of its progress.
+// No message is refused for want of room. Each is a question whose sender waits for the answer (a
+// thread each), the end of a job, one of at most a hundred steps of its progress, the loss of an
+// engine, a cancel of a stream whose connection is gone, once, or that a model has become idle: one
+// each time that the actor wants to know.
 class Mailbox {
  public:
   using Message = std::function<void(RegistryActor&)>;
@@ -43,7 +45,8 @@ class Mailbox {
   }
 
   BoundedQueue<Message> queue{0};
-  // A model waits for room: the actor wants to know when others have become idle.
+  // A model waits for room: the actor wants to know when another has become idle. Whoever tells it
+  // takes this back.
   std::atomic<bool> wants_room = false;
 };
 

@@ -105,12 +105,19 @@ bool RegistryActor::drop_if_deserted(ModelSlot& slot) {
 
 void RegistryActor::found(const Slot& slot, Result<ServedModel> served) {
   if (stopping_ || slot->phase == Phase::kGone) return;
-  if (!served) return fail(*slot, served.error());
-  const auto same = std::find_if(slots_.begin(), slots_.end(), [&](const Slot& other) {
-    return other->served != nullptr && other->served->key == served->key;
+  const Result<void> added = guarded([&]() -> Result<void> {
+    if (!served) return served.error();
+    const auto same = std::find_if(slots_.begin(), slots_.end(), [&](const Slot& other) {
+      return other->served != nullptr && other->served->key == served->key;
+    });
+    if (same != slots_.end()) {
+      merge(*slot, **same);
+    } else {
+      add_found(slot, std::move(*served));
+    }
+    return {};
   });
-  if (same != slots_.end()) return merge(*slot, **same);
-  add_found(slot, std::move(*served));
+  if (!added) fail(*slot, added.error());
 }
 
 void RegistryActor::add_found(const Slot& slot, ServedModel served) {
@@ -128,42 +135,47 @@ void RegistryActor::add_found(const Slot& slot, ServedModel served) {
 
 // It is the same model under another name: those who wait move there.
 void RegistryActor::merge(ModelSlot& from, ModelSlot& into) {
-  std::vector<Request> requests = from.waiting.take_all();
   const std::deque<std::string> names = from.names;
+  const engine::ModelLimits most = into.sized ? into.served->limits : limits_at_most(*into.served);
   remove(from);
   for (const std::string& name : names) remember_name(into, name);
   publish();
-  const engine::ModelLimits most = into.sized ? into.served->limits : limits_at_most(*into.served);
-  for (Request& request : requests) {
-    const std::shared_ptr<EventSink> sink = request.sink;
-    const StreamId id = request.key.stream;
-    Result<void> outcome = engine::check_request(request, most);
-    bool taken = false;
-    if (outcome && into.route != nullptr) {
-      const Result<bool> submitted = into.route->submit(request);
-      taken = submitted && *submitted;
-      if (!submitted) outcome = submitted.error();
-    }
-    if (outcome && !taken) outcome = keep(into, request);
-    if (!outcome) sink->deliver({StreamError{id, outcome.error()}});
+  for (Request& request : from.waiting.take_all()) {
+    Request answer;  // what of it an error needs, should the engine's queue find no memory
+    answer.key = request.key;
+    answer.sink = request.sink;
+    const Result<void> outcome = guarded([&]() -> Result<void> {
+      if (Result<void> ok = engine::check_request(request, most); !ok) return ok;
+      if (into.route != nullptr) {
+        const Result<bool> submitted = into.route->submit(request);
+        if (!submitted) return submitted.error();
+        if (*submitted) return {};
+      }
+      return keep(into, request);
+    });
+    if (!outcome) end_stream(answer, outcome.error());
   }
 }
 
-// As if it had never been asked for: the next request for it begins anew.
+// As if it had never been asked for: the next request for it begins anew. Whatever throws, it is
+// gone and its streams are answered.
 void RegistryActor::fail(ModelSlot& slot, const Error& error) {
-  const std::string name = slot.served ? slot.served->description.name : slot.name;
-  const bool was_found = slot.served != nullptr;
-  if (slot.comes_back) {
-    log::error(quoted_name(name) + " was not loaded again: " + error.message);
-  } else if (options_.is_auto && was_found) {
-    log::warning(quoted_name(name) + " was not loaded: " + error.message);
-  }
-  WaitingRequests waiting = std::move(slot.waiting);
   const bool comes_back = slot.comes_back;
-  remember_failure(name, error.message);
+  Error told{error.code, "no memory"};
   remove(slot);
-  publish();
-  waiting.end_all({error.code, "model: " + error.message}, !comes_back);
+  (void)guarded([&]() -> Result<void> {
+    told.message = "model: " + error.message;
+    const std::string& name = slot.served ? slot.served->description.name : slot.name;
+    if (comes_back) {
+      log::error(quoted_name(name) + " was not loaded again: " + error.message);
+    } else if (options_.is_auto && slot.served != nullptr) {
+      log::warning(quoted_name(name) + " was not loaded: " + error.message);
+    }
+    remember_failure(name, error.message);
+    publish();
+    return {};
+  });
+  slot.waiting.end_all(told, !comes_back);
   if (options_.is_auto) return;
   if (comes_back) {
     if (options_.only.on_gone) options_.only.on_gone(error.message);
@@ -186,7 +198,13 @@ void RegistryActor::take_turn() {
       if (busy_) return;
       if (slot->phase != Phase::kWaiting || drop_if_deserted(*slot)) continue;
       const bool late = slot->room_deadline && Clock::now() >= *slot->room_deadline;
-      if (again || late) act(slot);
+      if (again || late) {
+        const Result<void> acted = guarded([&]() -> Result<void> {
+          act(slot);
+          return {};
+        });
+        if (!acted) fail(*slot, acted.error());
+      }
       waits |= slot->phase == Phase::kWaiting;
     }
   } while (look_again_ && !busy_);
@@ -196,7 +214,7 @@ void RegistryActor::take_turn() {
 void RegistryActor::act(const Slot& slot) {
   if (!options_.is_auto || slot->comes_back) return start_load(slot, slot->kv_bytes);
   if (!slot->room_deadline) {
-    slot->room_deadline = Clock::now() + std::chrono::milliseconds(kRoomWaitMsMax);
+    slot->room_deadline = Clock::now() + std::chrono::milliseconds(options_.limits.room_wait_ms);
   }
   std::vector<ModelSlot*> loaded;
   const MemoryState state = memory_state(loaded);
@@ -267,8 +285,7 @@ void RegistryActor::loaded(const Slot& slot, Result<std::unique_ptr<scheduler::M
   if (stopping_) return;
   if (!agent) return fail(*slot, agent.error());
   const bool comes_back = slot->comes_back;
-  const Result<void> started =
-      guarded([&] { return start_engine(slot, std::move(*agent)); }, "cannot be loaded: ");
+  const Result<void> started = guarded([&] { return start_engine(slot, std::move(*agent)); });
   if (!started) return fail(*slot, started.error());
   const std::string& name = slot->served->description.name;
   if (options_.is_auto) {
@@ -295,6 +312,7 @@ Result<void> RegistryActor::start_engine(const Slot& slot,
       });
   slot->route = std::make_shared<ModelRoute>(engine->instance(),
                                              options_.limits.max_waiting_requests, mailbox_);
+  // From here on nothing throws: the model is ready.
   slot->engine = std::move(engine);
   slot->phase = Phase::kReady;
   slot->comes_back = false;
@@ -302,9 +320,17 @@ Result<void> RegistryActor::start_engine(const Slot& slot,
   forget_failure(slot->served->description.name);
   changed_ = true;
   // Who learns of an end finds the model ready.
-  publish();
-  slot->route->hand_over(slot->waiting.take_all());
-  slot->load->num_waiting = 0;
+  (void)guarded([&]() -> Result<void> {
+    publish();
+    return {};
+  });
+  std::vector<Request> waiting = slot->waiting.take_all();
+  if (!slot->route->hand_over(waiting)) {
+    // An engine that has had nothing to do is there: it has found no memory.
+    slot->waiting.put_back(std::move(waiting));
+    slot->waiting.end_all({ErrorCode::kUnavailable, "no memory"}, false);
+  }
+  slot->load->num_waiting = static_cast<int>(slot->waiting.size());
   return {};
 }
 
@@ -312,37 +338,46 @@ Result<void> RegistryActor::start_engine(const Slot& slot,
 // came, in its turn. What the engine had not begun waits for that; what it had has been answered.
 void RegistryActor::lost(const Slot& slot, std::vector<Request> unanswered) {
   const std::shared_ptr<ModelRoute> route = slot->route;
-  if (slot->engine != nullptr) {
-    log::error(quoted_name(slot->served->description.name) + ": the device is lost");
-    slot->engine.reset();  // its last act was to tell
-  }
+  slot->engine.reset();  // its last act was to tell
   slot->route.reset();
-  slot->phase = Phase::kWaiting;
-  slot->comes_back = true;
-  slot->load = std::make_shared<LoadState>();
+  slot->load->percent = 0;
+  if (slot->phase != Phase::kGone) {
+    slot->phase = Phase::kWaiting;
+    slot->comes_back = true;
+  }
   changed_ = look_again_ = true;
-  publish();
+  (void)guarded([&]() -> Result<void> {
+    publish();
+    log::error(quoted_name(slot->served->description.name) + ": the device is lost");
+    return {};
+  });
   for (Request& request : unanswered) {
     route->release(request);
-    if (request.model.empty()) request.model = slot->served->description.name;  // for notices
-    const bool cancelled = std::erase(slot->late_cancels, request.key) > 0;
-    const Result<void> kept = stopping_   ? engine::shutting_down()
-                              : cancelled ? Error{ErrorCode::kCancelled, "cancelled"}
-                                          : keep(*slot, request);
-    if (!kept) request.sink->deliver({StreamError{request.key.stream, kept.error()}});
+    const Result<void> kept = guarded([&]() -> Result<void> {
+      if (stopping_) return engine::shutting_down();
+      if (std::erase(slot->late_cancels, request.key) > 0) {
+        return Error{ErrorCode::kCancelled, "cancelled"};
+      }
+      if (request.model.empty()) request.model = slot->served->description.name;  // for notices
+      return keep(*slot, request);
+    });
+    if (!kept) end_stream(request, kept.error());
   }
+  slot->load->num_waiting = static_cast<int>(slot->waiting.size());
   slot->late_cancels.clear();
 }
 
 void RegistryActor::unload(ModelSlot& slot, const std::string& why) {
-  if (!slot.waiting.empty() || (slot.route != nullptr && !slot.route->close_if_idle())) return;
+  if (!slot.waiting.empty()) return;
   const std::string name = slot.served->description.name;
+  if (slot.route != nullptr && !slot.route->close_if_idle()) {
+    look_again_ = true;  // it has just been taken again: another may be idle
+    return;
+  }
   std::unique_ptr<engine::Engine> engine = std::move(slot.engine);
   remove(slot);
-  publish();
-  look_again_ = true;
   if (engine == nullptr) return;
-  busy_ = true;
+  // Where it throws, the engine has ended at once.
   retire(std::move(engine), Clock::now(), [this, name, why] {
     give_back_memory();
     log::info("unloaded " + quoted_name(name) + " " + why);
@@ -351,6 +386,7 @@ void RegistryActor::unload(ModelSlot& slot, const std::string& why) {
       actor.look_again_ = true;
     });
   });
+  busy_ = true;
 }
 
 void RegistryActor::unload_idle() {

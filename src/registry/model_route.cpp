@@ -1,11 +1,13 @@
 #include "model_route.h"
 
 #include <algorithm>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "lmtp/base/check.h"
+#include "lmtp/base/guarded.h"
 #include "lmtp/engine/refusals.h"
 #include "registry_actor.h"
 
@@ -75,12 +77,28 @@ Result<bool> ModelRoute::submit(Request& request) {
   }
 }
 
-void ModelRoute::hand_over(std::vector<Request> requests) {
-  for (Request& request : requests) {
-    count(request.key.connection, 1);
-    wrap(request);
+bool ModelRoute::hand_over(std::vector<Request>& requests) {
+  std::size_t num_counted = 0;
+  const Result<bool> taken = guarded([&]() -> Result<bool> {
+    for (Request& request : requests) {
+      std::shared_ptr<EventSink> sink = request.sink;
+      wrap(request);
+      try {
+        count(request.key.connection, 1);
+      } catch (...) {
+        request.sink = std::move(sink);
+        throw;
+      }
+      ++num_counted;
+    }
+    return engine_.submit_all(requests);
+  });
+  if (!taken || !*taken) {
+    for (std::size_t i = 0; i < num_counted; ++i) release(requests[i]);
   }
-  engine_.submit_all(std::move(requests));
+  const std::lock_guard lock(mutex_);
+  opened_ = true;
+  return taken && *taken;
 }
 
 void ModelRoute::release(Request& request) {
@@ -97,6 +115,10 @@ void ModelRoute::cancel(StreamKey key) {
   });
 }
 
+void ModelRoute::abandon(StreamKey key) {
+  if (!engine_.cancel(key)) actor_->post([key](RegistryActor& actor) { actor.cancel(key); });
+}
+
 bool ModelRoute::close_if_idle() {
   const std::lock_guard lock(mutex_);
   closed_ = closed_ || num_alive_ == 0;
@@ -110,7 +132,7 @@ ModelRoute::Usage ModelRoute::usage() const {
 
 Result<bool> ModelRoute::enter(const Request& request) {
   const std::lock_guard lock(mutex_);
-  if (closed_) return false;
+  if (!opened_ || closed_) return false;
   std::size_t& num_held = num_held_[request.key.connection];
   if (const Result<void> share = check_share(request, num_held, max_requests_); !share) {
     return share.error();
@@ -123,12 +145,12 @@ Result<bool> ModelRoute::enter(const Request& request) {
 
 void ModelRoute::count(ConnectionId connection, int count) {
   const std::lock_guard lock(mutex_);
+  num_held_[connection] += static_cast<std::size_t>(count);  // may throw
   num_alive_ += count;
-  num_held_[connection] += static_cast<std::size_t>(count);
   last_used_ = Clock::now();
 }
 
-void ModelRoute::uncount(ConnectionId connection, int count) {
+void ModelRoute::uncount(ConnectionId connection, int count) noexcept {
   bool idle = false;
   {
     const std::lock_guard lock(mutex_);
@@ -141,8 +163,11 @@ void ModelRoute::uncount(ConnectionId connection, int count) {
     last_used_ = Clock::now();
     idle = num_alive_ == 0;
   }
-  if (idle && actor_->wants_room) {
+  if (!idle || !actor_->wants_room.exchange(false)) return;
+  try {
     actor_->post([](RegistryActor& actor) { actor.look_for_room_again(); });
+  } catch (const std::bad_alloc&) {
+    actor_->wants_room = true;  // the next end tells it
   }
 }
 

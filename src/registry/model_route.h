@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 #include <unordered_map>
+#include <vector>
 
 #include "lmtp/base/result.h"
 #include "lmtp/engine/engine_instance.h"
@@ -25,6 +26,7 @@ Result<void> check_share(const Request& request, std::size_t num_held, std::size
 // Counts the streams that its engine has, so that no model is unloaded that has any. Its lock is
 // taken where a stream begins and where it ends, by the engine's thread as well, and held for no
 // longer than counting takes.
+// It takes nothing before hand_over(), so that nobody overtakes those who waited.
 // Owner: shared by the actor, the directory and the streams. Any thread.
 class ModelRoute final : public StreamOwner, public std::enable_shared_from_this<ModelRoute> {
  public:
@@ -35,12 +37,14 @@ class ModelRoute final : public StreamOwner, public std::enable_shared_from_this
   // True: taken, and moved from. False: the engine is gone or about to go, and the request is as it
   // was; the actor knows more. REQUIRES: checked against the model's limits.
   Result<bool> submit(Request& request);
-  // Those that waited for the model, together, so that its first step has them all.
-  void hand_over(std::vector<Request> requests);
+  // Those that waited for the model, together, so that its first step has them all; from then on
+  // others are taken as well. False: the engine has not taken them, and they are as they were.
+  bool hand_over(std::vector<Request>& requests);
   // One that the engine has given back unanswered: it is as it was before it was submitted.
   void release(Request& request);
 
   void cancel(StreamKey key) override;
+  void abandon(StreamKey key) override;
 
   const engine::EngineInstance& engine() const { return engine_; }
 
@@ -58,7 +62,7 @@ class ModelRoute final : public StreamOwner, public std::enable_shared_from_this
 
   Result<bool> enter(const Request& request);
   void count(ConnectionId connection, int count);
-  void uncount(ConnectionId connection, int count);
+  void uncount(ConnectionId connection, int count) noexcept;
   void wrap(Request& request);
 
   const engine::EngineInstance engine_;
@@ -66,6 +70,7 @@ class ModelRoute final : public StreamOwner, public std::enable_shared_from_this
   const std::shared_ptr<Mailbox> actor_;
 
   mutable std::mutex mutex_;
+  bool opened_ = false;
   bool closed_ = false;
   int num_alive_ = 0;
   std::unordered_map<ConnectionId, std::size_t> num_held_;  // of those that have any

@@ -121,7 +121,11 @@ void Registry::Impl::run_lookups() {
     std::vector<Lookup> taken = lookups.wait_drain();
     if (taken.empty()) return;  // it is closed
     for (Lookup& lookup : taken) {
-      lookup.done(look_up(lookup.name.empty() ? default_model.name : lookup.name));
+      (void)guarded([&]() -> Result<void> {
+        lookup.done(guarded(
+            [&] { return look_up(lookup.name.empty() ? default_model.name : lookup.name); }));
+        return {};
+      });
     }
   }
 }

@@ -14,7 +14,10 @@
 namespace lmtp::registry {
 namespace {
 
-// Of all streams that have waited. Its call returns when the actor has seen to it, so that a stream
+// Where a turn could not be taken for want of memory, the next one is not long in coming.
+constexpr std::chrono::milliseconds kRetryTime{100};
+
+// Of all streams that have waited. A cancel returns when the actor has seen to it, so that a stream
 // of the same id that comes later is not taken for this one.
 class WaitingOwner final : public StreamOwner {
  public:
@@ -24,6 +27,9 @@ class WaitingOwner final : public StreamOwner {
       actor.cancel(key);
       return true;
     });
+  }
+  void abandon(StreamKey key) override {
+    actor_->post([key](RegistryActor& actor) { actor.cancel(key); });
   }
 
  private:
@@ -58,25 +64,39 @@ RegistryActor::RegistryActor(ModelFactory& factory, Options options,
 
 void RegistryActor::run() {
   while (!stopping_ || !jobs_.empty()) {
-    handle([](RegistryActor& actor) { actor.take_turn(); });
-    const auto due = next_due();
-    for (const Mailbox::Message& message :
-         due ? mailbox_->queue.wait_drain_until(*due) : mailbox_->queue.wait_drain()) {
-      handle(message);
+    std::optional<Clock::time_point> due;
+    if (handle([](RegistryActor& actor) { actor.take_turn(); })) {
+      due = next_due();
+    } else {
+      look_again_ = true;
+      due = Clock::now() + kRetryTime;
     }
+    // Taking them needs memory; where there is none they stay where they are.
+    (void)guarded([&]() -> Result<void> {
+      for (const Mailbox::Message& message :
+           due ? mailbox_->queue.wait_drain_until(*due) : mailbox_->queue.wait_drain()) {
+        handle(message);
+      }
+      return {};
+    });
   }
   mailbox_->queue.close();
   for (const Mailbox::Message& message : mailbox_->queue.drain()) handle(message);
 }
 
 // What throws, for want of memory as a rule, must not take the other models along.
-void RegistryActor::handle(const Mailbox::Message& message) {
+bool RegistryActor::handle(const Mailbox::Message& message) {
   const Result<void> handled = guarded([&]() -> Result<void> {
     message(*this);
     publish();
     return {};
   });
-  if (!handled) log::error("the registry failed: " + handled.error().message);
+  if (handled) return true;
+  (void)guarded([&]() -> Result<void> {
+    log::error("the registry failed: " + handled.error().message);
+    return {};
+  });
+  return false;
 }
 
 void RegistryActor::publish() {
@@ -126,6 +146,7 @@ Result<void> RegistryActor::start_job(std::function<void()> work) {
 
 Submission RegistryActor::submit(Request& request, const engine::ModelLimits* checked) {
   if (stopping_) return Refusal{engine::shutting_down()};
+  publish();  // where that has failed before
   const Directory::Meaning meaning = directory_->find(request.model);
   if (const auto* refusal = std::get_if<Refusal>(&meaning)) return *refusal;
   const auto& entry = std::get<0>(meaning);
@@ -156,7 +177,11 @@ Submission RegistryActor::submit(Request& request, const engine::ModelLimits* ch
 }
 
 Result<void> RegistryActor::keep(ModelSlot& slot, Request& request) {
-  Result<void> added = slot.waiting.add(request, slot.load->percent);
+  if (slot.phase == Phase::kGone) {
+    return Error{ErrorCode::kUnavailable, quoted_name(slot.name) + " was unloaded; retry"};
+  }
+  // Of a model that was ready and is lost, nothing is there any more.
+  Result<void> added = slot.waiting.add(request, slot.route ? 0 : slot.load->percent.load());
   slot.load->num_waiting = static_cast<int>(slot.waiting.size());
   return added;
 }
@@ -199,12 +224,22 @@ Result<ModelStatus> RegistryActor::status_of(const std::string& name,
 void RegistryActor::stop(Clock::time_point deadline) {
   if (std::exchange(stopping_, true)) return;
   changed_ = true;
-  publish();
+  Error error{ErrorCode::kUnavailable, "shutting down"};
+  (void)guarded([&]() -> Result<void> {
+    error = engine::shutting_down();
+    publish();
+    return {};
+  });
   for (const Slot& slot : slots_) {
     slot->load->given_up = true;
     // What waits for a model that is still being loaded cannot finish in time.
-    slot->waiting.end_all(engine::shutting_down(), false);
-    if (slot->engine != nullptr) retire(std::move(slot->engine), deadline, {});
+    slot->waiting.end_all(error, false);
+    if (slot->engine == nullptr) continue;
+    // Where that throws, the engine has ended at once.
+    (void)guarded([&]() -> Result<void> {
+      retire(std::move(slot->engine), deadline, {});
+      return {};
+    });
   }
 }
 
@@ -219,9 +254,15 @@ Result<RegistryActor::Slot> RegistryActor::begin(const std::string& name) {
                                              " models are being sought or loaded; retry later"};
   }
   const auto slot = std::make_shared<ModelSlot>(name, options_.limits.max_waiting_requests);
-  if (const Result<void> started = seek(slot); !started) return started.error();
   slots_.push_back(slot);
-  remember_name(*slot, name);
+  const Result<void> started = guarded([&] {
+    remember_name(*slot, name);
+    return seek(slot);
+  });
+  if (!started) {
+    remove(*slot);
+    return started.error();
+  }
   publish();
   return slot;
 }
@@ -231,7 +272,7 @@ void RegistryActor::remove(ModelSlot& slot) {
   slot.load->given_up = true;
   std::erase_if(names_, [&](const auto& entry) { return entry.second == &slot; });
   std::erase_if(slots_, [&](const Slot& other) { return other.get() == &slot; });
-  changed_ = true;
+  changed_ = look_again_ = true;
 }
 
 void RegistryActor::remember_name(ModelSlot& slot, const std::string& name) {

@@ -95,7 +95,8 @@ class RegistryActor {
   using Slot = std::shared_ptr<ModelSlot>;
 
   // registry_actor.cpp
-  void handle(const Mailbox::Message& message);
+  // False where it threw: what it was to do may be undone.
+  bool handle(const Mailbox::Message& message);
   void publish();
   Result<void> start_job(std::function<void()> work);
   Result<Slot> begin(const std::string& name);

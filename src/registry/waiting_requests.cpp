@@ -1,11 +1,12 @@
 #include "waiting_requests.h"
 
 #include <algorithm>
-#include <memory>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <utility>
 
+#include "lmtp/base/guarded.h"
 #include "lmtp/engine/refusals.h"
 #include "lmtp/registry/registry.h"
 #include "model_route.h"
@@ -21,7 +22,30 @@ std::size_t bytes_of(const Request& request) {
   return bytes;
 }
 
+// One delivery to each connection.
+template <typename MakeEvent>
+void tell_together(std::span<const Request> requests, const MakeEvent& make_event) {
+  std::vector<std::pair<EventSink*, std::vector<StreamEvent>>> deliveries;
+  std::unordered_map<ConnectionId, std::size_t> delivery_of;
+  for (const Request& request : requests) {
+    const auto [at, is_new] = delivery_of.try_emplace(request.key.connection, deliveries.size());
+    if (is_new) deliveries.emplace_back(request.sink.get(), std::vector<StreamEvent>());
+    deliveries[at->second].second.push_back(make_event(request));
+  }
+  for (auto& [sink, events] : deliveries) sink->deliver(std::move(events));
+}
+
 }  // namespace
+
+void end_stream(const Request& request, const Error& error, bool no_model) noexcept {
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const Result<void> told = guarded([&]() -> Result<void> {
+      request.sink->deliver({StreamError{request.key.stream, error, no_model}});
+      return {};
+    });
+    if (told) return;
+  }
+}
 
 Result<void> WaitingRequests::add(Request& request, int percent) {
   const auto num_held = static_cast<std::size_t>(std::count_if(
@@ -35,18 +59,11 @@ Result<void> WaitingRequests::add(Request& request, int percent) {
                  "overloaded: requests of " + std::to_string(kWaitingBytesMax >> 20) +
                      " MiB in all wait for this model; retry when it is loaded"};
   }
+  if (requests_.size() == requests_.capacity()) requests_.reserve(2 * requests_.size() + 1);
   request.sink->deliver({LoadingNotice{request.key.stream, request.model, percent}});
   requests_.push_back(std::move(request));
   num_bytes_ += num_bytes;
   return {};
-}
-
-void WaitingRequests::add_all(std::vector<Request> requests, int percent) {
-  for (Request& request : requests) {
-    if (const Result<void> added = add(request, percent); !added) {
-      request.sink->deliver({StreamError{request.key.stream, added.error()}});
-    }
-  }
 }
 
 bool WaitingRequests::cancel(StreamKey key) {
@@ -59,11 +76,11 @@ bool WaitingRequests::cancel(StreamKey key) {
   return true;
 }
 
-void WaitingRequests::check(const engine::ModelLimits& limits) {
+void WaitingRequests::check(const engine::ModelLimits& limits) noexcept {
   std::erase_if(requests_, [&](const Request& request) {
-    const Result<void> checked = engine::check_request(request, limits);
+    const Result<void> checked = guarded([&] { return engine::check_request(request, limits); });
     if (checked) return false;
-    request.sink->deliver({StreamError{request.key.stream, checked.error()}});
+    end_stream(request, checked.error());
     num_bytes_ -= bytes_of(request);
     return true;
   });
@@ -74,16 +91,34 @@ void WaitingRequests::tell_progress(int percent) {
   if (percent == told_percent_ || now < next_notice_) return;
   told_percent_ = percent;
   next_notice_ = now + std::chrono::milliseconds(kNoticeIntervalMs);
-  tell_all([percent](const Request& request) {
+  tell_together(requests_, [percent](const Request& request) {
     return LoadingNotice{request.key.stream, request.model, percent};
   });
 }
 
-void WaitingRequests::end_all(const Error& error, bool no_model) {
-  tell_all([&](const Request& request) {
+void WaitingRequests::end_all(const Error& error, bool no_model) noexcept {
+  std::vector<Request> all = take_all();
+  const auto end_of = [&](const Request& request) {
     return StreamError{request.key.stream, error, no_model};
+  };
+  // Takes longer where there is no memory, and no more than that.
+  std::stable_sort(all.begin(), all.end(), [](const Request& a, const Request& b) {
+    return a.key.connection < b.key.connection;
   });
-  take_all();
+  for (auto first = all.begin(); first != all.end();) {
+    const auto last = std::find_if(first, all.end(), [&](const Request& request) {
+      return request.key.connection != first->key.connection;
+    });
+    const std::span<const Request> of_connection(&*first, static_cast<std::size_t>(last - first));
+    const Result<void> told = guarded([&]() -> Result<void> {
+      tell_together(of_connection, end_of);
+      return {};
+    });
+    if (!told) {
+      for (const Request& request : of_connection) end_stream(request, error, no_model);
+    }
+    first = last;
+  }
 }
 
 std::vector<Request> WaitingRequests::take_all() {
@@ -91,16 +126,9 @@ std::vector<Request> WaitingRequests::take_all() {
   return std::exchange(requests_, {});
 }
 
-// One delivery to each connection.
-void WaitingRequests::tell_all(const MakeEvent& make_event) {
-  std::vector<std::pair<std::shared_ptr<EventSink>, std::vector<StreamEvent>>> deliveries;
-  std::unordered_map<ConnectionId, std::size_t> delivery_of;
-  for (const Request& request : requests_) {
-    const auto [at, is_new] = delivery_of.try_emplace(request.key.connection, deliveries.size());
-    if (is_new) deliveries.emplace_back(request.sink, std::vector<StreamEvent>());
-    deliveries[at->second].second.push_back(make_event(request));
-  }
-  for (auto& [sink, events] : deliveries) sink->deliver(std::move(events));
+void WaitingRequests::put_back(std::vector<Request> requests) {
+  requests_ = std::move(requests);
+  for (const Request& request : requests_) num_bytes_ += bytes_of(request);
 }
 
 }  // namespace lmtp::registry

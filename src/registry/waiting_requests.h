@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <cstddef>
-#include <functional>
 #include <vector>
 
 #include "lmtp/base/result.h"
@@ -11,6 +10,9 @@
 #include "lmtp/request/request.h"
 
 namespace lmtp::registry {
+
+// Tells a stream its end. Where that throws, for want of memory, it is tried once more.
+void end_stream(const Request& request, const Error& error, bool no_model = false) noexcept;
 
 // Owner: the model's slot; the actor's thread.
 class WaitingRequests {
@@ -22,21 +24,18 @@ class WaitingRequests {
 
   // Keeps it, and tells it how far the model is. The error says why it is not taken.
   Result<void> add(Request& request, int percent);
-  // Those of another name of the model. Which cannot be kept here end.
-  void add_all(std::vector<Request> requests, int percent);
   // Ends that stream; false where it does not wait here.
   bool cancel(StreamKey key);
   // Ends what the model cannot serve.
-  void check(const engine::ModelLimits& limits);
+  void check(const engine::ModelLimits& limits) noexcept;
   // At most once in kNoticeIntervalMs, and only of what is new.
   void tell_progress(int percent);
-  void end_all(const Error& error, bool no_model);
+  void end_all(const Error& error, bool no_model) noexcept;
   std::vector<Request> take_all();
+  // What take_all() gave. REQUIRES: empty().
+  void put_back(std::vector<Request> requests);
 
  private:
-  using MakeEvent = std::function<StreamEvent(const Request&)>;
-  void tell_all(const MakeEvent& make_event);
-
   const std::size_t max_requests_;
   std::vector<Request> requests_;  // in order
   std::size_t num_bytes_ = 0;

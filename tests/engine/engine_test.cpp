@@ -185,7 +185,7 @@ TEST_P(EngineTest, RefusesBeyondItsLimitOfRequests) {
   const auto sink = std::make_shared<RecordingSink>();
   std::vector<Request> waiting;
   for (StreamId id = 0; id < 6; ++id) waiting.push_back(generate(sink, 1, id, counting(10, 5), 2));
-  ASSERT_TRUE(engine.instance().submit_all(std::move(waiting)));
+  ASSERT_TRUE(engine.instance().submit_all(waiting));
   go.set_value();
   for (const StreamId id : {4, 5}) {
     EXPECT_TRUE(sink->wait_done(id).error.starts_with("overloaded: 4 requests"));
@@ -206,7 +206,7 @@ TEST_P(EngineTest, WhatComesTogetherStartsTogether) {
   const auto sink = std::make_shared<RecordingSink>();
   std::vector<Request> waiting;
   for (StreamId id = 0; id < 6; ++id) waiting.push_back(generate(sink, 1, id, counting(10, 5), 2));
-  ASSERT_TRUE(engine.instance().submit_all(std::move(waiting)));
+  ASSERT_TRUE(engine.instance().submit_all(waiting));
   for (StreamId id = 0; id < 6; ++id) sink->wait_done(id);
   EXPECT_EQ(rows_of_first, 6U);
 }

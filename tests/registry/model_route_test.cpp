@@ -34,6 +34,8 @@ struct ModelRouteTest : ::testing::Test {
         engine::ModelLimits{.vocab_size = kVocab, .context_length = 64, .eos_ids = {}},
         engine::EngineOptions());
     route = std::make_shared<ModelRoute>(engine->instance(), kMaxRequests, mailbox);
+    std::vector<Request> none;
+    EXPECT_TRUE(route->hand_over(none));
   }
   ~ModelRouteTest() override { go(); }
   void go() {
@@ -97,7 +99,7 @@ TEST_F(ModelRouteTest, TellsWhenItIsIdleWhereThatIsWanted) {
   go();
   sink->wait_done(1);
   EXPECT_EQ(mailbox->queue.drain().size(), 1U);
-  mailbox->wants_room = false;
+  EXPECT_FALSE(mailbox->wants_room) << "told once";
   EXPECT_TRUE(*submit(2));
   sink->wait_done(2);
   EXPECT_TRUE(mailbox->queue.empty());
@@ -116,11 +118,49 @@ TEST_F(ModelRouteTest, WhatIsHandedOverIsCountedAndMayComeBack) {
   std::vector<Request> waiting;
   waiting.push_back(make(1));
   waiting.push_back(make(2, 2));
-  route->hand_over(std::move(waiting));
+  EXPECT_TRUE(route->hand_over(waiting));
   EXPECT_EQ(route->usage().num_alive, 2);
   go();
   for (const StreamId id : {1, 2}) EXPECT_EQ(sink->wait_done(id).tokens.size(), 3U);
   EXPECT_EQ(route->usage().num_alive, 0);
+}
+
+TEST_F(ModelRouteTest, NobodyOvertakesThoseWhoWaited) {
+  route = std::make_shared<ModelRoute>(engine->instance(), kMaxRequests, mailbox);
+  EXPECT_FALSE(*submit(1)) << "the actor takes it, behind them";
+  std::vector<Request> waiting;
+  waiting.push_back(make(2));
+  EXPECT_TRUE(route->hand_over(waiting));
+  EXPECT_TRUE(*submit(3));
+  go();
+  for (const StreamId id : {2, 3}) EXPECT_EQ(sink->wait_done(id).error, "");
+}
+
+TEST_F(ModelRouteTest, WhatAnEngineThatIsGoneWasToHaveIsAsItWas) {
+  route = std::make_shared<ModelRoute>(engine->instance(), kMaxRequests, mailbox);
+  go();
+  engine->stop(0);
+  std::vector<Request> waiting;
+  waiting.push_back(make(1));
+  waiting.push_back(make(2, 2));
+  EXPECT_FALSE(route->hand_over(waiting));
+  ASSERT_EQ(waiting.size(), 2U);
+  for (const Request& request : waiting) {
+    EXPECT_EQ(request.prompt.size(), 2U);
+    EXPECT_EQ(request.sink, sink);
+  }
+  EXPECT_EQ(route->usage().num_alive, 0);
+}
+
+TEST_F(ModelRouteTest, WhoWaitedHoldsItsShareWhenItRuns) {
+  route = std::make_shared<ModelRoute>(engine->instance(), kMaxRequests, mailbox);
+  std::vector<Request> waiting;
+  for (StreamId id = 1; id <= 2; ++id) waiting.push_back(make(id, 1, true));
+  EXPECT_TRUE(route->hand_over(waiting));
+  EXPECT_TRUE(*submit(3, 1, true));
+  EXPECT_FALSE(submit(4, 1, true)) << "three quarters of 4, waiting and running together";
+  go();
+  for (const StreamId id : {1, 2, 3}) EXPECT_EQ(sink->wait_done(id).error, "");
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ using testing::RecordingSink;
 
 inline constexpr std::int64_t kGi = std::int64_t{1} << 30;
 
-// Models "a" to "e"; "A" is another name of "a". A test may make
+// Models "a" to "i"; "A" is another name of "a". A test may make
 // loads wait, fail, or need much.
 struct RegistryTest : ::testing::Test {
   ~RegistryTest() override { open_gate(); }
@@ -45,7 +45,7 @@ struct RegistryTest : ::testing::Test {
 
   Result<ServedModel> find(const std::string& name) {
     const std::string letter = name == "A" ? "a" : name;
-    if (letter.size() != 1 || letter < "a" || letter > "e")
+    if (letter.size() != 1 || letter < "a" || letter > "i")
       return Error{ErrorCode::kInternal, "'" + name + "' is unknown"};
     ServedModel model = testing::fake_served_model(letter);
     model.description.name = name;

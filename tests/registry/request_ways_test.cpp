@@ -199,6 +199,187 @@ TEST_F(RequestWays, WhatALostEngineHadNotBegunIsServedByTheNext) {
   EXPECT_EQ(run(6, "a").error, "");
 }
 
+// Between the end of a lost engine's queue and its last word.
+struct LostHook {
+  struct State {
+    std::atomic<bool> lost = false;
+    std::atomic<std::thread::id> thread = {};
+    std::promise<void> closed;
+    std::promise<void> go;
+  };
+  explicit LostHook(std::shared_ptr<State> state_in) : state(std::move(state_in)) {}
+  LostHook(const LostHook&) = default;
+  LostHook& operator=(const LostHook&) = delete;
+  // The agent is gone, and what it was lost by with it.
+  ~LostHook() {
+    if (std::thread::id self = std::this_thread::get_id();
+        !state->thread.compare_exchange_strong(self, std::thread::id())) {
+      return;
+    }
+    state->closed.set_value();
+    state->go.get_future().wait();
+  }
+  bool operator()() const {
+    if (!state->lost.exchange(false)) return false;
+    state->thread = std::this_thread::get_id();
+    return true;
+  }
+  std::shared_ptr<State> state;
+};
+
+TEST_F(RequestWays, WhatComesBeforeALossIsToldIsNotForgotten) {
+  const auto state = std::make_shared<LostHook::State>();
+  std::promise<void> held;
+  std::promise<void> go;
+  std::atomic<int> num_steps = 0;
+  before_step = [&](const auto&) -> Result<void> {
+    if (++num_steps != 1) return {};
+    held.set_value();
+    go.get_future().wait();
+    state->lost = true;
+    return Error{ErrorCode::kInternal, "sticky"};
+  };
+  is_lost = LostHook(state);
+  start();
+  submit(1, "a");
+  held.get_future().wait();
+  const auto second = owner_of(manager->submit(make(2, "a")));
+  gated = true;
+  go.set_value();
+  state->closed.get_future().wait();
+  second->cancel({1, 2});
+  const auto third = owner_of(manager->submit(make(3, "a")));
+  EXPECT_EQ(sink->wait_loading(3).progress, std::vector<int>{0}) << "not the 100 of before";
+  state->go.set_value();
+  EXPECT_EQ(sink->wait_done(2).error, "cancelled");
+  while (manager->list().front().stats.num_waiting != 1) std::this_thread::yield();
+  open_gate();
+  EXPECT_EQ(sink->wait_done(3).error, "");
+  EXPECT_EQ(sink->wait_done(2).num_ends, 1);
+}
+
+TEST_F(RequestWays, WhoWaitsWhileAReloadFailsIsToldWhy) {
+  std::promise<void> held;
+  std::promise<void> go;
+  std::atomic<bool> lost = false;
+  before_step = [&](const auto&) -> Result<void> {
+    held.set_value();
+    go.get_future().wait();
+    lost = true;
+    return Error{ErrorCode::kInternal, "sticky"};
+  };
+  is_lost = [&lost] { return lost.exchange(false); };
+  start();
+  submit(1, "a");
+  held.get_future().wait();
+  submit(2, "a");
+  failing = true;
+  go.set_value();
+  EXPECT_EQ(sink->wait_done(2).error, "model: the weights are broken");
+  EXPECT_FALSE(sink->wait_done(2).model_failed) << "it was served until then";
+}
+
+TEST_F(RequestWays, ANewcomerIsToldHowFarItIs) {
+  gated = true;
+  start();
+  submit(1, "a");
+  while ((*manager->status("a"))->progress_percent != 50) std::this_thread::yield();
+  submit(2, "a");
+  EXPECT_EQ(sink->wait_loading(2).progress.front(), 50);
+}
+
+TEST_F(RequestWays, CancelFindsWhatWaitsUnderAnotherName) {
+  std::promise<void> known;
+  hold_alias(known.get_future().share());
+  gated = true;
+  start();
+  submit(1, "a");
+  const auto alias = owner_of(manager->submit(make(2, "A")));
+  while (!manager->limits_of("a")) std::this_thread::yield();
+  known.set_value();
+  while (!manager->limits_of("A")) std::this_thread::yield();  // they wait together
+  alias->cancel({1, 2});
+  EXPECT_EQ(sink->wait_done(2).error, "cancelled");
+  open_gate();
+  EXPECT_EQ(sink->wait_done(1).error, "");
+}
+
+TEST_F(RequestWays, ALoadingThatNobodyWaitsForEndsOnStop) {
+  gated = true;
+  start();
+  const auto owner = owner_of(manager->submit(make(1, "a")));
+  while (last_kv_bytes == 0) std::this_thread::yield();
+  owner->cancel({1, 1});
+  EXPECT_EQ(sink->wait_done(1).error, "cancelled");
+  EXPECT_EQ(state("a"), ModelState::kLoading) << "it goes on";
+  manager->stop(60'000);
+  EXPECT_EQ(census->num_loads("/models/a"), 0) << "given up";
+}
+
+TEST_F(RequestWays, OnlySoManyAreSoughtOrLoadedAtATime) {
+  std::promise<void> go;
+  fetch = [this, known = go.get_future().share()](const std::string& name, const auto&) {
+    known.wait();
+    return find(name);
+  };
+  start({.max_models = 9});
+  for (StreamId id = 0; id < kLoadersMax; ++id) {
+    EXPECT_EQ(refusal(id, std::string(1, static_cast<char>('a' + id))), "taken");
+  }
+  EXPECT_EQ(refusal(99, "i"), "overloaded: 8 models are being sought or loaded; retry later");
+  go.set_value();
+  for (StreamId id = 0; id < kLoadersMax; ++id) EXPECT_EQ(sink->wait_done(id).error, "");
+  EXPECT_EQ(run(100, "i").error, "");
+}
+
+TEST_F(RequestWays, WhoWaitsForRoomTooLongIsTold) {
+  std::atomic<bool> hold = true;
+  before_step = [&hold](const auto&) -> Result<void> {
+    while (hold) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return {};
+  };
+  start({.max_models = 1, .room_wait_ms = 20});
+  submit(1, "a");
+  wait_for_state("a", ModelState::kReady);
+  EXPECT_EQ(run(2, "b").error,
+            "model: overloaded: 'a' are in use and leave no room for 'b'; retry later");
+  hold = false;
+  EXPECT_EQ(sink->wait_done(1).error, "");
+  EXPECT_EQ(run(3, "b").error, "");
+}
+
+// A connection that is gone has many streams, and the actor may be busy.
+TEST_F(RequestWays, AbandoningWaitsForNobody) {
+  class Slow : public RecordingSink {
+   public:
+    void deliver(std::vector<StreamEvent> events) override {
+      if (!std::exchange(told, true)) {
+        reached.set_value();
+        go.get_future().wait();
+      }
+      RecordingSink::deliver(std::move(events));
+    }
+    bool told = false;
+    std::promise<void> reached;
+    std::promise<void> go;
+  };
+  gated = true;
+  start();
+  const auto first = owner_of(manager->submit(make(1, "a")));
+  const auto slow = std::make_shared<Slow>();
+  Request request = make(2, "a");
+  request.sink = slow;
+  auto second = std::async(std::launch::async, [&] { manager->submit(std::move(request)); });
+  slow->reached.get_future().wait();  // on the actor's thread
+  first->abandon({1, 1});
+  EXPECT_EQ(sink->wait_loading(1).num_ends, 0);
+  slow->go.set_value();
+  second.get();
+  EXPECT_EQ(sink->wait_done(1).error, "cancelled");
+  open_gate();
+  EXPECT_EQ(slow->wait_done(2).error, "");
+}
+
 TEST_F(RequestWays, OnADeviceTheKvCacheIsWhatIsFreeBesideTheWeights) {
   on_device = true;
   memory_bytes = 139 * kGi;

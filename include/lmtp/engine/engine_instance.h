@@ -24,8 +24,9 @@ class EngineInstance {
   // REQUIRES: checked against the model's limits (check_request), key unique among live streams.
   Result<void> submit(Request&& request) const;
   // Those that waited for the model, together: its first step has them all. What is more than
-  // max_concurrent_requests is refused by an event. False where the engine has stopped.
-  bool submit_all(std::vector<Request> requests) const;
+  // max_concurrent_requests is refused by an event. False where the engine has stopped, or finds no
+  // memory for them; they are as they were.
+  bool submit_all(std::vector<Request>& requests) const;
 
   // Ends the stream with the error "cancelled", within one step. Nothing happens where it has
   // already ended; false where the engine has stopped. REQUIRES: called at most a few times for

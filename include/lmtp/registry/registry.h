@@ -61,9 +61,10 @@ struct Refusal {
 using Submission = std::variant<std::shared_ptr<StreamOwner>, Refusal>;
 
 struct AutoOptions {
-  int max_models = 3;                       // loaded at a time
-  std::int64_t unload_after_ms = 0;         // idle for so long: unloaded; 0: never
-  std::size_t max_waiting_requests = 1024;  // for one model; more are refused
+  int max_models = 3;                          // loaded at a time
+  std::int64_t unload_after_ms = 0;            // idle for so long: unloaded; 0: never
+  std::size_t max_waiting_requests = 1024;     // for one model; more are refused
+  std::int64_t room_wait_ms = kRoomWaitMsMax;  // for the models in use
   // Of requests that name none, while none is loaded; without a name: they are refused.
   ModelDescription default_model = {};
 };

@@ -15,6 +15,9 @@ class StreamOwner {
   // Ends the stream with the error "cancelled", within one step. Nothing happens where it has
   // already ended. REQUIRES: called at most a few times for each submitted stream.
   virtual void cancel(StreamKey key) = 0;
+  // The same without waiting for anybody, for a connection that is gone: none of its stream ids
+  // will come again.
+  virtual void abandon(StreamKey key) { cancel(key); }
 };
 
 }  // namespace lmtp::registry

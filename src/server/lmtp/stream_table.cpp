@@ -20,7 +20,7 @@ void StreamTable::cancel(StreamId id) {
 
 void StreamTable::cancel_all() {
   for (const auto& [id, live] : streams_) {
-    if (!live.cancelled) live.owner->cancel({connection_, id});
+    if (!live.cancelled) live.owner->abandon({connection_, id});
   }
   streams_.clear();
 }
