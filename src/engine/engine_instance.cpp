@@ -28,6 +28,7 @@ bool EngineInstance::submit_all(std::vector<Request>& requests) const {
     }
   } catch (const std::bad_alloc&) {  // nothing has been taken
   }
+  // Where they are not taken, they are not moved from. NOLINTNEXTLINE(bugprone-use-after-move)
   for (std::size_t i = 0; i < commands.size(); ++i) {
     requests[i] = std::move(std::get<Request>(commands[i]));
   }

@@ -67,8 +67,8 @@ class TorchLibrary : public Library {
 }  // namespace lmtp::libtorch
 
 const lmtp::libtorch::Build* lmtp_libtorch_build() {
-  static constexpr lmtp::libtorch::Build build = lmtp::libtorch::this_build();
-  return &build;
+  static constexpr lmtp::libtorch::Build kBuild = lmtp::libtorch::this_build();
+  return &kBuild;
 }
 
 const lmtp::libtorch::Library* lmtp_libtorch() {
