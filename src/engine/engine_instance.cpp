@@ -26,7 +26,7 @@ bool EngineInstance::submit_all(std::vector<Request>& requests) const {
       requests.clear();
       return true;
     }
-  } catch (const std::bad_alloc&) {  // nothing has been taken
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): nothing has been taken
   }
   // Where they are not taken, they are not moved from. NOLINTNEXTLINE(bugprone-use-after-move)
   for (std::size_t i = 0; i < commands.size(); ++i) {

@@ -91,7 +91,7 @@ struct Server {
       const auto answer =
           mailbox->ask([&](RegistryActor& asked) { return asked.submit(request, nullptr); });
       if (std::holds_alternative<std::shared_ptr<StreamOwner>>(*answer)) taken.push_back(id);
-    } catch (const std::bad_alloc&) {  // refused
+    } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): it is refused
     }
   }
   void expect_ends(int failing) {
