@@ -107,8 +107,8 @@ bool run_with_failing(int failing, bool ahead) {
   EXPECT_TRUE(running.instance().submit(request_of(all[0], 1)));
   EXPECT_TRUE(running.instance().submit(request_of(all[2], 2)));
   for (const Sent& sent : all) expect_whole_or_failed(sent, failing);
-  const Sent after = {std::make_shared<PostingSink>(), 9, {8, 9}, 5};
-  for (int i = 0; i < 2; ++i) {  // the first one may be the one that fails
+  for (const StreamId id : {9, 10}) {  // the first one may be the one that fails
+    const Sent after = {std::make_shared<PostingSink>(), id, {8, 9}, 5};
     EXPECT_TRUE(running.instance().submit(request_of(after, 3)));
     expect_whole_or_failed(after, failing);
   }
