@@ -32,6 +32,10 @@ thread_local int allocations_left = 0;
   if (void* const memory = std::malloc(num_bytes == 0 ? 1 : num_bytes)) return memory;
   throw std::bad_alloc();
 }
+// What sorts asks this way, and does without.
+[[gnu::noinline]] void* operator new(std::size_t num_bytes, const std::nothrow_t&) noexcept {
+  return std::malloc(num_bytes == 0 ? 1 : num_bytes);
+}
 [[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
