@@ -38,7 +38,7 @@ LoadedModel memory_of(const ModelSlot& slot) {
 
 void check_waiting(ModelSlot& slot, const engine::ModelLimits& limits) {
   slot.waiting.check(limits);
-  slot.load->num_waiting = static_cast<int>(slot.waiting.size());
+  slot.count_waiting();
 }
 
 Error too_large(const std::string& name, const MemoryNeed& need, const TooLarge& memory) {
@@ -124,7 +124,6 @@ void RegistryActor::add_found(const Slot& slot, ServedModel served) {
   slot->served = std::make_shared<const ServedModel>(std::move(served));
   slot->phase = Phase::kWaiting;
   if (!options_.is_auto) {
-    names_.clear();
     slot->names.clear();
     for (const std::string& name : slot->served->names) remember_name(*slot, name);
   }
@@ -330,7 +329,7 @@ Result<void> RegistryActor::start_engine(const Slot& slot,
     slot->waiting.put_back(std::move(waiting));
     slot->waiting.end_all({ErrorCode::kUnavailable, "no memory"}, false);
   }
-  slot->load->num_waiting = static_cast<int>(slot->waiting.size());
+  slot->count_waiting();
   return {};
 }
 
@@ -363,7 +362,7 @@ void RegistryActor::lost(const Slot& slot, std::vector<Request> unanswered) {
     });
     if (!kept) end_stream(request, kept.error());
   }
-  slot->load->num_waiting = static_cast<int>(slot->waiting.size());
+  slot->count_waiting();
   slot->late_cancels.clear();
 }
 

@@ -182,14 +182,14 @@ Result<void> RegistryActor::keep(ModelSlot& slot, Request& request) {
   }
   // Of a model that was ready and is lost, nothing is there any more.
   Result<void> added = slot.waiting.add(request, slot.route ? 0 : slot.load->percent.load());
-  slot.load->num_waiting = static_cast<int>(slot.waiting.size());
+  slot.count_waiting();
   return added;
 }
 
 void RegistryActor::cancel(StreamKey key) {
   for (const Slot& slot : std::vector(slots_)) {
     if (!slot->waiting.cancel(key)) continue;
-    slot->load->num_waiting = static_cast<int>(slot->waiting.size());
+    slot->count_waiting();
     drop_if_deserted(*slot);
     return;
   }
@@ -270,18 +270,17 @@ Result<RegistryActor::Slot> RegistryActor::begin(const std::string& name) {
 void RegistryActor::remove(ModelSlot& slot) {
   slot.phase = Phase::kGone;
   slot.load->given_up = true;
-  std::erase_if(names_, [&](const auto& entry) { return entry.second == &slot; });
   std::erase_if(slots_, [&](const Slot& other) { return other.get() == &slot; });
   changed_ = look_again_ = true;
 }
 
 void RegistryActor::remember_name(ModelSlot& slot, const std::string& name) {
   changed_ = true;
-  if (!names_.try_emplace(name, &slot).second) return;
-  if (options_.is_auto && slot.names.size() >= kNamesPerModelMax) {
-    names_.erase(slot.names.front());
-    slot.names.pop_front();
-  }
+  const bool is_known = std::any_of(slots_.begin(), slots_.end(), [&](const Slot& other) {
+    return std::find(other->names.begin(), other->names.end(), name) != other->names.end();
+  });
+  if (is_known) return;
+  if (options_.is_auto && slot.names.size() >= kNamesPerModelMax) slot.names.pop_front();
   slot.names.push_back(name);
 }
 

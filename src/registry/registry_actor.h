@@ -12,7 +12,6 @@
 #include <optional>
 #include <string>
 #include <thread>
-#include <unordered_map>
 #include <vector>
 
 #include "directory.h"
@@ -44,7 +43,7 @@ struct ModelSlot {
   Phase phase = Phase::kSeeking;
   std::shared_ptr<LoadState> load = std::make_shared<LoadState>();
   WaitingRequests waiting;
-  std::deque<std::string> names;  // that lead here at once, oldest first
+  std::deque<std::string> names;  // that lead here at once, oldest first; no other slot has them
 
   std::shared_ptr<const ServedModel> served;  // from kWaiting on
   bool sized = false;                         // as ModelEntry's
@@ -57,6 +56,9 @@ struct ModelSlot {
   std::shared_ptr<ModelRoute> route;       // kReady
   // Cancelled while the engine was lost, before it had said so.
   std::vector<StreamKey> late_cancels;
+
+  // For those who look at `load`.
+  void count_waiting() { load->num_waiting = static_cast<int>(waiting.size()); }
 };
 
 // Owner: Registry, which runs run() on a thread; all else is called there, by messages. It never
@@ -135,7 +137,6 @@ class RegistryActor {
   bool stopping_ = false;
 
   std::vector<Slot> slots_;  // by age
-  std::unordered_map<std::string, ModelSlot*> names_;
   struct Failure {
     std::string name;
     std::string error;

@@ -2,52 +2,23 @@
 // stream is told its end once, none goes on with a gap, and the engine serves on.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <memory>
-#include <new>
 #include <utility>
 #include <vector>
 
+#include "failing_allocations.h"
 #include "fake_agent.h"
 #include "lmtp/engine/engine.h"
-#include "recording_sink.h"
-
-namespace {
-
-// Of this thread; the last of them fails. 0: none does.
-thread_local int allocations_left = 0;
-
-}  // namespace
-
-// Not inlined: gcc would take malloc and free here for a mismatch.
-[[gnu::noinline]] void* operator new(std::size_t num_bytes) {
-  const bool is_last = allocations_left == 1;
-  if (allocations_left > 0) --allocations_left;
-  if (is_last) throw std::bad_alloc();
-  if (void* const memory = std::malloc(num_bytes == 0 ? 1 : num_bytes)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace lmtp::engine {
 namespace {
 
+using testing::allocations_left;
 using testing::FakeAgent;
+using testing::PostingSink;
 using testing::RecordingSink;
 
 constexpr int kVocab = 1000;
-
-// Its posting takes memory, as a socket's does; keeping what came is the test's own affair.
-class PostingSink : public RecordingSink {
- public:
-  void deliver(std::vector<StreamEvent> events) override {
-    const auto posted = std::make_unique<int>(1);
-    const int left = std::exchange(allocations_left, 0);
-    RecordingSink::deliver(std::move(events));
-    allocations_left = left;
-  }
-};
 
 struct Sent {
   std::shared_ptr<PostingSink> sink;

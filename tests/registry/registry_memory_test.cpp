@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
 #include <future>
 #include <memory>
 #include <new>
@@ -13,50 +12,19 @@
 #include <utility>
 #include <vector>
 
+#include "failing_allocations.h"
 #include "fake_factory.h"
-#include "recording_sink.h"
 #include "registry_actor.h"
-
-namespace {
-
-// Of this thread; the last of them fails. 0: none does.
-thread_local int allocations_left = 0;
-
-}  // namespace
-
-// Not inlined: gcc would take malloc and free here for a mismatch.
-[[gnu::noinline]] void* operator new(std::size_t num_bytes) {
-  const bool is_last = allocations_left == 1;
-  if (allocations_left > 0) --allocations_left;
-  if (is_last) throw std::bad_alloc();
-  if (void* const memory = std::malloc(num_bytes == 0 ? 1 : num_bytes)) return memory;
-  throw std::bad_alloc();
-}
-// What sorts asks this way, and does without.
-[[gnu::noinline]] void* operator new(std::size_t num_bytes, const std::nothrow_t&) noexcept {
-  return std::malloc(num_bytes == 0 ? 1 : num_bytes);
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace lmtp::registry {
 namespace {
 
 using testing::AgentCensus;
+using testing::allocations_left;
 using testing::CountedAgent;
 using testing::FakeFactory;
+using testing::PostingSink;
 using testing::RecordingSink;
-
-// Its posting takes memory, as a socket's does; keeping what came is the test's own affair.
-class PostingSink : public RecordingSink {
- public:
-  void deliver(std::vector<StreamEvent> events) override {
-    const auto posted = std::make_unique<int>(1);
-    const int left = std::exchange(allocations_left, 0);
-    RecordingSink::deliver(std::move(events));
-    allocations_left = left;
-  }
-};
 
 // An auto server of one model at a time, "a" (also "A") or "b".
 struct Server {

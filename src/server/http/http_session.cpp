@@ -149,7 +149,7 @@ void HttpSession::on_header(beast::error_code error) {
   }
   // A body is legal but nobody reads it, so what follows it could not be told from it; nor what
   // follows a transfer coding that others on the way may not know.
-  const bool is_read = route_ != nullptr && route_->max_body_bytes > 0;
+  const bool is_read = reads_body();
   const bool is_coded = header.count(http::field::transfer_encoding) > 0;
   const bool is_told_apart =
       is_read ? !is_coded || header.version() >= 11 : !is_coded && !header.has_content_length();
@@ -163,8 +163,7 @@ void HttpSession::on_header(beast::error_code error) {
 }
 
 std::optional<HttpResponse> HttpSession::refuse_header() const {
-  const bool is_read = route_ != nullptr && route_->max_body_bytes > 0;
-  if (!is_read && parser_->content_length().value_or(0) > kMaxUnreadBodyBytes) {
+  if (!reads_body() && parser_->content_length().value_or(0) > kMaxUnreadBodyBytes) {
     return plain_text(400, "This is not HTTP.");
   }
   if (refuse_all_) return plain_text(503, "Too many connections; try again later.");

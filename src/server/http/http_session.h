@@ -73,6 +73,7 @@ class HttpSession : public Connection, public std::enable_shared_from_this<HttpS
   }
   void read_header();
   void on_header(boost::beast::error_code error);
+  bool reads_body() const { return route_ != nullptr && route_->max_body_bytes > 0; }
   std::optional<HttpResponse> refuse_header() const;
   void upgrade(const UpgradeHandler& handler);
   void begin_body();

@@ -20,6 +20,7 @@
 #include "context.h"
 #include "lmtp/base/check.h"
 #include "lmtp/base/log.h"
+#include "lmtp/engine/refusals.h"
 #include "net/client_stream.h"
 #include "net/write_queue.h"
 
@@ -38,7 +39,6 @@ constexpr std::chrono::seconds kIdleTimeout{300};
 constexpr std::chrono::seconds kCloseTimeout{3};
 constexpr std::chrono::seconds kPauseCheck{1};
 using Clock = std::chrono::steady_clock;
-constexpr const char* kShuttingDown = "the server is shutting down";
 constexpr std::size_t kReadChunkBytes = std::size_t{64} << 10;
 // A larger buffer is given back after the message that needed it; any, where the buffers of all
 // connections take more than half of their limit.
@@ -197,7 +197,7 @@ void Session::shut_down() {
       self->stopping_ = true;
       self->drop_after(kCloseTimeout);
     }
-    self->begin_close(close_code::going_away, kShuttingDown, kCloseTimeout);
+    self->begin_close(close_code::going_away, engine::shutting_down().message, kCloseTimeout);
   });
 }
 
@@ -211,7 +211,8 @@ void Session::become(State state) {
 void Session::on_accepted(beast::error_code error) {
   if (error || state_ != State::kAccepting) return finish();
   become(State::kOpen);
-  if (stopping_) return begin_close(close_code::going_away, kShuttingDown, kCloseTimeout);
+  if (stopping_)
+    return begin_close(close_code::going_away, engine::shutting_down().message, kCloseTimeout);
   read_more();
 }
 
