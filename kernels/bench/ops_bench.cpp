@@ -135,9 +135,7 @@ void attention(benchmark::State& state, ElementType type) {
                 .type = type};
   // As bf16 too they are numbers, most of them far below one.
   auto some = some_floats(2 * cache.num_blocks * (cache.block_size() / cache.per_unit()));
-  if (type == ElementType::kBF16) {
-    make_units_of_bf16(some);
-  }
+  if (type == ElementType::kBF16) make_units_of_bf16(some);
   const auto memory = Memory::allocate(chosen_backend(), some.size() * sizeof(float));
   std::copy(some.begin(), some.end(), memory.floats());
   cache.keys = memory.data();
@@ -251,9 +249,7 @@ BENCHMARK(logsumexp);
 
 void empty_region(benchmark::State& state) {
   WorkerPool pool(num_threads());
-  while (state.KeepRunning()) {
-    pool.parallel_for(num_threads(), [](int, int) {});
-  }
+  while (state.KeepRunning()) pool.parallel_for(num_threads(), [](int, int) {});
 }
 BENCHMARK(empty_region)->UseRealTime();
 

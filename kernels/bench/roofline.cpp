@@ -60,9 +60,7 @@ double time_of(int num_threads, const std::function<void(int)>& work) {
         const auto start = Clock::now();
         work(t);
         line.arrive_and_wait();
-        if (t == 0) {
-          seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
-        }
+        if (t == 0) seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
       }
     });
   }

@@ -20,9 +20,7 @@ struct TileShapes {
   int units[kNumTiles];  // of a row
 
   TileShapes() {
-    for (int tile = 0; tile < kNumTiles; ++tile) {
-      rows[tile] = units[tile] = kTileSize;
-    }
+    for (int tile = 0; tile < kNumTiles; ++tile) rows[tile] = units[tile] = kTileSize;
   }
 };
 

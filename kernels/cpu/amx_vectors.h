@@ -26,9 +26,7 @@ template <int kVectors, class At>
                                                  bool goes_on, const At& at, F (&sums)[kVectors]) {
   F lower[kVectors];
   F upper[kVectors];
-  for (int v = 0; v < kVectors; ++v) {
-    lower[v] = upper[v] = zero();
-  }
+  for (int v = 0; v < kVectors; ++v) lower[v] = upper[v] = zero();
   for (std::int64_t u = 0; u < count; ++u) {
     const F input = broadcast(inputs[u]);
 #pragma GCC unroll 16
@@ -45,9 +43,7 @@ template <int kVectors, class At>
       upper[v] = add(upper[v], zero());
     }
   }
-  for (int v = 0; v < kVectors; ++v) {
-    sums[v] = add(sums[v], add(lower[v], upper[v]));
-  }
+  for (int v = 0; v < kVectors; ++v) sums[v] = add(sums[v], add(lower[v], upper[v]));
 }
 
 }  // namespace lmtp::kernels::LMTP_KERNELS_ISA

@@ -17,9 +17,7 @@ bool ask_for_amx() {
   unsigned edx = 0;
   // AMX-BF16, AMX-TILE and AMX-INT8; the compilers do not name them alike.
   constexpr unsigned kAll = 1U << 22 | 1U << 24 | 1U << 25;
-  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0 || (edx & kAll) != kAll) {
-    return false;
-  }
+  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0 || (edx & kAll) != kAll) return false;
   constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
   constexpr long kTileData = 18;               // XFEATURE_XTILEDATA
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
@@ -32,9 +30,7 @@ std::vector<const Backend*> cpu_backends() {
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
     if (__builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni")) {
-      if (ask_for_amx()) {
-        result.push_back(&amx_backend());
-      }
+      if (ask_for_amx()) result.push_back(&amx_backend());
       result.push_back(&avx512_dot_backend());
     }
     result.push_back(&avx512_backend());

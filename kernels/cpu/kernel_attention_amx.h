@@ -85,12 +85,8 @@ class TileProducts {
     }
     const int stride = queries.stride * 4;
     int row = 0;
-    for (; row + kTileSize <= queries.stride; row += kTileSize) {
-      LMTP_SCORE_STEP(4, 6);
-    }
-    if (row < queries.stride) {
-      LMTP_SCORE_STEP(5, 7);
-    }
+    for (; row + kTileSize <= queries.stride; row += kTileSize) LMTP_SCORE_STEP(4, 6);
+    if (row < queries.stride) LMTP_SCORE_STEP(5, 7);
     _tile_stored(0, to, kScoreStride);
     if constexpr (kBlocks == 4) {
       _tile_stored(1, to + kBlockSize, kScoreStride);
@@ -137,9 +133,7 @@ class TileProducts {
 
   static TileShapes shapes_for(int count) {
     TileShapes shapes;
-    for (int tile = 0; tile < 6; ++tile) {
-      shapes.rows[tile] = count;
-    }
+    for (int tile = 0; tile < 6; ++tile) shapes.rows[tile] = count;
     shapes.units[5] = kTileSize / 2;
     shapes.rows[7] = kTileSize / 2;
     return shapes;
@@ -170,35 +164,27 @@ class RowProducts {
   [[gnu::noinline]] static void score_blocks_at(const QueryUnits& queries, const float* const* keys,
                                                 float* to) {
     F sums[kBlocks];
-    for (int i = 0; i < kBlocks; ++i) {
-      sums[i] = zero();
-    }
+    for (int i = 0; i < kBlocks; ++i) sums[i] = zero();
     for (int row = 0; row < queries.stride; row += kTileSize) {
       const int left = queries.stride - row;
       const auto at = [&](std::int64_t u, int i) { return keys[i] + (row + u) * kBlockSize; };
       add_bf16_tile<kBlocks>(queries.units + row, left < kTileSize ? left : kTileSize, false, at,
                              sums);
     }
-    for (int i = 0; i < kBlocks; ++i) {
-      store(to + i * kBlockSize, sums[i]);
-    }
+    for (int i = 0; i < kBlocks; ++i) store(to + i * kBlockSize, sums[i]);
   }
 
   template <int kVectors>
   [[gnu::noinline]] static void weigh_at(const float* weights, const SplitBlocks& blocks, int first,
                                          float* to) {
     F sums[kVectors];
-    for (int v = 0; v < kVectors; ++v) {
-      sums[v] = zero();
-    }
+    for (int v = 0; v < kVectors; ++v) sums[v] = zero();
     for (int b = 0; b < blocks.count; ++b) {
       const float* values = blocks.values[b] + first;
       const auto at = [&](std::int64_t u, int v) { return values + u * blocks.width + v * kLanes; };
       add_bf16_tile<kVectors>(weights + b * kUnitsPerBlock, kUnitsPerBlock, false, at, sums);
     }
-    for (int v = 0; v < kVectors; ++v) {
-      store(to + v * kLanes, sums[v]);
-    }
+    for (int v = 0; v < kVectors; ++v) store(to + v * kLanes, sums[v]);
   }
 };
 

@@ -52,9 +52,7 @@ class VectorProducts {
   void score(const QueryUnits& queries, const SplitBlocks& blocks,
              float (*scores)[kAttentionSplit]) const {
     const float* rows[kUnitQueriesMax];
-    for (int q = 0; q < queries.count; ++q) {
-      rows[q] = queries.units + q * queries.stride;
-    }
+    for (int q = 0; q < queries.count; ++q) rows[q] = queries.units + q * queries.stride;
     for (int q = 0; q < queries.count; q += kQueriesMax) {
       kScores[count_of(queries.count - q)](rows + q, queries.stride, blocks, scores + q);
     }
@@ -91,9 +89,7 @@ class VectorProducts {
                             int first, float* sums_at) {
     F sums[kQueries][kVectors];
     for (int q = 0; q < kQueries; ++q) {
-      for (int v = 0; v < kVectors; ++v) {
-        sums[q][v] = zero();
-      }
+      for (int v = 0; v < kVectors; ++v) sums[q][v] = zero();
     }
     for (int b = 0; b < blocks.count; ++b) {
       const std::int64_t unit = blocks.first / 2 + b * kUnitsPerBlock;
@@ -214,9 +210,7 @@ inline void attend_split_bf16(const Products& products, QueryTile& tile, const H
       round_weights(scores[q], seen.first, last, 0, weights[q]);
       continue;
     }
-    if (cap > 0.0F) {
-      cap_scores(scores[q], seen.first, visible.end, cap);
-    }
+    if (cap > 0.0F) cap_scores(scores[q], seen.first, visible.end, cap);
     soften(scores[q], visible.begin, visible.end, &maxima[q], &totals[q]);
     round_weights(scores[q], seen.first, last, visible.end, weights[q]);
   }

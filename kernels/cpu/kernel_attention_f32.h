@@ -19,9 +19,7 @@ inline void score_by(const float* const* queries, const HeadBlocks& blocks, std:
   const float* keys[kBlocks];
   std::int64_t& at = tokens.begin;
   for (; at + (kBlocks - 1) * kBlockSize < tokens.end; at += kBlocks * kBlockSize) {
-    for (int i = 0; i < kBlocks; ++i) {
-      keys[i] = blocks.keys((split + at) / kBlockSize + i);
-    }
+    for (int i = 0; i < kBlocks; ++i) keys[i] = blocks.keys((split + at) / kBlockSize + i);
     score_blocks<WeightType::kF32, kQueries, kBlocks>(queries, keys, blocks.cache.head_dim, scale,
                                                       scores, at);
   }
@@ -47,9 +45,7 @@ inline void weigh_values(const HeadBlocks& blocks, std::int64_t split, std::int6
   const int row = padded_head_dim(blocks.cache.head_dim);
   F sums[kQueries][kVectors];
   for (int q = 0; q < kQueries; ++q) {
-    for (int v = 0; v < kVectors; ++v) {
-      sums[q][v] = load(sums_at[q] + first + v * kLanes);
-    }
+    for (int v = 0; v < kVectors; ++v) sums[q][v] = load(sums_at[q] + first + v * kLanes);
   }
   for (std::int64_t t = from; t < to;) {
     const std::int64_t token = split + t;
@@ -69,18 +65,14 @@ inline void weigh_values(const HeadBlocks& blocks, std::int64_t split, std::int6
     }
   }
   for (int q = 0; q < kQueries; ++q) {
-    for (int v = 0; v < kVectors; ++v) {
-      store(sums_at[q] + first + v * kLanes, sums[q][v]);
-    }
+    for (int v = 0; v < kVectors; ++v) store(sums_at[q] + first + v * kLanes, sums[q][v]);
   }
 }
 
 template <int kQueries>
 inline void weigh_all_values(const HeadBlocks& blocks, std::int64_t split, Visible tokens,
                              const float (*weights)[kAttentionSplit], float (*sums)[kHeadDimMax]) {
-  if (tokens.begin >= tokens.end) {
-    return;
-  }
+  if (tokens.begin >= tokens.end) return;
   const int width = padded_head_dim(blocks.cache.head_dim);
   int first = 0;
   for (; first + kValueVectors * kLanes <= width; first += kValueVectors * kLanes) {
@@ -103,18 +95,14 @@ template <int kQueries>
 void weigh_group(const Visible* seen, const HeadBlocks& blocks, std::int64_t split, Visible chunk,
                  const float (*weights)[kAttentionSplit], float (*sums)[kHeadDimMax]) {
   Visible common = chunk;
-  for (int q = 0; q < kQueries; ++q) {
-    common = common_of(common, seen[q]);
-  }
+  for (int q = 0; q < kQueries; ++q) common = common_of(common, seen[q]);
   const bool shared = common.begin < common.end;
   for (int q = 0; q < kQueries; ++q) {
     Visible own = common_of(chunk, seen[q]);
     own.end = shared ? common.begin : own.end;
     weigh_all_values<1>(blocks, split, own, weights + q, sums + q);
   }
-  if (!shared) {
-    return;
-  }
+  if (!shared) return;
   weigh_all_values<kQueries>(blocks, split, common, weights, sums);
   for (int q = 0; q < kQueries; ++q) {
     const Visible own = {common.end, common_of(chunk, seen[q]).end};
@@ -143,9 +131,7 @@ class TileSplit {
  public:
   TileSplit(QueryTile& tile, const HeadBlocks& blocks, std::int64_t split)
       : tile_(tile), blocks_(blocks), split_(split) {
-    for (int q = 0; q < tile.count; ++q) {
-      seen_[q] = visible_in(tile, q, split);
-    }
+    for (int q = 0; q < tile.count; ++q) seen_[q] = visible_in(tile, q, split);
   }
 
   // Merges it into what the tile has of the splits before.
@@ -158,12 +144,8 @@ class TileSplit {
     float totals[kGroupedQueriesMax] = {};
     for (int q = 0; q < tile_.count; ++q) {
       const Visible seen = seen_[q];
-      if (seen.begin == seen.end) {
-        continue;
-      }
-      if (cap > 0.0F) {
-        cap_scores(scores_[q], seen.begin / kBlockSize * kBlockSize, seen.end, cap);
-      }
+      if (seen.begin == seen.end) continue;
+      if (cap > 0.0F) cap_scores(scores_[q], seen.begin / kBlockSize * kBlockSize, seen.end, cap);
       soften(scores_[q], seen.begin, seen.end, &maxima[q], &totals[q]);
       __builtin_memset(sums_[q], 0, sizeof(float) * static_cast<unsigned>(width));
     }
@@ -171,9 +153,7 @@ class TileSplit {
       group.weigh(seen_ + q, blocks_, split_, tokens, scores_ + q, sums_ + q);
     });
     for (int q = 0; q < tile_.count; ++q) {
-      if (seen_[q].begin < seen_[q].end) {
-        merge(tile_, q, width, maxima[q], totals[q], sums_[q]);
-      }
+      if (seen_[q].begin < seen_[q].end) merge(tile_, q, width, maxima[q], totals[q], sums_[q]);
     }
   }
 
@@ -193,9 +173,7 @@ class TileSplit {
       for (int q = 0; q < tile_.count; q += kQueriesMax) {
         const int count = tile_.count - q < kQueriesMax ? tile_.count - q : kQueriesMax;
         const Visible tokens = common_of({at, at + step}, seen_by(q, count));
-        if (tokens.begin < tokens.end) {
-          work(kGroupKernels[count], q, tokens);
-        }
+        if (tokens.begin < tokens.end) work(kGroupKernels[count], q, tokens);
       }
     }
   }

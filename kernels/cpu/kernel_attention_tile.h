@@ -76,9 +76,7 @@ inline void score_blocks(const float* const* queries, const float* const* keys, 
   constexpr int kVectors = kBlocks * kKeyVectors;
   F sums[kQueries][kVectors];
   for (int q = 0; q < kQueries; ++q) {
-    for (int v = 0; v < kVectors; ++v) {
-      sums[q][v] = zero();
-    }
+    for (int v = 0; v < kVectors; ++v) sums[q][v] = zero();
   }
   for (int row = 0; row < rows; ++row) {
     F key[kVectors];
@@ -90,9 +88,7 @@ inline void score_blocks(const float* const* queries, const float* const* keys, 
     for (int q = 0; q < kQueries; ++q) {
       const F query = broadcast(queries[q][row]);
 #pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) {
-        sums[q][v] = dot<kType>(query, key[v], sums[q][v]);
-      }
+      for (int v = 0; v < kVectors; ++v) sums[q][v] = dot<kType>(query, key[v], sums[q][v]);
     }
   }
   for (int q = 0; q < kQueries; ++q) {
@@ -113,9 +109,7 @@ inline void cap_scores(float* scores, std::int64_t begin, std::int64_t end, floa
 // Turns scores[begin, count) into e^(score - max), those before into zero; gives their maximum and
 // their sum.
 inline void soften(float* scores, std::int64_t begin, std::int64_t count, float* max, float* sum) {
-  for (std::int64_t t = 0; t < begin; ++t) {
-    scores[t] = -__builtin_inff();
-  }
+  for (std::int64_t t = 0; t < begin; ++t) scores[t] = -__builtin_inff();
   const F lowest = broadcast(-__builtin_inff());
   const std::int64_t padded = (count + kLanes - 1) / kLanes * kLanes;
   if (count < padded) {

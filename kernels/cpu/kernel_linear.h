@@ -17,9 +17,7 @@ inline constexpr std::int64_t kUnitsPerStep = 4;
 
 // Vectors across for a tile of so few rows, within the registers: whole panels or a part of one.
 constexpr int vectors_for(int rows) {
-  if (kRegisters == 32) {
-    return rows == 1 ? 16 : rows <= 3 ? 8 : rows == 4 ? 6 : rows <= 6 ? 4 : 2;
-  }
+  if (kRegisters == 32) return rows == 1 ? 16 : rows <= 3 ? 8 : rows == 4 ? 6 : rows <= 6 ? 4 : 2;
   return rows == 1 ? 8 : rows <= 3 ? 4 : kFloatsPerLine / kLanes;
 }
 
@@ -85,21 +83,15 @@ template <WeightType kType>
   const LinearArgs& args = work.args;
   const std::int64_t left = args.weight.n - column;
   const int count = left < kLanes ? static_cast<int>(left) : kLanes;
-  if (count <= 0) {
-    return;
-  }
+  if (count <= 0) return;
   if constexpr (kType == WeightType::kInt8) {
     // Inputs were given as x + 128, which is one constant more a column.
     const F scale = multiply(broadcast(work.row_scales[row]), load(args.weight.scales + column));
     sum = multiply(int_difference(sum, args.weight.sums + column, 128), scale);
   }
-  if (args.bias != nullptr) {
-    sum = add(sum, load_first(args.bias + column, count));
-  }
+  if (args.bias != nullptr) sum = add(sum, load_first(args.bias + column, count));
   sum = activate(activation, sum);
-  if (!args.residual.empty()) {
-    sum = add(sum, load_first(args.residual.row(row) + column, count));
-  }
+  if (!args.residual.empty()) sum = add(sum, load_first(args.residual.row(row) + column, count));
   store_first(args.y.row(row) + column, sum, count);
 }
 
@@ -146,9 +138,7 @@ inline void narrow_tile(const LinearWork& work, const NarrowPlace& place) {
   const float* inputs = work.units;
   F sums[kRows][kVectors];
   for (int r = 0; r < kRows; ++r) {
-    for (int v = 0; v < kVectors; ++v) {
-      sums[r][v] = zero();
-    }
+    for (int v = 0; v < kVectors; ++v) sums[r][v] = zero();
   }
   for (std::int64_t first = 0; first < num_units; first += kUnitsAhead) {
     const std::int64_t left = num_units - first;
@@ -297,9 +287,7 @@ inline void interleave_rows(Stream& stream, const LinearArgs& args, const RowTil
     const int height = tiles.height(tile);
     float* to = units + row * num_units;
     float inverses[kTileRowsMax];
-    for (int r = 0; r < height; ++r) {
-      inverses[r] = inverse_scale<kType>(row_scales, row + r);
-    }
+    for (int r = 0; r < height; ++r) inverses[r] = inverse_scale<kType>(row_scales, row + r);
     const auto units_of = [&](int r, std::int64_t at) {
       return units_at<kType>(args.x.row(row + r), k, at, inverses[r]);
     };
@@ -314,9 +302,7 @@ inline void interleave_rows(Stream& stream, const LinearArgs& args, const RowTil
       for (int upper = 0; upper < height; upper += kLanes) {
         const int count = height - upper < kLanes ? height - upper : kLanes;
         F some[kLanes];
-        for (int r = 0; r < kLanes; ++r) {
-          some[r] = r < count ? units_of(upper + r, at) : zero();
-        }
+        for (int r = 0; r < kLanes; ++r) some[r] = r < count ? units_of(upper + r, at) : zero();
         transpose(some);
         for (int i = 0; i < kLanes && at + i < end; ++i) {
           store_first(to + (at + i) * height + upper, some[i], count);

@@ -38,9 +38,7 @@ inline constexpr int kNarrowPanels = 3;
 // The first `num_rowed` tiles, for sums and inputs, have `rows` rows; the others, for weights, 16.
 inline TileShapes linear_tiles(int rows, int num_rowed) {
   TileShapes shapes;
-  for (int tile = 0; tile < num_rowed; ++tile) {
-    shapes.rows[tile] = rows;
-  }
+  for (int tile = 0; tile < num_rowed; ++tile) shapes.rows[tile] = rows;
   return shapes;
 }
 
@@ -110,26 +108,20 @@ template <int kVectors>
                                    std::int64_t num_units, float* sums_at) {
   const std::int64_t panel_size = num_units * kPanelColumns;
   F sums[kVectors];
-  for (int v = 0; v < kVectors; ++v) {
-    sums[v] = zero();
-  }
+  for (int v = 0; v < kVectors; ++v) sums[v] = zero();
   for (std::int64_t first = 0; first < num_units; first += kTileSize, inputs += kTileFloats) {
     const std::int64_t left = num_units - first;
     const float* weights = place.weights + first * kPanelColumns;
     const float* ahead = left > kTileSize ? weights + kTileSize * kPanelColumns : place.next;
     const auto at = [&](std::int64_t u, int v) {
-      if (v == 0) {
-        ask_for<kVectors>(ahead + u * kPanelColumns, panel_size);
-      }
+      if (v == 0) ask_for<kVectors>(ahead + u * kPanelColumns, panel_size);
       return weights + u * kPanelColumns + vector_offset(v, panel_size);
     };
     // What is missing to a whole tile is filled up with zeros there.
     add_bf16_tile<kVectors>(inputs, left < kTileSize ? left : kTileSize, left < kTileSize, at,
                             sums);
   }
-  for (int v = 0; v < kVectors; ++v) {
-    store(sums_at + v * kLanes, sums[v]);
-  }
+  for (int v = 0; v < kVectors; ++v) store(sums_at + v * kLanes, sums[v]);
 }
 
 // One row times kVectors vectors of bf16 weights.
@@ -294,15 +286,11 @@ inline void fill_tiles(Stream& stream, const LinearArgs& args, std::int64_t num_
     float* to =
         units + row / kTileSize * num_unit_tiles * kTileFloats + row % kTileSize * kTileSize;
     if (row >= m) {
-      for (std::int64_t t = 0; t < num_unit_tiles; ++t) {
-        store(to + t * kTileFloats, zero());
-      }
+      for (std::int64_t t = 0; t < num_unit_tiles; ++t) store(to + t * kTileFloats, zero());
       return;
     }
     const float* from = args.x.row(row);
-    if constexpr (kType == WeightType::kInt8) {
-      row_scales[row] = row_scale(from, k);
-    }
+    if constexpr (kType == WeightType::kInt8) row_scales[row] = row_scale(from, k);
     const float inverse = inverse_scale<kType>(row_scales, row);
     for (std::int64_t t = 0; t < num_unit_tiles; ++t) {
       store(to + t * kTileFloats, units_at<kType>(from, k, t * kTileSize, inverse));

@@ -11,9 +11,7 @@ inline float sum_lanes(F v) {
   float lanes[kLanes];
   store(lanes, v);
   for (int half = kLanes / 2; half > 0; half /= 2) {
-    for (int lane = 0; lane < half; ++lane) {
-      lanes[lane] += lanes[lane + half];
-    }
+    for (int lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
   }
   return lanes[0];
 }
@@ -22,9 +20,7 @@ inline float max_lanes(F v) {
   float lanes[kLanes];
   store(lanes, v);
   float best = lanes[0];
-  for (int lane = 1; lane < kLanes; ++lane) {
-    best = best < lanes[lane] ? lanes[lane] : best;
-  }
+  for (int lane = 1; lane < kLanes; ++lane) best = best < lanes[lane] ? lanes[lane] : best;
   return best;
 }
 
@@ -38,9 +34,7 @@ inline float max_lanes(F v) {
       zipped[2 * v + 1] = zip_upper(vectors[v], vectors[v + kLanes / 2]);
     }
 #pragma GCC unroll 16
-    for (int v = 0; v < kLanes; ++v) {
-      vectors[v] = zipped[v];
-    }
+    for (int v = 0; v < kLanes; ++v) vectors[v] = zipped[v];
   }
 }
 

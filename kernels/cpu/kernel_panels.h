@@ -86,9 +86,7 @@ class PanelTasks {
         num_workers_(num_workers),
         panels_per_task_(block.panels),
         block_units_(block.units) {
-    while (panels_per_task_ > 1 && count() < 2 * num_workers) {
-      --panels_per_task_;
-    }
+    while (panels_per_task_ > 1 && count() < 2 * num_workers) --panels_per_task_;
   }
 
   int count() const { return (num_panels_ + panels_per_task_ - 1) / panels_per_task_; }

@@ -21,9 +21,7 @@ inline void for_rows(Stream& stream, std::int64_t rows, const Body& body) {
   stream.pool().parallel_for(num_tasks, [&](int task, int) {
     const std::int64_t first = task * kRowsPerTask;
     const std::int64_t end = first + kRowsPerTask < rows ? first + kRowsPerTask : rows;
-    for (std::int64_t row = first; row < end; ++row) {
-      body(row);
-    }
+    for (std::int64_t row = first; row < end; ++row) body(row);
   });
 }
 
@@ -75,9 +73,7 @@ inline void rms_norm_group(const float* x, const float* weight, std::int64_t wid
     const int count = lanes_at(c, width);
     const F scaled = multiply(load_first(x + c, count), inverse);
     F value = multiply(scaled, load_first(weight + c, count));
-    if (residual != nullptr) {
-      value = add(value, load_first(residual + c, count));
-    }
+    if (residual != nullptr) value = add(value, load_first(residual + c, count));
     store_first(y + c, value, count);
   }
 }
@@ -171,9 +167,7 @@ inline void embedding(Stream& stream, const EmbeddingArgs& args) {
     }
     if (!args.position_table.empty()) {
       const float* position = args.position_table.row(args.positions[row] + args.position_offset);
-      for (std::int64_t c = 0; c < width; ++c) {
-        y[c] += position[c];
-      }
+      for (std::int64_t c = 0; c < width; ++c) y[c] += position[c];
     }
   });
 }
@@ -201,9 +195,7 @@ inline LogSumExp row_logsumexp(const float* row, std::int64_t count) {
   if (max == -__builtin_inff()) {
     // All are -inf or not numbers: the sum tells which.
     float sum = 0.0F;
-    for (std::int64_t c = 0; c < count; ++c) {
-      sum += row[c];
-    }
+    for (std::int64_t c = 0; c < count; ++c) sum += row[c];
     return {max, sum};
   }
   const F shift = broadcast(max);
@@ -231,14 +223,10 @@ inline std::int64_t row_select_at_least(const float* row, std::int64_t count, fl
   std::int64_t found = 0;
   for (std::int64_t c = 0; c < count; c += kLanes) {
     const int lanes = lanes_at(c, count);
-    if (!any_at_least(keep_first(load_first(row + c, lanes), lowest, lanes), least)) {
-      continue;
-    }
+    if (!any_at_least(keep_first(load_first(row + c, lanes), lowest, lanes), least)) continue;
     for (int lane = 0; lane < lanes; ++lane) {
       if (row[c + lane] >= threshold) {
-        if (found < capacity) {
-          indices[found] = static_cast<std::int32_t>(c + lane);
-        }
+        if (found < capacity) indices[found] = static_cast<std::int32_t>(c + lane);
         ++found;
       }
     }

@@ -39,9 +39,7 @@ inline F units_at(const float* x, std::int64_t k, std::int64_t unit, float inver
     inputs[i] = left >= kLanes ? load(x + at)
                 : left > 0     ? load_first(x + at, static_cast<int>(left))
                                : zero();
-    if constexpr (kType == WeightType::kInt8) {
-      inputs[i] = multiply(inputs[i], broadcast(inverse));
-    }
+    if constexpr (kType == WeightType::kInt8) inputs[i] = multiply(inputs[i], broadcast(inverse));
   }
   if constexpr (kType == WeightType::kBF16) {
     return units_of_bf16(inputs[0], inputs[1]);

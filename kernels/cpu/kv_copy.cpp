@@ -11,9 +11,7 @@ namespace {
 constexpr std::int64_t kTokensPerTask = kBlockSize;
 
 void round_row(const float* from, int count, int padded, std::uint16_t* to) {
-  for (int i = 0; i < count; ++i) {
-    to[i] = static_cast<std::uint16_t>(round_to_bf16(from[i]));
-  }
+  for (int i = 0; i < count; ++i) to[i] = static_cast<std::uint16_t>(round_to_bf16(from[i]));
   std::fill(to + count, to + padded, std::uint16_t{0});
 }
 
@@ -25,9 +23,7 @@ void store_run_f32(const KvStoreArgs& args, std::int64_t row, std::int64_t end) 
   float* keys = cache.key_units(slot / kBlockSize) + slot % kBlockSize;
   const std::int64_t width = std::int64_t{cache.num_kv_heads} * cache.head_dim;
   for (std::int64_t i = 0; i < width; ++i, keys += kBlockSize) {
-    for (std::int64_t r = row; r < end; ++r) {
-      keys[r - row] = args.keys.row(r)[i];
-    }
+    for (std::int64_t r = row; r < end; ++r) keys[r - row] = args.keys.row(r)[i];
   }
   const int padded = padded_head_dim(cache.head_dim);
   for (std::int64_t r = row; r < end; ++r) {
@@ -60,13 +56,9 @@ void store_run_bf16(const KvStoreArgs& args, std::int64_t row, std::int64_t end)
         token % 2;
     for (int head = 0; head < cache.num_kv_heads; ++head) {
       round_row(args.keys.row(r) + head * cache.head_dim, cache.head_dim, padded, rounded);
-      for (int d = 0; d < padded; d += 2, keys += 2 * kBlockSize) {
-        std::copy_n(rounded + d, 2, keys);
-      }
+      for (int d = 0; d < padded; d += 2, keys += 2 * kBlockSize) std::copy_n(rounded + d, 2, keys);
       round_row(args.values.row(r) + head * cache.head_dim, cache.head_dim, padded, rounded);
-      for (int d = 0; d < padded; ++d) {
-        values[2 * d] = rounded[d];
-      }
+      for (int d = 0; d < padded; ++d) values[2 * d] = rounded[d];
       values += std::int64_t{kBlockSize} * padded;
     }
   }
@@ -87,9 +79,7 @@ void kv_store(Stream& stream, const KvStoreArgs& args) {
     const std::int64_t end = std::min(rows, (task + 1) * kTokensPerTask);
     for (std::int64_t row = task * kTokensPerTask; row < end;) {
       std::int64_t run_end = row + 1;
-      while (run_end < end && is_next(args, run_end - 1)) {
-        ++run_end;
-      }
+      while (run_end < end && is_next(args, run_end - 1)) ++run_end;
       (args.cache.type == ElementType::kF32 ? store_run_f32 : store_run_bf16)(args, row, run_end);
       row = run_end;
     }

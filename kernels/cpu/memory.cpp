@@ -22,12 +22,8 @@ std::shared_ptr<void> allocate_on_host(std::size_t num_bytes) {
   const std::size_t alignment = much ? kHugePage : kAlignment;
   const std::size_t rounded = (num_bytes + alignment - 1) / alignment * alignment;
   void* data = std::aligned_alloc(alignment, rounded);
-  if (data == nullptr) {
-    throw std::bad_alloc();
-  }
-  if (much) {
-    (void)madvise(data, rounded, MADV_HUGEPAGE);
-  }
+  if (data == nullptr) throw std::bad_alloc();
+  if (much) (void)madvise(data, rounded, MADV_HUGEPAGE);
   return {data, [](void* memory) { std::free(memory); }};
 }
 

@@ -63,9 +63,7 @@ void linear(Stream& stream, const LinearArgs& args) {
   check_same(kOp, "x columns", args.x.columns, "weight inputs", args.weight.k);
   check_same(kOp, "y columns", args.y.columns, "weight outputs", args.weight.n);
   check_same(kOp, "x rows", args.x.rows, "y rows", args.y.rows);
-  if (!args.residual.empty()) {
-    check_same_shape(kOp, "residual", args.residual, "y", args.y);
-  }
+  if (!args.residual.empty()) check_same_shape(kOp, "residual", args.residual, "y", args.y);
   LMTP_CHECK(args.weight.type != (on_host(stream) ? WeightType::kF16 : WeightType::kInt8));
   if (args.weight.type == WeightType::kInt8) {
     // 32 bits hold the sum of so many products.
@@ -74,9 +72,7 @@ void linear(Stream& stream, const LinearArgs& args) {
         args.weight.scales != nullptr && args.weight.sums != nullptr && args.weight.k <= kInputsMax,
         args.weight.k);
   }
-  if (args.x.rows > 0) {
-    stream.backend().linear(stream, args);
-  }
+  if (args.x.rows > 0) stream.backend().linear(stream, args);
 }
 
 std::size_t packed_bytes(const Backend& backend, WeightType type, std::int64_t n, std::int64_t k) {
@@ -94,9 +90,7 @@ void fill_random_on_device(Stream& stream, const FillRandomArgs& args) {
   LMTP_CHECK(stream.backend().fill_random != nullptr && args.to != nullptr);
   LMTP_CHECK(args.tensor.type != ElementType::kF16 && args.first >= 0 && args.count >= 0,
              args.first, args.count);
-  if (args.count > 0) {
-    stream.backend().fill_random(stream, args);
-  }
+  if (args.count > 0) stream.backend().fill_random(stream, args);
 }
 
 void layer_norm(Stream& stream, const LayerNormArgs& args) {
@@ -115,9 +109,7 @@ void rms_norm(Stream& stream, const RmsNormArgs& args) {
   check_same_shape(kOp, "x", args.x, "y", args.y);
   LMTP_CHECK(args.weight != nullptr && args.groups >= 1 && args.x.columns % args.groups == 0,
              args.groups, args.x.columns);
-  if (!args.residual.empty()) {
-    check_same_shape(kOp, "residual", args.residual, "y", args.y);
-  }
+  if (!args.residual.empty()) check_same_shape(kOp, "residual", args.residual, "y", args.y);
   stream.backend().rms_norm(stream, args);
 }
 
@@ -225,9 +217,7 @@ void paged_attention(Stream& stream, const AttentionArgs& args) {
   const std::int64_t width = std::int64_t{args.num_heads} * args.cache.head_dim;
   check_same(kOp, "queries columns", args.queries.columns, "heads x head_dim", width);
   check_same_shape(kOp, "queries", args.queries, "y", args.y);
-  if (on_host(stream)) {
-    check_sequences(args);
-  }
+  if (on_host(stream)) check_sequences(args);
   stream.backend().paged_attention(stream, args);
 }
 

@@ -40,9 +40,7 @@ float read_f16(const unsigned char* at) {
 
 template <float (*kRead)(const unsigned char*), int kSize>
 void convert(const unsigned char* from, std::int64_t count, float* to) {
-  for (std::int64_t i = 0; i < count; ++i) {
-    to[i] = kRead(from + i * kSize);
-  }
+  for (std::int64_t i = 0; i < count; ++i) to[i] = kRead(from + i * kSize);
 }
 
 void convert_range(const void* from, ElementType type, std::int64_t first, std::int64_t count,
@@ -164,15 +162,11 @@ void pack_outputs(WorkerPool& pool, const SourceWeight& source, WeightRows& rows
   const auto num_panels = static_cast<int>(padded_columns(source.n) / kPanelColumns);
   pool.parallel_for(num_panels, [&](int index, int worker) {
     auto& panel = panels[static_cast<std::size_t>(worker)];
-    if (!panel) {
-      panel = std::make_unique<Panel>(source.k);
-    }
+    if (!panel) panel = std::make_unique<Panel>(source.k);
     const std::int64_t first = std::int64_t{index} * kPanelColumns;
     const std::int64_t columns = std::min<std::int64_t>(kPanelColumns, source.n - first);
     const void* data = rows.rows(first, columns, worker);
-    if (data == nullptr) {
-      return;
-    }
+    if (data == nullptr) return;
     for (std::int64_t column = 0; column < columns; ++column) {
       convert_range(data, source.type, column * source.k, source.k, panel->column(column));
     }
@@ -276,9 +270,7 @@ void pack_inputs_int8(WorkerPool& pool, const SourceWeight& source, WeightRows& 
   std::vector<float> inverse(size);
   for (std::size_t column = 0; column < size; ++column) {
     float largest = 0.0F;
-    for (const auto& of_worker : maxima) {
-      largest = std::max(largest, of_worker[column]);
-    }
+    for (const auto& of_worker : maxima) largest = std::max(largest, of_worker[column]);
     to.scales[column] = scale_of(largest);
     inverse[column] = inverse_scale_of(largest);
   }
@@ -302,9 +294,7 @@ void pack_inputs_int8(WorkerPool& pool, const SourceWeight& source, WeightRows& 
              });
   std::fill_n(to.sums, num_columns, 0);
   for (const auto& of_worker : sums) {
-    for (std::size_t column = 0; column < size; ++column) {
-      to.sums[column] += of_worker[column];
-    }
+    for (std::size_t column = 0; column < size; ++column) to.sums[column] += of_worker[column];
   }
 }
 

@@ -27,14 +27,10 @@ double seen_as_bf16(float value) {
 std::vector<double> seen_inputs(const float* x, const PackedLinear& weight) {
   std::vector<double> seen(x, x + weight.k);
   if (weight.type == WeightType::kBF16) {
-    for (double& value : seen) {
-      value = seen_as_bf16(static_cast<float>(value));
-    }
+    for (double& value : seen) value = seen_as_bf16(static_cast<float>(value));
   } else if (weight.type == WeightType::kInt8) {
     float largest = 0.0F;
-    for (std::int64_t k = 0; k < weight.k; ++k) {
-      largest = std::max(largest, std::fabs(x[k]));
-    }
+    for (std::int64_t k = 0; k < weight.k; ++k) largest = std::max(largest, std::fabs(x[k]));
     const float scale = largest * (1.0F / 127.0F);
     const float inverse = scale > 0.0F ? 1.0F / scale : 0.0F;
     for (std::int64_t k = 0; k < weight.k; ++k) {
@@ -69,13 +65,9 @@ void linear_plain(Stream&, const LinearArgs& args) {
       for (std::int64_t k = 0; k < args.weight.k; ++k) {
         sum += x[static_cast<std::size_t>(k)] * packed_at(args.weight, n, k);
       }
-      if (args.bias != nullptr) {
-        sum += static_cast<double>(args.bias[n]);
-      }
+      if (args.bias != nullptr) sum += static_cast<double>(args.bias[n]);
       sum = activate(args.activation, sum);
-      if (!args.residual.empty()) {
-        sum += static_cast<double>(args.residual.row(row)[n]);
-      }
+      if (!args.residual.empty()) sum += static_cast<double>(args.residual.row(row)[n]);
       args.y.row(row)[n] = static_cast<float>(sum);
     }
   }
@@ -86,9 +78,7 @@ void layer_norm_plain(Stream&, const LayerNormArgs& args) {
   for (std::int64_t row = 0; row < args.x.rows; ++row) {
     const float* x = args.x.row(row);
     double sum = 0.0;
-    for (std::int64_t c = 0; c < width; ++c) {
-      sum += static_cast<double>(x[c]);
-    }
+    for (std::int64_t c = 0; c < width; ++c) sum += static_cast<double>(x[c]);
     const double mean = sum / static_cast<double>(width);
     double squares = 0.0;
     for (std::int64_t c = 0; c < width; ++c) {
@@ -189,9 +179,7 @@ void gather_rows_plain(Stream&, const GatherRowsArgs& args) {
 
 // Number `index` of a unit of keys or values.
 double element_of(const KvLayer& cache, float unit, std::int64_t index) {
-  if (cache.type == ElementType::kF32) {
-    return static_cast<double>(unit);
-  }
+  if (cache.type == ElementType::kF32) return static_cast<double>(unit);
   const auto bits = std::bit_cast<std::uint32_t>(unit);
   return static_cast<double>(unit_element<WeightType::kBF16>(bits, index));
 }
@@ -271,18 +259,14 @@ void attend_row_plain(const AttentionArgs& args, std::int64_t sequence, std::int
 void paged_attention_plain(Stream&, const AttentionArgs& args) {
   for (std::int64_t s = 0; s < args.num_sequences; ++s) {
     for (std::int64_t row = args.cu_seqlens[s]; row < args.cu_seqlens[s + 1]; ++row) {
-      for (int head = 0; head < args.num_heads; ++head) {
-        attend_row_plain(args, s, row, head);
-      }
+      for (int head = 0; head < args.num_heads; ++head) attend_row_plain(args, s, row, head);
     }
   }
 }
 
 float row_max_plain(const float* row, std::int64_t count) {
   float best = -std::numeric_limits<float>::infinity();
-  for (std::int64_t i = 0; i < count; ++i) {
-    best = row[i] > best ? row[i] : best;
-  }
+  for (std::int64_t i = 0; i < count; ++i) best = row[i] > best ? row[i] : best;
   return best;
 }
 
@@ -311,9 +295,7 @@ std::int64_t row_select_plain(const float* row, std::int64_t count, float thresh
   std::int64_t found = 0;
   for (std::int64_t i = 0; i < count; ++i) {
     if (row[i] >= threshold) {
-      if (found < capacity) {
-        indices[found] = static_cast<std::int32_t>(i);
-      }
+      if (found < capacity) indices[found] = static_cast<std::int32_t>(i);
       ++found;
     }
   }

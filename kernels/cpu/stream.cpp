@@ -11,9 +11,7 @@ Stream::Stream(const Backend& backend, WorkerPool& pool, int device)
     use();
     handle_ = backend.device->create_stream();
     try {
-      for (void*& mark : marks_) {
-        mark = backend.device->create_event();
-      }
+      for (void*& mark : marks_) mark = backend.device->create_event();
     } catch (...) {
       release();
       throw;
@@ -25,27 +23,19 @@ Stream::~Stream() { release(); }
 
 void Stream::release() {
   for (void* mark : marks_) {
-    if (mark != nullptr) {
-      backend_.device->release(DeviceApi::Thing::kEvent, mark);
-    }
+    if (mark != nullptr) backend_.device->release(DeviceApi::Thing::kEvent, mark);
   }
-  if (handle_ != nullptr) {
-    backend_.device->release(DeviceApi::Thing::kStream, handle_);
-  }
+  if (handle_ != nullptr) backend_.device->release(DeviceApi::Thing::kStream, handle_);
 }
 
 const DeviceApi* Stream::device_api() const { return backend_.device; }
 
 void Stream::use() const {
-  if (backend_.device != nullptr) {
-    backend_.device->use_device(device_);
-  }
+  if (backend_.device != nullptr) backend_.device->use_device(device_);
 }
 
 void Stream::synchronize() {
-  if (backend_.device != nullptr) {
-    backend_.device->synchronize(handle_);
-  }
+  if (backend_.device != nullptr) backend_.device->synchronize(handle_);
 }
 
 void Stream::mark(int i) {

@@ -30,9 +30,7 @@ std::vector<int> processors_for(int num_threads) {
   }
   std::vector<int> processors;
   for (int processor = 0; processor < CPU_SETSIZE; ++processor) {
-    if (CPU_ISSET(processor, &allowed)) {
-      processors.push_back(processor);
-    }
+    if (CPU_ISSET(processor, &allowed)) processors.push_back(processor);
   }
   return processors;
 }
@@ -52,9 +50,7 @@ bool spin_until(const Done& done) {
       std::chrono::steady_clock::now() + std::chrono::microseconds(WorkerPool::kSpinMicroseconds);
   do {
     for (int poll = 0; poll < kPollsPerClock; ++poll) {
-      if (done()) {
-        return true;
-      }
+      if (done()) return true;
       relax();
     }
   } while (std::chrono::steady_clock::now() < limit);
@@ -69,9 +65,7 @@ WorkerPool::WorkerPool(int num_threads) {
   const std::vector<int> processors = processors_for(num_threads);
   for (int worker = 1; worker < num_threads; ++worker) {
     threads_.emplace_back([this] { work(); });
-    if (!processors.empty()) {
-      pin(threads_.back(), processors[static_cast<std::size_t>(worker)]);
-    }
+    if (!processors.empty()) pin(threads_.back(), processors[static_cast<std::size_t>(worker)]);
   }
 }
 
@@ -79,16 +73,12 @@ WorkerPool::~WorkerPool() {
   stopping_.store(true, std::memory_order_relaxed);
   num_jobs_.fetch_add(1, std::memory_order_release);
   num_jobs_.notify_all();
-  for (std::thread& thread : threads_) {
-    thread.join();
-  }
+  for (std::thread& thread : threads_) thread.join();
 }
 
 void WorkerPool::parallel_for(int num_tasks, TaskRef body) {
   if (threads_.empty() || num_tasks <= 1) {
-    for (int task = 0; task < num_tasks; ++task) {
-      body(task, 0);
-    }
+    for (int task = 0; task < num_tasks; ++task) body(task, 0);
     return;
   }
   body_ = &body;
@@ -105,9 +95,7 @@ void WorkerPool::parallel_for(int num_tasks, TaskRef body) {
   };
   while (!spin_until(done)) {
     const int num_done = num_done_.load(std::memory_order_acquire);
-    if (num_done != num_tasks) {
-      num_done_.wait(num_done, std::memory_order_acquire);
-    }
+    if (num_done != num_tasks) num_done_.wait(num_done, std::memory_order_acquire);
   }
 }
 
@@ -134,21 +122,15 @@ bool WorkerPool::run_tasks(int worker) {
 
 void WorkerPool::wait_for_job(std::uint32_t seen) {
   const auto changed = [this, seen] { return num_jobs_.load(std::memory_order_acquire) != seen; };
-  if (!spin_until(changed)) {
-    num_jobs_.wait(seen, std::memory_order_acquire);
-  }
+  if (!spin_until(changed)) num_jobs_.wait(seen, std::memory_order_acquire);
 }
 
 void WorkerPool::work() {
   const int worker = num_workers_.fetch_add(1, std::memory_order_relaxed) + 1;
   for (;;) {
     const std::uint32_t seen = num_jobs_.load(std::memory_order_acquire);
-    if (stopping_.load(std::memory_order_relaxed)) {
-      return;
-    }
-    if (!run_tasks(worker)) {
-      wait_for_job(seen);
-    }
+    if (stopping_.load(std::memory_order_relaxed)) return;
+    if (!run_tasks(worker)) wait_for_job(seen);
   }
 }
 

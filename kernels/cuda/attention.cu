@@ -65,9 +65,7 @@ std::size_t partial_bytes(const OpLimits& limits, int partial_rows) {
 }  // namespace
 
 std::size_t attention_scratch_bytes(const AttentionArgs& args) {
-  if (args.cache.type == ElementType::kF32 || splits_of(args) == 1) {
-    return 0;
-  }
+  if (args.cache.type == ElementType::kF32 || splits_of(args) == 1) return 0;
   LMTP_CHECK(args.num_table_blocks >= args.num_sequences, args.num_table_blocks,
              args.num_sequences);
   return partial_bytes({.num_kv_heads = args.cache.num_kv_heads,
@@ -84,9 +82,7 @@ std::size_t attention_scratch_bytes_max(const OpLimits& limits) {
 void paged_attention(const AttentionArgs& args, void* scratch, StreamHandle stream,
                      AttentionKernel kernel) {
   LMTP_CHECK(args.cache.head_dim <= kDeviceHeadDimMax, args.cache.head_dim);
-  if (args.num_sequences == 0 || args.queries.rows == 0) {
-    return;
-  }
+  if (args.num_sequences == 0 || args.queries.rows == 0) return;
   AttentionLaunch attention = {.params = params_of(args, scratch), .chunk_max = args.chunk_max};
   AttentionParams& params = attention.params;
   if (args.cache.type == ElementType::kF32) {

@@ -190,9 +190,7 @@ __device__ inline void finish_scores(const AttentionParams& p, const LaneRows& r
   } else {
     const float factor = p.scale * kLog2E;
 #pragma unroll
-    for (float& score : all) {
-      score *= factor;
-    }
+    for (float& score : all) score *= factor;
   }
 #pragma unroll
   for (int i = 0; i < kStepBlocks * 2 * 4; ++i) {
@@ -278,9 +276,7 @@ __device__ inline void scale_rows(float (&sums)[2][4], const float (&factors)[2]
 #pragma unroll
   for (int side = 0; side < 2; ++side) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      sums[side][i] *= factors[i / 2];
-    }
+    for (int i = 0; i < 4; ++i) sums[side][i] *= factors[i / 2];
   }
 }
 

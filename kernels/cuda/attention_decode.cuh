@@ -159,9 +159,7 @@ __device__ inline void write_decoded(const SequenceRows& rows, int split, bool w
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int pair = lane_index() / kQuadLanes + 8 * half;
-    if (pair >= rows.num_pairs) {
-      continue;
-    }
+    if (pair >= rows.num_pairs) continue;
     const float inverse = 1.0F / totals[half];
     float* part = whole ? nullptr : rows.partial(split);
 #pragma unroll
@@ -221,13 +219,9 @@ __global__ void __launch_bounds__(kDecodeThreads) attention_decode_kernel(Attent
   grid_dependency_wait();
   const int split = block_index().x;
   const SequenceRows rows(p, block_index().z, block_index().y);
-  if (rows.num_pairs == 0 || rows.num_pairs > p.decode_rows_max) {
-    return;
-  }
+  if (rows.num_pairs == 0 || rows.num_pairs > p.decode_rows_max) return;
   const SplitPart part(rows, split);
-  if (part.empty()) {
-    return;
-  }
+  if (part.empty()) return;
   auto& shared = *shared_memory<DecodeShared>();
   copy_values(rows, part,
               kDimTiles <= kValueTilesMin ? ValueTiles{0, p.dim_tiles} : value_tiles_from(p, 0),

@@ -11,13 +11,9 @@ template <int kThreads>
 __global__ void __launch_bounds__(kThreads) attention_merge_kernel(AttentionParams p) {
   grid_dependency_wait();
   const SequenceRows rows(p, block_index().z, block_index().y);
-  if (rows.num_pairs == 0 || rows.num_pairs > p.decode_rows_max) {
-    return;
-  }
+  if (rows.num_pairs == 0 || rows.num_pairs > p.decode_rows_max) return;
   const SplitPart part(rows, 0);
-  if (part.end_split() - part.first_split() == 1) {
-    return;  // decode wrote the outputs
-  }
+  if (part.end_split() - part.first_split() == 1) return;  // decode wrote the outputs
   const int dims = p.dim_tiles * kTileSide;
   const int head_dim = p.head_dim();
   for (int at = thread_index(); at < rows.num_pairs * head_dim; at += kThreads) {
@@ -72,15 +68,11 @@ struct PlainRow {
 
   __device__ float score(int token) const {
     const AttentionParams& p = rows.p;
-    if (token < rows.begin(pair) || token >= rows.end(pair)) {
-      return -INFINITY;
-    }
+    if (token < rows.begin(pair) || token >= rows.end(pair)) return -INFINITY;
     const float* query = rows.query(pair);
     const float* key = at(p.cache.keys, token);
     float sum = 0.0F;
-    for (int d = 0; d < p.head_dim(); ++d) {
-      sum = fmaf(query[d], key[d], sum);
-    }
+    for (int d = 0; d < p.head_dim(); ++d) sum = fmaf(query[d], key[d], sum);
     sum *= p.scale;
     return (p.soft_cap > 0.0F ? p.soft_cap * tanhf(sum / p.soft_cap) : sum) * kLog2E;
   }
@@ -96,14 +88,10 @@ struct PlainRow {
     const float weights[2] = {exp2f(scores[0] - finite_shift(highest)),
                               exp2f(scores[1] - finite_shift(highest))};
     float step_total = weights[0] + weights[1];
-    for (int mask = kWarpSize / 2; mask > 0; mask /= 2) {
-      step_total += shuffle_xor(step_total, mask);
-    }
+    for (int mask = kWarpSize / 2; mask > 0; mask /= 2) step_total += shuffle_xor(step_total, mask);
     total = fmaf(total, factor, step_total);
     max = highest;
-    for (float& sum : sums) {
-      sum *= factor;
-    }
+    for (float& sum : sums) sum *= factor;
     for (int t = 0; t < kStepTokens; ++t) {
       const float weight = shuffle(t < kWarpSize ? weights[0] : weights[1], t % kWarpSize);
       if (first + t >= rows.begin(pair) && first + t < rows.end(pair)) {
@@ -128,16 +116,12 @@ struct PlainRow {
         run_step(first, sums, max, total);
       }
       state.merge(max, total);
-      for (int i = 0; i < kPlainDims; ++i) {
-        totals[i] = state.merged(totals[i], sums[i]);
-      }
+      for (int i = 0; i < kPlainDims; ++i) totals[i] = state.merged(totals[i], sums[i]);
     }
     const float inverse = 1.0F / state.total;
     for (int i = 0; i < kPlainDims; ++i) {
       const int d = i * kWarpSize + lane_index();
-      if (d < rows.p.head_dim()) {
-        rows.output(pair)[d] = normalized(totals[i], inverse);
-      }
+      if (d < rows.p.head_dim()) rows.output(pair)[d] = normalized(totals[i], inverse);
     }
   }
 };
@@ -147,9 +131,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize) attention_plain_kernel(Atte
   grid_dependency_wait();
   const int row = block_index().x;
   const int head = block_index().y * kWarps + warp_index();
-  if (head >= p.group * p.cache.num_kv_heads) {
-    return;
-  }
+  if (head >= p.group * p.cache.num_kv_heads) return;
   const SequenceRows rows(p, sequence_of(p, row), head / p.group);
   PlainRow plain(rows, (row - rows.first_row) * p.group + head % p.group);
   plain.run();

@@ -108,9 +108,7 @@ struct PrefillWarp {
 
   __device__ void run_step(int step, int stage) {
     const int first = step * kStepTokens;
-    if (!sees(first)) {
-      return;
-    }
+    if (!sees(first)) return;
     Scores scores = {};
 #pragma unroll
     for (int d = 0; d < kDimTiles; ++d) {
@@ -138,9 +136,7 @@ struct PrefillWarp {
     totals[0] = fmaf(totals[0], factors[0], step_sums[0]);
     totals[1] = fmaf(totals[1], factors[1], step_sums[1]);
 #pragma unroll
-    for (int d = 0; d < kDimTiles; ++d) {
-      scale_rows(sums[d], factors);
-    }
+    for (int d = 0; d < kDimTiles; ++d) scale_rows(sums[d], factors);
     if (part.begin <= first && first + kStepTokens <= part.end) {
       weigh_values(stage, weights, [](const Words4& values, int) { return values; });
     } else {
@@ -212,9 +208,7 @@ struct PrefillWarp {
 
   __device__ void write() {
     merge_split([&](float total, float* output, int, int, int i) {
-      if (output != nullptr) {
-        *output = normalized(total, 1.0F / states[i / 2].total);
-      }
+      if (output != nullptr) *output = normalized(total, 1.0F / states[i / 2].total);
     });
   }
 };
@@ -225,9 +219,7 @@ __global__ void __launch_bounds__(kPrefillThreads) attention_prefill_kernel(Atte
   grid_dependency_wait();
   const SequenceRows rows(p, block_index().z, block_index().y);
   const int tile = ceil_divide(rows.num_pairs, kPrefillRows) - 1 - block_index().x;  // long first
-  if (rows.num_pairs <= p.decode_rows_max || tile < 0) {
-    return;
-  }
+  if (rows.num_pairs <= p.decode_rows_max || tile < 0) return;
   auto& shared = *shared_memory<PrefillShared<kDimTiles>>();
   const PrefillPart part(rows, tile);
   const int first_step = part.begin / kStepTokens;
@@ -237,9 +229,7 @@ __global__ void __launch_bounds__(kPrefillThreads) attention_prefill_kernel(Atte
   PrefillWarp<T, kDimTiles> warp(rows, part, shared);
   for (int step = first_step; step < end_step; ++step) {
     const int stage = (step - first_step) % kStages;
-    if (kStages == 2 && step + 1 < end_step) {
-      copy_step(rows, part, step + 1, 1 - stage, shared);
-    }
+    if (kStages == 2 && step + 1 < end_step) copy_step(rows, part, step + 1, 1 - stage, shared);
     commit_copies();
     wait_for_copies<kStages - 1>();
     block_barrier();
@@ -249,9 +239,7 @@ __global__ void __launch_bounds__(kPrefillThreads) attention_prefill_kernel(Atte
       copy_step(rows, part, step + 1, 0, shared);
       commit_copies();
     }
-    if ((step + 1) % kSplitSteps == 0 && step + 1 < end_step) {
-      warp.end_split();
-    }
+    if ((step + 1) % kSplitSteps == 0 && step + 1 < end_step) warp.end_split();
   }
   warp.write();
 }

@@ -25,27 +25,19 @@ constexpr std::size_t block_sum_bytes(int threads) {
 // The sum of all threads' values, in all threads: halves of a warp first, then warps in order.
 // `sums`: block_sum_bytes() of shared memory.
 __device__ inline float block_sum(float value, float* sums) {
-  for (int mask = kWarpSize / 2; mask > 0; mask /= 2) {
-    value += shuffle_xor(value, mask);
-  }
+  for (int mask = kWarpSize / 2; mask > 0; mask /= 2) value += shuffle_xor(value, mask);
   block_barrier();  // the last sum has been read
-  if (lane_index() == 0) {
-    sums[thread_index() / kWarpSize] = value;
-  }
+  if (lane_index() == 0) sums[thread_index() / kWarpSize] = value;
   block_barrier();
   float total = 0.0F;
-  for (int warp = 0; warp < num_threads() / kWarpSize; ++warp) {
-    total += sums[warp];
-  }
+  for (int warp = 0; warp < num_threads() / kWarpSize; ++warp) total += sums[warp];
   return total;
 }
 
 // body(c) for the columns of this thread.
 template <typename Body>
 __device__ void for_columns(std::int64_t width, const Body& body) {
-  for (std::int64_t c = thread_index(); c < width; c += num_threads()) {
-    body(c);
-  }
+  for (std::int64_t c = thread_index(); c < width; c += num_threads()) body(c);
 }
 
 }  // namespace lmtp::kernels::cuda

@@ -194,9 +194,7 @@ void release(DeviceApi::Thing thing, void* what) {
 }  // namespace
 
 void check_cuda(cudaError_t status, const char* what) {
-  if (status == cudaSuccess) {
-    return;
-  }
+  if (status == cudaSuccess) return;
   (void)cudaGetLastError();  // or the next call would report it again
   const auto kind = status == cudaErrorMemoryAllocation ? DeviceError::Kind::kOutOfMemory
                     : is_sticky(status)                 ? DeviceError::Kind::kSticky

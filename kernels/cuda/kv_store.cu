@@ -36,9 +36,7 @@ __global__ void __launch_bounds__(kStoreThreads) kv_store_kernel(StoreParams p) 
   const int row = block_index().x;
   const int pairs = p.padded_dim / 2;
   const int at = block_index().y * kStoreThreads + thread_index();
-  if (at >= p.cache.num_kv_heads * pairs) {
-    return;
-  }
+  if (at >= p.cache.num_kv_heads * pairs) return;
   const std::int32_t slot = load_where(true, p.slots + row);
   const int token = slot % kBlockSize;
   const int head_dim = p.cache.head_dim;
@@ -67,9 +65,7 @@ __global__ void __launch_bounds__(kStoreThreads) kv_store_kernel(StoreParams p) 
 }  // namespace
 
 void kv_store(const KvStoreArgs& args, StreamHandle stream) {
-  if (args.keys.rows == 0) {
-    return;
-  }
+  if (args.keys.rows == 0) return;
   const StoreParams params = {.keys = args.keys.data,
                               .values = args.values.data,
                               .key_stride = args.keys.stride,

@@ -22,9 +22,7 @@ __global__ void __launch_bounds__(kF32Panels* kWarpSize) linear_f32_kernel(Linea
   const std::int64_t n =
       (std::int64_t{block_index().x} * kF32Panels + warp_index()) * kPanelColumns + lane_index();
   const std::int64_t row0 = std::int64_t{block_index().y} * kF32Rows;
-  if (n - lane_index() >= args.n) {
-    return;
-  }
+  if (n - lane_index() >= args.n) return;
   const float* weights =
       static_cast<const float*>(args.weight) + (n - lane_index()) * args.k + lane_index();
   float sums[kF32Rows] = {};
@@ -38,9 +36,7 @@ __global__ void __launch_bounds__(kF32Panels* kWarpSize) linear_f32_kernel(Linea
     }
   }
 #pragma unroll
-  for (int r = 0; r < kF32Rows; ++r) {
-    finish(args, row0 + r, n, sums[r]);
-  }
+  for (int r = 0; r < kF32Rows; ++r) finish(args, row0 + r, n, sums[r]);
 }
 
 void launch_f32(const LinearLaunch& args, StreamHandle stream) {
@@ -166,12 +162,8 @@ Slices slices_of(std::int64_t n, std::int64_t k) {
   constexpr std::int64_t kTilesMin = 8;
   const std::int64_t k_tiles = num_tiles(k);
   std::int64_t count = 4;
-  while (count < kSlicesMax && num_tiles(n) * count < kWarpsWanted) {
-    count *= 2;
-  }
-  while (count > 1 && k_tiles < count * kTilesMin) {
-    count /= 2;
-  }
+  while (count < kSlicesMax && num_tiles(n) * count < kWarpsWanted) count *= 2;
+  while (count > 1 && k_tiles < count * kTilesMin) count /= 2;
   const std::int64_t tiles =
       ceil_divide<std::int64_t>(ceil_divide(k_tiles, count), kSliceUnit) * kSliceUnit;
   return {static_cast<int>(ceil_divide(k_tiles, tiles)), static_cast<int>(tiles)};

@@ -40,9 +40,7 @@ __device__ inline float activate(float x) {
 template <Activation kActivation, int kCount>
 __device__ void activate_all(float (&values)[kCount]) {
 #pragma unroll
-  for (float& value : values) {
-    value = activate<kActivation>(value);
-  }
+  for (float& value : values) value = activate<kActivation>(value);
 }
 
 // All of them by one branch.
@@ -92,14 +90,10 @@ __device__ inline void finish(const LinearLaunch& args, std::int64_t row, std::i
 // The elements [column, column + 4) of a row, zero from `columns` on.
 __device__ inline Floats4 load_four(const float* row, std::int64_t column, std::int64_t columns,
                                     bool aligned) {
-  if (aligned && column + 4 <= columns) {
-    return load(reinterpret_cast<const Floats4*>(row + column));
-  }
+  if (aligned && column + 4 <= columns) return load(reinterpret_cast<const Floats4*>(row + column));
   Floats4 four;
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    four.values[i] = column + i < columns ? row[column + i] : 0.0F;
-  }
+  for (int i = 0; i < 4; ++i) four.values[i] = column + i < columns ? row[column + i] : 0.0F;
   return four;
 }
 

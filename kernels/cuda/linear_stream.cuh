@@ -93,36 +93,26 @@ struct StreamWarp {
 #pragma unroll
     for (int i = 0; i < kTilesAhead; ++i) {
 #pragma unroll
-      for (int o = 0; o < kOutputTiles; ++o) {
-        ahead[i][o] = load_weights(tile + i, o);
-      }
+      for (int o = 0; o < kOutputTiles; ++o) ahead[i][o] = load_weights(tile + i, o);
     }
   }
 
   // The chain of the tiles [tile, end).
   __device__ void run(int tile) {
     Inputs inputs[kRowEights == 1 ? kTilesAhead : 1];
-    if constexpr (kRowEights > 1) {
-      inputs[0] = load_inputs(tile);
-    }
+    if constexpr (kRowEights > 1) inputs[0] = load_inputs(tile);
     for (; tile < end; tile += kTilesAhead) {
-      if constexpr (kRowEights == 1) {
-        round_inputs(tile, inputs);
-      }
+      if constexpr (kRowEights == 1) round_inputs(tile, inputs);
 #pragma unroll
       for (int i = 0; i < kTilesAhead; ++i) {
         Inputs next;
-        if constexpr (kRowEights > 1) {
-          next = load_inputs(tile + i + 1);
-        }
+        if constexpr (kRowEights > 1) next = load_inputs(tile + i + 1);
 #pragma unroll
         for (int o = 0; o < kOutputTiles; ++o) {
           inputs[kRowEights == 1 ? i : 0].multiply(sums[o], ahead[i][o]);
           ahead[i][o] = load_weights(tile + kTilesAhead + i, o);
         }
-        if constexpr (kRowEights > 1) {
-          inputs[0] = next;
-        }
+        if constexpr (kRowEights > 1) inputs[0] = next;
       }
     }
   }
@@ -190,9 +180,7 @@ __global__ void __launch_bounds__(stream_threads_max(kOutputTiles),
   for (int o = 0; o < kOutputTiles; ++o) {
     block_barrier();
 #pragma unroll
-    for (int i = 0; i < kRegisters; ++i) {
-      mine[i * kWarpSize] = warp.sums[o][i / 4][i % 4];
-    }
+    for (int i = 0; i < kRegisters; ++i) mine[i * kWarpSize] = warp.sums[o][i / 4][i % 4];
     block_barrier();
     for (int i = slice; i < kRegisters; i += block.num_slices) {
       float sum = 0.0F;

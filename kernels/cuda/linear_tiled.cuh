@@ -90,9 +90,7 @@ struct TiledWarp {
   __device__ void multiply_input(const typename Shape::Stage& stage, int input) {
     Words4 a[kOutputs];
 #pragma unroll
-    for (int o = 0; o < kOutputs; ++o) {
-      a[o] = load(&stage.weights[output + o][input][lane_index()]);
-    }
+    for (int o = 0; o < kOutputs; ++o) a[o] = load(&stage.weights[output + o][input][lane_index()]);
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       const Words4 b = load(&stage.inputs[row + r][input][lane_index()]);
@@ -108,14 +106,10 @@ struct TiledWarp {
   __device__ void multiply(const typename Shape::Stage& stage, int num_inputs) {
     if (num_inputs >= kStageInputs) {
 #pragma unroll
-      for (int input = 0; input < kStageInputs; ++input) {
-        multiply_input(stage, input);
-      }
+      for (int input = 0; input < kStageInputs; ++input) multiply_input(stage, input);
     } else {
 #pragma unroll 1
-      for (int input = 0; input < num_inputs; ++input) {
-        multiply_input(stage, input);
-      }
+      for (int input = 0; input < num_inputs; ++input) multiply_input(stage, input);
     }
   }
 
@@ -147,9 +141,7 @@ struct TiledWarp {
 #pragma unroll
         for (int r = 0; r < kRows * 2; ++r) {
 #pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            totals[o][r][i] += biases[i / 2];
-          }
+          for (int i = 0; i < 4; ++i) totals[o][r][i] += biases[i / 2];
         }
       }
     }
@@ -214,9 +206,7 @@ __global__ void __launch_bounds__(Shape::kThreads) linear_tiled_kernel(LinearPar
     copy_tiles<Shape::kThreads>(weights, tile + (kStages - 1) * kStageInputs, ahead.weights);
     copy_tiles<Shape::kThreads>(inputs, tile + (kStages - 1) * kStageInputs, ahead.inputs);
     commit_copies();
-    if (has_work) {
-      warp.multiply(stages[slot], p.k_tiles - tile);
-    }
+    if (has_work) warp.multiply(stages[slot], p.k_tiles - tile);
     if (tile + kStageInputs >= slice_end || tile + kStageInputs >= p.k_tiles) {
       warp.end_slice();
       slice_end += p.slices.tiles;

@@ -26,15 +26,11 @@ struct HeldRow {
   }
   __device__ void load(const float* row, std::int64_t width, bool whole) {
 #pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-      vectors[v] = load_columns(row, column(v), width, whole);
-    }
+    for (int v = 0; v < kVectors; ++v) vectors[v] = load_columns(row, column(v), width, whole);
   }
   __device__ void store(float* row, std::int64_t width, bool whole) const {
 #pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-      store_columns(row, column(v), width, whole, vectors[v]);
-    }
+    for (int v = 0; v < kVectors; ++v) store_columns(row, column(v), width, whole, vectors[v]);
   }
   // The sum of term(x) over the row's columns, in all threads.
   template <typename Term>
@@ -43,9 +39,7 @@ struct HeldRow {
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        mine += column(v) + i < width ? term(vectors[v].values[i]) : 0.0F;
-      }
+      for (int i = 0; i < 4; ++i) mine += column(v) + i < width ? term(vectors[v].values[i]) : 0.0F;
     }
     return block_sum(mine, shared_memory<float>());
   }
@@ -55,9 +49,7 @@ struct HeldRow {
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        vectors[v].values[i] = body(vectors[v].values[i], v, i);
-      }
+      for (int i = 0; i < 4; ++i) vectors[v].values[i] = body(vectors[v].values[i], v, i);
     }
   }
 };
@@ -71,9 +63,7 @@ __global__ void __launch_bounds__(kRowThreadsMax)
   HeldRow<kVectors> weight;
   HeldRow<kVectors> bias = {};
   weight.load(args.weight, width, whole);
-  if (args.bias != nullptr) {
-    bias.load(args.bias, width, whole);
-  }
+  if (args.bias != nullptr) bias.load(args.bias, width, whole);
   grid_dependency_wait();
   HeldRow<kVectors> x;
   x.load(args.x.data + row * args.x.stride, width, whole);

@@ -15,9 +15,7 @@ struct PackParams {
 };
 
 __device__ float read_source(const WeightSource& source, std::int64_t n, std::int64_t k) {
-  if (k >= source.k) {
-    return 0.0F;
-  }
+  if (k >= source.k) return 0.0F;
   const std::int64_t at = n * source.row_stride + k * source.column_stride;
   switch (source.type) {
     case ElementType::kF32:
@@ -37,9 +35,7 @@ __global__ void __launch_bounds__(256) pack_weight_kernel(PackParams p) {
   const std::int64_t at = std::int64_t{block_index().x} * num_threads() + thread_index();
   const std::int64_t n = at / pairs;
   const std::int64_t k = at % pairs * 2;
-  if (n >= p.source.n) {
-    return;
-  }
+  if (n >= p.source.n) return;
   const std::int64_t row = p.to.target_rows != nullptr ? p.to.target_rows[n] : p.to.first_row + n;
   const float low = read_source(p.source, n, k);
   const float high = read_source(p.source, n, k + 1);
@@ -47,9 +43,7 @@ __global__ void __launch_bounds__(256) pack_weight_kernel(PackParams p) {
     float* panel = static_cast<float*>(p.to.weight) +
                    row / kPanelColumns * kPanelColumns * p.source.k + row % kPanelColumns;
     panel[k * kPanelColumns] = low;
-    if (k + 1 < p.source.k) {
-      panel[(k + 1) * kPanelColumns] = high;
-    }
+    if (k + 1 < p.source.k) panel[(k + 1) * kPanelColumns] = high;
     return;
   }
   auto* words = static_cast<std::uint32_t*>(p.to.weight);

@@ -22,9 +22,7 @@ std::uint16_t f16_bits(float value) {
   const std::uint32_t sign = (bits & ~kMagnitude) >> 16;
   const float magnitude = std::bit_cast<float>(bits & kMagnitude);
   std::uint32_t half = 0;
-  if (value != value) {
-    return 0x7FFFU;
-  }
+  if (value != value) return 0x7FFFU;
   if (magnitude >= 65520.0F) {  // half way beyond the largest
     half = 0x7C00U;
   } else if (magnitude < 0x1p-14F) {

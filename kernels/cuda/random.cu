@@ -9,9 +9,7 @@ namespace {
 __global__ void __launch_bounds__(256) fill_random_kernel(FillRandomArgs args) {
   grid_dependency_wait();
   const std::int64_t at = std::int64_t{block_index().x} * num_threads() + thread_index();
-  if (at >= args.count) {
-    return;
-  }
+  if (at >= args.count) return;
   const float value = random_element(args.tensor, args.first + at);
   if (args.tensor.type == ElementType::kF32) {
     static_cast<float*>(args.to)[at] = value;

@@ -14,9 +14,7 @@ __global__ void __launch_bounds__(256) round_inputs_kernel(LinearParams p, Words
   const int lane = static_cast<int>(at % kTileVectors);
   const std::int64_t row = tile / p.k_tiles * kTileSide + lane / 4;
   const std::int64_t column = tile % p.k_tiles * kTileSide + lane % 4 * 4;
-  if (tile / p.k_tiles >= num_tiles(p.args.m)) {
-    return;
-  }
+  if (tile / p.k_tiles >= num_tiles(p.args.m)) return;
   Words4 vector = {};
 #pragma unroll
   for (int half = 0; half < 2; ++half) {

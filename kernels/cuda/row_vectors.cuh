@@ -27,9 +27,7 @@ __device__ inline Floats4 load_columns(const float* row, std::int64_t c, std::in
     four = load_where(c < width, reinterpret_cast<const Floats4*>(row + c));
   } else {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      four.values[i] = load_where(c + i < width, row + c + i);
-    }
+    for (int i = 0; i < 4; ++i) four.values[i] = load_where(c + i < width, row + c + i);
   }
   return four;
 }
@@ -37,15 +35,11 @@ __device__ inline Floats4 load_columns(const float* row, std::int64_t c, std::in
 __device__ inline void store_columns(float* row, std::int64_t c, std::int64_t width, bool whole,
                                      const Floats4& four) {
   if (whole) {
-    if (c < width) {
-      store(reinterpret_cast<Floats4*>(row + c), four);
-    }
+    if (c < width) store(reinterpret_cast<Floats4*>(row + c), four);
   } else {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      if (c + i < width) {
-        row[c + i] = four.values[i];
-      }
+      if (c + i < width) row[c + i] = four.values[i];
     }
   }
 }

@@ -28,9 +28,7 @@ __global__ void __launch_bounds__(kRowThreadsMax) rotary_kernel(RotaryArgs args)
   const std::int64_t half = args.cosines.columns;
   const std::int64_t num_heads = args.x.columns / args.head_dim;
   const std::int64_t pair = std::int64_t{block_index().y} * num_threads() + thread_index();
-  if (pair >= num_heads * half) {
-    return;
-  }
+  if (pair >= num_heads * half) return;
   const std::int64_t d = pair % half;
   float* first = args.x.data + row * args.x.stride + pair / half * args.head_dim + d;
   const float cosine = args.cosines.data[row * args.cosines.stride + d];
@@ -59,9 +57,7 @@ __global__ void __launch_bounds__(kRowThreadsMax)
   const Floats4 gates = load_columns(x + width, c, width, whole);
   activate_all(args.activation, four.values);
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    four.values[i] *= gates.values[i];
-  }
+  for (int i = 0; i < 4; ++i) four.values[i] *= gates.values[i];
   store_columns(args.y.data + block_index().x * args.y.stride, c, width, whole, four);
 }
 
@@ -71,9 +67,7 @@ __global__ void __launch_bounds__(kRowThreadsMax)
   float* row = x.data + block_index().x * x.stride;
   Floats4 four = load_columns(row, first_column(), x.columns, whole);
 #pragma unroll
-  for (float& value : four.values) {
-    value = cap * tanhf(value / cap);
-  }
+  for (float& value : four.values) value = cap * tanhf(value / cap);
   store_columns(row, first_column(), x.columns, whole, four);
 }
 
@@ -108,9 +102,7 @@ __global__ void __launch_bounds__(kRowThreadsMax) embedding_kernel(EmbeddingArgs
     if (args.table.panels != nullptr && c + i < width) {
       four.values[i] = weight_at<T>(args.table, args.ids[row], c + i) * args.scale;
     }
-    if (args.position_table.data != nullptr) {
-      four.values[i] += position.values[i];
-    }
+    if (args.position_table.data != nullptr) four.values[i] += position.values[i];
   }
   store_columns(args.y.data + row * args.y.stride, c, width, whole, four);
 }
@@ -130,9 +122,7 @@ __global__ void kv_copy_kernel(KvLayer cache, std::int64_t words_per_block, cons
                                std::int64_t num_copies) {
   grid_dependency_wait();
   const std::int64_t word = std::int64_t{block_index().x} * num_threads() + thread_index();
-  if (word >= words_per_block) {
-    return;
-  }
+  if (word >= words_per_block) return;
   auto* blocks = static_cast<Words4*>(block_index().y == 0 ? cache.keys : cache.values);
   for (std::int64_t i = 0; i < num_copies; ++i) {
     store(blocks + copies[i].to * words_per_block + word,

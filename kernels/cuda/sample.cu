@@ -56,9 +56,7 @@ __device__ void edit_logits(std::int64_t count, float* logits, const IdOf& id_of
     }
 #pragma unroll
     for (int k = 0; k < kBatch; ++k) {
-      if (begin + k * kSelectThreads < count) {
-        logits[ids[k]] = values[k];
-      }
+      if (begin + k * kSelectThreads < count) logits[ids[k]] = values[k];
     }
   }
   block_barrier();
@@ -205,9 +203,7 @@ __global__ void __launch_bounds__(kSelectThreads) sample_kernel(SampleArgs args)
     }
     record.logprob = total.log_probability(logits[record.token]);
   }
-  if (thread_index() == 0) {
-    args.records[at] = record;
-  }
+  if (thread_index() == 0) args.records[at] = record;
 }
 
 }  // namespace

@@ -36,9 +36,7 @@ __device__ inline std::uint32_t key_of(float value) {
 template <typename Body>
 __device__ void for_ids(std::int64_t width, const Body& body) {
 #pragma unroll 8
-  for (std::int64_t id = thread_index(); id < width; id += kSelectThreads) {
-    body(id);
-  }
+  for (std::int64_t id = thread_index(); id < width; id += kSelectThreads) body(id);
 }
 
 // The greatest of all threads' values, in all threads.
@@ -48,9 +46,7 @@ __device__ inline std::uint64_t block_max(SelectShared& shared, std::uint64_t va
     value = other > value ? other : value;
   }
   block_barrier();  // the last result has been read
-  if (lane_index() == 0) {
-    shared.warp_sums[thread_index() / kWarpSize] = value;
-  }
+  if (lane_index() == 0) shared.warp_sums[thread_index() / kWarpSize] = value;
   block_barrier();
   for (int warp = 0; warp < kSelectWarps; ++warp) {
     value = shared.warp_sums[warp] > value ? shared.warp_sums[warp] : value;
@@ -73,9 +69,7 @@ __device__ inline std::uint64_t block_prefix(SelectShared& shared, std::uint64_t
                                              std::uint64_t& total) {
   const std::uint64_t with_mine = warp_prefix(value);
   block_barrier();  // the last result has been read
-  if (lane_index() == kWarpSize - 1) {
-    shared.warp_sums[thread_index() / kWarpSize] = with_mine;
-  }
+  if (lane_index() == kWarpSize - 1) shared.warp_sums[thread_index() / kWarpSize] = with_mine;
   block_barrier();
   std::uint64_t before = with_mine - value;
   total = 0;
@@ -112,9 +106,7 @@ __device__ KeyRank descend(SelectShared& shared, const float* logits, std::int64
       const bool matches =
           bits_left == 32 || key >> (bits_left % 32) == rank.key >> (bits_left % 32);
       const std::uint64_t mine = matches ? weight(id) : 0;
-      if (mine != 0) {
-        atomic_add(&shared.sums[(key >> shift) & (num_digits - 1)], mine);
-      }
+      if (mine != 0) atomic_add(&shared.sums[(key >> shift) & (num_digits - 1)], mine);
     });
     block_barrier();
     // This thread's two digits, from the greatest down.
@@ -147,9 +139,7 @@ __device__ std::int64_t find_in_order(SelectShared& shared, std::int64_t width,
   const std::int64_t begin = thread_index() / kWarpSize * stretch;
   const std::int64_t end = begin + stretch < width ? begin + stretch : width;
   std::uint64_t mine = 0;
-  for (std::int64_t id = begin + lane_index(); id < end; id += kWarpSize) {
-    mine += weight(id);
-  }
+  for (std::int64_t id = begin + lane_index(); id < end; id += kWarpSize) mine += weight(id);
   std::uint64_t total = 0;
   std::uint64_t before = block_prefix(shared, mine, total);
   before = shuffle(before, 0);  // of this warp's stretch
@@ -157,13 +147,9 @@ __device__ std::int64_t find_in_order(SelectShared& shared, std::int64_t width,
     const std::int64_t id = first + lane_index();
     const std::uint64_t one = id < end ? weight(id) : 0;
     const std::uint64_t with_mine = before + warp_prefix(one);
-    if (with_mine > target && with_mine - one <= target) {
-      shared.found = id;
-    }
+    if (with_mine > target && with_mine - one <= target) shared.found = id;
     before = shuffle(with_mine, kWarpSize - 1);
-    if (before > target) {
-      break;  // here, or before this stretch
-    }
+    if (before > target) break;  // here, or before this stretch
   }
   block_barrier();
   return shared.found;

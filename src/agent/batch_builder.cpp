@@ -53,9 +53,7 @@ void build_copies(const scheduler::StepPlan& plan, std::vector<kernels::KvCopy>&
 void build_input(const scheduler::StepPlan& plan, model::ModelInput& input) {
   clear(input);
   build_copies(plan, input.copies);
-  for (const scheduler::PlanRow& row : plan.rows) {
-    add_row(row, input);
-  }
+  for (const scheduler::PlanRow& row : plan.rows) add_row(row, input);
 }
 
 }  // namespace lmtp::agent

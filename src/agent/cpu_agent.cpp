@@ -83,9 +83,7 @@ class CpuAgent : public scheduler::ModelAgent {
                     std::span<const std::int32_t> rows, std::span<const LogitTarget> targets,
                     scheduler::StepResult& result) {
     const auto vocab_size = static_cast<std::size_t>(model_->config().vocab_size);
-    if (logits_.size() < rows.size() * vocab_size) {
-      logits_.resize(rows.size() * vocab_size);
-    }
+    if (logits_.size() < rows.size() * vocab_size) logits_.resize(rows.size() * vocab_size);
     const auto logits = kernels::make_matrix(logits_.data(), static_cast<std::int64_t>(rows.size()),
                                              static_cast<std::int64_t>(vocab_size));
     model_->logits(stream_, hidden, rows.data(), logits);
@@ -126,22 +124,16 @@ Result<std::unique_ptr<scheduler::ModelAgent>> make_cpu_agent(
              options.batch.max_tokens);
   try {
     const auto num_blocks = count_blocks(options);
-    if (!num_blocks.ok()) {
-      return num_blocks.error();
-    }
+    if (!num_blocks.ok()) return num_blocks.error();
     auto pool = make_pool(options);
     const auto num_weights = count_weights(options);
-    if (!num_weights.ok()) {
-      return num_weights.error();
-    }
+    if (!num_weights.ok()) return num_weights.error();
     if (const auto room = check_room(*num_weights, options.weight_type); !room.ok()) {
       return room.error();
     }
     const auto store = model::make_host_store(*pool, options.weight_type);
     auto loaded = load_model(options, *num_weights, *store, progress);
-    if (!loaded.ok()) {
-      return loaded.error();
-    }
+    if (!loaded.ok()) return loaded.error();
     return std::unique_ptr<scheduler::ModelAgent>(
         std::make_unique<CpuAgent>(std::move(pool), std::move(*loaded), options, *num_blocks));
   } catch (const std::exception& exception) {

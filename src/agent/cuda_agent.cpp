@@ -65,9 +65,7 @@ class CudaAgent : public scheduler::ModelAgent {
   // Of what is left when all that a step may need is there. REQUIRES: before the first step.
   Result<void> make_cache() {
     const auto num_blocks = count_blocks(options_);
-    if (!num_blocks.ok()) {
-      return num_blocks.error();
-    }
+    if (!num_blocks.ok()) return num_blocks.error();
     (void)stream().scratch(stream().backend().scratch_bytes(op_limits(options_, *num_blocks)));
     parts_.cache =
         std::make_unique<model::KvCache>(options_.config, *num_blocks, stream(), kv_type(options_));
@@ -86,9 +84,7 @@ class CudaAgent : public scheduler::ModelAgent {
   }
 
   Result<scheduler::StepResult> execute(const scheduler::StepPlan& plan) override {
-    if (const auto started = start(plan); !started.ok()) {
-      return started.error();
-    }
+    if (const auto started = start(plan); !started.ok()) return started.error();
     return finish();
   }
 
@@ -169,9 +165,7 @@ class CudaAgent : public scheduler::ModelAgent {
     --num_started_;
     read_tokens(step.tokens, step.result);
     const Clock::time_point now = Clock::now();
-    if (!was_done) {
-      step.result.device_wait = now - std::max(step.started, last_finished_);
-    }
+    if (!was_done) step.result.device_wait = now - std::max(step.started, last_finished_);
     last_finished_ = now;
     return std::move(step.result);
   }
@@ -247,9 +241,7 @@ class CudaAgent : public scheduler::ModelAgent {
   // Any step: as many rows as there are.
   void compute(const scheduler::StepPlan& plan) {
     build_input(plan, input_);
-    for (const TokenId id : input_.ids) {
-      check_token(id);
-    }
+    for (const TokenId id : input_.ids) check_token(id);
     sampling_.prepare(plan, targets_);
     upload_.begin(upload_size(input_) + sampling_.rows_size() + sampling_.counts_size());
     const model::InputArrays arrays = add_input(input_, upload_);
@@ -323,9 +315,7 @@ void recover_device(const kernels::DeviceApi& device, int number) {
     device.use_device(number);
     (void)device.memory();
   } catch (const DeviceError& error) {
-    if (error.kind() != DeviceError::Kind::kSticky) {
-      throw;
-    }
+    if (error.kind() != DeviceError::Kind::kSticky) throw;
     device.reset();
     device.use_device(number);
   }
@@ -334,9 +324,7 @@ void recover_device(const kernels::DeviceApi& device, int number) {
 Result<Parts> load_parts(const AgentOptions& options, const kernels::Backend& backend,
                          const scheduler::LoadProgress& progress) {
   const auto num_weights = count_weights(options);
-  if (!num_weights.ok()) {
-    return num_weights.error();
-  }
+  if (!num_weights.ok()) return num_weights.error();
   Parts parts;
   parts.pool = make_pool(options);
   recover_device(*backend.device, *options.cuda_device);
@@ -347,9 +335,7 @@ Result<Parts> load_parts(const AgentOptions& options, const kernels::Backend& ba
   {
     const auto store = model::make_device_store(*parts.stream, options.weight_type);
     auto loaded = load_model(options, *num_weights, *store, progress);
-    if (!loaded.ok()) {
-      return loaded.error();
-    }
+    if (!loaded.ok()) return loaded.error();
     parts.model = std::move(loaded->model);
     parts.notes = std::move(loaded->notes);
     parts.stream->synchronize();
@@ -358,9 +344,7 @@ Result<Parts> load_parts(const AgentOptions& options, const kernels::Backend& ba
 }
 
 void tell_gone(const AgentOptions& options, const std::string& reason) {
-  if (options.on_device_gone) {
-    options.on_device_gone(reason);
-  }
+  if (options.on_device_gone) options.on_device_gone(reason);
 }
 
 }  // namespace
@@ -381,13 +365,9 @@ Result<std::unique_ptr<scheduler::ModelAgent>> make_cuda_agent(
     const kernels::Backend& backend =
         options.debug.backend != nullptr ? *options.debug.backend : kernels::cuda::backend();
     auto parts = load_parts(options, backend, progress);
-    if (!parts.ok()) {
-      return parts.error();
-    }
+    if (!parts.ok()) return parts.error();
     auto agent = std::make_unique<CudaAgent>(std::move(*parts), options);
-    if (const auto cache = agent->make_cache(); !cache.ok()) {
-      return cache.error();
-    }
+    if (const auto cache = agent->make_cache(); !cache.ok()) return cache.error();
     return std::unique_ptr<scheduler::ModelAgent>(std::move(agent));
   } catch (const DeviceError& error) {
     if (error.kind() == DeviceError::Kind::kOutOfMemory) {
@@ -397,9 +377,7 @@ Result<std::unique_ptr<scheduler::ModelAgent>> make_cuda_agent(
               " is full; serve a smaller model, give a smaller --kv-cache, or free some of "
               "it"};
     }
-    if (error.kind() != DeviceError::Kind::kFailed) {
-      tell_gone(options, error.what());
-    }
+    if (error.kind() != DeviceError::Kind::kFailed) tell_gone(options, error.what());
     return Error{cause_of(error), std::string("the model cannot be loaded: ") + error.what()};
   } catch (const std::exception& exception) {
     return Error{cause_of(exception),

@@ -42,9 +42,7 @@ void DecodeGraphs::release(const Entry& entry) {
 }
 
 void DecodeGraphs::clear() {
-  for (const auto& [shape, entry] : graphs_) {
-    release(entry);
-  }
+  for (const auto& [shape, entry] : graphs_) release(entry);
   graphs_.clear();
 }
 
@@ -72,9 +70,7 @@ void* DecodeGraphs::capture(const std::function<void()>& work) {
 bool DecodeGraphs::launch(const DecodeShape& shape, Entry& entry,
                           const std::function<void()>& work) {
   try {
-    if (entry.graph == nullptr) {
-      entry.graph = capture(work);
-    }
+    if (entry.graph == nullptr) entry.graph = capture(work);
     stream_.device_api()->launch_graph(entry.graph, stream_.handle());
     return true;
   } catch (const DeviceError& error) {
@@ -101,12 +97,8 @@ void DecodeGraphs::run(const DecodeShape& shape, std::int64_t num_moves,
   const auto [at, is_new] = graphs_.try_emplace(shape);
   Entry& entry = at->second;
   entry.last_used = ++num_runs_;
-  if (graphs_.size() > kGraphsMax) {
-    drop_oldest();
-  }
-  if (is_new || entry.is_eager || !launch(shape, entry, work)) {
-    work();
-  }
+  if (graphs_.size() > kGraphsMax) drop_oldest();
+  if (is_new || entry.is_eager || !launch(shape, entry, work)) work();
 }
 
 }  // namespace lmtp::agent

@@ -73,9 +73,7 @@ DecodeRows::Extent DecodeRows::place(const scheduler::StepPlan& plan) {
   }
   auto newcomer = newcomers_.begin();
   for (int& row : order_) {
-    if (row < 0) {
-      row = *newcomer++;
-    }
+    if (row < 0) row = *newcomer++;
   }
   if (!newcomers_.empty() || place_of_.size() != order_.size()) {
     place_of_.clear();
@@ -94,9 +92,7 @@ void DecodeRows::begin_anew() {
 }
 
 void DecodeRows::write(std::size_t at, const void* words, std::size_t count) {
-  if (std::memcmp(&words_[at], words, count * kWord) == 0) {
-    return;
-  }
+  if (std::memcmp(&words_[at], words, count * kWord) == 0) return;
   for (std::size_t i = 0; i < count; ++i) {
     std::uint32_t word = 0;
     std::memcpy(&word, static_cast<const std::byte*>(words) + i * kWord, kWord);
@@ -110,9 +106,7 @@ void DecodeRows::write(std::size_t at, const void* words, std::size_t count) {
 template <typename WordOf>
 void DecodeRows::write_each(std::size_t at, std::size_t count, const WordOf& word_of) {
   row_words_.clear();
-  for (std::size_t place = 0; place < count; ++place) {
-    row_words_.push_back(word_of(place));
-  }
+  for (std::size_t place = 0; place < count; ++place) row_words_.push_back(word_of(place));
   write(at, row_words_.data(), count);
 }
 
@@ -128,9 +122,7 @@ void DecodeRows::prepare(const scheduler::StepPlan& plan, std::span<const std::i
     return plan.rows[static_cast<std::size_t>(order_[place])];
   };
   changes_.clear();
-  if (!is_known_) {
-    begin_anew();
-  }
+  if (!is_known_) begin_anew();
   for (std::size_t place = 0; place < count; ++place) {
     const std::vector<BlockId>& blocks = row_at(place).sequence->blocks;
     const auto num_blocks = static_cast<std::size_t>(num_blocks_of(row_at(place).first_position));

@@ -66,9 +66,7 @@ void DeviceBiases::place(std::span<const std::shared_ptr<const LogitBias>> biase
   };
   for (const auto& bias : biases) {
     const std::size_t bytes = bytes_of(*bias);
-    if (bytes == 0 || holds(bias)) {
-      continue;
-    }
+    if (bytes == 0 || holds(bias)) continue;
     if (used_bytes_ - first + bytes > pinned_.num_bytes()) {
       send();
       stream_.synchronize();
@@ -80,16 +78,12 @@ void DeviceBiases::place(std::span<const std::shared_ptr<const LogitBias>> biase
     entries_[bias.get()] = {.bias = bias, .offset = used_bytes_};
     used_bytes_ += bytes;
   }
-  if (used_bytes_ > first) {
-    send();
-  }
+  if (used_bytes_ > first) send();
 }
 
 DeviceBiases::Place DeviceBiases::of(const LogitBias& bias) const {
   const std::int64_t count = num_ids(bias);
-  if (count == 0) {
-    return {};
-  }
+  if (count == 0) return {};
   const auto entry = entries_.find(&bias);
   LMTP_CHECK(entry != entries_.end());
   const auto* ids = reinterpret_cast<const std::int32_t*>(

@@ -26,9 +26,7 @@ DeviceSampling::DeviceSampling(kernels::Stream& stream, int vocab_size, int rows
 // Appends to counts_ how often each of the tokens is there.
 void DeviceSampling::count_tokens(const scheduler::Sequence& sequence, std::size_t num_tokens) {
   const std::span<const TokenId> tokens(sequence.tokens.data(), num_tokens);
-  for (const TokenId token : tokens) {
-    ++count_of_[static_cast<std::size_t>(token)];
-  }
+  for (const TokenId token : tokens) ++count_of_[static_cast<std::size_t>(token)];
   for (const TokenId token : tokens) {
     std::int32_t& count = count_of_[static_cast<std::size_t>(token)];
     if (count > 0) {
@@ -130,9 +128,7 @@ void DeviceSampling::choose(const WantedRows& wanted, std::size_t first,
 
 PendingTokens DeviceSampling::fetch() {
   PendingTokens tokens;
-  if (rows_.empty()) {
-    return tokens;
-  }
+  if (rows_.empty()) return tokens;
   out_.fetch(out_bytes());
   tokens.top_stride = top_stride_;
   tokens.out = out_.host();
@@ -149,17 +145,13 @@ void read_tokens(const PendingTokens& tokens, scheduler::StepResult& result) {
     const LogitTarget& target = tokens.rows[i].target;
     scheduler::RowResult& row = result.rows[static_cast<std::size_t>(target.plan_row)];
     if (records[i].is_valid == 0) {
-      if (!row.error.has_value()) {
-        row.error = sampling::kNoNumbers;
-      }
+      if (!row.error.has_value()) row.error = sampling::kNoNumbers;
       continue;
     }
     scheduler::TokenResult& to = row.tokens[static_cast<std::size_t>(target.index)];
     to.token = records[i].token;
     to.logprob = records[i].logprob;
-    if (tokens.rows[i].is_score) {
-      continue;
-    }
+    if (tokens.rows[i].is_score) continue;
     bool listed = false;
     for (int k = 0; k < records[i].num_top; ++k) {
       to.top_logprobs.push_back({top[k].id, top[k].logprob});

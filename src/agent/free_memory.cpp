@@ -10,9 +10,7 @@ namespace {
 std::optional<std::int64_t> read_number(const std::string& path) {
   std::ifstream file(path);
   std::int64_t number = 0;
-  if (file >> number) {
-    return number;
-  }
+  if (file >> number) return number;
   return std::nullopt;
 }
 
@@ -23,9 +21,7 @@ std::optional<std::int64_t> available_bytes(const std::string& proc) {
   std::string unit;
   while (file >> name >> kibibytes) {
     std::getline(file, unit);
-    if (name == "MemAvailable:") {
-      return kibibytes * 1024;
-    }
+    if (name == "MemAvailable:") return kibibytes * 1024;
   }
   return std::nullopt;
 }
@@ -38,9 +34,7 @@ std::int64_t file_cache_bytes(const std::string& group) {
   std::int64_t number = 0;
   std::int64_t sum = 0;
   while (file >> name >> number) {
-    if (name == "active_file" || name == "inactive_file") {
-      sum += number;
-    }
+    if (name == "active_file" || name == "inactive_file") sum += number;
   }
   return sum;
 }
@@ -50,9 +44,7 @@ std::string own_group(const std::string& proc) {
   std::ifstream file(proc + "/self/cgroup");
   std::string line;
   while (std::getline(file, line)) {
-    if (line.starts_with("0::/")) {
-      return line.substr(3);
-    }
+    if (line.starts_with("0::/")) return line.substr(3);
   }
   return "/";
 }
@@ -71,9 +63,7 @@ std::optional<std::int64_t> free_memory_bytes(const std::string& proc, const std
       const std::int64_t left = std::max<std::int64_t>(0, *limit - kept);
       least = least.has_value() ? std::min(*least, left) : left;
     }
-    if (group.empty() || group == "/") {
-      return least;
-    }
+    if (group.empty() || group == "/") return least;
     group.resize(group.rfind('/'));
   }
 }

@@ -32,13 +32,9 @@ Result<std::int64_t> count_weights(const AgentOptions& options) {
                      std::to_string(kernels::kDeviceHeadDimMax) + " at most; serve it on the CPU"};
   }
   const auto tensors = model::describe_tensors(options.config);
-  if (!tensors.ok()) {
-    return tensors.error();
-  }
+  if (!tensors.ok()) return tensors.error();
   std::int64_t num_elements = 0;
-  for (const model::TensorSpec& tensor : *tensors) {
-    num_elements += tensor.num_elements();
-  }
+  for (const model::TensorSpec& tensor : *tensors) num_elements += tensor.num_elements();
   return num_elements;
 }
 
@@ -58,27 +54,17 @@ Result<LoadedModel> load_model(const AgentOptions& options, std::int64_t num_wei
     tensors = model::make_random_source(options.source.seed, options.config.weight_type);
   } else {
     auto checkpoint = model::open_checkpoint(options.source.folder);
-    if (!checkpoint.ok()) {
-      return checkpoint.error();
-    }
+    if (!checkpoint.ok()) return checkpoint.error();
     tensors = std::move(*checkpoint);
     auto notes = model::check_tensors(options.config, *tensors, options.force);
-    if (!notes.ok()) {
-      return notes.error();
-    }
-    for (const std::string& note : *notes) {
-      log::warning(options.source.name + ": " + note);
-    }
+    if (!notes.ok()) return notes.error();
+    for (const std::string& note : *notes) log::warning(options.source.name + ": " + note);
     loaded.notes = std::move(*notes);
   }
   model::WeightLoader loader(*tensors, store, num_weights, progress);
   auto model = model::make_causal_lm(options.config, loader, options.batch.max_tokens);
-  if (!model.ok()) {
-    return model.error();
-  }
-  if (const auto unchanged = tensors->check_unchanged(); !unchanged.ok()) {
-    return unchanged.error();
-  }
+  if (!model.ok()) return model.error();
+  if (const auto unchanged = tensors->check_unchanged(); !unchanged.ok()) return unchanged.error();
   loaded.model = std::move(*model);
   return loaded;
 }

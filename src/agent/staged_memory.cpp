@@ -15,9 +15,7 @@ constexpr std::size_t kFirstBytes = std::size_t{1} << 20;
 
 void grow(kernels::Memory& memory, std::size_t num_bytes, const kernels::Backend& backend,
           Allocate allocate) {
-  if (num_bytes <= memory.num_bytes()) {
-    return;
-  }
+  if (num_bytes <= memory.num_bytes()) return;
   const std::size_t grown = std::max({num_bytes, 2 * memory.num_bytes(), kFirstBytes});
   memory = {};  // both at once may not fit
   memory = allocate(backend, grown);
@@ -26,9 +24,7 @@ void grow(kernels::Memory& memory, std::size_t num_bytes, const kernels::Backend
 void StagedMemory::reserve(std::size_t num_bytes) {
   const kernels::Backend& backend = stream_.backend();
   turn_ = 1 - turn_;
-  if (num_bytes > device_.num_bytes()) {
-    stream_.synchronize();
-  }
+  if (num_bytes > device_.num_bytes()) stream_.synchronize();
   grow(device_, num_bytes, backend, kernels::Memory::allocate);
   grow(host_[turn_], num_bytes, backend, kernels::Memory::allocate_pinned);
 }
@@ -48,16 +44,12 @@ void Upload::begin(std::size_t num_bytes) {
 }
 
 void Upload::send() {
-  if (used_ > 0) {
-    memory_.send(used_);
-  }
+  if (used_ > 0) memory_.send(used_);
 }
 
 void* Upload::add(const void* from, std::size_t num_bytes) {
   LMTP_CHECK(used_ + size_of(num_bytes) <= room_, used_, num_bytes, room_);
-  if (num_bytes > 0) {
-    std::memcpy(memory_.host() + used_, from, num_bytes);
-  }
+  if (num_bytes > 0) std::memcpy(memory_.host() + used_, from, num_bytes);
   std::byte* at = memory_.device() + used_;
   used_ += size_of(num_bytes);
   return at;

@@ -16,16 +16,12 @@ Result<void> choose_one(sampling::Sampler& sampler, const scheduler::PlanRow& ro
   if (sequence.kind == RequestKind::kScore) {
     to.token = sequence.tokens[next];
     const Result<float> logprob = sampler.score(logits, to.token);
-    if (!logprob.ok()) {
-      return logprob.error();
-    }
+    if (!logprob.ok()) return logprob.error();
     to.logprob = *logprob;
     return {};
   }
   auto chosen = sampler.sample(logits, sequence.params, {sequence.tokens.data(), next});
-  if (!chosen.ok()) {
-    return chosen.error();
-  }
+  if (!chosen.ok()) return chosen.error();
   to = std::move(*chosen);
   return {};
 }
@@ -66,18 +62,14 @@ void StepSampling::choose(const scheduler::StepPlan& plan, std::span<const Logit
       const Result<void> done =
           choose_one(samplers_[static_cast<std::size_t>(worker)], plan.rows[plan_row], target,
                      {logits.row(task), static_cast<std::size_t>(logits.columns)}, to);
-      if (!done.ok()) {
-        errors_[at] = done.error().message;
-      }
+      if (!done.ok()) errors_[at] = done.error().message;
     } catch (const std::bad_alloc&) {
       errors_[at] = "out of memory";
     }
   });
   for (std::size_t i = 0; i < errors_.size(); ++i) {
     auto& error = result.rows[static_cast<std::size_t>(targets[i].plan_row)].error;
-    if (!errors_[i].empty() && !error.has_value()) {
-      error = std::move(errors_[i]);
-    }
+    if (!errors_[i].empty() && !error.has_value()) error = std::move(errors_[i]);
   }
 }
 

@@ -148,9 +148,10 @@ std::string Connection::upgrade(const std::string& host, std::uint16_t port, int
 }
 
 Result<void> Connection::send(const std::string& text) {
-  if (!open())
+  if (!open()) {
     return Error{lmtp::ErrorCode::kUnavailable,
                  end_reason_.empty() ? "not connected" : end_reason_};
+  }
   std::optional<ErrorCode> result;
   sending_ = true;
   start_read();
@@ -180,9 +181,10 @@ Result<bool> Connection::receive(ReceivedMessage& message, int timeout_ms) {
     return false;
   };
   if (run_until(read_on, timeout_ms, true) != Wait::kDone) return false;
-  if (messages_.empty())
+  if (messages_.empty()) {
     return Error{lmtp::ErrorCode::kUnavailable,
                  end_reason_.empty() ? "not connected" : end_reason_};
+  }
   message = std::move(messages_.front());
   messages_.pop_front();
   held_bytes_ -= message.text.size();

@@ -19,16 +19,18 @@ Result<void> check_ids(const char* field, const std::vector<TokenId>& ids, int v
 Result<void> check_lengths(const Request& request, int context_length) {
   const auto context = static_cast<std::size_t>(context_length);
   if (request.kind == RequestKind::kScore) {
-    if (request.scored.empty())
+    if (request.scored.empty()) {
       return Error{ErrorCode::kInvalid, "scored: is empty, at least one token is needed"};
+    }
     const std::size_t length = request.prompt.size() + request.scored.size();
     if (length <= context) return {};
     return Error{ErrorCode::kInvalid, "scored: prompt and scored together are " +
                                           std::to_string(length) + " tokens, allowed are at most " +
                                           std::to_string(context) + " (the context)"};
   }
-  if (request.prompt.empty())
+  if (request.prompt.empty()) {
     return Error{ErrorCode::kInvalid, "prompt: is empty, at least one token is needed"};
+  }
   if (request.prompt.size() < context) return {};
   return Error{ErrorCode::kInvalid, "prompt: has " + std::to_string(request.prompt.size()) +
                                         " tokens, allowed are at most " +

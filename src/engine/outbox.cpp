@@ -33,15 +33,14 @@ std::vector<ConnectionId> Outbox::deliver() {
   std::unordered_map<ConnectionId, std::size_t> delivery_of;
   for (Outgoing& out : outgoing_) {
     const auto [at, is_new] = delivery_of.try_emplace(out.connection, deliveries.size());
-    if (is_new)
+    if (is_new) {
       deliveries.push_back({.connection = out.connection, .sink = out.sink, .events = {}});
+    }
     out.delivery = at->second;
     ++deliveries[out.delivery].num_events;
   }
   for (Delivery& delivery : deliveries) delivery.events.reserve(delivery.num_events);
-  for (Outgoing& out : outgoing_) {
-    deliveries[out.delivery].events.push_back(std::move(out.event));
-  }
+  for (Outgoing& out : outgoing_) deliveries[out.delivery].events.push_back(std::move(out.event));
   std::vector<Outgoing> sent = std::exchange(outgoing_, {});
   std::vector<ConnectionId> failed;
   for (Delivery& delivery : deliveries) {

@@ -134,11 +134,13 @@ struct HttpExchange::Easy {
 };
 
 Result<std::unique_ptr<HttpClient>> HttpClient::create(HubEnvironment hub) {
-  if (!init_library())
+  if (!init_library()) {
     return Error{ErrorCode::kUnavailable, "libcurl cannot start: check its installation"};
+  }
   auto multi = std::make_unique<Multi>();
-  if (multi->handle == nullptr)
+  if (multi->handle == nullptr) {
     return Error{ErrorCode::kUnavailable, "libcurl cannot start: no memory"};
+  }
   return std::unique_ptr<HttpClient>(new HttpClient(std::move(hub), std::move(multi)));
 }
 
@@ -268,9 +270,7 @@ void HttpExchange::end_hop(int curl_code) {
   read_headers();
   if (take_redirect()) return;
   // A body without a byte has not started yet.
-  if (answer_.ok() && !request_.head && !take_body({})) {
-    return finish(Transport::kBodyStopped, "");
-  }
+  if (answer_.ok() && !request_.head && !take_body({})) return finish(Transport::kBodyStopped, "");
   finish(Transport::kOk, "");
 }
 

@@ -107,8 +107,9 @@ Result<HubName> parse_hub_name(std::string_view name) {
 
 Result<std::string> find_snapshot(const std::string& cache, const HubName& name) {
   const RepoFolder repo(cache, name.repo);
-  if (!is_folder(repo.path()))
+  if (!is_folder(repo.path())) {
     return Error{ErrorCode::kNotFound, "it has no " + folder_name(name.repo)};
+  }
   const std::string commit = repo.commit_of(name.revision);
   // A revision is a branch, a tag, or a commit itself.
   std::string snapshot = repo.snapshot(commit.empty() ? name.revision : commit);

@@ -141,8 +141,9 @@ Result<Listing> parse_listing(std::string_view text) {
   }
   for (const Json& sibling : *siblings) {
     const std::string* name = find_json_text(sibling, "rfilename");
-    if (name == nullptr)
+    if (name == nullptr) {
       return Error{ErrorCode::kInvalid, "a file in it has no name ('rfilename')"};
+    }
     if (!is_safe_path(*name)) {
       return Error{ErrorCode::kInvalid,
                    "the name '" + shown(*name) + "' in it leads out of the repository"};
@@ -198,8 +199,9 @@ Result<std::vector<std::string>> read_index(const std::string& path) {
   std::error_code error;
   const auto num_bytes = fs::file_size(path, error);
   if (error) return Error{errno_code(error.value()), path + ": " + error.message()};
-  if (num_bytes > kIndexBytesMax)
+  if (num_bytes > kIndexBytesMax) {
     return Error{ErrorCode::kInvalid, path + ": larger than an index can be"};
+  }
   const auto root = read_json_object(path);
   const Json* map = root ? find_json(*root, "weight_map") : nullptr;
   if (map == nullptr || !map->is_object()) {

@@ -112,9 +112,10 @@ Result<ModelSource> from_cache(std::string_view model, Purpose purpose) {
   const std::string cache = cache_folder();
   if (cache.empty()) return Error{ErrorCode::kNotFound, nowhere + " (HOME is not set)"};
   const auto snapshot = find_snapshot(cache, *name);
-  if (!snapshot)
+  if (!snapshot) {
     return Error{snapshot.error().code,
                  nowhere + " (" + cache + ": " + snapshot.error().message + ")"};
+  }
   return from_snapshot(model, *name, *snapshot, purpose);
 }
 
@@ -146,8 +147,9 @@ Result<ModelSource> from_snapshot(std::string_view model, const HubName& name,
 }
 
 Result<ModelSource> resolve_model(std::string_view model, Purpose purpose) {
-  if (model.empty())
+  if (model.empty()) {
     return Error{ErrorCode::kNotFound, "no model is named: give a folder, 'demo', or a name"};
+  }
   if (model == kDemo) return from_demo(purpose);
   if (model == kRandom || model.starts_with(kRandomPrefix)) return from_random(model);
   if (is_folder(model)) return from_path(model, purpose);
@@ -155,8 +157,9 @@ Result<ModelSource> resolve_model(std::string_view model, Purpose purpose) {
     return Error{ErrorCode::kNotFound,
                  "'" + std::string(model) + "' is a file: give the folder that holds it"};
   }
-  if (looks_like_a_path(model))
+  if (looks_like_a_path(model)) {
     return Error{ErrorCode::kNotFound, "'" + std::string(model) + "': no such folder"};
+  }
   if (model == kAuto) {
     return Error{
         ErrorCode::kNotFound,
@@ -176,9 +179,10 @@ bool matches_any(std::string_view model, const std::vector<std::string>& pattern
 Result<std::string> find_demo_folder() {
   std::error_code error;
   const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  if (error)
+  if (error) {
     return Error{ErrorCode::kNotFound,
                  "the demo model cannot be looked for: /proc/self/exe: " + error.message()};
+  }
   const fs::path bin = program.parent_path();
   std::vector<fs::path> places = {bin.parent_path() / "share/lmtp/models/demo"};
   fs::path up = bin;

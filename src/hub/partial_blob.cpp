@@ -72,8 +72,9 @@ std::int64_t size_of(const std::string& path) {
 
 std::int64_t unfinished_bytes(const std::string& path) {
   std::int64_t num_bytes = 0;
-  for (const fs::path& file : unfinished_files(path))
+  for (const fs::path& file : unfinished_files(path)) {
     num_bytes = std::max(num_bytes, size_of(file));
+  }
   return num_bytes;
 }
 

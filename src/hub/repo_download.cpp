@@ -129,9 +129,10 @@ Result<RepoDownload::ListAnswer> RepoDownload::ask_for_list(const std::string& r
     while (exchange.active()) {
       if (auto turned = turn(false); !turned) return turned.error();
     }
-    if (too_long)
+    if (too_long) {
       return Error{ErrorCode::kUnavailable,
                    "the hub's list of the files of '" + name_.repo + "' has no end"};
+    }
     got.answer = exchange.answer();
     // Nobody is there: that will not change in a moment.
     const bool nobody =

@@ -31,10 +31,12 @@ Result<std::string> origin_of(const std::string& url) {
     return Error{ErrorCode::kInvalid, "not a web address"};
   }
   const std::string scheme = part_of(parsed.get(), CURLUPART_SCHEME);
-  if (scheme != "http" && scheme != "https")
+  if (scheme != "http" && scheme != "https") {
     return Error{ErrorCode::kInvalid, "neither http nor https"};
-  if (!part_of(parsed.get(), CURLUPART_USER).empty())
+  }
+  if (!part_of(parsed.get(), CURLUPART_USER).empty()) {
     return Error{ErrorCode::kInvalid, "there is a user name in it"};
+  }
   std::string host = part_of(parsed.get(), CURLUPART_HOST);
   std::transform(host.begin(), host.end(), host.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });

@@ -54,13 +54,9 @@ class Checkpoint : public TensorSource {
   // Opens one file and adds its tensors.
   Result<void> add_file(const std::string& path, const OpenFile& open) {
     auto file = open(path);
-    if (!file.ok()) {
-      return file.error();
-    }
+    if (!file.ok()) return file.error();
     auto added = path.ends_with(".bin") ? read_pickled(**file) : read_safetensors(**file);
-    if (!added.ok()) {
-      return added.error();
-    }
+    if (!added.ok()) return added.error();
     for (auto& [name, entry] : *added) {
       const auto [at, is_new] = entries_.emplace(name, std::move(entry));
       if (!is_new) {
@@ -77,9 +73,7 @@ class Checkpoint : public TensorSource {
   Result<void> check_index(const WeightMap& weight_map) const {
     for (const auto& [name, file] : weight_map) {
       const auto found = entries_.find(name);
-      if (found == entries_.end() && is_harmless(name, true)) {
-        continue;
-      }
+      if (found == entries_.end() && is_harmless(name, true)) continue;
       if (found == entries_.end() || !found->second.file->path().ends_with("/" + file)) {
         return Error{ErrorCode::kInvalid, origin_ + ": tensor '" + name + "' is not in " + file +
                                               ", where it says it is; fetch the folder again"};
@@ -93,9 +87,7 @@ class Checkpoint : public TensorSource {
   std::vector<std::string> names() const override {
     std::vector<std::string> result;
     result.reserve(entries_.size());
-    for (const auto& [name, entry] : entries_) {
-      result.push_back(name);
-    }
+    for (const auto& [name, entry] : entries_) result.push_back(name);
     std::sort(result.begin(), result.end());
     return result;
   }
@@ -141,9 +133,7 @@ class Checkpoint : public TensorSource {
 
   Result<void> check_unchanged() const override {
     for (const auto& file : files_) {
-      if (auto unchanged = file->check_unchanged(); !unchanged.ok()) {
-        return unchanged;
-      }
+      if (auto unchanged = file->check_unchanged(); !unchanged.ok()) return unchanged;
     }
     return {};
   }
@@ -211,9 +201,7 @@ Result<WeightMap> read_index(const std::string& index_path) {
 
 Result<std::unique_ptr<TensorSource>> open_single(const std::string& path, const OpenFile& open) {
   auto checkpoint = std::make_unique<Checkpoint>(path);
-  if (const auto added = checkpoint->add_file(path, open); !added.ok()) {
-    return added.error();
-  }
+  if (const auto added = checkpoint->add_file(path, open); !added.ok()) return added.error();
   return std::unique_ptr<TensorSource>(std::move(checkpoint));
 }
 
@@ -221,19 +209,13 @@ Result<std::unique_ptr<TensorSource>> open_sharded(const std::string& folder,
                                                    const std::string& index_path,
                                                    const OpenFile& open) {
   const auto weight_map = read_index(index_path);
-  if (!weight_map.ok()) {
-    return weight_map.error();
-  }
+  if (!weight_map.ok()) return weight_map.error();
   std::set<std::string> files;
-  for (const auto& [name, file] : *weight_map) {
-    files.insert(file);
-  }
+  for (const auto& [name, file] : *weight_map) files.insert(file);
   auto checkpoint = std::make_unique<Checkpoint>(index_path);
   for (const std::string& file : files) {
     const std::string path = (std::filesystem::path(folder) / file).string();
-    if (const auto added = checkpoint->add_file(path, open); !added.ok()) {
-      return added.error();
-    }
+    if (const auto added = checkpoint->add_file(path, open); !added.ok()) return added.error();
   }
   if (const auto checked = checkpoint->check_index(*weight_map); !checked.ok()) {
     return checked.error();
@@ -248,12 +230,8 @@ Result<std::unique_ptr<TensorSource>> open_checkpoint(const std::string& folder)
   for (const char* name : {"model.safetensors", "pytorch_model.bin"}) {
     const std::string single = folder + "/" + name;
     const std::string index = single + ".index.json";
-    if (std::filesystem::exists(single, code)) {
-      return open_single(single, WeightsFile::open);
-    }
-    if (std::filesystem::exists(index, code)) {
-      return open_sharded(folder, index, WeightsFile::open);
-    }
+    if (std::filesystem::exists(single, code)) return open_single(single, WeightsFile::open);
+    if (std::filesystem::exists(index, code)) return open_sharded(folder, index, WeightsFile::open);
   }
   return Error{ErrorCode::kNotFound,
                folder +

@@ -17,14 +17,10 @@ bool same_name(std::string_view a, std::string_view b) {
 
 void check_quantization(ConfigReader& json) {
   for (const char* key : {"quantization_config", "compression_config", "quantization"}) {
-    if (!json.is_object(key)) {
-      continue;
-    }
+    if (!json.is_object(key)) continue;
     auto settings = *json.object(key);
     std::string method = settings.text("quant_method", settings.text("quant_algo", ""));
-    if (method.empty() && settings.keys().empty()) {
-      continue;
-    }
+    if (method.empty() && settings.keys().empty()) continue;
     if (method.empty() && (settings.has("load_in_4bit") || settings.has("load_in_8bit"))) {
       method = "bitsandbytes";
     }
@@ -58,13 +54,9 @@ bool is_the_librarys(std::string_view code, const Architecture& architecture) {
 
 void check_code(ConfigReader& json, const Architecture& architecture) {
   auto map = json.object("auto_map");
-  if (!map.has_value()) {
-    return;
-  }
+  if (!map.has_value()) return;
   for (const std::string& key : map->keys()) {
-    if (is_of_no_concern(key)) {
-      continue;
-    }
+    if (is_of_no_concern(key)) continue;
     const std::string code = map->text(key.c_str(), "");  // [REPOSITORY--]MODULE.CLASS
     if (!is_the_librarys(code, architecture)) {
       json.doubt("auto_map: " + key + " is code of the repository's own (" + code +

@@ -41,9 +41,7 @@ ConfigReader::ConfigReader(std::string origin, std::shared_ptr<Kept> kept, const
 
 Result<ConfigReader> ConfigReader::keep(Result<Json> root, const std::string& origin,
                                         const ConfigOptions& options) {
-  if (!root.ok()) {
-    return root.error();
-  }
+  if (!root.ok()) return root.error();
   auto kept = std::make_shared<Kept>();
   kept->root = std::move(*root);
   kept->options = options;
@@ -69,9 +67,7 @@ bool ConfigReader::has(std::string_view key) const { return object_->contains(ke
 std::vector<std::string> ConfigReader::keys() const {
   std::vector<std::string> result;
   for (const auto& [key, value] : object_->items()) {
-    if (!value.is_null()) {
-      result.push_back(key);
-    }
+    if (!value.is_null()) result.push_back(key);
   }
   return result;
 }
@@ -102,9 +98,7 @@ std::int64_t ConfigReader::integer(std::initializer_list<const char*> keys, std:
                                    std::int64_t min, std::int64_t max) {
   for (const char* key : keys) {
     const Json* found = find_json(*object_, key);
-    if (found == nullptr) {
-      continue;
-    }
+    if (found == nullptr) continue;
     const auto value = json_integer(*found);
     if (!value.has_value() || *value < min || *value > max) {
       refuse(std::string(key) + ": a whole number in [" + std::to_string(min) + ", " +
@@ -118,9 +112,7 @@ std::int64_t ConfigReader::integer(std::initializer_list<const char*> keys, std:
 
 double ConfigReader::number(const char* key, double otherwise) {
   const Json* found = find_json(*object_, key);
-  if (found == nullptr) {
-    return otherwise;
-  }
+  if (found == nullptr) return otherwise;
   if (!found->is_number()) {
     refuse_type(key, "a number");
     return otherwise;
@@ -130,60 +122,46 @@ double ConfigReader::number(const char* key, double otherwise) {
 
 bool ConfigReader::boolean(const char* key, bool otherwise) {
   const auto value = find_json_bool(*object_, key);
-  if (!value.has_value() && find_json(*object_, key) != nullptr) {
-    refuse_type(key, "true or false");
-  }
+  if (!value.has_value() && find_json(*object_, key) != nullptr) refuse_type(key, "true or false");
   return value.value_or(otherwise);
 }
 
 std::string ConfigReader::text(const char* key, const std::string& otherwise) {
   const std::string* value = find_json_text(*object_, key);
-  if (value == nullptr && find_json(*object_, key) != nullptr) {
-    refuse_type(key, "a string");
-  }
+  if (value == nullptr && find_json(*object_, key) != nullptr) refuse_type(key, "a string");
   return value != nullptr ? *value : otherwise;
 }
 
 std::vector<std::string> ConfigReader::texts(const char* key) {
   std::vector<std::string> result;
   const Json* found = find_json(*object_, key);
-  if (found == nullptr) {
-    return result;
-  }
+  if (found == nullptr) return result;
   bool right = found->is_array();
   for (const Json& entry : right ? *found : Json::array()) {
     const auto* value = entry.get_ptr<const std::string*>();
     right = right && value != nullptr;
     result.push_back(value != nullptr ? *value : "");
   }
-  if (!right) {
-    refuse_type(key, "a list of strings");
-  }
+  if (!right) refuse_type(key, "a list of strings");
   return result;
 }
 
 std::vector<double> ConfigReader::numbers(const char* key) {
   std::vector<double> result;
   const Json* found = find_json(*object_, key);
-  if (found == nullptr) {
-    return result;
-  }
+  if (found == nullptr) return result;
   bool right = found->is_array();
   for (const Json& entry : right ? *found : Json::array()) {
     right = right && entry.is_number();
     result.push_back(entry.is_number() ? entry.get<double>() : 0.0);
   }
-  if (!right) {
-    refuse_type(key, "a list of numbers");
-  }
+  if (!right) refuse_type(key, "a list of numbers");
   return result;
 }
 
 std::optional<ConfigReader> ConfigReader::object(const std::string& key) {
   const Json* found = find_json(*object_, key);
-  if (found == nullptr) {
-    return std::nullopt;
-  }
+  if (found == nullptr) return std::nullopt;
   if (!found->is_object()) {
     refuse_type(key, "an object");
     return std::nullopt;
@@ -200,9 +178,7 @@ bool ConfigReader::equals(const ConfigReader& other) const { return *object_ == 
 
 std::optional<std::vector<TokenId>> ConfigReader::token_ids(const char* key) {
   const Json* found = find_json(*object_, key);
-  if (found == nullptr) {
-    return std::nullopt;
-  }
+  if (found == nullptr) return std::nullopt;
   std::vector<TokenId> ids;
   const auto take = [&](const Json& entry) {
     const auto id = json_integer(entry);
@@ -213,9 +189,7 @@ std::optional<std::vector<TokenId>> ConfigReader::token_ids(const char* key) {
     }
   };
   if (found->is_array()) {
-    for (const Json& entry : *found) {
-      take(entry);
-    }
+    for (const Json& entry : *found) take(entry);
   } else {
     take(*found);
   }

@@ -85,9 +85,7 @@ class DecoderLM : public CausalLM {
     const std::int64_t mark = workspace_.mark();
     auto last = workspace_.take(count, config_.hidden_size);
     kernels::gather_rows(stream, {.x = hidden, .rows = rows, .y = last});
-    if (parts_.final_norm.has_value()) {
-      (*parts_.final_norm)(stream, last, last);
-    }
+    if (parts_.final_norm.has_value()) (*parts_.final_norm)(stream, last, last);
     if (parts_.project_out.loaded()) {
       const auto narrow = workspace_.take(count, width());
       parts_.project_out(stream, last, narrow);
@@ -95,9 +93,7 @@ class DecoderLM : public CausalLM {
     }
     const Linear& head = parts_.head.loaded() ? parts_.head : parts_.token_embedding;
     head(stream, last, to);
-    if (config_.logit_soft_cap > 0.0F) {
-      kernels::soft_cap(stream, to, config_.logit_soft_cap);
-    }
+    if (config_.logit_soft_cap > 0.0F) kernels::soft_cap(stream, to, config_.logit_soft_cap);
     workspace_.back_to(mark);
   }
 
@@ -119,9 +115,7 @@ class DecoderLM : public CausalLM {
 
   kernels::Matrix<const float> position_table() const {
     const PlainWeight& table = parts_.position_embedding;
-    if (table.data == nullptr) {
-      return {};
-    }
+    if (table.data == nullptr) return {};
     return kernels::make_matrix(table.data.get(), table.count / config_.hidden_size,
                                 std::int64_t{config_.hidden_size});
   }

@@ -51,9 +51,7 @@ class DeviceStore : public WeightStore {
                                  [&](std::size_t first, std::size_t count, std::byte* to) {
                                    return read_weight(stream_.pool(), source, first, count, to);
                                  });
-    if (!uploaded.ok()) {
-      return uploaded.error();
-    }
+    if (!uploaded.ok()) return uploaded.error();
     return pack_staged({.type = source.type, .order = source.order, .n = source.n, .k = source.k});
   }
 
@@ -71,9 +69,7 @@ class DeviceStore : public WeightStore {
   }
 
   PlainWeight keep(std::span<const float> values) override {
-    if (values.empty()) {
-      return {};
-    }
+    if (values.empty()) return {};
     const auto memory = allocate(values.size_bytes());
     const auto uploaded =
         upload(memory.get(), values.size_bytes(),
@@ -117,13 +113,9 @@ class DeviceStore : public WeightStore {
       slot.api.synchronize(slot.handle);  // what it held before has been copied
       auto* pinned = static_cast<std::byte*>(slot.memory.data());
       filled = fill(first, count, pinned);
-      if (filled.ok()) {
-        slot.api.copy_to_device(slot.handle, to + first, pinned, count);
-      }
+      if (filled.ok()) slot.api.copy_to_device(slot.handle, to + first, pinned, count);
     }
-    for (const Slot& slot : slots_) {
-      slot.api.synchronize(slot.handle);
-    }
+    for (const Slot& slot : slots_) slot.api.synchronize(slot.handle);
     return filled;
   }
 

@@ -14,9 +14,7 @@ namespace {
 using Buffers = std::vector<std::vector<std::byte>>;
 
 std::byte* at_least(std::vector<std::byte>& buffer, std::size_t num_bytes) {
-  if (buffer.size() < num_bytes) {
-    buffer.resize(num_bytes);
-  }
+  if (buffer.size() < num_bytes) buffer.resize(num_bytes);
   return buffer.data();
 }
 
@@ -62,16 +60,12 @@ class HostStore : public WeightStore {
     kernels::pack_rows(pool_,
                        {.type = source.type, .order = source.order, .n = source.n, .k = source.k},
                        rows, target);
-    if (const auto read = rows.result(); !read.ok()) {
-      return read.error();
-    }
+    if (const auto read = rows.result(); !read.ok()) return read.error();
     return weight;
   }
 
   PlainWeight keep(std::span<const float> values) override {
-    if (values.empty()) {
-      return {};
-    }
+    if (values.empty()) return {};
     const auto memory = kernels::Memory::allocate(backend(), values.size_bytes());
     std::memcpy(memory.data(), values.data(), values.size_bytes());
     return {{memory.shared(), memory.floats()}, static_cast<std::int64_t>(values.size())};

@@ -92,9 +92,7 @@ constexpr Shape kShapes[] = {
 kernels::ElementType read_weight_type(ConfigReader& json) {
   // Newer versions of transformers call it dtype.
   const std::string name = json.text("dtype", json.text("torch_dtype", "float32"));
-  if (name == "bfloat16") {
-    return kernels::ElementType::kBF16;
-  }
+  if (name == "bfloat16") return kernels::ElementType::kBF16;
   return name == "float16" ? kernels::ElementType::kF16 : kernels::ElementType::kF32;
 }
 
@@ -133,15 +131,11 @@ Result<ModelConfig> parse_config(ConfigReader& json) {
     return *json.error();
   }
   config.weight_type = read_weight_type(json);
-  if (config.architecture.empty()) {
-    config.architecture = (*architecture)->architecture;
-  }
+  if (config.architecture.empty()) config.architecture = (*architecture)->architecture;
   ConfigReader& own = text.has_value() ? *text : json;
   (*architecture)->read_config(own, config);
   set_eos_ids(json.has("eos_token_id") ? json : own, config);
-  if (json.error().has_value()) {
-    return *json.error();
-  }
+  if (json.error().has_value()) return *json.error();
   config.notes = json.notes();
   return config;
 }
@@ -158,24 +152,16 @@ void tidy_eos_ids(ModelConfig& config) {
 
 Result<ModelConfig> read_model_config(const std::string& folder, const ConfigOptions& options) {
   auto json = ConfigReader::read(folder + "/config.json", options);
-  if (!json.ok()) {
-    return json.error();
-  }
+  if (!json.ok()) return json.error();
   auto config = parse_config(*json);
-  if (!config.ok()) {
-    return config;
-  }
+  if (!config.ok()) return config;
   const std::string generation_path = folder + "/generation_config.json";
   std::error_code code;
   if (std::filesystem::exists(generation_path, code)) {
     auto generation = ConfigReader::read(generation_path);
-    if (!generation.ok()) {
-      return generation.error();
-    }
+    if (!generation.ok()) return generation.error();
     config->eos_ids = generation->token_ids("eos_token_id").value_or(config->eos_ids);
-    if (generation->error().has_value()) {
-      return *generation->error();
-    }
+    if (generation->error().has_value()) return *generation->error();
   }
   tidy_eos_ids(*config);
   return config;
@@ -184,9 +170,7 @@ Result<ModelConfig> read_model_config(const std::string& folder, const ConfigOpt
 Result<std::string> shape_config_json(const std::string& shape) {
   std::string known;
   for (const Shape& candidate : kShapes) {
-    if (shape == candidate.name) {
-      return std::string(candidate.config_json);
-    }
+    if (shape == candidate.name) return std::string(candidate.config_json);
     known += known.empty() ? "" : ", ";
     known += candidate.name;
   }
@@ -195,17 +179,11 @@ Result<std::string> shape_config_json(const std::string& shape) {
 
 Result<ModelConfig> shape_config(const std::string& shape) {
   const auto text = shape_config_json(shape);
-  if (!text.ok()) {
-    return text.error();
-  }
+  if (!text.ok()) return text.error();
   auto json = ConfigReader::parse(*text, "random:" + shape);
-  if (!json.ok()) {
-    return json.error();
-  }
+  if (!json.ok()) return json.error();
   auto config = parse_config(*json);
-  if (config.ok()) {
-    tidy_eos_ids(*config);
-  }
+  if (config.ok()) tidy_eos_ids(*config);
   return config;
 }
 

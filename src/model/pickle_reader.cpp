@@ -177,9 +177,7 @@ class PickleReader {
 
   std::vector<Value> pop(std::size_t count) {
     std::vector<Value> values(count);
-    for (std::size_t i = count; i-- > 0;) {
-      values[i] = pop();
-    }
+    for (std::size_t i = count; i-- > 0;) values[i] = pop();
     return values;
   }
 
@@ -311,9 +309,7 @@ class PickleReader {
   }
 
   void push_long(std::uint64_t size) {
-    if (size > 8) {
-      return skip(size);  // larger than any size
-    }
+    if (size > 8) return skip(size);  // larger than any size
     std::uint64_t value = number(size);
     if (size > 0 && size < 8 && ((value >> (8 * size - 1)) & 1) != 0) {
       value |= ~std::uint64_t{0} << (8 * size);
@@ -435,8 +431,9 @@ class PickleReader {
   }
 
   Result<std::vector<PickledTensor>> tensors_of(const Value& dict) {
-    if (!has_tensors(dict))
+    if (!has_tensors(dict)) {
       return Error{ErrorCode::kInvalid, "it holds no dictionary of tensors by name"};
+    }
     std::vector<PickledTensor> result;
     std::unordered_set<std::string_view> names;
     const std::vector<Value>& entries = items(dict);

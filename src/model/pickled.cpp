@@ -70,9 +70,7 @@ std::optional<std::uint64_t> directory_bytes(const WeightsFile& file) {
       read_little_endian(end + 20, 4) != 0x06054B50) {
     return std::nullopt;
   }
-  if (read_little_endian(end, 4) != 0x07064B50) {
-    return read_little_endian(end + 32, 4);
-  }
+  if (read_little_endian(end, 4) != 0x07064B50) return read_little_endian(end + 32, 4);
   unsigned char long_form[48] = {};
   if (!file.read(read_little_endian(end + 8, 8), sizeof(long_form), long_form).ok() ||
       read_little_endian(long_form, 4) != 0x06064B50) {
@@ -89,9 +87,7 @@ Result<Record> locate(const WeightsFile& file, const std::string& name,
   }
   // 4.3.7: signature, version, flags, method; at the end the lengths of name and extra field.
   unsigned char header[30] = {};
-  if (auto read = file.read(found->header, sizeof(header), header); !read.ok()) {
-    return read.error();
-  }
+  if (auto read = file.read(found->header, sizeof(header), header); !read.ok()) return read.error();
   if (read_little_endian(header, 4) != 0x04034B50) {
     return Error{ErrorCode::kInvalid,
                  "its directory is wrong about record '" + name + "': the file is corrupt"};
@@ -128,9 +124,7 @@ std::optional<std::uint64_t> num_elements(const PickledTensor& tensor) {
 bool is_contiguous(const PickledTensor& tensor) {
   std::int64_t expected = 1;
   for (std::size_t i = tensor.shape.size(); i-- > 0;) {
-    if (tensor.shape[i] != 1 && tensor.strides[i] != expected) {
-      return false;
-    }
+    if (tensor.shape[i] != 1 && tensor.strides[i] != expected) return false;
     expected *= tensor.shape[i];
   }
   return true;
@@ -140,12 +134,8 @@ std::uint64_t element_bytes(std::string_view type) {
   const auto is = [&](std::initializer_list<std::string_view> types) {
     return std::ranges::find(types, type) != types.end();
   };
-  if (is({"U8", "I8", "BOOL", "F8_E4M3", "F8_E5M2"})) {
-    return 1;
-  }
-  if (is({"F16", "BF16", "I16"})) {
-    return 2;
-  }
+  if (is({"U8", "I8", "BOOL", "F8_E4M3", "F8_E5M2"})) return 1;
+  if (is({"F16", "BF16", "I16"})) return 2;
   return is({"F32", "I32"}) ? 4 : 8;
 }
 
@@ -175,12 +165,8 @@ Result<TensorEntry> make_entry(const WeightsFile& file, const PickledTensor& ten
 // The error says that it is not this machine's.
 Result<void> check_byte_order(const WeightsFile& file, libtorch::ZipArchive& zip) {
   const auto found = zip.find("byteorder");
-  if (!found.ok()) {
-    return found.error();
-  }
-  if (!found->has_value()) {
-    return {};
-  }
+  if (!found.ok()) return found.error();
+  if (!found->has_value()) return {};
   const auto record = locate(file, "byteorder", *found);
   char order[3] = {};
   if (!record.ok() || record->size < sizeof(order) ||
@@ -194,19 +180,13 @@ Result<void> check_byte_order(const WeightsFile& file, libtorch::ZipArchive& zip
 
 Result<std::string> read_data_pkl(const WeightsFile& file, libtorch::ZipArchive& zip) {
   const auto found = zip.find("data.pkl");
-  if (!found.ok()) {
-    return found.error();
-  }
+  if (!found.ok()) return found.error();
   const auto record = locate(file, "data.pkl", *found);
-  if (!record.ok()) {
-    return record.error();
-  }
+  if (!record.ok()) return record.error();
   if (record->size > kPickleBytesMax) {
     return Error{ErrorCode::kInvalid, "its data.pkl is larger than any checkpoint's"};
   }
-  if (const auto checked = check_byte_order(file, zip); !checked.ok()) {
-    return checked.error();
-  }
+  if (const auto checked = check_byte_order(file, zip); !checked.ok()) return checked.error();
   std::string pickle(record->size, '\0');
   if (const auto read = file.read(record->begin, pickle.size(), pickle.data()); !read.ok()) {
     return read.error();
@@ -228,13 +208,9 @@ Result<TensorEntries> read_tensors(const WeightsFile& file) {
   }
   BoundedSource source(file, *directory);
   const auto zip = (*library)->open_zip(source);
-  if (!zip.ok()) {
-    return zip.error();
-  }
+  if (!zip.ok()) return zip.error();
   const auto pickle = read_data_pkl(file, **zip);
-  if (!pickle.ok()) {
-    return pickle.error();
-  }
+  if (!pickle.ok()) return pickle.error();
   const auto tensors = read_pickle(*pickle);
   if (!tensors.ok()) {
     return Error{tensors.error().code, tensors.error().message + kRemedy};
@@ -246,9 +222,7 @@ Result<TensorEntries> read_tensors(const WeightsFile& file) {
     if (found == records.end()) {
       const std::string name = "data/" + std::string(tensor.storage);
       const auto place = (*zip)->find(name);
-      if (!place.ok()) {
-        return place.error();
-      }
+      if (!place.ok()) return place.error();
       const auto record = locate(file, name, *place);
       if (!record.ok()) {
         return Error{record.error().code,
@@ -270,9 +244,7 @@ Result<TensorEntries> read_tensors(const WeightsFile& file) {
 Result<TensorEntries> read_pickled(const WeightsFile& file) {
   char magic[2] = {};
   const auto read = file.read(0, std::min<std::uint64_t>(file.size(), sizeof(magic)), magic);
-  if (!read.ok()) {
-    return read.error();
-  }
+  if (!read.ok()) return read.error();
   if (std::memcmp(magic, "PK", 2) != 0) {
     return Error{
         ErrorCode::kInvalid,

@@ -6,9 +6,7 @@ namespace {
 // FNV-1a.
 std::uint64_t hash_name(const std::string& name) {
   std::uint64_t hash = 0xCBF29CE484222325ULL;
-  for (const char c : name) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3ULL;
-  }
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3ULL;
   return hash;
 }
 

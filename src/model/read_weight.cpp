@@ -20,9 +20,7 @@ Result<void> read_weight(const StoredWeight& weight, std::uint64_t first, std::s
     if (from < std::min(end, run_end)) {
       auto done = (*run.read)(run.first + (from - run_first), std::min(end, run_end) - from,
                               to + (from - first));
-      if (!done.ok()) {
-        return done;
-      }
+      if (!done.ok()) return done;
     }
     run_first = run_end;
   }

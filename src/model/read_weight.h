@@ -27,9 +27,7 @@ class FirstError {
   void note(const Result<void>& done) {
     if (!done.ok()) {
       const std::lock_guard lock(mutex_);
-      if (!error_.has_value()) {
-        error_ = done.error();
-      }
+      if (!error_.has_value()) error_ = done.error();
     }
   }
   // When they have ended.

@@ -38,9 +38,7 @@ void scale_not(const Rotation&) {}
 // Linear interpolation (Chen et al. 2023).
 void scale_linear(const Rotation& in) {
   const auto factor = static_cast<float>(in.positive("factor"));
-  for (float& value : in.inverse_periods()) {
-    value /= factor;
-  }
+  for (float& value : in.inverse_periods()) value /= factor;
 }
 
 // Llama 3.1's: long periods are stretched, short ones kept, those between blended.
@@ -104,9 +102,7 @@ void scale_yarn(const Rotation& in) {
   }
   low = std::max(low, 0.0);
   high = std::min(high, dimensions - 1.0);
-  if (low == high) {
-    high += 0.001;
-  }
+  if (low == high) high += 0.001;
   for (std::size_t i = 0; i < inverse_periods.size(); ++i) {
     const auto inverse = static_cast<double>(inverse_periods[i]);
     const double stretched = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
@@ -206,9 +202,7 @@ const Kind* find_kind(ConfigReader& settings, const RotaryKeys& keys) {
   }
   std::string known;
   for (const Kind& kind : kKinds) {
-    if (kind.name == name) {
-      return &kind;
-    }
+    if (kind.name == name) return &kind;
     known += (known.empty() ? "" : ", ") + std::string(kind.name);
   }
   settings.refuse("rope_type: '" + name + "' is not supported; supported are " + known);
@@ -230,9 +224,7 @@ void check_keys(ConfigReader& settings, const Kind& kind) {
 // The settings of all layers, where they stand by layer type.
 std::optional<ConfigReader> settings_of_types(ConfigReader& json, ConfigReader& settings) {
   auto types = json.texts("layer_types");
-  if (types.empty()) {
-    types = settings.keys();
-  }
+  if (types.empty()) types = settings.keys();
   for (const std::string& key : settings.keys()) {
     if (!settings.is_object(key)) {
       settings.doubt(key + ": stands beside settings by layer type, which have their own");
@@ -266,9 +258,7 @@ std::optional<ConfigReader> find_settings(ConfigReader& json) {
   }
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     auto settings = json.object(key);
-    if (!settings.has_value() || settings->keys().empty()) {
-      continue;
-    }
+    if (!settings.has_value() || settings->keys().empty()) continue;
     const auto keys = settings->keys();
     const bool by_type = std::any_of(keys.begin(), keys.end(),
                                      [&](const auto& inner) { return settings->is_object(inner); });
@@ -282,9 +272,7 @@ int rotary_dimensions(ConfigReader& json, std::optional<ConfigReader>& settings,
                       const RotaryKeys& keys) {
   const char* key = keys.share != nullptr ? keys.share : "partial_rotary_factor";
   double share = json.number(key, keys.usual_share);
-  if (settings.has_value()) {
-    share = settings->number("partial_rotary_factor", share);
-  }
+  if (settings.has_value()) share = settings->number("partial_rotary_factor", share);
   if (keys.share == nullptr && share != 1.0) {
     json.refuse("partial_rotary_factor: heads of this family turn whole");
     return 0;
@@ -304,23 +292,15 @@ void read_rotary(ConfigReader& json, ModelConfig& config, const RotaryKeys& keys
   auto settings = find_settings(json);
   const int dimensions = rotary_dimensions(json, settings, config.head_dim, keys);
   double theta = json.number(keys.theta, 10000.0);
-  if (settings.has_value()) {
-    theta = settings->number("rope_theta", theta);
-  }
-  if (!(theta > 1.0)) {
-    json.refuse(std::string(keys.theta) + ": a number above 1 is expected");
-  }
-  if (json.error().has_value()) {
-    return;
-  }
+  if (settings.has_value()) theta = settings->number("rope_theta", theta);
+  if (!(theta > 1.0)) json.refuse(std::string(keys.theta) + ": a number above 1 is expected");
+  if (json.error().has_value()) return;
   for (int i = 0; i < dimensions; i += 2) {
     const float share = static_cast<float>(i) / static_cast<float>(dimensions);
     config.rotary.inverse_periods.push_back(1.0F / std::pow(static_cast<float>(theta), share));
   }
   const Kind* kind = settings.has_value() ? find_kind(*settings, keys) : nullptr;
-  if (kind == nullptr) {
-    return;
-  }
+  if (kind == nullptr) return;
   check_keys(*settings, *kind);
   kind->scale({json, *settings, config, keys, theta});
   const auto& periods = config.rotary.inverse_periods;

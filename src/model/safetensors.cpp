@@ -59,9 +59,7 @@ Result<void> check_cover(const TensorEntries& entries, const WeightsFile& file,
                          std::uint64_t data_begin) {
   std::vector<const TensorEntries::value_type*> in_order;
   in_order.reserve(entries.size());
-  for (const auto& entry : entries) {
-    in_order.push_back(&entry);
-  }
+  for (const auto& entry : entries) in_order.push_back(&entry);
   std::ranges::sort(in_order, {}, [](const TensorEntries::value_type* entry) {
     return std::pair(entry->second.begin, entry->second.size);
   });
@@ -111,13 +109,9 @@ Result<TensorEntries> read_safetensors(const WeightsFile& file) {
   TensorEntries entries;
   for (const auto field : header) {
     const std::string name(field.key);
-    if (name == "__metadata__") {
-      continue;
-    }
+    if (name == "__metadata__") continue;
     auto entry = parse_entry(field.value, name, file, data_begin);
-    if (!entry.ok()) {
-      return entry.error();
-    }
+    if (!entry.ok()) return entry.error();
     if (!entries.emplace(name, std::move(*entry)).second) {
       return Error{ErrorCode::kInvalid, path + ": header: tensor '" + name + "' is there twice"};
     }

@@ -29,12 +29,8 @@ class AskingSource : public TensorSource {
   std::vector<std::string> names() const override { return source_.names(); }
   Result<SourceTensor> tensor(const TensorSpec& spec) override {
     auto tensor = source_.tensor(spec);
-    if (!tensor.ok()) {
-      return tensor.error();
-    }
-    if (asked.empty()) {
-      first = spec.name;
-    }
+    if (!tensor.ok()) return tensor.error();
+    if (asked.empty()) first = spec.name;
     asked.insert(spec.name);
     return SourceTensor{.type = tensor->type, .read = nullptr};
   }
@@ -62,9 +58,7 @@ std::string_view stem_of(std::string_view embedding) {
 // "vision_tower" of "model.vision_tower.layers.0.weight".
 std::string part_of(std::string_view name) {
   for (const std::string_view wrapper : {"_orig_mod.", "module.", "model."}) {
-    if (name.starts_with(wrapper)) {
-      name.remove_prefix(wrapper.size());
-    }
+    if (name.starts_with(wrapper)) name.remove_prefix(wrapper.size());
   }
   return std::string(name.substr(0, name.find('.')));
 }
@@ -80,18 +74,14 @@ bool is_harmless(std::string_view name, bool has_tied_head) {
 Result<std::vector<std::string>> check_tensors(const ModelConfig& config, TensorSource& checkpoint,
                                                bool force) {
   AskingSource source(checkpoint);
-  if (const auto asked = ask_for_tensors(config, source); !asked.ok()) {
-    return asked.error();
-  }
+  if (const auto asked = ask_for_tensors(config, source); !asked.ok()) return asked.error();
   const std::string_view stem = stem_of(source.first);
   const bool is_part =
       !stem.empty() && (!config.outer_model_type.empty() || stem.ends_with("language_model."));
   std::set<std::string> parts;
   std::vector<std::string> unknown;
   for (const std::string& name : checkpoint.names()) {
-    if (source.asked.contains(name) || is_harmless(name, config.tied_embeddings)) {
-      continue;
-    }
+    if (source.asked.contains(name) || is_harmless(name, config.tied_embeddings)) continue;
     if (is_part && !name.starts_with(stem)) {
       parts.insert(part_of(name));
     } else {

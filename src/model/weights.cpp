@@ -14,9 +14,7 @@ std::vector<T> reordered(const std::vector<T>& elements, const std::vector<std::
   LMTP_CHECK(order.size() == elements.size(), order.size(), elements.size());
   std::vector<T> result;
   result.reserve(order.size());
-  for (const std::int64_t at : order) {
-    result.push_back(elements[static_cast<std::size_t>(at)]);
-  }
+  for (const std::int64_t at : order) result.push_back(elements[static_cast<std::size_t>(at)]);
   return result;
 }
 
@@ -42,9 +40,7 @@ std::uint64_t num_bytes(const TensorSpec& spec, kernels::ElementType type) {
 
 std::int64_t TensorSpec::num_elements() const {
   std::int64_t count = 1;
-  for (const std::int64_t size : shape) {
-    count *= size;
-  }
+  for (const std::int64_t size : shape) count *= size;
   return count;
 }
 
@@ -75,9 +71,7 @@ bool WeightLoader::find_prefix(const std::string& name, const std::string& usual
 }
 
 std::optional<SourceTensor> WeightLoader::fetch(const TensorSpec& spec) {
-  if (error_.has_value()) {
-    return std::nullopt;
-  }
+  if (error_.has_value()) return std::nullopt;
   const Result<SourceTensor> tensor = source_.tensor(spec);
   if (!tensor.ok()) {
     error_ = tensor.error();
@@ -91,9 +85,7 @@ std::optional<SourceTensor> WeightLoader::fetch(const TensorSpec& spec) {
 
 void WeightLoader::count(const TensorSpec& spec) {
   num_elements_ += spec.num_elements();
-  if (!progress_ || expected_elements_ <= 0) {
-    return;
-  }
+  if (!progress_ || expected_elements_ <= 0) return;
   const auto percent =
       static_cast<int>(std::min<std::int64_t>(100, num_elements_ * 100 / expected_elements_));
   if (percent != percent_) {
@@ -110,16 +102,12 @@ std::optional<PackedWeight> WeightLoader::packed_random(const std::vector<Tensor
   RandomWeight source{.parts = {}, .order = order, .n = n, .k = k};
   for (const TensorSpec& spec : specs) {
     const auto tensor = source_.random(spec);
-    if (error_.has_value() || !tensor.has_value()) {
-      return std::nullopt;
-    }
+    if (error_.has_value() || !tensor.has_value()) return std::nullopt;
     source.parts.push_back({*tensor, spec.num_elements()});
   }
   std::optional<PackedWeight> weight = store_.pack_random(source);
   if (weight.has_value()) {
-    for (const TensorSpec& spec : specs) {
-      count(spec);
-    }
+    for (const TensorSpec& spec : specs) count(spec);
   }
   return weight;
 }
@@ -129,13 +117,9 @@ PackedWeight WeightLoader::packed(const std::string& name, kernels::WeightOrder 
   const bool outputs_first = order == kernels::WeightOrder::kOutputsByInputs;
   const TensorSpec spec{prefix_ + name, outputs_first ? std::vector{n, k} : std::vector{k, n},
                         init};
-  if (auto weight = packed_random({spec}, order, n, k)) {
-    return std::move(*weight);
-  }
+  if (auto weight = packed_random({spec}, order, n, k)) return std::move(*weight);
   const auto tensor = fetch(spec);
-  if (!tensor.has_value()) {
-    return {};
-  }
+  if (!tensor.has_value()) return {};
   return pack({.runs = {{&tensor->read, 0, num_bytes(spec, tensor->type)}},
                .type = tensor->type,
                .order = order,
@@ -160,9 +144,7 @@ PackedWeight WeightLoader::packed_stack(const std::vector<WeightPart>& parts, st
   std::vector<SourceTensor> tensors;
   for (const TensorSpec& spec : specs) {
     auto tensor = fetch(spec);
-    if (!tensor.has_value()) {
-      continue;
-    }
+    if (!tensor.has_value()) continue;
     if (!tensors.empty() && tensor->type != tensors.front().type) {
       error_ = Error{ErrorCode::kInvalid, "tensor '" + spec.name + "' is of another type than '" +
                                               specs.front().name + "', and they are used as one"};
@@ -170,9 +152,7 @@ PackedWeight WeightLoader::packed_stack(const std::vector<WeightPart>& parts, st
     }
     tensors.push_back(std::move(*tensor));
   }
-  if (error_.has_value() || tensors.empty()) {
-    return {};
-  }
+  if (error_.has_value() || tensors.empty()) return {};
   const kernels::ElementType type = tensors.front().type;
   const auto row_bytes = static_cast<std::uint64_t>(k * kernels::element_size(type));
   std::vector<StoredWeight::Run> rows;
@@ -181,9 +161,7 @@ PackedWeight WeightLoader::packed_stack(const std::vector<WeightPart>& parts, st
       rows.push_back({&tensors[i].read, static_cast<std::uint64_t>(row) * row_bytes, row_bytes});
     }
   }
-  if (!order.empty()) {
-    rows = reordered(rows, order);
-  }
+  if (!order.empty()) rows = reordered(rows, order);
   return pack({.runs = joined(rows), .type = type, .n = n, .k = k}, specs);
 }
 
@@ -193,17 +171,13 @@ PackedWeight WeightLoader::pack(const StoredWeight& source, const std::vector<Te
     error_ = weight.error();
     return {};
   }
-  for (const TensorSpec& spec : specs) {
-    count(spec);
-  }
+  for (const TensorSpec& spec : specs) count(spec);
   return std::move(*weight);
 }
 
 void WeightLoader::read(const TensorSpec& spec, std::vector<float>& to) {
   const auto tensor = fetch(spec);
-  if (!tensor.has_value()) {
-    return;
-  }
+  if (!tensor.has_value()) return;
   constexpr std::int64_t kElementsAtATime = std::int64_t{1} << 20;
   const std::int64_t size = kernels::element_size(tensor->type);
   const std::int64_t total = spec.num_elements();
@@ -231,9 +205,7 @@ PlainWeight WeightLoader::plain_stack(const std::vector<WeightPart>& parts, Tens
   for (const WeightPart& part : parts) {
     read({prefix_ + part.name, {part.n}, init}, values);
   }
-  if (error_.has_value() || values.empty()) {
-    return {};
-  }
+  if (error_.has_value() || values.empty()) return {};
   return store_.keep(order.empty() ? values : reordered(values, order));
 }
 
@@ -241,12 +213,8 @@ PlainWeight WeightLoader::plain(const std::string& name, std::vector<std::int64_
                                 TensorInit init, float shift) {
   std::vector<float> values;
   read({prefix_ + name, std::move(shape), init}, values);
-  if (error_.has_value() || values.empty()) {
-    return {};
-  }
-  for (float& value : values) {
-    value += shift;
-  }
+  if (error_.has_value() || values.empty()) return {};
+  for (float& value : values) value += shift;
   return store_.keep(values);
 }
 

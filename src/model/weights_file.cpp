@@ -48,9 +48,7 @@ Result<void> WeightsFile::read(std::uint64_t first, std::size_t count, void* to)
   auto* bytes = static_cast<char*>(to);
   while (count > 0) {
     const ssize_t taken = pread(descriptor_, bytes, count, static_cast<off_t>(first));
-    if (taken < 0 && errno == EINTR) {
-      continue;
-    }
+    if (taken < 0 && errno == EINTR) continue;
     if (taken < 0) {
       return Error{ErrorCode::kUnavailable, path_ + ": cannot be read: " + std::strerror(errno)};
     }

@@ -174,9 +174,7 @@ std::vector<TokenId> FieldReader::required_tokens(Field field, bool may_be_empty
     }
     tokens.push_back(static_cast<TokenId>(id));
   }
-  if (tokens.empty() && !may_be_empty) {
-    fail(field, "is empty; at least one token id is needed");
-  }
+  if (tokens.empty() && !may_be_empty) fail(field, "is empty; at least one token id is needed");
   return tokens;
 }
 

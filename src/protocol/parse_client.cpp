@@ -54,9 +54,7 @@ std::optional<StreamId> scan_stream_id(std::string_view payload) {
 // Shown in an answer, so anything but plain letters of a verb is left out.
 std::string shown_verb(std::string_view verb) {
   std::string shown;
-  for (const char c : verb.substr(0, kMaxShownVerbBytes)) {
-    shown += c > ' ' && c < '\x7f' ? c : '?';
-  }
+  for (const char c : verb.substr(0, kMaxShownVerbBytes)) shown += c > ' ' && c < '\x7f' ? c : '?';
   return verb.size() > kMaxShownVerbBytes ? shown + "..." : shown;
 }
 
@@ -127,9 +125,7 @@ std::string why_too_long(std::string_view key, std::string_view container,
   if (key == field_name(Field::kPrompt) || key == field_name(Field::kScored)) {
     return too_many(limits.num_tokens, " tokens", " (the context)");
   }
-  if (key == kLogitBiasName) {
-    return too_many(limits.num_biases, " entries", " (the vocabulary)");
-  }
+  if (key == kLogitBiasName) return too_many(limits.num_biases, " entries", " (the vocabulary)");
   if (container.size() <= kMaxOtherFieldBytes) return {};
   return "has " + std::to_string(container.size()) + " bytes; allowed are at most " +
          std::to_string(kMaxOtherFieldBytes);

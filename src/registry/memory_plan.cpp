@@ -43,8 +43,9 @@ MemoryDecision decide_memory(const MemoryNeed& need, const MemoryState& state) {
   // Beside others on a device: what the first one left free is not for the KV cache of the next.
   const std::int64_t kept_bytes = need.on_device && !state.loaded.empty() ? kDeviceMarginBytes : 0;
   if (has_seat) {
-    if (const auto kv_bytes = kv_budget(need, free_bytes, kept_bytes, false))
+    if (const auto kv_bytes = kv_budget(need, free_bytes, kept_bytes, false)) {
       return LoadNow{*kv_bytes};
+    }
   }
   if (oldest != nullptr) {
     return UnloadFirst{static_cast<std::size_t>(oldest - state.loaded.data())};

@@ -30,9 +30,7 @@ void Nucleus::keep(std::span<float> weights, float top_p) {
   const double wanted = static_cast<double>(top_p) * total;
   double sum = 0.0;
   std::size_t last = kNumBuckets - 1;
-  while (last > 0 && sum + sums_[last] < wanted) {
-    sum += sums_[last--];
-  }
+  while (last > 0 && sum + sums_[last] < wanted) sum += sums_[last--];
   boundary_.clear();
   for (std::size_t id = 0; id < weights.size(); ++id) {
     const std::size_t bucket = bucket_of(weights[id]);
@@ -50,9 +48,7 @@ void Nucleus::keep(std::span<float> weights, float top_p) {
   while (kept < boundary_.size() && sum < wanted) {
     sum += static_cast<double>(weight_of(boundary_[kept++]));
   }
-  for (; kept < boundary_.size(); ++kept) {
-    weight_of(boundary_[kept]) = 0.0F;
-  }
+  for (; kept < boundary_.size(); ++kept) weight_of(boundary_[kept]) = 0.0F;
 }
 
 }  // namespace lmtp::sampling

@@ -103,9 +103,7 @@ TokenId Sampler::draw(std::span<const float> row, float max, const SamplingParam
   if (params.top_k > 0 && static_cast<std::size_t>(params.top_k) < row.size()) {
     keep_best(row, params.top_k);
   }
-  if (params.top_p < 1.0F) {
-    nucleus_->keep(weights_, params.top_p);
-  }
+  if (params.top_p < 1.0F) nucleus_->keep(weights_, params.top_p);
   return draw_of_weights(number);
 }
 
@@ -125,9 +123,7 @@ void Sampler::keep_best(std::span<const float> row, std::int64_t count) {
 // The token at which the sum of the weights, in order of ids, passes number * total.
 TokenId Sampler::draw_of_weights(double number) const {
   double total = 0.0;
-  for (const float weight : weights_) {
-    total += static_cast<double>(weight);
-  }
+  for (const float weight : weights_) total += static_cast<double>(weight);
   const double target = number * total;
   double sum = 0.0;
   TokenId last = 0;
@@ -135,9 +131,7 @@ TokenId Sampler::draw_of_weights(double number) const {
     if (weights_[id] > 0.0F) {
       last = static_cast<TokenId>(id);
       sum += static_cast<double>(weights_[id]);
-      if (sum > target) {
-        break;
-      }
+      if (sum > target) break;
     }
   }
   return last;

@@ -98,8 +98,9 @@ Result<Charsmap> Charsmap::parse(std::string_view bytes) {
   const std::size_t num_units = little_endian(bytes) / kUnit;
   bytes.remove_prefix(kUnit);
   if (num_units == 0) return Error{ErrorCode::kInvalid, "the charsmap has an empty trie"};
-  if (num_units > bytes.size() / kUnit)
+  if (num_units > bytes.size() / kUnit) {
     return Error{ErrorCode::kInvalid, "the charsmap is cut off"};
+  }
   Charsmap map;
   map.trie_.reserve(num_units);
   for (std::size_t i = 0; i < num_units; ++i) {

@@ -18,8 +18,9 @@ Result<std::string> read_text_file(const std::string& path) {
   std::error_code error;
   const auto size = fs::file_size(path, error);
   if (error) return Error{errno_code(error.value()), path + ": " + error.message()};
-  if (size > kFileBytesMax)
+  if (size > kFileBytesMax) {
     return Error{ErrorCode::kInvalid, path + ": larger than a tokenizer's file can be"};
+  }
   std::string text(size, '\0');
   std::ifstream file(path, std::ios::binary);
   if (!file.read(text.data(), static_cast<std::streamsize>(size))) {
@@ -32,8 +33,9 @@ Result<simdjson::dom::object> JsonFile::read(const std::string& path) {
   std::error_code error;
   const auto size = fs::file_size(path, error);
   if (error) return Error{errno_code(error.value()), path + ": " + error.message()};
-  if (size > kFileBytesMax)
+  if (size > kFileBytesMax) {
     return Error{ErrorCode::kInvalid, path + ": larger than a tokenizer's file can be"};
+  }
   if (const auto code = simdjson::padded_string::load(path).get(text_)) {
     return Error{ErrorCode::kInvalid, path + ": " + simdjson::error_message(code)};
   }

@@ -76,12 +76,14 @@ Result<SplitPattern> read_pattern(const object& part) {
 
 Result<NormalizerStep> read_precompiled(const object& part) {
   const auto bytes = from_base64(string_or(part, "precompiled_charsmap", ""));
-  if (!bytes)
+  if (!bytes) {
     return Error{ErrorCode::kInvalid,
                  "the 'precompiled_charsmap' of a 'Precompiled' is not base64"};
+  }
   auto charsmap = Charsmap::parse(*bytes);
-  if (!charsmap)
+  if (!charsmap) {
     return Error{charsmap.error().code, "a 'Precompiled': " + charsmap.error().message};
+  }
   NormalizerStep step;
   step.kind = NormalizerStep::Kind::kCharsmap;
   step.charsmap = std::make_shared<const Charsmap>(std::move(*charsmap));
@@ -219,8 +221,9 @@ Result<void> read_words(std::string_view type, const object& part, PreTokenizerP
         split_step(SplitPattern::one_of(punctuation_ranges()), SplitBehavior::kIsolated));
   } else if (type == "CharDelimiterSplit") {
     const std::string_view delimiter = string_or(part, "delimiter", "");
-    if (delimiter.empty())
+    if (delimiter.empty()) {
       return Error{ErrorCode::kInvalid, "a CharDelimiterSplit has no 'delimiter'"};
+    }
     parts.steps.push_back(split_step(SplitPattern::literal(delimiter), SplitBehavior::kRemoved));
   } else {
     return unsupported("the pre_tokenizer is " + quoted(type));

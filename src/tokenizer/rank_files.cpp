@@ -177,8 +177,9 @@ Result<TokenizerParts> read_tekken_root(const object& root) {
   // What is listed beyond the size is not used.
   std::size_t num_tokens = vocab.size();
   if (const auto size = number("default_vocab_size")) {
-    if (*size < specials->size())
+    if (*size < specials->size()) {
       return Error{ErrorCode::kInvalid, "'config.default_vocab_size' is too low"};
+    }
     num_tokens = std::min(num_tokens, *size - specials->size());
   }
   std::vector<std::string> tokens;
@@ -239,8 +240,9 @@ Result<std::vector<std::string>> parse_tiktoken(std::string_view text) {
   }
   if (tokens.empty()) return Error{ErrorCode::kInvalid, "no tokens"};
   for (std::size_t rank = 0; rank < tokens.size(); ++rank) {
-    if (tokens[rank].empty())
+    if (tokens[rank].empty()) {
       return Error{ErrorCode::kInvalid, "no token has the rank " + std::to_string(rank)};
+    }
   }
   return tokens;
 }

@@ -85,8 +85,9 @@ class Parser {
       case '(':
         return parse_group();
       case ')':
-        if (groups_.size() == 1)
+        if (groups_.size() == 1) {
           return Error{ErrorCode::kInvalid, "a group is closed that was not opened"};
+        }
         close_inner_groups();
         take(")");
         atom_ = groups_.back().begin;

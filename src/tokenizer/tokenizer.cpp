@@ -113,8 +113,9 @@ std::string_view Tokenizer::first_token_bytes(TokenId id) const {
 
 Result<std::unique_ptr<Tokenizer>> load_tokenizer(const std::string& folder) {
   std::error_code error;
-  if (!std::filesystem::is_directory(folder, error))
+  if (!std::filesystem::is_directory(folder, error)) {
     return Error{ErrorCode::kNotFound, folder + ": not a folder"};
+  }
   auto config = read_folder_config(folder);
   if (!config) return config.error();
   PlainSpecials plain;

@@ -106,9 +106,7 @@ void Unigram::append_piece(std::string_view text, std::vector<TokenId>& out) con
         return byte_tokens_[static_cast<unsigned char>(letter)] >= 0;
       });
   if (falls_back) {
-    for (const char letter : text) {
-      out.push_back(byte_tokens_[static_cast<unsigned char>(letter)]);
-    }
+    for (const char letter : text) out.push_back(byte_tokens_[static_cast<unsigned char>(letter)]);
   } else if (unk_id_ >= 0) {
     out.push_back(unk_id_);
   }

@@ -46,8 +46,9 @@ Result<void> read_vocab_json(const std::string& path, BpeBuilder& builder) {
 Result<void> read_merges_txt(const std::string& path, bool is_gpt2, BpeBuilder& builder) {
   const auto text = read_text_file(path);
   if (!text) return text.error();
-  if (!simdjson::validate_utf8(text->data(), text->size()))
+  if (!simdjson::validate_utf8(text->data(), text->size())) {
     return Error{ErrorCode::kInvalid, path + ": not UTF-8"};
+  }
   std::size_t line_number = 0;
   for (std::size_t pos = 0; pos < text->size();) {
     const std::size_t end = text->find('\n', pos);

@@ -77,9 +77,7 @@ class AgentDriver {
     stream.num_wanted = num_wanted;
     stream.chunk = chunk;
     const int length = static_cast<int>(tokens.size()) + num_wanted + 1;
-    for (int i = 0; i * kBlockSize < length; ++i) {
-      stream.sequence.blocks.push_back(next_block_++);
-    }
+    for (int i = 0; i * kBlockSize < length; ++i) stream.sequence.blocks.push_back(next_block_++);
     // Blocks in falling order, so that a kernel that takes them for neighbours is found out.
     std::reverse(stream.sequence.blocks.begin(), stream.sequence.blocks.end());
     stream.sequence.tokens = std::move(tokens);
@@ -117,9 +115,7 @@ class AgentDriver {
     std::vector<DrivenStream*> planned = planned_;
     for (bool done = false; !done;) {
       scheduler::StepPlan next = plan_behind(plan, planned);
-      if (!next.empty()) {
-        EXPECT_TRUE(agent_.start(next));
-      }
+      if (!next.empty()) EXPECT_TRUE(agent_.start(next));
       const auto result = agent_.finish();
       ASSERT_TRUE(result.ok()) << result.error().message;
       for (std::size_t i = 0; i < planned.size(); ++i) {
@@ -133,9 +129,7 @@ class AgentDriver {
 
   bool step() {
     const scheduler::StepPlan plan = plan_step();
-    if (plan.empty()) {
-      return false;
-    }
+    if (plan.empty()) return false;
     const auto result = agent_.execute(plan);
     EXPECT_TRUE(result.ok()) << (result.ok() ? "" : result.error().message);
     for (std::size_t i = 0; i < planned_.size(); ++i) {
@@ -152,9 +146,7 @@ class AgentDriver {
     planned_.clear();
     for (DrivenStream& stream : streams_) {
       const int room = kTestBatchedTokens - plan.num_tokens;
-      if (stream.done() || room == 0) {
-        continue;
-      }
+      if (stream.done() || room == 0) continue;
       add(plan, stream, plan_row(stream, room));
     }
     plan.copies = std::move(copies_);
@@ -212,9 +204,7 @@ class AgentDriver {
     EXPECT_EQ(static_cast<int>(result.tokens.size()), row.num_logits);
     stream.sequence.num_computed += row.num_tokens;
     for (const scheduler::TokenResult& token : result.tokens) {
-      if (stream.sequence.kind == RequestKind::kGenerate && stream.done()) {
-        return;
-      }
+      if (stream.sequence.kind == RequestKind::kGenerate && stream.done()) return;
       stream.results.push_back(token);
       if (stream.sequence.kind == RequestKind::kGenerate) {
         stream.sequence.tokens.push_back(token.token);

@@ -33,9 +33,7 @@ inline void expect_same_bits(const std::vector<scheduler::TokenResult>& a,
 inline std::vector<TokenId> prompt_of(int number, int length) {
   std::vector<TokenId> prompt(static_cast<std::size_t>(length));
   std::iota(prompt.begin(), prompt.end(), number * 7);
-  for (TokenId& token : prompt) {
-    token = token * 31 % 97;
-  }
+  for (TokenId& token : prompt) token = token * 31 % 97;
   return prompt;
 }
 

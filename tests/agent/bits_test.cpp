@@ -101,9 +101,7 @@ TEST_P(BitsTest, AScoreOfWhatWasGeneratedGivesItsLogprobs) {
   const DrivenStream& generated = driver.generate(prompt_of(2, 40), 60, params);
   driver.run();
   std::vector<TokenId> tokens;
-  for (const TokenResult& result : generated.results) {
-    tokens.push_back(result.token);
-  }
+  for (const TokenResult& result : generated.results) tokens.push_back(result.token);
   for (const int chunk : {3, 512}) {
     AgentDriver again(*agent);
     const DrivenStream& scored = again.score(prompt_of(2, 40), tokens, chunk);

@@ -54,9 +54,7 @@ Errors errors_of(scheduler::ModelAgent& agent, const std::string& goldens) {
   int num_scored = 0;
   int num_cases = 0;
   for (const testing::Golden& golden : testing::read_goldens(goldens)) {
-    if (golden.prompt.empty() || golden.logit_bias != nullptr || num_cases == kCases) {
-      continue;
-    }
+    if (golden.prompt.empty() || golden.logit_bias != nullptr || num_cases == kCases) continue;
     ++num_cases;
     std::vector<TokenId> scored;
     for (std::size_t i = 0; i < std::min(kSteps, golden.steps.size()); ++i) {
@@ -138,9 +136,7 @@ TEST(CudaAgentTest, GraphsGiveTheSameBits) {
     }
     driver.run();
     std::vector<std::vector<TokenResult>> results;
-    for (const DrivenStream* stream : streams) {
-      results.push_back(stream->results);
-    }
+    for (const DrivenStream* stream : streams) results.push_back(stream->results);
     return results;
   };
   (void)testing::take_num_graph_launches();

@@ -153,9 +153,7 @@ class DecodeRowsTest : public ::testing::Test {
   }
 
   void move_on() {
-    for (scheduler::Sequence& sequence : sequences_) {
-      grow(sequence, sequence.length() + 1);
-    }
+    for (scheduler::Sequence& sequence : sequences_) grow(sequence, sequence.length() + 1);
   }
 
   kernels::WorkerPool pool_{1};
@@ -169,9 +167,7 @@ class DecodeRowsTest : public ::testing::Test {
 };
 
 TEST_F(DecodeRowsTest, NothingGoesUpWhileTheDeviceKnowsWhatComes) {
-  for (const int length : {3, 20, 70}) {
-    add(length);
-  }
+  for (const int length : {3, 20, 70}) add(length);
   const std::vector<std::int32_t> own = {0, 1, 2};
   EXPECT_GT(step(plan(), {}, 4), 0U);
   move_on();
@@ -191,9 +187,7 @@ TEST_F(DecodeRowsTest, NothingGoesUpWhileTheDeviceKnowsWhatComes) {
 }
 
 TEST_F(DecodeRowsTest, AStreamKeepsItsPlaceWhereverItIsInThePlan) {
-  for (const int length : {3, 20, 70, 100}) {
-    add(length);
-  }
+  for (const int length : {3, 20, 70, 100}) add(length);
   step();
   move_on();
   scheduler::StepPlan turned = plan();
@@ -227,13 +221,9 @@ TEST_F(DecodeRowsTest, StreamsComeAndGo) {
     std::shuffle(next.rows.begin(), next.rows.end(), generator);
     std::vector<std::int32_t> drawn;
     if (one_of(2) == 0) {
-      for (std::size_t i = 0; i < next.rows.size(); ++i) {
-        drawn.push_back(one_of(kRowsMax));
-      }
+      for (std::size_t i = 0; i < next.rows.size(); ++i) drawn.push_back(one_of(kRowsMax));
     }
-    if (one_of(20) == 0) {
-      rows_.forget();
-    }
+    if (one_of(20) == 0) rows_.forget();
     const int count = static_cast<int>(next.rows.size());
     step(next, drawn, count + one_of(kRowsMax - count + 1));
     ASSERT_FALSE(HasFailure());

@@ -28,9 +28,7 @@ std::vector<float> random_row(int vocab_size, unsigned seed) {
   std::mt19937 generator(seed);
   std::normal_distribution<float> normal(0.0F, 4.0F);
   std::vector<float> row(static_cast<std::size_t>(vocab_size));
-  for (float& logit : row) {
-    logit = normal(generator);
-  }
+  for (float& logit : row) logit = normal(generator);
   return row;
 }
 
@@ -109,9 +107,7 @@ class DeviceSamplingTest : public ::testing::Test {
       const scheduler::RowResult& a = outcome.on_device.rows[i];
       const scheduler::RowResult& b = outcome.on_host.rows[i];
       ASSERT_EQ(a.error, b.error);
-      if (a.error.has_value()) {
-        continue;
-      }
+      if (a.error.has_value()) continue;
       ASSERT_EQ(a.tokens[0].token, b.tokens[0].token);
       ASSERT_NEAR(a.tokens[0].logprob, b.tokens[0].logprob, 2e-5);
       ASSERT_EQ(a.tokens[0].top_logprobs.size(), b.tokens[0].top_logprobs.size());
@@ -138,9 +134,7 @@ TEST_F(DeviceSamplingTest, GreedyAndTopLogprobs) {
     for (std::size_t id = 0; id < rows.back().logits.size(); ++id) {
       rows.back().logits[id] = id % 3 == 0 ? -kInfinity : id % 2 == 0 ? 0.0F : -0.0F;
     }
-    if (vocab_size == 1) {
-      rows.pop_back();
-    }
+    if (vocab_size == 1) rows.pop_back();
     expect_equal(rows);
   }
 }
@@ -166,9 +160,7 @@ TEST_F(DeviceSamplingTest, TiesAtTheEdgeOfWhatIsKept) {
   std::vector<Row> rows;
   for (unsigned seed = 0; seed < 30; ++seed) {
     Row row{.logits = std::vector<float>(300, 0.0F), .params = {}};
-    for (std::size_t id = 0; id < 300; id += 7) {
-      row.logits[id] = 2.0F;
-    }
+    for (std::size_t id = 0; id < 300; id += 7) row.logits[id] = 2.0F;
     row.params.temperature = 1.0F;
     row.params.top_k = seed % 2 == 0 ? 20 + 5 * static_cast<int>(seed) : 0;
     row.params.top_p = seed % 3 == 0 ? 0.37F : 1.0F;
@@ -251,15 +243,11 @@ TEST_F(DeviceSamplingTest, BiasesComeAndGo) {
   kernels::Stream stream(testing::device_under_test(), pool_);
   agent::DeviceBiases biases(stream, kVocab, 30);
   std::vector<TokenId> ids(kVocab);
-  for (int id = 0; id < kVocab; ++id) {
-    ids[static_cast<std::size_t>(id)] = id;
-  }
+  for (int id = 0; id < kVocab; ++id) ids[static_cast<std::size_t>(id)] = id;
   const auto kept = bias_of({3, 4}, 0.5F);
   for (int step = 0; step < 20; ++step) {
     std::vector<std::shared_ptr<const LogitBias>> now = {kept, kept};
-    for (int i = 0; i < 10; ++i) {
-      now.push_back(bias_of(ids, static_cast<float>(100 * step + i)));
-    }
+    for (int i = 0; i < 10; ++i) now.push_back(bias_of(ids, static_cast<float>(100 * step + i)));
     biases.place(now);
     stream.synchronize();
     for (const auto& bias : now) {

@@ -13,9 +13,7 @@ namespace {
 
 std::string load_error(const ModelSource& source, std::int64_t kv_cache_bytes) {
   const auto config = model::load_model_config(source);
-  if (!config.ok()) {
-    return config.error().message;
-  }
+  if (!config.ok()) return config.error().message;
   agent::AgentOptions options;
   options.source = source;
   options.config = *config;

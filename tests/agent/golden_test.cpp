@@ -27,13 +27,9 @@ void check_golden(scheduler::ModelAgent& agent, const testing::Golden& golden) {
   testing::DrivenStream* stream = nullptr;
   if (golden.is_score) {
     std::vector<TokenId> scored;
-    for (const testing::GoldenStep& step : golden.steps) {
-      scored.push_back(step.token);
-    }
+    for (const testing::GoldenStep& step : golden.steps) scored.push_back(step.token);
     first = golden.prompt.empty() ? 1 : 0;
-    if (golden.prompt.size() + scored.size() < 2) {
-      return;  // nothing goes through the model
-    }
+    if (golden.prompt.size() + scored.size() < 2) return;  // nothing goes through the model
     stream = &driver.score(golden.prompt, scored);
   } else {
     SamplingParams params;
@@ -54,9 +50,7 @@ void check_file(const std::string& folder, const std::string& goldens) {
   ASSERT_NE(agent, nullptr);
   const auto cases = testing::read_goldens(goldens);
   ASSERT_FALSE(cases.empty());
-  for (const testing::Golden& golden : cases) {
-    check_golden(*agent, golden);
-  }
+  for (const testing::Golden& golden : cases) check_golden(*agent, golden);
 }
 
 class GoldenTest : public ::testing::TestWithParam<const char*> {};
@@ -99,13 +93,9 @@ double mean_error(kernels::WeightType type) {
   double sum = 0.0;
   int count = 0;
   for (const testing::Golden& golden : testing::read_goldens(root + "/tests/goldens/demo.json")) {
-    if (golden.logit_bias != nullptr || golden.prompt.empty()) {
-      continue;
-    }
+    if (golden.logit_bias != nullptr || golden.prompt.empty()) continue;
     std::vector<TokenId> scored;
-    for (const testing::GoldenStep& step : golden.steps) {
-      scored.push_back(step.token);
-    }
+    for (const testing::GoldenStep& step : golden.steps) scored.push_back(step.token);
     testing::AgentDriver driver(*agent);
     const testing::DrivenStream& stream = driver.score(golden.prompt, scored);
     driver.run();

@@ -50,8 +50,9 @@ void set_accept(const Arguments& arguments, FetchOptions& options) {
                    static_cast<long long>(header.file_size),
                    header.bytes.substr(std::min<std::size_t>(8, header.bytes.size())).c_str());
     }
-    if (arguments.refused == "weights")
+    if (arguments.refused == "weights") {
       return Error{ErrorCode::kInternal, "the weights of " + folder + " are refused"};
+    }
     return {};
   };
 }

@@ -90,8 +90,9 @@ TEST(Explain, EachReasonHasItsOwnRemedy) {
 
 TEST(Explain, WhatPassesIsTriedAgain) {
   for (const int status : {408, 429, 500, 503}) EXPECT_TRUE(is_transient(with_status(status)));
-  for (const int status : {400, 401, 403, 404, 416})
+  for (const int status : {400, 401, 403, 404, 416}) {
     EXPECT_FALSE(is_transient(with_status(status)));
+  }
   EXPECT_TRUE(is_transient(with_transport(Transport::kCut)));
   EXPECT_FALSE(is_transient(with_transport(Transport::kTls)));
   EXPECT_FALSE(is_transient(with_transport(Transport::kBodyStopped)));

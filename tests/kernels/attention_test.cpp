@@ -218,9 +218,7 @@ void run_in_chunks(Attention& attention, const kernels::Backend& backend, int ch
       }
     }
     more = !step.empty();
-    if (more) {
-      attention.step(backend, step, 1 + chunk % 2);
-    }
+    if (more) attention.step(backend, step, 1 + chunk % 2);
   }
 }
 

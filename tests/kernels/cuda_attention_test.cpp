@@ -299,9 +299,7 @@ TEST_P(CudaAttentionTest, BitsDependNeitherOnChunksNorOnTheKernel) {
   for (const int last : {1,   2,   15,  16,  17,  63,  64,  65,  66,  70,  255,
                          256, 257, 258, 266, 270, 511, 512, 513, 514, 519, 520}) {
     const int end = std::min(last, length);
-    if (end == done) {
-      break;
-    }
+    if (end == done) break;
     parts.run({{0, done, end - done}});
     done = end;
   }
@@ -325,9 +323,7 @@ TEST_P(CudaAttentionTest, BitsDependNeitherOnCompanyNorOnTheOrderOfThreads) {
 TEST_P(CudaAttentionTest, WhatIsBeforeTheWindowIsNotRead) {
   constexpr int kLength = 300;
   const int window = GetParam().shape.window;
-  if (window == 0 || window > kLength) {
-    GTEST_SKIP() << "nothing is hidden";
-  }
+  if (window == 0 || window > kLength) GTEST_SKIP() << "nothing is hidden";
   for (const int chunk : {1, 40}) {
     Attention clean = make(1, kLength);
     Attention spoiled = make(1, kLength);

@@ -105,9 +105,7 @@ TEST_F(CudaEmulationTest, LanesExchangeValues) {
       EXPECT_EQ(cuda::warp_ballot(lane % 2 == 0), 0x55555555U);
       cuda::warp_barrier();
       float sum = static_cast<float>(lane);
-      for (int mask = 16; mask > 0; mask /= 2) {
-        sum += cuda::shuffle_xor(sum, mask);
-      }
+      for (int mask = 16; mask > 0; mask /= 2) sum += cuda::shuffle_xor(sum, mask);
       EXPECT_EQ(sum, 496.0F);
     });
   });
@@ -201,15 +199,11 @@ TEST_F(CudaEmulationTest, ACopyHappensWhenItIsWaitedFor) {
 
 TEST_F(CudaEmulationDeathTest, WhatIsWrongIsSaid) {
   const auto diverged_barrier = [] {
-    if (cuda::thread_index() < 40) {
-      cuda::block_barrier();
-    }
+    if (cuda::thread_index() < 40) cuda::block_barrier();
   };
   EXPECT_DEATH(run_block(64, 0, diverged_barrier), "40 threads wait at a block barrier");
   const auto diverged_warp = [] {
-    if (cuda::thread_index() % 2 == 0) {
-      cuda::shuffle(1, 0);
-    }
+    if (cuda::thread_index() % 2 == 0) cuda::shuffle(1, 0);
   };
   EXPECT_DEATH(run_block(32, 0, diverged_warp), "16 in a warp operation, and 16 have left");
   const auto different = [] {

@@ -94,12 +94,8 @@ struct Data {
     kernels::Stream stream(kernels::reference_backend(), pool);
     std::vector<float> seen = x;
     std::vector<float> seen_weight = weight;
-    for (float& value : seen) {
-      value = rounded(type, value);
-    }
-    for (float& value : seen_weight) {
-      value = rounded(type, value);
-    }
+    for (float& value : seen) value = rounded(type, value);
+    for (float& value : seen_weight) value = rounded(type, value);
     std::vector<float> panels(static_cast<std::size_t>(kernels::packed_size(n, k)));
     kernels::pack_linear(pool, {.data = seen_weight.data(), .n = n, .k = k},
                          {.panels = panels.data()});
@@ -208,9 +204,7 @@ TEST_P(CudaLinearTest, BothKernelsHaveTheSameOrderOfSums) {
 // Outputs and rows that end in the middle of a tile, of a warp and of a block; inputs that end in
 // the middle of a tile, of a stage and of a slice.
 TEST_P(CudaLinearTest, BlocksOfEveryShapeHaveTheSameOrderOfSums) {
-  if (GetParam() == ElementType::kF32) {
-    GTEST_SKIP() << "one kernel takes all";
-  }
+  if (GetParam() == ElementType::kF32) GTEST_SKIP() << "one kernel takes all";
   constexpr std::int64_t kStreamed = 64;
   for (const Problem& problem :
        {Problem{1, 1}, Problem{61, 65}, Problem{128, 1024}, Problem{133, 1030}, Problem{200, 79}}) {
@@ -253,9 +247,7 @@ void expect_one_order_of_sums(const Problem& problem, ElementType type) {
 // Where there are outputs enough for all multiprocessors, a warp takes two tiles of them, or four:
 // those of wide layers and heads. Of one slice and of several, the last tiles of outputs missing.
 TEST_P(CudaLinearTest, WarpsOfSeveralTilesHaveTheSameOrderOfSums) {
-  if (GetParam() == ElementType::kF32) {
-    GTEST_SKIP() << "one kernel takes all";
-  }
+  if (GetParam() == ElementType::kF32) GTEST_SKIP() << "one kernel takes all";
   for (const std::int64_t k : {130, 700}) {
     const std::int64_t groups = k == 130 ? 8 : 2;  // of a block
     for (const std::int64_t tiles : {2, 4}) {
@@ -268,9 +260,7 @@ TEST_P(CudaLinearTest, WarpsOfSeveralTilesHaveTheSameOrderOfSums) {
 }
 
 TEST_P(CudaLinearTest, TheMostSlicesHaveTheSameOrderOfSums) {
-  if (GetParam() == ElementType::kF32) {
-    GTEST_SKIP() << "there are no slices";
-  }
+  if (GetParam() == ElementType::kF32) GTEST_SKIP() << "there are no slices";
   const Problem problem{std::min(1024, 21 * testing::num_multiprocessors()), 4091};
   ASSERT_EQ(cuda::slices_of(problem.n, problem.k).count, cuda::kSlicesMax);
   expect_one_order_of_sums(problem, GetParam());
@@ -278,9 +268,7 @@ TEST_P(CudaLinearTest, TheMostSlicesHaveTheSameOrderOfSums) {
 
 // What the tests around this one would see if one of the kernels had another order: every row.
 TEST_P(CudaLinearTest, AnotherOrderOfSumsShows) {
-  if (GetParam() == ElementType::kF32) {
-    return;  // its sums are not products of matrices
-  }
+  if (GetParam() == ElementType::kF32) return;  // its sums are not products of matrices
   Data data({40, 700}, GetParam(), 40);
   const auto whole = data.run(0, data.m, Activation::kNone, LinearKernel::kTiled128x128);
   if (!testing::set_backward_sums(true)) {

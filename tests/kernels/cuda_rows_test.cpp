@@ -61,9 +61,7 @@ TEST(CudaRowsTest, CopiesOfBlocksRunInOrder) {
   kernels::KvLayer cache{
       .num_blocks = 5, .num_kv_heads = 3, .head_dim = 20, .type = kernels::ElementType::kBF16};
   std::vector<std::uint16_t> keys(static_cast<std::size_t>(5 * cache.block_size()));
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    keys[i] = static_cast<std::uint16_t>(i * 7);
-  }
+  for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = static_cast<std::uint16_t>(i * 7);
   const std::size_t num_bytes = keys.size() * sizeof(keys[0]);
   const Memory memory = Memory::allocate(device(), 2 * num_bytes);
   cache.keys = memory.data();
@@ -73,9 +71,7 @@ TEST(CudaRowsTest, CopiesOfBlocksRunInOrder) {
   const std::vector<std::int64_t> expected = {4, 1, 0, 0, 4};
   for (const unsigned seed : {0U, 1U, 2U}) {
     testing::set_thread_order(seed);
-    for (void* to : {cache.keys, cache.values}) {
-      testing::copy_to_device(to, keys.data(), num_bytes);
-    }
+    for (void* to : {cache.keys, cache.values}) testing::copy_to_device(to, keys.data(), num_bytes);
     kernels::WorkerPool pool(1);
     Stream stream(device(), pool);
     kernels::kv_copy(stream, cache, copies.data(), static_cast<std::int64_t>(copies.size()));

@@ -83,9 +83,7 @@ void release(DeviceApi::Thing thing, void* what) {
     delete static_cast<Graph*>(what);
     return;
   }
-  if (thing == DeviceApi::Thing::kStream) {
-    synchronize(what);
-  }
+  if (thing == DeviceApi::Thing::kStream) synchronize(what);
   // Who still uses it finds what nobody has written.
   std::memset(what, kNoNumber, malloc_usable_size(what));
   std::free(what);

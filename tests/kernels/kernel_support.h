@@ -19,9 +19,7 @@ inline std::vector<float> random_floats(std::size_t count, unsigned seed, float 
   std::mt19937 generator(seed);
   std::normal_distribution<float> normal(0.0F, scale);
   std::vector<float> values(count);
-  for (float& value : values) {
-    value = normal(generator);
-  }
+  for (float& value : values) value = normal(generator);
   return values;
 }
 
@@ -35,9 +33,7 @@ inline std::uint32_t bits(float value) { return std::bit_cast<std::uint32_t>(val
 
 inline void expect_same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   ASSERT_EQ(a.size(), b.size());
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    ASSERT_EQ(bits(a[i]), bits(b[i])) << "element " << i;
-  }
+  for (std::size_t i = 0; i < a.size(); ++i) ASSERT_EQ(bits(a[i]), bits(b[i])) << "element " << i;
 }
 
 // The rows of `whole` from `first` on, each n wide, begin with `part`, to the bit.
@@ -64,9 +60,7 @@ inline std::string backend_name(const ::testing::TestParamInfo<const kernels::Ba
 // is no block between them. Returns the distance; 0: as they were.
 inline std::int64_t spread_tables(int first_position, const std::vector<std::int32_t>& offsets,
                                   std::vector<std::int32_t>& tables) {
-  if (first_position % 2 == 0) {
-    return 0;
-  }
+  if (first_position % 2 == 0) return 0;
   const std::size_t stride = tables.size() + 3;
   std::vector<std::int32_t> spread((offsets.size() - 1) * stride, -1);
   for (std::size_t s = 0; s + 1 < offsets.size(); ++s) {

@@ -22,9 +22,7 @@ float half_value(std::uint16_t half) {
   const int exponent = (half >> 10) & 31;
   const int fraction = half & 1023;
   const float sign = (half & 0x8000) != 0 ? -1.0F : 1.0F;
-  if (exponent == 31) {
-    return fraction != 0 ? NAN : sign * INFINITY;
-  }
+  if (exponent == 31) return fraction != 0 ? NAN : sign * INFINITY;
   return sign * (exponent == 0 ? std::ldexp(static_cast<float>(fraction), -24)
                                : std::ldexp(static_cast<float>(fraction + 1024), exponent - 25));
 }
@@ -217,9 +215,7 @@ TEST_P(LinearTest, PackedWeightsAreNearTheirSource) {
               std::lround(packed / data.scales[static_cast<std::size_t>(n)]));
         }
       }
-      if (data.type == WeightType::kInt8) {
-        ASSERT_EQ(sum, data.sums[static_cast<std::size_t>(n)]);
-      }
+      if (data.type == WeightType::kInt8) ASSERT_EQ(sum, data.sums[static_cast<std::size_t>(n)]);
     }
   });
 }
@@ -259,9 +255,7 @@ TEST_P(LinearTest, ActivationsAreAccurateAndKeepWhatIsNoNumber) {
   std::vector<float> panels(static_cast<std::size_t>(kernels::packed_size(1, 1)), 0.0F);
   panels[0] = 1.0F;
   std::vector<float> x;
-  for (float value = -30.0F; value <= 30.0F; value += 0.0131F) {
-    x.push_back(value);
-  }
+  for (float value = -30.0F; value <= 30.0F; value += 0.0131F) x.push_back(value);
   x.insert(x.end(), {0.0F, -0.0F, 1e-30F, -1e-30F, 1e4F, -1e4F, NAN});
   WorkerPool pool(1);
   for (const Activation activation :
@@ -295,9 +289,7 @@ TEST(PackTest, OrdersAndTypesGiveTheSamePanels) {
   std::vector<std::uint16_t> bf16(weight.size());
   std::vector<std::uint16_t> f16(weight.size());
   std::map<float, std::uint16_t> halves;
-  for (std::uint16_t half = 0; half < 0x7C00; ++half) {
-    halves[half_value(half)] = half;
-  }
+  for (std::uint16_t half = 0; half < 0x7C00; ++half) halves[half_value(half)] = half;
   for (std::int64_t n = 0; n < kN; ++n) {
     for (std::int64_t k = 0; k < kK; ++k) {
       transposed[static_cast<std::size_t>(k * kN + n)] =

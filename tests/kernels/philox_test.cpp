@@ -33,9 +33,7 @@ TEST(PhiloxTest, UniformNumbersFillTheUnitInterval) {
   }
   constexpr double kExpected = static_cast<double>(kCount) / kBins;
   double chi_squared = 0.0;
-  for (const int count : bins) {
-    chi_squared += std::pow(count - kExpected, 2) / kExpected;
-  }
+  for (const int count : bins) chi_squared += std::pow(count - kExpected, 2) / kExpected;
   EXPECT_LT(chi_squared, 43.8);  // 19 degrees of freedom, one in a thousand
 }
 

@@ -195,9 +195,7 @@ void expect_exact_rows(const kernels::Backend& backend, kernels::WeightType type
         .position_offset = with_positions ? 1 : 0,
         .scale = scale,
         .y = rows.slice_columns(0, width)};
-    if (with_positions) {
-      args.position_table = testing::view<const float>(position_table, width);
-    }
+    if (with_positions) args.position_table = testing::view<const float>(position_table, width);
     kernels::embedding(stream, args);
     for (std::size_t i = 0; i < ids.size(); ++i) {
       const float* row = rows.row(static_cast<std::int64_t>(i));

@@ -71,9 +71,7 @@ TEST_P(LogitsTest, LogsumexpOfLargeLogitsKeepsTheSmallPart) {
 
 TEST_P(LogitsTest, ExpOfALane) {
   std::vector<float> row;
-  for (float value = -100.0F; value <= 0.0F; value += 0.0037F) {
-    row.push_back(value);
-  }
+  for (float value = -100.0F; value <= 0.0F; value += 0.0037F) row.push_back(value);
   row.push_back(-kInfinity);
   std::vector<float> to(row.size());
   kernels::row_exp(*GetParam(), row.data(), static_cast<std::int64_t>(row.size()), 0.0F, 1.0F,

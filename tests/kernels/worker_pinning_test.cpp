@@ -61,9 +61,7 @@ TEST(WorkerPinningTest, WorkersKeepToProcessorsOfTheirOwnWhereThePoolHasAll) {
     pool.parallel_for(num_threads, [&](int, int worker) {
       seen[static_cast<std::size_t>(worker)] = processors();
       num_inside.fetch_add(1);
-      while (num_inside.load() < num_threads) {
-        std::this_thread::yield();
-      }
+      while (num_inside.load() < num_threads) std::this_thread::yield();
     });
     const bool pinned = num_threads == num_processors;
     cpu_set_t taken;

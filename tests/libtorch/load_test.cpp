@@ -27,9 +27,7 @@ class TextSource : public libtorch::ByteSource {
   std::uint64_t size() const override { return text_.size(); }
 
   bool read(std::uint64_t first, std::size_t count, void* to) override {
-    if (first > text_.size() || count > text_.size() - first) {
-      return false;
-    }
+    if (first > text_.size() || count > text_.size() - first) return false;
     std::memcpy(to, text_.data() + first, count);
     return true;
   }

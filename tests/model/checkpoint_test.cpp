@@ -77,27 +77,19 @@ std::string load_error(const testing::TempFolder& folder, const char* json = kTi
   folder.write("config.json", json);
   const auto config = model::read_model_config(folder.path());
   auto source = model::open_checkpoint(folder.path());
-  if (!source.ok()) {
-    return source.error().message;
-  }
+  if (!source.ok()) return source.error().message;
   const auto checked = model::check_tensors(*config, **source, false);
-  if (!checked.ok()) {
-    return checked.error().message;
-  }
+  if (!checked.ok()) return checked.error().message;
   kernels::WorkerPool pool(2);
   int last_percent = -1;
   const auto tensors = model::describe_tensors(*config);
   std::int64_t num_elements = 0;
-  for (const TensorSpec& tensor : *tensors) {
-    num_elements += tensor.num_elements();
-  }
+  for (const TensorSpec& tensor : *tensors) num_elements += tensor.num_elements();
   const auto store = model::make_host_store(pool, kernels::WeightType::kF32);
   model::WeightLoader loader(**source, *store, num_elements,
                              [&](int percent) { return (last_percent = percent) >= 0; });
   const auto loaded = model::make_causal_lm(*config, loader, 4);
-  if (!loaded.ok()) {
-    return loaded.error().message;
-  }
+  if (!loaded.ok()) return loaded.error().message;
   EXPECT_EQ(last_percent, 100);
   return "";
 }
@@ -147,9 +139,7 @@ TEST(CheckpointTest, NamesHaveAnyPrefix) {
     for (const std::string wrapper :
          {"module.", "_orig_mod.", "module._orig_mod.", "language_model.", "model.model."}) {
       auto wrapped = tensors;
-      for (TensorSpec& tensor : wrapped) {
-        tensor.name = wrapper + tensor.name;
-      }
+      for (TensorSpec& tensor : wrapped) tensor.name = wrapper + tensor.name;
       EXPECT_EQ(load_error(file_with(wrapped), config), "") << wrapper;
     }
     // The model without its head's class around it, and that as a part of another.
@@ -192,9 +182,7 @@ TEST(CheckpointTest, TablesAndTiedHeadsAreHarmless) {
 
 TEST(CheckpointTest, OtherPartsOfALargerModelAreLeftOut) {
   auto tensors = tensors_of(kTinyLlama);
-  for (TensorSpec& tensor : tensors) {
-    tensor.name = "language_model." + tensor.name;
-  }
+  for (TensorSpec& tensor : tensors) tensor.name = "language_model." + tensor.name;
   tensors.push_back({"vision_tower.layers.0.weight", {4}, {}});
   tensors.push_back({"model.projector.weight", {4}, {}});
   auto notes = check(file_with(tensors), kTinyLlama, false);
@@ -215,9 +203,7 @@ TEST(CheckpointTest, WhatStandsInThePlaceOfATensorIsNamed) {
       std::erase_if(tensors, [&](const TensorSpec& t) { return t.name == module + "weight"; });
     }
     for (TensorSpec& tensor : tensors) {
-      if (tensor.name == module + "weight") {
-        tensor.shape = shape;
-      }
+      if (tensor.name == module + "weight") tensor.shape = shape;
     }
     tensors.push_back({module + leaf, shape, {}});
     return load_error(file_with(tensors), kTinyLlama);
@@ -351,9 +337,7 @@ TEST(CheckpointTest, AShardedCheckpointLoadsAndItsFaultsAreNamed) {
   const auto half = [](bool first) {
     return tiny_file([first](std::vector<TensorSpec>& tensors) {
       for (std::size_t i = tensors.size(); i-- > 0;) {
-        if ((i % 2 == 0) != first) {
-          tensors.erase(tensors.begin() + static_cast<std::ptrdiff_t>(i));
-        }
+        if ((i % 2 == 0) != first) tensors.erase(tensors.begin() + static_cast<std::ptrdiff_t>(i));
       }
     });
   };

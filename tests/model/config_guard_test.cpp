@@ -115,9 +115,7 @@ TEST(ConfigGuardTest, ATextModelOfOursInsideALargerOneIsReadAlone) {
 
 TEST(ConfigGuardTest, WhatAFileQuotesIsOneBoundedLine) {
   std::string name = "A\\nB";
-  while (name.size() < 5000) {
-    name += "ä";
-  }
+  while (name.size() < 5000) name += "ä";
   const auto config = read(R"({"model_type": "llama", "architectures": [")" + name + R"("]})");
   ASSERT_FALSE(config.ok());
   const std::string& message = config.error().message;

@@ -14,9 +14,7 @@ using model::ModelConfig;
 Result<ModelConfig> read(const std::string& config, const std::string& generation = "") {
   const testing::TempFolder folder;
   folder.write("config.json", config);
-  if (!generation.empty()) {
-    folder.write("generation_config.json", generation);
-  }
+  if (!generation.empty()) folder.write("generation_config.json", generation);
   return model::read_model_config(folder.path());
 }
 

@@ -125,9 +125,7 @@ void expect_defaults(const Defaults& expected, const std::string& more_keys) {
 }
 
 TEST(FamilyConfigTest, MissingKeysHaveTheDefaultsOfTransformers) {
-  for (const Defaults& defaults : kDefaults) {
-    expect_defaults(defaults, "");
-  }
+  for (const Defaults& defaults : kDefaults) expect_defaults(defaults, "");
 }
 
 TEST(FamilyConfigTest, KeysOfNoConcernAreIgnored) {

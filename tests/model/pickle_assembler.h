@@ -12,9 +12,7 @@ namespace lmtp::testing {
 
 inline std::string little_endian(std::uint64_t value, int size) {
   std::string bytes;
-  for (int i = 0; i < size; ++i) {
-    bytes += static_cast<char>(value >> (8 * i) & 0xFF);
-  }
+  for (int i = 0; i < size; ++i) bytes += static_cast<char>(value >> (8 * i) & 0xFF);
   return bytes;
 }
 
@@ -28,9 +26,7 @@ inline std::string pickled(std::int64_t value) {
 
 inline std::string pickled(const std::vector<std::int64_t>& values) {
   std::string bytes = "(";
-  for (const std::int64_t value : values) {
-    bytes += pickled(value);
-  }
+  for (const std::int64_t value : values) bytes += pickled(value);
   return bytes + "t";
 }
 
@@ -57,9 +53,7 @@ inline std::string pickled(const TensorParts& tensor) {
 inline std::string pickled_dict(const std::vector<std::pair<std::string, std::string>>& items) {
   std::string bytes = "\x80\x02}q";
   bytes += std::string(1, '\0') + "(";
-  for (const auto& [name, value] : items) {
-    bytes += pickled(name) + value;
-  }
+  for (const auto& [name, value] : items) bytes += pickled(name) + value;
   return bytes + "u.";
 }
 

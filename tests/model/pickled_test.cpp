@@ -34,13 +34,9 @@ std::string file_error(const std::string& file) {
   const testing::TempFolder folder;
   folder.write("pytorch_model.bin", file);
   const auto source = model::open_checkpoint(folder.path());
-  if (!source.ok()) {
-    return source.error().message;
-  }
+  if (!source.ok()) return source.error().message;
   const auto tensor = (*source)->tensor({"a", {2, 3}, {}});
-  if (!tensor.ok()) {
-    return tensor.error().message;
-  }
+  if (!tensor.ok()) return tensor.error().message;
   std::vector<char> data(kStorage.size());
   const auto read = tensor->read(0, data.size(), data.data());
   return read.ok() ? "" : read.error().message;
@@ -56,9 +52,7 @@ void expect_error(const std::string& error, const char* part) {
 
 std::string repeated(const std::string& text, int count) {
   std::string result;
-  for (int i = 0; i < count; ++i) {
-    result += text;
-  }
+  for (int i = 0; i < count; ++i) result += text;
   return result;
 }
 

@@ -69,9 +69,7 @@ TEST(RandomWeightsTest, TheNumbersStandFast) {
   EXPECT_EQ(values, fill(0, {"wte.weight", {2, 2}, {.mean = 0.0F, .deviation = 1.0F}}));
   EXPECT_EQ(fill(0, {"ln.weight", {3}, {.mean = 1.0F}}), std::vector<float>(3, 1.0F));
   const std::vector<float> expected = {0.299467F, 0.91108692F, -1.084884F, 1.8583287F};
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    EXPECT_FLOAT_EQ(values[i], expected[i]);
-  }
+  for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_FLOAT_EQ(values[i], expected[i]);
 }
 
 }  // namespace

@@ -134,9 +134,7 @@ std::string check_chunks(const Configuration& configuration, const CompanyReport
 
 std::string check_scores(const CompanyReport& report, const std::vector<Request>& batch) {
   std::int64_t all = 0;
-  for (const Request& request : batch) {
-    all += static_cast<std::int64_t>(request.scored.size());
-  }
+  for (const Request& request : batch) all += static_cast<std::int64_t>(request.scored.size());
   return must(report.num_scored_tokens == all, "num_scored_tokens is to be " + std::to_string(all),
               report.num_scored_tokens);
 }
@@ -224,9 +222,7 @@ std::vector<Phase> Runner::make_phases(const Configuration& configuration, const
     return phases.emplace_back(Phase{std::move(streams), std::move(gaps)});
   };
   if (configuration.cache == CacheState::kWarm) add(batch).waits_for_end = true;
-  if (configuration.cache == CacheState::kPartial) {
-    add(draw_forerunners(seed, batch, model.limits));
-  }
+  if (configuration.cache == CacheState::kPartial) add(draw_forerunners(seed, batch, model.limits));
   if (configuration.preempted) {
     add(draw_hogs(seed, configuration.batch, model.limits));
     add(batch).of_batch = true;

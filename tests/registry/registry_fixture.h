@@ -45,8 +45,9 @@ struct RegistryTest : ::testing::Test {
 
   Result<ServedModel> find(const std::string& name) {
     const std::string letter = name == "A" ? "a" : name;
-    if (letter.size() != 1 || letter < "a" || letter > "i")
+    if (letter.size() != 1 || letter < "a" || letter > "i") {
       return Error{ErrorCode::kInternal, "'" + name + "' is unknown"};
+    }
     ServedModel model = testing::fake_served_model(letter);
     model.description.name = name;
     model.memory.weights_bytes = letter == "e" ? bytes_of_e : model_bytes.load();

@@ -119,8 +119,9 @@ TEST_F(RequestWays, CancelFindsAStreamWhereverItIs) {
   while (manager->list().empty() || !manager->limits_of("A")) std::this_thread::yield();
   open_gate();
   wait_for_state("a", ModelState::kReady);
-  for (const auto& [owner, id] : {std::pair{handed, 3}, std::pair{alias_handed, 5}})
+  for (const auto& [owner, id] : {std::pair{handed, 3}, std::pair{alias_handed, 5}}) {
     owner->cancel({1, id});
+  }
   hold = false;
   for (const StreamId id : {3, 5}) {
     EXPECT_EQ(sink->wait_done(id).error, "cancelled");

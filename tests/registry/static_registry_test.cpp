@@ -84,8 +84,9 @@ TEST(StaticRegistry, WhereItDoesNotComeBackItSaysWhyOnce) {
   only.found->load = [first = only.found->load, used = std::make_shared<bool>(false)](
                          std::int64_t kv_bytes, const scheduler::LoadProgress& progress)
       -> Result<std::unique_ptr<scheduler::ModelAgent>> {
-    if (std::exchange(*used, true))
+    if (std::exchange(*used, true)) {
       return Error{ErrorCode::kInternal, "no memory is left on the device"};
+    }
     return first(kv_bytes, progress);
   };
   Registry manager(std::make_unique<FakeFactory>(), std::move(only));

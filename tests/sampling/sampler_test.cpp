@@ -23,9 +23,7 @@ std::vector<float> random_row(std::size_t size, unsigned seed, float scale = 4.0
   std::mt19937 generator(seed);
   std::normal_distribution<float> normal(0.0F, scale);
   std::vector<float> row(size);
-  for (float& logit : row) {
-    logit = normal(generator);
-  }
+  for (float& logit : row) logit = normal(generator);
   return row;
 }
 
@@ -42,9 +40,7 @@ std::vector<double> reference_logprobs(const std::vector<float>& row, const Samp
                                        const std::vector<TokenId>& tokens) {
   std::vector<double> logits(row.begin(), row.end());
   std::map<TokenId, int> counts;
-  for (const TokenId token : tokens) {
-    ++counts[token];
-  }
+  for (const TokenId token : tokens) ++counts[token];
   for (const auto& [id, count] : counts) {
     double& logit = logits.at(static_cast<std::size_t>(id));
     const auto penalty = static_cast<double>(params.repetition_penalty);
@@ -60,12 +56,8 @@ std::vector<double> reference_logprobs(const std::vector<float>& row, const Samp
   }
   const double max = *std::max_element(logits.begin(), logits.end());
   double sum = 0.0;
-  for (const double logit : logits) {
-    sum += std::exp(logit - max);
-  }
-  for (double& logit : logits) {
-    logit = (logit - max) - std::log(sum);
-  }
+  for (const double logit : logits) sum += std::exp(logit - max);
+  for (double& logit : logits) logit = (logit - max) - std::log(sum);
   return logits;
 }
 
@@ -79,9 +71,7 @@ TEST(SamplerTest, GreedyAndReportedLogprobsAreTheReferences) {
     params.frequency_penalty = -0.2F;
     params.top_logprobs = 5;
     std::vector<TokenId> tokens(40);
-    for (TokenId& token : tokens) {
-      token = static_cast<TokenId>(generator() % size);
-    }
+    for (TokenId& token : tokens) token = static_cast<TokenId>(generator() % size);
     auto bias = std::make_shared<LogitBias>();
     for (std::size_t id = 0; id < size; id += 2) {
       bias->ids.push_back(static_cast<TokenId>(id));
@@ -177,9 +167,7 @@ TEST(SamplerTest, ProbabilitiesUnderAVeryLargeBias) {
     params.top_logprobs = kMaxTopLogprobs;
     auto row = random_row(kVocabSize, 18);
     const auto result = sample(row, params);
-    for (TokenId id = 0; id < num_biased; ++id) {
-      row[static_cast<std::size_t>(id)] += value;
-    }
+    for (TokenId id = 0; id < num_biased; ++id) row[static_cast<std::size_t>(id)] += value;
     const auto expected = reference_logprobs(row, {}, {});
     const sampling::Sampler sampler(kernels::cpu_backend(), kVocabSize);
     for (const auto& entry : result.top_logprobs) {
@@ -222,9 +210,7 @@ std::vector<double> softmax(const std::vector<float>& row, double temperature) {
     result[i] = std::exp(static_cast<double>(row[i]) / temperature);
     sum += result[i];
   }
-  for (double& value : result) {
-    value /= sum;
-  }
+  for (double& value : result) value /= sum;
   return result;
 }
 
@@ -235,9 +221,7 @@ void keep_only(std::vector<double>& probabilities, const std::vector<std::size_t
     kept[id] = probabilities[id];
     sum += kept[id];
   }
-  for (double& value : kept) {
-    value /= sum;
-  }
+  for (double& value : kept) value /= sum;
   probabilities = kept;
 }
 

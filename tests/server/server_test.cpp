@@ -172,9 +172,7 @@ TEST(Server, CancelEndsOneStreamOnly) {
       EXPECT_EQ(entry->error, "cancelled");
       cancelled = true;
     }
-    if (entry->stream_id == 2 && entry->finish_reason != FinishReason::kNone) {
-      ++num_finished;
-    }
+    if (entry->stream_id == 2 && entry->finish_reason != FinishReason::kNone) ++num_finished;
   }
   client.send(generate(1, 2));
   EXPECT_EQ(client.collect(1).tokens.size(), 2U) << "the id is free again";

@@ -87,9 +87,7 @@ inline std::vector<Golden> read_goldens(const std::string& path) {
       }
     }
     simdjson::dom::object bias;
-    if (entry["logit_bias"].get(bias) == simdjson::SUCCESS) {
-      golden.logit_bias = golden_bias(bias);
-    }
+    if (entry["logit_bias"].get(bias) == simdjson::SUCCESS) golden.logit_bias = golden_bias(bias);
     goldens.push_back(std::move(golden));
   }
   return goldens;

@@ -24,12 +24,8 @@ inline std::uint16_t round_to_f16(float value) {
   const float magnitude = std::bit_cast<float>(bits & 0x7FFFFFFFU);
   constexpr float kOverflow = 65520.0F;       // half way beyond the largest
   constexpr float kNormal = 6.103515625e-5F;  // 2^-14
-  if (value != value) {
-    return 0x7FFFU;
-  }
-  if (magnitude >= kOverflow) {
-    return sign | 0x7C00U;
-  }
+  if (value != value) return 0x7FFFU;
+  if (magnitude >= kOverflow) return sign | 0x7C00U;
   if (magnitude < kNormal) {
     // A subnormal counts 2^-24; adding 2^-1 (whose last bit is that) lets the processor round.
     const auto sum = std::bit_cast<std::uint32_t>(magnitude + 0.5F);
@@ -43,9 +39,7 @@ inline std::uint16_t round_to_f16(float value) {
 inline float widen_f16(std::uint16_t half) {
   const std::uint32_t sign = (half & 0x8000U) << 16;
   const std::uint32_t magnitude = half & 0x7FFFU;
-  if (magnitude >= 0x7C00U) {
-    return std::bit_cast<float>(sign | 0x7F800000U | (magnitude << 13));
-  }
+  if (magnitude >= 0x7C00U) return std::bit_cast<float>(sign | 0x7F800000U | (magnitude << 13));
   // The exponent is moved to f32's by a multiplication, which puts subnormals right as well.
   const float scaled =
       std::bit_cast<float>(magnitude << 13) * std::bit_cast<float>((254U - 15U) << 23);

@@ -138,6 +138,11 @@ BROKEN = [
     ("pragma-once", "include/lmtp/cache/guard.h", "int a;\n"),
     ("preprocessor", "src/cache/ifdef.cpp", "#ifdef FAST\nint a;\n#endif\n"),
     ("preprocessor", "src/cache/if.cpp", "  # if defined(FAST)\nint a;\n#endif\n"),
+    ("braces", "src/cache/below.cpp", "int f(int a) {\n  if (a)\n    return 1;\n  return 2;\n}\n"),
+    ("braces", "src/cache/else.cpp", "void f() {\n  if (a) b();\n  else c();\n}\n"),
+    ("braces", "src/cache/loop.cpp", "void f() {\n  for (int a : {1})\n    g(a);\n}\n"),
+    ("braces", "src/cache/two.cpp", "void f() {\n  while (g()) h(\n      1);\n}\n"),
+    ("braces", "src/cache/fits.cpp", "void f() {\n  if (g(\")\")) {\n    h();\n  }\n}\n"),
 ]
 
 ALLOWED = [
@@ -149,6 +154,10 @@ ALLOWED = [
     ("src/cache/raw.cpp", 'const char* s = R"(\n#ifdef A\n' + "{ f() {\n" * 80 + ')";\n'),
     ("src/cache/comment.cpp", "/* f() {\n" + "#ifdef\n" * 80 + "*/\n// f() {\nint a;\n"),
     ("src/cache/columns.cpp", "// " + "x" * 97 + "\n"),
+    ("src/cache/braces.cpp", "int f() {\n  if (a) {\n    b();\n  } else {\n    c();\n  }\n"
+     "  if (a) b();\n  do {\n    b();\n  } while (a);\n  if (a) {\n"
+     "    b();  // " + "x" * 84 + "\n  }\n"
+     "  for (;;) {\n    const int a = b();\n  }\n}\n#define A \\\n  if (a) \\\n    b()\n"),
     ("src/model/torch.cpp", "#include <ATen/ops/linear.h>\n"),
     ("src/model/kernel.cpp", '#include "kernels/linear.h"\n'),
     ("src/server/json.cpp", "#include <nlohmann/json.hpp>\n"),  # public in base

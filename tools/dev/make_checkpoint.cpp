@@ -111,15 +111,11 @@ std::vector<std::string> byte_letters() {
   };
   std::vector<std::string> letters;
   for (std::uint32_t byte = 0; byte < 256; ++byte) {
-    if (printable(byte)) {
-      letters.push_back(utf8(byte));
-    }
+    if (printable(byte)) letters.push_back(utf8(byte));
   }
   std::uint32_t next = 256;
   for (std::uint32_t byte = 0; byte < 256; ++byte) {
-    if (!printable(byte)) {
-      letters.push_back(utf8(next++));
-    }
+    if (!printable(byte)) letters.push_back(utf8(next++));
   }
   return letters;
 }
@@ -133,9 +129,7 @@ struct MadeUpTokenizer {
 MadeUpTokenizer make_tokenizer(int vocab_size) {
   MadeUpTokenizer made{.vocabulary = byte_letters(), .merges = {}};
   std::vector<std::string> words = {utf8(0x120)};  // the letter that stands for a space
-  for (char letter = 'a'; letter <= 'z'; ++letter) {
-    words.emplace_back(1, letter);
-  }
+  for (char letter = 'a'; letter <= 'z'; ++letter) words.emplace_back(1, letter);
   const auto num_merges = static_cast<std::size_t>(vocab_size) - made.vocabulary.size() - 1;
   for (std::size_t i = 0; made.merges.size() < num_merges; ++i) {
     for (char letter = 'a'; letter <= 'z' && made.merges.size() < num_merges; ++letter) {
@@ -152,13 +146,9 @@ Result<void> write_tokenizer(const std::filesystem::path& folder,
                              const model::ModelConfig& config) {
   const MadeUpTokenizer made = make_tokenizer(config.vocab_size);
   OrderedJson::object_t vocabulary;
-  for (const std::string& word : made.vocabulary) {
-    vocabulary.emplace_back(word, vocabulary.size());
-  }
+  for (const std::string& word : made.vocabulary) vocabulary.emplace_back(word, vocabulary.size());
   std::string merges = "#version: 0.2\n";
-  for (const std::string& merge : made.merges) {
-    merges += merge + "\n";
-  }
+  for (const std::string& merge : made.merges) merges += merge + "\n";
   const OrderedJson tokenizer_config = {
       {"tokenizer_class", "GPT2Tokenizer"}, {"model_max_length", config.context_length},
       {"bos_token", "<|endoftext|>"},       {"eos_token", "<|endoftext|>"},
@@ -166,9 +156,7 @@ Result<void> write_tokenizer(const std::filesystem::path& folder,
   for (const auto& [name, text] :
        {std::pair{"vocab.json", json_text(vocabulary) + "\n"}, std::pair{"merges.txt", merges},
         std::pair{"tokenizer_config.json", json_text(tokenizer_config) + "\n"}}) {
-    if (auto written = write_text(folder / name, text); !written.ok()) {
-      return written;
-    }
+    if (auto written = write_text(folder / name, text); !written.ok()) return written;
   }
   return {};
 }
@@ -188,13 +176,9 @@ Result<void> make_checkpoint(std::string_view what, const std::filesystem::path&
   }
   const std::string shape(what.substr(0, colon));
   const auto config = model::shape_config(shape);
-  if (!config.ok()) {
-    return config.error();
-  }
+  if (!config.ok()) return config.error();
   const auto tensors = model::describe_tensors(*config);
-  if (!tensors.ok()) {
-    return tensors.error();
-  }
+  if (!tensors.ok()) return tensors.error();
   std::error_code code;
   std::filesystem::create_directories(folder, code);
   if (code) {
@@ -211,9 +195,7 @@ Result<void> make_checkpoint(std::string_view what, const std::filesystem::path&
       !done.ok()) {
     return done;
   }
-  if (auto done = write_tokenizer(folder, *config); !done.ok()) {
-    return done;
-  }
+  if (auto done = write_tokenizer(folder, *config); !done.ok()) return done;
   return write_weights(folder / "model.safetensors", seed, *tensors, config->weight_type);
 }
 

@@ -5,7 +5,8 @@
     tools/dev/tidy.py --root D   checks another tree (the self-test's)
 
 Rules: deps, private, resolve, library (includes); module, unused, table (what CMake declares:
-modules.py); function-length, file-length, columns, trailing-space, pragma-once, preprocessor.
+modules.py); function-length, file-length, columns, trailing-space, pragma-once, preprocessor,
+braces (braces.py).
 """
 
 import argparse
@@ -14,6 +15,7 @@ import re
 import sys
 from pathlib import Path
 
+import braces
 import modules as cmake
 
 MAX_COLUMNS = 100
@@ -147,6 +149,9 @@ def check_text(path, text):
             if re.match(r"\s*#\s*(if|ifdef|ifndef|elif)\b", line):
                 yield Finding(path, number, "preprocessor",
                               "a backend is chosen at link time or at one dispatch point")
+    if path.suffix in CPP_SUFFIXES:
+        for number, message in braces.findings(text, strip_comments_and_strings(text)):
+            yield Finding(path, number, "braces", message)
 
 
 # --- includes ------------------------------------------------------------------------

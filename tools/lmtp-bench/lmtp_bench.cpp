@@ -46,8 +46,9 @@ bool write_file(const std::string& path, const std::string& text) {
 Result<void> check_writable(const BenchOptions& options) {
   for (const std::string& path : {options.json_path, options.plot_path}) {
     if (path.empty() || path == "-") continue;
-    if (!std::ofstream(path, std::ios::app).good())
+    if (!std::ofstream(path, std::ios::app).good()) {
       return Error{ErrorCode::kUnavailable, "cannot write " + path};
+    }
   }
   return {};
 }

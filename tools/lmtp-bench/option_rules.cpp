@@ -19,8 +19,9 @@ std::string conflict(const BenchOptions& options) {
   }
   const std::size_t num_points = std::max<std::size_t>(1, options.request_rates.size()) *
                                  std::max<std::size_t>(1, options.max_concurrencies.size());
-  if (num_points > kPointsMax)
+  if (num_points > kPointsMax) {
     return "a sweep has " + std::to_string(kPointsMax) + " points at most";
+  }
   if (trace == options.dataset_path.empty()) {
     return "--dataset-name trace and --dataset-path FILE go together";
   }

@@ -113,15 +113,11 @@ std::string point_text(const BenchOptions& options, const SweepResult& result) {
 
 std::string sweep_text(const std::vector<SweepResult>& results) {
   std::size_t width = 0;
-  for (const SweepResult& result : results) {
-    width = std::max(width, describe(result.point).size());
-  }
+  for (const SweepResult& result : results) width = std::max(width, describe(result.point).size());
   const int columns = static_cast<int>(width);
   std::string out;
   append(out, "%-*s %7s %6s %9s %10s", columns, "", "done", "failed", "req/s", "out tok/s");
-  for (const char* name : {"TTFT", "TPOT", "ITL", "E2EL"}) {
-    append(out, " %5s p50 %9s", name, "p99");
-  }
+  for (const char* name : {"TTFT", "TPOT", "ITL", "E2EL"}) append(out, " %5s p50 %9s", name, "p99");
   out.push_back('\n');
   for (const SweepResult& result : results) {
     const LoadStats& stats = result.stats;

@@ -85,8 +85,9 @@ Result<void> complete_workload(const BenchOptions& options, const ServerInfo& se
 }
 
 std::int64_t default_num_requests(const SweepPoint& point) {
-  if (!point.load.arrivals_s.empty())
+  if (!point.load.arrivals_s.empty()) {
     return static_cast<std::int64_t>(point.load.arrivals_s.size());
+  }
   if (!point.request_rate) return 4L * point.load.max_concurrency;
   if (std::isinf(*point.request_rate)) return kRequestsAtOnce;
   const double count = std::ceil(*point.request_rate * kDefaultRateDurationS);

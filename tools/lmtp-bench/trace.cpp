@@ -45,9 +45,10 @@ Result<Columns> read_header(std::string_view line) {
     return std::nullopt;
   };
   for (const char* name : {"arrival_s", "prompt_tokens", "output_tokens"}) {
-    if (!place(name))
+    if (!place(name)) {
       return Error{ErrorCode::kInvalid,
                    "has no column " + std::string(name) + " in its first line"};
+    }
   }
   return Columns{names.size(), *place("arrival_s"), *place("prompt_tokens"),
                  *place("output_tokens"), place("prefix_blocks")};

@@ -56,8 +56,9 @@ Result<void> take_positionals(const std::vector<std::string>& positionals, Clien
 }
 
 Result<void> check(const ClientOptions& options, bool encode, bool decode) {
-  if (encode && decode)
+  if (encode && decode) {
     return Error{ErrorCode::kInvalid, "--encode and --decode exclude each other"};
+  }
   if ((encode || decode) && (options.prompt || options.score)) {
     return Error{ErrorCode::kInvalid,
                  "--encode and --decode read standard input: leave -p and --score out"};

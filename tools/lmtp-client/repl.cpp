@@ -211,8 +211,9 @@ Result<std::vector<TokenId>> Repl::encode_prompt(const std::string& prompt,
   auto ids = tokenizer_.encode(prompt);
   if (!ids) return ids;
   const TokenId bos_id = tokenizer_.bos_id();
-  if (bos.value_or(false) && bos_id < 0)
+  if (bos.value_or(false) && bos_id < 0) {
     return Error{ErrorCode::kInvalid, "bos: this tokenizer has no BOS token"};
+  }
   // One that is spelt out in the prompt is enough.
   const bool begins_so = !ids->empty() && ids->front() == bos_id;
   if (bos.value_or(tokenizer_.adds_bos() && !begins_so)) ids->insert(ids->begin(), bos_id);

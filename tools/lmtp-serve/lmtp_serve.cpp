@@ -231,9 +231,7 @@ int stop(registry::Registry& models, server::Server& server, int grace_ms, int e
 // may find the device well and the memory free.
 int run_until_stopped(const ServeOptions& options, Events& events, Events::Kind event,
                       registry::Registry& models, server::Server& server) {
-  while (event != Events::Kind::kSignal && event != Events::Kind::kGone) {
-    event = events.wait(-1);
-  }
+  while (event != Events::Kind::kSignal && event != Events::Kind::kGone) event = events.wait(-1);
   if (event == Events::Kind::kGone) {
     fail(events.gone_reason());
     return stop(models, server, 0, kExitFailure);

@@ -240,9 +240,7 @@ ServeOptions finish_options(RawOptions& raw) {
   ServeOptions options = raw.options;
   options.port = static_cast<std::uint16_t>(raw.port);
   if (raw.cuda) options.device = "cuda";
-  if (!raw.kv_cache.empty()) {
-    options.kv_cache_bytes = size_option("--kv-cache", raw.kv_cache, 1);
-  }
+  if (!raw.kv_cache.empty()) options.kv_cache_bytes = size_option("--kv-cache", raw.kv_cache, 1);
   options.max_message_bytes =
       static_cast<std::size_t>(size_option("--max-message-size", raw.max_message_size, 1024));
   options.max_write_queue_bytes =
@@ -293,8 +291,9 @@ Result<std::int64_t> parse_size(std::string_view text) {
       kUnits.begin(), kUnits.end(), [&](const Unit& known) { return known.name == lower(rest); });
   if (unit == kUnits.end()) return Error{ErrorCode::kInvalid, allowed};
   const double num_bytes = number * unit->num_bytes;
-  if (num_bytes > kMaxSizeBytes)
+  if (num_bytes > kMaxSizeBytes) {
     return Error{ErrorCode::kInvalid, "'" + std::string(text) + "' is too large"};
+  }
   return static_cast<std::int64_t>(num_bytes);
 }
 
@@ -310,8 +309,9 @@ Result<std::int64_t> parse_duration_ms(std::string_view text) {
                                          [&](const auto& known) { return known.first == unit; });
   if (found == kDurations.end()) return wrong;
   const double seconds = number * found->second;
-  if (seconds > kMaxDurationS)
+  if (seconds > kMaxDurationS) {
     return Error{ErrorCode::kInvalid, "'" + std::string(text) + "' is too long"};
+  }
   // The smallest time is not "never".
   return seconds > 0.0 ? std::max<std::int64_t>(1, std::llround(seconds * 1000)) : 0;
 }

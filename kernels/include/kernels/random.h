@@ -37,9 +37,7 @@ constexpr float standard_normal(std::uint64_t bits) {
 // An element before it is rounded. REQUIRES: compiled so that nothing is fused (-ffp-contract=off,
 // -fmad=false), as kernels are.
 constexpr float random_element(const RandomTensor& tensor, std::int64_t index) {
-  if (tensor.deviation == 0.0F) {
-    return tensor.mean;
-  }
+  if (tensor.deviation == 0.0F) return tensor.mean;
   const std::uint64_t bits = mix_bits(tensor.key + static_cast<std::uint64_t>(index));
   return tensor.mean + tensor.deviation * standard_normal(bits);
 }

@@ -37,9 +37,7 @@ class TorchZip : public ZipArchive {
 
   Result<std::optional<Record>> find(const std::string& name) override {
     try {
-      if (!reader_.hasRecord(name)) {
-        return std::optional<Record>();
-      }
+      if (!reader_.hasRecord(name)) return std::optional<Record>();
       return std::optional<Record>(
           {.header = reader_.getRecordHeaderOffset(name), .size = reader_.getRecordSize(name)});
     } catch (const std::exception&) {

@@ -23,9 +23,7 @@ class DescribingSource : public TensorSource {
 Result<const Architecture*> find_architecture(const std::string& model_type) {
   std::string known;
   for (const Architecture* architecture : kArchitectures) {
-    if (model_type == architecture->model_type) {
-      return architecture;
-    }
+    if (model_type == architecture->model_type) return architecture;
     known += known.empty() ? "" : ", ";
     known += architecture->model_type;
   }
@@ -36,13 +34,9 @@ Result<const Architecture*> find_architecture(const std::string& model_type) {
 Result<std::unique_ptr<CausalLM>> make_causal_lm(const ModelConfig& config, WeightLoader& weights,
                                                  int max_tokens) {
   const auto architecture = find_architecture(config.model_type);
-  if (!architecture.ok()) {
-    return architecture.error();
-  }
+  if (!architecture.ok()) return architecture.error();
   std::unique_ptr<CausalLM> model = (*architecture)->make(config, weights, max_tokens);
-  if (weights.error().has_value()) {
-    return *weights.error();
-  }
+  if (weights.error().has_value()) return *weights.error();
   return model;
 }
 
@@ -56,9 +50,7 @@ Result<void> ask_for_tensors(const ModelConfig& config, TensorSource& source) {
 
 Result<std::vector<TensorSpec>> describe_tensors(const ModelConfig& config) {
   DescribingSource source;
-  if (const auto asked = ask_for_tensors(config, source); !asked.ok()) {
-    return asked.error();
-  }
+  if (const auto asked = ask_for_tensors(config, source); !asked.ok()) return asked.error();
   return std::move(source.specs);
 }
 

@@ -48,15 +48,9 @@ kernels::Activation read_activation(ConfigReader& json, const char* key, const c
   if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_fast") {
     return kernels::Activation::kGeluTanh;
   }
-  if (name == "gelu") {
-    return kernels::Activation::kGeluErf;
-  }
-  if (name == "relu") {
-    return kernels::Activation::kRelu;
-  }
-  if (name == "silu" || name == "swish") {
-    return kernels::Activation::kSilu;
-  }
+  if (name == "gelu") return kernels::Activation::kGeluErf;
+  if (name == "relu") return kernels::Activation::kRelu;
+  if (name == "silu" || name == "swish") return kernels::Activation::kSilu;
   json.refuse(std::string(key) + ": '" + name +
               "' is not supported; supported are gelu_new, gelu_pytorch_tanh, gelu, relu, silu");
   return kernels::Activation::kNone;

@@ -26,9 +26,7 @@ void Gpt2Layer::forward(const StepContext& step, const kernels::KvLayer& cache,
   const auto attended = step.workspace.take(x.rows, hidden);               // [m, hidden]
   const auto widened = step.workspace.take(x.rows, mlp_up.num_outputs());  // [m, mlp_size]
   const auto input = norm_first ? normed : x;
-  if (norm_first) {
-    attention_norm(stream, x, normed);
-  }
+  if (norm_first) attention_norm(stream, x, normed);
   qkv(stream, input, projected);
   attend(step, shape, cache, projected.slice_columns(0, hidden),
          projected.slice_columns(hidden, hidden), projected.slice_columns(2 * hidden, hidden),
@@ -41,9 +39,7 @@ void Gpt2Layer::forward(const StepContext& step, const kernels::KvLayer& cache,
   }
   mlp_up(stream, input, widened, {.activation = activation});
   mlp_down(stream, widened, x, {.residual = x});
-  if (!norm_first) {
-    mlp_norm(stream, x, x);
-  }
+  if (!norm_first) mlp_norm(stream, x, x);
 }
 
 namespace {
@@ -74,9 +70,7 @@ Gpt2Layer load_layer(WeightLoader& in, const ModelConfig& config, int index) {
   layer.shape.num_heads = config.num_heads;
   layer.shape.scale =
       config.scale_attention ? 1.0F / std::sqrt(static_cast<float>(config.head_dim)) : 1.0F;
-  if (config.scale_attention_by_layer) {
-    layer.shape.scale /= static_cast<float>(index + 1);
-  }
+  if (config.scale_attention_by_layer) layer.shape.scale /= static_cast<float>(index + 1);
   return layer;
 }
 

@@ -44,18 +44,14 @@ struct GptNeoxLayer {
     const auto queries = projected.slice_columns(0, hidden);
     const auto keys = projected.slice_columns(hidden, hidden);
     attention_norm(stream, x, normed);
-    if (parallel_residual) {
-      mlp_norm(stream, x, mlp_input);
-    }
+    if (parallel_residual) mlp_norm(stream, x, mlp_input);
     qkv(stream, normed, projected);
     rotate(step, head_dim, queries);
     rotate(step, head_dim, keys);
     attend(step, shape, cache, queries, keys, projected.slice_columns(2 * hidden, hidden),
            attended);
     attention_out(stream, attended, x, {.residual = x});
-    if (!parallel_residual) {
-      mlp_norm(stream, x, mlp_input);
-    }
+    if (!parallel_residual) mlp_norm(stream, x, mlp_input);
     mlp_up(stream, mlp_input, widened, {.activation = activation});
     mlp_down(stream, widened, x, {.residual = x});
   }
@@ -129,9 +125,7 @@ std::unique_ptr<CausalLM> make(const ModelConfig& config, WeightLoader& in, int 
     // transformers 5 has another name in memory, and so in what torch.save writes of its state
     // dict.
     std::string head = "embed_out.weight";
-    if (!in.find_prefix(head, "") && in.find_prefix("lm_head.weight", "")) {
-      head = "lm_head.weight";
-    }
+    if (!in.find_prefix(head, "") && in.find_prefix("lm_head.weight", "")) head = "lm_head.weight";
     parts.head = load_embedding(in, head, config.vocab_size, config.hidden_size);
   }
   return std::make_unique<Model>(config, std::move(parts), in, max_tokens);

@@ -211,8 +211,9 @@ void Session::become(State state) {
 void Session::on_accepted(beast::error_code error) {
   if (error || state_ != State::kAccepting) return finish();
   become(State::kOpen);
-  if (stopping_)
+  if (stopping_) {
     return begin_close(close_code::going_away, engine::shutting_down().message, kCloseTimeout);
+  }
   read_more();
 }
 
@@ -383,9 +384,7 @@ void Session::give_up(Held what) {
 // Memory is short, so the peer is not waited for. It gets the reason if its socket takes it now.
 void Session::on_given_up(Held what) {
   const bool is_write = what == Held::kWriteQueue;
-  if (state_ == State::kClosed || (is_write ? write_queue_.empty() : !has_unfinished())) {
-    return;
-  }
+  if (state_ == State::kClosed || (is_write ? write_queue_.empty() : !has_unfinished())) return;
   const std::string reason = why_given_up(what);
   context_->registry.log_closed(place_.id(), reason);
   if (state_ == State::kOpen && !write_queue_.writing()) {

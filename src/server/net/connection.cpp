@@ -76,8 +76,9 @@ void ConnectionRegistry::make_room(Held what) {
                                         const Holding& a = left.first;
                                         const Holding& b = right.first;
                                         if (what == Held::kWriteQueue) return a.bytes > b.bytes;
-                                        if ((a.bytes >= least) != (b.bytes >= least))
+                                        if ((a.bytes >= least) != (b.bytes >= least)) {
                                           return a.bytes >= least;
+                                        }
                                         return a.since < b.since;
                                       });
   first->second->give_up(what);

@@ -162,9 +162,7 @@ void mma_m16n8k16(float (&c)[4], const Words4& a, std::uint32_t b0, std::uint32_
   }
   const int flip = emulation::has_backward_sums() ? 15 : 0;
   for (int i = 0; i < 4; ++i) {
-    for (int k = 0; k < 16; ++k) {
-      c[i] += rows[i / 2][k ^ flip] * columns[i % 2][k ^ flip];
-    }
+    for (int k = 0; k < 16; ++k) c[i] += rows[i / 2][k ^ flip] * columns[i % 2][k ^ flip];
   }
 }
 

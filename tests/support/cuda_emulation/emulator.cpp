@@ -55,9 +55,7 @@ struct Place {
 
 // Goes on at `to`; returns when somebody goes on at `from`.
 [[gnu::noinline]] void switch_places(Place& from, Place& to) {
-  if (__builtin_setjmp(from.words) == 0) {
-    jump(to);
-  }
+  if (__builtin_setjmp(from.words) == 0) jump(to);
 }
 
 struct Fiber {
@@ -119,9 +117,7 @@ std::string where() {
 [[noreturn]] void fail_stuck() {
   const Emulator& e = emulator();
   int in_warp = 0;
-  for (int i = 0; i < e.shape.num_threads; ++i) {
-    in_warp += fiber(i).state == State::kInWarp ? 1 : 0;
-  }
+  for (int i = 0; i < e.shape.num_threads; ++i) in_warp += fiber(i).state == State::kInWarp ? 1 : 0;
   fail(where() + ": nobody can go on: " + std::to_string(e.num_at_barrier) +
        " threads wait at a block barrier, " + std::to_string(in_warp) +
        " in a warp operation, and " + std::to_string(e.num_done) + " have left the kernel");
@@ -149,13 +145,9 @@ void switch_from(Place& from) {
 
 void finish_thread() {
   Fiber& self = me();
-  if (!self.waited_for_grid) {
-    fail(where() + " ends without grid_dependency_wait()");
-  }
+  if (!self.waited_for_grid) fail(where() + " ends without grid_dependency_wait()");
   for (const auto& group : self.copies) {
-    if (!group.empty()) {
-      fail(where() + " ends with copies that it did not wait for");
-    }
+    if (!group.empty()) fail(where() + " ends with copies that it did not wait for");
   }
   self.state = State::kDone;
   ++emulator().num_done;
@@ -173,9 +165,7 @@ void fiber_main() {
 }
 
 [[gnu::noinline]] void start_fiber(ucontext_t& start) {
-  if (__builtin_setjmp(emulator().scheduler.words) == 0) {
-    setcontext(&start);
-  }
+  if (__builtin_setjmp(emulator().scheduler.words) == 0) setcontext(&start);
 }
 
 void prepare_fibers(int count) {
@@ -197,9 +187,7 @@ std::vector<int> some_order(int count) {
   Emulator& e = emulator();
   std::vector<int> order(static_cast<std::size_t>(count));
   std::iota(order.begin(), order.end(), 0);
-  if (e.seed != 0) {
-    std::shuffle(order.begin(), order.end(), e.random);
-  }
+  if (e.seed != 0) std::shuffle(order.begin(), order.end(), e.random);
   return order;
 }
 
@@ -270,9 +258,7 @@ void put(std::function<void()> work) {
   Emulator& e = emulator();
   ++e.num_put;
   e.put_off.push_back(std::move(work));
-  if (!e.is_lazy) {
-    catch_up(e.num_put);
-  }
+  if (!e.is_lazy) catch_up(e.num_put);
 }
 
 std::int64_t num_put() { return emulator().num_put; }
@@ -332,9 +318,7 @@ void block_barrier() {
     return;
   }
   e.num_at_barrier = 0;
-  for (int i = 0; i < e.shape.num_threads; ++i) {
-    fiber(i).state = State::kReady;
-  }
+  for (int i = 0; i < e.shape.num_threads; ++i) fiber(i).state = State::kReady;
 }
 
 const std::byte* exchange(Meeting meeting, const void* mine, std::size_t num_bytes) {
@@ -344,9 +328,7 @@ const std::byte* exchange(Meeting meeting, const void* mine, std::size_t num_byt
   const int first = e.current - lane;
   Warp& warp = e.warps[static_cast<std::size_t>(e.current / kWarpSize)];
   auto& slots = warp.slots[self.num_meetings++ % 2];
-  if (num_bytes > 0) {
-    std::memcpy(slots[lane], mine, num_bytes);
-  }
+  if (num_bytes > 0) std::memcpy(slots[lane], mine, num_bytes);
   self.meeting = meeting;
   if (++warp.num_waiting < kWarpSize) {
     self.state = State::kInWarp;
@@ -392,9 +374,7 @@ void commit_copies() { me().copies.emplace_back(); }
 void wait_for_copies(int num_pending) {
   auto& copies = me().copies;
   while (static_cast<int>(copies.size()) - 1 > num_pending) {
-    for (const Copy& copy : copies.front()) {
-      copy.carry_out();
-    }
+    for (const Copy& copy : copies.front()) copy.carry_out();
     copies.erase(copies.begin());
   }
 }
