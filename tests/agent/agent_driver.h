@@ -115,7 +115,9 @@ class AgentDriver {
     std::vector<DrivenStream*> planned = planned_;
     for (bool done = false; !done;) {
       scheduler::StepPlan next = plan_behind(plan, planned);
-      if (!next.empty()) EXPECT_TRUE(agent_.start(next));
+      if (!next.empty()) {
+        EXPECT_TRUE(agent_.start(next));
+      }
       const auto result = agent_.finish();
       ASSERT_TRUE(result.ok()) << result.error().message;
       for (std::size_t i = 0; i < planned.size(); ++i) {

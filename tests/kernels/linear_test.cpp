@@ -215,7 +215,9 @@ TEST_P(LinearTest, PackedWeightsAreNearTheirSource) {
               std::lround(packed / data.scales[static_cast<std::size_t>(n)]));
         }
       }
-      if (data.type == WeightType::kInt8) ASSERT_EQ(sum, data.sums[static_cast<std::size_t>(n)]);
+      if (data.type == WeightType::kInt8) {
+        ASSERT_EQ(sum, data.sums[static_cast<std::size_t>(n)]);
+      }
     }
   });
 }

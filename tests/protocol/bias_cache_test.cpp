@@ -79,7 +79,9 @@ TEST(BiasCache, ServesManyThreads) {
         auto bias = cache.find_at_front(text).bias;
         if (!bias) bias = cache.find(text);
         if (!bias) cache.insert(text, bias_of(id));
-        if (bias) ASSERT_EQ(bias->ids[0], id);
+        if (bias) {
+          ASSERT_EQ(bias->ids[0], id);
+        }
       }
     });
   }

@@ -99,7 +99,9 @@ TEST(ParseMutations, ServerMessagesToo) {
   for (int i = 0; i < kNumMutants; ++i) {
     const std::string text = mutate(seed, random);
     const auto parsed = parse_server_message(text);
-    if (!parsed) EXPECT_FALSE(parsed.error().message.empty());
+    if (!parsed) {
+      EXPECT_FALSE(parsed.error().message.empty());
+    }
   }
 }
 

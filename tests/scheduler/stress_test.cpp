@@ -135,8 +135,12 @@ TEST_P(StressTest, EveryStreamGetsWhatItWouldGetAlone) {
   EXPECT_GT(num_failed, 0);
   EXPECT_LT(num_failed, static_cast<int>(asked_.size()) / 2);
   EXPECT_EQ(driver_.scheduler().pool().num_pinned(), 0);
-  if (GetParam().num_blocks < 20) EXPECT_GT(driver_.scheduler().counters().num_preemptions, 0);
-  if (GetParam().runs_ahead) EXPECT_GT(driver_.num_steps_ahead(), 100);
+  if (GetParam().num_blocks < 20) {
+    EXPECT_GT(driver_.scheduler().counters().num_preemptions, 0);
+  }
+  if (GetParam().runs_ahead) {
+    EXPECT_GT(driver_.num_steps_ahead(), 100);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, StressTest,

@@ -15,7 +15,9 @@ std::string normal(UnicodeForm form, const std::string& text) {
   const UnicodeFormer former(form);
   std::string out;
   former.apply(text, out);
-  if (out != text) EXPECT_TRUE(former.may_change(text)) << text;
+  if (out != text) {
+    EXPECT_TRUE(former.may_change(text)) << text;
+  }
   return out;
 }
 

@@ -29,7 +29,9 @@ std::string mistake_of(std::vector<const char*> arguments) {
   std::string line = ::testing::internal::GetCapturedStderr();
   const int* exit_code = std::get_if<int>(&parsed);
   EXPECT_NE(exit_code, nullptr) << "was accepted";
-  if (exit_code != nullptr) EXPECT_EQ(*exit_code, 2);
+  if (exit_code != nullptr) {
+    EXPECT_EQ(*exit_code, 2);
+  }
   EXPECT_EQ(line.find('\n'), line.size() - 1) << line;
   return line;
 }

@@ -12,6 +12,7 @@ HEAD = re.compile(r"\b(if(?: constexpr)?|for|while) ?\(|\belse\b(?! if\b)")
 DIRECTIVE = re.compile(r"(?m)^[ \t]*#(?:.*\\\n)*.*$")
 # What is shorter on a line of its own and still better read in braces: declarations, more control.
 STANDS_IN_BRACES = re.compile(r"(if|for|while|do|switch|else|const|auto|static|return \[)\b")
+HIDDEN_IF = re.compile(r"(EXPECT|ASSERT)_")  # GoogleTest's macros end in an else
 
 
 def end_of_condition(text, at):
@@ -36,6 +37,8 @@ def without_braces(text):
         end = text.find(";", begin)
         if is_else or "\n" in text[body:end]:
             yield match.start(), "the body of this statement stands in braces"
+        elif match[0].startswith("if") and HIDDEN_IF.match(text, begin):
+            yield match.start(), "this macro ends in an else, so it stands in braces"
         elif re.match(r";\s*else\b", text[end:end + 200]):
             yield match.start(), "an else follows, so this stands in braces"
 
@@ -50,6 +53,7 @@ def needless_braces(text, stripped):
         statement = body.strip()
         is_one = statement.endswith(";") and statement.count(";") == 1
         plain = is_one and "{" not in statement and not STANDS_IN_BRACES.match(statement)
+        plain = plain and not HIDDEN_IF.match(statement)
         followed = re.match(r" *else\b", lines[number + 2]) if number + 2 < len(lines) else None
         num_columns = len(whole[number - 1]) - 1 + len(whole[number].strip())  # comments count
         if plain and not followed and num_columns <= MAX_COLUMNS:
