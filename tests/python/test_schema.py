@@ -1,0 +1,95 @@
+"""docs/schema/lmtp.json: it is a schema, takes a right message of each kind, and none of the
+server's with a field too many or too few."""
+
+import json
+import pathlib
+
+import jsonschema
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SCHEMA = json.loads((ROOT / "docs" / "schema" / "lmtp.json").read_text())
+# JSON Schema takes 5.0 for a whole number, and the server does not.
+Validator = jsonschema.validators.extend(
+    jsonschema.Draft202012Validator,
+    type_checker=jsonschema.Draft202012Validator.TYPE_CHECKER.redefine(
+        "integer", lambda _, value: isinstance(value, int) and not isinstance(value, bool)
+    ),
+)
+
+CLIENT = [
+    'GENERATE {"stream_id": 1, "prompt": [1]}',
+    'GENERATE {"stream_id": 1, "prompt": "", "stop": "x", "n": 2, "mask": "AQ==", "model": null}',
+    'GENERATE {"stream_id": 1, "prompt": ["a", [], {"buffer": "b", "upto": 0}], "into": "c"}',
+    'SCORE {"stream_id": 1, "prompt": [], "scored": "a", "top_logprobs": 2, "more": 1}',
+    'TOKENIZE {"stream_id": 1, "text": ""}',
+    'DETOKENIZE {"stream_id": 1, "tokens": []}',
+    'BUFFER {"stream_id": 1, "buffer": "a", "tokens": []}',
+    'BUFFER {"stream_id": 1, "buffer": "a", "text": "", "append": true, "tokens": null}',
+    'FREE {"buffer": "a"}',
+    'MODEL_INFO {"stream_id": 1}',
+    'CANCEL {"stream_id": 1}',
+]
+WRONG = [
+    'GENERATE {"stream_id": 1, "prompt": []}',
+    'GENERATE {"stream_id": 1, "prompt": [1, "a"]}',
+    'GENERATE {"stream_id": 1, "prompt": [{"buffer": "a", "to": 1}]}',
+    'GENERATE {"stream_id": 1, "prompt": [1], "n": 2, "into": "a"}',
+    'GENERATE {"stream_id": 1, "prompt": [1], "stop": [""]}',
+    'GENERATE {"stream_id": 1, "prompt": [1], "timeout_ms": 0}',
+    'GENERATE {"stream_id": 1, "prompt": [1], "max_tokens": 5.0}',
+    'SCORE {"stream_id": 1, "prompt": [1], "scored": ""}',
+    'BUFFER {"stream_id": 1, "buffer": "a", "tokens": [1], "text": "a"}',
+    'BUFFER {"stream_id": 1, "buffer": "a"}',
+    'FREE {"buffer": ""}',
+    "CANCEL {}",
+]
+ENTRIES = [
+    'TOKEN {"token": 1, "stream_id": 1, "logprob": -1.0, "finish_reason": null}',
+    'TOKEN {"stream_id": 1, "error": "x", "code": "timeout", "retryable": false}',
+    'MSG {"stream_id": null, "error": "x", "code": "overloaded", "retryable": true,'
+    ' "retry_after_ms": 1000}',
+    'MSG {"stream_id": 1, "status": "loading", "model": "demo", "progress": 40}',
+    'MSG {"stream_id": 1, "status": "accepted", "seed": 1, "model": "demo", "num_prompt": 0}',
+    'MSG {"stream_id": 1, "status": "queued", "position": 1, "wait_ms_estimate": 0}',
+    'MSG {"stream_id": 1, "status": "preempted"}',
+    'MSG {"stream_id": 1, "status": "draining", "deadline_ms": 30000}',
+    'MSG {"stream_id": 1, "tokens": [1]}',
+    'MSG {"stream_id": 1, "text": "a"}',
+    'MSG {"stream_id": 1, "buffer": "a", "length": 0}',
+]
+
+
+def is_valid(verb, payload):
+    return Validator({**SCHEMA, "$ref": f"#/$defs/{verb}"}).is_valid(payload)
+
+
+def split(message):
+    verb, _, payload = message.partition(" ")
+    return verb, json.loads(payload)
+
+
+def test_it_is_a_schema():
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+
+
+@pytest.mark.parametrize("message", CLIENT)
+def test_what_clients_may_send(message):
+    assert is_valid(*split(message))
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_what_clients_may_not_send(message):
+    assert not is_valid(*split(message))
+
+
+@pytest.mark.parametrize("message", ENTRIES)
+def test_entries_of_the_server_are_exact(message):
+    verb, entry = split(message)
+    assert is_valid(verb, [entry])
+    assert not is_valid(verb, entry), "it is not an array"
+    assert not is_valid(verb, [entry | {"more": 1}])
+    for name in entry:
+        fewer = {key: value for key, value in entry.items() if key != name}
+        assert not is_valid(verb, [fewer]), name
+        assert not is_valid(verb, [entry | {name: {}}]), name
