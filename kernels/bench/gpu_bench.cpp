@@ -1,5 +1,5 @@
-// gpu-bench: what the kernels reach on a device, as one line of JSON a point. tools/gpu-check runs
-// it beside its peers. On a processor it runs as well, to try the program itself.
+// gpu-bench: speed of the kernels on a device, as one line of JSON a point. tools/gpu-check runs it
+// beside its peers. It also runs on the CPU, to test the program itself.
 //
 //   gpu-bench DEVICE read
 //   gpu-bench DEVICE attention HEADS KV_HEADS HEAD_DIM BATCHES CONTEXTS     decode
@@ -33,7 +33,7 @@ namespace {
 using kernels::Memory;
 using kernels::Stream;
 
-// Beyond any cache: what is measured over and over is taken from so many bytes in turn.
+// Larger than any cache: repeated measurements cycle through this many bytes.
 constexpr std::size_t kTurnBytes = std::size_t{512} << 20;
 constexpr int kTurnsMax = 1024;
 constexpr std::size_t kReadBytes = std::size_t{4} << 30;
@@ -77,7 +77,7 @@ double seconds_of_op(Stream& stream, int count, const std::function<void(int)>& 
   std::vector<double> rounds;
   for (int i = 0; i < kRounds; ++i) rounds.push_back(seconds_of([&] { run(repetitions); }));
   std::nth_element(rounds.begin(), rounds.begin() + kRounds / 2, rounds.end());
-  if (graph != nullptr) device->release(kernels::DeviceApi::Thing::kGraph, graph);
+  if (graph != nullptr) device->release(kernels::DeviceApi::HandleKind::kGraph, graph);
   return rounds[kRounds / 2] / repetitions / count;
 }
 
@@ -110,7 +110,7 @@ std::vector<float> download(Stream& stream, const Memory& memory, std::int64_t c
   return values;
 }
 
-// So many bytes of random numbers: of bf16, which as pairs are numbers of f32 as well.
+// num_bytes of random bf16 numbers, pairs of which are finite as f32, too.
 Memory random_memory(Stream& stream, std::size_t num_bytes) {
   constexpr std::size_t kPiece = std::size_t{8} << 20;
   std::vector<std::uint16_t> piece(kPiece / sizeof(std::uint16_t));
@@ -162,7 +162,7 @@ struct Heads {
   int head_dim;
 };
 
-// The arrays of a decode step of `batch` sequences, whose blocks lie in no order.
+// The arrays of a decode step of `batch` sequences, whose blocks are scattered.
 struct DecodeStep {
   DecodeStep(Stream& stream, int batch, int context) {
     const int blocks_each = (context + kBlockSize - 1) / kBlockSize;
@@ -238,8 +238,8 @@ void attention(Stream& stream, const Heads& heads, int batch, int context) {
   std::fflush(stdout);
 }
 
-// Throws where a linear's first rows have other bits among many than by themselves: on a device
-// different kernels take them.
+// Throws where a linear's first rows have other bits among many than alone: on a device different
+// kernels take them.
 void check_bits(Stream& stream, const kernels::PackedLinear& weight, std::int64_t rows) {
   constexpr std::int64_t kManyRows = 128;
   const std::int64_t few = std::min<std::int64_t>(rows, kManyRows / 2);
@@ -298,7 +298,7 @@ std::vector<int> numbers(const std::string& list, char between = ',') {
   return all;
 }
 
-// Whether the arguments are those of one of the uses.
+// Runs the command; false: the arguments are none.
 bool run(Stream& stream, const std::vector<std::string>& arguments) {
   const auto number = [&](std::size_t i) { return std::stoi(arguments.at(i)); };
   const std::string& what = arguments.front();

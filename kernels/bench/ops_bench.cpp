@@ -46,7 +46,7 @@ std::vector<float> some_floats(std::int64_t count) {
   return values;
 }
 
-// Each bf16 of a unit as finite as the floats were: what is not is computed twice.
+// Turns floats into units of two finite bf16: a query whose output is not finite is computed twice.
 void make_units_of_bf16(std::vector<float>& floats) {
   for (float& unit : floats) {
     const std::uint32_t bf16 = std::bit_cast<std::uint32_t>(unit) >> 16;
@@ -71,7 +71,7 @@ void count_operations(benchmark::State& state, std::int64_t operations_an_iterat
                          benchmark::Counter::kIsIterationInvariantRate);
 }
 
-// All threads read memory once: the roof of decoding.
+// All threads read memory once: the upper bound of decoding.
 void read_memory(benchmark::State& state) {
   using Quarter = float __attribute__((vector_size(16)));  // of a line
   constexpr int kNumTasks = 32;
@@ -269,7 +269,7 @@ bool choose_backend(std::string_view name) {
 
 bool choose_linear_shape(std::string_view text) {
   LinearShape shape;
-  // A number, and what stands behind it.
+  // A number, and the separator behind it.
   const auto take = [&text](auto& number, std::string_view behind) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
     text.remove_prefix(static_cast<std::size_t>(end - text.data()));
@@ -278,7 +278,7 @@ bool choose_linear_shape(std::string_view text) {
     return right;
   };
   constexpr int kPanelsMax = 16;
-  if (!take(shape.narrow_rows, ":") || !take(shape.block_panels, "x") ||
+  if (!take(shape.gemv_rows_max, ":") || !take(shape.block_panels, "x") ||
       !take(shape.block_units, "") || shape.block_panels > kPanelsMax) {
     std::fprintf(stderr, "kernels-bench: --linear-shape is ROWS:PANELSxUNITS, as in 12:2x512\n");
     return false;
@@ -287,8 +287,8 @@ bool choose_linear_shape(std::string_view text) {
   return true;
 }
 
-// Takes options of our own away from the arguments; false: one can't be had. The shape comes behind
-// the backend.
+// Removes our own options from the arguments; false: one is invalid. --linear-shape comes after
+// --backend.
 bool take_options(int* argc, char** argv) {
   constexpr std::string_view kBackend = "--backend=";
   constexpr std::string_view kShape = "--linear-shape=";
@@ -317,7 +317,7 @@ int main(int argc, char** argv) {
   const lmtp::kernels::Backend& backend = lmtp::kernels::chosen_backend();
   const lmtp::kernels::LinearShape& shape = backend.linear_shape;
   benchmark::AddCustomContext("backend", backend.name);
-  benchmark::AddCustomContext("linear_shape", std::to_string(shape.narrow_rows) + ":" +
+  benchmark::AddCustomContext("linear_shape", std::to_string(shape.gemv_rows_max) + ":" +
                                                   std::to_string(shape.block_panels) + "x" +
                                                   std::to_string(shape.block_units));
   benchmark::RunSpecifiedBenchmarks();

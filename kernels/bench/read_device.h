@@ -7,7 +7,7 @@
 
 namespace lmtp::bench {
 
-// Which of them is fastest depends on the device.
+// The fastest shape depends on the device.
 struct ReadShape {
   int blocks_each = 4;  // of a multiprocessor
   int threads = 512;    // of a block

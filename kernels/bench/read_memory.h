@@ -1,4 +1,4 @@
-// How to read memory as fast as it comes, for those that measure how fast that is.
+// Reading memory at its full speed, to measure it.
 #pragma once
 
 #include <sys/mman.h>
@@ -26,7 +26,7 @@ class Floats {
   Floats(const Floats&) = delete;
   Floats& operator=(const Floats&) = delete;
 
-  // Null where there is no such memory to be had.
+  // Null where there is no such memory.
   const float* data() const {
     return memory_ == MAP_FAILED ? nullptr : static_cast<const float*>(memory_);
   }

@@ -10,11 +10,11 @@ inline constexpr int kTileSize = 16;
 inline constexpr int kTileStride = kTileSize * 4;  // bytes
 inline constexpr int kNumTiles = 8;
 
-// What has been written to `memory` is there for the tile instructions that follow: gcc 12's
-// intrinsics do not say that they read memory, so the compiler might leave the writing out.
+// Compiler barrier: stores to `memory` are done before the tile instructions that follow. gcc 12's
+// intrinsics do not declare that they read memory, so stores could be optimised away.
 inline void show_to_tiles(const void* memory) { asm volatile("" : : "r"(memory) : "memory"); }
 
-// Of each tile; whole ones unless set.
+// Shapes of all tiles; whole ones unless set.
 struct TileShapes {
   int rows[kNumTiles];
   int units[kNumTiles];  // of a row
@@ -24,7 +24,7 @@ struct TileShapes {
   }
 };
 
-// While one lives, this thread's tiles have these shapes.
+// Configures this thread's tiles for its lifetime.
 class TileRegisters {
  public:
   explicit TileRegisters(const TileShapes& shapes) {

@@ -1,11 +1,12 @@
-// What AMX tiles give for bf16, by vectors: for a single row tiles read memory too slowly.
+// The bf16 products of AMX tiles by vectors, to the same bits: for a single row tiles read memory
+// too slowly.
 #pragma once
 
 #include <cstdint>
 
 namespace lmtp::kernels::LMTP_KERNELS_ISA {
 
-// While one lives, subnormal numbers are zero on this thread, as they are to bf16 tiles.
+// For its lifetime, subnormal numbers are zero on this thread, as they are to bf16 tiles.
 class FlushSubnormals {
  public:
   FlushSubnormals() : before_(_mm_getcsr()) { _mm_setcsr(before_ | kBoth); }
@@ -18,9 +19,9 @@ class FlushSubnormals {
   unsigned before_;
 };
 
-// What a bf16 tile product adds for one row and `count` units, the weights of unit u and vector v
-// at at(u, v): sums[v] += lower chain + upper chain. REQUIRES: a FlushSubnormals of a caller that
-// is not inlined together with this. `goes_on`: the tile has more units, which are zero.
+// A bf16 tile product of one row and `count` units: sums[v] += lower chain + upper chain, where
+// at(u, v) points at the weights of unit u and vector v. `goes_on`: the tile has more units, all
+// zero. REQUIRES: a FlushSubnormals in a caller that is not inlined with this.
 template <int kVectors, class At>
 [[gnu::always_inline]] inline void add_bf16_tile(const float* inputs, std::int64_t count,
                                                  bool goes_on, const At& at, F (&sums)[kVectors]) {
@@ -37,7 +38,7 @@ template <int kVectors, class At>
     }
   }
   if (goes_on) {
-    // Products of zeros make -0 into 0.
+    // Products of the zero units turn -0 into 0.
     for (int v = 0; v < kVectors; ++v) {
       lower[v] = add(lower[v], zero());
       upper[v] = add(upper[v], zero());

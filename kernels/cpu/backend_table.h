@@ -16,7 +16,7 @@ inline Backend make_backend(const char* name) {
           .fill_random = nullptr,
           .scratch_bytes = nullptr,
           .linear = linear,
-          .linear_shape = linear_shape_for(kRegisters, second_cache_bytes()),
+          .linear_shape = linear_shape_for(kRegisters, l2_cache_bytes()),
           .layer_norm = layer_norm,
           .rms_norm = rms_norm,
           .rotary_angles = plain::rotary_angles,

@@ -10,9 +10,10 @@ const Backend& generic_backend();
 const Backend& avx2_backend();
 // REQUIRES of a use: the processor has AVX-512 F, BW, DQ and VL.
 const Backend& avx512_backend();
-// REQUIRES of a use: and BF16 and VNNI.
+// REQUIRES of a use: as avx512_backend(), and BF16 and VNNI.
 const Backend& avx512_dot_backend();
-// REQUIRES of a use: and AMX TILE, BF16 and INT8, whose use the operating system has granted.
+// REQUIRES of a use: as avx512_dot_backend(), and AMX TILE, BF16 and INT8, granted by the operating
+// system.
 const Backend& amx_backend();
 
 }  // namespace lmtp::kernels

@@ -8,9 +8,9 @@
 namespace lmtp::kernels {
 namespace {
 
-// gcc 12's __builtin_cpu_supports knows no AMX; and Linux saves the tiles of a process that asked
-// for them alone (Documentation/arch/x86/xstate.rst).
-bool ask_for_amx() {
+// gcc 12's __builtin_cpu_supports does not know AMX, and Linux allows a process to use tiles only
+// on request (Documentation/arch/x86/xstate.rst).
+bool request_amx() {
   unsigned eax = 0;
   unsigned ebx = 0;
   unsigned ecx = 0;
@@ -30,7 +30,7 @@ std::vector<const Backend*> cpu_backends() {
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
     if (__builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni")) {
-      if (ask_for_amx()) result.push_back(&amx_backend());
+      if (request_amx()) result.push_back(&amx_backend());
       result.push_back(&avx512_dot_backend());
     }
     result.push_back(&avx512_backend());

@@ -6,7 +6,8 @@
 
 namespace lmtp::kernels::LMTP_KERNELS_ISA {
 
-// Queries of a sequence that share a head of the cache, in order of position: (row, head) pairs.
+// Attends up to count_max queries of a sequence that share a head of the cache: (row, head) pairs
+// in order of position.
 inline void attend_tile(const AttentionArgs& args, std::int64_t sequence, int kv_head,
                         std::int64_t first_query, int count_max, Attend attend_bf16) {
   const int group = args.num_heads / args.cache.num_kv_heads;
@@ -30,7 +31,7 @@ inline void attend_tile(const AttentionArgs& args, std::int64_t sequence, int kv
   attend(tile, blocks, args.scale, args.soft_cap);
 }
 
-// `attend_bf16`: what serves keys and values in bf16.
+// `attend_bf16`: the kernel for keys and values in bf16.
 inline void paged_attention_with(Stream& stream, const AttentionArgs& args, Attend attend_bf16) {
   const int count_max = args.cache.type == ElementType::kF32 ? kGroupedQueriesMax : kUnitQueriesMax;
   // tile_ends[s]: tiles of one head in the sequences up to s.
@@ -43,8 +44,8 @@ inline void paged_attention_with(Stream& stream, const AttentionArgs& args, Atte
     num_tiles += (num_queries + count_max - 1) / count_max;
     tile_ends[s] = num_tiles;
   }
-  // Head by head within a sequence: the tiles of one head read the same keys and values, which stay
-  // in a cache meanwhile.
+  // Head by head within a sequence: the tiles of one head read the same keys and values while they
+  // are cached.
   const int num_kv_heads = args.cache.num_kv_heads;
   stream.pool().parallel_for(num_tiles * num_kv_heads, [&](int task, int) {
     std::int64_t low = 0;

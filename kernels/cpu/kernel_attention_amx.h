@@ -1,5 +1,4 @@
-// Attention over keys and values in bf16 on AMX tiles; a single query goes by vectors to the same
-// bits.
+// Attention over keys and values in bf16 on AMX tiles; a single query by vectors, to the same bits.
 #pragma once
 
 #include "amx_tiles.h"
@@ -37,8 +36,8 @@ inline void weigh_by_fours(const float* weights, const SplitBlocks& blocks, floa
   }
 }
 
-// The scores of a tile of query units with those of kBlocks blocks. A macro, as the intrinsics are:
-// gcc 12 puts the numbers' text into the instruction.
+// The scores of a tile of query units with those of kBlocks blocks. A macro because gcc 12's
+// intrinsics are macros that put the text of a tile's number into the instruction.
 #define LMTP_SCORE_STEP(query_tile, key_tile)                         \
   do {                                                                \
     _tile_loadd(query_tile, queries.units + row, stride);             \
@@ -143,7 +142,7 @@ class TileProducts {
 };
 #undef LMTP_SCORE_STEP
 
-// The same for a single query by vectors. REQUIRES: tiles of one.
+// TileProducts for a single query, by vectors. REQUIRES: a tile of one query.
 class RowProducts {
  public:
   explicit RowProducts(int) {}

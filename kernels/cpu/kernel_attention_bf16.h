@@ -1,6 +1,7 @@
-// Attention over keys and values in bf16: queries, keys, weights and values go as units of two
-// (kernels/linear.h), sums are f32. A unit of values is two tokens, so a split is worked on in
-// whole blocks: what a query does not see has the weight zero.
+// Attention over keys and values in bf16: queries (scaled), keys, weights (relative to their
+// split's maximum) and values are rounded to units of two (kernels/linear.h), sums are f32. A unit
+// of values is two tokens, so a split is worked on in whole blocks: what a query does not see has
+// the weight zero.
 #pragma once
 
 #include "kernel_attention_tile.h"
@@ -27,8 +28,8 @@ struct SplitBlocks {
   const float* values[kAttentionSplit / kBlockSize];
 };
 
-// A block's values, those but of the tokens [begin, end) zero: they may be whatever was there
-// before, and zero times what is not a number is not zero.
+// Copies a block's values, with those outside the tokens [begin, end) zero: they may be stale, and
+// zero times NaN is not zero.
 inline void copy_seen_values(const float* from, int width, std::int64_t begin, std::int64_t end,
                              float* to) {
   for (std::int64_t row = 0; row < kUnitsPerBlock; ++row) {
@@ -143,8 +144,8 @@ class VectorProducts {
                                       weigh_some<side_by_side(6)>};
 };
 
-// The numbers [begin, end) of `from` as units, those beside them within [first, last) as zeros.
-// REQUIRES: first and last are multiples of kBlockSize.
+// Rounds from[first, end) to units, zeros from `end` to `last`. REQUIRES: first and last are
+// multiples of kBlockSize.
 inline void round_weights(const float* from, std::int64_t first, std::int64_t last,
                           std::int64_t end, float* to) {
   for (std::int64_t t = first; t < last; t += 2 * kLanes) {
@@ -160,8 +161,8 @@ inline void round_weights(const float* from, std::int64_t first, std::int64_t la
   }
 }
 
-// What a tile's queries see of a split. The values of its first and last block that lie outside go
-// into `first_values` and `last_values` without what none of them sees.
+// The blocks of a split that a tile's queries see. Where the first or last block has tokens that
+// none of them sees, `first_values` and `last_values` get its values with those zeroed.
 inline SplitBlocks blocks_seen(const QueryTile& tile, const HeadBlocks& blocks, std::int64_t split,
                                float* first_values, float* last_values) {
   const std::int64_t begin = visible_in(tile, 0, split).begin;
@@ -185,7 +186,7 @@ inline SplitBlocks blocks_seen(const QueryTile& tile, const HeadBlocks& blocks, 
   return seen;
 }
 
-// Products(count) computes with tiles of so many queries; then
+// Products(count) computes with tiles of `count` queries:
 //   score(queries, blocks, scores): scores[q][blocks.first + t] = query q times key t of the blocks
 //   weigh(weights, count, blocks, sums): sums [count][blocks.width] = weights[q] times the values,
 //     weights [count][units of the split], zero where a query does not see what a tile does
@@ -216,7 +217,7 @@ inline void attend_split_bf16(const Products& products, QueryTile& tile, const H
   }
   products.weigh(weights, tile.count, seen, sums);
   for (int i = 0; i < tile.count * seen.width; i += kLanes) {
-    // Products of zeros, of which a query has more in other company, make -0 into 0.
+    // Products of zeros turn -0 into 0, and their number depends on the tile's other queries.
     store(sums + i, add(load(sums + i), zero()));
   }
   for (int q = 0; q < tile.count; ++q) {
@@ -264,8 +265,8 @@ inline bool all_finite(const float* values, int count) {
   return sum_lanes(poison) == 0.0F;
 }
 
-// A tile whose weights are zero for what a query does not see, but zero times a value that is
-// infinite or not a number would be seen: such a query is computed again, alone.
+// Weights are zero for tokens that a query does not see, but zero times an infinite or NaN value
+// would reach its sums: a query whose output is not finite is computed again, alone.
 template <class Tiles, class Row>
 void attend_contained(QueryTile& tile, const HeadBlocks& blocks, float scale, float cap) {
   if (tile.count == 1) {

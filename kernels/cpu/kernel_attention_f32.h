@@ -1,18 +1,17 @@
-// Attention over keys and values in f32, whose queries go by vectors.
+// Attention over keys and values in f32, by vectors.
 #pragma once
 
 #include "kernel_attention_tile.h"
 
 namespace lmtp::kernels::LMTP_KERNELS_ISA {
 
-// Queries of a tile go in groups of kQueriesMax, whose sums registers hold; several groups take
-// what a chunk of tokens has from the nearest cache.
+// A tile's queries go in groups of kQueriesMax, whose sums fit the registers. The groups take each
+// chunk of tokens in turn, so that all but the first find its keys and values in the L1 cache.
 inline constexpr std::int64_t kChunkTokens = 64;
 inline constexpr int kGroupedQueriesMax = 3 * kQueriesMax;
 static_assert(kGroupedQueriesMax <= kTileQueriesMax && kAttentionSplit % kChunkTokens == 0);
 
-// The scores of those tokens of a split, kBlocks at a time while there are so many, which leaves
-// the rest in `tokens`.
+// Scores of `tokens` of a split, kBlocks blocks at a time; the rest is left in `tokens`.
 template <int kQueries, int kBlocks>
 inline void score_by(const float* const* queries, const HeadBlocks& blocks, std::int64_t split,
                      Visible& tokens, float scale, float (*scores)[kAttentionSplit]) {
@@ -25,7 +24,7 @@ inline void score_by(const float* const* queries, const HeadBlocks& blocks, std:
   }
 }
 
-// From whole blocks. REQUIRES: tokens.begin is a multiple of kBlockSize.
+// Scores of `tokens`, from whole blocks. REQUIRES: tokens.begin is a multiple of kBlockSize.
 template <int kQueries>
 void score_group(const float* const* queries, const HeadBlocks& blocks, std::int64_t split,
                  Visible tokens, float scale, float (*scores)[kAttentionSplit]) {
@@ -84,13 +83,13 @@ inline void weigh_all_values(const HeadBlocks& blocks, std::int64_t split, Visib
   }
 }
 
-// What is in both; empty where begin >= end.
+// The intersection; empty where begin >= end.
 inline Visible common_of(Visible a, Visible b) {
   return {a.begin < b.begin ? b.begin : a.begin, a.end < b.end ? a.end : b.end};
 }
 
-// The values of a chunk, weighted, for what each query sees of it. The chain of a query is in token
-// order whatever it shares.
+// Adds a chunk's weighted values to the sums of each query, of the tokens that it sees. A query's
+// chain is in token order whether or not loads are shared.
 template <int kQueries>
 void weigh_group(const Visible* seen, const HeadBlocks& blocks, std::int64_t split, Visible chunk,
                  const float (*weights)[kAttentionSplit], float (*sums)[kHeadDimMax]) {
@@ -126,7 +125,7 @@ inline constexpr GroupKernels kGroupKernels[] = {{},
                                                  kKernelsOf<side_by_side(5)>,
                                                  kKernelsOf<side_by_side(6)>};
 
-// A split as a tile's queries see it.
+// One split of a tile's queries.
 class TileSplit {
  public:
   TileSplit(QueryTile& tile, const HeadBlocks& blocks, std::int64_t split)
@@ -134,7 +133,7 @@ class TileSplit {
     for (int q = 0; q < tile.count; ++q) seen_[q] = visible_in(tile, q, split);
   }
 
-  // Merges it into what the tile has of the splits before.
+  // Merges it into the tile's earlier splits.
   void attend(float scale, float cap) {
     by_chunks([&](const GroupKernels& group, int q, Visible tokens) {
       group.score(tile_.queries + q, blocks_, split_, tokens, scale, scores_ + q);
@@ -163,8 +162,8 @@ class TileSplit {
     return {seen_[first].begin / kBlockSize * kBlockSize, seen_[first + count - 1].end};
   }
 
-  // work(kernels, first query, tokens) for each group, chunk by chunk. A group alone takes all at
-  // once.
+  // work(kernels, first query, tokens) for each group, chunk by chunk; the whole split at once for
+  // a single group.
   template <class Work>
   void by_chunks(const Work& work) const {
     const Visible all = seen_by(0, tile_.count);

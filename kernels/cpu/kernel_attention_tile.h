@@ -1,6 +1,6 @@
 // What the attention kernels share (paged FlashAttention, Dao et al. 2022: an online softmax over
 // fixed splits of kAttentionSplit tokens): a tile of queries, its scores and weights, the merging
-// of splits. Everything is computed for each query alone, the tile only shares the loads.
+// of splits. A tile shares loads only: each query's operations are its own.
 #pragma once
 
 #include "kernel_units.h"
@@ -9,9 +9,9 @@
 namespace lmtp::kernels::LMTP_KERNELS_ISA {
 
 inline constexpr int kTileQueriesMax = 18;
-// Queries whose sums registers hold side by side.
+// Queries whose sums fit the registers together.
 inline constexpr int kQueriesMax = kRegisters == 32 ? 6 : 3;
-// So many queries where there are registers for them, for tables of kernels up to kQueriesMax.
+// `queries` where they fit the registers, else 1, for tables of kernels.
 constexpr int side_by_side(int queries) { return queries <= kQueriesMax ? queries : 1; }
 // Vectors of a value row that are summed at a time.
 inline constexpr int kValueVectors = 4;
@@ -62,7 +62,7 @@ struct HeadBlocks {
 
 using Attend = void (*)(QueryTile&, const HeadBlocks&, float scale, float cap);
 
-// Blocks whose scores are computed side by side: as many as leave the registers enough room.
+// Blocks whose scores are computed together: as many as fit the registers.
 constexpr int score_blocks_for(int queries) {
   const int blocks = kRegisters * 3 / 4 / (queries * kKeyVectors);
   return blocks < 1 ? 1 : blocks > 8 ? 8 : blocks;
@@ -106,8 +106,8 @@ inline void cap_scores(float* scores, std::int64_t begin, std::int64_t end, floa
   }
 }
 
-// Turns scores[begin, count) into e^(score - max), those before into zero; gives their maximum and
-// their sum.
+// Turns scores[begin, count) into e^(score - max), those before into zero; sets their maximum and
+// sum.
 inline void soften(float* scores, std::int64_t begin, std::int64_t count, float* max, float* sum) {
   for (std::int64_t t = 0; t < begin; ++t) scores[t] = -__builtin_inff();
   const F lowest = broadcast(-__builtin_inff());
@@ -118,7 +118,7 @@ inline void soften(float* scores, std::int64_t begin, std::int64_t count, float*
   }
   F best = lowest;
   for (std::int64_t t = 0; t < padded; t += kLanes) {
-    // Not a number wins, so that it is seen in the output.
+    // NaN wins, so that it reaches the output.
     best = greater_of(best, load(scores + t));
   }
   *max = max_lanes(best);
@@ -154,7 +154,7 @@ inline void merge(QueryTile& tile, int q, int width, float max, float sum, const
   tile.max[q] = highest;
 }
 
-// What a tile's queries saw altogether. REQUIRES: each saw something.
+// Writes the outputs from the merged splits. REQUIRES: each query saw a token.
 inline void write_outputs(const QueryTile& tile, int head_dim) {
   for (int q = 0; q < tile.count; ++q) {
     const F inverse = broadcast(1.0F / tile.sum[q]);

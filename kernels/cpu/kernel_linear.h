@@ -12,23 +12,24 @@ inline constexpr int kPanelVectors = kPanelColumns / kLanes;
 // Rows of a register tile two vectors wide: accumulators, one broadcast a row pair, one weight.
 inline constexpr int kTileRowsMax = kRegisters == 32 ? 12 : 6;
 inline constexpr int kTileVectors = 2;
-// Units whose products more rows compute between two requests for what comes next.
+// GEMM: units whose products are computed between two calls of PrefetchCursor::step().
 inline constexpr std::int64_t kUnitsPerStep = 4;
 
-// Vectors across for a tile of so few rows, within the registers: whole panels or a part of one.
+// GEMV: vectors across of a tile of so many rows, as registers allow: whole panels or a part of
+// one.
 constexpr int vectors_for(int rows) {
   if (kRegisters == 32) return rows == 1 ? 16 : rows <= 3 ? 8 : rows == 4 ? 6 : rows <= 6 ? 4 : 2;
   return rows == 1 ? 8 : rows <= 3 ? 4 : kFloatsPerLine / kLanes;
 }
 
-// How many units ahead of the products such a tile asks for weights: 4 KiB, or 8 where most of
-// them come.
+// GEMV: how many units ahead of the products a tile prefetches weights: 4 KiB, or 8 where they are
+// most.
 constexpr std::int64_t units_ahead(int vectors) {
   const int lines = vectors * kLanes / kFloatsPerLine;
   return lines >= 8 ? 8 : lines >= 4 ? 16 : 32;
 }
 
-// Inputs are made into units in parts of so many.
+// Units of x that one task interleaves.
 inline constexpr std::int64_t kUnitsPerPart = 512;
 
 // Where vector v of a tile starts: the panels of `weights` are panel_size floats apart.
@@ -36,9 +37,9 @@ constexpr std::int64_t vector_offset(int v, std::int64_t panel_size) {
   return (v / kPanelVectors) * panel_size + (v % kPanelVectors) * kLanes;
 }
 
-// Asks for the weights of one unit and kVectors vectors.
+// Prefetches the weights of one unit and kVectors vectors.
 template <int kVectors>
-[[gnu::always_inline]] inline void ask_for(const float* weights, std::int64_t panel_size) {
+[[gnu::always_inline]] inline void prefetch(const float* weights, std::int64_t panel_size) {
   static_assert(kVectors * kLanes % kFloatsPerLine == 0);
 #pragma GCC unroll 16
   for (int v = 0; v < kVectors; v += kFloatsPerLine / kLanes) {
@@ -95,13 +96,13 @@ template <WeightType kType>
   store_first(args.y.row(row) + column, sum, count);
 }
 
-// What tasks leave in memory: sums [panel][row][kPanelColumns], the panels panel_size floats apart.
+// Sums that tasks leave in memory: [panel][row][kPanelColumns], the panels panel_size floats apart.
 struct PanelSums {
   const float* data;
   std::int64_t panel_size;
 };
 
-// The same for all rows and the panels [first, first + count), row by row, as y lies in memory. The
+// finish() for all rows and the panels [first, first + count), row by row, as y is stored. The
 // activation is chosen once.
 template <WeightType kType, Activation kActivation>
 void finish_panels_with(const LinearWork& work, std::int64_t first, int count, PanelSums sums) {
@@ -129,9 +130,9 @@ inline void finish_panels(const LinearWork& work, std::int64_t first, int count,
   }
 }
 
-// All units of the rows [0, kRows) times kVectors vectors.
+// GEMV: all units of the rows [0, kRows) times kVectors vectors.
 template <WeightType kType, int kRows, int kVectors>
-inline void narrow_tile(const LinearWork& work, const NarrowPlace& place) {
+inline void gemv_tile(const LinearWork& work, const GemvWeights& from) {
   const std::int64_t num_units = work.args.weight.num_units();
   const std::int64_t panel_size = num_units * kPanelColumns;
   constexpr std::int64_t kUnitsAhead = units_ahead(kVectors);
@@ -142,10 +143,10 @@ inline void narrow_tile(const LinearWork& work, const NarrowPlace& place) {
   }
   for (std::int64_t first = 0; first < num_units; first += kUnitsAhead) {
     const std::int64_t left = num_units - first;
-    const float* weights = place.weights + first * kPanelColumns;
-    const float* ahead = left > kUnitsAhead ? weights + kUnitsAhead * kPanelColumns : place.next;
+    const float* weights = from.weights + first * kPanelColumns;
+    const float* ahead = left > kUnitsAhead ? weights + kUnitsAhead * kPanelColumns : from.next;
     for (std::int64_t u = 0; u < (left < kUnitsAhead ? left : kUnitsAhead); ++u) {
-      ask_for<kVectors>(ahead, panel_size);
+      prefetch<kVectors>(ahead, panel_size);
       accumulate<kType, kRows, kVectors>(inputs, weights, panel_size, 1, sums);
       inputs += kRows;
       weights += kPanelColumns;
@@ -154,14 +155,14 @@ inline void narrow_tile(const LinearWork& work, const NarrowPlace& place) {
   }
   for (int r = 0; r < kRows; ++r) {
     for (int v = 0; v < kVectors; ++v) {
-      finish<kType>(work, r, place.column + v * kLanes, sums[r][v], work.args.activation);
+      finish<kType>(work, r, from.column + v * kLanes, sums[r][v], work.args.activation);
     }
   }
 }
 
-// Few rows, one tile of them: the weights stream by once, several panels side by side.
+// GEMV, one tile of rows: one pass over the weights, several panels side by side.
 template <WeightType kType, int kRows>
-void narrow_linear(Stream& stream, const LinearWork& work) {
+void gemv_linear(Stream& stream, const LinearWork& work) {
   constexpr int kVectors = vectors_for(kRows);
   constexpr int kPanels = kVectors > kPanelVectors ? kVectors / kPanelVectors : 1;
   constexpr int kPartVectors = kVectors < kPanelVectors ? kVectors : kPanelVectors;
@@ -170,23 +171,23 @@ void narrow_linear(Stream& stream, const LinearWork& work) {
   stream.pool().parallel_for(tasks.count(), [&](int task, int) {
     const int num_panels = tasks.num_panels(task);
     if (kPanels > 1 && num_panels == kPanels) {
-      narrow_tile<kType, kRows, kPanels * kPanelVectors>(work, tasks.narrow_place(task, 0));
+      gemv_tile<kType, kRows, kPanels * kPanelVectors>(work, tasks.gemv_weights(task, 0));
       return;
     }
     for (int p = 0; p < num_panels; ++p) {
       for (int part = 0; part < kPanelColumns; part += kPartVectors * kLanes) {
-        narrow_tile<kType, kRows, kPartVectors>(work, tasks.narrow_place(task, p, part));
+        gemv_tile<kType, kRows, kPartVectors>(work, tasks.gemv_weights(task, p, part));
       }
     }
   });
 }
 
-// One block of units for one tile of rows and one panel; partial sums rest in sums_at
-// [kRows][kPanelColumns]: storing a sum loses nothing, so the chain is unbroken.
+// GEMM: one block of units for one tile of rows and one panel. Partial sums rest in sums_at
+// [kRows][kPanelColumns] as f32, which loses nothing: the chain is unbroken.
 template <WeightType kType, int kRows>
-void tall_tile(const float* a, const float* panel, std::int64_t count, NextBlock& ahead_of_all,
-               float* sums_at) {
-  NextBlock ahead = ahead_of_all;  // in registers
+void gemm_tile(const float* a, const float* panel, std::int64_t count,
+               L2PrefetchCursor& caller_cursor, float* sums_at) {
+  L2PrefetchCursor cursor = caller_cursor;  // in registers
   for (int column = 0; column < kPanelColumns; column += kTileVectors * kLanes) {
     F sums[kRows][kTileVectors];
     for (int r = 0; r < kRows; ++r) {
@@ -201,7 +202,7 @@ void tall_tile(const float* a, const float* panel, std::int64_t count, NextBlock
       accumulate<kType, kRows, kTileVectors>(inputs, weights, 0, kUnitsPerStep, sums);
       inputs += kUnitsPerStep * kRows;
       weights += kUnitsPerStep * kPanelColumns;
-      ahead.step();
+      cursor.step();
     }
     accumulate<kType, kRows, kTileVectors>(inputs, weights, 0, left, sums);
     for (int r = 0; r < kRows; ++r) {
@@ -210,7 +211,7 @@ void tall_tile(const float* a, const float* panel, std::int64_t count, NextBlock
       }
     }
   }
-  ahead_of_all = ahead;
+  caller_cursor = cursor;
 }
 
 // Rows in tiles of nearly equal height: tile t starts at row t * m / count.
@@ -221,23 +222,23 @@ struct RowTiles {
   int height(int tile) const { return static_cast<int>(start(tile + 1) - start(tile)); }
 };
 
-using NarrowLinear = void (*)(Stream&, const LinearWork&);
-using TallTile = void (*)(const float*, const float*, std::int64_t, NextBlock&, float*);
+using GemvLinear = void (*)(Stream&, const LinearWork&);
+using GemmTile = void (*)(const float*, const float*, std::int64_t, L2PrefetchCursor&, float*);
 
 // The tiles of every height, by type.
 template <WeightType kType, int... kRows>
 struct TileTable {
-  static constexpr NarrowLinear kNarrow[] = {nullptr, narrow_linear<kType, kRows>...};
-  static constexpr TallTile kTall[] = {nullptr, tall_tile<kType, kRows>...};
+  static constexpr GemvLinear kGemv[] = {nullptr, gemv_linear<kType, kRows>...};
+  static constexpr GemmTile kGemm[] = {nullptr, gemm_tile<kType, kRows>...};
 };
 template <WeightType kType, bool kMany = kTileRowsMax == 12>
 struct Tiles : TileTable<kType, 1, 2, 3, 4, 5, 6> {};
 template <WeightType kType>
 struct Tiles<kType, true> : TileTable<kType, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12> {};
 
-// More rows: a few panels at a time, their units in blocks, all row tiles over each block.
+// GEMM: a few panels at a time, their units in blocks, all row tiles over each block.
 template <WeightType kType>
-inline void tall_linear(Stream& stream, const LinearWork& work, float* sums_of_all,
+inline void gemm_linear(Stream& stream, const LinearWork& work, float* sums_of_all,
                         const RowTiles& tiles) {
   const LinearShape& shape = stream.backend().linear_shape;
   const BlockShape block{shape.block_panels, shape.block_units};
@@ -251,14 +252,14 @@ inline void tall_linear(Stream& stream, const LinearWork& work, float* sums_of_a
     for (std::int64_t first = 0; first < num_units; first += block.units) {
       const std::int64_t count = tasks.units_from(first);
       constexpr int kPasses = kPanelColumns / (kTileVectors * kLanes);
-      NextBlock ahead =
-          tasks.ahead(task, first, num_panels * tiles.count * kPasses * (count / kUnitsPerStep));
+      L2PrefetchCursor cursor = tasks.prefetch_cursor(
+          task, first, num_panels * tiles.count * kPasses * (count / kUnitsPerStep));
       for (int p = 0; p < num_panels; ++p) {
         for (int tile = 0; tile < tiles.count; ++tile) {
           const std::int64_t row = tiles.start(tile);
           const int height = tiles.height(tile);
-          Tiles<kType>::kTall[height](work.units + row * num_units + first * height,
-                                      tasks.panel(task, p) + first * kPanelColumns, count, ahead,
+          Tiles<kType>::kGemm[height](work.units + row * num_units + first * height,
+                                      tasks.panel(task, p) + first * kPanelColumns, count, cursor,
                                       sums + p * sums_size + row * kPanelColumns);
         }
       }
@@ -317,26 +318,26 @@ inline void linear_of(Stream& stream, const LinearArgs& args) {
   const std::int64_t m = args.x.rows;
   const auto* panels = static_cast<const float*>(args.weight.panels);
   if (kType == WeightType::kF32 && m == 1) {
-    Tiles<kType>::kNarrow[1](stream, {args, panels, args.x.data, nullptr});
+    Tiles<kType>::kGemv[1](stream, {args, panels, args.x.data, nullptr});
     return;
   }
   const RowTiles tiles{m, static_cast<int>((m + kTileRowsMax - 1) / kTileRowsMax)};
   const std::int64_t num_interleaved = m * args.weight.num_units();
   const LinearShape& shape = stream.backend().linear_shape;
-  const bool narrow = m <= shape.narrow_rows && m <= kTileRowsMax;
+  const bool is_gemv = m <= shape.gemv_rows_max && m <= kTileRowsMax;
   const std::int64_t num_sums =
-      narrow ? 0 : stream.pool().num_threads() * shape.block_panels * m * kPanelColumns;
+      is_gemv ? 0 : stream.pool().num_threads() * shape.block_panels * m * kPanelColumns;
   auto* units = static_cast<float*>(
       stream.scratch(sizeof(float) * static_cast<std::uint64_t>(num_interleaved + num_sums + m)));
   float* sums = units + num_interleaved;
   float* row_scales = sums + num_sums;
   interleave_rows<kType>(stream, args, tiles, units, row_scales);
   const LinearWork work{args, panels, units, row_scales};
-  if (narrow) {
-    Tiles<kType>::kNarrow[m](stream, work);
+  if (is_gemv) {
+    Tiles<kType>::kGemv[m](stream, work);
     return;
   }
-  tall_linear<kType>(stream, work, sums, tiles);
+  gemm_linear<kType>(stream, work, sums, tiles);
 }
 
 inline void linear(Stream& stream, const LinearArgs& args) {

@@ -1,9 +1,8 @@
-// The linear of bf16 and int8 weights on AMX tiles; f32 has none and goes the way of AVX-512.
+// The linear of bf16 and int8 weights on AMX tiles; f32 uses the kernels of AVX-512.
 //
 // A tile product adds 16 units to a sum: bf16 as two chains over the lower and the upper inputs of
 // the units, then their sum (Intel's TDPBF16PS, subnormal numbers are zero); int8 exactly. For a
-// single row tiles read memory too slowly: vectors do the same operations there, so that a row's
-// bits do not depend on the others.
+// single row tiles read memory too slowly: vectors do the same operations there, to the same bits.
 #pragma once
 
 #include "amx_tiles.h"
@@ -16,16 +15,16 @@ inline constexpr int kTileFloats = kTileSize * kTileSize;
 // From row to row of a tile of weights, in bytes; a panel is two tiles wide.
 inline constexpr int kPanelStride = kPanelColumns * 4;
 static_assert(kPanelColumns == 2 * kTileSize);
-// Unit tiles between two visits to the sums in memory: a panel's part of 16 KB stays in the L1
-// cache while all rows pass over it.
+// GEMM: panels and units of a block; a panel's part of 16 KB stays in the L1 cache while all rows
+// pass over it.
 inline constexpr int kBlockPanelsMax = 4;
 inline constexpr BlockShape kTileBlock{kBlockPanelsMax, 128};
 inline constexpr std::int64_t kTilesPerBlock = kTileBlock.units / kTileSize;
-// Panels that up to 16 rows pass over side by side: all of their sums stay in tiles.
-inline constexpr int kNarrowPanels = 3;
+// GEMV (up to 16 rows): panels side by side, all of whose sums stay in tiles.
+inline constexpr int kGemvPanels = 3;
 
-// The sum of a kType product. A macro, as the intrinsics are: gcc 12 puts the numbers' text into
-// the instruction.
+// The sum of a kType product. A macro because gcc 12's intrinsics are macros that put the text of a
+// tile's number into the instruction.
 #define LMTP_TILE_PRODUCT(sum, inputs, weights) \
   do {                                          \
     if constexpr (kType == WeightType::kBF16) { \
@@ -42,7 +41,7 @@ inline TileShapes linear_tiles(int rows, int num_rowed) {
   return shapes;
 }
 
-// x as tiles [row tile][unit tile][16 rows][16 units], what is missing zero.
+// x as tiles [row tile][unit tile][16 rows][16 units], padded with zeros.
 struct TiledInputs {
   const float* units;
   std::int64_t num_unit_tiles;
@@ -52,7 +51,8 @@ struct TiledInputs {
   }
 };
 
-// A panel's tiles [unit tile][16 units][32 columns]; the last, if it is not whole, lies apart.
+// A panel's tiles [unit tile][16 units][32 columns]; the last, if it is not whole, is a padded
+// copy.
 struct PanelTiles {
   const float* whole;
   std::int64_t num_whole;
@@ -77,7 +77,7 @@ struct LastTile {
   }
 };
 
-// The panels that a task works on side by side: memory gives more to several streams than to one.
+// The panels that a task works on side by side: memory is faster for several streams than for one.
 struct PanelGroup {
   std::int64_t first;
   int count;
@@ -98,26 +98,26 @@ struct PanelGroup {
   PanelGroup& operator=(const PanelGroup&) = delete;
 };
 
-// Rows up to which int8 goes by vectors, whose sums are the same: they read memory faster.
+// Rows up to which int8 uses vectors, which read memory faster; integer sums are the same.
 inline constexpr int kInt8VectorRowsMax = 2;
 
 // All units of one row times kVectors vectors. Not inlined: no operation may leave the caller's
 // FlushSubnormals.
 template <int kVectors>
-[[gnu::noinline]] void vector_tile(const float* inputs, const NarrowPlace& place,
+[[gnu::noinline]] void vector_tile(const float* inputs, const GemvWeights& from,
                                    std::int64_t num_units, float* sums_at) {
   const std::int64_t panel_size = num_units * kPanelColumns;
   F sums[kVectors];
   for (int v = 0; v < kVectors; ++v) sums[v] = zero();
   for (std::int64_t first = 0; first < num_units; first += kTileSize, inputs += kTileFloats) {
     const std::int64_t left = num_units - first;
-    const float* weights = place.weights + first * kPanelColumns;
-    const float* ahead = left > kTileSize ? weights + kTileSize * kPanelColumns : place.next;
+    const float* weights = from.weights + first * kPanelColumns;
+    const float* ahead = left > kTileSize ? weights + kTileSize * kPanelColumns : from.next;
     const auto at = [&](std::int64_t u, int v) {
-      if (v == 0) ask_for<kVectors>(ahead + u * kPanelColumns, panel_size);
+      if (v == 0) prefetch<kVectors>(ahead + u * kPanelColumns, panel_size);
       return weights + u * kPanelColumns + vector_offset(v, panel_size);
     };
-    // What is missing to a whole tile is filled up with zeros there.
+    // A tile's missing units count as zeros.
     add_bf16_tile<kVectors>(inputs, left < kTileSize ? left : kTileSize, left < kTileSize, at,
                             sums);
   }
@@ -126,14 +126,14 @@ template <int kVectors>
 
 // One row times kVectors vectors of bf16 weights.
 template <int kVectors>
-inline void vector_columns(const LinearWork& work, const NarrowPlace& place) {
+inline void vector_columns(const LinearWork& work, const GemvWeights& from) {
   alignas(64) float sums[kVectors * kLanes];
   {
     const FlushSubnormals flush;
-    vector_tile<kVectors>(work.units, place, work.args.weight.num_units(), sums);
+    vector_tile<kVectors>(work.units, from, work.args.weight.num_units(), sums);
   }
   for (int v = 0; v < kVectors; ++v) {
-    finish<WeightType::kBF16>(work, 0, place.column + v * kLanes, load(sums + v * kLanes),
+    finish<WeightType::kBF16>(work, 0, from.column + v * kLanes, load(sums + v * kLanes),
                               work.args.activation);
   }
 }
@@ -146,37 +146,38 @@ inline void vector_linear(Stream& stream, const LinearWork& work) {
   stream.pool().parallel_for(tasks.count(), [&](int task, int) {
     const int num_panels = tasks.num_panels(task);
     if (num_panels == kPanels) {
-      vector_columns<kVectors>(work, tasks.narrow_place(task, 0));
+      vector_columns<kVectors>(work, tasks.gemv_weights(task, 0));
       return;
     }
     for (int p = 0; p < num_panels; ++p) {
-      vector_columns<kPanelVectors>(work, tasks.narrow_place(task, p));
+      vector_columns<kPanelVectors>(work, tasks.gemv_weights(task, p));
     }
   });
 }
 
-// Unit tiles ahead that few rows ask for weights.
+// GEMV: unit tiles ahead that weights are prefetched.
 inline constexpr std::int64_t kTilesAhead = 2;
 
-// One panel of a narrow product's tile step; its sums are tiles `first` and `second`.
-#define LMTP_NARROW_STEP(panel, first, second)         \
+// GEMV: one unit tile of one panel, whose sums are tiles `first` and `second`.
+#define LMTP_GEMV_STEP(panel, first, second)           \
   do {                                                 \
     const float* weights = (panel).at(t);              \
-    ahead.step();                                      \
+    cursor.step();                                     \
     _tile_loadd(7, weights, kPanelStride);             \
     LMTP_TILE_PRODUCT(first, 6, 7);                    \
-    ahead.step();                                      \
+    cursor.step();                                     \
     _tile_loadd(7, weights + kTileSize, kPanelStride); \
     LMTP_TILE_PRODUCT(second, 6, 7);                   \
   } while (false)
 
-// Up to 16 rows times kPanels panels, all units: sums [panel][16 rows][32 columns].
+// GEMV: up to 16 rows times kPanels panels, all units: sums [panel][16 rows][32 columns].
 template <WeightType kType, int kPanels>
-inline void narrow_tiles(const TiledInputs& x, const PanelTiles* panels, std::int64_t panel_size,
-                         float* sums) {
+inline void gemv_tiles(const TiledInputs& x, const PanelTiles* panels, std::int64_t panel_size,
+                       float* sums) {
   const std::int64_t num_left = panels[0].num_whole - kTilesAhead;
-  BlockAhead<Cache::kFirst> ahead(panels[0].whole + kTilesAhead * 2 * kTileFloats, panel_size,
-                                  kPanels, num_left * kTileSize, num_left * 2 * kPanels);
+  PrefetchCursor<CacheLevel::kL1> cursor(panels[0].whole + kTilesAhead * 2 * kTileFloats,
+                                         panel_size, kPanels, num_left * kTileSize,
+                                         num_left * 2 * kPanels);
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);
@@ -185,9 +186,9 @@ inline void narrow_tiles(const TiledInputs& x, const PanelTiles* panels, std::in
   _tile_zero(5);
   for (std::int64_t t = 0; t < x.num_unit_tiles; ++t) {
     _tile_loadd(6, x.units + t * kTileFloats, kTileStride);
-    LMTP_NARROW_STEP(panels[0], 0, 1);
-    if constexpr (kPanels > 1) LMTP_NARROW_STEP(panels[1], 2, 3);
-    if constexpr (kPanels > 2) LMTP_NARROW_STEP(panels[2], 4, 5);
+    LMTP_GEMV_STEP(panels[0], 0, 1);
+    if constexpr (kPanels > 1) LMTP_GEMV_STEP(panels[1], 2, 3);
+    if constexpr (kPanels > 2) LMTP_GEMV_STEP(panels[2], 4, 5);
   }
   _tile_stored(0, sums, kPanelStride);
   _tile_stored(1, sums + kTileSize, kPanelStride);
@@ -200,21 +201,21 @@ inline void narrow_tiles(const TiledInputs& x, const PanelTiles* panels, std::in
     _tile_stored(5, sums + 4 * kTileFloats + kTileSize, kPanelStride);
   }
 }
-#undef LMTP_NARROW_STEP
+#undef LMTP_GEMV_STEP
 
-// 32 rows times one panel, `count` unit tiles more: sums [32 rows][32 columns] go on.
+// GEMM: 32 rows times one panel, adds `count` unit tiles to sums [32 rows][32 columns].
 template <WeightType kType>
-inline void tall_tiles(const float* upper, const float* lower, const PanelTiles& panel,
-                       std::int64_t first, std::int64_t count, NextBlock& ahead_of_all,
+inline void gemm_tiles(const float* upper, const float* lower, const PanelTiles& panel,
+                       std::int64_t first, std::int64_t count, L2PrefetchCursor& caller_cursor,
                        float* sums) {
-  NextBlock ahead = ahead_of_all;  // in registers
+  L2PrefetchCursor cursor = caller_cursor;  // in registers
   _tile_loadd(0, sums, kPanelStride);
   _tile_loadd(1, sums + kTileSize, kPanelStride);
   _tile_loadd(2, sums + 2 * kTileFloats, kPanelStride);
   _tile_loadd(3, sums + 2 * kTileFloats + kTileSize, kPanelStride);
   for (std::int64_t t = first; t < first + count; ++t) {
     const float* weights = panel.at(t);
-    ahead.step();
+    cursor.step();
     _tile_loadd(6, weights, kPanelStride);
     _tile_loadd(4, upper + t * kTileFloats, kTileStride);
     LMTP_TILE_PRODUCT(0, 4, 6);
@@ -228,28 +229,28 @@ inline void tall_tiles(const float* upper, const float* lower, const PanelTiles&
   _tile_stored(1, sums + kTileSize, kPanelStride);
   _tile_stored(2, sums + 2 * kTileFloats, kPanelStride);
   _tile_stored(3, sums + 2 * kTileFloats + kTileSize, kPanelStride);
-  ahead_of_all = ahead;
+  caller_cursor = cursor;
 }
 
 template <WeightType kType>
-inline void narrow_tile_linear(Stream& stream, const LinearWork& work, const TiledInputs& x) {
-  const PanelTasks tasks(work, {kNarrowPanels, work.args.weight.num_units()},
+inline void gemv_tile_linear(Stream& stream, const LinearWork& work, const TiledInputs& x) {
+  const PanelTasks tasks(work, {kGemvPanels, work.args.weight.num_units()},
                          stream.pool().num_threads());
   const auto rows = static_cast<int>(work.args.x.rows);
   stream.pool().parallel_for(tasks.count(), [&](int task, int) {
     const TileRegisters registers(linear_tiles(rows, 7));
     const PanelGroup group(work, tasks, task);
-    alignas(64) float sums[kNarrowPanels * 2 * kTileFloats];
-    (group.count == 1   ? narrow_tiles<kType, 1>
-     : group.count == 2 ? narrow_tiles<kType, 2>
-                        : narrow_tiles<kType, 3>)(x, group.panels, tasks.panel_size(), sums);
+    alignas(64) float sums[kGemvPanels * 2 * kTileFloats];
+    (group.count == 1   ? gemv_tiles<kType, 1>
+     : group.count == 2 ? gemv_tiles<kType, 2>
+                        : gemv_tiles<kType, 3>)(x, group.panels, tasks.panel_size(), sums);
     finish_panels<kType>(work, group.first, group.count, {sums, 2 * kTileFloats});
   });
 }
 
-// The units of a group of panels in blocks, all pairs of row tiles over each block.
+// GEMM: the units of a group of panels in blocks, all pairs of row tiles over each block.
 template <WeightType kType>
-inline void tall_tile_linear(Stream& stream, const LinearWork& work, const TiledInputs& x,
+inline void gemm_tile_linear(Stream& stream, const LinearWork& work, const TiledInputs& x,
                              float* sums_of_all) {
   const PanelTasks tasks(work, kTileBlock, stream.pool().num_threads());
   const std::int64_t m = work.args.x.rows;
@@ -264,11 +265,12 @@ inline void tall_tile_linear(Stream& stream, const LinearWork& work, const Tiled
     for (std::int64_t first = 0; first < x.num_unit_tiles; first += kTilesPerBlock) {
       const std::int64_t rest = x.num_unit_tiles - first;
       const std::int64_t count = rest < kTilesPerBlock ? rest : kTilesPerBlock;
-      NextBlock ahead = tasks.ahead(task, first * kTileSize, group.count * num_pairs * count);
+      L2PrefetchCursor cursor =
+          tasks.prefetch_cursor(task, first * kTileSize, group.count * num_pairs * count);
       for (int p = 0; p < group.count; ++p) {
         for (std::int64_t pair = 0; pair < num_pairs; ++pair) {
-          tall_tiles<kType>(x.of(2 * pair), x.of(2 * pair + 1), group.panels[p], first, count,
-                            ahead, sums + p * panel_sums + pair * 4 * kTileFloats);
+          gemm_tiles<kType>(x.of(2 * pair), x.of(2 * pair + 1), group.panels[p], first, count,
+                            cursor, sums + p * panel_sums + pair * 4 * kTileFloats);
         }
       }
     }
@@ -302,14 +304,14 @@ template <WeightType kType>
 inline void tile_linear_of(Stream& stream, const LinearArgs& args) {
   static_assert(kLanes == kTileSize);
   const std::int64_t m = args.x.rows;
-  const bool narrow = m <= kTileSize;
+  const bool is_gemv = m <= kTileSize;
   const std::int64_t num_rows =
-      narrow ? m : (m + 2 * kTileSize - 1) / (2 * kTileSize) * 2 * kTileSize;
+      is_gemv ? m : (m + 2 * kTileSize - 1) / (2 * kTileSize) * 2 * kTileSize;
   const std::int64_t num_unit_tiles = (args.weight.num_units() + kTileSize - 1) / kTileSize;
   const std::int64_t num_row_tiles = (num_rows + kTileSize - 1) / kTileSize;
   const std::int64_t num_inputs = num_row_tiles * num_unit_tiles * kTileFloats;
   const std::int64_t num_sums =
-      narrow ? 0 : stream.pool().num_threads() * num_rows * kBlockPanelsMax * kPanelColumns;
+      is_gemv ? 0 : stream.pool().num_threads() * num_rows * kBlockPanelsMax * kPanelColumns;
   auto* units = static_cast<float*>(
       stream.scratch(sizeof(float) * static_cast<std::uint64_t>(num_inputs + num_sums + m)));
   float* sums = units + num_inputs;
@@ -319,10 +321,10 @@ inline void tile_linear_of(Stream& stream, const LinearArgs& args) {
   const TiledInputs x{units, num_unit_tiles};
   if (kType == WeightType::kBF16 && m == 1) {
     vector_linear(stream, work);
-  } else if (narrow) {
-    narrow_tile_linear<kType>(stream, work, x);
+  } else if (is_gemv) {
+    gemv_tile_linear<kType>(stream, work, x);
   } else {
-    tall_tile_linear<kType>(stream, work, x, sums);
+    gemm_tile_linear<kType>(stream, work, x, sums);
   }
 }
 

@@ -1,12 +1,12 @@
 // Reductions over the lanes of a vector, its transposition, and the functions that no instruction
-// computes. Each lane gets the same operations wherever it stands, so tails need no other code.
+// computes. Every lane gets the same operations, so tails need no code of their own.
 #pragma once
 
 #include "kernels/linear.h"
 
 namespace lmtp::kernels::LMTP_KERNELS_ISA {
 
-// Sum and maximum over lanes by halving: ((0+8)+(4+12))+... whatever the lanes hold.
+// Sum and maximum over lanes by halving: ((0+8)+(4+12))+..., a fixed tree.
 inline float sum_lanes(F v) {
   float lanes[kLanes];
   store(lanes, v);

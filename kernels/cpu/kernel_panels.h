@@ -1,4 +1,4 @@
-// The packed panels of a linear as tasks of its workers, and what they ask memory for ahead.
+// The packed panels of a linear as tasks of its workers, and the prefetching of weights.
 #pragma once
 
 #include "kernels/linear.h"
@@ -7,14 +7,13 @@ namespace lmtp::kernels::LMTP_KERNELS_ISA {
 
 inline constexpr int kFloatsPerLine = 16;  // of a cache
 
-// A block: the panels that more rows pass over side by side, and the units of each between two
-// visits to the sums in memory.
+// A block of a GEMM: panels side by side, and the units of each between two stores of the sums.
 struct BlockShape {
   int panels;
   std::int64_t units;
 };
 
-// A linear in progress: x as units, tile by tile, and what int8 needs besides.
+// A linear in progress: x as units, tile by tile, and int8's scales of rows.
 struct LinearWork {
   const LinearArgs& args;
   const float* panels;
@@ -22,20 +21,20 @@ struct LinearWork {
   const float* row_scales;  // [m], kInt8 alone
 };
 
-// Where weights are asked for: into the second cache what is far ahead, as it then holds none of
-// the places in which the first one's misses wait.
-enum class Cache { kFirst = 3, kSecond = 2 };  // as __builtin_prefetch numbers them
+// Where weights are prefetched to. What is far ahead goes to L2, so that it does not take the
+// buffers in which misses of L1 wait.
+enum class CacheLevel { kL1 = 3, kL2 = 2 };  // as __builtin_prefetch numbers them
 
-// Asks for the next block of panels while the present one is computed, a line of each panel in
-// turns, spread over the steps: loads alone do not keep memory busy where much is computed between
-// them, and its own read-ahead follows several places further than one.
-template <Cache kCache>
-class BlockAhead {
+// Prefetches the next block of panels while the current one is computed, a line of each panel in
+// turn, spread over the steps. Loads alone do not keep memory busy where much is computed between
+// them, and the hardware's prefetchers reach further with several streams than with one.
+template <CacheLevel kLevel>
+class PrefetchCursor {
  public:
   // `next` is where the block begins in the first panel; the others are panel_size floats apart.
-  // num_units of each are asked for within num_steps calls of step(); no unit or step: nothing is.
-  BlockAhead(const float* next, std::int64_t panel_size, int num_panels, std::int64_t num_units,
-             std::int64_t num_steps)
+  // num_units of each are prefetched within num_steps calls of step(); nothing if either is 0.
+  PrefetchCursor(const float* next, std::int64_t panel_size, int num_panels, std::int64_t num_units,
+                 std::int64_t num_steps)
       : next_(next),
         at_(next),
         panel_size_(panel_size),
@@ -44,9 +43,9 @@ class BlockAhead {
         num_steps_(num_steps > 0 ? num_steps : 1) {}
 
   [[gnu::always_inline]] void step() {
-    // No division: this stands among the products.
+    // No division: this runs between the products.
     for (due_ += num_lines_; due_ >= num_steps_; due_ -= num_steps_) {
-      __builtin_prefetch(at_, 0, static_cast<int>(kCache));
+      __builtin_prefetch(at_, 0, static_cast<int>(kLevel));
       at_ += panel_size_;
       if (++panel_ == num_panels_) {
         panel_ = 0;
@@ -66,17 +65,17 @@ class BlockAhead {
   std::int64_t due_ = 0;  // lines times num_steps_
 };
 
-using NextBlock = BlockAhead<Cache::kSecond>;
+using L2PrefetchCursor = PrefetchCursor<CacheLevel::kL2>;
 
-// Where a tile of few rows finds its weights.
-struct NarrowPlace {
+// The weights of a GEMV tile.
+struct GemvWeights {
   const float* weights;
-  const float* next;  // those that the worker needs next
+  const float* next;  // that the worker needs next
   std::int64_t column;
 };
 
-// The panels of a linear as tasks: so many side by side, or fewer where a worker would not get two
-// tasks.
+// The panels of a linear as tasks: block.panels side by side, or fewer where a worker would not get
+// two tasks.
 class PanelTasks {
  public:
   PanelTasks(const LinearWork& work, BlockShape block, int num_workers)
@@ -100,23 +99,23 @@ class PanelTasks {
     return panels_ + (first_panel(task) + p) * panel_size();
   }
 
-  // From column `part` of panel p on. What comes next is in the task that the worker will most
-  // likely take next; in this one if that is not as large.
-  NarrowPlace narrow_place(int task, int p, int part = 0) const {
+  // From column `part` of panel p on. `next` is in the task that the worker will most likely take
+  // next; in this one if that is not as large.
+  GemvWeights gemv_weights(int task, int p, int part = 0) const {
     const int guess = task + num_workers_;
     const int next = guess < count() && num_panels(guess) == num_panels(task) ? guess : task;
     return {panel(task, p) + part, panel(next, p) + part,
             (first_panel(task) + p) * kPanelColumns + part};
   }
 
-  // How many units the block has that begins with unit `first`: fewer at the end.
+  // Units of the block that begins with unit `first`: fewer at the end.
   std::int64_t units_from(std::int64_t first) const {
     return num_units_ - first < block_units_ ? num_units_ - first : block_units_;
   }
 
-  // The block behind the one that begins with `first`, to be asked for within num_steps: behind a
-  // task's last one that of the task that the worker will most likely take next.
-  NextBlock ahead(int task, std::int64_t first, std::int64_t num_steps) const {
+  // Prefetches the block after the one that begins with `first` within num_steps; after a task's
+  // last block, the first of the task that the worker will most likely take next.
+  L2PrefetchCursor prefetch_cursor(int task, std::int64_t first, std::int64_t num_steps) const {
     std::int64_t next = first + block_units_;
     if (next >= num_units_) {
       next = 0;

@@ -11,10 +11,10 @@
 
 namespace lmtp::kernels::LMTP_KERNELS_ISA {
 
-// Rows that one task takes, so that short rows do not drown in hand-overs.
+// Rows of one task: fewer, and handing out tasks would dominate short rows.
 inline constexpr std::int64_t kRowsPerTask = 4;
 
-// Body(row) for all rows.
+// Runs body(row) for all rows.
 template <typename Body>
 inline void for_rows(Stream& stream, std::int64_t rows, const Body& body) {
   const auto num_tasks = static_cast<int>((rows + kRowsPerTask - 1) / kRowsPerTask);
@@ -136,9 +136,8 @@ inline void soft_cap(Stream& stream, Matrix<float> x, float cap) {
   });
 }
 
-// y = scale * the weights of output n, of which every other line of the panel holds a unit. These
-// lines are all that costs: one after another is under way, and neither prefetches nor a vector's
-// gather make it faster.
+// y = scale * the weights of output n, one unit in every other cache line of the panel. Loading
+// these lines is all the cost; neither prefetches nor a vector gather made it faster.
 template <WeightType kType>
 inline void unpack_output(const PackedLinear& weight, std::int64_t n, float scale, float* y) {
   constexpr std::int64_t kEach = inputs_per_unit(kType);
@@ -184,7 +183,7 @@ inline float row_max(const float* row, std::int64_t count) {
   F best = lowest;
   for (std::int64_t c = 0; c < count; c += kLanes) {
     const int lanes = lanes_at(c, count);
-    // The first operand is passed over where it is not a number.
+    // greater_of() skips a first operand that is NaN.
     best = greater_of(keep_first(load_first(row + c, lanes), lowest, lanes), best);
   }
   return max_lanes(best);
@@ -193,7 +192,7 @@ inline float row_max(const float* row, std::int64_t count) {
 inline LogSumExp row_logsumexp(const float* row, std::int64_t count) {
   const float max = row_max(row, count);
   if (max == -__builtin_inff()) {
-    // All are -inf or not numbers: the sum tells which.
+    // All are -inf or NaN; the sum is NaN if any is.
     float sum = 0.0F;
     for (std::int64_t c = 0; c < count; ++c) sum += row[c];
     return {max, sum};

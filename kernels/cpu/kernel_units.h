@@ -5,8 +5,8 @@
 
 namespace lmtp::kernels::LMTP_KERNELS_ISA {
 
-// The scale of a row for int8: its largest magnitude / 127; not a number where one of it is not, or
-// is infinite, so that the row's results show it.
+// The scale of a row for int8: its largest magnitude / 127; NaN where an element is NaN or
+// infinite, so that the row's results show it.
 inline float row_scale(const float* x, std::int64_t k) {
   F largest = zero();
   F poison = zero();
@@ -28,7 +28,7 @@ inline float inverse_scale(const float* row_scales, std::int64_t row) {
   return 1.0F;
 }
 
-// The units [unit, unit + kLanes) of a row of k inputs; inputs that are not there are zero.
+// The units [unit, unit + kLanes) of a row of k inputs, zero beyond them.
 template <WeightType kType>
 inline F units_at(const float* x, std::int64_t k, std::int64_t unit, float inverse) {
   constexpr int kEach = inputs_per_unit(kType);

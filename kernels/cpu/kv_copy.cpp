@@ -15,8 +15,8 @@ void round_row(const float* from, int count, int padded, std::uint16_t* to) {
   std::fill(to + count, to + padded, std::uint16_t{0});
 }
 
-// The rows [row, end) go to slots of one block that follow one another: a dimension's keys lie
-// together there, so they are written together.
+// Stores the rows [row, end) to consecutive slots of one block, where each dimension's keys are
+// contiguous.
 void store_run_f32(const KvStoreArgs& args, std::int64_t row, std::int64_t end) {
   const KvLayer& cache = args.cache;
   const std::int32_t slot = args.slots[row];
@@ -38,11 +38,11 @@ void store_run_f32(const KvStoreArgs& args, std::int64_t row, std::int64_t end) 
   }
 }
 
-// Others read it as units.
+// Other code reads the cache as f32 units.
 using Half [[gnu::may_alias]] = std::uint16_t;
 
-// The same in bf16. A unit of keys belongs to one token, one of values to two: each token writes
-// its half.
+// store_run_f32 in bf16. A unit of keys belongs to one token, one of values to two: each token
+// writes its half.
 void store_run_bf16(const KvStoreArgs& args, std::int64_t row, std::int64_t end) {
   const KvLayer& cache = args.cache;
   const std::int32_t slot = args.slots[row];
@@ -98,7 +98,7 @@ void kv_copy(Stream&, const KvLayer& cache, const KvCopy* copies, std::int64_t n
     const float* value_from = cache.value_units(copy.from);
     float* value_to = cache.value_units(copy.to);
     const std::int64_t head_size = cache.value_rows() * padded;
-    // A unit's other token, where it has one, is not seen.
+    // Whole units: a last token beyond num_tokens is copied too, but not read.
     const std::int64_t num_rows = (copy.num_tokens + cache.per_unit() - 1) / cache.per_unit();
     for (int head = 0; head < cache.num_kv_heads; ++head) {
       std::copy_n(value_from + head * head_size, num_rows * padded, value_to + head * head_size);

@@ -1,4 +1,4 @@
-// Moving keys and values about: the same plain code for every instruction set.
+// kv_store and kv_copy in plain code, the same for every instruction set.
 #pragma once
 
 #include "kernels/attention.h"

@@ -1,4 +1,4 @@
-// Which shape of a linear is fast on which processor (docs/kernels.md has the measurements).
+// The fast shape of a linear for a processor (measurements: docs/kernels.md).
 #pragma once
 
 #include <cstddef>
@@ -7,10 +7,10 @@
 
 namespace lmtp::kernels {
 
-// Bytes of the second cache of one core; 0 where the system does not say. Any thread.
-std::size_t second_cache_bytes();
+// Bytes of one core's L2 cache; 0 where the system does not report it. Any thread.
+std::size_t l2_cache_bytes();
 
-// For kernels with so many vector registers on a core with such a second cache.
-LinearShape linear_shape_for(int num_registers, std::size_t second_cache_bytes);
+// For kernels with so many vector registers on a core with that L2 cache.
+LinearShape linear_shape_for(int num_registers, std::size_t l2_cache_bytes);
 
 }  // namespace lmtp::kernels

@@ -15,8 +15,8 @@ namespace {
 constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
-// Much memory comes in huge pages where there are any: through small ones a good part of a step
-// goes into looking up addresses. A wish: where it is refused, everything works as before.
+// Large allocations use huge pages where there are any: with small ones a good part of a step is
+// TLB misses. Best effort: a refusal is ignored.
 std::shared_ptr<void> allocate_on_host(std::size_t num_bytes) {
   const bool much = num_bytes >= 4 * kHugePage;
   const std::size_t alignment = much ? kHugePage : kAlignment;
@@ -36,7 +36,7 @@ Memory Memory::allocate(const Backend& backend, std::size_t num_bytes) {
     return {allocate_on_host(num_bytes), num_bytes};
   }
   return {{device->allocate(num_bytes),
-           [device](void* memory) { device->release(DeviceApi::Thing::kMemory, memory); }},
+           [device](void* memory) { device->release(DeviceApi::HandleKind::kMemory, memory); }},
           num_bytes};
 }
 
@@ -47,7 +47,7 @@ Memory Memory::allocate_pinned(const Backend& backend, std::size_t num_bytes) {
     return {allocate_on_host(num_bytes), num_bytes};
   }
   return {{device->allocate_pinned(num_bytes),
-           [device](void* memory) { device->release(DeviceApi::Thing::kPinned, memory); }},
+           [device](void* memory) { device->release(DeviceApi::HandleKind::kPinned, memory); }},
           num_bytes};
 }
 

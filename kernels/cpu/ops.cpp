@@ -39,7 +39,7 @@ void check_sequences(const AttentionArgs& args) {
              args.block_offsets[args.num_sequences], args.num_table_blocks);
 }
 
-// Arrays on a device are not read here: their contents are checked where they are made.
+// Arrays on a device are not read here: their contents are checked where they are built.
 bool on_host(const Stream& stream) { return stream.backend().device == nullptr; }
 
 void check_cache(const char* op, const Stream& stream, const KvLayer& cache) {
@@ -66,7 +66,7 @@ void linear(Stream& stream, const LinearArgs& args) {
   if (!args.residual.empty()) check_same_shape(kOp, "residual", args.residual, "y", args.y);
   LMTP_CHECK(args.weight.type != (on_host(stream) ? WeightType::kF16 : WeightType::kInt8));
   if (args.weight.type == WeightType::kInt8) {
-    // 32 bits hold the sum of so many products.
+    // The sum of this many int8 products fits 32 bits.
     constexpr std::int64_t kInputsMax = 1 << 16;
     LMTP_CHECK(
         args.weight.scales != nullptr && args.weight.sums != nullptr && args.weight.k <= kInputsMax,

@@ -75,7 +75,7 @@ class Panel {
   std::vector<float> values_;
 };
 
-// Inputs that are transposed at a time: 32 columns of so many floats stay in the L1 cache.
+// Inputs transposed at a time: 32 columns of this many floats stay in the L1 cache.
 constexpr std::int64_t kInputsAtATime = 64;
 
 void write_f32(const Panel& panel, float* to) {
@@ -104,8 +104,8 @@ void write_bf16(const Panel& panel, std::uint32_t* to) {
 float scale_of(float largest) { return largest / 127.0F; }
 float inverse_scale_of(float largest) { return largest > 0.0F ? 127.0F / largest : 0.0F; }
 
-// The number nearest to the value, ties to even, for magnitudes below 2^22: there the sum has whole
-// numbers alone, and they stand in its lowest bits. Compilers have vector instructions for this.
+// The integer nearest to the value, ties to even, for magnitudes below 2^22: the sum's lowest bits
+// are that integer. Compilers have vector instructions for this.
 std::int32_t nearest(float value) {
   constexpr float kWholeFrom = 12582912.0F;  // 1.5 * 2^23
   return std::bit_cast<std::int32_t>(value + kWholeFrom) - std::bit_cast<std::int32_t>(kWholeFrom);
@@ -155,7 +155,7 @@ void write_panel(const Panel& panel, const PackTarget& target, std::int64_t inde
   }
 }
 
-// Of weights that lie output by output: a panel a task.
+// Packs weights stored output by output, a panel a task.
 void pack_outputs(WorkerPool& pool, const SourceWeight& source, WeightRows& rows,
                   const PackTarget& to) {
   std::vector<std::unique_ptr<Panel>> panels(static_cast<std::size_t>(pool.num_threads()));
@@ -186,9 +186,9 @@ void write_unit(const float* inputs, std::uint32_t* to) {
   }
 }
 
-// Calls visit(data, first, count, worker) for the inputs [first, first + count) of a weight that
-// lies input by input: so many a task, so that tasks read along memory, and write so where the
-// outputs of a panel stand side by side.
+// Calls visit(data, first, count, worker) for the inputs [first, first + count) of a weight stored
+// input by input: inputs_per_task at a time, so that tasks read, and write a panel's outputs, along
+// memory.
 template <typename Visit>
 void for_inputs(WorkerPool& pool, const SourceWeight& source, WeightRows& rows,
                 std::int64_t inputs_per_task, const Visit& visit) {
@@ -231,7 +231,7 @@ void pack_inputs(WorkerPool& pool, const SourceWeight& source, WeightRows& rows,
              });
 }
 
-// One unit of a panel from its inputs, [4][stride].
+// One int8 unit of a panel from its inputs, [4][stride].
 void write_unit_int8(const float* inputs, std::int64_t stride, const float* inverse,
                      std::int32_t* sums, std::uint32_t* to) {
   for (std::int64_t column = 0; column < kPanelColumns; ++column) {
@@ -245,8 +245,8 @@ void write_unit_int8(const float* inputs, std::int64_t stride, const float* inve
   }
 }
 
-// A column's scale is known when all of its inputs have been seen: one pass finds it, another one
-// writes. Each thread has its own maxima and sums of all columns.
+// A column's scale depends on all of its inputs: one pass computes it, another one writes. Each
+// thread has its own maxima and sums of all columns.
 void pack_inputs_int8(WorkerPool& pool, const SourceWeight& source, WeightRows& rows,
                       const PackTarget& to) {
   constexpr std::int64_t kInputsPerTask = 32;
@@ -298,7 +298,7 @@ void pack_inputs_int8(WorkerPool& pool, const SourceWeight& source, WeightRows& 
   }
 }
 
-// Of a weight that lies in memory as a whole.
+// Rows of a weight that is in memory as a whole.
 class RowsInMemory : public WeightRows {
  public:
   explicit RowsInMemory(const SourceWeight& source)

@@ -1,4 +1,4 @@
-// Ops that are the same for all instruction sets: they are few beside a step's products.
+// Ops in plain code for every instruction set: they take little of a step.
 #pragma once
 
 #include "kernels/rotary.h"

@@ -18,12 +18,12 @@ double packed_at(const PackedLinear& weight, std::int64_t n, std::int64_t k) {
   return static_cast<double>(packed_element(weight, n, k));
 }
 
-// What a product of bf16 sees of a number.
+// A number as an operand of a bf16 product.
 double seen_as_bf16(float value) {
   return static_cast<double>(unit_element<WeightType::kBF16>(round_to_bf16(value), 0));
 }
 
-// A row of x as its product with a weight of that type sees it.
+// A row of x as an operand of products with a weight of that type.
 std::vector<double> seen_inputs(const float* x, const PackedLinear& weight) {
   std::vector<double> seen(x, x + weight.k);
   if (weight.type == WeightType::kBF16) {
@@ -184,7 +184,7 @@ double element_of(const KvLayer& cache, float unit, std::int64_t index) {
   return static_cast<double>(unit_element<WeightType::kBF16>(bits, index));
 }
 
-// What stands for query[d] in its products with keys.
+// query[d] as an operand of its products with keys.
 double seen_query(const AttentionArgs& args, float value) {
   if (args.cache.type == ElementType::kF32) {
     return static_cast<double>(value) * static_cast<double>(args.scale);
@@ -192,7 +192,7 @@ double seen_query(const AttentionArgs& args, float value) {
   return seen_as_bf16(value * args.scale);
 }
 
-// Of the scores from `begin` on, in each split.
+// The maximum of each split's scores from `begin` on.
 std::vector<double> split_maxima(const std::vector<double>& scores, std::int64_t begin) {
   std::vector<double> maxima(scores.size() / kAttentionSplit + 1,
                              -std::numeric_limits<double>::infinity());
@@ -202,7 +202,8 @@ std::vector<double> split_maxima(const std::vector<double>& scores, std::int64_t
   return maxima;
 }
 
-// What stands for e^(score - max) in its products with values of bf16: rounded against its split's.
+// e^(score - max) as an operand of its products with bf16 values: rounded relative to its split's
+// maximum.
 double seen_weight(double score, double split_max, double max) {
   return seen_as_bf16(static_cast<float>(std::exp(score - split_max))) * std::exp(split_max - max);
 }

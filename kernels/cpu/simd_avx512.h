@@ -1,5 +1,5 @@
 // The vector layer for AVX-512 (F, BW, DQ, VL). Every kernel_*.h is written on these names; the
-// namespace keeps the code of one instruction set apart from the others'.
+// namespace separates the code of the instruction sets.
 #pragma once
 
 #include <immintrin.h>
@@ -36,7 +36,7 @@ inline F multiply(F a, F b) { return _mm512_mul_ps(a, b); }
 inline F divide(F a, F b) { return _mm512_div_ps(a, b); }
 // a * b + c, rounded once.
 inline F multiply_add(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
-// The greater and the lesser; b where either is not a number.
+// The greater and the lesser; b where either is NaN.
 inline F greater_of(F a, F b) { return _mm512_max_ps(a, b); }
 inline F lesser_of(F a, F b) { return _mm512_min_ps(a, b); }
 // a < b ? yes : no
@@ -48,7 +48,7 @@ inline F absolute(F v) { return _mm512_abs_ps(v); }
 inline F round_to_whole(F v) {
   return _mm512_roundscale_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
-// The lanes of a and b in turns: the lower halves', then the upper halves'.
+// Interleaves the lanes of a and b: of their lower halves, and of their upper halves.
 inline F zip_lower(F a, F b) {
   const __m512i lanes = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
   return _mm512_permutex2var_ps(a, lanes, b);
@@ -79,7 +79,7 @@ inline F units_of_int8(const F (&numbers)[4]) {
   packed = _mm512_inserti32x4(packed, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(numbers[3])), 3);
   return _mm512_castsi512_ps(_mm512_xor_si512(packed, _mm512_set1_epi8(-128)));
 }
-// The numbers whose bits are those of whole numbers, less `factor` times others.
+// v - factor * others, where a lane of v and of the result holds the bits of an int32.
 inline F int_difference(F v, const std::int32_t* others, std::int32_t factor) {
   const __m512i less = _mm512_loadu_si512(others);
   return _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_castps_si512(v),

@@ -1,5 +1,5 @@
 // Products of bf16 and int8 units by AVX-512 BF16 and VNNI; see simd_generic.h. The processor's
-// bf16 product takes subnormal numbers for zero and rounds each of its two sums.
+// bf16 product treats subnormal numbers as zero and rounds each of its two sums.
 #pragma once
 
 #include "simd_avx512.h"

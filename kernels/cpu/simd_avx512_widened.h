@@ -1,5 +1,4 @@
-// Products of bf16 and int8 units for AVX-512 without instructions of their own; see
-// simd_generic.h.
+// Products of bf16 and int8 units for AVX-512 without BF16 and VNNI; see simd_generic.h.
 #pragma once
 
 #include "simd_avx512.h"

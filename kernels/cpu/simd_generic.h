@@ -66,8 +66,8 @@ inline F units_of_bf16(F first, F second) {
   __builtin_memcpy(&result, units, sizeof(result));
   return result;
 }
-// The same of four unsigned bytes each: the nearest whole number + 128. REQUIRES: |number| <= 127,
-// or it is not a number: then any byte.
+// kLanes units of four unsigned bytes, each the nearest integer + 128. REQUIRES: |number| <= 127,
+// or NaN, which becomes any byte.
 inline F units_of_int8(const F (&numbers)[4]) {
   // Adding 1.5 * 2^23 rounds at the units; the low byte is then that of the whole number.
   const F shift = broadcast(12582912.0F);
@@ -89,7 +89,8 @@ inline F dot_bf16(F a, F b, F sum) {
   return multiply_add(reinterpret_cast<F>((x >> 16) << 16), reinterpret_cast<F>((y >> 16) << 16),
                       sum);
 }
-// The bits of whole numbers: sum + the four products of unsigned bytes of a with signed ones of b.
+// sum + the four products of unsigned bytes of a with signed ones of b; lanes of sum and of the
+// result hold the bits of an int32.
 inline F dot_int8(F a, F b, F sum) {
   const I x = reinterpret_cast<I>(a);
   const I y = reinterpret_cast<I>(b);
@@ -99,7 +100,7 @@ inline F dot_int8(F a, F b, F sum) {
   }
   return reinterpret_cast<F>(total);
 }
-// The numbers whose bits are those of whole numbers, less `factor` times others.
+// v - factor * others, where a lane of v and of the result holds the bits of an int32.
 inline F int_difference(F v, const std::int32_t* others, std::int32_t factor) {
   I less;
   __builtin_memcpy(&less, others, sizeof(less));

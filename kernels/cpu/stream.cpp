@@ -23,9 +23,9 @@ Stream::~Stream() { release(); }
 
 void Stream::release() {
   for (void* mark : marks_) {
-    if (mark != nullptr) backend_.device->release(DeviceApi::Thing::kEvent, mark);
+    if (mark != nullptr) backend_.device->release(DeviceApi::HandleKind::kEvent, mark);
   }
-  if (handle_ != nullptr) backend_.device->release(DeviceApi::Thing::kStream, handle_);
+  if (handle_ != nullptr) backend_.device->release(DeviceApi::HandleKind::kStream, handle_);
 }
 
 const DeviceApi* Stream::device_api() const { return backend_.device; }
@@ -52,7 +52,7 @@ void Stream::wait_for(int i) const {
 
 void* Stream::scratch(std::size_t num_bytes) {
   if (num_bytes > scratch_.num_bytes()) {
-    // Two at a time might not fit. What still runs on the old one ends before it is freed.
+    // The old memory is freed first, as both might not fit, and no running op may still use it.
     synchronize();
     scratch_ = {};
     scratch_ = Memory::allocate(backend_, num_bytes);

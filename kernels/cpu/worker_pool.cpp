@@ -19,9 +19,9 @@ void relax() {
 #endif
 }
 
-// The processors that this thread may run on, where a pool of so many threads has them all: each
-// worker then keeps to its own. With processors to spare the system places the threads better,
-// since it sees what else runs.
+// The processors that this thread may run on, if the pool has a thread for each: its workers are
+// pinned to them. Else none: with processors to spare the system places the threads better, since
+// it knows the other load.
 std::vector<int> processors_for(int num_threads) {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
@@ -39,7 +39,7 @@ void pin(std::thread& thread, int processor) {
   cpu_set_t only;
   CPU_ZERO(&only);
   CPU_SET(processor, &only);
-  // A wish: where it is refused, everything works as before.
+  // Best effort: a refusal is ignored.
   (void)pthread_setaffinity_np(thread.native_handle(), sizeof(only), &only);
 }
 
@@ -99,7 +99,7 @@ void WorkerPool::parallel_for(int num_tasks, TaskRef body) {
   }
 }
 
-// Takes tasks of whatever job is current until none is left; false where there was none to take.
+// Runs tasks of the current job until none is left; false if there was none.
 bool WorkerPool::run_tasks(int worker) {
   bool any = false;
   std::uint64_t ticket = ticket_.load(std::memory_order_acquire);
@@ -108,7 +108,7 @@ bool WorkerPool::run_tasks(int worker) {
                                        std::memory_order_acquire)) {
       continue;
     }
-    // The job cannot end before this task is counted as done: body_ and num_tasks_ stand still.
+    // The job cannot end before this task is counted as done: body_ and num_tasks_ do not change.
     const int num_tasks = num_tasks_;
     (*body_)(num_tasks - static_cast<int>(static_cast<std::uint32_t>(ticket)), worker);
     any = true;

@@ -20,7 +20,7 @@ int splits_of(const AttentionArgs& args) {
 }
 
 int partial_rows_of(const AttentionArgs& args) {
-  return std::clamp(args.chunk_max * group_of(args), 1, kDecodeRowsMax);
+  return std::clamp(args.chunk_max * group_of(args), 1, kDecodePairsMax);
 }
 
 bool is_aligned(const Matrix<const float>& queries, int head_dim) {
@@ -48,7 +48,7 @@ AttentionParams params_of(const AttentionArgs& args, void* scratch) {
           .block_tables = args.block_tables,
           .table_stride = args.table_stride,
           .queries_aligned = is_aligned(args.queries, args.cache.head_dim),
-          .decode_rows_max = kDecodeRowsMax,
+          .decode_pairs_max = kDecodePairsMax,
           .partials = static_cast<float*>(scratch),
           .splits_max = splits_of(args),
           .partial_rows = partial_rows_of(args)};
@@ -76,7 +76,7 @@ std::size_t attention_scratch_bytes(const AttentionArgs& args) {
 }
 
 std::size_t attention_scratch_bytes_max(const OpLimits& limits) {
-  return limits.kv_type == ElementType::kF32 ? 0 : partial_bytes(limits, kDecodeRowsMax);
+  return limits.kv_type == ElementType::kF32 ? 0 : partial_bytes(limits, kDecodePairsMax);
 }
 
 void paged_attention(const AttentionArgs& args, void* scratch, StreamHandle stream,
@@ -93,11 +93,11 @@ void paged_attention(const AttentionArgs& args, void* scratch, StreamHandle stre
         stream, params);
     return;
   }
-  if (kernel == AttentionKernel::kPrefill || params.group > kDecodeRowsMax) {
-    params.decode_rows_max = 0;
+  if (kernel == AttentionKernel::kPrefill || params.group > kDecodePairsMax) {
+    params.decode_pairs_max = 0;
   }
-  attention.decode = params.decode_rows_max > 0;
-  attention.prefill = args.chunk_max * params.group > params.decode_rows_max;
+  attention.decode = params.decode_pairs_max > 0;
+  attention.prefill = args.chunk_max * params.group > params.decode_pairs_max;
   if (args.cache.type == ElementType::kBF16) {
     launch_attention_bf16(attention, stream);
   } else {

@@ -1,14 +1,14 @@
 // Attention over the paged cache on a device (kv_store.h), with one order of sums for decode,
 // prefill and any chunks.
 //
-// As FlashAttention-2 (Dao 2023) takes it: rows of a tile are queries times the heads that share a
+// As in FlashAttention-2 (Dao 2023): the 16 rows of a tile are queries times the heads that share a
 // head of the cache. Every 256 tokens are a split; a split is an online softmax over steps of 64
 // tokens from its first, in order; splits are merged in order from token 0. What a row does not see
-// changes nothing: neither steps, nor splits, nor other rows of its tile. Few queries: a block a
+// (steps, splits, other rows of its tile) multiplies by one and adds zero. Few queries: a block a
 // split, a warp a step (attention_decode.cuh), then a merge. Many: a block takes 64 rows through
 // all they see (attention_prefill.cuh). The same operations on the same numbers: the same bits.
-// Rounded to the cache's type are queries and the softmax's powers; all sums are f32.
-// f32, for checks: the same order with fused multiply-adds, a warp a row.
+// Rounded to the cache's type are queries and the softmax's powers; all sums are f32. f32, for
+// checks: the same order with fused multiply-adds, a warp a row.
 #pragma once
 
 #include <cstddef>
@@ -19,17 +19,16 @@
 
 namespace lmtp::kernels::cuda {
 
-// kPrefill, for tests: whatever the number of queries.
+// kPrefill, for tests: for any number of queries.
 enum class AttentionKernel { kBest, kPrefill };
 
 std::size_t attention_scratch_bytes(const AttentionArgs& args);
-// Of any step within the limits.
+// The most that a step within the limits takes.
 std::size_t attention_scratch_bytes_max(const OpLimits& limits);
 
 // All pointers are in the device's memory; `scratch`: attention_scratch_bytes(), 16-byte aligned.
-// chunk_max, context_max and num_table_blocks decide only how many blocks it launches and how much
-// scratch memory it takes.
-// REQUIRES: head_dim <= kDeviceHeadDimMax.
+// chunk_max, context_max and num_table_blocks only set how many blocks are launched and how much
+// scratch memory is used. REQUIRES: head_dim <= kDeviceHeadDimMax.
 void paged_attention(const AttentionArgs& args, void* scratch, StreamHandle stream,
                      AttentionKernel kernel = AttentionKernel::kBest);
 

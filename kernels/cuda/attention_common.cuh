@@ -1,4 +1,4 @@
-// What decode and prefill share: every operation that makes a row's bits.
+// What decode and prefill share: every operation that determines a row's bits.
 #pragma once
 
 #include <device_primitives.cuh>
@@ -19,8 +19,9 @@ inline constexpr int kSplitBlocks = kAttentionSplit / kBlockSize;
 inline constexpr int kTileRows = kTileSide;  // (query, head) pairs of a tile
 inline constexpr int kQuadLanes = 4;         // lanes that share a row of a tile
 inline constexpr float kLog2E = 1.44269504088896341F;
-inline constexpr int kDecodeRowsMax = kTileRows;
-// What a block may have on each device that is served: 8.6, 8.9 and 12.0 have no more.
+inline constexpr int kDecodePairsMax = kTileRows;
+// Shared memory that a block may have on every supported device: 8.6, 8.9 and 12.0 have no more, so
+// that heads of up to 256 dimensions run on consumer cards.
 inline constexpr std::size_t kLeastSharedBytes = std::size_t{99} << 10;
 
 struct AttentionParams {
@@ -40,13 +41,13 @@ struct AttentionParams {
   const std::int32_t* first_positions;
   const std::int32_t* block_offsets;
   const std::int32_t* block_tables;
-  std::int64_t table_stride;  // 0: tables lie behind one another
+  std::int64_t table_stride;  // 0: tables are contiguous
   bool queries_aligned;
-  // Rows up to which a sequence is decode's.
-  int decode_rows_max;
-  // Decode: [split][kv head] parts of partial_size() floats, the splits of all sequences.
+  // (query, head) pairs of a sequence up to which the decode kernel takes it.
+  int decode_pairs_max;
+  // Decode: [split][kv head] parts of partial_size() floats; the splits of all sequences in order.
   float* partials;
-  std::uint32_t zero = 0;  // which compilers do not know
+  std::uint32_t zero = 0;  // unknown to the compiler: score_keys()
   int splits_max;
   int partial_rows;  // [1, kTileRows]
 
@@ -55,8 +56,9 @@ struct AttentionParams {
   __device__ int partial_size() const { return partial_rows * (dim_tiles * kTileSide + 2); }
 };
 
-// Where the parts of a sequence begin that comes behind `sequence` others with so many blocks: each
-// has room for the splits of its blocks, rounded up, and for one more at most.
+// The first part of a sequence behind `sequence` others that have num_blocks_before blocks. Each
+// has space for the splits of its own blocks, rounded up, and at most one more: a long sequence
+// among many short ones takes no more for them.
 constexpr std::int64_t first_part_of(std::int64_t sequence, std::int64_t num_blocks_before) {
   return (num_blocks_before + sequence * (kSplitBlocks - 1)) / kSplitBlocks;
 }
@@ -104,7 +106,7 @@ struct SequenceRows {
   }
   // The block with that token.
   __device__ std::int32_t block_of(int token) const { return blocks[token / kBlockSize]; }
-  // Where its tiles of keys, or of values, begin in their layer, in vectors.
+  // Offset of its tiles of keys, or of values, in their layer, in vectors.
   __device__ std::int64_t vectors_of(std::int32_t block) const {
     return (std::int64_t{block} * p.cache.num_kv_heads + kv_head) * p.dim_tiles * kTileVectors;
   }
@@ -174,7 +176,7 @@ __device__ inline void load_queries(const SequenceRows& rows, int first_pair,
 // Scores of 16 rows and 64 tokens: [block][tokens 0 to 7, 8 to 15][as mma_m16n8k16's c].
 using Scores = float[kStepBlocks][2][4];
 
-// Products become scores in powers of two, -infinity where a row does not see the token.
+// Turns products into scores as exponents of two, -infinity where a row does not see the token.
 // `first`: the step's first token.
 __device__ inline void finish_scores(const AttentionParams& p, const LaneRows& rows, int first,
                                      Scores& scores) {
@@ -217,17 +219,17 @@ __device__ inline void row_maxima(const Scores& scores, float (&maxima)[2]) {
   }
 }
 
-// What a maximum is subtracted as: a row that has seen nothing yet has none.
+// The shift by a maximum: 0 for a row that has seen no token yet.
 __device__ inline float finite_shift(float max) { return max == -INFINITY ? 0.0F : max; }
 
-// By how much what was summed below `old_max` is scaled when `new_max` takes its place; 1 where
-// they are the same, 0 where nothing was summed.
+// The factor for sums relative to `old_max` when `new_max` replaces it; 1 where they are the same,
+// 0 where nothing was summed.
 __device__ inline float rescale(float old_max, float new_max) {
   return exp2_fast(old_max - finite_shift(new_max));
 }
 
-// Scores become 2^(score - max) as operand A of the product with values, their sums are known to
-// all lanes of the row.
+// Turns scores into 2^(score - max), operand A of the product with values; all lanes of a row get
+// its sum.
 template <typename T>
 __device__ inline void soften(const Scores& scores, const float (&maxima)[2],
                               Words4 (&weights)[kStepBlocks], float (&sums)[2]) {
@@ -251,8 +253,8 @@ __device__ inline void soften(const Scores& scores, const float (&maxima)[2],
   }
 }
 
-// Values of the tokens outside [begin, end) of a block that begins at `first` become zero: nobody
-// has written them, or they are no longer this sequence's.
+// Zeroes the values of tokens outside [begin, end) in a block that begins at `first`: they are
+// unwritten or stale, and 0 times NaN is not 0.
 __device__ inline Words4 keep_tokens(Words4 values, int first, int begin, int end) {
 #pragma unroll
   for (int upper = 0; upper < 2; ++upper) {
@@ -299,7 +301,7 @@ struct RowState {
   }
 };
 
-// A sum becomes an output; a negative zero, which depends on steps that a row does not see, none.
+// Turns a sum into an output. Adding 0 removes -0, which depends on steps that a row does not see.
 __device__ inline float normalized(float sum, float inverse_total) {
   return sum * inverse_total + 0.0F;
 }

@@ -1,6 +1,7 @@
-// Attention of few queries a sequence: a block takes one split of one head of the cache, one warp a
-// step of 64 tokens for the scores and one or more tiles of dimensions for the values, so that all
-// it reads is in flight at once. A second launch merges the splits where there are several.
+// Attention of few queries a sequence: a block takes one split of one head of the cache. Its values
+// are copied ahead while each of four warps takes a step of 64 tokens for the scores; the warps
+// exchange maxima, and then each takes some tiles of dimensions through all steps in order. A
+// second launch merges the splits where there are several.
 #pragma once
 
 #include "cuda/attention_common.cuh"
@@ -21,8 +22,8 @@ constexpr std::size_t decode_shared_bytes(int value_tiles) {
          sizeof(Words4) * kSplitBlocks * kTileVectors * static_cast<std::size_t>(value_tiles);
 }
 
-// Tiles of dimensions whose values of a split a block holds at a time: all, where it may have so
-// much shared memory.
+// Tiles of dimensions whose values of a split a block holds at a time: all, where shared memory
+// allows (heads of up to 176 dimensions in 99 KiB), else 8.
 inline constexpr int kValueTilesMin = 8;
 static_assert(decode_shared_bytes(kValueTilesMin) <= kLeastSharedBytes);
 constexpr int value_tiles_of(int dim_tiles, std::size_t shared_bytes_max) {
@@ -41,7 +42,7 @@ __device__ inline ValueTiles value_tiles_from(const AttentionParams& p, int firs
 // The part of a split that the pairs of a sequence see.
 struct SplitPart {
   int first;  // token
-  int begin;  // tokens of the sequence that anybody sees
+  int begin;  // tokens of the sequence that any pair sees
   int end;
   int first_step;
   int end_step;
@@ -61,7 +62,7 @@ struct SplitPart {
   __device__ int end_split() const { return ceil_divide(end, kAttentionSplit); }
 };
 
-// Starts the copies of the split's values, zeros for blocks that nobody sees.
+// Starts the copies of the split's values, zeros for blocks that no pair sees.
 __device__ inline void copy_values(const SequenceRows& rows, const SplitPart& part,
                                    const ValueTiles& tiles, Words4* values) {
   constexpr int kBlocksEach = kSplitBlocks / kSplitSteps;
@@ -115,8 +116,8 @@ __device__ inline void score_keys(const SequenceRows& rows, const SplitPart& par
         tiles[i][d] = load_where(wanted && d < rows.p.dim_tiles, keys + d * kTileVectors);
       }
     }
-    // ptxas saves registers by asking late, when the first products are done: so that all is asked
-    // for at once, every chain of products begins with a zero that only all of it gives.
+    // To save registers, ptxas would move loads behind the first products. So that all are in
+    // flight at once, every chain of products begins with a zero that depends on all of them.
     std::uint32_t joined = 0;
     if constexpr (kDimTiles > 2) {
 #pragma unroll
@@ -150,7 +151,8 @@ __device__ inline void maxima_after(const DecodeShared& shared, int step, float 
   }
 }
 
-// Writes a tile of dimensions of a lane's rows: outputs where there is one split, else its part.
+// Writes a tile of dimensions of a lane's rows: to the output where there is one split, else to the
+// split's part.
 __device__ inline void write_decoded(const SequenceRows& rows, int split, bool whole, int tile,
                                      const float (&sums)[2][4], const float (&maxima)[2],
                                      const float (&totals)[2]) {
@@ -179,8 +181,8 @@ __device__ inline void write_decoded(const SequenceRows& rows, int split, bool w
   }
 }
 
-// The product with the values, and what comes out of the split: a warp takes every fourth tile of
-// dimensions through all steps in order.
+// The product with the values, and the split's result: a warp takes every fourth tile of dimensions
+// through all steps in order.
 template <typename T>
 __device__ inline void weigh_split(const SequenceRows& rows, const SplitPart& part,
                                    const ValueTiles& tiles, DecodeShared& shared, int split) {
@@ -210,7 +212,7 @@ __device__ inline void weigh_split(const SequenceRows& rows, const SplitPart& pa
     }
     const bool whole = part.end_split() - part.first_split() == 1;
     write_decoded(rows, split, whole, tiles.first + tile, sums, maxima, totals);
-    warp_barrier();  // lanes whose rows do not exist are ahead, and the next products are all's
+    warp_barrier();  // lanes without rows are ahead; the next products need all
   }
 }
 
@@ -219,7 +221,7 @@ __global__ void __launch_bounds__(kDecodeThreads) attention_decode_kernel(Attent
   grid_dependency_wait();
   const int split = block_index().x;
   const SequenceRows rows(p, block_index().z, block_index().y);
-  if (rows.num_pairs == 0 || rows.num_pairs > p.decode_rows_max) return;
+  if (rows.num_pairs == 0 || rows.num_pairs > p.decode_pairs_max) return;
   const SplitPart part(rows, split);
   if (part.empty()) return;
   auto& shared = *shared_memory<DecodeShared>();
@@ -265,7 +267,7 @@ __global__ void __launch_bounds__(kDecodeThreads) attention_decode_kernel(Attent
     for (int first = 0; first < p.dim_tiles; first += p.value_tiles) {
       const ValueTiles tiles = value_tiles_from(p, first);
       if (first > 0) {
-        block_barrier();  // all are done with the values before
+        block_barrier();  // all threads are done with the last values
         copy_values(rows, part, tiles, shared.values());
       }
       wait_for_copies<0>();

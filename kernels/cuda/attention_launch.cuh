@@ -1,4 +1,5 @@
-// Launches of decode and prefill for one element type: a file for each, which takes nvcc minutes.
+// Launches of decode and prefill for one element type: a source file for each, since one takes nvcc
+// minutes.
 #pragma once
 
 #include "cuda/attention_decode.cuh"
@@ -16,7 +17,7 @@ struct AttentionLaunch {
 void launch_attention_bf16(const AttentionLaunch& launch, StreamHandle stream);
 void launch_attention_f16(const AttentionLaunch& launch, StreamHandle stream);
 
-// kDimTiles: the tiles of a head's dimensions that exist, or more.
+// kDimTiles: at least the tiles of a head's dimensions.
 template <typename T, int kDimTiles>
 void launch_attention(const AttentionLaunch& attention, StreamHandle stream) {
   const AttentionParams& p = attention.params;

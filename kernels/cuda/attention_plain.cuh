@@ -5,13 +5,13 @@
 
 namespace lmtp::kernels::cuda {
 
-// A block a sequence and head of the cache; a thread takes elements of the outputs through the
-// splits in order.
+// A block a sequence and head of the cache; a thread merges the splits of some elements of the
+// output in order.
 template <int kThreads>
 __global__ void __launch_bounds__(kThreads) attention_merge_kernel(AttentionParams p) {
   grid_dependency_wait();
   const SequenceRows rows(p, block_index().z, block_index().y);
-  if (rows.num_pairs == 0 || rows.num_pairs > p.decode_rows_max) return;
+  if (rows.num_pairs == 0 || rows.num_pairs > p.decode_pairs_max) return;
   const SplitPart part(rows, 0);
   if (part.end_split() - part.first_split() == 1) return;  // decode wrote the outputs
   const int dims = p.dim_tiles * kTileSide;
@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(kThreads) attention_merge_kernel(AttentionPara
 inline constexpr int kPlainWarps = 4;
 inline constexpr int kPlainDims = kDeviceHeadDimMax / kWarpSize;  // of a lane
 
-// The sequence that a row belongs to.
+// The sequence of a row.
 __device__ inline int sequence_of(const AttentionParams& p, int row) {
   int low = 0;
   int high = p.num_sequences - 1;

@@ -10,8 +10,8 @@ inline constexpr int kPrefillWarps = 4;
 inline constexpr int kPrefillThreads = kPrefillWarps * kWarpSize;
 inline constexpr int kPrefillRows = kPrefillWarps * kTileRows;
 
-// Sums of the splits before the one at hand, each thread its own. Those of wide heads rest in the
-// output instead: with them a block would need more than the 99 KiB that 8.6, 8.9 and 12.0 have.
+// Each thread's sums of earlier splits. Heads of more than 96 dimensions keep them in the output,
+// each element by the thread that owns it: a block would need more than kLeastSharedBytes.
 template <int kDimTiles, bool kIsShared>
 struct PrefillTotals {
   float totals[kDimTiles][2][4][kPrefillThreads];
@@ -47,7 +47,7 @@ struct PrefillPart {
   }
 };
 
-// Starts the copies of a step's keys and values; zeros for blocks that nobody sees and dimensions
+// Starts the copies of a step's keys and values; zeros for blocks that no pair sees and dimensions
 // that do not exist.
 template <int kDimTiles>
 __device__ inline void copy_step(const SequenceRows& rows, const PrefillPart& part, int step,
@@ -76,11 +76,11 @@ struct PrefillWarp {
   const PrefillPart& part;
   PrefillShared<kDimTiles>& shared;
   LaneRows lane_rows;
-  // The split at hand.
+  // The current split.
   float sums[kDimTiles][2][4] = {};
   float maxima[2] = {-INFINITY, -INFINITY};
   float totals[2] = {};
-  // Those before it.
+  // The splits before it, merged.
   RowState states[2] = {};
   bool has_states = false;
 
@@ -158,7 +158,7 @@ struct PrefillWarp {
     }
   }
 
-  // Where an element of y lies; null: there is no such row or dimension.
+  // The address of an element of y; null: there is no such row or dimension.
   __device__ float* output_at(int d, int side, int i) const {
     const int pair = first_pair(part) + lane_index() / kQuadLanes + 8 * (i / 2);
     const int dimension = d * kTileSide + side * 8 + lane_index() % kQuadLanes * 2 + i % 2;
@@ -166,7 +166,7 @@ struct PrefillWarp {
                                                                   : nullptr;
   }
 
-  // use(merged, its element of y or null, d, side, i) for each sum of the split at hand, merged
+  // use(merged, its element of y or null, d, side, i) for each sum of the current split, merged
   // with those before it.
   template <typename Use>
   __device__ void merge_split(const Use& use) {
@@ -195,7 +195,7 @@ struct PrefillWarp {
     totals[0] = totals[1] = 0.0F;
   }
 
-  // The split at hand is merged with those before it, and the next one begins.
+  // Merges the current split with those before it, and begins the next one.
   __device__ void end_split() {
     merge_split([&](float total, float* output, int d, int side, int i) {
       if constexpr (kSharesTotals<kDimTiles>) {
@@ -219,7 +219,7 @@ __global__ void __launch_bounds__(kPrefillThreads) attention_prefill_kernel(Atte
   grid_dependency_wait();
   const SequenceRows rows(p, block_index().z, block_index().y);
   const int tile = ceil_divide(rows.num_pairs, kPrefillRows) - 1 - block_index().x;  // long first
-  if (rows.num_pairs <= p.decode_rows_max || tile < 0) return;
+  if (rows.num_pairs <= p.decode_pairs_max || tile < 0) return;
   auto& shared = *shared_memory<PrefillShared<kDimTiles>>();
   const PrefillPart part(rows, tile);
   const int first_step = part.begin / kStepTokens;

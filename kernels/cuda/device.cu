@@ -17,7 +17,7 @@ std::string version_text(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
 
-// Why a device of that number is none for us, or nothing.
+// Why the device of that number cannot be used; empty if it can.
 std::string what_is_wrong(int device, int num_devices, Probe& probe) {
   if (device >= num_devices) {
     return "there is no device cuda:" + std::to_string(device) +

@@ -11,8 +11,8 @@
 namespace lmtp::kernels::cuda {
 namespace {
 
-// The context of the process on its device is gone, or nobody knows its state (CUDA runtime API,
-// cudaError: "To continue using CUDA, the process must be terminated and relaunched").
+// The process' context on its device is lost, or its state is unknown (CUDA runtime API, cudaError:
+// "To continue using CUDA, the process must be terminated and relaunched").
 bool is_sticky(cudaError_t status) {
   switch (status) {
     case cudaErrorIllegalAddress:
@@ -35,20 +35,20 @@ bool is_sticky(cudaError_t status) {
   }
 }
 
-// Of the process: a device is reset when nobody is on it any more.
+// Streams of the process: a device is reset only when none is left.
 std::atomic<int>& num_streams() {
   static std::atomic<int> count{0};
   return count;
 }
 
-// Of the process: how often a device was reset.
+// Resets by the process.
 std::atomic<int>& num_resets() {
   static std::atomic<int> count{0};
   return count;
 }
 
 constexpr const char* kStepFailed = "a step failed on the device";
-// What a launch refused is kept by the runtime until somebody asks.
+// The runtime keeps the error of a launch until cudaGetLastError().
 constexpr const char* kLaunchFailed = "a launch failed";
 
 cudaStream_t stream_of(void* stream) { return static_cast<cudaStream_t>(stream); }
@@ -89,7 +89,7 @@ void record(void* event, void* stream) {
 bool is_done(void* event) {
   const cudaError_t status = cudaEventQuery(event_of(event));
   if (status == cudaErrorNotReady) {
-    (void)cudaGetLastError();  // or it would look as if a launch had failed
+    (void)cudaGetLastError();  // or it would be taken for a launch's
     return false;
   }
   check_cuda(status, kStepFailed);
@@ -123,17 +123,12 @@ void copy_to_host(void* stream, void* to, const void* from, std::size_t num_byte
              "copying from the device");
 }
 
-void copy_on_device(void* stream, void* to, const void* from, std::size_t num_bytes) {
-  check_cuda(cudaMemcpyAsync(to, from, num_bytes, cudaMemcpyDeviceToDevice, stream_of(stream)),
-             "copying on the device");
-}
-
 void set_zero(void* stream, void* to, std::size_t num_bytes) {
   check_cuda(cudaMemsetAsync(to, 0, num_bytes, stream_of(stream)), "cudaMemsetAsync");
 }
 
 void begin_capture(void* stream) {
-  // Of this thread alone: other models may allocate meanwhile.
+  // Only this thread: other models may allocate meanwhile.
   check_cuda(cudaStreamBeginCapture(stream_of(stream), cudaStreamCaptureModeThreadLocal),
              "cudaStreamBeginCapture");
 }
@@ -158,7 +153,7 @@ void reset() {
     throw DeviceError(DeviceError::Kind::kGone,
                       "the CUDA device was lost while other models are on it; restart the server");
   }
-  // Both may tell once more of what lost the device; whether it is back, shows when it is used.
+  // Both may report the old error again; whether the device is back, cudaFree() shows.
   (void)cudaDeviceReset();
   (void)cudaGetLastError();
   ++num_resets();
@@ -169,24 +164,24 @@ void reset() {
   }
 }
 
-// What a destructor cannot mend is left to the next call, which fails of the same cause.
-void release(DeviceApi::Thing thing, void* what) {
-  switch (thing) {
-    case DeviceApi::Thing::kStream:
+// Errors are ignored: the next call fails for the same cause.
+void release(DeviceApi::HandleKind kind, void* handle) {
+  switch (kind) {
+    case DeviceApi::HandleKind::kStream:
       --num_streams();
-      (void)cudaStreamDestroy(stream_of(what));
+      (void)cudaStreamDestroy(stream_of(handle));
       return;
-    case DeviceApi::Thing::kEvent:
-      (void)cudaEventDestroy(event_of(what));
+    case DeviceApi::HandleKind::kEvent:
+      (void)cudaEventDestroy(event_of(handle));
       return;
-    case DeviceApi::Thing::kMemory:
-      (void)cudaFree(what);
+    case DeviceApi::HandleKind::kMemory:
+      (void)cudaFree(handle);
       return;
-    case DeviceApi::Thing::kPinned:
-      (void)cudaFreeHost(what);
+    case DeviceApi::HandleKind::kPinned:
+      (void)cudaFreeHost(handle);
       return;
-    case DeviceApi::Thing::kGraph:
-      (void)cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(what));
+    case DeviceApi::HandleKind::kGraph:
+      (void)cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(handle));
       return;
   }
 }
@@ -226,7 +221,6 @@ const DeviceApi& device_api() {
                                      .allocate_pinned = allocate_pinned,
                                      .copy_to_device = copy_to_device,
                                      .copy_to_host = copy_to_host,
-                                     .copy_on_device = copy_on_device,
                                      .set_zero = set_zero,
                                      .begin_capture = begin_capture,
                                      .end_capture = end_capture,

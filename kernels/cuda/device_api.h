@@ -1,5 +1,5 @@
-// Two implementations, one of which is linked: the CUDA runtime's, and that of
-// tests/support/cuda_emulation.
+// Two implementations, one of which is linked: device_api.cu on the CUDA runtime, and the tests' on
+// their emulation.
 #pragma once
 
 #include "kernels/device_api.h"

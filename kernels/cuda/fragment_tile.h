@@ -1,8 +1,10 @@
-// The order in which matrices of bf16 or f16 lie in a device's memory.
+// The layout of matrices of bf16 or f16 in a device's memory: weights, rounded inputs, keys and
+// values (these by pairs of tokens: kv_store.h).
 //
 // A tile is 16 rows by 16 columns, 512 bytes: what a lane of mma.m16n8k16 needs of it lies
-// together, so that a warp loads a whole tile with one 16-byte load a lane, from global or shared
-// memory, in order. With g = lane / 4 and t = lane % 4, the words (pairs of elements) of a lane are
+// together, so that a warp loads a whole tile with one 16-byte load a lane: coalesced from global
+// memory, without bank conflicts from shared memory, and without ldmatrix.
+// With g = lane / 4 and t = lane % 4, the words (pairs of elements) of a lane are
 //   0  row g, columns 4t, 4t+1      1  row g+8, the same
 //   2  row g, columns 4t+2, 4t+3    3  row g+8, the same
 // As operand A these are the four words of its fragment. As operand B, transposed, words 0 and 2
@@ -26,19 +28,19 @@ constexpr std::int64_t num_tiles(std::int64_t rows_or_columns) {
   return (rows_or_columns + kTileSide - 1) / kTileSide;
 }
 
-// Where the element (row, column) of a tile lies in it, in elements.
-constexpr int place_in_tile(int row, int column) {
+// Offset of the element (row, column) in its tile, in elements.
+constexpr int offset_in_tile(int row, int column) {
   const int lane = row % 8 * 4 + column / 4;
   const int word = row / 8 + column % 4 / 2 * 2;
   return lane * 8 + word * 2 + column % 2;
 }
 
-// Where the element (row, column) of a matrix of so many columns lies, in elements.
-constexpr std::int64_t place_in_matrix(std::int64_t row, std::int64_t column,
-                                       std::int64_t columns) {
+// Offset of the element (row, column) in a matrix of `columns` columns, in elements.
+constexpr std::int64_t offset_in_matrix(std::int64_t row, std::int64_t column,
+                                        std::int64_t columns) {
   const std::int64_t tile = row / kTileSide * num_tiles(columns) + column / kTileSide;
   return tile * kTileElements +
-         place_in_tile(static_cast<int>(row % kTileSide), static_cast<int>(column % kTileSide));
+         offset_in_tile(static_cast<int>(row % kTileSide), static_cast<int>(column % kTileSide));
 }
 
 }  // namespace lmtp::kernels::cuda

@@ -23,11 +23,11 @@ __device__ void store_pair(const StoreParams& p, std::int64_t head_at, int token
   const std::int64_t tile = head_at + std::int64_t{dimension / kTileSide} * kTileElements;
   const int within = dimension % kTileSide;
   auto* keys = static_cast<std::uint32_t*>(p.cache.keys);
-  keys[(tile + place_in_tile(token, within)) / 2] = round_pair<T>(key[0], key[1]);
+  keys[(tile + offset_in_tile(token, within)) / 2] = round_pair<T>(key[0], key[1]);
   auto* values = static_cast<std::uint16_t*>(p.cache.values) + tile;
   const std::uint32_t pair = round_pair<T>(value[0], value[1]);
-  values[place_of_value(token, within)] = static_cast<std::uint16_t>(pair);
-  values[place_of_value(token, within + 1)] = static_cast<std::uint16_t>(pair >> 16);
+  values[offset_of_value(token, within)] = static_cast<std::uint16_t>(pair);
+  values[offset_of_value(token, within + 1)] = static_cast<std::uint16_t>(pair >> 16);
 }
 
 // A thread stores two neighbouring dimensions of a token.

@@ -1,4 +1,4 @@
-// The cache of keys and values in a device's memory, and how they get there.
+// The layout of keys and values in a device's memory, and storing them.
 //
 // bf16, f16: a block of 16 tokens holds for each head ceil(head_dim / 16) tiles of keys, and as
 // many of values, 512 bytes each, in the order in which mma.m16n8k16 takes them as operand B:
@@ -18,8 +18,8 @@
 
 namespace lmtp::kernels::cuda {
 
-// Where a token's value of one dimension lies in its tile, in elements.
-constexpr int place_of_value(int token, int dimension) {
+// Offset of a token's value of one dimension in its tile, in elements.
+constexpr int offset_of_value(int token, int dimension) {
   const int lane = dimension % 8 * 4 + token % 8 / 2;
   const int word = token / 8 + dimension / 8 * 2;
   return lane * 8 + word * 2 + token % 2;

@@ -57,7 +57,8 @@ void launch_stream(const LinearParams& p, StreamHandle stream) {
   launch<linear_stream_kernel<T, kOutputTiles, kRowEights>>(shape, stream, p);
 }
 
-// More outputs a warp share what it loads of x, as long as every multiprocessor has blocks.
+// Outputs of one warp share its loads of x: several tiles, as long as every multiprocessor has
+// blocks.
 template <typename T, int kRowEights>
 void launch_stream(const LinearParams& p, StreamHandle stream) {
   const std::int64_t groups = stream_block(p.slices.count).groups;
@@ -124,13 +125,13 @@ void launch_linear(LinearParams p, StreamHandle stream, LinearKernel kernel) {
   }
 }
 
-// What blocks of a shape take for 16 inputs, in products of two tiles, times the multiprocessors:
-// the longer of the products, where the busiest multiprocessor counts, and of what all load from
-// L2.
+// Estimated time of blocks of a shape for 16 inputs, in products of two tiles, times the
+// multiprocessors: the longer of the busiest multiprocessor's products and of all loads from L2.
 template <typename Shape>
 std::int64_t tiled_cost(std::int64_t m, std::int64_t n, std::int64_t num_multiprocessors) {
   // A tile's 512 bytes against a product's 8,192 operations, on an H100 whose L2 gives 7.5 TB/s (an
-  // assumption) and mma.sync 62 % of 989 TFLOP/s (arXiv 2402.13499).
+  // assumption) and mma.sync 62 % of 989 TFLOP/s (arXiv 2402.13499). To be set by gpu-bench cuda
+  // linear 256 3072x1024,1024x1024,4096x1024,1024x4096.
   constexpr std::int64_t kProductsPerLoad = 5;
   const Grid grid = tiled_grid<Shape>(m, n);
   const std::int64_t blocks = std::int64_t{grid.x} * grid.y;
@@ -142,8 +143,10 @@ std::int64_t tiled_cost(std::int64_t m, std::int64_t n, std::int64_t num_multipr
 
 }  // namespace
 
-// A large shape loads less for a product, a small one gives more multiprocessors some: the largest
-// that keeps enough of them busy is what costs least. By an estimate, until gpu-bench has measured.
+// Large blocks load less for a product, small ones occupy more multiprocessors: takes the least
+// tiled_cost(), an estimate until gpu-bench has measured. Not offered: 32x64 would be a block a
+// multiprocessor where 64x64 is half a one, but loads half as much again, and by the estimate then
+// waits for L2 longer.
 LinearKernel tiled_kernel_for(std::int64_t m, std::int64_t n, int num_multiprocessors) {
   using Choice = std::pair<std::int64_t, LinearKernel>;  // of equal costs the larger shape
   return std::min(
@@ -156,8 +159,8 @@ LinearKernel tiled_kernel_for(std::int64_t m, std::int64_t n, int num_multiproce
 }
 
 Slices slices_of(std::int64_t n, std::int64_t k) {
-  // So many warps keep a large device's memory busy; slices shorter than 128 inputs are not worth
-  // their sum.
+  // kWarpsWanted warps keep a large device's memory busy; slices shorter than 128 inputs do not pay
+  // for being summed.
   constexpr std::int64_t kWarpsWanted = 2048;
   constexpr std::int64_t kTilesMin = 8;
   const std::int64_t k_tiles = num_tiles(k);

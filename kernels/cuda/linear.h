@@ -1,10 +1,11 @@
 // y = activation(x W^T + bias) + residual on a device, with one order of sums for every number of
 // rows.
 //
-// bf16, f16: weights lie in tiles (fragment_tile.h), an output a row. The inputs are cut into
-// slices, which depend on n and k alone. A slice is one chain of mma.m16n8k16 from zero, 16 inputs
-// at a time in order, x rounded to the weight's type; the slices are summed in order in f32, then
-// come bias, activation and residual. Few rows stream the weights once, a warp a slice
+// bf16, f16: weights are operand A, in tiles (fragment_tile.h), an output a row; a row of x is a
+// column of the product, so that eight rows cost what one does. The inputs are cut into slices,
+// which depend on n and k alone. A slice is one chain of mma.m16n8k16 from zero, 16 inputs at a
+// time in order, x rounded to the weight's type; the slices are summed in order in f32, then come
+// bias, activation and residual. Few rows stream the weights once, a warp a slice
 // (linear_stream.cuh); many rows go by tiles through shared memory (linear_tiled.cuh): the same
 // instruction on the same operands, so a row's bits are the same.
 // f32, for checks: [ceil(n / 32)][k][32], the CPU's panels; one chain of fused multiply-adds.
@@ -18,13 +19,13 @@
 
 namespace lmtp::kernels::cuda {
 
-// How the inputs are cut: slices of `tiles` tiles of 16 inputs, the last one of what is left.
+// How the inputs are cut: slices of `tiles` tiles of 16 inputs, the last one of the rest.
 struct Slices {
   int count = 1;
   int tiles = 0;
 };
 inline constexpr int kSlicesMax = 16;
-// Slices begin at multiples of so many tiles.
+// Slices begin at multiples of this many tiles.
 inline constexpr int kSliceUnit = 4;
 Slices slices_of(std::int64_t n, std::int64_t k);
 
@@ -42,7 +43,7 @@ struct WeightSource {
   std::int64_t column_stride = 1;
 };
 
-// Where it goes: row i becomes row first_row + i, or target_rows[i], of a weight [n, k].
+// Destination: row i becomes row first_row + i, or target_rows[i], of a weight [n, k].
 struct WeightTarget {
   void* weight =
       nullptr;  // weight_bytes(type, n, k), zero before the first part comes; 16-byte aligned
@@ -55,8 +56,6 @@ struct WeightTarget {
 // Rounds to nearest, ties to even. REQUIRES: every target row is in [0, to.n); the stream is
 // synchronised before linear() takes the weight.
 void pack_weight(const WeightSource& source, const WeightTarget& to, StreamHandle stream);
-// The same bytes by the host, in the host's memory.
-void pack_weight_on_host(const WeightSource& source, const WeightTarget& to);
 
 struct LinearLaunch {
   const float* x = nullptr;  // [m, k] f32, rows x_stride elements apart
@@ -75,10 +74,11 @@ struct LinearLaunch {
   void* scratch = nullptr;  // linear_scratch_bytes(), 16-byte aligned
 };
 
-// For tests, all but kBest: blocks of so many outputs x rows, whatever the number of rows.
+// All but kBest are for tests: blocks of outputs x rows, for any number of rows.
 enum class LinearKernel { kBest, kTiled128x128, kTiled128x64, kTiled64x64 };
 
-// What kBest is for more rows than stream the weights, on a device of so many multiprocessors.
+// What kBest selects for more rows than linear_stream.cuh takes, on a device with that many
+// multiprocessors.
 LinearKernel tiled_kernel_for(std::int64_t m, std::int64_t n, int num_multiprocessors);
 
 std::size_t linear_scratch_bytes(ElementType type, std::int64_t m, std::int64_t k);

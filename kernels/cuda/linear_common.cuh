@@ -1,4 +1,4 @@
-// What the kernels of the linear share.
+// Shared by the kernels of the linear.
 #pragma once
 
 #include <device_primitives.cuh>
@@ -43,7 +43,7 @@ __device__ void activate_all(float (&values)[kCount]) {
   for (float& value : values) value = activate<kActivation>(value);
 }
 
-// All of them by one branch.
+// Branches once for all values.
 template <int kCount>
 __device__ void activate_all(Activation activation, float (&values)[kCount]) {
   switch (activation) {
@@ -64,7 +64,7 @@ __device__ void activate_all(Activation activation, float (&values)[kCount]) {
   }
 }
 
-// What y[row][n] takes beside its products; zero where there is none, or no such element.
+// The bias and the residual of y[row][n]; zero where there is none, or no such element.
 __device__ inline float bias_of(const LinearLaunch& args, std::int64_t n) {
   return load_where(args.bias != nullptr && n < args.n, args.bias + n);
 }

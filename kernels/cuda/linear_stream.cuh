@@ -1,5 +1,5 @@
-// The linear of few rows: every weight is read once, by the warp whose slice it is in, from global
-// memory to its registers; many loads are in flight in each warp.
+// The linear of few rows (up to 64): every weight is read once, by the warp whose slice it is in,
+// from global memory to its registers; many loads are in flight in each warp.
 #pragma once
 
 #include "cuda/linear_common.cuh"
@@ -23,9 +23,10 @@ constexpr StreamBlock stream_block(int num_slices) {
   return {num_slices, num_slices >= 8 ? 1 : 8 / num_slices};
 }
 
-// kOutputTiles tiles of 16 outputs by kRowEights times 8 rows; 8 rows come from f32, more from
-// tiles. Loads are predicated and products are not: what does not exist is zero, which changes no
-// sum, and without branches the loads of one product run beside the others.
+// kOutputTiles tiles of 16 outputs by kRowEights times 8 rows. 8 rows are read as f32, more were
+// rounded into tiles before (round_inputs.cuh). Loads are predicated and products are not: what
+// does not exist is zero, which changes no sum, and without branches the loads of one product run
+// beside the others.
 template <typename T, int kOutputTiles, int kRowEights>
 struct StreamWarp {
   static constexpr int kTilesAhead =
@@ -88,7 +89,7 @@ struct StreamWarp {
     return inputs;
   }
 
-  // Asks for the first weights of run(tile).
+  // Starts the loads of the first weights of run(tile).
   __device__ void begin(int tile) {
 #pragma unroll
     for (int i = 0; i < kTilesAhead; ++i) {
@@ -128,7 +129,7 @@ constexpr int stream_threads_max(int output_tiles) {
   return (output_tiles == 1 ? kSlicesMax : kSlicesMax / 2) * kWarpSize;
 }
 
-// Of the largest blocks that a multiprocessor holds at once, so many at least.
+// How many of the largest blocks a multiprocessor holds at once, at least.
 constexpr int stream_blocks_min(int output_tiles, int row_eights) {
   return output_tiles == 2 && row_eights <= 4 ? 2 : 1;
 }
@@ -155,8 +156,8 @@ __global__ void __launch_bounds__(stream_threads_max(kOutputTiles),
     return (first_tile + o) * kTileSide + i % 4 / 2 * 8 + lane_index() / 4;
   };
 
-  // Weights and biases lie there since long before this launch. Of few rows, what the first
-  // register that a warp finishes takes is asked for here: in most layers it is the only one.
+  // No running launch writes weights and biases: their loads start before the wait. For up to 8
+  // rows so do those for the first register that a warp finishes, in most layers the only one.
   warp.begin(begin);
   float biases[kOutputTiles] = {};
   float residuals[kOutputTiles] = {};

@@ -1,7 +1,6 @@
 // The linear of many rows: a block takes some outputs of some rows, weights and inputs through
-// shared memory in stages that are copied ahead. Large blocks load less for a product, small ones
-// are enough for every multiprocessor to have some: tiled_kernel_for() in linear.cu. The shape of a
-// block decides who computes an element, not how.
+// shared memory in stages that are copied ahead. tiled_kernel_for() in linear.cu chooses the shape
+// of blocks, which decides which thread computes an element, not in which order.
 #pragma once
 
 #include "cuda/linear_common.cuh"
@@ -10,11 +9,11 @@ namespace lmtp::kernels::cuda {
 
 // Tiles of inputs in a stage, which lies in one slice.
 inline constexpr int kStageInputs = kSliceUnit;
-// Of a block, on every device since 8.0.
+// Shared memory of a block on every device from 8.0 on.
 inline constexpr std::size_t kTiledSharedBytesMax = std::size_t{99} << 10;
 
-// What a block takes, and each of its warps, in tiles of 16. All stages but one are under way while
-// that one is multiplied: at least 48 KiB a multiprocessor.
+// The part of a block, and of each of its warps, in tiles of 16. While one stage is multiplied,
+// copies of all others are in flight: at least 48 KiB a multiprocessor.
 template <int kOutputTiles, int kRowTiles, int kOutputTilesOfWarp, int kRowTilesOfWarp,
           int kNumStages>
 struct TiledShape {
@@ -35,7 +34,7 @@ struct TiledShape {
   static_assert(kSharedBytes <= kTiledSharedBytesMax);
 };
 
-// Outputs x rows. A warp's tiles are as large as its sums leave room for, since it reads
+// Outputs x rows. A warp's tiles are as large as registers for its sums allow, since it reads
 // kWarpOutputs + kWarpRows tiles of shared memory for kWarpOutputs * kWarpRows products; with four
 // warps at least, one for each tensor core of a multiprocessor.
 using Tiled128x128 = TiledShape<8, 8, 4, 2, 3>;
@@ -127,7 +126,7 @@ struct TiledWarp {
     }
   }
 
-  // Of a block whose first tiles are these.
+  // Writes a warp's part of a block whose first tiles are these.
   __device__ void write(const LinearLaunch& args, int output_tile, int row_tile) {
     const int row0 = (row_tile + row) * kTileSide + lane_index() % 4 * 2;
     const int n0 = (output_tile + output) * kTileSide + lane_index() / 4;
@@ -149,7 +148,7 @@ struct TiledWarp {
     activate_all(args.activation, reinterpret_cast<float(&)[kElements]>(totals));
 #pragma unroll
     for (int o = 0; o < kOutputs; ++o) {
-      // All of them before the first is written: the residual may be y itself.
+      // All are loaded before the first write: the residual may be y itself.
       float residuals[kRows * 2][4];
 #pragma unroll
       for (int r = 0; r < kRows * 2; ++r) {
@@ -198,20 +197,20 @@ __global__ void __launch_bounds__(Shape::kThreads) linear_tiled_kernel(LinearPar
     commit_copies();
   }
   int slice_end = p.slices.tiles;
-  int slot = 0;
+  int stage = 0;
   for (int tile = 0; tile < p.k_tiles; tile += kStageInputs) {
     wait_for_copies<kStages - 2>();
-    block_barrier();  // this stage is there for all, and all are done with the one before
-    auto& ahead = stages[slot == 0 ? kStages - 1 : slot - 1];
+    block_barrier();  // all see this stage, and are done with the one before
+    auto& ahead = stages[stage == 0 ? kStages - 1 : stage - 1];
     copy_tiles<Shape::kThreads>(weights, tile + (kStages - 1) * kStageInputs, ahead.weights);
     copy_tiles<Shape::kThreads>(inputs, tile + (kStages - 1) * kStageInputs, ahead.inputs);
     commit_copies();
-    if (has_work) warp.multiply(stages[slot], p.k_tiles - tile);
+    if (has_work) warp.multiply(stages[stage], p.k_tiles - tile);
     if (tile + kStageInputs >= slice_end || tile + kStageInputs >= p.k_tiles) {
       warp.end_slice();
       slice_end += p.slices.tiles;
     }
-    slot = slot + 1 == kStages ? 0 : slot + 1;
+    stage = stage + 1 == kStages ? 0 : stage + 1;
   }
   wait_for_copies<0>();
   warp.write(p.args, weights.first_row, inputs.first_row);

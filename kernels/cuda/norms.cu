@@ -54,7 +54,7 @@ struct HeldRow {
   }
 };
 
-// A block a row. Weights lie there since long before this launch.
+// A block a row. No running launch writes the weights: their loads start before the wait.
 template <int kVectors>
 __global__ void __launch_bounds__(kRowThreadsMax)
     layer_norm_kernel(LayerNormArgs args, bool whole) {

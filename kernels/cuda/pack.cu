@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(256) pack_weight_kernel(PackParams p) {
     return;
   }
   auto* words = static_cast<std::uint32_t*>(p.to.weight);
-  words[place_in_matrix(row, k, p.source.k) / 2] =
+  words[offset_in_matrix(row, k, p.source.k) / 2] =
       p.to.type == ElementType::kBF16 ? round_pair<BF16>(low, high) : round_pair<F16>(low, high);
 }
 

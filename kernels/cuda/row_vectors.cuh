@@ -12,7 +12,7 @@
 
 namespace lmtp::kernels::cuda {
 
-// Whether all rows can be taken by 16 bytes: their width, and where they begin.
+// Whether width and alignment allow accesses of 16 bytes to all rows.
 template <typename T>
 bool has_whole_vectors(const Matrix<T>& rows, std::int64_t width) {
   return width % 4 == 0 && rows.stride % 4 == 0 &&

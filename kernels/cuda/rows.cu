@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(kRowThreadsMax)
 template <typename T>
 __device__ float weight_at(const PackedLinear& weight, std::int64_t n, std::int64_t k) {
   return widen<T>(
-      static_cast<const std::uint16_t*>(weight.panels)[place_in_matrix(n, k, weight.k)]);
+      static_cast<const std::uint16_t*>(weight.panels)[offset_in_matrix(n, k, weight.k)]);
 }
 template <>
 __device__ float weight_at<float>(const PackedLinear& weight, std::int64_t n, std::int64_t k) {
@@ -116,8 +116,8 @@ __global__ void __launch_bounds__(kRowThreadsMax)
                 whole, four);
 }
 
-// Whole blocks: what lies behind the tokens is not read before it is written. A thread carries the
-// same bytes of every copy, one copy after another, so their order is kept.
+// Whole blocks: tokens behind the copied ones are written before they are read. A thread moves the
+// same bytes of every copy in turn, which keeps the order of copies.
 __global__ void kv_copy_kernel(KvLayer cache, std::int64_t words_per_block, const KvCopy* copies,
                                std::int64_t num_copies) {
   grid_dependency_wait();

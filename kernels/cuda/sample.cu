@@ -77,7 +77,7 @@ __device__ void edit(const SampleRow& row, const TokenCount* all_counts, float* 
       [&](float logit, std::int64_t i) { return logit + row.bias_values[i]; });
 }
 
-// What is not a number is passed over for the maximum and spoils log_sum.
+// NaN is skipped for the maximum and makes log_sum NaN.
 __device__ RowTotal total_of(SampleShared& shared, const float* logits, std::int64_t width) {
   std::uint64_t best = 0;
   for_ids(width, [&](std::int64_t id) {
@@ -134,14 +134,14 @@ __device__ int list_top(SampleShared& shared, const float* logits, std::int64_t 
   if (possible) {
     to[me] = {id, total.log_probability(logits[id])};
   }
-  // The possible ones come first.
+  // Those of probability above 0 come first.
   std::uint64_t count = 0;
   (void)block_prefix(shared.select, possible ? 1 : 0, count);
   return static_cast<int>(count);
 }
 
-// By whole numbers of 2^-40: what weighs less than that, beside the best token's 1, is not drawn.
-// `number`: in [0, 1).
+// Weights are integers in units of 2^-40: a token that weighs less, where the best one weighs 1, is
+// not drawn. `number`: in [0, 1).
 __device__ std::int32_t draw(SelectShared& shared, const SampleRow& row, double number,
                              const float* logits, std::int64_t width, const RowTotal& total) {
   constexpr float kOne = static_cast<float>(std::uint64_t{1} << 40);

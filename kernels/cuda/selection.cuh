@@ -130,8 +130,8 @@ __device__ KeyRank descend(SelectShared& shared, const float* logits, std::int64
   return rank;
 }
 
-// The id at which the sum of weights, from id 0 up, passes `target`. A warp sums up a stretch of
-// ids that lie together. REQUIRES: target < the sum of all weights.
+// The id at which the sum of weights, from id 0 up, passes `target`. A warp sums a contiguous range
+// of ids. REQUIRES: target < the sum of all weights.
 template <typename Weight>
 __device__ std::int64_t find_in_order(SelectShared& shared, std::int64_t width,
                                       std::uint64_t target, const Weight& weight) {

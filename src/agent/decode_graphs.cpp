@@ -37,7 +37,7 @@ DecodeShape decode_shape(int num_rows, int rows_max, std::int32_t context_max,
 
 void DecodeGraphs::release(const Entry& entry) {
   if (entry.graph != nullptr) {
-    stream_.device_api()->release(kernels::DeviceApi::Thing::kGraph, entry.graph);
+    stream_.device_api()->release(kernels::DeviceApi::HandleKind::kGraph, entry.graph);
   }
 }
 
@@ -60,7 +60,7 @@ void* DecodeGraphs::capture(const std::function<void()>& work) {
   try {
     work();
   } catch (...) {
-    device.release(kernels::DeviceApi::Thing::kGraph, device.end_capture(stream_.handle()));
+    device.release(kernels::DeviceApi::HandleKind::kGraph, device.end_capture(stream_.handle()));
     throw;
   }
   return device.end_capture(stream_.handle());

@@ -26,7 +26,7 @@ struct Slot {
       : api(*stream.device_api()),
         memory(kernels::Memory::allocate_pinned(stream.backend(), num_bytes)),
         handle(api.create_stream()) {}
-  ~Slot() { api.release(kernels::DeviceApi::Thing::kStream, handle); }
+  ~Slot() { api.release(kernels::DeviceApi::HandleKind::kStream, handle); }
   Slot(const Slot&) = delete;
   Slot& operator=(const Slot&) = delete;
 

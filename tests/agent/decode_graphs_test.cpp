@@ -70,7 +70,7 @@ class DecodeGraphsTest : public ::testing::Test {
     api_.end_capture = [](void* stream) {
       void* graph = testing::device_under_test().device->end_capture(stream);
       if (refuses_captures_) {
-        testing::device_under_test().device->release(kernels::DeviceApi::Thing::kGraph, graph);
+        testing::device_under_test().device->release(kernels::DeviceApi::HandleKind::kGraph, graph);
         throw kernels::DeviceError(kind_, "refused");
       }
       ++num_graphs_;
@@ -80,9 +80,9 @@ class DecodeGraphsTest : public ::testing::Test {
       if (refuses_launches_) throw kernels::DeviceError(kind_, "refused");
       testing::device_under_test().device->launch_graph(graph, stream);
     };
-    api_.release = [](kernels::DeviceApi::Thing thing, void* what) {
-      num_graphs_ -= thing == kernels::DeviceApi::Thing::kGraph ? 1 : 0;
-      testing::device_under_test().device->release(thing, what);
+    api_.release = [](kernels::DeviceApi::HandleKind kind, void* handle) {
+      num_graphs_ -= kind == kernels::DeviceApi::HandleKind::kGraph ? 1 : 0;
+      testing::device_under_test().device->release(kind, handle);
     };
     backend_ = testing::device_under_test();
     backend_.device = &api_;

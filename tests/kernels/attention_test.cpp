@@ -45,7 +45,7 @@ struct Cache {
     layer.num_kv_heads = shape.num_kv_heads;
     layer.head_dim = shape.head_dim;
     layer.type = type;
-    // Blocks that nobody has written hold no numbers: whoever reads them is found out.
+    // Unwritten blocks hold NaN, so that reading them shows.
     const auto units =
         static_cast<std::size_t>(layer.num_blocks * layer.block_size() / layer.per_unit());
     keys.assign(units, kSpoiled);
@@ -151,7 +151,7 @@ class Attention {
   const std::vector<float>& output() const { return output_; }
   Cache& cache() { return cache_; }
 
-  // Of the first sequence, in all dimensions.
+  // Sets a value of the first sequence, in all dimensions.
   void set_value(int position, float value) {
     const std::int64_t width = shape_.num_kv_heads * shape_.head_dim;
     std::fill_n(values_.begin() + position * width, width, value);
@@ -232,7 +232,7 @@ TEST_P(AttentionTest, BitsDependNeitherOnChunksNorOnCompanyNorOnThreads) {
       }
       for (const int chunk : {1, 5, 64, 200}) {
         if (chunk < 64 && (shape.head_dim > 64 || shape.num_heads > 6)) {
-          continue;  // takes long and shows nothing that the others do not
+          continue;  // slow, and covered by the others
         }
         SCOPED_TRACE(chunk);
         Attention parts(shape, type, 3, kLength);
@@ -266,7 +266,7 @@ TEST_P(AttentionTest, WhatIsBeforeTheWindowIsNotRead) {
   }
 }
 
-// A block that lent its first tokens goes on by itself, and its copy serves the next token.
+// A block whose first tokens were copied stays usable, and so is its copy.
 TEST_P(AttentionTest, ACopiedBlockServesAsTheOriginal) {
   for (const ElementType type : kTypes) {
     for (const int num_tokens : {1, 8, 9, 16}) {
@@ -278,7 +278,7 @@ TEST_P(AttentionTest, ACopiedBlockServesAsTheOriginal) {
       for (Attention* attention : {&original, &copied}) {
         attention->step(*GetParam(), {{0, 0, length}}, 1);
       }
-      // To block 0 and back, what was there spoiled.
+      // To block 0 and back, with the old contents overwritten by NaN.
       WorkerPool pool(1);
       Stream stream(*GetParam(), pool);
       const kernels::KvCopy out{.from = to, .to = 0, .num_tokens = num_tokens};
@@ -296,7 +296,7 @@ TEST_P(AttentionTest, ACopiedBlockServesAsTheOriginal) {
   }
 }
 
-// What is wrong with one token is nothing to those before it, whatever they share a step with.
+// A token's NaN or infinity does not reach tokens before it, whatever shares their step.
 TEST_P(AttentionTest, AValueThatIsNoNumberIsSeenFromItsTokenOn) {
   constexpr int kLength = 60;
   constexpr int kBad = 37;

@@ -79,11 +79,11 @@ struct Step {
   int context_max = 0;
 };
 
-// Steps over sequences whose queries, keys and values are functions of (sequence, position), what
-// comes out kept at its place.
+// Steps over sequences whose queries, keys and values are functions of (sequence, position),
+// outputs kept by position.
 class Attention {
  public:
-  // Blocks that nobody has written hold no numbers: whoever reads them is found out.
+  // Unwritten blocks hold NaN, so that reading them shows.
   Attention(const Shape& shape, ElementType type, int num_sequences, int length)
       : shape_(shape),
         type_(type),
@@ -138,7 +138,7 @@ class Attention {
     keep(parts, y);
   }
 
-  // The same by kernels::reference_backend(), of what rounding leaves of the numbers.
+  // The step by kernels::reference_backend(), from the rounded numbers.
   void run_plain(const std::vector<Part>& parts) {
     const Step step(parts, layer_.num_blocks, blocks_each_);
     auto q = rows(queries_, parts, shape_.num_heads, type_);
@@ -391,7 +391,7 @@ TEST(CudaAttentionLaunchTest, AnotherOrderOfSumsShows) {
 }
 
 TEST(CudaAttentionLaunchTest, ALargerBoundChangesNothing) {
-  // As a graph for many sizes gives it.
+  // As in a graph for several sizes.
   const Shape shape{4, 2, 64};
   Attention one(shape, ElementType::kBF16, 2, 400);
   Attention other(shape, ElementType::kBF16, 2, 400);
@@ -406,8 +406,7 @@ TEST(CudaAttentionLaunchTest, ALargerBoundChangesNothing) {
   expect_same_bits(a, b);
 }
 
-// The splits of a step's sequences lie behind one another, whatever their lengths; a graph's bound
-// may be larger.
+// Splits of all sequences are stored contiguously, for any lengths; a graph's bound may be larger.
 TEST(CudaAttentionLaunchTest, AStreamIsTheSameAmongLongerAndShorterOnes) {
   constexpr int kLengths[] = {520, 3, 256, 257, 1, 513};
   constexpr int kNumStreams = 6;

@@ -109,7 +109,7 @@ struct Data {
     return y;
   }
 
-  // One element of what run() gives without an activation, its sum in double.
+  // One element of run()'s result without an activation, its sum in double.
   double expected(std::int64_t row, std::int64_t column) const {
     const auto at = [](std::int64_t index) { return static_cast<std::size_t>(index); };
     double sum = bias[at(column)] + residual[at(row * n + column)];
@@ -314,6 +314,26 @@ TEST_P(CudaLinearTest, ARowWithoutNumbersLeavesItsNeighboursAlone) {
   }
 }
 
+// The plain twin of cuda::pack_weight.
+void pack_on_host(const cuda::WeightSource& source, const cuda::WeightTarget& to) {
+  const auto* data = static_cast<const unsigned char*>(source.data);
+  for (std::int64_t n = 0; n < source.n; ++n) {
+    const std::int64_t row = to.target_rows != nullptr ? to.target_rows[n] : to.first_row + n;
+    for (std::int64_t k = 0; k < source.k; ++k) {
+      const std::int64_t at = n * source.row_stride + k * source.column_stride;
+      float value = 0.0F;
+      kernels::convert_to_f32(data + at * element_size(source.type), source.type, 1, &value);
+      if (to.type == ElementType::kF32) {
+        static_cast<float*>(to.weight)[(row / 32 * source.k + k) * 32 + row % 32] = value;
+      } else {
+        static_cast<std::uint16_t*>(to.weight)[cuda::offset_in_matrix(row, k, source.k)] =
+            to.type == ElementType::kBF16 ? testing::round_to_bf16(value)
+                                          : testing::round_to_f16(value);
+      }
+    }
+  }
+}
+
 TEST_P(CudaLinearTest, WhatTheHostPacksIsWhatTheDevicePacks) {
   constexpr std::int64_t kN = 37;
   constexpr std::int64_t kK = 53;
@@ -345,7 +365,7 @@ TEST_P(CudaLinearTest, WhatTheHostPacksIsWhatTheDevicePacks) {
         to.target_rows = mapped ? backwards.data() : nullptr;
         cuda::pack_weight(source, to, nullptr);
         to.weight = host.data();
-        cuda::pack_weight_on_host(source, to);
+        pack_on_host(source, to);
         ASSERT_EQ(std::memcmp(device.data(), host.data(), device.words.size() * 16), 0);
       }
     }

@@ -16,7 +16,7 @@ using kernels::ElementType;
 using kernels::FillRandomArgs;
 using kernels::RandomTensor;
 
-// Of what is not to be written.
+// Value of bytes that must not be written.
 constexpr unsigned char kUntouched = 0xA5;
 constexpr std::size_t kSlackBytes = 16;
 
@@ -24,7 +24,7 @@ std::size_t num_bytes(const FillRandomArgs& args) {
   return static_cast<std::size_t>(args.count * kernels::element_size(args.tensor.type));
 }
 
-// The bytes that come, with some before and some behind them.
+// The host's bytes, with untouched ones before and behind.
 std::vector<unsigned char> made_by_host(FillRandomArgs args) {
   std::vector<unsigned char> bytes(num_bytes(args) + 2 * kSlackBytes, kUntouched);
   args.to = bytes.data() + kSlackBytes;

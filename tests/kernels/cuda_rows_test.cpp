@@ -66,7 +66,7 @@ TEST(CudaRowsTest, CopiesOfBlocksRunInOrder) {
   const Memory memory = Memory::allocate(device(), 2 * num_bytes);
   cache.keys = memory.data();
   cache.values = static_cast<std::byte*>(memory.data()) + num_bytes;
-  // The second takes what the first brought; the third overwrites where that came from.
+  // The second copies what the first wrote; the third overwrites the second's source.
   const std::vector<kernels::KvCopy> copies = {{0, 2, 16}, {2, 3, 16}, {4, 0, 16}};
   const std::vector<std::int64_t> expected = {4, 1, 0, 0, 4};
   for (const unsigned seed : {0U, 1U, 2U}) {

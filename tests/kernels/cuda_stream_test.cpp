@@ -1,6 +1,6 @@
-// Ops that follow one another in a stream of a device without anybody waiting in between. There a
-// kernel begins before the one ahead of it has ended (programmatic dependent launch) and waits
-// where it must; ops that are waited for one by one cannot show that.
+// Ops in a stream of a device without waiting in between. There a kernel begins before the one
+// ahead of it has ended (programmatic dependent launch) and waits where it must, which ops that are
+// synchronised one by one cannot test.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -134,7 +134,7 @@ class Layers {
     const auto done = [&] {
       if (each) stream_.synchronize();
     };
-    // Of a layer's linears all rows, or so few that they stream the weights.
+    // All rows, or as few as linear_stream.cuh takes.
     const std::int64_t rows = std::vector<std::int64_t>{kRows, 1, 12, 40}[layer % 4U];
     const auto x = kernels::make_matrix(x_.floats(), kRows, kWidth);
     const auto h = kernels::make_matrix(h_.floats(), kRows, kWidth);
@@ -202,7 +202,9 @@ class Layers {
     done();
   }
 
-  static Memory room(std::int64_t columns) { return random_memory(kRows * columns, 9, 1.0F); }
+  static Memory activations(std::int64_t columns) {
+    return random_memory(kRows * columns, 9, 1.0F);
+  }
 
   kernels::WorkerPool pool_{1};
   Stream stream_{testing::device_under_test(), pool_};
@@ -213,12 +215,12 @@ class Layers {
   const Weight from_inner_{stream_, kWidth, kInner, 5};
   const Memory norm_ = random_memory(kWidth, 6, 1.0F);
   const Memory inverse_periods_ = random_memory(kHeadDim / 2, 7, 0.1F);
-  const Memory x_ = room(kWidth);
-  const Memory h_ = room(kWidth);
-  const Memory qkv_ = room(kWidth + 2 * kKvWidth);
-  const Memory inner_ = room(2 * kInner);
-  const Memory cosines_ = room(kHeadDim / 2);
-  const Memory sines_ = room(kHeadDim / 2);
+  const Memory x_ = activations(kWidth);
+  const Memory h_ = activations(kWidth);
+  const Memory qkv_ = activations(kWidth + 2 * kKvWidth);
+  const Memory inner_ = activations(2 * kInner);
+  const Memory cosines_ = activations(kHeadDim / 2);
+  const Memory sines_ = activations(kHeadDim / 2);
   std::vector<std::uint16_t> half_cache_;
   Memory keys_;
   Memory values_;
@@ -254,7 +256,7 @@ TEST(CudaStreamTest, OpsThatNobodyWaitsForLeaveTheSameBits) {
   layers.reset();
   device.launch_graph(graph, layers.stream().handle());
   testing::expect_same_bits(layers.output(), expected);
-  device.release(kernels::DeviceApi::Thing::kGraph, graph);
+  device.release(kernels::DeviceApi::HandleKind::kGraph, graph);
 }
 
 }  // namespace

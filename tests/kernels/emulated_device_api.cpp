@@ -1,5 +1,5 @@
-// DeviceApi of the emulated device: its memory is the host's, and what is put into a stream has
-// happened when the call returns, or, where the device is lazy, when somebody waits for it.
+// DeviceApi of the emulated device: its memory is the host's. Work is done when the call that
+// enqueues it returns, or, in lazy mode, when it is waited for.
 #include "cuda/device_api.h"
 
 #include <malloc.h>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t kAlignment = 256;
 constexpr std::int64_t kTotalBytes = std::int64_t{1} << 30;
-// Four of them are a NaN: memory that nobody has written is found out.
+// Four of these bytes are a NaN, so that reading unwritten memory shows.
 constexpr int kNoNumber = 0xFF;
 
 void use_device(int device) { LMTP_CHECK(device == 0, device); }
@@ -30,16 +30,16 @@ void* create_stream() { return std::malloc(1); }
 
 void synchronize(void*) { cuda_emulation::catch_up(cuda_emulation::num_put()); }
 
-// Of an event: how much there was before it.
-std::int64_t& place_of(void* event) { return *static_cast<std::int64_t*>(event); }
+// Of an event: the number of operations enqueued before it.
+std::int64_t& position_of(void* event) { return *static_cast<std::int64_t*>(event); }
 
 void* create_event() { return std::calloc(1, sizeof(std::int64_t)); }
 
-void record(void* event, void*) { place_of(event) = cuda_emulation::num_put(); }
+void record(void* event, void*) { position_of(event) = cuda_emulation::num_put(); }
 
-bool is_done(void* event) { return cuda_emulation::num_done() >= place_of(event); }
+bool is_done(void* event) { return cuda_emulation::num_done() >= position_of(event); }
 
-void wait(void* event) { cuda_emulation::catch_up(place_of(event)); }
+void wait(void* event) { cuda_emulation::catch_up(position_of(event)); }
 
 void* allocate(std::size_t num_bytes) {
   if (static_cast<std::int64_t>(num_bytes) > kTotalBytes) {
@@ -78,15 +78,15 @@ void launch_graph(void* graph, void*) {
 
 void reset() {}
 
-void release(DeviceApi::Thing thing, void* what) {
-  if (thing == DeviceApi::Thing::kGraph) {
-    delete static_cast<Graph*>(what);
+void release(DeviceApi::HandleKind kind, void* handle) {
+  if (kind == DeviceApi::HandleKind::kGraph) {
+    delete static_cast<Graph*>(handle);
     return;
   }
-  if (thing == DeviceApi::Thing::kStream) synchronize(what);
-  // Who still uses it finds what nobody has written.
-  std::memset(what, kNoNumber, malloc_usable_size(what));
-  std::free(what);
+  if (kind == DeviceApi::HandleKind::kStream) synchronize(handle);
+  // A later use reads NaN.
+  std::memset(handle, kNoNumber, malloc_usable_size(handle));
+  std::free(handle);
 }
 
 }  // namespace
@@ -104,7 +104,6 @@ const DeviceApi& device_api() {
                                      .allocate_pinned = allocate,
                                      .copy_to_device = copy,
                                      .copy_to_host = copy,
-                                     .copy_on_device = copy,
                                      .set_zero = set_zero,
                                      .begin_capture = begin_capture,
                                      .end_capture = end_capture,

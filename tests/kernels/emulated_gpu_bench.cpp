@@ -1,4 +1,4 @@
-// What gpu-bench asks of a device beside its ops, of the emulated one.
+// What gpu-bench needs of a device beside its ops, on the emulation.
 #include "bench/read_device.h"
 #include "cuda/backend.h"
 #include "kernels/device.h"

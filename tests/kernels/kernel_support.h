@@ -56,8 +56,8 @@ inline std::string backend_name(const ::testing::TestParamInfo<const kernels::Ba
   return info.param->name;
 }
 
-// Of the steps that begin at an odd position, tables lie at a distance from one another, with what
-// is no block between them. Returns the distance; 0: as they were.
+// For steps that begin at an odd position, moves the tables apart, with invalid block numbers
+// between them. Returns the distance; 0: as they were.
 inline std::int64_t spread_tables(int first_position, const std::vector<std::int32_t>& offsets,
                                   std::vector<std::int32_t>& tables) {
   if (first_position % 2 == 0) return 0;

@@ -32,7 +32,7 @@ struct Problem {
   std::int64_t k;
 };
 
-// Neither panels nor vectors nor blocks of inputs divide these.
+// Not multiples of panels, vectors or blocks of inputs.
 constexpr Problem kProblems[] = {{1, 1},   {5, 3},     {31, 17},   {33, 64},
                                  {97, 40}, {130, 700}, {257, 1030}};
 constexpr std::int64_t kRowCounts[] = {1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 13, 24, 25, 31, 48, 70};
@@ -73,7 +73,7 @@ struct Data {
     return y;
   }
 
-  // The same with nothing added, so that the smallest of bits are seen.
+  // run() without bias, activation and residual, so that the last bits are compared.
   std::vector<float> run_bare(const kernels::Backend& backend, std::int64_t first,
                               std::int64_t rows) {
     WorkerPool pool(2);
@@ -165,7 +165,7 @@ TEST_P(LinearTest, BitsDoNotDependOnTheShape) {
       backend.linear_shape = shape;
       for (const std::int64_t rows : kRowCounts) {
         const auto part = data.run(backend, kRowsMax - rows, rows, Activation::kGeluTanh, 2);
-        SCOPED_TRACE(::testing::Message() << rows << " rows, narrow " << shape.narrow_rows);
+        SCOPED_TRACE(::testing::Message() << rows << " rows, narrow " << shape.gemv_rows_max);
         testing::expect_rows(part, whole, kRowsMax - rows, data.n);
       }
     }
@@ -173,7 +173,7 @@ TEST_P(LinearTest, BitsDoNotDependOnTheShape) {
 }
 
 // Sums about the smallest number that is not subnormal, where a processor may take it for zero:
-// some of its instructions do whatever the mode is, others only where they are told to.
+// some of its instructions do so always, others only in a mode.
 TEST_P(LinearTest, BitsOfARowDependOnNothingButTheRowWhereSumsVanish) {
   for (const WeightType type : kTypes) {
     for (const Problem& problem : {Problem{33, 64}, Problem{97, 40}, Problem{130, 700}}) {

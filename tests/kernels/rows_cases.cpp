@@ -230,7 +230,7 @@ TEST_P(RowsTest, GatheredRowsAreThoseNamed) {
   const std::vector<std::int32_t> rows = {10, 0, 3, 3, 9, 10, 1};
   const auto count = static_cast<std::int64_t>(rows.size());
   for (const std::int64_t width : {1, 3, 16, 37, 1027}) {
-    // Both are parts of wider matrices, and what lies beside them stays as it was.
+    // Both are parts of wider matrices, whose other columns stay unchanged.
     auto wide = testing::random_floats(static_cast<std::size_t>(kRows * (width + 2)), 14);
     const auto x = testing::view<const float>(wide, width + 2).slice_columns(1, width);
     for (const kernels::Backend* backend : {GetParam(), &kernels::reference_backend()}) {

@@ -37,7 +37,7 @@ inline void copy(void (*by)(void*, void*, const void*, std::size_t), void* to, c
   void* stream = device.create_stream();
   by(stream, to, from, num_bytes);
   device.synchronize(stream);
-  device.release(kernels::DeviceApi::Thing::kStream, stream);
+  device.release(kernels::DeviceApi::HandleKind::kStream, stream);
 }
 inline void copy_to_device(void* to, const void* from, std::size_t num_bytes) {
   copy(device_under_test().device->copy_to_device, to, from, num_bytes);

@@ -1,12 +1,12 @@
-// What kernels are written on: the names of this header alone, so that they also run where there is
-// no device, on tests/support/cuda_emulation/device_primitives.cuh, which has the same names with
-// the same meaning. Kernels include <device_primitives.cuh>; the include path decides which it is.
+// The only device functions that kernels use. tests/support/cuda_emulation/device_primitives.cuh
+// defines the same names in plain C++, so that kernels also run where there is no device. They
+// include <device_primitives.cuh>; the include path decides which it is.
 //
 // Rules that the emulation checks, each with an abort that says what went wrong:
 //   - Every thread calls grid_dependency_wait() once, before it reads what an earlier launch wrote
 //     or writes what an earlier launch may still read.
 //   - Barriers are reached by all threads of the block, warp operations by all 32 lanes of a warp.
-//   - Shared memory is what the launch asked for, holds no numbers at first, and 16-byte accesses
+//   - Shared memory is as large as the launch says and undefined at first, and 16-byte accesses
 //     are aligned. Copies that were not waited for have not happened.
 #pragma once
 
@@ -26,15 +26,12 @@ namespace lmtp::kernels::cuda {
 __device__ inline int thread_index() { return static_cast<int>(threadIdx.x); }
 __device__ inline int num_threads() { return static_cast<int>(blockDim.x); }
 __device__ inline int lane_index() { return thread_index() % kWarpSize; }
-// The same in all lanes of a warp, and known to be so.
+// The same in all lanes of a warp, which the shuffle tells the compiler.
 __device__ inline int warp_index() {
   return __shfl_sync(0xFFFFFFFFU, thread_index() / kWarpSize, 0);
 }
 __device__ inline Grid block_index() {
   return {static_cast<int>(blockIdx.x), static_cast<int>(blockIdx.y), static_cast<int>(blockIdx.z)};
-}
-__device__ inline Grid grid_size() {
-  return {static_cast<int>(gridDim.x), static_cast<int>(gridDim.y), static_cast<int>(gridDim.z)};
 }
 
 // --- threads of a block --------------------------------------------------------------
@@ -59,9 +56,11 @@ __device__ inline std::uint32_t warp_ballot(bool condition) {
 
 // --- programmatic dependent launch (sm_90; nothing elsewhere) ------------------------
 
-// Returns when all that earlier launches of the stream wrote is there. The next launch may begin
-// from here on, as soon as all blocks of this one are running, with what it does before its own
-// wait: it asks for weights while this one computes.
+// Returns when all that earlier launches of the stream wrote is visible. From here on the next
+// launch may begin, as soon as all blocks of this one are running, with what it does before its own
+// wait. A step of one stream is some two hundred launches of a few microseconds, so kernels load
+// what no running launch writes (weights, biases) before the wait, and issue all other loads at
+// once behind it: what costs most there is one load that waits for another.
 __device__ inline void grid_dependency_wait() {
   NV_IF_TARGET(NV_PROVIDES_SM_90, (asm volatile("griddepcontrol.launch_dependents;\n"
                                                 "griddepcontrol.wait;" ::
@@ -85,9 +84,9 @@ __device__ inline Floats4 load(const Floats4* at) {
   const float4 v = *reinterpret_cast<const float4*>(at);
   return {{v.x, v.y, v.z, v.w}};
 }
-// Zeros where not `wanted` (`at` is not read then), without a branch, so that loads behind one
-// another are in flight together. Of what this launch does not write, but for elements that the
-// same thread writes by what it has loaded: the compiler does not know that memory is read.
+// Zeros where not `wanted` (`at` is not read then), without a branch, so that consecutive loads are
+// in flight together. The compiler does not know that memory is read: only for memory that this
+// launch does not write, but for elements that the same thread writes from what it has loaded.
 __device__ inline Words4 load_where(bool wanted, const Words4* at) {
   Words4 v = {};
   asm volatile(
@@ -124,8 +123,8 @@ __device__ inline std::int32_t load_where(bool wanted, const std::int32_t* at) {
       : "l"(at), "r"(static_cast<int>(wanted)));
   return v;
 }
-// The same of what is read once: it takes no place in L1. Not by way of ".nc": ptxas moves such
-// loads behind grid_dependency_wait(), and those before it are there to run beside the last launch.
+// load_where() of what is read once: not kept in L1. Without ".nc", since ptxas moves such loads
+// behind grid_dependency_wait(), and those before it have to overlap the previous launch.
 __device__ inline Words4 load_once_where(bool wanted, const Words4* at) {
   Words4 v = {};
   asm volatile(
@@ -135,8 +134,6 @@ __device__ inline Words4 load_once_where(bool wanted, const Words4* at) {
       : "l"(at), "r"(static_cast<int>(wanted)));
   return v;
 }
-// What other blocks wrote in this launch, after fence() and a counter told that it is there.
-__device__ inline float load_shared_by_blocks(const float* at) { return __ldcg(at); }
 __device__ inline void store(Words4* at, const Words4& v) {
   *reinterpret_cast<uint4*>(at) = make_uint4(v.words[0], v.words[1], v.words[2], v.words[3]);
 }
@@ -163,7 +160,7 @@ __device__ inline void wait_for_copies() {
 
 // What this thread wrote is seen by other blocks before what it writes from now on.
 __device__ inline void fence() { __threadfence(); }
-// Adds, and gives what was there.
+// Adds, and returns the old value.
 __device__ inline int atomic_add(int* at, int value) { return atomicAdd(at, value); }
 __device__ inline void atomic_add(std::uint64_t* at, std::uint64_t value) {
   atomicAdd(reinterpret_cast<unsigned long long*>(at), static_cast<unsigned long long>(value));
@@ -259,7 +256,7 @@ inline int num_multiprocessors() {
 // Shared memory that a block may have on this thread's device. Throws DeviceError.
 std::size_t shared_bytes_max();
 
-// Another number after a device was reset, which forgets what was set on it (device_api.cu). Any
+// Changes with each reset of a device, which loses the attributes set on it (device_api.cu). Any
 // thread.
 int device_generation();
 

@@ -1,4 +1,4 @@
-// Activations that are not the end of a linear.
+// Activations that are not fused into a linear.
 #pragma once
 
 #include "kernels/linear.h"

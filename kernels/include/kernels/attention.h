@@ -10,18 +10,18 @@
 
 namespace lmtp::kernels {
 
-// Keys of one split are summed up by themselves, and the splits of a row merged in order from token
-// 0 (FlashAttention's online softmax): fixed, so that a row's bits do not depend on load.
+// Tokens of a split. Each split is summed on its own, and the splits of a row are merged in order
+// from token 0 (FlashAttention's online softmax), so that a row's bits do not depend on load.
 inline constexpr int kAttentionSplit = 256;
 inline constexpr int kHeadDimMax = 512;
-inline constexpr int kDeviceHeadDimMax = 256;  // of the kernels for a device
+inline constexpr int kDeviceHeadDimMax = 256;  // limit of the CUDA kernels
 
-// Floats that one token's value takes in a head: padded, so that vectors need no tail.
+// Elements of one token's value in a head: padded, so that vectors need no tail.
 constexpr int padded_head_dim(int head_dim) { return (head_dim + 15) / 16 * 16; }
 
-// The blocks of one layer, aligned as Memory; each backend lays a block out in its own way.
-// CPU: units of 4 bytes, in keys one number or two dimensions' (bf16), in values one number or two
-// tokens' (bf16):
+// The KV blocks of one layer, aligned as Memory. The layout within a block is the backend's. CPU:
+// 4-byte units; a unit of keys is one f32 or bf16 of two dimensions, a unit of values one f32 or
+// bf16 of two tokens:
 //   keys    [num_blocks] blocks of [num_kv_heads][key_rows][kBlockSize]: one lane is one token
 //   values  [num_blocks][num_kv_heads][value_rows][padded_head_dim]: one lane is one dimension
 // CUDA: cuda/kv_store.h.
@@ -33,11 +33,11 @@ struct KvLayer {
   int head_dim = 0;
   ElementType type = ElementType::kF32;
 
-  // Elements of a block's keys, and of its values.
+  // Elements of a block's keys; its values have as many.
   std::int64_t block_size() const {
     return std::int64_t{num_kv_heads} * kBlockSize * padded_head_dim(head_dim);
   }
-  // On a CPU. REQUIRES: type is kF32 or kBF16.
+  // The CPU's layout, as all below. REQUIRES: type is kF32 or kBF16.
   int per_unit() const { return 4 / element_size(type); }
   // bf16: dimensions beyond head_dim are zero.
   int key_rows() const {
@@ -70,7 +70,7 @@ struct KvCopy {
 void kv_copy(Stream& stream, const KvLayer& cache, const KvCopy* copies, std::int64_t num_copies);
 
 // Packed ragged rows: sequence s owns the rows [cu_seqlens[s], cu_seqlens[s + 1]), whose positions
-// follow one another from first_positions[s]. The row at position p sees the tokens [0, p], or the
+// are consecutive from first_positions[s]. The row at position p sees the tokens [0, p], or the
 // last `window` of them, token t in block block_tables[table_begin(s) + t / kBlockSize]; they are
 // in the cache already.
 struct AttentionArgs {
@@ -82,17 +82,17 @@ struct AttentionArgs {
   float soft_cap = 0.0F;
   std::int32_t window = 0;  // tokens that a row sees, itself included; 0: all before it
   std::int64_t num_sequences = 0;
-  // Of any sequence, or more: the host does not see arrays that lie on a device.
+  // Upper bounds over all sequences, since the host cannot read arrays on a device.
   std::int32_t chunk_max = 0;                     // rows
   std::int32_t context_max = 0;                   // tokens that its last row may see
   std::int32_t num_table_blocks = 0;              // block_offsets[num_sequences], or more
   const std::int32_t* cu_seqlens = nullptr;       // [num_sequences + 1], from 0 to m
   const std::int32_t* first_positions = nullptr;  // [num_sequences]
-  // Blocks of the sequences before each, [num_sequences + 1]: where the tables lie behind one
-  // another, also where each begins.
+  // [num_sequences + 1]: the number of blocks of all earlier sequences, and with table_stride 0
+  // where each table begins.
   const std::int32_t* block_offsets = nullptr;
   const std::int32_t* block_tables = nullptr;
-  std::int64_t table_stride = 0;  // from table to table; 0: they lie behind one another
+  std::int64_t table_stride = 0;  // from table to table; 0: tables are contiguous
   Matrix<float> y;                // [m, num_heads * head_dim] f32
 
   constexpr std::int64_t table_begin(std::int64_t sequence) const {

@@ -1,5 +1,5 @@
-// Backend: one implementation of every op. Which one runs is decided once: by cpu_backend(), or by
-// kernels::cuda::backend() where a device is asked for.
+// Backend: one implementation of every op, chosen once: cpu_backend(), or kernels::cuda::backend()
+// for a device.
 //
 // Within one backend an op's bits depend on its row alone; between backends they may differ.
 #pragma once
@@ -23,7 +23,7 @@ namespace lmtp::kernels {
 
 struct DeviceApi;
 
-// The most that the ops of a model are given at once.
+// Upper bounds of what one op of a model is given.
 struct OpLimits {
   WeightType weight_type = WeightType::kF32;
   std::int64_t rows = 0;    // of a linear
@@ -32,20 +32,20 @@ struct OpLimits {
   int num_kv_heads = 0;
   int head_dim = 0;
   std::int64_t num_sequences = 0;     // of attention
-  std::int64_t num_table_blocks = 0;  // of all of them
+  std::int64_t num_table_blocks = 0;  // of all sequences together
 };
 
 // Arguments have been checked by the op's function of the same name.
 struct Backend {
   const char* name;
-  const DeviceApi* device;  // where memory lies and work goes; null: the host
-  // Null on the host, where pack_linear packs and kernels::fill_random makes.
+  const DeviceApi* device;  // of its memory and streams; null: the host
+  // Null on the host, where pack_linear and kernels::fill_random do this.
   std::size_t (*packed_bytes)(WeightType type, std::int64_t n, std::int64_t k);
   void (*pack)(Stream&, const SourceWeight&, const PackTarget&);
   void (*fill_random)(Stream&, const FillRandomArgs&);
-  std::size_t (*scratch_bytes)(const OpLimits&);  // the most that ops within them take
+  std::size_t (*scratch_bytes)(const OpLimits&);  // upper bound within these limits
   void (*linear)(Stream&, const LinearArgs&);
-  LinearShape linear_shape = {};  // used by the host's instruction sets
+  LinearShape linear_shape = {};  // of the host's instruction sets
   void (*layer_norm)(Stream&, const LayerNormArgs&);
   void (*rms_norm)(Stream&, const RmsNormArgs&);
   void (*rotary_angles)(Stream&, const RotaryAnglesArgs&);
@@ -57,10 +57,10 @@ struct Backend {
   void (*kv_store)(Stream&, const KvStoreArgs&);
   void (*kv_copy)(Stream&, const KvLayer&, const KvCopy*, std::int64_t);
   void (*paged_attention)(Stream&, const AttentionArgs&);
-  // Null on the host, where a Sampler chooses.
+  // Null on the host, where sampling::Sampler does this.
   void (*sample)(Stream&, const SampleArgs&);
   void (*advance_rows)(Stream&, const AdvanceRowsArgs&);
-  // Null on a device: they look at rows of the host.
+  // Null on a device: they read rows in the host's memory.
   float (*row_max)(const float*, std::int64_t);
   LogSumExp (*row_logsumexp)(const float*, std::int64_t);
   void (*row_exp)(const float*, std::int64_t, float, float, float*);

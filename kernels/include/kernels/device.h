@@ -1,4 +1,4 @@
-// Is there a CUDA device that this program could compute on, and the ops on it?
+// Detection of a usable CUDA device, and the backend for it.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ struct Probe {
   int num_multiprocessors = 0;
 };
 
-// Of the device of that number. Any thread. May take a second the first time: it starts the driver.
+// Any thread. The first call may take a second: it starts the driver.
 Probe probe(int device = 0);
 
 // REQUIRES of a use: probe says that the stream's device is available.

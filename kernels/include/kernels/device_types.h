@@ -1,4 +1,4 @@
-// What device code and its callers speak of, in plain C++: no CUDA header is needed to name it.
+// Types that device code and its callers share, in plain C++ without CUDA headers.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 
 namespace lmtp::kernels::cuda {
 
-// A cudaStream_t. Work put into one runs in order; null is the device's default stream.
+// A cudaStream_t; null is the device's default stream.
 using StreamHandle = void*;
 
 // Blocks of a launch.
@@ -26,12 +26,9 @@ struct LaunchShape {
 struct BF16 {};
 struct F16 {};
 
-// What one thread loads or stores at once.
+// Vectors that one thread loads or stores at once.
 struct alignas(16) Words4 {
   std::uint32_t words[4];
-};
-struct alignas(8) Words2 {
-  std::uint32_t words[2];
 };
 struct alignas(16) Floats4 {
   float values[4];

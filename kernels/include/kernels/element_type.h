@@ -1,4 +1,4 @@
-// How one number lies in memory.
+// Element types of tensors in memory.
 #pragma once
 
 namespace lmtp::kernels {

@@ -1,4 +1,4 @@
-// Rows picked out of a matrix: those of a step whose logits are wanted.
+// Selects rows of a matrix: those of a step that need logits.
 #pragma once
 
 #include <cstdint>

@@ -28,15 +28,15 @@ constexpr int inputs_per_unit(WeightType type) {
   return type == WeightType::kF32 ? 1 : type == WeightType::kInt8 ? 4 : 2;
 }
 
-// The type of numbers that lie beside weights of that type, such as keys and values; on a device of
-// the weights themselves. int8 is for weights alone: bf16.
+// The element type of keys and values in a model with weights of that type; on a device also of the
+// weights themselves. bf16 for int8, which is for weights alone.
 constexpr ElementType element_type(WeightType type) {
   return type == WeightType::kF32   ? ElementType::kF32
          : type == WeightType::kF16 ? ElementType::kF16
                                     : ElementType::kBF16;
 }
 
-// Owner of the memory: somebody else. Panels are 64-byte aligned.
+// Does not own its memory. Panels are 64-byte aligned.
 struct PackedLinear {
   const void* panels = nullptr;
   std::int64_t n = 0;  // outputs
@@ -70,7 +70,7 @@ enum class Activation {
 struct LinearArgs {
   Matrix<const float> x;        // [m, k] f32
   PackedLinear weight;          // [n, k]
-  const float* bias = nullptr;  // [n] f32, or null; as the weight, not written by ops under way
+  const float* bias = nullptr;  // [n] f32, or null; as the weight, not written by running ops
   Activation activation = Activation::kNone;
   Matrix<const float> residual = {};  // [m, n] f32, or empty; may be y itself
   Matrix<float> y;                    // [m, n] f32; must not overlap x
@@ -80,11 +80,10 @@ void linear(Stream& stream, const LinearArgs& args);
 
 // How the vector kernels of a CPU pass over weights; the bits are the same for every shape.
 struct LinearShape {
-  // Up to so many rows take one pass, their sums in registers; at most the 12 (6 where there are 16
-  // registers) of a tile. 1 at least.
-  int narrow_rows = 1;
-  // More rows pass over so many panels side by side, so many units of each between two visits to
-  // their sums in memory.
+  // GEMV: up to this many rows take one pass over the weights, their sums in registers. From 1 to
+  // the rows of a tile, 12 (6 with 16 registers).
+  int gemv_rows_max = 1;
+  // GEMM: more rows take blocks of so many panels and units; sums rest in memory between blocks.
   int block_panels = 1;
   std::int64_t block_units = 128;
 };
@@ -103,17 +102,17 @@ struct SourceWeight {
   std::int64_t k = 0;
 };
 
-// Gives a weight piece by piece while it is packed, so that a piece is still in the caches then.
+// Supplies a weight piece by piece while it is packed, so that a piece is still in the caches then.
 class WeightRows {
  public:
   virtual ~WeightRows() = default;
-  // Where rows [first, first + count) of the source lie behind one another: outputs or inputs, as
-  // its order has them. Valid until the same worker asks again. Null: they cannot be had, and what
-  // is packed is undefined. Any worker, in [0, pool.num_threads()).
+  // Rows [first, first + count) of the source, contiguous: outputs or inputs, by its order. Valid
+  // until the worker's next call. Null: they cannot be read, and the packed weight is undefined.
+  // Any worker, in [0, pool.num_threads()).
   virtual const void* rows(std::int64_t first, std::int64_t count, int worker) = 0;
 };
 
-// Where a packed weight goes.
+// Destination of a packed weight.
 struct PackTarget {
   void* panels = nullptr;  // packed_size(n, k, type) units
   WeightType type = WeightType::kF32;
@@ -123,22 +122,22 @@ struct PackTarget {
 
 // Rounds to nearest, ties to even, where the type is narrower than the source.
 void pack_linear(WorkerPool& pool, const SourceWeight& source, const PackTarget& to);
-// The same of what `rows` gives; source.data is not looked at. int8 of inputs by outputs asks for
-// all rows twice.
+// pack_linear of the rows that `rows` supplies; source.data is not used. int8 of kInputsByOutputs
+// reads all rows twice.
 void pack_rows(WorkerPool& pool, const SourceWeight& source, WeightRows& rows,
                const PackTarget& to);
 
-// On a device, whose backend lays weights out in its own way: bytes of a packed weight, and its
-// packing from memory of that device. `to.panels` is 256-byte aligned. REQUIRES: the stream is
-// synchronised before a linear takes the weight, which it begins to read while what is ahead of it
-// in the stream may still run.
+// On a device, whose weights have a layout of their own: bytes of a packed weight, and packing from
+// memory of that device. `to.panels` is 256-byte aligned. REQUIRES: the stream is synchronised
+// before a linear takes the weight, since a linear reads weights before earlier launches have
+// ended.
 std::size_t packed_bytes(const Backend& backend, WeightType type, std::int64_t n, std::int64_t k);
 void pack_on_device(Stream& stream, const SourceWeight& source, const PackTarget& to);
 
 // The element [n, k] of a weight packed on the host.
 float packed_element(const PackedLinear& weight, std::int64_t n, std::int64_t k);
 
-// to[i] = from[i] as f32, for a tensor that is not a matrix product's.
+// to[i] = from[i] as f32, for tensors that are not weights of a linear.
 void convert_to_f32(const void* from, ElementType type, std::int64_t count, float* to);
 
 }  // namespace lmtp::kernels

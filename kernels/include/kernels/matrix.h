@@ -1,5 +1,5 @@
-// Views over memory that somebody else owns, and the checks by which an op refuses shapes that do
-// not fit one another. An op reads and writes nothing outside the views it is given.
+// Non-owning views of matrices, and checks that shapes match. An op reads and writes nothing
+// outside the views it is given.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct Matrix {
   operator Matrix<const T>() const { return {data, rows, columns, stride}; }  // NOLINT
 };
 
-// A matrix whose rows follow one another.
+// A matrix with contiguous rows.
 template <typename T>
 Matrix<T> make_matrix(T* data, std::int64_t rows, std::int64_t columns) {
   return {data, rows, columns, columns};

@@ -13,17 +13,17 @@ struct Backend;
 class Memory {
  public:
   Memory() = default;
-  // Contents undefined; on the host, large ones take memory page by page as they are written.
+  // Contents undefined; on the host, pages of large ones are allocated when they are first written.
   // Throws std::bad_alloc or DeviceError.
   static Memory allocate(const Backend& backend, std::size_t num_bytes);
-  // Of the host, and where the backend's device copies from and to without waiting.
+  // Of the host; page-locked where the backend has a device, for asynchronous copies.
   static Memory allocate_pinned(const Backend& backend, std::size_t num_bytes);
 
   void* data() const { return data_.get(); }
   float* floats() const { return static_cast<float*>(data_.get()); }
   std::size_t num_bytes() const { return num_bytes_; }
   bool empty() const { return data_ == nullptr; }
-  // For those who hold a part of it and outlive this.
+  // Shared with holders of a part of it that outlive this.
   const std::shared_ptr<void>& shared() const { return data_; }
 
  private:

@@ -8,11 +8,11 @@
 
 namespace lmtp::kernels {
 
-inline constexpr std::int64_t kDeviceNormWidthMax = 16384;  // of the kernels for a device
+inline constexpr std::int64_t kDeviceNormWidthMax = 16384;  // limit of the CUDA kernels
 
 struct LayerNormArgs {
   Matrix<const float> x;  // [m, width] f32
-  // Neither is written by a launch that may still run.
+  // REQUIRES: no running launch writes them.
   const float* weight = nullptr;  // [width] f32
   const float* bias = nullptr;    // [width] f32, or null
   float epsilon = 0.0F;
@@ -22,11 +22,11 @@ struct LayerNormArgs {
 // y = (x - mean) / sqrt(variance + epsilon) * weight + bias; the variance is the population's.
 void layer_norm(Stream& stream, const LayerNormArgs& args);
 
-// Each row is `groups` vectors behind one another, and each is normalised by itself: the heads of a
-// query or key, or 1.
+// Each row is `groups` contiguous vectors, each normalised on its own: the heads of a query or key,
+// or 1.
 struct RmsNormArgs {
   Matrix<const float> x;          // [m, groups * width] f32
-  const float* weight = nullptr;  // [width] f32; not written by a launch that may still run
+  const float* weight = nullptr;  // [width] f32; REQUIRES: no running launch writes it
   std::int64_t groups = 1;
   float epsilon = 0.0F;
   Matrix<const float> residual = {};  // [m, groups * width] f32, or empty; may be y itself

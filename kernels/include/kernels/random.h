@@ -1,5 +1,5 @@
-// Random tensors, each element a function of a key and its index alone: the bits are the same
-// whoever makes them, so that weights are made where they are wanted.
+// Random tensors. Each element is a function of a key and its index alone, so that the host and a
+// device generate the same bits.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,7 @@ constexpr std::uint64_t mix_bits(std::uint64_t value) {
   return value ^ (value >> 31);
 }
 
-// Nearly a standard normal: the sum of four uniform numbers, in whole numbers, so that every
-// machine gets the same.
+// Approximately standard normal: the sum of four uniform integers, which is exact on every machine.
 constexpr float standard_normal(std::uint64_t bits) {
   const auto sum = static_cast<std::int32_t>((bits & 0xFFFF) + ((bits >> 16) & 0xFFFF) +
                                              ((bits >> 32) & 0xFFFF) + (bits >> 48));
@@ -34,7 +33,7 @@ constexpr float standard_normal(std::uint64_t bits) {
   return static_cast<float>(sum - 131070) * kInverseDeviation;
 }
 
-// An element before it is rounded. REQUIRES: compiled so that nothing is fused (-ffp-contract=off,
+// An element before it is rounded. REQUIRES: compiled without contraction (-ffp-contract=off,
 // -fmad=false), as kernels are.
 constexpr float random_element(const RandomTensor& tensor, std::int64_t index) {
   if (tensor.deviation == 0.0F) return tensor.mean;

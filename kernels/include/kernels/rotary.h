@@ -1,5 +1,5 @@
-// Rotary position embedding (Su et al. 2021), as Hugging Face checkpoints lay it out: dimension i
-// of a head turns together with dimension i + rotary_dim / 2.
+// Rotary position embedding (Su et al. 2021), in the layout of Hugging Face checkpoints: dimension
+// i of a head is rotated with dimension i + rotary_dim / 2.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ void rotary_angles(Stream& stream, const RotaryAnglesArgs& args);
 
 struct RotaryArgs {
   Matrix<float> x;              // [m, num_heads * head_dim] f32, in place
-  int head_dim = 0;             // the first 2 * cosines.columns dimensions of a head turn
+  int head_dim = 0;             // the first 2 * cosines.columns dimensions of a head are rotated
   Matrix<const float> cosines;  // [m, rotary_dim / 2] f32
   Matrix<const float> sines;    // as cosines
 };

@@ -1,6 +1,8 @@
-// From rows of logits to tokens on a device: one small record a row goes back to the host. What is
-// done and in which order is lmtp/sampling/sampler.h's, its twin on the host; sums of weights are
-// whole numbers of 2^-40 here, so that any order of adding gives the same.
+// Sampling on a device: of each row of logits, only a small record is copied to the host. Steps and
+// their order are those of lmtp/sampling/sampler.h, its twin on the host. Sums of weights are
+// integers in units of 2^-40, where the host adds doubles: they do not depend on the order of
+// addition, and a token differs from the host's only where the random number is on the edge between
+// two.
 #pragma once
 
 #include <cstdint>
@@ -18,18 +20,18 @@ struct TokenCount {
   std::int32_t count = 0;
 };
 
-// What is wanted of one row. Arrays lie on the device, and their ids are distinct and in
-// [0, logits.columns). It has no padding: two may be compared by their bytes.
+// Sampling parameters of one row. Arrays are on the device, their ids distinct and in [0,
+// logits.columns). No padding: rows may be compared bytewise.
 struct SampleRow {
-  std::int32_t scored = -1;  // a token whose log probability is wanted; negative: one is drawn
+  std::int32_t scored = -1;  // token whose log probability is computed; negative: draw one
   std::int32_t num_top = 0;  // [0, min(kSampleTopMax, logits.columns)]
   std::int32_t top_k = 0;    // 0: off
-  float temperature = 0.0F;  // 0: the greatest, ties to the lowest id
+  float temperature = 0.0F;  // 0: argmax, ties to the lowest id
   float top_p = 1.0F;
   float repetition_penalty = 1.0F;
   float presence_penalty = 0.0F;
   float frequency_penalty = 0.0F;
-  std::uint64_t seed = 0;        // with the position of what is drawn: the number it is drawn by
+  std::uint64_t seed = 0;        // with the drawn token's position: its random number
   std::int64_t first_count = 0;  // of SampleArgs::counts
   std::int64_t num_counts = 0;   // 0 where there is no penalty
   std::int64_t num_biases = 0;
@@ -38,7 +40,7 @@ struct SampleRow {
 };
 
 struct SampleRecord {
-  std::int32_t is_valid = 0;  // 0: the row holds no numbers to choose by; all else is 0
+  std::int32_t is_valid = 0;  // 0: NaN, +inf or only -inf in the row; all else is 0
   std::int32_t token = 0;
   float logprob = 0.0F;
   std::int32_t num_top = 0;  // of SampleRow::num_top, those whose probability is not 0
@@ -52,8 +54,8 @@ struct TopToken {
 struct SampleArgs {
   Matrix<float> logits;                     // [m, vocabulary] f32, edited in place
   const SampleRow* rows = nullptr;          // [m]
-  const std::int32_t* positions = nullptr;  // [m] of the tokens that the rows of logits are of
-  const TokenCount* counts = nullptr;       // of the sequences so far, as rows have them
+  const std::int32_t* positions = nullptr;  // [m] of the tokens that the logits belong to
+  const TokenCount* counts = nullptr;       // of the sequences so far, indexed by rows
   SampleRecord* records = nullptr;          // [m]
   TopToken* top = nullptr;                  // [m, top_stride], best first, ties by the lowest id
   std::int64_t top_stride = 0;              // >= num_top of every row

@@ -1,6 +1,6 @@
-// Stream: where the ops of one model run, one after another. On a CPU: a set of kernels for its
-// instruction set, the worker pool, and scratch memory. On a device: its kernels, a stream of the
-// device and scratch memory there; an op only puts work into it.
+// Stream: where the ops of one model run, in order. On a CPU: the kernels for its instruction set,
+// the worker pool, and scratch memory. On a device: its kernels, a stream of the device and scratch
+// memory there; an op only enqueues work.
 #pragma once
 
 #include <array>
@@ -29,26 +29,27 @@ class Stream {
   WorkerPool& pool() const { return pool_; }
   // Null on a CPU.
   const DeviceApi* device_api() const;
-  // What the device's functions call a stream; null on a CPU.
+  // The stream in calls of device_api(); null on a CPU.
   void* handle() const { return handle_; }
 
-  // Before a thread's first op on this stream, and again after it used another one.
+  // Makes the stream's device the thread's: to be called before a thread's first op on this stream,
+  // and again after it used another one.
   void use() const;
-  // Returns when everything put into the stream is done. Throws DeviceError for what failed in it.
+  // Returns when all enqueued work is done. Throws DeviceError for what failed in it.
   void synchronize();
 
-  // Marks, where there is a device: mark(i) notes how far the stream has been filled, and i then
-  // stands for that place. wait_for(i) returns when all before it is done, and throws as
-  // synchronize. REQUIRES: 0 <= i < kNumMarks; has_reached and wait_for: i has been marked.
+  // Marks, on a device: mark(i) records the end of the work enqueued so far. wait_for(i) returns
+  // when all of that is done, and throws as synchronize. REQUIRES: 0 <= i < kNumMarks; has_reached
+  // and wait_for: i has been marked.
   static constexpr int kNumMarks = 2;
   void mark(int i);
   bool has_reached(int i) const;
   void wait_for(int i) const;
 
   // At least num_bytes where the ops run, aligned as Memory, contents undefined; valid until the
-  // next call. It grows to the largest request of any op and stays: bounded by the largest batch.
+  // next call. It only grows, to the largest request of any op: bounded by the largest batch.
   void* scratch(std::size_t num_bytes);
-  // How often scratch memory has moved: what was captured before holds the old place.
+  // How often scratch memory was reallocated: graphs captured before have the old address.
   std::int64_t num_scratch_moves() const { return num_scratch_moves_; }
 
  private:

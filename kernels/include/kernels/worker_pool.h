@@ -33,7 +33,7 @@ class TaskRef {
   void (*call_)(const void*, int, int);
 };
 
-// Owner: whoever owns the Stream. One thread calls parallel_for; the destructor joins the workers.
+// Owner: the owner of the Stream. One thread calls parallel_for; the destructor joins the workers.
 class WorkerPool {
  public:
   // The longest that a worker spins for the next region, or the caller for the last worker.
@@ -61,11 +61,11 @@ class WorkerPool {
   std::vector<std::thread> threads_;
   const TaskRef* body_ = nullptr;
   int num_tasks_ = 0;
-  // Each on a line of its own: they are written by different threads.
+  // Each on a cache line of its own: they are written by different threads.
   alignas(64) std::atomic<std::uint32_t> num_jobs_{
       0};  // posted; sleeping workers wait for a change
-  // The current job's number above, its tasks not yet taken below: a worker that comes late takes
-  // nothing from a job that is over, so nobody waits for it.
+  // Upper half: the current job's number; lower half: its tasks not yet taken. A worker that wakes
+  // late takes nothing from a finished job, so no caller waits for it.
   alignas(64) std::atomic<std::uint64_t> ticket_{0};
   alignas(64) std::atomic<int> num_done_{0};
   std::atomic<int> num_workers_{0};  // that have taken their number

@@ -25,7 +25,6 @@ inline int num_threads() { return emulation::num_threads(); }
 inline int lane_index() { return thread_index() % kWarpSize; }
 inline int warp_index() { return thread_index() / kWarpSize; }
 inline Grid block_index() { return emulation::block_index(); }
-inline Grid grid_size() { return emulation::grid_size(); }
 
 inline void block_barrier() { emulation::block_barrier(); }
 inline void warp_barrier() { emulation::exchange(emulation::Meeting::kBarrier, nullptr, 0); }
@@ -79,7 +78,6 @@ T load_where(bool wanted, const T* at) {
   }
 }
 inline Words4 load_once_where(bool wanted, const Words4* at) { return load_where(wanted, at); }
-inline float load_shared_by_blocks(const float* at) { return *at; }
 template <typename T>
 void store(T* at, const T& v) {
   emulation::check_aligned(at, alignof(T));

@@ -53,7 +53,7 @@ struct Place {
 
 [[gnu::noinline, gnu::no_sanitize_address]] void jump(Place& to) { __builtin_longjmp(to.words, 1); }
 
-// Goes on at `to`; returns when somebody goes on at `from`.
+// Switches to `to`; returns when another fiber switches to `from`.
 [[gnu::noinline]] void switch_places(Place& from, Place& to) {
   if (__builtin_setjmp(from.words) == 0) jump(to);
 }
@@ -69,7 +69,8 @@ struct Fiber {
   std::vector<std::vector<Copy>> copies;  // groups in flight, then the open one
 };
 
-// Two sets of slots in turn: a lane that is a meeting ahead does not disturb those that still read.
+// Two sets of slots in turn: a lane that is one exchange ahead does not overwrite what others still
+// read.
 struct Warp {
   int num_waiting = 0;
   alignas(16) std::byte slots[2][kWarpSize][kExchangeStride];
@@ -118,12 +119,12 @@ std::string where() {
   const Emulator& e = emulator();
   int in_warp = 0;
   for (int i = 0; i < e.shape.num_threads; ++i) in_warp += fiber(i).state == State::kInWarp ? 1 : 0;
-  fail(where() + ": nobody can go on: " + std::to_string(e.num_at_barrier) +
+  fail(where() + ": no thread can go on: " + std::to_string(e.num_at_barrier) +
        " threads wait at a block barrier, " + std::to_string(in_warp) +
        " in a warp operation, and " + std::to_string(e.num_done) + " have left the kernel");
 }
 
-// Goes on with the next thread that can; from a thread, returns when it is this one's turn again.
+// Switches to the next thread that can run; from a thread, returns when it is its turn again.
 void switch_from(Place& from) {
   Emulator& e = emulator();
   const int count = e.shape.num_threads;
@@ -308,7 +309,6 @@ void run(const LaunchShape& shape, const std::function<void()>& thread) {
 int thread_index() { return emulator().current; }
 int num_threads() { return emulator().shape.num_threads; }
 Grid block_index() { return emulator().block; }
-Grid grid_size() { return emulator().shape.grid; }
 
 void block_barrier() {
   Emulator& e = emulator();

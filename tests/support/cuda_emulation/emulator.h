@@ -1,6 +1,6 @@
 // Runs CUDA kernels as plain C++, to test their logic where there is no device. Blocks run one
 // after another; the threads of a block are fibers that switch at barriers and warp operations.
-// device_primitives.cuh beside this gives kernels the names that they are written on.
+// device_primitives.cuh beside this defines the device functions that kernels use.
 //
 // Aborts with one line on stderr where a kernel breaks a rule of kernels/cuda/device/
 // device_primitives.cuh: a barrier that not all threads reach, lanes of a warp that meet in
@@ -20,22 +20,22 @@ namespace lmtp::cuda_emulation {
 using kernels::cuda::Grid;
 using kernels::cuda::LaunchShape;
 
-// One: a small grid is then large for the device, and launches take what they take of a model.
+// One, so that a small grid fills the device and launches choose the kernels of a whole model's
+// sizes.
 inline constexpr int kNumMultiprocessors = 1;
 
-// From here on blocks run in an order that `seed` gives, threads of a block likewise, and an
-// asynchronous copy happens at once or when it is waited for. 0, the default: everything in the
-// order of its index, copies when they are waited for. What a kernel computes may not depend on it.
+// `seed` decides the order of blocks, of the threads of a block, and whether an asynchronous copy
+// happens at once or when it is waited for. 0, the default: everything in the order of its index,
+// copies when they are waited for. A kernel's results may not depend on it.
 void set_order(unsigned seed);
 
-// Shared memory that a block may have; 99 KiB, the least of the devices that are served, until it
-// is set.
+// Shared memory that a block may have; 99 KiB, the least of all supported devices, until it is set.
 inline constexpr std::size_t kLeastSharedBytes = std::size_t{99} << 10;
 void set_shared_bytes_max(std::size_t num_bytes);
 std::size_t shared_bytes_max();
 
 // Until it is called with false, products of matrices add their inputs from the last to the first:
-// a kernel with another order of sums, whose bits tests have to tell from those of the right one.
+// a kernel with another order of sums, which tests have to detect.
 void set_backward_sums(bool backward);
 bool has_backward_sums();
 
@@ -44,22 +44,22 @@ struct Launch {
   std::function<void()> thread;
 };
 
-// Between the two, what is submitted is noted and not run.
+// Between the two, submitted launches are recorded, not run.
 void begin_recording();
 std::vector<Launch> end_recording();
 
-// As run, or noted, or put off.
+// Runs, records or defers a launch.
 void submit(const LaunchShape& shape, std::function<void()> thread);
 
-// From here on what a device does is put off until somebody waits for it; false, the default: it
-// has happened when the call that asks for it returns.
+// Lazy mode: a device's work is deferred until it is waited for. false, the default: it is done
+// when the call that enqueues it returns.
 void set_lazy(bool lazy);
-// Something else than a launch, in order with these.
+// Enqueues other work, in order with launches.
 void put(std::function<void()> work);
-// How much has been put in so far, and how much of it has been done.
+// Operations enqueued so far, and those of them that are done.
 std::int64_t num_put();
 std::int64_t num_done();
-// Does what was put off, the first `count` of all that was put in.
+// Does the first `count` of all enqueued operations, where they were deferred.
 void catch_up(std::int64_t count);
 
 // Launches since the last call.
@@ -73,7 +73,6 @@ void run(const LaunchShape& shape, const std::function<void()>& thread);
 int thread_index();
 int num_threads();
 Grid block_index();
-Grid grid_size();
 
 void block_barrier();
 
@@ -83,7 +82,7 @@ enum class Meeting : int { kBarrier, kShuffle, kShuffleXor, kBallot, kMma };
 inline constexpr std::size_t kExchangeBytesMax = 32;
 inline constexpr std::size_t kExchangeStride = 32;
 
-// Waits for all lanes of the warp; gives what they handed in, lane l's kExchangeStride * l bytes
+// Waits for all lanes of the warp; returns what they handed in, lane l's kExchangeStride * l bytes
 // from the start. Valid until this thread's next meeting. REQUIRES: num_bytes <= kExchangeBytesMax.
 const std::byte* exchange(Meeting meeting, const void* mine, std::size_t num_bytes);
 
