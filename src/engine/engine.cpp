@@ -35,14 +35,14 @@ static Error gap() { return {ErrorCode::kInternal, "internal: tokens of this str
 // All members below "engine thread" belong to that thread alone.
 struct Engine::Impl {
   Impl(std::unique_ptr<scheduler::ModelAgent> agent_in, ModelLimits limits_in,
-       EngineOptions options_in, OnLost on_lost_in)
+       EngineOptions options_in, OnLost on_lost_in, const EngineCounters& counters)
       : limits(std::move(limits_in)),
         options(options_in),
         on_lost(std::move(on_lost_in)),
         inbox(std::make_shared<EngineInstance::Inbox>(
-            static_cast<std::size_t>(options.max_concurrent_requests))),
+            static_cast<std::size_t>(options.max_concurrent_requests), counters)),
         agent(std::move(agent_in)),
-        scheduler(make_scheduler(agent->info(), limits, options)) {}
+        scheduler(make_scheduler(agent->info(), limits, options, counters)) {}
 
   void run();
   std::vector<Request> close();
@@ -104,12 +104,12 @@ struct Engine::Impl {
   };
   std::deque<StartedStep> started;  // and not finished: two where the agent runs ahead
   Clock::time_point last_finish;
-  std::int64_t num_steps = 0;
-  std::int64_t num_steps_ahead = 0;
-  std::int64_t num_failed_steps = 0;
+  std::int64_t num_steps = inbox->stats.num_steps;
+  std::int64_t num_steps_ahead = inbox->stats.num_steps_ahead;
+  std::int64_t num_failed_steps = inbox->stats.num_failed_steps;
   Clock::time_point busy_since;  // what is not yet in `busy`
-  Clock::duration busy{0};
-  std::chrono::nanoseconds device_wait{0};
+  Clock::duration busy = std::chrono::microseconds(inbox->stats.busy_us);
+  std::chrono::nanoseconds device_wait = std::chrono::microseconds(inbox->stats.device_wait_us);
   std::random_device random;
 };
 
@@ -258,9 +258,10 @@ void Engine::Impl::start_over(const std::string& why) {
     if (!finish()) started.clear();  // the plans are the old scheduler's
   }
   ++num_failed_steps;
+  const scheduler::SchedulerCounters counters = scheduler->counters();
   scheduler.reset();
   fail_all({ErrorCode::kInternal, "internal: the engine failed: " + why});
-  scheduler = make_scheduler(agent->info(), limits, options);
+  scheduler = make_scheduler(agent->info(), limits, options, counters);
 }
 
 void Engine::Impl::take_commands() {
@@ -394,14 +395,15 @@ void Engine::Impl::publish() {
 }
 
 Engine::Engine(std::unique_ptr<scheduler::ModelAgent> agent, ModelLimits limits,
-               EngineOptions options, OnLost on_lost) {
+               EngineOptions options, OnLost on_lost, const EngineCounters& counters) {
   LMTP_CHECK(agent != nullptr);
   LMTP_CHECK(options.batch.max_tokens >= 1, options.batch.max_tokens);
   LMTP_CHECK(options.debug.max_chunk_tokens >= 0, options.debug.max_chunk_tokens);
   LMTP_CHECK(options.max_prefill_ms >= 0, options.max_prefill_ms);
   LMTP_CHECK(options.max_alone_ms >= 0, options.max_alone_ms);
   LMTP_CHECK(options.max_concurrent_requests >= 1, options.max_concurrent_requests);
-  impl_ = std::make_unique<Impl>(std::move(agent), std::move(limits), options, std::move(on_lost));
+  impl_ = std::make_unique<Impl>(std::move(agent), std::move(limits), options, std::move(on_lost),
+                                 counters);
   impl_->inbox->stats.agent = impl_->agent->info();
   impl_->publish();
   impl_->thread = std::thread([impl = impl_.get()] { impl->run(); });

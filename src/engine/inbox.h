@@ -27,7 +27,9 @@ struct StopCommand {
 using EngineCommand = std::variant<Request, CancelCommand, StopCommand>;
 
 struct EngineInstance::Inbox {
-  explicit Inbox(std::size_t capacity) : queue(capacity) {}
+  Inbox(std::size_t capacity, const EngineCounters& counters) : queue(capacity) {
+    static_cast<EngineCounters&>(stats) = counters;
+  }
   BoundedQueue<EngineCommand> queue;
 
   mutable std::mutex stats_mutex;

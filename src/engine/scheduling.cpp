@@ -6,13 +6,15 @@ namespace lmtp::engine {
 
 std::unique_ptr<scheduler::Scheduler> make_scheduler(const scheduler::AgentInfo& agent,
                                                      const ModelLimits& limits,
-                                                     const EngineOptions& options) {
+                                                     const EngineOptions& options,
+                                                     const scheduler::SchedulerCounters& counters) {
   scheduler::SchedulerOptions scheduling;
   scheduling.num_blocks = agent.num_blocks;
   scheduling.context_length = limits.context_length;
   scheduling.batch = options.batch;
   scheduling.debug = options.debug;
   scheduling.eos_ids = limits.eos_ids;
+  scheduling.counters = counters;
   return std::make_unique<scheduler::Scheduler>(std::move(scheduling));
 }
 

@@ -13,7 +13,8 @@ namespace lmtp::engine {
 
 std::unique_ptr<scheduler::Scheduler> make_scheduler(const scheduler::AgentInfo& agent,
                                                      const ModelLimits& limits,
-                                                     const EngineOptions& options);
+                                                     const EngineOptions& options,
+                                                     const scheduler::SchedulerCounters& counters);
 
 // seed: where the request has none.
 std::unique_ptr<scheduler::Sequence> make_sequence(Request request, std::uint64_t seed);

@@ -36,6 +36,7 @@ ModelStatus ModelEntry::status(bool stopping) const {
     return status;
   }
   status.state = ModelState::kLoading;
+  if (counters != nullptr) static_cast<engine::EngineCounters&>(status.stats) = *counters;
   status.stats.num_waiting = load->num_waiting;
   return status;
 }

@@ -43,6 +43,8 @@ struct ModelEntry {
   bool sized = false;                         // its memory is known: served->limits are final
   std::shared_ptr<ModelRoute> route;          // null: not ready
   bool comes_back = false;                    // it was ready until its device was lost
+  // While it comes back: what its engines before have counted. Null: nothing.
+  std::shared_ptr<const engine::EngineCounters> counters;
   std::shared_ptr<const LoadState> load;
   std::shared_ptr<ModelSlot> slot;  // the actor's alone
 

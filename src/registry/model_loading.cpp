@@ -308,7 +308,8 @@ Result<void> RegistryActor::start_engine(const Slot& slot,
         mailbox->post([weak, back](RegistryActor& actor) {
           if (const Slot lost = weak.lock()) actor.lost(lost, std::move(*back));
         });
-      });
+      },
+      slot->counters != nullptr ? *slot->counters : engine::EngineCounters());
   slot->route = std::make_shared<ModelRoute>(engine->instance(),
                                              options_.limits.max_waiting_requests, mailbox_);
   // From here on nothing throws: the model is ready.
@@ -346,6 +347,7 @@ void RegistryActor::lost(const Slot& slot, std::vector<Request> unanswered) {
   }
   changed_ = look_again_ = true;
   (void)guarded([&]() -> Result<void> {
+    slot->counters = std::make_shared<const engine::EngineCounters>(route->engine().stats());
     publish();
     log::error(quoted_name(slot->served->description.name) + ": the device is lost");
     return {};

@@ -115,6 +115,7 @@ void RegistryActor::publish() {
     entry->sized = slot->sized;
     entry->route = slot->route;
     entry->comes_back = slot->comes_back;
+    entry->counters = slot->counters;
     entry->load = slot->load;
     entry->slot = slot;
     for (const std::string& name : slot->names) directory->names[name] = entry;

@@ -51,6 +51,7 @@ struct ModelSlot {
   Clock::time_point load_begin;
   std::int64_t kv_bytes = 0;
   bool comes_back = false;  // its device was lost: it gets what it had
+  std::shared_ptr<const engine::EngineCounters> counters;  // of the engines that it has lost
 
   std::unique_ptr<engine::Engine> engine;  // kReady
   std::shared_ptr<ModelRoute> route;       // kReady

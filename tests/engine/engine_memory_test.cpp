@@ -2,6 +2,7 @@
 // stream is told its end once, none goes on with a gap, and the engine serves on.
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -83,6 +84,11 @@ bool run_with_failing(int failing, bool ahead) {
     EXPECT_TRUE(running.instance().submit(request_of(after, 3)));
     expect_whole_or_failed(after, failing);
   }
+  std::int64_t num_told = 0;
+  for (const Sent& sent : all) {
+    num_told += static_cast<std::int64_t>(sent.sink->wait_done(sent.id).tokens.size());
+  }
+  EXPECT_GE(running.stats().num_generated_tokens, num_told) << "counters begin anew: " << failing;
   running.stop(0);
   return failed || num_steps < 6;
 }

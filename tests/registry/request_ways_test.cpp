@@ -30,6 +30,24 @@ struct RequestWays : RegistryTest {
     EXPECT_TRUE(std::holds_alternative<std::shared_ptr<StreamOwner>>(submission));
     return std::get<std::shared_ptr<StreamOwner>>(std::move(submission));
   }
+  // The device of the first engine is lost in its so manieth step from now on, once `go` is set.
+  struct Loss {
+    std::atomic<int> num_steps_left = 1;
+    std::promise<void> in_step;
+    std::promise<void> go;
+    std::atomic<bool> lost = false;
+  };
+  void lose_device(Loss& loss) {
+    before_step = [&loss](const auto&) -> Result<void> {
+      if (--loss.num_steps_left != 0) return {};
+      loss.in_step.set_value();
+      loss.go.get_future().wait();
+      loss.lost = true;
+      return Error{ErrorCode::kInternal, "sticky"};
+    };
+    is_lost = [&loss] { return loss.lost.exchange(false); };
+  }
+  ModelStatus status_of_a() const { return *manager->status("a").value(); }
   // fetch() of "A" waits for `known`, everything else is found at once.
   void hold_alias(const std::shared_future<void>& known) {
     fetch = [this, known](const std::string& name, const auto&) {
@@ -162,26 +180,16 @@ TEST_F(RequestWays, AModelThatNobodyWaitsForAnyMoreIsNotLoaded) {
 
 // The queue of an engine whose device is lost: what has not begun waits for the next one.
 TEST_F(RequestWays, WhatALostEngineHadNotBegunIsServedByTheNext) {
-  std::promise<void> held;
-  std::promise<void> go;
-  std::atomic<int> num_steps = 0;
-  std::atomic<bool> lost = false;
-  before_step = [&](const auto&) -> Result<void> {
-    if (++num_steps != 1) return {};
-    held.set_value();
-    go.get_future().wait();
-    lost = true;
-    return Error{ErrorCode::kInternal, "sticky"};
-  };
-  is_lost = [&lost] { return lost.exchange(false); };
+  Loss loss;
+  lose_device(loss);
   start();
   const auto first = owner_of(manager->submit(make(1, "a")));
-  held.get_future().wait();
+  loss.in_step.get_future().wait();
   const auto second = owner_of(manager->submit(make(2, "a")));
   const auto third = owner_of(manager->submit(make(3, "a")));
   third->cancel({1, 3});
   gated = true;
-  go.set_value();
+  loss.go.set_value();
   EXPECT_EQ(sink->wait_done(1).error, "the step failed: sticky");
   EXPECT_EQ(sink->wait_done(3).error, "cancelled");
   EXPECT_EQ(sink->wait_loading(2).loading_model, "a");
@@ -200,10 +208,42 @@ TEST_F(RequestWays, WhatALostEngineHadNotBegunIsServedByTheNext) {
   EXPECT_EQ(run(6, "a").error, "");
 }
 
+TEST_F(RequestWays, CountersGoOnOverALostDevice) {
+  Loss loss;
+  loss.num_steps_left = 3;
+  lose_device(loss);
+  start();
+  EXPECT_EQ(run(1, "a").error, "");
+  submit(2, "a");
+  loss.in_step.get_future().wait();
+  gated = true;
+  loss.go.set_value();
+  EXPECT_EQ(sink->wait_done(2).error, "the step failed: sticky");
+  while (status_of_a().progress_percent != 50) std::this_thread::yield();  // it is loaded again
+  const auto expect_counted = [this](int num_runs) {
+    const engine::EngineStats stats = status_of_a().stats;
+    EXPECT_EQ(stats.num_steps, 2 * num_runs + 1);
+    EXPECT_EQ(stats.num_failed_steps, 1);
+    EXPECT_EQ(stats.num_generated_tokens, 2 * num_runs);
+    EXPECT_EQ(stats.metrics.num_finished[static_cast<std::size_t>(FinishReason::kLength)].value(),
+              static_cast<std::uint64_t>(num_runs));
+    EXPECT_EQ(stats.metrics.num_failed[static_cast<std::size_t>(ErrorCode::kInternal)].value(), 1U);
+    return stats;
+  };
+  const engine::EngineStats between = expect_counted(1);
+  EXPECT_EQ(between.agent.num_blocks, 0) << "there is no agent";
+  EXPECT_EQ(between.num_blocks_free, 0);
+  open_gate();
+  EXPECT_EQ(run(3, "a").error, "");
+  const engine::EngineStats after = expect_counted(2);
+  EXPECT_GT(after.agent.num_blocks, 0);
+  EXPECT_GE(after.busy_us, between.busy_us);
+}
+
 // Between the end of a lost engine's queue and its last word.
 struct LostHook {
   struct State {
-    std::atomic<bool> lost = false;
+    RequestWays::Loss loss;
     std::atomic<std::thread::id> thread = {};
     std::promise<void> closed;
     std::promise<void> go;
@@ -221,7 +261,7 @@ struct LostHook {
     state->go.get_future().wait();
   }
   bool operator()() const {
-    if (!state->lost.exchange(false)) return false;
+    if (!state->loss.lost.exchange(false)) return false;
     state->thread = std::this_thread::get_id();
     return true;
   }
@@ -230,23 +270,14 @@ struct LostHook {
 
 TEST_F(RequestWays, WhatComesBeforeALossIsToldIsNotForgotten) {
   const auto state = std::make_shared<LostHook::State>();
-  std::promise<void> held;
-  std::promise<void> go;
-  std::atomic<int> num_steps = 0;
-  before_step = [&](const auto&) -> Result<void> {
-    if (++num_steps != 1) return {};
-    held.set_value();
-    go.get_future().wait();
-    state->lost = true;
-    return Error{ErrorCode::kInternal, "sticky"};
-  };
+  lose_device(state->loss);
   is_lost = LostHook(state);
   start();
   submit(1, "a");
-  held.get_future().wait();
+  state->loss.in_step.get_future().wait();
   const auto second = owner_of(manager->submit(make(2, "a")));
   gated = true;
-  go.set_value();
+  state->loss.go.set_value();
   state->closed.get_future().wait();
   second->cancel({1, 2});
   const auto third = owner_of(manager->submit(make(3, "a")));
@@ -260,22 +291,14 @@ TEST_F(RequestWays, WhatComesBeforeALossIsToldIsNotForgotten) {
 }
 
 TEST_F(RequestWays, WhoWaitsWhileAReloadFailsIsToldWhy) {
-  std::promise<void> held;
-  std::promise<void> go;
-  std::atomic<bool> lost = false;
-  before_step = [&](const auto&) -> Result<void> {
-    held.set_value();
-    go.get_future().wait();
-    lost = true;
-    return Error{ErrorCode::kInternal, "sticky"};
-  };
-  is_lost = [&lost] { return lost.exchange(false); };
+  Loss loss;
+  lose_device(loss);
   start();
   submit(1, "a");
-  held.get_future().wait();
+  loss.in_step.get_future().wait();
   submit(2, "a");
   failing = true;
-  go.set_value();
+  loss.go.set_value();
   EXPECT_EQ(sink->wait_done(2).error, "model: the weights are broken");
   EXPECT_FALSE(sink->wait_done(2).model_failed) << "it was served until then";
 }

@@ -34,11 +34,9 @@ struct EngineOptions {
   scheduler::DebugOptions debug;
 };
 
-// A snapshot of the engine's counters; all since the start unless said otherwise. What each is
-// called and shown as: metric_table.h.
-struct EngineStats : scheduler::SchedulerCounters {
-  bool stopped = false;
-  scheduler::AgentInfo agent;
+// What an engine counts; none of it ever goes down. What each is called and shown as:
+// metric_table.h.
+struct EngineCounters : scheduler::SchedulerCounters {
   std::int64_t num_steps = 0;
   std::int64_t num_steps_ahead = 0;  // of those, started before the last one had ended
   std::int64_t num_failed_steps = 0;
@@ -46,12 +44,18 @@ struct EngineStats : scheduler::SchedulerCounters {
   // a device was at work, whatever the host did meanwhile. The rest is the host's own.
   std::int64_t busy_us = 0;
   std::int64_t device_wait_us = 0;
-  int num_waiting = 0;           // now
-  int num_running = 0;           // now
-  int num_blocks_free = 0;       // now
-  int num_blocks_evictable = 0;  // now: kept for the prefix cache, unreferenced
-  int num_blocks_pinned = 0;     // now: referenced by running sequences
   EngineMetrics metrics;
+};
+
+// A snapshot of the engine: its counters, and what holds now.
+struct EngineStats : EngineCounters {
+  bool stopped = false;
+  scheduler::AgentInfo agent;
+  int num_waiting = 0;
+  int num_running = 0;
+  int num_blocks_free = 0;
+  int num_blocks_evictable = 0;  // kept for the prefix cache, unreferenced
+  int num_blocks_pinned = 0;     // referenced by running sequences
 };
 
 // Owner: the registry. Constructor, stop and destructor from one thread; the rest from any.
@@ -63,9 +67,10 @@ class Engine {
   using OnLost = std::function<void(std::vector<Request> unanswered)>;
 
   // Starts the loop thread. REQUIRES: agent is not null. on_lost may be empty: what comes back is
-  // then answered with an error.
+  // then answered with an error. Counting goes on from `counters`, those of an engine that this
+  // one replaces.
   Engine(std::unique_ptr<scheduler::ModelAgent> agent, ModelLimits limits, EngineOptions options,
-         OnLost on_lost = {});
+         OnLost on_lost = {}, const EngineCounters& counters = {});
   // As stop(0).
   ~Engine();
   Engine(const Engine&) = delete;

@@ -29,6 +29,7 @@ struct SchedulerOptions {
   BatchLimits batch;       // of a step
   std::vector<TokenId> eos_ids;
   DebugOptions debug;
+  SchedulerCounters counters;  // to count on from
 };
 
 // What happened to a stream; the first entry that ends it is its last.
@@ -166,7 +167,7 @@ class Scheduler {
   std::vector<Sequence*> running_;                              // in order of admission
   std::unordered_map<ConnectionId, Share> shares_;              // of those with sequences
   std::unordered_map<ConnectionId, std::int64_t> idle_served_;  // of others, where above the clock
-  SchedulerCounters counters_;
+  SchedulerCounters counters_ = options_.counters;
 
   // Of the step being planned or executed.
   StepPlan plan_;

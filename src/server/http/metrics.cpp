@@ -42,7 +42,8 @@ struct Series {
 std::vector<Series> series_of(const std::vector<registry::ModelStatus>& models) {
   std::vector<Series> all;
   for (const registry::ModelStatus& model : models) {
-    if (model.stats.agent.num_blocks == 0) continue;  // not there yet
+    const bool has_been_ready = model.stats.agent.num_blocks > 0 || model.stats.num_steps > 0;
+    if (!has_been_ready) continue;
     const std::string name = label_text(model.description.name);
     std::string unique = name;
     const auto is_taken = [&](const Series& other) { return other.model_name == unique; };
