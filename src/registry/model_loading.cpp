@@ -152,7 +152,7 @@ void RegistryActor::merge(ModelSlot& from, ModelSlot& into) {
       }
       return keep(into, request);
     });
-    if (!outcome) end_stream(answer, outcome.error());
+    if (!outcome) end_stream(answer, outcome.error(), refusals_);
   }
 }
 
@@ -362,7 +362,7 @@ void RegistryActor::lost(const Slot& slot, std::vector<Request> unanswered) {
       if (request.model.empty()) request.model = slot->served->description.name;  // for notices
       return keep(*slot, request);
     });
-    if (!kept) end_stream(request, kept.error());
+    if (!kept) end_stream(request, kept.error(), refusals_);
   }
   slot->count_waiting();
   slot->late_cancels.clear();

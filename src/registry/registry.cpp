@@ -21,7 +21,7 @@ struct Registry::Impl {
       : factory(std::move(factory_in)),
         default_model(options.limits.default_model),
         is_auto(options.is_auto),
-        actor(*factory, std::move(options), mailbox, directory) {
+        actor(*factory, std::move(options), mailbox, directory, refusals) {
     actor_thread = std::thread([this] { actor.run(); });
     if (is_auto) lookup_thread = std::thread([this] { run_lookups(); });
   }
@@ -32,12 +32,14 @@ struct Registry::Impl {
   };
   void run_lookups();
   Result<ModelStatus> look_up(const std::string& name);
+  Submission submit(Request& request);
 
   const std::unique_ptr<ModelFactory> factory;
   const ModelDescription default_model;
   const bool is_auto;
   const std::shared_ptr<Mailbox> mailbox = std::make_shared<Mailbox>();
   PublishedDirectory directory;
+  RefusalCounts refusals;
   BoundedQueue<Lookup> lookups{kLookupsMax};
   RegistryActor actor;  // of actor_thread
   std::thread actor_thread;
@@ -64,12 +66,24 @@ Registry::Registry(std::unique_ptr<ModelFactory> factory, OnlyModel model) {
 
 Registry::~Registry() { stop(0); }
 
-// The way of most: to a model that is ready, without the actor, whose lock nobody holds for long.
-// The request is checked before any is taken.
 Submission Registry::submit(Request&& request) {
-  const auto directory = impl_->directory.get();
-  if (directory->stopping) return Refusal{engine::shutting_down()};
-  const Directory::Meaning meaning = directory->find(request.model);
+  Submission submission = impl_->submit(request);
+  if (const auto* refusal = std::get_if<Refusal>(&submission)) {
+    impl_->refusals.add(refusal->error.code);
+  }
+  return submission;
+}
+
+RefusalCounts& Registry::refusals() { return impl_->refusals; }
+
+const RefusalCounts& Registry::refusals() const { return impl_->refusals; }
+
+// Most requests are for a model that is ready, and do without the actor. The request is checked
+// before any lock is taken.
+Submission Registry::Impl::submit(Request& request) {
+  const auto published = directory.get();
+  if (published->stopping) return Refusal{engine::shutting_down()};
+  const Directory::Meaning meaning = published->find(request.model);
   if (const auto* refusal = std::get_if<Refusal>(&meaning)) return *refusal;
   const auto& entry = std::get<0>(meaning);
   const engine::ModelLimits* limits = entry != nullptr ? entry->limits() : nullptr;
@@ -84,7 +98,7 @@ Submission Registry::submit(Request&& request) {
     if (*taken) return std::shared_ptr<StreamOwner>(entry->route);
   }
   const auto answer =
-      impl_->mailbox->ask([&](RegistryActor& actor) { return actor.submit(request, limits); });
+      mailbox->ask([&](RegistryActor& asked) { return asked.submit(request, limits); });
   return answer ? *answer : Refusal{engine::shutting_down()};
 }
 

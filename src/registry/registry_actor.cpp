@@ -39,15 +39,17 @@ class WaitingOwner final : public StreamOwner {
 }  // namespace
 
 RegistryActor::RegistryActor(ModelFactory& factory, Options options,
-                             std::shared_ptr<Mailbox> mailbox, PublishedDirectory& published)
+                             std::shared_ptr<Mailbox> mailbox, PublishedDirectory& published,
+                             RefusalCounts& refusals)
     : factory_(factory),
       options_(std::move(options)),
       mailbox_(std::move(mailbox)),
       waiting_owner_(std::make_shared<WaitingOwner>(mailbox_)),
-      published_(published) {
+      published_(published),
+      refusals_(refusals) {
   if (!options_.is_auto) {
-    const auto slot =
-        std::make_shared<ModelSlot>(options_.only.name, options_.limits.max_waiting_requests);
+    const auto slot = std::make_shared<ModelSlot>(options_.only.name,
+                                                  options_.limits.max_waiting_requests, refusals_);
     slots_.push_back(slot);
     if (options_.only.found) {
       slot->sized = true;
@@ -254,7 +256,8 @@ Result<RegistryActor::Slot> RegistryActor::begin(const std::string& name) {
     return Error{ErrorCode::kOverloaded, "overloaded: " + std::to_string(kLoadersMax) +
                                              " models are being sought or loaded; retry later"};
   }
-  const auto slot = std::make_shared<ModelSlot>(name, options_.limits.max_waiting_requests);
+  const auto slot =
+      std::make_shared<ModelSlot>(name, options_.limits.max_waiting_requests, refusals_);
   slots_.push_back(slot);
   const Result<void> started = guarded([&] {
     remember_name(*slot, name);

@@ -36,8 +36,8 @@ enum class Phase {
 
 // A name that is being sought, or a model. Owner: the actor; jobs keep it alive.
 struct ModelSlot {
-  ModelSlot(std::string name_in, std::size_t max_waiting)
-      : name(std::move(name_in)), waiting(max_waiting) {}
+  ModelSlot(std::string name_in, std::size_t max_waiting, RefusalCounts& refusals)
+      : name(std::move(name_in)), waiting(max_waiting, refusals) {}
 
   std::string name;  // as it was asked for
   Phase phase = Phase::kSeeking;
@@ -73,7 +73,7 @@ class RegistryActor {
     OnlyModel only;  // not auto
   };
   RegistryActor(ModelFactory& factory, Options options, std::shared_ptr<Mailbox> mailbox,
-                PublishedDirectory& published);
+                PublishedDirectory& published, RefusalCounts& refusals);
 
   // Until it has been stopped and all jobs have ended.
   void run();
@@ -133,6 +133,7 @@ class RegistryActor {
   const std::shared_ptr<Mailbox> mailbox_;
   const std::shared_ptr<StreamOwner> waiting_owner_;
   PublishedDirectory& published_;
+  RefusalCounts& refusals_;
   std::shared_ptr<const Directory> directory_;  // the latest
   bool changed_ = true;                         // since it was published
   bool stopping_ = false;

@@ -35,16 +35,22 @@ void tell_together(std::span<const Request> requests, const MakeEvent& make_even
   for (auto& [sink, events] : deliveries) sink->deliver(std::move(events));
 }
 
-}  // namespace
-
-void end_stream(const Request& request, const Error& error, bool no_model) noexcept {
+// Where it throws, for want of memory, it is tried once more.
+void send_end(const Request& request, const Error& error, bool no_model) noexcept {
   for (int attempt = 0; attempt < 2; ++attempt) {
-    const Result<void> told = guarded([&]() -> Result<void> {
+    const Result<void> sent = guarded([&]() -> Result<void> {
       request.sink->deliver({StreamError{request.key.stream, error, no_model}});
       return {};
     });
-    if (told) return;
+    if (sent) return;
   }
+}
+
+}  // namespace
+
+void end_stream(const Request& request, const Error& error, RefusalCounts& refusals) noexcept {
+  refusals.add(error.code);
+  send_end(request, error, false);
 }
 
 Result<void> WaitingRequests::add(Request& request, int percent) {
@@ -71,6 +77,7 @@ bool WaitingRequests::cancel(StreamKey key) {
                                   [&](const Request& request) { return request.key == key; });
   if (found == requests_.end()) return false;
   found->sink->deliver({StreamError{key.stream, {ErrorCode::kCancelled, "cancelled"}}});
+  refusals_.add(ErrorCode::kCancelled);
   num_bytes_ -= bytes_of(*found);
   requests_.erase(found);
   return true;
@@ -80,7 +87,7 @@ void WaitingRequests::check(const engine::ModelLimits& limits) noexcept {
   std::erase_if(requests_, [&](const Request& request) {
     const Result<void> checked = guarded([&] { return engine::check_request(request, limits); });
     if (checked) return false;
-    end_stream(request, checked.error());
+    end_stream(request, checked.error(), refusals_);
     num_bytes_ -= bytes_of(request);
     return true;
   });
@@ -98,6 +105,7 @@ void WaitingRequests::tell_progress(int percent) {
 
 void WaitingRequests::end_all(const Error& error, bool no_model) noexcept {
   std::vector<Request> all = take_all();
+  refusals_.add(error.code, all.size());
   const auto end_of = [&](const Request& request) {
     return StreamError{request.key.stream, error, no_model};
   };
@@ -115,7 +123,7 @@ void WaitingRequests::end_all(const Error& error, bool no_model) noexcept {
       return {};
     });
     if (!told) {
-      for (const Request& request : of_connection) end_stream(request, error, no_model);
+      for (const Request& request : of_connection) send_end(request, error, no_model);
     }
     first = last;
   }

@@ -7,17 +7,20 @@
 
 #include "lmtp/base/result.h"
 #include "lmtp/engine/engine.h"
+#include "lmtp/registry/refusal_counts.h"
 #include "lmtp/request/request.h"
 
 namespace lmtp::registry {
 
-// Tells a stream its end. Where that throws, for want of memory, it is tried once more.
-void end_stream(const Request& request, const Error& error, bool no_model = false) noexcept;
+// Ends the stream of a request that no engine has, and counts it.
+void end_stream(const Request& request, const Error& error, RefusalCounts& refusals) noexcept;
 
 // Owner: the model's slot; the actor's thread.
 class WaitingRequests {
  public:
-  explicit WaitingRequests(std::size_t max_requests) : max_requests_(max_requests) {}
+  // What ends here is counted in `refusals`, which live longer.
+  WaitingRequests(std::size_t max_requests, RefusalCounts& refusals)
+      : max_requests_(max_requests), refusals_(refusals) {}
 
   bool empty() const { return requests_.empty(); }
   std::size_t size() const { return requests_.size(); }
@@ -37,6 +40,7 @@ class WaitingRequests {
 
  private:
   const std::size_t max_requests_;
+  RefusalCounts& refusals_;
   std::vector<Request> requests_;  // in order
   std::size_t num_bytes_ = 0;
   int told_percent_ = 0;

@@ -10,7 +10,6 @@
 #include "net/connection.h"
 #include "net/memory_limit.h"
 #include "net/read_pace.h"
-#include "refusals.h"
 
 namespace lmtp::server {
 
@@ -19,7 +18,7 @@ namespace lmtp::server {
 struct ServerContext {
   ServerContext(ServerOptions options_in, registry::Registry& models)
       : options(std::move(options_in)),
-        dispatcher(models, options.version, registry, refusals),
+        dispatcher(models, options.version, registry),
         read_buffers(options.max_read_buffers_bytes),
         write_queues(options.max_write_queues_bytes),
         read_pace(options.paced_bytes_per_second),
@@ -27,7 +26,6 @@ struct ServerContext {
 
   const ServerOptions options;
   ConnectionRegistry registry;
-  Refusals refusals;
   Dispatcher dispatcher;
   HttpRoutes routes;  // not changed once the io threads run
   MemoryLimit read_buffers;

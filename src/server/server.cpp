@@ -56,7 +56,7 @@ struct Server::Impl {
                                               serve_socket(context, std::move(socket));
                                             })) {
     add_pages(context->routes, models, context->options.version);
-    add_metrics(context->routes, models, context->refusals);
+    add_metrics(context->routes, models);
     context->routes.websocket("/", start_session);
   }
 

@@ -192,5 +192,7 @@ def test_names_that_strangers_make_up_are_no_series(tmp_path):
         before = asyncio.run(ask(server))
         after = get(server.endpoint)[1]
     assert "model_name" not in before
+    refused = {name: n for name, n in samples(before).items() if "requests_refused_total" in name}
+    assert sum(refused.values()) == 3, "they failed before there was an engine"
     assert set(re.findall('model_name="([^"]*)"', after)) == {"demo"}
     assert of_model(after)["generation_tokens_total"] == 2

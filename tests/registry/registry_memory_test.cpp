@@ -92,8 +92,12 @@ struct Server {
   std::vector<StreamId> taken;
   FakeFactory factory;
   PublishedDirectory published;
-  RegistryActor actor{
-      factory, {.is_auto = true, .limits = {.max_models = 1}, .only = {}}, mailbox, published};
+  RefusalCounts refusals;
+  RegistryActor actor{factory,
+                      {.is_auto = true, .limits = {.max_models = 1}, .only = {}},
+                      mailbox,
+                      published,
+                      refusals};
   std::thread thread{[this] { actor.run(); }};
 };
 

@@ -109,6 +109,7 @@ TEST_F(RequestWays, WhatARunningModelCannotServeLeavesItsRouteAlone) {
   owner_of(manager->submit(std::move(request)));
   known.set_value();
   EXPECT_NE(probe->wait_done(2).error.find("prompt: has"), std::string::npos);
+  EXPECT_EQ(manager->refusals().count(ErrorCode::kInvalid), 1U);
   EXPECT_TRUE(probe->was_free);
 }
 
@@ -288,6 +289,7 @@ TEST_F(RequestWays, WhatComesBeforeALossIsToldIsNotForgotten) {
   open_gate();
   EXPECT_EQ(sink->wait_done(3).error, "");
   EXPECT_EQ(sink->wait_done(2).num_ends, 1);
+  EXPECT_EQ(manager->refusals().count(ErrorCode::kCancelled), 1U) << "the new engine never had it";
 }
 
 TEST_F(RequestWays, WhoWaitsWhileAReloadFailsIsToldWhy) {

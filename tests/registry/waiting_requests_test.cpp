@@ -39,7 +39,8 @@ struct WaitingRequestsTest : ::testing::Test {
   }
 
   std::shared_ptr<RecordingSink> sink = std::make_shared<RecordingSink>();
-  WaitingRequests waiting{kMaxWaiting};
+  RefusalCounts refusals;
+  WaitingRequests waiting{kMaxWaiting, refusals};
 };
 
 TEST_F(WaitingRequestsTest, AreToldAtOnceAndKeptInOrder) {
@@ -81,6 +82,8 @@ TEST_F(WaitingRequestsTest, AFailureAndAStopEndThem) {
   waiting.end_all({ErrorCode::kUnavailable, "stop"}, false);
   EXPECT_EQ(sink->wait_done(3).error, "stop");
   EXPECT_FALSE(sink->wait_done(3).model_failed);
+  EXPECT_EQ(refusals.count(ErrorCode::kInvalid), 1U);
+  EXPECT_EQ(refusals.count(ErrorCode::kUnavailable), 1U);
 }
 
 TEST_F(WaitingRequestsTest, MoreThanTheLimitIsRefused) {
@@ -123,6 +126,7 @@ TEST_F(WaitingRequestsTest, WhatTheModelCannotServeEndsWhenItIsKnown) {
   EXPECT_NE(sink->wait_done(1).error.find("prompt"), std::string::npos);
   EXPECT_FALSE(sink->wait_done(1).model_failed);
   EXPECT_EQ(waiting.size(), 1U);
+  EXPECT_EQ(refusals.count(ErrorCode::kInvalid), 1U);
 }
 
 TEST_F(WaitingRequestsTest, CancelEndsAStreamOnce) {
@@ -131,6 +135,7 @@ TEST_F(WaitingRequestsTest, CancelEndsAStreamOnce) {
   EXPECT_EQ(sink->wait_done(1).error, "cancelled");
   EXPECT_FALSE(waiting.cancel({1, 1}));
   EXPECT_EQ(sink->wait_done(1).num_ends, 1);
+  EXPECT_EQ(refusals.count(ErrorCode::kCancelled), 1U);
 }
 
 }  // namespace

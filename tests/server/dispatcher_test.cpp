@@ -18,7 +18,7 @@ using Answers = std::vector<std::string>;
 struct Fixture : ::testing::Test {
   Fixture()
       : models(lmtp::testing::make_fake_models()),
-        dispatcher(*models, "1.2.3", connections, refusals),
+        dispatcher(*models, "1.2.3", connections),
         peer(77) {
     peer.sink = sink;
   }
@@ -33,7 +33,6 @@ struct Fixture : ::testing::Test {
       std::make_shared<lmtp::testing::RecordingSink>();
   std::unique_ptr<registry::Registry> models;
   ConnectionRegistry connections;
-  Refusals refusals;
   Dispatcher dispatcher;
   Peer peer;
 };
@@ -117,7 +116,7 @@ struct LoadingTest : ::testing::Test {
     lmtp::testing::FakeModelOptions options;
     options.load_gate = gate.get_future().share();
     models = lmtp::testing::make_fake_models(options);
-    dispatcher = std::make_unique<Dispatcher>(*models, "1.2.3", connections, refusals);
+    dispatcher = std::make_unique<Dispatcher>(*models, "1.2.3", connections);
     peer.sink = sink;
   }
   ~LoadingTest() override { open_gate(); }
@@ -137,7 +136,6 @@ struct LoadingTest : ::testing::Test {
       std::make_shared<lmtp::testing::RecordingSink>();
   std::unique_ptr<registry::Registry> models;
   ConnectionRegistry connections;
-  Refusals refusals;
   std::unique_ptr<Dispatcher> dispatcher;
   Peer peer;
 };
@@ -212,7 +210,7 @@ struct AutoTest : ::testing::Test {
           return Error{ErrorCode::kInternal, "'" + name + "' is unknown"};
         });
     models = std::make_unique<registry::Registry>(std::move(factory), registry::AutoOptions{});
-    dispatcher = std::make_unique<Dispatcher>(*models, "1.2.3", connections, refusals);
+    dispatcher = std::make_unique<Dispatcher>(*models, "1.2.3", connections);
     peer.sink = sink;
     peer.send_later = [this](std::string message) { late.set_value(std::move(message)); };
   }
@@ -234,7 +232,6 @@ struct AutoTest : ::testing::Test {
       std::make_shared<lmtp::testing::RecordingSink>();
   std::unique_ptr<registry::Registry> models;
   ConnectionRegistry connections;
-  Refusals refusals;
   std::unique_ptr<Dispatcher> dispatcher;
   Peer peer;
 };
@@ -273,6 +270,7 @@ TEST_F(AutoTest, StreamsOfSeveralModelsShareAConnection) {
   EXPECT_EQ(handle(R"(GENERATE {"stream_id": 3, "prompt": [1], "model": "three"})"), Answers{});
   EXPECT_EQ(sink->wait_done(3).error, "model: 'three' is unknown");
   EXPECT_TRUE(sink->wait_done(3).model_failed);
+  EXPECT_EQ(models->refusals().count(ErrorCode::kInternal), 1U) << "no engine had it";
 }
 
 TEST_F(AutoTest, AStreamThatWaitsCanBeCancelled) {
@@ -287,8 +285,7 @@ TEST(UnknownKeys, OfEveryVerbAreOneLogLineAConnection) {
         R"(SCORE {"stream_id": 1, "prompt": [1], "scored": [2], "my_key": 1})"}) {
     const auto models = lmtp::testing::make_fake_models();
     const ConnectionRegistry connections;
-    Refusals refusals;
-    Dispatcher dispatcher(*models, "1.2.3", connections, refusals);
+    Dispatcher dispatcher(*models, "1.2.3", connections);
     Peer peer(80);
     const auto sink = std::make_shared<lmtp::testing::RecordingSink>();
     peer.sink = sink;

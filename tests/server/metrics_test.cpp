@@ -90,7 +90,7 @@ TEST(MetricsText, AModelWithoutAnEngineHasNoSeries) {
 }
 
 TEST(MetricsText, RefusalsAreTheServersByCause) {
-  Refusals refusals;
+  registry::RefusalCounts refusals;
   refusals.add(ErrorCode::kInvalid);
   refusals.add(ErrorCode::kNotFound);
   refusals.add(ErrorCode::kNotFound);

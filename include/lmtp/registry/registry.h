@@ -14,6 +14,7 @@
 #include "lmtp/base/result.h"
 #include "lmtp/engine/engine.h"
 #include "lmtp/registry/model_factory.h"
+#include "lmtp/registry/refusal_counts.h"
 #include "lmtp/registry/stream_owner.h"
 #include "lmtp/request/request.h"
 
@@ -99,6 +100,11 @@ class Registry {
   // A request that was taken ends by its last token, or by a StreamError, once.
   // REQUIRES: the key is unique among live streams.
   Submission submit(Request&& request);
+
+  // What submit() has refused, and what it has taken and ended before an engine had it. Protocols
+  // add the requests that they refuse by themselves.
+  RefusalCounts& refusals();
+  const RefusalCounts& refusals() const;
 
   // The most that a request for that model may have (while it is loaded, its context may still turn
   // out shorter); nothing where that is not known yet. At once. A server of one model has no

@@ -111,10 +111,10 @@ void add_model(const MetricRow& row, const Series& series, MetricFamily& family)
   family.metric.push_back(std::move(metric));
 }
 
-MetricFamily refused_family(const Refusals& refusals) {
+MetricFamily refused_family(const registry::RefusalCounts& refusals) {
   MetricFamily family;
   family.name = std::string(engine::kMetricPrefix) + "requests_refused_total";
-  family.help = "Requests that were refused before an engine had them, by cause.";
+  family.help = "Requests that ended with an error before an engine had them, by cause.";
   family.type = prometheus::MetricType::Counter;
   for (std::size_t i = 0; i < engine::kNumErrorCodes; ++i) {
     const auto cause = static_cast<ErrorCode>(i);
@@ -128,7 +128,7 @@ MetricFamily refused_family(const Refusals& refusals) {
 }  // namespace
 
 std::string metrics_text(const std::vector<registry::ModelStatus>& models,
-                         const Refusals& refusals) {
+                         const registry::RefusalCounts& refusals) {
   const std::vector<Series> all = series_of(models);
   std::vector<MetricFamily> families;
   for (const MetricRow& row : engine::metric_table()) {
@@ -139,10 +139,10 @@ std::string metrics_text(const std::vector<registry::ModelStatus>& models,
   return prometheus::TextSerializer().Serialize(families);
 }
 
-void add_metrics(HttpRoutes& routes, const registry::Registry& models, const Refusals& refusals) {
+void add_metrics(HttpRoutes& routes, const registry::Registry& models) {
   routes.get("/metrics", [&](const HttpRequest& /*request*/, const auto& responder) {
-    responder->send(
-        {200, "text/plain; version=0.0.4; charset=utf-8", metrics_text(models.list(), refusals)});
+    responder->send({200, "text/plain; version=0.0.4; charset=utf-8",
+                     metrics_text(models.list(), models.refusals())});
   });
 }
 

@@ -6,16 +6,15 @@
 
 #include "lmtp/registry/registry.h"
 #include "lmtp/server/http.h"
-#include "refusals.h"
 
 namespace lmtp::server {
 
 // One series each for every model that has an engine, labelled with its name, and the server's own
 // without. Any thread.
 std::string metrics_text(const std::vector<registry::ModelStatus>& models,
-                         const Refusals& refusals);
+                         const registry::RefusalCounts& refusals);
 
-// GET /metrics. `models` and `refusals` outlive the routes.
-void add_metrics(HttpRoutes& routes, const registry::Registry& models, const Refusals& refusals);
+// GET /metrics. `models` outlives the routes.
+void add_metrics(HttpRoutes& routes, const registry::Registry& models);
 
 }  // namespace lmtp::server

@@ -73,7 +73,7 @@ std::int64_t now_ms() {
 }  // namespace
 
 Dispatcher::Dispatcher(registry::Registry& models, std::string version,
-                       const ConnectionRegistry& connections, Refusals& refusals)
+                       const ConnectionRegistry& connections)
     : models_(models),
       limits_of_([&models](std::string_view name) {
         protocol::RequestLimits most;
@@ -84,13 +84,12 @@ Dispatcher::Dispatcher(registry::Registry& models, std::string version,
         return most;
       }),
       version_(std::move(version)),
-      connections_(connections),
-      refusals_(refusals) {}
+      connections_(connections) {}
 
 void Dispatcher::handle(std::string_view text, Peer& peer, Answers& answers) {
   auto parsed = protocol::parse_client_message(text, bias_cache_, limits_of_);
   if (const auto* error = std::get_if<protocol::ParseError>(&parsed)) {
-    if (error->opens_stream) refusals_.add(ErrorCode::kInvalid);
+    if (error->opens_stream) models_.refusals().add(ErrorCode::kInvalid);
     answer_parse_error(*error, peer.streams, answers);
     return;
   }
@@ -141,7 +140,7 @@ void Dispatcher::handle(protocol::CancelMessage& message, Peer& peer, Answers& /
 void Dispatcher::submit(Request request, Peer& peer, Answers& answers) {
   const StreamId id = request.key.stream;
   if (peer.streams.contains(id)) {
-    refusals_.add(ErrorCode::kInvalid);
+    models_.refusals().add(ErrorCode::kInvalid);
     return answer_token_error(id,
                               "stream_id: " + std::to_string(id) +
                                   " is a live stream of this connection; allowed is an id that is "
@@ -155,7 +154,6 @@ void Dispatcher::submit(Request request, Peer& peer, Answers& answers) {
     return peer.streams.add(id, std::move(*owner));
   }
   const auto& refusal = std::get<registry::Refusal>(submitted);
-  refusals_.add(refusal.error.code);
   answer_token_error(id, refusal.error.message, answers);
   if (refusal.no_model) answer_msg_error(id, refusal.error.message, answers);
 }

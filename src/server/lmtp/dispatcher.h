@@ -13,7 +13,6 @@
 #include "lmtp/registry/registry.h"
 #include "lmtp/request/request.h"
 #include "net/connection.h"
-#include "refusals.h"
 #include "stream_table.h"
 
 namespace lmtp::server {
@@ -37,9 +36,9 @@ struct Peer {
 // Owner: the server, shared by all sessions. Any thread; a Peer is one thread's at a time.
 class Dispatcher {
  public:
-  // `models`, `connections` and `refusals` outlive the dispatcher.
-  Dispatcher(registry::Registry& models, std::string version, const ConnectionRegistry& connections,
-             Refusals& refusals);
+  // `models` and `connections` outlive the dispatcher.
+  Dispatcher(registry::Registry& models, std::string version,
+             const ConnectionRegistry& connections);
 
   // Acts on one text message and appends the messages to be sent at once, if any.
   // REQUIRES: `text` is valid UTF-8.
@@ -64,7 +63,6 @@ class Dispatcher {
   protocol::BiasCache bias_cache_;
   std::atomic<std::int64_t> next_log_ms_ = 0;
   const ConnectionRegistry& connections_;
-  Refusals& refusals_;
 };
 
 // The events of one step of one connection as messages: at most one TOKEN and one MSG of notices,

@@ -1,4 +1,4 @@
-// Requests that were refused before an engine had them.
+// Requests that ended before an engine had them.
 #pragma once
 
 #include <array>
@@ -9,14 +9,13 @@
 #include "lmtp/base/result.h"
 #include "lmtp/engine/engine_metrics.h"
 
-namespace lmtp::server {
+namespace lmtp::registry {
 
-// By cause; whoever answers a request with a refusal adds it. Owner: the server's context. Any
-// thread.
-class Refusals {
+// By cause, each request once. Owner: the Registry. Any thread.
+class RefusalCounts {
  public:
-  void add(ErrorCode cause) {
-    counts_[static_cast<std::size_t>(cause)].fetch_add(1, std::memory_order_relaxed);
+  void add(ErrorCode cause, std::size_t count = 1) {
+    counts_[static_cast<std::size_t>(cause)].fetch_add(count, std::memory_order_relaxed);
   }
   std::uint64_t count(ErrorCode cause) const {
     return counts_[static_cast<std::size_t>(cause)].load(std::memory_order_relaxed);
@@ -26,4 +25,4 @@ class Refusals {
   std::array<std::atomic<std::uint64_t>, engine::kNumErrorCodes> counts_{};
 };
 
-}  // namespace lmtp::server
+}  // namespace lmtp::registry
