@@ -40,6 +40,24 @@ registry::ModelDescription describe(const ModelSource& source, const model::Mode
   return description;
 }
 
+// Sets the agent's dtype, and `reason` where it is not the usual default; what the model then
+// takes.
+Result<agent::ModelMemory> choose_dtype(const std::string& option,
+                                        std::optional<std::int64_t> free_bytes,
+                                        agent::AgentOptions& agent, std::string& reason) {
+  const bool on_device = agent.cuda_device.has_value();
+  const Result<DtypeChoice> dtype = parse_dtype(option, on_device);
+  if (!dtype) return dtype.error();
+  agent.weight_type =
+      dtype->type.value_or(on_device ? kernels::WeightType::kBF16 : kernels::WeightType::kF32);
+  Result<agent::ModelMemory> memory = agent::estimate_memory(agent);
+  if (!memory || dtype->type || on_device || !free_bytes) return memory;
+  if (memory->weights_bytes <= *free_bytes / 2) return memory;
+  reason = "float32 would take more than half of the free memory";
+  agent.weight_type = kernels::WeightType::kBF16;
+  return agent::estimate_memory(agent);
+}
+
 // A KV cache that does not even serve streams of so many tokens (or of the whole context, where
 // that is less) is not worth loading a model for.
 constexpr int kContextOfLeast = 1024;
@@ -136,37 +154,35 @@ Result<registry::ServedModel> HubModelFactory::make(const ModelSource& source) c
   agent.batch = options_.batch;
   agent.force = options_.force;
   agent.context_length = std::min(longest, kContextOfLeast);
-  const Result<DtypeChoice> dtype = parse_dtype(options_.dtype, cuda_device_.has_value());
-  if (!dtype) return dtype.error();
-  agent.weight_type =
-      dtype->type.value_or(cuda_device_ ? kernels::WeightType::kBF16 : kernels::WeightType::kF32);
-  Result<agent::ModelMemory> memory = agent::estimate_memory(agent);
+  std::string dtype_reason;
+  const Result<agent::ModelMemory> memory =
+      choose_dtype(options_.dtype, free_bytes_at_start_, agent, dtype_reason);
   if (!memory) return memory.error();
-  const bool narrowed = !dtype->type && !cuda_device_ && free_bytes_at_start_ &&
-                        memory->weights_bytes > *free_bytes_at_start_ / 2;
-  if (narrowed) {
-    agent.weight_type = kernels::WeightType::kBF16;
-    memory = agent::estimate_memory(agent);
-    if (!memory) return memory.error();
-  }
-  // Fixed now: the context is cut to it.
-  agent.kv_cache_bytes = options_.kv_cache_bytes > 0
-                             ? options_.kv_cache_bytes
-                             : agent::default_kv_cache_bytes(agent, memory->weights_bytes);
-  agent.context_length = std::min(agent::servable_context(agent), longest);
+  const auto with_kv = [agent, longest](std::int64_t kv_bytes) {
+    agent::AgentOptions sized = agent;
+    sized.kv_cache_bytes = kv_bytes;
+    sized.context_length = std::min(agent::servable_context(sized), longest);
+    return sized;
+  };
+  const auto context_of = [with_kv](std::int64_t kv_bytes) {
+    return with_kv(kv_bytes).context_length;
+  };
 
   registry::ServedModel served;
   served.key = source.kind == SourceKind::kFolder
                    ? source.folder
                    : "random:" + source.shape + ":" + std::to_string(source.seed);
   served.description = describe(source, *config, agent, longest, options_.context_length);
-  if (narrowed) {
-    served.description.dtype_reason = "float32 would take more than half of the free memory";
-  }
+  served.description.dtype_reason = std::move(dtype_reason);
   served.description.num_parameters = memory->num_parameters;
   served.names = source.names;
   served.limits.vocab_size = config->vocab_size;
-  served.limits.context_length = agent.context_length;
+  // Until its memory is decided: with what is free now.
+  served.limits.context_length =
+      context_of(options_.kv_cache_bytes > 0
+                     ? options_.kv_cache_bytes
+                     : std::max(memory->kv_bytes_min,
+                                agent::default_kv_cache_bytes(agent, memory->weights_bytes)));
   served.limits.eos_ids = config->eos_ids;
   served.options.batch = options_.batch;
   served.options.max_concurrent_requests = options_.max_concurrent_requests;
@@ -174,17 +190,11 @@ Result<registry::ServedModel> HubModelFactory::make(const ModelSource& source) c
   served.memory.kv_bytes_min = memory->kv_bytes_min;
   served.memory.kv_bytes = options_.kv_cache_bytes;
   served.memory.on_device = cuda_device_.has_value();
-  const auto with_kv = [agent, longest](std::int64_t kv_bytes) {
-    agent::AgentOptions sized = agent;
-    sized.kv_cache_bytes = kv_bytes;
-    sized.context_length = std::min(agent::servable_context(sized), longest);
-    return sized;
-  };
-  served.context_of = [with_kv](std::int64_t kv_bytes) { return with_kv(kv_bytes).context_length; };
-  served.load = [agent, with_kv, name = source.name, notes = served.description.notes](
+  served.context_of = context_of;
+  served.load = [with_kv, name = source.name, notes = served.description.notes](
                     std::int64_t kv_bytes, const scheduler::LoadProgress& progress) {
     for (const std::string& note : notes) log::warning(name + ": " + note);
-    const agent::AgentOptions sized = kv_bytes > 0 ? with_kv(kv_bytes) : agent;
+    const agent::AgentOptions sized = with_kv(kv_bytes);
     return sized.cuda_device ? agent::make_cuda_agent(sized, progress)
                              : agent::make_cpu_agent(sized, progress);
   };

@@ -7,14 +7,19 @@
 namespace lmtp::registry {
 namespace {
 
+// What the user says, or the default, which holds what one stream needs at least.
+std::int64_t kv_wanted(const MemoryNeed& need, std::optional<std::int64_t> free_bytes) {
+  if (need.kv_bytes > 0) return need.kv_bytes;
+  return std::max(need.kv_bytes_min,
+                  default_kv_bytes(need.on_device, free_bytes, need.weights_bytes));
+}
+
 // The KV cache for a model where so much is free, or nothing where it does not fit. `kept_bytes`
 // stay free. `squeeze`: where the default size does not fit, less will do, down to kv_bytes_min.
 std::optional<std::int64_t> kv_budget(const MemoryNeed& need,
                                       std::optional<std::int64_t> free_bytes,
                                       std::int64_t kept_bytes, bool squeeze) {
-  const std::int64_t by_default =
-      std::max(need.kv_bytes_min, default_kv_bytes(need.on_device, free_bytes, need.weights_bytes));
-  const std::int64_t wanted = need.kv_bytes > 0 ? need.kv_bytes : by_default;
+  const std::int64_t wanted = kv_wanted(need, free_bytes);
   if (!free_bytes) return wanted;
   const std::int64_t left = *free_bytes - need.weights_bytes;
   if (wanted <= left - kept_bytes) return wanted;
@@ -37,6 +42,7 @@ MemoryDecision decide_memory(const MemoryNeed& need, const MemoryState& state) {
   // Nothing is unloaded for what would not fit even then.
   const std::int64_t needed = need.weights_bytes + std::max(need.kv_bytes_min, need.kv_bytes);
   if (free_bytes && needed > *free_bytes + held_bytes) {
+    if (state.is_only) return LoadNow{kv_wanted(need, free_bytes)};
     return TooLarge{needed, std::max<std::int64_t>(0, *free_bytes + held_bytes)};
   }
   const bool has_seat = static_cast<int>(state.loaded.size()) < state.max_models;

@@ -24,6 +24,7 @@ struct MemoryState {
   std::optional<std::int64_t> free_bytes;  // nothing where the system does not say
   int max_models = 1;
   std::vector<LoadedModel> loaded;
+  bool is_only = false;  // a static server's model: it is tried even where it seems too large
 };
 
 // With a KV cache of that size.

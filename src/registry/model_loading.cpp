@@ -211,7 +211,7 @@ void RegistryActor::take_turn() {
 }
 
 void RegistryActor::act(const Slot& slot) {
-  if (!options_.is_auto || slot->comes_back) return start_load(slot, slot->kv_bytes);
+  if (slot->comes_back) return start_load(slot, slot->kv_bytes);
   if (!slot->room_deadline) {
     slot->room_deadline = Clock::now() + std::chrono::milliseconds(options_.limits.room_wait_ms);
   }
@@ -236,6 +236,7 @@ MemoryState RegistryActor::memory_state(std::vector<ModelSlot*>& loaded) const {
   MemoryState state;
   state.free_bytes = factory_.free_memory_bytes();
   state.max_models = options_.limits.max_models;
+  state.is_only = !options_.is_auto;
   for (const Slot& slot : slots_) {
     if (slot->route == nullptr && !slot->comes_back) continue;
     state.loaded.push_back(memory_of(*slot));
@@ -245,7 +246,7 @@ MemoryState RegistryActor::memory_state(std::vector<ModelSlot*>& loaded) const {
 }
 
 void RegistryActor::start_load(const Slot& slot, std::int64_t kv_bytes) {
-  if (kv_bytes > 0 && slot->served->context_of && !slot->comes_back) {
+  if (slot->served->context_of && !slot->comes_back) {
     auto sized = std::make_shared<ServedModel>(*slot->served);
     sized->limits.context_length = sized->context_of(kv_bytes);
     slot->served = std::move(sized);

@@ -52,7 +52,6 @@ RegistryActor::RegistryActor(ModelFactory& factory, Options options,
                                                   options_.limits.max_waiting_requests, refusals_);
     slots_.push_back(slot);
     if (options_.only.found) {
-      slot->sized = true;
       add_found(slot, *options_.only.found);
     } else {
       remember_name(*slot, slot->name);

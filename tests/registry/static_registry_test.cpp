@@ -1,12 +1,15 @@
 // A server of one model: its names, its loading, its failures.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <future>
 #include <memory>
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "fake_factory.h"
 #include "lmtp/registry/registry.h"
@@ -103,6 +106,49 @@ TEST(StaticRegistry, WhereItDoesNotComeBackItSaysWhyOnce) {
   const Submission submitted = manager.submit(Request(request));
   ASSERT_TRUE(std::holds_alternative<Refusal>(submitted));
   EXPECT_EQ(std::get<Refusal>(submitted).error.message, "model: no memory is left on the device");
+}
+
+// By the one plan, like a model of an auto server; when it comes back it gets what it had.
+TEST(StaticRegistry, ItsMemoryIsDecidedAsThatOfAnyModel) {
+  constexpr std::int64_t kGi = std::int64_t{1} << 30;
+  std::atomic<bool> lost = false;
+  testing::FakeAgentOptions agent;
+  agent.before_step = [&lost](const auto&) -> Result<void> {
+    if (!lost) return {};
+    return Error{ErrorCode::kInternal, "sticky"};
+  };
+  agent.is_lost = [&lost] { return lost.exchange(false); };
+  OnlyModel only;
+  only.name = "fake";
+  only.found = testing::fake_served_model("fake", agent);
+  only.found->memory = {.weights_bytes = kGi, .kv_bytes_min = 1};
+  only.found->context_of = [](std::int64_t kv_bytes) { return static_cast<int>(kv_bytes / kGi); };
+  std::vector<std::int64_t> sizes;  // of the loads
+  only.found->load = [&, first = only.found->load](std::int64_t kv_bytes, const auto& progress) {
+    sizes.push_back(kv_bytes);
+    return first(kv_bytes, progress);
+  };
+  auto factory = std::make_unique<FakeFactory>();
+  std::atomic<std::int64_t> free_bytes = 12 * kGi;
+  factory->set_free_memory([&free_bytes] { return free_bytes.load(); });
+  Registry manager(std::move(factory), std::move(only));
+  const auto sink = std::make_shared<RecordingSink>();
+  const auto run = [&](StreamId id) {
+    Request request;
+    request.key = {1, id};
+    request.sink = sink;
+    request.prompt = {1};
+    request.params.max_tokens = 1;
+    manager.submit(std::move(request));
+    return sink->wait_done(id).error;
+  };
+  EXPECT_EQ(run(1), "");
+  EXPECT_EQ((*manager.status(""))->limits.context_length, 3);
+  free_bytes = 2 * kGi;
+  lost = true;
+  EXPECT_EQ(run(2), "the step failed: sticky");
+  EXPECT_EQ(run(3), "");
+  EXPECT_EQ(sizes, (std::vector<std::int64_t>{3 * kGi, 3 * kGi}));
 }
 
 TEST(StaticRegistry, TellsWhyItsLoadingFailed) {

@@ -51,8 +51,7 @@ struct ServedModel {
   // The longest stream that a KV cache of that size serves; empty: any serves
   // limits.context_length.
   std::function<int(std::int64_t kv_bytes)> context_of;
-  // Loads it, with a KV cache of that size; 0: of the size that `limits` were made for. Seconds;
-  // any thread.
+  // Loads it, with a KV cache of that size. Seconds; any thread.
   std::function<Result<std::unique_ptr<scheduler::ModelAgent>>(
       std::int64_t kv_bytes, const scheduler::LoadProgress& progress)>
       load;
