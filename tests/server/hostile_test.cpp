@@ -286,6 +286,11 @@ TEST(Hostile, WebPagesOfOthersAreRefusedAtTheDoor) {
     EXPECT_EQ(status(start, "Origin: null\r\n"), "403");
   }
   EXPECT_EQ(status(page, "Host: attacker.example\r\n"), "421");
+  // Which of two is meant, a proxy may have seen otherwise (RFC 9112, 3.2).
+  for (const char* second : {"Host: localhost\r\n", "host: attacker.example\r\n"}) {
+    EXPECT_EQ(status(kUpgrade, second), "400");
+    EXPECT_EQ(status(page, std::string("Host: localhost\r\n") + second), "400");
+  }
   EXPECT_EQ(status(page, "Host: localhost\r\nOrigin: https://friend.example\r\n"), "200");
   expect_service(running);
 }

@@ -166,6 +166,9 @@ std::optional<HttpResponse> HttpSession::refuse_header() const {
   if (!reads_body() && parser_->content_length().value_or(0) > kMaxUnreadBodyBytes) {
     return plain_text(400, "This is not HTTP.");
   }
+  if (parser_->get().count(http::field::host) > 1) {
+    return plain_text(400, "There is more than one Host field.");
+  }
   if (refuse_all_) return plain_text(503, "Too many connections; try again later.");
   return refuse_foreign(request_, context_->options, context_->on_loopback);
 }
