@@ -53,6 +53,10 @@ std::string shortened(std::string_view text, std::size_t max_bytes) {
   return std::string(utf8_prefix(text, max_bytes)) + (text.size() > max_bytes ? "..." : "");
 }
 
+std::string quoted_name(std::string_view name) {
+  return "'" + shortened(name, kNameBytesMax) + "'";
+}
+
 std::string_view last_component(std::string_view path) {
   while (path.size() > 1 && path.back() == '/') path.remove_suffix(1);
   return path.substr(path.rfind('/') + 1);  // npos + 1 is 0

@@ -13,8 +13,6 @@ namespace {
 
 using Clock = StreamRecord::Clock;
 
-constexpr std::size_t kLoggedNameMax = 128;  // it comes from a stranger
-
 // "12.3 ms", "-" where it has not happened.
 std::string since(Clock::time_point arrival, Clock::time_point event) {
   if (event == Clock::time_point()) return "-";
@@ -42,14 +40,13 @@ void StreamRecord::failed(EngineMetrics& metrics, ErrorCode code) const {
 void StreamRecord::log(std::string_view outcome) const {
   if (!log::enabled(log::Level::kDebug)) return;
   const bool is_score = kind_ == RequestKind::kScore;
-  log::debug(
-      "request " + std::to_string(key_.connection) + "/" + std::to_string(key_.stream) +
-      (model_.empty() ? "" : " to '" + std::string(utf8_prefix(model_, kLoggedNameMax)) + "'") +
-      ": " + (is_score ? "score" : "generate") + ", prompt " + std::to_string(num_prompt_) +
-      " (cached " + std::to_string(num_cached_) + "), " + (is_score ? "scored " : "generated ") +
-      std::to_string(num_tokens_) + ", queued " + since(arrival_, admission_) + ", first token " +
-      since(arrival_, first_token_) + ", total " + since(arrival_, Clock::now()) + ": " +
-      std::string(outcome));
+  log::debug("request " + std::to_string(key_.connection) + "/" + std::to_string(key_.stream) +
+             (model_.empty() ? "" : " to " + quoted_name(model_)) + ": " +
+             (is_score ? "score" : "generate") + ", prompt " + std::to_string(num_prompt_) +
+             " (cached " + std::to_string(num_cached_) + "), " +
+             (is_score ? "scored " : "generated ") + std::to_string(num_tokens_) + ", queued " +
+             since(arrival_, admission_) + ", first token " + since(arrival_, first_token_) +
+             ", total " + since(arrival_, Clock::now()) + ": " + std::string(outcome));
 }
 
 }  // namespace lmtp::engine

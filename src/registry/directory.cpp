@@ -108,9 +108,4 @@ bool has_control_character(const std::string& name) {
                      [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; });
 }
 
-std::string quoted_name(const std::string& name) {
-  constexpr std::size_t kEchoed = 128;
-  return "'" + shortened(name, kEchoed) + "'";
-}
-
 }  // namespace lmtp::registry

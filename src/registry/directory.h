@@ -96,7 +96,4 @@ class PublishedDirectory {
 
 bool has_control_character(const std::string& name);
 
-// A name in an error: it comes from a stranger and may be long.
-std::string quoted_name(const std::string& name);
-
 }  // namespace lmtp::registry

@@ -50,5 +50,11 @@ TEST(LastComponent, OfPathsAndNames) {
   EXPECT_EQ(last_component(""), "");
 }
 
+TEST(Text, QuotedNamesAreShort) {
+  EXPECT_EQ(quoted_name("org/model"), "'org/model'");
+  EXPECT_EQ(quoted_name(std::string(128, 'x')), "'" + std::string(128, 'x') + "'");
+  EXPECT_EQ(quoted_name(std::string(127, 'x') + "\xC3\xA9"), "'" + std::string(127, 'x') + "...'");
+}
+
 }  // namespace
 }  // namespace lmtp

@@ -30,6 +30,11 @@ std::string_view utf8_prefix(std::string_view text, std::size_t max_bytes);
 // The same with "..." behind it where something is left out.
 std::string shortened(std::string_view text, std::size_t max_bytes);
 
+// Of a model's name in errors, logs and labels: clients make names up, and they may be long.
+inline constexpr std::size_t kNameBytesMax = 128;
+// The name in quotes, shortened to that.
+std::string quoted_name(std::string_view name);
+
 // Of a path or of a name like org/model; slashes at its end do not count.
 std::string_view last_component(std::string_view path);
 

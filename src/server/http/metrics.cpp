@@ -19,14 +19,11 @@ using engine::MetricRow;
 using prometheus::ClientMetric;
 using prometheus::MetricFamily;
 
-// A name comes from whoever asked for the model first, and may be long.
-constexpr std::size_t kLabelBytesMax = 128;
-
 // As UTF-8, which names of folders need not be, and without control characters.
 std::string label_text(std::string_view name) {
   std::string text;
   append_valid_utf8(name, text);
-  text.resize(utf8_prefix(text, kLabelBytesMax).size());
+  text.resize(utf8_prefix(text, kNameBytesMax).size());
   for (char& c : text) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = '?';
   }
