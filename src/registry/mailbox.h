@@ -2,11 +2,13 @@
 #pragma once
 
 #include <atomic>
-#include <cstddef>
+#include <chrono>
+#include <exception>
 #include <functional>
 #include <future>
-#include <limits>
+#include <new>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "lmtp/base/bounded_queue.h"
@@ -28,6 +30,18 @@ class Mailbox {
   // False where the actor has ended.
   bool post(Message message) { return queue.push_control(std::move(message)); }
 
+  // The same for what must not be lost, since a model waits for it: tried again until there is
+  // memory for its place in the queue. False where the actor has ended.
+  bool report(Message message) noexcept {
+    for (;;) {
+      try {
+        return queue.push_control(std::move(message));  // moved from where there is a place alone
+      } catch (const std::bad_alloc&) {
+        std::this_thread::sleep_for(kReportRetry);
+      }
+    }
+  }
+
   // What the actor answers, or throws; nothing where it has ended. The actor waits for nobody, so
   // this is short. REQUIRES: not the actor's thread, nor one that holds a lock.
   template <typename Ask>
@@ -43,6 +57,8 @@ class Mailbox {
     });
     return posted ? std::optional<Answer>(answer.get_future().get()) : std::nullopt;
   }
+
+  static constexpr std::chrono::milliseconds kReportRetry{10};
 
   BoundedQueue<Message> queue{0};
   // A model waits for room: the actor wants to know when another has become idle. Whoever tells it

@@ -14,6 +14,9 @@
 namespace lmtp::registry {
 namespace {
 
+// What a job's result is until it has one.
+Error no_memory() { return {ErrorCode::kUnavailable, "no memory"}; }
+
 // What free() has kept for later goes back to the system now.
 void give_back_memory() { malloc_trim(0); }
 
@@ -52,13 +55,12 @@ Error too_large(const std::string& name, const MemoryNeed& need, const TooLarge&
 }  // namespace
 
 Result<void> RegistryActor::seek(const Slot& slot) {
-  Result<void> started = start_job([this, slot] {
-    const auto result = std::make_shared<Result<ServedModel>>(fetch(slot));
-    mailbox_->post([slot, result](RegistryActor& actor) {
-      --actor.num_seeks_;
-      actor.found(slot, std::move(*result));
-    });
-  });
+  const auto result = std::make_shared<Result<ServedModel>>(no_memory());
+  Result<void> started = start_job([this, slot, result] { *result = fetch(slot); },
+                                   [slot, result](RegistryActor& actor) {
+                                     --actor.num_seeks_;
+                                     actor.found(slot, std::move(*result));
+                                   });
   if (started) ++num_seeks_;
   return started;
 }
@@ -67,6 +69,7 @@ Result<void> RegistryActor::seek(const Slot& slot) {
 // likes. A download for which nobody waits any more is given up; what has come stays on the disk,
 // and the next request goes on from there.
 Result<ServedModel> RegistryActor::fetch(const Slot& slot) {
+  const std::string prefix = quoted_name(slot->name) + " cannot be fetched: ";
   const bool is_here = guarded([&] { return factory_.find(slot->name); }).ok();
   if (!is_here && ++num_fetching_ > kFetchesMax) {
     --num_fetching_;
@@ -83,8 +86,8 @@ Result<ServedModel> RegistryActor::fetch(const Slot& slot) {
     }
     return !load.given_up;
   };
-  Result<ServedModel> served = guarded([&] { return factory_.fetch(slot->name, progress); },
-                                       quoted_name(slot->name) + " cannot be fetched: ");
+  Result<ServedModel> served =
+      guarded([&] { return factory_.fetch(slot->name, progress); }, prefix);
   if (!is_here) --num_fetching_;
   return served;
 }
@@ -258,7 +261,9 @@ void RegistryActor::start_load(const Slot& slot, std::int64_t kv_bytes) {
   slot->load_begin = Clock::now();
   changed_ = true;
   check_waiting(*slot, slot->served->limits);
-  Result<void> started = start_job([this, slot, kv_bytes] {
+  using Loaded = Result<std::unique_ptr<scheduler::ModelAgent>>;
+  const auto agent = std::make_shared<Loaded>(no_memory());
+  const auto work = [this, slot, agent, kv_bytes] {
     const auto progress = [&](int percent) {
       LoadState& load = *slot->load;
       const int whole = load.downloads && !slot->comes_back
@@ -269,12 +274,11 @@ void RegistryActor::start_load(const Slot& slot, std::int64_t kv_bytes) {
       }
       return !load.given_up;
     };
-    using Loaded = Result<std::unique_ptr<scheduler::ModelAgent>>;
-    auto agent = std::make_shared<Loaded>(
-        guarded([&] { return slot->served->load(kv_bytes, progress); }, "cannot be loaded: "));
+    *agent = guarded([&] { return slot->served->load(kv_bytes, progress); }, "cannot be loaded: ");
     if (!*agent) give_back_memory();
-    mailbox_->post([slot, agent](RegistryActor& actor) { actor.loaded(slot, std::move(*agent)); });
-  });
+  };
+  const Result<void> started = start_job(
+      work, [slot, agent](RegistryActor& actor) { actor.loaded(slot, std::move(*agent)); });
   if (!started) return fail(*slot, started.error());
   busy_ = true;
 }
@@ -302,13 +306,15 @@ void RegistryActor::loaded(const Slot& slot, Result<std::unique_ptr<scheduler::M
 
 Result<void> RegistryActor::start_engine(const Slot& slot,
                                          std::unique_ptr<scheduler::ModelAgent> agent) {
+  const auto back = std::make_shared<std::vector<Request>>();
+  Mailbox::Message is_lost = [weak = std::weak_ptr(slot), back](RegistryActor& actor) {
+    if (const Slot lost = weak.lock()) actor.lost(lost, std::move(*back));
+  };
   auto engine = std::make_unique<engine::Engine>(
       std::move(agent), slot->served->limits, slot->served->options,
-      [mailbox = mailbox_, weak = std::weak_ptr(slot)](std::vector<Request> unanswered) {
-        const auto back = std::make_shared<std::vector<Request>>(std::move(unanswered));
-        mailbox->post([weak, back](RegistryActor& actor) {
-          if (const Slot lost = weak.lock()) actor.lost(lost, std::move(*back));
-        });
+      [mailbox = mailbox_, back, is_lost](std::vector<Request> unanswered) mutable {
+        *back = std::move(unanswered);
+        mailbox->report(std::move(is_lost));
       },
       slot->counters != nullptr ? *slot->counters : engine::EngineCounters());
   slot->route = std::make_shared<ModelRoute>(engine->instance(),
@@ -329,7 +335,7 @@ Result<void> RegistryActor::start_engine(const Slot& slot,
   if (!slot->route->hand_over(waiting)) {
     // An engine that has had nothing to do is there: it has found no memory.
     slot->waiting.put_back(std::move(waiting));
-    slot->waiting.end_all({ErrorCode::kUnavailable, "no memory"}, false);
+    slot->waiting.end_all(no_memory(), false);
   }
   slot->count_waiting();
   return {};
@@ -380,13 +386,10 @@ void RegistryActor::unload(ModelSlot& slot, const std::string& why) {
   remove(slot);
   if (engine == nullptr) return;
   // Where it throws, the engine has ended at once.
-  retire(std::move(engine), Clock::now(), [this, name, why] {
-    give_back_memory();
+  retire(std::move(engine), Clock::now(), [name, why](RegistryActor& actor) {
+    actor.busy_ = false;
+    actor.look_again_ = true;
     log::info("unloaded " + quoted_name(name) + " " + why);
-    mailbox_->post([](RegistryActor& actor) {
-      actor.busy_ = false;
-      actor.look_again_ = true;
-    });
   });
   busy_ = true;
 }
@@ -404,16 +407,18 @@ void RegistryActor::unload_idle() {
 
 // A job: an engine needs a step's time to end.
 void RegistryActor::retire(std::unique_ptr<engine::Engine> engine, Clock::time_point deadline,
-                           std::function<void()> then) {
+                           Mailbox::Message then) {
   const auto ending = std::make_shared<std::unique_ptr<engine::Engine>>(std::move(engine));
-  const auto work = [ending, deadline, then = std::move(then)] {
+  const auto work = [ending, deadline] {
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
     (*ending)->stop(std::max(0, static_cast<int>(left.count())));
     ending->reset();
-    if (then) then();
+    give_back_memory();
   };
-  if (!start_job(work)) work();
+  if (start_job(work, then)) return;
+  work();
+  mailbox_->report(std::move(then));
 }
 
 // When a model may have been idle for long enough, or has waited for room for too long. Use only

@@ -127,16 +127,20 @@ void RegistryActor::publish() {
   changed_ = false;
 }
 
-Result<void> RegistryActor::start_job(std::function<void()> work) {
+Result<void> RegistryActor::start_job(std::function<void()> work, Mailbox::Message then) {
   const auto job = jobs_.emplace(jobs_.end());
-  const auto done = [job](RegistryActor& actor) {
-    job->join();  // its last line is behind it
-    actor.jobs_.erase(job);
-  };
   try {
-    *job = std::thread([this, work = std::move(work), done] {
-      work();
-      mailbox_->post(done);
+    Mailbox::Message done = [job, then = std::move(then)](RegistryActor& actor) {
+      job->join();  // its last line is behind it
+      actor.jobs_.erase(job);
+      then(actor);
+    };
+    *job = std::thread([this, work = std::move(work), done = std::move(done)]() mutable {
+      (void)guarded([&]() -> Result<void> {
+        work();
+        return {};
+      });
+      mailbox_->report(std::move(done));
     });
   } catch (const std::exception& e) {
     jobs_.erase(job);
@@ -239,7 +243,7 @@ void RegistryActor::stop(Clock::time_point deadline) {
     if (slot->engine == nullptr) continue;
     // Where that throws, the engine has ended at once.
     (void)guarded([&]() -> Result<void> {
-      retire(std::move(slot->engine), deadline, {});
+      retire(std::move(slot->engine), deadline, [](RegistryActor&) {});
       return {};
     });
   }

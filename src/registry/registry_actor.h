@@ -101,7 +101,8 @@ class RegistryActor {
   // False where it threw: what it was to do may be undone.
   bool handle(const Mailbox::Message& message);
   void publish();
-  Result<void> start_job(std::function<void()> work);
+  // A thread does `work`, and then the actor `then`, whatever `work` throws.
+  Result<void> start_job(std::function<void()> work, Mailbox::Message then);
   Result<Slot> begin(const std::string& name);
   Result<void> keep(ModelSlot& slot, Request& request);
   void remove(ModelSlot& slot);
@@ -125,7 +126,7 @@ class RegistryActor {
   void unload(ModelSlot& slot, const std::string& why);
   void unload_idle();
   void retire(std::unique_ptr<engine::Engine> engine, Clock::time_point deadline,
-              std::function<void()> then);
+              Mailbox::Message then);
   std::optional<Clock::time_point> next_due() const;
 
   ModelFactory& factory_;

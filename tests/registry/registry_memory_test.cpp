@@ -28,7 +28,13 @@ using testing::RecordingSink;
 
 // An auto server of one model at a time, "a" (also "A") or "b".
 struct Server {
-  Server() : factory([this](const std::string& name) { return find(name); }) {}
+  Server() : factory([this](const std::string& name) { return find(name); }) {
+    factory.set_fetch([this](const std::string& name, const auto& progress) {
+      allocations_left = fail_fetch.exchange(0);
+      progress({1, 2});
+      return find(name);
+    });
+  }
   ~Server() {
     mailbox->post([](RegistryActor& asked) { asked.stop(Clock::now()); });
     thread.join();
@@ -43,11 +49,15 @@ struct Server {
     };
     agent.is_lost = [this] { return lost.exchange(false); };
     ServedModel model = testing::fake_served_model(name == "A" ? "a" : name, agent);
-    model.load = [this, agent, key = model.key](
-                     std::int64_t,
-                     const auto&) mutable -> Result<std::unique_ptr<scheduler::ModelAgent>> {
-      return std::unique_ptr<scheduler::ModelAgent>(
-          std::make_unique<CountedAgent>(agent, census, key));
+    model.load = [this, agent, key = model.key](std::int64_t, const auto& progress) mutable
+        -> Result<std::unique_ptr<scheduler::ModelAgent>> {
+      allocations_left = fail_load.exchange(0);
+      progress(50);
+      const int left = std::exchange(allocations_left, 0);  // the agent is the test's own affair
+      std::unique_ptr<scheduler::ModelAgent> made =
+          std::make_unique<CountedAgent>(agent, census, key);
+      allocations_left = left;
+      return made;
     };
     return model;
   }
@@ -87,6 +97,9 @@ struct Server {
   std::shared_ptr<AgentCensus> census = std::make_shared<AgentCensus>();
   std::shared_ptr<PostingSink> sink = std::make_shared<PostingSink>();
   std::shared_ptr<Mailbox> mailbox = std::make_shared<Mailbox>();
+  // The so manieth allocation of the next job of that kind, where it is not 0.
+  std::atomic<int> fail_fetch = 0;
+  std::atomic<int> fail_load = 0;
   std::atomic<bool> lost = false;
   std::atomic<bool> queued = false;
   std::vector<StreamId> taken;
@@ -150,6 +163,21 @@ TEST(RegistryMemory, RunsOutAtAnyPlace) {
   while (run_with_failing(failing) && failing < 2000 && !HasFailure()) ++failing;
   EXPECT_GT(failing, 50);
   EXPECT_LT(failing, 2000);
+}
+
+TEST(RegistryMemory, RunsOutInAJob) {
+  for (int failing = 1; failing <= 80 && !HasFailure(); ++failing) {
+    for (const auto kind : {&Server::fail_fetch, &Server::fail_load}) {
+      Server server;
+      server.*kind = failing;
+      server.submit(1, "a");
+      EXPECT_FALSE(server.taken.empty());
+      server.expect_ends(failing);
+      server.submit(2, "a");
+      server.expect_ends(failing);
+      EXPECT_EQ(server.sink->wait_done(2).error, "") << failing;
+    }
+  }
 }
 
 TEST(RegistryMemory, RunsOutAtTheStop) {
