@@ -29,7 +29,7 @@ inline Backend make_backend(const char* name) {
           .kv_copy = plain::kv_copy,
           .paged_attention = paged_attention,
           .sample = nullptr,
-          .advance_rows = nullptr,
+          .step_batch = nullptr,
           .row_max = row_max,
           .row_logsumexp = row_logsumexp,
           .row_exp = row_exp,

@@ -228,15 +228,15 @@ void sample(Stream& stream, const SampleArgs& args) {
   stream.backend().sample(stream, args);
 }
 
-void advance_rows(Stream& stream, const AdvanceRowsArgs& args) {
-  LMTP_CHECK(stream.backend().advance_rows != nullptr && args.words != nullptr &&
+void step_batch(Stream& stream, const StepBatchArgs& args) {
+  LMTP_CHECK(stream.backend().step_batch != nullptr && args.words != nullptr &&
              args.tokens != nullptr && args.next_positions != nullptr &&
              args.block_tables != nullptr && args.records != nullptr && args.ids != nullptr &&
              args.positions != nullptr && args.slots != nullptr);
-  LMTP_CHECK(args.num_rows >= 1 && args.num_rows <= args.num_padded && args.num_changes >= 0 &&
-                 (args.num_changes == 0 || args.changes != nullptr),
-             args.num_rows, args.num_padded, args.num_changes);
-  stream.backend().advance_rows(stream, args);
+  LMTP_CHECK(args.num_rows >= 1 && args.num_rows <= args.num_padded && args.num_patches >= 0 &&
+                 (args.num_patches == 0 || args.patches != nullptr),
+             args.num_rows, args.num_padded, args.num_patches);
+  stream.backend().step_batch(stream, args);
 }
 
 float row_max(const Backend& backend, const float* row, std::int64_t count) {

@@ -325,7 +325,7 @@ const Backend& reference_backend() {
                                        .kv_copy = plain::kv_copy,
                                        .paged_attention = paged_attention_plain,
                                        .sample = nullptr,
-                                       .advance_rows = nullptr,
+                                       .step_batch = nullptr,
                                        .row_max = row_max_plain,
                                        .row_logsumexp = row_logsumexp_plain,
                                        .row_exp = row_exp_plain,

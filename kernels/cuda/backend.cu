@@ -3,13 +3,13 @@
 #include <algorithm>
 
 #include "cuda/attention.h"
-#include "cuda/decode_rows.h"
 #include "cuda/device_api.h"
 #include "cuda/kv_store.h"
 #include "cuda/linear.h"
 #include "cuda/random.h"
 #include "cuda/rows.h"
 #include "cuda/sample.h"
+#include "cuda/step_batch.h"
 
 namespace lmtp::kernels::cuda {
 namespace {
@@ -84,7 +84,7 @@ const Backend& device_backend() {
                                    .kv_copy = kv_copy,
                                    .paged_attention = attention_op,
                                    .sample = sample,
-                                   .advance_rows = advance_rows,
+                                   .step_batch = step_batch,
                                    .row_max = nullptr,
                                    .row_logsumexp = nullptr,
                                    .row_exp = nullptr,

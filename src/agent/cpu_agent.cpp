@@ -59,7 +59,7 @@ class CpuAgent : public scheduler::ModelAgent {
   }
 
  private:
-  // Logits are made and used up so many rows at a time: 13 MB by a vocabulary of 50,000.
+  // Rows of logits computed and sampled at a time: 13 MB for a vocabulary of 50,000.
   static constexpr std::size_t kTile = 64;
 
   scheduler::StepResult run(const scheduler::StepPlan& plan) {
@@ -78,7 +78,7 @@ class CpuAgent : public scheduler::ModelAgent {
     return result;
   }
 
-  // Logits of a few rows, and from each its token.
+  // Computes logits of a few rows and samples a token from each.
   void process_tile(const scheduler::StepPlan& plan, kernels::Matrix<const float> hidden,
                     std::span<const std::int32_t> rows, std::span<const LogitTarget> targets,
                     scheduler::StepResult& result) {
@@ -103,8 +103,8 @@ class CpuAgent : public scheduler::ModelAgent {
   std::vector<float> logits_;  // [up to kTile, vocab_size]
 };
 
-// Better no model than a process that is killed for memory while it loads.
-Result<void> check_room(std::int64_t num_elements, kernels::WeightType type) {
+// Refuses the model instead of being killed for memory while it loads.
+Result<void> check_fit(std::int64_t num_elements, kernels::WeightType type) {
   const std::int64_t needed = num_elements * weight_bytes(type);
   const std::optional<std::int64_t> free = free_memory_bytes();
   if (free.has_value() && needed > *free) {
@@ -128,8 +128,8 @@ Result<std::unique_ptr<scheduler::ModelAgent>> make_cpu_agent(
     auto pool = make_pool(options);
     const auto num_weights = count_weights(options);
     if (!num_weights.ok()) return num_weights.error();
-    if (const auto room = check_room(*num_weights, options.weight_type); !room.ok()) {
-      return room.error();
+    if (const auto fit = check_fit(*num_weights, options.weight_type); !fit.ok()) {
+      return fit.error();
     }
     const auto store = model::make_host_store(*pool, options.weight_type);
     auto loaded = load_model(options, *num_weights, *store, progress);

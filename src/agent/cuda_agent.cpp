@@ -10,7 +10,6 @@
 
 #include "batch_builder.h"
 #include "decode_graphs.h"
-#include "decode_rows.h"
 #include "device_input.h"
 #include "device_sampling.h"
 #include "kernels/device.h"
@@ -25,6 +24,7 @@
 #include "lmtp/model/kv_cache.h"
 #include "lmtp/model/weight_store.h"
 #include "load_model.h"
+#include "resident_batch.h"
 #include "staged_memory.h"
 #include "step_sampling.h"
 
@@ -42,8 +42,8 @@ ErrorCode cause_of(const std::exception& thrown) {
   return no_memory ? ErrorCode::kUnavailable : ErrorCode::kDeviceLost;
 }
 
-// What the loaded model is made of; moved into the agent as one.
-struct Parts {
+// What the agent owns of a loaded model.
+struct AgentParts {
   std::unique_ptr<kernels::WorkerPool> pool;
   std::unique_ptr<kernels::Stream> stream;
   std::unique_ptr<model::CausalLM> model;
@@ -53,16 +53,17 @@ struct Parts {
 
 class CudaAgent : public scheduler::ModelAgent {
  public:
-  CudaAgent(Parts parts, const AgentOptions& options)
+  CudaAgent(AgentParts parts, const AgentOptions& options)
       : options_(options),
         parts_(std::move(parts)),
         upload_(*parts_.stream),
-        decode_rows_(*parts_.stream, options.batch.rows_max(), longest_stream(options)),
+        resident_batch_(*parts_.stream, options.batch.rows_max(), longest_stream(options)),
         graphs_(*parts_.stream),
         sampling_(*parts_.stream, options.config.vocab_size, options.batch.rows_max()),
         logits_(kernels::Memory::allocate(parts_.stream->backend(), logits_bytes(options))) {}
 
-  // Of what is left when all that a step may need is there. REQUIRES: before the first step.
+  // Sized by what is free after all else that a step may need is allocated. REQUIRES: before the
+  // first step.
   Result<void> make_cache() {
     const auto num_blocks = count_blocks(options_);
     if (!num_blocks.ok()) return num_blocks.error();
@@ -126,20 +127,20 @@ class CudaAgent : public scheduler::ModelAgent {
 
   static constexpr int kStepsMax = kernels::Stream::kNumMarks;
 
-  // One that is under way.
+  // A started step.
   struct Step {
     scheduler::StepResult result;
     PendingTokens tokens;
-    std::vector<std::int32_t> record_of;  // each row's last; -1: none
+    std::vector<std::int32_t> record_of;  // each row's last record; -1: none
     Clock::time_point started;
   };
 
   kernels::Stream& stream() { return *parts_.stream; }
 
-  // Puts a step into the stream.
+  // Queues a step.
   void put(const scheduler::StepPlan& plan, Step& step) {
     step = {};
-    list_drawn(plan);
+    list_input_records(plan);
     list_targets(plan, targets_, step.result);
     if (is_decode(plan)) {
       decode(plan);
@@ -156,8 +157,8 @@ class CudaAgent : public scheduler::ModelAgent {
     step.started = Clock::now();
   }
 
-  // What came of it, once it is there. Where the device is done before anybody asks, how long it
-  // worked is not known: then it counts as if it had not.
+  // Waits for a step's result. If the device is done already, how long it worked is not known:
+  // device_wait is then zero.
   scheduler::StepResult take(int oldest) {
     Step& step = steps_[oldest];
     const bool was_done = stream().has_reached(oldest);
@@ -170,10 +171,10 @@ class CudaAgent : public scheduler::ModelAgent {
     return std::move(step.result);
   }
 
-  // Which records of the step before hold the tokens that this one follows.
-  void list_drawn(const scheduler::StepPlan& plan) {
-    drawn_.clear();
-    if (plan.rows.front().follows < 0) {
+  // Lists which records of the step before hold the input tokens of this one (PlanRow::input_row).
+  void list_input_records(const scheduler::StepPlan& plan) {
+    input_records_.clear();
+    if (plan.rows.front().input_row < 0) {
       LMTP_CHECK(num_started_ == 0, num_started_);
       return;
     }
@@ -181,47 +182,47 @@ class CudaAgent : public scheduler::ModelAgent {
     const std::vector<std::int32_t>& records =
         steps_[(next_ + kStepsMax - 1) % kStepsMax].record_of;
     for (const scheduler::PlanRow& row : plan.rows) {
-      LMTP_CHECK(row.follows >= 0 && row.follows < static_cast<int>(records.size()), row.follows,
-                 records.size());
-      drawn_.push_back(records[static_cast<std::size_t>(row.follows)]);
-      LMTP_CHECK(drawn_.back() >= 0, row.follows);
+      LMTP_CHECK(row.input_row >= 0 && row.input_row < static_cast<int>(records.size()),
+                 row.input_row, records.size());
+      input_records_.push_back(records[static_cast<std::size_t>(row.input_row)]);
+      LMTP_CHECK(input_records_.back() >= 0, row.input_row);
     }
   }
 
-  // The ops cannot look at ids that lie on the device.
+  // Here, because the ops cannot check ids that are on the device.
   void check_token(TokenId id) const {
     LMTP_CHECK(id >= 0 && id < options_.config.vocab_size, id, options_.config.vocab_size);
   }
 
-  // One token a sequence, and logits of each.
+  // One token of each sequence, and logits of each.
   bool is_decode(const scheduler::StepPlan& plan) const {
     return plan.num_tokens == static_cast<int>(plan.rows.size()) &&
            plan.num_logits == plan.num_tokens && plan.num_tokens <= options_.batch.rows_max();
   }
 
   void decode(const scheduler::StepPlan& plan) {
-    const DecodeRows::Extent extent = decode_rows_.place(plan);
-    if (drawn_.empty()) {
+    const ResidentBatch::Extent extent = resident_batch_.place(plan);
+    if (input_records_.empty()) {
       for (const scheduler::PlanRow& row : plan.rows) {
         check_token(row.sequence->tokens[static_cast<std::size_t>(row.first_position)]);
       }
     }
     targets_.clear();
-    for (const int row : decode_rows_.order()) {
+    for (const int row : resident_batch_.order()) {
       targets_.push_back({.plan_row = row, .index = 0});
     }
     const DecodeShape shape = decode_shape(extent.num_rows, options_.batch.rows_max(),
                                            extent.context_max, extent.num_blocks);
     sampling_.prepare(plan, targets_);
-    decode_rows_.prepare(plan, drawn_, sampling_.rows(), shape.num_rows);
+    resident_batch_.prepare(plan, input_records_, sampling_.rows(), shape.num_rows);
     build_copies(plan, input_.copies);
-    upload_.begin(decode_rows_.upload_size() + Upload::size_of(input_.copies) +
+    upload_.begin(resident_batch_.upload_size() + Upload::size_of(input_.copies) +
                   sampling_.counts_size());
-    decode_rows_.add_to(upload_);
+    resident_batch_.add_to(upload_);
     const kernels::KvCopy* copies = upload_.add(input_.copies);
     sampling_.add_counts(upload_);
     upload_.send();
-    model::InputArrays arrays = decode_rows_.advance(sampling_.records());
+    model::InputArrays arrays = resident_batch_.advance(sampling_.records());
     arrays.context_max = shape.context_max;
     arrays.num_table_blocks = shape.num_table_blocks;
     parts_.cache->copy_blocks(stream(), copies, static_cast<std::int64_t>(input_.copies.size()));
@@ -234,18 +235,18 @@ class CudaAgent : public scheduler::ModelAgent {
     } else {
       work();
     }
-    sampling_.choose({.rows = decode_rows_.sample_rows(), .positions = arrays.positions}, 0,
+    sampling_.choose({.rows = resident_batch_.sample_rows(), .positions = arrays.positions}, 0,
                      logits(extent.num_rows));
   }
 
-  // Any step: as many rows as there are.
+  // Any other step.
   void compute(const scheduler::StepPlan& plan) {
     build_input(plan, input_);
     for (const TokenId id : input_.ids) check_token(id);
     sampling_.prepare(plan, targets_);
     upload_.begin(upload_size(input_) + sampling_.rows_size() + sampling_.counts_size());
     const model::InputArrays arrays = add_input(input_, upload_);
-    const WantedRows wanted = sampling_.add_rows(upload_);
+    const SampleRows rows = sampling_.add_rows(upload_);
     sampling_.add_counts(upload_);
     upload_.send();
     const auto hidden = parts_.model->forward(stream(), arrays, *parts_.cache);
@@ -253,7 +254,7 @@ class CudaAgent : public scheduler::ModelAgent {
     for (std::size_t first = 0; first < targets_.size(); first += tile) {
       const std::size_t count = std::min(tile, targets_.size() - first);
       write_logits(hidden, arrays.logit_rows + first, static_cast<std::int64_t>(count));
-      sampling_.choose(wanted, first, logits(static_cast<std::int64_t>(count)));
+      sampling_.choose(rows, first, logits(static_cast<std::int64_t>(count)));
     }
   }
 
@@ -267,9 +268,10 @@ class CudaAgent : public scheduler::ModelAgent {
     parts_.model->logits(stream(), hidden, rows, logits(count));
   }
 
-  // Buffers are used again once nothing runs any more; and only now it shows what is left.
+  // Buffers may be reused only after all queued work has ended; whether the device is lost shows
+  // only then, too.
   void wait_after_failure() {
-    decode_rows_.forget();
+    resident_batch_.invalidate();
     try {
       stream().synchronize();
     } catch (const DeviceError& error) {
@@ -278,23 +280,23 @@ class CudaAgent : public scheduler::ModelAgent {
   }
 
   const AgentOptions options_;
-  Parts parts_;
+  AgentParts parts_;
   Upload upload_;
-  DecodeRows decode_rows_;
+  ResidentBatch resident_batch_;
   DecodeGraphs graphs_;
   DeviceSampling sampling_;
-  const kernels::Memory logits_;  // [decode_rows_max, vocab_size] f32
+  const kernels::Memory logits_;  // [rows_max, vocab_size] f32
   model::ModelInput input_;
   std::vector<LogitTarget> targets_;
-  std::vector<std::int32_t> drawn_;  // a record of the step before for each row of a plan; or none
+  std::vector<std::int32_t> input_records_;  // for each row of a plan made ahead; else empty
   Step steps_[kStepsMax];
-  int next_ = 0;         // of steps_ and of the stream's marks
-  int num_started_ = 0;  // that are not finished, those before next_
+  int next_ = 0;         // index in steps_ and of the stream's marks
+  int num_started_ = 0;  // unfinished steps: the last ones before next_
   Clock::time_point last_finished_;
   bool is_lost_ = false;
 };
 
-// Better no model than one that fails when it is half loaded.
+// Fails before the loading instead of half-way through it.
 Result<void> check_fit(const AgentOptions& options, std::int64_t num_weights,
                        const kernels::Stream& stream) {
   const std::int64_t needed = num_weights * weight_bytes(options.weight_type);
@@ -309,7 +311,7 @@ Result<void> check_fit(const AgentOptions& options, std::int64_t num_weights,
   return {};
 }
 
-// A lost device works again once all that was allocated on it is gone.
+// A lost device works again after a reset, which needs all that was allocated on it to be freed.
 void recover_device(const kernels::DeviceApi& device, int number) {
   try {
     device.use_device(number);
@@ -321,16 +323,16 @@ void recover_device(const kernels::DeviceApi& device, int number) {
   }
 }
 
-Result<Parts> load_parts(const AgentOptions& options, const kernels::Backend& backend,
-                         const scheduler::LoadProgress& progress) {
+Result<AgentParts> load_parts(const AgentOptions& options, const kernels::Backend& backend,
+                              const scheduler::LoadProgress& progress) {
   const auto num_weights = count_weights(options);
   if (!num_weights.ok()) return num_weights.error();
-  Parts parts;
+  AgentParts parts;
   parts.pool = make_pool(options);
   recover_device(*backend.device, *options.cuda_device);
   parts.stream = std::make_unique<kernels::Stream>(backend, *parts.pool, *options.cuda_device);
-  if (const auto room = check_fit(options, *num_weights, *parts.stream); !room.ok()) {
-    return room.error();
+  if (const auto fit = check_fit(options, *num_weights, *parts.stream); !fit.ok()) {
+    return fit.error();
   }
   {
     const auto store = model::make_device_store(*parts.stream, options.weight_type);

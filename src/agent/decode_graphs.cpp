@@ -28,7 +28,7 @@ DecodeShape decode_shape(int num_rows, int rows_max, std::int32_t context_max,
   const std::int32_t rows = std::min(power_of_two(num_rows), rows_max);
   const std::int32_t splits =
       power_of_two((context_max + kernels::kAttentionSplit - 1) / kernels::kAttentionSplit);
-  const std::int32_t blocks = num_table_blocks + (rows - num_rows);  // padding has one each
+  const std::int32_t blocks = num_table_blocks + (rows - num_rows);  // a padding row has one
   return {.num_rows = rows,
           .context_max = splits * kernels::kAttentionSplit,
           .num_table_blocks =
@@ -66,7 +66,7 @@ void* DecodeGraphs::capture(const std::function<void()>& work) {
   return device.end_capture(stream_.handle());
 }
 
-// Captures where that has not been done, and runs the graph; false: it can't be had.
+// Launches the graph, captured first if there is none; false if the capture fails.
 bool DecodeGraphs::launch(const DecodeShape& shape, Entry& entry,
                           const std::function<void()>& work) {
   try {

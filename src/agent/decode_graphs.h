@@ -1,4 +1,5 @@
-// Graphs of a device: a step that puts the same work into the stream again does it by one launch.
+// DecodeGraphs: captures the work of a decode step as a graph, which later steps of the same shape
+// replay by one launch.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +12,7 @@
 
 namespace lmtp::agent {
 
-// What a decode step is computed as: all of it is rounded up, so that few kinds of step come again
-// and again.
+// The shape that a decode step is padded to: sizes are rounded up, so that few shapes occur.
 struct DecodeShape {
   int num_rows = 0;
   std::int32_t context_max = 0;
@@ -27,7 +27,7 @@ struct DecodeShape {
 DecodeShape decode_shape(int num_rows, int rows_max, std::int32_t context_max,
                          std::int32_t num_table_blocks);
 
-// Graphs take memory of the device: beyond so many the one that was used least recently goes.
+// Graphs take memory of the device: beyond so many the least recently used one is dropped.
 inline constexpr int kGraphsMax = 32;
 
 // Owner: an agent; one thread.
@@ -39,17 +39,16 @@ class DecodeGraphs {
   DecodeGraphs(const DecodeGraphs&) = delete;
   DecodeGraphs& operator=(const DecodeGraphs&) = delete;
 
-  // `work` puts a step of that shape into the stream. It is called the first time, captured the
-  // second, and from then on the graph runs in its place; where no graph can be had of it, `work`
-  // is called each time, and the log says so once. `num_moves`: where it has grown, memory that
-  // `work` uses lies elsewhere and what was captured is thrown away. Throws what `work` does, and
-  // DeviceError where the device is lost.
+  // `work` queues a step of that shape. It is called the first time, captured the second, and from
+  // then on the graph is launched instead; if it cannot be captured, `work` is called each time,
+  // and the log says so once. num_moves: how often memory that `work` uses has moved; if it has
+  // grown, all graphs are dropped. Throws what `work` does, and DeviceError if the device is lost.
   void run(const DecodeShape& shape, std::int64_t num_moves, const std::function<void()>& work);
 
  private:
   struct Entry {
-    void* graph = nullptr;  // null: has run once, or can't be had
-    bool is_eager = false;
+    void* graph = nullptr;  // null: not captured yet, or is_eager
+    bool is_eager = false;  // the capture failed
     std::int64_t last_used = 0;
   };
 

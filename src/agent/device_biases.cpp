@@ -31,7 +31,7 @@ std::int64_t DeviceBiases::num_bytes(int vocab_size, int rows_max) {
   return static_cast<std::int64_t>(bytes_of_ids(vocab_size)) * rows_max;
 }
 
-// Ids ascend; those outside the vocabulary are passed over.
+// Ids ascend; those outside the vocabulary are ignored.
 std::int64_t DeviceBiases::num_ids(const LogitBias& bias) const {
   return std::lower_bound(bias.ids.begin(), bias.ids.end(), vocab_size_) - bias.ids.begin();
 }
@@ -45,7 +45,7 @@ bool DeviceBiases::holds(const std::shared_ptr<const LogitBias>& bias) const {
   return entry != entries_.end() && entry->second.bias.lock() == bias;
 }
 
-void DeviceBiases::place(std::span<const std::shared_ptr<const LogitBias>> biases) {
+void DeviceBiases::upload(std::span<const std::shared_ptr<const LogitBias>> biases) {
   std::size_t all_bytes = 0;
   std::size_t missing_bytes = 0;
   for (const auto& bias : biases) {
@@ -57,7 +57,7 @@ void DeviceBiases::place(std::span<const std::shared_ptr<const LogitBias>> biase
     entries_.clear();
     used_bytes_ = 0;
   }
-  std::size_t first = used_bytes_;  // of those in pinned_
+  std::size_t first = used_bytes_;  // where the contents of pinned_ go
   const auto send = [&] {
     stream_.device_api()->copy_to_device(stream_.handle(),
                                          static_cast<std::byte*>(memory_.data()) + first,
@@ -81,7 +81,7 @@ void DeviceBiases::place(std::span<const std::shared_ptr<const LogitBias>> biase
   if (used_bytes_ > first) send();
 }
 
-DeviceBiases::Place DeviceBiases::of(const LogitBias& bias) const {
+DeviceBiases::Location DeviceBiases::at(const LogitBias& bias) const {
   const std::int64_t count = num_ids(bias);
   if (count == 0) return {};
   const auto entry = entries_.find(&bias);

@@ -1,4 +1,4 @@
-// A ModelInput on its way to a device.
+// Uploads a ModelInput to a device.
 #pragma once
 
 #include <cstddef>
@@ -8,10 +8,10 @@
 
 namespace lmtp::agent {
 
-// What add_input() takes of an Upload.
+// Bytes that add_input() takes of an Upload.
 std::size_t upload_size(const model::ModelInput& input);
 
-// Where the arrays of an input are going to lie.
+// Adds the arrays of an input; returns where they will be on the device.
 model::InputArrays add_input(const model::ModelInput& input, Upload& upload);
 
 }  // namespace lmtp::agent

@@ -23,7 +23,7 @@ DeviceSampling::DeviceSampling(kernels::Stream& stream, int vocab_size, int rows
       count_of_(static_cast<std::size_t>(vocab_size)),
       out_(stream) {}
 
-// Appends to counts_ how often each of the tokens is there.
+// Appends to counts_ how often each of the first num_tokens tokens occurs.
 void DeviceSampling::count_tokens(const scheduler::Sequence& sequence, std::size_t num_tokens) {
   const std::span<const TokenId> tokens(sequence.tokens.data(), num_tokens);
   for (const TokenId token : tokens) ++count_of_[static_cast<std::size_t>(token)];
@@ -35,40 +35,40 @@ void DeviceSampling::count_tokens(const scheduler::Sequence& sequence, std::size
   }
 }
 
-kernels::SampleRow DeviceSampling::wanted_of(const scheduler::PlanRow& row,
-                                             const LogitTarget& target) {
+kernels::SampleRow DeviceSampling::make_sample_row(const scheduler::PlanRow& row,
+                                                   const LogitTarget& target) {
   const scheduler::Sequence& sequence = *row.sequence;
   const auto next = static_cast<std::size_t>(next_position(row, target));
-  kernels::SampleRow wanted;
+  kernels::SampleRow sample_row;
   if (sequence.kind == RequestKind::kScore) {
-    wanted.scored = sequence.tokens[next];
-    return wanted;
+    sample_row.scored = sequence.tokens[next];
+    return sample_row;
   }
   const SamplingParams& params = sequence.params;
-  LMTP_CHECK(row.follows < 0 || !params.has_penalties());  // they look at the tokens before
-  wanted.num_top = std::min({params.top_logprobs, kernels::kSampleTopMax, vocab_size_});
-  wanted.top_k = params.top_k;
-  wanted.temperature = params.temperature;
-  wanted.top_p = params.top_p;
-  wanted.seed = params.seed;
+  LMTP_CHECK(row.input_row < 0 || !params.has_penalties());  // they depend on the input token
+  sample_row.num_top = std::min({params.top_logprobs, kernels::kSampleTopMax, vocab_size_});
+  sample_row.top_k = params.top_k;
+  sample_row.temperature = params.temperature;
+  sample_row.top_p = params.top_p;
+  sample_row.seed = params.seed;
   if (params.has_penalties()) {
-    wanted.repetition_penalty = params.repetition_penalty;
-    wanted.presence_penalty = params.presence_penalty;
-    wanted.frequency_penalty = params.frequency_penalty;
-    wanted.first_count = static_cast<std::int64_t>(counts_.size());
+    sample_row.repetition_penalty = params.repetition_penalty;
+    sample_row.presence_penalty = params.presence_penalty;
+    sample_row.frequency_penalty = params.frequency_penalty;
+    sample_row.first_count = static_cast<std::int64_t>(counts_.size());
     count_tokens(sequence, next);
-    wanted.num_counts = static_cast<std::int64_t>(counts_.size()) - wanted.first_count;
+    sample_row.num_counts = static_cast<std::int64_t>(counts_.size()) - sample_row.first_count;
   }
   if (params.logit_bias != nullptr) {
-    const DeviceBiases::Place place = biases_.of(*params.logit_bias);
-    wanted.num_biases = place.num_ids;
-    wanted.bias_ids = place.ids;
-    wanted.bias_values = place.values;
+    const DeviceBiases::Location bias = biases_.at(*params.logit_bias);
+    sample_row.num_biases = bias.num_ids;
+    sample_row.bias_ids = bias.ids;
+    sample_row.bias_values = bias.values;
   }
-  return wanted;
+  return sample_row;
 }
 
-void DeviceSampling::place_biases(const scheduler::StepPlan& plan) {
+void DeviceSampling::upload_biases(const scheduler::StepPlan& plan) {
   used_biases_.clear();
   for (const LogitTarget& target : targets_) {
     const scheduler::Sequence& sequence =
@@ -77,20 +77,20 @@ void DeviceSampling::place_biases(const scheduler::StepPlan& plan) {
       used_biases_.push_back(sequence.params.logit_bias);
     }
   }
-  biases_.place(used_biases_);
+  biases_.upload(used_biases_);
 }
 
 void DeviceSampling::prepare(const scheduler::StepPlan& plan,
                              const std::vector<LogitTarget>& targets) {
   targets_ = targets;
-  place_biases(plan);
+  upload_biases(plan);
   rows_.clear();
   positions_.clear();
   counts_.clear();
   top_stride_ = 0;
   for (const LogitTarget& target : targets) {
     const scheduler::PlanRow& row = plan.rows[static_cast<std::size_t>(target.plan_row)];
-    rows_.push_back(wanted_of(row, target));
+    rows_.push_back(make_sample_row(row, target));
     positions_.push_back(next_position(row, target) - 1);
     top_stride_ = std::max(top_stride_, rows_.back().num_top);
   }
@@ -102,7 +102,7 @@ std::size_t DeviceSampling::out_bytes() const {
   return record_bytes() + bytes_of<kernels::TopToken>(num_top);
 }
 
-WantedRows DeviceSampling::add_rows(Upload& upload) const {
+SampleRows DeviceSampling::add_rows(Upload& upload) const {
   const kernels::SampleRow* rows = upload.add(rows_);
   return {.rows = rows, .positions = upload.add(positions_)};
 }
@@ -111,15 +111,15 @@ std::size_t DeviceSampling::record_bytes() const {
   return bytes_of<kernels::SampleRecord>(rows_.size());
 }
 
-void DeviceSampling::choose(const WantedRows& wanted, std::size_t first,
+void DeviceSampling::choose(const SampleRows& rows, std::size_t first,
                             kernels::Matrix<float> logits) {
   LMTP_CHECK(first + static_cast<std::size_t>(logits.rows) <= rows_.size(), first, logits.rows,
              rows_.size());
   std::byte* out = out_.device();
   auto* top = reinterpret_cast<kernels::TopToken*>(out + record_bytes());
   kernels::sample(stream_, {.logits = logits,
-                            .rows = wanted.rows + first,
-                            .positions = wanted.positions + first,
+                            .rows = rows.rows + first,
+                            .positions = rows.positions + first,
                             .counts = uploaded_counts_,
                             .records = reinterpret_cast<kernels::SampleRecord*>(out) + first,
                             .top = top + first * static_cast<std::size_t>(top_stride_),

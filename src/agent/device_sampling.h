@@ -1,5 +1,5 @@
-// From rows of logits on a device to a step's result: what is wanted of each row lies there, and
-// one small record a row comes back. Two steps may be under way.
+// DeviceSampling: from rows of logits on a device to a step's result. The sampling parameters of
+// each row are uploaded, and one small record for each comes back. Two steps may be in flight.
 #pragma once
 
 #include <cstddef>
@@ -19,33 +19,33 @@
 
 namespace lmtp::agent {
 
-// Biases that have been sent to the device: LMQL sends the same mask of thousands of entries with
+// A cache of logit biases on the device: LMQL sends the same mask of thousands of entries with
 // every chunk, and equal ones are one object (protocol::BiasCache). Owner: DeviceSampling.
 class DeviceBiases {
  public:
   // Where a bias lies on the device: num_ids ids, then as many values.
-  struct Place {
+  struct Location {
     const std::int32_t* ids = nullptr;
     const float* values = nullptr;
     std::int64_t num_ids = 0;
   };
 
-  // Takes num_bytes() of the device. Throws DeviceError.
+  // Allocates num_bytes() on the device. Throws DeviceError.
   DeviceBiases(kernels::Stream& stream, int vocab_size, int rows_max);
 
-  // Room for biases of so many rows, each different and of every token: what one client sends must
-  // not fail the step of the others.
+  // Of rows_max biases that are all different and have an entry for every token: the worst that
+  // clients can send must not make a step fail.
   static std::int64_t num_bytes(int vocab_size, int rows_max);
 
-  // Sends those that are not there. Places are valid until the next call.
-  // REQUIRES: they are of rows_max rows at most; what the last call put into the stream is done.
-  void place(std::span<const std::shared_ptr<const LogitBias>> biases);
-  // REQUIRES: the last place() was given it.
-  Place of(const LogitBias& bias) const;
+  // Uploads the biases that are not on the device yet. Locations are valid until the next call.
+  // REQUIRES: rows_max biases at most; the copies queued by the last call are done.
+  void upload(std::span<const std::shared_ptr<const LogitBias>> biases);
+  // REQUIRES: the last upload() was given this bias.
+  Location at(const LogitBias& bias) const;
 
  private:
   struct Entry {
-    std::weak_ptr<const LogitBias> bias;  // another may come to lie at its address
+    std::weak_ptr<const LogitBias> bias;  // expired: the key's address may belong to another one
     std::size_t offset = 0;
   };
 
@@ -55,13 +55,13 @@ class DeviceBiases {
 
   kernels::Stream& stream_;
   const int vocab_size_;
-  kernels::Memory memory_;  // filled from its front; when it is full, everything goes
+  kernels::Memory memory_;  // filled from its front; when it is full, all are dropped
   std::size_t used_bytes_ = 0;
-  kernels::Memory pinned_;  // of those on their way: one at least
+  kernels::Memory pinned_;  // staging for uploads; holds at least one bias
   std::unordered_map<const LogitBias*, Entry> entries_;
 };
 
-// Tokens on their way back from the device.
+// Tokens that are being copied back from the device.
 struct PendingTokens {
   struct Row {
     LogitTarget target;
@@ -69,17 +69,17 @@ struct PendingTokens {
   };
   std::vector<Row> rows;
   int top_stride = 0;
-  const std::byte* out = nullptr;  // of the host: records, then top tokens
+  const std::byte* out = nullptr;  // in host memory: records, then top tokens
 };
 
-// Writes them to the result's rows. A row without numbers becomes the error of its plan row alone.
-// REQUIRES: the stream has come so far.
+// Writes the tokens to the result's rows. A row whose logits are not numbers becomes the error of
+// its plan row alone. REQUIRES: the stream has executed the copy.
 void read_tokens(const PendingTokens& tokens, scheduler::StepResult& result);
 
-// What is wanted of rows of logits, on the device.
-struct WantedRows {
+// Sampling parameters of rows of logits, on the device.
+struct SampleRows {
   const kernels::SampleRow* rows = nullptr;
-  const std::int32_t* positions = nullptr;  // of the tokens that the logits are of
+  const std::int32_t* positions = nullptr;  // of the input token of each row
 };
 
 // Owner: an agent; one thread.
@@ -88,33 +88,33 @@ class DeviceSampling {
   // `stream` must outlive this. For steps of rows_max sequences at most. Throws DeviceError.
   DeviceSampling(kernels::Stream& stream, int vocab_size, int rows_max);
 
-  // For a step: what is wanted of each of the targets. Biases that are not on the device are sent.
-  // REQUIRES: no step that uses other biases than this one is under way.
+  // Makes a step's sample rows, one for each target, and uploads the biases that are not on the
+  // device yet. REQUIRES: no step that uses other biases than this one is in flight.
   void prepare(const scheduler::StepPlan& plan, const std::vector<LogitTarget>& targets);
-  // The same, a target each; for those who keep it on the device themselves.
+  // The sample rows made by prepare(), on the host: a ResidentBatch uploads them itself.
   std::span<const kernels::SampleRow> rows() const { return rows_; }
-  // What add_rows() and add_counts() take of an Upload, and the adding. Counts go up in any case.
+  // Uploads the sample rows (unless a ResidentBatch does) and the token counts (always); the Upload
+  // must have room for rows_size() and counts_size() bytes.
   std::size_t rows_size() const { return Upload::size_of(rows_) + Upload::size_of(positions_); }
-  WantedRows add_rows(Upload& upload) const;
+  SampleRows add_rows(Upload& upload) const;
   std::size_t counts_size() const { return Upload::size_of(counts_); }
   void add_counts(Upload& upload) { uploaded_counts_ = upload.add(counts_); }
-  // Puts the choice for the targets [first, first + logits.rows) into the stream. `wanted`: of all
-  // targets. logits: [rows, vocab_size] on the device, edited in place. REQUIRES: the upload was
-  // sent.
-  void choose(const WantedRows& wanted, std::size_t first, kernels::Matrix<float> logits);
-  // Puts the tokens' way back into the stream. They can be read until the next fetch() but one.
-  // REQUIRES: all targets have been chosen for; the fetch() before the last one is over.
+  // Queues the sampling for the targets [first, first + logits.rows). `rows`: of all targets.
+  // logits: [rows, vocab_size] on the device, edited in place. REQUIRES: the upload was sent.
+  void choose(const SampleRows& rows, std::size_t first, kernels::Matrix<float> logits);
+  // Queues the copy of the tokens to the host, where they are valid until the next fetch() but one.
+  // REQUIRES: choose() was called for all targets; the copy of the fetch() before the last is done.
   PendingTokens fetch();
 
-  // On the device, a target each, of the step that chose last; valid in the stream until the next
-  // choose(). A prepare() for no more targets and top tokens leaves them where they are.
+  // On the device, one for each target of the last choose(); valid for ops queued before the next
+  // choose(). A prepare() for at most as many targets and top tokens does not move them.
   const kernels::SampleRecord* records() const {
     return reinterpret_cast<const kernels::SampleRecord*>(out_.device());
   }
 
  private:
-  void place_biases(const scheduler::StepPlan& plan);
-  kernels::SampleRow wanted_of(const scheduler::PlanRow& row, const LogitTarget& target);
+  void upload_biases(const scheduler::StepPlan& plan);
+  kernels::SampleRow make_sample_row(const scheduler::PlanRow& row, const LogitTarget& target);
   std::size_t record_bytes() const;
   std::size_t out_bytes() const;
   void count_tokens(const scheduler::Sequence& sequence, std::size_t num_tokens);
@@ -125,7 +125,7 @@ class DeviceSampling {
   std::vector<LogitTarget> targets_;
   std::vector<kernels::SampleRow> rows_;     // of the targets
   std::vector<std::int32_t> positions_;      // likewise
-  std::vector<kernels::TokenCount> counts_;  // of all rows, behind one another
+  std::vector<kernels::TokenCount> counts_;  // of all rows, concatenated
   std::vector<std::int32_t> count_of_;       // [vocab_size], all zero between two rows
   std::vector<std::shared_ptr<const LogitBias>> used_biases_;
   const kernels::TokenCount* uploaded_counts_ = nullptr;

@@ -6,7 +6,7 @@
 namespace lmtp::agent {
 namespace {
 
-// The number in a file of one; nothing where there is no such file or it says "max".
+// The number that a file holds; nullopt if there is no such file or it says "max".
 std::optional<std::int64_t> read_number(const std::string& path) {
   std::ifstream file(path);
   std::int64_t number = 0;
@@ -26,8 +26,8 @@ std::optional<std::int64_t> available_bytes(const std::string& proc) {
   return std::nullopt;
 }
 
-// What the group's memory.current counts although it is given back as soon as others want it: the
-// files that were read or mapped, such as weights.
+// The part of the group's memory.current that is reclaimed on demand: cached pages of files that
+// were read or mapped, such as weights.
 std::int64_t file_cache_bytes(const std::string& group) {
   std::ifstream file(group + "/memory.stat");
   std::string name;

@@ -1,4 +1,4 @@
-// What loading a model is on any device.
+// Loading a model, on any device.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@
 
 namespace lmtp::agent {
 
-// Tokens that a stream may have.
+// The most tokens of a stream.
 int longest_stream(const AgentOptions& options);
 
-// Weights of the model, or why it cannot be computed with these options.
+// The number of the model's weights, or why it cannot be served with these options.
 Result<std::int64_t> count_weights(const AgentOptions& options);
 
 // The pool of options.num_threads threads.
@@ -29,8 +29,7 @@ struct LoadedModel {
   std::vector<std::string> notes;  // AgentInfo::notes
 };
 
-// Loads the weights of options.source, num_weights of them, into `store`. The error names the
-// tensor or file.
+// Loads the num_weights weights of options.source into `store`. The error names the tensor or file.
 Result<LoadedModel> load_model(const AgentOptions& options, std::int64_t num_weights,
                                model::WeightStore& store, const scheduler::LoadProgress& progress);
 
@@ -38,14 +37,14 @@ Result<LoadedModel> load_model(const AgentOptions& options, std::int64_t num_wei
 // model's own), and block 0, which is never handed out.
 std::int64_t num_blocks_min(const AgentOptions& options);
 
-// How many blocks the KV cache has, or why they are not enough for one stream. Of what is free now,
-// where options.kv_cache_bytes does not say.
+// The number of blocks of the KV cache, or why they are not enough for one stream. If
+// options.kv_cache_bytes is 0, by what is free now.
 Result<int> count_blocks(const AgentOptions& options);
 
-// Of the logits that a device's agent computes at a time.
+// Bytes of the logits that a device's agent computes at a time.
 std::size_t logits_bytes(const AgentOptions& options);
 
-// The most that the ops of a model with a KV cache of so many blocks are given.
+// The largest sizes that ops get from a model with a KV cache of num_blocks blocks.
 kernels::OpLimits op_limits(const AgentOptions& options, int num_blocks);
 
 }  // namespace lmtp::agent

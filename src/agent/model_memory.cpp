@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "decode_graphs.h"
-#include "decode_rows.h"
 #include "device_sampling.h"
 #include "free_memory.h"
 #include "kernels/device.h"
@@ -11,24 +10,25 @@
 #include "lmtp/cache/kv_size.h"
 #include "lmtp/model/kv_cache.h"
 #include "load_model.h"
+#include "resident_batch.h"
 
 namespace lmtp::agent {
 namespace {
 
-// Beside the weights: what is computed in, samplers, buffers of the loading, rounding.
+// Beside the weights: small buffers, samplers, buffers of the loading, rounding.
 constexpr std::int64_t kFixedBytes = std::int64_t{48} << 20;
-constexpr std::int64_t kWeightsShare = 16;  // one part in so many of the weights
-// Of a graph: at most 16 launches a layer, of each its arguments and what the driver keeps. Not
-// measured yet; where it is too little, steps run without graphs.
+constexpr std::int64_t kWeightsShare = 16;  // and 1/16 of the weights
+// Of a graph: at most 16 launches a layer, each with its arguments and the driver's data. Not
+// measured yet; if it is too little, steps run without graphs.
 constexpr std::int64_t kGraphLayerBytes = 16 * 4096;
 constexpr auto kFloat = static_cast<std::int64_t>(sizeof(float));
 
-// What the agent of a device takes there beside weights, a step's results and the KV cache.
+// Memory of a device's agent beside weights, a step's results and the KV cache.
 std::int64_t device_workspace_bytes(const AgentOptions& options) {
   const int rows = options.batch.rows_max();
-  // How long streams may be is not known yet.
+  // The model's context: options.context_length is not set yet.
   return static_cast<std::int64_t>(logits_bytes(options)) +
-         DecodeRows::num_bytes(rows, options.config.context_length) +
+         ResidentBatch::num_bytes(rows, options.config.context_length) +
          DeviceBiases::num_bytes(options.config.vocab_size, rows) +
          std::int64_t{kGraphsMax} * options.config.num_layers * kGraphLayerBytes;
 }
@@ -41,7 +41,7 @@ Result<ModelMemory> estimate_memory(const AgentOptions& options) {
   ModelMemory memory;
   memory.num_parameters = *num_weights;
   const std::int64_t weights =
-      memory.num_parameters * weight_bytes(options.weight_type);  // whatever the file has
+      memory.num_parameters * weight_bytes(options.weight_type);  // not the file's type
   // A step's results: the residual, queries, keys and values, the MLP twice.
   const std::int64_t floats_per_token =
       std::int64_t{8} * options.config.hidden_size + std::int64_t{2} * options.config.mlp_size;

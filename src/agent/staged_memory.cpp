@@ -39,7 +39,7 @@ void StagedMemory::fetch(std::size_t num_bytes) {
 
 void Upload::begin(std::size_t num_bytes) {
   memory_.reserve(num_bytes);
-  room_ = num_bytes;
+  capacity_ = num_bytes;
   used_ = 0;
 }
 
@@ -48,7 +48,7 @@ void Upload::send() {
 }
 
 void* Upload::add(const void* from, std::size_t num_bytes) {
-  LMTP_CHECK(used_ + size_of(num_bytes) <= room_, used_, num_bytes, room_);
+  LMTP_CHECK(used_ + size_of(num_bytes) <= capacity_, used_, num_bytes, capacity_);
   if (num_bytes > 0) std::memcpy(memory_.host() + used_, from, num_bytes);
   std::byte* at = memory_.device() + used_;
   used_ += size_of(num_bytes);

@@ -1,4 +1,4 @@
-// Memory that grows with what is wanted of it, on a device and on the way there.
+// Memory that grows on demand, on a device and, for copies to and from it, pinned on the host.
 #pragma once
 
 #include <cstddef>
@@ -12,28 +12,28 @@ namespace lmtp::agent {
 
 using Allocate = kernels::Memory (*)(const kernels::Backend&, std::size_t num_bytes);
 
-// Makes `memory` anew where it has fewer bytes, with twice those it had or more, so that it seldom
-// moves. What it held is lost. Throws what `allocate` does, and `memory` is empty then.
+// Reallocates `memory` if it has fewer bytes, to at least twice its size, so that it seldom moves.
+// Its contents are lost. Throws what `allocate` does, and `memory` is empty then.
 void grow(kernels::Memory& memory, std::size_t num_bytes, const kernels::Backend& backend,
           Allocate allocate);
 
-// Memory of a device, and as much on the host, pinned, through which it is written or read. Two
-// steps may be under way: on the host each has its own. Owner: one thread.
+// Memory of a device, and as much on the host, pinned, for copies to or from it. Two steps may be
+// in flight: on the host each has its own buffer. Owner: one thread.
 class StagedMemory {
  public:
   // `stream` must outlive this.
   explicit StagedMemory(kernels::Stream& stream) : stream_(stream) {}
 
-  // Room for so many bytes, once a step: on the host, host() is now where it was before
-  // the last call. Where memory moves, what was on the device is lost, and all that runs is waited
-  // for. REQUIRES: the step before the last one is over.
+  // Once a step: makes room for num_bytes and switches host() to the other buffer. If the device's
+  // memory must grow, waits for all queued work, and its contents are lost.
+  // REQUIRES: the step before the last one is over.
   void reserve(std::size_t num_bytes);
 
-  // The host's is valid until the next reserve() but one, the device's until the next.
+  // host() is valid until the next reserve() but one, device() until the next.
   std::byte* host() const { return static_cast<std::byte*>(host_[turn_].data()); }
   std::byte* device() const { return static_cast<std::byte*>(device_.data()); }
 
-  // Put a copy of the first bytes into the stream: host to device, and back.
+  // Queue a copy of the first num_bytes: host to device, and back.
   void send(std::size_t num_bytes);
   void fetch(std::size_t num_bytes);
 
@@ -44,14 +44,14 @@ class StagedMemory {
   kernels::Memory device_;
 };
 
-// A step's arrays on their way to a device: packed behind one another, sent by one copy.
+// A step's arrays, packed into one buffer and sent to a device by one copy.
 // Owner: one thread.
 class Upload {
  public:
   // `stream` must outlive this.
   explicit Upload(kernels::Stream& stream) : memory_(stream) {}
 
-  // What add() takes of num_bytes, at most.
+  // Bytes that add() takes for num_bytes: padded to the alignment.
   static constexpr std::size_t size_of(std::size_t num_bytes) {
     return (num_bytes + kAlignment - 1) / kAlignment * kAlignment;
   }
@@ -60,14 +60,15 @@ class Upload {
     return size_of(elements.size() * sizeof(T));
   }
 
-  // Begins anew, with room for so many bytes. REQUIRES: the step before the last one is over.
+  // Begins a new step's upload of at most num_bytes. REQUIRES: the step before the last one is
+  // over.
   void begin(std::size_t num_bytes);
-  // Adds a copy of the elements; returns where they are going to lie on the device.
+  // Adds a copy of the elements; returns where they will be on the device.
   template <typename T>
   T* add(const std::vector<T>& elements) {
     return static_cast<T*>(add(elements.data(), elements.size() * sizeof(T)));
   }
-  // Puts the copy of all that was added into the stream, if there is any.
+  // Queues the copy of all that was added, if anything was.
   void send();
 
  private:
@@ -77,7 +78,7 @@ class Upload {
 
   StagedMemory memory_;
   std::size_t used_ = 0;
-  std::size_t room_ = 0;
+  std::size_t capacity_ = 0;
 };
 
 }  // namespace lmtp::agent

@@ -13,7 +13,7 @@
 
 namespace lmtp::agent {
 
-// A row of logits that is wanted: which row of the plan, and which of that row's results.
+// What a row of logits is computed for: a row of the plan, and an index in that row's results.
 struct LogitTarget {
   int plan_row = 0;
   int index = 0;
@@ -23,7 +23,7 @@ struct LogitTarget {
 void list_targets(const scheduler::StepPlan& plan, std::vector<LogitTarget>& targets,
                   scheduler::StepResult& result);
 
-// Where in its sequence the token lies that a target's row of logits is for.
+// The position in its sequence of the token that a target's row of logits predicts.
 inline int next_position(const scheduler::PlanRow& row, const LogitTarget& target) {
   return row.first_position + row.num_tokens - row.num_logits + target.index + 1;
 }
@@ -34,8 +34,8 @@ class StepSampling {
   // `backend`: of a CPU. It and `pool` must outlive this.
   StepSampling(const kernels::Backend& backend, kernels::WorkerPool& pool, int vocab_size);
 
-  // logits: [targets.size(), vocab_size] in host memory, edited in place. What a row lacks of
-  // numbers becomes the error of its plan row alone.
+  // logits: [targets.size(), vocab_size] in host memory, edited in place. A row with a
+  // NaN or no possible token becomes the error of its plan row alone.
   void choose(const scheduler::StepPlan& plan, std::span<const LogitTarget> targets,
               kernels::Matrix<float> logits, scheduler::StepResult& result);
 

@@ -11,8 +11,8 @@ int common_prefix(const TokenId* a, const TokenId* b, int limit) {
   return static_cast<int>(std::mismatch(a, a + limit, b).first - a);
 }
 
-// Of a whole block below `parent`: a multiply-xor mix of all its tokens.
-std::uint64_t whole_hash(BlockId parent, const TokenId* tokens) {
+// Of a full block below `parent`: a multiply-xor mix of all its tokens.
+std::uint64_t full_block_hash(BlockId parent, const TokenId* tokens) {
   std::uint64_t hash = static_cast<std::uint32_t>(parent) + 0x9E3779B97F4A7C15ULL;
   for (int i = 0; i < kBlockSize; ++i) {
     hash = (hash ^ static_cast<std::uint32_t>(tokens[i])) * 0xFF51AFD7ED558CCDULL;
@@ -26,20 +26,20 @@ std::uint64_t whole_hash(BlockId parent, const TokenId* tokens) {
 PrefixCache::PrefixCache(BlockPool& pool)
     : pool_(pool), nodes_(static_cast<std::size_t>(pool.num_total()) + 1) {}
 
-BlockId PrefixCache::newest(BlockId parent, TokenId first) const {
-  const auto found = families_.find(family_key(parent, first));
-  return found == families_.end() ? kNoBlock : found->second.newest;
+BlockId PrefixCache::first_sibling(BlockId parent, TokenId first) const {
+  const auto found = siblings_.find(siblings_key(parent, first));
+  return found == siblings_.end() ? kNoBlock : found->second.head;
 }
 
-BlockId PrefixCache::find_whole(BlockId parent, const TokenId* tokens) const {
-  const auto found = wholes_.find(whole_hash(parent, tokens));
-  if (found == wholes_.end()) return kNoBlock;
+BlockId PrefixCache::find_full_block(BlockId parent, const TokenId* tokens) const {
+  const auto found = full_blocks_.find(full_block_hash(parent, tokens));
+  if (found == full_blocks_.end()) return kNoBlock;
   const Node& node = nodes_[index(found->second)];
   const bool same = node.parent == parent && std::equal(tokens, tokens + kBlockSize, node.tokens);
   return same ? found->second : kNoBlock;
 }
 
-bool PrefixCache::is_loose_tail(BlockId block) const {
+bool PrefixCache::is_evictable_partial(BlockId block) const {
   return nodes_[index(block)].num_tokens < kBlockSize && pool_.is_evictable(block);
 }
 
@@ -48,7 +48,7 @@ PrefixMatch PrefixCache::match(std::span<const TokenId> tokens) const {
   BlockId parent = kNoBlock;
   std::size_t done = 0;
   while (done + kBlockSize <= tokens.size()) {
-    const BlockId node = find_whole(parent, tokens.data() + done);
+    const BlockId node = find_full_block(parent, tokens.data() + done);
     if (node == kNoBlock) break;
     result.blocks.push_back(node);
     parent = node;
@@ -56,11 +56,12 @@ PrefixMatch PrefixCache::match(std::span<const TokenId> tokens) const {
   }
   if (done == tokens.size()) return result;
   const int rest = static_cast<int>(std::min<std::size_t>(tokens.size() - done, kBlockSize));
-  for (BlockId at = newest(parent, tokens[done]); at != kNoBlock; at = nodes_[index(at)].older) {
+  for (BlockId at = first_sibling(parent, tokens[done]); at != kNoBlock;
+       at = nodes_[index(at)].next) {
     const Node& node = nodes_[index(at)];
     const int common =
         common_prefix(tokens.data() + done, node.tokens, std::min(rest, node.num_tokens));
-    // Among equals the one that can be taken over in place saves a copy.
+    // Of equal matches, one that can be taken over in place saves a copy.
     const bool in_place = common == node.num_tokens && pool_.is_evictable(at);
     if (common > result.num_partial || (common == result.num_partial && in_place)) {
       result.partial = at;
@@ -86,17 +87,17 @@ BlockId PrefixCache::insert(BlockId parent, std::span<const TokenId> tokens, Blo
              parent);
   const int size = static_cast<int>(tokens.size());
   if (size == kBlockSize) {
-    const auto there = wholes_.find(whole_hash(parent, tokens.data()));
-    if (there != wholes_.end()) return find_whole(parent, tokens.data());
+    const auto there = full_blocks_.find(full_block_hash(parent, tokens.data()));
+    if (there != full_blocks_.end()) return find_full_block(parent, tokens.data());
   }
-  BlockId at = newest(parent, tokens[0]);
+  BlockId at = first_sibling(parent, tokens[0]);
   while (at != kNoBlock) {
     const Node& node = nodes_[index(at)];
-    const BlockId next = node.older;
+    const BlockId next = node.next;
     const int common = common_prefix(tokens.data(), node.tokens, std::min(size, node.num_tokens));
     if (common == size) return node.num_tokens == size ? at : kNoBlock;
-    // A shorter one that this one begins with, and that nobody uses, has nothing more to give.
-    if (common == node.num_tokens && is_loose_tail(at)) free_tail(at);
+    // A shorter, unpinned node that `tokens` begin with adds nothing to the new one.
+    if (common == node.num_tokens && is_evictable_partial(at)) free_partial(at);
     at = next;
   }
   attach(parent, tokens, block);
@@ -119,66 +120,66 @@ void PrefixCache::unpin_path(std::span<const BlockId> blocks) {
 }
 
 void PrefixCache::attach(BlockId parent, std::span<const TokenId> tokens, BlockId block) {
-  trim_family(parent, tokens[0]);
+  trim_siblings(parent, tokens[0]);
   Node& node = nodes_[index(block)];
   node.parent = parent;
   node.num_tokens = static_cast<int>(tokens.size());
   std::copy(tokens.begin(), tokens.end(), node.tokens);
-  if (node.num_tokens == kBlockSize) wholes_.emplace(whole_hash(parent, node.tokens), block);
-  join_family(block);
+  if (node.num_tokens == kBlockSize) {
+    full_blocks_.emplace(full_block_hash(parent, node.tokens), block);
+  }
+  add_sibling(block);
   if (parent != kNoBlock) ++nodes_[index(parent)].num_children;
-  ++num_indexed_;
 }
 
 void PrefixCache::detach(BlockId block) {
   Node& node = nodes_[index(block)];
   LMTP_CHECK(node.num_tokens > 0 && node.num_children == 0, block, node.num_children);
-  if (node.num_tokens == kBlockSize) wholes_.erase(whole_hash(node.parent, node.tokens));
-  if (node.in_family) leave_family(block);
+  if (node.num_tokens == kBlockSize) full_blocks_.erase(full_block_hash(node.parent, node.tokens));
+  if (node.is_listed) remove_sibling(block);
   if (node.parent != kNoBlock) --nodes_[index(node.parent)].num_children;
   node.num_tokens = 0;
   node.parent = kNoBlock;
-  --num_indexed_;
 }
 
-void PrefixCache::free_tail(BlockId block) {
+void PrefixCache::free_partial(BlockId block) {
   detach(block);
   pool_.free_evictable(block);
 }
 
-void PrefixCache::join_family(BlockId block) {
+void PrefixCache::add_sibling(BlockId block) {
   Node& node = nodes_[index(block)];
-  Family& family = families_[family_key(node.parent, node.tokens[0])];
-  node.older = family.newest;
-  node.newer = kNoBlock;
-  node.in_family = true;
-  (family.newest == kNoBlock ? family.oldest : nodes_[index(family.newest)].newer) = block;
-  family.newest = block;
-  ++family.size;
+  SiblingList& list = siblings_[siblings_key(node.parent, node.tokens[0])];
+  node.next = list.head;
+  node.prev = kNoBlock;
+  node.is_listed = true;
+  (list.head == kNoBlock ? list.tail : nodes_[index(list.head)].prev) = block;
+  list.head = block;
+  ++list.size;
 }
 
-void PrefixCache::leave_family(BlockId block) {
+void PrefixCache::remove_sibling(BlockId block) {
   Node& node = nodes_[index(block)];
-  const auto family = families_.find(family_key(node.parent, node.tokens[0]));
-  LMTP_CHECK(family != families_.end(), block);
-  (node.newer == kNoBlock ? family->second.newest : nodes_[index(node.newer)].older) = node.older;
-  (node.older == kNoBlock ? family->second.oldest : nodes_[index(node.older)].newer) = node.newer;
-  node.older = node.newer = kNoBlock;
-  node.in_family = false;
-  if (--family->second.size == 0) families_.erase(family);
+  const auto list = siblings_.find(siblings_key(node.parent, node.tokens[0]));
+  LMTP_CHECK(list != siblings_.end(), block);
+  (node.prev == kNoBlock ? list->second.head : nodes_[index(node.prev)].next) = node.next;
+  (node.next == kNoBlock ? list->second.tail : nodes_[index(node.next)].prev) = node.prev;
+  node.next = node.prev = kNoBlock;
+  node.is_listed = false;
+  if (--list->second.size == 0) siblings_.erase(list);
 }
 
-// Makes room for one more member. Tails in use stay: there are no more of them than running
-// sequences.
-void PrefixCache::trim_family(BlockId parent, TokenId first) {
-  const auto family = families_.find(family_key(parent, first));
-  if (family == families_.end() || family->second.size < kMaxSiblings) return;
-  BlockId at = family->second.oldest;
+// Keeps the list within its limit before an addition. Pinned partial nodes stay: there are no more
+// of them than running sequences.
+void PrefixCache::trim_siblings(BlockId parent, TokenId first) {
+  const auto list = siblings_.find(siblings_key(parent, first));
+  if (list == siblings_.end() || list->second.size < kMaxSiblings) return;
+  BlockId at = list->second.tail;
   while (at != kNoBlock) {
     const Node& node = nodes_[index(at)];
-    if (node.num_tokens == kBlockSize) return leave_family(at);
-    if (is_loose_tail(at)) return free_tail(at);
-    at = node.newer;
+    if (node.num_tokens == kBlockSize) return remove_sibling(at);
+    if (is_evictable_partial(at)) return free_partial(at);
+    at = node.prev;
   }
 }
 
@@ -186,22 +187,24 @@ void PrefixCache::check_invariants() const {
   LMTP_CHECK(pool_.num_free() + pool_.num_evictable() + pool_.num_pinned() == pool_.num_total(),
              pool_.num_free(), pool_.num_evictable(), pool_.num_pinned(), pool_.num_total());
   std::vector<int> children(nodes_.size(), 0);
-  int indexed = 0;
+  std::size_t num_full = 0;
   for (BlockId block = 1; block <= pool_.num_total(); ++block) {
     const Node& node = nodes_[index(block)];
     LMTP_CHECK(!pool_.is_evictable(block) || node.num_tokens > 0, block);
     LMTP_CHECK(!pool_.is_free(block) || node.num_tokens == 0, block);
-    LMTP_CHECK(node.num_tokens > 0 || !node.in_family, block);
+    LMTP_CHECK(node.num_tokens > 0 || !node.is_listed, block);
     if (node.num_tokens == 0) continue;
-    ++indexed;
-    LMTP_CHECK(node.in_family || node.num_tokens == kBlockSize, block);
-    if (node.num_tokens == kBlockSize) LMTP_CHECK(find_whole(node.parent, node.tokens) == block);
+    LMTP_CHECK(node.is_listed || node.num_tokens == kBlockSize, block);
+    if (node.num_tokens == kBlockSize) {
+      ++num_full;
+      LMTP_CHECK(find_full_block(node.parent, node.tokens) == block);
+    }
     if (node.parent == kNoBlock) continue;
     ++children[index(node.parent)];
     LMTP_CHECK(num_tokens(node.parent) == kBlockSize, block, node.parent);
     LMTP_CHECK(pool_.num_refs(block) == 0 || pool_.num_refs(node.parent) > 0, block, node.parent);
   }
-  LMTP_CHECK(indexed == num_indexed_, indexed, num_indexed_);
+  LMTP_CHECK(num_full == full_blocks_.size(), num_full, full_blocks_.size());
   for (BlockId block = 1; block <= pool_.num_total(); ++block) {
     LMTP_CHECK(children[index(block)] == nodes_[index(block)].num_children, block);
   }

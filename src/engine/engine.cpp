@@ -118,7 +118,7 @@ struct Engine::Impl {
 void Engine::Impl::step() {
   if (started.empty()) {
     const scheduler::StepPlan& plan =
-        scheduler->plan(pace.limits(options.max_prefill_ms, options.max_alone_ms));
+        scheduler->plan(pace.limits(options.debug.max_prefill_ms, options.debug.max_alone_ms));
     if (plan.empty()) {
       // Sequences that can never run would make this loop spin: an error of ours, but not fatal.
       log::error("the scheduler found no way to go on");
@@ -399,8 +399,8 @@ Engine::Engine(std::unique_ptr<scheduler::ModelAgent> agent, ModelLimits limits,
   LMTP_CHECK(agent != nullptr);
   LMTP_CHECK(options.batch.max_tokens >= 1, options.batch.max_tokens);
   LMTP_CHECK(options.debug.max_chunk_tokens >= 0, options.debug.max_chunk_tokens);
-  LMTP_CHECK(options.max_prefill_ms >= 0, options.max_prefill_ms);
-  LMTP_CHECK(options.max_alone_ms >= 0, options.max_alone_ms);
+  LMTP_CHECK(options.debug.max_prefill_ms >= 0, options.debug.max_prefill_ms);
+  LMTP_CHECK(options.debug.max_alone_ms >= 0, options.debug.max_alone_ms);
   LMTP_CHECK(options.max_concurrent_requests >= 1, options.max_concurrent_requests);
   impl_ = std::make_unique<Impl>(std::move(agent), std::move(limits), options, std::move(on_lost),
                                  counters);

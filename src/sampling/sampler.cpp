@@ -12,7 +12,7 @@
 namespace lmtp::sampling {
 namespace {
 
-// Chunks whose maxima are looked at, for each token that is selected.
+// Chunks of the row whose maxima bound the selection, for each selected token.
 constexpr std::int64_t kChunksPerSelected = 4;
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The half of Scheduler that lets waiting sequences in. An admission is a transaction: match,
-// count, then take everything or nothing.
+// The part of Scheduler that admits waiting sequences. An admission is a transaction: match, count,
+// then take everything or nothing.
 #include <algorithm>
 #include <functional>
 #include <queue>
@@ -14,9 +14,9 @@
 namespace lmtp::scheduler {
 namespace {
 
-// Steps after which a waiting sequence goes before all that came later on its connection.
+// Steps after which a waiting sequence precedes all that came later on its connection.
 constexpr std::int64_t kAgeingSteps = 256;
-// Waiting sequences whose prefix is looked up again in each step, in turns.
+// Waiting sequences whose prefix is looked up again in each step, round robin.
 constexpr std::size_t kHintsRefreshed = 8;
 
 int common_prefix(const std::vector<TokenId>& a, const std::vector<TokenId>& b, int limit) {
@@ -25,13 +25,13 @@ int common_prefix(const std::vector<TokenId>& a, const std::vector<TokenId>& b, 
 
 }  // namespace
 
-int Scheduler::num_seats() const { return options_.batch.rows_max(); }
+int Scheduler::max_running() const { return options_.batch.rows_max(); }
 
 bool Scheduler::may_admit() const {
-  return prefill_left_ + cached_left_ >= 1 && !admissions_over_ && num_running() < num_seats();
+  return prefill_left_ + cached_left_ >= 1 && !admissions_over_ && num_running() < max_running();
 }
 
-// The longest cached prefix; leaves its length as the hint.
+// The longest cached prefix; updates num_cached_hint.
 cache::PrefixMatch Scheduler::match_prefix(Sequence& sequence) {
   const auto usable = std::span<const TokenId>(sequence.tokens).first(num_matchable(sequence));
   cache::PrefixMatch match = prefix_cache_.match(usable);
@@ -39,21 +39,22 @@ cache::PrefixMatch Scheduler::match_prefix(Sequence& sequence) {
   return match;
 }
 
-// What others compute or evict meanwhile decides which share of a step a sequence waits for.
+// Other sequences compute and evict blocks meanwhile, and the hint decides from which share of a
+// step a sequence is admitted.
 void Scheduler::refresh_hints() {
-  if (num_running() >= num_seats()) return;
+  if (num_running() >= max_running()) return;
   for (std::size_t i = std::min(waiting_.size(), kHintsRefreshed); i > 0; --i) {
     match_prefix(*waiting_[next_hint_++ % waiting_.size()]);
   }
 }
 
-// Those for whom others made way, then preempted ones, then all others.
+// Claimants first, then preempted sequences, then all others.
 void Scheduler::plan_admissions() {
   if (waiting_.empty() || !may_admit()) return;
   for (Sequence* claimant : claimants_) {
     if (may_admit() && claimant->status == SequenceStatus::kWaiting) admit(*claimant);
   }
-  std::vector<Sequence*> order = candidates();  // the best last
+  std::vector<Sequence*> order = candidates();  // best last
   for (; !order.empty() && order.back()->num_preempted > 0; order.pop_back()) {
     if (!may_admit()) return;
     if (admit(*order.back()) == Admission::kRefused) {
@@ -64,7 +65,7 @@ void Scheduler::plan_admissions() {
   admit_by_shares(order);
 }
 
-// Turns go to the connection served least, counting what this plan has already given it.
+// The next is always of the connection served least, counting what this plan has already given it.
 void Scheduler::admit_by_shares(const std::vector<Sequence*>& order) {
   std::unordered_map<ConnectionId, std::vector<Sequence*>> queues;
   for (Sequence* sequence : order) queues[sequence->key.connection].push_back(sequence);
@@ -87,8 +88,8 @@ void Scheduler::admit_by_shares(const std::vector<Sequence*>& order) {
   }
 }
 
-// The waiting sequences, worst first, as if all connections had been served alike; preempted ones
-// are the best.
+// The waiting sequences, best last, regardless of what their connections were served; preempted
+// ones are the best.
 std::vector<Sequence*> Scheduler::candidates() const {
   std::vector<Sequence*> order = waiting_;
   const auto rank = [this](const Sequence* s) {
@@ -100,27 +101,30 @@ std::vector<Sequence*> Scheduler::candidates() const {
   return order;
 }
 
-// What a waiting sequence would be given now. A prompt gets what running prefills do not need, or
-// their half where it is shorter than all of them. Those that go before all others find a block
-// in the other kind's share where their own is empty; claimants leave one token to each other.
-// Where nothing runs the first one finds some, so that a wrong hint never makes an empty step.
+// Tokens that a waiting sequence would get in this step. A prompt gets what running prefills do not
+// need, or half of their share if it is shorter than all of them. Claimants and preempted sequences
+// may take up to a block from the other kind's share if their own is empty; a claimant leaves one
+// token to each other one. If nothing runs, both shares are open, so that a wrong hint never makes
+// an empty step.
 int Scheduler::tokens_for(const Sequence& sequence, int num_missing) const {
   const bool small = is_small(num_missing);
   const bool claims = std::ranges::find(claimants_, &sequence) != claimants_.end();
-  int room = small ? cached_left_ : prefill_left_;
+  int budget = small ? cached_left_ : prefill_left_;
   if (claims || sequence.num_preempted > 0) {
-    room = std::max(room, std::min(kBlockSize, small ? prefill_left_ : cached_left_));
+    budget = std::max(budget, std::min(kBlockSize, small ? prefill_left_ : cached_left_));
     if (claims) {
       const auto num_claims = std::ranges::count(claimants_, SequenceStatus::kWaiting,
                                                  [](const Sequence* s) { return s->status; });
-      room = std::min(room, cached_left_ + prefill_left_ + 1 - static_cast<int>(num_claims));
+      budget = std::min(budget, cached_left_ + prefill_left_ + 1 - static_cast<int>(num_claims));
     }
   } else if (!small) {
-    room = std::max(prefill_spare_, num_missing < shortest_prefill_ ? prefill_yield_ : 0);
+    budget = std::max(prefill_spare_, num_missing < shortest_prefill_ ? prefill_yield_ : 0);
   }
-  if (room < 1 && running_.empty()) room = cached_left_ + prefill_left_;
-  if (options_.debug.max_chunk_tokens > 0) room = std::min(room, options_.debug.max_chunk_tokens);
-  return std::min(num_missing, room);
+  if (budget < 1 && running_.empty()) budget = cached_left_ + prefill_left_;
+  if (options_.debug.max_chunk_tokens > 0) {
+    budget = std::min(budget, options_.debug.max_chunk_tokens);
+  }
+  return std::min(num_missing, budget);
 }
 
 void Scheduler::spend(int num_tokens, int num_missing) {
@@ -137,18 +141,18 @@ void Scheduler::spend(int num_tokens, int num_missing) {
 Scheduler::Admission Scheduler::admit(Sequence& sequence) {
   cache::PrefixMatch match = match_prefix(sequence);
   if (another_computes_prefix(sequence, match.num_tokens())) return Admission::kDeferred;
-  // All blocks up to its next token, not only the first chunk's: a prompt that enters by its first
-  // chunk and then finds no room would preempt itself.
+  // All blocks up to its next token, not only the first chunk's: a prompt admitted by its first
+  // chunk alone could run out of blocks and preempt itself.
   const int num_needed = sequence.num_to_compute() + 1;
-  if (!room_for(match, num_needed)) {
-    // A partial hit may need one block more than none (source and copy): it is a wish only.
+  if (!fits(match, num_needed)) {
+    // A partial hit may take one block more than none (source and copy): try without it.
     match.partial = kNoBlock;
     match.num_partial = 0;
-    if (!room_for(match, num_needed)) return Admission::kRefused;
+    if (!fits(match, num_needed)) return Admission::kRefused;
   }
   const int missing = sequence.num_to_compute() - match.num_tokens();
   const int num_tokens = tokens_for(sequence, missing);
-  // The hint was wrong; the next step keeps the right share for it.
+  // The hint was wrong; it is right now, and the next step divides its shares by it.
   if (num_tokens < 1) {
     return sequence.num_preempted > 0 ? Admission::kRefused : Admission::kDeferred;
   }
@@ -174,8 +178,8 @@ Scheduler::Admission Scheduler::admit(Sequence& sequence) {
   return Admission::kAdmitted;
 }
 
-// Is a running prefill about to compute at least a block of this prefix beyond what is cached? Then
-// it is cheaper to wait for it: a burst over one prefix computes it once.
+// Whether a running prefill is about to compute at least a block of this prefix beyond what is
+// cached. Then it is cheaper to wait: a burst of requests over one prefix computes it once.
 bool Scheduler::another_computes_prefix(const Sequence& sequence, int num_matched) const {
   const auto num_usable = static_cast<int>(num_matchable(sequence));
   if (num_usable - num_matched < kBlockSize) return false;
@@ -188,10 +192,9 @@ bool Scheduler::another_computes_prefix(const Sequence& sequence, int num_matche
   });
 }
 
-// Can the match be pinned and a sequence grow to num_tokens, with a reserve left for those that run
-// already? Alone, a sequence needs no reserve, and no room for a token beyond the context.
-// num_more: blocks that would be given back first.
-bool Scheduler::room_for(const cache::PrefixMatch& match, int num_tokens, int num_more) const {
+// Whether the match can be pinned and a sequence grow to num_tokens, at most to the whole context,
+// with a reserve left for the running sequences. num_freed: blocks that would be freed first.
+bool Scheduler::fits(const cache::PrefixMatch& match, int num_tokens, int num_freed) const {
   int takes_evictable = 0;
   for (const BlockId block : match.blocks) takes_evictable += pool_.is_evictable(block) ? 1 : 0;
   if (match.partial != kNoBlock && pool_.is_evictable(match.partial)) ++takes_evictable;
@@ -202,11 +205,11 @@ bool Scheduler::room_for(const cache::PrefixMatch& match, int num_tokens, int nu
   const int available = pool_.num_free() + pool_.num_evictable() - takes_evictable;
   int reserve = 0;
   for (const Sequence* s : running_) reserve += blocks_expected(*s);
-  return available + num_more >= needed + reserve;
+  return available + num_freed >= needed + reserve;
 }
 
-// What a running sequence will probably still ask for: by the mean length of the past, not by its
-// max_tokens, which programs set high and rarely use.
+// Blocks that a running sequence will probably still need: by the mean length of finished ones, not
+// by its max_tokens, which programs set high and rarely use.
 int Scheduler::blocks_expected(const Sequence& sequence) const {
   int expected = sequence.num_to_compute();
   if (sequence.kind == RequestKind::kGenerate) {

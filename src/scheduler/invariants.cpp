@@ -1,4 +1,4 @@
-// What must hold between two steps, over a snapshot of everything.
+// What must hold between two steps.
 #include <unordered_map>
 
 #include "lmtp/base/check.h"

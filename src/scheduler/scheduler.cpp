@@ -66,7 +66,7 @@ const StepPlan& Scheduler::plan(const StepLimits& limits) {
   ++step_;
   plan_ = StepPlan{};
   refresh_hints();
-  make_way();
+  preempt_for_shares();
   admissions_over_ = false;
   plan_decodes();
   divide(limits);
@@ -77,7 +77,8 @@ const StepPlan& Scheduler::plan(const StepLimits& limits) {
   return plan_;
 }
 
-// What each kind may have of this step, by what those who run and wait want.
+// Divides the step between prefills and almost cached sequences, by what running and waiting ones
+// need.
 void Scheduler::divide(const StepLimits& limits) {
   const int most = options_.batch.max_tokens;
   StepShares wanted;
@@ -88,9 +89,9 @@ void Scheduler::divide(const StepLimits& limits) {
     shortest_prefill_ = std::min(shortest_prefill_, num_remaining(*s));
   }
   const int running = wanted.prefill;
-  const bool has_seats = num_running() < num_seats();
+  const bool has_place = num_running() < max_running();
   for (const Sequence* s : waiting_) {
-    if (!has_seats) break;
+    if (!has_place) break;
     const int missing = num_missing(*s);
     int& sum = is_small(missing) ? wanted.cached : wanted.prefill;
     sum = std::min(most, sum + missing);
@@ -102,15 +103,16 @@ void Scheduler::divide(const StepLimits& limits) {
   prefill_yield_ = prefill_left_ / 2;
 }
 
-// Preempting shrinks running_ from its young end, so these loops go by index from the old end.
+// Preemption removes from the back of running_ (the youngest), so this loop and that of
+// plan_prefills() go by index.
 void Scheduler::plan_decodes() {
   for (std::size_t i = 0; i < running_.size(); ++i) {
     if (num_remaining(*running_[i]) == 1) plan_row(*running_[i], 1);
   }
 }
 
-// The oldest always goes on, by half of the share at least; the others are shorter, the youngest
-// the shortest: see tokens_for().
+// The oldest always gets at least half of the share; younger ones were admitted because they are
+// shorter than all older ones (tokens_for()), so the youngest come next.
 void Scheduler::plan_prefills() {
   const auto first =
       std::ranges::find_if(running_, [this](const Sequence* s) { return is_prefill(*s); });
@@ -133,13 +135,13 @@ void Scheduler::plan_prefill(Sequence& sequence, int most) {
   if (plan_row(sequence, num_tokens)) prefill_left_ -= num_tokens;
 }
 
-// One that this plan admits has got its tokens already.
+// A sequence that this plan admits has its row already.
 bool Scheduler::is_prefill(const Sequence& sequence) const {
   return num_remaining(sequence) > 1 && sequence.admission_step != step_;
 }
 
-// Adds a row where blocks can be had, preempting younger sequences for it. False where the sequence
-// itself had to give way, or there is no token left to spend.
+// Adds a row, preempting younger sequences if blocks are missing. False if num_tokens < 1 or the
+// sequence itself was preempted.
 bool Scheduler::plan_row(Sequence& sequence, int num_tokens) {
   if (num_tokens < 1) return false;
   while (!reserve(sequence, num_tokens)) {
@@ -154,7 +156,7 @@ bool Scheduler::plan_row(Sequence& sequence, int num_tokens) {
   return true;
 }
 
-// Blocks for the next num_tokens tokens, or none at all.
+// Allocates blocks for the next num_tokens tokens; all of them, or none and false.
 bool Scheduler::reserve(Sequence& sequence, int num_tokens) {
   const std::size_t had = sequence.blocks.size();
   const auto needed = static_cast<std::size_t>(blocks_for(sequence.num_computed + num_tokens));
@@ -175,7 +177,7 @@ bool Scheduler::reserve(Sequence& sequence, int num_tokens) {
 void Scheduler::preempt(Sequence& victim) {
   LMTP_CHECK(running_.size() > 1, "one sequence alone must fit", pool_.num_total());
   unplan(victim);
-  // Of a sequence that this very plan admitted, tokens may still wait to be copied.
+  // If this plan admitted it, its block copies have not been made yet.
   if (victim.admission_step != step_) index_computed(victim, true);
   victim.num_cached_hint = victim.num_computed;
   release(victim);
@@ -213,9 +215,11 @@ const StepPlan& Scheduler::plan_ahead() {
   return ahead_;
 }
 
-// The row behind row `follows` of the plan, if there will be one. False where that is not known.
-bool Scheduler::add_ahead(int follows) {
-  Sequence& sequence = *sequences_.at(plan_.rows[static_cast<std::size_t>(follows)].sequence->key);
+// Adds to ahead_ the row that continues row `input_row` of the plan, unless that row samples the
+// sequence's last token. False if that is not known.
+bool Scheduler::add_ahead(int input_row) {
+  Sequence& sequence =
+      *sequences_.at(plan_.rows[static_cast<std::size_t>(input_row)].sequence->key);
   if (sequence.kind != RequestKind::kGenerate || sequence.params.has_penalties()) return false;
   if (sequence.num_generated() + 1 >= sequence.num_generated_max) return true;
   if (!reserve(sequence, sequence.length() + 1 - sequence.num_computed)) return false;
@@ -223,7 +227,7 @@ bool Scheduler::add_ahead(int follows) {
                          .first_position = sequence.length(),
                          .num_tokens = 1,
                          .num_logits = 1,
-                         .follows = follows});
+                         .input_row = input_row});
   ++ahead_.num_tokens;
   ++ahead_.num_logits;
   return true;
@@ -260,7 +264,7 @@ void Scheduler::commit_row(const PlanRow& row, RowResult& result,
   counters_.num_tokens_computed += row.num_tokens;
   // Prompts were charged when they were admitted.
   if (row.first_position >= sequence.num_prompt) ++shares_.at(sequence.key.connection).served;
-  // The end of a prompt is where others will want to go on from: index its unfinished block too.
+  // Later requests often continue a prompt from its end: index its partial block too.
   const bool prompt_done =
       row.first_position < sequence.num_prompt && sequence.num_computed >= sequence.num_prompt;
   index_computed(sequence, prompt_done);
@@ -297,7 +301,8 @@ TokenEvent Scheduler::next_entry(Sequence& sequence, TokenResult&& token) {
   return entry;
 }
 
-// Puts blocks that have become whole into the prefix cache; and the last, partial one, if asked to.
+// Adds the blocks that have become full to the prefix cache; `with_tail`: the last, partial one
+// too.
 void Scheduler::index_computed(Sequence& sequence, bool with_tail) {
   const auto tokens = std::span<const TokenId>(sequence.tokens);
   // The last indexed block may be a partial one that has grown since.
@@ -320,17 +325,17 @@ void Scheduler::index_computed(Sequence& sequence, bool with_tail) {
     const BlockId parent = at == 0 ? kNoBlock : sequence.blocks[at - 1];
     const BlockId node =
         indexed ? prefix_cache_.extend(block, held) : prefix_cache_.insert(parent, held, block);
-    // A partial node of the same tokens is somebody else's to write in: ours stays outside.
+    // Another sequence may be writing in the partial node of the same tokens: ours is not indexed.
     if (node == kNoBlock || (node != block && size < kBlockSize)) return;
-    adopt(sequence, sequence.num_indexed, node);
+    replace_block(sequence, sequence.num_indexed, node);
     ++sequence.num_indexed;
     if (size < kBlockSize) return;
   }
 }
 
-// Where a whole block of the same tokens is there already, it takes the place of ours: by the
-// numerics contract both hold the same bits.
-void Scheduler::adopt(Sequence& sequence, int block_index, BlockId node) {
+// If the cache has a full block of the same tokens already, the sequence uses that instead of its
+// own: by the numerics contract both hold the same bits.
+void Scheduler::replace_block(Sequence& sequence, int block_index, BlockId node) {
   BlockId& own = sequence.blocks[static_cast<std::size_t>(block_index)];
   if (own == node) return;
   pool_.pin(node);
@@ -338,7 +343,7 @@ void Scheduler::adopt(Sequence& sequence, int block_index, BlockId node) {
   own = node;
 }
 
-// Gives up all blocks. What is indexed stays in the prefix cache for as long as there is room.
+// Unpins all blocks. Indexed ones stay in the prefix cache until they are evicted.
 void Scheduler::release(Sequence& sequence) {
   prefix_cache_.unpin_path(sequence.blocks);
   sequence.blocks.clear();
@@ -346,7 +351,7 @@ void Scheduler::release(Sequence& sequence) {
   sequence.num_computed = 0;
 }
 
-// Ends a sequence whose computed tokens are good: they stay for those who go on from them.
+// Ends a sequence whose computed tokens are valid: they stay in the prefix cache.
 void Scheduler::finish(Sequence& sequence) {
   index_computed(sequence, true);
   drop(sequence);

@@ -1,5 +1,5 @@
-// The half of Scheduler that keeps connections from one another: what each has been served, and who
-// makes way for whom.
+// The part of Scheduler that is fair between connections: what each has been served, and which
+// sequences are preempted for another connection.
 #include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
@@ -10,21 +10,21 @@
 namespace lmtp::scheduler {
 namespace {
 
-// Connections without streams whose share is still remembered.
+// Connections without streams whose share is kept.
 constexpr std::size_t kMaxIdleShares = 4096;
-// A sequence that has waited so long may have others make way; looked at every few steps. Together
-// they stay below the 64 steps that docs/scheduling.md promises, with one more try in between.
+// A sequence that has waited for kPatienceSteps may have others preempted; checked every
+// kClaimInterval steps. Two checks fit into the 64 steps that docs/scheduling.md promises.
 constexpr std::int64_t kPatienceSteps = 32;
 constexpr std::int64_t kClaimInterval = 16;
-// As many as find a token in every step.
+// Each gets a token in any step: two blocks of tokens are always allowed.
 constexpr std::size_t kClaimsMax = std::size_t{2} * kBlockSize;
-// Whoever has made way stays for so long.
-constexpr std::int64_t kStaySteps = 256;
+// For how long a sequence so preempted is not preempted in this way again.
+constexpr std::int64_t kProtectedSteps = 256;
 
 }  // namespace
 
-// A connection that comes, or comes back, starts no lower than the clock: it has neither a credit
-// for the time before, nor a debt for more than it took while others waited.
+// A connection that is new or comes back starts no lower than the clock: it has no credit for the
+// time before, and a debt only for what it took while others waited.
 void Scheduler::join_share(ConnectionId connection) {
   const auto [joined, is_new] = shares_.try_emplace(connection);
   Share& share = joined->second;
@@ -42,7 +42,7 @@ void Scheduler::join_share(ConnectionId connection) {
   }
 }
 
-// Half of those that are remembered go at once where there are too many, so that the walk is rare.
+// At the limit half of the idle shares are dropped at once, so that the scan is rare.
 void Scheduler::leave_share(ConnectionId connection) {
   const std::int64_t served = shares_.at(connection).served;
   shares_.erase(connection);
@@ -55,9 +55,9 @@ void Scheduler::leave_share(ConnectionId connection) {
   idle_served_[connection] = served;
 }
 
-// For a connection that has less than its share of what runs, and waits: one sequence at a time, so
-// that it gets there without emptying the step.
-void Scheduler::make_way() {
+// Preempts for connections that wait and run less than their share: for one waiting sequence of
+// each at a time, so that few rows of a step are lost.
+void Scheduler::preempt_for_shares() {
   if (step_ % kClaimInterval != 0 || waiting_.empty()) return;
   const int share = std::max(1, num_running() / static_cast<int>(shares_.size()));
   std::unordered_set<ConnectionId> served;
@@ -67,43 +67,43 @@ void Scheduler::make_way() {
     if (step_ - (*s)->waiting_since < kPatienceSteps) continue;
     if (shares_.at(connection).num_running >= share || served.contains(connection)) continue;
     served.insert(connection);
-    make_way_for(**s, share);
+    preempt_for(**s, share);
   }
 }
 
-// All who must go, or none: nobody makes way in vain.
-void Scheduler::make_way_for(Sequence& claimant, int share) {
+// Preempts as many sequences as the claimant needs, or none if even all would not be enough.
+void Scheduler::preempt_for(Sequence& claimant, int share) {
   const cache::PrefixMatch match = match_prefix(claimant);
   if (another_computes_prefix(claimant, match.num_tokens())) return;
-  const int num_free = num_seats() - num_running() - static_cast<int>(claimants_.size());
-  std::vector<Sequence*> leaving;
-  int num_blocks = 0;  // that they give back or would still ask for
-  while (num_free + static_cast<int>(leaving.size()) < 1 ||
-         !room_for(match, claimant.num_to_compute() + 1, num_blocks)) {
-    Sequence* next = next_to_leave(share, leaving);
+  const int num_free = max_running() - num_running() - static_cast<int>(claimants_.size());
+  std::vector<Sequence*> victims;
+  int num_blocks = 0;  // that they hold alone or are expected to need
+  while (num_free + static_cast<int>(victims.size()) < 1 ||
+         !fits(match, claimant.num_to_compute() + 1, num_blocks)) {
+    Sequence* next = next_victim(share, victims);
     if (next == nullptr) return;
-    leaving.push_back(next);
+    victims.push_back(next);
     num_blocks += blocks_expected(*next);
     for (const BlockId block : next->blocks) num_blocks += pool_.num_refs(block) == 1 ? 1 : 0;
   }
-  // Where nobody must leave, it waits behind others who find no room: it is to be admitted first.
-  for (Sequence* sequence : leaving) {
+  // Without victims it only waits behind others that do not fit: as a claimant it comes first.
+  for (Sequence* sequence : victims) {
     preempt(*sequence);
-    sequence->stays_until = step_ + kStaySteps;
+    sequence->protected_until = step_ + kProtectedSteps;
   }
   claimants_.push_back(&claimant);
 }
 
-// The youngest of the connection that holds most, and more than the share. Null where there is none
-// that has not made way lately.
-Sequence* Scheduler::next_to_leave(int share, const std::vector<Sequence*>& leaving) const {
-  std::unordered_map<ConnectionId, int> num_leaving;
-  for (const Sequence* s : leaving) ++num_leaving[s->key.connection];
+// The youngest unprotected sequence of the connection that runs most, and more than the share; null
+// if there is none.
+Sequence* Scheduler::next_victim(int share, const std::vector<Sequence*>& victims) const {
+  std::unordered_map<ConnectionId, int> num_victims;
+  for (const Sequence* s : victims) ++num_victims[s->key.connection];
   Sequence* best = nullptr;
   int most = share;
   for (Sequence* s : running_) {
-    const int held = shares_.at(s->key.connection).num_running - num_leaving[s->key.connection];
-    if (step_ < s->stays_until || std::ranges::find(leaving, s) != leaving.end()) continue;
+    const int held = shares_.at(s->key.connection).num_running - num_victims[s->key.connection];
+    if (step_ < s->protected_until || std::ranges::find(victims, s) != victims.end()) continue;
     if (held < most || (held == most && (best == nullptr || s->id < best->id))) continue;
     best = s;
     most = held;

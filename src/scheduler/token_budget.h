@@ -15,30 +15,30 @@ inline int num_remaining(const Sequence& sequence) {
   return sequence.num_to_compute() - sequence.num_computed;
 }
 
-// All but cached: what is missing costs next to nothing.
+// Almost cached (LMQL's continuations): at most a block is to be computed.
 inline bool is_small(int num_missing) { return num_missing <= kBlockSize; }
 
-// What a waiting sequence would have to compute, as far as is known.
+// Tokens that a waiting sequence would have to compute, by its hint.
 inline int num_missing(const Sequence& sequence) {
   return sequence.num_to_compute() - sequence.num_cached_hint;
 }
 
-// How many leading tokens may be taken from the prefix cache: the logits that come next must be
-// computed, so the token before the next one to emit is never among them.
+// Leading tokens that may be taken from the prefix cache: not the token before the next one to
+// emit, whose logits must be computed.
 std::size_t num_matchable(const Sequence& sequence);
 
-// What a step has beside its decodes.
+// Tokens of a step beside its decodes.
 struct StepShares {
   int prefill = 0;
-  int cached = 0;  // for what is all but cached
+  int cached = 0;  // for almost cached sequences
 };
 
-// Divides what num_decodes leave of a step between those that want it: where both do, neither is
-// left without (but of one token, which goes to the prefills).
+// Divides what num_decodes leave of a step by what is wanted. If both kinds want tokens, neither
+// gets none (a single token goes to the prefills).
 StepShares divide_step(int max_batched_tokens, int num_decodes, const StepLimits& limits,
                        StepShares wanted);
 
-// The row that moves the cursor of `sequence` on by num_tokens.
+// The row that advances the cursor of `sequence` by num_tokens.
 PlanRow make_row(const Sequence& sequence, int num_tokens);
 
 }  // namespace lmtp::scheduler

@@ -1,5 +1,5 @@
-// Drives a ModelAgent by hand-made plans: a scheduler that gives each stream its own blocks and
-// takes the chunk sizes it is told.
+// Drives a ModelAgent by hand-made plans: a scheduler that gives each stream its own blocks and the
+// chunk sizes that the test sets.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ inline ModelSource folder_source(const std::string& folder) {
   return source;
 }
 
-// Where `device` is given, on that: the CPU's own backends are for agents without one.
+// On `device` if it is given, else on the CPU.
 inline std::unique_ptr<scheduler::ModelAgent> load_agent(
     const ModelSource& source, int num_threads = 2,
     kernels::WeightType weight_type = kernels::WeightType::kF32,
@@ -78,7 +78,7 @@ class AgentDriver {
     stream.chunk = chunk;
     const int length = static_cast<int>(tokens.size()) + num_wanted + 1;
     for (int i = 0; i * kBlockSize < length; ++i) stream.sequence.blocks.push_back(next_block_++);
-    // Blocks in falling order, so that a kernel that takes them for neighbours is found out.
+    // Blocks in falling order, so that a kernel that assumes adjacent blocks fails.
     std::reverse(stream.sequence.blocks.begin(), stream.sequence.blocks.end());
     stream.sequence.tokens = std::move(tokens);
     EXPECT_LT(next_block_, agent_.info().num_blocks);
@@ -147,16 +147,17 @@ class AgentDriver {
     scheduler::StepPlan plan;
     planned_.clear();
     for (DrivenStream& stream : streams_) {
-      const int room = kTestBatchedTokens - plan.num_tokens;
-      if (stream.done() || room == 0) continue;
-      add(plan, stream, plan_row(stream, room));
+      const int left_in_step = kTestBatchedTokens - plan.num_tokens;
+      if (stream.done() || left_in_step == 0) continue;
+      add(plan, stream, plan_row(stream, left_in_step));
     }
     plan.copies = std::move(copies_);
     copies_.clear();
     return plan;
   }
 
-  // A token more of each stream of `plan` that will want one; of the last, one more than it wants.
+  // One token more of each stream of `plan`, computed even if the stream has all its tokens by
+  // then.
   scheduler::StepPlan plan_behind(const scheduler::StepPlan& plan,
                                   const std::vector<DrivenStream*>& planned) {
     scheduler::StepPlan next;
@@ -170,7 +171,7 @@ class AgentDriver {
              .first_position = stream.sequence.length(),
              .num_tokens = 1,
              .num_logits = 1,
-             .follows = static_cast<int>(i)});
+             .input_row = static_cast<int>(i)});
       }
     }
     return next;
@@ -183,13 +184,13 @@ class AgentDriver {
     planned_.push_back(&stream);
   }
 
-  static scheduler::PlanRow plan_row(const DrivenStream& stream, int room) {
+  static scheduler::PlanRow plan_row(const DrivenStream& stream, int left_in_step) {
     const scheduler::Sequence& sequence = stream.sequence;
     const int left = sequence.num_to_compute() - sequence.num_computed;
     scheduler::PlanRow row;
     row.sequence = &sequence;
     row.first_position = sequence.num_computed;
-    row.num_tokens = std::min({left, stream.chunk, room});
+    row.num_tokens = std::min({left, stream.chunk, left_in_step});
     const int end = row.first_position + row.num_tokens;
     if (sequence.kind == RequestKind::kGenerate) {
       row.num_logits = end == sequence.length() ? 1 : 0;

@@ -1,5 +1,5 @@
 // The numerics contract at the agent: a stream's tokens and log probabilities, to the bit, do not
-// depend on chunk sizes, threads, company, or on being scored instead of generated.
+// depend on chunk sizes, threads, other streams, or on being scored instead of generated.
 #include <gtest/gtest.h>
 
 #include <memory>

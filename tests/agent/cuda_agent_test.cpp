@@ -28,7 +28,7 @@ using testing::prompt_of;
 
 const std::string kGoldens = testing::source_dir() + "/tests/goldens/";
 
-// On a device that puts everything off until somebody waits for it.
+// On an emulated device that defers all work until it is waited for.
 class LazyCudaAgentTest : public ::testing::Test {
  protected:
   void SetUp() override { testing::set_lazy_device(true); }
@@ -95,7 +95,7 @@ TEST_P(CudaGoldenTest, LogprobsAreThoseOfTransformers) {
   EXPECT_LT(errors_of(*load(folder, WeightType::kF16), goldens).mean, kBf16Error / 8);
 }
 
-TEST(CudaAgentTest, ChunksCompanyAndTheOrderOfBlocksDoNotMatter) {
+TEST(CudaAgentTest, ChunksOtherStreamsAndTheOrderOfBlocksDoNotMatter) {
   const auto agent = load("families/llama3-tied", WeightType::kBF16);
   const auto alone = [&](int number, int chunk) {
     AgentDriver driver(*agent);
@@ -155,7 +155,7 @@ TEST(CudaAgentTest, GraphsGiveTheSameBits) {
 }
 
 // A step whose ids come from the records of the step before, which is not finished: with and
-// without graphs, alone and in company whose streams end at other times.
+// without graphs, alone and beside streams that end at other times.
 void expect_same_bits_ahead() {
   const auto agent = load("checkpoints/untied-f32", WeightType::kBF16);
   ASSERT_TRUE(agent->runs_ahead());
@@ -236,7 +236,7 @@ scheduler::StepPlan plan_behind(const scheduler::StepPlan& first) {
                          .first_position = row.num_tokens,
                          .num_tokens = 1,
                          .num_logits = 1,
-                         .follows = plan.num_tokens});
+                         .input_row = plan.num_tokens});
     ++plan.num_tokens;
     ++plan.num_logits;
   }
@@ -375,7 +375,7 @@ agent::AgentOptions options_of_lost_device(bool gone) {
   return options;
 }
 
-TEST(CudaAgentTest, OfALostDeviceOthersAreToldOnlyWhereItStaysAway) {
+TEST(CudaAgentTest, ALostDeviceIsReportedOnlyIfItStaysLost) {
   for (const bool gone : {false, true}) {
     agent::AgentOptions options = options_of_lost_device(gone);
     std::vector<std::string> reasons;
@@ -386,7 +386,7 @@ TEST(CudaAgentTest, OfALostDeviceOthersAreToldOnlyWhereItStaysAway) {
   }
 }
 
-TEST(CudaAgentTest, ThatADeviceIsLostWhileAModelIsLoadedIsToldToo) {
+TEST(CudaAgentTest, ADeviceLostWhileAModelIsLoadedIsReportedToo) {
   static kernels::DeviceApi api;
   static kernels::Backend backend;
   api = *testing::device_under_test().device;
@@ -446,8 +446,8 @@ TEST_F(LazyCudaAgentTest, AStepAheadThatFailsFailsAlone) {
   expect_same_bits(results[0], results[1]);
 }
 
-// What clients may ask for at worst has its place from the start: nobody's bias can fail the step
-// of the others.
+// Memory for the worst that clients can send is allocated at the start: one client's bias cannot
+// fail the step of the others.
 TEST(CudaAgentTest, EveryRowMayHaveABiasOfItsOwnOfTheWholeVocabulary) {
   static bool is_full = false;
   kernels::DeviceApi api = *testing::device_under_test().device;
@@ -464,7 +464,7 @@ TEST(CudaAgentTest, EveryRowMayHaveABiasOfItsOwnOfTheWholeVocabulary) {
   for (int i = 0; i < kRows; ++i) {
     const auto row = static_cast<std::size_t>(i);
     sequences[row].tokens.push_back(3);
-    plan.rows[row].follows = -1;
+    plan.rows[row].input_row = -1;
     auto bias = std::make_shared<LogitBias>();
     for (TokenId id = 0; id < vocab_size; ++id) {
       bias->ids.push_back(id);

@@ -39,7 +39,7 @@ std::shared_ptr<const LogitBias> bias_of(const std::vector<TokenId>& ids, float 
   return bias;
 }
 
-// One row of logits with what is wanted of it.
+// One row of logits with its sampling parameters.
 struct Row {
   std::vector<float> logits;
   SamplingParams params;
@@ -82,15 +82,16 @@ class DeviceSamplingTest : public ::testing::Test {
     agent::Upload upload(stream);
     device.prepare(plan, targets);
     upload.begin(device.rows_size() + device.counts_size());
-    const agent::WantedRows wanted = device.add_rows(upload);
+    const agent::SampleRows sample_rows = device.add_rows(upload);
     device.add_counts(upload);
     upload.send();
     // By two tiles, where there are two rows.
     const std::int64_t tile = (count + 1) / 2;
     const auto matrix = kernels::make_matrix(logits.data(), count, vocab_size);
-    device.choose(wanted, 0, matrix.slice_rows(0, tile));
+    device.choose(sample_rows, 0, matrix.slice_rows(0, tile));
     if (tile < count) {
-      device.choose(wanted, static_cast<std::size_t>(tile), matrix.slice_rows(tile, count - tile));
+      device.choose(sample_rows, static_cast<std::size_t>(tile),
+                    matrix.slice_rows(tile, count - tile));
     }
     const agent::PendingTokens tokens = device.fetch();
     stream.synchronize();
@@ -218,7 +219,7 @@ TEST_F(DeviceSamplingTest, LargeBiasesKeepTheSmallPart) {
 }
 
 // Each row equals itself alone, in bits, in any order of the device's threads.
-TEST_F(DeviceSamplingTest, CompanyAndOrderDoNotMatter) {
+TEST_F(DeviceSamplingTest, OtherRowsAndOrderDoNotMatter) {
   std::vector<Row> rows;
   for (unsigned seed = 0; seed < 8; ++seed) {
     Row row{.logits = random_row(2000, seed), .params = {}};
@@ -248,15 +249,16 @@ TEST_F(DeviceSamplingTest, BiasesComeAndGo) {
   for (int step = 0; step < 20; ++step) {
     std::vector<std::shared_ptr<const LogitBias>> now = {kept, kept};
     for (int i = 0; i < 10; ++i) now.push_back(bias_of(ids, static_cast<float>(100 * step + i)));
-    biases.place(now);
+    biases.upload(now);
     stream.synchronize();
     for (const auto& bias : now) {
-      const auto place = biases.of(*bias);
-      ASSERT_EQ(place.num_ids, static_cast<std::int64_t>(bias->ids.size()));
+      const auto location = biases.at(*bias);
+      ASSERT_EQ(location.num_ids, static_cast<std::int64_t>(bias->ids.size()));
       std::vector<TokenId> placed_ids(bias->ids.size());
       std::vector<float> placed_values(bias->ids.size());
-      testing::copy_to_host(placed_ids.data(), place.ids, placed_ids.size() * sizeof(TokenId));
-      testing::copy_to_host(placed_values.data(), place.values, placed_ids.size() * sizeof(float));
+      testing::copy_to_host(placed_ids.data(), location.ids, placed_ids.size() * sizeof(TokenId));
+      testing::copy_to_host(placed_values.data(), location.values,
+                            placed_ids.size() * sizeof(float));
       ASSERT_EQ(placed_ids, bias->ids);
       ASSERT_EQ(placed_values, bias->values);
     }

@@ -40,7 +40,7 @@ TEST(AgentErrorsTest, AnUnknownShapeListsThoseThereAre) {
   EXPECT_NE(error.find("gpt2-medium"), std::string::npos) << error;
 }
 
-TEST(AgentErrorsTest, ALoadingThatNobodyWaitsForEnds) {
+TEST(AgentErrorsTest, ACancelledLoadingEnds) {
   agent::AgentOptions options;
   options.source = testing::folder_source(LMTP_SOURCE_DIR "/tests/goldens/checkpoints/untied-f32");
   options.config = *model::load_model_config(options.source);

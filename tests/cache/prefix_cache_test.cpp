@@ -15,7 +15,7 @@ std::vector<TokenId> counting(int first, int count) {
 
 class PrefixCacheTest : public ::testing::Test {
  protected:
-  // As a sequence would: whole blocks, then the tail, each below the one before.
+  // As a sequence would: full blocks, then the partial one, each below the one before.
   std::vector<BlockId> insert_path(const std::vector<TokenId>& tokens) {
     std::vector<BlockId> path;
     const std::span<const TokenId> all(tokens);
@@ -39,7 +39,7 @@ class PrefixCacheTest : public ::testing::Test {
   PrefixCache cache_{pool_};
 };
 
-TEST_F(PrefixCacheTest, MatchesWholeBlocksAndAPartialTail) {
+TEST_F(PrefixCacheTest, MatchesFullBlocksAndAPartialOne) {
   const auto tokens = counting(0, 40);
   const auto path = insert_path(tokens);
   cache_.unpin_path(path);
@@ -48,7 +48,7 @@ TEST_F(PrefixCacheTest, MatchesWholeBlocksAndAPartialTail) {
   EXPECT_EQ(all.blocks, (std::vector<BlockId>{path[0], path[1]}));
   EXPECT_EQ(all.partial, path[2]);
   EXPECT_EQ(all.num_partial, 8);
-  // Inside the second block: a part of a whole node.
+  // Inside the second block: a part of a full node.
   const PrefixMatch some = cache_.match(std::span(tokens).first(20));
   EXPECT_EQ(some.num_tokens(), 20);
   EXPECT_EQ(some.partial, path[1]);
@@ -91,7 +91,7 @@ TEST_F(PrefixCacheTest, EvictsLeavesFirst) {
   cache_.check_invariants();
 }
 
-TEST_F(PrefixCacheTest, AGrowingTailKeepsItsPlace) {
+TEST_F(PrefixCacheTest, AGrowingPartialBlockStaysIndexed) {
   const auto tokens = counting(0, 20);
   const auto path = insert_path(std::vector<TokenId>(tokens.begin(), tokens.begin() + 18));
   EXPECT_EQ(cache_.match(tokens).num_tokens(), 18);
@@ -100,7 +100,7 @@ TEST_F(PrefixCacheTest, AGrowingTailKeepsItsPlace) {
   cache_.check_invariants();
 }
 
-TEST_F(PrefixCacheTest, AShorterUnusedSiblingGivesWay) {
+TEST_F(PrefixCacheTest, AShorterUnpinnedSiblingIsReplaced) {
   const auto tokens = counting(0, 10);
   cache_.unpin_path(insert_path(std::vector<TokenId>(tokens.begin(), tokens.begin() + 4)));
   EXPECT_EQ(pool_.num_evictable(), 1);
@@ -113,23 +113,23 @@ TEST_F(PrefixCacheTest, AShorterUnusedSiblingGivesWay) {
   cache_.check_invariants();
 }
 
-TEST_F(PrefixCacheTest, PrefersATailThatCanBeTakenOver) {
+TEST_F(PrefixCacheTest, PrefersAPartialBlockThatCanBeTakenOver) {
   auto pinned = counting(0, 4);
   pinned.push_back(100);
-  auto loose = counting(0, 4);
-  loose.push_back(200);
+  auto unpinned = counting(0, 4);
+  unpinned.push_back(200);
   insert_path(pinned);  // its owner goes on writing
-  const auto path = insert_path(loose);
+  const auto path = insert_path(unpinned);
   cache_.unpin_path(path);
-  auto wanted = loose;
+  auto wanted = unpinned;
   wanted.push_back(7);
   const PrefixMatch match = cache_.match(wanted);
   EXPECT_EQ(match.partial, path[0]);
   EXPECT_EQ(match.num_partial, 5);
 }
 
-// A template whose end lies inside a block, with a different question each time: one family.
-TEST(PrefixCacheFamily, MoreSiblingsThanTheLimitAreStillFound) {
+// A template whose end lies inside a block, with a different question each time.
+TEST(PrefixCacheSiblings, MoreSiblingsThanTheLimitAreStillFound) {
   BlockPool pool(8 * PrefixCache::kMaxSiblings);
   PrefixCache cache(pool);
   const int num_questions = 2 * PrefixCache::kMaxSiblings + 10;
@@ -137,16 +137,16 @@ TEST(PrefixCacheFamily, MoreSiblingsThanTheLimitAreStillFound) {
     auto tokens = counting(0, 6);
     tokens.push_back(1'000 + number);
     for (int i = 0; i < 20; ++i) tokens.push_back(i);
-    return tokens;  // a whole block and a tail
+    return tokens;  // a full block and a partial one
   };
   for (int number = 0; number < num_questions; ++number) {
     const auto tokens = question(number);
     const std::span<const TokenId> all(tokens);
-    const BlockId whole = cache.allocate();
-    const BlockId tail = cache.allocate();
-    ASSERT_EQ(cache.insert(kNoBlock, all.first(kBlockSize), whole), whole);
-    ASSERT_EQ(cache.insert(whole, all.subspan(kBlockSize), tail), tail);
-    cache.unpin_path(std::vector<BlockId>{whole, tail});
+    const BlockId full = cache.allocate();
+    const BlockId partial = cache.allocate();
+    ASSERT_EQ(cache.insert(kNoBlock, all.first(kBlockSize), full), full);
+    ASSERT_EQ(cache.insert(full, all.subspan(kBlockSize), partial), partial);
+    cache.unpin_path(std::vector<BlockId>{full, partial});
   }
   cache.check_invariants();
   for (int number = 0; number < num_questions; ++number) {
@@ -156,14 +156,14 @@ TEST(PrefixCacheFamily, MoreSiblingsThanTheLimitAreStillFound) {
   EXPECT_EQ(cache.match(question(-1)).num_tokens(), 6);
 }
 
-TEST(PrefixCacheFamily, UnusedTailsBeyondTheLimitAreFreed) {
+TEST(PrefixCacheSiblings, UnpinnedPartialBlocksBeyondTheLimitAreFreed) {
   BlockPool pool(4 * PrefixCache::kMaxSiblings);
   PrefixCache cache(pool);
   for (int number = 0; number < 2 * PrefixCache::kMaxSiblings; ++number) {
     const std::vector<TokenId> tokens = {1, 2, number};
-    const BlockId tail = cache.allocate();
-    ASSERT_EQ(cache.insert(kNoBlock, tokens, tail), tail);
-    cache.unpin_path(std::vector<BlockId>{tail});
+    const BlockId partial = cache.allocate();
+    ASSERT_EQ(cache.insert(kNoBlock, tokens, partial), partial);
+    cache.unpin_path(std::vector<BlockId>{partial});
   }
   EXPECT_EQ(pool.num_evictable(), PrefixCache::kMaxSiblings);
   const std::vector<TokenId> newest = {1, 2, 2 * PrefixCache::kMaxSiblings - 1};

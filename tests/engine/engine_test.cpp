@@ -65,14 +65,18 @@ Request generate(std::shared_ptr<EventSink> sink, ConnectionId connection, Strea
 }
 
 TEST(EngineDeath, LimitsThatNothingKeepsAreOurBug) {
-  for (int EngineOptions::*const limit :
-       {&EngineOptions::max_prefill_ms, &EngineOptions::max_alone_ms,
-        &EngineOptions::max_concurrent_requests}) {
+  using scheduler::DebugOptions;
+  for (int DebugOptions::*const limit :
+       {&DebugOptions::max_prefill_ms, &DebugOptions::max_alone_ms}) {
     EngineOptions options;
-    options.*limit = -1;
+    options.debug.*limit = -1;
     EXPECT_DEATH(Engine(testing::make_fake_agent({}), limits(), options),
-                 "check failed: options.max_");
+                 "check failed: options.debug.max_");
   }
+  EngineOptions none;
+  none.max_concurrent_requests = 0;
+  EXPECT_DEATH(Engine(testing::make_fake_agent({}), limits(), none),
+               "check failed: options.max_concurrent_requests");
   EngineOptions options;
   options.batch.max_tokens = 0;
   EXPECT_DEATH(Engine(testing::make_fake_agent({}), limits(), options),
@@ -124,7 +128,7 @@ TEST_P(EngineTest, PrefillBesideADecodeIsBoundedByItsTimeWhereThatIsBounded) {
       return {};
     };
     EngineOptions options = checked_options();
-    options.max_prefill_ms = max_prefill_ms;
+    options.debug.max_prefill_ms = max_prefill_ms;
     Engine engine(testing::make_fake_agent(agent), limits(), options);
     running = &engine;
     ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 1, counting(0, 40), 40)));

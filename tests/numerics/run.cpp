@@ -252,6 +252,8 @@ Result<CompanyReport> Runner::run_company(const Model& model, const Setting& set
   agent.kv_cache_bytes = setting.num_blocks * model::kv_block_bytes(model.config, kv_type(agent));
   agent.context_length = model.limits.context_length;
   agent.debug = {.max_chunk_tokens = setting.chunk,
+                 .max_prefill_ms = 0,  // by tokens: the same steps every time
+                 .max_alone_ms = 0,
                  .run_ahead = setting.as_served,
                  .check_invariants = true,
                  .decode_graphs = setting.as_served,
@@ -259,8 +261,6 @@ Result<CompanyReport> Runner::run_company(const Model& model, const Setting& set
   engine::EngineOptions engine;
   engine.batch = agent.batch;
   engine.debug = agent.debug;
-  engine.max_prefill_ms = 0;  // the same steps every time
-  engine.max_alone_ms = 0;
   // Without ends of text: every stream is as long as it was drawn.
   const auto progress = [](int) { return true; };
   auto loaded = agent.cuda_device.has_value() ? agent::make_cuda_agent(agent, progress)

@@ -94,7 +94,7 @@ TEST(Ahead, NothingIsPlannedAheadOfWhatIsNotKnown) {
     d.generate(2, counting(50, 5), 8, 1, params);
   }));
   EXPECT_FALSE(starts_ahead([](SchedulerDriver& d) {
-    for (StreamId id = 2; id < 100; ++id) d.generate(id, counting(50, 5), 2);  // more than seats
+    for (StreamId id = 2; id < 100; ++id) d.generate(id, counting(50, 5), 2);  // more than may run
   }));
 }
 

@@ -1,4 +1,4 @@
-// What one connection can take from the others, counted in steps.
+// How far one connection can delay the others, counted in steps.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,10 +20,10 @@ using testing::small_agent;
 using testing::small_options;
 
 constexpr int kVocab = testing::kSmallVocab;
-constexpr int kStepsToRun = 64;    // of a connection beneath its share
-constexpr int kStepsToStay = 256;  // of a sequence that made way
+constexpr int kStepsToRun = 64;       // of a connection below its share
+constexpr int kProtectedSteps = 256;  // after such a preemption
 
-// Steps until the stream has a token; at most `most`, and then some.
+// Steps until the stream has a token; more than `most` if it has none by then.
 int steps_to_token(SchedulerDriver& driver, StreamKey key, int most) {
   int steps = 0;
   while (driver.outcome(key).tokens.empty() && steps <= most) {
@@ -63,7 +63,7 @@ class Flood {
   std::vector<StreamKey> live_;
 };
 
-TEST(Fairness, AFloodOfCachedScoresStarvesNobody) {
+TEST(Fairness, AFloodOfCachedScoresStarvesNoPrompt) {
   SchedulerDriver driver(small_agent(1000), small_options());
   const auto prefix = counting(0, 64);
   driver.score(1, prefix, counting(100, 2), 1);
@@ -122,7 +122,7 @@ TEST(Fairness, BesideDecodesAFloodIsBounded) {
   }
 }
 
-// Steps until both of two streams that do not fit together are through.
+// Steps until both of two streams that do not fit together are done.
 int steps_of_tight_pair(int num_in_flood) {
   SchedulerOptions options = small_options();
   options.context_length = 96;
@@ -145,11 +145,11 @@ TEST(Fairness, APreemptedSequenceIsNotOvertaken) {
   EXPECT_LE(steps_of_tight_pair(40), 2 * steps_of_tight_pair(0));
 }
 
-class Seats : public ::testing::TestWithParam<bool> {
+class FairPreemption : public ::testing::TestWithParam<bool> {
  protected:
-  static constexpr int kSeats = 8;
+  static constexpr int kMaxRunning = 8;
 
-  Seats() : driver_(agent_options(), options()) {}
+  FairPreemption() : driver_(agent_options(), options()) {}
   static testing::FakeAgentOptions agent_options() {
     testing::FakeAgentOptions agent = small_agent(1000);
     agent.runs_ahead = GetParam();
@@ -158,11 +158,11 @@ class Seats : public ::testing::TestWithParam<bool> {
   static SchedulerOptions options() {
     SchedulerOptions options = small_options();
     options.context_length = 2048;
-    options.batch.max_tokens = kSeats;
+    options.batch.max_tokens = kMaxRunning;
     return options;
   }
-  void take_all_seats() {
-    for (StreamId id = 1; id <= kSeats; ++id) {
+  void run_as_many_as_may() {
+    for (StreamId id = 1; id <= kMaxRunning; ++id) {
       held_.push_back(driver_.generate(id, counting(static_cast<int>(id) * 5, 3), 1500, 1));
     }
     for (int i = 0; i < 100; ++i) driver_.step();
@@ -173,24 +173,24 @@ class Seats : public ::testing::TestWithParam<bool> {
   std::vector<StreamKey> held_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Agents, Seats, ::testing::Bool(),
+INSTANTIATE_TEST_SUITE_P(Agents, FairPreemption, ::testing::Bool(),
                          [](const auto& which) { return which.param ? "Ahead" : "StepByStep"; });
 
-TEST_P(Seats, AConnectionBeneathItsShareRunsSoon) {
-  take_all_seats();
+TEST_P(FairPreemption, AConnectionBelowItsShareRunsSoon) {
+  run_as_many_as_may();
   const auto computed = driver_.scheduler().counters().num_tokens_computed;
   const auto other = driver_.generate(100, counting(700, 3), 5, 2);
   const int steps = steps_to_token(driver_, other, 2 * kStepsToRun);
   EXPECT_LE(steps, kStepsToRun);
   EXPECT_EQ(driver_.scheduler().counters().num_preemptions, 1);
-  EXPECT_LE(driver_.scheduler().counters().num_tokens_computed - computed, steps * kSeats);
+  EXPECT_LE(driver_.scheduler().counters().num_tokens_computed - computed, steps * kMaxRunning);
   std::set<StreamId> rows;
   for (const StreamKey key : driver_.last_keys()) rows.insert(key.stream);
-  EXPECT_FALSE(rows.contains(kSeats)) << "the youngest one made way";
+  EXPECT_FALSE(rows.contains(kMaxRunning)) << "the youngest one was preempted";
   while (!driver_.outcome(other).done) driver_.step();
   driver_.settle();
   driver_.step();
-  EXPECT_EQ(driver_.last_plan().num_tokens, kSeats) << "its keys and values were still there";
+  EXPECT_EQ(driver_.last_plan().num_tokens, kMaxRunning) << "its keys and values were still there";
   driver_.run();
   EXPECT_EQ(driver_.outcome(other).tokens, FakeAgent::expected_tokens(counting(700, 3), 5, kVocab));
   for (std::size_t i = 0; i < held_.size(); ++i) {
@@ -199,10 +199,10 @@ TEST_P(Seats, AConnectionBeneathItsShareRunsSoon) {
   }
 }
 
-TEST_P(Seats, MoreConnectionsThanSeatsWaitForNoWholeStream) {
-  take_all_seats();
+TEST_P(FairPreemption, MoreConnectionsThanMayRunWaitForNoWholeStream) {
+  run_as_many_as_may();
   std::vector<StreamKey> others;
-  for (ConnectionId connection = 2; connection < 2 + 2 * kSeats; ++connection) {
+  for (ConnectionId connection = 2; connection < 2 + 2 * kMaxRunning; ++connection) {
     others.push_back(driver_.generate(100 + static_cast<StreamId>(connection),
                                       counting(600 + static_cast<int>(connection), 3), 5,
                                       connection));
@@ -213,12 +213,12 @@ TEST_P(Seats, MoreConnectionsThanSeatsWaitForNoWholeStream) {
   for (int i = 0; i < kStepsToRun; ++i) driver_.step();
   EXPECT_GT(num_answered(), 0);
   for (int i = 0; i < 5 * kStepsToRun; ++i) driver_.step();
-  EXPECT_EQ(num_answered(), 2 * kSeats);
+  EXPECT_EQ(num_answered(), 2 * kMaxRunning);
   driver_.run();
 }
 
-TEST_P(Seats, NoStreamMakesWayTwiceWithinItsStay) {
-  take_all_seats();
+TEST_P(FairPreemption, NoStreamIsPreemptedTwiceWhileProtected) {
+  run_as_many_as_may();
   std::map<StreamId, int> left_at;  // steps
   std::set<StreamId> before;
   StreamId next = 100;
@@ -236,7 +236,7 @@ TEST_P(Seats, NoStreamMakesWayTwiceWithinItsStay) {
     for (const StreamKey key : held_) {
       if (!before.contains(key.stream) || now.contains(key.stream)) continue;
       if (left_at.contains(key.stream)) {
-        EXPECT_GE(step - left_at[key.stream], kStepsToStay) << key.stream;
+        EXPECT_GE(step - left_at[key.stream], kProtectedSteps) << key.stream;
       }
       left_at[key.stream] = step;
     }
@@ -245,8 +245,8 @@ TEST_P(Seats, NoStreamMakesWayTwiceWithinItsStay) {
   EXPECT_GE(num_ended, 1200 / (kStepsToRun + 10));
 }
 
-TEST_P(Seats, EachConnectionGetsUpToItsShareAndNoMore) {
-  take_all_seats();
+TEST_P(FairPreemption, EachConnectionGetsUpToItsShareAndNoMore) {
+  run_as_many_as_may();
   for (StreamId id = 100; id < 120; ++id) {
     driver_.generate(id, counting(700 - static_cast<int>(id), 3), 1500, 2);
     driver_.generate(id + 100, counting(700 - static_cast<int>(id), 3), 1500, 3);
@@ -257,7 +257,7 @@ TEST_P(Seats, EachConnectionGetsUpToItsShareAndNoMore) {
   EXPECT_EQ(running[1], 4);
   EXPECT_EQ(running[2], 2);
   EXPECT_EQ(running[3], 2);
-  EXPECT_EQ(driver_.scheduler().counters().num_preemptions, 4) << "and then there is peace";
+  EXPECT_EQ(driver_.scheduler().counters().num_preemptions, 4) << "and none after that";
 }
 
 TEST(Fairness, ABlockedConnectionRunsSoonToo) {
@@ -278,8 +278,8 @@ TEST(Fairness, ABlockedConnectionRunsSoonToo) {
   }
 }
 
-// Another connection's stream that was preempted and finds no room comes first, but not for ever.
-TEST(Fairness, APreemptedStreamThatFindsNoRoomHoldsUpNoOtherConnection) {
+// A preempted stream that does not fit is first in order, but does not block other connections.
+TEST(Fairness, APreemptedStreamThatDoesNotFitDelaysNoOtherConnection) {
   SchedulerDriver driver(small_agent(26), small_options());
   for (StreamId id = 1; id <= 3; ++id) {
     driver.generate(id, counting(static_cast<int>(id) * 100, 60), 190, 1);
@@ -321,7 +321,7 @@ TEST(Fairness, AShortPromptDoesNotWaitForALongOne) {
   EXPECT_TRUE(driver.outcome(equal_one).done);
 }
 
-// Seven wait for the first one's prefix; once it is there they are what is all but cached.
+// Seven wait for the first one's prefix; once that is computed they are almost cached.
 TEST(Fairness, WhatHasBeenCachedMeanwhileIsAdmittedAsCached) {
   SchedulerOptions options = small_options();
   options.batch.max_tokens = 512;
@@ -360,8 +360,8 @@ TEST(Fairness, WhatHasBeenEvictedMeanwhileIsAPromptAgain) {
   driver.run();
 }
 
-// A connection that was served much while others waited has a debt when it comes back, and is told
-// apart from 5,000 that came and went.
+// A connection that was served much while others waited has a debt when it comes back, even after
+// 5,000 others came and went.
 TEST(Fairness, ConnectionsThatComeAndGoAreForgotten) {
   SchedulerOptions options = small_options();
   options.batch.max_sequences = 1;

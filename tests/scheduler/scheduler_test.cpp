@@ -102,7 +102,7 @@ TEST(Scheduler, PrefillBesideRunningStreamsIsBoundedByWhatTheCallerAllows) {
   SchedulerDriver driver(testing::small_agent(), options);
   driver.generate(1, counting(0, 100), 50);
   driver.step({.prefill = 40});
-  EXPECT_EQ(driver.last_plan().num_tokens, 100) << "nobody is held up";
+  EXPECT_EQ(driver.last_plan().num_tokens, 100) << "no stream is delayed";
   driver.generate(2, counting(300, 200), 1);
   driver.step({.prefill = 40});
   EXPECT_EQ(driver.last_plan().num_tokens, 1 + 40);
@@ -302,7 +302,7 @@ TEST(Scheduler, ConnectionsShareByTokensServed) {
     ASSERT_TRUE(driver.step());
     ++steps;
   }
-  // Its turn comes as soon as one of the two seats is free, not after all ten.
+  // Its turn comes as soon as one of the two running sequences ends, not after all ten.
   EXPECT_LE(steps, 8 + 8 + 2);
   driver.run();
 }

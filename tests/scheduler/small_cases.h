@@ -1,4 +1,4 @@
-// What tests of the scheduler ask for: short prompts, a small step, a model without weights.
+// Settings of the scheduler's tests: short prompts, a small step, a model without weights.
 #pragma once
 
 #include <numeric>

@@ -1,5 +1,5 @@
-// A model agent without a model: what it keeps in its "KV cache" is a hash of the tokens so far, so
-// that it notices every block that was shared, copied, evicted or overwritten wrongly.
+// A model agent without a model: its "KV cache" holds a hash of the tokens so far, so that it
+// notices every block that was shared, copied, evicted or overwritten wrongly.
 #pragma once
 
 #include <atomic>
@@ -23,12 +23,12 @@ struct FakeAgentOptions {
   int vocab_size = 1000;
   int num_blocks = 64;
   std::chrono::microseconds step_time{0};   // slept in each step
-  std::chrono::nanoseconds device_wait{0};  // said of each step
-  TokenId eos_id = -1;                      // never drawn by itself where < 0
+  std::chrono::nanoseconds device_wait{0};  // reported of each step
+  TokenId eos_id = -1;                      // < 0: none
   bool runs_ahead = false;                  // as an agent of a device: see ModelAgent
   // Called at the start of each step; an error fails the step.
   std::function<Result<void>(const scheduler::StepPlan&)> before_step;
-  // Asked after a step that failed; empty: no.
+  // Called after a step that failed; empty: not lost.
   std::function<bool()> is_lost;
   // Rows for which this is true give the per-row error.
   std::function<bool(const scheduler::Sequence&)> row_fails;
@@ -58,21 +58,21 @@ class FakeAgent : public scheduler::ModelAgent {
     return result;
   }
 
-  // A step ahead computes at once, as a device's stream would: all that the one before it writes is
-  // there, and nothing of what its commit brings.
+  // A step ahead is computed at once, as on a device's stream: after the writes of the step before
+  // it, and before that step's commit.
   Result<void> start(const scheduler::StepPlan& plan) override {
     if (!options_.runs_ahead) return ModelAgent::start(plan);
     LMTP_CHECK(under_way_.size() < 2, under_way_.size());
-    const bool follows = plan.rows.front().follows >= 0;
-    LMTP_CHECK(follows == !under_way_.empty(), under_way_.size());
+    const bool is_ahead = plan.rows.front().input_row >= 0;
+    LMTP_CHECK(is_ahead == !under_way_.empty(), under_way_.size());
     drawn_.clear();
-    if (follows && under_way_.back()) {
+    if (is_ahead && under_way_.back()) {
       for (const auto& row : under_way_.back()->rows) {
         LMTP_CHECK(row.tokens.size() <= 1, row.tokens.size());
         drawn_.push_back(row.tokens.empty() ? 0 : row.tokens[0].token);
       }
     }
-    under_way_.push_back(follows && !under_way_.back() ? under_way_.back() : execute(plan));
+    under_way_.push_back(is_ahead && !under_way_.back() ? under_way_.back() : execute(plan));
     return {};
   }
   Result<scheduler::StepResult> finish() override {
@@ -86,7 +86,7 @@ class FakeAgent : public scheduler::ModelAgent {
 
   bool is_lost() const override { return options_.is_lost && options_.is_lost(); }
 
-  // What a stream must be given, whatever its company: the reference for tests.
+  // The tokens that a stream must get, whatever runs beside it: the reference for tests.
   static std::vector<TokenId> expected_tokens(std::vector<TokenId> prompt, int count,
                                               int vocab_size, TokenId eos_id = -1) {
     std::uint64_t hash = kSeed;
@@ -133,9 +133,9 @@ class FakeAgent : public scheduler::ModelAgent {
                   position % kBlockSize);
     };
     const auto token = [&](int position) {
-      if (row.follows >= 0 && position == row.first_position) {
+      if (row.input_row >= 0 && position == row.first_position) {
         LMTP_CHECK(position == s.length(), position, s.length());
-        return drawn_.at(static_cast<std::size_t>(row.follows));
+        return drawn_.at(static_cast<std::size_t>(row.input_row));
       }
       return s.tokens.at(static_cast<std::size_t>(position));
     };

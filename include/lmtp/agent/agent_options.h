@@ -1,4 +1,4 @@
-// What an agent is made of.
+// AgentOptions: what an agent is made from.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,8 @@ struct AgentOptions {
   BatchLimits batch;                // of any plan
   int context_length = 0;           // the longest stream; 0: the model's own
   bool force = false;               // as config was read: model::ConfigOptions
-  // Told, while an agent is made, that the device is lost to this process for good, and why; from
-  // any thread. Null: nobody wants to know.
+  // Called, while an agent is made, if the device is lost to this process for good, with the
+  // reason; on any thread. May be null.
   std::function<void(const std::string& reason)> on_device_gone;
   scheduler::DebugOptions debug;
 };

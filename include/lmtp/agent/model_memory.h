@@ -1,4 +1,4 @@
-// What a model will take of a machine's or a device's memory, before it is loaded.
+// The memory that a model will take of a machine or a device, before it is loaded.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 namespace lmtp::agent {
 
 struct ModelMemory {
-  std::int64_t weights_bytes = 0;  // and what else is taken whatever is served
+  std::int64_t weights_bytes = 0;  // and all else that does not depend on the KV cache
   std::int64_t kv_bytes_min = 0;   // the smallest KV cache that the agent accepts
   std::int64_t num_parameters = 0;
 };
@@ -32,7 +32,7 @@ constexpr std::int64_t weight_bytes(kernels::WeightType type) {
 }
 
 // What the machine and the control groups around this process still allow, or what is free on the
-// device; nothing where nobody says. Any thread.
+// device; nullopt if that cannot be read. Any thread.
 std::optional<std::int64_t> available_memory_bytes(std::optional<int> cuda_device = {});
 
 // For the KV cache, where `other_bytes` are going to be taken before it. On a CPU, min(4 GiB, a

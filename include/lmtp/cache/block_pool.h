@@ -1,4 +1,4 @@
-// BlockPool: who holds which block of the paged KV cache. Ids and counts only; no memory.
+// BlockPool: the state of each block of the paged KV cache. Ids and counts only; no memory.
 #pragma once
 
 #include <vector>
@@ -8,9 +8,9 @@
 namespace lmtp::cache {
 
 // Every block but kNullBlock is in one of three states:
-//   free       nobody's; its content means nothing
+//   free       unused; its content means nothing
 //   pinned     referenced num_refs() times by running sequences
-//   evictable  unreferenced, but kept for the prefix cache; in order of last use
+//   evictable  unreferenced, but kept for the prefix cache; in order of last use (LRU)
 // so free + evictable + pinned == total always (the leak equation).
 //
 // Arrays and two intrusive lists; every operation is O(1). Owner: the PrefixCache's owner, the
@@ -20,20 +20,20 @@ class BlockPool {
   // REQUIRES: num_blocks >= 2; block 0 is kNullBlock and is never handed out.
   explicit BlockPool(int num_blocks);
 
-  // A free block, now pinned once; kNoBlock where none is free.
+  // A free block, now pinned once; kNoBlock if none is free.
   BlockId take_free();
 
   // One more reference; an evictable block becomes pinned. REQUIRES: not free.
   void pin(BlockId block);
 
-  // One reference less. At zero the block becomes evictable (most recently used) where `keep` is
-  // set, else free. REQUIRES: pinned.
+  // One reference less. At zero the block becomes evictable (most recently used) if `keep` is set,
+  // else free. REQUIRES: pinned.
   void unpin(BlockId block, bool keep);
 
   // REQUIRES: evictable.
   void free_evictable(BlockId block);
 
-  // The least recently used evictable block; kNoBlock where there is none.
+  // The least recently used evictable block; kNoBlock if there is none.
   BlockId oldest_evictable() const;
 
   int num_refs(BlockId block) const { return refs_[index(block)]; }
@@ -52,7 +52,7 @@ class BlockPool {
   void push_back(BlockId head, BlockId block);
   void remove(BlockId block);
 
-  // Two circular lists with sentinels behind the blocks: free and evictable.
+  // Two circular lists, free and evictable; their sentinels are indices behind the blocks.
   BlockId free_head() const { return static_cast<BlockId>(refs_.size()); }
   BlockId evictable_head() const { return static_cast<BlockId>(refs_.size()) + 1; }
 

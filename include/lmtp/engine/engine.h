@@ -27,9 +27,7 @@ struct ModelLimits {
 
 // REQUIRES of each number what its comment says; Engine's constructor checks it.
 struct EngineOptions {
-  BatchLimits batch;         // of a step
-  int max_prefill_ms = 100;  // >= 0: of prefill beside decodes, by measure; 0: by tokens alone
-  int max_alone_ms = 300;    // >= 0: of a step without decodes, by measure; 0: by tokens alone
+  BatchLimits batch;                   // of a step
   int max_concurrent_requests = 1024;  // >= 1: waiting and running; more are refused with an error
   scheduler::DebugOptions debug;
 };

@@ -1,4 +1,4 @@
-// LogitsProcessor: what a request changes about a row of logits before anything is read from it.
+// LogitsProcessor: applies a request's penalties and bias to a row of logits.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ class LogitsProcessor {
   // Edits row [vocab_size] f32 in place: the repetition penalty (as HF: a positive logit is
   // divided, a negative one multiplied), the presence and frequency penalties, all over the
   // stream's tokens so far; then the bias is added. Tokens and ids outside the vocabulary are
-  // passed over.
+  // ignored.
   void process(std::span<float> row, const SamplingParams& params, std::span<const TokenId> tokens);
 
  private:

@@ -1,8 +1,8 @@
 // Sampler: from a row of logits to a token and its log probability.
 //
-// The order of work: penalties, bias (LogitsProcessor); log sum exp and top_logprobs, which are
-// what is reported: natural logarithms of probabilities at temperature 1, in f32; then temperature,
-// top_k, top_p and the draw by a number that depends on (seed, absolute position) alone.
+// In order: penalties and bias (LogitsProcessor); the reported values, log sum exp and
+// top_logprobs: natural logarithms of probabilities at temperature 1, in f32; then temperature,
+// top_k, top_p and the draw, by a random number that depends on (seed, absolute position) alone.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace lmtp::sampling {
 
 class Nucleus;
 
-// Why there is nothing to choose by.
+// The error of a row that has a NaN or no possible token.
 inline constexpr const char* kNoNumbers =
     "the model's logits at this position are not numbers, or no token is possible";
 
@@ -33,11 +33,11 @@ class Sampler {
   // Chooses the token that follows `tokens`. row: [vocab_size] f32, edited in place. top_logprobs
   // holds min(params.top_logprobs, kMaxTopLogprobs) entries, best first and ties by the lowest id,
   // and the chosen token at their end where it is not among them; impossible tokens (-inf) are left
-  // out. The error: the row holds no numbers to choose by.
+  // out. The error: kNoNumbers.
   Result<scheduler::TokenResult> sample(std::span<float> row, const SamplingParams& params,
                                         std::span<const TokenId> tokens);
 
-  // The log probability of `token`. The error is as above.
+  // The log probability of `token`; kNoNumbers as sample().
   Result<float> score(std::span<const float> row, TokenId token) const;
 
  private:

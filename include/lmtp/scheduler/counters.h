@@ -1,4 +1,4 @@
-// What the scheduler counts since its start.
+// The scheduler's counters, since its start.
 #pragma once
 
 #include <cstdint>

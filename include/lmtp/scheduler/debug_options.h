@@ -1,5 +1,5 @@
-// What tests alone set: other ways for steps to go, and checks of them. The kernels' backend is
-// only passed on here.
+// DebugOptions: what only tests set; the server uses the defaults. One struct for scheduler, engine
+// and agent, each of which reads its own part.
 #pragma once
 
 namespace lmtp::kernels {
@@ -9,11 +9,13 @@ struct Backend;
 namespace lmtp::scheduler {
 
 struct DebugOptions {
-  int max_chunk_tokens = 0;  // >= 0: of one sequence in a step; 0: as many as the step has room for
-  bool run_ahead = true;     // with an agent that does: a step is started before the last ended
-  bool check_invariants = false;  // after each step; aborts where they do not hold
-  bool decode_graphs = true;      // on a device: steps that come again are one launch
-  // Of the agent, which it outlives; null: kernels::cpu_backend(), or kernels::cuda::backend().
+  int max_chunk_tokens = 0;       // >= 0: of one sequence in a step; 0: no limit but the step's
+  int max_prefill_ms = 100;       // >= 0: of prefill beside decodes, by measure; 0: by tokens alone
+  int max_alone_ms = 300;         // >= 0: of a step without decodes, by measure; 0: by tokens alone
+  bool run_ahead = true;          // use ModelAgent::runs_ahead(), where the agent has it
+  bool check_invariants = false;  // after each step; aborts if they do not hold
+  bool decode_graphs = true;      // on a device: launch repeated decode steps as graphs
+  // Must outlive the agent; null: kernels::cpu_backend(), or kernels::cuda::backend().
   const kernels::Backend* backend = nullptr;
 };
 

@@ -32,7 +32,7 @@ struct SchedulerOptions {
   SchedulerCounters counters;  // to count on from
 };
 
-// What happened to a stream; the first entry that ends it is its last.
+// A token or an error of a stream; the first entry that ends the stream is its last.
 struct SchedulerEvent {
   StreamKey key;
   std::variant<TokenEvent, StreamError> entry;
@@ -41,25 +41,25 @@ struct SchedulerEvent {
 // Iteration-level scheduling (Orca, Yu et al. 2022) without phases (vLLM's unified scheduler):
 // every sequence only has a cursor that catches up with its length. A step gives, under one budget
 // of batch.max_tokens: one token to each running decode; then a share each to prefills and to
-// admissions of what is all but cached.
+// admissions of sequences that are almost entirely cached.
 //
-// - What a step computes besides decodes is bounded by what the caller of plan() allows, so that a
-//   long prompt holds up neither the streams that others are reading nor those that come.
+// - What a step computes besides decodes is bounded by the limits given to plan(), so that a long
+//   prompt delays neither running streams nor new ones.
 // - Admission order: preempted sequences; then the connection that was served least; within it
-//   those that wait for long, then the longest cached prefix, then age. It ends with the first that
-//   finds no room.
+//   sequences that have waited long, then the longest cached prefix, then age. Admission ends with
+//   the first sequence that does not fit.
 // - A running prefill leaves half of the prefills' share to shorter ones.
-// - A sequence whose prefix another one is computing at that moment waits until it can share it.
+// - A sequence waits while a running one computes a prefix that both have.
 // - Out of blocks: the youngest running sequence is preempted; it keeps its tokens and resumes by
 //   recomputing what the prefix cache does not hold any more.
-// - A connection that waits beneath its share of what runs has the youngest sequence of the largest
-//   holder preempted.
+// - For a connection that waits and runs less than its share, the youngest sequence of the
+//   connection that runs most is preempted.
 //
-// Owner: the Engine; all calls on its thread. plan() and commit() or abort() alternate; but behind
-// plan_ahead() the first commit() is followed by another one or by abort(), or by plan_ahead().
+// Owner: the Engine; all calls on its thread. plan() and commit() or abort() alternate; after
+// plan_ahead() the first commit() is followed by another one, by abort(), or by plan_ahead().
 class Scheduler {
  public:
-  // Blocks without which one sequence of the whole context could not run.
+  // Blocks that one sequence of the whole context needs, kNullBlock included.
   static int min_blocks(int context_length);
 
   // REQUIRES: options.num_blocks >= min_blocks(options.context_length).
@@ -73,22 +73,23 @@ class Scheduler {
   // REQUIRES: key is not live; tokens, num_prompt, kind, params are set and were checked.
   std::vector<SchedulerEvent> add(std::unique_ptr<Sequence> sequence);
 
-  // Ends a sequence in whatever state, frees its blocks. False where the key is not live.
+  // Ends a sequence in any state and frees its blocks. False if the key is not live.
   bool remove(StreamKey key);
 
-  // The next step; empty where nothing can run. Valid until commit or abort.
+  // The next step; empty if nothing can run. Valid until commit or abort.
   const StepPlan& plan(const StepLimits& limits = {});
 
-  // The step behind the one that is being executed, before it is known what that one draws: one
-  // token more of each sequence that will not have all its tokens by then (PlanRow::follows). Empty
-  // where it cannot be said yet what comes next: something waits, prefills or scores, has penalties
-  // (which look at the tokens before), or would need a block that only a preemption gives.
-  // Valid until it is committed, aborted, or the commit before it: commit() makes it the plan.
-  // REQUIRES: plan() was not empty, and there is no plan ahead. The steps write keys and values in
-  // order: what a sequence that turns out to have ended still writes, a later step writes over.
+  // The step after the one that is being executed, whose sampled tokens are not known yet: one
+  // token more of each sequence that will not have all its tokens by then (PlanRow::input_row).
+  // Empty if the next step cannot be known yet: a sequence waits, prefills, scores, has penalties
+  // (which depend on all tokens before), or would need a block that only a preemption frees.
+  // Steps write keys and values in order, so what is written for a sequence that turns out to have
+  // ended is overwritten later. Valid until it is committed, aborted, or the commit before it:
+  // commit() makes it the plan.
+  // REQUIRES: plan() was not empty, and there is no plan ahead.
   const StepPlan& plan_ahead();
 
-  // Takes over what the plan's execution gave.
+  // Takes the result of the plan's execution.
   std::vector<SchedulerEvent> commit(StepResult result);
 
   // The plan's execution failed: its sequences end with this error, the others go on. A plan ahead
@@ -104,8 +105,7 @@ class Scheduler {
   const cache::BlockPool& pool() const { return pool_; }
   const SchedulerCounters& counters() const { return counters_; }
 
-  // Aborts where blocks, trie and sequences do not agree; for debug builds and tests. Between
-  // steps.
+  // Aborts if blocks, trie and sequences do not agree; for debug builds and tests. Between steps.
   void check_invariants() const;
 
  private:
@@ -120,9 +120,9 @@ class Scheduler {
 
   void join_share(ConnectionId connection);
   void leave_share(ConnectionId connection);
-  void make_way();
-  void make_way_for(Sequence& claimant, int share);
-  Sequence* next_to_leave(int share, const std::vector<Sequence*>& leaving) const;
+  void preempt_for_shares();
+  void preempt_for(Sequence& claimant, int share);
+  Sequence* next_victim(int share, const std::vector<Sequence*>& victims) const;
 
   void refresh_hints();
   void divide(const StepLimits& limits);
@@ -132,12 +132,12 @@ class Scheduler {
   bool is_prefill(const Sequence& sequence) const;
   void plan_admissions();
   bool plan_row(Sequence& sequence, int num_tokens);
-  bool add_ahead(int follows);
+  bool add_ahead(int input_row);
   bool reserve(Sequence& sequence, int num_tokens);
   void preempt(Sequence& victim);
   void unplan(const Sequence& sequence);
 
-  int num_seats() const;
+  int max_running() const;
   bool may_admit() const;
   std::vector<Sequence*> candidates() const;
   void admit_by_shares(const std::vector<Sequence*>& order);
@@ -147,13 +147,13 @@ class Scheduler {
   cache::PrefixMatch match_prefix(Sequence& sequence);
   bool another_computes_prefix(const Sequence& sequence, int num_matched) const;
   void take_matched(Sequence& sequence, const cache::PrefixMatch& match);
-  bool room_for(const cache::PrefixMatch& match, int num_tokens, int num_more = 0) const;
+  bool fits(const cache::PrefixMatch& match, int num_tokens, int num_freed = 0) const;
   int blocks_expected(const Sequence& sequence) const;
 
   void commit_row(const PlanRow& row, RowResult& result, std::vector<SchedulerEvent>& events);
   TokenEvent next_entry(Sequence& sequence, TokenResult&& token);
   void index_computed(Sequence& sequence, bool with_tail);
-  void adopt(Sequence& sequence, int block_index, BlockId node);
+  void replace_block(Sequence& sequence, int block_index, BlockId node);
   void release(Sequence& sequence);
   void finish(Sequence& sequence);
   void drop(Sequence& sequence);
@@ -171,21 +171,21 @@ class Scheduler {
 
   // Of the step being planned or executed.
   StepPlan plan_;
-  StepPlan ahead_;                     // of the step behind it
+  StepPlan ahead_;                     // the step after it
   std::vector<BlockId> copy_sources_;  // pinned until the step is over
-  std::vector<Sequence*> claimants_;   // for whom others made way
+  std::vector<Sequence*> claimants_;   // waiting; others were preempted for them
   int prefill_left_ = 0;               // tokens that may still be planned for prefills
-  int cached_left_ = 0;                // the same for what is all but cached
-  // Of prefill_left_, for those that wait: what no running prefill needs, and what the oldest one
-  // leaves to those that are shorter than all that run.
+  int cached_left_ = 0;                // the same for almost cached sequences
+  // Of prefill_left_, for waiting sequences: what no running prefill needs, and what the oldest one
+  // leaves to prompts that are shorter than all running ones.
   int prefill_spare_ = 0;
   int prefill_yield_ = 0;
   int shortest_prefill_ = 0;
-  bool admissions_over_ = false;  // something was preempted, or found no room
+  bool admissions_over_ = false;  // a sequence was preempted, or did not fit
   bool in_step_ = false;
 
   SequenceId next_id_ = 1;
-  std::size_t next_hint_ = 0;  // of waiting_, to be refreshed
+  std::size_t next_hint_ = 0;  // index in waiting_ of the next hint to refresh
   std::int64_t step_ = 0;
   std::int64_t served_clock_ = 0;  // the least served connection's share; never goes back
   double mean_generated_ = 16.0;   // moving average of finished Generates

@@ -9,7 +9,7 @@
 
 namespace lmtp::scheduler {
 
-// kWaiting: not admitted, holds no blocks. kRunning: holds blocks and has a place in each step.
+// kWaiting: not admitted, holds no blocks. kRunning: holds blocks and may have a row in each step.
 // A preempted sequence is kWaiting again, with its generated tokens kept.
 enum class SequenceStatus { kWaiting, kRunning };
 
@@ -38,12 +38,12 @@ struct Sequence {
 
   SamplingParams params;
   int num_generated_max = 0;  // max_tokens after clamping to the context
-  int num_emitted = 0;        // events sent; a Score's position
+  int num_emitted = 0;        // events sent; for a Score, scored tokens
   int num_preempted = 0;
-  int num_cached_hint = 0;          // tokens that the prefix cache held when it was last asked
-  std::int64_t waiting_since = 0;   // step of arrival, or of the last preemption
-  std::int64_t admission_step = 0;  // the last one
-  std::int64_t stays_until = 0;     // before this step it does not make way for another connection
+  int num_cached_hint = 0;           // tokens found in the prefix cache by the last look-up
+  std::int64_t waiting_since = 0;    // step of arrival, or of the last preemption
+  std::int64_t admission_step = 0;   // the last one
+  std::int64_t protected_until = 0;  // not preempted for another connection before this step
 
   int length() const { return static_cast<int>(tokens.size()); }
   int num_generated() const { return length() - num_prompt; }

@@ -1,7 +1,7 @@
-// What one step of the engine will do, and what came of it, as plain data.
+// What one step of the engine will do, and its result, as plain data.
 //
 // A plan is complete when it is made: every block it writes is already reserved. Executing it needs
-// no decision, and nothing of it is visible to anyone before Scheduler::commit.
+// no decision, and none of its results is visible before Scheduler::commit.
 #pragma once
 
 #include <chrono>
@@ -16,19 +16,19 @@
 
 namespace lmtp::scheduler {
 
-// What may be added to a step, in tokens; two blocks are always allowed. The engine knows how long
-// tokens take.
+// What may be added to a step, in tokens; two blocks are always allowed. Set by the engine, which
+// measures how long tokens take.
 struct StepLimits {
   static constexpr int kAny = std::numeric_limits<int>::max();
   int prefill = kAny;  // beside decodes; and never more than a quarter of the step
-  int cached = kAny;   // beside decodes, of sequences that are all but cached
-  int alone = kAny;    // of both, where nothing decodes
+  int cached = kAny;   // beside decodes, of sequences that lack at most a block of being cached
+  int alone = kAny;    // of both, if nothing decodes
 };
 
 // The tokens [first_position, first_position + num_tokens) of one sequence go through the model.
 struct PlanRow {
-  // Valid until commit. Null in a plan made ahead once the sequence has ended: nobody looks at what
-  // comes of the row.
+  // Valid until commit. Null in a plan made ahead once the sequence has ended: the row's result is
+  // ignored.
   const Sequence* sequence = nullptr;
   int first_position = 0;
   int num_tokens = 0;  // >= 1
@@ -36,13 +36,13 @@ struct PlanRow {
   // Generate: 0 or 1, and a token is drawn from it. Score: each gives the log probability of the
   // token that follows it in the sequence.
   int num_logits = 0;
-  // Of a plan made ahead: the row of the plan before it that draws this row's one token, which is
-  // not in the sequence yet. Either all rows of a plan have one, or none.
-  int follows = -1;
+  // Of a plan made ahead: the row of the plan before it that samples this row's one input token,
+  // which is not in the sequence yet; else -1. Either all rows of a plan have one, or none.
+  int input_row = -1;
 };
 
 // The first num_tokens tokens of block `from` are copied to block `to` before the forward pass, in
-// every layer: a hit inside a block that somebody else goes on writing.
+// every layer: a hit inside a block that another sequence goes on writing.
 struct BlockCopy {
   BlockId from = kNoBlock;
   BlockId to = kNoBlock;
@@ -65,23 +65,23 @@ struct StepPlan {
   bool empty() const { return rows.empty(); }
 };
 
-// One drawn or scored token.
+// One sampled or scored token.
 struct TokenResult {
   TokenId token = 0;
   float logprob = 0.0F;
   std::vector<TokenLogprob> top_logprobs;  // best first; empty for a Score
 };
 
-// One entry a row of the plan, in the same order.
+// The result of one row of the plan.
 struct RowResult {
   std::vector<TokenResult> tokens;   // [num_logits]
   std::optional<std::string> error;  // this row alone failed (its logits were not numbers)
 };
 
 struct StepResult {
-  std::vector<RowResult> rows;
-  // Of the time since the step was started: a device was at work on it at least so long, whatever
-  // the host did.
+  std::vector<RowResult> rows;  // of the plan's rows, in the same order
+  // The time since the step's start during which a device is known to have worked on it: a lower
+  // bound.
   std::chrono::nanoseconds device_wait{0};
 };
 

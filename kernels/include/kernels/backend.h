@@ -9,7 +9,6 @@
 
 #include "kernels/activation.h"
 #include "kernels/attention.h"
-#include "kernels/decode_rows.h"
 #include "kernels/embedding.h"
 #include "kernels/gather.h"
 #include "kernels/linear.h"
@@ -18,6 +17,7 @@
 #include "kernels/random.h"
 #include "kernels/rotary.h"
 #include "kernels/sample.h"
+#include "kernels/step_batch.h"
 
 namespace lmtp::kernels {
 
@@ -59,7 +59,7 @@ struct Backend {
   void (*paged_attention)(Stream&, const AttentionArgs&);
   // Null on the host, where sampling::Sampler does this.
   void (*sample)(Stream&, const SampleArgs&);
-  void (*advance_rows)(Stream&, const AdvanceRowsArgs&);
+  void (*step_batch)(Stream&, const StepBatchArgs&);
   // Null on a device: they read rows in the host's memory.
   float (*row_max)(const float*, std::int64_t);
   LogSumExp (*row_logsumexp)(const float*, std::int64_t);

@@ -1,17 +1,17 @@
-#include "cuda/decode_rows.h"
+#include "cuda/step_batch.h"
 
 #include <device_primitives.cuh>
 
 namespace lmtp::kernels::cuda {
 namespace {
 
-constexpr int kAdvanceThreads = 256;
+constexpr int kStepBatchThreads = 256;
 
-// One block: rows are read when all changes are there.
-__global__ void __launch_bounds__(kAdvanceThreads) advance_rows_kernel(AdvanceRowsArgs args) {
+// One block: rows are read after all patches are written.
+__global__ void __launch_bounds__(kStepBatchThreads) step_batch_kernel(StepBatchArgs args) {
   grid_dependency_wait();
-  for (std::int64_t i = thread_index(); i < args.num_changes; i += num_threads()) {
-    args.words[args.changes[i].at] = args.changes[i].value;
+  for (std::int64_t i = thread_index(); i < args.num_patches; i += num_threads()) {
+    args.words[args.patches[i].at] = args.patches[i].value;
   }
   block_barrier();
   for (std::int32_t row = thread_index(); row < args.num_padded; row += num_threads()) {
@@ -34,8 +34,8 @@ __global__ void __launch_bounds__(kAdvanceThreads) advance_rows_kernel(AdvanceRo
 
 }  // namespace
 
-void advance_rows(Stream& stream, const AdvanceRowsArgs& args) {
-  launch<advance_rows_kernel>({.num_threads = kAdvanceThreads}, stream.handle(), args);
+void step_batch(Stream& stream, const StepBatchArgs& args) {
+  launch<step_batch_kernel>({.num_threads = kStepBatchThreads}, stream.handle(), args);
 }
 
 }  // namespace lmtp::kernels::cuda

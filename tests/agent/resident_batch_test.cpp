@@ -1,5 +1,5 @@
-// The rows that stay on a device, against what each step's plan says.
-#include "decode_rows.h"
+// The batch that stays on a device, against each step's plan.
+#include "resident_batch.h"
 
 #include <gtest/gtest.h>
 
@@ -28,12 +28,12 @@ std::vector<T> from_device(const T* from, std::size_t count) {
   return to;
 }
 
-// What stands for the records of a step: those of any row.
+// The token in a record of the step before.
 TokenId token_of_record(int record) { return 1000 + record; }
 
-class DecodeRowsTest : public ::testing::Test {
+class ResidentBatchTest : public ::testing::Test {
  protected:
-  DecodeRowsTest()
+  ResidentBatchTest()
       : records_(kernels::Memory::allocate(stream_.backend(), kRowsMax * sizeof(SampleRecord))) {
     std::vector<SampleRecord> records(kRowsMax);
     for (int i = 0; i < kRowsMax; ++i) {
@@ -50,7 +50,7 @@ class DecodeRowsTest : public ::testing::Test {
     return sequence;
   }
 
-  // By tokens of its own, and by blocks that nobody else has.
+  // By tokens and blocks of its own.
   void grow(scheduler::Sequence& sequence, int length) {
     while (sequence.length() < length) {
       sequence.tokens.push_back(static_cast<TokenId>(sequence.id) * 7 + sequence.length());
@@ -72,17 +72,17 @@ class DecodeRowsTest : public ::testing::Test {
     return plan;
   }
 
-  // Carries a plan out and compares all that lies on the device with it. Returns how many words
-  // went there.
-  std::size_t step(const scheduler::StepPlan& plan, const std::vector<std::int32_t>& drawn,
+  // Executes a plan and compares all arrays on the device with it. Returns how many words were
+  // uploaded.
+  std::size_t step(const scheduler::StepPlan& plan, const std::vector<std::int32_t>& input_records,
                    int num_padded) {
-    const DecodeRows::Extent extent = rows_.place(plan);
-    std::vector<SampleRow> wanted;
+    const ResidentBatch::Extent extent = rows_.place(plan);
+    std::vector<SampleRow> sample_rows;
     for (const int row : rows_.order()) {
-      SampleRow& sample = wanted.emplace_back();
+      SampleRow& sample = sample_rows.emplace_back();
       sample.seed = plan.rows[static_cast<std::size_t>(row)].sequence->params.seed;
     }
-    rows_.prepare(plan, drawn, wanted, num_padded);
+    rows_.prepare(plan, input_records, sample_rows, num_padded);
     const std::size_t num_bytes = rows_.upload_size();
     upload_.begin(num_bytes);
     rows_.add_to(upload_);
@@ -91,14 +91,16 @@ class DecodeRowsTest : public ::testing::Test {
         rows_.advance(static_cast<const SampleRecord*>(records_.data()));
     stream_.synchronize();
     expect_extent(plan, extent);
-    expect_rows(plan, drawn, arrays, num_padded);
-    const auto on_device = from_device(rows_.sample_rows(), wanted.size());
-    EXPECT_EQ(std::memcmp(on_device.data(), wanted.data(), wanted.size() * sizeof(SampleRow)), 0);
-    return num_bytes / sizeof(kernels::WordChange);
+    expect_rows(plan, input_records, arrays, num_padded);
+    const auto on_device = from_device(rows_.sample_rows(), sample_rows.size());
+    EXPECT_EQ(
+        std::memcmp(on_device.data(), sample_rows.data(), sample_rows.size() * sizeof(SampleRow)),
+        0);
+    return num_bytes / sizeof(kernels::WordPatch);
   }
   std::size_t step() { return step(plan(), {}, static_cast<int>(sequences_.size())); }
 
-  static void expect_extent(const scheduler::StepPlan& plan, const DecodeRows::Extent& extent) {
+  static void expect_extent(const scheduler::StepPlan& plan, const ResidentBatch::Extent& extent) {
     int context_max = 0;
     int num_blocks = 0;
     for (const scheduler::PlanRow& row : plan.rows) {
@@ -110,7 +112,7 @@ class DecodeRowsTest : public ::testing::Test {
     EXPECT_EQ(extent.num_blocks, num_blocks);
   }
 
-  void expect_rows(const scheduler::StepPlan& plan, const std::vector<std::int32_t>& drawn,
+  void expect_rows(const scheduler::StepPlan& plan, const std::vector<std::int32_t>& input_records,
                    const model::InputArrays& arrays, int num_padded) {
     const auto count = static_cast<std::size_t>(num_padded);
     ASSERT_EQ(arrays.num_tokens, num_padded);
@@ -140,7 +142,8 @@ class DecodeRowsTest : public ::testing::Test {
       const scheduler::PlanRow& row = plan.rows[i];
       const std::vector<BlockId>& blocks = row.sequence->blocks;
       const auto at = static_cast<std::size_t>(row.first_position);
-      EXPECT_EQ(ids[place], drawn.empty() ? row.sequence->tokens[at] : token_of_record(drawn[i]));
+      EXPECT_EQ(ids[place], input_records.empty() ? row.sequence->tokens[at]
+                                                  : token_of_record(input_records[i]));
       EXPECT_EQ(positions[place], row.first_position);
       EXPECT_EQ(slots[place],
                 blocks[at / kBlockSize] * kBlockSize + row.first_position % kBlockSize);
@@ -159,14 +162,14 @@ class DecodeRowsTest : public ::testing::Test {
   kernels::WorkerPool pool_{1};
   kernels::Stream stream_{testing::device_under_test(), pool_};
   Upload upload_{stream_};
-  DecodeRows rows_{stream_, kRowsMax, kContext};
+  ResidentBatch rows_{stream_, kRowsMax, kContext};
   kernels::Memory records_;
   std::deque<scheduler::Sequence> sequences_;
   SequenceId num_sequences_ = 0;
   BlockId num_blocks_ = 0;
 };
 
-TEST_F(DecodeRowsTest, NothingGoesUpWhileTheDeviceKnowsWhatComes) {
+TEST_F(ResidentBatchTest, NothingIsUploadedWhileNothingChanges) {
   for (const int length : {3, 20, 70}) add(length);
   const std::vector<std::int32_t> own = {0, 1, 2};
   EXPECT_GT(step(plan(), {}, 4), 0U);
@@ -186,7 +189,7 @@ TEST_F(DecodeRowsTest, NothingGoesUpWhileTheDeviceKnowsWhatComes) {
   }
 }
 
-TEST_F(DecodeRowsTest, AStreamKeepsItsPlaceWhereverItIsInThePlan) {
+TEST_F(ResidentBatchTest, AStreamKeepsItsPlaceWhereverItIsInThePlan) {
   for (const int length : {3, 20, 70, 100}) add(length);
   step();
   move_on();
@@ -196,7 +199,7 @@ TEST_F(DecodeRowsTest, AStreamKeepsItsPlaceWhereverItIsInThePlan) {
   EXPECT_LE(step(turned, {}, 4), 8U);
 }
 
-TEST_F(DecodeRowsTest, StreamsComeAndGo) {
+TEST_F(ResidentBatchTest, StreamsComeAndGo) {
   std::mt19937 generator(5);
   const auto one_of = [&](int count) {
     return std::uniform_int_distribution<int>(0, count - 1)(generator);
@@ -219,19 +222,19 @@ TEST_F(DecodeRowsTest, StreamsComeAndGo) {
     }
     scheduler::StepPlan next = plan();
     std::shuffle(next.rows.begin(), next.rows.end(), generator);
-    std::vector<std::int32_t> drawn;
+    std::vector<std::int32_t> input_records;
     if (one_of(2) == 0) {
-      for (std::size_t i = 0; i < next.rows.size(); ++i) drawn.push_back(one_of(kRowsMax));
+      for (std::size_t i = 0; i < next.rows.size(); ++i) input_records.push_back(one_of(kRowsMax));
     }
-    if (one_of(20) == 0) rows_.forget();
+    if (one_of(20) == 0) rows_.invalidate();
     const int count = static_cast<int>(next.rows.size());
-    step(next, drawn, count + one_of(kRowsMax - count + 1));
+    step(next, input_records, count + one_of(kRowsMax - count + 1));
     ASSERT_FALSE(HasFailure());
   }
 }
 
-// Nothing of it went up: the next step must not rely on it.
-TEST_F(DecodeRowsTest, WhatWasNotCarriedOutIsForgotten) {
+// Nothing of the failed step was uploaded: the next one must not rely on it.
+TEST_F(ResidentBatchTest, AFailedStepInvalidatesTheBatch) {
   add(30);
   add(50);
   step();
@@ -239,11 +242,11 @@ TEST_F(DecodeRowsTest, WhatWasNotCarriedOutIsForgotten) {
   const scheduler::StepPlan failed = plan();
   (void)rows_.place(failed);
   rows_.prepare(failed, {}, std::vector<SampleRow>(2), 2);
-  rows_.forget();
+  rows_.invalidate();
   step();
 }
 
-TEST_F(DecodeRowsTest, SequencesOfOneNumberHaveAPlaceEach) {
+TEST_F(ResidentBatchTest, SequencesOfOneIdHaveAPlaceEach) {
   add(5);
   add(9);
   sequences_[1].id = sequences_[0].id;

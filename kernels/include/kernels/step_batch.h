@@ -1,5 +1,5 @@
-// Rows of decode steps that stay on a device from step to step: what is to be another is written
-// there, and one launch makes a step's arrays of it.
+// The op that steps a batch of decode rows which stays on a device: it patches the words that have
+// changed and makes the step's arrays of them, in one launch.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,15 @@
 namespace lmtp::kernels {
 
 // words[at] becomes `value`.
-struct WordChange {
+struct WordPatch {
   std::uint32_t at = 0;
   std::uint32_t value = 0;
 };
 
-struct AdvanceRowsArgs {
-  std::uint32_t* words = nullptr;       // what the changes are written to before all else
-  const WordChange* changes = nullptr;  // [num_changes], of distinct words
-  std::int64_t num_changes = 0;
+struct StepBatchArgs {
+  std::uint32_t* words = nullptr;      // the batch's memory; patches are written first
+  const WordPatch* patches = nullptr;  // [num_patches], of distinct words
+  std::int64_t num_patches = 0;
   // Among the words: of row r the input token, or ~i where records[i] has it; its position, which
   // is one more afterwards; and, from r * table_stride, the blocks of its sequence, kBlockSize
   // tokens each.
@@ -29,9 +29,9 @@ struct AdvanceRowsArgs {
   std::int64_t table_stride = 0;
   const SampleRecord* records = nullptr;
   std::int32_t num_rows = 0;
-  // The step's arrays. Behind the rows come those of no stream, whose results nobody looks at:
-  // token 0 at position 0, written to the slots of block 0 in turn (which are not distinct then),
-  // while their tables are what the places had last.
+  // The step's arrays. The rows are followed by padding, whose results are ignored: token 0 at
+  // position 0, written to the slots of block 0 in turn (so these are not distinct), with whatever
+  // block tables the rows had last.
   std::int32_t num_padded = 0;        // >= num_rows
   std::int32_t* ids = nullptr;        // [num_padded]; 0 where a record is not valid
   std::int32_t* positions = nullptr;  // [num_padded]
@@ -39,6 +39,6 @@ struct AdvanceRowsArgs {
 };
 
 // REQUIRES: the stream is a device's.
-void advance_rows(Stream& stream, const AdvanceRowsArgs& args);
+void step_batch(Stream& stream, const StepBatchArgs& args);
 
 }  // namespace lmtp::kernels
