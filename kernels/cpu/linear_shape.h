@@ -1,4 +1,4 @@
-// The fast shape of a linear for a processor (measurements: docs/kernels.md).
+// The fast shape of a linear for a processor (measurements: linear_shape.cpp).
 #pragma once
 
 #include <cstddef>

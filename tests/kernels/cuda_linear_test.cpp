@@ -386,7 +386,7 @@ TEST(CudaSlicesTest, CoverTheInputsAndDependOnTheShapeAlone) {
   }
 }
 
-// Of a device of 132 multiprocessors, as an H100 and an H200 are. GPT-2 medium's linears have
+// On a device of 132 multiprocessors, as an H100 or H200. GPT-2 medium's linears have
 // 1,024, 3,072 and 4,096 outputs, its head 50,257.
 TEST(CudaTiledKernelTest, IsTheLargestThatKeepsTheDeviceBusy) {
   struct Case {

@@ -30,7 +30,7 @@ void* create_stream() { return std::malloc(1); }
 
 void synchronize(void*) { cuda_emulation::catch_up(cuda_emulation::num_put()); }
 
-// Of an event: the number of operations enqueued before it.
+// An event: the number of operations enqueued before it.
 std::int64_t& position_of(void* event) { return *static_cast<std::int64_t*>(event); }
 
 void* create_event() { return std::calloc(1, sizeof(std::int64_t)); }

@@ -16,7 +16,7 @@ class Memory {
   // Contents undefined; on the host, pages of large ones are allocated when they are first written.
   // Throws std::bad_alloc or DeviceError.
   static Memory allocate(const Backend& backend, std::size_t num_bytes);
-  // Of the host; page-locked where the backend has a device, for asynchronous copies.
+  // In host memory, page-locked where the backend has a device, for asynchronous copies.
   static Memory allocate_pinned(const Backend& backend, std::size_t num_bytes);
 
   void* data() const { return data_.get(); }
