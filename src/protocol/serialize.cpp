@@ -55,15 +55,32 @@ void append_reason(FinishReason reason, std::string& out) {
   }
 }
 
-void append_entry(const TokenEvent& entry, std::string& out) {
+void append_index(const std::optional<int>& index, std::string& out) {
+  if (!index) return;
+  out.append(", \"index\": ");
+  append_int(*index, out);
+}
+
+void append_text(std::string_view key, const std::optional<std::string>& text, std::string& out) {
+  if (!text) return;
+  out.append(", \"").append(key).append("\": ");
+  append_json_string(*text, out);
+}
+
+void append_token(const TokenEvent& entry, const TokenEntry* more, std::string& out) {
   out.append("{\"token\": ");
   append_int(entry.token, out);
   out.append(", \"stream_id\": ");
   append_int(entry.stream_id, out);
+  if (more != nullptr) append_index(more->index, out);
   out.append(", \"logprob\": ");
   append_float(entry.logprob, out);
   out.append(", \"finish_reason\": ");
   append_reason(entry.finish_reason, out);
+  if (more != nullptr) {
+    append_text("text", more->text, out);
+    append_text("stop_text", more->stop_text, out);
+  }
   if (entry.top_logprobs) {
     out.append(", \"top_logprobs\": {");
     bool first = true;
@@ -79,11 +96,42 @@ void append_entry(const TokenEvent& entry, std::string& out) {
   out.push_back('}');
 }
 
+void append_entry(const TokenEvent& entry, std::string& out) { append_token(entry, nullptr, out); }
+
+void append_entry(const TokenEntry& entry, std::string& out) {
+  append_token(entry.event, &entry, out);
+}
+
 void append_entry(const ErrorEntry& entry, std::string& out) {
   out.append("{\"stream_id\": ");
   append_stream_id(entry.stream_id, out);
+  append_index(entry.index, out);
   out.append(", \"error\": ");
   append_json_string(entry.error, out);
+  out.push_back('}');
+}
+
+void append_entry(const NoticeEntry& entry, std::string& out) {
+  out.append("{\"stream_id\": ");
+  append_int(entry.stream_id, out);
+  append_index(entry.index, out);
+  out.append(", \"status\": \"").append(entry.status).push_back('"');
+  if (entry.status == "accepted") {
+    out.append(", \"seed\": ");
+    append_int(entry.seed, out);
+    out.append(", \"model\": ");
+    append_json_string(entry.model, out);
+    out.append(", \"num_prompt\": ");
+    append_int(entry.num_prompt, out);
+  } else if (entry.status == "queued") {
+    out.append(", \"position\": ");
+    append_int(entry.position, out);
+    out.append(", \"wait_ms_estimate\": ");
+    append_int(entry.wait_ms, out);
+  } else if (entry.status == "draining") {
+    out.append(", \"deadline_ms\": ");
+    append_int(entry.wait_ms, out);
+  }
   out.push_back('}');
 }
 
@@ -101,16 +149,73 @@ void append_key(std::string_view key, std::string& out) {
   out.append(out.back() == '{' ? "\"" : ", \"").append(key).append("\": ");
 }
 
-void append_tokens(std::string_view key, const std::vector<TokenId>& tokens, std::string& out) {
-  append_key(key, out);
+template <typename Items, typename Append>
+void append_array(const Items& items, std::string& out, Append append) {
   out.push_back('[');
   bool first = true;
-  for (const TokenId token : tokens) {
+  for (const auto& item : items) {
     if (!first) out.append(", ");
     first = false;
-    append_int(token, out);
+    append(item);
   }
   out.push_back(']');
+}
+
+void append_ids(const std::vector<TokenId>& tokens, std::string& out) {
+  append_array(tokens, out, [&](TokenId token) { append_int(token, out); });
+}
+
+void append_tokens(std::string_view key, const std::vector<TokenId>& tokens, std::string& out) {
+  append_key(key, out);
+  append_ids(tokens, out);
+}
+
+void append_string(std::string_view key, std::string_view text, std::string& out) {
+  append_key(key, out);
+  append_json_string(text, out);
+}
+
+void append_bool(std::string_view key, bool value, std::string& out) {
+  append_key(key, out);
+  out.append(value ? "true" : "false");
+}
+
+void append_count(std::string_view key, std::int64_t value, std::string& out) {
+  append_key(key, out);
+  append_int(value, out);
+}
+
+void append_part(const PromptPart& part, std::string& out) {
+  if (const auto* text = std::get_if<std::string>(&part)) return append_json_string(*text, out);
+  if (const auto* ids = std::get_if<std::vector<TokenId>>(&part)) return append_ids(*ids, out);
+  const auto& buffer = std::get<BufferPart>(part);
+  out.push_back('{');
+  append_string("buffer", buffer.name, out);
+  if (buffer.upto) append_count("upto", static_cast<std::int64_t>(*buffer.upto), out);
+  out.push_back('}');
+}
+
+void append_prompt(const std::vector<TokenId>& ids, const StreamOptions& options,
+                   std::string& out) {
+  const std::vector<PromptPart>& parts = options.prompt_parts;
+  if (parts.empty()) return append_tokens("prompt", ids, out);
+  append_key("prompt", out);
+  if (parts.size() == 1 && std::holds_alternative<std::string>(parts.front())) {
+    return append_part(parts.front(), out);
+  }
+  append_array(parts, out, [&](const PromptPart& part) { append_part(part, out); });
+}
+
+// Those at their defaults are left out.
+void append_options(const StreamOptions& options, std::string& out) {
+  if (!options.add_special_tokens) append_bool("add_special_tokens", false, out);
+  if (options.text) append_bool("text", *options.text, out);
+  if (!options.skip_special_tokens) append_bool("skip_special_tokens", false, out);
+  if (options.notices) append_bool("notices", true, out);
+  if (options.first_token_timeout_ms > 0) {
+    append_count("first_token_timeout_ms", options.first_token_timeout_ms, out);
+  }
+  if (options.timeout_ms > 0) append_count("timeout_ms", options.timeout_ms, out);
 }
 
 // Those at their defaults are left out.
@@ -151,15 +256,65 @@ void append_common(StreamId stream_id, std::string_view model, std::string& out)
 void append_message(const GenerateMessage& message, std::string_view bias_json, std::string& out) {
   out.append("GENERATE {");
   append_params(message.params, bias_json, out);
-  append_tokens("prompt", message.prompt, out);
+  append_prompt(message.prompt, message.options, out);
+  append_options(message.options, out);
+  if (!message.stop.empty()) {
+    append_key("stop", out);
+    append_array(message.stop, out, [&](const auto& stop) { append_json_string(stop, out); });
+  }
+  if (message.include_stop) append_bool("include_stop", true, out);
+  if (message.num_resumed > 0) append_count("resumed", message.num_resumed, out);
+  if (message.num_samples > 1) append_count("n", message.num_samples, out);
+  if (!message.into.empty()) append_string("into", message.into, out);
   append_common(message.stream_id, message.model, out);
 }
 
 void append_message(const ScoreMessage& message, std::string_view, std::string& out) {
   out.append("SCORE {");
-  append_tokens("prompt", message.prompt, out);
-  append_tokens("scored", message.scored, out);
+  append_prompt(message.prompt, message.options, out);
+  if (message.scored_text.empty()) {
+    append_tokens("scored", message.scored, out);
+  } else {
+    append_string("scored", message.scored_text, out);
+  }
+  append_options(message.options, out);
+  if (message.top_logprobs > 0) append_count("top_logprobs", message.top_logprobs, out);
   append_common(message.stream_id, message.model, out);
+}
+
+void append_message(const TokenizeMessage& message, std::string_view, std::string& out) {
+  out.append("TOKENIZE {");
+  append_string("text", message.text, out);
+  if (!message.add_special_tokens) append_bool("add_special_tokens", false, out);
+  append_common(message.stream_id, message.model, out);
+}
+
+void append_message(const DetokenizeMessage& message, std::string_view, std::string& out) {
+  out.append("DETOKENIZE {");
+  append_tokens("tokens", message.tokens, out);
+  if (!message.skip_special_tokens) append_bool("skip_special_tokens", false, out);
+  append_common(message.stream_id, message.model, out);
+}
+
+void append_message(const BufferMessage& message, std::string_view, std::string& out) {
+  out.append("BUFFER {");
+  append_string("buffer", message.buffer, out);
+  if (const auto* text = std::get_if<std::string>(&message.content)) {
+    append_string("text", *text, out);
+  } else {
+    append_tokens("tokens", std::get<std::vector<TokenId>>(message.content), out);
+  }
+  if (message.append) append_bool("append", true, out);
+  if (message.add_special_tokens) {
+    append_bool("add_special_tokens", *message.add_special_tokens, out);
+  }
+  append_common(message.stream_id, message.model, out);
+}
+
+void append_message(const FreeMessage& message, std::string_view, std::string& out) {
+  out.append("FREE {");
+  append_string("buffer", message.buffer, out);
+  if (message.stream_id) append_count("stream_id", *message.stream_id, out);
 }
 
 void append_message(const ModelInfoMessage& message, std::string_view, std::string& out) {
@@ -174,33 +329,43 @@ void append_message(const CancelMessage& message, std::string_view, std::string&
 
 }  // namespace
 
-void serialize_tokens(std::span<const std::variant<TokenEvent, ErrorEntry>> entries,
-                      std::string& out) {
-  out.append("TOKEN [");
-  bool first = true;
-  for (const auto& entry : entries) {
-    if (!first) out.append(", ");
-    first = false;
-    std::visit([&out](const auto& kind) { append_entry(kind, out); }, entry);
-  }
-  out.push_back(']');
-}
-
 void serialize_msg_error(const ErrorEntry& entry, std::string& out) {
   out.append("MSG [");
   append_entry(entry, out);
   out.push_back(']');
 }
 
+void serialize_tokens(std::span<const TokenOrError> entries, std::string& out) {
+  out.append("TOKEN ");
+  append_array(entries, out, [&](const auto& entry) {
+    std::visit([&](const auto& e) { append_entry(e, out); }, entry);
+  });
+}
+
 void serialize_loading(std::span<const LoadingNotice> entries, std::string& out) {
-  out.append("MSG [");
-  bool first = true;
-  for (const LoadingNotice& entry : entries) {
-    if (!first) out.append(", ");
-    first = false;
-    append_entry(entry, out);
+  out.append("MSG ");
+  append_array(entries, out, [&](const auto& entry) { append_entry(entry, out); });
+}
+
+void serialize_notices(std::span<const NoticeEntry> entries, std::string& out) {
+  out.append("MSG ");
+  append_array(entries, out, [&](const auto& entry) { append_entry(entry, out); });
+}
+
+void serialize_answer(const std::variant<TokensEntry, TextEntry, BufferEntry>& entry,
+                      std::string& out) {
+  out.append("MSG [{\"stream_id\": ");
+  append_int(std::visit([](const auto& kind) { return kind.stream_id; }, entry), out);
+  if (const auto* tokens = std::get_if<TokensEntry>(&entry)) {
+    append_tokens("tokens", tokens->tokens, out);
+  } else if (const auto* text = std::get_if<TextEntry>(&entry)) {
+    append_string("text", text->text, out);
+  } else {
+    const auto& buffer = std::get<BufferEntry>(entry);
+    append_string("buffer", buffer.buffer, out);
+    append_count("length", static_cast<std::int64_t>(buffer.length), out);
   }
-  out.push_back(']');
+  out.append("}]");
 }
 
 void serialize_model_info(const ModelInfoEntry& entry, std::string& out) {

@@ -8,15 +8,18 @@ namespace lmtp {
 namespace {
 
 // 429 is what TGI and OpenAI answer where too much is asked; 499 is nginx's word for a client that
-// went.
+// went. A model that is loaded again takes seconds.
 constexpr std::array kErrorKinds = {
-    ErrorKind{ErrorCode::kInvalid, "invalid", 400},
-    ErrorKind{ErrorCode::kNotFound, "not_found", 404},
-    ErrorKind{ErrorCode::kOverloaded, "overloaded", 429},
-    ErrorKind{ErrorCode::kUnavailable, "unavailable", 503},
-    ErrorKind{ErrorCode::kCancelled, "cancelled", 499},
-    ErrorKind{ErrorCode::kDeviceLost, "device_lost", 503},
-    ErrorKind{ErrorCode::kInternal, "internal", 500},
+    ErrorKind{ErrorCode::kInvalid, "invalid", 400, "invalid_request", 0},
+    ErrorKind{ErrorCode::kTooLong, "too_long", 400, "context_length", 0},
+    ErrorKind{ErrorCode::kNotFound, "not_found", 404, "unknown_model", 0},
+    ErrorKind{ErrorCode::kOverloaded, "overloaded", 429, "overloaded", 1000},
+    ErrorKind{ErrorCode::kUnavailable, "unavailable", 503, "unavailable", 2000},
+    ErrorKind{ErrorCode::kStopping, "stopping", 503, "shutting_down", 1000},
+    ErrorKind{ErrorCode::kCancelled, "cancelled", 499, "cancelled", 0},
+    ErrorKind{ErrorCode::kTimeout, "timeout", 504, "timeout", 0},
+    ErrorKind{ErrorCode::kDeviceLost, "device_lost", 503, "model_failed", 5000},
+    ErrorKind{ErrorCode::kInternal, "internal", 500, "internal", 0},
 };
 
 constexpr std::size_t row_of(ErrorCode code) { return static_cast<std::size_t>(code); }

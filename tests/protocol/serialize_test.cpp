@@ -13,7 +13,7 @@
 namespace lmtp::protocol {
 namespace {
 
-using Entry = std::variant<TokenEvent, ErrorEntry>;
+using Entry = TokenOrError;
 
 std::string tokens_text(const std::vector<Entry>& entries) {
   std::string out;

@@ -26,6 +26,7 @@ class RecordingSink : public EventSink {
     int num_ends = 0;
     std::vector<int> progress;  // of the loading notices
     std::string loading_model;
+    std::vector<StreamNotice> notices;
     bool done = false;
     bool event_after_end = false;
   };
@@ -71,6 +72,13 @@ class RecordingSink : public EventSink {
     const bool ends = entry.finish_reason != FinishReason::kNone;
     s.num_ends += ends ? 1 : 0;
     s.done |= ends;
+  }
+  void take(StreamNotice& entry) { streams_[entry.stream_id].notices.push_back(entry); }
+  void take(ModelReady& entry) {
+    Stream& s = streams_[entry.stream_id];
+    s.event_after_end |= s.done;
+    ++s.num_ends;
+    s.done = true;
   }
   void take(StreamError& entry) {
     Stream& s = streams_[entry.stream_id];

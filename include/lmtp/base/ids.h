@@ -27,10 +27,12 @@ inline constexpr BlockId kNoBlock = -1;
 // Tokens in one KV block.
 inline constexpr int kBlockSize = 16;
 
-// One stream in the whole process.
+// One sequence that a client asked for, in the whole process. A request for n samples has n of
+// them, with one stream id.
 struct StreamKey {
   ConnectionId connection = 0;
   StreamId stream = 0;
+  int sample = 0;
 
   bool operator==(const StreamKey&) const = default;
 };
@@ -38,7 +40,9 @@ struct StreamKey {
 struct StreamKeyHash {
   std::size_t operator()(const StreamKey& key) const {
     const std::size_t high = std::hash<ConnectionId>{}(key.connection);
-    return (high * 0x9E3779B97F4A7C15ULL) ^ std::hash<StreamId>{}(key.stream);
+    const auto low =
+        static_cast<std::uint64_t>(key.stream) + (static_cast<std::uint64_t>(key.sample) << 40);
+    return (high * 0x9E3779B97F4A7C15ULL) ^ std::hash<std::uint64_t>{}(low);
   }
 };
 

@@ -20,10 +20,13 @@ namespace lmtp {
 // depends on this alone.
 enum class ErrorCode {
   kInvalid,      // what was asked for, or a file, is not as it must be: the same again fails again
+  kTooLong,      // the same: it does not fit the model's context
   kNotFound,     // there is nothing under that name
   kOverloaded,   // a queue or a pool is full: later it may go
-  kUnavailable,  // not now: shutting down, no memory, no network
-  kCancelled,    // whoever asked has taken it back
+  kUnavailable,  // not now: no memory, no network
+  kStopping,     // the server shuts down
+  kCancelled,    // the client has taken it back
+  kTimeout,      // it took longer than the client allowed
   kDeviceLost,   // the device is gone, or has to be reset
   kInternal,     // ours
 };

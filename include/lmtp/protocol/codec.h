@@ -75,10 +75,13 @@ Result<std::vector<ServerEntry>> parse_server_message(std::string_view text);
 // Each appends one whole message (`TOKEN [...]` or `MSG [...]`) to `out`.
 // Log probabilities are written as the shortest decimal that reads back as the same float; minus
 // infinity, which JSON lacks, as -1e30.
-void serialize_tokens(std::span<const std::variant<TokenEvent, ErrorEntry>> entries,
-                      std::string& out);
+using TokenOrError = std::variant<TokenEvent, TokenEntry, ErrorEntry>;
+void serialize_tokens(std::span<const TokenOrError> entries, std::string& out);
 void serialize_msg_error(const ErrorEntry& entry, std::string& out);
 void serialize_loading(std::span<const LoadingNotice> entries, std::string& out);
+void serialize_notices(std::span<const NoticeEntry> entries, std::string& out);
+void serialize_answer(const std::variant<TokensEntry, TextEntry, BufferEntry>& entry,
+                      std::string& out);
 void serialize_model_info(const ModelInfoEntry& entry, std::string& out);
 
 // What a client sends; `params` keys at their defaults are left out, as LMQL does. `bias_json`: of

@@ -4,6 +4,7 @@
 // Reference: LMQL, src/lmql/models/lmtp (README.md, lmtp_server.py, lmtp_client.py).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -19,20 +20,82 @@ namespace lmtp::protocol {
 
 // ---- client to server ----
 
+// Of a prompt that is not token ids alone: text, ids, or a buffer of the connection.
+struct BufferPart {
+  std::string name;
+  std::optional<std::size_t> upto;  // its first tokens; absent: all
+};
+using PromptPart = std::variant<std::string, std::vector<TokenId>, BufferPart>;
+inline constexpr std::size_t kMaxPromptParts = 256;
+
+// What GENERATE and SCORE have in common besides tokens and model.
+struct StreamOptions {
+  std::vector<PromptPart> prompt_parts;  // not empty: in the place of `prompt`
+  bool add_special_tokens = true;
+  std::optional<bool> text;  // absent: where the prompt (of a SCORE: what is scored) has text
+  bool skip_special_tokens = true;
+  bool notices = false;
+  int first_token_timeout_ms = 0;  // 0: none
+  int timeout_ms = 0;              // 0: none
+};
+inline constexpr int kMaxTimeoutMs = 86'400'000;
+
+inline constexpr std::size_t kMaxStops = 16;
+inline constexpr std::size_t kMaxStopBytes = 256;
+inline constexpr int kMaxSamples = 64;
+inline constexpr std::size_t kMaxBufferNameBytes = 64;
+
 struct GenerateMessage {
   StreamId stream_id = 0;
   std::string model;            // empty: the loaded one
-  std::vector<TokenId> prompt;  // not empty; ids >= 0
+  std::vector<TokenId> prompt;  // not empty, or there are parts; ids >= 0
   SamplingParams params;
   std::vector<std::string> unknown_keys;  // at most kMaxUnknownKeysKept, for one log line
+  StreamOptions options = {};
+  std::vector<std::string> stop = {};  // at most kMaxStops of 1 to kMaxStopBytes bytes
+  bool include_stop = false;
+  int num_resumed = 0;    // >= 0; of the prompt's last tokens
+  int num_samples = 1;    // [1, kMaxSamples]
+  std::string into = {};  // the buffer that gets prompt and generated tokens; empty: none
 };
 
 struct ScoreMessage {
   StreamId stream_id = 0;
   std::string model;
   std::vector<TokenId> prompt;  // may be empty
-  std::vector<TokenId> scored;  // not empty
+  std::vector<TokenId> scored;  // not empty, or there is text
   std::vector<std::string> unknown_keys = {};
+  StreamOptions options = {};
+  std::string scored_text = {};  // in the place of `scored`
+  int top_logprobs = 0;
+};
+
+struct TokenizeMessage {
+  StreamId stream_id = 0;
+  std::string model;
+  std::string text;
+  bool add_special_tokens = true;
+};
+
+struct DetokenizeMessage {
+  StreamId stream_id = 0;
+  std::string model;
+  std::vector<TokenId> tokens;
+  bool skip_special_tokens = true;
+};
+
+struct BufferMessage {
+  StreamId stream_id = 0;
+  std::string model;
+  std::string buffer;                                       // its name
+  std::variant<std::vector<TokenId>, std::string> content;  // ids or text
+  bool append = false;
+  std::optional<bool> add_special_tokens;  // absent: where the text begins the buffer
+};
+
+struct FreeMessage {
+  std::optional<StreamId> stream_id;
+  std::string buffer;
 };
 
 struct ModelInfoMessage {
@@ -45,7 +108,8 @@ struct CancelMessage {
   StreamId stream_id = 0;
 };
 
-using ClientMessage = std::variant<GenerateMessage, ScoreMessage, ModelInfoMessage, CancelMessage>;
+using ClientMessage = std::variant<GenerateMessage, ScoreMessage, ModelInfoMessage, CancelMessage,
+                                   TokenizeMessage, DetokenizeMessage, BufferMessage, FreeMessage>;
 
 // What parse_client_message found wrong.
 struct ParseError {
@@ -62,6 +126,44 @@ struct ParseError {
 struct ErrorEntry {
   std::optional<StreamId> stream_id;
   std::string error;
+  ErrorCode code = ErrorCode::kInvalid;
+  bool no_model = false;          // StreamError's
+  std::optional<int> index = {};  // of the sample, where there are several
+};
+
+// A token's entry: the event, and what its stream asked for besides.
+struct TokenEntry {
+  TokenEvent event;
+  std::optional<int> index = {};  // of the sample, where there are several
+  std::optional<std::string> text = {};
+  std::optional<std::string> stop_text = {};  // the stop string that ended the stream
+};
+
+// A notice of a stream that asked for them; which members are sent depends on `status`.
+struct NoticeEntry {
+  StreamId stream_id = 0;
+  std::optional<int> index = {};
+  std::string_view status;   // "accepted", "queued", "preempted", "resumed", "draining"
+  std::uint64_t seed = 0;    // accepted
+  std::string model = {};    // accepted
+  int num_prompt = 0;        // accepted
+  int position = 0;          // queued
+  std::int64_t wait_ms = 0;  // queued: wait_ms_estimate; draining: deadline_ms
+};
+
+// Answers to TOKENIZE, DETOKENIZE, BUFFER and FREE: entries of a MSG array.
+struct TokensEntry {
+  StreamId stream_id = 0;
+  std::vector<TokenId> tokens;
+};
+struct TextEntry {
+  StreamId stream_id = 0;
+  std::string text;
+};
+struct BufferEntry {
+  StreamId stream_id = 0;
+  std::string buffer;
+  std::size_t length = 0;
 };
 
 // The answer to MODEL_INFO: an entry of a MSG array. `info` is a JSON object as text.
@@ -78,8 +180,15 @@ struct ServerEntry {
   float logprob = 0.0F;
   FinishReason finish_reason = FinishReason::kNone;
   std::vector<TokenLogprob> top_logprobs;
-  std::string error;   // empty: none
-  std::string status;  // "loading", or empty
+  std::string error;            // empty: none
+  std::string error_code = {};  // empty: the server does not say
+  bool retryable = false;
+  int retry_after_ms = 0;
+  int index = 0;  // of the sample
+  std::optional<std::string> text = {};
+  std::optional<std::string> stop_text = {};
+  std::string status;      // "loading", "accepted", "queued", ..., or empty
+  std::uint64_t seed = 0;  // of status "accepted"
   int progress_percent = 0;
   std::string model_info_json;  // empty: none
   std::string raw_json;         // the entry as it stood on the wire

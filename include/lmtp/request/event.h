@@ -1,6 +1,7 @@
 // What a request gives back: the events of its stream, and where they go.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <variant>
@@ -26,8 +27,9 @@ struct TokenEvent {
   TokenId token = 0;
   float logprob = 0.0F;
   FinishReason finish_reason = FinishReason::kNone;
-  // Best first; always holds the token itself. Absent for a Score.
+  // Best first; always holds the token itself. Absent for a Score that asked for none.
   std::optional<std::vector<TokenLogprob>> top_logprobs = {};
+  int sample = 0;  // StreamKey::sample
 };
 
 // The end of a stream by an error.
@@ -35,6 +37,7 @@ struct StreamError {
   StreamId stream_id = 0;
   Error error;
   bool no_model = false;  // its model could not be had
+  int sample = 0;         // StreamKey::sample
 };
 
 // Tells a waiting stream how far its model has been loaded.
@@ -44,7 +47,24 @@ struct LoadingNotice {
   int progress_percent = 0;  // [0, 100]
 };
 
-using StreamEvent = std::variant<TokenEvent, StreamError, LoadingNotice>;
+// What happens to a stream whose request asked for notices.
+struct StreamNotice {
+  enum class Kind { kQueued, kPreempted, kResumed, kDraining };
+
+  StreamId stream_id = 0;
+  int sample = 0;  // StreamKey::sample
+  Kind kind = Kind::kQueued;
+  int position = 0;  // kQueued: 1 is next
+  // kQueued: until it is likely to begin; kDraining: until it is ended where it has not by itself.
+  std::int64_t wait_ms = 0;
+};
+
+// The answer to RequestKind::kAwaitModel, and the last event of that key.
+struct ModelReady {
+  StreamId stream_id = 0;
+};
+
+using StreamEvent = std::variant<TokenEvent, StreamError, LoadingNotice, StreamNotice, ModelReady>;
 
 // Whether nothing comes after it on its stream.
 bool is_last(const StreamEvent& event);

@@ -9,10 +9,13 @@
 #include "lmtp/base/ids.h"
 #include "lmtp/request/event.h"
 #include "lmtp/request/sampling_params.h"
+#include "lmtp/request/stop_checker.h"
 
 namespace lmtp {
 
-enum class RequestKind { kGenerate, kScore };
+// kAwaitModel: nothing is computed. Its model is loaded as for the others, LoadingNotices come, and
+// ModelReady or a StreamError ends it: for what has to be done with the model's tokenizer first.
+enum class RequestKind { kGenerate, kScore, kAwaitModel };
 
 struct Request {
   StreamKey key;
@@ -25,7 +28,11 @@ struct Request {
   RequestKind kind = RequestKind::kGenerate;
   std::vector<TokenId> prompt;
   std::vector<TokenId> scored;  // Score only
-  SamplingParams params;        // Generate only
+  SamplingParams params;        // of a Score top_logprobs alone
+  int num_resumed = 0;          // of the prompt's last tokens, those that count as generated
+  bool wants_notices = false;   // StreamNotice
+  // Generate only; null: none. It has seen the resumed tokens.
+  std::shared_ptr<StopChecker> stops;
 };
 
 }  // namespace lmtp

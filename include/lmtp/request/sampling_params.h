@@ -1,6 +1,7 @@
 // How the next token of a stream is chosen: the parameters of a request with their defaults.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -19,6 +20,15 @@ struct LogitBias {
   bool operator==(const LogitBias&) const = default;
 };
 
+// The tokens that may be drawn, a bit each: token i is bit i % 64 of word i / 64. What has no bit
+// has probability 0. Immutable and shared.
+struct TokenMask {
+  std::vector<std::uint64_t> words;  // at least one bit is set
+  int num_bytes = 0;                 // as sent: (vocabulary + 7) / 8
+
+  bool operator==(const TokenMask&) const = default;
+};
+
 struct SamplingParams {
   float temperature = 0.0F;                     // >= 0; 0 is greedy, ties go to the lowest id
   float top_p = 1.0F;                           // (0, 1]
@@ -31,6 +41,12 @@ struct SamplingParams {
   std::uint64_t seed = 0;                       // draws are f(seed, absolute position)
   bool has_seed = false;                        // false: the server picks a fresh seed
   std::shared_ptr<const LogitBias> logit_bias;  // null: none
+  std::shared_ptr<const TokenMask> mask;        // null: all tokens may be drawn
+  int min_tokens = 0;       // before so many generated ones nothing that would end the stream
+  bool ignore_eos = false;  // the model's end-of-text tokens do not end the stream
+  std::vector<TokenId> stop_token_ids;  // others that do; at most kMaxStopTokens
+  // What is reported: of the logits as the model gave them; or after penalties, bias and mask.
+  bool raw_logprobs = false;
 
   bool has_penalties() const {
     return repetition_penalty != 1.0F || presence_penalty != 0.0F || frequency_penalty != 0.0F;
@@ -39,5 +55,6 @@ struct SamplingParams {
 
 // More are asked for than anybody reads; the request is served with this many.
 inline constexpr int kMaxTopLogprobs = 1024;
+inline constexpr std::size_t kMaxStopTokens = 64;
 
 }  // namespace lmtp

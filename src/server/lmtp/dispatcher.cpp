@@ -16,7 +16,7 @@ namespace {
 // LMQL opens a connection for each query, and each may bring the same unknown key.
 constexpr std::int64_t kUnknownKeysLogIntervalMs = 1000;
 
-using TokenOrError = std::variant<TokenEvent, protocol::ErrorEntry>;
+using protocol::TokenOrError;
 
 void answer_token_error(StreamId id, std::string text, std::vector<std::string>& answers) {
   const TokenOrError entry = protocol::ErrorEntry{id, std::move(text)};
@@ -93,8 +93,11 @@ void Dispatcher::handle(std::string_view text, Peer& peer, Answers& answers) {
     answer_parse_error(*error, peer.streams, answers);
     return;
   }
-  std::visit([&](auto& message) { handle(message, peer, answers); },
-             std::get<protocol::ClientMessage>(parsed));
+  std::visit(
+      [&](auto& message) {
+        if constexpr (requires { handle(message, peer, answers); }) handle(message, peer, answers);
+      },
+      std::get<protocol::ClientMessage>(parsed));
 }
 
 void Dispatcher::handle_binary(Answers& answers) {
@@ -193,6 +196,7 @@ void append_events(std::vector<StreamEvent> events, StreamTable& streams,
       entries.emplace_back(std::move(*token));
       continue;
     }
+    if (!std::holds_alternative<StreamError>(event)) continue;
     auto& error = std::get<StreamError>(event);
     if (!streams.contains(error.stream_id)) continue;
     streams.erase(error.stream_id);
