@@ -1,0 +1,67 @@
+#include "lmtp/text/stream_text.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <string_view>
+#include <utility>
+
+namespace lmtp::text {
+
+std::string TokenDecoder::push(TokenId token) {
+  const tokenizer::Tokenizer& tokenizer = *options_.tokenizer;
+  const std::string_view bytes = tokenizer.token_bytes(token);
+  if (bytes.empty() || (options_.skip_special_tokens && tokenizer.is_special(token))) return {};
+  const bool is_first = std::exchange(options_.at_start, false);
+  return decoder_.push(is_first ? tokenizer.first_token_bytes(token) : bytes);
+}
+
+bool is_without_text(const TokenDecoder::Options& options, std::span<const TokenId> tokens) {
+  const tokenizer::Tokenizer& tokenizer = *options.tokenizer;
+  return std::ranges::all_of(tokens, [&](TokenId token) {
+    return tokenizer.token_bytes(token).empty() ||
+           (options.skip_special_tokens && tokenizer.is_special(token));
+  });
+}
+
+TextStopChecker::TextStopChecker(TokenDecoder::Options options,
+                                 std::shared_ptr<const StopStrings> stops,
+                                 std::span<const TokenId> resumed)
+    : decoder_(std::move(options)), matcher_(std::move(stops)) {
+  for (const TokenId token : resumed) matcher_.push(decoder_.push(token), false);
+}
+
+bool TextStopChecker::push(TokenId token, bool may_stop) {
+  return matcher_.push(decoder_.push(token), may_stop).has_value();
+}
+
+StreamText::StreamText(TokenDecoder::Options options, std::shared_ptr<const StopStrings> stops,
+                       bool include_stop, std::span<const TokenId> resumed)
+    : decoder_(std::move(options)), include_stop_(include_stop) {
+  if (stops != nullptr) matcher_.emplace(std::move(stops));
+  for (const TokenId token : resumed) cut(decoder_.push(token), FinishReason::kNone);
+}
+
+StreamText::Piece StreamText::push(TokenId token, FinishReason reason) {
+  Piece piece = cut(decoder_.push(token), reason);
+  if (reason == FinishReason::kNone || piece.stop_text) return piece;
+  piece.text += std::exchange(held_, {}) + decoder_.finish();
+  return piece;
+}
+
+StreamText::Piece StreamText::cut(std::string decoded, FinishReason reason) {
+  if (!matcher_) return {std::move(decoded), {}};
+  const auto match = matcher_->push(decoded, reason == FinishReason::kStop);
+  const std::size_t num_held_before = held_.size();
+  held_ += decoded;
+  if (match) {
+    const std::string& stop = matcher_->stops()[match->which];
+    held_.resize(num_held_before + match->end - (include_stop_ ? 0 : stop.size()));
+    return {std::exchange(held_, {}), stop};
+  }
+  const std::size_t num_certain = held_.size() - matcher_->num_held();
+  Piece piece{held_.substr(0, num_certain), {}};
+  held_.erase(0, num_certain);
+  return piece;
+}
+
+}  // namespace lmtp::text
