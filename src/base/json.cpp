@@ -15,10 +15,10 @@ namespace {
 
 constexpr std::size_t kReasonBytesMax = 160;
 
-// A text in which all is JSON, and where it is longer than what it was made of.
+// A text made valid JSON, with the places where it is longer than the original.
 struct PlainText {
   std::string text;
-  std::vector<std::size_t> grown;  // ends, in `text`, of what is one byte longer than it was
+  std::vector<std::size_t> grown;  // ends, in `text`, of parts that are one byte longer
 };
 
 std::string position_of(std::string_view text, std::size_t bytes) {
@@ -29,7 +29,7 @@ std::string position_of(std::string_view text, std::size_t bytes) {
          std::to_string(std::max<std::size_t>(bytes - begin, 1));
 }
 
-// The library's words without their preamble and without the text read, which may be megabytes.
+// The library's message without its preamble and without the text read, which may be megabytes.
 std::string reason_of(std::string_view what) {
   what.remove_prefix(std::min(what.find("] ") + 2, what.size()));
   const std::size_t colon = what.find(": ");
@@ -40,7 +40,7 @@ std::string reason_of(std::string_view what) {
   return std::string(what.substr(0, kReasonBytesMax));
 }
 
-// Of a number that no double holds; Python reads an infinity.
+// For a number beyond the range of double, which Python reads as an infinity.
 bool is_huge(const std::string& number) {
   constexpr std::size_t kDigitsMax = 300;  // without an exponent; a double holds so many
   const bool may_be = number.size() > kDigitsMax || number.find_first_of("eE") != std::string::npos;
@@ -48,7 +48,7 @@ bool is_huge(const std::string& number) {
   return may_be && std::isinf(std::strtod(number.c_str(), &end)) && *end == '\0';
 }
 
-// A string as it stands, but for halves of surrogate pairs, which Python writes as they are.
+// Copies a string, except for lone surrogates, which Python writes as they are.
 void append_string(std::string_view text, std::string& out) {
   constexpr std::size_t kEscapeBytes = 6;  // \ud800
   const auto surrogate = [&](std::size_t at, char from, char to) {
@@ -72,8 +72,8 @@ void append_string(std::string_view text, std::string& out) {
   }
 }
 
-// Python's names of numbers that JSON lacks become null, as do numbers beyond all of them. What is
-// nested too deep or holds too much is refused here: what works on a tree of values may recurse.
+// NaN, infinities and numbers beyond the range of double become null. Texts nested too deep or with
+// too many values are refused here, since functions on a tree of values may recurse.
 Result<PlainText> without_nonfinite(std::string_view text, std::size_t values_max) {
   PlainText plain;
   plain.text.reserve(text.size());

@@ -55,7 +55,7 @@ std::string json_text(const OrderedJson& value) {
 }
 
 void append_json_string(std::string_view text, std::string& out) {
-  // A name taken from the disk may be any bytes, but a text frame must be UTF-8.
+  // A file's name may be any bytes, but a WebSocket text frame must be UTF-8.
   const bool valid = is_utf8(text);
   out.push_back('"');
   for (const char c : text) {

@@ -43,8 +43,8 @@ spdlog::logger& logger() {
   return *instance;
 }
 
-// Control characters come from strangers (names in a request): written out, they can neither forge
-// a line nor move a terminal's cursor.
+// Control characters may come from clients (names in a request): escaped, they can neither forge a
+// line nor move a terminal's cursor.
 std::string one_line(std::string_view message) {
   constexpr std::string_view kHex = "0123456789abcdef";
   std::string line;
@@ -92,7 +92,7 @@ void write(Level level, std::string_view message) {
   logger().log(to_spdlog(level), one_line(message));
 }
 
-void Repeated::warning(const std::string& message) {
+void RateLimited::warning(const std::string& message) {
   const auto since_start = std::chrono::steady_clock::now().time_since_epoch();
   const std::int64_t now =
       std::chrono::duration_cast<std::chrono::milliseconds>(since_start).count();

@@ -19,7 +19,7 @@ struct Client::Impl {
   Connection connection;
   std::deque<protocol::ServerEntry> entries;  // of the latest message, those not given out
 
-  // A message may hold no entries: verbs of the future do.
+  // A message may have no entries: of an unknown verb, for example.
   Result<bool> take_message(int timeout_ms) {
     ReceivedMessage message;
     auto received = connection.receive(message, timeout_ms);
@@ -77,7 +77,7 @@ Result<bool> Client::receive_message(ReceivedMessage& message, int timeout_ms) {
 
 void Client::interrupt() {
   const std::uint64_t one = 1;
-  // Can only fail when 2^64 wakes are unread; then one more is not missed.
+  // Can fail only if the eventfd's counter is full; a wake is then pending anyway.
   [[maybe_unused]] const auto written = ::write(impl_->connection.wake_fd(), &one, sizeof(one));
 }
 

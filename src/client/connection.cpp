@@ -19,7 +19,7 @@ namespace asio = boost::asio;
 namespace websocket = boost::beast::websocket;
 using asio::ip::tcp;
 
-// A large message's buffer is not kept for the small ones that follow.
+// A larger read buffer is freed after its message.
 constexpr std::size_t kReadBufferKeptBytes = std::size_t{1} << 20;
 
 }  // namespace
@@ -57,7 +57,7 @@ Connection::Wait Connection::run_until(const std::function<bool()>& done, int ti
     } else if (Clock::now() < deadline) {
       num_run = io_.run_one_until(deadline);
     } else {
-      num_run = io_.poll_one();  // a timeout of 0 still takes what is there
+      num_run = io_.poll_one();  // even with a timeout of 0, ready handlers run
     }
     if (num_run == 0) return done() ? Wait::kDone : Wait::kTimedOut;
   }
@@ -78,7 +78,7 @@ std::string Connection::wait_for(std::optional<ErrorCode>& result, int timeout_m
 Result<void> Connection::connect(const std::string& host, std::uint16_t port, int timeout_ms) {
   close();
   io_.restart();
-  io_.poll();  // a wake that came before is nobody's
+  io_.poll();  // discards an earlier wake
   interrupted_ = false;
   end_reason_.clear();
   messages_.clear();
@@ -166,7 +166,7 @@ Result<void> Connection::send(const std::string& text) {
     socket_->next_layer().close(ignored);
     run_until([&result] { return result.has_value(); }, -1, false);  // it refers to `text`
   } else {
-    // What the server said before it left is a better reason than a broken pipe.
+    // The server's close reason, if any, is a better message than "broken pipe".
     run_until([this] { return !reading_; }, kCloseTimeoutMs, false);
     end(describe(*result));
   }
@@ -199,7 +199,7 @@ void Connection::start_read() {
     if (error == asio::error::operation_aborted) return;
     if (error) return end(describe(error));
     take_message();
-    // A server may wait with reading until we have read.
+    // A server may not read until the client has read.
     if (sending_ && held_bytes_ < kHeldBytesMax) start_read();
   });
 }
@@ -250,7 +250,7 @@ void Connection::drop_socket() {
   if (!socket_) return;
   ErrorCode ignored;
   socket_->next_layer().close(ignored);
-  // Handlers that refer to the socket end now, all with an error.
+  // Handlers that refer to the socket now run, all with an error.
   run_until([this] { return !reading_; }, -1, false);
   io_.restart();
   io_.poll();

@@ -1,4 +1,4 @@
-// Connection: Client's socket and the io_context that moves it while a call waits.
+// Connection: Client's socket and the io_context that runs it while a call waits.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -29,10 +29,10 @@ class Connection {
 
   Result<void> connect(const std::string& host, std::uint16_t port, int timeout_ms);
   Result<void> send(const std::string& text);
-  // The next message; false as Client::receive.
+  // The next message; false as in Client::receive.
   Result<bool> receive(ReceivedMessage& message, int timeout_ms);
   void close();
-  // What came was no LMTP: nothing more is received or sent, for this reason.
+  // After a message that is not LMTP: nothing more is received or sent, for this reason.
   void fail(std::string reason);
   bool open() const { return socket_.has_value() && end_reason_.empty(); }
 
@@ -45,15 +45,14 @@ class Connection {
   using WebSocket = boost::beast::websocket::stream<boost::asio::ip::tcp::socket>;
   enum class Wait { kDone, kTimedOut, kInterrupted };
 
-  // Runs handlers until `done()`; timeout_ms < 0 waits for ever. Only an `interruptible` wait ends
-  // by a wake, which is then used up; else it stays for the next such wait.
+  // Runs handlers until `done()`; timeout_ms < 0: no timeout. A wake ends only an `interruptible`
+  // wait, which consumes it; otherwise it stays for the next such wait.
   Wait run_until(const std::function<bool()>& done, int timeout_ms, bool interruptible);
 
   // Each waits for one step of connecting; an empty text is success.
   std::string resolve_and_connect(const std::string& host, std::uint16_t port, int timeout_ms);
   std::string upgrade(const std::string& host, std::uint16_t port, int timeout_ms);
-  // Waits for the handler that makes `result` hold a value; the text of what went wrong, if
-  // anything.
+  // Waits until a handler has set `result`; returns the error's text, empty for success.
   std::string wait_for(std::optional<ErrorCode>& result, int timeout_ms);
 
   void watch_wake_fd();
@@ -75,7 +74,7 @@ class Connection {
   bool sending_ = false;
   std::deque<ReceivedMessage> messages_;
   std::size_t held_bytes_ = 0;  // of messages_
-  std::string end_reason_;      // why the connection is over; empty: it is not
+  std::string end_reason_;      // why the connection has ended; empty: it has not
 };
 
 }  // namespace lmtp::client

@@ -11,7 +11,7 @@
 namespace lmtp::client {
 namespace {
 
-// A signal handler gets no argument of ours: the one mutable global there is.
+// The only mutable global: a signal handler takes no user argument.
 std::atomic<Interrupts*> current = nullptr;
 
 }  // namespace

@@ -24,7 +24,7 @@ Result<const Library*> load_from(const std::string& path) {
     return Error{ErrorCode::kUnavailable, std::string("libtorch cannot be loaded (") + dlerror() +
                                               "): install all of a build with -DLMTP_TORCH=ON"};
   }
-  // Another one may have been installed since this program was started.
+  // Another build may have been installed since this program was started.
   void* build = dlsym(library, kBuildEntryPoint);
   const std::string expected = text_of(this_build());
   const std::string found =
@@ -39,7 +39,7 @@ Result<const Library*> load_from(const std::string& path) {
 }
 
 Result<const Library*> load() {
-  // By its whole path: what a search would find elsewhere need not be of this build.
+  // By its absolute path: a library elsewhere in the search path may be of another build.
   std::error_code error;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
   if (error) {

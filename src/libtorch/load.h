@@ -1,4 +1,4 @@
-// Where the library is loaded from: apart, so that tests can name another.
+// Loads the plugin from a given path, for tests.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
-// Two ways to a kept bias: the few used last are compared with the text byte by byte, which needs
-// no look at its structure; the others are found by a 128-bit hash of the whole text, and then
-// compared as well, so that a collision costs time and nothing else.
+// Two look-ups: the most recently used biases are compared with the text byte by byte, which needs
+// no parsing; the others are found by a 128-bit hash of the whole text and then compared as well,
+// so that a collision costs only time.
 #include <xxhash.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 namespace lmtp::protocol {
 namespace {
 
-// LMQL's programs run a handful of masks at a time.
+// LMQL's programs use a handful of masks at a time.
 constexpr std::size_t kNumRecent = 8;
 // List and map nodes, hash and the vectors' headers of one entry, roughly.
 constexpr std::size_t kEntryOverheadBytes = 256;
@@ -74,9 +74,9 @@ struct BiasCache::Impl {
 
   const std::size_t max_bytes;
   std::mutex mutex;
-  std::list<EntryPtr> entries;  // used last first
+  std::list<EntryPtr> entries;  // most recently used first
   std::unordered_map<XXH128_hash_t, std::list<EntryPtr>::iterator, HashOfHash, EqualHash> by_hash;
-  std::array<EntryPtr, kNumRecent> recent;  // used last first; null where empty
+  std::array<EntryPtr, kNumRecent> recent;  // most recently used first; null: empty
   std::size_t num_bytes = 0;
 };
 

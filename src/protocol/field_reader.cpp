@@ -54,8 +54,8 @@ bool is_number(const element& value) {
   return value.is_int64() || value.is_uint64() || value.is_double();
 }
 
-// What is wrong with an element that should have been of another kind or size. 5.0 keeps its point,
-// so that it can be told from the 5 that would have been right.
+// How an error message shows an element of the wrong type or size. 5.0 keeps its point, to differ
+// from the valid 5.
 std::string seen(const element& value) {
   if (!is_number(value)) return "is " + std::string(type_text(value));
   if (value.is_int64()) return "is " + std::to_string(value.get_int64().value());
@@ -75,7 +75,7 @@ std::optional<TokenId> parse_bias_key(std::string_view key) {
   return id;
 }
 
-// Brings both vectors into the order of the ids; LMQL sends them so already.
+// Sorts both vectors by id; LMQL sends them sorted.
 void sort_bias(LogitBias& bias) {
   if (std::is_sorted(bias.ids.begin(), bias.ids.end())) return;
   std::vector<std::size_t> order(bias.ids.size());
@@ -109,7 +109,7 @@ FieldReader::FieldReader(simdjson::dom::object object) {
     const auto index = static_cast<std::size_t>(found - kFieldNames.begin());
     if (seen_fields.test(index)) {
       fail(*found, "is given twice; once is allowed");
-      elements_[index].reset();  // neither of two stream ids is the message's
+      elements_[index].reset();  // of two stream ids, neither is used
       continue;
     }
     seen_fields.set(index);
@@ -207,7 +207,7 @@ float FieldReader::number(Field field, float absent, const ParamRange& range) {
   const double read = is_number(*value) ? value->get_double().value() : std::nan("");
   const bool high_enough = range.low_allowed ? read >= range.low : read > range.low;
   if (high_enough && read <= range.high) {
-    // A positive number that a float rounds to 0 stays positive, as the range promised.
+    // A positive number that a float would round to 0 must stay positive, to be in the range.
     const auto rounded = static_cast<float>(read);
     if (rounded == 0.0F && read > 0.0) return std::numeric_limits<float>::min();
     return rounded;

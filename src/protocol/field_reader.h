@@ -32,30 +32,30 @@ inline constexpr std::size_t kNumFields =
 // The field's name on the wire.
 std::string_view field_name(Field field);
 
-// Reads fields one after the other and keeps the first thing that is wrong; from then on the
-// readers return defaults. A field that is null counts as absent.
+// Reads fields one after the other and keeps the first error; after it the readers return defaults.
+// A field that is null counts as absent.
 // Owner: the parse of one message; lives no longer than the parsed document.
 class FieldReader {
  public:
   explicit FieldReader(simdjson::dom::object object);
 
-  // Something is wrong that no reader sees.
+  // For errors that no reader finds.
   void fail(std::string_view field, std::string_view what);
 
   bool failed() const { return !error_.empty(); }
   // "<field>: what is wrong and what is allowed".
   const std::string& error() const { return error_; }
-  // Names of fields that nobody reads, at most kMaxUnknownKeysKept.
+  // Names of unknown fields, at most kMaxUnknownKeysKept.
   std::vector<std::string> take_unknown_keys() { return std::move(unknown_keys_); }
 
-  // The stream id where there is a valid one; says nothing where not.
+  // The stream id if it is valid; otherwise empty, without setting the error.
   std::optional<StreamId> peek_stream_id() const;
 
   StreamId required_stream_id();
   std::string optional_string(Field field, std::size_t max_bytes);
-  // REQUIRES of the message: present, an array of whole numbers in [0, 2^31).
+  // The field must be present, an array of whole numbers in [0, 2^31).
   std::vector<TokenId> required_tokens(Field field, bool may_be_empty);
-  // All that kSamplingTable has, in its order.
+  // All fields of kSamplingTable, in its order.
   SamplingParams params();
 
  private:
@@ -65,9 +65,9 @@ class FieldReader {
   void fail(Field field, std::string_view what);
 
   float number(Field field, float absent, const ParamRange& range);
-  // Larger numbers than the range's are read as its greatest.
+  // Clamped to the range's maximum.
   int whole(Field field, int absent, const ParamRange& range);
-  // A whole number of 64 bits; a negative one stands for its two's complement.
+  // A whole number of 64 bits; a negative one is read as its two's complement.
   std::optional<std::uint64_t> optional_seed(Field field);
   std::shared_ptr<const LogitBias> optional_bias(Field field, const ParamRange& range);
 

@@ -45,7 +45,7 @@ simdjson::simdjson_result<simdjson::dom::element> JsonParser::parse_buffer() {
 void JsonParser::trim() {
   if (parser_.capacity() > 0 && parser_.capacity() <= kMaxKeptParserBytes) return;
   parser_ = simdjson::dom::parser();
-  // A failure to allocate shows again, as an error code, in the next parse.
+  // If this fails to allocate, the next parse returns the error.
   [[maybe_unused]] const auto code = parser_.allocate(kFirstParserBytes, kMaxJsonDepth);
   buffer_ = std::string();
   num_bytes_ = 0;

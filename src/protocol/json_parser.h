@@ -1,4 +1,4 @@
-// simdjson's DOM parser with this project's limits.
+// simdjson's DOM parser with limits on depth and kept memory.
 #pragma once
 
 #include <simdjson.h>
@@ -12,27 +12,28 @@ namespace lmtp::protocol {
 
 // Deeper nesting than any message has is refused.
 inline constexpr std::size_t kMaxJsonDepth = 32;
-// A parser that has grown beyond this for one large message is given back after it.
+// trim() frees a parser that has grown beyond this.
 inline constexpr std::size_t kMaxKeptParserBytes = std::size_t{2} << 20;
 
-// One document at a time: what parse() returns is valid until the next call.
+// One document at a time: the result of parse() is valid until the next call.
 // Owner: the thread that parses (see thread_parser).
 class JsonParser {
  public:
   JsonParser();
 
-  // Copies `text`. REQUIRES: nothing of `text`; what is wrong with it comes back as the code.
+  // Copies `text`, which may be anything; errors are in the returned code.
   simdjson::simdjson_result<simdjson::dom::element> parse(std::string_view text);
 
   // As parse, with an empty array or object in place of each of `containers`.
-  // REQUIRES: they lie in `text`, in order and apart; each begins with its bracket or brace.
+  // REQUIRES: they are views into `text`, in order and disjoint; each begins with its bracket or
+  // brace.
   simdjson::simdjson_result<simdjson::dom::element> parse_without(
       std::string_view text, std::span<const std::string_view> containers);
 
-  // What the last call parsed.
+  // The text that the last call parsed.
   std::string_view parsed_text() const { return {buffer_.data(), num_bytes_}; }
 
-  // Gives memory back where a large message has made the parser grow. Ends what parse() returned.
+  // Frees memory after a large message. Invalidates the result of parse().
   void trim();
 
  private:
@@ -43,10 +44,10 @@ class JsonParser {
   std::size_t num_bytes_ = 0;  // of the buffer, without the padding
 };
 
-// The calling thread's own parser; made on first use.
+// The calling thread's parser; made on first use.
 JsonParser& thread_parser();
 
-// Trims the parser when a scope ends.
+// Trims the parser at the end of a scope.
 class ParserTrimmer {
  public:
   explicit ParserTrimmer(JsonParser& parser) : parser_(parser) {}

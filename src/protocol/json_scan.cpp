@@ -23,7 +23,7 @@ std::size_t skip_string(std::string_view text, std::size_t pos) {
 }
 
 // 1 for a bracket, a brace and a quote, else 0. In ASCII, brackets and braces differ by one bit.
-// Nothing wider than a byte, and no branch, so that a loop over it becomes vector instructions.
+// Byte-wide and branch-free, so that the compiler vectorizes a loop over it.
 std::uint8_t shapes(char c) {
   const auto byte = static_cast<std::uint8_t>(c);
   const auto brace = static_cast<std::uint8_t>(byte | 0x20U);
@@ -32,8 +32,7 @@ std::uint8_t shapes(char c) {
                                    static_cast<std::uint8_t>(byte == '"'));
 }
 
-// The position of the next of them. Long arrays of numbers have none: those are passed over by
-// blocks.
+// The position of the next of these. Long arrays of numbers have none: they are skipped in blocks.
 std::size_t next_shape(std::string_view text, std::size_t pos) {
   constexpr std::size_t kBlockBytes = 64;
   const auto walk_to = [&](std::size_t end) {
@@ -124,7 +123,7 @@ std::vector<std::string_view> split_raw_array(std::string_view text) {
   pos = skip_blanks(text, pos + 1);
   while (pos < text.size() && text[pos] != ']') {
     const std::size_t end = skip_value(text, pos);
-    if (end == pos) break;  // not a value: broken text
+    if (end == pos) break;  // not a value: invalid JSON
     values.push_back(text.substr(pos, end - pos));
     pos = skip_blanks(text, end);
     if (pos < text.size() && text[pos] == ',') pos = skip_blanks(text, pos + 1);

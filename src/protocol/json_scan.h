@@ -1,8 +1,8 @@
-// Finds where the values of a JSON object or array begin and end, without checking them.
+// Finds where the values of a JSON object or array begin and end, without validating them.
 //
-// For what a parser cannot give: the text of a value as it stood on the wire, and the fields of a
-// document that is broken further on. Text that is not JSON gives spans that are not JSON either,
-// never a read out of bounds.
+// For what a parser cannot give: the text of a value as received, and the fields of a document that
+// is invalid further on. Text that is not JSON gives spans that are not JSON, but no read out of
+// bounds.
 #pragma once
 
 #include <cstddef>
@@ -12,11 +12,11 @@
 
 namespace lmtp::protocol {
 
-// The position after the value that begins at `pos`, or text.size() where it does not end.
+// The position after the value that begins at `pos`, or text.size() if it does not end.
 // REQUIRES: pos <= text.size().
 std::size_t skip_value(std::string_view text, std::size_t pos);
 
-// Walks over the fields of the object that `text` begins with (after blanks).
+// Iterates over the fields of the object at the front of `text` (after blanks).
 //
 //   ObjectScanner scanner(text);
 //   while (scanner.next()) { use(scanner.key(), scanner.value_begin()); scanner.skip_value(); }
@@ -24,17 +24,17 @@ class ObjectScanner {
  public:
   explicit ObjectScanner(std::string_view text);
 
-  // Moves to the next field; false at the end of the object or where it is broken.
-  // REQUIRES: the value of the field before has been skipped.
+  // Moves to the next field; false at the end of the object or at invalid JSON.
+  // REQUIRES: the previous field's value has been skipped.
   bool next();
 
-  // The key as it stands between its quotes, escapes and all.
+  // The text between the key's quotes, escapes included.
   std::string_view key() const { return key_; }
   std::size_t value_begin() const { return value_begin_; }
 
-  // Moves behind the current value and returns its text.
+  // Moves past the current value and returns its text.
   std::string_view skip_value();
-  // The same where the caller knows how long the value is.
+  // The same if the caller knows the value's length.
   void skip_bytes(std::size_t num_bytes) { pos_ = value_begin_ + num_bytes; }
 
  private:
@@ -45,10 +45,10 @@ class ObjectScanner {
   bool first_ = true;
 };
 
-// The text of the value of `key` in the object `text`, or nothing.
+// The text of the value of `key` in the object `text`, if there is one.
 std::optional<std::string_view> find_raw_field(std::string_view text, std::string_view key);
 
-// The texts of the values of the array that `text` begins with.
+// The texts of the values of the array at the front of `text`.
 std::vector<std::string_view> split_raw_array(std::string_view text);
 
 }  // namespace lmtp::protocol

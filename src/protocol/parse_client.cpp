@@ -1,5 +1,5 @@
-// From a client's text to a message. The order of the checks is the order of the text: the verb,
-// whether the payload is JSON, whether it is an object, its stream id, its other fields.
+// Parses a client's text. Checks in the order of the text: the verb, whether the payload is JSON,
+// whether it is an object, its stream id, its other fields.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -27,11 +27,11 @@ constexpr std::array<std::pair<std::string_view, Verb>, 4> kVerbs = {{
 
 constexpr std::size_t kMaxModelNameBytes = 4096;
 constexpr std::size_t kMaxShownVerbBytes = 32;
-// Looked at in a payload that is broken; a message has some fifteen.
+// Fields examined in an invalid payload; a message has some fifteen.
 constexpr std::size_t kMaxScannedFields = 64;
-// Shorter values are read without a look at their size.
+// Shorter values are parsed without a check of their size.
 constexpr std::size_t kLongValueBytes = std::size_t{16} << 10;
-// Of an array or object that is neither tokens nor biases: no message needs any.
+// Of an array or object that is neither tokens nor biases; no message needs one.
 constexpr std::size_t kMaxOtherFieldBytes = std::size_t{1} << 20;
 constexpr std::string_view kBlanks = " \t\r\n";
 
@@ -44,21 +44,21 @@ std::optional<StreamId> stream_id_of(std::string_view value) {
   return id;
 }
 
-// The stream id of a payload that may be broken: what stands for it before the break.
+// The stream id of a payload that may be invalid, if it is before the error.
 std::optional<StreamId> scan_stream_id(std::string_view payload) {
   const std::optional<std::string_view> value =
       find_raw_field(payload, field_name(Field::kStreamId));
   return value ? stream_id_of(*value) : std::nullopt;
 }
 
-// Shown in an answer, so anything but plain letters of a verb is left out.
+// For an answer: everything but a verb's letters is removed.
 std::string shown_verb(std::string_view verb) {
   std::string shown;
   for (const char c : verb.substr(0, kMaxShownVerbBytes)) shown += c > ' ' && c < '\x7f' ? c : '?';
   return verb.size() > kMaxShownVerbBytes ? shown + "..." : shown;
 }
 
-// A field by its name, where that is plain and short.
+// A field by its name, if that is plain and short.
 std::string shown_key(std::string_view key) {
   const bool is_plain = key.size() <= kMaxShownVerbBytes &&
                         std::ranges::all_of(key, [](char c) { return c > ' ' && c < '\x7f'; });
@@ -85,7 +85,7 @@ std::string why_broken(simdjson::error_code code) {
   }
 }
 
-// Which field breaks the payload, and how: found by parsing its values one by one.
+// Names the field that makes the payload invalid, by parsing the values one by one.
 std::string explain_broken(std::string_view payload, simdjson::error_code code,
                            JsonParser& parser) {
   ObjectScanner scanner(payload);
@@ -100,8 +100,8 @@ std::string explain_broken(std::string_view payload, simdjson::error_code code,
   return "payload: is not valid JSON; one JSON object is expected after the verb";
 }
 
-// How many entries an array or object has at least is what its text shows without being read: a
-// value of another kind in it is wrong anyway.
+// Whether there are more than `limit` entries, by the text's length and commas without parsing. (A
+// value with commas inside would be of a wrong type anyway.)
 bool has_more_entries(std::string_view container, std::size_t limit) {
   constexpr std::size_t kBlockBytes = 4096;
   if (container.size() / 2 <= limit) return false;  // each takes two bytes
@@ -114,7 +114,7 @@ bool has_more_entries(std::string_view container, std::size_t limit) {
   return num_commas >= limit;
 }
 
-// What is wrong with the size of a long array or object; nothing where it may be read.
+// The error about the size of a long array or object; empty if it may be parsed.
 std::string why_too_long(std::string_view key, std::string_view container,
                          const RequestLimits& limits) {
   const auto too_many = [&](std::size_t limit, const std::string& what, const char* of_what) {
@@ -131,14 +131,14 @@ std::string why_too_long(std::string_view key, std::string_view container,
          std::to_string(kMaxOtherFieldBytes);
 }
 
-// The payload's document; a bias that has been seen before is found by its text and left out, and
-// so is what is too long.
+// The payload's document, without a bias that is in the cache (found by its text) and without
+// fields that are too long.
 struct Payload {
   simdjson::simdjson_result<element> document;
   std::shared_ptr<const LogitBias> known_bias;
-  std::string_view bias_text;  // the text of a bias that is still to be read
+  std::string_view bias_text;  // of a bias that is not in the cache
   std::string too_long_key;    // empty: none
-  std::string too_long;        // what is wrong with it
+  std::string too_long;        // the error
 };
 
 Payload parse_payload(std::string_view text, BiasCache& bias_cache, const LimitsOf& limits_of,
@@ -159,7 +159,7 @@ Payload parse_payload(std::string_view text, BiasCache& bias_cache, const Limits
     const std::string_view value = hit.bias ? rest.substr(0, hit.num_bytes) : scanner.skip_value();
     if (is_first_bias && !hit.bias) hit.bias = bias_cache.find(value);
     if (hit.bias) {
-      // What is in the cache is a whole and valid JSON object, so the rest decides alone.
+      // A cached text is a complete, valid JSON object, so only the rest needs to be parsed.
       payload.known_bias = hit.bias;
       left_out.push_back(value);
       continue;

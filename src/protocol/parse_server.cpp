@@ -1,4 +1,4 @@
-// From a server's text to entries, for clients of ours and of LMQL's own server.
+// Parses a server's text, of lmtp-serve or of LMQL's own server.
 #include <charconv>
 #include <utility>
 
@@ -11,7 +11,7 @@ namespace {
 
 using simdjson::dom::element;
 
-// The number under `key`, or nothing where there is none or of another kind.
+// The number under `key`; empty if it is missing or of another type.
 template <typename T>
 std::optional<T> get(const simdjson::dom::object& object, std::string_view key) {
   T value;

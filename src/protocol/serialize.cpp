@@ -1,5 +1,5 @@
-// Messages as text, written by hand: a token's entry is a few numbers, and there are thousands of
-// them a second.
+// Serialises messages without a JSON library: a token's entry is a few numbers, and there are
+// thousands of them a second.
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -13,7 +13,7 @@
 namespace lmtp::protocol {
 namespace {
 
-// JSON has no infinities; this is what stands for "never" (and its negative for "no number").
+// JSON has no infinities: infinity is written as this number, minus infinity as its negative.
 constexpr float kJsonInfinity = 1e30F;
 
 template <typename Int>
@@ -29,7 +29,7 @@ void append_float(float value, std::string& out) {
   const auto [end, error] = std::to_chars(text, text + sizeof(text), value);
   const std::string_view written(text, static_cast<std::size_t>(end - text));
   out.append(written);
-  // Clients whose language tells 0 from 0.0 get the fraction that the reference sends.
+  // As the reference does, for clients whose language distinguishes 0 from 0.0.
   if (written.find_first_of(".e") == std::string_view::npos) out.append(".0");
 }
 
@@ -206,7 +206,7 @@ void append_prompt(const std::vector<TokenId>& ids, const StreamOptions& options
   append_array(parts, out, [&](const PromptPart& part) { append_part(part, out); });
 }
 
-// Those at their defaults are left out.
+// Options at their defaults are omitted.
 void append_options(const StreamOptions& options, std::string& out) {
   if (!options.add_special_tokens) append_bool("add_special_tokens", false, out);
   if (options.text) append_bool("text", *options.text, out);
@@ -218,7 +218,7 @@ void append_options(const StreamOptions& options, std::string& out) {
   if (options.timeout_ms > 0) append_count("timeout_ms", options.timeout_ms, out);
 }
 
-// Those at their defaults are left out.
+// Parameters at their defaults are omitted.
 void append_params(const SamplingParams& params, std::string_view bias_json, std::string& out) {
   const SamplingParams absent;
   for (const SamplingParam& row : kSamplingTable) {

@@ -7,8 +7,8 @@
 namespace lmtp {
 namespace {
 
-// 429 is what TGI and OpenAI answer where too much is asked; 499 is nginx's word for a client that
-// went. A model that is loaded again takes seconds.
+// 429 is what TGI and OpenAI answer under overload; 499 is nginx's code for a client that closed
+// the connection. Reloading a model takes seconds.
 constexpr std::array kErrorKinds = {
     ErrorKind{ErrorCode::kInvalid, "invalid", 400, "invalid_request", 0},
     ErrorKind{ErrorCode::kTooLong, "too_long", 400, "context_length", 0},

@@ -27,12 +27,12 @@ TEST(Metrics, ABucketIsWhatASearchFinds) {
   constexpr Buckets kOne(1.0, {300});
   for (const Buckets& buckets : {kDecades, kPowers, kOne}) {
     for (std::int64_t value = 0; value < 2100; ++value) {
-      ASSERT_EQ(buckets.of(value), bucket_by_search(buckets, value)) << value;
+      ASSERT_EQ(buckets.bucket_of(value), bucket_by_search(buckets, value)) << value;
     }
     for (int bit = 10; bit < 63; ++bit) {
-      ASSERT_EQ(buckets.of(std::int64_t{1} << bit), buckets.num_bounds) << bit;
+      ASSERT_EQ(buckets.bucket_of(std::int64_t{1} << bit), buckets.num_bounds) << bit;
     }
-    EXPECT_EQ(buckets.of(std::numeric_limits<std::int64_t>::max()), buckets.num_bounds);
+    EXPECT_EQ(buckets.bucket_of(std::numeric_limits<std::int64_t>::max()), buckets.num_bounds);
   }
 }
 

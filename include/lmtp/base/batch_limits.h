@@ -1,5 +1,4 @@
-// How large one step of a model may be: those who plan it, those who compute it and those who make
-// room for it are given the same limits.
+// How large one step of a model may be. Scheduler, agent and memory plan get the same limits.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// BoundedQueue<T>: many producers, one consumer, a limit that refuses instead of growing.
+// BoundedQueue<T>: many producers, one consumer; a push beyond the capacity is refused.
 #pragma once
 
 #include <chrono>
@@ -46,7 +46,7 @@ class BoundedQueue {
     return true;
   }
 
-  // The same for several at once: whoever drains takes all of them or none.
+  // The same for several at once: one drain takes all of them or none.
   bool push_control_all(std::vector<T>&& items) {
     {
       const std::lock_guard lock(mutex_);

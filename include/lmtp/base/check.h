@@ -1,6 +1,6 @@
 // LMTP_CHECK(condition, values...): aborts with the place, the condition and the values printed.
 //
-// For our own bugs only: what a client, a file or a device can cause is a Result or a step failure.
+// For bugs of this program only: errors that a client, a file or a device can cause are Results.
 #pragma once
 
 #include <sstream>

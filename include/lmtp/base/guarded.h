@@ -1,4 +1,4 @@
-// Where exceptions end.
+// Turns exceptions into Errors.
 #pragma once
 
 #include <exception>
@@ -8,7 +8,8 @@
 
 namespace lmtp {
 
-// What `call` gives; what it throws is its error, behind `prefix`. REQUIRES: it returns a Result.
+// Returns call(); an exception that it throws becomes an Error, its message behind `prefix`.
+// REQUIRES: `call` returns a Result.
 template <typename Call>
 auto guarded(const Call& call, const std::string& prefix = {}) -> decltype(call()) {
   try {

@@ -1,5 +1,5 @@
-// The names by which modules speak of the same thing. Plain integers: they are copied, compared
-// and hashed in inner loops.
+// Identifiers that modules share. Plain integers: they are copied, compared and hashed in inner
+// loops.
 #pragma once
 
 #include <cstddef>

@@ -1,11 +1,11 @@
-// JSON that is small or seldom: files of settings, answers to people, reports; as Python's json
-// module writes and reads it. Tokens' messages are lmtp/protocol/codec.h's.
+// JSON off the hot path: configuration files, HTTP answers, reports; as Python's json module writes
+// and reads it. LMTP messages are parsed and written by lmtp/protocol/codec.h.
 //
 // NaN, Infinity and -Infinity outside strings, and numbers that no double holds, are read as null;
-// half a surrogate pair as U+FFFD; whole numbers that do not fit into 64 bits as doubles; of a key
-// that stands there twice the last counts. What is large or hot is parsed by simdjson instead.
-// Users of values include <nlohmann/json.hpp>; values of an unexpected type are found out by
-// get_ptr() and is_...(), which do not throw. Any thread; no state.
+// half a surrogate pair as U+FFFD; whole numbers that do not fit into 64 bits as doubles; of a
+// duplicate key the last value counts. Large or hot JSON is parsed by simdjson instead.
+// Users of values include <nlohmann/json.hpp>, and check types by get_ptr() and is_...(), which do
+// not throw. Any thread; no state.
 #pragma once
 
 #include <cstddef>
@@ -20,10 +20,10 @@
 namespace lmtp {
 
 using Json = nlohmann::json;
-// Its keys keep their order; looking for one takes as long as there are keys.
+// Its keys keep their order; look-ups are linear in their number.
 using OrderedJson = nlohmann::ordered_json;
 
-// More is refused before a parser sees it.
+// Longer texts, and texts with more values or deeper nesting, are refused before they are parsed.
 inline constexpr std::size_t kJsonBytesMax = std::size_t{64} << 20;
 inline constexpr std::size_t kJsonValuesMax = std::size_t{4} << 20;
 inline constexpr std::size_t kJsonDepthMax = 64;
@@ -34,28 +34,29 @@ Result<Json> parse_json(std::string_view text, const std::string& origin);
 Result<OrderedJson> parse_ordered_json(std::string_view text, const std::string& origin);
 Result<Json> read_json_file(const std::string& path, std::size_t bytes_max = kJsonBytesMax);
 
-// The same, where an object must be the whole.
+// The same; a text whose root is no object is an error.
 Result<Json> parse_json_object(std::string_view text, const std::string& origin);
 Result<Json> read_json_object(const std::string& path, std::size_t bytes_max = kJsonBytesMax);
 
-// The value of a key that may be missing: nullptr where it is, where it is null, and where `object`
-// is no object. It lives as long as `object`.
+// The value of an optional key; nullptr if it is missing or null, or `object` is no object. Lives
+// as long as `object`.
 const Json* find_json(const Json& object, std::string_view key);
 
-// The value of a key that is needed; the error names `origin` and the key.
+// The value of a required key; the error names `origin` and the key.
 Result<const Json*> need_json(const Json& object, std::string_view key, const std::string& origin);
 
-// Typed: nothing (nullptr), too, where the value is of another type. A number without a fraction is
-// an integer however it is written (4096.0); it must fit.
+// As find_json; also empty (nullptr) if the value is of another type. A number without a fraction
+// is an integer however it is written (4096.0); it must fit.
 const std::string* find_json_text(const Json& object, std::string_view key);
 std::optional<bool> find_json_bool(const Json& object, std::string_view key);
 std::optional<std::int64_t> json_integer(const Json& value);
 
-// On one line, as Python's json.dumps separates: {"a": [1, 2]}; but objects in an array have a line
-// each. Numbers are written shortest, 1.0 as 1; what is no number is null. Strings as below.
+// On one line, separated as by Python's json.dumps: {"a": [1, 2]}; but objects in an array have a
+// line each. Numbers are written in the shortest form, 1.0 as 1; NaN and infinities as null;
+// strings as by append_json_string.
 std::string json_text(const OrderedJson& value);
 
-// Appends `text` as a JSON string, quotes included. Where `text` is not UTF-8, each of its bytes
+// Appends `text` as a JSON string, quotes included. If `text` is not UTF-8, each of its bytes
 // beyond ASCII becomes U+FFFD.
 void append_json_string(std::string_view text, std::string& out);
 

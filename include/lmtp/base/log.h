@@ -1,5 +1,5 @@
-// The process's log: one line an event on stderr. Prompts, generated text and tokens of access are
-// never logged above level trace.
+// The process's log: one line for each event, on stderr. Prompts, generated text and access tokens
+// are logged at level trace only, if at all.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,7 @@ Result<Level> parse_level(std::string_view name);
 // Any thread; takes effect at once.
 void set_level(Level level);
 
-// Whether write() at this level would write: for lines that take some making. Any thread.
+// Whether write() at this level would write: to skip composing an expensive line. Any thread.
 bool enabled(Level level);
 
 // Any thread. Control characters inside `message` are written as "\n" or "\x1b", so that one event
@@ -31,9 +31,9 @@ inline void info(std::string_view message) { write(Level::kInfo, message); }
 inline void warning(std::string_view message) { write(Level::kWarning, message); }
 inline void error(std::string_view message) { write(Level::kError, message); }
 
-// A warning that others can bring about as often as they like: one line a second at most, which
-// says how many were left out before it. Any thread.
-class Repeated {
+// A rate-limited warning, for events that clients can cause at will: at most one line a second,
+// which says how many were suppressed before it. Any thread.
+class RateLimited {
  public:
   void warning(const std::string& message);
 

@@ -1,5 +1,5 @@
-// Counts and histograms that one thread writes at the cost of a plain addition, and that any thread
-// may read at any time, without a lock.
+// Counters and histograms that one thread writes at the cost of a plain addition, and that any
+// thread may read at any time without a lock.
 #pragma once
 
 #include <array>
@@ -12,8 +12,8 @@
 
 namespace lmtp {
 
-// Owner: whoever adds, on one thread at a time. value() and copying: any thread; a reader that was
-// told of something since then (through a queue, say) sees what was added before.
+// Owner: the writer, one thread at a time. value() and copying: any thread. Relaxed atomics: a
+// reader that synchronizes with the writer (by a queue, say) sees all earlier additions.
 template <typename T>
 class Tally {
  public:
@@ -54,17 +54,17 @@ struct Buckets {
     return num_bounds > 0 && upper[0] >= 1;
   }
 
-  // The first whose bound is not below `value`; num_bounds where there is none.
+  // Index of the first bucket whose upper bound is not below `value`; num_bounds if there is none.
   // REQUIRES: value >= 0.
-  constexpr std::size_t of(std::int64_t value) const {
+  constexpr std::size_t bucket_of(std::int64_t value) const {
     const std::size_t at = first[std::bit_width(static_cast<std::uint64_t>(value))];
     return at + (value > upper[at] ? 1 : 0);
   }
 
-  double unit;  // of the bounds, in what is shown: 1e-9 for nanoseconds that are shown as seconds
+  double unit;  // of the bounds, in the unit of export: 1e-9 for nanoseconds exported as seconds
   std::size_t num_bounds = 0;
   std::array<std::int64_t, kBoundsMax + 1> upper{};  // [num_bounds], then no bound
-  // By bit width: the lowest bucket that such a value may be in.
+  // By a value's bit width: the lowest bucket that it may be in.
   std::array<std::uint8_t, 64> first{};
 };
 
@@ -73,15 +73,15 @@ class Histogram {
  public:
   explicit Histogram(const Buckets& buckets) : buckets_(&buckets) {}  // which live longer
 
-  // Below 0 counts as 0.
+  // A negative value counts as 0.
   void add(std::int64_t value) {
     const std::int64_t counted = value < 0 ? 0 : value;
-    counts_[buckets_->of(counted)].add(1);
+    counts_[buckets_->bucket_of(counted)].add(1);
     sum_.add(static_cast<double>(counted));
   }
 
   const Buckets& buckets() const { return *buckets_; }
-  // Of the values in bucket `at` alone. REQUIRES: at <= buckets().num_bounds.
+  // Values in bucket `at`, not cumulative. REQUIRES: at <= buckets().num_bounds.
   std::uint64_t count(std::size_t at) const { return counts_[at].value(); }
   std::uint64_t count() const {
     std::uint64_t sum = 0;

@@ -1,5 +1,4 @@
-// A model on this disk, as the module that finds it (hub) and the one that reads it (model) speak
-// of it.
+// A model on the local disk: what the module `hub` finds and the module `model` reads.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +12,19 @@ enum class SourceKind { kFolder, kRandom };
 struct ModelSource {
   SourceKind kind = SourceKind::kFolder;
   std::string name;  // as given
-  // All that it answers to, without duplicates: as given, the absolute path (kFolder), the last
-  // component ("tiny" of "models/tiny/" and of "org/tiny@main"), "random" (kRandom).
+  // All names by which requests may ask for it, without duplicates: as given, the absolute path
+  // (kFolder), the last component ("tiny" of "models/tiny/" and of "org/tiny@main"), "random"
+  // (kRandom).
   std::vector<std::string> names;
-  std::string folder;  // kFolder: canonical absolute path
-  std::string shape;   // kRandom: "gpt2", "gpt2-medium"; whether it exists is the model's matter
+  std::string folder;      // kFolder: canonical absolute path
+  std::string shape;       // kRandom: "gpt2", "gpt2-medium"; checked by the module `model`
   std::uint64_t seed = 0;  // kRandom
 };
 
-// What a safetensors file says of itself.
+// The header of a safetensors file.
 struct WeightHeader {
   std::string file;   // its name in the folder
-  std::string bytes;  // its beginning: eight bytes of length, and a JSON text of that length
+  std::string bytes;  // the file's beginning: eight bytes of length, then JSON of that length
   std::int64_t file_size = 0;  // bytes
 };
 

@@ -1,7 +1,7 @@
 // Result<T>: a value, or the reason why there is none. gcc 12 has no std::expected.
 //
-// Expected failures (bad input, a missing file, no room) travel as Result; bugs abort with
-// LMTP_CHECK; exceptions stay inside the module that met them.
+// Expected failures (bad input, a missing file, a full pool) are returned as Result; bugs abort
+// with LMTP_CHECK; exceptions do not leave the module in which they are caught.
 #pragma once
 
 #include <cerrno>
@@ -16,34 +16,34 @@
 
 namespace lmtp {
 
-// Why something could not be had, for the program: what a client is told, and with what status,
-// depends on this alone.
+// The cause of an error, for the program: what a client gets as answer and status depends on this
+// alone (request/error_kind.h).
 enum class ErrorCode {
-  kInvalid,      // what was asked for, or a file, is not as it must be: the same again fails again
-  kTooLong,      // the same: it does not fit the model's context
-  kNotFound,     // there is nothing under that name
-  kOverloaded,   // a queue or a pool is full: later it may go
-  kUnavailable,  // not now: no memory, no network
+  kInvalid,      // a malformed request or file: a retry fails in the same way
+  kTooLong,      // invalid: it does not fit the model's context
+  kNotFound,     // nothing has that name
+  kOverloaded,   // a queue or a pool is full: a later retry may succeed
+  kUnavailable,  // for now: out of memory, no network
   kStopping,     // the server shuts down
-  kCancelled,    // the client has taken it back
+  kCancelled,    // by the client
   kTimeout,      // it took longer than the client allowed
-  kDeviceLost,   // the device is gone, or has to be reset
-  kInternal,     // ours
+  kDeviceLost,   // the device is gone, or must be reset
+  kInternal,     // a bug of this program
 };
 
-// Why the system refuses a file: it is not there, or cannot be had now.
+// The code for an errno of a file operation.
 inline ErrorCode errno_code(int error_number) {
   const bool is_missing = error_number == ENOENT || error_number == ENOTDIR;
   return is_missing ? ErrorCode::kNotFound : ErrorCode::kUnavailable;
 }
 
-// Why an exception was thrown, as far as its type tells.
+// The code for an exception, by its type.
 inline ErrorCode exception_code(const std::exception& thrown) {
   const bool no_memory = dynamic_cast<const std::bad_alloc*>(&thrown) != nullptr;
   return no_memory ? ErrorCode::kUnavailable : ErrorCode::kInternal;
 }
 
-// The same for the person who asked: one sentence, naming the remedy.
+// A code for the program, and for a person one sentence that names the remedy.
 struct Error {
   ErrorCode code = ErrorCode::kInternal;
   std::string message;
@@ -92,7 +92,7 @@ class [[nodiscard]] Result {
   std::variant<T, Error> state_;
 };
 
-// A step that yields nothing but may fail.
+// Of an operation that may fail but gives no value.
 template <>
 class [[nodiscard]] Result<void> {
  public:

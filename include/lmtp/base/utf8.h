@@ -11,18 +11,18 @@ namespace lmtp {
 inline constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
 enum class Utf8Status {
-  kWhole,    // a character
-  kPrefix,   // the text ends inside what may still become one
-  kInvalid,  // bytes that no character begins with
+  kWhole,    // a complete character
+  kPrefix,   // an incomplete character at the end of the text
+  kInvalid,  // bytes that begin no character
 };
 
 struct Utf8Step {
   Utf8Status status = Utf8Status::kWhole;
-  // Of the character, the prefix, or the longest part that looked like one.
+  // Of the character, the prefix, or the maximal subpart of an invalid sequence.
   std::size_t num_bytes = 0;
 };
 
-// Looks at the front of `text`. An invalid part ends before the first byte that cannot continue it
+// Decodes the front of `text`. An invalid part ends before the first byte that cannot continue it
 // ("maximal subpart", Unicode 16 section 3.9), which is what Python's "replace" replaces by one
 // U+FFFD. REQUIRES: !text.empty().
 Utf8Step utf8_step(std::string_view text);
@@ -30,7 +30,7 @@ Utf8Step utf8_step(std::string_view text);
 // Appends `text` to `out`, each invalid part as U+FFFD; a prefix at the end counts as invalid.
 void append_valid_utf8(std::string_view text, std::string& out);
 
-// Whether all of it is.
+// Whether all of `text` is valid UTF-8.
 bool is_utf8(std::string_view text);
 
 // Appends one character. REQUIRES: a code point that is no surrogate.

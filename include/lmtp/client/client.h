@@ -1,5 +1,5 @@
-// A small LMTP client: one connection, any number of streams. Speaks to lmtp-serve and to LMQL's
-// own server alike.
+// An LMTP client: one connection, any number of streams. Works with lmtp-serve and with LMQL's own
+// server.
 #pragma once
 
 #include <chrono>
@@ -14,20 +14,20 @@
 namespace lmtp::client {
 
 inline constexpr int kConnectTimeoutMs = 10'000;
-inline constexpr int kSendTimeoutMs = 60'000;  // for a server that has stopped reading
+inline constexpr int kSendTimeoutMs = 60'000;  // if the server does not read
 inline constexpr int kCloseTimeoutMs = 500;
 inline constexpr std::size_t kMessageBytesMax = std::size_t{256} << 20;  // of one received message
-inline constexpr std::size_t kHeldBytesMax = std::size_t{64} << 20;      // read ahead while sending
+inline constexpr std::size_t kHeldBytesMax = std::size_t{64} << 20;      // received while sending
 
-// A message as it stands.
+// A message as received.
 struct ReceivedMessage {
   std::string text;
   std::chrono::steady_clock::time_point arrived;  // when all of it had been read from the socket
 };
 
-// Owner: the caller. All calls from one thread at a time, but for interrupt(); nothing runs between
-// calls, so that a REPL, a test or a load generator decides what waits for what. A server's pings
-// are thus answered only inside send() and receive().
+// Owner: the caller. All calls from one thread at a time, except interrupt(). No background thread:
+// the caller decides what waits for what, and a server's pings are answered only inside send() and
+// receive().
 class Client {
  public:
   Client();
@@ -35,33 +35,32 @@ class Client {
   Client(Client&&) noexcept;
   Client& operator=(Client&&) noexcept;
 
-  // Connects and upgrades to WebSocket; a connection that was open is closed first. The error names
-  // host, port and what would help. REQUIRES: timeout_ms >= 0.
+  // Connects and upgrades to WebSocket; an open connection is closed first. The error names host,
+  // port and the remedy. REQUIRES: timeout_ms >= 0.
   Result<void> connect(const std::string& host, std::uint16_t port,
                        int timeout_ms = kConnectTimeoutMs);
-  // False from the first call on that met the connection's end.
+  // False once a call has found the connection closed.
   bool connected() const;
 
-  // Queues nothing: the message is with the operating system when this returns. An error means that
-  // the connection is gone.
+  // Queues nothing: the operating system has the message when this returns. After an error the
+  // connection is closed.
   Result<void> send(const protocol::ClientMessage& message);
-  // As it stands; for tests and for verbs of the future. REQUIRES: valid UTF-8.
+  // Sends `text` unchanged; for tests and for later verbs. REQUIRES: valid UTF-8.
   Result<void> send_text(const std::string& text);
 
-  // The next entry of any stream; false within `timeout_ms` (< 0: wait for ever) none came, or
-  // interrupt() was called since the last receive(). An error means that the connection is gone:
-  // entries that came before are given out first.
+  // The next entry of any stream. False if none came within `timeout_ms` (< 0: no timeout), or
+  // interrupt() was called since the last receive(). An error means that the connection is closed;
+  // entries received before that are returned first.
   Result<bool> receive(protocol::ServerEntry& entry, int timeout_ms = -1);
-  // The next message, in the same way: for who measures when each one came. One that comes during
-  // a send() is read, and has its time, then.
-  // REQUIRES: receive() has given out the last entry of the message that it is at.
+  // The same for whole messages with their arrival times. A message that arrives during a send() is
+  // read, and timed, then. REQUIRES: receive() has returned all entries of its current message.
   Result<bool> receive_message(ReceivedMessage& message, int timeout_ms = -1);
 
-  // Wakes a receive() or a connect() that waits in another thread or below a signal handler.
+  // Wakes a receive() or connect() that waits in another thread, or that a signal interrupted.
   // Async-signal-safe. REQUIRES: the client lives and is not being moved.
   void interrupt();
 
-  // Says goodbye and closes; waits for the server's answer for kCloseTimeoutMs at most.
+  // Sends a close frame and closes; waits at most kCloseTimeoutMs for the server's.
   void close();
 
  private:

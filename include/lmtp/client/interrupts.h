@@ -1,4 +1,4 @@
-// Ctrl-C as something one can ask for and wait for, instead of the program's end.
+// Catches SIGINT (Ctrl-C), so that a program can poll and wait for it instead of ending.
 #pragma once
 
 #include <csignal>
@@ -9,9 +9,8 @@
 
 namespace lmtp::client {
 
-// While one lives, SIGINT is counted and wakes whoever waits. At most one lives at a time, which is
-// the one that the signal handler, a plain function, knows of.
-// Owner: main; its thread.
+// While an object lives, SIGINT is counted and wakes waiting calls. At most one lives at a time:
+// the signal handler reaches it by a global pointer. Owner: main; its thread.
 class Interrupts {
  public:
   Interrupts();
@@ -25,8 +24,8 @@ class Interrupts {
   // Readable while take() would be true: for poll().
   int fd() const { return fd_; }
 
-  // The client whose receive() or connect() a SIGINT wakes; null: none. REQUIRES: it stays where it
-  // is until another is set.
+  // The client whose receive() or connect() a SIGINT wakes; null: none. REQUIRES: it is not moved
+  // or destroyed before another is set.
   void wakes(Client* client) { client_.store(client); }
 
  private:

@@ -1,6 +1,5 @@
-// What libtorch does for this program. It is half a gigabyte that takes a third of a second to
-// load, so it stands behind a wall: a shared library of our own, lib/lmtp/liblmtp_torch.so beside
-// bin/, is alone in linking it, and is loaded when it is first needed.
+// What this program needs of libtorch. It is half a gigabyte and takes a third of a second to load,
+// so only a plugin links it, lib/lmtp/liblmtp_torch.so beside bin/, which is loaded on first use.
 #pragma once
 
 #include <cstddef>
@@ -13,16 +12,16 @@
 
 namespace lmtp::libtorch {
 
-// The file that an archive is read from. Owner: who opens the archive, which it outlives.
+// The file that an archive is read from. Owner: the caller of open_zip; outlives the archive.
 class ByteSource {
  public:
   virtual ~ByteSource() = default;
   virtual std::uint64_t size() const = 0;
-  // Copies bytes [first, first + count) to `to`; false: they cannot be had. Must not throw.
+  // Copies bytes [first, first + count) to `to`; false: they cannot be read. Must not throw.
   virtual bool read(std::uint64_t first, std::size_t count, void* to) = 0;
 };
 
-// The directory of a zip archive that torch.save wrote. Owner: who opened it; one thread.
+// The directory of a zip archive that torch.save wrote. Owner: the caller of open_zip; one thread.
 class ZipArchive {
  public:
   struct Record {
@@ -31,7 +30,7 @@ class ZipArchive {
   };
 
   virtual ~ZipArchive() = default;
-  // Nothing: it has no such record. The error is open_zip's.
+  // Empty if there is no such record. The error is that of open_zip.
   virtual Result<std::optional<Record>> find(const std::string& name) = 0;
 };
 
@@ -47,7 +46,7 @@ inline constexpr const char* kUnreadableZip =
     "its zip directory cannot be read: the file is truncated or corrupt; fetch it again, or save "
     "it again with torch.save";
 
-// Loads it where that has not happened yet. The error says why it cannot be had, and what to do.
+// Loads the plugin if it is not loaded yet. The error says why it cannot be loaded, and what to do.
 Result<const Library*> load();
 
 }  // namespace lmtp::libtorch

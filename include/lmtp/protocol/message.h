@@ -103,7 +103,7 @@ struct ModelInfoMessage {
   std::string model;
 };
 
-// Our extension: ends a live stream; an unknown id is ignored.
+// An extension of lmtp-serve: ends a live stream; an unknown id is ignored.
 struct CancelMessage {
   StreamId stream_id = 0;
 };
@@ -115,14 +115,14 @@ using ClientMessage = std::variant<GenerateMessage, ScoreMessage, ModelInfoMessa
 struct ParseError {
   std::string message;                // "<field>: what is wrong and what is allowed"
   std::optional<StreamId> stream_id;  // where the message named one
-  bool opens_stream = false;          // the verb is GENERATE or SCORE: a TOKEN error is due
-  bool unknown_verb = false;          // the same, unless the id is a live stream's
+  bool opens_stream = false;          // the verb is GENERATE or SCORE: the answer is a TOKEN error
+  bool unknown_verb = false;  // the answer is a TOKEN error unless stream_id is a live stream
 };
 
 // ---- server to client ----
 
-// The end of a stream by an error: an entry of a TOKEN array (or of MSG, where no stream exists;
-// stream_id is then null where the request had none).
+// The end of a stream by an error: an entry of a TOKEN array. If no stream exists, an entry of a
+// MSG array, whose stream_id is null if the request had none.
 struct ErrorEntry {
   std::optional<StreamId> stream_id;
   std::string error;
@@ -172,9 +172,9 @@ struct ModelInfoEntry {
   std::string info_json;
 };
 
-// A server's entry as a client meets it, ours or LMQL's.
+// An entry that a client receives, from lmtp-serve or from LMQL's server.
 struct ServerEntry {
-  bool is_msg = false;  // of a MSG array; else of a TOKEN array
+  bool is_msg = false;  // true: of a MSG array; false: of a TOKEN array
   std::optional<StreamId> stream_id;
   std::optional<TokenId> token;
   float logprob = 0.0F;
@@ -191,7 +191,7 @@ struct ServerEntry {
   std::uint64_t seed = 0;  // of status "accepted"
   int progress_percent = 0;
   std::string model_info_json;  // empty: none
-  std::string raw_json;         // the entry as it stood on the wire
+  std::string raw_json;         // the entry's text as received
 };
 
 }  // namespace lmtp::protocol

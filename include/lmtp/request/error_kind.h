@@ -1,4 +1,4 @@
-// What a client sees of an Error beside its sentence, whatever protocol it speaks.
+// What a client of any protocol gets of an Error besides its message.
 #pragma once
 
 #include <string_view>

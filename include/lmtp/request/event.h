@@ -1,4 +1,4 @@
-// What a request gives back: the events of its stream, and where they go.
+// The events of a request's stream, and where they are delivered.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct TokenEvent {
   TokenId token = 0;
   float logprob = 0.0F;
   FinishReason finish_reason = FinishReason::kNone;
-  // Best first; always holds the token itself. Absent for a Score that asked for none.
+  // Most probable first; always contains the token itself. Absent for a Score without top_logprobs.
   std::optional<std::vector<TokenLogprob>> top_logprobs = {};
   int sample = 0;  // StreamKey::sample
 };
@@ -36,7 +36,7 @@ struct TokenEvent {
 struct StreamError {
   StreamId stream_id = 0;
   Error error;
-  bool no_model = false;  // its model could not be had
+  bool no_model = false;  // the model is unknown, or could not be downloaded or loaded
   int sample = 0;         // StreamKey::sample
 };
 
@@ -69,10 +69,10 @@ using StreamEvent = std::variant<TokenEvent, StreamError, LoadingNotice, StreamN
 // Whether nothing comes after it on its stream.
 bool is_last(const StreamEvent& event);
 
-// Where one connection's events go: called once a step at most, with all events of all its streams.
+// Receives one connection's events: called at most once a step, with all events of all its streams.
 // Owner: shared by the connection and its requests in flight. deliver() is called on the thread of
-// an engine, a loader or whoever cancels, also within their locks: it must neither block nor call
-// back nor end the life of anything that has streams. It posts to the connection's own strand.
+// an engine, of a loader or of the caller of cancel, possibly with locks held: it must not block,
+// call back, or destroy an object that has streams. It posts to the connection's own strand.
 class EventSink {
  public:
   virtual ~EventSink() = default;

@@ -1,4 +1,4 @@
-// A request for tokens, whatever protocol it came by.
+// A request for tokens, independent of the protocol.
 #pragma once
 
 #include <chrono>
@@ -19,11 +19,11 @@ enum class RequestKind { kGenerate, kScore, kAwaitModel };
 
 struct Request {
   StreamKey key;
-  // Its latencies count from when it was made, which is when its message had been read.
+  // Latencies count from here: the request is made when its message has been read.
   std::chrono::steady_clock::time_point arrival = std::chrono::steady_clock::now();
   std::shared_ptr<EventSink> sink;
   std::string model;  // as the client named it; loading notices echo it
-  // Whether connections besides its own are open: it may then not take all places for itself.
+  // Whether other connections are open: one connection may then not use all request slots.
   bool others_connected = false;
   RequestKind kind = RequestKind::kGenerate;
   std::vector<TokenId> prompt;

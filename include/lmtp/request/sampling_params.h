@@ -53,7 +53,7 @@ struct SamplingParams {
   }
 };
 
-// More are asked for than anybody reads; the request is served with this many.
+// Cap on top_logprobs; larger values are clamped.
 inline constexpr int kMaxTopLogprobs = 1024;
 inline constexpr std::size_t kMaxStopTokens = 64;
 

@@ -1,7 +1,7 @@
-// The parameters of a request, each with its name, range and help: the one list from which messages
-// are read and written, the command line, the REPL and the documentation come.
+// The sampling parameters, each with its name, range and help. Parsing and serialising of messages,
+// the command line, the REPL and the documentation all use this table.
 //
-// A new number is a member of SamplingParams, a row here, its use in sampling, and its row in
+// A new number needs a member of SamplingParams, a row here, its use in sampling, and a row in
 // docs/lmtp.md and packaging/lmtp-client.1, which a test compares with this table.
 #pragma once
 
@@ -23,8 +23,8 @@ struct ParamRange {
 };
 
 struct SamplingParam {
-  // A number: a fraction within the range, or a whole number >= low, of which more than high counts
-  // as high; the seed, which may be absent; or the biases.
+  // float: within the range. int: >= range.low, clamped to range.high. The seed, which may be
+  // absent. The logit biases.
   using Member =
       std::variant<float SamplingParams::*, int SamplingParams::*, std::uint64_t SamplingParams::*,
                    std::shared_ptr<const LogitBias> SamplingParams::*>;
@@ -80,7 +80,7 @@ inline constexpr std::array kSamplingTable = {
                   "added to the logits of these tokens"},
 };
 
-// The parameter's value as a person writes it: "0.8", "none", "{50256:-100,11:2.5}".
+// The parameter's value as the REPL shows it: "0.8", "none", "{50256:-100,11:2.5}".
 std::string param_text(const SamplingParams& params, const SamplingParam& param);
 
 }  // namespace lmtp

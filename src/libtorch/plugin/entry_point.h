@@ -1,4 +1,4 @@
-// How the program finds the Library in the shared library.
+// The plugin's path and entry points, shared by the plugin and the program that loads it.
 #pragma once
 
 #include <string_view>
@@ -12,10 +12,10 @@ inline constexpr const char* kLibraryPath = "lib/lmtp/liblmtp_torch.so";  // bes
 inline constexpr const char* kEntryPoint = "lmtp_libtorch";
 inline constexpr const char* kBuildEntryPoint = "lmtp_libtorch_build";
 
-// To be raised with each change of library.h, or of what it includes, within one version.
+// To be increased with each change of library.h, or of its includes, within one version.
 inline constexpr int kAbi = 1;
 
-// The build that the library was made in. Its layout never changes: programs of other builds read
+// Identifies the build of the plugin. The layout must never change: programs of other builds read
 // it.
 struct Build {
   char version[24];  // kVersion, ended by 0

@@ -1,4 +1,4 @@
-// liblmtp_torch.so: all that links libtorch. No exception of its own leaves it.
+// liblmtp_torch.so: the only library that links libtorch. No exception leaves it.
 #include <caffe2/serialize/inline_container.h>
 #include <caffe2/serialize/read_adapter_interface.h>
 
@@ -10,7 +10,7 @@
 namespace lmtp::libtorch {
 namespace {
 
-// What cannot be read is empty: exceptions and errors would have to pass through the C code of
+// A failed read gives 0 bytes: exceptions and errors would have to pass through the C code of
 // libtorch's zip reader.
 class Adapter : public caffe2::serialize::ReadAdapterInterface {
  public:
@@ -41,7 +41,7 @@ class TorchZip : public ZipArchive {
       return std::optional<Record>(
           {.header = reader_.getRecordHeaderOffset(name), .size = reader_.getRecordSize(name)});
     } catch (const std::exception&) {
-      // What libtorch says is of use to nobody else.
+      // libtorch's own message does not help users.
       return Error{ErrorCode::kInvalid, kUnreadableZip};
     }
   }

@@ -93,7 +93,7 @@ class ConnectionRegistry {
   mutable std::mutex mutex_;
   std::unordered_map<ConnectionId, std::weak_ptr<Connection>> connections_;
   bool stopping_ = false;
-  log::Repeated closed_log_;
+  log::RateLimited closed_log_;
 };
 
 }  // namespace lmtp::server
