@@ -1,5 +1,5 @@
-// The name of a blob is what its content hashes to: git's object id (sha1) for small files, sha256
-// for those that the hub keeps in LFS.
+// The name of a blob is the hash of its content: git's object id (sha1) for small files, sha256 for
+// those that the hub stores in LFS.
 #pragma once
 
 #include <openssl/evp.h>
@@ -16,12 +16,12 @@ namespace lmtp::hub {
 // Owner: one thread. Fed with the content in order.
 class BlobHash {
  public:
-  // Which hash it is follows from the ETag's form; of another form nothing is checked. `size` is
-  // what the whole content will have.
+  // The ETag's form selects the hash; for another form nothing is checked. `size`: of the whole
+  // content.
   BlobHash(std::string etag, std::int64_t size);
 
   void update(std::string_view content);
-  // Whether what was fed is what the ETag says; ends the use.
+  // Whether the content matches the ETag. The last call on this object.
   bool matches();
 
  private:

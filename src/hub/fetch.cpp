@@ -32,7 +32,7 @@ std::string unasked_files(const RepoFolder& folder, const std::string& commit, P
   return names;
 }
 
-// A model that is there but for what may be missing: `source` again, with what the hub has.
+// Completes a cached model, `source`, with the optional files that the hub has.
 Result<ModelSource> complete(ModelSource source, const HubName& name, const FetchOptions& options) {
   auto hub = read_hub_environment();
   if (!hub) return source;

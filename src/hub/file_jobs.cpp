@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kEtagBytesMax = 128;
 
-// It becomes the name of a file.
+// An ETag becomes a file's name, so it must be a valid one.
 bool is_blob_name(std::string_view etag) {
   return !etag.empty() && etag.size() <= kEtagBytesMax && etag.front() != '.' &&
          !etag.ends_with(".incomplete") && std::all_of(etag.begin(), etag.end(), [](char c) {
@@ -46,7 +46,7 @@ ResolveJob::ResolveJob(const DownloadContext& context, RemoteFile& file)
 Result<Job::State> ResolveJob::step(Clock::time_point now) {
   if (exchange_.active() || (pausing_ && now < retry_.at())) return State::kWaiting;
   if (!started_ || pausing_) {
-    HttpRequest request;
+    HubRequest request;
     request.url = context_.url_of(file_.name);
     request.head = true;
     request.answer_timeout = context_.client.hub().stall_timeout;
@@ -123,7 +123,7 @@ Result<Job::State> FetchJob::lock(Clock::time_point now) {
   const auto acquired = lock_.try_acquire(context_.folder.lock(file_.etag));
   if (!acquired) return acquired.error();
   if (!*acquired) {
-    // Somebody else brings it; what there is of it is shown as progress.
+    // Another process downloads it; its bytes are reported as progress.
     const std::int64_t size = std::max(unfinished_bytes(blob_path_), size_of(blob_path_));
     if (size > bytes_done_) {
       bytes_done_ = std::min(size, file_.size);
@@ -154,7 +154,7 @@ Result<Job::State> FetchJob::hash() {
 }
 
 void FetchJob::start() {
-  HttpRequest request;
+  HubRequest request;
   request.url = context_.url_of(file_.name);
   request.range_from = blob_->num_bytes();
   request.answer_timeout = context_.client.hub().stall_timeout;
@@ -173,7 +173,7 @@ bool FetchJob::on_start(const HttpAnswer& answer) {
                        " sends another part than it was asked for: check the proxy"};
     return false;
   }
-  // The whole of it, whatever was asked for.
+  // The server sends the whole file despite the requested range.
   blob_->restart();
   return true;
 }
@@ -195,13 +195,13 @@ Result<Job::State> FetchJob::transferred(Clock::time_point now) {
   bytes_done_ = blob_->num_bytes();
   const HttpAnswer& answer = exchange_.answer();
   if (blob_->num_bytes() == file_.size && answer.ok()) return check();
-  if (blob_->num_bytes() > bytes_best_) retry_.forgive();
-  // A range that the server does not know: what was there is of something else.
+  if (blob_->num_bytes() > bytes_best_) retry_.reset();
+  // The range is beyond the server's file: the partial file is of other content.
   const bool bad_range = answer.transport == Transport::kOk && answer.status == 416;
-  // A signed address may have run out; the next attempt gets a new one.
+  // A signed URL may have expired; the next attempt gets a new one.
   const bool denied_elsewhere = answer.transport == Transport::kOk && answer.status == 403 &&
                                 answer.origin != context_.client.hub().origin;
-  const bool cut = answer.ok() || bad_range;  // ended well, but too early
+  const bool cut = answer.ok() || bad_range;  // ended without an error, but too early
   const std::int64_t num_bytes = blob_->num_bytes();
   if (bad_range) blob_->restart();
   if ((cut || denied_elsewhere || is_transient(answer)) &&
@@ -235,8 +235,8 @@ Result<Job::State> FetchJob::check() {
             file_.etag +
             "), twice: it was dropped; check HF_ENDPOINT and the proxy, or try again later"};
   }
-  // The beginning may have been left by an attempt that went wrong: once more, from the start.
-  if (auto restarted = blob_->restart_apart(); !restarted) return restarted.error();
+  // The bytes of an earlier attempt may be wrong: once more, from the start.
+  if (auto restarted = blob_->restart_in_own_file(); !restarted) return restarted.error();
   checked_once_ = true;
   bytes_done_ = 0;
   phase_ = Phase::kStart;

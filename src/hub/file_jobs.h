@@ -1,4 +1,4 @@
-// The two jobs of one file: asking what it is, and bringing it.
+// The two jobs of one file: its metadata (ResolveJob) and its download (FetchJob).
 #pragma once
 
 #include <cstdint>
@@ -21,12 +21,12 @@ struct RemoteFile {
   std::int64_t size = 0;  // bytes
 };
 
-// What all jobs of one download share. Outlives them.
+// Shared by all jobs of one download. Outlives them.
 struct DownloadContext {
   HttpClient& client;
   const RepoFolder& folder;
   std::string repo;
-  std::string revision;  // as asked for, for messages
+  std::string revision;  // as requested, for messages
   std::string commit;
 
   // The address of one file of it.
@@ -34,7 +34,7 @@ struct DownloadContext {
   Subject subject(const std::string& file) const { return {repo, revision, file}; }
 };
 
-// Whether a Content-Range begins there: "bytes 100-199/200" at 100.
+// Whether a Content-Range ("bytes 100-199/200") begins at `offset`.
 bool begins_at(std::string_view content_range, std::int64_t offset);
 
 // HEAD: fills `file`.etag and .size.
@@ -54,7 +54,7 @@ class ResolveJob : public Job {
   bool pausing_ = false;
 };
 
-// Lock, GET (the rest of it), check, name, link. A blob that is there already is only linked.
+// Lock, GET (the missing rest), verify, rename, link. An existing blob is only linked.
 class FetchJob : public Job {
  public:
   FetchJob(const DownloadContext& context, RemoteFile file);
@@ -82,9 +82,9 @@ class FetchJob : public Job {
   Retry retry_;
   Phase phase_ = Phase::kLock;
   std::int64_t bytes_done_ = 0;
-  std::int64_t bytes_best_ = 0;   // the furthest that any attempt came
-  std::optional<Error> error_;    // met while a body came
-  bool checked_once_ = false;     // and found wrong
+  std::int64_t bytes_best_ = 0;   // the most bytes that any attempt reached
+  std::optional<Error> error_;    // of writing a body
+  bool checked_once_ = false;     // and the hash was wrong
   Clock::time_point lock_moved_;  // when the file of the lock's holder last grew
 };
 

@@ -33,7 +33,7 @@ Result<bool> FileLock::try_acquire(const std::string& path) {
   }
   struct stat status {};
   if (fstat(file, &status) != 0 || status.st_nlink == 0) {
-    // Removed between the two calls: it guards nothing.
+    // Removed between the two calls: a lock on it excludes no one.
     close(file);
     return false;
   }

@@ -8,8 +8,8 @@
 
 namespace lmtp::hub {
 
-// The file stays when the lock is gone: removed, it would be two files to two waiters. Owner: one
-// thread. The kernel lets go of it when the process ends, however it ends.
+// The file is not removed on release: two waiters could then lock two different files. The kernel
+// releases the lock when the process ends. Owner: one thread.
 class FileLock {
  public:
   FileLock() = default;
@@ -17,7 +17,7 @@ class FileLock {
   FileLock(const FileLock&) = delete;
   FileLock& operator=(const FileLock&) = delete;
 
-  // Whether it is held now; never waits. An error where this disk has no locks.
+  // Whether the lock is held now; never waits. An error if the file system has no locks.
   Result<bool> try_acquire(const std::string& path);
   void release();
 

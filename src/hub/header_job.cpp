@@ -14,8 +14,8 @@ namespace {
 constexpr std::int64_t kFirstBytes = 64 << 10;
 constexpr std::int64_t kLengthBytes = 8;
 
-// What the first eight bytes ask for, these included (little endian); the file's size where that is
-// less, or nonsense.
+// The header's length by the first eight bytes (little endian), these included; at most the file's
+// size.
 std::int64_t bytes_needed(const std::string& bytes, std::int64_t file_size) {
   std::uint64_t length = 0;
   for (int i = kLengthBytes - 1; i >= 0; --i) {
@@ -89,7 +89,7 @@ Result<Job::State> HeaderJob::step(Clock::time_point now) {
 }
 
 void HeaderJob::start() {
-  HttpRequest request;
+  HubRequest request;
   request.url = context_.url_of(header_.file);
   request.range_from = static_cast<std::int64_t>(header_.bytes.size());
   request.range_size = wanted_ - request.range_from;
@@ -101,7 +101,7 @@ void HeaderJob::start() {
 }
 
 bool HeaderJob::on_start(const HttpAnswer& answer) {
-  // The whole of it, whatever was asked for: as much of that as is wanted.
+  // The server may send the whole file despite the requested range: take only what is wanted.
   if (answer.status == 200) header_.bytes.clear();
   return answer.status == 200 ||
          begins_at(answer.content_range, static_cast<std::int64_t>(header_.bytes.size()));

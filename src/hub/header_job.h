@@ -1,4 +1,4 @@
-// The beginning of a file of weights: what tells which tensors it holds, before it comes.
+// Downloads the header of a file of weights, which lists its tensors, before the file itself.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,15 @@
 
 namespace lmtp::hub {
 
-// Of one safetensors file; and of all files of a repository together.
+// Limits for one safetensors file, and for all files of a repository together.
 inline constexpr std::int64_t kHeaderBytesMax = std::int64_t{16} << 20;
 inline constexpr std::int64_t kHeadersBytesMax = std::int64_t{128} << 20;
 
-// Reads the header of a file on this disk as HeaderJob would bring it.
+// Reads the header of a local file, with HeaderJob's result.
 Result<WeightHeader> read_header(const std::string& path, const std::string& name);
 
-// GET of a part: fills `header`, whose file and file_size are given. What it takes is taken from
-// `budget`, in bytes.
+// GET of a range: fills `header`, whose file and file_size are set. Subtracts the header's bytes
+// from `budget`.
 class HeaderJob : public Job {
  public:
   HeaderJob(const DownloadContext& context, WeightHeader& header, std::int64_t& budget);

@@ -1,4 +1,4 @@
-// What came of one HTTP exchange with the hub, free of the library that made it.
+// The result of one HTTP exchange with the hub, independent of the HTTP library.
 #pragma once
 
 #include <cstdint>
@@ -7,17 +7,17 @@
 
 namespace lmtp::hub {
 
-// Why there is no answer, where there is none.
+// kOk, or why there is no answer.
 enum class Transport {
   kOk,
   kNoName,      // the host's name could not be resolved
   kNoHost,      // no connection
   kNoProxy,     // the proxy's name or connection
-  kHandshake,   // TLS could not be agreed upon
-  kTls,         // its certificate is not trusted
+  kHandshake,   // the TLS handshake failed
+  kTls,         // the certificate is not trusted
   kTimeout,     // no connection, no answer or no further bytes in time
   kCut,         // the connection broke off
-  kRefused,     // we refused: a redirect that leads where it must not
+  kRefused,     // a redirect to a forbidden place
   kBodyStopped  // the receiver of the body stopped it
 };
 
@@ -38,7 +38,7 @@ struct HttpAnswer {
   bool ok() const { return transport == Transport::kOk && status >= 200 && status < 300; }
 };
 
-// Whether the same request may well succeed a little later.
+// Whether a retry a little later may succeed.
 bool is_transient(const HttpAnswer& answer);
 
 }  // namespace lmtp::hub

@@ -18,9 +18,9 @@ namespace {
 
 constexpr std::size_t kHeaderTextMax = 300;  // of a header that becomes part of a message
 constexpr long kReceiveBufferBytes = 256 << 10;
-constexpr std::size_t kDroppedBytesMax = 64 << 10;  // of the body of an answer that is no file
+constexpr std::size_t kDroppedBytesMax = 64 << 10;  // of the body of an error answer
 
-// Once a process, when the first name is fetched: it takes milliseconds.
+// Called once, before the first download: it takes milliseconds.
 bool init_library() {
   static const bool ok = curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK;
   return ok;
@@ -32,7 +32,7 @@ std::string header(CURL* easy, const char* name) {
   return found->value;
 }
 
-// For a message: printable, and not without end.
+// For a message: printable and bounded.
 std::string header_text(CURL* easy, const char* name) {
   std::string text = header(easy, name).substr(0, kHeaderTextMax);
   std::erase_if(text, [](char c) { return c < ' ' || c > '~'; });
@@ -150,11 +150,12 @@ HttpClient::HttpClient(HubEnvironment hub, std::unique_ptr<Multi> multi)
 HttpClient::~HttpClient() { LMTP_CHECK(active_.empty()); }
 
 void HttpClient::run(std::chrono::milliseconds wait) {
-  // Before the bytes are taken: those that wait because this thread was held up are not late.
+  // Taken before the transfers run, so that data that waited because this thread was delayed do not
+  // count as late.
   const auto now = Clock::now();
   int num_running = 0;
   curl_multi_perform(multi_->handle, &num_running);
-  if (take_finished() || cut_late(now)) return;
+  if (take_finished() || abort_timed_out(now)) return;
   curl_multi_poll(multi_->handle, nullptr, 0, static_cast<int>(wait.count()), nullptr);
 }
 
@@ -175,11 +176,11 @@ bool HttpClient::take_finished() {
   return any;
 }
 
-bool HttpClient::cut_late(Clock::time_point now) {
+bool HttpClient::abort_timed_out(Clock::time_point now) {
   const std::vector<HttpExchange*> all = active_;
   bool any = false;
   for (HttpExchange* exchange : all) {
-    if (!exchange->is_late(now)) continue;
+    if (!exchange->has_timed_out(now)) continue;
     exchange->finish(Transport::kTimeout, "nothing came in time");
     any = true;
   }
@@ -194,7 +195,7 @@ HttpExchange::~HttpExchange() {
   if (active_) finish(Transport::kBodyStopped, "");
 }
 
-void HttpExchange::start(HttpRequest request) {
+void HttpExchange::start(HubRequest request) {
   LMTP_CHECK(!active_);
   request_ = std::move(request);
   answer_ = {};
@@ -217,7 +218,7 @@ void HttpExchange::start_hop(const std::string& url) {
   if (hub.origin.starts_with("https:") && !origin->starts_with("https:")) {
     return finish(Transport::kRefused, "a redirect from https to http");
   }
-  // Once it has led elsewhere, no redirect gets the token again.
+  // After a redirect to another origin no later hop gets the token.
   with_token_ = with_token_ && *origin == hub.origin;
   answer_.origin = *origin;
   answer_.status = 0;
@@ -233,10 +234,10 @@ void HttpExchange::start_hop(const std::string& url) {
   curl_easy_setopt(easy, CURLOPT_HTTPHEADER, easy_->headers);
   curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, easy_->error.data());
   curl_easy_setopt(easy, CURLOPT_USERAGENT, ("lmtp/" + std::string(kVersion)).c_str());
-  // One connection a file: the windows of one shared connection would be the slowest of them.
+  // One connection for each file: on a shared one (HTTP/2) flow control would slow all down.
   curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
   curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
-  // A name server that does not answer must not hold the end of an exchange up.
+  // A name server that does not answer must not delay the end of an exchange.
   curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L);
   curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(hub.answer_timeout.count()));
   curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, kReceiveBufferBytes);
@@ -261,7 +262,7 @@ void HttpExchange::start_hop(const std::string& url) {
 }
 
 void HttpExchange::end_hop(int curl_code) {
-  // A long body that nobody wants was cut by ourselves.
+  // take_body() aborts long bodies that are not wanted.
   if (curl_code != CURLE_OK && num_dropped_bytes_ <= kDroppedBytesMax) {
     const std::string text = easy_->error.data();
     return finish(transport_of(curl_code),
@@ -269,12 +270,12 @@ void HttpExchange::end_hop(int curl_code) {
   }
   read_headers();
   if (take_redirect()) return;
-  // A body without a byte has not started yet.
+  // For an empty body on_start has not been called yet.
   if (answer_.ok() && !request_.head && !take_body({})) return finish(Transport::kBodyStopped, "");
   finish(Transport::kOk, "");
 }
 
-// Whether another hop was started, or the exchange ended because none may be.
+// True if the next hop was started, or the exchange ended because the redirect is forbidden.
 bool HttpExchange::take_redirect() {
   char* location = nullptr;
   curl_easy_getinfo(easy_->handle, CURLINFO_REDIRECT_URL, &location);
@@ -320,7 +321,7 @@ void HttpExchange::read_headers() {
   answer_.retry_after_s = header_int<int>(easy, "Retry-After");
 }
 
-bool HttpExchange::is_late(Clock::time_point now) const {
+bool HttpExchange::has_timed_out(Clock::time_point now) const {
   if (answer_.status == 0 && now >= answer_deadline_) return true;
   return now - last_byte_ >= client_.hub_.stall_timeout;
 }

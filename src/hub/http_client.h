@@ -1,7 +1,7 @@
-// HTTP for the hub: exchanges that run side by side on the thread that calls HttpClient::run.
+// HTTP for the hub: concurrent exchanges on the thread that calls HttpClient::run.
 //
-// Redirects are followed here and not by the network library, so that it can be read in one place
-// where a token goes: to the endpoint's own origin, and nowhere else.
+// Redirects are followed here and not by libcurl, so that one place decides where the token is
+// sent: to the endpoint's own origin only.
 #pragma once
 
 #include <chrono>
@@ -22,12 +22,12 @@ using Clock = std::chrono::steady_clock;
 
 inline constexpr int kRedirectsMax = 8;
 
-struct HttpRequest {
+struct HubRequest {
   std::string url;
-  // Ends at the first redirect that leads elsewhere: it carries what is asked for.
+  // HEAD. Ends at the first redirect to another origin: that answer has the wanted headers.
   bool head = false;
   std::int64_t range_from = 0;  // above 0: "Range: bytes=N-"
-  std::int64_t range_size = 0;  // above 0: so many bytes from there
+  std::int64_t range_size = 0;  // above 0: only so many bytes
   std::chrono::milliseconds answer_timeout{};
   // Called before the first byte of a body of status 200 or 206; false stops the exchange.
   std::function<bool(const HttpAnswer&)> on_start;
@@ -47,7 +47,7 @@ class HttpClient {
 
   const HubEnvironment& hub() const { return hub_; }
 
-  // Moves all exchanges on; returns after `wait` at the latest, at once where one has ended.
+  // Progresses all exchanges; returns after `wait` at the latest, or when one has ended.
   void run(std::chrono::milliseconds wait);
 
  private:
@@ -57,7 +57,7 @@ class HttpClient {
   HttpClient(HubEnvironment hub, std::unique_ptr<Multi> multi);
 
   bool take_finished();
-  bool cut_late(Clock::time_point now);
+  bool abort_timed_out(Clock::time_point now);
 
   const HubEnvironment hub_;
   std::unique_ptr<Multi> multi_;
@@ -74,7 +74,7 @@ class HttpExchange {
   HttpExchange& operator=(const HttpExchange&) = delete;
 
   // REQUIRES: not active.
-  void start(HttpRequest request);
+  void start(HubRequest request);
   bool active() const { return active_; }
   // REQUIRES: started, and no longer active.
   const HttpAnswer& answer() const { return answer_; }
@@ -88,14 +88,14 @@ class HttpExchange {
   void finish(Transport transport, const std::string& detail);
   bool take_redirect();
   void read_headers();
-  bool is_late(Clock::time_point now) const;
+  bool has_timed_out(Clock::time_point now) const;
   bool take_body(std::string_view piece);
   static std::size_t on_curl_body(char* data, std::size_t size, std::size_t count, void* self);
   static std::size_t on_curl_header(char* data, std::size_t size, std::size_t count, void* self);
 
   HttpClient& client_;
   std::unique_ptr<Easy> easy_;
-  HttpRequest request_;
+  HubRequest request_;
   HttpAnswer answer_;
   bool active_ = false;
   bool with_token_ = false;

@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kRepoBytesMax = 96;  // as the hub has it
+constexpr std::size_t kRepoBytesMax = 96;  // the hub's own limit
 constexpr int kLinkAttemptsMax = 3;
 constexpr mode_t kRefMode = 0644;
 
@@ -44,7 +44,7 @@ bool is_name_part(std::string_view part) {
          std::all_of(part.begin(), part.end(), allowed);
 }
 
-// A branch may hold slashes ("refs/pr/1"), but leads nowhere outside its folder.
+// A branch's name may contain slashes ("refs/pr/1"), but must not lead out of its folder.
 bool is_revision(std::string_view revision) {
   for (std::size_t begin = 0; begin <= revision.size();) {
     const std::size_t end = std::min(revision.find('/', begin), revision.size());
@@ -54,7 +54,7 @@ bool is_revision(std::string_view revision) {
   return true;
 }
 
-// "--" would make two names out of one folder's; the hub forbids it too.
+// "--" would make folder names ambiguous; the hub forbids it, too.
 bool is_repo(std::string_view repo) {
   if (repo.size() > kRepoBytesMax || repo.find("--") != std::string_view::npos) return false;
   const std::size_t slash = repo.find('/');
@@ -125,7 +125,7 @@ RepoFolder::RepoFolder(const std::string& cache, const std::string& repo)
 
 std::string RepoFolder::commit_of(const std::string& revision) const {
   const std::string commit = first_line(path_ + "/refs/" + revision);
-  // It becomes the name of a folder.
+  // A commit becomes a folder's name.
   return is_name_part(commit) ? commit : "";
 }
 
@@ -156,7 +156,7 @@ Result<void> RepoFolder::link(const std::string& commit, const std::string& file
     if (errno != EEXIST) break;
     std::error_code ignored;
     if (fs::read_symlink(path, ignored) == target) return {};
-    // A link to a blob that is gone, or to another one.
+    // A link to a missing or to another blob.
     unlink(path.c_str());
   }
   return explain_disk("the snapshot cannot be written", path, errno);
@@ -180,14 +180,14 @@ Result<void> RepoFolder::write_ref(const std::string& revision, const std::strin
   if (first_line(path) == commit) return {};
   std::error_code error;
   fs::create_directories(path.parent_path(), error);
-  // Not beside it: all that lies in refs/ is taken for a branch.
+  // Not in refs/, where every file counts as a branch.
   std::string temporary = path_ + "/tmp_XXXXXX";
   const int file = mkostemp(temporary.data(), O_CLOEXEC);
   if (file < 0) return explain_disk("the cache cannot be written", temporary, errno);
   const bool written =
       write(file, commit.data(), commit.size()) == static_cast<ssize_t>(commit.size());
   const int write_errno = errno;
-  // mkstemp lets nobody else read; a cache may be shared.
+  // mkstemp makes files private; a cache may be shared.
   fchmod(file, kRefMode);
   close(file);
   if (written && rename(temporary.c_str(), path.c_str()) == 0) return {};

@@ -1,11 +1,11 @@
 // The cache of huggingface_hub on this disk:
 //   CACHE/models--ORG--NAME/refs/main                  the commit that a branch or tag is at
-//   CACHE/models--ORG--NAME/blobs/HASH                 a file's content, named by it
-//   CACHE/models--ORG--NAME/blobs/HASH.incomplete      as far as it has come (version 2 of
+//   CACHE/models--ORG--NAME/blobs/HASH                 a file's content, named by its hash
+//   CACHE/models--ORG--NAME/blobs/HASH.incomplete      a partial download (version 2 of
 //                                                      huggingface_hub: HASH.UUID.incomplete)
 //   CACHE/models--ORG--NAME/.no_exist/COMMIT/a.json    an empty file: the commit has no a.json
 //   CACHE/models--ORG--NAME/snapshots/COMMIT/config.json -> ../../blobs/HASH
-//   CACHE/.locks/models--ORG--NAME/HASH.lock           held (flock) by who writes the blob
+//   CACHE/.locks/models--ORG--NAME/HASH.lock           held (flock) by the blob's writer
 //
 // Reference: huggingface_hub 0.36 and 2.4, "Understand caching", file_download.py and constants.py.
 #pragma once
@@ -18,17 +18,17 @@
 
 namespace lmtp::hub {
 
-// "org/name@revision": the revision is "main" where none is given.
+// "org/name@revision"; the default revision is "main".
 struct HubName {
   std::string repo;
   std::string revision;
 };
 
-// An error where it cannot be a name on the hub: [org/]name of letters, digits, '-', '_' and '.'.
-// LMQL's "local:" in front is left away; its names for OpenAI's models are refused as such.
+// An error if it cannot be a name on the hub: [org/]name of letters, digits, '-', '_' and '.'.
+// LMQL's prefix "local:" is removed; its names for OpenAI's models are refused.
 Result<HubName> parse_hub_name(std::string_view name);
 
-// The snapshot's folder; an error says what is missing there.
+// The snapshot's folder. The error says what is missing.
 Result<std::string> find_snapshot(const std::string& cache, const HubName& name);
 
 // One repository's folder. Plain paths and single operations; any thread, any process.
@@ -36,7 +36,7 @@ class RepoFolder {
  public:
   RepoFolder(const std::string& cache, const std::string& repo);
 
-  // The commit that a branch or tag is at, as far as this cache knows; empty: not at all.
+  // The commit of a branch or tag as noted in the cache; empty: unknown.
   std::string commit_of(const std::string& revision) const;
   std::string snapshot(const std::string& commit) const { return path_ + "/snapshots/" + commit; }
   std::string snapshot_file(const std::string& commit, const std::string& file) const {
@@ -48,16 +48,16 @@ class RepoFolder {
 
   // Makes the folders that a download of this commit writes to.
   Result<void> prepare(const std::string& commit) const;
-  // Bytes that may still be written.
+  // Free disk space.
   Result<std::int64_t> free_bytes() const;
   // Gives the blob its name in the snapshot, by a relative link.
   Result<void> link(const std::string& commit, const std::string& file,
                     const std::string& etag) const;
-  // Whether it is noted that the commit has no such file.
+  // Whether the cache notes that the commit has no such file.
   bool is_absent(const std::string& commit, const std::string& file) const;
-  // Notes it. Where that fails, the hub is asked again next time.
+  // Notes that. If it fails, the hub is asked again next time.
   void note_absent(const std::string& commit, const std::string& file) const;
-  // Notes that the branch or tag is at this commit; at once, whoever reads it meanwhile.
+  // Notes the commit of a branch or tag; atomic for concurrent readers.
   Result<void> write_ref(const std::string& revision, const std::string& commit) const;
 
  private:

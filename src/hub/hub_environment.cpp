@@ -14,7 +14,7 @@ namespace lmtp::hub {
 namespace {
 
 constexpr const char* kPublicHub = "https://huggingface.co";
-// Below five seconds: whoever asks for an unknown name is answered by then.
+// Less than five seconds, in which fetch_model promises an answer.
 constexpr std::chrono::milliseconds kAnswerTimeout{4500};
 constexpr std::chrono::milliseconds kStallTimeout{10'000};
 constexpr int kTimeoutMaxS = 3600;
@@ -32,14 +32,14 @@ bool is_true(std::string value) {
   return value == "1" || value == "ON" || value == "YES" || value == "TRUE";
 }
 
-// "~/x": a service's environment file has no shell that would put the home folder there.
+// Expands "~/x": no shell does so for a service's environment file.
 std::string with_home(const std::string& path) {
   if (path != "~" && !path.starts_with("~/")) return path;
   const std::string home = variable("HOME");
   return home.empty() ? path : home + path.substr(1);
 }
 
-// $HF_HOME, where the token lies and the cache's folder.
+// $HF_HOME, the folder of the token and the cache.
 std::string hf_home() {
   if (const std::string home = variable("HF_HOME"); !home.empty()) return with_home(home);
   if (const std::string cache = variable("XDG_CACHE_HOME"); !cache.empty()) {
@@ -64,8 +64,8 @@ std::string first_bytes_of(const std::string& path, std::size_t num_bytes_max) {
   return text;
 }
 
-// Whether the list of logins that lies beside a token's file says that the token's time is over:
-// sections of "hf_token = ..." and "expires_at = SECONDS since 1970".
+// Whether the list of logins beside a token's file says that the token has expired: it has sections
+// of "hf_token = ..." and "expires_at = SECONDS since 1970".
 bool has_expired(const std::string& token, const std::string& token_path) {
   std::istringstream lines(first_bytes_of(
       token_path.substr(0, token_path.rfind('/') + 1) + "stored_tokens", kLoginsBytesMax));
@@ -104,7 +104,7 @@ Result<void> find_token(HubEnvironment& hub) {
     hub.token = clean_token(first_bytes_of(hub.token_from, kTokenBytesMax));
     hub.token_expired = !hub.token.empty() && has_expired(hub.token, hub.token_from);
   }
-  // What is not printable would end the header that carries it. The token itself is not shown.
+  // A control character would end the header that carries the token. The token is not shown.
   const auto printable = [](char c) { return c > ' ' && c <= '~'; };
   if (!std::all_of(hub.token.begin(), hub.token.end(), printable)) {
     return Error{ErrorCode::kInvalid, "the hub's token in " + hub.token_from +

@@ -16,8 +16,8 @@ std::string timeout_text(std::chrono::milliseconds timeout) {
 
 std::string where(const HttpAnswer& answer) {
   std::string origin = answer.origin;
-  for (const char* usual : {":443", ":80"}) {
-    const std::string_view ending(usual);
+  for (const char* default_port : {":443", ":80"}) {
+    const std::string_view ending(default_port);
     if (origin.ends_with(ending)) origin.resize(origin.size() - ending.size());
   }
   return origin;
@@ -33,7 +33,7 @@ std::string expired(const HubEnvironment& hub) {
          " has run out: `hf auth whoami` renews it, or log in again with `hf auth login`";
 }
 
-// How to be somebody else to the hub than now.
+// The remedy for missing permissions: how to log in, or with another account.
 std::string login_remedy(const HubEnvironment& hub) {
   if (hub.token_expired) return expired(hub);
   return hub.token.empty()
@@ -45,8 +45,8 @@ std::string said(const HttpAnswer& answer) {
   return answer.error_message.empty() ? "" : " (the hub says: " + answer.error_message + ")";
 }
 
-// A refusal without a word of the hub's own may come from somebody on the way.
-std::string doubt(const HttpAnswer& answer) {
+// A refusal without the hub's own headers may come from a proxy.
+std::string proxy_hint(const HttpAnswer& answer) {
   return answer.error_code.empty() && answer.error_message.empty()
              ? "; as it does not answer like a hub, check HF_ENDPOINT and the proxy too"
              : "";
@@ -100,7 +100,7 @@ Error no_such_repo(const HttpAnswer& answer, const Subject& subject, const HubEn
                "the hub at " + hub.endpoint + " has no model '" + subject.repo +
                    "', or it is private (HTTP " + std::to_string(answer.status) +
                    "): check the name (organization/name); for a private one " + login_remedy(hub) +
-                   doubt(answer)};
+                   proxy_hint(answer)};
 }
 
 Error explain_denied(const HttpAnswer& answer, const Subject& subject, const HubEnvironment& hub) {
@@ -126,7 +126,7 @@ Error explain_denied(const HttpAnswer& answer, const Subject& subject, const Hub
   if (answer.status == 401) return no_such_repo(answer, subject, hub);
   return Error{ErrorCode::kUnavailable, "the hub forbids to read " + asked_for(subject) + status +
                                             said(answer) + ": " + login_remedy(hub) +
-                                            doubt(answer)};
+                                            proxy_hint(answer)};
 }
 
 Error explain_missing(const HttpAnswer& answer, const Subject& subject, const HubEnvironment& hub) {

@@ -1,5 +1,4 @@
-// What a person is told when the hub gives something else than what was asked for: the reason, and
-// what would help.
+// Error messages for failed requests to the hub: the reason and the remedy.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +10,21 @@
 
 namespace lmtp::hub {
 
-// What was asked for. `file` is empty for the list of files.
+// What was requested. `file` is empty for the list of files.
 struct Subject {
   std::string repo;
   std::string revision;
   std::string file;
 };
 
-// The answer is of the kind "there is no such revision": another one may be.
+// Whether the answer says that the repository exists but not the revision.
 bool is_revision_missing(const HttpAnswer& answer);
 
 // REQUIRES: !answer.ok().
 Error explain(const HttpAnswer& answer, const Subject& subject, const HubEnvironment& hub);
 
-// An operation on the cache that failed with `error_number` (errno). Disk-full says what to do.
+// For an operation on the cache that failed with `error_number` (errno); for a full disk with the
+// remedy.
 Error explain_disk(const std::string& what, const std::string& path, int error_number);
 
 }  // namespace lmtp::hub

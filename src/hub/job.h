@@ -1,4 +1,4 @@
-// Pieces of a download that run side by side on one thread, each moved on in turn.
+// Parts of a download that run concurrently on one thread, stepped in turn.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace lmtp::hub {
 
 inline constexpr std::size_t kParallelMax = 4;
 
-// Attempts in a row that bring nothing new.
+// Consecutive attempts without progress.
 inline constexpr int kAttemptsMax = 6;
 inline constexpr std::chrono::milliseconds kFirstPause{250};
 inline constexpr std::chrono::milliseconds kPauseMax{4000};
@@ -22,7 +22,7 @@ inline constexpr std::chrono::seconds kRetryAfterMax{60};
 
 class Job {
  public:
-  // kBusy: step again at once; kWaiting: when the network has moved, or soon.
+  // kBusy: step again at once; kWaiting: step again after network activity, or soon.
   enum class State { kWaiting, kBusy, kFinished };
 
   Job() = default;
@@ -30,16 +30,16 @@ class Job {
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
-  // Moves it on as far as that takes no waiting.
+  // Progresses as far as possible without waiting.
   virtual Result<State> step(Clock::time_point now) = 0;
-  // Of its file; for the progress.
+  // Of its file, for progress reports.
   virtual std::int64_t bytes_done() const { return 0; }
 };
 
-// When to try again what failed for a reason that passes.
+// When to retry after a transient failure.
 class Retry {
  public:
-  // Whether another attempt is allowed; then from `at()` on.
+  // Notes a failure. True: retry at `at()`.
   bool again(Clock::time_point now, std::optional<int> retry_after_s) {
     if (++num_failed_ >= kAttemptsMax) return false;
     std::chrono::milliseconds pause = std::min(kFirstPause * (1 << (num_failed_ - 1)), kPauseMax);
@@ -52,8 +52,8 @@ class Retry {
     return true;
   }
   Clock::time_point at() const { return at_; }
-  // It brought something: the next failure is a first one.
-  void forgive() { num_failed_ = 0; }
+  // After progress: the next failure counts as the first.
+  void reset() { num_failed_ = 0; }
 
  private:
   int num_failed_ = 0;

@@ -1,4 +1,4 @@
-// What resolve_model and fetch_model share.
+// Shared by resolve_model and fetch_model.
 #pragma once
 
 #include <string>
@@ -10,11 +10,11 @@
 
 namespace lmtp::hub {
 
-// Whether MODEL can only be a name on the hub: no folder or file of this disk, no path, and none
-// of the names that mean something by themselves.
+// Whether MODEL can only be a name on the hub: no local folder or file, no path, and no reserved
+// name ("demo", "random", "auto").
 bool may_be_on_hub(std::string_view model);
 
-// The model of a snapshot's folder, if it is whole.
+// The model of a snapshot's folder, if it is complete.
 Result<ModelSource> from_snapshot(std::string_view model, const HubName& name,
                                   const std::string& snapshot, Purpose purpose);
 

@@ -26,7 +26,7 @@ constexpr std::array kTokenizerFiles = {
 constexpr std::string_view kTiktoken = ".tiktoken";  // "qwen.tiktoken"
 constexpr int kTiktokenFilesMax = 4;
 
-// In the order in which the loader looks for them.
+// In the loader's order of preference.
 struct WeightForm {
   const char* name;
   bool is_index;
@@ -38,7 +38,7 @@ constexpr std::array kWeightForms = {
     WeightForm{"pytorch_model.bin.index.json", true},
 };
 
-// Weights that this project does not read, by how their names end.
+// Unsupported formats of weights, by file name suffix.
 struct OtherForm {
   const char* ending;
   const char* name;
@@ -73,7 +73,7 @@ std::string shown(std::string_view name) {
   return text;
 }
 
-// A path inside a repository: relative, and never up.
+// A path inside a repository: relative, without "..".
 bool is_safe_path(std::string_view path) {
   if (path.empty() || path.front() == '/' || path.find('\\') != std::string_view::npos ||
       !is_printable(path)) {
@@ -116,11 +116,12 @@ std::string missing_weights(const fs::path& folder) {
   return "model.safetensors";
 }
 
-}  // namespace
-
+// Whether `name` is a printable file name without folders, not hidden and not "..".
 bool is_plain_file_name(std::string_view name) {
   return is_safe_path(name) && name.find('/') == std::string_view::npos && name.front() != '.';
 }
+
+}  // namespace
 
 bool Listing::has(std::string_view file) const {
   return std::find(files.begin(), files.end(), file) != files.end();

@@ -17,7 +17,7 @@ inline constexpr std::size_t kListingBytesMax = std::size_t{64} << 20;
 inline constexpr std::size_t kListedFilesMax = 200'000;
 inline constexpr std::size_t kIndexBytesMax = std::size_t{64} << 20;  // and of config.json
 
-// What {endpoint}/api/models/NAME/revision/REVISION says.
+// The answer of {endpoint}/api/models/NAME/revision/REVISION.
 struct Listing {
   std::string commit;  // 40 digits of [0-9a-f]
   std::vector<std::string> files;
@@ -25,33 +25,30 @@ struct Listing {
   bool has(std::string_view file) const;
 };
 
-// Refuses a commit that is none, and names of files that would lead out of a folder.
+// Refuses invalid commits, and file names that would lead out of the folder.
 Result<Listing> parse_listing(std::string_view json);
 
-// What a model of the purpose is read from where there is such a file, besides its weights.
+// The files, apart from the weights, that are read for the purpose if they exist.
 std::vector<std::string> optional_files(Purpose purpose);
 
-// Those of the listing, and its *.tiktoken.
+// Those of them that the listing has, and its *.tiktoken.
 std::vector<std::string> small_files(const Listing& listing, Purpose purpose);
 
-// Whether a tokenizer can be made of some of these files.
+// Whether these files include a tokenizer.
 bool has_tokenizer(const std::vector<std::string>& files);
 
-// Where the listing's weights are: one file, or an index that names them (then `is_index`).
-// safetensors where there are any, else pytorch_model.bin; an error says what there is instead.
+// The listing's weights: one file, or an index that names them (`is_index`). safetensors if there
+// are any, else pytorch_model.bin; the error says which formats there are instead.
 struct WeightFiles {
   std::string file;
   bool is_index = false;
 };
 Result<WeightFiles> weight_files(const Listing& listing);
 
-// The files that an index (model.safetensors.index.json) names, each once.
+// The files that an index (model.safetensors.index.json) names, without duplicates.
 Result<std::vector<std::string>> read_index(const std::string& path);
 
-// What a snapshot's folder lacks for the purpose; empty: nothing.
+// What a snapshot's folder lacks for the purpose; empty: it is complete.
 std::string missing_in(const std::string& folder, Purpose purpose);
-
-// One name without a folder in it, that is no "..", nothing hidden, and printable.
-bool is_plain_file_name(std::string_view name);
 
 }  // namespace lmtp::hub

@@ -89,6 +89,29 @@ Result<ModelSource> from_folder(std::string_view name, const std::string& folder
   return source;
 }
 
+Result<std::string> find_demo_folder() {
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  if (error) {
+    return Error{ErrorCode::kNotFound,
+                 "the demo model cannot be looked for: /proc/self/exe: " + error.message()};
+  }
+  const fs::path bin = program.parent_path();
+  std::vector<fs::path> places = {bin.parent_path() / "share/lmtp/models/demo"};
+  fs::path up = bin;
+  for (int i = 0; i < kFoldersUpMax && up.has_relative_path(); ++i) {
+    up = up.parent_path();
+    places.push_back(up / "models/demo");
+  }
+  std::string looked_at;
+  for (const fs::path& place : places) {
+    if (is_folder(place)) return place.string();
+    looked_at += (looked_at.empty() ? "" : ", ") + place.string();
+  }
+  return Error{ErrorCode::kNotFound, "the demo model is not there (looked at " + looked_at +
+                                         "): install it with the program, or give another model"};
+}
+
 Result<ModelSource> from_demo(Purpose purpose) {
   const auto folder = find_demo_folder();
   if (!folder) return folder.error();
@@ -174,29 +197,6 @@ bool matches_any(std::string_view model, const std::vector<std::string>& pattern
   return name && std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
            return fnmatch(pattern.c_str(), name->repo.c_str(), 0) == 0;
          });
-}
-
-Result<std::string> find_demo_folder() {
-  std::error_code error;
-  const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  if (error) {
-    return Error{ErrorCode::kNotFound,
-                 "the demo model cannot be looked for: /proc/self/exe: " + error.message()};
-  }
-  const fs::path bin = program.parent_path();
-  std::vector<fs::path> places = {bin.parent_path() / "share/lmtp/models/demo"};
-  fs::path up = bin;
-  for (int i = 0; i < kFoldersUpMax && up.has_relative_path(); ++i) {
-    up = up.parent_path();
-    places.push_back(up / "models/demo");
-  }
-  std::string looked_at;
-  for (const fs::path& place : places) {
-    if (is_folder(place)) return place.string();
-    looked_at += (looked_at.empty() ? "" : ", ") + place.string();
-  }
-  return Error{ErrorCode::kNotFound, "the demo model is not there (looked at " + looked_at +
-                                         "): install it with the program, or give another model"};
 }
 
 }  // namespace lmtp::hub

@@ -39,8 +39,8 @@ std::vector<fs::path> unfinished_files(const std::string& path) {
   return files;
 }
 
-// huggingface_hub 2 writes a file of its own each time, and one that was killed leaves it. Where
-// locks do not hold, one that still grows is somebody's.
+// huggingface_hub 2 writes a new file each time, and leaves it when killed. Where locks have no
+// effect, a file that still grows belongs to another process.
 void take_over(const std::string& path, const std::string& incomplete, std::int64_t size) {
   std::int64_t num_bytes = size_of(incomplete);
   const auto idle_since = fs::file_time_type::clock::now() - kDownloadIdleMax;
@@ -88,7 +88,7 @@ Result<std::unique_ptr<PartialBlob>> PartialBlob::open(const std::string& path,
   const bool known = fstat(file, &status) == 0;
   std::unique_ptr<PartialBlob> blob(
       new PartialBlob(path, etag, size, file, known ? status.st_size : 0));
-  // More than the whole cannot be the beginning of it.
+  // A file longer than the blob cannot be its beginning.
   if (blob->num_bytes_ > size) {
     if (ftruncate(file, 0) != 0) {
       return explain_disk("the cache cannot be written", incomplete, errno);
@@ -141,7 +141,7 @@ void PartialBlob::restart() {
   hash_ = BlobHash(etag_, size_);
 }
 
-Result<void> PartialBlob::restart_apart() {
+Result<void> PartialBlob::restart_in_own_file() {
   drop();
   const std::string apart = path_ + "." + random_digits() + std::string(kIncomplete);
   const int file = ::open(apart.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, kBlobMode);
@@ -160,10 +160,10 @@ bool PartialBlob::is_right() {
 }
 
 Result<void> PartialBlob::commit() {
-  // Somebody else, who does not see our lock, may have appended to it.
+  // Another process that does not see the lock may have appended to it.
   if (ftruncate(file_, size_) == 0 && rename(incomplete_.c_str(), path_.c_str()) == 0) return {};
   const int error_number = errno;
-  // Or may have been faster.
+  // Or may have finished first.
   if (error_number == ENOENT && size_of(path_) == size_) return {};
   return explain_disk("the cache cannot be written", path_, error_number);
 }

@@ -1,8 +1,8 @@
-// A blob that is coming: written to HASH.incomplete, checked, and then given its name.
+// A partially downloaded blob: written to HASH.incomplete, verified, then renamed.
 //
-// Some file systems (Lustre, GPFS, some NFS) give every caller a lock. Two that write one file
-// there write the same bytes to the same places, and who finds its content wrong goes on in a file
-// of its own.
+// Some file systems (Lustre, GPFS, some NFS) grant a lock to every caller. Two writers of one file
+// then write the same bytes at the same offsets; one that finds the content wrong goes on in its
+// own file.
 #pragma once
 
 #include <chrono>
@@ -16,22 +16,21 @@
 
 namespace lmtp::hub {
 
-// A download that has brought nothing for so long, while it held the blob's lock or after, is over.
+// Another process's download that has not grown for so long is considered dead.
 inline constexpr std::chrono::seconds kDownloadIdleMax{120};
 
-// Of a file that may not be there: -1.
+// Bytes of a file; -1 if it does not exist.
 std::int64_t size_of(const std::string& path);
 
-// Bytes of the furthest unfinished file of the blob at `path`, whoever writes it:
-// `path`.incomplete, and `path`.UUID.incomplete of huggingface_hub 2. 0 where there is none.
+// Bytes of the largest partial file of the blob at `path`, by any program: `path`.incomplete, and
+// `path`.UUID.incomplete of huggingface_hub 2. 0 if there is none.
 std::int64_t unfinished_bytes(const std::string& path);
 
 // Owner: one thread, which holds the blob's lock.
 class PartialBlob {
  public:
-  // Opens `path`.incomplete with what an earlier attempt has left there, or with what another
-  // program has left under a name of its own, where that is more. `size` is what the whole will
-  // have.
+  // Opens `path`.incomplete with the bytes of an earlier attempt, or takes over another program's
+  // partial file if that is larger. `size`: of the complete blob.
   static Result<std::unique_ptr<PartialBlob>> open(const std::string& path, const std::string& etag,
                                                    std::int64_t size);
   ~PartialBlob();
@@ -40,18 +39,18 @@ class PartialBlob {
 
   // Bytes on the disk.
   std::int64_t num_bytes() const { return num_bytes_; }
-  // What an earlier attempt left goes through the hash first, piece by piece: true when all has.
+  // Hashes the next piece of an earlier attempt's bytes; true when all are hashed.
   Result<bool> hash_some();
   Result<void> append(std::string_view piece);
-  // Begins anew, over what is there.
+  // Starts again from byte 0, overwriting the file.
   void restart();
-  // Begins anew in a file that nobody else knows: what is there is wrong, and is dropped.
-  Result<void> restart_apart();
-  // Drops what has come. Ends the use.
+  // Deletes the file, whose content is wrong, and starts again in one with a unique name.
+  Result<void> restart_in_own_file();
+  // Deletes the file. The last call on this object.
   void drop();
-  // Whether size and hash are right. REQUIRES: hash_some() returned true. Ends appending.
+  // Whether size and hash are correct. REQUIRES: hash_some() returned true. No append() after it.
   bool is_right();
-  // Gives it its name.
+  // Renames the file to `path`.
   Result<void> commit();
 
  private:

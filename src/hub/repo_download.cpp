@@ -14,9 +14,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// How soon a stopped download ends, and a progress bar moves.
+// The interval of calls of FetchOptions::progress.
 constexpr std::chrono::milliseconds kTurn{50};
-// Left free on the disk for others.
+// To be left free on the disk.
 constexpr std::int64_t kSpareBytes = std::int64_t{16} << 20;
 
 bool is_file(const std::string& path) {
@@ -26,7 +26,7 @@ bool is_file(const std::string& path) {
 
 }  // namespace
 
-struct RepoDownload::ListAnswer {
+struct RepoDownload::ListingAnswer {
   HttpAnswer answer;
   std::string body;
 };
@@ -41,11 +41,11 @@ Result<std::string> RepoDownload::run() {
   const auto listing = list();
   if (!listing) return listing.error();
   if (auto begun = begin(*listing); !begun) return begun.error();
-  const auto brought =
-      options_.purpose == Purpose::kTokenizer ? bring_tokenizer(*listing) : bring_model(*listing);
-  if (!brought) return brought.error();
+  const auto downloaded = options_.purpose == Purpose::kTokenizer ? download_tokenizer(*listing)
+                                                                  : download_model(*listing);
+  if (!downloaded) return downloaded.error();
   note_absent(*listing);
-  // Last, so that a revision never leads to a snapshot that is half there.
+  // Last, so that a revision never leads to an incomplete snapshot.
   if (auto written = folder_.write_ref(name_.revision, listing->commit); !written) {
     return written.error();
   }
@@ -53,7 +53,7 @@ Result<std::string> RepoDownload::run() {
 }
 
 Result<void> RepoDownload::complete(const std::string& commit) {
-  const auto got = ask_for_list(commit);
+  const auto got = request_listing(commit);
   if (!got) return got.error();
   const auto listing = read_list(*got);
   if (!listing) return listing.error();
@@ -82,18 +82,19 @@ void RepoDownload::note_absent(const Listing& listing) const {
 }
 
 Result<Listing> RepoDownload::list() {
-  // What is there of it already stays one version: tokenizer and weights of the same commit.
+  // If the cache has a part of it, the rest comes from the same commit, so that tokenizer and
+  // weights match.
   const std::string pinned = folder_.commit_of(name_.revision);
-  auto got = ask_for_list(pinned.empty() ? name_.revision : pinned);
+  auto got = request_listing(pinned.empty() ? name_.revision : pinned);
   if (!got) return got.error();
   if (!pinned.empty() && is_revision_missing(got->answer)) {
-    got = ask_for_list(name_.revision);
+    got = request_listing(name_.revision);
     if (!got) return got.error();
   }
   return read_list(*got);
 }
 
-Result<Listing> RepoDownload::read_list(const ListAnswer& got) const {
+Result<Listing> RepoDownload::read_list(const ListingAnswer& got) const {
   if (!got.answer.ok()) {
     return explain(got.answer, {name_.repo, name_.revision, ""}, client_.hub());
   }
@@ -106,16 +107,16 @@ Result<Listing> RepoDownload::read_list(const ListAnswer& got) const {
   return listing;
 }
 
-// The first contact: all its attempts together have the time of one answer.
-Result<RepoDownload::ListAnswer> RepoDownload::ask_for_list(const std::string& revision) {
-  ListAnswer got;
+// The first contact: all attempts together share one answer_timeout.
+Result<RepoDownload::ListingAnswer> RepoDownload::request_listing(const std::string& revision) {
+  ListingAnswer got;
   Retry retry;
   HttpExchange exchange(client_);
   const auto deadline = Clock::now() + client_.hub().answer_timeout;
   while (true) {
     got.body.clear();
     bool too_long = false;
-    HttpRequest request;
+    HubRequest request;
     request.url = client_.hub().endpoint + "/api/models/" + quote(name_.repo, true) + "/revision/" +
                   quote(revision, false);
     request.answer_timeout =
@@ -127,27 +128,27 @@ Result<RepoDownload::ListAnswer> RepoDownload::ask_for_list(const std::string& r
     };
     exchange.start(std::move(request));
     while (exchange.active()) {
-      if (auto turned = turn(false); !turned) return turned.error();
+      if (auto polled = poll_network(false); !polled) return polled.error();
     }
     if (too_long) {
       return Error{ErrorCode::kUnavailable,
                    "the hub's list of the files of '" + name_.repo + "' has no end"};
     }
     got.answer = exchange.answer();
-    // Nobody is there: that will not change in a moment.
-    const bool nobody =
+    // Not transient: a retry a moment later would fail, too.
+    const bool unreachable =
         got.answer.transport == Transport::kNoName || got.answer.transport == Transport::kNoHost;
-    if (nobody || !is_transient(got.answer) ||
+    if (unreachable || !is_transient(got.answer) ||
         !retry.again(Clock::now(), got.answer.retry_after_s) || retry.at() >= deadline) {
       return got;
     }
     while (Clock::now() < retry.at()) {
-      if (auto turned = turn(false); !turned) return turned.error();
+      if (auto polled = poll_network(false); !polled) return polled.error();
     }
   }
 }
 
-Result<void> RepoDownload::bring_tokenizer(const Listing& listing) {
+Result<void> RepoDownload::download_tokenizer(const Listing& listing) {
   if (!has_tokenizer(listing.files)) {
     return Error{
         ErrorCode::kNotFound,
@@ -159,7 +160,7 @@ Result<void> RepoDownload::bring_tokenizer(const Listing& listing) {
   return files ? fetch(*files, true) : files.error();
 }
 
-Result<void> RepoDownload::bring_model(const Listing& listing) {
+Result<void> RepoDownload::download_model(const Listing& listing) {
   const std::string repo = "'" + name_.repo + "'";
   if (!listing.has(kConfig)) {
     return Error{ErrorCode::kNotFound,
@@ -173,7 +174,7 @@ Result<void> RepoDownload::bring_model(const Listing& listing) {
   }
   std::vector<std::string> first = {kConfig};
   if (listing.has(kGenerationConfig)) first.emplace_back(kGenerationConfig);
-  if (auto brought = bring_small(first); !brought) return brought;
+  if (auto downloaded = download_small(first); !downloaded) return downloaded;
   if (options_.accept_config) {
     auto accepted = options_.accept_config(folder_.snapshot(listing.commit));
     if (!accepted) return accepted;
@@ -190,11 +191,11 @@ Result<void> RepoDownload::bring_model(const Listing& listing) {
   return fetch(*files, true);
 }
 
-// The weights themselves; an index is brought.
+// The names of the weights' files; downloads the index if there is one.
 Result<std::vector<std::string>> RepoDownload::files_of(const Listing& listing,
                                                         const WeightFiles& weights) {
   if (!weights.is_index) return std::vector{weights.file};
-  if (auto brought = bring_small({weights.file}); !brought) return brought.error();
+  if (auto downloaded = download_small({weights.file}); !downloaded) return downloaded.error();
   auto shards = read_index(folder_.snapshot_file(listing.commit, weights.file));
   if (!shards) return shards;
   for (const std::string& shard : *shards) {
@@ -229,7 +230,7 @@ Result<void> RepoDownload::accept_headers(const std::vector<std::string>& names,
   return options_.accept_weights(folder_.snapshot(context_->commit), headers);
 }
 
-Result<void> RepoDownload::bring_small(const std::vector<std::string>& names) {
+Result<void> RepoDownload::download_small(const std::vector<std::string>& names) {
   const auto files = resolve(names);
   if (!files) return files.error();
   for (const RemoteFile& file : *files) {
@@ -242,7 +243,7 @@ Result<void> RepoDownload::bring_small(const std::vector<std::string>& names) {
   return fetch(*files, false);
 }
 
-// Those that are not there, with their sizes.
+// The files that the cache lacks, with their sizes.
 Result<std::vector<RemoteFile>> RepoDownload::resolve(const std::vector<std::string>& names) {
   std::vector<RemoteFile> files;
   for (const std::string& name : names) {
@@ -253,7 +254,7 @@ Result<std::vector<RemoteFile>> RepoDownload::resolve(const std::vector<std::str
   if (auto resolved = run_jobs(std::move(jobs)); !resolved) return resolved.error();
   for (const RemoteFile& file : files) {
     bytes_resolved_ += file.size;
-    // Here, so that no list of files is long enough for the sum to overflow.
+    // Checked here, so that the sum cannot overflow.
     if (bytes_resolved_ > kDownloadBytesMax) {
       return Error{ErrorCode::kUnavailable, "'" + name_.repo + "' claims to be larger than " +
                                                 file_size_text(kDownloadBytesMax) +
@@ -318,12 +319,12 @@ Result<void> RepoDownload::run_jobs(std::vector<std::unique_ptr<Job>> jobs) {
       ++i;
     }
     progress_.bytes_done = finished_bytes + active_bytes;
-    if (auto turned = turn(busy); !turned) return turned;
+    if (auto polled = poll_network(busy); !polled) return polled;
   }
   return {};
 }
 
-Result<void> RepoDownload::turn(bool busy) {
+Result<void> RepoDownload::poll_network(bool busy) {
   client_.run(busy ? std::chrono::milliseconds(0) : kTurn);
   const FetchProgress shown = progress_.bytes_total > 0 ? progress_ : FetchProgress{};
   if (options_.progress && !options_.progress(shown)) {

@@ -1,4 +1,4 @@
-// The parts of web addresses that decide where a request, and with it a token, goes.
+// The parts of URLs that decide where a request, and with it a token, is sent.
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@
 namespace lmtp::hub {
 
 // "https://host:443": scheme, host in lower case, port. An error for anything but http(s), and for
-// an address with a user in it (which would be logged with its password).
+// a URL with a user name (it would be logged with its password).
 Result<std::string> origin_of(const std::string& url);
 
-// With %XX for all that is not a letter, a digit or one of "-_.~" (and "/", where kept).
+// Percent-encodes all but letters, digits and "-_.~" (and "/" if `keep_slashes`).
 std::string quote(std::string_view text, bool keep_slashes);
 
 }  // namespace lmtp::hub

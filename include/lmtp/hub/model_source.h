@@ -1,4 +1,4 @@
-// From what a user types as MODEL to a folder on this disk.
+// From the MODEL argument to a local folder.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace lmtp::hub {
 
-// What the folder is wanted for: a server needs config.json in it, a client only the tokenizer.
+// What the folder is for: a server needs config.json and weights, a client only the tokenizer.
 enum class Purpose { kServe, kTokenizer };
 
 // MODEL is "demo" (share/lmtp/models/demo beside the program's bin/, or models/demo of the source
@@ -18,15 +18,12 @@ enum class Purpose { kServe, kTokenizer };
 // name@revision found in the local Hugging Face cache ($HF_HUB_CACHE, else $HF_HOME/hub, else
 // $XDG_CACHE_HOME/huggingface/hub, else ~/.cache/huggingface/hub).
 // A snapshot in the cache counts only if it has what the purpose needs: a tokenizer, or config.json
-// and all weights. Reads the environment and the disk; any thread. The error says what was looked
-// for, and where.
+// and all weights. Reads the environment and the disk; any thread. The error names what was
+// searched for, and where.
 Result<ModelSource> resolve_model(std::string_view model, Purpose purpose = Purpose::kServe);
 
-// Whether a model's name is one of the hub that a pattern matches: "*", "org/*", "org/name". Its
-// revision does not matter.
+// Whether `model` is a hub name that matches a pattern such as "*", "org/*" or "org/name". The
+// revision is ignored.
 bool matches_any(std::string_view model, const std::vector<std::string>& patterns);
-
-// The folder that holds the demo model, or an error that names the places looked at.
-Result<std::string> find_demo_folder();
 
 }  // namespace lmtp::hub

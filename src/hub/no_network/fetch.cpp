@@ -6,7 +6,7 @@
 
 namespace lmtp::hub {
 
-// What is on this disk.
+// Local files only.
 Result<ModelSource> fetch_model(std::string_view model, const FetchOptions& options) {
   auto local = resolve_model(model, options.purpose);
   if (local) return local;
