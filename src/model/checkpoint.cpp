@@ -1,4 +1,4 @@
-// A checkpoint: the tensors of one file, or of those that an index names.
+// A checkpoint: the tensors of one file, or of the files that an index names.
 #include <algorithm>
 #include <filesystem>
 #include <functional>
@@ -32,9 +32,9 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
   return text + "]";
 }
 
-// How quantised weights are named beside what is then missing or of another shape.
+// Names of quantised tensors, for the message about missing or misshaped ones.
 struct Quantisation {
-  const char* name;  // in the place of `weight`
+  const char* name;  // instead of `weight`
   const char* kind;
 };
 constexpr Quantisation kQuantisations[] = {
@@ -43,7 +43,7 @@ constexpr Quantisation kQuantisations[] = {
     {"weight.absmax", "bitsandbytes"},
     {"W_q", "HQQ"},
 };
-// By tensor, the file that is to hold it.
+// The index: from a tensor's name to its file.
 using WeightMap = std::map<std::string, std::string>;
 using OpenFile = std::function<Result<std::unique_ptr<WeightsFile>>(const std::string& path)>;
 
@@ -68,12 +68,12 @@ class Checkpoint : public TensorSource {
     return {};
   }
 
-  // Compares what an index says with what the files hold. One that was copied with a fine-tune may
-  // still name what was dropped since; what is needed is missed when it is asked for.
+  // Compares the index with the files. An index copied from a base model may name tensors that the
+  // fine-tune dropped; if one is needed, it is reported as missing when requested.
   Result<void> check_index(const WeightMap& weight_map) const {
     for (const auto& [name, file] : weight_map) {
       const auto found = entries_.find(name);
-      if (found == entries_.end() && is_harmless(name, true)) continue;
+      if (found == entries_.end() && is_ignorable_tensor(name, true)) continue;
       if (found == entries_.end() || !found->second.file->path().ends_with("/" + file)) {
         return Error{ErrorCode::kInvalid, origin_ + ": tensor '" + name + "' is not in " + file +
                                               ", where it says it is; fetch the folder again"};
@@ -139,7 +139,7 @@ class Checkpoint : public TensorSource {
   }
 
  private:
-  // "; the file has ...: a GPTQ checkpoint ...", where the tensor's module is quantised.
+  // "; the file has ...: a GPTQ checkpoint ..." if the tensor's module is quantised.
   std::string quantisation(const std::string& name) const {
     const std::string module = name.substr(0, name.rfind('.') + 1);
     for (const auto& [leaf, kind] : kQuantisations) {
@@ -151,7 +151,7 @@ class Checkpoint : public TensorSource {
     return "";
   }
 
-  // In the place of a tensor that is missing.
+  // The error for a missing tensor.
   std::string what_is_there(const std::string& name) const {
     if (const std::string quantised = quantisation(name); !quantised.empty()) {
       return quantised.substr(2);
@@ -169,10 +169,10 @@ class Checkpoint : public TensorSource {
   TensorEntries entries_;
 };
 
-// As the downloader's; Llama 3.1 405B's has 0.1.
+// The same as in the module `hub`; Llama 3.1 405B's index has 0.1 MB.
 constexpr std::uintmax_t kIndexBytesMax = std::uintmax_t{64} << 20;
 
-// What the index says.
+// The parsed index.
 Result<WeightMap> read_index(const std::string& index_path) {
   std::error_code code;
   if (std::filesystem::file_size(index_path, code) > kIndexBytesMax && !code) {
@@ -244,7 +244,7 @@ Result<std::unique_ptr<TensorSource>> open_headers(const std::string& folder,
   const auto open = [&](const std::string& path) -> Result<std::unique_ptr<WeightsFile>> {
     for (const WeightHeader& header : headers) {
       if (path == folder + "/" + header.file) {
-        return WeightsFile::of_beginning(path, header.bytes, header.file_size);
+        return WeightsFile::from_prefix(path, header.bytes, header.file_size);
       }
     }
     return Error{ErrorCode::kInvalid, path + ": its header is not there"};

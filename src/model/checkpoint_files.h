@@ -1,4 +1,4 @@
-// What the files of a checkpoint hold: tensors by name, and where they lie.
+// The tensors of a checkpoint's files: names, shapes and offsets.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace lmtp::model {
 
 struct TensorEntry {
   const WeightsFile* file = nullptr;
-  std::string type;  // as safetensors calls it: "F32"
+  std::string type;  // safetensors' name: "F32"
   std::vector<std::int64_t> shape;
   std::uint64_t begin = 0;  // in the file
   std::uint64_t size = 0;   // bytes
@@ -28,12 +28,12 @@ using TensorEntries = std::unordered_map<std::string, TensorEntry>;
 // The safetensors format: https://github.com/huggingface/safetensors
 Result<TensorEntries> read_safetensors(const WeightsFile& file);
 
-// A state dict that torch.save wrote (zip format, PyTorch 1.6 and later). Nothing that the file
-// asks for is called.
+// A state dict that torch.save wrote (zip format, PyTorch 1.6 and later). No code that the file
+// names is called.
 Result<TensorEntries> read_pickled(const WeightsFile& file);
 
-// Whether a checkpoint may have it and nobody ask for it, or name it in its index and not have it.
-bool is_harmless(std::string_view name, bool has_tied_head);
+// Whether a tensor of this name may be unused, or be in the index but not in the files.
+bool is_ignorable_tensor(std::string_view name, bool has_tied_head);
 
 // "'a', 'b', 'c', ...".
 std::string list_names(const std::vector<std::string>& names);

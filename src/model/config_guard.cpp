@@ -24,7 +24,7 @@ void check_quantization(ConfigReader& json) {
     if (method.empty() && (settings.has("load_in_4bit") || settings.has("load_in_8bit"))) {
       method = "bitsandbytes";
     }
-    json.doubt(
+    json.refuse_unless_forced(
         std::string(key) + ": the weights are quantised" +
         (method.empty() ? "" : " (" + method + ")") +
         ", and such are not read; serve the repository that this one was made from, or write "
@@ -34,14 +34,14 @@ void check_quantization(ConfigReader& json) {
   }
 }
 
-// Code for tokenizers and images is none of a server's.
+// Code for tokenizers and images is not used by a server, so it is ignored.
 bool is_of_no_concern(std::string_view auto_class) {
   return auto_class.find("Tokenizer") != std::string_view::npos ||
          auto_class.find("Processor") != std::string_view::npos ||
          auto_class.find("FeatureExtractor") != std::string_view::npos;
 }
 
-// Phi 3's publisher brings the code along that the transformers library took over from it.
+// Phi 3's repositories contain the code that transformers has adopted.
 bool is_the_librarys(std::string_view code, const Architecture& architecture) {
   if (const auto repository = code.rfind("--"); repository != std::string_view::npos) {
     code.remove_prefix(repository + 2);
@@ -59,8 +59,8 @@ void check_code(ConfigReader& json, const Architecture& architecture) {
     if (is_of_no_concern(key)) continue;
     const std::string code = map->text(key.c_str(), "");  // [REPOSITORY--]MODULE.CLASS
     if (!is_the_librarys(code, architecture)) {
-      json.doubt("auto_map: " + key + " is code of the repository's own (" + code +
-                 "), which is not run: what it computes is not known");
+      json.refuse_unless_forced("auto_map: " + key + " is code of the repository's own (" + code +
+                                "), which is not run: what it computes is not known");
       return;
     }
   }
@@ -70,20 +70,22 @@ void check_settings(ConfigReader& json, const Architecture& architecture) {
   check_quantization(json);
   check_code(json, architecture);
   if (!json.boolean("is_causal", true) || json.boolean("use_bidirectional_attention", false)) {
-    json.doubt("is_causal, use_bidirectional_attention: here no token sees a later one");
+    json.refuse_unless_forced(
+        "is_causal, use_bidirectional_attention: here no token sees a later one");
   }
   if (json.boolean("add_cross_attention", false)) {
-    json.doubt("add_cross_attention: there is no other model to attend to");
+    json.refuse_unless_forced("add_cross_attention: there is no other model to attend to");
   }
 }
 
 }  // namespace
 
-void check_understood(ConfigReader& json, const Architecture& architecture) {
+void check_supported(ConfigReader& json, const Architecture& architecture) {
   for (const std::string& name : json.texts("architectures")) {
     if (!same_name(name, architecture.architecture)) {
-      json.doubt("architectures: '" + name + "' is not the language model of '" +
-                 architecture.model_type + "', which is " + architecture.architecture);
+      json.refuse_unless_forced("architectures: '" + name + "' is not the language model of '" +
+                                architecture.model_type + "', which is " +
+                                architecture.architecture);
       break;
     }
   }
@@ -94,8 +96,9 @@ void check_outer(ConfigReader& outer, ConfigReader& text, const Architecture& ar
   const std::string type = outer.text("model_type", "");
   for (const std::string& name : outer.texts("architectures")) {
     if (!name.ends_with("ForConditionalGeneration") || type == "paligemma") {
-      outer.doubt("architectures: '" + name + "' of '" + type + "' may use its " +
-                  architecture.model_type + " for something else than to go on with a text");
+      outer.refuse_unless_forced("architectures: '" + name + "' of '" + type + "' may use its " +
+                                 architecture.model_type +
+                                 " for something else than to go on with a text");
       break;
     }
   }

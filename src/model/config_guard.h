@@ -1,4 +1,4 @@
-// What a config.json asks for that is not served: found before anything is loaded.
+// Finds what a config.json asks for and this server does not support, before anything is loaded.
 #pragma once
 
 #include "archs/archs.h"
@@ -6,11 +6,11 @@
 
 namespace lmtp::model {
 
-// Doubts (ConfigReader::doubt) whatever is not the plain causal LM of `architecture`: another class
-// in `architectures`, weights that are quantised, code that the repository brings along.
-void check_understood(ConfigReader& json, const Architecture& architecture);
+// Refuses, unless forced, everything but the plain causal LM of `architecture`: another class in
+// `architectures`, quantised weights, code of the repository.
+void check_supported(ConfigReader& json, const Architecture& architecture);
 
-// The same for a larger model of whose parts only the text model is served; notes the others.
+// The same for a larger model of which only the text model is served; notes the other parts.
 void check_outer(ConfigReader& outer, ConfigReader& text, const Architecture& architecture);
 
 }  // namespace lmtp::model

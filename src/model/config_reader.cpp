@@ -9,7 +9,7 @@
 
 namespace lmtp::model {
 
-// What an object and those inside it share.
+// Shared by an object and its nested objects.
 struct ConfigReader::Kept {
   Json root;
   ConfigOptions options;
@@ -20,10 +20,10 @@ struct ConfigReader::Kept {
 namespace {
 
 constexpr std::size_t kReasonBytesMax = 1000;
-// It is parsed several times before a model is loaded; published ones have some KB.
+// config.json is parsed several times before a model is loaded; published ones have some KB.
 constexpr std::size_t kConfigBytesMax = std::size_t{2} << 20;
 
-// A line for a log, a terminal and a client: files may quote anything.
+// Makes text from a file safe for a log, a terminal and a client: one line of limited length.
 std::string as_line(std::string text) {
   if (text.size() > kReasonBytesMax) {
     text.resize(utf8_prefix(text, kReasonBytesMax).size());
@@ -74,7 +74,7 @@ std::vector<std::string> ConfigReader::keys() const {
 
 void ConfigReader::refuse(const std::string& what) { keep_error(what, ""); }
 
-void ConfigReader::doubt(const std::string& what) {
+void ConfigReader::refuse_unless_forced(const std::string& what) {
   if (kept_->options.force) {
     note("served by --force: " + what);
   } else {
@@ -94,7 +94,7 @@ void ConfigReader::refuse_type(std::string_view key, const char* expected) {
   refuse(std::string(key) + ": " + expected + " is expected");
 }
 
-std::int64_t ConfigReader::integer(std::initializer_list<const char*> keys, std::int64_t otherwise,
+std::int64_t ConfigReader::integer(std::initializer_list<const char*> keys, std::int64_t fallback,
                                    std::int64_t min, std::int64_t max) {
   for (const char* key : keys) {
     const Json* found = find_json(*object_, key);
@@ -103,33 +103,33 @@ std::int64_t ConfigReader::integer(std::initializer_list<const char*> keys, std:
     if (!value.has_value() || *value < min || *value > max) {
       refuse(std::string(key) + ": a whole number in [" + std::to_string(min) + ", " +
              std::to_string(max) + "] is expected");
-      return otherwise;
+      return fallback;
     }
     return *value;
   }
-  return otherwise;
+  return fallback;
 }
 
-double ConfigReader::number(const char* key, double otherwise) {
+double ConfigReader::number(const char* key, double fallback) {
   const Json* found = find_json(*object_, key);
-  if (found == nullptr) return otherwise;
+  if (found == nullptr) return fallback;
   if (!found->is_number()) {
     refuse_type(key, "a number");
-    return otherwise;
+    return fallback;
   }
   return found->get<double>();
 }
 
-bool ConfigReader::boolean(const char* key, bool otherwise) {
+bool ConfigReader::boolean(const char* key, bool fallback) {
   const auto value = find_json_bool(*object_, key);
   if (!value.has_value() && find_json(*object_, key) != nullptr) refuse_type(key, "true or false");
-  return value.value_or(otherwise);
+  return value.value_or(fallback);
 }
 
-std::string ConfigReader::text(const char* key, const std::string& otherwise) {
+std::string ConfigReader::text(const char* key, const std::string& fallback) {
   const std::string* value = find_json_text(*object_, key);
   if (value == nullptr && find_json(*object_, key) != nullptr) refuse_type(key, "a string");
-  return value != nullptr ? *value : otherwise;
+  return value != nullptr ? *value : fallback;
 }
 
 std::vector<std::string> ConfigReader::texts(const char* key) {

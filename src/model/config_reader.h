@@ -1,4 +1,4 @@
-// ConfigReader: typed look-ups in a JSON object, with defaults. The first thing wrong is kept.
+// ConfigReader: typed look-ups in a JSON object, with defaults. Keeps the first error.
 #pragma once
 
 #include <cstdint>
@@ -25,34 +25,34 @@ class ConfigReader {
 
   const ConfigOptions& options() const;
 
-  // Is the key there, null or not?
+  // Whether the key is present, be its value null.
   bool has(std::string_view key) const;
   // The keys whose values are not null.
   std::vector<std::string> keys() const;
 
-  // A key that is absent or null gives the default. Several keys are names of the same thing.
-  std::int64_t integer(std::initializer_list<const char*> keys, std::int64_t otherwise,
+  // A key that is absent or null gives the default. Several keys are alternative names.
+  std::int64_t integer(std::initializer_list<const char*> keys, std::int64_t fallback,
                        std::int64_t min, std::int64_t max);
-  double number(const char* key, double otherwise);
-  bool boolean(const char* key, bool otherwise);
-  std::string text(const char* key, const std::string& otherwise);
+  double number(const char* key, double fallback);
+  bool boolean(const char* key, bool fallback);
+  std::string text(const char* key, const std::string& fallback);
   // A list of strings; of numbers. Empty where the key is absent or null.
   std::vector<std::string> texts(const char* key);
   std::vector<double> numbers(const char* key);
-  // An object inside this one, which shares what is kept of faults; none where the key is absent or
-  // null.
+  // A nested object, which shares this one's error and notes; empty if the key is absent or null.
   std::optional<ConfigReader> object(const std::string& key);
   bool is_object(const std::string& key) const;
-  // Do both hold the same?
+  // Whether both JSON objects are equal.
   bool equals(const ConfigReader& other) const;
   // A number or a list of numbers; no value where the key is absent or null.
   std::optional<std::vector<TokenId>> token_ids(const char* key);
 
-  // Keeps `what` as the reason why this file is refused, unless there is one already.
+  // Keeps `what` as the error, unless there is one already.
   void refuse(const std::string& what);
-  // Refuses what would not be served as the file means it; with options().force a note will do.
-  void doubt(const std::string& what);
-  // What a user should know of how this file is read.
+  // For settings that would not be served as the file means them: refuse(), or with options().force
+  // note().
+  void refuse_unless_forced(const std::string& what);
+  // A note for the user about how this file is read.
   void note(const std::string& what);
 
   const std::optional<Error>& error() const;

@@ -1,4 +1,4 @@
-// DecoderLM: embedding, layers, final norm, head. What differs between architectures is the Layer.
+// DecoderLM: embedding, layers, final norm, head. Architectures differ in the Layer.
 #pragma once
 
 #include <algorithm>
@@ -19,23 +19,23 @@
 namespace lmtp::model {
 
 // Layer: void forward(const StepContext&, const kernels::KvLayer&, kernels::Matrix<float> x) const,
-//        x [m, hidden_size] in place; floats_per_token(config) it takes from the workspace.
+//        x [m, hidden_size] in place; floats_per_token(config): what it takes from the workspace.
 // Norm:  void operator()(stream, x, y) const.
 template <typename Layer, typename Norm>
 class DecoderLM : public CausalLM {
  public:
   struct Parts {
-    Linear token_embedding;  // [vocab_size, embedding_size]; the head too, where head is unset
+    Linear token_embedding;          // [vocab_size, embedding_size]; also the head if head is unset
     PlainWeight position_embedding;  // [positions, hidden_size], or none
-    int position_offset = 0;         // of position 0 in it
-    Linear project_in;               // [hidden_size, embedding_size], or unset: they are the same
+    int position_offset = 0;         // row of position 0 in it
+    Linear project_in;               // [hidden_size, embedding_size], or unset: equal sizes
     std::vector<Layer> layers;
     std::optional<Norm> final_norm;
     Linear project_out;  // [embedding_size, hidden_size], or unset
     Linear head;         // [vocab_size, embedding_size], or unset: tied
   };
 
-  // REQUIRES: `weights` is where the parts came from.
+  // REQUIRES: the parts were loaded by `weights`.
   DecoderLM(ModelConfig config, Parts parts, WeightLoader& weights, int max_tokens)
       : config_(std::move(config)),
         parts_(std::move(parts)),
@@ -55,7 +55,7 @@ class DecoderLM : public CausalLM {
     const std::int64_t m = input.num_tokens;
     LMTP_CHECK(m >= 1 && m <= max_tokens_, m);
     cache.copy_blocks(stream, input.copies, input.num_copies);
-    workspace_.back_to(0);
+    workspace_.rewind(0);
     const auto x = workspace_.take(m, config_.hidden_size);
     embed(stream, input, x);
     StepContext step{stream, input, workspace_};
@@ -73,7 +73,7 @@ class DecoderLM : public CausalLM {
     const std::int64_t mark = workspace_.mark();
     for (std::size_t i = 0; i < parts_.layers.size(); ++i) {
       parts_.layers[i].forward(step, cache.layer(static_cast<int>(i)), x);
-      workspace_.back_to(mark);
+      workspace_.rewind(mark);
     }
     return x;
   }
@@ -94,11 +94,11 @@ class DecoderLM : public CausalLM {
     const Linear& head = parts_.head.loaded() ? parts_.head : parts_.token_embedding;
     head(stream, last, to);
     if (config_.logit_soft_cap > 0.0F) kernels::soft_cap(stream, to, config_.logit_soft_cap);
-    workspace_.back_to(mark);
+    workspace_.rewind(mark);
   }
 
  private:
-  // What rounding every matrix up to whole cache lines may take.
+  // For rounding every matrix up to whole cache lines.
   static constexpr std::int64_t kSlackFloats = 1024;
 
   std::int64_t half_rotary_dim() const {
@@ -132,7 +132,7 @@ class DecoderLM : public CausalLM {
       kernels::embedding(stream, args);
       return;
     }
-    // Tokens are widened first, and positions are added then.
+    // Tokens are projected first; then positions are added.
     const std::int64_t mark = workspace_.mark();
     const auto narrow = workspace_.take(x.rows, width());
     args.position_table = {};
@@ -143,7 +143,7 @@ class DecoderLM : public CausalLM {
     args.y = x;
     kernels::embedding(stream, args);
     parts_.project_in(stream, narrow, x, {.residual = x});
-    workspace_.back_to(mark);
+    workspace_.rewind(mark);
   }
 
   ModelConfig config_;

@@ -19,16 +19,16 @@ constexpr std::size_t kSlotBytes = std::size_t{32} << 20;
 constexpr std::size_t kPieceBytes = std::size_t{64} << 20;
 constexpr std::size_t kAlignment = 256;
 
-// A part of the ring: pinned memory and the stream in which it is copied, so that one slot is
-// filled while another is under way.
-struct Slot {
-  Slot(kernels::Stream& stream, std::size_t num_bytes)
+// A part of the upload ring: pinned memory and a stream for its copy, so that one slot is filled
+// while another is being copied.
+struct StagingSlot {
+  StagingSlot(kernels::Stream& stream, std::size_t num_bytes)
       : api(*stream.device_api()),
         memory(kernels::Memory::allocate_pinned(stream.backend(), num_bytes)),
         handle(api.create_stream()) {}
-  ~Slot() { api.release(kernels::DeviceApi::HandleKind::kStream, handle); }
-  Slot(const Slot&) = delete;
-  Slot& operator=(const Slot&) = delete;
+  ~StagingSlot() { api.release(kernels::DeviceApi::HandleKind::kStream, handle); }
+  StagingSlot(const StagingSlot&) = delete;
+  StagingSlot& operator=(const StagingSlot&) = delete;
 
   const kernels::DeviceApi& api;
   kernels::Memory memory;
@@ -38,7 +38,9 @@ struct Slot {
 class DeviceStore : public WeightStore {
  public:
   DeviceStore(kernels::Stream& stream, kernels::WeightType type)
-      : stream_(stream), type_(type), slots_{Slot(stream, kSlotBytes), Slot(stream, kSlotBytes)} {
+      : stream_(stream),
+        type_(type),
+        slots_{StagingSlot(stream, kSlotBytes), StagingSlot(stream, kSlotBytes)} {
     LMTP_CHECK(type != kernels::WeightType::kInt8);
   }
 
@@ -83,7 +85,7 @@ class DeviceStore : public WeightStore {
   }
 
  private:
-  // Room for a matrix as its source holds it.
+  // Device memory for a matrix in the format of its source.
   std::byte* stage(std::size_t num_bytes) {
     stream_.synchronize();  // the matrix before this one has been packed
     if (staging_.num_bytes() < num_bytes) {
@@ -93,7 +95,7 @@ class DeviceStore : public WeightStore {
     return static_cast<std::byte*>(staging_.data());
   }
 
-  // What lies there is the matrix that `source` describes.
+  // Packs the staged matrix, which `source` describes.
   PackedWeight pack_staged(kernels::SourceWeight source) {
     const auto memory = allocate(kernels::packed_bytes(backend(), type_, source.n, source.k));
     source.data = staging_.data();
@@ -101,25 +103,25 @@ class DeviceStore : public WeightStore {
     return {.panels = memory, .scales = {}, .sums = {}, .type = type_};
   }
 
-  // Copies num_bytes to the device, and returns when they are there. fill(first, count, to) gives
-  // them.
+  // Copies num_bytes to the device; returns when that is done. fill(first, count, to) supplies the
+  // bytes.
   template <typename Fill>
   Result<void> upload(std::byte* to, std::size_t num_bytes, const Fill& fill) {
     Result<void> filled;
     std::size_t index = 0;
     for (std::size_t first = 0; first < num_bytes && filled.ok(); first += kSlotBytes) {
       const std::size_t count = std::min(kSlotBytes, num_bytes - first);
-      Slot& slot = slots_[index++ % slots_.size()];
-      slot.api.synchronize(slot.handle);  // what it held before has been copied
+      StagingSlot& slot = slots_[index++ % slots_.size()];
+      slot.api.synchronize(slot.handle);  // its previous copy has finished
       auto* pinned = static_cast<std::byte*>(slot.memory.data());
       filled = fill(first, count, pinned);
       if (filled.ok()) slot.api.copy_to_device(slot.handle, to + first, pinned, count);
     }
-    for (const Slot& slot : slots_) slot.api.synchronize(slot.handle);
+    for (const StagingSlot& slot : slots_) slot.api.synchronize(slot.handle);
     return filled;
   }
 
-  // A part of a large piece of the device's memory: allocating there takes long.
+  // Allocates from a large piece of device memory, since device allocations are slow.
   std::shared_ptr<std::byte> allocate(std::size_t num_bytes) {
     num_bytes = (num_bytes + kAlignment - 1) / kAlignment * kAlignment;
     if (num_bytes > piece_.num_bytes() - used_bytes_) {
@@ -137,9 +139,9 @@ class DeviceStore : public WeightStore {
 
   kernels::Stream& stream_;
   const kernels::WeightType type_;
-  std::array<Slot, 2> slots_;
-  kernels::Memory staging_;  // a matrix as its source holds it
-  kernels::Memory piece_;    // what is given out now
+  std::array<StagingSlot, 2> slots_;
+  kernels::Memory staging_;  // a matrix in the format of its source
+  kernels::Memory piece_;    // allocations come from this one
   std::size_t used_bytes_ = 0;
 };
 

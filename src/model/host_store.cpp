@@ -32,7 +32,7 @@ class RowsOfWeight : public kernels::WeightRows {
     return read.ok() ? buffer : nullptr;
   }
 
-  // When all have been packed.
+  // REQUIRES: all workers have finished.
   Result<void> result() const { return error_.result(); }
 
  private:
@@ -78,7 +78,7 @@ class HostStore : public WeightStore {
     return {bytes, reinterpret_cast<T*>(bytes.get())};
   }
 
-  // Memory for a weight [n, k], which holds it.
+  // Memory for a weight [n, k], owned by the weight.
   kernels::PackTarget allocate(std::int64_t n, std::int64_t k, PackedWeight& weight) {
     const auto panels = elements<std::uint32_t>(kernels::packed_size(n, k, type_));
     kernels::PackTarget target{.panels = panels.get(), .type = type_};

@@ -25,11 +25,11 @@ KvCache::KvCache(const ModelConfig& config, int num_blocks, kernels::Stream& str
       head_dim_(config.head_dim),
       type_(type) {
   LMTP_CHECK(num_blocks >= 2, num_blocks);
-  // On the host large allocations come as untouched pages: a block costs memory once it is written.
+  // On the host a large allocation is untouched pages: a block uses memory once it is written.
   const auto num_bytes = static_cast<std::size_t>(num_blocks * kv_block_bytes(config, type));
   memory_ = kernels::Memory::allocate(stream.backend(), num_bytes);
   if (const kernels::DeviceApi* device = stream.device_api(); device != nullptr) {
-    // Kernels read whole blocks and mask what is not a token's: it must be numbers.
+    // Kernels read whole blocks and mask the rows without a token: these must not be NaN.
     device->set_zero(stream.handle(), memory_.data(), num_bytes);
   }
 }

@@ -48,7 +48,7 @@ constexpr Shape kShapes[] = {
   "vocab_size": 50257
 }
 )"},
-    // Llama's, but for the end token: a made-up tokenizer has it last.
+    // Llama's, except for EOS, which is the last id of make-checkpoint's tokenizer.
     {"tinyllama-1.1b", R"({
   "architectures": ["LlamaForCausalLM"],
   "model_type": "llama",
@@ -96,14 +96,14 @@ kernels::ElementType read_weight_type(ConfigReader& json) {
   return name == "float16" ? kernels::ElementType::kF16 : kernels::ElementType::kF32;
 }
 
-// The ids of config.json where it has the key (null: none), else the architecture's own.
+// The ids of config.json if it has the key (null: none), else the architecture's defaults.
 void set_eos_ids(ConfigReader& json, ModelConfig& config) {
   if (json.has("eos_token_id")) {
     config.eos_ids = json.token_ids("eos_token_id").value_or(std::vector<TokenId>{});
   }
 }
 
-// The text model's settings where a larger model holds one of ours; nothing where it does not.
+// The text model's settings if this is a larger model around a supported one; empty if not.
 std::optional<ConfigReader> find_text_config(ConfigReader& json) {
   auto text = json.object("text_config");
   if (!text.has_value() || !find_architecture(text->text("model_type", "")).ok()) {
@@ -125,7 +125,7 @@ Result<ModelConfig> parse_config(ConfigReader& json) {
   } else if (architecture.ok()) {
     const auto classes = json.texts("architectures");
     config.architecture = classes.empty() ? "" : classes.front();
-    check_understood(json, **architecture);
+    check_supported(json, **architecture);
   } else {
     json.refuse(architecture.error().message);
     return *json.error();
@@ -140,7 +140,7 @@ Result<ModelConfig> parse_config(ConfigReader& json) {
   return config;
 }
 
-// Keeps what the vocabulary holds, ascending and once.
+// Keeps ids within the vocabulary, ascending, without duplicates.
 void tidy_eos_ids(ModelConfig& config) {
   std::vector<TokenId>& ids = config.eos_ids;
   std::erase_if(ids, [&](TokenId id) { return id >= config.vocab_size; });

@@ -13,16 +13,16 @@
 namespace lmtp::model {
 namespace {
 
-// A tensor takes about fifty. Each leaves a hundred bytes at most.
+// A tensor takes about fifty opcodes; each allocates a hundred bytes at most.
 constexpr int kOpcodesMax = 1 << 21;
 
 enum class Kind { kOther, kInteger, kString, kGlobal, kTuple, kList, kDict, kStorage, kTensor };
 
-// What a pickle's program works with. Containers are held by index, so that what stands in the memo
-// is the container itself; nothing ever follows them further than a tensor's own parts.
+// A value on the stack of the pickle's program. Containers are held by index, so that the memo
+// refers to the container itself; reading a tensor follows only its own parts.
 struct Value {
-  Kind kind = Kind::kOther;  // none, a truth value, a float: nothing that a tensor is made of
-  std::int64_t number = 0;   // an integer, or the index of what is not a value by itself
+  Kind kind = Kind::kOther;  // None, a bool, a float: not a part of tensors
+  std::int64_t number = 0;   // an integer, or the index of a container, storage or tensor
   std::string_view text;     // a string, or a global's name in its module
   std::string_view module;   // of a global
 };
@@ -35,10 +35,10 @@ struct Storage {
 struct Known {
   std::string_view module;
   std::string_view name;
-  std::string_view type;  // of elements, where it says one
+  std::string_view type;  // of elements, if given
 };
 
-// What a pickle may ask for.
+// The globals that a pickle may name.
 constexpr Known kTypes[] = {
     {"torch", "FloatStorage", "F32"},        {"torch", "HalfStorage", "F16"},
     {"torch", "BFloat16Storage", "BF16"},    {"torch", "DoubleStorage", "F64"},
@@ -57,7 +57,7 @@ constexpr Known kFunctions[] = {
     {"torch._utils", "_rebuild_parameter_with_state", ""},
     {"torch", "Size", ""},
 };
-// Under which training loops put a state dict, beside other things.
+// Keys under which training loops store a state dict.
 constexpr std::string_view kStateDicts[] = {"state_dict", "model_state_dict", "model", "module"};
 
 const Known* find(const Value& global) {
@@ -137,7 +137,7 @@ class PickleReader {
     push({kind, static_cast<std::int64_t>(index), {}, {}});
   }
 
-  // Something that no tensor is made of.
+  // A value that is not a part of tensors.
   void skip(std::uint64_t count) {
     bytes(count);
     push({});
@@ -148,7 +148,7 @@ class PickleReader {
     containers_.push_back(std::move(values));
   }
 
-  // What the marks below hide stays.
+  // Values below the last mark stay.
   Value pop() {
     if (stack_.size() <= (marks_.empty() ? 0 : marks_.back())) {
       fail("it takes more than it has made");
@@ -181,7 +181,7 @@ class PickleReader {
     return values;
   }
 
-  // Adds to the list, or the keys and values to the dictionary, that is then on top.
+  // Adds the values to the list, or the keys and values to the dictionary, below them.
   void extend(Kind kind, const std::vector<Value>& values) {
     const Value target = pop();
     if (target.kind != kind || (kind == Kind::kDict && values.size() % 2 != 0)) {
@@ -288,7 +288,7 @@ class PickleReader {
         return push_storage(pop());
       case 'R':  // REDUCE
         return reduce();
-      case 'b':  // BUILD: attributes, which nobody needs
+      case 'b':  // BUILD: attributes, which are ignored
         return (void)pop();
       case 0x80:  // PROTO
         return check_protocol(number(1));
@@ -352,7 +352,7 @@ class PickleReader {
     storages_.push_back({.type = find(items(id)[1])->type, .name = items(id)[2].text});
   }
 
-  // What torch.save has called where a tensor was: their meaning is built in, nothing is run.
+  // The calls that torch.save writes for a tensor: interpreted here, nothing is executed.
   void reduce() {
     const Value arguments = pop();
     const Value function = pop();

@@ -1,5 +1,5 @@
-// Checkpoints that torch.save wrote: a zip of data.pkl and of one record for each storage, stored
-// as they are, so that tensors can be read where they lie.
+// Checkpoints that torch.save wrote: a zip of data.pkl and one uncompressed record for each
+// storage, so that tensors can be read in place.
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -18,12 +18,12 @@ constexpr const char* kRemedy =
     "; convert it with PyTorch, where you trust it: model.save_pretrained(FOLDER) of the "
     "transformers library writes model.safetensors";
 
-// Of data.pkl: some hundred bytes a tensor.
+// Limit of data.pkl: some hundred bytes a tensor.
 constexpr std::uint64_t kPickleBytesMax = std::uint64_t{16} << 20;
-// Of the zip's directory: some seventy bytes a tensor.
+// Limit of the zip's directory: some seventy bytes a tensor.
 constexpr std::uint64_t kDirectoryBytesMax = std::uint64_t{1} << 20;
-// That the zip reader may read beside the directory. It unpacks two small records on its own, to a
-// thousand times what it reads where a file is made for that.
+// Limit of what the zip reader may read besides the directory. It unpacks two small records by
+// itself, in a malicious file to a thousand times their size.
 constexpr std::uint64_t kBesideDirectoryBytesMax = std::uint64_t{1} << 13;
 
 // The file as libtorch's zip reader sees it.
@@ -62,10 +62,10 @@ std::uint64_t read_little_endian(const unsigned char* at, int size) {
   return value;
 }
 
-// What the file's end says of the directory's size, in the long form where there is one, or
-// nothing. https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT, 4.3.14 to 4.3.16.
+// The directory's size by the end record, in its zip64 form if there is one; empty if there is
+// none. https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT, 4.3.14 to 4.3.16.
 std::optional<std::uint64_t> directory_bytes(const WeightsFile& file) {
-  unsigned char end[42] = {};  // the locator of the long form, and the short form
+  unsigned char end[42] = {};  // zip64 locator, and end record
   if (file.size() < sizeof(end) || !file.read(file.size() - sizeof(end), sizeof(end), end).ok() ||
       read_little_endian(end + 20, 4) != 0x06054B50) {
     return std::nullopt;
@@ -79,7 +79,7 @@ std::optional<std::uint64_t> directory_bytes(const WeightsFile& file) {
   return read_little_endian(long_form + 40, 8);
 }
 
-// Where the data lie of a record that the directory may have; they must be stored as they are.
+// Finds the data of a record, if the directory has it; they must be uncompressed.
 Result<Record> locate(const WeightsFile& file, const std::string& name,
                       const std::optional<libtorch::ZipArchive::Record>& found) {
   if (!found.has_value()) {
@@ -107,7 +107,7 @@ Result<Record> locate(const WeightsFile& file, const std::string& name,
   return Record{.begin = begin, .size = found->size};
 }
 
-// Elements of the tensor, or nothing where there are more than any file has.
+// Elements of the tensor; empty if there are more than any file has.
 std::optional<std::uint64_t> num_elements(const PickledTensor& tensor) {
   std::uint64_t count = 1;
   for (const std::int64_t size : tensor.shape) {
@@ -162,7 +162,7 @@ Result<TensorEntry> make_entry(const WeightsFile& file, const PickledTensor& ten
                      .size = *count * item};
 }
 
-// The error says that it is not this machine's.
+// The error says that the file's byte order is not this machine's.
 Result<void> check_byte_order(const WeightsFile& file, libtorch::ZipArchive& zip) {
   const auto found = zip.find("byteorder");
   if (!found.ok()) return found.error();

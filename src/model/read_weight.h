@@ -1,4 +1,4 @@
-// How stores read weights.
+// Reading of weights, for WeightStores.
 #pragma once
 
 #include <cstddef>
@@ -17,11 +17,11 @@ namespace lmtp::model {
 Result<void> read_weight(const StoredWeight& weight, std::uint64_t first, std::size_t count,
                          std::byte* to);
 
-// The same on all threads of the pool.
+// The same, by all threads of the pool.
 Result<void> read_weight(kernels::WorkerPool& pool, const StoredWeight& weight, std::uint64_t first,
                          std::size_t count, std::byte* to);
 
-// What went wrong first where several threads read. Any thread.
+// The first error of several reading threads. Any thread.
 class FirstError {
  public:
   void note(const Result<void>& done) {
@@ -30,7 +30,7 @@ class FirstError {
       if (!error_.has_value()) error_ = done.error();
     }
   }
-  // When they have ended.
+  // REQUIRES: the threads have finished.
   Result<void> result() const {
     return error_.has_value() ? Result<void>(*error_) : Result<void>();
   }

@@ -13,7 +13,7 @@ namespace {
 constexpr double kPi = 3.14159265358979323846;
 constexpr const char* kOriginalContext = "original_max_position_embeddings";
 
-// What the kinds of scaling work on.
+// Arguments of the scaling functions.
 struct Rotation {
   ConfigReader& json;
   ConfigReader& settings;  // rope_scaling or rope_parameters in it
@@ -22,9 +22,9 @@ struct Rotation {
   double theta;
 
   std::vector<float>& inverse_periods() const { return config.rotary.inverse_periods; }
-  // A number above 0; it is needed where `otherwise` is 0.
-  double positive(const char* key, double otherwise = 0.0) const {
-    const double value = settings.number(key, otherwise);
+  // A number above 0; required if `fallback` is 0.
+  double positive(const char* key, double fallback = 0.0) const {
+    const double value = settings.number(key, fallback);
     if (!(value > 0.0)) {
       settings.refuse(std::string(key) + ": a number above 0 is expected");
       return 1.0;
@@ -57,8 +57,8 @@ void scale_llama3(const Rotation& in) {
     if (period > context / low) {
       value = static_cast<float>(inverse / factor);
     } else if (period >= context / high) {
-      const double share = (context / period - low) / (high - low);
-      value = static_cast<float>((1.0 - share) * inverse / factor + share * inverse);
+      const double fraction = (context / period - low) / (high - low);
+      value = static_cast<float>((1.0 - fraction) * inverse / factor + fraction * inverse);
     }
   }
 }
@@ -71,25 +71,26 @@ double yarn_scale(double factor, double m) {
 double yarn_attention_factor(ConfigReader& settings, double factor) {
   const double m = settings.number("mscale", 0.0);
   const double m_all = settings.number("mscale_all_dim", 0.0);
-  const double usual = m != 0.0 && m_all != 0.0 ? yarn_scale(factor, m) / yarn_scale(factor, m_all)
-                                                : yarn_scale(factor, 1.0);
-  return settings.number("attention_factor", usual);
+  const double fallback = m != 0.0 && m_all != 0.0
+                              ? yarn_scale(factor, m) / yarn_scale(factor, m_all)
+                              : yarn_scale(factor, 1.0);
+  return settings.number("attention_factor", fallback);
 }
 
-// YaRN (Peng et al. 2023): periods that come round often enough within the first context are kept,
-// those that do not are stretched, those between blended along a ramp over the dimensions.
+// YaRN (Peng et al. 2023): periods with enough rotations within the original context are kept,
+// those with too few are stretched, those between are blended along a ramp over the dimensions.
 void scale_yarn(const Rotation& in) {
   std::vector<float>& inverse_periods = in.inverse_periods();
   const double dimensions = 2.0 * static_cast<double>(inverse_periods.size());
   const double context = in.positive(kOriginalContext, in.config.context_length);
-  const double usual_factor = in.settings.has(kOriginalContext)
-                                  ? static_cast<double>(in.config.context_length) / context
-                                  : 0.0;
-  const double factor = in.positive("factor", usual_factor);
+  const double default_factor = in.settings.has(kOriginalContext)
+                                    ? static_cast<double>(in.config.context_length) / context
+                                    : 0.0;
+  const double factor = in.positive("factor", default_factor);
   // 0 means the default, as null does.
-  const auto turns = [&](const char* key, double usual) {
-    const double value = in.settings.number(key, usual);
-    return value == 0.0 ? usual : value;
+  const auto turns = [&](const char* key, double fallback) {
+    const double value = in.settings.number(key, fallback);
+    return value == 0.0 ? fallback : value;
   };
   const auto dimension_of = [&](double num_turns) {
     return dimensions * std::log(context / (num_turns * 2.0 * kPi)) / (2.0 * std::log(in.theta));
@@ -113,8 +114,8 @@ void scale_yarn(const Rotation& in) {
   if (in.settings.has("attn_factor")) {
     in.settings.note("attn_factor of the rotary settings has no effect, as in transformers");
   }
-  // max_position_embeddings is that of before in some files and that of behind in others; where the
-  // first context does not say which, it is what the model is good for, as in transformers.
+  // max_position_embeddings is the original context in some files and the extended one in others;
+  // without original_max_position_embeddings it is taken as the extended one, as in transformers.
   if (in.settings.has(kOriginalContext)) {
     in.config.context_length =
         static_cast<int>(std::clamp(context * factor, static_cast<double>(in.config.context_length),
@@ -133,13 +134,14 @@ bool are_factors(const Rotation& in, const char* key, const std::vector<double>&
   return right;
 }
 
-// LongRoPE (Ding et al. 2024). A sequence's length would choose between two sets of factors, and
-// with them the keys of its first tokens: so that a token's bits depend on what is before it alone,
-// one set holds for all streams, and with the short one the context ends where that does.
+// LongRoPE (Ding et al. 2024) chooses between two sets of factors by a sequence's length, which
+// would change the keys of its first tokens. So that a token's bits depend only on the tokens
+// before it, one set is used for all streams; with the short one, the context is limited to its
+// own.
 void scale_longrope(const Rotation& in) {
   const int whole = in.config.context_length;
-  const int usual = in.keys.usual_short_context > 0 ? in.keys.usual_short_context : whole;
-  const auto own = in.settings.integer({kOriginalContext}, usual, 2, kContextLengthMax);
+  const int fallback = in.keys.default_short_context > 0 ? in.keys.default_short_context : whole;
+  const auto own = in.settings.integer({kOriginalContext}, fallback, 2, kContextLengthMax);
   const auto first =
       static_cast<int>(in.json.integer({kOriginalContext}, own, 2, kContextLengthMax));
   const bool is_long = whole > first && in.json.options().context_length > first;
@@ -154,11 +156,11 @@ void scale_longrope(const Rotation& in) {
     inverse_periods[i] /= static_cast<float>(is_long ? long_factors[i] : short_factors[i]);
   }
   const double factor = in.settings.number("factor", static_cast<double>(whole) / first);
-  const double usual_attention =
+  const double default_attention =
       factor <= 1.0 ? 1.0
                     : std::sqrt(1.0 + std::log(factor) / std::log(static_cast<double>(first)));
   in.config.rotary.factor =
-      static_cast<float>(in.settings.number("attention_factor", usual_attention));
+      static_cast<float>(in.settings.number("attention_factor", default_attention));
   if (is_long) {
     in.json.note("longrope's long factors hold for all streams, short ones too, as " +
                  std::to_string(in.json.options().context_length) + " tokens are asked for");
@@ -170,7 +172,7 @@ void scale_longrope(const Rotation& in) {
 struct Kind {
   std::string_view name;
   void (*scale)(const Rotation&);
-  std::initializer_list<std::string_view> keys;  // beside those that all have
+  std::initializer_list<std::string_view> keys;  // besides those that all kinds have
 };
 
 const Kind kKinds[] = {
@@ -190,9 +192,9 @@ constexpr std::string_view kCommonKeys[] = {"rope_type", "type", "rope_theta",
                                             "partial_rotary_factor"};
 
 const Kind* find_kind(ConfigReader& settings, const RotaryKeys& keys) {
-  const auto name_of = [&](const char* key, const std::string& otherwise) {
-    const std::string name = settings.text(key, otherwise);
-    const bool is_old = keys.usual_short_context > 0 && name == "yarn";
+  const auto name_of = [&](const char* key, const std::string& fallback) {
+    const std::string name = settings.text(key, fallback);
+    const bool is_old = keys.default_short_context > 0 && name == "yarn";
     return is_old || name == "su" ? std::string("longrope") : name;
   };
   const std::string name = name_of("rope_type", settings.text("type", "default"));
@@ -215,19 +217,20 @@ void check_keys(ConfigReader& settings, const Kind& kind) {
   };
   for (const std::string& key : settings.keys()) {
     if (!holds(kCommonKeys, key) && !holds(kind.keys, key)) {
-      settings.doubt(key + ": is no known setting of '" + std::string(kind.name) +
-                     "', and may change what a model computes");
+      settings.refuse_unless_forced(key + ": is no known setting of '" + std::string(kind.name) +
+                                    "', and may change what a model computes");
     }
   }
 }
 
-// The settings of all layers, where they stand by layer type.
+// The settings of all layers if they are given by layer type.
 std::optional<ConfigReader> settings_of_types(ConfigReader& json, ConfigReader& settings) {
   auto types = json.texts("layer_types");
   if (types.empty()) types = settings.keys();
   for (const std::string& key : settings.keys()) {
     if (!settings.is_object(key)) {
-      settings.doubt(key + ": stands beside settings by layer type, which have their own");
+      settings.refuse_unless_forced(key +
+                                    ": stands beside settings by layer type, which have their own");
     }
   }
   std::optional<ConfigReader> common;
@@ -247,12 +250,12 @@ std::optional<ConfigReader> settings_of_types(ConfigReader& json, ConfigReader& 
 }
 
 std::optional<ConfigReader> find_settings(ConfigReader& json) {
-  // Of two, transformers 5 takes the older key alone, and with it a theta of 10000 where only the
-  // other one has another.
+  // If both keys are present, transformers 5 uses only the older one, and so drops the theta of the
+  // other.
   if (auto older = json.object("rope_scaling"), newer = json.object("rope_parameters");
       older.has_value() && newer.has_value() && !older->keys().empty() && !newer->keys().empty() &&
       !older->equals(*newer)) {
-    json.doubt(
+    json.refuse_unless_forced(
         "rope_scaling and rope_parameters differ; keep one of them, with rope_theta and all else "
         "in it");
   }
@@ -267,20 +270,20 @@ std::optional<ConfigReader> find_settings(ConfigReader& json) {
   return std::nullopt;
 }
 
-// Dimensions of a head that turn; 0 where the file is refused.
+// The rotated dimensions of a head; 0 if the file is refused.
 int rotary_dimensions(ConfigReader& json, std::optional<ConfigReader>& settings, int head_dim,
                       const RotaryKeys& keys) {
-  const char* key = keys.share != nullptr ? keys.share : "partial_rotary_factor";
-  double share = json.number(key, keys.usual_share);
-  if (settings.has_value()) share = settings->number("partial_rotary_factor", share);
-  if (keys.share == nullptr && share != 1.0) {
+  const char* key = keys.fraction != nullptr ? keys.fraction : "partial_rotary_factor";
+  double fraction = json.number(key, keys.default_fraction);
+  if (settings.has_value()) fraction = settings->number("partial_rotary_factor", fraction);
+  if (keys.fraction == nullptr && fraction != 1.0) {
     json.refuse("partial_rotary_factor: heads of this family turn whole");
     return 0;
   }
-  const double dimensions = std::trunc(share * head_dim);
+  const double dimensions = std::trunc(fraction * head_dim);
   if (!(dimensions >= 2.0 && dimensions <= head_dim) || std::fmod(dimensions, 2.0) != 0.0) {
     json.refuse("heads of " + std::to_string(head_dim) + " dimensions cannot turn a share of " +
-                std::to_string(share) + " of them: an even number is needed");
+                std::to_string(fraction) + " of them: an even number is needed");
     return 0;
   }
   return static_cast<int>(dimensions);
@@ -296,8 +299,8 @@ void read_rotary(ConfigReader& json, ModelConfig& config, const RotaryKeys& keys
   if (!(theta > 1.0)) json.refuse(std::string(keys.theta) + ": a number above 1 is expected");
   if (json.error().has_value()) return;
   for (int i = 0; i < dimensions; i += 2) {
-    const float share = static_cast<float>(i) / static_cast<float>(dimensions);
-    config.rotary.inverse_periods.push_back(1.0F / std::pow(static_cast<float>(theta), share));
+    const float fraction = static_cast<float>(i) / static_cast<float>(dimensions);
+    config.rotary.inverse_periods.push_back(1.0F / std::pow(static_cast<float>(theta), fraction));
   }
   const Kind* kind = settings.has_value() ? find_kind(*settings, keys) : nullptr;
   if (kind == nullptr) return;

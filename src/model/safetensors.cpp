@@ -54,7 +54,7 @@ Result<TensorEntry> parse_entry(const simdjson::dom::element& element, const std
   return entry;
 }
 
-// As upstream: the tensors lie behind one another, and nothing else does.
+// As in the reference implementation: the tensors cover the data without gaps or overlaps.
 Result<void> check_cover(const TensorEntries& entries, const WeightsFile& file,
                          std::uint64_t data_begin) {
   std::vector<const TensorEntries::value_type*> in_order;

@@ -1,4 +1,4 @@
-// What a checkpoint holds against what its model asks for.
+// Compares a checkpoint's tensors with those that its model requests.
 #include <algorithm>
 #include <set>
 #include <string_view>
@@ -10,8 +10,8 @@
 namespace lmtp::model {
 namespace {
 
-// Tables that other programs saved with the weights, and that are made from the config here; masks
-// of a cross-attention without weights, and the number of a format (fairseq's, in OPT).
+// Ignored: tables that other programs save with the weights and that are computed from the config
+// here, masks of a cross-attention without weights, and a format's version (fairseq's, in OPT).
 constexpr std::string_view kHarmless[] = {
     ".rotary_emb.inv_freq",        ".rotary_emb.cos_cached",
     ".rotary_emb.sin_cached",      ".attn.bias",
@@ -20,7 +20,7 @@ constexpr std::string_view kHarmless[] = {
     ".crossattention.masked_bias", "decoder.version",
 };
 
-// Passes questions on, notes what is asked for, and gives nothing.
+// Forwards requests for their errors, records the names, and returns no data.
 class AskingSource : public TensorSource {
  public:
   explicit AskingSource(TensorSource& source) : source_(source) {}
@@ -42,8 +42,8 @@ class AskingSource : public TensorSource {
   TensorSource& source_;
 };
 
-// What stands before all names of the model itself: before those of its embedding, which is asked
-// for first, or of all that is called the language model.
+// The prefix of the language model's names: that of its embedding, which is requested first, or
+// "language_model.".
 std::string_view stem_of(std::string_view embedding) {
   constexpr std::string_view kLanguageModel = "language_model.";
   if (const auto at = embedding.find(kLanguageModel); at != std::string_view::npos) {
@@ -65,7 +65,7 @@ std::string part_of(std::string_view name) {
 
 }  // namespace
 
-bool is_harmless(std::string_view name, bool has_tied_head) {
+bool is_ignorable_tensor(std::string_view name, bool has_tied_head) {
   const auto ends_so = [&](std::string_view ending) { return name.ends_with(ending); };
   return std::ranges::any_of(kHarmless, ends_so) ||
          (has_tied_head && (ends_so("lm_head.weight") || ends_so("embed_out.weight")));
@@ -74,14 +74,14 @@ bool is_harmless(std::string_view name, bool has_tied_head) {
 Result<std::vector<std::string>> check_tensors(const ModelConfig& config, TensorSource& checkpoint,
                                                bool force) {
   AskingSource source(checkpoint);
-  if (const auto asked = ask_for_tensors(config, source); !asked.ok()) return asked.error();
+  if (const auto asked = request_tensors(config, source); !asked.ok()) return asked.error();
   const std::string_view stem = stem_of(source.first);
   const bool is_part =
       !stem.empty() && (!config.outer_model_type.empty() || stem.ends_with("language_model."));
   std::set<std::string> parts;
   std::vector<std::string> unknown;
   for (const std::string& name : checkpoint.names()) {
-    if (source.asked.contains(name) || is_harmless(name, config.tied_embeddings)) continue;
+    if (source.asked.contains(name) || is_ignorable_tensor(name, config.tied_embeddings)) continue;
     if (is_part && !name.starts_with(stem)) {
       parts.insert(part_of(name));
     } else {

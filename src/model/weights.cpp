@@ -18,7 +18,7 @@ std::vector<T> reordered(const std::vector<T>& elements, const std::vector<std::
   return result;
 }
 
-// Runs that follow one another in their tensor are one.
+// Merges runs that are adjacent in their tensor.
 std::vector<StoredWeight::Run> joined(const std::vector<StoredWeight::Run>& runs) {
   std::vector<StoredWeight::Run> result;
   for (const StoredWeight::Run& run : runs) {
@@ -51,7 +51,7 @@ WeightLoader::WeightLoader(TensorSource& source, WeightStore& store, std::int64_
       expected_elements_(expected_elements),
       progress_(std::move(progress)) {}
 
-bool WeightLoader::find_prefix(const std::string& name, const std::string& usual) {
+bool WeightLoader::find_prefix(const std::string& name, const std::string& fallback) {
   std::vector<std::string> found;
   for (const std::string& candidate : source_.names()) {
     if (candidate == name || candidate.ends_with("." + name)) {
@@ -60,13 +60,13 @@ bool WeightLoader::find_prefix(const std::string& name, const std::string& usual
   }
   const bool is_there = !found.empty();
   if (found.size() > 1) {
-    // Of a larger model's parts.
+    // Names of a larger model's language model.
     std::erase_if(found, [&](const std::string& prefix) {
-      return prefix != usual && prefix.find("language_model.") == std::string::npos;
+      return prefix != fallback && prefix.find("language_model.") == std::string::npos;
     });
   }
-  const bool is_usual = std::find(found.begin(), found.end(), usual) != found.end();
-  prefix_ = found.size() == 1 && !is_usual ? found.front() : usual;
+  const bool has_fallback = std::find(found.begin(), found.end(), fallback) != found.end();
+  prefix_ = found.size() == 1 && !has_fallback ? found.front() : fallback;
   return is_there;
 }
 
@@ -77,9 +77,7 @@ std::optional<SourceTensor> WeightLoader::fetch(const TensorSpec& spec) {
     error_ = tensor.error();
     return std::nullopt;
   }
-  if (tensor->read == nullptr) {
-    return std::nullopt;  // a source that only wants to know what is asked for
-  }
+  if (tensor->read == nullptr) return std::nullopt;  // a source that only records requests
   return *tensor;
 }
 

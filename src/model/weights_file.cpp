@@ -9,7 +9,7 @@
 namespace lmtp::model {
 
 Result<std::unique_ptr<WeightsFile>> WeightsFile::open(const std::string& path) {
-  // To open a pipe would be to wait for who writes to it.
+  // Opening a pipe would block until it has a writer.
   struct stat status = {};
   if (stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
     return Error{ErrorCode::kInvalid, path + ": not a file"};
@@ -25,8 +25,8 @@ Result<std::unique_ptr<WeightsFile>> WeightsFile::open(const std::string& path) 
   return file;
 }
 
-std::unique_ptr<WeightsFile> WeightsFile::of_beginning(std::string path, std::string beginning,
-                                                       std::int64_t size) {
+std::unique_ptr<WeightsFile> WeightsFile::from_prefix(std::string path, std::string beginning,
+                                                      std::int64_t size) {
   std::unique_ptr<WeightsFile> file(new WeightsFile(std::move(path), -1));
   file->beginning_ = std::move(beginning);
   file->status_.st_size = size;

@@ -1,5 +1,4 @@
-// Workspace: memory for the results between two ops, taken from the front and given back all at
-// once.
+// Workspace: a bump allocator for intermediate results.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +9,10 @@
 
 namespace lmtp::model {
 
-// Owner: a model. The matrices it gives live until their mark is gone back to.
+// Owner: a model. Matrices are valid until rewind() to a mark from before them.
 class Workspace {
  public:
-  // Where the ops of `backend` compute.
+  // In memory of the backend's device.
   Workspace(const kernels::Backend& backend, std::int64_t num_floats)
       : memory_(kernels::Memory::allocate(backend,
                                           static_cast<std::size_t>(num_floats) * sizeof(float))),
@@ -31,7 +30,7 @@ class Workspace {
   }
 
   std::int64_t mark() const { return used_; }
-  void back_to(std::int64_t mark) { used_ = mark; }
+  void rewind(std::int64_t mark) { used_ = mark; }
 
  private:
   kernels::Memory memory_;

@@ -19,7 +19,7 @@ Result<ModelConfig> read(const std::string& config, bool force = false) {
 }
 
 // Refused with all of `parts` in the reason; read, with the same in its notes, under force.
-void expect_doubted(const std::string& config, const std::vector<std::string>& parts) {
+void expect_needs_force(const std::string& config, const std::vector<std::string>& parts) {
   const auto refused = read(config);
   ASSERT_FALSE(refused.ok()) << config;
   const auto forced = read(config, true);
@@ -33,9 +33,11 @@ void expect_doubted(const std::string& config, const std::vector<std::string>& p
 }
 
 TEST(ConfigGuardTest, AnotherClassThanTheLanguageModelIsRefused) {
-  expect_doubted(R"({"model_type": "qwen2", "architectures": ["Qwen2ForSequenceClassification"]})",
-                 {"'Qwen2ForSequenceClassification'", "Qwen2ForCausalLM"});
-  expect_doubted(R"({"model_type": "gpt2", "architectures": ["GPT2Model"]})", {"GPT2LMHeadModel"});
+  expect_needs_force(
+      R"({"model_type": "qwen2", "architectures": ["Qwen2ForSequenceClassification"]})",
+      {"'Qwen2ForSequenceClassification'", "Qwen2ForCausalLM"});
+  expect_needs_force(R"({"model_type": "gpt2", "architectures": ["GPT2Model"]})",
+                     {"GPT2LMHeadModel"});
   for (const char* right : {R"(["LlamaForCausalLM"])", R"(["LLaMAForCausalLM"])", "[]", "null"}) {
     const auto config =
         read(std::string(R"({"model_type": "llama", "architectures": )") + right + "}");
@@ -57,8 +59,8 @@ TEST(ConfigGuardTest, QuantisedWeightsAreNamedWithTheRemedy) {
       {R"("quantization": {"group_size": 64, "bits": 4})", "quantization: the weights"},
   };
   for (const auto& [settings, name] : kCases) {
-    expect_doubted(std::string(R"({"model_type": "llama", )") + settings + "}",
-                   {name, "model.dequantize()"});
+    expect_needs_force(std::string(R"({"model_type": "llama", )") + settings + "}",
+                       {name, "model.dequantize()"});
   }
   for (const char* none : {R"("quantization_config": null)", R"("quantization_config": {})"}) {
     EXPECT_TRUE(read(std::string(R"({"model_type": "llama", )") + none + "}").ok()) << none;
@@ -66,18 +68,18 @@ TEST(ConfigGuardTest, QuantisedWeightsAreNamedWithTheRemedy) {
 }
 
 TEST(ConfigGuardTest, CodeOfTheRepositorysOwnIsRefused) {
-  expect_doubted(R"({"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"],
+  expect_needs_force(R"({"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"],
                      "auto_map": {"AutoModelForCausalLM": "modeling_qwen.Qwen2ForCausalLM"}})",
-                 {"auto_map", "modeling_qwen.Qwen2ForCausalLM"});
-  expect_doubted(R"({"model_type": "llama", "auto_map": {"AutoConfig": "a--b.LlamaConfig"}})",
-                 {"a--b.LlamaConfig"});
+                     {"auto_map", "modeling_qwen.Qwen2ForCausalLM"});
+  expect_needs_force(R"({"model_type": "llama", "auto_map": {"AutoConfig": "a--b.LlamaConfig"}})",
+                     {"a--b.LlamaConfig"});
   // The name of the library's class does not make the code the library's.
-  expect_doubted(R"({"model_type": "llama",
+  expect_needs_force(R"({"model_type": "llama",
                      "auto_map": {"AutoModelForCausalLM": "modeling_llama.LlamaForCausalLM"}})",
-                 {"modeling_llama"});
-  expect_doubted(R"({"model_type": "phi3",
+                     {"modeling_llama"});
+  expect_needs_force(R"({"model_type": "phi3",
                      "auto_map": {"AutoModelForCausalLM": "modeling_my_phi3.Phi3ForCausalLM"}})",
-                 {"modeling_my_phi3"});
+                     {"modeling_my_phi3"});
   for (const char* harmless :
        {R"({"model_type": "llama", "auto_map": {"AutoTokenizer": ["tokenizer.Mine", null]}})",
         R"({"model_type": "phi3", "auto_map": {"AutoTokenizer": "Xenova/gpt-4o",
@@ -89,9 +91,9 @@ TEST(ConfigGuardTest, CodeOfTheRepositorysOwnIsRefused) {
 }
 
 TEST(ConfigGuardTest, AttentionOfAnotherKindIsRefused) {
-  expect_doubted(R"({"model_type": "qwen2", "is_causal": false})", {"is_causal"});
-  expect_doubted(R"({"model_type": "gemma2", "use_bidirectional_attention": true})", {"later"});
-  expect_doubted(R"({"model_type": "gpt2", "add_cross_attention": true})", {"cross"});
+  expect_needs_force(R"({"model_type": "qwen2", "is_causal": false})", {"is_causal"});
+  expect_needs_force(R"({"model_type": "gemma2", "use_bidirectional_attention": true})", {"later"});
+  expect_needs_force(R"({"model_type": "gpt2", "add_cross_attention": true})", {"cross"});
   EXPECT_TRUE(read(R"({"model_type": "gemma2", "use_bidirectional_attention": null})").ok());
 }
 

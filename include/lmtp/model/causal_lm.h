@@ -25,8 +25,8 @@ class CausalLM {
   virtual std::int64_t num_parameters() const = 0;
 
   // Writes the tokens' keys and values to the cache and returns the last layer's output
-  // [m, hidden_size] f32, valid until the next call. Everything lies where the weights were put.
-  // REQUIRES: m <= max_tokens of make_causal_lm.
+  // [m, hidden_size] f32, valid until the next call. All pointers are memory of the weights'
+  // device. REQUIRES: m <= max_tokens of make_causal_lm.
   virtual kernels::Matrix<const float> forward(kernels::Stream& stream, const InputArrays& input,
                                                const KvCache& cache) = 0;
 
@@ -36,20 +36,21 @@ class CausalLM {
                       const std::int32_t* rows, kernels::Matrix<float> to) = 0;
 };
 
-// Makes the model of config.model_type from the tensors of `weights`; the workspace is for steps of
-// up to max_tokens. The error names the tensor that is missing or of another shape.
+// Makes the model of config.model_type from the tensors of `weights`, with a workspace for steps of
+// up to max_tokens. The error names a tensor that is missing or of the wrong shape.
 Result<std::unique_ptr<CausalLM>> make_causal_lm(const ModelConfig& config, WeightLoader& weights,
                                                  int max_tokens);
 
-// The tensors that make_causal_lm asks for, in order, without loading any.
+// The tensors that make_causal_lm requests, in order, without loading any.
 Result<std::vector<TensorSpec>> describe_tensors(const ModelConfig& config);
 
-// Asks for the same, of a source that gives nothing to read: its first error, if any.
-Result<void> ask_for_tensors(const ModelConfig& config, TensorSource& source);
+// Requests the same tensors from a source without data; returns its first error, if any.
+Result<void> request_tensors(const ModelConfig& config, TensorSource& source);
 
-// Compares what a checkpoint holds with what its model asks for, before anything is read. The error
-// names what is missing or of another shape or type, and, without `force`, tensors that nobody asks
-// for but a larger model around this one. What a user should know of them otherwise is returned.
+// Compares a checkpoint's tensors with those of its model, before any data are read. The error
+// names tensors that are missing or of the wrong shape or type, and, without `force`, unused
+// tensors; those of a larger model around this one are allowed. Returns notes for the user about
+// the rest.
 Result<std::vector<std::string>> check_tensors(const ModelConfig& config, TensorSource& checkpoint,
                                                bool force);
 

@@ -13,8 +13,8 @@ namespace lmtp::model {
 // Bytes of one block over all layers.
 std::int64_t kv_block_bytes(const ModelConfig& config, kernels::ElementType type);
 
-// Owner: the model agent. On the host, memory is reserved at once and taken as blocks are first
-// written.
+// Owner: the model agent. On the host, address space is reserved at once; memory is used as blocks
+// are first written.
 class KvCache {
  public:
   // Where the ops of `stream` run. `type`: of keys and values; not kF16 on a CPU.
@@ -28,7 +28,7 @@ class KvCache {
   // Valid while the cache lives.
   kernels::KvLayer layer(int index) const;
 
-  // Carries the copies out, in order, in every layer. `copies` lies where the ops run.
+  // Makes the copies, in order, in every layer. `copies`: memory of the ops' device.
   void copy_blocks(kernels::Stream& stream, const kernels::KvCopy* copies,
                    std::int64_t count) const;
 

@@ -1,4 +1,4 @@
-// What config.json says of a model, in our words. The server reads it before the weights are
+// The configuration of a model, normalised from config.json. It is read before the weights are
 // loaded.
 #pragma once
 
@@ -19,11 +19,11 @@ struct RotaryConfig {
   float factor = 1.0F;                 // of cosine and sine
 };
 
-// What an architecture has no use for stays at its default.
+// Fields that an architecture does not use keep their defaults.
 struct ModelConfig {
   std::string model_type;    // config.json's: "gpt2"
   std::string architecture;  // config.json's architectures[0]: "GPT2LMHeadModel"
-  // What config.json says of the checkpoint's weights: random ones are made so.
+  // config.json's type of the checkpoint's weights; random weights are made in it.
   kernels::ElementType weight_type = kernels::ElementType::kF32;
   int vocab_size = 0;
   int context_length = 0;
@@ -55,16 +55,16 @@ struct ModelConfig {
   std::vector<TokenId> eos_ids;  // ascending; generation_config.json's, else config.json's
   // The model_type of the larger model whose text model this is, such as "llava"; empty: none.
   std::string outer_model_type;
-  // What a user should know of how the folder is read: what is skipped, what --force goes on with.
+  // Notes for the user: parts of the folder that are skipped, problems that --force ignores.
   std::vector<std::string> notes;
 };
 
 struct ConfigOptions {
-  bool force = false;      // what would not be served as the folder means it is noted, not refused
-  int context_length = 0;  // of the streams wanted: longrope has other factors for long ones
+  bool force = false;      // unsupported settings become notes instead of errors
+  int context_length = 0;  // requested by --context-length; chooses between longrope's factors
 };
 
-// Limits of what is accepted, far beyond any model: a corrupt file must not make us allocate.
+// Limits far beyond any model, so that a corrupt file does not cause huge allocations.
 inline constexpr int kVocabSizeMax = 1 << 21;
 inline constexpr int kContextLengthMax = 1 << 22;
 inline constexpr int kHiddenSizeMax = 1 << 17;
@@ -75,10 +75,10 @@ inline constexpr int kNumLayersMax = 1 << 12;
 Result<ModelConfig> read_model_config(const std::string& folder, const ConfigOptions& options = {});
 
 // The config of a random model: "gpt2", "gpt2-medium", "tinyllama-1.1b", "llama-3-8b". The error
-// lists the shapes there are.
+// lists the known shapes.
 Result<ModelConfig> shape_config(const std::string& shape);
 
-// Either of the two.
+// read_model_config or shape_config, by source.kind.
 Result<ModelConfig> load_model_config(const ModelSource& source, const ConfigOptions& options = {});
 
 // The JSON text of config.json for a shape, as the transformers library would read it.

@@ -1,4 +1,4 @@
-// One step's tokens as the model takes them: rows of many sequences packed one after another.
+// One step's tokens: the chunks of several sequences, packed one after another.
 #pragma once
 
 #include <algorithm>
@@ -25,13 +25,13 @@ struct ModelInput {
   std::int64_t num_sequences() const { return static_cast<std::int64_t>(first_positions.size()); }
 };
 
-// The same where the ops of a stream read it: the arrays of a ModelInput, or copies on a device.
+// The same as pointers for the ops: into a ModelInput, or to copies in device memory.
 struct InputArrays {
   std::int64_t num_tokens = 0;     // m
   std::int64_t num_sequences = 0;  // n
   std::int64_t num_copies = 0;
-  std::int32_t chunk_max = 0;    // tokens of any sequence
-  std::int32_t context_max = 0;  // position behind the last token of any
+  std::int32_t chunk_max = 0;    // the most tokens of one sequence
+  std::int32_t context_max = 0;  // the largest position, plus 1
   std::int32_t num_table_blocks = 0;
   const std::int32_t* ids = nullptr;
   const std::int32_t* positions = nullptr;
@@ -40,12 +40,12 @@ struct InputArrays {
   const std::int32_t* first_positions = nullptr;
   const std::int32_t* block_offsets = nullptr;
   const std::int32_t* block_tables = nullptr;
-  std::int64_t table_stride = 0;  // from table to table; 0: they lie behind one another
+  std::int64_t table_stride = 0;  // from one block table to the next; 0: by block_offsets
   const std::int32_t* logit_rows = nullptr;
   const kernels::KvCopy* copies = nullptr;
 };
 
-// Views of a host's arrays; valid while they are not changed.
+// Views of host arrays; valid until they are changed.
 inline InputArrays arrays_of(const ModelInput& input) {
   InputArrays arrays{.num_tokens = input.num_tokens(),
                      .num_sequences = input.num_sequences(),

@@ -17,7 +17,7 @@
 
 namespace lmtp::model {
 
-// A matrix product's weight as kernels::PackedLinear describes it; holds its memory alive.
+// The weight of a linear layer, as kernels::PackedLinear describes it; keeps its memory alive.
 struct PackedWeight {
   std::shared_ptr<const void> panels;
   std::shared_ptr<const float> scales;       // int8 alone
@@ -25,13 +25,13 @@ struct PackedWeight {
   kernels::WeightType type = kernels::WeightType::kF32;
 };
 
-// Any other tensor, as f32 in its order; holds its memory alive.
+// Any other tensor, as f32 in its original order; keeps its memory alive.
 struct PlainWeight {
-  std::shared_ptr<const float> data;  // null: there is none
+  std::shared_ptr<const float> data;  // null: none
   std::int64_t count = 0;
 };
 
-// A weight whose elements are those of random tensors, behind one another and of one type.
+// A weight made of the elements of random tensors of one type, concatenated.
 struct RandomWeight {
   struct Part {
     kernels::RandomTensor tensor;
@@ -47,7 +47,7 @@ struct RandomWeight {
 // The error names the file. Any thread, several at a time.
 using TensorReader = std::function<Result<void>(std::uint64_t first, std::size_t count, void* to)>;
 
-// A weight as its source holds it: the bytes of its runs behind one another.
+// A weight in a file: the bytes of its runs, concatenated.
 struct StoredWeight {
   struct Run {
     const TensorReader* read = nullptr;
@@ -61,7 +61,7 @@ struct StoredWeight {
   std::int64_t k = 0;
 };
 
-// Owner: whoever loads; one thread. What it gave may outlive it.
+// Owner: the caller that loads the model; one thread. The weights it returns may outlive it.
 class WeightStore {
  public:
   virtual ~WeightStore() = default;
@@ -69,16 +69,15 @@ class WeightStore {
   virtual const kernels::Backend& backend() const = 0;
   // All of these throw std::bad_alloc or kernels::DeviceError. The error is the reader's.
   virtual Result<PackedWeight> pack(const StoredWeight& source) = 0;
-  // Makes the elements where they are packed. Nothing: this store packs only what lies in memory.
+  // Generates the elements on the device. Empty: not supported; the caller then reads the source.
   virtual std::optional<PackedWeight> pack_random(const RandomWeight&) { return std::nullopt; }
   virtual PlainWeight keep(std::span<const float> values) = 0;
 };
 
-// In the memory of the host, for the CPU backends; `type` is that of packed weights. `pool` must
-// outlive the store.
+// In host memory, for the CPU backends; `type`: of packed weights. `pool` must outlive the store.
 std::unique_ptr<WeightStore> make_host_store(kernels::WorkerPool& pool, kernels::WeightType type);
 
-// In the memory of the stream's device; `stream` must outlive the store.
+// In device memory; `stream` must outlive the store.
 std::unique_ptr<WeightStore> make_device_store(kernels::Stream& stream, kernels::WeightType type);
 
 }  // namespace lmtp::model

@@ -1,4 +1,4 @@
-// Where a model's tensors come from, and how they become packed weights, held once.
+// Sources of a model's tensors, and the loader that packs them.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,13 @@
 
 namespace lmtp::model {
 
-// How a tensor of a random model begins.
+// The distribution of a tensor of a random model.
 struct TensorInit {
   float mean = 0.0F;
   float deviation = 0.0F;  // 0: every element is the mean
 };
 
-// A tensor as a model asks for it.
+// A tensor that a model requests.
 struct TensorSpec {
   std::string name;
   std::vector<std::int64_t> shape;
@@ -31,38 +31,38 @@ struct TensorSpec {
   std::int64_t num_elements() const;
 };
 
-// One tensor. `read` is null where the source only wants to know what is asked for.
+// One tensor. `read` is null if the source only records requests.
 struct SourceTensor {
   kernels::ElementType type = kernels::ElementType::kF32;
   TensorReader read;  // valid while the source lives
 };
 
-// Owner: whoever loads. One thread.
+// Owner: the caller that loads the model; one thread.
 class TensorSource {
  public:
   virtual ~TensorSource() = default;
-  // Where the tensors come from, for errors.
+  // The folder or files, for errors.
   virtual std::string origin() const { return {}; }
-  // All that there are, ascending; none where a tensor of any name can be had.
+  // All tensors' names, ascending; empty if the source has a tensor of any name.
   virtual std::vector<std::string> names() const { return {}; }
-  // The error names the tensor, and the shape or type that is wrong with it.
+  // The error names the tensor and its wrong shape or type.
   virtual Result<SourceTensor> tensor(const TensorSpec& spec) = 0;
-  // How the tensor's elements are made, where they are random: then who packs it may make them, and
-  // does not ask for its data.
+  // If the tensor is random: how its elements are generated, so that a store may do that itself
+  // instead of reading them.
   virtual std::optional<kernels::RandomTensor> random(const TensorSpec&) const {
     return std::nullopt;
   }
-  // When everything has been read: the error says what changed meanwhile.
+  // To be called after everything has been read: the error says which file changed meanwhile.
   virtual Result<void> check_unchanged() const { return {}; }
 };
 
 // The weights of a folder: model.safetensors, or model.safetensors.index.json and what it names;
-// where there is neither, pytorch_model.bin or its index. The files stay open, and what they say
-// of themselves is checked against their size.
+// if there is neither, pytorch_model.bin or its index. The files stay open; their headers are
+// checked against their sizes.
 Result<std::unique_ptr<TensorSource>> open_checkpoint(const std::string& folder);
 
-// The same for safetensors files that are still to come: these are their beginnings, which tell
-// their tensors. Nothing can be read.
+// The same from the headers alone of safetensors files that are not downloaded yet. No data can be
+// read.
 Result<std::unique_ptr<TensorSource>> open_headers(const std::string& folder,
                                                    const std::vector<WeightHeader>& headers);
 
@@ -70,36 +70,36 @@ Result<std::unique_ptr<TensorSource>> open_headers(const std::string& folder,
 // kBF16.
 std::unique_ptr<TensorSource> make_random_source(std::uint64_t seed, kernels::ElementType type);
 
-// The random tensor of that name: the same for the same seed. `type` is kF32 or kBF16.
+// The random tensor of that name and seed. `type` is kF32 or kBF16.
 kernels::RandomTensor random_tensor(std::uint64_t seed, const TensorSpec& spec,
                                     kernels::ElementType type);
 
-// One of the matrices [n, k], or vectors [n], that are put on top of one another.
+// One of several matrices [n, k], or vectors [n], that are stacked.
 struct WeightPart {
   std::string name;
   std::int64_t n = 0;
 };
 
-// Turns tensors into weights. The first failure is kept, and what is loaded after it is undefined:
-// a model loads everything and then looks at error(). Owner: whoever loads; one thread.
+// Turns tensors into weights. Keeps the first error; weights loaded after it are undefined. A model
+// loads everything and then checks error(). Owner: the caller that loads the model; one thread.
 class WeightLoader {
  public:
-  // `progress` is told percents of expected_elements; where it returns false, loading ends with an
-  // error. `source` and `store` must outlive the loader.
+  // `progress` gets percents of expected_elements; if it returns false, loading ends with an error.
+  // `source` and `store` must outlive the loader.
   WeightLoader(TensorSource& source, WeightStore& store, std::int64_t expected_elements,
                std::function<bool(int percent)> progress);
   WeightLoader(const WeightLoader&) = delete;
   WeightLoader& operator=(const WeightLoader&) = delete;
 
-  // Names are looked up with what the source has in front of this one, whatever was wrapped around
-  // the model that was saved; with `usual` where it has none, or several and that among them.
-  // False: nothing is called so.
-  bool find_prefix(const std::string& name, const std::string& usual);
+  // Finds the prefix (of a wrapper around the saved model) that the source has in front of `name`,
+  // for all later look-ups; `fallback` if there is none, or if there are several and it is among
+  // them. False: no tensor's name ends so.
+  bool find_prefix(const std::string& name, const std::string& fallback);
 
-  // A matrix product's weight.
+  // The weight of a linear layer.
   PackedWeight packed(const std::string& name, kernels::WeightOrder order, std::int64_t n,
                       std::int64_t k, TensorInit init);
-  // The rows of several [n, k] matrices, packed as one. Where `order` is not empty, row i is row
+  // The rows of several [n, k] matrices, packed as one. If `order` is not empty, row i is row
   // order[i] of the stack.
   PackedWeight packed_stack(const std::vector<WeightPart>& parts, std::int64_t k, TensorInit init,
                             const std::vector<std::int64_t>& order = {});
@@ -117,11 +117,11 @@ class WeightLoader {
 
  private:
   std::optional<SourceTensor> fetch(const TensorSpec& spec);
-  // The tensors behind one another, where they are random and the store makes them itself.
+  // The concatenated tensors, if they are random and the store generates them.
   std::optional<PackedWeight> packed_random(const std::vector<TensorSpec>& specs,
                                             kernels::WeightOrder order, std::int64_t n,
                                             std::int64_t k);
-  // Packs a weight that these tensors are.
+  // Packs a weight made of these tensors.
   PackedWeight pack(const StoredWeight& source, const std::vector<TensorSpec>& specs);
   // Appends the tensor's elements.
   void read(const TensorSpec& spec, std::vector<float>& to);

@@ -7,7 +7,7 @@
 namespace lmtp::model {
 namespace {
 
-// Notes what is asked for, and gives nothing.
+// Records the requested tensors; has no data.
 class DescribingSource : public TensorSource {
  public:
   Result<SourceTensor> tensor(const TensorSpec& spec) override {
@@ -40,7 +40,7 @@ Result<std::unique_ptr<CausalLM>> make_causal_lm(const ModelConfig& config, Weig
   return model;
 }
 
-Result<void> ask_for_tensors(const ModelConfig& config, TensorSource& source) {
+Result<void> request_tensors(const ModelConfig& config, TensorSource& source) {
   kernels::WorkerPool pool(1);
   const auto store = make_host_store(pool, kernels::WeightType::kF32);
   WeightLoader loader(source, *store, 0, nullptr);
@@ -50,7 +50,7 @@ Result<void> ask_for_tensors(const ModelConfig& config, TensorSource& source) {
 
 Result<std::vector<TensorSpec>> describe_tensors(const ModelConfig& config) {
   DescribingSource source;
-  if (const auto asked = ask_for_tensors(config, source); !asked.ok()) return asked.error();
+  if (const auto asked = request_tensors(config, source); !asked.ok()) return asked.error();
   return std::move(source.specs);
 }
 

@@ -1,4 +1,4 @@
-// The architectures there are: a file each, and a place in this list.
+// The supported architectures: one file each, and an entry in this list.
 #pragma once
 
 #include <memory>
@@ -13,13 +13,13 @@ namespace lmtp::model {
 
 struct Architecture {
   const char* model_type;    // of config.json
-  const char* architecture;  // what the transformers library calls it
-  // Fills everything but model_type, architecture and eos_ids; what is wrong is kept in the reader.
+  const char* architecture;  // the class in transformers
+  // Fills everything but model_type, architecture and eos_ids; errors are kept in the reader.
   void (*read_config)(ConfigReader& json, ModelConfig& config);
-  // Loads everything it needs from `weights`, whose error says whether it got it.
+  // Loads all its tensors from `weights`; errors are kept there.
   std::unique_ptr<CausalLM> (*make)(const ModelConfig& config, WeightLoader& weights,
                                     int max_tokens);
-  // Its checkpoints name, in auto_map, the code that became the transformers library's.
+  // Its published checkpoints name in auto_map the code that transformers has adopted.
   bool published_with_code = false;
 };
 
@@ -29,10 +29,10 @@ inline constexpr const Architecture* kArchitectures[] = {
     &kGpt2, &kGptNeox, &kOpt, &kLlama, &kMistral, &kQwen2, &kQwen3, &kPhi3, &kGemma2,
 };
 
-// The one of that model_type, or an error that lists those there are.
+// The architecture of that model_type, or an error that lists the supported ones.
 Result<const Architecture*> find_architecture(const std::string& model_type);
 
-// What Qwen 2 and 3 say of sliding windows.
+// The sliding windows of Qwen 2 and 3.
 void read_qwen_windows(ConfigReader& json, ModelConfig& config);
 
 }  // namespace lmtp::model

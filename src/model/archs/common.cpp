@@ -14,8 +14,8 @@ constexpr const char* kFull = "full_attention";
 }  // namespace
 
 void read_common(ConfigReader& json, ModelConfig& config, const ConfigDefaults& defaults) {
-  const auto size = [&](const char* key, int otherwise, int max) {
-    return static_cast<int>(json.integer({key}, otherwise, 1, max));
+  const auto size = [&](const char* key, int fallback, int max) {
+    return static_cast<int>(json.integer({key}, fallback, 1, max));
   };
   config.vocab_size = size("vocab_size", defaults.vocab_size, kVocabSizeMax);
   config.context_length =
@@ -24,14 +24,15 @@ void read_common(ConfigReader& json, ModelConfig& config, const ConfigDefaults& 
   config.mlp_size = size("intermediate_size", defaults.mlp_size, 4 * kHiddenSizeMax);
   config.num_layers = size("num_hidden_layers", defaults.num_layers, kNumLayersMax);
   config.num_heads = size("num_attention_heads", defaults.num_heads, kHiddenSizeMax);
-  // A key that is null means as many as there are heads, one that is absent the family's default.
+  // null means num_heads; an absent key means the family's default.
   const bool named = json.has("num_key_value_heads") || defaults.num_kv_heads == 0;
   config.num_kv_heads =
       size("num_key_value_heads", named ? config.num_heads : defaults.num_kv_heads, kHiddenSizeMax);
-  const int usual_head_dim = json.has("head_dim") || defaults.head_dim == 0
-                                 ? config.hidden_size / config.num_heads
-                                 : defaults.head_dim;
-  config.head_dim = size("head_dim", usual_head_dim > 0 ? usual_head_dim : 1, kernels::kHeadDimMax);
+  const int default_head_dim = json.has("head_dim") || defaults.head_dim == 0
+                                   ? config.hidden_size / config.num_heads
+                                   : defaults.head_dim;
+  config.head_dim =
+      size("head_dim", default_head_dim > 0 ? default_head_dim : 1, kernels::kHeadDimMax);
   if (config.num_heads % config.num_kv_heads != 0) {
     json.refuse("num_attention_heads must be a multiple of num_key_value_heads");
   }
@@ -43,8 +44,8 @@ void read_common(ConfigReader& json, ModelConfig& config, const ConfigDefaults& 
   }
 }
 
-kernels::Activation read_activation(ConfigReader& json, const char* key, const char* otherwise) {
-  const std::string name = json.text(key, otherwise);
+kernels::Activation read_activation(ConfigReader& json, const char* key, const char* fallback) {
+  const std::string name = json.text(key, fallback);
   if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_fast") {
     return kernels::Activation::kGeluTanh;
   }
@@ -56,23 +57,23 @@ kernels::Activation read_activation(ConfigReader& json, const char* key, const c
   return kernels::Activation::kNone;
 }
 
-int read_window(ConfigReader& json, int usual) {
-  const int absent = json.has("sliding_window") ? 0 : usual;
+int read_window(ConfigReader& json, int fallback) {
+  const int absent = json.has("sliding_window") ? 0 : fallback;
   return std::max(
       0, static_cast<int>(json.integer({"sliding_window"}, absent, -1, kContextLengthMax)));
 }
 
 void read_windows(ConfigReader& json, ModelConfig& config, int window,
-                  const std::function<bool(int layer)>& otherwise) {
+                  const std::function<bool(int layer)>& fallback) {
   const auto types = json.texts("layer_types");
   if (!types.empty() && types.size() != static_cast<std::size_t>(config.num_layers)) {
     json.refuse("layer_types: " + std::to_string(config.num_layers) + " names are expected");
     return;
   }
   for (int layer = 0; layer < config.num_layers; ++layer) {
-    const std::string type = !types.empty()     ? types[static_cast<std::size_t>(layer)]
-                             : otherwise(layer) ? kSlides
-                                                : kFull;
+    const std::string type = !types.empty()    ? types[static_cast<std::size_t>(layer)]
+                             : fallback(layer) ? kSlides
+                                               : kFull;
     if (type != kSlides && type != kFull) {
       json.refuse("layer_types: '" + type + "' is not supported; supported are " + kFull + ", " +
                   kSlides);
@@ -86,13 +87,13 @@ void read_windows(ConfigReader& json, ModelConfig& config, int window,
   }
 }
 
-void read_one_window(ConfigReader& json, ModelConfig& config, int usual) {
-  const int window = read_window(json, usual);
+void read_one_window(ConfigReader& json, ModelConfig& config, int fallback) {
+  const int window = read_window(json, fallback);
   for (const std::string& type : json.texts("layer_types")) {
     if (type != (window > 0 ? kSlides : kFull)) {
-      json.doubt("layer_types: '" + type + "' is not how layers of '" + config.model_type +
-                 "' are: by sliding_window all see " +
-                 (window > 0 ? std::to_string(window) + " tokens" : "all tokens"));
+      json.refuse_unless_forced("layer_types: '" + type + "' is not how layers of '" +
+                                config.model_type + "' are: by sliding_window all see " +
+                                (window > 0 ? std::to_string(window) + " tokens" : "all tokens"));
       break;
     }
   }

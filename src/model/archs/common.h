@@ -8,7 +8,7 @@
 
 namespace lmtp::model {
 
-// What transformers takes where config.json lacks a key.
+// transformers' defaults for keys that config.json does not have.
 struct ConfigDefaults {
   int vocab_size = 32000;
   int context_length = 2048;
@@ -23,23 +23,23 @@ struct ConfigDefaults {
   TokenId eos_id = -1;  // -1: none
 };
 
-// Sizes, norm_epsilon (rms_norm_eps), activation (hidden_act), tied_embeddings and eos_ids by the
-// names that Llama and its relatives use.
+// Sizes, norm_epsilon (rms_norm_eps), activation (hidden_act), tied_embeddings and eos_ids, under
+// the keys of Llama and its relatives.
 void read_common(ConfigReader& json, ModelConfig& config, const ConfigDefaults& defaults);
 
-// The activation of that key; a name that is not known is refused.
-kernels::Activation read_activation(ConfigReader& json, const char* key, const char* otherwise);
+// The activation under that key; an unknown name is refused.
+kernels::Activation read_activation(ConfigReader& json, const char* key, const char* fallback);
 
-// sliding_window; 0: none, for which null, 0 and -1 stand. `usual`: where the key is absent.
-int read_window(ConfigReader& json, int usual);
+// sliding_window; 0: none (null, 0 or -1 in the file). `fallback`: if the key is absent.
+int read_window(ConfigReader& json, int fallback);
 
-// Fills config.windows: `window` tokens in the layers that layer_types calls "sliding_attention",
-// or for which `otherwise(layer)` holds where there is no such list.
+// Fills config.windows: `window` tokens in the layers that layer_types calls "sliding_attention";
+// without layer_types, in those for which `fallback(layer)` is true.
 void read_windows(ConfigReader& json, ModelConfig& config, int window,
-                  const std::function<bool(int layer)>& otherwise);
+                  const std::function<bool(int layer)>& fallback);
 
-// The same for a family whose layers all see the same: a layer_types that says otherwise, which
-// transformers passes over, is doubted.
-void read_one_window(ConfigReader& json, ModelConfig& config, int usual);
+// The same for a family whose layers all have one window. A layer_types that says otherwise, which
+// transformers ignores, is refused unless forced.
+void read_one_window(ConfigReader& json, ModelConfig& config, int fallback);
 
 }  // namespace lmtp::model

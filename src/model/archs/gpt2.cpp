@@ -44,7 +44,7 @@ void Gpt2Layer::forward(const StepContext& step, const kernels::KvLayer& cache,
 
 namespace {
 
-// A Conv1D: a linear whose weight lies [inputs, outputs].
+// A Conv1D: a linear layer whose weight is stored [inputs, outputs].
 Linear load_conv1d(WeightLoader& in, const std::string& name, std::int64_t n, std::int64_t k,
                    TensorInit init) {
   PackedWeight weight =
@@ -56,7 +56,7 @@ Linear load_conv1d(WeightLoader& in, const std::string& name, std::int64_t n, st
 Gpt2Layer load_layer(WeightLoader& in, const ModelConfig& config, int index) {
   const std::string name = "h." + std::to_string(index) + ".";
   const int hidden = config.hidden_size;
-  // The outputs that are added to the residual start smaller, by the number of additions.
+  // Outputs that are added to the residual are initialised smaller, by the number of additions.
   const TensorInit residual{.deviation =
                                 0.02F / std::sqrt(2.0F * static_cast<float>(config.num_layers))};
   Gpt2Layer layer;
@@ -75,8 +75,8 @@ Gpt2Layer load_layer(WeightLoader& in, const ModelConfig& config, int index) {
 }
 
 void read_config(ConfigReader& json, ModelConfig& config) {
-  const auto size = [&](std::initializer_list<const char*> keys, int otherwise, int max) {
-    return static_cast<int>(json.integer(keys, otherwise, 1, max));
+  const auto size = [&](std::initializer_list<const char*> keys, int fallback, int max) {
+    return static_cast<int>(json.integer(keys, fallback, 1, max));
   };
   config.vocab_size = size({"vocab_size"}, 50257, kVocabSizeMax);
   config.context_length =

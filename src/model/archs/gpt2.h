@@ -1,4 +1,4 @@
-// The layer of GPT-2, and of OPT, which differs by how the checkpoint holds the same weights.
+// The layer of GPT-2 and OPT; they differ in how the checkpoint stores the weights.
 #pragma once
 
 #include "decoder_lm.h"

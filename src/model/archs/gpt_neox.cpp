@@ -1,7 +1,7 @@
 // GPT-NeoX, Pythia: https://github.com/huggingface/transformers,
-// models/gpt_neox/modeling_gpt_neox.py Against GPT-2: rotary positions on a part of each head;
-// attention and MLP may read the same input; the one matrix for queries, keys and values is by
-// head, [head][q | k | v].
+// models/gpt_neox/modeling_gpt_neox.py. Differences from GPT-2: rotary positions on a part of each
+// head; attention and MLP may read the same input; the one matrix for queries, keys and values is
+// by head, [head][q | k | v].
 #include <string>
 #include <utility>
 
@@ -107,7 +107,7 @@ void read_config(ConfigReader& json, ModelConfig& config) {
   config.qkv_bias = config.attention_out_bias = json.boolean("attention_bias", true);
   config.parallel_residual = json.boolean("use_parallel_residual", true);
   read_rotary(json, config,
-              {.theta = "rotary_emb_base", .share = "rotary_pct", .usual_share = 0.25});
+              {.theta = "rotary_emb_base", .fraction = "rotary_pct", .default_fraction = 0.25});
 }
 
 std::unique_ptr<CausalLM> make(const ModelConfig& config, WeightLoader& in, int max_tokens) {
@@ -122,8 +122,7 @@ std::unique_ptr<CausalLM> make(const ModelConfig& config, WeightLoader& in, int 
   parts.final_norm =
       load_layer_norm(in, "final_layer_norm", config.hidden_size, config.norm_epsilon);
   if (!config.tied_embeddings) {
-    // transformers 5 has another name in memory, and so in what torch.save writes of its state
-    // dict.
+    // transformers 5 has another name in memory, and so in state dicts that torch.save wrote.
     std::string head = "embed_out.weight";
     if (!in.find_prefix(head, "") && in.find_prefix("lm_head.weight", "")) head = "lm_head.weight";
     parts.head = load_embedding(in, head, config.vocab_size, config.hidden_size);

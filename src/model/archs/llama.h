@@ -1,5 +1,5 @@
-// The layer of Llama and its relatives: mistral, qwen2, qwen3 and phi3 differ by config alone, or
-// by how the checkpoint holds the same weights.
+// The layer of Llama and its relatives: mistral, qwen2, qwen3 and phi3 differ in the config, or in
+// how the checkpoint stores the weights.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@
 
 namespace lmtp::model {
 
-// Attention of heads that share keys and values, with rotary positions.
+// Grouped-query attention with rotary positions.
 struct GroupedAttention {
   Linear qkv;
   std::optional<RmsNorm> query_norm;  // of each head
@@ -50,7 +50,7 @@ struct LlamaLayer {
                kernels::Matrix<float> x) const;
 };
 
-// The names under which a layer's matrices stand, each a stack of those that are used as one.
+// Names of a layer's matrices in the checkpoint; those of one list are stacked into one matrix.
 struct LlamaNames {
   std::vector<std::string> qkv = {"q_proj", "k_proj", "v_proj"};  // one name: all in one
   std::vector<std::string> gate_up = {"gate_proj", "up_proj"};
@@ -59,7 +59,7 @@ struct LlamaNames {
 std::unique_ptr<CausalLM> make_llama_family(const ModelConfig& config, WeightLoader& in,
                                             int max_tokens, const LlamaNames& names);
 
-// What a layer's attention is by the config.
+// A layer's attention parameters, from the config.
 AttentionShape attention_shape(const ModelConfig& config, int layer);
 
 // The parts of the queries, keys and values under `prefix`: three names, or one for all.

@@ -18,7 +18,7 @@ void read_config(ConfigReader& json, ModelConfig& config) {
                .norm_epsilon = 1e-5,
                .eos_id = 32000});
   read_one_window(json, config, 0);
-  read_rotary(json, config, {.share = "partial_rotary_factor", .usual_short_context = 4096});
+  read_rotary(json, config, {.fraction = "partial_rotary_factor", .default_short_context = 4096});
 }
 
 std::unique_ptr<CausalLM> make(const ModelConfig& config, WeightLoader& weights, int max_tokens) {

@@ -1,4 +1,4 @@
-// How the parts of a layer come from a checkpoint. Random models begin as transformers begins them.
+// Loads the parts of a layer from a checkpoint. Random models are initialised as in transformers.
 #pragma once
 
 #include <string>
@@ -15,8 +15,8 @@ inline constexpr TensorInit kZeros{};
 inline constexpr TensorInit kOnes{.mean = 1.0F};
 inline constexpr TensorInit kNormal{.deviation = 0.02F};
 
-// NAME.weight [n, k] of each part, put on top of one another, and NAME.bias where there are biases.
-// Where `order` is not empty, output i is the stack's output order[i].
+// NAME.weight [n, k] of each part, stacked, and NAME.bias if `with_bias`. If `order` is not empty,
+// output i is the stack's output order[i].
 Linear load_linear(WeightLoader& in, const std::vector<WeightPart>& parts, std::int64_t k,
                    bool with_bias, const std::vector<std::int64_t>& order = {});
 
@@ -24,7 +24,7 @@ Linear load_linear(WeightLoader& in, const std::vector<WeightPart>& parts, std::
 LayerNorm load_layer_norm(WeightLoader& in, const std::string& name, std::int64_t width,
                           float epsilon);
 
-// NAME.weight [width]; `shift` is added to it: Gemma keeps weights around 0 where others have 1.
+// NAME.weight [width]; `shift` is added to it: Gemma stores weights around 0 instead of 1.
 RmsNorm load_rms_norm(WeightLoader& in, const std::string& name, std::int64_t width, float epsilon,
                       float shift = 0.0F);
 
