@@ -1,4 +1,4 @@
-// Added tokens: texts such as <|endoftext|> that become one id before anything else is looked at.
+// Added tokens: texts such as <|endoftext|> that become one id before any other processing.
 #pragma once
 
 #include <array>
@@ -19,32 +19,32 @@ struct AddedToken {
   TokenId id = -1;
   std::string content;
   bool special = false;
-  bool normalized = false;   // looked for in the normalized text, after all those that are not
-  bool single_word = false;  // only where no word character stands beside it
-  bool lstrip = false;       // takes the white space before it along
+  bool normalized = false;   // matched in the normalized text, after those matched in the raw text
+  bool single_word = false;  // matches only if no word character is beside it
+  bool lstrip = false;       // the match includes white space before it
   bool rstrip = false;       // and after it
 
   bool operator==(const AddedToken&) const = default;
 };
 
-// Finds them: the leftmost, the longest where several begin there.
+// Finds added tokens in a text: the leftmost; of several there the longest.
 // Filled once, then only read: any thread.
 class AddedTokens {
  public:
   AddedTokens() = default;
-  // Of tokens with the same content the first counts; those without any are left out.
+  // Of tokens with the same content the first counts; empty ones are ignored.
   explicit AddedTokens(std::vector<AddedToken> tokens);
 
   struct Match {
     const AddedToken* token;
-    std::size_t begin, end;  // what it takes of the text, stripped white space included
+    std::size_t begin, end;  // bytes of the text, stripped white space included
   };
 
-  // Where to look on; an encode() begins with a new one. Matches may overlap: what a token strips
-  // may hold another one.
+  // The position of a search; one for each text. Matches may overlap: the white space that a token
+  // strips may contain another token.
   struct Cursor {
-    std::size_t search_from = 0;  // where the next match may begin
-    std::size_t taken_to = 0;     // what lies before belongs to an earlier match
+    std::size_t search_from = 0;  // the next match begins here or later
+    std::size_t taken_to = 0;     // bytes before this belong to earlier matches
   };
   // The next match. REQUIRES: `text` is valid UTF-8.
   std::optional<Match> next(const CharClasses& classes, std::string_view text,
@@ -59,7 +59,7 @@ class AddedTokens {
   std::vector<AddedToken> tokens_;
   ByteTrie trie_;  // of indices into tokens_
   std::array<bool, 256> begins_{};
-  bool one_first_byte_ = false;  // then memchr finds candidates
+  bool one_first_byte_ = false;  // all begin with the same byte: memchr finds candidates
 };
 
 }  // namespace lmtp::tokenizer

@@ -53,10 +53,10 @@ std::pair<AddedTokens, AddedTokens> AddedVocabulary::make_finders(
     const Normalizer& normalizer) const {
   std::vector<AddedToken> raw;
   std::vector<AddedToken> normalized;
-  Normalizer::Scratch scratch;
+  NormalizerScratch scratch;
   for (const std::vector<AddedToken>* list : {&special_, &plain_}) {
     for (const AddedToken& listed : *list) {
-      // The flags are those that were said last, but for the list that a token is looked for in.
+      // The last flags count, except that a token stays in its list (special or plain).
       AddedToken token = by_id_.at(ids_.at(listed.content));
       if (listed.normalized) token.content = normalizer.apply(listed.content, scratch).text;
       (listed.normalized ? normalized : raw).push_back(std::move(token));

@@ -1,4 +1,4 @@
-// AddedVocabulary: the tokens that stand beside a model's own, and which of them are special.
+// AddedVocabulary: the tokens in addition to the model's own, and which of them are special.
 #pragma once
 
 #include <span>
@@ -19,16 +19,15 @@ namespace lmtp::tokenizer {
 // Filled by a loader, then only read: any thread.
 class AddedVocabulary {
  public:
-  // As Hugging Face does, whose ids these are: a token that the model knows keeps the model's id,
-  // others get the next one; ids that files give are not looked at. A token given again with other
-  // flags changes them.
+  // Assigns ids as Hugging Face does: a token that the model knows keeps the model's id, others get
+  // the next free one; ids in the files are ignored. A token added again takes the new flags.
   void add(std::span<const AddedToken> tokens, const WordModel& model);
 
-  // -1 where neither this nor the model has it.
+  // -1 if neither this nor the model has it.
   TokenId find(std::string_view content, const WordModel& model) const;
   bool contains(std::string_view content) const { return ids_.contains(std::string(content)); }
 
-  // nullptr for other ids. Lives until the next add().
+  // nullptr if no added token has this id. Valid until the next add().
   const AddedToken* token(TokenId id) const;
   bool is_special(TokenId id) const;
   TokenId id_end() const { return id_end_; }
@@ -36,7 +35,7 @@ class AddedVocabulary {
   // All tokens, by id.
   std::vector<AddedToken> tokens() const;
 
-  // What to look for in a text as it came, and in what is left of it once it is normalized.
+  // Finders for the raw text, and for the rest of it after normalization.
   std::pair<AddedTokens, AddedTokens> make_finders(const Normalizer& normalizer) const;
 
  private:
@@ -44,7 +43,7 @@ class AddedVocabulary {
 
   std::unordered_map<std::string, TokenId> ids_;
   std::unordered_map<TokenId, AddedToken> by_id_;
-  // In the order in which they came, which decides where several look alike once normalized.
+  // In order of addition: of several that are equal when normalized, the first counts.
   std::vector<AddedToken> special_, plain_;
   std::unordered_set<std::string> special_contents_;
   TokenId id_end_ = 0;

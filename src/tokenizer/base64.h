@@ -6,7 +6,7 @@
 
 namespace lmtp::tokenizer {
 
-// The bytes that padded base64 stands for; nothing where it is none.
+// Decodes padded base64; empty if it is invalid.
 std::optional<std::string> from_base64(std::string_view text);
 
 }  // namespace lmtp::tokenizer

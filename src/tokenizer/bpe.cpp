@@ -109,7 +109,7 @@ void BpeBuilder::reserve(std::size_t num_tokens, std::size_t num_bytes, std::siz
   bpe_->merges_.reserve(num_merges);
 }
 
-// Appends to buffer_ what a spelling stands for; false where the alphabet has no such.
+// Appends a spelling's bytes to buffer_; false if a character is not in the alphabet.
 bool BpeBuilder::append_part(std::string_view spelling) {
   if (bpe_->options_.byte_level) return append_spelt_bytes(spelling, buffer_);
   buffer_.append(spelling);
@@ -130,7 +130,8 @@ Result<void> BpeBuilder::add_token(std::string_view spelling, std::int64_t id) {
     bpe_->vocab_.index(token);
     if (buffer_.size() == 1) one_byte_tokens_[static_cast<unsigned char>(buffer_[0])] = token;
   } else {
-    // No word can become it, since words are spelt in the alphabet; it decodes as it stands.
+    // No word can become this token, since words are spelt in the alphabet; it decodes to its
+    // spelling.
     bpe_->vocab_.set_bytes(token, spelling);
     bpe_->unspelt_.insert_or_assign(std::string(spelling), token);
   }
@@ -160,7 +161,7 @@ Result<void> BpeBuilder::add_merge(std::string_view left, std::string_view right
   if (left_id < 0) return unknown(left);
   const TokenId right_id = find_bytes(bytes.substr(left_size));
   if (right_id < 0) return unknown(right);
-  // Trainers number tokens as they merge them, so the next id is nearly always the one.
+  // Trainers number tokens in the order of merges, so it is nearly always the next id.
   const bool as_usual = last_merged_ >= 0 && bpe_->vocab_.bytes(last_merged_ + 1) == bytes;
   const TokenId merged = as_usual ? last_merged_ + 1 : bpe_->vocab_.find(bytes);
   if (merged < 0) return unknown(std::string(left) + std::string(right));

@@ -19,17 +19,17 @@
 
 namespace lmtp::tokenizer {
 
-// Highest id accepted: a broken file must not make us reserve the machine's memory.
+// The highest accepted id: bounds the memory that a corrupt file can cause to be allocated.
 inline constexpr TokenId kTokenIdMax = (1 << 24) - 1;
 
 class Bpe final : public WordModel {
  public:
   struct Options {
-    bool byte_level = false;     // words are bytes, and the vocabulary is spelt in GPT-2's alphabet
-    std::string unk_token;       // what a part of a word without a token becomes; empty: nothing
-    bool fuse_unk = false;       // one of it for several such parts in a row
-    bool byte_fallback = false;  // such a character becomes tokens <0x00> to <0xFF>, if there
-    bool ignore_merges = false;  // a word that is a token is that token, whatever the merges say
+    bool byte_level = false;     // words are bytes; the vocabulary is spelt in GPT-2's alphabet
+    std::string unk_token;       // replaces a character without a token; empty: it is dropped
+    bool fuse_unk = false;       // one unk_token for several such characters in a row
+    bool byte_fallback = false;  // such a character becomes tokens <0x00> to <0xFF>, if they exist
+    bool ignore_merges = false;  // a word in the vocabulary is that token, regardless of merges
   };
 
   void append_tokens(std::string_view word, std::vector<TokenId>& out) const override;
@@ -52,9 +52,9 @@ class Bpe final : public WordModel {
   Options options_;
   Vocab vocab_;
   Merges merges_;
-  // Byte-level: tokens that the alphabet cannot spell, which no word can become.
+  // Byte-level: tokens with characters outside the alphabet, which no word can become.
   std::unordered_map<std::string, TokenId> unspelt_;
-  std::array<TokenId, 256> byte_tokens_{};  // byte-level: of one byte; else <0x00> to <0xFF>
+  std::array<TokenId, 256> byte_tokens_{};  // byte-level: one-byte tokens; else <0x00> to <0xFF>
   TokenId unk_id_ = -1;
   int num_tokens_ = 0;
 };
@@ -69,7 +69,7 @@ class BpeBuilder {
   // A vocabulary entry.
   Result<void> add_token(std::string_view spelling, std::int64_t id);
 
-  // The merge of the next rank, as "left right" or as the two of them.
+  // The merge of the next rank, as "left right" or as two strings.
   Result<void> add_merge(std::string_view both);
   Result<void> add_merge(std::string_view left, std::string_view right);
 

@@ -9,8 +9,8 @@
 
 namespace lmtp::tokenizer {
 
-// Appends the bytes that `spelling` stands for. False, with `out` as it was, where a character is
-// none of the 256 (as in an added token with a plain space).
+// Appends the bytes that `spelling` stands for. False, with `out` unchanged, if a character is not
+// in the alphabet (a plain space in an added token, for example).
 // REQUIRES: `spelling` is valid UTF-8.
 bool append_spelt_bytes(std::string_view spelling, std::string& out);
 

@@ -18,7 +18,7 @@ constexpr char32_t kAsciiEnd = 0x80;
 
 using Signature = std::uint64_t;  // bit i: whether the set i has the character
 
-// Which characters beyond ASCII differ to the pattern.
+// The classes of non-ASCII characters that the pattern distinguishes.
 class Classes {
  public:
   Result<void> find(const std::vector<const std::vector<CodePointRange>*>& sets,
@@ -95,7 +95,7 @@ void append_set(const std::bitset<256>& bytes, std::string& out) {
 }
 
 Result<ByteRegex> from_parts(const std::vector<RegexPart>& parts) {
-  // Sets that stand in the pattern several times count once.
+  // Equal sets count once.
   std::vector<const std::vector<CodePointRange>*> sets;
   std::vector<std::size_t> set_of_part(parts.size());
   const auto same = [](const std::vector<CodePointRange>& a, const std::vector<CodePointRange>& b) {
@@ -105,7 +105,7 @@ Result<ByteRegex> from_parts(const std::vector<RegexPart>& parts) {
                       });
   };
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    // What ASCII a set has needs no signature.
+    // ASCII characters keep their own bytes, so they need no signature.
     if (!parts[i].is_set || parts[i].set.empty() || parts[i].set.back().last < kAsciiEnd) continue;
     std::size_t s = 0;
     while (s < sets.size() && !same(*sets[s], parts[i].set)) ++s;

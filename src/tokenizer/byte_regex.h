@@ -1,10 +1,11 @@
-// Regular expressions over classes of characters instead of characters.
+// Translates a regular expression over characters into one over bytes, which are classes of
+// characters.
 //
-// A pattern such as `\s+(?!\S)|[^\r\n\p{L}\p{N}]?\p{L}+` tells characters apart only by the sets it
-// names. Each character beyond ASCII is therefore replaced by one byte, 0x80 and on, that stands
-// for all characters which no set of the pattern tells apart from it, and the pattern by one over
-// bytes. So the letters are those of Hugging Face's version of Unicode rather than PCRE2's, a set
-// costs one look into a bitmap, and positions count characters.
+// A pattern such as `\s+(?!\S)|[^\r\n\p{L}\p{N}]?\p{L}+` distinguishes characters only by the sets
+// in it. Non-ASCII characters that are in the same sets form one class; a class is one byte, 0x80
+// and up. The text is translated into classes and the pattern into one over bytes. So the sets are
+// those of Hugging Face's version of Unicode instead of PCRE2's, a set costs one bitmap look-up,
+// and positions count characters.
 #pragma once
 
 #include <span>
@@ -18,14 +19,14 @@ namespace lmtp::tokenizer {
 
 struct ByteRegex {
   std::string pattern;     // for PCRE2 without UTF
-  CodePointTable classes;  // the bytes; ASCII is itself and not in here
+  CodePointTable classes;  // the byte of each non-ASCII character
 };
 
-// `pattern` in Oniguruma's syntax, as tokenizer.json has it, without the parts that no tokenizer
-// was seen to use, which the error names. For PCRE2 with PCRE2_MULTILINE. REQUIRES: valid UTF-8.
+// `pattern`: in Oniguruma's syntax, as in tokenizer.json. The error names unsupported syntax (what
+// no known tokenizer uses). The result is for PCRE2_MULTILINE. REQUIRES: valid UTF-8.
 Result<ByteRegex> make_byte_regex(std::string_view pattern);
 
-// One character of these. REQUIRES: sorted, none touching the next.
+// Matches one character of these ranges. REQUIRES: sorted, none touching the next.
 ByteRegex make_byte_regex(std::span<const CodePointRange> ranges);
 
 }  // namespace lmtp::tokenizer

@@ -7,7 +7,7 @@ namespace lmtp::tokenizer {
 ByteTrie::ByteTrie(std::vector<std::pair<std::string_view, std::int32_t>> entries) {
   std::stable_sort(entries.begin(), entries.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
-  // Level by level: a node's entries are a range of the sorted ones, which its edges divide.
+  // Breadth first: a node stands for a range of the sorted entries, which its edges divide.
   struct Span {
     std::size_t begin, end, depth;
   };

@@ -1,4 +1,4 @@
-// ByteTrie: which of many texts a text begins with.
+// ByteTrie: finds which of many keys are prefixes of a text.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ class ByteTrie {
   // Of equal keys the last counts. REQUIRES: keys not empty, values >= 0.
   explicit ByteTrie(std::vector<std::pair<std::string_view, std::int32_t>> entries);
 
-  // Calls take(length, value) for each key that `text` begins with, shortest first.
+  // Calls take(length, value) for each key that is a prefix of `text`, shortest first.
   template <typename Take>
   void for_each_prefix(std::string_view text, Take take) const {
     if (nodes_.empty()) return;
@@ -43,12 +43,12 @@ class ByteTrie {
     unsigned char byte;
   };
 
-  // 0, the root, where there is none.
+  // 0, the root, if there is none.
   std::uint32_t child(std::uint32_t node, unsigned char byte) const;
 
   std::vector<Node> nodes_;
-  std::vector<Edge> edges_;                   // of each node side by side, by byte
-  std::array<std::uint32_t, 256> of_root_{};  // the root has many
+  std::vector<Edge> edges_;                   // those of a node are contiguous, sorted by byte
+  std::array<std::uint32_t, 256> of_root_{};  // the root's children, by byte
 };
 
 }  // namespace lmtp::tokenizer

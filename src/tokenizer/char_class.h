@@ -1,4 +1,4 @@
-// Letters, numbers, spaces: the classes that pre-tokenizing patterns speak of.
+// Letters, numbers, spaces: the classes of characters in pre-tokenizing patterns.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@ namespace lmtp::tokenizer {
 
 enum class CharClass : std::uint8_t { kOther, kLetter, kNumber, kSpace };
 
-// \w as the added tokens' single_word means it: letters, marks, digits, connectors.
+// \w as in the added tokens' single_word: letters, marks, digits, connectors.
 bool is_word_char(char32_t code_point);
 
 // Immutable once made; any thread.
@@ -22,7 +22,7 @@ class CharClasses {
     return code_point < classes_.size() ? classes_[code_point] : CharClass::kOther;
   }
 
-  // The end of the run of `wanted` that begins at `pos`; `pos` where it is empty.
+  // The end of the run of `wanted` that begins at `pos`; `pos` if it is empty.
   // REQUIRES: `text` is valid UTF-8; pos is the start of a character or the end.
   std::size_t run_end(std::string_view text, std::size_t pos, CharClass wanted) const;
 

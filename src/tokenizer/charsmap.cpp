@@ -65,8 +65,8 @@ std::shared_ptr<const pcre2_code> compile_grapheme() {
   return {code, [](pcre2_code* old) { pcre2_code_free(old); }};
 }
 
-// What matching needs; one thread at a time. Without limits, since nothing in the pattern is looked
-// at again when it has matched: the time is a text's length.
+// Buffers for matching; one thread at a time. No limits: the pattern does not backtrack, so the
+// time is linear in the text.
 struct Search {
   Search() {
     LMTP_CHECK(found != nullptr && limits != nullptr);
@@ -82,11 +82,11 @@ struct Search {
 
 // Bytes of the grapheme cluster that `text` begins with. REQUIRES: !text.empty().
 std::size_t grapheme_size(const pcre2_code* grapheme, std::string_view text, const Search& search) {
-  // Of two characters of ASCII nothing is one but \r\n.
+  // The only grapheme cluster of two ASCII characters is \r\n.
   if (is_ascii(text[0]) && text[0] != '\r' && (text.size() == 1 || is_ascii(text[1]))) return 1;
   const int rc = pcre2_match(grapheme, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), 0,
                              PCRE2_NO_UTF_CHECK, search.found.get(), search.limits.get());
-  LMTP_CHECK(rc > 0);  // there is always one
+  LMTP_CHECK(rc > 0);  // the pattern matches any text
   return pcre2_get_ovector_pointer(search.found.get())[1];
 }
 
@@ -150,7 +150,7 @@ void Charsmap::apply(std::string_view text, std::string& out) const {
     std::string_view grapheme = text.substr(0, grapheme_size(grapheme_.get(), text, search));
     text.remove_prefix(grapheme.size());
     if (grapheme.size() <= kGraphemeBytesMax) {
-      // Where only its front is a key, the rest goes: as in the library.
+      // If only a prefix is a key, the rest is dropped, as in the library.
       if (const auto replacement = replacement_of(grapheme)) {
         out.append(*replacement);
         continue;

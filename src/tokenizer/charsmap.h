@@ -26,14 +26,14 @@ class Charsmap {
   // where its replacement begins. The error says what is wrong with the bytes.
   static Result<Charsmap> parse(std::string_view bytes);
 
-  // Appends what `text` becomes. REQUIRES: valid UTF-8.
+  // Appends the normalized `text`. REQUIRES: valid UTF-8.
   void apply(std::string_view text, std::string& out) const;
 
  private:
   Charsmap() = default;
 
-  // Of the shortest key that `part` begins with. Links and values that lead nowhere, which only a
-  // broken file has, count as no key.
+  // Of the shortest key that is a prefix of `part`. Out-of-range links and values, which only a
+  // corrupt file has, count as no key.
   std::optional<std::string_view> replacement_of(std::string_view part) const;
 
   std::vector<std::uint32_t> trie_;  // never empty

@@ -7,7 +7,7 @@
 namespace lmtp::tokenizer {
 
 void CodePointTable::set(CodePointRange range, std::uint8_t value) {
-  std::uint16_t full_page = 0;  // one page serves all that the range covers whole
+  std::uint16_t full_page = 0;  // shared by all pages that the range covers completely
   for (char32_t page = range.first >> 8; page <= range.last >> 8; ++page) {
     const char32_t page_first = page << 8;
     const char32_t page_last = page_first | 0xFF;
@@ -16,10 +16,10 @@ void CodePointTable::set(CodePointRange range, std::uint8_t value) {
     const bool whole = begin == 0 && end == 256;
     if (whole && full_page != 0) {
       index_[page] = full_page;
-      newest_owner_ = kNobody;
+      newest_owner_ = kNoOwner;
       continue;
     }
-    // Pages may be shared, so that a change needs a new one, unless it is surely our own.
+    // A page may be shared: copy it before a change, unless this index is its only user.
     if (newest_owner_ != page) {
       const Page copy = pages_[index_[page]];
       pages_.push_back(copy);

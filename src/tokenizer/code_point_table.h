@@ -1,4 +1,4 @@
-// CodePointTable: a byte for every code point, in pages, so that it stays small.
+// CodePointTable: a two-level table of a byte for every code point.
 #pragma once
 
 #include <array>
@@ -15,21 +15,21 @@ class CodePointTable {
  public:
   CodePointTable() : index_((kCodePointMax >> 8) + 1, 0), pages_(1) {}
 
-  // 0 where nothing was set. REQUIRES: code_point <= kCodePointMax.
+  // 0 if not set. REQUIRES: code_point <= kCodePointMax.
   std::uint8_t of(char32_t code_point) const {
     return pages_[index_[code_point >> 8]][code_point & 0xFF];
   }
 
-  // Ascending ranges make the smallest table.
+  // The table is smallest if ranges are set in ascending order.
   void set(CodePointRange range, std::uint8_t value);
 
  private:
   using Page = std::array<std::uint8_t, 256>;
-  static constexpr char32_t kNobody = kCodePointMax;
+  static constexpr char32_t kNoOwner = kCodePointMax;
 
   std::vector<std::uint16_t> index_;  // of pages_; several may share one of a single value
   std::vector<Page> pages_;           // [0] is all zeros
-  char32_t newest_owner_ = kNobody;   // the only index that has pages_.back()
+  char32_t newest_owner_ = kNoOwner;  // the only index that has pages_.back()
 };
 
 }  // namespace lmtp::tokenizer

@@ -64,7 +64,7 @@ std::string with_spaces(std::string_view mark, std::string_view by, std::string_
   return out;
 }
 
-// A run of byte tokens that is text becomes it; of any other each byte becomes U+FFFD.
+// A run of byte tokens that is valid UTF-8 becomes that text; otherwise each byte becomes U+FFFD.
 std::vector<std::string> with_bytes(const std::vector<std::string>& tokens) {
   std::vector<std::string> out;
   std::string bytes;
@@ -88,7 +88,7 @@ std::vector<std::string> with_bytes(const std::vector<std::string>& tokens) {
   return out;
 }
 
-// Where a token holds a character that stands for no byte it is taken as it is.
+// A token with a character outside the alphabet is taken literally.
 std::string spelt_bytes(std::string_view token) {
   std::string bytes;
   if (!append_spelt_bytes(token, bytes)) bytes = token;
@@ -137,7 +137,7 @@ std::string Decoder::decode(std::vector<std::string> tokens) const {
 std::string Decoder::bytes_of(std::string_view spelling) const {
   std::vector<std::string> tokens = {std::string(spelling)};
   for (const DecoderStep& step : steps_) {
-    if (step.kind == DecoderStep::Kind::kFuse) break;  // what follows is for the whole text
+    if (step.kind == DecoderStep::Kind::kFuse) break;  // later steps apply to the whole text
     if (step.kind == DecoderStep::Kind::kBytes) return spelt_bytes(tokens[0]);
     if (step.kind == DecoderStep::Kind::kJoin) return " " + tokens[0];
     if (step.kind == DecoderStep::Kind::kByteFallback) {

@@ -1,4 +1,4 @@
-// Decoder: from the spellings of tokens back to text.
+// Decoder: from the vocabulary's spellings of tokens to text.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace lmtp::tokenizer {
 
-// One step, as tokenizer.json names it. kBytes: GPT-2's spelling of bytes becomes text (ByteLevel);
-// kJoin: a space between two tokens, where the file names no decoder.
+// One step of tokenizer.json's decoder. kBytes: from GPT-2's spelling of bytes to text (ByteLevel);
+// kJoin: a space between two tokens, if the file has no decoder.
 struct DecoderStep {
   enum class Kind : std::uint8_t {
     kReplace,
@@ -26,13 +26,13 @@ struct DecoderStep {
 
   Kind kind = Kind::kFuse;
   std::optional<SplitPattern> pattern;  // kReplace
-  std::string content;                  // kReplace: by what; kStrip, kMetaspace: the character
-  bool drops_first = false;             // kMetaspace: in the first token there is no space for it
-  std::size_t start = 0;                // kStrip: how often at the start, at most
-  std::size_t stop = 0;                 // and at the end
+  std::string content;       // kReplace: the replacement; kStrip, kMetaspace: the character
+  bool drops_first = false;  // kMetaspace: removed from the first token, not made a space
+  std::size_t start = 0;     // kStrip: the most to strip at the start
+  std::size_t stop = 0;      // and at the end
 };
 
-// For models that are not byte-level, whose tokens are bytes already. Immutable; any thread.
+// Not used for byte-level models, whose tokens are bytes already. Immutable; any thread.
 class Decoder {
  public:
   Decoder() = default;
@@ -41,11 +41,11 @@ class Decoder {
   // Hugging Face's decode() of tokens, spelt as the vocabulary has them.
   std::string decode(std::vector<std::string> tokens) const;
 
-  // The bytes of one token amid others. A byte token (<0xE2>) is its byte, where decode() has text
-  // only for a whole run of them.
+  // The bytes of one token inside a text. A byte token (<0xE2>) gives its byte, while decode() has
+  // text only for a whole run of them.
   std::string bytes_of(std::string_view spelling) const;
 
-  // How many spaces decode() takes away at most at the beginning of a text.
+  // The most spaces that decode() removes from the beginning of a text.
   std::size_t spaces_dropped_max() const;
 
  private:

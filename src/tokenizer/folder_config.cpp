@@ -18,7 +18,7 @@ constexpr std::string_view kExtra = "extra_special_tokens";  // the same in tran
 constexpr std::array<const char*, 7> kRoles = {"bos_token", "eos_token", "unk_token", "sep_token",
                                                "pad_token", "cls_token", "mask_token"};
 
-// The class that transformers takes where only the model's type is known.
+// transformers' class for a model_type, if no file names the class.
 struct ClassOfType {
   std::string_view model_type, tokenizer_class;
 };
@@ -33,7 +33,7 @@ constexpr ClassOfType kClasses[] = {
     {"gemma", "GemmaTokenizer"},      {"gemma2", "GemmaTokenizer"},
     {"gemma3_text", "GemmaTokenizer"}};
 
-// Special tokens that a class has where no file names others.
+// A class's default special tokens.
 struct ClassDefault {
   std::string_view tokenizer_class, role, content;
 };
@@ -87,7 +87,7 @@ std::optional<SpecialToken> read_special(std::string_view role, const Json& valu
   return special;
 }
 
-// A key that is there, be it null, takes the place of what was known before.
+// A key that is present, even null, replaces earlier values.
 void take_specials(const Json& config, std::vector<SpecialToken>& specials) {
   for (const char* role : kRoles) {
     const auto value = config.find(role);
@@ -153,11 +153,11 @@ Result<void> read_added_tokens_json(const Json& root, FolderConfig& out) {
 void take_class(std::string_view name, FolderConfig& out) {
   if (!out.tokenizer_class.empty() || name.empty()) return;
   if (name.ends_with("Fast")) name.remove_suffix(4);
-  // The same but for how it fills a gap in code.
+  // CodeLlama differs only in its infilling, which is not used here.
   out.tokenizer_class = name == "CodeLlamaTokenizer" ? "LlamaTokenizer" : name;
 }
 
-// A list begins with the id that counts.
+// An id, or the first of a list.
 TokenId id_of(const Json& config, const char* key) {
   const Json* value = find_json(config, key);
   if (value != nullptr && value->is_array()) value = value->empty() ? nullptr : &value->front();
@@ -190,13 +190,13 @@ void read_model_config(const Json& root, FolderConfig& out) {
   out.config_eos_id = id_of(root, "eos_token_id");
 }
 
-// The file's object; null where it is not there.
+// The file's object; null if the file does not exist.
 Result<Json> read_if_there(const std::string& path) {
   if (!file_exists(path)) return Json();
   return read_json_object(path);
 }
 
-// The class whose files these are, where nothing says it.
+// Guesses the class from the files, if none is named.
 void guess_class(const std::string& folder, FolderConfig& config) {
   if (!config.tokenizer_class.empty() || file_exists(folder + "/tokenizer.json")) return;
   config.tokenizer_class =
@@ -245,7 +245,7 @@ const AddedToken* with_content(const std::vector<AddedToken>& tokens, std::strin
   return nullptr;
 }
 
-// The tokens that transformers adds once it has made the tokenizer, in its order.
+// The tokens that transformers adds after constructing the tokenizer, in its order.
 std::vector<AddedToken> tokens_to_add(const FolderConfig& config, PlainSpecials plain,
                                       const std::vector<AddedToken>& present) {
   std::vector<AddedToken> listed = config.added;
@@ -324,13 +324,13 @@ std::string_view special_content(const FolderConfig& config, std::string_view ro
 
 void apply_folder_config(const FolderConfig& config, PlainSpecials plain, TokenizerParts& parts) {
   parts.added.add(tokens_to_add(config, plain, parts.added.tokens()), *parts.model);
-  const auto id_of_role = [&](std::string_view role, TokenId otherwise) {
+  const auto id_of_role = [&](std::string_view role, TokenId fallback) {
     if (const SpecialToken* special = special_of(config, role)) {
       const TokenId id = parts.added.find(special->token.content, *parts.model);
       if (id >= 0) return id;
     }
     const TokenId end = std::max(parts.model->id_end(), parts.added.id_end());
-    return otherwise < end ? otherwise : -1;
+    return fallback < end ? fallback : -1;
   };
   const TokenId from_prefix = parts.prefix.size() == 1 ? parts.prefix.front() : -1;
   parts.bos_id =

@@ -1,6 +1,6 @@
-// What the files beside a tokenizer say of it: tokenizer_config.json, special_tokens_map.json,
-// added_tokens.json, config.json. Read as transformers 4.57 reads them, or, where transformers 5
-// wrote them, as that does.
+// The configuration files beside a tokenizer: tokenizer_config.json, special_tokens_map.json,
+// added_tokens.json, config.json. Read as by transformers 4.57, or, if transformers 5 wrote them,
+// as by that.
 #pragma once
 
 #include <optional>
@@ -15,27 +15,27 @@
 
 namespace lmtp::tokenizer {
 
-// A special token by its role (bos_token, ...), as text or with flags of its own.
+// A special token and its role (bos_token, ...), given as text or with flags.
 struct SpecialToken {
   std::string role;
   AddedToken token;
   bool has_flags = false;
-  bool by_class = false;  // no file names it
+  bool by_class = false;  // default of the tokenizer's class; no file names it
 };
 
 struct FolderConfig {
-  bool present = false;  // whether transformers would know which class to load
-  // GPT2Tokenizer, LlamaTokenizer, ...: without "Fast" at the end; empty where no file says it.
+  bool present = false;  // whether transformers could determine the class
+  // GPT2Tokenizer, LlamaTokenizer, ...: without "Fast" at the end; empty if no file says it.
   std::string tokenizer_class;
-  // transformers 5 wrote tokenizer_config.json, which reads its own folders by other rules.
+  // transformers 5 wrote tokenizer_config.json: its rules apply instead of those of 4.57.
   bool from_v5 = false;
   std::optional<bool> add_bos;
-  bool has_add_eos = false;  // whether the files say anything of EOS behind a text
+  bool has_add_eos = false;  // whether add_eos_token is set
   std::optional<bool> add_prefix_space;
   bool add_prefix_space_is_null = false;  // as opposed to missing
   std::optional<bool> legacy;
   std::vector<AddedToken> added;  // by id
-  // Those of `added` are not all that there is: tokenizer.json's come besides.
+  // `added` comes from the files of old versions: tokenizer.json has further added tokens.
   bool added_is_old_style = false;
   std::vector<SpecialToken> specials;
   // config.json gives ids instead of texts.
@@ -46,19 +46,19 @@ struct FolderConfig {
 // Missing files are no error, broken ones are.
 Result<FolderConfig> read_folder_config(const std::string& folder);
 
-// The text of a role (bos_token, ...); empty where there is none.
+// The text of a role (bos_token, ...); empty if there is none.
 std::string_view special_content(const FolderConfig& config, std::string_view role);
 
-// How transformers reads special tokens that are named by their text alone.
+// How transformers treats special tokens that are given as text without flags.
 struct PlainSpecials {
-  // As tokens with these flags, where it makes the tokenizer from files of old; else only those
-  // that the tokenizer does not know yet are added.
+  // True: adds all as tokens with these flags (if it converts the tokenizer from a slow one's
+  // files). False: adds only those that the tokenizer does not know yet.
   bool as_tokens = false;
   bool normalized = false;
 };
 
-// Adds what the files beside it name to the tokenizer's tokens, and finds bos and eos: those that
-// are named, else those of config.json, else BOS is what the tokenizer puts in front of a text.
+// Adds the tokens of the configuration files to the tokenizer's, and finds BOS and EOS: by role,
+// else by config.json's ids; else BOS is the token that the tokenizer puts in front of a text.
 void apply_folder_config(const FolderConfig& config, PlainSpecials plain, TokenizerParts& parts);
 
 }  // namespace lmtp::tokenizer

@@ -25,7 +25,7 @@ std::size_t contraction_length(std::string_view text, std::size_t pos) {
   }
 }
 
-// \s+(?!\S)|\s+ : a run of spaces leaves its last one to the word that follows.
+// \s+(?!\S)|\s+ : the last space of a run belongs to the word that follows.
 std::size_t spaces_end(const CharClasses& classes, std::string_view text, std::size_t pos) {
   const std::size_t first_end = pos + code_point_at(text, pos).num_bytes;
   const std::size_t run_end = classes.run_end(text, pos, CharClass::kSpace);

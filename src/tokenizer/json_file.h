@@ -1,4 +1,4 @@
-// A JSON file of megabytes, read whole and parsed; small ones are lmtp/base/json.h's.
+// Reads JSON files of megabytes by simdjson; for small ones see lmtp/base/json.h.
 #pragma once
 
 #include <simdjson.h>
@@ -27,10 +27,10 @@ class JsonFile {
   simdjson::dom::parser parser_;
 };
 
-// The text of a file without JSON. The error names the file.
+// The contents of a text file. The error names the file.
 Result<std::string> read_text_file(const std::string& path);
 
-// Values of keys that may be missing or null; of another type they count as missing.
+// Values of optional keys; null and values of other types count as missing.
 bool bool_or(const simdjson::dom::object& object, const char* key, bool fallback);
 std::size_t size_or(const simdjson::dom::object& object, const char* key, std::size_t fallback);
 std::string_view string_or(const simdjson::dom::object& object, const char* key,

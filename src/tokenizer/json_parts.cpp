@@ -44,7 +44,7 @@ Result<void> for_each_part(const object& part, const char* list_key, Take take) 
   return {};
 }
 
-// The part's object; nothing where it is null or missing.
+// The part's object; empty if it is null or missing.
 Result<std::optional<object>> part_of(const object& root, const char* key) {
   element value;
   if (root[key].get(value) != simdjson::SUCCESS || value.is_null()) return std::optional<object>();
@@ -183,7 +183,7 @@ Result<void> read_split(const object& part, PreTokenizerParts& parts) {
   object pattern;
   const bool is_gpt2 = part["pattern"].get_object().get(pattern) == simdjson::SUCCESS &&
                        string_or(pattern, "Regex", "") == kGpt2Pattern;
-  // Its matches leave nothing between them.
+  // The matches cover the whole text.
   if (is_gpt2 && step.behavior == SplitBehavior::kIsolated) {
     parts.steps.emplace_back();
     return {};
@@ -196,7 +196,7 @@ Result<void> read_split(const object& part, PreTokenizerParts& parts) {
   return {};
 }
 
-// The step that takes out what lies between the words, or one that sets apart what is matched.
+// A step that removes the gaps between words, or one that isolates the matches.
 PreTokenizerStep split_step(SplitPattern pattern, SplitBehavior behavior, bool invert = false) {
   PreTokenizerStep step;
   step.kind = PreTokenizerStep::Kind::kSplit;
@@ -209,7 +209,7 @@ PreTokenizerStep split_step(SplitPattern pattern, SplitBehavior behavior, bool i
 Result<void> read_words(std::string_view type, const object& part, PreTokenizerParts& parts) {
   const auto spaces = [] { return SplitPattern::one_of(space_ranges()); };
   if (type == "Whitespace") {
-    // In a set, \w is Rust's but for these two.
+    // Inside a set, Oniguruma's \w is Rust's except for these two.
     auto words = SplitPattern::regex(R"([\w\u200C\u200D]+|[^\w\s\u200C\u200D]+)");
     if (!words) return words.error();
     parts.steps.push_back(split_step(std::move(*words), SplitBehavior::kRemoved, true));
@@ -394,7 +394,7 @@ std::vector<PrefixToken> read_prefix(const object& root) {
   std::vector<PrefixToken> prefix;
   const auto part = part_of(root, "post_processor");
   if (!part || !*part) return prefix;
-  // What it does to a text's end, or an unknown one, is no reason to refuse the file.
+  // Tokens behind a text, and unknown post-processors, are ignored.
   const auto read = for_each_part(**part, "processors", [&](const object& each) -> Result<void> {
     append_prefix(each, prefix);
     return {};

@@ -14,7 +14,7 @@
 
 namespace lmtp::tokenizer {
 
-// What this version can read, for error messages.
+// The supported formats, for error messages.
 inline constexpr const char* kSupportedKinds =
     "supported: BPE, Unigram and WordLevel as tokenizer.json; GPT-2's and Qwen2's vocab.json and "
     "merges.txt; Llama's and Gemma's tokenizer.model (sentencepiece); tekken.json; tiktoken's "
@@ -22,21 +22,21 @@ inline constexpr const char* kSupportedKinds =
 
 Error unsupported(const std::string& what);
 
-// Each takes the value of the key of its name; null or missing means no steps. The error names what
-// is not supported.
+// Each reads the part of its name; a null or missing part gives no steps. The error names what is
+// not supported.
 Result<std::vector<NormalizerStep>> read_normalizer(const simdjson::dom::object& root);
 
 struct PreTokenizerParts {
   std::vector<PreTokenizerStep> steps;
-  bool byte_level_alone = false;  // ByteLevel is all there is
+  bool byte_level_alone = false;  // ByteLevel is the only step
 };
 Result<PreTokenizerParts> read_pre_tokenizer(const simdjson::dom::object& root);
 
-// Where the file names none, a space goes between two tokens.
+// If the file has none, a space goes between two tokens.
 Result<std::vector<DecoderStep>> read_decoder(const simdjson::dom::object& root);
 
-// The names of the special tokens that the post-processor puts in front of a single text, with
-// their ids where it says them (-1 where not).
+// The special tokens that the post-processor puts in front of a single text, with their ids if it
+// gives them (else -1).
 struct PrefixToken {
   std::string content;
   std::int64_t id = -1;

@@ -8,10 +8,10 @@
 namespace lmtp::tokenizer {
 namespace {
 
-// Up to this length looking at every pair again after each merge is faster than a heap.
+// Up to this length, scanning all pairs after each merge is faster than a heap.
 constexpr std::size_t kShortWord = 32;
 
-// A symbol of a long word: merged ones are unlinked, so that a merge costs no moving.
+// A symbol of a long word, in a linked list, so that a merge moves no others.
 struct Symbol {
   TokenId token;
   std::int32_t previous, next;  // -1: none
@@ -33,7 +33,7 @@ void Merges::reserve(std::size_t num_merges) { grow(std::bit_ceil(num_merges * 2
 
 void Merges::add(TokenId left, TokenId right, Merge merge) {
   if ((num_merges_ + 1) * 2 > slots_.size()) grow(slots_.empty() ? 16 : slots_.size() * 2);
-  Slot& slot = slot_of(pair_of(left, right));
+  PairSlot& slot = slot_of(pair_of(left, right));
   if (slot.pair == kEmpty) ++num_merges_;
   slot = {pair_of(left, right), merge};
 }
@@ -48,7 +48,7 @@ Merges::Merge Merges::find(TokenId left, TokenId right) const {
   return {};
 }
 
-Merges::Slot& Merges::slot_of(std::uint64_t pair) {
+Merges::PairSlot& Merges::slot_of(std::uint64_t pair) {
   const std::size_t mask = slots_.size() - 1;
   std::size_t i = hash_of(pair) & mask;
   while (slots_[i].pair != kEmpty && slots_[i].pair != pair) i = (i + 1) & mask;
@@ -56,9 +56,9 @@ Merges::Slot& Merges::slot_of(std::uint64_t pair) {
 }
 
 void Merges::grow(std::size_t num_slots) {
-  std::vector<Slot> old(num_slots);
+  std::vector<PairSlot> old(num_slots);
   old.swap(slots_);
-  for (const Slot& slot : old) {
+  for (const PairSlot& slot : old) {
     if (slot.pair != kEmpty) slot_of(slot.pair) = slot;
   }
 }
@@ -115,8 +115,8 @@ std::size_t Merges::apply_long(std::span<TokenId> word) const {
     const Candidate top = candidates.top();
     candidates.pop();
     Symbol& left = symbols[static_cast<std::size_t>(top.left)];
-    // Stale where a neighbour has been merged since: tokens only grow, so equal tokens mean that
-    // nothing has changed. An unlinked symbol has token -1.
+    // Stale if a neighbour has been merged since: tokens only grow, so equal tokens mean that
+    // neither has changed. An unlinked symbol has token -1.
     if (left.token != top.left_token || left.next < 0) continue;
     Symbol& right = symbols[static_cast<std::size_t>(left.next)];
     if (right.token != top.right_token) continue;

@@ -1,4 +1,4 @@
-// Merges: which pairs of tokens become one, in which order; and the merging of a word.
+// Merges: BPE's table of pairs to merge, and the merging of a word.
 #pragma once
 
 #include <cstddef>
@@ -21,18 +21,17 @@ class Merges {
   };
 
   void reserve(std::size_t num_merges);
-  // A pair given twice keeps what was said last, as in Hugging Face `tokenizers`.
+  // Of a pair added twice the last merge counts, as in Hugging Face `tokenizers`.
   void add(TokenId left, TokenId right, Merge merge);
-  // rank kNone where the pair does not merge.
+  // rank kNone if the pair does not merge.
   Merge find(TokenId left, TokenId right) const;
 
   // Merges the word that begins at `begin` in place: always the pair of the lowest rank, the
-  // leftmost of equals, until no pair merges. A word of n tokens costs O(n log n) at most, whatever
-  // it holds.
+  // leftmost of equals, until no pair merges. O(n log n) in the worst case.
   void apply(std::vector<TokenId>& tokens, std::size_t begin = 0) const;
 
  private:
-  struct Slot {
+  struct PairSlot {
     std::uint64_t pair = kEmpty;
     Merge merge;
   };
@@ -47,12 +46,12 @@ class Merges {
     return static_cast<std::size_t>(pair ^ pair >> 32);
   }
   void grow(std::size_t num_slots);
-  Slot& slot_of(std::uint64_t pair);
+  PairSlot& slot_of(std::uint64_t pair);
   // Each returns how many tokens are left.
   std::size_t apply_short(std::span<TokenId> word) const;
   std::size_t apply_long(std::span<TokenId> word) const;
 
-  std::vector<Slot> slots_;  // open addressing, a power of two, at most half full
+  std::vector<PairSlot> slots_;  // open addressing, a power of two, at most half full
   std::size_t num_merges_ = 0;
 };
 

@@ -11,7 +11,7 @@ constexpr char32_t kCapitalIWithDot = 0x130;
 
 using Normalized = Normalizer::Normalized;
 
-// Each writes the new text to `out`, which is empty, or gives the old one back.
+// Each writes the new text to `out`, which is empty, or returns the old one unchanged.
 
 Normalized replace(const NormalizerStep& step, std::string_view text, PatternScratch& scratch,
                    std::string& out) {
@@ -21,7 +21,7 @@ Normalized replace(const NormalizerStep& step, std::string_view text, PatternScr
   bool front_moved = false;
   while (const auto match = finder.next()) {
     found = true;
-    // What takes the place of several characters counts as standing where the last of them did.
+    // A replacement of several characters counts as being at the last one's position.
     const bool one_char = match->end == code_point_at(text, 0).num_bytes;
     front_moved = front_moved || (match->begin == 0 && (step.content.empty() || !one_char));
     out.append(text.substr(done, match->begin - done)).append(step.content);
@@ -62,7 +62,8 @@ Normalized strip(const NormalizerStep& step, std::string_view text) {
   return {text.substr(begin, end - begin), begin > 0};
 }
 
-// sentencepiece's rules for machine translation: control characters go, odd spaces become plain.
+// sentencepiece's rules for machine translation: removes control characters, makes all spaces
+// plain.
 Normalized nmt(std::string_view text, std::string& out) {
   const auto is_dropped = [](char32_t c) {
     return (c >= 0x01 && c <= 0x08) || c == 0x0B || (c >= 0x0E && c <= 0x1F) || c == 0x7F ||
@@ -117,7 +118,7 @@ Normalized run(const NormalizerStep& step, std::string_view text, PatternScratch
 
 }  // namespace
 
-Normalized Normalizer::apply(std::string_view text, Scratch& scratch) const {
+Normalized Normalizer::apply(std::string_view text, NormalizerScratch& scratch) const {
   Normalized result{text};
   std::size_t unused = 0;  // of the two texts: the one that `result` does not lie in
   for (const NormalizerStep& step : steps_) {

@@ -1,4 +1,4 @@
-// Normalizer: what happens to a text before it is taken apart.
+// Normalizer: transforms a text before it is split into words.
 #pragma once
 
 #include <array>
@@ -37,23 +37,25 @@ struct NormalizerStep {
   bool strip_right = false;                   // kStrip
 };
 
+// Buffers of one Normalizer::apply() at a time; reused so that they need not grow again.
+struct NormalizerScratch {
+  std::array<std::string, 2> texts;  // each step reads from one and writes to the other
+  PatternScratch pattern;
+};
+
 // Immutable once made; any thread.
 class Normalizer {
  public:
   Normalizer() = default;
   explicit Normalizer(std::vector<NormalizerStep> steps) : steps_(std::move(steps)) {}
 
-  // Buffers of one apply() at a time; kept, so that they need not grow again.
-  struct Scratch {
-    std::array<std::string, 2> texts;  // each step reads from one and writes to the other
-    PatternScratch pattern;
-  };
   struct Normalized {
-    std::string_view text;     // lives in the scratch, or is the input
-    bool front_moved = false;  // whether it does not begin where the input does, to Hugging Face
+    std::string_view text;  // lives in the scratch, or is the input
+    // Whether Hugging Face `tokenizers` counts the text's beginning as changed.
+    bool front_moved = false;
   };
   // REQUIRES: `text` is valid UTF-8 and not in the scratch.
-  Normalized apply(std::string_view text, Scratch& scratch) const;
+  Normalized apply(std::string_view text, NormalizerScratch& scratch) const;
 
   bool empty() const { return steps_.empty(); }
 

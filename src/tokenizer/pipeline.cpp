@@ -16,7 +16,7 @@ namespace lmtp::tokenizer {
 // One encode(): text in, ids out.
 class PipelineTokenizer::Encoder final : public WordSink {
  public:
-  Encoder(const PipelineTokenizer& tokenizer, Scratch& scratch, std::vector<TokenId>& out)
+  Encoder(const PipelineTokenizer& tokenizer, EncodeScratch& scratch, std::vector<TokenId>& out)
       : tokenizer_(tokenizer), parts_(tokenizer.parts_), scratch_(scratch), out_(out) {}
 
   // REQUIRES: valid UTF-8.
@@ -33,7 +33,7 @@ class PipelineTokenizer::Encoder final : public WordSink {
       parts_.model->append_tokens(word, out_);
       return;
     }
-    WordCache::Slot& slot = scratch_.cache.slot_of(word);
+    WordCache::WordSlot& slot = scratch_.cache.slot_of(word);
     if (WordCache::holds(slot, word)) {
       out_.insert(out_.end(), slot.tokens.begin(), slot.tokens.begin() + slot.num_tokens);
       return;
@@ -52,8 +52,7 @@ class PipelineTokenizer::Encoder final : public WordSink {
                    });
   }
 
-  // Puts the ids of added tokens out and calls take(piece, whether it is the text's beginning) for
-  // what lies between them.
+  // Appends the ids of added tokens, and calls take(piece, is_at_start) for the text between them.
   template <typename Take>
   void for_each_piece(const AddedTokens& added, std::string_view text, Take take) {
     AddedTokens::Cursor cursor;
@@ -61,7 +60,7 @@ class PipelineTokenizer::Encoder final : public WordSink {
     while (const auto match = added.next(tokenizer_.classes_, text, cursor)) {
       if (match->begin > done) take(text.substr(done, match->begin - done), done == 0);
       out_.push_back(match->token->id);
-      // May lie before `done`: Hugging Face goes back there, too.
+      // May be before `done`: Hugging Face goes back there, too.
       done = match->end;
     }
     if (done < text.size()) take(text.substr(done), done == 0);
@@ -69,7 +68,7 @@ class PipelineTokenizer::Encoder final : public WordSink {
 
   const PipelineTokenizer& tokenizer_;
   const TokenizerParts& parts_;
-  Scratch& scratch_;
+  EncodeScratch& scratch_;
   std::vector<TokenId>& out_;
 };
 
@@ -137,7 +136,7 @@ std::string PipelineTokenizer::decode(std::span<const TokenId> ids) const {
   return parts_.decoder.decode(std::move(tokens));
 }
 
-bool PipelineTokenizer::Scratch::gave_up() const {
+bool PipelineTokenizer::EncodeScratch::gave_up() const {
   const auto& patterns = pre_tokenizer.patterns;
   return normalizer.pattern.gave_up() ||
          std::any_of(patterns.begin(), patterns.end(),
@@ -147,7 +146,7 @@ bool PipelineTokenizer::Scratch::gave_up() const {
 Result<std::vector<TokenId>> PipelineTokenizer::encode(std::string_view text) const {
   std::vector<TokenId> out;
   if (text.empty()) return out;
-  std::unique_ptr<Scratch> scratch = take_scratch();
+  std::unique_ptr<EncodeScratch> scratch = take_scratch();
   out.reserve(text.size() / 4 + 4);
   Encoder encoder(*this, *scratch, out);
   if (simdjson::validate_utf8(text.data(), text.size())) {
@@ -167,19 +166,19 @@ Result<std::vector<TokenId>> PipelineTokenizer::encode(std::string_view text) co
   return out;
 }
 
-std::unique_ptr<PipelineTokenizer::Scratch> PipelineTokenizer::take_scratch() const {
+std::unique_ptr<PipelineTokenizer::EncodeScratch> PipelineTokenizer::take_scratch() const {
   {
     const std::lock_guard lock(scratches_mutex_);
     if (!scratches_.empty()) {
-      std::unique_ptr<Scratch> scratch = std::move(scratches_.back());
+      std::unique_ptr<EncodeScratch> scratch = std::move(scratches_.back());
       scratches_.pop_back();
       return scratch;
     }
   }
-  return std::make_unique<Scratch>();
+  return std::make_unique<EncodeScratch>();
 }
 
-void PipelineTokenizer::give_back(std::unique_ptr<Scratch> scratch) const {
+void PipelineTokenizer::give_back(std::unique_ptr<EncodeScratch> scratch) const {
   const std::lock_guard lock(scratches_mutex_);
   if (scratches_.size() < kScratchesMax) scratches_.push_back(std::move(scratch));
 }

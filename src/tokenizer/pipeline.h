@@ -1,4 +1,4 @@
-// The parts that a tokenizer's files describe, and the tokenizer that they make.
+// The parts that a tokenizer's files describe, and the tokenizer made of them.
 #pragma once
 
 #include <memory>
@@ -18,11 +18,11 @@
 
 namespace lmtp::tokenizer {
 
-// All that a loader finds out.
+// The result of a loader.
 struct TokenizerParts {
   std::unique_ptr<WordModel> model;
   bool byte_level = false;  // the model's tokens are bytes; the decoder has no steps then
-  bool from_ranks = false;  // tekken.json or tiktoken's; special tokens are what the files name
+  bool from_ranks = false;  // tekken.json or tiktoken's: only the special tokens that files name
   Normalizer normalizer;
   PreTokenizer pre_tokenizer;
   Decoder decoder;
@@ -48,11 +48,11 @@ class PipelineTokenizer final : public Tokenizer {
   std::size_t spaces_dropped_max() const override { return parts_.decoder.spaces_dropped_max(); }
 
  private:
-  // What one encode() at a time works with; kept for the next one, because the cache pays off then.
-  struct Scratch {
+  // Buffers of one encode() at a time; reused, so that the cache stays warm.
+  struct EncodeScratch {
     WordCache cache;
-    Normalizer::Scratch normalizer;
-    PreTokenizer::Scratch pre_tokenizer;
+    NormalizerScratch normalizer;
+    PreTokenizerScratch pre_tokenizer;
 
     bool gave_up() const;
   };
@@ -61,21 +61,22 @@ class PipelineTokenizer final : public Tokenizer {
                                                << 20;  // larger buffers are not kept
   class Encoder;
 
-  std::unique_ptr<Scratch> take_scratch() const;
-  void give_back(std::unique_ptr<Scratch> scratch) const;
+  std::unique_ptr<EncodeScratch> take_scratch() const;
+  void give_back(std::unique_ptr<EncodeScratch> scratch) const;
   std::string_view spelling(TokenId id) const;
   void fill_token_bytes();
 
   const TokenizerParts parts_;
   const CharClasses classes_;
-  AddedTokens raw_added_;            // looked for first, in the text as it came
-  AddedTokens normalized_added_;     // then these, in what is left, normalized
-  std::vector<bool> special_;        // by id
-  std::string bytes_;                // of all tokens, where the model's texts are not they
-  std::vector<std::size_t> begins_;  // by id: where in bytes_ a token's begin; one more at the end
+  AddedTokens raw_added_;         // found first, in the raw text
+  AddedTokens normalized_added_;  // then these, in the rest of it, normalized
+  std::vector<bool> special_;     // by id
+  std::string bytes_;             // of all tokens, if they differ from the model's texts
+  std::vector<std::size_t>
+      begins_;  // by id: offset of a token's bytes in bytes_; one past the last
 
   mutable std::mutex scratches_mutex_;
-  mutable std::vector<std::unique_ptr<Scratch>> scratches_;  // at most kScratchesMax
+  mutable std::vector<std::unique_ptr<EncodeScratch>> scratches_;  // at most kScratchesMax
 };
 
 }  // namespace lmtp::tokenizer

@@ -9,11 +9,11 @@
 namespace lmtp::tokenizer {
 
 struct PreTokenizer::Run {
-  Scratch& scratch;
+  PreTokenizerScratch& scratch;
   WordSink& sink;
 };
 
-void PreTokenizer::run(std::string_view text, bool at_start, Scratch& scratch,
+void PreTokenizer::run(std::string_view text, bool at_start, PreTokenizerScratch& scratch,
                        WordSink& sink) const {
   if (scratch.texts.size() < steps_.size()) scratch.texts.resize(steps_.size());
   while (scratch.patterns.size() < steps_.size()) scratch.patterns.emplace_back();
@@ -54,7 +54,7 @@ void PreTokenizer::run_step(std::size_t index, std::string_view text, bool at_st
       if (step.kind == PreTokenizerStep::Kind::kSpellBytes) {
         append_spelling(text, out);
       } else {
-        LMTP_CHECK(append_spelt_bytes(text, out));  // nothing since has added a character
+        LMTP_CHECK(append_spelt_bytes(text, out));  // no step since kSpellBytes adds characters
       }
       return run_step(index + 1, out, at_start, run);
     }

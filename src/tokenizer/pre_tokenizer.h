@@ -1,5 +1,4 @@
-// PreTokenizer: takes a normalized text apart into words. A model turns each into tokens of its
-// own.
+// PreTokenizer: splits a normalized text into words, each of which the model tokenizes by itself.
 #pragma once
 
 #include <cstdint>
@@ -43,23 +42,26 @@ class WordSink {
   virtual void take_word(std::string_view word) = 0;
 };
 
+// Buffers of one PreTokenizer::run() at a time.
+struct PreTokenizerScratch {
+  std::vector<std::string> texts;        // one for each step that changes its text
+  std::vector<PatternScratch> patterns;  // one for each step that searches for a pattern
+};
+
 // Immutable once made; any thread.
 class PreTokenizer {
  public:
   PreTokenizer() = default;
   explicit PreTokenizer(std::vector<PreTokenizerStep> steps) : steps_(std::move(steps)) {}
 
-  // Buffers of one run() at a time.
-  struct Scratch {
-    std::vector<std::string> texts;        // one for each step that changes its text
-    std::vector<PatternScratch> patterns;  // one for each step that looks for a pattern
-  };
   // `at_start`: the text's first character is the first of all that is being encoded.
   // REQUIRES: `text` is valid UTF-8.
-  void run(std::string_view text, bool at_start, Scratch& scratch, WordSink& sink) const;
+  void run(std::string_view text, bool at_start, PreTokenizerScratch& scratch,
+           WordSink& sink) const;
 
-  // Lets words end where a `mark` follows something else. Tokens do not change where none of them
-  // has a mark inside, but words are short enough then to be found in a cache.
+  // Also ends words in front of a `mark` that follows another character. Does not change the
+  // tokens if no token has a mark inside (WordModel::never_crosses); the shorter words can then be
+  // found in WordCache.
   void split_at_marks(std::string_view mark);
 
   bool empty() const { return steps_.empty(); }

@@ -1,4 +1,4 @@
-// Files that hold tokens by rank, from which merges follow: tekken.json, and tiktoken's.
+// Files of tokens with ranks, from which merges are derived: tekken.json, and tiktoken's.
 //
 // References: transformers 5, integrations/mistral/tokenizer.py and convert_slow_tokenizer.py,
 // TikTokenConverter; mistral-common, tokens/tokenizers/tekken.py (names of special tokens).
@@ -31,13 +31,13 @@ using simdjson::dom::array;
 using simdjson::dom::element;
 using simdjson::dom::object;
 
-constexpr std::size_t kTokenBytesMax = 512;  // all its splits are looked at
+constexpr std::size_t kTokenBytesMax = 512;  // all splits of a token are tried
 constexpr TokenId kIdsWithoutTokenMax = 1 << 16;
-// What transformers takes for any file of tiktoken's, which holds no pattern.
+// tiktoken's files have no pattern; transformers uses this one for all of them.
 constexpr std::string_view kTiktokenPattern =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
     R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
-// Of the first tekken.json, which name none.
+// The special tokens of early versions of tekken.json, which do not list any.
 constexpr std::string_view kFirstTekkenSpecials[] = {"<unk>",
                                                      "<s>",
                                                      "</s>",
@@ -65,9 +65,9 @@ std::string spelt(std::string_view bytes) {
   return spelling;
 }
 
-// The model of tokens by rank, whose ids begin at `first_id`, and of those that `specials` spell at
-// ids from 0. A merge for each way to put a token together: by its rank, then by those of its
-// parts.
+// A BPE model of tokens by rank, with ids from `first_id` on, and of `specials`, with ids from 0.
+// It has a merge for each split of a token into two tokens, ordered by the token's rank, then by
+// those of its parts.
 Result<std::unique_ptr<WordModel>> make_bpe(const std::vector<std::string>& tokens,
                                             std::size_t first_id,
                                             const std::vector<std::string>& specials) {
@@ -174,7 +174,7 @@ Result<TokenizerParts> read_tekken_root(const object& root) {
   };
   const auto specials = read_tekken_specials(root, number("default_num_special_tokens"));
   if (!specials) return specials.error();
-  // What is listed beyond the size is not used.
+  // Tokens beyond the vocabulary's size are not used.
   std::size_t num_tokens = vocab.size();
   if (const auto size = number("default_vocab_size")) {
     if (*size < specials->size()) {
@@ -185,7 +185,7 @@ Result<TokenizerParts> read_tekken_root(const object& root) {
   std::vector<std::string> tokens;
   for (const element item : vocab) {
     if (tokens.size() == num_tokens) break;
-    std::int64_t rank = 0;  // where it says one
+    std::int64_t rank = 0;  // if given
     if (item["rank"].get_int64().get(rank) == simdjson::SUCCESS &&
         rank != static_cast<std::int64_t>(tokens.size())) {
       return Error{ErrorCode::kInvalid, "'vocab', entry " + std::to_string(tokens.size()) +
@@ -272,7 +272,7 @@ Result<TokenizerParts> read_tiktoken(const std::string& path, const FolderConfig
   if (!model) return Error{model.error().code, path + ": " + model.error().message};
   auto parts = make_parts(kTiktokenPattern, std::move(*model));
   if (!parts) return Error{parts.error().code, path + ": " + parts.error().message};
-  // The files beside it give special tokens ids, all of which are taken.
+  // Configuration files assign ids to special tokens; the gaps are filled.
   TokenId last = -1;
   std::unordered_map<TokenId, std::string> names;
   for (const AddedToken& token : config.added) {

@@ -21,7 +21,7 @@ bool is_ascii_letter(char32_t c) { return (c >= 'a' && c <= 'z') || (c >= 'A' &&
 
 Ranges copy_of(std::span<const CodePointRange> ranges) { return {ranges.begin(), ranges.end()}; }
 
-// Oniguruma's \w is Rust's but for these, the first of which are not in a set's.
+// Oniguruma's \w is Rust's except for these; the first are not in \w inside a set.
 Ranges oniguruma_word_ranges(bool in_set) {
   Ranges ranges = copy_of(word_ranges());
   for (const char32_t c : {0xB2, 0xB3, 0xB9, 0xBC, 0xBD, 0xBE}) {
@@ -100,7 +100,7 @@ class Parser {
       case '^':
       case '$':
         begin_atom();
-        take(pattern_.substr(pos_, 1));  // of each line, which ends at \n alone
+        take(pattern_.substr(pos_, 1));  // anchors of each line; lines end at \n only
         return {};
       case '[': {
         begin_atom();
@@ -127,11 +127,11 @@ class Parser {
     if (!set) return set.error();
     const bool is_char = set->size() == 1 && set->front().first == set->front().last;
     if (is_char) return add_folded(std::move(*set), false);
-    add_set(std::move(*set));  // case counts for \p{Lu}, but not for [\p{Lu}]
+    add_set(std::move(*set));  // (?i) does not apply to \p{Lu}, but it does to [\p{Lu}]
     return {};
   }
 
-  // Where case does not count, some characters equal two others, as \u00DF does ss.
+  // With (?i), some characters match two others: \u00DF matches ss.
   Result<void> parse_literal() {
     begin_atom();
     const std::size_t begin = pos_;
@@ -150,7 +150,7 @@ class Parser {
     return add_folded({{c, c}}, false);
   }
 
-  // An option in the middle of a group holds to its end, its alternatives included.
+  // An option inside a group applies up to the group's end, alternatives included.
   void close_inner_groups() {
     for (; groups_.back().num_inner > 0; --groups_.back().num_inner) add(")");
   }
@@ -170,7 +170,7 @@ class Parser {
     if (at("(?") && name_end == std::string_view::npos) return parse_options(group);
     groups_.push_back(group);
     pos_ = at("(?") ? name_end + 1 : pos_ + 1;
-    add("(?:");  // nothing refers to what it captured
+    add("(?:");  // captures are not used
     return {};
   }
 
@@ -203,8 +203,8 @@ class Parser {
     return {};
   }
 
-  // {n}, {n,}, {,m}, {n,m}. A + behind them repeats once more, and so may a ? behind {n}: there,
-  // what is counted becomes a group of its own.
+  // {n}, {n,}, {,m}, {n,m}. In Oniguruma a following + repeats the whole again, and a ? after {n}
+  // makes it optional: the counted part then becomes a group.
   Result<void> parse_counts() {
     const std::size_t end = pattern_.find('}', pos_);
     const std::string_view counts = pattern_.substr(pos_, end - pos_ + 1);
@@ -224,8 +224,8 @@ class Parser {
     return {};
   }
 
-  // Conditions on a place: \b, \B, \A, \z, \Z. Words are Oniguruma's, so the first two are spelt
-  // out. False where it is none of them.
+  // Assertions: \b, \B, \A, \z, \Z. The first two are expanded, since words are Oniguruma's. False
+  // if it is none of them.
   bool parse_assertion() {
     for (const std::string_view same : {"\\A", "\\z", "\\Z"}) {
       if (!at(same)) continue;
@@ -254,7 +254,7 @@ class Parser {
     ++pos_;
     negated = at("^");
     if (negated) ++pos_;
-    std::optional<Ranges> before;  // what stands in front of &&
+    std::optional<Ranges> before;  // the operand to the left of &&
     Ranges ranges;
     while (!at("]") || ranges.empty()) {
       if (pos_ >= pattern_.size()) return Error{ErrorCode::kInvalid, "a [ is not closed"};
@@ -414,7 +414,7 @@ class Parser {
     return Ranges{{value, value}};
   }
 
-  // Both cases, where case does not count.
+  // Adds both cases if (?i) applies.
   Result<void> add_folded(Ranges ranges, bool negated) {
     if (groups_.back().caseless) {
       for (char32_t c = 'a'; c <= 'z'; ++c) {
@@ -439,7 +439,7 @@ class Parser {
   std::size_t pos_ = 0;
   std::vector<Group> groups_ = {Group()};
   std::vector<RegexPart> parts_;
-  std::optional<std::size_t> atom_;  // the first part of what a count would be for
+  std::optional<std::size_t> atom_;  // the first part of the atom that a quantifier applies to
   char32_t literal_before_ = 0;      // in lower case, and where it ends
   std::size_t literal_end_ = 0;
 };

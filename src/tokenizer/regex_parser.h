@@ -1,4 +1,4 @@
-// The syntax of regular expressions, as far as make_byte_regex() needs to understand it.
+// Parses regular expressions, as far as make_byte_regex() needs it.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace lmtp::tokenizer {
 
-// A piece of a pattern: either a set of characters (a literal is a set of one) or syntax that is
-// the same in Oniguruma and in PCRE2, as it stands.
+// A piece of a pattern: either a set of characters (a literal is a set of one), or syntax that is
+// copied, since Oniguruma and PCRE2 agree on it.
 struct RegexPart {
   std::string syntax;
   std::vector<CodePointRange> set;  // sorted, none touching the next

@@ -15,12 +15,12 @@ constexpr std::uint64_t kPieces = 1, kTrainerSpec = 2;
 constexpr std::uint64_t kPieceType = 3;
 constexpr std::uint64_t kModelType = 3, kUnkPiece = 45;
 
-// Walks over the fields of one message.
+// Iterates over the fields of one message.
 class Fields {
  public:
   explicit Fields(std::string_view bytes) : bytes_(bytes) {}
 
-  // False at the end, and where the bytes are broken.
+  // False at the end, and at invalid bytes.
   bool next() {
     if (bytes_.empty()) return false;
     begin_ = bytes_;
@@ -48,7 +48,7 @@ class Fields {
   }
   bool broken() const { return broken_; }
 
-  // Of the field that next() came to; each is meant where its type fits.
+  // The field that next() found; which member is valid depends on its type.
   std::uint64_t number = 0;
   std::uint64_t varint = 0;
   std::string_view text;  // the bytes of any other type
@@ -79,7 +79,7 @@ class Fields {
   }
 
   std::string_view bytes_;
-  std::string_view begin_;  // of the field that next() came to, and all behind it
+  std::string_view begin_;  // from the field that next() found to the end
   bool broken_ = false;
 };
 
@@ -108,8 +108,8 @@ Result<SentencePieceFile> parse_sentencepiece(std::string_view bytes) {
       "not a sentencepiece model, or cut off (Llama 3's is of another kind: its tokenizer.json is "
       "needed)"};
   SentencePieceFile file;
-  // Without the rest: the library would run the file's samples through its charsmap, and reads
-  // beyond the end of broken ones.
+  // Without the other fields: the library would run the file's self-test samples through its
+  // charsmap, and reads beyond the end of corrupt ones.
   std::string vocabulary;
   Fields fields(bytes);
   while (fields.next()) {

@@ -1,5 +1,5 @@
-// tokenizer.model: sentencepiece's file, a protocol buffer, as libsentencepiece loads it. What its
-// headers do not tell (kind of model, user-defined pieces, name of the unknown one) is read here.
+// tokenizer.model: sentencepiece's file, a protocol buffer, loaded by libsentencepiece. What its
+// API does not give (kind of model, user-defined pieces, the unknown piece's name) is parsed here.
 //
 // Reference: github.com/google/sentencepiece, src/sentencepiece_model.proto.
 #pragma once
@@ -24,7 +24,7 @@ enum class PieceType : std::uint8_t {
 
 enum class SentencePieceKind : std::uint8_t { kUnigram = 1, kBpe = 2, kWord = 3, kChar = 4 };
 
-// What of the file a tokenizer is made of.
+// The parts of the file that a tokenizer is made of.
 struct SentencePieceFile {
   struct Piece {
     std::string text;

@@ -1,5 +1,5 @@
-// A sentencepiece model made into what transformers' converters make of it, whose fast tokenizers
-// are the judge of ids: not all that sentencepiece itself does is in them.
+// Converts a sentencepiece model as transformers does. Its fast tokenizers are the reference for
+// ids; they differ from sentencepiece in some points.
 //
 // Reference: transformers 4.57, convert_slow_tokenizer.py, LlamaConverter and GemmaConverter.
 #include <algorithm>
@@ -26,8 +26,8 @@ namespace {
 constexpr std::string_view kMark = "\xE2\x96\x81";  // U+2581 stands for a space
 constexpr std::string_view kTab = "\t";
 constexpr std::string_view kTabByte = "<0x09>";
-// The first pieces are control tokens and count with score 0; Gemma's are called as in the files
-// beside it.
+// The first pieces are control tokens with score 0; for Gemma, their names come from the
+// configuration files.
 constexpr std::size_t kNumFixed = 3;
 constexpr const char* kGemmaFixed[kNumFixed] = {"pad_token", "eos_token", "bos_token"};
 constexpr std::string_view kGemmaSpecials[] = {"<start_of_turn>", "<end_of_turn>"};
@@ -47,7 +47,7 @@ std::size_t num_chars(std::string_view text) {
   }));
 }
 
-// The pieces as the tokenizer will have them.
+// The converted pieces.
 std::vector<Unigram::Piece> pieces_of(const SentencePieceFile& file, const FolderConfig& config,
                                       bool is_gemma) {
   std::vector<Unigram::Piece> pieces;
@@ -61,7 +61,7 @@ std::vector<Unigram::Piece> pieces_of(const SentencePieceFile& file, const Folde
   const auto is = [](std::string_view text) {
     return [text](const Unigram::Piece& piece) { return piece.text == text; };
   };
-  // Gemma's first models have no tab, which stands where its byte would.
+  // Gemma's first models have no tab; it replaces the piece of its byte.
   if (is_gemma && std::none_of(pieces.begin(), pieces.end(), is(kTab))) {
     const auto byte = std::find_if(pieces.begin(), pieces.end(), is(kTabByte));
     if (byte != pieces.end()) *byte = {std::string(kTab), 0.0};
@@ -69,7 +69,7 @@ std::vector<Unigram::Piece> pieces_of(const SentencePieceFile& file, const Folde
   return pieces;
 }
 
-// Which pieces may stand in a merge: those of the file, and Gemma's tab.
+// The pieces that may be in a merge: those of the file, and Gemma's tab.
 Vocab vocab_of(const SentencePieceFile& file, bool is_gemma) {
   Vocab vocab;
   for (std::size_t id = 0; id < file.pieces.size(); ++id) {
@@ -81,10 +81,10 @@ Vocab vocab_of(const SentencePieceFile& file, bool is_gemma) {
   return vocab;
 }
 
-// All pairs of pieces that make a piece: by its score, the best first.
+// All pairs of pieces whose concatenation is a piece, ordered by its score, best first.
 std::vector<ScoredMerge> merges_of(const std::vector<Unigram::Piece>& pieces, const Vocab& vocab) {
   std::vector<ScoredMerge> merges;
-  // A spelling that is there twice has its place from the first and its score from the last.
+  // A duplicate spelling takes its position from the first piece and its score from the last.
   std::unordered_map<std::string_view, double> scores;
   for (const Unigram::Piece& piece : pieces) scores.insert_or_assign(piece.text, piece.score);
   for (const Unigram::Piece& piece : pieces) {
@@ -220,7 +220,7 @@ Decoder make_decoder(bool drops_space) {
   return Decoder(std::move(steps));
 }
 
-// Control pieces and those that the user asked for are taken out of the text first.
+// Control and user-defined pieces are added tokens, found before the text is split.
 std::vector<AddedToken> added_tokens(const SentencePieceFile& file, bool is_gemma) {
   std::vector<AddedToken> tokens;
   for (const SentencePieceFile::Piece& piece : file.pieces) {

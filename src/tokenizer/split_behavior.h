@@ -17,8 +17,8 @@ enum class SplitBehavior : std::uint8_t {
   kContiguous,
 };
 
-// Takes matches and what lies between them in order and gives out pieces. A piece is held back
-// until what follows cannot become part of it. `emit(begin, end)` is called for each.
+// Gets matches and the gaps between them in order, and calls `emit(begin, end)` for each resulting
+// piece. A piece is held back until nothing more can be merged into it.
 template <typename Emit>
 class PieceMaker {
  public:
@@ -65,7 +65,7 @@ class PieceMaker {
   std::size_t held_begin_ = 0, held_end_ = 0;
 };
 
-// Takes `text` apart. `invert`: what lies between the matches counts as match and the other way.
+// Splits `text`. `invert`: exchanges matches and gaps.
 template <typename Emit>
 void split_text(const SplitPattern& pattern, SplitBehavior behavior, bool invert,
                 std::string_view text, PatternScratch& scratch, Emit emit) {

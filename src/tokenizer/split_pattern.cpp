@@ -13,8 +13,8 @@
 namespace lmtp::tokenizer {
 namespace {
 
-// Of one search: a pattern that backtracks much is slow before it ends. Runs of 10,000 spaces take
-// half of it with \s+$.
+// Limit of one search, against excessive backtracking. \s+$ on runs of 10,000 spaces takes half of
+// it.
 constexpr std::uint32_t kMatchStepsMax = 100'000'000;
 
 std::string message_of(int code) {
@@ -70,7 +70,7 @@ SplitPattern SplitPattern::one_of(std::span<const CodePointRange> ranges) {
 Result<SplitPattern> SplitPattern::compile(ByteRegex regex) {
   int error = 0;
   PCRE2_SIZE where = 0;
-  // Lines end at \n alone, whatever the library was built with.
+  // Lines end at \n only, regardless of the library's build options.
   const std::unique_ptr<pcre2_compile_context, void (*)(pcre2_compile_context*)> context(
       pcre2_compile_context_create(nullptr), pcre2_compile_context_free);
   LMTP_CHECK(context != nullptr);

@@ -1,4 +1,4 @@
-// SplitPattern: where a text is taken apart, by a regular expression or by a literal text.
+// SplitPattern: finds the matches of a regular expression or of a literal text.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ struct pcre2_real_match_data_8;
 
 namespace lmtp::tokenizer {
 
-// What one thread at a time needs for finding. Owner: one encode().
+// Buffers of one search at a time. Owner: one encode().
 class PatternScratch {
  public:
   PatternScratch() = default;
@@ -25,12 +25,12 @@ class PatternScratch {
   PatternScratch& operator=(PatternScratch&&) = delete;
   ~PatternScratch();
 
-  // Whether a search was given up at a limit, so that what was found since is not to be used.
+  // Whether a search hit a limit; its results are then incomplete and must not be used.
   bool gave_up() const { return gave_up_; }
 
  private:
   friend class SplitPattern;
-  std::string classes_;  // the text, a byte for each character
+  std::string classes_;  // the text as character classes, one byte each (ByteRegex)
   pcre2_real_match_data_8* match_data_ = nullptr;
   pcre2_real_match_context_8* context_ = nullptr;
   bool gave_up_ = false;
@@ -39,7 +39,7 @@ class PatternScratch {
 // Immutable once made; any thread.
 class SplitPattern {
  public:
-  // The error says what of the expression is not supported.
+  // The error names unsupported syntax.
   static Result<SplitPattern> regex(std::string_view pattern);
   // REQUIRES: !text.empty().
   static SplitPattern literal(std::string_view text);
@@ -50,8 +50,8 @@ class SplitPattern {
     std::size_t begin, end;  // bytes of the text; may be empty, as between two words
   };
 
-  // Walks over the matches in a text. The scratch belongs to it while it lives. A search that
-  // takes too long ends as if there were no more matches; the scratch says so.
+  // Iterates over the matches in a text, with exclusive use of the scratch. A search that hits a
+  // limit ends as if there were no more matches, and sets the scratch's gave_up().
   class Finder {
    public:
     std::optional<Match> next();
@@ -60,16 +60,16 @@ class SplitPattern {
     friend class SplitPattern;
     Finder(const SplitPattern& pattern, std::string_view text, PatternScratch& scratch);
     std::optional<Match> next_literal();
-    // The byte at which the character `index` begins; never asked to go back.
+    // The byte at which the character `index` begins. REQUIRES: ascending calls.
     std::size_t byte_at(std::size_t index);
 
     const SplitPattern& pattern_;
     const std::string_view text_;
     PatternScratch& scratch_;
-    bool ascii_ = false;    // then characters are bytes
-    std::size_t from_ = 0;  // where the next match may begin: a character, or a literal's byte
-    std::size_t last_end_ = kNowhere;  // of the last match, where no empty one may follow
-    std::size_t at_char_ = 0;          // of at_byte_
+    bool ascii_ = false;    // characters are bytes
+    std::size_t from_ = 0;  // where to search on: index of a character, or a literal's byte
+    std::size_t last_end_ = kNowhere;  // of the last match; no empty match may begin here
+    std::size_t at_char_ = 0;          // index of the character at at_byte_
     std::size_t at_byte_ = 0;
   };
   // REQUIRES: `text` is valid UTF-8 and outlives the Finder.
@@ -84,7 +84,7 @@ class SplitPattern {
 
   static constexpr std::size_t kNowhere = static_cast<std::size_t>(-1);
 
-  std::string literal_;  // where there is no regex
+  std::string literal_;  // if code_ is null
   CodePointTable classes_;
   std::shared_ptr<const pcre2_real_code_8> code_;
 };

@@ -17,11 +17,10 @@ namespace {
 
 constexpr std::string_view kMark = "\xE2\x96\x81";  // U+2581 stands for a space
 
-// Classes that put BOS in front of a text or not as tokenizer_config.json says, whatever
-// tokenizer.json does.
+// Classes for which tokenizer_config.json, not tokenizer.json, decides about BOS.
 struct BosRule {
   std::string_view tokenizer_class;
-  bool usually;
+  bool by_default;
 };
 constexpr BosRule kBosRules[] = {
     {"LlamaTokenizer", true}, {"GemmaTokenizer", true}, {"GPTNeoXTokenizer", false}};
@@ -45,7 +44,7 @@ Result<TokenizerParts> read_parts(const std::string& folder, const FolderConfig&
   const bool has_json = file_exists(json);
   const bool has_sentencepiece = file_exists(sentencepiece);
   const bool is_llama = config.tokenizer_class == "LlamaTokenizer";
-  // Asked for a prefix space or none, transformers 4 makes Llama's tokenizer anew.
+  // If add_prefix_space is set, transformers 4 converts Llama's tokenizer again from the slow one.
   const bool anew = is_llama && config.add_prefix_space && has_sentencepiece && !config.from_v5;
   if (has_json && !anew) {
     auto parts = read_tokenizer_json(json, config);
@@ -74,12 +73,13 @@ void apply_bos_rule(const FolderConfig& config, bool from_vocab_files, Tokenizer
     parts.prefix.clear();
     if (adds && parts.bos_id >= 0) parts.prefix.push_back(parts.bos_id);
   };
-  if (config.from_v5) {  // the post-processor as it stands, unless the files say something of it
+  if (config.from_v5) {  // the post-processor decides, unless the files set add_bos or add_eos
     if (config.add_bos || config.has_add_eos) set(config.add_bos.value_or(false));
     return;
   }
   for (const BosRule& rule : kBosRules) {
-    if (rule.tokenizer_class == config.tokenizer_class) set(config.add_bos.value_or(rule.usually));
+    if (rule.tokenizer_class != config.tokenizer_class) continue;
+    set(config.add_bos.value_or(rule.by_default));
   }
   if (from_vocab_files && !parts.from_ranks && config.tokenizer_class == "GPT2Tokenizer") {
     set(config.add_bos.value_or(false));
@@ -90,7 +90,7 @@ void apply_bos_rule(const FolderConfig& config, bool from_vocab_files, Tokenizer
 
 Result<std::vector<TokenId>> Tokenizer::encode_continuation(std::string_view text) const {
   if (spaces_dropped_max() == 0) return encode(text);
-  // After a character with which it does not become one token.
+  // Encodes the text after a character that does not merge with it.
   for (const std::string before : {"@", "^"}) {
     const auto front = encode(before);
     auto ids = encode(before + std::string(text));
@@ -121,14 +121,14 @@ Result<std::unique_ptr<Tokenizer>> load_tokenizer(const std::string& folder) {
   PlainSpecials plain;
   auto parts = read_parts(folder, *config, plain);
   if (!parts) return parts.error();
-  if (parts->from_ranks) {  // a Llama 3 has no <s>, though Llama's class has
+  if (parts->from_ranks) {  // Llama 3 has no <s>, although its class has this default
     std::erase_if(config->specials, [&](const SpecialToken& special) {
       return special.by_class && parts->added.find(special.token.content, *parts->model) < 0;
     });
   }
   apply_folder_config(*config, plain, *parts);
   apply_bos_rule(*config, plain.as_tokens, *parts);
-  // Without a pre-tokenizer a text is one word, too long for the cache.
+  // Without a pre-tokenizer a text would be one word, too long for the cache.
   if (!parts->byte_level && parts->model->never_crosses(kMark)) {
     parts->pre_tokenizer.split_at_marks(kMark);
   }

@@ -146,9 +146,9 @@ Result<std::unique_ptr<WordModel>> read_model(const object& root, bool byte_leve
   return unsupported("the model is '" + std::string(type) + "'");
 }
 
-// Whether the model's tokens may be bytes instead of their spelling: words are spelt ones, pieces
-// of which are made into bytes at the last. `steps` are changed accordingly. What the library does
-// is the spelling; bytes are faster, and so is a decoder that has nothing else to do.
+// Whether the model may work on bytes instead of GPT-2's spelling of them: if every word is spelt
+// when it reaches the model, `steps` are changed to convert it to bytes at the end. The library
+// works on the spelling; bytes are faster, also in decoding.
 bool make_bytes_of_words(const object& root, const std::vector<NormalizerStep>& normalizer,
                          const std::vector<DecoderStep>& decoder,
                          std::vector<PreTokenizerStep>& steps) {
@@ -159,7 +159,7 @@ bool make_bytes_of_words(const object& root, const std::vector<NormalizerStep>& 
       decoder.size() != 1 || decoder[0].kind != DecoderStep::Kind::kBytes) {
     return false;
   }
-  std::size_t num_behind = 0;  // steps behind the last that spells
+  std::size_t num_behind = 0;  // steps after the last kSpellBytes
   while (num_behind < steps.size() &&
          steps[steps.size() - 1 - num_behind].kind != Kind::kSpellBytes) {
     const Kind kind = steps[steps.size() - 1 - num_behind].kind;
@@ -207,7 +207,7 @@ Result<std::vector<AddedToken>> read_added_tokens(const object& root) {
   return tokens;
 }
 
-// transformers writes its own setting over the file's.
+// transformers' own setting overrides the file's.
 void override_prefix_space(const FolderConfig& config, PreTokenizerParts& parts) {
   if (!parts.byte_level_alone || !config.present) return;
   std::erase_if(parts.steps, [](const PreTokenizerStep& step) {

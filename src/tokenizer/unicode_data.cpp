@@ -8,7 +8,7 @@
 namespace lmtp::tokenizer {
 namespace {
 
-// `step` 2: every other character, as where capitals and small letters alternate.
+// `step` 2: every other character (capital and small letters alternate).
 struct LowerRun {
   char32_t first, last;
   std::uint32_t step;
@@ -86,7 +86,7 @@ std::vector<CodePointRange> ranges_of(CategorySet categories) {
 }
 
 std::vector<CodePointRange> property_named(std::string_view name) {
-  std::string plain;  // case, spaces, hyphens and underscores do not count
+  std::string plain;  // case, spaces, hyphens and underscores are ignored
   for (const char c : name) {
     const bool capital = c >= 'A' && c <= 'Z';
     if (c != ' ' && c != '-' && c != '_') plain += static_cast<char>(capital ? c - 'A' + 'a' : c);
@@ -146,7 +146,7 @@ bool contains(std::span<const CodePointRange> sorted, char32_t code_point) {
 }
 
 bool closed_under_case(std::span<const CodePointRange> ranges) {
-  // The categories' Unicode is older than that of lower case.
+  // The tables of categories are of an older Unicode version than those of lower case.
   const std::vector<CodePointRange> unassigned = ranges_of(categories_named("Cn"));
   for (const LowerRun& run : kLowerRuns) {
     for (char32_t c = run.first; c <= run.last; c += run.step) {

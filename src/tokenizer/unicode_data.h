@@ -1,4 +1,4 @@
-// What Unicode says of characters, as Hugging Face `tokenizers` knows it.
+// Properties of characters, in the Unicode version of Hugging Face `tokenizers`.
 #pragma once
 
 #include <cstdint>
@@ -17,17 +17,17 @@ struct CodePointRange {
 // A set of general categories: one bit for each, in the order of unicode_ranges.inc.
 using CategorySet = std::uint32_t;
 
-// "L", "Lu", "Nd", ...; 0 where there is no such category.
+// "L", "Lu", "Nd", ...; 0 for an unknown category.
 CategorySet categories_named(std::string_view name);
 
-// What \p{...} names, as Oniguruma reads it: a category, a script ("Han") or a few more, whatever
-// the case. Sorted, none touching the next; empty where there is no such name.
+// The characters of \p{...} in Oniguruma: a category, a script ("Han") or a few more names,
+// case-insensitive. Sorted, none touching the next; empty for an unknown name.
 std::vector<CodePointRange> property_named(std::string_view name);
 
 // Sorted, none touching the next.
 std::vector<CodePointRange> ranges_of(CategorySet categories);
 
-// The same for any ranges.
+// Sorts and merges the ranges.
 std::vector<CodePointRange> merged(std::vector<CodePointRange> ranges);
 // All other code points. REQUIRES: sorted, none touching the next.
 std::vector<CodePointRange> complement(std::span<const CodePointRange> ranges);
@@ -39,11 +39,11 @@ std::span<const CodePointRange> punctuation_ranges();  // and Punctuation
 
 bool contains(std::span<const CodePointRange> sorted, char32_t code_point);
 
-// Whether each character beyond ASCII is in it where its lower case is, and the other way.
+// Whether each non-ASCII character is in the ranges if and only if its lower case is.
 // REQUIRES: sorted, none touching the next.
 bool closed_under_case(std::span<const CodePointRange> ranges);
 
-// Itself where it has none. U+0130 alone becomes two characters: i and U+0307; it is left alone.
+// The character itself if it has none, and for U+0130, whose lower case is two characters.
 char32_t lower_case(char32_t code_point);
 
 }  // namespace lmtp::tokenizer

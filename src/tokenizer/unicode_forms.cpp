@@ -30,7 +30,7 @@ std::uint64_t pair_of(char32_t first, char32_t second) {
   return std::uint64_t{first} << 32 | second;
 }
 
-// Calls take(code point, what it becomes) for each entry.
+// Calls take(code point, decomposition) for each entry.
 template <typename Take>
 void for_each_entry(std::span<const char32_t> table, Take take) {
   for (std::size_t i = 0; i < table.size();) {
@@ -68,7 +68,7 @@ UnicodeFormer::UnicodeFormer(UnicodeForm form)
   for (const auto& [c, to] : decompositions_) {
     std::u32string chars = to;
     if (composes_) compose(chars);
-    // What comes together again is only touched by marks that follow, whose segment it begins.
+    // A character that recomposes is affected only by following marks, in the segment it begins.
     if (chars != std::u32string(1, c)) reactive.push_back({c, c});
   }
   for (const CodePointRange& range : merged(std::move(reactive))) reactive_.set(range, 1);
@@ -98,7 +98,7 @@ void UnicodeFormer::apply(std::string_view text, std::string& out) const {
       pos += point.num_bytes;
       continue;
     }
-    // From the inert character before, with which it may compose, up to the next inert one.
+    // The segment: from the preceding inert character, which may compose with it, to the next one.
     const std::size_t begin = std::max(before, copied);
     out.append(text.substr(copied, begin - copied));
     chars.clear();
@@ -152,11 +152,11 @@ void UnicodeFormer::sort_marks(std::u32string& chars) const {
 void UnicodeFormer::compose(std::u32string& chars) const {
   constexpr std::size_t kNone = static_cast<std::size_t>(-1);
   std::size_t starter = kNone;
-  std::size_t size = 0;  // of what is composed so far
+  std::size_t size = 0;  // of the composed part
   int last_class = -1;   // of the character before, unless that is the starter itself
   for (const char32_t c : chars) {
     const int own_class = combining_.of(c);
-    // A mark of the same or a higher class in between stands in the way.
+    // Blocked by a mark of the same or a higher combining class in between.
     if (starter != kNone && last_class < own_class) {
       const char32_t whole = composed(chars[starter], c);
       if (whole != 0) {

@@ -22,7 +22,7 @@ class UnicodeFormer {
  public:
   explicit UnicodeFormer(UnicodeForm form);
 
-  // Whether apply() may change the text; quick to say no for most texts.
+  // Whether apply() may change the text; a fast check that is false for most texts.
   bool may_change(std::string_view text) const;
 
   // Appends the normal form to `out`. REQUIRES: valid UTF-8.
@@ -33,8 +33,8 @@ class UnicodeFormer {
   void sort_marks(std::u32string& chars) const;
   void compose(std::u32string& chars) const;
   char32_t composed(char32_t first, char32_t second) const;  // 0: none
-  // Whether the character stays as it is unless one that is not inert follows, and nothing that
-  // follows touches what is before it.
+  // Whether the character is unchanged unless a character that is not inert follows it, and text
+  // after it does not affect text before it.
   bool is_inert(char32_t c) const { return reactive_.of(c) == 0; }
 
   const bool composes_;

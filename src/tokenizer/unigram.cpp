@@ -78,7 +78,7 @@ void Unigram::find_best(std::string_view word, std::vector<Node>& ends_at) const
 void Unigram::append_tokens(std::string_view word, std::vector<TokenId>& out) const {
   std::vector<Node> ends_at;
   find_best(word, ends_at);
-  // Backwards; unknown pieces side by side are one.
+  // From the end; adjacent unknown pieces are merged.
   std::vector<std::string_view> pieces;
   bool after_unk = false;
   for (std::size_t end = word.size(); end > 0;) {

@@ -1,4 +1,4 @@
-// Unigram: the likeliest way to put a word together from tokens.
+// Unigram: the most probable segmentation of a word into tokens.
 //
 // References: Kudo 2018, "Subword Regularization"; sentencepiece, src/unigram_model.cc; Hugging
 // Face tokenizers, models/unigram.
@@ -34,7 +34,7 @@ class Unigram final : public WordModel {
   bool never_crosses(std::string_view) const override { return false; }
 
  private:
-  // The best way that ends at some byte of the word.
+  // The best segmentation that ends at some byte of the word.
   struct Node {
     TokenId id = -1;
     double score = 0.0;

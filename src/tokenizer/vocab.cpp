@@ -47,14 +47,14 @@ TokenId Vocab::find(std::string_view wanted) const {
 }
 
 void Vocab::grow(std::size_t num_slots) {
-  std::vector<Slot> old(num_slots);
+  std::vector<TokenSlot> old(num_slots);
   old.swap(slots_);
-  for (const Slot& slot : old) {
+  for (const TokenSlot& slot : old) {
     if (slot.id >= 0) place(slot);
   }
 }
 
-void Vocab::place(Slot slot) {
+void Vocab::place(TokenSlot slot) {
   const std::size_t mask = slots_.size() - 1;
   std::size_t i = slot.hash & mask;
   while (slots_[i].id >= 0) {

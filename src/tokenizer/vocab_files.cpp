@@ -41,8 +41,8 @@ Result<void> read_vocab_json(const std::string& path, BpeBuilder& builder) {
   return {};
 }
 
-// transformers reads GPT-2's file without its first line, whatever that is, and without a last one
-// that has no end; Qwen2's whole, but for a first line "#version:".
+// transformers skips the first line of GPT-2's file, and a last line without a line end; of Qwen2's
+// file it skips only a first line "#version:".
 Result<void> read_merges_txt(const std::string& path, bool is_gpt2, BpeBuilder& builder) {
   const auto text = read_text_file(path);
   if (!text) return text.error();

@@ -1,5 +1,5 @@
-// WordCache: the tokens of words met before. Texts repeat their words, and looking one up is some
-// twenty times faster than merging its bytes again.
+// WordCache: the tokens of recent words. Texts repeat their words, and a look-up is some twenty
+// times faster than merging a word's bytes again.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@
 
 namespace lmtp::tokenizer {
 
-// A table of fixed size: a word's hash names its one slot, and a newcomer takes it.
+// A direct-mapped cache: a word's hash selects its only slot, which a new word overwrites.
 // Owner: one encode() at a time; one thread.
 class WordCache {
  public:
@@ -21,22 +21,22 @@ class WordCache {
   static constexpr std::size_t kWordBytesMax = 30;
   static constexpr std::size_t kTokensMax = 8;
 
-  struct Slot {
+  struct WordSlot {
     std::uint8_t num_bytes = 0;  // 0: free
     std::uint8_t num_tokens = 0;
     std::array<char, kWordBytesMax> bytes;
     std::array<TokenId, kTokensMax> tokens;
   };
-  static_assert(sizeof(Slot) == 64, "a slot is one cache line");
+  static_assert(sizeof(WordSlot) == 64, "a slot is one cache line");
 
   // REQUIRES: 0 < word.size() <= kWordBytesMax.
-  Slot& slot_of(std::string_view word);
-  static bool holds(const Slot& slot, std::string_view word);
+  WordSlot& slot_of(std::string_view word);
+  static bool holds(const WordSlot& slot, std::string_view word);
   // Words of more than kTokensMax tokens are not kept.
-  static void store(Slot& slot, std::string_view word, std::span<const TokenId> tokens);
+  static void store(WordSlot& slot, std::string_view word, std::span<const TokenId> tokens);
 
  private:
-  std::vector<Slot> slots_{kNumSlots};
+  std::vector<WordSlot> slots_{kNumSlots};
 };
 
 }  // namespace lmtp::tokenizer

@@ -1,4 +1,4 @@
-// WordLevel: a word is one token or the unknown one. Hugging Face tokenizers, models/wordlevel.
+// WordLevel: a word is one token, or the unknown token. Hugging Face tokenizers, models/wordlevel.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ class WordLevel final : public WordModel {
  public:
   // REQUIRES: 0 <= id <= kTokenIdMax.
   void add_token(std::string_view text, TokenId id);
-  // What unknown words become, after all tokens. False where there is no such token.
+  // The token for unknown words; call after all add_token(). False if there is no such token.
   bool set_unknown(std::string_view text);
 
   void append_tokens(std::string_view word, std::vector<TokenId>& out) const override;

@@ -27,7 +27,7 @@ NormalizerStep replace(const std::string& what, const std::string& by) {
 
 std::pair<std::string, bool> apply(std::vector<NormalizerStep> steps, const std::string& text) {
   const Normalizer normalizer(std::move(steps));
-  Normalizer::Scratch scratch;
+  NormalizerScratch scratch;
   const auto result = normalizer.apply(text, scratch);
   return {std::string(result.text), result.front_moved};
 }

@@ -26,7 +26,7 @@ PreTokenizerStep step(Kind kind, const std::string& content = "_") {
 }
 
 Words words_of(const PreTokenizer& pre_tokenizer, const std::string& text, bool at_start = true) {
-  PreTokenizer::Scratch scratch;
+  PreTokenizerScratch scratch;
   Collector collector;
   pre_tokenizer.run(text, at_start, scratch, collector);
   return collector.words;

@@ -10,7 +10,7 @@ namespace {
 
 TEST(WordCache, KeepsTheTokensOfAWord) {
   WordCache cache;
-  WordCache::Slot& slot = cache.slot_of("word");
+  WordCache::WordSlot& slot = cache.slot_of("word");
   EXPECT_FALSE(WordCache::holds(slot, "word"));
   WordCache::store(slot, "word", std::vector<TokenId>{7, 8});
   ASSERT_TRUE(WordCache::holds(cache.slot_of("word"), "word"));
@@ -22,7 +22,7 @@ TEST(WordCache, KeepsTheTokensOfAWord) {
 
 TEST(WordCache, LeavesWordsOfManyTokensOut) {
   WordCache cache;
-  WordCache::Slot& slot = cache.slot_of("abc");
+  WordCache::WordSlot& slot = cache.slot_of("abc");
   WordCache::store(slot, "abc", std::vector<TokenId>(WordCache::kTokensMax + 1, 1));
   EXPECT_FALSE(WordCache::holds(slot, "abc"));
 }
