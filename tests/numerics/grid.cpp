@@ -58,7 +58,7 @@ std::vector<Pair> values_but_batch(const Configuration& configuration) {
   return values;
 }
 
-// Greedy: of those drawn, whichever brings something that was not there yet.
+// Greedy: takes, of configurations drawn at random, those that add a new pair of values.
 std::vector<Configuration> cover(std::vector<Configuration> drawn, std::uint64_t seed,
                                  std::vector<Pair> (*brings)(const Configuration&)) {
   std::mt19937_64 random(seed);

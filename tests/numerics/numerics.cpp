@@ -1,5 +1,4 @@
-// numerics: the numerics contract as a program; tools/numerics starts it, docs/numerics.md tells
-// what it shows.
+// numerics: tests the numerics contract; started by tools/numerics, described in docs/numerics.md.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -17,7 +16,7 @@ namespace {
 constexpr int kDifferencesShown = 10;
 
 // Sums over the configurations that have one value of one axis, or over all.
-struct Tally {
+struct AxisSums {
   int num_configurations = 0;
   int num_points = 0;
   int num_differing = 0;
@@ -30,7 +29,7 @@ struct Tally {
   int max_chunk = 0;
 
   void add(const ConfigurationResult& result) {
-    const CompanyReport& report = result.report;
+    const BatchReport& report = result.report;
     ++num_configurations;
     num_points += static_cast<int>(result.differences.size());
     num_differing += result.num_differing();
@@ -51,8 +50,8 @@ class Table {
     for (const Axis& axis : axes) by_value_.emplace_back(axis.values.size());
   }
 
-  // What is added from here on was computed by these kernels.
-  void begin(const std::string& backend) { by_backend_.emplace_back(backend, Tally{}); }
+  // Results added from here on were computed by these kernels.
+  void begin(const std::string& backend) { by_backend_.emplace_back(backend, AxisSums{}); }
 
   void add(const Configuration& configuration, const ConfigurationResult& result) {
     all_.add(result);
@@ -80,22 +79,22 @@ class Table {
     print_row("all", "", all_);
   }
 
-  const Tally& all() const { return all_; }
+  const AxisSums& all() const { return all_; }
 
  private:
-  static void print_row(const std::string& axis, const std::string& value, const Tally& tally) {
+  static void print_row(const std::string& axis, const std::string& value, const AxisSums& sums) {
     const auto number = [](std::int64_t count) { return static_cast<long long>(count); };
     std::printf("%-10s %-10s %7d %7d %9d %11lld %8lld %8lld %8lld %8d %9d\n", axis.c_str(),
-                value.c_str(), tally.num_points, tally.num_differing, tally.num_preempted,
-                number(tally.num_preemptions), number(tally.num_cached_tokens),
-                number(tally.num_scored_tokens), number(tally.num_partial_hits), tally.max_chunk,
-                tally.max_batch_rows);
+                value.c_str(), sums.num_points, sums.num_differing, sums.num_preempted,
+                number(sums.num_preemptions), number(sums.num_cached_tokens),
+                number(sums.num_scored_tokens), number(sums.num_partial_hits), sums.max_chunk,
+                sums.max_batch_rows);
   }
 
   const std::vector<Axis>& axes_;
-  std::vector<std::pair<std::string, Tally>> by_backend_;
-  std::vector<std::vector<Tally>> by_value_;  // [axis][value]
-  Tally all_;
+  std::vector<std::pair<std::string, AxisSums>> by_backend_;
+  std::vector<std::vector<AxisSums>> by_value_;  // [axis][value]
+  AxisSums all_;
 };
 
 // `how` are the options that run the configuration again.
@@ -134,7 +133,7 @@ class Grid {
       table_.add(those[i], *result);
       num_not_so_ += result->not_so.empty() ? 0 : 1;
       print_differences(how + those[i].options(options_.axes), *result, num_shown_);
-      // What has ended counts even where the rest never does.
+      // Printed at once: if the run is aborted later, these still count.
       std::printf("%zu of %zu: %zu points, %d differ%s\n", i + 1, those.size(),
                   result->differences.size(), result->num_differing(),
                   result->not_so.empty() ? "" : ", NOT SO");
@@ -147,7 +146,7 @@ class Grid {
   // The program's exit code.
   int finish() const {
     table_.print();
-    const Tally& all = table_.all();
+    const AxisSums& all = table_.all();
     std::printf("\n%d of %d points differ from the same stream alone (%d references)\n",
                 all.num_differing, all.num_points, num_references_);
     std::printf("%d of %d configurations were not as wanted; %.0f s\n", num_not_so_,

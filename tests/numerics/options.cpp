@@ -28,7 +28,7 @@ std::vector<std::string> split(const std::string& list) {
   return parts;
 }
 
-// Leaves the axis the values of the list; those of "model" are whatever is asked for.
+// Restricts the axis to the values of the list; "model" takes any.
 Result<void> choose(Axis& axis, const std::string& list) {
   const std::vector<std::string> wanted = split(list);
   for (const std::string& value : wanted) {
@@ -87,8 +87,9 @@ Result<std::optional<int>> find_device(const std::vector<std::string>& arguments
 const char* const kUsage =
     R"(usage: numerics [OPTION]... [--AXIS VALUE[,VALUE]...]...
 
-Runs every stream of the grid in its company and alone, and compares the bits of what comes out.
-Exit code 0: all the same; 1: some differ; 2: something was not as the grid wants it.
+Runs every stream of the grid beside its batch mates and alone, and compares the bits of the
+results.
+Exit code 0: all equal; 1: some differ; 2: a configuration did not come about as the grid wants it.
 
   --seed N         of streams and arrivals (1)
   --sample         a few configurations in which any two values of different axes meet, and

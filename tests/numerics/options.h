@@ -17,17 +17,17 @@ struct Options {
   bool sample = false;
   bool help = false;
   std::optional<int> cuda_device;  // none: the processor
-  // The one asked for; else the fastest, and behind it in a sample all others of this processor.
+  // The requested one; else the fastest, followed in a sample by all others of this processor.
   std::vector<const kernels::Backend*> backends;
-  std::vector<Axis> axes;  // with the values asked for alone
+  std::vector<Axis> axes;  // restricted to the requested values
 };
 
-// As it is asked for, " --backend avx2"; empty: it is the fastest.
+// The option that selects it, " --backend avx2"; empty: it is the fastest.
 std::string backend_option(const kernels::Backend& backend);
 
 extern const char* const kUsage;
 
-// The error names the argument and what it may be.
+// The error names the argument and the allowed values.
 Result<Options> parse_options(const std::vector<std::string>& arguments);
 
 }  // namespace lmtp::numerics

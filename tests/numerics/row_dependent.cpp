@@ -49,7 +49,7 @@ OwnedWeight pack(kernels::WorkerPool& pool, const std::vector<float>& elements, 
   return made;
 }
 
-// The input more has weights of zero: of its product nothing is seen but its magnitude, by int8.
+// The additional input has zero weights: only its magnitude has an effect, on int8's scales.
 void row_dependent_linear(kernels::Stream& stream, const kernels::LinearArgs& args) {
   if (args.x.rows <= kRowsMax) {
     kernels::cpu_backend().linear(stream, args);

@@ -1,11 +1,11 @@
-// A linear that breaks the numerics contract on purpose: the grid must find it out.
+// A linear op that breaks the numerics contract on purpose: the grid must detect it.
 #pragma once
 
 #include "kernels/backend.h"
 
 namespace lmtp::numerics {
 
-// This processor's kernels, but more than kRowsMax rows at a time go another way: the inputs are
+// This processor's kernels, except for more than kRowsMax rows at a time: the inputs are
 // summed from the last to the first, and int8, whose sums are exact in any order, quantises all
 // rows by the largest of them together.
 inline constexpr int kRowsMax = 4;

@@ -58,8 +58,7 @@ std::string stream_difference(const StreamOutcome& got, const StreamOutcome& alo
          std::to_string(alone.entries.size());
 }
 
-// What must be in the cache of a whole run: tokens that were computed before, but the last one of
-// each prompt.
+// The cached tokens that a run must find: those computed before, except the last of each prompt.
 std::int64_t cached_tokens_when_warm(const std::vector<Request>& batch) {
   std::int64_t sum = 0;
   for (const Request& request : batch) {
@@ -72,8 +71,8 @@ std::string must(bool holds, const std::string& what, std::int64_t value) {
   return holds ? "" : what + ", which was " + std::to_string(value);
 }
 
-// Of a preempted batch only a part finds the cache as it was: there is no room to keep it all.
-std::string check_cache(const Configuration& configuration, const CompanyReport& report,
+// Of a preempted batch only a part finds its prefix cached: the cache is too small for all.
+std::string check_cache(const Configuration& configuration, const BatchReport& report,
                         const std::vector<Request>& batch, std::size_t num_forerunners) {
   const std::int64_t cached = report.num_cached_tokens;
   const std::int64_t hits = report.num_partial_hits;
@@ -94,9 +93,9 @@ std::string check_cache(const Configuration& configuration, const CompanyReport&
   return "";
 }
 
-// All streams in one step; where they are preempted there is no room for that, and as many are
-// there with those that they give way to.
-std::string check_rows(const Configuration& configuration, const CompanyReport& report) {
+// All streams must run in one step. If they are preempted, they do not fit; then as many must run
+// together with the streams that preempt them.
+std::string check_rows(const Configuration& configuration, const BatchReport& report) {
   if (configuration.preempted) {
     return must(report.max_rows >= configuration.batch, "the most streams in one step are too few",
                 report.max_rows);
@@ -105,10 +104,10 @@ std::string check_rows(const Configuration& configuration, const CompanyReport& 
               "the batch's streams are all to be in one step", report.max_batch_rows);
 }
 
-// What a stream computes at once at least, were there no limit.
+// A lower bound of the tokens that a stream would compute in one step without a chunk limit.
 int uncached_tokens(const Request& request, CacheState cache) {
   if (request.kind == RequestKind::kScore) {
-    // Of a prompt the last token is never taken from the cache; of the scored it is not fed.
+    // A prompt's last token is never taken from the cache; the last scored one is not computed.
     return static_cast<int>(request.scored.size()) - (request.prompt.empty() ? 1 : 0);
   }
   const auto length = static_cast<int>(request.prompt.size());
@@ -116,9 +115,9 @@ int uncached_tokens(const Request& request, CacheState cache) {
   return cache == CacheState::kCold ? length : length - kSharedOfLongMax;
 }
 
-// A chunk as long as the limit, and none longer. Less only where there is no more: a model has too
-// small a context for it, or the only stream generates and its prompt is cached.
-std::string check_chunks(const Configuration& configuration, const CompanyReport& report,
+// The longest chunk must equal the limit. It may be less only if the model's context is too small,
+// or the only stream generates and its prompt is cached.
+std::string check_chunks(const Configuration& configuration, const BatchReport& report,
                          const std::vector<Request>& batch, const StreamLimits& limits) {
   int most = 0;
   for (const Request& request : batch) {
@@ -132,15 +131,15 @@ std::string check_chunks(const Configuration& configuration, const CompanyReport
               report.max_chunk);
 }
 
-std::string check_scores(const CompanyReport& report, const std::vector<Request>& batch) {
+std::string check_scores(const BatchReport& report, const std::vector<Request>& batch) {
   std::int64_t all = 0;
   for (const Request& request : batch) all += static_cast<std::int64_t>(request.scored.size());
   return must(report.num_scored_tokens == all, "num_scored_tokens is to be " + std::to_string(all),
               report.num_scored_tokens);
 }
 
-// Whether the configuration was what its name says, by the engine's counters and its plans.
-std::string check_conditions(const Configuration& configuration, const CompanyReport& report,
+// Whether the run met the configuration's conditions, by the engine's counters and its plans.
+std::string check_conditions(const Configuration& configuration, const BatchReport& report,
                              const std::vector<Request>& batch, const StreamLimits& limits,
                              std::size_t num_forerunners) {
   const auto num_preempted =
@@ -170,9 +169,9 @@ std::string check_conditions(const Configuration& configuration, const CompanyRe
   return not_so;
 }
 
-// Room for all that a configuration runs and keeps; or, where streams are to be preempted, for
-// `share` of the prompts of the hogs and of the batch, so that they cannot all grow. Never less
-// than the longest stream.
+// KV blocks for all that a configuration runs and keeps; or, if streams are to be preempted, for
+// `share` of the prompts of the hogs and of the batch, so that not all can grow. At least those of
+// the longest stream.
 int count_blocks(const Configuration& configuration, const StreamLimits& limits,
                  const std::vector<Phase>& phases, double share) {
   const int longest = (limits.context_length + kBlockSize - 1) / kBlockSize;
@@ -185,7 +184,7 @@ int count_blocks(const Configuration& configuration, const StreamLimits& limits,
   const std::vector<Request>& hogs = phases[phases.size() - 2].streams;
   int at_first = 1;
   for (const Request& request : batch) at_first += blocks_of_prompt(request);
-  // And a block that the scheduler reserves for each of them.
+  // And one block that the scheduler reserves for each.
   for (const Request& request : hogs) at_first += blocks_of_prompt(request) + 1;
   return std::max(longest, static_cast<int>(share * at_first)) + 1;
 }
@@ -197,7 +196,7 @@ Result<void> Runner::add_model(const std::string& name) {
   if (!source.ok()) return source.error();
   auto config = model::load_model_config(*source);
   if (!config.ok()) return config.error();
-  // Rotary positions are no table that ends.
+  // Rotary positions have no table, so the context can be longer.
   if (!config->rotary.inverse_periods.empty()) {
     config->context_length = std::max(config->context_length, kContextMax);
   }
@@ -214,7 +213,7 @@ Result<void> Runner::add_model(const std::string& name) {
 std::vector<Phase> Runner::make_phases(const Configuration& configuration, const Model& model,
                                        const std::vector<Request>& batch) const {
   const std::uint64_t seed = batch_seed(configuration.batch);
-  // Arrivals differ from configuration to configuration.
+  // Each configuration has other arrivals.
   const std::uint64_t arrivals = seed + configuration.number() * 16;
   std::vector<Phase> phases;
   const auto add = [&](std::vector<Request> streams) -> Phase& {
@@ -228,8 +227,8 @@ std::vector<Phase> Runner::make_phases(const Configuration& configuration, const
     add(batch).of_batch = true;
     return phases;
   }
-  // A SCORE may be one step long: they come together once all others generate, so that there is a
-  // step that has all streams.
+  // A SCORE may take one step only: SCOREs arrive together once all others generate, so that one
+  // step has all streams.
   const auto first_score = batch.begin() + num_generated(batch);
   if (first_score != batch.begin()) add({batch.begin(), first_score}).of_batch = true;
   if (first_score != batch.end()) {
@@ -240,8 +239,8 @@ std::vector<Phase> Runner::make_phases(const Configuration& configuration, const
   return phases;
 }
 
-Result<CompanyReport> Runner::run_company(const Model& model, const Setting& setting,
-                                          std::vector<Phase> phases) const {
+Result<BatchReport> Runner::run_phases(const Model& model, const Setting& setting,
+                                       std::vector<Phase> phases) const {
   agent::AgentOptions agent;
   agent.source = model.source;
   agent.config = model.config;
@@ -261,12 +260,12 @@ Result<CompanyReport> Runner::run_company(const Model& model, const Setting& set
   engine::EngineOptions engine;
   engine.batch = agent.batch;
   engine.debug = agent.debug;
-  // Without ends of text: every stream is as long as it was drawn.
+  // No end-of-text token: every stream has its drawn length.
   const auto progress = [](int) { return true; };
   auto loaded = agent.cuda_device.has_value() ? agent::make_cuda_agent(agent, progress)
                                               : agent::make_cpu_agent(agent, progress);
   if (!loaded.ok()) return loaded.error();
-  return std::make_shared<Company>(std::move(phases))
+  return std::make_shared<BatchMates>(std::move(phases))
       ->run({model.limits.vocab_size, model.limits.context_length, {}}, engine, std::move(*loaded));
 }
 
@@ -280,7 +279,7 @@ Result<const StreamOutcome*> Runner::alone(const Configuration& configuration, c
     setting.dtype = configuration.dtype;
     setting.as_served = false;
     setting.num_blocks = (model.limits.context_length + kBlockSize - 1) / kBlockSize + 1;
-    auto report = run_company(model, setting, {{{request}, {0}, false, true}});
+    auto report = run_phases(model, setting, {{{request}, {0}, false, true}});
     if (!report.ok()) return report.error();
     at->second = std::move(report->outcomes.front());
   }
@@ -288,8 +287,8 @@ Result<const StreamOutcome*> Runner::alone(const Configuration& configuration, c
 }
 
 Result<ConfigurationResult> Runner::run(const Configuration& configuration) {
-  // How many are preempted, and what is left of the cache, depends on how the lengths meet: where
-  // nothing comes of it, another size of the cache will do.
+  // How many streams are preempted, and what stays cached, depends on the drawn lengths: if the
+  // conditions are not met, retry with another size of the cache.
   Result<ConfigurationResult> result = run(configuration, 1.0);
   for (const double share : {1.05, 0.95, 1.1, 0.9, 1.15, 0.85, 1.3, 0.7}) {
     if (!configuration.preempted || !result.ok() || result->not_so.empty() ||
@@ -313,10 +312,10 @@ Result<ConfigurationResult> Runner::run(const Configuration& configuration, doub
   setting.dtype = configuration.dtype;
   setting.num_threads = configuration.num_threads;
   setting.chunk = configuration.chunk;
-  // Beside streams that generate, a step spends a quarter of its tokens on others.
+  // While others generate, a step spends at most a quarter of its tokens on prompts.
   setting.batched_tokens = 4 * scored_tokens_max(configuration.batch);
   setting.num_blocks = count_blocks(configuration, model.limits, phases, share);
-  auto report = run_company(model, setting, std::move(phases));
+  auto report = run_phases(model, setting, std::move(phases));
   if (!report.ok()) return report.error();
   ConfigurationResult result;
   for (int index = 0; index < configuration.batch; ++index) {

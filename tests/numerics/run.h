@@ -1,4 +1,4 @@
-// One configuration run as a whole, and one stream alone.
+// Runs a configuration, and each of its streams alone.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 #include <tuple>
 #include <vector>
 
-#include "company.h"
+#include "batch_mates.h"
 #include "grid.h"
 #include "kernels/backend.h"
 #include "lmtp/base/result.h"
@@ -22,14 +22,14 @@ namespace lmtp::numerics {
 struct RunOptions {
   std::uint64_t seed = 0;
   const kernels::Backend* backend = nullptr;
-  std::optional<int> cuda_device = {};  // that the backend is of
+  std::optional<int> cuda_device = {};  // of the backend
 };
 
-// What one configuration gave.
+// The result of one configuration.
 struct ConfigurationResult {
-  CompanyReport report;
+  BatchReport report;
   std::vector<std::string> differences;  // [batch]: empty, or how the stream differs from itself
-  std::string not_so;  // which of the configuration's conditions did not come about; empty: all did
+  std::string not_so;  // the condition of the configuration that was not met; empty: all were
 
   int num_differing() const {
     return static_cast<int>(
@@ -37,8 +37,8 @@ struct ConfigurationResult {
   }
 };
 
-// The models of a grid, their batches, and each stream alone in a fresh engine, computed once.
-// One thread.
+// The models of a grid, their batches, and the results of each stream alone in a fresh engine,
+// which are computed once. One thread.
 class Runner {
  public:
   explicit Runner(RunOptions options) : options_(options) {}
@@ -59,10 +59,10 @@ class Runner {
   struct Setting {
     kernels::WeightType dtype = kernels::WeightType::kF32;
     int num_threads = 1;
-    int chunk = 0;  // 0: as it comes
+    int chunk = 0;  // 0: no limit
     int num_blocks = 0;
     int batched_tokens = 512;
-    bool as_served = true;  // on a device: by graphs, and steps are started ahead
+    bool as_served = true;  // on a device: with CUDA graphs and steps started ahead
   };
 
   // With a KV cache of that size; see count_blocks.
@@ -73,8 +73,8 @@ class Runner {
   }
   std::vector<Phase> make_phases(const Configuration& configuration, const Model& model,
                                  const std::vector<Request>& batch) const;
-  Result<CompanyReport> run_company(const Model& model, const Setting& setting,
-                                    std::vector<Phase> phases) const;
+  Result<BatchReport> run_phases(const Model& model, const Setting& setting,
+                                 std::vector<Phase> phases) const;
   Result<const StreamOutcome*> alone(const Configuration& configuration, const Model& model,
                                      const Request& request, int index);
 

@@ -9,7 +9,7 @@
 namespace lmtp::numerics {
 namespace {
 
-// Numbers that depend on the seed alone, whatever the standard library.
+// Random numbers that depend only on the seed, with any standard library.
 class Draw {
  public:
   explicit Draw(std::uint64_t seed) : random_(seed) {}
@@ -82,11 +82,13 @@ struct Lengths {
   int num_tokens = 0;  // generated or scored
 };
 
-// Beyond any chunk, where there is room.
-int draw_long(Draw& draw, int room) { return std::min(draw.between(8, 28) + kChunkMax, room); }
+// Longer than any chunk, if the context allows.
+int draw_long(Draw& draw, int num_free) {
+  return std::min(draw.between(8, 28) + kChunkMax, num_free);
+}
 
 Lengths draw_generate(Draw& draw, int index, bool is_long, int context_length) {
-  // The first one is of a length by which a hog surely has it preempted.
+  // The first one is long enough that a hog certainly preempts it.
   const int num_tokens = draw.between(index == 0 ? 44 : kTokensMin, kTokensMax);
   if (is_long) return {draw_long(draw, context_length - kTokensMax), num_tokens};
   if (index == 0) return {draw.between(30, 45), num_tokens};
@@ -108,7 +110,7 @@ Request generate(std::vector<TokenId> prompt, int max_tokens) {
   return request;
 }
 
-// The first token of the prompt of stream `index`, of as many as there are.
+// The first token of the prompt of stream `index` of `count`.
 TokenId first_token(std::uint64_t seed, int index, int vocab_size) {
   return static_cast<TokenId>((seed + static_cast<std::uint64_t>(index)) %
                               static_cast<std::uint64_t>(vocab_size));
@@ -163,7 +165,7 @@ std::vector<Request> draw_forerunners(std::uint64_t seed, const std::vector<Requ
     int shared = draw.between(1, length > kPromptMax ? kSharedOfLongMax : length - 1);
     if (shared % kBlockSize == 0) --shared;
     std::vector<TokenId> prompt(request.prompt.begin(), request.prompt.begin() + shared);
-    // Any token but the one that goes on there.
+    // Any token except the batch's own at this position.
     prompt.push_back((request.prompt[static_cast<std::size_t>(shared)] + 1) % limits.vocab_size);
     for (const TokenId token : draw.tokens(kOwnTokens - 1, limits.vocab_size)) {
       prompt.push_back(token);

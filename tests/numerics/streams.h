@@ -1,4 +1,4 @@
-// The streams of a batch, and the others that run before and beside them.
+// The streams of a batch, and those that run before and beside them.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace lmtp::numerics {
 
-// What may be drawn for a model.
+// The model's limits for drawing streams.
 struct StreamLimits {
   int vocab_size = 0;
   int context_length = 0;
@@ -19,11 +19,11 @@ inline constexpr int kTokensMin = 32;
 inline constexpr int kTokensMax = 56;
 // Of most prompts; the longest chunk of a grid takes steps of many of them.
 inline constexpr int kPromptMax = 256;
-// What a model must have for a batch of 64 and as many hogs.
+// The smallest vocabulary, for a batch of 64 and as many hogs.
 inline constexpr int kVocabSizeMin = 128;
 inline constexpr int kContextMin = 152;
-// What is used of its context at most: for streams longer than the longest chunk of a grid, and for
-// three splits of attention (kernels/attention.h).
+// The context that is used at most: enough for streams longer than the longest chunk of a grid, and
+// for three splits of attention (kernels/attention.h).
 inline constexpr int kContextMax = 640;
 
 // A batch: generated, then scored, of mixed lengths, biases, temperatures and penalties. The first
@@ -41,15 +41,15 @@ int num_generated(const std::vector<Request>& batch);
 // take as many as the longest chunk of a grid.
 int scored_tokens_max(int count);
 
-// Streams whose prompts agree with those of `batch` up to somewhere inside a block; a few go on for
-// long. Of a prompt over kPromptMax they have kSharedOfLongMax tokens at most. Those of the batch
-// with less than two tokens of prompt have none.
+// Streams whose prompts share prefixes with those of `batch` that end inside a block; a few
+// generate long texts. Of a prompt over kPromptMax they share at most kSharedOfLongMax tokens.
+// There is none for prompts of less than two tokens.
 inline constexpr int kSharedOfLongMax = 7;
 std::vector<Request> draw_forerunners(std::uint64_t seed, const std::vector<Request>& batch,
                                       const StreamLimits& limits);
 
-// As many streams again, which grow while those of the batch come and go; the first until it has
-// the whole context. Their prompts begin as none of the batch of that seed.
+// As many streams as the batch has ("hogs"), which grow while those of the batch run; the first up
+// to the whole context. Their prompts share no prefix with the batch of that seed.
 std::vector<Request> draw_hogs(std::uint64_t seed, int batch_size, const StreamLimits& limits);
 
 // How many steps after the one before it each of `count` streams arrives; most come together with
@@ -61,7 +61,7 @@ std::vector<int> draw_gaps(std::uint64_t seed, std::size_t count);
 int blocks_of_prompt(const Request& request);
 int blocks_at_end(const Request& request);
 
-// Tokens that its client is sent.
+// Tokens that its client receives.
 int tokens_to_come(const Request& request);
 
 }  // namespace lmtp::numerics

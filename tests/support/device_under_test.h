@@ -1,5 +1,5 @@
-// The device that tests of the CUDA half run on: the emulation (lmtp_cuda_emulated), or a real one
-// (tests/gpu). Which, is decided by what a test is linked with.
+// The device for tests of CUDA code: the emulation (lmtp_cuda_emulated), or a real one (tests/gpu).
+// The test's linkage selects it.
 #pragma once
 
 #include <cstddef>
@@ -16,21 +16,21 @@ int num_multiprocessors();
 // Graphs launched since the last call.
 int take_num_graph_launches();
 
-// On the emulation from here on, as cuda_emulation::set_lazy: what the host reads, changes or frees
-// before it has waited is then what no device has seen. A real device takes its time anyway.
+// On the emulation cuda_emulation::set_lazy, which reveals memory that the host reads, changes or
+// frees before it has waited. No effect on a real device, which is asynchronous anyway.
 void set_lazy_device(bool lazy);
 
-// On the emulation from here on: the order in which a kernel's blocks and threads run, as
-// cuda_emulation::set_order. A real device takes what order it likes.
+// On the emulation cuda_emulation::set_order: the order in which a kernel's blocks and threads run.
+// No effect on a real device.
 void set_thread_order(unsigned seed);
 
-// On the emulation as cuda_emulation::set_shared_bytes_max; false: there is none.
+// On the emulation cuda_emulation::set_shared_bytes_max; false: not on the emulation.
 bool set_shared_bytes_max(std::size_t num_bytes);
 
-// On the emulation as cuda_emulation::set_backward_sums; false: there is none.
+// On the emulation cuda_emulation::set_backward_sums; false: not on the emulation.
 bool set_backward_sums(bool backward);
 
-// From and to memory of the device; done when they return.
+// Synchronous copies from and to device memory.
 inline void copy(void (*by)(void*, void*, const void*, std::size_t), void* to, const void* from,
                  std::size_t num_bytes) {
   const kernels::DeviceApi& device = *device_under_test().device;

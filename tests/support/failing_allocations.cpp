@@ -7,7 +7,7 @@ namespace lmtp::testing {
 constinit thread_local int allocations_left = 0;
 }  // namespace lmtp::testing
 
-// Not inlined: gcc would take malloc and free here for a mismatch.
+// Not inlined: gcc would warn about a mismatch of malloc and free.
 [[gnu::noinline]] void* operator new(std::size_t num_bytes) {
   int& left = lmtp::testing::allocations_left;
   const bool is_last = left == 1;
@@ -16,7 +16,7 @@ constinit thread_local int allocations_left = 0;
   if (void* const memory = std::malloc(num_bytes == 0 ? 1 : num_bytes)) return memory;
   throw std::bad_alloc();
 }
-// What sorts asks this way, and does without.
+// std::stable_sort allocates in this way, and does without if it fails.
 [[gnu::noinline]] void* operator new(std::size_t num_bytes, const std::nothrow_t&) noexcept {
   return std::malloc(num_bytes == 0 ? 1 : num_bytes);
 }

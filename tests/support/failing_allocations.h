@@ -1,4 +1,4 @@
-// Memory that runs out, one allocation after another. A test that includes this has
+// Makes allocations fail. A test that includes this has
 // failing_allocations.cpp among its SOURCES, which replaces operator new in the whole program.
 #pragma once
 
@@ -10,10 +10,10 @@
 
 namespace lmtp::testing {
 
-// Of this thread; the last of them fails. 0: none does.
+// This thread's allocation number n from now on fails. 0: none does.
 extern constinit thread_local int allocations_left;
 
-// Its posting takes memory, as a socket's does; keeping what came is the test's own affair.
+// Its posting allocates, as a socket's does, and may fail; recording the events may not.
 class PostingSink : public RecordingSink {
  public:
   void deliver(std::vector<StreamEvent> events) override {

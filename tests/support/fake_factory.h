@@ -1,5 +1,5 @@
-// A model factory over null agents: what names lead to, what fails and what takes its time is
-// the test's to say; what was loaded how often, and what is loaded now, is its to ask.
+// A model factory over null agents. The test defines which names exist, what fails and what is
+// slow, and can query how often each model was loaded and which are loaded now.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@ namespace lmtp::testing {
 inline constexpr int kFakeVocabSize = 1000;
 inline constexpr int kFakeContext = 512;
 
-// "fake", also known as "/models/fake"; whatever is not said here, a test may change.
+// A model NAME, also known as "/models/NAME"; a test may change any member.
 inline registry::ServedModel fake_served_model(const std::string& name,
                                                FakeAgentOptions agent = {}) {
   registry::ServedModel model;
@@ -43,7 +43,7 @@ inline registry::ServedModel fake_served_model(const std::string& name,
   return model;
 }
 
-// Knows no name; what a test adds or a static server's only model is all there is.
+// By default no name is known; a test adds models.
 class FakeFactory : public registry::ModelFactory {
  public:
   using Make = std::function<Result<registry::ServedModel>(const std::string&)>;
@@ -53,7 +53,7 @@ class FakeFactory : public registry::ModelFactory {
   FakeFactory() = default;
   explicit FakeFactory(Make find) : find_(std::move(find)) {}
 
-  // Instead of find, for what fetch() does. Before any thread asks.
+  // Replaces find in fetch(). Call before other threads use the factory.
   void set_fetch(Fetch fetch) { fetch_ = std::move(fetch); }
   void set_free_memory(std::function<std::optional<std::int64_t>()> free) {
     free_ = std::move(free);

@@ -1,4 +1,4 @@
-// Goldens: what `transformers` says for a model, as tests/goldens/make_goldens.py writes it.
+// Goldens: results of `transformers` for a model, as written by tests/goldens/make_goldens.py.
 #pragma once
 
 #include <simdjson.h>
@@ -24,7 +24,7 @@ struct Golden {
   std::string name;
   bool is_score = false;
   std::vector<TokenId> prompt;
-  std::vector<GoldenStep> steps;  // a Score's first one behind an empty prompt is not of the model
+  std::vector<GoldenStep> steps;  // a Score's first step after an empty prompt is not computed
   std::shared_ptr<LogitBias> logit_bias;  // null: none
 };
 
@@ -59,7 +59,7 @@ inline std::shared_ptr<LogitBias> golden_bias(simdjson::dom::object object) {
   return bias;
 }
 
-// Throws where the file is not as it should be: a test then fails with the reason.
+// Throws if the file is malformed: the test then fails with the reason.
 inline std::vector<Golden> read_goldens(const std::string& path) {
   simdjson::dom::parser parser;
   std::vector<Golden> goldens;

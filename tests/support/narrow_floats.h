@@ -1,4 +1,4 @@
-// f16 and bf16 as bits, by whole numbers: what tests of narrow types compare with.
+// Integer conversions of f16 and bf16 bits, as a reference for tests of narrow types.
 #pragma once
 
 #include <bit>

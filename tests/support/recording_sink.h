@@ -1,4 +1,4 @@
-// An EventSink that keeps what one connection was sent, and waits for it.
+// An EventSink that records one connection's events and can wait for them.
 #pragma once
 
 #include <chrono>
@@ -40,7 +40,7 @@ class RecordingSink : public EventSink {
     changed_.notify_all();
   }
 
-  // Waits until the stream has ended; a minute without that fails the test by an empty error text.
+  // Waits until the stream has ended; after a minute the test fails by an empty error text.
   Stream wait_done(StreamId id) {
     return wait(id, [](const Stream& s) { return s.done; });
   }

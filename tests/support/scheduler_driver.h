@@ -55,8 +55,8 @@ class SchedulerDriver {
     return add(std::move(sequence));
   }
 
-  // One step; false where there was nothing to do. Where the agent runs ahead, the next one is
-  // started as well if it can be planned.
+  // One step; false if there was nothing to do. If the agent runs ahead, also starts the next one
+  // if it can be planned.
   bool step(const scheduler::StepLimits& limits = {}, bool may_start_ahead = true) {
     if (num_started_ == 0) {
       const scheduler::StepPlan& plan = scheduler_.plan(limits);
@@ -78,7 +78,7 @@ class SchedulerDriver {
     return true;
   }
 
-  // Ends a step that was started ahead, so that streams can be added and removed.
+  // Finishes a step that was started ahead, so that streams can be added and removed.
   void settle() {
     while (num_started_ > 0) step({}, false);
   }

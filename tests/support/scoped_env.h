@@ -1,4 +1,4 @@
-// An environment variable that has its old value back at the end of a test.
+// Sets an environment variable and restores it at the end of a test.
 #pragma once
 
 #include <cstdlib>

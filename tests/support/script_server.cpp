@@ -46,7 +46,7 @@ class BeastSocket final : public ScriptServer::Socket {
       socket_.next_layer().close();
     });
     socket_.ping(websocket::ping_data(text));
-    // The pong is met by a read, which ends when the callback has closed the socket below it.
+    // A read receives the pong; it ends when the callback has closed the socket.
     beast::flat_buffer buffer;
     beast::error_code ignored;
     socket_.read(buffer, ignored);
@@ -100,7 +100,7 @@ class ScriptServer::Impl {
 
   void join() {
     if (!thread_.joinable()) return;
-    // Connections that the test did not make are made here, so that the thread ends.
+    // Makes the connections that the test did not make, so that the thread ends.
     boost::system::error_code ignored;
     while (!done_) {
       asio::io_context io;
@@ -123,7 +123,7 @@ class ScriptServer::Impl {
       }
     }
     boost::system::error_code ignored;
-    acceptor_.close(ignored);  // who comes later is refused, as by a server that is gone
+    acceptor_.close(ignored);  // later connections are refused, as by a server that is gone
     done_ = true;
   }
 

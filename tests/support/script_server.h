@@ -1,5 +1,5 @@
-// A WebSocket server that does what a test says, one connection after the other: for the ways of a
-// server that ours never shows. Beast stays in the source: its templates take half a minute a file.
+// A scripted WebSocket server, one connection after the other, for behaviour that lmtp-serve never
+// shows. Beast is included only in the source: its templates take half a minute to compile.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +21,9 @@ class ScriptServer {
     virtual std::string read() = 0;
     virtual void write(const std::string& text) = 0;
     virtual void close(std::uint16_t code, const std::string& reason) = 0;
-    // The text of the pong, after which the connection is gone without a goodbye.
+    // Returns the pong's payload; then drops the connection without a close frame.
     virtual std::string ping(const std::string& text) = 0;
-    // So that a client's large message waits until it is read.
+    // A small receive buffer, so that a client's large message blocks until it is read.
     virtual void fix_receive_buffer() = 0;
   };
   // The same before any WebSocket handshake.
@@ -51,7 +51,7 @@ class ScriptServer {
 
   std::uint16_t port() const;
 
-  // Waits for the end of all scripts; what they wrote may be read then.
+  // Waits for the end of all scripts; variables that they wrote may be read then.
   void join();
 
  private:

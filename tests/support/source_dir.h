@@ -1,4 +1,4 @@
-// Where the files of the repository lie that a test reads.
+// The repository's folder, for tests that read its files.
 #pragma once
 
 #include <cstdlib>
@@ -6,8 +6,8 @@
 
 namespace lmtp::testing {
 
-// The environment's LMTP_SOURCE_DIR, for programs that were carried to another machine; else where
-// they were built.
+// The environment variable LMTP_SOURCE_DIR, for programs copied to another machine; else the folder
+// of the build.
 inline std::string source_dir() {
   const char* carried = std::getenv("LMTP_SOURCE_DIR");
   return carried != nullptr ? carried : LMTP_SOURCE_DIR;

@@ -1,4 +1,4 @@
-// A folder of small files that is gone at the end of a test.
+// A temporary folder that is removed at the end of a test.
 #pragma once
 
 #include <cstdlib>

@@ -45,8 +45,8 @@ struct Copy {
 
 enum class State { kReady, kAtBarrier, kInWarp, kDone };
 
-// Where a fiber goes on. GCC's and clang's own setjmp, since that of the C library refuses to jump
-// to another stack, and swapcontext calls the system.
+// A fiber's saved context. Uses the compiler's own setjmp, since the C library's refuses to jump to
+// another stack, and swapcontext makes a system call.
 struct Place {
   void* words[5];
 };

@@ -76,7 +76,7 @@ Grid block_index();
 
 void block_barrier();
 
-// What lanes of a warp must agree on when they meet.
+// The operation; all lanes of a warp must call the same one.
 enum class Meeting : int { kBarrier, kShuffle, kShuffleXor, kBallot, kMma };
 
 inline constexpr std::size_t kExchangeBytesMax = 32;

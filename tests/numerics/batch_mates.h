@@ -1,4 +1,4 @@
-// Company: streams that arrive at an engine by a script, and what each of them is sent.
+// BatchMates: streams that arrive at an engine by a script, and the results that each gets.
 #pragma once
 
 #include <condition_variable>
@@ -14,13 +14,13 @@
 
 namespace lmtp::numerics {
 
-// Streams that arrive one after another; the first of a phase when those before it have begun
-// (their first tokens have come) or ended.
+// Streams that arrive one after another; the first of a phase when all streams of earlier phases
+// have had their first token, or have ended.
 struct Phase {
   std::vector<Request> streams;
   std::vector<int> gaps;  // [streams.size()] steps after the stream before
   bool waits_for_end = false;
-  bool of_batch = false;  // what is reported is about these
+  bool of_batch = false;  // these are reported; the others are their batch mates
 };
 
 struct StreamOutcome {
@@ -30,8 +30,8 @@ struct StreamOutcome {
   bool ended = false;
 };
 
-// What happened from the batch's first stream on, by the engine's counters and its plans.
-struct CompanyReport {
+// Results from the arrival of the batch's first stream on, by the engine's counters and its plans.
+struct BatchReport {
   std::vector<StreamOutcome> outcomes;  // of the batch
   std::int64_t num_cached_tokens = 0;
   std::int64_t num_partial_hits = 0;
@@ -43,16 +43,16 @@ struct CompanyReport {
   int max_chunk = 0;       // tokens of one of the batch's streams in one step
 };
 
-// Arrivals are counted in steps, not in time: each is submitted from inside a step, so that the
-// same script gives the same steps. Owner: shared with the requests in flight, as their sink.
-class Company : public EventSink, public std::enable_shared_from_this<Company> {
+// Arrivals are timed in steps: each is submitted inside a step, so that the same script gives the
+// same steps. Owner: shared with the requests in flight, as their sink.
+class BatchMates : public EventSink, public std::enable_shared_from_this<BatchMates> {
  public:
   // REQUIRES: at least one phase, none of them empty; those of the batch come last, one at least.
-  explicit Company(std::vector<Phase> phases);
+  explicit BatchMates(std::vector<Phase> phases);
 
   // Runs the script on a new engine of that agent; returns when all streams have ended. Once.
-  CompanyReport run(const engine::ModelLimits& limits, const engine::EngineOptions& options,
-                    std::unique_ptr<scheduler::ModelAgent> agent);
+  BatchReport run(const engine::ModelLimits& limits, const engine::EngineOptions& options,
+                  std::unique_ptr<scheduler::ModelAgent> agent);
 
   void deliver(std::vector<StreamEvent> events) override;
 
@@ -70,7 +70,7 @@ class Company : public EventSink, public std::enable_shared_from_this<Company> {
   void take(const TokenEvent& entry);
   void end(StreamId id);
 
-  // A stream's number is its place here.
+  // A stream's number is its index here.
   struct Arrival {
     Request request;
     int gap = 0;
@@ -78,7 +78,7 @@ class Company : public EventSink, public std::enable_shared_from_this<Company> {
   };
   const std::vector<Phase> phases_;
   std::vector<Arrival> order_;
-  std::size_t batch_begin_ = 0;  // place of the batch's first stream
+  std::size_t batch_begin_ = 0;  // index of the batch's first stream
 
   std::mutex mutex_;
   std::condition_variable idle_;
@@ -89,7 +89,7 @@ class Company : public EventSink, public std::enable_shared_from_this<Company> {
   int step_ = 0;
   int due_step_ = 0;
   engine::EngineStats before_;  // when the batch began
-  CompanyReport report_;
+  BatchReport report_;
 };
 
 }  // namespace lmtp::numerics

@@ -1,4 +1,4 @@
-#include "company.h"
+#include "batch_mates.h"
 
 #include <algorithm>
 #include <utility>
@@ -8,21 +8,21 @@
 
 namespace lmtp::numerics {
 
-// The real agent, and the company told of each step.
-class Company::WatchedAgent : public scheduler::ModelAgent {
+// Wraps the real agent and calls before_step() before each step.
+class BatchMates::WatchedAgent : public scheduler::ModelAgent {
  public:
-  WatchedAgent(std::unique_ptr<scheduler::ModelAgent> agent, Company& company)
-      : agent_(std::move(agent)), company_(company) {}
+  WatchedAgent(std::unique_ptr<scheduler::ModelAgent> agent, BatchMates& batch_mates)
+      : agent_(std::move(agent)), batch_mates_(batch_mates) {}
 
   scheduler::AgentInfo info() const override { return agent_->info(); }
   Result<scheduler::StepResult> execute(const scheduler::StepPlan& plan) override {
-    company_.before_step(plan);
+    batch_mates_.before_step(plan);
     return agent_->execute(plan);
   }
   bool runs_ahead() const override { return agent_->runs_ahead(); }
   Result<void> start(const scheduler::StepPlan& plan) override {
     if (!runs_ahead()) return ModelAgent::start(plan);
-    company_.before_step(plan);
+    batch_mates_.before_step(plan);
     return agent_->start(plan);
   }
   Result<scheduler::StepResult> finish() override {
@@ -32,10 +32,10 @@ class Company::WatchedAgent : public scheduler::ModelAgent {
 
  private:
   std::unique_ptr<scheduler::ModelAgent> agent_;
-  Company& company_;
+  BatchMates& batch_mates_;
 };
 
-Company::Company(std::vector<Phase> phases) : phases_(std::move(phases)) {
+BatchMates::BatchMates(std::vector<Phase> phases) : phases_(std::move(phases)) {
   LMTP_CHECK(!phases_.empty() && phases_.back().of_batch);
   for (std::size_t phase = 0; phase < phases_.size(); ++phase) {
     const Phase& from = phases_[phase];
@@ -50,15 +50,16 @@ Company::Company(std::vector<Phase> phases) : phases_(std::move(phases)) {
   outcomes_.resize(order_.size());
 }
 
-CompanyReport Company::run(const engine::ModelLimits& limits, const engine::EngineOptions& options,
-                           std::unique_ptr<scheduler::ModelAgent> agent) {
+BatchReport BatchMates::run(const engine::ModelLimits& limits, const engine::EngineOptions& options,
+                            std::unique_ptr<scheduler::ModelAgent> agent) {
   engine::Engine engine(std::make_unique<WatchedAgent>(std::move(agent), *this), limits, options);
   std::unique_lock lock(mutex_);
   engine_ = &engine;
   while (true) {
     idle_.wait(lock, [this] { return num_live_ == 0; });
     if (all_submitted()) break;
-    // No step would come to submit it from. One alone: what else is due comes with its first step.
+    // Nothing is running, so no step would submit the next stream. Only one: others that are due
+    // are submitted in its first step.
     submit_next();
   }
   const engine::EngineStats after = engine.stats();
@@ -72,14 +73,14 @@ CompanyReport Company::run(const engine::ModelLimits& limits, const engine::Engi
   return std::move(report_);
 }
 
-void Company::before_step(const scheduler::StepPlan& plan) {
+void BatchMates::before_step(const scheduler::StepPlan& plan) {
   const std::lock_guard lock(mutex_);
   ++step_;
   if (next_ > batch_begin_) count_rows(plan);
   submit_due();
 }
 
-void Company::count_rows(const scheduler::StepPlan& plan) {
+void BatchMates::count_rows(const scheduler::StepPlan& plan) {
   int num_batch_rows = 0;
   for (const scheduler::PlanRow& row : plan.rows) {
     const auto stream = static_cast<std::size_t>(row.sequence->key.stream);
@@ -92,7 +93,7 @@ void Company::count_rows(const scheduler::StepPlan& plan) {
   report_.max_batch_rows = std::max(report_.max_batch_rows, num_batch_rows);
 }
 
-void Company::submit_due() {
+void BatchMates::submit_due() {
   while (!all_submitted()) {
     const bool begins_phase = next_ > 0 && order_[next_].phase != order_[next_ - 1].phase;
     if (begins_phase ? !may_enter_next_phase() : step_ < due_step_) return;
@@ -100,7 +101,7 @@ void Company::submit_due() {
   }
 }
 
-bool Company::may_enter_next_phase() const {
+bool BatchMates::may_enter_next_phase() const {
   const bool must_end = phases_[order_[next_].phase - 1].waits_for_end;
   return std::all_of(outcomes_.begin(), outcomes_.begin() + static_cast<std::ptrdiff_t>(next_),
                      [&](const StreamOutcome& outcome) {
@@ -108,7 +109,7 @@ bool Company::may_enter_next_phase() const {
                      });
 }
 
-void Company::submit_next() {
+void BatchMates::submit_next() {
   constexpr std::size_t kNumConnections = 3;
   Arrival& arrival = order_[next_];
   if (next_ == batch_begin_) before_ = engine_->stats();
@@ -121,7 +122,7 @@ void Company::submit_next() {
   if (!all_submitted()) due_step_ = step_ + order_[next_].gap;
 }
 
-void Company::deliver(std::vector<StreamEvent> events) {
+void BatchMates::deliver(std::vector<StreamEvent> events) {
   const std::lock_guard lock(mutex_);
   for (const StreamEvent& event : events) {
     if (const auto* token = std::get_if<TokenEvent>(&event)) {
@@ -134,12 +135,12 @@ void Company::deliver(std::vector<StreamEvent> events) {
   if (num_live_ == 0) idle_.notify_all();
 }
 
-void Company::take(const TokenEvent& entry) {
+void BatchMates::take(const TokenEvent& entry) {
   outcomes_[static_cast<std::size_t>(entry.stream_id)].entries.push_back(entry);
   if (entry.finish_reason != FinishReason::kNone) end(entry.stream_id);
 }
 
-void Company::end(StreamId id) {
+void BatchMates::end(StreamId id) {
   StreamOutcome& outcome = outcomes_[static_cast<std::size_t>(id)];
   LMTP_CHECK(!outcome.ended, id);
   outcome.ended = true;
