@@ -1,5 +1,5 @@
 """What lmtp-serve computes, asked over the socket: the goldens of `transformers`, and equality bit
-for bit of the same stream alone, in company, in chunks, from the cache and after preemption."""
+for bit of the same stream alone, in a batch, in chunks, from the cache and after preemption."""
 
 import asyncio
 import json
@@ -156,7 +156,7 @@ async def answer(connection, request):
     return [{k: v for k, v in e.items() if k != "stream_id"} for e in entries]
 
 
-def test_a_stream_in_company_equals_itself_alone(model, second):
+def test_a_stream_in_a_batch_equals_itself_alone(model, second):
     requests = draw_requests(model, COMPANY, seed=1)
 
     async def alone():

@@ -27,7 +27,7 @@ def assert_whole(folder):
 # --- no hub ------------------------------------------------------------------------------
 
 
-def test_nobody_listens(machine):
+def test_no_server_listens(machine):
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         machine.hub = f"http://127.0.0.1:{closed.getsockname()[1]}"

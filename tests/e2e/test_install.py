@@ -36,7 +36,7 @@ def mapped_files(server):
     return set(re.findall(r"/.*$", maps, re.MULTILINE))
 
 
-def strangers(mapped, prefix):
+def foreign_libraries(mapped, prefix):
     system = ("/usr/", "/lib", "/dev/")
     return {path for path in mapped if not path.startswith((str(prefix), *system))}
 
@@ -49,7 +49,7 @@ def test_the_server_runs_on_what_was_installed(prefix):
         answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert server.exit_code == 0, server.log_tail
     assert answer.strip()
-    assert not strangers(mapped, prefix)
+    assert not foreign_libraries(mapped, prefix)
 
 
 def test_libtorch_is_installed_for_checkpoints_that_need_it(prefix, tmp_path):
@@ -57,4 +57,4 @@ def test_libtorch_is_installed_for_checkpoints_that_need_it(prefix, tmp_path):
         mapped = mapped_files(server)
     assert server.exit_code == 0, server.log_tail
     assert str(prefix / "lib/lmtp/torch/lib/libtorch_cpu.so") in mapped
-    assert not strangers(mapped, prefix)
+    assert not foreign_libraries(mapped, prefix)

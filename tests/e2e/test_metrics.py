@@ -176,7 +176,7 @@ def test_refusals_are_counted_by_cause():
     assert counts[1] == {f'{name}{{cause="invalid"}}': 3, f'{name}{{cause="not_found"}}': 1}
 
 
-def test_names_that_strangers_make_up_are_no_series(tmp_path):
+def test_unknown_model_names_are_no_series(tmp_path):
     """Nor is a model before it is loaded; then it has one, under the name it was asked for."""
 
     async def ask(server):

@@ -50,7 +50,7 @@ def message(verb, **fields):
 
 
 def many_streams():
-    """More text than the kernel's buffers hold, if nobody reads it."""
+    """Answers exceed the kernel's buffers if the client does not read."""
     fields = {"prompt": [5], "max_tokens": 80, "top_logprobs": 1024, "logit_bias": {"0": -100}}
     return b"".join(message("GENERATE", stream_id=i, **fields) for i in range(4))
 
@@ -89,7 +89,7 @@ class Client:
         await asyncio.wait_for(self.loop.sock_sendall(self.socket, data), ANSWER_TIMEOUT_S)
 
     async def read(self):
-        """Nothing where the server has closed."""
+        """None if the server has closed."""
         return await asyncio.wait_for(
             self.loop.sock_recv(self.socket, RECEIVE_BYTES), ANSWER_TIMEOUT_S)
 
@@ -118,7 +118,7 @@ async def stall(port, rng, wrong):
 
 
 async def flood_of_scores(port, rng, wrong):
-    """Each answer is followed by the next request: so many are always in flight."""
+    """Keeps a constant number of requests in flight."""
     ids = lambda n: [rng.randrange(1, VOCAB) for _ in range(n)]
     prefix = ids(PREFIX_TOKENS)
     score = lambda i: message("SCORE", stream_id=i, prompt=prefix, scored=ids(SCORED_TOKENS))
@@ -175,7 +175,7 @@ async def random_frames(port, rng, wrong):
             await asyncio.wait_for(c.read(), 0.1)
 
 
-# How many of each are at it at a time.
+# How many of each run at a time.
 ATTACKS = {half_close: 2, stall: 2, flood_of_scores: 1, huge_prompt: 1,
            unfinished_message: NUM_UNFINISHED, foreign_page: 1, random_frames: 2}  # fmt: skip
 
@@ -207,7 +207,7 @@ async def attack_all(port, seed):
     await asyncio.wait([ended, *tasks], timeout=SECONDS_MAX, return_when=asyncio.FIRST_COMPLETED)
     wrong += [repr(task.exception()) for task in tasks if task.done()]  # none ends by itself
     print(json.dumps({"counts": counts, "wrong": sorted(set(wrong))}), flush=True)
-    os._exit(0)  # as they are, without a goodbye
+    os._exit(0)  # leaves the connections without closing them
 
 
 if __name__ == "__main__":

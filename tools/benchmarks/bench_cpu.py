@@ -79,7 +79,7 @@ def measure_row(row, number, ours, bench):
                 figures = measure_beside_machine(engine, row, number, bench)
             else:
                 figures = engine.measure(row, f"{row.name} {number}")
-        except Exception as e:  # whatever it is, the other engines and rows go on
+        except Exception as e:  # any failure: the other engines and rows continue
             entry["not_run"] = " ".join(f"{type(e).__name__}: {e}".split())[-300:]
             say(f"round {number}: {row.name:36} {name:27} not run: {entry['not_run']}")
             continue
@@ -91,7 +91,7 @@ def measure_row(row, number, ours, bench):
 
 
 def measure_beside_machine(engine, row, number, bench):
-    """Memory that is shared with others is faster or slower within minutes."""
+    """The bandwidth of memory shared with other machines varies within minutes."""
     before = measure_machine(bench)
     figures = engine.measure(row, f"{row.name} {number}")
     after = measure_machine(bench)
@@ -127,7 +127,7 @@ def say_estimate(rows, bench):
 
 
 def measure_rounds(groups, bench):
-    """As many as fit, judged by what the engines that go on took in the round before."""
+    """As many as fit in the time, by the previous round's times of the remaining engines."""
     results = bench.results
     facts, rows = results.data["facts"], [row for group in groups.values() for row in group]
     say_estimate(rows, bench)
@@ -143,7 +143,7 @@ def measure_rounds(groups, bench):
 
 
 def is_quiet(busy_ok):
-    """(whether the run may start, what to say about it)"""
+    """(whether the run may start, a message about it)"""
     cores = quiet.busy_cores()
     if cores <= quiet.BUSY_CORES_MAX:
         return True, f"{cores:.2f} cores busy before the run"

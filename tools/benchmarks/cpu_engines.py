@@ -176,7 +176,7 @@ class Transformers:
 
 
 class Missing:
-    """Stands for a peer that could not be made."""
+    """A placeholder for a peer that could not be built."""
 
     def __init__(self, name, why):
         self.name, self.why = name, why

@@ -22,7 +22,7 @@ Written by `{command}` on {date}, in {minutes:.0f} minutes.
   threads that spin while they wait or sleep (*passive*), and weights mapped or read into memory
   (*no-mmap*), each tried in this order on the fastest so far, what was fastest in round one;
   threads and weights are settled in the first row of a kind, shape and dtype.
-- lmtp-serve: there is one mode, in which a stream's bits do not depend on its company, so every
+- lmtp-serve: there is one mode, in which a stream's bits do not depend on other streams, so every
   figure here has that cost in it.
 
 {sections}"""
@@ -62,7 +62,7 @@ START = """## Start and memory
 
 
 def spread(entry, digits=1, key="tokens_per_s"):
-    """Median (lowest-highest); why there is none; or a dash."""
+    """Median (lowest-highest), the reason why there is none, or a dash."""
     if "not_run" in (entry or {}):
         return f"not run: {entry['not_run']}"
     values = [run[key] for run in (entry or {}).get("runs", ())]
@@ -75,7 +75,7 @@ def spread(entry, digits=1, key="tokens_per_s"):
 
 
 def llama_cell(entries, key="tokens_per_s"):
-    """The fastest of its ways."""
+    """The fastest of llama.cpp's ways."""
     measured = {name: median(entries.get(name)) or 0.0 for name in LLAMA if name in entries}
     if not measured:
         return "–"
@@ -94,7 +94,7 @@ def ratio_cell(entries):
 
 
 def allowed_cells(row, entries, weights, machine):
-    """What the machine allows, and how much of that is reached."""
+    """The machine's limit, and the share of it that is reached."""
     if not machine:
         return "–", "–"
     allowed = [some for _, some in allowed_to_runs(row, entries.get(OURS), weights, machine)]

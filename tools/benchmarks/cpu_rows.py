@@ -46,7 +46,7 @@ class Row:
 
     @property
     def series(self):
-        """What rows have in common that differ in size alone."""
+        """The key of rows that differ only in size."""
         return self.model, self.dtype, self.kind
 
 
@@ -119,7 +119,7 @@ def flags_to_try(flags, settled):
 
 
 def names_in_turn(row, results, number, flags):
-    """The engines that round `number` measures in this row, the other way round in even ones."""
+    """The engines that round `number` measures in this row; the order alternates."""
     entries = results[row.name]
     groups = [[OURS]]
     if row.kind != "start":
@@ -147,7 +147,7 @@ class Weights:
         return self.matrix_elements * BYTES[dtype] + scales + 4 * self.vector_elements
 
     def step_s(self, dtype, tokens, logits, machine):
-        """What the machine allows a step of so many tokens, of which `logits` need the head."""
+        """The least time of a step of so many tokens; `logits` of them need the head."""
         by_memory = self.step_bytes(dtype) / machine["read_bytes_per_s"]
         if dtype != "float32":
             return by_memory
@@ -208,7 +208,7 @@ def allowed_to_runs(row, entry, weights, machine):
 
 
 def median(entry, key="tokens_per_s"):
-    """None where nothing was measured."""
+    """None if nothing was measured."""
     runs = [run[key] for run in (entry or {}).get("runs", ()) if key in run]
     return statistics.median(runs) if runs else None
 
@@ -224,7 +224,7 @@ def best_peer(entries):
 
 
 def is_met(row, entries, weights=None, machine=None):
-    """True, False, or None where a figure is missing."""
+    """True, False, or None if a figure is missing."""
     if row.kind == "start":
         limits = {"version_ms": VERSION_MS_MAX, "first_token_s": START_S_MAX,
                   "beyond_bytes": MEMORY_BEYOND_BYTES_MAX}  # fmt: skip
@@ -247,7 +247,7 @@ def is_met(row, entries, weights=None, machine=None):
 
 
 def share_reached(row, entry, weights, machine):
-    """Of what the machine allows; None where nothing was measured."""
+    """The share of the machine's limit; None if nothing was measured."""
     shares = [
         run["tokens_per_s"] / allowed
         for run, allowed in allowed_to_runs(row, entry, weights, machine)

@@ -86,7 +86,7 @@ def run_from_ptx(check):
 
 
 def run_full(check):
-    """One clear line, and no server."""
+    """A device without free memory: lmtp-serve must print one clear line and exit."""
     if not check.on_gpu:
         check.report.add(FULL_ROW, NOT_RUN, notes="no device")
         return

@@ -88,7 +88,7 @@ def tell_attention(check, heads, row, peer, machine):
 
 
 def attention_outcome(share, ratio, bound):
-    """Reached where all that is wanted is known, missed where any of it is."""
+    """Reached if all wanted figures are, missed if any known one is."""
     if (ratio is not None and ratio < 1) or (bound and share < SHARE_WANTED):
         return MISSED
     return MEASURED if ratio is None or share is None else REACHED

@@ -42,7 +42,7 @@ def tail(output):
 
 
 def both_ends(text):
-    """What went wrong stands at the beginning, what was printed last at the end."""
+    """The first and the last lines: an error's cause is at the beginning, its end at the end."""
     most = 2 * TAIL_CHARACTERS
     return text if len(text) <= most else f"{text[: most // 2]} ... {text[-most // 2 :]}"
 
@@ -91,7 +91,7 @@ class Run:
             return
         try:
             return measure(self, *arguments)
-        except Exception as error:  # whatever it is
+        except Exception as error:  # any failure
             self.log([what], traceback.format_exc(), None)
             self.report.add(what, FAILED, notes=both_ends(f"{type(error).__name__}: {error}"))
 
@@ -136,7 +136,7 @@ class Run:
 
 
 def query_device(device, what, *form):
-    """What nvidia-smi says of it; a RuntimeError says why it does not."""
+    """nvidia-smi's answer; a RuntimeError with its reason if it fails."""
     number = device.partition(":")[2] or "0"
     command = ["nvidia-smi", f"--id={number}", f"--query-gpu={what}",
                f"--format={','.join(['csv', 'noheader', *form])}"]  # fmt: skip
@@ -150,7 +150,7 @@ def query_device(device, what, *form):
 
 
 def json_lines(text):
-    """Of a program that may have ended in the middle of one."""
+    """The lines of JSON of a program that may have ended inside one."""
     objects = []
     for line in text.splitlines():
         if line.startswith("{"):

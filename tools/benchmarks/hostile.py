@@ -39,7 +39,7 @@ OPTIONS = ("--threads", "1", "--kv-cache", "32MiB", "--max-read-buffers", "32MiB
 
 
 def cores():
-    """(the server's, the clients'); the same where there is but one."""
+    """(the server's, the clients'); the same if there is only one."""
     first, *others = sorted(os.sched_getaffinity(0))
     return {first}, set(others) or {first}
 
@@ -144,7 +144,7 @@ def memory_growth(pairs):
 
 
 def faults(pairs):
-    """What must not be, as sentences."""
+    """Failures, as sentences."""
     found = sorted({wrong for pair in pairs for wrong in pair["wrong"]})
     if any(pair["sockets"] != 1 for pair in pairs):
         found.append("sockets were kept")

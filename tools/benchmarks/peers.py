@@ -17,7 +17,7 @@ BUILD_TIMEOUT_S = 3600
 CONVERT_TIMEOUT_S = 900
 RUN_TIMEOUT_S = 600
 GGUF_KINDS = {"float32": "f32", "bfloat16": "bf16", "int8": "q8_0"}
-# Room for a stream in llama.cpp's cache, which reads it in pieces of 256.
+# Size of a stream in llama.cpp's cache, which is read in pieces of 256.
 CELLS_OF_STREAM = 256
 
 

@@ -31,7 +31,7 @@ REASONS_SHOWN = 3
 
 
 def draw(rng, vocab):
-    """One request and the number of tokens it is owed at most."""
+    """One request and the most tokens that it can get."""
     ids = lambda n: [rng.randrange(vocab) for _ in range(n)]
     prompt = ids(rng.randint(1, PROMPT_TOKENS_MAX))
     kind = rng.randrange(4)

@@ -1,4 +1,4 @@
-"""llama.cpp's own converter, told what it cannot know of a folder by tools/dev/make-checkpoint.
+"""llama.cpp's own converter, with the settings that a folder of tools/dev/make-checkpoint lacks.
 
     PEERS/bin/python to_gguf.py PEERS/llama.cpp FOLDER FILE.gguf f32|bf16|q8_0
 """
@@ -21,7 +21,7 @@ def load_hparams_with_context(*arguments, **options):
     return hparams
 
 
-# It knows a tokenizer by a hash of what it does, and ours is made up.
+# It identifies a tokenizer by a hash of its output; the synthetic one is unknown to it.
 TextModel.get_vocab_base_pre = lambda self, tokenizer: "gpt-2"
 ModelBase.load_hparams = staticmethod(load_hparams_with_context)
 sys.argv = [convert_hf_to_gguf.__file__, folder, "--outfile", file, "--outtype", kind]

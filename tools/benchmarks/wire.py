@@ -1,4 +1,4 @@
-"""A small LMTP client over aiohttp, for tests and benchmarks: it hides nothing of the wire."""
+"""A small LMTP client over aiohttp, for tests and benchmarks, with access to raw messages."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ async def open_socket(endpoint):
 
 
 class Connection:
-    """One WebSocket. Every answer is a list of entries as they stood on the wire.
+    """One WebSocket. Every answer is a list of entries as received.
 
     async with Connection("127.0.0.1:8080") as c:
         entries = await c.generate([1, 2, 3], max_tokens=4)

@@ -1,4 +1,4 @@
-// JSON that a server sent, shown to a person, and token ids that a person gives.
+// Displays a server's JSON, and parses token ids that a user types.
 #pragma once
 
 #include <string>
@@ -12,13 +12,13 @@
 namespace lmtp::tools {
 
 // The JSON as Python prints the same value: {'token': 5, 'finish_reason': None}. The text itself
-// where it is not JSON, or larger than any of a server's answers.
+// if it is not JSON, or larger than any answer of a server.
 std::string python_repr(const std::string& json);
 
-// The JSON over several lines, each level two spaces further in; the text itself likewise.
+// The JSON over several lines, indented by two spaces a level; the text itself in the same cases.
 std::string indented(const std::string& json);
 
-// The elements of an array as ids. The error says which is none.
+// The elements of an array as ids. The error names the first that is none.
 Result<std::vector<TokenId>> json_ids(const Json& array);
 // "[1, 2, 3]" as ids. The error says what is wrong.
 Result<std::vector<TokenId>> parse_ids(std::string_view json);

@@ -13,8 +13,8 @@ namespace lmtp::tools {
 namespace {
 
 constexpr int kNumCells = 30;
-constexpr int kNumCellsMin = 8;          // where the line is narrow
-constexpr int kColumnsWithoutSize = 80;  // where a terminal does not say how wide it is
+constexpr int kNumCellsMin = 8;          // in a narrow terminal
+constexpr int kColumnsWithoutSize = 80;  // if the terminal's width is unknown
 constexpr std::chrono::milliseconds kDrawEvery{100};
 constexpr std::chrono::seconds kRateWindow{5};
 constexpr std::chrono::milliseconds kSampleEvery{250};
@@ -47,7 +47,7 @@ std::string time_text(double seconds) {
 }  // namespace
 
 void TransferRate::add(Clock::time_point now, std::int64_t bytes_done) {
-  // What was dropped to be fetched again is no negative speed.
+  // Bytes that are dropped and downloaded again must not give a negative rate.
   if (!samples_.empty() && bytes_done < samples_.back().bytes_done) samples_.clear();
   if (!samples_.empty() && now - samples_.back().at < kSampleEvery) return;
   samples_.push_back({now, bytes_done});
@@ -95,15 +95,15 @@ void ProgressBar::show_bytes(std::int64_t bytes_done, std::int64_t bytes_total) 
 void ProgressBar::draw(int percent, const std::string& more) {
   shown_percent_ = percent;
   is_shown_ = true;
-  // A line that wraps could not be drawn over.
-  const int room = std::max(num_columns() - 1, 1);
+  // A line that wraps could not be overwritten.
+  const int width = std::max(num_columns() - 1, 1);
   const std::string end = "] " + std::to_string(percent) + " %" + (more.empty() ? "" : "  " + more);
   const int num_others = static_cast<int>(what_.size() + end.size()) + 2;
-  const int num_cells = std::clamp(room - num_others, kNumCellsMin, kNumCells);
+  const int num_cells = std::clamp(width - num_others, kNumCellsMin, kNumCells);
   const int num_full = std::clamp(percent, 0, 100) * num_cells / 100;
   std::string line = what_ + " [" + std::string(static_cast<std::size_t>(num_full), '#') +
                      std::string(static_cast<std::size_t>(num_cells - num_full), ' ') + end;
-  if (line.size() > static_cast<std::size_t>(room)) line.resize(static_cast<std::size_t>(room));
+  if (line.size() > static_cast<std::size_t>(width)) line.resize(static_cast<std::size_t>(width));
   std::fprintf(stderr, "\r%s\x1b[K", line.c_str());
 }
 

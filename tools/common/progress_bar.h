@@ -1,4 +1,4 @@
-// One line on a terminal that shows how far something is.
+// A progress bar: one line on a terminal.
 #pragma once
 
 #include <chrono>
@@ -8,14 +8,14 @@
 
 namespace lmtp::tools {
 
-// How fast something comes, over the last seconds. One thread.
+// The rate of a transfer over the last seconds. One thread.
 class TransferRate {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `bytes_done` in all, at `now`. Times do not go back.
+  // `bytes_done` in total, at `now`. REQUIRES: times do not decrease.
   void add(Clock::time_point now, std::int64_t bytes_done);
-  // 0 while it cannot be said yet.
+  // 0 while it is unknown.
   double bytes_per_second() const;
 
  private:
@@ -39,10 +39,10 @@ class ProgressBar {
   ProgressBar& operator=(const ProgressBar&) = delete;
 
   void show(int percent);
-  // The same with the amount, its speed and the time left; a total of 0 is not known yet. May be
-  // called as often as one likes.
+  // The same with the amount, the rate and the time left; a total of 0 is unknown. Limits how often
+  // it redraws.
   void show_bytes(std::int64_t bytes_done, std::int64_t bytes_total);
-  // Takes the line away again.
+  // Erases the line.
   void clear();
 
  private:

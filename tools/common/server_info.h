@@ -1,4 +1,4 @@
-// What a server says of its model, as far as the programs need it.
+// A server's model_info, as far as the programs need it.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace lmtp::tools {
 
-// What it does not say is 0 or empty; LMQL's own server says next to nothing.
+// Missing fields are 0 or empty; LMQL's own server sends hardly any.
 struct ServerInfo {
   std::string model = {};
   int vocab_size = 0;

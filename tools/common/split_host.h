@@ -1,4 +1,4 @@
-// What a user types as --host.
+// Parses the value of --host.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace lmtp::tools {
 
-// Takes "host", "host:port", "[::1]:port" and URLs of them ("ws://host:port/") apart; a port in it
-// takes the place of `port`.
+// Splits "host", "host:port", "[::1]:port" and their URLs ("ws://host:port/"); a port in it
+// replaces `port`.
 Result<void> split_host(std::string_view given, std::string& host, std::uint16_t& port);
 
 }  // namespace lmtp::tools

@@ -1,4 +1,4 @@
-"""Where braces stand in C++, for tidy.py: one style, so that no diff argues about it.
+"""Checks the style of braces in C++, for tidy.py.
 
 The body of an if, for or while stands without braces where it is one statement that fits on the
 line of its condition and no else follows; all other bodies stand in braces.

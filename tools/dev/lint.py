@@ -53,7 +53,7 @@ def entries_of(build, folders):
 
 
 def clang_command(entry):
-    """The command as clang understands it: without the compiler cache and gcc's own options."""
+    """The command for clang: without the compiler cache and gcc's own options."""
     command = re.sub(r"^\S*ccache\s+", "", entry["command"])
     gcc_only = (
         r"\s-Wno-(error=)?(maybe-uninitialized|stringop-\w+)|\s-Wno-restrict|\s--param=asan-\S+"

@@ -43,7 +43,7 @@ class Kernel:
 
     @property
     def loads_in_flight(self):
-        """Behind one another in 16 bytes a lane, other work but no product between them."""
+        """Consecutive loads of 16 bytes a lane, with other instructions but no product between."""
         longest = run = 0
         for operation in self.operations:
             if operation.startswith("HMMA"):

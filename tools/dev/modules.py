@@ -109,7 +109,7 @@ def level(modules, name):
 
 
 def libraries(modules, name, with_private):
-    """What the module may include of other people's: its own, and the public ones it reaches."""
+    """The external libraries that the module may include: its own, and public ones it reaches."""
     own = modules[name]
     found = set(own.public) | (set(own.private) if with_private else set())
     for dep in reach(modules, name) & modules.keys():

@@ -23,7 +23,7 @@ constexpr const char* kDescription =
 
 constexpr int kTokensMax = 1 << 24;
 
-// What the command line says in words.
+// Options as text, before they are converted.
 struct Words {
   std::string host;
   std::string prompt_json;

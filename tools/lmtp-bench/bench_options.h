@@ -15,8 +15,8 @@ namespace lmtp::tools {
 inline constexpr std::size_t kPointsMax = 256;  // of a sweep
 
 struct BenchOptions {
-  // Everything that is the same at all points of the sweep; the workload is filled in last, when
-  // the server has been asked.
+  // Common to all points of the sweep; the workload is completed with the server's answer to
+  // MODEL_INFO.
   LoadOptions load;
   WorkloadOptions workload;
 
@@ -28,7 +28,7 @@ struct BenchOptions {
   std::string dataset_path;
   bool use_trace_timestamps = false;
   double trace_speedup = 1.0;
-  int max_model_len = 0;    // 0: what the server says
+  int max_model_len = 0;    // 0: the server's context length
   int lmql_mask_size = -1;  // -1: half the vocabulary
   bool ignore_eos = false;
   std::vector<TokenId> banned_tokens;
@@ -39,8 +39,8 @@ struct BenchOptions {
   std::string plot_path;  // empty: none
 };
 
-// The options, or the exit code where there is nothing to do: after --help and --version (0), or
-// after a mistake (2), about which one line has been written to stderr.
+// The options, or the exit code if there is nothing to do: 0 after --help and --version; 2 after an
+// error, which has been written to stderr as one line.
 std::variant<BenchOptions, int> parse_bench_options(int argc, const char* const* argv);
 
 }  // namespace lmtp::tools

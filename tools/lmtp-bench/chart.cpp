@@ -17,11 +17,11 @@ constexpr double kRight = 190;
 constexpr double kTop = 30;
 constexpr double kBottom = 48;
 constexpr double kLegendRow = 17;
-constexpr double kTickGap = 34;  // least distance of two labels on the x axis
+constexpr double kTickGap = 34;  // minimum distance of two labels on the x axis
 constexpr int kNumYTicks = 5;
 constexpr double kLogFromXRatio = 8;
 constexpr double kLogFromYRatio = 50;
-// Okabe and Ito's colors, which the color-blind can tell apart.
+// Okabe and Ito's palette for color-blind readers.
 constexpr std::array<const char*, 7> kColors = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                                 "#e69f00", "#56b4e9", "#000000"};
 
@@ -64,7 +64,7 @@ void append_line(double x1, double y1, double x2, double y2, const std::string& 
              "\" y2=\"" + fixed(y2) + "\" " + style + "/>\n");
 }
 
-// From values to places on the page.
+// From values to positions on the page.
 class Axis {
  public:
   Axis(double lowest, double highest, bool logarithmic, double from, double to)

@@ -1,5 +1,5 @@
-// Random numbers as functions of a key and a counter, so that request 7 of a seed is the same
-// whichever thread makes it and whatever was made before.
+// Counter-based random numbers: functions of a key and a counter, so that request 7 of a seed is
+// the same in any thread and order.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// lmtp-bench: puts loads on an LMTP server and reports what it did.
+// lmtp-bench: a load generator for LMTP servers.
 #include <cstdio>
 #include <ctime>
 #include <fstream>
@@ -42,7 +42,7 @@ bool write_file(const std::string& path, const std::string& text) {
   return file.good();
 }
 
-// A sweep may take hours: what its results go to is tried first.
+// Checks before the sweep, which may take hours, that its reports can be written.
 Result<void> check_writable(const BenchOptions& options) {
   for (const std::string& path : {options.json_path, options.plot_path}) {
     if (path.empty() || path == "-") continue;

@@ -20,10 +20,10 @@
 namespace lmtp::tools {
 namespace {
 
-constexpr rlim_t kFilesPerConnection = 6;  // its socket, and what waits for it
+constexpr rlim_t kFilesPerConnection = 6;  // its socket, and descriptors of its event loop
 constexpr rlim_t kFilesKept = 64;
 
-// Readable once all of a number of threads have ended: something to poll() for beside a signal.
+// An eventfd that is readable when all of a number of threads have ended, for poll().
 class AllEnded {
  public:
   explicit AllEnded(std::size_t count) : fd_(eventfd(0, EFD_CLOEXEC)), num_left_(count) {
@@ -51,8 +51,8 @@ class AllEnded {
   std::atomic<std::size_t> num_left_;
 };
 
-// Up to what the system allows, so that many connections need no `ulimit -n`.
-Result<void> make_room(std::size_t num_connections) {
+// Raises the limit of open files up to the hard limit, so that users need no `ulimit -n`.
+Result<void> raise_file_limit(std::size_t num_connections) {
   const rlim_t wanted = kFilesKept + kFilesPerConnection * num_connections;
   rlimit limit = {};
   LMTP_CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0, errno);
@@ -67,7 +67,7 @@ Result<void> make_room(std::size_t num_connections) {
 
 Result<std::vector<client::Client>> connect_all(const LoadOptions& options, std::size_t count,
                                                 client::Interrupts* interrupts) {
-  if (auto room = make_room(count); !room) return room.error();
+  if (auto raised = raise_file_limit(count); !raised) return raised.error();
   std::vector<client::Client> clients(count);
   for (client::Client& client : clients) {
     if (interrupts) interrupts->wakes(&client);

@@ -1,4 +1,4 @@
-// Puts a load on a server: as many connections as asked for, a thread each.
+// Runs a load against a server: a number of connections, a thread each.
 #pragma once
 
 #include "lmtp/base/result.h"
@@ -8,8 +8,8 @@
 
 namespace lmtp::tools {
 
-// Runs one load to its end; a SIGINT ends it early, with what has come until then. An error where a
-// connection cannot be made; what goes wrong later is counted. `interrupts` may be null.
+// Runs one load to its end; a SIGINT ends it early, with the results so far. An error if a
+// connection cannot be made; later errors are counted. `interrupts` may be null.
 Result<LoadStats> run_load(const LoadOptions& options, client::Interrupts* interrupts);
 
 }  // namespace lmtp::tools

@@ -1,4 +1,4 @@
-// One load to put on a server: a point of a sweep.
+// One load: a point of a sweep.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,14 @@ namespace lmtp::tools {
 inline constexpr int kConnectionsMax = 1024;  // a thread each
 inline constexpr int kConcurrencyMax = 65'536;
 inline constexpr std::int64_t kRequestsMax = 100'000'000;
-inline constexpr int kErrorsMax = 1000;  // of a connection, which is then given up
+inline constexpr int kErrorsMax = 1000;  // of a connection, which is then closed
 inline constexpr double kUnlimitedRate = std::numeric_limits<double>::infinity();
 
 struct LoadOptions {
   std::string host = "localhost";
   std::uint16_t port = 8080;
   std::string model;
-  int num_connections = 1;  // [1, kConnectionsMax]; of them, one a concurrent program is used
+  int num_connections = 1;  // [1, kConnectionsMax]; at most one for each concurrent program is used
 
   // Programs a second. Unlimited: closed loop, each is followed by the next as soon as it ends.
   double request_rate = kUnlimitedRate;
@@ -32,7 +32,7 @@ struct LoadOptions {
 
   std::int64_t num_requests = 0;  // > 0: ends when so many programs have; else by time
   double duration_s = 0.0;
-  int timeout_ms = 120'000;  // without a message while requests are under way: they have failed
+  int timeout_ms = 120'000;  // without a message while requests are in flight: they have failed
 
   std::shared_ptr<const WorkloadOptions> workload;
   float temperature = 0.0F;

@@ -41,7 +41,7 @@ double TimeHistogram::quantile_s(double fraction) const {
   for (std::size_t i = 0; i < kNumBuckets; ++i) {
     seen += buckets_[i];
     if (seen < rank) continue;
-    // The middle of the bucket; no quantile lies above the largest sample.
+    // The middle of the bucket, but not above the largest sample.
     return std::min(kLowestS * std::pow(kStep, static_cast<double>(i) + 0.5), max_s_);
   }
   return max_s_;
@@ -50,12 +50,6 @@ double TimeHistogram::quantile_s(double fraction) const {
 void LoadStats::note_error(const std::string& text, std::int64_t times) {
   const bool apart = errors.size() < kErrorTextsMax || errors.contains(text);
   errors[apart ? text : kOtherErrors] += times;
-}
-
-std::int64_t LoadStats::num_errors() const {
-  std::int64_t sum = 0;
-  for (const auto& [text, count] : errors) sum += count;
-  return sum;
 }
 
 void LoadStats::add(const LoadStats& other) {
@@ -75,8 +69,8 @@ void LoadStats::add(const LoadStats& other) {
   e2el.add(other.e2el);
   program.add(other.program);
   lag.add(other.lag);
-  const std::size_t room = kRecordsMax - records.size();
-  const std::size_t count = std::min(room, other.records.size());
+  const std::size_t num_free = kRecordsMax - records.size();
+  const std::size_t count = std::min(num_free, other.records.size());
   records.insert(records.end(), other.records.begin(),
                  other.records.begin() + static_cast<std::ptrdiff_t>(count));
 }

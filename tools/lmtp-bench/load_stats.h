@@ -1,4 +1,4 @@
-// What a load measures: counts, errors by name, and times in histograms of fixed size.
+// The results of a load: counts, errors by text, and times in histograms of fixed size.
 #pragma once
 
 #include <array>
@@ -10,13 +10,12 @@
 
 namespace lmtp::tools {
 
-inline constexpr std::size_t kErrorTextsMax = 32;      // kept apart; others are counted as one
+inline constexpr std::size_t kErrorTextsMax = 32;      // counted separately; others together
 inline constexpr std::size_t kRecordsMax = 1'000'000;  // requests kept one by one
 inline constexpr const char* kOtherErrors = "(others)";
 
 // Times from 1 us to about 1000 s in buckets 1 % apart, so that millions of samples take 16 KiB.
-// Values beyond the ends count in the first and last bucket. Plain data; copied and added up
-// freely.
+// Values out of range count in the first or last bucket. Plain data that can be copied and summed.
 class TimeHistogram {
  public:
   void add(double seconds) { add(seconds, 1); }
@@ -26,7 +25,7 @@ class TimeHistogram {
   std::int64_t count() const { return count_; }
   double max_s() const { return max_s_; }
   double mean_s() const;  // exact; 0 without samples
-  // The time that the part `fraction` of the samples do not exceed, within 1 %; 0 without samples.
+  // The `fraction` quantile, within 1 %; 0 without samples.
   // REQUIRES: 0 < fraction <= 1.
   double quantile_s(double fraction) const;
 
@@ -43,7 +42,7 @@ class TimeHistogram {
 struct RequestRecord {
   double start_s = 0.0;  // since the load began
   double ttft_s = 0.0;   // 0: it had no token
-  double e2el_s = 0.0;   // until its end, whatever that was
+  double e2el_s = 0.0;   // until its end, by a token or an error
   int num_prompt_tokens = 0;
   int num_tokens = 0;  // received
   bool score = false;
@@ -57,8 +56,8 @@ struct LoadStats {
   std::int64_t num_completed = 0;      // requests that ended by a finish_reason
   std::int64_t num_stopped = 0;        // of them, GENERATEs that ended by EOS before their length
   std::int64_t num_failed = 0;         // requests that ended by an error
-  std::int64_t num_unfinished = 0;     // requests under way at the end of the time
-  std::int64_t num_stray = 0;          // entries of streams that were not under way
+  std::int64_t num_unfinished = 0;     // requests in flight at the end of the time
+  std::int64_t num_stray = 0;          // entries of streams that were not in flight
   std::int64_t num_tokens = 0;         // received
   std::int64_t num_prompt_tokens = 0;  // of the requests that gave a first token
   std::map<std::string, std::int64_t> errors;  // by text; at most kErrorTextsMax + 1
@@ -66,21 +65,20 @@ struct LoadStats {
   TimeHistogram ttft;  // a request until its first token
   // Of GENERATEs alone: the tokens of a SCORE come all at once.
   TimeHistogram tpot;     // (e2el - ttft) / (tokens - 1), of requests with two tokens and more
-  TimeHistogram itl;      // between tokens of a request; those that come together share the gap
+  TimeHistogram itl;      // between tokens of a request; tokens of one message share the gap
   TimeHistogram e2el;     // a request until its last token
   TimeHistogram program;  // a program until its last request's end
   TimeHistogram lag;      // open loop: how much later than due a program was started
-  std::vector<RequestRecord> records;  // where asked for; at most kRecordsMax
+  std::vector<RequestRecord> records;  // if requested; at most kRecordsMax
 
-  // Of the whole, not added up.
+  // Of the whole load, not summed over connections.
   double duration_s = 0.0;
   std::int64_t num_not_sent = 0;   // programs that were to be started and were not
-  std::int64_t peak_programs = 0;  // under way at a time
+  std::int64_t peak_programs = 0;  // the most in flight at a time
   std::int64_t peak_requests = 0;
   bool interrupted = false;
 
   void note_error(const std::string& text, std::int64_t times = 1);
-  std::int64_t num_errors() const;
   void add(const LoadStats& other);
 };
 

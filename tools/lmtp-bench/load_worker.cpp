@@ -128,7 +128,7 @@ void LoadWorker::take_entry(ServerEntry& entry) {
     if (entry.finish_reason == FinishReason::kStop) stream.outcome = "stop";
     if (entry.finish_reason == FinishReason::kLength) stream.outcome = "length";
   } else {
-    return;  // a notice, as that a model is being loaded
+    return;  // a notice: the model is being loaded
   }
   if (untouched) touched_.push_back(found->first);
 }

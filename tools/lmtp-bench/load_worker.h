@@ -1,5 +1,5 @@
 // One connection's part of a load: starts programs when they are due, sends their requests, and
-// measures what comes back.
+// measures the answers.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@
 
 namespace lmtp::tools {
 
-// Owner: the connection's thread. What is passed in outlives it.
+// Owner: the connection's thread. Arguments of the constructor must outlive it.
 class LoadWorker {
  public:
   // `num_programs_max`: its share of the concurrency.
@@ -31,8 +31,8 @@ class LoadWorker {
         schedule_(schedule),
         num_programs_max_(static_cast<std::size_t>(num_programs_max)) {}
 
-  // Until the schedule has nothing left and all is answered, the schedule is over, or the
-  // connection breaks. Waits asleep.
+  // Runs until the schedule is empty and all requests are answered, its time has ended, or the
+  // connection breaks. Does not busy-wait.
   LoadStats run();
 
  private:
@@ -52,14 +52,14 @@ class LoadWorker {
     Clock::time_point last;   // its latest; `sent` before that
     int num_prompt_tokens = 0;
     int num_tokens = 0;
-    int num_new = 0;  // in the message that is being taken
+    int num_new = 0;  // in the current message
     bool score = false;
     bool failed = false;
-    std::string outcome;  // not empty: it has ended, by a finish_reason or by this error
+    std::string outcome;  // not empty: it has ended, by this finish_reason or error
   };
   using StreamMap = std::unordered_map<StreamId, Stream>;
 
-  // Each returns false where the load is over on this connection, which fail_all has noted.
+  // Each returns false if the load has ended on this connection, as recorded by fail_all.
   bool start_due();
   bool run_step(Running& running);
   bool receive();
@@ -87,8 +87,8 @@ class LoadWorker {
   std::unordered_map<std::uint64_t, Running> running_;  // by the program's number
   StreamMap streams_;
   std::unordered_set<StreamId> failed_ids_;  // a server may name an error twice
-  std::vector<StreamId> touched_;            // by the message that is being taken
-  Clock::time_point last_message_;  // its arrival; or the time from which one is waited for
+  std::vector<StreamId> touched_;            // by the current message
+  Clock::time_point last_message_;           // its arrival, or when the wait for one began
   LoadStats stats_;
 };
 

@@ -1,4 +1,4 @@
-// The times that a load is judged by, and what reports call them.
+// The latency metrics of a load, with their names in reports.
 #pragma once
 
 #include <cstdint>

@@ -37,7 +37,7 @@ std::string conflict(const BenchOptions& options) {
   return "";
 }
 
-// What a load is made of, as far as options depend on it.
+// The properties of a load that options depend on.
 struct Uses {
   explicit Uses(const BenchOptions& options)
       : trace(options.dataset_name == "trace"),
@@ -68,14 +68,14 @@ struct Uses {
   const bool input_len;
   const bool output_len;
   const bool lengths_vary;
-  const bool gaps;  // drawn ones
+  const bool gaps;  // arrivals are drawn at random
   const bool seed;
 };
 
 struct Rule {
   const char* option;
   bool has_effect;
-  const char* where_none;  // where it has none, and what to do
+  const char* where_none;  // when it has no effect, and what to do
 };
 
 std::vector<Rule> rules_of(const BenchOptions& options) {

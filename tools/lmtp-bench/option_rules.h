@@ -1,4 +1,4 @@
-// Which options of lmtp-bench go together, and which have an effect where.
+// Checks which options of lmtp-bench can be combined, and that each has an effect.
 #pragma once
 
 #include <functional>
@@ -8,11 +8,10 @@
 
 namespace lmtp::tools {
 
-// Whether an option stood on the command line; `name` is the first of its long names.
+// Whether an option was given on the command line; `name` is the first of its long names.
 using IsGiven = std::function<bool(const std::string& name)>;
 
-// Empty where the options go together and each that was given has an effect; else what does not,
-// and what to do.
+// Empty if the options can be combined and each has an effect; else the error with the remedy.
 std::string wrong_options(const BenchOptions& options, const IsGiven& is_given);
 
 }  // namespace lmtp::tools

@@ -1,5 +1,5 @@
-// What a load is made of: programs, each a sequence of steps of requests. A lone request is a
-// program of one step; LMQL's patterns are longer ones (lmql_programs.h).
+// A load consists of programs, each a sequence of steps of concurrent requests. A single request is
+// a program of one step; LMQL's patterns have more (lmql_programs.h).
 #pragma once
 
 #include <vector>
@@ -28,8 +28,8 @@ class Program {
  public:
   virtual ~Program() = default;
 
-  // The requests to send now, all at once; none: it is over. Called first without answers, then
-  // with those to all requests of the step before, in their order.
+  // The requests of the next step, to be sent at once; none: the program has ended. Called first
+  // without answers, then with those of the previous step, in the order of its requests.
   virtual std::vector<Request> next(const std::vector<Answer>& answers) = 0;
 };
 

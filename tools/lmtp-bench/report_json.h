@@ -1,5 +1,5 @@
-// What a program reads: the whole sweep as one JSON object. Summaries carry the names that vLLM's
-// benchmark gives them (completed, request_throughput, mean_ttft_ms, p99_itl_ms, ...).
+// The report for programs: the whole sweep as one JSON object. Names of results are those of vLLM's
+// benchmark (completed, request_throughput, mean_ttft_ms, p99_itl_ms, ...).
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace lmtp::tools {
 
-// What was left to defaults or to the server stands among the options as it was chosen.
+// The options include the values chosen by defaults or from the server's answer.
 // `date` is when the sweep began, in ISO 8601. REQUIRES: results are not empty.
 std::string report_json(const BenchOptions& options, const ServerInfo& server,
                         const std::string& date, const std::vector<SweepResult>& results);

@@ -12,7 +12,7 @@
 namespace lmtp::tools {
 namespace {
 
-// The results of one line, by x.
+// The results of one line of the plot, by x.
 using Line = std::map<double, const LoadStats*>;
 
 struct Lines {
@@ -29,7 +29,7 @@ Lines lines_of(const std::vector<SweepResult>& results) {
     const double rate = result.point.request_rate.value_or(0);
     if (std::isfinite(rate)) highest = std::max(highest, rate);
   }
-  // An unlimited rate stands where twice the highest one would.
+  // An unlimited rate is drawn at twice the highest finite one.
   const double unlimited = highest > 0 ? 2 * highest : 1;
   Lines lines;
   lines.x_label = rates ? "requests per second, asked for" : "requests at a time";

@@ -1,4 +1,4 @@
-// A sweep as a picture: throughput, time to first token and inter-token latency over what is swept.
+// A plot of a sweep: throughput, time to first token and inter-token latency over the swept option.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace lmtp::tools {
 
-// The x axis is the request rate where the points have some, else the concurrency; with both, each
-// concurrency is a line of its own. REQUIRES: at least one result.
+// The x axis is the request rate if the points have one, else the concurrency; with both, there is
+// a line for each concurrency. REQUIRES: at least one result.
 std::string sweep_svg(const std::string& heading, const std::vector<SweepResult>& results);
 
 }  // namespace lmtp::tools

@@ -21,7 +21,7 @@ constexpr int kErrorColumnsMax = 300;  // of an error's text
   out.append(line, std::min(static_cast<std::size_t>(std::max(0, length)), sizeof(line) - 1));
 }
 
-// A server's text must not control the terminal.
+// Removes control characters: a server's text must not control the terminal.
 std::string printable(std::string text) {
   for (char& c : text) {
     if (static_cast<unsigned char>(c) < 0x20U || c == 0x7F) c = ' ';

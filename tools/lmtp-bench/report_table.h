@@ -1,5 +1,5 @@
-// What a person reads: one line in front, a block of text for each point, and for a sweep one line
-// a point.
+// The report as text: a line with the server, a block of text for each point, and for a sweep a
+// table with a line for each point.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace lmtp::tools {
 
-// Lines, each with its line end.
+// All end with a line end.
 std::string header_text(const BenchOptions& options);
 std::string point_text(const BenchOptions& options, const SweepResult& result);
 std::string sweep_text(const std::vector<SweepResult>& results);

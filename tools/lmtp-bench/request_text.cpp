@@ -9,10 +9,10 @@
 namespace lmtp::tools {
 namespace {
 
-// Empty where nothing is forbidden.
+// The logit_bias of banned tokens; empty if there are none.
 std::string bias_json(const std::vector<TokenId>& forbidden) {
   if (forbidden.empty()) return "";
-  // -100 is what LMQL sends for "never".
+  // LMQL forbids a token by -100.
   return protocol::serialize_bias({forbidden, std::vector<float>(forbidden.size(), -100.0F)});
 }
 

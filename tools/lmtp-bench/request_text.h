@@ -1,4 +1,4 @@
-// Requests as they go over the wire.
+// Serialises the requests of a load.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace lmtp::tools {
 
-// A mask of half a vocabulary is the same in every request, so its text is written once. Immutable;
+// The mask of half a vocabulary is the same in every request, so it is serialised once. Immutable;
 // any thread.
 class RequestText {
  public:

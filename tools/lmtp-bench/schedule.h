@@ -1,4 +1,4 @@
-// Which program starts when: shared by the connections of a load.
+// Decides which program starts when; shared by the connections of a load.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,7 @@ inline double seconds_between(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
-// How many of something are under way, and were at most. Any thread.
+// A gauge with its peak. Any thread.
 class Gauge {
  public:
   void rise() {
@@ -37,23 +37,23 @@ class Gauge {
 };
 
 // Hands out the programs' numbers, each once, in the order of their times. Arrivals do not depend
-// on what has been answered, so that a late server does not slow them. Any thread.
+// on answers, so that a slow server does not reduce the load. Any thread.
 class Schedule {
  public:
   struct Start {
     std::uint64_t index = 0;
-    Clock::time_point due;  // not in a closed loop: then it is when it was asked for
+    Clock::time_point due;  // in a closed loop, the time of the call
   };
 
   // `options` outlives it.
   Schedule(const LoadOptions& options, Clock::time_point began);
 
-  // The next program to start, once it is due; nothing where there is none left.
+  // The next program to start, with its due time; empty if there is none left.
   std::optional<Start> next();
 
   bool open_loop() const { return open_loop_; }
   Clock::time_point began() const { return began_; }
-  // When the load ends by time; far away where it ends by number.
+  // When the load ends by time; far in the future if it ends by number.
   Clock::time_point deadline() const { return deadline_; }
 
   void stop() { stopped_ = true; }

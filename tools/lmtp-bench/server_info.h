@@ -9,8 +9,8 @@
 
 namespace lmtp::tools {
 
-// Asks with MODEL_INFO. An error where the server cannot be reached or refuses; a server that does
-// not answer in time is one that says nothing.
+// Sends MODEL_INFO. An error if the server cannot be reached or refuses; if it does not answer in
+// time, the result is empty.
 Result<ServerInfo> ask_server(const std::string& host, std::uint16_t port,
                               const std::string& model);
 

@@ -49,7 +49,7 @@ Result<std::vector<TraceRow>> fitting_rows(const BenchOptions& options, const Se
   return rows;
 }
 
-// What is the same at all points.
+// The options that are the same at all points.
 Result<void> complete_workload(const BenchOptions& options, const ServerInfo& server,
                                WorkloadOptions& work, LoadOptions& load, std::string& note) {
   if (work.vocab_size == 0) work.vocab_size = server.vocab_size;

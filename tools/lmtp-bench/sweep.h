@@ -1,4 +1,4 @@
-// A sweep: the loads that a command line stands for, one after the other.
+// A sweep: the sequence of loads that a command line asks for.
 #pragma once
 
 #include <cstdint>
@@ -23,23 +23,23 @@ struct SweepPoint {
 struct Sweep {
   std::optional<LoadOptions> warmup;
   std::vector<SweepPoint> points;  // at least one
-  std::string note;                // what was left out of a trace; empty: nothing
+  std::string note;                // about rows of a trace that are skipped; empty: none
 };
 
-// Tokens of the longest request of a trace that is sent; 0: of any length.
+// The longest request of a trace that is sent, in tokens; 0: any.
 int trace_length_max(const BenchOptions& options, const ServerInfo& server);
 
-// Requests in front of a sweep that begins with the point `first`.
+// The number of warm-up requests of a sweep that begins with the point `first`.
 std::int64_t num_warmups(const BenchOptions& options, const LoadOptions& first);
 
-// Each point has a seed of its own, so that none finds its prompts in the server's cache. Reads the
-// trace. The error says which option would help.
+// Each point has its own seed, so that none finds its prompts in the server's cache. Reads the
+// trace. The error names the option that would help.
 Result<Sweep> plan_sweep(const BenchOptions& options, const ServerInfo& server);
 
 // "concurrency 8", "4/s", "4/s, concurrency 8 at most", "all at once", "trace times".
 std::string describe(const SweepPoint& point);
 
-// A point with what came of it.
+// A point and its result.
 struct SweepResult {
   SweepPoint point;
   LoadStats stats;

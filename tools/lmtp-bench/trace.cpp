@@ -27,7 +27,7 @@ bool read_number(std::string_view text, T lowest, T highest, T& value) {
          value <= highest;
 }
 
-// Where each column stands in a line.
+// The index of each column in a line.
 struct Columns {
   std::size_t count = 0;
   std::size_t arrival_s = 0;
@@ -54,7 +54,7 @@ Result<Columns> read_header(std::string_view line) {
                  *place("output_tokens"), place("prefix_blocks")};
 }
 
-// An empty text: `row` is right; else what is wrong.
+// The error; empty if `row` is valid.
 std::string read_row(std::string_view line, const Columns& columns, double earliest_s,
                      TraceRow& row) {
   const auto fields = split(line, ',');

@@ -12,7 +12,7 @@
 namespace lmtp::tools {
 namespace {
 
-// What a random number is for; keys of different uses have nothing in common.
+// The use of a random number, as a part of its key, so that uses are independent.
 enum class Use : std::uint64_t { kLength = 1, kGroup, kPrefix, kPrompt, kBlock, kScored, kMask };
 
 std::uint64_t key_of(const WorkloadOptions& options, Use use) {
@@ -37,39 +37,39 @@ int drawn_length(const WorkloadOptions& options, int length, std::uint64_t count
   return std::max(1, length - spread + static_cast<int>(offset));
 }
 
-// A lone request, or the beginning of an LMQL program.
-struct Lone {
+// A single request, or the first prompt and the output length of an LMQL program.
+struct SingleRequest {
   std::vector<TokenId> prompt;
   int output_len = 0;
 };
 
-Lone drawn(const WorkloadOptions& options, std::uint64_t index) {
-  Lone lone;
-  lone.output_len = drawn_length(options, options.output_len, 2 * index + 1);
+SingleRequest draw_request(const WorkloadOptions& options, std::uint64_t index) {
+  SingleRequest single;
+  single.output_len = drawn_length(options, options.output_len, 2 * index + 1);
   if (!options.prompt.empty()) {
-    lone.prompt = options.prompt;
-    return lone;
+    single.prompt = options.prompt;
+    return single;
   }
   const int input_len = drawn_length(options, options.input_len, 2 * index);
   const std::int64_t group =
       random_below(key_of(options, Use::kGroup), index, options.num_prefix_groups);
-  lone.prompt.reserve(static_cast<std::size_t>(options.prefix_len) +
-                      static_cast<std::size_t>(input_len));
+  single.prompt.reserve(static_cast<std::size_t>(options.prefix_len) +
+                        static_cast<std::size_t>(input_len));
   append_random(options, key_of(options, Use::kPrefix, static_cast<std::uint64_t>(group)),
-                options.prefix_len, lone.prompt);
-  append_random(options, key_of(options, Use::kPrompt, index), input_len, lone.prompt);
-  return lone;
+                options.prefix_len, single.prompt);
+  append_random(options, key_of(options, Use::kPrompt, index), input_len, single.prompt);
+  return single;
 }
 
 // A token within one of the row's blocks depends on the block's id and its place alone.
-Lone traced(const WorkloadOptions& options, std::uint64_t index) {
+SingleRequest trace_request(const WorkloadOptions& options, std::uint64_t index) {
   const TraceRow& row = (*options.trace)[index % options.trace->size()];
-  Lone lone;
-  lone.output_len = divided_length(row.output_tokens, options.trace_length_divisor);
+  SingleRequest single;
+  single.output_len = divided_length(row.output_tokens, options.trace_length_divisor);
   const auto length =
       static_cast<std::size_t>(divided_length(row.prompt_tokens, options.trace_length_divisor));
   const std::uint64_t own_key = key_of(options, Use::kPrompt, index);
-  lone.prompt.reserve(length);
+  single.prompt.reserve(length);
   for (std::size_t i = 0; i < length; ++i) {
     const std::size_t block =
         i * static_cast<std::size_t>(options.trace_length_divisor) / kTraceBlockTokens;
@@ -77,9 +77,9 @@ Lone traced(const WorkloadOptions& options, std::uint64_t index) {
         block < row.prefix_blocks.size()
             ? key_of(options, Use::kBlock, static_cast<std::uint64_t>(row.prefix_blocks[block]))
             : own_key;
-    lone.prompt.push_back(static_cast<TokenId>(random_below(key, i, options.vocab_size)));
+    single.prompt.push_back(static_cast<TokenId>(random_below(key, i, options.vocab_size)));
   }
-  return lone;
+  return single;
 }
 
 class SingleStep final : public Program {
@@ -97,13 +97,13 @@ class SingleStep final : public Program {
 };
 
 std::unique_ptr<Program> lmql_program(const WorkloadOptions& options, std::uint64_t index,
-                                      Lone lone) {
+                                      SingleRequest single) {
   std::vector<std::vector<TokenId>> texts;
   switch (options.lmql[index % options.lmql.size()]) {
     case LmqlPattern::kChunks:
-      return chunk_program(std::move(lone.prompt), lone.output_len);
+      return chunk_program(std::move(single.prompt), single.output_len);
     case LmqlPattern::kBeams:
-      return beam_program(std::move(lone.prompt), lone.output_len, options.lmql_beams);
+      return beam_program(std::move(single.prompt), single.output_len, options.lmql_beams);
     case LmqlPattern::kScores:
       break;
   }
@@ -112,21 +112,22 @@ std::unique_ptr<Program> lmql_program(const WorkloadOptions& options, std::uint6
     append_random(options, random_bits(key, static_cast<std::uint64_t>(i)), options.lmql_score_len,
                   texts.emplace_back());
   }
-  return score_program(std::move(lone.prompt), std::move(texts));
+  return score_program(std::move(single.prompt), std::move(texts));
 }
 
 }  // namespace
 
 std::unique_ptr<Program> make_program(const WorkloadOptions& options, std::uint64_t index) {
   LMTP_CHECK(options.vocab_size > 0, options.vocab_size);
-  Lone lone = options.trace ? traced(options, index) : drawn(options, index);
-  if (!options.lmql.empty()) return lmql_program(options, index, std::move(lone));
+  SingleRequest single =
+      options.trace ? trace_request(options, index) : draw_request(options, index);
+  if (!options.lmql.empty()) return lmql_program(options, index, std::move(single));
   Request request;
-  request.prompt = std::move(lone.prompt);
+  request.prompt = std::move(single.prompt);
   if (options.score) {
-    append_random(options, key_of(options, Use::kScored, index), lone.output_len, request.scored);
+    append_random(options, key_of(options, Use::kScored, index), single.output_len, request.scored);
   } else {
-    request.max_tokens = lone.output_len;
+    request.max_tokens = single.output_len;
   }
   return std::make_unique<SingleStep>(std::move(request));
 }
@@ -139,7 +140,7 @@ std::vector<TokenId> mask_ids(std::uint64_t seed, int vocab_size, int count) {
   options.seed = seed;
   const std::uint64_t key = key_of(options, Use::kMask);
   std::vector<TokenId> ids;
-  // Of the ids left, each is taken with the chance that the ids still wanted have.
+  // Selection sampling: each id is taken with probability (ids still needed) / (ids left).
   for (TokenId id = 0; id < vocab_size; ++id) {
     const auto wanted = count - static_cast<int>(ids.size());
     if (random_below(key, static_cast<std::uint64_t>(id), vocab_size - id) < wanted) {

@@ -21,17 +21,17 @@ struct WorkloadOptions {
   int input_len = 128;
   int output_len = 64;
   double range_ratio = 0.0;  // [0, 1)
-  // In front of each prompt, tokens that all programs of its group share; groups are drawn.
+  // A prefix of each prompt that all programs of its group share; groups are drawn at random.
   int prefix_len = 0;
   int num_prefix_groups = 1;    // >= 1
-  std::vector<TokenId> prompt;  // not empty: every prompt, instead of random ids
+  std::vector<TokenId> prompt;  // not empty: used for all, instead of random ids
   bool score = false;           // SCORE output_len random ids instead of generating
 
-  // Not null (then not empty): lengths and shared blocks by its rows, over and over, instead.
+  // Not null (then not empty): lengths and shared blocks are those of its rows, repeated.
   std::shared_ptr<const std::vector<TraceRow>> trace;
   int trace_length_divisor = 1;  // [1, kTraceBlockTokens]; lengths are rounded up
 
-  // Not empty: LMQL's programs, in turns, instead of lone requests.
+  // Not empty: LMQL's programs, in turn, instead of single requests.
   std::vector<LmqlPattern> lmql;
   int lmql_beams = 4;
   int lmql_scores = 8;     // texts of a group
@@ -41,7 +41,7 @@ struct WorkloadOptions {
 // Program number `index` of a load. Pure; any thread. REQUIRES: options within their ranges.
 std::unique_ptr<Program> make_program(const WorkloadOptions& options, std::uint64_t index);
 
-// A trace's lengths divided as make_program does it.
+// A trace's length, divided by the divisor as in make_program.
 int divided_length(int tokens, int divisor);
 
 // The ids that LMQL's mask forbids: `count` of the vocabulary, ascending, the same for a seed.

@@ -37,7 +37,7 @@ std::string flag_of(const SamplingParam& param) {
   return flag == "--max-tokens" ? "-n," + flag : flag;
 }
 
-// Of the words without a dash: MODEL, and key=value after or before it.
+// The positional arguments: MODEL, and key=value before or after it.
 Result<void> take_positionals(const std::vector<std::string>& positionals, ClientOptions& options,
                               Words& params) {
   for (const std::string& word : positionals) {

@@ -15,7 +15,7 @@ struct ClientOptions {
   enum class Mode { kTalk, kEncode, kDecode };
 
   Mode mode = Mode::kTalk;
-  std::string model;      // as given; empty: whatever the server has, read by the demo's tokenizer
+  std::string model;      // as given; empty: the server's model, with the demo's tokenizer
   std::string tokenizer;  // as given; empty: the model's
   std::string host = "localhost";
   std::uint16_t port = 8080;
@@ -28,8 +28,8 @@ struct ClientOptions {
   bool echo = false;
 };
 
-// The options, or the exit code where there is nothing to do: after --help and --version (0), or
-// after a mistake (2), about which one line has been written to stderr.
+// The options, or the exit code if there is nothing to do: 0 after --help and --version; 2 after an
+// error, which has been written to stderr as one line.
 std::variant<ClientOptions, int> parse_client_options(int argc, const char* const* argv);
 
 }  // namespace lmtp::tools

@@ -64,7 +64,7 @@ int LineEditor::Impl::read_char(wchar_t* out) {
     if (result == static_cast<std::size_t>(-2)) continue;  // more bytes follow
     if (result == static_cast<std::size_t>(-1)) {
       state = {};
-      continue;  // no character begins like this; the next byte may begin one
+      continue;  // invalid UTF-8: skip this byte
     }
     return 1;
   }
@@ -90,7 +90,7 @@ std::string history_path() {
 
 LineEditor::LineEditor(std::string prompt, std::string history, client::Interrupts& interrupts)
     : impl_(std::make_unique<Impl>()) {
-  // libedit edits characters, not bytes: it must know that they are UTF-8.
+  // libedit takes the characters' encoding from the locale, which must be UTF-8.
   std::setlocale(LC_CTYPE, "");
   if (MB_CUR_MAX == 1) std::setlocale(LC_CTYPE, "C.UTF-8");
 
@@ -122,8 +122,8 @@ LineEditor::~LineEditor() {
 LineStatus LineEditor::read(std::string& line) {
   line.clear();
   impl_->interrupted = false;
-  impl_->interrupts->take();  // one that came before is nobody's
-  // Before the prompt is seen: a Ctrl-D that came while the terminal was still "cooked" would be
+  impl_->interrupts->take();  // discards an earlier one
+  // Before the prompt is shown: a Ctrl-D typed while the terminal is still in cooked mode would be
   // lost.
   el_set(impl_->edit, EL_PREP_TERM, 1);
   int size = 0;

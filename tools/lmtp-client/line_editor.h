@@ -1,4 +1,4 @@
-// LineEditor: one line after the other from a person at a terminal, by libedit.
+// LineEditor: reads lines from a terminal, by libedit.
 #pragma once
 
 #include <functional>

@@ -32,8 +32,8 @@ int fail(const std::string& message) {
   return 1;
 }
 
-// A name of the hub that is not on this disk: its tokenizer files alone are fetched. Ctrl-C ends
-// the program, and what has come is kept.
+// Downloads the tokenizer files (only) of a hub name that is not in the cache. Ctrl-C ends the
+// program; a later download resumes.
 Result<ModelSource> find_model(const std::string& model) {
   ProgressBar bar("fetching " + model);
   hub::FetchOptions options;
@@ -64,8 +64,8 @@ Result<std::unique_ptr<tokenizer::Tokenizer>> load_tokenizer_of(const ClientOpti
   return tokenizer::load_tokenizer(source->folder);
 }
 
-// A path that leads somewhere from here leads nowhere from the server's folder: it is made
-// absolute, which is a name that the server answers to. A plain name goes as it is.
+// The server has another working folder, so a relative path is made absolute, which is one of the
+// model's names. A plain name is sent unchanged.
 std::string name_for_server(const std::string& model) {
   std::error_code error;
   if (model.find('/') == std::string::npos || !std::filesystem::is_directory(model, error)) {
@@ -79,7 +79,7 @@ int fail_line(int number, const std::string& message) {
   return fail("line " + std::to_string(number) + " of standard input: " + message);
 }
 
-// Lines of text, or with --json of JSON strings, to lines of JSON arrays.
+// Converts lines of text (with --json: of JSON strings) to lines of JSON arrays.
 int encode_lines(const tokenizer::Tokenizer& tokenizer, const ClientOptions& options) {
   const bool bos = options.params.bos.value_or(false) && tokenizer.bos_id() >= 0;
   std::string line;

@@ -31,7 +31,7 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-// One line of `input` without its end. False at the end of the input.
+// Reads one line of `input` without its line end. False at the end of the input.
 bool read_line(std::FILE* input, std::string& line, bool& too_long) {
   line.clear();
   too_long = false;
@@ -51,7 +51,7 @@ void print(std::string_view text) {
   std::fflush(stdout);
 }
 
-// Errors may quote what a server sent: one line, whatever it holds.
+// Prints an error on one line; it may quote any text of a server.
 std::string one_line(std::string text) {
   for (char& c : text) {
     if (static_cast<unsigned char>(c) < 0x20) c = ' ';
@@ -59,7 +59,7 @@ std::string one_line(std::string text) {
   return text;
 }
 
-// A token's text between quotes, so that spaces and line ends are seen.
+// A token's text in quotes, so that spaces and line ends are visible.
 std::string quoted_token(std::string_view bytes) {
   tokenizer::StreamDecoder decoder;
   std::string text = decoder.push(bytes);
@@ -214,14 +214,14 @@ Result<std::vector<TokenId>> Repl::encode_prompt(const std::string& prompt,
   if (bos.value_or(false) && bos_id < 0) {
     return Error{ErrorCode::kInvalid, "bos: this tokenizer has no BOS token"};
   }
-  // One that is spelt out in the prompt is enough.
+  // No second BOS if the prompt's text begins with one.
   const bool begins_so = !ids->empty() && ids->front() == bos_id;
   if (bos.value_or(tokenizer_.adds_bos() && !begins_so)) ids->insert(ids->begin(), bos_id);
   return ids;
 }
 
 Repl::Status Repl::generate(const std::string& prompt, const ReplParams& params) {
-  // Nothing can follow nothing: an empty prompt is the beginning of a text.
+  // An empty prompt would be refused: send BOS alone.
   const bool needs_bos = prompt.empty() && tokenizer_.bos_id() >= 0;
   auto ids = encode_prompt(prompt, needs_bos ? true : params.bos);
   if (!ids) return fail(ids.error().message);
@@ -317,7 +317,7 @@ void Repl::note_mismatch() {
   mismatch_noted_ = true;
   const std::int64_t of_model = link_.info()->vocab_size;
   const std::int64_t of_tokenizer = tokenizer_.vocab_size();
-  // A model's vocabulary is often rounded up; the demo's is not.
+  // A model's vocabulary is often padded; the demo's is not.
   if (options_.own_model ? of_model >= of_tokenizer : of_model == of_tokenizer) return;
   std::fprintf(stderr,
                "note: the tokenizer has %lld tokens, the server's model '%s' %lld: start "

@@ -1,4 +1,4 @@
-// Repl: what lmtp-client does with a line, whether a person, a pipe or the command line gave it.
+// Repl: processes lmtp-client's input lines, from a terminal, a pipe or the command line.
 #pragma once
 
 #include <cstdio>
@@ -24,7 +24,7 @@ struct ReplOptions {
   bool echo = false;       // the prompt in front of what follows
   bool color = false;      // of --raw's text
   bool progress = false;   // loading notices on stderr
-  bool own_model = false;  // MODEL was given, so the tokenizer is believed
+  bool own_model = false;  // MODEL was given, so its tokenizer is assumed to be right
 };
 
 // Owner: main; its thread. Text goes to stdout; errors and notes to stderr, one line each.
@@ -54,12 +54,12 @@ class Repl {
   Status status_of(const Result<ServerLink::Outcome>& outcome) const;
   int exit_code(Status status) const;
 
-  // The prompt's ids, with BOS where asked for or else where the tokenizer's files say so.
+  // The prompt's ids, with BOS if requested, or by default if the tokenizer's files say so.
   Result<std::vector<TokenId>> encode_prompt(const std::string& prompt,
                                              std::optional<bool> bos) const;
   void show_loading(const protocol::ServerEntry& entry);
   void end_loading();
-  // Once: says that the tokenizer is not the model's, where that is plain to see.
+  // Warns once if the tokenizer obviously is not the model's.
   void note_mismatch();
 
   ReplOptions options_;

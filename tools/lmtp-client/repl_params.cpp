@@ -50,7 +50,7 @@ Result<void> set_seed(SamplingParams& params, std::string_view value) {
   return set;
 }
 
-// {50256:-100,11:5}, the keys quoted or not; {} or none takes it away.
+// {50256:-100,11:5}, with or without quotes around keys; {} or none removes it.
 Result<void> set_logit_bias(SamplingParams& params, std::string_view value) {
   const Error wrong{ErrorCode::kInvalid,
                     "logit_bias: write {TOKEN:VALUE,...} without spaces, as {50256:-100,11:2.5}"};
@@ -118,7 +118,7 @@ constexpr std::array kNames = [] {
 
 bool is_name(std::string_view word) { return std::ranges::find(kNames, word) != kNames.end(); }
 
-// Levenshtein's distance, up to what a slip of the finger makes.
+// Levenshtein distance.
 std::size_t distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
@@ -134,16 +134,16 @@ std::size_t distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-// The known key that `key` was probably meant to be.
+// The known key of which `key` is probably a misspelling.
 std::optional<std::string_view> meant_key(std::string_view key) {
-  constexpr std::size_t kShortestKey = 4;  // shorter ones are near to everything
+  constexpr std::size_t kShortestKey = 4;  // shorter ones resemble too many words
   for (const std::string_view name : kNames) {
     if (std::min(key.size(), name.size()) >= kShortestKey && distance(key, name) <= 2) return name;
   }
   return std::nullopt;
 }
 
-// "key=value" as its two parts; an empty key where the word is not of that form.
+// The parts of "key=value"; an empty key if the word is not of that form.
 std::pair<std::string_view, std::string_view> split_word(std::string_view word) {
   const std::size_t equals = word.find('=');
   if (equals == std::string_view::npos || equals + 1 == word.size()) return {};

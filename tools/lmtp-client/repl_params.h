@@ -1,4 +1,4 @@
-// What a prompt line says besides its prompt: `Hello there temperature=1.2 max_tokens=5`.
+// Parameters at the end of a prompt line: `Hello there temperature=1.2 max_tokens=5`.
 #pragma once
 
 #include <optional>
@@ -14,12 +14,12 @@ namespace lmtp::tools {
 
 struct ReplParams {
   SamplingParams sampling;
-  // Whether the tokenizer's BOS goes in front of each prompt; unset: where its own files say so.
+  // Whether BOS is put in front of each prompt; unset: as the tokenizer's files say.
   std::optional<bool> bos;
 };
 
-// Sets one parameter by the name it has on the wire, or `bos`. The error says what is allowed;
-// ranges are left to the server, which knows them.
+// Sets one parameter by its wire name, or `bos`. The error says what is allowed; ranges are checked
+// by the server.
 Result<void> set_param(ReplParams& params, std::string_view key, std::string_view value);
 
 // One "key=value" line for each parameter.
@@ -28,7 +28,7 @@ std::string describe_params(const ReplParams& params);
 // The names set_param knows, separated by ", ".
 std::string param_names();
 
-// Whether the word looks like key=value with a key that set_param knows.
+// Whether the word has the form key=value with a key that set_param knows.
 bool is_param(std::string_view word);
 
 struct PromptLine {
@@ -36,9 +36,8 @@ struct PromptLine {
   ReplParams params;
 };
 
-// Splits a line at the first of the key=value words that end it. Only known keys count, so that
-// "x=1" may end a prompt; but one that is nearly a known key is an error rather than part of the
-// prompt.
+// Splits a line in front of its trailing key=value words. Only known keys count, so that "x=1" may
+// end a prompt; a misspelt known key is an error.
 Result<PromptLine> parse_prompt_line(std::string_view line, const ReplParams& defaults);
 
 }  // namespace lmtp::tools

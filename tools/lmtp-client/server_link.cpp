@@ -72,12 +72,12 @@ Result<ServerLink::Outcome> ServerLink::run_stream(Message message, const Handle
     auto sent = client_.send(message);
     auto outcome = sent ? follow(message.stream_id, handler, started) : sent.error();
     if (outcome || started || client_.connected()) return outcome;
-    // An old connection whose server was started anew says so only now.
+    // That the server was restarted since the last request shows only now.
     if (!was_open) return closed_unanswered(outcome.error());
   }
 }
 
-// LMQL's own server falls over what names no model, and closes the connection without a word.
+// LMQL's own server fails on a request without a model, and closes the connection without an error.
 Error ServerLink::closed_unanswered(const Error& error) const {
   if (!options_.model.empty() || info_) return error;
   return {error.code,
@@ -95,7 +95,7 @@ Result<ServerLink::Outcome> ServerLink::follow(StreamId id, const Handler& handl
     const auto received = client_.receive(entry);
     if (!received) return received.error();
     if (!*received || take_info(entry)) continue;
-    // What names no stream can only be about the one request in flight.
+    // An error without a stream id must be about the only request in flight.
     if (entry.stream_id && *entry.stream_id != id) continue;
     started = true;
     if (!entry.error.empty()) return Error{ErrorCode::kUnavailable, entry.error};
@@ -118,7 +118,7 @@ bool ServerLink::take_info(const ServerEntry& entry) {
   return true;
 }
 
-// How long there is until `deadline`, as receive() wants it.
+// Milliseconds until `deadline`, for receive().
 int ServerLink::ms_until(Clock::time_point deadline) {
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
   return std::max(0, static_cast<int>(left.count()));

@@ -1,6 +1,5 @@
-// ServerLink: requests to one server, one at a time, with what a person at a prompt expects of
-// them: a connection that is made when needed and made again when the server came back, loading
-// notices, and Ctrl-C that ends the stream and nothing else.
+// ServerLink: requests to one server, one at a time, for interactive use: connects when needed,
+// reconnects after a restart of the server, shows loading notices; Ctrl-C ends only the stream.
 #pragma once
 
 #include <chrono>
@@ -36,7 +35,7 @@ class ServerLink {
 
   ServerLink(Options options, client::Interrupts& interrupts);
 
-  // Connects where no connection is open, and asks for MODEL_INFO without waiting for it.
+  // Connects if there is no connection, and requests MODEL_INFO without waiting for it.
   Result<void> connect();
 
   // Runs one stream to its end. The link chooses stream id and model of the message. A connection
@@ -44,10 +43,10 @@ class ServerLink {
   Result<Outcome> run(protocol::GenerateMessage message, const Handler& handler);
   Result<Outcome> run(protocol::ScoreMessage message, const Handler& handler);
 
-  // Asks again, and waits. An error also where the server refuses or says nothing.
+  // Requests it again, and waits. Also an error if the server refuses or does not answer.
   Result<ServerInfo> ask_info();
 
-  // The latest answer, if any came yet.
+  // The latest answer, if there is one.
   const std::optional<ServerInfo>& info() const { return info_; }
   std::string address() const;
 
@@ -56,9 +55,9 @@ class ServerLink {
 
   template <typename Message>
   Result<Outcome> run_stream(Message message, const Handler& handler);
-  // Receives until the stream `id` ends. `started` is set by the first sign of life.
+  // Receives until the stream `id` ends. `started` is set by the first entry.
   Result<Outcome> follow(StreamId id, const Handler& handler, bool& started);
-  // True where the entry belongs to MODEL_INFO.
+  // Whether the entry is an answer to MODEL_INFO.
   bool take_info(const protocol::ServerEntry& entry);
   Result<void> send_info_request();
   void cancel(StreamId id);

@@ -6,8 +6,7 @@
 
 namespace lmtp::tools {
 
-// What to write instead of an option or word of the command line that nothing here takes: a
-// sentence, which names it.
+// An error message for an unknown option or argument, with what to use instead.
 std::string instead_of(std::string_view word);
 
 }  // namespace lmtp::tools

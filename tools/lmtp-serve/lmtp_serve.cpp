@@ -37,11 +37,11 @@ namespace {
 
 constexpr int kExitFailure = 1;
 constexpr int kProgressIntervalMs = 100;
-// Beyond --shutdown-timeout: what a step in flight, or a loader, may take before it is left behind,
-// and what connections then get to take their goodbye. Together less than the 2 s that are
-// promised.
+// After --shutdown-timeout: how long a step in flight or a loader may take before it is abandoned,
+// and how long connections then have for their close handshake. Together less than the documented
+// 2 s.
 constexpr std::chrono::milliseconds kStepSlack{800};
-constexpr std::chrono::milliseconds kGoodbyeSlack{400};
+constexpr std::chrono::milliseconds kCloseSlack{400};
 
 int fail(const std::string& message) {
   std::fprintf(stderr, "lmtp-serve: %s\n", message.c_str());
@@ -79,7 +79,7 @@ server::ServerOptions make_server_options(const ServeOptions& options) {
   return server;
 }
 
-// Every connection is a descriptor, and the usual limit of 1024 is less than --max-connections.
+// Every connection needs a descriptor; the usual limit of 1024 is less than --max-connections.
 void raise_descriptor_limit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -87,8 +87,8 @@ void raise_descriptor_limit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// What the main thread waits for: SIGTERM or SIGINT, the end of the loading, and the loss of what
-// is served from.
+// The events that the main thread waits for: SIGTERM or SIGINT, the end of loading, and the loss of
+// the device or model.
 class Events {
  public:
   // REQUIRES: no other thread has been started, so that all inherit the blocked signals.
@@ -108,7 +108,7 @@ class Events {
   Events(const Events&) = delete;
   Events& operator=(const Events&) = delete;
 
-  // The engine's thread, once.
+  // Called once, by the engine's thread.
   void tell_loaded(const Result<void>& outcome) {
     {
       const std::lock_guard lock(mutex_);
@@ -117,7 +117,7 @@ class Events {
     wake(loaded_fd_);
   }
 
-  // Any thread. The device is gone, or the one model did not come back after it was lost.
+  // Any thread. The device is gone, or the only model could not be loaded again after its loss.
   void tell_gone(const std::string& reason) {
     {
       const std::lock_guard lock(mutex_);
@@ -150,10 +150,10 @@ class Events {
     return gone_reason_;
   }
 
-  // From now on a signal ends the process at once.
+  // Restores the default: a further signal ends the process at once.
   void stop_catching() { pthread_sigmask(SIG_UNBLOCK, &signals_, nullptr); }
 
-  // A signal that has been caught would end the process when it is let through again.
+  // A pending signal would end the process when it is unblocked.
   void take_signal() {
     signalfd_siginfo info{};
     if (read(signal_fd_, &info, sizeof(info)) < 0) log::error("a signal cannot be read");
@@ -184,7 +184,7 @@ std::string url_of(const ServeOptions& options, const server::Server& server) {
 void print_ready(const ServeOptions& options, const registry::Registry& models,
                  const server::Server& server) {
   const auto status = models.status("");
-  if (!status || !*status) return;  // it has just been stopped
+  if (!status || !*status) return;  // the server was stopped meanwhile
   const scheduler::AgentInfo& info = (*status)->stats.agent;
   const long long num_tokens = static_cast<long long>(info.num_blocks - 1) * kBlockSize;
   std::string context;
@@ -203,8 +203,8 @@ void print_ready(const ServeOptions& options, const registry::Registry& models,
   std::fflush(stdout);
 }
 
-// Stops everything in order. Where a step or a loader does not end in time, the process leaves
-// without it: it holds nothing that must be written.
+// Stops everything in order. If a step or a loader does not end in time, the process exits without
+// waiting: it has no data to save.
 int stop(registry::Registry& models, server::Server& server, int grace_ms, int exit_code) {
   server.stop_accepting();
   std::promise<void> stopped;
@@ -215,7 +215,7 @@ int stop(registry::Registry& models, server::Server& server, int grace_ms, int e
   const std::chrono::milliseconds allowed = std::chrono::milliseconds(grace_ms) + kStepSlack;
   const auto deadline = std::chrono::steady_clock::now() + allowed;
   const bool in_time = stopped.get_future().wait_until(deadline) == std::future_status::ready;
-  server.stop(deadline + kGoodbyeSlack);
+  server.stop(deadline + kCloseSlack);
   if (!in_time) {
     log::warning("the model did not stop within " + std::to_string(allowed.count()) +
                  " ms and is left behind");
@@ -226,9 +226,9 @@ int stop(registry::Registry& models, server::Server& server, int grace_ms, int e
   return exit_code;
 }
 
-// `event` is the latest. Without its device, or without its one model, the server ends with an
-// error, so that whoever watches it (systemd's Restart=on-failure) starts another process, which
-// may find the device well and the memory free.
+// `event` is the latest. Without its device, or its only model, the server exits with an error, so
+// that its supervisor (systemd's Restart=on-failure) starts a new process, for which the device may
+// work and memory may be free.
 int run_until_stopped(const ServeOptions& options, Events& events, Events::Kind event,
                       registry::Registry& models, server::Server& server) {
   while (event != Events::Kind::kSignal && event != Events::Kind::kGone) event = events.wait(-1);
@@ -249,7 +249,7 @@ std::unique_ptr<catalog::HubModelFactory> make_factory(const ServeOptions& optio
       [&events](const std::string& reason) { events.tell_gone(reason); });
 }
 
-// One model, named on the command line. Whoever gives that line may have any.
+// Serves one model, named on the command line; any name is allowed there.
 int serve_one(const ServeOptions& options, catalog::NamePolicy policy) {
   policy.anything = true;
   policy.downloads = {"*"};
@@ -260,7 +260,7 @@ int serve_one(const ServeOptions& options, catalog::NamePolicy policy) {
   only.max_waiting_requests = static_cast<std::size_t>(options.max_concurrent_requests);
   only.on_loaded = [&events](const Result<void>& outcome) { events.tell_loaded(outcome); };
   only.on_gone = [&events](const std::string& reason) { events.tell_gone(reason); };
-  // What is in the cache may lack parts that the hub has: it is fetched, too.
+  // A cached model may lack files that the hub has: these are downloaded, too.
   if (!catalog::may_be_on_hub(options.model)) {
     Result<registry::ServedModel> found = factory->find(options.model);
     if (!found) return fail(found.error().message);
@@ -297,7 +297,7 @@ int serve_one(const ServeOptions& options, catalog::NamePolicy policy) {
   return run_until_stopped(options, events, event, models, server);
 }
 
-// Any model, loaded when a request names it.
+// Serves any model, loaded when a request names it.
 int serve_auto(const ServeOptions& options, catalog::NamePolicy policy) {
   policy.anything = catalog::is_loopback(options.host);
   policy.downloads = options.allow_download;
@@ -312,7 +312,7 @@ int serve_auto(const ServeOptions& options, catalog::NamePolicy policy) {
   automatic.unload_after_ms = options.unload_after_ms;
   automatic.max_waiting_requests = static_cast<std::size_t>(options.max_concurrent_requests);
   auto factory = make_factory(options, std::move(policy), events);
-  // lmtp-client takes its tokenizer where no model is named.
+  // lmtp-client uses its tokenizer if no model is named.
   if (Result<registry::ServedModel> demo = factory->find("demo")) {
     automatic.default_model = std::move(demo->description);
   }

@@ -53,7 +53,7 @@ std::string lower(std::string_view text) {
   return out;
 }
 
-// For options that CLI11 hands over as text: throws its own error, which names the option.
+// For options that CLI11 passes as text: throws CLI11's error, which names the option.
 std::int64_t size_option(const char* option, const std::string& text, std::int64_t low) {
   const Result<std::int64_t> size = parse_size(text);
   if (!size) throw CLI::ValidationError(option, size.error().message);
@@ -64,7 +64,7 @@ std::int64_t size_option(const char* option, const std::string& text, std::int64
   return *size;
 }
 
-// What CLI11 fills before the sizes and names in it are read.
+// Options as text, before sizes and names are parsed.
 struct RawOptions {
   ServeOptions options;
   int port = 8080;
@@ -213,7 +213,7 @@ void add_limit_options(CLI::App& app, RawOptions& raw) {
       ->capture_default_str();
 }
 
-// Of what CLI11 found no option for, the first option: what stands around it may be its value.
+// The first option among the arguments that CLI11 does not know; the others may be its values.
 void check_rest(const CLI::App& app, const std::string& model) {
   std::vector<std::string> rest = app.remaining();
   if (rest.empty()) return;
@@ -224,7 +224,7 @@ void check_rest(const CLI::App& app, const std::string& model) {
                         CLI::ExitCodes::ExtrasError);
 }
 
-// What only makes sense with auto, or only without, is a mistake elsewhere.
+// Refuses options that apply only to auto, or only to a named model.
 void check_auto_options(const CLI::App& app, const RawOptions& raw) {
   if (raw.options.is_auto() && raw.is_static) {
     throw CLI::ValidationError("--static", "serves one named MODEL; with auto there is none");
@@ -245,13 +245,13 @@ ServeOptions finish_options(RawOptions& raw) {
       static_cast<std::size_t>(size_option("--max-message-size", raw.max_message_size, 1024));
   options.max_write_queue_bytes =
       static_cast<std::size_t>(size_option("--max-write-queue", raw.max_write_queue, 64 * 1024));
-  // How CLI11 calls a flag without a value.
+  // CLI11's value for a flag without a value.
   std::replace(options.allow_download.begin(), options.allow_download.end(), std::string("true"),
                std::string("*"));
   if (!raw.download_max.empty()) {
     options.download_bytes_max = size_option("--download-max", raw.download_max, 1);
   }
-  // A single message, and a single queue, must have room.
+  // The limits of all together must not be less than those of a single message and queue.
   options.max_read_buffers_bytes =
       static_cast<std::size_t>(size_option("--max-read-buffers", raw.max_read_buffers,
                                            static_cast<std::int64_t>(options.max_message_bytes)));
@@ -312,7 +312,7 @@ Result<std::int64_t> parse_duration_ms(std::string_view text) {
   if (seconds > kMaxDurationS) {
     return Error{ErrorCode::kInvalid, "'" + std::string(text) + "' is too long"};
   }
-  // The smallest time is not "never".
+  // A tiny time must not be rounded to 0, "never".
   return seconds > 0.0 ? std::max<std::int64_t>(1, std::llround(seconds * 1000)) : 0;
 }
 
@@ -322,7 +322,7 @@ std::variant<ServeOptions, int> parse_serve_options(int argc, const char* const*
   const std::string version = "lmtp-serve " + std::string(kVersion);
   app.set_version_flag("--version", version, "Print the version and exit");
   app.set_help_flag("-h,--help", "Print this and exit");
-  app.allow_extras();  // check_rest has more to say
+  app.allow_extras();  // check_rest gives better errors
   RawOptions raw;
   add_serving_options(app, raw);
   add_auto_options(app, raw);

@@ -15,7 +15,7 @@
 namespace lmtp::tools {
 
 struct ServeOptions : catalog::ModelOptions {
-  std::string model = "auto";  // "auto": any that a request names
+  std::string model = "auto";  // "auto": any model that a request names
   std::string host = "127.0.0.1";
   std::uint16_t port = 8080;
   std::size_t max_message_bytes = std::size_t{16} << 20;
@@ -36,8 +36,8 @@ struct ServeOptions : catalog::ModelOptions {
   bool is_auto() const { return model == "auto"; }
 };
 
-// The options, or the exit code where there is nothing to serve: after --help and --version (0), or
-// after a mistake (2), about which one line has been written to stderr.
+// The options, or the exit code if there is nothing to serve: 0 after --help and --version; 2 after
+// an error, which has been written to stderr as one line.
 std::variant<ServeOptions, int> parse_serve_options(int argc, const char* const* argv);
 
 // "4096", "512MiB", "1.5GiB", "4G": KiB, MiB, GiB, TiB (also K, M, G, T) are powers of 1024; kB,
