@@ -13,6 +13,7 @@
 #include "lmtp/model/causal_lm.h"
 #include "lmtp/model/model_config.h"
 #include "lmtp/model/weights.h"
+#include "lmtp/tokenizer/tokenizer.h"
 
 namespace lmtp::catalog {
 namespace {
@@ -56,6 +57,15 @@ Result<agent::ModelMemory> choose_dtype(const std::string& option,
   reason = "float32 would take more than half of the free memory";
   agent.weight_type = kernels::WeightType::kBF16;
   return agent::estimate_memory(agent);
+}
+
+registry::LoadedTokenizer load_tokenizer(const ModelSource& source) {
+  if (source.kind != SourceKind::kFolder) {
+    return Error{ErrorCode::kNotFound, "its weights are random"};
+  }
+  auto loaded = tokenizer::load_tokenizer(source.folder);
+  if (!loaded) return loaded.error();
+  return std::shared_ptr<const tokenizer::Tokenizer>(std::move(*loaded));
 }
 
 // A KV cache that does not even serve streams of so many tokens (or of the whole context, where
@@ -198,6 +208,7 @@ Result<registry::ServedModel> HubModelFactory::make(const ModelSource& source) c
     return sized.cuda_device ? agent::make_cuda_agent(sized, progress)
                              : agent::make_cpu_agent(sized, progress);
   };
+  served.load_tokenizer = [source] { return load_tokenizer(source); };
   return served;
 }
 

@@ -42,6 +42,7 @@ Result<void> check_lengths(const Request& request, int context_length) {
 
 // Lengths first: what is too long costs no look at its ids.
 Result<void> check_request(const Request& request, const ModelLimits& limits) {
+  if (request.kind == RequestKind::kAwaitModel) return {};
   if (Result<void> ok = check_lengths(request, limits.context_length); !ok) return ok;
   if (Result<void> ok = check_ids("prompt", request.prompt, limits.vocab_size); !ok) return ok;
   if (Result<void> ok = check_ids("scored", request.scored, limits.vocab_size); !ok) return ok;

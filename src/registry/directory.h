@@ -42,7 +42,8 @@ struct ModelEntry {
   engine::ModelLimits limits_at_most;         // before its memory is known; vocab_size 0: not found
   bool sized = false;                         // its memory is known: served->limits are final
   std::shared_ptr<ModelRoute> route;          // null: not ready
-  bool comes_back = false;                    // it was ready until its device was lost
+  std::shared_ptr<const LoadedTokenizer> tokenizer;  // where there is a route
+  bool comes_back = false;                           // it was ready until its device was lost
   // While it comes back: what its engines before have counted. Null: nothing.
   std::shared_ptr<const engine::EngineCounters> counters;
   std::shared_ptr<const LoadState> load;

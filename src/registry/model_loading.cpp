@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <future>
 #include <utility>
 
 #include "lmtp/base/guarded.h"
@@ -42,6 +43,11 @@ LoadedModel memory_of(const ModelSlot& slot) {
 void check_waiting(ModelSlot& slot, const engine::ModelLimits& limits) {
   slot.waiting.check(limits);
   slot.count_waiting();
+}
+
+LoadedTokenizer load_tokenizer(const ServedModel& served) {
+  if (!served.load_tokenizer) return Error{ErrorCode::kNotFound, "it has none"};
+  return guarded([&] { return served.load_tokenizer(); });
 }
 
 Error too_large(const std::string& name, const MemoryNeed& need, const TooLarge& memory) {
@@ -149,7 +155,7 @@ void RegistryActor::merge(ModelSlot& from, ModelSlot& into) {
     const Result<void> outcome = guarded([&]() -> Result<void> {
       if (Result<void> ok = engine::check_request(request, most); !ok) return ok;
       if (into.route != nullptr) {
-        const Result<bool> submitted = into.route->submit(request);
+        const Result<bool> submitted = submit_to(*into.route, request);
         if (!submitted) return submitted.error();
         if (*submitted) return {};
       }
@@ -263,7 +269,12 @@ void RegistryActor::start_load(const Slot& slot, std::int64_t kv_bytes) {
   check_waiting(*slot, slot->served->limits);
   using Loaded = Result<std::unique_ptr<scheduler::ModelAgent>>;
   const auto agent = std::make_shared<Loaded>(no_memory());
-  const auto work = [this, slot, agent, kv_bytes] {
+  const auto tokenizer = slot->tokenizer ? nullptr : std::make_shared<LoadedTokenizer>(no_memory());
+  const auto work = [this, slot, agent, tokenizer, kv_bytes] {
+    // Beside the weights, in a thread of its own where there is one.
+    const auto reading = std::async([&] {
+      if (tokenizer != nullptr) *tokenizer = load_tokenizer(*slot->served);
+    });
     const auto progress = [&](int percent) {
       LoadState& load = *slot->load;
       const int whole = load.downloads && !slot->comes_back
@@ -276,9 +287,12 @@ void RegistryActor::start_load(const Slot& slot, std::int64_t kv_bytes) {
     };
     *agent = guarded([&] { return slot->served->load(kv_bytes, progress); }, "cannot be loaded: ");
     if (!*agent) give_back_memory();
+    reading.wait();
   };
-  const Result<void> started = start_job(
-      work, [slot, agent](RegistryActor& actor) { actor.loaded(slot, std::move(*agent)); });
+  const Result<void> started = start_job(work, [slot, agent, tokenizer](RegistryActor& actor) {
+    if (tokenizer != nullptr) slot->tokenizer = tokenizer;
+    actor.loaded(slot, std::move(*agent));
+  });
   if (!started) return fail(*slot, started.error());
   busy_ = true;
 }
@@ -331,6 +345,7 @@ Result<void> RegistryActor::start_engine(const Slot& slot,
     publish();
     return {};
   });
+  slot->waiting.answer_awaiting();
   std::vector<Request> waiting = slot->waiting.take_all();
   if (!slot->route->hand_over(waiting)) {
     // An engine that has had nothing to do is there: it has found no memory.

@@ -25,6 +25,12 @@ Result<void> check_share(const Request& request, std::size_t num_held, std::size
                    "connected; retry later"};
 }
 
+Result<bool> submit_to(ModelRoute& route, Request& request) {
+  if (request.kind != RequestKind::kAwaitModel) return route.submit(request);
+  request.sink->deliver({ModelReady{request.key.stream}});
+  return true;
+}
+
 // Tells the route of the ends that pass through it. An engine delivers all events of a connection
 // to the sink of one of its streams, so what is counted is the connection's events, not the
 // stream's.

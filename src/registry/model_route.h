@@ -23,6 +23,12 @@ using Clock = std::chrono::steady_clock;
 // whoever comes finds a place. `num_held`: waiting and running.
 Result<void> check_share(const Request& request, std::size_t num_held, std::size_t max_requests);
 
+class ModelRoute;
+
+// Hands a request to a model that is ready: to its engine, as ModelRoute::submit(), or, where the
+// model was all that it waited for, back with the answer.
+Result<bool> submit_to(ModelRoute& route, Request& request);
+
 // Counts the streams that its engine has, so that no model is unloaded that has any. Its lock is
 // taken where a stream begins and where it ends, by the engine's thread as well, and held for no
 // longer than counting takes.

@@ -92,7 +92,7 @@ Submission Registry::Impl::submit(Request& request) {
       return Refusal{ok.error()};
     }
   }
-  if (entry != nullptr && entry->route != nullptr) {
+  if (entry != nullptr && entry->route != nullptr && request.kind != RequestKind::kAwaitModel) {
     const Result<bool> taken = entry->route->submit(request);
     if (!taken) return Refusal{taken.error()};
     if (*taken) return std::shared_ptr<StreamOwner>(entry->route);
@@ -112,6 +112,16 @@ std::optional<engine::ModelLimits> Registry::limits_of(const std::string& name) 
   }
   if (entry == nullptr || entry->served == nullptr) return std::nullopt;
   return entry->route || entry->comes_back ? entry->served->limits : entry->limits_at_most;
+}
+
+std::optional<ReadyModel> Registry::ready_model(const std::string& name) const {
+  const auto directory = impl_->directory.get();
+  const Directory::Meaning meaning = directory->find(name);
+  const auto* found = std::get_if<0>(&meaning);
+  if (directory->stopping || found == nullptr || *found == nullptr) return std::nullopt;
+  const ModelEntry& entry = **found;
+  if (entry.route == nullptr) return std::nullopt;
+  return ReadyModel{entry.name, entry.served->limits, *entry.tokenizer};
 }
 
 std::optional<Result<ModelStatus>> Registry::status(const std::string& name) const {

@@ -115,6 +115,7 @@ void RegistryActor::publish() {
     if (slot->served) entry->limits_at_most = limits_at_most(*slot->served);
     entry->sized = slot->sized;
     entry->route = slot->route;
+    entry->tokenizer = slot->tokenizer;
     entry->comes_back = slot->comes_back;
     entry->counters = slot->counters;
     entry->load = slot->load;
@@ -172,7 +173,7 @@ Submission RegistryActor::submit(Request& request, const engine::ModelLimits* ch
     }
   }
   if (slot->route != nullptr) {
-    const Result<bool> taken = slot->route->submit(request);
+    const Result<bool> taken = submit_to(*slot->route, request);
     if (!taken) return Refusal{taken.error()};
     if (*taken) return std::shared_ptr<StreamOwner>(slot->route);
   }
@@ -230,7 +231,7 @@ Result<ModelStatus> RegistryActor::status_of(const std::string& name,
 void RegistryActor::stop(Clock::time_point deadline) {
   if (std::exchange(stopping_, true)) return;
   changed_ = true;
-  Error error{ErrorCode::kUnavailable, "shutting down"};
+  Error error{ErrorCode::kStopping, "shutting down"};
   (void)guarded([&]() -> Result<void> {
     error = engine::shutting_down();
     publish();

@@ -129,6 +129,19 @@ void WaitingRequests::end_all(const Error& error, bool no_model) noexcept {
   }
 }
 
+void WaitingRequests::answer_awaiting() noexcept {
+  std::erase_if(requests_, [&](const Request& request) {
+    if (request.kind != RequestKind::kAwaitModel) return false;
+    const Result<void> answered = guarded([&]() -> Result<void> {
+      request.sink->deliver({ModelReady{request.key.stream}});
+      return {};
+    });
+    if (!answered) end_stream(request, answered.error(), refusals_);
+    num_bytes_ -= bytes_of(request);
+    return true;
+  });
+}
+
 std::vector<Request> WaitingRequests::take_all() {
   num_bytes_ = 0;
   return std::exchange(requests_, {});

@@ -34,6 +34,8 @@ class WaitingRequests {
   // At most once in kNoticeIntervalMs, and only of what is new.
   void tell_progress(int percent);
   void end_all(const Error& error, bool no_model) noexcept;
+  // The model is ready: tells those that wait for that alone.
+  void answer_awaiting() noexcept;
   std::vector<Request> take_all();
   // What take_all() gave. REQUIRES: empty().
   void put_back(std::vector<Request> requests);

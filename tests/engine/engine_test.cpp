@@ -360,7 +360,7 @@ TEST_P(EngineTest, WithoutItsDeviceItEnds) {
   EXPECT_EQ(unanswered[0].prompt, counting(7, 3));
   EXPECT_EQ(unanswered[0].sink, sink);
   Request late = generate(sink, 1, 4, counting(7, 3), 10);
-  EXPECT_EQ(engine.instance().submit(std::move(late)).error().code, ErrorCode::kUnavailable);
+  EXPECT_EQ(engine.instance().submit(std::move(late)).error().code, ErrorCode::kStopping);
   EXPECT_EQ(late.prompt, counting(7, 3)) << "as it was";  // NOLINT(bugprone-use-after-move)
   EXPECT_FALSE(engine.instance().cancel({1, 2}));
   EXPECT_TRUE(engine.stats().stopped);

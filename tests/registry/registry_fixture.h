@@ -53,6 +53,7 @@ struct RegistryTest : ::testing::Test {
     model.memory.weights_bytes = letter == "e" ? bytes_of_e : model_bytes.load();
     model.memory.on_device = on_device;
     model.context_of = context_of;
+    if (load_tokenizer) model.load_tokenizer = load_tokenizer;
     model.load = [this, key = model.key](std::int64_t kv_bytes,
                                          const scheduler::LoadProgress& progress)
         -> Result<std::unique_ptr<scheduler::ModelAgent>> {
@@ -123,6 +124,7 @@ struct RegistryTest : ::testing::Test {
   std::function<Result<void>(const scheduler::StepPlan&)> before_step;
   std::function<bool()> is_lost;
   std::function<int(std::int64_t)> context_of;
+  std::function<LoadedTokenizer()> load_tokenizer;
   Gate gate;
   bool opened = false;
   std::atomic<bool> gated = false;

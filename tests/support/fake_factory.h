@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "fake_agent.h"
+#include "fake_tokenizer.h"
 #include "lmtp/registry/model_factory.h"
 
 namespace lmtp::testing {
@@ -39,6 +40,9 @@ inline registry::ServedModel fake_served_model(const std::string& name,
   model.load = [agent](std::int64_t, const scheduler::LoadProgress& progress) {
     progress(100);
     return Result<std::unique_ptr<scheduler::ModelAgent>>(make_fake_agent(agent));
+  };
+  model.load_tokenizer = [] {
+    return registry::LoadedTokenizer(std::make_shared<const FakeTokenizer>(kFakeVocabSize));
   };
   return model;
 }

@@ -8,7 +8,7 @@
 
 namespace lmtp::engine {
 
-inline Error shutting_down() { return {ErrorCode::kUnavailable, "the server is shutting down"}; }
+inline Error shutting_down() { return {ErrorCode::kStopping, "the server is shutting down"}; }
 
 // Why one request more is not taken.
 inline Error overloaded(std::size_t max_requests) {

@@ -12,6 +12,7 @@
 #include "lmtp/base/result.h"
 #include "lmtp/engine/engine.h"
 #include "lmtp/scheduler/model_agent.h"
+#include "lmtp/tokenizer/tokenizer.h"
 
 namespace lmtp::registry {
 
@@ -38,6 +39,9 @@ struct MemoryNeed {
   bool on_device = false;          // which takes its KV cache at once
 };
 
+// A model's tokenizer, or why it has none.
+using LoadedTokenizer = Result<std::shared_ptr<const tokenizer::Tokenizer>>;
+
 // A model that has been found on this machine.
 struct ServedModel {
   // The same for all names of one model, such as its canonical folder: what has one key is loaded
@@ -55,6 +59,8 @@ struct ServedModel {
   std::function<Result<std::unique_ptr<scheduler::ModelAgent>>(
       std::int64_t kv_bytes, const scheduler::LoadProgress& progress)>
       load;
+  // Its tokenizer; empty: it has none. Any thread, beside load().
+  std::function<LoadedTokenizer()> load_tokenizer = {};
 };
 
 // How far a download is.

@@ -53,6 +53,13 @@ struct ModelStatus {
   engine::EngineStats stats;  // zero but for num_waiting where there is no engine
 };
 
+// What a request's text is resolved with.
+struct ReadyModel {
+  std::string name;  // its own, whatever the request called it
+  engine::ModelLimits limits;
+  LoadedTokenizer tokenizer;
+};
+
 // Why a request was not taken; no event will come for it.
 struct Refusal {
   Error error;
@@ -110,6 +117,10 @@ class Registry {
   // out shorter); nothing where that is not known yet. At once. A server of one model has no
   // others.
   std::optional<engine::ModelLimits> limits_of(const std::string& name) const;
+
+  // The model of that name (as submit() reads it), where it is ready. At once. Where it is not,
+  // RequestKind::kAwaitModel waits for it; it may be gone again when that is answered.
+  std::optional<ReadyModel> ready_model(const std::string& name) const;
 
   // At once: what is known without looking at the disk; nothing where that is not enough.
   std::optional<Result<ModelStatus>> status(const std::string& name) const;
