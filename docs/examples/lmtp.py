@@ -1,0 +1,523 @@
+#!/usr/bin/env python3
+"""An asyncio client of LMTP, the Language Model Transport Protocol, up to version 1.1.
+
+One file that needs aiohttp or else websockets: copy it into your project. docs/lmtp.md of lmtp is
+the protocol's specification.
+
+    async with lmtp.connect("ws://127.0.0.1:8080") as client:
+        async for token in client.generate("Once upon a time", max_tokens=40, temperature=0.8):
+            print(token.text, end="", flush=True)
+
+From the shell: python lmtp.py "Once upon a time" max_tokens=40 temperature=0.8
+
+Retry is exact: a stream whose connection is lost, or that ends with a retryable error, is continued
+behind the tokens that came, under the same seed, and has the bits of the uninterrupted one. Of a
+server without 1.1 (LMQL's `lmql serve-model`) the name of the model must be given, prompts are token
+ids, and no stream is continued.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import base64
+import contextlib
+import json
+import random
+import secrets
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Union
+
+try:
+    import aiohttp
+except ImportError:
+    aiohttp = None
+    import websockets
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+T = TypeVar("T")
+# Token ids, a text, or parts: texts, lists of ids, {"buffer": NAME, "upto": N}.
+Prompt = Union[str, "list[int]", "list[str | list[int] | dict[str, Any]]"]
+Notice = Callable[["dict[str, Any]"], None]
+
+CONNECT_TIMEOUT_S = 10
+PING_INTERVAL_S = 30
+BACK_OFF_S = (0.1, 0.7, 5.0)  # the wait before each further attempt; the last one repeats
+DEFAULT_MAX_TOKENS = 32
+
+
+class LMTPError(Exception):
+    """An error entry of the server, or a lost connection (code "connection_lost")."""
+
+    def __init__(self, entry: dict[str, Any]):
+        super().__init__(entry["error"])
+        self.code: str | None = entry.get("code")
+        self.retryable: bool = entry.get("retryable", False)
+        self.retry_after_s: float = entry.get("retry_after_ms", 0) / 1000
+        self.index: int | None = entry.get("index")
+
+
+@dataclass(frozen=True)
+class Token:
+    """One entry of a stream. Joined, the texts of a stream are the decoded text."""
+
+    id: int
+    logprob: float
+    text: str = ""  # "" where no text was asked for
+    finish_reason: str | None = None  # "stop" or "length" at the end
+    stop_text: str | None = None  # the stop string that ended the stream
+    index: int = 0  # of the sample, 0 to n - 1
+    top_logprobs: dict[int, float] = field(default_factory=dict)  # best first
+
+    @classmethod
+    def of(cls, entry: dict[str, Any], index: int = 0) -> Token:
+        top = {int(key): value for key, value in entry.get("top_logprobs", {}).items()}
+        return cls(
+            entry["token"], entry["logprob"], entry.get("text", ""), entry["finish_reason"],
+            entry.get("stop_text"), index, top,
+        )  # fmt: skip
+
+
+class ScoreParams(TypedDict, total=False):
+    """Of SCORE; those of GenerateParams that have the same name mean the same."""
+
+    model: str
+    top_logprobs: int
+    text: bool
+    add_special_tokens: bool
+    skip_special_tokens: bool
+    timeout_ms: int
+    first_token_timeout_ms: int
+
+
+class GenerateParams(ScoreParams, total=False):
+    """Of GENERATE; what is not given is the server's default."""
+
+    max_tokens: int
+    temperature: float
+    top_p: float
+    top_k: int
+    repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    logit_bias: dict[int, float]
+    mask: str  # what mask() makes: the only tokens that are allowed
+    seed: int  # one is drawn where none is given, so that the stream can be continued
+    n: int  # samples; Token.index tells them apart
+    stop: str | list[str]
+    include_stop: bool
+    stop_token_ids: list[int]
+    ignore_eos: bool
+    min_tokens: int
+    resumed: int
+    logprobs: Literal["processed", "raw"]
+    into: str  # keeps prompt and generated tokens as this buffer
+
+
+def mask(allowed: Iterable[int], vocab_size: int) -> str:
+    """The `mask` that allows these token ids alone; vocab_size as model_info() has it."""
+    bits = bytearray((vocab_size + 7) // 8)
+    for token in allowed:
+        if not 0 <= token < vocab_size:
+            raise ValueError(f"token {token} is not in the vocabulary of {vocab_size}")
+        bits[token // 8] |= 1 << token % 8
+    return base64.b64encode(bits).decode()
+
+
+async def _open_socket(url: str):
+    """(send, messages, close) of a WebSocket to ws://HOST:PORT, HOST:PORT or unix:PATH."""
+    path = url[len("unix:") :] if url.startswith("unix:") else None
+    url = "ws://localhost/" if path else url if "://" in url else f"ws://{url}"
+    if aiohttp is None:
+        options = {"max_size": None, "compression": None, "ping_interval": PING_INTERVAL_S}
+        opening = websockets.unix_connect(path, url, **options) if path else None
+        ws = await (opening or websockets.connect(url, **options))
+        return ws.send, ws, ws.close
+    session = aiohttp.ClientSession(connector=aiohttp.UnixConnector(path) if path else None)
+    try:
+        ws = await session.ws_connect(url, max_msg_size=0, heartbeat=PING_INTERVAL_S)
+    except BaseException:
+        await session.close()
+        raise
+
+    async def messages():
+        async for message in ws:
+            yield message.data
+
+    async def close():
+        await ws.close()
+        await session.close()
+
+    return ws.send_str, messages(), close
+
+
+class Connection:
+    """One WebSocket: messages out, entries in. Retries are the Client's."""
+
+    def __init__(self, url: str, on_message: Callable[[str], None] | None = None):
+        self.url = url
+        self.is_open = False
+        self.speaks_1_1 = False  # known behind the first MODEL_INFO
+        self._on_message = on_message
+        self._queues: dict[int, asyncio.Queue] = {}
+        self._last_id = 0
+        self._numerics: dict[str | None, str | None] = {}
+
+    async def open(self) -> Connection:
+        try:
+            opening = asyncio.wait_for(_open_socket(self.url), CONNECT_TIMEOUT_S)
+            self._send, self._messages, self._close = await opening
+        except Exception as e:  # each library has classes of its own
+            raise LMTPError(_lost(f"{self.url}: {e or type(e).__name__}")) from e
+        self.is_open = True
+        self._reader = asyncio.create_task(self._read())
+        return self
+
+    async def close(self) -> None:
+        await self._close()
+        await self._reader
+
+    async def _read(self) -> None:
+        why = f"{self.url} closed it"
+        try:
+            async for text in self._messages:
+                self._dispatch(text)
+        except Exception as e:
+            why = f"{self.url}: {e or type(e).__name__}"
+        finally:
+            self._lose(why)
+
+    def _dispatch(self, text: str) -> None:
+        if self._on_message:
+            self._on_message(text)
+        for entry in json.loads(text.partition(" ")[2]):
+            if queue := self._queues.get(entry["stream_id"]):
+                queue.put_nowait(entry)
+
+    def _lose(self, why: str) -> None:
+        self.is_open = False
+        for queue in self._queues.values():
+            queue.put_nowait(_lost(why))
+
+    async def send_text(self, text: str) -> None:
+        try:
+            await self._send(text)
+        except Exception as e:
+            raise LMTPError(_lost(f"{self.url}: {e or type(e).__name__}")) from e
+
+    async def send(self, verb: str, fields: dict[str, Any], queue: asyncio.Queue) -> int:
+        """The stream's id; entries of its answer come into the queue until forget()."""
+        self._last_id += 1
+        self._queues[self._last_id] = queue
+        await self.send_text(f"{verb} {json.dumps({'stream_id': self._last_id, **fields})}")
+        if not self.is_open:
+            queue.put_nowait(_lost(self.url))
+        return self._last_id
+
+    async def forget(self, stream_id: int, cancel: bool) -> None:
+        self._queues.pop(stream_id, None)
+        if cancel and self.is_open:
+            with contextlib.suppress(LMTPError):
+                await self.send_text(f'CANCEL {{"stream_id": {stream_id}}}')
+
+    async def ask(self, verb: str, fields: dict[str, Any], on_notice: Notice | None = None) -> list:
+        """The entries of an answer, a stream of TOKENs or one MSG."""
+        queue: asyncio.Queue = asyncio.Queue()
+        stream_id = await self.send(verb, fields, queue)
+        entries: list[dict[str, Any]] = []
+        is_stream = verb == "SCORE"
+        try:
+            while not entries or (is_stream and entries[-1]["finish_reason"] is None):
+                entry = await _next(queue, on_notice)
+                entries.append(entry)
+            is_stream = False  # it has ended
+            return entries
+        except LMTPError:
+            is_stream = False
+            raise
+        finally:
+            await self.forget(stream_id, cancel=is_stream)
+
+    async def numerics(self, model: str | None) -> str | None:
+        """Of a model that is loaded; None where the server does not say."""
+        if self._numerics.get(model) is None:
+            fields = {"model": model} if model else {}
+            info = (await self.ask("MODEL_INFO", fields))[0]["model_info"]
+            self._numerics[model] = info.get("numerics") if isinstance(info, dict) else None
+        return self._numerics[model]
+
+
+def _lost(why: str) -> dict[str, Any]:
+    return {"error": f"connection lost: {why}", "code": "connection_lost", "retryable": True}
+
+
+async def _next(queue: asyncio.Queue, on_notice: Notice | None) -> dict[str, Any]:
+    """The next entry that is no notice."""
+    while True:
+        entry = await queue.get()
+        if "error" in entry:
+            raise LMTPError(entry)
+        if "status" not in entry:
+            return entry
+        if on_notice:
+            on_notice(entry)
+
+
+async def _back_off(failures: int, error: LMTPError) -> None:
+    wait_s = BACK_OFF_S[min(failures, len(BACK_OFF_S)) - 1] * random.uniform(0.8, 1)
+    await asyncio.sleep(max(wait_s, error.retry_after_s))
+
+
+class Stream:
+    """The tokens of one GENERATE: `async for token in stream`. Leaving the loop cancels the rest."""
+
+    def __init__(self, client: Client, fields: dict[str, Any], on_notice: Notice | None):
+        self._client, self._fields, self._on_notice = client, fields, on_notice
+        self.received: list[list[int]] = [[] for _ in range(fields.get("n", 1))]  # ids, by sample
+        self._done: set[int] = set()
+        self._began = time.monotonic()
+        self._numerics: str | None = None
+
+    def __aiter__(self) -> AsyncIterator[Token]:
+        return self._tokens()
+
+    async def text(self) -> str:
+        """The whole text of a stream with one sample."""
+        return "".join([token.text async for token in self])
+
+    async def _tokens(self) -> AsyncIterator[Token]:
+        failures = 0
+        while len(self._done) < len(self.received):
+            try:
+                async with contextlib.aclosing(self._attempt()) as tokens:
+                    async for token in tokens:
+                        failures = 0
+                        yield token
+            except LMTPError as e:
+                failures += 1
+                can_continue = "seed" in self._fields or not any(self.received)
+                if not (e.retryable and can_continue) or failures > self._client.retry:
+                    raise
+                await _back_off(failures, e)
+
+    def _requests(self) -> Iterable[tuple[set[int], dict[str, Any]]]:
+        """What is asked for in this attempt: indices of samples, and the message's fields."""
+        fields = dict(self._fields)
+        if "timeout_ms" in fields:
+            fields["timeout_ms"] -= int((time.monotonic() - self._began) * 1000)
+            if fields["timeout_ms"] <= 0:
+                raise LMTPError({"error": "timeout: no time is left to retry", "code": "timeout"})
+        if not any(self.received):
+            yield set(range(len(self.received))), fields
+            return
+        fields.pop("first_token_timeout_ms", None)
+        fields.pop("n", None)
+        for index, ids in enumerate(self.received):
+            if index not in self._done:
+                resumed = fields.get("resumed", 0) + len(ids)
+                max_tokens = fields.get("max_tokens", DEFAULT_MAX_TOKENS) - len(ids)
+                yield {index}, {
+                    **fields, "prompt": _join(fields["prompt"], ids), "resumed": resumed,
+                    "max_tokens": max_tokens, "seed": (fields["seed"] + index) % 2**64,
+                }  # fmt: skip
+
+    async def _attempt(self) -> AsyncIterator[Token]:
+        connection = await self._client.connection()
+        if connection.speaks_1_1 and "seed" not in self._fields:
+            self._fields["seed"] = secrets.randbits(53)
+        queue: asyncio.Queue = asyncio.Queue()
+        live: dict[int, set[int]] = {}  # stream id -> samples that have not ended
+        is_first = True
+        try:
+            for samples, fields in self._requests():
+                live[await connection.send("GENERATE", fields, queue)] = samples
+            first = {stream_id: min(samples) for stream_id, samples in live.items()}
+            while live:
+                entry = await _next(queue, self._on_notice)
+                if is_first and connection.speaks_1_1:
+                    await self._check_numerics(connection)
+                is_first = False
+                stream_id = entry["stream_id"]
+                index = first[stream_id] + entry.get("index", 0)
+                self.received[index].append(entry["token"])
+                if entry["finish_reason"]:
+                    self._done.add(index)
+                    live[stream_id].discard(index)
+                    if not live[stream_id]:
+                        del live[stream_id]
+                        await connection.forget(stream_id, cancel=False)
+                yield Token.of(entry, index)
+        finally:
+            for stream_id in live:
+                await connection.forget(stream_id, cancel=True)
+
+    async def _check_numerics(self, connection: Connection) -> None:
+        """Equal numerics, equal bits: other tokens than the first server's are not passed on."""
+        numerics = await connection.numerics(self._fields.get("model"))
+        if self._numerics not in (None, numerics) and any(self.received):
+            what = f"the server has numerics {numerics}, the stream began with {self._numerics}"
+            raise LMTPError({"error": f"retry: {what}", "code": "numerics"})
+        self._numerics = numerics
+
+
+def _join(prompt: Prompt, ids: list[int]) -> Prompt:
+    """The prompt with token ids behind it."""
+    if not ids:
+        return prompt
+    if isinstance(prompt, str):
+        return [prompt, ids]
+    if all(isinstance(part, int) for part in prompt):
+        return [*prompt, *ids]
+    if isinstance(prompt[-1], list):
+        return [*prompt[:-1], [*prompt[-1], *ids]]
+    return [*prompt, ids]
+
+
+class Client:
+    """A server: `async with connect(URL) as client`. Any number of requests run at once over one
+    connection, which is opened again when it was lost. `retry`: attempts behind a failed one."""
+
+    def __init__(self, url: str, model: str | None, retry: int, on_message=None):
+        self.url, self.model, self.retry = url, model, retry
+        self._on_message = on_message
+        self._connection: Connection | None = None
+        self._opening = asyncio.Lock()
+        self._buffers: dict[str, list[dict[str, Any]]] = {}  # what made them: connections have them
+
+    async def __aenter__(self) -> Client:
+        await self._retrying(self.connection)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._connection:
+            await self._connection.close()
+
+    async def connection(self) -> Connection:
+        """The one that is open, else a new one with the buffers that buffer() made."""
+        async with self._opening:
+            if self._connection is None or not self._connection.is_open:
+                if self._connection:
+                    await self._connection.close()
+                    self._connection = None
+                connection = await Connection(self.url, self._on_message).open()
+                self._connection = connection
+                try:
+                    answer = await connection.ask("MODEL_INFO", self._with_model({}))
+                    info = answer[0]["model_info"]
+                    connection.speaks_1_1 = isinstance(info, dict) and "lmtp" in info
+                except LMTPError as e:
+                    if e.code == "connection_lost":
+                        raise
+                    connection.speaks_1_1 = e.code is not None  # several models, say
+                for fields in [f for made in self._buffers.values() for f in made]:
+                    await connection.ask("BUFFER", fields)
+            return self._connection
+
+    def generate(
+        self, prompt: Prompt, on_notice: Notice | None = None, **params: Unpack[GenerateParams]
+    ) -> Stream:
+        """Begins when it is iterated. Notices are asked for where on_notice is given."""
+        return Stream(self, self._request(prompt, on_notice, params), on_notice)
+
+    async def score(
+        self, prompt: Prompt, scored: str | list[int], on_notice: Notice | None = None,
+        **params: Unpack[ScoreParams],
+    ) -> list[Token]:  # fmt: skip
+        """Log probabilities of the tokens of `scored` behind the prompt."""
+        fields = {**self._request(prompt, on_notice, params), "scored": scored}
+        return [Token.of(entry) for entry in await self._ask("SCORE", fields, on_notice)]
+
+    async def tokenize(self, text: str, **params: Any) -> list[int]:
+        return (await self._ask("TOKENIZE", {"text": text, **params}))[0]["tokens"]
+
+    async def detokenize(self, tokens: list[int], **params: Any) -> str:
+        return (await self._ask("DETOKENIZE", {"tokens": tokens, **params}))[0]["text"]
+
+    async def buffer(self, name: str, content: str | list[int], **params: Any) -> int:
+        """Keeps a text or token ids as {"buffer": name} for prompts; its length in tokens.
+        append=True puts them behind what is there."""
+        kind = "text" if isinstance(content, str) else "tokens"
+        fields = self._with_model({"buffer": name, kind: content, **params})
+        length = (await self._ask("BUFFER", fields))[0]["length"]
+        kept = self._buffers.get(name, []) if params.get("append") else []
+        self._buffers[name] = [*kept, fields]
+        return length
+
+    async def free(self, name: str) -> None:
+        """Ends a buffer."""
+        self._buffers.pop(name, None)
+        await self._ask("FREE", {"buffer": name})
+
+    async def model_info(self, model: str | None = None) -> dict[str, Any]:
+        fields = {"model": model} if model else {}
+        return (await self._ask("MODEL_INFO", fields))[0]["model_info"]
+
+    def _with_model(self, fields: dict[str, Any]) -> dict[str, Any]:
+        return fields if self.model is None else {"model": self.model, **fields}
+
+    def _request(self, prompt: Prompt, on_notice: Notice | None, params: Any) -> dict[str, Any]:
+        notices = {"notices": True} if on_notice else {}
+        return self._with_model({"prompt": prompt, **notices, **params})
+
+    async def _ask(self, verb: str, fields: dict[str, Any], on_notice: Notice | None = None) -> list:
+        async def attempt():
+            connection = await self.connection()
+            return await connection.ask(verb, self._with_model(fields), on_notice)
+
+        return await self._retrying(attempt)
+
+    async def _retrying(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        failures = 0
+        while True:
+            try:
+                return await attempt()
+            except LMTPError as e:
+                failures += 1
+                if not e.retryable or failures > self.retry:
+                    raise
+                await _back_off(failures, e)
+
+
+def connect(
+    url: str = "ws://127.0.0.1:8080", model: str | None = None, retry: int = 3,
+    on_message: Callable[[str], None] | None = None,
+) -> Client:  # fmt: skip
+    """A client of the server at ws://HOST:PORT, HOST:PORT or unix:PATH, for `async with`. Requests
+    that name no model are for `model`. on_message sees each message of the server as it came."""
+    return Client(url, model, retry, on_message)
+
+
+async def _main() -> int:
+    parser = argparse.ArgumentParser(description="Continues a prompt, by LMTP 1.1.")
+    parser.add_argument("prompt")
+    parser.add_argument("--url", default="ws://127.0.0.1:8080", help="or unix:PATH (%(default)s)")
+    parser.add_argument("--model", help="a name; by default the model that the server has")
+    parser.add_argument("params", nargs="*", metavar="NAME=VALUE", help="fields of GENERATE")
+    args = parser.parse_intermixed_args()
+    params = {}
+    for param in args.params:
+        name, is_param, value = param.partition("=")
+        if not is_param:
+            parser.error(f"{param}: is no NAME=VALUE")
+        try:
+            params[name] = json.loads(value)
+        except ValueError:
+            params[name] = value  # a text without quotes
+    try:
+        async with connect(args.url, args.model) as client:
+            async for token in client.generate(args.prompt, **params):
+                print(token.text, end="", flush=True)
+        print()
+    except LMTPError as e:
+        print(f"\nlmtp.py: {e}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(_main()))

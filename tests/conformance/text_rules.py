@@ -1,0 +1,252 @@
+"""Level 1.1: text in and out, what ends a stream, TOKENIZE and DETOKENIZE."""
+
+import functools
+
+from base_rules import near, refused
+from suite import PROMPT, Skipped, expect, expect_equal, ids, texts, values
+from suite import rule as any_rule
+
+TEXT = "Once upon a time"
+MANY_BYTES = "naïve café, 東京, 🙂🙃: ÿ"
+NUM_TOKENS = 24
+WHOLE = {"max_tokens": NUM_TOKENS, "ignore_eos": True}
+
+rule = functools.partial(any_rule, level="1.1")
+
+
+async def tokens_of(w, text=TEXT, **fields):
+    verb, entry = await w.ask("TOKENIZE", text=text, **fields)
+    expect(verb == "MSG" and "tokens" in entry, f"TOKENIZE was answered by {verb} {entry}")
+    return entry["tokens"]
+
+
+async def text_of(w, tokens, **fields):
+    verb, entry = await w.ask("DETOKENIZE", tokens=tokens, **fields)
+    expect(verb == "MSG" and "text" in entry, f"DETOKENIZE was answered by {verb} {entry}")
+    return entry["text"]
+
+
+async def text_to_stop_in(w):
+    """(tokens, text, stop) of a stream whose text has the string `stop` inside."""
+    entries = await w.generate(text=True, **WHOLE)
+    text = texts(entries)
+    for at in range(len(text) // 2, len(text) - 4):
+        stop = text[at : at + 4]
+        if stop.isascii() and text.find(stop) == at and at > 0:
+            return ids(entries), text, stop
+    raise Skipped("its text has nothing to stop at")
+
+
+@rule("TOKENIZE and DETOKENIZE", "TEXT")
+async def detokenize_is_the_way_back(t):
+    """DETOKENIZE of what TOKENIZE gives is the text, whatever its characters."""
+    async with t.wire() as w:
+        for text in (TEXT, MANY_BYTES, ""):
+            tokens = await tokens_of(w, text, add_special_tokens=False)
+            expect_equal(await text_of(w, tokens), text, "the text")
+
+
+@rule("TOKENIZE and DETOKENIZE", "TEXT")
+async def special_tokens_can_be_left_out(t):
+    """add_special_tokens puts tokens in front at most; skip_special_tokens leaves theirs out."""
+    async with t.wire() as w:
+        plain = await tokens_of(w, add_special_tokens=False)
+        both = await tokens_of(w)
+        expect_equal(both[len(both) - len(plain) :], plain, "tokens behind the special ones")
+        eos = t.eos[:1]
+        expect_equal(await text_of(w, plain + eos), TEXT, "text without special tokens")
+        shown = await text_of(w, plain + eos, skip_special_tokens=False)
+        expect(not eos or len(shown) > len(TEXT), f"text with special tokens: {shown!r}")
+
+
+@rule("TOKENIZE and DETOKENIZE", "TEXT")
+async def wrong_questions_are_msg_errors(t):
+    """A wrong TOKENIZE or DETOKENIZE is answered by one MSG error that names the field."""
+    async with t.wire() as w:
+        await refused(w, "TOKENIZE", "text", ["MSG"], text=5)
+        await refused(w, "TOKENIZE", "text", ["MSG"])
+        await refused(w, "TOKENIZE", "add_special_tokens", ["MSG"], text="a", add_special_tokens=1)
+        await refused(w, "DETOKENIZE", "tokens", ["MSG"], tokens=["x"])
+        await refused(w, "DETOKENIZE", "tokens", ["MSG"], tokens=[2**31 - 1])
+        await w.lives()
+
+
+@rule("TOKENIZE and DETOKENIZE", "TEXT")
+async def questions_have_ids_of_their_own(t):
+    """A TOKENIZE with the id of a live stream is refused, and the stream goes on."""
+    async with t.wire() as w:
+        live = await w.say("GENERATE", prompt=PROMPT, max_tokens=200, ignore_eos=True)
+        await refused(w, "TOKENIZE", "stream_id", ["MSG"], text="a", stream_id=live)
+        ends = lambda v, e: e.get("stream_id") == live and e.get("finish_reason")
+        await w.wait(ends, "end of the live stream")
+        expect_equal(len(w.tokens(live)), 200, "its tokens")
+
+
+@rule("Text", "TEXT")
+async def text_prompts_are_their_tokens(t):
+    """A string as the prompt is the tokens that TOKENIZE gives; its stream has the same bits."""
+    async with t.wire() as w:
+        for special in (True, False):
+            tokens = await tokens_of(w, add_special_tokens=special)
+            by_text = await w.generate(TEXT, max_tokens=8, add_special_tokens=special)
+            expect_equal(values(by_text), values(await w.generate(tokens, max_tokens=8)), "tokens")
+
+
+@rule("Text", "TEXT")
+async def text_comes_where_it_is_due(t):
+    """Entries have `text` where the prompt has text or `text` is true, and nowhere else."""
+    async with t.wire() as w:
+        for prompt, fields, due in [
+            (TEXT, {}, True), ([TEXT, [5]], {}, True), (PROMPT, {}, False),
+            (PROMPT, {"text": True}, True), (TEXT, {"text": False}, False),
+        ]:  # fmt: skip
+            entries = await w.generate(prompt, max_tokens=3, **fields)
+            expect_equal({"text" in e for e in entries}, {due}, f"text of {prompt} {fields}")
+
+
+@rule("Text", "TEXT")
+async def text_pieces_join(t):
+    """The pieces of text, joined, are the decoded text."""
+    async with t.wire() as w:
+        for prompt in (TEXT, MANY_BYTES):
+            tokens = await tokens_of(w, prompt)
+            entries = await w.generate(prompt, temperature=1.3, seed=5, **WHOLE)
+            whole = await text_of(w, tokens + ids(entries))
+            expect_equal(prompt + texts(entries), whole, "prompt and pieces")
+
+
+@rule("SCORE", "TEXT")
+async def scored_text_comes_back(t):
+    """SCORE of a string: its pieces join to the string, and no character comes in halves."""
+    async with t.wire() as w:
+        for scored in (" there was", MANY_BYTES):
+            entries = await w.score(TEXT, scored)
+            expect_equal(texts(entries), scored, "the text")
+            halves = [e for e in entries if "\ufffd" in e["text"]]
+            expect(not halves, f"half characters: {halves}")
+
+
+@rule("SCORE", "TEXT")
+async def scores_can_have_alternatives(t):
+    """top_logprobs of SCORE are those of GENERATE and hold the token; at an empty beginning only
+    the token, at 0."""
+    async with t.wire() as w:
+        drawn = await w.generate(max_tokens=6, top_logprobs=3)
+        scored = await w.score(PROMPT, ids(drawn), top_logprobs=3)
+        for one, other in zip(scored, drawn):
+            expect_equal(list(one["top_logprobs"]), list(other["top_logprobs"]), "alternatives")
+            for key, value in one["top_logprobs"].items():
+                expect(near(value, other["top_logprobs"][key]), f"{one}, {other}")
+        first, second = await w.score([], [PROMPT[0], 9], top_logprobs=3)
+        expect_equal(first["top_logprobs"], {str(PROMPT[0]): 0.0}, "alternatives of nothing")
+        expect("9" in second["top_logprobs"], f"{second} lacks its own token")
+
+
+@rule("Text", "TEXT", "eos")
+async def special_tokens_give_no_text(t):
+    """A special token is "" in the text unless skip_special_tokens is false."""
+    async with t.wire() as w:
+        fields = {"max_tokens": 1, "text": True, "logit_bias": {str(t.eos[0]): 100}}
+        expect_equal(texts(await w.generate(**fields)), "", "its text")
+        expect(texts(await w.generate(**fields, skip_special_tokens=False)), "it has no text")
+
+
+@rule("What ends a stream", "TEXT")
+async def stop_strings_end_the_text(t):
+    """A stream ends with "stop" before its stop string, which is the last entry's stop_text."""
+    async with t.wire() as w:
+        tokens, text, stop = await text_to_stop_in(w)
+        entries = await w.generate(text=True, stop=stop, **WHOLE)
+        expect_equal(texts(entries), text[: text.find(stop)], "the text")
+        expect_equal(entries[-1].get("stop_text"), stop, "stop_text")
+        expect_equal(entries[-1]["finish_reason"], "stop", "finish_reason")
+        expect_equal(ids(entries), tokens[: len(entries)], "the tokens")
+        expect(len(entries) < len(tokens), "it went on to max_tokens")
+
+
+@rule("What ends a stream", "TEXT")
+async def stop_strings_are_held_back(t):
+    """Text that may begin a stop string is not sent before that is sure; none is lost."""
+    async with t.wire() as w:
+        _, text, begin = await text_to_stop_in(w)
+        stop = begin + "\x01"
+        entries = await w.generate(text=True, stop=[stop], **WHOLE)
+        sent = ""
+        for entry in entries[:-1]:
+            sent += entry["text"]
+            held = [n for n in range(1, len(stop)) if sent.endswith(stop[:n])]
+            expect(not held, f"{sent!r} was sent, which may begin {stop!r}")
+        expect_equal(texts(entries), text, "the whole text")
+        expect("stop_text" not in entries[-1], f"it did not stop: {entries[-1]}")
+
+
+@rule("What ends a stream", "TEXT")
+async def the_first_stop_string_ends(t):
+    """Of several stop strings the one that the text has first ends the stream."""
+    async with t.wire() as w:
+        _, text, stop = await text_to_stop_in(w)
+        later = text[text.find(stop) + 1 :][:4]
+        entries = await w.generate(text=True, stop=["\x01", later, stop], **WHOLE)
+        expect_equal(entries[-1].get("stop_text"), stop, "stop_text")
+        expect_equal(texts(entries), text[: text.find(stop)], "the text")
+
+
+@rule("What ends a stream", "TEXT")
+async def include_stop_keeps_it(t):
+    """With include_stop the text ends behind the stop string."""
+    async with t.wire() as w:
+        _, text, stop = await text_to_stop_in(w)
+        entries = await w.generate(text=True, stop=stop, include_stop=True, **WHOLE)
+        expect_equal(texts(entries), text[: text.find(stop)] + stop, "the text")
+
+
+@rule("What ends a stream", "TEXT")
+async def stop_strings_work_without_text(t):
+    """A stop string ends a stream that sends no text; its last entry has the stop_text."""
+    async with t.wire() as w:
+        _, _, stop = await text_to_stop_in(w)
+        entries = await w.generate(stop=stop, **WHOLE)
+        expect(all("text" not in e for e in entries), "it has text")
+        expect_equal(entries[-1].get("stop_text"), stop, "stop_text")
+
+
+@rule("What ends a stream", "TEXT")
+async def stop_token_ids_end_the_stream(t):
+    """A token of stop_token_ids is sent and ends the stream with "stop", without a stop_text."""
+    async with t.wire() as w:
+        tokens = ids(await w.generate(**WHOLE))
+        entries = await w.generate(stop_token_ids=[tokens[5]], **WHOLE)
+        expect_equal(ids(entries), tokens[: tokens.index(tokens[5]) + 1], "tokens")
+        expect_equal(entries[-1]["finish_reason"], "stop", "finish_reason")
+        expect("stop_text" not in entries[-1], f"{entries[-1]}")
+
+
+@rule("What ends a stream", "TEXT", "eos")
+async def ignore_eos_goes_on(t):
+    """With ignore_eos the end-of-text token does not end the stream."""
+    async with t.wire() as w:
+        forced = {"logit_bias": {str(t.eos[0]): 100}, "max_tokens": 3}
+        entries = await w.generate(ignore_eos=True, **forced)
+        expect_equal(ids(entries), t.eos[:1] * 3, "tokens")
+        expect_equal(entries[-1]["finish_reason"], "length", "finish_reason")
+
+
+@rule("What ends a stream", "TEXT", "eos")
+async def min_tokens_come_first(t):
+    """Before min_tokens no end-of-text token and none of stop_token_ids is drawn."""
+    async with t.wire() as w:
+        forced = {"logit_bias": {str(t.eos[0]): 1000}, "max_tokens": 9, "min_tokens": 3}
+        tokens = ids(await w.generate(**forced))
+        expect(t.eos[0] not in tokens[:3], f"{tokens}: an end before min_tokens")
+        expect_equal(tokens[3:], t.eos[:1], "tokens from min_tokens on")
+        tokens = ids(await w.generate(logit_bias={"9": 1000}, stop_token_ids=[9], min_tokens=2))
+        expect(9 not in tokens[:2] and tokens[2:] == [9], f"{tokens}, where 9 stops")
+
+
+@rule("What ends a stream", "TEXT")
+async def stop_strings_wait_for_min_tokens(t):
+    """Before min_tokens a stop string does not end the stream."""
+    async with t.wire() as w:
+        _, _, stop = await text_to_stop_in(w)
+        entries = await w.generate(text=True, stop=stop, min_tokens=NUM_TOKENS, **WHOLE)
+        expect_equal(len(entries), NUM_TOKENS, "tokens")

@@ -1,0 +1,92 @@
+"""tools/conformance against lmtp-serve: every rule holds, and each fault of a proxy that breaks one
+rule is noticed by the rule of that name."""
+
+import asyncio
+import pathlib
+import subprocess
+import sys
+from xml.etree import ElementTree
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "conformance"))
+
+import main  # noqa: E402
+from breaking_proxy import FAULTS, Proxy  # noqa: E402
+from suite import RULES, Schema, Target  # noqa: E402
+
+SCHEMAS = ROOT / "docs" / "schema"
+LEVEL = "base"
+LEVEL_RULES = [rule for rule in RULES if main.LEVELS.index(rule.level) <= main.LEVELS.index(LEVEL)]
+TIMEOUT_S = 300
+LOST_S = 2  # what a fault keeps back does not come later either
+
+
+def conformance(*arguments):
+    return subprocess.run(
+        [ROOT / "tools" / "conformance", *map(str, arguments)],
+        capture_output=True, text=True, timeout=TIMEOUT_S,
+    )  # fmt: skip
+
+
+def section_titles():
+    page = (ROOT / "docs" / "lmtp.md").read_text(encoding="utf-8")
+    return {line.lstrip("# ") for line in page.splitlines() if line.startswith("## ")}
+
+
+def test_rules_name_sections_of_the_page():
+    assert {rule.section for rule in RULES} <= section_titles()
+
+
+def test_every_rule_holds(demo, tmp_path):
+    junit = tmp_path / "junit.xml"
+    done = conformance(demo.endpoint, "--level", LEVEL, "--junit", junit)
+    assert done.returncode == 0, done.stdout + done.stderr
+    suite = ElementTree.parse(junit).getroot()
+    assert int(suite.get("tests")) == len(LEVEL_RULES) + 1
+    assert suite.get("failures") == "0"
+
+
+def test_a_broken_rule_is_a_failure_by_name(demo, tmp_path):
+    async def run():
+        async with Proxy(demo.endpoint) as proxy:
+            return await asyncio.to_thread(
+                conformance, proxy.url("seeds-draw-the-same"), "--level", "base",
+                "--junit", tmp_path / "junit.xml",
+            )  # fmt: skip
+
+    done = asyncio.run(run())
+    assert done.returncode == 1, done.stderr
+    assert "FAIL  seeds-draw-the-same " in done.stdout
+    suite = ElementTree.parse(tmp_path / "junit.xml").getroot()
+    failed = {case.get("name") for case in suite if case.find("failure") is not None}
+    assert "seeds-draw-the-same" in failed and "greedy-is-deterministic" not in failed
+
+
+def test_no_server_and_no_such_rule():
+    assert conformance("127.0.0.1:1", "--level", "base").returncode == 2
+    done = conformance("127.0.0.1:1", "--only", "no-such-rule")
+    assert (done.returncode, "no such rule" in done.stderr) == (2, True)
+
+
+async def results_behind(demo, name, timeout_s=60, only=()):
+    target = Target(demo.endpoint, schema=Schema(SCHEMAS, LEVEL), timeout_s=timeout_s)
+    await target.learn()
+    async with Proxy(demo.endpoint) as proxy:
+        target.url = proxy.url(name)
+        return [r async for r in main.run_rules(target, LEVEL, only)]
+
+
+def test_the_proxy_alone_breaks_nothing(demo):
+    results = asyncio.run(results_behind(demo, ""))
+    assert len(results) == len(LEVEL_RULES) + 1
+    assert [(r.rule.name, r.what) for r in results if r.status == "FAIL"] == []
+
+
+@pytest.mark.parametrize("name", [n for n in FAULTS if n in {r.name for r in LEVEL_RULES}])
+def test_a_fault_is_noticed_by_its_rule(demo, name):
+    only = {name} if name != main.SCHEMA_RULE.name else {name, "answers-are-arrays"}
+    results = asyncio.run(results_behind(demo, name, LOST_S, only))
+    assert results[-1].rule.name == name
+    assert results[-1].status == "FAIL"
