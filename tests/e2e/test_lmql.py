@@ -10,6 +10,8 @@ import subprocess
 import sys
 
 import pytest
+import tokenizers
+from lmtp_socket import Socket
 from servers import LmtpServe
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -121,6 +123,20 @@ model = lmql.model("demo", endpoint="localhost:8080", tokenizer="models/demo")
 print(repr(model.generate_sync("Once upon a time", max_tokens=24)))
 print(model.score_sync("Once upon a time", [", there was", "xylophone zzz"]).argmax())
 """
+LANGCHAIN = """
+import asyncio, json
+import lmql
+from lmql.models.lmtp.lmtp_langchain import LMTP
+tokenizer = lmql.model("demo", tokenizer="models/demo").get_tokenizer()
+llm = LMTP(model="demo", endpoint="localhost:8080", tokenizer=tokenizer, max_length=24)
+prompt = "Once upon a time"
+print(json.dumps({
+    "prompt": tokenizer(prompt)["input_ids"],
+    "whole": llm.invoke(prompt),
+    "awaited": asyncio.run(llm.ainvoke(prompt)),
+    "stopped": llm.invoke(prompt, stop=["the"]),
+}))
+"""
 
 
 def run_program(text, server, folder):
@@ -140,6 +156,20 @@ def test_generate_and_score_without_a_query(server, tmp_path):
     text, best = run_program(WITHOUT_A_QUERY, server, tmp_path).splitlines()
     assert len(text) > 24
     assert best == ", there was"
+
+
+def test_lmqls_langchain_client(server, tmp_path):
+    said = json.loads(run_program(LANGCHAIN, server, tmp_path).splitlines()[-1])
+
+    async def generate():
+        async with Socket(server.endpoint) as s:
+            await s.send("GENERATE", stream_id=1, prompt=said["prompt"], max_tokens=24)
+            return (await s.finish(1))[0]
+
+    tokenizer = tokenizers.Tokenizer.from_file(str(DEMO / "tokenizer.json"))
+    text = tokenizer.decode(said["prompt"] + asyncio.run(generate()))
+    assert said["whole"] == said["awaited"] == text.removeprefix("Once upon a time")
+    assert said["stopped"] == said["whole"].partition("the")[0] != said["whole"]
 
 
 def test_queries_on_a_model_with_the_real_vocabulary(test_data):
