@@ -2,16 +2,16 @@
 
 #include <gtest/gtest.h>
 
-#include <numeric>
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "counting.h"
 
 namespace lmtp::cache {
 namespace {
 
-std::vector<TokenId> counting(int first, int count) {
-  std::vector<TokenId> tokens(static_cast<std::size_t>(count));
-  std::iota(tokens.begin(), tokens.end(), first);
-  return tokens;
-}
+using testing::counting;
 
 class PrefixCacheTest : public ::testing::Test {
  protected:

@@ -5,11 +5,11 @@
 #include <functional>
 #include <future>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "counting.h"
 #include "fake_agent.h"
 #include "lmtp/engine/engine.h"
 #include "recording_sink.h"
@@ -17,6 +17,7 @@
 namespace lmtp::engine {
 namespace {
 
+using testing::counting;
 using testing::FakeAgent;
 using testing::FakeAgentOptions;
 using testing::RecordingSink;
@@ -38,12 +39,6 @@ std::uint64_t num_ended(const EngineStats& stats) {
   for (const auto& tally : stats.metrics.num_finished) sum += tally.value();
   for (const auto& tally : stats.metrics.num_failed) sum += tally.value();
   return sum;
-}
-
-std::vector<TokenId> counting(int first, int count) {
-  std::vector<TokenId> tokens(static_cast<std::size_t>(count));
-  std::iota(tokens.begin(), tokens.end(), first);
-  return tokens;
 }
 
 // With an agent that runs ahead, and with one that does not.

@@ -8,16 +8,17 @@
 #include <future>
 #include <map>
 #include <mutex>
-#include <numeric>
 #include <stdexcept>
 #include <thread>
 
+#include "counting.h"
 #include "fake_agent.h"
 #include "recording_sink.h"
 
 namespace lmtp::engine {
 namespace {
 
+using testing::counting;
 using testing::FakeAgent;
 using testing::FakeAgentOptions;
 using testing::RecordingSink;
@@ -47,12 +48,6 @@ class EngineTest : public ::testing::TestWithParam<bool> {
 
 INSTANTIATE_TEST_SUITE_P(Agents, EngineTest, ::testing::Bool(),
                          [](const auto& which) { return which.param ? "Ahead" : "StepByStep"; });
-
-std::vector<TokenId> counting(int first, int count) {
-  std::vector<TokenId> tokens(static_cast<std::size_t>(count));
-  std::iota(tokens.begin(), tokens.end(), first);
-  return tokens;
-}
 
 Request generate(std::shared_ptr<EventSink> sink, ConnectionId connection, StreamId id,
                  std::vector<TokenId> prompt, int max_tokens) {

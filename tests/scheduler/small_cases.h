@@ -1,21 +1,13 @@
 // Settings of the scheduler's tests: short prompts, a small step, a model without weights.
 #pragma once
 
-#include <numeric>
-#include <vector>
-
+#include "counting.h"
 #include "fake_agent.h"
 #include "lmtp/scheduler/scheduler.h"
 
 namespace lmtp::testing {
 
 inline constexpr int kSmallVocab = 1000;
-
-inline std::vector<TokenId> counting(int first, int count) {
-  std::vector<TokenId> tokens(static_cast<std::size_t>(count));
-  std::iota(tokens.begin(), tokens.end(), first);
-  return tokens;
-}
 
 inline scheduler::SchedulerOptions small_options() {
   scheduler::SchedulerOptions options;
