@@ -152,8 +152,8 @@ void Engine::Impl::step() {
 }
 
 // Commands, and the end of a stop's grace, are only looked at where nothing is under way: so
-// nothing is started ahead where there are any. Whoever comes just behind that waits for one step
-// more.
+// nothing is started ahead where there are any. A request that arrives after this check waits one
+// step longer.
 void Engine::Impl::start_ahead() {
   if (!options.debug.run_ahead || !agent->runs_ahead() || started.back().error) return;
   if (stop_at || !inbox->queue.empty()) return;
@@ -194,8 +194,8 @@ Result<scheduler::StepResult> Engine::Impl::finish() {
 }
 
 // Requests that come together start together: the first one's step would hold up the others, and
-// theirs then its tokens. So the first step out of idleness waits for company, by a hundredth of
-// the time that it will take.
+// theirs then its tokens. So the first step after a rest waits for more requests, by a hundredth
+// of the time that it will take.
 void Engine::Impl::gather() {
   const Clock::time_point start = Clock::now();
   while (!scheduler->idle() && !stop_at) {
@@ -249,8 +249,8 @@ std::vector<Request> Engine::Impl::close() {
   return unanswered;
 }
 
-// Something has thrown that is not the agent, for want of memory as a rule. Nobody knows how far
-// the scheduler had got: its streams end, and another one begins with an empty cache. Should even
+// Something other than the agent has thrown, for lack of memory as a rule. The state of the
+// scheduler is unknown: its streams end, and another one begins with an empty cache. Should even
 // that throw, the process ends.
 void Engine::Impl::start_over(const std::string& why) {
   log::error("the engine failed: " + why);
@@ -277,7 +277,7 @@ void Engine::Impl::take_commands() {
   if (stop_at && Clock::now() >= *stop_at) fail_all(shutting_down());
 }
 
-// In order, but for cancels of streams that are live: they make room for requests before them.
+// In order, but for cancels of streams that are live: they free places for requests before them.
 void Engine::Impl::apply_all(std::vector<EngineCommand> commands) {
   for (EngineCommand& command : commands) {
     if (std::holds_alternative<CancelCommand>(command)) apply_one(command);
@@ -370,8 +370,8 @@ void Engine::Impl::queue_events(std::vector<scheduler::SchedulerEvent> events,
   }
 }
 
-// The counters first. A step may be under way, so streams of a connection that could not be told
-// end as if they were cancelled.
+// The counters first. A step may be under way, so streams of a connection whose events could
+// not be delivered end as if they were cancelled.
 void Engine::Impl::deliver() {
   publish();
   for (const ConnectionId connection : outbox.deliver()) {

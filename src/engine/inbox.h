@@ -18,7 +18,7 @@ namespace lmtp::engine {
 
 struct CancelCommand {
   StreamKey key;
-  Error reason = {ErrorCode::kCancelled, "cancelled"};  // what its stream is told
+  Error reason = {ErrorCode::kCancelled, "cancelled"};  // that ends its stream
 };
 struct StopCommand {
   std::chrono::steady_clock::time_point deadline;

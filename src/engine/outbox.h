@@ -1,4 +1,4 @@
-// Outbox: what an engine has to tell its streams, until it is delivered.
+// Outbox: the events of an engine's streams, until they are delivered.
 #pragma once
 
 #include <cstddef>

@@ -17,12 +17,13 @@ class StepPace {
   // weights.
   void add(int num_tokens, int num_rows, Duration time);
 
-  // Before the first step: as many as may be tried, no time.
+  // Before the first sample: a fixed number of tokens, zero time.
   int tokens_within(Duration time) const;
   Duration time_for(int num_tokens) const;
 
-  // What a step may add: prefill holds up the streams that decode in it, and whoever comes during
-  // it; what is all but cached takes streams twice the time of their own tokens. 0: no limit.
+  // What a step may compute beside its decodes: prefill delays the streams that decode in it and
+  // the requests that arrive during it; prompts that are nearly all cached may take as long as the
+  // decodes do. 0: no limit.
   scheduler::StepLimits limits(int max_prefill_ms, int max_alone_ms) const;
 
   // Of a step of decodes alone; 0 before the first.

@@ -1,4 +1,4 @@
-// What an engine keeps of one stream to count it, and to tell of it in the log.
+// What an engine keeps of one stream for the metrics and the log.
 #pragma once
 
 #include <chrono>
@@ -13,7 +13,7 @@
 namespace lmtp::engine {
 
 // Owner: the Engine; its thread. The times are the engine's: whatever happens in a step happens
-// when the step ends, so that a token costs no look at the clock.
+// when the step ends, so that no token reads the clock.
 class StreamRecord {
  public:
   using Clock = std::chrono::steady_clock;

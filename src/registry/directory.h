@@ -1,5 +1,5 @@
-// Directory: what the registry knows of its models at one time, and where names lead. Immutable;
-// the actor publishes another one when something has changed.
+// Directory: a snapshot of the registry's models and of the names that lead to them. Immutable; the
+// actor publishes another one when something has changed.
 #pragma once
 
 #include <atomic>
@@ -29,7 +29,7 @@ struct LoadState {
   std::atomic<bool> downloads = false;
   std::atomic<std::int64_t> bytes_done = 0;
   std::atomic<std::int64_t> bytes_total = 0;
-  std::atomic<bool> given_up = false;  // nobody wants it any more: the job should end soon
+  std::atomic<bool> given_up = false;  // no request waits for it: the job should end soon
 
   // Whether that is more than before.
   bool raise(int to);

@@ -1,4 +1,4 @@
-// Mailbox: what the registry's actor is told and asked.
+// Mailbox: the messages to the registry's actor.
 #pragma once
 
 #include <atomic>
@@ -19,10 +19,10 @@ class RegistryActor;
 
 // Owner: shared by the registry and all that may outlive it (routes, jobs). Any thread.
 //
-// No message is refused for want of room. Each is a question whose sender waits for the answer (a
-// thread each), the end of a job, one of at most a hundred steps of its progress, the loss of an
-// engine, a cancel of a stream whose connection is gone, once, or that a model has become idle: one
-// each time that the actor wants to know.
+// The queue has no limit, since what is sent has one: questions, whose sender waits for the answer
+// (one for each thread); the end of a job, and at most a hundred steps of its progress; the loss of
+// an engine; a cancel of each stream whose connection is gone; and that a model has become idle,
+// once each time that the actor asks for it.
 class Mailbox {
  public:
   using Message = std::function<void(RegistryActor&)>;
@@ -42,7 +42,7 @@ class Mailbox {
     }
   }
 
-  // What the actor answers, or throws; nothing where it has ended. The actor waits for nobody, so
+  // What the actor answers, or throws; nothing where it has ended. The actor never blocks, so
   // this is short. REQUIRES: not the actor's thread, nor one that holds a lock.
   template <typename Ask>
   auto ask(const Ask& question) {
@@ -61,9 +61,9 @@ class Mailbox {
   static constexpr std::chrono::milliseconds kReportRetry{10};
 
   BoundedQueue<Message> queue{0};
-  // A model waits for room: the actor wants to know when another has become idle. Whoever tells it
-  // takes this back.
-  std::atomic<bool> wants_room = false;
+  // A model waits for memory: the actor asks for a message when another has become idle. Who sends
+  // it resets this.
+  std::atomic<bool> wants_memory = false;
 };
 
 }  // namespace lmtp::registry

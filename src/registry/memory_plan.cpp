@@ -59,7 +59,7 @@ MemoryDecision decide_memory(const MemoryNeed& need, const MemoryState& state) {
   if (has_seat) {
     if (const auto kv_bytes = kv_budget(need, free_bytes, 0, true)) return LoadNow{*kv_bytes};
   }
-  return WaitForRoom{};
+  return WaitForMemory{};
 }
 
 }  // namespace lmtp::registry

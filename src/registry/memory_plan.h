@@ -35,14 +35,14 @@ struct LoadNow {
 struct UnloadFirst {
   std::size_t which = 0;  // of MemoryState::loaded
 };
-// There may be room when those in use have become idle.
-struct WaitForRoom {};
+// It may fit when those in use have become idle.
+struct WaitForMemory {};
 // Not even with all others unloaded.
 struct TooLarge {
   std::int64_t needed_bytes = 0;
   std::int64_t free_bytes = 0;  // with all others unloaded
 };
-using MemoryDecision = std::variant<LoadNow, UnloadFirst, WaitForRoom, TooLarge>;
+using MemoryDecision = std::variant<LoadNow, UnloadFirst, WaitForMemory, TooLarge>;
 
 MemoryDecision decide_memory(const MemoryNeed& need, const MemoryState& state);
 

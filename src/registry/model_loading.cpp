@@ -72,8 +72,8 @@ Result<void> RegistryActor::seek(const Slot& slot) {
 }
 
 // A job. What is on this machine does not wait for what is not: that may take as long as its server
-// likes. A download for which nobody waits any more is given up; what has come stays on the disk,
-// and the next request goes on from there.
+// likes. A download that no request waits for any more is given up; what has come stays on the
+// disk, and the next request goes on from there.
 Result<ServedModel> RegistryActor::fetch(const Slot& slot) {
   const std::string prefix = quoted_name(slot->name) + " cannot be fetched: ";
   const bool is_here = guarded([&] { return factory_.find(slot->name); }).ok();
@@ -99,12 +99,12 @@ Result<ServedModel> RegistryActor::fetch(const Slot& slot) {
 }
 
 void RegistryActor::progressed(ModelSlot& slot) {
-  if (slot.phase == Phase::kGone || drop_if_deserted(slot)) return;
-  slot.waiting.tell_progress(slot.load->percent);
+  if (slot.phase == Phase::kGone || remove_if_not_waited_for(slot)) return;
+  slot.waiting.send_progress(slot.load->percent);
 }
 
-// What is sought on this disk, or being loaded, goes on: somebody may ask for it again.
-bool RegistryActor::drop_if_deserted(ModelSlot& slot) {
+// A search of this disk and a load go on without requests that wait: the next one may come soon.
+bool RegistryActor::remove_if_not_waited_for(ModelSlot& slot) {
   const bool may_go = (slot.phase == Phase::kSeeking && slot.load->downloads) ||
                       (slot.phase == Phase::kWaiting && !slot.comes_back);
   if (!options_.is_auto || !may_go || !slot.waiting.empty()) return false;
@@ -141,7 +141,7 @@ void RegistryActor::add_found(const Slot& slot, ServedModel served) {
   changed_ = look_again_ = true;
 }
 
-// It is the same model under another name: those who wait move there.
+// It is the same model under another name: the requests that wait move there.
 void RegistryActor::merge(ModelSlot& from, ModelSlot& into) {
   const std::deque<std::string> names = from.names;
   const engine::ModelLimits most = into.sized ? into.served->limits : limits_at_most(*into.served);
@@ -169,10 +169,10 @@ void RegistryActor::merge(ModelSlot& from, ModelSlot& into) {
 // gone and its streams are answered.
 void RegistryActor::fail(ModelSlot& slot, const Error& error) {
   const bool comes_back = slot.comes_back;
-  Error told{error.code, "no memory"};
+  Error reason{error.code, "no memory"};
   remove(slot);
   (void)guarded([&]() -> Result<void> {
-    told.message = "model: " + error.message;
+    reason.message = "model: " + error.message;
     const std::string& name = slot.served ? slot.served->description.name : slot.name;
     if (comes_back) {
       log::error(quoted_name(name) + " was not loaded again: " + error.message);
@@ -183,7 +183,7 @@ void RegistryActor::fail(ModelSlot& slot, const Error& error) {
     publish();
     return {};
   });
-  slot.waiting.end_all(told, !comes_back);
+  slot.waiting.end_all(reason, !comes_back);
   if (options_.is_auto) return;
   if (comes_back) {
     if (options_.only.on_gone) options_.only.on_gone(error.message);
@@ -192,20 +192,20 @@ void RegistryActor::fail(ModelSlot& slot, const Error& error) {
   }
 }
 
-// One after another, by age. Who waits for room lets others have the turn: what fits beside the
-// models in use, or is no larger than what is idle, does not wait behind it.
-void RegistryActor::take_turn() {
+// One after another, by age. A model that waits for memory does not hold up those behind it that
+// fit beside the models in use, or are no larger than what is idle.
+void RegistryActor::start_next() {
   if (busy_ || stopping_) return;
   unload_idle();
   bool waits = false;
-  mailbox_->wants_room = true;  // before the look, so that no end of a stream is missed
+  mailbox_->wants_memory = true;  // before the look, so that no end of a stream is missed
   do {
     const bool again = std::exchange(look_again_, false);
     waits = false;
     for (const Slot& slot : std::vector(slots_)) {
       if (busy_) return;
-      if (slot->phase != Phase::kWaiting || drop_if_deserted(*slot)) continue;
-      const bool late = slot->room_deadline && Clock::now() >= *slot->room_deadline;
+      if (slot->phase != Phase::kWaiting || remove_if_not_waited_for(*slot)) continue;
+      const bool late = slot->memory_deadline && Clock::now() >= *slot->memory_deadline;
       if (again || late) {
         const Result<void> acted = guarded([&]() -> Result<void> {
           act(slot);
@@ -216,13 +216,14 @@ void RegistryActor::take_turn() {
       waits |= slot->phase == Phase::kWaiting;
     }
   } while (look_again_ && !busy_);
-  mailbox_->wants_room = waits;
+  mailbox_->wants_memory = waits;
 }
 
 void RegistryActor::act(const Slot& slot) {
   if (slot->comes_back) return start_load(slot, slot->kv_bytes);
-  if (!slot->room_deadline) {
-    slot->room_deadline = Clock::now() + std::chrono::milliseconds(options_.limits.room_wait_ms);
+  if (!slot->memory_deadline) {
+    slot->memory_deadline =
+        Clock::now() + std::chrono::milliseconds(options_.limits.memory_wait_ms);
   }
   std::vector<ModelSlot*> loaded;
   const MemoryState state = memory_state(loaded);
@@ -234,7 +235,7 @@ void RegistryActor::act(const Slot& slot) {
     unload(*loaded[first->which], "to make room for " + quoted_name(name));
   } else if (const auto* large = std::get_if<TooLarge>(&decision)) {
     fail(*slot, too_large(name, slot->served->memory, *large));
-  } else if (Clock::now() >= *slot->room_deadline) {
+  } else if (Clock::now() >= *slot->memory_deadline) {
     fail(*slot, {ErrorCode::kOverloaded, "overloaded: " + directory_->names_ready() +
                                              " are in use and leave no room for " +
                                              quoted_name(name) + "; retry later"});
@@ -263,7 +264,7 @@ void RegistryActor::start_load(const Slot& slot, std::int64_t kv_bytes) {
   slot->phase = Phase::kLoading;
   slot->sized = true;
   slot->kv_bytes = kv_bytes;
-  slot->room_deadline.reset();
+  slot->memory_deadline.reset();
   slot->load_begin = Clock::now();
   changed_ = true;
   check_waiting(*slot, slot->served->limits);
@@ -356,11 +357,12 @@ Result<void> RegistryActor::start_engine(const Slot& slot,
   return {};
 }
 
-// Of an engine whose device was lost, and with it all that the model had there: it comes back as it
-// came, in its turn. What the engine had not begun waits for that; what it had has been answered.
+// The device of an engine was lost, and with it all that the model had there: it is loaded again,
+// in its turn, by the way it came first. What the engine had not begun waits for that; what it had
+// has been answered.
 void RegistryActor::lost(const Slot& slot, std::vector<Request> unanswered) {
   const std::shared_ptr<ModelRoute> route = slot->route;
-  slot->engine.reset();  // its last act was to tell
+  slot->engine.reset();  // its last act was this message
   slot->route.reset();
   slot->load->percent = 0;
   if (slot->phase != Phase::kGone) {
@@ -436,14 +438,14 @@ void RegistryActor::retire(std::unique_ptr<engine::Engine> engine, Clock::time_p
   mailbox_->report(std::move(then));
 }
 
-// When a model may have been idle for long enough, or has waited for room for too long. Use only
-// makes it later, so nobody needs to tell of that.
+// When a model may have been idle for long enough, or has waited for memory for too long. Use only
+// makes it later, so that needs no message.
 std::optional<Clock::time_point> RegistryActor::next_due() const {
   if (busy_ || stopping_) return std::nullopt;
   std::optional<Clock::time_point> due;
   const auto by = [&due](Clock::time_point time) { due = due ? std::min(*due, time) : time; };
   for (const Slot& slot : slots_) {
-    if (slot->room_deadline) by(*slot->room_deadline);
+    if (slot->memory_deadline) by(*slot->memory_deadline);
     if (slot->route == nullptr || options_.limits.unload_after_ms <= 0) continue;
     const ModelRoute::Usage usage = slot->route->usage();
     by((usage.num_alive > 0 ? Clock::now() : usage.last_used) +

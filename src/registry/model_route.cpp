@@ -31,7 +31,7 @@ Result<bool> submit_to(ModelRoute& route, Request& request) {
   return true;
 }
 
-// Tells the route of the ends that pass through it. An engine delivers all events of a connection
+// Counts the ends that pass through it. An engine delivers all events of a connection
 // to the sink of one of its streams, so what is counted is the connection's events, not the
 // stream's.
 class ModelRoute::CountingSink final : public EventSink {
@@ -42,7 +42,7 @@ class ModelRoute::CountingSink final : public EventSink {
 
   void deliver(std::vector<StreamEvent> events) override {
     const auto num_ends = static_cast<int>(std::count_if(events.begin(), events.end(), is_last));
-    // First, so that whoever learns of the end finds the model idle.
+    // First, so that a client that has seen the end finds the model idle.
     if (num_ends > 0) route_->uncount(connection_, num_ends);
     try {
       inner_->deliver(std::move(events));
@@ -121,7 +121,7 @@ void ModelRoute::cancel(StreamKey key) {
   });
 }
 
-void ModelRoute::abandon(StreamKey key) {
+void ModelRoute::cancel_later(StreamKey key) {
   if (!engine_.cancel(key)) actor_->post([key](RegistryActor& actor) { actor.cancel(key); });
 }
 
@@ -169,11 +169,11 @@ void ModelRoute::uncount(ConnectionId connection, int count) noexcept {
     last_used_ = Clock::now();
     idle = num_alive_ == 0;
   }
-  if (!idle || !actor_->wants_room.exchange(false)) return;
+  if (!idle || !actor_->wants_memory.exchange(false)) return;
   try {
-    actor_->post([](RegistryActor& actor) { actor.look_for_room_again(); });
+    actor_->post([](RegistryActor& actor) { actor.look_for_memory_again(); });
   } catch (const std::bad_alloc&) {
-    actor_->wants_room = true;  // the next end tells it
+    actor_->wants_memory = true;  // the next end sends it
   }
 }
 

@@ -11,7 +11,7 @@
 
 #include "lmtp/base/result.h"
 #include "lmtp/engine/engine_instance.h"
-#include "lmtp/registry/stream_owner.h"
+#include "lmtp/registry/stream_canceller.h"
 #include "lmtp/request/request.h"
 #include "mailbox.h"
 
@@ -19,8 +19,8 @@ namespace lmtp::registry {
 
 using Clock = std::chrono::steady_clock;
 
-// More than this many requests of one connection are refused while others are connected:
-// whoever comes finds a place. `num_held`: waiting and running.
+// While others are connected, one connection may hold three quarters of max_requests, so that there
+// is a place for requests of the others. `num_held`: waiting and running.
 Result<void> check_share(const Request& request, std::size_t num_held, std::size_t max_requests);
 
 class ModelRoute;
@@ -32,16 +32,16 @@ Result<bool> submit_to(ModelRoute& route, Request& request);
 // Counts the streams that its engine has, so that no model is unloaded that has any. Its lock is
 // taken where a stream begins and where it ends, by the engine's thread as well, and held for no
 // longer than counting takes.
-// It takes nothing before hand_over(), so that nobody overtakes those who waited.
+// It takes nothing before hand_over(), so that requests that waited come first.
 // Owner: shared by the actor, the directory and the streams. Any thread.
-class ModelRoute final : public StreamOwner, public std::enable_shared_from_this<ModelRoute> {
+class ModelRoute final : public StreamCanceller, public std::enable_shared_from_this<ModelRoute> {
  public:
   // max_requests: of one connection among others, three quarters of it.
   ModelRoute(engine::EngineInstance engine, std::size_t max_requests,
              std::shared_ptr<Mailbox> actor);
 
   // True: taken, and moved from. False: the engine is gone or about to go, and the request is as it
-  // was; the actor knows more. REQUIRES: checked against the model's limits.
+  // was; the actor decides then. REQUIRES: checked against the model's limits.
   Result<bool> submit(Request& request);
   // Those that waited for the model, together, so that its first step has them all; from then on
   // others are taken as well. False: the engine has not taken them, and they are as they were.
@@ -50,7 +50,7 @@ class ModelRoute final : public StreamOwner, public std::enable_shared_from_this
   void release(Request& request);
 
   void cancel(StreamKey key) override;
-  void abandon(StreamKey key) override;
+  void cancel_later(StreamKey key) override;
 
   const engine::EngineInstance& engine() const { return engine_; }
 

@@ -95,7 +95,7 @@ Submission Registry::Impl::submit(Request& request) {
   if (entry != nullptr && entry->route != nullptr && request.kind != RequestKind::kAwaitModel) {
     const Result<bool> taken = entry->route->submit(request);
     if (!taken) return Refusal{taken.error()};
-    if (*taken) return std::shared_ptr<StreamOwner>(entry->route);
+    if (*taken) return std::shared_ptr<StreamCanceller>(entry->route);
   }
   const auto answer =
       mailbox->ask([&](RegistryActor& asked) { return asked.submit(request, limits); });

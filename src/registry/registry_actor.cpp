@@ -19,16 +19,16 @@ constexpr std::chrono::milliseconds kRetryTime{100};
 
 // Of all streams that have waited. A cancel returns when the actor has seen to it, so that a stream
 // of the same id that comes later is not taken for this one.
-class WaitingOwner final : public StreamOwner {
+class WaitingCanceller final : public StreamCanceller {
  public:
-  explicit WaitingOwner(std::shared_ptr<Mailbox> actor) : actor_(std::move(actor)) {}
+  explicit WaitingCanceller(std::shared_ptr<Mailbox> actor) : actor_(std::move(actor)) {}
   void cancel(StreamKey key) override {
     actor_->ask([key](RegistryActor& actor) {
       actor.cancel(key);
       return true;
     });
   }
-  void abandon(StreamKey key) override {
+  void cancel_later(StreamKey key) override {
     actor_->post([key](RegistryActor& actor) { actor.cancel(key); });
   }
 
@@ -44,7 +44,7 @@ RegistryActor::RegistryActor(ModelFactory& factory, Options options,
     : factory_(factory),
       options_(std::move(options)),
       mailbox_(std::move(mailbox)),
-      waiting_owner_(std::make_shared<WaitingOwner>(mailbox_)),
+      waiting_canceller_(std::make_shared<WaitingCanceller>(mailbox_)),
       published_(published),
       refusals_(refusals) {
   if (!options_.is_auto) {
@@ -66,7 +66,7 @@ RegistryActor::RegistryActor(ModelFactory& factory, Options options,
 void RegistryActor::run() {
   while (!stopping_ || !jobs_.empty()) {
     std::optional<Clock::time_point> due;
-    if (handle([](RegistryActor& actor) { actor.take_turn(); })) {
+    if (handle([](RegistryActor& actor) { actor.start_next(); })) {
       due = next_due();
     } else {
       look_again_ = true;
@@ -85,7 +85,7 @@ void RegistryActor::run() {
   for (const Mailbox::Message& message : mailbox_->queue.drain()) handle(message);
 }
 
-// What throws, for want of memory as a rule, must not take the other models along.
+// What throws, for lack of memory as a rule, must not take the other models along.
 bool RegistryActor::handle(const Mailbox::Message& message) {
   const Result<void> handled = guarded([&]() -> Result<void> {
     message(*this);
@@ -175,12 +175,12 @@ Submission RegistryActor::submit(Request& request, const engine::ModelLimits* ch
   if (slot->route != nullptr) {
     const Result<bool> taken = submit_to(*slot->route, request);
     if (!taken) return Refusal{taken.error()};
-    if (*taken) return std::shared_ptr<StreamOwner>(slot->route);
+    if (*taken) return std::shared_ptr<StreamCanceller>(slot->route);
   }
-  // Where a model is ready and its engine takes nothing, its device was lost: that it is will be
-  // told soon.
+  // Where a model is ready and its engine takes nothing, its device was lost, and the message that
+  // says so is on its way.
   if (const Result<void> kept = keep(*slot, request); !kept) return Refusal{kept.error()};
-  return std::shared_ptr<StreamOwner>(waiting_owner_);
+  return std::shared_ptr<StreamCanceller>(waiting_canceller_);
 }
 
 Result<void> RegistryActor::keep(ModelSlot& slot, Request& request) {
@@ -197,7 +197,7 @@ void RegistryActor::cancel(StreamKey key) {
   for (const Slot& slot : std::vector(slots_)) {
     if (!slot->waiting.cancel(key)) continue;
     slot->count_waiting();
-    drop_if_deserted(*slot);
+    remove_if_not_waited_for(*slot);
     return;
   }
   // It has been handed to an engine since, or has ended.

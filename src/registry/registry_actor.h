@@ -24,14 +24,14 @@
 
 namespace lmtp::registry {
 
-// kSeeking -> kWaiting -> kLoading -> kReady; kReady -> kWaiting where its device is lost. Whatever
-// fails, is unloaded or wanted by nobody goes from wherever it is to kGone.
+// kSeeking -> kWaiting -> kLoading -> kReady; kReady -> kWaiting where its device is lost. A slot
+// that fails, is unloaded or has no requests to wait for it goes from any phase to kGone.
 enum class Phase {
   kSeeking,  // what its name means, with its download
-  kWaiting,  // for its turn, or for room
+  kWaiting,  // for its turn, or for memory
   kLoading,
   kReady,
-  kGone,  // in no table any more; what comes for it is dropped
+  kGone,  // removed; messages about it that come later are dropped
 };
 
 // A name that is being sought, or a model. Owner: the actor; jobs keep it alive.
@@ -47,7 +47,7 @@ struct ModelSlot {
 
   std::shared_ptr<const ServedModel> served;  // from kWaiting on
   bool sized = false;                         // as ModelEntry's
-  std::optional<Clock::time_point> room_deadline;
+  std::optional<Clock::time_point> memory_deadline;
   Clock::time_point load_begin;
   std::int64_t kv_bytes = 0;
   bool comes_back = false;  // its device was lost: it gets what it had
@@ -56,10 +56,9 @@ struct ModelSlot {
   std::unique_ptr<engine::Engine> engine;            // kReady
   std::shared_ptr<ModelRoute> route;                 // kReady
   std::shared_ptr<const LoadedTokenizer> tokenizer;  // from kReady on, also while it comes back
-  // Cancelled while the engine was lost, before it had said so.
+  // Cancels that came when the engine had closed and not yet reported that it is lost.
   std::vector<StreamKey> late_cancels;
 
-  // For those who look at `load`.
   void count_waiting() { load->num_waiting = static_cast<int>(waiting.size()); }
 };
 
@@ -87,13 +86,13 @@ class RegistryActor {
   Result<ModelStatus> status_of(const std::string& name, const Result<ServedModel>& found);
   void stop(Clock::time_point deadline);
 
-  // model_loading.cpp: what jobs and engines tell.
+  // model_loading.cpp: what jobs and engines report.
   void progressed(ModelSlot& slot);
   void found(const std::shared_ptr<ModelSlot>& slot, Result<ServedModel> served);
   void loaded(const std::shared_ptr<ModelSlot>& slot,
               Result<std::unique_ptr<scheduler::ModelAgent>> agent);
   void lost(const std::shared_ptr<ModelSlot>& slot, std::vector<Request> unanswered);
-  void look_for_room_again() { look_again_ = true; }
+  void look_for_memory_again() { look_again_ = true; }
 
  private:
   using Slot = std::shared_ptr<ModelSlot>;
@@ -116,12 +115,12 @@ class RegistryActor {
   Result<ServedModel> fetch(const Slot& slot);
   void add_found(const Slot& slot, ServedModel served);
   void merge(ModelSlot& from, ModelSlot& into);
-  bool drop_if_deserted(ModelSlot& slot);
+  bool remove_if_not_waited_for(ModelSlot& slot);
   void fail(ModelSlot& slot, const Error& error);
   void start_load(const Slot& slot, std::int64_t kv_bytes);
   Result<void> start_engine(const Slot& slot, std::unique_ptr<scheduler::ModelAgent> agent);
   // The next that is to be loaded or unloaded, where none is.
-  void take_turn();
+  void start_next();
   void act(const Slot& slot);
   MemoryState memory_state(std::vector<ModelSlot*>& loaded) const;
   void unload(ModelSlot& slot, const std::string& why);
@@ -133,7 +132,7 @@ class RegistryActor {
   ModelFactory& factory_;
   const Options options_;
   const std::shared_ptr<Mailbox> mailbox_;
-  const std::shared_ptr<StreamOwner> waiting_owner_;
+  const std::shared_ptr<StreamCanceller> waiting_canceller_;
   PublishedDirectory& published_;
   RefusalCounts& refusals_;
   std::shared_ptr<const Directory> directory_;  // the latest
@@ -152,7 +151,7 @@ class RegistryActor {
   std::atomic<int> num_fetching_ = 0;  // of them, those whose model is not on this machine
   // One is loaded or unloaded at a time, so that each finds the memory as the last one left it.
   bool busy_ = false;
-  bool look_again_ = false;  // something has changed that may give room
+  bool look_again_ = false;  // something has changed that may free memory
 };
 
 }  // namespace lmtp::registry

@@ -24,7 +24,7 @@ std::size_t bytes_of(const Request& request) {
 
 // One delivery to each connection.
 template <typename MakeEvent>
-void tell_together(std::span<const Request> requests, const MakeEvent& make_event) {
+void send_together(std::span<const Request> requests, const MakeEvent& make_event) {
   std::vector<std::pair<EventSink*, std::vector<StreamEvent>>> deliveries;
   std::unordered_map<ConnectionId, std::size_t> delivery_of;
   for (const Request& request : requests) {
@@ -93,12 +93,12 @@ void WaitingRequests::check(const engine::ModelLimits& limits) noexcept {
   });
 }
 
-void WaitingRequests::tell_progress(int percent) {
+void WaitingRequests::send_progress(int percent) {
   const auto now = std::chrono::steady_clock::now();
-  if (percent == told_percent_ || now < next_notice_) return;
-  told_percent_ = percent;
+  if (percent == sent_percent_ || now < next_notice_) return;
+  sent_percent_ = percent;
   next_notice_ = now + std::chrono::milliseconds(kNoticeIntervalMs);
-  tell_together(requests_, [percent](const Request& request) {
+  send_together(requests_, [percent](const Request& request) {
     return LoadingNotice{request.key.stream, request.model, percent};
   });
 }
@@ -118,11 +118,11 @@ void WaitingRequests::end_all(const Error& error, bool no_model) noexcept {
       return request.key.connection != first->key.connection;
     });
     const std::span<const Request> of_connection(&*first, static_cast<std::size_t>(last - first));
-    const Result<void> told = guarded([&]() -> Result<void> {
-      tell_together(of_connection, end_of);
+    const Result<void> sent = guarded([&]() -> Result<void> {
+      send_together(of_connection, end_of);
       return {};
     });
-    if (!told) {
+    if (!sent) {
       for (const Request& request : of_connection) send_end(request, error, no_model);
     }
     first = last;

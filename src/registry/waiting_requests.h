@@ -25,16 +25,16 @@ class WaitingRequests {
   bool empty() const { return requests_.empty(); }
   std::size_t size() const { return requests_.size(); }
 
-  // Keeps it, and tells it how far the model is. The error says why it is not taken.
+  // Keeps it, and sends it a notice of progress. The error says why it is not taken.
   Result<void> add(Request& request, int percent);
   // Ends that stream; false where it does not wait here.
   bool cancel(StreamKey key);
   // Ends what the model cannot serve.
   void check(const engine::ModelLimits& limits) noexcept;
   // At most once in kNoticeIntervalMs, and only of what is new.
-  void tell_progress(int percent);
+  void send_progress(int percent);
   void end_all(const Error& error, bool no_model) noexcept;
-  // The model is ready: tells those that wait for that alone.
+  // The model is ready: ends the requests that wait for that alone.
   void answer_awaiting() noexcept;
   std::vector<Request> take_all();
   // What take_all() gave. REQUIRES: empty().
@@ -45,7 +45,7 @@ class WaitingRequests {
   RefusalCounts& refusals_;
   std::vector<Request> requests_;  // in order
   std::size_t num_bytes_ = 0;
-  int told_percent_ = 0;
+  int sent_percent_ = 0;
   std::chrono::steady_clock::time_point next_notice_;
 };
 

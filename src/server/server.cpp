@@ -23,8 +23,8 @@ namespace {
 namespace asio = boost::asio;
 
 constexpr std::chrono::milliseconds kStopPoll{5};
-// Over --max-connections so many more are told so; beyond that they are closed without a word.
-constexpr std::size_t kNumRefusedPolitely = 64;
+// Over --max-connections so many more get an answer, 503; beyond that they are closed without one.
+constexpr std::size_t kNumRefusedWithAnswer = 64;
 
 // A handler that throws (no memory left, as a rule) costs its own connection: what it held is
 // destroyed, and the other handlers go on.
@@ -42,7 +42,7 @@ void run_io(asio::io_context& io) {
 void serve_socket(const std::shared_ptr<ServerContext>& context, asio::ip::tcp::socket socket) {
   const std::size_t num_open = context->registry.size();
   const auto limit = static_cast<std::size_t>(context->options.max_connections);
-  if (num_open >= limit + kNumRefusedPolitely) return;
+  if (num_open >= limit + kNumRefusedWithAnswer) return;
   std::make_shared<HttpSession>(context, std::move(socket), num_open >= limit)->start();
 }
 

@@ -23,7 +23,7 @@ struct AwaitModel : RegistryTest {
     return manager->submit(std::move(request));
   }
   static bool is_taken(const Submission& submission) {
-    return std::holds_alternative<std::shared_ptr<StreamOwner>>(submission);
+    return std::holds_alternative<std::shared_ptr<StreamCanceller>>(submission);
   }
 };
 
@@ -59,7 +59,7 @@ TEST_F(AwaitModel, EndsAsOthersDo) {
   EXPECT_TRUE(is_taken(wait_for(3, "a")));
   EXPECT_FALSE(is_taken(wait_for(4, "a"))) << "it holds a place";
   EXPECT_FALSE(is_taken(wait_for(5, "b\n")));
-  std::get<std::shared_ptr<StreamOwner>>(wait_for(6, "c"))->cancel({1, 6});
+  std::get<std::shared_ptr<StreamCanceller>>(wait_for(6, "c"))->cancel({1, 6});
   EXPECT_EQ(sink->wait_done(6).error, "cancelled");
   failing = true;
   open_gate();

@@ -93,13 +93,13 @@ TEST_F(ModelRouteTest, AmongOthersAConnectionHoldsThreeQuarters) {
 }
 
 TEST_F(ModelRouteTest, TellsWhenItIsIdleWhereThatIsWanted) {
-  mailbox->wants_room = true;
+  mailbox->wants_memory = true;
   EXPECT_TRUE(*submit(1));
   EXPECT_TRUE(mailbox->queue.empty());
   go();
   sink->wait_done(1);
   EXPECT_EQ(mailbox->queue.drain().size(), 1U);
-  EXPECT_FALSE(mailbox->wants_room) << "told once";
+  EXPECT_FALSE(mailbox->wants_memory) << "told once";
   EXPECT_TRUE(*submit(2));
   sink->wait_done(2);
   EXPECT_TRUE(mailbox->queue.empty());

@@ -95,7 +95,7 @@ void check_ended(Stress& stress, const RecordingSink::Stream& stream, TokenId fi
 // One connection: a few streams at once, some of them cancelled.
 void run_round(Stress& stress, ConnectionId connection, std::mt19937& random) {
   struct Sent {
-    std::shared_ptr<StreamOwner> owner;
+    std::shared_ptr<StreamCanceller> canceller;
     TokenId first = 0;
     int max_tokens = 0;
     bool cancelled = false;
@@ -113,8 +113,8 @@ void run_round(Stress& stress, ConnectionId connection, std::mt19937& random) {
     request.prompt = {sent.first, 7};
     request.params.max_tokens = sent.max_tokens;
     Submission submitted = stress.manager->submit(std::move(request));
-    if (auto* owner = std::get_if<std::shared_ptr<StreamOwner>>(&submitted)) {
-      sent.owner = std::move(*owner);
+    if (auto* canceller = std::get_if<std::shared_ptr<StreamCanceller>>(&submitted)) {
+      sent.canceller = std::move(*canceller);
     } else {
       EXPECT_NE(std::get<Refusal>(submitted).error.message.find("overloaded"), std::string::npos);
       ++stress.num_refused;
@@ -123,17 +123,17 @@ void run_round(Stress& stress, ConnectionId connection, std::mt19937& random) {
   const bool vanishes = random() % 5 == 0;
   for (StreamId id = 0; id < kStreamsARound; ++id) {
     Sent& sent = all[static_cast<std::size_t>(id)];
-    if (sent.owner == nullptr || (!vanishes && random() % 4 != 0)) continue;
+    if (sent.canceller == nullptr || (!vanishes && random() % 4 != 0)) continue;
     sent.cancelled = true;
-    sent.owner->cancel({connection, id});
+    sent.canceller->cancel({connection, id});
   }
   if (vanishes) {  // nobody hears what becomes of its streams
-    for (const Sent& sent : all) stress.num_vanished += sent.owner == nullptr ? 0 : 1;
+    for (const Sent& sent : all) stress.num_vanished += sent.canceller == nullptr ? 0 : 1;
     return;
   }
   for (StreamId id = 0; id < kStreamsARound; ++id) {
     const Sent& sent = all[static_cast<std::size_t>(id)];
-    if (sent.owner == nullptr) continue;
+    if (sent.canceller == nullptr) continue;
     check_ended(stress, sink->wait_done(id), sent.first, sent.max_tokens, sent.cancelled);
   }
 }

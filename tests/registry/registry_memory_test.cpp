@@ -72,7 +72,7 @@ struct Server {
     try {
       const auto answer =
           mailbox->ask([&](RegistryActor& asked) { return asked.submit(request, nullptr); });
-      if (std::holds_alternative<std::shared_ptr<StreamOwner>>(*answer)) taken.push_back(id);
+      if (std::holds_alternative<std::shared_ptr<StreamCanceller>>(*answer)) taken.push_back(id);
     } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): it is refused
     }
   }

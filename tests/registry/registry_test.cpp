@@ -288,7 +288,7 @@ TEST_F(RegistryTest, ADownloadIsMostOfTheProgressAndEndsWhereNobodyWaits) {
   ASSERT_TRUE(status->download.has_value());
   EXPECT_EQ(status->download->bytes_done, 350);
   EXPECT_EQ(status->download->bytes_total, 700);
-  std::get<std::shared_ptr<StreamOwner>>(first)->cancel({1, 1});
+  std::get<std::shared_ptr<StreamCanceller>>(first)->cancel({1, 1});
   EXPECT_EQ(sink->wait_done(1).error, "cancelled");
   while (!given_up) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   percent = 100;

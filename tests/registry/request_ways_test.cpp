@@ -26,9 +26,9 @@ struct RequestWays : RegistryTest {
     request.params.max_tokens = 2;
     return request;
   }
-  std::shared_ptr<StreamOwner> owner_of(Submission submission) {
-    EXPECT_TRUE(std::holds_alternative<std::shared_ptr<StreamOwner>>(submission));
-    return std::get<std::shared_ptr<StreamOwner>>(std::move(submission));
+  std::shared_ptr<StreamCanceller> canceller_of(Submission submission) {
+    EXPECT_TRUE(std::holds_alternative<std::shared_ptr<StreamCanceller>>(submission));
+    return std::get<std::shared_ptr<StreamCanceller>>(std::move(submission));
   }
   // The device of the first engine is lost in its so manieth step from now on, once `go` is set.
   struct Loss {
@@ -106,7 +106,7 @@ TEST_F(RequestWays, WhatARunningModelCannotServeLeavesItsRouteAlone) {
   const auto probe = std::make_shared<Probe>([this] { EXPECT_EQ(run(7, "a").error, ""); });
   Request request = make(2, "A", std::vector<TokenId>(kTokensIn15MiB, 1));
   request.sink = probe;
-  owner_of(manager->submit(std::move(request)));
+  canceller_of(manager->submit(std::move(request)));
   known.set_value();
   EXPECT_NE(probe->wait_done(2).error.find("prompt: has"), std::string::npos);
   EXPECT_EQ(manager->refusals().count(ErrorCode::kInvalid), 1U);
@@ -123,11 +123,11 @@ TEST_F(RequestWays, CancelFindsAStreamWhereverItIs) {
     return {};
   };
   start();
-  const auto first = owner_of(manager->submit(make(1, "a")));
-  const auto loading = owner_of(manager->submit(make(2, "a")));
-  const auto handed = owner_of(manager->submit(make(3, "a")));
-  const auto alias = owner_of(manager->submit(make(4, "A")));
-  const auto alias_handed = owner_of(manager->submit(make(5, "A")));
+  const auto first = canceller_of(manager->submit(make(1, "a")));
+  const auto loading = canceller_of(manager->submit(make(2, "a")));
+  const auto handed = canceller_of(manager->submit(make(3, "a")));
+  const auto alias = canceller_of(manager->submit(make(4, "A")));
+  const auto alias_handed = canceller_of(manager->submit(make(5, "A")));
   loading->cancel({1, 2});
   loading->cancel({1, 2});
   EXPECT_EQ(sink->wait_done(2).error, "cancelled");
@@ -138,8 +138,8 @@ TEST_F(RequestWays, CancelFindsAStreamWhereverItIs) {
   while (manager->list().empty() || !manager->limits_of("A")) std::this_thread::yield();
   open_gate();
   wait_for_state("a", ModelState::kReady);
-  for (const auto& [owner, id] : {std::pair{handed, 3}, std::pair{alias_handed, 5}}) {
-    owner->cancel({1, id});
+  for (const auto& [canceller, id] : {std::pair{handed, 3}, std::pair{alias_handed, 5}}) {
+    canceller->cancel({1, id});
   }
   hold = false;
   for (const StreamId id : {3, 5}) {
@@ -155,7 +155,7 @@ TEST_F(RequestWays, AnotherNameOfAModelThatIsGoneBringsItBack) {
   hold_alias(known.get_future().share());
   failing = true;
   start();
-  const auto alias = owner_of(manager->submit(make(1, "A")));
+  const auto alias = canceller_of(manager->submit(make(1, "A")));
   EXPECT_TRUE(run(2, "a").model_failed);
   failing = false;
   known.set_value();
@@ -167,10 +167,10 @@ TEST_F(RequestWays, AModelThatNobodyWaitsForAnyMoreIsNotLoaded) {
   start();
   submit(1, "a");
   while (last_kv_bytes == 0) std::this_thread::yield();  // it has the turn
-  const auto owner = owner_of(manager->submit(make(2, "b")));
+  const auto canceller = canceller_of(manager->submit(make(2, "b")));
   wait_for_state("b", ModelState::kLoading);
   while (!manager->limits_of("b")) std::this_thread::yield();  // found: it waits for its turn
-  owner->cancel({1, 2});
+  canceller->cancel({1, 2});
   EXPECT_EQ(sink->wait_done(2).error, "cancelled");
   open_gate();
   EXPECT_EQ(sink->wait_done(1).error, "");
@@ -184,10 +184,10 @@ TEST_F(RequestWays, WhatALostEngineHadNotBegunIsServedByTheNext) {
   Loss loss;
   lose_device(loss);
   start();
-  const auto first = owner_of(manager->submit(make(1, "a")));
+  const auto first = canceller_of(manager->submit(make(1, "a")));
   loss.in_step.get_future().wait();
-  const auto second = owner_of(manager->submit(make(2, "a")));
-  const auto third = owner_of(manager->submit(make(3, "a")));
+  const auto second = canceller_of(manager->submit(make(2, "a")));
+  const auto third = canceller_of(manager->submit(make(3, "a")));
   third->cancel({1, 3});
   gated = true;
   loss.go.set_value();
@@ -195,8 +195,8 @@ TEST_F(RequestWays, WhatALostEngineHadNotBegunIsServedByTheNext) {
   EXPECT_EQ(sink->wait_done(3).error, "cancelled");
   EXPECT_EQ(sink->wait_loading(2).loading_model, "a");
   wait_for_state("a", ModelState::kLoading);
-  const auto fourth = owner_of(manager->submit(make(4, "a")));
-  const auto fifth = owner_of(manager->submit(make(5, "a")));
+  const auto fourth = canceller_of(manager->submit(make(4, "a")));
+  const auto fifth = canceller_of(manager->submit(make(5, "a")));
   fifth->cancel({1, 5});
   EXPECT_EQ(sink->wait_done(5).error, "cancelled");
   open_gate();
@@ -276,12 +276,12 @@ TEST_F(RequestWays, WhatComesBeforeALossIsToldIsNotForgotten) {
   start();
   submit(1, "a");
   state->loss.in_step.get_future().wait();
-  const auto second = owner_of(manager->submit(make(2, "a")));
+  const auto second = canceller_of(manager->submit(make(2, "a")));
   gated = true;
   state->loss.go.set_value();
   state->closed.get_future().wait();
   second->cancel({1, 2});
-  const auto third = owner_of(manager->submit(make(3, "a")));
+  const auto third = canceller_of(manager->submit(make(3, "a")));
   EXPECT_EQ(sink->wait_loading(3).progress, std::vector<int>{0}) << "not the 100 of before";
   state->go.set_value();
   EXPECT_EQ(sink->wait_done(2).error, "cancelled");
@@ -320,7 +320,7 @@ TEST_F(RequestWays, CancelFindsWhatWaitsUnderAnotherName) {
   gated = true;
   start();
   submit(1, "a");
-  const auto alias = owner_of(manager->submit(make(2, "A")));
+  const auto alias = canceller_of(manager->submit(make(2, "A")));
   while (!manager->limits_of("a")) std::this_thread::yield();
   known.set_value();
   while (!manager->limits_of("A")) std::this_thread::yield();  // they wait together
@@ -333,9 +333,9 @@ TEST_F(RequestWays, CancelFindsWhatWaitsUnderAnotherName) {
 TEST_F(RequestWays, ALoadingThatNobodyWaitsForEndsOnStop) {
   gated = true;
   start();
-  const auto owner = owner_of(manager->submit(make(1, "a")));
+  const auto canceller = canceller_of(manager->submit(make(1, "a")));
   while (last_kv_bytes == 0) std::this_thread::yield();
-  owner->cancel({1, 1});
+  canceller->cancel({1, 1});
   EXPECT_EQ(sink->wait_done(1).error, "cancelled");
   EXPECT_EQ(state("a"), ModelState::kLoading) << "it goes on";
   manager->stop(60'000);
@@ -364,7 +364,7 @@ TEST_F(RequestWays, WhoWaitsForRoomTooLongIsTold) {
     while (hold) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return {};
   };
-  start({.max_models = 1, .room_wait_ms = 20});
+  start({.max_models = 1, .memory_wait_ms = 20});
   submit(1, "a");
   wait_for_state("a", ModelState::kReady);
   EXPECT_EQ(run(2, "b").error,
@@ -375,7 +375,7 @@ TEST_F(RequestWays, WhoWaitsForRoomTooLongIsTold) {
 }
 
 // A connection that is gone has many streams, and the actor may be busy.
-TEST_F(RequestWays, AbandoningWaitsForNobody) {
+TEST_F(RequestWays, CancellingLaterDoesNotWaitForTheActor) {
   class Slow : public RecordingSink {
    public:
     void deliver(std::vector<StreamEvent> events) override {
@@ -391,13 +391,13 @@ TEST_F(RequestWays, AbandoningWaitsForNobody) {
   };
   gated = true;
   start();
-  const auto first = owner_of(manager->submit(make(1, "a")));
+  const auto first = canceller_of(manager->submit(make(1, "a")));
   const auto slow = std::make_shared<Slow>();
   Request request = make(2, "a");
   request.sink = slow;
   auto second = std::async(std::launch::async, [&] { manager->submit(std::move(request)); });
   slow->reached.get_future().wait();  // on the actor's thread
-  first->abandon({1, 1});
+  first->cancel_later({1, 1});
   EXPECT_EQ(sink->wait_loading(1).num_ends, 0);
   slow->go.set_value();
   second.get();

@@ -63,8 +63,8 @@ TEST(StaticRegistry, WaitsForItsDownload) {
     request.sink = sink;
     request.model = name;
     request.prompt = {1};
-    ASSERT_TRUE(
-        std::holds_alternative<std::shared_ptr<StreamOwner>>(manager.submit(std::move(request))));
+    ASSERT_TRUE(std::holds_alternative<std::shared_ptr<StreamCanceller>>(
+        manager.submit(std::move(request))));
   }
   while ((*manager.status(""))->progress_percent < 45) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -99,7 +99,7 @@ TEST(StaticRegistry, WhereItDoesNotComeBackItSaysWhyOnce) {
   request.sink = sink;
   request.prompt = {1};
   ASSERT_TRUE(
-      std::holds_alternative<std::shared_ptr<StreamOwner>>(manager.submit(Request(request))));
+      std::holds_alternative<std::shared_ptr<StreamCanceller>>(manager.submit(Request(request))));
   EXPECT_EQ(sink->wait_done(1).error, "the step failed: sticky");
   EXPECT_EQ(gone.get_future().get(), "no memory is left on the device");
   EXPECT_FALSE(manager.healthy());

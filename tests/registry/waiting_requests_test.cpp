@@ -62,7 +62,7 @@ TEST_F(WaitingRequestsTest, NoticesAreFewAndProgressNeverGoesBack) {
   for (int percent = 0; percent <= 100; ++percent) {
     load.raise(percent);
     EXPECT_FALSE(load.raise(7) && percent >= 7);
-    waiting.tell_progress(load.percent);
+    waiting.send_progress(load.percent);
   }
   const std::vector<int> progress = sink->wait_loading(1).progress;
   ASSERT_GE(progress.size(), 2U);

@@ -298,7 +298,7 @@ TEST(UnknownKeys, OfEveryVerbAreOneLogLineAConnection) {
   }
 }
 
-class DeafOwner : public registry::StreamOwner {
+class DeafOwner : public registry::StreamCanceller {
  public:
   void cancel(StreamKey) override {}
 };

@@ -67,9 +67,8 @@ void stream_tokens(registry::Registry& models, const HttpRequest& http,
         {error_kind(refusal->error.code).http_status, "text/plain", refusal->error.message});
   }
   responder->begin({200, "text/event-stream", ""});
-  responder->on_gone([owner = std::get<std::shared_ptr<registry::StreamOwner>>(submitted), key] {
-    owner->cancel(key);
-  });
+  responder->on_gone([canceller = std::get<std::shared_ptr<registry::StreamCanceller>>(submitted),
+                      key] { canceller->cancel(key); });
 }
 
 void add_tokens(HttpRoutes& routes, registry::Registry& models) {

@@ -59,9 +59,9 @@ struct EngineStats : EngineCounters {
 // Owner: the registry. Constructor, stop and destructor from one thread; the rest from any.
 class Engine {
  public:
-  // Told, as the last act of the engine's thread, that the agent is lost with its device: the
-  // streams that it had have been answered, the agent is gone, and nothing is taken any more. What
-  // had been submitted and not begun comes back as it was.
+  // Called as the last act of the engine's thread where the agent's device is lost: its streams
+  // have been answered, the agent is destroyed, and nothing is taken any more. Requests that had
+  // been submitted and not begun are handed back as they were.
   using OnLost = std::function<void(std::vector<Request> unanswered)>;
 
   // Starts the loop thread. REQUIRES: agent is not null. on_lost may be empty: what comes back is

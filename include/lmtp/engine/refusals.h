@@ -1,4 +1,4 @@
-// Why a request is not taken, in the words that a client is told.
+// The errors by which requests are refused, as clients see them.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// ModelFactory: from a name to a model that can be loaded. The seam between the manager and hub,
+// ModelFactory: from a name to a model that can be loaded. The seam between the registry and hub,
 // config and weights; tests put null agents behind it.
 #pragma once
 
@@ -16,7 +16,7 @@
 
 namespace lmtp::registry {
 
-// What MODEL_INFO tells of a model, besides the engine's counters.
+// What MODEL_INFO shows of a model, besides the engine's counters.
 struct ModelDescription {
   std::string name;          // as it was asked for
   std::string type;          // config.json's model_type: "gpt2"
@@ -24,7 +24,7 @@ struct ModelDescription {
   std::string constructor;   // how the reference would load it, as LMQL prints it
   std::string tokenizer;     // folder or name of the tokenizer
   std::string dtype;
-  std::string dtype_reason;  // why it is that one, where nobody asked for it
+  std::string dtype_reason;  // why it was chosen, where --dtype does not say
   std::string device;
   std::int64_t num_parameters = 0;  // 0: not known before the weights are loaded
   int trained_context_length = 0;   // what is wanted; more than is served where memory is short
@@ -80,7 +80,7 @@ class ModelFactory {
   // few small files; uses no network.
   virtual Result<ServedModel> find(const std::string& name) = 0;
 
-  // Told how far a download is; false: it should end soon with an error.
+  // Called with the progress of a download; false: it should end soon with an error.
   using DownloadProgress = std::function<bool(const DownloadState& state)>;
 
   // As find, but what is missing is downloaded where that is allowed: it may take as long as that.

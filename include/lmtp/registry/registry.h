@@ -1,5 +1,5 @@
-// Registry: from the name in a request to the engine that serves it. It loads models when they
-// are asked for, tells those who wait, and unloads what nobody uses.
+// Registry: from the name in a request to the engine that serves it. It loads models on demand,
+// reports progress to the requests that wait, and unloads idle models.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 #include "lmtp/engine/engine.h"
 #include "lmtp/registry/model_factory.h"
 #include "lmtp/registry/refusal_counts.h"
-#include "lmtp/registry/stream_owner.h"
+#include "lmtp/registry/stream_canceller.h"
 #include "lmtp/request/request.h"
 
 namespace lmtp::registry {
@@ -28,13 +28,13 @@ inline constexpr int kFetchesMax = 8;
 inline constexpr std::size_t kLookupsMax = 64;
 // Names under which one loaded model is found at once; with others it is looked up anew each time.
 inline constexpr std::size_t kNamesPerModelMax = 32;
-// Failed loads whose reason MODEL_INFO still tells.
+// Failed loads whose reason MODEL_INFO still shows.
 inline constexpr std::size_t kFailuresMax = 64;
 // Tokens and biases of requests that wait for one model, in bytes.
 inline constexpr std::size_t kWaitingBytesMax = std::size_t{128} << 20;
-// How long a model waits for the models in use to give it room.
-inline constexpr int kRoomWaitMsMax = 60'000;
-// Waiting streams are told of progress at most so often.
+// How long a model waits for memory that models in use hold.
+inline constexpr int kMemoryWaitMsMax = 60'000;
+// Waiting streams get a notice of progress at most so often.
 inline constexpr int kNoticeIntervalMs = 250;
 // Where a model is downloaded first, the download is this many percent of the whole, and the
 // loading is the rest.
@@ -66,13 +66,13 @@ struct Refusal {
   bool no_model = false;  // the model is not served here, or was not named
 };
 // Taken: events will come, and cancel goes there.
-using Submission = std::variant<std::shared_ptr<StreamOwner>, Refusal>;
+using Submission = std::variant<std::shared_ptr<StreamCanceller>, Refusal>;
 
 struct AutoOptions {
-  int max_models = 3;                          // loaded at a time
-  std::int64_t unload_after_ms = 0;            // idle for so long: unloaded; 0: never
-  std::size_t max_waiting_requests = 1024;     // for one model; more are refused
-  std::int64_t room_wait_ms = kRoomWaitMsMax;  // for the models in use
+  int max_models = 3;                              // loaded at a time
+  std::int64_t unload_after_ms = 0;                // idle for so long: unloaded; 0: never
+  std::size_t max_waiting_requests = 1024;         // for one model; more are refused
+  std::int64_t memory_wait_ms = kMemoryWaitMsMax;  // for the models in use
   // Of requests that name none, while none is loaded; without a name: they are refused.
   ModelDescription default_model = {};
 };
@@ -82,10 +82,10 @@ struct OnlyModel {
   std::string name;
   std::optional<ServedModel> found;  // nothing: fetch() brings it
   std::size_t max_waiting_requests = 1024;
-  // Told the outcome of the loading, on the loader's thread; not where stopped before.
+  // Called with the outcome of the loading, on the actor's thread; not where stopped before.
   std::function<void(const Result<void>&)> on_loaded;
-  // Told why the model did not come back after its device was lost, on its engine's
-  // loading thread: there is nothing to serve from then on.
+  // Called with the reason, on the actor's thread, where the model does not come back after its
+  // device was lost: there is nothing to serve from then on.
   std::function<void(const std::string& reason)> on_gone;
 };
 

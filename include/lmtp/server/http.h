@@ -39,9 +39,10 @@ struct HttpResponse {
 
 // Where the answer to one request goes: either send(), or begin(), write() as often as need be, and
 // end(); what comes out of that order is logged and cuts the connection. Once the client is gone,
-// or the answer whole, nothing happens any more. Owner: whoever answers; the last reference to go
-// without an answer gives 500, or cuts one that was begun. Thread: the connection's strand, which
-// is where the handler and the work of post() run; post() and the destructor: any.
+// or the answer whole, nothing happens any more. Shared by the code that answers; when the
+// last reference goes without an answer the client gets 500, or one that was begun is cut. Thread:
+// the connection's strand, which is where the handler and the work of post() run; post() and the
+// destructor: any.
 class HttpResponder {
  public:
   virtual ~HttpResponder() = default;

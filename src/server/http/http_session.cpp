@@ -102,7 +102,7 @@ Holding HttpSession::holding(Held what) const {
   return {body_part_.bytes(), body_since_};
 }
 
-// Memory is short: who holds a body is told, who does not read is not.
+// Memory is short: a client whose body is dropped gets an answer, one that does not read does not.
 void HttpSession::give_up(Held what) {
   what == Held::kWriteQueue ? write_queue_.give_up() : static_cast<void>(body_part_.set(0));
   asio::post(stream_.get_executor(), [self = shared_from_this(), what] {
@@ -147,13 +147,13 @@ void HttpSession::on_header(beast::error_code error) {
         context_->routes.find_websocket(std::string(header.target()));
     if (handler != nullptr) return upgrade(*handler);
   }
-  // A body is legal but nobody reads it, so what follows it could not be told from it; nor what
-  // follows a transfer coding that others on the way may not know.
+  // A body is legal and is not read here, so where it ends and the next request begins is unknown;
+  // so it is behind a transfer coding that proxies on the way may not know.
   const bool is_read = reads_body();
   const bool is_coded = header.count(http::field::transfer_encoding) > 0;
-  const bool is_told_apart =
+  const bool is_end_known =
       is_read ? !is_coded || header.version() >= 11 : !is_coded && !header.has_content_length();
-  keep_alive_ = header.keep_alive() && is_told_apart;
+  keep_alive_ = header.keep_alive() && is_end_known;
   if (is_read) return begin_body();
   if (route_ != nullptr) return handle();
   HttpResponse refusal = context_->routes.refusal(request_.method, request_.path);
@@ -206,7 +206,7 @@ void HttpSession::begin_body() {
 // As a part of what the bodies of all may hold.
 void HttpSession::count_body() {
   if (!body_part_.set(request_.body.capacity() + body_piece_.capacity())) {
-    context_->registry.make_room(Held::kUnfinishedMessage);
+    context_->registry.reclaim(Held::kUnfinishedMessage);
   }
 }
 
@@ -423,8 +423,8 @@ void HttpSession::drain() {
                           });
 }
 
-// The connection is gone, whoever ended it. Operations under way end with an error, and with the
-// last one the session. May be called more than once.
+// The connection is gone, whichever side ended it. Operations under way end with an error, and with
+// the last one the session. May be called more than once.
 void HttpSession::finish() {
   if (state_ == State::kClosed) return;
   state_ = State::kClosed;

@@ -116,7 +116,7 @@ class HttpSession : public Connection, public std::enable_shared_from_this<HttpS
 
   HttpRequest request_;
   const HttpRoute* route_ = nullptr;
-  std::string body_piece_;  // room for what is read next of a body
+  std::string body_piece_;  // buffer for what is read next of a body
   MemoryLimit::Part body_part_;
   std::size_t num_raw_bytes_ = 0;             // that the body took so far, chunks and all
   std::optional<HttpResponse> body_refusal_;  // why the body is not read to its end

@@ -13,7 +13,8 @@ namespace lmtp::server {
 
 struct ServerContext;
 
-// A socket on which an upgrade request has come. Whoever does not take it closes it.
+// A socket on which an upgrade request has come. It closes with this struct unless the handler
+// moves it out.
 struct WebSocketUpgrade {
   std::shared_ptr<ServerContext> context;
   boost::beast::tcp_stream stream;

@@ -153,8 +153,8 @@ void Dispatcher::submit(Request request, Peer& peer, Answers& answers) {
   request.sink = peer.sink;
   request.others_connected = connections_.num_clients() > 1;
   registry::Submission submitted = models_.submit(std::move(request));
-  if (auto* owner = std::get_if<std::shared_ptr<registry::StreamOwner>>(&submitted)) {
-    return peer.streams.add(id, std::move(*owner));
+  if (auto* canceller = std::get_if<std::shared_ptr<registry::StreamCanceller>>(&submitted)) {
+    return peer.streams.add(id, std::move(*canceller));
   }
   const auto& refusal = std::get<registry::Refusal>(submitted);
   answer_token_error(id, refusal.error.message, answers);

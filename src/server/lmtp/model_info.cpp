@@ -43,7 +43,7 @@ std::string model_info_json(const registry::ModelStatus& status, std::string_vie
                             std::string_view version) {
   const engine::EngineStats& stats = status.stats;
   const registry::ModelDescription& model = status.description;
-  const bool found = status.limits.vocab_size > 0;  // a download tells nothing before its end
+  const bool found = status.limits.vocab_size > 0;  // not before its download has ended
   const bool loaded = stats.agent.num_blocks > 0;
   const std::int64_t num_parameters = loaded ? stats.agent.num_parameters : model.num_parameters;
   const bool loading = status.state == registry::ModelState::kLoading;

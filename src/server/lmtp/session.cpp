@@ -219,13 +219,13 @@ void Session::on_accepted(beast::error_code error) {
 
 void Session::read_more() {
   // One byte over the limit is enough to see that it is passed.
-  const std::size_t room = context_->options.max_message_bytes + 1 - read_buffer_.size();
-  socket_.async_read_some(read_buffer_, std::min(room, kReadChunkBytes),
+  const std::size_t num_left = context_->options.max_message_bytes + 1 - read_buffer_.size();
+  socket_.async_read_some(read_buffer_, std::min(num_left, kReadChunkBytes),
                           [self = shared_from_this()](beast::error_code error, std::size_t read) {
                             self->guard([&] { self->on_read(error, read); });
                           });
   if (!read_part_.set(read_buffer_.capacity())) {
-    context_->registry.make_room(Held::kUnfinishedMessage);
+    context_->registry.reclaim(Held::kUnfinishedMessage);
   }
 }
 
@@ -401,7 +401,7 @@ void Session::begin_close(close_code code, const std::string& reason,
   if (state_ != State::kOpen) return;
   become(State::kClosing);
   peer_.streams.cancel_all();
-  // A control frame has room for 123 bytes of reason.
+  // A control frame holds 123 bytes of reason at most.
   close_reason_ = websocket::close_reason(code, reason.substr(0, 123));
   drop_after(timeout);
   if (!write_queue_.writing()) send_close();
@@ -420,8 +420,8 @@ void Session::drop_after(std::chrono::seconds timeout) {
   });
 }
 
-// The connection is gone, whoever ended it. Operations under way end with an error, and with the
-// last one the session. May be called more than once.
+// The connection is gone, whichever side ended it. Operations under way end with an error, and with
+// the last one the session. May be called more than once.
 void Session::finish() {
   become(State::kClosed);
   peer_.streams.cancel_all();

@@ -6,8 +6,8 @@
 
 namespace lmtp::server {
 
-void StreamTable::add(StreamId id, std::shared_ptr<registry::StreamOwner> owner) {
-  const bool is_new = streams_.emplace(id, Live{std::move(owner)}).second;
+void StreamTable::add(StreamId id, std::shared_ptr<registry::StreamCanceller> canceller) {
+  const bool is_new = streams_.emplace(id, Live{std::move(canceller)}).second;
   LMTP_CHECK(is_new, connection_, id);
 }
 
@@ -15,12 +15,12 @@ void StreamTable::cancel(StreamId id) {
   const auto found = streams_.find(id);
   if (found == streams_.end() || found->second.cancelled) return;
   found->second.cancelled = true;
-  found->second.owner->cancel({connection_, id});
+  found->second.canceller->cancel({connection_, id});
 }
 
 void StreamTable::cancel_all() {
   for (const auto& [id, live] : streams_) {
-    if (!live.cancelled) live.owner->abandon({connection_, id});
+    if (!live.cancelled) live.canceller->cancel_later({connection_, id});
   }
   streams_.clear();
 }

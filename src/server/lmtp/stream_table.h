@@ -6,7 +6,7 @@
 #include <unordered_map>
 
 #include "lmtp/base/ids.h"
-#include "lmtp/registry/stream_owner.h"
+#include "lmtp/registry/stream_canceller.h"
 
 namespace lmtp::server {
 
@@ -23,11 +23,11 @@ class StreamTable {
   std::size_t size() const { return streams_.size(); }
 
   // REQUIRES: !contains(id).
-  void add(StreamId id, std::shared_ptr<registry::StreamOwner> owner);
+  void add(StreamId id, std::shared_ptr<registry::StreamCanceller> canceller);
   // The stream has ended by itself.
   void erase(StreamId id) { streams_.erase(id); }
 
-  // Asks its owner once to end the stream; it stays in the table until its last event.
+  // Asks its canceller once to end the stream; it stays in the table until its last event.
   // Nothing happens where there is none.
   void cancel(StreamId id);
   // The connection is gone: all are cancelled and forgotten.
@@ -35,7 +35,7 @@ class StreamTable {
 
  private:
   struct Live {
-    std::shared_ptr<registry::StreamOwner> owner;
+    std::shared_ptr<registry::StreamCanceller> canceller;
     bool cancelled = false;
   };
 

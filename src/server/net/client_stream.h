@@ -20,7 +20,7 @@
 
 namespace lmtp::server {
 
-// A socket that is first read from a buffer: what came behind the upgrade request. It tells when
+// A socket that is first read from a buffer: what came behind the upgrade request. It reports when
 // the WebSocket begins to wait for the peer to close, which Beast does by itself after a close
 // frame or a protocol error, and for minutes; and when it has read and does not read on, because
 // its answer (to a ping, or to a protocol error) has to be written first.

@@ -61,7 +61,7 @@ void ConnectionRegistry::log_closed(ConnectionId id, const std::string& why) {
   closed_log_.warning("connection " + std::to_string(id) + ": closed: " + why);
 }
 
-void ConnectionRegistry::make_room(Held what) {
+void ConnectionRegistry::reclaim(Held what) {
   std::vector<std::pair<Holding, std::shared_ptr<Connection>>> holders;
   std::size_t sum = 0;
   for (std::shared_ptr<Connection>& connection : open()) {

@@ -36,7 +36,7 @@ class Connection {
   virtual void drop() = 0;
 
   virtual Holding holding(Held /*what*/) const { return {}; }
-  // Others need the room: what is held counts no longer, and the connection closes.
+  // Others need the memory: what is held counts no longer, and the connection closes.
   virtual void give_up(Held /*what*/) {}
 };
 
@@ -65,12 +65,12 @@ class ConnectionRegistry {
   // A number that no connection has or will have.
   ConnectionId next_id() { return next_id_++; }
 
-  // Clients that may have requests in flight. Each is counted once, by whoever speaks with it.
+  // Clients that may have requests in flight. Each is counted once, by its session.
   void client_came() { ++num_clients_; }
   void client_left() { --num_clients_; }
   int num_clients() const { return num_clients_; }
 
-  // Refuses new ones from now on and tells those that are there to shut down.
+  // Refuses new ones from now on and has those that are there shut down.
   void shut_down_all();
   // Those that are still there are dropped.
   void drop_all();
@@ -83,7 +83,7 @@ class ConnectionRegistry {
   // unfinished for longest of those at least half as long as they are on average. A large message
   // on its way is not closed for many small ones that do not end, nor a small one that is slow for
   // a few large ones.
-  void make_room(Held what);
+  void reclaim(Held what);
 
  private:
   std::vector<std::shared_ptr<Connection>> open() const;

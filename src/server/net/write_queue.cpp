@@ -17,7 +17,7 @@ bool WriteQueue::add(std::string text) {
     clear();
     return false;
   }
-  if (!part_.set(num_bytes_)) registry_.make_room(Held::kWriteQueue);
+  if (!part_.set(num_bytes_)) registry_.reclaim(Held::kWriteQueue);
   return true;
 }
 

@@ -25,8 +25,8 @@ class WriteQueue {
       : registry_(registry), max_bytes_(max_bytes), id_(id), part_(all) {}
 
   // False: more than max_bytes would wait. All but what is being written is dropped then, and the
-  // connection is to be closed. Where all connections together hold too much, whoever holds most is
-  // told to give it up, which may be this one.
+  // connection is to be closed. Where all connections together hold too much, the one that holds
+  // most has to give it up, which may be this one.
   bool add(std::string text);
 
   bool empty() const { return texts_.empty(); }
