@@ -250,7 +250,7 @@ TEST_P(EngineMetricsTest, WhatFindsNoPlaceAndWhatAStopEnds) {
   sink_->wait_done(1);
   const EngineStats stats = engine_->stats();
   EXPECT_EQ(num_ended(stats), 2U);
-  EXPECT_EQ(ended(stats, ErrorCode::kUnavailable) + ended(stats, FinishReason::kLength), 1U);
+  EXPECT_EQ(ended(stats, ErrorCode::kStopping) + ended(stats, FinishReason::kLength), 1U);
 }
 
 }  // namespace
