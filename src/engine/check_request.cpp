@@ -1,3 +1,5 @@
+#include <cstddef>
+#include <cstdint>
 #include <string>
 
 #include "lmtp/engine/engine.h"
@@ -24,7 +26,7 @@ Result<void> check_lengths(const Request& request, int context_length) {
     }
     const std::size_t length = request.prompt.size() + request.scored.size();
     if (length <= context) return {};
-    return Error{ErrorCode::kInvalid, "scored: prompt and scored together are " +
+    return Error{ErrorCode::kTooLong, "scored: prompt and scored together are " +
                                           std::to_string(length) + " tokens, allowed are at most " +
                                           std::to_string(context) + " (the context)"};
   }
@@ -32,10 +34,32 @@ Result<void> check_lengths(const Request& request, int context_length) {
     return Error{ErrorCode::kInvalid, "prompt: is empty, at least one token is needed"};
   }
   if (request.prompt.size() < context) return {};
-  return Error{ErrorCode::kInvalid, "prompt: has " + std::to_string(request.prompt.size()) +
+  return Error{ErrorCode::kTooLong, "prompt: has " + std::to_string(request.prompt.size()) +
                                         " tokens, allowed are at most " +
                                         std::to_string(context - 1) +
                                         " (one less than the context)"};
+}
+
+Result<void> check_mask(const TokenMask& mask, int vocab_size) {
+  if (mask.num_bytes != (vocab_size + 7) / 8) {
+    return Error{ErrorCode::kInvalid,
+                 "mask: has " + std::to_string(mask.num_bytes) + " bytes, allowed are " +
+                     std::to_string((vocab_size + 7) / 8) + " (a bit for each of " +
+                     std::to_string(vocab_size) + " tokens)"};
+  }
+  // Of the last word, the bits of the vocabulary.
+  const std::uint64_t last = ~std::uint64_t{0} >> (63 - (vocab_size - 1) % 64);
+  for (std::size_t i = 0; i < mask.words.size(); ++i) {
+    if ((mask.words[i] & (i + 1 < mask.words.size() ? ~std::uint64_t{0} : last)) != 0) return {};
+  }
+  return Error{ErrorCode::kInvalid, "mask: allows no token; at least one bit must be set"};
+}
+
+Result<void> check_resumed(const Request& request) {
+  if (static_cast<std::size_t>(request.num_resumed) <= request.prompt.size()) return {};
+  return Error{ErrorCode::kInvalid,
+               "resumed: is " + std::to_string(request.num_resumed) + "; allowed are at most " +
+                   std::to_string(request.prompt.size()) + " (the tokens of the prompt)"};
 }
 
 }  // namespace
@@ -46,7 +70,14 @@ Result<void> check_request(const Request& request, const ModelLimits& limits) {
   if (Result<void> ok = check_lengths(request, limits.context_length); !ok) return ok;
   if (Result<void> ok = check_ids("prompt", request.prompt, limits.vocab_size); !ok) return ok;
   if (Result<void> ok = check_ids("scored", request.scored, limits.vocab_size); !ok) return ok;
-  const auto& bias = request.params.logit_bias;
+  const SamplingParams& params = request.params;
+  const Result<void> stops = check_ids("stop_token_ids", params.stop_token_ids, limits.vocab_size);
+  if (!stops) return stops;
+  if (Result<void> ok = check_resumed(request); !ok) return ok;
+  if (params.mask) {
+    if (Result<void> ok = check_mask(*params.mask, limits.vocab_size); !ok) return ok;
+  }
+  const auto& bias = params.logit_bias;
   if (bias == nullptr || bias->ids.empty() || bias->ids.back() < limits.vocab_size) return {};
   return Error{ErrorCode::kInvalid, "logit_bias: token id " + std::to_string(bias->ids.back()) +
                                         " is not in the vocabulary, allowed are 0 to " +

@@ -2,11 +2,7 @@
 
 #include <algorithm>
 #include <bitset>
-#include <charconv>
-#include <cmath>
 #include <limits>
-#include <numeric>
-#include <type_traits>
 #include <utility>
 
 #include "lmtp/base/text.h"
@@ -18,14 +14,37 @@ namespace {
 using simdjson::dom::element;
 using simdjson::dom::element_type;
 
-constexpr std::size_t kMaxUnknownKeyBytes = 64;
 constexpr std::string_view kTokensAllowed = "allowed is an array of token ids, whole numbers >= 0";
+constexpr std::string_view kPartsAllowed =
+    "allowed are strings, arrays of token ids and {\"buffer\": NAME, \"upto\": N}";
 
+// Those that LMQL sends come first, and are found first.
 constexpr std::array kFieldNames = [] {
-  std::array<std::string_view, kNumFields> names = {"stream_id", "model", "prompt", "scored",
-                                                    "data"};
-  std::ranges::transform(kSamplingTable, names.begin() + static_cast<int>(Field::kFirstParam),
-                         &SamplingParam::name);
+  constexpr std::array<std::string_view, static_cast<std::size_t>(Field::kFirstParam)> kFirst = {
+      "stream_id", "model", "prompt", "scored", "data"};
+  constexpr std::array<std::string_view, kNumFields - static_cast<std::size_t>(Field::kMask)>
+      kLast = {"mask",
+               "logprobs",
+               "stop_token_ids",
+               "stop",
+               "include_stop",
+               "resumed",
+               "n",
+               "into",
+               "add_special_tokens",
+               "text",
+               "skip_special_tokens",
+               "notices",
+               "first_token_timeout_ms",
+               "timeout_ms",
+               "tokens",
+               "buffer",
+               "append"};
+  static_assert(!kLast.back().empty());
+  std::array<std::string_view, kNumFields> names;
+  auto at = std::ranges::copy(kFirst, names.begin()).out;
+  at = std::ranges::transform(kSamplingTable, at, &SamplingParam::name).out;
+  std::ranges::copy(kLast, at);
   return names;
 }();
 
@@ -50,12 +69,25 @@ std::string_view type_text(const element& value) {
   return "something else";
 }
 
-bool is_number(const element& value) {
-  return value.is_int64() || value.is_uint64() || value.is_double();
+// Appends the ids of an array up to the first entry that is not one, which is returned.
+std::optional<element> read_ids(const simdjson::dom::array& array, std::vector<TokenId>& ids) {
+  ids.reserve(array.size());
+  for (const element item : array) {
+    std::int64_t id = 0;
+    if (item.get_int64().get(id) != simdjson::SUCCESS || id < 0 ||
+        id > std::numeric_limits<TokenId>::max()) {
+      return item;
+    }
+    ids.push_back(static_cast<TokenId>(id));
+  }
+  return std::nullopt;
 }
 
-// How an error message shows an element of the wrong type or size. 5.0 keeps its point, to differ
-// from the valid 5.
+}  // namespace
+
+std::string_view field_name(Field field) { return kFieldNames[static_cast<std::size_t>(field)]; }
+
+// 5.0 keeps its point, to differ from the valid 5.
 std::string seen(const element& value) {
   if (!is_number(value)) return "is " + std::string(type_text(value));
   if (value.is_int64()) return "is " + std::to_string(value.get_int64().value());
@@ -64,37 +96,6 @@ std::string seen(const element& value) {
   if (text.find_first_of(".e") == std::string::npos) text += ".0";
   return "is " + text;
 }
-
-// The token id that a bias key spells: decimal digits only.
-std::optional<TokenId> parse_bias_key(std::string_view key) {
-  TokenId id = 0;
-  const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
-  if (error != std::errc() || end != key.data() + key.size() || key.empty() || key[0] == '-') {
-    return std::nullopt;
-  }
-  return id;
-}
-
-// Sorts both vectors by id; LMQL sends them sorted.
-void sort_bias(LogitBias& bias) {
-  if (std::is_sorted(bias.ids.begin(), bias.ids.end())) return;
-  std::vector<std::size_t> order(bias.ids.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::sort(order.begin(), order.end(),
-            [&](std::size_t a, std::size_t b) { return bias.ids[a] < bias.ids[b]; });
-  LogitBias sorted;
-  sorted.ids.reserve(order.size());
-  sorted.values.reserve(order.size());
-  for (const std::size_t i : order) {
-    sorted.ids.push_back(bias.ids[i]);
-    sorted.values.push_back(bias.values[i]);
-  }
-  bias = std::move(sorted);
-}
-
-}  // namespace
-
-std::string_view field_name(Field field) { return kFieldNames[static_cast<std::size_t>(field)]; }
 
 FieldReader::FieldReader(simdjson::dom::object object) {
   std::bitset<kNumFields> seen_fields;
@@ -119,9 +120,10 @@ FieldReader::FieldReader(simdjson::dom::object object) {
 
 void FieldReader::fail(Field field, std::string_view what) { fail(field_name(field), what); }
 
-void FieldReader::fail(std::string_view field, std::string_view what) {
+void FieldReader::fail(std::string_view field, std::string_view what, ErrorCode code) {
   if (failed()) return;
   error_.append(field).append(": ").append(what);
+  error_code_ = code;
 }
 
 std::optional<StreamId> FieldReader::peek_stream_id() const {
@@ -155,7 +157,22 @@ std::string FieldReader::optional_string(Field field, std::size_t max_bytes) {
   return std::string(text);
 }
 
-std::vector<TokenId> FieldReader::required_tokens(Field field, bool may_be_empty) {
+std::string FieldReader::required_string(Field field) {
+  if (is_text(field)) return std::string(element(field)->get_string().value());
+  fail(field, (has(field) ? seen(*element(field)) : "is missing") + "; allowed is a string");
+  return {};
+}
+
+std::optional<bool> FieldReader::optional_bool(Field field) {
+  const auto& value = element(field);
+  if (!value) return std::nullopt;
+  if (value->is_bool()) return value->get_bool().value();
+  fail(field, seen(*value) + "; allowed is true or false");
+  return std::nullopt;
+}
+
+std::vector<TokenId> FieldReader::required_tokens(Field field, bool may_be_empty,
+                                                  std::vector<PromptPart>* parts) {
   std::vector<TokenId> tokens;
   const auto& value = element(field);
   if (!value || !value->is_array()) {
@@ -163,118 +180,112 @@ std::vector<TokenId> FieldReader::required_tokens(Field field, bool may_be_empty
     return tokens;
   }
   const simdjson::dom::array array = value->get_array().value();
-  tokens.reserve(array.size());
+  const std::optional<simdjson::dom::element> other = read_ids(array, tokens);
+  if (!other) {
+    if (tokens.empty() && !may_be_empty) fail(field, "is empty; at least one token id is needed");
+    return tokens;
+  }
+  if (parts != nullptr && (other->is_string() || other->is_array() || other->is_object())) {
+    read_parts(array, *parts);
+  } else {
+    fail(field, "entry " + std::to_string(tokens.size()) + " " + seen(*other) + "; " +
+                    std::string(kTokensAllowed));
+  }
+  return {};
+}
+
+std::vector<TokenId> FieldReader::required_prompt(bool may_be_empty,
+                                                  std::vector<PromptPart>& parts) {
+  if (!is_text(Field::kPrompt)) return required_tokens(Field::kPrompt, may_be_empty, &parts);
+  parts.emplace_back(required_string(Field::kPrompt));
+  return {};
+}
+
+void FieldReader::read_parts(simdjson::dom::array array, std::vector<PromptPart>& parts) {
+  if (array.size() > kMaxPromptParts) {
+    return fail(Field::kPrompt, "has " + std::to_string(array.size()) +
+                                    " parts; allowed are at most " +
+                                    std::to_string(kMaxPromptParts));
+  }
   for (const simdjson::dom::element item : array) {
-    std::int64_t id = 0;
-    if (item.get_int64().get(id) != simdjson::SUCCESS || id < 0 ||
-        id > std::numeric_limits<TokenId>::max()) {
-      fail(field, "entry " + std::to_string(tokens.size()) + " " + seen(item) + "; " +
-                      std::string(kTokensAllowed));
-      return {};
-    }
-    tokens.push_back(static_cast<TokenId>(id));
-  }
-  if (tokens.empty() && !may_be_empty) fail(field, "is empty; at least one token id is needed");
-  return tokens;
-}
-
-SamplingParams FieldReader::params() {
-  SamplingParams params;
-  auto field = Field::kFirstParam;
-  for (const SamplingParam& row : kSamplingTable) {
-    const auto read = [&]<typename T>(T SamplingParams::*member) {
-      if constexpr (std::is_same_v<T, float>) {
-        params.*member = number(field, params.*member, row.range);
-      } else if constexpr (std::is_same_v<T, int>) {
-        params.*member = whole(field, params.*member, row.range);
-      } else if constexpr (std::is_same_v<T, std::uint64_t>) {
-        const std::optional<std::uint64_t> seed = optional_seed(field);
-        params.has_seed = seed.has_value();
-        params.*member = seed.value_or(0);
-      } else {
-        params.*member = optional_bias(field, row.range);
+    const std::string where = "prompt[" + std::to_string(parts.size()) + "]";
+    if (item.is_string()) {
+      parts.emplace_back(std::string(item.get_string().value()));
+    } else if (item.is_array()) {
+      std::vector<TokenId> ids;
+      if (const auto other = read_ids(item.get_array().value(), ids)) {
+        fail(where, "entry " + std::to_string(ids.size()) + " " + seen(*other) + "; " +
+                        std::string(kTokensAllowed));
       }
-    };
-    std::visit(read, row.member);
-    field = static_cast<Field>(static_cast<int>(field) + 1);
-  }
-  return params;
-}
-
-float FieldReader::number(Field field, float absent, const ParamRange& range) {
-  const auto& value = element(field);
-  if (!value) return absent;
-  const double read = is_number(*value) ? value->get_double().value() : std::nan("");
-  const bool high_enough = range.low_allowed ? read >= range.low : read > range.low;
-  if (high_enough && read <= range.high) {
-    // A positive number that a float would round to 0 must stay positive, to be in the range.
-    const auto rounded = static_cast<float>(read);
-    if (rounded == 0.0F && read > 0.0) return std::numeric_limits<float>::min();
-    return rounded;
-  }
-  fail(field, seen(*value) + "; allowed is a number " + (range.low_allowed ? ">= " : "> ") +
-                  number_text(range.low) + " and <= " + number_text(range.high));
-  return absent;
-}
-
-int FieldReader::whole(Field field, int absent, const ParamRange& range) {
-  const auto low = static_cast<int>(range.low);
-  const auto cap = static_cast<int>(range.high);
-  const auto& value = element(field);
-  if (!value) return absent;
-  if (value->is_uint64() && !value->is_int64()) return cap;
-  if (value->is_int64()) {
-    const std::int64_t read = value->get_int64().value();
-    if (read >= low) return static_cast<int>(std::min<std::int64_t>(read, cap));
-  }
-  fail(field, seen(*value) + "; allowed is a whole number >= " + std::to_string(low));
-  return absent;
-}
-
-std::optional<std::uint64_t> FieldReader::optional_seed(Field field) {
-  const auto& value = element(field);
-  if (!value) return std::nullopt;
-  if (value->is_uint64()) return value->get_uint64().value();
-  if (value->is_int64()) return static_cast<std::uint64_t>(value->get_int64().value());
-  fail(field, seen(*value) + "; allowed is a whole number of 64 bits");
-  return std::nullopt;
-}
-
-std::shared_ptr<const LogitBias> FieldReader::optional_bias(Field field, const ParamRange& range) {
-  const auto& value = element(field);
-  if (!value) return nullptr;
-  if (!value->is_object()) {
-    fail(field, seen(*value) + "; allowed is an object of token id: number");
-    return nullptr;
-  }
-  auto bias = std::make_shared<LogitBias>();
-  const simdjson::dom::object object = value->get_object().value();
-  bias->ids.reserve(object.size());
-  bias->values.reserve(object.size());
-  for (const auto& [key, item] : object) {
-    const std::optional<TokenId> id = parse_bias_key(key);
-    if (!id) {
-      fail(field, "key '" + shortened(key, kMaxUnknownKeyBytes) +
-                      "' is not a token id; allowed are whole numbers >= 0");
-      return nullptr;
+      parts.emplace_back(std::move(ids));
+    } else if (item.is_object()) {
+      parts.emplace_back(buffer_part(where, item.get_object().value()));
+    } else {
+      fail(where, seen(item) + "; " + std::string(kPartsAllowed));
     }
-    const double read = is_number(item) ? item.get_double().value() : std::nan("");
-    if (!(read >= range.low && read <= range.high)) {
-      fail(field, "the value of " + std::to_string(*id) + " " + seen(item) +
-                      "; allowed is a number >= -1e30 and <= 1e30");
-      return nullptr;
-    }
-    bias->ids.push_back(*id);
-    bias->values.push_back(static_cast<float>(read));
+    if (failed()) return;
   }
-  if (bias->ids.empty()) return nullptr;
-  sort_bias(*bias);
-  const auto twice = std::adjacent_find(bias->ids.begin(), bias->ids.end());
-  if (twice != bias->ids.end()) {
-    fail(field, "token id " + std::to_string(*twice) + " is given twice; once is allowed");
-    return nullptr;
+}
+
+BufferPart FieldReader::buffer_part(std::string_view where, simdjson::dom::object object) {
+  BufferPart part;
+  simdjson::dom::element name;
+  simdjson::dom::element upto;
+  const bool has_name = object.at_key("buffer").get(name) == simdjson::SUCCESS;
+  const bool has_upto = object.at_key("upto").get(upto) == simdjson::SUCCESS;
+  // What is misspelt or given twice would change the prompt without a word.
+  if (!has_name || object.size() != (has_upto ? 2U : 1U)) {
+    fail(where, "is an object of other fields; " + std::string(kPartsAllowed));
+    return part;
   }
-  return bias;
+  part.name = short_string(std::string(where) + ".buffer", name, kMaxBufferNameBytes);
+  if (!has_upto || upto.is_null()) return part;
+  std::uint64_t count = 0;
+  if (upto.get_uint64().get(count) != simdjson::SUCCESS) {
+    fail(std::string(where) + ".upto", seen(upto) + "; allowed is a whole number >= 0");
+  }
+  part.upto = count;
+  return part;
+}
+
+std::string FieldReader::short_string(std::string_view where, const simdjson::dom::element& value,
+                                      std::size_t max_bytes) {
+  const std::string allowed = "; allowed are 1 to " + std::to_string(max_bytes) + " bytes of text";
+  std::string_view text;
+  if (value.get_string().get(text) != simdjson::SUCCESS) {
+    fail(where, seen(value) + allowed);
+  } else if (text.empty() || text.size() > max_bytes) {
+    fail(where, "has " + std::to_string(text.size()) + " bytes" + allowed);
+    text = {};
+  }
+  return std::string(text);
+}
+
+std::string FieldReader::required_name(Field field) {
+  if (has(field)) return short_string(field_name(field), *element(field), kMaxBufferNameBytes);
+  fail(field, "is missing; allowed is a buffer's name");
+  return {};
+}
+
+std::vector<std::string> FieldReader::stops() {
+  std::vector<std::string> stops;
+  const auto& value = element(Field::kStop);
+  if (!value) return stops;
+  if (!value->is_array()) {
+    stops.push_back(short_string(field_name(Field::kStop), *value, kMaxStopBytes));
+    return stops;
+  }
+  const simdjson::dom::array array = value->get_array().value();
+  if (array.size() > kMaxStops) {
+    fail(Field::kStop, "has " + std::to_string(array.size()) + " strings; allowed are at most " +
+                           std::to_string(kMaxStops));
+    return stops;
+  }
+  for (const simdjson::dom::element item : array) {
+    const std::string where = "stop[" + std::to_string(stops.size()) + "]";
+    stops.push_back(short_string(where, item, kMaxStopBytes));
+  }
+  return stops;
 }
 
 }  // namespace lmtp::protocol

@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "lmtp/base/ids.h"
+#include "lmtp/base/result.h"
+#include "lmtp/protocol/message.h"
 #include "lmtp/request/sampling_table.h"
 
 namespace lmtp::protocol {
@@ -24,13 +26,39 @@ enum class Field : std::uint8_t {
   kScored,
   kData,
   kFirstParam,  // then the others of kSamplingTable
+  kMask = kFirstParam + kSamplingTable.size(),
+  kLogprobs,
+  kStopTokenIds,
+  kStop,
+  kIncludeStop,
+  kResumed,
+  kN,
+  kInto,
+  kAddSpecialTokens,
+  kText,
+  kSkipSpecialTokens,
+  kNotices,
+  kFirstTokenTimeoutMs,
+  kTimeoutMs,
+  kTokens,
+  kBuffer,
+  kAppend,
+  kCount,
 };
 
-inline constexpr std::size_t kNumFields =
-    static_cast<std::size_t>(Field::kFirstParam) + kSamplingTable.size();
+inline constexpr auto kNumFields = static_cast<std::size_t>(Field::kCount);
 
 // The field's name on the wire.
 std::string_view field_name(Field field);
+
+inline bool is_number(const simdjson::dom::element& value) {
+  return value.is_int64() || value.is_uint64() || value.is_double();
+}
+
+// How an error message shows a value of the wrong type or size.
+std::string seen(const simdjson::dom::element& value);
+
+inline constexpr std::size_t kMaxUnknownKeyBytes = 64;
 
 // Reads fields one after the other and keeps the first error; after it the readers return defaults.
 // A field that is null counts as absent.
@@ -40,40 +68,68 @@ class FieldReader {
   explicit FieldReader(simdjson::dom::object object);
 
   // For errors that no reader finds.
-  void fail(std::string_view field, std::string_view what);
+  void fail(std::string_view field, std::string_view what, ErrorCode code = ErrorCode::kInvalid);
 
   bool failed() const { return !error_.empty(); }
   // "<field>: what is wrong and what is allowed".
   const std::string& error() const { return error_; }
+  ErrorCode error_code() const { return error_code_; }
   // Names of unknown fields, at most kMaxUnknownKeysKept.
   std::vector<std::string> take_unknown_keys() { return std::move(unknown_keys_); }
 
   // The stream id if it is valid; otherwise empty, without setting the error.
   std::optional<StreamId> peek_stream_id() const;
 
+  // Whether the message has the field, whatever is in it.
+  bool has(Field field) const { return element(field).has_value(); }
+  bool is_text(Field field) const { return has(field) && element(field)->is_string(); }
+  void fail(Field field, std::string_view what);
+
   StreamId required_stream_id();
   std::string optional_string(Field field, std::size_t max_bytes);
-  // The field must be present, an array of whole numbers in [0, 2^31).
-  std::vector<TokenId> required_tokens(Field field, bool may_be_empty);
-  // All fields of kSamplingTable, in its order.
+  std::string required_string(Field field);
+  std::optional<bool> optional_bool(Field field);
+  // Clamped to the range's maximum.
+  int whole(Field field, int absent, const ParamRange& range);
+  // Larger numbers are refused.
+  int whole_within(Field field, int absent, int low, int high);
+  // The field must be present, an array of whole numbers in [0, 2^31). With `parts` it may be a
+  // list of prompt parts, which are appended there.
+  std::vector<TokenId> required_tokens(Field field, bool may_be_empty,
+                                       std::vector<PromptPart>* parts = nullptr);
+  // Token ids, or none and `parts`.
+  std::vector<TokenId> required_prompt(bool may_be_empty, std::vector<PromptPart>& parts);
+  // A buffer's name.
+  std::string required_name(Field field);
+  std::vector<std::string> stops();
+  // All fields of kSamplingTable, in its order, then the others of SamplingParams.
   SamplingParams params();
+  // Of a SCORE, whose default is another.
+  int top_logprobs();
 
  private:
   const std::optional<simdjson::dom::element>& element(Field field) const {
     return elements_[static_cast<std::size_t>(field)];
   }
-  void fail(Field field, std::string_view what);
+
+  // The text of `value`, 1 to `max_bytes` bytes; `where` names it.
+  std::string short_string(std::string_view where, const simdjson::dom::element& value,
+                           std::size_t max_bytes);
+  void read_parts(simdjson::dom::array array, std::vector<PromptPart>& parts);
+  BufferPart buffer_part(std::string_view where, simdjson::dom::object object);
 
   float number(Field field, float absent, const ParamRange& range);
-  // Clamped to the range's maximum.
-  int whole(Field field, int absent, const ParamRange& range);
   // A whole number of 64 bits; a negative one is read as its two's complement.
   std::optional<std::uint64_t> optional_seed(Field field);
   std::shared_ptr<const LogitBias> optional_bias(Field field, const ParamRange& range);
+  std::shared_ptr<const TokenMask> optional_mask();
+  bool raw_logprobs();
+  std::vector<TokenId> stop_token_ids();
 
   std::array<std::optional<simdjson::dom::element>, kNumFields> elements_;
   std::vector<std::string> unknown_keys_;
   std::string error_;
+  ErrorCode error_code_ = ErrorCode::kInvalid;
 };
 
 }  // namespace lmtp::protocol

@@ -19,17 +19,18 @@ simdjson::simdjson_result<simdjson::dom::element> JsonParser::parse(std::string_
 }
 
 simdjson::simdjson_result<simdjson::dom::element> JsonParser::parse_without(
-    std::string_view text, std::span<const std::string_view> containers) {
-  std::size_t num_bytes = text.size();
-  for (const std::string_view container : containers) num_bytes -= container.size() - 2;
+    std::string_view text, std::span<const std::string_view> values) {
+  constexpr std::size_t kInsteadBytes = 4;
+  std::size_t num_bytes = text.size() + values.size() * kInsteadBytes;
+  for (const std::string_view value : values) num_bytes -= value.size();
   buffer_.clear();
   buffer_.reserve(num_bytes + simdjson::SIMDJSON_PADDING);
   std::size_t at = 0;
-  for (const std::string_view container : containers) {
-    const auto begin = static_cast<std::size_t>(container.data() - text.data());
+  for (const std::string_view value : values) {
+    const auto begin = static_cast<std::size_t>(value.data() - text.data());
     buffer_.append(text.substr(at, begin - at));
-    buffer_.append(container.front() == '[' ? "[]" : "{}");
-    at = begin + container.size();
+    buffer_.append(value.front() == '[' ? "[]" : value.front() == '{' ? "{}" : "null");
+    at = begin + value.size();
   }
   buffer_.append(text.substr(at));
   return parse_buffer();

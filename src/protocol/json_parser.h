@@ -24,11 +24,11 @@ class JsonParser {
   // Copies `text`, which may be anything; errors are in the returned code.
   simdjson::simdjson_result<simdjson::dom::element> parse(std::string_view text);
 
-  // As parse, with an empty array or object in place of each of `containers`.
-  // REQUIRES: they are views into `text`, in order and disjoint; each begins with its bracket or
-  // brace.
+  // As parse, with an empty array or object in place of each of `values`, or null for a string.
+  // REQUIRES: they are views into `text`, in order and disjoint; each is an array, an object or a
+  // string.
   simdjson::simdjson_result<simdjson::dom::element> parse_without(
-      std::string_view text, std::span<const std::string_view> containers);
+      std::string_view text, std::span<const std::string_view> values);
 
   // The text that the last call parsed.
   std::string_view parsed_text() const { return {buffer_.data(), num_bytes_}; }

@@ -13,11 +13,15 @@ std::size_t skip_blanks(std::string_view text, std::size_t pos) {
   return pos;
 }
 
-// The position after the string whose opening quote is at `pos`.
+// The position after the string whose opening quote is at `pos`. A quote is looked for again only
+// where the last one has been passed, so that escapes without end cost no more than their length.
 std::size_t skip_string(std::string_view text, std::size_t pos) {
-  for (++pos; pos < text.size(); ++pos) {
-    if (text[pos] == '"') return pos + 1;
-    if (text[pos] == '\\') ++pos;
+  std::size_t quote = pos;
+  for (++pos; pos < text.size();) {
+    if (quote < pos) quote = std::min(text.find('"', pos), text.size());
+    const std::size_t escape = text.substr(pos, quote - pos).find('\\');
+    if (escape == std::string_view::npos) return std::min(quote + 1, text.size());
+    pos += escape + 2;
   }
   return text.size();
 }
@@ -76,6 +80,22 @@ std::size_t skip_value(std::string_view text, std::size_t pos) {
     ++pos;
   }
   return pos;
+}
+
+bool is_nested(std::string_view array) {
+  const std::size_t shape = next_shape(array, 1);
+  return shape < array.size() && array[shape] != ']';
+}
+
+std::size_t count_commas(std::string_view container) {
+  std::size_t count = 0;
+  for (std::size_t pos = 0; pos < container.size();) {
+    const std::string_view plain = container.substr(pos, next_shape(container, pos) - pos);
+    count += static_cast<std::size_t>(std::ranges::count(plain, ','));
+    pos += plain.size();
+    if (pos < container.size()) pos = container[pos] == '"' ? skip_string(container, pos) : pos + 1;
+  }
+  return count;
 }
 
 ObjectScanner::ObjectScanner(std::string_view text) : text_(text) {

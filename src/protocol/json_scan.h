@@ -16,6 +16,11 @@ namespace lmtp::protocol {
 // REQUIRES: pos <= text.size().
 std::size_t skip_value(std::string_view text, std::size_t pos);
 
+// Whether an array has a string, an array or an object in it. REQUIRES: it begins with its bracket.
+bool is_nested(std::string_view array);
+// Commas outside of strings.
+std::size_t count_commas(std::string_view container);
+
 // Iterates over the fields of the object at the front of `text` (after blanks).
 //
 //   ObjectScanner scanner(text);

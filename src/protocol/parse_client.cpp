@@ -10,29 +10,44 @@
 #include "json_parser.h"
 #include "json_scan.h"
 #include "lmtp/protocol/codec.h"
+#include "mask_codec.h"
 
 namespace lmtp::protocol {
 namespace {
 
 using simdjson::dom::element;
 
-enum class Verb { kGenerate, kScore, kModelInfo, kCancel };
+enum class Verb {
+  kGenerate,
+  kScore,
+  kModelInfo,
+  kCancel,
+  kTokenize,
+  kDetokenize,
+  kBuffer,
+  kFree,
+};
 
-constexpr std::array<std::pair<std::string_view, Verb>, 4> kVerbs = {{
+constexpr std::array<std::pair<std::string_view, Verb>, 8> kVerbs = {{
     {"GENERATE", Verb::kGenerate},
     {"SCORE", Verb::kScore},
     {"MODEL_INFO", Verb::kModelInfo},
     {"CANCEL", Verb::kCancel},
+    {"TOKENIZE", Verb::kTokenize},
+    {"DETOKENIZE", Verb::kDetokenize},
+    {"BUFFER", Verb::kBuffer},
+    {"FREE", Verb::kFree},
 }};
 
 constexpr std::size_t kMaxModelNameBytes = 4096;
 constexpr std::size_t kMaxShownVerbBytes = 32;
-// Fields examined in an invalid payload; a message has some fifteen.
+// Fields examined in an invalid payload; a message has at most thirty.
 constexpr std::size_t kMaxScannedFields = 64;
 // Shorter values are parsed without a check of their size.
 constexpr std::size_t kLongValueBytes = std::size_t{16} << 10;
 // Of an array or object that is neither tokens nor biases; no message needs one.
 constexpr std::size_t kMaxOtherFieldBytes = std::size_t{1} << 20;
+constexpr std::string_view kOfContext = " (the context)";
 constexpr std::string_view kBlanks = " \t\r\n";
 
 bool opens_stream(Verb verb) { return verb == Verb::kGenerate || verb == Verb::kScore; }
@@ -117,13 +132,20 @@ bool has_more_entries(std::string_view container, std::size_t limit) {
 // The error about the size of a long array or object; empty if it may be parsed.
 std::string why_too_long(std::string_view key, std::string_view container,
                          const RequestLimits& limits) {
-  const auto too_many = [&](std::size_t limit, const std::string& what, const char* of_what) {
+  const auto too_many = [&](std::size_t limit, const std::string& what, std::string_view of_what) {
     if (!has_more_entries(container, limit)) return std::string();
     return "has more than " + std::to_string(limit) + what + "; allowed are at most " +
-           std::to_string(limit) + of_what;
+           std::to_string(limit) + std::string(of_what);
   };
-  if (key == field_name(Field::kPrompt) || key == field_name(Field::kScored)) {
-    return too_many(limits.num_tokens, " tokens", " (the context)");
+  if (key == field_name(Field::kPrompt) && is_nested(container)) {
+    // A part may have two commas and no token.
+    const std::size_t most = limits.num_tokens + 2 * kMaxPromptParts;
+    if (most < limits.num_tokens || count_commas(container) < most) return {};
+  }
+  const bool is_long_list =
+      key == field_name(Field::kTokens) && container.size() > kMaxOtherFieldBytes;
+  if (key == field_name(Field::kPrompt) || key == field_name(Field::kScored) || is_long_list) {
+    return too_many(limits.num_tokens, " tokens", kOfContext);
   }
   if (key == kLogitBiasName) return too_many(limits.num_biases, " entries", " (the vocabulary)");
   if (container.size() <= kMaxOtherFieldBytes) return {};
@@ -131,15 +153,23 @@ std::string why_too_long(std::string_view key, std::string_view container,
          std::to_string(kMaxOtherFieldBytes);
 }
 
-// The payload's document, without a bias that is in the cache (found by its text) and without
-// fields that are too long.
+// The payload's document, without a bias that is in the cache (found by its text), a mask (decoded
+// from the text itself) and fields that are too long.
 struct Payload {
   simdjson::simdjson_result<element> document;
   std::shared_ptr<const LogitBias> known_bias;
-  std::string_view bias_text;  // of a bias that is not in the cache
-  std::string too_long_key;    // empty: none
-  std::string too_long;        // the error
+  std::shared_ptr<const TokenMask> mask;  // null: none, or an invalid one, which is in the document
+  std::string_view bias_text;             // of a bias that is not in the cache
+  std::string too_long_key;               // empty: none
+  std::string too_long;                   // the error
 };
+
+// The mask of a JSON string without escapes; null if it is invalid.
+std::shared_ptr<const TokenMask> read_mask(std::string_view value) {
+  if (value.size() < 2 || value.front() != '"' || value.back() != '"') return nullptr;
+  std::shared_ptr<const TokenMask> mask = decode_mask(value.substr(1, value.size() - 2));
+  return mask && allows_any(*mask) ? mask : nullptr;
+}
 
 Payload parse_payload(std::string_view text, BiasCache& bias_cache, const LimitsOf& limits_of,
                       JsonParser& parser) {
@@ -165,6 +195,10 @@ Payload parse_payload(std::string_view text, BiasCache& bias_cache, const Limits
       continue;
     }
     if (is_first_bias) payload.bias_text = value;
+    if (key == field_name(Field::kMask) && !payload.mask && (payload.mask = read_mask(value))) {
+      left_out.push_back(value);
+      continue;
+    }
     if (key == field_name(Field::kModel) && value.size() >= 2 && rest[0] == '"') {
       model = value.substr(1, value.size() - 2);
     }
@@ -188,6 +222,7 @@ Payload parse_payload(std::string_view text, BiasCache& bias_cache, const Limits
 
 SamplingParams read_params(FieldReader& reader, const Payload& payload, BiasCache& bias_cache) {
   SamplingParams params = reader.params();
+  if (payload.mask) params.mask = payload.mask;
   if (payload.known_bias) {
     params.logit_bias = payload.known_bias;
   } else if (params.logit_bias && !payload.bias_text.empty()) {
@@ -196,23 +231,105 @@ SamplingParams read_params(FieldReader& reader, const Payload& payload, BiasCach
   return params;
 }
 
+void read_options(FieldReader& reader, StreamOptions& options) {
+  options.add_special_tokens = reader.optional_bool(Field::kAddSpecialTokens).value_or(true);
+  options.text = reader.optional_bool(Field::kText);
+  options.skip_special_tokens = reader.optional_bool(Field::kSkipSpecialTokens).value_or(true);
+  options.notices = reader.optional_bool(Field::kNotices).value_or(false);
+  options.first_token_timeout_ms =
+      reader.whole_within(Field::kFirstTokenTimeoutMs, 0, 1, kMaxTimeoutMs);
+  options.timeout_ms = reader.whole_within(Field::kTimeoutMs, 0, 1, kMaxTimeoutMs);
+}
+
+// Exactly one of tokens and text.
+std::variant<std::vector<TokenId>, std::string> read_content(FieldReader& reader) {
+  if (!reader.has(Field::kText)) return reader.required_tokens(Field::kTokens, true);
+  if (reader.has(Field::kTokens)) reader.fail(Field::kText, "stands beside tokens; one is allowed");
+  return reader.required_string(Field::kText);
+}
+
+GenerateMessage read_generate(StreamId stream_id, std::string model, FieldReader& reader,
+                              const Payload& payload, BiasCache& bias_cache) {
+  GenerateMessage message;
+  message.stream_id = stream_id;
+  message.model = std::move(model);
+  message.prompt = reader.required_prompt(false, message.options.prompt_parts);
+  message.params = read_params(reader, payload, bias_cache);
+  read_options(reader, message.options);
+  message.stop = reader.stops();
+  message.include_stop = reader.optional_bool(Field::kIncludeStop).value_or(false);
+  message.num_resumed = reader.whole(Field::kResumed, 0, {0, kMaxCount});
+  message.num_samples = reader.whole_within(Field::kN, 1, 1, kMaxSamples);
+  if (reader.has(Field::kInto)) message.into = reader.required_name(Field::kInto);
+  const auto num_resumed = static_cast<std::size_t>(message.num_resumed);
+  if (message.options.prompt_parts.empty() && num_resumed > message.prompt.size()) {
+    reader.fail(Field::kResumed, "is " + std::to_string(num_resumed) + "; allowed are at most " +
+                                     std::to_string(message.prompt.size()) +
+                                     " (the tokens of the prompt)");
+  }
+  if (!message.into.empty() && message.num_samples > 1) {
+    reader.fail(Field::kInto,
+                "is given with n " + std::to_string(message.num_samples) + "; allowed is n 1");
+  }
+  message.unknown_keys = reader.take_unknown_keys();
+  return message;
+}
+
+ScoreMessage read_score(StreamId stream_id, std::string model, FieldReader& reader) {
+  ScoreMessage message;
+  message.stream_id = stream_id;
+  message.model = std::move(model);
+  message.prompt = reader.required_prompt(true, message.options.prompt_parts);
+  if (reader.is_text(Field::kScored)) {
+    message.scored_text = reader.required_string(Field::kScored);
+    if (message.scored_text.empty()) {
+      reader.fail(Field::kScored, "is empty; at least one character is needed");
+    }
+  } else {
+    message.scored = reader.required_tokens(Field::kScored, false);
+  }
+  message.top_logprobs = reader.top_logprobs();
+  read_options(reader, message.options);
+  message.unknown_keys = reader.take_unknown_keys();
+  return message;
+}
+
 ClientMessage read_message(Verb verb, FieldReader& reader, const Payload& payload,
                            BiasCache& bias_cache) {
-  const StreamId stream_id = reader.required_stream_id();
-  if (!payload.too_long.empty()) reader.fail(payload.too_long_key, payload.too_long);
-  if (verb == Verb::kCancel) return CancelMessage{stream_id};
-  std::string model = reader.optional_string(Field::kModel, kMaxModelNameBytes);
-  if (verb == Verb::kModelInfo) return ModelInfoMessage{stream_id, std::move(model)};
-  if (verb == Verb::kScore) {
-    std::vector<TokenId> prompt = reader.required_tokens(Field::kPrompt, true);
-    std::vector<TokenId> scored = reader.required_tokens(Field::kScored, false);
-    return ScoreMessage{stream_id, std::move(model), std::move(prompt), std::move(scored),
-                        reader.take_unknown_keys()};
+  const bool is_without_id = verb == Verb::kFree && !reader.has(Field::kStreamId);
+  const StreamId stream_id = is_without_id ? 0 : reader.required_stream_id();
+  if (!payload.too_long.empty()) {
+    const bool is_context = payload.too_long.ends_with(kOfContext);
+    reader.fail(payload.too_long_key, payload.too_long,
+                is_context ? ErrorCode::kTooLong : ErrorCode::kInvalid);
   }
-  std::vector<TokenId> prompt = reader.required_tokens(Field::kPrompt, false);
-  SamplingParams params = read_params(reader, payload, bias_cache);
-  return GenerateMessage{stream_id, std::move(model), std::move(prompt), std::move(params),
-                         reader.take_unknown_keys()};
+  if (verb == Verb::kCancel) return CancelMessage{stream_id};
+  if (verb == Verb::kFree) {
+    return FreeMessage{reader.peek_stream_id(), reader.required_name(Field::kBuffer)};
+  }
+  std::string model = reader.optional_string(Field::kModel, kMaxModelNameBytes);
+  switch (verb) {
+    case Verb::kGenerate:
+      return read_generate(stream_id, std::move(model), reader, payload, bias_cache);
+    case Verb::kScore:
+      return read_score(stream_id, std::move(model), reader);
+    case Verb::kTokenize:
+      return TokenizeMessage{stream_id, std::move(model), reader.required_string(Field::kText),
+                             reader.optional_bool(Field::kAddSpecialTokens).value_or(true)};
+    case Verb::kDetokenize:
+      return DetokenizeMessage{stream_id, std::move(model),
+                               reader.required_tokens(Field::kTokens, true),
+                               reader.optional_bool(Field::kSkipSpecialTokens).value_or(true)};
+    case Verb::kBuffer:
+      return BufferMessage{stream_id,
+                           std::move(model),
+                           reader.required_name(Field::kBuffer),
+                           read_content(reader),
+                           reader.optional_bool(Field::kAppend).value_or(false),
+                           reader.optional_bool(Field::kAddSpecialTokens)};
+    default:
+      return ModelInfoMessage{stream_id, std::move(model)};
+  }
 }
 
 std::variant<ClientMessage, ParseError> parse_object(Verb verb, std::string_view text,
@@ -234,7 +351,10 @@ std::variant<ClientMessage, ParseError> parse_object(Verb verb, std::string_view
   FieldReader reader(object);
   ClientMessage message = read_message(verb, reader, payload, bias_cache);
   if (reader.failed()) {
-    return ParseError{reader.error(), reader.peek_stream_id(), opens_stream(verb)};
+    return ParseError{.message = reader.error(),
+                      .stream_id = reader.peek_stream_id(),
+                      .opens_stream = opens_stream(verb),
+                      .code = reader.error_code()};
   }
   return message;
 }
@@ -255,7 +375,8 @@ std::variant<ClientMessage, ParseError> parse_client_message(std::string_view te
       kVerbs.begin(), kVerbs.end(), [&](const auto& known) { return known.first == verb_text; });
   if (verb == kVerbs.end()) {
     return ParseError{"verb: '" + shown_verb(verb_text) +
-                          "' is unknown; allowed are GENERATE, SCORE, MODEL_INFO and CANCEL",
+                          "' is unknown; allowed are GENERATE, SCORE, MODEL_INFO, CANCEL, "
+                          "TOKENIZE, DETOKENIZE, BUFFER and FREE",
                       scan_stream_id(payload), false, true};
   }
   if (payload.find_first_not_of(kBlanks) == std::string_view::npos) {

@@ -1,5 +1,7 @@
 // Parses a server's text, of lmtp-serve or of LMQL's own server.
+#include <algorithm>
 #include <charconv>
+#include <cstdint>
 #include <utility>
 
 #include "json_parser.h"
@@ -17,6 +19,31 @@ std::optional<T> get(const simdjson::dom::object& object, std::string_view key) 
   T value;
   if (object.at_key(key).get(value) != simdjson::SUCCESS) return std::nullopt;
   return value;
+}
+
+// The number under `key`, clamped to [0, most]; 0 if it is missing or of another type.
+int clamped(const simdjson::dom::object& object, std::string_view key, int most) {
+  return static_cast<int>(
+      std::clamp(get<double>(object, key).value_or(0.0), 0.0, static_cast<double>(most)));
+}
+
+std::optional<std::string> get_text(const simdjson::dom::object& object, std::string_view key) {
+  const auto text = get<std::string_view>(object, key);
+  return text ? std::optional<std::string>(*text) : std::nullopt;
+}
+
+// The ids under `key` up to the first entry that is not one.
+std::optional<std::vector<TokenId>> get_tokens(const simdjson::dom::object& object,
+                                               std::string_view key) {
+  const auto array = get<simdjson::dom::array>(object, key);
+  if (!array) return std::nullopt;
+  std::vector<TokenId> tokens;
+  for (const element item : *array) {
+    std::int64_t id = 0;
+    if (item.get_int64().get(id) != simdjson::SUCCESS || id != static_cast<TokenId>(id)) break;
+    tokens.push_back(static_cast<TokenId>(id));
+  }
+  return tokens;
 }
 
 std::vector<TokenLogprob> read_top_logprobs(const simdjson::dom::object& object) {
@@ -48,8 +75,16 @@ ServerEntry read_entry(bool is_msg, const simdjson::dom::object& object, std::st
   }
   entry.top_logprobs = read_top_logprobs(object);
   entry.error = get<std::string_view>(object, "error").value_or("");
+  entry.error_code = get<std::string_view>(object, "code").value_or("");
+  entry.retryable = get<bool>(object, "retryable").value_or(false);
+  entry.retry_after_ms = clamped(object, "retry_after_ms", kMaxTimeoutMs);
+  entry.index = clamped(object, "index", kMaxSamples - 1);
+  entry.text = get_text(object, "text");
+  entry.stop_text = get_text(object, "stop_text");
+  entry.tokens = get_tokens(object, "tokens");
   entry.status = get<std::string_view>(object, "status").value_or("");
-  entry.progress_percent = static_cast<int>(get<double>(object, "progress").value_or(0.0));
+  entry.seed = get<std::uint64_t>(object, "seed").value_or(0);
+  entry.progress_percent = clamped(object, "progress", 100);
   if (get<simdjson::dom::object>(object, "model_info")) {
     entry.model_info_json = find_raw_field(raw, "model_info").value_or("");
   }

@@ -8,7 +8,9 @@
 #include "lmtp/base/json.h"
 #include "lmtp/base/text.h"
 #include "lmtp/protocol/codec.h"
+#include "lmtp/request/error_kind.h"
 #include "lmtp/request/sampling_table.h"
+#include "mask_codec.h"
 
 namespace lmtp::protocol {
 namespace {
@@ -102,12 +104,23 @@ void append_entry(const TokenEntry& entry, std::string& out) {
   append_token(entry.event, &entry, out);
 }
 
+// Why a model could not be had is an error of it, not of the server, and may be over the next time.
+const ErrorKind& kind_of(const ErrorEntry& entry) {
+  const bool is_models = entry.no_model && (entry.code == ErrorCode::kUnavailable ||
+                                            entry.code == ErrorCode::kInternal);
+  return error_kind(is_models ? ErrorCode::kDeviceLost : entry.code);
+}
+
 void append_entry(const ErrorEntry& entry, std::string& out) {
   out.append("{\"stream_id\": ");
   append_stream_id(entry.stream_id, out);
   append_index(entry.index, out);
   out.append(", \"error\": ");
   append_json_string(entry.error, out);
+  const ErrorKind& kind = kind_of(entry);
+  out.append(", \"code\": \"").append(kind.lmtp_code).append("\", \"retryable\": ");
+  out.append(kind.retry_after_ms > 0 ? "true, \"retry_after_ms\": " : "false");
+  if (kind.retry_after_ms > 0) append_int(kind.retry_after_ms, out);
   out.push_back('}');
 }
 
@@ -232,16 +245,21 @@ void append_params(const SamplingParams& params, std::string_view bias_json, std
         append_key(row.name, out);
         append_int(params.*member, out);
       } else if (params.*member != absent.*member) {
-        append_key(row.name, out);
-        if constexpr (std::is_same_v<T, float>) {
+        if constexpr (std::is_same_v<T, bool>) {
+          append_bool(row.name, params.*member, out);
+        } else if constexpr (std::is_same_v<T, float>) {
+          append_key(row.name, out);
           append_float(params.*member, out);
         } else {
-          append_int(params.*member, out);
+          append_count(row.name, params.*member, out);
         }
       }
     };
     std::visit(append, row.member);
   }
+  if (!params.stop_token_ids.empty()) append_tokens("stop_token_ids", params.stop_token_ids, out);
+  if (params.raw_logprobs) append_string("logprobs", "raw", out);
+  if (params.mask) append_string("mask", encode_mask(*params.mask), out);
 }
 
 void append_common(StreamId stream_id, std::string_view model, std::string& out) {

@@ -24,6 +24,8 @@ std::string param_text(const SamplingParams& params, const SamplingParam& param)
       return params.*member ? bias_text(*(params.*member)) : "none";
     } else if constexpr (std::is_same_v<T, std::uint64_t>) {
       return params.has_seed ? number_text(params.*member) : "none";
+    } else if constexpr (std::is_same_v<T, bool>) {
+      return params.*member ? "true" : "false";
     } else {
       return number_text(params.*member);
     }

@@ -83,7 +83,7 @@ CASES = [
     ),
     msg("info with model a list", 'MODEL_INFO {"stream_id": 7, "model": []}', "model", stream_id=7),
     token("prompt missing", 'GENERATE {"stream_id": 7}', "prompt"),
-    token("prompt a string", 'GENERATE {"stream_id": 7, "prompt": "Hello"}', "prompt"),
+    token("prompt a token among parts", 'GENERATE {"stream_id": 7, "prompt": ["a", 1]}', "prompt"),
     token("prompt empty", 'GENERATE {"stream_id": 7, "prompt": []}', "prompt"),
     token("token a string", 'GENERATE {"stream_id": 7, "prompt": [1, "a"]}', "prompt"),
     token("token a fraction", 'GENERATE {"stream_id": 7, "prompt": [1.5]}', "prompt"),
@@ -167,7 +167,7 @@ def test_is_answered_and_nothing_else_suffers(demo, live_ids, sent, kinds, strea
             got = []
             for _ in kinds:
                 kind, entry = await s.wait_for(lambda k, e: "error" in e)
-                assert set(entry) == {"stream_id", "error"}
+                assert set(entry) == {"stream_id", "error", "code", "retryable"}
                 assert entry["stream_id"] == stream_id
                 assert re.match(rf"{field}(\[\d+\])?: ", entry["error"]), entry
                 assert len(entry["error"]) < 500

@@ -18,7 +18,7 @@ OPTIONS = ["--kv-cache", "64MiB", "--max-message-size", str(corpus.MESSAGE_MAX),
 LAST = b"END"  # an unknown verb: its answer comes after all that was answered at once
 SHOWN = 20
 
-ERROR_ENTRY = re.compile(r'\{"stream_id": [^{}]*"error": "(?:[^"\\]|\\.)*"\}')
+ERROR_ENTRY = re.compile(r'\{"stream_id": [^{}]*"error": "(?:[^"\\]|\\.)*"[^{}]*\}')
 MASKS = [
     (r'("model_info": ).*(\}\])', r"\1...\2"),
     (r"(text/html(?s:.)*?Content-Length: )\d+", r"\1..."),  # the page names a folder

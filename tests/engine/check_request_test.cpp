@@ -53,5 +53,49 @@ TEST(CheckRequest, AScoreMayFillTheContextAndHaveNoPrompt) {
       "scored: prompt and scored together are 17 tokens, allowed are at most 16 (the context)");
 }
 
+TEST(CheckRequest, WhatDoesNotFitTheContextSaysSoByItsCode) {
+  Request request;
+  request.prompt = std::vector<TokenId>(16, 1);
+  EXPECT_EQ(check_request(request, limits()).error().code, ErrorCode::kTooLong);
+  request.kind = RequestKind::kScore;
+  request.scored = {1};
+  EXPECT_EQ(check_request(request, limits()).error().code, ErrorCode::kTooLong);
+  request.scored = {100};
+  request.prompt = {};
+  EXPECT_EQ(check_request(request, limits()).error().code, ErrorCode::kInvalid);
+}
+
+TEST(CheckRequest, AMaskHasABitForEachTokenAndAllowsOne) {
+  Request request;
+  request.prompt = {1};
+  TokenMask mask = {{0, std::uint64_t{1} << 35}, 13};  // token 99, the last
+  const auto refusal_of = [&] {
+    request.params.mask = std::make_shared<TokenMask>(mask);
+    return refusal(request);
+  };
+  EXPECT_EQ(refusal_of(), "");
+  mask.words[1] = std::uint64_t{1} << 36;  // only what is beyond the vocabulary
+  EXPECT_EQ(refusal_of(), "mask: allows no token; at least one bit must be set");
+  mask.words[0] = 1;
+  EXPECT_EQ(refusal_of(), "");
+  mask.num_bytes = 12;
+  EXPECT_EQ(refusal_of(), "mask: has 12 bytes, allowed are 13 (a bit for each of 100 tokens)");
+  mask = {{1, 0}, 14};
+  EXPECT_EQ(refusal_of(), "mask: has 14 bytes, allowed are 13 (a bit for each of 100 tokens)");
+}
+
+TEST(CheckRequest, StopTokensAreOfTheVocabularyAndWhatIsResumedOfThePrompt) {
+  Request request;
+  request.prompt = {1, 2};
+  request.num_resumed = 2;
+  request.params.stop_token_ids = {99};
+  EXPECT_EQ(refusal(request), "");
+  request.num_resumed = 3;
+  EXPECT_EQ(refusal(request), "resumed: is 3; allowed are at most 2 (the tokens of the prompt)");
+  request.params.stop_token_ids = {5, 100};
+  EXPECT_EQ(refusal(request),
+            "stop_token_ids[1]: token id 100 is not in the vocabulary, allowed are 0 to 99");
+}
+
 }  // namespace
 }  // namespace lmtp::engine

@@ -59,5 +59,30 @@ TEST(JsonScan, SplitsAnArray) {
   EXPECT_EQ(split_raw_array("[1, }, 2").size(), 1U);
 }
 
+TEST(JsonScan, AStringEndsAtItsFirstQuoteWithoutAnEscape) {
+  const auto end_of = [](const std::string& text) { return skip_value(text, 0); };
+  EXPECT_EQ(end_of(R"("" x)"), 2U);
+  EXPECT_EQ(end_of(R"("a\"b" x)"), 6U);
+  EXPECT_EQ(end_of(R"("\\" x)"), 4U);
+  EXPECT_EQ(end_of(R"("\\\" x" y)"), 8U);
+  EXPECT_EQ(end_of(R"("\"\"\"" x)"), 8U);
+  for (const std::string open : {"\"", "\"a", "\"\\", "\"\\\"", "\"a\\\\\\"}) {
+    EXPECT_EQ(end_of(open), open.size()) << open;
+  }
+  std::string escapes = "\"";
+  for (int i = 0; i < 1 << 20; ++i) escapes += "\\\"";
+  EXPECT_EQ(end_of(escapes), escapes.size()) << "and in a moment";
+}
+
+TEST(JsonScan, CountsCommasOutsideOfStrings) {
+  EXPECT_EQ(count_commas(""), 0U);
+  EXPECT_EQ(count_commas(R"(["a,b\",", [1, 2], {"c,": 3, "d": ","}])"), 4U);
+  EXPECT_EQ(count_commas(R"([1, "a,)"), 1U);
+  EXPECT_FALSE(is_nested("[1, 2, NaN]"));
+  EXPECT_FALSE(is_nested("[]"));
+  EXPECT_FALSE(is_nested("[1"));
+  for (const char* nested : {R"([1, ""])", "[[]]", "[1, {}]"}) EXPECT_TRUE(is_nested(nested));
+}
+
 }  // namespace
 }  // namespace lmtp::protocol

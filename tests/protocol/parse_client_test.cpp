@@ -193,15 +193,22 @@ TEST(ParseClient, WhatIsLongerThanTheModelTakesIsRefusedUnread) {
   const std::string tail = R"(, "model": "org/m", "stream_id": 7})";
   std::string model;
   // No entry is an id: whoever had read them would say so.
+  // A part may have two commas and no token.
   for (const char* entry : {"1", "\"\"", "NaN", "[1]", "-1.5"}) {
-    const std::string many = "[" + repeated(entry, 9001) + "]" + tail;
+    const std::string many = "[" + repeated(entry, 9001 + 512) + "]" + tail;
     EXPECT_EQ(refusal("GENERATE {\"prompt\": " + many, limits, &model),
               "prompt: has more than 9000 tokens; allowed are at most 9000 (the context)");
     EXPECT_EQ(model, "org/m");
     EXPECT_EQ(refusal("SCORE {\"prompt\": [], \"scored\": " + many, limits),
               "scored: has more than 9000 tokens; allowed are at most 9000 (the context)");
   }
+  EXPECT_EQ(refusal("GENERATE {\"prompt\": [" + repeated("1", 9001) + "]" + tail, limits),
+            "prompt: has more than 9000 tokens; allowed are at most 9000 (the context)");
   EXPECT_EQ(refusal("GENERATE {\"prompt\": [" + repeated("1", 9000) + "]" + tail, limits), "");
+  EXPECT_EQ(refusal("GENERATE {\"prompt\": [\"" + repeated("a", 20000) + "\"]" + tail, limits), "")
+      << "commas of a text are no tokens";
+  const std::string ids = "[" + repeated("1", 4000) + "]";
+  EXPECT_EQ(refusal("GENERATE {\"prompt\": [\"a\", " + ids + "," + ids + "]" + tail, limits), "");
   EXPECT_EQ(refusal("GENERATE {\"prompt\": [1], \"logit_bias\": {" + repeated("\"5\": x", 4001) +
                         "}" + tail,
                     limits),

@@ -21,6 +21,15 @@ const std::string kSeeds[] = {
     R"(SCORE {"prompt": [1, 2, 3], "scored": [4, 5], "model": "a\"b\\c", "stream_id": 2})",
     R"(MODEL_INFO {"stream_id": 3, "model": "m", "data": {"model": "m"}})",
     R"(CANCEL {"stream_id": 4})",
+    R"(GENERATE {"prompt": ["a", [1, 2], {"buffer": "b", "upto": 3}], "stop": ["x", "y"], "n": 2,)"
+    R"( "min_tokens": 3, "ignore_eos": true, "mask": "AQIDBAUGBwg=", "logprobs": "raw",)"
+    R"( "stop_token_ids": [5], "timeout_ms": 10, "text": false, "stream_id": 1})",
+    R"(GENERATE {"prompt": "a \"b\"", "resumed": 1, "into": "c", "stream_id": 1})",
+    R"(SCORE {"prompt": "a", "scored": "b", "top_logprobs": 2, "stream_id": 1})",
+    R"(BUFFER {"buffer": "a", "tokens": [1], "append": true, "stream_id": 1})",
+    R"(TOKENIZE {"text": "a", "add_special_tokens": false, "stream_id": 1})",
+    R"(DETOKENIZE {"tokens": [1, 2], "stream_id": 1})",
+    R"(FREE {"buffer": "a"})",
 };
 
 std::string mutate(std::string text, std::mt19937& random) {
@@ -52,7 +61,19 @@ std::string mutate(std::string text, std::mt19937& random) {
 
 void expect_within_ranges(const GenerateMessage& message) {
   const SamplingParams& params = message.params;
-  EXPECT_FALSE(message.prompt.empty());
+  EXPECT_NE(message.prompt.empty(), message.options.prompt_parts.empty());
+  EXPECT_LE(message.options.prompt_parts.size(), kMaxPromptParts);
+  EXPECT_LE(message.stop.size(), kMaxStops);
+  for (const std::string& stop : message.stop) {
+    EXPECT_TRUE(!stop.empty() && stop.size() <= kMaxStopBytes);
+  }
+  EXPECT_TRUE(message.num_samples >= 1 && message.num_samples <= kMaxSamples);
+  EXPECT_TRUE(message.options.timeout_ms >= 0 && message.options.timeout_ms <= kMaxTimeoutMs);
+  EXPECT_TRUE(message.into.empty() || message.num_samples == 1);
+  EXPECT_GE(params.min_tokens, 0);
+  if (params.mask) {
+    EXPECT_EQ(params.mask->words.size(), static_cast<std::size_t>(params.mask->num_bytes + 7) / 8);
+  }
   for (const TokenId id : message.prompt) EXPECT_GE(id, 0);
   EXPECT_TRUE(params.temperature >= 0.0F && params.temperature <= 100.0F);
   EXPECT_TRUE(params.top_p > 0.0F && params.top_p <= 1.0F);

@@ -55,6 +55,67 @@ TEST(ParseServer, ReadsMessages) {
   EXPECT_EQ(errors[0].error, "a \"b\"");
 }
 
+TEST(ParseServer, ReadsErrorsAndWhetherToTryAgain) {
+  std::string out;
+  ErrorEntry error{3, "overloaded: x", ErrorCode::kOverloaded};
+  error.index = 2;
+  serialize_msg_error(error, out);
+  const auto entries = parse(out);
+  ASSERT_EQ(entries.size(), 1U);
+  EXPECT_EQ(entries[0].error_code, "overloaded");
+  EXPECT_TRUE(entries[0].retryable);
+  EXPECT_EQ(entries[0].retry_after_ms, 1000);
+  EXPECT_EQ(entries[0].index, 2);
+  const auto old = parse(R"(TOKEN [{"stream_id": 1, "error": "x"}])");
+  EXPECT_EQ(old[0].error_code, "");
+  EXPECT_FALSE(old[0].retryable);
+}
+
+TEST(ParseServer, ReadsTextSamplesAndStops) {
+  TokenEntry entry;
+  entry.event = {5, 42, -0.5F, FinishReason::kStop, std::nullopt};
+  entry.index = 1;
+  entry.text = "a\n\xc3\xa9";
+  entry.stop_text = "\"\"";
+  std::string out;
+  const TokenOrError one = entry;
+  serialize_tokens({&one, 1}, out);
+  const auto entries = parse(out);
+  ASSERT_EQ(entries.size(), 1U);
+  EXPECT_EQ(entries[0].token, 42);
+  EXPECT_EQ(entries[0].index, 1);
+  EXPECT_EQ(entries[0].text, "a\n\xc3\xa9");
+  EXPECT_EQ(entries[0].stop_text, "\"\"");
+  EXPECT_EQ(parse(R"(TOKEN [{"token": 1, "stream_id": 1}])")[0].text, std::nullopt);
+}
+
+TEST(ParseServer, ReadsNoticesAndAnswers) {
+  std::string out;
+  NoticeEntry notice;
+  notice.stream_id = 4;
+  notice.status = "accepted";
+  notice.seed = 18446744073709551615ULL;
+  notice.model = "m";
+  serialize_notices({&notice, 1}, out);
+  EXPECT_EQ(parse(out)[0].status, "accepted");
+  EXPECT_EQ(parse(out)[0].seed, notice.seed);
+  out.clear();
+  serialize_answer(TokensEntry{1, {5, 6}}, out);
+  EXPECT_EQ(parse(out)[0].tokens, (std::vector<TokenId>{5, 6}));
+  out.clear();
+  serialize_answer(TextEntry{1, ""}, out);
+  EXPECT_EQ(parse(out)[0].text, "");
+}
+
+TEST(ParseServer, NumbersOutOfRangeAreClamped) {
+  const auto entries =
+      parse(R"(MSG [{"index": 1e300, "retry_after_ms": -5, "progress": 1e99, "seed": -1}])");
+  EXPECT_EQ(entries[0].index, kMaxSamples - 1);
+  EXPECT_EQ(entries[0].retry_after_ms, 0);
+  EXPECT_EQ(entries[0].progress_percent, 100);
+  EXPECT_EQ(entries[0].seed, 0U);
+}
+
 TEST(ParseServer, MessagesOfTheFutureAreNotErrors) {
   EXPECT_TRUE(parse("STATUS [1]").empty());
   EXPECT_TRUE(parse("").empty());

@@ -39,9 +39,9 @@ TEST(Serialize, ATokenHasTheReferencesFields) {
 
 TEST(Serialize, AllStreamsOfAStepShareAMessage) {
   EXPECT_EQ(tokens_text({TokenEvent{1, 2, -1.0F, FinishReason::kNone, std::nullopt},
-                         ErrorEntry{9, "cancelled"}}),
+                         ErrorEntry{9, "cancelled", ErrorCode::kCancelled}}),
             R"(TOKEN [{"token": 2, "stream_id": 1, "logprob": -1.0, "finish_reason": null}, )"
-            R"({"stream_id": 9, "error": "cancelled"}])");
+            R"({"stream_id": 9, "error": "cancelled", "code": "cancelled", "retryable": false}])");
 }
 
 TEST(Serialize, LogprobsReadBackAsTheSameFloat) {
@@ -67,7 +67,8 @@ TEST(Serialize, NumbersThatJsonLacksStayValid) {
 TEST(Serialize, MessagesAreArraysAndNameTheirStream) {
   std::string out;
   serialize_msg_error({std::nullopt, "payload: is \"bad\"\n\x01"}, out);
-  EXPECT_EQ(out, R"(MSG [{"stream_id": null, "error": "payload: is \"bad\"\n\u0001"}])");
+  EXPECT_EQ(out, R"(MSG [{"stream_id": null, "error": "payload: is \"bad\"\n\u0001", )"
+                 R"("code": "invalid_request", "retryable": false}])");
 
   out.clear();
   const std::vector<LoadingNotice> loading = {{5, "gpt2", 10}, {6, "a", 100}};
@@ -97,6 +98,8 @@ TEST(Serialize, AServerReadsEveryParameterThatAClientSets) {
         const auto high = static_cast<float>(param.range.high);
         const bool is_high = params.*member == high;
         params.*member = is_high ? static_cast<float>((low + param.range.high) / 2) : high;
+      } else if constexpr (std::is_same_v<T, bool>) {
+        params.*member = !(params.*member);
       } else {
         ++(params.*member);
       }
@@ -114,6 +117,31 @@ TEST(Serialize, AServerReadsEveryParameterThatAClientSets) {
           << param.name << ", " << other.name;
     }
   }
+}
+
+TEST(Serialize, ErrorsSayWhetherToTryAgain) {
+  const auto said = [](ErrorEntry entry) {
+    entry.error = "x";
+    std::string out;
+    serialize_msg_error(entry, out);
+    return out.substr(out.find("\"code\""));
+  };
+  ErrorEntry entry{1, "", ErrorCode::kOverloaded};
+  entry.index = 2;
+  EXPECT_EQ(said(entry), R"("code": "overloaded", "retryable": true, "retry_after_ms": 1000}])");
+  entry.code = ErrorCode::kTimeout;
+  EXPECT_EQ(said(entry), R"("code": "timeout", "retryable": false}])");
+  for (const ErrorCode code : {ErrorCode::kUnavailable, ErrorCode::kInternal}) {
+    entry.code = code;
+    entry.no_model = true;
+    EXPECT_EQ(said(entry),
+              R"("code": "model_failed", "retryable": true, "retry_after_ms": 5000}])");
+    entry.no_model = false;
+    EXPECT_EQ(said(entry).find("model_failed"), std::string::npos);
+  }
+  entry.code = ErrorCode::kNotFound;
+  entry.no_model = true;
+  EXPECT_EQ(said(entry), R"("code": "unknown_model", "retryable": false}])");
 }
 
 TEST(Serialize, AClientLeavesDefaultsOut) {

@@ -3,11 +3,17 @@ server's with a field too many or too few."""
 
 import json
 import pathlib
+import re
+import sys
 
 import jsonschema
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "e2e"))
+
+import malformed_corpus  # noqa: E402
+
 SCHEMA = json.loads((ROOT / "docs" / "schema" / "lmtp.json").read_text())
 # JSON Schema takes 5.0 for a whole number, and the server does not.
 Validator = jsonschema.validators.extend(
@@ -93,3 +99,39 @@ def test_entries_of_the_server_are_exact(message):
         fewer = {key: value for key, value in entry.items() if key != name}
         assert not is_valid(verb, [fewer]), name
         assert not is_valid(verb, [entry | {name: {}}]), name
+
+
+# Errors that no schema finds: of a model, of JSON itself, and of what JSON Schema cannot say.
+NOT_OF_THE_SCHEMA = (
+    r"is not in the vocabulary|is not served here|, at least one|is nested deeper"
+    r"|: holds a (number|string)|is given twice|key '2147483648' is not a token id"
+)
+
+
+def unique(pairs):
+    assert len(dict(pairs)) == len(pairs)
+    return dict(pairs)
+
+
+def refuse(constant):
+    raise ValueError(constant)
+
+
+def test_it_refuses_what_the_server_refuses():
+    """Every field of the base messages with every value."""
+    groups = json.loads((ROOT / "tests" / "goldens" / "malformed.json").read_text())
+    answers = {case: entry["answer"] for entry in groups["fields"] for case in entry["to"]}
+    num_valid = num_refused = 0
+    for name, text in malformed_corpus.field_cases():
+        verb, _, payload = text.partition(" ")
+        try:
+            message = json.loads(payload, parse_constant=refuse, object_pairs_hook=unique)
+        except (AssertionError, ValueError):
+            continue
+        answer = "".join(answers[name])
+        if re.search(NOT_OF_THE_SCHEMA, answer):
+            continue
+        assert is_valid(verb, message) == ('"error": ' not in answer), (name, answer)
+        num_valid += is_valid(verb, message)
+        num_refused += not is_valid(verb, message)
+    assert min(num_valid, num_refused) > 400

@@ -30,6 +30,8 @@ std::string range_text(const SamplingParam& param) {
              (is_capped ? ", more than " + high + " counts as " + high : "");
     } else if constexpr (std::is_same_v<T, std::uint64_t>) {
       return "whole number of 64 bits";
+    } else if constexpr (std::is_same_v<T, bool>) {
+      return "true or false";
     } else {
       return "`{\"ID\": NUMBER}`, ids of the vocabulary, -1e30 to 1e30";
     }
@@ -64,7 +66,7 @@ TEST(SamplingTable, DefaultsAreAllowed) {
   const SamplingParams params;
   for (const SamplingParam& param : kSamplingTable) {
     const auto check = [&]<typename T>(T SamplingParams::*member) {
-      if constexpr (std::is_arithmetic_v<T> && !std::is_same_v<T, std::uint64_t>) {
+      if constexpr (std::is_same_v<T, float> || std::is_same_v<T, int>) {
         const auto value = static_cast<double>(params.*member);
         EXPECT_GE(value, param.range.low) << param.name;
         EXPECT_LE(value, param.range.high) << param.name;
@@ -88,6 +90,7 @@ TEST(ParamText, IsAsAPersonWritesIt) {
   EXPECT_EQ(text("temperature"), "0.8");
   EXPECT_EQ(text("max_tokens"), "32");
   EXPECT_EQ(text("logit_bias"), "{11:2.5,50256:-100}");
+  EXPECT_EQ(text("ignore_eos"), "false");
   EXPECT_EQ(text("seed"), "none");
   params.has_seed = true;
   EXPECT_EQ(text("seed"), "7");

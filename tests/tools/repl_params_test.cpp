@@ -88,14 +88,15 @@ TEST(SetParam, KnowsEveryNameItTells) {
   for (std::size_t pos = 0; pos < names.size();) {
     const std::size_t end = std::min(names.find(", ", pos), names.size());
     const std::string name = names.substr(pos, end - pos);
-    const std::string value = name == "bos" ? "true" : name == "logit_bias" ? "{1:2}" : "1";
+    const bool is_bool = name == "bos" || name == "ignore_eos";
+    const std::string value = is_bool ? "true" : name == "logit_bias" ? "{1:2}" : "1";
     EXPECT_TRUE(set_param(params, name, value).ok()) << name;
     EXPECT_TRUE(is_param(name + "=" + value)) << name;
     EXPECT_NE(describe_params(params).find(name + "=" + value + "\n"), std::string::npos) << name;
     ++num_names;
     pos = end + 2;
   }
-  EXPECT_EQ(num_names, 11U);
+  EXPECT_EQ(num_names, 13U);
   EXPECT_FALSE(is_param("top_k"));
   EXPECT_FALSE(is_param("x=1"));
   EXPECT_NE(set_param(params, "colour", "1").error().message.find("known are temperature"),

@@ -98,6 +98,12 @@ std::variant<ClientOptions, int> parse_client_options(int argc, const char* cons
   app.add_option("--score", options.score,
                  "log probability of each token of this text after the prompt (-p, else nothing)");
   for (const SamplingParam& param : kSamplingTable) {
+    if (std::holds_alternative<bool SamplingParams::*>(param.member)) {
+      app.add_flag_callback(
+          flag_of(param), [&params, &param] { params.emplace_back(param.name, "true"); },
+          std::string(param.help));
+      continue;
+    }
     app.add_option_function<std::string>(
         flag_of(param),
         [&params, &param](const std::string& value) { params.emplace_back(param.name, value); },

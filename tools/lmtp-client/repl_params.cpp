@@ -100,6 +100,8 @@ Result<void> set(SamplingParams& params, const SamplingParam& param, std::string
       return set_logit_bias(params, value);
     } else if constexpr (std::is_same_v<T, std::uint64_t>) {
       return set_seed(params, value);
+    } else if constexpr (std::is_same_v<T, bool>) {
+      return set_bool(params.*member, param.name, value);
     } else {
       return set_number(params.*member, param.name, value);
     }

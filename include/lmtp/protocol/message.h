@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "lmtp/base/ids.h"
+#include "lmtp/base/result.h"
 #include "lmtp/request/event.h"
 #include "lmtp/request/sampling_params.h"
 
@@ -117,6 +118,7 @@ struct ParseError {
   std::optional<StreamId> stream_id;  // where the message named one
   bool opens_stream = false;          // the verb is GENERATE or SCORE: the answer is a TOKEN error
   bool unknown_verb = false;  // the answer is a TOKEN error unless stream_id is a live stream
+  ErrorCode code = ErrorCode::kInvalid;  // or kTooLong
 };
 
 // ---- server to client ----
@@ -183,10 +185,11 @@ struct ServerEntry {
   std::string error;            // empty: none
   std::string error_code = {};  // empty: the server does not say
   bool retryable = false;
-  int retry_after_ms = 0;
-  int index = 0;  // of the sample
+  int retry_after_ms = 0;  // [0, kMaxTimeoutMs]
+  int index = 0;           // of the sample: [0, kMaxSamples)
   std::optional<std::string> text = {};
   std::optional<std::string> stop_text = {};
+  std::optional<std::vector<TokenId>> tokens = {};  // the answer to TOKENIZE
   std::string status;      // "loading", "accepted", "queued", ..., or empty
   std::uint64_t seed = 0;  // of status "accepted"
   int progress_percent = 0;

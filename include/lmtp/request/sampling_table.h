@@ -23,11 +23,11 @@ struct ParamRange {
 };
 
 struct SamplingParam {
-  // float: within the range. int: >= range.low, clamped to range.high. The seed, which may be
+  // float: within the range. int: >= range.low, clamped to range.high. bool. The seed, which may be
   // absent. The logit biases.
-  using Member =
-      std::variant<float SamplingParams::*, int SamplingParams::*, std::uint64_t SamplingParams::*,
-                   std::shared_ptr<const LogitBias> SamplingParams::*>;
+  using Member = std::variant<float SamplingParams::*, int SamplingParams::*,
+                              bool SamplingParams::*, std::uint64_t SamplingParams::*,
+                              std::shared_ptr<const LogitBias> SamplingParams::*>;
 
   std::string_view name;
   Member member;
@@ -35,6 +35,7 @@ struct SamplingParam {
   std::string_view help;
 };
 
+inline constexpr std::string_view kTopLogprobsName = "top_logprobs";
 inline constexpr std::string_view kLogitBiasName = "logit_bias";
 inline constexpr double kMaxBias = 1e30;
 inline constexpr int kMaxCount = 1 << 30;
@@ -65,7 +66,7 @@ inline constexpr std::array kSamplingTable = {
                   &SamplingParams::frequency_penalty,
                   {-100.0, 100.0},
                   "subtracted for every occurrence"},
-    SamplingParam{"top_logprobs",
+    SamplingParam{kTopLogprobsName,
                   &SamplingParams::top_logprobs,
                   {0, kMaxTopLogprobs},
                   "alternatives to report with each token"},
@@ -73,6 +74,12 @@ inline constexpr std::array kSamplingTable = {
                   &SamplingParams::max_tokens,
                   {1, kMaxCount},
                   "tokens to generate at most; prompt and new tokens fit the context"},
+    SamplingParam{"min_tokens",
+                  &SamplingParams::min_tokens,
+                  {0, kMaxCount},
+                  "nothing but max_tokens ends the stream before so many generated tokens"},
+    SamplingParam{
+        "ignore_eos", &SamplingParams::ignore_eos, {}, "end-of-text tokens do not end the stream"},
     SamplingParam{"seed", &SamplingParams::seed, {}, "the same seed draws the same tokens"},
     SamplingParam{kLogitBiasName,
                   &SamplingParams::logit_bias,

@@ -18,14 +18,13 @@ constexpr std::int64_t kUnknownKeysLogIntervalMs = 1000;
 
 using protocol::TokenOrError;
 
-void answer_token_error(StreamId id, std::string text, std::vector<std::string>& answers) {
-  const TokenOrError entry = protocol::ErrorEntry{id, std::move(text)};
+void answer_token_error(const protocol::ErrorEntry& error, std::vector<std::string>& answers) {
+  const TokenOrError entry = error;
   protocol::serialize_tokens({&entry, 1}, answers.emplace_back());
 }
 
-void answer_msg_error(std::optional<StreamId> id, std::string text,
-                      std::vector<std::string>& answers) {
-  protocol::serialize_msg_error({id, std::move(text)}, answers.emplace_back());
+void answer_msg_error(const protocol::ErrorEntry& error, std::vector<std::string>& answers) {
+  protocol::serialize_msg_error(error, answers.emplace_back());
 }
 
 // A request that has a stream id gets its error as the end of that stream. So does a verb that we
@@ -36,9 +35,9 @@ void answer_parse_error(const protocol::ParseError& error, const StreamTable& st
       error.stream_id &&
       (error.opens_stream || (error.unknown_verb && !streams.contains(*error.stream_id)));
   if (as_token) {
-    answer_token_error(*error.stream_id, error.message, answers);
+    answer_token_error({error.stream_id, error.message, error.code}, answers);
   } else {
-    answer_msg_error(error.stream_id, error.message, answers);
+    answer_msg_error({error.stream_id, error.message, error.code}, answers);
   }
 }
 
@@ -59,7 +58,7 @@ std::string info_message(StreamId id, const std::string& asked_name, std::string
   if (status) {
     protocol::serialize_model_info({id, model_info_json(*status, asked_name, version)}, out);
   } else {
-    protocol::serialize_msg_error({id, status.error().message}, out);
+    protocol::serialize_msg_error({id, status.error().message, status.error().code}, out);
   }
   return out;
 }
@@ -89,7 +88,7 @@ Dispatcher::Dispatcher(registry::Registry& models, std::string version,
 void Dispatcher::handle(std::string_view text, Peer& peer, Answers& answers) {
   auto parsed = protocol::parse_client_message(text, bias_cache_, limits_of_);
   if (const auto* error = std::get_if<protocol::ParseError>(&parsed)) {
-    if (error->opens_stream) models_.refusals().add(ErrorCode::kInvalid);
+    if (error->opens_stream) models_.refusals().add(error->code);
     answer_parse_error(*error, peer.streams, answers);
     return;
   }
@@ -101,7 +100,7 @@ void Dispatcher::handle(std::string_view text, Peer& peer, Answers& answers) {
 }
 
 void Dispatcher::handle_binary(Answers& answers) {
-  answer_msg_error(std::nullopt, "frame: is binary; allowed are text frames", answers);
+  answer_msg_error({std::nullopt, "frame: is binary; allowed are text frames"}, answers);
 }
 
 void Dispatcher::handle(protocol::GenerateMessage& message, Peer& peer, Answers& answers) {
@@ -129,9 +128,10 @@ void Dispatcher::handle(protocol::ModelInfoMessage& message, Peer& peer, Answers
     send(info_message(id, asked, version, status));
   };
   if (!models_.look_up(message.model, std::move(later))) {
-    answer_msg_error(id,
-                     "overloaded: " + std::to_string(registry::kLookupsMax) +
-                         " requests wait to look a model up; retry later",
+    answer_msg_error({id,
+                      "overloaded: " + std::to_string(registry::kLookupsMax) +
+                          " requests wait to look a model up; retry later",
+                      ErrorCode::kOverloaded},
                      answers);
   }
 }
@@ -144,10 +144,9 @@ void Dispatcher::submit(Request request, Peer& peer, Answers& answers) {
   const StreamId id = request.key.stream;
   if (peer.streams.contains(id)) {
     models_.refusals().add(ErrorCode::kInvalid);
-    return answer_token_error(id,
-                              "stream_id: " + std::to_string(id) +
-                                  " is a live stream of this connection; allowed is an id that is "
-                                  "not in use (the live stream goes on)",
+    return answer_token_error({id, "stream_id: " + std::to_string(id) +
+                                       " is a live stream of this connection; allowed is an id "
+                                       "that is not in use (the live stream goes on)"},
                               answers);
   }
   request.sink = peer.sink;
@@ -157,8 +156,9 @@ void Dispatcher::submit(Request request, Peer& peer, Answers& answers) {
     return peer.streams.add(id, std::move(*canceller));
   }
   const auto& refusal = std::get<registry::Refusal>(submitted);
-  answer_token_error(id, refusal.error.message, answers);
-  if (refusal.no_model) answer_msg_error(id, refusal.error.message, answers);
+  const protocol::ErrorEntry entry{id, refusal.error.message, refusal.error.code, refusal.no_model};
+  answer_token_error(entry, answers);
+  if (refusal.no_model) answer_msg_error(entry, answers);
 }
 
 void Dispatcher::log_unknown_keys(const std::vector<std::string>& keys, Peer& peer) {
@@ -201,8 +201,10 @@ void append_events(std::vector<StreamEvent> events, StreamTable& streams,
     if (!streams.contains(error.stream_id)) continue;
     streams.erase(error.stream_id);
     // LMQL takes one of the two for the answer.
-    if (error.no_model) answer_msg_error(error.stream_id, error.error.message, failures);
-    entries.emplace_back(protocol::ErrorEntry{error.stream_id, std::move(error.error.message)});
+    protocol::ErrorEntry entry{error.stream_id, std::move(error.error.message), error.error.code,
+                               error.no_model};
+    if (error.no_model) answer_msg_error(entry, failures);
+    entries.emplace_back(std::move(entry));
   }
   if (!loading.empty()) protocol::serialize_loading(loading, messages.emplace_back());
   if (!entries.empty()) protocol::serialize_tokens(entries, messages.emplace_back());
