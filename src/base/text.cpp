@@ -57,6 +57,10 @@ std::string quoted_name(std::string_view name) {
   return "'" + shortened(name, kNameBytesMax) + "'";
 }
 
+std::string address_text(const std::string& host, int port) {
+  return host.starts_with(kUnixScheme) ? host : host + ":" + std::to_string(port);
+}
+
 std::string_view last_component(std::string_view path) {
   while (path.size() > 1 && path.back() == '/') path.remove_suffix(1);
   return path.substr(path.rfind('/') + 1);  // npos + 1 is 0

@@ -1,16 +1,21 @@
 #include "connection.h"
 
 #include <sys/eventfd.h>
+#include <sys/un.h>
 
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/connect.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/read.hpp>
 #include <boost/beast/http/field.hpp>
 #include <boost/beast/websocket.hpp>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "lmtp/base/check.h"
+#include "lmtp/base/text.h"
 
 namespace lmtp::client {
 namespace {
@@ -85,16 +90,20 @@ Result<void> Connection::connect(const std::string& host, std::uint16_t port, in
   held_bytes_ = 0;
   read_buffer_.clear();
   const auto began = Clock::now();
-  const std::string where = host + ":" + std::to_string(port);
+  const bool is_unix = host.starts_with(kUnixScheme);
+  const std::string where = address_text(host, port);
   socket_.emplace(io_);
-  if (const std::string error = resolve_and_connect(host, port, timeout_ms); !error.empty()) {
+  std::string error = is_unix ? connect_to_unix(host.substr(kUnixScheme.size()), timeout_ms)
+                              : resolve_and_connect(host, port, timeout_ms);
+  if (!error.empty()) {
     drop_socket();
     return Error{lmtp::ErrorCode::kUnavailable, "cannot connect to " + where + ": " + error +
                                                     "; is a server running there (lmtp-serve)?"};
   }
   const auto spent = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - began);
   const int left_ms = std::max(0, timeout_ms - static_cast<int>(spent.count()));
-  if (const std::string error = upgrade(host, port, left_ms); !error.empty()) {
+  error = upgrade(is_unix ? "localhost" : where, left_ms);
+  if (!error.empty()) {
     drop_socket();
     return Error{lmtp::ErrorCode::kUnavailable,
                  where + " does not answer as an LMTP server (WebSocket at /): " + error};
@@ -113,21 +122,33 @@ std::string Connection::resolve_and_connect(const std::string& host, std::uint16
   const auto state = std::make_shared<State>(io_);
   state->resolver.async_resolve(
       host, std::to_string(port),
-      [this, state](ErrorCode error, const tcp::resolver::results_type& endpoints) {
+      [this, state](ErrorCode error, const tcp::resolver::results_type& found) {
         if (error || !socket_) {
           state->result = error;
           return;
         }
+        std::vector<Protocol::endpoint> endpoints;
+        for (const auto& entry : found) endpoints.emplace_back(entry.endpoint());
         asio::async_connect(
-            socket_->next_layer(), endpoints,
-            [state](ErrorCode failed, const tcp::endpoint&) { state->result = failed; });
+            socket_->next_layer(), std::move(endpoints),
+            [state](ErrorCode failed, const auto& /*endpoint*/) { state->result = failed; });
       });
   std::string error = wait_for(state->result, timeout_ms);
   if (!error.empty()) state->resolver.cancel();
   return error;
 }
 
-std::string Connection::upgrade(const std::string& host, std::uint16_t port, int timeout_ms) {
+std::string Connection::connect_to_unix(const std::string& path, int timeout_ms) {
+  if (path.empty() || path.size() >= sizeof(sockaddr_un::sun_path)) {
+    return "the path is empty or longer than a Unix socket's may be";
+  }
+  const auto result = std::make_shared<std::optional<ErrorCode>>();
+  socket_->next_layer().async_connect(asio::local::stream_protocol::endpoint(path),
+                                      [result](ErrorCode error) { *result = error; });
+  return wait_for(*result, timeout_ms);
+}
+
+std::string Connection::upgrade(const std::string& authority, int timeout_ms) {
   ErrorCode ignored;
   socket_->next_layer().set_option(tcp::no_delay(true), ignored);
   socket_->read_message_max(kMessageBytesMax);
@@ -136,7 +157,7 @@ std::string Connection::upgrade(const std::string& host, std::uint16_t port, int
   }));
   const auto response = std::make_shared<websocket::response_type>();
   const auto result = std::make_shared<std::optional<ErrorCode>>();
-  socket_->async_handshake(*response, host + ":" + std::to_string(port), "/",
+  socket_->async_handshake(*response, authority, "/",
                            [response, result](ErrorCode error) { *result = error; });
   std::string error = wait_for(*result, timeout_ms);
   if (*result == websocket::error::upgrade_declined) {

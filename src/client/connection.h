@@ -1,8 +1,8 @@
 // Connection: Client's socket and the io_context that runs it while a call waits.
 #pragma once
 
+#include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/websocket/stream.hpp>
@@ -42,7 +42,8 @@ class Connection {
  private:
   using Clock = std::chrono::steady_clock;
   using ErrorCode = boost::system::error_code;
-  using WebSocket = boost::beast::websocket::stream<boost::asio::ip::tcp::socket>;
+  using Protocol = boost::asio::generic::stream_protocol;
+  using WebSocket = boost::beast::websocket::stream<Protocol::socket>;
   enum class Wait { kDone, kTimedOut, kInterrupted };
 
   // Runs handlers until `done()`; timeout_ms < 0: no timeout. A wake ends only an `interruptible`
@@ -51,7 +52,8 @@ class Connection {
 
   // Each waits for one step of connecting; an empty text is success.
   std::string resolve_and_connect(const std::string& host, std::uint16_t port, int timeout_ms);
-  std::string upgrade(const std::string& host, std::uint16_t port, int timeout_ms);
+  std::string connect_to_unix(const std::string& path, int timeout_ms);
+  std::string upgrade(const std::string& authority, int timeout_ms);
   // Waits until a handler has set `result`; returns the error's text, empty for success.
   std::string wait_for(std::optional<ErrorCode>& result, int timeout_ms);
 

@@ -14,6 +14,7 @@
 #include "http/pages.h"
 #include "lmtp/base/check.h"
 #include "lmtp/base/log.h"
+#include "lmtp/line_session.h"
 #include "lmtp/session.h"
 #include "net/listener.h"
 
@@ -39,7 +40,7 @@ void run_io(asio::io_context& io) {
   }
 }
 
-void serve_socket(const std::shared_ptr<ServerContext>& context, asio::ip::tcp::socket socket) {
+void serve_socket(const std::shared_ptr<ServerContext>& context, Socket socket) {
   const std::size_t num_open = context->registry.size();
   const auto limit = static_cast<std::size_t>(context->options.max_connections);
   if (num_open >= limit + kNumRefusedWithAnswer) return;
@@ -51,17 +52,39 @@ void serve_socket(const std::shared_ptr<ServerContext>& context, asio::ip::tcp::
 struct Server::Impl {
   Impl(ServerOptions options, registry::Registry& models)
       : context(std::make_shared<ServerContext>(std::move(options), models)),
-        listener(std::make_shared<Listener>(context->io,
-                                            [context = context](asio::ip::tcp::socket socket) {
-                                              serve_socket(context, std::move(socket));
-                                            })) {
+        tcp(listener()),
+        local(listener()) {
     add_pages(context->routes, models, context->options.version);
     add_metrics(context->routes, models);
     context->routes.websocket("/", start_session);
   }
 
+  std::shared_ptr<Listener> listener() const {
+    return std::make_shared<Listener>(context->io, [context = context](Socket socket) {
+      serve_socket(context, std::move(socket));
+    });
+  }
+
+  // Opens and starts what is asked for.
+  Result<void> listen() {
+    const ServerOptions& options = context->options;
+    if (options.on_tcp) {
+      if (auto opened = tcp->open(options.host, options.port); !opened) return opened;
+      context->on_loopback = tcp->on_loopback();
+    }
+    if (!options.unix_path.empty()) {
+      if (auto opened = local->open_unix(options.unix_path); !opened) return opened;
+      local->start();
+    }
+    if (options.on_tcp) tcp->start();
+    if (options.lines) lines.emplace(*context, *options.lines).start();
+    return {};
+  }
+
   std::shared_ptr<ServerContext> context;
-  std::shared_ptr<Listener> listener;
+  std::shared_ptr<Listener> tcp;
+  std::shared_ptr<Listener> local;  // a Unix socket
+  std::optional<LineSession> lines;
   std::optional<asio::executor_work_guard<asio::io_context::executor_type>> work;
   std::vector<std::thread> threads;
 };
@@ -76,11 +99,8 @@ Server::~Server() { stop(std::chrono::steady_clock::now()); }
 
 Result<void> Server::start() {
   LMTP_CHECK(impl_->threads.empty(), "started twice");
-  const ServerOptions& options = impl_->context->options;
-  if (auto opened = impl_->listener->open(options.host, options.port); !opened) return opened;
-  impl_->context->on_loopback = impl_->listener->on_loopback();
+  if (auto listens = impl_->listen(); !listens) return listens;
   impl_->work.emplace(impl_->context->io.get_executor());
-  impl_->listener->start();
   for (int i = 0; i < impl_->context->options.num_io_threads; ++i) {
     impl_->threads.emplace_back([context = impl_->context] { run_io(context->io); });
   }
@@ -89,15 +109,20 @@ Result<void> Server::start() {
 
 HttpRoutes& Server::routes() { return impl_->context->routes; }
 
-std::uint16_t Server::port() const { return impl_->listener->port(); }
+std::uint16_t Server::port() const { return impl_->tcp->port(); }
 
-void Server::stop_accepting() { impl_->listener->stop(); }
+void Server::stop_accepting() {
+  impl_->tcp->stop();
+  impl_->local->stop();
+  if (impl_->lines) impl_->lines->stop_reading();
+}
 
 void Server::stop(std::chrono::steady_clock::time_point deadline) {
   if (!impl_->work) return;
   stop_accepting();
   ConnectionRegistry& registry = impl_->context->registry;
   registry.shut_down_all();
+  if (impl_->lines) impl_->lines->stop(deadline);
   while (registry.size() > 0 && std::chrono::steady_clock::now() < deadline) {
     std::this_thread::sleep_for(kStopPoll);
   }

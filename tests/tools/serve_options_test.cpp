@@ -47,6 +47,17 @@ TEST(ServeOptions, HaveTheDocumentedDefaults) {
   EXPECT_EQ(options.max_message_bytes, 16U << 20);
 }
 
+TEST(ServeOptions, AUnixSocketTakesThePlaceOfTcpUnlessThatIsAskedFor) {
+  EXPECT_TRUE(options_of({"demo"}).on_tcp);
+  const ServeOptions alone = options_of({"demo", "--listen", "unix:/run/l.sock"});
+  EXPECT_EQ(alone.unix_path, "/run/l.sock");
+  EXPECT_FALSE(alone.on_tcp);
+  EXPECT_TRUE(options_of({"demo", "--listen", "unix:l", "--port", "0"}).on_tcp);
+  EXPECT_TRUE(options_of({"demo", "--listen", "unix:l", "--host", "::1"}).on_tcp);
+  const ServeOptions stdio = options_of({"demo", "--stdio"});
+  EXPECT_TRUE(stdio.on_stdio && !stdio.on_tcp && stdio.unix_path.empty());
+}
+
 TEST(ServeOptions, AreRead) {
   const ServeOptions options = options_of({"--static",   "--port",
                                            "9000",       "--host",

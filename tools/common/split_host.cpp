@@ -2,11 +2,19 @@
 
 #include <charconv>
 
+#include "lmtp/base/text.h"
+
 namespace lmtp::tools {
 
 Result<void> split_host(std::string_view given, std::string& host, std::uint16_t& port) {
-  const Error wrong{ErrorCode::kInvalid, "--host: '" + std::string(given) +
-                                             "' is not a host, host:port or ws://host:port/"};
+  const Error wrong{ErrorCode::kInvalid,
+                    "--host: '" + std::string(given) +
+                        "' is not a host, host:port, ws://host:port/ or unix:PATH"};
+  if (given.starts_with(kUnixScheme)) {
+    if (given.size() == kUnixScheme.size()) return wrong;
+    host = given;
+    return {};
+  }
   std::string_view rest = given;
   for (const std::string_view scheme : {"ws://", "http://"}) {
     if (rest.starts_with(scheme)) rest.remove_prefix(scheme.size());

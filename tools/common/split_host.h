@@ -10,7 +10,7 @@
 namespace lmtp::tools {
 
 // Splits "host", "host:port", "[::1]:port" and their URLs ("ws://host:port/"); a port in it
-// replaces `port`.
+// replaces `port`. "unix:PATH" stays as it is.
 Result<void> split_host(std::string_view given, std::string& host, std::uint16_t& port);
 
 }  // namespace lmtp::tools

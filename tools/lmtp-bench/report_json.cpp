@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "lmtp/base/json.h"
+#include "lmtp/base/text.h"
 #include "lmtp/base/version.h"
 #include "metric.h"
 
@@ -153,7 +154,7 @@ std::string report_json(const BenchOptions& options, const ServerInfo& server,
   const OrderedJson report = {
       {"program", "lmtp-bench " + std::string(kVersion)},
       {"date", date},
-      {"endpoint", options.load.host + ":" + std::to_string(options.load.port)},
+      {"endpoint", address_text(options.load.host, options.load.port)},
       {"model", options.load.model},
       {"model_info", model_info ? *model_info : OrderedJson()},
       {"options", options_json(options, server, results.front().point.load)},

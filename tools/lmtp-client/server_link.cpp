@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "lmtp/base/text.h"
+
 namespace lmtp::tools {
 namespace {
 
@@ -27,9 +29,7 @@ class Waking {
 ServerLink::ServerLink(Options options, client::Interrupts& interrupts)
     : options_(std::move(options)), interrupts_(interrupts) {}
 
-std::string ServerLink::address() const {
-  return options_.host + ":" + std::to_string(options_.port);
-}
+std::string ServerLink::address() const { return address_text(options_.host, options_.port); }
 
 Result<void> ServerLink::connect() {
   if (client_.connected()) return {};

@@ -1,4 +1,5 @@
 // lmtp-serve: opens the socket, loads the model, answers until a signal comes.
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
@@ -63,22 +64,6 @@ Result<void> check_device(const ServeOptions& options) {
   return {};
 }
 
-server::ServerOptions make_server_options(const ServeOptions& options) {
-  server::ServerOptions server;
-  server.host = options.host;
-  server.port = options.port;
-  server.num_io_threads = options.num_io_threads;
-  server.max_message_bytes = options.max_message_bytes;
-  server.max_write_queue_bytes = options.max_write_queue_bytes;
-  server.max_read_buffers_bytes = options.max_read_buffers_bytes;
-  server.max_write_queues_bytes = options.max_write_queues_bytes;
-  server.max_connections = options.max_connections;
-  server.allowed_origins = options.allowed_origins;
-  server.allowed_hosts = options.allowed_hosts;
-  server.version = kVersion;
-  return server;
-}
-
 // Every connection needs a descriptor; the usual limit of 1024 is less than --max-connections.
 void raise_descriptor_limit() {
   rlimit limit{};
@@ -87,12 +72,15 @@ void raise_descriptor_limit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// The events that the main thread waits for: SIGTERM or SIGINT, the end of loading, and the loss of
-// the device or model.
+// The events that the main thread waits for: SIGTERM or SIGINT, the end of loading or of --stdio's
+// input, and the loss of the device or model.
 class Events {
  public:
   // REQUIRES: no other thread has been started, so that all inherit the blocked signals.
-  Events() : loaded_fd_(eventfd(0, EFD_CLOEXEC)), gone_fd_(eventfd(0, EFD_CLOEXEC)) {
+  Events()
+      : loaded_fd_(eventfd(0, EFD_CLOEXEC)),
+        gone_fd_(eventfd(0, EFD_CLOEXEC)),
+        input_ended_fd_(eventfd(0, EFD_CLOEXEC)) {
     std::signal(SIGPIPE, SIG_IGN);
     sigemptyset(&signals_);
     sigaddset(&signals_, SIGTERM);
@@ -104,6 +92,7 @@ class Events {
     close(signal_fd_);
     close(loaded_fd_);
     close(gone_fd_);
+    close(input_ended_fd_);
   }
   Events(const Events&) = delete;
   Events& operator=(const Events&) = delete;
@@ -126,16 +115,23 @@ class Events {
     wake(gone_fd_);
   }
 
-  enum class Kind { kSignal, kGone, kLoaded, kTimeout };
+  // Called once, by the session of --stdio. All is answered; or the output cannot be written.
+  void tell_input_ended(const Result<void>& outcome) {
+    outcome ? wake(input_ended_fd_) : tell_gone(outcome.error().message);
+  }
+
+  enum class Kind { kSignal, kGone, kInputEnded, kLoaded, kTimeout };
 
   // REQUIRES: timeout_ms < 0 waits for ever. kLoaded comes once.
   Kind wait(int timeout_ms) {
-    pollfd fds[3] = {{signal_fd_, POLLIN, 0},
+    pollfd fds[4] = {{signal_fd_, POLLIN, 0},
                      {gone_fd_, POLLIN, 0},
+                     {input_ended_fd_, POLLIN, 0},
                      {loaded_told_ ? -1 : loaded_fd_, POLLIN, 0}};
-    if (poll(fds, 3, timeout_ms) <= 0) return Kind::kTimeout;
+    if (poll(fds, 4, timeout_ms) <= 0) return Kind::kTimeout;
     if (fds[0].revents != 0) return Kind::kSignal;
     if (fds[1].revents != 0) return Kind::kGone;
+    if (fds[2].revents != 0) return Kind::kInputEnded;
     loaded_told_ = true;
     return Kind::kLoaded;
   }
@@ -169,16 +165,53 @@ class Events {
   int signal_fd_ = -1;
   int loaded_fd_ = -1;
   int gone_fd_ = -1;
+  int input_ended_fd_ = -1;
   bool loaded_told_ = false;
   std::mutex mutex_;
   Result<void> outcome_;
   std::string gone_reason_;
 };
 
-std::string url_of(const ServeOptions& options, const server::Server& server) {
+// A descriptor of standard output, which from now on is standard error for all else: what is
+// printed there must not stand between messages.
+int take_stdout() {
+  const int fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  dup2(STDERR_FILENO, STDOUT_FILENO);
+  return fd;
+}
+
+server::ServerOptions make_server_options(const ServeOptions& options, Events& events) {
+  server::ServerOptions server;
+  if (options.on_stdio) {
+    server.lines = {STDIN_FILENO, take_stdout(),
+                    std::chrono::milliseconds(options.shutdown_timeout_ms),
+                    [&events](const Result<void>& outcome) { events.tell_input_ended(outcome); }};
+  }
+  server.on_tcp = options.on_tcp;
+  server.unix_path = options.unix_path;
+  server.host = options.host;
+  server.port = options.port;
+  server.num_io_threads = options.num_io_threads;
+  server.max_message_bytes = options.max_message_bytes;
+  server.max_write_queue_bytes = options.max_write_queue_bytes;
+  server.max_read_buffers_bytes = options.max_read_buffers_bytes;
+  server.max_write_queues_bytes = options.max_write_queues_bytes;
+  server.max_connections = options.max_connections;
+  server.allowed_origins = options.allowed_origins;
+  server.allowed_hosts = options.allowed_hosts;
+  server.version = kVersion;
+  return server;
+}
+
+// As the client's --host takes it.
+std::string address_of(const ServeOptions& options, const server::Server& server) {
+  if (options.on_stdio) return "standard input and output";
+  std::string address = options.unix_path.empty() ? "" : "unix:" + options.unix_path;
+  if (!options.on_tcp) return address;
   const std::string host =
       options.host.find(':') == std::string::npos ? options.host : "[" + options.host + "]";
-  return "ws://" + host + ":" + std::to_string(server.port()) + "/";
+  if (!address.empty()) address = ", " + address;
+  return "ws://" + host + ":" + std::to_string(server.port()) + "/" + address;
 }
 
 void print_ready(const ServeOptions& options, const registry::Registry& models,
@@ -199,7 +232,7 @@ void print_ready(const ServeOptions& options, const registry::Registry& models,
   std::printf("lmtp-serve: %s ready on %s, %s%s, KV cache %s (%lld tokens)%s, %s\n",
               (*status)->description.name.c_str(), info.device.c_str(), info.dtype.c_str(),
               why.empty() ? "" : (" (" + why + ")").c_str(), size_text(info.kv_bytes).c_str(),
-              num_tokens, context.c_str(), url_of(options, server).c_str());
+              num_tokens, context.c_str(), address_of(options, server).c_str());
   std::fflush(stdout);
 }
 
@@ -231,11 +264,12 @@ int stop(registry::Registry& models, server::Server& server, int grace_ms, int e
 // work and memory may be free.
 int run_until_stopped(const ServeOptions& options, Events& events, Events::Kind event,
                       registry::Registry& models, server::Server& server) {
-  while (event != Events::Kind::kSignal && event != Events::Kind::kGone) event = events.wait(-1);
+  while (event == Events::Kind::kLoaded || event == Events::Kind::kTimeout) event = events.wait(-1);
   if (event == Events::Kind::kGone) {
     fail(events.gone_reason());
     return stop(models, server, 0, kExitFailure);
   }
+  if (event == Events::Kind::kInputEnded) return stop(models, server, 0, 0);
   events.take_signal();
   events.stop_catching();
   log::info("stopping; a second signal stops at once");
@@ -267,7 +301,7 @@ int serve_one(const ServeOptions& options, catalog::NamePolicy policy) {
     only.found = std::move(*found);
   }
   registry::Registry models(std::move(factory), std::move(only));
-  server::Server server(make_server_options(options), models);
+  server::Server server(make_server_options(options, events), models);
   if (const Result<void> started = server.start(); !started) {
     fail(started.error().message);
     return stop(models, server, 0, kExitFailure);
@@ -317,13 +351,13 @@ int serve_auto(const ServeOptions& options, catalog::NamePolicy policy) {
     automatic.default_model = std::move(demo->description);
   }
   registry::Registry models(std::move(factory), std::move(automatic));
-  server::Server server(make_server_options(options), models);
+  server::Server server(make_server_options(options, events), models);
   if (const Result<void> started = server.start(); !started) {
     fail(started.error().message);
     return stop(models, server, 0, kExitFailure);
   }
   std::printf("lmtp-serve: auto ready, loads what requests name (%s), %s\n", what.c_str(),
-              url_of(options, server).c_str());
+              address_of(options, server).c_str());
   std::fflush(stdout);
   return run_until_stopped(options, events, Events::Kind::kTimeout, models, server);
 }

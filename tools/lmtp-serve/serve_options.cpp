@@ -68,6 +68,7 @@ std::int64_t size_option(const char* option, const std::string& text, std::int64
 struct RawOptions {
   ServeOptions options;
   int port = 8080;
+  std::string listen;
   bool cuda = false;
   bool is_static = false;
   std::string kv_cache;
@@ -120,6 +121,14 @@ void add_serving_options(CLI::App& app, RawOptions& raw) {
       ->check(CLI::Range(0, 65535))
       ->type_name("N")
       ->capture_default_str();
+  app.add_option("--listen", raw.listen,
+                 "A Unix socket to listen on, unix:PATH, which only this user may connect to; in "
+                 "the place of TCP, unless --host or --port is given too")
+      ->type_name("unix:PATH");
+  app.add_flag(
+      "--stdio", options.on_stdio,
+      "Answer what comes on standard input, a message a line, on standard output; ends with "
+      "its input. No socket is opened, and the log stays on standard error");
   app.add_option("--allow-origin", options.allowed_origins,
                  "A web page's origin that may connect, such as https://example.org; may be given "
                  "several times (pages of other origins are refused)")
@@ -236,8 +245,33 @@ void check_auto_options(const CLI::App& app, const RawOptions& raw) {
   }
 }
 
-ServeOptions finish_options(RawOptions& raw) {
+// Where requests come from.
+void finish_transports(const CLI::App& app, const RawOptions& raw, ServeOptions& options) {
+  for (const char* option : {"--host", "--port", "--listen", "--allow-origin", "--allow-host"}) {
+    if (options.on_stdio && app.count(option) > 0) {
+      throw CLI::ValidationError(option, "is for sockets, of which --stdio opens none");
+    }
+  }
+  if (options.on_stdio) options.on_tcp = false;
+  if (app.count("--listen") == 0) return;
+  if (!raw.listen.starts_with(kUnixScheme) || raw.listen.size() == kUnixScheme.size()) {
+    throw CLI::ValidationError(
+        "--listen", "'" + raw.listen + "' is not unix:PATH; for TCP write --host and --port");
+  }
+  options.unix_path = raw.listen.substr(kUnixScheme.size());
+  options.on_tcp = app.count("--host") + app.count("--port") > 0;
+  for (const char* option : {"--allow-origin", "--allow-host"}) {
+    if (!options.on_tcp && app.count(option) > 0) {
+      throw CLI::ValidationError(option,
+                                 "is for TCP, which --listen has taken the place of; "
+                                 "give --host or --port too");
+    }
+  }
+}
+
+ServeOptions finish_options(const CLI::App& app, const RawOptions& raw) {
   ServeOptions options = raw.options;
+  finish_transports(app, raw, options);
   options.port = static_cast<std::uint16_t>(raw.port);
   if (raw.cuda) options.device = "cuda";
   if (!raw.kv_cache.empty()) options.kv_cache_bytes = size_option("--kv-cache", raw.kv_cache, 1);
@@ -331,7 +365,7 @@ std::variant<ServeOptions, int> parse_serve_options(int argc, const char* const*
     app.parse(argc, argv);
     check_rest(app, raw.options.model);
     check_auto_options(app, raw);
-    return finish_options(raw);
+    return finish_options(app, raw);
   } catch (const CLI::Success& wanted) {
     return app.exit(wanted);
   } catch (const CLI::ParseError& mistake) {

@@ -16,8 +16,11 @@ namespace lmtp::tools {
 
 struct ServeOptions : catalog::ModelOptions {
   std::string model = "auto";  // "auto": any model that a request names
+  bool on_tcp = true;          // at host and port
   std::string host = "127.0.0.1";
   std::uint16_t port = 8080;
+  std::string unix_path;  // of a Unix socket; empty: none
+  bool on_stdio = false;
   std::size_t max_message_bytes = std::size_t{16} << 20;
   std::size_t max_write_queue_bytes = std::size_t{16} << 20;
   std::size_t max_read_buffers_bytes = std::size_t{256} << 20;

@@ -35,6 +35,11 @@ inline constexpr std::size_t kNameBytesMax = 128;
 // The name in quotes, shortened to that.
 std::string quoted_name(std::string_view name);
 
+// Of an address that is a Unix socket: unix:PATH.
+inline constexpr std::string_view kUnixScheme = "unix:";
+// "host:port"; of a Unix socket the host alone.
+std::string address_text(const std::string& host, int port);
+
 // Of a path or a name such as org/model; trailing slashes are ignored.
 std::string_view last_component(std::string_view path);
 

@@ -35,8 +35,9 @@ class Client {
   Client(Client&&) noexcept;
   Client& operator=(Client&&) noexcept;
 
-  // Connects and upgrades to WebSocket; an open connection is closed first. The error names host,
-  // port and the remedy. REQUIRES: timeout_ms >= 0.
+  // Connects and upgrades to WebSocket; an open connection is closed first. `host`: a name, an
+  // address, or unix:PATH, where `port` is not used. The error names host, port and the remedy.
+  // REQUIRES: timeout_ms >= 0.
   Result<void> connect(const std::string& host, std::uint16_t port,
                        int timeout_ms = kConnectTimeoutMs);
   // False once a call has found the connection closed.

@@ -1,10 +1,13 @@
-// Server: listens, speaks HTTP and WebSocket on one port, and hands requests to the models.
+// Server: listens, speaks HTTP and WebSocket on one port and on a Unix socket, and hands requests
+// to the models.
 #pragma once
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,10 +20,24 @@ class Registry;
 
 namespace lmtp::server {
 
+// A session over two descriptors, a message a line, which outlive the server.
+struct LineOptions {
+  int in_fd = -1;
+  int out_fd = -1;
+  // Of what was asked when the input ended, so long after the latest line that was written.
+  std::chrono::milliseconds end_timeout{30'000};
+  // Called once, on the session's thread: the input has ended and all is answered, or the time for
+  // it is over; or the error by which the output cannot be written.
+  std::function<void(const Result<void>&)> on_end;
+};
+
 struct ServerOptions {
+  bool on_tcp = true;  // at host and port
   std::string host = "127.0.0.1";
   std::uint16_t port = 8080;  // 0: any free one, see Server::port
-  int num_io_threads = 2;     // [1, 4]
+  std::string unix_path;      // of a Unix socket; empty: none
+  std::optional<LineOptions> lines;
+  int num_io_threads = 2;  // [1, 4]
   std::size_t max_message_bytes = std::size_t{16} << 20;
   std::size_t max_write_queue_bytes = std::size_t{16} << 20;  // a connection; beyond it is closed
   // All connections together; beyond it the one with the oldest unfinished message, or the longest
@@ -53,10 +70,10 @@ class Server {
   // Those of the server itself; more may be added before start().
   HttpRoutes& routes();
 
-  // Opens the socket and starts the io threads. An error names the address and the remedy.
+  // Opens the sockets and starts the io threads. An error names the address and the remedy.
   Result<void> start();
 
-  // The port that was opened.
+  // The TCP port that was opened.
   std::uint16_t port() const;
 
   // No new connections from now on; those that are open go on.

@@ -54,8 +54,7 @@ void free_memory(std::string& text) { std::string().swap(text); }
 
 }  // namespace
 
-HttpSession::HttpSession(std::shared_ptr<ServerContext> context, asio::ip::tcp::socket socket,
-                         bool refuse)
+HttpSession::HttpSession(std::shared_ptr<ServerContext> context, Socket socket, bool refuse)
     : context_(std::move(context)),
       place_(context_->registry),
       refuse_all_(refuse),
@@ -162,6 +161,13 @@ void HttpSession::on_header(beast::error_code error) {
   send(refusal);
 }
 
+// No browser reaches a Unix socket.
+bool HttpSession::is_local() const {
+  beast::error_code error;
+  const auto endpoint = stream_.socket().local_endpoint(error);
+  return !error && endpoint.protocol().family() == AF_UNIX;
+}
+
 std::optional<HttpResponse> HttpSession::refuse_header() const {
   if (!reads_body() && parser_->content_length().value_or(0) > kMaxUnreadBodyBytes) {
     return plain_text(400, "This is not HTTP.");
@@ -170,6 +176,7 @@ std::optional<HttpResponse> HttpSession::refuse_header() const {
     return plain_text(400, "There is more than one Host field.");
   }
   if (refuse_all_) return plain_text(503, "Too many connections; try again later.");
+  if (is_local()) return std::nullopt;
   return refuse_foreign(request_, context_->options, context_->on_loopback);
 }
 
@@ -407,7 +414,7 @@ void HttpSession::next_request() {
   if (keep_alive_) return read_header();
   state_ = State::kDraining;
   beast::error_code error;
-  stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_send, error);
+  stream_.socket().shutdown(asio::socket_base::shutdown_send, error);
   stream_.expires_after(kDrainTimeout);
   drain();
 }

@@ -3,10 +3,8 @@
 
 #include <atomic>
 #include <boost/asio/any_io_executor.hpp>
-#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http/buffer_body.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <chrono>
@@ -24,6 +22,7 @@
 #include "message.h"
 #include "net/connection.h"
 #include "net/memory_limit.h"
+#include "net/socket.h"
 #include "net/write_queue.h"
 
 namespace lmtp::server {
@@ -35,8 +34,7 @@ namespace lmtp::server {
 class HttpSession : public Connection, public std::enable_shared_from_this<HttpSession> {
  public:
   // `refuse`: there are too many connections; whatever is asked is answered with 503.
-  HttpSession(std::shared_ptr<ServerContext> context, boost::asio::ip::tcp::socket socket,
-              bool refuse);
+  HttpSession(std::shared_ptr<ServerContext> context, Socket socket, bool refuse);
   ~HttpSession() override;
 
   // Once, from any thread. Nothing happens where the server is stopping.
@@ -74,6 +72,7 @@ class HttpSession : public Connection, public std::enable_shared_from_this<HttpS
   void read_header();
   void on_header(boost::beast::error_code error);
   bool reads_body() const { return route_ != nullptr && route_->max_body_bytes > 0; }
+  bool is_local() const;
   std::optional<HttpResponse> refuse_header() const;
   void upgrade(const UpgradeHandler& handler);
   void begin_body();
@@ -108,7 +107,7 @@ class HttpSession : public Connection, public std::enable_shared_from_this<HttpS
   const std::shared_ptr<ServerContext> context_;  // outlives the socket
   ConnectionRegistry::Place place_;
   const bool refuse_all_;
-  boost::beast::tcp_stream stream_;
+  SocketStream stream_;
   const std::shared_ptr<Strand> strand_;
   boost::beast::flat_buffer buffer_;
   std::optional<Parser> parser_;  // a new one for each request

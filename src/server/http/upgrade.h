@@ -2,12 +2,12 @@
 #pragma once
 
 #include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http/empty_body.hpp>
 #include <boost/beast/http/message.hpp>
 #include <memory>
 
 #include "net/connection.h"
+#include "net/socket.h"
 
 namespace lmtp::server {
 
@@ -17,7 +17,7 @@ struct ServerContext;
 // moves it out.
 struct WebSocketUpgrade {
   std::shared_ptr<ServerContext> context;
-  boost::beast::tcp_stream stream;
+  SocketStream stream;
   boost::beast::flat_buffer early;  // what came behind the request
   ConnectionRegistry::Place place;
   boost::beast::http::request<boost::beast::http::empty_body> request;

@@ -10,7 +10,6 @@
 #include <boost/beast/core/error.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/core/role.hpp>
-#include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/websocket/teardown.hpp>
 #include <cstddef>
 #include <cstdint>
@@ -18,19 +17,20 @@
 #include <memory>
 #include <utility>
 
+#include "net/socket.h"
+
 namespace lmtp::server {
 
 // A socket that is first read from a buffer: what came behind the upgrade request. It reports when
 // the WebSocket begins to wait for the peer to close, which Beast does by itself after a close
 // frame or a protocol error, and for minutes; and when it has read and does not read on, because
 // its answer (to a ping, or to a protocol error) has to be written first.
-class ClientStream : public boost::beast::buffered_read_stream<boost::beast::tcp_stream,
-                                                               boost::beast::flat_buffer> {
-  using Base =
-      boost::beast::buffered_read_stream<boost::beast::tcp_stream, boost::beast::flat_buffer>;
+class ClientStream
+    : public boost::beast::buffered_read_stream<SocketStream, boost::beast::flat_buffer> {
+  using Base = boost::beast::buffered_read_stream<SocketStream, boost::beast::flat_buffer>;
 
  public:
-  ClientStream(boost::beast::tcp_stream stream, boost::beast::flat_buffer early)
+  ClientStream(SocketStream stream, boost::beast::flat_buffer early)
       : buffered_read_stream(std::move(stream)) {
     buffer() = std::move(early);
   }

@@ -1,5 +1,6 @@
 #include "listener.h"
 
+#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/strand.hpp>
 #include <chrono>
@@ -60,13 +61,22 @@ Result<void> Listener::open(const std::string& host, std::uint16_t port) {
   const auto endpoint = resolve(io_, host, port);
   if (!endpoint) return endpoint.error();
   error_code error;
-  acceptor_.open(endpoint->protocol(), error);
-  if (!error) acceptor_.set_option(asio::socket_base::reuse_address(true), error);
-  if (!error) acceptor_.bind(*endpoint, error);
-  if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
+  tcp::acceptor acceptor(acceptor_.get_executor());
+  acceptor.open(endpoint->protocol(), error);
+  if (!error) acceptor.set_option(asio::socket_base::reuse_address(true), error);
+  if (!error) acceptor.bind(*endpoint, error);
+  if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
   if (error) return Error{ErrorCode::kUnavailable, why_not_bound(*endpoint, error)};
-  port_ = acceptor_.local_endpoint(error).port();
+  port_ = acceptor.local_endpoint(error).port();
   on_loopback_ = endpoint->address().is_loopback();
+  acceptor_ = std::move(acceptor);
+  return {};
+}
+
+Result<void> Listener::open_unix(const std::string& path) {
+  asio::local::stream_protocol::acceptor acceptor(acceptor_.get_executor());
+  if (const Result<void> listens = file_.listen(acceptor, path); !listens) return listens;
+  acceptor_ = std::move(acceptor);
   return {};
 }
 
@@ -75,6 +85,7 @@ void Listener::start() {
 }
 
 void Listener::stop() {
+  file_.remove();
   asio::post(acceptor_.get_executor(), [self = shared_from_this()] {
     error_code ignored;
     self->acceptor_.close(ignored);
@@ -85,12 +96,12 @@ void Listener::stop() {
 void Listener::accept() {
   if (!acceptor_.is_open()) return;
   acceptor_.async_accept(asio::make_strand(io_),
-                         [self = shared_from_this()](error_code error, tcp::socket socket) {
+                         [self = shared_from_this()](error_code error, Socket socket) {
                            self->on_accepted(error, std::move(socket));
                          });
 }
 
-void Listener::on_accepted(error_code error, tcp::socket socket) {
+void Listener::on_accepted(error_code error, Socket socket) {
   if (!acceptor_.is_open()) return;
   if (error) {
     log::warning("cannot accept a connection: " + error.message());

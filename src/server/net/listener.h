@@ -1,8 +1,9 @@
-// The listening socket.
+// A listening socket.
 #pragma once
 
+#include <boost/asio/basic_socket_acceptor.hpp>
+#include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <cstdint>
 #include <functional>
@@ -10,6 +11,8 @@
 #include <string>
 
 #include "lmtp/base/result.h"
+#include "net/socket.h"
+#include "net/unix_socket.h"
 
 namespace lmtp::server {
 
@@ -18,28 +21,31 @@ class Listener : public std::enable_shared_from_this<Listener> {
  public:
   // What is done with an accepted socket, which has a strand of its own. What it throws costs that
   // socket.
-  using OnSocket = std::function<void(boost::asio::ip::tcp::socket)>;
+  using OnSocket = std::function<void(Socket)>;
 
   // `io` outlives it.
   Listener(boost::asio::io_context& io, OnSocket on_socket);
 
-  // Binds and listens. Once, before the io threads run. The error names the address and the remedy.
+  // Binds and listens: one of the two, once, before the io threads run. The error names the address
+  // and the remedy.
   Result<void> open(const std::string& host, std::uint16_t port);
+  Result<void> open_unix(const std::string& path);
+  // Both of TCP. Only this machine reaches what is on loopback.
   std::uint16_t port() const { return port_; }
-  // Only this machine reaches it.
   bool on_loopback() const { return on_loopback_; }
 
   void start();
-  // No further connection is accepted. Any thread.
+  // No further connection is accepted. The thread of open().
   void stop();
 
  private:
   void accept();
-  void on_accepted(boost::system::error_code error, boost::asio::ip::tcp::socket socket);
+  void on_accepted(boost::system::error_code error, Socket socket);
 
   boost::asio::io_context& io_;
   const OnSocket on_socket_;
-  boost::asio::ip::tcp::acceptor acceptor_;
+  boost::asio::basic_socket_acceptor<boost::asio::generic::stream_protocol> acceptor_;
+  UnixSocketFile file_;
   boost::asio::steady_timer retry_timer_;
   std::uint16_t port_ = 0;
   bool on_loopback_ = false;
