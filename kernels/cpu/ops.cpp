@@ -225,6 +225,7 @@ void sample(Stream& stream, const SampleArgs& args) {
   constexpr const char* kOp = "sample";
   check_matrix(kOp, "logits", args.logits);
   LMTP_CHECK(stream.backend().sample != nullptr && args.rows != nullptr && args.records != nullptr);
+  if (!args.raw.empty()) check_same_shape(kOp, "logits", args.logits, "raw", args.raw);
   stream.backend().sample(stream, args);
 }
 

@@ -176,6 +176,8 @@ __device__ std::int32_t draw(SelectShared& shared, const SampleRow& row, double 
       find_in_order(shared, width, target < sum ? target : sum - 1, kept_weight));
 }
 
+__device__ bool is_finite(float value) { return value - value == 0.0F; }
+
 // A block a row.
 __global__ void __launch_bounds__(kSelectThreads) sample_kernel(SampleArgs args) {
   grid_dependency_wait();
@@ -184,24 +186,31 @@ __global__ void __launch_bounds__(kSelectThreads) sample_kernel(SampleArgs args)
   const std::int64_t width = args.logits.columns;
   const SampleRow row = args.rows[at];
   float* logits = args.logits.data + at * args.logits.stride;
+  float* reported = logits;
+  if (row.is_raw != 0) {
+    reported = args.raw.data + at * args.raw.stride;
+    for_ids(width, [&](std::int64_t id) { reported[id] = logits[id]; });
+    block_barrier();  // before others edit what this thread copies
+  }
   SampleRecord record;
   edit(row, args.counts, logits);
   const RowTotal total = total_of(shared, logits, width);
-  if (total.log_sum - total.log_sum == 0.0F) {  // a number, and finite
+  const RowTotal shown = row.is_raw != 0 ? total_of(shared, reported, width) : total;
+  if (is_finite(total.log_sum) && is_finite(shown.log_sum)) {
     record.is_valid = 1;
+    if (row.num_top > 0) {
+      record.num_top =
+          list_top(shared, reported, width, row.num_top, shown, args.top + at * args.top_stride);
+    }
     record.token = row.scored;
     if (row.scored < 0) {
-      if (row.num_top > 0) {
-        record.num_top =
-            list_top(shared, logits, width, row.num_top, total, args.top + at * args.top_stride);
-      }
       record.token = total.best;
       if (row.temperature > 0.0F) {
         const auto drawn = static_cast<std::uint64_t>(args.positions[at]) + 1;
         record.token = draw(shared.select, row, uniform(row.seed, drawn), logits, width, total);
       }
     }
-    record.logprob = total.log_probability(logits[record.token]);
+    record.logprob = shown.log_probability(reported[record.token]);
   }
   if (thread_index() == 0) args.records[at] = record;
 }

@@ -59,7 +59,7 @@ class CudaAgent : public scheduler::ModelAgent {
         upload_(*parts_.stream),
         resident_batch_(*parts_.stream, options.batch.rows_max(), longest_stream(options)),
         graphs_(*parts_.stream),
-        sampling_(*parts_.stream, options.config.vocab_size, options.batch.rows_max()),
+        sampling_(*parts_.stream, options.config.vocab_size, options.batch),
         logits_(kernels::Memory::allocate(parts_.stream->backend(), logits_bytes(options))) {}
 
   // Sized by what is free after all else that a step may need is allocated. REQUIRES: before the

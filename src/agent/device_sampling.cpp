@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "lmtp/base/check.h"
+#include "lmtp/request/logit_bias.h"
 #include "lmtp/sampling/sampler.h"
 
 namespace lmtp::agent {
@@ -14,14 +15,34 @@ std::size_t bytes_of(std::size_t count) {
   return count * sizeof(T);
 }
 
+std::size_t raw_bytes(int vocab_size, const BatchLimits& batch) {
+  return bytes_of<float>(static_cast<std::size_t>(batch.rows_max()) *
+                         static_cast<std::size_t>(vocab_size));
+}
+
+std::size_t out_bytes_max(int vocab_size, const BatchLimits& batch) {
+  const auto num_top = static_cast<std::size_t>(std::min(kernels::kSampleTopMax, vocab_size));
+  return static_cast<std::size_t>(batch.max_tokens) *
+         (sizeof(kernels::SampleRecord) + bytes_of<kernels::TopToken>(num_top));
+}
+
 }  // namespace
 
-DeviceSampling::DeviceSampling(kernels::Stream& stream, int vocab_size, int rows_max)
+// A SCORE may ask for the best tokens at each position of a step.
+DeviceSampling::DeviceSampling(kernels::Stream& stream, int vocab_size, const BatchLimits& batch)
     : stream_(stream),
       vocab_size_(vocab_size),
-      biases_(stream, vocab_size, rows_max),
+      biases_(stream, vocab_size, batch.rows_max()),
       count_of_(static_cast<std::size_t>(vocab_size)),
-      out_(stream) {}
+      raw_(kernels::Memory::allocate(stream.backend(), raw_bytes(vocab_size, batch))),
+      out_(stream) {
+  out_.reserve(out_bytes_max(vocab_size, batch));
+}
+
+std::int64_t DeviceSampling::num_bytes(int vocab_size, const BatchLimits& batch) {
+  return DeviceBiases::num_bytes(vocab_size, batch.rows_max()) +
+         static_cast<std::int64_t>(raw_bytes(vocab_size, batch) + out_bytes_max(vocab_size, batch));
+}
 
 // Appends to counts_ how often each of the first num_tokens tokens occurs.
 void DeviceSampling::count_tokens(const scheduler::Sequence& sequence, std::size_t num_tokens) {
@@ -39,14 +60,15 @@ kernels::SampleRow DeviceSampling::make_sample_row(const scheduler::PlanRow& row
                                                    const LogitTarget& target) {
   const scheduler::Sequence& sequence = *row.sequence;
   const auto next = static_cast<std::size_t>(next_position(row, target));
+  const SamplingParams& params = sequence.params;
   kernels::SampleRow sample_row;
+  sample_row.num_top = std::min({params.top_logprobs, kernels::kSampleTopMax, vocab_size_});
   if (sequence.kind == RequestKind::kScore) {
     sample_row.scored = sequence.tokens[next];
     return sample_row;
   }
-  const SamplingParams& params = sequence.params;
   LMTP_CHECK(row.input_row < 0 || !params.has_penalties());  // they depend on the input token
-  sample_row.num_top = std::min({params.top_logprobs, kernels::kSampleTopMax, vocab_size_});
+  sample_row.is_raw = params.raw_logprobs && sampling::has_edits(params) ? 1 : 0;
   sample_row.top_k = params.top_k;
   sample_row.temperature = params.temperature;
   sample_row.top_p = params.top_p;
@@ -59,8 +81,8 @@ kernels::SampleRow DeviceSampling::make_sample_row(const scheduler::PlanRow& row
     count_tokens(sequence, next);
     sample_row.num_counts = static_cast<std::int64_t>(counts_.size()) - sample_row.first_count;
   }
-  if (params.logit_bias != nullptr) {
-    const DeviceBiases::Location bias = biases_.at(*params.logit_bias);
+  if (const auto& request_bias = bias_of(params); request_bias != nullptr) {
+    const DeviceBiases::Location bias = biases_.at(*request_bias);
     sample_row.num_biases = bias.num_ids;
     sample_row.bias_ids = bias.ids;
     sample_row.bias_values = bias.values;
@@ -68,16 +90,39 @@ kernels::SampleRow DeviceSampling::make_sample_row(const scheduler::PlanRow& row
   return sample_row;
 }
 
+// A mask is made a bias once, and kept while steps use it.
 void DeviceSampling::upload_biases(const scheduler::StepPlan& plan) {
   used_biases_.clear();
+  MaskedBiases masked;
   for (const LogitTarget& target : targets_) {
     const scheduler::Sequence& sequence =
         *plan.rows[static_cast<std::size_t>(target.plan_row)].sequence;
-    if (sequence.kind == RequestKind::kGenerate && sequence.params.logit_bias) {
-      used_biases_.push_back(sequence.params.logit_bias);
+    if (sequence.kind != RequestKind::kGenerate) continue;
+    const SamplingParams& params = sequence.params;
+    if (params.mask != nullptr) {
+      const auto key = std::pair(params.mask.get(), params.logit_bias.get());
+      MaskedBias& entry = masked[key];
+      if (const auto known = masked_biases_.find(key); known != masked_biases_.end()) {
+        entry = known->second;
+      }
+      if (entry.merged == nullptr) {
+        entry = {params.mask, params.logit_bias,
+                 forbid(params.logit_bias.get(), *params.mask, vocab_size_)};
+      }
+      used_biases_.push_back(entry.merged);
+    } else if (params.logit_bias != nullptr) {
+      used_biases_.push_back(params.logit_bias);
     }
   }
+  masked_biases_.swap(masked);
   biases_.upload(used_biases_);
+}
+
+// REQUIRES: upload_biases() was given its step.
+const std::shared_ptr<const LogitBias>& DeviceSampling::bias_of(
+    const SamplingParams& params) const {
+  if (params.mask == nullptr) return params.logit_bias;
+  return masked_biases_.at({params.mask.get(), params.logit_bias.get()}).merged;
 }
 
 void DeviceSampling::prepare(const scheduler::StepPlan& plan,
@@ -123,7 +168,9 @@ void DeviceSampling::choose(const SampleRows& rows, std::size_t first,
                             .counts = uploaded_counts_,
                             .records = reinterpret_cast<kernels::SampleRecord*>(out) + first,
                             .top = top + first * static_cast<std::size_t>(top_stride_),
-                            .top_stride = top_stride_});
+                            .top_stride = top_stride_,
+                            .raw = kernels::make_matrix(raw_.floats(), logits.rows,
+                                                        std::int64_t{vocab_size_})});
 }
 
 PendingTokens DeviceSampling::fetch() {
@@ -133,7 +180,7 @@ PendingTokens DeviceSampling::fetch() {
   tokens.top_stride = top_stride_;
   tokens.out = out_.host();
   for (std::size_t i = 0; i < rows_.size(); ++i) {
-    tokens.rows.push_back({targets_[i], rows_[i].scored >= 0});
+    tokens.rows.push_back({targets_[i], rows_[i].scored < 0 || rows_[i].num_top > 0});
   }
   return tokens;
 }
@@ -151,7 +198,7 @@ void read_tokens(const PendingTokens& tokens, scheduler::StepResult& result) {
     scheduler::TokenResult& to = row.tokens[static_cast<std::size_t>(target.index)];
     to.token = records[i].token;
     to.logprob = records[i].logprob;
-    if (tokens.rows[i].is_score) continue;
+    if (!tokens.rows[i].lists_top) continue;
     bool listed = false;
     for (int k = 0; k < records[i].num_top; ++k) {
       to.top_logprobs.push_back({top[k].id, top[k].logprob});

@@ -4,14 +4,17 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "kernels/memory.h"
 #include "kernels/sample.h"
 #include "kernels/stream.h"
+#include "lmtp/base/batch_limits.h"
 #include "lmtp/request/sampling_params.h"
 #include "lmtp/scheduler/step_plan.h"
 #include "staged_memory.h"
@@ -65,7 +68,7 @@ class DeviceBiases {
 struct PendingTokens {
   struct Row {
     LogitTarget target;
-    bool is_score = false;
+    bool lists_top = true;
   };
   std::vector<Row> rows;
   int top_stride = 0;
@@ -85,8 +88,10 @@ struct SampleRows {
 // Owner: an agent; one thread.
 class DeviceSampling {
  public:
-  // `stream` must outlive this. For steps of rows_max sequences at most. Throws DeviceError.
-  DeviceSampling(kernels::Stream& stream, int vocab_size, int rows_max);
+  // `stream` must outlive this. Allocates num_bytes() on the device. Throws DeviceError.
+  DeviceSampling(kernels::Stream& stream, int vocab_size, const BatchLimits& batch);
+
+  static std::int64_t num_bytes(int vocab_size, const BatchLimits& batch);
 
   // Makes a step's sample rows, one for each target, and uploads the biases that are not on the
   // device yet. REQUIRES: no step that uses other biases than this one is in flight.
@@ -113,7 +118,16 @@ class DeviceSampling {
   }
 
  private:
+  // Biases made of masks and of the biases that requests had besides, by both.
+  struct MaskedBias {
+    std::shared_ptr<const TokenMask> mask;
+    std::shared_ptr<const LogitBias> bias;
+    std::shared_ptr<const LogitBias> merged;
+  };
+  using MaskedBiases = std::map<std::pair<const TokenMask*, const LogitBias*>, MaskedBias>;
+
   void upload_biases(const scheduler::StepPlan& plan);
+  const std::shared_ptr<const LogitBias>& bias_of(const SamplingParams& params) const;
   kernels::SampleRow make_sample_row(const scheduler::PlanRow& row, const LogitTarget& target);
   std::size_t record_bytes() const;
   std::size_t out_bytes() const;
@@ -128,6 +142,8 @@ class DeviceSampling {
   std::vector<kernels::TokenCount> counts_;  // of all rows, concatenated
   std::vector<std::int32_t> count_of_;       // [vocab_size], all zero between two rows
   std::vector<std::shared_ptr<const LogitBias>> used_biases_;
+  MaskedBiases masked_biases_;  // of the last step
+  const kernels::Memory raw_;   // [rows_max, vocab_size] f32: SampleArgs::raw
   const kernels::TokenCount* uploaded_counts_ = nullptr;
   int top_stride_ = 0;
   StagedMemory out_;  // records of all targets, then their top tokens

@@ -29,7 +29,7 @@ std::int64_t device_workspace_bytes(const AgentOptions& options) {
   // The model's context: options.context_length is not set yet.
   return static_cast<std::int64_t>(logits_bytes(options)) +
          ResidentBatch::num_bytes(rows, options.config.context_length) +
-         DeviceBiases::num_bytes(options.config.vocab_size, rows) +
+         DeviceSampling::num_bytes(options.config.vocab_size, options.batch) +
          std::int64_t{kGraphsMax} * options.config.num_layers * kGraphLayerBytes;
 }
 

@@ -13,14 +13,9 @@ Result<void> choose_one(sampling::Sampler& sampler, const scheduler::PlanRow& ro
                         scheduler::TokenResult& to) {
   const scheduler::Sequence& sequence = *row.sequence;
   const auto next = static_cast<std::size_t>(next_position(row, target));
-  if (sequence.kind == RequestKind::kScore) {
-    to.token = sequence.tokens[next];
-    const Result<float> logprob = sampler.score(logits, to.token);
-    if (!logprob.ok()) return logprob.error();
-    to.logprob = *logprob;
-    return {};
-  }
-  auto chosen = sampler.sample(logits, sequence.params, {sequence.tokens.data(), next});
+  auto chosen = sequence.kind == RequestKind::kScore
+                    ? sampler.score(logits, sequence.tokens[next], sequence.params.top_logprobs)
+                    : sampler.sample(logits, sequence.params, {sequence.tokens.data(), next});
   if (!chosen.ok()) return chosen.error();
   to = std::move(*chosen);
   return {};

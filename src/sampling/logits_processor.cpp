@@ -1,8 +1,31 @@
 #include "lmtp/sampling/logits_processor.h"
 
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+
 #include "lmtp/base/check.h"
 
 namespace lmtp::sampling {
+namespace {
+
+// By an addition, as a bias, so that what is not a number stays so.
+void apply_mask(std::span<float> row, const TokenMask& mask) {
+  constexpr float kForbidden = -std::numeric_limits<float>::infinity();
+  constexpr std::size_t kWordBits = 64;
+  for (std::size_t first = 0; first < row.size(); first += kWordBits) {
+    const std::size_t at = first / kWordBits;
+    const std::uint64_t allowed = at < mask.words.size() ? mask.words[at] : 0;
+    if (allowed == ~std::uint64_t{0}) continue;
+    const std::size_t count = std::min(kWordBits, row.size() - first);
+    for (std::size_t i = 0; i < count; ++i) {
+      float& logit = row[first + i];
+      logit = ((allowed >> i) & 1) != 0 ? logit : logit + kForbidden;
+    }
+  }
+}
+
+}  // namespace
 
 LogitsProcessor::LogitsProcessor(int vocab_size)
     : counts_(static_cast<std::size_t>(vocab_size), 0) {}
@@ -11,13 +34,15 @@ void LogitsProcessor::process(std::span<float> row, const SamplingParams& params
                               std::span<const TokenId> tokens) {
   LMTP_CHECK(row.size() == counts_.size(), row.size(), counts_.size());
   if (params.has_penalties()) apply_penalties(row, params, tokens);
-  if (params.logit_bias == nullptr) return;
-  const std::vector<TokenId>& ids = params.logit_bias->ids;
-  const std::vector<float>& values = params.logit_bias->values;
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    const auto id = static_cast<std::size_t>(ids[i]);
-    if (id < row.size()) row[id] += values[i];
+  if (params.logit_bias != nullptr) {
+    const std::vector<TokenId>& ids = params.logit_bias->ids;
+    const std::vector<float>& values = params.logit_bias->values;
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      const auto id = static_cast<std::size_t>(ids[i]);
+      if (id < row.size()) row[id] += values[i];
+    }
   }
+  if (params.mask != nullptr) apply_mask(row, *params.mask);
 }
 
 void LogitsProcessor::apply_penalties(std::span<float> row, const SamplingParams& params,

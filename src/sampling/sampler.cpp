@@ -15,6 +15,14 @@ namespace {
 // Chunks of the row whose maxima bound the selection, for each selected token.
 constexpr std::int64_t kChunksPerSelected = 4;
 
+// What was chosen is always in the list.
+void list_token(scheduler::TokenResult& result) {
+  const bool listed =
+      std::any_of(result.top_logprobs.begin(), result.top_logprobs.end(),
+                  [&](const TokenLogprob& entry) { return entry.token == result.token; });
+  if (!listed) result.top_logprobs.push_back({result.token, result.logprob});
+}
+
 }  // namespace
 
 Sampler::Sampler(const kernels::Backend& backend, int vocab_size)
@@ -27,49 +35,70 @@ Sampler::Sampler(const kernels::Backend& backend, int vocab_size)
 Sampler::~Sampler() = default;
 Sampler::Sampler(Sampler&&) noexcept = default;
 
-Result<float> Sampler::score(std::span<const float> row, TokenId token) const {
-  LMTP_CHECK(token >= 0 && static_cast<std::size_t>(token) < row.size(), token, row.size());
+Result<kernels::LogSumExp> Sampler::total_of(std::span<const float> row) const {
   const kernels::LogSumExp total =
       kernels::row_logsumexp(backend_, row.data(), static_cast<std::int64_t>(row.size()));
-  if (!std::isfinite(total.log_sum)) {
-    return Error{ErrorCode::kInternal, kNoNumbers};
+  if (!std::isfinite(total.log_sum)) return Error{ErrorCode::kInternal, kNoNumbers};
+  return total;
+}
+
+Result<scheduler::TokenResult> Sampler::score(std::span<const float> row, TokenId token,
+                                              int num_top) {
+  LMTP_CHECK(token >= 0 && static_cast<std::size_t>(token) < row.size(), token, row.size());
+  const Result<kernels::LogSumExp> total = total_of(row);
+  if (!total.ok()) return total.error();
+  num_top = std::min(num_top, kMaxTopLogprobs);
+  scheduler::TokenResult result;
+  if (num_top > 0) {
+    select_best(row, std::min<std::int64_t>(num_top, static_cast<std::int64_t>(row.size())));
+    list_best(num_top, *total, result);
   }
-  return kernels::log_probability(row[static_cast<std::size_t>(token)], total);
+  result.token = token;
+  result.logprob = kernels::log_probability(row[static_cast<std::size_t>(token)], *total);
+  if (num_top > 0) list_token(result);
+  return result;
 }
 
 Result<scheduler::TokenResult> Sampler::sample(std::span<float> row, const SamplingParams& params,
                                                std::span<const TokenId> tokens) {
+  const bool is_raw = params.raw_logprobs && has_edits(params);
+  if (is_raw) raw_.assign(row.begin(), row.end());
   processor_.process(row, params, tokens);
-  const auto count = static_cast<std::int64_t>(row.size());
-  const kernels::LogSumExp total = kernels::row_logsumexp(backend_, row.data(), count);
-  if (!std::isfinite(total.log_sum)) {
-    return Error{ErrorCode::kInternal, kNoNumbers};
-  }
+  const Result<kernels::LogSumExp> total = total_of(row);
+  if (!total.ok()) return total.error();
   const int num_top = std::min(params.top_logprobs, kMaxTopLogprobs);
-  select_best(row, std::clamp<std::int64_t>(num_top, 1, count));
+  const auto count = static_cast<std::int64_t>(row.size());
+  select_best(row, is_raw ? 1 : std::clamp<std::int64_t>(num_top, 1, count));
   scheduler::TokenResult result;
+  if (!is_raw) list_best(num_top, *total, result);
+  result.token = best_.front().id;
+  if (params.temperature > 0.0F) {
+    result.token =
+        draw(row, best_.front().value, params, kernels::uniform(params.seed, tokens.size()));
+  }
+  if (is_raw) {
+    Result<scheduler::TokenResult> reported = score(raw_, result.token, num_top);
+    if (!reported.ok()) return reported.error();
+    result = std::move(*reported);
+  } else {
+    result.logprob = kernels::log_probability(row[static_cast<std::size_t>(result.token)], *total);
+  }
+  list_token(result);
+  return result;
+}
+
+// Those of best_ that are possible.
+void Sampler::list_best(int num_top, const kernels::LogSumExp& total,
+                        scheduler::TokenResult& result) const {
   for (const Candidate& candidate : best_) {
     if (static_cast<int>(result.top_logprobs.size()) == num_top || std::isinf(candidate.value)) {
       break;
     }
     result.top_logprobs.push_back({candidate.id, kernels::log_probability(candidate.value, total)});
   }
-  result.token = best_.front().id;
-  if (params.temperature > 0.0F) {
-    result.token =
-        draw(row, best_.front().value, params, kernels::uniform(params.seed, tokens.size()));
-  }
-  result.logprob = kernels::log_probability(row[static_cast<std::size_t>(result.token)], total);
-  const bool listed =
-      std::any_of(result.top_logprobs.begin(), result.top_logprobs.end(),
-                  [&](const TokenLogprob& entry) { return entry.token == result.token; });
-  if (!listed) {
-    result.top_logprobs.push_back({result.token, result.logprob});
-  }
-  return result;
 }
 
-// Fills best_ with the `count` greatest of the row, ties by the lowest id.
+// Fills best_ with the `count` greatest of the row that are possible, ties by the lowest id.
 void Sampler::select_best(std::span<const float> row, std::int64_t count) {
   const auto size = static_cast<std::int64_t>(row.size());
   // At least `count` elements are not below the count-th greatest of the chunks' maxima.
@@ -81,8 +110,10 @@ void Sampler::select_best(std::span<const float> row, std::int64_t count) {
   }
   const auto nth = values_.begin() + (count - 1);
   std::nth_element(values_.begin(), nth, values_.end(), std::greater<>());
+  // Impossible tokens are not: there may be as many as a mask forbids.
+  const float least = std::max(*nth, std::numeric_limits<float>::lowest());
   const std::int64_t found =
-      kernels::row_select_at_least(backend_, row.data(), size, *nth, indices_.data(), size);
+      kernels::row_select_at_least(backend_, row.data(), size, least, indices_.data(), size);
   best_.clear();
   for (std::int64_t i = 0; i < found; ++i) {
     const std::int32_t id = indices_[static_cast<std::size_t>(i)];

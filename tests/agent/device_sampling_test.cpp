@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -71,7 +72,9 @@ class DeviceSamplingTest : public ::testing::Test {
       logits.insert(logits.end(), rows[i].logits.begin(), rows[i].logits.end());
     }
     kernels::Stream stream(testing::device_under_test(), pool_);
-    DeviceSampling device(stream, static_cast<int>(vocab_size), static_cast<int>(rows.size()));
+    const auto rows_max = static_cast<int>(rows.size());
+    DeviceSampling device(stream, static_cast<int>(vocab_size),
+                          {.max_tokens = rows_max, .max_sequences = rows_max});
     StepSampling host(kernels::cpu_backend(), pool_, static_cast<int>(vocab_size));
     std::vector<LogitTarget> targets;
     Outcome outcome;
@@ -196,6 +199,84 @@ TEST_F(DeviceSamplingTest, Scores) {
         {.logits = random_row(1003, 9), .params = {}, .tokens = {4, token}, .is_score = true});
   }
   expect_equal(rows);
+}
+
+TEST_F(DeviceSamplingTest, ScoresWithAlternatives) {
+  std::vector<Row> rows;
+  for (const int num_top : {0, 1, 5, 4000}) {
+    for (const TokenId token : {0, 3, 1002}) {
+      Row row{.logits = random_row(1003, 9), .params = {}, .tokens = {4, token}, .is_score = true};
+      row.params.top_logprobs = num_top;
+      rows.push_back(row);
+    }
+  }
+  expect_equal(rows);
+  EXPECT_TRUE(choose(rows).on_device.rows[0].tokens[0].top_logprobs.empty());
+}
+
+// Of every so many-th token. What the mask forbids may be biased besides.
+std::shared_ptr<const TokenMask> mask_of_every(int step, int vocab_size) {
+  auto mask = std::make_shared<TokenMask>();
+  mask->words.resize(static_cast<std::size_t>(vocab_size) / 64 + 1);
+  for (int id = 0; id < vocab_size; id += step) {
+    mask->words[static_cast<std::size_t>(id) / 64] |= std::uint64_t{1} << (id % 64);
+  }
+  return mask;
+}
+
+std::vector<Row> masked_rows() {
+  std::vector<Row> rows;
+  for (unsigned seed = 0; seed < 12; ++seed) {
+    Row row{.logits = random_row(1003, seed), .params = {}};
+    row.params.top_logprobs = 8;
+    row.params.temperature = seed % 3 == 0 ? 0.0F : 1.1F;
+    row.params.top_k = seed % 4 == 1 ? 5 : 0;
+    row.params.top_p = seed % 4 == 2 ? 0.6F : 1.0F;
+    row.params.seed = seed;
+    row.params.repetition_penalty = seed % 2 == 0 ? 1.4F : 1.0F;
+    row.params.mask = seed == 11 ? nullptr : mask_of_every(1 << (seed % 10), 1003);
+    row.params.logit_bias =
+        seed % 3 == 0 ? nullptr
+                      : bias_of({0, 5, 900, 1002, 1003, 70000}, seed == 4 ? -kInfinity : 3.0F);
+    row.tokens = {5, 5, 900, static_cast<TokenId>(seed)};
+    rows.push_back(row);
+  }
+  rows.push_back(rows[3]);  // the same mask, with another bias
+  rows.back().params.logit_bias = bias_of({8, 16}, 40.0F);
+  return rows;
+}
+
+TEST_F(DeviceSamplingTest, MasksAreBiases) { expect_equal(masked_rows()); }
+
+TEST_F(DeviceSamplingTest, AMaskThatAllowsNothingFailsItsRowAlone) {
+  std::vector<Row> rows(2, {.logits = random_row(1003, 4), .params = {}});
+  auto none = std::make_shared<TokenMask>();
+  none->words.resize(20);
+  none->words[15] = std::uint64_t{1} << 60;  // behind the vocabulary
+  rows[1].params.mask = none;
+  expect_equal(rows);
+  EXPECT_TRUE(choose(rows).on_device.rows[1].error.has_value());
+}
+
+TEST_F(DeviceSamplingTest, RawLogprobsAreOfTheLogitsAsTheyWere) {
+  auto rows = masked_rows();
+  const Outcome processed = choose(rows);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    rows[i].params.raw_logprobs = true;
+    rows[i].params.top_logprobs = static_cast<int>(i % 4);
+  }
+  expect_equal(rows);
+  const Outcome raw = choose(rows);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    SCOPED_TRACE(i);
+    const scheduler::TokenResult& token = raw.on_device.rows[i].tokens[0];
+    EXPECT_EQ(token.token, processed.on_device.rows[i].tokens[0].token);
+    // To the bit what a SCORE says of it.
+    Row score{.logits = rows[i].logits, .params = {}, .tokens = {4, token.token}, .is_score = true};
+    score.params.top_logprobs = std::max(rows[i].params.top_logprobs, 1);
+    const Outcome scored = choose({score});
+    EXPECT_EQ(token.logprob, scored.on_device.rows[0].tokens[0].logprob);
+  }
 }
 
 TEST_F(DeviceSamplingTest, RowsWithoutNumbersFailAlone) {

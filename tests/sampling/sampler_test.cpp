@@ -169,11 +169,11 @@ TEST(SamplerTest, ProbabilitiesUnderAVeryLargeBias) {
     const auto result = sample(row, params);
     for (TokenId id = 0; id < num_biased; ++id) row[static_cast<std::size_t>(id)] += value;
     const auto expected = reference_logprobs(row, {}, {});
-    const sampling::Sampler sampler(kernels::cpu_backend(), kVocabSize);
+    sampling::Sampler sampler(kernels::cpu_backend(), kVocabSize);
     for (const auto& entry : result.top_logprobs) {
       const double wanted = expected[static_cast<std::size_t>(entry.token)];
       ASSERT_NEAR(entry.logprob, wanted, 1e-5 * std::max(1.0, std::abs(wanted))) << value;
-      ASSERT_EQ(*sampler.score(row, entry.token), entry.logprob);
+      ASSERT_EQ(sampler.score(row, entry.token)->logprob, entry.logprob);
     }
   }
 }
@@ -333,9 +333,9 @@ TEST(SamplerTest, AScoreIsTheBitsOfTheReportedLogprob) {
   SamplingParams params;
   params.top_logprobs = 20;
   const auto result = sample(row, params);
-  const sampling::Sampler sampler(kernels::cpu_backend(), 50257);
+  sampling::Sampler sampler(kernels::cpu_backend(), 50257);
   for (const auto& entry : result.top_logprobs) {
-    EXPECT_EQ(std::bit_cast<std::uint32_t>(*sampler.score(row, entry.token)),
+    EXPECT_EQ(std::bit_cast<std::uint32_t>(sampler.score(row, entry.token)->logprob),
               std::bit_cast<std::uint32_t>(entry.logprob));
   }
 }
@@ -356,6 +356,138 @@ TEST(SamplerTest, PenaltiesOfOneStreamDoNotReachTheNext) {
   const auto result = sampler.sample(second, mild, none);
   EXPECT_EQ(second, row);
   EXPECT_EQ(result->token, sample(row, {}).token);
+}
+
+// A mask that allows these tokens.
+std::shared_ptr<const TokenMask> mask_of(std::size_t vocab_size, const std::set<TokenId>& allowed) {
+  auto mask = std::make_shared<TokenMask>();
+  mask->num_bytes = static_cast<int>((vocab_size + 7) / 8);
+  mask->words.resize((vocab_size + 63) / 64);
+  for (const TokenId token : allowed) {
+    mask->words[static_cast<std::size_t>(token) / 64] |= std::uint64_t{1} << (token % 64);
+  }
+  return mask;
+}
+
+void expect_same(const scheduler::TokenResult& a, const scheduler::TokenResult& b) {
+  EXPECT_EQ(a.token, b.token);
+  EXPECT_EQ(std::bit_cast<std::uint32_t>(a.logprob), std::bit_cast<std::uint32_t>(b.logprob));
+  EXPECT_EQ(a.top_logprobs, b.top_logprobs);
+}
+
+// On every instruction set: what the mask forbids is what a bias of -inf forbids, to the bit.
+TEST(SamplerTest, AMaskIsABiasOfMinusInfinity) {
+  for (const kernels::Backend* backend : kernels::cpu_backends()) {
+    for (const std::size_t size : {1, 63, 64, 65, 1000, 50257}) {
+      for (const std::size_t stride : {1, 2, 9, 200}) {
+        std::set<TokenId> allowed;
+        auto as_bias = std::make_shared<LogitBias>();
+        for (std::size_t id = 0; id < size; ++id) {
+          if (id % stride == 0) {
+            allowed.insert(static_cast<TokenId>(id));
+          } else {
+            as_bias->ids.push_back(static_cast<TokenId>(id));
+            as_bias->values.push_back(-kInfinity);
+          }
+        }
+        SamplingParams params;
+        params.top_logprobs = 7;
+        params.seed = size;
+        for (const float temperature : {0.0F, 1.3F}) {
+          for (const int top_k : {0, 3}) {
+            params.temperature = temperature;
+            params.top_k = top_k;
+            params.top_p = top_k == 0 ? 0.9F : 1.0F;
+            const auto row = random_row(size, static_cast<unsigned>(stride));
+            sampling::Sampler sampler(*backend, static_cast<int>(size));
+            auto masked_row = row;
+            auto biased_row = row;
+            params.mask = mask_of(size, allowed);
+            params.logit_bias = nullptr;
+            const auto masked = sampler.sample(masked_row, params, {});
+            params.mask = nullptr;
+            params.logit_bias = as_bias;
+            const auto biased = sampler.sample(biased_row, params, {});
+            ASSERT_TRUE(masked.ok() && biased.ok());
+            expect_same(*masked, *biased);
+            EXPECT_TRUE(allowed.contains(masked->token));
+            for (const auto& entry : masked->top_logprobs) {
+              EXPECT_TRUE(allowed.contains(entry.token));
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// Bits of tokens that are not in the vocabulary count for nothing, nor do missing words allow any.
+TEST(SamplerTest, AMaskThatAllowsNothingIsTheErrorOfTheRow) {
+  sampling::Sampler sampler(kernels::cpu_backend(), 100);
+  auto mask = std::make_shared<TokenMask>();
+  mask->words = {0, std::uint64_t{1} << 40, 5};
+  SamplingParams params;
+  params.mask = mask;
+  auto row = random_row(100, 1);
+  EXPECT_EQ(sampler.sample(row, params, {}).error().message, sampling::kNoNumbers);
+  mask->words = {std::uint64_t{1} << 3};
+  row = random_row(100, 1);
+  EXPECT_EQ(sampler.sample(row, params, {})->token, 3);
+}
+
+TEST(SamplerTest, RawLogprobsAreOfTheRowAsItWas) {
+  const auto row = random_row(3000, 21);
+  const std::vector<TokenId> tokens = {7, 7, 8, 1999};
+  auto bias = std::make_shared<LogitBias>();
+  bias->ids = {5, 70, 2999};
+  bias->values = {9.0F, 8.5F, -kInfinity};
+  SamplingParams params;
+  params.temperature = 0.9F;
+  params.repetition_penalty = 1.5F;
+  params.logit_bias = bias;
+  std::set<TokenId> allowed;
+  for (TokenId id = 0; id < 3000; id += 5) allowed.insert(id);
+  params.mask = mask_of(3000, allowed);
+  sampling::Sampler sampler(kernels::cpu_backend(), 3000);
+  for (const int num_top : {0, 1, 4}) {
+    for (std::uint64_t seed = 0; seed < 20; ++seed) {
+      params.seed = seed;
+      params.top_logprobs = num_top;
+      params.raw_logprobs = false;
+      const auto processed = sample(row, params, tokens);
+      params.raw_logprobs = true;
+      const auto raw = sample(row, params, tokens);
+      EXPECT_EQ(raw.token, processed.token);
+      EXPECT_NE(raw.logprob, processed.logprob);
+      const auto scored = *sampler.score(row, raw.token, num_top);
+      EXPECT_EQ(raw.logprob, scored.logprob);
+      if (num_top > 0) {
+        EXPECT_EQ(raw.top_logprobs, scored.top_logprobs);
+      } else {
+        EXPECT_EQ(raw.top_logprobs.size(), 1U);
+      }
+    }
+  }
+  // Where nothing is edited, both are the same.
+  SamplingParams plain;
+  const auto processed = sample(row, plain, tokens);
+  plain.raw_logprobs = true;
+  expect_same(sample(row, plain, tokens), processed);
+}
+
+TEST(SamplerTest, AScoreListsTheBestAndTheTokenItself) {
+  const auto row = random_row(5000, 22);
+  SamplingParams params;
+  params.top_logprobs = 6;
+  const auto best = sample(row, params);
+  sampling::Sampler sampler(kernels::cpu_backend(), 5000);
+  expect_same(*sampler.score(row, best.token, 6), best);
+  EXPECT_TRUE(sampler.score(row, best.token)->top_logprobs.empty());
+  const auto other = *sampler.score(row, 4999, 6);
+  ASSERT_EQ(other.top_logprobs.size(), 7U);
+  EXPECT_EQ(other.top_logprobs.back(), (TokenLogprob{4999, other.logprob}));
+  EXPECT_EQ(sampler.score(row, 4999, 1 << 20)->top_logprobs.size(),
+            static_cast<std::size_t>(kMaxTopLogprobs) + 1);
 }
 
 }  // namespace

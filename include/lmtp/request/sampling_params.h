@@ -15,7 +15,7 @@ namespace lmtp {
 // protocol::BiasCache).
 struct LogitBias {
   std::vector<TokenId> ids;   // ascending, no duplicates, >= 0
-  std::vector<float> values;  // [ids.size()], finite
+  std::vector<float> values;  // [ids.size()], finite or -inf
 
   bool operator==(const LogitBias&) const = default;
 };
@@ -26,6 +26,10 @@ struct TokenMask {
   std::vector<std::uint64_t> words;  // at least one bit is set
   int num_bytes = 0;                 // as sent: (vocabulary + 7) / 8
 
+  bool allows(TokenId token) const {
+    const auto at = static_cast<std::size_t>(token);
+    return at / 64 < words.size() && ((words[at / 64] >> (at % 64)) & 1) != 0;
+  }
   bool operator==(const TokenMask&) const = default;
 };
 

@@ -10,6 +10,11 @@
 
 namespace lmtp::sampling {
 
+// Whether a LogitsProcessor changes anything for these parameters.
+inline bool has_edits(const SamplingParams& params) {
+  return params.has_penalties() || params.logit_bias != nullptr || params.mask != nullptr;
+}
+
 // Owner: a Sampler; one thread at a time. Keeps one count for each token of the vocabulary.
 class LogitsProcessor {
  public:
@@ -17,8 +22,8 @@ class LogitsProcessor {
 
   // Edits row [vocab_size] f32 in place: the repetition penalty (as HF: a positive logit is
   // divided, a negative one multiplied), the presence and frequency penalties, all over the
-  // stream's tokens so far; then the bias is added. Tokens and ids outside the vocabulary are
-  // ignored.
+  // stream's tokens so far; then the bias is added; then -inf where the mask has no bit. Tokens and
+  // ids outside the vocabulary are ignored.
   void process(std::span<float> row, const SamplingParams& params, std::span<const TokenId> tokens);
 
  private:

@@ -1,8 +1,9 @@
 // Sampler: from a row of logits to a token and its log probability.
 //
-// In order: penalties and bias (LogitsProcessor); the reported values, log sum exp and
+// In order: penalties, bias and mask (LogitsProcessor); the reported values, log sum exp and
 // top_logprobs: natural logarithms of probabilities at temperature 1, in f32; then temperature,
 // top_k, top_p and the draw, by a random number that depends on (seed, absolute position) alone.
+// With raw_logprobs the reported values are those of the row before any of that.
 #pragma once
 
 #include <cstdint>
@@ -37,8 +38,9 @@ class Sampler {
   Result<scheduler::TokenResult> sample(std::span<float> row, const SamplingParams& params,
                                         std::span<const TokenId> tokens);
 
-  // The log probability of `token`; kNoNumbers as sample().
-  Result<float> score(std::span<const float> row, TokenId token) const;
+  // `token` with its log probability and, if num_top > 0, top_logprobs of the row as sample()'s;
+  // kNoNumbers as sample().
+  Result<scheduler::TokenResult> score(std::span<const float> row, TokenId token, int num_top = 0);
 
  private:
   struct Candidate {
@@ -46,13 +48,17 @@ class Sampler {
     TokenId id;
   };
 
+  Result<kernels::LogSumExp> total_of(std::span<const float> row) const;
   void select_best(std::span<const float> row, std::int64_t count);
+  void list_best(int num_top, const kernels::LogSumExp& total,
+                 scheduler::TokenResult& result) const;
   TokenId draw(std::span<const float> row, float max, const SamplingParams& params, double number);
   void keep_best(std::span<const float> row, std::int64_t count);
   TokenId draw_of_weights(double number) const;
 
   const kernels::Backend& backend_;
   LogitsProcessor processor_;
+  std::vector<float> raw_;             // of sample(): the row before it is edited, where wanted
   std::vector<float> weights_;         // [vocab_size] after temperature
   std::vector<float> values_;          // of select_best and keep_best while they run
   std::vector<std::int32_t> indices_;  // [vocab_size]

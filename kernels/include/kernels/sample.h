@@ -35,6 +35,7 @@ struct SampleRow {
   std::int64_t first_count = 0;  // of SampleArgs::counts
   std::int64_t num_counts = 0;   // 0 where there is no penalty
   std::int64_t num_biases = 0;
+  std::int64_t is_raw = 0;  // 1: what is reported is of the logits before penalties and biases
   const std::int32_t* bias_ids = nullptr;
   const float* bias_values = nullptr;
 };
@@ -59,6 +60,7 @@ struct SampleArgs {
   SampleRecord* records = nullptr;          // [m]
   TopToken* top = nullptr;                  // [m, top_stride], best first, ties by the lowest id
   std::int64_t top_stride = 0;              // >= num_top of every row
+  Matrix<float> raw;                        // [m, vocabulary] written, where any row is_raw
 };
 
 // REQUIRES: the stream is a device's.

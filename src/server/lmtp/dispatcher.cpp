@@ -114,6 +114,7 @@ void Dispatcher::handle(protocol::ScoreMessage& message, Peer& peer, Answers& an
   if (!message.unknown_keys.empty()) log_unknown_keys(message.unknown_keys, peer);
   Request request = request_of(message, RequestKind::kScore, peer);
   request.scored = std::move(message.scored);
+  request.params.top_logprobs = message.top_logprobs;
   submit(std::move(request), peer, answers);
 }
 
