@@ -30,6 +30,7 @@ std::string what_is_wrong(int device, int num_devices, Probe& probe) {
   }
   probe.name = properties.name;
   probe.num_multiprocessors = properties.multiProcessorCount;
+  probe.compute_capability = properties.major * 10 + properties.minor;
   if (properties.major < kMajorMin) {
     return probe.name + " has compute capability " + std::to_string(properties.major) + "." +
            std::to_string(properties.minor) + "; 8.0 is the least";

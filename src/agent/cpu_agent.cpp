@@ -20,6 +20,7 @@
 #include "lmtp/model/kv_cache.h"
 #include "lmtp/model/weight_store.h"
 #include "load_model.h"
+#include "numerics_id.h"
 #include "step_sampling.h"
 
 namespace lmtp::agent {
@@ -37,6 +38,7 @@ class CpuAgent : public scheduler::ModelAgent {
         notes_(std::move(loaded.notes)),
         cache_(model_->config(), num_blocks, stream_, kv_type(options)),
         max_batched_tokens_(options.batch.max_tokens),
+        numerics_(numerics_id(options, stream_.backend())),
         sampling_(stream_.backend(), *pool_, model_->config().vocab_size) {}
 
   scheduler::AgentInfo info() const override {
@@ -45,7 +47,8 @@ class CpuAgent : public scheduler::ModelAgent {
             .num_blocks = cache_.num_blocks(),
             .kv_bytes = cache_.num_bytes(),
             .num_parameters = model_->num_parameters(),
-            .notes = notes_};
+            .notes = notes_,
+            .numerics = numerics_};
   }
 
   Result<scheduler::StepResult> execute(const scheduler::StepPlan& plan) override {
@@ -97,6 +100,7 @@ class CpuAgent : public scheduler::ModelAgent {
   std::vector<std::string> notes_;
   model::KvCache cache_;
   int max_batched_tokens_;
+  const std::string numerics_;
   StepSampling sampling_;
   model::ModelInput input_;
   std::vector<LogitTarget> targets_;

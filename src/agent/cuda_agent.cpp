@@ -24,6 +24,7 @@
 #include "lmtp/model/kv_cache.h"
 #include "lmtp/model/weight_store.h"
 #include "load_model.h"
+#include "numerics_id.h"
 #include "resident_batch.h"
 #include "staged_memory.h"
 #include "step_sampling.h"
@@ -56,6 +57,7 @@ class CudaAgent : public scheduler::ModelAgent {
   CudaAgent(AgentParts parts, const AgentOptions& options)
       : options_(options),
         parts_(std::move(parts)),
+        numerics_(numerics_id(options, parts_.stream->backend())),
         upload_(*parts_.stream),
         resident_batch_(*parts_.stream, options.batch.rows_max(), longest_stream(options)),
         graphs_(*parts_.stream),
@@ -81,7 +83,8 @@ class CudaAgent : public scheduler::ModelAgent {
             .kv_bytes = parts_.cache->num_bytes(),
             .num_parameters = parts_.model->num_parameters(),
             .takes_kv_at_once = true,
-            .notes = parts_.notes};
+            .notes = parts_.notes,
+            .numerics = numerics_};
   }
 
   Result<scheduler::StepResult> execute(const scheduler::StepPlan& plan) override {
@@ -281,6 +284,7 @@ class CudaAgent : public scheduler::ModelAgent {
 
   const AgentOptions options_;
   AgentParts parts_;
+  const std::string numerics_;
   Upload upload_;
   ResidentBatch resident_batch_;
   DecodeGraphs graphs_;

@@ -244,7 +244,7 @@ TEST_F(AutoTest, ModelInfoOfWhatIsNotLoadedComesLaterAndLoadsNothing) {
       R"("tokenizer": "/models/one", "vocab_size": 1000, "context_length": 512, )"
       R"("eos_token_ids": [], "dtype": "none", "device": "cpu", "num_parameters": null, )"
       R"("state": "unloaded", "progress": 0, "server": "lmtp-serve/1.2.3", )"
-      R"("extensions": ["CANCEL", "LOADING"], "stats": {"num_steps": 0, )";
+      R"("extensions": ["CANCEL", "LOADING"], "numerics": null, "stats": {"num_steps": 0, )";
   EXPECT_EQ(info.substr(0, expected.size()), expected);
   EXPECT_TRUE(models->list().empty());
   EXPECT_EQ(

@@ -24,6 +24,8 @@ struct AgentInfo {
   bool takes_kv_at_once = false;  // false: as blocks are first written
   // What a user should know of the weights: parts left out, tensors that --force passed over.
   std::vector<std::string> notes = {};
+  // 16 hexadecimal digits: agents that have the same ones give the same bits.
+  std::string numerics = {};
 };
 
 // Owner: the Engine. All calls from the engine's thread.

@@ -14,6 +14,7 @@ struct Probe {
   std::string reason;  // one line: why not; empty where available
   std::string name;    // the device's, where there is one
   int num_multiprocessors = 0;
+  int compute_capability = 0;  // 90 for 9.0
 };
 
 // Any thread. The first call may take a second: it starts the driver.

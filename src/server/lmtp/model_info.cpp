@@ -72,6 +72,7 @@ std::string model_info_json(const registry::ModelStatus& status, std::string_vie
   if (!notes.empty()) info["notes"] = notes;
   info["server"] = "lmtp-serve/" + std::string(version);
   info["extensions"] = {"CANCEL", "LOADING"};
+  info["numerics"] = known(!stats.agent.numerics.empty(), stats.agent.numerics);
   info["stats"] = stats_json(stats);
   return json_text(info);
 }
