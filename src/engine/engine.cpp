@@ -20,6 +20,7 @@
 #include "lmtp/base/log.h"
 #include "lmtp/scheduler/scheduler.h"
 #include "outbox.h"
+#include "queue_notices.h"
 #include "scheduling.h"
 #include "step_pace.h"
 #include "stream_record.h"
@@ -68,6 +69,8 @@ struct Engine::Impl {
   void queue_events(std::vector<scheduler::SchedulerEvent> events, Clock::time_point now);
   void queue_error(StreamKey key, std::shared_ptr<EventSink> sink, const Error& error);
   void refuse(const Request& request, const Error& error);
+  void queue_notices(const scheduler::StepPlan& plan, Clock::time_point now);
+  void tell_draining(Clock::duration grace);
   void deliver();
 
   const ModelLimits limits;
@@ -82,11 +85,13 @@ struct Engine::Impl {
   struct Stream {
     std::shared_ptr<EventSink> sink;
     StreamRecord record;
+    bool wants_notices = false;
     bool has_gap = false;  // tokens of it could not be delivered: it is being cancelled
   };
   using Streams = std::unordered_map<StreamKey, Stream, StreamKeyHash>;
   Streams streams;
   void end_with_error(Streams::iterator at, const Error& error);
+  void end_stream(Streams::iterator at);
   EngineMetrics& metrics = inbox->stats.metrics;  // which others read at any time
   Outbox outbox;                                  // of this step or drain, not yet delivered
   std::unique_ptr<scheduler::ModelAgent> agent;
@@ -95,6 +100,7 @@ struct Engine::Impl {
   bool lost = false;  // the agent's device
   bool stopped = false;
   StepPace pace;
+  QueueNotices queue;
   struct StartedStep {
     int num_tokens = 0;
     int num_rows = 0;
@@ -172,7 +178,10 @@ void Engine::Impl::start(const scheduler::StepPlan& plan) {
                      .is_ahead = false});
   for (const auto& [key, num_cached] : plan.admitted) {
     streams.at(key).record.admitted(metrics, num_cached, started.back().since);
+    queue.end(key);
   }
+  queue.planned(plan.num_admissions, scheduler->num_waiting(), started.back().since);
+  queue_notices(plan, started.back().since);
   const Result<void> result = guarded([&] { return agent->start(plan); });
   if (!result) started.back().error = result.error();
 }
@@ -305,7 +314,8 @@ void Engine::Impl::apply(Request& request) {
     return refuse(request, overloaded(static_cast<std::size_t>(options.max_concurrent_requests)));
   }
   LMTP_CHECK(!streams.contains(request.key), request.key.connection, request.key.stream);
-  streams.emplace(request.key, Stream{request.sink, StreamRecord(request)});
+  streams.emplace(request.key, Stream{request.sink, StreamRecord(request), request.wants_notices});
+  if (request.wants_notices) queue.begin(request.key, Clock::now());
   const std::uint64_t seed = (static_cast<std::uint64_t>(random()) << 32) | random();
   queue_events(scheduler->add(make_sequence(std::move(request), seed)), Clock::now());
 }
@@ -318,6 +328,7 @@ void Engine::Impl::apply(CancelCommand& cancel) {
 }
 
 void Engine::Impl::apply(StopCommand& stop) {
+  if (!stop_at) tell_draining(stop.deadline - Clock::now());
   if (!stop_at || stop.deadline < *stop_at) stop_at = stop.deadline;
 }
 
@@ -330,7 +341,8 @@ void Engine::Impl::fail_all(const Error& error) {
 }
 
 void Engine::Impl::queue_error(StreamKey key, std::shared_ptr<EventSink> sink, const Error& error) {
-  outbox.add(key.connection, std::move(sink), StreamError{key.stream, error});
+  outbox.add(key.connection, std::move(sink),
+             StreamError{.stream_id = key.stream, .error = error, .sample = key.sample});
 }
 
 // For a request that has no stream yet.
@@ -342,7 +354,45 @@ void Engine::Impl::refuse(const Request& request, const Error& error) {
 void Engine::Impl::end_with_error(Streams::iterator at, const Error& error) {
   at->second.record.failed(metrics, error.code);
   queue_error(at->first, at->second.sink, error);
+  end_stream(at);
+}
+
+void Engine::Impl::end_stream(Streams::iterator at) {
+  queue.end(at->first);
   streams.erase(at);
+}
+
+// What the plan did to streams, and how those that wait stand in the queue.
+void Engine::Impl::queue_notices(const scheduler::StepPlan& plan, Clock::time_point now) {
+  const auto add = [this](const StreamKey& key, StreamNotice notice) {
+    const Stream& stream = streams.at(key);
+    notice.stream_id = key.stream;
+    notice.sample = key.sample;
+    if (!stream.has_gap) outbox.add(key.connection, stream.sink, notice);
+  };
+  for (const auto& [key, kind] : plan.notices) {
+    add(key, {.kind = kind});
+    if (kind == StreamNotice::Kind::kPreempted) {
+      queue.begin(key, now);
+    } else {
+      queue.end(key);
+    }
+  }
+  if (!queue.is_due(now)) return;
+  for (const auto& [key, notice] : queue.take(scheduler->waiting_order(), now)) add(key, notice);
+}
+
+// Once, where there is time left for streams to end by themselves.
+void Engine::Impl::tell_draining(Clock::duration grace) {
+  if (grace <= Clock::duration::zero()) return;
+  StreamNotice notice{.kind = StreamNotice::Kind::kDraining};
+  notice.wait_ms = std::chrono::duration_cast<std::chrono::milliseconds>(grace).count();
+  for (const auto& [key, stream] : streams) {
+    if (!stream.wants_notices || stream.has_gap) continue;
+    notice.stream_id = key.stream;
+    notice.sample = key.sample;
+    outbox.add(key.connection, stream.sink, notice);
+  }
 }
 
 // `now`: when the step that gave them had ended.
@@ -366,7 +416,7 @@ void Engine::Impl::queue_events(std::vector<scheduler::SchedulerEvent> events,
     }
     if (ends) stream.record.finished(metrics, reason);
     outbox.add(event.key.connection, stream.sink, std::move(*token));
-    if (ends) streams.erase(at);
+    if (ends) end_stream(at);
   }
 }
 

@@ -17,8 +17,16 @@ struct Delivery {
   bool failed = false;
 };
 
-StreamId stream_of(const StreamEvent& event) {
-  return std::visit([](const auto& e) { return e.stream_id; }, event);
+// Of a stream whose last event, which this is, could not be delivered.
+StreamError lost_end(const StreamEvent& event) {
+  StreamError error{.error = {ErrorCode::kInternal, "internal: the end of this stream was lost"}};
+  std::visit(
+      [&error](const auto& e) {
+        error.stream_id = e.stream_id;
+        if constexpr (requires { e.sample; }) error.sample = e.sample;
+      },
+      event);
+  return error;
 }
 
 }  // namespace
@@ -58,9 +66,7 @@ std::vector<ConnectionId> Outbox::deliver() {
   for (Outgoing& out : sent) {
     // Of an event that was moved from, the stream's id and its finish_reason are still there.
     if (!deliveries[out.delivery].failed || !is_last(out.event)) continue;
-    add(out.connection, std::move(out.sink),
-        StreamError{stream_of(out.event),
-                    {ErrorCode::kInternal, "internal: the end of this stream was lost"}});
+    add(out.connection, std::move(out.sink), lost_end(out.event));
   }
   return failed;
 }

@@ -26,6 +26,9 @@ std::unique_ptr<scheduler::Sequence> make_sequence(Request request, std::uint64_
   sequence->tokens = std::move(request.prompt);
   sequence->tokens.insert(sequence->tokens.end(), request.scored.begin(), request.scored.end());
   sequence->params = std::move(request.params);
+  sequence->num_resumed = request.num_resumed;
+  sequence->stops = std::move(request.stops);
+  sequence->wants_notices = request.wants_notices;
   if (!sequence->params.has_seed) sequence->params.seed = seed;
   return sequence;
 }

@@ -9,6 +9,7 @@
 
 #include "lmtp/base/check.h"
 #include "lmtp/scheduler/scheduler.h"
+#include "stream_end.h"
 #include "token_budget.h"
 
 namespace lmtp::scheduler {
@@ -18,6 +19,17 @@ namespace {
 constexpr std::int64_t kAgeingSteps = 256;
 // Waiting sequences whose prefix is looked up again in each step, round robin.
 constexpr std::size_t kHintsRefreshed = 8;
+
+// What each connection was served, the least first.
+using Turn = std::tuple<std::int64_t, ConnectionId>;
+using Turns = std::priority_queue<Turn, std::vector<Turn>, std::greater<>>;
+
+using Queues = std::unordered_map<ConnectionId, std::vector<Sequence*>>;
+Queues by_connection(const std::vector<Sequence*>& order) {
+  Queues queues;
+  for (Sequence* sequence : order) queues[sequence->key.connection].push_back(sequence);
+  return queues;
+}
 
 int common_prefix(const std::vector<TokenId>& a, const std::vector<TokenId>& b, int limit) {
   return static_cast<int>(std::mismatch(a.begin(), a.begin() + limit, b.begin()).first - a.begin());
@@ -67,10 +79,8 @@ void Scheduler::plan_admissions() {
 
 // The next is always of the connection served least, counting what this plan has already given it.
 void Scheduler::admit_by_shares(const std::vector<Sequence*>& order) {
-  std::unordered_map<ConnectionId, std::vector<Sequence*>> queues;
-  for (Sequence* sequence : order) queues[sequence->key.connection].push_back(sequence);
-  using Turn = std::tuple<std::int64_t, ConnectionId>;
-  std::priority_queue<Turn, std::vector<Turn>, std::greater<>> turns;
+  Queues queues = by_connection(order);
+  Turns turns;
   for (const auto& [connection, queue] : queues) {
     turns.emplace(shares_.at(connection).served, connection);
   }
@@ -86,6 +96,29 @@ void Scheduler::admit_by_shares(const std::vector<Sequence*>& order) {
     queue.pop_back();
     turns.emplace(shares_.at(connection).served, connection);
   }
+}
+
+std::vector<StreamKey> Scheduler::waiting_order() const {
+  std::vector<StreamKey> keys;
+  std::vector<Sequence*> order = candidates();  // the best last
+  for (; !order.empty() && order.back()->num_preempted > 0; order.pop_back()) {
+    keys.push_back(order.back()->key);
+  }
+  Queues queues = by_connection(order);
+  Turns turns;
+  for (const auto& [connection, queue] : queues) {
+    turns.emplace(shares_.at(connection).served, connection);
+  }
+  while (!turns.empty()) {
+    const auto [served, connection] = turns.top();
+    turns.pop();
+    std::vector<Sequence*>& queue = queues.at(connection);
+    keys.push_back(queue.back()->key);
+    const int missing = num_missing(*queue.back());
+    queue.pop_back();
+    if (!queue.empty()) turns.emplace(served + missing, connection);
+  }
+  return keys;
 }
 
 // The waiting sequences, best last, regardless of what their connections were served; preempted
@@ -166,7 +199,11 @@ Scheduler::Admission Scheduler::admit(Sequence& sequence) {
     counters_.num_cached_tokens += num_cached;
     counters_.num_partial_hits += match.partial != kNoBlock ? 1 : 0;
     share.served += missing;
+    withhold_end(sequence, options_.eos_ids);
+  } else if (sequence.wants_notices) {
+    plan_.notices.push_back({sequence.key, StreamNotice::Kind::kResumed});
   }
+  ++plan_.num_admissions;
   std::erase(waiting_, &sequence);
   running_.push_back(&sequence);
   sequence.status = SequenceStatus::kRunning;

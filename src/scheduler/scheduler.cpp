@@ -4,9 +4,19 @@
 #include <utility>
 
 #include "lmtp/base/check.h"
+#include "stream_end.h"
 #include "token_budget.h"
 
 namespace lmtp::scheduler {
+namespace {
+
+SchedulerEvent error_event(const Sequence& sequence, Error error) {
+  const StreamKey& key = sequence.key;
+  return {key,
+          StreamError{.stream_id = key.stream, .error = std::move(error), .sample = key.sample}};
+}
+
+}  // namespace
 
 int Scheduler::min_blocks(int context_length) { return blocks_for(context_length) + 1; }
 
@@ -40,7 +50,8 @@ std::vector<SchedulerEvent> Scheduler::add(std::unique_ptr<Sequence> sequence) {
   std::vector<SchedulerEvent> events;
   if (added.kind == RequestKind::kScore && added.num_prompt == 0) {
     // Nothing precedes the first token; the reference gives it log probability 0 as well.
-    events.push_back({added.key, next_entry(added, TokenResult{added.tokens[0], 0.0F, {}})});
+    const TokenId first = added.tokens[0];
+    events.push_back({added.key, next_entry(added, TokenResult{first, 0.0F, {{first, 0.0F}}})});
     if (added.num_emitted == added.length()) finish(added);
   }
   return events;
@@ -189,6 +200,7 @@ void Scheduler::preempt(Sequence& victim) {
   waiting_.push_back(&victim);
   ++counters_.num_preemptions;
   admissions_over_ = true;
+  if (victim.wants_notices) plan_.notices.push_back({victim.key, StreamNotice::Kind::kPreempted});
 }
 
 void Scheduler::unplan(const Sequence& sequence) {
@@ -222,6 +234,7 @@ bool Scheduler::add_ahead(int input_row) {
       *sequences_.at(plan_.rows[static_cast<std::size_t>(input_row)].sequence->key);
   if (sequence.kind != RequestKind::kGenerate || sequence.params.has_penalties()) return false;
   if (sequence.num_generated() + 1 >= sequence.num_generated_max) return true;
+  if (is_withheld_last(sequence)) return false;
   if (!reserve(sequence, sequence.length() + 1 - sequence.num_computed)) return false;
   ahead_.rows.push_back({.sequence = &sequence,
                          .first_position = sequence.length(),
@@ -254,8 +267,7 @@ void Scheduler::commit_row(const PlanRow& row, RowResult& result,
                            std::vector<SchedulerEvent>& events) {
   Sequence& sequence = *sequences_.at(row.sequence->key);
   if (result.error) {
-    events.push_back(
-        {sequence.key, StreamError{sequence.key.stream, {ErrorCode::kInternal, *result.error}}});
+    events.push_back(error_event(sequence, {ErrorCode::kInternal, *result.error}));
     drop(sequence);
     return;
   }
@@ -280,24 +292,21 @@ void Scheduler::commit_row(const PlanRow& row, RowResult& result,
 }
 
 TokenEvent Scheduler::next_entry(Sequence& sequence, TokenResult&& token) {
-  TokenEvent entry{sequence.key.stream, token.token, token.logprob, FinishReason::kNone,
-                   std::nullopt};
+  TokenEvent entry{sequence.key.stream, token.token,  token.logprob,
+                   FinishReason::kNone, std::nullopt, sequence.key.sample};
   ++sequence.num_emitted;
   if (sequence.kind == RequestKind::kScore) {
     ++counters_.num_scored_tokens;
     if (sequence.num_prompt + sequence.num_emitted == sequence.length()) {
       entry.finish_reason = FinishReason::kStop;
     }
+    if (sequence.params.top_logprobs > 0) entry.top_logprobs = std::move(token.top_logprobs);
     return entry;
   }
   entry.top_logprobs = std::move(token.top_logprobs);
   sequence.tokens.push_back(token.token);
   ++counters_.num_generated_tokens;
-  if (std::ranges::find(options_.eos_ids, token.token) != options_.eos_ids.end()) {
-    entry.finish_reason = FinishReason::kStop;
-  } else if (sequence.num_generated() >= sequence.num_generated_max) {
-    entry.finish_reason = FinishReason::kLength;
-  }
+  entry.finish_reason = end_by_last_token(sequence, options_.eos_ids);
   return entry;
 }
 
@@ -383,7 +392,7 @@ std::vector<SchedulerEvent> Scheduler::abort(const Error& error) {
   for (const PlanRow& row : rows) {
     if (row.sequence == nullptr) continue;
     Sequence& sequence = *sequences_.at(row.sequence->key);
-    events.push_back({sequence.key, StreamError{sequence.key.stream, error}});
+    events.push_back(error_event(sequence, error));
     drop(sequence);  // copies and writes of the failed step may not have happened
   }
   return events;

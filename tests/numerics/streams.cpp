@@ -5,6 +5,7 @@
 #include <random>
 
 #include "lmtp/base/check.h"
+#include "lmtp/request/sampling_table.h"
 
 namespace lmtp::numerics {
 namespace {
@@ -44,6 +45,13 @@ std::shared_ptr<LogitBias> draw_bias(Draw& draw, int vocab_size) {
   return bias;
 }
 
+std::shared_ptr<TokenMask> draw_mask(Draw& draw, int vocab_size) {
+  auto mask = std::make_shared<TokenMask>();
+  mask->num_bytes = (vocab_size + 7) / 8;
+  for (int id = 0; id < vocab_size; id += 64) mask->words.push_back(draw.number());
+  return mask;
+}
+
 SamplingParams draw_params(Draw& draw, int vocab_size) {
   SamplingParams params;
   params.seed = draw.number();
@@ -56,6 +64,12 @@ SamplingParams draw_params(Draw& draw, int vocab_size) {
   if (draw.one_in(4)) params.presence_penalty = draw.of({-0.5F, 0.7F});
   if (draw.one_in(4)) params.frequency_penalty = draw.of({-0.2F, 0.4F});
   if (draw.one_in(2)) params.logit_bias = draw_bias(draw, vocab_size);
+  if (draw.one_in(4)) params.mask = draw_mask(draw, vocab_size);
+  params.raw_logprobs = draw.one_in(3);
+  if (draw.one_in(4)) {  // to its last token, for how long streams are is settled
+    params.min_tokens = kMaxCount;
+    params.stop_token_ids = draw.tokens(8, vocab_size);
+  }
   return params;
 }
 

@@ -109,7 +109,7 @@ TEST_F(RequestWays, WhatARunningModelCannotServeLeavesItsRouteAlone) {
   canceller_of(manager->submit(std::move(request)));
   known.set_value();
   EXPECT_NE(probe->wait_done(2).error.find("prompt: has"), std::string::npos);
-  EXPECT_EQ(manager->refusals().count(ErrorCode::kInvalid), 1U);
+  EXPECT_EQ(manager->refusals().count(ErrorCode::kTooLong), 1U);
   EXPECT_TRUE(probe->was_free);
 }
 

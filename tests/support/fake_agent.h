@@ -2,8 +2,10 @@
 // notices every block that was shared, copied, evicted or overwritten wrongly.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -121,6 +123,20 @@ class FakeAgent : public scheduler::ModelAgent {
     return -static_cast<float>(mix(hash, token) % 1000) / 100.0F - 0.01F;
   }
 
+  // The next token where the bias of the step forbids the one that would have come.
+  TokenId draw_allowed(std::uint64_t hash, const SamplingParams& params) const {
+    TokenId token = draw(hash, options_.vocab_size);
+    if (params.logit_bias == nullptr) return token;
+    const auto& [ids, values] = *params.logit_bias;
+    const auto is_forbidden = [&] {
+      const auto at = std::ranges::lower_bound(ids, token);
+      return at != ids.end() && *at == token &&
+             std::isinf(values[static_cast<std::size_t>(at - ids.begin())]);
+    };
+    while (is_forbidden()) token = (token + 1) % options_.vocab_size;
+    return token;
+  }
+
   std::uint64_t& slot(BlockId block, int offset) {
     LMTP_CHECK(block > kNullBlock && block < options_.num_blocks, block);
     return kv_[static_cast<std::size_t>(block) * kBlockSize + static_cast<std::size_t>(offset)];
@@ -152,7 +168,7 @@ class FakeAgent : public scheduler::ModelAgent {
       at(p) = hash;
       if (p < end - row.num_logits) continue;
       const bool score = s.kind == RequestKind::kScore;
-      const TokenId next = score ? token(p + 1) : draw(hash, options_.vocab_size);
+      const TokenId next = score ? token(p + 1) : draw_allowed(hash, s.params);
       const float lp = logprob(hash, next);
       result.tokens.push_back({next, lp, {}});
       if (!score) result.tokens.back().top_logprobs.push_back({next, lp});

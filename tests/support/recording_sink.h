@@ -50,6 +50,9 @@ class RecordingSink : public EventSink {
   Stream wait_loading(StreamId id) {
     return wait(id, [](const Stream& s) { return s.done || s.num_loading > 0; });
   }
+  Stream wait_notice(StreamId id) {
+    return wait(id, [](const Stream& s) { return s.done || !s.notices.empty(); });
+  }
   int num_deliveries() {
     const std::lock_guard lock(mutex_);
     return num_deliveries_;

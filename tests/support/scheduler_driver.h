@@ -33,6 +33,14 @@ class SchedulerDriver {
           return options;
         }()) {}
 
+  StreamKey add(std::unique_ptr<scheduler::Sequence> sequence) {
+    const StreamKey key = sequence->key;
+    outcome(key) = {};
+    admitted_.erase({key.connection, key.stream});
+    take(scheduler_.add(std::move(sequence)));
+    return key;
+  }
+
   StreamKey generate(StreamId id, std::vector<TokenId> prompt, int max_tokens,
                      ConnectionId connection = 1, SamplingParams params = {}) {
     auto sequence = std::make_unique<scheduler::Sequence>();
@@ -96,10 +104,13 @@ class SchedulerDriver {
   const scheduler::StepPlan& last_plan() const { return last_plan_; }
   // Those of its rows.
   const std::vector<StreamKey>& last_keys() const { return last_keys_; }
+  // Of all plans so far.
+  const std::vector<scheduler::SequenceNotice>& notices() const { return notices_; }
 
  private:
   void start(const scheduler::StepPlan& plan) {
     last_plan_ = plan;
+    notices_.insert(notices_.end(), plan.notices.begin(), plan.notices.end());
     last_keys_.clear();
     for (const scheduler::PlanRow& row : plan.rows) last_keys_.push_back(row.sequence->key);
     for (const scheduler::AdmittedSequence& one : plan.admitted) {
@@ -111,14 +122,6 @@ class SchedulerDriver {
     }
     ASSERT_TRUE(agent_.start(plan));
     ++num_started_;
-  }
-
-  StreamKey add(std::unique_ptr<scheduler::Sequence> sequence) {
-    const StreamKey key = sequence->key;
-    outcome(key) = {};
-    admitted_.erase({key.connection, key.stream});
-    take(scheduler_.add(std::move(sequence)));
-    return key;
   }
 
   void take(std::vector<scheduler::SchedulerEvent> events) {
@@ -141,6 +144,7 @@ class SchedulerDriver {
   scheduler::Scheduler scheduler_;
   scheduler::StepPlan last_plan_;
   std::vector<StreamKey> last_keys_;
+  std::vector<scheduler::SequenceNotice> notices_;
   int num_started_ = 0;
   int num_steps_ahead_ = 0;
   std::set<std::pair<ConnectionId, StreamId>> admitted_;

@@ -82,11 +82,11 @@ class Scheduler {
   // The step after the one that is being executed, whose sampled tokens are not known yet: one
   // token more of each sequence that will not have all its tokens by then (PlanRow::input_row).
   // Empty if the next step cannot be known yet: a sequence waits, prefills, scores, has penalties
-  // (which depend on all tokens before), or would need a block that only a preemption frees.
-  // Steps write keys and values in order, so what is written for a sequence that turns out to have
-  // ended is overwritten later. Valid until it is committed, aborted, or the commit before it:
-  // commit() makes it the plan.
-  // REQUIRES: plan() was not empty, and there is no plan ahead.
+  // (which depend on all tokens before), reaches its min_tokens, or would need a block that only a
+  // preemption frees. Steps write keys and values in order, so what is written for a sequence that
+  // turns out to have ended is overwritten later. Valid until it is committed, aborted, or the
+  // commit before it: commit() makes it the plan. REQUIRES: plan() was not empty, and there is no
+  // plan ahead.
   const StepPlan& plan_ahead();
 
   // Takes the result of the plan's execution.
@@ -95,6 +95,9 @@ class Scheduler {
   // The plan's execution failed: its sequences end with this error, the others go on. A plan ahead
   // is dropped.
   std::vector<SchedulerEvent> abort(const Error& error);
+
+  // Those that wait, in the order in which they would be admitted if nothing else came.
+  std::vector<StreamKey> waiting_order() const;
 
   bool contains(StreamKey key) const { return sequences_.contains(key); }
   int num_waiting() const { return static_cast<int>(waiting_.size()); }

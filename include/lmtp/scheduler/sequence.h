@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "lmtp/base/ids.h"
@@ -37,6 +38,13 @@ struct Sequence {
   int num_indexed = 0;
 
   SamplingParams params;
+  int num_resumed = 0;                 // of the prompt's last tokens, those that count as generated
+  std::shared_ptr<StopChecker> stops;  // null: none
+  bool wants_notices = false;
+  // Before min_tokens: params.logit_bias forbids what would end the stream, and own_bias is the one
+  // of the request, which takes its place then.
+  bool is_end_withheld = false;
+  std::shared_ptr<const LogitBias> own_bias;
   int num_generated_max = 0;  // max_tokens after clamping to the context
   int num_emitted = 0;        // events sent; for a Score, scored tokens
   int num_preempted = 0;
@@ -47,6 +55,8 @@ struct Sequence {
 
   int length() const { return static_cast<int>(tokens.size()); }
   int num_generated() const { return length() - num_prompt; }
+  // What min_tokens counts.
+  int num_counted() const { return num_generated() + num_resumed; }
   // The last token of a Score is never fed: nothing follows it.
   int num_to_compute() const { return kind == RequestKind::kScore ? length() - 1 : length(); }
 };

@@ -55,12 +55,20 @@ struct AdmittedSequence {
   int num_cached = 0;  // tokens of its prompt that the prefix cache held
 };
 
+// A sequence that asks for notices, and what this plan did to it.
+struct SequenceNotice {
+  StreamKey key;
+  StreamNotice::Kind kind = StreamNotice::Kind::kPreempted;  // or kResumed
+};
+
 struct StepPlan {
   std::vector<BlockCopy> copies;
   std::vector<PlanRow> rows;
   std::vector<AdmittedSequence> admitted;
-  int num_tokens = 0;  // sum over rows
-  int num_logits = 0;  // sum over rows
+  std::vector<SequenceNotice> notices;  // in the order in which it happened
+  int num_admissions = 0;               // of `admitted`, and of preempted sequences
+  int num_tokens = 0;                   // sum over rows
+  int num_logits = 0;                   // sum over rows
 
   bool empty() const { return rows.empty(); }
 };
@@ -69,7 +77,7 @@ struct StepPlan {
 struct TokenResult {
   TokenId token = 0;
   float logprob = 0.0F;
-  std::vector<TokenLogprob> top_logprobs;  // best first; empty for a Score
+  std::vector<TokenLogprob> top_logprobs;  // best first; empty for a Score that asks for none
 };
 
 // The result of one row of the plan.

@@ -1,0 +1,45 @@
+#include "stream_end.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "lmtp/request/logit_bias.h"
+
+namespace lmtp::scheduler {
+
+void withhold_end(Sequence& sequence, std::span<const TokenId> eos_ids) {
+  SamplingParams& params = sequence.params;
+  if (sequence.kind != RequestKind::kGenerate || sequence.is_end_withheld ||
+      sequence.num_counted() >= params.min_tokens) {
+    return;
+  }
+  std::vector<TokenId> ids = params.stop_token_ids;
+  if (!params.ignore_eos) ids.insert(ids.end(), eos_ids.begin(), eos_ids.end());
+  if (ids.empty()) return;
+  std::ranges::sort(ids);
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  std::shared_ptr<const LogitBias> withholding = forbid(params.logit_bias.get(), ids);
+  sequence.own_bias = std::exchange(params.logit_bias, std::move(withholding));
+  sequence.is_end_withheld = true;
+}
+
+FinishReason end_by_last_token(Sequence& sequence, std::span<const TokenId> eos_ids) {
+  SamplingParams& params = sequence.params;
+  const TokenId token = sequence.tokens.back();
+  const bool may_stop = sequence.num_counted() >= params.min_tokens;
+  if (sequence.is_end_withheld && may_stop) {
+    params.logit_bias = std::move(sequence.own_bias);
+    sequence.is_end_withheld = false;
+  }
+  const auto is_among = [token](std::span<const TokenId> ids) {
+    return std::ranges::find(ids, token) != ids.end();
+  };
+  bool stops = (!params.ignore_eos && is_among(eos_ids)) || is_among(params.stop_token_ids);
+  if (sequence.stops != nullptr && sequence.stops->push(token, may_stop)) stops = true;
+  if (stops) return FinishReason::kStop;
+  return sequence.num_generated() >= sequence.num_generated_max ? FinishReason::kLength
+                                                                : FinishReason::kNone;
+}
+
+}  // namespace lmtp::scheduler

@@ -1,0 +1,308 @@
+// The numerics contract through an engine: what ends some streams, and where a stream was cut and
+// continued, changes no bit of the others or of the rest. On a CPU, and on a device that runs
+// ahead.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bit_cases.h"
+#include "device_under_test.h"
+#include "lmtp/agent/cpu_agent.h"
+#include "lmtp/agent/cuda_agent.h"
+#include "lmtp/engine/engine.h"
+#include "lmtp/model/kv_cache.h"
+#include "source_dir.h"
+
+namespace lmtp {
+namespace {
+
+using engine::Engine;
+using testing::bits;
+using testing::prompt_of;
+
+constexpr int kContext = 128;
+
+struct Outcome {
+  std::vector<TokenEvent> entries;
+  std::string error;
+  bool done = false;
+};
+
+class OutcomeSink : public EventSink {
+ public:
+  void deliver(std::vector<StreamEvent> events) override {
+    const std::lock_guard lock(mutex_);
+    for (StreamEvent& event : events) {
+      if (auto* token = std::get_if<TokenEvent>(&event)) {
+        Outcome& outcome = outcomes_[token->stream_id];
+        outcome.done = token->finish_reason != FinishReason::kNone;
+        outcome.entries.push_back(std::move(*token));
+      } else if (auto* error = std::get_if<StreamError>(&event)) {
+        outcomes_[error->stream_id] = {{}, error->error.message, true};
+      }
+    }
+    changed_.notify_all();
+  }
+  Outcome wait(StreamId id) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, std::chrono::minutes(5), [&] { return outcomes_[id].done; });
+    return outcomes_[id];
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<StreamId, Outcome> outcomes_;
+};
+
+// Ends a stream at any of so many pairs of tokens, as text may end in the middle of one.
+class PairStops : public StopChecker {
+ public:
+  using Pair = std::pair<TokenId, TokenId>;
+  explicit PairStops(std::vector<Pair> pairs) : pairs_(std::move(pairs)) {}
+
+  bool push(TokenId token, bool may_stop) override {
+    const Pair pair{std::exchange(last_, token), token};
+    return may_stop && std::ranges::find(pairs_, pair) != pairs_.end();
+  }
+
+ private:
+  std::vector<Pair> pairs_;
+  TokenId last_ = -1;
+};
+
+enum class Where { kCpu, kDevice };
+
+class StreamBitsTest : public ::testing::TestWithParam<Where> {
+ protected:
+  // num_blocks: of the KV cache; 0: as many as all streams need.
+  static std::unique_ptr<Engine> make_engine(int num_blocks = 0) {
+    agent::AgentOptions options;
+    options.source.folder = testing::source_dir() + "/tests/goldens/checkpoints/five-heads-f16";
+    options.source.name = options.source.folder;
+    options.config = *model::load_model_config(options.source);
+    options.num_threads = 1;
+    options.context_length = kContext;
+    options.batch.max_tokens = 64;
+    options.kv_cache_bytes = (num_blocks > 0 ? num_blocks : 600) *
+                             model::kv_block_bytes(options.config, agent::kv_type(options));
+    if (GetParam() == Where::kDevice) {
+      options.cuda_device = 0;
+      options.debug.backend = &testing::device_under_test();
+    }
+    auto agent = GetParam() == Where::kDevice ? agent::make_cuda_agent(options, no_progress)
+                                              : agent::make_cpu_agent(options, no_progress);
+    EXPECT_TRUE(agent.ok()) << agent.error().message;
+    vocab_size_ = options.config.vocab_size;
+    engine::EngineOptions engine_options;
+    engine_options.batch = options.batch;
+    engine_options.debug.check_invariants = true;
+    return std::make_unique<Engine>(
+        std::move(*agent),
+        engine::ModelLimits{.vocab_size = vocab_size_, .context_length = kContext, .eos_ids = {}},
+        engine_options);
+  }
+  static bool no_progress(int) { return true; }
+
+  static std::vector<Outcome> run(Engine& engine, const std::vector<Request>& requests) {
+    const auto sink = std::make_shared<OutcomeSink>();
+    std::vector<Request> submitted = requests;
+    for (std::size_t i = 0; i < submitted.size(); ++i) {
+      submitted[i].key = {1, static_cast<StreamId>(i)};
+      submitted[i].sink = sink;
+      EXPECT_TRUE(engine::check_request(submitted[i], {vocab_size_, kContext, {}}));
+    }
+    EXPECT_TRUE(engine.instance().submit_all(submitted));
+    std::vector<Outcome> outcomes;
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      outcomes.push_back(sink->wait(static_cast<StreamId>(i)));
+      EXPECT_EQ(outcomes.back().error, "") << i;
+    }
+    return outcomes;
+  }
+  static std::vector<Outcome> run_alone(Engine& engine, const std::vector<Request>& requests) {
+    std::vector<Outcome> outcomes;
+    for (const Request& request : requests) outcomes.push_back(run(engine, {request})[0]);
+    return outcomes;
+  }
+
+  // The emulation of a device takes milliseconds a token: fewer and shorter streams there, and
+  // none with penalties, by which no step runs ahead.
+  static int num_tokens() { return GetParam() == Where::kDevice ? 14 : 24; }
+  static std::vector<Request> make_requests(int first, int count) {
+    std::vector<Request> made;
+    for (int number = first; number < first + count; ++number) {
+      if (GetParam() == Where::kCpu || number % 3 != 2) made.push_back(request(number));
+      if (GetParam() == Where::kDevice && made.size() == 3) break;
+    }
+    return made;
+  }
+
+  // Of every kind that there is.
+  static Request request(int number) {
+    Request made;
+    made.prompt = prompt_of(number, 5 + number * 3);
+    SamplingParams& params = made.params;
+    params.max_tokens = num_tokens();
+    params.has_seed = true;
+    params.seed = static_cast<std::uint64_t>(number) * 77;
+    params.temperature = number % 4 == 0 ? 0.0F : 0.9F;
+    params.top_p = number % 3 == 1 ? 0.9F : 1.0F;
+    params.top_k = number % 5 == 2 ? 11 : 0;
+    params.top_logprobs = number % 4;
+    params.raw_logprobs = number % 2 == 1;
+    if (number % 3 == 2) params.repetition_penalty = 1.3F;
+    if (number % 3 == 2) params.frequency_penalty = 0.2F;
+    if (number % 4 >= 2) {
+      auto bias = std::make_shared<LogitBias>();
+      bias->ids = {1, 9, 40};
+      bias->values = {-100.0F, 2.0F, 1.5F};
+      params.logit_bias = bias;
+    }
+    if (number % 4 % 3 == 1) {
+      auto mask = std::make_shared<TokenMask>();
+      mask->num_bytes = (vocab_size_ + 7) / 8;
+      mask->words.assign(static_cast<std::size_t>(vocab_size_) / 64 + 1, 0xF0F7'FEF1'7F3F'FFEFU);
+      params.mask = mask;
+    }
+    return made;
+  }
+
+  static inline int vocab_size_ = 0;
+};
+
+INSTANTIATE_TEST_SUITE_P(Agents, StreamBitsTest, ::testing::Values(Where::kCpu, Where::kDevice),
+                         [](const auto& which) {
+                           return which.param == Where::kCpu ? "Cpu" : "Device";
+                         });
+
+void expect_same(const TokenEvent& got, const TokenEvent& wanted) {
+  EXPECT_EQ(got.token, wanted.token);
+  EXPECT_EQ(bits(got.logprob), bits(wanted.logprob));
+  ASSERT_EQ(got.top_logprobs.has_value(), wanted.top_logprobs.has_value());
+  ASSERT_EQ(got.top_logprobs->size(), wanted.top_logprobs->size());
+  for (std::size_t i = 0; i < got.top_logprobs->size(); ++i) {
+    EXPECT_EQ((*got.top_logprobs)[i].token, (*wanted.top_logprobs)[i].token);
+    EXPECT_EQ(bits((*got.top_logprobs)[i].logprob), bits((*wanted.top_logprobs)[i].logprob));
+  }
+}
+
+// `got` are the entries of `wanted` from `first` on.
+void expect_tail(const Outcome& got, const Outcome& wanted, std::size_t first = 0) {
+  ASSERT_EQ(got.entries.size(), wanted.entries.size() - first);
+  for (std::size_t i = 0; i < got.entries.size(); ++i) {
+    SCOPED_TRACE(i);
+    expect_same(got.entries[i], wanted.entries[first + i]);
+    EXPECT_EQ(got.entries[i].finish_reason, wanted.entries[first + i].finish_reason);
+  }
+}
+
+TEST_P(StreamBitsTest, StopsDoNotChangeOthers) {
+  const auto alone = make_engine();
+  const std::vector<Request> others = make_requests(0, 8);
+  const auto expected = run_alone(*alone, others);
+  std::vector<Request> stopped = make_requests(8, 8);
+  const auto unstopped = run_alone(*alone, stopped);
+  // Sixteen stops each, one of which comes true at the token of that number.
+  for (std::size_t i = 0; i < stopped.size(); ++i) {
+    const auto& entries = unstopped[i].entries;
+    const std::size_t last = 3 + 2 * i;
+    if (i % 2 == 0) {
+      stopped[i].params.stop_token_ids.assign(15, vocab_size_ - 1);
+      stopped[i].params.stop_token_ids.push_back(entries[last].token);
+    } else {
+      std::vector<PairStops::Pair> pairs(15, {0, 0});
+      pairs.emplace_back(entries[last - 1].token, entries[last].token);
+      stopped[i].stops = std::make_shared<PairStops>(pairs);
+    }
+  }
+  std::vector<Request> all = others;
+  all.insert(all.begin() + 3, stopped.begin(), stopped.end());
+  const auto company = make_engine();
+  const auto together = run(*company, all);
+  EXPECT_EQ(company->stats().num_steps_ahead > 0, GetParam() == Where::kDevice);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    SCOPED_TRACE(i);
+    if (i < 3 || i >= 3 + stopped.size()) {
+      expect_tail(together[i], expected[i < 3 ? i : i - stopped.size()]);
+      continue;
+    }
+    const auto& got = together[i].entries;
+    const auto& wanted = unstopped[i - 3].entries;
+    ASSERT_LE(got.size(), 4 + 2 * (i - 3));
+    for (std::size_t at = 0; at < got.size(); ++at) expect_same(got[at], wanted[at]);
+    EXPECT_EQ(got.back().finish_reason, FinishReason::kStop);
+  }
+}
+
+// The first tokens that come without min_tokens are what ends the stream, so that without it, or
+// where resumed tokens did not count, another stream would come of it.
+std::vector<Request> ended_requests(const std::vector<Request>& requests,
+                                    const std::vector<Outcome>& outcomes) {
+  std::vector<Request> ended = requests;
+  for (std::size_t i = 0; i < ended.size(); ++i) {
+    ended[i].params.min_tokens = 9;
+    for (std::size_t at = 0; at < 3; ++at) {
+      ended[i].params.stop_token_ids.push_back(outcomes[i].entries[2 * at].token);
+    }
+  }
+  return ended;
+}
+
+// All that come of one stream, cut behind each of its tokens.
+std::vector<Request> continuations(const Request& request, const Outcome& outcome) {
+  std::vector<Request> made;
+  Request next = request;
+  for (std::size_t cut = 1; cut < outcome.entries.size(); ++cut) {
+    next.prompt.push_back(outcome.entries[cut - 1].token);
+    ++next.num_resumed;
+    --next.params.max_tokens;
+    made.push_back(next);
+  }
+  return made;
+}
+
+TEST_P(StreamBitsTest, AStreamContinuesFromAnyCut) {
+  const auto engine = make_engine();
+  const std::vector<Request> plain = make_requests(0, 8);
+  const auto ended = ended_requests(plain, run_alone(*engine, plain));
+  const auto whole = run_alone(*engine, ended);
+  std::vector<Request> cuts;
+  for (std::size_t i = 0; i < ended.size(); ++i) {
+    ASSERT_GT(whole[i].entries.size(), 9U) << "min_tokens";
+    const auto made = continuations(ended[i], whole[i]);
+    cuts.insert(cuts.end(), made.begin(), made.end());
+  }
+  // From a cache that knows nothing; and where streams are preempted, for want of blocks.
+  constexpr std::size_t kHogs = 3;  // older than the others, and longer: they grow
+  for (int number = 0; number < static_cast<int>(kHogs); ++number) {
+    cuts.insert(cuts.begin(), request(20 + number));
+    cuts.front().prompt.resize(5);
+    cuts.front().params.max_tokens = GetParam() == Where::kDevice ? 1 : 110;
+  }
+  for (const int num_blocks : {0, 24}) {
+    if (GetParam() == Where::kDevice && num_blocks > 0) break;
+    SCOPED_TRACE(num_blocks);
+    const auto other = make_engine(num_blocks);
+    const auto rests = run(*other, cuts);
+    EXPECT_EQ(other->stats().num_preemptions > 0, num_blocks > 0);
+    EXPECT_EQ(other->stats().num_steps_ahead > 0, GetParam() == Where::kDevice);
+    std::size_t at = kHogs;
+    for (std::size_t i = 0; i < ended.size(); ++i) {
+      for (std::size_t cut = 1; cut < whole[i].entries.size(); ++cut, ++at) {
+        SCOPED_TRACE(std::to_string(i) + " cut behind " + std::to_string(cut));
+        expect_tail(rests[at], whole[i], cut);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lmtp
