@@ -18,7 +18,7 @@
 namespace lmtp::catalog {
 namespace {
 
-// Of streams of `longest` tokens, where `wanted` were asked for.
+// `longest`: the context that is served; `wanted`: what --context asks for, 0: the model's own.
 registry::ModelDescription describe(const ModelSource& source, const model::ModelConfig& config,
                                     const agent::AgentOptions& agent, int longest, int wanted) {
   const bool is_folder = source.kind == SourceKind::kFolder;
@@ -41,8 +41,8 @@ registry::ModelDescription describe(const ModelSource& source, const model::Mode
   return description;
 }
 
-// Sets the agent's dtype, and `reason` where it is not the usual default; what the model then
-// takes.
+// Sets the agent's dtype, and `reason` if it is not the usual default. Returns the memory that the
+// model then takes.
 Result<agent::ModelMemory> choose_dtype(const std::string& option,
                                         std::optional<std::int64_t> free_bytes,
                                         agent::AgentOptions& agent, std::string& reason) {
@@ -187,7 +187,7 @@ Result<registry::ServedModel> HubModelFactory::make(const ModelSource& source) c
   served.description.num_parameters = memory->num_parameters;
   served.names = source.names;
   served.limits.vocab_size = config->vocab_size;
-  // Until its memory is decided: with what is free now.
+  // With what is free now, until the registry has decided about its memory.
   served.limits.context_length =
       context_of(options_.kv_cache_bytes > 0
                      ? options_.kv_cache_bytes

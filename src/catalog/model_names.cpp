@@ -37,7 +37,7 @@ bool goes_up(const fs::path& path) {
 
 bool is_random(std::string_view name) { return name == "random" || name.starts_with("random:"); }
 
-// A link to nowhere is left to the loading, which misses the file.
+// Dangling links count as inside: loading then reports the missing file.
 bool files_stay_inside(const fs::path& model, const fs::path& folder) {
   std::error_code error;
   for (auto file = fs::directory_iterator(model, error); !error && file != fs::end(file);
@@ -62,12 +62,12 @@ Error not_served(const std::string& name, const NamePolicy& policy) {
                  "its --allow-download allows")};
 }
 
-// Nothing where the model_dirs have no such folder.
+// nullopt if the model_dirs have no such folder.
 std::optional<Result<ModelSource>> from_model_dirs(const std::string& name,
                                                    const NamePolicy& policy) {
   const fs::path path(name);
   if (goes_up(path)) return std::nullopt;
-  // Folders of the file system's own choice, on a server of anything, need no model_dir.
+  // Where any folder may be served, an absolute path needs no model_dir.
   if (path.is_absolute() && policy.anything) return std::nullopt;
   bool leads_out = false;
   for (const std::string& folder : policy.model_dirs) {

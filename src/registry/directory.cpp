@@ -48,7 +48,7 @@ engine::ModelLimits limits_at_most(const ServedModel& served) {
 }
 
 Directory::Meaning Directory::find(const std::string& name) const {
-  if (name.empty()) return find_sole();
+  if (name.empty()) return find_default();
   if (const auto found = names.find(name); found != names.end()) return found->second;
   if (!is_auto) return Refusal{unknown_name(name), true};
   if (has_control_character(name)) {
@@ -59,7 +59,7 @@ Directory::Meaning Directory::find(const std::string& name) const {
   return nullptr;
 }
 
-Directory::Meaning Directory::find_sole() const {
+Directory::Meaning Directory::find_default() const {
   if (!is_auto) {
     if (!entries.empty()) return entries.front();
     return Refusal{unknown_name(only_name), true};

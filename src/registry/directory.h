@@ -21,9 +21,9 @@ namespace lmtp::registry {
 
 struct ModelSlot;
 
-// How far a model is. Written by the job that brings it, and by the actor; read by anyone.
+// How far a model has been loaded. Written by its job and by the actor; read by any thread.
 struct LoadState {
-  // Of download and loading together; goes back only where the model's device is lost.
+  // Of download and loading together; goes back only if the model's device is lost.
   std::atomic<int> percent = 0;
   std::atomic<int> num_waiting = 0;
   std::atomic<bool> downloads = false;
@@ -31,7 +31,7 @@ struct LoadState {
   std::atomic<std::int64_t> bytes_total = 0;
   std::atomic<bool> given_up = false;  // no request waits for it: the job should end soon
 
-  // Whether that is more than before.
+  // Sets `percent` if `to` is more; whether it was.
   bool raise(int to);
 };
 
@@ -42,19 +42,19 @@ struct ModelEntry {
   engine::ModelLimits limits_at_most;         // before its memory is known; vocab_size 0: not found
   bool sized = false;                         // its memory is known: served->limits are final
   std::shared_ptr<ModelRoute> route;          // null: not ready
-  std::shared_ptr<const LoadedTokenizer> tokenizer;  // where there is a route
+  std::shared_ptr<const LoadedTokenizer> tokenizer;  // null without a route
   bool comes_back = false;                           // it was ready until its device was lost
-  // While it comes back: what its engines before have counted. Null: nothing.
+  // While it comes back: what its earlier engines have counted. Null: nothing.
   std::shared_ptr<const engine::EngineCounters> counters;
   std::shared_ptr<const LoadState> load;
-  std::shared_ptr<ModelSlot> slot;  // the actor's alone
+  std::shared_ptr<ModelSlot> slot;  // used by the actor alone
 
   // What a request can be checked against now; null: nothing is known yet.
   const engine::ModelLimits* limits() const;
   ModelStatus status(bool stopping) const;
 };
 
-// The most that may turn out to be served, whatever memory it gets.
+// Upper bounds of its limits, whatever memory it gets.
 engine::ModelLimits limits_at_most(const ServedModel& served);
 
 struct Directory {
@@ -66,8 +66,8 @@ struct Directory {
   std::vector<std::shared_ptr<const ModelEntry>> entries;
   std::unordered_map<std::string, std::shared_ptr<const ModelEntry>> names;
 
-  // Where a name leads: an entry, or nowhere (null): in an auto server it may be sought under that
-  // name, which is default_name where none is given.
+  // What a name means: an entry; null if there is none yet, and an auto server may look the name
+  // up (default_name if it is empty); or why it is refused.
   using Meaning = std::variant<std::shared_ptr<const ModelEntry>, Refusal>;
   Meaning find(const std::string& name) const;
   Error unknown_name(const std::string& name) const;
@@ -75,10 +75,10 @@ struct Directory {
   std::string names_ready() const;
 
  private:
-  Meaning find_sole() const;
+  Meaning find_default() const;
 };
 
-// The latest of them. Any thread; the lock is held for the copy of a pointer.
+// The latest Directory. Any thread; the lock is held for the copy of a pointer.
 class PublishedDirectory {
  public:
   std::shared_ptr<const Directory> get() const {

@@ -19,31 +19,31 @@ class RegistryActor;
 
 // Owner: shared by the registry and all that may outlive it (routes, jobs). Any thread.
 //
-// The queue has no limit, since what is sent has one: questions, whose sender waits for the answer
-// (one for each thread); the end of a job, and at most a hundred steps of its progress; the loss of
-// an engine; a cancel of each stream whose connection is gone; and that a model has become idle,
-// once each time that the actor asks for it.
+// The queue needs no limit, since what is sent has one: questions, whose sender waits for the
+// answer (one for each thread); the end of a job, and at most a hundred steps of its progress; the
+// loss of an engine; a cancel of each stream whose connection is gone; and that a model has become
+// idle, once each time that the actor asks for it.
 class Mailbox {
  public:
   using Message = std::function<void(RegistryActor&)>;
 
-  // False where the actor has ended.
+  // False if the actor has ended.
   bool post(Message message) { return queue.push_control(std::move(message)); }
 
-  // The same for what must not be lost, since a model waits for it: tried again until there is
-  // memory for its place in the queue. False where the actor has ended.
+  // The same for messages that a model waits for, which must not be lost: retried until there is
+  // memory for the queue's entry. False if the actor has ended.
   bool report(Message message) noexcept {
     for (;;) {
       try {
-        return queue.push_control(std::move(message));  // moved from where there is a place alone
+        return queue.push_control(std::move(message));  // moved from only if queued
       } catch (const std::bad_alloc&) {
         std::this_thread::sleep_for(kReportRetry);
       }
     }
   }
 
-  // What the actor answers, or throws; nothing where it has ended. The actor never blocks, so
-  // this is short. REQUIRES: not the actor's thread, nor one that holds a lock.
+  // Returns what the actor answers, or throws what it throws; nullopt if it has ended. The actor
+  // never blocks, so this is short. REQUIRES: not the actor's thread, nor one that holds a lock.
   template <typename Ask>
   auto ask(const Ask& question) {
     using Answer = decltype(question(std::declval<RegistryActor&>()));
@@ -61,8 +61,8 @@ class Mailbox {
   static constexpr std::chrono::milliseconds kReportRetry{10};
 
   BoundedQueue<Message> queue{0};
-  // A model waits for memory: the actor asks for a message when another has become idle. Who sends
-  // it resets this.
+  // A model waits for memory: the actor asks for a message when another has become idle. The sender
+  // resets this.
   std::atomic<bool> wants_memory = false;
 };
 

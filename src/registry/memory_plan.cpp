@@ -7,15 +7,15 @@
 namespace lmtp::registry {
 namespace {
 
-// What the user says, or the default, which holds what one stream needs at least.
+// What the user asked for, or the default, but at least what one stream needs.
 std::int64_t kv_wanted(const MemoryNeed& need, std::optional<std::int64_t> free_bytes) {
   if (need.kv_bytes > 0) return need.kv_bytes;
   return std::max(need.kv_bytes_min,
                   default_kv_bytes(need.on_device, free_bytes, need.weights_bytes));
 }
 
-// The KV cache for a model where so much is free, or nothing where it does not fit. `kept_bytes`
-// stay free. `squeeze`: where the default size does not fit, less will do, down to kv_bytes_min.
+// The size of the KV cache if so much is free; nullopt if the model does not fit. `kept_bytes` stay
+// free. `squeeze`: if the default size does not fit, a smaller one will do, down to kv_bytes_min.
 std::optional<std::int64_t> kv_budget(const MemoryNeed& need,
                                       std::optional<std::int64_t> free_bytes,
                                       std::int64_t kept_bytes, bool squeeze) {

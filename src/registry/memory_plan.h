@@ -1,4 +1,4 @@
-// What is done about memory where a model is to be loaded: a decision over numbers, nothing more.
+// What is done about memory when a model is to be loaded: a pure function over numbers.
 #pragma once
 
 #include <chrono>
@@ -21,23 +21,23 @@ struct LoadedModel {
 };
 
 struct MemoryState {
-  std::optional<std::int64_t> free_bytes;  // nothing where the system does not say
+  std::optional<std::int64_t> free_bytes;  // nullopt if the system does not say
   int max_models = 1;
   std::vector<LoadedModel> loaded;
-  bool is_only = false;  // a static server's model: it is tried even where it seems too large
+  bool is_only = false;  // a static server's model: tried even if it seems too large
 };
 
-// With a KV cache of that size.
+// Load the model, with a KV cache of that size.
 struct LoadNow {
   std::int64_t kv_bytes = 0;
 };
-// The idle one that was used least recently; then look again.
+// Unload the idle model that was used least recently; then decide again.
 struct UnloadFirst {
   std::size_t which = 0;  // of MemoryState::loaded
 };
-// It may fit when those in use have become idle.
+// Wait: it may fit once models that are in use have become idle.
 struct WaitForMemory {};
-// Not even with all others unloaded.
+// It does not fit even with all others unloaded.
 struct TooLarge {
   std::int64_t needed_bytes = 0;
   std::int64_t free_bytes = 0;  // with all others unloaded

@@ -1,4 +1,4 @@
-// How models come in and go out again.
+// How models are looked up, loaded and unloaded.
 #include <malloc.h>
 
 #include <algorithm>
@@ -15,10 +15,10 @@
 namespace lmtp::registry {
 namespace {
 
-// What a job's result is until it has one.
+// A job's result until the job sets it.
 Error no_memory() { return {ErrorCode::kUnavailable, "no memory"}; }
 
-// What free() has kept for later goes back to the system now.
+// Returns memory that free() has kept to the system.
 void give_back_memory() { malloc_trim(0); }
 
 LoadedModel memory_of(const ModelSlot& slot) {
@@ -31,11 +31,11 @@ LoadedModel memory_of(const ModelSlot& slot) {
   const engine::EngineStats stats = slot.engine->stats();
   const ModelRoute::Usage usage = slot.route->usage();
   memory.held_bytes = slot.served->memory.weights_bytes + stats.agent.kv_bytes;
-  // A KV cache that takes memory as it is used: what of it has not been used yet.
+  // A KV cache that takes memory as it is used: the part that has not been used yet.
   if (stats.agent.num_blocks > 0 && !stats.agent.takes_kv_at_once) {
     memory.promised_bytes = stats.agent.kv_bytes / stats.agent.num_blocks * stats.num_blocks_free;
   }
-  memory.idle = usage.num_alive == 0 && slot.waiting.empty();
+  memory.idle = usage.num_streams == 0 && slot.waiting.empty();
   memory.last_used = usage.last_used;
   return memory;
 }
@@ -71,9 +71,9 @@ Result<void> RegistryActor::seek(const Slot& slot) {
   return started;
 }
 
-// A job. What is on this machine does not wait for what is not: that may take as long as its server
-// likes. A download that no request waits for any more is given up; what has come stays on the
-// disk, and the next request goes on from there.
+// Runs as a job. Models on this machine do not wait for downloads, which may take any time. A
+// download that no request waits for any more is given up; what has arrived stays on the disk, and
+// the next request resumes it.
 Result<ServedModel> RegistryActor::fetch(const Slot& slot) {
   const std::string prefix = quoted_name(slot->name) + " cannot be fetched: ";
   const bool is_here = guarded([&] { return factory_.find(slot->name); }).ok();
@@ -103,7 +103,7 @@ void RegistryActor::progressed(ModelSlot& slot) {
   slot.waiting.send_progress(slot.load->percent);
 }
 
-// A search of this disk and a load go on without requests that wait: the next one may come soon.
+// A look-up on this disk and a load go on if no request waits any more: the next may come soon.
 bool RegistryActor::remove_if_not_waited_for(ModelSlot& slot) {
   const bool may_go = (slot.phase == Phase::kSeeking && slot.load->downloads) ||
                       (slot.phase == Phase::kWaiting && !slot.comes_back);
@@ -136,12 +136,12 @@ void RegistryActor::add_found(const Slot& slot, ServedModel served) {
     slot->names.clear();
     for (const std::string& name : slot->served->names) remember_name(*slot, name);
   }
-  // What would not fit a model's longest context is refused now.
+  // Requests that would not fit the model's longest context are refused now.
   check_waiting(*slot, slot->sized ? slot->served->limits : limits_at_most(*slot->served));
   changed_ = look_again_ = true;
 }
 
-// It is the same model under another name: the requests that wait move there.
+// `from` is the model `into` under another name: its waiting requests move there.
 void RegistryActor::merge(ModelSlot& from, ModelSlot& into) {
   const std::deque<std::string> names = from.names;
   const engine::ModelLimits most = into.sized ? into.served->limits : limits_at_most(*into.served);
@@ -149,7 +149,7 @@ void RegistryActor::merge(ModelSlot& from, ModelSlot& into) {
   for (const std::string& name : names) remember_name(into, name);
   publish();
   for (Request& request : from.waiting.take_all()) {
-    Request answer;  // what of it an error needs, should the engine's queue find no memory
+    Request answer;  // what an error needs of it, if the engine's queue finds no memory
     answer.key = request.key;
     answer.sink = request.sink;
     const Result<void> outcome = guarded([&]() -> Result<void> {
@@ -165,8 +165,8 @@ void RegistryActor::merge(ModelSlot& from, ModelSlot& into) {
   }
 }
 
-// As if it had never been asked for: the next request for it begins anew. Whatever throws, it is
-// gone and its streams are answered.
+// Removes the model: the next request for it begins anew. Whatever throws, its slot is removed and
+// its streams are answered.
 void RegistryActor::fail(ModelSlot& slot, const Error& error) {
   const bool comes_back = slot.comes_back;
   Error reason{error.code, "no memory"};
@@ -192,8 +192,8 @@ void RegistryActor::fail(ModelSlot& slot, const Error& error) {
   }
 }
 
-// One after another, by age. A model that waits for memory does not hold up those behind it that
-// fit beside the models in use, or are no larger than what is idle.
+// One model at a time, in order of age. A model that waits for memory does not hold up those behind
+// it that fit beside the models in use, or are no larger than what is idle.
 void RegistryActor::start_next() {
   if (busy_ || stopping_) return;
   unload_idle();
@@ -272,7 +272,7 @@ void RegistryActor::start_load(const Slot& slot, std::int64_t kv_bytes) {
   const auto agent = std::make_shared<Loaded>(no_memory());
   const auto tokenizer = slot->tokenizer ? nullptr : std::make_shared<LoadedTokenizer>(no_memory());
   const auto work = [this, slot, agent, tokenizer, kv_bytes] {
-    // Beside the weights, in a thread of its own where there is one.
+    // While the weights are read; on a thread of its own if one can be started.
     const auto reading = std::async([&] {
       if (tokenizer != nullptr) *tokenizer = load_tokenizer(*slot->served);
     });
@@ -341,7 +341,7 @@ Result<void> RegistryActor::start_engine(const Slot& slot,
   slot->load->percent = 100;
   forget_failure(slot->served->description.name);
   changed_ = true;
-  // Who learns of an end finds the model ready.
+  // Before any stream ends, so that a client that sees an end finds the model ready.
   (void)guarded([&]() -> Result<void> {
     publish();
     return {};
@@ -349,7 +349,7 @@ Result<void> RegistryActor::start_engine(const Slot& slot,
   slot->waiting.answer_awaiting();
   std::vector<Request> waiting = slot->waiting.take_all();
   if (!slot->route->hand_over(waiting)) {
-    // An engine that has had nothing to do is there: it has found no memory.
+    // A new engine cannot have stopped yet, so it has found no memory.
     slot->waiting.put_back(std::move(waiting));
     slot->waiting.end_all(no_memory(), false);
   }
@@ -357,9 +357,9 @@ Result<void> RegistryActor::start_engine(const Slot& slot,
   return {};
 }
 
-// The device of an engine was lost, and with it all that the model had there: it is loaded again,
-// in its turn, by the way it came first. What the engine had not begun waits for that; what it had
-// has been answered.
+// The device of an engine was lost, with all that the model had there: the model is loaded again in
+// its turn, in the same way as at first. Requests that the engine had not begun wait for that; the
+// others have been answered.
 void RegistryActor::lost(const Slot& slot, std::vector<Request> unanswered) {
   const std::shared_ptr<ModelRoute> route = slot->route;
   slot->engine.reset();  // its last act was this message
@@ -396,13 +396,13 @@ void RegistryActor::unload(ModelSlot& slot, const std::string& why) {
   if (!slot.waiting.empty()) return;
   const std::string name = slot.served->description.name;
   if (slot.route != nullptr && !slot.route->close_if_idle()) {
-    look_again_ = true;  // it has just been taken again: another may be idle
+    look_again_ = true;  // it has just got a request: another may be idle
     return;
   }
   std::unique_ptr<engine::Engine> engine = std::move(slot.engine);
   remove(slot);
   if (engine == nullptr) return;
-  // Where it throws, the engine has ended at once.
+  // If this throws, the engine's destructor has ended it.
   retire(std::move(engine), Clock::now(), [name, why](RegistryActor& actor) {
     actor.busy_ = false;
     actor.look_again_ = true;
@@ -417,12 +417,12 @@ void RegistryActor::unload_idle() {
   for (const Slot& slot : std::vector(slots_)) {
     if (busy_ || slot->route == nullptr) continue;
     const ModelRoute::Usage usage = slot->route->usage();
-    if (usage.num_alive > 0 || usage.last_used + idle_max > Clock::now()) continue;
+    if (usage.num_streams > 0 || usage.last_used + idle_max > Clock::now()) continue;
     unload(*slot, "after " + std::to_string(idle_max.count() / 1000) + " s of rest");
   }
 }
 
-// A job: an engine needs a step's time to end.
+// Ends the engine in a job, since that takes as long as a step.
 void RegistryActor::retire(std::unique_ptr<engine::Engine> engine, Clock::time_point deadline,
                            Mailbox::Message then) {
   const auto ending = std::make_shared<std::unique_ptr<engine::Engine>>(std::move(engine));
@@ -438,8 +438,8 @@ void RegistryActor::retire(std::unique_ptr<engine::Engine> engine, Clock::time_p
   mailbox_->report(std::move(then));
 }
 
-// When a model may have been idle for long enough, or has waited for memory for too long. Use only
-// makes it later, so that needs no message.
+// When a model may have been idle for long enough, or has waited for memory for too long. A request
+// only moves this to a later time, so it needs no message.
 std::optional<Clock::time_point> RegistryActor::next_due() const {
   if (busy_ || stopping_) return std::nullopt;
   std::optional<Clock::time_point> due;
@@ -448,7 +448,7 @@ std::optional<Clock::time_point> RegistryActor::next_due() const {
     if (slot->memory_deadline) by(*slot->memory_deadline);
     if (slot->route == nullptr || options_.limits.unload_after_ms <= 0) continue;
     const ModelRoute::Usage usage = slot->route->usage();
-    by((usage.num_alive > 0 ? Clock::now() : usage.last_used) +
+    by((usage.num_streams > 0 ? Clock::now() : usage.last_used) +
        std::chrono::milliseconds(options_.limits.unload_after_ms));
   }
   return due;

@@ -31,9 +31,9 @@ Result<bool> submit_to(ModelRoute& route, Request& request) {
   return true;
 }
 
-// Counts the ends that pass through it. An engine delivers all events of a connection
-// to the sink of one of its streams, so what is counted is the connection's events, not the
-// stream's.
+// Counts the ends of streams that pass through it. An engine delivers all events of a connection to
+// the sink of one of its streams, so these are the ends of the connection's streams, not of one
+// stream.
 class ModelRoute::CountingSink final : public EventSink {
  public:
   CountingSink(std::shared_ptr<ModelRoute> route, ConnectionId connection,
@@ -112,7 +112,7 @@ void ModelRoute::release(Request& request) {
   request.sink = std::static_pointer_cast<CountingSink>(request.sink)->inner();
 }
 
-// Where the engine is gone, its device was lost: the stream may be waiting for another one.
+// If the engine has closed, its device was lost: the stream may be waiting for the next engine.
 void ModelRoute::cancel(StreamKey key) {
   if (engine_.cancel(key)) return;
   actor_->ask([key](RegistryActor& actor) {
@@ -127,13 +127,13 @@ void ModelRoute::cancel_later(StreamKey key) {
 
 bool ModelRoute::close_if_idle() {
   const std::lock_guard lock(mutex_);
-  closed_ = closed_ || num_alive_ == 0;
+  closed_ = closed_ || num_streams_ == 0;
   return closed_;
 }
 
 ModelRoute::Usage ModelRoute::usage() const {
   const std::lock_guard lock(mutex_);
-  return {num_alive_, last_used_};
+  return {num_streams_, last_used_};
 }
 
 Result<bool> ModelRoute::enter(const Request& request) {
@@ -144,7 +144,7 @@ Result<bool> ModelRoute::enter(const Request& request) {
     return share.error();
   }
   ++num_held;
-  ++num_alive_;
+  ++num_streams_;
   last_used_ = Clock::now();
   return true;
 }
@@ -152,7 +152,7 @@ Result<bool> ModelRoute::enter(const Request& request) {
 void ModelRoute::count(ConnectionId connection, int count) {
   const std::lock_guard lock(mutex_);
   num_held_[connection] += static_cast<std::size_t>(count);  // may throw
-  num_alive_ += count;
+  num_streams_ += count;
   last_used_ = Clock::now();
 }
 
@@ -165,9 +165,9 @@ void ModelRoute::uncount(ConnectionId connection, int count) noexcept {
     LMTP_CHECK(held->second >= static_cast<std::size_t>(count), held->second, count);
     held->second -= static_cast<std::size_t>(count);
     if (held->second == 0) num_held_.erase(held);
-    num_alive_ -= count;
+    num_streams_ -= count;
     last_used_ = Clock::now();
-    idle = num_alive_ == 0;
+    idle = num_streams_ == 0;
   }
   if (!idle || !actor_->wants_memory.exchange(false)) return;
   try {

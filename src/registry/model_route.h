@@ -1,4 +1,4 @@
-// ModelRoute: the way of requests to a model that is loaded.
+// ModelRoute: through which requests reach the engine of a model that is loaded.
 #pragma once
 
 #include <chrono>
@@ -25,18 +25,18 @@ Result<void> check_share(const Request& request, std::size_t num_held, std::size
 
 class ModelRoute;
 
-// Hands a request to a model that is ready: to its engine, as ModelRoute::submit(), or, where the
-// model was all that it waited for, back with the answer.
+// Hands a request to a model that is ready: to its engine, as ModelRoute::submit() does; one that
+// only waited for the model (kAwaitModel) is answered.
 Result<bool> submit_to(ModelRoute& route, Request& request);
 
-// Counts the streams that its engine has, so that no model is unloaded that has any. Its lock is
-// taken where a stream begins and where it ends, by the engine's thread as well, and held for no
-// longer than counting takes.
-// It takes nothing before hand_over(), so that requests that waited come first.
+// Counts the streams of its engine, so that no model with streams is unloaded. Its lock is taken
+// when a stream begins and when it ends, by the engine's thread as well, and held only for the
+// counting.
+// It accepts nothing before hand_over(), so that requests that waited come first.
 // Owner: shared by the actor, the directory and the streams. Any thread.
 class ModelRoute final : public StreamCanceller, public std::enable_shared_from_this<ModelRoute> {
  public:
-  // max_requests: of one connection among others, three quarters of it.
+  // max_requests: as check_share's.
   ModelRoute(engine::EngineInstance engine, std::size_t max_requests,
              std::shared_ptr<Mailbox> actor);
 
@@ -46,7 +46,7 @@ class ModelRoute final : public StreamCanceller, public std::enable_shared_from_
   // Those that waited for the model, together, so that its first step has them all; from then on
   // others are taken as well. False: the engine has not taken them, and they are as they were.
   bool hand_over(std::vector<Request>& requests);
-  // One that the engine has given back unanswered: it is as it was before it was submitted.
+  // Undoes the submission of a request that the engine has given back unanswered.
   void release(Request& request);
 
   void cancel(StreamKey key) override;
@@ -54,11 +54,11 @@ class ModelRoute final : public StreamCanceller, public std::enable_shared_from_
 
   const engine::EngineInstance& engine() const { return engine_; }
 
-  // Nothing is taken any more; false, and nothing has happened, where a stream is alive.
+  // From then on nothing is accepted; false, with no effect, while a stream is live.
   bool close_if_idle();
 
   struct Usage {
-    int num_alive = 0;
+    int num_streams = 0;
     Clock::time_point last_used;  // the last submission or end
   };
   Usage usage() const;
@@ -78,8 +78,8 @@ class ModelRoute final : public StreamCanceller, public std::enable_shared_from_
   mutable std::mutex mutex_;
   bool opened_ = false;
   bool closed_ = false;
-  int num_alive_ = 0;
-  std::unordered_map<ConnectionId, std::size_t> num_held_;  // of those that have any
+  int num_streams_ = 0;
+  std::unordered_map<ConnectionId, std::size_t> num_held_;  // without connections that have none
   Clock::time_point last_used_ = Clock::now();
 };
 

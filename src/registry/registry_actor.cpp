@@ -14,7 +14,7 @@
 namespace lmtp::registry {
 namespace {
 
-// Where a turn could not be taken for want of memory, the next one is not long in coming.
+// After a turn that failed for lack of memory the next one comes this soon.
 constexpr std::chrono::milliseconds kRetryTime{100};
 
 // Of all streams that have waited. A cancel returns when the actor has seen to it, so that a stream
@@ -132,7 +132,7 @@ Result<void> RegistryActor::start_job(std::function<void()> work, Mailbox::Messa
   const auto job = jobs_.emplace(jobs_.end());
   try {
     Mailbox::Message done = [job, then = std::move(then)](RegistryActor& actor) {
-      job->join();  // its last line is behind it
+      job->join();  // it has reported: this does not block
       actor.jobs_.erase(job);
       then(actor);
     };

@@ -43,7 +43,7 @@ struct ModelSlot {
   Phase phase = Phase::kSeeking;
   std::shared_ptr<LoadState> load = std::make_shared<LoadState>();
   WaitingRequests waiting;
-  std::deque<std::string> names;  // that lead here at once, oldest first; no other slot has them
+  std::deque<std::string> names;  // found without a look-up, oldest first; no other slot has them
 
   std::shared_ptr<const ServedModel> served;  // from kWaiting on
   bool sized = false;                         // as ModelEntry's
@@ -56,15 +56,15 @@ struct ModelSlot {
   std::unique_ptr<engine::Engine> engine;            // kReady
   std::shared_ptr<ModelRoute> route;                 // kReady
   std::shared_ptr<const LoadedTokenizer> tokenizer;  // from kReady on, also while it comes back
-  // Cancels that came when the engine had closed and not yet reported that it is lost.
+  // Cancels that came after the engine had closed and before it reported that it is lost.
   std::vector<StreamKey> late_cancels;
 
   void count_waiting() { load->num_waiting = static_cast<int>(waiting.size()); }
 };
 
 // Owner: Registry, which runs run() on a thread; all else is called there, by messages. It never
-// waits for a disk, a network, an engine or a lock that is held for long: what does is a job, on a
-// thread of its own.
+// waits for a disk, a network, an engine or a lock that is held for long: that is done by jobs, on
+// threads of their own.
 class RegistryActor {
  public:
   struct Options {
@@ -98,10 +98,10 @@ class RegistryActor {
   using Slot = std::shared_ptr<ModelSlot>;
 
   // registry_actor.cpp
-  // False where it threw: what it was to do may be undone.
+  // False if it threw: the message's work may not have been done.
   bool handle(const Mailbox::Message& message);
   void publish();
-  // A thread does `work`, and then the actor `then`, whatever `work` throws.
+  // Runs `work` on a new thread, and then `then` on the actor's, even if `work` throws.
   Result<void> start_job(std::function<void()> work, Mailbox::Message then);
   Result<Slot> begin(const std::string& name);
   Result<void> keep(ModelSlot& slot, Request& request);
@@ -119,7 +119,7 @@ class RegistryActor {
   void fail(ModelSlot& slot, const Error& error);
   void start_load(const Slot& slot, std::int64_t kv_bytes);
   Result<void> start_engine(const Slot& slot, std::unique_ptr<scheduler::ModelAgent> agent);
-  // The next that is to be loaded or unloaded, where none is.
+  // Starts the next load or unloading if none is under way.
   void start_next();
   void act(const Slot& slot);
   MemoryState memory_state(std::vector<ModelSlot*>& loaded) const;

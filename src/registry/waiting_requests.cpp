@@ -35,7 +35,7 @@ void send_together(std::span<const Request> requests, const MakeEvent& make_even
   for (auto& [sink, events] : deliveries) sink->deliver(std::move(events));
 }
 
-// Where it throws, for want of memory, it is tried once more.
+// If the sink throws for lack of memory, it is tried once more.
 void send_end(const Request& request, const Error& error, bool no_model) noexcept {
   for (int attempt = 0; attempt < 2; ++attempt) {
     const Result<void> sent = guarded([&]() -> Result<void> {

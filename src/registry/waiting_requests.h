@@ -18,20 +18,20 @@ void end_stream(const Request& request, const Error& error, RefusalCounts& refus
 // Owner: the model's slot; the actor's thread.
 class WaitingRequests {
  public:
-  // What ends here is counted in `refusals`, which live longer.
+  // Requests that end here are counted in `refusals`, which must outlive this.
   WaitingRequests(std::size_t max_requests, RefusalCounts& refusals)
       : max_requests_(max_requests), refusals_(refusals) {}
 
   bool empty() const { return requests_.empty(); }
   std::size_t size() const { return requests_.size(); }
 
-  // Keeps it, and sends it a notice of progress. The error says why it is not taken.
+  // Keeps the request and sends it a notice of progress. The error says why it is refused.
   Result<void> add(Request& request, int percent);
-  // Ends that stream; false where it does not wait here.
+  // Ends that stream; false if it does not wait here.
   bool cancel(StreamKey key);
-  // Ends what the model cannot serve.
+  // Ends the requests that the model cannot serve.
   void check(const engine::ModelLimits& limits) noexcept;
-  // At most once in kNoticeIntervalMs, and only of what is new.
+  // Sends a notice at most once in kNoticeIntervalMs, and only if the number is new.
   void send_progress(int percent);
   void end_all(const Error& error, bool no_model) noexcept;
   // The model is ready: ends the requests that wait for that alone.

@@ -99,7 +99,7 @@ TEST(Client, ReceivesWholeMessagesAsTheyStand) {
   EXPECT_EQ(*next(client).token, 7);
   EXPECT_EQ(*next(client).token, 8);
   ASSERT_TRUE(client.receive_message(message, kLongMs).value());
-  EXPECT_EQ(message.text, "TOKEN [{");  // nobody has looked into it
+  EXPECT_EQ(message.text, "TOKEN [{");  // it was not parsed
   EXPECT_FALSE(*client.receive_message(message, 0));
 }
 

@@ -35,7 +35,7 @@ def add_demo(hub):
 
 
 def add_tiny(hub):
-    """The repository NAME: small files that a model has, and many that nobody needs."""
+    """The repository NAME: a model's small files, and many that are not needed."""
     files = {"config.json": b'{"model_type": "gpt2"}', "generation_config.json": b"{}",
              "tokenizer.json": b'{"a": 1}', "vocab.json": b"{}", "merges.txt": b"#version\n",
              "model.safetensors": WEIGHTS, "pytorch_model.bin": b"pickle", "tf_model.h5": b"tf",
@@ -111,7 +111,7 @@ class Machine:
         return self.cache / ("models--" + name.replace("/", "--"))
 
     def partial(self, name, etag):
-        """The file under way, whoever writes it; None before it is there and after it is whole."""
+        """The partial file, of any process; None before it exists and once it is complete."""
         return next((self.repo(name) / "blobs").glob(f"{etag}*.incomplete"), None)
 
     def partial_size(self, name, etag):

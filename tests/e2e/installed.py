@@ -1,4 +1,4 @@
-"""cmake --install into a folder that everybody may read, and the server as its systemd unit starts
+"""cmake --install into a folder that all users may read, and the server as its systemd unit starts
 it there."""
 
 import contextlib

@@ -30,7 +30,7 @@ VALUES = [
     "[" * 31 + "]" * 31, "[" * 32 + "]" * 32, "[" * 33 + "]" * 33, '{"a":' * 40 + "1" + "}" * 40,
 ]
 
-# Whoever is not asked for a field has it right. The bias makes every choice the same.
+# Fields that a case does not change are valid. The bias makes every choice the same.
 GENERATE = {"stream_id": "7", "prompt": "[1, 2]", "max_tokens": "1", "logit_bias": '{"5": 1e30}'}
 SCORE = {"stream_id": "7", "prompt": "[1, 2]", "scored": "[3]"}
 GENERATE_FIELDS = [

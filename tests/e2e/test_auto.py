@@ -189,7 +189,7 @@ def test_what_is_idle_is_unloaded_and_its_memory_comes_back(tmp_path):
             await wait_until(unloaded, "idle models are unloaded")
 
             async def given_back():
-                # AddressSanitizer keeps what is freed, to catch those who still use it.
+                # AddressSanitizer keeps freed memory, to catch later uses of it.
                 return keeps or server.rss_bytes() < before + RSS_SLACK_BYTES
 
             await wait_until(given_back, f"{loaded >> 20} MiB fall back to {before >> 20}")

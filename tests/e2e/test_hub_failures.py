@@ -233,7 +233,7 @@ def test_two_that_do_not_see_each_others_lock(hub, machine, tiny):
 
 
 def test_another_writer_spoils_what_has_come(hub, machine, tiny):
-    """Who finds a wrong content goes on in a file that nobody else knows."""
+    """After a wrong content the download goes on in a file that no other process knows."""
     etag = tiny.etag("model.safetensors")
     left = machine.repo(NAME) / "blobs" / (etag + ".incomplete")
     left.parent.mkdir(parents=True)

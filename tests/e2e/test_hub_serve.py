@@ -26,7 +26,7 @@ def machine(machine, monkeypatch):
 
 
 def ask(server, name, **more):
-    """The tokens that follow, and what the stream was told meanwhile; or its error."""
+    """The tokens that follow, and the notices that the stream got meanwhile; or its error."""
 
     async def talk():
         async with Socket(server.endpoint) as s:

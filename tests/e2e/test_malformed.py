@@ -142,7 +142,7 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def live_ids(demo):
-    """What the live stream gives when nobody disturbs it."""
+    """What the live stream gives without other messages."""
 
     async def run():
         async with Socket(demo.endpoint) as s:

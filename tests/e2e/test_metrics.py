@@ -148,7 +148,7 @@ def test_head_and_who_may_ask(demo):
 
 
 def test_refusals_are_counted_by_cause():
-    """Of the server: whoever is refused may name any model."""
+    """Of the server, without a model's label: a refused request may name any model."""
 
     async def ask(endpoint):
         async with Socket(endpoint) as s:

@@ -333,7 +333,7 @@ def test_what_is_passed_over_is_told(folder, tensors):
 
 
 class Lease:
-    """Whoever opens the file in here waits until this ends."""
+    """Processes that open the file meanwhile wait until this ends."""
 
     def __init__(self, path):
         self.path = path

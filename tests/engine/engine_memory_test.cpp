@@ -1,5 +1,5 @@
 // Memory that runs out on the engine's thread, at each place in turn: whatever happens, every
-// stream is told its end once, none goes on with a gap, and the engine serves on.
+// stream gets its end once, none goes on with a gap, and the engine serves on.
 #include <gtest/gtest.h>
 
 #include <cstdint>

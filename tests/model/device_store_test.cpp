@@ -23,7 +23,7 @@ using kernels::WeightType;
 using model::PackedWeight;
 using model::PlainWeight;
 
-// Random tensors of which nobody is told how they are made.
+// Random tensors that do not say how they are generated, so that a store must read them.
 class HostSource : public model::TensorSource {
  public:
   explicit HostSource(std::unique_ptr<model::TensorSource> source) : source_(std::move(source)) {}

@@ -66,13 +66,13 @@ struct ModelRouteTest : ::testing::Test {
 TEST_F(ModelRouteTest, StaysOpenWhileAStreamIsAlive) {
   EXPECT_TRUE(*submit(1));
   EXPECT_TRUE(*submit(2));
-  EXPECT_EQ(route->usage().num_alive, 2);
+  EXPECT_EQ(route->usage().num_streams, 2);
   EXPECT_FALSE(route->close_if_idle());
   route->cancel({1, 2});
   go();
   EXPECT_EQ(sink->wait_done(1).error, "");
   EXPECT_EQ(sink->wait_done(2).error, "cancelled");
-  EXPECT_EQ(route->usage().num_alive, 0) << "the end is counted before it is told";
+  EXPECT_EQ(route->usage().num_streams, 0) << "the end is counted before it is told";
   EXPECT_TRUE(route->close_if_idle());
   Request late = make(3);
   EXPECT_FALSE(*route->submit(late));
@@ -111,7 +111,7 @@ TEST_F(ModelRouteTest, AnEngineThatHasStoppedLeavesTheRequestToOthers) {
   Request request = make(1);
   EXPECT_FALSE(*route->submit(request));
   EXPECT_EQ(request.sink, sink);
-  EXPECT_EQ(route->usage().num_alive, 0);
+  EXPECT_EQ(route->usage().num_streams, 0);
 }
 
 TEST_F(ModelRouteTest, WhatIsHandedOverIsCountedAndMayComeBack) {
@@ -119,10 +119,10 @@ TEST_F(ModelRouteTest, WhatIsHandedOverIsCountedAndMayComeBack) {
   waiting.push_back(make(1));
   waiting.push_back(make(2, 2));
   EXPECT_TRUE(route->hand_over(waiting));
-  EXPECT_EQ(route->usage().num_alive, 2);
+  EXPECT_EQ(route->usage().num_streams, 2);
   go();
   for (const StreamId id : {1, 2}) EXPECT_EQ(sink->wait_done(id).tokens.size(), 3U);
-  EXPECT_EQ(route->usage().num_alive, 0);
+  EXPECT_EQ(route->usage().num_streams, 0);
 }
 
 TEST_F(ModelRouteTest, NobodyOvertakesThoseWhoWaited) {
@@ -149,7 +149,7 @@ TEST_F(ModelRouteTest, WhatAnEngineThatIsGoneWasToHaveIsAsItWas) {
     EXPECT_EQ(request.prompt.size(), 2U);
     EXPECT_EQ(request.sink, sink);
   }
-  EXPECT_EQ(route->usage().num_alive, 0);
+  EXPECT_EQ(route->usage().num_streams, 0);
 }
 
 TEST_F(ModelRouteTest, WhoWaitedHoldsItsShareWhenItRuns) {

@@ -127,7 +127,7 @@ void run_round(Stress& stress, ConnectionId connection, std::mt19937& random) {
     sent.cancelled = true;
     sent.canceller->cancel({connection, id});
   }
-  if (vanishes) {  // nobody hears what becomes of its streams
+  if (vanishes) {  // its streams' ends are not received
     for (const Sent& sent : all) stress.num_vanished += sent.canceller == nullptr ? 0 : 1;
     return;
   }

@@ -1,5 +1,5 @@
 // Memory that runs out on the registry's thread, at each place in turn: whatever happens, every
-// stream that was taken is told its end once, and models are loaded afterwards as before.
+// stream that was taken gets its end once, and models are loaded afterwards as before.
 #include <gtest/gtest.h>
 
 #include <atomic>

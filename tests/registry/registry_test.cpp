@@ -159,7 +159,7 @@ TEST_F(RegistryTest, AModelThatWaitsForRoomHoldsUpNoOther) {
   submit(2, "e");
   wait_for_state("e", ModelState::kLoading);
   EXPECT_EQ(run(3, "b").error, "");
-  wait_for_state("b", ModelState::kUnloaded);  // the keeper has its turns as well
+  wait_for_state("b", ModelState::kUnloaded);  // idle models are looked for in every turn
   EXPECT_EQ(run(4, "c").error, "");
   EXPECT_EQ(state("e"), ModelState::kLoading);
   hold = false;
@@ -181,7 +181,7 @@ TEST_F(RegistryTest, AModelWhoseDeviceWasLostIsLoadedAgain) {
   EXPECT_EQ(run(3, "a").tokens, testing::FakeAgent::expected_tokens({1, 2}, 2, kFakeVocabSize));
   EXPECT_EQ(census->num_loads("/models/a"), 2);
   wait_for_state("a", ModelState::kReady);
-  // This time it does not come back: the model is gone, until somebody asks for it.
+  // This time it does not come back: the model is unloaded until the next request for it.
   failing = true;
   lost = true;
   EXPECT_NE(run(4, "a").error, "");

@@ -1,4 +1,4 @@
-// Who waits, who is told, and what is too much.
+// Requests that wait for a model: their notices, their order and their limits.
 #include "waiting_requests.h"
 
 #include <gtest/gtest.h>

@@ -182,7 +182,7 @@ TEST(Crowd, OverMoreModelsThanFitNothingIsLost) {
     threads.emplace_back([&server, i] { ask_many_models(server.port(), i + 1); });
   }
   for (std::thread& thread : threads) thread.join();
-  // Nobody is left, so all are unloaded soon.
+  // No client is left, so all models are unloaded soon.
   while (census->num_alive() > 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
   EXPECT_LE(census->num_alive_max(), 2);
 }

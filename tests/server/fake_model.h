@@ -15,7 +15,7 @@ namespace lmtp::testing {
 struct FakeModelOptions {
   FakeAgentOptions agent;
   engine::EngineOptions engine;
-  // Where valid, loading waits for it after having told 40 percent.
+  // If valid, loading reports 40 percent and then waits for it.
   std::shared_future<void> load_gate;
 };
 

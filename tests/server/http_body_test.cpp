@@ -148,7 +148,7 @@ TEST(HttpBody, WhatIsNotReadEndsTheConnection) {
     answers(http_request(line, "12345"));
   }
   answers(http_request("POST /health"));  // as for any method that is not taken there
-  // HTTP/1.0 knows no chunks: whoever passed it on did not look at them.
+  // HTTP/1.0 has no chunks: a proxy that passed this on did not parse them.
   answers("POST /echo HTTP/1.0\r\nConnection: keep-alive\r\n" + std::string(kChunked) + "\r\n" +
           chunk("x") + "0\r\n\r\n");
 }
@@ -189,7 +189,7 @@ TEST(HttpBody, ChunksThatAreNearlyAllExtensionAreRefused) {
   EXPECT_NE(answer.body.find("chunks"), std::string::npos) << answer.body;
 }
 
-// The room for what comes counts before anything has come.
+// The buffer for a body counts before any byte of it has come.
 TEST(HttpBody, OnesThatHaveNotBegunCountForTheLimit) {
   ServerOptions options;
   options.max_read_buffers_bytes = std::size_t{256} << 10;

@@ -1,4 +1,4 @@
-// An HTTP client for tests that sends what it is told, byte for byte: every wait has an end.
+// An HTTP client for tests that sends exactly the given bytes; every wait has a limit.
 #pragma once
 
 #include <arpa/inet.h>

@@ -1,4 +1,4 @@
-"""Clients that misbehave, for hostile: each does one thing again and again until it is told
+"""Clients that misbehave, for hostile: each does one thing again and again until it is asked
 to stop, bounded in count and time, and only on the loopback.
 
     python attacks.py PORT SEED

@@ -63,13 +63,13 @@ def measure_attention(check, plan, machine):
         theirs, peer = check.call_peer(*grid, seconds=ATTENTION_SECONDS)
         theirs = {(row["batch"], row["context"]): row for row in theirs}
         for row in rows:
-            tell_attention(check, heads, row, theirs.get((row["batch"], row["context"])), machine)
+            report_attention(check, heads, row, theirs.get((row["batch"], row["context"])), machine)
         if not theirs:
             check.report.add("torch's SDPA beside it", NOT_RUN, notes=peer.tail)
     check.report.add("FlashInfer beside it", NOT_RUN, notes="its wheel is not carried")
 
 
-def tell_attention(check, heads, row, peer, machine):
+def report_attention(check, heads, row, peer, machine):
     bandwidth = machine["read_bytes_per_s"]
     share = row["bytes_per_s"] / bandwidth if bandwidth else None
     ratio = peer["us"] / row["us"] if peer else None
@@ -96,13 +96,13 @@ def attention_outcome(share, ratio, bound):
 
 def measure_linears(check, plan):
     """What one order of sums for any number of rows costs beside cuBLAS, which has many."""
-    tell_linears(check, plan.large, plan.large_shape, 1)
-    tell_linears(check, plan.large, plan.large_shape, PREFILL_ROWS if check.on_gpu else 64)
+    report_linears(check, plan.large, plan.large_shape, 1)
+    report_linears(check, plan.large, plan.large_shape, PREFILL_ROWS if check.on_gpu else 64)
     if check.on_gpu:
-        tell_linears(check, plan.small, plan.small_shape, DECODE_ROWS)
+        report_linears(check, plan.small, plan.small_shape, DECODE_ROWS)
 
 
-def tell_linears(check, model, shape, rows):
+def report_linears(check, model, shape, rows):
     pairs = shape.linears()
     elements = sum(n * k for n, k in pairs)
     what = f"{model}: the {len(pairs)} linear layers of a layer, {rows} rows"

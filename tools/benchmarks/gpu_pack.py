@@ -35,7 +35,7 @@ def pack(build, folder):
     for name in PROGRAMS:
         copy_program(found_program(build, name), folder / "build" / name)
     carried = copy_libraries(folder / "build")
-    return tell_size(folder, carried)
+    return report_size(folder, carried)
 
 
 def found_program(build, name):
@@ -71,7 +71,7 @@ def copy_libraries(build):
     return sorted(carried)
 
 
-def tell_size(folder, carried):
+def report_size(folder, carried):
     files = [path for path in folder.rglob("*") if path.is_file()]
     sizes = {path: path.stat().st_size for path in files}
     for path in sorted(files, key=sizes.get, reverse=True)[: len(PROGRAMS) + 2]:

@@ -134,10 +134,10 @@ def tell(check, model, rounds, took, exit_code):
         "memory of the host after the warm rounds", PASSED if growth <= GROWTH_MAX else FAILED,
         f"{growth:+.1%}", f"<= {GROWTH_MAX:+.0%}", f"{rounds[-1]['rss'] / 2**20:,.0f} MiB",
     )  # fmt: skip
-    tell_device_memory(check, [r["device_mb"] for r in rounds])
+    report_device_memory(check, [r["device_mb"] for r in rounds])
 
 
-def tell_device_memory(check, megabytes):
+def report_device_memory(check, megabytes):
     if None in megabytes:
         check.report.add("memory of the device", NOT_RUN, notes="no device, or no nvidia-smi")
         return

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What clients whose prompts are refused for their length cost those who read their tokens.
+"""What clients whose prompts are refused for their length cost clients that read tokens.
 
     .venv/bin/python tools/benchmarks/refused_prompts.py [MODEL] [--pairs 5] [--seconds 5]
 

@@ -17,8 +17,8 @@ namespace lmtp::catalog {
 class HubModelFactory : public registry::ModelFactory {
  public:
   // `one_model`: the operator has named the only one; with options.force it is fetched even where
-  // it will not fit. on_device_gone: agent::AgentOptions. REQUIRES: parse_device takes
-  // options.device.
+  // it will not fit. on_device_gone: agent::AgentOptions. REQUIRES: parse_device
+  // accepts options.device.
   HubModelFactory(ModelOptions options, bool one_model, NamePolicy policy,
                   std::function<void(const std::string& reason)> on_device_gone);
 

@@ -12,8 +12,8 @@
 namespace lmtp::catalog {
 
 struct NamePolicy {
-  // Every folder that this process can read, and random weights. Otherwise: 'demo', what lies under
-  // `model_dirs`, and names in the local Hugging Face cache.
+  // True: every folder that this process can read, and random weights. False: 'demo', what lies
+  // under `model_dirs`, and names in the local Hugging Face cache.
   bool anything = true;
   // Patterns of the names that are downloaded where they are not in the cache: hub::matches_any.
   std::vector<std::string> downloads = {"*"};
@@ -32,10 +32,10 @@ bool may_be_on_hub(const std::string& name);
 // Whether it would be downloaded.
 bool may_download(const std::string& name, const NamePolicy& policy);
 
-// What the name leads to. Nothing is downloaded, nor the network used, where `options` or the
-// policy do not allow it. Neither ".." nor a symbolic link leads out of a model_dir. Where not
-// `anything` is served, the error is the same whether something of that name exists elsewhere or
-// not. Any thread.
+// What the name leads to. Nothing is downloaded, nor the network used, unless `options` and the
+// policy allow it. Neither ".." nor a symbolic link leads out of a model_dir. Without
+// policy.anything the error does not tell whether something of that name exists elsewhere. Any
+// thread.
 Result<ModelSource> resolve_name(const std::string& name, const NamePolicy& policy,
                                  const hub::FetchOptions& options);
 

@@ -10,8 +10,8 @@
 namespace lmtp::catalog {
 
 struct ModelOptions {
-  std::string device = "cpu";       // parse_device takes it
-  std::string dtype = "auto";       // parse_dtype takes it
+  std::string device = "cpu";       // as parse_device reads it
+  std::string dtype = "auto";       // as parse_dtype reads it
   bool force = false;               // model::ConfigOptions
   int context_length = 0;           // the longest stream; 0: the model's own
   int num_threads = 0;              // 0: as many as the machine has processors

@@ -24,17 +24,17 @@ struct ModelDescription {
   std::string constructor;   // how the reference would load it, as LMQL prints it
   std::string tokenizer;     // folder or name of the tokenizer
   std::string dtype;
-  std::string dtype_reason;  // why it was chosen, where --dtype does not say
+  std::string dtype_reason;  // why it was chosen; empty if by --dtype or by default
   std::string device;
   std::int64_t num_parameters = 0;  // 0: not known before the weights are loaded
-  int trained_context_length = 0;   // what is wanted; more than is served where memory is short
+  int trained_context_length = 0;   // served unless memory is short: then less
   std::vector<std::string> notes;   // what a user should know of how the folder is read
 };
 
 // What a model takes. An estimate, on the safe side.
 struct MemoryNeed {
-  std::int64_t weights_bytes = 0;  // and what else is taken whatever is served
-  std::int64_t kv_bytes_min = 0;   // less than that is of no use
+  std::int64_t weights_bytes = 0;  // and all else that does not depend on the KV cache
+  std::int64_t kv_bytes_min = 0;   // the smallest that is worth loading the model for
   std::int64_t kv_bytes = 0;       // what the user wants; 0: default_kv_bytes()
   bool on_device = false;          // which takes its KV cache at once
 };
@@ -87,7 +87,7 @@ class ModelFactory {
   // `progress` is called only where something is downloaded, from one thread at a time.
   virtual Result<ServedModel> fetch(const std::string& name, const DownloadProgress& progress) = 0;
 
-  // Memory that may still be taken; nothing where the system does not say.
+  // Memory that may still be taken; nullopt if the system does not say.
   virtual std::optional<std::int64_t> free_memory_bytes() = 0;
 };
 

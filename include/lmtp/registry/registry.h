@@ -20,8 +20,8 @@
 
 namespace lmtp::registry {
 
-// Names that are being looked for or loaded at a time, and besides those that are being fetched,
-// because they are not on this machine; a thread each.
+// Jobs at a time, each with a thread: of names that are looked up, and besides of models that are
+// downloaded because they are not on this machine.
 inline constexpr int kLoadersMax = 8;
 inline constexpr int kFetchesMax = 8;
 // MODEL_INFOs about models that are not loaded, waiting for the disk.
@@ -48,9 +48,9 @@ struct ModelStatus {
   int progress_percent = 0;
   std::optional<DownloadState> download;  // while one runs
   std::string error;                      // why the last loading failed; empty otherwise
-  ModelDescription description;  // but for the name empty, while the model is not yet found
+  ModelDescription description;           // only the name, while the model is not yet found
   engine::ModelLimits limits;
-  engine::EngineStats stats;  // zero but for num_waiting where there is no engine
+  engine::EngineStats stats;  // without an engine: num_waiting, the rest zero
 };
 
 // What a request's text is resolved with.
@@ -73,7 +73,7 @@ struct AutoOptions {
   std::int64_t unload_after_ms = 0;                // idle for so long: unloaded; 0: never
   std::size_t max_waiting_requests = 1024;         // for one model; more are refused
   std::int64_t memory_wait_ms = kMemoryWaitMsMax;  // for the models in use
-  // Of requests that name none, while none is loaded; without a name: they are refused.
+  // For requests without a name while no model is loaded. If it has no name, they are refused.
   ModelDescription default_model = {};
 };
 
@@ -101,9 +101,9 @@ class Registry {
   Registry(const Registry&) = delete;
   Registry& operator=(const Registry&) = delete;
 
-  // Checks the request and hands it to the engine of its model; where that is not there, it is
-  // loaded and the request waits. An empty name means the loaded one, if it is but one, and
-  // AutoOptions::default_model if there is none.
+  // Checks the request and hands it to the engine of its model; if the model is not loaded, it is
+  // loaded and the request waits. An empty name means the only loaded model, or, if none is loaded,
+  // AutoOptions::default_model.
   // A request that was taken ends by its last token, or by a StreamError, once.
   // REQUIRES: the key is unique among live streams.
   Submission submit(Request&& request);
@@ -113,16 +113,16 @@ class Registry {
   RefusalCounts& refusals();
   const RefusalCounts& refusals() const;
 
-  // The most that a request for that model may have (while it is loaded, its context may still turn
-  // out shorter); nothing where that is not known yet. At once. A server of one model has no
-  // others.
+  // The limits of requests for that model (while it is being loaded, its context may still turn out
+  // shorter); nullopt if they are not known yet. Does not block. A server of one model knows no
+  // others: it gives that model's for any name.
   std::optional<engine::ModelLimits> limits_of(const std::string& name) const;
 
-  // The model of that name (as submit() reads it), where it is ready. At once. Where it is not,
-  // RequestKind::kAwaitModel waits for it; it may be gone again when that is answered.
+  // The model of that name (as submit() reads it), if it is ready. Does not block. If it is not,
+  // RequestKind::kAwaitModel waits for it; it may be unloaded again when that is answered.
   std::optional<ReadyModel> ready_model(const std::string& name) const;
 
-  // At once: what is known without looking at the disk; nothing where that is not enough.
+  // Does not block: what is known without looking at the disk; nullopt if that is not enough.
   std::optional<Result<ModelStatus>> status(const std::string& name) const;
 
   // Looks the name up on the disk and hands what is known of it to `done`, on another thread; once,
@@ -134,7 +134,7 @@ class Registry {
 
   // Serves any model, not one alone.
   bool is_auto() const;
-  // AutoOptions'; of a server of one model without a name.
+  // AutoOptions::default_model; of a server of one model it is empty.
   const ModelDescription& default_model() const;
   // Can it answer now: the one model is ready, or any may be asked for?
   bool healthy() const;

@@ -16,8 +16,8 @@
 
 namespace lmtp::server {
 
-// Holds neither the session nor the context: what was posted to a context that runs no more may
-// hold it.
+// Holds only weak references: work posted to an io_context that has stopped may hold the responder,
+// and must not keep the session or the context alive.
 class HttpSession::Responder : public HttpResponder {
  public:
   Responder(const std::shared_ptr<HttpSession>& session, ConnectionId id)
@@ -67,8 +67,8 @@ class HttpSession::Responder : public HttpResponder {
     return session && session->is_answering(number_) ? session : nullptr;
   }
 
-  // The session's life must not end here, on the thread of an engine: it is not looked up before
-  // the strand.
+  // The session must not be destroyed here, on an engine's thread, so the weak reference is locked
+  // on the strand only.
   template <typename Work>
   void on_strand(Work work) const {
     const auto strand = strand_.lock();

@@ -25,21 +25,21 @@ namespace {
 
 // For one request's header, the idle time between two, and one answer that is sent whole.
 constexpr std::chrono::seconds kHttpTimeout{10};
-// For what a streamed answer writes at a time: as long as a WebSocket's client may be silent.
+// For one write of a streamed answer: as long as a WebSocket's client may be silent.
 constexpr std::chrono::seconds kStreamTimeout{300};
 // Of an answer under way when the server stops.
 constexpr std::chrono::seconds kCloseTimeout{3};
 constexpr std::uint32_t kMaxHeaderBytes = 16 * 1024;
-// Announced to a route that reads none; more is no request that a client means.
+// On a route that reads no body, a longer Content-Length is refused.
 constexpr std::uint64_t kMaxUnreadBodyBytes = std::uint64_t{1} << 20;
 constexpr std::size_t kBodyPieceBytes = std::size_t{64} << 10;
-// With all that stands around a body's bytes: in chunks of one byte, each takes six.
+// Of a body with its chunk framing: in chunks of one byte, each byte takes six.
 constexpr std::size_t raw_bytes_max(std::size_t limit) { return 8 * limit + kBodyPieceBytes; }
-// How long, and how often kMaxHeaderBytes, is read of what follows a request that was answered.
+// After an answer that ends the connection: how long, and how many times kMaxHeaderBytes, is read.
 constexpr std::chrono::seconds kDrainTimeout{2};
 constexpr int kMaxDrained = 64;
 
-// What is wrong with the bytes themselves, not with the connection.
+// Whether the error is about the bytes that came, not about the connection.
 bool is_not_http(beast::error_code error) {
   return error.category() == http::make_error_code(http::error::bad_method).category() &&
          error != http::error::end_of_stream && error != http::error::partial_message;
@@ -82,7 +82,7 @@ void HttpSession::drop() {
   asio::post(stream_.get_executor(), [self = shared_from_this()] { self->finish(); });
 }
 
-// An answer under way may come to its end.
+// An answer under way may still be completed.
 void HttpSession::shut_down() {
   asio::post(stream_.get_executor(), [self = shared_from_this()] {
     if (self->state_ != State::kAnswering && self->state_ != State::kFinishing) {
@@ -146,8 +146,8 @@ void HttpSession::on_header(beast::error_code error) {
         context_->routes.find_websocket(std::string(header.target()));
     if (handler != nullptr) return upgrade(*handler);
   }
-  // A body is legal and is not read here, so where it ends and the next request begins is unknown;
-  // so it is behind a transfer coding that proxies on the way may not know.
+  // A body that a route does not read leaves unknown where the next request begins; so does a
+  // transfer coding in HTTP/1.0, which proxies may not know.
   const bool is_read = reads_body();
   const bool is_coded = header.count(http::field::transfer_encoding) > 0;
   const bool is_end_known =
@@ -210,7 +210,7 @@ void HttpSession::begin_body() {
   read_body();
 }
 
-// As a part of what the bodies of all may hold.
+// Counts this body's buffers towards the limit that all connections share.
 void HttpSession::count_body() {
   if (!body_part_.set(request_.body.capacity() + body_piece_.capacity())) {
     context_->registry.reclaim(Held::kUnfinishedMessage);
@@ -239,7 +239,7 @@ void HttpSession::read_body() {
                         });
 }
 
-// `num_raw`: what was read of the socket for it, chunks and all.
+// `num_raw`: bytes read from the socket for it, chunk framing included.
 void HttpSession::on_body(beast::error_code error, std::size_t num_raw) {
   if (state_ != State::kBody) return;
   if (body_refusal_) return refuse(*std::exchange(body_refusal_, std::nullopt));
@@ -255,7 +255,7 @@ void HttpSession::on_body(beast::error_code error, std::size_t num_raw) {
   count_body();
   if (parser_->is_done()) return handle();
   if (num_raw_bytes_ <= kUnpacedBytes) return read_body();
-  // Long ones cost the processor that streams are computed on.
+  // Reading long bodies takes processor time from the models, so it is paced.
   const Clock::time_point due = context_->read_pace.after(num_raw);
   body_since_ = body_since_.load() + (due - Clock::now());
   pace_timer_.expires_at(due);
@@ -266,7 +266,7 @@ void HttpSession::on_body(beast::error_code error, std::size_t num_raw) {
   });
 }
 
-// The read under way, or the wait before the next, ends and sends the refusal.
+// Ends the read under way, or the wait before the next one, which then sends the refusal.
 void HttpSession::stop_body(HttpResponse refusal) {
   body_refusal_ = std::move(refusal);
   free_memory(request_.body);
@@ -301,7 +301,7 @@ void HttpSession::send(const HttpResponse& response) {
   enqueue(std::move(text));
 }
 
-// Answers by itself. What the client still sends is not read, so the connection ends.
+// Answers without a handler. The rest of the request is not read, so the connection ends.
 void HttpSession::refuse(const HttpResponse& response) {
   body_timer_.cancel();
   free_memory(request_.body);
@@ -335,7 +335,7 @@ void HttpSession::end() {
   if (write_queue_.empty()) next_request();
 }
 
-// A handler's mistake, which a client may know how to bring about, costs that client alone.
+// After a handler's mistake: only this connection ends, since a client may be able to provoke it.
 void HttpSession::cut(const char* mistake) {
   log::error("connection " + std::to_string(place_.id()) + " is cut: its handler " + mistake);
   finish();
@@ -357,8 +357,8 @@ bool HttpSession::others_connected() {
   return context_->registry.num_clients() > 1;
 }
 
-// Reads on while the answer is not whole: what is sent behind the request, up to a limit, or its
-// end.
+// Reads on while the answer is not complete: a pipelined request, up to a limit, or the end of the
+// connection.
 void HttpSession::watch() {
   watching_ = true;
   auto on_event = [self = shared_from_this()](beast::error_code error, std::size_t num_bytes) {
@@ -404,7 +404,7 @@ void HttpSession::on_written(beast::error_code error) {
   if (state_ == State::kFinishing) next_request();
 }
 
-// The answer is written whole.
+// The whole answer has been written.
 void HttpSession::next_request() {
   if (std::exchange(is_counted_, false)) context_->registry.client_left();
   on_gone_ = nullptr;
@@ -430,8 +430,8 @@ void HttpSession::drain() {
                           });
 }
 
-// The connection is gone, whichever side ended it. Operations under way end with an error, and with
-// the last one the session. May be called more than once.
+// Closes the connection, whichever side ended it. Operations under way end with an error, and the
+// session ends with the last of them. May be called more than once.
 void HttpSession::finish() {
   if (state_ == State::kClosed) return;
   state_ = State::kClosed;
@@ -444,7 +444,7 @@ void HttpSession::finish() {
   stream_.close();
   const auto on_gone = std::exchange(on_gone_, nullptr);
   if (!on_gone) return;
-  try {  // it may be an exception that ends the connection
+  try {  // finish() may have been called for an exception
     on_gone();
   } catch (const std::exception& e) {
     log::error("connection " + std::to_string(place_.id()) + " was not cleaned up: " + e.what());

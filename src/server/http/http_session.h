@@ -27,9 +27,9 @@
 
 namespace lmtp::server {
 
-// Reads requests one after the other, each within limits of size and time, and has their routes
-// answer them; ends itself. While a handler takes its time, the socket is read on, so that a client
-// that goes is noticed. Everything but what Connection declares runs on the socket's strand;
+// Reads requests one after the other, each within limits of size and time, and hands them to their
+// routes. While a handler has not answered, the socket is still read, so that a client that closes
+// is noticed. Everything but what Connection declares runs on the socket's strand;
 // pending operations keep the object alive.
 class HttpSession : public Connection, public std::enable_shared_from_this<HttpSession> {
  public:
@@ -37,7 +37,7 @@ class HttpSession : public Connection, public std::enable_shared_from_this<HttpS
   HttpSession(std::shared_ptr<ServerContext> context, Socket socket, bool refuse);
   ~HttpSession() override;
 
-  // Once, from any thread. Nothing happens where the server is stopping.
+  // Call once, from any thread. No effect while the server is stopping.
   void start();
 
   void shut_down() override;
@@ -53,7 +53,7 @@ class HttpSession : public Connection, public std::enable_shared_from_this<HttpS
   // kHeader, kBody -> kAnswering (a handler has the request) -> kFinishing (the whole answer is in
   // the queue) -> kHeader, or kDraining where the connection is not kept.
   enum class State { kHeader, kBody, kAnswering, kFinishing, kDraining, kClosed };
-  // What responders hold of the session beside a weak reference: the strand, and what it needs.
+  // Responders hold weak references to this and to the session: the strand, and what it needs.
   struct Strand {
     std::shared_ptr<ServerContext> context;
     boost::asio::any_io_executor executor;
@@ -117,9 +117,9 @@ class HttpSession : public Connection, public std::enable_shared_from_this<HttpS
   const HttpRoute* route_ = nullptr;
   std::string body_piece_;  // buffer for what is read next of a body
   MemoryLimit::Part body_part_;
-  std::size_t num_raw_bytes_ = 0;             // that the body took so far, chunks and all
+  std::size_t num_raw_bytes_ = 0;             // read for the body so far, chunk framing included
   std::optional<HttpResponse> body_refusal_;  // why the body is not read to its end
-  // When the body began; waits of the server's own making move it on.
+  // When the body began; moved on by the time that the server itself waits.
   std::atomic<Clock::time_point> body_since_ = Clock::time_point();
   boost::asio::steady_timer body_timer_;
   boost::asio::steady_timer pace_timer_;

@@ -9,7 +9,7 @@
 
 namespace lmtp::server {
 
-// But for the body.
+// The request of that header, without its body.
 HttpRequest plain_request(const boost::beast::http::request_header<>& header);
 
 // `sentence` as text/plain, with a line break behind it.
@@ -18,7 +18,7 @@ HttpResponse plain_text(int status, std::string_view sentence);
 // How a client sees where a body ends.
 enum class Framing { kLength, kChunks, kClose };
 
-// The status line and the header; of the body its length alone is looked at. Without `keep_alive`
+// The status line and the header; only the length of the body is used. Without `keep_alive`
 // the connection closes after the answer, and the header says so.
 std::string head_text(const HttpResponse& response, std::string_view version, Framing framing,
                       bool keep_alive);
@@ -26,7 +26,7 @@ std::string head_text(const HttpResponse& response, std::string_view version, Fr
 // `piece` as one chunk of a chunked body; an empty one ends the body.
 std::string chunk_text(std::string_view piece);
 
-// Names of header fields, upper or lower case.
+// Compares names of header fields, ignoring upper and lower case.
 bool equal_names(std::string_view a, std::string_view b);
 
 }  // namespace lmtp::server

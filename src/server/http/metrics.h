@@ -9,8 +9,8 @@
 
 namespace lmtp::server {
 
-// One series each for every model that has an engine, labelled with its name, and the server's own
-// without. Any thread.
+// Each metric has one series for every model that has an engine, labelled with its name; the
+// server's own have no label of a model. Any thread.
 std::string metrics_text(const std::vector<registry::ModelStatus>& models,
                          const registry::RefusalCounts& refusals);
 

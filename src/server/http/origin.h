@@ -9,9 +9,9 @@
 
 namespace lmtp::server {
 
-// Nothing where the request may be answered. 421 where it calls the server by a name that is not
-// its own (asked where it is bound to loopback or has allowed_hosts; ports are not compared), 403
-// where it comes from a page of another origin. What is no browser sends no Origin.
+// nullopt if the request may be answered. 421 if it calls the server by a name that is not its own
+// (checked if the server is bound to loopback or has allowed_hosts; ports are not compared), 403 if
+// it comes from a page of another origin. Clients that are no browser send no Origin.
 std::optional<HttpResponse> refuse_foreign(const HttpRequest& request, const ServerOptions& options,
                                            bool on_loopback);
 

@@ -12,7 +12,7 @@ bool takes(const HttpRoute& route, std::string_view method) {
   return route.method == method || (route.method == "GET" && method == "HEAD");
 }
 
-// Delivers on whatever thread, handles on the strand.
+// Events are delivered on any thread and handled on the connection's strand.
 class PostingSink : public EventSink, public std::enable_shared_from_this<PostingSink> {
  public:
   using Handle = std::function<void(std::vector<StreamEvent>)>;

@@ -1,4 +1,4 @@
-// What is open: every socket that was accepted, so that the server can count and close them.
+// The accepted sockets that are open, so that the server can count and close them.
 #pragma once
 
 #include <atomic>
@@ -15,11 +15,11 @@
 
 namespace lmtp::server {
 
-// What all connections together have a limit for.
+// Kinds of memory that have a limit over all connections.
 enum class Held { kUnfinishedMessage, kWriteQueue };
 
 struct Holding {
-  std::size_t bytes = 0;                        // that would be free if they were given up
+  std::size_t bytes = 0;                        // that giving up would free
   std::chrono::steady_clock::time_point since;  // of an unfinished message: when it began
 };
 
@@ -53,7 +53,7 @@ class ConnectionRegistry {
     Place& operator=(Place&&) = delete;
 
     ConnectionId id() const { return id_; }
-    // Who speaks on the socket from now on. False where the server is stopping: it must not start.
+    // Sets the session of the socket. False: the server is stopping, and it must not start.
     bool fill(const std::weak_ptr<Connection>& connection);
 
    private:
@@ -62,7 +62,7 @@ class ConnectionRegistry {
   };
 
   std::size_t size() const;
-  // A number that no connection has or will have.
+  // A number that no connection has had or will have.
   ConnectionId next_id() { return next_id_++; }
 
   // Clients that may have requests in flight. Each is counted once, by its session.
@@ -70,9 +70,9 @@ class ConnectionRegistry {
   void client_left() { --num_clients_; }
   int num_clients() const { return num_clients_; }
 
-  // Refuses new ones from now on and has those that are there shut down.
+  // Refuses new connections from now on and shuts down the open ones.
   void shut_down_all();
-  // Those that are still there are dropped.
+  // Drops those that are still open.
   void drop_all();
 
   // Logs that a connection is closed for what its client does, which clients can bring about as

@@ -1,4 +1,4 @@
-// What one kind of buffers of all connections together may hold.
+// A limit on the bytes that one kind of buffers of all connections may hold together.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@ class MemoryLimit {
   std::size_t max_bytes() const { return max_bytes_; }
   bool is_half_used() const { return used_bytes_.load(std::memory_order_relaxed) > max_bytes_ / 2; }
 
-  // What one connection holds; given back with its life. Owner: the connection. Any thread.
+  // The bytes of one connection; its destructor gives them back. Owner: the connection. Any thread.
   class Part {
    public:
     explicit Part(MemoryLimit& limit) : limit_(limit) {}
@@ -24,9 +24,9 @@ class MemoryLimit {
 
     std::size_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
 
-    // It is so much from now on. False: all together hold more than the limit.
+    // Sets the bytes of this part. False: all parts together exceed the limit.
     bool set(std::size_t bytes) {
-      const std::size_t change = bytes - bytes_.exchange(bytes);  // wraps where it is less
+      const std::size_t change = bytes - bytes_.exchange(bytes);  // wraps if it is less
       return limit_.used_bytes_.fetch_add(change) + change <= limit_.max_bytes_;
     }
 

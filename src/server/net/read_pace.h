@@ -9,8 +9,7 @@
 
 namespace lmtp::server {
 
-// What comes within one message beyond so much is read at the pace; all that clients send as a rule
-// is shorter.
+// The part of a message beyond this is read at the pace; what clients usually send is shorter.
 inline constexpr std::size_t kUnpacedBytes = std::size_t{1} << 20;
 
 // Owner: the server's context. Any thread.
@@ -18,10 +17,10 @@ class ReadPace {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Of all connections together. REQUIRES: > 0.
+  // bytes_per_second: of all connections together, > 0.
   explicit ReadPace(std::int64_t bytes_per_second) : bytes_per_second_(bytes_per_second) {}
 
-  // When a connection that has read so much of a long message may read on.
+  // When a connection that has just read num_bytes of a long message may read on.
   Clock::time_point after(std::size_t num_bytes) {
     const std::lock_guard lock(mutex_);
     next_ = std::max(next_, Clock::now()) +

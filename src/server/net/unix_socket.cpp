@@ -18,13 +18,13 @@ Error cannot_listen(const std::string& path, const std::string& why) {
   return Error{ErrorCode::kUnavailable, "cannot listen on unix:" + path + ": " + why};
 }
 
-// What a connection to it fails by; 0: it does not fail, or would have to wait.
+// The errno of a connection to it; 0: it succeeds, or would have to wait.
 int connect_error(const stream_protocol::endpoint& endpoint) {
   const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (fd < 0) return errno;
   const int error = ::connect(fd, endpoint.data(), endpoint.size()) == 0 ? 0 : errno;
   ::close(fd);
-  return error == EAGAIN ? 0 : error;  // its queue is full, so somebody listens
+  return error == EAGAIN ? 0 : error;  // its backlog is full, so it has a listener
 }
 
 // Removes what a server that has ended left at `path`.
@@ -86,7 +86,7 @@ void UnixSocketFile::remove() {
   const bool is_ours = !path_.empty() && ::lstat(path_.c_str(), &status) == 0 &&
                        status.st_dev == device_ && status.st_ino == inode_;
   if (is_ours) ::unlink(path_.c_str());
-  path_.clear();  // once it is closed another's may have its number
+  path_.clear();  // after the close another file may get this inode number
 }
 
 }  // namespace lmtp::server

@@ -14,9 +14,9 @@ namespace lmtp::server {
 // How long a client that does not read may take to come back and read why it was closed.
 inline constexpr std::chrono::seconds kSlowReaderTimeout{10};
 
-// It has a limit of its own and a share in that of all connections: a client that does not read
-// loses its connection, never the time or the memory of others. Writing is the connection's: one
-// operation at a time, of front().
+// It has a limit of its own and counts towards that of all connections: a client that does not read
+// loses its connection and takes no time or memory from others. The connection does the writing:
+// one operation at a time, between begin_write() and written().
 // Owner: the connection, on its strand; num_bytes() and give_up() from any thread.
 class WriteQueue {
  public:
@@ -25,8 +25,8 @@ class WriteQueue {
       : registry_(registry), max_bytes_(max_bytes), id_(id), part_(all) {}
 
   // False: more than max_bytes would wait. All but what is being written is dropped then, and the
-  // connection is to be closed. Where all connections together hold too much, the one that holds
-  // most has to give it up, which may be this one.
+  // caller must close the connection. If all connections together hold too much, the one that holds
+  // most is closed, which may be this one.
   bool add(std::string text);
 
   bool empty() const { return texts_.empty(); }
@@ -36,11 +36,11 @@ class WriteQueue {
   const std::string& begin_write();
   void written();
 
-  // But for what is being written.
+  // Drops all but what is being written.
   void clear();
 
   std::size_t num_bytes() const { return part_.bytes(); }
-  // It counts no longer, since the connection closes.
+  // Its bytes no longer count, since the connection is being closed.
   void give_up() { part_.set(0); }
 
  private:
@@ -48,7 +48,7 @@ class WriteQueue {
   const std::size_t max_bytes_;
   const ConnectionId id_;
   MemoryLimit::Part part_;
-  std::deque<std::string> texts_;  // the first one is being written where writing_
+  std::deque<std::string> texts_;  // the first one is being written if writing_
   std::size_t num_bytes_ = 0;
   bool writing_ = false;
 };
