@@ -8,6 +8,15 @@
 
 namespace lmtp::scheduler {
 
+bool check_stops(Sequence& sequence) {
+  const bool may_stop = sequence.num_counted() >= sequence.params.min_tokens;
+  if (sequence.is_end_withheld && may_stop) {
+    sequence.params.logit_bias = std::move(sequence.own_bias);
+    sequence.is_end_withheld = false;
+  }
+  return sequence.stops != nullptr && sequence.stops->push(sequence.tokens.back(), may_stop);
+}
+
 void withhold_end(Sequence& sequence, std::span<const TokenId> eos_ids) {
   SamplingParams& params = sequence.params;
   if (sequence.kind != RequestKind::kGenerate || sequence.is_end_withheld ||
@@ -22,24 +31,6 @@ void withhold_end(Sequence& sequence, std::span<const TokenId> eos_ids) {
   std::shared_ptr<const LogitBias> withholding = forbid(params.logit_bias.get(), ids);
   sequence.own_bias = std::exchange(params.logit_bias, std::move(withholding));
   sequence.is_end_withheld = true;
-}
-
-FinishReason end_by_last_token(Sequence& sequence, std::span<const TokenId> eos_ids) {
-  SamplingParams& params = sequence.params;
-  const TokenId token = sequence.tokens.back();
-  const bool may_stop = sequence.num_counted() >= params.min_tokens;
-  if (sequence.is_end_withheld && may_stop) {
-    params.logit_bias = std::move(sequence.own_bias);
-    sequence.is_end_withheld = false;
-  }
-  const auto is_among = [token](std::span<const TokenId> ids) {
-    return std::ranges::find(ids, token) != ids.end();
-  };
-  bool stops = (!params.ignore_eos && is_among(eos_ids)) || is_among(params.stop_token_ids);
-  if (sequence.stops != nullptr && sequence.stops->push(token, may_stop)) stops = true;
-  if (stops) return FinishReason::kStop;
-  return sequence.num_generated() >= sequence.num_generated_max ? FinishReason::kLength
-                                                                : FinishReason::kNone;
 }
 
 }  // namespace lmtp::scheduler

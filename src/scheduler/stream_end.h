@@ -2,6 +2,7 @@
 // Sequence.
 #pragma once
 
+#include <algorithm>
 #include <span>
 
 #include "lmtp/base/ids.h"
@@ -19,7 +20,23 @@ inline bool is_withheld_last(const Sequence& sequence) {
   return sequence.is_end_withheld && sequence.num_counted() + 1 >= sequence.params.min_tokens;
 }
 
-// How the sequence ends by its newest token; kNone: it goes on. Once for each token.
-FinishReason end_by_last_token(Sequence& sequence, std::span<const TokenId> eos_ids);
+// What depends on how many tokens there are: lifts withhold_end() when it is time, and asks the
+// checker. True: the sequence ends by its newest token.
+bool check_stops(Sequence& sequence);
+
+// How the sequence ends by its newest token; kNone: it goes on. Once for each token. Most sequences
+// have nothing but the model's end tokens and their length.
+inline FinishReason end_by_last_token(Sequence& sequence, std::span<const TokenId> eos_ids) {
+  const SamplingParams& params = sequence.params;
+  const auto is_last_among = [&sequence](std::span<const TokenId> ids) {
+    return std::ranges::find(ids, sequence.tokens.back()) != ids.end();
+  };
+  bool stops = !params.ignore_eos && is_last_among(eos_ids);
+  if (!params.stop_token_ids.empty()) stops |= is_last_among(params.stop_token_ids);
+  if (sequence.is_end_withheld || sequence.stops != nullptr) stops |= check_stops(sequence);
+  if (stops) return FinishReason::kStop;
+  return sequence.num_generated() >= sequence.num_generated_max ? FinishReason::kLength
+                                                                : FinishReason::kNone;
+}
 
 }  // namespace lmtp::scheduler
