@@ -178,7 +178,7 @@ void Engine::Impl::start(const scheduler::StepPlan& plan) {
                      .is_ahead = false});
   for (const auto& [key, num_cached] : plan.admitted) {
     streams.at(key).record.admitted(metrics, num_cached, started.back().since);
-    queue.end(key);
+    queue.admitted(key, started.back().since);
   }
   queue.planned(plan.num_admissions, scheduler->num_waiting(), started.back().since);
   queue_notices(plan, started.back().since);
@@ -358,7 +358,7 @@ void Engine::Impl::end_with_error(Streams::iterator at, const Error& error) {
 }
 
 void Engine::Impl::end_stream(Streams::iterator at) {
-  queue.end(at->first);
+  queue.ended(at->first);
   streams.erase(at);
 }
 
@@ -375,7 +375,7 @@ void Engine::Impl::queue_notices(const scheduler::StepPlan& plan, Clock::time_po
     if (kind == StreamNotice::Kind::kPreempted) {
       queue.begin(key, now);
     } else {
-      queue.end(key);
+      queue.admitted(key, now);
     }
   }
   if (!queue.is_due(now)) return;

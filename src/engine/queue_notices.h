@@ -22,13 +22,14 @@ class QueueNotices {
   // A step is planned: so many have been admitted, and so many wait.
   void planned(int num_admitted, int num_waiting, Clock::time_point now);
 
-  // A stream that wants notices begins to wait, or waits no more.
+  // A stream that wants notices begins to wait; it is admitted; or it ends.
   void begin(const StreamKey& key, Clock::time_point now);
-  void end(const StreamKey& key) {
-    if (!due_.empty()) due_.erase(key);
+  void admitted(const StreamKey& key, Clock::time_point now);
+  void ended(const StreamKey& key) {
+    if (!waiting_.empty()) waiting_.erase(key);
   }
 
-  bool is_due(Clock::time_point now) const { return !due_.empty() && now >= next_due_; }
+  bool is_due(Clock::time_point now) const { return !waiting_.empty() && now >= next_due_; }
   struct Notice {
     StreamKey key;
     StreamNotice notice;
@@ -43,8 +44,17 @@ class QueueNotices {
   bool is_waited_ = false;  // something waited when planned() was called last
   Clock::time_point last_planned_;
 
-  std::unordered_map<StreamKey, Clock::time_point, StreamKeyHash> due_;  // of waiting streams
-  Clock::time_point next_due_;                                           // the earliest, or earlier
+  // Moving average: the logarithm of how much longer streams waited than the sums alone say. Later
+  // requests with a longer cached prefix pass them, for one.
+  double log_excess_ = 0.0;
+
+  struct Waiting {
+    Clock::time_point due;
+    Clock::time_point told;         // the first time
+    double seconds_expected = 0.0;  // by the sums alone, at that time; 0: not told yet
+  };
+  std::unordered_map<StreamKey, Waiting, StreamKeyHash> waiting_;
+  Clock::time_point next_due_;  // the earliest, or earlier
 };
 
 }  // namespace lmtp::engine

@@ -43,9 +43,9 @@ TEST_F(QueueNoticesTest, ComeAfterHalfASecondAndThenOnceASecond) {
 TEST_F(QueueNoticesTest, WhoWaitsNoMoreIsToldNothing) {
   queue.begin(key(1), now);
   queue.begin(key(2), now);
-  queue.end(key(1));
+  queue.ended(key(1));
   EXPECT_EQ(queue.take(std::vector{key(2)}, now + milliseconds(600)).size(), 1U);
-  queue.end(key(2));
+  queue.admitted(key(2), now + milliseconds(700));
   EXPECT_FALSE(queue.is_due(now + milliseconds(5000)));
 }
 
@@ -58,6 +58,23 @@ TEST_F(QueueNoticesTest, TheEstimateIsTheMeanIntervalTimesThePosition) {
   ASSERT_EQ(notices.size(), 2U);
   EXPECT_NEAR(static_cast<double>(notices[0].notice.wait_ms), 250.0, 20.0);
   EXPECT_NEAR(static_cast<double>(notices[1].notice.wait_ms), 750.0, 60.0);
+}
+
+// Where streams wait three times as long as admissions and places say, later ones are told so.
+TEST_F(QueueNoticesTest, TheEstimateLearnsFromWaits) {
+  admit_steadily(64, milliseconds(250));
+  const std::vector<StreamKey> order = {key(1), key(2)};
+  std::int64_t wait_ms = 0;
+  for (int i = 0; i < 60; ++i) {
+    queue.begin(key(2), now);
+    admit_steadily(2, milliseconds(250));
+    const auto notices = queue.take(order, now);
+    ASSERT_EQ(notices.size(), 1U);
+    wait_ms = notices[0].notice.wait_ms;
+    admit_steadily(6, milliseconds(250));
+    queue.admitted(key(2), now);
+  }
+  EXPECT_NEAR(static_cast<double>(wait_ms), 1500.0, 150.0);
 }
 
 TEST_F(QueueNoticesTest, TimesWithoutAQueueDoNotCount) {

@@ -109,7 +109,8 @@ def main():
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--max-tokens", type=int, nargs=2, default=(20, 100),
                         metavar=("LOW", "HIGH"))
-    parser.add_argument("--vocab", type=int, default=256, help="prompts' tokens are below")
+    parser.add_argument("--vocab", type=int, default=50_000,
+                        help="prompts' tokens are below; few: what is cached goes first")
     options = parser.parse_args()
     arguments = ["--max-batched-tokens", str(options.places)]  # no more streams fit in a step
     with LmtpServe(options.model, *arguments) as server:
