@@ -35,11 +35,15 @@ void send_together(std::span<const Request> requests, const MakeEvent& make_even
   for (auto& [sink, events] : deliveries) sink->deliver(std::move(events));
 }
 
+StreamError error_of(const Request& request, const Error& error, bool no_model) {
+  return {request.key.stream, error, no_model, request.key.sample};
+}
+
 // If the sink throws for lack of memory, it is tried once more.
 void send_end(const Request& request, const Error& error, bool no_model) noexcept {
   for (int attempt = 0; attempt < 2; ++attempt) {
     const Result<void> sent = guarded([&]() -> Result<void> {
-      request.sink->deliver({StreamError{request.key.stream, error, no_model}});
+      request.sink->deliver({error_of(request, error, no_model)});
       return {};
     });
     if (sent) return;
@@ -76,7 +80,7 @@ bool WaitingRequests::cancel(StreamKey key) {
   const auto found = std::find_if(requests_.begin(), requests_.end(),
                                   [&](const Request& request) { return request.key == key; });
   if (found == requests_.end()) return false;
-  found->sink->deliver({StreamError{key.stream, {ErrorCode::kCancelled, "cancelled"}}});
+  found->sink->deliver({error_of(*found, {ErrorCode::kCancelled, "cancelled"}, false)});
   refusals_.add(ErrorCode::kCancelled);
   num_bytes_ -= bytes_of(*found);
   requests_.erase(found);
@@ -106,9 +110,7 @@ void WaitingRequests::send_progress(int percent) {
 void WaitingRequests::end_all(const Error& error, bool no_model) noexcept {
   std::vector<Request> all = take_all();
   refusals_.add(error.code, all.size());
-  const auto end_of = [&](const Request& request) {
-    return StreamError{request.key.stream, error, no_model};
-  };
+  const auto end_of = [&](const Request& request) { return error_of(request, error, no_model); };
   // Takes longer where there is no memory, and no more than that.
   std::stable_sort(all.begin(), all.end(), [](const Request& a, const Request& b) {
     return a.key.connection < b.key.connection;

@@ -18,6 +18,7 @@ namespace lmtp::server {
 struct ServerContext {
   ServerContext(ServerOptions options_in, registry::Registry& models)
       : options(std::move(options_in)),
+        operation_limits(options),
         dispatcher(models, options.version, registry),
         read_buffers(options.max_read_buffers_bytes),
         write_queues(options.max_write_queues_bytes),
@@ -26,6 +27,7 @@ struct ServerContext {
 
   const ServerOptions options;
   ConnectionRegistry registry;
+  OperationLimits operation_limits;
   Dispatcher dispatcher;
   HttpRoutes routes;  // not changed once the io threads run
   MemoryLimit read_buffers;

@@ -99,6 +99,7 @@ Server::~Server() { stop(std::chrono::steady_clock::now()); }
 
 Result<void> Server::start() {
   LMTP_CHECK(impl_->threads.empty(), "started twice");
+  impl_->context->dispatcher.encoder().start();
   if (auto listens = impl_->listen(); !listens) return listens;
   impl_->work.emplace(impl_->context->io.get_executor());
   for (int i = 0; i < impl_->context->options.num_io_threads; ++i) {
@@ -130,6 +131,7 @@ void Server::stop(std::chrono::steady_clock::time_point deadline) {
   // Without connections no work is left, and the threads return.
   impl_->work.reset();
   for (std::thread& thread : impl_->threads) thread.join();
+  impl_->context->dispatcher.encoder().stop();
   impl_->threads.clear();
 }
 

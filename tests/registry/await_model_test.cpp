@@ -68,6 +68,23 @@ TEST_F(AwaitModel, EndsAsOthersDo) {
   EXPECT_FALSE(manager->ready_model("a"));
 }
 
+TEST_F(AwaitModel, ErrorsOfWhatWaitsNameItsSample) {
+  gated = true;
+  start();
+  for (const int sample : {2, 3}) {
+    Request request;
+    request.key = {1, sample, sample};
+    request.sink = sink;
+    request.model = "a";
+    request.prompt = {1};
+    EXPECT_TRUE(is_taken(manager->submit(std::move(request))));
+  }
+  std::get<std::shared_ptr<StreamCanceller>>(wait_for(6, "a"))->cancel({1, 2, 2});
+  EXPECT_EQ(sink->wait_done(2).sample, 2);
+  manager->stop(0);
+  EXPECT_EQ(sink->wait_done(3).sample, 3);
+}
+
 TEST_F(AwaitModel, AModelMayHaveNoTokenizer) {
   load_tokenizer = [] { return LoadedTokenizer(Error{ErrorCode::kInvalid, "is broken"}); };
   start();

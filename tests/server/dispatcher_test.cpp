@@ -13,13 +13,11 @@
 namespace lmtp::server {
 namespace {
 
-using Answers = std::vector<std::string>;
-
 struct Fixture : ::testing::Test {
   Fixture()
       : models(lmtp::testing::make_fake_models()),
         dispatcher(*models, "1.2.3", connections),
-        peer(77) {
+        peer(77, limits) {
     peer.sink = sink;
   }
 
@@ -34,6 +32,7 @@ struct Fixture : ::testing::Test {
   std::unique_ptr<registry::Registry> models;
   ConnectionRegistry connections;
   Dispatcher dispatcher;
+  OperationLimits limits{ServerOptions()};
   Peer peer;
 };
 
@@ -112,7 +111,7 @@ TEST_F(DispatcherTest, ErrorsGoToTheStreamWhereThereIsOne) {
 
 // A model that is still loading keeps its streams live for as long as a test needs.
 struct LoadingTest : ::testing::Test {
-  LoadingTest() : peer(78) {
+  LoadingTest() : peer(78, limits) {
     lmtp::testing::FakeModelOptions options;
     options.load_gate = gate.get_future().share();
     models = lmtp::testing::make_fake_models(options);
@@ -137,6 +136,7 @@ struct LoadingTest : ::testing::Test {
   std::unique_ptr<registry::Registry> models;
   ConnectionRegistry connections;
   std::unique_ptr<Dispatcher> dispatcher;
+  OperationLimits limits{ServerOptions()};
   Peer peer;
 };
 
@@ -203,7 +203,7 @@ TEST_F(LoadingTest, WhatIsOverTheLimitIsRefused) {
 
 // A server of any model: "one" and "two" are there; everything else is unknown.
 struct AutoTest : ::testing::Test {
-  AutoTest() : peer(79) {
+  AutoTest() : peer(79, limits) {
     auto factory = std::make_unique<lmtp::testing::FakeFactory>(
         [](const std::string& name) -> Result<registry::ServedModel> {
           if (name == "one" || name == "two") return lmtp::testing::fake_served_model(name);
@@ -233,6 +233,7 @@ struct AutoTest : ::testing::Test {
   std::unique_ptr<registry::Registry> models;
   ConnectionRegistry connections;
   std::unique_ptr<Dispatcher> dispatcher;
+  OperationLimits limits{ServerOptions()};
   Peer peer;
 };
 
@@ -244,7 +245,8 @@ TEST_F(AutoTest, ModelInfoOfWhatIsNotLoadedComesLaterAndLoadsNothing) {
       R"("tokenizer": "/models/one", "vocab_size": 1000, "context_length": 512, )"
       R"("eos_token_ids": [], "dtype": "none", "device": "cpu", "num_parameters": null, )"
       R"("state": "unloaded", "progress": 0, "server": "lmtp-serve/1.2.3", )"
-      R"("extensions": ["CANCEL", "LOADING"], "numerics": null, "stats": {"num_steps": 0, )";
+      R"("lmtp": "1.1", "extensions": ["CANCEL", "LOADING", "TEXT", "BUFFERS", "NOTICES", )"
+      R"("ERRORS", "SAMPLES", "MASK"], "numerics": null, "stats": {"num_steps": 0, )";
   EXPECT_EQ(info.substr(0, expected.size()), expected);
   EXPECT_TRUE(models->list().empty());
   EXPECT_EQ(
@@ -288,7 +290,8 @@ TEST(UnknownKeys, OfEveryVerbAreOneLogLineAConnection) {
     const auto models = lmtp::testing::make_fake_models();
     const ConnectionRegistry connections;
     Dispatcher dispatcher(*models, "1.2.3", connections);
-    Peer peer(80);
+    OperationLimits limits{ServerOptions()};
+    Peer peer(80, limits);
     const auto sink = std::make_shared<lmtp::testing::RecordingSink>();
     peer.sink = sink;
     Answers answers;
@@ -300,14 +303,16 @@ TEST(UnknownKeys, OfEveryVerbAreOneLogLineAConnection) {
   }
 }
 
-class DeafOwner : public registry::StreamCanceller {
+class DeafCanceller : public registry::StreamCanceller {
  public:
   void cancel(StreamKey) override {}
 };
 
 TEST(AppendEvents, GroupsOneStepIntoOneMessageOfEachKind) {
-  StreamTable streams(1);
-  for (const StreamId id : {1, 2, 3, 4, 5}) streams.add(id, std::make_shared<DeafOwner>());
+  OperationLimits limits{ServerOptions()};
+  Peer peer(1, limits);
+  StreamTable& streams = peer.streams;
+  for (const StreamId id : {1, 2, 3, 4, 5}) streams.add(id, std::make_shared<DeafCanceller>());
   std::vector<StreamEvent> events;
   events.emplace_back(LoadingNotice{4, "m", 50});
   events.emplace_back(TokenEvent{1, 10, -1.0F, FinishReason::kNone, {}});
@@ -317,7 +322,7 @@ TEST(AppendEvents, GroupsOneStepIntoOneMessageOfEachKind) {
       StreamError{5, {ErrorCode::kNotFound, "model: is not there"}, /*no_model=*/true});
   events.emplace_back(TokenEvent{9, 90, -1.0F, FinishReason::kNone, {}});
   std::vector<std::string> messages;
-  append_events(std::move(events), streams, messages);
+  append_events(std::move(events), peer, messages);
   ASSERT_EQ(messages.size(), 3U);
   EXPECT_EQ(messages[0],
             R"(MSG [{"stream_id": 4, "status": "loading", "model": "m", "progress": 50}])");

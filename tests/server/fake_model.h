@@ -1,6 +1,7 @@
 // A model manager over the null agent, for tests of the server.
 #pragma once
 
+#include <functional>
 #include <future>
 #include <memory>
 #include <string>
@@ -17,6 +18,7 @@ struct FakeModelOptions {
   engine::EngineOptions engine;
   // If valid, loading reports 40 percent and then waits for it.
   std::shared_future<void> load_gate;
+  std::function<registry::LoadedTokenizer()> load_tokenizer;  // empty: a FakeTokenizer
 };
 
 inline registry::ServedModel make_fake_model(const std::string& name,
@@ -24,6 +26,7 @@ inline registry::ServedModel make_fake_model(const std::string& name,
   registry::ServedModel model = fake_served_model(name);
   model.options = options.engine;
   options.agent.vocab_size = kFakeVocabSize;
+  if (options.load_tokenizer) model.load_tokenizer = options.load_tokenizer;
   model.load = [options](std::int64_t, const scheduler::LoadProgress& progress)
       -> Result<std::unique_ptr<scheduler::ModelAgent>> {
     progress(40);

@@ -21,6 +21,7 @@ class RecordingSink : public EventSink {
     std::vector<float> logprobs;
     FinishReason finish = FinishReason::kNone;
     std::string error;
+    int sample = 0;  // of the error
     bool model_failed = false;
     int num_loading = 0;
     int num_ends = 0;
@@ -87,6 +88,7 @@ class RecordingSink : public EventSink {
     Stream& s = streams_[entry.stream_id];
     s.event_after_end |= s.done;
     s.error = entry.error.message;
+    s.sample = entry.sample;
     s.model_failed = entry.no_model;
     ++s.num_ends;
     s.done = true;

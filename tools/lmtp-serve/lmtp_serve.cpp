@@ -196,6 +196,8 @@ server::ServerOptions make_server_options(const ServeOptions& options, Events& e
   server.max_write_queue_bytes = options.max_write_queue_bytes;
   server.max_read_buffers_bytes = options.max_read_buffers_bytes;
   server.max_write_queues_bytes = options.max_write_queues_bytes;
+  server.max_buffer_bytes = options.max_buffer_bytes;
+  server.max_buffers_bytes = 4 * options.max_buffer_bytes;
   server.max_connections = options.max_connections;
   server.allowed_origins = options.allowed_origins;
   server.allowed_hosts = options.allowed_hosts;

@@ -75,6 +75,7 @@ struct RawOptions {
   std::string download_max;
   std::string max_message_size = "16MiB";
   std::string max_write_queue = "16MiB";
+  std::string max_buffer_bytes = "64MiB";
   std::string max_read_buffers = "256MiB";
   std::string max_write_queues = "256MiB";
   double shutdown_timeout_s = 30.0;
@@ -197,6 +198,12 @@ void add_limit_options(CLI::App& app, RawOptions& raw) {
                  "What may wait for a client that does not read; beyond it, it is closed")
       ->type_name("SIZE")
       ->capture_default_str();
+  app.add_option(
+         "--max-buffer-bytes", raw.max_buffer_bytes,
+         "Token buffers of a connection, 4 bytes a token; all connections together may have "
+         "four times as much")
+      ->type_name("SIZE")
+      ->capture_default_str();
   app.add_option("--max-read-buffers", raw.max_read_buffers,
                  "What unfinished messages of all clients together may take; beyond it, the client "
                  "whose message began first is closed, short ones left out")
@@ -279,6 +286,8 @@ ServeOptions finish_options(const CLI::App& app, const RawOptions& raw) {
       static_cast<std::size_t>(size_option("--max-message-size", raw.max_message_size, 1024));
   options.max_write_queue_bytes =
       static_cast<std::size_t>(size_option("--max-write-queue", raw.max_write_queue, 64 * 1024));
+  options.max_buffer_bytes =
+      static_cast<std::size_t>(size_option("--max-buffer-bytes", raw.max_buffer_bytes, 0));
   // CLI11's value for a flag without a value.
   std::replace(options.allow_download.begin(), options.allow_download.end(), std::string("true"),
                std::string("*"));

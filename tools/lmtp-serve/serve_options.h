@@ -23,6 +23,7 @@ struct ServeOptions : catalog::ModelOptions {
   bool on_stdio = false;
   std::size_t max_message_bytes = std::size_t{16} << 20;
   std::size_t max_write_queue_bytes = std::size_t{16} << 20;
+  std::size_t max_buffer_bytes = std::size_t{64} << 20;
   std::size_t max_read_buffers_bytes = std::size_t{256} << 20;
   std::size_t max_write_queues_bytes = std::size_t{256} << 20;
   int max_connections = 4096;

@@ -44,6 +44,12 @@ struct ServerOptions {
   // queue, is closed.
   std::size_t max_read_buffers_bytes = std::size_t{256} << 20;
   std::size_t max_write_queues_bytes = std::size_t{256} << 20;
+  // Of the token buffers of a connection, and of all together; beyond it BUFFER is refused.
+  std::size_t max_buffer_bytes = std::size_t{64} << 20;
+  std::size_t max_buffers_bytes = std::size_t{256} << 20;
+  // Of what all connections have that waits in their sessions for a model, or for a BUFFER: text,
+  // ids, and the buffers that they name. More is refused.
+  std::size_t max_waiting_bytes = std::size_t{128} << 20;
   // From its first to its last fragment, without what it waits for its turn to be read.
   std::chrono::milliseconds message_timeout{30'000};
   // Of what comes within one message beyond the first MiB, by all connections together. A sixth of

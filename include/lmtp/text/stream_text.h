@@ -77,7 +77,7 @@ class StreamText {
 
   TokenDecoder decoder_;
   std::optional<StopMatcher> matcher_;
-  const bool include_stop_;
+  bool include_stop_;
   std::string held_;  // what may be the beginning of a stop string
 };
 

@@ -2,30 +2,19 @@
 
 #include <algorithm>
 #include <chrono>
-#include <iterator>
 #include <optional>
 #include <utility>
 #include <variant>
 
 #include "lmtp/base/log.h"
 #include "model_info.h"
+#include "operations.h"
 
 namespace lmtp::server {
 namespace {
 
 // LMQL opens a connection for each query, and each may bring the same unknown key.
 constexpr std::int64_t kUnknownKeysLogIntervalMs = 1000;
-
-using protocol::TokenOrError;
-
-void answer_token_error(const protocol::ErrorEntry& error, std::vector<std::string>& answers) {
-  const TokenOrError entry = error;
-  protocol::serialize_tokens({&entry, 1}, answers.emplace_back());
-}
-
-void answer_msg_error(const protocol::ErrorEntry& error, std::vector<std::string>& answers) {
-  protocol::serialize_msg_error(error, answers.emplace_back());
-}
 
 // A request that has a stream id gets its error as the end of that stream. So does a verb that we
 // do not know, unless that would seem to end another, live stream.
@@ -39,6 +28,12 @@ void answer_parse_error(const protocol::ParseError& error, const StreamTable& st
   } else {
     answer_msg_error({error.stream_id, error.message, error.code}, answers);
   }
+}
+
+// Whether nothing is asked for that LMTP 1.0 does not have.
+bool is_base_stream(const protocol::StreamOptions& options) {
+  return options.prompt_parts.empty() && !options.text.value_or(false) && !options.notices &&
+         options.first_token_timeout_ms == 0 && options.timeout_ms == 0;
 }
 
 // What GENERATE and SCORE have in common.
@@ -58,7 +53,7 @@ std::string info_message(StreamId id, const std::string& asked_name, std::string
   if (status) {
     protocol::serialize_model_info({id, model_info_json(*status, asked_name, version)}, out);
   } else {
-    protocol::serialize_msg_error({id, status.error().message, status.error().code}, out);
+    protocol::serialize_msg_error(error_entry(id, status.error()), out);
   }
   return out;
 }
@@ -92,11 +87,8 @@ void Dispatcher::handle(std::string_view text, Peer& peer, Answers& answers) {
     answer_parse_error(*error, peer.streams, answers);
     return;
   }
-  std::visit(
-      [&](auto& message) {
-        if constexpr (requires { handle(message, peer, answers); }) handle(message, peer, answers);
-      },
-      std::get<protocol::ClientMessage>(parsed));
+  std::visit([&](auto& message) { handle(message, peer, answers); },
+             std::get<protocol::ClientMessage>(parsed));
 }
 
 void Dispatcher::handle_binary(Answers& answers) {
@@ -105,13 +97,20 @@ void Dispatcher::handle_binary(Answers& answers) {
 
 void Dispatcher::handle(protocol::GenerateMessage& message, Peer& peer, Answers& answers) {
   if (!message.unknown_keys.empty()) log_unknown_keys(message.unknown_keys, peer);
+  const bool is_base = is_base_stream(message.options) && message.stop.empty() &&
+                       message.num_samples == 1 && message.into.empty();
+  if (!is_base) return begin(std::move(message), peer, answers);
   Request request = request_of(message, RequestKind::kGenerate, peer);
   request.params = std::move(message.params);
+  request.num_resumed = message.num_resumed;
   submit(std::move(request), peer, answers);
 }
 
 void Dispatcher::handle(protocol::ScoreMessage& message, Peer& peer, Answers& answers) {
   if (!message.unknown_keys.empty()) log_unknown_keys(message.unknown_keys, peer);
+  if (!is_base_stream(message.options) || !message.scored_text.empty()) {
+    return begin(std::move(message), peer, answers);
+  }
   Request request = request_of(message, RequestKind::kScore, peer);
   request.scored = std::move(message.scored);
   request.params.top_logprobs = message.top_logprobs;
@@ -137,18 +136,15 @@ void Dispatcher::handle(protocol::ModelInfoMessage& message, Peer& peer, Answers
   }
 }
 
-void Dispatcher::handle(protocol::CancelMessage& message, Peer& peer, Answers& /*answers*/) {
-  peer.streams.cancel(message.stream_id);
+void Dispatcher::handle(protocol::CancelMessage& message, Peer& peer, Answers& answers) {
+  cancel(message.stream_id, {ErrorCode::kCancelled, "cancelled"}, peer, answers);
 }
 
 void Dispatcher::submit(Request request, Peer& peer, Answers& answers) {
   const StreamId id = request.key.stream;
   if (peer.streams.contains(id)) {
     models_.refusals().add(ErrorCode::kInvalid);
-    return answer_token_error({id, "stream_id: " + std::to_string(id) +
-                                       " is a live stream of this connection; allowed is an id "
-                                       "that is not in use (the live stream goes on)"},
-                              answers);
+    return answer_token_error({id, id_in_use(id)}, answers);
   }
   request.sink = peer.sink;
   request.others_connected = connections_.num_clients() > 1;
@@ -179,37 +175,6 @@ void Dispatcher::log_unknown_keys(const std::vector<std::string>& keys, Peer& pe
   for (const std::string& key : fresh) line += " '" + key + "'";
   log::warning(line);
   peer.logged_keys.insert(peer.logged_keys.end(), fresh.begin(), fresh.end());
-}
-
-void append_events(std::vector<StreamEvent> events, StreamTable& streams,
-                   std::vector<std::string>& messages) {
-  std::vector<TokenOrError> entries;
-  std::vector<LoadingNotice> loading;
-  std::vector<std::string> failures;
-  for (StreamEvent& event : events) {
-    if (auto* notice = std::get_if<LoadingNotice>(&event)) {
-      if (streams.contains(notice->stream_id)) loading.push_back(std::move(*notice));
-      continue;
-    }
-    if (auto* token = std::get_if<TokenEvent>(&event)) {
-      if (!streams.contains(token->stream_id)) continue;
-      if (token->finish_reason != FinishReason::kNone) streams.erase(token->stream_id);
-      entries.emplace_back(std::move(*token));
-      continue;
-    }
-    if (!std::holds_alternative<StreamError>(event)) continue;
-    auto& error = std::get<StreamError>(event);
-    if (!streams.contains(error.stream_id)) continue;
-    streams.erase(error.stream_id);
-    // LMQL takes one of the two for the answer.
-    protocol::ErrorEntry entry{error.stream_id, std::move(error.error.message), error.error.code,
-                               error.no_model};
-    if (error.no_model) answer_msg_error(entry, failures);
-    entries.emplace_back(std::move(entry));
-  }
-  if (!loading.empty()) protocol::serialize_loading(loading, messages.emplace_back());
-  if (!entries.empty()) protocol::serialize_tokens(entries, messages.emplace_back());
-  std::move(failures.begin(), failures.end(), std::back_inserter(messages));
 }
 
 }  // namespace lmtp::server

@@ -2,36 +2,25 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
-#include <functional>
-#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "encoder.h"
+#include "events.h"
 #include "lmtp/protocol/codec.h"
 #include "lmtp/registry/registry.h"
 #include "lmtp/request/request.h"
 #include "net/connection.h"
-#include "stream_table.h"
+#include "peer.h"
 
 namespace lmtp::server {
 
 // Unknown keys of one connection that are logged.
 inline constexpr std::size_t kLoggedKeysMax = 32;
-
-// What the dispatcher knows of one connection. Owner: the session, on its strand.
-struct Peer {
-  explicit Peer(ConnectionId id) : streams(id) {}
-
-  StreamTable streams;
-  std::shared_ptr<EventSink> sink;  // where its streams' events go
-  // Sends a message that is ready later than the call it answers. Any thread; a connection that is
-  // gone by then gets nothing.
-  std::function<void(std::string)> send_later;
-  // Keys that were ignored and have stood in the log; at most kLoggedKeysMax.
-  std::vector<std::string> logged_keys;
-};
 
 // Owner: the server, shared by all sessions. Any thread; a Peer is one thread's at a time.
 class Dispatcher {
@@ -40,21 +29,47 @@ class Dispatcher {
   Dispatcher(registry::Registry& models, std::string version,
              const ConnectionRegistry& connections);
 
+  // Reads the long texts; until it is started they are refused.
+  Encoder& encoder() { return encoder_; }
+
   // Acts on one text message and appends the messages to be sent at once, if any.
   // REQUIRES: `text` is valid UTF-8.
-  void handle(std::string_view text, Peer& peer, std::vector<std::string>& answers);
+  void handle(std::string_view text, Peer& peer, Answers& answers);
+
+  // Turns events of models into messages, and goes on with what has waited for a model.
+  void on_events(std::vector<StreamEvent> events, Peer& peer, Answers& answers);
+
+  // Ends the streams whose deadlines have passed.
+  void end_overdue(std::chrono::steady_clock::time_point now, Peer& peer, Answers& answers);
 
   // Answers a binary frame.
-  static void handle_binary(std::vector<std::string>& answers);
+  static void handle_binary(Answers& answers);
 
  private:
-  using Answers = std::vector<std::string>;
-
   void handle(protocol::GenerateMessage& message, Peer& peer, Answers& answers);
   void handle(protocol::ScoreMessage& message, Peer& peer, Answers& answers);
   void handle(protocol::ModelInfoMessage& message, Peer& peer, Answers& answers);
   void handle(protocol::CancelMessage& message, Peer& peer, Answers& answers);
+  void handle(protocol::TokenizeMessage& message, Peer& peer, Answers& answers);
+  void handle(protocol::DetokenizeMessage& message, Peer& peer, Answers& answers);
+  void handle(protocol::BufferMessage& message, Peer& peer, Answers& answers);
+  void handle(protocol::FreeMessage& message, Peer& peer, Answers& answers);
   void submit(Request request, Peer& peer, Answers& answers);
+
+  // operations.cpp: what asks for more than the base protocol gives.
+  void begin(Operation operation, Peer& peer, Answers& answers);
+  void start(StreamId id, Peer& peer, Answers& answers);
+  void advance(StreamId id, Peer& peer, Answers& answers);
+  void encode_later(StreamId id, registry::ReadyModel model, Peer& peer, Answers& answers);
+  void await_model(StreamId id, Peer& peer, Answers& answers);
+  void submit_samples(StreamId id, Request request, int num_samples, const std::string& model_name,
+                      Peer& peer, Answers& answers);
+  void free_buffer(const protocol::FreeMessage& message, Peer& peer, Answers& answers);
+  void go_on_behind_buffer(StreamId id, Peer& peer, Answers& answers);
+  void cancel(StreamId id, const Error& reason, Peer& peer, Answers& answers);
+  // Ends what no model has: counts it, and answers.
+  void fail(StreamId id, const Error& error, Peer& peer, Answers& answers);
+  void end(StreamId id, const Error& error, bool no_model, Peer& peer, Answers& answers);
   void log_unknown_keys(const std::vector<std::string>& keys, Peer& peer);
 
   registry::Registry& models_;
@@ -63,12 +78,7 @@ class Dispatcher {
   protocol::BiasCache bias_cache_;
   std::atomic<std::int64_t> next_log_ms_ = 0;
   const ConnectionRegistry& connections_;
+  Encoder encoder_;
 };
-
-// The events of one step of one connection as messages: at most one TOKEN and one MSG of notices,
-// and a MSG for each stream whose model could not be had. Streams that end leave the table; events
-// of streams that are not in it are dropped.
-void append_events(std::vector<StreamEvent> events, StreamTable& streams,
-                   std::vector<std::string>& messages);
 
 }  // namespace lmtp::server

@@ -96,7 +96,7 @@ class LineSession::Loop {
         options_(std::move(options)),
         place_(context.registry),
         mailbox_(std::make_shared<Mailbox>()),
-        peer_(place_.id()),
+        peer_(place_.id(), context.operation_limits),
         queue_(context.registry, context.write_queues, context.options.max_write_queue_bytes,
                place_.id()) {
     peer_.sink = mailbox_;
@@ -148,12 +148,14 @@ class LineSession::Loop {
   }
 
   int wait_ms() const {
-    if (!input_ended_ || told_) {
-      if (!deadline_) return -1;
-      const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline_ - Clock::now());
-      return std::max(0, static_cast<int>(left.count()));
+    if (input_ended_ && !told_) return kEndPollMs;
+    std::optional<Clock::time_point> due = deadline_;
+    if (const auto next = peer_.streams.next_deadline()) {
+      due = due ? std::min(*due, next->time) : next->time;
     }
-    return kEndPollMs;
+    if (!due) return -1;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*due - Clock::now());
+    return std::max(0, static_cast<int>(left.count()));
   }
 
   void take_mail() {
@@ -162,7 +164,8 @@ class LineSession::Loop {
     if (contents.deadline) deadline_ = contents.deadline;
     if (contents.stop_reading) lines_.clear();
     std::vector<std::string> messages;
-    append_events(std::move(contents.events), peer_.streams, messages);
+    context_.dispatcher.on_events(std::move(contents.events), peer_, messages);
+    context_.dispatcher.end_overdue(Clock::now(), peer_, messages);
     std::move(contents.messages.begin(), contents.messages.end(), std::back_inserter(messages));
     send(std::move(messages));
   }

@@ -71,7 +71,9 @@ std::string model_info_json(const registry::ModelStatus& status, std::string_vie
   if (loaded) notes.insert(notes.end(), stats.agent.notes.begin(), stats.agent.notes.end());
   if (!notes.empty()) info["notes"] = notes;
   info["server"] = "lmtp-serve/" + std::string(version);
-  info["extensions"] = {"CANCEL", "LOADING"};
+  info["lmtp"] = "1.1";
+  info["extensions"] = {"CANCEL",  "LOADING", "TEXT",    "BUFFERS",
+                        "NOTICES", "ERRORS",  "SAMPLES", "MASK"};
   info["numerics"] = known(!stats.agent.numerics.empty(), stats.agent.numerics);
   info["stats"] = stats_json(stats);
   return json_text(info);

@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstdint>
 #include <exception>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -95,6 +96,7 @@ class Session : public Connection, public std::enable_shared_from_this<Session> 
   void watch_pause(ClientStream::Progress before, std::chrono::seconds waited);
   void handle_message();
   void on_events(std::vector<StreamEvent> events);
+  void watch_deadline();
   void send(std::vector<std::string> messages);
   void write_next();
   void on_written(beast::error_code error);
@@ -109,6 +111,8 @@ class Session : public Connection, public std::enable_shared_from_this<Session> 
   ConnectionRegistry::Place place_;               // second, so that the socket closes before
   websocket::stream<ClientStream, false> socket_;
   asio::steady_timer close_timer_;
+  asio::steady_timer deadline_timer_;
+  std::optional<Clock::time_point> watched_deadline_;
   Peer peer_;
   State state_ = State::kAccepting;
   bool stopping_ = false;  // shut_down came during the handshake
@@ -131,7 +135,8 @@ Session::Session(WebSocketUpgrade& upgrade)
       place_(std::move(upgrade.place)),
       socket_(std::move(upgrade.stream), std::move(upgrade.early)),
       close_timer_(socket_.get_executor()),
-      peer_(place_.id()),
+      deadline_timer_(socket_.get_executor()),
+      peer_(place_.id(), context_->operation_limits),
       read_buffer_(context_->options.max_message_bytes + 1),
       read_part_(context_->read_buffers),
       message_timer_(socket_.get_executor()),
@@ -310,6 +315,7 @@ void Session::handle_message() {
     read_buffer_.shrink_to_fit();
   }
   send(std::move(answers));
+  watch_deadline();
 }
 
 // A weak reference in the handlers too: they may outlive the server's threads in the io_context.
@@ -329,8 +335,29 @@ void Session::Sink::send(std::string message) const {
 
 void Session::on_events(std::vector<StreamEvent> events) {
   std::vector<std::string> messages;
-  append_events(std::move(events), peer_.streams, messages);
+  context_->dispatcher.on_events(std::move(events), peer_, messages);
   send(std::move(messages));
+  watch_deadline();
+}
+
+// Of the streams, the one that comes first.
+void Session::watch_deadline() {
+  const auto next = peer_.streams.next_deadline();
+  if (!next || state_ != State::kOpen) return;
+  if (watched_deadline_ && *watched_deadline_ <= next->time) return;
+  watched_deadline_ = next->time;
+  deadline_timer_.expires_at(next->time);  // ends an earlier wait
+  deadline_timer_.async_wait([weak = weak_from_this()](beast::error_code error) {
+    const auto self = weak.lock();
+    if (error || self == nullptr) return;
+    self->guard([&] {
+      self->watched_deadline_.reset();
+      std::vector<std::string> messages;
+      self->context_->dispatcher.end_overdue(Clock::now(), self->peer_, messages);
+      self->send(std::move(messages));
+      self->watch_deadline();
+    });
+  });
 }
 
 void Session::send(std::vector<std::string> messages) {
@@ -426,6 +453,7 @@ void Session::finish() {
   become(State::kClosed);
   peer_.streams.cancel_all();
   close_timer_.cancel();
+  deadline_timer_.cancel();
   message_timer_.cancel();
   pace_timer_.cancel();
   pause_timer_.cancel();

@@ -1,0 +1,369 @@
+// The dispatcher's way of what asks for more than the base protocol gives: begin() takes the
+// message, start() its buffers, advance() does it where its model is ready; else await_model() asks
+// for that, and on_events() goes on.
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "dispatcher.h"
+#include "lmtp/base/guarded.h"
+#include "operations.h"
+#include "resolve.h"
+
+namespace lmtp::server {
+namespace {
+
+// A model that is unloaded so often before a request's text has been encoded is in too much demand.
+constexpr int kAwaitsMax = 3;
+
+using Answer = std::variant<protocol::TokensEntry, protocol::TextEntry, protocol::BufferEntry>;
+
+Error overloaded(const std::string& what) {
+  return {ErrorCode::kOverloaded, "overloaded: " + what + "; retry later"};
+}
+
+Error waiting_full() { return overloaded("what waits for models takes too much memory"); }
+
+// False where all that waits takes too much.
+bool count_waiting(WaitingOperation& waiting) {
+  return waiting.part.set(num_bytes(waiting.operation) + num_buffer_bytes(waiting));
+}
+
+Error too_much(const char* field, const OperationLimits& limits) {
+  return {ErrorCode::kInvalid, std::string(field) + ": the answer would have more than " +
+                                   std::to_string(limits.max_answer_bytes) +
+                                   " bytes, which is half of --max-write-queue; send it in parts"};
+}
+
+Result<Answer> answer_to(protocol::TokenizeMessage& message, Resolved& resolved,
+                         const registry::ReadyModel* /*model*/, Peer& /*peer*/) {
+  return Answer(protocol::TokensEntry{message.stream_id, std::move(resolved.tokens)});
+}
+
+Result<Answer> answer_to(protocol::DetokenizeMessage& message, Resolved& /*resolved*/,
+                         const registry::ReadyModel* model, Peer& peer) {
+  if (!model->tokenizer) {
+    return Error{ErrorCode::kInvalid, "tokens: this model has no tokenizer here (" +
+                                          model->tokenizer.error().message +
+                                          "), and nothing else is allowed"};
+  }
+  const tokenizer::Tokenizer& tokenizer = **model->tokenizer;
+  const int vocab_size = model->limits.vocab_size;
+  std::size_t num_bytes = 0;
+  for (std::size_t i = 0; i < message.tokens.size(); ++i) {
+    const TokenId token = message.tokens[i];
+    if (token < 0 || token >= vocab_size) {
+      return Error{ErrorCode::kInvalid, "tokens[" + std::to_string(i) + "]: token id " +
+                                            std::to_string(token) +
+                                            " is not in the vocabulary, allowed are 0 to " +
+                                            std::to_string(vocab_size - 1)};
+    }
+    num_bytes += tokenizer.token_bytes(token).size();
+    if (num_bytes > peer.limits.max_answer_bytes) return too_much("tokens", peer.limits);
+  }
+  if (message.skip_special_tokens) {
+    std::erase_if(message.tokens, [&](TokenId token) { return tokenizer.is_special(token); });
+  }
+  return Answer(protocol::TextEntry{message.stream_id, tokenizer.decode(message.tokens)});
+}
+
+Result<Answer> answer_to(protocol::BufferMessage& message, Resolved& resolved,
+                         const registry::ReadyModel* /*model*/, Peer& peer) {
+  const auto length = message.append ? peer.buffers.append(message.buffer, resolved.tokens)
+                                     : peer.buffers.set(message.buffer, std::move(resolved.tokens));
+  if (!length) return length.error();
+  return Answer(protocol::BufferEntry{message.stream_id, message.buffer, *length});
+}
+
+// While a text is read nothing is there to be cancelled: the stream ends behind it.
+class EncodingCanceller final : public registry::StreamCanceller {
+ public:
+  void cancel(StreamKey /*key*/) override {}
+};
+
+// For what needs none.
+registry::ReadyModel no_model() {
+  return {{}, {}, Error{ErrorCode::kInternal, "internal: no model"}};
+}
+
+// With a stop checker of its own, which no engine has yet.
+Request copy_of(const Request& request) {
+  Request copy = request;
+  if (const auto* stops = dynamic_cast<const text::TextStopChecker*>(request.stops.get())) {
+    copy.stops = std::make_shared<text::TextStopChecker>(*stops);
+  }
+  return copy;
+}
+
+}  // namespace
+
+void Dispatcher::handle(protocol::TokenizeMessage& message, Peer& peer, Answers& answers) {
+  begin(std::move(message), peer, answers);
+}
+
+void Dispatcher::handle(protocol::DetokenizeMessage& message, Peer& peer, Answers& answers) {
+  begin(std::move(message), peer, answers);
+}
+
+void Dispatcher::handle(protocol::BufferMessage& message, Peer& peer, Answers& answers) {
+  begin(std::move(message), peer, answers);
+}
+
+void Dispatcher::handle(protocol::FreeMessage& message, Peer& peer, Answers& answers) {
+  if (message.stream_id && peer.streams.contains(*message.stream_id)) {
+    return answer_msg_error({message.stream_id, id_in_use(*message.stream_id)}, answers);
+  }
+  if (!peer.awaiting_buffer) return free_buffer(message, peer, answers);
+  if (peer.deferred.size() < kDeferredMax) {
+    peer.deferred.emplace_back(std::move(message));
+    return;
+  }
+  const Error error = overloaded("too much waits for a BUFFER of this connection");
+  answer_msg_error(error_entry(message.stream_id, error), answers);
+}
+
+void Dispatcher::free_buffer(const protocol::FreeMessage& message, Peer& peer, Answers& answers) {
+  if (!peer.buffers.erase(message.buffer)) {
+    return answer_msg_error(error_entry(message.stream_id, unknown_buffer(message.buffer)),
+                            answers);
+  }
+  if (!message.stream_id) return;
+  protocol::serialize_answer(protocol::BufferEntry{*message.stream_id, message.buffer, 0},
+                             answers.emplace_back());
+}
+
+void Dispatcher::begin(Operation operation, Peer& peer, Answers& answers) {
+  const StreamId id = id_of(operation);
+  const bool is_deferred = peer.awaiting_buffer && concerns_buffers(operation);
+  std::unique_ptr<ExtendedStream> stream = make_extended(std::move(operation), peer.limits.waiting);
+  if (peer.streams.contains(id)) {
+    models_.refusals().add(ErrorCode::kInvalid);
+    const auto answer = stream->is_stream ? answer_token_error : answer_msg_error;
+    return answer({id, id_in_use(id)}, answers);
+  }
+  WaitingOperation& waiting = *stream->waiting;
+  peer.streams.add(id, std::move(stream));
+  if (!is_deferred) return start(id, peer, answers);
+  if (!count_waiting(waiting)) return fail(id, waiting_full(), peer, answers);
+  if (peer.deferred.size() >= kDeferredMax) {
+    return fail(id, overloaded("too much waits for a BUFFER of this connection"), peer, answers);
+  }
+  peer.deferred.emplace_back(id);
+}
+
+void Dispatcher::start(StreamId id, Peer& peer, Answers& answers) {
+  WaitingOperation& waiting = *peer.streams.find(id)->extended->waiting;
+  if (const protocol::StreamOptions* options = options_of(waiting.operation)) {
+    const Result<void> held = hold_buffers(options->prompt_parts, peer.buffers, waiting);
+    if (!held) return fail(id, held.error(), peer, answers);
+  }
+  if (const auto* buffer = std::get_if<protocol::BufferMessage>(&waiting.operation)) {
+    const auto before = buffer->append ? peer.buffers.find(buffer->buffer) : nullptr;
+    waiting.begins_buffer = before == nullptr || before->empty();
+  }
+  advance(id, peer, answers);
+}
+
+void Dispatcher::advance(StreamId id, Peer& peer, Answers& answers) {
+  ExtendedStream& stream = *peer.streams.find(id)->extended;
+  const std::shared_ptr<WaitingOperation> waiting = stream.waiting;
+  std::optional<registry::ReadyModel> model = models_.ready_model(model_of(waiting->operation));
+  if (!model && needs_model(waiting->operation)) return await_model(id, peer, answers);
+  if (!waiting->resolved) {
+    if (num_text_bytes(waiting->operation) > kEncodedAtOnceMax) {
+      return encode_later(id, std::move(*model), peer, answers);
+    }
+    waiting->resolved = resolve(*waiting, model ? *model : no_model());
+  }
+  if (!*waiting->resolved) return fail(id, waiting->resolved->error(), peer, answers);
+  Resolved& resolved = **waiting->resolved;
+  const auto run = [&](auto& message) {
+    if constexpr (requires { message.options; }) {
+      Result<Request> request = make_request(message, std::move(resolved), *model, stream);
+      if (!request) return fail(id, request.error(), peer, answers);
+      int num_samples = 1;
+      if constexpr (requires { message.num_samples; }) num_samples = message.num_samples;
+      return submit_samples(id, std::move(*request), num_samples, model->name, peer, answers);
+    } else {
+      const Result<Answer> answer = answer_to(message, resolved, model ? &*model : nullptr, peer);
+      if (!answer) return fail(id, answer.error(), peer, answers);
+      std::string text;
+      protocol::serialize_answer(*answer, text);
+      if (text.size() > peer.limits.max_answer_bytes) {
+        return fail(id, too_much("text", peer.limits), peer, answers);
+      }
+      answers.push_back(std::move(text));
+      peer.streams.erase(id);
+      go_on_behind_buffer(id, peer, answers);
+    }
+  };
+  std::visit(run, waiting->operation);
+}
+
+// ModelReady tells of the end, as where a model was waited for.
+void Dispatcher::encode_later(StreamId id, registry::ReadyModel model, Peer& peer,
+                              Answers& answers) {
+  StreamTable::Live& live = *peer.streams.find(id);
+  const std::shared_ptr<WaitingOperation> waiting = live.extended->waiting;
+  if (!count_waiting(*waiting)) return fail(id, waiting_full(), peer, answers);
+  auto job = [id, waiting, model = std::move(model), sink = peer.sink] {
+    waiting->resolved = guarded([&] { return resolve(*waiting, model); });
+    for (int attempt = 0; attempt < 2; ++attempt) {  // the second where there was no memory
+      const Result<void> delivered = guarded([&]() -> Result<void> {
+        sink->deliver({ModelReady{id}});
+        return {};
+      });
+      if (delivered) return;
+    }
+  };
+  if (!encoder_.submit(std::move(job))) {
+    return fail(id, overloaded("long texts wait to be read"), peer, answers);
+  }
+  live.canceller = std::make_shared<EncodingCanceller>();
+  if (std::holds_alternative<protocol::BufferMessage>(waiting->operation)) {
+    peer.awaiting_buffer = id;
+  }
+}
+
+void Dispatcher::await_model(StreamId id, Peer& peer, Answers& answers) {
+  StreamTable::Live& live = *peer.streams.find(id);
+  WaitingOperation& waiting = *live.extended->waiting;
+  if (++waiting.num_awaits > kAwaitsMax) {
+    return fail(
+        id, {ErrorCode::kUnavailable, "model: was unloaded again before this could be read; retry"},
+        peer, answers);
+  }
+  if (!count_waiting(waiting)) return fail(id, waiting_full(), peer, answers);
+  Request request;
+  request.key = {peer.streams.connection(), id};
+  request.arrival = live.extended->arrival;
+  request.sink = peer.sink;
+  request.model = model_of(waiting.operation);
+  request.others_connected = connections_.num_clients() > 1;
+  request.kind = RequestKind::kAwaitModel;
+  registry::Submission submitted = models_.submit(std::move(request));
+  if (auto* canceller = std::get_if<std::shared_ptr<registry::StreamCanceller>>(&submitted)) {
+    live.canceller = std::move(*canceller);
+    if (std::holds_alternative<protocol::BufferMessage>(waiting.operation)) {
+      peer.awaiting_buffer = id;
+    }
+    return;
+  }
+  const auto& refusal = std::get<registry::Refusal>(submitted);
+  end(id, refusal.error, refusal.no_model, peer, answers);
+}
+
+void Dispatcher::submit_samples(StreamId id, Request request, int num_samples,
+                                const std::string& model_name, Peer& peer, Answers& answers) {
+  StreamTable::Live& live = *peer.streams.find(id);
+  ExtendedStream& stream = *live.extended;
+  const protocol::NoticeEntry accepted{.stream_id = id,
+                                       .status = "accepted",
+                                       .seed = request.params.seed,
+                                       .model = model_name,
+                                       .num_prompt = static_cast<int>(request.prompt.size())};
+  request.key.connection = peer.streams.connection();
+  request.sink = peer.sink;
+  request.others_connected = connections_.num_clients() > 1;
+  const ExtendedStream::Sample first = stream.samples.front();
+  stream.samples.resize(static_cast<std::size_t>(num_samples), first);
+  stream.num_alive = 0;
+  Answers errors;
+  for (int i = 0; i < num_samples; ++i) {
+    Request of_sample = i + 1 < num_samples ? copy_of(request) : std::move(request);
+    of_sample.key.sample = i;
+    of_sample.params.seed += static_cast<std::uint64_t>(i);
+    registry::Submission submitted = models_.submit(std::move(of_sample));
+    if (auto* canceller = std::get_if<std::shared_ptr<registry::StreamCanceller>>(&submitted)) {
+      stream.samples[static_cast<std::size_t>(i)].canceller = std::move(*canceller);
+      ++stream.num_alive;
+      continue;
+    }
+    const auto& refusal = std::get<registry::Refusal>(submitted);
+    protocol::ErrorEntry entry = error_entry(id, refusal.error, refusal.no_model);
+    if (num_samples > 1) entry.index = i;
+    answer_token_error(entry, errors);
+    if (refusal.no_model) answer_msg_error(entry, errors);
+  }
+  if (stream.num_alive > 0 && stream.wants_notices) {
+    protocol::serialize_notices({&accepted, 1}, answers.emplace_back());
+  }
+  std::ranges::move(errors, std::back_inserter(answers));
+  live.canceller.reset();
+  stream.waiting.reset();
+  if (stream.num_alive == 0) peer.streams.erase(id);
+}
+
+void Dispatcher::on_events(std::vector<StreamEvent> events, Peer& peer, Answers& answers) {
+  for (const Outcome& outcome : append_events(std::move(events), peer, answers)) {
+    if (outcome.error) {
+      end(outcome.id, outcome.error->error, outcome.error->no_model, peer, answers);
+    } else {
+      advance(outcome.id, peer, answers);
+    }
+  }
+}
+
+// What waits for a BUFFER before it has nobody else who could end it.
+void Dispatcher::cancel(StreamId id, const Error& reason, Peer& peer, Answers& answers) {
+  StreamTable::Live* live = peer.streams.find(id);
+  if (live == nullptr || live->cancelled) return;
+  if (live->extended != nullptr && live->extended->waiting != nullptr &&
+      live->canceller == nullptr) {
+    std::erase_if(peer.deferred, [id](const auto& deferred) {
+      const auto* stream = std::get_if<StreamId>(&deferred);
+      return stream != nullptr && *stream == id;
+    });
+    return fail(id, reason, peer, answers);
+  }
+  if (live->extended != nullptr) live->extended->end_reason = reason;
+  peer.streams.cancel(id);
+}
+
+void Dispatcher::end_overdue(std::chrono::steady_clock::time_point now, Peer& peer,
+                             Answers& answers) {
+  while (const auto deadline = peer.streams.next_deadline()) {
+    if (deadline->time > now) return;
+    const ExtendedStream& stream = *peer.streams.find(deadline->id)->extended;
+    const Error reason{ErrorCode::kTimeout,
+                       deadline->of_first_token
+                           ? "timeout: no token came within " +
+                                 std::to_string(stream.first_token_timeout_ms) +
+                                 " ms (first_token_timeout_ms)"
+                           : "timeout: the stream was not done within " +
+                                 std::to_string(stream.timeout_ms) + " ms (timeout_ms)"};
+    cancel(deadline->id, reason, peer, answers);
+  }
+}
+
+void Dispatcher::fail(StreamId id, const Error& error, Peer& peer, Answers& answers) {
+  models_.refusals().add(error.code);
+  end(id, error, false, peer, answers);
+}
+
+void Dispatcher::end(StreamId id, const Error& error, bool no_model, Peer& peer, Answers& answers) {
+  const bool is_stream = peer.streams.find(id)->extended->is_stream;
+  peer.streams.erase(id);
+  const protocol::ErrorEntry entry = error_entry(id, error, no_model);
+  if (is_stream) answer_token_error(entry, answers);
+  if (!is_stream || no_model) answer_msg_error(entry, answers);
+  go_on_behind_buffer(id, peer, answers);
+}
+
+// Where that was the BUFFER for which others have waited: they are done, up to the next one that
+// has to wait.
+void Dispatcher::go_on_behind_buffer(StreamId id, Peer& peer, Answers& answers) {
+  if (peer.awaiting_buffer != id) return;
+  peer.awaiting_buffer.reset();
+  while (!peer.awaiting_buffer && !peer.deferred.empty()) {
+    const auto next = std::move(peer.deferred.front());
+    peer.deferred.pop_front();
+    if (const auto* stream = std::get_if<StreamId>(&next)) {
+      start(*stream, peer, answers);
+    } else {
+      free_buffer(std::get<protocol::FreeMessage>(next), peer, answers);
+    }
+  }
+}
+
+}  // namespace lmtp::server

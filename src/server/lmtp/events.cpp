@@ -1,0 +1,168 @@
+#include "events.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+#include <variant>
+
+namespace lmtp::server {
+namespace {
+
+using protocol::ErrorEntry;
+using protocol::NoticeEntry;
+using protocol::TokenEntry;
+using protocol::TokenOrError;
+
+std::string_view status_of(StreamNotice::Kind kind) {
+  switch (kind) {
+    case StreamNotice::Kind::kQueued:
+      return "queued";
+    case StreamNotice::Kind::kPreempted:
+      return "preempted";
+    case StreamNotice::Kind::kResumed:
+      return "resumed";
+    case StreamNotice::Kind::kDraining:
+      break;
+  }
+  return "draining";
+}
+
+std::optional<int> index_of(const ExtendedStream& stream, int sample) {
+  return stream.samples.size() > 1 ? std::optional(sample) : std::nullopt;
+}
+
+class EventMessages {
+ public:
+  explicit EventMessages(Peer& peer) : peer_(peer) {}
+
+  void add(TokenEvent& event) {
+    StreamTable::Live* live = peer_.streams.find(event.stream_id);
+    if (live == nullptr) return;
+    const bool is_last = event.finish_reason != FinishReason::kNone;
+    if (live->extended != nullptr) return add(event, *live->extended);
+    if (is_last) peer_.streams.erase(event.stream_id);
+    entries_.emplace_back(std::move(event));
+  }
+
+  void add(StreamError& event) {
+    const StreamId id = event.stream_id;
+    StreamTable::Live* live = peer_.streams.find(id);
+    if (live == nullptr) return;
+    ExtendedStream* extended = live->extended.get();
+    if (extended != nullptr) {
+      if (extended->end_reason && event.error.code == ErrorCode::kCancelled) {
+        event.error = *extended->end_reason;
+      }
+      if (extended->waiting != nullptr) return outcomes_.push_back({id, std::move(event)});
+    }
+    ErrorEntry entry = error_entry(id, std::move(event.error), event.no_model);
+    if (extended != nullptr) entry.index = index_of(*extended, event.sample);
+    // LMQL takes one of the two for the answer.
+    if (event.no_model) answer_msg_error(entry, failures_);
+    entries_.emplace_back(std::move(entry));
+    if (extended == nullptr) return peer_.streams.erase(id);
+    end_sample(id, *extended, event.sample);
+  }
+
+  void add(LoadingNotice& event) {
+    if (peer_.streams.contains(event.stream_id)) loading_.push_back(std::move(event));
+  }
+
+  void add(const StreamNotice& event) {
+    const StreamTable::Live* live = peer_.streams.find(event.stream_id);
+    if (live == nullptr || live->extended == nullptr || !live->extended->wants_notices) return;
+    NoticeEntry& entry = notices_.emplace_back();
+    entry.stream_id = event.stream_id;
+    entry.index = index_of(*live->extended, event.sample);
+    entry.status = status_of(event.kind);
+    entry.position = event.position;
+    entry.wait_ms = event.wait_ms;
+  }
+
+  void add(const ModelReady& event) {
+    const StreamTable::Live* live = peer_.streams.find(event.stream_id);
+    if (live == nullptr || live->extended == nullptr || live->extended->waiting == nullptr) return;
+    Outcome& outcome = outcomes_.emplace_back(Outcome{event.stream_id, {}});
+    if (!live->cancelled) return;
+    const Error cancelled{ErrorCode::kCancelled, "cancelled"};
+    outcome.error = StreamError{event.stream_id, live->extended->end_reason.value_or(cancelled)};
+  }
+
+  std::vector<Outcome> finish(Answers& messages) {
+    if (!loading_.empty()) protocol::serialize_loading(loading_, messages.emplace_back());
+    if (!notices_.empty()) protocol::serialize_notices(notices_, messages.emplace_back());
+    if (!entries_.empty()) protocol::serialize_tokens(entries_, messages.emplace_back());
+    std::move(failures_.begin(), failures_.end(), std::back_inserter(messages));
+    return std::move(outcomes_);
+  }
+
+ private:
+  void add(TokenEvent& event, ExtendedStream& stream) {
+    const StreamId id = event.stream_id;
+    const int sample = event.sample;
+    const bool is_last = event.finish_reason != FinishReason::kNone;
+    peer_.streams.met_first(id, stream);
+    if (!stream.into.empty()) stream.tokens.push_back(event.token);
+    const std::optional<int> index = index_of(stream, sample);
+    auto& text = stream.samples[static_cast<std::size_t>(sample)].text;
+    if (!text && !index) {
+      entries_.emplace_back(std::move(event));
+    } else {
+      TokenEntry entry{std::move(event), index};
+      if (text) {
+        const bool by_token =
+            std::ranges::find(stream.stop_ids, entry.event.token) != stream.stop_ids.end();
+        const FinishReason reason = entry.event.finish_reason;
+        auto piece =
+            text->push(entry.event.token, is_last && by_token ? FinishReason::kLength : reason);
+        if (stream.sends_text) entry.text = std::move(piece.text);
+        entry.stop_text = std::move(piece.stop_text);
+      }
+      entries_.emplace_back(std::move(entry));
+    }
+    if (is_last) end_sample(id, stream, sample);
+  }
+
+  // The stream has ended when its samples have.
+  void end_sample(StreamId id, ExtendedStream& stream, int sample) {
+    stream.samples[static_cast<std::size_t>(sample)].canceller.reset();
+    if (--stream.num_alive > 0) return;
+    if (!stream.into.empty()) {
+      const auto kept = peer_.buffers.set(stream.into, std::move(stream.tokens));
+      if (!kept) answer_msg_error(error_entry(id, kept.error()), failures_);
+    }
+    peer_.streams.erase(id);
+  }
+
+  Peer& peer_;
+  std::vector<TokenOrError> entries_;
+  std::vector<LoadingNotice> loading_;
+  std::vector<NoticeEntry> notices_;
+  Answers failures_;
+  std::vector<Outcome> outcomes_;
+};
+
+}  // namespace
+
+ErrorEntry error_entry(std::optional<StreamId> id, Error error, bool no_model) {
+  return {id, std::move(error.message), error.code, no_model, {}};
+}
+
+void answer_token_error(const ErrorEntry& error, Answers& answers) {
+  const TokenOrError entry = error;
+  protocol::serialize_tokens({&entry, 1}, answers.emplace_back());
+}
+
+void answer_msg_error(const ErrorEntry& error, Answers& answers) {
+  protocol::serialize_msg_error(error, answers.emplace_back());
+}
+
+std::vector<Outcome> append_events(std::vector<StreamEvent> events, Peer& peer, Answers& messages) {
+  EventMessages sorted(peer);
+  for (StreamEvent& event : events) {
+    std::visit([&](auto& kind) { sorted.add(kind); }, event);
+  }
+  return sorted.finish(messages);
+}
+
+}  // namespace lmtp::server

@@ -1,0 +1,221 @@
+#include "operations.h"
+
+#include <algorithm>
+#include <iterator>
+#include <random>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include "resolve.h"
+
+namespace lmtp::server {
+namespace {
+
+using protocol::BufferMessage;
+using protocol::DetokenizeMessage;
+using protocol::GenerateMessage;
+using protocol::ScoreMessage;
+using protocol::StreamOptions;
+using protocol::TokenizeMessage;
+
+std::size_t num_bytes_of(const std::vector<TokenId>& tokens) {
+  return tokens.size() * sizeof(TokenId);
+}
+std::size_t num_bytes_of(const std::string& text) { return text.size(); }
+std::size_t num_bytes_of(const protocol::BufferPart& part) {
+  return sizeof(part) + part.name.size();
+}
+
+template <typename... Kinds>
+std::size_t num_bytes_of(const std::variant<Kinds...>& either) {
+  return std::visit([](const auto& kind) { return num_bytes_of(kind); }, either);
+}
+
+std::size_t num_bytes_of(const StreamOptions& options) {
+  std::size_t num_bytes = options.prompt_parts.size() * sizeof(protocol::PromptPart);
+  for (const protocol::PromptPart& part : options.prompt_parts) num_bytes += num_bytes_of(part);
+  return num_bytes;
+}
+
+std::size_t num_bytes_of(const GenerateMessage& message) {
+  std::size_t num_bytes = num_bytes_of(message.prompt) + num_bytes_of(message.options);
+  if (message.params.logit_bias != nullptr) {
+    num_bytes += message.params.logit_bias->ids.size() * (sizeof(TokenId) + sizeof(float));
+  }
+  if (message.params.mask != nullptr) {
+    num_bytes += message.params.mask->words.size() * sizeof(std::uint64_t);
+  }
+  for (const std::string& stop : message.stop) num_bytes += stop.size();
+  return num_bytes;
+}
+std::size_t num_bytes_of(const ScoreMessage& message) {
+  return num_bytes_of(message.prompt) + num_bytes_of(message.options) +
+         num_bytes_of(message.scored) + message.scored_text.size();
+}
+std::size_t num_bytes_of(const TokenizeMessage& message) { return message.text.size(); }
+std::size_t num_bytes_of(const DetokenizeMessage& message) { return num_bytes_of(message.tokens); }
+std::size_t num_bytes_of(const BufferMessage& message) { return num_bytes_of(message.content); }
+
+// Below 2^53, so that every JSON reader gets it right, and so that seed + index is as well.
+std::uint64_t fresh_seed() {
+  std::random_device random;
+  const std::uint64_t high = random();
+  return ((high << 32 | random()) & ((std::uint64_t{1} << 53) - 1)) &
+         ~static_cast<std::uint64_t>(protocol::kMaxSamples - 1);
+}
+
+// What GENERATE and SCORE have in common.
+template <typename Message>
+Request begin_request(Message& message, RequestKind kind, const registry::ReadyModel& model,
+                      const ExtendedStream& stream) {
+  Request request;
+  request.arrival = stream.arrival;
+  request.key.stream = message.stream_id;
+  request.model = message.model.empty() ? model.name : std::move(message.model);
+  request.kind = kind;
+  request.wants_notices = stream.wants_notices;
+  return request;
+}
+
+}  // namespace
+
+std::string id_in_use(StreamId id) {
+  return "stream_id: " + std::to_string(id) +
+         " is a live stream of this connection; allowed is an id that is "
+         "not in use (the live stream goes on)";
+}
+
+StreamId id_of(const Operation& operation) {
+  return std::visit([](const auto& message) { return message.stream_id; }, operation);
+}
+
+const std::string& model_of(const Operation& operation) {
+  return std::visit([](const auto& message) -> const std::string& { return message.model; },
+                    operation);
+}
+
+const StreamOptions* options_of(const Operation& operation) {
+  return std::visit(
+      [](const auto& message) -> const StreamOptions* {
+        if constexpr (requires { message.options; }) return &message.options;
+        return nullptr;
+      },
+      operation);
+}
+
+bool needs_model(const Operation& operation) {
+  const auto* buffer = std::get_if<BufferMessage>(&operation);
+  return buffer == nullptr || std::holds_alternative<std::string>(buffer->content);
+}
+
+bool concerns_buffers(const Operation& operation) {
+  const StreamOptions* options = options_of(operation);
+  if (options == nullptr) return std::holds_alternative<BufferMessage>(operation);
+  return std::ranges::any_of(options->prompt_parts, [](const protocol::PromptPart& part) {
+    return std::holds_alternative<protocol::BufferPart>(part);
+  });
+}
+
+std::size_t num_bytes(const Operation& operation) {
+  return sizeof(ExtendedStream) + sizeof(WaitingOperation) +
+         std::visit([](const auto& message) { return num_bytes_of(message); }, operation);
+}
+
+std::size_t num_buffer_bytes(const WaitingOperation& waiting) {
+  std::vector<const Buffers::Tokens*> held;
+  for (const auto& buffer : waiting.buffers) held.push_back(buffer.get());
+  std::ranges::sort(held);
+  const auto repeated = std::ranges::unique(held);
+  held.erase(repeated.begin(), repeated.end());
+  std::size_t num_bytes = waiting.buffers.size() * sizeof(waiting.buffers[0]);
+  for (const Buffers::Tokens* buffer : held) num_bytes += num_bytes_of(*buffer);
+  return num_bytes;
+}
+
+std::unique_ptr<ExtendedStream> make_extended(Operation operation, MemoryLimit& limit) {
+  auto stream = std::make_unique<ExtendedStream>();
+  const StreamOptions* options = options_of(operation);
+  stream->is_stream = options != nullptr;
+  if (options != nullptr) {
+    stream->wants_notices = options->notices;
+    stream->first_token_timeout_ms = options->first_token_timeout_ms;
+    stream->timeout_ms = options->timeout_ms;
+    const auto in = [&](int ms) { return stream->arrival + std::chrono::milliseconds(ms); };
+    if (options->first_token_timeout_ms > 0) {
+      stream->first_deadline = in(options->first_token_timeout_ms);
+    }
+    if (options->timeout_ms > 0) stream->deadline = in(options->timeout_ms);
+  }
+  stream->waiting = std::make_shared<WaitingOperation>(std::move(operation), limit);
+  return stream;
+}
+
+Result<Request> make_request(GenerateMessage& message, Resolved resolved,
+                             const registry::ReadyModel& model, ExtendedStream& stream) {
+  const StreamOptions& options = message.options;
+  std::vector<TokenId>& prompt = resolved.tokens;
+  stream.sends_text = options.text.value_or(has_text(options.prompt_parts));
+  const bool needs_text = stream.sends_text || !message.stop.empty();
+  if (needs_text && !model.tokenizer) {
+    return no_tokenizer(stream.sends_text ? "text" : "stop", model.tokenizer.error());
+  }
+  const auto num_resumed = static_cast<std::size_t>(message.num_resumed);
+  if (num_resumed > prompt.size()) {
+    return Error{ErrorCode::kInvalid, "resumed: is " + std::to_string(num_resumed) +
+                                          "; allowed are at most " + std::to_string(prompt.size()) +
+                                          " (the tokens of the prompt)"};
+  }
+  Request request = begin_request(message, RequestKind::kGenerate, model, stream);
+  request.params = std::move(message.params);
+  request.num_resumed = message.num_resumed;
+  if (!request.params.has_seed && (stream.wants_notices || message.num_samples > 1)) {
+    request.params.seed = fresh_seed();
+    request.params.has_seed = true;
+  }
+  ExtendedStream::Sample sample;
+  if (needs_text) {
+    const std::span<const TokenId> all = prompt;
+    const auto resumed = all.last(num_resumed);
+    text::TokenDecoder::Options decoder{*model.tokenizer, options.skip_special_tokens, false};
+    decoder.at_start = is_without_text(decoder, all.first(all.size() - num_resumed));
+    std::shared_ptr<const text::StopStrings> stops;
+    if (!message.stop.empty()) {
+      stops = std::make_shared<const text::StopStrings>(std::move(message.stop));
+      request.stops = std::make_shared<text::TextStopChecker>(decoder, stops, resumed);
+      stream.stop_ids = request.params.stop_token_ids;
+      if (!request.params.ignore_eos) {
+        const std::vector<TokenId>& eos = model.limits.eos_ids;
+        stream.stop_ids.insert(stream.stop_ids.end(), eos.begin(), eos.end());
+      }
+    }
+    sample.text.emplace(decoder, std::move(stops), message.include_stop, resumed);
+  }
+  stream.samples.push_back(std::move(sample));
+  stream.into = std::move(message.into);
+  if (!stream.into.empty()) stream.tokens = prompt;
+  request.prompt = std::move(prompt);
+  return request;
+}
+
+Result<Request> make_request(ScoreMessage& message, Resolved resolved,
+                             const registry::ReadyModel& model, ExtendedStream& stream) {
+  const StreamOptions& options = message.options;
+  std::vector<TokenId>& prompt = resolved.tokens;
+  stream.sends_text = options.text.value_or(!message.scored_text.empty());
+  Request request = begin_request(message, RequestKind::kScore, model, stream);
+  request.scored = std::move(resolved.scored);
+  request.params.top_logprobs = message.top_logprobs;
+  ExtendedStream::Sample sample;
+  if (stream.sends_text) {
+    if (!model.tokenizer) return no_tokenizer("text", model.tokenizer.error());
+    text::TokenDecoder::Options decoder{*model.tokenizer, options.skip_special_tokens, false};
+    decoder.at_start = is_without_text(decoder, prompt);
+    sample.text.emplace(decoder, nullptr, false, std::span<const TokenId>());
+  }
+  stream.samples.push_back(std::move(sample));
+  request.prompt = std::move(prompt);
+  return request;
+}
+
+}  // namespace lmtp::server

@@ -1,0 +1,60 @@
+// What the dispatcher knows of one connection.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "buffers.h"
+#include "lmtp/protocol/message.h"
+#include "lmtp/request/event.h"
+#include "lmtp/server/server.h"
+#include "net/memory_limit.h"
+#include "stream_table.h"
+
+namespace lmtp::server {
+
+// Operations of one connection that wait for a BUFFER before them.
+inline constexpr std::size_t kDeferredMax = 1024;
+
+// Owner: the server's context, shared by all connections. Any thread.
+struct OperationLimits {
+  explicit OperationLimits(const ServerOptions& options)
+      : max_buffer_bytes(options.max_buffer_bytes),
+        max_answer_bytes(options.max_write_queue_bytes / 2),
+        buffers(options.max_buffers_bytes),
+        waiting(options.max_waiting_bytes) {}
+
+  const std::size_t max_buffer_bytes;  // of the buffers of one connection
+  const std::size_t max_answer_bytes;  // of an answer to TOKENIZE or DETOKENIZE
+  MemoryLimit buffers;
+  MemoryLimit waiting;
+};
+
+// Owner: the session, on its strand.
+struct Peer {
+  Peer(ConnectionId id, OperationLimits& limits_in)
+      : limits(limits_in), streams(id), buffers(limits.max_buffer_bytes, limits.buffers) {}
+
+  OperationLimits& limits;
+  StreamTable streams;
+  Buffers buffers;
+  // The BUFFER that waits for its model, and what has come since and concerns buffers: it is done
+  // in the order of the messages.
+  std::optional<StreamId> awaiting_buffer;
+  std::deque<std::variant<StreamId, protocol::FreeMessage>> deferred;
+
+  std::shared_ptr<EventSink> sink;  // where its streams' events go
+  // Sends a message that is ready later than the call it answers. Any thread; a connection that is
+  // gone by then gets nothing.
+  std::function<void(std::string)> send_later;
+  // Keys that were ignored and have stood in the log; at most kLoggedKeysMax.
+  std::vector<std::string> logged_keys;
+};
+
+}  // namespace lmtp::server

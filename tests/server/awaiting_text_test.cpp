@@ -1,0 +1,265 @@
+// What needs a tokenizer and finds its model not loaded, and what needs buffers that are not filled
+// yet: the order of the messages holds, and nothing waits for ever.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "fake_tokenizer.h"
+#include "running_server.h"
+#include "wire.h"
+
+namespace lmtp::server {
+namespace {
+
+using lmtp::testing::FakeAgent;
+using lmtp::testing::FakeFactory;
+using lmtp::testing::FakeModelOptions;
+using lmtp::testing::kFakeVocabSize;
+using lmtp::testing::make_fake_model;
+using lmtp::testing::Running;
+using lmtp::testing::Wire;
+using lmtp::testing::WireStream;
+
+constexpr TokenId kBos = kFakeVocabSize - 2;
+
+std::vector<TokenId> generated(const std::vector<TokenId>& prompt, int count) {
+  return FakeAgent::expected_tokens(prompt, count, kFakeVocabSize);
+}
+
+// A server of any model: "one" and "two", each when its gate opens; everything else is unknown.
+struct AutoServer {
+  explicit AutoServer(registry::AutoOptions options = {}, ServerOptions server_options = {}) {
+    const auto find = [this](const std::string& name) -> Result<registry::ServedModel> {
+      if (name != "one" && name != "two") {
+        return Error{ErrorCode::kNotFound, "'" + name + "' is unknown"};
+      }
+      FakeModelOptions model;
+      model.load_gate = name == "one" ? gate_of_one : gate_of_two;
+      return make_fake_model(name, model);
+    };
+    models = std::make_unique<registry::Registry>(std::make_unique<FakeFactory>(find), options);
+    server_options.port = 0;
+    server = std::make_unique<Server>(server_options, *models);
+    EXPECT_TRUE(server->start().ok());
+  }
+  ~AutoServer() {
+    open_one();
+    open_two();
+  }
+  void open_one() { open(one, one_opened); }
+  void open_two() { open(two, two_opened); }
+  static void open(std::promise<void>& gate, bool& opened) {
+    if (!std::exchange(opened, true)) gate.set_value();
+  }
+
+  std::promise<void> one;
+  std::promise<void> two;
+  bool one_opened = false;
+  bool two_opened = false;
+  std::shared_future<void> gate_of_one = one.get_future().share();
+  std::shared_future<void> gate_of_two = two.get_future().share();
+  std::unique_ptr<registry::Registry> models;
+  std::unique_ptr<Server> server;
+};
+
+TEST(AwaitingText, IsToldOfTheLoadingAndThenDone) {
+  AutoServer auto_server;
+  Wire wire(auto_server.server->port());
+  wire.send(R"(GENERATE {"stream_id": 1, "model": "one", "prompt": "ab", "max_tokens": 3,
+                         "notices": true, "seed": 7})");
+  wire.send(R"(TOKENIZE {"stream_id": 2, "model": "one", "text": "ab"})");
+  for (const int id : {1, 2}) {
+    const nlohmann::json notice = wire.next();
+    EXPECT_EQ(notice["status"], "loading");
+    EXPECT_EQ(notice["stream_id"], id);
+  }
+  EXPECT_NE(wire.ask(3, R"(GENERATE {"stream_id": 3, "prompt": "x", "model": "none"})")["error"]
+                .get<std::string>()
+                .find("'none' is unknown"),
+            std::string::npos);
+  EXPECT_TRUE(wire.next_of(3)["is_msg"]) << "as of every model that is not there";
+  EXPECT_NE(wire.run(1, R"(GENERATE {"stream_id": 1, "prompt": "x"})").error.find("live stream"),
+            std::string::npos);
+  auto_server.open_one();
+  EXPECT_EQ(wire.next_of(2)["tokens"], (std::vector<TokenId>{kBos, 'a', 'b'}));
+  const WireStream again =
+      wire.run(2, R"(GENERATE {"stream_id": 2, "prompt": "ab", "max_tokens": 3})");
+  EXPECT_EQ(again.tokens, generated({kBos, 'a', 'b'}, 3)) << "without a name: the loaded one";
+}
+
+TEST(AwaitingText, CancelAndCloseFindItWhereverItWaits) {
+  AutoServer auto_server;
+  Wire wire(auto_server.server->port());
+  {
+    Wire gone(auto_server.server->port());
+    gone.send(R"(GENERATE {"stream_id": 1, "model": "one", "prompt": "ab", "n": 8})");
+    EXPECT_EQ(gone.next()["status"], "loading");
+  }
+  wire.send(R"(GENERATE {"stream_id": 1, "model": "one", "prompt": "ab"})");
+  wire.send(R"(BUFFER {"stream_id": 2, "model": "one", "buffer": "a", "text": "ab"})");
+  wire.send(R"(GENERATE {"stream_id": 3, "model": "one", "prompt": [{"buffer": "a"}, [5]]})");
+  wire.send(R"(TOKENIZE {"stream_id": 4, "model": "one", "text": "ab"})");
+  for (const int id : {1, 2, 3, 4}) {
+    // Behind the BUFFER: with it, what waits for it finds none.
+    const nlohmann::json entry = wire.ask(id, "CANCEL {\"stream_id\": " + std::to_string(id) + "}");
+    EXPECT_EQ(entry["error"], id == 3
+                                  ? "buffer: 'a' is unknown; allowed is one that BUFFER or into "
+                                    "has made on this connection"
+                                  : "cancelled");
+    EXPECT_EQ(entry["is_msg"], id == 2 || id == 4);
+  }
+  wire.send(R"(BUFFER {"stream_id": 2, "model": "one", "buffer": "a", "text": "ab"})");
+  wire.send(R"(GENERATE {"stream_id": 3, "model": "one", "prompt": [{"buffer": "a"}, [5]]})");
+  wire.send(R"(GENERATE {"stream_id": 5, "prompt": [{"buffer": "a"}], "timeout_ms": 20})");
+  EXPECT_EQ(wire.ask(3, R"(CANCEL {"stream_id": 3})")["error"], "cancelled");
+  EXPECT_EQ(wire.next_of(5)["error"], "timeout: the stream was not done within 20 ms (timeout_ms)");
+  auto_server.open_one();
+  EXPECT_EQ(wire.next_of(2)["length"], 3);
+}
+
+TEST(AwaitingText, BuffersAreFilledInTheOrderOfTheMessages) {
+  AutoServer auto_server;
+  Wire wire(auto_server.server->port());
+  // It concerns no buffer, and is not held up by what waits for one.
+  wire.send(R"(GENERATE {"stream_id": 6, "model": "one", "prompt": [7], "max_tokens": 1})");
+  while (wire.next().value("progress", 0) != 40) continue;  // one is being loaded, so two waits
+  wire.send(R"(BUFFER {"stream_id": 1, "model": "two", "buffer": "a", "text": "ab"})");
+  wire.send(
+      R"(BUFFER {"stream_id": 2, "model": "one", "buffer": "a", "text": "c", "append": true})");
+  wire.send(R"(GENERATE {"stream_id": 3, "model": "two", "prompt": [{"buffer": "a"}, "d"],
+                         "max_tokens": 2, "into": "b"})");
+  wire.send(R"(FREE {"buffer": "a"})");
+  wire.send(R"(FREE {"buffer": "a", "stream_id": 4})");
+  wire.send(R"(BUFFER {"stream_id": 5, "buffer": "a", "tokens": [1]})");
+  auto_server.open_one();
+  EXPECT_EQ(wire.next_of(6)["token"], generated({7}, 1)[0]);
+  auto_server.open_two();
+  EXPECT_EQ(wire.next_of(1)["length"], 3);
+  EXPECT_EQ(wire.next_of(2)["length"], 4);
+  EXPECT_EQ(wire.next_of(4)["error"].get<std::string>().substr(0, 22), "buffer: 'a' is unknown");
+  EXPECT_EQ(wire.next_of(5)["length"], 1);
+  EXPECT_EQ(wire.collect(3).tokens, generated({kBos, 'a', 'b', 'c', 'd'}, 2));
+  const WireStream from_into = wire.run(
+      7,
+      R"(GENERATE {"stream_id": 7, "model": "two", "prompt": [{"buffer": "b"}], "max_tokens": 1})");
+  EXPECT_EQ(from_into.tokens[0], generated({kBos, 'a', 'b', 'c', 'd'}, 3)[2]);
+}
+
+TEST(AwaitingText, WhatWaitsIsBounded) {
+  ServerOptions options;
+  options.max_waiting_bytes = std::size_t{1} << 20;
+  AutoServer auto_server({}, options);
+  Wire wire(auto_server.server->port());
+  const std::string text(std::size_t{300} << 10, 'x');
+  for (int id = 0; id < 4; ++id) {
+    wire.send("GENERATE {\"stream_id\": " + std::to_string(id) +
+              ", \"model\": \"one\", \"prompt\": \"" + text + "\"}");
+  }
+  EXPECT_EQ(wire.next_of(3)["code"], "overloaded");
+  EXPECT_EQ(wire.ask(0, R"(CANCEL {"stream_id": 0})")["error"], "cancelled");
+  wire.send(R"(BUFFER {"stream_id": 100, "model": "one", "buffer": "a", "text": "ab"})");
+  for (int i = 0; i < 1024; ++i) wire.send(R"(FREE {"buffer": "b"})");
+  EXPECT_EQ(wire.ask(7, R"(FREE {"stream_id": 7, "buffer": "b"})")["code"], "overloaded");
+}
+
+TEST(AwaitingText, AFailedLoadAnswersEveryKind) {
+  registry::AutoOptions options;
+  FakeModelOptions model;
+  auto models = std::make_unique<registry::Registry>(
+      std::make_unique<FakeFactory>([](const std::string& name) -> Result<registry::ServedModel> {
+        auto served = make_fake_model(name);
+        served.load = [](auto, const auto&) -> Result<std::unique_ptr<scheduler::ModelAgent>> {
+          return Error{ErrorCode::kInternal, "the weights are broken"};
+        };
+        return served;
+      }),
+      options);
+  ServerOptions server_options;
+  server_options.port = 0;
+  Server server(server_options, *models);
+  ASSERT_TRUE(server.start().ok());
+  Wire wire(server.port());
+  const std::string error = "model: the weights are broken";
+  for (const bool is_msg : {false, true}) {
+    const nlohmann::json entry =
+        is_msg ? wire.next_of(1)
+               : wire.ask(1, R"(GENERATE {"stream_id": 1, "model": "m", "prompt": "x", "n": 2})");
+    EXPECT_EQ(entry["error"], error);
+    EXPECT_EQ(entry["is_msg"], is_msg);
+  }
+  for (const char* text :
+       {R"(TOKENIZE {"stream_id": 2, "model": "m", "text": "x"})",
+        R"(DETOKENIZE {"stream_id": 2, "model": "m", "tokens": [1]})",
+        R"(BUFFER {"stream_id": 2, "model": "m", "buffer": "a", "text": "x"})"}) {
+    const nlohmann::json entry = wire.ask(2, text);
+    EXPECT_EQ(entry["error"], error);
+    EXPECT_TRUE(entry["is_msg"]);
+  }
+}
+
+TEST(BuffersOfAConnection, AFloodIsRefusedAndTheConnectionLives) {
+  ServerOptions options;
+  options.max_buffer_bytes = 4000;
+  Running running({}, options);
+  Wire wire(running.server.port());
+  const std::string tokens = nlohmann::json(std::vector<TokenId>(100, 5)).dump();
+  int num_kept = 0;
+  for (int i = 0; i < 300; ++i) {
+    const nlohmann::json answer =
+        wire.ask(i, "BUFFER {\"stream_id\": " + std::to_string(i) + ", \"buffer\": \"a\", " +
+                        "\"append\": true, \"tokens\": " + tokens + "}");
+    num_kept += answer.contains("length") ? 1 : 0;
+    if (!answer.contains("length")) {
+      EXPECT_EQ(answer["error"].get<std::string>().rfind("buffer: full: ", 0), 0U);
+    }
+  }
+  EXPECT_EQ(num_kept, 10);
+  // One that is longer than the context is refused before it is copied 256 times.
+  std::string parts = R"({"buffer": "a"})";
+  for (int i = 1; i < 256; ++i) parts += R"(, {"buffer": "a"})";
+  EXPECT_EQ(wire.run(1, "GENERATE {\"stream_id\": 1, \"prompt\": [" + parts + "]}").error,
+            "prompt: has 256000 tokens, allowed are at most 512 (the context)");
+  EXPECT_EQ(
+      wire.run(1, R"(GENERATE {"stream_id": 1, "prompt": [{"buffer": "a", "upto": 1001}]})").error,
+      "prompt[0]: upto is 1001, allowed are 0 to 1000, the tokens of 'a'");
+  const WireStream stream = wire.run(1, R"(GENERATE {"stream_id": 1, "max_tokens": 2, "into": "b",
+                                            "prompt": [{"buffer": "a", "upto": 2}, [1]]})");
+  EXPECT_EQ(stream.tokens, generated({5, 5, 1}, 2));
+  EXPECT_EQ(wire.next()["error"].get<std::string>().rfind("buffer: full: ", 0), 0U)
+      << "into finds no place either";
+}
+
+TEST(BuffersOfAConnection, IntoKeepsWhateverEndedTheStream) {
+  FakeModelOptions model;
+  model.agent.step_time = std::chrono::milliseconds(1);
+  Running running(model);
+  Wire wire(running.server.port());
+  const auto length = [&] {
+    return wire.ask(9, R"(BUFFER {"stream_id": 9, "buffer": "b", "append": true, "tokens": [0]})")
+               ["length"]
+                   .get<std::size_t>() -
+           1;
+  };
+  wire.send(R"(GENERATE {"stream_id": 1, "prompt": [1], "max_tokens": 500, "into": "b"})");
+  EXPECT_TRUE(wire.next_of(1).contains("token"));
+  wire.send(R"(CANCEL {"stream_id": 1})");
+  const WireStream cancelled = wire.collect(1);
+  EXPECT_EQ(cancelled.error, "cancelled");
+  EXPECT_EQ(length(), 1 + 1 + cancelled.tokens.size());
+  wire.send(R"(GENERATE {"stream_id": 1, "prompt": [1, 2], "max_tokens": 500, "into": "b",
+                         "timeout_ms": 30})");
+  const WireStream late = wire.collect(1);
+  EXPECT_EQ(late.error.rfind("timeout: ", 0), 0U);
+  EXPECT_EQ(length(), 2 + late.tokens.size());
+  EXPECT_EQ(wire.ask(9, R"(FREE {"stream_id": 9, "buffer": "b"})")["length"], 0);
+}
+
+}  // namespace
+}  // namespace lmtp::server
