@@ -75,6 +75,8 @@ Result<bool> Client::receive_message(ReceivedMessage& message, int timeout_ms) {
   return impl_->connection.receive(message, timeout_ms);
 }
 
+bool Client::pause(int duration_ms) { return impl_->connection.pause(duration_ms); }
+
 void Client::interrupt() {
   const std::uint64_t one = 1;
   // Can fail only if the eventfd's counter is full; a wake is then pending anyway.

@@ -24,6 +24,7 @@ namespace asio = boost::asio;
 namespace websocket = boost::beast::websocket;
 using asio::ip::tcp;
 
+constexpr const char* kInterrupted = "interrupted";
 // A larger read buffer is freed after its message.
 constexpr std::size_t kReadBufferKeptBytes = std::size_t{1} << 20;
 
@@ -77,7 +78,7 @@ std::string Connection::wait_for(std::optional<ErrorCode>& result, int timeout_m
     case Wait::kInterrupted:
       break;
   }
-  return "interrupted";
+  return kInterrupted;
 }
 
 Result<void> Connection::connect(const std::string& host, std::uint16_t port, int timeout_ms) {
@@ -95,18 +96,20 @@ Result<void> Connection::connect(const std::string& host, std::uint16_t port, in
   socket_.emplace(io_);
   std::string error = is_unix ? connect_to_unix(host.substr(kUnixScheme.size()), timeout_ms)
                               : resolve_and_connect(host, port, timeout_ms);
+  const auto code = [&error] {
+    return error == kInterrupted ? lmtp::ErrorCode::kCancelled : lmtp::ErrorCode::kUnavailable;
+  };
   if (!error.empty()) {
     drop_socket();
-    return Error{lmtp::ErrorCode::kUnavailable, "cannot connect to " + where + ": " + error +
-                                                    "; is a server running there (lmtp-serve)?"};
+    return Error{code(), "cannot connect to " + where + ": " + error +
+                             "; is a server running there (lmtp-serve)?"};
   }
   const auto spent = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - began);
   const int left_ms = std::max(0, timeout_ms - static_cast<int>(spent.count()));
   error = upgrade(is_unix ? "localhost" : where, left_ms);
   if (!error.empty()) {
     drop_socket();
-    return Error{lmtp::ErrorCode::kUnavailable,
-                 where + " does not answer as an LMTP server (WebSocket at /): " + error};
+    return Error{code(), where + " does not answer as an LMTP server (WebSocket at /): " + error};
   }
   return {};
 }
@@ -210,6 +213,10 @@ Result<bool> Connection::receive(ReceivedMessage& message, int timeout_ms) {
   messages_.pop_front();
   held_bytes_ -= message.text.size();
   return true;
+}
+
+bool Connection::pause(int duration_ms) {
+  return run_until([] { return false; }, duration_ms, true) == Wait::kTimedOut;
 }
 
 void Connection::start_read() {

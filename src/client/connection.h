@@ -31,6 +31,8 @@ class Connection {
   Result<void> send(const std::string& text);
   // The next message; false as in Client::receive.
   Result<bool> receive(ReceivedMessage& message, int timeout_ms);
+  // As Client::pause.
+  bool pause(int duration_ms);
   void close();
   // After a message that is not LMTP: nothing more is received or sent, for this reason.
   void fail(std::string reason);

@@ -157,6 +157,48 @@ def test_score(demo, tokenizer):
     assert "in all" in table and "1 token\n" in table
 
 
+def test_text_that_the_server_encodes_is_what_a_tokenizer_here_gives(demo):
+    for words in (["-p", "Once upon a time"], ["-p", "  é…  ", "--raw"], ["--score", " time"]):
+        here, there = (
+            run_client("--host", demo.endpoint, "-n", 12, *words, *text) for text in ([], ["--text"])
+        )
+        assert (there.returncode, there.stderr) == (0, "")
+        if "--raw" in words:  # the entries have their pieces too
+            entries = [ast.literal_eval(line) for line in there.stdout.splitlines()[:12]]
+            shown = [ast.literal_eval(line)["token"] for line in here.stdout.splitlines()[:12]]
+            assert [entry["token"] for entry in entries] == shown
+            assert there.stdout.endswith("".join(entry["text"] for entry in entries) + "\n")
+        else:
+            assert there.stdout == here.stdout
+
+
+def test_without_a_tokenizer_here_the_server_encodes(demo, tmp_path):
+    """A folder with the model's name, and nothing in it."""
+    folder = tmp_path / "demo"
+    folder.mkdir()
+    here = run_client("demo", "--host", demo.endpoint, "-p", "Once", "-n", 5)
+    done = run_client(
+        "demo", "--host", demo.endpoint, "-p", "Once", "-n", 5, "--tokenizer", str(folder)
+    )
+    assert done.stdout == here.stdout and done.returncode == 0
+    assert done.stderr.startswith("note: no tokenizer here, so the server encodes and decodes (")
+    without_server = run_client("--port", free_port(), "-p", "x", "--tokenizer", str(folder))
+    assert without_server.returncode == 1 and "note" not in without_server.stderr
+
+
+def test_a_stop_ends_the_text_before_it(demo, tokenizer):
+    whole = expected_text(demo, tokenizer, "Once upon a time", max_tokens=40)
+    stop = whole[20:24]
+    before = whole[: whole.index(stop)]
+    for text in ([], ["--text"]):
+        done = run_client(
+            "--host", demo.endpoint, "-p", "Once upon a time", "-n", 40, "--stop", stop, *text
+        )
+        assert (done.stdout, done.returncode) == (before + "\n", 0)
+    line = f"Once upon a time max_tokens=40 stop={json.dumps([stop]).replace(' ', chr(92) + 'u0020')}"
+    assert run_client("--host", demo.endpoint, stdin=line + "\n").stdout == before + "\n"
+
+
 def test_errors_are_one_line_and_an_exit_code(demo):
     for arguments, said in [
         (["-p", "x", "--temperature", "-1"], "temperature"),

@@ -29,6 +29,26 @@ TEST(ClientOptions, HaveDefaults) {
   EXPECT_EQ(options.mode, ClientOptions::Mode::kTalk);
   EXPECT_FALSE(options.prompt.has_value());
   EXPECT_FALSE(options.params.bos.has_value());
+  EXPECT_EQ(options.retry_attempts, 1);
+}
+
+TEST(ClientOptions, RetriesStopsAndText) {
+  EXPECT_EQ(parsed({"--retry"}).retry_attempts, 3);
+  const ClientOptions options =
+      parsed({"--retry=7", "--stop", "a b", "--stop", "[", "--text", "--host", "unix:/run/l"});
+  EXPECT_EQ(options.retry_attempts, 7);
+  EXPECT_EQ(options.params.stop, (std::vector<std::string>{"a b", "["}));
+  EXPECT_TRUE(options.text);
+  EXPECT_EQ(options.host, "unix:/run/l");
+  for (const std::vector<const char*>& wrong : {std::vector<const char*>{"--retry=0"},
+                                                {"--text", "--encode"},
+                                                {"--text", "--tokenizer", "demo"},
+                                                {"--host", "unix:"}}) {
+    std::vector<const char*> arguments = {"lmtp-client"};
+    arguments.insert(arguments.end(), wrong.begin(), wrong.end());
+    const auto result = parse_client_options(static_cast<int>(arguments.size()), arguments.data());
+    EXPECT_TRUE(std::holds_alternative<int>(result) && std::get<int>(result) == 2) << wrong[0];
+  }
 }
 
 TEST(ClientOptions, TakeParametersAsFlagsAndAsWords) {

@@ -81,6 +81,19 @@ TEST(ParsePromptLine, SaysWhatIsWrong) {
   }
 }
 
+TEST(ParsePromptLine, AStopIsATextAsItStandsOrJson) {
+  using Stops = std::vector<std::string>;
+  EXPECT_EQ(parsed("p stop=END").params.stop, Stops{"END"});
+  EXPECT_EQ(parsed(R"(p stop="\n\n")").params.stop, Stops{"\n\n"});
+  EXPECT_EQ(parsed(R"(p stop=["\n","a\u0020b"])").params.stop, (Stops{"\n", "a b"}));
+  EXPECT_EQ(parsed("p stop=END stop=none").params.stop, Stops{});
+  for (const char* stop : {R"(["a")", "[1]", R"("a)"}) {
+    EXPECT_NE(error_of(std::string("p stop=") + stop).find("stop: write"), std::string::npos)
+        << stop;
+  }
+  EXPECT_EQ(parsed("how to drop=1").prompt, "how to drop=1");
+}
+
 TEST(SetParam, KnowsEveryNameItTells) {
   const std::string names = param_names();
   ReplParams params;
@@ -89,14 +102,17 @@ TEST(SetParam, KnowsEveryNameItTells) {
     const std::size_t end = std::min(names.find(", ", pos), names.size());
     const std::string name = names.substr(pos, end - pos);
     const bool is_bool = name == "bos" || name == "ignore_eos";
-    const std::string value = is_bool ? "true" : name == "logit_bias" ? "{1:2}" : "1";
+    const std::string value = is_bool                ? "true"
+                              : name == "logit_bias" ? "{1:2}"
+                              : name == "stop"       ? R"(["1"])"
+                                                     : "1";
     EXPECT_TRUE(set_param(params, name, value).ok()) << name;
     EXPECT_TRUE(is_param(name + "=" + value)) << name;
     EXPECT_NE(describe_params(params).find(name + "=" + value + "\n"), std::string::npos) << name;
     ++num_names;
     pos = end + 2;
   }
-  EXPECT_EQ(num_names, 13U);
+  EXPECT_EQ(num_names, 14U);
   EXPECT_FALSE(is_param("top_k"));
   EXPECT_FALSE(is_param("x=1"));
   EXPECT_NE(set_param(params, "colour", "1").error().message.find("known are temperature"),

@@ -78,11 +78,11 @@ class Profile:
         return sum(n for function, n in self.inclusive.items() if AGENT + "execute" in function)
 
 
-def drive(process, port, num_streams, num_tokens):
+def drive(process, port, num_streams, num_tokens, more):
     """All streams to their ends."""
     wires = [Wire(port) for _ in range(NUM_CONNECTIONS)]
     for i in range(num_streams):
-        ask = {"stream_id": i, "prompt": [i], "max_tokens": num_tokens}
+        ask = {"stream_id": i, "prompt": [i], "max_tokens": num_tokens, **more}
         wires[i % NUM_CONNECTIONS].send(frame(f"GENERATE {json.dumps(ask)}".encode()))
     for wire in wires:
         wire.send(frame(b"END"))
@@ -96,7 +96,7 @@ def drive(process, port, num_streams, num_tokens):
             num_open -= wire.read()[1].count(b'"finish_reason": "length"')
 
 
-def run(build, num_streams, num_tokens):
+def run(build, num_streams, num_tokens, more):
     """By kind of thread: (instructions, allocations)."""
     with tempfile.TemporaryDirectory() as folder:
         process = subprocess.Popen(
@@ -104,7 +104,7 @@ def run(build, num_streams, num_tokens):
              f"--callgrind-out-file={folder}/out", build / "tests" / "null_server"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         try:
-            drive(process, int(process.stdout.readline()), num_streams, num_tokens)
+            drive(process, int(process.stdout.readline()), num_streams, num_tokens, more)
             process.communicate(timeout=TIMEOUT_S)
         finally:
             process.kill()
@@ -121,13 +121,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("build", nargs="+", type=pathlib.Path, help="build/release of a tree")
     parser.add_argument("--streams", default="64,512")
+    parser.add_argument("--ask", type=json.loads, default={},
+                        help="more fields of each request, as JSON: '{\"text\": true}'")
     parser.add_argument("--tokens", type=int, default=TOKENS, help="a stream, in the short run")
     options = parser.parse_args()
     print(f"{'build':40} {'streams':>7} {'threads':>7} {'instructions':>12} {'allocations':>11}")
     for num_streams in map(int, options.streams.split(",")):
         for build in options.build:
-            short = run(build, num_streams, options.tokens)
-            long = run(build, num_streams, 2 * options.tokens)
+            short = run(build, num_streams, options.tokens, options.ask)
+            long = run(build, num_streams, 2 * options.tokens, options.ask)
             tokens = num_streams * options.tokens
             for kind in THREADS:
                 a, b = ((long[kind][i] - short[kind][i]) / tokens for i in (0, 1))

@@ -31,9 +31,12 @@ ServerInfo read_server_info(const std::string& json) {
   }
   std::sort(info.eos_token_ids.begin(), info.eos_token_ids.end());
   const Json* extensions = find_json(*said, "extensions");
-  info.can_cancel =
-      extensions != nullptr && extensions->is_array() &&
-      std::find(extensions->begin(), extensions->end(), "CANCEL") != extensions->end();
+  const auto has = [extensions](const char* name) {
+    return extensions != nullptr && extensions->is_array() &&
+           std::find(extensions->begin(), extensions->end(), name) != extensions->end();
+  };
+  info.can_cancel = has("CANCEL");
+  info.knows_text = has("TEXT");
   return info;
 }
 

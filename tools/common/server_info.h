@@ -15,7 +15,8 @@ struct ServerInfo {
   int context_length = 0;
   std::vector<TokenId> eos_token_ids = {};  // ascending
   bool can_cancel = false;
-  std::string json = {};  // the whole model_info
+  bool knows_text = false;  // encodes and decodes
+  std::string json = {};    // the whole model_info
 };
 
 // `json`: the model_info of an answer to MODEL_INFO.

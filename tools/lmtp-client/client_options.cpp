@@ -55,7 +55,17 @@ Result<void> take_positionals(const std::vector<std::string>& positionals, Clien
   return {};
 }
 
+constexpr int kMaxAttempts = 1000;
+
 Result<void> check(const ClientOptions& options, bool encode, bool decode) {
+  if (options.retry_attempts < 1 || options.retry_attempts > kMaxAttempts) {
+    return Error{ErrorCode::kInvalid,
+                 "--retry: allowed are 1 to " + std::to_string(kMaxAttempts) + " attempts"};
+  }
+  if (options.text && (encode || decode || !options.tokenizer.empty())) {
+    return Error{ErrorCode::kInvalid,
+                 "--text needs no tokenizer here: leave --tokenizer, --encode and --decode out"};
+  }
   if (encode && decode) {
     return Error{ErrorCode::kInvalid, "--encode and --decode exclude each other"};
   }
@@ -74,29 +84,8 @@ int usage_error(const std::string& message) {
   return kExitUsage;
 }
 
-}  // namespace
-
-std::variant<ClientOptions, int> parse_client_options(int argc, const char* const* argv) {
-  ClientOptions options;
-  CLI::App app(kDescription, "lmtp-client");
-  app.footer(kFooter);
-  app.set_version_flag("--version", "lmtp-client " + std::string(kVersion));
-  std::vector<std::string> positionals;
-  std::string host;
-  bool encode = false;
-  bool decode = false;
-  Words params;
-  app.add_option("MODEL", positionals,
-                 "the model's name or folder, for the tokenizer and for the server (without: the "
-                 "demo's tokenizer, and the model that the server has); also key=value parameters");
-  app.add_option("--host", host, "where the server is (localhost); host:port and ws:// will do");
-  app.add_option("--port", options.port, "its port (8080)");
-  app.add_option(
-      "--tokenizer", options.tokenizer,
-      "take the tokenizer from this name or folder; MODEL is then the server's name alone");
-  app.add_option("-p,--prompt", options.prompt, "one prompt, taken as it stands; then end");
-  app.add_option("--score", options.score,
-                 "log probability of each token of this text after the prompt (-p, else nothing)");
+// `options` and `params` outlive the parsing.
+void add_param_options(CLI::App& app, ClientOptions& options, Words& params) {
   for (const SamplingParam& param : kSamplingTable) {
     if (std::holds_alternative<bool SamplingParams::*>(param.member)) {
       app.add_flag_callback(
@@ -114,6 +103,42 @@ std::variant<ClientOptions, int> parse_client_options(int argc, const char* cons
   app.add_flag_callback(
       "--no-bos", [&options] { options.params.bos = false; },
       "do not, whatever the tokenizer says");
+  app.add_option("--stop", options.params.stop,
+                 "end the text before this; may be given several times")
+      ->allow_extra_args(false);
+  app.add_flag("--retry{3}", options.retry_attempts,
+               "go on exactly with what is lost with its connection, or fails by an error that may "
+               "pass: so many tries in a row without a new token (3)");
+  options.retry_attempts = 1;  // add_flag has made it 0
+}
+
+}  // namespace
+
+std::variant<ClientOptions, int> parse_client_options(int argc, const char* const* argv) {
+  ClientOptions options;
+  CLI::App app(kDescription, "lmtp-client");
+  app.footer(kFooter);
+  app.set_version_flag("--version", "lmtp-client " + std::string(kVersion));
+  std::vector<std::string> positionals;
+  std::string host;
+  bool encode = false;
+  bool decode = false;
+  Words params;
+  app.add_option("MODEL", positionals,
+                 "the model's name or folder, for the tokenizer and for the server (without: the "
+                 "demo's tokenizer, and the model that the server has); also key=value parameters");
+  app.add_option("--host", host,
+                 "where the server is (localhost); host:port, ws:// and unix:PATH will do");
+  app.add_option("--port", options.port, "its port (8080)");
+  app.add_option(
+      "--tokenizer", options.tokenizer,
+      "take the tokenizer from this name or folder; MODEL is then the server's name alone");
+  app.add_option("-p,--prompt", options.prompt, "one prompt, taken as it stands; then end");
+  app.add_option("--score", options.score,
+                 "log probability of each token of this text after the prompt (-p, else nothing)");
+  add_param_options(app, options, params);
+  app.add_flag("--text", options.text,
+               "have the server encode and decode; no tokenizer is needed here");
   app.add_flag("--raw", options.raw,
                "print the token entries, with their top_logprobs, as LMQL's client does");
   app.add_flag("--echo", options.echo, "print the prompt in front of the answer");

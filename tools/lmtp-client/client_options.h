@@ -22,6 +22,8 @@ struct ClientOptions {
   std::optional<std::string> prompt;
   std::optional<std::string> score;
   ReplParams params;
+  int retry_attempts = 1;  // 1: what fails is not asked again
+  bool text = false;       // the server encodes and decodes
   bool json =
       false;  // texts of --encode and --decode are JSON strings, so that lines may end in them
   bool raw = false;

@@ -118,7 +118,9 @@ int decode_lines(const tokenizer::Tokenizer& tokenizer, const ClientOptions& opt
   return 0;
 }
 
-int talk(const ClientOptions& options, const tokenizer::Tokenizer& tokenizer) {
+// `tokenizer`: null where none is here, for the reason `why`, or none is wanted.
+int talk(const ClientOptions& options, const tokenizer::Tokenizer* tokenizer,
+         const std::string& why) {
   const bool at_terminal = isatty(STDIN_FILENO) != 0 && isatty(STDOUT_FILENO) != 0;
   const bool interactive = at_terminal && !options.prompt && !options.score;
   ReplOptions repl_options;
@@ -130,7 +132,15 @@ int talk(const ClientOptions& options, const tokenizer::Tokenizer& tokenizer) {
   repl_options.own_model = !options.model.empty() || !options.tokenizer.empty();
 
   client::Interrupts interrupts;
-  ServerLink link({options.host, options.port, name_for_server(options.model)}, interrupts);
+  client::RetryOptions retry;
+  retry.attempts = options.retry_attempts;
+  ServerLink link({options.host, options.port, name_for_server(options.model), retry}, interrupts);
+  if (tokenizer == nullptr && !options.text) {
+    const auto info = link.ask_info();
+    if (!info || !info->knows_text) return fail(why);
+    std::fprintf(stderr, "note: no tokenizer here, so the server encodes and decodes (%s)\n",
+                 why.c_str());
+  }
   Repl repl(std::move(repl_options), tokenizer, link, interrupts);
   if (options.score) return repl.run_score(options.prompt.value_or(""), *options.score);
   if (options.prompt) return repl.run_prompt(*options.prompt);
@@ -144,8 +154,12 @@ int run(int argc, const char* const* argv) {
   if (const int* code = std::get_if<int>(&parsed)) return *code;
   const auto& options = std::get<ClientOptions>(parsed);
   std::ios::sync_with_stdio(false);
+  if (options.text) return talk(options, nullptr, "");
   const auto tokenizer = load_tokenizer_of(options);
-  if (!tokenizer) return fail(tokenizer.error().message);
+  if (!tokenizer) {
+    const std::string& why = tokenizer.error().message;
+    return options.mode == ClientOptions::Mode::kTalk ? talk(options, nullptr, why) : fail(why);
+  }
   switch (options.mode) {
     case ClientOptions::Mode::kEncode:
       return encode_lines(**tokenizer, options);
@@ -154,7 +168,7 @@ int run(int argc, const char* const* argv) {
     case ClientOptions::Mode::kTalk:
       break;
   }
-  return talk(options, **tokenizer);
+  return talk(options, tokenizer->get(), "");
 }
 
 }  // namespace

@@ -79,7 +79,7 @@ std::string quoted_token(std::string_view bytes) {
 
 }  // namespace
 
-Repl::Repl(ReplOptions options, const tokenizer::Tokenizer& tokenizer, ServerLink& link,
+Repl::Repl(ReplOptions options, const tokenizer::Tokenizer* tokenizer, ServerLink& link,
            client::Interrupts& interrupts)
     : options_(std::move(options)), tokenizer_(tokenizer), link_(link), interrupts_(interrupts) {}
 
@@ -208,28 +208,56 @@ Repl::Status Repl::score_line(std::string_view words) {
 
 Result<std::vector<TokenId>> Repl::encode_prompt(const std::string& prompt,
                                                  std::optional<bool> bos) const {
-  auto ids = tokenizer_.encode(prompt);
+  auto ids = tokenizer_->encode(prompt);
   if (!ids) return ids;
-  const TokenId bos_id = tokenizer_.bos_id();
+  const TokenId bos_id = tokenizer_->bos_id();
   if (bos.value_or(false) && bos_id < 0) {
     return Error{ErrorCode::kInvalid, "bos: this tokenizer has no BOS token"};
   }
   // No second BOS if the prompt's text begins with one.
   const bool begins_so = !ids->empty() && ids->front() == bos_id;
-  if (bos.value_or(tokenizer_.adds_bos() && !begins_so)) ids->insert(ids->begin(), bos_id);
+  if (bos.value_or(tokenizer_->adds_bos() && !begins_so)) ids->insert(ids->begin(), bos_id);
   return ids;
+}
+
+template <typename Message>
+Result<void> Repl::set_prompt(Message& message, const std::string& prompt,
+                              std::optional<bool> bos) const {
+  if (tokenizer_ == nullptr) {
+    message.options.prompt_parts = {prompt};
+    message.options.add_special_tokens = bos.value_or(true);
+    message.options.text = true;
+    return {};
+  }
+  auto ids = encode_prompt(prompt, bos);
+  if (!ids) return ids.error();
+  message.prompt = std::move(*ids);
+  return {};
+}
+
+// What the token adds to the text that is printed.
+std::string Repl::piece_of(const ServerEntry& entry, bool at_start,
+                           tokenizer::StreamDecoder& decoder) const {
+  if (entry.text || tokenizer_ == nullptr) return entry.text.value_or("");
+  if (tokenizer_->is_special(*entry.token)) return "";
+  return decoder.push(at_start ? tokenizer_->first_token_bytes(*entry.token)
+                               : tokenizer_->token_bytes(*entry.token));
 }
 
 Repl::Status Repl::generate(const std::string& prompt, const ReplParams& params) {
   // An empty prompt would be refused: send BOS alone.
-  const bool needs_bos = prompt.empty() && tokenizer_.bos_id() >= 0;
-  auto ids = encode_prompt(prompt, needs_bos ? true : params.bos);
-  if (!ids) return fail(ids.error().message);
+  const bool needs_bos = prompt.empty() && tokenizer_ != nullptr && tokenizer_->bos_id() >= 0;
   protocol::GenerateMessage message;
-  message.prompt = *ids;
+  if (auto set = set_prompt(message, prompt, needs_bos ? true : params.bos); !set) {
+    return fail(set.error().message);
+  }
   message.params = params.sampling;
+  message.stop = params.stop;
+  if (!params.stop.empty()) message.options.text = true;  // which ends where they begin
 
   tokenizer::StreamDecoder decoder;
+  std::vector<TokenId> ids = message.prompt;
+  std::string text = prompt;  // where the server decodes
   bool in_a_line = options_.echo && !options_.raw;
   bool at_start = prompt.empty();
   if (in_a_line) print(prompt);
@@ -240,18 +268,19 @@ Repl::Status Repl::generate(const std::string& prompt, const ReplParams& params)
     note_mismatch();
     if (options_.raw) {
       print(python_repr(entry.raw_json) + "\n");
-      ids->push_back(*entry.token);
-    } else if (!tokenizer_.is_special(*entry.token)) {
-      print(decoder.push(at_start ? tokenizer_.first_token_bytes(*entry.token)
-                                  : tokenizer_.token_bytes(*entry.token)));
-      at_start = false;
-      in_a_line = true;
+      ids.push_back(*entry.token);
+      text += entry.text.value_or("");
+      return;
     }
+    print(piece_of(entry, at_start, decoder));
+    if (tokenizer_ != nullptr && tokenizer_->is_special(*entry.token)) return;
+    at_start = false;
+    in_a_line = true;
   };
   const auto outcome = link_.run(std::move(message), handler);
   end_loading();
   if (options_.raw) {
-    const std::string text = tokenizer_.decode(*ids);
+    if (tokenizer_ != nullptr) text = tokenizer_->decode(ids);
     if (outcome) print(options_.color ? "\033[32m" + text + "\033[0m\n" : text + "\n");
   } else if (outcome || in_a_line) {
     print(decoder.finish() + "\n");
@@ -260,14 +289,19 @@ Repl::Status Repl::generate(const std::string& prompt, const ReplParams& params)
 }
 
 Repl::Status Repl::score(const std::string& prompt, const std::string& text) {
-  auto ids = encode_prompt(prompt, options_.params.bos);
-  if (!ids) return fail(ids.error().message);
+  if (text.empty()) return fail("there is no text to score");
   protocol::ScoreMessage message;
-  message.prompt = std::move(*ids);
-  auto scored = prompt.empty() ? tokenizer_.encode(text) : tokenizer_.encode_continuation(text);
-  if (!scored) return fail(scored.error().message);
-  message.scored = std::move(*scored);
-  if (message.scored.empty()) return fail("there is no text to score");
+  if (auto set = set_prompt(message, prompt, options_.params.bos); !set) {
+    return fail(set.error().message);
+  }
+  if (tokenizer_ == nullptr) {
+    message.scored_text = text;
+  } else {
+    auto scored = prompt.empty() ? tokenizer_->encode(text) : tokenizer_->encode_continuation(text);
+    if (!scored) return fail(scored.error().message);
+    message.scored = std::move(*scored);
+    if (message.scored.empty()) return fail("there is no text to score");
+  }
 
   double sum = 0.0;
   int num_tokens = 0;
@@ -280,7 +314,9 @@ Repl::Status Repl::score(const std::string& prompt, const std::string& text) {
     ++num_tokens;
     if (options_.raw) return print(python_repr(entry.raw_json) + "\n");
     std::printf("%10.4f  %s\n", static_cast<double>(entry.logprob),
-                quoted_token(tokenizer_.token_bytes(*entry.token)).c_str());
+                quoted_token(tokenizer_ != nullptr ? tokenizer_->token_bytes(*entry.token)
+                                                   : entry.text.value_or(""))
+                    .c_str());
     std::fflush(stdout);
   };
   const auto outcome = link_.run(std::move(message), handler);
@@ -313,16 +349,18 @@ void Repl::end_loading() {
 }
 
 void Repl::note_mismatch() {
-  if (mismatch_noted_ || !link_.info() || link_.info()->vocab_size == 0) return;
+  if (mismatch_noted_ || tokenizer_ == nullptr) return;
+  const auto info = link_.info();
+  if (!info || info->vocab_size == 0) return;
   mismatch_noted_ = true;
-  const std::int64_t of_model = link_.info()->vocab_size;
-  const std::int64_t of_tokenizer = tokenizer_.vocab_size();
+  const std::int64_t of_model = info->vocab_size;
+  const std::int64_t of_tokenizer = tokenizer_->vocab_size();
   // A model's vocabulary is often padded; the demo's is not.
   if (options_.own_model ? of_model >= of_tokenizer : of_model == of_tokenizer) return;
   std::fprintf(stderr,
                "note: the tokenizer has %lld tokens, the server's model '%s' %lld: start "
                "lmtp-client with that model's name or folder\n",
-               static_cast<long long>(of_tokenizer), one_line(link_.info()->model).c_str(),
+               static_cast<long long>(of_tokenizer), one_line(info->model).c_str(),
                static_cast<long long>(of_model));
 }
 

@@ -31,7 +31,8 @@ struct ReplOptions {
 class Repl {
  public:
   // All outlive the Repl.
-  Repl(ReplOptions options, const tokenizer::Tokenizer& tokenizer, ServerLink& link,
+  // `tokenizer`: null where the server encodes and decodes.
+  Repl(ReplOptions options, const tokenizer::Tokenizer* tokenizer, ServerLink& link,
        client::Interrupts& interrupts);
 
   // Each returns the program's exit code.
@@ -57,13 +58,18 @@ class Repl {
   // The prompt's ids, with BOS if requested, or by default if the tokenizer's files say so.
   Result<std::vector<TokenId>> encode_prompt(const std::string& prompt,
                                              std::optional<bool> bos) const;
+  template <typename Message>
+  Result<void> set_prompt(Message& message, const std::string& prompt,
+                          std::optional<bool> bos) const;
+  std::string piece_of(const protocol::ServerEntry& entry, bool at_start,
+                       tokenizer::StreamDecoder& decoder) const;
   void show_loading(const protocol::ServerEntry& entry);
   void end_loading();
   // Warns once if the tokenizer obviously is not the model's.
   void note_mismatch();
 
   ReplOptions options_;
-  const tokenizer::Tokenizer& tokenizer_;
+  const tokenizer::Tokenizer* const tokenizer_;
   ServerLink& link_;
   client::Interrupts& interrupts_;
   bool loading_shown_ = false;

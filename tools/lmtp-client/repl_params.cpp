@@ -6,9 +6,11 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <type_traits>
 
+#include "lmtp/base/json.h"
 #include "lmtp/request/sampling_table.h"
 
 namespace lmtp::tools {
@@ -109,12 +111,36 @@ Result<void> set(SamplingParams& params, const SamplingParam& param, std::string
   return std::visit(set_member, param.member);
 }
 
+// END, "\n", ["\n", "END"], or none.
+Result<void> set_stop(std::vector<std::string>& stop, std::string_view value) {
+  const Error wrong{ErrorCode::kInvalid,
+                    "stop: write END, \"\\n\" or [\"\\n\",\"END\"]; none takes them away"};
+  if (value == "none" || value == "None") value = "[]";
+  if (!value.starts_with('[') && !value.starts_with('"')) {
+    stop = {std::string(value)};
+    return {};
+  }
+  auto parsed = parse_json(value, "stop");
+  if (!parsed) return wrong;
+  if (parsed->is_string()) *parsed = Json::array({*parsed});
+  const auto is_string = [](const Json& item) { return item.is_string(); };
+  if (!parsed->is_array() || !std::ranges::all_of(*parsed, is_string)) return wrong;
+  stop = parsed->get<std::vector<std::string>>();
+  return {};
+}
+
+std::string stop_text(const std::vector<std::string>& stop) {
+  return stop.empty() ? "none" : json_text(OrderedJson(stop));
+}
+
 constexpr std::string_view kBosName = "bos";
+constexpr std::string_view kStopName = "stop";
 
 constexpr std::array kNames = [] {
-  std::array<std::string_view, kSamplingTable.size() + 1> names;
+  std::array<std::string_view, kSamplingTable.size() + 2> names;
   std::ranges::transform(kSamplingTable, names.begin(), &SamplingParam::name);
-  names.back() = kBosName;
+  names[kSamplingTable.size()] = kBosName;
+  names.back() = kStopName;
   return names;
 }();
 
@@ -140,6 +166,7 @@ std::size_t distance(std::string_view a, std::string_view b) {
 std::optional<std::string_view> meant_key(std::string_view key) {
   constexpr std::size_t kShortestKey = 4;  // shorter ones resemble too many words
   for (const std::string_view name : kNames) {
+    if (name == kStopName) continue;  // drop=1 may end a prompt
     if (std::min(key.size(), name.size()) >= kShortestKey && distance(key, name) <= 2) return name;
   }
   return std::nullopt;
@@ -172,6 +199,7 @@ Result<void> set_param(ReplParams& params, std::string_view key, std::string_vie
     params.bos = bos;
     return {};
   }
+  if (key == kStopName) return set_stop(params.stop, value);
   const auto* const param = std::ranges::find(kSamplingTable, key, &SamplingParam::name);
   if (param == kSamplingTable.end()) return unknown_param(key);
   return set(params.sampling, *param, value);
@@ -183,7 +211,8 @@ std::string describe_params(const ReplParams& params) {
     text.append(param.name).append("=").append(param_text(params.sampling, param)).append("\n");
   }
   const char* const bos = !params.bos ? "as the tokenizer says" : *params.bos ? "true" : "false";
-  return text.append(kBosName).append("=").append(bos).append("\n");
+  text.append(kBosName).append("=").append(bos).append("\n");
+  return text.append(kStopName).append("=").append(stop_text(params.stop)).append("\n");
 }
 
 std::string param_names() {

@@ -16,9 +16,11 @@ struct ReplParams {
   SamplingParams sampling;
   // Whether BOS is put in front of each prompt; unset: as the tokenizer's files say.
   std::optional<bool> bos;
+  std::vector<std::string> stop;  // the text ends before the first of them
 };
 
-// Sets one parameter by its wire name, or `bos`. The error says what is allowed; ranges are checked
+// Sets one parameter by its wire name, `bos`, or `stop`: one as it stands, or as JSON a string or a
+// list. The error says what is allowed; ranges are checked
 // by the server.
 Result<void> set_param(ReplParams& params, std::string_view key, std::string_view value);
 

@@ -1,7 +1,9 @@
 #include "server_link.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
+#include <vector>
 
 #include "lmtp/base/text.h"
 
@@ -27,28 +29,15 @@ class Waking {
 }  // namespace
 
 ServerLink::ServerLink(Options options, client::Interrupts& interrupts)
-    : options_(std::move(options)), interrupts_(interrupts) {}
+    : options_(std::move(options)),
+      interrupts_(interrupts),
+      client_({options_.host, options_.port, options_.model}, options_.retry) {}
 
 std::string ServerLink::address() const { return address_text(options_.host, options_.port); }
 
 Result<void> ServerLink::connect() {
-  if (client_.connected()) return {};
-  info_.reset();
-  {
-    const Waking waking(interrupts_, client_);
-    if (auto connected = client_.connect(options_.host, options_.port); !connected) {
-      return connected;
-    }
-  }
-  return send_info_request();
-}
-
-Result<void> ServerLink::send_info_request() {
-  protocol::ModelInfoMessage ask;
-  ask.stream_id = info_id_ = next_id_++;
-  ask.model = options_.model;
-  info_error_.clear();
-  return client_.send(ask);
+  const Waking waking(interrupts_, client_.client());
+  return client_.connect();
 }
 
 Result<ServerLink::Outcome> ServerLink::run(protocol::GenerateMessage message,
@@ -63,108 +52,65 @@ Result<ServerLink::Outcome> ServerLink::run(protocol::ScoreMessage message,
 
 template <typename Message>
 Result<ServerLink::Outcome> ServerLink::run_stream(Message message, const Handler& handler) {
+  using Run = client::RetryingClient::Outcome;
+  const Waking waking(interrupts_, client_.client());
+  if (options_.retry.attempts == 1) {
+    if (auto connected = client_.connect(); !connected) return connected.error();
+  }
   message.model = options_.model;
-  for (;;) {
-    const bool was_open = client_.connected();
-    if (auto connected = connect(); !connected) return connected.error();
-    message.stream_id = next_id_++;
-    bool started = false;
-    auto sent = client_.send(message);
-    auto outcome = sent ? follow(message.stream_id, handler, started) : sent.error();
-    if (outcome || started || client_.connected()) return outcome;
-    // That the server was restarted since the last request shows only now.
-    if (!was_open) return closed_unanswered(outcome.error());
-  }
-}
-
-// LMQL's own server fails on a request without a model, and closes the connection without an error.
-Error ServerLink::closed_unanswered(const Error& error) const {
-  if (!options_.model.empty() || info_) return error;
-  return {error.code,
-          error.message + "; LMQL's own server needs MODEL to be named: lmtp-client MODEL"};
-}
-
-Result<ServerLink::Outcome> ServerLink::follow(StreamId id, const Handler& handler, bool& started) {
-  const Waking waking(interrupts_, client_);
-  for (;;) {
-    if (interrupts_.take()) {
-      cancel(id);
-      return Outcome::kCancelled;
-    }
-    ServerEntry entry;
-    const auto received = client_.receive(entry);
-    if (!received) return received.error();
-    if (!*received || take_info(entry)) continue;
-    // An error without a stream id must be about the only request in flight.
-    if (entry.stream_id && *entry.stream_id != id) continue;
-    started = true;
-    if (!entry.error.empty()) return Error{ErrorCode::kUnavailable, entry.error};
+  const auto outcome = client_.run(std::move(message), [&](const ServerEntry& entry) {
     if (entry.status == "loading" && handler.on_loading) handler.on_loading(entry);
-    if (!entry.token) continue;
-    handler.on_token(entry);
-    if (entry.finish_reason != FinishReason::kNone) return Outcome::kFinished;
+    if (entry.token) handler.on_token(entry);
+  });
+  if (!outcome) return with_hint(outcome.error());
+  if (*outcome == Run::kFinished) return Outcome::kFinished;
+  interrupts_.take();
+  cancel();
+  return Outcome::kCancelled;
+}
+
+// LMQL's own server falls over what names no model, and closes the connection without a word.
+Error ServerLink::with_hint(Error error) const {
+  const bool is_closed = !client_.client().connected();
+  if (is_closed && options_.model.empty() && !client_.info()) {
+    error.message += "; LMQL's own server needs MODEL to be named: lmtp-client MODEL";
   }
+  return error;
 }
 
-bool ServerLink::take_info(const ServerEntry& entry) {
-  if (!entry.is_msg || entry.stream_id != info_id_) return false;
-  if (!entry.error.empty()) {
-    info_error_ = entry.error;
-  } else if (!entry.model_info_json.empty()) {
-    info_ = read_server_info(entry.model_info_json);
-  } else {
-    info_error_ = "the server gives no information on its model yet";
-  }
-  return true;
-}
-
-// Milliseconds until `deadline`, for receive().
-int ServerLink::ms_until(Clock::time_point deadline) {
-  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
-  return std::max(0, static_cast<int>(left.count()));
-}
-
-void ServerLink::cancel(StreamId id) {
+// Ends what an interrupted run has left.
+void ServerLink::cancel() {
+  using Clock = std::chrono::steady_clock;
+  client::Client& client = client_.client();
   const auto deadline = Clock::now() + std::chrono::milliseconds(kCancelTimeoutMs);
-  if (info_ && info_->can_cancel && client_.send(protocol::CancelMessage{id})) {
-    while (!interrupts_.take() && Clock::now() < deadline) {
-      ServerEntry entry;
-      const auto received = client_.receive(entry, ms_until(deadline));
-      if (!received) break;
-      const bool last = !entry.error.empty() || entry.finish_reason != FinishReason::kNone;
-      if (*received && entry.stream_id == id && !entry.is_msg && last) return;
-    }
+  std::vector<StreamId> live = client_.live();
+  const auto known = info();
+  const bool asked = known && known->can_cancel && client.connected() &&
+                     std::ranges::all_of(live, [&client](StreamId id) {
+                       return client.send(protocol::CancelMessage{id}).ok();
+                     });
+  while (asked && !live.empty() && !interrupts_.take() && Clock::now() < deadline) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+    ServerEntry entry;
+    const auto received = client.receive(entry, std::max(0, static_cast<int>(left.count())));
+    if (!received) break;
+    const bool is_last = !entry.error.empty() || entry.finish_reason != FinishReason::kNone;
+    if (*received && !entry.is_msg && is_last) std::erase(live, entry.stream_id.value_or(0));
   }
-  client_.close();  // ends the stream too; the next request opens a new one
+  // That ends the streams too; the next request makes a new connection.
+  if (!asked || !live.empty()) client.close();
+}
+
+std::optional<ServerInfo> ServerLink::info() const {
+  if (!client_.info()) return std::nullopt;
+  return read_server_info(*client_.info());
 }
 
 Result<ServerInfo> ServerLink::ask_info() {
-  for (;;) {
-    const bool was_open = client_.connected();
-    if (auto connected = connect(); !connected) return connected.error();
-    // A new connection has asked already.
-    if (was_open && !send_info_request()) continue;
-    info_.reset();
-    auto info = await_info();
-    if (info || client_.connected()) return info;
-    if (!was_open) return closed_unanswered(info.error());
-  }
-}
-
-Result<ServerInfo> ServerLink::await_info() {
-  const auto deadline = Clock::now() + std::chrono::milliseconds(kInfoTimeoutMs);
-  const Waking waking(interrupts_, client_);
-  while (Clock::now() < deadline) {
-    if (info_) return *info_;
-    if (!info_error_.empty()) return Error{ErrorCode::kUnavailable, info_error_};
-    if (interrupts_.take()) return Error{ErrorCode::kCancelled, "interrupted"};
-    ServerEntry entry;
-    const auto received = client_.receive(entry, ms_until(deadline));
-    if (!received) return received.error();
-    if (*received) take_info(entry);
-  }
-  return Error{ErrorCode::kUnavailable,
-               "no answer to MODEL_INFO within " + std::to_string(kInfoTimeoutMs / 1000) + " s"};
+  const Waking waking(interrupts_, client_.client());
+  const auto info = client_.ask_info();
+  if (!info) return with_hint(info.error());
+  return read_server_info(*info);
 }
 
 }  // namespace lmtp::tools

@@ -36,7 +36,8 @@ class Client {
   Client& operator=(Client&&) noexcept;
 
   // Connects and upgrades to WebSocket; an open connection is closed first. `host`: a name, an
-  // address, or unix:PATH, where `port` is not used. The error names host, port and the remedy.
+  // address, or unix:PATH, where `port` is not used. The error names host, port and the remedy; its
+  // code is kCancelled after interrupt().
   // REQUIRES: timeout_ms >= 0.
   Result<void> connect(const std::string& host, std::uint16_t port,
                        int timeout_ms = kConnectTimeoutMs);
@@ -57,7 +58,11 @@ class Client {
   // read, and timed, then. REQUIRES: receive() has returned all entries of its current message.
   Result<bool> receive_message(ReceivedMessage& message, int timeout_ms = -1);
 
-  // Wakes a receive() or connect() that waits in another thread, or that a signal interrupted.
+  // Waits for so long, connected or not; false where interrupt() was called. REQUIRES: >= 0.
+  bool pause(int duration_ms);
+
+  // Wakes a receive(), pause() or connect() that waits in another thread, or that a signal
+  // interrupted.
   // Async-signal-safe. REQUIRES: the client lives and is not being moved.
   void interrupt();
 

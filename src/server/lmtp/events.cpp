@@ -33,9 +33,7 @@ std::optional<int> index_of(const ExtendedStream& stream, int sample) {
 
 class EventMessages {
  public:
-  EventMessages(Peer& peer, std::size_t num_events) : peer_(peer) {
-    entries_.reserve(num_events);  // most are tokens
-  }
+  explicit EventMessages(Peer& peer) : peer_(peer) {}
 
   void add(TokenEvent& event) {
     StreamTable::Live* live = peer_.streams.find(event.stream_id);
@@ -160,7 +158,7 @@ void answer_msg_error(const ErrorEntry& error, Answers& answers) {
 }
 
 std::vector<Outcome> append_events(std::vector<StreamEvent> events, Peer& peer, Answers& messages) {
-  EventMessages sorted(peer, events.size());
+  EventMessages sorted(peer);
   for (StreamEvent& event : events) {
     std::visit([&](auto& kind) { sorted.add(kind); }, event);
   }
