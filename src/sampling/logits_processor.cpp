@@ -1,6 +1,7 @@
 #include "lmtp/sampling/logits_processor.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <limits>
 
@@ -9,18 +10,34 @@
 namespace lmtp::sampling {
 namespace {
 
-// By an addition, as a bias, so that what is not a number stays so.
+constexpr std::size_t kByteBits = 8;
+using ByteBiases = std::array<float, kByteBits>;
+
+// For each byte of a mask what is added to the logits of its eight tokens. -0 changes no float.
+constexpr auto kBiasesOfByte = [] {
+  std::array<ByteBiases, 256> all{};
+  for (std::size_t byte = 0; byte < all.size(); ++byte) {
+    for (std::size_t bit = 0; bit < kByteBits; ++bit) {
+      const bool allowed = ((byte >> bit) & 1) != 0;
+      all[byte][bit] = allowed ? -0.0F : -std::numeric_limits<float>::infinity();
+    }
+  }
+  return all;
+}();
+
+// By additions, as a bias, so that what is not a number stays so; eight at a time, without
+// branches.
 void apply_mask(std::span<float> row, const TokenMask& mask) {
-  constexpr float kForbidden = -std::numeric_limits<float>::infinity();
   constexpr std::size_t kWordBits = 64;
-  for (std::size_t first = 0; first < row.size(); first += kWordBits) {
+  for (std::size_t first = 0; first < row.size(); first += kByteBits) {
     const std::size_t at = first / kWordBits;
-    const std::uint64_t allowed = at < mask.words.size() ? mask.words[at] : 0;
-    if (allowed == ~std::uint64_t{0}) continue;
-    const std::size_t count = std::min(kWordBits, row.size() - first);
-    for (std::size_t i = 0; i < count; ++i) {
-      float& logit = row[first + i];
-      logit = ((allowed >> i) & 1) != 0 ? logit : logit + kForbidden;
+    const std::uint64_t word = at < mask.words.size() ? mask.words[at] : 0;
+    const ByteBiases& biases = kBiasesOfByte[(word >> (first % kWordBits)) & 0xFF];
+    const std::size_t count = std::min(kByteBits, row.size() - first);
+    if (count == kByteBits) {
+      for (std::size_t i = 0; i < kByteBits; ++i) row[first + i] += biases[i];
+    } else {
+      for (std::size_t i = 0; i < count; ++i) row[first + i] += biases[i];
     }
   }
 }
