@@ -160,7 +160,8 @@ def test_score(demo, tokenizer):
 def test_text_that_the_server_encodes_is_what_a_tokenizer_here_gives(demo):
     for words in (["-p", "Once upon a time"], ["-p", "  é…  ", "--raw"], ["--score", " time"]):
         here, there = (
-            run_client("--host", demo.endpoint, "-n", 12, *words, *text) for text in ([], ["--text"])
+            run_client("--host", demo.endpoint, "-n", 12, *words, *text)
+            for text in ([], ["--text"])
         )
         assert (there.returncode, there.stderr) == (0, "")
         if "--raw" in words:  # the entries have their pieces too
@@ -195,8 +196,9 @@ def test_a_stop_ends_the_text_before_it(demo, tokenizer):
             "--host", demo.endpoint, "-p", "Once upon a time", "-n", 40, "--stop", stop, *text
         )
         assert (done.stdout, done.returncode) == (before + "\n", 0)
-    line = f"Once upon a time max_tokens=40 stop={json.dumps([stop]).replace(' ', chr(92) + 'u0020')}"
-    assert run_client("--host", demo.endpoint, stdin=line + "\n").stdout == before + "\n"
+    stops = json.dumps([stop]).replace(" ", "\\u0020")
+    line = f"Once upon a time max_tokens=40 stop={stops}\n"
+    assert run_client("--host", demo.endpoint, stdin=line).stdout == before + "\n"
 
 
 def test_errors_are_one_line_and_an_exit_code(demo):

@@ -33,7 +33,9 @@ std::optional<int> index_of(const ExtendedStream& stream, int sample) {
 
 class EventMessages {
  public:
-  explicit EventMessages(Peer& peer) : peer_(peer) {}
+  EventMessages(Peer& peer, std::size_t num_events) : peer_(peer) {
+    entries_.reserve(num_events);  // most are tokens
+  }
 
   void add(TokenEvent& event) {
     StreamTable::Live* live = peer_.streams.find(event.stream_id);
@@ -158,7 +160,7 @@ void answer_msg_error(const ErrorEntry& error, Answers& answers) {
 }
 
 std::vector<Outcome> append_events(std::vector<StreamEvent> events, Peer& peer, Answers& messages) {
-  EventMessages sorted(peer);
+  EventMessages sorted(peer, events.size());
   for (StreamEvent& event : events) {
     std::visit([&](auto& kind) { sorted.add(kind); }, event);
   }
