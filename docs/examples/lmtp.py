@@ -24,7 +24,6 @@ import base64
 import contextlib
 import json
 import random
-import secrets
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -162,11 +161,10 @@ class Connection:
     def __init__(self, url: str, on_message: Callable[[str], None] | None = None):
         self.url = url
         self.is_open = False
-        self.speaks_1_1 = False  # known behind the first MODEL_INFO
         self._on_message = on_message
         self._queues: dict[int, asyncio.Queue] = {}
         self._last_id = 0
-        self._numerics: dict[str | None, str | None] = {}
+        self._infos: dict[str | None, dict[str, Any]] = {}
 
     async def open(self) -> Connection:
         try:
@@ -219,37 +217,43 @@ class Connection:
             queue.put_nowait(_lost(self.url))
         return self._last_id
 
-    async def forget(self, stream_id: int, cancel: bool) -> None:
+    def forget(self, stream_id: int) -> None:
         self._queues.pop(stream_id, None)
-        if cancel and self.is_open:
+
+    async def cancel(self, stream_id: int) -> None:
+        self.forget(stream_id)
+        if self.is_open:
             with contextlib.suppress(LMTPError):
                 await self.send_text(f'CANCEL {{"stream_id": {stream_id}}}')
 
     async def ask(self, verb: str, fields: dict[str, Any], on_notice: Notice | None = None) -> list:
-        """The entries of an answer, a stream of TOKENs or one MSG."""
+        """The entries of an answer: the tokens of a SCORE, else one."""
         queue: asyncio.Queue = asyncio.Queue()
         stream_id = await self.send(verb, fields, queue)
-        entries: list[dict[str, Any]] = []
-        is_stream = verb == "SCORE"
+        entries = []
         try:
-            while not entries or (is_stream and entries[-1]["finish_reason"] is None):
-                entry = await _next(queue, on_notice)
-                entries.append(entry)
-            is_stream = False  # it has ended
-            return entries
-        except LMTPError:
-            is_stream = False
+            while True:
+                entries.append(await _next(queue, on_notice))
+                if verb != "SCORE" or entries[-1]["finish_reason"]:
+                    return entries
+        except asyncio.CancelledError:
+            await self.cancel(stream_id)
             raise
         finally:
-            await self.forget(stream_id, cancel=is_stream)
+            self.forget(stream_id)
 
-    async def numerics(self, model: str | None) -> str | None:
-        """Of a model that is loaded; None where the server does not say."""
-        if self._numerics.get(model) is None:
-            fields = {"model": model} if model else {}
-            info = (await self.ask("MODEL_INFO", fields))[0]["model_info"]
-            self._numerics[model] = info.get("numerics") if isinstance(info, dict) else None
-        return self._numerics[model]
+    async def info(self, model: str | None) -> dict[str, Any]:
+        """The model's numerics, once it is loaded, and what else MODEL_INFO has; asked for once."""
+        if not self._infos.get(model, {}).get("numerics"):
+            try:
+                entry = (await self.ask("MODEL_INFO", {"model": model} if model else {}))[0]
+            except LMTPError as e:
+                if e.code == "connection_lost":
+                    raise
+                entry = {"model_info": {"lmtp": e.code and "1.1"}}  # no such model, or several
+            info = entry["model_info"]
+            self._infos[model] = info if isinstance(info, dict) else {}
+        return self._infos[model]
 
 
 def _lost(why: str) -> dict[str, Any]:
@@ -328,8 +332,10 @@ class Stream:
 
     async def _attempt(self) -> AsyncIterator[Token]:
         connection = await self._client.connection()
-        if connection.speaks_1_1 and "seed" not in self._fields:
-            self._fields["seed"] = secrets.randbits(53)
+        model = self._fields.get("model")
+        speaks_1_1 = (await connection.info(model)).get("lmtp")
+        if speaks_1_1 and "seed" not in self._fields:
+            self._fields["seed"] = random.getrandbits(53)
         queue: asyncio.Queue = asyncio.Queue()
         live: dict[int, set[int]] = {}  # stream id -> samples that have not ended
         is_first = True
@@ -339,8 +345,8 @@ class Stream:
             first = {stream_id: min(samples) for stream_id, samples in live.items()}
             while live:
                 entry = await _next(queue, self._on_notice)
-                if is_first and connection.speaks_1_1:
-                    await self._check_numerics(connection)
+                if is_first and speaks_1_1:
+                    self._check_numerics((await connection.info(model)).get("numerics"))
                 is_first = False
                 stream_id = entry["stream_id"]
                 index = first[stream_id] + entry.get("index", 0)
@@ -350,15 +356,14 @@ class Stream:
                     live[stream_id].discard(index)
                     if not live[stream_id]:
                         del live[stream_id]
-                        await connection.forget(stream_id, cancel=False)
+                        connection.forget(stream_id)
                 yield Token.of(entry, index)
         finally:
             for stream_id in live:
-                await connection.forget(stream_id, cancel=True)
+                await connection.cancel(stream_id)
 
-    async def _check_numerics(self, connection: Connection) -> None:
+    def _check_numerics(self, numerics: str | None) -> None:
         """Equal numerics, equal bits: other tokens than the first server's are not passed on."""
-        numerics = await connection.numerics(self._fields.get("model"))
         if self._numerics not in (None, numerics) and any(self.received):
             what = f"the server has numerics {numerics}, the stream began with {self._numerics}"
             raise LMTPError({"error": f"retry: {what}", "code": "numerics"})
@@ -405,17 +410,13 @@ class Client:
                     await self._connection.close()
                     self._connection = None
                 connection = await Connection(self.url, self._on_message).open()
-                self._connection = connection
                 try:
-                    answer = await connection.ask("MODEL_INFO", self._with_model({}))
-                    info = answer[0]["model_info"]
-                    connection.speaks_1_1 = isinstance(info, dict) and "lmtp" in info
-                except LMTPError as e:
-                    if e.code == "connection_lost":
-                        raise
-                    connection.speaks_1_1 = e.code is not None  # several models, say
-                for fields in [f for made in self._buffers.values() for f in made]:
-                    await connection.ask("BUFFER", fields)
+                    for fields in [fields for made in self._buffers.values() for fields in made]:
+                        await connection.ask("BUFFER", fields)
+                except BaseException:
+                    await connection.close()
+                    raise
+                self._connection = connection
             return self._connection
 
     def generate(
@@ -462,7 +463,8 @@ class Client:
 
     def _request(self, prompt: Prompt, on_notice: Notice | None, params: Any) -> dict[str, Any]:
         notices = {"notices": True} if on_notice else {}
-        return self._with_model({"prompt": prompt, **notices, **params})
+        given = {name: value for name, value in params.items() if value is not None}
+        return self._with_model({"prompt": prompt, **notices, **given})
 
     async def _ask(self, verb: str, fields: dict[str, Any], on_notice: Notice | None = None) -> list:
         async def attempt():

@@ -8,6 +8,7 @@ import sys
 import pytest
 import websockets
 from lmtp_socket import wait_all_freed
+from servers import LmtpServe
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = ROOT / "docs" / "examples" / "lmtp.py"
@@ -85,6 +86,178 @@ def test_streams_share_a_connection(demo, library):
     run(go())
 
 
+DRAWN = {"max_tokens": 40, "temperature": 1.1, "seed": 5, "ignore_eos": True}
+TEXT = "Once upon a time"
+
+
+def test_text(demo, library):
+    async def go():
+        async with lmtp.connect(demo.endpoint) as client:
+            ids = await client.tokenize(TEXT)
+            assert await client.detokenize(ids) == TEXT
+            tokens = [t async for t in client.generate(TEXT, **DRAWN)]
+            text = "".join(t.text for t in tokens)
+            assert TEXT + text == await client.detokenize(ids + [t.id for t in tokens])
+            assert await client.generate(TEXT, **DRAWN).text() == text
+            stop = text[20:23]
+            last = [t async for t in client.generate(TEXT, stop=stop, **DRAWN)][-1]
+            assert (last.finish_reason, last.stop_text) == ("stop", stop)
+            scored = await client.score(TEXT, " there", top_logprobs=2)
+            assert "".join(t.text for t in scored) == " there" and scored[0].top_logprobs
+
+    run(go())
+
+
+def test_samples_notices_and_masks(demo, library):
+    async def go():
+        async with lmtp.connect(demo.endpoint) as client:
+            notices = []
+            stream = client.generate(TEXT, on_notice=notices.append, **{**DRAWN, "n": 3})
+            texts = ["", "", ""]
+            async for token in stream:
+                texts[token.index] += token.text
+            assert len(set(texts)) == 3 and [len(ids) for ids in stream.received] == [40] * 3
+            assert [n["seed"] for n in notices if n["status"] == "accepted"][0] == 5
+            seventh = client.generate(TEXT, **{**DRAWN, "seed": 7})
+            assert await seventh.text() == texts[2]
+            allowed = lmtp.mask([5, 9], (await client.model_info())["vocab_size"])
+            masked = [t.id async for t in client.generate(TEXT, mask=allowed, **DRAWN)]
+            assert len(masked) == 40 and set(masked) <= {5, 9}
+
+    run(go())
+
+
+def test_timeouts(demo, library):
+    async def go():
+        async with lmtp.connect(demo.endpoint) as client:
+            with pytest.raises(lmtp.LMTPError, match="^timeout: the stream was not done") as error:
+                await client.generate(TEXT, max_tokens=400, ignore_eos=True, timeout_ms=5).text()
+            assert (error.value.code, error.value.retryable) == ("timeout", False)
+
+    run(go())
+
+
+def test_a_lost_connection_changes_no_bit(demo, library):
+    async def go():
+        async with lmtp.connect(demo.endpoint) as client:
+            await client.buffer("tale", TEXT)
+            assert await client.buffer("tale", [11], append=True) > 4
+
+            async def tokens_of(cuts, prompt):
+                tokens = [[], []]
+                async for t in client.generate(prompt, n=2, top_logprobs=3, **DRAWN):
+                    tokens[t.index].append(t)
+                    if sum(map(len, tokens)) in cuts:
+                        await (await client.connection()).close()
+                return tokens
+
+            for prompt in (PROMPT, TEXT, [{"buffer": "tale"}, " there"], [TEXT, [11, 12]]):
+                whole = await tokens_of((), prompt)
+                assert [len(sample) for sample in whole] == [40, 40]
+                assert await tokens_of((1, 2, 33, 79), prompt) == whole, prompt
+
+    run(go())
+
+
+def test_a_killed_server_changes_no_bit(library):
+    server = LmtpServe("demo", "--kv-cache", "64MiB")
+
+    def restart():
+        server.process.kill()
+        server.process.wait()
+        server.__enter__()
+
+    async def go():
+        async with lmtp.connect(server.endpoint) as client:
+
+            async def tokens_of(index, seed):
+                tokens = []
+                fields = {**DRAWN, "max_tokens": 200, "seed": seed}
+                async for t in client.generate([index], **fields):
+                    tokens.append(t)
+                    if len(tokens) == 30 and index == 3:
+                        began.set()
+                return tokens
+
+            async def all_streams():
+                return await asyncio.gather(*(tokens_of(i, 100 + i) for i in range(1, 6)))
+
+            began = asyncio.Event()
+            whole = await all_streams()
+            for _ in range(2):
+                began.clear()
+                again = asyncio.create_task(all_streams())
+                await began.wait()
+                await asyncio.to_thread(restart)
+                assert await again == whole
+
+    with server:
+        run(go())
+
+
+def test_other_numerics_end_the_stream(library):
+    server = LmtpServe("demo", "--kv-cache", "64MiB")
+
+    async def go():
+        async with lmtp.connect(server.endpoint) as client:
+            with pytest.raises(lmtp.LMTPError, match="numerics") as error:
+                async for _ in client.generate(PROMPT, max_tokens=400, ignore_eos=True):
+                    if server.command[-1] != "bfloat16":
+                        server.process.kill()
+                        server.process.wait()
+                        server.command += ["--dtype", "bfloat16"]
+                        await asyncio.to_thread(server.__enter__)
+            assert error.value.code == "numerics"
+
+    with server:
+        run(go())
+
+
+def test_a_server_that_stays_away(library):
+    server = LmtpServe("demo", "--kv-cache", "64MiB")
+
+    async def go():
+        async with lmtp.connect(server.endpoint, retry=2) as client:
+            with pytest.raises(lmtp.LMTPError) as error:
+                async for _ in client.generate(PROMPT, max_tokens=400, ignore_eos=True):
+                    server.process.kill()
+            assert error.value.code == "connection_lost"
+
+    with server:
+        run(go())
+
+
+def test_draining(library):
+    server = LmtpServe("demo", "--kv-cache", "64MiB")
+
+    async def go():
+        notices = []
+        async with lmtp.connect(server.endpoint) as client:
+            long = {"n": 8, "max_tokens": 450, "ignore_eos": True, "temperature": 1}
+            stream = client.generate(PROMPT, on_notice=notices.append, **long)
+            async for _ in stream:
+                if sum(map(len, stream.received)) == 8:
+                    server.process.terminate()
+            assert [len(ids) for ids in stream.received] == [450] * 8
+        draining = [n for n in notices if n["status"] == "draining"]
+        assert draining and all(0 < n["deadline_ms"] <= 30_000 for n in draining)
+
+    with server:
+        run(go())
+        assert server.process.wait(TIMEOUT_S) == 0
+
+
+def test_a_unix_socket(library, tmp_path):
+    path = f"unix:{tmp_path}/lmtp.sock"
+    with LmtpServe("demo", "--kv-cache", "64MiB", "--listen", path):
+
+        async def go():
+            async with lmtp.connect(path) as client:
+                return await client.generate(TEXT, max_tokens=8).text()
+
+        assert run(go())
+
+
 def test_masks():
     assert lmtp.mask([0, 9], 16) == "AQI="
     assert lmtp.mask([], 3) == "AA=="
@@ -92,14 +265,27 @@ def test_masks():
         lmtp.mask([3], 3)
 
 
-def shell(*arguments):
+# The module is None where it cannot be imported.
+WITHOUT = "import sys; sys.modules[sys.argv.pop(1)] = None; import lmtp, asyncio; "
+WITHOUT += "sys.exit(asyncio.run(lmtp._main()))"
+
+
+def shell(*arguments, without="nothing"):
     return subprocess.run(
-        [sys.executable, PROGRAM, *arguments], capture_output=True, text=True, timeout=TIMEOUT_S
-    )
+        [sys.executable, "-c", WITHOUT, without, *arguments], cwd=PROGRAM.parent,
+        capture_output=True, text=True, timeout=TIMEOUT_S,
+    )  # fmt: skip
 
 
 def test_errors_from_the_shell(demo):
     done = shell("Once upon", "--url", demo.endpoint, "top_p=0")
     assert done.returncode == 1
-    assert "top_p: " in done.stderr or "prompt: " in done.stderr
+    assert "top_p: " in done.stderr
     assert shell("Once upon", "max_tokens").returncode == 2
+
+
+@pytest.mark.parametrize("without", ["aiohttp", "websockets"])
+def test_a_prompt_from_the_shell(demo, without):
+    done = shell(TEXT, "--url", demo.endpoint, "max_tokens=8", 'stop=["\\n\\n"]', without=without)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.strip()
