@@ -367,7 +367,7 @@ WRONG_FIELDS = [
 ]
 
 
-async def refuse_each(t, table):
+async def refuse_each(t, table, verb="GENERATE", **others):
     """Each wrong value of the table: an error that names its field, on its stream. Another stream
     of the connection goes on meanwhile."""
     async with t.wire() as w:
@@ -375,7 +375,8 @@ async def refuse_each(t, table):
         live = await w.say("GENERATE", prompt=PROMPT, max_tokens=NUM_TOKENS)
         for field, wrong in table:
             for value in wrong:
-                await refused(w, "GENERATE", field, ["TOKEN"], **{"prompt": PROMPT, field: value})
+                fields = {"prompt": PROMPT, **others, field: value}
+                await refused(w, verb, field, ["TOKEN"], **fields)
         same_tokens(await w.finish(live), alone, "the stream beside them")
         await w.lives()
 

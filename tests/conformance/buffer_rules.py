@@ -21,8 +21,7 @@ async def buffer(w, name, **fields):
 
 @rule("Prompts of parts", "BUFFERS", "TEXT")
 async def parts_are_joined(t):
-    """A prompt of parts is their tokens one behind the other; text behind another part has no
-    special tokens."""
+    """A prompt of parts is their tokens, one behind the other."""
     async with t.wire() as w:
         text = await tokens_of(w)
         for parts, flat in [
@@ -65,6 +64,8 @@ async def buffers_are_prompts(t):
         expect_equal(values(await w.generate(parts, max_tokens=4)), values(drawn), "GENERATE")
         scored = await w.score(flat, [5, 6])
         expect_equal(values(await w.score(parts, [5, 6])), values(scored), "SCORE")
+        too_long = [{"buffer": "a", "upto": len(PROMPT) + 1}]
+        await refused(w, "GENERATE", "prompt[0]", ["TOKEN"], prompt=too_long)
 
 
 @rule("Buffers", "BUFFERS")

@@ -213,6 +213,11 @@ def temperature_is_absolute(verb, fields):
         fields["temperature"] = abs(fields["temperature"])
 
 
+@of_requests("token-ids-are-of-the-vocabulary")
+def large_ids_are_one(verb, fields):
+    fields["prompt"] = [token if token < 2**20 else 1 for token in fields.get("prompt", [])]
+
+
 @of_requests("null-fields-are-absent")
 def null_is_one(verb, fields):
     fields.update({name: 1 for name, value in fields.items() if value is None})
@@ -325,6 +330,45 @@ without_field("min-tokens-come-first", "min_tokens")
 without_field("special-tokens-give-no-text", "skip_special_tokens")
 without_field("scores-can-have-alternatives", "top_logprobs", "SCORE")
 
+without_field("stop-strings-wait-for-min-tokens", "min_tokens")
+without_field("special-tokens-can-be-left-out", "skip_special_tokens", "DETOKENIZE")
+
+
+@of_requests("text-prompts-are-their-tokens")
+def a_space_behind_text(verb, fields):
+    if isinstance(fields.get("prompt"), str):
+        fields["prompt"] += " "
+
+
+@of_requests("wrong-questions-are-msg-errors")
+def anything_is_text(verb, fields):
+    if verb == "TOKENIZE":
+        fields["text"] = str(fields.get("text"))
+
+
+@of_requests("wrong-new-fields-are-refused")
+def n_is_clipped(verb, fields):
+    if isinstance(fields.get("n"), int):
+        fields["n"] = min(max(fields["n"], 1), 64)
+
+
+@of_requests("wrong-scores-are-refused")
+def alternatives_are_clipped(verb, fields):
+    if isinstance(fields.get("top_logprobs"), int):
+        fields["top_logprobs"] = max(fields["top_logprobs"], 0)
+
+
+@of_requests("limits-are-taken")
+def one_stop_string_more(verb, fields):
+    if isinstance(fields.get("stop"), list):
+        fields["stop"].append("y")
+
+
+@of_requests("new-null-fields-are-absent")
+def null_is_true(verb, fields):
+    fields.update({name: True for name, value in fields.items() if value is None})
+
+
 # --- level 1.1: samples, masks, notices, retry, buffers ---------------------------------------
 
 
@@ -355,6 +399,15 @@ def mask_replaces_the_bias(verb, fields):
         fields.pop("logit_bias", None)
 
 
+@of_requests("masks-may-lack-padding")
+def mask_needs_padding(verb, fields):
+    if len(fields.get("mask", "")) % 4:
+        fields["mask"] = ""
+
+
+without_field("wrong-masks-are-refused", "mask")
+
+
 @of_requests("notices-are-asked-for")
 def notices_for_all(verb, fields):
     if verb in ("GENERATE", "SCORE"):
@@ -381,6 +434,40 @@ without_field("resumed-stays-in-the-prompt", "resumed")
 def resumed_draws_anew(verb, fields):
     if "resumed" in fields:
         fields["seed"] = fields.get("seed", 0) + 1
+
+
+@of_requests("clients-continue-exactly")
+def retry_draws_anew(verb, fields):
+    resumed_draws_anew(verb, fields)
+
+
+@of_requests("parts-are-joined")
+def parts_in_reverse(verb, fields):
+    if any(isinstance(part, (list, dict, str)) for part in fields.get("prompt", [])):
+        fields["prompt"] = fields["prompt"][::-1]
+
+
+@of_requests("bare-numbers-are-no-parts")
+def bare_numbers_are_left_out(verb, fields):
+    if any(isinstance(part, (list, dict, str)) for part in fields.get("prompt", [])):
+        fields["prompt"] = [part for part in fields["prompt"] if not isinstance(part, int)]
+
+
+@of_requests("buffers-have-a-limit")
+def the_last_buffer_is_an_older_one(verb, fields):
+    if fields.get("buffer") == "more":
+        fields["buffer"] = "b1"
+
+
+@of_requests("wrong-buffers-are-refused")
+def long_names_are_cut(verb, fields):
+    if isinstance(fields.get("buffer"), str):
+        fields["buffer"] = fields["buffer"][:64]
+
+
+@of_requests("freed-buffers-are-unknown")
+def free_without_an_id_is_lost(verb, fields):
+    return verb != "FREE" or "stream_id" in fields
 
 
 @of_entries("buffers-have-their-length")

@@ -27,10 +27,12 @@ def expect_order(entry, order):
 @rule("Versions and extensions")
 async def model_info_says_1_1(t):
     """MODEL_INFO has lmtp "1.1", the extensions, and numerics of 16 hex digits."""
-    expect_equal(t.info.get("lmtp"), "1.1", "lmtp")
-    missing = set(EXTENSIONS.split()) - set(t.info.get("extensions", []))
+    async with t.wire() as w:
+        info = (await w.ask("MODEL_INFO"))[1]["model_info"]
+    expect_equal(info.get("lmtp"), "1.1", "lmtp")
+    missing = set(EXTENSIONS.split()) - set(info.get("extensions", []))
     expect(not missing, f"extensions lack {missing}")
-    numerics = str(t.info.get("numerics"))
+    numerics = str(info.get("numerics"))
     expect(len(numerics) == 16 and set(numerics) <= set("0123456789abcdef"), f"{numerics!r}")
 
 
@@ -111,9 +113,9 @@ async def first_token_timeouts_end_streams(t):
     context = t.info.get("context_length") or 512
     async with t.wire() as w:
         for _ in range(5):  # a machine may be as fast as that
-            prompt = [random.randrange(1, 700) for _ in range(context - 2)]
-            fields = {"prompt": prompt, "max_tokens": 1, "first_token_timeout_ms": 1}
-            last = await w.end(await w.say("GENERATE", **fields))
+            prompt = [random.randrange(1, 700) for _ in range(context - 16)]
+            fields = {"prompt": prompt, "max_tokens": 16, "first_token_timeout_ms": 1}
+            last = await w.end(await w.say("GENERATE", **fields))  # behind a step's tokens
             if "error" in last:
                 break
         expect("error" in last, "tokens came all the same")
@@ -168,10 +170,16 @@ async def cancel_ends_all_samples(t):
         stream_id = await w.say("GENERATE", prompt=PROMPT, n=3, temperature=1, **LONG)
         await w.wait(lambda v, e: e.get("stream_id") == stream_id and "token" in e, "a token")
         await w.send_text(f'CANCEL {{"stream_id": {stream_id}}}')
-        last = await w.end(stream_id)
-        expect_equal(last.get("error"), "cancelled", "the error")
+        ended = set()
+
+        def all_ended(_, entry):
+            if entry.get("stream_id") == stream_id and entry.get("error") == "cancelled":
+                ended.add(entry.get("index"))
+            return ended == {0, 1, 2}
+
+        await w.wait(all_ended, 'error "cancelled" of each sample')
         await w.lives()
-        behind = w.of(stream_id)[w.of(stream_id).index(("TOKEN", last)) :]
+        behind = w.of(stream_id)[-3:]
         expect(all("error" in e for _, e in behind), f"tokens behind it: {behind}")
 
 
@@ -410,6 +418,25 @@ WRONG_FIELDS_1_1 = [
 async def wrong_new_fields_are_refused(t):
     """A field of 1.1 out of its range ends its stream with an error that names it."""
     await refuse_each(t, WRONG_FIELDS_1_1)
+
+
+WRONG_SCORES = [
+    ("scored", [[], "", 5, [-1], ["x"], [1, "x"]]),
+    ("prompt", [[1, "a"], ["a", 1], [{}], "\ud800"]),
+    ("top_logprobs", [-1, 1.5, "x"]),
+    ("text", [1]),
+    ("add_special_tokens", [1]),
+    ("skip_special_tokens", [1]),
+    ("notices", [1]),
+    ("first_token_timeout_ms", [0, "x"]),
+    ("timeout_ms", [0, 86_400_001]),
+]
+
+
+@rule("SCORE", "TEXT")
+async def wrong_scores_are_refused(t):
+    """A field of SCORE out of its range ends its stream with an error that names it."""
+    await refuse_each(t, WRONG_SCORES, "SCORE", scored=[5])
 
 
 @rule("GENERATE", "TEXT")

@@ -3,13 +3,16 @@ rule is noticed by the rule of that name."""
 
 import asyncio
 import collections
+import json
 import pathlib
+import re
 import subprocess
 import sys
 from xml.etree import ElementTree
 
 import pytest
-from servers import Server, free_port
+from lmtp_socket import Socket
+from servers import LmtpServe, Server, free_port
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "conformance"))
@@ -18,8 +21,9 @@ import main  # noqa: E402
 from breaking_proxy import FAULTS, Proxy  # noqa: E402
 from suite import RULES, Schema, Target  # noqa: E402
 
+PAGE = (ROOT / "docs" / "lmtp.md").read_text(encoding="utf-8")
 SCHEMAS = ROOT / "docs" / "schema"
-LEVEL = "base"
+LEVEL = "1.1"
 LEVEL_RULES = [rule for rule in RULES if main.LEVELS.index(rule.level) <= main.LEVELS.index(LEVEL)]
 TIMEOUT_S = 300
 # It waits long, or its streams run long beyond what was asked.
@@ -38,12 +42,29 @@ def conformance(*arguments):
 
 
 def section_titles():
-    page = (ROOT / "docs" / "lmtp.md").read_text(encoding="utf-8")
-    return {line.lstrip("# ") for line in page.splitlines() if line.startswith("## ")}
+    return {line.lstrip("# ") for line in PAGE.splitlines() if line.startswith("## ")}
 
 
 def test_rules_name_sections_of_the_page():
     assert {rule.section for rule in RULES} <= section_titles()
+
+
+@pytest.mark.parametrize("section", ["TOKENIZE and DETOKENIZE", "Buffers"])
+def test_examples_of_the_page(demo, section):
+    text = PAGE.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    lines = re.findall(r"^    ([A-Z]+ .*)", text, re.MULTILINE)
+    assert len(lines) >= 4
+
+    async def run():
+        async with Socket(demo.endpoint) as s:
+            for line in lines:
+                if not line.startswith("MSG "):
+                    await s.send_text(line)
+                    continue
+                wanted = json.loads(line.removeprefix("MSG "))
+                await s.wait_for(lambda kind, entry: (kind, [entry]) == ("MSG", wanted))
+
+    asyncio.run(run())
 
 
 def test_every_rule_holds(demo, tmp_path):
@@ -53,6 +74,13 @@ def test_every_rule_holds(demo, tmp_path):
     suite = ElementTree.parse(junit).getroot()
     assert int(suite.get("tests")) == len(LEVEL_RULES) + 1
     assert suite.get("failures") == "0"
+
+
+def test_every_rule_holds_on_a_unix_socket(tmp_path):
+    url = f"unix:{tmp_path}/lmtp.sock"
+    with LmtpServe("demo", "--kv-cache", "16MiB", "--listen", url):
+        done = conformance(url, "--level", LEVEL)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_broken_rule_is_a_failure_by_name(demo, tmp_path):
