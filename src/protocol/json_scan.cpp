@@ -13,9 +13,18 @@ std::size_t skip_blanks(std::string_view text, std::size_t pos) {
   return pos;
 }
 
-// The position after the string whose opening quote is at `pos`. A quote is looked for again only
-// where the last one has been passed, so that escapes without end cost no more than their length.
+// The position after the string whose opening quote is at `pos`: of a short one, as keys are.
 std::size_t skip_string(std::string_view text, std::size_t pos) {
+  for (++pos; pos < text.size(); ++pos) {
+    if (text[pos] == '"') return pos + 1;
+    if (text[pos] == '\\') ++pos;
+  }
+  return text.size();
+}
+
+// The same for one that may be long. A quote is searched again only when the last one has been
+// passed, so that many escapes cost no more than their length.
+std::size_t skip_long_string(std::string_view text, std::size_t pos) {
   std::size_t quote = pos;
   for (++pos; pos < text.size();) {
     if (quote < pos) quote = std::min(text.find('"', pos), text.size());
@@ -73,7 +82,7 @@ std::size_t skip_container(std::string_view text, std::size_t pos) {
 
 std::size_t skip_value(std::string_view text, std::size_t pos) {
   if (pos >= text.size()) return text.size();
-  if (text[pos] == '"') return skip_string(text, pos);
+  if (text[pos] == '"') return skip_long_string(text, pos);
   if (text[pos] == '{' || text[pos] == '[') return skip_container(text, pos);
   while (pos < text.size() && !is_blank(text[pos]) && text[pos] != ',' && text[pos] != '}' &&
          text[pos] != ']') {
@@ -83,17 +92,14 @@ std::size_t skip_value(std::string_view text, std::size_t pos) {
 }
 
 bool is_nested(std::string_view array) {
-  const std::size_t shape = next_shape(array, 1);
-  return shape < array.size() && array[shape] != ']';
+  return array.find_first_of("\"[{", 1) != std::string_view::npos;
 }
 
 std::size_t count_commas(std::string_view container) {
   std::size_t count = 0;
   for (std::size_t pos = 0; pos < container.size();) {
-    const std::string_view plain = container.substr(pos, next_shape(container, pos) - pos);
-    count += static_cast<std::size_t>(std::ranges::count(plain, ','));
-    pos += plain.size();
-    if (pos < container.size()) pos = container[pos] == '"' ? skip_string(container, pos) : pos + 1;
+    count += container[pos] == ',' ? 1 : 0;
+    pos = container[pos] == '"' ? skip_long_string(container, pos) : pos + 1;
   }
   return count;
 }

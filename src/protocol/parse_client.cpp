@@ -137,15 +137,14 @@ std::string why_too_long(std::string_view key, std::string_view container,
     return "has more than " + std::to_string(limit) + what + "; allowed are at most " +
            std::to_string(limit) + std::string(of_what);
   };
-  if (key == field_name(Field::kPrompt) && is_nested(container)) {
-    // A part may have two commas and no token.
-    const std::size_t most = limits.num_tokens + 2 * kMaxPromptParts;
-    if (most < limits.num_tokens || count_commas(container) < most) return {};
-  }
+  const bool is_prompt = key == field_name(Field::kPrompt);
   const bool is_long_list =
       key == field_name(Field::kTokens) && container.size() > kMaxOtherFieldBytes;
-  if (key == field_name(Field::kPrompt) || key == field_name(Field::kScored) || is_long_list) {
-    return too_many(limits.num_tokens, " tokens", kOfContext);
+  if (is_prompt || key == field_name(Field::kScored) || is_long_list) {
+    std::string why = too_many(limits.num_tokens, " tokens", kOfContext);
+    if (why.empty() || !is_prompt || !is_nested(container)) return why;
+    // A part may have two commas and no token.
+    return count_commas(container) < limits.num_tokens + 2 * kMaxPromptParts ? "" : why;
   }
   if (key == kLogitBiasName) return too_many(limits.num_biases, " entries", " (the vocabulary)");
   if (container.size() <= kMaxOtherFieldBytes) return {};

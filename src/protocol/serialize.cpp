@@ -397,7 +397,9 @@ std::string serialize_bias(const LogitBias& bias) {
   for (std::size_t i = 0; i < bias.ids.size(); ++i) {
     out.append(i == 0 ? "\"" : ", \"");
     append_int(bias.ids[i], out);
-    out.append("\": ").append(number_text(bias.values[i]));
+    // JSON's -0 is a whole number, which has no sign to keep.
+    const bool is_minus_zero = bias.values[i] == 0.0F && std::signbit(bias.values[i]);
+    out.append("\": ").append(is_minus_zero ? "-0.0" : number_text(bias.values[i]));
   }
   out.push_back('}');
   return out;

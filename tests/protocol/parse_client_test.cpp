@@ -1,6 +1,7 @@
 // Messages of clients that are right, and what they mean.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <string>
 #include <variant>
 
@@ -233,8 +234,8 @@ TEST(ParseClient, NoOtherFieldHoldsMegabytes) {
 
 TEST(ParseClient, WhatIsSerializedReadsBackTheSame) {
   auto bias = std::make_shared<LogitBias>();
-  bias->ids = {1, 20};
-  bias->values = {-100.0F, 0.1F};
+  bias->ids = {1, 20, 21};
+  bias->values = {-100.0F, 0.1F, -0.0F};
   GenerateMessage generate;
   generate.stream_id = 12;
   generate.model = "a \"b\"\n";
@@ -264,6 +265,7 @@ TEST(ParseClient, WhatIsSerializedReadsBackTheSame) {
   EXPECT_EQ(back.params.max_tokens, 5);
   EXPECT_EQ(back.params.seed, generate.params.seed);
   EXPECT_EQ(*back.params.logit_bias, *bias);
+  EXPECT_TRUE(std::signbit(back.params.logit_bias->values[2]));
 
   const auto score =
       parse_as<ScoreMessage>(serialize_client_message(ScoreMessage{1, "", {1}, {2, 3}}));
