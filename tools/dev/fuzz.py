@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+"""Fuzzes the parsers of messages (tests/fuzz/parse_fuzz.cpp) by clang's libFuzzer, with
+AddressSanitizer and UndefinedBehaviorSanitizer. Exit code 77 where clang or its libFuzzer is not
+installed (Debian: clang, libclang-rt-dev). What it starts from is tests/fuzz/corpus.json, to which
+--keep adds the inputs that reached code that no other reached."""
+
+import argparse
+import concurrent.futures
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CORPUS = ROOT / "tests" / "fuzz" / "corpus.json"
+COMPILERS = ["clang++", *(f"clang++-{release}" for release in range(20, 13, -1))]
+FLAGS = ["-std=c++20", "-O1", "-g", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all",
+         "-fsanitize=fuzzer,address,undefined,float-cast-overflow"]  # fmt: skip
+SOURCES = ["tests/fuzz/parse_fuzz.cpp", "src/base/*.cpp", "src/protocol/*.cpp",
+           "src/request/*.cpp"]  # fmt: skip
+SHORT, LONGEST = 2000, 20_000  # bytes: what is longer than 16 KiB is read in another way
+KEPT_LONGEST = 300
+
+
+def long_messages():
+    """Too long for the corpus's file."""
+    ones = "1, " * 6000
+    for prompt in [f"[{ones}1]", f'["a", [{ones}1], {{"buffer": "b"}}]', f'"{"a, " * 6000}"']:
+        yield f'GENERATE {{"stream_id": 1, "prompt": {prompt}}}'
+    biases = ", ".join(f'"{i}": 1' for i in range(2000))
+    yield f'GENERATE {{"stream_id": 1, "prompt": [1], "logit_bias": {{{biases}}}}}'
+    yield f'GENERATE {{"stream_id": 1, "mask": "{"AQID" * 4500}", "prompt": [1]}}'
+    yield f'DETOKENIZE {{"stream_id": 1, "tokens": [{ones}1]}}'
+
+
+def dictionary():
+    """The names and values that a fuzzer would have to guess."""
+    schema = (ROOT / "docs" / "schema" / "lmtp.json").read_text()
+    words = set(re.findall(r'"([A-Za-z_]{2,})"', schema))
+    return "".join(f'"\\"{word}\\""\n' if word.islower() else f'"{word} "\n' for word in words)
+
+
+def find_compiler():
+    with tempfile.TemporaryDirectory() as folder:
+        source = pathlib.Path(folder) / "x.cpp"
+        source.write_text('extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) '
+                          "{ return 0; }")  # fmt: skip
+        for name in COMPILERS:
+            command = [name, *FLAGS, source, "-o", source.with_suffix("")]
+            if shutil.which(name) and not subprocess.run(command, capture_output=True).returncode:
+                return name
+    return None
+
+
+def build(compiler, folder):
+    sources = [path for pattern in SOURCES for path in sorted(ROOT.glob(pattern))]
+    includes = [f"-I{ROOT / name}" for name in ("include", "src/protocol")]
+    launcher = ["ccache"] if shutil.which("ccache") else []
+
+    def compile_one(source):
+        target = folder / f"{source.stem}.o"
+        subprocess.run([*launcher, compiler, *FLAGS, *includes, "-c", source, "-o", target],
+                       check=True)  # fmt: skip
+        return target
+
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        objects = list(pool.map(compile_one, sources))
+    program = folder / "parse-fuzz"
+    libraries = ["-lsimdjson", "-lxxhash", "-lspdlog", "-lfmt"]
+    subprocess.run([compiler, *FLAGS, *objects, *libraries, "-o", program], check=True)
+    return program
+
+
+def write_inputs(folder, texts):
+    folder.mkdir()
+    for i, text in enumerate(texts):
+        (folder / str(i)).write_bytes(text.encode("latin-1"))
+
+
+def keep(program, folder, corpus):
+    """The fewest of what there is that reach the same code; bytes are kept as Latin-1."""
+    merged = folder / "merged"
+    merged.mkdir()
+    subprocess.run([program, "-merge=1", f"-max_len={KEPT_LONGEST}", merged, corpus], check=True,
+                   capture_output=True)  # fmt: skip
+    texts = sorted(path.read_bytes().decode("latin-1") for path in merged.iterdir())
+    CORPUS.write_text(json.dumps(texts, indent=0) + "\n")
+    print(f"fuzz: kept {len(texts)} inputs, {CORPUS.stat().st_size} bytes")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=int, default=600)
+    parser.add_argument("--seed", type=int, default=0, help="0: another one each time")
+    parser.add_argument("--keep", action="store_true", help="write the corpus anew")
+    parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path.cwd(),
+                        help="where an input that fails is written")  # fmt: skip
+    options = parser.parse_args()
+    compiler = find_compiler()
+    if compiler is None:
+        print("fuzz: SKIPPED, there is no clang with libFuzzer (install clang and libclang-rt-dev)")
+        return 77
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        program = build(compiler, folder)
+        (folder / "words").write_text(dictionary())
+        corpus, long = folder / "corpus", folder / "long"
+        write_inputs(corpus, json.loads(CORPUS.read_text()))
+        write_inputs(long, long_messages())
+        # Long messages take a hundred times as long.
+        for what, inputs, longest, share in [
+            ("short", [corpus], SHORT, 0.8),
+            ("long", [long, corpus], LONGEST, 0.2),
+        ]:
+            seconds = max(1, round(options.seconds * share))
+            run = subprocess.run(
+                [program, f"-max_total_time={seconds}", f"-seed={options.seed}", "-timeout=10",
+                 "-rss_limit_mb=2048", f"-max_len={longest}", f"-dict={folder / 'words'}",
+                 "-print_final_stats=1", f"-artifact_prefix={options.output}/fuzz-", *inputs],
+                stderr=subprocess.PIPE, text=True, errors="backslashreplace")  # fmt: skip
+            if run.returncode:
+                print(run.stderr[-8000:])
+                return 1
+            count = re.findall(r"stat::number_of_executed_units:\s+(\d+)", run.stderr)[-1]
+            edges = re.findall(r"cov: (\d+)", run.stderr)[-1]
+            print(f"fuzz: {count} {what} messages in {seconds} s, {edges} edges, no findings")
+        if options.keep:
+            keep(program, folder, corpus)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
