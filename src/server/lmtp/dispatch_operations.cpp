@@ -270,6 +270,7 @@ void Dispatcher::submit_samples(StreamId id, Request request, int num_samples,
   stream.num_alive = 0;
   Answers errors;
   for (int i = 0; i < num_samples; ++i) {
+    // The last one takes it. NOLINTNEXTLINE(bugprone-use-after-move)
     Request of_sample = i + 1 < num_samples ? copy_of(request) : std::move(request);
     of_sample.key.sample = i;
     of_sample.params.seed += static_cast<std::uint64_t>(i);
