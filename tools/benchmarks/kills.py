@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Kills lmtp-serve at random moments of streams that run under lmtp-client --retry, starts it
 again, and compares each stream with its uninterrupted run: tokens, and the text of every log
 probability.
