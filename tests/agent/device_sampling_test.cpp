@@ -14,6 +14,7 @@
 
 #include "bit_cases.h"
 #include "device_under_test.h"
+#include "slice_rows.h"
 #include "step_sampling.h"
 
 namespace lmtp {
@@ -91,10 +92,10 @@ class DeviceSamplingTest : public ::testing::Test {
     // By two tiles, where there are two rows.
     const std::int64_t tile = (count + 1) / 2;
     const auto matrix = kernels::make_matrix(logits.data(), count, vocab_size);
-    device.choose(sample_rows, 0, matrix.slice_rows(0, tile));
+    device.choose(sample_rows, 0, testing::slice_rows(matrix, 0, tile));
     if (tile < count) {
       device.choose(sample_rows, static_cast<std::size_t>(tile),
-                    matrix.slice_rows(tile, count - tile));
+                    testing::slice_rows(matrix, tile, count - tile));
     }
     const agent::PendingTokens tokens = device.fetch();
     stream.synchronize();

@@ -17,6 +17,7 @@
 #include "kernels/linear.h"
 #include "kernels/norm.h"
 #include "kernels/rotary.h"
+#include "slice_rows.h"
 
 namespace lmtp {
 namespace {
@@ -140,7 +141,7 @@ class Layers {
     const auto h = kernels::make_matrix(h_.floats(), kRows, kWidth);
     const auto qkv = kernels::make_matrix(qkv_.floats(), kRows, kWidth + 2 * kKvWidth);
     const auto inner = kernels::make_matrix(inner_.floats(), kRows, 2 * kInner);
-    const auto some = [&](const Matrix<float>& all) { return all.slice_rows(0, rows); };
+    const auto some = [&](const Matrix<float>& all) { return testing::slice_rows(all, 0, rows); };
     kernels::layer_norm(stream_, {.x = x, .weight = norm_.floats(), .epsilon = 1e-5F, .y = h});
     done();
     kernels::linear(stream_, {.x = h, .weight = to_qkv_.packed, .y = qkv});

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "kernel_support.h"
+#include "slice_rows.h"
 
 namespace lmtp {
 namespace {
@@ -63,13 +64,14 @@ struct Data {
     WorkerPool pool(num_threads);
     Stream stream(backend, pool);
     std::vector<float> y(static_cast<std::size_t>(rows * n), NAN);
-    kernels::linear(stream,
-                    {.x = testing::view<const float>(x, k).slice_rows(first, rows),
-                     .weight = packed(),
-                     .bias = bias.data(),
-                     .activation = activation,
-                     .residual = testing::view<const float>(residual, n).slice_rows(first, rows),
-                     .y = testing::view<float>(y, n)});
+    kernels::linear(
+        stream,
+        {.x = testing::slice_rows(testing::view<const float>(x, k), first, rows),
+         .weight = packed(),
+         .bias = bias.data(),
+         .activation = activation,
+         .residual = testing::slice_rows(testing::view<const float>(residual, n), first, rows),
+         .y = testing::view<float>(y, n)});
     return y;
   }
 
@@ -79,9 +81,10 @@ struct Data {
     WorkerPool pool(2);
     Stream stream(backend, pool);
     std::vector<float> y(static_cast<std::size_t>(rows * n), NAN);
-    kernels::linear(stream, {.x = testing::view<const float>(x, k).slice_rows(first, rows),
-                             .weight = packed(),
-                             .y = testing::view<float>(y, n)});
+    kernels::linear(stream,
+                    {.x = testing::slice_rows(testing::view<const float>(x, k), first, rows),
+                     .weight = packed(),
+                     .y = testing::view<float>(y, n)});
     return y;
   }
 
@@ -242,9 +245,10 @@ TEST_P(LinearTest, NothingIsWrittenBesideTheOutput) {
   constexpr std::int64_t kStride = 50;
   for (const std::int64_t rows : {1, 9, 40}) {
     std::vector<float> y(static_cast<std::size_t>(rows * kStride), -7.0F);
-    kernels::linear(stream, {.x = testing::view<const float>(data.x, 20).slice_rows(0, rows),
-                             .weight = {data.panels.data(), 37, 20},
-                             .y = testing::view<float>(y, kStride).slice_columns(6, 37)});
+    kernels::linear(stream,
+                    {.x = testing::slice_rows(testing::view<const float>(data.x, 20), 0, rows),
+                     .weight = {data.panels.data(), 37, 20},
+                     .y = testing::view<float>(y, kStride).slice_columns(6, 37)});
     for (std::int64_t i = 0; i < rows * kStride; ++i) {
       const bool inside = i % kStride >= 6 && i % kStride < 43;
       ASSERT_EQ(y[static_cast<std::size_t>(i)] == -7.0F, !inside) << i;

@@ -9,6 +9,7 @@
 #include "kernel_support.h"
 #include "kernels/activation.h"
 #include "kernels/rotary.h"
+#include "slice_rows.h"
 
 namespace lmtp {
 namespace {
@@ -33,12 +34,12 @@ TEST_P(RowsTest, LayerNormEqualsItsTwinAndIsLocalToTheRow) {
       WorkerPool pool(2);
       Stream stream(backend, pool);
       std::vector<float> y(static_cast<std::size_t>(rows * width), NAN);
-      kernels::layer_norm(stream,
-                          {.x = testing::view<const float>(x, width).slice_rows(first, rows),
-                           .weight = weight.data(),
-                           .bias = bias.data(),
-                           .epsilon = 1e-5F,
-                           .y = testing::view<float>(y, width)});
+      kernels::layer_norm(
+          stream, {.x = testing::slice_rows(testing::view<const float>(x, width), first, rows),
+                   .weight = weight.data(),
+                   .bias = bias.data(),
+                   .epsilon = 1e-5F,
+                   .y = testing::view<float>(y, width)});
       return y;
     };
     const auto expected = run(kernels::reference_backend(), 0, kRows);

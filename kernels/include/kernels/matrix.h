@@ -23,11 +23,6 @@ struct Matrix {
     LMTP_CHECK(first >= 0 && count >= 0 && first + count <= columns, first, count, columns);
     return {data + first, rows, count, stride};
   }
-  // The rows [first, first + count).
-  Matrix<T> slice_rows(std::int64_t first, std::int64_t count) const {
-    LMTP_CHECK(first >= 0 && count >= 0 && first + count <= rows, first, count, rows);
-    return {data + first * stride, count, columns, stride};
-  }
   operator Matrix<const T>() const { return {data, rows, columns, stride}; }  // NOLINT
 };
 
