@@ -107,7 +107,8 @@ class CpuAgent : public scheduler::ModelAgent {
   std::vector<float> logits_;  // [up to kTile, vocab_size]
 };
 
-// Refuses the model instead of being killed for memory while it loads.
+// A guard behind the registry's decision, which lets a static server's only model be tried, and
+// since which memory may have been taken: an error instead of a process killed while it loads.
 Result<void> check_fit(std::int64_t num_elements, kernels::WeightType type) {
   const std::int64_t needed = num_elements * weight_bytes(type);
   const std::optional<std::int64_t> free = free_memory_bytes();

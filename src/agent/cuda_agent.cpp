@@ -300,7 +300,8 @@ class CudaAgent : public scheduler::ModelAgent {
   bool is_lost_ = false;
 };
 
-// Fails before the loading instead of half-way through it.
+// A guard behind the registry's decision, which lets a static server's only model be tried, and
+// since which memory may have been taken: fails before the loading instead of half-way through it.
 Result<void> check_fit(const AgentOptions& options, std::int64_t num_weights,
                        const kernels::Stream& stream) {
   const std::int64_t needed = num_weights * weight_bytes(options.weight_type);
@@ -349,7 +350,7 @@ Result<AgentParts> load_parts(const AgentOptions& options, const kernels::Backen
   return parts;
 }
 
-void tell_gone(const AgentOptions& options, const std::string& reason) {
+void report_device_gone(const AgentOptions& options, const std::string& reason) {
   if (options.on_device_gone) options.on_device_gone(reason);
 }
 
@@ -363,7 +364,7 @@ Result<std::unique_ptr<scheduler::ModelAgent>> make_cuda_agent(
   if (options.debug.backend == nullptr) {
     const kernels::cuda::Probe probe = kernels::cuda::probe(*options.cuda_device);
     if (!probe.available) {
-      tell_gone(options, probe.reason);
+      report_device_gone(options, probe.reason);
       return Error{ErrorCode::kUnavailable, "no CUDA: " + probe.reason};
     }
   }
@@ -383,7 +384,7 @@ Result<std::unique_ptr<scheduler::ModelAgent>> make_cuda_agent(
               " is full; serve a smaller model, give a smaller --kv-cache, or free some of "
               "it"};
     }
-    if (error.kind() != DeviceError::Kind::kFailed) tell_gone(options, error.what());
+    if (error.kind() != DeviceError::Kind::kFailed) report_device_gone(options, error.what());
     return Error{cause_of(error), std::string("the model cannot be loaded: ") + error.what()};
   } catch (const std::exception& exception) {
     return Error{cause_of(exception),

@@ -9,6 +9,7 @@
 #include "kernels/attention.h"
 #include "kernels/norm.h"
 #include "lmtp/agent/model_memory.h"
+#include "lmtp/base/check.h"
 #include "lmtp/base/log.h"
 #include "lmtp/model/kv_cache.h"
 
@@ -74,8 +75,8 @@ std::int64_t num_blocks_min(const AgentOptions& options) {
 }
 
 Result<int> count_blocks(const AgentOptions& options) {
-  const std::int64_t kv_bytes =
-      options.kv_cache_bytes > 0 ? options.kv_cache_bytes : default_kv_cache_bytes(options);
+  const std::int64_t kv_bytes = options.kv_cache_bytes;
+  LMTP_CHECK(kv_bytes > 0, kv_bytes);
   const std::int64_t block_bytes = model::kv_block_bytes(options.config, kv_type(options));
   const std::int64_t num_blocks =
       std::min<std::int64_t>(kv_bytes / block_bytes, INT32_MAX / kBlockSize);

@@ -7,7 +7,6 @@
 #include "free_memory.h"
 #include "kernels/device.h"
 #include "kernels/device_api.h"
-#include "lmtp/cache/kv_size.h"
 #include "lmtp/model/kv_cache.h"
 #include "load_model.h"
 #include "resident_batch.h"
@@ -71,11 +70,6 @@ std::optional<std::int64_t> available_memory_bytes(std::optional<int> cuda_devic
   } catch (const kernels::DeviceError&) {
     return std::nullopt;
   }
-}
-
-std::int64_t default_kv_cache_bytes(const AgentOptions& options, std::int64_t other_bytes) {
-  return default_kv_bytes(options.cuda_device.has_value(),
-                          available_memory_bytes(options.cuda_device), other_bytes);
 }
 
 }  // namespace lmtp::agent

@@ -187,12 +187,6 @@ Result<registry::ServedModel> HubModelFactory::make(const ModelSource& source) c
   served.description.num_parameters = memory->num_parameters;
   served.names = source.names;
   served.limits.vocab_size = config->vocab_size;
-  // With what is free now, until the registry has decided about its memory.
-  served.limits.context_length =
-      context_of(options_.kv_cache_bytes > 0
-                     ? options_.kv_cache_bytes
-                     : std::max(memory->kv_bytes_min,
-                                agent::default_kv_cache_bytes(agent, memory->weights_bytes)));
   served.limits.eos_ids = config->eos_ids;
   served.options.batch = options_.batch;
   served.options.max_concurrent_requests = options_.max_concurrent_requests;
@@ -200,6 +194,9 @@ Result<registry::ServedModel> HubModelFactory::make(const ModelSource& source) c
   served.memory.kv_bytes_min = memory->kv_bytes_min;
   served.memory.kv_bytes = options_.kv_cache_bytes;
   served.memory.on_device = cuda_device_.has_value();
+  // With what is free now, until the registry has decided about its memory.
+  served.limits.context_length = context_of(
+      registry::kv_bytes_wanted(served.memory, agent::available_memory_bytes(agent.cuda_device)));
   served.context_of = context_of;
   served.load = [with_kv, name = source.name, notes = served.description.notes](
                     std::int64_t kv_bytes, const scheduler::LoadProgress& progress) {

@@ -5,21 +5,21 @@
 #include "lmtp/cache/kv_size.h"
 
 namespace lmtp::registry {
-namespace {
 
-// What the user asked for, or the default, but at least what one stream needs.
-std::int64_t kv_wanted(const MemoryNeed& need, std::optional<std::int64_t> free_bytes) {
+std::int64_t kv_bytes_wanted(const MemoryNeed& need, std::optional<std::int64_t> free_bytes) {
   if (need.kv_bytes > 0) return need.kv_bytes;
   return std::max(need.kv_bytes_min,
                   default_kv_bytes(need.on_device, free_bytes, need.weights_bytes));
 }
+
+namespace {
 
 // The size of the KV cache if so much is free; nullopt if the model does not fit. `kept_bytes` stay
 // free. `squeeze`: if the default size does not fit, a smaller one will do, down to kv_bytes_min.
 std::optional<std::int64_t> kv_budget(const MemoryNeed& need,
                                       std::optional<std::int64_t> free_bytes,
                                       std::int64_t kept_bytes, bool squeeze) {
-  const std::int64_t wanted = kv_wanted(need, free_bytes);
+  const std::int64_t wanted = kv_bytes_wanted(need, free_bytes);
   if (!free_bytes) return wanted;
   const std::int64_t left = *free_bytes - need.weights_bytes;
   if (wanted <= left - kept_bytes) return wanted;
@@ -42,7 +42,7 @@ MemoryDecision decide_memory(const MemoryNeed& need, const MemoryState& state) {
   // Nothing is unloaded for what would not fit even then.
   const std::int64_t needed = need.weights_bytes + std::max(need.kv_bytes_min, need.kv_bytes);
   if (free_bytes && needed > *free_bytes + held_bytes) {
-    if (state.is_only) return LoadNow{kv_wanted(need, free_bytes)};
+    if (state.is_only) return LoadNow{kv_bytes_wanted(need, free_bytes)};
     return TooLarge{needed, std::max<std::int64_t>(0, *free_bytes + held_bytes)};
   }
   const bool has_seat = static_cast<int>(state.loaded.size()) < state.max_models;

@@ -289,6 +289,7 @@ agent::AgentOptions options_of(const std::string& folder) {
   options.source = testing::folder_source(kGoldens + folder);
   options.config = *model::load_model_config(options.source);
   options.cuda_device = 0;
+  options.kv_cache_bytes = testing::kTestKvBytes;
   options.debug.backend = &testing::device_under_test();
   return options;
 }
@@ -299,7 +300,6 @@ TEST(CudaAgentTest, ARandomModelIsThatOfTheHost) {
   options.source.kind = SourceKind::kRandom;
   options.source.seed = 7;
   options.num_threads = 2;
-  options.kv_cache_bytes = testing::kTestKvBytes;
   const auto on_device = agent::make_cuda_agent(options, nullptr);
   ASSERT_TRUE(on_device.ok()) << on_device.error().message;
   options.cuda_device.reset();
@@ -370,7 +370,6 @@ agent::AgentOptions options_of_lost_device(bool gone) {
   backend = testing::device_under_test();
   backend.device = &api;
   agent::AgentOptions options = options_of("checkpoints/untied-f32");
-  options.kv_cache_bytes = testing::kTestKvBytes;
   options.debug.backend = &backend;
   return options;
 }
@@ -396,7 +395,6 @@ TEST(CudaAgentTest, ADeviceLostWhileAModelIsLoadedIsReportedToo) {
   backend = testing::device_under_test();
   backend.device = &api;
   agent::AgentOptions options = options_of("checkpoints/untied-f32");
-  options.kv_cache_bytes = testing::kTestKvBytes;
   options.debug.backend = &backend;
   std::vector<std::string> reasons;
   options.on_device_gone = [&](const std::string& reason) { reasons.push_back(reason); };
@@ -412,7 +410,6 @@ std::unique_ptr<scheduler::ModelAgent> load_on(const kernels::DeviceApi& other) 
   backend = testing::device_under_test();
   backend.device = &api;
   agent::AgentOptions options = options_of("checkpoints/untied-f32");
-  options.kv_cache_bytes = testing::kTestKvBytes;
   options.debug.backend = &backend;
   auto agent = agent::make_cuda_agent(options, nullptr);
   EXPECT_TRUE(agent.ok()) << agent.error().message;

@@ -44,6 +44,7 @@ TEST(AgentErrorsTest, ACancelledLoadingEnds) {
   agent::AgentOptions options;
   options.source = testing::folder_source(LMTP_SOURCE_DIR "/tests/goldens/checkpoints/untied-f32");
   options.config = *model::load_model_config(options.source);
+  options.kv_cache_bytes = testing::kTestKvBytes;
   int num_calls = 0;
   const auto agent = agent::make_cpu_agent(options, [&](int) {
     ++num_calls;

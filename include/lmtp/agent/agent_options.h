@@ -22,7 +22,7 @@ struct AgentOptions {
   // float16 is for devices, int8 for CPUs. On a device keys and values are of this type as well.
   kernels::WeightType weight_type = kernels::WeightType::kF32;
   int num_threads = 0;              // of the host; 0: as many as the machine has processors
-  std::int64_t kv_cache_bytes = 0;  // 0: default_kv_cache_bytes() when the agent is made
+  std::int64_t kv_cache_bytes = 0;  // > 0
   BatchLimits batch;                // of any plan
   int context_length = 0;           // the longest stream; 0: the model's own
   bool force = false;               // as config was read: model::ConfigOptions

@@ -35,8 +35,4 @@ constexpr std::int64_t weight_bytes(kernels::WeightType type) {
 // device; nullopt if that cannot be read. Any thread.
 std::optional<std::int64_t> available_memory_bytes(std::optional<int> cuda_device = {});
 
-// For the KV cache, where `other_bytes` are going to be taken before it. On a CPU, min(4 GiB, a
-// quarter of what is free now); on a device all that is free, less a margin. Any thread.
-std::int64_t default_kv_cache_bytes(const AgentOptions& options, std::int64_t other_bytes = 0);
-
 }  // namespace lmtp::agent

@@ -35,9 +35,13 @@ struct ModelDescription {
 struct MemoryNeed {
   std::int64_t weights_bytes = 0;  // and all else that does not depend on the KV cache
   std::int64_t kv_bytes_min = 0;   // the smallest that is worth loading the model for
-  std::int64_t kv_bytes = 0;       // what the user wants; 0: default_kv_bytes()
+  std::int64_t kv_bytes = 0;       // what the user wants; 0: kv_bytes_wanted() decides
   bool on_device = false;          // which takes its KV cache at once
 };
+
+// The size of the KV cache with so much memory free (nullopt: the system does not say): what the
+// user wants, or the default, but at least kv_bytes_min. Any thread.
+std::int64_t kv_bytes_wanted(const MemoryNeed& need, std::optional<std::int64_t> free_bytes);
 
 // A model's tokenizer, or why it has none.
 using LoadedTokenizer = Result<std::shared_ptr<const tokenizer::Tokenizer>>;
