@@ -45,6 +45,8 @@ class StreamRecord {
   // The end of the stream, one of the two. At level debug it is a line of the log.
   void finished(EngineMetrics& metrics, FinishReason reason) const;
   void failed(EngineMetrics& metrics, ErrorCode code) const;
+  // The line of the log alone.
+  void log_failed(ErrorCode code) const;
 
  private:
   void log(std::string_view outcome) const;

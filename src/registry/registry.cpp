@@ -69,7 +69,7 @@ Registry::~Registry() { stop(0); }
 Submission Registry::submit(Request&& request) {
   Submission submission = impl_->submit(request);
   if (const auto* refusal = std::get_if<Refusal>(&submission)) {
-    impl_->refusals.add(refusal->error.code);
+    impl_->refusals.add(request, refusal->error.code);
   }
   return submission;
 }

@@ -53,7 +53,7 @@ void send_end(const Request& request, const Error& error, bool no_model) noexcep
 }  // namespace
 
 void end_stream(const Request& request, const Error& error, RefusalCounts& refusals) noexcept {
-  refusals.add(error.code);
+  refusals.add(request, error.code);
   send_end(request, error, false);
 }
 
@@ -81,7 +81,7 @@ bool WaitingRequests::cancel(StreamKey key) {
                                   [&](const Request& request) { return request.key == key; });
   if (found == requests_.end()) return false;
   found->sink->deliver({error_of(*found, {ErrorCode::kCancelled, "cancelled"}, false)});
-  refusals_.add(ErrorCode::kCancelled);
+  refusals_.add(*found, ErrorCode::kCancelled);
   num_bytes_ -= bytes_of(*found);
   requests_.erase(found);
   return true;
@@ -109,7 +109,7 @@ void WaitingRequests::send_progress(int percent) {
 
 void WaitingRequests::end_all(const Error& error, bool no_model) noexcept {
   std::vector<Request> all = take_all();
-  refusals_.add(error.code, all.size());
+  for (const Request& request : all) refusals_.add(request, error.code);
   const auto end_of = [&](const Request& request) { return error_of(request, error, no_model); };
   // Takes longer where there is no memory, and no more than that.
   std::stable_sort(all.begin(), all.end(), [](const Request& a, const Request& b) {

@@ -54,8 +54,8 @@ async def generate(s, stream_id, max_tokens, **more):
 
 
 async def do_requests(endpoint):
-    """Two generations of 5 tokens, a score of 3, one cancelled; the tokens of the cancelled one
-    depend on when that is."""
+    """Two generations of 5 tokens, a score of 3, one cancelled, one refused; the tokens of the
+    cancelled one depend on when that is."""
     async with Socket(endpoint) as s:
         for stream_id in (1, 2):
             await generate(s, stream_id, 5)
@@ -66,6 +66,8 @@ async def do_requests(endpoint):
         await s.token_of(4)
         await s.send("CANCEL", stream_id=4)
         assert await s.error_of(4) == "cancelled"
+        await generate(s, 5, 5, model="no-such")
+        assert "no-such" in await s.error_of(5)
         return await s.model_info()
 
 
@@ -122,11 +124,13 @@ def test_promtool_finds_nothing_to_say(counted):
 
 def test_each_request_is_a_line_at_debug(counted):
     lines = [line for line in counted[2].splitlines() if " debug request " in line]
-    assert len(lines) == 4
+    assert len(lines) == 5
     outcomes = [line.rsplit(": ", 1)[1] for line in lines]
-    assert outcomes == ["length", "length", "stop", "cancelled"]
+    assert outcomes == ["length", "length", "stop", "cancelled", "not_found"]
     one = r"debug request \d+/1: generate, prompt 4 \(cached 0\), generated 5, "
     assert re.search(one + r"queued [\d.]+ ms, first token [\d.]+ ms, total [\d.]+ ms", lines[0])
+    refused = r"/5 to 'no-such': generate, prompt 4 \(cached 0\), generated 0, queued -, "
+    assert re.search(refused, lines[4]), "no engine had it"
 
 
 def test_a_line_a_request_only_at_debug(demo):

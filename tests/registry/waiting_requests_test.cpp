@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "directory.h"
+#include "lmtp/base/log.h"
 #include "recording_sink.h"
 
 namespace lmtp::registry {
@@ -69,6 +71,24 @@ TEST_F(WaitingRequestsTest, NoticesAreFewAndProgressNeverGoesBack) {
   EXPECT_LE(progress.size(), 50U) << "100 changes in a moment";
   EXPECT_TRUE(std::is_sorted(progress.begin(), progress.end()));
   EXPECT_EQ(load.percent, 100);
+}
+
+TEST_F(WaitingRequestsTest, EachThatEndsHereIsALineAtDebug) {
+  log::set_level(log::Level::kDebug);
+  EXPECT_TRUE(add(1));
+  EXPECT_TRUE(add(2));
+  EXPECT_TRUE(add(3));
+  ::testing::internal::CaptureStderr();
+  EXPECT_TRUE(waiting.cancel({1, 2}));
+  waiting.end_all({ErrorCode::kUnavailable, "model: is broken"}, true);
+  const std::string lines = ::testing::internal::GetCapturedStderr();
+  log::set_level(log::Level::kInfo);
+  for (const std::string end : {"1/1 to 'm'", "1/2 to 'm'", "1/3 to 'm'"}) {
+    EXPECT_NE(lines.find("request " + end + ": generate, prompt 2 "), std::string::npos) << lines;
+  }
+  EXPECT_NE(lines.find(": cancelled"), std::string::npos) << lines;
+  EXPECT_NE(lines.find(": unavailable"), std::string::npos) << lines;
+  EXPECT_EQ(refusals.count(ErrorCode::kUnavailable), 2U);
 }
 
 TEST_F(WaitingRequestsTest, AFailureAndAStopEndThem) {

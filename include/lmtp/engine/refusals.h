@@ -5,6 +5,7 @@
 #include <string>
 
 #include "lmtp/base/result.h"
+#include "lmtp/request/request.h"
 
 namespace lmtp::engine {
 
@@ -16,5 +17,9 @@ inline Error overloaded(std::size_t max_requests) {
           "overloaded: " + std::to_string(max_requests) +
               " requests are in flight (--max-concurrent-requests); retry later"};
 }
+
+// At level debug, the line of the log for a request that has ended before an engine had it. Any
+// thread.
+void log_refused(const Request& request, ErrorCode cause) noexcept;
 
 }  // namespace lmtp::engine

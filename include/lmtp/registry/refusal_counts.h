@@ -8,14 +8,22 @@
 
 #include "lmtp/base/result.h"
 #include "lmtp/engine/engine_metrics.h"
+#include "lmtp/engine/refusals.h"
+#include "lmtp/request/request.h"
 
 namespace lmtp::registry {
 
 // By cause, each request once. Owner: the Registry. Any thread.
 class RefusalCounts {
  public:
-  void add(ErrorCode cause, std::size_t count = 1) {
-    counts_[static_cast<std::size_t>(cause)].fetch_add(count, std::memory_order_relaxed);
+  // A message that was not made into a Request.
+  void add(ErrorCode cause) {
+    counts_[static_cast<std::size_t>(cause)].fetch_add(1, std::memory_order_relaxed);
+  }
+  // At level debug it is a line of the log too.
+  void add(const Request& request, ErrorCode cause) noexcept {
+    add(cause);
+    engine::log_refused(request, cause);
   }
   std::uint64_t count(ErrorCode cause) const {
     return counts_[static_cast<std::size_t>(cause)].load(std::memory_order_relaxed);
