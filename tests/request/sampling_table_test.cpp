@@ -2,11 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <fstream>
 #include <iterator>
+#include <limits>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <type_traits>
 
+#include "lmtp/base/json.h"
 #include "lmtp/base/text.h"
 
 namespace lmtp {
@@ -60,6 +64,52 @@ TEST(SamplingTable, IsWhatTheManPageSays) {
             std::string::npos)
       << "packaging/lmtp-client.1 lacks these settings:\n"
       << settings;
+}
+
+// What docs/schema/lmtp.json says is allowed.
+Json schema_of(const SamplingParam& param) {
+  const auto schema = [&]<typename T>(T SamplingParams::*) -> Json {
+    if constexpr (std::is_same_v<T, float>) {
+      return {{"type", {"number", "null"}},
+              {param.range.low_allowed ? "minimum" : "exclusiveMinimum", param.range.low},
+              {"maximum", param.range.high}};
+    } else if constexpr (std::is_same_v<T, int>) {
+      Json count = {{"$ref", "#/$defs/optional_count"}};  // larger ones are clamped
+      if (param.range.low > 0) count["minimum"] = param.range.low;
+      return count;
+    } else if constexpr (std::is_same_v<T, std::uint64_t>) {
+      return {{"type", {"integer", "null"}},
+              {"minimum", std::numeric_limits<std::int64_t>::min()},
+              {"maximum", std::numeric_limits<std::uint64_t>::max()}};
+    } else if constexpr (std::is_same_v<T, bool>) {
+      return {{"$ref", "#/$defs/optional_bool"}};
+    } else {
+      return {{"type", {"object", "null"}},
+              {"propertyNames", {{"pattern", "^[0-9]+$"}}},
+              {"additionalProperties",
+               {{"type", "number"}, {"minimum", param.range.low}, {"maximum", param.range.high}}}};
+    }
+  };
+  return std::visit(schema, param.member);
+}
+
+TEST(SamplingTable, IsWhatTheSchemaSays) {
+  const auto schema = read_json_object(LMTP_SOURCE_DIR "/docs/schema/lmtp.json");
+  ASSERT_TRUE(schema.ok()) << schema.error().message;
+  const Json& fields = (*schema)["$defs"]["GENERATE"]["properties"];
+  for (const SamplingParam& param : kSamplingTable) {
+    const Json* field = find_json(fields, param.name);
+    ASSERT_NE(field, nullptr) << param.name;
+    EXPECT_EQ(*field, schema_of(param)) << param.name;
+  }
+}
+
+TEST(SamplingTable, IsInTheExamplesOptions) {
+  const std::string example = file_text("docs/examples/lmtp.py");
+  for (const SamplingParam& param : kSamplingTable) {
+    EXPECT_NE(example.find("\n    " + std::string(param.name) + ": "), std::string::npos)
+        << param.name;
+  }
 }
 
 TEST(SamplingTable, DefaultsAreAllowed) {

@@ -1,8 +1,9 @@
 // The sampling parameters, each with its name, range and help. Parsing and serialising of messages,
 // the command line, the REPL and the documentation all use this table.
 //
-// A new number needs a member of SamplingParams, a row here, its use in sampling, and a row in
-// docs/lmtp.md and packaging/lmtp-client.1, which a test compares with this table.
+// A new number needs a member of SamplingParams, a row here, its use in sampling, and an entry in
+// docs/lmtp.md, docs/schema/lmtp.json, docs/examples/lmtp.py and packaging/lmtp-client.1, which
+// tests compare with this table.
 #pragma once
 
 #include <array>
