@@ -267,6 +267,12 @@ def test_a_busy_machine_is_refused_at_once():
 # ---- the page ----
 
 
+def test_the_page_is_what_its_results_give():
+    results = ROOT / "docs" / "benchmarks" / "cpu.json"
+    page = cpu_page.page(json.loads(results.read_text()))
+    assert page == results.with_suffix(".md").read_text()
+
+
 def test_the_page_of_a_run_that_was_cut(tmp_path):
     write_header(tmp_path, {"wte.weight": [1000, 900], "h.0.c_fc.weight": [1000, 100]})
     streams = {"p50_ms": 1.0, "p99_ms": 2.0, "first_ids": [3, 4]}

@@ -207,6 +207,7 @@ def page(data):
     if starts:
         head = ("what", "figure", "wanted", "met")
         sections.append(START + report.table(head, starts, "lrrl") + "\n")
+    sections += [note + "\n" for note in facts.get("notes", ())]
     missing = [row.name for row in all_rows() if row.name not in data["rows"]]
     if missing:
         sections.append(f"Not measured in this run: {', '.join(missing)}.\n")
