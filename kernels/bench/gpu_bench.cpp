@@ -14,6 +14,7 @@
 #include <cstring>
 #include <exception>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <sstream>
 #include <stdexcept>
@@ -26,6 +27,7 @@
 #include "kernels/device.h"
 #include "kernels/device_api.h"
 #include "kernels/linear.h"
+#include "lmtp/base/json.h"
 
 namespace lmtp::bench {
 namespace {
@@ -139,6 +141,11 @@ int turns_of(std::size_t num_bytes) {
   return std::clamp(static_cast<int>(kTurnBytes / num_bytes), 1, kTurnsMax);
 }
 
+void print(const OrderedJson& point) {
+  std::puts(json_text(point).c_str());
+  std::fflush(stdout);
+}
+
 void read(Stream& stream) {
   if (stream.device_api() == nullptr) throw std::runtime_error("read: of a device alone");
   const Memory memory = random_memory(stream, kReadBytes);
@@ -147,11 +154,10 @@ void read(Stream& stream) {
       const ReadShape shape{.blocks_each = blocks_each, .threads = threads};
       const double seconds = seconds_of_op(
           stream, 4, [&](int) { read_on_device(stream, memory.data(), kReadBytes, shape); });
-      std::printf(
-          "{\"what\": \"read\", \"blocks_each\": %d, \"threads\": %d, "
-          "\"bytes_per_s\": %.6g}\n",
-          blocks_each, threads, static_cast<double>(kReadBytes) / seconds);
-      std::fflush(stdout);
+      print({{"what", "read"},
+             {"blocks_each", blocks_each},
+             {"threads", threads},
+             {"bytes_per_s", static_cast<double>(kReadBytes) / seconds}});
     }
   }
 }
@@ -230,12 +236,13 @@ void attention(Stream& stream, const Heads& heads, int batch, int context) {
   });
   const double num_bytes = 2.0 * batch * context * heads.num_kv_heads * heads.head_dim *
                            static_cast<double>(kernels::element_size(layer.type));
-  std::printf(
-      "{\"what\": \"attention\", \"heads\": \"%dx%dx%d\", \"batch\": %d, \"context\": %d, "
-      "\"us\": %.3f, \"bytes_per_s\": %.6g}\n",
-      heads.num_heads, heads.num_kv_heads, heads.head_dim, batch, context, seconds * 1e6,
-      num_bytes / seconds);
-  std::fflush(stdout);
+  print({{"what", "attention"},
+         {"heads", std::to_string(heads.num_heads) + "x" + std::to_string(heads.num_kv_heads) +
+                       "x" + std::to_string(heads.head_dim)},
+         {"batch", batch},
+         {"context", context},
+         {"us", seconds * 1e6},
+         {"bytes_per_s", num_bytes / seconds}});
 }
 
 // Throws where a linear's first rows have other bits among many than alone: on a device different
@@ -282,13 +289,13 @@ void linear(Stream& stream, std::int64_t rows, std::int64_t n, std::int64_t k) {
                              .y = kernels::make_matrix(y.floats(), rows, n)});
   });
   const auto weight_elements = static_cast<double>(n * k);
-  std::printf(
-      "{\"what\": \"linear\", \"rows\": %lld, \"n\": %lld, \"k\": %lld, \"us\": %.3f, "
-      "\"flops\": %.6g, \"bytes_per_s\": %.6g}\n",
-      static_cast<long long>(rows), static_cast<long long>(n), static_cast<long long>(k),
-      seconds * 1e6, 2.0 * static_cast<double>(rows) * weight_elements / seconds,
-      2.0 * weight_elements / seconds);
-  std::fflush(stdout);
+  print({{"what", "linear"},
+         {"rows", rows},
+         {"n", n},
+         {"k", k},
+         {"us", seconds * 1e6},
+         {"flops", 2.0 * static_cast<double>(rows) * weight_elements / seconds},
+         {"bytes_per_s", 2.0 * weight_elements / seconds}});
 }
 
 std::vector<int> numbers(const std::string& list, char between = ',') {

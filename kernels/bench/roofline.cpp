@@ -2,7 +2,8 @@
 //
 // What this machine allows, as one JSON object: the bytes a second that THREADS threads read from
 // memory together, and their float32 operations a second in multiply-add loops that touch no
-// memory. tools/bench cpu compiles it for the processor at hand and says how wide a vector is.
+// memory. tools/bench cpu compiles it for the processor at hand, without the project's libraries
+// (hence printf), and says how wide a vector is.
 #include <pthread.h>
 #include <sched.h>
 
