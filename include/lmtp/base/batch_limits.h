@@ -1,9 +1,13 @@
-// How large one step of a model may be. Scheduler, agent and memory plan get the same limits.
+// How large one step of a model may be, and how many requests it takes. Scheduler, agent and memory
+// plan get the same limits.
 #pragma once
 
 #include <algorithm>
 
 namespace lmtp {
+
+// Of one model, waiting and running; the limit where no option says otherwise.
+inline constexpr int kDefaultConcurrentRequests = 1024;
 
 struct BatchLimits {
   static constexpr int kSequencesMax = 256;

@@ -17,7 +17,7 @@ struct ModelOptions {
   int num_threads = 0;              // 0: as many as the machine has processors
   std::int64_t kv_cache_bytes = 0;  // 0: by what is free
   BatchLimits batch;
-  int max_concurrent_requests = 1024;
+  int max_concurrent_requests = kDefaultConcurrentRequests;
   std::int64_t download_bytes_max = hub::kDownloadBytesMax;
 };
 

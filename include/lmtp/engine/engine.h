@@ -27,8 +27,9 @@ struct ModelLimits {
 
 // REQUIRES of each number what its comment says; Engine's constructor checks it.
 struct EngineOptions {
-  BatchLimits batch;                   // of a step
-  int max_concurrent_requests = 1024;  // >= 1: waiting and running; more are refused with an error
+  BatchLimits batch;  // of a step
+  // >= 1: waiting and running; more are refused with an error
+  int max_concurrent_requests = kDefaultConcurrentRequests;
   scheduler::DebugOptions debug;
 };
 

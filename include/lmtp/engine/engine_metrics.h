@@ -28,6 +28,7 @@ static_assert(kSizeBuckets.is_valid());
 
 // How requests end, by FinishReason.
 inline constexpr std::array<std::string_view, 3> kFinishNames = {"", "stop", "length"};
+static_assert(kFinishNames.size() == static_cast<std::size_t>(FinishReason::kLength) + 1);
 
 inline constexpr std::size_t kNumErrorCodes = static_cast<std::size_t>(ErrorCode::kInternal) + 1;
 

@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "lmtp/base/batch_limits.h"
 #include "lmtp/base/result.h"
 #include "lmtp/engine/engine.h"
 #include "lmtp/registry/model_factory.h"
@@ -69,9 +70,10 @@ struct Refusal {
 using Submission = std::variant<std::shared_ptr<StreamCanceller>, Refusal>;
 
 struct AutoOptions {
-  int max_models = 3;                              // loaded at a time
-  std::int64_t unload_after_ms = 0;                // idle for so long: unloaded; 0: never
-  std::size_t max_waiting_requests = 1024;         // for one model; more are refused
+  int max_models = 3;                // loaded at a time
+  std::int64_t unload_after_ms = 0;  // idle for so long: unloaded; 0: never
+  // For one model; more are refused.
+  std::size_t max_waiting_requests = kDefaultConcurrentRequests;
   std::int64_t memory_wait_ms = kMemoryWaitMsMax;  // for the models in use
   // For requests without a name while no model is loaded. If it has no name, they are refused.
   ModelDescription default_model = {};
@@ -81,7 +83,7 @@ struct AutoOptions {
 struct OnlyModel {
   std::string name;
   std::optional<ServedModel> found;  // nothing: fetch() brings it
-  std::size_t max_waiting_requests = 1024;
+  std::size_t max_waiting_requests = kDefaultConcurrentRequests;
   // Called with the outcome of the loading, on the actor's thread; not where stopped before.
   std::function<void(const Result<void>&)> on_loaded;
   // Called with the reason, on the actor's thread, where the model does not come back after its
