@@ -171,7 +171,8 @@ bool LoadWorker::end_stream(StreamMap::iterator found, Clock::time_point arrived
     running.failed = true;
   } else {
     ++stats_.num_completed;
-    if (!stream.score && stream.outcome == "stop") ++stats_.num_stopped;
+    const FinishReason reason = running.answers[stream.slot].finish_reason;
+    if (!stream.score && reason == FinishReason::kStop) ++stats_.num_stopped;
     stats_.e2el.add(seconds_between(stream.sent, arrived));
     if (stream.num_tokens > 1 && !stream.score) {
       stats_.tpot.add(seconds_between(stream.first, arrived) / (stream.num_tokens - 1));
