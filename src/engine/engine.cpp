@@ -157,9 +157,8 @@ void Engine::Impl::step() {
   busy += now - std::exchange(busy_since, now);
 }
 
-// Commands, and the end of a stop's grace, are only looked at where nothing is under way: so
-// nothing is started ahead where there are any. A request that arrives after this check waits one
-// step longer.
+// Commands and the deadline of a stop are handled only while no step is in flight, so no step is
+// started ahead if there are any. A request that arrives after this check waits one step longer.
 void Engine::Impl::start_ahead() {
   if (!options.debug.run_ahead || !agent->runs_ahead() || started.back().error) return;
   if (stop_at || !inbox->queue.empty()) return;
@@ -169,7 +168,7 @@ void Engine::Impl::start_ahead() {
   started.back().is_ahead = true;
 }
 
-// Where it fails, finish() says so: a step before it may still be under way.
+// A failure is reported by finish(): an earlier step may still be in flight.
 void Engine::Impl::start(const scheduler::StepPlan& plan) {
   started.push_back({.num_tokens = plan.num_tokens,
                      .num_rows = static_cast<int>(plan.rows.size()),
@@ -202,9 +201,9 @@ Result<scheduler::StepResult> Engine::Impl::finish() {
   return result;
 }
 
-// Requests that come together start together: the first one's step would hold up the others, and
-// theirs then its tokens. So the first step after a rest waits for more requests, by a hundredth
-// of the time that it will take.
+// Requests that arrive together start together: otherwise the first one's step would delay the
+// others, and their prefill then its tokens. So the first step after an idle period waits for more
+// requests, for a hundredth of the time that the step will take.
 void Engine::Impl::gather() {
   const Clock::time_point start = Clock::now();
   while (!scheduler->idle() && !stop_at) {
@@ -258,9 +257,9 @@ std::vector<Request> Engine::Impl::close() {
   return unanswered;
 }
 
-// Something other than the agent has thrown, for lack of memory as a rule. The state of the
-// scheduler is unknown: its streams end, and another one begins with an empty cache. Should even
-// that throw, the process ends.
+// Something other than the agent has thrown, usually std::bad_alloc. The scheduler's state is
+// unknown: its streams fail, and a new scheduler with an empty cache replaces it. If that throws
+// too, the process terminates.
 void Engine::Impl::start_over(const std::string& why) {
   log::error("the engine failed: " + why);
   while (!started.empty()) {
@@ -286,7 +285,8 @@ void Engine::Impl::take_commands() {
   if (stop_at && Clock::now() >= *stop_at) fail_all(shutting_down());
 }
 
-// In order, but for cancels of streams that are live: they free places for requests before them.
+// In order, except that cancels of live streams come first: they free slots for the requests before
+// them.
 void Engine::Impl::apply_all(std::vector<EngineCommand> commands) {
   for (EngineCommand& command : commands) {
     if (std::holds_alternative<CancelCommand>(command)) apply_one(command);
@@ -294,7 +294,7 @@ void Engine::Impl::apply_all(std::vector<EngineCommand> commands) {
   for (EngineCommand& command : commands) apply_one(command);
 }
 
-// One that throws must not take those behind it along.
+// A command that throws must not prevent the ones after it.
 void Engine::Impl::apply_one(EngineCommand& command) {
   const Result<void> applied = guarded([&]() -> Result<void> {
     std::visit([this](auto& c) { apply(c); }, command);

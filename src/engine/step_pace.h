@@ -12,9 +12,8 @@ class StepPace {
  public:
   using Duration = std::chrono::steady_clock::duration;
 
-  // A step of so many tokens, of so many sequences, took so long. For the time of a token, steps of
-  // few tokens and steps of decodes alone are passed over: their time is that of reading the
-  // weights.
+  // Adds a finished step. The average time per token leaves out steps of few tokens and steps of
+  // decodes only: their time is that of reading the weights.
   void add(int num_tokens, int num_rows, Duration time);
 
   // Before the first sample: a fixed number of tokens, zero time.

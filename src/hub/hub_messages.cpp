@@ -110,6 +110,7 @@ Error explain_denied(const HttpAnswer& answer, const Subject& subject, const Hub
                                               ": accept its terms at " + hub.endpoint + "/" +
                                               subject.repo + "; then " + login_remedy(hub)};
   }
+  // Part of the hub's protocol: for this case it sends no error code.
   if (answer.error_message == "Access to this resource is disabled.") {
     return Error{ErrorCode::kUnavailable, "'" + subject.repo + "' is disabled on the hub" + status +
                                               ": nobody can fetch it any more"};

@@ -225,9 +225,9 @@ TEST_P(StreamBitsTest, StopsDoNotChangeOthers) {
   }
   std::vector<Request> all = others;
   all.insert(all.begin() + 3, stopped.begin(), stopped.end());
-  const auto company = make_engine();
-  const auto together = run(*company, all);
-  EXPECT_EQ(company->stats().num_steps_ahead > 0, GetParam() == Where::kDevice);
+  const auto batched = make_engine();
+  const auto together = run(*batched, all);
+  EXPECT_EQ(batched->stats().num_steps_ahead > 0, GetParam() == Where::kDevice);
   for (std::size_t i = 0; i < all.size(); ++i) {
     SCOPED_TRACE(i);
     if (i < 3 || i >= 3 + stopped.size()) {

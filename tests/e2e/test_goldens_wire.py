@@ -22,7 +22,7 @@ MODELS = {f.name: f for f in sorted((GOLDENS / "checkpoints").iterdir())} | {
 GOLDEN_TOLERANCE = 1e-4
 IMPROBABLE = -50  # below, a log probability is a mask's doing and means nothing
 CHUNK = 16
-COMPANY = 32  # streams at once
+BATCH = 32  # streams at once
 CHECK_TIMEOUT_S = 300
 
 
@@ -157,7 +157,7 @@ async def answer(connection, request):
 
 
 def test_a_stream_in_a_batch_equals_itself_alone(model, second):
-    requests = draw_requests(model, COMPANY, seed=1)
+    requests = draw_requests(model, BATCH, seed=1)
 
     async def alone():
         async with model.connect() as c:

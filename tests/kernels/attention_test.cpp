@@ -222,7 +222,7 @@ void run_in_chunks(Attention& attention, const kernels::Backend& backend, int ch
   }
 }
 
-TEST_P(AttentionTest, BitsDependNeitherOnChunksNorOnCompanyNorOnThreads) {
+TEST_P(AttentionTest, BitsDependNeitherOnChunksNorOnTheBatchNorOnThreads) {
   constexpr int kLength = 300;  // more than one split, so that windows begin in the second
   for (const ElementType type : kTypes) {
     for (const Shape& shape : kShapes) {

@@ -306,7 +306,7 @@ TEST_P(CudaAttentionTest, BitsDependNeitherOnChunksNorOnTheKernel) {
   expect_same_bits(parts.output(), whole.output());
 }
 
-TEST_P(CudaAttentionTest, BitsDependNeitherOnCompanyNorOnTheOrderOfThreads) {
+TEST_P(CudaAttentionTest, BitsDependNeitherOnTheBatchNorOnTheOrderOfThreads) {
   constexpr int kLength = 270;
   Attention whole = make(3, kLength);
   for (int sequence = 0; sequence < 3; ++sequence) {

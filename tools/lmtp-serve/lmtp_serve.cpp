@@ -98,7 +98,7 @@ class Events {
   Events& operator=(const Events&) = delete;
 
   // Called once, by the engine's thread.
-  void tell_loaded(const Result<void>& outcome) {
+  void on_loaded(const Result<void>& outcome) {
     {
       const std::lock_guard lock(mutex_);
       outcome_ = outcome;
@@ -107,7 +107,7 @@ class Events {
   }
 
   // Any thread. The device is gone, or the only model could not be loaded again after its loss.
-  void tell_gone(const std::string& reason) {
+  void on_gone(const std::string& reason) {
     {
       const std::lock_guard lock(mutex_);
       gone_reason_ = reason;
@@ -116,8 +116,8 @@ class Events {
   }
 
   // Called once, by the session of --stdio. All is answered; or the output cannot be written.
-  void tell_input_ended(const Result<void>& outcome) {
-    outcome ? wake(input_ended_fd_) : tell_gone(outcome.error().message);
+  void on_input_ended(const Result<void>& outcome) {
+    outcome ? wake(input_ended_fd_) : on_gone(outcome.error().message);
   }
 
   enum class Kind { kSignal, kGone, kInputEnded, kLoaded, kTimeout };
@@ -127,12 +127,12 @@ class Events {
     pollfd fds[4] = {{signal_fd_, POLLIN, 0},
                      {gone_fd_, POLLIN, 0},
                      {input_ended_fd_, POLLIN, 0},
-                     {loaded_told_ ? -1 : loaded_fd_, POLLIN, 0}};
+                     {loaded_seen_ ? -1 : loaded_fd_, POLLIN, 0}};
     if (poll(fds, 4, timeout_ms) <= 0) return Kind::kTimeout;
     if (fds[0].revents != 0) return Kind::kSignal;
     if (fds[1].revents != 0) return Kind::kGone;
     if (fds[2].revents != 0) return Kind::kInputEnded;
-    loaded_told_ = true;
+    loaded_seen_ = true;
     return Kind::kLoaded;
   }
 
@@ -166,7 +166,7 @@ class Events {
   int loaded_fd_ = -1;
   int gone_fd_ = -1;
   int input_ended_fd_ = -1;
-  bool loaded_told_ = false;
+  bool loaded_seen_ = false;
   std::mutex mutex_;
   Result<void> outcome_;
   std::string gone_reason_;
@@ -185,7 +185,7 @@ server::ServerOptions make_server_options(const ServeOptions& options, Events& e
   if (options.on_stdio) {
     server.lines = {STDIN_FILENO, take_stdout(),
                     std::chrono::milliseconds(options.shutdown_timeout_ms),
-                    [&events](const Result<void>& outcome) { events.tell_input_ended(outcome); }};
+                    [&events](const Result<void>& outcome) { events.on_input_ended(outcome); }};
   }
   server.on_tcp = options.on_tcp;
   server.unix_path = options.unix_path;
@@ -282,7 +282,7 @@ std::unique_ptr<catalog::HubModelFactory> make_factory(const ServeOptions& optio
                                                        catalog::NamePolicy policy, Events& events) {
   return std::make_unique<catalog::HubModelFactory>(
       options, !options.is_auto(), std::move(policy),
-      [&events](const std::string& reason) { events.tell_gone(reason); });
+      [&events](const std::string& reason) { events.on_gone(reason); });
 }
 
 // Serves one model, named on the command line; any name is allowed there.
@@ -294,8 +294,8 @@ int serve_one(const ServeOptions& options, catalog::NamePolicy policy) {
   registry::OnlyModel only;
   only.name = options.model;
   only.max_waiting_requests = static_cast<std::size_t>(options.max_concurrent_requests);
-  only.on_loaded = [&events](const Result<void>& outcome) { events.tell_loaded(outcome); };
-  only.on_gone = [&events](const std::string& reason) { events.tell_gone(reason); };
+  only.on_loaded = [&events](const Result<void>& outcome) { events.on_loaded(outcome); };
+  only.on_gone = [&events](const std::string& reason) { events.on_gone(reason); };
   // A cached model may lack files that the hub has: these are downloaded, too.
   if (!catalog::may_be_on_hub(options.model)) {
     Result<registry::ServedModel> found = factory->find(options.model);

@@ -19,13 +19,13 @@ class EngineInstance {
 
   explicit EngineInstance(std::shared_ptr<Inbox> inbox) : inbox_(std::move(inbox)) {}
 
-  // Hands the request to the engine's thread. An error (queue full, engine stopped) means that no
-  // event will come for it, and that it is as it was.
+  // Queues the request for the engine's thread. After an error (queue full, engine stopped) no
+  // event is sent for it, and `request` is unchanged.
   // REQUIRES: checked against the model's limits (check_request), key unique among live streams.
   Result<void> submit(Request&& request) const;
-  // Those that waited for the model, together: its first step has them all. What is more than
-  // max_concurrent_requests is refused by an event. False where the engine has stopped, or finds no
-  // memory for them; they are as they were.
+  // Queues the requests that waited for the model, as one command, so that its first step can batch
+  // them. Requests beyond max_concurrent_requests are refused by an event. False if the engine has
+  // stopped or memory is short; `requests` are then unchanged.
   bool submit_all(std::vector<Request>& requests) const;
 
   // Ends the stream with the error "cancelled", within one step. Nothing happens where it has

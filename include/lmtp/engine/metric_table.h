@@ -1,5 +1,6 @@
 // The one table of what an engine counts. MODEL_INFO's "stats", GET /metrics and the table in
-// docs/metrics.md are printed from it or checked against it.
+// docs/metrics.md are printed from it or checked against it. lmtp_requests_refused_total is not in
+// it: rows are numbers of one engine, and refused requests have none (server/http/metrics.cpp).
 #pragma once
 
 #include <cstddef>
@@ -32,8 +33,8 @@ struct MetricRow {
   std::span<const std::string_view> label_values = {};  // an empty one is left out
 };
 
-// What every metric's name begins with. No colon, as vLLM has it: those are kept for the names of
-// recording rules.
+// What every metric's name begins with. Not a colon as in vLLM's "vllm:": Prometheus reserves
+// colons for the names of recording rules.
 inline constexpr std::string_view kMetricPrefix = "lmtp_";
 
 // In MODEL_INFO's order.

@@ -20,14 +20,14 @@ class Registry;
 
 namespace lmtp::server {
 
-// A session over two descriptors, a message a line, which outlive the server.
+// A session over two file descriptors, one message a line. The descriptors outlive the server.
 struct LineOptions {
   int in_fd = -1;
   int out_fd = -1;
-  // Of what was asked when the input ended, so long after the latest line that was written.
+  // How long requests may still take when the input has ended, from the latest output line on.
   std::chrono::milliseconds end_timeout{30'000};
-  // Called once, on the session's thread: the input has ended and all is answered, or the time for
-  // it is over; or the error by which the output cannot be written.
+  // Called once, on the session's thread: the input has ended and every request is answered or
+  // end_timeout is over; or, with the error, the output cannot be written.
   std::function<void(const Result<void>&)> on_end;
 };
 
@@ -40,8 +40,8 @@ struct ServerOptions {
   int num_io_threads = 2;  // [1, 4]
   std::size_t max_message_bytes = std::size_t{16} << 20;
   std::size_t max_write_queue_bytes = std::size_t{16} << 20;  // a connection; beyond it is closed
-  // All connections together; beyond it the one with the oldest unfinished message, or the longest
-  // queue, is closed.
+  // Totals of all connections; beyond one of them, the connection with the oldest unfinished
+  // message or the longest queue is closed.
   std::size_t max_read_buffers_bytes = std::size_t{256} << 20;
   std::size_t max_write_queues_bytes = std::size_t{256} << 20;
   // Of the token buffers of a connection, and of all together; beyond it BUFFER is refused.
@@ -50,16 +50,16 @@ struct ServerOptions {
   // Of what all connections have that waits in their sessions for a model, or for a BUFFER: text,
   // ids, and the buffers that they name. More is refused.
   std::size_t max_waiting_bytes = std::size_t{128} << 20;
-  // From its first to its last fragment, without what it waits for its turn to be read.
+  // From a message's first to its last fragment, not counting the time that pacing holds it back.
   std::chrono::milliseconds message_timeout{30'000};
-  // Of what comes within one message beyond the first MiB, by all connections together. A sixth of
-  // a core reads, checks and unmasks that much.
+  // The rate, over all connections, at which messages are read beyond their first MiB. Reading,
+  // validating and unmasking at this rate takes a sixth of a core.
   std::int64_t paced_bytes_per_second = std::int64_t{64} << 20;
   int max_connections = 4096;
-  // Web pages that may connect beside the server's own: scheme://host[:port].
+  // Allowed values of the Origin header besides the server's own: scheme://host[:port].
   std::vector<std::string> allowed_origins;
-  // Names that requests may call the server by beside its own; given any, others are refused also
-  // beyond loopback.
+  // Allowed values of the Host header besides the server's own addresses. If there are any, other
+  // values are refused on addresses beyond loopback, too.
   std::vector<std::string> allowed_hosts;
   std::string version;  // for GET / and MODEL_INFO
 };
@@ -73,7 +73,7 @@ class Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  // Those of the server itself; more may be added before start().
+  // The server's HTTP routes; more may be added before start().
   HttpRoutes& routes();
 
   // Opens the sockets and starts the io threads. An error names the address and the remedy.

@@ -1,8 +1,8 @@
-// Sampling on a device: of each row of logits, only a small record is copied to the host. Steps and
-// their order are those of lmtp/sampling/sampler.h, its twin on the host. Sums of weights are
-// integers in units of 2^-40, where the host adds doubles: they do not depend on the order of
-// addition, and a token differs from the host's only where the random number is on the edge between
-// two.
+// Sampling on a device: only a small record per row of logits is copied to the host. The steps and
+// their order are those of lmtp/sampling/sampler.h, the implementation on the host. Weights are
+// summed as integers in units of 2^-40, where the host adds doubles: the sums do not depend on the
+// order of addition, and the drawn token differs from the host's only if the random number lies on
+// the boundary between two tokens, to within the rounding of the sums.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace lmtp::kernels {
 
-// Entries of top_logprobs and of their list, at most.
+// Maximum of SampleRow::num_top.
 inline constexpr int kSampleTopMax = 1024;
 
 struct TokenCount {
@@ -21,7 +21,7 @@ struct TokenCount {
 };
 
 // Sampling parameters of one row. Arrays are on the device, their ids distinct and in [0,
-// logits.columns). No padding: rows may be compared bytewise.
+// logits.columns). Without padding, so that rows can be compared bytewise.
 struct SampleRow {
   std::int32_t scored = -1;  // token whose log probability is computed; negative: draw one
   std::int32_t num_top = 0;  // [0, min(kSampleTopMax, logits.columns)]
@@ -33,18 +33,18 @@ struct SampleRow {
   float frequency_penalty = 0.0F;
   std::uint64_t seed = 0;        // with the drawn token's position: its random number
   std::int64_t first_count = 0;  // of SampleArgs::counts
-  std::int64_t num_counts = 0;   // 0 where there is no penalty
+  std::int64_t num_counts = 0;   // 0 without penalties
   std::int64_t num_biases = 0;
-  std::int64_t is_raw = 0;  // 1: what is reported is of the logits before penalties and biases
+  std::int64_t is_raw = 0;  // 1: reports log probabilities before penalties and biases
   const std::int32_t* bias_ids = nullptr;
   const float* bias_values = nullptr;
 };
 
 struct SampleRecord {
-  std::int32_t is_valid = 0;  // 0: NaN, +inf or only -inf in the row; all else is 0
+  std::int32_t is_valid = 0;  // 0: NaN, +inf or only -inf in the row; other fields are 0
   std::int32_t token = 0;
   float logprob = 0.0F;
-  std::int32_t num_top = 0;  // of SampleRow::num_top, those whose probability is not 0
+  std::int32_t num_top = 0;  // entries written: at most SampleRow::num_top, none of probability 0
 };
 
 struct TopToken {

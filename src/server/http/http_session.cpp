@@ -353,7 +353,7 @@ void HttpSession::on_unanswered() {
 }
 
 bool HttpSession::others_connected() {
-  if (!std::exchange(is_counted_, true)) context_->registry.client_came();
+  if (!std::exchange(is_counted_, true)) context_->registry.add_client();
   return context_->registry.num_clients() > 1;
 }
 
@@ -406,7 +406,7 @@ void HttpSession::on_written(beast::error_code error) {
 
 // The whole answer has been written.
 void HttpSession::next_request() {
-  if (std::exchange(is_counted_, false)) context_->registry.client_left();
+  if (std::exchange(is_counted_, false)) context_->registry.remove_client();
   on_gone_ = nullptr;
   if (watching_) return stream_.cancel();  // on_watched comes back here
   framing_.reset();
@@ -440,7 +440,7 @@ void HttpSession::finish() {
   close_timer_.cancel();
   write_queue_.clear();
   body_part_.set(0);
-  if (std::exchange(is_counted_, false)) context_->registry.client_left();
+  if (std::exchange(is_counted_, false)) context_->registry.remove_client();
   stream_.close();
   const auto on_gone = std::exchange(on_gone_, nullptr);
   if (!on_gone) return;

@@ -109,14 +109,14 @@ class LineSession::Loop {
   Mailbox& mailbox() { return *mailbox_; }
 
   void run() {
-    context_.registry.client_came();
+    context_.registry.add_client();
     try {
       while (turn()) continue;
     } catch (const std::exception& e) {
       fail(std::string("the session over standard input and output failed: ") + e.what());
     }
     peer_.streams.cancel_all();
-    context_.registry.client_left();
+    context_.registry.remove_client();
   }
 
  private:

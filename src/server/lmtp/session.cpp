@@ -208,8 +208,8 @@ void Session::shut_down() {
 
 // A peer is counted while the connection is open, however it ends.
 void Session::become(State state) {
-  if (state == State::kOpen) context_->registry.client_came();
-  if (state_ == State::kOpen) context_->registry.client_left();
+  if (state == State::kOpen) context_->registry.add_client();
+  if (state_ == State::kOpen) context_->registry.remove_client();
   state_ = state;
 }
 

@@ -66,8 +66,8 @@ class ConnectionRegistry {
   ConnectionId next_id() { return next_id_++; }
 
   // Clients that may have requests in flight. Each is counted once, by its session.
-  void client_came() { ++num_clients_; }
-  void client_left() { --num_clients_; }
+  void add_client() { ++num_clients_; }
+  void remove_client() { --num_clients_; }
   int num_clients() const { return num_clients_; }
 
   // Refuses new connections from now on and shuts down the open ones.
