@@ -71,7 +71,7 @@ Result<void> check_request(const Request& request, const ModelLimits& limits) {
   if (Result<void> ok = check_ids("prompt", request.prompt, limits.vocab_size); !ok) return ok;
   if (Result<void> ok = check_ids("scored", request.scored, limits.vocab_size); !ok) return ok;
   const SamplingParams& params = request.params;
-  const Result<void> stops = check_ids("stop_token_ids", params.stop_token_ids, limits.vocab_size);
+  Result<void> stops = check_ids("stop_token_ids", params.stop_token_ids, limits.vocab_size);
   if (!stops) return stops;
   if (Result<void> ok = check_resumed(request); !ok) return ok;
   if (params.mask) {

@@ -23,7 +23,7 @@ constexpr auto kBitsOf = [] {
   std::array<std::array<std::uint32_t, 256>, kGroup> bits{};
   for (auto& place : bits) place.fill(kNotADigit);
   for (std::uint32_t value = 0; value < kDigits.size(); ++value) {
-    const auto digit = static_cast<std::size_t>(kDigits[value]);
+    const auto digit = static_cast<unsigned char>(kDigits[value]);
     bits[0][digit] = value << 2;
     bits[1][digit] = value >> 4 | (value & 0xFU) << 12;
     bits[2][digit] = (value >> 2) << 8 | (value & 0x3U) << 22;

@@ -194,9 +194,12 @@ Payload parse_payload(std::string_view text, BiasCache& bias_cache, const Limits
       continue;
     }
     if (is_first_bias) payload.bias_text = value;
-    if (key == field_name(Field::kMask) && !payload.mask && (payload.mask = read_mask(value))) {
-      left_out.push_back(value);
-      continue;
+    if (key == field_name(Field::kMask) && !payload.mask) {
+      payload.mask = read_mask(value);
+      if (payload.mask) {
+        left_out.push_back(value);
+        continue;
+      }
     }
     if (key == field_name(Field::kModel) && value.size() >= 2 && rest[0] == '"') {
       model = value.substr(1, value.size() - 2);
