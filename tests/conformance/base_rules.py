@@ -172,7 +172,7 @@ async def one_candidate_is_greedy(t):
 async def presence_penalty_forbids_repetition(t):
     """presence_penalty 100 leaves no token that occurred a chance."""
     async with t.wire() as w:
-        fields = {"max_tokens": NUM_TOKENS, "logit_bias": {"700": 30}}
+        fields = {"max_tokens": NUM_TOKENS, "logit_bias": {"200": 30}}
         seen = ids(await w.generate(presence_penalty=100, **fields))
         expect_equal(len(set(seen)), len(seen), f"different tokens of {seen}")
 
@@ -261,8 +261,8 @@ async def bias_forces_and_forbids(t):
     """logit_bias 100 makes a token certain, and -100 impossible, in what is reported too."""
     async with t.wire() as w:
         best, *_ = await w.generate(max_tokens=1)
-        forced = await w.generate(max_tokens=3, logit_bias={"700": 100})
-        expect_equal(set(ids(forced)), {700}, "tokens with a bias of 100")
+        forced = await w.generate(max_tokens=3, logit_bias={"200": 100})
+        expect_equal(set(ids(forced)), {200}, "tokens with a bias of 100")
         expect(near(forced[0]["logprob"], 0), f"the forced token's logprob: {forced[0]}")
         other, *_ = await w.generate(max_tokens=1, logit_bias={str(best["token"]): -100})
         expect(other["token"] != best["token"], f"{other} was forbidden")
