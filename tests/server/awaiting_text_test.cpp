@@ -76,7 +76,8 @@ TEST(AwaitingText, IsToldOfTheLoadingAndThenDone) {
                          "notices": true, "seed": 7})");
   wire.send(R"(TOKENIZE {"stream_id": 2, "model": "one", "text": "ab"})");
   for (const int id : {1, 2}) {
-    const nlohmann::json notice = wire.next();
+    nlohmann::json notice = wire.next();
+    while (id == 2 && notice["stream_id"] == 1) notice = wire.next();  // that it has come further
     EXPECT_EQ(notice["status"], "loading");
     EXPECT_EQ(notice["stream_id"], id);
   }
@@ -167,6 +168,54 @@ TEST(AwaitingText, WhatWaitsIsBounded) {
   wire.send(R"(BUFFER {"stream_id": 100, "model": "one", "buffer": "a", "text": "ab"})");
   for (int i = 0; i < 1024; ++i) wire.send(R"(FREE {"buffer": "b"})");
   EXPECT_EQ(wire.ask(7, R"(FREE {"stream_id": 7, "buffer": "b"})")["code"], "overloaded");
+}
+
+// Takes a long text for one token, once its gate is open.
+class SlowTokenizer : public lmtp::testing::FakeTokenizer {
+ public:
+  explicit SlowTokenizer(std::shared_future<void> gate)
+      : FakeTokenizer(kFakeVocabSize), gate_(std::move(gate)) {}
+  Result<std::vector<TokenId>> encode(std::string_view text) const override {
+    if (text.size() < 1000) return FakeTokenizer::encode(text);
+    gate_.wait();
+    return std::vector<TokenId>{'x'};
+  }
+
+ private:
+  const std::shared_future<void> gate_;
+};
+
+TEST(AwaitingText, ALongTextIsForTheModelThatWasLoadedWhenItCame) {
+  std::promise<void> gate;
+  const auto find = [opened = gate.get_future().share()](
+                        const std::string& name) -> Result<registry::ServedModel> {
+    FakeModelOptions model;
+    model.load_tokenizer = [opened]() -> registry::LoadedTokenizer {
+      return std::shared_ptr<const tokenizer::Tokenizer>(std::make_shared<SlowTokenizer>(opened));
+    };
+    return make_fake_model(name, model);
+  };
+  registry::AutoOptions options;
+  options.max_models = 1;
+  registry::Registry models(std::make_unique<FakeFactory>(find), options);
+  ServerOptions server_options;
+  server_options.port = 0;
+  Server server(server_options, models);
+  ASSERT_TRUE(server.start().ok());
+  Wire wire(server.port());
+  const auto load = [&](int id, const std::string& name) {
+    wire.send("GENERATE {\"stream_id\": " + std::to_string(id) + ", \"model\": \"" + name +
+              "\", \"prompt\": [5], \"max_tokens\": 1}");
+    while (!wire.next_of(id).contains("token")) continue;
+  };
+  load(1, "one");
+  wire.send(R"(GENERATE {"stream_id": 2, "max_tokens": 1, "notices": true, "prompt": ")" +
+            std::string(std::size_t{70} << 10, 'x') + "\"}");
+  load(3, "two");
+  gate.set_value();
+  const nlohmann::json notice = wire.next_of(2);
+  EXPECT_EQ(notice["status"], "accepted");
+  EXPECT_EQ(notice["model"], "one");
 }
 
 TEST(AwaitingText, AFailedLoadAnswersEveryKind) {

@@ -36,7 +36,11 @@ Error too_much(const char* field, const OperationLimits& limits) {
 }
 
 Result<Answer> answer_to(protocol::TokenizeMessage& message, Resolved& resolved,
-                         const registry::ReadyModel* /*model*/, Peer& /*peer*/) {
+                         const registry::ReadyModel* /*model*/, Peer& peer) {
+  // A token takes two bytes at least.
+  if (resolved.tokens.size() > peer.limits.max_answer_bytes / 2) {
+    return too_much("text", peer.limits);
+  }
   return Answer(protocol::TokensEntry{message.stream_id, std::move(resolved.tokens)});
 }
 
@@ -206,6 +210,12 @@ void Dispatcher::encode_later(StreamId id, registry::ReadyModel model, Peer& pee
   StreamTable::Live& live = *peer.streams.find(id);
   const std::shared_ptr<WaitingOperation> waiting = live.extended->waiting;
   if (!count_waiting(*waiting)) return fail(id, waiting_full(), peer, answers);
+  // Another model may be the loaded one by the time that this one's tokens are there.
+  std::visit(
+      [&](auto& message) {
+        if (message.model.empty()) message.model = model.name;
+      },
+      waiting->operation);
   auto job = [id, waiting, model = std::move(model), sink = peer.sink] {
     waiting->resolved = guarded([&] { return resolve(*waiting, model); });
     for (int attempt = 0; attempt < 2; ++attempt) {  // the second where there was no memory
