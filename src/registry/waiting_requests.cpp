@@ -1,6 +1,7 @@
 #include "waiting_requests.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -18,6 +19,9 @@ std::size_t bytes_of(const Request& request) {
   std::size_t bytes = (request.prompt.size() + request.scored.size()) * sizeof(TokenId);
   if (request.params.logit_bias != nullptr) {
     bytes += request.params.logit_bias->ids.size() * (sizeof(TokenId) + sizeof(float));
+  }
+  if (request.params.mask != nullptr) {
+    bytes += request.params.mask->words.size() * sizeof(std::uint64_t);
   }
   return bytes;
 }

@@ -139,6 +139,16 @@ TEST_F(WaitingRequestsTest, TooManyBytesAreRefused) {
   EXPECT_TRUE(add(5, half));
 }
 
+TEST_F(WaitingRequestsTest, MasksCountAsBytes) {
+  Request request = make(1);
+  auto mask = std::make_shared<TokenMask>();
+  mask->words.resize(kWaitingBytesMax / sizeof(std::uint64_t));
+  request.params.mask = std::move(mask);
+  const Result<void> refused = waiting.add(request, 0);
+  ASSERT_FALSE(refused) << "the vocabulary, and so its length, is not known yet";
+  EXPECT_EQ(refused.error().code, ErrorCode::kOverloaded);
+}
+
 TEST_F(WaitingRequestsTest, WhatTheModelCannotServeEndsWhenItIsKnown) {
   EXPECT_TRUE(add(1, {1, kVocab}));
   EXPECT_TRUE(add(2));
