@@ -349,6 +349,21 @@ def test_stdio_takes_its_input_from_a_file_and_leaves_alone_what_it_shares(tmp_p
     assert b" ready on " in done.stderr and b"ready" not in done.stdout
 
 
+@pytest.mark.parametrize("closed, exit_code", [("<&-", 0), (">&-", 1)])
+def test_stdio_with_a_stream_that_is_closed_ends(closed, exit_code):
+    command = f'exec "{bin_dir()}/lmtp-serve" demo --stdio --kv-cache 64MiB {closed}'
+    done = subprocess.run(
+        ["sh", "-c", command],
+        input=generate().encode(),
+        capture_output=True,
+        timeout=TIMEOUT_S,
+    )
+    assert done.returncode == exit_code
+    assert (b"standard output cannot be written: Bad file descriptor" in done.stderr) == (
+        exit_code == 1
+    )
+
+
 def test_stdio_cancels_and_stops_by_a_signal():
     with Stdio() as session:
         session.write(generate(max_tokens=100, stream_id=1))

@@ -364,6 +364,14 @@ int serve_auto(const ServeOptions& options, catalog::NamePolicy policy) {
   return run_until_stopped(options, events, Events::Kind::kTimeout, models, server);
 }
 
+// Where one of the standard streams is closed, the next file or socket that is opened would be
+// taken for it. Reading ends at once, and writing fails.
+void fill_standard_streams() {
+  int fd = ::open("/dev/null", O_RDONLY);
+  while (fd >= 0 && fd <= STDERR_FILENO) fd = ::open("/dev/null", O_RDONLY);
+  if (fd >= 0) ::close(fd);
+}
+
 int serve(const ServeOptions& options) {
   if (const Result<void> ok = check_device(options); !ok) return fail(ok.error().message);
   auto folders = catalog::canonical_folders(options.model_dirs);
@@ -379,6 +387,7 @@ int serve(const ServeOptions& options) {
 }  // namespace lmtp::tools
 
 int main(int argc, char** argv) {
+  lmtp::tools::fill_standard_streams();
   const auto parsed = lmtp::tools::parse_serve_options(argc, argv);
   if (const int* exit_code = std::get_if<int>(&parsed)) return *exit_code;
   const auto& options = std::get<lmtp::tools::ServeOptions>(parsed);
