@@ -40,19 +40,49 @@ Result<void> check_lengths(const Request& request, int context_length) {
                                         " (one less than the context)"};
 }
 
-Result<void> check_mask(const TokenMask& mask, int vocab_size) {
+bool allows_any(const TokenMask& mask, int vocab_size) {
+  // Of the last word, the bits of the vocabulary.
+  const std::uint64_t last = ~std::uint64_t{0} >> (63 - (vocab_size - 1) % 64);
+  for (std::size_t i = 0; i < mask.words.size(); ++i) {
+    if ((mask.words[i] & (i + 1 < mask.words.size() ? ~std::uint64_t{0} : last)) != 0) return true;
+  }
+  return false;
+}
+
+// The mask without the tokens that cannot be drawn before min_tokens.
+TokenMask without_ends(const Request& request, const ModelLimits& limits) {
+  TokenMask mask = *request.params.mask;
+  const auto clear = [&](const std::vector<TokenId>& ids) {
+    for (const TokenId id : ids) {
+      if (id < limits.vocab_size) {
+        mask.words[static_cast<std::size_t>(id) / 64] &= ~(std::uint64_t{1} << id % 64);
+      }
+    }
+  };
+  clear(request.params.stop_token_ids);
+  if (!request.params.ignore_eos) clear(limits.eos_ids);
+  return mask;
+}
+
+Result<void> check_mask(const Request& request, const ModelLimits& limits) {
+  const TokenMask& mask = *request.params.mask;
+  const int vocab_size = limits.vocab_size;
   if (mask.num_bytes != (vocab_size + 7) / 8) {
     return Error{ErrorCode::kInvalid,
                  "mask: has " + std::to_string(mask.num_bytes) + " bytes, allowed are " +
                      std::to_string((vocab_size + 7) / 8) + " (a bit for each of " +
                      std::to_string(vocab_size) + " tokens)"};
   }
-  // Of the last word, the bits of the vocabulary.
-  const std::uint64_t last = ~std::uint64_t{0} >> (63 - (vocab_size - 1) % 64);
-  for (std::size_t i = 0; i < mask.words.size(); ++i) {
-    if ((mask.words[i] & (i + 1 < mask.words.size() ? ~std::uint64_t{0} : last)) != 0) return {};
+  if (!allows_any(mask, vocab_size)) {
+    return Error{ErrorCode::kInvalid, "mask: allows no token; at least one bit must be set"};
   }
-  return Error{ErrorCode::kInvalid, "mask: allows no token; at least one bit must be set"};
+  if (request.num_resumed >= request.params.min_tokens ||
+      allows_any(without_ends(request, limits), vocab_size)) {
+    return {};
+  }
+  return Error{ErrorCode::kInvalid,
+               "mask: allows only tokens that end the stream, and none of them can be drawn before "
+               "min_tokens; at least one other bit must be set"};
 }
 
 Result<void> check_resumed(const Request& request) {
@@ -75,7 +105,7 @@ Result<void> check_request(const Request& request, const ModelLimits& limits) {
   if (!stops) return stops;
   if (Result<void> ok = check_resumed(request); !ok) return ok;
   if (params.mask) {
-    if (Result<void> ok = check_mask(*params.mask, limits.vocab_size); !ok) return ok;
+    if (Result<void> ok = check_mask(request, limits); !ok) return ok;
   }
   const auto& bias = params.logit_bias;
   if (bias == nullptr || bias->ids.empty() || bias->ids.back() < limits.vocab_size) return {};

@@ -84,6 +84,26 @@ TEST(CheckRequest, AMaskHasABitForEachTokenAndAllowsOne) {
   EXPECT_EQ(refusal_of(), "mask: has 14 bytes, allowed are 13 (a bit for each of 100 tokens)");
 }
 
+TEST(CheckRequest, AMaskLeavesATokenWhereNoEndCanBeDrawn) {
+  ModelLimits of_model = limits();
+  of_model.eos_ids = {3};
+  Request request;
+  request.prompt = {1, 2};
+  request.params.mask = std::make_shared<TokenMask>(
+      TokenMask{{std::uint64_t{1} << 3 | std::uint64_t{1} << 7, std::uint64_t{1} << 36}, 13});
+  request.params.stop_token_ids = {7};
+  EXPECT_TRUE(check_request(request, of_model).ok());
+  request.params.min_tokens = 1;
+  EXPECT_EQ(check_request(request, of_model).error().message,
+            "mask: allows only tokens that end the stream, and none of them can be drawn before "
+            "min_tokens; at least one other bit must be set");
+  request.num_resumed = 1;
+  EXPECT_TRUE(check_request(request, of_model).ok()) << "there are so many already";
+  request.num_resumed = 0;
+  request.params.ignore_eos = true;
+  EXPECT_TRUE(check_request(request, of_model).ok());
+}
+
 TEST(CheckRequest, StopTokensAreOfTheVocabularyAndWhatIsResumedOfThePrompt) {
   Request request;
   request.prompt = {1, 2};
