@@ -133,7 +133,7 @@ std::string Connection::resolve_and_connect(const std::string& host, std::uint16
         std::vector<Protocol::endpoint> endpoints;
         for (const auto& entry : found) endpoints.emplace_back(entry.endpoint());
         asio::async_connect(
-            socket_->next_layer(), std::move(endpoints),
+            socket_->next_layer(), endpoints,
             [state](ErrorCode failed, const auto& /*endpoint*/) { state->result = failed; });
       });
   std::string error = wait_for(state->result, timeout_ms);

@@ -1,12 +1,12 @@
 #include "line_session.h"
 
-#include <limits.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstdint>
 #include <cstring>
 #include <exception>
