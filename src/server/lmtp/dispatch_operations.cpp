@@ -226,7 +226,7 @@ void Dispatcher::encode_later(StreamId id, registry::ReadyModel model, Peer& pee
       if (delivered) return;
     }
   };
-  if (!encoder_.submit(std::move(job))) {
+  if (!encoder_.submit(peer.streams.connection(), std::move(job))) {
     return fail(id, overloaded("long texts wait to be read"), peer, answers);
   }
   live.canceller = std::make_shared<EncodingCanceller>();

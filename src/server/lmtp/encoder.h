@@ -2,21 +2,25 @@
 // thread.
 #pragma once
 
-#include <atomic>
+#include <condition_variable>
 #include <cstddef>
+#include <cstdint>
+#include <deque>
 #include <functional>
+#include <mutex>
 #include <thread>
-#include <utility>
 
-#include "lmtp/base/bounded_queue.h"
+#include "lmtp/base/ids.h"
 
 namespace lmtp::server {
 
 // A text of so many bytes takes up to 40 ms where it is one word, a few as a rule.
 inline constexpr std::size_t kEncodedAtOnceMax = std::size_t{64} << 10;
-// Longer ones that wait for their turn.
+// Longer ones that wait for their turn, in all and of one connection.
 inline constexpr std::size_t kEncodesMax = 64;
+inline constexpr std::size_t kEncodesOfOneMax = 48;
 
+// Connections take turns: one that sends many long texts holds up another's by one of them.
 // Owner: the server's context. start() and stop() from one thread, once; submit() from any.
 class Encoder {
  public:
@@ -29,14 +33,21 @@ class Encoder {
   // What is queued is dropped.
   void stop();
 
-  // False where too much waits, or it does not run. `job` must not throw.
-  bool submit(std::function<void()> job) {
-    return thread_.joinable() && jobs_.try_push(std::move(job));
-  }
+  // False where too much waits, or it does not run. `run` must not throw.
+  bool submit(ConnectionId connection, std::function<void()> run);
 
  private:
-  BoundedQueue<std::function<void()>> jobs_{kEncodesMax};
-  std::atomic<bool> stopping_ = false;
+  struct Job {
+    ConnectionId connection = 0;
+    std::int64_t round = 0;  // of the turns that connections take
+    std::function<void()> run;
+  };
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Job> jobs_;    // in the order of their rounds
+  std::int64_t round_ = 0;  // of the job that was taken last
+  bool running_ = false;
   std::thread thread_;
 };
 
