@@ -132,10 +132,7 @@ async def into_keeps_the_stream(t):
         drawn = await w.generate(flat, max_tokens=4)
         kept = await w.generate([{"buffer": "a"}], max_tokens=4)
         expect_equal(values(kept), values(drawn), "a stream behind the buffer")
-        long = await w.say("GENERATE", prompt=PROMPT, into="b", max_tokens=400, ignore_eos=True)
-        await w.wait(lambda v, e: e.get("stream_id") == long and "token" in e, "a token")
-        await w.send_text(f'CANCEL {{"stream_id": {long}}}')
-        await w.end(long)
+        long, _ = await w.cancelled(into="b", ignore_eos=True)
         length = await buffer(w, "b", tokens=[], append=True)
         expect_equal(length, len(PROMPT) + len(w.tokens(long)), "length after CANCEL")
 

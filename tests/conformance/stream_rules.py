@@ -15,7 +15,6 @@ RETRYABLE = {"overloaded", "unavailable", "model_failed", "shutting_down"}
 ENTRY_ORDER = "token stream_id index logprob finish_reason text stop_text top_logprobs".split()
 ERROR_ORDER = "stream_id index error code retryable retry_after_ms".split()
 DRAWN = {"max_tokens": 16, "temperature": 1.1, "seed": 11, "ignore_eos": True}
-LONG = {"max_tokens": 400, "ignore_eos": True}
 
 rule = functools.partial(any_rule, level="1.1")
 
@@ -65,10 +64,7 @@ async def entries_keep_their_order_of_fields(t):
 async def some_errors(t):
     """Errors by the code that each should have."""
     async with t.wire() as w:
-        long = await w.say("GENERATE", prompt=PROMPT, **LONG)
-        await w.wait(lambda v, e: e.get("stream_id") == long and "token" in e, "a token")
-        await w.send_text(f'CANCEL {{"stream_id": {long}}}')
-        cancelled = await w.end(long)
+        _, ended = await w.cancelled(ignore_eos=True)
         context = t.info.get("context_length") or 0
         too_long = (await w.error("GENERATE", prompt=[5] * (context + 1)))[1]
         wrong = [
@@ -85,7 +81,7 @@ async def some_errors(t):
             unknown.append((await w.wait(its, f"{kind} error"))[1])
         await w.lives()
     return {
-        "cancelled": [cancelled], "context_length": [too_long], "invalid_request": wrong,
+        "cancelled": [ended], "context_length": [too_long], "invalid_request": wrong,
         "unknown_model": unknown,
     }  # fmt: skip
 
@@ -167,9 +163,7 @@ async def samples_all_end(t):
 async def cancel_ends_all_samples(t):
     """CANCEL ends every sample of its stream."""
     async with t.wire() as w:
-        stream_id = await w.say("GENERATE", prompt=PROMPT, n=3, temperature=1, **LONG)
-        await w.wait(lambda v, e: e.get("stream_id") == stream_id and "token" in e, "a token")
-        await w.send_text(f'CANCEL {{"stream_id": {stream_id}}}')
+        stream_id, _ = await w.cancelled(n=3, temperature=1, ignore_eos=True)
         ended = set()
 
         def all_ended(_, entry):

@@ -21,6 +21,7 @@ PROMPT = [46, 189, 79, 158]
 OTHER_PROMPTS = [[12], [5, 6, 7], [130, 20, 130], [200, 201, 202, 203, 204, 205]]
 TOLERANCE = 1e-3  # of log probabilities that two ways of computing give
 VIOLATIONS_MAX = 5
+NUM_TRIES = 5  # of what a server may be too fast for
 
 
 class Broken(Exception):
@@ -224,6 +225,20 @@ class Wire(lmtp.Connection):
 
     async def generate(self, prompt=PROMPT, **fields):
         return await self.finish(await self.say("GENERATE", prompt=prompt, **fields))
+
+    async def cancelled(self, **fields):
+        """(stream id, last entry) of a stream that is cancelled at its first token, or before it
+        where streams are too fast for that."""
+        for i in range(NUM_TRIES):
+            stream_id = await self.say("GENERATE", prompt=PROMPT, max_tokens=400, **fields)
+            is_token = lambda v, e: e.get("stream_id") == stream_id and "token" in e
+            if i < NUM_TRIES - 2:
+                await self.wait(is_token, "a token")
+            await self.send_text(f'CANCEL {{"stream_id": {stream_id}}}')
+            last = await self.end(stream_id)
+            if "error" in last:
+                break
+        return stream_id, last
 
     async def generate_samples(self, n, prompt=PROMPT, **fields):
         """The entries of a stream of n samples, in the order in which they came."""
