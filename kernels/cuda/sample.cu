@@ -186,22 +186,15 @@ __global__ void __launch_bounds__(kSelectThreads) sample_kernel(SampleArgs args)
   const std::int64_t width = args.logits.columns;
   const SampleRow row = args.rows[at];
   float* logits = args.logits.data + at * args.logits.stride;
-  float* reported = logits;
   if (row.is_raw != 0) {
-    reported = args.raw.data + at * args.raw.stride;
-    for_ids(width, [&](std::int64_t id) { reported[id] = logits[id]; });
+    float* raw = args.raw.data + at * args.raw.stride;
+    for_ids(width, [&](std::int64_t id) { raw[id] = logits[id]; });
     block_barrier();  // before others edit what this thread copies
   }
   SampleRecord record;
   edit(row, args.counts, logits);
-  const RowTotal total = total_of(shared, logits, width);
-  const RowTotal shown = row.is_raw != 0 ? total_of(shared, reported, width) : total;
-  if (is_finite(total.log_sum) && is_finite(shown.log_sum)) {
-    record.is_valid = 1;
-    if (row.num_top > 0) {
-      record.num_top =
-          list_top(shared, reported, width, row.num_top, shown, args.top + at * args.top_stride);
-    }
+  RowTotal total = total_of(shared, logits, width);
+  if (is_finite(total.log_sum)) {
     record.token = row.scored;
     if (row.scored < 0) {
       record.token = total.best;
@@ -210,7 +203,23 @@ __global__ void __launch_bounds__(kSelectThreads) sample_kernel(SampleArgs args)
         record.token = draw(shared.select, row, uniform(row.seed, drawn), logits, width, total);
       }
     }
-    record.logprob = shown.log_probability(reported[record.token]);
+    // What is reported comes last: of two sets of logits one is needed at a time, in registers too.
+    if (row.is_raw != 0) {
+      block_barrier();
+      logits = args.raw.data + at * args.raw.stride;
+      total = total_of(shared, logits, width);
+    }
+  }
+  if (is_finite(total.log_sum)) {
+    record.is_valid = 1;
+    if (row.num_top > 0) {
+      block_barrier();
+      record.num_top =
+          list_top(shared, logits, width, row.num_top, total, args.top + at * args.top_stride);
+    }
+    record.logprob = total.log_probability(logits[record.token]);
+  } else {
+    record = {};
   }
   if (thread_index() == 0) args.records[at] = record;
 }
