@@ -78,6 +78,7 @@ def serve(tmp_path):
         (["--cuda", "gpt2-medium"], " gpt2-medium"),
         (["--kv-cache", "1GiB", "--static", "org/name@v2"], " org/name@v2"),
         (["random:gpt2", "--port", "9"], " --port 9"),
+        (["demo", "--listen", "unix:/run/a b"], r" demo --host unix:/run/a\ b"),
     ],
 )
 def test_serve_says_how_to_reach_it(serve, arguments, hint):
@@ -86,6 +87,11 @@ def test_serve_says_how_to_reach_it(serve, arguments, hint):
     assert len(hints) == 2
     assert hints[0].startswith(hint + "     ")
     assert hints[1].startswith(hint + ' -p "Once upon"')
+
+
+def test_what_speaks_over_stdio_is_reached_by_nobody_else(serve):
+    passed_on, hints, _ = serve("demo", "--stdio")
+    assert (passed_on, hints) == (["demo", "--stdio"], [])
 
 
 def test_a_folder_is_named_so_that_it_is_found_from_elsewhere(serve, tmp_path):
