@@ -117,11 +117,12 @@ async def wait_all_freed(endpoint):
     async with Socket(endpoint) as s:
 
         async def idle():
+            nonlocal stats
             stats = (await s.model_info())["stats"]
             held = stats["num_running"] + stats["num_waiting"] + stats["num_blocks_pinned"]
             return held == 0
 
+        stats = {}
         await wait_until(idle, "everything is freed")
-        stats = (await s.model_info())["stats"]
         free = stats["num_blocks_free"] + stats["num_blocks_evictable"]
         assert stats["num_blocks"] in (0, free + 1), stats  # block 0 is never handed out

@@ -183,12 +183,30 @@ async def in_decode(s, _):
     await s.token_of(1)
 
 
-async def in_prefill(s, _):
-    await s.send("GENERATE", stream_id=1, prompt=list(range(1, 500)), max_tokens=5)
+async def until_admitted(watcher, send):
+    """Sends a request and waits until the scheduler has taken it up."""
+
+    async def num_prompt_tokens():
+        return (await watcher.model_info())["stats"]["num_prompt_tokens"]
+
+    async def admitted():
+        return await num_prompt_tokens() > before
+
+    before = await num_prompt_tokens()
+    await send
+    await wait_until(admitted, "the request is admitted")
 
 
-async def in_a_score(s, _):
-    await s.send("SCORE", stream_id=1, prompt=[5], scored=list(range(1, 500)))
+async def in_prefill(s, watcher):
+    await until_admitted(
+        watcher, s.send("GENERATE", stream_id=1, prompt=list(range(1, 500)), max_tokens=5)
+    )
+
+
+async def in_a_score(s, watcher):
+    await until_admitted(
+        watcher, s.send("SCORE", stream_id=1, prompt=[5], scored=list(range(1, 500)))
+    )
 
 
 async def waiting(s, _):
