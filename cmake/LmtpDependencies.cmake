@@ -1,10 +1,12 @@
 # Everything from outside, found once, each under one target name:
 #   Threads::Threads  Boost::headers (1.81: Beast, Asio)  simdjson::simdjson  spdlog::spdlog
 #   nlohmann_json::nlohmann_json  fmt::fmt  CLI11::CLI11  Pcre2::pcre2_8  Libedit::libedit
-#   Xxhash::xxhash  Sentencepiece::sentencepiece  CURL::libcurl  OpenSSL::Crypto (hub)
-#   PrometheusCpp::core (server)
+#   Xxhash::xxhash  Sentencepiece::sentencepiece  CURL::libcurl  OpenSSL::Crypto (hub, server)
+#   OpenSSL::SSL (tls)
+#   PrometheusCpp::core (server)  Tomlplusplus::headers (lmtp-serve)
 #   GTest::gtest GTest::gmock GTest::gtest_main (tests)  benchmark::benchmark (where installed)
 #   Libtorch::cpu (libtorch only; see FindLibtorch.cmake)
+#   LlamaJinja::jinja (text's program lmtp-jinja only; see FindLlamaJinja.cmake)
 # The packages' names are in tools/packages.txt and, for tests, tools/packages-tests.txt;
 # `tools/setup` installs them.
 include_guard(GLOBAL)
@@ -17,7 +19,7 @@ find_package(fmt REQUIRED)
 find_package(spdlog REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(CURL 7.87 REQUIRED)
-find_package(OpenSSL 3.0 REQUIRED COMPONENTS Crypto)
+find_package(OpenSSL 3.0 REQUIRED COMPONENTS Crypto SSL)
 find_package(benchmark QUIET)
 set(LMTP_TESTS_ENABLED OFF)
 if(LMTP_BUILD_TESTS)  # ON or AUTO
@@ -52,10 +54,19 @@ lmtp_system_library(Libedit::libedit histedit.h edit libedit-dev)
 lmtp_system_library(Xxhash::xxhash xxhash.h xxhash libxxhash-dev)
 lmtp_system_library(Sentencepiece::sentencepiece sentencepiece_processor.h sentencepiece
   libsentencepiece-dev)
+# Header-only: its own CMake files would link a shared library.
+find_path(LMTP_TOMLPLUSPLUS_INCLUDE_DIR toml++/toml.h REQUIRED)
+mark_as_advanced(LMTP_TOMLPLUSPLUS_INCLUDE_DIR)
+add_library(Tomlplusplus::headers INTERFACE IMPORTED GLOBAL)
+target_include_directories(Tomlplusplus::headers SYSTEM INTERFACE ${LMTP_TOMLPLUSPLUS_INCLUDE_DIR})
+
 # The text format alone. Its own CMake files would find its HTTP server, civetweb and zlib as well.
 lmtp_system_library(PrometheusCpp::core prometheus/text_serializer.h prometheus-cpp-core
                     prometheus-cpp-dev)
 
 if(LMTP_TORCH)
   find_package(Libtorch REQUIRED)
+endif()
+if(LMTP_CHAT_TEMPLATES)
+  find_package(LlamaJinja REQUIRED)
 endif()

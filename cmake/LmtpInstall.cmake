@@ -1,7 +1,7 @@
-# cmake --install: the three programs, the demo model, a man page each, a systemd unit, and
-# libtorch, so that the result needs nothing of this build's place: a service's user cannot read an
-# administrator's home, where tools/setup puts libtorch. That is 0.5 GB;
-# -DLMTP_BUNDLE_LIBTORCH=OFF leaves it where it is.
+# cmake --install: the three programs, the demo model, a man page each, a systemd unit, the program
+# that renders chat templates with its licence, and libtorch, so that the result needs nothing of
+# this build's place: a service's user cannot read an administrator's home, where tools/setup puts
+# libtorch. That is 0.5 GB; -DLMTP_BUNDLE_LIBTORCH=OFF leaves it where it is.
 include_guard(GLOBAL)
 include(GNUInstallDirs)
 
@@ -22,6 +22,10 @@ install(FILES ${PROJECT_BINARY_DIR}/lmtp-serve.service DESTINATION lib/systemd/s
 
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/models/demo DESTINATION share/lmtp/models)
 
+if(TARGET lmtp-jinja)
+  install(TARGETS lmtp-jinja RUNTIME DESTINATION lib/lmtp)
+  install(FILES ${LLAMA_JINJA_LICENSE} DESTINATION share/doc/lmtp RENAME LICENSE.llama.cpp)
+endif()
 if(TARGET lmtp_torch)
   install(TARGETS lmtp_torch LIBRARY DESTINATION lib/lmtp)
 endif()

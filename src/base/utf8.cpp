@@ -1,5 +1,7 @@
 #include "lmtp/base/utf8.h"
 
+#include <algorithm>
+
 #include "lmtp/base/check.h"
 
 namespace lmtp {
@@ -51,6 +53,11 @@ void append_valid_utf8(std::string_view text, std::string& out) {
     }
     text.remove_prefix(step.num_bytes);
   }
+}
+
+std::size_t num_characters(std::string_view text) {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
 void append_utf8(char32_t code_point, std::string& out) {

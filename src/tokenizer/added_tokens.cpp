@@ -44,18 +44,26 @@ AddedTokens::AddedTokens(std::vector<AddedToken> tokens) : tokens_(std::move(tok
   for (std::size_t i = tokens_.size(); i-- > 0;) {
     entries.emplace_back(tokens_[i].content, static_cast<std::int32_t>(i));
     begins_[byte_at(tokens_[i].content, 0)] = true;
+    has_special_ |= tokens_[i].special;
   }
   trie_ = ByteTrie(std::move(entries));
   one_first_byte_ = std::count(begins_.begin(), begins_.end(), true) == 1;
 }
 
+bool AddedTokens::Plain::touches(std::size_t begin, std::size_t end) const {
+  const auto first = std::ranges::partition_point(
+      ranges, [&](const TextRange& range) { return range.end <= begin + offset; });
+  return first != ranges.end() && first->begin < end + offset;
+}
+
 std::optional<AddedTokens::Match> AddedTokens::next(const CharClasses& classes,
-                                                    std::string_view text, Cursor& cursor) const {
+                                                    std::string_view text, Plain plain,
+                                                    Cursor& cursor) const {
   if (tokens_.empty()) return std::nullopt;
   for (;;) {
     const std::size_t pos = find_first_byte(text, cursor.search_from);
     if (pos == std::string_view::npos) return std::nullopt;
-    const AddedToken* token = token_at(text, pos);
+    const AddedToken* token = token_at(text, plain, pos);
     if (token == nullptr) {
       cursor.search_from = pos + 1;
       continue;
@@ -70,10 +78,11 @@ std::optional<AddedTokens::Match> AddedTokens::next(const CharClasses& classes,
   }
 }
 
-const AddedToken* AddedTokens::token_at(std::string_view text, std::size_t pos) const {
+const AddedToken* AddedTokens::token_at(std::string_view text, Plain plain, std::size_t pos) const {
   const AddedToken* longest = nullptr;
-  trie_.for_each_prefix(text.substr(pos), [&](std::size_t, std::int32_t index) {
-    longest = &tokens_[static_cast<std::size_t>(index)];
+  trie_.for_each_prefix(text.substr(pos), [&](std::size_t size, std::int32_t index) {
+    const AddedToken& token = tokens_[static_cast<std::size_t>(index)];
+    if (!token.special || !plain.touches(pos, pos + size)) longest = &token;
   });
   return longest;
 }

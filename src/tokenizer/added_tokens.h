@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "byte_trie.h"
 #include "char_class.h"
 #include "lmtp/base/ids.h"
+#include "lmtp/tokenizer/tokenizer.h"
 
 namespace lmtp::tokenizer {
 
@@ -46,20 +48,29 @@ class AddedTokens {
     std::size_t search_from = 0;  // the next match begins here or later
     std::size_t taken_to = 0;     // bytes before this belong to earlier matches
   };
+  // Where special tokens are not looked for (Tokenizer::encode_around); `offset` is that of the
+  // text of the search in the one of which these are.
+  struct Plain {
+    std::span<const TextRange> ranges = {};
+    std::size_t offset = 0;
+
+    bool touches(std::size_t begin, std::size_t end) const;
+  };
   // The next match. REQUIRES: `text` is valid UTF-8.
-  std::optional<Match> next(const CharClasses& classes, std::string_view text,
+  std::optional<Match> next(const CharClasses& classes, std::string_view text, Plain plain,
                             Cursor& cursor) const;
 
-  bool empty() const { return tokens_.empty(); }
+  bool has_special() const { return has_special_; }
 
  private:
-  const AddedToken* token_at(std::string_view text, std::size_t pos) const;
+  const AddedToken* token_at(std::string_view text, Plain plain, std::size_t pos) const;
   std::size_t find_first_byte(std::string_view text, std::size_t pos) const;
 
   std::vector<AddedToken> tokens_;
   ByteTrie trie_;  // of indices into tokens_
   std::array<bool, 256> begins_{};
   bool one_first_byte_ = false;  // all begin with the same byte: memchr finds candidates
+  bool has_special_ = false;
 };
 
 }  // namespace lmtp::tokenizer

@@ -58,6 +58,7 @@ std::pair<AddedTokens, AddedTokens> AddedVocabulary::make_finders(
     for (const AddedToken& listed : *list) {
       // The last flags count, except that a token stays in its list (special or plain).
       AddedToken token = by_id_.at(ids_.at(listed.content));
+      token.special = list == &special_;
       if (listed.normalized) token.content = normalizer.apply(listed.content, scratch).text;
       (listed.normalized ? normalized : raw).push_back(std::move(token));
     }

@@ -20,12 +20,13 @@ class PipelineTokenizer::Encoder final : public WordSink {
       : tokenizer_(tokenizer), parts_(tokenizer.parts_), scratch_(scratch), out_(out) {}
 
   // REQUIRES: valid UTF-8.
-  void encode(std::string_view text) {
-    for_each_piece(tokenizer_.raw_added_, text, [this](std::string_view piece, bool at_start) {
-      if (piece.empty()) return;
-      const auto [normal, front_moved] = parts_.normalizer.apply(piece, scratch_.normalizer);
-      encode_normalized(normal, at_start && !front_moved);
-    });
+  void encode(std::string_view text, std::span<const TextRange> plain) {
+    for_each_piece(tokenizer_.raw_added_, text, {plain, 0},
+                   [&](std::string_view piece, bool at_start) {
+                     if (piece.empty()) return;
+                     const auto offset = static_cast<std::size_t>(piece.data() - text.data());
+                     encode_piece(piece, at_start, {plain, offset});
+                   });
   }
 
   void take_word(std::string_view word) override {
@@ -44,8 +45,40 @@ class PipelineTokenizer::Encoder final : public WordSink {
   }
 
  private:
-  void encode_normalized(std::string_view text, bool at_start) {
-    for_each_piece(tokenizer_.normalized_added_, text,
+  using Plain = AddedTokens::Plain;
+
+  void encode_piece(std::string_view piece, bool at_start, Plain plain) {
+    if (plain.ranges.empty() || !tokenizer_.normalized_added_.has_special()) {
+      plain = {};
+    } else if (!parts_.normalizer.empty()) {
+      return encode_by_ranges(piece, at_start, plain);
+    }
+    const auto [normal, front_moved] = parts_.normalizer.apply(piece, scratch_.normalizer);
+    encode_normalized(normal, at_start && !front_moved, plain);
+  }
+
+  // In the normalized text the ranges would be elsewhere, so each part is normalized by itself.
+  void encode_by_ranges(std::string_view piece, bool at_start, Plain plain) {
+    std::size_t done = 0;
+    const auto encode_to = [&](std::size_t end, bool is_plain) {
+      end = std::clamp(end, plain.offset + done, plain.offset + piece.size()) - plain.offset;
+      if (end == done) return;
+      const auto [normal, front_moved] =
+          parts_.normalizer.apply(piece.substr(done, end - done), scratch_.normalizer);
+      const TextRange all{0, normal.size()};
+      encode_normalized(normal, at_start && done == 0 && !front_moved,
+                        {std::span(&all, is_plain ? 1 : 0), 0});
+      done = end;
+    };
+    for (const TextRange& range : plain.ranges) {
+      encode_to(range.begin, false);
+      encode_to(range.end, true);
+    }
+    encode_to(plain.offset + piece.size(), false);
+  }
+
+  void encode_normalized(std::string_view text, bool at_start, Plain plain) {
+    for_each_piece(tokenizer_.normalized_added_, text, plain,
                    [&](std::string_view piece, bool piece_at_start) {
                      parts_.pre_tokenizer.run(piece, at_start && piece_at_start,
                                               scratch_.pre_tokenizer, *this);
@@ -54,10 +87,10 @@ class PipelineTokenizer::Encoder final : public WordSink {
 
   // Appends the ids of added tokens, and calls take(piece, is_at_start) for the text between them.
   template <typename Take>
-  void for_each_piece(const AddedTokens& added, std::string_view text, Take take) {
+  void for_each_piece(const AddedTokens& added, std::string_view text, Plain plain, Take take) {
     AddedTokens::Cursor cursor;
     std::size_t done = 0;
-    while (const auto match = added.next(tokenizer_.classes_, text, cursor)) {
+    while (const auto match = added.next(tokenizer_.classes_, text, plain, cursor)) {
       if (match->begin > done) take(text.substr(done, match->begin - done), done == 0);
       out_.push_back(match->token->id);
       // May be before `done`: Hugging Face goes back there, too.
@@ -144,17 +177,22 @@ bool PipelineTokenizer::EncodeScratch::gave_up() const {
 }
 
 Result<std::vector<TokenId>> PipelineTokenizer::encode(std::string_view text) const {
+  return encode_around(text, {});
+}
+
+Result<std::vector<TokenId>> PipelineTokenizer::encode_around(
+    std::string_view text, std::span<const TextRange> plain) const {
   std::vector<TokenId> out;
   if (text.empty()) return out;
   std::unique_ptr<EncodeScratch> scratch = take_scratch();
   out.reserve(text.size() / 4 + 4);
   Encoder encoder(*this, *scratch, out);
   if (simdjson::validate_utf8(text.data(), text.size())) {
-    encoder.encode(text);
+    encoder.encode(text, plain);
   } else {
     std::string valid;
     append_valid_utf8(text, valid);
-    encoder.encode(valid);
+    encoder.encode(valid, {});
   }
   if (scratch->gave_up()) {
     return Error{

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,6 +39,8 @@ class PipelineTokenizer final : public Tokenizer {
   explicit PipelineTokenizer(TokenizerParts parts);
 
   Result<std::vector<TokenId>> encode(std::string_view text) const override;
+  Result<std::vector<TokenId>> encode_around(std::string_view text,
+                                             std::span<const TextRange> plain) const override;
   std::string decode(std::span<const TokenId> ids) const override;
   std::string_view token_bytes(TokenId id) const override;
   bool is_special(TokenId id) const override;

@@ -111,6 +111,16 @@ std::string_view Tokenizer::first_token_bytes(TokenId id) const {
   return bytes;
 }
 
+Result<std::map<std::string, std::string>> named_special_tokens(const std::string& folder) {
+  const auto config = read_folder_config(folder);
+  if (!config) return config.error();
+  std::map<std::string, std::string> named;
+  for (const SpecialToken& special : config->specials) {
+    if (special.role.ends_with("_token")) named.try_emplace(special.role, special.token.content);
+  }
+  return named;
+}
+
 Result<std::unique_ptr<Tokenizer>> load_tokenizer(const std::string& folder) {
   std::error_code error;
   if (!std::filesystem::is_directory(folder, error)) {

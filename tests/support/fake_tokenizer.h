@@ -29,6 +29,11 @@ class FakeTokenizer : public tokenizer::Tokenizer {
     for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
     return ids;
   }
+  // It never finds special tokens.
+  Result<std::vector<TokenId>> encode_around(
+      std::string_view text, std::span<const tokenizer::TextRange> /*plain*/) const override {
+    return encode(text);
+  }
   std::string decode(std::span<const TokenId> ids) const override {
     std::string bytes;
     for (const TokenId id : ids) bytes += token_bytes(id);

@@ -137,6 +137,27 @@ TEST(ByteBpe, AddedTokensComeFirst) {
   EXPECT_EQ(tokenizer->vocab_size(), 12);
 }
 
+TEST(ByteBpe, SpecialTokensAreNotFoundInPlainText) {
+  for (const char* normalized : {"false", "true"}) {
+    const std::string flags = std::string(R"("special":true,"normalized":)") + normalized;
+    const auto tokenizer = load(tokenizer_json(
+        kMerges, "[" + added_token(9, "ca", flags) + "," + added_token(10, "cab", flags) + "," +
+                     added_token(11, "c b", R"("special":false)") + "]"));
+    ASSERT_NE(tokenizer, nullptr);
+    const auto encode = [&](std::string_view text, const std::vector<TextRange>& plain) {
+      return *tokenizer->encode_around(text, plain);
+    };
+    EXPECT_EQ(encode("cabca", {}), (Tokens{10, 9}));
+    EXPECT_EQ(encode("cabca", {{0, 3}}), (Tokens{2, 4, 9}));
+    EXPECT_EQ(encode("cabca", {{2, 3}}), (Tokens{9, 1, 9}));  // the shorter one
+    EXPECT_EQ(encode("cabca", {{3, 5}}), (Tokens{10, 2, 0}));
+    EXPECT_EQ(encode("cabca", {{1, 1}}), (Tokens{2, 4, 9}));        // an empty one, inside
+    EXPECT_EQ(encode("cabca", {{0, 0}, {3, 3}}), (Tokens{10, 9}));  // at the ends
+    EXPECT_EQ(encode("ac ba", {{0, 5}}), (Tokens{0, 11, 0}));       // not special
+    EXPECT_EQ(encode("abc", {{1, 2}}), (Tokens{6}));                // words go on across
+  }
+}
+
 TEST(ByteBpe, AddedTokensTakeWhiteSpaceWhereTheySaySo) {
   const auto tokenizer = load(
       tokenizer_json(kMerges, "[" + added_token(9, "<l>", R"("special":true,"lstrip":true)") + "," +

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Fuzzes the parsers of messages (tests/fuzz/parse_fuzz.cpp) by clang's libFuzzer, with
-AddressSanitizer and UndefinedBehaviorSanitizer. Exit code 77 where clang or its libFuzzer is not
-installed (Debian: clang, libclang-rt-dev). What it starts from is tests/fuzz/corpus.json, to which
---keep adds the inputs that reached code that no other reached."""
+"""Fuzzes the parsers of messages (tests/fuzz/parse_fuzz.cpp), and with --jinja also what a server
+does with chat templates (template_fuzz.cpp), by clang's libFuzzer, with AddressSanitizer and
+UndefinedBehaviorSanitizer. Exit code 77 where clang or its libFuzzer is not installed (Debian:
+clang, libclang-rt-dev). What it starts from is tests/fuzz/corpus.json, to which --keep adds the
+inputs that reached code that no other reached; templates start from those of real models."""
 
 import argparse
 import concurrent.futures
@@ -22,6 +23,11 @@ FLAGS = ["-std=c++20", "-O1", "-g", "-fno-omit-frame-pointer", "-fno-sanitize-re
          "-fsanitize=fuzzer,address,undefined,float-cast-overflow"]  # fmt: skip
 SOURCES = ["tests/fuzz/parse_fuzz.cpp", "src/base/*.cpp", "src/protocol/*.cpp",
            "src/request/*.cpp"]  # fmt: skip
+TEMPLATE_SOURCES = [
+    "tests/fuzz/template_fuzz.cpp", "src/base/*.cpp", "src/text/chat_template.cpp",
+    "src/text/rendered_chat.cpp", "src/text/template_process.cpp",
+    "src/tokenizer/stream_decoder.cpp",
+]  # fmt: skip
 SHORT, LONGEST = 2000, 20_000  # bytes: what is longer than 16 KiB is read in another way
 KEPT_LONGEST = 300
 
@@ -56,20 +62,24 @@ def find_compiler():
     return None
 
 
-def build(compiler, folder):
-    sources = [path for pattern in SOURCES for path in sorted(ROOT.glob(pattern))]
-    includes = [f"-I{ROOT / name}" for name in ("include", "src/protocol")]
+def build(compiler, folder, patterns):
+    sources = [path for pattern in patterns for path in sorted(ROOT.glob(pattern))]
+    folders = ("include", "src/protocol", "src/text", "src/tokenizer", "tests/support")
+    includes = [f"-I{ROOT / name}" for name in folders]
     launcher = ["ccache"] if shutil.which("ccache") else []
 
     def compile_one(source):
         target = folder / f"{source.stem}.o"
+        if target.exists():  # of the other program
+            return target
         subprocess.run([*launcher, compiler, *FLAGS, *includes, "-c", source, "-o", target],
                        check=True)  # fmt: skip
         return target
 
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         objects = list(pool.map(compile_one, sources))
-    program = folder / "parse-fuzz"
+    program = folder / "bin" / sources[0].stem
+    program.parent.mkdir(exist_ok=True)
     libraries = ["-lsimdjson", "-lxxhash", "-lspdlog", "-lfmt"]
     subprocess.run([compiler, *FLAGS, *objects, *libraries, "-o", program], check=True)
     return program
@@ -92,11 +102,66 @@ def keep(program, folder, corpus):
     print(f"fuzz: kept {len(texts)} inputs, {CORPUS.stat().st_size} bytes")
 
 
+JINJA_WORDS = """{{ }} {% %} {%- -%} {{- -}} {# #} for in endfor if elif else endif set endset macro
+endmacro call endcall filter endfilter break continue generation range( namespace( dict( loop.index0
+messages tools role content tool_calls is not and or defined none string mapping iterable | tojson
+trim join( replace( split( length upper title string items() list map( selectattr( default( [0] [1:]
+raise_exception( strftime_now( ~ + * // % == <""".split()
+
+
+def fuzz_parsers(compiler, folder, options):
+    program = build(compiler, folder, SOURCES)
+    (folder / "words").write_text(dictionary())
+    corpus, long = folder / "corpus", folder / "long"
+    write_inputs(corpus, json.loads(CORPUS.read_text()))
+    write_inputs(long, long_messages())
+    # Long messages take a hundred times as long.
+    for what, inputs, longest, share in [
+        ("short messages", [corpus], SHORT, 0.5),
+        ("long messages", [long, corpus], LONGEST, 0.2),
+    ]:
+        run_fuzzer(program, options, what, inputs, longest, options.seconds * share)
+    if options.keep:
+        keep(program, folder, corpus)
+
+
+def fuzz_templates(compiler, folder, options):
+    """Each template is read and run by lmtp-jinja, in a process of its own."""
+    program = build(compiler, folder, TEMPLATE_SOURCES)
+    (folder / "lib" / "lmtp").mkdir(parents=True)
+    (folder / "lib" / "lmtp" / "lmtp-jinja").symlink_to(options.jinja.resolve())
+    words = "".join(json.dumps(word) + "\n" for word in JINJA_WORDS)
+    (folder / "words").write_text(words)
+    corpus = folder / "corpus-of-templates"
+    templates = [path.read_text() for path in sorted(options.templates.glob("*.jinja"))]
+    write_inputs(corpus, [t for t in templates if t.isascii() and len(t) < LONGEST])
+    run_fuzzer(program, options, "templates", [corpus], LONGEST, options.seconds * 0.3)
+
+
+def run_fuzzer(program, options, what, inputs, longest, seconds):
+    """Ends the program with code 1 where there are findings."""
+    seconds = max(1, round(seconds))
+    run = subprocess.run(
+        [program, f"-max_total_time={seconds}", f"-seed={options.seed}", "-timeout=30",
+         "-rss_limit_mb=2048", f"-max_len={longest}", f"-dict={program.parents[1] / 'words'}",
+         "-print_final_stats=1", f"-artifact_prefix={options.output}/fuzz-", *inputs],
+        stderr=subprocess.PIPE, text=True, errors="backslashreplace")  # fmt: skip
+    if run.returncode:
+        print(run.stderr[-8000:])
+        sys.exit(1)
+    count = re.findall(r"stat::number_of_executed_units:\s+(\d+)", run.stderr)[-1]
+    edges = re.findall(r"cov: (\d+)", run.stderr)[-1]
+    print(f"fuzz: {count} {what} in {seconds} s, {edges} edges, no findings")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=int, default=600)
     parser.add_argument("--seed", type=int, default=0, help="0: another one each time")
     parser.add_argument("--keep", action="store_true", help="write the corpus anew")
+    parser.add_argument("--jinja", type=pathlib.Path, help="fuzzes templates: where lmtp-jinja is")
+    parser.add_argument("--templates", type=pathlib.Path, default=pathlib.Path(os.devnull),
+                        help="with --jinja: a folder of templates")  # fmt: skip
     parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path.cwd(),
                         help="where an input that fails is written")  # fmt: skip
     options = parser.parse_args()
@@ -106,30 +171,9 @@ def main():
         return 77
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        program = build(compiler, folder)
-        (folder / "words").write_text(dictionary())
-        corpus, long = folder / "corpus", folder / "long"
-        write_inputs(corpus, json.loads(CORPUS.read_text()))
-        write_inputs(long, long_messages())
-        # Long messages take a hundred times as long.
-        for what, inputs, longest, share in [
-            ("short", [corpus], SHORT, 0.8),
-            ("long", [long, corpus], LONGEST, 0.2),
-        ]:
-            seconds = max(1, round(options.seconds * share))
-            run = subprocess.run(
-                [program, f"-max_total_time={seconds}", f"-seed={options.seed}", "-timeout=10",
-                 "-rss_limit_mb=2048", f"-max_len={longest}", f"-dict={folder / 'words'}",
-                 "-print_final_stats=1", f"-artifact_prefix={options.output}/fuzz-", *inputs],
-                stderr=subprocess.PIPE, text=True, errors="backslashreplace")  # fmt: skip
-            if run.returncode:
-                print(run.stderr[-8000:])
-                return 1
-            count = re.findall(r"stat::number_of_executed_units:\s+(\d+)", run.stderr)[-1]
-            edges = re.findall(r"cov: (\d+)", run.stderr)[-1]
-            print(f"fuzz: {count} {what} messages in {seconds} s, {edges} edges, no findings")
-        if options.keep:
-            keep(program, folder, corpus)
+        fuzz_parsers(compiler, folder, options)
+        if options.jinja:
+            fuzz_templates(compiler, folder, options)
     return 0
 
 

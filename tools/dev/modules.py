@@ -18,14 +18,17 @@ LIBRARIES = {
     "simdjson::simdjson": ("simdjson", r"simdjson"),
     "nlohmann_json::nlohmann_json": ("nlohmann/json", r"nlohmann/"),
     "CLI11::CLI11": ("CLI11", r"CLI/"),
+    "Tomlplusplus::headers": ("toml++", r"toml\+\+/"),
     "spdlog::spdlog": ("spdlog", r"(spdlog|fmt)/"),
     "Pcre2::pcre2_8": ("PCRE2", r"pcre2"),
     "CURL::libcurl": ("libcurl", r"curl/"),
+    "OpenSSL::SSL": ("OpenSSL", r"openssl/(ssl|err|x509)\.h"),
     "OpenSSL::Crypto": ("OpenSSL", r"openssl/"),
     "Libedit::libedit": ("libedit", r"(histedit|editline/)"),
     "Xxhash::xxhash": ("xxHash", r"xxhash"),
     "Sentencepiece::sentencepiece": ("sentencepiece", r"sentencepiece"),
     "PrometheusCpp::core": ("prometheus-cpp", r"prometheus/"),
+    "LlamaJinja::jinja": ("llama.cpp's Jinja", r"jinja/"),
     "CUDA::cudart_static": ("CUDA", r"(cuda|cublas|cudnn|nccl)"),
 }
 

@@ -33,6 +33,9 @@ void append_valid_utf8(std::string_view text, std::string& out);
 // Whether all of `text` is valid UTF-8.
 bool is_utf8(std::string_view text);
 
+// The characters of UTF-8 text: its bytes that continue none.
+std::size_t num_characters(std::string_view text);
+
 // Appends one character. REQUIRES: a code point that is no surrogate.
 void append_utf8(char32_t code_point, std::string& out);
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -13,6 +14,12 @@
 
 namespace lmtp::tokenizer {
 
+// Bytes of a text.
+struct TextRange {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+};
+
 // Immutable once made; any thread. Concurrent calls do not wait for each other.
 class Tokenizer {
  public:
@@ -23,6 +30,13 @@ class Tokenizer {
   // replaced by U+FFFD as in Python's bytes.decode("utf-8", "replace"). The error says that the
   // tokenizer's pattern takes too long on this text.
   virtual Result<std::vector<TokenId>> encode(std::string_view text) const = 0;
+
+  // The same, but nothing that touches one of `plain` is a special token, nor anything that an
+  // empty one of them lies in: what a user wrote there stays text. REQUIRES: the ranges are in
+  // order and disjoint; where there are any, `text` is valid UTF-8, and they begin and end at
+  // characters.
+  virtual Result<std::vector<TokenId>> encode_around(std::string_view text,
+                                                     std::span<const TextRange> plain) const = 0;
 
   // The same for a text that continues another: without the space that some tokenizers put in front
   // of every text. LMQL's queries send these ids.
@@ -59,6 +73,10 @@ class Tokenizer {
 // As in transformers, tokenizer_config.json, special_tokens_map.json, added_tokens.json and
 // config.json name further tokens. The error names the file, what was found and what is supported.
 Result<std::unique_ptr<Tokenizer>> load_tokenizer(const std::string& folder);
+
+// The special tokens that the files of a folder name, or its class has by default, by role
+// (bos_token, ...): transformers' special_tokens_map, but for lists.
+Result<std::map<std::string, std::string>> named_special_tokens(const std::string& folder);
 
 // Turns a stream of token bytes into text that never ends inside a character: the bytes of an
 // incomplete character are held back until it is complete or invalid (then U+FFFD). The
