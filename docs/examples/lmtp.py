@@ -4,7 +4,7 @@
 One file that needs aiohttp or else websockets: copy it into your project. docs/lmtp.md of lmtp is
 the protocol's specification.
 
-    async with lmtp.connect("ws://127.0.0.1:8080") as client:
+    async with lmtp.connect("ws://127.0.0.1:8080") as client:  # wss://HOST/ where it speaks TLS
         async for token in client.generate("Once upon a time", max_tokens=40, temperature=0.8):
             print(token.text, end="", flush=True)
 
@@ -23,6 +23,7 @@ import asyncio
 import base64
 import contextlib
 import json
+import os
 import random
 import sys
 import time
@@ -116,6 +117,9 @@ class GenerateParams(ScoreParams, total=False):
     resumed: int
     logprobs: Literal["processed", "raw"]
     into: str  # keeps prompt and generated tokens as this buffer
+    tools: list[dict[str, Any]]  # of a chat
+    add_generation_prompt: bool
+    chat_template_kwargs: dict[str, Any]
 
 
 def mask(allowed: Iterable[int], vocab_size: int) -> str:
@@ -128,18 +132,22 @@ def mask(allowed: Iterable[int], vocab_size: int) -> str:
     return base64.b64encode(bits).decode()
 
 
-async def _open_socket(url: str):
-    """(send, messages, close) of a WebSocket to ws://HOST:PORT, HOST:PORT or unix:PATH."""
+async def _open_socket(url: str, api_key: str | None):
+    """(send, messages, close) of a WebSocket to ws:// or wss://HOST:PORT, HOST:PORT or unix:PATH."""
+    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     path = url[len("unix:") :] if url.startswith("unix:") else None
     url = "ws://localhost/" if path else url if "://" in url else f"ws://{url}"
     if aiohttp is None:
-        options = {"max_size": None, "compression": None, "ping_interval": PING_INTERVAL_S}
+        options = {"max_size": None, "compression": None, "ping_interval": PING_INTERVAL_S,
+                   "additional_headers": headers}  # fmt: skip
         opening = websockets.unix_connect(path, url, **options) if path else None
         ws = await (opening or websockets.connect(url, **options))
         return ws.send, ws, ws.close
     session = aiohttp.ClientSession(connector=aiohttp.UnixConnector(path) if path else None)
     try:
-        ws = await session.ws_connect(url, max_msg_size=0, heartbeat=PING_INTERVAL_S)
+        ws = await session.ws_connect(
+            url, max_msg_size=0, heartbeat=PING_INTERVAL_S, headers=headers
+        )
     except BaseException:
         await session.close()
         raise
@@ -158,8 +166,8 @@ async def _open_socket(url: str):
 class Connection:
     """One WebSocket: messages out, entries in. Retries are the Client's."""
 
-    def __init__(self, url: str, on_message: Callable[[str], None] | None = None):
-        self.url = url
+    def __init__(self, url: str, on_message: Callable[[str], None] | None, api_key: str | None):
+        self.url, self._api_key = url, api_key
         self.is_open = False
         self._on_message = on_message
         self._queues: dict[int, asyncio.Queue] = {}
@@ -168,7 +176,7 @@ class Connection:
 
     async def open(self) -> Connection:
         try:
-            opening = asyncio.wait_for(_open_socket(self.url), CONNECT_TIMEOUT_S)
+            opening = asyncio.wait_for(_open_socket(self.url, self._api_key), CONNECT_TIMEOUT_S)
             self._send, self._messages, self._close = await opening
         except Exception as e:  # each library has classes of its own
             raise LMTPError(_lost(f"{self.url}: {e or type(e).__name__}")) from e
@@ -277,6 +285,13 @@ async def _back_off(failures: int, error: LMTPError) -> None:
     await asyncio.sleep(max(wait_s, error.retry_after_s))
 
 
+def _with_time_left(fields: dict[str, Any], began: float) -> dict[str, Any]:
+    """What is left of the timeouts; where nothing is, the server says so."""
+    spent_ms = int((time.monotonic() - began) * 1000)
+    timeouts = ("first_token_timeout_ms", "timeout_ms")
+    return fields | {t: max(1, fields[t] - spent_ms) for t in timeouts if t in fields}
+
+
 class Stream:
     """The tokens of one GENERATE: `async for token in stream`. Leaving the loop cancels the rest."""
 
@@ -284,7 +299,6 @@ class Stream:
         self._client, self._fields, self._on_notice = client, fields, on_notice
         self.received: list[list[int]] = [[] for _ in range(fields.get("n", 1))]  # ids, by sample
         self._done: set[int] = set()
-        self._began = time.monotonic()
         self._numerics: str | None = None
 
     def __aiter__(self) -> AsyncIterator[Token]:
@@ -295,6 +309,7 @@ class Stream:
         return "".join([token.text async for token in self])
 
     async def _tokens(self) -> AsyncIterator[Token]:
+        self._began = time.monotonic()
         failures = 0
         while len(self._done) < len(self.received):
             try:
@@ -312,21 +327,19 @@ class Stream:
     def _requests(self) -> Iterable[tuple[set[int], dict[str, Any]]]:
         """What is asked for in this attempt: indices of samples, and the message's fields."""
         fields = dict(self._fields)
-        if "timeout_ms" in fields:
-            fields["timeout_ms"] -= int((time.monotonic() - self._began) * 1000)
-            if fields["timeout_ms"] <= 0:
-                raise LMTPError({"error": "timeout: no time is left to retry", "code": "timeout"})
+        if any(self.received):
+            fields.pop("first_token_timeout_ms", None)
+        fields = _with_time_left(fields, self._began)
         if not any(self.received):
             yield set(range(len(self.received))), fields
             return
-        fields.pop("first_token_timeout_ms", None)
         fields.pop("n", None)
         for index, ids in enumerate(self.received):
             if index not in self._done:
                 resumed = fields.get("resumed", 0) + len(ids)
                 max_tokens = fields.get("max_tokens", DEFAULT_MAX_TOKENS) - len(ids)
                 yield {index}, {
-                    **fields, "prompt": _join(fields["prompt"], ids), "resumed": resumed,
+                    **fields, "prompt": _join(fields.get("prompt"), ids), "resumed": resumed,
                     "max_tokens": max_tokens, "seed": (fields["seed"] + index) % 2**64,
                 }  # fmt: skip
 
@@ -370,10 +383,12 @@ class Stream:
         self._numerics = numerics
 
 
-def _join(prompt: Prompt, ids: list[int]) -> Prompt:
-    """The prompt with token ids behind it."""
+def _join(prompt: Prompt | None, ids: list[int]) -> Prompt | None:
+    """The prompt, None of a chat, with token ids behind it."""
     if not ids:
         return prompt
+    if prompt is None:
+        return ids
     if isinstance(prompt, str):
         return [prompt, ids]
     if all(isinstance(part, int) for part in prompt):
@@ -387,9 +402,11 @@ class Client:
     """A server: `async with connect(URL) as client`. Any number of requests run at once over one
     connection, which is opened again when it was lost. `retry`: attempts behind a failed one."""
 
-    def __init__(self, url: str, model: str | None, retry: int, on_message=None):
+    def __init__(
+        self, url: str, model: str | None, retry: int, on_message=None, api_key: str | None = None
+    ):
         self.url, self.model, self.retry = url, model, retry
-        self._on_message = on_message
+        self._on_message, self._api_key = on_message, api_key
         self._connection: Connection | None = None
         self._opening = asyncio.Lock()
         self._buffers: dict[str, list[dict[str, Any]]] = {}  # what made them: connections have them
@@ -409,7 +426,7 @@ class Client:
                 if self._connection:
                     await self._connection.close()
                     self._connection = None
-                connection = await Connection(self.url, self._on_message).open()
+                connection = await Connection(self.url, self._on_message, self._api_key).open()
                 try:
                     for fields in [fields for made in self._buffers.values() for fields in made]:
                         await connection.ask("BUFFER", fields)
@@ -424,6 +441,14 @@ class Client:
     ) -> Stream:
         """Begins when it is iterated. Notices are asked for where on_notice is given."""
         return Stream(self, self._request(prompt, on_notice, params), on_notice)
+
+    def chat(
+        self, messages: list[dict[str, Any]], on_notice: Notice | None = None,
+        **params: Unpack[GenerateParams],
+    ) -> Stream:  # fmt: skip
+        """What the model answers to messages, {"role": "user", "content": "..."} and so on."""
+        fields = {**self._request(None, on_notice, params), "messages": messages}
+        return Stream(self, fields, on_notice)
 
     async def score(
         self, prompt: Prompt, scored: str | list[int], on_notice: Notice | None = None,
@@ -461,15 +486,19 @@ class Client:
     def _with_model(self, fields: dict[str, Any]) -> dict[str, Any]:
         return fields if self.model is None else {"model": self.model, **fields}
 
-    def _request(self, prompt: Prompt, on_notice: Notice | None, params: Any) -> dict[str, Any]:
-        notices = {"notices": True} if on_notice else {}
-        given = {name: value for name, value in params.items() if value is not None}
-        return self._with_model({"prompt": prompt, **notices, **given})
+    def _request(
+        self, prompt: Prompt | None, on_notice: Notice | None, params: Any
+    ) -> dict[str, Any]:
+        given = {"prompt": prompt, "notices": True if on_notice else None, **params}
+        return self._with_model({name: value for name, value in given.items() if value is not None})
 
     async def _ask(self, verb: str, fields: dict[str, Any], on_notice: Notice | None = None) -> list:
+        began = time.monotonic()
+
         async def attempt():
             connection = await self.connection()
-            return await connection.ask(verb, self._with_model(fields), on_notice)
+            left = _with_time_left(self._with_model(fields), began)
+            return await connection.ask(verb, left, on_notice)
 
         return await self._retrying(attempt)
 
@@ -487,17 +516,21 @@ class Client:
 
 def connect(
     url: str = "ws://127.0.0.1:8080", model: str | None = None, retry: int = 3,
-    on_message: Callable[[str], None] | None = None,
+    on_message: Callable[[str], None] | None = None, api_key: str | None = None,
 ) -> Client:  # fmt: skip
-    """A client of the server at ws://HOST:PORT, HOST:PORT or unix:PATH, for `async with`. Requests
-    that name no model are for `model`. on_message sees each message of the server as it came."""
-    return Client(url, model, retry, on_message)
+    """A client of the server at ws://HOST:PORT, wss://HOST:PORT (TLS; SSL_CERT_FILE names an
+    authority that the system does not trust), HOST:PORT or unix:PATH, for `async with`. Requests
+    that name no model are for `model`. on_message sees each message of the server as it came.
+    `api_key` is for a server that asks for one."""
+    return Client(url, model, retry, on_message, api_key)
 
 
 async def _main() -> int:
     parser = argparse.ArgumentParser(description="Continues a prompt, by LMTP 1.1.")
     parser.add_argument("prompt")
     parser.add_argument("--url", default="ws://127.0.0.1:8080", help="or unix:PATH (%(default)s)")
+    parser.add_argument(
+        "--api-key", default=os.environ.get("LMTP_API_KEY"), help="[LMTP_API_KEY's value]")  # fmt: skip
     parser.add_argument("--model", help="a name; by default the model that the server has")
     parser.add_argument("params", nargs="*", metavar="NAME=VALUE", help="fields of GENERATE")
     args = parser.parse_intermixed_args()
@@ -511,7 +544,7 @@ async def _main() -> int:
         except ValueError:
             params[name] = value  # a text without quotes
     try:
-        async with connect(args.url, args.model) as client:
+        async with connect(args.url, args.model, api_key=args.api_key) as client:
             async for token in client.generate(args.prompt, **params):
                 print(token.text, end="", flush=True)
         print()

@@ -5,13 +5,20 @@
 
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <memory>
 #include <utility>
+
+#include "lmtp/base/json.h"
+#include "lmtp/base/text.h"
 
 namespace lmtp::log {
 namespace {
 
 constexpr std::int64_t kRepeatMs = 1000;
+constexpr const char* kTextPattern = "%Y-%m-%dT%H:%M:%S.%e %l %v";
+// %v is the rest of the object.
+constexpr const char* kJsonPattern = R"({"time": "%Y-%m-%dT%H:%M:%S.%e%z", "level": "%l", %v})";
 
 spdlog::level::level_enum to_spdlog(Level level) {
   switch (level) {
@@ -36,11 +43,16 @@ spdlog::logger& logger() {
   static const std::unique_ptr<spdlog::logger> instance = [] {
     auto made =
         std::make_unique<spdlog::logger>("lmtp", std::make_shared<spdlog::sinks::stderr_sink_mt>());
-    made->set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %v");
+    made->set_pattern(kTextPattern);
     made->flush_on(spdlog::level::info);
     return made;
   }();
   return *instance;
+}
+
+std::atomic<Format>& format() {
+  static std::atomic<Format> current = Format::kText;
+  return current;
 }
 
 // Control characters may come from clients (names in a request): escaped, they can neither forge a
@@ -59,6 +71,25 @@ std::string one_line(std::string_view message) {
       line += kHex[byte & 0xF];
     } else {
       line += c;
+    }
+  }
+  return line;
+}
+
+std::string json_members(std::string_view message, std::span<const Field> fields) {
+  std::string line = "\"message\": ";
+  append_json_string(message, line);
+  for (const Field& field : fields) {
+    line += ", ";
+    append_json_string(field.name, line);
+    line += ": ";
+    if (const auto* const text = std::get_if<std::string_view>(&field.value)) {
+      append_json_string(*text, line);
+    } else if (const auto* const whole = std::get_if<std::int64_t>(&field.value)) {
+      line += number_text(*whole);
+    } else {
+      const double number = std::get<double>(field.value);
+      line += std::isfinite(number) ? number_text(number) : "null";
     }
   }
   return line;
@@ -83,13 +114,26 @@ Result<Level> parse_level(std::string_view name) {
                                         "' is not one of trace, debug, info, warning, error, off"};
 }
 
+Result<Format> parse_format(std::string_view name) {
+  if (name == "text") return Format::kText;
+  if (name == "json") return Format::kJson;
+  return Error{ErrorCode::kInvalid,
+               "--log-format: '" + std::string(name) + "' is not one of text, json"};
+}
+
+void set_format(Format wanted) {
+  format() = wanted;
+  logger().set_pattern(wanted == Format::kJson ? kJsonPattern : kTextPattern);
+}
+
 void set_level(Level level) { logger().set_level(to_spdlog(level)); }
 
 bool enabled(Level level) { return logger().should_log(to_spdlog(level)); }
 
-void write(Level level, std::string_view message) {
+void write(Level level, std::string_view message, std::span<const Field> fields) {
   if (!enabled(level)) return;
-  logger().log(to_spdlog(level), one_line(message));
+  const bool is_json = format() == Format::kJson;
+  logger().log(to_spdlog(level), is_json ? json_members(message, fields) : one_line(message));
 }
 
 void RateLimited::warning(const std::string& message) {

@@ -1,6 +1,7 @@
 #include "lmtp/catalog/hub_model_factory.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "lmtp/agent/cpu_agent.h"
@@ -13,6 +14,7 @@
 #include "lmtp/model/causal_lm.h"
 #include "lmtp/model/model_config.h"
 #include "lmtp/model/weights.h"
+#include "lmtp/text/chat_template.h"
 #include "lmtp/tokenizer/tokenizer.h"
 
 namespace lmtp::catalog {
@@ -66,6 +68,14 @@ registry::LoadedTokenizer load_tokenizer(const ModelSource& source) {
   auto loaded = tokenizer::load_tokenizer(source.folder);
   if (!loaded) return loaded.error();
   return std::shared_ptr<const tokenizer::Tokenizer>(std::move(*loaded));
+}
+
+text::LoadedChatTemplate load_chat_template(const ModelSource& source,
+                                            const std::string& template_file,
+                                            std::shared_ptr<const tokenizer::Tokenizer> tokenizer) {
+  const auto files = text::read_chat_template(source.folder, template_file);
+  if (!files) return files.error();
+  return text::ChatTemplate::make(*files, std::move(tokenizer));
 }
 
 // A KV cache that does not even serve streams of so many tokens (or of the whole context, where
@@ -188,6 +198,10 @@ Result<registry::ServedModel> HubModelFactory::make(const ModelSource& source) c
   served.names = source.names;
   served.limits.vocab_size = config->vocab_size;
   served.limits.eos_ids = config->eos_ids;
+  served.limits.max_input_tokens = options_.max_input_tokens;
+  // What all running streams may come to have bounds each of them.
+  served.limits.max_total_tokens =
+      options_.max_total_tokens > 0 ? options_.max_total_tokens : options_.batch.max_total_tokens;
   served.options.batch = options_.batch;
   served.options.max_concurrent_requests = options_.max_concurrent_requests;
   served.memory.weights_bytes = memory->weights_bytes;
@@ -206,6 +220,10 @@ Result<registry::ServedModel> HubModelFactory::make(const ModelSource& source) c
                              : agent::make_cpu_agent(sized, progress);
   };
   served.load_tokenizer = [source] { return load_tokenizer(source); };
+  served.load_chat_template = [source, file = options_.chat_template_file](
+                                  std::shared_ptr<const tokenizer::Tokenizer> tokenizer) {
+    return load_chat_template(source, file, std::move(tokenizer));
+  };
   return served;
 }
 

@@ -12,6 +12,7 @@
 #include "connection.h"
 #include "lmtp/base/check.h"
 #include "lmtp/protocol/codec.h"
+#include "lmtp/tls/context.h"
 
 namespace lmtp::client {
 
@@ -40,10 +41,28 @@ Client::~Client() = default;
 Client::Client(Client&&) noexcept = default;
 Client& Client::operator=(Client&&) noexcept = default;
 
-Result<void> Client::connect(const std::string& host, std::uint16_t port, int timeout_ms) {
+Result<Security> make_security(const SecurityOptions& options) {
+  Security security{nullptr, options.api_key};
+  if (options.api_key.find_first_of("\r\n") != std::string::npos) {
+    return Error{ErrorCode::kInvalid, "--api-key: a key has no line ends"};
+  }
+  if (!options.tls && (options.insecure || !options.ca_file.empty())) {
+    return Error{ErrorCode::kInvalid,
+                 "--cacert and --insecure are for TLS: write --host wss://HOST:PORT"};
+  }
+  if (options.tls) {
+    auto context = tls::client_context({options.ca_file, !options.insecure});
+    if (!context) return context.error();
+    security.tls = *std::move(context);
+  }
+  return security;
+}
+
+Result<void> Client::connect(const std::string& host, std::uint16_t port, int timeout_ms,
+                             const Security& security) {
   LMTP_CHECK(timeout_ms >= 0, timeout_ms);
   impl_->entries.clear();
-  return impl_->connection.connect(host, port, timeout_ms);
+  return impl_->connection.connect(host, port, timeout_ms, security);
 }
 
 bool Client::connected() const { return impl_->connection.open(); }

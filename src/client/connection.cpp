@@ -1,5 +1,6 @@
 #include "connection.h"
 
+#include <openssl/ssl.h>
 #include <sys/eventfd.h>
 #include <sys/un.h>
 
@@ -25,6 +26,7 @@ namespace websocket = boost::beast::websocket;
 using asio::ip::tcp;
 
 constexpr const char* kInterrupted = "interrupted";
+constexpr std::size_t kAnswerBytesMax = 300;  // of a refusal, for an error's sentence
 // A larger read buffer is freed after its message.
 constexpr std::size_t kReadBufferKeptBytes = std::size_t{1} << 20;
 
@@ -81,7 +83,8 @@ std::string Connection::wait_for(std::optional<ErrorCode>& result, int timeout_m
   return kInterrupted;
 }
 
-Result<void> Connection::connect(const std::string& host, std::uint16_t port, int timeout_ms) {
+Result<void> Connection::connect(const std::string& host, std::uint16_t port, int timeout_ms,
+                                 const Security& security) {
   close();
   io_.restart();
   io_.poll();  // discards an earlier wake
@@ -93,7 +96,7 @@ Result<void> Connection::connect(const std::string& host, std::uint16_t port, in
   const auto began = Clock::now();
   const bool is_unix = host.starts_with(kUnixScheme);
   const std::string where = address_text(host, port);
-  socket_.emplace(io_);
+  socket_.emplace(Protocol::socket(io_));
   std::string error = is_unix ? connect_to_unix(host.substr(kUnixScheme.size()), timeout_ms)
                               : resolve_and_connect(host, port, timeout_ms);
   const auto code = [&error] {
@@ -104,9 +107,18 @@ Result<void> Connection::connect(const std::string& host, std::uint16_t port, in
     return Error{code(), "cannot connect to " + where + ": " + error +
                              "; is a server running there (lmtp-serve)?"};
   }
-  const auto spent = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - began);
-  const int left_ms = std::max(0, timeout_ms - static_cast<int>(spent.count()));
-  error = upgrade(is_unix ? "localhost" : where, left_ms);
+  const auto left_ms = [&] {
+    const auto spent = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - began);
+    return std::max(0, timeout_ms - static_cast<int>(spent.count()));
+  };
+  if (security.tls && !is_unix) {
+    error = start_tls(host, *security.tls, left_ms());
+    if (!error.empty()) {
+      drop_socket();
+      return Error{code(), "no TLS connection to " + where + ": " + error};
+    }
+  }
+  error = upgrade(is_unix ? "localhost" : where, security.api_key, left_ms());
   if (!error.empty()) {
     drop_socket();
     return Error{code(), where + " does not answer as an LMTP server (WebSocket at /): " + error};
@@ -132,9 +144,9 @@ std::string Connection::resolve_and_connect(const std::string& host, std::uint16
         }
         std::vector<Protocol::endpoint> endpoints;
         for (const auto& entry : found) endpoints.emplace_back(entry.endpoint());
-        asio::async_connect(
-            socket_->next_layer(), endpoints,
-            [state](ErrorCode failed, const auto& /*endpoint*/) { state->result = failed; });
+        asio::async_connect(tcp(), endpoints, [state](ErrorCode failed, const auto& /*endpoint*/) {
+          state->result = failed;
+        });
       });
   std::string error = wait_for(state->result, timeout_ms);
   if (!error.empty()) state->resolver.cancel();
@@ -146,18 +158,42 @@ std::string Connection::connect_to_unix(const std::string& path, int timeout_ms)
     return "the path is empty or longer than a Unix socket's may be";
   }
   const auto result = std::make_shared<std::optional<ErrorCode>>();
-  socket_->next_layer().async_connect(asio::local::stream_protocol::endpoint(path),
-                                      [result](ErrorCode error) { *result = error; });
+  tcp().async_connect(asio::local::stream_protocol::endpoint(path),
+                      [result](ErrorCode error) { *result = error; });
   return wait_for(*result, timeout_ms);
 }
 
-std::string Connection::upgrade(const std::string& authority, int timeout_ms) {
+// The certificate must be the host's, and its chain one that the context trusts.
+std::string Connection::start_tls(const std::string& host, tls::Context& context, int timeout_ms) {
+  auto& stream = socket_->next_layer().start_tls(context);
+  SSL* const native = stream.native_handle();
+  ErrorCode no_address;
+  asio::ip::make_address(host, no_address);
+  if (no_address) SSL_set_tlsext_host_name(native, host.c_str());
+  SSL_set1_host(native, host.c_str());
+  const auto result = std::make_shared<std::optional<ErrorCode>>();
+  stream.async_handshake(asio::ssl::stream_base::client,
+                         [result](ErrorCode error) { *result = error; });
+  std::string error = wait_for(*result, timeout_ms);
+  if (error.empty() || error == kInterrupted) return error;
+  if (const long why = SSL_get_verify_result(native); why != X509_V_OK) {
+    return std::string("its certificate is not trusted: ") + X509_verify_cert_error_string(why) +
+           "; --cacert FILE names the authority that signed it, --insecure takes any";
+  }
+  return error + "; does it speak TLS there?";
+}
+
+std::string Connection::upgrade(const std::string& authority, const std::string& api_key,
+                                int timeout_ms) {
   ErrorCode ignored;
-  socket_->next_layer().set_option(tcp::no_delay(true), ignored);
+  tcp().set_option(tcp::no_delay(true), ignored);
   socket_->read_message_max(kMessageBytesMax);
-  socket_->set_option(websocket::stream_base::decorator([](websocket::request_type& request) {
-    request.set(boost::beast::http::field::user_agent, "lmtp-client");
-  }));
+  socket_->set_option(
+      websocket::stream_base::decorator([api_key](websocket::request_type& request) {
+        request.set(boost::beast::http::field::user_agent, "lmtp-client");
+        if (api_key.empty()) return;
+        request.set(boost::beast::http::field::authorization, "Bearer " + api_key);
+      }));
   const auto response = std::make_shared<websocket::response_type>();
   const auto result = std::make_shared<std::optional<ErrorCode>>();
   socket_->async_handshake(*response, authority, "/",
@@ -166,6 +202,8 @@ std::string Connection::upgrade(const std::string& authority, int timeout_ms) {
   if (*result == websocket::error::upgrade_declined) {
     error =
         "HTTP " + std::to_string(response->result_int()) + " " + std::string(response->reason());
+    const std::string& said = response->body();
+    if (!said.empty()) error += ": " + shortened(said.substr(0, said.find('\n')), kAnswerBytesMax);
   }
   if (error.empty()) socket_->text(true);
   return error;
@@ -187,7 +225,7 @@ Result<void> Connection::send(const std::string& text) {
   if (wait == Wait::kTimedOut) {
     end("the server has not read for " + std::to_string(kSendTimeoutMs / 1000) + " s");
     ErrorCode ignored;
-    socket_->next_layer().close(ignored);
+    tcp().close(ignored);
     run_until([&result] { return result.has_value(); }, -1, false);  // it refers to `text`
   } else {
     // The server's close reason, if any, is a better message than "broken pipe".
@@ -277,7 +315,7 @@ void Connection::close() {
 void Connection::drop_socket() {
   if (!socket_) return;
   ErrorCode ignored;
-  socket_->next_layer().close(ignored);
+  tcp().close(ignored);
   // Handlers that refer to the socket now run, all with an error.
   run_until([this] { return !reading_; }, -1, false);
   io_.restart();

@@ -16,6 +16,7 @@
 
 #include "lmtp/base/result.h"
 #include "lmtp/client/client.h"
+#include "lmtp/tls/stream.h"
 
 namespace lmtp::client {
 
@@ -27,7 +28,8 @@ class Connection {
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  Result<void> connect(const std::string& host, std::uint16_t port, int timeout_ms);
+  Result<void> connect(const std::string& host, std::uint16_t port, int timeout_ms,
+                       const Security& security);
   Result<void> send(const std::string& text);
   // The next message; false as in Client::receive.
   Result<bool> receive(ReceivedMessage& message, int timeout_ms);
@@ -45,7 +47,7 @@ class Connection {
   using Clock = std::chrono::steady_clock;
   using ErrorCode = boost::system::error_code;
   using Protocol = boost::asio::generic::stream_protocol;
-  using WebSocket = boost::beast::websocket::stream<Protocol::socket>;
+  using WebSocket = boost::beast::websocket::stream<tls::Stream<Protocol::socket>>;
   enum class Wait { kDone, kTimedOut, kInterrupted };
 
   // Runs handlers until `done()`; timeout_ms < 0: no timeout. A wake ends only an `interruptible`
@@ -55,7 +57,8 @@ class Connection {
   // Each waits for one step of connecting; an empty text is success.
   std::string resolve_and_connect(const std::string& host, std::uint16_t port, int timeout_ms);
   std::string connect_to_unix(const std::string& path, int timeout_ms);
-  std::string upgrade(const std::string& authority, int timeout_ms);
+  std::string start_tls(const std::string& host, tls::Context& context, int timeout_ms);
+  std::string upgrade(const std::string& authority, const std::string& api_key, int timeout_ms);
   // Waits until a handler has set `result`; returns the error's text, empty for success.
   std::string wait_for(std::optional<ErrorCode>& result, int timeout_ms);
 
@@ -65,6 +68,7 @@ class Connection {
   void end(std::string reason);
   std::string describe(ErrorCode error) const;
   void drop_socket();
+  Protocol::socket& tcp() { return socket_->next_layer().next_layer(); }
 
   boost::asio::io_context io_{1};
   int wake_fd_ = -1;

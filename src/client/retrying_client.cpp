@@ -36,7 +36,9 @@ RetryingClient::RetryingClient(Address address, RetryOptions options)
 
 Result<void> RetryingClient::connect() {
   if (client_.connected()) return {};
-  if (auto connected = client_.connect(address_.host, address_.port); !connected) return connected;
+  auto connected =
+      client_.connect(address_.host, address_.port, kConnectTimeoutMs, address_.security);
+  if (!connected) return connected;
   info_.reset();
   return send_info_request();
 }

@@ -1,8 +1,10 @@
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 
 #include "lmtp/engine/engine.h"
+#include "lmtp/request/error_text.h"
 
 namespace lmtp::engine {
 namespace {
@@ -11,33 +13,42 @@ Result<void> check_ids(const char* field, const std::vector<TokenId>& ids, int v
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (ids[i] >= 0 && ids[i] < vocab_size) continue;
     return Error{ErrorCode::kInvalid, std::string(field) + "[" + std::to_string(i) +
-                                          "]: token id " + std::to_string(ids[i]) +
-                                          " is not in the vocabulary, allowed are 0 to " +
-                                          std::to_string(vocab_size - 1)};
+                                          "]: " + beyond_vocabulary(ids[i], vocab_size)};
   }
   return {};
 }
 
-Result<void> check_lengths(const Request& request, int context_length) {
-  const auto context = static_cast<std::size_t>(context_length);
+// "256 (the context)", "255 (one less than the context)". `reserved`: tokens that must be left for
+// what is generated.
+std::string allowed_length(const ModelLimits& limits, int reserved) {
+  const int total = limits.total_tokens_max();
+  if (limits.max_input_tokens > 0 && limits.max_input_tokens <= total - reserved) {
+    return std::to_string(limits.max_input_tokens) + " (--max-input-tokens)";
+  }
+  return std::to_string(total - reserved) + (reserved > 0 ? " (one less than " : " (") +
+         (total < limits.context_length ? "--max-total-tokens)" : "the context)");
+}
+
+Result<void> check_lengths(const Request& request, const ModelLimits& limits) {
   if (request.kind == RequestKind::kScore) {
     if (request.scored.empty()) {
       return Error{ErrorCode::kInvalid, "scored: is empty, at least one token is needed"};
     }
     const std::size_t length = request.prompt.size() + request.scored.size();
-    if (length <= context) return {};
+    int most = limits.total_tokens_max();
+    if (limits.max_input_tokens > 0) most = std::min(most, limits.max_input_tokens);
+    if (length <= static_cast<std::size_t>(most)) return {};
     return Error{ErrorCode::kTooLong, "scored: prompt and scored together are " +
                                           std::to_string(length) + " tokens, allowed are at most " +
-                                          std::to_string(context) + " (the context)"};
+                                          allowed_length(limits, 0)};
   }
   if (request.prompt.empty()) {
     return Error{ErrorCode::kInvalid, "prompt: is empty, at least one token is needed"};
   }
-  if (request.prompt.size() < context) return {};
+  if (request.prompt.size() <= static_cast<std::size_t>(limits.input_tokens_max())) return {};
   return Error{ErrorCode::kTooLong, "prompt: has " + std::to_string(request.prompt.size()) +
                                         " tokens, allowed are at most " +
-                                        std::to_string(context - 1) +
-                                        " (one less than the context)"};
+                                        allowed_length(limits, 1)};
 }
 
 bool allows_any(const TokenMask& mask, int vocab_size) {
@@ -86,10 +97,10 @@ Result<void> check_mask(const Request& request, const ModelLimits& limits) {
 }
 
 Result<void> check_resumed(const Request& request) {
-  if (static_cast<std::size_t>(request.num_resumed) <= request.prompt.size()) return {};
+  const auto num_resumed = static_cast<std::size_t>(request.num_resumed);
+  if (num_resumed <= request.prompt.size()) return {};
   return Error{ErrorCode::kInvalid,
-               "resumed: is " + std::to_string(request.num_resumed) + "; allowed are at most " +
-                   std::to_string(request.prompt.size()) + " (the tokens of the prompt)"};
+               "resumed: " + beyond_prompt(num_resumed, request.prompt.size())};
 }
 
 }  // namespace
@@ -97,7 +108,7 @@ Result<void> check_resumed(const Request& request) {
 // Lengths first: what is too long costs no look at its ids.
 Result<void> check_request(const Request& request, const ModelLimits& limits) {
   if (request.kind == RequestKind::kAwaitModel) return {};
-  if (Result<void> ok = check_lengths(request, limits.context_length); !ok) return ok;
+  if (Result<void> ok = check_lengths(request, limits); !ok) return ok;
   if (Result<void> ok = check_ids("prompt", request.prompt, limits.vocab_size); !ok) return ok;
   if (Result<void> ok = check_ids("scored", request.scored, limits.vocab_size); !ok) return ok;
   const SamplingParams& params = request.params;
@@ -109,9 +120,8 @@ Result<void> check_request(const Request& request, const ModelLimits& limits) {
   }
   const auto& bias = params.logit_bias;
   if (bias == nullptr || bias->ids.empty() || bias->ids.back() < limits.vocab_size) return {};
-  return Error{ErrorCode::kInvalid, "logit_bias: token id " + std::to_string(bias->ids.back()) +
-                                        " is not in the vocabulary, allowed are 0 to " +
-                                        std::to_string(limits.vocab_size - 1)};
+  return Error{ErrorCode::kInvalid,
+               "logit_bias: " + beyond_vocabulary(bias->ids.back(), limits.vocab_size)};
 }
 
 }  // namespace lmtp::engine

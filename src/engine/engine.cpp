@@ -24,6 +24,7 @@
 #include "scheduling.h"
 #include "step_pace.h"
 #include "stream_record.h"
+#include "stream_times.h"
 
 namespace lmtp::engine {
 
@@ -101,6 +102,7 @@ struct Engine::Impl {
   bool stopped = false;
   StepPace pace;
   QueueNotices queue;
+  StreamTimes times;
   struct StartedStep {
     int num_tokens = 0;
     int num_rows = 0;
@@ -311,7 +313,8 @@ void Engine::Impl::apply_one(EngineCommand& command) {
 void Engine::Impl::apply(Request& request) {
   if (stop_at) return refuse(request, shutting_down());
   if (num_requests() >= options.max_concurrent_requests) {
-    return refuse(request, overloaded(static_cast<std::size_t>(options.max_concurrent_requests)));
+    return refuse(request, overloaded(static_cast<std::size_t>(options.max_concurrent_requests),
+                                      inbox->expected_wait_ms));
   }
   LMTP_CHECK(!streams.contains(request.key), request.key.connection, request.key.stream);
   streams.emplace(request.key, Stream{request.sink, StreamRecord(request), request.wants_notices});
@@ -359,6 +362,8 @@ void Engine::Impl::end_with_error(Streams::iterator at, const Error& error) {
 
 void Engine::Impl::end_stream(Streams::iterator at) {
   queue.ended(at->first);
+  times.add(Clock::now() - at->second.record.arrival());
+  inbox->expected_wait_ms = times.wait_ms(options.max_concurrent_requests);
   streams.erase(at);
 }
 

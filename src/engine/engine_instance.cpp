@@ -14,7 +14,7 @@ Result<void> EngineInstance::submit(Request&& request) const {
   if (inbox_->queue.try_push(std::move(command))) return {};
   request = std::move(std::get<Request>(command));
   if (stats().stopped) return shutting_down();
-  return overloaded(inbox_->queue.capacity());
+  return overloaded(inbox_->queue.capacity(), expected_wait_ms());
 }
 
 bool EngineInstance::submit_all(std::vector<Request>& requests) const {
@@ -38,6 +38,8 @@ bool EngineInstance::submit_all(std::vector<Request>& requests) const {
 bool EngineInstance::cancel(StreamKey key) const {
   return inbox_->queue.push_control(CancelCommand{key});
 }
+
+int EngineInstance::expected_wait_ms() const { return inbox_->expected_wait_ms; }
 
 EngineStats EngineInstance::stats() const {
   const std::lock_guard lock(inbox_->stats_mutex);

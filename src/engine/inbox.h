@@ -1,6 +1,7 @@
 // The commands that reach an engine's thread, in one queue.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <mutex>
@@ -31,6 +32,7 @@ struct EngineInstance::Inbox {
     static_cast<EngineCounters&>(stats) = counters;
   }
   BoundedQueue<EngineCommand> queue;
+  std::atomic<int> expected_wait_ms = 0;  // EngineInstance::expected_wait_ms
 
   mutable std::mutex stats_mutex;
   EngineStats stats;

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstddef>
+#include <ctime>
 
 #include "lmtp/base/ids.h"
 #include "lmtp/request/error_kind.h"
@@ -31,6 +32,50 @@ double kv_cache_usage(Stats s) {
   return num_usable > 0 ? static_cast<double>(s.num_blocks_pinned) / num_usable : 0.0;
 }
 
+double num_of(Stats s, FinishReason reason) {
+  return static_cast<double>(s.metrics.num_finished[static_cast<std::size_t>(reason)].value());
+}
+
+double num_finished(Stats s) {
+  return num_of(s, FinishReason::kStop) + num_of(s, FinishReason::kLength);
+}
+
+double num_failed(Stats s) {
+  double sum = 0.0;
+  for (const auto& failed : s.metrics.num_failed) sum += static_cast<double>(failed.value());
+  return sum;
+}
+
+constexpr std::array<std::string_view, 3> kVllmReasons = {"stop", "length", "abort"};
+
+// Why TGI's requests fail.
+constexpr std::array<std::string_view, 4> kTgiErrors = {"validation", "overloaded", "dropped",
+                                                        "generation"};
+
+std::string_view tgi_error(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kInvalid:
+    case ErrorCode::kTooLong:
+    case ErrorCode::kNotFound:
+      return "validation";
+    case ErrorCode::kOverloaded:
+      return "overloaded";
+    case ErrorCode::kCancelled:
+      return "dropped";
+    default:
+      return "generation";
+  }
+}
+
+double num_tgi_errors(Stats s, std::size_t at) {
+  double sum = 0.0;
+  for (std::size_t i = 0; i < kNumErrorCodes; ++i) {
+    if (tgi_error(static_cast<ErrorCode>(i)) != kTgiErrors[at]) continue;
+    sum += static_cast<double>(s.metrics.num_failed[i].value());
+  }
+  return sum;
+}
+
 // clang-format off
 const MetricRow kTable[] = {
     {.field = "num_steps", .name = "steps_total",
@@ -50,26 +95,33 @@ const MetricRow kTable[] = {
      .help = "Tokens that went through the model for a stream.",
      .value = number<&EngineStats::num_tokens_computed>},
     {.field = "num_prompt_tokens", .name = "prompt_tokens_total",
+     .vllm = "vllm:prompt_tokens_total",
      .help = "Tokens of the prompts of requests that were scheduled.",
      .value = number<&EngineStats::num_prompt_tokens>},
     {.name = "prefix_cache_queries_total",
+     .vllm = "vllm:prefix_cache_queries_total",
      .help = "Tokens looked up in the prefix cache: those of all prompts.",
      .value = number<&EngineStats::num_prompt_tokens>},
     {.field = "num_cached_tokens", .name = "prefix_cache_hits_total",
+     .vllm = "vllm:prefix_cache_hits_total",
      .help = "Of these, found there.", .value = number<&EngineStats::num_cached_tokens>},
     {.field = "num_partial_hits", .name = "prefix_cache_partial_hits_total",
      .help = "Requests whose cached prefix ended inside a KV block.",
      .value = number<&EngineStats::num_partial_hits>},
     {.field = "num_generated_tokens", .name = "generation_tokens_total",
+     .vllm = "vllm:generation_tokens_total",
      .help = "Tokens generated.", .value = number<&EngineStats::num_generated_tokens>},
     {.field = "num_scored_tokens", .name = "scored_tokens_total",
      .help = "Tokens scored.", .value = number<&EngineStats::num_scored_tokens>},
     {.field = "num_preemptions", .name = "num_preemptions_total",
+     .vllm = "vllm:num_preemptions_total",
      .help = "Streams set back for lack of KV blocks; they resume by themselves.",
      .value = number<&EngineStats::num_preemptions>},
-    {.field = "num_waiting", .name = "num_requests_waiting", .type = kGauge,
+    {.field = "num_waiting", .name = "num_requests_waiting",
+     .vllm = "vllm:num_requests_waiting", .tgi = "tgi_queue_size", .type = kGauge,
      .help = "Requests that wait to be scheduled.", .value = number<&EngineStats::num_waiting>},
-    {.field = "num_running", .name = "num_requests_running", .type = kGauge,
+    {.field = "num_running", .name = "num_requests_running",
+     .vllm = "vllm:num_requests_running", .tgi = "tgi_batch_current_size", .type = kGauge,
      .help = "Requests with a place in each step.", .value = number<&EngineStats::num_running>},
     {.field = "num_blocks", .name = "kv_cache_blocks", .type = kGauge,
      .help = "KV blocks in all; one of them is never handed out.",
@@ -82,7 +134,8 @@ const MetricRow kTable[] = {
     {.field = "num_blocks_pinned", .name = "kv_cache_blocks_pinned", .type = kGauge,
      .help = "Of these, in use by running requests.",
      .value = number<&EngineStats::num_blocks_pinned>},
-    {.name = "kv_cache_usage_perc", .type = kGauge,
+    {.name = "kv_cache_usage_perc",
+     .vllm = "vllm:kv_cache_usage_perc", .type = kGauge,
      .help = "The part of the KV blocks that is in use; 1 is all.", .value = kv_cache_usage},
     {.field = "tokens_per_block", .name = "kv_cache_block_tokens", .type = kGauge,
      .help = "Tokens in one KV block.",
@@ -104,28 +157,75 @@ const MetricRow kTable[] = {
      },
      .label = "cause", .label_values = kCauses},
 
-    {.name = "request_queue_time_seconds", .type = kHistogram,
+    {.name = "request_queue_time_seconds",
+     .vllm = "vllm:request_queue_time_seconds", .tgi = "tgi_request_queue_duration",
+     .type = kHistogram,
      .help = "From a request's arrival until it is first scheduled, a model's loading included.",
      .histogram = &EngineMetrics::queue_time},
-    {.name = "time_to_first_token_seconds", .type = kHistogram,
+    {.name = "time_to_first_token_seconds",
+     .vllm = "vllm:time_to_first_token_seconds", .type = kHistogram,
      .help = "From a request's arrival until its first token.",
      .histogram = &EngineMetrics::time_to_first_token},
-    {.name = "inter_token_latency_seconds", .type = kHistogram,
+    {.name = "inter_token_latency_seconds",
+     .vllm = "vllm:inter_token_latency_seconds", .type = kHistogram,
      .help = "Between two tokens of a generation.",
      .histogram = &EngineMetrics::inter_token_latency},
-    {.name = "e2e_request_latency_seconds", .type = kHistogram,
+    {.name = "e2e_request_latency_seconds",
+     .vllm = "vllm:e2e_request_latency_seconds", .tgi = "tgi_request_duration", .type = kHistogram,
      .help = "From a request's arrival until its last token, of requests that finished.",
      .histogram = &EngineMetrics::request_latency},
-    {.name = "request_prompt_tokens", .type = kHistogram,
+    {.name = "request_inference_time_seconds",
+     .vllm = "vllm:request_inference_time_seconds", .tgi = "tgi_request_inference_duration",
+     .type = kHistogram,
+     .help = "From when a request is first scheduled until its last token, of those that finished.",
+     .histogram = &EngineMetrics::inference_time},
+    {.name = "request_time_per_token_seconds",
+     .tgi = "tgi_request_mean_time_per_token_duration", .type = kHistogram,
+     .help = "That time for each of its tokens, of generations that finished.",
+     .histogram = &EngineMetrics::time_per_token},
+    {.name = "request_prompt_tokens",
+     .vllm = "vllm:request_prompt_tokens", .tgi = "tgi_request_input_length", .type = kHistogram,
      .help = "Tokens of the prompt, of requests that finished.",
      .histogram = &EngineMetrics::request_prompt_tokens},
-    {.name = "request_generation_tokens", .type = kHistogram,
+    {.name = "request_generation_tokens",
+     .vllm = "vllm:request_generation_tokens", .tgi = "tgi_request_generated_tokens",
+     .type = kHistogram,
      .help = "Tokens generated, of generations that finished.",
      .histogram = &EngineMetrics::request_generated_tokens},
-    {.name = "iteration_tokens", .type = kHistogram,
+    {.name = "iteration_tokens",
+     .vllm = "vllm:iteration_tokens_total", .type = kHistogram,
      .help = "Tokens of a step.", .histogram = &EngineMetrics::step_tokens},
     {.name = "iteration_requests", .type = kHistogram,
      .help = "Requests of a step: the batch size.", .histogram = &EngineMetrics::step_streams},
+
+    {.vllm = "vllm:request_success_total",
+     .help = "Requests that ended; those of any error are aborted.",
+     .by_label = [](Stats s, std::size_t at) {
+       if (at == 2) return num_failed(s);
+       return num_of(s, at == 0 ? FinishReason::kStop : FinishReason::kLength);
+     },
+     .label = "finished_reason", .label_values = kVllmReasons},
+    {.vllm = "vllm:gpu_cache_usage_perc", .type = kGauge,
+     .help = "As kv_cache_usage_perc: its older name.", .value = kv_cache_usage},
+    {.vllm = "vllm:cache_config_info", .type = kGauge,
+     .help = "The KV cache, by labels.", .value = [](Stats) { return 1.0; },
+     .info = [](Stats s) -> std::vector<std::pair<std::string, std::string>> {
+       return {{"block_size", std::to_string(kBlockSize)},
+               {"num_gpu_blocks", std::to_string(s.agent.num_blocks)},
+               {"enable_prefix_caching", "True"}};
+     }},
+    {.vllm = "vllm:lora_requests_info", .type = kGauge,
+     .help = "Adapters, by labels: none. The value is the time.",
+     .value = [](Stats) { return static_cast<double>(std::time(nullptr)); },
+     .info = [](Stats) -> std::vector<std::pair<std::string, std::string>> {
+       return {{"max_lora", "0"}, {"running_lora_adapters", ""}, {"waiting_lora_adapters", ""}};
+     }},
+    {.tgi = "tgi_request_count",
+     .help = "Requests that ended.",
+     .value = [](Stats s) { return num_finished(s) + num_failed(s); }, .has_refused = true},
+    {.tgi = "tgi_request_success", .help = "Of these, finished.", .value = num_finished},
+    {.tgi = "tgi_request_failure", .help = "Of these, failed.", .by_label = num_tgi_errors,
+     .label = "err", .label_values = kTgiErrors, .has_refused = true},
 };
 // clang-format on
 

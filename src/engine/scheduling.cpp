@@ -10,7 +10,7 @@ std::unique_ptr<scheduler::Scheduler> make_scheduler(const scheduler::AgentInfo&
                                                      const scheduler::SchedulerCounters& counters) {
   scheduler::SchedulerOptions scheduling;
   scheduling.num_blocks = agent.num_blocks;
-  scheduling.context_length = limits.context_length;
+  scheduling.context_length = limits.total_tokens_max();
   scheduling.batch = options.batch;
   scheduling.debug = options.debug;
   scheduling.eos_ids = limits.eos_ids;
@@ -21,6 +21,7 @@ std::unique_ptr<scheduler::Scheduler> make_scheduler(const scheduler::AgentInfo&
 std::unique_ptr<scheduler::Sequence> make_sequence(Request request, std::uint64_t seed) {
   auto sequence = std::make_unique<scheduler::Sequence>();
   sequence->key = request.key;
+  sequence->share = request.share();
   sequence->kind = request.kind;
   sequence->num_prompt = static_cast<int>(request.prompt.size());
   sequence->tokens = std::move(request.prompt);

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "lmtp/base/guarded.h"
+#include "lmtp/base/json.h"
 #include "lmtp/base/log.h"
 #include "lmtp/base/text.h"
 #include "lmtp/engine/refusals.h"
@@ -24,7 +25,7 @@ std::string since(Clock::time_point arrival, Clock::time_point event) {
   return text;
 }
 
-const char* name_of(RequestKind kind) {
+std::string name_of(RequestKind kind) {
   if (kind == RequestKind::kAwaitModel) return "await model";
   return kind == RequestKind::kScore ? "score" : "generate";
 }
@@ -32,7 +33,7 @@ const char* name_of(RequestKind kind) {
 }  // namespace
 
 void log_refused(const Request& request, ErrorCode cause) noexcept {
-  if (!log::enabled(log::Level::kDebug)) return;
+  if (!log::enabled(log::Level::kInfo)) return;
   (void)guarded([&]() -> Result<void> {
     StreamRecord(request).log_failed(cause);
     return {};
@@ -43,7 +44,13 @@ void StreamRecord::finished(EngineMetrics& metrics, FinishReason reason) const {
   metrics.num_finished[static_cast<std::size_t>(reason)].add(1);
   metrics.request_latency.add((last_token_ - arrival_).count());
   metrics.request_prompt_tokens.add(num_prompt_);
-  if (kind_ == RequestKind::kGenerate) metrics.request_generated_tokens.add(num_tokens_);
+  if (admission_ != Clock::time_point()) {
+    metrics.inference_time.add((last_token_ - admission_).count());
+  }
+  if (kind_ == RequestKind::kGenerate) {
+    metrics.request_generated_tokens.add(num_tokens_);
+    metrics.time_per_token.add((last_token_ - admission_).count() / num_tokens_);
+  }
   log(kFinishNames[static_cast<std::size_t>(reason)]);
 }
 
@@ -55,15 +62,26 @@ void StreamRecord::failed(EngineMetrics& metrics, ErrorCode code) const {
 void StreamRecord::log_failed(ErrorCode code) const { log(error_kind(code).name); }
 
 void StreamRecord::log(std::string_view outcome) const {
-  if (!log::enabled(log::Level::kDebug)) return;
-  const bool is_score = kind_ == RequestKind::kScore;
-  log::debug("request " + std::to_string(key_.connection) + "/" + std::to_string(key_.stream) +
-             (model_.empty() ? "" : " to " + quoted_name(model_)) + ": " + name_of(kind_) +
-             ", prompt " + std::to_string(num_prompt_) + " (cached " + std::to_string(num_cached_) +
-             "), " + (is_score ? "scored " : "generated ") + std::to_string(num_tokens_) +
-             ", queued " + since(arrival_, admission_) + ", first token " +
-             since(arrival_, first_token_) + ", total " + since(arrival_, Clock::now()) + ": " +
-             std::string(outcome));
+  if (!log::enabled(log::Level::kInfo)) return;
+  std::string line =
+      "request " + std::to_string(key_.connection) + "/" + std::to_string(key_.stream);
+  if (caller_ != nullptr) {
+    caller_->is_logged = true;
+    if (caller_->account != nullptr) line += " of " + caller_->account->name();
+    if (!caller_->address.empty()) line += " at " + caller_->address;
+  }
+  if (!model_.empty()) line += " to " + quoted_name(model_);
+  const bool has_route = caller_ != nullptr && !caller_->route.empty();
+  line += ": " + (has_route ? caller_->route : name_of(kind_)) + ", prompt " +
+          std::to_string(num_prompt_) + " (cached " + std::to_string(num_cached_) + "), " +
+          (kind_ == RequestKind::kScore ? "scored " : "generated ") + std::to_string(num_tokens_) +
+          ", queued " + since(arrival_, admission_) + ", first token " +
+          since(arrival_, first_token_) + ", total " + since(arrival_, Clock::now());
+  if (!prompt_.empty()) {
+    line += ", ";
+    append_json_string(prompt_, line);
+  }
+  log::info(line + ": " + std::string(outcome));
 }
 
 }  // namespace lmtp::engine

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -22,8 +23,12 @@ class StreamRecord {
       : key_(request.key),
         model_(request.model),
         kind_(request.kind),
+        caller_(request.caller),
+        prompt_(request.logged_prompt),
         num_prompt_(static_cast<int>(request.prompt.size())),
         arrival_(request.arrival) {}
+
+  Clock::time_point arrival() const { return arrival_; }
 
   // Scheduled for the first time.
   void admitted(EngineMetrics& metrics, int num_cached, Clock::time_point now) {
@@ -42,7 +47,7 @@ class StreamRecord {
     last_token_ = now;
   }
 
-  // The end of the stream, one of the two. At level debug it is a line of the log.
+  // The end of the stream, one of the two. It is a line of the log.
   void finished(EngineMetrics& metrics, FinishReason reason) const;
   void failed(EngineMetrics& metrics, ErrorCode code) const;
   // The line of the log alone.
@@ -54,6 +59,8 @@ class StreamRecord {
   StreamKey key_;
   std::string model_;
   RequestKind kind_;
+  std::shared_ptr<const Caller> caller_;
+  std::string prompt_;  // Request::logged_prompt
   int num_prompt_;
   int num_cached_ = 0;
   int num_tokens_ = 0;  // given to the client

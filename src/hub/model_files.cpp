@@ -25,6 +25,8 @@ constexpr std::array kTokenizerFiles = {
 };
 constexpr std::string_view kTiktoken = ".tiktoken";  // "qwen.tiktoken"
 constexpr int kTiktokenFilesMax = 4;
+constexpr std::string_view kTemplates = "additional_chat_templates/";
+constexpr int kTemplatesMax = 16;
 
 // In the loader's order of preference.
 struct WeightForm {
@@ -171,6 +173,11 @@ std::vector<std::string> small_files(const Listing& listing, Purpose purpose) {
   for (const std::string& file : listing.files) {
     if (!file.ends_with(kTiktoken) || !is_plain_file_name(file)) continue;
     if (++num_tiktoken <= kTiktokenFilesMax) files.push_back(file);
+  }
+  int num_templates = 0;
+  for (const std::string& file : listing.files) {
+    if (!file.starts_with(kTemplates) || !file.ends_with(".jinja")) continue;
+    if (++num_templates <= kTemplatesMax) files.push_back(file);
   }
   return files;
 }

@@ -39,7 +39,11 @@ constexpr std::array kFieldNames = [] {
                "timeout_ms",
                "tokens",
                "buffer",
-               "append"};
+               "append",
+               "messages",
+               "tools",
+               "add_generation_prompt",
+               "chat_template_kwargs"};
   static_assert(!kLast.back().empty());
   std::array<std::string_view, kNumFields> names;
   auto at = std::ranges::copy(kFirst, names.begin()).out;
@@ -286,6 +290,43 @@ std::vector<std::string> FieldReader::stops() {
     stops.push_back(short_string(where, item, kMaxStopBytes));
   }
   return stops;
+}
+
+std::string FieldReader::optional_json(Field field, element_type type) {
+  const auto& value = element(field);
+  if (!value) return {};
+  if (value->type() == type) return simdjson::minify(*value);
+  fail(field, seen(*value) + (type == element_type::ARRAY ? "; allowed is an array"
+                                                          : "; allowed is an object"));
+  return {};
+}
+
+Chat FieldReader::chat() {
+  constexpr std::string_view kAllowed =
+      "; allowed is an array of messages, {\"role\": \"user\", \"content\": TEXT}";
+  Chat chat;
+  simdjson::dom::array messages;
+  if (element(Field::kMessages)->get_array().get(messages) != simdjson::SUCCESS) {
+    fail(Field::kMessages, seen(*element(Field::kMessages)) + std::string(kAllowed));
+    return chat;
+  }
+  if (messages.size() == 0) fail(Field::kMessages, "is empty" + std::string(kAllowed));
+  std::size_t index = 0;
+  for (const simdjson::dom::element item : messages) {
+    std::string_view role;
+    if (item["role"].get_string().get(role) == simdjson::SUCCESS) {
+      ++index;
+      continue;
+    }
+    fail("messages[" + std::to_string(index) + "]",
+         (item.is_object() ? "has no role" : seen(item)) + std::string(kAllowed));
+    break;
+  }
+  chat.messages = simdjson::minify(*element(Field::kMessages));
+  chat.tools = optional_json(Field::kTools, element_type::ARRAY);
+  chat.template_kwargs = optional_json(Field::kChatTemplateKwargs, element_type::OBJECT);
+  chat.add_generation_prompt = optional_bool(Field::kAddGenerationPrompt).value_or(true);
+  return chat;
 }
 
 }  // namespace lmtp::protocol

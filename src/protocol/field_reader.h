@@ -43,6 +43,10 @@ enum class Field : std::uint8_t {
   kTokens,
   kBuffer,
   kAppend,
+  kMessages,
+  kTools,
+  kAddGenerationPrompt,
+  kChatTemplateKwargs,
   kCount,
 };
 
@@ -102,6 +106,8 @@ class FieldReader {
   // A buffer's name.
   std::string required_name(Field field);
   std::vector<std::string> stops();
+  // REQUIRES: has(kMessages).
+  Chat chat();
   // All fields of kSamplingTable, in its order, then the others of SamplingParams.
   SamplingParams params();
   // Of a SCORE, whose default is another.
@@ -115,6 +121,8 @@ class FieldReader {
   // The text of `value`, 1 to `max_bytes` bytes; `where` names it.
   std::string short_string(std::string_view where, const simdjson::dom::element& value,
                            std::size_t max_bytes);
+  // The text of an optional array or object.
+  std::string optional_json(Field field, simdjson::dom::element_type type);
   void read_parts(simdjson::dom::array array, std::vector<PromptPart>& parts);
   BufferPart buffer_part(std::string_view where, simdjson::dom::object object);
 

@@ -10,6 +10,7 @@
 #include "json_parser.h"
 #include "json_scan.h"
 #include "lmtp/protocol/codec.h"
+#include "lmtp/request/error_text.h"
 #include "mask_codec.h"
 
 namespace lmtp::protocol {
@@ -255,7 +256,10 @@ GenerateMessage read_generate(StreamId stream_id, std::string model, FieldReader
   GenerateMessage message;
   message.stream_id = stream_id;
   message.model = std::move(model);
-  message.prompt = reader.required_prompt(false, message.options.prompt_parts);
+  if (reader.has(Field::kMessages)) message.chat = reader.chat();
+  if (!message.chat || reader.has(Field::kPrompt)) {
+    message.prompt = reader.required_prompt(false, message.options.prompt_parts);
+  }
   message.params = read_params(reader, payload, bias_cache);
   read_options(reader, message.options);
   message.stop = reader.stops();
@@ -264,10 +268,14 @@ GenerateMessage read_generate(StreamId stream_id, std::string model, FieldReader
   message.num_samples = reader.whole_within(Field::kN, 1, 1, kMaxSamples);
   if (reader.has(Field::kInto)) message.into = reader.required_name(Field::kInto);
   const auto num_resumed = static_cast<std::size_t>(message.num_resumed);
+  if (message.chat && reader.has(Field::kPrompt) &&
+      (message.prompt.empty() || num_resumed != message.prompt.size())) {
+    reader.fail(Field::kPrompt,
+                "stands beside messages; allowed there are the token ids that came of it before, "
+                "as many as resumed says");
+  }
   if (message.options.prompt_parts.empty() && num_resumed > message.prompt.size()) {
-    reader.fail(Field::kResumed, "is " + std::to_string(num_resumed) + "; allowed are at most " +
-                                     std::to_string(message.prompt.size()) +
-                                     " (the tokens of the prompt)");
+    reader.fail(Field::kResumed, beyond_prompt(num_resumed, message.prompt.size()));
   }
   if (!message.into.empty() && message.num_samples > 1) {
     reader.fail(Field::kInto,
@@ -296,6 +304,23 @@ ScoreMessage read_score(StreamId stream_id, std::string model, FieldReader& read
   return message;
 }
 
+// Exactly one of text and messages.
+TokenizeMessage read_tokenize(StreamId stream_id, std::string model, FieldReader& reader) {
+  TokenizeMessage message;
+  message.stream_id = stream_id;
+  message.model = std::move(model);
+  if (reader.has(Field::kMessages)) {
+    message.chat = reader.chat();
+    if (reader.has(Field::kText)) {
+      reader.fail(Field::kMessages, "stands beside text; one is allowed");
+    }
+  } else {
+    message.text = reader.required_string(Field::kText);
+  }
+  message.add_special_tokens = reader.optional_bool(Field::kAddSpecialTokens).value_or(true);
+  return message;
+}
+
 ClientMessage read_message(Verb verb, FieldReader& reader, const Payload& payload,
                            BiasCache& bias_cache) {
   const bool is_without_id = verb == Verb::kFree && !reader.has(Field::kStreamId);
@@ -316,8 +341,7 @@ ClientMessage read_message(Verb verb, FieldReader& reader, const Payload& payloa
     case Verb::kScore:
       return read_score(stream_id, std::move(model), reader);
     case Verb::kTokenize:
-      return TokenizeMessage{stream_id, std::move(model), reader.required_string(Field::kText),
-                             reader.optional_bool(Field::kAddSpecialTokens).value_or(true)};
+      return read_tokenize(stream_id, std::move(model), reader);
     case Verb::kDetokenize:
       return DetokenizeMessage{stream_id, std::move(model),
                                reader.required_tokens(Field::kTokens, true),

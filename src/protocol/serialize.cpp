@@ -119,8 +119,9 @@ void append_entry(const ErrorEntry& entry, std::string& out) {
   append_json_string(entry.error, out);
   const ErrorKind& kind = kind_of(entry);
   out.append(", \"code\": \"").append(kind.lmtp_code).append("\", \"retryable\": ");
-  out.append(kind.retry_after_ms > 0 ? "true, \"retry_after_ms\": " : "false");
-  if (kind.retry_after_ms > 0) append_int(kind.retry_after_ms, out);
+  const int retry_after = retry_after_ms(kind, entry.retry_after_ms);
+  out.append(retry_after > 0 ? "true, \"retry_after_ms\": " : "false");
+  if (retry_after > 0) append_int(retry_after, out);
   out.push_back('}');
 }
 
@@ -271,10 +272,23 @@ void append_common(StreamId stream_id, std::string_view model, std::string& out)
   append_int(stream_id, out);
 }
 
+void append_chat(const Chat& chat, std::string& out) {
+  const auto append = [&out](std::string_view key, const std::string& json) {
+    if (json.empty()) return;
+    append_key(key, out);
+    out.append(json);
+  };
+  append("messages", chat.messages);
+  append("tools", chat.tools);
+  append("chat_template_kwargs", chat.template_kwargs);
+  if (!chat.add_generation_prompt) append_bool("add_generation_prompt", false, out);
+}
+
 void append_message(const GenerateMessage& message, std::string_view bias_json, std::string& out) {
   out.append("GENERATE {");
   append_params(message.params, bias_json, out);
-  append_prompt(message.prompt, message.options, out);
+  if (message.chat) append_chat(*message.chat, out);
+  if (!message.chat || !message.prompt.empty()) append_prompt(message.prompt, message.options, out);
   append_options(message.options, out);
   if (!message.stop.empty()) {
     append_key("stop", out);
@@ -302,7 +316,11 @@ void append_message(const ScoreMessage& message, std::string_view, std::string& 
 
 void append_message(const TokenizeMessage& message, std::string_view, std::string& out) {
   out.append("TOKENIZE {");
-  append_string("text", message.text, out);
+  if (message.chat) {
+    append_chat(*message.chat, out);
+  } else {
+    append_string("text", message.text, out);
+  }
   if (!message.add_special_tokens) append_bool("add_special_tokens", false, out);
   append_common(message.stream_id, message.model, out);
 }

@@ -32,7 +32,7 @@ ModelStatus ModelEntry::status(bool stopping) const {
   }
   if (route != nullptr) {
     status.stats = route->engine().stats();
-    if (!status.stats.stopped) status.state = ModelState::kReady;
+    if (!stopping && !status.stats.stopped) status.state = ModelState::kReady;
     return status;
   }
   status.state = ModelState::kLoading;

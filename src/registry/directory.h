@@ -36,14 +36,20 @@ struct LoadState {
 };
 
 // A name that is being sought, or a model.
+// What a model's requests with text need; read beside its weights.
+struct LoadedTexts {
+  LoadedTokenizer tokenizer = Error{ErrorCode::kUnavailable, "no memory"};
+  text::LoadedChatTemplate chat_template = Error{ErrorCode::kUnavailable, "no memory"};
+};
+
 struct ModelEntry {
   std::string name;
   std::shared_ptr<const ServedModel> served;  // null: not found yet
   engine::ModelLimits limits_at_most;         // before its memory is known; vocab_size 0: not found
   bool sized = false;                         // its memory is known: served->limits are final
   std::shared_ptr<ModelRoute> route;          // null: not ready
-  std::shared_ptr<const LoadedTokenizer> tokenizer;  // null without a route
-  bool comes_back = false;                           // it was ready until its device was lost
+  std::shared_ptr<const LoadedTexts> texts;   // null without a route
+  bool comes_back = false;                    // it was ready until its device was lost
   // While it comes back: what its earlier engines have counted. Null: nothing.
   std::shared_ptr<const engine::EngineCounters> counters;
   std::shared_ptr<const LoadState> load;

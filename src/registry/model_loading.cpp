@@ -50,6 +50,29 @@ LoadedTokenizer load_tokenizer(const ServedModel& served) {
   return guarded([&] { return served.load_tokenizer(); });
 }
 
+text::LoadedChatTemplate load_chat_template(const ServedModel& served,
+                                            const LoadedTokenizer& tokenizer) {
+  if (!tokenizer) {
+    return Error{ErrorCode::kNotFound,
+                 "this model has no tokenizer here (" + tokenizer.error().message + ")"};
+  }
+  if (!served.load_chat_template) {
+    return Error{ErrorCode::kNotFound, "this model has no chat template"};
+  }
+  return guarded([&] { return served.load_chat_template(*tokenizer); });
+}
+
+LoadedTexts load_texts(const ServedModel& served) {
+  LoadedTexts texts;
+  texts.tokenizer = load_tokenizer(served);
+  texts.chat_template = load_chat_template(served, texts.tokenizer);
+  if (!texts.chat_template && texts.chat_template.error().code != ErrorCode::kNotFound) {
+    log::warning(quoted_name(served.description.name) +
+                 " answers no chats: " + texts.chat_template.error().message);
+  }
+  return texts;
+}
+
 Error too_large(const std::string& name, const MemoryNeed& need, const TooLarge& memory) {
   return {ErrorCode::kUnavailable,
           quoted_name(name) + " needs about " + gib_text(memory.needed_bytes) +
@@ -270,11 +293,11 @@ void RegistryActor::start_load(const Slot& slot, std::int64_t kv_bytes) {
   check_waiting(*slot, slot->served->limits);
   using Loaded = Result<std::unique_ptr<scheduler::ModelAgent>>;
   const auto agent = std::make_shared<Loaded>(no_memory());
-  const auto tokenizer = slot->tokenizer ? nullptr : std::make_shared<LoadedTokenizer>(no_memory());
-  const auto work = [this, slot, agent, tokenizer, kv_bytes] {
+  const auto texts = slot->texts ? nullptr : std::make_shared<LoadedTexts>();
+  const auto work = [this, slot, agent, texts, kv_bytes] {
     // While the weights are read; on a thread of its own if one can be started.
     const auto reading = std::async([&] {
-      if (tokenizer != nullptr) *tokenizer = load_tokenizer(*slot->served);
+      if (texts != nullptr) *texts = load_texts(*slot->served);
     });
     const auto progress = [&](int percent) {
       LoadState& load = *slot->load;
@@ -290,8 +313,8 @@ void RegistryActor::start_load(const Slot& slot, std::int64_t kv_bytes) {
     if (!*agent) give_back_memory();
     reading.wait();
   };
-  const Result<void> started = start_job(work, [slot, agent, tokenizer](RegistryActor& actor) {
-    if (tokenizer != nullptr) slot->tokenizer = tokenizer;
+  const Result<void> started = start_job(work, [slot, agent, texts](RegistryActor& actor) {
+    if (texts != nullptr) slot->texts = texts;
     actor.loaded(slot, std::move(*agent));
   });
   if (!started) return fail(*slot, started.error());

@@ -17,10 +17,10 @@ Result<void> check_share(const Request& request, std::size_t num_held, std::size
   if (!request.others_connected) return {};
   const std::size_t most = std::max<std::size_t>(max_requests * 3 / 4, 1);
   if (num_held < most) return {};
+  const std::string of_one = request.account() != nullptr ? "key" : "connection";
   return Error{ErrorCode::kOverloaded,
-               "overloaded: " + std::to_string(most) +
-                   " requests of this connection are in flight, three quarters of " +
-                   std::to_string(max_requests) +
+               "overloaded: " + std::to_string(most) + " requests of this " + of_one +
+                   " are in flight, three quarters of " + std::to_string(max_requests) +
                    " (--max-concurrent-requests), and one may have no more while others are "
                    "connected; retry later"};
 }
@@ -36,18 +36,18 @@ Result<bool> submit_to(ModelRoute& route, Request& request) {
 // stream.
 class ModelRoute::CountingSink final : public EventSink {
  public:
-  CountingSink(std::shared_ptr<ModelRoute> route, ConnectionId connection,
+  CountingSink(std::shared_ptr<ModelRoute> route, ConnectionId share,
                std::shared_ptr<EventSink> inner)
-      : route_(std::move(route)), connection_(connection), inner_(std::move(inner)) {}
+      : route_(std::move(route)), share_(share), inner_(std::move(inner)) {}
 
   void deliver(std::vector<StreamEvent> events) override {
     const auto num_ends = static_cast<int>(std::count_if(events.begin(), events.end(), is_last));
     // First, so that a client that has seen the end finds the model idle.
-    if (num_ends > 0) route_->uncount(connection_, num_ends);
+    if (num_ends > 0) route_->uncount(share_, num_ends);
     try {
       inner_->deliver(std::move(events));
     } catch (...) {
-      if (num_ends > 0) route_->count(connection_, num_ends);  // they come again
+      if (num_ends > 0) route_->count(share_, num_ends);  // they come again
       throw;
     }
   }
@@ -56,7 +56,7 @@ class ModelRoute::CountingSink final : public EventSink {
 
  private:
   const std::shared_ptr<ModelRoute> route_;
-  const ConnectionId connection_;
+  const ConnectionId share_;
   const std::shared_ptr<EventSink> inner_;
 };
 
@@ -65,7 +65,7 @@ ModelRoute::ModelRoute(engine::EngineInstance engine, std::size_t max_requests,
     : engine_(std::move(engine)), max_requests_(max_requests), actor_(std::move(actor)) {}
 
 Result<bool> ModelRoute::submit(Request& request) {
-  const ConnectionId connection = request.key.connection;
+  const ConnectionId share = request.share();
   Result<bool> entered = enter(request);
   if (!entered || !*entered) return entered;
   std::shared_ptr<EventSink> sink = request.sink;
@@ -74,11 +74,11 @@ Result<bool> ModelRoute::submit(Request& request) {
     const Result<void> submitted = engine_.submit(std::move(request));
     if (submitted) return true;
     request.sink = std::move(sink);  // NOLINT(bugprone-use-after-move): it was not taken
-    uncount(connection, 1);
+    uncount(share, 1);
     if (submitted.error().code == ErrorCode::kOverloaded) return submitted.error();
     return false;
   } catch (...) {
-    uncount(connection, 1);
+    uncount(share, 1);
     throw;
   }
 }
@@ -90,7 +90,7 @@ bool ModelRoute::hand_over(std::vector<Request>& requests) {
       std::shared_ptr<EventSink> sink = request.sink;
       wrap(request);
       try {
-        count(request.key.connection, 1);
+        count(request.share(), 1);
       } catch (...) {
         request.sink = std::move(sink);
         throw;
@@ -108,7 +108,7 @@ bool ModelRoute::hand_over(std::vector<Request>& requests) {
 }
 
 void ModelRoute::release(Request& request) {
-  uncount(request.key.connection, 1);
+  uncount(request.share(), 1);
   request.sink = std::static_pointer_cast<CountingSink>(request.sink)->inner();
 }
 
@@ -139,9 +139,11 @@ ModelRoute::Usage ModelRoute::usage() const {
 Result<bool> ModelRoute::enter(const Request& request) {
   const std::lock_guard lock(mutex_);
   if (!opened_ || closed_) return false;
-  std::size_t& num_held = num_held_[request.key.connection];
+  std::size_t& num_held = num_held_[request.share()];
   if (const Result<void> share = check_share(request, num_held, max_requests_); !share) {
-    return share.error();
+    Error refusal = share.error();
+    refusal.wait_ms = engine_.expected_wait_ms();
+    return refusal;
   }
   ++num_held;
   ++num_streams_;
@@ -149,19 +151,19 @@ Result<bool> ModelRoute::enter(const Request& request) {
   return true;
 }
 
-void ModelRoute::count(ConnectionId connection, int count) {
+void ModelRoute::count(ConnectionId share, int count) {
   const std::lock_guard lock(mutex_);
-  num_held_[connection] += static_cast<std::size_t>(count);  // may throw
+  num_held_[share] += static_cast<std::size_t>(count);  // may throw
   num_streams_ += count;
   last_used_ = Clock::now();
 }
 
-void ModelRoute::uncount(ConnectionId connection, int count) noexcept {
+void ModelRoute::uncount(ConnectionId share, int count) noexcept {
   bool idle = false;
   {
     const std::lock_guard lock(mutex_);
-    const auto held = num_held_.find(connection);
-    LMTP_CHECK(held != num_held_.end(), connection);
+    const auto held = num_held_.find(share);
+    LMTP_CHECK(held != num_held_.end(), share);
     LMTP_CHECK(held->second >= static_cast<std::size_t>(count), held->second, count);
     held->second -= static_cast<std::size_t>(count);
     if (held->second == 0) num_held_.erase(held);
@@ -178,8 +180,8 @@ void ModelRoute::uncount(ConnectionId connection, int count) noexcept {
 }
 
 void ModelRoute::wrap(Request& request) {
-  request.sink = std::make_shared<CountingSink>(shared_from_this(), request.key.connection,
-                                                std::move(request.sink));
+  request.sink =
+      std::make_shared<CountingSink>(shared_from_this(), request.share(), std::move(request.sink));
 }
 
 }  // namespace lmtp::registry

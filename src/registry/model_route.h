@@ -19,8 +19,8 @@ namespace lmtp::registry {
 
 using Clock = std::chrono::steady_clock;
 
-// While others are connected, one connection may hold three quarters of max_requests, so that there
-// is a place for requests of the others. `num_held`: waiting and running.
+// While others are connected, one share (Request::share) may hold three quarters of max_requests,
+// so that there is a place for requests of the others. `num_held`: waiting and running.
 Result<void> check_share(const Request& request, std::size_t num_held, std::size_t max_requests);
 
 class ModelRoute;
@@ -67,8 +67,8 @@ class ModelRoute final : public StreamCanceller, public std::enable_shared_from_
   class CountingSink;
 
   Result<bool> enter(const Request& request);
-  void count(ConnectionId connection, int count);
-  void uncount(ConnectionId connection, int count) noexcept;
+  void count(ConnectionId share, int count);
+  void uncount(ConnectionId share, int count) noexcept;
   void wrap(Request& request);
 
   const engine::EngineInstance engine_;
@@ -79,7 +79,7 @@ class ModelRoute final : public StreamCanceller, public std::enable_shared_from_
   bool opened_ = false;
   bool closed_ = false;
   int num_streams_ = 0;
-  std::unordered_map<ConnectionId, std::size_t> num_held_;  // without connections that have none
+  std::unordered_map<ConnectionId, std::size_t> num_held_;  // without shares that have none
   Clock::time_point last_used_ = Clock::now();
 };
 

@@ -3,18 +3,30 @@
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <thread>
 #include <utility>
+#include <variant>
 
 #include "directory.h"
 #include "lmtp/base/bounded_queue.h"
 #include "lmtp/base/check.h"
 #include "lmtp/base/guarded.h"
+#include "lmtp/base/text.h"
 #include "lmtp/engine/refusals.h"
 #include "mailbox.h"
+#include "metered_sink.h"
 #include "registry_actor.h"
 
 namespace lmtp::registry {
+namespace {
+
+// Of a prompt in the log.
+constexpr std::size_t kLoggedTokens = 64;
+constexpr std::size_t kLoggedPromptBytes = 200;
+
+}  // namespace
 
 struct Registry::Impl {
   Impl(std::unique_ptr<ModelFactory> factory_in, RegistryActor::Options options)
@@ -32,6 +44,9 @@ struct Registry::Impl {
   };
   void run_lookups();
   Result<ModelStatus> look_up(const std::string& name);
+  Result<void> check_access(const Account& account, const std::string& name) const;
+  void note_prompt(Request& request) const;
+  Submission submit_metered(Request& request);
   Submission submit(Request& request);
 
   const std::unique_ptr<ModelFactory> factory;
@@ -67,11 +82,75 @@ Registry::Registry(std::unique_ptr<ModelFactory> factory, OnlyModel model) {
 Registry::~Registry() { stop(0); }
 
 Submission Registry::submit(Request&& request) {
-  Submission submission = impl_->submit(request);
+  if (request.caller != nullptr && request.caller->log_prompts) impl_->note_prompt(request);
+  Submission submission = impl_->submit_metered(request);
   if (const auto* refusal = std::get_if<Refusal>(&submission)) {
     impl_->refusals.add(request, refusal->error.code);
   }
   return submission;
+}
+
+// As text where the model has a tokenizer now, else as token ids.
+void Registry::Impl::note_prompt(Request& request) const {
+  const auto first =
+      std::span(request.prompt).first(std::min(request.prompt.size(), kLoggedTokens));
+  const Directory::Meaning meaning = directory.get()->find(request.model);
+  const auto* const found = std::get_if<0>(&meaning);
+  const ModelEntry* const entry = found != nullptr ? found->get() : nullptr;
+  const tokenizer::Tokenizer* tokenizer = nullptr;
+  if (entry != nullptr && entry->texts != nullptr && entry->texts->tokenizer) {
+    tokenizer = entry->texts->tokenizer->get();
+  }
+  const auto vocab_size = tokenizer != nullptr ? entry->served->limits.vocab_size : 0;
+  const bool are_known =
+      std::ranges::all_of(first, [&](TokenId id) { return id >= 0 && id < vocab_size; });
+  std::string text;
+  if (tokenizer != nullptr && are_known) {
+    text = tokenizer->decode(first);
+  } else {
+    for (const TokenId id : first) text += (text.empty() ? "ids " : " ") + std::to_string(id);
+  }
+  request.logged_prompt = shortened(text, kLoggedPromptBytes);
+}
+
+// The account's limits hold here, whatever protocol the request came by.
+Submission Registry::Impl::submit_metered(Request& request) {
+  Account* const account = request.account();
+  if (account == nullptr) return submit(request);
+  if (const Result<void> ok = check_access(*account, request.model); !ok) {
+    return Refusal{ok.error(), true};
+  }
+  const auto num_prompt = static_cast<std::int64_t>(request.prompt.size());
+  if (const Result<void> begun = account->begin(num_prompt); !begun) {
+    return Refusal{begun.error()};
+  }
+  std::optional<Submission> submission;
+  try {
+    request.sink = std::make_shared<MeteredSink>(request.caller->account, std::move(request.sink));
+    submission = submit(request);
+  } catch (...) {
+    account->undo(num_prompt);
+    throw;
+  }
+  if (std::holds_alternative<Refusal>(*submission)) account->undo(num_prompt);
+  return *std::move(submission);
+}
+
+// By the name that was asked for, or by the model's own.
+Result<void> Registry::Impl::check_access(const Account& account, const std::string& name) const {
+  std::string asked = name;
+  const Directory::Meaning meaning = directory.get()->find(name);
+  const auto* const entry = std::get_if<0>(&meaning);
+  if (entry != nullptr && *entry != nullptr && account.may_use((*entry)->name)) return {};
+  if (name.empty()) asked = entry != nullptr && *entry ? (*entry)->name : default_model.name;
+  if (account.may_use(asked)) return {};
+  return Error{ErrorCode::kNotFound, "model: " + quoted_name(asked) +
+                                         " is not served with this key, allowed are " +
+                                         account.models_text()};
+}
+
+Result<void> Registry::check_access(const Account& account, const std::string& name) const {
+  return impl_->check_access(account, name);
 }
 
 RefusalCounts& Registry::refusals() { return impl_->refusals; }
@@ -121,7 +200,8 @@ std::optional<ReadyModel> Registry::ready_model(const std::string& name) const {
   if (directory->stopping || found == nullptr || *found == nullptr) return std::nullopt;
   const ModelEntry& entry = **found;
   if (entry.route == nullptr) return std::nullopt;
-  return ReadyModel{entry.name, entry.served->limits, *entry.tokenizer};
+  return ReadyModel{entry.name, entry.served->limits, entry.texts->tokenizer,
+                    entry.texts->chat_template};
 }
 
 std::optional<Result<ModelStatus>> Registry::status(const std::string& name) const {

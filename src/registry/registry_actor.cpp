@@ -115,7 +115,7 @@ void RegistryActor::publish() {
     if (slot->served) entry->limits_at_most = limits_at_most(*slot->served);
     entry->sized = slot->sized;
     entry->route = slot->route;
-    entry->tokenizer = slot->tokenizer;
+    entry->texts = slot->texts;
     entry->comes_back = slot->comes_back;
     entry->counters = slot->counters;
     entry->load = slot->load;

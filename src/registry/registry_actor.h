@@ -53,9 +53,9 @@ struct ModelSlot {
   bool comes_back = false;  // its device was lost: it gets what it had
   std::shared_ptr<const engine::EngineCounters> counters;  // of the engines that it has lost
 
-  std::unique_ptr<engine::Engine> engine;            // kReady
-  std::shared_ptr<ModelRoute> route;                 // kReady
-  std::shared_ptr<const LoadedTokenizer> tokenizer;  // from kReady on, also while it comes back
+  std::unique_ptr<engine::Engine> engine;    // kReady
+  std::shared_ptr<ModelRoute> route;         // kReady
+  std::shared_ptr<const LoadedTexts> texts;  // from kReady on, also while it comes back
   // Cancels that came after the engine had closed and before it reported that it is lost.
   std::vector<StreamKey> late_cancels;
 

@@ -62,16 +62,23 @@ void end_stream(const Request& request, const Error& error, RefusalCounts& refus
 }
 
 Result<void> WaitingRequests::add(Request& request, int percent) {
-  const auto num_held = static_cast<std::size_t>(std::count_if(
-      requests_.begin(), requests_.end(),
-      [&](const Request& waiting) { return waiting.key.connection == request.key.connection; }));
+  std::size_t num_held = 0;
+  std::size_t held_bytes = 0;
+  for (const Request& waiting : requests_) {
+    if (waiting.share() != request.share()) continue;
+    ++num_held;
+    held_bytes += bytes_of(waiting);
+  }
   if (Result<void> share = check_share(request, num_held, max_requests_); !share) return share;
   if (requests_.size() >= max_requests_) return engine::overloaded(max_requests_);
   const std::size_t num_bytes = bytes_of(request);
-  if (num_bytes > kWaitingBytesMax - num_bytes_) {
+  const std::size_t left = kWaitingBytesMax - (num_bytes_ - held_bytes);  // by the others
+  if (held_bytes + num_bytes > left - left / 4) {
     return Error{ErrorCode::kOverloaded,
-                 "overloaded: requests of " + std::to_string(kWaitingBytesMax >> 20) +
-                     " MiB in all wait for this model; retry when it is loaded"};
+                 "overloaded: what waits for this model has at most " +
+                     std::to_string(kWaitingBytesMax >> 20) +
+                     " MiB, and one connection's three quarters of what the others leave; retry "
+                     "when it is loaded"};
   }
   if (requests_.size() == requests_.capacity()) requests_.reserve(2 * requests_.size() + 1);
   request.sink->deliver({LoadingNotice{request.key.stream, request.model, percent}});

@@ -1,10 +1,14 @@
 // The part of Scheduler that admits waiting sequences. An admission is a transaction: match, count,
 // then take everything or nothing.
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <functional>
 #include <queue>
+#include <ranges>
 #include <tuple>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "lmtp/base/check.h"
@@ -20,16 +24,9 @@ constexpr std::int64_t kAgeingSteps = 256;
 // Waiting sequences whose prefix is looked up again in each step, round robin.
 constexpr std::size_t kHintsRefreshed = 8;
 
-// What each connection was served, the least first.
+// What each share was served, the least first.
 using Turn = std::tuple<std::int64_t, ConnectionId>;
 using Turns = std::priority_queue<Turn, std::vector<Turn>, std::greater<>>;
-
-using Queues = std::unordered_map<ConnectionId, std::vector<Sequence*>>;
-Queues by_connection(const std::vector<Sequence*>& order) {
-  Queues queues;
-  for (Sequence* sequence : order) queues[sequence->key.connection].push_back(sequence);
-  return queues;
-}
 
 int common_prefix(const std::vector<TokenId>& a, const std::vector<TokenId>& b, int limit) {
   return static_cast<int>(std::mismatch(a.begin(), a.begin() + limit, b.begin()).first - a.begin());
@@ -41,6 +38,20 @@ int Scheduler::max_running() const { return options_.batch.rows_max(); }
 
 bool Scheduler::may_admit() const {
   return prefill_left_ + cached_left_ >= 1 && !admissions_over_ && num_running() < max_running();
+}
+
+// As TGI's router does: the prompts of several requests then delay the running streams once.
+bool Scheduler::has_to_hold_back() const {
+  if (!options_.batch.pacing || running_.empty()) return false;
+  const AdmissionPacing& pacing = *options_.batch.pacing;
+  return steps_since_prefill_ < pacing.max_waiting_steps &&
+         num_waiting() < std::floor(pacing.waiting_served_ratio * num_running());
+}
+
+// Preempted sequences have been let in before, and claimants have waited long enough.
+bool Scheduler::is_held_back(const Sequence& sequence, int num_missing) const {
+  return holds_back_ && !is_small(num_missing) && sequence.num_preempted == 0 &&
+         std::ranges::find(claimants_, &sequence) == claimants_.end();
 }
 
 // The longest cached prefix; updates num_cached_hint.
@@ -77,24 +88,44 @@ void Scheduler::plan_admissions() {
   admit_by_shares(order);
 }
 
-// The next is always of the connection served least, counting what this plan has already given it.
-void Scheduler::admit_by_shares(const std::vector<Sequence*>& order) {
-  Queues queues = by_connection(order);
-  Turns turns;
-  for (const auto& [connection, queue] : queues) {
-    turns.emplace(shares_.at(connection).served, connection);
+// Of each share what waits, the best last. The connections of one share take turns, and the one
+// that runs least begins.
+Scheduler::Queues Scheduler::by_share(const std::vector<Sequence*>& order) const {
+  Queues queues;
+  for (Sequence* sequence : order) queues[sequence->share].push_back(sequence);
+  for (auto& [share, queue] : queues) {
+    const auto is_first = [first = queue.front()->key.connection](const Sequence* s) {
+      return s->key.connection == first;
+    };
+    if (std::ranges::all_of(queue, is_first)) continue;
+    std::unordered_map<ConnectionId, int> num_before;
+    for (const Sequence* s : running_) num_before[s->key.connection] += s->share == share ? 1 : 0;
+    std::vector<std::pair<int, Sequence*>> turns;
+    for (Sequence* s : std::views::reverse(queue)) {
+      turns.emplace_back(num_before[s->key.connection]++, s);
+    }
+    std::ranges::stable_sort(turns, {}, &std::pair<int, Sequence*>::first);
+    std::ranges::transform(turns, queue.rbegin(), &std::pair<int, Sequence*>::second);
   }
+  return queues;
+}
+
+// The next is always of the share served least, counting what this plan has already given it.
+void Scheduler::admit_by_shares(const std::vector<Sequence*>& order) {
+  Queues queues = by_share(order);
+  Turns turns;
+  for (const auto& [share, queue] : queues) turns.emplace(shares_.at(share).served, share);
   while (!turns.empty() && may_admit()) {
-    const ConnectionId connection = std::get<1>(turns.top());
+    const ConnectionId share = std::get<1>(turns.top());
     turns.pop();
-    std::vector<Sequence*>& queue = queues.at(connection);
+    std::vector<Sequence*>& queue = queues.at(share);
     while (!queue.empty() && tokens_for(*queue.back(), num_missing(*queue.back())) < 1) {
       queue.pop_back();
     }
     if (queue.empty()) continue;
     if (admit(*queue.back()) == Admission::kRefused) return;
     queue.pop_back();
-    turns.emplace(shares_.at(connection).served, connection);
+    turns.emplace(shares_.at(share).served, share);
   }
 }
 
@@ -104,24 +135,22 @@ std::vector<StreamKey> Scheduler::waiting_order() const {
   for (; !order.empty() && order.back()->num_preempted > 0; order.pop_back()) {
     keys.push_back(order.back()->key);
   }
-  Queues queues = by_connection(order);
+  Queues queues = by_share(order);
   Turns turns;
-  for (const auto& [connection, queue] : queues) {
-    turns.emplace(shares_.at(connection).served, connection);
-  }
+  for (const auto& [share, queue] : queues) turns.emplace(shares_.at(share).served, share);
   while (!turns.empty()) {
-    const auto [served, connection] = turns.top();
+    const auto [served, share] = turns.top();
     turns.pop();
-    std::vector<Sequence*>& queue = queues.at(connection);
+    std::vector<Sequence*>& queue = queues.at(share);
     keys.push_back(queue.back()->key);
     const int missing = num_missing(*queue.back());
     queue.pop_back();
-    if (!queue.empty()) turns.emplace(served + missing, connection);
+    if (!queue.empty()) turns.emplace(served + missing, share);
   }
   return keys;
 }
 
-// The waiting sequences, best last, regardless of what their connections were served; preempted
+// The waiting sequences, best last, regardless of what their shares were served; preempted
 // ones are the best.
 std::vector<Sequence*> Scheduler::candidates() const {
   std::vector<Sequence*> order = waiting_;
@@ -140,6 +169,7 @@ std::vector<Sequence*> Scheduler::candidates() const {
 // token to each other one. If nothing runs, both shares are open, so that a wrong hint never makes
 // an empty step.
 int Scheduler::tokens_for(const Sequence& sequence, int num_missing) const {
+  if (is_held_back(sequence, num_missing)) return 0;
   const bool small = is_small(num_missing);
   const bool claims = std::ranges::find(claimants_, &sequence) != claimants_.end();
   int budget = small ? cached_left_ : prefill_left_;
@@ -174,9 +204,10 @@ void Scheduler::spend(int num_tokens, int num_missing) {
 Scheduler::Admission Scheduler::admit(Sequence& sequence) {
   cache::PrefixMatch match = match_prefix(sequence);
   if (another_computes_prefix(sequence, match.num_tokens())) return Admission::kDeferred;
+  if (!is_within_total(sequence)) return Admission::kRefused;
   // All blocks up to its next token, not only the first chunk's: a prompt admitted by its first
   // chunk alone could run out of blocks and preempt itself.
-  const int num_needed = sequence.num_to_compute() + 1;
+  const int num_needed = has_total() ? num_tokens_max(sequence) : sequence.num_to_compute() + 1;
   if (!fits(match, num_needed)) {
     // A partial hit may take one block more than none (source and copy): try without it.
     match.partial = kNoBlock;
@@ -190,7 +221,7 @@ Scheduler::Admission Scheduler::admit(Sequence& sequence) {
     return sequence.num_preempted > 0 ? Admission::kRefused : Admission::kDeferred;
   }
   take_matched(sequence, match);
-  Share& share = shares_.at(sequence.key.connection);
+  Share& share = shares_.at(sequence.share);
   ++share.num_running;
   if (sequence.num_preempted == 0) {
     const int num_cached = std::min(match.num_tokens(), sequence.num_prompt);
@@ -208,11 +239,19 @@ Scheduler::Admission Scheduler::admit(Sequence& sequence) {
   running_.push_back(&sequence);
   sequence.status = SequenceStatus::kRunning;
   sequence.admission_step = step_;
+  if (!is_small(missing)) steps_since_prefill_ = 0;
   const bool planned = reserve(sequence, num_tokens);
   LMTP_CHECK(planned, sequence.id, num_tokens, pool_.num_free(), pool_.num_evictable());
   plan_row(sequence, num_tokens);
   spend(num_tokens, missing);
   return Admission::kAdmitted;
+}
+
+bool Scheduler::is_within_total(const Sequence& sequence) const {
+  if (!has_total()) return true;
+  std::int64_t sum = num_tokens_max(sequence);
+  for (const Sequence* running : running_) sum += num_tokens_max(*running);
+  return sum <= options_.batch.max_total_tokens;
 }
 
 // Whether a running prefill is about to compute at least a block of this prefix beyond what is
@@ -246,10 +285,10 @@ bool Scheduler::fits(const cache::PrefixMatch& match, int num_tokens, int num_fr
 }
 
 // Blocks that a running sequence will probably still need: by the mean length of finished ones, not
-// by its max_tokens, which programs set high and rarely use.
+// by its max_tokens, which programs set high and rarely use. With a limit of all tokens: by that.
 int Scheduler::blocks_expected(const Sequence& sequence) const {
-  int expected = sequence.num_to_compute();
-  if (sequence.kind == RequestKind::kGenerate) {
+  int expected = has_total() ? num_tokens_max(sequence) : sequence.num_to_compute();
+  if (sequence.kind == RequestKind::kGenerate && !has_total()) {
     expected = std::min(
         std::max(sequence.length() + 1, sequence.num_prompt + static_cast<int>(mean_generated_)),
         sequence.num_prompt + sequence.num_generated_max);

@@ -28,6 +28,10 @@ Scheduler::Scheduler(SchedulerOptions options)
   LMTP_CHECK(options_.batch.max_sequences >= 1 &&
                  options_.batch.max_sequences <= BatchLimits::kSequencesMax,
              options_.batch.max_sequences);
+  LMTP_CHECK(options_.batch.max_prefill_tokens >= 0, options_.batch.max_prefill_tokens);
+  LMTP_CHECK(options_.batch.max_total_tokens == 0 ||
+                 options_.batch.max_total_tokens >= options_.context_length,
+             options_.batch.max_total_tokens, options_.context_length);
   LMTP_CHECK(options_.debug.max_chunk_tokens >= 0, options_.debug.max_chunk_tokens);
 }
 
@@ -45,7 +49,7 @@ std::vector<SchedulerEvent> Scheduler::add(std::unique_ptr<Sequence> sequence) {
   sequences_.emplace(added.key, std::move(sequence));
   waiting_.push_back(&added);
 
-  join_share(added.key.connection);
+  join_share(added.share);
 
   std::vector<SchedulerEvent> events;
   if (added.kind == RequestKind::kScore && added.num_prompt == 0) {
@@ -79,6 +83,7 @@ const StepPlan& Scheduler::plan(const StepLimits& limits) {
   refresh_hints();
   preempt_for_shares();
   admissions_over_ = false;
+  holds_back_ = has_to_hold_back();
   plan_decodes();
   divide(limits);
   plan_admissions();
@@ -104,10 +109,11 @@ void Scheduler::divide(const StepLimits& limits) {
   for (const Sequence* s : waiting_) {
     if (!has_place) break;
     const int missing = num_missing(*s);
+    if (is_held_back(*s, missing)) continue;
     int& sum = is_small(missing) ? wanted.cached : wanted.prefill;
     sum = std::min(most, sum + missing);
   }
-  const StepShares shares = divide_step(most, plan_.num_tokens, limits, wanted);
+  const StepShares shares = divide_step(options_.batch, plan_.num_tokens, limits, wanted);
   prefill_left_ = shares.prefill;
   cached_left_ = shares.cached;
   prefill_spare_ = prefill_left_ - running;
@@ -193,7 +199,7 @@ void Scheduler::preempt(Sequence& victim) {
   victim.num_cached_hint = victim.num_computed;
   release(victim);
   std::erase(running_, &victim);
-  --shares_.at(victim.key.connection).num_running;
+  --shares_.at(victim.share).num_running;
   victim.status = SequenceStatus::kWaiting;
   victim.waiting_since = step_;
   ++victim.num_preempted;
@@ -251,6 +257,7 @@ std::vector<SchedulerEvent> Scheduler::commit(StepResult result) {
   LMTP_CHECK(result.rows.size() == plan_.rows.size(), result.rows.size(), plan_.rows.size());
   std::vector<SchedulerEvent> events;
   events.reserve(static_cast<std::size_t>(plan_.num_logits));
+  ++steps_since_prefill_;
   const std::vector<PlanRow> rows = std::move(plan_.rows);
   end_plan();
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -275,7 +282,7 @@ void Scheduler::commit_row(const PlanRow& row, RowResult& result,
   sequence.num_computed += row.num_tokens;
   counters_.num_tokens_computed += row.num_tokens;
   // Prompts were charged when they were admitted.
-  if (row.first_position >= sequence.num_prompt) ++shares_.at(sequence.key.connection).served;
+  if (row.first_position >= sequence.num_prompt) ++shares_.at(sequence.share).served;
   // Later requests often continue a prompt from its end: index its partial block too.
   const bool prompt_done =
       row.first_position < sequence.num_prompt && sequence.num_computed >= sequence.num_prompt;
@@ -375,9 +382,9 @@ void Scheduler::drop(Sequence& sequence) {
   for (PlanRow& row : ahead_.rows) {
     if (row.sequence == &sequence) row.sequence = nullptr;
   }
-  Share& share = shares_.at(sequence.key.connection);
+  Share& share = shares_.at(sequence.share);
   if (sequence.status == SequenceStatus::kRunning) --share.num_running;
-  if (--share.num_sequences == 0) leave_share(sequence.key.connection);
+  if (--share.num_sequences == 0) leave_share(sequence.share);
   std::erase(running_, &sequence);
   std::erase(waiting_, &sequence);
   sequences_.erase(sequence.key);

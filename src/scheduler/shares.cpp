@@ -1,5 +1,5 @@
-// The part of Scheduler that is fair between connections: what each has been served, and which
-// sequences are preempted for another connection.
+// The part of Scheduler that is fair between keys, or connections where there are none: what each
+// share has been served, and which sequences are preempted for another share.
 #include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
@@ -10,7 +10,7 @@
 namespace lmtp::scheduler {
 namespace {
 
-// Connections without streams whose share is kept.
+// Shares without streams that are kept.
 constexpr std::size_t kMaxIdleShares = 4096;
 // A sequence that has waited for kPatienceSteps may have others preempted; checked every
 // kClaimInterval steps. Two checks fit into the 64 steps that docs/scheduling.md promises.
@@ -23,50 +23,50 @@ constexpr std::int64_t kProtectedSteps = 256;
 
 }  // namespace
 
-// A connection that is new or comes back starts no lower than the clock: it has no credit for the
+// A share that is new or comes back starts no lower than the clock: it has no credit for the
 // time before, and a debt only for what it took while others waited.
-void Scheduler::join_share(ConnectionId connection) {
-  const auto [joined, is_new] = shares_.try_emplace(connection);
+void Scheduler::join_share(ConnectionId id) {
+  const auto [joined, is_new] = shares_.try_emplace(id);
   Share& share = joined->second;
   ++share.num_sequences;
   if (!is_new) return;
   std::int64_t least = -1;
-  for (const auto& [id, other] : shares_) {
-    if (id != connection && (least < 0 || other.served < least)) least = other.served;
+  for (const auto& [other_id, other] : shares_) {
+    if (other_id != id && (least < 0 || other.served < least)) least = other.served;
   }
   served_clock_ = std::max(served_clock_, least);
   share.served = served_clock_;
-  if (const auto idle = idle_served_.find(connection); idle != idle_served_.end()) {
+  if (const auto idle = idle_served_.find(id); idle != idle_served_.end()) {
     share.served = std::max(share.served, idle->second);
     idle_served_.erase(idle);
   }
 }
 
 // At the limit half of the idle shares are dropped at once, so that the scan is rare.
-void Scheduler::leave_share(ConnectionId connection) {
-  const std::int64_t served = shares_.at(connection).served;
-  shares_.erase(connection);
+void Scheduler::leave_share(ConnectionId id) {
+  const std::int64_t served = shares_.at(id).served;
+  shares_.erase(id);
   if (served <= served_clock_) return;
   if (idle_served_.size() >= kMaxIdleShares) {
     std::erase_if(idle_served_, [this](const auto& idle) {
       return idle.second <= served_clock_ || idle_served_.size() > kMaxIdleShares / 2;
     });
   }
-  idle_served_[connection] = served;
+  idle_served_[id] = served;
 }
 
-// Preempts for connections that wait and run less than their share: for one waiting sequence of
+// Preempts for those that wait and run less than their share: for one waiting sequence of
 // each at a time, so that few rows of a step are lost.
 void Scheduler::preempt_for_shares() {
-  if (step_ % kClaimInterval != 0 || waiting_.empty()) return;
+  if (step_ % kClaimInterval != 0 || waiting_.empty() || has_total()) return;
   const int share = std::max(1, num_running() / static_cast<int>(shares_.size()));
   std::unordered_set<ConnectionId> served;
   const std::vector<Sequence*> order = candidates();  // the best last
   for (auto s = order.rbegin(); s != order.rend() && claimants_.size() < kClaimsMax; ++s) {
-    const ConnectionId connection = (*s)->key.connection;
+    const ConnectionId id = (*s)->share;
     if (step_ - (*s)->waiting_since < kPatienceSteps) continue;
-    if (shares_.at(connection).num_running >= share || served.contains(connection)) continue;
-    served.insert(connection);
+    if (shares_.at(id).num_running >= share || served.contains(id)) continue;
+    served.insert(id);
     preempt_for(**s, share);
   }
 }
@@ -94,15 +94,15 @@ void Scheduler::preempt_for(Sequence& claimant, int share) {
   claimants_.push_back(&claimant);
 }
 
-// The youngest unprotected sequence of the connection that runs most, and more than the share; null
-// if there is none.
+// The youngest unprotected sequence of the one that runs most, and more than the share; null if
+// there is none.
 Sequence* Scheduler::next_victim(int share, const std::vector<Sequence*>& victims) const {
   std::unordered_map<ConnectionId, int> num_victims;
-  for (const Sequence* s : victims) ++num_victims[s->key.connection];
+  for (const Sequence* s : victims) ++num_victims[s->share];
   Sequence* best = nullptr;
   int most = share;
   for (Sequence* s : running_) {
-    const int held = shares_.at(s->key.connection).num_running - num_victims[s->key.connection];
+    const int held = shares_.at(s->share).num_running - num_victims[s->share];
     if (step_ < s->protected_until || std::ranges::find(victims, s) != victims.end()) continue;
     if (held < most || (held == most && (best == nullptr || s->id < best->id))) continue;
     best = s;

@@ -10,14 +10,15 @@ std::size_t num_matchable(const Sequence& sequence) {
   return static_cast<std::size_t>(std::max(next - 1, 0));
 }
 
-StepShares divide_step(int max_batched_tokens, int num_decodes, const StepLimits& limits,
+StepShares divide_step(const BatchLimits& batch, int num_decodes, const StepLimits& limits,
                        StepShares wanted) {
   constexpr int kAlways = 2 * kBlockSize;
-  int left = max_batched_tokens - num_decodes;
+  int left = batch.max_tokens - num_decodes;
+  if (batch.max_prefill_tokens > 0) left = std::min(left, batch.max_prefill_tokens);
   if (num_decodes == 0) left = std::min(left, std::max(limits.alone, kAlways));
   StepShares most{left, left};
   if (num_decodes > 0) {
-    const int quota = std::min(max_batched_tokens / 4, std::max(limits.prefill, kAlways));
+    const int quota = std::min(batch.max_tokens / 4, std::max(limits.prefill, kAlways));
     most.prefill = std::clamp(quota, std::min(kBlockSize, left), left);
     most.cached = std::min(left, std::max(limits.cached, kAlways));
   }

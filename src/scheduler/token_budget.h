@@ -3,6 +3,7 @@
 
 #include <cstddef>
 
+#include "lmtp/base/batch_limits.h"
 #include "lmtp/scheduler/sequence.h"
 #include "lmtp/scheduler/step_plan.h"
 
@@ -27,6 +28,12 @@ inline int num_missing(const Sequence& sequence) {
 // emit, whose logits must be computed.
 std::size_t num_matchable(const Sequence& sequence);
 
+// Tokens that a sequence may come to have.
+inline int num_tokens_max(const Sequence& sequence) {
+  return sequence.kind == RequestKind::kScore ? sequence.length()
+                                              : sequence.num_prompt + sequence.num_generated_max;
+}
+
 // Tokens of a step beside its decodes.
 struct StepShares {
   int prefill = 0;
@@ -35,7 +42,7 @@ struct StepShares {
 
 // Divides what num_decodes leave of a step by what is wanted. If both kinds want tokens, neither
 // gets none (a single token goes to the prefills).
-StepShares divide_step(int max_batched_tokens, int num_decodes, const StepLimits& limits,
+StepShares divide_step(const BatchLimits& batch, int num_decodes, const StepLimits& limits,
                        StepShares wanted);
 
 // The row that advances the cursor of `sequence` by num_tokens.

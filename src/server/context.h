@@ -4,12 +4,16 @@
 #include <boost/asio/io_context.hpp>
 #include <utility>
 
+#include "access/key_ring.h"
+#include "generation/generation.h"
 #include "lmtp/dispatcher.h"
 #include "lmtp/server/http.h"
 #include "lmtp/server/server.h"
+#include "net/address_limits.h"
 #include "net/connection.h"
 #include "net/memory_limit.h"
 #include "net/read_pace.h"
+#include "net/tls_files.h"
 
 namespace lmtp::server {
 
@@ -18,21 +22,30 @@ namespace lmtp::server {
 struct ServerContext {
   ServerContext(ServerOptions options_in, registry::Registry& models)
       : options(std::move(options_in)),
+        address_limits(options.max_connections_per_address, options.max_request_rate_per_address),
+        keys(options.api_keys, options.api_key_file),
         operation_limits(options),
         dispatcher(models, options.version, registry),
+        generation{models, dispatcher.encoder(), operation_limits.waiting},
         read_buffers(options.max_read_buffers_bytes),
         write_queues(options.max_write_queues_bytes),
         read_pace(options.paced_bytes_per_second),
+        tls(options.tls_certfile, options.tls_keyfile),
         io(options.num_io_threads) {}
 
   const ServerOptions options;
+  AddressLimits address_limits;  // outlives the registry's places
+  KeyRing keys;
+  log::RateLimited refused_log;  // of requests that no handler gets
   ConnectionRegistry registry;
   OperationLimits operation_limits;
   Dispatcher dispatcher;
+  GenerationContext generation;
   HttpRoutes routes;  // not changed once the io threads run
   MemoryLimit read_buffers;
   MemoryLimit write_queues;
   ReadPace read_pace;
+  TlsFiles tls;
   bool on_loopback = false;  // what the listener is bound to; set before the io threads run
   boost::asio::io_context io;
 };

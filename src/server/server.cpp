@@ -10,6 +10,7 @@
 
 #include "context.h"
 #include "http/http_session.h"
+#include "http/message.h"
 #include "http/metrics.h"
 #include "http/pages.h"
 #include "lmtp/base/check.h"
@@ -17,6 +18,8 @@
 #include "lmtp/line_session.h"
 #include "lmtp/session.h"
 #include "net/listener.h"
+#include "openai/routes.h"
+#include "tgi/routes.h"
 
 namespace lmtp::server {
 namespace {
@@ -40,11 +43,27 @@ void run_io(asio::io_context& io) {
   }
 }
 
-void serve_socket(const std::shared_ptr<ServerContext>& context, Socket socket) {
+void serve_socket(const std::shared_ptr<ServerContext>& context, Socket socket,
+                  std::shared_ptr<tls::Context> tls) {
   const std::size_t num_open = context->registry.size();
   const auto limit = static_cast<std::size_t>(context->options.max_connections);
   if (num_open >= limit + kNumRefusedWithAnswer) return;
-  std::make_shared<HttpSession>(context, std::move(socket), num_open >= limit)->start();
+  boost::system::error_code gone;
+  const auto peer = socket.remote_endpoint(gone);
+  if (gone) return;
+  AddressLimits::Admission admission = context->address_limits.admit(address_key(peer));
+  if (!admission.is_answered) return;
+  std::optional<HttpResponse> refusal;
+  if (num_open >= limit) {
+    refusal = plain_text(503, "Too many connections; try again later.");
+  } else if (admission.retry_after_s > 0) {
+    refusal = come_again(admission.retry_after_s,
+                         "Too many connections of this address (--max-connections-per-address, "
+                         "--max-request-rate-per-address).");
+  }
+  std::make_shared<HttpSession>(context, std::move(socket), std::move(tls),
+                                std::move(admission.seat), std::move(refusal))
+      ->start();
 }
 
 }  // namespace
@@ -52,25 +71,33 @@ void serve_socket(const std::shared_ptr<ServerContext>& context, Socket socket) 
 struct Server::Impl {
   Impl(ServerOptions options, registry::Registry& models)
       : context(std::make_shared<ServerContext>(std::move(options), models)),
-        tcp(listener()),
-        local(listener()) {
-    add_pages(context->routes, models, context->options.version);
-    add_metrics(context->routes, models);
+        tcp(std::make_shared<Listener>(context->io,
+                                       [context = context](Socket socket) {
+                                         serve_socket(context, std::move(socket),
+                                                      context->tls.context());
+                                       })),
+        local(std::make_shared<Listener>(context->io, [context = context](Socket socket) {
+          serve_socket(context, std::move(socket), nullptr);
+        })) {
+    add_pages(context->routes, context->tls.enabled(), models, context->options.version,
+              context->keys.is_required());
+    add_metrics(context->routes, models, context->options.metrics_aliases);
+    add_openai(*context);
+    add_tgi(*context);
     context->routes.websocket("/", start_session);
-  }
-
-  std::shared_ptr<Listener> listener() const {
-    return std::make_shared<Listener>(context->io, [context = context](Socket socket) {
-      serve_socket(context, std::move(socket));
-    });
   }
 
   // Opens and starts what is asked for.
   Result<void> listen() {
     const ServerOptions& options = context->options;
+    if (context->tls.enabled()) {
+      if (auto loaded = context->tls.load(); !loaded) return loaded;
+    }
+    if (auto read = context->keys.load(); !read) return read;
     if (options.on_tcp) {
       if (auto opened = tcp->open(options.host, options.port); !opened) return opened;
       context->on_loopback = tcp->on_loopback();
+      if (auto safe = check_exposure(); !safe) return safe;
     }
     if (!options.unix_path.empty()) {
       if (auto opened = local->open_unix(options.unix_path); !opened) return opened;
@@ -78,6 +105,24 @@ struct Server::Impl {
     }
     if (options.on_tcp) tcp->start();
     if (options.lines) lines.emplace(*context, *options.lines).start();
+    return {};
+  }
+
+  // Who reaches the port may use it, and reads what others send.
+  Result<void> check_exposure() const {
+    const ServerOptions& options = context->options;
+    if (context->on_loopback) return {};
+    if (!context->keys.is_required() && !options.insecure) {
+      return Error{ErrorCode::kInvalid,
+                   "refused to listen on " + options.host +
+                       ", which other machines reach, without a key: give --api-key-file FILE or "
+                       "--api-key KEY, and TLS (--ssl-certfile) so that nobody reads them on their "
+                       "way; or --insecure, and whoever reaches the port may use it"};
+    }
+    if (context->keys.is_required() && !context->tls.enabled()) {
+      log::warning("keys are sent unencrypted to " + options.host +
+                   ", and can be read on their way; --ssl-certfile turns TLS on");
+    }
     return {};
   }
 
@@ -106,6 +151,12 @@ Result<void> Server::start() {
     impl_->threads.emplace_back([context = impl_->context] { run_io(context->io); });
   }
   return {};
+}
+
+Result<void> Server::reload() {
+  if (const Result<void> read = impl_->context->keys.load(); !read) return read;
+  impl_->context->registry.drop_revoked();
+  return impl_->context->tls.enabled() ? impl_->context->tls.load() : Result<void>();
 }
 
 HttpRoutes& Server::routes() { return impl_->context->routes; }

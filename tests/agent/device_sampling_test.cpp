@@ -74,8 +74,10 @@ class DeviceSamplingTest : public ::testing::Test {
     }
     kernels::Stream stream(testing::device_under_test(), pool_);
     const auto rows_max = static_cast<int>(rows.size());
-    DeviceSampling device(stream, static_cast<int>(vocab_size),
-                          {.max_tokens = rows_max, .max_sequences = rows_max});
+    BatchLimits limits;
+    limits.max_tokens = rows_max;
+    limits.max_sequences = rows_max;
+    DeviceSampling device(stream, static_cast<int>(vocab_size), limits);
     StepSampling host(kernels::cpu_backend(), pool_, static_cast<int>(vocab_size));
     std::vector<LogitTarget> targets;
     Outcome outcome;

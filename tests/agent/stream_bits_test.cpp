@@ -31,8 +31,9 @@ constexpr int kContext = 128;
 
 struct Outcome {
   std::vector<TokenEvent> entries;
-  std::string error;
+  std::string error = {};
   bool done = false;
+  int num_preemptions = 0;  // where it asked for notices
 };
 
 class OutcomeSink : public EventSink {
@@ -46,6 +47,9 @@ class OutcomeSink : public EventSink {
         outcome.entries.push_back(std::move(*token));
       } else if (auto* error = std::get_if<StreamError>(&event)) {
         outcomes_[error->stream_id] = {{}, error->error.message, true};
+      } else if (const auto* notice = std::get_if<StreamNotice>(&event)) {
+        const bool is_preempted = notice->kind == StreamNotice::Kind::kPreempted;
+        outcomes_[notice->stream_id].num_preemptions += is_preempted ? 1 : 0;
       }
     }
     changed_.notify_all();
@@ -240,6 +244,40 @@ TEST_P(StreamBitsTest, StopsDoNotChangeOthers) {
     for (std::size_t at = 0; at < got.size(); ++at) expect_same(got[at], wanted[at]);
     EXPECT_EQ(got.back().finish_reason, FinishReason::kStop);
   }
+}
+
+// The youngest are set back for want of blocks, and what ends them has seen their tokens before.
+TEST_P(StreamBitsTest, AStopBehindAPreemptionEndsTheSameStream) {
+  if (GetParam() == Where::kDevice) return;  // the scheduler's matter; a device only takes longer
+  const auto alone = make_engine();
+  std::vector<Request> requests;
+  for (int number = 0; number < 8; ++number) {
+    requests.push_back(request(number));
+    requests.back().prompt.resize(5);
+    requests.back().params.max_tokens = 100;
+    requests.back().wants_notices = true;
+  }
+  const auto unstopped = run_alone(*alone, requests);
+  const auto with_stops = [&] {  // one each, that comes true at a token of the second half
+    std::vector<Request> stopped = requests;
+    for (std::size_t i = 0; i < stopped.size(); ++i) {
+      const auto& entries = unstopped[i].entries;
+      stopped[i].stops = std::make_shared<PairStops>(
+          std::vector<PairStops::Pair>{{entries[70 + i].token, entries[71 + i].token}});
+    }
+    return stopped;
+  };
+  const auto expected = run_alone(*alone, with_stops());
+  const auto scarce = make_engine(24);
+  const auto got = run(*scarce, with_stops());
+  std::size_t num_stopped_behind = 0;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    SCOPED_TRACE(i);
+    expect_tail(got[i], expected[i]);
+    const bool is_stopped = got[i].entries.back().finish_reason == FinishReason::kStop;
+    num_stopped_behind += is_stopped && got[i].num_preemptions > 0 ? 1 : 0;
+  }
+  EXPECT_GT(num_stopped_behind, 0U);
 }
 
 // The first tokens that come without min_tokens are what ends the stream, so that without it, or

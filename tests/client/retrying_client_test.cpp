@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -135,6 +136,41 @@ TEST_F(RetryingClientTest, WhatCameBeforeTheNumericsIsAskedForAgain) {
   ASSERT_TRUE(client.run(generate(), collect()).ok());
   EXPECT_EQ(tokens_, (std::vector<TokenId>{5, 6})) << "once";
   EXPECT_EQ(second["prompt"], Json({1, 2, 3}));
+}
+
+TEST_F(RetryingClientTest, ARetryHasWhatIsLeftOfTheTimeouts) {
+  std::vector<Json> asked;
+  const auto break_off = [&](Peer& peer) {
+    asked.push_back(peer.request());
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  };
+  ScriptServer server({[&](Socket& socket) {
+                         Peer peer(socket);
+                         break_off(peer);
+                       },
+                       [&](Socket& socket) {
+                         Peer peer(socket);
+                         break_off(peer);
+                         peer.token(asked.back()["stream_id"], 5);
+                         peer.say(kSame);
+                       },
+                       [&](Socket& socket) {
+                         Peer peer(socket);
+                         break_off(peer);
+                         peer.token(asked.back()["stream_id"], 6, "\"stop\"");
+                         peer.say(kSame);
+                       }});
+  RetryingClient client = client_of(server);
+  protocol::GenerateMessage message = generate();
+  message.options.first_token_timeout_ms = 80'000;
+  message.options.timeout_ms = 90'000;
+  ASSERT_TRUE(client.run(message, collect()).ok());
+  ASSERT_EQ(asked.size(), 3U);
+  const int spent_ms = 90'000 - asked[1]["timeout_ms"].get<int>();
+  EXPECT_GE(spent_ms, 10);
+  EXPECT_EQ(asked[1]["first_token_timeout_ms"], 80'000 - spent_ms);
+  EXPECT_LE(asked[2]["timeout_ms"], asked[1]["timeout_ms"].get<int>() - 10);
+  EXPECT_FALSE(asked[2].contains("first_token_timeout_ms")) << "a token came";
 }
 
 TEST_F(RetryingClientTest, OtherNumericsEndTheStream) {

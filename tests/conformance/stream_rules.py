@@ -10,7 +10,7 @@ from suite import PROMPT, Skipped, expect, expect_equal, ids, texts, values
 from suite import rule as any_rule
 from text_rules import TEXT, WHOLE, text_to_stop_in
 
-EXTENSIONS = "CANCEL LOADING TEXT BUFFERS NOTICES ERRORS SAMPLES MASK"
+EXTENSIONS = "CANCEL LOADING TEXT BUFFERS NOTICES ERRORS SAMPLES MASK CHAT"
 RETRYABLE = {"overloaded", "unavailable", "model_failed", "shutting_down"}
 ENTRY_ORDER = "token stream_id index logprob finish_reason text stop_text top_logprobs".split()
 ERROR_ORDER = "stream_id index error code retryable retry_after_ms".split()
@@ -62,7 +62,7 @@ async def entries_keep_their_order_of_fields(t):
 
 
 async def some_errors(t):
-    """Errors by the code that each should have."""
+    """Errors by the codes that each may have."""
     async with t.wire() as w:
         _, ended = await w.cancelled(ignore_eos=True)
         context = t.info.get("context_length") or 0
@@ -77,21 +77,23 @@ async def some_errors(t):
         unknown = []
         stream_id = await w.say("GENERATE", prompt=PROMPT, model="no-such-model-0")
         for kind in ("TOKEN", "MSG"):
-            its = lambda v, e: v == kind and e.get("stream_id") == stream_id
+            its = lambda v, e: (v, e.get("stream_id"), "error" in e) == (kind, stream_id, True)
             unknown.append((await w.wait(its, f"{kind} error"))[1])
         await w.lives()
     return {
-        "cancelled": [ended], "context_length": [too_long], "invalid_request": wrong,
-        "unknown_model": unknown,
+        ("cancelled",): [ended], ("context_length",): [too_long], ("invalid_request",): wrong,
+        # A server of any model may not know, where the hub cannot be reached.
+        ("unknown_model", "model_failed"): unknown,
     }  # fmt: skip
 
 
 @rule("Errors", "ERRORS")
 async def errors_have_codes(t):
     """Every error, as TOKEN or MSG, has the code of its cause."""
-    for code, errors in (await some_errors(t)).items():
+    for codes, errors in (await some_errors(t)).items():
         for error in errors:
-            expect_equal(error.get("code"), code, f"code of {error.get('error')!r}")
+            what = f"code of {error.get('error')!r}: {error.get('code')!r}"
+            expect(error.get("code") in codes, f"{what}, where {' or '.join(codes)} is right")
 
 
 @rule("Errors", "ERRORS")

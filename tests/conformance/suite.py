@@ -143,7 +143,7 @@ class Wire(lmtp.Connection):
     """A socket on which anything may be said. Keeps all that comes, in order."""
 
     def __init__(self, target):
-        super().__init__(target.url)
+        super().__init__(target.url, on_message=None, api_key=None)
         self.target = target
         self.texts = []  # messages as they came
         self.entries = []  # (verb, entry), of messages that could be read

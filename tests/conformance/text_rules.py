@@ -255,3 +255,74 @@ async def stop_strings_wait_for_min_tokens(t):
         _, _, stop = await text_to_stop_in(w)
         entries = await w.generate(text=True, stop=stop, min_tokens=NUM_TOKENS, **WHOLE)
         expect_equal(len(entries), NUM_TOKENS, "tokens")
+
+
+CHAT = [
+    {"role": "user", "content": "Tell a tale."},
+    {"role": "assistant", "content": "Once upon a time"},
+    {"role": "user", "content": [{"type": "text", "text": "Go on."}]},
+]
+
+
+async def tokens_of_chat(w, messages, **fields):
+    verb, entry = await w.ask("TOKENIZE", messages=messages, **fields)
+    if "no chat template" in entry.get("error", ""):
+        raise Skipped("the model has no chat template")
+    expect(verb == "MSG" and "tokens" in entry, f"TOKENIZE was answered by {verb} {entry}")
+    return entry["tokens"]
+
+
+@rule("Chats", "CHAT")
+async def chats_are_their_tokens(t):
+    """Messages are the tokens that TOKENIZE gives; their stream has the same bits, and text."""
+    async with t.wire() as w:
+        for fields in ({}, {"add_generation_prompt": False}, {"chat_template_kwargs": {"x": 1}}):
+            tokens = await tokens_of_chat(w, CHAT, **fields)
+            of_chat = await w.generate(None, messages=CHAT, max_tokens=8, **fields)
+            expect_equal(values(of_chat), values(await w.generate(tokens, max_tokens=8)), "tokens")
+            expect_equal({"text" in e for e in of_chat}, {True}, "text of a chat")
+
+
+@rule("Chats", "CHAT")
+async def special_tokens_of_messages_are_text(t):
+    """A special token that a message spells is not that token."""
+    async with t.wire() as w:
+        if not t.eos:
+            raise Skipped("it has no end-of-text token")
+        eos = await text_of(w, t.eos[:1], skip_special_tokens=False)
+        said = lambda text: [{"role": "user", "content": text}]
+        plain = await tokens_of_chat(w, said("a b"))
+        marked = await tokens_of_chat(w, said(f"a{eos}b"))
+        expect_equal(marked.count(t.eos[0]), plain.count(t.eos[0]), "end-of-text tokens")
+        whole = await text_of(w, marked, skip_special_tokens=False)
+        expect(f"a{eos}b" in whole, f"the message is not in {whole!r}")
+
+
+@rule("Chats", "CHAT")
+async def chats_continue_with_the_same_bits(t):
+    """A chat's stream goes on behind its first tokens, which are then its prompt and resumed."""
+    async with t.wire() as w:
+        await tokens_of_chat(w, CHAT)
+        fields = {"messages": CHAT, "seed": 7, "temperature": 1.0, "ignore_eos": True}
+        whole = await w.generate(None, max_tokens=12, **fields)
+        came = ids(whole)[:5]
+        rest = await w.generate(came, resumed=5, max_tokens=7, **fields)
+        expect_equal(values(rest), values(whole)[5:], "tokens")
+
+
+@rule("Chats", "CHAT")
+async def wrong_chats_are_refused(t):
+    """A wrong chat, and a prompt beside one, is refused by the name of its field."""
+    async with t.wire() as w:
+        for field, fields in [
+            ("messages", {"messages": []}), ("messages", {"messages": "Hi"}),
+            ("messages[1]", {"messages": [CHAT[0], 5]}), ("messages[0]", {"messages": [{}]}),
+            ("tools", {"messages": CHAT, "tools": {}}),
+            ("add_generation_prompt", {"messages": CHAT, "add_generation_prompt": 1}),
+            ("chat_template_kwargs", {"messages": CHAT, "chat_template_kwargs": []}),
+            ("prompt", {"messages": CHAT, "prompt": PROMPT}),
+            ("prompt", {"messages": CHAT, "prompt": "a", "resumed": 1}),
+        ]:  # fmt: skip
+            await refused(w, "GENERATE", field, ["TOKEN"], **fields)
+        await refused(w, "TOKENIZE", "messages", ["MSG"], messages=CHAT, text="a")
+        await w.lives()

@@ -25,6 +25,8 @@ class Auto(Server):
         chosen = {"HF_HOME": str(home), "HF_ENDPOINT": hub.url if hub else "http://127.0.0.1:9",
                   "HF_HUB_CACHE": "", "HF_HUB_OFFLINE": "", "NO_PROXY": "*", **environment}
         command = [bin_dir() / "lmtp-serve", "auto", "--host", host, "--port", port]
+        if host != "127.0.0.1":
+            command.append("--insecure")
         super().__init__([*command, "--kv-cache", "64MiB", *options], port, chosen)
 
     def http_json(self, path):

@@ -3,13 +3,16 @@ times."""
 
 import hostile
 import pytest
+from servers import Certificate
 
 PAIRS, RUNS = 2, 2
 
 
-@pytest.fixture(scope="module")
-def outcome():
-    with hostile.Victim("demo") as server:
+@pytest.fixture(scope="module", params=["plain", "tls"])
+def outcome(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tls")
+    certificate = Certificate(folder) if request.param == "tls" else None
+    with hostile.Victim("demo", certificate=certificate) as server:
         pairs, _ = hostile.hostile(server, PAIRS, RUNS)
     return server, pairs
 

@@ -88,16 +88,16 @@ def test_requests_ask_for_names(hub, machine, demo):
 
 
 def test_beyond_loopback_nothing_is_fetched_unless_allowed(hub, machine):
-    with LmtpServe("auto", "--host", "0.0.0.0") as server:
+    with LmtpServe("auto", "--host", "0.0.0.0", "--insecure") as server:
         says(ask(server, NAME)[0], NAME)
     assert not hub.requests()
-    with LmtpServe("auto", "--host", "0.0.0.0", "--allow-download") as server:
+    with LmtpServe("auto", "--host", "0.0.0.0", "--insecure", "--allow-download") as server:
         assert isinstance(ask(server, NAME)[0], list)
 
 
 def test_whose_names_may_be_fetched(hub, machine):
     hub.add("elsewhere/tiny", hub.repos[NAME].files, lfs=hub.repos[NAME].lfs)
-    with LmtpServe("auto", "--host", "0.0.0.0", "--allow-download=org/*") as server:
+    with LmtpServe("auto", "--host", "0.0.0.0", "--insecure", "--allow-download=org/*") as server:
         says(ask(server, "elsewhere/tiny")[0], "'elsewhere/tiny' is not served here")
         says(ask(server, "orgs/tiny")[0], "is not served here")
         assert not hub.requests()

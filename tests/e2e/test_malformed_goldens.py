@@ -25,6 +25,7 @@ MASKS = [
     (r"<!doctype(?s:.)*</html>\n", "..."),
     (r'"logprob": [^,}]+', '"logprob": ...'),
     (r'"top_logprobs": \{[^}]*\}', '"top_logprobs": ...'),
+    (r'("code": "overloaded".*"retry_after_ms": )\d+', r"\1..."),  # by how long others took
     (r"lmtp-serve/[^\r]+", "lmtp-serve/VERSION"),
 ]
 

@@ -74,7 +74,7 @@ async def do_requests(endpoint):
 @pytest.fixture(scope="module")
 def counted():
     """(text of /metrics, MODEL_INFO, log) of a server with exactly these requests."""
-    with LmtpServe("demo", "--kv-cache", "64MiB", "--log-level", "debug") as server:
+    with LmtpServe("demo", "--kv-cache", "64MiB") as server:
         info = asyncio.run(do_requests(server.endpoint))
         asyncio.run(wait_all_freed(server.endpoint))
         _, text = get(server.endpoint)
@@ -112,30 +112,71 @@ def test_what_was_done_is_counted(counted):
     }
 
 
-def test_promtool_finds_nothing_to_say(counted):
+def test_the_same_under_the_names_of_vllm_and_tgi(counted):
+    every, stats = samples(counted[0]), counted[1]["stats"]
+    of_vllm = {
+        name.removeprefix("vllm:").replace('{model_name="demo",engine="0"}', ""): value
+        for name, value in every.items()
+        if name.startswith("vllm:")
+    }
+    assert of_vllm["prompt_tokens_total"] == 4 * len(PROMPT)
+    assert of_vllm["generation_tokens_total"] == stats["num_generated_tokens"]
+    assert of_vllm["prefix_cache_hits_total"] == stats["num_cached_tokens"]
+    assert of_vllm["time_to_first_token_seconds_count"] == 4
+    assert of_vllm["e2e_request_latency_seconds_count"] == 3
+    assert of_vllm["num_requests_running"] == of_vllm["kv_cache_usage_perc"] == 0
+    reasons = {
+        reason: of_vllm[
+            f'request_success_total{{model_name="demo",engine="0",finished_reason="{reason}"}}'
+        ]
+        for reason in ("stop", "length", "abort")
+    }
+    assert reasons == {"stop": 1, "length": 2, "abort": 1}
+    label = '{model_name="demo"}'
+    assert every[f"tgi_request_count{label}"] == 4
+    assert every[f"tgi_request_success{label}"] == 3
+    assert every['tgi_request_failure{model_name="demo",err="dropped"}'] == 1
+    assert every["tgi_request_count"] == every['tgi_request_failure{err="validation"}'] == 1
+    assert every[f"tgi_request_generated_tokens_sum{label}"] == 10
+    assert every[f"tgi_request_inference_duration_count{label}"] == 3
+    assert every[f"tgi_request_mean_time_per_token_duration_count{label}"] == 2
+    total = every[f"tgi_request_duration_sum{label}"]
+    assert 0 < every[f"tgi_request_inference_duration_sum{label}"] <= total
+
+
+def promtool_says(text):
     promtool = shutil.which("promtool") or shutil.which(FOUND_BY_SETUP)
     if promtool is None:
         pytest.skip("promtool is missing: run tools/setup --tests")
     done = subprocess.run(
-        [promtool, "check", "metrics"], input=counted[0], capture_output=True, text=True
+        [promtool, "check", "metrics"], input=text, capture_output=True, text=True
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    return (done.stdout + done.stderr).splitlines()
 
 
-def test_each_request_is_a_line_at_debug(counted):
-    lines = [line for line in counted[2].splitlines() if " debug request " in line]
+def test_promtool_finds_nothing_to_say(counted):
+    with LmtpServe("demo", "--kv-cache", "64MiB", "--metrics-aliases", "none") as server:
+        alone = get(server.endpoint)[1]
+    assert not re.search("^(vllm:|tgi_)", alone, re.MULTILINE)
+    assert promtool_says(alone) == []
+    # Of the names that others chose it only finds that they are not as names should be.
+    odd = re.compile(
+        "(vllm:|tgi_).*("
+        "should not contain ':'|should have \"_total\" suffix|should not have \"_(count|total)\"|"
+        "should not have \"_bucket\", \"_count\", or \"_sum\")"
+    )
+    assert [line for line in promtool_says(counted[0]) if not odd.match(line)] == []
+
+
+def test_each_request_is_a_line(counted):
+    lines = [line for line in counted[2].splitlines() if " info request " in line]
     assert len(lines) == 5
     outcomes = [line.rsplit(": ", 1)[1] for line in lines]
     assert outcomes == ["length", "length", "stop", "cancelled", "not_found"]
-    one = r"debug request \d+/1: generate, prompt 4 \(cached 0\), generated 5, "
+    one = r"info request \d+/1 at 127\.0\.0\.1: generate, prompt 4 \(cached 0\), generated 5, "
     assert re.search(one + r"queued [\d.]+ ms, first token [\d.]+ ms, total [\d.]+ ms", lines[0])
-    refused = r"/5 to 'no-such': generate, prompt 4 \(cached 0\), generated 0, queued -, "
+    refused = r"/5 at 127\.0\.0\.1 to 'no-such': generate, prompt 4 \(cached 0\), generated 0, "
     assert re.search(refused, lines[4]), "no engine had it"
-
-
-def test_a_line_a_request_only_at_debug(demo):
-    asyncio.run(do_requests(demo.endpoint))
-    assert " request " not in demo.read_log()
 
 
 def test_head_and_who_may_ask(demo):

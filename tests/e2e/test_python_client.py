@@ -1,6 +1,7 @@
 """docs/examples/lmtp.py against lmtp-serve, over each of the libraries that it can use."""
 
 import asyncio
+import json
 import pathlib
 import subprocess
 import sys
@@ -135,6 +136,36 @@ def test_timeouts(demo, library):
             assert (error.value.code, error.value.retryable) == ("timeout", False)
 
     run(go())
+
+
+def test_a_retry_has_what_is_left_of_the_timeouts(demo, library, monkeypatch):
+    asked = []
+    send_text = lmtp.Connection.send_text
+
+    async def lose_the_first(connection, text):
+        if text.startswith("GENERATE "):
+            asked.append(json.loads(text.removeprefix("GENERATE ")))
+            await asyncio.sleep(0.01)
+            if len(asked) == 1:
+                await connection._close()
+        await send_text(connection, text)
+
+    async def go():
+        monkeypatch.setattr(lmtp.Connection, "send_text", lose_the_first)
+        fields = {**DRAWN, "max_tokens": 400, "timeout_ms": 90_000}
+        fields["first_token_timeout_ms"] = 80_000
+        async with lmtp.connect(demo.endpoint) as client:
+            stream = client.generate(TEXT, **fields)
+            async for _ in stream:
+                if sum(map(len, stream.received)) == 1:
+                    await (await client.connection()).close()
+
+    run(go())
+    first, second, third = asked
+    assert second["timeout_ms"] <= first["timeout_ms"] - 10
+    assert second["first_token_timeout_ms"] == second["timeout_ms"] - 10_000
+    assert third["timeout_ms"] <= second["timeout_ms"] - 10
+    assert "first_token_timeout_ms" not in third, "a token came"
 
 
 def test_a_lost_connection_changes_no_bit(demo, library):

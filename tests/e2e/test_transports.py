@@ -399,6 +399,14 @@ def test_a_reader_that_does_not_read_stops_the_reading_of_input():
         assert len(session.lines) == -(-written // len(line))
 
 
+def test_a_reader_that_does_not_read_ends_its_streams():
+    with Stdio("--max-write-queue", "64KiB", reads=False) as session:
+        session.write(generate(n=64, max_tokens=400, ignore_eos=True))
+        assert session.process.wait(TIMEOUT_S) == 1
+        session.threads[0].join()
+        assert b"standard output is not read: more than 65536 bytes wait" in session.errors
+
+
 def test_a_reader_that_left_ends_it():
     with Stdio(reads=False) as session:
         session.process.stdout.close()

@@ -7,8 +7,8 @@ namespace {
 
 ModelLimits limits() { return {.vocab_size = 100, .context_length = 16, .eos_ids = {}}; }
 
-std::string refusal(const Request& request) {
-  const Result<void> result = check_request(request, limits());
+std::string refusal(const Request& request, const ModelLimits& limited = limits()) {
+  const Result<void> result = check_request(request, limited);
   return result ? "" : result.error().message;
 }
 
@@ -51,6 +51,39 @@ TEST(CheckRequest, AScoreMayFillTheContextAndHaveNoPrompt) {
   EXPECT_EQ(
       refusal(request),
       "scored: prompt and scored together are 17 tokens, allowed are at most 16 (the context)");
+}
+
+TEST(CheckRequest, TheOperatorMayAllowLessThanTheContext) {
+  ModelLimits limited = limits();
+  limited.max_total_tokens = 10;
+  Request request;
+  request.prompt = std::vector<TokenId>(9, 1);
+  request.params.max_tokens = 100;
+  EXPECT_EQ(refusal(request, limited), "");
+  request.prompt.push_back(1);
+  EXPECT_EQ(refusal(request, limited),
+            "prompt: has 10 tokens, allowed are at most 9 (one less than --max-total-tokens)");
+  limited.max_input_tokens = 7;
+  EXPECT_EQ(refusal(request, limited),
+            "prompt: has 10 tokens, allowed are at most 7 (--max-input-tokens)");
+  EXPECT_EQ(check_request(request, limited).error().code, ErrorCode::kTooLong);
+
+  request.kind = RequestKind::kScore;
+  request.prompt.resize(6);
+  request.scored = {1};
+  EXPECT_EQ(refusal(request, limited), "");
+  request.scored = {1, 1};
+  EXPECT_EQ(refusal(request, limited),
+            "scored: prompt and scored together are 8 tokens, allowed are at most 7 "
+            "(--max-input-tokens)");
+  limited.max_input_tokens = 0;
+  request.scored.resize(5);
+  EXPECT_EQ(refusal(request, limited),
+            "scored: prompt and scored together are 11 tokens, allowed are at most 10 "
+            "(--max-total-tokens)");
+  limited.max_total_tokens = 1000;  // more than the context is no limit
+  EXPECT_EQ(limited.total_tokens_max(), 16);
+  EXPECT_EQ(limited.input_tokens_max(), 15);
 }
 
 TEST(CheckRequest, WhatDoesNotFitTheContextSaysSoByItsCode) {

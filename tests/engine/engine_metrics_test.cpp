@@ -253,5 +253,19 @@ TEST_P(EngineMetricsTest, WhatFindsNoPlaceAndWhatAStopEnds) {
   EXPECT_EQ(ended(stats, ErrorCode::kStopping) + ended(stats, FinishReason::kLength), 1U);
 }
 
+TEST_P(EngineMetricsTest, WhoFindsNoPlaceIsToldHowLongARequestTakes) {
+  options_.max_concurrent_requests = 1;
+  agent_.step_time = std::chrono::milliseconds(20);
+  start();
+  EXPECT_EQ(engine_->instance().expected_wait_ms(), 0) << "none has ended yet";
+  ASSERT_TRUE(generate(1, {1, 2, 3}, 10));
+  sink_->wait_done(1);
+  ASSERT_TRUE(generate(2, {1, 2, 3}, 500));
+  Result<void> last;
+  for (StreamId id = 3; last; ++id) last = generate(id, {1, 2, 3}, 1);  // beside it, one is queued
+  EXPECT_EQ(last.error().code, ErrorCode::kOverloaded);
+  EXPECT_GE(last.error().wait_ms, 10 * 20);
+}
+
 }  // namespace
 }  // namespace lmtp::engine

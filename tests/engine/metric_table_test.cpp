@@ -26,7 +26,11 @@ std::string docs_page(const std::string& name) {
 TEST(MetricTable, EachRowHasOneSource) {
   std::set<std::string_view> names;
   for (const MetricRow& row : metric_table()) {
-    EXPECT_TRUE(names.insert(row.name).second) << row.name;
+    for (const std::string_view name : {row.name, row.vllm, row.tgi}) {
+      EXPECT_TRUE(name.empty() || names.insert(name).second) << name;
+    }
+    EXPECT_TRUE(row.vllm.empty() || row.vllm.starts_with("vllm:")) << row.vllm;
+    EXPECT_TRUE(row.tgi.empty() || row.tgi.starts_with("tgi_")) << row.tgi;
     EXPECT_EQ((row.value != nullptr) + (row.histogram != nullptr) + (row.by_label != nullptr), 1)
         << row.name;
     EXPECT_EQ(row.type == MetricType::kHistogram, row.histogram != nullptr) << row.name;
@@ -51,16 +55,19 @@ TEST(MetricTable, ModelInfosFieldsStay) {
 }
 
 std::string docs_row(const MetricRow& row) {
-  std::string name = "`" + std::string(kMetricPrefix) + std::string(row.name);
-  if (!row.label.empty()) {
-    std::string values;
-    for (const std::string_view value : row.label_values) {
-      if (!value.empty()) values += (values.empty() ? "" : ", ") + std::string(value);
-    }
-    name += "{" + std::string(row.label) + "=" + values + "}";
+  std::string labels;
+  for (const std::string_view value : row.label_values) {
+    if (!value.empty()) labels += (labels.empty() ? "" : ", ") + std::string(value);
   }
-  const std::string field = row.field.empty() ? "" : "`" + std::string(row.field) + "`";
-  return "| " + name + "` | " + std::string(type_name(row.type)) + " | " + field + " | " +
+  if (!labels.empty()) labels = "{" + std::string(row.label) + "=" + labels + "}";
+  const auto cell = [](const std::string& text) {
+    return text.empty() ? std::string(" |") : " `" + text + "` |";
+  };
+  const auto name = [&](std::string_view prefix, std::string_view of) {
+    return of.empty() ? std::string() : std::string(prefix).append(of) + labels;
+  };
+  return "|" + cell(name(kMetricPrefix, row.name)) + " " + std::string(type_name(row.type)) + " |" +
+         cell(std::string(row.field)) + cell(name("", row.vllm)) + cell(name("", row.tgi)) + " " +
          std::string(row.help) + " |";
 }
 
@@ -71,7 +78,9 @@ TEST(MetricTable, TheDocsHaveItRowByRow) {
   std::string found;
   std::istringstream page(docs_page("metrics.md"));
   for (std::string line; std::getline(page, line);) {
-    if (line.starts_with("| `" + std::string(kMetricPrefix))) found += line + "\n";
+    const bool is_row = line.starts_with("| `" + std::string(kMetricPrefix)) ||
+                        line.starts_with("| | counter") || line.starts_with("| | gauge");
+    if (is_row) found += line + "\n";
   }
   EXPECT_EQ(found, wanted);
 }

@@ -78,10 +78,11 @@ TEST(Explain, EachReasonHasItsOwnRemedy) {
   };
   for (const Case& c : cases) {
     const HubEnvironment hub = hub_with(c.token);
-    const auto [code, message] = explain(c.answer, {"o/n", "dev", c.file}, hub);
+    const auto [code, message, wait_ms] = explain(c.answer, {"o/n", "dev", c.file}, hub);
     const bool is_missing =
         c.parts[0].starts_with("no model") || c.parts[0].starts_with("no revision");
     EXPECT_EQ(code, is_missing ? ErrorCode::kNotFound : ErrorCode::kUnavailable) << message;
+    EXPECT_EQ(wait_ms, 0);
     for (const std::string& part : c.parts) {
       EXPECT_NE(message.find(part), std::string::npos) << "'" << message << "' lacks " << part;
     }

@@ -78,6 +78,10 @@ TEST(ChooseFiles, AllThatTokenizersAreMadeOf) {
   EXPECT_EQ(small_files(listing, Purpose::kTokenizer), rare);
   for (int i = 0; i < 10; ++i) listing.files.push_back(std::to_string(i) + ".tiktoken");
   EXPECT_EQ(small_files(listing, Purpose::kTokenizer).size(), 3U + 4U) << "a list has an end";
+  listing.files = {"additional_chat_templates/tool_use.jinja", "additional_chat_templates/a.txt",
+                   "other/b.jinja", "chat_template.jinja"};
+  EXPECT_EQ(small_files(listing, Purpose::kTokenizer),
+            (Names{"chat_template.jinja", "additional_chat_templates/tool_use.jinja"}));
   for (const Names& files :
        {Names{"tokenizer.json"}, Names{"tokenizer.model"}, Names{"merges.txt", "vocab.json"},
         Names{"tekken.json"}, Names{"spiece.model"}, Names{"README.md", "qwen.tiktoken"}}) {

@@ -6,30 +6,10 @@
 #include <variant>
 
 #include "lmtp/protocol/codec.h"
+#include "parse_as.h"
 
 namespace lmtp::protocol {
 namespace {
-
-template <typename Message>
-Message parse_as(const std::string& text, BiasCache& cache) {
-  auto parsed = parse_client_message(text, cache);
-  if (const auto* error = std::get_if<ParseError>(&parsed)) {
-    ADD_FAILURE() << error->message;
-    return {};
-  }
-  auto& message = std::get<ClientMessage>(parsed);
-  if (!std::holds_alternative<Message>(message)) {
-    ADD_FAILURE() << "another verb";
-    return {};
-  }
-  return std::get<Message>(std::move(message));
-}
-
-template <typename Message>
-Message parse_as(const std::string& text) {
-  BiasCache cache;
-  return parse_as<Message>(text, cache);
-}
 
 TEST(ParseClient, ReadsAGenerateAsLmqlSendsIt) {
   const auto message = parse_as<GenerateMessage>(

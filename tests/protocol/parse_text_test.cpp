@@ -7,25 +7,10 @@
 #include <variant>
 
 #include "lmtp/protocol/codec.h"
+#include "parse_as.h"
 
 namespace lmtp::protocol {
 namespace {
-
-template <typename Message>
-Message parse_as(const std::string& text) {
-  BiasCache cache;
-  auto parsed = parse_client_message(text, cache);
-  if (const auto* error = std::get_if<ParseError>(&parsed)) {
-    ADD_FAILURE() << error->message;
-    return {};
-  }
-  auto& message = std::get<ClientMessage>(parsed);
-  if (!std::holds_alternative<Message>(message)) {
-    ADD_FAILURE() << "another verb";
-    return {};
-  }
-  return std::get<Message>(std::move(message));
-}
 
 GenerateMessage generate(const std::string& fields) {
   return parse_as<GenerateMessage>("GENERATE {\"stream_id\": 7, " + fields + "}");
@@ -58,6 +43,59 @@ TEST(ParseText, APromptMayBeOfParts) {
   EXPECT_EQ(std::get<BufferPart>(parts[3]).upto, 3U);
   EXPECT_TRUE(std::get<std::vector<TokenId>>(parts[4]).empty());
   EXPECT_EQ(std::get<BufferPart>(parts[5]).upto, std::nullopt);
+}
+
+TEST(ParseText, AChatStandsInThePlaceOfAPrompt) {
+  const std::string messages = R"([{"role":"user","content":"a\n"},{"role":"x","b":[1.5,{}]}])";
+  const auto message =
+      generate(R"("messages": )" + messages +
+               R"(, "tools": [{"a": 1}], "chat_template_kwargs": {"enable_thinking": false},)"
+               R"( "add_generation_prompt": false)");
+  ASSERT_TRUE(message.chat.has_value());
+  EXPECT_EQ(message.chat->messages, messages);
+  EXPECT_EQ(message.chat->tools, R"([{"a":1}])");
+  EXPECT_EQ(message.chat->template_kwargs, R"({"enable_thinking":false})");
+  EXPECT_FALSE(message.chat->add_generation_prompt);
+  EXPECT_TRUE(message.prompt.empty() && message.options.prompt_parts.empty());
+
+  const auto resumed =
+      generate(R"("messages": [{"role": "user"}], "prompt": [5, 6], "resumed": 2, "tools": null)");
+  EXPECT_EQ(resumed.prompt, (std::vector<TokenId>{5, 6}));
+  EXPECT_TRUE(resumed.chat->add_generation_prompt && resumed.chat->tools.empty());
+  for (const GenerateMessage* chat : {&message, &resumed}) {
+    const auto back = parse_as<GenerateMessage>(serialize_client_message(*chat));
+    EXPECT_EQ(back.chat->messages, chat->chat->messages);
+    EXPECT_EQ(serialize_client_message(back), serialize_client_message(*chat));
+  }
+  const auto tokenize =
+      parse_as<TokenizeMessage>(R"(TOKENIZE {"stream_id": 1, "messages": [{"role": "user"}]})");
+  EXPECT_EQ(tokenize.chat->messages, R"([{"role":"user"}])");
+  EXPECT_EQ(serialize_client_message(tokenize),
+            R"(TOKENIZE {"messages": [{"role":"user"}], "stream_id": 1})");
+}
+
+TEST(ParseText, WrongChatsAreNamed) {
+  const auto error = [](const std::string& fields) {
+    BiasCache cache;
+    const auto parsed = parse_client_message("GENERATE {\"stream_id\": 7, " + fields + "}", cache);
+    return std::get<ParseError>(parsed).message;
+  };
+  const std::string allowed =
+      "; allowed is an array of messages, {\"role\": \"user\", \"content\": TEXT}";
+  EXPECT_EQ(error(R"("messages": "a")"), "messages: is a string" + allowed);
+  EXPECT_EQ(error(R"("messages": [])"), "messages: is empty" + allowed);
+  EXPECT_EQ(error(R"("messages": [{"role": "a"}, 5])"), "messages[1]: is 5" + allowed);
+  EXPECT_EQ(error(R"("messages": [{"role": 1}])"), "messages[0]: has no role" + allowed);
+  EXPECT_EQ(error(R"("messages": [{"role": "a"}], "tools": {})"),
+            "tools: is an object; allowed is an array");
+  EXPECT_EQ(error(R"("messages": [{"role": "a"}], "chat_template_kwargs": 1)"),
+            "chat_template_kwargs: is 1; allowed is an object");
+  const std::string beside =
+      "prompt: stands beside messages; allowed there are the token ids that came of it before, as "
+      "many as resumed says";
+  EXPECT_EQ(error(R"("messages": [{"role": "a"}], "prompt": [1])"), beside);
+  EXPECT_EQ(error(R"("messages": [{"role": "a"}], "prompt": "b", "resumed": 1)"), beside);
+  EXPECT_EQ(error(R"("messages": [{"role": "a"}], "prompt": [1, 2], "resumed": 1)"), beside);
 }
 
 TEST(ParseText, AListOfIdsHasNoParts) {

@@ -129,8 +129,11 @@ TEST(Serialize, ErrorsSayWhetherToTryAgain) {
   ErrorEntry entry{1, "", ErrorCode::kOverloaded};
   entry.index = 2;
   EXPECT_EQ(said(entry), R"("code": "overloaded", "retryable": true, "retry_after_ms": 1000}])");
+  entry.retry_after_ms = 2500;
+  EXPECT_EQ(said(entry), R"("code": "overloaded", "retryable": true, "retry_after_ms": 2500}])");
   entry.code = ErrorCode::kTimeout;
   EXPECT_EQ(said(entry), R"("code": "timeout", "retryable": false}])");
+  entry.retry_after_ms = 0;
   for (const ErrorCode code : {ErrorCode::kUnavailable, ErrorCode::kInternal}) {
     entry.code = code;
     entry.no_model = true;

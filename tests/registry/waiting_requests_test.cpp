@@ -31,8 +31,8 @@ struct WaitingRequestsTest : ::testing::Test {
     request.prompt = std::move(prompt);
     return request;
   }
-  Result<void> add(StreamId id, std::vector<TokenId> prompt = {1, 2}) {
-    Request request = make(id, std::move(prompt));
+  Result<void> add(StreamId id, std::vector<TokenId> prompt = {1, 2}, ConnectionId connection = 1) {
+    Request request = make(id, std::move(prompt), connection);
     return waiting.add(request, 0);
   }
   Result<void> add_among_others(StreamId id, ConnectionId connection = 1) {
@@ -73,8 +73,7 @@ TEST_F(WaitingRequestsTest, NoticesAreFewAndProgressNeverGoesBack) {
   EXPECT_EQ(load.percent, 100);
 }
 
-TEST_F(WaitingRequestsTest, EachThatEndsHereIsALineAtDebug) {
-  log::set_level(log::Level::kDebug);
+TEST_F(WaitingRequestsTest, EachThatEndsHereIsALine) {
   EXPECT_TRUE(add(1));
   EXPECT_TRUE(add(2));
   EXPECT_TRUE(add(3));
@@ -82,7 +81,6 @@ TEST_F(WaitingRequestsTest, EachThatEndsHereIsALineAtDebug) {
   EXPECT_TRUE(waiting.cancel({1, 2}));
   waiting.end_all({ErrorCode::kUnavailable, "model: is broken"}, true);
   const std::string lines = ::testing::internal::GetCapturedStderr();
-  log::set_level(log::Level::kInfo);
   for (const std::string end : {"1/1 to 'm'", "1/2 to 'm'", "1/3 to 'm'"}) {
     EXPECT_NE(lines.find("request " + end + ": generate, prompt 2 "), std::string::npos) << lines;
   }
@@ -129,14 +127,17 @@ TEST_F(WaitingRequestsTest, AmongOthersAConnectionHoldsThreeQuarters) {
 
 TEST_F(WaitingRequestsTest, TooManyBytesAreRefused) {
   const std::vector<TokenId> half(kWaitingBytesMax / 2 / sizeof(TokenId), 1);
+  const std::vector<TokenId> quarter(half.size() / 2, 1);
   EXPECT_TRUE(add(1, half));
-  EXPECT_TRUE(add(2, half));
-  EXPECT_FALSE(add(3));
+  EXPECT_TRUE(add(2, quarter));
+  EXPECT_FALSE(add(3)) << "one connection has three quarters";
+  EXPECT_FALSE(add(3, quarter, 2)) << "and another three quarters of the rest";
+  EXPECT_TRUE(add(3, {1, 2}, 2));
   EXPECT_TRUE(waiting.cancel({1, 1}));
-  EXPECT_TRUE(add(3));
+  EXPECT_TRUE(add(4, quarter));
   waiting.end_all({ErrorCode::kUnavailable, "stop"}, false);
-  EXPECT_TRUE(add(4, half));
   EXPECT_TRUE(add(5, half));
+  EXPECT_TRUE(add(6, quarter, 2));
 }
 
 TEST_F(WaitingRequestsTest, MasksCountAsBytes) {

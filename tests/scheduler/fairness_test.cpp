@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
+#include <ranges>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "lmtp/scheduler/scheduler.h"
@@ -258,6 +261,43 @@ TEST_P(FairPreemption, EachConnectionGetsUpToItsShareAndNoMore) {
   EXPECT_EQ(running[2], 2);
   EXPECT_EQ(running[3], 2);
   EXPECT_EQ(driver_.scheduler().counters().num_preemptions, 4) << "and none after that";
+}
+
+// Fifty connections of one key get what one connection of another key gets, and each of them the
+// same.
+TEST(Fairness, SharesAreByKeyAndWithinAKeyConnectionsTakeTurns) {
+  constexpr ConnectionId kMany = 1000;
+  constexpr ConnectionId kOne = 2000;
+  SchedulerOptions options = small_options();
+  options.batch.max_sequences = 8;
+  SchedulerDriver driver(small_agent(), options);
+  // Of all prompts the first token is soon cached, and no other.
+  const auto add = [&](ConnectionId connection, ConnectionId share, StreamId id, int second) {
+    auto sequence = std::make_unique<Sequence>();
+    sequence->key = {connection, id};
+    sequence->share = share;
+    sequence->tokens = {static_cast<TokenId>(id % 50), second, 0, 1};
+    sequence->num_prompt = 4;
+    sequence->params.max_tokens = 5;
+    return driver.add(std::move(sequence));
+  };
+  for (StreamId id = 1; id <= 50; ++id) {
+    for (int i = 1; i <= 50; ++i) add(static_cast<ConnectionId>(i), kMany, id, i);
+  }
+  for (StreamId id = 1; id <= 2500; ++id) add(100, kOne, id, 200 + static_cast<int>(id / 50));
+  std::map<ConnectionId, int> rows;
+  std::map<ConnectionId, int> rows_of_many;
+  for (int i = 0; i < 1000; ++i) {
+    ASSERT_TRUE(driver.step());
+    for (const StreamKey key : driver.last_keys()) {
+      ++rows[key.connection == 100 ? kOne : kMany];
+      if (key.connection != 100) ++rows_of_many[key.connection];
+    }
+  }
+  EXPECT_NEAR(static_cast<double>(rows[kOne]) / (rows[kOne] + rows[kMany]), 0.5, 0.05);
+  EXPECT_EQ(rows_of_many.size(), 50U);
+  const auto [least, most] = std::ranges::minmax(std::views::values(rows_of_many));
+  EXPECT_LE(most - least, 2 * 5) << "two streams";
 }
 
 TEST(Fairness, ABlockedConnectionRunsSoonToo) {

@@ -135,11 +135,13 @@ TEST(SchedulerDeath, LimitsThatNothingKeepsAreOurBug) {
   SchedulerOptions options = good;
   options.debug.max_chunk_tokens = -1;
   EXPECT_DEATH(Scheduler{options}, "max_chunk_tokens >= 0");
-  for (const BatchLimits& wrong : {BatchLimits{.max_tokens = 0}, BatchLimits{.max_sequences = 0},
-                                   BatchLimits{.max_sequences = BatchLimits::kSequencesMax + 1}}) {
+  options = good;
+  options.batch.max_tokens = 0;
+  EXPECT_DEATH(Scheduler{options}, "check failed: .*batch.max_");
+  for (const int wrong : {0, BatchLimits::kSequencesMax + 1}) {
     options = good;
-    options.batch = wrong;
-    EXPECT_DEATH(Scheduler{options}, "check failed: .*batch.max_") << wrong.max_sequences;
+    options.batch.max_sequences = wrong;
+    EXPECT_DEATH(Scheduler{options}, "check failed: .*batch.max_") << wrong;
   }
 }
 

@@ -158,40 +158,134 @@ TEST(AwaitingText, WhatWaitsIsBounded) {
   options.max_waiting_bytes = std::size_t{1} << 20;
   AutoServer auto_server({}, options);
   Wire wire(auto_server.server->port());
-  const std::string text(std::size_t{300} << 10, 'x');
-  for (int id = 0; id < 4; ++id) {
-    wire.send("GENERATE {\"stream_id\": " + std::to_string(id) +
-              ", \"model\": \"one\", \"prompt\": \"" + text + "\"}");
-  }
-  EXPECT_EQ(wire.next_of(3)["code"], "overloaded");
+  const auto send = [](Wire& to, int id, std::size_t num_kib) {
+    to.send("GENERATE {\"stream_id\": " + std::to_string(id) +
+            ", \"model\": \"one\", \"prompt\": \"" + std::string(num_kib << 10, 'x') + "\"}");
+  };
+  for (int id = 0; id < 3; ++id) send(wire, id, 300);
+  EXPECT_EQ(wire.next_of(2)["code"], "overloaded") << "three quarters are one connection's";
+  for (int id = 3; id < 100; ++id) send(wire, id, 60);
+  EXPECT_EQ(wire.next_of(99)["code"], "overloaded") << "and it has filled them";
+  Wire another(auto_server.server->port());
+  send(another, 1, 150);
+  another.send(R"(GENERATE {"stream_id": 2, "model": "one", "prompt": "ab", "max_tokens": 3})");
+  EXPECT_EQ(another.ask(1, R"(CANCEL {"stream_id": 1})")["error"], "cancelled") << "it waits";
+  EXPECT_EQ(another.ask(2, R"(CANCEL {"stream_id": 2})")["error"], "cancelled");
   EXPECT_EQ(wire.ask(0, R"(CANCEL {"stream_id": 0})")["error"], "cancelled");
+  send(wire, 0, 300);
+  EXPECT_EQ(wire.ask(0, R"(CANCEL {"stream_id": 0})")["error"], "cancelled")
+      << "what has ended takes nothing";
   wire.send(R"(BUFFER {"stream_id": 100, "model": "one", "buffer": "a", "text": "ab"})");
   for (int i = 0; i < 1024; ++i) wire.send(R"(FREE {"buffer": "b"})");
   EXPECT_EQ(wire.ask(7, R"(FREE {"stream_id": 7, "buffer": "b"})")["code"], "overloaded");
 }
 
-// Takes a long text for one token, once its gate is open.
+// Takes a long text for one token, and many tokens for a letter, once its gate is open.
 class SlowTokenizer : public lmtp::testing::FakeTokenizer {
  public:
-  explicit SlowTokenizer(std::shared_future<void> gate)
-      : FakeTokenizer(kFakeVocabSize), gate_(std::move(gate)) {}
+  SlowTokenizer(std::shared_future<void> gate, std::atomic<int>& num_begun)
+      : FakeTokenizer(kFakeVocabSize), gate_(std::move(gate)), num_begun_(num_begun) {}
   Result<std::vector<TokenId>> encode(std::string_view text) const override {
     if (text.size() < 1000) return FakeTokenizer::encode(text);
-    gate_.wait();
+    wait();
     return std::vector<TokenId>{'x'};
+  }
+  std::string decode(std::span<const TokenId> ids) const override {
+    if (ids.size() < 1000) return FakeTokenizer::decode(ids);
+    wait();
+    return "x";
   }
 
  private:
+  void wait() const {
+    ++num_begun_;
+    gate_.wait();
+  }
+
   const std::shared_future<void> gate_;
+  std::atomic<int>& num_begun_;
 };
+
+// A server of one io thread whose tokenizer is slow.
+struct SlowServer {
+  SlowServer() : running(model(), one_io_thread()) {}
+  ~SlowServer() { open(); }
+  FakeModelOptions model() {
+    FakeModelOptions options;
+    options.load_tokenizer = [this] {
+      return registry::LoadedTokenizer(
+          std::make_shared<const SlowTokenizer>(gate.get_future().share(), num_begun));
+    };
+    return options;
+  }
+  static ServerOptions one_io_thread() {
+    ServerOptions options;
+    options.num_io_threads = 1;
+    return options;
+  }
+  void open() {
+    if (!std::exchange(opened, true)) gate.set_value();
+  }
+  void wait_begun(int num) const {
+    while (num_begun < num) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+
+  std::promise<void> gate;
+  bool opened = false;
+  std::atomic<int> num_begun = 0;
+  Running running;
+};
+
+std::string long_text(StreamId id, const std::string& verb, const std::string& fields = {}) {
+  return verb + " {\"stream_id\": " + std::to_string(id) + fields + ", \"" +
+         (verb == "GENERATE" ? "prompt" : "text") + "\": \"" +
+         std::string(std::size_t{70} << 10, 'x') + "\"}";
+}
+
+TEST(AwaitingText, WhatIsBeingEncodedEndsWhenItsClientOrItsTimeSays) {
+  SlowServer slow;
+  Wire wire(slow.running.server.port());
+  wire.send(long_text(1, "GENERATE"));
+  slow.wait_begun(1);
+  wire.send(long_text(2, "GENERATE", R"(, "timeout_ms": 20)"));
+  EXPECT_EQ(wire.next_of(2)["error"], "timeout: the stream was not done within 20 ms (timeout_ms)");
+  wire.send(long_text(3, "TOKENIZE"));
+  EXPECT_EQ(wire.ask(3, R"(CANCEL {"stream_id": 3})")["error"], "cancelled");
+  wire.send(long_text(4, "BUFFER", R"(, "buffer": "a")"));
+  wire.send(R"(GENERATE {"stream_id": 5, "prompt": [{"buffer": "a"}, [5]]})");
+  EXPECT_EQ(wire.ask(4, R"(CANCEL {"stream_id": 4})")["error"], "cancelled");
+  EXPECT_EQ(wire.next_of(5)["error"].get<std::string>().rfind("buffer: 'a' is unknown", 0), 0U);
+  EXPECT_EQ(wire.ask(1, R"(CANCEL {"stream_id": 1})")["error"], "cancelled");
+  // Its id is another's, which waits for the encoder as well: what comes of the first is not its.
+  wire.send(long_text(1, "GENERATE", R"(, "max_tokens": 2)"));
+  slow.open();
+  EXPECT_EQ(wire.collect(1).tokens, generated({kBos, 'x'}, 2));
+  EXPECT_EQ(wire.ask(6, long_text(6, "TOKENIZE"))["tokens"], (std::vector<TokenId>{kBos, 'x'}));
+  EXPECT_EQ(slow.num_begun, 3) << "what had not begun is not encoded";
+}
+
+TEST(AwaitingText, ALongListOfIdsDoesNotHoldUpOthers) {
+  SlowServer slow;
+  Wire wire(slow.running.server.port());
+  wire.send(R"(DETOKENIZE {"stream_id": 1, "tokens": )" +
+            nlohmann::json(std::vector<TokenId>(20'000, 'a')).dump() + "}");
+  slow.wait_begun(1);
+  Wire other(slow.running.server.port());
+  const WireStream stream =
+      other.run(1, R"(GENERATE {"stream_id": 1, "prompt": "ab", "max_tokens": 3})");
+  EXPECT_EQ(stream.tokens, generated({kBos, 'a', 'b'}, 3));
+  slow.open();
+  EXPECT_EQ(wire.next_of(1)["text"], "x");
+}
 
 TEST(AwaitingText, ALongTextIsForTheModelThatWasLoadedWhenItCame) {
   std::promise<void> gate;
-  const auto find = [opened = gate.get_future().share()](
-                        const std::string& name) -> Result<registry::ServedModel> {
+  std::atomic<int> num_begun = 0;
+  const auto find = [opened = gate.get_future().share(),
+                     &num_begun](const std::string& name) -> Result<registry::ServedModel> {
     FakeModelOptions model;
-    model.load_tokenizer = [opened]() -> registry::LoadedTokenizer {
-      return std::shared_ptr<const tokenizer::Tokenizer>(std::make_shared<SlowTokenizer>(opened));
+    model.load_tokenizer = [opened, &num_begun] {
+      return registry::LoadedTokenizer(std::make_shared<const SlowTokenizer>(opened, num_begun));
     };
     return make_fake_model(name, model);
   };

@@ -50,11 +50,15 @@ TEST(Buffers, OfAllConnectionsTogetherAreBounded) {
   MemoryLimit all(1000);
   auto first = std::make_unique<Buffers>(800, all);
   Buffers second(800, all);
-  EXPECT_TRUE(first->set("a", Tokens(200)).ok());
-  const auto full = second.set("a", Tokens(51));
-  ASSERT_FALSE(full.ok());
-  EXPECT_EQ(full.error().code, ErrorCode::kOverloaded);
-  EXPECT_TRUE(second.set("a", Tokens(50)).ok());
+  const auto greedy = first->set("a", Tokens(188));
+  ASSERT_FALSE(greedy.ok()) << "three quarters are one connection's";
+  EXPECT_EQ(greedy.error().code, ErrorCode::kOverloaded);
+  EXPECT_TRUE(first->set("a", Tokens(187)).ok());
+  EXPECT_FALSE(second.set("a", Tokens(48)).ok()) << "and of the rest the next one's";
+  EXPECT_TRUE(second.set("a", Tokens(47)).ok());
+  EXPECT_TRUE(Buffers(800, all).set("a", Tokens(12)).ok()) << "there is a place for a third";
+  EXPECT_TRUE(first->set("a", Tokens(186)).ok()) << "less is never refused";
+  EXPECT_FALSE(first->append("a", Tokens(1)).ok());
   first.reset();
   EXPECT_TRUE(second.append("a", Tokens(100)).ok()) << "a connection's end frees its buffers";
 }

@@ -243,10 +243,11 @@ TEST_F(AutoTest, ModelInfoOfWhatIsNotLoadedComesLaterAndLoadsNothing) {
       R"(MSG [{"stream_id": 1, "model_info": {"model": "one", "model_type": "fake_type", )"
       R"x("architecture": "FakeForCausalLM", "constructor": "make_fake_models(\"one\")", )x"
       R"("tokenizer": "/models/one", "vocab_size": 1000, "context_length": 512, )"
+      R"("max_input_tokens": 511, "max_total_tokens": 512, )"
       R"("eos_token_ids": [], "dtype": "none", "device": "cpu", "num_parameters": null, )"
       R"("state": "unloaded", "progress": 0, "server": "lmtp-serve/1.2.3", )"
       R"("lmtp": "1.1", "extensions": ["CANCEL", "LOADING", "TEXT", "BUFFERS", "NOTICES", )"
-      R"("ERRORS", "SAMPLES", "MASK"], "numerics": null, "stats": {"num_steps": 0, )";
+      R"("ERRORS", "SAMPLES", "MASK", "CHAT"], "numerics": null, "stats": {"num_steps": 0, )";
   EXPECT_EQ(info.substr(0, expected.size()), expected);
   EXPECT_TRUE(models->list().empty());
   EXPECT_EQ(

@@ -1,4 +1,4 @@
-#include "lmtp/encoder.h"
+#include "generation/encoder.h"
 
 #include <gtest/gtest.h>
 

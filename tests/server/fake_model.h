@@ -26,6 +26,7 @@ inline registry::ServedModel make_fake_model(const std::string& name,
   registry::ServedModel model = fake_served_model(name);
   model.options = options.engine;
   options.agent.vocab_size = kFakeVocabSize;
+  if (options.agent.eos_id >= 0) model.limits.eos_ids = {options.agent.eos_id};
   if (options.load_tokenizer) model.load_tokenizer = options.load_tokenizer;
   model.load = [options](std::int64_t, const scheduler::LoadProgress& progress)
       -> Result<std::unique_ptr<scheduler::ModelAgent>> {

@@ -42,7 +42,11 @@ HttpClient::Answer answer_to(const Running& running, const std::string& bytes) {
   return client.read_answer();
 }
 
-TEST(HttpBody, ItIsReadWholeHoweverItComes) {
+class HttpBody : public testing::OverBoth {};
+
+INSTANTIATE_TEST_SUITE_P(, HttpBody, ::testing::Bool(), testing::transport_name);
+
+TEST_P(HttpBody, ItIsReadWholeHoweverItComes) {
   Running running({}, {}, add_echo);
   HttpClient client(running.server.port());
   const std::string large(kLimit, 'x');  // beyond what is read without pacing
@@ -61,7 +65,7 @@ TEST(HttpBody, ItIsReadWholeHoweverItComes) {
   EXPECT_EQ(client.read_answer().body, "slow");
 }
 
-TEST(HttpBody, RequestsSentAtOnceKeepTheirBodies) {
+TEST_P(HttpBody, RequestsSentAtOnceKeepTheirBodies) {
   Running running({}, {}, add_echo);
   HttpClient client(running.server.port());
   const std::string large(100'000, 'y');
@@ -74,7 +78,7 @@ TEST(HttpBody, RequestsSentAtOnceKeepTheirBodies) {
   EXPECT_EQ(client.read_answer().status, 404);
 }
 
-TEST(HttpBody, ALongerOneIsRefusedBeforeItIsRead) {
+TEST_P(HttpBody, ALongerOneIsRefusedBeforeItIsRead) {
   Running running({}, {}, add_echo);
   const std::string post = "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: ";
   for (const std::string& length :
@@ -89,7 +93,7 @@ TEST(HttpBody, ALongerOneIsRefusedBeforeItIsRead) {
   EXPECT_EQ(answer_to(running, head + "FFFFFFFFFFFFFFF\r\n").status, 413);
 }
 
-TEST(HttpBody, WhoAsksFirstIsToldToSendIt) {
+TEST_P(HttpBody, WhoAsksFirstIsToldToSendIt) {
   Running running({}, {}, add_echo);
   HttpClient client(running.server.port());
   const std::string expect = "Expect: 100-Continue\r\n";
@@ -106,7 +110,7 @@ TEST(HttpBody, WhoAsksFirstIsToldToSendIt) {
       200);
 }
 
-TEST(HttpBody, WhatIsNoHttpIsRefused) {
+TEST_P(HttpBody, WhatIsNoHttpIsRefused) {
   Running running({}, {}, add_echo);
   const auto status = [&](const std::string& fields, const std::string& body) {
     return answer_to(running, http_request("POST /echo", "", fields) + body).status;
@@ -127,7 +131,7 @@ TEST(HttpBody, WhatIsNoHttpIsRefused) {
 }
 
 // Where a proxy in front sees a body, and here none is read, what follows must be no request.
-TEST(HttpBody, WhatIsNotReadEndsTheConnection) {
+TEST_P(HttpBody, WhatIsNotReadEndsTheConnection) {
   Running running({}, {}, add_echo);
   const auto answers = [&](const std::string& request) {
     HttpClient client(running.server.port());
@@ -153,13 +157,13 @@ TEST(HttpBody, WhatIsNotReadEndsTheConnection) {
           chunk("x") + "0\r\n\r\n");
 }
 
-TEST(HttpBody, OfOtherOriginsItIsNotRead) {
+TEST_P(HttpBody, OfOtherOriginsItIsNotRead) {
   Running running({}, {}, add_echo);
   const std::string origin = "Origin: https://attacker.example\r\nContent-Length: 5\r\n";
   EXPECT_EQ(answer_to(running, http_request("POST /echo", "", origin)).status, 403);
 }
 
-TEST(HttpBody, OneThatStallsIsToldSo) {
+TEST_P(HttpBody, OneThatStallsIsToldSo) {
   ServerOptions options;
   options.message_timeout = std::chrono::milliseconds(50);
   Running running({}, options, add_echo);
@@ -173,7 +177,7 @@ TEST(HttpBody, OneThatStallsIsToldSo) {
 }
 
 // What stands around the bytes counts too.
-TEST(HttpBody, ChunksThatAreNearlyAllExtensionAreRefused) {
+TEST_P(HttpBody, ChunksThatAreNearlyAllExtensionAreRefused) {
   Running running({}, {}, [](HttpRoutes& routes, registry::Registry&) {
     routes.post("/echo", 1000, [](const HttpRequest& request, const auto& responder) {
       responder->send({200, "text/plain", request.body});
@@ -190,7 +194,7 @@ TEST(HttpBody, ChunksThatAreNearlyAllExtensionAreRefused) {
 }
 
 // The buffer for a body counts before any byte of it has come.
-TEST(HttpBody, OnesThatHaveNotBegunCountForTheLimit) {
+TEST_P(HttpBody, OnesThatHaveNotBegunCountForTheLimit) {
   ServerOptions options;
   options.max_read_buffers_bytes = std::size_t{256} << 10;
   Running running({}, options, add_echo);
@@ -204,7 +208,7 @@ TEST(HttpBody, OnesThatHaveNotBegunCountForTheLimit) {
   EXPECT_EQ(clients.front()->read_answer().status, 503);
 }
 
-TEST(HttpBody, UnfinishedOnesOfAllTogetherHaveALimit) {
+TEST_P(HttpBody, UnfinishedOnesOfAllTogetherHaveALimit) {
   ServerOptions options;
   options.max_read_buffers_bytes = std::size_t{4} << 20;
   Running running({}, options, add_echo);

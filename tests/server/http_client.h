@@ -4,14 +4,18 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <openssl/ssl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <charconv>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
+
+#include "transport.h"
 
 namespace lmtp::testing {
 
@@ -27,6 +31,7 @@ class HttpClient {
     address.sin_port = htons(port);
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     EXPECT_EQ(::connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+    if (over_tls()) start_tls();
   }
   ~HttpClient() { close(); }
   HttpClient(const HttpClient&) = delete;
@@ -34,7 +39,9 @@ class HttpClient {
 
   void send(std::string_view bytes) {
     while (!bytes.empty()) {
-      const auto num_sent = ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      const auto num_sent =
+          tls_ ? static_cast<ssize_t>(SSL_write(tls_.get(), bytes.data(), size_of(bytes)))
+               : ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
       if (num_sent <= 0) return;  // what is answered says why
       bytes.remove_prefix(static_cast<std::size_t>(num_sent));
     }
@@ -62,6 +69,11 @@ class HttpClient {
     while (receive()) {
     }
     return take(buffer_.size());
+  }
+
+  // Of the server's certificate. REQUIRES: TLS.
+  std::string serial_number() const {
+    return testing::serial_number(SSL_get0_peer_certificate(tls_.get()));
   }
 
   struct Answer {
@@ -122,20 +134,39 @@ class HttpClient {
     return out;
   }
 
+  void start_tls() {
+    tls_.reset(SSL_new(client_tls().native_handle()));
+    SSL_clear_mode(tls_.get(), SSL_MODE_AUTO_RETRY);  // what is no data is no answer
+    SSL_set_fd(tls_.get(), socket_);
+    SSL_connect(tls_.get());  // what is answered says whether it succeeded
+  }
+  static int size_of(std::string_view bytes) { return static_cast<int>(bytes.size()); }
+
   // False: the server has closed.
   bool receive() {
+    if (tls_ && SSL_pending(tls_.get()) > 0) return receive_now();
     pollfd waiting{socket_, POLLIN, 0};
     if (::poll(&waiting, 1, 60'000) != 1) {
       ADD_FAILURE() << "nothing within a minute";
       return false;
     }
+    return receive_now();
+  }
+  bool receive_now() {
     char bytes[16384];
-    const auto num_received = ::recv(socket_, bytes, sizeof(bytes), 0);
+    const ssize_t num_received = tls_ ? SSL_read(tls_.get(), bytes, sizeof(bytes))
+                                      : ::recv(socket_, bytes, sizeof(bytes), 0);
     if (num_received > 0) buffer_.append(bytes, static_cast<std::size_t>(num_received));
-    return num_received > 0;
+    return num_received > 0 || (tls_ && SSL_get_error(tls_.get(), static_cast<int>(num_received)) ==
+                                            SSL_ERROR_WANT_READ);
   }
 
+  struct FreeTls {
+    void operator()(SSL* tls) const { SSL_free(tls); }
+  };
+
   int socket_;
+  std::unique_ptr<SSL, FreeTls> tls_;  // null: plain
   std::string buffer_;
 };
 

@@ -53,6 +53,7 @@ void stream_tokens(registry::Registry& models, const HttpRequest& http,
                    const ResponderPtr& responder) {
   Request request;
   request.key = {responder->id(), kStream};
+  request.caller = responder->caller();
   request.others_connected = responder->others_connected();
   request.model = http.query;
   request.prompt = {1, 2, 3};
@@ -87,7 +88,11 @@ std::string events_of(int num_tokens) {
 
 // --- tests ---
 
-TEST(HttpStream, TokensComeAsChunksAndTheConnectionIsKept) {
+class HttpStream : public testing::OverBoth {};
+
+INSTANTIATE_TEST_SUITE_P(, HttpStream, ::testing::Bool(), testing::transport_name);
+
+TEST_P(HttpStream, TokensComeAsChunksAndTheConnectionIsKept) {
   Running running({}, {}, add_tokens);
   HttpClient client(running.server.port());
   for (const int num_tokens : {5, 1, 300}) {
@@ -105,7 +110,7 @@ TEST(HttpStream, TokensComeAsChunksAndTheConnectionIsKept) {
   EXPECT_EQ(client.read_answer().status, 200);
 }
 
-TEST(HttpStream, RequestsSentAtOnceAreAnsweredInTheirOrder) {
+TEST_P(HttpStream, RequestsSentAtOnceAreAnsweredInTheirOrder) {
   Running running({}, {}, add_tokens);
   HttpClient client(running.server.port());
   client.send(http_request("POST /tokens", "40") + http_request("GET /health") +
@@ -118,7 +123,7 @@ TEST(HttpStream, RequestsSentAtOnceAreAnsweredInTheirOrder) {
   EXPECT_EQ(client.read_all(), "");
 }
 
-TEST(HttpStream, BeforeHttp11TheEndIsTheConnections) {
+TEST_P(HttpStream, BeforeHttp11TheEndIsTheConnections) {
   Running running({}, {}, add_tokens);
   for (const char* fields : {"", "Connection: keep-alive\r\n"}) {
     HttpClient client(running.server.port());
@@ -130,7 +135,7 @@ TEST(HttpStream, BeforeHttp11TheEndIsTheConnections) {
   }
 }
 
-TEST(HttpStream, AClientThatGoesEndsItsStream) {
+TEST_P(HttpStream, AClientThatGoesEndsItsStream) {
   FakeModelOptions model;
   model.agent.step_time = std::chrono::milliseconds(20);  // ten seconds for all that is asked for
   const std::vector<void (*)(HttpClient&)> ways = {
@@ -180,7 +185,7 @@ struct Flood {
   }
 };
 
-TEST(HttpStream, AClientThatDoesNotReadIsLetGoAndOthersGoOn) {
+TEST_P(HttpStream, AClientThatDoesNotReadIsLetGoAndOthersGoOn) {
   ServerOptions own, of_all;
   own.max_write_queue_bytes = std::size_t{256} << 10;
   of_all.max_write_queue_bytes = std::size_t{1} << 30;
@@ -198,7 +203,7 @@ TEST(HttpStream, AClientThatDoesNotReadIsLetGoAndOthersGoOn) {
   }
 }
 
-TEST(HttpStream, AStopCutsWhatDoesNotEnd) {
+TEST_P(HttpStream, AStopCutsWhatDoesNotEnd) {
   Flood flood;
   Running running({}, {}, flood.routes());
   HttpClient client(running.server.port());
@@ -224,7 +229,7 @@ struct HeldAnswer {
   }
 };
 
-TEST(HttpStream, AStopWaitsForAnAnswerThatIsUnderWay) {
+TEST_P(HttpStream, AStopWaitsForAnAnswerThatIsUnderWay) {
   HeldAnswer held;
   Running running({}, {}, held.routes());
   HttpClient client(running.server.port());
@@ -248,7 +253,7 @@ TEST(HttpStream, AStopWaitsForAnAnswerThatIsUnderWay) {
   EXPECT_EQ(stopped.wait_for(kPatience), std::future_status::ready);
 }
 
-TEST(HttpStream, AnAnswerMayComeLaterAndFromAnyThread) {
+TEST_P(HttpStream, AnAnswerMayComeLaterAndFromAnyThread) {
   HeldAnswer held;
   Running running({}, {}, held.routes());
   HttpClient client(running.server.port());
@@ -267,7 +272,7 @@ TEST(HttpStream, AnAnswerMayComeLaterAndFromAnyThread) {
   EXPECT_EQ(client.read_answer().status, 404) << "HEAD has no body";
 }
 
-TEST(HttpStream, OthersAreWhoeverHasRequestsUnderWay) {
+TEST_P(HttpStream, OthersAreWhoeverHasRequestsUnderWay) {
   HeldAnswer held;
   Running running({}, {}, held.routes());
   HttpClient client(running.server.port());
@@ -290,7 +295,7 @@ TEST(HttpStream, OthersAreWhoeverHasRequestsUnderWay) {
   EXPECT_EQ(client.read_answer().status, 200);
 }
 
-TEST(HttpStream, AHandlerThatForgetsToAnswerDoesNotKeepItsClientWaiting) {
+TEST_P(HttpStream, AHandlerThatForgetsToAnswerDoesNotKeepItsClientWaiting) {
   Running running({}, {}, [](HttpRoutes& routes, registry::Registry&) {
     routes.get("/none", [](const HttpRequest&, const ResponderPtr&) {});
     routes.get("/half", [](const HttpRequest&, const ResponderPtr& responder) {
@@ -314,7 +319,7 @@ TEST(HttpStream, AHandlerThatForgetsToAnswerDoesNotKeepItsClientWaiting) {
 }
 
 // What a client can bring a handler to do must not end the server.
-TEST(HttpStream, AHandlerThatAnswersOutOfTurnCostsItsClientAlone) {
+TEST_P(HttpStream, AHandlerThatAnswersOutOfTurnCostsItsClientAlone) {
   std::promise<void> gone;
   Running running({}, {}, [&](HttpRoutes& routes, registry::Registry& models) {
     add_tokens(routes, models);
@@ -351,7 +356,7 @@ TEST(HttpStream, AHandlerThatAnswersOutOfTurnCostsItsClientAlone) {
 }
 
 // It is called while an exception is handled, and from a destructor.
-TEST(HttpStream, AnOnGoneThatThrowsIsLogged) {
+TEST_P(HttpStream, AnOnGoneThatThrowsIsLogged) {
   Running running({}, {}, [](HttpRoutes& routes, registry::Registry&) {
     routes.get("/throws", [](const HttpRequest&, const ResponderPtr& responder) {
       responder->on_gone([] { throw std::runtime_error("the second"); });
@@ -369,7 +374,7 @@ TEST(HttpStream, AnOnGoneThatThrowsIsLogged) {
 }
 
 // Or pieces would wait for the client's kernel to acknowledge those before.
-TEST(HttpStream, PiecesAreSentAtOnce) {
+TEST_P(HttpStream, PiecesAreSentAtOnce) {
   HeldAnswer held;
   Running running({}, {}, held.routes());
   HttpClient client(running.server.port());
@@ -391,7 +396,7 @@ TEST(HttpStream, PiecesAreSentAtOnce) {
   EXPECT_EQ(num_found, 1);
 }
 
-TEST(HttpStream, HeadOfAStreamHasNoBody) {
+TEST_P(HttpStream, HeadOfAStreamHasNoBody) {
   Flood flood;
   Running running({}, {}, flood.routes());
   HttpClient client(running.server.port());

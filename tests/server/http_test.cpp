@@ -21,8 +21,11 @@ TEST(Http, HealthFollowsTheModel) {
   const auto models = lmtp::testing::make_fake_models(options);
   const HttpResponse loading = health(*models);
   EXPECT_EQ(loading.status, 503);
-  EXPECT_EQ(loading.body, "{\"status\": \"loading\", \"model\": \"fake\"}\n");
+  EXPECT_EQ(loading.body,
+            "{\"status\": \"loading\", \"model\": \"fake\", \"error\": \"unhealthy\", "
+            "\"error_type\": \"healthcheck\"}\n");
   gate.set_value();
+  EXPECT_EQ(health(*models, false).body.find("fake"), std::string::npos);
   while (!models->healthy()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   const HttpResponse ready = health(*models);
   EXPECT_EQ(ready.status, 200);
@@ -38,7 +41,7 @@ TEST(Http, AServerOfAnyModelIsHealthyAtOnceAndNamesWhatIsLoaded) {
   registry::Registry models(std::move(factory), registry::AutoOptions{});
   EXPECT_EQ(health(models).status, 200);
   EXPECT_EQ(health(models).body, "{\"status\": \"ready\", \"model\": \"auto\", \"loaded\": []}\n");
-  EXPECT_NE(landing_page("box", models, "1").body.find("Now: none."), std::string::npos);
+  EXPECT_NE(landing_page("box", false, models, "1").body.find("Now: none."), std::string::npos);
   const auto sink = std::make_shared<lmtp::testing::RecordingSink>();
   Request wanted;
   wanted.sink = sink;
@@ -48,7 +51,7 @@ TEST(Http, AServerOfAnyModelIsHealthyAtOnceAndNamesWhatIsLoaded) {
   sink->wait_done(0);
   EXPECT_EQ(health(models).body,
             "{\"status\": \"ready\", \"model\": \"auto\", \"loaded\": [\"<one>\"]}\n");
-  EXPECT_NE(landing_page("box", models, "1").body.find("<code>&lt;one&gt;</code> ready"),
+  EXPECT_NE(landing_page("box", false, models, "1").body.find("<code>&lt;one&gt;</code> ready"),
             std::string::npos);
   models.stop(0);
   EXPECT_EQ(health(models).status, 503);
@@ -56,14 +59,14 @@ TEST(Http, AServerOfAnyModelIsHealthyAtOnceAndNamesWhatIsLoaded) {
 
 TEST(Http, ThePageSaysHowToConnectAndEscapesTheHost) {
   const auto models = lmtp::testing::make_fake_models();
-  const HttpResponse page = landing_page("box:8080", *models, "1.2.3");
+  const HttpResponse page = landing_page("box:8080", false, *models, "1.2.3");
   EXPECT_EQ(page.status, 200);
   EXPECT_NE(page.body.find("ws://box:8080/"), std::string::npos);
   EXPECT_NE(page.body.find("lmtp-serve 1.2.3"), std::string::npos);
   EXPECT_NE(page.body.find("<code>fake</code>"), std::string::npos);
   EXPECT_EQ(page.body.find('$'), std::string::npos) << "a placeholder is left";
 
-  const HttpResponse escaped = landing_page("\"><script>$HOST", *models, "1");
+  const HttpResponse escaped = landing_page("\"><script>$HOST", false, *models, "1");
   EXPECT_EQ(escaped.body.find("<script"), std::string::npos);
 }
 

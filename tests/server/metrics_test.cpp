@@ -71,9 +71,50 @@ TEST(MetricsText, ShowsCountersGaugesAndHistogramsOfAModel) {
   EXPECT_EQ(cumulative.rbegin()->second, 4);
 }
 
+TEST(MetricsText, SaysTheSameUnderTheNamesOfOthers) {
+  registry::ModelStatus status = status_of("demo");
+  status.stats.num_waiting = 4;
+  status.stats.metrics.num_finished[static_cast<std::size_t>(FinishReason::kLength)].add(3);
+  status.stats.metrics.num_failed[static_cast<std::size_t>(ErrorCode::kCancelled)].add(2);
+  status.stats.metrics.num_failed[static_cast<std::size_t>(ErrorCode::kInternal)].add(1);
+  status.stats.metrics.time_to_first_token.add(5);
+  registry::RefusalCounts refusals;
+  refusals.add(ErrorCode::kTooLong);
+  const auto samples = samples_of(metrics_text({status}, refusals, {}));
+  const std::string vllm = "{model_name=\"demo\",engine=\"0\"";
+  EXPECT_EQ(samples.at("vllm:num_requests_waiting" + vllm + "}"), 4);
+  EXPECT_EQ(samples.at("vllm:time_to_first_token_seconds_count" + vllm + "}"), 1);
+  const auto ended = [&](const std::string& reason) {
+    return samples.at("vllm:request_success_total" + vllm + ",finished_reason=\"" + reason + "\"}");
+  };
+  EXPECT_EQ(ended("length"), 3);
+  EXPECT_EQ(ended("abort"), 3);
+  EXPECT_EQ(samples.at("vllm:cache_config_info" + vllm +
+                       ",block_size=\"16\",num_gpu_blocks=\"5\",enable_prefix_caching=\"True\"}"),
+            1);
+  EXPECT_GT(samples.at("vllm:lora_requests_info" + vllm +
+                       ",max_lora=\"0\",running_lora_adapters=\"\",waiting_lora_adapters=\"\"}"),
+            1e9);
+  EXPECT_EQ(samples.at("tgi_queue_size{model_name=\"demo\"}"), 4);
+  EXPECT_EQ(samples.at("tgi_request_count{model_name=\"demo\"}"), 6);
+  EXPECT_EQ(samples.at("tgi_request_success{model_name=\"demo\"}"), 3);
+  EXPECT_EQ(samples.at("tgi_request_failure{model_name=\"demo\",err=\"dropped\"}"), 2);
+  EXPECT_EQ(samples.at("tgi_request_failure{model_name=\"demo\",err=\"generation\"}"), 1);
+  // Before an engine had it.
+  EXPECT_EQ(samples.at("tgi_request_count"), 1);
+  EXPECT_EQ(samples.at("tgi_request_failure{err=\"validation\"}"), 1);
+
+  const auto has = [&](const MetricsAliases& aliases, const char* prefix) {
+    return metrics_text({status}, refusals, aliases).find(prefix) != std::string::npos;
+  };
+  EXPECT_TRUE(has({}, "\nvllm:") && has({}, "\ntgi_"));
+  EXPECT_FALSE(has({.vllm = false}, "vllm:") || has({.tgi = false}, "tgi_"));
+}
+
 TEST(MetricsText, EachFamilyHasItsHelpAndTypeOnce) {
   const std::string text = metrics_text({status_of("a"), status_of("b")}, {});
   for (const engine::MetricRow& row : engine::metric_table()) {
+    if (row.name.empty()) continue;
     const std::string name = std::string(engine::kMetricPrefix) + std::string(row.name);
     const std::string head = "# HELP " + name + " " + std::string(row.help) + "\n# TYPE " + name +
                              " " + std::string(engine::type_name(row.type)) + "\n";
@@ -94,7 +135,7 @@ TEST(MetricsText, RefusalsAreTheServersByCause) {
   refusals.add(ErrorCode::kInvalid);
   refusals.add(ErrorCode::kNotFound);
   refusals.add(ErrorCode::kNotFound);
-  const auto samples = samples_of(metrics_text({}, refusals));
+  const auto samples = samples_of(metrics_text({}, refusals, {.vllm = false, .tgi = false}));
   EXPECT_EQ(samples.size(), engine::kNumErrorCodes);
   EXPECT_EQ(samples.at("lmtp_requests_refused_total{cause=\"invalid\"}"), 1);
   EXPECT_EQ(samples.at("lmtp_requests_refused_total{cause=\"not_found\"}"), 2);

@@ -14,6 +14,7 @@
 #include "fake_model.h"
 #include "lmtp/server/http.h"
 #include "lmtp/server/server.h"
+#include "transport.h"
 
 namespace lmtp::testing {
 
@@ -27,6 +28,7 @@ struct Running {
             [&] {
               options.port = 0;
               options.version = "test";
+              set_transport(options);
               return options;
             }(),
             *models) {

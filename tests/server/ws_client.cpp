@@ -12,27 +12,85 @@
 #include <chrono>
 #include <utility>
 
+#include "lmtp/tls/stream.h"
+#include "transport.h"
+
 namespace lmtp::testing {
 
 namespace asio = boost::asio;
 namespace beast = boost::beast;
 
-struct WsClient::Connection {
-  asio::io_context io;
-  beast::websocket::stream<asio::ip::tcp::socket> socket{io};
+namespace {
+
+using Tcp = asio::ip::tcp::socket;
+
+// Waits where lmtp::tls::Stream calls back.
+class Stream : public tls::Stream<Tcp> {
+ public:
+  explicit Stream(asio::io_context& io) : tls::Stream<Tcp>(Tcp(io)) {}
+
+  void connect(std::uint16_t port, int receive_buffer_bytes = 0) {
+    Tcp& tcp = next_layer();
+    tcp.open(asio::ip::tcp::v4());
+    if (receive_buffer_bytes > 0) {
+      tcp.set_option(asio::socket_base::receive_buffer_size(receive_buffer_bytes));
+    }
+    tcp.connect({asio::ip::make_address("127.0.0.1"), port});
+    tcp.set_option(asio::ip::tcp::no_delay(true));
+    if (over_tls()) start_tls(client_tls()).handshake(asio::ssl::stream_base::client);
+  }
+
+  template <typename Buffers>
+  std::size_t read_some(const Buffers& buffers, beast::error_code& error) {
+    return is_tls() ? this->tls().read_some(buffers, error)
+                    : next_layer().read_some(buffers, error);
+  }
+  template <typename Buffers>
+  std::size_t read_some(const Buffers& buffers) {
+    return is_tls() ? this->tls().read_some(buffers) : next_layer().read_some(buffers);
+  }
+  template <typename Buffers>
+  std::size_t write_some(const Buffers& buffers, beast::error_code& error) {
+    return is_tls() ? this->tls().write_some(buffers, error)
+                    : next_layer().write_some(buffers, error);
+  }
+  template <typename Buffers>
+  std::size_t write_some(const Buffers& buffers) {
+    return is_tls() ? this->tls().write_some(buffers) : next_layer().write_some(buffers);
+  }
 };
 
-WsClient::WsClient(std::uint16_t port, int receive_buffer_bytes)
+template <typename Handler>
+void async_teardown(beast::role_type role, Stream& stream, Handler&& handler) {
+  tls::Stream<Tcp>& base = stream;
+  async_teardown(role, base, std::forward<Handler>(handler));
+}
+
+void teardown(beast::role_type role, Stream& stream, beast::error_code& error) {
+  using beast::websocket::teardown;
+  if (!stream.is_tls()) return teardown(role, stream.next_layer(), error);
+  stream.tls().shutdown(error);
+}
+
+}  // namespace
+
+struct WsClient::Connection {
+  asio::io_context io;
+  beast::websocket::stream<Stream> socket{io};
+};
+
+WsClient::WsClient(std::uint16_t port, int receive_buffer_bytes, const std::string& target,
+                   const std::string& authorization)
     : connection_(std::make_unique<Connection>()) {
   auto& socket = connection_->socket;
-  auto& tcp = socket.next_layer();
-  tcp.open(asio::ip::tcp::v4());
-  if (receive_buffer_bytes > 0) {
-    tcp.set_option(asio::socket_base::receive_buffer_size(receive_buffer_bytes));
+  socket.next_layer().connect(port, receive_buffer_bytes);
+  if (!authorization.empty()) {
+    socket.set_option(beast::websocket::stream_base::decorator(
+        [authorization](beast::websocket::request_type& request) {
+          request.set(beast::http::field::authorization, authorization);
+        }));
   }
-  tcp.connect({asio::ip::make_address("127.0.0.1"), port});
-  tcp.set_option(asio::ip::tcp::no_delay(true));
-  socket.handshake("127.0.0.1", "/");
+  socket.handshake("127.0.0.1", target);
   socket.read_message_max(0);
 }
 
@@ -117,12 +175,13 @@ std::string WsClient::close_reason() const { return connection_->socket.reason()
 
 void WsClient::drop() {
   beast::error_code ignored;
-  connection_->socket.next_layer().close(ignored);
+  connection_->socket.next_layer().next_layer().close(ignored);
 }
 
 void WsClient::half_close() {
   beast::error_code ignored;
-  connection_->socket.next_layer().shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+  connection_->socket.next_layer().next_layer().shutdown(asio::ip::tcp::socket::shutdown_send,
+                                                         ignored);
 }
 
 void WsClient::send_raw(const std::string& bytes) {
@@ -137,8 +196,8 @@ void WsClient::close() {
 
 std::string http_exchange(std::uint16_t port, const std::string& request) {
   asio::io_context io;
-  asio::ip::tcp::socket socket(io);
-  socket.connect({asio::ip::make_address("127.0.0.1"), port});
+  Stream socket(io);
+  socket.connect(port);
   asio::write(socket, asio::buffer(request));
   std::string answer;
   beast::error_code error;

@@ -14,7 +14,8 @@ namespace lmtp::testing {
 
 class WsClient {
  public:
-  explicit WsClient(std::uint16_t port, int receive_buffer_bytes = 0);
+  explicit WsClient(std::uint16_t port, int receive_buffer_bytes = 0,
+                    const std::string& target = "/", const std::string& authorization = {});
   ~WsClient();
   WsClient(const WsClient&) = delete;
   WsClient& operator=(const WsClient&) = delete;

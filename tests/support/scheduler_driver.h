@@ -35,6 +35,7 @@ class SchedulerDriver {
 
   StreamKey add(std::unique_ptr<scheduler::Sequence> sequence) {
     const StreamKey key = sequence->key;
+    if (sequence->share == 0) sequence->share = key.connection;
     outcome(key) = {};
     admitted_.erase({key.connection, key.stream});
     take(scheduler_.add(std::move(sequence)));

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -86,23 +88,23 @@ TEST(SplitHost, TakesAddressesApart) {
   struct Case {
     const char* given;
     const char* host;
-    int port;
+    std::optional<std::uint16_t> port = std::nullopt;
+    bool is_tls = false;
   };
   for (const Case& c :
-       {Case{"example.org", "example.org", 80}, Case{"10.0.0.1:81", "10.0.0.1", 81},
-        Case{"ws://h:82/", "h", 82}, Case{"http://h", "h", 80}, Case{"[::1]:83", "::1", 83},
-        Case{"[::1]", "::1", 80}, Case{"::1", "::1", 80}, Case{"fe80::1:2", "fe80::1:2", 80}}) {
-    std::string host;
-    std::uint16_t port = 80;
-    ASSERT_TRUE(split_host(c.given, host, port).ok()) << c.given;
-    EXPECT_EQ(host, c.host) << c.given;
-    EXPECT_EQ(port, c.port) << c.given;
+       {Case{"example.org", "example.org"}, Case{"10.0.0.1:81", "10.0.0.1", 81},
+        Case{"ws://h:82/", "h", 82}, Case{"http://h", "h"}, Case{"[::1]:83", "::1", 83},
+        Case{"[::1]", "::1"}, Case{"::1", "::1"}, Case{"fe80::1:2", "fe80::1:2"},
+        Case{"wss://h", "h", std::nullopt, true}, Case{"https://[::1]:84/", "::1", 84, true}}) {
+    const auto split = split_host(c.given);
+    ASSERT_TRUE(split.ok()) << c.given;
+    EXPECT_EQ(split->host, c.host) << c.given;
+    EXPECT_EQ(split->port, c.port) << c.given;
+    EXPECT_EQ(split->is_tls, c.is_tls) << c.given;
   }
   for (const char* wrong :
        {"", "h:", "h:x", "h:65536", "h/path", ":80", "[::1", "[::1]80", "ws://"}) {
-    std::string host;
-    std::uint16_t port = 0;
-    EXPECT_FALSE(split_host(wrong, host, port).ok()) << wrong;
+    EXPECT_FALSE(split_host(wrong).ok()) << wrong;
   }
 }
 

@@ -7,6 +7,8 @@
 #include <variant>
 #include <vector>
 
+#include "lmtp-serve/option_values.h"
+
 namespace lmtp::tools {
 namespace {
 
@@ -103,6 +105,80 @@ TEST(ServeOptions, OfConnectionsAreRead) {
               std::string::npos)
         << origin;
   }
+}
+
+TEST(ServeOptions, OfHttpRequestsAreThoseOfTgi) {
+  const ServeOptions usual = options_of({"demo"});
+  EXPECT_EQ(usual.api.max_best_of, 2);
+  EXPECT_EQ(usual.api.max_stop_sequences, 4);
+  EXPECT_EQ(usual.api.max_top_n_tokens, 5);
+  const ServeOptions options = options_of(
+      {"demo", "--max-best-of", "1", "--max-stop-sequences", "0", "--max-top-n-tokens", "9"});
+  EXPECT_EQ(options.api.max_best_of, 1);
+  EXPECT_EQ(options.api.max_stop_sequences, 0);
+  EXPECT_EQ(options.api.max_top_n_tokens, 9);
+  EXPECT_NE(mistake_of({"demo", "--max-best-of", "0"}).find("--max-best-of"), std::string::npos);
+  EXPECT_NE(mistake_of({"demo", "--max-stop-sequences", "17"}).find("--max-stop-sequences"),
+            std::string::npos);
+}
+
+TEST(ServeOptions, OfSchedulingAreThoseOfTgi) {
+  const ServeOptions usual = options_of({"demo"});
+  EXPECT_EQ(usual.max_input_tokens, 0);
+  EXPECT_EQ(usual.max_total_tokens, 0);
+  EXPECT_EQ(usual.batch.max_prefill_tokens, 0);
+  EXPECT_EQ(usual.batch.max_total_tokens, 0);
+  EXPECT_FALSE(usual.batch.pacing);
+  const ServeOptions options =
+      options_of({"demo", "--max-input-tokens", "100", "--max-total-tokens", "101",
+                  "--max-batch-prefill-tokens", "64", "--max-batch-total-tokens", "101",
+                  "--waiting-served-ratio", "1.2", "--max-waiting-tokens", "7"});
+  EXPECT_EQ(options.max_input_tokens, 100);
+  EXPECT_EQ(options.max_total_tokens, 101);
+  EXPECT_EQ(options.batch.max_prefill_tokens, 64);
+  EXPECT_EQ(options.batch.max_total_tokens, 101);
+  EXPECT_EQ(options.batch.pacing->waiting_served_ratio, 1.2);
+  EXPECT_EQ(options.batch.pacing->max_waiting_steps, 7);
+  EXPECT_EQ(options_of({"demo", "--max-input-length", "5"}).max_input_tokens, 5);
+  // One brings TGI's value of the other.
+  EXPECT_EQ(options_of({"demo", "--waiting-served-ratio", "2"}).batch.pacing->max_waiting_steps,
+            20);
+  EXPECT_EQ(options_of({"demo", "--max-waiting-tokens", "5"}).batch.pacing->waiting_served_ratio,
+            0.3);
+}
+
+TEST(ServeOptions, WhoseNamesMetricsHave) {
+  const auto aliases_of = [](const char* names) {
+    const server::MetricsAliases aliases =
+        options_of({"demo", "--metrics-aliases", names}).metrics_aliases;
+    return std::pair(aliases.vllm, aliases.tgi);
+  };
+  EXPECT_TRUE(options_of({"demo"}).metrics_aliases.vllm);
+  EXPECT_TRUE(options_of({"demo"}).metrics_aliases.tgi);
+  EXPECT_EQ(aliases_of("vllm,tgi"), std::pair(true, true));
+  EXPECT_EQ(aliases_of("tgi"), std::pair(false, true));
+  EXPECT_EQ(aliases_of("none"), std::pair(false, false));
+  EXPECT_NE(mistake_of({"demo", "--metrics-aliases", "sglang"}).find("--metrics-aliases"),
+            std::string::npos);
+  EXPECT_NE(mistake_of({"demo", "--metrics-aliases", "none,tgi"}).find("not both"),
+            std::string::npos);
+}
+
+TEST(ServeOptions, ThatContradictEachOtherAreRefused) {
+  const auto says = [](std::vector<const char*> arguments, const char* what) {
+    EXPECT_NE(mistake_of(std::move(arguments)).find(what), std::string::npos) << what;
+  };
+  says({"demo", "--max-input-tokens", "10", "--max-total-tokens", "10"},
+       "--max-input-tokens: 10 is too large; with --max-total-tokens 10 at most 9 are allowed");
+  says({"demo", "--max-input-tokens", "10", "--max-batch-total-tokens", "9"},
+       "with --max-batch-total-tokens 9 at most 8");
+  says({"demo", "--max-input-tokens", "64", "--context-length", "64"},
+       "with --context-length 64 at most 63");
+  says({"demo", "--max-total-tokens", "65", "--context-length", "64"}, "at most 64");
+  says({"demo", "--max-total-tokens", "11", "--max-batch-total-tokens", "10"},
+       "--max-total-tokens: 11 is too large; with --max-batch-total-tokens 10 at most 10");
+  says({"demo", "--waiting-served-ratio", "-1"}, "--waiting-served-ratio");
+  says({"demo", "--max-batch-prefill-tokens", "0"}, "--max-batch-prefill-tokens");
 }
 
 TEST(ServeOptions, WithoutAModelServeAny) {

@@ -1,7 +1,9 @@
 """Clients that misbehave, for hostile: each does one thing again and again until it is asked
 to stop, bounded in count and time, and only on the loopback.
 
-    python attacks.py PORT SEED
+    python attacks.py ADDRESS SEED
+
+ADDRESS is PORT, or tls:PORT of a server whose certificate SSL_CERT_FILE trusts.
 
 Runs all of them until its standard input ends, a minute at most. Prints "on" when all have begun,
 and at the end one line of JSON: how often each was at it, and what was answered wrongly.
@@ -15,6 +17,7 @@ import json
 import os
 import random
 import socket
+import ssl
 import sys
 
 SECONDS_MAX = 60
@@ -61,11 +64,47 @@ def huge_request():
     return frame(f'GENERATE {{"stream_id": 1, "prompt": [{ids}1]}}')
 
 
-class Client:
-    """async with Client(port) as c: a socket, upgraded to a WebSocket if `upgrade`."""
+class Tls:
+    """What stands between a socket's bytes and what they say."""
 
-    def __init__(self, port, upgrade=True, small_buffer=False):
-        self.address, self.upgrade, self.small_buffer = ("127.0.0.1", port), upgrade, small_buffer
+    def __init__(self, receive, send):
+        self.receive, self.send = receive, send
+        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.object = trust().wrap_bio(self.incoming, self.outgoing, server_hostname="127.0.0.1")
+
+    async def until_done(self, step):
+        """What step() gives, once all that it needs has come; b"" if the server has closed."""
+        while True:
+            try:
+                done = step()
+            except ssl.SSLWantReadError:
+                await self.flush()
+                data = await self.receive()
+                self.incoming.write(data) if data else self.incoming.write_eof()
+            except ssl.SSLError:  # it closes, with a goodbye or without
+                return b""
+            else:
+                await self.flush()
+                return done
+
+    async def flush(self):
+        if self.outgoing.pending:
+            await self.send(self.outgoing.read())
+
+
+@functools.cache
+def trust():
+    return ssl.create_default_context()
+
+
+class Client:
+    """async with Client(address) as c: a socket, upgraded to a WebSocket if `upgrade`."""
+
+    def __init__(self, address, upgrade=True, small_buffer=False):
+        kind, _, port = address.rpartition(":")
+        self.address = ("127.0.0.1", int(port))
+        self.upgrade, self.small_buffer = upgrade, small_buffer
+        self.tls = Tls(self.receive, self.send_all) if kind == "tls" else None
         self.loop = asyncio.get_running_loop()
 
     async def __aenter__(self):
@@ -74,6 +113,8 @@ class Client:
         if self.small_buffer:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_BUFFER)
         await self.loop.sock_connect(self.socket, self.address)
+        if self.tls:
+            await self.tls.until_done(self.tls.object.do_handshake)
         if self.upgrade:
             await self.send(f"{REQUEST}Host: localhost\r\n\r\n".encode())
             answer = await self.read_until(b"\r\n\r\n")
@@ -85,13 +126,25 @@ class Client:
     async def __aexit__(self, *_):
         self.socket.close()
 
-    async def send(self, data):
-        await asyncio.wait_for(self.loop.sock_sendall(self.socket, data), ANSWER_TIMEOUT_S)
-
-    async def read(self):
-        """None if the server has closed."""
+    async def receive(self):
         return await asyncio.wait_for(
             self.loop.sock_recv(self.socket, RECEIVE_BYTES), ANSWER_TIMEOUT_S)
+
+    async def send_all(self, data):
+        await asyncio.wait_for(self.loop.sock_sendall(self.socket, data), ANSWER_TIMEOUT_S)
+
+    async def send(self, data):
+        if self.tls:
+            await self.tls.until_done(functools.partial(self.tls.object.write, data))
+        else:
+            await self.send_all(data)
+
+    async def read(self):
+        """Nothing if the server has closed."""
+        if self.tls:
+            return await self.tls.until_done(
+                functools.partial(self.tls.object.read, RECEIVE_BYTES))
+        return await self.receive()
 
     async def read_until(self, wanted):
         data = b""
@@ -103,26 +156,26 @@ class Client:
         return data
 
 
-async def half_close(port, rng, wrong):
-    async with Client(port, small_buffer=True) as c:
+async def half_close(address, rng, wrong):
+    async with Client(address, small_buffer=True) as c:
         await c.send(many_streams())
         await asyncio.sleep(0.3)
         c.socket.shutdown(socket.SHUT_WR)
         await asyncio.sleep(0.7)
 
 
-async def stall(port, rng, wrong):
-    async with Client(port, small_buffer=True) as c:
+async def stall(address, rng, wrong):
+    async with Client(address, small_buffer=True) as c:
         await c.send(many_streams())
         await asyncio.sleep(1.5)
 
 
-async def flood_of_scores(port, rng, wrong):
+async def flood_of_scores(address, rng, wrong):
     """Keeps a constant number of requests in flight."""
     ids = lambda n: [rng.randrange(1, VOCAB) for _ in range(n)]
     prefix = ids(PREFIX_TOKENS)
     score = lambda i: message("SCORE", stream_id=i, prompt=prefix, scored=ids(SCORED_TOKENS))
-    async with Client(port) as c:
+    async with Client(address) as c:
         await c.send(message("SCORE", stream_id=0, prompt=prefix, scored=ids(1)))
         await c.read_until(b'"stop"')
         await c.send(b"".join(map(score, range(1, SCORES_IN_FLIGHT + 1))))
@@ -140,35 +193,35 @@ async def flood_of_scores(port, rng, wrong):
             sent, ended = sent + count, ended + count
 
 
-async def huge_prompt(port, rng, wrong):
-    async with Client(port) as c:
+async def huge_prompt(address, rng, wrong):
+    async with Client(address) as c:
         await c.send(huge_request())
         if b"prompt: " not in await c.read_until(b'"error"'):
             wrong.append("a prompt longer than any context was not refused")
 
 
-async def unfinished_message(port, rng, wrong):
-    async with Client(port) as c:
+async def unfinished_message(address, rng, wrong):
+    async with Client(address) as c:
         with contextlib.suppress(ConnectionError):  # it may be the one that has to give way
             await c.send(frame(b" " * UNFINISHED_BYTES, first=0x01))
             await asyncio.sleep(1)
 
 
-async def foreign_page(port, rng, wrong):
+async def foreign_page(address, rng, wrong):
     for fields, status in (
         ("Host: localhost\r\nOrigin: https://attacker.example\r\n", b"403"),
         ("Host: localhost\r\nOrigin: null\r\n", b"403"),
         ("Host: attacker.example\r\n", b"421"),
     ):
-        async with Client(port, upgrade=False) as c:
+        async with Client(address, upgrade=False) as c:
             await c.send(f"{REQUEST}{fields}\r\n".encode())
             if status not in (await c.read_until(b"\r\n"))[:16]:
                 wrong.append(f"no {status.decode()} for {fields!r}")
     await asyncio.sleep(0.02)
 
 
-async def random_frames(port, rng, wrong):
-    async with Client(port) as c:
+async def random_frames(address, rng, wrong):
+    async with Client(address) as c:
         with contextlib.suppress(ConnectionError):
             await c.send(frame(rng.randbytes(rng.randrange(300)), first=rng.randrange(256)))
             await c.send(rng.randbytes(rng.randrange(2000)))
@@ -182,11 +235,11 @@ SHORT = (half_close, foreign_page, random_frames)  # each happens once at least
 ONCE_S_MAX = 20
 
 
-async def again_and_again(attack, port, seed, counts, wrong):
+async def again_and_again(attack, address, seed, counts, wrong):
     rng = random.Random(f"{attack.__name__} {seed}")
     while True:
         try:
-            await attack(port, rng, wrong)
+            await attack(address, rng, wrong)
         except (ConnectionError, asyncio.TimeoutError) as e:
             # A server that is overrun may close or refuse; one that hangs is at fault.
             if isinstance(e, asyncio.TimeoutError) and attack is not random_frames:
@@ -196,10 +249,10 @@ async def again_and_again(attack, port, seed, counts, wrong):
         counts[attack.__name__] += 1
 
 
-async def attack_all(port, seed):
+async def attack_all(address, seed):
     counts, wrong = collections.Counter(), []
     tasks = [
-        asyncio.create_task(again_and_again(attack, port, f"{seed}.{i}", counts, wrong))
+        asyncio.create_task(again_and_again(attack, address, f"{seed}.{i}", counts, wrong))
         for attack, number in ATTACKS.items()
         for i in range(number)
     ]
@@ -218,4 +271,4 @@ async def attack_all(port, seed):
 
 
 if __name__ == "__main__":
-    asyncio.run(attack_all(int(sys.argv[1]), sys.argv[2]))
+    asyncio.run(attack_all(sys.argv[1], sys.argv[2]))

@@ -2,7 +2,7 @@
 """Clients that misbehave (attacks.py) beside one that does not: how long that one waits for its
 tokens, what the server keeps, and whether SIGTERM still ends it.
 
-    tools/benchmarks/hostile [--pairs 5] [--model demo] [--output FILE.md]
+    tools/benchmarks/hostile [--pairs 5] [--model demo] [--tls] [--output FILE.md]
 
 Starts lmtp-serve (from LMTP_BIN_DIR, else the release build) on one core; all clients run on the
 others, the misbehaving ones at the lowest priority. Each pair is the well-behaved client alone and
@@ -19,10 +19,11 @@ import random
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 import report
-from servers import LmtpServe
+from servers import Certificate, LmtpServe
 from streams import run_lmtp
 from wire import Connection
 
@@ -45,8 +46,8 @@ def cores():
 
 
 class Victim(LmtpServe):
-    def __init__(self, model, *options):
-        super().__init__(model, *OPTIONS, *options)
+    def __init__(self, model, *options, certificate=None):
+        super().__init__(model, *OPTIONS, *options, certificate=certificate)
         self.popen_options = {"preexec_fn": lambda: os.sched_setaffinity(0, cores()[0])}
 
     def num_sockets(self):
@@ -58,7 +59,9 @@ class Attack:
     """with Attack(server, seed) as a: all misbehave; a.outcome afterwards."""
 
     def __init__(self, server, seed):
-        self.command = [sys.executable, ATTACKS, server.endpoint.split(":")[1], str(seed)]
+        port = server.endpoint.split(":")[1]
+        address = f"tls:{port}" if server.certificate else port
+        self.command = [sys.executable, ATTACKS, address, str(seed)]
 
     def __enter__(self):
         self.process = subprocess.Popen(
@@ -71,8 +74,12 @@ class Attack:
         self.outcome = json.loads(self.process.communicate()[0])
 
 
-async def info_of(endpoint):
-    async with Connection(endpoint) as c:
+def url_of(server):
+    return ("https://" if server.certificate else "") + server.endpoint
+
+
+async def info_of(server):
+    async with Connection(url_of(server)) as c:
         return await c.model_info()
 
 
@@ -80,7 +87,7 @@ def settled(server):
     """(sockets, bytes) that the server keeps when all clients are gone and nothing runs."""
     deadline = time.monotonic() + SETTLE_S_MAX
     while True:
-        stats = asyncio.run(info_of(server.endpoint))["stats"]
+        stats = asyncio.run(info_of(server))["stats"]
         held = stats["num_running"] + stats["num_waiting"] + stats["num_blocks_pinned"]
         if (held == 0 and server.num_sockets() == 1) or time.monotonic() > deadline:
             return server.num_sockets(), server.rss_bytes("RssAnon")
@@ -105,10 +112,10 @@ def p99(gaps):
 
 def one_pair(server, seed, num_runs, info):
     result = {}
-    gaps, alone = behave(server.endpoint, num_runs, info)
+    gaps, alone = behave(url_of(server), num_runs, info)
     result["alone"] = p99(gaps)
     with Attack(server, seed) as attack:
-        gaps, under_attack = behave(server.endpoint, num_runs, info)
+        gaps, under_attack = behave(url_of(server), num_runs, info)
     result |= attack.outcome
     result["attacked"] = p99(gaps)
     if alone != under_attack:
@@ -128,9 +135,11 @@ def stop_under_attack(server, seed):
 
 def hostile(server, num_pairs, num_runs=RUNS, say=print):
     """Returns the pairs' results and the seconds that SIGTERM took. Moves this process to the
-    clients' cores; the misbehaving ones inherit them."""
+    clients' cores; the misbehaving ones inherit them, and whom they trust."""
+    if server.certificate:
+        os.environ["SSL_CERT_FILE"] = str(server.certificate.certfile)
     os.sched_setaffinity(0, cores()[1])
-    info = asyncio.run(info_of(server.endpoint))
+    info = asyncio.run(info_of(server))
     pairs = []
     for i in range(num_pairs):
         pairs.append(one_pair(server, i, num_runs, info))
@@ -185,11 +194,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--model", default="demo")
+    parser.add_argument("--tls", action="store_true", help="all of it over TLS")
     parser.add_argument("--output", type=pathlib.Path, help="a Markdown page of the table")
     args = parser.parse_args()
     machine = report.machine()
-    with Victim(args.model) as server:
-        pairs, stop_s = hostile(server, args.pairs)
+    with tempfile.TemporaryDirectory() as folder:
+        certificate = Certificate(pathlib.Path(folder)) if args.tls else None
+        with Victim(args.model, certificate=certificate) as server:
+            pairs, stop_s = hostile(server, args.pairs)
     found = faults(pairs)
     if stop_s > SHUTDOWN_TIMEOUT_S + SHUTDOWN_SLACK_S or server.exit_code != 0:
         found.append(f"SIGTERM took {stop_s:.1f} s, exit code {server.exit_code}")

@@ -5,6 +5,7 @@ import pathlib
 import random
 import signal
 import socket
+import ssl
 import subprocess
 import tempfile
 import time
@@ -34,12 +35,30 @@ def bin_dir():
     return pathlib.Path(os.environ.get("LMTP_BIN_DIR") or ROOT / "build" / "release" / "bin")
 
 
+class Certificate:
+    """A certificate for localhost and 127.0.0.1 that is its own authority, and its key."""
+
+    def __init__(self, folder, name="server"):
+        self.certfile, self.keyfile = folder / f"{name}.pem", folder / f"{name}.key"
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+             "-nodes", "-keyout", self.keyfile, "-out", self.certfile, "-days", "2",
+             "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"],
+            check=True, capture_output=True,
+        )  # fmt: skip
+        self.options = ("--ssl-certfile", self.certfile, "--ssl-keyfile", self.keyfile)
+
+    def client_context(self):
+        return ssl.create_default_context(cafile=self.certfile)
+
+
 class Server:
     """A server process, listening on a free port of the loopback while the context lasts."""
 
     name = "server"
     start_timeout_s = 300
     popen_options = {}  # of the process, where a test wants others
+    certificate = None  # plain
 
     def __init__(self, command, port, environment=None):
         self.command = [str(part) for part in command]
@@ -91,7 +110,9 @@ class Server:
     def http_status(self, path):
         """None where nothing answers."""
         try:
-            with urllib.request.urlopen(f"http://{self.endpoint}{path}", timeout=5) as answer:
+            url = f"{'https' if self.certificate else 'http'}://{self.endpoint}{path}"
+            context = self.certificate and self.certificate.client_context()
+            with urllib.request.urlopen(url, timeout=5, context=context) as answer:
                 return answer.status
         except urllib.error.HTTPError as e:
             return e.code
@@ -119,12 +140,14 @@ class Server:
 
 
 class LmtpServe(Server):
-    """lmtp-serve from LMTP_BIN_DIR, else from the release build."""
+    """lmtp-serve from LMTP_BIN_DIR, else from the release build; over TLS with a Certificate."""
 
     name = "lmtp-serve"
 
-    def __init__(self, model, *options):
+    def __init__(self, model, *options, certificate=None):
         port = free_port()
+        if certificate:
+            self.certificate, options = certificate, (*options, *certificate.options)
         program = bin_dir() / "lmtp-serve"
         self.model = pathlib.Path(model).name
         super().__init__([program, model, "--port", port, *options], port)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import ssl
 
 import aiohttp
 
@@ -15,9 +16,11 @@ class StreamError(Exception):
 
 @contextlib.asynccontextmanager
 async def open_socket(endpoint):
-    """A WebSocket that takes messages of any size."""
+    """A WebSocket that takes messages of any size, to HOST:PORT or, over TLS, https://HOST:PORT."""
+    url = endpoint if "://" in endpoint else "http://" + endpoint
+    trust = ssl.create_default_context()  # SSL_CERT_FILE
     async with aiohttp.ClientSession() as session:
-        async with session.ws_connect("http://" + endpoint, max_msg_size=0) as ws:
+        async with session.ws_connect(url, max_msg_size=0, ssl=trust) as ws:
             yield ws
 
 

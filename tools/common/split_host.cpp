@@ -6,18 +6,23 @@
 
 namespace lmtp::tools {
 
-Result<void> split_host(std::string_view given, std::string& host, std::uint16_t& port) {
-  const Error wrong{ErrorCode::kInvalid,
-                    "--host: '" + std::string(given) +
-                        "' is not a host, host:port, ws://host:port/ or unix:PATH"};
+Result<HostAndPort> split_host(std::string_view given) {
+  const Error wrong{
+      ErrorCode::kInvalid,
+      "--host: '" + std::string(given) +
+          "' is not a host, host:port, ws://host:port/, wss://host:port/ or unix:PATH"};
+  HostAndPort split;
   if (given.starts_with(kUnixScheme)) {
     if (given.size() == kUnixScheme.size()) return wrong;
-    host = given;
-    return {};
+    split.host = given;
+    return split;
   }
   std::string_view rest = given;
-  for (const std::string_view scheme : {"ws://", "http://"}) {
-    if (rest.starts_with(scheme)) rest.remove_prefix(scheme.size());
+  for (const std::string_view scheme : {"ws://", "http://", "wss://", "https://"}) {
+    if (!rest.starts_with(scheme)) continue;
+    rest.remove_prefix(scheme.size());
+    split.is_tls = scheme == "wss://" || scheme == "https://";
+    break;
   }
   if (!rest.empty() && rest.back() == '/') rest.remove_suffix(1);
   std::string_view port_text;
@@ -36,10 +41,10 @@ Result<void> split_host(std::string_view given, std::string& host, std::uint16_t
     const char* end = port_text.data() + port_text.size();
     const auto parsed = std::from_chars(port_text.data() + 1, end, number);
     if (port_text[0] != ':' || parsed.ec != std::errc() || parsed.ptr != end) return wrong;
-    port = number;
+    split.port = number;
   }
-  host = rest;
-  return {};
+  split.host = rest;
+  return split;
 }
 
 }  // namespace lmtp::tools

@@ -5,12 +5,14 @@
 #include <cmath>
 #include <cstdio>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "common/json_text.h"
 #include "common/split_host.h"
 #include "lmql_programs.h"
 #include "lmtp/base/version.h"
+#include "lmtp/client/client.h"
 #include "option_rules.h"
 
 namespace lmtp::tools {
@@ -26,6 +28,8 @@ constexpr int kTokensMax = 1 << 24;
 // Options as text, before they are converted.
 struct Words {
   std::string host;
+  std::optional<std::uint16_t> port;
+  client::SecurityOptions security;
   std::string prompt_json;
   std::vector<std::string> lmql = {"chunks", "beams", "scores"};
   std::vector<std::string> metrics;
@@ -51,8 +55,17 @@ void add_server_options(CLI::App& app, BenchOptions& options, Words& words) {
   const char* group = "Server";
   app.add_option("MODEL,--model", options.load.model, "the model's name for the server")
       ->group(group);
-  app.add_option("--host", words.host, "where it is (localhost); host:port will do")->group(group);
-  app.add_option("--port", options.load.port, "its port (8080)")->group(group);
+  app.add_option("--host", words.host, "where it is (localhost); host:port and wss:// will do")
+      ->group(group);
+  app.add_option("--port", words.port, "its port (8080; of wss:// 443)")->group(group);
+  app.add_option("--api-key", words.security.api_key, "the key that it asks for")
+      ->envname("LMTP_API_KEY")
+      ->group(group);
+  app.add_option("--cacert", words.security.ca_file,
+                 "with wss://: PEM file of who signed its certificate (the system's)")
+      ->group(group);
+  app.add_flag("--insecure", words.security.insecure, "with wss://: take any certificate")
+      ->group(group);
   app.add_option("--connections", options.load.num_connections,
                  "connections that share the requests (1)")
       ->check(CLI::Range(1, kConnectionsMax))
@@ -211,10 +224,20 @@ void add_report_options(CLI::App& app, BenchOptions& options, Words& words) {
 }
 
 Result<void> complete(BenchOptions& options, const Words& words) {
+  client::SecurityOptions security = words.security;
   if (!words.host.empty()) {
-    auto split = split_host(words.host, options.load.host, options.load.port);
-    if (!split) return split;
+    auto split = split_host(words.host);
+    if (!split) return split.error();
+    options.load.host = std::move(split->host);
+    security.tls = split->is_tls;
+    if (split->is_tls) options.load.port = kHttpsPort;
+    options.load.port = split->port.value_or(words.port.value_or(options.load.port));
+  } else {
+    options.load.port = words.port.value_or(options.load.port);
   }
+  auto secured = client::make_security(security);
+  if (!secured) return secured.error();
+  options.load.security = *std::move(secured);
   if (!words.prompt_json.empty()) {
     auto prompt = parse_ids(words.prompt_json);
     if (!prompt) return Error{prompt.error().code, "--prompt: " + prompt.error().message};

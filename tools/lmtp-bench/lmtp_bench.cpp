@@ -95,7 +95,7 @@ int run(int argc, const char* const* argv) {
   if (const int* code = std::get_if<int>(&parsed)) return *code;
   const auto& options = std::get<BenchOptions>(parsed);
   if (auto good = check_writable(options); !good) return fail(good.error().message, 2);
-  const auto server = ask_server(options.load.host, options.load.port, options.load.model);
+  const auto server = ask_server(options.load);
   if (!server) return fail(server.error().message, 1);
   auto sweep = plan_sweep(options, *server);
   if (!sweep) return fail(sweep.error().message, 2);

@@ -71,7 +71,8 @@ Result<std::vector<client::Client>> connect_all(const LoadOptions& options, std:
   std::vector<client::Client> clients(count);
   for (client::Client& client : clients) {
     if (interrupts) interrupts->wakes(&client);
-    const auto connected = client.connect(options.host, options.port);
+    const auto connected =
+        client.connect(options.host, options.port, client::kConnectTimeoutMs, options.security);
     if (interrupts) interrupts->wakes(nullptr);
     if (!connected) return connected.error();
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lmtp/base/ids.h"
+#include "lmtp/client/client.h"
 #include "workload.h"
 
 namespace lmtp::tools {
@@ -21,6 +22,7 @@ inline constexpr double kUnlimitedRate = std::numeric_limits<double>::infinity()
 struct LoadOptions {
   std::string host = "localhost";
   std::uint16_t port = 8080;
+  client::Security security;
   std::string model;
   int num_connections = 1;  // [1, kConnectionsMax]; at most one for each concurrent program is used
 

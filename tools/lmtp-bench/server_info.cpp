@@ -13,11 +13,13 @@ constexpr auto kAnswerTimeout = std::chrono::seconds(60);
 
 }  // namespace
 
-Result<ServerInfo> ask_server(const std::string& host, std::uint16_t port,
-                              const std::string& model) {
+Result<ServerInfo> ask_server(const LoadOptions& options) {
   client::Client client;
-  if (auto connected = client.connect(host, port); !connected) return connected.error();
-  if (auto sent = client.send(protocol::ModelInfoMessage{1, model}); !sent) return sent.error();
+  const auto connected =
+      client.connect(options.host, options.port, client::kConnectTimeoutMs, options.security);
+  if (!connected) return connected.error();
+  const auto sent = client.send(protocol::ModelInfoMessage{1, options.model});
+  if (!sent) return sent.error();
   const auto deadline = std::chrono::steady_clock::now() + kAnswerTimeout;
   for (;;) {
     const auto left =

@@ -62,9 +62,16 @@ Result<void> check(const ClientOptions& options, bool encode, bool decode) {
     return Error{ErrorCode::kInvalid,
                  "--retry: allowed are 1 to " + std::to_string(kMaxAttempts) + " attempts"};
   }
-  if (options.text && (encode || decode || !options.tokenizer.empty())) {
+  if ((options.text || options.chat) && (encode || decode || !options.tokenizer.empty())) {
     return Error{ErrorCode::kInvalid,
-                 "--text needs no tokenizer here: leave --tokenizer, --encode and --decode out"};
+                 std::string(options.chat ? "--chat" : "--text") +
+                     " needs no tokenizer here: leave --tokenizer, --encode and --decode out"};
+  }
+  if (!options.system.empty() && !options.chat) {
+    return Error{ErrorCode::kInvalid, "--system goes with --chat"};
+  }
+  if (options.chat && options.score) {
+    return Error{ErrorCode::kInvalid, "--chat and --score exclude each other"};
   }
   if (encode && decode) {
     return Error{ErrorCode::kInvalid, "--encode and --decode exclude each other"};
@@ -112,6 +119,19 @@ void add_param_options(CLI::App& app, ClientOptions& options, Words& params) {
   options.retry_attempts = 1;  // add_flag has made it 0
 }
 
+void add_server_options(CLI::App& app, ClientOptions& options, std::string& host,
+                        client::SecurityOptions& security) {
+  app.add_option("--host", host,
+                 "where the server is (localhost); host:port, ws://, wss:// (TLS) and unix:PATH "
+                 "will do");
+  app.add_option("--port", options.port, "its port (8080; of wss:// 443)");
+  app.add_option("--api-key", security.api_key, "the key that the server asks for")
+      ->envname("LMTP_API_KEY");
+  app.add_option("--cacert", security.ca_file,
+                 "with wss://: PEM file of who signed the server's certificate (the system's)");
+  app.add_flag("--insecure", security.insecure, "with wss://: take any certificate");
+}
+
 }  // namespace
 
 std::variant<ClientOptions, int> parse_client_options(int argc, const char* const* argv) {
@@ -121,15 +141,14 @@ std::variant<ClientOptions, int> parse_client_options(int argc, const char* cons
   app.set_version_flag("--version", "lmtp-client " + std::string(kVersion));
   std::vector<std::string> positionals;
   std::string host;
+  client::SecurityOptions security;
   bool encode = false;
   bool decode = false;
   Words params;
   app.add_option("MODEL", positionals,
                  "the model's name or folder, for the tokenizer and for the server (without: the "
                  "demo's tokenizer, and the model that the server has); also key=value parameters");
-  app.add_option("--host", host,
-                 "where the server is (localhost); host:port, ws:// and unix:PATH will do");
-  app.add_option("--port", options.port, "its port (8080)");
+  add_server_options(app, options, host, security);
   app.add_option(
       "--tokenizer", options.tokenizer,
       "take the tokenizer from this name or folder; MODEL is then the server's name alone");
@@ -139,6 +158,10 @@ std::variant<ClientOptions, int> parse_client_options(int argc, const char* cons
   add_param_options(app, options, params);
   app.add_flag("--text", options.text,
                "have the server encode and decode; no tokenizer is needed here");
+  app.add_flag("--chat", options.chat,
+               "prompts are the user's messages of one chat, which the server writes as the "
+               "model's chat template says; no tokenizer is needed here");
+  app.add_option("--system", options.system, "with --chat: the system message of the chat");
   app.add_flag("--raw", options.raw,
                "print the token entries, with their top_logprobs, as LMQL's client does");
   app.add_flag("--echo", options.echo, "print the prompt in front of the answer");
@@ -162,10 +185,16 @@ std::variant<ClientOptions, int> parse_client_options(int argc, const char* cons
     }
   }
   if (!host.empty()) {
-    if (auto split = split_host(host, options.host, options.port); !split) {
-      return usage_error(split.error().message);
-    }
+    auto split = split_host(host);
+    if (!split) return usage_error(split.error().message);
+    options.host = std::move(split->host);
+    security.tls = split->is_tls;
+    if (split->is_tls && app.count("--port") == 0) options.port = kHttpsPort;
+    options.port = split->port.value_or(options.port);
   }
+  auto secured = client::make_security(security);
+  if (!secured) return usage_error(secured.error().message);
+  options.security = *std::move(secured);
   if (auto good = check(options, encode, decode); !good) return usage_error(good.error().message);
   if (encode) options.mode = ClientOptions::Mode::kEncode;
   if (decode) options.mode = ClientOptions::Mode::kDecode;

@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "lmtp/base/result.h"
+#include "lmtp/client/client.h"
 #include "repl_params.h"
 
 namespace lmtp::tools {
@@ -19,11 +20,14 @@ struct ClientOptions {
   std::string tokenizer;  // as given; empty: the model's
   std::string host = "localhost";
   std::uint16_t port = 8080;
+  client::Security security;
   std::optional<std::string> prompt;
   std::optional<std::string> score;
   ReplParams params;
   int retry_attempts = 1;  // 1: what fails is not asked again
   bool text = false;       // the server encodes and decodes
+  bool chat = false;       // prompts are messages of a chat
+  std::string system;      // its system message; empty: none
   bool json =
       false;  // texts of --encode and --decode are JSON strings, so that lines may end in them
   bool raw = false;

@@ -125,6 +125,8 @@ int talk(const ClientOptions& options, const tokenizer::Tokenizer* tokenizer,
   const bool interactive = at_terminal && !options.prompt && !options.score;
   ReplOptions repl_options;
   repl_options.params = options.params;
+  repl_options.chat = options.chat;
+  repl_options.system = options.system;
   repl_options.raw = options.raw;
   repl_options.echo = options.echo || interactive;
   repl_options.color = isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr;
@@ -134,8 +136,10 @@ int talk(const ClientOptions& options, const tokenizer::Tokenizer* tokenizer,
   client::Interrupts interrupts;
   client::RetryOptions retry;
   retry.attempts = options.retry_attempts;
-  ServerLink link({options.host, options.port, name_for_server(options.model), retry}, interrupts);
-  if (tokenizer == nullptr && !options.text) {
+  ServerLink link(
+      {options.host, options.port, name_for_server(options.model), retry, options.security},
+      interrupts);
+  if (tokenizer == nullptr && !options.text && !options.chat) {
     const auto info = link.ask_info();
     if (!info || !info->knows_text) return fail(why);
     std::fprintf(stderr, "note: no tokenizer here, so the server encodes and decodes (%s)\n",
@@ -154,7 +158,7 @@ int run(int argc, const char* const* argv) {
   if (const int* code = std::get_if<int>(&parsed)) return *code;
   const auto& options = std::get<ClientOptions>(parsed);
   std::ios::sync_with_stdio(false);
-  if (options.text) return talk(options, nullptr, "");
+  if (options.text || options.chat) return talk(options, nullptr, "");
   const auto tokenizer = load_tokenizer_of(options);
   if (!tokenizer) {
     const std::string& why = tokenizer.error().message;

@@ -19,6 +19,9 @@ constexpr const char* kHelp =
     "/score PROMPT ||| TEXT     log probability of each token of TEXT after PROMPT\n"
     "                           (a space after ||| belongs to TEXT)\n"
     "/set [key=value ...]       change the parameters of all later prompts, or show them\n"
+    "/chat [off]                prompts are messages of a new chat from now on, or no longer\n"
+    "/system [TEXT]             the chat's system message\n"
+    "/undo                      take the last prompt of the chat and its answer back\n"
     "/info                      what the server says of its model\n"
     "/help                      this\n"
     "/quit                      end; so does Ctrl-D\n"
@@ -81,7 +84,9 @@ std::string quoted_token(std::string_view bytes) {
 
 Repl::Repl(ReplOptions options, const tokenizer::Tokenizer* tokenizer, ServerLink& link,
            client::Interrupts& interrupts)
-    : options_(std::move(options)), tokenizer_(tokenizer), link_(link), interrupts_(interrupts) {}
+    : options_(std::move(options)), tokenizer_(tokenizer), link_(link), interrupts_(interrupts) {
+  conversation_.set_system(options_.system);
+}
 
 int Repl::run_interactive(LineEditor& editor) {
   std::printf("lmtp-client %s, %s; /help lists the commands\n", std::string(kVersion).c_str(),
@@ -164,6 +169,9 @@ Repl::Status Repl::run_command(std::string_view line) {
   if (command == "/info") return show_info();
   if (command == "/set") return set(rest);
   if (command == "/score") return score_line(rest);
+  if (command == "/chat") return chat(trimmed(rest));
+  if (command == "/system") return set_system(trimmed(rest));
+  if (command == "/undo") return undo();
   return fail("unknown command " + std::string(command) +
               "; /help lists them (a prompt that begins with / needs a space in front)");
 }
@@ -204,6 +212,24 @@ Repl::Status Repl::score_line(std::string_view words) {
   std::string_view prompt = words.substr(0, separator);
   if (!prompt.empty() && prompt.back() == ' ') prompt.remove_suffix(1);
   return score(std::string(prompt), std::string(words.substr(separator + kScoreSeparator.size())));
+}
+
+Repl::Status Repl::chat(std::string_view words) {
+  if (!words.empty() && words != "off") return fail("write /chat or /chat off");
+  options_.chat = words.empty();
+  conversation_.clear();
+  return Status::kOk;
+}
+
+Repl::Status Repl::set_system(std::string_view text) {
+  if (!options_.chat) return fail("there is no chat; /chat begins one");
+  conversation_.set_system(std::string(text));
+  return Status::kOk;
+}
+
+Repl::Status Repl::undo() {
+  if (!options_.chat) return fail("there is no chat; /chat begins one");
+  return conversation_.undo() ? Status::kOk : fail("nothing has been said in this chat");
 }
 
 Result<std::vector<TokenId>> Repl::encode_prompt(const std::string& prompt,
@@ -248,7 +274,9 @@ Repl::Status Repl::generate(const std::string& prompt, const ReplParams& params)
   // An empty prompt would be refused: send BOS alone.
   const bool needs_bos = prompt.empty() && tokenizer_ != nullptr && tokenizer_->bos_id() >= 0;
   protocol::GenerateMessage message;
-  if (auto set = set_prompt(message, prompt, needs_bos ? true : params.bos); !set) {
+  if (options_.chat) {
+    message.chat = conversation_.ask(prompt);
+  } else if (auto set = set_prompt(message, prompt, needs_bos ? true : params.bos); !set) {
     return fail(set.error().message);
   }
   message.params = params.sampling;
@@ -258,7 +286,8 @@ Repl::Status Repl::generate(const std::string& prompt, const ReplParams& params)
   tokenizer::StreamDecoder decoder;
   std::vector<TokenId> ids = message.prompt;
   std::string text = prompt;  // where the server decodes
-  bool in_a_line = options_.echo && !options_.raw;
+  std::string answer;         // of a chat
+  bool in_a_line = options_.echo && !options_.raw && !options_.chat;
   bool at_start = prompt.empty();
   if (in_a_line) print(prompt);
   ServerLink::Handler handler;
@@ -266,6 +295,7 @@ Repl::Status Repl::generate(const std::string& prompt, const ReplParams& params)
   handler.on_token = [&](const ServerEntry& entry) {
     end_loading();
     note_mismatch();
+    answer += entry.text.value_or("");
     if (options_.raw) {
       print(python_repr(entry.raw_json) + "\n");
       ids.push_back(*entry.token);
@@ -285,6 +315,7 @@ Repl::Status Repl::generate(const std::string& prompt, const ReplParams& params)
   } else if (outcome || in_a_line) {
     print(decoder.finish() + "\n");
   }
+  if (options_.chat && outcome) conversation_.add(prompt, answer);
   return status_of(outcome);
 }
 

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "conversation.h"
 #include "line_editor.h"
 #include "lmtp/base/result.h"
 #include "lmtp/client/interrupts.h"
@@ -20,6 +21,8 @@ inline constexpr int kExitInterrupted = 130;  // as a shell reports SIGINT
 
 struct ReplOptions {
   ReplParams params;
+  bool chat = false;       // prompts are messages of one chat
+  std::string system;      // its first message; empty: none
   bool raw = false;        // token entries as LMQL's client prints them, then the whole text
   bool echo = false;       // the prompt in front of what follows
   bool color = false;      // of --raw's text
@@ -49,6 +52,9 @@ class Repl {
   Status show_info();
   Status set(std::string_view words);
   Status score_line(std::string_view words);
+  Status chat(std::string_view words);
+  Status set_system(std::string_view text);
+  Status undo();
   Status generate(const std::string& prompt, const ReplParams& params);
   Status score(const std::string& prompt, const std::string& text);
   Status fail(const std::string& message) const;
@@ -72,6 +78,7 @@ class Repl {
   const tokenizer::Tokenizer* const tokenizer_;
   ServerLink& link_;
   client::Interrupts& interrupts_;
+  Conversation conversation_;
   bool loading_shown_ = false;
   bool mismatch_noted_ = false;
 };

@@ -10,6 +10,7 @@
 #include <optional>
 #include <type_traits>
 
+#include "common/edit_distance.h"
 #include "lmtp/base/json.h"
 #include "lmtp/request/sampling_table.h"
 
@@ -146,28 +147,13 @@ constexpr std::array kNames = [] {
 
 bool is_name(std::string_view word) { return std::ranges::find(kNames, word) != kNames.end(); }
 
-// Levenshtein distance.
-std::size_t distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
-    }
-  }
-  return row[b.size()];
-}
-
 // The known key of which `key` is probably a misspelling.
 std::optional<std::string_view> meant_key(std::string_view key) {
   constexpr std::size_t kShortestKey = 4;  // shorter ones resemble too many words
   for (const std::string_view name : kNames) {
     if (name == kStopName) continue;  // drop=1 may end a prompt
-    if (std::min(key.size(), name.size()) >= kShortestKey && distance(key, name) <= 2) return name;
+    if (std::min(key.size(), name.size()) < kShortestKey) continue;
+    if (edit_distance(key, name) <= 2) return name;
   }
   return std::nullopt;
 }

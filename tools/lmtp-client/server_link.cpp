@@ -31,7 +31,7 @@ class Waking {
 ServerLink::ServerLink(Options options, client::Interrupts& interrupts)
     : options_(std::move(options)),
       interrupts_(interrupts),
-      client_({options_.host, options_.port, options_.model}, options_.retry) {}
+      client_({options_.host, options_.port, options_.model, options_.security}, options_.retry) {}
 
 std::string ServerLink::address() const { return address_text(options_.host, options_.port); }
 

@@ -25,6 +25,7 @@ class ServerLink {
     std::uint16_t port = 0;
     std::string model;  // as requests name it; may be empty
     client::RetryOptions retry = {};
+    client::Security security = {};
   };
   struct Handler {
     std::function<void(const protocol::ServerEntry&)> on_token;

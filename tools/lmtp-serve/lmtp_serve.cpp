@@ -32,6 +32,7 @@
 #include "lmtp/registry/registry.h"
 #include "lmtp/server/server.h"
 #include "serve_options.h"
+#include "systemd.h"
 
 namespace lmtp::tools {
 namespace {
@@ -43,9 +44,18 @@ constexpr int kProgressIntervalMs = 100;
 // 2 s.
 constexpr std::chrono::milliseconds kStepSlack{800};
 constexpr std::chrono::milliseconds kCloseSlack{400};
+// As long as loading makes progress, a service manager is asked for so much more time to start; and
+// to stop, for so much beyond --shutdown-timeout.
+constexpr std::chrono::milliseconds kLoadPatience{120'000};
+constexpr std::chrono::milliseconds kStopPatience{5'000};
 
-int fail(const std::string& message) {
-  std::fprintf(stderr, "lmtp-serve: %s\n", message.c_str());
+// Of a log in JSON this is a line too.
+int fail(const ServeOptions& options, const std::string& message) {
+  if (options.log_format == log::Format::kJson) {
+    log::error(message);
+  } else {
+    std::fprintf(stderr, "lmtp-serve: %s\n", message.c_str());
+  }
   return kExitFailure;
 }
 
@@ -73,11 +83,11 @@ void raise_descriptor_limit() {
 }
 
 // The events that the main thread waits for: SIGTERM or SIGINT, the end of loading or of --stdio's
-// input, and the loss of the device or model.
+// input, and the loss of the device or model; SIGHUP where there is something to reload.
 class Events {
  public:
   // REQUIRES: no other thread has been started, so that all inherit the blocked signals.
-  Events()
+  explicit Events(bool reloads)
       : loaded_fd_(eventfd(0, EFD_CLOEXEC)),
         gone_fd_(eventfd(0, EFD_CLOEXEC)),
         input_ended_fd_(eventfd(0, EFD_CLOEXEC)) {
@@ -85,6 +95,7 @@ class Events {
     sigemptyset(&signals_);
     sigaddset(&signals_, SIGTERM);
     sigaddset(&signals_, SIGINT);
+    if (reloads) sigaddset(&signals_, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
     signal_fd_ = signalfd(-1, &signals_, SFD_CLOEXEC);
   }
@@ -120,7 +131,7 @@ class Events {
     outcome ? wake(input_ended_fd_) : on_gone(outcome.error().message);
   }
 
-  enum class Kind { kSignal, kGone, kInputEnded, kLoaded, kTimeout };
+  enum class Kind { kSignal, kReload, kGone, kInputEnded, kLoaded, kTimeout };
 
   // REQUIRES: timeout_ms < 0 waits for ever. kLoaded comes once.
   Kind wait(int timeout_ms) {
@@ -129,7 +140,7 @@ class Events {
                      {input_ended_fd_, POLLIN, 0},
                      {loaded_seen_ ? -1 : loaded_fd_, POLLIN, 0}};
     if (poll(fds, 4, timeout_ms) <= 0) return Kind::kTimeout;
-    if (fds[0].revents != 0) return Kind::kSignal;
+    if (fds[0].revents != 0) return take_signal();
     if (fds[1].revents != 0) return Kind::kGone;
     if (fds[2].revents != 0) return Kind::kInputEnded;
     loaded_seen_ = true;
@@ -149,13 +160,14 @@ class Events {
   // Restores the default: a further signal ends the process at once.
   void stop_catching() { pthread_sigmask(SIG_UNBLOCK, &signals_, nullptr); }
 
+ private:
   // A pending signal would end the process when it is unblocked.
-  void take_signal() {
+  Kind take_signal() {
     signalfd_siginfo info{};
     if (read(signal_fd_, &info, sizeof(info)) < 0) log::error("a signal cannot be read");
+    return info.ssi_signo == SIGHUP ? Kind::kReload : Kind::kSignal;
   }
 
- private:
   static void wake(int fd) {
     const std::uint64_t one = 1;
     if (write(fd, &one, sizeof(one)) < 0) log::error("the main thread cannot be woken");
@@ -190,6 +202,8 @@ server::ServerOptions make_server_options(const ServeOptions& options, Events& e
   server.on_tcp = options.on_tcp;
   server.unix_path = options.unix_path;
   server.host = options.host;
+  server.tls_certfile = options.tls_certfile;
+  server.tls_keyfile = options.tls_keyfile;
   server.port = options.port;
   server.num_io_threads = options.num_io_threads;
   server.max_message_bytes = options.max_message_bytes;
@@ -199,6 +213,14 @@ server::ServerOptions make_server_options(const ServeOptions& options, Events& e
   server.max_buffer_bytes = options.max_buffer_bytes;
   server.max_buffers_bytes = 4 * options.max_buffer_bytes;
   server.max_connections = options.max_connections;
+  server.api = options.api;
+  server.max_connections_per_address = options.max_connections_per_address;
+  server.max_request_rate_per_address = options.max_request_rate_per_address;
+  server.api_keys = options.api_keys;
+  server.api_key_file = options.api_key_file;
+  server.insecure = options.insecure;
+  server.log_prompts = options.log_prompts;
+  server.metrics_aliases = options.metrics_aliases;
   server.allowed_origins = options.allowed_origins;
   server.allowed_hosts = options.allowed_hosts;
   server.version = kVersion;
@@ -213,7 +235,8 @@ std::string address_of(const ServeOptions& options, const server::Server& server
   const std::string host =
       options.host.find(':') == std::string::npos ? options.host : "[" + options.host + "]";
   if (!address.empty()) address = ", " + address;
-  return "ws://" + host + ":" + std::to_string(server.port()) + "/" + address;
+  const std::string scheme = options.tls_certfile.empty() ? "ws://" : "wss://";
+  return scheme + host + ":" + std::to_string(server.port()) + "/" + address;
 }
 
 void print_ready(const ServeOptions& options, const registry::Registry& models,
@@ -236,12 +259,14 @@ void print_ready(const ServeOptions& options, const registry::Registry& models,
               why.empty() ? "" : (" (" + why + ")").c_str(), size_text(info.kv_bytes).c_str(),
               num_tokens, context.c_str(), address_of(options, server).c_str());
   std::fflush(stdout);
+  notify("READY=1\nSTATUS=" + (*status)->description.name + " ready, " +
+         address_of(options, server));
 }
 
-// Stops everything in order. If a step or a loader does not end in time, the process exits without
-// waiting: it has no data to save.
+// Stops everything in order. While streams may still end by themselves the sockets stay open, for
+// monitors (/health says 503) and for clients, whose new requests are refused. If a step or a
+// loader does not end in time, the process exits without waiting: it has no data to save.
 int stop(registry::Registry& models, server::Server& server, int grace_ms, int exit_code) {
-  server.stop_accepting();
   std::promise<void> stopped;
   std::thread stopper([&] {
     models.stop(grace_ms);
@@ -261,20 +286,35 @@ int stop(registry::Registry& models, server::Server& server, int grace_ms, int e
   return exit_code;
 }
 
+// What cannot be read leaves what was read before in place.
+void reload(server::Server& server) {
+  if (const Result<void> reloaded = server.reload(); !reloaded) {
+    return log::error("SIGHUP: " + reloaded.error().message +
+                      "; what was read before stays in use");
+  }
+  log::info("SIGHUP: what may change has been read again");
+}
+
 // `event` is the latest. Without its device, or its only model, the server exits with an error, so
 // that its supervisor (systemd's Restart=on-failure) starts a new process, for which the device may
 // work and memory may be free.
 int run_until_stopped(const ServeOptions& options, Events& events, Events::Kind event,
                       registry::Registry& models, server::Server& server) {
-  while (event == Events::Kind::kLoaded || event == Events::Kind::kTimeout) event = events.wait(-1);
+  while (event == Events::Kind::kLoaded || event == Events::Kind::kTimeout ||
+         event == Events::Kind::kReload) {
+    if (event == Events::Kind::kReload) reload(server);
+    event = events.wait(-1);
+  }
   if (event == Events::Kind::kGone) {
-    fail(events.gone_reason());
+    fail(options, events.gone_reason());
     return stop(models, server, 0, kExitFailure);
   }
   if (event == Events::Kind::kInputEnded) return stop(models, server, 0, 0);
-  events.take_signal();
   events.stop_catching();
   log::info("stopping; a second signal stops at once");
+  const std::chrono::milliseconds grace(options.shutdown_timeout_ms);
+  notify("STOPPING=1\nSTATUS=draining\n" + extend_timeout(grace + kStopPatience));
+  if (options.on_stdio) server.stop_accepting();
   return stop(models, server, options.shutdown_timeout_ms, 0);
 }
 
@@ -285,11 +325,21 @@ std::unique_ptr<catalog::HubModelFactory> make_factory(const ServeOptions& optio
       [&events](const std::string& reason) { events.on_gone(reason); });
 }
 
+// Where it has gone on since `progress`.
+void tell_progress(const registry::ModelStatus& status, std::int64_t& progress) {
+  const auto& download = status.download;
+  const std::int64_t now = download ? download->bytes_done : status.progress_percent;
+  if (std::exchange(progress, now) == now) return;
+  const int percent = download ? download->percent() : status.progress_percent;
+  notify("STATUS=" + std::string(download ? "fetching" : "loading") + " the model, " +
+         std::to_string(percent) + " %\n" + extend_timeout(kLoadPatience));
+}
+
 // Serves one model, named on the command line; any name is allowed there.
 int serve_one(const ServeOptions& options, catalog::NamePolicy policy) {
   policy.anything = true;
   policy.downloads = {"*"};
-  Events events;
+  Events events(options.has_files_to_reload());
   auto factory = make_factory(options, std::move(policy), events);
   registry::OnlyModel only;
   only.name = options.model;
@@ -299,21 +349,25 @@ int serve_one(const ServeOptions& options, catalog::NamePolicy policy) {
   // A cached model may lack files that the hub has: these are downloaded, too.
   if (!catalog::may_be_on_hub(options.model)) {
     Result<registry::ServedModel> found = factory->find(options.model);
-    if (!found) return fail(found.error().message);
+    if (!found) return fail(options, found.error().message);
     only.found = std::move(*found);
   }
   registry::Registry models(std::move(factory), std::move(only));
   server::Server server(make_server_options(options, events), models);
   if (const Result<void> started = server.start(); !started) {
-    fail(started.error().message);
+    fail(options, started.error().message);
     return stop(models, server, 0, kExitFailure);
   }
   ProgressBar fetching("fetching " + options.model);
   ProgressBar loading("loading " + options.model);
   Events::Kind event = Events::Kind::kTimeout;
-  while ((event = events.wait(kProgressIntervalMs)) == Events::Kind::kTimeout) {
+  std::int64_t progress = -1;
+  while ((event = events.wait(kProgressIntervalMs)) == Events::Kind::kTimeout ||
+         event == Events::Kind::kReload) {
+    if (event == Events::Kind::kReload) reload(server);
     const auto status = models.status("");
     if (!status || !*status) continue;
+    tell_progress(**status, progress);
     if (const auto& download = (*status)->download) {
       fetching.show_bytes(download->bytes_done, download->bytes_total);
     } else {
@@ -325,7 +379,7 @@ int serve_one(const ServeOptions& options, catalog::NamePolicy policy) {
   loading.clear();
   if (event == Events::Kind::kLoaded) {
     if (const Result<void> loaded = events.load_outcome(); !loaded) {
-      fail(loaded.error().message);
+      fail(options, loaded.error().message);
       return stop(models, server, 0, kExitFailure);
     }
     print_ready(options, models, server);
@@ -342,7 +396,7 @@ int serve_auto(const ServeOptions& options, catalog::NamePolicy policy) {
                            : policy.downloads.empty()
                                ? "'demo', --model-dir and the Hugging Face cache, no downloads"
                                : "'demo', --model-dir and the Hugging Face hub";
-  Events events;
+  Events events(options.has_files_to_reload());
   registry::AutoOptions automatic;
   automatic.max_models = options.max_models;
   automatic.unload_after_ms = options.unload_after_ms;
@@ -355,12 +409,13 @@ int serve_auto(const ServeOptions& options, catalog::NamePolicy policy) {
   registry::Registry models(std::move(factory), std::move(automatic));
   server::Server server(make_server_options(options, events), models);
   if (const Result<void> started = server.start(); !started) {
-    fail(started.error().message);
+    fail(options, started.error().message);
     return stop(models, server, 0, kExitFailure);
   }
   std::printf("lmtp-serve: auto ready, loads what requests name (%s), %s\n", what.c_str(),
               address_of(options, server).c_str());
   std::fflush(stdout);
+  notify("READY=1\nSTATUS=auto ready, " + address_of(options, server));
   return run_until_stopped(options, events, Events::Kind::kTimeout, models, server);
 }
 
@@ -373,9 +428,9 @@ void fill_standard_streams() {
 }
 
 int serve(const ServeOptions& options) {
-  if (const Result<void> ok = check_device(options); !ok) return fail(ok.error().message);
+  if (const Result<void> ok = check_device(options); !ok) return fail(options, ok.error().message);
   auto folders = catalog::canonical_folders(options.model_dirs);
-  if (!folders) return fail(folders.error().message);
+  if (!folders) return fail(options, folders.error().message);
   catalog::NamePolicy policy;
   policy.model_dirs = std::move(*folders);
   raise_descriptor_limit();
@@ -392,5 +447,6 @@ int main(int argc, char** argv) {
   if (const int* exit_code = std::get_if<int>(&parsed)) return *exit_code;
   const auto& options = std::get<lmtp::tools::ServeOptions>(parsed);
   lmtp::log::set_level(options.log_level);
+  lmtp::log::set_format(options.log_format);
   return lmtp::tools::serve(options);
 }

@@ -2,56 +2,22 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <array>
-#include <cctype>
-#include <charconv>
 #include <cmath>
-#include <cstdio>
 #include <iostream>
 #include <thread>
 #include <utility>
 
+#include "config_file.h"
 #include "lmql_options.h"
 #include "lmtp/base/text.h"
 #include "lmtp/base/version.h"
+#include "option_values.h"
+#include "raw_options.h"
 
 namespace lmtp::tools {
 namespace {
 
 constexpr int kExitMistake = 2;
-constexpr double kMaxSizeBytes = 1e15;
-
-struct Unit {
-  std::string_view name;
-  double num_bytes;
-};
-
-constexpr double kKi = 1024.0;
-constexpr std::array<Unit, 14> kUnits = {{{"", 1},
-                                          {"b", 1},
-                                          {"k", kKi},
-                                          {"kib", kKi},
-                                          {"m", kKi* kKi},
-                                          {"mib", kKi* kKi},
-                                          {"g", kKi* kKi* kKi},
-                                          {"gib", kKi* kKi* kKi},
-                                          {"t", kKi* kKi* kKi* kKi},
-                                          {"tib", kKi* kKi* kKi* kKi},
-                                          {"kb", 1e3},
-                                          {"mb", 1e6},
-                                          {"gb", 1e9},
-                                          {"tb", 1e12}}};
-
-constexpr double kMaxDurationS = 10 * 365 * 86'400.0;
-constexpr std::array<std::pair<std::string_view, double>, 5> kDurations = {
-    {{"", 1}, {"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86'400}}};
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  std::transform(out.begin(), out.end(), out.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return out;
-}
 
 // For options that CLI11 passes as text: throws CLI11's error, which names the option.
 std::int64_t size_option(const char* option, const std::string& text, std::int64_t low) {
@@ -64,25 +30,6 @@ std::int64_t size_option(const char* option, const std::string& text, std::int64
   return *size;
 }
 
-// Options as text, before sizes and names are parsed.
-struct RawOptions {
-  ServeOptions options;
-  int port = 8080;
-  std::string listen;
-  bool cuda = false;
-  bool is_static = false;
-  std::string kv_cache;
-  std::string download_max;
-  std::string max_message_size = "16MiB";
-  std::string max_write_queue = "16MiB";
-  std::string max_buffer_bytes = "64MiB";
-  std::string max_read_buffers = "256MiB";
-  std::string max_write_queues = "256MiB";
-  double shutdown_timeout_s = 30.0;
-  std::string unload_after = "30m";
-  std::string log_level = "info";
-};
-
 void add_serving_options(CLI::App& app, RawOptions& raw) {
   ServeOptions& options = raw.options;
   app.add_option("MODEL", options.model,
@@ -90,8 +37,9 @@ void add_serving_options(CLI::App& app, RawOptions& raw) {
                  "random[:SHAPE[:SEED]], random weights (SHAPE: gpt2, gpt2-medium, "
                  "tinyllama-1.1b, llama-3-8b); a name on the Hugging Face hub, downloaded where it "
                  "is not in the local cache; or 'auto': any of these, loaded when a request names "
-                 "it [auto]")
-      ->type_name("");
+                 "it")
+      ->type_name("")
+      ->capture_default_str();
   app.add_flag("--cuda", raw.cuda, "Compute on the first CUDA device (as --device cuda)");
   app.add_option("--device", options.device, "cpu, cuda or cuda:N")
       ->type_name("D")
@@ -113,9 +61,20 @@ void add_serving_options(CLI::App& app, RawOptions& raw) {
       "--force", options.force,
       "Serve a folder although it says, or its weights show, that it is more or other than "
       "the language model of its family; what was passed over is a warning");
+  app.add_option("--chat-template", options.chat_template_file,
+                 "The chat template (Jinja) of the named MODEL, in the place of its own")
+      ->check(CLI::ExistingFile)
+      ->type_name("FILE");
   app.add_flag("--static", raw.is_static,
                "Serve the named model only; a named MODEL is static by itself");
-  app.add_option("--host", options.host, "Address to listen on; the protocol has no authentication")
+}
+
+// Where requests come from, and from whom.
+void add_transport_options(CLI::App& app, RawOptions& raw) {
+  ServeOptions& options = raw.options;
+  app.add_option(
+         "--host", options.host,
+         "Address to listen on; beyond loopback with a key (--api-key-file), or with --insecure")
       ->type_name("H")
       ->capture_default_str();
   app.add_option("--port", raw.port, "Port to listen on; 0 is any free one")
@@ -126,10 +85,29 @@ void add_serving_options(CLI::App& app, RawOptions& raw) {
                  "A Unix socket to listen on, unix:PATH, which only this user may connect to; in "
                  "the place of TCP, unless --host or --port is given too")
       ->type_name("unix:PATH");
+  app.add_option("--ssl-certfile,--ssl-cert-file", options.tls_certfile,
+                 "Speak TLS (https:// and wss://) with this certificate, PEM, behind it those "
+                 "between it and the root; read again on SIGHUP, as is the key")
+      ->type_name("FILE");
+  app.add_option("--ssl-keyfile,--ssl-key-file", options.tls_keyfile,
+                 "The certificate's private key, PEM, without a passphrase [in --ssl-certfile]")
+      ->type_name("FILE");
   app.add_flag(
       "--stdio", options.on_stdio,
       "Answer what comes on standard input, a message a line, on standard output; ends with "
       "its input. No socket is opened, and the log stays on standard error");
+  app.add_option("--api-key", options.api_keys,
+                 "A key that requests must have, with all rights; may be given several times. Who "
+                 "may list processes sees it: --api-key-file is better")
+      ->type_name("KEY")
+      ->allow_extra_args(false);
+  app.add_option("--api-key-file", options.api_key_file,
+                 "Keys with names, rights and limits, as JSON; read again on SIGHUP")
+      ->type_name("FILE");
+  app.add_flag("--insecure", options.insecure,
+               "Listen beyond loopback without a key: whoever reaches the port may use it");
+  app.add_flag("--log-prompts", options.log_prompts,
+               "The line of the log that each request has shows how its prompt begins");
   app.add_option("--allow-origin", options.allowed_origins,
                  "A web page's origin that may connect, such as https://example.org; may be given "
                  "several times (pages of other origins are refused)")
@@ -168,65 +146,18 @@ void add_auto_options(CLI::App& app, RawOptions& raw) {
       ->type_name("SIZE");
 }
 
-void add_limit_options(CLI::App& app, RawOptions& raw) {
-  ServeOptions& options = raw.options;
-  app.add_option("--threads", options.num_threads,
-                 "Threads of the computation; 0 is one for each processor")
-      ->check(CLI::Range(0, 1024))
-      ->type_name("N")
-      ->capture_default_str();
+void add_config_options(CLI::App& app, RawOptions& raw) {
   app.add_option(
-         "--kv-cache", raw.kv_cache,
-         "Memory for keys and values, such as 512MiB or 4GiB; on a CPU it is taken as it is "
-         "used [the smaller of 4GiB and a quarter of the free memory; on a device what is "
-         "free beside the weights, less a margin]")
-      ->type_name("SIZE");
-  app.add_option("--max-batched-tokens", options.batch.max_tokens, "Tokens that a step computes")
-      ->check(CLI::Range(1, 1 << 20))
-      ->type_name("N")
-      ->capture_default_str();
-  app.add_option("--max-concurrent-requests", options.max_concurrent_requests,
-                 "Requests held at a time; more are refused")
-      ->check(CLI::Range(1, 1 << 20))
-      ->type_name("N")
-      ->capture_default_str();
-  app.add_option("--max-message-size", raw.max_message_size,
-                 "Longest message of a client; a longer one closes its connection")
-      ->type_name("SIZE")
-      ->capture_default_str();
-  app.add_option("--max-write-queue", raw.max_write_queue,
-                 "What may wait for a client that does not read; beyond it, it is closed")
-      ->type_name("SIZE")
-      ->capture_default_str();
-  app.add_option(
-         "--max-buffer-bytes", raw.max_buffer_bytes,
-         "Token buffers of a connection, 4 bytes a token; all connections together may have "
-         "four times as much")
-      ->type_name("SIZE")
-      ->capture_default_str();
-  app.add_option("--max-read-buffers", raw.max_read_buffers,
-                 "What unfinished messages of all clients together may take; beyond it, the client "
-                 "whose message began first is closed, short ones left out")
-      ->type_name("SIZE")
-      ->capture_default_str();
-  app.add_option("--max-write-queues", raw.max_write_queues,
-                 "What may wait for all clients together; beyond it, the one that most waits for "
-                 "is closed")
-      ->type_name("SIZE")
-      ->capture_default_str();
-  app.add_option("--max-connections", options.max_connections,
-                 "Connections open at a time; more are answered with 503")
-      ->check(CLI::Range(1, 1 << 20))
-      ->type_name("N")
-      ->capture_default_str();
-  app.add_option("--shutdown-timeout", raw.shutdown_timeout_s,
-                 "Seconds that running requests get to finish after SIGTERM or SIGINT")
-      ->check(CLI::Range(0.0, 86'400.0))
-      ->type_name("S")
-      ->capture_default_str();
-  app.add_option("--log-level", raw.log_level, "trace, debug, info, warning, error or off")
-      ->type_name("L")
-      ->capture_default_str();
+         "--config", raw.config,
+         "A TOML file of these options, by the same names; MODEL is 'model'. What stands on "
+         "the command line counts before it")
+      ->type_name("FILE")
+      ->configurable(false);
+  app.add_flag("--print-config", raw.prints_config,
+               "Print the options in effect as such a file, defaults as comments and secrets left "
+               "out, and "
+               "exit")
+      ->configurable(false);
 }
 
 // The first option among the arguments that CLI11 does not know; the others may be its values.
@@ -245,6 +176,9 @@ void check_auto_options(const CLI::App& app, const RawOptions& raw) {
   if (raw.options.is_auto() && raw.is_static) {
     throw CLI::ValidationError("--static", "serves one named MODEL; with auto there is none");
   }
+  if (raw.options.is_auto() && app.count("--chat-template") > 0) {
+    throw CLI::ValidationError("--chat-template", "is of one model: name MODEL");
+  }
   for (const char* option : {"--max-models", "--unload-after", "--allow-download"}) {
     if (!raw.options.is_auto() && app.count(option) > 0) {
       throw CLI::ValidationError(option, "is for auto; a named MODEL is served alone and stays");
@@ -252,12 +186,38 @@ void check_auto_options(const CLI::App& app, const RawOptions& raw) {
   }
 }
 
+// Limits that contradict each other: no request could come to the larger one.
+void check_token_limits(const ServeOptions& options) {
+  struct Limit {
+    const char* option;
+    int value;  // 0: not given
+  };
+  const Limit input{"--max-input-tokens", options.max_input_tokens};
+  const Limit total{"--max-total-tokens", options.max_total_tokens};
+  const Limit batch{"--max-batch-total-tokens", options.batch.max_total_tokens};
+  const Limit context{"--context-length", options.context_length};
+  const auto check = [](const Limit& lower, const Limit& upper, int num_between) {
+    if (lower.value == 0 || upper.value == 0 || lower.value + num_between <= upper.value) return;
+    throw CLI::ValidationError(
+        lower.option, std::to_string(lower.value) + " is too large; with " + upper.option + " " +
+                          std::to_string(upper.value) + " at most " +
+                          std::to_string(upper.value - num_between) + " are allowed");
+  };
+  for (const Limit& upper : {total, batch, context}) check(input, upper, 1);
+  for (const Limit& upper : {batch, context}) check(total, upper, 0);
+}
+
 // Where requests come from.
 void finish_transports(const CLI::App& app, const RawOptions& raw, ServeOptions& options) {
-  for (const char* option : {"--host", "--port", "--listen", "--allow-origin", "--allow-host"}) {
+  for (const char* option :
+       {"--host", "--port", "--listen", "--ssl-certfile", "--ssl-keyfile", "--api-key",
+        "--api-key-file", "--insecure", "--allow-origin", "--allow-host"}) {
     if (options.on_stdio && app.count(option) > 0) {
       throw CLI::ValidationError(option, "is for sockets, of which --stdio opens none");
     }
+  }
+  if (!options.tls_keyfile.empty() && options.tls_certfile.empty()) {
+    throw CLI::ValidationError("--ssl-keyfile", "needs its certificate; give --ssl-certfile too");
   }
   if (options.on_stdio) options.on_tcp = false;
   if (app.count("--listen") == 0) return;
@@ -267,7 +227,7 @@ void finish_transports(const CLI::App& app, const RawOptions& raw, ServeOptions&
   }
   options.unix_path = raw.listen.substr(kUnixScheme.size());
   options.on_tcp = app.count("--host") + app.count("--port") > 0;
-  for (const char* option : {"--allow-origin", "--allow-host"}) {
+  for (const char* option : {"--ssl-certfile", "--allow-origin", "--allow-host"}) {
     if (!options.on_tcp && app.count(option) > 0) {
       throw CLI::ValidationError(option,
                                  "is for TCP, which --listen has taken the place of; "
@@ -276,9 +236,31 @@ void finish_transports(const CLI::App& app, const RawOptions& raw, ServeOptions&
   }
 }
 
+// No error shows a key.
+void check_keys(const ServeOptions& options) {
+  const auto is_sendable = [](const std::string& key) {
+    return !key.empty() && key.size() <= 512 &&
+           std::ranges::all_of(key, [](char c) { return c > 0x20 && c < 0x7F; });
+  };
+  if (!std::ranges::all_of(options.api_keys, is_sendable)) {
+    throw CLI::ValidationError("--api-key", "1 to 512 visible characters of ASCII are needed");
+  }
+}
+
 ServeOptions finish_options(const CLI::App& app, const RawOptions& raw) {
   ServeOptions options = raw.options;
   finish_transports(app, raw, options);
+  check_token_limits(options);
+  const auto has_alias = [&raw](const char* name) {
+    return std::ranges::find(raw.metrics_aliases, name) != raw.metrics_aliases.end();
+  };
+  options.metrics_aliases = {.vllm = has_alias("vllm"), .tgi = has_alias("tgi")};
+  if (has_alias("none") && raw.metrics_aliases.size() > 1) {
+    throw CLI::ValidationError("--metrics-aliases", "is none or names, not both");
+  }
+  if (app.count("--waiting-served-ratio") + app.count("--max-waiting-tokens") > 0) {
+    options.batch.pacing = raw.pacing;
+  }
   options.port = static_cast<std::uint16_t>(raw.port);
   if (raw.cuda) options.device = "cuda";
   if (!raw.kv_cache.empty()) options.kv_cache_bytes = size_option("--kv-cache", raw.kv_cache, 1);
@@ -308,6 +290,7 @@ ServeOptions finish_options(const CLI::App& app, const RawOptions& raw) {
                                                      "' is no origin; write "
                                                      "SCHEME://HOST or SCHEME://HOST:PORT");
   }
+  check_keys(options);
   options.shutdown_timeout_ms = static_cast<int>(std::lround(raw.shutdown_timeout_s * 1000));
   const Result<std::int64_t> unload_after = parse_duration_ms(raw.unload_after);
   if (!unload_after) throw CLI::ValidationError("--unload-after", unload_after.error().message);
@@ -315,66 +298,72 @@ ServeOptions finish_options(const CLI::App& app, const RawOptions& raw) {
   const Result<log::Level> level = log::parse_level(raw.log_level);
   if (!level) throw CLI::ValidationError(level.error().message);
   options.log_level = *level;
+  const Result<log::Format> format = log::parse_format(raw.log_format);
+  if (!format) throw CLI::ValidationError(format.error().message);
+  options.log_format = *format;
   const auto num_processors = static_cast<int>(std::thread::hardware_concurrency());
   options.num_io_threads = std::clamp(num_processors / 4, 2, 4);
   return options;
 }
 
+// CLI11's parser with what it writes to.
+struct CommandLine {
+  CommandLine()
+      : app("lmtp-serve answers LMTP, the protocol of LMQL, from a language model.", "lmtp-serve") {
+    app.set_version_flag("--version", "lmtp-serve " + std::string(kVersion),
+                         "Print the version and exit");
+    app.set_help_flag("-h,--help", "Print this and exit");
+    app.allow_extras();  // check_rest gives better errors
+    add_serving_options(app, raw);
+    add_transport_options(app, raw);
+    add_auto_options(app, raw);
+    add_limit_options(app, raw);
+    add_connection_options(app, raw);
+    add_operation_options(app, raw);
+    add_scheduling_options(app, raw);
+    add_api_options(app, raw.options.api);
+    add_config_options(app, raw);
+  }
+  // In their order; throws CLI11's errors.
+  void parse(std::vector<std::string> arguments) {
+    std::ranges::reverse(arguments);  // as CLI11 takes them
+    app.parse(std::move(arguments));
+  }
+
+  CLI::App app;
+  RawOptions raw;
+};
+
+// `arguments` with those of the file in front that they do not replace.
+std::vector<std::string> with_config(const std::string& path, const CLI::App& given,
+                                     const std::vector<std::string>& arguments) {
+  Result<std::vector<std::string>> all = config_arguments(path, given);
+  if (!all) throw CLI::ConfigError(all.error().message, CLI::ExitCodes::ConfigError);
+  try {
+    CommandLine().parse(*all);
+  } catch (const CLI::ParseError& mistake) {
+    throw CLI::ConfigError(path + ": " + mistake.what(), CLI::ExitCodes::ConfigError);
+  }
+  all->insert(all->end(), arguments.begin(), arguments.end());
+  return *std::move(all);
+}
+
 }  // namespace
 
-Result<std::int64_t> parse_size(std::string_view text) {
-  const std::string allowed =
-      "'" + std::string(text) + "' is not a size; write 512MiB, 4GiB or a number of bytes";
-  double number = 0.0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || !(number >= 0.0)) return Error{ErrorCode::kInvalid, allowed};
-  std::string_view rest(end, static_cast<std::size_t>(text.data() + text.size() - end));
-  while (!rest.empty() && rest.front() == ' ') rest.remove_prefix(1);
-  const auto* const unit = std::find_if(
-      kUnits.begin(), kUnits.end(), [&](const Unit& known) { return known.name == lower(rest); });
-  if (unit == kUnits.end()) return Error{ErrorCode::kInvalid, allowed};
-  const double num_bytes = number * unit->num_bytes;
-  if (num_bytes > kMaxSizeBytes) {
-    return Error{ErrorCode::kInvalid, "'" + std::string(text) + "' is too large"};
-  }
-  return static_cast<std::int64_t>(num_bytes);
-}
-
-Result<std::int64_t> parse_duration_ms(std::string_view text) {
-  if (lower(text) == "never") return 0;
-  const Error wrong{ErrorCode::kInvalid,
-                    "'" + std::string(text) + "' is not a time; write 90s, 30m, 2h, 0 or never"};
-  double number = 0.0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || !(number >= 0.0)) return wrong;
-  const std::string unit = lower({end, static_cast<std::size_t>(text.data() + text.size() - end)});
-  const auto* const found = std::find_if(kDurations.begin(), kDurations.end(),
-                                         [&](const auto& known) { return known.first == unit; });
-  if (found == kDurations.end()) return wrong;
-  const double seconds = number * found->second;
-  if (seconds > kMaxDurationS) {
-    return Error{ErrorCode::kInvalid, "'" + std::string(text) + "' is too long"};
-  }
-  // A tiny time must not be rounded to 0, "never".
-  return seconds > 0.0 ? std::max<std::int64_t>(1, std::llround(seconds * 1000)) : 0;
-}
-
 std::variant<ServeOptions, int> parse_serve_options(int argc, const char* const* argv) {
-  CLI::App app("lmtp-serve answers LMTP, the protocol of LMQL, from a language model.",
-               "lmtp-serve");
-  const std::string version = "lmtp-serve " + std::string(kVersion);
-  app.set_version_flag("--version", version, "Print the version and exit");
-  app.set_help_flag("-h,--help", "Print this and exit");
-  app.allow_extras();  // check_rest gives better errors
-  RawOptions raw;
-  add_serving_options(app, raw);
-  add_auto_options(app, raw);
-  add_limit_options(app, raw);
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  const auto line = std::make_unique<CommandLine>();
+  CLI::App& app = line->app;
   try {
-    app.parse(argc, argv);
-    check_rest(app, raw.options.model);
-    check_auto_options(app, raw);
-    return finish_options(app, raw);
+    line->parse(arguments);
+    const std::string path = line->raw.config;
+    if (!path.empty()) line->parse(with_config(path, app, arguments));
+    check_rest(app, line->raw.options.model);
+    check_auto_options(app, line->raw);
+    ServeOptions options = finish_options(app, line->raw);
+    if (!line->raw.prints_config) return options;
+    print_config(app, std::cout);
+    return 0;
   } catch (const CLI::Success& wanted) {
     return app.exit(wanted);
   } catch (const CLI::ParseError& mistake) {

@@ -11,6 +11,7 @@
 #include "lmtp/base/log.h"
 #include "lmtp/base/result.h"
 #include "lmtp/catalog/model_options.h"
+#include "lmtp/server/server.h"
 
 namespace lmtp::tools {
 
@@ -19,7 +20,9 @@ struct ServeOptions : catalog::ModelOptions {
   bool on_tcp = true;          // at host and port
   std::string host = "127.0.0.1";
   std::uint16_t port = 8080;
-  std::string unix_path;  // of a Unix socket; empty: none
+  std::string unix_path;     // of a Unix socket; empty: none
+  std::string tls_certfile;  // of TCP; empty: plain
+  std::string tls_keyfile;   // empty: it is in tls_certfile
   bool on_stdio = false;
   std::size_t max_message_bytes = std::size_t{16} << 20;
   std::size_t max_write_queue_bytes = std::size_t{16} << 20;
@@ -27,28 +30,33 @@ struct ServeOptions : catalog::ModelOptions {
   std::size_t max_read_buffers_bytes = std::size_t{256} << 20;
   std::size_t max_write_queues_bytes = std::size_t{256} << 20;
   int max_connections = 4096;
+  server::ApiLimits api;
+  int max_connections_per_address = 0;      // 0: no limit
+  double max_request_rate_per_address = 0;  // a second; 0: no limit
+  server::MetricsAliases metrics_aliases;
   int num_io_threads = 2;
   int shutdown_timeout_ms = 30'000;
   int max_models = 3;                        // auto
   std::int64_t unload_after_ms = 1'800'000;  // auto; 0: never
+  std::vector<std::string> api_keys;
+  std::string api_key_file;
+  bool insecure = false;
+  bool log_prompts = false;
   std::vector<std::string> allowed_origins;
   std::vector<std::string> allowed_hosts;
   std::vector<std::string> model_dirs;
   std::vector<std::string> allow_download;  // auto: patterns of names; "*" where none was given
   log::Level log_level = log::Level::kInfo;
+  log::Format log_format = log::Format::kText;
 
   bool is_auto() const { return model == "auto"; }
+  // Whether there are files that SIGHUP has read again; else it ends the process, as a terminal
+  // that is closed should.
+  bool has_files_to_reload() const { return !tls_certfile.empty() || !api_key_file.empty(); }
 };
 
 // The options, or the exit code if there is nothing to serve: 0 after --help and --version; 2 after
 // an error, which has been written to stderr as one line.
 std::variant<ServeOptions, int> parse_serve_options(int argc, const char* const* argv);
-
-// "4096", "512MiB", "1.5GiB", "4G": KiB, MiB, GiB, TiB (also K, M, G, T) are powers of 1024; kB,
-// MB, GB, TB are powers of 1000. Upper and lower case count the same.
-Result<std::int64_t> parse_size(std::string_view text);
-
-// "90", "90s", "30m", "1.5h", "2d" in milliseconds; "0" and "never" are 0.
-Result<std::int64_t> parse_duration_ms(std::string_view text);
 
 }  // namespace lmtp::tools

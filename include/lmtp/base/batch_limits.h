@@ -3,17 +3,31 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
 
 namespace lmtp {
 
 // Of one model, waiting and running; the limit where no option says otherwise.
 inline constexpr int kDefaultConcurrentRequests = 1024;
 
+// While others run, waiting sequences of more than a block of tokens to compute are let in
+// together: once so many wait for each running one (rounded down), or so many steps after the last
+// of them.
+struct AdmissionPacing {
+  double waiting_served_ratio = 0.3;  // >= 0
+  int max_waiting_steps = 20;         // >= 0
+};
+
 struct BatchLimits {
   static constexpr int kSequencesMax = 256;
 
   int max_tokens = 512;               // >= 1
   int max_sequences = kSequencesMax;  // [1, kSequencesMax]
+  int max_prefill_tokens = 0;         // >= 0: of max_tokens, beside decodes; 0: no limit of its own
+  // Of all running sequences together, what they may come to have: each one's prompt and
+  // max_tokens. None is preempted then. 0: as many run as probably fit.
+  int max_total_tokens = 0;
+  std::optional<AdmissionPacing> pacing = {};  // nullopt: each is let in as soon as it fits
 
   // Sequences that fit in one step.
   int rows_max() const { return std::min(max_tokens, max_sequences); }

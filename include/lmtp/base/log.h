@@ -4,8 +4,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
+#include <variant>
 
 #include "lmtp/base/result.h"
 
@@ -16,15 +18,28 @@ enum class Level { kTrace, kDebug, kInfo, kWarning, kError, kOff };
 // "trace", "debug", "info", "warning" (or "warn"), "error", "off".
 Result<Level> parse_level(std::string_view name);
 
-// Any thread; takes effect at once.
+// "text": `2026-01-31T12:00:00.000 info message`; "json": an object {"time", "level", "message"},
+// with the fields behind it.
+enum class Format { kText, kJson };
+Result<Format> parse_format(std::string_view name);
+
+// Any thread; take effect at once.
 void set_level(Level level);
+void set_format(Format format);
 
 // Whether write() at this level would write: to skip composing an expensive line. Any thread.
 bool enabled(Level level);
 
+// What a program may want of an event; the message says it for people. Field names are ours, and
+// not "time", "level" or "message".
+struct Field {
+  std::string_view name;
+  std::variant<std::int64_t, double, std::string_view> value;
+};
+
 // Any thread. Control characters inside `message` are written as "\n" or "\x1b", so that one event
-// stays one line.
-void write(Level level, std::string_view message);
+// stays one line. JSON is valid whatever the bytes: what is not UTF-8 becomes U+FFFD.
+void write(Level level, std::string_view message, std::span<const Field> fields = {});
 
 inline void debug(std::string_view message) { write(Level::kDebug, message); }
 inline void info(std::string_view message) { write(Level::kInfo, message); }

@@ -47,6 +47,9 @@ inline ErrorCode exception_code(const std::exception& thrown) {
 struct Error {
   ErrorCode code = ErrorCode::kInternal;
   std::string message;
+  // How long to wait before a retry, where that is known better than by the code (retry_after_ms()
+  // of request/error_kind.h); else 0.
+  int wait_ms = 0;
 };
 
 template <typename T>

@@ -17,7 +17,10 @@ struct ModelOptions {
   int num_threads = 0;              // 0: as many as the machine has processors
   std::int64_t kv_cache_bytes = 0;  // 0: by what is free
   BatchLimits batch;
+  int max_input_tokens = 0;  // engine::ModelLimits
+  int max_total_tokens = 0;  // as well
   int max_concurrent_requests = kDefaultConcurrentRequests;
+  std::string chat_template_file;  // in the place of the model's own; empty: that
   std::int64_t download_bytes_max = hub::kDownloadBytesMax;
 };
 

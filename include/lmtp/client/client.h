@@ -11,6 +11,10 @@
 #include "lmtp/base/result.h"
 #include "lmtp/protocol/message.h"
 
+namespace boost::asio::ssl {
+class context;  // NOLINT(readability-identifier-naming)
+}
+
 namespace lmtp::client {
 
 inline constexpr int kConnectTimeoutMs = 10'000;
@@ -24,6 +28,24 @@ struct ReceivedMessage {
   std::string text;
   std::chrono::steady_clock::time_point arrived;  // when all of it had been read from the socket
 };
+
+// What connecting takes besides an address. Copies share what was read from files.
+struct Security {
+  std::shared_ptr<boost::asio::ssl::context> tls;  // null: plain
+  std::string api_key;                             // sent as `Authorization: Bearer`; empty: none
+};
+
+// As programs are asked for it.
+struct SecurityOptions {
+  bool tls = false;
+  std::string ca_file;  // PEM: who signs the server's certificate; empty: the system's, or those of
+                        // SSL_CERT_FILE
+  bool insecure = false;  // any certificate is taken
+  std::string api_key;
+};
+
+// The error names the option or file, and the remedy. Blocks on the disk.
+Result<Security> make_security(const SecurityOptions& options);
 
 // Owner: the caller. All calls from one thread at a time, except interrupt(). No background thread:
 // the caller decides what waits for what, and a server's pings are answered only inside send() and
@@ -40,7 +62,7 @@ class Client {
   // code is kCancelled after interrupt().
   // REQUIRES: timeout_ms >= 0.
   Result<void> connect(const std::string& host, std::uint16_t port,
-                       int timeout_ms = kConnectTimeoutMs);
+                       int timeout_ms = kConnectTimeoutMs, const Security& security = {});
   // False once a call has found the connection closed.
   bool connected() const;
 

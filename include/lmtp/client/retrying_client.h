@@ -37,6 +37,7 @@ class RetryingClient {
     std::string host;  // as Client::connect takes it
     std::uint16_t port = 0;
     std::string model = {};  // that MODEL_INFO asks about
+    Security security = {};
   };
   enum class Outcome { kFinished, kInterrupted };
   // Tokens and notices of the request, each once; `stream_id` is the one on the wire.

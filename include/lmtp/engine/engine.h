@@ -1,6 +1,7 @@
 // Engine: one model's loop thread. It owns the command queue, the scheduler and the model agent.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -23,6 +24,18 @@ struct ModelLimits {
   int vocab_size = 0;
   int context_length = 0;        // prompt + generated tokens at most
   std::vector<TokenId> eos_ids;  // a generated one ends its stream with finish_reason "stop"
+  // What the operator allows of that; 0: all.
+  int max_input_tokens = 0;  // of a prompt; of a Score with what is scored
+  int max_total_tokens = 0;  // prompt + generated tokens
+
+  // Of one stream.
+  int total_tokens_max() const {
+    return max_total_tokens > 0 ? std::min(max_total_tokens, context_length) : context_length;
+  }
+  int input_tokens_max() const {
+    const int most = total_tokens_max() - 1;
+    return max_input_tokens > 0 ? std::min(max_input_tokens, most) : most;
+  }
 };
 
 // REQUIRES of each number what its comment says; Engine's constructor checks it.

@@ -33,6 +33,10 @@ class EngineInstance {
   // each submitted stream.
   bool cancel(StreamKey key) const;
 
+  // How long it takes until one of the requests that it can hold ends, by how long the last ones
+  // took; 0 before the first has ended. For who finds no place.
+  int expected_wait_ms() const;
+
   // A consistent copy; counters of a step are published before its events are delivered.
   EngineStats stats() const;
 

@@ -44,6 +44,9 @@ struct EngineMetrics {
   Histogram time_to_first_token{kTimeBuckets};
   Histogram inter_token_latency{kTimeBuckets};  // between two tokens of a Generate
   Histogram request_latency{kTimeBuckets};
+  // From being scheduled until the last token; and of Generates, that for each token.
+  Histogram inference_time{kTimeBuckets};
+  Histogram time_per_token{kTimeBuckets};
   Histogram request_prompt_tokens{kSizeBuckets};     // of those that finished
   Histogram request_generated_tokens{kSizeBuckets};  // of Generates that finished
 

@@ -5,7 +5,10 @@
 
 #include <cstddef>
 #include <span>
+#include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "lmtp/engine/engine.h"
 #include "lmtp/engine/engine_metrics.h"
@@ -19,7 +22,10 @@ std::string_view type_name(MetricType type);
 
 struct MetricRow {
   std::string_view field = {};  // in MODEL_INFO's "stats"; empty: not there
-  std::string_view name;        // of the metric, without the prefix
+  std::string_view name = {};   // of the metric, without the prefix; empty: others' name alone
+  // What vLLM and TGI call it, in full; empty: they have none, or count it in another way.
+  std::string_view vllm = {};
+  std::string_view tgi = {};
   MetricType type = MetricType::kCounter;
   std::string_view help;
 
@@ -31,10 +37,14 @@ struct MetricRow {
   double unit = 1.0;  // of `value`, in what the metric shows
   std::string_view label = {};
   std::span<const std::string_view> label_values = {};  // an empty one is left out
+  // More labels of `value`.
+  std::vector<std::pair<std::string, std::string>> (*info)(const EngineStats&) = nullptr;
+  // What ended before an engine had it is in it too, in a series without a model.
+  bool has_refused = false;
 };
 
-// What every metric's name begins with. Not a colon as in vLLM's "vllm:": Prometheus reserves
-// colons for the names of recording rules.
+// What the name of each of our own metrics begins with. Not a colon as in vLLM's "vllm:":
+// Prometheus reserves colons for the names of recording rules.
 inline constexpr std::string_view kMetricPrefix = "lmtp_";
 
 // In MODEL_INFO's order.

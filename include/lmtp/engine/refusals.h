@@ -11,14 +11,15 @@ namespace lmtp::engine {
 
 inline Error shutting_down() { return {ErrorCode::kStopping, "the server is shutting down"}; }
 
-// Why one request more is not taken.
-inline Error overloaded(std::size_t max_requests) {
+// Why one request more is not taken. wait_ms: Error's.
+inline Error overloaded(std::size_t max_requests, int wait_ms = 0) {
   return {ErrorCode::kOverloaded,
           "overloaded: " + std::to_string(max_requests) +
-              " requests are in flight (--max-concurrent-requests); retry later"};
+              " requests are in flight (--max-concurrent-requests); retry later",
+          wait_ms};
 }
 
-// At level debug, the line of the log for a request that has ended before an engine had it. Any
+// The line of the log for a request that has ended before an engine had it. Any
 // thread.
 void log_refused(const Request& request, ErrorCode cause) noexcept;
 

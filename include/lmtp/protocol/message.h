@@ -14,6 +14,7 @@
 
 #include "lmtp/base/ids.h"
 #include "lmtp/base/result.h"
+#include "lmtp/request/chat.h"
 #include "lmtp/request/event.h"
 #include "lmtp/request/sampling_params.h"
 
@@ -49,7 +50,7 @@ inline constexpr std::size_t kMaxBufferNameBytes = 64;
 struct GenerateMessage {
   StreamId stream_id = 0;
   std::string model;            // empty: the loaded one
-  std::vector<TokenId> prompt;  // not empty, or there are parts; ids >= 0
+  std::vector<TokenId> prompt;  // not empty, or there are parts, or a chat; ids >= 0
   SamplingParams params;
   std::vector<std::string> unknown_keys;  // at most kMaxUnknownKeysKept, for one log line
   StreamOptions options = {};
@@ -58,6 +59,8 @@ struct GenerateMessage {
   int num_resumed = 0;    // >= 0; of the prompt's last tokens
   int num_samples = 1;    // [1, kMaxSamples]
   std::string into = {};  // the buffer that gets prompt and generated tokens; empty: none
+  // In the place of a prompt, which is then what came of it before: num_resumed ids.
+  std::optional<Chat> chat = {};
 };
 
 struct ScoreMessage {
@@ -76,6 +79,7 @@ struct TokenizeMessage {
   std::string model;
   std::string text;
   bool add_special_tokens = true;
+  std::optional<Chat> chat = {};  // in the place of the text
 };
 
 struct DetokenizeMessage {
@@ -131,6 +135,7 @@ struct ErrorEntry {
   ErrorCode code = ErrorCode::kInvalid;
   bool no_model = false;          // StreamError's
   std::optional<int> index = {};  // of the sample, where there are several
+  int retry_after_ms = 0;         // 0: that of the code
 };
 
 // A token's entry: the event, and what its stream asked for besides.

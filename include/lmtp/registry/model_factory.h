@@ -12,6 +12,7 @@
 #include "lmtp/base/result.h"
 #include "lmtp/engine/engine.h"
 #include "lmtp/scheduler/model_agent.h"
+#include "lmtp/text/chat_template.h"
 #include "lmtp/tokenizer/tokenizer.h"
 
 namespace lmtp::registry {
@@ -65,6 +66,9 @@ struct ServedModel {
       load;
   // Its tokenizer; empty: it has none. Any thread, beside load().
   std::function<LoadedTokenizer()> load_tokenizer = {};
+  // Its chat template, over its tokenizer; empty: it has none. Any thread, beside load().
+  std::function<text::LoadedChatTemplate(std::shared_ptr<const tokenizer::Tokenizer>)>
+      load_chat_template = {};
 };
 
 // How far a download is.

@@ -20,7 +20,7 @@ class RefusalCounts {
   void add(ErrorCode cause) {
     counts_[static_cast<std::size_t>(cause)].fetch_add(1, std::memory_order_relaxed);
   }
-  // At level debug it is a line of the log too.
+  // It is a line of the log too.
   void add(const Request& request, ErrorCode cause) noexcept {
     add(cause);
     engine::log_refused(request, cause);

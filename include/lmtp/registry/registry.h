@@ -59,6 +59,7 @@ struct ReadyModel {
   std::string name;  // its own, whatever the request called it
   engine::ModelLimits limits;
   LoadedTokenizer tokenizer;
+  text::LoadedChatTemplate chat_template;
 };
 
 // Why a request was not taken; no event will come for it.
@@ -107,8 +108,13 @@ class Registry {
   // loaded and the request waits. An empty name means the only loaded model, or, if none is loaded,
   // AutoOptions::default_model.
   // A request that was taken ends by its last token, or by a StreamError, once.
+  // The limits of its account hold here: models, streams at a time, tokens a minute.
   // REQUIRES: the key is unique among live streams.
   Submission submit(Request&& request);
+
+  // Whether a model may be asked for with that account by that name (as submit() reads it); the
+  // error says by which ones. For what is answered without submit().
+  Result<void> check_access(const Account& account, const std::string& name) const;
 
   // What submit() has refused, and what it has taken and ended before an engine had it. Protocols
   // add the requests that they refuse by themselves.

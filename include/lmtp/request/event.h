@@ -62,6 +62,9 @@ struct StreamNotice {
 // The answer to RequestKind::kAwaitModel, and the last event of that key.
 struct ModelReady {
   StreamId stream_id = 0;
+  // Not 0 where a session tells itself that it has encoded a text: which one, since the stream may
+  // have ended in the meantime and its id be another one's.
+  std::uint64_t encoding = 0;
 };
 
 using StreamEvent = std::variant<TokenEvent, StreamError, LoadingNotice, StreamNotice, ModelReady>;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lmtp/base/ids.h"
+#include "lmtp/request/caller.h"
 #include "lmtp/request/event.h"
 #include "lmtp/request/sampling_params.h"
 #include "lmtp/request/stop_checker.h"
@@ -22,8 +23,9 @@ struct Request {
   // Latencies count from here: the request is made when its message has been read.
   std::chrono::steady_clock::time_point arrival = std::chrono::steady_clock::now();
   std::shared_ptr<EventSink> sink;
-  std::string model;  // as the client named it; loading notices echo it
-  // Whether other connections are open: one connection may then not use all request slots.
+  std::string model;                     // as the client named it; loading notices echo it
+  std::shared_ptr<const Caller> caller;  // null: nobody whom anything is counted for
+  // Whether others are connected, by share(): one of them may then not use all request slots.
   bool others_connected = false;
   RequestKind kind = RequestKind::kGenerate;
   std::vector<TokenId> prompt;
@@ -33,6 +35,11 @@ struct Request {
   bool wants_notices = false;   // StreamNotice
   // Generate only; null: none. It has seen the resumed tokens.
   std::shared_ptr<StopChecker> stops;
+  std::string logged_prompt;  // Caller::log_prompts: how the prompt begins
+
+  // Null: its caller has no key.
+  Account* account() const { return caller != nullptr ? caller->account.get() : nullptr; }
+  ConnectionId share() const { return share_of(caller.get(), key.connection); }
 };
 
 }  // namespace lmtp

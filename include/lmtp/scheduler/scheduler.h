@@ -45,15 +45,17 @@ struct SchedulerEvent {
 //
 // - What a step computes besides decodes is bounded by the limits given to plan(), so that a long
 //   prompt delays neither running streams nor new ones.
-// - Admission order: preempted sequences; then the connection that was served least; within it
-//   sequences that have waited long, then the longest cached prefix, then age. Admission ends with
-//   the first sequence that does not fit.
+// - Admission order: preempted sequences; then the share (Sequence::share) that was served least;
+//   within it the connections in turn, and of each sequences that have waited long, then the
+//   longest cached prefix, then age. Admission ends with the first sequence that does not fit.
 // - A running prefill leaves half of the prefills' share to shorter ones.
 // - A sequence waits while a running one computes a prefix that both have.
 // - Out of blocks: the youngest running sequence is preempted; it keeps its tokens and resumes by
 //   recomputing what the prefix cache does not hold any more.
-// - For a connection that waits and runs less than its share, the youngest sequence of the
-//   connection that runs most is preempted.
+// - For a share that waits and runs less than its part, the youngest sequence of the share that
+//   runs most is preempted.
+// - With batch.max_total_tokens none is preempted: a sequence is admitted if all that it and the
+//   running ones may come to have fits.
 //
 // Owner: the Engine; all calls on its thread. plan() and commit() or abort() alternate; after
 // plan_ahead() the first commit() is followed by another one, by abort(), or by plan_ahead().
@@ -62,7 +64,8 @@ class Scheduler {
   // Blocks that one sequence of the whole context needs, kNullBlock included.
   static int min_blocks(int context_length);
 
-  // REQUIRES: options.num_blocks >= min_blocks(options.context_length).
+  // REQUIRES: options.num_blocks >= min_blocks(options.context_length), and
+  // options.batch.max_total_tokens is 0 or not less than the context.
   explicit Scheduler(SchedulerOptions options);
   ~Scheduler();
   Scheduler(const Scheduler&) = delete;
@@ -112,17 +115,18 @@ class Scheduler {
   void check_invariants() const;
 
  private:
-  // A connection's share: tokens served to it, on a clock that all connections share (start-time
-  // fair queueing, Goyal et al. 1996).
+  // Tokens served to one key, or connection without a key, on a clock that all have in common
+  // (start-time fair queueing, Goyal et al. 1996).
   struct Share {
     std::int64_t served = 0;
     int num_sequences = 0;  // >= 1
     int num_running = 0;    // of those
   };
   enum class Admission { kAdmitted, kDeferred, kRefused };
+  using Queues = std::unordered_map<ConnectionId, std::vector<Sequence*>>;
 
-  void join_share(ConnectionId connection);
-  void leave_share(ConnectionId connection);
+  void join_share(ConnectionId id);
+  void leave_share(ConnectionId id);
   void preempt_for_shares();
   void preempt_for(Sequence& claimant, int share);
   Sequence* next_victim(int share, const std::vector<Sequence*>& victims) const;
@@ -142,7 +146,12 @@ class Scheduler {
 
   int max_running() const;
   bool may_admit() const;
+  bool has_to_hold_back() const;
+  bool is_held_back(const Sequence& sequence, int num_missing) const;
+  bool has_total() const { return options_.batch.max_total_tokens > 0; }
+  bool is_within_total(const Sequence& sequence) const;
   std::vector<Sequence*> candidates() const;
+  Queues by_share(const std::vector<Sequence*>& order) const;
   void admit_by_shares(const std::vector<Sequence*>& order);
   int tokens_for(const Sequence& sequence, int num_missing) const;
   void spend(int num_tokens, int num_missing);
@@ -185,13 +194,15 @@ class Scheduler {
   int prefill_yield_ = 0;
   int shortest_prefill_ = 0;
   bool admissions_over_ = false;  // a sequence was preempted, or did not fit
+  bool holds_back_ = false;       // by batch.pacing
   bool in_step_ = false;
 
   SequenceId next_id_ = 1;
   std::size_t next_hint_ = 0;  // index in waiting_ of the next hint to refresh
   std::int64_t step_ = 0;
-  std::int64_t served_clock_ = 0;  // the least served connection's share; never goes back
-  double mean_generated_ = 16.0;   // moving average of finished Generates
+  std::int64_t steps_since_prefill_ = 0;  // since one of more than a block was admitted
+  std::int64_t served_clock_ = 0;         // of the share served least; never goes back
+  double mean_generated_ = 16.0;          // moving average of finished Generates
 };
 
 }  // namespace lmtp::scheduler

@@ -22,6 +22,7 @@ enum class SequenceStatus { kWaiting, kRunning };
 struct Sequence {
   SequenceId id = 0;
   StreamKey key;
+  ConnectionId share = 0;  // Request::share()
   RequestKind kind = RequestKind::kGenerate;
   SequenceStatus status = SequenceStatus::kWaiting;
 

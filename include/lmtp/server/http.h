@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "lmtp/base/ids.h"
+#include "lmtp/request/caller.h"
 #include "lmtp/request/event.h"
 
 namespace lmtp::server {
@@ -22,8 +23,8 @@ struct HttpField {
 struct HttpRequest {
   std::string method;             // as sent; the handler of GET gets HEAD too
   std::string path;               // of the target, up to the '?'
-  std::string query;              // behind it
-  std::vector<HttpField> fields;  // of the header, in their order
+  std::string query;              // behind it, without a key
+  std::vector<HttpField> fields;  // of the header, in their order, without keys
   std::string body;               // empty where the route takes none
 
   // The first field of this name, upper or lower case; null: there is none.
@@ -67,6 +68,8 @@ class HttpResponder {
   // By what the streams of this request are known (StreamKey::connection): no other request and no
   // other connection has it.
   virtual ConnectionId id() const = 0;
+  // Request::caller. Never null.
+  virtual std::shared_ptr<const Caller> caller() const = 0;
   // Request::others_connected. From the first call to the answer's end this one counts for others.
   virtual bool others_connected() = 0;
 };
@@ -77,12 +80,20 @@ std::shared_ptr<EventSink> make_event_sink(std::shared_ptr<HttpResponder> respon
 
 using HttpHandler = std::function<void(HttpRequest, const std::shared_ptr<HttpResponder>&)>;
 
+// What a request needs where the server asks for keys.
+enum class Right { kNone, kKey, kAdmin };
+
 struct HttpRoute {
   std::string method;
   std::string path;
   std::size_t max_body_bytes = 0;  // longer ones are refused with 413; 0: a body is not read
   HttpHandler handler;
+  Right right = Right::kKey;
+  bool takes_below = false;  // any path that begins with `path`, where it is nobody's own
 };
+
+// The body of a refusal, as JSON.
+using ErrorBody = std::string (*)(int status, std::string_view sentence);
 
 struct WebSocketUpgrade;  // src/server/http/upgrade.h
 using UpgradeHandler = std::function<void(WebSocketUpgrade&)>;
@@ -92,16 +103,25 @@ using UpgradeHandler = std::function<void(WebSocketUpgrade&)>;
 class HttpRoutes {
  public:
   // HEAD too: the same without the body.
-  void get(std::string path, HttpHandler handler);
-  void post(std::string path, std::size_t max_body_bytes, HttpHandler handler);
-  // `target` is compared whole, with its query.
+  void get(std::string path, HttpHandler handler, Right right = Right::kKey);
+  void post(std::string path, std::size_t max_body_bytes, HttpHandler handler,
+            Right right = Right::kKey);
+  // All paths that begin with that one.
+  void get_below(std::string path, HttpHandler handler, Right right = Right::kKey);
+  // `target` is compared whole, with its query; a key in it left out.
   void websocket(std::string target, UpgradeHandler handler);
 
   // Null: there is none.
   const HttpRoute* find(std::string_view method, std::string_view path) const;
   const UpgradeHandler* find_websocket(std::string_view target) const;
+  // "GET, HEAD, POST": what is taken there; empty: there is nothing.
+  std::string methods(std::string_view path) const;
   // Where find() gives none: 405 for a method that is not taken there or anywhere, else 404.
   HttpResponse refusal(std::string_view method, std::string_view path) const;
+
+  // What the server itself refuses on paths that begin with that one has such a body.
+  void error_bodies(std::string path, ErrorBody body);
+  HttpResponse with_error_body(std::string_view path, HttpResponse refusal) const;
 
  private:
   struct WebSocketRoute {
@@ -109,7 +129,13 @@ class HttpRoutes {
     UpgradeHandler handler;
   };
 
+  struct ErrorBodies {
+    std::string path;
+    ErrorBody body;
+  };
+
   std::vector<HttpRoute> routes_;
+  std::vector<ErrorBodies> error_bodies_;
   std::vector<WebSocketRoute> websockets_;
 };
 

@@ -31,11 +31,27 @@ struct LineOptions {
   std::function<void(const Result<void>&)> on_end;
 };
 
+// What one request over HTTP may ask for; named as TGI's options are.
+struct ApiLimits {
+  int max_best_of = 2;         // >= 1: sequences of which the best is answered
+  int max_stop_sequences = 4;  // >= 0
+  int max_top_n_tokens = 5;    // >= 0: alternatives of each token
+};
+
+// The names of others under which GET /metrics shows the same numbers, beside our own.
+struct MetricsAliases {
+  bool vllm = true;
+  bool tgi = true;
+};
+
 struct ServerOptions {
   bool on_tcp = true;  // at host and port
   std::string host = "127.0.0.1";
   std::uint16_t port = 8080;  // 0: any free one, see Server::port
   std::string unix_path;      // of a Unix socket; empty: none
+  // Of TCP, PEM files; the key may be in the first as well. Empty: plain HTTP and WebSocket.
+  std::string tls_certfile;
+  std::string tls_keyfile;
   std::optional<LineOptions> lines;
   int num_io_threads = 2;  // [1, 4]
   std::size_t max_message_bytes = std::size_t{16} << 20;
@@ -56,12 +72,25 @@ struct ServerOptions {
   // validating and unmasking at this rate takes a sixth of a core.
   std::int64_t paced_bytes_per_second = std::int64_t{64} << 20;
   int max_connections = 4096;
+  ApiLimits api;
+  // Of one IPv4 address or IPv6 /64, 0: no limit. Requests are HTTP's, the upgrade to a WebSocket
+  // among them, and new connections, whose first request they are; a second's on average, in bursts
+  // of what ten seconds allow.
+  int max_connections_per_address = 0;
+  double max_request_rate_per_address = 0;
+  MetricsAliases metrics_aliases;
   // Allowed values of the Origin header besides the server's own: scheme://host[:port].
   std::vector<std::string> allowed_origins;
   // Allowed values of the Host header besides the server's own addresses. If there are any, other
   // values are refused on addresses beyond loopback, too.
   std::vector<std::string> allowed_hosts;
-  std::string version;  // for GET / and MODEL_INFO
+  // Keys that requests over sockets must have, each with all rights; and a file of keys, with their
+  // rights and limits (docs/security.md). Without either nobody is asked for a key.
+  std::vector<std::string> api_keys;
+  std::string api_key_file;
+  bool insecure = false;     // listens beyond loopback without keys
+  bool log_prompts = false;  // the beginning of each prompt stands in its request's line of the log
+  std::string version;       // for GET / and MODEL_INFO
 };
 
 // Owner: main. start, stop and the destructor from one thread.
@@ -78,6 +107,11 @@ class Server {
 
   // Opens the sockets and starts the io threads. An error names the address and the remedy.
   Result<void> start();
+
+  // Reads again what may change while it runs: the certificate and its key, for connections from
+  // now on, and the file of keys. An error names the file and the remedy, and what was read before
+  // stays. The thread of start().
+  Result<void> reload();
 
   // The TCP port that was opened.
   std::uint16_t port() const;

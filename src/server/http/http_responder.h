@@ -21,7 +21,11 @@ namespace lmtp::server {
 class HttpSession::Responder : public HttpResponder {
  public:
   Responder(const std::shared_ptr<HttpSession>& session, ConnectionId id)
-      : session_(session), strand_(session->strand_), number_(session->request_number_), id_(id) {}
+      : session_(session),
+        strand_(session->strand_),
+        caller_(session->caller_),
+        number_(session->request_number_),
+        id_(id) {}
   ~Responder() override {
     try {
       on_strand([](HttpSession& session) { session.on_unanswered(); });
@@ -33,10 +37,16 @@ class HttpSession::Responder : public HttpResponder {
   Responder& operator=(const Responder&) = delete;
 
   void send(HttpResponse response) override {
-    if (const auto session = answering()) session->send(response);
+    const auto session = answering();
+    if (!session) return;
+    session->log_refused(response.status, true);
+    session->send(response);
   }
   void begin(HttpResponse head) override {
-    if (const auto session = answering()) session->begin(head);
+    const auto session = answering();
+    if (!session) return;
+    session->log_refused(head.status, true);
+    session->begin(head);
   }
   void write(std::string_view piece) override {
     if (const auto session = answering()) session->write(piece);
@@ -56,6 +66,7 @@ class HttpSession::Responder : public HttpResponder {
     on_strand([work = std::move(work)](HttpSession& /*session*/) { work(); });
   }
   ConnectionId id() const override { return id_; }
+  std::shared_ptr<const Caller> caller() const override { return caller_; }
   bool others_connected() override {
     const auto session = answering();
     return session && session->others_connected();
@@ -83,6 +94,7 @@ class HttpSession::Responder : public HttpResponder {
 
   const std::weak_ptr<HttpSession> session_;
   const std::weak_ptr<Strand> strand_;
+  const std::shared_ptr<const Caller> caller_;
   const std::uint64_t number_;
   const ConnectionId id_;
 };

@@ -12,6 +12,8 @@
 
 #include "http_responder.h"
 #include "lmtp/base/log.h"
+#include "net/accept_tls.h"
+#include "net/address.h"
 #include "origin.h"
 #include "upgrade.h"
 
@@ -30,8 +32,6 @@ constexpr std::chrono::seconds kStreamTimeout{300};
 // Of an answer under way when the server stops.
 constexpr std::chrono::seconds kCloseTimeout{3};
 constexpr std::uint32_t kMaxHeaderBytes = 16 * 1024;
-// On a route that reads no body, a longer Content-Length is refused.
-constexpr std::uint64_t kMaxUnreadBodyBytes = std::uint64_t{1} << 20;
 constexpr std::size_t kBodyPieceBytes = std::size_t{64} << 10;
 // Of a body with its chunk framing: in chunks of one byte, each byte takes six.
 constexpr std::size_t raw_bytes_max(std::size_t limit) { return 8 * limit + kBodyPieceBytes; }
@@ -54,15 +54,19 @@ void free_memory(std::string& text) { std::string().swap(text); }
 
 }  // namespace
 
-HttpSession::HttpSession(std::shared_ptr<ServerContext> context, Socket socket, bool refuse)
+HttpSession::HttpSession(std::shared_ptr<ServerContext> context, Socket socket,
+                         std::shared_ptr<tls::Context> tls, AddressLimits::Seat seat,
+                         std::optional<HttpResponse> refusal)
     : context_(std::move(context)),
-      place_(context_->registry),
-      refuse_all_(refuse),
-      stream_(std::move(socket)),
+      place_(context_->registry, std::move(seat)),
+      tls_(std::move(tls)),
+      refusal_(std::move(refusal)),
+      address_(address_of(socket)),
+      stream_(TcpStream(std::move(socket))),
       strand_(std::make_shared<Strand>(Strand{context_, stream_.get_executor()})),
       buffer_(kMaxHeaderBytes),
       body_part_(context_->read_buffers),
-      body_timer_(stream_.get_executor()),
+      read_timer_(stream_.get_executor()),
       pace_timer_(stream_.get_executor()),
       write_queue_(context_->registry, context_->write_queues,
                    context_->options.max_write_queue_bytes, place_.id()),
@@ -72,10 +76,11 @@ HttpSession::~HttpSession() { finish(); }
 
 void HttpSession::start() {
   beast::error_code ignored;
-  stream_.socket().set_option(asio::ip::tcp::no_delay(true), ignored);
+  tcp().socket().set_option(asio::ip::tcp::no_delay(true), ignored);
   if (!place_.fill(weak_from_this())) return;
-  asio::post(stream_.get_executor(),
-             [self = shared_from_this()] { self->guard([&] { self->read_header(); }); });
+  asio::post(stream_.get_executor(), [self = shared_from_this()] {
+    self->guard([&] { self->tls_ != nullptr ? self->shake_hands() : self->read_header(); });
+  });
 }
 
 void HttpSession::drop() {
@@ -89,10 +94,7 @@ void HttpSession::shut_down() {
       return self->finish();
     }
     self->stopping_ = true;
-    self->close_timer_.expires_after(kCloseTimeout);
-    self->close_timer_.async_wait([self](beast::error_code error) {
-      if (!error) self->finish();
-    });
+    self->finish_after(self->close_timer_, kCloseTimeout);
   });
 }
 
@@ -117,12 +119,27 @@ void HttpSession::give_up(Held what) {
 
 // --- a request ---
 
+// One that speaks plain HTTP is told so by refuse_header().
+void HttpSession::shake_hands() {
+  tcp().expires_after(kHttpTimeout);
+  accept_tls(stream_, *tls_, buffer_, [self = shared_from_this()](beast::error_code error) {
+    self->guard([&] {
+      if (self->state_ != State::kHeader) return;
+      error ? self->finish() : self->read_header();
+    });
+  });
+}
+
 void HttpSession::read_header() {
   state_ = State::kHeader;
+  request_ = {};
+  route_ = nullptr;
+  caller_.reset();
+  cors_.clear();
   parser_.emplace();
   parser_->header_limit(kMaxHeaderBytes);
   parser_->body_limit(boost::none);  // the routes'
-  stream_.expires_after(kHttpTimeout);
+  tcp().expires_after(kHttpTimeout);
   http::async_read_header(stream_, buffer_, *parser_,
                           [self = shared_from_this()](beast::error_code error, std::size_t) {
                             self->guard([&] { self->on_header(error); });
@@ -141,11 +158,12 @@ void HttpSession::on_header(beast::error_code error) {
   is_head_ = request_.method == "HEAD";
   route_ = context_->routes.find(request_.method, request_.path);
   if (auto refusal = refuse_header()) return refuse(*std::move(refusal));
-  if (beast::websocket::is_upgrade(header)) {
-    const UpgradeHandler* const handler =
-        context_->routes.find_websocket(std::string(header.target()));
-    if (handler != nullptr) return upgrade(*handler);
-  }
+  if (auto refusal = refuse_address()) return refuse(*std::move(refusal));
+  cors_ = is_local() ? std::vector<HttpField>() : cors_fields(request_, context_->options);
+  const UpgradeHandler* const websocket =
+      beast::websocket::is_upgrade(header) ? find_websocket() : nullptr;
+  if (auto refusal = identify(websocket != nullptr)) return refuse(*std::move(refusal));
+  if (websocket != nullptr) return upgrade(*websocket);
   // A body that a route does not read leaves unknown where the next request begins; so does a
   // transfer coding in HTTP/1.0, which proxies may not know.
   const bool is_read = reads_body();
@@ -155,35 +173,23 @@ void HttpSession::on_header(beast::error_code error) {
   keep_alive_ = header.keep_alive() && is_end_known;
   if (is_read) return begin_body();
   if (route_ != nullptr) return handle();
+  state_ = State::kAnswering;
+  std::string methods = is_preflight(request_) ? context_->routes.methods(request_.path) : "";
+  if (!methods.empty()) return send(preflight_answer(request_, std::move(methods)));
   HttpResponse refusal = context_->routes.refusal(request_.method, request_.path);
   keep_alive_ = keep_alive_ && refusal.status == 404;  // else a body may follow
-  state_ = State::kAnswering;
-  send(refusal);
-}
-
-// No browser reaches a Unix socket.
-bool HttpSession::is_local() const {
-  beast::error_code error;
-  const auto endpoint = stream_.socket().local_endpoint(error);
-  return !error && endpoint.protocol().family() == AF_UNIX;
-}
-
-std::optional<HttpResponse> HttpSession::refuse_header() const {
-  if (!reads_body() && parser_->content_length().value_or(0) > kMaxUnreadBodyBytes) {
-    return plain_text(400, "This is not HTTP.");
-  }
-  if (parser_->get().count(http::field::host) > 1) {
-    return plain_text(400, "There is more than one Host field.");
-  }
-  if (refuse_all_) return plain_text(503, "Too many connections; try again later.");
-  if (is_local()) return std::nullopt;
-  return refuse_foreign(request_, context_->options, context_->on_loopback);
+  log_refused(refusal.status, false);
+  send(context_->routes.with_error_body(request_.path, std::move(refusal)));
 }
 
 void HttpSession::upgrade(const UpgradeHandler& handler) {
-  stream_.expires_never();  // the WebSocket has limits of its own
+  tcp().expires_never();    // the WebSocket has limits of its own
   state_ = State::kClosed;  // this session's part
-  WebSocketUpgrade taken{context_, std::move(stream_), std::move(buffer_), std::move(place_),
+  WebSocketUpgrade taken{context_,
+                         std::move(stream_),
+                         std::move(buffer_),
+                         std::move(place_),
+                         std::move(caller_),
                          http::request<http::empty_body>(
                              std::move(static_cast<http::request_header<>&>(parser_->get())))};
   handler(taken);
@@ -219,8 +225,8 @@ void HttpSession::count_body() {
 
 void HttpSession::watch_body() {
   const auto due = [this] { return body_since_.load() + context_->options.message_timeout; };
-  body_timer_.expires_at(due());
-  body_timer_.async_wait([self = shared_from_this(), due](beast::error_code error) {
+  read_timer_.expires_at(due());
+  read_timer_.async_wait([self = shared_from_this(), due](beast::error_code error) {
     if (error || self->state_ != State::kBody) return;
     self->guard([&] {
       if (Clock::now() < due()) return self->watch_body();
@@ -232,7 +238,7 @@ void HttpSession::watch_body() {
 void HttpSession::read_body() {
   parser_->get().body().data = body_piece_.data();
   parser_->get().body().size = body_piece_.size();
-  stream_.expires_never();  // body_timer_ is for the whole
+  tcp().expires_never();  // read_timer_ is for the whole
   http::async_read_some(stream_, buffer_, *parser_,
                         [self = shared_from_this()](beast::error_code error, std::size_t num_raw) {
                           self->guard([&] { self->on_body(error, num_raw); });
@@ -271,12 +277,13 @@ void HttpSession::stop_body(HttpResponse refusal) {
   body_refusal_ = std::move(refusal);
   free_memory(request_.body);
   beast::error_code ignored;
-  stream_.socket().cancel(ignored);
+  tcp().socket().cancel(ignored);
+  finish_after(read_timer_, kHttpTimeout);
   pace_timer_.cancel();
 }
 
 void HttpSession::handle() {
-  body_timer_.cancel();
+  read_timer_.cancel();
   state_ = State::kAnswering;
   framing_.reset();
   ++request_number_;
@@ -296,14 +303,15 @@ void HttpSession::handle() {
 void HttpSession::send(const HttpResponse& response) {
   if (framing_) return cut("answers what it began to answer");
   state_ = State::kFinishing;
-  std::string text = head_text(response, context_->options.version, Framing::kLength, keep_alive_);
+  std::string text =
+      head_text(response, cors_, context_->options.version, Framing::kLength, keep_alive_);
   if (!is_head_) text += response.body;
   enqueue(std::move(text));
 }
 
 // Answers without a handler. The rest of the request is not read, so the connection ends.
 void HttpSession::refuse(const HttpResponse& response) {
-  body_timer_.cancel();
+  read_timer_.cancel();
   free_memory(request_.body);
   free_memory(body_piece_);
   body_part_.set(0);
@@ -311,7 +319,8 @@ void HttpSession::refuse(const HttpResponse& response) {
   state_ = State::kAnswering;
   framing_.reset();
   is_head_ = false;
-  send(response);
+  log_refused(response.status, false);
+  send(context_->routes.with_error_body(request_.path, response));
 }
 
 void HttpSession::begin(const HttpResponse& head) {
@@ -319,7 +328,7 @@ void HttpSession::begin(const HttpResponse& head) {
   const bool has_chunks = parser_->get().version() >= 11;
   framing_ = has_chunks ? Framing::kChunks : Framing::kClose;
   keep_alive_ = keep_alive_ && has_chunks;
-  enqueue(head_text(head, context_->options.version, *framing_, keep_alive_));
+  enqueue(head_text(head, cors_, context_->options.version, *framing_, keep_alive_));
 }
 
 void HttpSession::write(std::string_view piece) {
@@ -353,8 +362,15 @@ void HttpSession::on_unanswered() {
 }
 
 bool HttpSession::others_connected() {
-  if (!std::exchange(is_counted_, true)) context_->registry.add_client();
+  if (!std::exchange(is_counted_, true)) {
+    context_->registry.add_client(share_of(caller_.get(), place_.id()));
+  }
   return context_->registry.num_clients() > 1;
+}
+
+void HttpSession::uncount() {
+  if (!std::exchange(is_counted_, false)) return;
+  context_->registry.remove_client(share_of(caller_.get(), place_.id()));
 }
 
 // Reads on while the answer is not complete: a pipelined request, up to a limit, or the end of the
@@ -365,16 +381,17 @@ void HttpSession::watch() {
     self->guard([&] { self->on_watched(error, num_bytes); });
   };
   if (buffer_.size() == buffer_.max_size()) {
-    return stream_.socket().async_wait(asio::socket_base::wait_error,
-                                       [on_event](beast::error_code error) { on_event(error, 0); });
+    return tcp().socket().async_wait(asio::socket_base::wait_error,
+                                     [on_event](beast::error_code error) { on_event(error, 0); });
   }
-  stream_.expires_never();
+  tcp().expires_never();
   stream_.async_read_some(buffer_.prepare(buffer_.max_size() - buffer_.size()),
                           std::move(on_event));
 }
 
 void HttpSession::on_watched(beast::error_code error, std::size_t num_bytes) {
   watching_ = false;
+  read_timer_.cancel();
   buffer_.commit(num_bytes);
   if (state_ == State::kFinishing && write_queue_.empty()) return next_request();
   if (state_ != State::kAnswering) return;  // on_written goes on
@@ -390,7 +407,7 @@ void HttpSession::enqueue(std::string text) {
 }
 
 void HttpSession::write_next() {
-  stream_.expires_after(framing_ ? kStreamTimeout : kHttpTimeout);
+  tcp().expires_after(framing_ ? kStreamTimeout : kHttpTimeout);
   asio::async_write(stream_, asio::buffer(write_queue_.begin_write()),
                     [self = shared_from_this()](beast::error_code error, std::size_t) {
                       self->guard([&] { self->on_written(error); });
@@ -406,16 +423,34 @@ void HttpSession::on_written(beast::error_code error) {
 
 // The whole answer has been written.
 void HttpSession::next_request() {
-  if (std::exchange(is_counted_, false)) context_->registry.remove_client();
+  uncount();
   on_gone_ = nullptr;
-  if (watching_) return stream_.cancel();  // on_watched comes back here
+  if (watching_) {  // on_watched comes back here
+    finish_after(read_timer_, kHttpTimeout);
+    return tcp().cancel();
+  }
   framing_.reset();
   if (stopping_) return finish();
   if (keep_alive_) return read_header();
   state_ = State::kDraining;
+  tcp().expires_after(kDrainTimeout);
+  if (!stream_.is_tls()) return say_goodbye();
+  stream_.tls().async_shutdown([self = shared_from_this()](beast::error_code) {
+    self->guard([&] { self->say_goodbye(); });
+  });
+}
+
+// Of TLS, a read is several: one that is cancelled between two of them goes on, but not for ever.
+void HttpSession::finish_after(asio::steady_timer& timer, std::chrono::seconds timeout) {
+  timer.expires_after(timeout);
+  timer.async_wait([self = shared_from_this()](beast::error_code error) {
+    if (!error) self->finish();
+  });
+}
+
+void HttpSession::say_goodbye() {
   beast::error_code error;
-  stream_.socket().shutdown(asio::socket_base::shutdown_send, error);
-  stream_.expires_after(kDrainTimeout);
+  tcp().socket().shutdown(asio::socket_base::shutdown_send, error);
   drain();
 }
 
@@ -424,10 +459,10 @@ void HttpSession::next_request() {
 void HttpSession::drain() {
   if (++num_drained_ > kMaxDrained) return;
   buffer_.clear();
-  stream_.async_read_some(buffer_.prepare(kMaxHeaderBytes),
-                          [self = shared_from_this()](beast::error_code error, std::size_t) {
-                            if (!error) self->drain();
-                          });
+  tcp().async_read_some(buffer_.prepare(kMaxHeaderBytes),
+                        [self = shared_from_this()](beast::error_code error, std::size_t) {
+                          if (!error) self->drain();
+                        });
 }
 
 // Closes the connection, whichever side ended it. Operations under way end with an error, and the
@@ -435,13 +470,13 @@ void HttpSession::drain() {
 void HttpSession::finish() {
   if (state_ == State::kClosed) return;
   state_ = State::kClosed;
-  body_timer_.cancel();
+  read_timer_.cancel();
   pace_timer_.cancel();
   close_timer_.cancel();
   write_queue_.clear();
   body_part_.set(0);
-  if (std::exchange(is_counted_, false)) context_->registry.remove_client();
-  stream_.close();
+  uncount();
+  tcp().close();
   const auto on_gone = std::exchange(on_gone_, nullptr);
   if (!on_gone) return;
   try {  // finish() may have been called for an exception

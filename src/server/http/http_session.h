@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "context.h"
 #include "lmtp/base/log.h"
@@ -33,8 +34,11 @@ namespace lmtp::server {
 // pending operations keep the object alive.
 class HttpSession : public Connection, public std::enable_shared_from_this<HttpSession> {
  public:
-  // `refuse`: there are too many connections; whatever is asked is answered with 503.
-  HttpSession(std::shared_ptr<ServerContext> context, Socket socket, bool refuse);
+  // `tls`: what it speaks TLS with; null: it does not. `refusal`: whatever is asked is answered
+  // with that, as there are too many connections.
+  HttpSession(std::shared_ptr<ServerContext> context, Socket socket,
+              std::shared_ptr<tls::Context> tls, AddressLimits::Seat seat,
+              std::optional<HttpResponse> refusal);
   ~HttpSession() override;
 
   // Call once, from any thread. No effect while the server is stopping.
@@ -50,8 +54,9 @@ class HttpSession : public Connection, public std::enable_shared_from_this<HttpS
   using Clock = std::chrono::steady_clock;
   using Parser = boost::beast::http::request_parser<boost::beast::http::buffer_body>;
 
-  // kHeader, kBody -> kAnswering (a handler has the request) -> kFinishing (the whole answer is in
-  // the queue) -> kHeader, or kDraining where the connection is not kept.
+  // kHeader (the handshake of TLS included), kBody -> kAnswering (a handler has the request) ->
+  // kFinishing (the whole answer is in the queue) -> kHeader, or kDraining where the connection is
+  // not kept.
   enum class State { kHeader, kBody, kAnswering, kFinishing, kDraining, kClosed };
   // Responders hold weak references to this and to the session: the strand, and what it needs.
   struct Strand {
@@ -69,11 +74,18 @@ class HttpSession : public Connection, public std::enable_shared_from_this<HttpS
       finish();
     }
   }
+  TcpStream& tcp() { return stream_.next_layer(); }
+  const TcpStream& tcp() const { return stream_.next_layer(); }
+  void shake_hands();
   void read_header();
   void on_header(boost::beast::error_code error);
   bool reads_body() const { return route_ != nullptr && route_->max_body_bytes > 0; }
   bool is_local() const;
   std::optional<HttpResponse> refuse_header() const;
+  std::optional<HttpResponse> refuse_address();
+  std::optional<HttpResponse> identify(bool begins_websocket);
+  const UpgradeHandler* find_websocket() const;
+  void log_refused(int status, bool was_handled);
   void upgrade(const UpgradeHandler& handler);
   void begin_body();
   void count_body();
@@ -93,6 +105,7 @@ class HttpSession : public Connection, public std::enable_shared_from_this<HttpS
   void cut(const char* mistake);
   void on_unanswered();
   bool others_connected();
+  void uncount();
   void refuse(const HttpResponse& response);
   void watch();
   void on_watched(boost::beast::error_code error, std::size_t num_bytes);
@@ -101,12 +114,16 @@ class HttpSession : public Connection, public std::enable_shared_from_this<HttpS
   void write_next();
   void on_written(boost::beast::error_code error);
   void next_request();
+  void say_goodbye();
+  void finish_after(boost::asio::steady_timer& timer, std::chrono::seconds timeout);
   void drain();
   void finish();
 
   const std::shared_ptr<ServerContext> context_;  // outlives the socket
   ConnectionRegistry::Place place_;
-  const bool refuse_all_;
+  const std::shared_ptr<tls::Context> tls_;
+  const std::optional<HttpResponse> refusal_;
+  const std::string address_;
   SocketStream stream_;
   const std::shared_ptr<Strand> strand_;
   boost::beast::flat_buffer buffer_;
@@ -115,16 +132,19 @@ class HttpSession : public Connection, public std::enable_shared_from_this<HttpS
 
   HttpRequest request_;
   const HttpRoute* route_ = nullptr;
-  std::string body_piece_;  // buffer for what is read next of a body
+  std::shared_ptr<const Caller> caller_;  // of the request; null: that is not known yet
+  std::vector<HttpField> cors_;           // of its answer
+  std::string body_piece_;                // buffer for what is read next of a body
   MemoryLimit::Part body_part_;
   std::size_t num_raw_bytes_ = 0;             // read for the body so far, chunk framing included
   std::optional<HttpResponse> body_refusal_;  // why the body is not read to its end
   // When the body began; moved on by the time that the server itself waits.
   std::atomic<Clock::time_point> body_since_ = Clock::time_point();
-  boost::asio::steady_timer body_timer_;
+  boost::asio::steady_timer read_timer_;  // of a body, and of what is cancelled
   boost::asio::steady_timer pace_timer_;
 
   std::uint64_t request_number_ = 0;
+  bool is_first_ = true;  // request of this connection
   bool keep_alive_ = false;
   bool is_head_ = false;
   bool is_counted_ = false;         // as a client

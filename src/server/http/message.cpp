@@ -31,12 +31,36 @@ HttpRequest plain_request(const http::request_header<>& header) {
   return request;
 }
 
+bool is_json(const HttpRequest& request) {
+  const std::string* const type = request.field("Content-Type");
+  if (type == nullptr) return false;
+  const std::string_view media = std::string_view(*type).substr(0, type->find_first_of("; \t"));
+  constexpr std::string_view kStart = "application/";
+  constexpr std::string_view kEnd = "json";
+  if (media.size() < kStart.size() + kEnd.size()) return false;
+  const std::string_view kind = media.substr(kStart.size());
+  return equal_names(media.substr(0, kStart.size()), kStart) &&
+         equal_names(kind.substr(kind.size() - kEnd.size()), kEnd) &&
+         (kind.size() == kEnd.size() || kind[kind.size() - kEnd.size() - 1] == '+');
+}
+
 HttpResponse plain_text(int status, std::string_view sentence) {
   return {status, "text/plain; charset=utf-8", std::string(sentence) + "\n"};
 }
 
-std::string head_text(const HttpResponse& response, std::string_view version, Framing framing,
-                      bool keep_alive) {
+void set_retry_after(int wait_ms, HttpResponse& response) {
+  if (wait_ms <= 0) return;
+  response.fields.push_back({"Retry-After", std::to_string((wait_ms + 999) / 1000)});
+}
+
+HttpResponse come_again(int retry_after_s, std::string_view sentence) {
+  HttpResponse response = plain_text(429, sentence);
+  set_retry_after(retry_after_s * 1000, response);
+  return response;
+}
+
+std::string head_text(const HttpResponse& response, const std::vector<HttpField>& more,
+                      std::string_view version, Framing framing, bool keep_alive) {
   std::string out = "HTTP/1.1 " + std::to_string(response.status) + " ";
   const http::status known = http::int_to_status(static_cast<unsigned>(response.status));
   if (known != http::status::unknown) out.append(http::obsolete_reason(known));
@@ -45,6 +69,7 @@ std::string head_text(const HttpResponse& response, std::string_view version, Fr
   add_field(out, "Content-Type", response.type);
   add_field(out, "Cache-Control", "no-store");
   for (const HttpField& field : response.fields) add_field(out, field.name, field.value);
+  for (const HttpField& field : more) add_field(out, field.name, field.value);
   if (!keep_alive) add_field(out, "Connection", "close");
   if (framing == Framing::kLength) {
     add_field(out, "Content-Length", std::to_string(response.body.size()));

@@ -64,9 +64,9 @@ prometheus::MetricType type_of(engine::MetricType type) {
   return prometheus::MetricType::Histogram;
 }
 
-MetricFamily family_of(const MetricRow& row) {
+MetricFamily family_of(const MetricRow& row, std::string name) {
   MetricFamily family;
-  family.name = std::string(engine::kMetricPrefix) + std::string(row.name);
+  family.name = std::move(name);
   family.help = row.help;
   family.type = type_of(row.type);
   return family;
@@ -88,13 +88,19 @@ ClientMetric::Histogram histogram_of(const Histogram& histogram) {
   return out;
 }
 
-void add_model(const MetricRow& row, const Series& series, MetricFamily& family) {
+// `labels`: those that all of this name have.
+void add_series(const MetricRow& row, const Series& series,
+                const std::vector<ClientMetric::Label>& labels, MetricFamily& family) {
   ClientMetric metric;
-  metric.label.push_back({"model_name", series.model_name});
+  if (!series.model_name.empty()) metric.label.push_back({"model_name", series.model_name});
+  metric.label.insert(metric.label.end(), labels.begin(), labels.end());
   if (row.histogram != nullptr) {
     metric.histogram = histogram_of(series.stats->metrics.*row.histogram);
   } else if (row.value != nullptr) {
     set_value(metric, row.type, row.value(*series.stats) * row.unit);
+    if (row.info != nullptr) {
+      for (auto& [label, value] : row.info(*series.stats)) metric.label.push_back({label, value});
+    }
   } else {
     metric.label.push_back({std::string(row.label), ""});
     for (std::size_t i = 0; i < row.label_values.size(); ++i) {
@@ -125,22 +131,38 @@ MetricFamily refused_family(const registry::RefusalCounts& refusals) {
 }  // namespace
 
 std::string metrics_text(const std::vector<registry::ModelStatus>& models,
-                         const registry::RefusalCounts& refusals) {
+                         const registry::RefusalCounts& refusals, const MetricsAliases& aliases) {
   const std::vector<Series> all = series_of(models);
+  engine::EngineStats refused;
+  for (std::size_t i = 0; i < engine::kNumErrorCodes; ++i) {
+    refused.metrics.num_failed[i].add(refusals.count(static_cast<ErrorCode>(i)));
+  }
   std::vector<MetricFamily> families;
+  const auto add = [&](const MetricRow& row, std::string name,
+                       const std::vector<ClientMetric::Label>& labels) {
+    MetricFamily& family = families.emplace_back(family_of(row, std::move(name)));
+    for (const Series& series : all) add_series(row, series, labels, family);
+    if (row.has_refused) add_series(row, {"", &refused}, labels, family);
+  };
   for (const MetricRow& row : engine::metric_table()) {
-    MetricFamily& family = families.emplace_back(family_of(row));
-    for (const Series& series : all) add_model(row, series, family);
+    if (!row.name.empty()) add(row, std::string(engine::kMetricPrefix).append(row.name), {});
   }
   families.push_back(refused_family(refusals));
+  for (const MetricRow& row : engine::metric_table()) {
+    if (aliases.vllm && !row.vllm.empty()) add(row, std::string(row.vllm), {{"engine", "0"}});
+    if (aliases.tgi && !row.tgi.empty()) add(row, std::string(row.tgi), {});
+  }
   return prometheus::TextSerializer().Serialize(families);
 }
 
-void add_metrics(HttpRoutes& routes, const registry::Registry& models) {
-  routes.get("/metrics", [&](const HttpRequest& /*request*/, const auto& responder) {
-    responder->send({200, "text/plain; version=0.0.4; charset=utf-8",
-                     metrics_text(models.list(), models.refusals())});
-  });
+void add_metrics(HttpRoutes& routes, const registry::Registry& models, MetricsAliases aliases) {
+  routes.get(
+      "/metrics",
+      [&models, aliases](const HttpRequest& /*request*/, const auto& responder) {
+        responder->send({200, "text/plain; version=0.0.4; charset=utf-8",
+                         metrics_text(models.list(), models.refusals(), aliases)});
+      },
+      Right::kAdmin);
 }
 
 }  // namespace lmtp::server

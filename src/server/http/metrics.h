@@ -6,15 +6,17 @@
 
 #include "lmtp/registry/registry.h"
 #include "lmtp/server/http.h"
+#include "lmtp/server/server.h"
 
 namespace lmtp::server {
 
 // Each metric has one series for every model that has an engine, labelled with its name; the
 // server's own have no label of a model. Any thread.
 std::string metrics_text(const std::vector<registry::ModelStatus>& models,
-                         const registry::RefusalCounts& refusals);
+                         const registry::RefusalCounts& refusals,
+                         const MetricsAliases& aliases = {});
 
 // GET /metrics. `models` outlives the routes.
-void add_metrics(HttpRoutes& routes, const registry::Registry& models);
+void add_metrics(HttpRoutes& routes, const registry::Registry& models, MetricsAliases aliases);
 
 }  // namespace lmtp::server

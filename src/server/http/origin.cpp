@@ -5,6 +5,7 @@
 #include <cctype>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "message.h"
 
@@ -69,6 +70,30 @@ std::optional<HttpResponse> refuse_foreign(const HttpRequest& request, const Ser
   return plain_text(403,
                     "Web pages of other origins may not connect; --allow-origin "
                     "SCHEME://HOST[:PORT] lists one that may.");
+}
+
+std::vector<HttpField> cors_fields(const HttpRequest& request, const ServerOptions& options) {
+  const std::string* const origin = request.field("Origin");
+  if (origin == nullptr && options.allowed_origins.empty()) return {};
+  if (origin == nullptr) return {{"Vary", "Origin"}};
+  return {{"Vary", "Origin"},
+          {"Access-Control-Allow-Origin", *origin},
+          {"Access-Control-Expose-Headers", "*"}};
+}
+
+bool is_preflight(const HttpRequest& request) {
+  return request.method == "OPTIONS" && request.field("Origin") != nullptr &&
+         request.field("Access-Control-Request-Method") != nullptr;
+}
+
+HttpResponse preflight_answer(const HttpRequest& request, std::string methods) {
+  HttpResponse answer = plain_text(200, "This may be asked for.");
+  answer.fields = {{"Access-Control-Allow-Methods", std::move(methods)},
+                   {"Access-Control-Max-Age", "600"}};
+  if (const std::string* const fields = request.field("Access-Control-Request-Headers")) {
+    answer.fields.push_back({"Access-Control-Allow-Headers", *fields});
+  }
+  return answer;
 }
 
 }  // namespace lmtp::server

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "lmtp/server/http.h"
 #include "lmtp/server/server.h"
@@ -14,5 +16,15 @@ namespace lmtp::server {
 // it comes from a page of another origin. Clients that are no browser send no Origin.
 std::optional<HttpResponse> refuse_foreign(const HttpRequest& request, const ServerOptions& options,
                                            bool on_loopback);
+
+// The fields by which a browser lets a page read the answer, of a request that was not refused.
+// Nothing that a browser adds by itself (cookies, remembered passwords) is asked for: a page sends
+// its key in a field.
+std::vector<HttpField> cors_fields(const HttpRequest& request, const ServerOptions& options);
+
+// Whether a browser asks by it, without a key, if a page may send a request with other fields or
+// methods; and the answer, where such requests are taken: `methods`.
+bool is_preflight(const HttpRequest& request);
+HttpResponse preflight_answer(const HttpRequest& request, std::string methods);
 
 }  // namespace lmtp::server

@@ -42,14 +42,14 @@ pre{background:#eee;padding:.7em;overflow:auto}</style></head><body>
 <h1>lmtp-serve $VERSION</h1>
 <p>This port speaks LMTP, the Language Model Transport Protocol of
 <a href="https://lmql.ai">LMQL</a>: token ids go in and tokens with their log probabilities stream
-out, over a WebSocket at <code>ws://$HOST/</code>.</p>
+out, over a WebSocket at <code>$URL</code>.</p>
 <p>$MODELS A monitor finds this under <a href="/health">/health</a>.</p>
 <h2>From LMQL</h2>
 <pre>import lmql
-model = lmql.model("$MODEL", endpoint="$HOST", tokenizer="$TOKENIZER")
+model = lmql.model("$MODEL", endpoint="$ENDPOINT", tokenizer="$TOKENIZER")
 print(model.generate_sync("Once upon a time", max_tokens=20))</pre>
 <h2>From a terminal</h2>
-<pre>lmtp-client "$MODEL" --tokenizer "$TOKENIZER" --host $HOST</pre>
+<pre>lmtp-client "$MODEL" --tokenizer "$TOKENIZER" --host $ENDPOINT</pre>
 <h2>From any WebSocket client</h2>
 <pre>GENERATE {"stream_id": 1, "model": "$MODEL", "prompt": [40, 41], "max_tokens": 8}
 SCORE {"stream_id": 2, "model": "$MODEL", "prompt": [40], "scored": [41]}
@@ -88,12 +88,14 @@ registry::ModelDescription example_model(const registry::Registry& models) {
   return unknown;
 }
 
-std::string fill_page(std::string_view host, const registry::Registry& models,
+std::string fill_page(std::string_view host, bool is_tls, const registry::Registry& models,
                       std::string_view version) {
   const registry::ModelDescription example = example_model(models);
+  const std::string address = escape_html(host.empty() ? "HOST:PORT" : host);
   const std::pair<std::string_view, std::string> values[] = {
       {"$VERSION", escape_html(version)},
-      {"$HOST", escape_html(host.empty() ? "HOST:PORT" : host)},
+      {"$URL", (is_tls ? "wss://" : "ws://") + address + "/"},
+      {"$ENDPOINT", is_tls ? "https://" + address + "/" : address},
       {"$MODELS", models_sentence(models)},
       {"$MODEL", escape_html(example.name)},
       {"$TOKENIZER", escape_html(example.tokenizer)},
@@ -117,16 +119,16 @@ std::string fill_page(std::string_view host, const registry::Registry& models,
 
 }  // namespace
 
-HttpResponse landing_page(std::string_view host, const registry::Registry& models,
+HttpResponse landing_page(std::string_view host, bool is_tls, const registry::Registry& models,
                           std::string_view version) {
   return {200,
           "text/html; charset=utf-8",
-          fill_page(host, models, version),
+          fill_page(host, is_tls, models, version),
           {{"Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'"}}};
 }
 
 // "model" and "status" of a static server; of an auto server the models that are ready.
-HttpResponse health(const registry::Registry& models) {
+HttpResponse health(const registry::Registry& models, bool names_models) {
   const bool healthy = models.healthy();
   OrderedJson said;
   if (models.is_auto()) {
@@ -141,18 +143,27 @@ HttpResponse health(const registry::Registry& models) {
     said = {{"status", known ? state_name((*status)->state) : "unavailable"},
             {"model", known ? (*status)->description.name : ""}};
   }
+  if (!names_models) said = {{"status", said["status"]}};
+  if (!healthy) {  // in TGI's words, too
+    said["error"] = "unhealthy";
+    said["error_type"] = "healthcheck";
+  }
   return {healthy ? 200 : 503, "application/json", json_text(said) + "\n"};
 }
 
-void add_pages(HttpRoutes& routes, const registry::Registry& models, std::string_view version) {
-  routes.get("/", [&models, version = std::string(version)](const HttpRequest& request,
-                                                            const auto& responder) {
+void add_pages(HttpRoutes& routes, bool is_tls, const registry::Registry& models,
+               std::string_view version, bool needs_key) {
+  routes.get("/", [is_tls, &models, version = std::string(version)](const HttpRequest& request,
+                                                                    const auto& responder) {
     const std::string* const host = request.field("Host");
-    responder->send(landing_page(host != nullptr ? *host : "", models, version));
+    responder->send(landing_page(host != nullptr ? *host : "", is_tls, models, version));
   });
-  routes.get("/health", [&models](const HttpRequest& /*request*/, const auto& responder) {
-    responder->send(health(models));
-  });
+  routes.get(
+      "/health",
+      [&models, needs_key](const HttpRequest& /*request*/, const auto& responder) {
+        responder->send(health(models, !needs_key || responder->caller()->account != nullptr));
+      },
+      Right::kNone);
 }
 
 }  // namespace lmtp::server

@@ -12,6 +12,10 @@ bool takes(const HttpRoute& route, std::string_view method) {
   return route.method == method || (route.method == "GET" && method == "HEAD");
 }
 
+bool is_at(const HttpRoute& route, std::string_view path) {
+  return route.takes_below ? path.starts_with(route.path) : path == route.path;
+}
+
 // Events are delivered on any thread and handled on the connection's strand.
 class PostingSink : public EventSink, public std::enable_shared_from_this<PostingSink> {
  public:
@@ -44,14 +48,19 @@ std::shared_ptr<EventSink> make_event_sink(std::shared_ptr<HttpResponder> respon
   return std::make_shared<PostingSink>(std::move(responder), std::move(handle));
 }
 
-void HttpRoutes::get(std::string path, HttpHandler handler) {
+void HttpRoutes::get(std::string path, HttpHandler handler, Right right) {
   LMTP_CHECK(find("GET", path) == nullptr, path);
-  routes_.push_back({"GET", std::move(path), 0, std::move(handler)});
+  routes_.push_back({"GET", std::move(path), 0, std::move(handler), right});
 }
 
-void HttpRoutes::post(std::string path, std::size_t max_body_bytes, HttpHandler handler) {
+void HttpRoutes::post(std::string path, std::size_t max_body_bytes, HttpHandler handler,
+                      Right right) {
   LMTP_CHECK(find("POST", path) == nullptr, path);
-  routes_.push_back({"POST", std::move(path), max_body_bytes, std::move(handler)});
+  routes_.push_back({"POST", std::move(path), max_body_bytes, std::move(handler), right});
+}
+
+void HttpRoutes::get_below(std::string path, HttpHandler handler, Right right) {
+  routes_.push_back({"GET", std::move(path), 0, std::move(handler), right, true});
 }
 
 void HttpRoutes::websocket(std::string target, UpgradeHandler handler) {
@@ -60,9 +69,13 @@ void HttpRoutes::websocket(std::string target, UpgradeHandler handler) {
 }
 
 const HttpRoute* HttpRoutes::find(std::string_view method, std::string_view path) const {
-  const auto found = std::ranges::find_if(
-      routes_, [&](const HttpRoute& route) { return takes(route, method) && route.path == path; });
-  return found == routes_.end() ? nullptr : &*found;
+  const HttpRoute* below = nullptr;
+  for (const HttpRoute& route : routes_) {
+    if (!takes(route, method) || !is_at(route, path)) continue;
+    if (!route.takes_below) return &route;
+    below = &route;
+  }
+  return below;
 }
 
 const UpgradeHandler* HttpRoutes::find_websocket(std::string_view target) const {
@@ -70,8 +83,17 @@ const UpgradeHandler* HttpRoutes::find_websocket(std::string_view target) const 
   return found == websockets_.end() ? nullptr : &found->handler;
 }
 
+std::string HttpRoutes::methods(std::string_view path) const {
+  std::string list;
+  for (const std::string_view method : {"GET", "HEAD", "POST"}) {
+    if (find(method, path) != nullptr) list.append(list.empty() ? "" : ", ").append(method);
+  }
+  return list;
+}
+
 HttpResponse HttpRoutes::refusal(std::string_view method, std::string_view path) const {
-  const bool has_path = std::ranges::find(routes_, path, &HttpRoute::path) != routes_.end();
+  const bool has_path =
+      std::ranges::any_of(routes_, [&](const HttpRoute& route) { return is_at(route, path); });
   const bool has_method =
       std::ranges::any_of(routes_, [&](const HttpRoute& route) { return takes(route, method); });
   if (!has_path && has_method) {
@@ -82,7 +104,7 @@ HttpResponse HttpRoutes::refusal(std::string_view method, std::string_view path)
   std::vector<std::string_view> allowed;
   for (const std::string_view taken : {"GET", "HEAD", "POST"}) {
     const bool here = std::ranges::any_of(routes_, [&](const HttpRoute& route) {
-      return takes(route, taken) && (!has_path || route.path == path);
+      return takes(route, taken) && (!has_path || is_at(route, path));
     });
     if (here) allowed.push_back(taken);
   }
@@ -97,6 +119,21 @@ HttpResponse HttpRoutes::refusal(std::string_view method, std::string_view path)
   HttpResponse response = plain_text(405, sentence + "; LMTP is spoken over a WebSocket at /.");
   response.fields.push_back({"Allow", field});
   return response;
+}
+
+void HttpRoutes::error_bodies(std::string path, ErrorBody body) {
+  error_bodies_.push_back({std::move(path), body});
+}
+
+HttpResponse HttpRoutes::with_error_body(std::string_view path, HttpResponse refusal) const {
+  const auto found = std::ranges::find_if(
+      error_bodies_, [&](const ErrorBodies& row) { return path.starts_with(row.path); });
+  if (found == error_bodies_.end() || !refusal.type.starts_with("text/plain")) return refusal;
+  const std::string_view sentence =
+      std::string_view(refusal.body).substr(0, refusal.body.find('\n'));
+  refusal.body = found->body(refusal.status, sentence);
+  refusal.type = "application/json";
+  return refusal;
 }
 
 }  // namespace lmtp::server

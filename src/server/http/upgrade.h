@@ -6,6 +6,7 @@
 #include <boost/beast/http/message.hpp>
 #include <memory>
 
+#include "lmtp/request/caller.h"
 #include "net/connection.h"
 #include "net/socket.h"
 
@@ -20,6 +21,7 @@ struct WebSocketUpgrade {
   SocketStream stream;
   boost::beast::flat_buffer early;  // what came behind the request
   ConnectionRegistry::Place place;
+  std::shared_ptr<const Caller> caller;
   boost::beast::http::request<boost::beast::http::empty_body> request;
 };
 

@@ -29,7 +29,11 @@ Result<std::size_t> Buffers::append(const std::string& name, const Tokens& token
   if (found == buffers_.end()) return set(name, tokens);
   if (Result<void> ok = reserve(name, 0, tokens.size()); !ok) return ok.error();
   std::shared_ptr<Tokens>& buffer = found->second;
-  if (buffer.use_count() > 1) buffer = std::make_shared<Tokens>(*buffer);
+  if (buffer.use_count() > 1) {
+    buffer = std::make_shared<Tokens>(*buffer);
+  } else {  // letting go of it orders what follows behind what the last other holder has read
+    std::shared_ptr<Tokens>(buffer).reset();
+  }
   buffer->insert(buffer->end(), tokens.begin(), tokens.end());
   return buffer->size();
 }
@@ -37,7 +41,7 @@ Result<std::size_t> Buffers::append(const std::string& name, const Tokens& token
 bool Buffers::erase(const std::string& name) {
   const auto found = buffers_.find(name);
   if (found == buffers_.end()) return false;
-  part_.set(part_.bytes() - found->second->size() * sizeof(TokenId));
+  part_.replace(found->second->size() * sizeof(TokenId), 0);
   buffers_.erase(found);
   return true;
 }
@@ -49,16 +53,16 @@ Result<void> Buffers::reserve(const std::string& name, std::size_t num_removed,
                 std::to_string(kMaxBuffers) +
                     " buffers are the most of a connection; FREE one that is not needed");
   }
-  const std::size_t before = part_.bytes();
-  const std::size_t after = before - num_removed * sizeof(TokenId) + num_added * sizeof(TokenId);
-  if (after > max_bytes_ && after > before) {
+  const std::size_t removed = num_removed * sizeof(TokenId);
+  const std::size_t added = num_added * sizeof(TokenId);
+  const std::size_t after = part_.bytes() - removed + added;
+  if (after > max_bytes_ && added > removed) {
     return full(ErrorCode::kInvalid,
                 "the buffers of this connection would have " + std::to_string(after) +
                     " bytes, allowed are " + std::to_string(max_bytes_) +
                     " (--max-buffer-bytes, 4 a token); FREE what is not needed");
   }
-  if (part_.set(after) || after <= before) return {};
-  part_.set(before);
+  if (part_.replace(removed, added)) return {};
   return full(ErrorCode::kOverloaded,
               "the buffers of all connections take too much memory; retry later");
 }

@@ -24,79 +24,33 @@ Error overloaded(const std::string& what) {
 
 Error waiting_full() { return overloaded("what waits for models takes too much memory"); }
 
-// False where all that waits takes too much.
+// False where all that waits takes too much, or what this connection has of it.
 bool count_waiting(WaitingOperation& waiting) {
-  return waiting.part.set(num_bytes(waiting.operation) + num_buffer_bytes(waiting));
+  const std::size_t bytes = num_bytes(waiting.operation) + num_buffer_bytes(waiting);
+  if (!waiting.part->replace(waiting.counted_bytes, bytes)) return false;
+  waiting.counted_bytes = bytes;
+  return true;
 }
 
-Error too_much(const char* field, const OperationLimits& limits) {
-  return {ErrorCode::kInvalid, std::string(field) + ": the answer would have more than " +
-                                   std::to_string(limits.max_answer_bytes) +
-                                   " bytes, which is half of --max-write-queue; send it in parts"};
-}
-
-Result<Answer> answer_to(protocol::TokenizeMessage& message, Resolved& resolved,
-                         const registry::ReadyModel* /*model*/, Peer& peer) {
-  // A token takes two bytes at least.
-  if (resolved.tokens.size() > peer.limits.max_answer_bytes / 2) {
-    return too_much("text", peer.limits);
-  }
+Result<Answer> answer_to(protocol::TokenizeMessage& message, Resolved& resolved, Peer& /*peer*/) {
   return Answer(protocol::TokensEntry{message.stream_id, std::move(resolved.tokens)});
 }
 
-Result<Answer> answer_to(protocol::DetokenizeMessage& message, Resolved& /*resolved*/,
-                         const registry::ReadyModel* model, Peer& peer) {
-  if (!model->tokenizer) {
-    return Error{ErrorCode::kInvalid, "tokens: this model has no tokenizer here (" +
-                                          model->tokenizer.error().message +
-                                          "), and nothing else is allowed"};
-  }
-  const tokenizer::Tokenizer& tokenizer = **model->tokenizer;
-  const int vocab_size = model->limits.vocab_size;
-  std::size_t num_bytes = 0;
-  for (std::size_t i = 0; i < message.tokens.size(); ++i) {
-    const TokenId token = message.tokens[i];
-    if (token < 0 || token >= vocab_size) {
-      return Error{ErrorCode::kInvalid, "tokens[" + std::to_string(i) + "]: token id " +
-                                            std::to_string(token) +
-                                            " is not in the vocabulary, allowed are 0 to " +
-                                            std::to_string(vocab_size - 1)};
-    }
-    num_bytes += tokenizer.token_bytes(token).size();
-    if (num_bytes > peer.limits.max_answer_bytes) return too_much("tokens", peer.limits);
-  }
-  if (message.skip_special_tokens) {
-    std::erase_if(message.tokens, [&](TokenId token) { return tokenizer.is_special(token); });
-  }
-  return Answer(protocol::TextEntry{message.stream_id, tokenizer.decode(message.tokens)});
+Result<Answer> answer_to(protocol::DetokenizeMessage& message, Resolved& resolved, Peer& /*peer*/) {
+  return Answer(protocol::TextEntry{message.stream_id, std::move(resolved.text)});
 }
 
-Result<Answer> answer_to(protocol::BufferMessage& message, Resolved& resolved,
-                         const registry::ReadyModel* /*model*/, Peer& peer) {
+Result<Answer> answer_to(protocol::BufferMessage& message, Resolved& resolved, Peer& peer) {
   const auto length = message.append ? peer.buffers.append(message.buffer, resolved.tokens)
                                      : peer.buffers.set(message.buffer, std::move(resolved.tokens));
   if (!length) return length.error();
   return Answer(protocol::BufferEntry{message.stream_id, message.buffer, *length});
 }
 
-// While a text is read nothing is there to be cancelled: the stream ends behind it.
-class EncodingCanceller final : public registry::StreamCanceller {
- public:
-  void cancel(StreamKey /*key*/) override {}
-};
-
 // For what needs none.
 registry::ReadyModel no_model() {
-  return {{}, {}, Error{ErrorCode::kInternal, "internal: no model"}};
-}
-
-// With a stop checker of its own, which no engine has yet.
-Request copy_of(const Request& request) {
-  Request copy = request;
-  if (const auto* stops = dynamic_cast<const text::TextStopChecker*>(request.stops.get())) {
-    copy.stops = std::make_shared<text::TextStopChecker>(*stops);
-  }
-  return copy;
+  const Error none{ErrorCode::kInternal, "internal: no model"};
+  return {{}, {}, none, none};
 }
 
 }  // namespace
@@ -139,9 +93,9 @@ void Dispatcher::free_buffer(const protocol::FreeMessage& message, Peer& peer, A
 void Dispatcher::begin(Operation operation, Peer& peer, Answers& answers) {
   const StreamId id = id_of(operation);
   const bool is_deferred = peer.awaiting_buffer && concerns_buffers(operation);
-  std::unique_ptr<ExtendedStream> stream = make_extended(std::move(operation), peer.limits.waiting);
+  std::unique_ptr<ExtendedStream> stream = make_extended(std::move(operation), peer.waiting);
   if (peer.streams.contains(id)) {
-    models_.refusals().add(ErrorCode::kInvalid);
+    count_refused(id, verb_of(stream->waiting->operation), ErrorCode::kInvalid, peer);
     const auto answer = stream->is_stream ? answer_token_error : answer_msg_error;
     return answer({id, id_in_use(id)}, answers);
   }
@@ -157,6 +111,12 @@ void Dispatcher::begin(Operation operation, Peer& peer, Answers& answers) {
 
 void Dispatcher::start(StreamId id, Peer& peer, Answers& answers) {
   WaitingOperation& waiting = *peer.streams.find(id)->extended->waiting;
+  if (needs_model(waiting.operation)) {
+    if (const Result<void> ok = check_access(model_of(waiting.operation), peer); !ok) {
+      count_refused(id, verb_of(waiting.operation), ok.error().code, peer);
+      return end(id, ok.error(), true, peer, answers);
+    }
+  }
   if (const protocol::StreamOptions* options = options_of(waiting.operation)) {
     const Result<void> held = hold_buffers(options->prompt_parts, peer.buffers, waiting);
     if (!held) return fail(id, held.error(), peer, answers);
@@ -171,13 +131,14 @@ void Dispatcher::start(StreamId id, Peer& peer, Answers& answers) {
 void Dispatcher::advance(StreamId id, Peer& peer, Answers& answers) {
   ExtendedStream& stream = *peer.streams.find(id)->extended;
   const std::shared_ptr<WaitingOperation> waiting = stream.waiting;
+  const std::size_t max_answer_bytes = peer.limits.max_answer_bytes;
   std::optional<registry::ReadyModel> model = models_.ready_model(model_of(waiting->operation));
   if (!model && needs_model(waiting->operation)) return await_model(id, peer, answers);
   if (!waiting->resolved) {
-    if (num_text_bytes(waiting->operation) > kEncodedAtOnceMax) {
+    if (has_chat(waiting->operation) || num_coded_bytes(waiting->operation) > kEncodedAtOnceMax) {
       return encode_later(id, std::move(*model), peer, answers);
     }
-    waiting->resolved = resolve(*waiting, model ? *model : no_model());
+    waiting->resolved = resolve(*waiting, model ? *model : no_model(), max_answer_bytes);
   }
   if (!*waiting->resolved) return fail(id, waiting->resolved->error(), peer, answers);
   Resolved& resolved = **waiting->resolved;
@@ -189,12 +150,12 @@ void Dispatcher::advance(StreamId id, Peer& peer, Answers& answers) {
       if constexpr (requires { message.num_samples; }) num_samples = message.num_samples;
       return submit_samples(id, std::move(*request), num_samples, model->name, peer, answers);
     } else {
-      const Result<Answer> answer = answer_to(message, resolved, model ? &*model : nullptr, peer);
+      const Result<Answer> answer = answer_to(message, resolved, peer);
       if (!answer) return fail(id, answer.error(), peer, answers);
       std::string text;
       protocol::serialize_answer(*answer, text);
-      if (text.size() > peer.limits.max_answer_bytes) {
-        return fail(id, too_much("text", peer.limits), peer, answers);
+      if (text.size() > max_answer_bytes) {
+        return fail(id, too_much("text", max_answer_bytes), peer, answers);
       }
       answers.push_back(std::move(text));
       peer.streams.erase(id);
@@ -204,7 +165,8 @@ void Dispatcher::advance(StreamId id, Peer& peer, Answers& answers) {
   std::visit(run, waiting->operation);
 }
 
-// ModelReady tells of the end, as where a model was waited for.
+// ModelReady tells of the end, as where a model was waited for. What is cancelled before is
+// dropped.
 void Dispatcher::encode_later(StreamId id, registry::ReadyModel model, Peer& peer,
                               Answers& answers) {
   StreamTable::Live& live = *peer.streams.find(id);
@@ -216,11 +178,16 @@ void Dispatcher::encode_later(StreamId id, registry::ReadyModel model, Peer& pee
         if (message.model.empty()) message.model = model.name;
       },
       waiting->operation);
-  auto job = [id, waiting, model = std::move(model), sink = peer.sink] {
-    waiting->resolved = guarded([&] { return resolve(*waiting, model); });
+  waiting->encoding = ++peer.num_encodings;
+  auto job = [event = ModelReady{id, waiting->encoding}, weak = std::weak_ptr(waiting),
+              model = std::move(model), max_answer_bytes = peer.limits.max_answer_bytes,
+              sink = peer.sink] {
+    const auto kept = weak.lock();
+    if (kept == nullptr) return;  // cancelled
+    kept->resolved = guarded([&] { return resolve(*kept, model, max_answer_bytes); });
     for (int attempt = 0; attempt < 2; ++attempt) {  // the second where there was no memory
       const Result<void> delivered = guarded([&]() -> Result<void> {
-        sink->deliver({ModelReady{id}});
+        sink->deliver({event});
         return {};
       });
       if (delivered) return;
@@ -229,7 +196,7 @@ void Dispatcher::encode_later(StreamId id, registry::ReadyModel model, Peer& pee
   if (!encoder_.submit(peer.streams.connection(), std::move(job))) {
     return fail(id, overloaded("long texts wait to be read"), peer, answers);
   }
-  live.canceller = std::make_shared<EncodingCanceller>();
+  live.canceller.reset();  // of the wait for its model
   if (std::holds_alternative<protocol::BufferMessage>(waiting->operation)) {
     peer.awaiting_buffer = id;
   }
@@ -238,6 +205,7 @@ void Dispatcher::encode_later(StreamId id, registry::ReadyModel model, Peer& pee
 void Dispatcher::await_model(StreamId id, Peer& peer, Answers& answers) {
   StreamTable::Live& live = *peer.streams.find(id);
   WaitingOperation& waiting = *live.extended->waiting;
+  waiting.encoding = 0;
   if (++waiting.num_awaits > kAwaitsMax) {
     return fail(
         id, {ErrorCode::kUnavailable, "model: was unloaded again before this could be read; retry"},
@@ -248,6 +216,7 @@ void Dispatcher::await_model(StreamId id, Peer& peer, Answers& answers) {
   request.key = {peer.streams.connection(), id};
   request.arrival = live.extended->arrival;
   request.sink = peer.sink;
+  request.caller = peer.caller;
   request.model = model_of(waiting.operation);
   request.others_connected = connections_.num_clients() > 1;
   request.kind = RequestKind::kAwaitModel;
@@ -274,6 +243,7 @@ void Dispatcher::submit_samples(StreamId id, Request request, int num_samples,
                                        .num_prompt = static_cast<int>(request.prompt.size())};
   request.key.connection = peer.streams.connection();
   request.sink = peer.sink;
+  request.caller = peer.caller;
   request.others_connected = connections_.num_clients() > 1;
   const ExtendedStream::Sample first = stream.samples.front();
   stream.samples.resize(static_cast<std::size_t>(num_samples), first);
@@ -281,8 +251,9 @@ void Dispatcher::submit_samples(StreamId id, Request request, int num_samples,
   Answers errors;
   for (int i = 0; i < num_samples; ++i) {
     // The last one takes it. NOLINTNEXTLINE(bugprone-use-after-move)
-    Request of_sample = i + 1 < num_samples ? copy_of(request) : std::move(request);
+    Request of_sample = i + 1 < num_samples ? request : std::move(request);
     of_sample.key.sample = i;
+    if (first.text) of_sample.stops = first.text->make_stop_checker();
     of_sample.params.seed += static_cast<std::uint64_t>(i);
     registry::Submission submitted = models_.submit(std::move(of_sample));
     if (auto* canceller = std::get_if<std::shared_ptr<registry::StreamCanceller>>(&submitted)) {
@@ -293,8 +264,7 @@ void Dispatcher::submit_samples(StreamId id, Request request, int num_samples,
     const auto& refusal = std::get<registry::Refusal>(submitted);
     protocol::ErrorEntry entry = error_entry(id, refusal.error, refusal.no_model);
     if (num_samples > 1) entry.index = i;
-    answer_token_error(entry, errors);
-    if (refusal.no_model) answer_msg_error(entry, errors);
+    answer_stream_error(entry, errors);
   }
   if (stream.num_alive > 0 && stream.wants_notices) {
     protocol::serialize_notices({&accepted, 1}, answers.emplace_back());
@@ -315,7 +285,7 @@ void Dispatcher::on_events(std::vector<StreamEvent> events, Peer& peer, Answers&
   }
 }
 
-// What waits for a BUFFER before it has nobody else who could end it.
+// What waits for a BUFFER before it, or for the encoder, has nobody else who could end it.
 void Dispatcher::cancel(StreamId id, const Error& reason, Peer& peer, Answers& answers) {
   StreamTable::Live* live = peer.streams.find(id);
   if (live == nullptr || live->cancelled) return;
@@ -348,7 +318,7 @@ void Dispatcher::end_overdue(std::chrono::steady_clock::time_point now, Peer& pe
 }
 
 void Dispatcher::fail(StreamId id, const Error& error, Peer& peer, Answers& answers) {
-  models_.refusals().add(error.code);
+  count_refused(id, verb_of(peer.streams.find(id)->extended->waiting->operation), error.code, peer);
   end(id, error, false, peer, answers);
 }
 
@@ -356,8 +326,8 @@ void Dispatcher::end(StreamId id, const Error& error, bool no_model, Peer& peer,
   const bool is_stream = peer.streams.find(id)->extended->is_stream;
   peer.streams.erase(id);
   const protocol::ErrorEntry entry = error_entry(id, error, no_model);
-  if (is_stream) answer_token_error(entry, answers);
-  if (!is_stream || no_model) answer_msg_error(entry, answers);
+  const auto answer = is_stream ? answer_stream_error : answer_msg_error;
+  answer(entry, answers);
   go_on_behind_buffer(id, peer, answers);
 }
 

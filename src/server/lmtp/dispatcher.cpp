@@ -83,7 +83,10 @@ Dispatcher::Dispatcher(registry::Registry& models, std::string version,
 void Dispatcher::handle(std::string_view text, Peer& peer, Answers& answers) {
   auto parsed = protocol::parse_client_message(text, bias_cache_, limits_of_);
   if (const auto* error = std::get_if<protocol::ParseError>(&parsed)) {
-    if (error->opens_stream) models_.refusals().add(error->code);
+    if (error->opens_stream) {
+      count_refused(error->stream_id.value_or(0), text.substr(0, text.find(' ')), error->code,
+                    peer);
+    }
     answer_parse_error(*error, peer.streams, answers);
     return;
   }
@@ -98,7 +101,7 @@ void Dispatcher::handle_binary(Answers& answers) {
 void Dispatcher::handle(protocol::GenerateMessage& message, Peer& peer, Answers& answers) {
   if (!message.unknown_keys.empty()) log_unknown_keys(message.unknown_keys, peer);
   const bool is_base = is_base_stream(message.options) && message.stop.empty() &&
-                       message.num_samples == 1 && message.into.empty();
+                       message.num_samples == 1 && message.into.empty() && !message.chat;
   if (!is_base) return begin(std::move(message), peer, answers);
   Request request = request_of(message, RequestKind::kGenerate, peer);
   request.params = std::move(message.params);
@@ -119,6 +122,9 @@ void Dispatcher::handle(protocol::ScoreMessage& message, Peer& peer, Answers& an
 
 void Dispatcher::handle(protocol::ModelInfoMessage& message, Peer& peer, Answers& answers) {
   const StreamId id = message.stream_id;
+  if (const Result<void> ok = check_access(message.model, peer); !ok) {
+    return answer_msg_error(error_entry(id, ok.error(), true), answers);
+  }
   if (const auto status = models_.status(message.model)) {
     answers.push_back(info_message(id, message.model, version_, *status));
     return;
@@ -142,8 +148,9 @@ void Dispatcher::handle(protocol::CancelMessage& message, Peer& peer, Answers& a
 
 void Dispatcher::submit(Request request, Peer& peer, Answers& answers) {
   const StreamId id = request.key.stream;
+  request.caller = peer.caller;
   if (peer.streams.contains(id)) {
-    models_.refusals().add(ErrorCode::kInvalid);
+    models_.refusals().add(request, ErrorCode::kInvalid);
     return answer_token_error({id, id_in_use(id)}, answers);
   }
   request.sink = peer.sink;
@@ -153,9 +160,27 @@ void Dispatcher::submit(Request request, Peer& peer, Answers& answers) {
     return peer.streams.add(id, std::move(*canceller));
   }
   const auto& refusal = std::get<registry::Refusal>(submitted);
-  const protocol::ErrorEntry entry{id, refusal.error.message, refusal.error.code, refusal.no_model};
-  answer_token_error(entry, answers);
-  if (refusal.no_model) answer_msg_error(entry, answers);
+  answer_stream_error(error_entry(id, refusal.error, refusal.no_model), answers);
+}
+
+Result<void> Dispatcher::check_access(const std::string& model, const Peer& peer) const {
+  const Account* const account = peer.caller != nullptr ? peer.caller->account.get() : nullptr;
+  return account != nullptr ? models_.check_access(*account, model) : Result<void>();
+}
+
+// What the registry never sees.
+void Dispatcher::count_refused(StreamId id, std::string_view verb, ErrorCode code,
+                               const Peer& peer) {
+  const auto caller = std::make_shared<Caller>();
+  if (peer.caller != nullptr) {
+    caller->account = peer.caller->account;
+    caller->address = peer.caller->address;
+  }
+  caller->route = verb;
+  Request request;
+  request.key = {peer.streams.connection(), id};
+  request.caller = caller;
+  models_.refusals().add(request, code);
 }
 
 void Dispatcher::log_unknown_keys(const std::vector<std::string>& keys, Peer& peer) {

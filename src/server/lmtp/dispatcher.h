@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "encoder.h"
 #include "events.h"
+#include "generation/encoder.h"
 #include "lmtp/protocol/codec.h"
 #include "lmtp/registry/registry.h"
 #include "lmtp/request/request.h"
@@ -70,6 +70,8 @@ class Dispatcher {
   // Ends what no model has: counts it, and answers.
   void fail(StreamId id, const Error& error, Peer& peer, Answers& answers);
   void end(StreamId id, const Error& error, bool no_model, Peer& peer, Answers& answers);
+  Result<void> check_access(const std::string& model, const Peer& peer) const;
+  void count_refused(StreamId id, std::string_view verb, ErrorCode code, const Peer& peer);
   void log_unknown_keys(const std::vector<std::string>& keys, Peer& peer);
 
   registry::Registry& models_;

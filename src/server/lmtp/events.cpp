@@ -84,6 +84,7 @@ class EventMessages {
   void add(const ModelReady& event) {
     const StreamTable::Live* live = peer_.streams.find(event.stream_id);
     if (live == nullptr || live->extended == nullptr || live->extended->waiting == nullptr) return;
+    if (live->extended->waiting->encoding != event.encoding) return;
     Outcome& outcome = outcomes_.emplace_back(Outcome{event.stream_id, {}});
     if (!live->cancelled) return;
     const Error cancelled{ErrorCode::kCancelled, "cancelled"};
@@ -112,11 +113,7 @@ class EventMessages {
     } else {
       TokenEntry entry{std::move(event), index};
       if (text) {
-        const bool by_token =
-            std::ranges::find(stream.stop_ids, entry.event.token) != stream.stop_ids.end();
-        const FinishReason reason = entry.event.finish_reason;
-        auto piece =
-            text->push(entry.event.token, is_last && by_token ? FinishReason::kLength : reason);
+        auto piece = text->push(entry.event.token, entry.event.finish_reason);
         if (stream.sends_text) entry.text = std::move(piece.text);
         entry.stop_text = std::move(piece.stop_text);
       }
@@ -147,7 +144,7 @@ class EventMessages {
 }  // namespace
 
 ErrorEntry error_entry(std::optional<StreamId> id, Error error, bool no_model) {
-  return {id, std::move(error.message), error.code, no_model, {}};
+  return {id, std::move(error.message), error.code, no_model, {}, error.wait_ms};
 }
 
 void answer_token_error(const ErrorEntry& error, Answers& answers) {
@@ -157,6 +154,11 @@ void answer_token_error(const ErrorEntry& error, Answers& answers) {
 
 void answer_msg_error(const ErrorEntry& error, Answers& answers) {
   protocol::serialize_msg_error(error, answers.emplace_back());
+}
+
+void answer_stream_error(const ErrorEntry& error, Answers& answers) {
+  answer_token_error(error, answers);
+  if (error.no_model) answer_msg_error(error, answers);
 }
 
 std::vector<Outcome> append_events(std::vector<StreamEvent> events, Peer& peer, Answers& messages) {

@@ -7,6 +7,7 @@
 
 #include "lmtp/base/ids.h"
 #include "lmtp/protocol/codec.h"
+#include "lmtp/registry/registry.h"
 #include "lmtp/request/event.h"
 #include "peer.h"
 
@@ -17,6 +18,9 @@ using Answers = std::vector<std::string>;
 protocol::ErrorEntry error_entry(std::optional<StreamId> id, Error error, bool no_model = false);
 void answer_token_error(const protocol::ErrorEntry& error, Answers& answers);
 void answer_msg_error(const protocol::ErrorEntry& error, Answers& answers);
+// The end of a stream that no model has: where its model could not be had, as MSG too, since LMQL
+// takes one of the two for the answer.
+void answer_stream_error(const protocol::ErrorEntry& error, Answers& answers);
 
 // What has become of an operation that waited for its model.
 struct Outcome {

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,11 +11,11 @@
 #include <vector>
 
 #include "buffers.h"
+#include "generation/sample_text.h"
 #include "lmtp/base/ids.h"
 #include "lmtp/base/result.h"
 #include "lmtp/protocol/message.h"
 #include "lmtp/registry/stream_canceller.h"
-#include "lmtp/text/stream_text.h"
 #include "net/memory_limit.h"
 
 namespace lmtp::server {
@@ -24,31 +25,37 @@ using Operation =
     std::variant<protocol::GenerateMessage, protocol::ScoreMessage, protocol::TokenizeMessage,
                  protocol::DetokenizeMessage, protocol::BufferMessage>;
 
-// What an operation has of text, parts and buffers, in token ids.
+// What an operation has of text, parts and buffers, in token ids; or the other way round.
 struct Resolved {
-  std::vector<TokenId> tokens;  // of the prompt, or of the text of a TOKENIZE or BUFFER
-  std::vector<TokenId> scored;
+  std::vector<TokenId> tokens = {};  // of the prompt, or of the text of a TOKENIZE or BUFFER
+  std::vector<TokenId> scored = {};
+  std::string text = {};  // of the tokens of a DETOKENIZE
 };
 
 // An operation until it is done, or its samples run. Of one thread at a time: the strand's, or the
 // encoder's.
 struct WaitingOperation {
-  WaitingOperation(Operation operation_in, MemoryLimit& limit)
-      : operation(std::move(operation_in)), part(limit) {}
+  WaitingOperation(Operation operation_in, std::shared_ptr<MemoryLimit::Part> part_in)
+      : operation(std::move(operation_in)), part(std::move(part_in)) {}
+  ~WaitingOperation() { part->replace(counted_bytes, 0); }
+  WaitingOperation(const WaitingOperation&) = delete;
+  WaitingOperation& operator=(const WaitingOperation&) = delete;
 
   Operation operation;
-  MemoryLimit::Part part;  // what it takes, with the buffers that it holds
+  const std::shared_ptr<MemoryLimit::Part> part;  // of its connection
+  std::size_t counted_bytes = 0;  // in `part`: its own and the buffers that it holds
   // Of the prompt's parts, those that are buffers, as they were in the order of the messages.
   std::vector<std::shared_ptr<const Buffers::Tokens>> buffers;
   bool begins_buffer = false;  // of a BUFFER: there is nothing that it is appended to
   std::optional<Result<Resolved>> resolved;
-  int num_awaits = 0;  // how often it has been submitted to wait for its model
+  int num_awaits = 0;          // how often it has been submitted to wait for its model
+  std::uint64_t encoding = 0;  // ModelReady::encoding, while the encoder has it
 };
 
 struct ExtendedStream {
   struct Sample {
     std::shared_ptr<registry::StreamCanceller> canceller;  // null: it has ended
-    std::optional<text::StreamText> text;                  // where text or a stop string is sent
+    std::optional<SampleText> text;                        // where text or a stop string is sent
   };
 
   std::chrono::steady_clock::time_point arrival = std::chrono::steady_clock::now();
@@ -57,7 +64,6 @@ struct ExtendedStream {
   std::vector<Sample> samples;
   std::size_t num_alive = 0;  // of the samples
   bool sends_text = false;
-  std::vector<TokenId> stop_ids;  // tokens that end a sample by themselves, whatever their text
   bool wants_notices = false;
   std::string into;             // the buffer that gets `tokens` in the end; empty: none
   std::vector<TokenId> tokens;  // where there is `into`: prompt and generated

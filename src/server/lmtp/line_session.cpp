@@ -19,10 +19,10 @@
 #include <vector>
 
 #include "context.h"
+#include "events.h"
 #include "lmtp/base/check.h"
 #include "lmtp/base/log.h"
 #include "lmtp/base/utf8.h"
-#include "lmtp/protocol/codec.h"
 #include "net/write_queue.h"
 
 namespace lmtp::server {
@@ -99,6 +99,10 @@ class LineSession::Loop {
         peer_(place_.id(), context.operation_limits),
         queue_(context.registry, context.write_queues, context.options.max_write_queue_bytes,
                place_.id()) {
+    const auto caller = std::make_shared<Caller>();
+    caller->address = "stdin";
+    caller->log_prompts = context.options.log_prompts;
+    peer_.caller = caller;
     peer_.sink = mailbox_;
     peer_.send_later = [mailbox = mailbox_, later = later_](std::string message) {
       mailbox->put([&](auto& contents) { contents.messages.push_back(std::move(message)); });
@@ -109,14 +113,14 @@ class LineSession::Loop {
   Mailbox& mailbox() { return *mailbox_; }
 
   void run() {
-    context_.registry.add_client();
+    context_.registry.add_client(place_.id());
     try {
       while (turn()) continue;
     } catch (const std::exception& e) {
       fail(std::string("the session over standard input and output failed: ") + e.what());
     }
     peer_.streams.cancel_all();
-    context_.registry.remove_client();
+    context_.registry.remove_client(place_.id());
   }
 
  private:
@@ -199,7 +203,7 @@ class LineSession::Loop {
     num_searched_ = 0;
     if (std::exchange(skips_, true)) return;
     std::vector<std::string> answers;
-    refuse(too_long(), answers);
+    answer_msg_error({std::nullopt, too_long()}, answers);
     send(std::move(answers));
   }
 
@@ -209,9 +213,9 @@ class LineSession::Loop {
     if (line.empty()) return;
     std::vector<std::string> answers;
     if (line.size() > context_.options.max_message_bytes) {
-      refuse(too_long(), answers);
+      answer_msg_error({std::nullopt, too_long()}, answers);
     } else if (!is_utf8(line)) {
-      refuse("line: is not UTF-8; allowed is VERB SPACE JSON", answers);
+      answer_msg_error({std::nullopt, "line: is not UTF-8; allowed is VERB SPACE JSON"}, answers);
     } else {
       context_.dispatcher.handle(line, peer_, answers);
     }
@@ -221,11 +225,6 @@ class LineSession::Loop {
   std::string too_long() const {
     return "line: is longer than " + std::to_string(context_.options.max_message_bytes) +
            " bytes (--max-message-size)";
-  }
-
-  // Where no stream id can be read.
-  static void refuse(std::string why, std::vector<std::string>& answers) {
-    protocol::serialize_msg_error({std::nullopt, std::move(why)}, answers.emplace_back());
   }
 
   void send(std::vector<std::string> messages) {

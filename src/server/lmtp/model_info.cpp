@@ -59,6 +59,8 @@ std::string model_info_json(const registry::ModelStatus& status, std::string_vie
       {"tokenizer", known(found, model.tokenizer)},
       {"vocab_size", known(found, status.limits.vocab_size)},
       {"context_length", known(found, status.limits.context_length)},
+      {"max_input_tokens", known(found, status.limits.input_tokens_max())},
+      {"max_total_tokens", known(found, status.limits.total_tokens_max())},
       {"eos_token_ids", known(found, status.limits.eos_ids)},
       {"dtype", known(found, loaded ? stats.agent.dtype : model.dtype)},
       {"device", known(found, loaded ? stats.agent.device : model.device)},
@@ -72,8 +74,8 @@ std::string model_info_json(const registry::ModelStatus& status, std::string_vie
   if (!notes.empty()) info["notes"] = notes;
   info["server"] = "lmtp-serve/" + std::string(version);
   info["lmtp"] = "1.1";
-  info["extensions"] = {"CANCEL",  "LOADING", "TEXT",    "BUFFERS",
-                        "NOTICES", "ERRORS",  "SAMPLES", "MASK"};
+  info["extensions"] = {"CANCEL", "LOADING", "TEXT", "BUFFERS", "NOTICES",
+                        "ERRORS", "SAMPLES", "MASK", "CHAT"};
   info["numerics"] = known(!stats.agent.numerics.empty(), stats.agent.numerics);
   info["stats"] = stats_json(stats);
   return json_text(info);

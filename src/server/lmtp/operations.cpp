@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <iterator>
-#include <random>
-#include <span>
 #include <type_traits>
 #include <utility>
 
+#include "generation/encode_text.h"
+#include "lmtp/request/error_text.h"
 #include "resolve.h"
 
 namespace lmtp::server {
@@ -47,23 +47,18 @@ std::size_t num_bytes_of(const GenerateMessage& message) {
     num_bytes += message.params.mask->words.size() * sizeof(std::uint64_t);
   }
   for (const std::string& stop : message.stop) num_bytes += stop.size();
+  if (message.chat) num_bytes += message.chat->num_bytes();
   return num_bytes;
 }
 std::size_t num_bytes_of(const ScoreMessage& message) {
   return num_bytes_of(message.prompt) + num_bytes_of(message.options) +
          num_bytes_of(message.scored) + message.scored_text.size();
 }
-std::size_t num_bytes_of(const TokenizeMessage& message) { return message.text.size(); }
+std::size_t num_bytes_of(const TokenizeMessage& message) {
+  return message.text.size() + (message.chat ? message.chat->num_bytes() : 0);
+}
 std::size_t num_bytes_of(const DetokenizeMessage& message) { return num_bytes_of(message.tokens); }
 std::size_t num_bytes_of(const BufferMessage& message) { return num_bytes_of(message.content); }
-
-// Below 2^53, so that every JSON reader gets it right, and so that seed + index is as well.
-std::uint64_t fresh_seed() {
-  std::random_device random;
-  const std::uint64_t high = random();
-  return ((high << 32 | random()) & ((std::uint64_t{1} << 53) - 1)) &
-         ~static_cast<std::uint64_t>(protocol::kMaxSamples - 1);
-}
 
 // What GENERATE and SCORE have in common.
 template <typename Message>
@@ -84,6 +79,12 @@ std::string id_in_use(StreamId id) {
   return "stream_id: " + std::to_string(id) +
          " is a live stream of this connection; allowed is an id that is "
          "not in use (the live stream goes on)";
+}
+
+std::string_view verb_of(const Operation& operation) {
+  constexpr std::string_view kVerbs[] = {"GENERATE", "SCORE", "TOKENIZE", "DETOKENIZE", "BUFFER"};
+  static_assert(std::size(kVerbs) == std::variant_size_v<Operation>);
+  return kVerbs[operation.index()];
 }
 
 StreamId id_of(const Operation& operation) {
@@ -133,7 +134,8 @@ std::size_t num_buffer_bytes(const WaitingOperation& waiting) {
   return num_bytes;
 }
 
-std::unique_ptr<ExtendedStream> make_extended(Operation operation, MemoryLimit& limit) {
+std::unique_ptr<ExtendedStream> make_extended(Operation operation,
+                                              std::shared_ptr<MemoryLimit::Part> part) {
   auto stream = std::make_unique<ExtendedStream>();
   const StreamOptions* options = options_of(operation);
   stream->is_stream = options != nullptr;
@@ -147,7 +149,7 @@ std::unique_ptr<ExtendedStream> make_extended(Operation operation, MemoryLimit& 
     }
     if (options->timeout_ms > 0) stream->deadline = in(options->timeout_ms);
   }
-  stream->waiting = std::make_shared<WaitingOperation>(std::move(operation), limit);
+  stream->waiting = std::make_shared<WaitingOperation>(std::move(operation), std::move(part));
   return stream;
 }
 
@@ -155,16 +157,15 @@ Result<Request> make_request(GenerateMessage& message, Resolved resolved,
                              const registry::ReadyModel& model, ExtendedStream& stream) {
   const StreamOptions& options = message.options;
   std::vector<TokenId>& prompt = resolved.tokens;
-  stream.sends_text = options.text.value_or(has_text(options.prompt_parts));
+  stream.sends_text =
+      options.text.value_or(message.chat.has_value() || has_text(options.prompt_parts));
   const bool needs_text = stream.sends_text || !message.stop.empty();
   if (needs_text && !model.tokenizer) {
     return no_tokenizer(stream.sends_text ? "text" : "stop", model.tokenizer.error());
   }
   const auto num_resumed = static_cast<std::size_t>(message.num_resumed);
   if (num_resumed > prompt.size()) {
-    return Error{ErrorCode::kInvalid, "resumed: is " + std::to_string(num_resumed) +
-                                          "; allowed are at most " + std::to_string(prompt.size()) +
-                                          " (the tokens of the prompt)"};
+    return Error{ErrorCode::kInvalid, "resumed: " + beyond_prompt(num_resumed, prompt.size())};
   }
   Request request = begin_request(message, RequestKind::kGenerate, model, stream);
   request.params = std::move(message.params);
@@ -175,21 +176,9 @@ Result<Request> make_request(GenerateMessage& message, Resolved resolved,
   }
   ExtendedStream::Sample sample;
   if (needs_text) {
-    const std::span<const TokenId> all = prompt;
-    const auto resumed = all.last(num_resumed);
-    text::TokenDecoder::Options decoder{*model.tokenizer, options.skip_special_tokens, false};
-    decoder.at_start = is_without_text(decoder, all.first(all.size() - num_resumed));
-    std::shared_ptr<const text::StopStrings> stops;
-    if (!message.stop.empty()) {
-      stops = std::make_shared<const text::StopStrings>(std::move(message.stop));
-      request.stops = std::make_shared<text::TextStopChecker>(decoder, stops, resumed);
-      stream.stop_ids = request.params.stop_token_ids;
-      if (!request.params.ignore_eos) {
-        const std::vector<TokenId>& eos = model.limits.eos_ids;
-        stream.stop_ids.insert(stream.stop_ids.end(), eos.begin(), eos.end());
-      }
-    }
-    sample.text.emplace(decoder, std::move(stops), message.include_stop, resumed);
+    sample.text.emplace(
+        model, prompt, num_resumed, request.params,
+        TextOptions{options.skip_special_tokens, std::move(message.stop), message.include_stop});
   }
   stream.samples.push_back(std::move(sample));
   stream.into = std::move(message.into);
@@ -209,9 +198,8 @@ Result<Request> make_request(ScoreMessage& message, Resolved resolved,
   ExtendedStream::Sample sample;
   if (stream.sends_text) {
     if (!model.tokenizer) return no_tokenizer("text", model.tokenizer.error());
-    text::TokenDecoder::Options decoder{*model.tokenizer, options.skip_special_tokens, false};
-    decoder.at_start = is_without_text(decoder, prompt);
-    sample.text.emplace(decoder, nullptr, false, std::span<const TokenId>());
+    sample.text.emplace(model, prompt, 0, request.params,
+                        TextOptions{options.skip_special_tokens, {}, false});
   }
   stream.samples.push_back(std::move(sample));
   request.prompt = std::move(prompt);

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "extended_stream.h"
 #include "lmtp/base/ids.h"
@@ -11,12 +12,12 @@
 #include "lmtp/protocol/message.h"
 #include "lmtp/registry/registry.h"
 #include "lmtp/request/request.h"
-#include "lmtp/text/stream_text.h"
 
 namespace lmtp::server {
 
 std::string id_in_use(StreamId id);
 
+std::string_view verb_of(const Operation& operation);
 StreamId id_of(const Operation& operation);
 const std::string& model_of(const Operation& operation);  // empty: none is named
 // Null where it is no stream.
@@ -30,8 +31,10 @@ std::size_t num_bytes(const Operation& operation);
 // The same of the buffers that it holds, each once.
 std::size_t num_buffer_bytes(const WaitingOperation& waiting);
 
-// Of a GENERATE or SCORE: what its stream keeps of the message from the beginning on.
-std::unique_ptr<ExtendedStream> make_extended(Operation operation, MemoryLimit& limit);
+// Of a GENERATE or SCORE: what its stream keeps of the message from the beginning on. `part`: of
+// what waits, its connection's.
+std::unique_ptr<ExtendedStream> make_extended(Operation operation,
+                                              std::shared_ptr<MemoryLimit::Part> part);
 
 // A stream's request with all that its samples have in common. What the session needs of it is set
 // in `stream`, with one sample to begin with. The error is the client's.

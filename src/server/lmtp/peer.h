@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -12,6 +13,7 @@
 
 #include "buffers.h"
 #include "lmtp/protocol/message.h"
+#include "lmtp/request/caller.h"
 #include "lmtp/request/event.h"
 #include "lmtp/server/server.h"
 #include "net/memory_limit.h"
@@ -39,16 +41,22 @@ struct OperationLimits {
 // Owner: the session, on its strand.
 struct Peer {
   Peer(ConnectionId id, OperationLimits& limits_in)
-      : limits(limits_in), streams(id), buffers(limits.max_buffer_bytes, limits.buffers) {}
+      : limits(limits_in),
+        streams(id),
+        buffers(limits.max_buffer_bytes, limits.buffers),
+        waiting(std::make_shared<MemoryLimit::Part>(limits.waiting)) {}
 
   OperationLimits& limits;
   StreamTable streams;
   Buffers buffers;
+  std::shared_ptr<MemoryLimit::Part> waiting;  // its WaitingOperations
+  std::uint64_t num_encodings = 0;             // so far
   // The BUFFER that waits for its model, and what has come since and concerns buffers: it is done
   // in the order of the messages.
   std::optional<StreamId> awaiting_buffer;
   std::deque<std::variant<StreamId, protocol::FreeMessage>> deferred;
 
+  std::shared_ptr<const Caller> caller;
   std::shared_ptr<EventSink> sink;  // where its streams' events go
   // Sends a message that is ready later than the call it answers. Any thread; a connection that is
   // gone by then gets nothing.

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "generation/encode_text.h"
+#include "lmtp/request/error_text.h"
+
 namespace lmtp::server {
 namespace {
 
@@ -23,26 +26,6 @@ std::size_t num_known_tokens(const std::vector<PromptPart>& parts,
     }
   }
   return num_tokens;
-}
-
-struct TextPlace {
-  bool begins = true;    // nothing comes before it
-  bool adds_bos = true;  // as transformers' add_special_tokens
-};
-
-Result<std::vector<TokenId>> encode_text(const registry::LoadedTokenizer& loaded,
-                                         std::string_view field, std::string_view text,
-                                         TextPlace place) {
-  if (!loaded) {
-    return Error{ErrorCode::kInvalid, std::string(field) +
-                                          ": is text, and this model has no tokenizer here (" +
-                                          loaded.error().message + "); send token ids"};
-  }
-  const tokenizer::Tokenizer& tokenizer = **loaded;
-  auto ids = place.begins ? tokenizer.encode(text) : tokenizer.encode_continuation(text);
-  if (!ids) return Error{ErrorCode::kInvalid, std::string(field) + ": " + ids.error().message};
-  if (place.adds_bos && tokenizer.adds_bos()) ids->insert(ids->begin(), tokenizer.bos_id());
-  return ids;
 }
 
 // The parts' tokens, one behind the other.
@@ -81,23 +64,38 @@ Result<std::vector<TokenId>> join_parts(const protocol::StreamOptions& options,
 template <typename Message>
 Result<Resolved> resolve_prompt(Message& message, const WaitingOperation& waiting,
                                 const registry::ReadyModel& model) {
-  if (message.options.prompt_parts.empty()) return Resolved{std::move(message.prompt), {}};
+  if (message.options.prompt_parts.empty()) return Resolved{.tokens = std::move(message.prompt)};
   auto prompt = join_parts(message.options, waiting, model);
   if (!prompt) return prompt.error();
-  return Resolved{std::move(*prompt), {}};
+  return Resolved{.tokens = std::move(*prompt)};
 }
 
 Result<Resolved> resolve_text(const std::string& text, TextPlace place,
                               const registry::ReadyModel& model) {
   auto tokens = encode_text(model.tokenizer, "text", text, place);
   if (!tokens) return tokens.error();
-  return Resolved{std::move(*tokens), {}};
+  return Resolved{.tokens = std::move(*tokens)};
+}
+
+Result<Resolved> resolve_chat(const Chat& chat, const registry::ReadyModel& model) {
+  const auto of_messages = [](const Error& error) {
+    const bool is_place = error.message.starts_with('[');
+    return Error{error.code, (is_place ? "messages" : "messages: ") + error.message};
+  };
+  if (!model.chat_template) return of_messages(model.chat_template.error());
+  auto prompt = (*model.chat_template)->prompt(chat);
+  if (!prompt) return of_messages(prompt.error());
+  return Resolved{.tokens = std::move(*prompt)};
 }
 
 Result<Resolved> resolve_message(protocol::GenerateMessage& message,
                                  const WaitingOperation& waiting,
                                  const registry::ReadyModel& model) {
-  return resolve_prompt(message, waiting, model);
+  if (!message.chat) return resolve_prompt(message, waiting, model);
+  Result<Resolved> resolved = resolve_chat(*message.chat, model);
+  if (!resolved) return resolved;
+  resolved->tokens.insert(resolved->tokens.end(), message.prompt.begin(), message.prompt.end());
+  return resolved;
 }
 
 Result<Resolved> resolve_message(protocol::ScoreMessage& message, const WaitingOperation& waiting,
@@ -115,22 +113,48 @@ Result<Resolved> resolve_message(protocol::ScoreMessage& message, const WaitingO
   return resolved;
 }
 
-Result<Resolved> resolve_message(protocol::TokenizeMessage& message, const WaitingOperation&,
-                                 const registry::ReadyModel& model) {
-  return resolve_text(message.text, {.begins = true, .adds_bos = message.add_special_tokens},
-                      model);
+Result<Resolved> resolve_message(protocol::TokenizeMessage& message,
+                                 const registry::ReadyModel& model, std::size_t max_answer_bytes) {
+  const TextPlace place{.begins = true, .adds_bos = message.add_special_tokens};
+  auto resolved =
+      message.chat ? resolve_chat(*message.chat, model) : resolve_text(message.text, place, model);
+  // A token takes two bytes at least.
+  if (resolved && resolved->tokens.size() > max_answer_bytes / 2) {
+    return too_much("text", max_answer_bytes);
+  }
+  return resolved;
 }
 
-Result<Resolved> resolve_message(protocol::DetokenizeMessage&, const WaitingOperation&,
-                                 const registry::ReadyModel&) {
-  return Resolved{};
+Result<Resolved> resolve_message(protocol::DetokenizeMessage& message,
+                                 const registry::ReadyModel& model, std::size_t max_answer_bytes) {
+  if (!model.tokenizer) {
+    return Error{ErrorCode::kInvalid, "tokens: this model has no tokenizer here (" +
+                                          model.tokenizer.error().message +
+                                          "), and nothing else is allowed"};
+  }
+  const tokenizer::Tokenizer& tokenizer = **model.tokenizer;
+  const int vocab_size = model.limits.vocab_size;
+  std::size_t num_bytes = 0;
+  for (std::size_t i = 0; i < message.tokens.size(); ++i) {
+    const TokenId token = message.tokens[i];
+    if (token < 0 || token >= vocab_size) {
+      return Error{ErrorCode::kInvalid,
+                   "tokens[" + std::to_string(i) + "]: " + beyond_vocabulary(token, vocab_size)};
+    }
+    num_bytes += tokenizer.token_bytes(token).size();
+    if (num_bytes > max_answer_bytes) return too_much("tokens", max_answer_bytes);
+  }
+  if (message.skip_special_tokens) {
+    std::erase_if(message.tokens, [&](TokenId token) { return tokenizer.is_special(token); });
+  }
+  return Resolved{.text = tokenizer.decode(message.tokens)};
 }
 
 Result<Resolved> resolve_message(protocol::BufferMessage& message, const WaitingOperation& waiting,
                                  const registry::ReadyModel& model) {
   const auto* text = std::get_if<std::string>(&message.content);
   if (text == nullptr) {
-    return Resolved{std::move(std::get<std::vector<TokenId>>(message.content)), {}};
+    return Resolved{.tokens = std::move(std::get<std::vector<TokenId>>(message.content))};
   }
   const bool begins = waiting.begins_buffer;
   return resolve_text(
@@ -139,16 +163,16 @@ Result<Resolved> resolve_message(protocol::BufferMessage& message, const Waiting
 
 }  // namespace
 
+Error too_much(std::string_view field, std::size_t max_answer_bytes) {
+  return {ErrorCode::kInvalid, std::string(field) + ": the answer would have more than " +
+                                   std::to_string(max_answer_bytes) +
+                                   " bytes, which is half of --max-write-queue; send it in parts"};
+}
+
 Error unknown_buffer(const std::string& name) {
   return {ErrorCode::kInvalid,
           "buffer: '" + name +
               "' is unknown; allowed is one that BUFFER or into has made on this connection"};
-}
-
-Error no_tokenizer(std::string_view option, const Error& reason) {
-  return {ErrorCode::kInvalid, std::string(option) +
-                                   ": needs a tokenizer, and this model has none here (" +
-                                   reason.message + "); leave it out"};
 }
 
 Result<void> hold_buffers(const std::vector<PromptPart>& parts, const Buffers& buffers,
@@ -174,12 +198,29 @@ bool has_text(const std::vector<PromptPart>& parts) {
       parts, [](const PromptPart& part) { return std::holds_alternative<std::string>(part); });
 }
 
-Result<Resolved> resolve(WaitingOperation& waiting, const registry::ReadyModel& model) {
-  return std::visit([&](auto& message) { return resolve_message(message, waiting, model); },
-                    waiting.operation);
+Result<Resolved> resolve(WaitingOperation& waiting, const registry::ReadyModel& model,
+                         std::size_t max_answer_bytes) {
+  return std::visit(
+      [&](auto& message) {
+        if constexpr (requires { resolve_message(message, model, max_answer_bytes); }) {
+          return resolve_message(message, model, max_answer_bytes);
+        } else {
+          return resolve_message(message, waiting, model);
+        }
+      },
+      waiting.operation);
 }
 
-std::size_t num_text_bytes(const Operation& operation) {
+bool has_chat(const Operation& operation) {
+  return std::visit(
+      [](const auto& message) {
+        if constexpr (requires { message.chat; }) return message.chat.has_value();
+        return false;
+      },
+      operation);
+}
+
+std::size_t num_coded_bytes(const Operation& operation) {
   const auto of_parts = [](const std::vector<PromptPart>& parts) {
     std::size_t num_bytes = 0;
     for (const PromptPart& part : parts) {
@@ -195,6 +236,9 @@ std::size_t num_text_bytes(const Operation& operation) {
         }
         if constexpr (requires { message.scored_text; }) num_bytes += message.scored_text.size();
         if constexpr (requires { message.text; }) num_bytes += message.text.size();
+        if constexpr (requires { message.tokens; }) {
+          num_bytes += message.tokens.size() * sizeof(TokenId);
+        }
         if constexpr (requires { message.content; }) {
           const auto* text = std::get_if<std::string>(&message.content);
           if (text != nullptr) num_bytes += text->size();

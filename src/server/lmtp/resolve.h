@@ -1,4 +1,4 @@
-// From what a message says to token ids. Pure functions; any thread.
+// From what a message says to token ids, and back. Pure functions; any thread.
 #pragma once
 
 #include <cstddef>
@@ -18,16 +18,19 @@ namespace lmtp::server {
 Result<void> hold_buffers(const std::vector<protocol::PromptPart>& parts, const Buffers& buffers,
                           WaitingOperation& waiting);
 
-// Encodes what is text and puts parts together. A prompt that is longer than the context without
-// its text is refused before that. The error's text is about the field.
-Result<Resolved> resolve(WaitingOperation& waiting, const registry::ReadyModel& model);
+// Encodes what is text and puts parts together; or decodes. A prompt that is longer than the
+// context without its text is refused before that, and what would be answered with more than
+// max_answer_bytes. The error's text is about the field.
+Result<Resolved> resolve(WaitingOperation& waiting, const registry::ReadyModel& model,
+                         std::size_t max_answer_bytes);
 
-// Of the text that resolve() encodes.
-std::size_t num_text_bytes(const Operation& operation);
+// Of the text that resolve() encodes, or the ids that it decodes.
+std::size_t num_coded_bytes(const Operation& operation);
+// Whether resolve() renders a chat.
+bool has_chat(const Operation& operation);
 
+Error too_much(std::string_view field, std::size_t max_answer_bytes);
 Error unknown_buffer(const std::string& name);
 bool has_text(const std::vector<protocol::PromptPart>& parts);
-// The error of a field that needs a tokenizer, where the model has none for that reason.
-Error no_tokenizer(std::string_view option, const Error& reason);
 
 }  // namespace lmtp::server

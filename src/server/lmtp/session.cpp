@@ -59,6 +59,7 @@ class Session : public Connection, public std::enable_shared_from_this<Session> 
   void drop() override;
   Holding holding(Held what) const override;
   void give_up(Held what) override;
+  void drop_if_revoked() override;
 
  private:
   // What engines hold of a session. It neither keeps the session alive nor can be the one that ends
@@ -143,7 +144,9 @@ Session::Session(WebSocketUpgrade& upgrade)
       pace_timer_(socket_.get_executor()),
       pause_timer_(socket_.get_executor()),
       write_queue_(context_->registry, context_->write_queues,
-                   context_->options.max_write_queue_bytes, place_.id()) {}
+                   context_->options.max_write_queue_bytes, place_.id()) {
+  peer_.caller = std::move(upgrade.caller);
+}
 
 Session::~Session() { finish(); }
 
@@ -206,10 +209,18 @@ void Session::shut_down() {
   });
 }
 
+void Session::drop_if_revoked() {
+  if (peer_.caller->account == nullptr || !peer_.caller->account->is_revoked()) return;
+  asio::post(socket_.get_executor(), [self = shared_from_this()] {
+    self->begin_close(close_code::policy_error, "the key is not accepted any more", kCloseTimeout);
+  });
+}
+
 // A peer is counted while the connection is open, however it ends.
 void Session::become(State state) {
-  if (state == State::kOpen) context_->registry.add_client();
-  if (state_ == State::kOpen) context_->registry.remove_client();
+  const ConnectionId share = share_of(peer_.caller.get(), place_.id());
+  if (state == State::kOpen) context_->registry.add_client(share);
+  if (state_ == State::kOpen) context_->registry.remove_client(share);
   state_ = state;
 }
 

@@ -20,7 +20,7 @@ namespace lmtp::server {
 class StreamTable {
  public:
   struct Live {
-    // Null where each sample has its own, and where it waits for a buffer.
+    // Null where each sample has its own, and where it waits for a buffer or for the encoder.
     std::shared_ptr<registry::StreamCanceller> canceller;
     bool cancelled = false;
     std::unique_ptr<ExtendedStream> extended;  // null: a stream of the base protocol

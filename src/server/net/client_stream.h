@@ -53,7 +53,7 @@ class ClientStream
   };
   Progress progress() {
     Progress now{num_begun_, 0};
-    ::ioctl(next_layer().socket().native_handle(), SIOCOUTQ, &now.num_unsent);
+    ::ioctl(next_layer().next_layer().socket().native_handle(), SIOCOUTQ, &now.num_unsent);
     return now;
   }
 

@@ -13,7 +13,9 @@ std::string why_given_up(Held what) {
 }
 
 ConnectionRegistry::Place::Place(Place&& other) noexcept
-    : registry_(std::exchange(other.registry_, nullptr)), id_(other.id_) {}
+    : registry_(std::exchange(other.registry_, nullptr)),
+      id_(other.id_),
+      seat_(std::move(other.seat_)) {}
 
 ConnectionRegistry::Place::~Place() {
   if (registry_ == nullptr) return;
@@ -43,6 +45,22 @@ std::vector<std::shared_ptr<Connection>> ConnectionRegistry::open() const {
     if (std::shared_ptr<Connection> connection = weak.lock()) open.push_back(std::move(connection));
   }
   return open;
+}
+
+void ConnectionRegistry::add_client(ConnectionId share) {
+  const std::lock_guard lock(mutex_);
+  ++clients_[share];
+  num_clients_ = static_cast<int>(clients_.size());
+}
+
+void ConnectionRegistry::remove_client(ConnectionId share) {
+  const std::lock_guard lock(mutex_);
+  if (--clients_[share] == 0) clients_.erase(share);
+  num_clients_ = static_cast<int>(clients_.size());
+}
+
+void ConnectionRegistry::drop_revoked() {
+  for (const std::shared_ptr<Connection>& connection : open()) connection->drop_if_revoked();
 }
 
 void ConnectionRegistry::shut_down_all() {

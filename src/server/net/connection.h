@@ -8,10 +8,12 @@
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "lmtp/base/ids.h"
 #include "lmtp/base/log.h"
+#include "net/address_limits.h"
 
 namespace lmtp::server {
 
@@ -36,6 +38,8 @@ class Connection {
   virtual void drop() = 0;
 
   virtual Holding holding(Held /*what*/) const { return {}; }
+  // Keys have been read again.
+  virtual void drop_if_revoked() {}
   // Others need the memory: what is held counts no longer, and the connection closes.
   virtual void give_up(Held /*what*/) {}
 };
@@ -47,33 +51,40 @@ class ConnectionRegistry {
   // session to the WebSocket session: one socket is never counted twice.
   class Place {
    public:
-    explicit Place(ConnectionRegistry& registry) : registry_(&registry), id_(registry.next_id()) {}
+    // `seat`: where its address counts it.
+    explicit Place(ConnectionRegistry& registry, AddressLimits::Seat seat = {})
+        : registry_(&registry), id_(registry.next_id()), seat_(std::move(seat)) {}
     ~Place();
     Place(Place&& other) noexcept;
     Place& operator=(Place&&) = delete;
 
     ConnectionId id() const { return id_; }
+    const AddressLimits::Seat& seat() const { return seat_; }
     // Sets the session of the socket. False: the server is stopping, and it must not start.
     bool fill(const std::weak_ptr<Connection>& connection);
 
    private:
     ConnectionRegistry* registry_;  // null: moved from
     const ConnectionId id_;
+    AddressLimits::Seat seat_;
   };
 
   std::size_t size() const;
   // A number that no connection has had or will have.
   ConnectionId next_id() { return next_id_++; }
 
-  // Clients that may have requests in flight. Each is counted once, by its session.
-  void add_client() { ++num_clients_; }
-  void remove_client() { --num_clients_; }
+  // Clients that may have requests in flight, by share_of(): each key, or each connection without
+  // one, counts once while it has a session.
+  void add_client(ConnectionId share);
+  void remove_client(ConnectionId share);
   int num_clients() const { return num_clients_; }
 
   // Refuses new connections from now on and shuts down the open ones.
   void shut_down_all();
   // Drops those that are still open.
   void drop_all();
+  // Closes those whose key is not accepted any more.
+  void drop_revoked();
 
   // Logs that a connection is closed for what its client does, which clients can bring about as
   // often as they connect.
@@ -91,6 +102,7 @@ class ConnectionRegistry {
   std::atomic<ConnectionId> next_id_ = 1;
   std::atomic<int> num_clients_ = 0;
   mutable std::mutex mutex_;
+  std::unordered_map<ConnectionId, int> clients_;  // sessions by share
   std::unordered_map<ConnectionId, std::weak_ptr<Connection>> connections_;
   bool stopping_ = false;
   log::RateLimited closed_log_;

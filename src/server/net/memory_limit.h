@@ -30,6 +30,20 @@ class MemoryLimit {
       return limit_.used_bytes_.fetch_add(change) + change <= limit_.max_bytes_;
     }
 
+    // Has `after` bytes in the place of `before` of its own. False where that is more and this part
+    // would have more than three quarters of what the others leave, so that there is always a place
+    // for another's: nothing has changed then.
+    bool replace(std::size_t before, std::size_t after) {
+      const std::size_t change = after - before;  // wraps if it is less
+      const std::size_t own = bytes_.fetch_add(change) + change;
+      const std::size_t all = limit_.used_bytes_.fetch_add(change) + change;
+      const std::size_t left = limit_.max_bytes_ - all + own;  // by the others
+      if (after <= before || (all <= limit_.max_bytes_ && own <= left - left / 4)) return true;
+      bytes_.fetch_sub(change);
+      limit_.used_bytes_.fetch_sub(change);
+      return false;
+    }
+
    private:
     MemoryLimit& limit_;
     std::atomic<std::size_t> bytes_ = 0;

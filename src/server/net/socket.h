@@ -4,9 +4,13 @@
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/beast/core/basic_stream.hpp>
 
+#include "lmtp/tls/stream.h"
+
 namespace lmtp::server {
 
 using Socket = boost::asio::generic::stream_protocol::socket;
-using SocketStream = boost::beast::basic_stream<boost::asio::generic::stream_protocol>;
+// With timeouts.
+using TcpStream = boost::beast::basic_stream<boost::asio::generic::stream_protocol>;
+using SocketStream = tls::Stream<TcpStream>;
 
 }  // namespace lmtp::server

@@ -1,5 +1,5 @@
-// Encoder: the thread that reads long texts, which would hold up the other connections of an io
-// thread.
+// Encoder: the thread that encodes long texts, and decodes long lists of ids, which would hold up
+// the other connections of an io thread.
 #pragma once
 
 #include <condition_variable>
@@ -14,7 +14,8 @@
 
 namespace lmtp::server {
 
-// A text of so many bytes takes up to 40 ms where it is one word, a few as a rule.
+// A text of so many bytes takes up to 40 ms where it is one word, a few as a rule; ids of so many
+// bytes take less.
 inline constexpr std::size_t kEncodedAtOnceMax = std::size_t{64} << 10;
 // Longer ones that wait for their turn, in all and of one connection.
 inline constexpr std::size_t kEncodesMax = 64;

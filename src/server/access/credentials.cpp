@@ -1,0 +1,130 @@
+#include "credentials.h"
+
+#include <openssl/evp.h>
+
+#include <charconv>
+#include <utility>
+
+#include "http/message.h"
+#include "key_file.h"
+
+namespace lmtp::server {
+namespace {
+
+// Of a field that may hold a key.
+constexpr std::size_t kValueBytesMax = 4 * kKeyBytesMax;
+constexpr std::string_view kSpaces = " \t";
+constexpr std::string_view kParameter = "key=";
+
+// What follows the scheme, whose case does not matter; nullopt: it is another one.
+std::optional<std::string_view> behind_scheme(std::string_view value, std::string_view scheme) {
+  if (!equal_names(value.substr(0, scheme.size()), scheme)) return std::nullopt;
+  value.remove_prefix(scheme.size());
+  const std::size_t begin = value.find_first_not_of(kSpaces);
+  if (begin == 0 || begin == std::string_view::npos) return std::nullopt;
+  return value.substr(begin);
+}
+
+// Of the credentials of Basic, what is behind the first colon; as a user name without a password
+// it is all.
+std::optional<std::string> password_of(std::string_view base64) {
+  if (base64.empty() || base64.size() > kValueBytesMax || base64.size() % 4 != 0) {
+    return std::nullopt;
+  }
+  std::string text(base64.size() / 4 * 3, '\0');
+  const int num_bytes = EVP_DecodeBlock(reinterpret_cast<unsigned char*>(text.data()),
+                                        reinterpret_cast<const unsigned char*>(base64.data()),
+                                        static_cast<int>(base64.size()));
+  if (num_bytes != static_cast<int>(text.size())) return std::nullopt;
+  // Each stands for a byte that is not there.
+  for (int i = 0; i < 2 && base64.ends_with('='); ++i) {
+    base64.remove_suffix(1);
+    text.pop_back();
+  }
+  const std::size_t colon = text.find(':');
+  if (colon == std::string::npos) return text;
+  return colon + 1 < text.size() ? text.substr(colon + 1) : text.substr(0, colon);
+}
+
+std::string percent_decoded(std::string_view text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    unsigned char byte = 0;
+    const char* const digits = text.data() + i + 1;
+    if (text[i] == '%' && i + 2 < text.size() &&
+        std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2) {
+      out.push_back(static_cast<char>(byte));
+      i += 2;
+    } else {
+      out.push_back(text[i]);
+    }
+  }
+  return out;
+}
+
+// The query without its parameters `key`, which `take` gets.
+template <typename Take>
+std::string split_query(std::string_view query, const Take& take) {
+  std::string rest;
+  bool is_first = true;
+  while (true) {
+    const std::size_t end = std::min(query.find('&'), query.size());
+    const std::string_view parameter = query.substr(0, end);
+    if (parameter.starts_with(kParameter)) {
+      take(parameter.substr(kParameter.size()));
+    } else {
+      rest.append(is_first ? "" : "&").append(parameter);
+      is_first = false;
+    }
+    if (end == query.size()) return rest;
+    query.remove_prefix(end + 1);
+  }
+}
+
+void take_field(const HttpField& field, std::vector<std::string>& keys) {
+  if (field.value.size() > kValueBytesMax) return;
+  if (!equal_names(field.name, "Authorization")) return keys.push_back(field.value);
+  if (const auto key = behind_scheme(field.value, "Bearer")) {
+    keys.emplace_back(*key);
+    return;
+  }
+  const auto credentials = behind_scheme(field.value, "Basic");
+  if (!credentials) return;
+  if (auto key = password_of(*credentials)) keys.push_back(std::move(*key));
+}
+
+}  // namespace
+
+std::vector<std::string> take_keys(HttpRequest& request, bool begins_websocket) {
+  std::vector<std::string> keys;
+  std::erase_if(request.fields, [&](const HttpField& field) {
+    const bool may_hold_key = equal_names(field.name, "Authorization") ||
+                              equal_names(field.name, "api-key") ||
+                              equal_names(field.name, "x-api-key");
+    if (may_hold_key) take_field(field, keys);
+    return may_hold_key;
+  });
+  request.query = split_query(request.query, [&](std::string_view value) {
+    if (begins_websocket) keys.push_back(percent_decoded(value));
+  });
+  std::erase_if(keys, [](const std::string& key) { return !is_sendable(key); });
+  return keys;
+}
+
+std::string without_key(std::string_view query) {
+  return split_query(query, [](std::string_view /*value*/) {});
+}
+
+HttpResponse no_access(bool was_sent) {
+  HttpResponse response =
+      plain_text(401, was_sent ? "This API key is not accepted here."
+                               : "An API key is needed: Authorization: Bearer KEY, api-key: KEY or "
+                                 "x-api-key: KEY; for a WebSocket also ?key=KEY.");
+  response.fields.push_back(
+      {"WWW-Authenticate", R"(Bearer realm="lmtp-serve", Basic realm="lmtp-serve")"});
+  return response;
+}
+
+HttpResponse no_right() { return plain_text(403, "This is for API keys with the right admin."); }
+
+}  // namespace lmtp::server

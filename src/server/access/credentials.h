@@ -1,0 +1,26 @@
+// The API keys that an HTTP request brings, and the answers for want of one.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lmtp/server/http.h"
+
+namespace lmtp::server {
+
+// Removes them from the request, so that nothing that handles it later can show them: Authorization
+// (Bearer, or Basic, whose password it is), api-key, x-api-key; of the query `key`, which counts
+// where the request begins a WebSocket.
+std::vector<std::string> take_keys(HttpRequest& request, bool begins_websocket);
+
+// Without its `key`, by which a WebSocket's route is found.
+std::string without_key(std::string_view query);
+
+// 401. `was_sent`: there was one, but none that is accepted.
+HttpResponse no_access(bool was_sent);
+// 403: the key lacks the right.
+HttpResponse no_right();
+
+}  // namespace lmtp::server

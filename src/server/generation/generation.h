@@ -1,0 +1,86 @@
+// What an HTTP endpoint asks of a model, and how it gets it: prompts of text, chat or ids, each
+// continued by one sample or several; whichever protocol the endpoint speaks.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "encoder.h"
+#include "lmtp/base/ids.h"
+#include "lmtp/base/result.h"
+#include "lmtp/registry/registry.h"
+#include "lmtp/request/event.h"
+#include "lmtp/request/sampling_params.h"
+#include "lmtp/server/http.h"
+#include "net/memory_limit.h"
+#include "sample_text.h"
+
+namespace lmtp::server {
+
+// Sequences of one HTTP request: prompts times samples.
+inline constexpr std::size_t kSequencesMax = 256;
+
+// Owner: the server's context. Any thread.
+struct GenerationContext {
+  registry::Registry& models;
+  Encoder& encoder;
+  MemoryLimit& waiting;  // what requests hold until their prompts are token ids
+};
+
+using Prompts = std::vector<std::vector<TokenId>>;
+
+struct GenerationRequest {
+  std::string model;  // as the client named it; empty: the only one
+  // The ids of each prompt, by the model that is ready. On the encoder's thread where it may take
+  // long: then it must not touch what the connection's strand does. The error is the client's.
+  std::function<Result<Prompts>(const registry::ReadyModel&)> make_prompts;
+  std::size_t num_bytes = 0;  // that make_prompts holds; it takes long from kEncodedAtOnceMax on
+  bool is_slow = false;       // it takes long however few they are
+  int num_samples = 1;        // of each prompt; their seeds are seed, seed + 1, ...
+  SamplingParams params;
+  bool to_context_end = false;  // as many tokens as fit, in the place of params.max_tokens
+  // Log probabilities of the prompts' tokens but for the first, before any is generated.
+  bool scores_prompts = false;
+  bool generates = true;  // false: no tokens; without scores_prompts nothing is computed
+  TextOptions text;
+};
+
+struct GeneratedToken {
+  int prompt = 0;
+  TokenEvent event;  // with the sample's index
+  // What of the text is certain with it; without the stop string but where it is included.
+  std::string text;
+  std::optional<std::string> stop_text;  // the stop string that ended the sample
+};
+
+// The endpoint's half: writes what comes in its protocol. Called on the connection's strand.
+// on_prompts comes first; on_end or on_error is the last call, unless the client goes.
+class GenerationListener {
+ public:
+  virtual ~GenerationListener() = default;
+
+  // The prompts are token ids, and nothing is computed yet. What the protocol allows less of than
+  // the model is refused here; both may be changed. `params` has its seed.
+  virtual Result<void> on_prompts(const registry::ReadyModel& model, Prompts& prompts,
+                                  SamplingParams& params) = 0;
+  // A token of the prompt itself; the first has none.
+  virtual void on_prompt_token(int prompt, TokenEvent event) = 0;
+  virtual void on_token(GeneratedToken token) = 0;
+  // Behind the tokens of one step: what was written of them may be sent. An error ends the request.
+  virtual Result<void> on_step() { return {}; }
+  virtual void on_end() = 0;
+  // The other sequences are cancelled. `no_model`: it is unknown, or could not be loaded.
+  virtual void on_error(const Error& error, bool no_model) = 0;
+};
+
+// Begins; the rest comes through the listener, possibly within the call. It ends where the client
+// goes, too. `context` outlives the connection. Thread: the strand of `responder`.
+void generate(const GenerationContext& context, GenerationRequest request,
+              std::shared_ptr<HttpResponder> responder,
+              std::shared_ptr<GenerationListener> listener);
+
+}  // namespace lmtp::server

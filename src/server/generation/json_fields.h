@@ -1,0 +1,62 @@
+// The fields of a JSON body, read one after the other: each is checked, and the first error kept.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lmtp/base/ids.h"
+#include "lmtp/base/json.h"
+#include "lmtp/base/result.h"
+#include "lmtp/request/sampling_params.h"
+#include "lmtp/request/sampling_table.h"
+
+namespace lmtp::server {
+
+// How an error shows a value of the wrong type or size: "is a string", "is -1".
+std::string seen(const Json& value);
+
+// The ids of an array; the error's text is for behind the field's name.
+Result<std::vector<TokenId>> token_ids(const Json& value);
+
+// A field that is null counts as absent. After an error the readers return what they do for an
+// absent field. Owner: the reading of one body, which outlives it.
+class JsonFields {
+ public:
+  explicit JsonFields(const Json& object) : object_(object) {}
+
+  // For errors that no reader finds.
+  void fail(std::string_view field, std::string_view what);
+  bool failed() const { return error_.has_value(); }
+  // "<field>: what is wrong and what is allowed". REQUIRES: failed().
+  const Error& error() const { return *error_; }
+
+  // Null: absent.
+  const Json* find(std::string_view field) const { return find_json(object_, field); }
+
+  bool boolean(std::string_view field, bool absent);
+  std::optional<std::int64_t> whole(std::string_view field, std::int64_t low, std::int64_t high);
+  std::optional<float> number(std::string_view field, const ParamRange& range);
+  const std::string* text(std::string_view field);
+  std::vector<TokenId> ids(std::string_view field, std::size_t num_max);
+  // Strings, or one alone.
+  std::vector<std::string> strings(std::string_view field, std::size_t num_max,
+                                   std::size_t bytes_max);
+  // A negative one is read as its two's complement.
+  std::optional<std::uint64_t> seed(std::string_view field);
+  // An object of token id: number.
+  std::shared_ptr<const LogitBias> logit_bias(std::string_view field);
+  // The numbers and truth values of kSamplingTable that have these names, where they are given.
+  void params(std::initializer_list<std::string_view> names, SamplingParams& params);
+
+ private:
+  const Json& object_;
+  std::optional<Error> error_;
+};
+
+}  // namespace lmtp::server

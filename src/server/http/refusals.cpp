@@ -1,0 +1,100 @@
+// The part of HttpSession that refuses requests for what their header says, or lacks.
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "access/credentials.h"
+#include "http_session.h"
+#include "lmtp/base/log.h"
+#include "lmtp/base/text.h"
+#include "origin.h"
+
+namespace lmtp::server {
+namespace {
+
+// On a route that reads no body, a longer Content-Length is refused.
+constexpr std::uint64_t kMaxUnreadBodyBytes = std::uint64_t{1} << 20;
+
+// For the log. What is no path, such as http://user:KEY@host/, may show a key.
+std::string route_text(const HttpRequest& request) {
+  const bool is_path = request.path.starts_with('/');
+  return shortened(request.method, 16) + " " + (is_path ? shortened(request.path, 128) : "?");
+}
+
+}  // namespace
+
+// No browser reaches a Unix socket.
+bool HttpSession::is_local() const {
+  boost::beast::error_code error;
+  const auto endpoint = tcp().socket().local_endpoint(error);
+  return !error && endpoint.protocol().family() == AF_UNIX;
+}
+
+std::optional<HttpResponse> HttpSession::refuse_header() const {
+  if (!reads_body() && parser_->content_length().value_or(0) > kMaxUnreadBodyBytes) {
+    return plain_text(400, "This is not HTTP.");
+  }
+  if (tls_ != nullptr && !stream_.is_tls()) {
+    return plain_text(400, "This port speaks TLS: write https:// or wss://.");
+  }
+  if (parser_->get().count(boost::beast::http::field::host) > 1) {
+    return plain_text(400, "There is more than one Host field.");
+  }
+  if (refusal_) return refusal_;
+  if (is_local()) return std::nullopt;
+  return refuse_foreign(request_, context_->options, context_->on_loopback);
+}
+
+// The connection itself has counted as its first request.
+std::optional<HttpResponse> HttpSession::refuse_address() {
+  if (std::exchange(is_first_, false)) return std::nullopt;
+  const int retry_after_s = place_.seat().take_request();
+  if (retry_after_s == 0) return std::nullopt;
+  return come_again(retry_after_s,
+                    "Too many requests of this address (--max-request-rate-per-address).");
+}
+
+const UpgradeHandler* HttpSession::find_websocket() const {
+  const std::string query = without_key(request_.query);
+  return context_->routes.find_websocket(request_.path + (query.empty() ? "" : "?" + query));
+}
+
+// Whose request it is; the refusal where it needs a key, or a right, that it does not bring.
+std::optional<HttpResponse> HttpSession::identify(bool begins_websocket) {
+  const auto caller = std::make_shared<Caller>();
+  caller->address = address_;
+  if (!begins_websocket) caller->route = route_text(request_);
+  caller->log_prompts = context_->options.log_prompts;
+  caller_ = caller;
+  const std::vector<std::string> keys = take_keys(request_, begins_websocket);
+  if (!context_->keys.is_required()) return std::nullopt;
+  for (const std::string& key : keys) {
+    auto account = context_->keys.find(key);
+    if (account != nullptr) caller->account = std::move(account);
+  }
+  const bool is_open = is_preflight(request_) && !context_->routes.methods(request_.path).empty();
+  Right right = begins_websocket || route_ == nullptr ? Right::kKey : route_->right;
+  if (is_open) right = Right::kNone;
+  if (right == Right::kNone) return std::nullopt;
+  if (caller->account == nullptr) return no_access(!keys.empty());
+  if (right == Right::kAdmin && !caller->account->is_admin()) return no_right();
+  return std::nullopt;
+}
+
+// The line of a request that has no other. What no handler has seen may come in floods; a monitor
+// asks again and again.
+void HttpSession::log_refused(int status, bool was_handled) {
+  if (status < 400 || (caller_ != nullptr && caller_->is_logged.exchange(true))) return;
+  if (route_ != nullptr && route_->right == Right::kNone) return;
+  std::string line = "request";
+  if (caller_ != nullptr && caller_->account != nullptr) line += " of " + caller_->account->name();
+  if (!address_.empty()) line += " at " + address_;
+  if (caller_ != nullptr) line += ": " + caller_->route;
+  line += ": " + std::to_string(status);
+  was_handled ? log::info(line) : context_->refused_log.warning(line);
+}
+
+}  // namespace lmtp::server

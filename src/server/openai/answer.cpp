@@ -1,0 +1,390 @@
+#include "answer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <random>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "error.h"
+#include "lmtp/base/json.h"
+#include "lmtp/base/text.h"
+#include "net/memory_limit.h"
+#include "token_lists.h"
+
+namespace lmtp::server {
+namespace {
+
+// By so much at a time what is held is counted towards what all connections hold.
+constexpr std::size_t kHeldBytesStep = std::size_t{64} << 10;
+
+std::string fresh_id(std::string_view prefix) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::random_device random;
+  std::string id(prefix);
+  for (int i = 0; i < 4; ++i) {
+    for (auto bits = random(); bits != 0; bits >>= 4) id += kDigits[bits & 15];
+  }
+  return id;
+}
+
+std::string_view reason_json(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop:
+      return R"("stop")";
+    case FinishReason::kLength:
+      return R"("length")";
+    case FinishReason::kNone:
+      break;
+  }
+  return "null";
+}
+
+// Owned by the generation; the connection's strand.
+class Answer : public GenerationListener {
+ public:
+  Answer(ServerContext& context, AnswerOptions options, int num_samples, const TextOptions& text,
+         std::shared_ptr<HttpResponder> responder)
+      : context_(context),
+        options_(std::move(options)),
+        num_samples_(static_cast<std::size_t>(num_samples)),
+        skips_special_tokens_(text.skip_special_tokens),
+        includes_stop_(text.include_stop),
+        responder_(std::move(responder)),
+        id_(fresh_id(options_.is_chat ? "chatcmpl-" : "cmpl-")),
+        held_(context.write_queues) {}
+
+  Result<void> on_prompts(const registry::ReadyModel& model, Prompts& prompts,
+                          SamplingParams& params) override;
+  void on_prompt_token(int prompt, TokenEvent event) override;
+  void on_token(GeneratedToken token) override;
+  Result<void> on_step() override;
+  void on_end() override;
+  void on_error(const Error& error, bool no_model) override;
+
+ private:
+  // What of a choice is still to be sent; of a prompt, what echo puts in front of its choices.
+  struct Pending {
+    std::string text;
+    TokenLists lists;
+
+    std::size_t num_bytes() const { return text.size() + lists.num_bytes(); }
+  };
+  struct Prompt {
+    std::string ids;  // as JSON; empty where the answer has none
+    Pending echo;
+  };
+  struct Choice {
+    Pending pending;
+    bool is_begun = false;  // some of it has been sent
+    FinishReason reason = FinishReason::kNone;
+    std::string stop_reason = "null";  // as JSON
+    int num_tokens = 0;
+    double sum_logprobs = 0.0;
+  };
+
+  std::size_t num_answers() const { return static_cast<std::size_t>(options_.num_answers); }
+  Prompt make_prompt(std::size_t at, const std::vector<TokenId>& ids) const;
+  void make_head(const std::string& model_name);
+  void cut_stop_token(GeneratedToken& token) const;
+  std::string stop_reason(const GeneratedToken& token) const;
+  Result<void> check_length() const;
+  void append_content(const Choice& choice, std::string& out) const;
+  // `index`: of the answer's choices.
+  void append_choice(Choice& choice, std::size_t index, std::string& out);
+  void append_chunk(Choice& choice, std::size_t index);
+  void append_usage(std::string& out) const;
+  void write_chunks();
+  void send_whole();
+  // Best first.
+  std::vector<Choice*> best_of(std::size_t prompt);
+
+  ServerContext& context_;
+  const AnswerOptions options_;
+  const std::size_t num_samples_;
+  const bool skips_special_tokens_;
+  const bool includes_stop_;
+  const std::shared_ptr<HttpResponder> responder_;
+  const std::string id_;
+  std::string head_;  // of the answer, or of each chunk, up to the choices
+  std::shared_ptr<const tokenizer::Tokenizer> tokenizer_;
+  std::vector<TokenId> stop_ids_;
+  std::vector<Prompt> prompts_;
+  std::vector<Choice> choices_;  // [prompts, num_samples_]
+  std::int64_t num_prompt_tokens_ = 0;
+  std::int64_t num_tokens_ = 0;
+  bool is_begun_ = false;
+  std::string chunks_;  // of this step
+  // Of choices_, where the answer is not streamed.
+  std::size_t num_held_ = 0;
+  MemoryLimit::Part held_;
+};
+
+Result<void> Answer::on_prompts(const registry::ReadyModel& model, Prompts& prompts,
+                                SamplingParams& params) {
+  const auto context = static_cast<std::size_t>(model.limits.total_tokens_max());
+  const auto num_new = static_cast<std::size_t>(options_.max_tokens.value_or(0));
+  for (const std::vector<TokenId>& ids : prompts) {
+    if (ids.size() + num_new <= context) continue;
+    return Error{ErrorCode::kTooLong, std::string(options_.is_chat ? "messages" : "prompt") +
+                                          ": has " + std::to_string(ids.size()) + " tokens, and " +
+                                          std::to_string(num_new) +
+                                          " are to be generated; together they may be at most " +
+                                          std::to_string(context) + " (the context)"};
+  }
+  tokenizer_ = *model.tokenizer;
+  stop_ids_ = params.stop_token_ids;
+  make_head(model.name);
+  for (std::size_t at = 0; at < prompts.size(); ++at) {
+    num_prompt_tokens_ += static_cast<std::int64_t>(prompts[at].size());
+    prompts_.push_back(make_prompt(at, prompts[at]));
+    num_held_ += prompts_.back().echo.num_bytes() * num_samples_;
+    if (auto within = check_length(); !within) return within;
+    for (std::size_t i = 0; i < num_samples_; ++i) choices_.push_back({prompts_.back().echo});
+  }
+  return {};
+}
+
+Answer::Prompt Answer::make_prompt(std::size_t at, const std::vector<TokenId>& ids) const {
+  // What is not echoed is before the text, and its length does not count.
+  const text::TokenDecoder::Options decoder{tokenizer_, skips_special_tokens_, options_.echo};
+  Prompt prompt{{}, {{}, TokenLists(options_, decoder)}};
+  if (options_.token_ids) prompt.ids = ids_json(ids);
+  prompt.echo.text = options_.opening;
+  if (!options_.echo) return prompt;
+  const auto* text =
+      options_.prompts == nullptr ? nullptr : std::get_if<std::string>(&options_.prompts->at(at));
+  if (text != nullptr) {
+    prompt.echo.text = *text;
+  } else {
+    text::TokenDecoder whole(decoder);
+    for (const TokenId id : ids) prompt.echo.text += whole.push(id);
+    prompt.echo.text += whole.finish();
+  }
+  if (options_.logprobs && !ids.empty()) {
+    TokenEvent first;
+    first.token = ids.front();
+    prompt.echo.lists.add_prompt_token(first, false);
+  }
+  return prompt;
+}
+
+void Answer::make_head(const std::string& model_name) {
+  const bool is_chunk = options_.is_chat && options_.streams;
+  head_ = R"({"id": ")" + id_ + R"(", "object": ")";
+  head_ += is_chunk ? "chat.completion.chunk"
+                    : (options_.is_chat ? "chat.completion" : "text_completion");
+  head_ += R"(", "created": )" + std::to_string(unix_seconds()) + R"(, "model": )";
+  append_json_string(options_.model.empty() ? model_name : options_.model, head_);
+  // What has the same one gives the same answer to the same request, seed included.
+  const auto status = context_.generation.models.status(model_name);
+  if (status && status->ok() && !(*status)->stats.agent.numerics.empty()) {
+    head_ += R"(, "system_fingerprint": "fp_)" + (*status)->stats.agent.numerics + "\"";
+  }
+  head_ += R"(, "choices": [)";
+}
+
+void Answer::on_prompt_token(int prompt, TokenEvent event) {
+  if (!options_.echo || !options_.logprobs) return;
+  const auto at = static_cast<std::size_t>(prompt);
+  Pending& echo = prompts_[at].echo;
+  const std::size_t num_before = echo.num_bytes();
+  echo.lists.add_prompt_token(event, true);
+  num_held_ += (echo.num_bytes() - num_before) * num_samples_;
+  if (event.finish_reason == FinishReason::kNone || !check_length()) return;
+  for (std::size_t i = 0; i < num_samples_; ++i) choices_[at * num_samples_ + i].pending = echo;
+}
+
+// As vLLM: a token that ends a choice by itself is not part of its text.
+void Answer::cut_stop_token(GeneratedToken& token) const {
+  const bool ends = token.event.finish_reason == FinishReason::kStop && !token.stop_text;
+  const bool has_text = !skips_special_tokens_ || !tokenizer_->is_special(token.event.token);
+  if (!ends || !has_text || includes_stop_) return;
+  const std::string_view bytes = tokenizer_->token_bytes(token.event.token);
+  if (token.text.ends_with(bytes)) token.text.resize(token.text.size() - bytes.size());
+}
+
+std::string Answer::stop_reason(const GeneratedToken& token) const {
+  std::string out;
+  if (token.stop_text) {
+    append_json_string(*token.stop_text, out);
+  } else if (token.event.finish_reason == FinishReason::kStop &&
+             std::ranges::find(stop_ids_, token.event.token) != stop_ids_.end()) {
+    out = std::to_string(token.event.token);
+  } else {
+    out = "null";
+  }
+  return out;
+}
+
+void Answer::on_token(GeneratedToken token) {
+  ++num_tokens_;
+  const auto prompt = static_cast<std::size_t>(token.prompt);
+  const std::size_t index = prompt * num_samples_ + static_cast<std::size_t>(token.event.sample);
+  Choice& choice = choices_[index];
+  cut_stop_token(token);
+  choice.reason = token.event.finish_reason;
+  choice.stop_reason = stop_reason(token);
+  ++choice.num_tokens;
+  choice.sum_logprobs += static_cast<double>(token.event.logprob);
+  const std::size_t num_before = choice.pending.num_bytes();
+  choice.pending.text += token.text;
+  choice.pending.lists.add(token.event);
+  if (options_.streams) return append_chunk(choice, index);
+  num_held_ += choice.pending.num_bytes() - num_before;
+}
+
+Result<void> Answer::on_step() {
+  if (auto within = check_length(); !within) return within;
+  write_chunks();
+  if (num_held_ < held_.bytes() + kHeldBytesStep) return {};
+  if (held_.set(num_held_)) return {};
+  return Error{ErrorCode::kOverloaded,
+               "overloaded: answers that are not streamed take too much memory; retry later, or "
+               "stream"};
+}
+
+// It must fit into the queue of what waits to be written; escapes make it longer than it is here.
+Result<void> Answer::check_length() const {
+  const std::size_t max_bytes = context_.options.max_write_queue_bytes / 2;
+  if (num_held_ <= max_bytes) return {};
+  return Error{ErrorCode::kInvalid, "stream: is false, and the answer is longer than " +
+                                        size_text(static_cast<std::int64_t>(max_bytes)) +
+                                        "; stream it, or ask for less"};
+}
+
+void Answer::append_content(const Choice& choice, std::string& out) const {
+  if (!options_.is_chat) {
+    out += R"("text": )";
+    return append_json_string(choice.pending.text, out);
+  }
+  out += options_.streams ? R"("delta": {)" : R"("message": {)";
+  const bool begins = !choice.is_begun;
+  if (begins) out += R"("role": "assistant", )";
+  out += R"("content": )";
+  append_json_string(choice.pending.text, out);
+  if (begins) out += R"(, "refusal": null)";
+  out += '}';
+}
+
+void Answer::append_choice(Choice& choice, std::size_t index, std::string& out) {
+  out += R"({"index": )" + std::to_string(index) + ", ";
+  append_content(choice, out);
+  choice.pending.lists.take(out);
+  const std::string& prompt_ids = prompts_[index / num_answers()].ids;
+  if (!choice.is_begun && !prompt_ids.empty()) out += R"(, "prompt_token_ids": )" + prompt_ids;
+  out += R"(, "finish_reason": )";
+  out += reason_json(choice.reason);
+  out += R"(, "stop_reason": )" + choice.stop_reason + "}";
+  choice.pending.text.clear();
+  choice.is_begun = true;
+}
+
+// A token without text of its own waits for the next one's, where nothing else is told of it.
+void Answer::append_chunk(Choice& choice, std::size_t index) {
+  const bool has_lists = options_.logprobs || options_.token_ids;
+  const bool is_last = choice.reason != FinishReason::kNone;
+  if (choice.pending.text.empty() && !has_lists && !is_last) return;
+  chunks_ += "data: " + head_;
+  append_choice(choice, index, chunks_);
+  chunks_ += ']';
+  if (options_.counts_at_end) {
+    chunks_ += R"(, "usage": )";
+    if (options_.counts_always) {
+      append_usage(chunks_);
+    } else {
+      chunks_ += "null";
+    }
+  }
+  chunks_ += "}\n\n";
+}
+
+void Answer::append_usage(std::string& out) const {
+  out += R"({"prompt_tokens": )" + std::to_string(num_prompt_tokens_) +
+         R"(, "completion_tokens": )" + std::to_string(num_tokens_) + R"(, "total_tokens": )" +
+         std::to_string(num_prompt_tokens_ + num_tokens_) + "}";
+}
+
+void Answer::write_chunks() {
+  if (chunks_.empty()) return;
+  if (!is_begun_) {
+    is_begun_ = true;
+    responder_->begin({200, "text/event-stream; charset=utf-8", "", {{"X-Request-Id", id_}}});
+  }
+  responder_->write(chunks_);
+  chunks_.clear();
+}
+
+std::vector<Answer::Choice*> Answer::best_of(std::size_t prompt) {
+  std::vector<Choice*> best;
+  for (std::size_t i = 0; i < num_samples_; ++i) {
+    best.push_back(&choices_[prompt * num_samples_ + i]);
+  }
+  if (num_answers() == num_samples_) return best;
+  const auto score = [](const Choice* choice) {
+    return choice->sum_logprobs / std::max(1, choice->num_tokens);
+  };
+  std::ranges::stable_sort(best, std::greater(), score);
+  best.resize(num_answers());
+  return best;
+}
+
+void Answer::send_whole() {
+  std::string body = head_;
+  for (std::size_t prompt = 0; prompt < prompts_.size(); ++prompt) {
+    const std::vector<Choice*> best = best_of(prompt);
+    for (std::size_t i = 0; i < best.size(); ++i) {
+      if (body.back() == '}') body += ", ";
+      append_choice(*best[i], prompt * num_answers() + i, body);
+    }
+  }
+  body += R"(], "usage": )";
+  append_usage(body);
+  body += "}\n";
+  responder_->send({200, "application/json", std::move(body), {{"X-Request-Id", id_}}});
+}
+
+void Answer::on_end() {
+  // What has no tokens of its own is the prompts alone.
+  if (num_tokens_ == 0) {
+    for (Choice& choice : choices_) choice.reason = FinishReason::kLength;
+  }
+  if (!options_.streams) return send_whole();
+  if (num_tokens_ == 0) {
+    for (std::size_t i = 0; i < choices_.size(); ++i) append_chunk(choices_[i], i);
+  }
+  if (options_.counts_at_end) {
+    chunks_ += "data: " + head_ + R"(], "usage": )";
+    append_usage(chunks_);
+    chunks_ += "}\n\n";
+  }
+  chunks_ += "data: [DONE]\n\n";
+  write_chunks();
+  responder_->end();
+}
+
+void Answer::on_error(const Error& error, bool no_model) {
+  if (!is_begun_) return responder_->send(openai_error(error, no_model));
+  responder_->write("data: " + openai_error_json(error, no_model) + "\n\ndata: [DONE]\n\n");
+  responder_->end();
+}
+
+}  // namespace
+
+std::int64_t unix_seconds() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::seconds>(now).count();
+}
+
+void answer_openai(ServerContext& context, OpenAiRequest request,
+                   const std::shared_ptr<HttpResponder>& responder) {
+  auto answer =
+      std::make_shared<Answer>(context, std::move(request.answer), request.generation.num_samples,
+                               request.generation.text, responder);
+  generate(context.generation, std::move(request.generation), responder, std::move(answer));
+}
+
+}  // namespace lmtp::server

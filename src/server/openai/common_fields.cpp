@@ -1,0 +1,120 @@
+#include "common_fields.h"
+
+#include <array>
+#include <string>
+#include <string_view>
+
+#include "lmtp/protocol/message.h"
+
+namespace lmtp::server {
+namespace {
+
+constexpr int kSamplesMax = 128;
+
+struct Unsupported {
+  std::string_view field;
+  std::string_view what;
+};
+
+constexpr std::string_view kNoGrammars =
+    "is not supported: answers cannot be constrained to a grammar here; leave it out";
+
+// What would change the answer and is not there yet. What is not listed and not known is ignored.
+constexpr std::array kUnsupported = {
+    Unsupported{"grammar", kNoGrammars},
+    Unsupported{"structured_outputs", kNoGrammars},
+    Unsupported{"guided_json", kNoGrammars},
+    Unsupported{"guided_regex", kNoGrammars},
+    Unsupported{"guided_choice", kNoGrammars},
+    Unsupported{"guided_grammar", kNoGrammars},
+    Unsupported{"guided_json_object", kNoGrammars},
+    Unsupported{"structural_tag", kNoGrammars},
+    Unsupported{"adapter_id", "is not supported: no adapters are loaded here; leave it out"},
+    Unsupported{"typical_p", "is not supported; top_p and top_k are"},
+    Unsupported{"min_p", "is not supported; top_p and top_k are"},
+    Unsupported{"suffix", "is not supported: no text can be filled in before it; leave it out"},
+    Unsupported{"use_beam_search", "is not supported; best_of is"},
+    Unsupported{"length_penalty", "is not supported: it belongs to beam search; leave it out"},
+    Unsupported{"prompt_logprobs", "is not supported; echo with logprobs gives them"},
+    Unsupported{"prompt_embeds", "is not supported; send text or token ids"},
+    Unsupported{"logits_processors", "is not supported; logit_bias is"},
+    Unsupported{"bad_words", "is not supported; logit_bias is"},
+    Unsupported{"allowed_token_ids", "is not supported; logit_bias is"},
+    Unsupported{"cache_salt", "is not supported: prompts share one prefix cache; leave it out"},
+};
+
+// Clients write out defaults: what changes nothing is taken.
+bool is_without_effect(std::string_view field, const Json& value) {
+  if (value.is_boolean()) return !value.get<bool>();
+  if (value.is_string() || value.is_structured()) return value.empty();
+  if (!value.is_number()) return false;
+  const auto number = value.get<double>();
+  return number == (field == "typical_p" || field == "length_penalty" ? 1.0 : 0.0);
+}
+
+void refuse_unsupported(JsonFields& fields) {
+  for (const Unsupported& row : kUnsupported) {
+    const Json* value = fields.find(row.field);
+    if (value != nullptr && !is_without_effect(row.field, *value)) fields.fail(row.field, row.what);
+  }
+  const Json* format = fields.find("response_format");
+  if (format == nullptr) return;
+  const std::string* type = find_json_text(*format, "type");
+  if (type == nullptr || *type != "text") fields.fail("response_format", kNoGrammars);
+}
+
+void read_stream(JsonFields& fields, AnswerOptions& answer) {
+  answer.streams = fields.boolean("stream", false);
+  const Json* options = fields.find("stream_options");
+  if (options == nullptr) return;
+  if (!options->is_object()) return fields.fail("stream_options", seen(*options));
+  if (!answer.streams) return fields.fail("stream_options", "is allowed with stream alone");
+  JsonFields of_stream(*options);
+  answer.counts_at_end = of_stream.boolean("include_usage", false);
+  answer.counts_always = answer.counts_at_end && of_stream.boolean("continuous_usage_stats", false);
+  if (of_stream.failed()) fields.fail("stream_options", of_stream.error().message);
+}
+
+void read_samples(JsonFields& fields, OpenAiRequest& request) {
+  const auto n = fields.whole("n", 1, kSamplesMax).value_or(1);
+  const auto best_of = fields.whole("best_of", 1, kSamplesMax).value_or(n);
+  request.answer.num_answers = static_cast<int>(n);
+  request.generation.num_samples = static_cast<int>(best_of);
+  if (best_of < n) fields.fail("best_of", "is less than n");
+  if (best_of > n && request.answer.streams) {
+    fields.fail("best_of", "is more than n, and the best is not known while it is streamed");
+  }
+}
+
+}  // namespace
+
+void read_common(JsonFields& fields, OpenAiRequest& request) {
+  if (const std::string* model = fields.text("model")) request.generation.model = *model;
+  request.answer.model = request.generation.model;
+  refuse_unsupported(fields);
+  read_stream(fields, request.answer);
+  read_samples(fields, request);
+  SamplingParams& params = request.generation.params;
+  params.temperature = 1.0F;
+  const Json* top_k = fields.find("top_k");
+  const bool is_off = top_k != nullptr && *top_k == -1;
+  fields.params({"temperature", "top_p", "repetition_penalty", "presence_penalty",
+                 "frequency_penalty", "min_tokens", "ignore_eos", "seed", kLogitBiasName},
+                params);
+  if (!is_off) fields.params({"top_k"}, params);
+  params.stop_token_ids = fields.ids("stop_token_ids", kMaxStopTokens);
+  TextOptions& text = request.generation.text;
+  text.stop = fields.strings("stop", protocol::kMaxStops, protocol::kMaxStopBytes);
+  text.include_stop = fields.boolean("include_stop_str_in_output", false);
+  text.skip_special_tokens = fields.boolean("skip_special_tokens", true);
+  request.answer.token_ids = fields.boolean("return_token_ids", false);
+  request.answer.names_tokens_ids = fields.boolean("return_tokens_as_token_ids", false);
+}
+
+void set_max_tokens(std::optional<std::int64_t> given, OpenAiRequest& request) {
+  if (!given) return;
+  request.answer.max_tokens = static_cast<int>(*given);
+  request.generation.params.max_tokens = static_cast<int>(*given);
+}
+
+}  // namespace lmtp::server

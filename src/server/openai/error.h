@@ -1,0 +1,21 @@
+// Errors as OpenAI's API answers them.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "lmtp/base/result.h"
+#include "lmtp/server/http.h"
+
+namespace lmtp::server {
+
+// {"error": {"message", "type", "param", "code"}}; param is the field that the message begins with.
+std::string openai_error_json(const Error& error, bool no_model = false);
+
+// With its status, and how long to wait.
+HttpResponse openai_error(const Error& error, bool no_model = false);
+
+// The body for what never became a request: another method, too long a body, no key.
+std::string openai_refusal_json(int status, std::string_view sentence);
+
+}  // namespace lmtp::server

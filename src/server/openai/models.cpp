@@ -1,0 +1,71 @@
+#include "models.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "error.h"
+#include "lmtp/base/json.h"
+
+namespace lmtp::server {
+namespace {
+
+OrderedJson model_json(const std::string& name, int context_length, std::int64_t created) {
+  OrderedJson model = {
+      {"id", name},   {"object", "model"}, {"created", created},      {"owned_by", "lmtp-serve"},
+      {"root", name}, {"parent", nullptr}, {"max_model_len", nullptr}};
+  if (context_length > 0) model["max_model_len"] = context_length;
+  return model;
+}
+
+HttpResponse json_response(const OrderedJson& json) {
+  return {200, "application/json", json_text(json) + "\n"};
+}
+
+HttpResponse model_response(const std::string& name, const Result<registry::ModelStatus>& status,
+                            std::int64_t created) {
+  if (!status) return openai_error(status.error(), true);
+  return json_response(model_json(name, status->limits.context_length, created));
+}
+
+}  // namespace
+
+HttpResponse openai_models(const registry::Registry& models, const Account* account,
+                           std::int64_t created) {
+  const auto may_use = [account](const std::string& name) {
+    return account == nullptr || account->may_use(name);
+  };
+  OrderedJson data = OrderedJson::array();
+  const std::string& default_name = models.default_model().name;
+  bool has_default = default_name.empty();
+  for (const registry::ModelStatus& model : models.list()) {
+    const std::string& name = model.description.name;
+    has_default = has_default || name == default_name;
+    if (!may_use(name)) continue;
+    data.push_back(model_json(name, model.limits.context_length, created));
+  }
+  if (!has_default && may_use(default_name)) data.push_back(model_json(default_name, 0, created));
+  return json_response({{"object", "list"}, {"data", std::move(data)}});
+}
+
+void answer_openai_model(registry::Registry& models, std::int64_t created, const std::string& name,
+                         const std::shared_ptr<HttpResponder>& responder) {
+  const auto caller = responder->caller();
+  if (caller->account != nullptr) {
+    const Result<void> allowed = models.check_access(*caller->account, name);
+    if (!allowed) return responder->send(openai_error(allowed.error(), true));
+  }
+  if (const auto known = models.status(name)) {
+    return responder->send(model_response(name, *known, created));
+  }
+  const auto answer = [responder, name, created](Result<registry::ModelStatus> status) {
+    responder->post([responder, name, created, status = std::move(status)] {
+      responder->send(model_response(name, status, created));
+    });
+  };
+  if (models.look_up(name, answer)) return;
+  models.refusals().add(ErrorCode::kOverloaded);
+  responder->send(openai_error(
+      {ErrorCode::kOverloaded, "overloaded: too many models are being looked up; retry later"}));
+}
+
+}  // namespace lmtp::server

@@ -1,0 +1,150 @@
+#include "request.h"
+
+#include <cstddef>
+#include <string_view>
+#include <utility>
+
+#include "common_fields.h"
+#include "generation/encode_text.h"
+#include "generation/json_fields.h"
+#include "lmtp/base/json.h"
+
+namespace lmtp::server {
+namespace {
+
+Result<PromptInput> prompt_input(const Json& value, const std::string& where) {
+  if (const auto* text = value.get_ptr<const std::string*>()) return PromptInput(*text);
+  if (!value.is_array()) {
+    return Error{ErrorCode::kInvalid,
+                 where + ": " + seen(value) + "; allowed are a string and an array of token ids"};
+  }
+  auto ids = token_ids(value);
+  if (ids) return PromptInput(std::move(*ids));
+  return Error{ErrorCode::kInvalid, where + ids.error().message};
+}
+
+// A string, strings, ids, or arrays of ids.
+Result<std::vector<PromptInput>> read_prompts(const Json* value) {
+  if (value == nullptr) return Error{ErrorCode::kInvalid, "prompt: is missing"};
+  const bool is_list = value->is_array() && !value->empty() && !value->front().is_number();
+  std::vector<PromptInput> prompts;
+  if (!is_list) {
+    auto only = prompt_input(*value, "prompt");
+    if (!only) return only.error();
+    prompts.push_back(std::move(*only));
+    return prompts;
+  }
+  if (value->size() > kSequencesMax) {
+    return Error{ErrorCode::kInvalid, "prompt: has " + std::to_string(value->size()) +
+                                          " prompts; allowed are at most " +
+                                          std::to_string(kSequencesMax)};
+  }
+  for (const Json& item : *value) {
+    auto one = prompt_input(item, "prompt[" + std::to_string(prompts.size()) + "]");
+    if (!one) return one.error();
+    prompts.push_back(std::move(*one));
+  }
+  return prompts;
+}
+
+std::size_t num_bytes_of(const std::vector<PromptInput>& prompts) {
+  std::size_t num_bytes = 0;
+  for (const PromptInput& prompt : prompts) {
+    const auto* text = std::get_if<std::string>(&prompt);
+    num_bytes += text != nullptr ? text->size()
+                                 : std::get<std::vector<TokenId>>(prompt).size() * sizeof(TokenId);
+  }
+  return num_bytes;
+}
+
+struct PromptReading {
+  bool adds_bos = true;
+  std::optional<std::size_t> num_last;  // of each prompt, no more than its last tokens
+};
+
+Result<Prompts> encode_prompts(const std::vector<PromptInput>& inputs, const PromptReading& how,
+                               const registry::ReadyModel& model) {
+  Prompts prompts;
+  for (const PromptInput& input : inputs) {
+    if (const auto* ids = std::get_if<std::vector<TokenId>>(&input)) {
+      prompts.push_back(*ids);
+    } else {
+      auto encoded = encode_text(model.tokenizer, "prompt", std::get<std::string>(input),
+                                 {.begins = true, .adds_bos = how.adds_bos});
+      if (!encoded) return encoded.error();
+      prompts.push_back(std::move(*encoded));
+    }
+    std::vector<TokenId>& ids = prompts.back();
+    if (how.num_last && ids.size() > *how.num_last) {
+      ids.erase(ids.begin(), ids.end() - static_cast<std::ptrdiff_t>(*how.num_last));
+    }
+  }
+  return prompts;
+}
+
+void read_completion_logprobs(JsonFields& fields, OpenAiRequest& request) {
+  const auto num_top = fields.whole("logprobs", 0, kMaxTopLogprobs);
+  request.answer.logprobs = num_top.has_value();
+  request.answer.num_top = static_cast<int>(num_top.value_or(0));
+  request.generation.params.top_logprobs = request.answer.num_top;
+}
+
+}  // namespace
+
+Result<OpenAiRequest> read_completion(const std::string& body) {
+  const auto root = parse_json_object(body, "body");
+  if (!root) return root.error();
+  JsonFields fields(*root);
+  OpenAiRequest request;
+  read_common(fields, request);
+  read_completion_logprobs(fields, request);
+  AnswerOptions& answer = request.answer;
+  GenerationRequest& generation = request.generation;
+  answer.echo = fields.boolean("echo", false);
+  generation.params.max_tokens = 16;
+  set_max_tokens(fields.whole("max_tokens", answer.echo ? 0 : 1, kAnyCount), request);
+  generation.generates = generation.params.max_tokens > 0;
+  generation.scores_prompts = (answer.echo && answer.logprobs) || !generation.generates;
+  PromptReading how;
+  how.adds_bos = fields.boolean("add_special_tokens", true);
+  how.num_last = fields.whole("truncate_prompt_tokens", 1, kAnyCount);
+  auto prompts = read_prompts(fields.find("prompt"));
+  if (fields.failed()) return fields.error();
+  if (!prompts) return prompts.error();
+  generation.num_bytes = num_bytes_of(*prompts);
+  const auto inputs = std::make_shared<const std::vector<PromptInput>>(std::move(*prompts));
+  generation.make_prompts = [inputs, how](const registry::ReadyModel& model) {
+    return encode_prompts(*inputs, how, model);
+  };
+  if (answer.echo && !how.num_last) answer.prompts = inputs;
+  return request;
+}
+
+Result<TokenizeRequest> read_tokenize(const std::string& body) {
+  const auto root = parse_json_object(body, "body");
+  if (!root) return root.error();
+  JsonFields fields(*root);
+  TokenizeRequest request;
+  GenerationRequest& generation = request.generation;
+  request.with_texts = fields.boolean("return_token_strs", false);
+  const PromptReading how{fields.boolean("add_special_tokens", true), {}};
+  if (fields.find("messages") != nullptr) {
+    auto chat = read_chat_tokens(*root, body);
+    if (!chat) return chat.error();
+    generation = std::move(*chat);
+  } else if (const std::string* text = fields.text("prompt")) {
+    generation.num_bytes = text->size();
+    generation.make_prompts = [inputs = std::vector<PromptInput>{*text},
+                               how](const registry::ReadyModel& model) {
+      return encode_prompts(inputs, how, model);
+    };
+  } else {
+    fields.fail("prompt", "is missing, as is messages");
+  }
+  if (const std::string* model = fields.text("model")) generation.model = *model;
+  generation.generates = false;
+  if (fields.failed()) return fields.error();
+  return request;
+}
+
+}  // namespace lmtp::server

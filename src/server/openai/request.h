@@ -1,0 +1,57 @@
+// The bodies of /v1/completions and /v1/chat/completions: OpenAI's fields and vLLM's.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "generation/generation.h"
+#include "lmtp/base/ids.h"
+#include "lmtp/base/json.h"
+#include "lmtp/base/result.h"
+
+namespace lmtp::server {
+
+using PromptInput = std::variant<std::string, std::vector<TokenId>>;
+
+// What is answered of a generation, and how.
+struct AnswerOptions {
+  bool is_chat = false;
+  std::string model;  // as the client named it; empty: not at all
+  bool streams = false;
+  bool counts_at_end = false;  // stream_options: usage in a last chunk, and in every one
+  bool counts_always = false;
+  int num_answers = 1;  // of each prompt, the best of GenerationRequest::num_samples
+  bool logprobs = false;
+  int num_top = 0;  // alternatives beside each token
+  bool echo = false;
+  bool token_ids = false;         // the answer has the ids, too
+  bool names_tokens_ids = false;  // in log probabilities a token is "token_id:N"
+  std::optional<int> max_tokens;  // as given
+  // What echo gives back where it is text; null: the text of the prompts' ids. Immutable.
+  std::shared_ptr<const std::vector<PromptInput>> prompts;
+  std::string opening;  // what each choice of a chat begins with
+};
+
+struct OpenAiRequest {
+  AnswerOptions answer;
+  GenerationRequest generation;
+};
+
+// The errors begin with the name of the field that they are about.
+Result<OpenAiRequest> read_completion(const std::string& body);
+Result<OpenAiRequest> read_chat(const std::string& body);
+
+// The body of vLLM's /tokenize.
+struct TokenizeRequest {
+  GenerationRequest generation;  // generates nothing
+  bool with_texts = false;       // the answer has each token's
+};
+
+Result<TokenizeRequest> read_tokenize(const std::string& body);
+// Where it has messages: the prompt alone. `root`: the body.
+Result<GenerationRequest> read_chat_tokens(const Json& root, const std::string& body);
+
+}  // namespace lmtp::server

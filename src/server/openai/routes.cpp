@@ -1,0 +1,117 @@
+#include "routes.h"
+
+#include <charconv>
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "answer.h"
+#include "error.h"
+#include "http/message.h"
+#include "http/pages.h"
+#include "lmtp/base/json.h"
+#include "lmtp/server/http.h"
+#include "lmtp/text/chat_template.h"
+#include "models.h"
+#include "request.h"
+#include "tokenize.h"
+
+namespace lmtp::server {
+namespace {
+
+using ReadRequest = Result<OpenAiRequest> (*)(const std::string& body);
+
+HttpResponse wrong_type() {
+  constexpr int kUnsupportedType = 415;
+  return {kUnsupportedType, "application/json",
+          openai_refusal_json(kUnsupportedType, "Content-Type: allowed is application/json.")};
+}
+
+// `answer` is given the body.
+template <typename Answer>
+void add_post(ServerContext& context, std::string path, Answer answer) {
+  context.routes.post(std::move(path), context.options.max_message_bytes,
+                      [&context, answer](const HttpRequest& http, const auto& responder) {
+                        if (!is_json(http)) return responder->send(wrong_type());
+                        answer(context, http.body, responder);
+                      });
+}
+
+void add_generating(ServerContext& context, std::string path, ReadRequest read) {
+  add_post(context, std::move(path),
+           [read](ServerContext& shared, const std::string& body, const auto& responder) {
+             auto request = read(body);
+             if (!request) {
+               shared.generation.models.refusals().add(request.error().code);
+               return responder->send(openai_error(request.error()));
+             }
+             answer_openai(shared, std::move(*request), responder);
+           });
+}
+
+// "org%2Fname" is "org/name". What is not an escape stays as it is.
+std::string unescape(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    unsigned char byte = 0;
+    const bool is_escape =
+        text.size() >= 3 && text[0] == '%' &&
+        std::from_chars(text.data() + 1, text.data() + 3, byte, 16).ptr == text.data() + 3;
+    out += is_escape ? static_cast<char>(byte) : text[0];
+    text.remove_prefix(is_escape ? 3 : 1);
+  }
+  return out;
+}
+
+void add_models(ServerContext& context) {
+  constexpr std::string_view kPath = "/v1/models";
+  const std::int64_t created = unix_seconds();
+  context.routes.get(std::string(kPath), [&context, created](const auto&, const auto& responder) {
+    const auto caller = responder->caller();
+    const Account* const account = caller->account.get();
+    responder->send(openai_models(context.generation.models, account, created));
+  });
+  const std::string below = std::string(kPath) + "/";
+  context.routes.get_below(below, [&context, created, size = below.size()](const HttpRequest& http,
+                                                                           const auto& responder) {
+    answer_openai_model(context.generation.models, created, unescape(http.path.substr(size)),
+                        responder);
+  });
+}
+
+void refuse_chats(ServerContext& /*context*/, const std::string& /*body*/,
+                  const std::shared_ptr<HttpResponder>& responder) {
+  constexpr int kNotImplemented = 501;
+  responder->send({kNotImplemented, "application/json",
+                   openai_refusal_json(kNotImplemented,
+                                       "This installation renders no chat templates; it was built "
+                                       "with -DLMTP_CHAT_TEMPLATES=OFF.")});
+}
+
+}  // namespace
+
+void add_openai(ServerContext& context) {
+  context.routes.error_bodies("/v1/", openai_refusal_json);
+  add_generating(context, "/v1/completions", read_completion);
+  if (text::renders_chat_templates()) {
+    add_generating(context, "/v1/chat/completions", read_chat);
+  } else {
+    add_post(context, "/v1/chat/completions", refuse_chats);
+  }
+  add_models(context);
+  add_post(context, "/detokenize", answer_openai_detokenize);
+  context.routes.get("/version", [&context](const auto&, const auto& responder) {
+    responder->send(
+        {200, "application/json", json_text({{"version", context.options.version}}) + "\n"});
+  });
+  const auto ping = [&context](const auto&, const auto& responder) {
+    responder->send(health(context.generation.models));
+  };
+  context.routes.get("/ping", ping);
+  context.routes.post("/ping", 0, ping);
+}
+
+}  // namespace lmtp::server

@@ -1,0 +1,58 @@
+// The log probabilities of an answer, in the form of either endpoint.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "lmtp/base/ids.h"
+#include "lmtp/request/event.h"
+#include "lmtp/text/stream_text.h"
+#include "lmtp/tokenizer/tokenizer.h"
+#include "request.h"
+
+namespace lmtp::server {
+
+// "[1, 2]".
+std::string ids_json(std::span<const TokenId> ids);
+
+// What has not been sent yet of one choice's tokens. Copied for another choice.
+// Owner: the answer; the connection's strand.
+class TokenLists {
+ public:
+  // `at_start`: as text::TokenDecoder::Options has it.
+  TokenLists(const AnswerOptions& answer, text::TokenDecoder::Options decoder);
+
+  void add(const TokenEvent& event);
+  // `has_logprob`: false for the first one.
+  void add_prompt_token(const TokenEvent& event, bool has_logprob) {
+    add_completion(event, has_logprob);
+  }
+
+  // `, "logprobs": {...}, "token_ids": [...]`, as far as they are asked for; what comes next is
+  // counted on from there.
+  void take(std::string& out);
+
+  std::size_t num_bytes() const;
+
+ private:
+  void add_completion(const TokenEvent& event, bool has_logprob);
+  void add_chat(const TokenEvent& event);
+  void append_token(TokenId token, std::string& out) const;
+  void append_chat_token(TokenId token, float logprob, std::string& out) const;
+
+  const AnswerOptions* answer_;
+  std::shared_ptr<const tokenizer::Tokenizer> tokenizer_;
+  text::TokenDecoder decoder_;
+  std::size_t num_characters_ = 0;  // of the text before the next token
+  std::string ids_;
+  // Of completions.
+  std::string tokens_;
+  std::string logprobs_;
+  std::string tops_;
+  std::string offsets_;
+  std::string content_;  // of chats
+};
+
+}  // namespace lmtp::server

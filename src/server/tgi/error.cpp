@@ -1,0 +1,63 @@
+#include "error.h"
+
+#include "http/message.h"
+#include "lmtp/base/json.h"
+#include "lmtp/request/error_kind.h"
+
+namespace lmtp::server {
+namespace {
+
+std::string_view type_of(int status) {
+  switch (status) {
+    case 401:
+      return "invalid_api_key";
+    case 403:
+      return "insufficient_permissions";
+    case 429:
+    case 503:
+      return "overloaded";
+    default:
+      return "validation";
+  }
+}
+
+}  // namespace
+
+TgiError tgi_validation(std::string_view what) {
+  return {422, "validation", "Input validation error: " + std::string(what)};
+}
+
+TgiError tgi_error(const Error& error, bool no_model) {
+  const ErrorKind& kind = error_kind(error.code);
+  if (kind.http_status == 404) return {404, "not_found", error.message};
+  if (kind.http_status == 400) {
+    return no_model ? TgiError{422, "validation", error.message} : tgi_validation(error.message);
+  }
+  if (error.code == ErrorCode::kOverloaded) {
+    return {kind.http_status, "overloaded", "Model is overloaded", retry_after_ms(error)};
+  }
+  // What a retry may heal says so by its status, which TGI's does not distinguish.
+  const int status = kind.retry_after_ms > 0 ? kind.http_status : 424;
+  return {status, "generation", "Request failed during generation: " + error.message,
+          retry_after_ms(error)};
+}
+
+std::string tgi_error_json(const TgiError& error) {
+  std::string out = R"({"error":)";
+  append_json_string(error.sentence, out);
+  out += R"(,"error_type":)";
+  append_json_string(error.type, out);
+  return out + '}';
+}
+
+HttpResponse tgi_response(const TgiError& error) {
+  HttpResponse response{error.status, "application/json", tgi_error_json(error)};
+  set_retry_after(error.retry_after_ms, response);
+  return response;
+}
+
+std::string tgi_refusal_json(int status, std::string_view sentence) {
+  return tgi_error_json({status, type_of(status), std::string(sentence)});
+}
+
+}  // namespace lmtp::server

@@ -1,0 +1,53 @@
+#include "info.h"
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lmtp/base/json.h"
+
+namespace lmtp::server {
+namespace {
+
+// Texts that are read at a time to become token ids, besides short ones.
+constexpr int kReaders = 1;
+
+registry::ModelStatus model_of(const registry::Registry& models) {
+  const auto only = models.status("");
+  if (only && only->ok()) return **only;
+  registry::ModelStatus status;
+  status.description = models.default_model();
+  return status;
+}
+
+OrderedJson or_null(const std::string& text) {
+  return text.empty() ? OrderedJson() : OrderedJson(text);
+}
+
+}  // namespace
+
+HttpResponse tgi_info(const ServerContext& context) {
+  const registry::ModelStatus model = model_of(context.generation.models);
+  const bool found = model.limits.context_length > 0;
+  const OrderedJson info = {
+      {"model_id", model.description.name},
+      {"model_sha", nullptr},
+      {"model_dtype", or_null(model.description.dtype)},
+      {"model_device_type", or_null(model.description.device)},
+      {"model_pipeline_tag", "text-generation"},
+      {"max_best_of", context.options.api.max_best_of},
+      {"max_stop_sequences", context.options.api.max_stop_sequences},
+      {"max_input_tokens", found ? model.limits.input_tokens_max() : 0},
+      {"max_total_tokens", found ? model.limits.total_tokens_max() : 0},
+      {"validation_workers", kReaders},
+      {"max_client_batch_size", kSequencesMax},
+      {"router", "lmtp-serve"},
+      {"version", context.options.version},
+      {"sha", nullptr},
+      {"docker_label", nullptr},
+  };
+  return {200, "application/json", json_text(info) + "\n"};
+}
+
+}  // namespace lmtp::server

@@ -1,0 +1,24 @@
+// TGI's POST /tokenize: the tokens of a text, and where each is in it.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "context.h"
+#include "lmtp/base/ids.h"
+#include "lmtp/server/http.h"
+#include "lmtp/tokenizer/tokenizer.h"
+
+namespace lmtp::server {
+
+// [{"id", "text", "start", "stop"}]: bytes [start, stop) of `text`, widened to whole characters. A
+// token that is not part of the text is at [0, 0), as all are where a normalizer has changed it.
+std::string tgi_tokens_json(const tokenizer::Tokenizer& tokenizer, std::string_view text,
+                            std::span<const TokenId> ids);
+
+// Thread: the strand of `responder`.
+void answer_tgi_tokenize(ServerContext& context, const HttpRequest& http,
+                         const std::shared_ptr<HttpResponder>& responder);
+
+}  // namespace lmtp::server

@@ -1,0 +1,174 @@
+"""Who is answered where the server has keys: by the clients that people have, and while it runs."""
+
+import asyncio
+import json
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+
+import aiohttp
+import pytest
+from lmtp_socket import Socket
+from servers import LmtpServe, bin_dir
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DEMO = ROOT / "models" / "demo"
+RUNNER = ROOT / "tests" / "lmql" / "run_queries.py"
+QUERY = ROOT / "tests" / "lmql" / "queries" / "01-tale.lmql"
+sys.path.insert(0, str(ROOT / "docs" / "examples"))
+
+import lmtp  # noqa: E402
+
+ALICE, ROOT_KEY = "sk-alice-4f1b+/=", "sk-root-90aa"
+ALICE_QUOTED = "sk-alice-4f1b%2B%2F%3D"
+TIMEOUT_S = 120
+
+
+def write_keys(path, **alice):
+    keys = [{"name": "alice", "key": ALICE, **alice}] if alice.pop("there", True) else []
+    path.write_text(json.dumps({"keys": [*keys, {"name": "root", "key": ROOT_KEY, "admin": True}]}))
+    path.chmod(0o600)
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory):
+    path = tmp_path_factory.mktemp("keys") / "keys.json"
+    write_keys(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def server(keys):
+    options = ["--kv-cache", "64MiB", "--log-level", "trace", "--log-prompts"]
+    with LmtpServe("demo", *options, "--api-key-file", keys) as running:
+        yield running
+    assert running.exit_code == 0
+    for key in (ALICE, ALICE_QUOTED, ROOT_KEY):
+        assert key not in running.output
+
+
+def get(server, path, **headers):
+    request = urllib.request.Request(f"http://{server.endpoint}{path}", headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+            return answer.status
+    except urllib.error.HTTPError as e:
+        return e.code
+
+
+def lmql(endpoint):
+    command = [sys.executable, RUNNER, "--endpoint", endpoint, "--model", "demo"]
+    done = subprocess.run([*command, "--tokenizer", DEMO, QUERY], capture_output=True, text=True,
+                          timeout=TIMEOUT_S)  # fmt: skip
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_lmql_sends_one_in_its_endpoint(server):
+    by_query = lmql(f"http://{server.endpoint}/?key={ALICE_QUOTED}")
+    assert "error" not in by_query, by_query
+    by_basic = lmql(f"http://user:{ALICE_QUOTED}@{server.endpoint}")
+    assert by_basic["results"] == by_query["results"]
+    assert " of alice at 127.0.0.1" in server.read_log()
+
+
+def test_each_client_sends_one_in_its_way(server):
+    async def generate(url, **options):
+        async with aiohttp.ClientSession() as session, session.ws_connect(url, **options) as ws:
+            await ws.send_str('GENERATE {"stream_id": 1, "prompt": [46, 789], "max_tokens": 1}')
+            return (await ws.receive(timeout=TIMEOUT_S)).data
+
+    async def ask():
+        url = f"http://{server.endpoint}/"
+        for options in (
+            {"headers": {"Authorization": f"Bearer {ALICE}"}},
+            {"headers": {"x-api-key": ALICE}},
+            {"headers": {"api-key": ALICE}},
+            {"auth": aiohttp.BasicAuth("anybody", ALICE)},
+            {"params": {"key": ALICE}},
+        ):
+            assert '"finish_reason": "length"' in await generate(url, **options), options
+        for options in ({}, {"params": {"key": "wrong"}}):
+            with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+                await generate(url, **options)
+            assert refused.value.status == 401
+        async with lmtp.connect(f"{server.endpoint}/?key={ALICE_QUOTED}") as client:
+            assert await client.generate("Once upon a time", max_tokens=4).text()
+
+    asyncio.run(ask())
+    # A prompt is in the log, since that was asked for; what it was sent with is not.
+    assert "Once upon a time" in server.read_log()
+
+
+def test_rights(server):
+    assert get(server, "/metrics") == 401
+    assert get(server, "/metrics", Authorization=f"Bearer {ALICE}") == 403
+    assert get(server, "/metrics", Authorization=f"Bearer {ROOT_KEY}") == 200
+    assert get(server, "/") == 401
+    assert get(server, "/health") == 200
+
+
+def test_the_file_is_read_again_on_sighup(server, keys):
+    def wait_until(condition):
+        deadline = time.monotonic() + TIMEOUT_S
+        while not condition():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+    async def ask():
+        async with aiohttp.ClientSession() as session:
+            ws = await session.ws_connect(f"http://{server.endpoint}/?key={ALICE_QUOTED}")
+            keys.write_text(f'{{"keys": [{{"name": "alice", "key": "{ALICE}"')
+            server.process.send_signal(signal.SIGHUP)
+            wait_until(lambda: "what was read before stays in use" in server.read_log())
+            assert get(server, "/nothing", Authorization=f"Bearer {ALICE}") == 404
+            write_keys(keys, there=False)
+            server.process.send_signal(signal.SIGHUP)
+            closed = await ws.receive(timeout=TIMEOUT_S)
+            assert (closed.type, closed.data) == (aiohttp.WSMsgType.CLOSE, 1008)
+            assert get(server, "/nothing", Authorization=f"Bearer {ALICE}") == 401
+            assert get(server, "/nothing", Authorization=f"Bearer {ROOT_KEY}") == 404
+
+    asyncio.run(ask())
+    write_keys(keys)
+    server.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: get(server, "/nothing", Authorization=f"Bearer {ALICE}") == 404)
+
+
+def refused_start(*options):
+    done = subprocess.run([bin_dir() / "lmtp-serve", "demo", *options], capture_output=True,
+                          text=True, timeout=TIMEOUT_S)  # fmt: skip
+    assert done.returncode != 0
+    return done.stderr
+
+
+def test_what_is_refused_at_the_start(tmp_path):
+    exposed = refused_start("--host", "0.0.0.0", "--port", "0")
+    for way_out in ("--api-key-file", "--insecure", "TLS"):
+        assert way_out in exposed
+    assert len(exposed.strip().splitlines()) == 1
+    assert "No such file" in refused_start("--api-key-file", tmp_path / "none")
+    wrong = refused_start("--api-key", "with space-4711")
+    assert "--api-key" in wrong and "4711" not in wrong
+    assert "--stdio" in refused_start("--stdio", "--api-key", "k")
+
+
+def test_keys_of_the_command_line_and_everybody_by_wish():
+    with LmtpServe("demo", "--kv-cache", "64MiB", "--host", "0.0.0.0", "--api-key", "k1",
+                   "--api-key", "k2") as running:  # fmt: skip
+        assert "keys are sent unencrypted" in running.read_log()
+        assert get(running, "/metrics") == 401
+        for key in ("k1", "k2"):
+            assert get(running, "/metrics", Authorization=f"Bearer {key}") == 200
+    with LmtpServe("demo", "--kv-cache", "64MiB", "--host", "0.0.0.0", "--insecure") as running:
+        assert get(running, "/metrics") == 200
+
+        async def ask():
+            async with Socket(running.endpoint) as s:
+                await s.send("MODEL_INFO", stream_id=1)
+                await s.wait_for(lambda kind, entry: kind == "MSG")
+
+        asyncio.run(ask())

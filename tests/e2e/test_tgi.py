@@ -1,0 +1,120 @@
+"""TGI's API, as Hugging Face's client speaks it, against LMTP on the same server."""
+
+import asyncio
+import json
+import urllib.error
+import urllib.request
+
+import pytest
+from huggingface_hub import InferenceClient
+from huggingface_hub.errors import GenerationError, OverloadedError, ValidationError
+from lmtp_socket import Socket
+
+TIMEOUT_S = 120
+PROMPT = "Once upon a time"
+
+
+@pytest.fixture
+def client(demo):
+    return InferenceClient(f"http://{demo.endpoint}", provider="hf-inference", timeout=TIMEOUT_S)
+
+
+def post(demo, path, body):
+    request = urllib.request.Request(
+        f"http://{demo.endpoint}{path}",
+        json.dumps(body).encode(),
+        {"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+        return answer.headers, json.load(answer)
+
+
+def over_lmtp(demo, prompt, **params):
+    """Its entries, whose prompt is token ids."""
+
+    async def run():
+        async with Socket(demo.endpoint) as socket:
+            await socket.send("GENERATE", stream_id=1, prompt=prompt, **params)
+            entries = [await socket.token_of(1)]
+            while not entries[-1]["finish_reason"]:
+                entries.append(await socket.token_of(1))
+            return entries
+
+    return asyncio.run(run())
+
+
+def test_a_text_and_its_stream(client):
+    text = client.text_generation(PROMPT, max_new_tokens=24, return_full_text=False)
+    assert text
+    full = client.text_generation(PROMPT, max_new_tokens=24)
+    assert full == PROMPT + text, "POST / has the prompt, by default"
+    pieces = list(client.text_generation(PROMPT, max_new_tokens=24, stream=True))
+    assert (len(pieces), "".join(pieces)) == (24, text)
+
+
+def test_details_are_those_of_the_stream_and_of_lmtp(client, demo):
+    asked = {"max_new_tokens": 24, "temperature": 0.8, "seed": 7, "details": True}
+    whole = client.text_generation(
+        PROMPT, decoder_input_details=True, top_n_tokens=3, return_full_text=False, **asked
+    )
+    details = whole.details
+    assert (details.finish_reason, details.generated_tokens, details.seed) == ("length", 24, 7)
+    assert "".join(token.text for token in details.tokens) == whole.generated_text
+    assert [len(tops) for tops in details.top_tokens] == [3] * 24
+    prompt = [token.id for token in details.prefill]
+    assert details.prefill[0].logprob is None
+    _, tokens = post(demo, "/tokenize", {"inputs": PROMPT})
+    assert [token["id"] for token in tokens] == prompt
+    assert [PROMPT[t["start"] : t["stop"]] for t in tokens] == [t["text"] for t in tokens]
+    streamed = list(client.text_generation(PROMPT, stream=True, **asked))
+    assert [event.index for event in streamed] == list(range(1, 25))
+    assert streamed[-1].details.input_length == len(prompt)
+    entries = over_lmtp(demo, prompt, max_tokens=24, temperature=0.8, seed=7)
+    bits = [(entry["token"], entry["logprob"]) for entry in entries]
+    assert [(token.id, token.logprob) for token in details.tokens] == bits
+    assert [(event.token.id, event.token.logprob) for event in streamed] == bits
+
+
+def test_of_two_the_better_one_is_the_answer(client):
+    answer = client.text_generation(
+        PROMPT, max_new_tokens=8, best_of=2, do_sample=True, details=True, stop=["nobody says it"]
+    )
+    mean = [
+        sum(token.logprob for token in sequence.tokens) / len(sequence.tokens)
+        for sequence in [answer.details, *answer.details.best_of_sequences]
+    ]
+    assert len(mean) == 2 and mean[0] >= mean[1]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        ({"temperature": -1.0}, "`temperature` must be strictly positive"),
+        ({"top_n_tokens": 9}, "`top_n_tokens` must be >= 0 and <= 5. Given: 9"),
+        ({"grammar": {"type": "regex", "value": "a"}}, "grammar is not supported"),
+        ({"max_new_tokens": 10**6}, "`inputs` tokens + `max_new_tokens` must be <= "),
+    ],
+)
+def test_what_is_wrong_is_a_validation_error(client, stream, asked, sentence):
+    with pytest.raises(ValidationError, match="Input validation error: ") as error:
+        list(client.text_generation(PROMPT, stream=stream, **asked))
+    assert sentence in str(error.value)
+    assert not isinstance(error.value, (GenerationError, OverloadedError))
+
+
+def test_the_header_has_the_numbers(demo):
+    headers, _ = post(demo, "/generate", {"inputs": PROMPT, "parameters": {"max_new_tokens": 5}})
+    assert headers["x-generated-tokens"] == "5"
+    assert int(headers["x-total-time"]) >= int(headers["x-inference-time"])
+    assert float(headers["x-compute-time"]) > 0
+
+
+def test_info_and_health(client, demo):
+    info = client.get_endpoint_info()
+    assert info["model_id"] == "demo"
+    assert info["max_input_tokens"] + 1 == info["max_total_tokens"]
+    assert client.health_check()
+    with pytest.raises(urllib.error.HTTPError) as error:
+        post(demo, "/tokenize", {"inputs": ""})
+    assert error.value.code == 422

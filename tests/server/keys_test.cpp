@@ -1,0 +1,388 @@
+// Who is answered where the server has keys: over real sockets.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <fstream>
+#include <future>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "http_client.h"
+#include "lmtp/base/log.h"
+#include "lmtp/request/request.h"
+#include "lmtp/scheduler/step_plan.h"
+#include "running_server.h"
+#include "temp_folder.h"
+#include "ws_client.h"
+
+namespace lmtp::server {
+namespace {
+
+using lmtp::testing::FakeModelOptions;
+using lmtp::testing::generate;
+using lmtp::testing::http_request;
+using lmtp::testing::HttpClient;
+using lmtp::testing::Running;
+using lmtp::testing::TempFolder;
+using lmtp::testing::WsClient;
+using Fields = std::vector<std::pair<std::string, std::string>>;
+
+constexpr const char* kAdmin = "sk-admin-do-not-show";
+constexpr const char* kUser = "sk-user-do-not-show";
+
+void add_routes(HttpRoutes& routes, registry::Registry& /*models*/) {
+  const auto who = [](const HttpRequest& request, const std::shared_ptr<HttpResponder>& responder) {
+    std::string said = responder->caller()->account != nullptr
+                           ? responder->caller()->account->name()
+                           : std::string("nobody");
+    for (const HttpField& field : request.fields) {
+      EXPECT_EQ(field.value.find("do-not-show"), std::string::npos) << field.name;
+    }
+    responder->send({200, "text/plain", said + "?" + request.query});
+  };
+  routes.get("/v1/who", who);
+  routes.post("/who", 1000, who);
+}
+
+class Keys : public ::testing::Test {
+ protected:
+  // Members of the user's key besides.
+  void start(const std::string& user = {}, FakeModelOptions model = {}) {
+    write_keys(user);
+    options_.api_key_file = path_;
+    running_ = std::make_unique<Running>(std::move(model), options_, add_routes);
+    while (!running_->models->healthy()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  void write_keys(const std::string& user) {
+    std::ofstream(path_, std::ios::trunc)
+        << R"({"keys": [{"name": "root", "admin": true, "key": ")" << kAdmin << "\"},\n"
+        << R"({"name": "alice", "key": ")" << kUser << '"' << user << "}]}";
+  }
+  std::uint16_t port() const { return running_->server.port(); }
+
+  HttpClient::Answer ask(const std::string& line, const Fields& fields = {},
+                         const std::string& body = {}) const {
+    std::string text;
+    for (const auto& [name, value] : fields) text += name + ": " + value + "\r\n";
+    HttpClient client(port());
+    client.send(http_request(line, body, text));
+    return client.read_answer();
+  }
+  static Fields bearer(const std::string& key) { return {{"Authorization", "Bearer " + key}}; }
+  std::unique_ptr<WsClient> connect(const std::string& key) const {
+    return std::make_unique<WsClient>(port(), 0, "/?key=" + key);
+  }
+
+  const TempFolder folder_;
+  const std::string path_ = folder_.path() + "/keys.json";
+  ServerOptions options_;
+  std::unique_ptr<Running> running_;
+};
+
+TEST_F(Keys, AllButHealthNeedsOne) {
+  start();
+  for (const char* line : {"GET /", "GET /metrics", "GET /v1/who", "POST /who", "GET /none",
+                           "DELETE /v1/who", "OPTIONS /v1/who"}) {
+    for (const Fields& fields : {Fields{}, bearer("wrong"), bearer(""), bearer("sk-user")}) {
+      const auto answer = ask(line, fields);
+      EXPECT_EQ(answer.status, 401) << line;
+      EXPECT_NE(answer.head.find("WWW-Authenticate: Bearer"), std::string::npos) << answer.head;
+    }
+    EXPECT_NE(ask(line, bearer(kAdmin)).status, 401) << line;
+  }
+  EXPECT_EQ(ask("GET /health").body, "{\"status\": \"ready\"}\n") << "but names no model";
+  EXPECT_EQ(ask("GET /health", bearer("wrong")).status, 200);
+  EXPECT_NE(ask("GET /health", bearer(kUser)).body.find("fake"), std::string::npos);
+  EXPECT_EQ(ask("GET /v1/who?key=" + std::string(kUser)).status, 401) << "of a WebSocket alone";
+}
+
+TEST_F(Keys, RefusalsAreInTheFormOfTheirDoor) {
+  start();
+  EXPECT_EQ(ask("GET /v1/who", bearer("wrong")).body,
+            R"({"error": {"message": "This API key is not accepted here.", )"
+            R"("type": "invalid_request_error", "param": null, "code": "invalid_api_key"}})");
+  for (const char* line : {"POST /generate", "POST /generate_stream", "POST /tokenize", "GET /info",
+                           "POST /invocations"}) {
+    EXPECT_EQ(ask(line, bearer("wrong")).body,
+              R"({"error":"This API key is not accepted here.","error_type":"invalid_api_key"})")
+        << line;
+  }
+  EXPECT_EQ(ask("GET /metrics", bearer("wrong")).body, "This API key is not accepted here.\n");
+}
+
+TEST_F(Keys, EachWayToSendOneLeadsToItsName) {
+  start();
+  for (const Fields& fields :
+       {bearer(kUser), Fields{{"api-key", kUser}}, Fields{{"X-Api-Key", kUser}},
+        Fields{{"Authorization", "Basic eDpzay11c2VyLWRvLW5vdC1zaG93"}},  // x:KEY
+        Fields{{"Authorization", "Bearer other"}, {"x-api-key", kUser}}}) {
+    EXPECT_EQ(ask("GET /v1/who?a=1", fields).body, "alice?a=1") << fields[0].second;
+    EXPECT_EQ(ask("POST /who", fields, "{}").body, "alice?");
+  }
+  EXPECT_EQ(ask("POST /who", bearer(kAdmin), "{}").body, "root?");
+}
+
+TEST_F(Keys, SomeRoutesAreForAdmins) {
+  start();
+  const auto refused = ask("GET /metrics", bearer(kUser));
+  EXPECT_EQ(refused.status, 403);
+  EXPECT_NE(refused.body.find("the right admin"), std::string::npos) << refused.body;
+  EXPECT_EQ(ask("GET /metrics", bearer(kAdmin)).status, 200);
+}
+
+TEST_F(Keys, AWebSocketBeginsWithOne) {
+  start();
+  WsClient by_query(port(), 0, std::string("/?key=") + kUser);
+  by_query.send(generate(1, 2));
+  EXPECT_EQ(by_query.collect(1).tokens.size(), 2U);
+  WsClient by_basic(port(), 0, "/", "Basic eDpzay11c2VyLWRvLW5vdC1zaG93");
+  by_basic.send(generate(1, 2));
+  EXPECT_EQ(by_basic.collect(1).tokens.size(), 2U);
+  for (const char* target : {"/", "/?key=wrong", "/?key=", "/?other=1"}) {
+    const auto answer =
+        ask(std::string("GET ") + target, {{"Connection", "Upgrade"},
+                                           {"Upgrade", "websocket"},
+                                           {"Sec-WebSocket-Version", "13"},
+                                           {"Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="}});
+    EXPECT_EQ(answer.status, 401) << target;
+  }
+}
+
+TEST_F(Keys, StreamsAtATime) {
+  std::promise<void> go;
+  FakeModelOptions model;
+  model.agent.before_step = [released = go.get_future().share()](const auto&) {
+    released.wait();
+    return Result<void>();
+  };
+  start(R"(, "max_streams": 3)", std::move(model));
+  const auto one = connect(kUser);
+  const auto other = connect(kUser);
+  const auto root = connect(kAdmin);
+  one->send(generate(1, 5));
+  one->send(generate(2, 5));
+  one->send("MODEL_INFO {\"stream_id\": 9}");
+  EXPECT_TRUE(one->next()->is_msg) << "the two are taken";
+  other->send(generate(1, 5));
+  other->send(generate(2, 5));
+  EXPECT_NE(other->collect(2).error.find("3 streams of the key 'alice'"), std::string::npos);
+  root->send(generate(1, 5));
+  go.set_value();
+  EXPECT_EQ(root->collect(1).error, "");
+  EXPECT_EQ(one->collect(1).error, "");
+  other->send(generate(3, 5));
+  EXPECT_EQ(other->collect(3).error, "") << "one has ended";
+}
+
+TEST_F(Keys, TokensAMinuteAndWhenToRetry) {
+  start(R"(, "tokens_per_minute": 60)");
+  const auto client = connect(kUser);
+  client->send(generate(1, 57));  // with its prompt, 60
+  EXPECT_EQ(client->collect(1).error, "");
+  client->send(generate(2, 1));
+  const auto refused = client->next();
+  ASSERT_TRUE(refused);
+  EXPECT_NE(refused->error.find("'alice' has used up its 60 tokens a minute"), std::string::npos)
+      << refused->error;
+  EXPECT_EQ(refused->error_code, "overloaded");
+  EXPECT_GT(refused->retry_after_ms, 0);
+  EXPECT_LE(refused->retry_after_ms, 1000);
+  write_keys("");
+  ASSERT_TRUE(running_->server.reload().ok());
+  client->send(generate(3, 1));
+  EXPECT_EQ(client->collect(3).error, "") << "no limit any more, on the same connection";
+}
+
+// Of two that have as much to do, a key with many connections gets as many rows as one with one.
+TEST_F(Keys, SharesAreByKey) {
+  constexpr int kNumMany = 10;
+  std::promise<void> go;
+  std::mutex mutex;
+  std::map<ConnectionId, int> rows;
+  int num_steps = 0;
+  FakeModelOptions model;
+  model.engine.batch.max_sequences = 8;
+  model.agent.before_step =
+      [&, released = go.get_future().share()](const scheduler::StepPlan& plan) -> Result<void> {
+    released.wait();
+    const std::lock_guard lock(mutex);
+    ++num_steps;
+    if (num_steps > 1 && num_steps <= 200) {  // the first may have begun before all were there
+      for (const scheduler::PlanRow& row : plan.rows) ++rows[row.sequence->share];
+    }
+    return {};
+  };
+  start("", std::move(model));
+  std::vector<std::unique_ptr<WsClient>> many;
+  for (int i = 0; i < kNumMany; ++i) {
+    many.push_back(connect(kUser));
+    for (StreamId id = 1; id <= 8; ++id) many.back()->send(generate(id, 20));
+    many.back()->send("MODEL_INFO {\"stream_id\": 99}");
+    many.back()->next();  // all are taken
+  }
+  const auto one = connect(kAdmin);
+  for (StreamId id = 1; id <= 8 * kNumMany; ++id) one->send(generate(id, 20));
+  one->send("MODEL_INFO {\"stream_id\": 999}");
+  one->next();
+  go.set_value();
+  for (StreamId id = 1; id <= 8; ++id) one->collect(id);
+  for (bool done = false; !done; std::this_thread::sleep_for(std::chrono::milliseconds(2))) {
+    const std::lock_guard lock(mutex);
+    done = num_steps > 200;
+  }
+  running_.reset();  // its steps look at what is declared here
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_NEAR(rows.begin()->second, rows.rbegin()->second, 0.1 * rows.begin()->second);
+}
+
+TEST_F(Keys, OtherModelsAreNotThere) {
+  start(R"(, "models": ["other*"])");
+  const auto client = connect(kUser);
+  for (const char* message :
+       {"GENERATE {\"stream_id\": 1, \"prompt\": [1]}",
+        "GENERATE {\"stream_id\": 1, \"model\": \"fake\", \"prompt\": \"a b\"}",
+        "SCORE {\"stream_id\": 1, \"model\": \"/models/fake\", \"prompt\": [1], \"scored\": [2]}",
+        "TOKENIZE {\"stream_id\": 1, \"text\": \"a\"}", "MODEL_INFO {\"stream_id\": 1}",
+        "BUFFER {\"stream_id\": 1, \"buffer\": \"b\", \"text\": \"a\"}"}) {
+    client->send(message);
+    const auto entry = client->next();
+    ASSERT_TRUE(entry) << message;
+    EXPECT_NE(entry->error.find("is not served with this key, allowed are 'other*'"),
+              std::string::npos)
+        << message << ": " << entry->error;
+    EXPECT_EQ(entry->error_code, "unknown_model") << message;
+    if (!entry->is_msg) client->next();  // LMQL reads one of the two
+  }
+  const auto root = connect(kAdmin);
+  root->send(generate(1, 1));
+  EXPECT_EQ(root->collect(1).error, "");
+}
+
+TEST_F(Keys, OneThatIsTakenAwayEndsItsConnections) {
+  start();
+  const auto stays = connect(kAdmin);
+  const auto goes = connect(kUser);
+  goes->send(generate(1, 1));
+  EXPECT_EQ(goes->collect(1).error, "");
+  std::ofstream(path_, std::ios::trunc) << "{\"keys\": [";
+  EXPECT_FALSE(running_->server.reload().ok());
+  goes->send(generate(2, 1));
+  EXPECT_EQ(goes->collect(2).error, "") << "what was read before stays";
+  std::ofstream(path_, std::ios::trunc)
+      << R"({"keys": [{"name": "root", "key": ")" << kAdmin << "\"}]}";
+  ASSERT_TRUE(running_->server.reload().ok());
+  EXPECT_FALSE(goes->next());
+  EXPECT_EQ(goes->close_code(), 1008);
+  EXPECT_EQ(ask("GET /v1/who", bearer(kUser)).status, 401);
+  stays->send(generate(1, 1));
+  EXPECT_EQ(stays->collect(1).error, "");
+}
+
+TEST_F(Keys, NoneIsEverInTheLog) {
+  log::set_level(log::Level::kTrace);
+  ::testing::internal::CaptureStderr();
+  options_.log_prompts = true;
+  start();
+  {
+    const auto client = connect(kUser);
+    client->send(generate(7, 2));
+    EXPECT_EQ(client->collect(7).error, "");
+    client->send("GENERATE {\"stream_id\": 8, \"prompt\": 1}");
+    EXPECT_NE(client->collect(8).error, "");
+    client->send(R"(GENERATE {"stream_id": 9, "prompt": [1], "key": "sk-user-do-not-show"})");
+    EXPECT_EQ(client->collect(9).error, "");
+  }
+  EXPECT_EQ(ask("GET /metrics", bearer(kUser)).status, 403);
+  for (const Fields& fields : {bearer(kUser), bearer(std::string("wrong-") + kUser),
+                               Fields{{"api-key", kUser}}, Fields{{"Authorization", kUser}},
+                               Fields{{"Authorization", "Basic " + std::string(kUser)}}}) {
+    for (const std::string target : {"/none?key=", "/?key=", "/metrics?x&key=", "/v1/who?key="}) {
+      const auto answer = ask("GET " + target + kUser, fields);
+      EXPECT_EQ(answer.head.find("do-not-show"), std::string::npos) << answer.head;
+      EXPECT_EQ(answer.body.find("do-not-show"), std::string::npos) << answer.body;
+    }
+  }
+  ask("GET http://user:" + std::string(kUser) + "@localhost/");
+  const std::string metrics = ask("GET /metrics", bearer(kAdmin)).body;
+  EXPECT_EQ(metrics.find("do-not-show"), std::string::npos);
+  write_keys("}}");
+  EXPECT_FALSE(running_->server.reload().ok());
+  running_.reset();
+  const std::string lines = ::testing::internal::GetCapturedStderr();
+  log::set_level(log::Level::kInfo);
+  EXPECT_EQ(lines.find("do-not-show"), std::string::npos) << lines;
+  EXPECT_NE(lines.find("/7 of alice at 127.0.0.1: generate, prompt 3 (cached 0), generated 2, "),
+            std::string::npos)
+      << lines;
+  EXPECT_NE(lines.find("/8 of alice at 127.0.0.1: GENERATE, "), std::string::npos) << lines;
+  EXPECT_NE(lines.find("request of alice at 127.0.0.1: GET /metrics: 403"), std::string::npos)
+      << lines;
+}
+
+TEST_F(Keys, BeyondLoopbackThereMustBeSome) {
+  options_.host = "0.0.0.0";
+  const auto models = lmtp::testing::make_fake_models();
+  const auto started = [&](const ServerOptions& options) {
+    ServerOptions any_port = options;
+    any_port.port = 0;
+    return Server(any_port, *models).start();
+  };
+  const Result<void> refused = started(options_);
+  ASSERT_FALSE(refused.ok());
+  for (const char* way_out : {"--api-key-file", "--api-key", "--insecure", "TLS", "0.0.0.0"}) {
+    EXPECT_NE(refused.error().message.find(way_out), std::string::npos) << refused.error().message;
+  }
+  ServerOptions insecure = options_;
+  insecure.insecure = true;
+  EXPECT_TRUE(started(insecure).ok());
+  options_.api_keys = {kUser};
+  ::testing::internal::CaptureStderr();
+  EXPECT_TRUE(started(options_).ok());
+  const std::string lines = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(lines.find("keys are sent unencrypted"), std::string::npos) << lines;
+  EXPECT_EQ(lines.find("do-not-show"), std::string::npos) << lines;
+}
+
+TEST_F(Keys, APageOfAnAllowedOriginMaySendOne) {
+  options_.allowed_origins = {"https://app.example"};
+  start();
+  const Fields page = {{"Origin", "https://app.example"}};
+  Fields preflight = page;
+  preflight.emplace_back("Access-Control-Request-Method", "POST");
+  preflight.emplace_back("Access-Control-Request-Headers", "authorization,content-type");
+  const auto may = ask("OPTIONS /who", preflight);
+  EXPECT_EQ(may.status, 200);
+  for (const char* field : {"Access-Control-Allow-Origin: https://app.example\r\n",
+                            "Vary: Origin\r\n", "Access-Control-Allow-Methods: POST\r\n",
+                            "Access-Control-Allow-Headers: authorization,content-type\r\n"}) {
+    EXPECT_NE(may.head.find(field), std::string::npos) << may.head;
+  }
+  EXPECT_EQ(may.head.find("Allow-Credentials"), std::string::npos) << may.head;
+  EXPECT_EQ(ask("OPTIONS /none", preflight).status, 401);
+  EXPECT_EQ(ask("OPTIONS /who", page).status, 401) << "no preflight";
+
+  Fields with_key = page;
+  with_key.emplace_back("Authorization", std::string("Bearer ") + kUser);
+  const auto answer = ask("POST /who", with_key, "{}");
+  EXPECT_EQ(answer.body, "alice?");
+  EXPECT_NE(answer.head.find("Access-Control-Allow-Origin: https://app.example"),
+            std::string::npos);
+  EXPECT_NE(answer.head.find("Access-Control-Expose-Headers: *"), std::string::npos);
+  const auto without = ask("POST /who", page, "{}");
+  EXPECT_EQ(without.status, 401);
+  EXPECT_NE(without.head.find("Access-Control-Allow-Origin"), std::string::npos)
+      << "so that the page can read it";
+  EXPECT_NE(ask("POST /who", bearer(kUser), "{}").head.find("Vary: Origin"), std::string::npos);
+  preflight[0].second = "https://other.example";
+  const auto other = ask("OPTIONS /who", preflight);
+  EXPECT_EQ(other.status, 403);
+  EXPECT_EQ(other.head.find("Access-Control"), std::string::npos) << other.head;
+}
+
+}  // namespace
+}  // namespace lmtp::server

@@ -1,0 +1,44 @@
+// The options as the command line gives them.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "serve_options.h"
+
+namespace lmtp::tools {
+
+// Options as text, before sizes and names are parsed.
+struct RawOptions {
+  ServeOptions options;
+  int port = 8080;
+  std::string listen;
+  bool cuda = false;
+  bool is_static = false;
+  std::string kv_cache;
+  std::string download_max;
+  std::string max_message_size = "16MiB";
+  std::string max_write_queue = "16MiB";
+  std::string max_buffer_bytes = "64MiB";
+  std::string max_read_buffers = "256MiB";
+  std::string max_write_queues = "256MiB";
+  double shutdown_timeout_s = 30.0;
+  std::string unload_after = "30m";
+  std::string log_level = "info";
+  AdmissionPacing pacing;
+  std::vector<std::string> metrics_aliases = {"vllm", "tgi"};
+  std::string log_format = "text";
+  std::string config;
+  bool prints_config = false;
+};
+
+// Limits of the computation, of connections, of steps and of requests, and what concerns who
+// operates it. `raw` outlives `app`.
+void add_limit_options(CLI::App& app, RawOptions& raw);
+void add_connection_options(CLI::App& app, RawOptions& raw);
+void add_operation_options(CLI::App& app, RawOptions& raw);
+void add_scheduling_options(CLI::App& app, RawOptions& raw);
+void add_api_options(CLI::App& app, server::ApiLimits& limits);
+
+}  // namespace lmtp::tools
