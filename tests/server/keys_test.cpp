@@ -109,7 +109,7 @@ TEST_F(Keys, RefusalsAreInTheFormOfTheirDoor) {
   for (const char* line : {"POST /generate", "POST /generate_stream", "POST /tokenize", "GET /info",
                            "POST /invocations"}) {
     EXPECT_EQ(ask(line, bearer("wrong")).body,
-              R"({"error":"This API key is not accepted here.","error_type":"invalid_api_key"})")
+              R"({"error": "This API key is not accepted here.", "error_type": "invalid_api_key"})")
         << line;
   }
   EXPECT_EQ(ask("GET /metrics", bearer("wrong")).body, "This API key is not accepted here.\n");

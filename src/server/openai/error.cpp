@@ -1,5 +1,7 @@
 #include "error.h"
 
+#include <nlohmann/json.hpp>
+
 #include "http/message.h"
 #include "lmtp/base/json.h"
 #include "lmtp/request/error_kind.h"
@@ -32,22 +34,14 @@ Names names_of(int status) {
 }
 
 std::string error_json(std::string_view message, Names names, std::string_view param) {
-  const auto append_or_null = [](std::string_view value, std::string& out) {
-    if (value.empty()) {
-      out += "null";
-    } else {
-      append_json_string(value, out);
-    }
+  const auto or_null = [](std::string_view text) {
+    return text.empty() ? OrderedJson() : OrderedJson(text);
   };
-  std::string out = R"({"error": {"message": )";
-  append_json_string(message, out);
-  out += R"(, "type": )";
-  append_json_string(names.type, out);
-  out += R"(, "param": )";
-  append_or_null(param, out);
-  out += R"(, "code": )";
-  append_or_null(names.code, out);
-  return out + "}}";
+  return json_text({{"error",
+                     {{"message", message},
+                      {"type", names.type},
+                      {"param", or_null(param)},
+                      {"code", or_null(names.code)}}}});
 }
 
 // The field's name in front of what is wrong with it.

@@ -1,5 +1,7 @@
 #include "error.h"
 
+#include <nlohmann/json.hpp>
+
 #include "http/message.h"
 #include "lmtp/base/json.h"
 #include "lmtp/request/error_kind.h"
@@ -43,11 +45,7 @@ TgiError tgi_error(const Error& error, bool no_model) {
 }
 
 std::string tgi_error_json(const TgiError& error) {
-  std::string out = R"({"error":)";
-  append_json_string(error.sentence, out);
-  out += R"(,"error_type":)";
-  append_json_string(error.type, out);
-  return out + '}';
+  return json_text({{"error", error.sentence}, {"error_type", error.type}});
 }
 
 HttpResponse tgi_response(const TgiError& error) {
