@@ -9,6 +9,7 @@ import pytest
 from huggingface_hub import InferenceClient
 from huggingface_hub.errors import GenerationError, OverloadedError, ValidationError
 from lmtp_socket import Socket
+from test_chat import MESSAGES, model, server  # noqa: F401
 
 TIMEOUT_S = 120
 PROMPT = "Once upon a time"
@@ -73,6 +74,18 @@ def test_details_are_those_of_the_stream_and_of_lmtp(client, demo):
     bits = [(entry["token"], entry["logprob"]) for entry in entries]
     assert [(token.id, token.logprob) for token in details.tokens] == bits
     assert [(event.token.id, event.token.logprob) for event in streamed] == bits
+
+
+def test_a_chat_as_tokens_is_what_transformers_makes_of_it(server, model):  # noqa: F811
+    tokenizer = model[1]
+    _, answer = post(server, "/chat_tokenize", {"messages": MESSAGES})
+    text, tokens = answer["templated_text"], answer["tokenize_response"]
+    rendered = tokenizer.apply_chat_template(MESSAGES, add_generation_prompt=True, tokenize=False)
+    assert text == rendered
+    ids = tokenizer(rendered, add_special_tokens=False)["input_ids"]
+    assert [token["id"] for token in tokens] == ids
+    assert "".join(text[t["start"] : t["stop"]] for t in tokens) == text
+    assert {t["text"] for t in tokens} >= {"<|im_start|>", "<|im_end|>"}
 
 
 def test_of_two_the_better_one_is_the_answer(client):

@@ -404,13 +404,37 @@ TEST(Tgi, TokensHaveTheirPlacesInTheText) {
                             {"id": 169, "text": "é", "start": 1, "stop": 3}])"));
   EXPECT_EQ(running.stats().num_steps, 0);
   const std::vector<TokenId> others = {'x', 'y'};
-  EXPECT_EQ(json::parse(tgi_tokens_json(tokenizer(), "ab", others)),
+  EXPECT_EQ(json::parse(tgi_tokens_json(tokenizer(), "ab", others, true)),
             json::parse(R"([{"id": 120, "text": "x", "start": 0, "stop": 0},
                             {"id": 121, "text": "y", "start": 0, "stop": 0}])"))
       << "a normalizer has changed the text";
   EXPECT_EQ(refusal(post(running, "/tokenize", R"({"inputs": 1})")),
             "422 validation: Failed to deserialize the JSON body into the target type: inputs: is "
             "1; allowed is a string");
+}
+
+TEST(Tgi, AChatsBosIsPartOfItsText) {
+  const std::vector<TokenId> ids = {tokenizer().bos_id(), 'a'};
+  EXPECT_EQ(json::parse(tgi_tokens_json(tokenizer(), "<s>a", ids, false)),
+            json::parse(R"([{"id": 998, "text": "<s>", "start": 0, "stop": 3},
+                            {"id": 97, "text": "a", "start": 3, "stop": 4}])"));
+}
+
+TEST(Tgi, WhatIsWrongWithAChatIsTold) {
+  const Running running;
+  const auto refused = [&](const std::string& body) {
+    return refusal(post(running, "/chat_tokenize", body));
+  };
+  EXPECT_EQ(refused(R"({"messages": []})"),
+            "422 validation: Failed to deserialize the JSON body into the target type: messages: "
+            "is an array; allowed is an array of at least one message");
+  EXPECT_EQ(refused("{").substr(0, 15), "400 validation:");
+  EXPECT_EQ(refused(R"({"messages": [{"role": "user", "content": "a"}]})").substr(0, 45),
+            "422 template_error: Template error: messages:");
+  EXPECT_EQ(refused(R"({"model": "other", "messages": [{"role": "user", "content": "a"}]})")
+                .substr(0, 14),
+            "404 not_found:");
+  EXPECT_EQ(refusal(post(running, "/chat_tokenize", "{}", "")).substr(0, 15), "415 validation:");
 }
 
 }  // namespace

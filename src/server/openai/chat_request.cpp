@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstddef>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -20,6 +21,7 @@ struct ChatInput {
   Chat chat;
   // Where the last message is to be continued, its text, without space around it.
   std::optional<std::string> continued;
+  std::shared_ptr<std::string> rendered;  // where its text goes; null: nowhere
 };
 
 // Behind the name of the field.
@@ -54,6 +56,7 @@ Result<Prompts> render_prompt(const ChatInput& input, const registry::ReadyModel
   }
   auto ids = chat_template.encode(*rendered);
   if (!ids) return of_messages(ids.error());
+  if (input.rendered != nullptr) *input.rendered = std::move(rendered->text);
   return Prompts{std::move(*ids)};
 }
 
@@ -180,12 +183,14 @@ Result<OpenAiRequest> read_chat(const std::string& body) {
   return request;
 }
 
-Result<GenerationRequest> read_chat_tokens(const Json& root, const std::string& body) {
+Result<GenerationRequest> read_chat_tokens(const Json& root, const std::string& body,
+                                           std::shared_ptr<std::string> rendered) {
   const auto ordered = parse_ordered_json(body, "body");
   if (!ordered) return ordered.error();
   JsonFields fields(root);
   GenerationRequest generation;
   ChatInput input = read_chat_input(fields, *ordered);
+  input.rendered = std::move(rendered);
   if (fields.failed()) return fields.error();
   set_prompt(std::move(input), generation);
   return generation;

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -51,7 +52,13 @@ struct TokenizeRequest {
 };
 
 Result<TokenizeRequest> read_tokenize(const std::string& body);
-// Where it has messages: the prompt alone. `root`: the body.
-Result<GenerationRequest> read_chat_tokens(const Json& root, const std::string& body);
+// What an installation says that makes no prompts of messages (text::renders_chat_templates()).
+inline constexpr std::string_view kRendersNoTemplates =
+    "This installation renders no chat templates; it was built with -DLMTP_CHAT_TEMPLATES=OFF.";
+
+// Where it has messages: the prompt alone. `root`: the body. `rendered`, where it is not null, has
+// the prompt's text once it is token ids.
+Result<GenerationRequest> read_chat_tokens(const Json& root, const std::string& body,
+                                           std::shared_ptr<std::string> rendered = nullptr);
 
 }  // namespace lmtp::server

@@ -86,9 +86,7 @@ void refuse_chats(ServerContext& /*context*/, const std::string& /*body*/,
                   const std::shared_ptr<HttpResponder>& responder) {
   constexpr int kNotImplemented = 501;
   responder->send({kNotImplemented, "application/json",
-                   openai_refusal_json(kNotImplemented,
-                                       "This installation renders no chat templates; it was built "
-                                       "with -DLMTP_CHAT_TEMPLATES=OFF.")});
+                   openai_refusal_json(kNotImplemented, kRendersNoTemplates)});
 }
 
 }  // namespace

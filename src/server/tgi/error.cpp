@@ -44,6 +44,11 @@ TgiError tgi_error(const Error& error, bool no_model) {
           retry_after_ms(error)};
 }
 
+TgiError tgi_chat_error(const Error& error, bool no_model) {
+  if (no_model || error_kind(error.code).http_status != 400) return tgi_error(error, no_model);
+  return {422, "template_error", "Template error: " + error.message};
+}
+
 std::string tgi_error_json(const TgiError& error) {
   return json_text({{"error", error.sentence}, {"error_type", error.type}});
 }

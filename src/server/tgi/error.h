@@ -22,6 +22,9 @@ TgiError tgi_validation(std::string_view what);
 // Of a generation. `no_model`: it is unknown, or could not be loaded.
 TgiError tgi_error(const Error& error, bool no_model);
 
+// The same of a chat, whose prompt a template makes.
+TgiError tgi_chat_error(const Error& error, bool no_model);
+
 // {"error", "error_type"}.
 std::string tgi_error_json(const TgiError& error);
 

@@ -8,6 +8,7 @@
 #include "generation/encode_text.h"
 #include "generation/json_fields.h"
 #include "lmtp/protocol/message.h"
+#include "openai/request.h"
 
 namespace lmtp::server {
 namespace {
@@ -234,6 +235,20 @@ std::variant<GenerationRequest, TgiError> read_tgi_inputs(
   request.generates = false;
   set_prompt(inputs, request);
   return request;
+}
+
+std::variant<GenerationRequest, TgiError> read_tgi_chat(
+    const std::string& body, const std::shared_ptr<std::string>& rendered) {
+  auto root = parse_body(body);
+  if (auto* error = std::get_if<TgiError>(&root)) return std::move(*error);
+  JsonFields fields(std::get<Json>(root));
+  const std::string* model = fields.text("model");
+  if (fields.failed()) return not_deserialized(fields.error().message);
+  auto request = read_chat_tokens(std::get<Json>(root), body, rendered);
+  if (!request) return not_deserialized(request.error().message);
+  if (model != nullptr) request->model = *model;
+  request->generates = false;
+  return std::move(*request);
 }
 
 }  // namespace lmtp::server

@@ -40,4 +40,8 @@ std::variant<TgiRequest, TgiError> read_tgi(const std::string& body, TgiMode mod
 std::variant<GenerationRequest, TgiError> read_tgi_inputs(
     const std::string& body, std::shared_ptr<const std::string>& inputs);
 
+// A chat, for its prompt alone: `rendered` has its text once it is token ids.
+std::variant<GenerationRequest, TgiError> read_tgi_chat(
+    const std::string& body, const std::shared_ptr<std::string>& rendered);
+
 }  // namespace lmtp::server

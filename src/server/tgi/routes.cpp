@@ -11,6 +11,8 @@
 #include "http/message.h"
 #include "info.h"
 #include "lmtp/base/json.h"
+#include "lmtp/text/chat_template.h"
+#include "openai/request.h"
 #include "openai/tokenize.h"
 #include "request.h"
 #include "tokenize.h"
@@ -57,7 +59,7 @@ void answer_invocation(const ServerContext& context, HttpRequest http,
 }  // namespace
 
 void add_tgi(ServerContext& context) {
-  for (const char* path : {"/generate", "/tokenize", "/info", "/invocations"}) {
+  for (const char* path : {"/generate", "/tokenize", "/chat_tokenize", "/info", "/invocations"}) {
     context.routes.error_bodies(path, tgi_refusal_json);
   }
   add_generating(context, "/", TgiMode::kEither);
@@ -72,6 +74,10 @@ void add_tgi(ServerContext& context) {
     const bool is_tgi = body && body->contains("inputs");
     if (is_tgi) return answer_tgi_tokenize(context, http, responder);
     answer_openai_tokenize(context, http.body, responder);
+  });
+  add_post(context, "/chat_tokenize", [&context](const HttpRequest& http, const auto& responder) {
+    if (text::renders_chat_templates()) return answer_tgi_chat_tokenize(context, http, responder);
+    responder->send(tgi_response({501, "template_error", std::string(kRendersNoTemplates)}));
   });
   context.routes.get("/info", [&context](const HttpRequest& /*http*/, const auto& responder) {
     responder->send(tgi_info(context));

@@ -9,6 +9,7 @@
 
 #include "answer.h"
 #include "error.h"
+#include "lmtp/base/json.h"
 #include "request.h"
 
 namespace lmtp::server {
@@ -29,13 +30,14 @@ Place widened(std::string_view text, Place place) {
 
 // Nothing where the tokens' bytes, one behind the other, are not the text.
 std::optional<std::vector<Place>> places_of(const tokenizer::Tokenizer& tokenizer,
-                                            std::string_view text, std::span<const TokenId> ids) {
+                                            std::string_view text, std::span<const TokenId> ids,
+                                            bool has_bos) {
   std::vector<Place> places;
   std::size_t at = 0;
   for (const TokenId id : ids) {
     const std::string_view rest = text.substr(at);
     std::string_view bytes = tokenizer.token_bytes(id);
-    const bool is_added = places.empty() && tokenizer.adds_bos() && id == tokenizer.bos_id();
+    const bool is_added = places.empty() && has_bos && id == tokenizer.bos_id();
     if (is_added) bytes = {};
     if (at == 0 && !rest.starts_with(bytes)) bytes = tokenizer.first_token_bytes(id);
     if (!rest.starts_with(bytes)) return std::nullopt;
@@ -48,23 +50,32 @@ std::optional<std::vector<Place>> places_of(const tokenizer::Tokenizer& tokenize
 // Owned by the generation, which computes nothing.
 class Tokens : public GenerationListener {
  public:
-  Tokens(std::shared_ptr<const std::string> inputs, std::shared_ptr<HttpResponder> responder)
-      : inputs_(std::move(inputs)), responder_(std::move(responder)) {}
+  Tokens(std::shared_ptr<const std::string> inputs, bool is_chat,
+         std::shared_ptr<HttpResponder> responder)
+      : inputs_(std::move(inputs)), is_chat_(is_chat), responder_(std::move(responder)) {}
 
   Result<void> on_prompts(const registry::ReadyModel& model, Prompts& prompts,
                           SamplingParams& /*params*/) override {
-    json_ = tgi_tokens_json(**model.tokenizer, *inputs_, prompts.front());
+    const tokenizer::Tokenizer& tokenizer = **model.tokenizer;
+    // A chat's BOS is the template's, and so a part of the text.
+    const bool has_bos = !is_chat_ && tokenizer.adds_bos();
+    json_ = tgi_tokens_json(tokenizer, *inputs_, prompts.front(), has_bos);
+    if (!is_chat_) return {};
+    json_ = R"({"tokenize_response":)" + json_ + R"(,"templated_text":)";
+    append_json_string(*inputs_, json_);
+    json_ += '}';
     return {};
   }
   void on_prompt_token(int /*prompt*/, TokenEvent /*event*/) override {}
   void on_token(GeneratedToken /*token*/) override {}
   void on_end() override { responder_->send({200, "application/json", std::move(json_)}); }
   void on_error(const Error& error, bool no_model) override {
-    responder_->send(tgi_response(tgi_error(error, no_model)));
+    responder_->send(tgi_response((is_chat_ ? tgi_chat_error : tgi_error)(error, no_model)));
   }
 
  private:
-  const std::shared_ptr<const std::string> inputs_;
+  const std::shared_ptr<const std::string> inputs_;  // of a chat: its prompt, with the ids
+  const bool is_chat_;
   const std::shared_ptr<HttpResponder> responder_;
   std::string json_;
 };
@@ -72,8 +83,8 @@ class Tokens : public GenerationListener {
 }  // namespace
 
 std::string tgi_tokens_json(const tokenizer::Tokenizer& tokenizer, std::string_view text,
-                            std::span<const TokenId> ids) {
-  const auto places = places_of(tokenizer, text, ids);
+                            std::span<const TokenId> ids, bool has_bos) {
+  const auto places = places_of(tokenizer, text, ids, has_bos);
   std::string out = "[";
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (i > 0) out += ',';
@@ -95,7 +106,18 @@ void answer_tgi_tokenize(ServerContext& context, const HttpRequest& http,
     return responder->send(tgi_response(*error));
   }
   generate(context.generation, std::move(std::get<GenerationRequest>(read)), responder,
-           std::make_shared<Tokens>(inputs, responder));
+           std::make_shared<Tokens>(inputs, false, responder));
+}
+
+void answer_tgi_chat_tokenize(ServerContext& context, const HttpRequest& http,
+                              const std::shared_ptr<HttpResponder>& responder) {
+  const auto rendered = std::make_shared<std::string>();
+  auto read = read_tgi_chat(http.body, rendered);
+  if (const auto* error = std::get_if<TgiError>(&read)) {
+    return responder->send(tgi_response(*error));
+  }
+  generate(context.generation, std::move(std::get<GenerationRequest>(read)), responder,
+           std::make_shared<Tokens>(rendered, true, responder));
 }
 
 }  // namespace lmtp::server

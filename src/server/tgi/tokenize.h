@@ -1,4 +1,4 @@
-// TGI's POST /tokenize: the tokens of a text, and where each is in it.
+// TGI's POST /tokenize and /chat_tokenize: the tokens of a text, and where each is in it.
 #pragma once
 
 #include <span>
@@ -13,12 +13,15 @@
 namespace lmtp::server {
 
 // [{"id", "text", "start", "stop"}]: bytes [start, stop) of `text`, widened to whole characters. A
-// token that is not part of the text is at [0, 0), as all are where a normalizer has changed it.
+// token that is not part of the text is at [0, 0), as all are where a normalizer has changed it;
+// `has_bos`: the first one is not, where it is BOS.
 std::string tgi_tokens_json(const tokenizer::Tokenizer& tokenizer, std::string_view text,
-                            std::span<const TokenId> ids);
+                            std::span<const TokenId> ids, bool has_bos);
 
-// Thread: the strand of `responder`.
+// Thread of both: the strand of `responder`.
 void answer_tgi_tokenize(ServerContext& context, const HttpRequest& http,
                          const std::shared_ptr<HttpResponder>& responder);
+void answer_tgi_chat_tokenize(ServerContext& context, const HttpRequest& http,
+                              const std::shared_ptr<HttpResponder>& responder);
 
 }  // namespace lmtp::server
