@@ -55,6 +55,11 @@ std::atomic<Format>& format() {
   return current;
 }
 
+std::function<void(Level, std::string_view)>& sink() {
+  static std::function<void(Level, std::string_view)> current;
+  return current;
+}
+
 // Control characters may come from clients (names in a request): escaped, they can neither forge a
 // line nor move a terminal's cursor.
 std::string one_line(std::string_view message) {
@@ -126,12 +131,15 @@ void set_format(Format wanted) {
   logger().set_pattern(wanted == Format::kJson ? kJsonPattern : kTextPattern);
 }
 
+void set_sink(std::function<void(Level, std::string_view)> wanted) { sink() = std::move(wanted); }
+
 void set_level(Level level) { logger().set_level(to_spdlog(level)); }
 
 bool enabled(Level level) { return logger().should_log(to_spdlog(level)); }
 
 void write(Level level, std::string_view message, std::span<const Field> fields) {
   if (!enabled(level)) return;
+  if (sink()) return sink()(level, message);
   const bool is_json = format() == Format::kJson;
   logger().log(to_spdlog(level), is_json ? json_members(message, fields) : one_line(message));
 }

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "lmtp/base/result.h"
+#include "lmtp/hub/model_source.h"
 
 namespace lmtp::hub {
 
@@ -25,9 +26,6 @@ struct HubEnvironment {
   // A transfer without data for so long is aborted.
   std::chrono::milliseconds stall_timeout{};
 };
-
-// huggingface_hub's cache folder. Empty if not even HOME is set.
-std::string cache_folder();
 
 // The variable that forbids network access (HF_HUB_OFFLINE, TRANSFORMERS_OFFLINE); empty: none.
 std::string offline_variable();

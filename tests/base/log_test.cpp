@@ -7,6 +7,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "lmtp/base/json.h"
 
@@ -25,6 +26,19 @@ std::string written(Format format, std::string_view message, std::span<const Fie
 
 TEST(Log, TextIsOneLine) {
   EXPECT_TRUE(written(Format::kText, "a\nb\x1b[2J").ends_with(" error a\\nb\\x1b[2J\n"));
+}
+
+TEST(Log, ASinkTakesThePlaceOfStderr) {
+  std::vector<std::string> lines;
+  set_sink([&lines](Level level, std::string_view message) {
+    if (level == Level::kError) lines.emplace_back(message);
+  });
+  ::testing::internal::CaptureStderr();
+  error("a");
+  debug("not at this level");
+  set_sink({});
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+  EXPECT_EQ(lines, std::vector<std::string>{"a"});
 }
 
 TEST(Log, JsonIsValidWhateverTheBytes) {

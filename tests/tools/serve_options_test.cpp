@@ -60,6 +60,16 @@ TEST(ServeOptions, AUnixSocketTakesThePlaceOfTcpUnlessThatIsAskedFor) {
   EXPECT_TRUE(stdio.on_stdio && !stdio.on_tcp && stdio.unix_path.empty());
 }
 
+TEST(ServeOptions, DoctorIsTheFirstWord) {
+  const ServeOptions options = options_of({"doctor", "m", "--port", "9000"});
+  EXPECT_TRUE(options.is_doctor);
+  EXPECT_EQ(options.model, "m");
+  EXPECT_EQ(options.port, 9000);
+  EXPECT_TRUE(options_of({"doctor"}).is_auto());
+  EXPECT_EQ(options_of({"--force", "doctor"}).model, "doctor");
+  EXPECT_FALSE(options_of({"./doctor"}).is_doctor);
+}
+
 TEST(ServeOptions, AreRead) {
   const ServeOptions options = options_of({"--static",   "--port",
                                            "9000",       "--host",

@@ -2,7 +2,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -21,17 +20,16 @@
 #include <variant>
 
 #include "common/progress_bar.h"
-#include "kernels/device.h"
+#include "doctor.h"
 #include "lmtp/base/log.h"
 #include "lmtp/base/text.h"
 #include "lmtp/base/version.h"
-#include "lmtp/catalog/device_choice.h"
-#include "lmtp/catalog/dtype_choice.h"
 #include "lmtp/catalog/hub_model_factory.h"
 #include "lmtp/catalog/model_names.h"
 #include "lmtp/registry/registry.h"
 #include "lmtp/server/server.h"
 #include "serve_options.h"
+#include "serving.h"
 #include "systemd.h"
 
 namespace lmtp::tools {
@@ -57,29 +55,6 @@ int fail(const ServeOptions& options, const std::string& message) {
     std::fprintf(stderr, "lmtp-serve: %s\n", message.c_str());
   }
   return kExitFailure;
-}
-
-Result<void> check_device(const ServeOptions& options) {
-  const Result<std::optional<int>> device = catalog::parse_device(options.device);
-  if (!device) return device.error();
-  if (device->has_value()) {
-    const kernels::cuda::Probe probe = kernels::cuda::probe(**device);
-    if (!probe.available) return Error{ErrorCode::kUnavailable, "no CUDA: " + probe.reason};
-    log::info("computing on " + probe.name);
-  }
-  const Result<catalog::DtypeChoice> dtype =
-      catalog::parse_dtype(options.dtype, device->has_value());
-  if (!dtype) return dtype.error();
-  if (!dtype->note.empty()) log::info(dtype->note);
-  return {};
-}
-
-// Every connection needs a descriptor; the usual limit of 1024 is less than --max-connections.
-void raise_descriptor_limit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 // The events that the main thread waits for: SIGTERM or SIGINT, the end of loading or of --stdio's
@@ -193,37 +168,12 @@ int take_stdout() {
 }
 
 server::ServerOptions make_server_options(const ServeOptions& options, Events& events) {
-  server::ServerOptions server;
+  server::ServerOptions server = server_options(options);
   if (options.on_stdio) {
     server.lines = {STDIN_FILENO, take_stdout(),
                     std::chrono::milliseconds(options.shutdown_timeout_ms),
                     [&events](const Result<void>& outcome) { events.on_input_ended(outcome); }};
   }
-  server.on_tcp = options.on_tcp;
-  server.unix_path = options.unix_path;
-  server.host = options.host;
-  server.tls_certfile = options.tls_certfile;
-  server.tls_keyfile = options.tls_keyfile;
-  server.port = options.port;
-  server.num_io_threads = options.num_io_threads;
-  server.max_message_bytes = options.max_message_bytes;
-  server.max_write_queue_bytes = options.max_write_queue_bytes;
-  server.max_read_buffers_bytes = options.max_read_buffers_bytes;
-  server.max_write_queues_bytes = options.max_write_queues_bytes;
-  server.max_buffer_bytes = options.max_buffer_bytes;
-  server.max_buffers_bytes = 4 * options.max_buffer_bytes;
-  server.max_connections = options.max_connections;
-  server.api = options.api;
-  server.max_connections_per_address = options.max_connections_per_address;
-  server.max_request_rate_per_address = options.max_request_rate_per_address;
-  server.api_keys = options.api_keys;
-  server.api_key_file = options.api_key_file;
-  server.insecure = options.insecure;
-  server.log_prompts = options.log_prompts;
-  server.metrics_aliases = options.metrics_aliases;
-  server.allowed_origins = options.allowed_origins;
-  server.allowed_hosts = options.allowed_hosts;
-  server.version = kVersion;
   return server;
 }
 
@@ -335,10 +285,8 @@ void tell_progress(const registry::ModelStatus& status, std::int64_t& progress) 
          std::to_string(percent) + " %\n" + extend_timeout(kLoadPatience));
 }
 
-// Serves one model, named on the command line; any name is allowed there.
+// Serves one model, named on the command line.
 int serve_one(const ServeOptions& options, catalog::NamePolicy policy) {
-  policy.anything = true;
-  policy.downloads = {"*"};
   Events events(options.has_files_to_reload());
   auto factory = make_factory(options, std::move(policy), events);
   registry::OnlyModel only;
@@ -389,9 +337,6 @@ int serve_one(const ServeOptions& options, catalog::NamePolicy policy) {
 
 // Serves any model, loaded when a request names it.
 int serve_auto(const ServeOptions& options, catalog::NamePolicy policy) {
-  policy.anything = catalog::is_loopback(options.host);
-  policy.downloads = options.allow_download;
-  if (policy.downloads.empty() && policy.anything) policy.downloads = {"*"};
   const std::string what = policy.anything ? "any model"
                            : policy.downloads.empty()
                                ? "'demo', --model-dir and the Hugging Face cache, no downloads"
@@ -429,13 +374,11 @@ void fill_standard_streams() {
 
 int serve(const ServeOptions& options) {
   if (const Result<void> ok = check_device(options); !ok) return fail(options, ok.error().message);
-  auto folders = catalog::canonical_folders(options.model_dirs);
-  if (!folders) return fail(options, folders.error().message);
-  catalog::NamePolicy policy;
-  policy.model_dirs = std::move(*folders);
+  Result<catalog::NamePolicy> policy = name_policy(options);
+  if (!policy) return fail(options, policy.error().message);
   raise_descriptor_limit();
-  return options.is_auto() ? serve_auto(options, std::move(policy))
-                           : serve_one(options, std::move(policy));
+  return options.is_auto() ? serve_auto(options, *std::move(policy))
+                           : serve_one(options, *std::move(policy));
 }
 
 }  // namespace
@@ -448,5 +391,5 @@ int main(int argc, char** argv) {
   const auto& options = std::get<lmtp::tools::ServeOptions>(parsed);
   lmtp::log::set_level(options.log_level);
   lmtp::log::set_format(options.log_format);
-  return lmtp::tools::serve(options);
+  return options.is_doctor ? lmtp::tools::diagnose(options) : lmtp::tools::serve(options);
 }

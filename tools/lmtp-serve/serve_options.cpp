@@ -313,6 +313,8 @@ struct CommandLine {
     app.set_version_flag("--version", "lmtp-serve " + std::string(kVersion),
                          "Print the version and exit");
     app.set_help_flag("-h,--help", "Print this and exit");
+    app.footer(
+        "lmtp-serve doctor [MODEL] [options] says whether these would work here, and what to do.");
     app.allow_extras();  // check_rest gives better errors
     add_serving_options(app, raw);
     add_transport_options(app, raw);
@@ -351,7 +353,9 @@ std::vector<std::string> with_config(const std::string& path, const CLI::App& gi
 }  // namespace
 
 std::variant<ServeOptions, int> parse_serve_options(int argc, const char* const* argv) {
-  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  const bool is_doctor = !arguments.empty() && arguments.front() == "doctor";
+  if (is_doctor) arguments.erase(arguments.begin());
   const auto line = std::make_unique<CommandLine>();
   CLI::App& app = line->app;
   try {
@@ -361,6 +365,7 @@ std::variant<ServeOptions, int> parse_serve_options(int argc, const char* const*
     check_rest(app, line->raw.options.model);
     check_auto_options(app, line->raw);
     ServeOptions options = finish_options(app, line->raw);
+    options.is_doctor = is_doctor;
     if (!line->raw.prints_config) return options;
     print_config(app, std::cout);
     return 0;

@@ -46,6 +46,7 @@ struct ServeOptions : catalog::ModelOptions {
   std::vector<std::string> allowed_hosts;
   std::vector<std::string> model_dirs;
   std::vector<std::string> allow_download;  // auto: patterns of names; "*" where none was given
+  bool is_doctor = false;                   // says what is wrong, in the place of serving
   log::Level log_level = log::Level::kInfo;
   log::Format log_format = log::Format::kText;
 

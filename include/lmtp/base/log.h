@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -29,6 +30,10 @@ void set_format(Format format);
 
 // Whether write() at this level would write: to skip composing an expensive line. Any thread.
 bool enabled(Level level);
+
+// Takes the events in the place of stderr, for a program that shows them in its own way; any thread
+// calls it. REQUIRES: no other thread writes yet.
+void set_sink(std::function<void(Level level, std::string_view message)> sink);
 
 // What a program may want of an event; the message says it for people. Field names are ours, and
 // not "time", "level" or "message".

@@ -22,6 +22,9 @@ enum class Purpose { kServe, kTokenizer };
 // searched for, and where.
 Result<ModelSource> resolve_model(std::string_view model, Purpose purpose = Purpose::kServe);
 
+// huggingface_hub's cache folder, which need not be there yet. Empty if not even HOME is set.
+std::string cache_folder();
+
 // Whether `model` is a hub name that matches a pattern such as "*", "org/*" or "org/name". The
 // revision is ignored.
 bool matches_any(std::string_view model, const std::vector<std::string>& patterns);

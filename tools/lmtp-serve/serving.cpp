@@ -1,0 +1,83 @@
+#include "serving.h"
+
+#include <sys/resource.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "kernels/device.h"
+#include "lmtp/base/log.h"
+#include "lmtp/base/version.h"
+#include "lmtp/catalog/device_choice.h"
+#include "lmtp/catalog/dtype_choice.h"
+
+namespace lmtp::tools {
+
+Result<void> check_device(const ServeOptions& options) {
+  const Result<std::optional<int>> device = catalog::parse_device(options.device);
+  if (!device) return device.error();
+  if (device->has_value()) {
+    const kernels::cuda::Probe probe = kernels::cuda::probe(**device);
+    if (!probe.available) return Error{ErrorCode::kUnavailable, "no CUDA: " + probe.reason};
+    log::info("computing on " + probe.name);
+  }
+  const Result<catalog::DtypeChoice> dtype =
+      catalog::parse_dtype(options.dtype, device->has_value());
+  if (!dtype) return dtype.error();
+  if (!dtype->note.empty()) log::info(dtype->note);
+  return {};
+}
+
+Result<catalog::NamePolicy> name_policy(const ServeOptions& options) {
+  Result<std::vector<std::string>> folders = catalog::canonical_folders(options.model_dirs);
+  if (!folders) return folders.error();
+  catalog::NamePolicy policy;
+  policy.model_dirs = *std::move(folders);
+  if (options.is_auto()) {
+    policy.anything = catalog::is_loopback(options.host);
+    policy.downloads = options.allow_download;
+    if (policy.downloads.empty() && policy.anything) policy.downloads = {"*"};
+  }
+  return policy;
+}
+
+server::ServerOptions server_options(const ServeOptions& options) {
+  server::ServerOptions server;
+  server.on_tcp = options.on_tcp;
+  server.unix_path = options.unix_path;
+  server.host = options.host;
+  server.tls_certfile = options.tls_certfile;
+  server.tls_keyfile = options.tls_keyfile;
+  server.port = options.port;
+  server.num_io_threads = options.num_io_threads;
+  server.max_message_bytes = options.max_message_bytes;
+  server.max_write_queue_bytes = options.max_write_queue_bytes;
+  server.max_read_buffers_bytes = options.max_read_buffers_bytes;
+  server.max_write_queues_bytes = options.max_write_queues_bytes;
+  server.max_buffer_bytes = options.max_buffer_bytes;
+  server.max_buffers_bytes = 4 * options.max_buffer_bytes;
+  server.max_connections = options.max_connections;
+  server.api = options.api;
+  server.max_connections_per_address = options.max_connections_per_address;
+  server.max_request_rate_per_address = options.max_request_rate_per_address;
+  server.api_keys = options.api_keys;
+  server.api_key_file = options.api_key_file;
+  server.insecure = options.insecure;
+  server.log_prompts = options.log_prompts;
+  server.metrics_aliases = options.metrics_aliases;
+  server.allowed_origins = options.allowed_origins;
+  server.allowed_hosts = options.allowed_hosts;
+  server.version = kVersion;
+  return server;
+}
+
+long raise_descriptor_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return -1;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+  return limit.rlim_max == RLIM_INFINITY ? -1 : static_cast<long>(limit.rlim_max);
+}
+
+}  // namespace lmtp::tools
