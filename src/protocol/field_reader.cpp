@@ -301,14 +301,23 @@ std::string FieldReader::optional_json(Field field, element_type type) {
   return {};
 }
 
-Chat FieldReader::chat() {
+std::optional<Chat> FieldReader::chat() {
+  const bool has_messages = has(Field::kMessages);
+  Chat chat;
+  if (has_messages) chat.messages = messages();
+  chat.tools = optional_json(Field::kTools, element_type::ARRAY);
+  chat.template_kwargs = optional_json(Field::kChatTemplateKwargs, element_type::OBJECT);
+  chat.add_generation_prompt = optional_bool(Field::kAddGenerationPrompt).value_or(true);
+  return has_messages ? std::optional(std::move(chat)) : std::nullopt;
+}
+
+std::string FieldReader::messages() {
   constexpr std::string_view kAllowed =
       "; allowed is an array of messages, {\"role\": \"user\", \"content\": TEXT}";
-  Chat chat;
   simdjson::dom::array messages;
   if (element(Field::kMessages)->get_array().get(messages) != simdjson::SUCCESS) {
     fail(Field::kMessages, seen(*element(Field::kMessages)) + std::string(kAllowed));
-    return chat;
+    return {};
   }
   if (messages.size() == 0) fail(Field::kMessages, "is empty" + std::string(kAllowed));
   std::size_t index = 0;
@@ -322,11 +331,7 @@ Chat FieldReader::chat() {
          (item.is_object() ? "has no role" : seen(item)) + std::string(kAllowed));
     break;
   }
-  chat.messages = simdjson::minify(*element(Field::kMessages));
-  chat.tools = optional_json(Field::kTools, element_type::ARRAY);
-  chat.template_kwargs = optional_json(Field::kChatTemplateKwargs, element_type::OBJECT);
-  chat.add_generation_prompt = optional_bool(Field::kAddGenerationPrompt).value_or(true);
-  return chat;
+  return simdjson::minify(*element(Field::kMessages));
 }
 
 }  // namespace lmtp::protocol

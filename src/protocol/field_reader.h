@@ -106,8 +106,8 @@ class FieldReader {
   // A buffer's name.
   std::string required_name(Field field);
   std::vector<std::string> stops();
-  // REQUIRES: has(kMessages).
-  Chat chat();
+  // Nothing without messages; the other fields of a chat are checked all the same.
+  std::optional<Chat> chat();
   // All fields of kSamplingTable, in its order, then the others of SamplingParams.
   SamplingParams params();
   // Of a SCORE, whose default is another.
@@ -122,6 +122,7 @@ class FieldReader {
   std::string short_string(std::string_view where, const simdjson::dom::element& value,
                            std::size_t max_bytes);
   // The text of an optional array or object.
+  std::string messages();
   std::string optional_json(Field field, simdjson::dom::element_type type);
   void read_parts(simdjson::dom::array array, std::vector<PromptPart>& parts);
   BufferPart buffer_part(std::string_view where, simdjson::dom::object object);

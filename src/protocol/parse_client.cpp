@@ -256,7 +256,7 @@ GenerateMessage read_generate(StreamId stream_id, std::string model, FieldReader
   GenerateMessage message;
   message.stream_id = stream_id;
   message.model = std::move(model);
-  if (reader.has(Field::kMessages)) message.chat = reader.chat();
+  message.chat = reader.chat();
   if (!message.chat || reader.has(Field::kPrompt)) {
     message.prompt = reader.required_prompt(false, message.options.prompt_parts);
   }
@@ -309,13 +309,11 @@ TokenizeMessage read_tokenize(StreamId stream_id, std::string model, FieldReader
   TokenizeMessage message;
   message.stream_id = stream_id;
   message.model = std::move(model);
-  if (reader.has(Field::kMessages)) {
-    message.chat = reader.chat();
-    if (reader.has(Field::kText)) {
-      reader.fail(Field::kMessages, "stands beside text; one is allowed");
-    }
-  } else {
+  message.chat = reader.chat();
+  if (!message.chat) {
     message.text = reader.required_string(Field::kText);
+  } else if (reader.has(Field::kText)) {
+    reader.fail(Field::kMessages, "stands beside text; one is allowed");
   }
   message.add_special_tokens = reader.optional_bool(Field::kAddSpecialTokens).value_or(true);
   return message;

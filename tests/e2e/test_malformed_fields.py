@@ -23,11 +23,10 @@ RIGHT = {
     "BUFFER": {"stream_id": "7", "buffer": '"a"', "tokens": "[5]"},
     "FREE": {"stream_id": "7", "buffer": '"a"'},
 }
-OF_CHATS = {"messages", "tools", "add_generation_prompt", "chat_template_kwargs"}
-LEFT_OUT = {  # of the base, and of chats, have tests of their own
-    "GENERATE": {*corpus.GENERATE_FIELDS, "model", *OF_CHATS} - {"prompt"},
+LEFT_OUT = {  # of the base, and messages, have tests of their own
+    "GENERATE": {*corpus.GENERATE_FIELDS, "model", "messages"} - {"prompt"},
     "SCORE": {"stream_id", "model"},
-    "TOKENIZE": OF_CHATS,
+    "TOKENIZE": {"messages"},
     "FREE": {"stream_id"},  # without it, there is no answer
 }
 VALUES = corpus.VALUES[::3]  # the goldens have all of them for the base

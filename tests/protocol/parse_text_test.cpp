@@ -90,6 +90,10 @@ TEST(ParseText, WrongChatsAreNamed) {
             "tools: is an object; allowed is an array");
   EXPECT_EQ(error(R"("messages": [{"role": "a"}], "chat_template_kwargs": 1)"),
             "chat_template_kwargs: is 1; allowed is an object");
+  EXPECT_EQ(error(R"("prompt": [1], "tools": 5)"), "tools: is 5; allowed is an array")
+      << "also without messages";
+  EXPECT_TRUE(error(R"("prompt": [1], "add_generation_prompt": "x")")
+                  .starts_with("add_generation_prompt: is a string"));
   const std::string beside =
       "prompt: stands beside messages; allowed there are the token ids that came of it before, as "
       "many as resumed says";

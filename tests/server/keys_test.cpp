@@ -101,6 +101,23 @@ TEST_F(Keys, AllButHealthNeedsOne) {
   EXPECT_EQ(ask("GET /v1/who?key=" + std::string(kUser)).status, 401) << "of a WebSocket alone";
 }
 
+TEST_F(Keys, TokensAreThoseOfAModelThatTheKeyMayUse) {
+  const auto status = [&](const char* path, const std::string& body) {
+    Fields fields = bearer(kUser);
+    fields.emplace_back("Content-Type", "application/json");
+    return ask(std::string("POST ") + path, fields, body).status;
+  };
+  for (const auto& [more, expected] : {std::pair(R"(, "models": [])", 404), std::pair("", 200)}) {
+    start(more);
+    EXPECT_EQ(status("/tokenize", R"({"inputs": "a"})"), expected);
+    EXPECT_EQ(status("/tokenize", R"({"prompt": "a", "model": "fake"})"), expected);
+    EXPECT_EQ(status("/detokenize", R"({"tokens": [97]})"), expected);
+    EXPECT_EQ(status("/chat_tokenize", R"({"messages": [{"role": "user", "content": "a"}]})"),
+              expected == 200 ? 422 : 404)
+        << "the model has no template";
+  }
+}
+
 TEST_F(Keys, RefusalsAreInTheFormOfTheirDoor) {
   start();
   EXPECT_EQ(ask("GET /v1/who", bearer("wrong")).body,

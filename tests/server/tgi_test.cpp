@@ -160,6 +160,26 @@ TEST(Tgi, AStreamIsAnEventForEachToken) {
                                             {"input_length", 4}}));
 }
 
+TEST(Tgi, AStreamThatWaitsIsKeptAlive) {
+  std::promise<void> gate;
+  FakeModelOptions model;
+  model.load_gate = gate.get_future().share();
+  ServerOptions options;
+  options.keep_alive_interval = std::chrono::milliseconds(1);
+  const Running running(model, options);
+  const std::string parameters = asking({{"max_new_tokens", 2}});
+  HttpClient client(running.server.port());
+  client.send(http_request("POST /generate_stream", parameters, kJsonType));
+  HttpClient whole(running.server.port());
+  whole.send(http_request("POST /generate", parameters, kJsonType));
+  EXPECT_NE(client.read_until("\r\n\r\n").find("text/event-stream"), std::string::npos);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(client.read_until(":\n\n\r\n"), "3\r\n:\n\n\r\n");
+  gate.set_value();
+  EXPECT_NE(client.read_until("0\r\n\r\n").find(R"(data:{"index":2,)"), std::string::npos);
+  EXPECT_EQ(json::parse(whole.read_answer().body),
+            json({{"generated_text", text_of(continued("abc", 2))}}));
+}
+
 TEST(Tgi, TheRootChoosesByTheFieldStream) {
   const Running running;
   const std::string text = text_of(continued("abc", 4));
@@ -389,6 +409,7 @@ TEST(Tgi, InfoIsThatOfTheModelAndTheLimits) {
   EXPECT_EQ(info["model_id"], "fake");
   EXPECT_EQ(info["max_total_tokens"], kFakeContext);
   EXPECT_EQ(info["max_input_tokens"], kFakeContext - 1);
+  EXPECT_EQ(info["max_concurrent_requests"], kDefaultConcurrentRequests);
   EXPECT_EQ(info["max_best_of"], 2);
   EXPECT_EQ(info["max_stop_sequences"], 4);
   EXPECT_EQ(info["version"], "test");

@@ -59,6 +59,7 @@ server::ServerOptions server_options(const ServeOptions& options) {
   server.max_buffers_bytes = 4 * options.max_buffer_bytes;
   server.max_connections = options.max_connections;
   server.api = options.api;
+  server.api.max_concurrent_requests = options.max_concurrent_requests;
   server.max_connections_per_address = options.max_connections_per_address;
   server.max_request_rate_per_address = options.max_request_rate_per_address;
   server.api_keys = options.api_keys;

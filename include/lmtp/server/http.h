@@ -2,6 +2,7 @@
 // keep-alive are the server's; a handler sees none of them.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -60,6 +61,10 @@ class HttpResponder {
   // Called once where the client goes before the answer is whole: it has closed its side, does not
   // read, or the server stops. For cancelling what is computed for it. The last one given counts.
   virtual void on_gone(std::function<void()> callback) = 0;
+
+  // Calls `callback` each time that nothing has been written for so long, until the answer is
+  // whole. The last one given counts.
+  virtual void on_silence(std::chrono::milliseconds interval, std::function<void()> callback) = 0;
 
   // Runs `work` on the strand, after what was posted before; never within the call. Dropped where
   // the client is gone or the answer whole.

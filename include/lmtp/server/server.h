@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "lmtp/base/batch_limits.h"
 #include "lmtp/base/result.h"
 #include "lmtp/server/http.h"
 
@@ -33,6 +34,7 @@ struct LineOptions {
 
 // What one request over HTTP may ask for; named as TGI's options are.
 struct ApiLimits {
+  int max_concurrent_requests = kDefaultConcurrentRequests;  // of a model, for GET /info alone
   int max_best_of = 2;         // >= 1: sequences of which the best is answered
   int max_stop_sequences = 4;  // >= 0
   int max_top_n_tokens = 5;    // >= 0: alternatives of each token
@@ -68,6 +70,8 @@ struct ServerOptions {
   std::size_t max_waiting_bytes = std::size_t{128} << 20;
   // From a message's first to its last fragment, not counting the time that pacing holds it back.
   std::chrono::milliseconds message_timeout{30'000};
+  // A stream of TGI's API that is silent for so long gets a comment, and again.
+  std::chrono::milliseconds keep_alive_interval{15'000};
   // The rate, over all connections, at which messages are read beyond their first MiB. Reading,
   // validating and unmasking at this rate takes a sixth of a core.
   std::int64_t paced_bytes_per_second = std::int64_t{64} << 20;

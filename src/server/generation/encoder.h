@@ -17,9 +17,9 @@ namespace lmtp::server {
 // A text of so many bytes takes up to 40 ms where it is one word, a few as a rule; ids of so many
 // bytes take less.
 inline constexpr std::size_t kEncodedAtOnceMax = std::size_t{64} << 10;
-// Longer ones that wait for their turn, in all and of one connection.
-inline constexpr std::size_t kEncodesMax = 64;
-inline constexpr std::size_t kEncodesOfOneMax = 48;
+// Longer ones, and chats, that wait for their turn, in all and of one connection.
+inline constexpr std::size_t kEncodesMax = 1024;
+inline constexpr std::size_t kEncodesOfOneMax = 768;
 
 // Connections take turns: one that sends many long texts holds up another's by one of them.
 // Owner: the server's context. start() and stop() from one thread, once; submit() from any.

@@ -33,6 +33,10 @@ class Generation : public std::enable_shared_from_this<Generation> {
     responder_->on_gone([weak = weak_from_this()] {
       if (const auto self = weak.lock()) self->end();
     });
+    if (auto allowed = check_access(); !allowed) {
+      context_.models.refusals().add(allowed.error().code);
+      return end(allowed.error(), true);
+    }
     if (!part_->set(request_.num_bytes)) {
       return fail({ErrorCode::kOverloaded,
                    "overloaded: what waits for models takes too much memory; retry later"});
@@ -47,6 +51,13 @@ class Generation : public std::enable_shared_from_this<Generation> {
     std::shared_ptr<registry::StreamCanceller> canceller;  // null: it does not run
     std::optional<SampleText> text;                        // of a sample
   };
+
+  // What is submitted is checked there.
+  Result<void> check_access() const {
+    const auto caller = responder_->caller();
+    if (request_.generates || request_.scores_prompts || caller->account == nullptr) return {};
+    return context_.models.check_access(*caller->account, request_.model);
+  }
 
   void advance() {
     auto model = context_.models.ready_model(request_.model);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <boost/asio/post.hpp>
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -61,6 +62,9 @@ class HttpSession::Responder : public HttpResponder {
     } else if (!session || session->state_ == State::kClosed) {
       callback();
     }
+  }
+  void on_silence(std::chrono::milliseconds interval, std::function<void()> callback) override {
+    if (const auto session = answering()) session->on_silence(interval, std::move(callback));
   }
   void post(std::function<void()> work) override {
     on_strand([work = std::move(work)](HttpSession& /*session*/) { work(); });

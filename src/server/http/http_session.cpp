@@ -68,6 +68,7 @@ HttpSession::HttpSession(std::shared_ptr<ServerContext> context, Socket socket,
       body_part_(context_->read_buffers),
       read_timer_(stream_.get_executor()),
       pace_timer_(stream_.get_executor()),
+      silence_timer_(stream_.get_executor()),
       write_queue_(context_->registry, context_->write_queues,
                    context_->options.max_write_queue_bytes, place_.id()),
       close_timer_(stream_.get_executor()) {}
@@ -403,6 +404,7 @@ void HttpSession::on_watched(beast::error_code error, std::size_t num_bytes) {
 
 void HttpSession::enqueue(std::string text) {
   if (!write_queue_.add(std::move(text))) return finish();
+  enqueued_ = Clock::now();
   if (!write_queue_.writing()) write_next();
 }
 
@@ -425,6 +427,8 @@ void HttpSession::on_written(beast::error_code error) {
 void HttpSession::next_request() {
   uncount();
   on_gone_ = nullptr;
+  on_silence_ = nullptr;
+  silence_timer_.cancel();
   if (watching_) {  // on_watched comes back here
     finish_after(read_timer_, kHttpTimeout);
     return tcp().cancel();
@@ -473,6 +477,7 @@ void HttpSession::finish() {
   read_timer_.cancel();
   pace_timer_.cancel();
   close_timer_.cancel();
+  silence_timer_.cancel();
   write_queue_.clear();
   body_part_.set(0);
   uncount();

@@ -102,6 +102,8 @@ class HttpSession : public Connection, public std::enable_shared_from_this<HttpS
   void begin(const HttpResponse& head);
   void write(std::string_view piece);
   void end();
+  void on_silence(std::chrono::milliseconds interval, std::function<void()> callback);
+  void await_silence(std::chrono::milliseconds interval);
   void cut(const char* mistake);
   void on_unanswered();
   bool others_connected();
@@ -151,6 +153,9 @@ class HttpSession : public Connection, public std::enable_shared_from_this<HttpS
   std::optional<Framing> framing_;  // of a streamed answer that was begun
   bool watching_ = false;
   std::function<void()> on_gone_;
+  std::function<void()> on_silence_;
+  Clock::time_point enqueued_;  // what was last; or on_silence_ itself
+  boost::asio::steady_timer silence_timer_;
   WriteQueue write_queue_;
   boost::asio::steady_timer close_timer_;
   bool stopping_ = false;

@@ -73,8 +73,11 @@ class Answer : public GenerationListener {
   Result<void> on_step() override;
   void on_end() override;
   void on_error(const Error& error, bool no_model) override;
+  // Of a stream, before its first event too.
+  void keep_alive();
 
  private:
+  void begin();
   Result<void> fit(const engine::ModelLimits& limits, std::vector<TokenId>& prompt,
                    SamplingParams& params) const;
   void append_token(TokenId token, std::string_view text, float logprob, std::string& out) const;
@@ -93,9 +96,9 @@ class Answer : public GenerationListener {
   const TgiRequest request_;
   const std::shared_ptr<HttpResponder> responder_;
   const Clock::time_point begin_ = Clock::now();
-  Clock::time_point queued_ = begin_;         // as token ids
-  std::optional<Clock::time_point> started_;  // the first token
-  std::string model_;
+  Clock::time_point queued_ = begin_;              // as token ids
+  std::optional<Clock::time_point> started_;       // the first token
+  std::string model_ = request_.generation.model;  // once the prompt is token ids, its own name
   std::shared_ptr<const tokenizer::Tokenizer> tokenizer_;
   std::uint64_t seed_ = 0;
   std::size_t num_prompt_tokens_ = 0;
@@ -268,16 +271,24 @@ std::string Answer::head_type() const {
 
 void Answer::write_events() {
   if (events_.empty()) return;
-  if (!std::exchange(is_begun_, true)) {
-    responder_->begin({200,
-                       "text/event-stream",
-                       "",
-                       {{"x-compute-type", head_type()},
-                        {"x-compute-characters", std::to_string(num_characters(*request_.inputs))},
-                        {"X-Accel-Buffering", "no"}}});
-  }
+  begin();
   responder_->write(events_);
   events_.clear();
+}
+
+void Answer::begin() {
+  if (std::exchange(is_begun_, true)) return;
+  responder_->begin({200,
+                     "text/event-stream",
+                     "",
+                     {{"x-compute-type", head_type()},
+                      {"x-compute-characters", std::to_string(num_characters(*request_.inputs))},
+                      {"X-Accel-Buffering", "no"}}});
+}
+
+void Answer::keep_alive() {
+  begin();
+  responder_->write(":\n\n");
 }
 
 std::vector<HttpField> Answer::times(const Sample& best) const {
@@ -357,10 +368,17 @@ void answer_tgi(ServerContext& context, TgiRequest request,
                 const std::shared_ptr<HttpResponder>& responder) {
   GenerationRequest generation = std::move(request.generation);
   request.generation = {};
+  request.generation.model = generation.model;
   request.generation.num_samples = generation.num_samples;
   request.generation.scores_prompts = generation.scores_prompts;
-  generate(context.generation, std::move(generation), responder,
-           std::make_shared<Answer>(context, std::move(request), responder));
+  const bool streams = request.streams;
+  const auto answer = std::make_shared<Answer>(context, std::move(request), responder);
+  if (streams) {
+    responder->on_silence(context.options.keep_alive_interval, [weak = std::weak_ptr(answer)] {
+      if (const auto held = weak.lock()) held->keep_alive();
+    });
+  }
+  generate(context.generation, std::move(generation), responder, answer);
 }
 
 }  // namespace lmtp::server

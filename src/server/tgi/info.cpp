@@ -36,6 +36,7 @@ HttpResponse tgi_info(const ServerContext& context) {
       {"model_dtype", or_null(model.description.dtype)},
       {"model_device_type", or_null(model.description.device)},
       {"model_pipeline_tag", "text-generation"},
+      {"max_concurrent_requests", context.options.api.max_concurrent_requests},
       {"max_best_of", context.options.api.max_best_of},
       {"max_stop_sequences", context.options.api.max_stop_sequences},
       {"max_input_tokens", found ? model.limits.input_tokens_max() : 0},
