@@ -9,9 +9,16 @@
 
 #include "fake_agent.h"
 #include "fake_factory.h"
+#include "fake_tokenizer.h"
 #include "lmtp/registry/registry.h"
 
 namespace lmtp::testing {
+
+// As the models have it.
+inline const FakeTokenizer& fake_tokenizer() {
+  static const FakeTokenizer kTokenizer(kFakeVocabSize);
+  return kTokenizer;
+}
 
 struct FakeModelOptions {
   FakeAgentOptions agent;

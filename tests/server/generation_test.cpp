@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "fake_tokenizer.h"
 #include "http_client.h"
 #include "lmtp/request/error_kind.h"
 #include "running_server.h"
@@ -20,19 +19,15 @@
 namespace lmtp::server {
 namespace {
 
+using lmtp::testing::fake_tokenizer;
 using lmtp::testing::FakeAgent;
 using lmtp::testing::FakeModelOptions;
-using lmtp::testing::FakeTokenizer;
+using lmtp::testing::http_post;
 using lmtp::testing::http_request;
 using lmtp::testing::HttpClient;
 using lmtp::testing::kFakeVocabSize;
 using lmtp::testing::Running;
 using ResponderPtr = std::shared_ptr<HttpResponder>;
-
-const FakeTokenizer& tokenizer() {
-  static const FakeTokenizer kTokenizer(kFakeVocabSize);
-  return kTokenizer;
-}
 
 // "PROMPT SAMPLE TOKEN [REASON]" a token, "PROMPT prompt TOKEN" for one of a prompt, then the
 // texts of all samples and "end".
@@ -97,11 +92,6 @@ struct Endpoint {
 // A server with POST /lines. `options` is read at each request.
 struct Serving {
   explicit Serving(FakeModelOptions model = {}) : waiting(std::size_t{1} << 20) {
-    if (!model.load_tokenizer) {
-      model.load_tokenizer = [] {
-        return registry::LoadedTokenizer(std::make_shared<FakeTokenizer>(kFakeVocabSize));
-      };
-    }
     encoder.start();
     running.emplace(
         std::move(model), ServerOptions(), [this](HttpRoutes& routes, registry::Registry& models) {
@@ -139,9 +129,7 @@ struct Serving {
   }
 
   HttpClient::Answer post(const std::string& body, const std::string& model = "") {
-    HttpClient client(running->server.port());
-    client.send(http_request("POST /lines" + (model.empty() ? "" : "?" + model), body));
-    return client.read_answer();
+    return http_post(running->server.port(), "/lines" + (model.empty() ? "" : "?" + model), body);
   }
 
   Endpoint endpoint;
@@ -151,7 +139,7 @@ struct Serving {
   std::optional<Running> running;
 };
 
-std::vector<TokenId> ids_of(const std::string& text) { return *tokenizer().encode(text); }
+std::vector<TokenId> ids_of(const std::string& text) { return *fake_tokenizer().encode(text); }
 
 std::string lines_of(int prompt, int sample, const std::vector<TokenId>& tokens) {
   std::string out;
@@ -173,7 +161,7 @@ TEST(Generation, AsManyTokensAsAskedForAndTheirText) {
   const std::vector<TokenId> expected = continued("abc", 20);
   const HttpClient::Answer answer = serving.post("abc");
   EXPECT_EQ(answer.status, 200);
-  EXPECT_EQ(answer.body, lines_of(0, 0, expected) + tokenizer().decode(expected) + "\nend\n");
+  EXPECT_EQ(answer.body, lines_of(0, 0, expected) + fake_tokenizer().decode(expected) + "\nend\n");
 }
 
 TEST(Generation, APromptsScoreComesBeforeItsSamples) {
@@ -205,7 +193,7 @@ TEST(Generation, EachPromptHasItsSamples) {
 TEST(Generation, AStopStringEndsItsSample) {
   Serving serving;
   serving.endpoint.request.params.max_tokens = 200;
-  const std::string whole = tokenizer().decode(continued("abc", 200));
+  const std::string whole = fake_tokenizer().decode(continued("abc", 200));
   serving.endpoint.request.text = {false, {"inmal"}, false};
   const std::size_t at = whole.find("inmal");
   ASSERT_NE(at, std::string::npos) << whole;

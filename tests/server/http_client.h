@@ -178,4 +178,14 @@ inline std::string http_request(std::string_view line, std::string_view body = {
   return out.append("\r\n").append(body);
 }
 
+inline constexpr std::string_view kJsonType = "Content-Type: application/json\r\n";
+
+// The answer to one request on a connection of its own.
+inline HttpClient::Answer http_post(std::uint16_t port, std::string_view path,
+                                    std::string_view body, std::string_view fields = kJsonType) {
+  HttpClient client(port);
+  client.send(http_request("POST " + std::string(path), body, fields));
+  return client.read_answer();
+}
+
 }  // namespace lmtp::testing

@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "fake_tokenizer.h"
 #include "http_client.h"
 #include "lmtp/base/json.h"
 #include "running_server.h"
@@ -13,35 +12,22 @@
 namespace lmtp::server {
 namespace {
 
+using lmtp::testing::fake_tokenizer;
 using lmtp::testing::FakeAgent;
 using lmtp::testing::FakeModelOptions;
-using lmtp::testing::FakeTokenizer;
+using lmtp::testing::http_post;
 using lmtp::testing::http_request;
 using lmtp::testing::HttpClient;
 using lmtp::testing::kFakeVocabSize;
 using lmtp::testing::Running;
 
-const FakeTokenizer& tokenizer() {
-  static const FakeTokenizer kTokenizer(kFakeVocabSize);
-  return kTokenizer;
-}
-
 struct Serving {
   explicit Serving(FakeModelOptions model = {}, ServerOptions options = {})
-      : running(
-            [&] {
-              model.load_tokenizer = [] {
-                return registry::LoadedTokenizer(std::make_shared<FakeTokenizer>(kFakeVocabSize));
-              };
-              return std::move(model);
-            }(),
-            std::move(options)) {}
+      : running(std::move(model), std::move(options)) {}
 
   HttpClient::Answer post(const std::string& path, const std::string& body,
                           const std::string& type = "application/json") const {
-    HttpClient client(running.server.port());
-    client.send(http_request("POST " + path, body, "Content-Type: " + type + "\r\n"));
-    return client.read_answer();
+    return http_post(running.server.port(), path, body, "Content-Type: " + type + "\r\n");
   }
   HttpClient::Answer get(const std::string& path) const {
     HttpClient client(running.server.port());
@@ -91,7 +77,7 @@ struct Serving {
 
 // Of a prompt without BOS.
 std::vector<TokenId> continued(const std::string& prompt, int num_tokens) {
-  return FakeAgent::expected_tokens(*tokenizer().encode(prompt), num_tokens, kFakeVocabSize);
+  return FakeAgent::expected_tokens(*fake_tokenizer().encode(prompt), num_tokens, kFakeVocabSize);
 }
 
 const std::string kNoBos = R"("add_special_tokens": false, "skip_special_tokens": false, )";
@@ -107,7 +93,7 @@ TEST(OpenAi, ACompletionHasTheTokensTextAndTheFieldsOfOpenAi) {
   EXPECT_EQ(answer["usage"],
             Json({{"prompt_tokens", 3}, {"completion_tokens", 20}, {"total_tokens", 23}}));
   const Json choice = answer["choices"][0];
-  EXPECT_EQ(choice["text"], tokenizer().decode(expected));
+  EXPECT_EQ(choice["text"], fake_tokenizer().decode(expected));
   EXPECT_EQ(choice["token_ids"], Json(expected));
   EXPECT_EQ(choice["prompt_token_ids"], Json({97, 98, 99}));
   EXPECT_EQ(choice["finish_reason"], "length");
@@ -149,7 +135,7 @@ TEST(OpenAi, EchoWithLogprobsIsThePromptsScore) {
       "{" + kNoBos + R"("prompt": "abc", "echo": true, "logprobs": 1, "max_tokens": )";
   const Json choice = serving.ask(request + "2}")["choices"][0];
   const std::vector<TokenId> expected = continued("abc", 2);
-  EXPECT_EQ(choice["text"], "abc" + tokenizer().decode(expected));
+  EXPECT_EQ(choice["text"], "abc" + fake_tokenizer().decode(expected));
   const Json& logprobs = choice["logprobs"];
   EXPECT_EQ(logprobs["tokens"].size(), 5U);
   EXPECT_EQ(logprobs["tokens"][1], "b");
@@ -193,7 +179,7 @@ TEST(OpenAi, ListsOfPromptsAndSamplesHaveAChoiceEach) {
 TEST(OpenAi, StopsAreNotPartOfTheTextButWhereItIsAskedFor) {
   const Serving serving;
   const std::string request = "{" + kNoBos + R"("prompt": "abc", "max_tokens": 200)";
-  const std::string text = tokenizer().decode(continued("abc", 200));
+  const std::string text = fake_tokenizer().decode(continued("abc", 200));
   const std::size_t at = text.find("inmal");
   ASSERT_NE(at, std::string::npos);
   const Json cut = serving.ask(request + R"(, "stop": "inmal"})")["choices"][0];
@@ -206,7 +192,7 @@ TEST(OpenAi, StopsAreNotPartOfTheTextButWhereItIsAskedFor) {
   const std::vector<TokenId> ids = continued("abc", 4);
   const Json by_id = serving.ask(request + R"(, "stop_token_ids": [)" + std::to_string(ids[3]) +
                                  "]}")["choices"][0];
-  EXPECT_EQ(by_id["text"], tokenizer().decode(std::span(ids).first(3)));
+  EXPECT_EQ(by_id["text"], fake_tokenizer().decode(std::span(ids).first(3)));
   EXPECT_EQ(by_id["stop_reason"], ids[3]);
 }
 
@@ -318,7 +304,7 @@ TEST(OpenAi, TextToTokensAndBack) {
   const Serving serving;
   const Json tokens = serving.ask(R"({"prompt": "ab", "return_token_strs": true})", "/tokenize");
   EXPECT_EQ(tokens["count"], 3);
-  EXPECT_EQ(tokens["tokens"], Json({tokenizer().bos_id(), 97, 98}));
+  EXPECT_EQ(tokens["tokens"], Json({fake_tokenizer().bos_id(), 97, 98}));
   EXPECT_EQ(tokens["token_strs"], Json({"<s>", "a", "b"}));
   EXPECT_EQ(serving.ask(R"({"prompt": "ab", "add_special_tokens": false})", "/tokenize")["count"],
             2);

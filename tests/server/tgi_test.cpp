@@ -7,10 +7,10 @@
 #include <future>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "fake_tokenizer.h"
 #include "http_client.h"
 #include "running_server.h"
 #include "tgi/tokenize.h"
@@ -19,27 +19,22 @@
 namespace lmtp::server {
 namespace {
 
+using lmtp::testing::fake_tokenizer;
 using lmtp::testing::FakeAgent;
 using lmtp::testing::FakeModelOptions;
-using lmtp::testing::FakeTokenizer;
+using lmtp::testing::http_post;
 using lmtp::testing::http_request;
 using lmtp::testing::HttpClient;
 using lmtp::testing::kFakeContext;
 using lmtp::testing::kFakeVocabSize;
+using lmtp::testing::kJsonType;
 using lmtp::testing::Running;
 using lmtp::testing::WsClient;
 using nlohmann::json;
 
-constexpr const char* kJsonType = "Content-Type: application/json\r\n";
-
-const FakeTokenizer& tokenizer() {
-  static const FakeTokenizer kTokenizer(kFakeVocabSize);
-  return kTokenizer;
-}
-
 std::vector<TokenId> prompt_of(const std::string& text) {
-  std::vector<TokenId> ids = *tokenizer().encode(text);
-  ids.insert(ids.begin(), tokenizer().bos_id());
+  std::vector<TokenId> ids = *fake_tokenizer().encode(text);
+  ids.insert(ids.begin(), fake_tokenizer().bos_id());
   return ids;
 }
 
@@ -48,8 +43,8 @@ std::vector<TokenId> continued(const std::string& text, int count) {
 }
 
 std::string text_of(std::vector<TokenId> ids) {
-  std::erase_if(ids, [](TokenId id) { return tokenizer().is_special(id); });
-  return tokenizer().decode(ids);
+  std::erase_if(ids, [](TokenId id) { return fake_tokenizer().is_special(id); });
+  return fake_tokenizer().decode(ids);
 }
 
 std::vector<TokenId> ids_of(const json& tokens) {
@@ -59,10 +54,8 @@ std::vector<TokenId> ids_of(const json& tokens) {
 }
 
 HttpClient::Answer post(const Running& running, const std::string& path, const std::string& body,
-                        const char* fields = kJsonType) {
-  HttpClient client(running.server.port());
-  client.send(http_request("POST " + path, body, fields));
-  return client.read_answer();
+                        std::string_view fields = kJsonType) {
+  return http_post(running.server.port(), path, body, fields);
 }
 
 std::string asking(const json& parameters, const std::string& inputs = "abc") {
@@ -120,7 +113,7 @@ TEST(Tgi, DetailsAreTheTokensAndThePrompts) {
   EXPECT_EQ(details["prefill"][0]["logprob"], nullptr);
   EXPECT_EQ(details["prefill"][0]["text"], "<s>");
   EXPECT_FLOAT_EQ(details["prefill"][1]["logprob"],
-                  FakeAgent::logprob_after({tokenizer().bos_id()}, 'a'));
+                  FakeAgent::logprob_after({fake_tokenizer().bos_id()}, 'a'));
   ASSERT_EQ(details["top_tokens"].size(), 5U);
   EXPECT_EQ(details["top_tokens"][0], json::array({details["tokens"][0]}));
   EXPECT_EQ(details["tokens"][0]["special"], false);
@@ -152,7 +145,7 @@ TEST(Tgi, AStreamIsAnEventForEachToken) {
     EXPECT_EQ(events[i]["details"].is_null(), !is_last);
   }
   // What is held of an unfinished character comes with the whole text.
-  EXPECT_EQ(tokenizer().decode(expected).compare(0, text.size(), text), 0);
+  EXPECT_EQ(fake_tokenizer().decode(expected).compare(0, text.size(), text), 0);
   EXPECT_EQ(events.back()["generated_text"], text_of(expected));
   EXPECT_EQ(events.back()["details"], (json{{"finish_reason", "length"},
                                             {"generated_tokens", 30},
@@ -425,7 +418,7 @@ TEST(Tgi, TokensHaveTheirPlacesInTheText) {
                             {"id": 169, "text": "é", "start": 1, "stop": 3}])"));
   EXPECT_EQ(running.stats().num_steps, 0);
   const std::vector<TokenId> others = {'x', 'y'};
-  EXPECT_EQ(json::parse(tgi_tokens_json(tokenizer(), "ab", others, true)),
+  EXPECT_EQ(json::parse(tgi_tokens_json(fake_tokenizer(), "ab", others, true)),
             json::parse(R"([{"id": 120, "text": "x", "start": 0, "stop": 0},
                             {"id": 121, "text": "y", "start": 0, "stop": 0}])"))
       << "a normalizer has changed the text";
@@ -435,8 +428,8 @@ TEST(Tgi, TokensHaveTheirPlacesInTheText) {
 }
 
 TEST(Tgi, AChatsBosIsPartOfItsText) {
-  const std::vector<TokenId> ids = {tokenizer().bos_id(), 'a'};
-  EXPECT_EQ(json::parse(tgi_tokens_json(tokenizer(), "<s>a", ids, false)),
+  const std::vector<TokenId> ids = {fake_tokenizer().bos_id(), 'a'};
+  EXPECT_EQ(json::parse(tgi_tokens_json(fake_tokenizer(), "<s>a", ids, false)),
             json::parse(R"([{"id": 998, "text": "<s>", "start": 0, "stop": 3},
                             {"id": 97, "text": "a", "start": 3, "stop": 4}])"));
 }
