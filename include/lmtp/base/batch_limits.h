@@ -27,8 +27,8 @@ struct BatchLimits {
   // Of all running sequences together, what they may come to have: each one's prompt and
   // max_tokens. None is preempted then. 0: as many run as probably fit.
   int max_total_tokens = 0;
-  std::optional<AdmissionPacing> pacing =
-      std::nullopt;  // nullopt: each is let in as soon as it fits
+  // nullopt: each is let in as soon as it fits.
+  std::optional<AdmissionPacing> pacing = std::nullopt;
 
   // Sequences that fit in one step.
   int rows_max() const { return std::min(max_tokens, max_sequences); }
