@@ -64,6 +64,24 @@ def huge_request():
     return frame(f'GENERATE {{"stream_id": 1, "prompt": [{ids}1]}}')
 
 
+def post(body, fields=None):
+    """A completion; by default of that body and its length."""
+    body = body if isinstance(body, bytes) else json.dumps(body).encode()
+    fields = fields or f"Content-Length: {len(body)}"
+    head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    return f"{head}{fields}\r\n\r\n".encode() + body
+
+
+def long_completion():
+    return post({"prompt": [5], "max_tokens": 80, "n": 4, "logprobs": 1024, "ignore_eos": True,
+                 "stream": True})  # fmt: skip
+
+
+@functools.cache
+def huge_completion():
+    return post(f'{{"prompt": [{"1, " * HUGE_IDS}1]}}'.encode())
+
+
 class Tls:
     """What stands between a socket's bytes and what they say."""
 
@@ -156,18 +174,67 @@ class Client:
         return data
 
 
-async def half_close(address, rng, wrong):
-    async with Client(address, small_buffer=True) as c:
-        await c.send(many_streams())
+async def half_close(address, rng, wrong, request=many_streams, upgrade=True):
+    async with Client(address, upgrade, small_buffer=True) as c:
+        await c.send(request())
         await asyncio.sleep(0.3)
-        c.socket.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(OSError):  # the server may have closed it
+            c.socket.shutdown(socket.SHUT_WR)
         await asyncio.sleep(0.7)
 
 
-async def stall(address, rng, wrong):
-    async with Client(address, small_buffer=True) as c:
-        await c.send(many_streams())
+async def http_half_close(address, rng, wrong):
+    await half_close(address, rng, wrong, long_completion, upgrade=False)
+
+
+async def stall(address, rng, wrong, request=many_streams, upgrade=True):
+    async with Client(address, upgrade, small_buffer=True) as c:
+        await c.send(request())
         await asyncio.sleep(1.5)
+
+
+async def http_stall(address, rng, wrong):
+    await stall(address, rng, wrong, long_completion, upgrade=False)
+
+
+async def http_slow_body(address, rng, wrong):
+    async with Client(address, upgrade=False) as c:
+        await c.send(post(b"{", "Content-Length: 1000"))
+        for _ in range(20):
+            await asyncio.sleep(0.05)
+            await c.send(b" ")
+
+
+async def http_flood(address, rng, wrong):
+    """Small completions, which it does not wait for."""
+    async with Client(address, upgrade=False) as c:
+        await c.send(post({"prompt": [5], "max_tokens": 200, "ignore_eos": True,
+                           "stream": rng.random() < 0.5}))  # fmt: skip
+        await asyncio.sleep(rng.choice([0, 0.01, 0.05]))
+
+
+async def http_garbage(address, rng, wrong):
+    """In the place of a body in chunks; some of it may be chunks."""
+    body = rng.choice([b"", b"5\r\nabcde\r\n", b"fffffffffffffffff\r\n", b"-1\r\n"])
+    body += rng.randbytes(rng.randrange(2000)) + b"\r\n"
+    async with Client(address, upgrade=False) as c:
+        with contextlib.suppress(ConnectionError, asyncio.TimeoutError):
+            await c.send(post(body, "Transfer-Encoding: chunked"))
+            answer = await asyncio.wait_for(c.read(), 0.1)
+            if not answer.startswith((b"HTTP/1.1 4", b"HTTP/1.1 503")) and answer:
+                wrong.append(f"garbage is answered with {answer[:40]!r}")
+
+
+async def http_huge(address, rng, wrong):
+    for request, status in [
+        (post(b"", f"Content-Length: {1 << 40}"), b"413"),
+        (huge_completion(), b"400"),
+    ]:
+        async with Client(address, upgrade=False) as c:
+            await c.send(request)
+            answer = (await c.read_until(b"\r\n"))[9:12]
+            if answer not in (status, b"503"):  # it may be the one that has to give way
+                wrong.append(f"a huge body is answered with {answer.decode()}")
 
 
 async def flood_of_scores(address, rng, wrong):
@@ -230,9 +297,12 @@ async def random_frames(address, rng, wrong):
 
 # How many of each run at a time.
 ATTACKS = {half_close: 2, stall: 2, flood_of_scores: 1, huge_prompt: 1,
-           unfinished_message: NUM_UNFINISHED, foreign_page: 1, random_frames: 2}  # fmt: skip
-SHORT = (half_close, foreign_page, random_frames)  # each happens once at least
-ONCE_S_MAX = 20
+           unfinished_message: NUM_UNFINISHED, foreign_page: 1, random_frames: 2,
+           http_half_close: 1, http_stall: 1, http_slow_body: 1, http_flood: 2, http_garbage: 1,
+           http_huge: 1}  # fmt: skip
+# Each happens once at least.
+SHORT = (half_close, foreign_page, random_frames, http_half_close, http_flood, http_garbage)
+ONCE_S_MAX = ANSWER_TIMEOUT_S  # where others want the processor too, all go on slowly
 
 
 async def again_and_again(attack, address, seed, counts, wrong):

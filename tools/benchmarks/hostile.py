@@ -31,7 +31,7 @@ ATTACKS = pathlib.Path(__file__).with_name("attacks.py")
 SHUTDOWN_TIMEOUT_S = 1
 SHUTDOWN_SLACK_S = 2
 SETTLE_S_MAX = 30  # longer than any close timeout
-GROWTH_MAX_BYTES = 32 << 20  # what allocators keep; one leaked connection a round would be more
+GROWTH_MAX_BYTES = 48 << 20  # what allocators keep of two huge bodies; a leak grows by each pair
 WANTED_RATIO = 3.0
 RUNS, PROMPT_TOKENS, TOKENS = 12, 8, 400
 OPTIONS = ("--threads", "1", "--kv-cache", "32MiB", "--max-read-buffers", "32MiB",
@@ -175,9 +175,10 @@ PAGE = """# Clients that misbehave
 
 Written by `{command}` on {date}: one client generates {runs} times {tokens} tokens, alone and
 beside others that close half and do not read, stall, flood the server with cached SCOREs, send
-prompts of 15 MB, leave messages unfinished, come from foreign pages and send random frames (how
-many of each: `tools/benchmarks/attacks.py`). The server (`lmtp-serve {model} {options}`) has one
-core; all clients share the others, the misbehaving ones at the lowest priority. The times are the
+prompts of 15 MB, leave messages unfinished, come from foreign pages and send random frames; and
+over HTTP close half, do not read, flood it with completions that they leave, send bodies byte by
+byte, of 15 MB and in chunks of garbage (how many of each: `tools/benchmarks/attacks.py`). The
+server (`lmtp-serve {model} {options}`) has one core; all clients share the others, the misbehaving ones at the lowest priority. The times are the
 99th percentile of the gaps between the one client's tokens; its tokens are the same in both.
 *sockets* are those that the server keeps when all are gone.
 
