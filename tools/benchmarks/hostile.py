@@ -176,11 +176,12 @@ PAGE = """# Clients that misbehave
 Written by `{command}` on {date}: one client generates {runs} times {tokens} tokens, alone and
 beside others that close half and do not read, stall, flood the server with cached SCOREs, send
 prompts of 15 MB, leave messages unfinished, come from foreign pages and send random frames; and
-over HTTP close half, do not read, flood it with completions that they leave, send bodies byte by
-byte, of 15 MB and in chunks of garbage (how many of each: `tools/benchmarks/attacks.py`). The
-server (`lmtp-serve {model} {options}`) has one core; all clients share the others, the misbehaving ones at the lowest priority. The times are the
-99th percentile of the gaps between the one client's tokens; its tokens are the same in both.
-*sockets* are those that the server keeps when all are gone.
+over HTTP close half, do not read, flood it with completions that they leave, send bodies byte
+by byte, of 15 MB and in chunks of garbage (how many of each: `tools/benchmarks/attacks.py`).
+The server (`lmtp-serve {model} {options}`) has one core; all clients share the others, the
+misbehaving ones at the lowest priority. The times are the 99th percentile of the gaps between
+the one client's tokens; its tokens are the same in both. *sockets* are those that the server
+keeps when all are gone.
 
 - Machine: {machine}.
 - Revision: {revision}.
