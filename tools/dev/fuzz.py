@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Fuzzes the parsers of messages (tests/fuzz/parse_fuzz.cpp), and with --jinja also what a server
-does with chat templates (template_fuzz.cpp), by clang's libFuzzer, with AddressSanitizer and
-UndefinedBehaviorSanitizer. Exit code 77 where clang or its libFuzzer is not installed (Debian:
-clang, libclang-rt-dev). What it starts from is tests/fuzz/corpus.json, to which --keep adds the
-inputs that reached code that no other reached; templates start from those of real models."""
+"""Fuzzes the parsers of messages (tests/fuzz/parse_fuzz.cpp), those of HTTP bodies and of key
+files (tests/server/http_fuzz.cpp), and with --jinja also what a server does with chat templates
+(template_fuzz.cpp), by clang's libFuzzer, with AddressSanitizer and UndefinedBehaviorSanitizer.
+Exit code 77 where clang or its libFuzzer is not installed (Debian: clang, libclang-rt-dev). What
+it starts from is tests/fuzz/corpus.json, to which --keep adds the inputs that reached code that no
+other reached; templates start from those of real models."""
 
 import argparse
 import concurrent.futures
@@ -23,6 +24,17 @@ FLAGS = ["-std=c++20", "-O1", "-g", "-fno-omit-frame-pointer", "-fno-sanitize-re
          "-fsanitize=fuzzer,address,undefined,float-cast-overflow"]  # fmt: skip
 SOURCES = ["tests/fuzz/parse_fuzz.cpp", "src/base/*.cpp", "src/protocol/*.cpp",
            "src/request/*.cpp"]  # fmt: skip
+HTTP_SOURCES = [
+    "tests/server/http_fuzz.cpp", "src/base/*.cpp", "src/request/*.cpp",
+    "src/server/access/key_file.cpp", "src/server/generation/encode_text.cpp",
+    "src/server/generation/json_fields.cpp", "src/server/http/message.cpp",
+    "src/server/http/routes.cpp",
+    "src/server/openai/chat_request.cpp", "src/server/openai/common_fields.cpp",
+    "src/server/openai/error.cpp", "src/server/openai/request.cpp", "src/server/tgi/error.cpp",
+    "src/server/tgi/request.cpp", "src/text/chat_template.cpp", "src/text/rendered_chat.cpp",
+    "src/text/template_process.cpp", "src/tokenizer/stream_decoder.cpp",
+    "src/tokenizer/text_begin.cpp",
+]  # fmt: skip
 TEMPLATE_SOURCES = [
     "tests/fuzz/template_fuzz.cpp", "src/base/*.cpp", "src/text/chat_template.cpp",
     "src/text/rendered_chat.cpp", "src/text/template_process.cpp",
@@ -41,6 +53,30 @@ def long_messages():
     yield f'GENERATE {{"stream_id": 1, "prompt": [1], "logit_bias": {{{biases}}}}}'
     yield f'GENERATE {{"stream_id": 1, "mask": "{"AQID" * 4500}", "prompt": [1]}}'
     yield f'DETOKENIZE {{"stream_id": 1, "tokens": [{ones}1]}}'
+
+
+CHAT = """"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}]},
+{"role": "assistant", "content": "b"}]"""
+BODIES = [
+    '{"model": "m", "prompt": "a", "max_tokens": 5, "logprobs": 3, "echo": true, "n": 2}',
+    '{"prompt": [["a"], [1, 2]], "stop": ["x"], "stream": true, "stream_options": {}}',
+    '{"prompt": [1, 2], "logit_bias": {"5": -100}, "seed": -1, "truncate_prompt_tokens": 1}',
+    f'{{{CHAT}, "continue_final_message": true, "add_generation_prompt": false, "echo": true}}',
+    f'{{{CHAT}, "tools": [{{"type": "function"}}], "tool_choice": "none", "top_logprobs": 2}}',
+    '{"inputs": "a", "stream": true, "parameters": {"do_sample": true, "best_of": 2}}',
+    '{"inputs": "a", "parameters": {"stop": ["a"], "truncate": 5, "top_n_tokens": 3, "seed": 1}}',
+    '{"prompt": "a", "return_token_strs": true, "add_special_tokens": false}',
+    '{"keys": [{"name": "a", "key": "sk-secret", "admin": true, "models": ["m", "org/*"]}]}',
+    f'{{"keys": [{{"name": "b", "key_sha256": "{"0f" * 32}", "max_streams": 3}}]}}',
+]
+
+
+def field_names():
+    """What the readers of HTTP bodies and key files look for."""
+    paths = [path for pattern in HTTP_SOURCES if "/server/" in pattern or "request" in pattern
+             for path in ROOT.glob(pattern)]  # fmt: skip
+    words = {w for path in paths for w in re.findall(r'"([a-z][a-z0-9_]+)"', path.read_text())}
+    return "".join(f'"\\"{word}\\""\n' for word in sorted(words))
 
 
 def dictionary():
@@ -64,13 +100,14 @@ def find_compiler():
 
 def build(compiler, folder, patterns):
     sources = [path for pattern in patterns for path in sorted(ROOT.glob(pattern))]
-    folders = ("include", "src/protocol", "src/text", "src/tokenizer", "tests/support")
+    folders = ("include", "src/protocol", "src/server", "src/text", "src/tokenizer",
+               "tests/support")  # fmt: skip
     includes = [f"-I{ROOT / name}" for name in folders]
     launcher = ["ccache"] if shutil.which("ccache") else []
 
     def compile_one(source):
-        target = folder / f"{source.stem}.o"
-        if target.exists():  # of the other program
+        target = folder / f"{'-'.join(source.relative_to(ROOT).parts)}.o"
+        if target.exists():  # of another program
             return target
         subprocess.run([*launcher, compiler, *FLAGS, *includes, "-c", source, "-o", target],
                        check=True)  # fmt: skip
@@ -80,7 +117,7 @@ def build(compiler, folder, patterns):
         objects = list(pool.map(compile_one, sources))
     program = folder / "bin" / sources[0].stem
     program.parent.mkdir(exist_ok=True)
-    libraries = ["-lsimdjson", "-lxxhash", "-lspdlog", "-lfmt"]
+    libraries = ["-lsimdjson", "-lxxhash", "-lspdlog", "-lfmt", "-lcrypto"]
     subprocess.run([compiler, *FLAGS, *objects, *libraries, "-o", program], check=True)
     return program
 
@@ -117,12 +154,21 @@ def fuzz_parsers(compiler, folder, options):
     write_inputs(long, long_messages())
     # Long messages take a hundred times as long.
     for what, inputs, longest, share in [
-        ("short messages", [corpus], SHORT, 0.5),
-        ("long messages", [long, corpus], LONGEST, 0.2),
+        ("short messages", [corpus], SHORT, 0.4),
+        ("long messages", [long, corpus], LONGEST, 0.15),
     ]:
         run_fuzzer(program, options, what, inputs, longest, options.seconds * share)
     if options.keep:
         keep(program, folder, corpus)
+
+
+def fuzz_http(compiler, folder, options):
+    program = build(compiler, folder, HTTP_SOURCES)
+    (folder / "words").write_text(field_names())
+    corpus = folder / "corpus-of-http"
+    write_inputs(corpus, BODIES)
+    run_fuzzer(program, options, "HTTP bodies and key files", [corpus], SHORT,
+               options.seconds * 0.2)  # fmt: skip
 
 
 def fuzz_templates(compiler, folder, options):
@@ -135,7 +181,7 @@ def fuzz_templates(compiler, folder, options):
     corpus = folder / "corpus-of-templates"
     templates = [path.read_text() for path in sorted(options.templates.glob("*.jinja"))]
     write_inputs(corpus, [t for t in templates if t.isascii() and len(t) < LONGEST])
-    run_fuzzer(program, options, "templates", [corpus], LONGEST, options.seconds * 0.3)
+    run_fuzzer(program, options, "templates", [corpus], LONGEST, options.seconds * 0.25)
 
 
 def run_fuzzer(program, options, what, inputs, longest, seconds):
@@ -172,6 +218,7 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         fuzz_parsers(compiler, folder, options)
+        fuzz_http(compiler, folder, options)
         if options.jinja:
             fuzz_templates(compiler, folder, options)
     return 0
