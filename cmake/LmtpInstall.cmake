@@ -1,4 +1,4 @@
-# cmake --install: the three programs, the demo model, a man page each, a systemd unit, the program
+# cmake --install: the three programs, the demo model, a man page each, systemd units, the program
 # that renders chat templates with its licence, and libtorch, so that the result needs nothing of
 # this build's place: a service's user cannot read an administrator's home, where tools/setup puts
 # libtorch. That is 0.5 GB; -DLMTP_BUNDLE_LIBTORCH=OFF leaves it where it is.
@@ -18,7 +18,9 @@ install(CODE "
   set(LMTP_SERVE \"\${CMAKE_INSTALL_PREFIX}/bin/lmtp-serve\")
   configure_file(\"${PROJECT_SOURCE_DIR}/packaging/lmtp-serve.service.in\"
                  \"${PROJECT_BINARY_DIR}/lmtp-serve.service\" @ONLY)")
-install(FILES ${PROJECT_BINARY_DIR}/lmtp-serve.service DESTINATION lib/systemd/system)
+install(FILES ${PROJECT_BINARY_DIR}/lmtp-serve.service
+              ${PROJECT_SOURCE_DIR}/packaging/lmtp-serve.socket
+        DESTINATION lib/systemd/system)
 
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/models/demo DESTINATION share/lmtp/models)
 

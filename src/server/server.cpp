@@ -1,8 +1,10 @@
 #include "lmtp/server/server.h"
 
 #include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/post.hpp>
 #include <chrono>
 #include <exception>
+#include <functional>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -95,12 +97,16 @@ struct Server::Impl {
     }
     if (auto read = context->keys.load(); !read) return read;
     if (options.on_tcp) {
-      if (auto opened = tcp->open(options.host, options.port); !opened) return opened;
+      auto opened =
+          options.tcp_fd >= 0 ? tcp->adopt(options.tcp_fd) : tcp->open(options.host, options.port);
+      if (!opened) return opened;
       context->on_loopback = tcp->on_loopback();
       if (auto safe = check_exposure(); !safe) return safe;
     }
     if (!options.unix_path.empty()) {
-      if (auto opened = local->open_unix(options.unix_path); !opened) return opened;
+      auto opened = options.unix_fd >= 0 ? local->adopt(options.unix_fd)
+                                         : local->open_unix(options.unix_path);
+      if (!opened) return opened;
       local->start();
     }
     if (options.on_tcp) tcp->start();
@@ -158,6 +164,8 @@ Result<void> Server::reload() {
   impl_->context->registry.drop_revoked();
   return impl_->context->tls.enabled() ? impl_->context->tls.load() : Result<void>();
 }
+
+void Server::post(std::function<void()> task) { asio::post(impl_->context->io, std::move(task)); }
 
 HttpRoutes& Server::routes() { return impl_->context->routes; }
 

@@ -22,6 +22,7 @@ def test_what_is_there(prefix):
         assert page.read_text().startswith(f".TH {program.upper()} 1")
     demo = {f.name for f in (prefix / "share" / "lmtp" / "models" / "demo").iterdir()}
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= demo
+    assert (prefix / "lib" / "systemd" / "system" / "lmtp-serve.socket").exists()
     assert unit_command(prefix)[:2] == [str(prefix / "bin" / "lmtp-serve"), "demo"]
 
 

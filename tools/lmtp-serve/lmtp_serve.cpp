@@ -31,6 +31,7 @@
 #include "serve_options.h"
 #include "serving.h"
 #include "systemd.h"
+#include "watchdog.h"
 
 namespace lmtp::tools {
 namespace {
@@ -189,6 +190,10 @@ std::string address_of(const ServeOptions& options, const server::Server& server
   return scheme + host + ":" + std::to_string(server.port()) + "/" + address;
 }
 
+std::string ready_lines(const ServeOptions& options, const server::Server& server) {
+  return "READY=1\nSTATUS=" + options.model + " ready, " + address_of(options, server);
+}
+
 void print_ready(const ServeOptions& options, const registry::Registry& models,
                  const server::Server& server) {
   const auto status = models.status("");
@@ -209,8 +214,7 @@ void print_ready(const ServeOptions& options, const registry::Registry& models,
               why.empty() ? "" : (" (" + why + ")").c_str(), size_text(info.kv_bytes).c_str(),
               num_tokens, context.c_str(), address_of(options, server).c_str());
   std::fflush(stdout);
-  notify("READY=1\nSTATUS=" + (*status)->description.name + " ready, " +
-         address_of(options, server));
+  notify(ready_lines(options, server));
 }
 
 // Stops everything in order. While streams may still end by themselves the sockets stay open, for
@@ -236,13 +240,15 @@ int stop(registry::Registry& models, server::Server& server, int grace_ms, int e
   return exit_code;
 }
 
-// What cannot be read leaves what was read before in place.
-void reload(server::Server& server) {
-  if (const Result<void> reloaded = server.reload(); !reloaded) {
-    return log::error("SIGHUP: " + reloaded.error().message +
-                      "; what was read before stays in use");
+// What cannot be read leaves what was read before in place, and is what the line says.
+std::string reload(server::Server& server) {
+  const Result<void> reloaded = server.reload();
+  if (reloaded) {
+    log::info("SIGHUP: what may change has been read again");
+    return {};
   }
-  log::info("SIGHUP: what may change has been read again");
+  log::error("SIGHUP: " + reloaded.error().message + "; what was read before stays in use");
+  return "STATUS=not reloaded: " + reloaded.error().message;
 }
 
 // `event` is the latest. Without its device, or its only model, the server exits with an error, so
@@ -252,7 +258,10 @@ int run_until_stopped(const ServeOptions& options, Events& events, Events::Kind 
                       registry::Registry& models, server::Server& server) {
   while (event == Events::Kind::kLoaded || event == Events::Kind::kTimeout ||
          event == Events::Kind::kReload) {
-    if (event == Events::Kind::kReload) reload(server);
+    if (event == Events::Kind::kReload) {
+      notify(reloading());
+      notify(ready_lines(options, server) + "\n" + reload(server));
+    }
     event = events.wait(-1);
   }
   if (event == Events::Kind::kGone) {
@@ -264,7 +273,8 @@ int run_until_stopped(const ServeOptions& options, Events& events, Events::Kind 
   log::info("stopping; a second signal stops at once");
   const std::chrono::milliseconds grace(options.shutdown_timeout_ms);
   notify("STOPPING=1\nSTATUS=draining\n" + extend_timeout(grace + kStopPatience));
-  if (options.on_stdio) server.stop_accepting();
+  // The manager keeps its sockets: who connects from now on waits for the server that comes next.
+  if (options.on_stdio || options.has_given_sockets()) server.stop_accepting();
   return stop(models, server, options.shutdown_timeout_ms, 0);
 }
 
@@ -273,6 +283,12 @@ std::unique_ptr<catalog::HubModelFactory> make_factory(const ServeOptions& optio
   return std::make_unique<catalog::HubModelFactory>(
       options, !options.is_auto(), std::move(policy),
       [&events](const std::string& reason) { events.on_gone(reason); });
+}
+
+// Whether SIGHUP reads files again; else it ends the process, as a terminal that is closed should.
+// A service manager sends it to reload, whether or not there is anything.
+bool reloads(const ServeOptions& options) {
+  return !options.tls_certfile.empty() || !options.api_key_file.empty() || has_manager();
 }
 
 // Where it has gone on since `progress`.
@@ -287,7 +303,7 @@ void tell_progress(const registry::ModelStatus& status, std::int64_t& progress) 
 
 // Serves one model, named on the command line.
 int serve_one(const ServeOptions& options, catalog::NamePolicy policy) {
-  Events events(options.has_files_to_reload());
+  Events events(reloads(options));
   auto factory = make_factory(options, std::move(policy), events);
   registry::OnlyModel only;
   only.name = options.model;
@@ -306,6 +322,7 @@ int serve_one(const ServeOptions& options, catalog::NamePolicy policy) {
     fail(options, started.error().message);
     return stop(models, server, 0, kExitFailure);
   }
+  const Watchdog watchdog(models, server);
   ProgressBar fetching("fetching " + options.model);
   ProgressBar loading("loading " + options.model);
   Events::Kind event = Events::Kind::kTimeout;
@@ -341,7 +358,7 @@ int serve_auto(const ServeOptions& options, catalog::NamePolicy policy) {
                            : policy.downloads.empty()
                                ? "'demo', --model-dir and the Hugging Face cache, no downloads"
                                : "'demo', --model-dir and the Hugging Face hub";
-  Events events(options.has_files_to_reload());
+  Events events(reloads(options));
   registry::AutoOptions automatic;
   automatic.max_models = options.max_models;
   automatic.unload_after_ms = options.unload_after_ms;
@@ -357,10 +374,11 @@ int serve_auto(const ServeOptions& options, catalog::NamePolicy policy) {
     fail(options, started.error().message);
     return stop(models, server, 0, kExitFailure);
   }
+  const Watchdog watchdog(models, server);
   std::printf("lmtp-serve: auto ready, loads what requests name (%s), %s\n", what.c_str(),
               address_of(options, server).c_str());
   std::fflush(stdout);
-  notify("READY=1\nSTATUS=auto ready, " + address_of(options, server));
+  notify(ready_lines(options, server));
   return run_until_stopped(options, events, Events::Kind::kTimeout, models, server);
 }
 
@@ -388,8 +406,11 @@ int main(int argc, char** argv) {
   lmtp::tools::fill_standard_streams();
   const auto parsed = lmtp::tools::parse_serve_options(argc, argv);
   if (const int* exit_code = std::get_if<int>(&parsed)) return *exit_code;
-  const auto& options = std::get<lmtp::tools::ServeOptions>(parsed);
+  auto options = std::get<lmtp::tools::ServeOptions>(parsed);
   lmtp::log::set_level(options.log_level);
   lmtp::log::set_format(options.log_format);
+  if (const auto taken = lmtp::tools::take_sockets(options); !taken) {
+    return lmtp::tools::fail(options, taken.error().message);
+  }
   return options.is_doctor ? lmtp::tools::diagnose(options) : lmtp::tools::serve(options);
 }

@@ -21,6 +21,8 @@ struct ServeOptions : catalog::ModelOptions {
   std::string host = "127.0.0.1";
   std::uint16_t port = 8080;
   std::string unix_path;     // of a Unix socket; empty: none
+  int tcp_fd = -1;           // server::ServerOptions
+  int unix_fd = -1;          // as well
   std::string tls_certfile;  // of TCP; empty: plain
   std::string tls_keyfile;   // empty: it is in tls_certfile
   bool on_stdio = false;
@@ -50,10 +52,8 @@ struct ServeOptions : catalog::ModelOptions {
   log::Level log_level = log::Level::kInfo;
   log::Format log_format = log::Format::kText;
 
+  bool has_given_sockets() const { return tcp_fd >= 0 || unix_fd >= 0; }
   bool is_auto() const { return model == "auto"; }
-  // Whether there are files that SIGHUP has read again; else it ends the process, as a terminal
-  // that is closed should.
-  bool has_files_to_reload() const { return !tls_certfile.empty() || !api_key_file.empty(); }
 };
 
 // The options, or the exit code if there is nothing to serve: 0 after --help and --version; 2 after

@@ -5,12 +5,14 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "kernels/device.h"
 #include "lmtp/base/log.h"
 #include "lmtp/base/version.h"
 #include "lmtp/catalog/device_choice.h"
 #include "lmtp/catalog/dtype_choice.h"
+#include "systemd.h"
 
 namespace lmtp::tools {
 
@@ -26,6 +28,31 @@ Result<void> check_device(const ServeOptions& options) {
       catalog::parse_dtype(options.dtype, device->has_value());
   if (!dtype) return dtype.error();
   if (!dtype->note.empty()) log::info(dtype->note);
+  return {};
+}
+
+Result<void> take_sockets(ServeOptions& options) {
+  const Result<std::vector<GivenSocket>> sockets = take_given_sockets();
+  if (!sockets) return sockets.error();
+  if (sockets->empty() || options.on_stdio) return {};
+  options.on_tcp = false;
+  options.unix_path.clear();
+  for (const GivenSocket& given : *sockets) {
+    int& fd = given.is_unix ? options.unix_fd : options.tcp_fd;
+    if (fd >= 0) {
+      return Error{ErrorCode::kInvalid,
+                   "the service manager has handed over more than one TCP and one Unix socket; "
+                   "ListenStream=PORT is one of IPv4 and IPv6"};
+    }
+    fd = given.fd;
+    if (given.is_unix) {
+      options.unix_path = given.address;
+    } else {
+      options.on_tcp = true;
+      options.host = given.address;
+      options.port = given.port;
+    }
+  }
   return {};
 }
 
@@ -46,6 +73,8 @@ server::ServerOptions server_options(const ServeOptions& options) {
   server::ServerOptions server;
   server.on_tcp = options.on_tcp;
   server.unix_path = options.unix_path;
+  server.tcp_fd = options.tcp_fd;
+  server.unix_fd = options.unix_fd;
   server.host = options.host;
   server.tls_certfile = options.tls_certfile;
   server.tls_keyfile = options.tls_keyfile;

@@ -11,6 +11,10 @@ namespace lmtp::tools {
 // Whether --device and --dtype can be had here; logs what is computed on. May take a second.
 Result<void> check_device(const ServeOptions& options);
 
+// Takes sockets that a service manager hands over, in the place of --host, --port and --listen.
+// REQUIRES: no other thread has been started.
+Result<void> take_sockets(ServeOptions& options);
+
 // Which models may be asked for. A model named on the command line may be anything.
 Result<catalog::NamePolicy> name_policy(const ServeOptions& options);
 

@@ -51,6 +51,10 @@ struct ServerOptions {
   std::string host = "127.0.0.1";
   std::uint16_t port = 8080;  // 0: any free one, see Server::port
   std::string unix_path;      // of a Unix socket; empty: none
+  // Listening stream sockets that are open already, in the place of opening those: the server's own
+  // from start() on. -1: none. host is then the address that it is bound to.
+  int tcp_fd = -1;
+  int unix_fd = -1;
   // Of TCP, PEM files; the key may be in the first as well. Empty: plain HTTP and WebSocket.
   std::string tls_certfile;
   std::string tls_keyfile;
@@ -116,6 +120,10 @@ class Server {
   // now on, and the file of keys. An error names the file and the remedy, and what was read before
   // stays. The thread of start().
   Result<void> reload();
+
+  // Calls it on an io thread: it shows that one is free. Not where the server is not started, or
+  // stopped before. Any thread.
+  void post(std::function<void()> task);
 
   // The TCP port that was opened.
   std::uint16_t port() const;

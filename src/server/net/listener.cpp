@@ -1,9 +1,13 @@
 #include "listener.h"
 
+#include <sys/socket.h>
+
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/strand.hpp>
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -77,6 +81,26 @@ Result<void> Listener::open_unix(const std::string& path) {
   asio::local::stream_protocol::acceptor acceptor(acceptor_.get_executor());
   if (const Result<void> listens = file_.listen(acceptor, path); !listens) return listens;
   acceptor_ = std::move(acceptor);
+  return {};
+}
+
+Result<void> Listener::adopt(int fd) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof(address);
+  error_code error(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0 ? 0 : errno,
+                   boost::system::system_category());
+  if (!error) acceptor_.assign(asio::generic::stream_protocol(address.ss_family, 0), fd, error);
+  if (error) {
+    return Error{ErrorCode::kUnavailable, "cannot listen on descriptor " + std::to_string(fd) +
+                                              ": " + error.message() +
+                                              "; it has to be a listening stream socket"};
+  }
+  if (address.ss_family == AF_UNIX) return {};
+  tcp::endpoint endpoint;
+  std::memcpy(endpoint.data(), &address, size);
+  endpoint.resize(size);
+  port_ = endpoint.port();
+  on_loopback_ = endpoint.address().is_loopback();
   return {};
 }
 

@@ -26,10 +26,12 @@ class Listener : public std::enable_shared_from_this<Listener> {
   // `io` outlives it.
   Listener(boost::asio::io_context& io, OnSocket on_socket);
 
-  // Binds and listens: one of the two, once, before the io threads run. The error names the address
-  // and the remedy.
+  // Binds and listens: one of the three, once, before the io threads run. The error names the
+  // address and the remedy.
   Result<void> open(const std::string& host, std::uint16_t port);
   Result<void> open_unix(const std::string& path);
+  // Takes a listening stream socket over, of TCP or a Unix socket whose file is not its own.
+  Result<void> adopt(int fd);
   // Both of TCP. Only this machine reaches what is on loopback.
   std::uint16_t port() const { return port_; }
   bool on_loopback() const { return on_loopback_; }
