@@ -123,8 +123,8 @@ TEST_F(Keys, RefusalsAreInTheFormOfTheirDoor) {
   EXPECT_EQ(ask("GET /v1/who", bearer("wrong")).body,
             R"({"error": {"message": "This API key is not accepted here.", )"
             R"("type": "invalid_request_error", "param": null, "code": "invalid_api_key"}})");
-  for (const char* line : {"POST /generate", "POST /generate_stream", "POST /tokenize", "GET /info",
-                           "POST /invocations"}) {
+  for (const char* line : {"POST /generate", "POST /generate_stream", "POST /tokenize",
+                           "POST /chat_tokenize", "GET /info", "POST /invocations"}) {
     EXPECT_EQ(ask(line, bearer("wrong")).body,
               R"({"error": "This API key is not accepted here.", "error_type": "invalid_api_key"})")
         << line;
