@@ -83,7 +83,8 @@ def test_loading_asks_for_time(tmp_path):
 
 
 def status_in(lines):
-    return [line for line in lines if line.startswith("STATUS=")][-1]
+    (status,) = (line for line in lines if line.startswith("STATUS="))
+    return status
 
 
 def test_reloading(tmp_path):
@@ -93,7 +94,7 @@ def test_reloading(tmp_path):
     keys.write_text(good)
     keys.chmod(0o600)
     with Notifying(manager, "demo", "--api-key-file", keys) as server:
-        ready = status_in(manager.read_until("READY=1"))
+        ready = manager.read_until("READY=1")[-1]
 
         def reloaded(text):
             keys.write_text(text)

@@ -240,7 +240,7 @@ int stop(registry::Registry& models, server::Server& server, int grace_ms, int e
   return exit_code;
 }
 
-// What cannot be read leaves what was read before in place, and is what the line says.
+// What cannot be read leaves what was read before in place; why, or nothing.
 std::string reload(server::Server& server) {
   const Result<void> reloaded = server.reload();
   if (reloaded) {
@@ -248,7 +248,7 @@ std::string reload(server::Server& server) {
     return {};
   }
   log::error("SIGHUP: " + reloaded.error().message + "; what was read before stays in use");
-  return "STATUS=not reloaded: " + reloaded.error().message;
+  return reloaded.error().message;
 }
 
 // `event` is the latest. Without its device, or its only model, the server exits with an error, so
@@ -260,7 +260,9 @@ int run_until_stopped(const ServeOptions& options, Events& events, Events::Kind 
          event == Events::Kind::kReload) {
     if (event == Events::Kind::kReload) {
       notify(reloading());
-      notify(ready_lines(options, server) + "\n" + reload(server));
+      const std::string failure = reload(server);
+      notify(failure.empty() ? ready_lines(options, server)
+                             : "READY=1\nSTATUS=not reloaded: " + failure);
     }
     event = events.wait(-1);
   }
