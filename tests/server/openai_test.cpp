@@ -124,7 +124,7 @@ TEST(OpenAi, AStreamIsTheSameInPiecesWithItsUsageLast) {
   EXPECT_EQ(last["choices"], Json::array());
   EXPECT_EQ(last["usage"], whole["usage"]);
   for (std::size_t i = 0; i < 2; ++i) {
-    EXPECT_EQ(texts[i], whole["choices"][i]["text"]);
+    EXPECT_EQ(Json(texts[i]), whole["choices"][i]["text"]);
     EXPECT_EQ(reasons[i], "length");
   }
 }
