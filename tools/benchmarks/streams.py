@@ -1,8 +1,8 @@
 """Streams started together, and when each of their tokens arrived, at the least cost to the server.
 
 The client shares the processor with the servers that it measures, so while they run it only keeps
-what comes with its time of arrival; JSON is read when all is over. lmtp-serve has one WebSocket for
-all streams, llama-server one HTTP request a stream.
+what comes with its time of arrival; JSON is read when all is over. LMTP has one WebSocket for all
+streams, HTTP one request a stream.
 """
 
 import asyncio
@@ -92,7 +92,7 @@ def read_lmtp(start, messages, num_streams):
     return Run(start, times, ids)
 
 
-# ---- llama-server: HTTP with server-sent events ----
+# ---- HTTP with server-sent events: llama-server, and lmtp-serve's /v1/completions ----
 
 EVENT = re.compile(rb"data: (\{[^\n]*\})\n\n")
 FINAL_FIELDS = ("stop", "tokens_predicted", "tokens_evaluated")  # all that its last event must say
@@ -103,12 +103,26 @@ def run_llama(endpoint, prompts, max_tokens):
     params = {"n_predict": max_tokens, "temperature": 0.0, "samplers": ["temperature"],
               "ignore_eos": True, "stream": True, "cache_prompt": True, "return_tokens": True,
               "response_fields": list(FINAL_FIELDS)}  # fmt: skip
+    start, chunks = post_all(endpoint, "/completion", prompts, params)
+    return read_llama(start, chunks, [(len(prompt), max_tokens) for prompt in prompts])
+
+
+def run_openai(endpoint, prompts, max_tokens):
+    """The same from /v1/completions, without the tokens' ids."""
+    params = {"max_tokens": max_tokens, "temperature": 0.0, "ignore_eos": True, "stream": True,
+              "stream_options": {"include_usage": True}}  # fmt: skip
+    start, chunks = post_all(endpoint, "/v1/completions", prompts, params)
+    return read_openai(start, chunks, max_tokens)
+
+
+def post_all(endpoint, path, prompts, params):
+    """A connection for each prompt: (when all were asked, what came by connection)."""
     sockets = [connect(endpoint) for _ in prompts]
     requests = []
     for prompt in prompts:
         body = json.dumps({"prompt": prompt, **params}).encode()
         head = (
-            f"POST /completion HTTP/1.1\r\nHost: {endpoint}\r\nConnection: close\r\n"
+            f"POST {path} HTTP/1.1\r\nHost: {endpoint}\r\nConnection: close\r\n"
             f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         )
         requests.append(head.encode() + body)
@@ -116,11 +130,10 @@ def run_llama(endpoint, prompts, max_tokens):
         start = time.perf_counter()
         for s, request in zip(sockets, requests):
             s.sendall(request)
-        chunks = receive_all(sockets)
+        return start, receive_all(sockets)
     finally:
         for s in sockets:
             s.close()
-    return read_llama(start, chunks, [(len(prompt), max_tokens) for prompt in prompts])
 
 
 def connect(endpoint):
@@ -171,3 +184,19 @@ def read_llama(start, chunks, sizes):
         # While the text ends inside a letter no event comes, and the next one has only its own.
         times[i] += [ended] * (size[1] - len(times[i]))
     return Run(start, times, ids)
+
+
+def read_openai(start, chunks, max_tokens):
+    """Each token has an event, whether or not a letter ends with it."""
+    times = []
+    for pieces in chunks:
+        times.append([])
+        num_tokens = None
+        for at, data in pieces:
+            times[-1] += [at] * data.count(b'"finish_reason"')
+            if usage := re.search(rb'"completion_tokens": ?(\d+)', data):
+                num_tokens = int(usage[1])
+        if (num_tokens, len(times[-1])) != (max_tokens, max_tokens):
+            raise RuntimeError(f"/v1/completions: {len(times[-1])} events of {num_tokens} tokens, "
+                               f"not {max_tokens}: {pieces[-1:]!r}")  # fmt: skip
+    return Run(start, times, [[] for _ in chunks])
