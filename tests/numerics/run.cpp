@@ -211,10 +211,13 @@ Result<void> Runner::add_model(const std::string& name) {
 }
 
 std::vector<Phase> Runner::make_phases(const Configuration& configuration, const Model& model,
-                                       const std::vector<Request>& batch) const {
+                                       const std::vector<Request>& batch, int attempt) const {
   const std::uint64_t seed = batch_seed(configuration.batch);
-  // Each configuration has other arrivals.
-  const std::uint64_t arrivals = seed + configuration.number() * 16;
+  // Each configuration has other arrivals, and so has each attempt at it.
+  constexpr std::uint64_t kConfigurationsMax = 1 << 20;
+  const std::uint64_t arrivals =
+      seed +
+      (configuration.number() + static_cast<std::uint64_t>(attempt) * kConfigurationsMax) * 16;
   std::vector<Phase> phases;
   const auto add = [&](std::vector<Request> streams) -> Phase& {
     std::vector<int> gaps = draw_gaps(arrivals + phases.size(), streams.size());
@@ -287,25 +290,30 @@ Result<const StreamOutcome*> Runner::alone(const Configuration& configuration, c
 }
 
 Result<ConfigurationResult> Runner::run(const Configuration& configuration) {
-  // How many streams are preempted, and what stays cached, depends on the drawn lengths: if the
-  // conditions are not met, retry with another size of the cache.
-  Result<ConfigurationResult> result = run(configuration, 1.0);
-  for (const double share : {1.05, 0.95, 1.1, 0.9, 1.15, 0.85, 1.3, 0.7}) {
-    if (!configuration.preempted || !result.ok() || result->not_so.empty() ||
-        result->num_differing() > 0) {
-      break;
+  // How many streams are preempted, and what stays cached, depends on the drawn lengths and on when
+  // streams arrive: if the conditions are not met, retry with another size of the cache, and then
+  // with other arrivals.
+  constexpr int kAttemptsMax = 4;
+  Result<ConfigurationResult> result = Error{ErrorCode::kInternal, "no attempt"};
+  for (int attempt = 0; attempt < kAttemptsMax; ++attempt) {
+    for (const double share : {1.0, 1.05, 0.95, 1.1, 0.9, 1.15, 0.85, 1.3, 0.7}) {
+      result = run(configuration, share, attempt);
+      if (!configuration.preempted || !result.ok() || result->not_so.empty() ||
+          result->num_differing() > 0) {
+        return result;
+      }
     }
-    result = run(configuration, share);
   }
   return result;
 }
 
-Result<ConfigurationResult> Runner::run(const Configuration& configuration, double share) {
+Result<ConfigurationResult> Runner::run(const Configuration& configuration, double share,
+                                        int attempt) {
   const Model& model = models_.at(configuration.model);
   const std::vector<Request> batch =
       draw_batch(batch_seed(configuration.batch), configuration.batch, configuration.lone_score(),
                  model.limits);
-  std::vector<Phase> phases = make_phases(configuration, model, batch);
+  std::vector<Phase> phases = make_phases(configuration, model, batch, attempt);
   const std::size_t num_forerunners =
       configuration.cache == CacheState::kPartial ? phases.front().streams.size() : 0;
   Setting setting;

@@ -66,13 +66,13 @@ class Runner {
   };
 
   // With a KV cache of that size; see count_blocks.
-  Result<ConfigurationResult> run(const Configuration& configuration, double share);
+  Result<ConfigurationResult> run(const Configuration& configuration, double share, int attempt);
   // The same for every configuration of one model and batch size.
   std::uint64_t batch_seed(int batch) const {
     return options_.seed * 1000 + static_cast<std::uint64_t>(batch);
   }
   std::vector<Phase> make_phases(const Configuration& configuration, const Model& model,
-                                 const std::vector<Request>& batch) const;
+                                 const std::vector<Request>& batch, int attempt) const;
   Result<BatchReport> run_phases(const Model& model, const Setting& setting,
                                  std::vector<Phase> phases) const;
   Result<const StreamOutcome*> alone(const Configuration& configuration, const Model& model,
