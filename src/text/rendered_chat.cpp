@@ -1,7 +1,6 @@
 #include "rendered_chat.h"
 
 #include <cstdint>
-#include <cstring>
 #include <vector>
 
 #include "lmtp/base/utf8.h"
@@ -18,7 +17,7 @@ template <typename T>
 std::vector<T> take(std::size_t count, std::string_view& bytes) {
   if (count > bytes.size() / sizeof(T)) return {};
   std::vector<T> taken(count);
-  if (count > 0) std::memcpy(taken.data(), bytes.data(), count * sizeof(T));
+  bytes.copy(reinterpret_cast<char*>(taken.data()), count * sizeof(T));
   bytes.remove_prefix(count * sizeof(T));
   return taken;
 }
