@@ -18,7 +18,7 @@ from servers import Server, bin_dir, free_port
 from streams import run_llama, run_lmtp, run_openai
 
 PROMPT_TOKENS = 16
-TOKENS_MIN, TOKENS_MAX = 24, 900
+TOKENS_MIN, TOKENS_MAX = 96, 900
 END = 50256  # of GPT-2
 
 

@@ -15,7 +15,7 @@ from servers import Server, free_port
 from streams import run_lmtp
 
 PROMPT_TOKENS = 16
-TOKENS = (24, 900)  # at least and at most, a stream; the context is 1024
+TOKENS = (96, 900)  # at least and at most, a stream; the context is 1024
 END = 50256  # of GPT-2
 
 
