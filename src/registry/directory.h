@@ -35,13 +35,13 @@ struct LoadState {
   bool raise(int to);
 };
 
-// A name that is being sought, or a model.
 // What a model's requests with text need; read beside its weights.
 struct LoadedTexts {
   LoadedTokenizer tokenizer = Error{ErrorCode::kUnavailable, "no memory"};
   text::LoadedChatTemplate chat_template = Error{ErrorCode::kUnavailable, "no memory"};
 };
 
+// A name that is being sought, or a model.
 struct ModelEntry {
   std::string name;
   std::shared_ptr<const ServedModel> served;  // null: not found yet

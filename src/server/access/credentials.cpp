@@ -2,7 +2,6 @@
 
 #include <openssl/evp.h>
 
-#include <charconv>
 #include <utility>
 
 #include "http/message.h"
@@ -44,22 +43,6 @@ std::optional<std::string> password_of(std::string_view base64) {
   const std::size_t colon = text.find(':');
   if (colon == std::string::npos) return text;
   return colon + 1 < text.size() ? text.substr(colon + 1) : text.substr(0, colon);
-}
-
-std::string percent_decoded(std::string_view text) {
-  std::string out;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    unsigned char byte = 0;
-    const char* const digits = text.data() + i + 1;
-    if (text[i] == '%' && i + 2 < text.size() &&
-        std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2) {
-      out.push_back(static_cast<char>(byte));
-      i += 2;
-    } else {
-      out.push_back(text[i]);
-    }
-  }
-  return out;
 }
 
 // The query without its parameters `key`, which `take` gets.

@@ -90,6 +90,22 @@ std::string chunk_text(std::string_view piece) {
       .append("\r\n");
 }
 
+std::string percent_decoded(std::string_view text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    unsigned char byte = 0;
+    const char* const digits = text.data() + i + 1;
+    if (text[i] == '%' && i + 2 < text.size() &&
+        std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2) {
+      out.push_back(static_cast<char>(byte));
+      i += 2;
+    } else {
+      out.push_back(text[i]);
+    }
+  }
+  return out;
+}
+
 bool equal_names(std::string_view a, std::string_view b) { return boost::beast::iequals(a, b); }
 
 }  // namespace lmtp::server

@@ -37,6 +37,9 @@ std::string head_text(const HttpResponse& response, const std::vector<HttpField>
 // `piece` as one chunk of a chunked body; an empty one ends the body.
 std::string chunk_text(std::string_view piece);
 
+// "org%2Fname" is "org/name". What is not an escape stays as it is.
+std::string percent_decoded(std::string_view text);
+
 // Compares names of header fields, ignoring upper and lower case.
 bool equal_names(std::string_view a, std::string_view b);
 

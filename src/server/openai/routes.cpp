@@ -1,6 +1,5 @@
 #include "routes.h"
 
-#include <charconv>
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -52,20 +51,6 @@ void add_generating(ServerContext& context, std::string path, ReadRequest read) 
            });
 }
 
-// "org%2Fname" is "org/name". What is not an escape stays as it is.
-std::string unescape(std::string_view text) {
-  std::string out;
-  while (!text.empty()) {
-    unsigned char byte = 0;
-    const bool is_escape =
-        text.size() >= 3 && text[0] == '%' &&
-        std::from_chars(text.data() + 1, text.data() + 3, byte, 16).ptr == text.data() + 3;
-    out += is_escape ? static_cast<char>(byte) : text[0];
-    text.remove_prefix(is_escape ? 3 : 1);
-  }
-  return out;
-}
-
 void add_models(ServerContext& context) {
   constexpr std::string_view kPath = "/v1/models";
   const std::int64_t created = unix_seconds();
@@ -77,7 +62,7 @@ void add_models(ServerContext& context) {
   const std::string below = std::string(kPath) + "/";
   context.routes.get_below(below, [&context, created, size = below.size()](const HttpRequest& http,
                                                                            const auto& responder) {
-    answer_openai_model(context.generation.models, created, unescape(http.path.substr(size)),
+    answer_openai_model(context.generation.models, created, percent_decoded(http.path.substr(size)),
                         responder);
   });
 }
