@@ -38,12 +38,12 @@ TEST_F(AwaitModel, IsAnsweredWhenTheModelIsReadyAndAtOnceWhereItIs) {
   EXPECT_FALSE(manager->ready_model("a"));
   open_gate();
   EXPECT_EQ(sink->wait_done(1).error, "");
+  EXPECT_EQ(sink->wait_done(2).error, "") << "and 'A' was found to be 'a'";
   const auto model = manager->ready_model("A");
   ASSERT_TRUE(model.has_value());
   EXPECT_EQ(model->limits.vocab_size, kFakeVocabSize);
   ASSERT_TRUE(model->tokenizer.ok());
   EXPECT_EQ((*model->tokenizer)->vocab_size(), kFakeVocabSize);
-  EXPECT_EQ(sink->wait_done(2).error, "");
   EXPECT_EQ(sink->wait_done(3).tokens.size(), 2U);
   EXPECT_TRUE(is_taken(wait_for(4, "")));
   EXPECT_EQ(sink->wait_done(4).num_loading, 0);
