@@ -142,7 +142,6 @@ Result<TokenizeRequest> read_tokenize(const std::string& body) {
     fields.fail("prompt", "is missing, as is messages");
   }
   if (const std::string* model = fields.text("model")) generation.model = *model;
-  generation.generates = false;
   if (fields.failed()) return fields.error();
   return request;
 }

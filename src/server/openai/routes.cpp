@@ -1,6 +1,7 @@
 #include "routes.h"
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -9,6 +10,7 @@
 
 #include "answer.h"
 #include "error.h"
+#include "generation/read_body.h"
 #include "http/message.h"
 #include "http/pages.h"
 #include "lmtp/base/json.h"
@@ -29,25 +31,27 @@ HttpResponse wrong_type() {
           openai_refusal_json(kUnsupportedType, "Content-Type: allowed is application/json.")};
 }
 
-// `answer` is given the body.
-template <typename Answer>
-void add_post(ServerContext& context, std::string path, Answer answer) {
+// `read` is given the body, as read_body() says.
+template <typename Read>
+void add_post(ServerContext& context, std::string path, Read read) {
   context.routes.post(std::move(path), context.options.max_message_bytes,
-                      [&context, answer](const HttpRequest& http, const auto& responder) {
+                      [&context, read](HttpRequest http, const auto& responder) {
                         if (!is_json(http)) return responder->send(wrong_type());
-                        answer(context, http.body, responder);
+                        read_body(context, std::move(http), responder,
+                                  [&context, read, responder](const HttpRequest& whole) {
+                                    return read(context, whole.body, responder);
+                                  });
                       });
 }
 
 void add_generating(ServerContext& context, std::string path, ReadRequest read) {
   add_post(context, std::move(path),
            [read](ServerContext& shared, const std::string& body, const auto& responder) {
-             auto request = read(body);
-             if (!request) {
+             return [&shared, responder, request = read(body)]() mutable {
+               if (request) return answer_openai(shared, std::move(*request), responder);
                shared.generation.models.refusals().add(request.error().code);
-               return responder->send(openai_error(request.error()));
-             }
-             answer_openai(shared, std::move(*request), responder);
+               responder->send(openai_error(request.error()));
+             };
            });
 }
 
@@ -67,11 +71,13 @@ void add_models(ServerContext& context) {
   });
 }
 
-void refuse_chats(ServerContext& /*context*/, const std::string& /*body*/,
-                  const std::shared_ptr<HttpResponder>& responder) {
+std::function<void()> refuse_chats(ServerContext& /*context*/, const std::string& /*body*/,
+                                   const std::shared_ptr<HttpResponder>& responder) {
   constexpr int kNotImplemented = 501;
-  responder->send({kNotImplemented, "application/json",
-                   openai_refusal_json(kNotImplemented, kRendersNoTemplates)});
+  return [responder] {
+    responder->send({kNotImplemented, "application/json",
+                     openai_refusal_json(kNotImplemented, kRendersNoTemplates)});
+  };
 }
 
 }  // namespace
@@ -85,7 +91,7 @@ void add_openai(ServerContext& context) {
     add_post(context, "/v1/chat/completions", refuse_chats);
   }
   add_models(context);
-  add_post(context, "/detokenize", answer_openai_detokenize);
+  add_post(context, "/detokenize", read_openai_detokenize);
   context.routes.get("/version", [&context](const auto&, const auto& responder) {
     responder->send(
         {200, "application/json", json_text({{"version", context.options.version}}) + "\n"});

@@ -8,6 +8,7 @@
 
 #include "error.h"
 #include "generation/json_fields.h"
+#include "generation/prompts_answer.h"
 #include "lmtp/base/json.h"
 #include "lmtp/request/error_text.h"
 #include "request.h"
@@ -15,34 +16,6 @@
 
 namespace lmtp::server {
 namespace {
-
-// Answers when the prompts are known; nothing is generated.
-class Tokens : public GenerationListener {
- public:
-  using MakeBody = std::function<Result<std::string>(const registry::ReadyModel&, const Prompts&)>;
-
-  Tokens(std::shared_ptr<HttpResponder> responder, MakeBody make_body)
-      : responder_(std::move(responder)), make_body_(std::move(make_body)) {}
-
-  Result<void> on_prompts(const registry::ReadyModel& model, Prompts& prompts,
-                          SamplingParams& /*params*/) override {
-    auto body = make_body_(model, prompts);
-    if (!body) return body.error();
-    body_ = std::move(*body);
-    return {};
-  }
-  void on_prompt_token(int /*prompt*/, TokenEvent /*event*/) override {}
-  void on_token(GeneratedToken /*token*/) override {}
-  void on_end() override { responder_->send({200, "application/json", std::move(body_)}); }
-  void on_error(const Error& error, bool no_model) override {
-    responder_->send(openai_error(error, no_model));
-  }
-
- private:
-  const std::shared_ptr<HttpResponder> responder_;
-  const MakeBody make_body_;
-  std::string body_;
-};
 
 std::string tokens_body(const registry::ReadyModel& model, const std::vector<TokenId>& ids,
                         bool with_texts) {
@@ -58,55 +31,58 @@ std::string tokens_body(const registry::ReadyModel& model, const std::vector<Tok
   return out + "]}\n";
 }
 
-void refuse(ServerContext& context, const Error& error, HttpResponder& responder) {
-  context.generation.models.refusals().add(error.code);
-  responder.send(openai_error(error));
+std::function<void()> refusal(ServerContext& context, const Error& error,
+                              const std::shared_ptr<HttpResponder>& responder) {
+  return [&context, error, responder] {
+    context.generation.models.refusals().add(error.code);
+    responder->send(openai_error(error));
+  };
 }
 
 }  // namespace
 
-void answer_openai_tokenize(ServerContext& context, const std::string& body,
-                            const std::shared_ptr<HttpResponder>& responder) {
+std::function<void()> read_openai_tokenize(ServerContext& context, const std::string& body,
+                                           const std::shared_ptr<HttpResponder>& responder) {
   auto request = read_tokenize(body);
-  if (!request) return refuse(context, request.error(), *responder);
-  auto make_body = [with_texts = request->with_texts](const registry::ReadyModel& model,
-                                                      const Prompts& prompts) {
-    return Result<std::string>(tokens_body(model, prompts[0], with_texts));
+  if (!request) return refusal(context, request.error(), responder);
+  return [&context, responder, request = std::move(*request)]() mutable {
+    auto make_body = [with_texts = request.with_texts](const registry::ReadyModel& model,
+                                                       const Prompts& prompts) {
+      return tokens_body(model, prompts[0], with_texts);
+    };
+    answer_prompts(context.generation, std::move(request.generation), responder,
+                   std::move(make_body), openai_error);
   };
-  generate(context.generation, std::move(request->generation), responder,
-           std::make_shared<Tokens>(responder, std::move(make_body)));
 }
 
-void answer_openai_detokenize(ServerContext& context, const std::string& body,
-                              const std::shared_ptr<HttpResponder>& responder) {
+std::function<void()> read_openai_detokenize(ServerContext& context, const std::string& body,
+                                             const std::shared_ptr<HttpResponder>& responder) {
   const auto root = parse_json_object(body, "body");
-  if (!root) return refuse(context, root.error(), *responder);
+  if (!root) return refusal(context, root.error(), responder);
   JsonFields fields(*root);
   GenerationRequest request;
   if (const std::string* model = fields.text("model")) request.model = *model;
   if (fields.find("tokens") == nullptr) fields.fail("tokens", "is missing");
-  std::vector<TokenId> ids = fields.ids("tokens", std::numeric_limits<std::size_t>::max());
-  if (fields.failed()) return refuse(context, fields.error(), *responder);
-  request.generates = false;
-  request.num_bytes = ids.size() * sizeof(TokenId);
-  const auto text = std::make_shared<std::string>();
-  request.make_prompts = [ids = std::move(ids),
-                          text](const registry::ReadyModel& model) -> Result<Prompts> {
-    for (const TokenId id : ids) {
+  Prompts tokens = {fields.ids("tokens", std::numeric_limits<std::size_t>::max())};
+  if (fields.failed()) return refusal(context, fields.error(), responder);
+  request.num_bytes = tokens[0].size() * sizeof(TokenId);
+  request.make_prompts =
+      [tokens = std::move(tokens)](const registry::ReadyModel& model) -> Result<Prompts> {
+    for (const TokenId id : tokens[0]) {
       if (id < model.limits.vocab_size) continue;
       return Error{ErrorCode::kInvalid,
                    "tokens: " + beyond_vocabulary(id, model.limits.vocab_size)};
     }
-    if (model.tokenizer) *text = (*model.tokenizer)->decode(ids);
-    return Prompts(1);
+    return tokens;
   };
-  auto make_body = [text](const registry::ReadyModel&, const Prompts&) {
-    std::string out = R"({"prompt": )";
-    append_json_string(*text, out);
-    return Result<std::string>(out + "}\n");
+  return [&context, responder, request = std::move(request)]() mutable {
+    auto make_body = [](const registry::ReadyModel& model, const Prompts& prompts) {
+      std::string out = R"({"prompt": )";
+      append_json_string((*model.tokenizer)->decode(prompts[0]), out);
+      return out + "}\n";
+    };
+    answer_prompts(context.generation, std::move(request), responder, make_body, openai_error);
   };
-  generate(context.generation, std::move(request), responder,
-           std::make_shared<Tokens>(responder, std::move(make_body)));
 }
 
 }  // namespace lmtp::server

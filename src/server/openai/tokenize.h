@@ -1,6 +1,7 @@
 // vLLM's POST /tokenize and /detokenize.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -9,10 +10,10 @@
 
 namespace lmtp::server {
 
-// Thread of both: the strand of `responder`.
-void answer_openai_tokenize(ServerContext& context, const std::string& body,
-                            const std::shared_ptr<HttpResponder>& responder);
-void answer_openai_detokenize(ServerContext& context, const std::string& body,
-                              const std::shared_ptr<HttpResponder>& responder);
+// What answers, as read_body() has it.
+std::function<void()> read_openai_tokenize(ServerContext& context, const std::string& body,
+                                           const std::shared_ptr<HttpResponder>& responder);
+std::function<void()> read_openai_detokenize(ServerContext& context, const std::string& body,
+                                             const std::shared_ptr<HttpResponder>& responder);
 
 }  // namespace lmtp::server

@@ -232,7 +232,6 @@ std::variant<GenerationRequest, TgiError> read_tgi_inputs(
   GenerationRequest request;
   if (const std::string* model = fields.text("model")) request.model = *model;
   if (fields.failed()) return not_deserialized(fields.error().message);
-  request.generates = false;
   set_prompt(inputs, request);
   return request;
 }
@@ -247,7 +246,6 @@ std::variant<GenerationRequest, TgiError> read_tgi_chat(
   auto request = read_chat_tokens(std::get<Json>(root), body, rendered);
   if (!request) return not_deserialized(request.error().message);
   if (model != nullptr) request->model = *model;
-  request->generates = false;
   return std::move(*request);
 }
 

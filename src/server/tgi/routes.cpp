@@ -1,5 +1,6 @@
 #include "routes.h"
 
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -8,6 +9,7 @@
 
 #include "answer.h"
 #include "error.h"
+#include "generation/read_body.h"
 #include "http/message.h"
 #include "info.h"
 #include "lmtp/base/json.h"
@@ -20,32 +22,40 @@
 namespace lmtp::server {
 namespace {
 
-void add_post(ServerContext& context, std::string path, HttpHandler handler) {
+// `read` is given the request, as read_body() says.
+template <typename Read>
+void add_post(ServerContext& context, std::string path, Read read) {
   context.routes.post(
       std::move(path), context.options.max_message_bytes,
-      [handler = std::move(handler)](HttpRequest http, const auto& responder) {
+      [&context, read = std::move(read)](HttpRequest http, const auto& responder) {
         if (!is_json(http)) {
           return responder->send(tgi_response(
               {415, "validation", "Expected request with `Content-Type: application/json`"}));
         }
-        handler(std::move(http), responder);
+        read_body(context, std::move(http), responder,
+                  [&context, read, responder](HttpRequest whole) {
+                    return read(context, std::move(whole), responder);
+                  });
       });
 }
 
 void add_generating(ServerContext& context, std::string path, TgiMode mode) {
-  add_post(context, std::move(path), [&context, mode](const HttpRequest& http, const auto& to) {
-    auto request = read_tgi(http.body, mode, context.options.api);
-    if (const auto* error = std::get_if<TgiError>(&request)) {
-      context.generation.models.refusals().add(ErrorCode::kInvalid);
-      return to->send(tgi_response(*error));
-    }
-    answer_tgi(context, std::move(std::get<TgiRequest>(request)), to);
-  });
+  add_post(context, std::move(path),
+           [mode](ServerContext& shared, const HttpRequest& http, const auto& to) {
+             auto request = read_tgi(http.body, mode, shared.options.api);
+             return [&shared, to, request = std::move(request)]() mutable {
+               if (auto* whole = std::get_if<TgiRequest>(&request)) {
+                 return answer_tgi(shared, std::move(*whole), to);
+               }
+               shared.generation.models.refusals().add(ErrorCode::kInvalid);
+               to->send(tgi_response(std::get<TgiError>(request)));
+             };
+           });
 }
 
 // SageMaker's one path for all that a server can do: the body says what is meant.
-void answer_invocation(const ServerContext& context, HttpRequest http,
-                       const std::shared_ptr<HttpResponder>& responder) {
+std::function<void()> read_invocation(const ServerContext& context, HttpRequest http,
+                                      const std::shared_ptr<HttpResponder>& responder) {
   const auto body = parse_json(http.body, "body");
   const bool is_generate = !body || find_json(*body, "inputs") != nullptr;
   const char* path = "/";
@@ -53,7 +63,25 @@ void answer_invocation(const ServerContext& context, HttpRequest http,
   if (!is_generate && find_json(*body, "prompt") != nullptr) path = "/v1/completions";
   const HttpRoute* route = context.routes.find("POST", path);
   if (route == nullptr) route = context.routes.find("POST", "/");
-  route->handler(std::move(http), responder);
+  return [route, responder, http = std::move(http)]() mutable {
+    route->handler(std::move(http), responder);
+  };
+}
+
+// TGI's, or vLLM's: told apart by the field that has the text.
+std::function<void()> read_tokenize_of_either(ServerContext& context, const HttpRequest& http,
+                                              const std::shared_ptr<HttpResponder>& responder) {
+  const auto body = parse_json(http.body, "body");
+  const bool is_tgi = body && body->contains("inputs");
+  return (is_tgi ? read_tgi_tokenize : read_openai_tokenize)(context, http.body, responder);
+}
+
+std::function<void()> read_chat_tokenize(ServerContext& context, const HttpRequest& http,
+                                         const std::shared_ptr<HttpResponder>& responder) {
+  if (text::renders_chat_templates()) return read_tgi_chat_tokenize(context, http.body, responder);
+  return [responder] {
+    responder->send(tgi_response({501, "template_error", std::string(kRendersNoTemplates)}));
+  };
 }
 
 }  // namespace
@@ -65,20 +93,9 @@ void add_tgi(ServerContext& context) {
   add_generating(context, "/", TgiMode::kEither);
   add_generating(context, "/generate", TgiMode::kWhole);
   add_generating(context, "/generate_stream", TgiMode::kStream);
-  add_post(context, "/invocations", [&context](HttpRequest http, const auto& responder) {
-    answer_invocation(context, std::move(http), responder);
-  });
-  // TGI's, or vLLM's: told apart by the field that has the text.
-  add_post(context, "/tokenize", [&context](const HttpRequest& http, const auto& responder) {
-    const auto body = parse_json(http.body, "body");
-    const bool is_tgi = body && body->contains("inputs");
-    if (is_tgi) return answer_tgi_tokenize(context, http, responder);
-    answer_openai_tokenize(context, http.body, responder);
-  });
-  add_post(context, "/chat_tokenize", [&context](const HttpRequest& http, const auto& responder) {
-    if (text::renders_chat_templates()) return answer_tgi_chat_tokenize(context, http, responder);
-    responder->send(tgi_response({501, "template_error", std::string(kRendersNoTemplates)}));
-  });
+  add_post(context, "/invocations", read_invocation);
+  add_post(context, "/tokenize", read_tokenize_of_either);
+  add_post(context, "/chat_tokenize", read_chat_tokenize);
   context.routes.get("/info", [&context](const HttpRequest& /*http*/, const auto& responder) {
     responder->send(tgi_info(context));
   });

@@ -9,6 +9,7 @@
 
 #include "answer.h"
 #include "error.h"
+#include "generation/prompts_answer.h"
 #include "lmtp/base/json.h"
 #include "request.h"
 
@@ -47,39 +48,6 @@ std::optional<std::vector<Place>> places_of(const tokenizer::Tokenizer& tokenize
   return at == text.size() ? std::optional(std::move(places)) : std::nullopt;
 }
 
-// Owned by the generation, which computes nothing.
-class Tokens : public GenerationListener {
- public:
-  Tokens(std::shared_ptr<const std::string> inputs, bool is_chat,
-         std::shared_ptr<HttpResponder> responder)
-      : inputs_(std::move(inputs)), is_chat_(is_chat), responder_(std::move(responder)) {}
-
-  Result<void> on_prompts(const registry::ReadyModel& model, Prompts& prompts,
-                          SamplingParams& /*params*/) override {
-    const tokenizer::Tokenizer& tokenizer = **model.tokenizer;
-    // A chat's BOS is the template's, and so a part of the text.
-    const bool has_bos = !is_chat_ && tokenizer.adds_bos();
-    json_ = tgi_tokens_json(tokenizer, *inputs_, prompts.front(), has_bos);
-    if (!is_chat_) return {};
-    json_ = R"({"tokenize_response":)" + json_ + R"(,"templated_text":)";
-    append_json_string(*inputs_, json_);
-    json_ += '}';
-    return {};
-  }
-  void on_prompt_token(int /*prompt*/, TokenEvent /*event*/) override {}
-  void on_token(GeneratedToken /*token*/) override {}
-  void on_end() override { responder_->send({200, "application/json", std::move(json_)}); }
-  void on_error(const Error& error, bool no_model) override {
-    responder_->send(tgi_response((is_chat_ ? tgi_chat_error : tgi_error)(error, no_model)));
-  }
-
- private:
-  const std::shared_ptr<const std::string> inputs_;  // of a chat: its prompt, with the ids
-  const bool is_chat_;
-  const std::shared_ptr<HttpResponder> responder_;
-  std::string json_;
-};
-
 }  // namespace
 
 std::string tgi_tokens_json(const tokenizer::Tokenizer& tokenizer, std::string_view text,
@@ -98,26 +66,46 @@ std::string tgi_tokens_json(const tokenizer::Tokenizer& tokenizer, std::string_v
   return out + ']';
 }
 
-void answer_tgi_tokenize(ServerContext& context, const HttpRequest& http,
-                         const std::shared_ptr<HttpResponder>& responder) {
+std::function<void()> read_tgi_tokenize(ServerContext& context, const std::string& body,
+                                        const std::shared_ptr<HttpResponder>& responder) {
   std::shared_ptr<const std::string> inputs;
-  auto read = read_tgi_inputs(http.body, inputs);
-  if (const auto* error = std::get_if<TgiError>(&read)) {
-    return responder->send(tgi_response(*error));
-  }
-  generate(context.generation, std::move(std::get<GenerationRequest>(read)), responder,
-           std::make_shared<Tokens>(inputs, false, responder));
+  auto request = read_tgi_inputs(body, inputs);
+  return [&context, responder, inputs, request = std::move(request)]() mutable {
+    if (const auto* error = std::get_if<TgiError>(&request)) {
+      return responder->send(tgi_response(*error));
+    }
+    auto make_body = [inputs](const registry::ReadyModel& model, const Prompts& prompts) {
+      const tokenizer::Tokenizer& tokenizer = **model.tokenizer;
+      return tgi_tokens_json(tokenizer, *inputs, prompts.front(), tokenizer.adds_bos());
+    };
+    answer_prompts(context.generation, std::move(std::get<GenerationRequest>(request)), responder,
+                   std::move(make_body), [](const Error& error, bool no_model) {
+                     return tgi_response(tgi_error(error, no_model));
+                   });
+  };
 }
 
-void answer_tgi_chat_tokenize(ServerContext& context, const HttpRequest& http,
-                              const std::shared_ptr<HttpResponder>& responder) {
+// A chat's BOS is the template's, and so a part of the text.
+std::function<void()> read_tgi_chat_tokenize(ServerContext& context, const std::string& body,
+                                             const std::shared_ptr<HttpResponder>& responder) {
   const auto rendered = std::make_shared<std::string>();
-  auto read = read_tgi_chat(http.body, rendered);
-  if (const auto* error = std::get_if<TgiError>(&read)) {
-    return responder->send(tgi_response(*error));
-  }
-  generate(context.generation, std::move(std::get<GenerationRequest>(read)), responder,
-           std::make_shared<Tokens>(rendered, true, responder));
+  auto request = read_tgi_chat(body, rendered);
+  return [&context, responder, rendered, request = std::move(request)]() mutable {
+    if (const auto* error = std::get_if<TgiError>(&request)) {
+      return responder->send(tgi_response(*error));
+    }
+    auto make_body = [rendered](const registry::ReadyModel& model, const Prompts& prompts) {
+      std::string out = R"({"tokenize_response":)" +
+                        tgi_tokens_json(**model.tokenizer, *rendered, prompts.front(), false) +
+                        R"(,"templated_text":)";
+      append_json_string(*rendered, out);
+      return out + '}';
+    };
+    answer_prompts(context.generation, std::move(std::get<GenerationRequest>(request)), responder,
+                   std::move(make_body), [](const Error& error, bool no_model) {
+                     return tgi_response(tgi_chat_error(error, no_model));
+                   });
+  };
 }
 
 }  // namespace lmtp::server

@@ -1,6 +1,8 @@
 // TGI's POST /tokenize and /chat_tokenize: the tokens of a text, and where each is in it.
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,10 +20,10 @@ namespace lmtp::server {
 std::string tgi_tokens_json(const tokenizer::Tokenizer& tokenizer, std::string_view text,
                             std::span<const TokenId> ids, bool has_bos);
 
-// Thread of both: the strand of `responder`.
-void answer_tgi_tokenize(ServerContext& context, const HttpRequest& http,
-                         const std::shared_ptr<HttpResponder>& responder);
-void answer_tgi_chat_tokenize(ServerContext& context, const HttpRequest& http,
-                              const std::shared_ptr<HttpResponder>& responder);
+// What answers, as read_body() has it.
+std::function<void()> read_tgi_tokenize(ServerContext& context, const std::string& body,
+                                        const std::shared_ptr<HttpResponder>& responder);
+std::function<void()> read_tgi_chat_tokenize(ServerContext& context, const std::string& body,
+                                             const std::shared_ptr<HttpResponder>& responder);
 
 }  // namespace lmtp::server

@@ -1,0 +1,22 @@
+// Requests that want no tokens, only what can be said of their prompts.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "generation.h"
+#include "lmtp/server/http.h"
+
+namespace lmtp::server {
+
+// The body of the answer; called where make_prompts is. The model has a tokenizer.
+using MakeBody = std::function<std::string(const registry::ReadyModel&, const Prompts&)>;
+
+// Answers with that body, or with what `make_error` makes of an error. Thread: the strand of
+// `responder`.
+void answer_prompts(const GenerationContext& context, GenerationRequest request,
+                    const std::shared_ptr<HttpResponder>& responder, MakeBody make_body,
+                    HttpResponse (*make_error)(const Error&, bool no_model));
+
+}  // namespace lmtp::server

@@ -1,0 +1,47 @@
+#include "read_body.h"
+
+#include <string>
+#include <utility>
+
+#include "http/message.h"
+#include "lmtp/base/guarded.h"
+#include "lmtp/request/error_kind.h"
+
+namespace lmtp::server {
+namespace {
+
+void refuse(ServerContext& context, const std::string& path, const Error& error,
+            HttpResponder& responder) {
+  context.generation.models.refusals().add(error.code);
+  HttpResponse response = context.routes.with_error_body(
+      path, plain_text(error_kind(error.code).http_status, error.message));
+  set_retry_after(retry_after_ms(error), response);
+  responder.send(std::move(response));
+}
+
+}  // namespace
+
+void read_body(ServerContext& context, HttpRequest request,
+               const std::shared_ptr<HttpResponder>& responder,
+               std::function<std::function<void()>(HttpRequest)> read) {
+  if (request.body.size() <= kEncodedAtOnceMax) return read(std::move(request))();
+  const std::string path = request.path;
+  const auto part = std::make_shared<MemoryLimit::Part>(context.generation.waiting);
+  const bool has_room = part->set(request.body.size());
+  auto job = [&context, path, part, responder, request = std::move(request),
+              read = std::move(read)]() mutable {
+    auto answer =
+        guarded([&] { return Result<std::function<void()>>(read(std::move(request))); }, "body: ");
+    part->set(0);
+    if (answer) return responder->post(std::move(*answer));
+    responder->post([&context, path, responder, error = answer.error()] {
+      refuse(context, path, error, *responder);
+    });
+  };
+  if (has_room && context.generation.encoder.submit(responder->id(), std::move(job))) return;
+  refuse(context, path,
+         {ErrorCode::kOverloaded, "overloaded: long bodies wait to be read; retry later"},
+         *responder);
+}
+
+}  // namespace lmtp::server

@@ -1,0 +1,21 @@
+// Reading what an endpoint was sent, off the io threads where it is long.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "context.h"
+#include "lmtp/server/http.h"
+
+namespace lmtp::server {
+
+// Calls read(request), and then what it returns. Where the body is longer than kEncodedAtOnceMax,
+// whose parsing would hold up the other connections of an io thread, read() is called on the
+// encoder's thread: then it must not touch what the connection's strand does. What it returns is
+// always called on the strand of `responder`. The error of too much that waits, or of an exception,
+// has the form of the path's API. `context` outlives the connection. Thread: that strand.
+void read_body(ServerContext& context, HttpRequest request,
+               const std::shared_ptr<HttpResponder>& responder,
+               std::function<std::function<void()>(HttpRequest)> read);
+
+}  // namespace lmtp::server
