@@ -160,6 +160,24 @@ TEST_P(Hostile, StopWaitsForNobody) {
   expect_stop(running, clients);  // the fourth is silent
 }
 
+// Beast's close has the lock on writing and waits for the one on reading; its read has that one, and
+// waits for the other.
+TEST_P(Hostile, OneThatBreaksTheProtocolAsTheServerStopsIsLetGo) {
+  ServerOptions options;
+  options.num_io_threads = 1;
+  Running running({}, options);
+  Clients clients = connect(running, kNumClients);
+  std::promise<void> gate;
+  running.server.post([&] { gate.get_future().wait(); });
+  for (const auto& client : clients) client->send_raw(std::string(16, '\xff'));
+  std::thread opener([&] {  // once stop() has told the connections
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    gate.set_value();
+  });
+  expect_stop(running, clients);
+  opener.join();
+}
+
 TEST_P(Hostile, AMessageMayNotTakeForEver) {
   ServerOptions options;
   options.message_timeout = std::chrono::milliseconds(50);

@@ -6,6 +6,8 @@
 
 #include <atomic>
 #include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/bind_cancellation_slot.hpp>
+#include <boost/asio/cancellation_signal.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
@@ -106,10 +108,13 @@ class Session : public Connection, public std::enable_shared_from_this<Session> 
   void begin_close(close_code code, const std::string& reason, std::chrono::seconds timeout);
   void send_close();
   void drop_after(std::chrono::seconds timeout);
+  void cut();
   void finish();
 
   const std::shared_ptr<ServerContext> context_;  // first, so that it outlives the socket
   ConnectionRegistry::Place place_;               // second, so that the socket closes before
+  asio::cancellation_signal read_signal_;
+  asio::cancellation_signal close_signal_;
   websocket::stream<ClientStream, false> socket_;
   asio::steady_timer close_timer_;
   asio::steady_timer deadline_timer_;
@@ -236,10 +241,11 @@ void Session::on_accepted(beast::error_code error) {
 void Session::read_more() {
   // One byte over the limit is enough to see that it is passed.
   const std::size_t num_left = context_->options.max_message_bytes + 1 - read_buffer_.size();
+  auto on_some = [self = shared_from_this()](beast::error_code error, std::size_t read) {
+    self->guard([&] { self->on_read(error, read); });
+  };
   socket_.async_read_some(read_buffer_, std::min(num_left, kReadChunkBytes),
-                          [self = shared_from_this()](beast::error_code error, std::size_t read) {
-                            self->guard([&] { self->on_read(error, read); });
-                          });
+                          asio::bind_cancellation_slot(read_signal_.slot(), std::move(on_some)));
   if (!read_part_.set(read_buffer_.capacity())) {
     context_->registry.reclaim(Held::kUnfinishedMessage);
   }
@@ -446,16 +452,25 @@ void Session::begin_close(close_code code, const std::string& reason,
 }
 
 void Session::send_close() {
+  auto on_closed = [self = shared_from_this()](beast::error_code) { self->finish(); };
   socket_.async_close(close_reason_,
-                      [self = shared_from_this()](beast::error_code) { self->finish(); });
+                      asio::bind_cancellation_slot(close_signal_.slot(), std::move(on_closed)));
 }
 
 // Then the peer has had its time: every pending operation ends with an error.
 void Session::drop_after(std::chrono::seconds timeout) {
   close_timer_.expires_after(timeout);  // ends an earlier wait
   close_timer_.async_wait([self = shared_from_this()](beast::error_code error) {
-    if (!error) beast::get_lowest_layer(self->socket_).close();
+    if (!error) self->cut();
   });
+}
+
+// Beast's close may wait for its read, which waits for the close where the peer breaks the protocol
+// just then: operations that wait for each other do not notice that the socket is closed.
+void Session::cut() {
+  beast::get_lowest_layer(socket_).close();
+  read_signal_.emit(asio::cancellation_type::terminal);
+  close_signal_.emit(asio::cancellation_type::terminal);
 }
 
 // The connection is gone, whichever side ended it. Operations under way end with an error, and with
@@ -469,7 +484,7 @@ void Session::finish() {
   pace_timer_.cancel();
   pause_timer_.cancel();
   write_queue_.clear();
-  beast::get_lowest_layer(socket_).close();
+  cut();
 }
 
 }  // namespace
