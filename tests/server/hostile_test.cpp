@@ -160,8 +160,8 @@ TEST_P(Hostile, StopWaitsForNobody) {
   expect_stop(running, clients);  // the fourth is silent
 }
 
-// Beast's close has the lock on writing and waits for the one on reading; its read has that one, and
-// waits for the other.
+// Beast's close has the lock on writing and waits for the one on reading; its read has that one,
+// and waits for the other.
 TEST_P(Hostile, OneThatBreaksTheProtocolAsTheServerStopsIsLetGo) {
   ServerOptions options;
   options.num_io_threads = 1;
