@@ -1,6 +1,7 @@
 #include "lmtp/catalog/hub_model_factory.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <utility>
 
@@ -20,6 +21,12 @@
 namespace lmtp::catalog {
 namespace {
 
+// Of a folder in the hub's cache, .../snapshots/COMMIT.
+std::string commit_of(const std::string& folder) {
+  const std::filesystem::path path(folder);
+  return path.parent_path().filename() == "snapshots" ? path.filename().string() : "";
+}
+
 // `longest`: the context that is served; `wanted`: what --context asks for, 0: the model's own.
 registry::ModelDescription describe(const ModelSource& source, const model::ModelConfig& config,
                                     const agent::AgentOptions& agent, int longest, int wanted) {
@@ -32,6 +39,7 @@ registry::ModelDescription describe(const ModelSource& source, const model::Mode
                                 ? "AutoModelForCausalLM.from_pretrained('" + source.name + "')"
                                 : "AutoModelForCausalLM.from_config('" + source.shape + "')";
   description.tokenizer = is_folder ? source.folder : "gpt2";
+  description.commit = commit_of(source.folder);
   description.device = agent::device_name(agent);
   description.dtype = agent::dtype_name(agent.weight_type);
   description.trained_context_length = longest;

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import urllib.request
 
 import pytest
 from hub_support import (BIN, NAME, WEIGHTS, add_demo, demo_files, environment, safetensors, says,
@@ -230,6 +231,12 @@ def test_a_limit_of_the_download(hub, machine):
     assert hub.num_bytes_sent < 10_000
     with LmtpServe(NAME, "--download-max", "1GB") as server:
         assert isinstance(ask(server, NAME)[0], list)
+
+
+def test_the_commit_is_told_as_tgi_tells_it(hub, machine):
+    with LmtpServe(NAME) as server:
+        with urllib.request.urlopen(f"http://{server.endpoint}/info") as answer:
+            assert json.load(answer)["model_sha"] == hub.repos[NAME].commit
 
 
 def test_a_half_filled_cache_gets_its_end_tokens(hub, machine):

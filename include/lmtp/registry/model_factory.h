@@ -24,6 +24,7 @@ struct ModelDescription {
   std::string architecture;  // config.json's architectures[0]: "GPT2LMHeadModel"
   std::string constructor;   // how the reference would load it, as LMQL prints it
   std::string tokenizer;     // folder or name of the tokenizer
+  std::string commit;        // of the hub's repository; empty: it is not from the hub's cache
   std::string dtype;
   std::string dtype_reason;  // why it was chosen; empty if by --dtype or by default
   std::string device;

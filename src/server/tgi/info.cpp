@@ -32,7 +32,7 @@ HttpResponse tgi_info(const ServerContext& context) {
   const bool found = model.limits.context_length > 0;
   const OrderedJson info = {
       {"model_id", model.description.name},
-      {"model_sha", nullptr},
+      {"model_sha", or_null(model.description.commit)},
       {"model_dtype", or_null(model.description.dtype)},
       {"model_device_type", or_null(model.description.device)},
       {"model_pipeline_tag", "text-generation"},
