@@ -63,10 +63,7 @@ kernels::SampleRow DeviceSampling::make_sample_row(const scheduler::PlanRow& row
   const SamplingParams& params = sequence.params;
   kernels::SampleRow sample_row;
   sample_row.num_top = std::min({params.top_logprobs, kernels::kSampleTopMax, vocab_size_});
-  if (sequence.kind == RequestKind::kScore) {
-    sample_row.scored = sequence.tokens[next];
-    return sample_row;
-  }
+  if (target.index < row.num_scored) sample_row.scored = sequence.tokens[next];
   LMTP_CHECK(row.input_row < 0 || !params.has_penalties());  // they depend on the input token
   sample_row.is_raw = params.raw_logprobs && sampling::has_edits(params) ? 1 : 0;
   sample_row.top_k = params.top_k;
@@ -97,7 +94,6 @@ void DeviceSampling::upload_biases(const scheduler::StepPlan& plan) {
   for (const LogitTarget& target : targets_) {
     const scheduler::Sequence& sequence =
         *plan.rows[static_cast<std::size_t>(target.plan_row)].sequence;
-    if (sequence.kind != RequestKind::kGenerate) continue;
     const SamplingParams& params = sequence.params;
     if (params.mask != nullptr) {
       const auto key = std::pair(params.mask.get(), params.logit_bias.get());

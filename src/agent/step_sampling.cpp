@@ -13,9 +13,10 @@ Result<void> choose_one(sampling::Sampler& sampler, const scheduler::PlanRow& ro
                         scheduler::TokenResult& to) {
   const scheduler::Sequence& sequence = *row.sequence;
   const auto next = static_cast<std::size_t>(next_position(row, target));
-  auto chosen = sequence.kind == RequestKind::kScore
-                    ? sampler.score(logits, sequence.tokens[next], sequence.params.top_logprobs)
-                    : sampler.sample(logits, sequence.params, {sequence.tokens.data(), next});
+  const std::span<const TokenId> before(sequence.tokens.data(), next);
+  auto chosen = target.index < row.num_scored
+                    ? sampler.score(logits, sequence.params, before, sequence.tokens[next])
+                    : sampler.sample(logits, sequence.params, before);
   if (!chosen.ok()) return chosen.error();
   to = std::move(*chosen);
   return {};

@@ -42,6 +42,12 @@ Result<kernels::LogSumExp> Sampler::total_of(std::span<const float> row) const {
   return total;
 }
 
+Result<scheduler::TokenResult> Sampler::score(std::span<float> row, const SamplingParams& params,
+                                              std::span<const TokenId> tokens, TokenId token) {
+  if (!params.raw_logprobs) processor_.process(row, params, tokens);
+  return score(row, token, params.top_logprobs);
+}
+
 Result<scheduler::TokenResult> Sampler::score(std::span<const float> row, TokenId token,
                                               int num_top) {
   LMTP_CHECK(token >= 0 && static_cast<std::size_t>(token) < row.size(), token, row.size());

@@ -5,9 +5,7 @@
 namespace lmtp::scheduler {
 
 std::size_t num_matchable(const Sequence& sequence) {
-  const int next = sequence.kind == RequestKind::kScore ? sequence.num_prompt + sequence.num_emitted
-                                                        : sequence.length();
-  return static_cast<std::size_t>(std::max(next - 1, 0));
+  return static_cast<std::size_t>(std::max(sequence.num_prompt + sequence.num_emitted - 1, 0));
 }
 
 StepShares divide_step(const BatchLimits& batch, int num_decodes, const StepLimits& limits,
@@ -31,12 +29,9 @@ PlanRow make_row(const Sequence& sequence, int num_tokens) {
   PlanRow row{
       .sequence = &sequence, .first_position = sequence.num_computed, .num_tokens = num_tokens};
   const int end = sequence.num_computed + num_tokens;
-  if (sequence.kind == RequestKind::kGenerate) {
-    row.num_logits = end == sequence.length() ? 1 : 0;
-  } else {
-    const int next = sequence.num_prompt + sequence.num_emitted;  // logits of next - 1 come first
-    row.num_logits = std::max(0, end - std::max(next - 1, sequence.num_computed));
-  }
+  const int next = sequence.num_prompt + sequence.num_emitted;  // logits of next - 1 come first
+  row.num_logits = std::max(0, end - std::max(next - 1, sequence.num_computed));
+  row.num_scored = row.num_logits - (end == sequence.length() ? 1 : 0);
   return row;
 }
 

@@ -197,6 +197,7 @@ class AgentDriver {
     } else {
       // Position p scores the token p + 1, where that is behind the prompt.
       row.num_logits = std::clamp(end - (sequence.num_prompt - 1), 0, row.num_tokens);
+      row.num_scored = row.num_logits;
     }
     return row;
   }

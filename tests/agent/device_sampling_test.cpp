@@ -46,7 +46,7 @@ struct Row {
   std::vector<float> logits;
   SamplingParams params;
   std::vector<TokenId> tokens = {1};
-  bool is_score = false;  // of the last of the tokens
+  bool is_scored = false;  // the last of the tokens is; else one behind it is drawn
 };
 
 // The same rows through both.
@@ -64,12 +64,14 @@ class DeviceSamplingTest : public ::testing::Test {
     std::vector<float> logits;
     for (std::size_t i = 0; i < rows.size(); ++i) {
       scheduler::Sequence& sequence = sequences[i];
-      sequence.kind = rows[i].is_score ? RequestKind::kScore : RequestKind::kGenerate;
       sequence.tokens = rows[i].tokens;
       sequence.params = rows[i].params;
-      const int length = static_cast<int>(rows[i].tokens.size()) - (rows[i].is_score ? 1 : 0);
-      plan.rows.push_back(
-          {.sequence = &sequence, .first_position = 0, .num_tokens = length, .num_logits = 1});
+      const int num_scored = rows[i].is_scored ? 1 : 0;
+      plan.rows.push_back({.sequence = &sequence,
+                           .first_position = 0,
+                           .num_tokens = sequence.length() - num_scored,
+                           .num_logits = 1,
+                           .num_scored = num_scored});
       logits.insert(logits.end(), rows[i].logits.begin(), rows[i].logits.end());
     }
     kernels::Stream stream(testing::device_under_test(), pool_);
@@ -199,7 +201,7 @@ TEST_F(DeviceSamplingTest, Scores) {
   std::vector<Row> rows;
   for (const TokenId token : {0, 3, 1002}) {
     rows.push_back(
-        {.logits = random_row(1003, 9), .params = {}, .tokens = {4, token}, .is_score = true});
+        {.logits = random_row(1003, 9), .params = {}, .tokens = {4, token}, .is_scored = true});
   }
   expect_equal(rows);
 }
@@ -208,7 +210,7 @@ TEST_F(DeviceSamplingTest, ScoresWithAlternatives) {
   std::vector<Row> rows;
   for (const int num_top : {0, 1, 5, 4000}) {
     for (const TokenId token : {0, 3, 1002}) {
-      Row row{.logits = random_row(1003, 9), .params = {}, .tokens = {4, token}, .is_score = true};
+      Row row{.logits = random_row(1003, 9), .params = {}, .tokens = {4, token}, .is_scored = true};
       row.params.top_logprobs = num_top;
       rows.push_back(row);
     }
@@ -251,6 +253,24 @@ std::vector<Row> masked_rows() {
 
 TEST_F(DeviceSamplingTest, MasksAreBiases) { expect_equal(masked_rows()); }
 
+// A token that is in the sequence already is reported as if it had been drawn: after penalties,
+// bias and mask.
+TEST_F(DeviceSamplingTest, ScoresOfRowsWithEdits) {
+  std::vector<Row> rows = masked_rows();
+  for (std::size_t i = 0; i < rows.size(); ++i) rows[i].params.raw_logprobs = i % 5 == 0;
+  const Outcome drawn = choose(rows);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    rows[i].tokens.push_back(drawn.on_host.rows[i].tokens[0].token);
+    rows[i].is_scored = true;
+  }
+  expect_equal(rows);
+  const Outcome scored = choose(rows);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    testing::expect_same_bits(scored.on_device.rows[i].tokens, drawn.on_device.rows[i].tokens);
+    testing::expect_same_bits(scored.on_host.rows[i].tokens, drawn.on_host.rows[i].tokens);
+  }
+}
+
 TEST_F(DeviceSamplingTest, AMaskThatAllowsNothingFailsItsRowAlone) {
   std::vector<Row> rows(2, {.logits = random_row(1003, 4), .params = {}});
   auto none = std::make_shared<TokenMask>();
@@ -275,7 +295,8 @@ TEST_F(DeviceSamplingTest, RawLogprobsAreOfTheLogitsAsTheyWere) {
     const scheduler::TokenResult& token = raw.on_device.rows[i].tokens[0];
     EXPECT_EQ(token.token, processed.on_device.rows[i].tokens[0].token);
     // To the bit what a SCORE says of it.
-    Row score{.logits = rows[i].logits, .params = {}, .tokens = {4, token.token}, .is_score = true};
+    Row score{
+        .logits = rows[i].logits, .params = {}, .tokens = {4, token.token}, .is_scored = true};
     score.params.top_logprobs = std::max(rows[i].params.top_logprobs, 1);
     const Outcome scored = choose({score});
     EXPECT_EQ(token.logprob, scored.on_device.rows[0].tokens[0].logprob);

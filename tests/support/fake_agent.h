@@ -167,11 +167,11 @@ class FakeAgent : public scheduler::ModelAgent {
       hash = mix(hash, token(p));
       at(p) = hash;
       if (p < end - row.num_logits) continue;
-      const bool score = s.kind == RequestKind::kScore;
-      const TokenId next = score ? token(p + 1) : draw_allowed(hash, s.params);
+      const bool scored = p < end - row.num_logits + row.num_scored;
+      const TokenId next = scored ? token(p + 1) : draw_allowed(hash, s.params);
       const float lp = logprob(hash, next);
       result.tokens.push_back({next, lp, {}});
-      if (!score) result.tokens.back().top_logprobs.push_back({next, lp});
+      if (!scored) result.tokens.back().top_logprobs.push_back({next, lp});
     }
     if (options_.row_fails && options_.row_fails(s)) {
       result.error = "logits: not a number";

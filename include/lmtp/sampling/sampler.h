@@ -38,8 +38,11 @@ class Sampler {
   Result<scheduler::TokenResult> sample(std::span<float> row, const SamplingParams& params,
                                         std::span<const TokenId> tokens);
 
-  // `token` with its log probability and, if num_top > 0, top_logprobs of the row as sample()'s;
-  // kNoNumbers as sample().
+  // What sample() would report if it had chosen `token`, but without top_logprobs where none are
+  // wanted.
+  Result<scheduler::TokenResult> score(std::span<float> row, const SamplingParams& params,
+                                       std::span<const TokenId> tokens, TokenId token);
+  // The same of a row that is not edited.
   Result<scheduler::TokenResult> score(std::span<const float> row, TokenId token, int num_top = 0);
 
  private:

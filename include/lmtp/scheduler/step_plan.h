@@ -32,10 +32,11 @@ struct PlanRow {
   const Sequence* sequence = nullptr;
   int first_position = 0;
   int num_tokens = 0;  // >= 1
-  // Logits are wanted for the last num_logits of these tokens; 0 for an unfinished prefill.
-  // Generate: 0 or 1, and a token is drawn from it. Score: each gives the log probability of the
-  // token that follows it in the sequence.
+  // Logits are wanted for the last num_logits of these tokens; 0 for an unfinished prefill. The
+  // first num_scored of them are of tokens that are followed in the sequence already, and give the
+  // log probability of what follows; from the one that is left, if there is one, a token is drawn.
   int num_logits = 0;
+  int num_scored = 0;  // [num_logits - 1, num_logits]; 0 where num_logits is
   // Of a plan made ahead: the row of the plan before it that samples this row's one input token,
   // which is not in the sequence yet; else -1. Either all rows of a plan have one, or none.
   int input_row = -1;
