@@ -238,14 +238,32 @@ void norm(benchmark::State& state) {
 }
 BENCHMARK(norm)->ArgName("rows")->Arg(1)->Arg(32)->Arg(256)->UseRealTime();
 
-void logsumexp(benchmark::State& state) {
-  const auto row = some_floats(kVocabSize);
+// A row, by the temperature in tenths and top_p in hundredths.
+void sampling(benchmark::State& state) {
+  auto row = some_floats(kVocabSize);
+  const SampleRow params = {.num_top = 1,
+                            .temperature = static_cast<float>(state.range(0)) / 10.0F,
+                            .top_p = static_cast<float>(state.range(1)) / 100.0F};
+  const std::int32_t position = 0;
+  SampleRecord record;
+  TopToken top;
+  WorkerPool pool(1);
+  Stream stream(chosen_backend(), pool);
   while (state.KeepRunning()) {
-    benchmark::DoNotOptimize(row_logsumexp(chosen_backend(), row.data(), kVocabSize));
+    sample(stream, {.logits = make_matrix(row.data(), 1, kVocabSize),
+                    .rows = &params,
+                    .positions = &position,
+                    .records = &record,
+                    .top = &top,
+                    .top_stride = 1});
   }
   count_bytes(state, kVocabSize * 4);
 }
-BENCHMARK(logsumexp);
+BENCHMARK(sampling)
+    ->ArgNames({"temperature", "top_p"})
+    ->Args({0, 100})
+    ->Args({10, 100})
+    ->Args({10, 90});
 
 void empty_region(benchmark::State& state) {
   WorkerPool pool(num_threads());

@@ -28,12 +28,8 @@ inline Backend make_backend(const char* name) {
           .kv_store = plain::kv_store,
           .kv_copy = plain::kv_copy,
           .paged_attention = paged_attention,
-          .sample = nullptr,
-          .step_batch = nullptr,
-          .row_max = row_max,
-          .row_logsumexp = row_logsumexp,
-          .row_exp = row_exp,
-          .row_select_at_least = row_select_at_least};
+          .sample = sample,
+          .step_batch = nullptr};
 }
 
 }  // namespace lmtp::kernels::LMTP_KERNELS_ISA

@@ -2,11 +2,12 @@
 #pragma once
 
 #include "kernels/activation.h"
+#include "kernels/draw_weight.h"
 #include "kernels/embedding.h"
 #include "kernels/gather.h"
-#include "kernels/logits.h"
 #include "kernels/norm.h"
 #include "kernels/rotary.h"
+#include "sample.h"
 #include "unit_element.h"
 
 namespace lmtp::kernels::LMTP_KERNELS_ISA {
@@ -207,16 +208,32 @@ inline LogSumExp row_logsumexp(const float* row, std::int64_t count) {
   return {max, __builtin_logf(sum_lanes(sum))};
 }
 
-inline void row_exp(const float* row, std::int64_t count, float shift, float divisor, float* to) {
+// The steps of draw_weight(), none of them fused.
+inline void draw_weights(const float* row, std::int64_t count, float max, float temperature,
+                         float* to) {
+  const F lowest = broadcast(kDrawExponentMin);
   for (std::int64_t c = 0; c < count; c += kLanes) {
     const int lanes = lanes_at(c, count);
-    const F shifted = subtract(load_first(row + c, lanes), broadcast(shift));
-    store_first(to + c, exp(divide(shifted, broadcast(divisor))), lanes);
+    const F shifted = subtract(load_first(row + c, lanes), broadcast(max));
+    const F exponent = divide(shifted, broadcast(temperature));
+    const F x = greater_of(lowest, exponent);
+    const F n = round_to_whole(multiply(x, broadcast(1.44269504088896341F)));
+    const F r = subtract(subtract(x, multiply(n, broadcast(0.693359375F))),
+                         multiply(n, broadcast(-2.12194440e-4F)));
+    F p = broadcast(1.9875691500e-4F);
+    p = add(multiply(p, r), broadcast(1.3981999507e-3F));
+    p = add(multiply(p, r), broadcast(8.3334519073e-3F));
+    p = add(multiply(p, r), broadcast(4.1665795894e-2F));
+    p = add(multiply(p, r), broadcast(1.6666665459e-1F));
+    p = add(multiply(p, r), broadcast(5.0000001201e-1F));
+    p = add(add(multiply(p, multiply(r, r)), r), broadcast(1.0F));
+    const F weight = multiply(multiply(p, power_of_two(n)), broadcast(kDrawWeightOfBest));
+    store_first(to + c, where_less(exponent, lowest, zero(), weight), lanes);
   }
 }
 
 inline std::int64_t row_select_at_least(const float* row, std::int64_t count, float threshold,
-                                        std::int32_t* indices, std::int64_t capacity) {
+                                        std::int32_t* indices) {
   const F least = broadcast(threshold);
   const F lowest = broadcast(-__builtin_inff());
   std::int64_t found = 0;
@@ -224,13 +241,15 @@ inline std::int64_t row_select_at_least(const float* row, std::int64_t count, fl
     const int lanes = lanes_at(c, count);
     if (!any_at_least(keep_first(load_first(row + c, lanes), lowest, lanes), least)) continue;
     for (int lane = 0; lane < lanes; ++lane) {
-      if (row[c + lane] >= threshold) {
-        if (found < capacity) indices[found] = static_cast<std::int32_t>(c + lane);
-        ++found;
-      }
+      if (row[c + lane] >= threshold) indices[found++] = static_cast<std::int32_t>(c + lane);
     }
   }
   return found;
+}
+
+inline void sample(Stream& stream, const SampleArgs& args) {
+  static constexpr RowOps kOps = {row_max, row_logsumexp, draw_weights, row_select_at_least};
+  plain::sample(stream, args, kOps);
 }
 
 }  // namespace lmtp::kernels::LMTP_KERNELS_ISA

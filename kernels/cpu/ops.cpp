@@ -224,7 +224,7 @@ void paged_attention(Stream& stream, const AttentionArgs& args) {
 void sample(Stream& stream, const SampleArgs& args) {
   constexpr const char* kOp = "sample";
   check_matrix(kOp, "logits", args.logits);
-  LMTP_CHECK(stream.backend().sample != nullptr && args.rows != nullptr && args.records != nullptr);
+  LMTP_CHECK(args.rows != nullptr && args.positions != nullptr && args.records != nullptr);
   if (!args.raw.empty()) check_same_shape(kOp, "logits", args.logits, "raw", args.raw);
   stream.backend().sample(stream, args);
 }
@@ -238,27 +238,6 @@ void step_batch(Stream& stream, const StepBatchArgs& args) {
                  (args.num_patches == 0 || args.patches != nullptr),
              args.num_rows, args.num_padded, args.num_patches);
   stream.backend().step_batch(stream, args);
-}
-
-float row_max(const Backend& backend, const float* row, std::int64_t count) {
-  LMTP_CHECK(count >= 1, count);
-  return backend.row_max(row, count);
-}
-
-LogSumExp row_logsumexp(const Backend& backend, const float* row, std::int64_t count) {
-  LMTP_CHECK(count >= 1, count);
-  return backend.row_logsumexp(row, count);
-}
-
-void row_exp(const Backend& backend, const float* row, std::int64_t count, float shift,
-             float divisor, float* to) {
-  LMTP_CHECK(divisor > 0.0F, divisor);
-  backend.row_exp(row, count, shift, divisor, to);
-}
-
-std::int64_t row_select_at_least(const Backend& backend, const float* row, std::int64_t count,
-                                 float threshold, std::int32_t* indices, std::int64_t capacity) {
-  return backend.row_select_at_least(row, count, threshold, indices, capacity);
 }
 
 }  // namespace lmtp::kernels

@@ -6,9 +6,11 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "kernels/draw_weight.h"
 #include "kv_copy.h"
 #include "plain_rows.h"
 #include "round_bf16.h"
+#include "sample.h"
 #include "unit_element.h"
 
 namespace lmtp::kernels {
@@ -284,23 +286,24 @@ LogSumExp row_logsumexp_plain(const float* row, std::int64_t count) {
   return {max, static_cast<float>(std::log(sum))};
 }
 
-void row_exp_plain(const float* row, std::int64_t count, float shift, float divisor, float* to) {
-  for (std::int64_t i = 0; i < count; ++i) {
-    to[i] = static_cast<float>(
-        std::exp(static_cast<double>(row[i] - shift) / static_cast<double>(divisor)));
-  }
+void draw_weights_plain(const float* row, std::int64_t count, float max, float temperature,
+                        float* to) {
+  for (std::int64_t i = 0; i < count; ++i) to[i] = draw_weight(row[i], max, temperature);
 }
 
 std::int64_t row_select_plain(const float* row, std::int64_t count, float threshold,
-                              std::int32_t* indices, std::int64_t capacity) {
+                              std::int32_t* indices) {
   std::int64_t found = 0;
   for (std::int64_t i = 0; i < count; ++i) {
-    if (row[i] >= threshold) {
-      if (found < capacity) indices[found] = static_cast<std::int32_t>(i);
-      ++found;
-    }
+    if (row[i] >= threshold) indices[found++] = static_cast<std::int32_t>(i);
   }
   return found;
+}
+
+void sample_plain(Stream& stream, const SampleArgs& args) {
+  static constexpr RowOps kOps = {row_max_plain, row_logsumexp_plain, draw_weights_plain,
+                                  row_select_plain};
+  plain::sample(stream, args, kOps);
 }
 
 }  // namespace
@@ -324,12 +327,8 @@ const Backend& reference_backend() {
                                        .kv_store = plain::kv_store,
                                        .kv_copy = plain::kv_copy,
                                        .paged_attention = paged_attention_plain,
-                                       .sample = nullptr,
-                                       .step_batch = nullptr,
-                                       .row_max = row_max_plain,
-                                       .row_logsumexp = row_logsumexp_plain,
-                                       .row_exp = row_exp_plain,
-                                       .row_select_at_least = row_select_plain};
+                                       .sample = sample_plain,
+                                       .step_batch = nullptr};
   return kBackend;
 }
 

@@ -84,11 +84,7 @@ const Backend& device_backend() {
                                    .kv_copy = kv_copy,
                                    .paged_attention = attention_op,
                                    .sample = sample,
-                                   .step_batch = step_batch,
-                                   .row_max = nullptr,
-                                   .row_logsumexp = nullptr,
-                                   .row_exp = nullptr,
-                                   .row_select_at_least = nullptr};
+                                   .step_batch = step_batch};
   return kBackend;
 }
 

@@ -6,6 +6,7 @@
 
 #include "cuda/block_rows.cuh"
 #include "cuda/selection.cuh"
+#include "kernels/draw_weight.h"
 #include "kernels/philox.h"
 
 namespace lmtp::kernels::cuda {
@@ -62,8 +63,9 @@ __device__ void edit_logits(std::int64_t count, float* logits, const IdOf& id_of
   block_barrier();
 }
 
-// Penalties over the tokens so far, then the bias.
-__device__ void edit(const SampleRow& row, const TokenCount* all_counts, float* logits) {
+// Penalties over the tokens so far, then the bias and the mask.
+__device__ void edit(const SampleRow& row, const TokenCount* all_counts, float* logits,
+                     std::int64_t width) {
   const TokenCount* counts = all_counts + row.first_count;
   edit_logits(
       row.num_counts, logits, [&](std::int64_t i) { return counts[i].id; },
@@ -75,6 +77,13 @@ __device__ void edit(const SampleRow& row, const TokenCount* all_counts, float* 
   edit_logits(
       row.num_biases, logits, [&](std::int64_t i) { return row.bias_ids[i]; },
       [&](float logit, std::int64_t i) { return logit + row.bias_values[i]; });
+  if (row.mask == nullptr) return;
+  for_ids(width, [&](std::int64_t id) {
+    const std::uint32_t word = id / 32 < row.num_mask_words ? row.mask[id / 32] : 0;
+    // An addition, as a bias: what is not a number stays so.
+    if ((word >> (id % 32) & 1) == 0) logits[id] += -INFINITY;
+  });
+  block_barrier();
 }
 
 // NaN is skipped for the maximum and makes log_sum NaN.
@@ -140,13 +149,11 @@ __device__ int list_top(SampleShared& shared, const float* logits, std::int64_t 
   return static_cast<int>(count);
 }
 
-// Weights are integers in units of 2^-40: a token that weighs less, where the best one weighs 1, is
-// not drawn. `number`: in [0, 1).
+// `number`: in [0, 1).
 __device__ std::int32_t draw(SelectShared& shared, const SampleRow& row, double number,
                              const float* logits, std::int64_t width, const RowTotal& total) {
-  constexpr float kOne = static_cast<float>(std::uint64_t{1} << 40);
   const auto weight = [&](std::int64_t id) {
-    return static_cast<std::uint64_t>(expf((logits[id] - total.max) / row.temperature) * kOne);
+    return static_cast<std::uint64_t>(draw_weight(logits[id], total.max, row.temperature));
   };
   Kept kept = {0, width - 1};
   if (row.top_k > 0 && row.top_k < width) {
@@ -192,7 +199,7 @@ __global__ void __launch_bounds__(kSelectThreads) sample_kernel(SampleArgs args)
     block_barrier();  // before others edit what this thread copies
   }
   SampleRecord record;
-  edit(row, args.counts, logits);
+  edit(row, args.counts, logits, width);
   RowTotal total = total_of(shared, logits, width);
   if (is_finite(total.log_sum)) {
     record.token = row.scored;

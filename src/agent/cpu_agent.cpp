@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <exception>
 #include <optional>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,6 +20,7 @@
 #include "lmtp/model/weight_store.h"
 #include "load_model.h"
 #include "numerics_id.h"
+#include "staged_memory.h"
 #include "step_sampling.h"
 
 namespace lmtp::agent {
@@ -39,7 +39,8 @@ class CpuAgent : public scheduler::ModelAgent {
         cache_(model_->config(), num_blocks, stream_, kv_type(options)),
         max_batched_tokens_(options.batch.max_tokens),
         numerics_(numerics_id(options, stream_.backend())),
-        sampling_(stream_.backend(), *pool_, model_->config().vocab_size) {}
+        upload_(stream_),
+        sampling_(stream_, model_->config().vocab_size, options.batch, kTile) {}
 
   scheduler::AgentInfo info() const override {
     return {.device = "cpu",
@@ -63,7 +64,7 @@ class CpuAgent : public scheduler::ModelAgent {
 
  private:
   // Rows of logits computed and sampled at a time: 13 MB for a vocabulary of 50,000.
-  static constexpr std::size_t kTile = 64;
+  static constexpr int kTile = 64;
 
   scheduler::StepResult run(const scheduler::StepPlan& plan) {
     build_input(plan, input_);
@@ -71,26 +72,22 @@ class CpuAgent : public scheduler::ModelAgent {
     scheduler::StepResult result;
     list_targets(plan, targets_, result);
     LMTP_CHECK(targets_.size() == input_.logit_rows.size());
-    const std::span<const std::int32_t> rows(input_.logit_rows);
+    sampling_.prepare(plan, targets_);
+    const SampleRows sample_rows = sampling_.add_rows(upload_);
+    sampling_.add_counts(upload_);
     static_assert(kTile <= BatchLimits::kSequencesMax);
-    for (std::size_t first = 0; first < rows.size(); first += kTile) {
-      const std::size_t count = std::min(kTile, rows.size() - first);
-      process_tile(plan, hidden, rows.subspan(first, count), {targets_.data() + first, count},
-                   result);
+    const std::int64_t vocab_size = model_->config().vocab_size;
+    for (std::size_t first = 0; first < targets_.size(); first += kTile) {
+      const std::size_t count = std::min<std::size_t>(kTile, targets_.size() - first);
+      const std::size_t num_logits = count * static_cast<std::size_t>(vocab_size);
+      if (logits_.size() < num_logits) logits_.resize(num_logits);
+      const auto logits =
+          kernels::make_matrix(logits_.data(), static_cast<std::int64_t>(count), vocab_size);
+      model_->logits(stream_, hidden, input_.logit_rows.data() + first, logits);
+      sampling_.choose(sample_rows, first, logits);
     }
+    read_tokens(sampling_.fetch(), result);
     return result;
-  }
-
-  // Computes logits of a few rows and samples a token from each.
-  void process_tile(const scheduler::StepPlan& plan, kernels::Matrix<const float> hidden,
-                    std::span<const std::int32_t> rows, std::span<const LogitTarget> targets,
-                    scheduler::StepResult& result) {
-    const auto vocab_size = static_cast<std::size_t>(model_->config().vocab_size);
-    if (logits_.size() < rows.size() * vocab_size) logits_.resize(rows.size() * vocab_size);
-    const auto logits = kernels::make_matrix(logits_.data(), static_cast<std::int64_t>(rows.size()),
-                                             static_cast<std::int64_t>(vocab_size));
-    model_->logits(stream_, hidden, rows.data(), logits);
-    sampling_.choose(plan, targets, logits, result);
   }
 
   kernels::WeightType weight_type_;
@@ -101,6 +98,7 @@ class CpuAgent : public scheduler::ModelAgent {
   model::KvCache cache_;
   int max_batched_tokens_;
   const std::string numerics_;
+  Upload upload_;
   StepSampling sampling_;
   model::ModelInput input_;
   std::vector<LogitTarget> targets_;

@@ -11,7 +11,6 @@
 #include "batch_builder.h"
 #include "decode_graphs.h"
 #include "device_input.h"
-#include "device_sampling.h"
 #include "kernels/device.h"
 #include "kernels/device_api.h"
 #include "kernels/sample.h"
@@ -61,7 +60,8 @@ class CudaAgent : public scheduler::ModelAgent {
         upload_(*parts_.stream),
         resident_batch_(*parts_.stream, options.batch.rows_max(), longest_stream(options)),
         graphs_(*parts_.stream),
-        sampling_(*parts_.stream, options.config.vocab_size, options.batch),
+        sampling_(*parts_.stream, options.config.vocab_size, options.batch,
+                  options.batch.rows_max()),
         logits_(kernels::Memory::allocate(parts_.stream->backend(), logits_bytes(options))) {}
 
   // Sized by what is free after all else that a step may need is allocated. REQUIRES: before the
@@ -288,7 +288,7 @@ class CudaAgent : public scheduler::ModelAgent {
   Upload upload_;
   ResidentBatch resident_batch_;
   DecodeGraphs graphs_;
-  DeviceSampling sampling_;
+  StepSampling sampling_;
   const kernels::Memory logits_;  // [rows_max, vocab_size] f32
   model::ModelInput input_;
   std::vector<LogitTarget> targets_;

@@ -3,13 +3,13 @@
 #include <algorithm>
 
 #include "decode_graphs.h"
-#include "device_sampling.h"
 #include "free_memory.h"
 #include "kernels/device.h"
 #include "kernels/device_api.h"
 #include "lmtp/model/kv_cache.h"
 #include "load_model.h"
 #include "resident_batch.h"
+#include "step_sampling.h"
 
 namespace lmtp::agent {
 namespace {
@@ -28,7 +28,7 @@ std::int64_t device_workspace_bytes(const AgentOptions& options) {
   // The model's context: options.context_length is not set yet.
   return static_cast<std::int64_t>(logits_bytes(options)) +
          ResidentBatch::num_bytes(rows, options.config.context_length) +
-         DeviceSampling::num_bytes(options.config.vocab_size, options.batch) +
+         StepSampling::num_bytes(options.config.vocab_size, options.batch, rows) +
          std::int64_t{kGraphsMax} * options.config.num_layers * kGraphLayerBytes;
 }
 

@@ -26,18 +26,21 @@ void StagedMemory::reserve(std::size_t num_bytes) {
   turn_ = 1 - turn_;
   if (num_bytes > device_.num_bytes()) stream_.synchronize();
   grow(device_, num_bytes, backend, kernels::Memory::allocate);
-  grow(host_[turn_], num_bytes, backend, kernels::Memory::allocate_pinned);
+  if (!is_host()) grow(host_[turn_], num_bytes, backend, kernels::Memory::allocate_pinned);
 }
 
 void StagedMemory::send(std::size_t num_bytes) {
+  if (is_host()) return;
   stream_.device_api()->copy_to_device(stream_.handle(), device(), host(), num_bytes);
 }
 
 void StagedMemory::fetch(std::size_t num_bytes) {
+  if (is_host()) return;
   stream_.device_api()->copy_to_host(stream_.handle(), host(), device(), num_bytes);
 }
 
 void Upload::begin(std::size_t num_bytes) {
+  if (memory_.is_host()) return;
   memory_.reserve(num_bytes);
   capacity_ = num_bytes;
   used_ = 0;
@@ -47,10 +50,11 @@ void Upload::send() {
   if (used_ > 0) memory_.send(used_);
 }
 
-void* Upload::add(const void* from, std::size_t num_bytes) {
+const void* Upload::add(const void* from, std::size_t num_bytes) {
+  if (memory_.is_host()) return from;
   LMTP_CHECK(used_ + size_of(num_bytes) <= capacity_, used_, num_bytes, capacity_);
   if (num_bytes > 0) std::memcpy(memory_.host() + used_, from, num_bytes);
-  std::byte* at = memory_.device() + used_;
+  const std::byte* at = memory_.device() + used_;
   used_ += size_of(num_bytes);
   return at;
 }

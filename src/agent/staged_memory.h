@@ -1,4 +1,5 @@
-// Memory that grows on demand, on a device and, for copies to and from it, pinned on the host.
+// Memory that grows on demand, on a device and, for copies to and from it, pinned on the host. On a
+// CPU both are one, and nothing is copied.
 #pragma once
 
 #include <cstddef>
@@ -30,12 +31,16 @@ class StagedMemory {
   void reserve(std::size_t num_bytes);
 
   // host() is valid until the next reserve() but one, device() until the next.
-  std::byte* host() const { return static_cast<std::byte*>(host_[turn_].data()); }
+  std::byte* host() const {
+    return is_host() ? device() : static_cast<std::byte*>(host_[turn_].data());
+  }
   std::byte* device() const { return static_cast<std::byte*>(device_.data()); }
 
   // Queue a copy of the first num_bytes: host to device, and back.
   void send(std::size_t num_bytes);
   void fetch(std::size_t num_bytes);
+
+  bool is_host() const { return stream_.device_api() == nullptr; }
 
  private:
   kernels::Stream& stream_;
@@ -44,8 +49,8 @@ class StagedMemory {
   kernels::Memory device_;
 };
 
-// A step's arrays, packed into one buffer and sent to a device by one copy.
-// Owner: one thread.
+// A step's arrays, packed into one buffer and sent to a device by one copy; on a CPU the arrays
+// themselves, which must stay as they are until the step is over. Owner: one thread.
 class Upload {
  public:
   // `stream` must outlive this.
@@ -65,8 +70,8 @@ class Upload {
   void begin(std::size_t num_bytes);
   // Adds a copy of the elements; returns where they will be on the device.
   template <typename T>
-  T* add(const std::vector<T>& elements) {
-    return static_cast<T*>(add(elements.data(), elements.size() * sizeof(T)));
+  const T* add(const std::vector<T>& elements) {
+    return static_cast<const T*>(add(elements.data(), elements.size() * sizeof(T)));
   }
   // Queues the copy of all that was added, if anything was.
   void send();
@@ -74,7 +79,7 @@ class Upload {
  private:
   static constexpr std::size_t kAlignment = 16;
 
-  void* add(const void* from, std::size_t num_bytes);
+  const void* add(const void* from, std::size_t num_bytes);
 
   StagedMemory memory_;
   std::size_t used_ = 0;

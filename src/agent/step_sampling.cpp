@@ -1,6 +1,6 @@
 #include "step_sampling.h"
 
-#include <new>
+#include <algorithm>
 #include <utility>
 
 #include "lmtp/base/check.h"
@@ -8,18 +8,30 @@
 namespace lmtp::agent {
 namespace {
 
-Result<void> choose_one(sampling::Sampler& sampler, const scheduler::PlanRow& row,
-                        const LogitTarget& target, std::span<float> logits,
-                        scheduler::TokenResult& to) {
-  const scheduler::Sequence& sequence = *row.sequence;
-  const auto next = static_cast<std::size_t>(next_position(row, target));
-  const std::span<const TokenId> before(sequence.tokens.data(), next);
-  auto chosen = target.index < row.num_scored
-                    ? sampler.score(logits, sequence.params, before, sequence.tokens[next])
-                    : sampler.sample(logits, sequence.params, before);
-  if (!chosen.ok()) return chosen.error();
-  to = std::move(*chosen);
-  return {};
+template <typename T>
+std::size_t bytes_of(std::size_t count) {
+  return count * sizeof(T);
+}
+
+std::size_t raw_bytes(int vocab_size, int num_logits) {
+  return bytes_of<float>(static_cast<std::size_t>(num_logits) *
+                         static_cast<std::size_t>(vocab_size));
+}
+
+std::size_t out_bytes_max(int vocab_size, const BatchLimits& batch) {
+  const auto num_top = static_cast<std::size_t>(std::min(kernels::kSampleTopMax, vocab_size));
+  return static_cast<std::size_t>(batch.max_tokens) *
+         (sizeof(kernels::SampleRecord) + bytes_of<kernels::TopToken>(num_top));
+}
+
+// Whether anything changes the logits before what is reported.
+bool has_edits(const SamplingParams& params) {
+  return params.has_penalties() || params.logit_bias != nullptr || params.mask != nullptr;
+}
+
+// The position in its sequence of the token that a target's row of logits predicts.
+int next_position(const scheduler::PlanRow& row, const LogitTarget& target) {
+  return row.first_position + row.num_tokens - row.num_logits + target.index + 1;
 }
 
 }  // namespace
@@ -36,36 +48,171 @@ void list_targets(const scheduler::StepPlan& plan, std::vector<LogitTarget>& tar
   }
 }
 
-StepSampling::StepSampling(const kernels::Backend& backend, kernels::WorkerPool& pool,
-                           int vocab_size)
-    : pool_(pool) {
-  for (int worker = 0; worker < pool.num_threads(); ++worker) {
-    samplers_.emplace_back(backend, vocab_size);
+// A SCORE may ask for the best tokens at each position of a step.
+StepSampling::StepSampling(kernels::Stream& stream, int vocab_size, const BatchLimits& batch,
+                           int num_logits)
+    : stream_(stream),
+      vocab_size_(vocab_size),
+      shared_(stream, vocab_size, batch.rows_max()),
+      count_of_(static_cast<std::size_t>(vocab_size)),
+      raw_(kernels::Memory::allocate(stream.backend(), raw_bytes(vocab_size, num_logits))),
+      out_(stream) {
+  out_.reserve(out_bytes_max(vocab_size, batch));
+}
+
+std::int64_t StepSampling::num_bytes(int vocab_size, const BatchLimits& batch, int num_logits) {
+  return SharedArrays::num_bytes(vocab_size, batch.rows_max()) +
+         static_cast<std::int64_t>(raw_bytes(vocab_size, num_logits) +
+                                   out_bytes_max(vocab_size, batch));
+}
+
+// Appends to counts_ how often each of the first num_tokens tokens occurs.
+void StepSampling::count_tokens(const scheduler::Sequence& sequence, std::size_t num_tokens) {
+  const std::span<const TokenId> tokens(sequence.tokens.data(), num_tokens);
+  for (const TokenId token : tokens) ++count_of_[static_cast<std::size_t>(token)];
+  for (const TokenId token : tokens) {
+    std::int32_t& count = count_of_[static_cast<std::size_t>(token)];
+    if (count > 0) {
+      counts_.push_back({token, std::exchange(count, 0)});
+    }
   }
 }
 
-void StepSampling::choose(const scheduler::StepPlan& plan, std::span<const LogitTarget> targets,
-                          kernels::Matrix<float> logits, scheduler::StepResult& result) {
-  LMTP_CHECK(logits.rows == static_cast<std::int64_t>(targets.size()), logits.rows, targets.size());
-  errors_.assign(targets.size(), {});
-  pool_.parallel_for(static_cast<int>(targets.size()), [&](int task, int worker) {
-    const auto at = static_cast<std::size_t>(task);
-    const LogitTarget& target = targets[at];
-    const auto plan_row = static_cast<std::size_t>(target.plan_row);
-    scheduler::TokenResult& to =
-        result.rows[plan_row].tokens[static_cast<std::size_t>(target.index)];
-    try {
-      const Result<void> done =
-          choose_one(samplers_[static_cast<std::size_t>(worker)], plan.rows[plan_row], target,
-                     {logits.row(task), static_cast<std::size_t>(logits.columns)}, to);
-      if (!done.ok()) errors_[at] = done.error().message;
-    } catch (const std::bad_alloc&) {
-      errors_[at] = "out of memory";
+kernels::SampleRow StepSampling::make_sample_row(const scheduler::PlanRow& row,
+                                                 const LogitTarget& target) {
+  const scheduler::Sequence& sequence = *row.sequence;
+  const auto next = static_cast<std::size_t>(next_position(row, target));
+  const SamplingParams& params = sequence.params;
+  kernels::SampleRow sample_row;
+  sample_row.num_top = std::min({params.top_logprobs, kernels::kSampleTopMax, vocab_size_});
+  if (target.index < row.num_scored) {
+    sample_row.scored = sequence.tokens[next];
+    if (params.raw_logprobs) return sample_row;  // nothing is drawn by what edits would change
+  }
+  LMTP_CHECK(row.input_row < 0 || !params.has_penalties());  // they depend on the input token
+  sample_row.is_raw = params.raw_logprobs && has_edits(params) ? 1 : 0;
+  sample_row.top_k = params.top_k;
+  sample_row.temperature = params.temperature;
+  sample_row.top_p = params.top_p;
+  sample_row.seed = params.seed;
+  if (params.has_penalties()) {
+    sample_row.repetition_penalty = params.repetition_penalty;
+    sample_row.presence_penalty = params.presence_penalty;
+    sample_row.frequency_penalty = params.frequency_penalty;
+    sample_row.first_count = static_cast<std::int64_t>(counts_.size());
+    count_tokens(sequence, next);
+    sample_row.num_counts = static_cast<std::int64_t>(counts_.size()) - sample_row.first_count;
+  }
+  if (params.logit_bias != nullptr) {
+    const SharedArray bias = shared_array(params.logit_bias, vocab_size_);
+    const SharedArrays::Location at = shared_.at(bias);
+    sample_row.num_biases = static_cast<std::int64_t>(bias.first.size() / sizeof(TokenId));
+    sample_row.bias_ids = reinterpret_cast<const TokenId*>(at.first);
+    sample_row.bias_values = reinterpret_cast<const float*>(at.second);
+  }
+  if (params.mask != nullptr) {
+    const SharedArray mask = shared_array(params.mask, vocab_size_);
+    sample_row.num_mask_words =
+        static_cast<std::int64_t>(mask.first.size() / sizeof(std::uint32_t));
+    sample_row.mask = reinterpret_cast<const std::uint32_t*>(shared_.at(mask).first);
+  }
+  return sample_row;
+}
+
+void StepSampling::upload_shared(const scheduler::StepPlan& plan) {
+  used_.clear();
+  for (const LogitTarget& target : targets_) {
+    const scheduler::Sequence& sequence =
+        *plan.rows[static_cast<std::size_t>(target.plan_row)].sequence;
+    const SamplingParams& params = sequence.params;
+    if (params.logit_bias != nullptr) used_.push_back(shared_array(params.logit_bias, vocab_size_));
+    if (params.mask != nullptr) used_.push_back(shared_array(params.mask, vocab_size_));
+  }
+  shared_.upload(used_);
+}
+
+void StepSampling::prepare(const scheduler::StepPlan& plan,
+                           const std::vector<LogitTarget>& targets) {
+  targets_ = targets;
+  upload_shared(plan);
+  rows_.clear();
+  positions_.clear();
+  counts_.clear();
+  top_stride_ = 0;
+  for (const LogitTarget& target : targets) {
+    const scheduler::PlanRow& row = plan.rows[static_cast<std::size_t>(target.plan_row)];
+    rows_.push_back(make_sample_row(row, target));
+    positions_.push_back(next_position(row, target) - 1);
+    top_stride_ = std::max(top_stride_, rows_.back().num_top);
+  }
+  out_.reserve(out_bytes());
+}
+
+std::size_t StepSampling::out_bytes() const {
+  const std::size_t num_top = rows_.size() * static_cast<std::size_t>(top_stride_);
+  return record_bytes() + bytes_of<kernels::TopToken>(num_top);
+}
+
+SampleRows StepSampling::add_rows(Upload& upload) const {
+  const kernels::SampleRow* rows = upload.add(rows_);
+  return {.rows = rows, .positions = upload.add(positions_)};
+}
+
+std::size_t StepSampling::record_bytes() const {
+  return bytes_of<kernels::SampleRecord>(rows_.size());
+}
+
+void StepSampling::choose(const SampleRows& rows, std::size_t first,
+                          kernels::Matrix<float> logits) {
+  LMTP_CHECK(first + static_cast<std::size_t>(logits.rows) <= rows_.size(), first, logits.rows,
+             rows_.size());
+  std::byte* out = out_.device();
+  auto* top = reinterpret_cast<kernels::TopToken*>(out + record_bytes());
+  kernels::sample(stream_, {.logits = logits,
+                            .rows = rows.rows + first,
+                            .positions = rows.positions + first,
+                            .counts = uploaded_counts_,
+                            .records = reinterpret_cast<kernels::SampleRecord*>(out) + first,
+                            .top = top + first * static_cast<std::size_t>(top_stride_),
+                            .top_stride = top_stride_,
+                            .raw = kernels::make_matrix(raw_.floats(), logits.rows,
+                                                        std::int64_t{vocab_size_})});
+}
+
+PendingTokens StepSampling::fetch() {
+  PendingTokens tokens;
+  if (rows_.empty()) return tokens;
+  out_.fetch(out_bytes());
+  tokens.top_stride = top_stride_;
+  tokens.out = out_.host();
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    tokens.rows.push_back({targets_[i], rows_[i].scored < 0 || rows_[i].num_top > 0});
+  }
+  return tokens;
+}
+
+void read_tokens(const PendingTokens& tokens, scheduler::StepResult& result) {
+  const auto* records = reinterpret_cast<const kernels::SampleRecord*>(tokens.out);
+  const auto* top = reinterpret_cast<const kernels::TopToken*>(records + tokens.rows.size());
+  for (std::size_t i = 0; i < tokens.rows.size(); ++i, top += tokens.top_stride) {
+    const LogitTarget& target = tokens.rows[i].target;
+    scheduler::RowResult& row = result.rows[static_cast<std::size_t>(target.plan_row)];
+    if (records[i].is_valid == 0) {
+      if (!row.error.has_value()) row.error = kNoNumbers;
+      continue;
     }
-  });
-  for (std::size_t i = 0; i < errors_.size(); ++i) {
-    auto& error = result.rows[static_cast<std::size_t>(targets[i].plan_row)].error;
-    if (!errors_[i].empty() && !error.has_value()) error = std::move(errors_[i]);
+    scheduler::TokenResult& to = row.tokens[static_cast<std::size_t>(target.index)];
+    to.token = records[i].token;
+    to.logprob = records[i].logprob;
+    if (!tokens.rows[i].lists_top) continue;
+    bool listed = false;
+    for (int k = 0; k < records[i].num_top; ++k) {
+      to.top_logprobs.push_back({top[k].id, top[k].logprob});
+      listed = listed || top[k].id == to.token;
+    }
+    if (!listed) {
+      to.top_logprobs.push_back({to.token, to.logprob});
+    }
   }
 }
 

@@ -1,15 +1,20 @@
-// From rows of logits to a step's result, on the host.
+// StepSampling: from rows of logits to a step's result. The sampling parameters of each row are
+// uploaded, and one small record for each comes back. On a device two steps may be in flight.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <span>
-#include <string>
 #include <vector>
 
-#include "kernels/backend.h"
-#include "kernels/matrix.h"
-#include "kernels/worker_pool.h"
-#include "lmtp/sampling/sampler.h"
+#include "kernels/memory.h"
+#include "kernels/sample.h"
+#include "kernels/stream.h"
+#include "lmtp/base/batch_limits.h"
+#include "lmtp/request/sampling_params.h"
 #include "lmtp/scheduler/step_plan.h"
+#include "shared_arrays.h"
+#include "staged_memory.h"
 
 namespace lmtp::agent {
 
@@ -23,26 +28,86 @@ struct LogitTarget {
 void list_targets(const scheduler::StepPlan& plan, std::vector<LogitTarget>& targets,
                   scheduler::StepResult& result);
 
-// The position in its sequence of the token that a target's row of logits predicts.
-inline int next_position(const scheduler::PlanRow& row, const LogitTarget& target) {
-  return row.first_position + row.num_tokens - row.num_logits + target.index + 1;
-}
+// The error of a row that has a NaN or no possible token.
+inline constexpr const char* kNoNumbers =
+    "the model's logits at this position are not numbers, or no token is possible";
 
-// Owner: an agent; all calls from one thread.
+// Tokens that are being copied back from the device.
+struct PendingTokens {
+  struct Row {
+    LogitTarget target;
+    bool lists_top = true;
+  };
+  std::vector<Row> rows;
+  int top_stride = 0;
+  const std::byte* out = nullptr;  // in host memory: records, then top tokens
+};
+
+// Writes the tokens to the result's rows. A row whose logits are not numbers becomes the error of
+// its plan row alone. top_logprobs are best first and ties by the lowest id, those of probability
+// 0 left out, with the chosen token at their end where it is not among them; empty for a scored
+// token that asks for none. REQUIRES: the stream has executed the copy.
+void read_tokens(const PendingTokens& tokens, scheduler::StepResult& result);
+
+// Sampling parameters of rows of logits, where the ops run.
+struct SampleRows {
+  const kernels::SampleRow* rows = nullptr;
+  const std::int32_t* positions = nullptr;  // of the input token of each row
+};
+
+// Owner: an agent; one thread.
 class StepSampling {
  public:
-  // `backend`: of a CPU. It and `pool` must outlive this.
-  StepSampling(const kernels::Backend& backend, kernels::WorkerPool& pool, int vocab_size);
+  // `stream` must outlive this. num_logits: the most rows of logits of a choose(). Allocates
+  // num_bytes() on a device. Throws DeviceError.
+  StepSampling(kernels::Stream& stream, int vocab_size, const BatchLimits& batch, int num_logits);
 
-  // logits: [targets.size(), vocab_size] in host memory, edited in place. A row with a
-  // NaN or no possible token becomes the error of its plan row alone.
-  void choose(const scheduler::StepPlan& plan, std::span<const LogitTarget> targets,
-              kernels::Matrix<float> logits, scheduler::StepResult& result);
+  static std::int64_t num_bytes(int vocab_size, const BatchLimits& batch, int num_logits);
+
+  // Makes a step's sample rows, one for each target, and uploads the biases and masks that are not
+  // on the device yet. REQUIRES: no step that uses others than this one is in flight.
+  void prepare(const scheduler::StepPlan& plan, const std::vector<LogitTarget>& targets);
+  // The sample rows made by prepare(), on the host: a ResidentBatch uploads them itself.
+  std::span<const kernels::SampleRow> rows() const { return rows_; }
+  // Uploads the sample rows (unless a ResidentBatch does) and the token counts (always); the Upload
+  // must have room for rows_size() and counts_size() bytes.
+  std::size_t rows_size() const { return Upload::size_of(rows_) + Upload::size_of(positions_); }
+  SampleRows add_rows(Upload& upload) const;
+  std::size_t counts_size() const { return Upload::size_of(counts_); }
+  void add_counts(Upload& upload) { uploaded_counts_ = upload.add(counts_); }
+  // Queues the sampling for the targets [first, first + logits.rows). `rows`: of all targets.
+  // logits: [rows, vocab_size] on the device, edited in place. REQUIRES: the upload was sent.
+  void choose(const SampleRows& rows, std::size_t first, kernels::Matrix<float> logits);
+  // Queues the copy of the tokens to the host, where they are valid until the next fetch() but one.
+  // REQUIRES: choose() was called for all targets; the copy of the fetch() before the last is done.
+  PendingTokens fetch();
+
+  // On the device, one for each target of the last choose(); valid for ops queued before the next
+  // choose(). A prepare() for at most as many targets and top tokens does not move them.
+  const kernels::SampleRecord* records() const {
+    return reinterpret_cast<const kernels::SampleRecord*>(out_.device());
+  }
 
  private:
-  kernels::WorkerPool& pool_;
-  std::vector<sampling::Sampler> samplers_;  // one for each worker
-  std::vector<std::string> errors_;          // of the targets, while choose runs
+  void upload_shared(const scheduler::StepPlan& plan);
+  kernels::SampleRow make_sample_row(const scheduler::PlanRow& row, const LogitTarget& target);
+  std::size_t record_bytes() const;
+  std::size_t out_bytes() const;
+  void count_tokens(const scheduler::Sequence& sequence, std::size_t num_tokens);
+
+  kernels::Stream& stream_;
+  const int vocab_size_;
+  SharedArrays shared_;
+  std::vector<LogitTarget> targets_;
+  std::vector<kernels::SampleRow> rows_;     // of the targets
+  std::vector<std::int32_t> positions_;      // likewise
+  std::vector<kernels::TokenCount> counts_;  // of all rows, concatenated
+  std::vector<std::int32_t> count_of_;       // [vocab_size], all zero between two rows
+  std::vector<SharedArray> used_;            // biases and masks of the targets
+  const kernels::Memory raw_;                // [rows of logits, vocab_size] f32: SampleArgs::raw
+  const kernels::TokenCount* uploaded_counts_ = nullptr;
+  int top_stride_ = 0;
+  StagedMemory out_;  // records of all targets, then their top tokens
 };
 
 }  // namespace lmtp::agent

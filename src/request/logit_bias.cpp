@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <limits>
-#include <vector>
 
 namespace lmtp {
 
@@ -28,15 +27,6 @@ std::shared_ptr<const LogitBias> forbid(const LogitBias* bias, std::span<const T
   }
   add_biases_below(std::numeric_limits<TokenId>::max());
   return merged;
-}
-
-std::shared_ptr<const LogitBias> forbid(const LogitBias* bias, const TokenMask& mask,
-                                        int vocab_size) {
-  std::vector<TokenId> ids;
-  for (TokenId id = 0; id < vocab_size; ++id) {
-    if (!mask.allows(id)) ids.push_back(id);
-  }
-  return forbid(bias, ids);
 }
 
 }  // namespace lmtp

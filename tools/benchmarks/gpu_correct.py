@@ -33,7 +33,7 @@ SANITIZED_KERNELS = (
     "*EqualsItsPlainTwin/bf16*:*ActivationsAreThose*:*AStreamIsTheSame*:*LayerNorm*:*RmsNorm*:"
     "*RotaryTurns*:*GatedActivations*:*GatheredRows*:*CopiesOfBlocks*:-*5000*:*capped*"
 )
-SANITIZED_AGENT = "DeviceSamplingTest.*:CudaAgentTest.*:-*HeadsThatAreTooWide*:*ADeviceThatIsFull*"
+SANITIZED_AGENT = "StepSamplingTest.*:CudaAgentTest.*:-*HeadsThatAreTooWide*:*ADeviceThatIsFull*"
 SANITIZED = (("memcheck", "agent", SANITIZED_AGENT), ("racecheck", "kernels", SANITIZED_KERNELS),
              ("memcheck", "kernels", SANITIZED_KERNELS))  # fmt: skip
 SANITIZER_SECONDS = 120

@@ -12,8 +12,4 @@ namespace lmtp {
 // `bias`, which may be null, with -inf for these ids. REQUIRES: they ascend, without duplicates.
 std::shared_ptr<const LogitBias> forbid(const LogitBias* bias, std::span<const TokenId> ids);
 
-// The same for the tokens of [0, vocab_size) that the mask does not allow.
-std::shared_ptr<const LogitBias> forbid(const LogitBias* bias, const TokenMask& mask,
-                                        int vocab_size);
-
 }  // namespace lmtp

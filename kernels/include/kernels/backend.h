@@ -12,7 +12,6 @@
 #include "kernels/embedding.h"
 #include "kernels/gather.h"
 #include "kernels/linear.h"
-#include "kernels/logits.h"
 #include "kernels/norm.h"
 #include "kernels/random.h"
 #include "kernels/rotary.h"
@@ -57,15 +56,8 @@ struct Backend {
   void (*kv_store)(Stream&, const KvStoreArgs&);
   void (*kv_copy)(Stream&, const KvLayer&, const KvCopy*, std::int64_t);
   void (*paged_attention)(Stream&, const AttentionArgs&);
-  // Null on the host, where sampling::Sampler does this.
   void (*sample)(Stream&, const SampleArgs&);
-  void (*step_batch)(Stream&, const StepBatchArgs&);
-  // Null on a device: they read rows in the host's memory.
-  float (*row_max)(const float*, std::int64_t);
-  LogSumExp (*row_logsumexp)(const float*, std::int64_t);
-  void (*row_exp)(const float*, std::int64_t, float, float, float*);
-  std::int64_t (*row_select_at_least)(const float*, std::int64_t, float, std::int32_t*,
-                                      std::int64_t);
+  void (*step_batch)(Stream&, const StepBatchArgs&);  // null on the host
 };
 
 // The fastest that this processor can run. Any thread.

@@ -1,8 +1,12 @@
-// Sampling on a device: only a small record per row of logits is copied to the host. The steps and
-// their order are those of lmtp/sampling/sampler.h, the implementation on the host. Weights are
-// summed as integers in units of 2^-40, where the host adds doubles: the sums do not depend on the
-// order of addition, and the drawn token differs from the host's only if the random number lies on
-// the boundary between two tokens, to within the rounding of the sums.
+// From rows of logits to tokens and their log probabilities: of each row a small record.
+//
+// In order: penalties, bias and mask; then what is reported: log sum exp and the best tokens, as
+// natural logarithms of probabilities at temperature 1, in f32; then temperature, top_k, top_p (the
+// nucleus of Holtzman et al. 2020: the shortest list of greatest weights that holds top_p of their
+// sum) and the draw, by a random number that depends on (seed, position) alone: the token at which
+// the sum of weights, in order of ids, passes it. All ties go to the lowest id. Weights are whole
+// numbers (draw_weight.h): given the same logits every backend draws the same token. Log
+// probabilities have the same bits within one backend.
 #pragma once
 
 #include <cstdint>
@@ -20,24 +24,28 @@ struct TokenCount {
   std::int32_t count = 0;
 };
 
-// Sampling parameters of one row. Arrays are on the device, their ids distinct and in [0,
+// Sampling parameters of one row. Arrays are where the ops run; ids distinct and in [0,
 // logits.columns). Without padding, so that rows can be compared bytewise.
 struct SampleRow {
   std::int32_t scored = -1;  // token whose log probability is computed; negative: draw one
   std::int32_t num_top = 0;  // [0, min(kSampleTopMax, logits.columns)]
   std::int32_t top_k = 0;    // 0: off
-  float temperature = 0.0F;  // 0: argmax, ties to the lowest id
+  float temperature = 0.0F;  // 0: argmax
   float top_p = 1.0F;
+  // The repetition penalty as HF's: a positive logit is divided, a negative one multiplied.
   float repetition_penalty = 1.0F;
   float presence_penalty = 0.0F;
   float frequency_penalty = 0.0F;
-  std::uint64_t seed = 0;        // with the drawn token's position: its random number
-  std::int64_t first_count = 0;  // of SampleArgs::counts
-  std::int64_t num_counts = 0;   // 0 without penalties
-  std::int64_t num_biases = 0;
-  std::int64_t is_raw = 0;  // 1: reports log probabilities before penalties and biases
+  std::uint64_t seed = 0;           // with the drawn token's position: its random number
+  std::int64_t first_count = 0;     // of SampleArgs::counts
+  std::int64_t num_counts = 0;      // 0 without penalties
+  std::int64_t num_biases = 0;      // added after the penalties
+  std::int64_t num_mask_words = 0;  // tokens behind these words are forbidden, too
+  std::int64_t is_raw = 0;  // 1: reports log probabilities before penalties, biases and mask
   const std::int32_t* bias_ids = nullptr;
   const float* bias_values = nullptr;
+  // Token i is allowed if bit i % 32 of word i / 32 is set; others become -inf. Null: all are.
+  const std::uint32_t* mask = nullptr;
 };
 
 struct SampleRecord {
@@ -58,12 +66,11 @@ struct SampleArgs {
   const std::int32_t* positions = nullptr;  // [m] of the tokens that the logits belong to
   const TokenCount* counts = nullptr;       // of the sequences so far, indexed by rows
   SampleRecord* records = nullptr;          // [m]
-  TopToken* top = nullptr;                  // [m, top_stride], best first, ties by the lowest id
+  TopToken* top = nullptr;                  // [m, top_stride], best first
   std::int64_t top_stride = 0;              // >= num_top of every row
-  Matrix<float> raw;                        // [m, vocabulary] written, where any row is_raw
+  Matrix<float> raw = {};                   // [m, vocabulary] written, where any row is_raw
 };
 
-// REQUIRES: the stream is a device's.
 void sample(Stream& stream, const SampleArgs& args);
 
 }  // namespace lmtp::kernels

@@ -1,5 +1,5 @@
-// Sampling on a device against the sampler of the host.
-#include "device_sampling.h"
+// A step's sampling on a device against the host's.
+#include "step_sampling.h"
 
 #include <gtest/gtest.h>
 
@@ -15,12 +15,10 @@
 #include "bit_cases.h"
 #include "device_under_test.h"
 #include "slice_rows.h"
-#include "step_sampling.h"
 
 namespace lmtp {
 namespace {
 
-using agent::DeviceSampling;
 using agent::LogitTarget;
 using agent::StepSampling;
 
@@ -55,7 +53,7 @@ struct Outcome {
   scheduler::StepResult on_host;
 };
 
-class DeviceSamplingTest : public ::testing::Test {
+class StepSamplingTest : public ::testing::Test {
  protected:
   Outcome choose(const std::vector<Row>& rows) {
     const auto vocab_size = static_cast<std::int64_t>(rows.front().logits.size());
@@ -74,39 +72,42 @@ class DeviceSamplingTest : public ::testing::Test {
                            .num_scored = num_scored});
       logits.insert(logits.end(), rows[i].logits.begin(), rows[i].logits.end());
     }
-    kernels::Stream stream(testing::device_under_test(), pool_);
-    const auto rows_max = static_cast<int>(rows.size());
-    BatchLimits limits;
-    limits.max_tokens = rows_max;
-    limits.max_sequences = rows_max;
-    DeviceSampling device(stream, static_cast<int>(vocab_size), limits);
-    StepSampling host(kernels::cpu_backend(), pool_, static_cast<int>(vocab_size));
-    std::vector<LogitTarget> targets;
-    Outcome outcome;
-    agent::list_targets(plan, targets, outcome.on_device);
-    agent::list_targets(plan, targets, outcome.on_host);
-    const auto count = static_cast<std::int64_t>(rows.size());
+    const auto matrix =
+        kernels::make_matrix(logits.data(), static_cast<std::int64_t>(rows.size()), vocab_size);
     std::vector<float> copy = logits;
+    Outcome outcome;
+    outcome.on_device = run(testing::device_under_test(), plan, matrix);
+    outcome.on_host = run(kernels::cpu_backend(), plan,
+                          kernels::make_matrix(copy.data(), matrix.rows, vocab_size));
+    return outcome;
+  }
+
+  scheduler::StepResult run(const kernels::Backend& backend, const scheduler::StepPlan& plan,
+                            kernels::Matrix<float> logits) {
+    kernels::Stream stream(backend, pool_);
+    BatchLimits limits;
+    limits.max_tokens = limits.max_sequences = static_cast<int>(logits.rows);
+    StepSampling sampling(stream, static_cast<int>(logits.columns), limits, limits.max_tokens);
+    std::vector<LogitTarget> targets;
+    scheduler::StepResult result;
+    agent::list_targets(plan, targets, result);
     agent::Upload upload(stream);
-    device.prepare(plan, targets);
-    upload.begin(device.rows_size() + device.counts_size());
-    const agent::SampleRows sample_rows = device.add_rows(upload);
-    device.add_counts(upload);
+    sampling.prepare(plan, targets);
+    upload.begin(sampling.rows_size() + sampling.counts_size());
+    const agent::SampleRows sample_rows = sampling.add_rows(upload);
+    sampling.add_counts(upload);
     upload.send();
     // By two tiles, where there are two rows.
-    const std::int64_t tile = (count + 1) / 2;
-    const auto matrix = kernels::make_matrix(logits.data(), count, vocab_size);
-    device.choose(sample_rows, 0, testing::slice_rows(matrix, 0, tile));
-    if (tile < count) {
-      device.choose(sample_rows, static_cast<std::size_t>(tile),
-                    testing::slice_rows(matrix, tile, count - tile));
+    const std::int64_t tile = (logits.rows + 1) / 2;
+    sampling.choose(sample_rows, 0, testing::slice_rows(logits, 0, tile));
+    if (tile < logits.rows) {
+      sampling.choose(sample_rows, static_cast<std::size_t>(tile),
+                      testing::slice_rows(logits, tile, logits.rows - tile));
     }
-    const agent::PendingTokens tokens = device.fetch();
+    const agent::PendingTokens tokens = sampling.fetch();
     stream.synchronize();
-    agent::read_tokens(tokens, outcome.on_device);
-    host.choose(plan, targets, kernels::make_matrix(copy.data(), count, vocab_size),
-                outcome.on_host);
-    return outcome;
+    agent::read_tokens(tokens, result);
+    return result;
   }
 
   void expect_equal(const std::vector<Row>& rows) {
@@ -130,7 +131,7 @@ class DeviceSamplingTest : public ::testing::Test {
   kernels::WorkerPool pool_{1};
 };
 
-TEST_F(DeviceSamplingTest, GreedyAndTopLogprobs) {
+TEST_F(StepSamplingTest, GreedyAndTopLogprobs) {
   for (const int vocab_size : {1, 7, 1003, 5000}) {
     std::vector<Row> rows;
     for (const int num_top : {0, 1, 2, 20, 1024, 4000}) {
@@ -148,7 +149,7 @@ TEST_F(DeviceSamplingTest, GreedyAndTopLogprobs) {
   }
 }
 
-TEST_F(DeviceSamplingTest, DrawsByTheSameNumbers) {
+TEST_F(StepSamplingTest, DrawsByTheSameNumbers) {
   std::vector<Row> rows;
   for (unsigned seed = 0; seed < 40; ++seed) {
     Row row{.logits = random_row(1003, seed), .params = {}};
@@ -165,7 +166,7 @@ TEST_F(DeviceSamplingTest, DrawsByTheSameNumbers) {
   expect_equal(rows);
 }
 
-TEST_F(DeviceSamplingTest, TiesAtTheEdgeOfWhatIsKept) {
+TEST_F(StepSamplingTest, TiesAtTheEdgeOfWhatIsKept) {
   std::vector<Row> rows;
   for (unsigned seed = 0; seed < 30; ++seed) {
     Row row{.logits = std::vector<float>(300, 0.0F), .params = {}};
@@ -179,7 +180,7 @@ TEST_F(DeviceSamplingTest, TiesAtTheEdgeOfWhatIsKept) {
   expect_equal(rows);
 }
 
-TEST_F(DeviceSamplingTest, PenaltiesThenBiases) {
+TEST_F(StepSamplingTest, PenaltiesThenBiases) {
   std::vector<Row> rows;
   for (unsigned seed = 0; seed < 6; ++seed) {
     Row row{.logits = random_row(1003, seed), .params = {}};
@@ -197,7 +198,7 @@ TEST_F(DeviceSamplingTest, PenaltiesThenBiases) {
   expect_equal(rows);
 }
 
-TEST_F(DeviceSamplingTest, Scores) {
+TEST_F(StepSamplingTest, Scores) {
   std::vector<Row> rows;
   for (const TokenId token : {0, 3, 1002}) {
     rows.push_back(
@@ -206,7 +207,7 @@ TEST_F(DeviceSamplingTest, Scores) {
   expect_equal(rows);
 }
 
-TEST_F(DeviceSamplingTest, ScoresWithAlternatives) {
+TEST_F(StepSamplingTest, ScoresWithAlternatives) {
   std::vector<Row> rows;
   for (const int num_top : {0, 1, 5, 4000}) {
     for (const TokenId token : {0, 3, 1002}) {
@@ -251,11 +252,11 @@ std::vector<Row> masked_rows() {
   return rows;
 }
 
-TEST_F(DeviceSamplingTest, MasksAreBiases) { expect_equal(masked_rows()); }
+TEST_F(StepSamplingTest, MasksAreBiases) { expect_equal(masked_rows()); }
 
 // A token that is in the sequence already is reported as if it had been drawn: after penalties,
 // bias and mask.
-TEST_F(DeviceSamplingTest, ScoresOfRowsWithEdits) {
+TEST_F(StepSamplingTest, ScoresOfRowsWithEdits) {
   std::vector<Row> rows = masked_rows();
   for (std::size_t i = 0; i < rows.size(); ++i) rows[i].params.raw_logprobs = i % 5 == 0;
   const Outcome drawn = choose(rows);
@@ -271,7 +272,7 @@ TEST_F(DeviceSamplingTest, ScoresOfRowsWithEdits) {
   }
 }
 
-TEST_F(DeviceSamplingTest, AMaskThatAllowsNothingFailsItsRowAlone) {
+TEST_F(StepSamplingTest, AMaskThatAllowsNothingFailsItsRowAlone) {
   std::vector<Row> rows(2, {.logits = random_row(1003, 4), .params = {}});
   auto none = std::make_shared<TokenMask>();
   none->words.resize(20);
@@ -281,7 +282,7 @@ TEST_F(DeviceSamplingTest, AMaskThatAllowsNothingFailsItsRowAlone) {
   EXPECT_TRUE(choose(rows).on_device.rows[1].error.has_value());
 }
 
-TEST_F(DeviceSamplingTest, RawLogprobsAreOfTheLogitsAsTheyWere) {
+TEST_F(StepSamplingTest, RawLogprobsAreOfTheLogitsAsTheyWere) {
   auto rows = masked_rows();
   const Outcome processed = choose(rows);
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -303,7 +304,7 @@ TEST_F(DeviceSamplingTest, RawLogprobsAreOfTheLogitsAsTheyWere) {
   }
 }
 
-TEST_F(DeviceSamplingTest, RowsWithoutNumbersFailAlone) {
+TEST_F(StepSamplingTest, RowsWithoutNumbersFailAlone) {
   std::vector<Row> rows(5, {.logits = random_row(1003, 4), .params = {}});
   rows[0].logits[1002] = NAN;
   rows[1].logits[3] = kInfinity;
@@ -316,7 +317,7 @@ TEST_F(DeviceSamplingTest, RowsWithoutNumbersFailAlone) {
   }
 }
 
-TEST_F(DeviceSamplingTest, LargeBiasesKeepTheSmallPart) {
+TEST_F(StepSamplingTest, LargeBiasesKeepTheSmallPart) {
   Row row{.logits = std::vector<float>(300, 1e8F), .params = {}};
   row.logits[7] = -kInfinity;
   row.params.top_logprobs = 2;
@@ -324,7 +325,7 @@ TEST_F(DeviceSamplingTest, LargeBiasesKeepTheSmallPart) {
 }
 
 // Each row equals itself alone, in bits, in any order of the device's threads.
-TEST_F(DeviceSamplingTest, OtherRowsAndOrderDoNotMatter) {
+TEST_F(StepSamplingTest, OtherRowsAndOrderDoNotMatter) {
   std::vector<Row> rows;
   for (unsigned seed = 0; seed < 8; ++seed) {
     Row row{.logits = random_row(2000, seed), .params = {}};
@@ -343,29 +344,31 @@ TEST_F(DeviceSamplingTest, OtherRowsAndOrderDoNotMatter) {
   }
 }
 
-// More biases than the device keeps: those of the step at hand are always there.
-TEST_F(DeviceSamplingTest, BiasesComeAndGo) {
+// More biases and masks than the device keeps: those of the step at hand are always there.
+TEST_F(StepSamplingTest, BiasesAndMasksComeAndGo) {
   constexpr int kVocab = 60000;
   kernels::Stream stream(testing::device_under_test(), pool_);
-  agent::DeviceBiases biases(stream, kVocab, 30);
+  agent::SharedArrays arrays(stream, kVocab, 30);
   std::vector<TokenId> ids(kVocab);
   for (int id = 0; id < kVocab; ++id) ids[static_cast<std::size_t>(id)] = id;
-  const auto kept = bias_of({3, 4}, 0.5F);
+  const agent::SharedArray kept = agent::shared_array(bias_of({3, 4}, 0.5F), kVocab);
   for (int step = 0; step < 20; ++step) {
-    std::vector<std::shared_ptr<const LogitBias>> now = {kept, kept};
-    for (int i = 0; i < 10; ++i) now.push_back(bias_of(ids, static_cast<float>(100 * step + i)));
-    biases.upload(now);
+    std::vector<agent::SharedArray> now = {kept, kept};
+    for (int i = 0; i < 10; ++i) {
+      now.push_back(agent::shared_array(bias_of(ids, static_cast<float>(100 * step + i)), kVocab));
+      now.push_back(agent::shared_array(mask_of_every(1 + i, kVocab), kVocab));
+    }
+    arrays.upload(now);
     stream.synchronize();
-    for (const auto& bias : now) {
-      const auto location = biases.at(*bias);
-      ASSERT_EQ(location.num_ids, static_cast<std::int64_t>(bias->ids.size()));
-      std::vector<TokenId> placed_ids(bias->ids.size());
-      std::vector<float> placed_values(bias->ids.size());
-      testing::copy_to_host(placed_ids.data(), location.ids, placed_ids.size() * sizeof(TokenId));
-      testing::copy_to_host(placed_values.data(), location.values,
-                            placed_ids.size() * sizeof(float));
-      ASSERT_EQ(placed_ids, bias->ids);
-      ASSERT_EQ(placed_values, bias->values);
+    const auto expect_at = [](const std::byte* at, std::span<const std::byte> expected) {
+      std::vector<std::byte> placed(expected.size());
+      testing::copy_to_host(placed.data(), at, placed.size());
+      ASSERT_TRUE(std::ranges::equal(placed, expected));
+    };
+    for (const agent::SharedArray& array : now) {
+      const auto [first, second] = arrays.at(array);
+      expect_at(first, array.first);
+      expect_at(second, array.second);
     }
   }
 }

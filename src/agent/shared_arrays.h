@@ -1,0 +1,69 @@
+// SharedArrays: what rows of a step share with those of others, biases and masks, where the ops
+// run. LMQL sends the same mask of thousands of entries with every chunk, and equal ones are one
+// object (protocol::BiasCache).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "kernels/memory.h"
+#include "kernels/stream.h"
+#include "lmtp/request/sampling_params.h"
+
+namespace lmtp::agent {
+
+// The arrays of one immutable object: ids and values of a bias, or the words of a mask.
+struct SharedArray {
+  std::shared_ptr<const void> owner;
+  std::span<const std::byte> first;
+  std::span<const std::byte> second;  // of a mask: empty
+
+  std::size_t num_bytes() const { return first.size() + second.size(); }
+};
+// Without what is outside of the vocabulary.
+SharedArray shared_array(const std::shared_ptr<const LogitBias>& bias, int vocab_size);
+SharedArray shared_array(const std::shared_ptr<const TokenMask>& mask, int vocab_size);
+
+// A cache on a device; on the host the arrays themselves. Owner: StepSampling; one thread.
+class SharedArrays {
+ public:
+  // Allocates num_bytes() on a device. `stream` must outlive this. Throws DeviceError.
+  SharedArrays(kernels::Stream& stream, int vocab_size, int rows_max);
+
+  // Of rows_max rows with biases and masks that are all different and have an entry for every
+  // token: the worst that clients can send must not make a step fail.
+  static std::int64_t num_bytes(int vocab_size, int rows_max);
+
+  // Where both parts are.
+  struct Location {
+    const std::byte* first = nullptr;
+    const std::byte* second = nullptr;
+  };
+
+  // Uploads those that are not on the device yet. Locations are valid until the next call.
+  // REQUIRES: a bias and a mask for each of rows_max rows at most; the copies queued by the last
+  // call are done.
+  void upload(const std::vector<SharedArray>& arrays);
+  // REQUIRES: the last upload() was given this array, or it is empty.
+  Location at(const SharedArray& array) const;
+
+ private:
+  struct Entry {
+    std::weak_ptr<const void> owner;  // expired: the key's address may belong to another one
+    std::size_t offset = 0;
+  };
+
+  bool holds(const SharedArray& array) const;
+
+  kernels::Stream& stream_;
+  kernels::Memory memory_;  // filled from its front; when it is full, all are dropped
+  std::size_t used_bytes_ = 0;
+  kernels::Memory pinned_;  // staging for uploads; holds at least one array
+  std::unordered_map<const void*, Entry> entries_;
+};
+
+}  // namespace lmtp::agent
