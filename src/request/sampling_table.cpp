@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "lmtp/base/text.h"
+#include "lmtp/request/sampling_changes.h"
 
 namespace lmtp {
 namespace {
@@ -31,6 +32,13 @@ std::string param_text(const SamplingParams& params, const SamplingParam& param)
     }
   };
   return std::visit(text, param.member);
+}
+
+void SamplingChanges::apply(SamplingParams& params) const {
+  for (std::size_t i = 0; i < kSamplingTable.size(); ++i) {
+    if (!given[i]) continue;
+    std::visit([&](auto member) { params.*member = values.*member; }, kSamplingTable[i].member);
+  }
 }
 
 }  // namespace lmtp

@@ -48,9 +48,9 @@ bool Scheduler::has_to_hold_back() const {
          num_waiting() < std::floor(pacing.waiting_served_ratio * num_running());
 }
 
-// Preempted sequences have been let in before, and claimants have waited long enough.
+// Returning sequences have been let in before, and claimants have waited long enough.
 bool Scheduler::is_held_back(const Sequence& sequence, int num_missing) const {
-  return holds_back_ && !is_small(num_missing) && sequence.num_preempted == 0 &&
+  return holds_back_ && !is_small(num_missing) && !sequence.is_returning &&
          std::ranges::find(claimants_, &sequence) == claimants_.end();
 }
 
@@ -71,14 +71,14 @@ void Scheduler::refresh_hints() {
   }
 }
 
-// Claimants first, then preempted sequences, then all others.
+// Claimants first, then returning sequences, then all others.
 void Scheduler::plan_admissions() {
   if (waiting_.empty() || !may_admit()) return;
   for (Sequence* claimant : claimants_) {
     if (may_admit() && claimant->status == SequenceStatus::kWaiting) admit(*claimant);
   }
   std::vector<Sequence*> order = candidates();  // best last
-  for (; !order.empty() && order.back()->num_preempted > 0; order.pop_back()) {
+  for (; !order.empty() && order.back()->is_returning; order.pop_back()) {
     if (!may_admit()) return;
     if (admit(*order.back()) == Admission::kRefused) {
       admissions_over_ = true;
@@ -132,7 +132,7 @@ void Scheduler::admit_by_shares(const std::vector<Sequence*>& order) {
 std::vector<StreamKey> Scheduler::waiting_order() const {
   std::vector<StreamKey> keys;
   std::vector<Sequence*> order = candidates();  // the best last
-  for (; !order.empty() && order.back()->num_preempted > 0; order.pop_back()) {
+  for (; !order.empty() && order.back()->is_returning; order.pop_back()) {
     keys.push_back(order.back()->key);
   }
   Queues queues = by_share(order);
@@ -150,21 +150,20 @@ std::vector<StreamKey> Scheduler::waiting_order() const {
   return keys;
 }
 
-// The waiting sequences, best last, regardless of what their shares were served; preempted
+// The waiting sequences, best last, regardless of what their shares were served; returning
 // ones are the best.
 std::vector<Sequence*> Scheduler::candidates() const {
   std::vector<Sequence*> order = waiting_;
   const auto rank = [this](const Sequence* s) {
     const bool aged = step_ - s->waiting_since > kAgeingSteps;
-    return std::tuple(s->num_preempted > 0 ? 0 : 1, aged ? 0 : 1, aged ? 0 : -s->num_cached_hint,
-                      s->id);
+    return std::tuple(s->is_returning ? 0 : 1, aged ? 0 : 1, aged ? 0 : -s->num_cached_hint, s->id);
   };
   std::ranges::sort(order, std::ranges::greater(), rank);
   return order;
 }
 
 // Tokens that a waiting sequence would get in this step. A prompt gets what running prefills do not
-// need, or half of their share if it is shorter than all of them. Claimants and preempted sequences
+// need, or half of their share if it is shorter than all of them. Claimants and returning sequences
 // may take up to a block from the other kind's share if their own is empty; a claimant leaves one
 // token to each other one. If nothing runs, both shares are open, so that a wrong hint never makes
 // an empty step.
@@ -173,7 +172,7 @@ int Scheduler::tokens_for(const Sequence& sequence, int num_missing) const {
   const bool small = is_small(num_missing);
   const bool claims = std::ranges::find(claimants_, &sequence) != claimants_.end();
   int budget = small ? cached_left_ : prefill_left_;
-  if (claims || sequence.num_preempted > 0) {
+  if (claims || sequence.is_returning) {
     budget = std::max(budget, std::min(kBlockSize, small ? prefill_left_ : cached_left_));
     if (claims) {
       const auto num_claims = std::ranges::count(claimants_, SequenceStatus::kWaiting,
@@ -187,7 +186,8 @@ int Scheduler::tokens_for(const Sequence& sequence, int num_missing) const {
   if (options_.debug.max_chunk_tokens > 0) {
     budget = std::min(budget, options_.debug.max_chunk_tokens);
   }
-  return std::min(num_missing, budget);
+  return std::min(
+      {num_missing, budget, num_alike(sequence, sequence.num_to_compute() - num_missing)});
 }
 
 void Scheduler::spend(int num_tokens, int num_missing) {
@@ -217,13 +217,11 @@ Scheduler::Admission Scheduler::admit(Sequence& sequence) {
   const int missing = sequence.num_to_compute() - match.num_tokens();
   const int num_tokens = tokens_for(sequence, missing);
   // The hint was wrong; it is right now, and the next step divides its shares by it.
-  if (num_tokens < 1) {
-    return sequence.num_preempted > 0 ? Admission::kRefused : Admission::kDeferred;
-  }
+  if (num_tokens < 1) return sequence.is_returning ? Admission::kRefused : Admission::kDeferred;
   take_matched(sequence, match);
   Share& share = shares_.at(sequence.share);
   ++share.num_running;
-  if (sequence.num_preempted == 0) {
+  if (!sequence.is_returning) {
     const int num_cached = std::min(match.num_tokens(), sequence.num_prompt);
     plan_.admitted.push_back({sequence.key, num_cached});
     counters_.num_prompt_tokens += sequence.num_prompt;
@@ -231,7 +229,7 @@ Scheduler::Admission Scheduler::admit(Sequence& sequence) {
     counters_.num_partial_hits += match.partial != kNoBlock ? 1 : 0;
     share.served += missing;
     withhold_end(sequence, options_.eos_ids);
-  } else if (sequence.wants_notices) {
+  } else if (sequence.is_preempted && sequence.wants_notices) {
     plan_.notices.push_back({sequence.key, StreamNotice::Kind::kResumed});
   }
   ++plan_.num_admissions;
@@ -239,6 +237,7 @@ Scheduler::Admission Scheduler::admit(Sequence& sequence) {
   running_.push_back(&sequence);
   sequence.status = SequenceStatus::kRunning;
   sequence.admission_step = step_;
+  sequence.is_preempted = false;
   if (!is_small(missing)) steps_since_prefill_ = 0;
   const bool planned = reserve(sequence, num_tokens);
   LMTP_CHECK(planned, sequence.id, num_tokens, pool_.num_free(), pool_.num_evictable());

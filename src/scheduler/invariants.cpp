@@ -9,9 +9,16 @@ namespace lmtp::scheduler {
 
 void Scheduler::check_invariants() const {
   prefix_cache_.check_invariants();
-  LMTP_CHECK(waiting_.size() + running_.size() == sequences_.size(), waiting_.size(),
-             running_.size(), sequences_.size());
   LMTP_CHECK(copy_sources_.empty());
+  int num_suspended = 0;
+  for (const auto& [key, sequence] : sequences_) {
+    LMTP_CHECK(sequence->num_prompt + sequence->num_emitted <= sequence->length(), sequence->id);
+    if (sequence->status != SequenceStatus::kSuspended) continue;
+    ++num_suspended;
+    LMTP_CHECK(sequence->blocks.empty() && sequence->num_computed == 0, sequence->id);
+  }
+  LMTP_CHECK(this->num_suspended() == num_suspended, waiting_.size(), running_.size(),
+             num_suspended);
   for (const Sequence* sequence : waiting_) {
     LMTP_CHECK(sequence->status == SequenceStatus::kWaiting, sequence->id);
     LMTP_CHECK(sequence->blocks.empty() && sequence->num_computed == 0, sequence->id);

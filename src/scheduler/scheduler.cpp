@@ -148,7 +148,8 @@ void Scheduler::plan_prefills() {
 void Scheduler::plan_prefill(Sequence& sequence, int most) {
   const int chunk =
       options_.debug.max_chunk_tokens > 0 ? options_.debug.max_chunk_tokens : StepLimits::kAny;
-  const int num_tokens = std::min({num_remaining(sequence), most, chunk});
+  const int num_tokens =
+      std::min({num_remaining(sequence), most, chunk, num_alike(sequence, sequence.num_computed)});
   if (plan_row(sequence, num_tokens)) prefill_left_ -= num_tokens;
 }
 
@@ -194,16 +195,9 @@ bool Scheduler::reserve(Sequence& sequence, int num_tokens) {
 void Scheduler::preempt(Sequence& victim) {
   LMTP_CHECK(running_.size() > 1, "one sequence alone must fit", pool_.num_total());
   unplan(victim);
-  // If this plan admitted it, its block copies have not been made yet.
-  if (victim.admission_step != step_) index_computed(victim, true);
-  victim.num_cached_hint = victim.num_computed;
-  release(victim);
-  std::erase(running_, &victim);
-  --shares_.at(victim.share).num_running;
-  victim.status = SequenceStatus::kWaiting;
-  victim.waiting_since = step_;
+  requeue(victim);
   ++victim.num_preempted;
-  waiting_.push_back(&victim);
+  victim.is_preempted = true;
   ++counters_.num_preemptions;
   admissions_over_ = true;
   if (victim.wants_notices) plan_.notices.push_back({victim.key, StreamNotice::Kind::kPreempted});
@@ -224,7 +218,8 @@ const StepPlan& Scheduler::plan_ahead() {
   for (std::size_t i = 0; i < plan_.rows.size(); ++i) {
     if (plan_.rows[i].sequence == nullptr) continue;
     ++num_planned;
-    if (plan_.rows[i].num_logits != 1 || !add_ahead(static_cast<int>(i))) {
+    const PlanRow& row = plan_.rows[i];
+    if (row.num_logits != 1 || row.num_scored > 0 || !add_ahead(static_cast<int>(i))) {
       ahead_ = {};
       return ahead_;
     }
@@ -238,7 +233,7 @@ const StepPlan& Scheduler::plan_ahead() {
 bool Scheduler::add_ahead(int input_row) {
   Sequence& sequence =
       *sequences_.at(plan_.rows[static_cast<std::size_t>(input_row)].sequence->key);
-  if (sequence.kind != RequestKind::kGenerate || sequence.params.has_penalties()) return false;
+  if (sequence.params.has_penalties()) return false;
   if (sequence.num_generated() + 1 >= sequence.num_generated_max) return true;
   if (is_withheld_last(sequence)) return false;
   if (!reserve(sequence, sequence.length() + 1 - sequence.num_computed)) return false;
@@ -282,7 +277,9 @@ void Scheduler::commit_row(const PlanRow& row, RowResult& result,
   sequence.num_computed += row.num_tokens;
   counters_.num_tokens_computed += row.num_tokens;
   // Prompts were charged when they were admitted.
-  if (row.first_position >= sequence.num_prompt) ++shares_.at(sequence.share).served;
+  if (row.first_position >= sequence.num_prompt) {
+    shares_.at(sequence.share).served += std::max(1, row.num_logits);
+  }
   // Later requests often continue a prompt from its end: index its partial block too.
   const bool prompt_done =
       row.first_position < sequence.num_prompt && sequence.num_computed >= sequence.num_prompt;
@@ -302,6 +299,7 @@ TokenEvent Scheduler::next_entry(Sequence& sequence, TokenResult&& token) {
   TokenEvent entry{sequence.key.stream, token.token,  token.logprob,
                    FinishReason::kNone, std::nullopt, sequence.key.sample};
   ++sequence.num_emitted;
+  const bool is_known = sequence.num_prompt + sequence.num_emitted <= sequence.length();
   if (sequence.kind == RequestKind::kScore) {
     ++counters_.num_scored_tokens;
     if (sequence.num_prompt + sequence.num_emitted == sequence.length()) {
@@ -310,7 +308,16 @@ TokenEvent Scheduler::next_entry(Sequence& sequence, TokenResult&& token) {
     if (sequence.params.top_logprobs > 0) entry.top_logprobs = std::move(token.top_logprobs);
     return entry;
   }
+  entry.num_backtracked = std::exchange(sequence.num_backtracked, 0);
+  if (token.top_logprobs.empty()) token.top_logprobs = {{token.token, token.logprob}};
   entry.top_logprobs = std::move(token.top_logprobs);
+  if (is_known) {
+    entry.is_appended = true;
+    if (sequence.is_end_withheld || sequence.stops != nullptr) {
+      check_stops(sequence, token.token, true);
+    }
+    return entry;
+  }
   sequence.tokens.push_back(token.token);
   ++counters_.num_generated_tokens;
   entry.finish_reason = end_by_last_token(sequence, options_.eos_ids);
@@ -382,9 +389,8 @@ void Scheduler::drop(Sequence& sequence) {
   for (PlanRow& row : ahead_.rows) {
     if (row.sequence == &sequence) row.sequence = nullptr;
   }
-  Share& share = shares_.at(sequence.share);
-  if (sequence.status == SequenceStatus::kRunning) --share.num_running;
-  if (--share.num_sequences == 0) leave_share(sequence.share);
+  if (sequence.status == SequenceStatus::kRunning) --shares_.at(sequence.share).num_running;
+  if (sequence.status != SequenceStatus::kSuspended) leave_share(sequence.share);
   std::erase(running_, &sequence);
   std::erase(waiting_, &sequence);
   sequences_.erase(sequence.key);

@@ -44,6 +44,7 @@ void Scheduler::join_share(ConnectionId id) {
 
 // At the limit half of the idle shares are dropped at once, so that the scan is rare.
 void Scheduler::leave_share(ConnectionId id) {
+  if (--shares_.at(id).num_sequences > 0) return;
   const std::int64_t served = shares_.at(id).served;
   shares_.erase(id);
   if (served <= served_clock_) return;

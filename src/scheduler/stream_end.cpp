@@ -8,13 +8,13 @@
 
 namespace lmtp::scheduler {
 
-bool check_stops(Sequence& sequence) {
+bool check_stops(Sequence& sequence, TokenId token, bool is_appended) {
   const bool may_stop = sequence.num_counted() >= sequence.params.min_tokens;
   if (sequence.is_end_withheld && may_stop) {
     sequence.params.logit_bias = std::move(sequence.own_bias);
     sequence.is_end_withheld = false;
   }
-  return sequence.stops != nullptr && sequence.stops->push(sequence.tokens.back(), may_stop);
+  return sequence.stops != nullptr && sequence.stops->push(token, may_stop && !is_appended);
 }
 
 void withhold_end(Sequence& sequence, std::span<const TokenId> eos_ids) {

@@ -11,7 +11,8 @@
 
 namespace lmtp::scheduler {
 
-// Before its first step: where it may not end yet, the tokens that would end it become impossible.
+// Before its first step, and where it lost tokens: where it may not end yet, the tokens that would
+// end it become impossible.
 void withhold_end(Sequence& sequence, std::span<const TokenId> eos_ids);
 
 // Whether the token that is drawn next is the last one under withhold_end(): the step after it has
@@ -21,19 +22,25 @@ inline bool is_withheld_last(const Sequence& sequence) {
 }
 
 // What depends on how many tokens there are: lifts withhold_end() when it is time, and asks the
-// checker. True: the sequence ends by its newest token.
-bool check_stops(Sequence& sequence);
+// checker. True: the sequence ends by this token, its newest. An appended one ends nothing.
+bool check_stops(Sequence& sequence, TokenId token, bool is_appended = false);
+
+// Whether it is one of those that end the sequence by themselves.
+inline bool is_end(const Sequence& sequence, TokenId token, std::span<const TokenId> eos_ids) {
+  const SamplingParams& params = sequence.params;
+  const auto is_among = [token](std::span<const TokenId> ids) {
+    return std::ranges::find(ids, token) != ids.end();
+  };
+  return (!params.ignore_eos && is_among(eos_ids)) || is_among(params.stop_token_ids);
+}
 
 // How the sequence ends by its newest token; kNone: it goes on. Once for each token. Most sequences
 // have nothing but the model's end tokens and their length.
 inline FinishReason end_by_last_token(Sequence& sequence, std::span<const TokenId> eos_ids) {
-  const SamplingParams& params = sequence.params;
-  const auto is_last_among = [&sequence](std::span<const TokenId> ids) {
-    return std::ranges::find(ids, sequence.tokens.back()) != ids.end();
-  };
-  bool stops = !params.ignore_eos && is_last_among(eos_ids);
-  if (!params.stop_token_ids.empty()) stops |= is_last_among(params.stop_token_ids);
-  if (sequence.is_end_withheld || sequence.stops != nullptr) stops |= check_stops(sequence);
+  bool stops = is_end(sequence, sequence.tokens.back(), eos_ids);
+  if (sequence.is_end_withheld || sequence.stops != nullptr) {
+    stops |= check_stops(sequence, sequence.tokens.back());
+  }
   if (stops) return FinishReason::kStop;
   return sequence.num_generated() >= sequence.num_generated_max ? FinishReason::kLength
                                                                 : FinishReason::kNone;

@@ -8,6 +8,14 @@ std::size_t num_matchable(const Sequence& sequence) {
   return static_cast<std::size_t>(std::max(sequence.num_prompt + sequence.num_emitted - 1, 0));
 }
 
+int num_alike(const Sequence& sequence, int num_computed) {
+  const SamplingParams& params = sequence.params;
+  if (!params.has_penalties() && sequence.num_counted() >= params.min_tokens) {
+    return StepLimits::kAny;
+  }
+  return std::max(1, sequence.num_prompt + sequence.num_emitted - num_computed);
+}
+
 StepShares divide_step(const BatchLimits& batch, int num_decodes, const StepLimits& limits,
                        StepShares wanted) {
   constexpr int kAlways = 2 * kBlockSize;

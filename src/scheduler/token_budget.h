@@ -28,6 +28,10 @@ inline int num_missing(const Sequence& sequence) {
 // emit, whose logits must be computed.
 std::size_t num_matchable(const Sequence& sequence);
 
+// How many tokens behind num_computed one row may have: where what is reported depends on the
+// position by more than the tokens themselves (penalties, min_tokens), up to the next reported one.
+int num_alike(const Sequence& sequence, int num_computed);
+
 // Tokens that a sequence may come to have.
 inline int num_tokens_max(const Sequence& sequence) {
   return sequence.kind == RequestKind::kScore ? sequence.length()

@@ -26,12 +26,19 @@ bool is_without_text(const TokenDecoder::Options& options, std::span<const Token
 TextStopChecker::TextStopChecker(TokenDecoder::Options options,
                                  std::shared_ptr<const StopStrings> stops,
                                  std::span<const TokenId> resumed)
-    : decoder_(std::move(options)), matcher_(std::move(stops)) {
+    : options_(std::move(options)), stops_(std::move(stops)), decoder_(options_), matcher_(stops_) {
   for (const TokenId token : resumed) matcher_.push(decoder_.push(token), false);
 }
 
 bool TextStopChecker::push(TokenId token, bool may_stop) {
   return matcher_.push(decoder_.push(token), may_stop).has_value();
+}
+
+std::unique_ptr<StopChecker> TextStopChecker::restarted(std::span<const TokenId> before,
+                                                        std::span<const TokenId> generated) const {
+  TokenDecoder::Options options = options_;
+  options.at_start = is_without_text(options, before);
+  return std::make_unique<TextStopChecker>(std::move(options), stops_, generated);
 }
 
 StreamText::StreamText(TokenDecoder::Options options, std::shared_ptr<const StopStrings> stops,

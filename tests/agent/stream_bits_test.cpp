@@ -76,6 +76,12 @@ class PairStops : public StopChecker {
     const Pair pair{std::exchange(last_, token), token};
     return may_stop && std::ranges::find(pairs_, pair) != pairs_.end();
   }
+  std::unique_ptr<StopChecker> restarted(std::span<const TokenId> /*before*/,
+                                         std::span<const TokenId> generated) const override {
+    auto made = std::make_unique<PairStops>(pairs_);
+    for (const TokenId token : generated) made->push(token, false);
+    return made;
+  }
 
  private:
   std::vector<Pair> pairs_;

@@ -31,6 +31,12 @@ class TokenStops : public StopChecker {
     asked.emplace_back(token, may_stop);
     return may_stop && std::ranges::find(stops_, token) != stops_.end();
   }
+  std::unique_ptr<StopChecker> restarted(std::span<const TokenId> /*before*/,
+                                         std::span<const TokenId> generated) const override {
+    auto made = std::make_unique<TokenStops>(stops_);
+    for (const TokenId token : generated) made->push(token, false);
+    return made;
+  }
   std::vector<TokenId> tokens() const {
     std::vector<TokenId> tokens;
     for (const auto& [token, may_stop] : asked) tokens.push_back(token);

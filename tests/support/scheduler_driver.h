@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -25,6 +26,7 @@ class SchedulerDriver {
     FinishReason finish = FinishReason::kNone;
     std::string error;
     bool done = false;
+    int num_reported = 0;  // entries, those that were dropped later included
   };
 
   SchedulerDriver(FakeAgentOptions agent, scheduler::SchedulerOptions options)
@@ -36,7 +38,7 @@ class SchedulerDriver {
   StreamKey add(std::unique_ptr<scheduler::Sequence> sequence) {
     const StreamKey key = sequence->key;
     if (sequence->share == 0) sequence->share = key.connection;
-    outcome(key) = {};
+    if (!on_event_) outcome(key) = {};
     admitted_.erase({key.connection, key.stream});
     take(scheduler_.add(std::move(sequence)));
     return key;
@@ -63,6 +65,10 @@ class SchedulerDriver {
     sequence->tokens.insert(sequence->tokens.end(), scored.begin(), scored.end());
     return add(std::move(sequence));
   }
+
+  // Gets each event instead of outcome().
+  using OnEvent = std::function<void(const scheduler::SchedulerEvent&)>;
+  void set_on_event(OnEvent on_event) { on_event_ = std::move(on_event); }
 
   // One step; false if there was nothing to do. If the agent runs ahead, also starts the next one
   // if it can be planned.
@@ -127,9 +133,19 @@ class SchedulerDriver {
 
   void take(std::vector<scheduler::SchedulerEvent> events) {
     for (auto& event : events) {
+      if (on_event_) {
+        on_event_(event);
+        continue;
+      }
       Outcome& to = outcome(event.key);
       EXPECT_FALSE(to.done) << "an event after the last one";
       if (auto* token = std::get_if<TokenEvent>(&event.entry)) {
+        const auto kept =
+            to.tokens.size() -
+            std::min(to.tokens.size(), static_cast<std::size_t>(token->num_backtracked));
+        to.tokens.resize(kept);
+        to.logprobs.resize(kept);
+        to.num_reported++;
         to.tokens.push_back(token->token);
         to.logprobs.push_back(token->logprob);
         to.finish = token->finish_reason;
@@ -146,6 +162,7 @@ class SchedulerDriver {
   scheduler::StepPlan last_plan_;
   std::vector<StreamKey> last_keys_;
   std::vector<scheduler::SequenceNotice> notices_;
+  OnEvent on_event_;
   int num_started_ = 0;
   int num_steps_ahead_ = 0;
   std::set<std::pair<ConnectionId, StreamId>> admitted_;

@@ -30,6 +30,10 @@ struct TokenEvent {
   // Most probable first; always contains the token itself. Absent for a Score without top_logprobs.
   std::optional<std::vector<TokenLogprob>> top_logprobs = {};
   int sample = 0;  // StreamKey::sample
+  // So many tokens before this one, of those reported and then of the prompt, are not the stream's
+  // any more.
+  int num_backtracked = 0;
+  bool is_appended = false;  // it was not drawn
 };
 
 // The end of a stream by an error.

@@ -12,9 +12,11 @@
 
 #include "lmtp/base/batch_limits.h"
 #include "lmtp/base/ids.h"
+#include "lmtp/base/result.h"
 #include "lmtp/cache/block_pool.h"
 #include "lmtp/cache/prefix_cache.h"
 #include "lmtp/request/event.h"
+#include "lmtp/request/sampling_changes.h"
 #include "lmtp/scheduler/counters.h"
 #include "lmtp/scheduler/debug_options.h"
 #include "lmtp/scheduler/sequence.h"
@@ -79,6 +81,32 @@ class Scheduler {
   // Ends a sequence in any state and frees its blocks. False if the key is not live.
   bool remove(StreamKey key);
 
+  // Edits of live sequences, between two steps. Each goes through the prefix cache: nothing is
+  // computed again but what that does not hold and the token before the next one, and the bits are
+  // those of a new request for the same tokens. An error changes nothing: kNotFound where the key
+  // is not live, or kInvalid with what is allowed.
+
+  // Drops the last tokens of a Generate, generated ones and then the prompt's, and puts others
+  // behind the rest. Those are reported like drawn ones, count as generated and end nothing; one
+  // at least is drawn behind them. REQUIRES: num_dropped >= 0.
+  Result<void> backtrack(StreamKey key, int num_dropped, std::span<const TokenId> appended);
+  Result<void> append(StreamKey key, std::span<const TokenId> tokens) {
+    return backtrack(key, 0, tokens);
+  }
+  Result<void> truncate(StreamKey key, int num_dropped) { return backtrack(key, num_dropped, {}); }
+
+  // Of one sequence, over its life.
+  static constexpr int kMaxForks = 64;
+
+  // Queues a Generate with the tokens of another one so far, generated ones included, which count
+  // for its max_tokens too. Unless a seed is among the changes, it draws by splitmix64(the other's
+  // seed, the number of the fork: 1 is the first).
+  Result<void> fork(StreamKey from, StreamKey to, const SamplingChanges& changes = {});
+
+  // A suspended sequence holds no blocks and is not looked at until it is resumed.
+  Result<void> suspend(StreamKey key);
+  Result<void> resume(StreamKey key);
+
   // The next step; empty if nothing can run. Valid until commit or abort.
   const StepPlan& plan(const StepLimits& limits = {});
 
@@ -107,7 +135,11 @@ class Scheduler {
   // Tokens of waiting sequences, cached ones included.
   int num_waiting_tokens() const;
   int num_running() const { return static_cast<int>(running_.size()); }
-  bool idle() const { return sequences_.empty(); }
+  int num_suspended() const {
+    return static_cast<int>(sequences_.size()) - num_waiting() - num_running();
+  }
+  // Whether no step would compute anything.
+  bool idle() const { return waiting_.empty() && running_.empty(); }
   const cache::BlockPool& pool() const { return pool_; }
   const SchedulerCounters& counters() const { return counters_; }
 
@@ -119,7 +151,7 @@ class Scheduler {
   // (start-time fair queueing, Goyal et al. 1996).
   struct Share {
     std::int64_t served = 0;
-    int num_sequences = 0;  // >= 1
+    int num_sequences = 0;  // >= 1; suspended ones are not counted
     int num_running = 0;    // of those
   };
   enum class Admission { kAdmitted, kDeferred, kRefused };
@@ -142,6 +174,7 @@ class Scheduler {
   bool add_ahead(int input_row);
   bool reserve(Sequence& sequence, int num_tokens);
   void preempt(Sequence& victim);
+  void requeue(Sequence& sequence);
   void unplan(const Sequence& sequence);
 
   int max_running() const;
@@ -161,6 +194,12 @@ class Scheduler {
   void take_matched(Sequence& sequence, const cache::PrefixMatch& match);
   bool fits(const cache::PrefixMatch& match, int num_tokens, int num_freed = 0) const;
   int blocks_expected(const Sequence& sequence) const;
+
+  Result<Sequence*> find(StreamKey key);
+  Result<Sequence*> find_generate(StreamKey key);
+  Result<void> check_backtrack(const Sequence& sequence, int num_dropped,
+                               std::span<const TokenId> appended) const;
+  void cut(Sequence& sequence, int num_dropped);
 
   void commit_row(const PlanRow& row, RowResult& result, std::vector<SchedulerEvent>& events);
   TokenEvent next_entry(Sequence& sequence, TokenResult&& token);

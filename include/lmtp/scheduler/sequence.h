@@ -11,8 +11,9 @@
 namespace lmtp::scheduler {
 
 // kWaiting: not admitted, holds no blocks. kRunning: holds blocks and may have a row in each step.
-// A preempted sequence is kWaiting again, with its generated tokens kept.
-enum class SequenceStatus { kWaiting, kRunning };
+// kSuspended: as waiting, but no plan looks at it. A preempted or edited sequence is kWaiting
+// again, with the tokens that it has.
+enum class SequenceStatus { kWaiting, kRunning, kSuspended };
 
 // Owner: the Scheduler, on the engine's thread. The agent reads it during execute() only.
 //
@@ -26,7 +27,8 @@ struct Sequence {
   RequestKind kind = RequestKind::kGenerate;
   SequenceStatus status = SequenceStatus::kWaiting;
 
-  // Generate: prompt, then what was generated. Score: prompt, then what is to be scored.
+  // Generate: prompt, then what was generated or appended. Score: prompt, then what is to be
+  // scored.
   std::vector<TokenId> tokens;
   int num_prompt = 0;  // tokens[0, num_prompt) came as the prompt
 
@@ -47,8 +49,14 @@ struct Sequence {
   bool is_end_withheld = false;
   std::shared_ptr<const LogitBias> own_bias;
   int num_generated_max = 0;  // max_tokens after clamping to the context
-  int num_emitted = 0;        // events sent; for a Score, scored tokens
+  // Tokens behind the prompt that were reported. Others follow: of a Score, and of a Generate those
+  // that were appended.
+  int num_emitted = 0;
+  int num_backtracked = 0;  // tokens that the client knows and that were dropped; not yet reported
+  int num_forks = 0;
   int num_preempted = 0;
+  bool is_preempted = false;         // and not admitted again
+  bool is_returning = false;         // it has been admitted before: it precedes those that have not
   int num_cached_hint = 0;           // tokens found in the prefix cache by the last look-up
   std::int64_t waiting_since = 0;    // step of arrival, or of the last preemption
   std::int64_t admission_step = 0;   // the last one
@@ -57,7 +65,7 @@ struct Sequence {
   int length() const { return static_cast<int>(tokens.size()); }
   int num_generated() const { return length() - num_prompt; }
   // What min_tokens counts.
-  int num_counted() const { return num_generated() + num_resumed; }
+  int num_counted() const { return num_emitted + num_resumed; }
   // The last token of a Score is never fed: nothing follows it.
   int num_to_compute() const { return kind == RequestKind::kScore ? length() - 1 : length(); }
 };

@@ -48,8 +48,12 @@ class TextStopChecker : public StopChecker {
                   std::span<const TokenId> resumed);
 
   bool push(TokenId token, bool may_stop) override;
+  std::unique_ptr<StopChecker> restarted(std::span<const TokenId> before,
+                                         std::span<const TokenId> generated) const override;
 
  private:
+  TokenDecoder::Options options_;
+  std::shared_ptr<const StopStrings> stops_;
   TokenDecoder decoder_;
   StopMatcher matcher_;
 };

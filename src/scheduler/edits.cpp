@@ -1,0 +1,210 @@
+// The part of Scheduler that changes live sequences between two steps. All of it is one motion:
+// what a sequence computed goes to the prefix cache, and it waits to be admitted again with other
+// tokens.
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "lmtp/base/check.h"
+#include "lmtp/scheduler/scheduler.h"
+#include "stream_end.h"
+
+namespace lmtp::scheduler {
+namespace {
+
+// Steele, Lea, Flood 2014: the number-th output of the generator that starts at `seed`.
+std::uint64_t splitmix64(std::uint64_t seed, std::uint64_t number) {
+  std::uint64_t z = seed + number * 0x9E3779B97F4A7C15ULL;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
+  return z ^ (z >> 31);
+}
+
+Error not_live(StreamId stream) {
+  return {ErrorCode::kNotFound, "stream " + std::to_string(stream) + " is not live"};
+}
+
+// What the request itself asked for.
+const LogitBias* bias_of(const Sequence& sequence) {
+  return (sequence.is_end_withheld ? sequence.own_bias : sequence.params.logit_bias).get();
+}
+
+bool is_impossible(const Sequence& sequence, TokenId token) {
+  if (sequence.params.mask != nullptr && !sequence.params.mask->allows(token)) return true;
+  const LogitBias* bias = bias_of(sequence);
+  if (bias == nullptr) return false;
+  const auto at = std::ranges::lower_bound(bias->ids, token);
+  return at != bias->ids.end() && *at == token &&
+         std::isinf(bias->values[static_cast<std::size_t>(at - bias->ids.begin())]);
+}
+
+// A checker that has seen what was reported.
+std::shared_ptr<StopChecker> restart_stops(const StopChecker* stops, const Sequence& sequence) {
+  if (stops == nullptr) return nullptr;
+  const auto tokens = std::span<const TokenId>(sequence.tokens);
+  const auto first = static_cast<std::size_t>(sequence.num_prompt - sequence.num_resumed);
+  return stops->restarted(tokens.first(first),
+                          tokens.subspan(first, static_cast<std::size_t>(sequence.num_counted())));
+}
+
+}  // namespace
+
+// A running sequence waits again, and is admitted before those that have not run yet. What it
+// computed stays in the prefix cache.
+void Scheduler::requeue(Sequence& sequence) {
+  if (sequence.status != SequenceStatus::kRunning) return;
+  // If the plan at hand admitted it, its block copies have not been made yet.
+  if (!in_step_ || sequence.admission_step != step_) index_computed(sequence, true);
+  sequence.num_cached_hint = sequence.num_computed;
+  release(sequence);
+  std::erase(running_, &sequence);
+  --shares_.at(sequence.share).num_running;
+  sequence.status = SequenceStatus::kWaiting;
+  sequence.waiting_since = step_;
+  sequence.is_returning = true;
+  waiting_.push_back(&sequence);
+}
+
+Result<Sequence*> Scheduler::find(StreamKey key) {
+  LMTP_CHECK(!in_step_);
+  const auto found = sequences_.find(key);
+  if (found == sequences_.end()) return not_live(key.stream);
+  return found->second.get();
+}
+
+Result<Sequence*> Scheduler::find_generate(StreamKey key) {
+  Result<Sequence*> found = find(key);
+  if (found && (*found)->kind != RequestKind::kGenerate) {
+    return Error{ErrorCode::kInvalid, "stream " + std::to_string(key.stream) +
+                                          " scores; allowed are streams that generate"};
+  }
+  return found;
+}
+
+Result<void> Scheduler::check_backtrack(const Sequence& sequence, int num_dropped,
+                                        std::span<const TokenId> appended) const {
+  if (num_dropped >= sequence.length()) {
+    return Error{ErrorCode::kInvalid, "drop: is " + std::to_string(num_dropped) +
+                                          "; allowed are at most " +
+                                          std::to_string(sequence.length() - 1) +
+                                          " (the stream's tokens but the first)"};
+  }
+  const int num_kept = std::max(0, sequence.num_generated() - num_dropped);
+  const int most = sequence.num_generated_max - num_kept - 1;
+  if (appended.size() > static_cast<std::size_t>(most)) {
+    return Error{ErrorCode::kInvalid,
+                 "append: has " + std::to_string(appended.size()) +
+                     " tokens; allowed are at most " + std::to_string(most) +
+                     " (one less than max_tokens and the context leave room for)"};
+  }
+  const int num_counted =
+      std::max(0, sequence.num_generated() + sequence.num_resumed - num_dropped);
+  for (std::size_t i = 0; i < appended.size(); ++i) {
+    const bool may_end = num_counted + static_cast<int>(i) >= sequence.params.min_tokens;
+    if (!is_impossible(sequence, appended[i]) &&
+        (may_end || !is_end(sequence, appended[i], options_.eos_ids))) {
+      continue;
+    }
+    return Error{ErrorCode::kInvalid,
+                 "append: token " + std::to_string(appended[i]) +
+                     " has probability 0; allowed are tokens that the stream's logit_bias, mask "
+                     "and min_tokens do not make impossible"};
+  }
+  return {};
+}
+
+void Scheduler::cut(Sequence& sequence, int num_dropped) {
+  requeue(sequence);
+  const int length = sequence.length() - num_dropped;
+  sequence.num_backtracked += std::max(0, sequence.num_prompt + sequence.num_emitted - length);
+  sequence.tokens.resize(static_cast<std::size_t>(length));
+  const int num_prompt = std::min(sequence.num_prompt, length);
+  sequence.num_resumed = std::max(0, sequence.num_resumed - (sequence.num_prompt - num_prompt));
+  sequence.num_prompt = num_prompt;
+  sequence.num_emitted = std::min(sequence.num_emitted, length - num_prompt);
+  sequence.stops = restart_stops(sequence.stops.get(), sequence);
+  withhold_end(sequence, options_.eos_ids);
+  match_prefix(sequence);
+}
+
+Result<void> Scheduler::backtrack(StreamKey key, int num_dropped,
+                                  std::span<const TokenId> appended) {
+  LMTP_CHECK(num_dropped >= 0, num_dropped);
+  const Result<Sequence*> found = find_generate(key);
+  if (!found) return found.error();
+  Sequence& sequence = **found;
+  if (Result<void> ok = check_backtrack(sequence, num_dropped, appended); !ok) return ok;
+  if (num_dropped > 0) cut(sequence, num_dropped);
+  sequence.tokens.insert(sequence.tokens.end(), appended.begin(), appended.end());
+  return {};
+}
+
+Result<void> Scheduler::fork(StreamKey from, StreamKey to, const SamplingChanges& changes) {
+  const Result<Sequence*> found = find_generate(from);
+  if (!found) return found.error();
+  if (contains(to)) {
+    return Error{ErrorCode::kInvalid, "streams: " + std::to_string(to.stream) +
+                                          " is live; allowed are ids of no live stream"};
+  }
+  Sequence& parent = **found;
+  if (parent.num_forks >= kMaxForks) {
+    return Error{ErrorCode::kInvalid, "streams: stream " + std::to_string(from.stream) +
+                                          " was forked " + std::to_string(parent.num_forks) +
+                                          " times; allowed are at most " +
+                                          std::to_string(kMaxForks)};
+  }
+  auto sequence = std::make_unique<Sequence>();
+  sequence->params = parent.params;
+  if (parent.is_end_withheld) sequence->params.logit_bias = parent.own_bias;
+  const auto number = static_cast<std::uint64_t>(parent.num_forks) + 1;
+  sequence->params.seed = splitmix64(parent.params.seed, number);
+  changes.apply(sequence->params);
+  if (sequence->params.max_tokens <= parent.num_generated()) {
+    return Error{ErrorCode::kInvalid,
+                 "max_tokens: is " + std::to_string(sequence->params.max_tokens) +
+                     "; allowed is more than the " + std::to_string(parent.num_generated()) +
+                     " tokens that the stream has generated"};
+  }
+  ++parent.num_forks;
+  if (parent.status == SequenceStatus::kRunning) index_computed(parent, true);
+  sequence->key = to;
+  sequence->share = parent.share;
+  sequence->tokens = parent.tokens;
+  sequence->num_prompt = parent.num_prompt;
+  sequence->num_resumed = parent.num_resumed;
+  sequence->num_emitted = parent.num_emitted;
+  sequence->stops = restart_stops(parent.stops.get(), *sequence);
+  sequence->wants_notices = parent.wants_notices;
+  add(std::move(sequence));
+  return {};
+}
+
+Result<void> Scheduler::suspend(StreamKey key) {
+  const Result<Sequence*> found = find(key);
+  if (!found) return found.error();
+  Sequence& sequence = **found;
+  if (sequence.status == SequenceStatus::kSuspended) return {};
+  requeue(sequence);
+  std::erase(waiting_, &sequence);
+  sequence.status = SequenceStatus::kSuspended;
+  leave_share(sequence.share);
+  return {};
+}
+
+Result<void> Scheduler::resume(StreamKey key) {
+  const Result<Sequence*> found = find(key);
+  if (!found) return found.error();
+  Sequence& sequence = **found;
+  if (sequence.status != SequenceStatus::kSuspended) return {};
+  join_share(sequence.share);
+  sequence.status = SequenceStatus::kWaiting;
+  sequence.waiting_since = step_;
+  waiting_.push_back(&sequence);
+  match_prefix(sequence);
+  return {};
+}
+
+}  // namespace lmtp::scheduler

@@ -1,0 +1,297 @@
+// Edits of live sequences: what comes out is what a new request for the same tokens would give, and
+// nothing is computed again but what the prefix cache does not hold.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "scheduler_driver.h"
+#include "small_cases.h"
+
+namespace lmtp::scheduler {
+namespace {
+
+using testing::counting;
+using testing::FakeAgent;
+using testing::SchedulerDriver;
+using testing::small_agent;
+using testing::small_options;
+
+constexpr int kVocab = testing::kSmallVocab;
+
+std::vector<TokenId> operator+(std::vector<TokenId> a, const std::vector<TokenId>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+std::vector<TokenId> first_of(const std::vector<TokenId>& tokens, std::size_t count) {
+  return {tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(count)};
+}
+
+// With an agent that runs ahead, and with one that does not.
+class EditsTest : public ::testing::TestWithParam<bool> {
+ protected:
+  static testing::FakeAgentOptions agent(int num_blocks) {
+    testing::FakeAgentOptions options = small_agent(num_blocks);
+    options.runs_ahead = GetParam();
+    return options;
+  }
+  static SchedulerOptions options() {
+    SchedulerOptions made = small_options();
+    made.context_length = 1024;
+    made.batch.max_tokens = 512;
+    return made;
+  }
+
+  void step(int count) {
+    for (int i = 0; i < count; ++i) driver_.step();
+    driver_.settle();
+  }
+  // Steps until the stream has got so many tokens.
+  void run_until(StreamKey key, std::size_t num_tokens) {
+    while (driver_.outcome(key).tokens.size() < num_tokens && driver_.step()) {
+    }
+    driver_.settle();
+  }
+  std::int64_t num_computed() { return driver_.scheduler().counters().num_tokens_computed; }
+  Scheduler& scheduler() { return driver_.scheduler(); }
+  const std::vector<TokenId>& tokens_of(StreamKey key) { return driver_.outcome(key).tokens; }
+
+  SchedulerDriver driver_{agent(300), options()};
+};
+
+INSTANTIATE_TEST_SUITE_P(Agents, EditsTest, ::testing::Bool(),
+                         [](const auto& which) { return which.param ? "Ahead" : "StepByStep"; });
+
+TEST_P(EditsTest, TruncateAndAppendEqualANewPrompt) {
+  const std::vector<TokenId> prompt = counting(1, 40);
+  const StreamKey key = driver_.generate(1, prompt, 60);
+  run_until(key, 25);
+  const std::vector<TokenId> had = tokens_of(key);
+  const std::vector<TokenId> appended = {7, 8, 9};
+  ASSERT_TRUE(scheduler().truncate(key, static_cast<int>(had.size()) - 10));
+  ASSERT_TRUE(scheduler().append(key, appended));
+  scheduler().check_invariants();
+  driver_.run();
+  const std::vector<TokenId> forced = first_of(had, 10) + appended;
+  const auto& got = driver_.outcome(key);
+  EXPECT_EQ(got.tokens, forced + FakeAgent::expected_tokens(prompt + forced, 47, kVocab));
+  EXPECT_EQ(got.finish, FinishReason::kLength);
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(got.logprobs[10 + i],
+              FakeAgent::logprob_after(prompt + first_of(forced, 10 + i), appended[i]));
+  }
+  EXPECT_EQ(got.num_reported, static_cast<int>(had.size()) + 50);
+}
+
+TEST_P(EditsTest, BacktrackIntoThePrompt) {
+  const std::vector<TokenId> prompt = counting(1, 40);
+  const StreamKey key = driver_.generate(1, prompt, 30);
+  run_until(key, 5);
+  const int num_left = 33;
+  ASSERT_TRUE(scheduler().backtrack(key, 40 + static_cast<int>(tokens_of(key).size()) - num_left,
+                                    std::vector<TokenId>{4}));
+  driver_.run();
+  std::vector<TokenId> forced = first_of(prompt, num_left);
+  forced.push_back(4);
+  EXPECT_EQ(tokens_of(key),
+            std::vector<TokenId>{4} + FakeAgent::expected_tokens(forced, 29, kVocab));
+}
+
+TEST_P(EditsTest, AForkInto8ComputesOneTokenEach) {
+  const StreamKey key = driver_.generate(1, counting(1, 300), 300);
+  run_until(key, 200);
+  const std::vector<TokenId> before = tokens_of(key);
+  const std::int64_t computed = num_computed();
+  const std::int64_t generated = scheduler().counters().num_generated_tokens;
+  for (StreamId id = 2; id < 10; ++id) ASSERT_TRUE(scheduler().fork(key, {1, id}));
+  step(1);
+  for (StreamId id = 2; id < 10; ++id) {
+    EXPECT_GE(tokens_of({1, id}).size(), 1U) << "a token within two steps";
+  }
+  // Each token that was computed gave one.
+  EXPECT_EQ(num_computed() - computed, scheduler().counters().num_generated_tokens - generated);
+  driver_.run();
+  for (StreamId id = 2; id < 10; ++id) {
+    EXPECT_EQ(before + tokens_of({1, id}), tokens_of(key));
+  }
+}
+
+TEST_P(EditsTest, BacktrackOf20ComputesAtMostABlockOfWhatIsKept) {
+  for (const int num_dropped : {1, 15, 16, 17, 20}) {
+    const StreamKey key = driver_.generate(num_dropped, counting(num_dropped, 300), 300);
+    run_until(key, 200);
+    const std::int64_t computed = num_computed();
+    const std::int64_t generated = scheduler().counters().num_generated_tokens;
+    ASSERT_TRUE(scheduler().truncate(key, num_dropped));
+    step(1);
+    EXPECT_EQ(num_computed() - computed, scheduler().counters().num_generated_tokens - generated);
+    driver_.run();
+  }
+}
+
+TEST_P(EditsTest, SuspendedStreamsHoldNothingAndGoOn) {
+  const std::vector<TokenId> prompt = counting(1, 50);
+  const StreamKey key = driver_.generate(1, prompt, 40);
+  const StreamKey waiting = driver_.generate(2, counting(9, 40), 5, 2);
+  ASSERT_TRUE(scheduler().suspend(waiting));
+  run_until(key, 10);
+  const std::size_t num_tokens = tokens_of(key).size();
+  ASSERT_TRUE(scheduler().suspend(key));
+  ASSERT_TRUE(scheduler().suspend(key));
+  scheduler().check_invariants();
+  EXPECT_TRUE(scheduler().idle());
+  EXPECT_EQ(scheduler().num_suspended(), 2);
+  EXPECT_EQ(scheduler().pool().num_pinned(), 0);
+  EXPECT_FALSE(driver_.step());
+  ASSERT_TRUE(scheduler().truncate(key, 3));
+  ASSERT_TRUE(scheduler().fork(key, {1, 5}));
+  driver_.run();
+  EXPECT_EQ(tokens_of(key).size(), num_tokens);
+  ASSERT_TRUE(scheduler().resume(key));
+  ASSERT_TRUE(scheduler().resume(key));
+  ASSERT_TRUE(scheduler().resume(waiting));
+  driver_.run();
+  EXPECT_EQ(tokens_of(key), FakeAgent::expected_tokens(prompt, 40, kVocab));
+  EXPECT_EQ(tokens_of(waiting), FakeAgent::expected_tokens(counting(9, 40), 5, kVocab));
+  EXPECT_EQ(tokens_of({1, 5}).size(), 40 - num_tokens + 3);
+  const StreamKey ended = driver_.generate(3, prompt, 40);
+  ASSERT_TRUE(scheduler().suspend(ended));
+  EXPECT_TRUE(scheduler().remove(ended));
+  EXPECT_EQ(scheduler().num_suspended(), 0);
+}
+
+TEST_P(EditsTest, WhatIsNotAllowedChangesNothing) {
+  SamplingParams params;
+  params.mask = [] {
+    auto mask = std::make_shared<TokenMask>();
+    mask->words.assign(16, ~std::uint64_t{0} - 1);  // all but token 0 of each 64
+    return mask;
+  }();
+  const StreamKey key = driver_.generate(1, counting(1, 10), 20, 1, params);
+  const StreamKey scoring = driver_.score(2, counting(1, 10), {1, 2, 3});
+  const auto error_of = [](const Result<void>& result) {
+    return result ? std::string() : result.error().message;
+  };
+  EXPECT_EQ(scheduler().truncate({1, 9}, 1).error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(error_of(scheduler().fork({1, 9}, {1, 10})), "stream 9 is not live");
+  EXPECT_EQ(error_of(scheduler().truncate(scoring, 1)),
+            "stream 2 scores; allowed are streams that generate");
+  EXPECT_EQ(error_of(scheduler().fork(scoring, {1, 3})),
+            "stream 2 scores; allowed are streams that generate");
+  EXPECT_EQ(error_of(scheduler().fork(key, scoring)),
+            "streams: 2 is live; allowed are ids of no live stream");
+  run_until(key, 5);
+  const int length = 10 + static_cast<int>(tokens_of(key).size());
+  EXPECT_EQ(error_of(scheduler().truncate(key, length)),
+            "drop: is " + std::to_string(length) + "; allowed are at most " +
+                std::to_string(length - 1) + " (the stream's tokens but the first)");
+  EXPECT_EQ(error_of(scheduler().backtrack(key, length - 12, counting(1, 18))),
+            "append: has 18 tokens; allowed are at most 17 (one less than max_tokens and the "
+            "context leave room for)");
+  EXPECT_EQ(error_of(scheduler().append(key, std::vector<TokenId>{5, 64})),
+            "append: token 64 has probability 0; allowed are tokens that the stream's logit_bias, "
+            "mask and min_tokens do not make impossible");
+  SamplingChanges fewer;
+  fewer.values.max_tokens = 5;
+  fewer.given.set(7);
+  ASSERT_EQ(kSamplingTable[7].name, "max_tokens");
+  EXPECT_EQ(error_of(scheduler().fork(key, {1, 3}, fewer)),
+            "max_tokens: is 5; allowed is more than the " + std::to_string(length - 10) +
+                " tokens that the stream has generated");
+  for (StreamId id = 100; id < 100 + Scheduler::kMaxForks; ++id) {
+    ASSERT_TRUE(scheduler().fork(key, {2, id}));
+  }
+  EXPECT_EQ(error_of(scheduler().fork(key, {1, 3})),
+            "streams: stream 1 was forked 64 times; allowed are at most 64");
+  driver_.run();
+  EXPECT_EQ(tokens_of(key), FakeAgent::expected_tokens(counting(1, 10), 20, kVocab));
+}
+
+// What is reported of an appended token depends on the tokens before it alone: with penalties each
+// has a row of its own.
+TEST_P(EditsTest, AppendedTokensWithPenaltiesGoOneAStep) {
+  for (const bool has_penalties : {false, true}) {
+    SamplingParams params;
+    params.presence_penalty = has_penalties ? 1.0F : 0.0F;
+    const StreamKey key = driver_.generate(1, counting(1, 20), 30, 1, params);
+    run_until(key, 2);
+    ASSERT_TRUE(scheduler().append(key, counting(70, 5)));
+    const std::size_t num_before = tokens_of(key).size();
+    step(1);
+    EXPECT_EQ(tokens_of(key).size() - num_before, has_penalties ? 1U : 6U);
+    driver_.run();
+  }
+}
+
+TEST_P(EditsTest, NothingIsReportedTwiceAfterPreemption) {
+  SchedulerDriver driver(agent(12), [] {
+    SchedulerOptions made = small_options();
+    made.context_length = 160;
+    made.batch.max_tokens = 16;
+    return made;
+  }());
+  const StreamKey older = driver.generate(1, counting(1, 30), 100);
+  const StreamKey younger = driver.generate(2, counting(500, 30), 100);
+  for (int i = 0; i < 12; ++i) driver.step();
+  driver.settle();
+  const int had = driver.outcome(younger).num_reported;
+  const std::vector<TokenId> before = driver.outcome(younger).tokens;
+  ASSERT_TRUE(driver.scheduler().append(younger, counting(800, 40)));
+  driver.run();
+  EXPECT_GT(driver.scheduler().counters().num_preemptions, 0);
+  EXPECT_EQ(driver.outcome(younger).num_reported, 100);
+  const std::vector<TokenId> forced = before + counting(800, 40);
+  EXPECT_EQ(driver.outcome(younger).tokens,
+            forced + FakeAgent::expected_tokens(counting(500, 30) + forced, 60 - had, kVocab));
+  EXPECT_EQ(driver.outcome(older).tokens, FakeAgent::expected_tokens(counting(1, 30), 100, kVocab));
+}
+
+TEST_P(EditsTest, MinTokensHoldsAgainAfterABacktrack) {
+  // The model would end with its third token.
+  const std::vector<TokenId> natural = FakeAgent::expected_tokens(counting(1, 20), 8, kVocab);
+  SamplingParams params;
+  params.min_tokens = 6;
+  params.stop_token_ids = {natural[2]};
+  const StreamKey key = driver_.generate(1, counting(1, 20), 30, 1, params);
+  run_until(key, 8);
+  const auto had = static_cast<int>(tokens_of(key).size());
+  EXPECT_EQ(first_of(tokens_of(key), 2), first_of(natural, 2));
+  EXPECT_NE(tokens_of(key)[2], natural[2]);
+  const std::vector<TokenId> first = first_of(tokens_of(key), 8);
+  ASSERT_FALSE(scheduler().backtrack(key, had - 2, std::vector<TokenId>{natural[2]}));
+  ASSERT_TRUE(scheduler().truncate(key, had - 2));
+  ASSERT_TRUE(scheduler().fork(key, {1, 2}));
+  step(8);
+  EXPECT_EQ(first_of(tokens_of(key), 8), first);
+  EXPECT_EQ(first_of(tokens_of(key), 2) + first_of(tokens_of({1, 2}), 6), first);
+  driver_.run();
+}
+
+TEST_P(EditsTest, ForksDrawBySeedsOfTheirOwn) {
+  SamplingParams params;
+  params.seed = 5;
+  const StreamKey key = driver_.generate(1, counting(1, 20), 30, 1, params);
+  run_until(key, 2);
+  SamplingChanges changes;
+  ASSERT_TRUE(scheduler().fork(key, {1, 2}));
+  ASSERT_TRUE(scheduler().fork(key, {1, 3}));
+  changes.values.seed = 77;
+  changes.given.set(10);
+  ASSERT_EQ(kSamplingTable[10].name, "seed");
+  ASSERT_TRUE(scheduler().fork(key, {1, 4}, changes));
+  const StepPlan& plan = scheduler().plan();
+  std::vector<std::uint64_t> seeds;
+  for (const PlanRow& row : plan.rows) seeds.push_back(row.sequence->params.seed);
+  ASSERT_EQ(seeds.size(), 4U);
+  // The first outputs of splitmix64 from 5.
+  EXPECT_EQ(seeds,
+            (std::vector<std::uint64_t>{5, 7134611160154358618ULL, 13877614986023876344ULL, 77}));
+  scheduler().abort({ErrorCode::kInternal, "not run"});
+}
+
+}  // namespace
+}  // namespace lmtp::scheduler
