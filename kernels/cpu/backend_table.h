@@ -4,17 +4,17 @@
 #include "kernels/backend.h"
 #include "kv_copy.h"
 #include "linear_shape.h"
-#include "plain_rows.h"
+#include "plain_ops.h"
 
 namespace lmtp::kernels::LMTP_KERNELS_ISA {
 
 inline Backend make_backend(const char* name) {
   return {.name = name,
           .device = nullptr,
-          .packed_bytes = nullptr,
-          .pack = nullptr,
-          .fill_random = nullptr,
-          .scratch_bytes = nullptr,
+          .packed_bytes = plain::packed_bytes,
+          .pack = plain::pack,
+          .fill_random = plain::fill_random,
+          .scratch_bytes = plain::scratch_bytes,
           .linear = linear,
           .linear_shape = linear_shape_for(kRegisters, l2_cache_bytes()),
           .layer_norm = layer_norm,
@@ -29,7 +29,7 @@ inline Backend make_backend(const char* name) {
           .kv_copy = plain::kv_copy,
           .paged_attention = paged_attention,
           .sample = sample,
-          .step_batch = nullptr};
+          .step_batch = plain::step_batch};
 }
 
 }  // namespace lmtp::kernels::LMTP_KERNELS_ISA

@@ -76,18 +76,18 @@ void linear(Stream& stream, const LinearArgs& args) {
 }
 
 std::size_t packed_bytes(const Backend& backend, WeightType type, std::int64_t n, std::int64_t k) {
-  LMTP_CHECK(backend.packed_bytes != nullptr && n > 0 && k > 0, n, k);
+  LMTP_CHECK(n > 0 && k > 0, n, k);
   return backend.packed_bytes(type, n, k);
 }
 
-void pack_on_device(Stream& stream, const SourceWeight& source, const PackTarget& to) {
-  LMTP_CHECK(stream.backend().pack != nullptr && source.data != nullptr && to.panels != nullptr);
-  LMTP_CHECK(to.type != WeightType::kInt8);
+void pack(Stream& stream, const SourceWeight& source, const PackTarget& to) {
+  LMTP_CHECK(source.data != nullptr && to.panels != nullptr);
+  LMTP_CHECK(to.type != (on_host(stream) ? WeightType::kF16 : WeightType::kInt8));
   stream.backend().pack(stream, source, to);
 }
 
-void fill_random_on_device(Stream& stream, const FillRandomArgs& args) {
-  LMTP_CHECK(stream.backend().fill_random != nullptr && args.to != nullptr);
+void fill_random(Stream& stream, const FillRandomArgs& args) {
+  LMTP_CHECK(args.to != nullptr);
   LMTP_CHECK(args.tensor.type != ElementType::kF16 && args.first >= 0 && args.count >= 0,
              args.first, args.count);
   if (args.count > 0) stream.backend().fill_random(stream, args);
@@ -226,12 +226,12 @@ void sample(Stream& stream, const SampleArgs& args) {
   check_matrix(kOp, "logits", args.logits);
   LMTP_CHECK(args.rows != nullptr && args.positions != nullptr && args.records != nullptr);
   if (!args.raw.empty()) check_same_shape(kOp, "logits", args.logits, "raw", args.raw);
+  LMTP_CHECK(args.mask_of == nullptr || args.masks != nullptr);
   stream.backend().sample(stream, args);
 }
 
 void step_batch(Stream& stream, const StepBatchArgs& args) {
-  LMTP_CHECK(stream.backend().step_batch != nullptr && args.words != nullptr &&
-             args.tokens != nullptr && args.next_positions != nullptr &&
+  LMTP_CHECK(args.words != nullptr && args.tokens != nullptr && args.next_positions != nullptr &&
              args.block_tables != nullptr && args.records != nullptr && args.ids != nullptr &&
              args.positions != nullptr && args.slots != nullptr);
   LMTP_CHECK(args.num_rows >= 1 && args.num_rows <= args.num_padded && args.num_patches >= 0 &&

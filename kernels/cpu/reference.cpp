@@ -8,7 +8,7 @@
 #include "kernels/backend.h"
 #include "kernels/draw_weight.h"
 #include "kv_copy.h"
-#include "plain_rows.h"
+#include "plain_ops.h"
 #include "round_bf16.h"
 #include "sample.h"
 #include "unit_element.h"
@@ -311,10 +311,10 @@ void sample_plain(Stream& stream, const SampleArgs& args) {
 const Backend& reference_backend() {
   static constexpr Backend kBackend = {.name = "reference",
                                        .device = nullptr,
-                                       .packed_bytes = nullptr,
-                                       .pack = nullptr,
-                                       .fill_random = nullptr,
-                                       .scratch_bytes = nullptr,
+                                       .packed_bytes = plain::packed_bytes,
+                                       .pack = plain::pack,
+                                       .fill_random = plain::fill_random,
+                                       .scratch_bytes = plain::scratch_bytes,
                                        .linear = linear_plain,
                                        .layer_norm = layer_norm_plain,
                                        .rms_norm = rms_norm_plain,
@@ -328,7 +328,7 @@ const Backend& reference_backend() {
                                        .kv_copy = plain::kv_copy,
                                        .paged_attention = paged_attention_plain,
                                        .sample = sample_plain,
-                                       .step_batch = nullptr};
+                                       .step_batch = plain::step_batch};
   return kBackend;
 }
 

@@ -100,17 +100,24 @@ class RowSampler {
   RowSampler(const RowOps& ops, Workspace work, const SampleRow& row, std::span<float> logits)
       : ops_(ops), work_(work), row_(row), logits_(logits) {}
 
-  // raw: for a copy of the logits as they were, if the row wants one.
-  SampleRecord run(const TokenCount* counts, std::int32_t position, float* raw, TopToken* top) {
+  // mask: of the draw; empty: none. raw: for a copy of the logits that are reported, where others
+  // are drawn from.
+  SampleRecord run(const TokenCount* counts, std::span<const std::uint32_t> mask,
+                   std::int32_t position, float* raw, TopToken* top) {
     if (row_.is_raw != 0) std::ranges::copy(logits_, raw);
     edit(counts);
+    const bool is_masked = !mask.empty() && row_.scored < 0;
+    if (is_masked) {
+      if (row_.is_raw == 0) std::ranges::copy(logits_, raw);
+      apply_mask(logits_, mask);
+    }
     LogSumExp total = ops_.logsumexp(logits_.data(), size());
     if (!std::isfinite(total.log_sum)) return {};
     SampleRecord record{.is_valid = 1, .token = row_.scored};
     if (row_.scored < 0 && row_.temperature > 0.0F) {
       record.token = draw(total.max, static_cast<std::uint64_t>(position) + 1);
     }
-    if (row_.is_raw != 0) {
+    if (row_.is_raw != 0 || is_masked) {
       if (record.token < 0) record.token = best();
       logits_ = {raw, logits_.size()};
       total = ops_.logsumexp(logits_.data(), size());
@@ -268,9 +275,13 @@ void sample(Stream& stream, const SampleArgs& args, const RowOps& ops) {
                row.num_top, width);
     const Workspace work(memory + static_cast<std::size_t>(worker) * worker_bytes, width);
     RowSampler sampler(ops, work, row, {args.logits.row(at), static_cast<std::size_t>(width)});
-    args.records[at] =
-        sampler.run(args.counts, args.positions[at], row.is_raw != 0 ? args.raw.row(at) : nullptr,
-                    args.top + at * args.top_stride);
+    std::span<const std::uint32_t> mask;
+    if (args.mask_of != nullptr && args.mask_of[at] >= 0) {
+      mask = {args.masks + args.mask_of[at] * args.mask_words,
+              static_cast<std::size_t>(args.mask_words)};
+    }
+    args.records[at] = sampler.run(args.counts, mask, args.positions[at], args.raw.row(at),
+                                   args.top + at * args.top_stride);
   });
 }
 

@@ -1,5 +1,7 @@
 #include "kernels/stream.h"
 
+#include <cstring>
+
 #include "kernels/backend.h"
 #include "kernels/device_api.h"
 
@@ -38,15 +40,26 @@ void Stream::synchronize() {
   if (backend_.device != nullptr) backend_.device->synchronize(handle_);
 }
 
+void Stream::set_zero(void* to, std::size_t num_bytes) {
+  if (backend_.device != nullptr) {
+    backend_.device->set_zero(handle_, to, num_bytes);
+  } else {
+    std::memset(to, 0, num_bytes);
+  }
+}
+
 void Stream::mark(int i) {
+  if (backend_.device == nullptr) return;
   backend_.device->record(marks_.at(static_cast<std::size_t>(i)), handle_);
 }
 
 bool Stream::has_reached(int i) const {
-  return backend_.device->is_done(marks_.at(static_cast<std::size_t>(i)));
+  return backend_.device == nullptr ||
+         backend_.device->is_done(marks_.at(static_cast<std::size_t>(i)));
 }
 
 void Stream::wait_for(int i) const {
+  if (backend_.device == nullptr) return;
   backend_.device->wait(marks_.at(static_cast<std::size_t>(i)));
 }
 

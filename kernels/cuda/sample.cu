@@ -63,6 +63,16 @@ __device__ void edit_logits(std::int64_t count, float* logits, const IdOf& id_of
   block_barrier();
 }
 
+// By additions, as a bias, so that what is not a number stays so.
+__device__ void apply_mask(const std::uint32_t* words, std::int64_t num_words, float* logits,
+                           std::int64_t width) {
+  for_ids(width, [&](std::int64_t id) {
+    const std::uint32_t word = id / 32 < num_words ? words[id / 32] : 0;
+    if ((word >> (id % 32) & 1) == 0) logits[id] += -INFINITY;
+  });
+  block_barrier();
+}
+
 // Penalties over the tokens so far, then the bias and the mask.
 __device__ void edit(const SampleRow& row, const TokenCount* all_counts, float* logits,
                      std::int64_t width) {
@@ -77,13 +87,7 @@ __device__ void edit(const SampleRow& row, const TokenCount* all_counts, float* 
   edit_logits(
       row.num_biases, logits, [&](std::int64_t i) { return row.bias_ids[i]; },
       [&](float logit, std::int64_t i) { return logit + row.bias_values[i]; });
-  if (row.mask == nullptr) return;
-  for_ids(width, [&](std::int64_t id) {
-    const std::uint32_t word = id / 32 < row.num_mask_words ? row.mask[id / 32] : 0;
-    // An addition, as a bias: what is not a number stays so.
-    if ((word >> (id % 32) & 1) == 0) logits[id] += -INFINITY;
-  });
-  block_barrier();
+  if (row.mask != nullptr) apply_mask(row.mask, row.num_mask_words, logits, width);
 }
 
 // NaN is skipped for the maximum and makes log_sum NaN.
@@ -193,13 +197,19 @@ __global__ void __launch_bounds__(kSelectThreads) sample_kernel(SampleArgs args)
   const std::int64_t width = args.logits.columns;
   const SampleRow row = args.rows[at];
   float* logits = args.logits.data + at * args.logits.stride;
-  if (row.is_raw != 0) {
-    float* raw = args.raw.data + at * args.raw.stride;
+  const std::int32_t mask = args.mask_of == nullptr || row.scored >= 0 ? -1 : args.mask_of[at];
+  float* raw = args.raw.data + at * args.raw.stride;
+  const auto copy_raw = [&] {
     for_ids(width, [&](std::int64_t id) { raw[id] = logits[id]; });
     block_barrier();  // before others edit what this thread copies
-  }
+  };
+  if (row.is_raw != 0) copy_raw();
   SampleRecord record;
   edit(row, args.counts, logits, width);
+  if (mask >= 0) {
+    if (row.is_raw == 0) copy_raw();
+    apply_mask(args.masks + mask * args.mask_words, args.mask_words, logits, width);
+  }
   RowTotal total = total_of(shared, logits, width);
   if (is_finite(total.log_sum)) {
     record.token = row.scored;
@@ -211,9 +221,9 @@ __global__ void __launch_bounds__(kSelectThreads) sample_kernel(SampleArgs args)
       }
     }
     // What is reported comes last: of two sets of logits one is needed at a time, in registers too.
-    if (row.is_raw != 0) {
+    if (row.is_raw != 0 || mask >= 0) {
       block_barrier();
-      logits = args.raw.data + at * args.raw.stride;
+      logits = raw;
       total = total_of(shared, logits, width);
     }
   }

@@ -7,6 +7,7 @@
 
 #include "decode_graphs.h"
 #include "kernels/attention.h"
+#include "kernels/device_api.h"
 #include "kernels/norm.h"
 #include "lmtp/agent/model_memory.h"
 #include "lmtp/base/check.h"
@@ -91,9 +92,25 @@ Result<int> count_blocks(const AgentOptions& options) {
   return static_cast<int>(num_blocks);
 }
 
+int logit_rows_max(const AgentOptions& options) {
+  constexpr int kHostRows = 64;
+  const int rows = options.batch.rows_max();
+  return options.cuda_device.has_value() ? rows : std::min(rows, kHostRows);
+}
+
 std::size_t logits_bytes(const AgentOptions& options) {
-  return static_cast<std::size_t>(options.batch.rows_max()) *
+  return static_cast<std::size_t>(logit_rows_max(options)) *
          static_cast<std::size_t>(options.config.vocab_size) * sizeof(float);
+}
+
+ErrorCode cause_of(const std::exception& thrown) {
+  using kernels::DeviceError;
+  const auto* error = dynamic_cast<const DeviceError*>(&thrown);
+  if (error == nullptr || error->kind() == DeviceError::Kind::kFailed) {
+    return exception_code(thrown);
+  }
+  const bool no_memory = error->kind() == DeviceError::Kind::kOutOfMemory;
+  return no_memory ? ErrorCode::kUnavailable : ErrorCode::kDeviceLost;
 }
 
 kernels::OpLimits op_limits(const AgentOptions& options, int num_blocks) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <string>
 #include <vector>
@@ -41,8 +42,13 @@ std::int64_t num_blocks_min(const AgentOptions& options);
 // REQUIRES: options.kv_cache_bytes > 0.
 Result<int> count_blocks(const AgentOptions& options);
 
-// Bytes of the logits that a device's agent computes at a time.
+// Rows of logits that an agent computes at a time, and their bytes: on a device those of all
+// streams, on a CPU 13 MB for a vocabulary of 50,000.
+int logit_rows_max(const AgentOptions& options);
 std::size_t logits_bytes(const AgentOptions& options);
+
+// What an exception of a loading or a step means.
+ErrorCode cause_of(const std::exception& thrown);
 
 // The largest sizes that ops get from a model with a KV cache of num_blocks blocks.
 kernels::OpLimits op_limits(const AgentOptions& options, int num_blocks);

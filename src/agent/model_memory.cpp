@@ -28,7 +28,8 @@ std::int64_t device_workspace_bytes(const AgentOptions& options) {
   // The model's context: options.context_length is not set yet.
   return static_cast<std::int64_t>(logits_bytes(options)) +
          ResidentBatch::num_bytes(rows, options.config.context_length) +
-         StepSampling::num_bytes(options.config.vocab_size, options.batch, rows) +
+         StepSampling::num_bytes(options.config.vocab_size, options.batch,
+                                 logit_rows_max(options)) +
          std::int64_t{kGraphsMax} * options.config.num_layers * kGraphLayerBytes;
 }
 

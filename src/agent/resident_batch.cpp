@@ -4,7 +4,6 @@
 #include <cstring>
 #include <numeric>
 
-#include "kernels/device_api.h"
 #include "lmtp/base/check.h"
 
 namespace lmtp::agent {
@@ -86,7 +85,7 @@ ResidentBatch::Extent ResidentBatch::place(const scheduler::StepPlan& plan) {
 }
 
 void ResidentBatch::clear_device() {
-  stream_.device_api()->set_zero(stream_.handle(), memory_.data(), memory_.num_bytes());
+  stream_.set_zero(memory_.data(), memory_.num_bytes());
   std::fill(words_.begin(), words_.end(), 0);
   is_synced_ = true;
 }

@@ -1,6 +1,7 @@
 #include "step_sampling.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "lmtp/base/check.h"
@@ -16,6 +17,17 @@ std::size_t bytes_of(std::size_t count) {
 std::size_t raw_bytes(int vocab_size, int num_logits) {
   return bytes_of<float>(static_cast<std::size_t>(num_logits) *
                          static_cast<std::size_t>(vocab_size));
+}
+
+// Words of a RowMask.
+std::size_t mask_words_of(int vocab_size) {
+  return (static_cast<std::size_t>(vocab_size) + 31) / 32;
+}
+
+std::size_t masks_bytes_max(int vocab_size, const BatchLimits& batch) {
+  return Upload::size_of(bytes_of<std::int32_t>(static_cast<std::size_t>(batch.max_tokens))) +
+         static_cast<std::size_t>(batch.rows_max()) *
+             bytes_of<std::uint32_t>(mask_words_of(vocab_size));
 }
 
 std::size_t out_bytes_max(int vocab_size, const BatchLimits& batch) {
@@ -56,13 +68,16 @@ StepSampling::StepSampling(kernels::Stream& stream, int vocab_size, const BatchL
       shared_(stream, vocab_size, batch.rows_max()),
       count_of_(static_cast<std::size_t>(vocab_size)),
       raw_(kernels::Memory::allocate(stream.backend(), raw_bytes(vocab_size, num_logits))),
+      masks_(stream),
       out_(stream) {
+  masks_.reserve(masks_bytes_max(vocab_size, batch));
   out_.reserve(out_bytes_max(vocab_size, batch));
 }
 
 std::int64_t StepSampling::num_bytes(int vocab_size, const BatchLimits& batch, int num_logits) {
   return SharedArrays::num_bytes(vocab_size, batch.rows_max()) +
          static_cast<std::int64_t>(raw_bytes(vocab_size, num_logits) +
+                                   masks_bytes_max(vocab_size, batch) +
                                    out_bytes_max(vocab_size, batch));
 }
 
@@ -162,33 +177,68 @@ std::size_t StepSampling::record_bytes() const {
   return bytes_of<kernels::SampleRecord>(rows_.size());
 }
 
+void StepSampling::set_masks(std::span<const scheduler::RowMask> masks,
+                             scheduler::StepResult& result) {
+  using State = scheduler::RowMask::State;
+  mask_of_.clear();
+  if (masks.empty()) return;
+  LMTP_CHECK(masks.size() == result.rows.size(), masks.size(), result.rows.size());
+  std::int32_t num_masks = 0;
+  for (const LogitTarget& target : targets_) {
+    const auto row = static_cast<std::size_t>(target.plan_row);
+    if (masks[row].state == State::kLate) result.rows[row].skipped = true;
+    if (masks[row].state == State::kFailed) result.rows[row].error = masks[row].error;
+    mask_of_.push_back(masks[row].state == State::kReady ? num_masks++ : -1);
+  }
+  if (num_masks == 0) return mask_of_.clear();
+  const std::size_t bytes_of_mask = bytes_of<std::uint32_t>(mask_words_of(vocab_size_));
+  const std::size_t first = Upload::size_of(mask_of_);
+  const std::size_t num_bytes = first + static_cast<std::size_t>(num_masks) * bytes_of_mask;
+  masks_.reserve(num_bytes);
+  std::memcpy(masks_.host(), mask_of_.data(), bytes_of<std::int32_t>(mask_of_.size()));
+  for (std::size_t i = 0; i < targets_.size(); ++i) {
+    if (mask_of_[i] < 0) continue;
+    const scheduler::RowMask& mask = masks[static_cast<std::size_t>(targets_[i].plan_row)];
+    std::memcpy(masks_.host() + first + static_cast<std::size_t>(mask_of_[i]) * bytes_of_mask,
+                mask.words, bytes_of_mask);
+  }
+  masks_.send(num_bytes);
+}
+
 void StepSampling::choose(const SampleRows& rows, std::size_t first,
                           kernels::Matrix<float> logits) {
   LMTP_CHECK(first + static_cast<std::size_t>(logits.rows) <= rows_.size(), first, logits.rows,
              rows_.size());
   std::byte* out = out_.device();
   auto* top = reinterpret_cast<kernels::TopToken*>(out + record_bytes());
-  kernels::sample(stream_, {.logits = logits,
-                            .rows = rows.rows + first,
-                            .positions = rows.positions + first,
-                            .counts = uploaded_counts_,
-                            .records = reinterpret_cast<kernels::SampleRecord*>(out) + first,
-                            .top = top + first * static_cast<std::size_t>(top_stride_),
-                            .top_stride = top_stride_,
-                            .raw = kernels::make_matrix(raw_.floats(), logits.rows,
-                                                        std::int64_t{vocab_size_})});
+  const std::byte* masks = masks_.device();
+  const bool has_masks = !mask_of_.empty();
+  kernels::sample(
+      stream_,
+      {.logits = logits,
+       .rows = rows.rows + first,
+       .positions = rows.positions + first,
+       .counts = uploaded_counts_,
+       .records = reinterpret_cast<kernels::SampleRecord*>(out) + first,
+       .top = top + first * static_cast<std::size_t>(top_stride_),
+       .top_stride = top_stride_,
+       .raw = kernels::make_matrix(raw_.floats(), logits.rows, std::int64_t{vocab_size_}),
+       .masks = has_masks
+                    ? reinterpret_cast<const std::uint32_t*>(masks + Upload::size_of(mask_of_))
+                    : nullptr,
+       .mask_words = static_cast<std::int64_t>(mask_words_of(vocab_size_)),
+       .mask_of = has_masks ? reinterpret_cast<const std::int32_t*>(masks) + first : nullptr});
 }
 
-PendingTokens StepSampling::fetch() {
-  PendingTokens tokens;
-  if (rows_.empty()) return tokens;
+void StepSampling::fetch(PendingTokens& tokens) {
+  tokens.rows.clear();
+  if (rows_.empty()) return;
   out_.fetch(out_bytes());
   tokens.top_stride = top_stride_;
   tokens.out = out_.host();
   for (std::size_t i = 0; i < rows_.size(); ++i) {
     tokens.rows.push_back({targets_[i], rows_[i].scored < 0 || rows_[i].num_top > 0});
   }
-  return tokens;
 }
 
 void read_tokens(const PendingTokens& tokens, scheduler::StepResult& result) {
@@ -197,6 +247,10 @@ void read_tokens(const PendingTokens& tokens, scheduler::StepResult& result) {
   for (std::size_t i = 0; i < tokens.rows.size(); ++i, top += tokens.top_stride) {
     const LogitTarget& target = tokens.rows[i].target;
     scheduler::RowResult& row = result.rows[static_cast<std::size_t>(target.plan_row)];
+    if (row.skipped) {
+      row.tokens.clear();
+      continue;
+    }
     if (records[i].is_valid == 0) {
       if (!row.error.has_value()) row.error = kNoNumbers;
       continue;

@@ -12,6 +12,7 @@
 #include "kernels/stream.h"
 #include "lmtp/base/batch_limits.h"
 #include "lmtp/request/sampling_params.h"
+#include "lmtp/scheduler/model_agent.h"
 #include "lmtp/scheduler/step_plan.h"
 #include "shared_arrays.h"
 #include "staged_memory.h"
@@ -75,12 +76,15 @@ class StepSampling {
   SampleRows add_rows(Upload& upload) const;
   std::size_t counts_size() const { return Upload::size_of(counts_); }
   void add_counts(Upload& upload) { uploaded_counts_ = upload.add(counts_); }
+  // Which tokens may be drawn (ModelAgent::choose); writes to the result which rows are skipped or
+  // fail. REQUIRES: after prepare(), before choose(); none, or one for each row of its plan.
+  void set_masks(std::span<const scheduler::RowMask> masks, scheduler::StepResult& result);
   // Queues the sampling for the targets [first, first + logits.rows). `rows`: of all targets.
   // logits: [rows, vocab_size] on the device, edited in place. REQUIRES: the upload was sent.
   void choose(const SampleRows& rows, std::size_t first, kernels::Matrix<float> logits);
   // Queues the copy of the tokens to the host, where they are valid until the next fetch() but one.
   // REQUIRES: choose() was called for all targets; the copy of the fetch() before the last is done.
-  PendingTokens fetch();
+  void fetch(PendingTokens& tokens);
 
   // On the device, one for each target of the last choose(); valid for ops queued before the next
   // choose(). A prepare() for at most as many targets and top tokens does not move them.
@@ -106,6 +110,8 @@ class StepSampling {
   std::vector<SharedArray> used_;            // biases and masks of the targets
   const kernels::Memory raw_;                // [rows of logits, vocab_size] f32: SampleArgs::raw
   const kernels::TokenCount* uploaded_counts_ = nullptr;
+  std::vector<std::int32_t> mask_of_;  // of the targets, in masks_; empty: none has one
+  StagedMemory masks_;                 // mask_of_, then the masks
   int top_stride_ = 0;
   StagedMemory out_;  // records of all targets, then their top tokens
 };

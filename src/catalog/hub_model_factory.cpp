@@ -5,8 +5,7 @@
 #include <memory>
 #include <utility>
 
-#include "lmtp/agent/cpu_agent.h"
-#include "lmtp/agent/cuda_agent.h"
+#include "lmtp/agent/agent.h"
 #include "lmtp/agent/model_memory.h"
 #include "lmtp/base/log.h"
 #include "lmtp/base/text.h"
@@ -223,9 +222,7 @@ Result<registry::ServedModel> HubModelFactory::make(const ModelSource& source) c
   served.load = [with_kv, name = source.name, notes = served.description.notes](
                     std::int64_t kv_bytes, const scheduler::LoadProgress& progress) {
     for (const std::string& note : notes) log::warning(name + ": " + note);
-    const agent::AgentOptions sized = with_kv(kv_bytes);
-    return sized.cuda_device ? agent::make_cuda_agent(sized, progress)
-                             : agent::make_cpu_agent(sized, progress);
+    return agent::make_agent(with_kv(kv_bytes), progress);
   };
   served.load_tokenizer = [source] { return load_tokenizer(source); };
   served.load_chat_template = [source, file = options_.chat_template_file](

@@ -104,6 +104,7 @@ struct Engine::Impl {
   QueueNotices queue;
   StreamTimes times;
   struct StartedStep {
+    const scheduler::StepPlan* plan = nullptr;  // until its commit
     int num_tokens = 0;
     int num_rows = 0;
     Clock::time_point since;
@@ -172,7 +173,8 @@ void Engine::Impl::start_ahead() {
 
 // A failure is reported by finish(): an earlier step may still be in flight.
 void Engine::Impl::start(const scheduler::StepPlan& plan) {
-  started.push_back({.num_tokens = plan.num_tokens,
+  started.push_back({.plan = &plan,
+                     .num_tokens = plan.num_tokens,
                      .num_rows = static_cast<int>(plan.rows.size()),
                      .since = Clock::now(),
                      .error = {},
@@ -183,6 +185,7 @@ void Engine::Impl::start(const scheduler::StepPlan& plan) {
   }
   queue.planned(plan.num_admissions, scheduler->num_waiting(), started.back().since);
   queue_notices(plan, started.back().since);
+  if (!agent->runs_ahead()) return;  // it would compute now, before the last step is delivered
   const Result<void> result = guarded([&] { return agent->start(plan); });
   if (!result) started.back().error = result.error();
 }
@@ -196,7 +199,8 @@ Result<scheduler::StepResult> Engine::Impl::finish() {
   metrics.step_tokens.add(step.num_tokens);
   metrics.step_streams.add(step.num_rows);
   if (step.error) return *step.error;
-  Result<scheduler::StepResult> result = guarded([&] { return agent->finish(); });
+  Result<scheduler::StepResult> result =
+      guarded([&] { return agent->runs_ahead() ? agent->collect() : agent->execute(*step.plan); });
   const Clock::time_point now = Clock::now();
   pace.add(step.num_tokens, step.num_rows,
            now - std::max(step.since, std::exchange(last_finish, now)));

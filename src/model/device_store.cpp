@@ -63,8 +63,7 @@ class DeviceStore : public WeightStore {
     const std::int64_t size = kernels::element_size(type);
     std::byte* to = stage(static_cast<std::size_t>(source.n * source.k * size));
     for (const RandomWeight::Part& part : source.parts) {
-      kernels::fill_random_on_device(stream_,
-                                     {.tensor = part.tensor, .count = part.num_elements, .to = to});
+      kernels::fill_random(stream_, {.tensor = part.tensor, .count = part.num_elements, .to = to});
       to += part.num_elements * size;
     }
     return pack_staged({.type = type, .order = source.order, .n = source.n, .k = source.k});
@@ -99,7 +98,7 @@ class DeviceStore : public WeightStore {
   PackedWeight pack_staged(kernels::SourceWeight source) {
     const auto memory = allocate(kernels::packed_bytes(backend(), type_, source.n, source.k));
     source.data = staging_.data();
-    kernels::pack_on_device(stream_, source, {.panels = memory.get(), .type = type_});
+    kernels::pack(stream_, source, {.panels = memory.get(), .type = type_});
     return {.panels = memory, .scales = {}, .sums = {}, .type = type_};
   }
 

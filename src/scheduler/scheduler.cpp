@@ -273,11 +273,14 @@ void Scheduler::commit_row(const PlanRow& row, RowResult& result,
     drop(sequence);
     return;
   }
-  LMTP_CHECK(static_cast<int>(result.tokens.size()) == row.num_logits, result.tokens.size());
-  sequence.num_computed += row.num_tokens;
+  // The logits of a row that was skipped are asked for again.
+  const int num_open = result.skipped ? row.num_logits : 0;
+  LMTP_CHECK(static_cast<int>(result.tokens.size()) == row.num_logits - num_open,
+             result.tokens.size());
+  sequence.num_computed += row.num_tokens - num_open;
   counters_.num_tokens_computed += row.num_tokens;
   // Prompts were charged when they were admitted.
-  if (row.first_position >= sequence.num_prompt) {
+  if (row.first_position >= sequence.num_prompt && !result.skipped) {
     shares_.at(sequence.share).served += std::max(1, row.num_logits);
   }
   // Later requests often continue a prompt from its end: index its partial block too.

@@ -10,8 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "lmtp/agent/cpu_agent.h"
-#include "lmtp/agent/cuda_agent.h"
+#include "lmtp/agent/agent.h"
 #include "lmtp/scheduler/step_plan.h"
 
 namespace lmtp::testing {
@@ -44,8 +43,7 @@ inline std::unique_ptr<scheduler::ModelAgent> load_agent(
     options.cuda_device = 0;
     options.debug.backend = device;
   }
-  auto agent = device != nullptr ? agent::make_cuda_agent(options, nullptr)
-                                 : agent::make_cpu_agent(options, nullptr);
+  auto agent = agent::make_agent(options, nullptr);
   EXPECT_TRUE(agent.ok()) << (agent.ok() ? "" : agent.error().message);
   return std::move(*agent);
 }
@@ -118,7 +116,7 @@ class AgentDriver {
       if (!next.empty()) {
         EXPECT_TRUE(agent_.start(next));
       }
-      const auto result = agent_.finish();
+      const auto result = agent_.collect();
       ASSERT_TRUE(result.ok()) << result.error().message;
       for (std::size_t i = 0; i < planned.size(); ++i) {
         commit(*planned[i], plan.rows[i], result->rows[i]);

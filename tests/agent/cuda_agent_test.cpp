@@ -267,8 +267,8 @@ TEST_F(LazyCudaAgentTest, AStepBehindARowWithoutNumbersRunsForTheOthers) {
     const auto plan = first_plan(sequences);
     EXPECT_TRUE(agent->start(plan));
     EXPECT_TRUE(agent->start(plan_behind(plan)));
-    const auto first = agent->finish();
-    const auto second = agent->finish();
+    const auto first = agent->collect();
+    const auto second = agent->collect();
     EXPECT_TRUE(first.ok() && second.ok());
     EXPECT_EQ(first->rows[0].error.has_value(), spoiled);
     EXPECT_FALSE(second->rows[1].error.has_value());
@@ -300,11 +300,11 @@ TEST(CudaAgentTest, ARandomModelIsThatOfTheHost) {
   options.source.kind = SourceKind::kRandom;
   options.source.seed = 7;
   options.num_threads = 2;
-  const auto on_device = agent::make_cuda_agent(options, nullptr);
+  const auto on_device = agent::make_agent(options, nullptr);
   ASSERT_TRUE(on_device.ok()) << on_device.error().message;
   options.cuda_device.reset();
   options.debug.backend = nullptr;
-  const auto on_host = agent::make_cpu_agent(options, nullptr);
+  const auto on_host = agent::make_agent(options, nullptr);
   ASSERT_TRUE(on_host.ok()) << on_host.error().message;
   const auto score = [](scheduler::ModelAgent& agent) {
     AgentDriver driver(agent);
@@ -332,7 +332,7 @@ TEST(CudaAgentTest, HeadsThatAreTooWideAreRefusedAtOnce) {
   const auto memory = agent::estimate_memory(options);
   ASSERT_FALSE(memory.ok());
   EXPECT_EQ(memory.error().message, reason);
-  const auto agent = agent::make_cuda_agent(options, nullptr);
+  const auto agent = agent::make_agent(options, nullptr);
   ASSERT_FALSE(agent.ok());
   EXPECT_EQ(agent.error().message, reason);
   options.cuda_device.reset();
@@ -347,7 +347,7 @@ TEST(CudaAgentTest, RowsThatAreTooWideAreRefusedAtOnce) {
   EXPECT_EQ(memory.error().message,
             "this model's hidden size is 16448, and the CUDA kernels take 16384 at most; serve it "
             "on the CPU");
-  EXPECT_FALSE(agent::make_cuda_agent(options, nullptr).ok());
+  EXPECT_FALSE(agent::make_agent(options, nullptr).ok());
   options.cuda_device.reset();
   EXPECT_TRUE(agent::estimate_memory(options).ok());
 }
@@ -379,7 +379,7 @@ TEST(CudaAgentTest, ALostDeviceIsReportedOnlyIfItStaysLost) {
     agent::AgentOptions options = options_of_lost_device(gone);
     std::vector<std::string> reasons;
     options.on_device_gone = [&](const std::string& reason) { reasons.push_back(reason); };
-    const auto agent = agent::make_cuda_agent(options, nullptr);
+    const auto agent = agent::make_agent(options, nullptr);
     EXPECT_EQ(agent.ok(), !gone);
     EXPECT_EQ(reasons, gone ? std::vector<std::string>{"it is gone"} : std::vector<std::string>{});
   }
@@ -398,7 +398,7 @@ TEST(CudaAgentTest, ADeviceLostWhileAModelIsLoadedIsReportedToo) {
   options.debug.backend = &backend;
   std::vector<std::string> reasons;
   options.on_device_gone = [&](const std::string& reason) { reasons.push_back(reason); };
-  EXPECT_FALSE(agent::make_cuda_agent(options, nullptr).ok());
+  EXPECT_FALSE(agent::make_agent(options, nullptr).ok());
   EXPECT_EQ(reasons, std::vector<std::string>{"it is lost"});
 }
 
@@ -411,7 +411,7 @@ std::unique_ptr<scheduler::ModelAgent> load_on(const kernels::DeviceApi& other) 
   backend.device = &api;
   agent::AgentOptions options = options_of("checkpoints/untied-f32");
   options.debug.backend = &backend;
-  auto agent = agent::make_cuda_agent(options, nullptr);
+  auto agent = agent::make_agent(options, nullptr);
   EXPECT_TRUE(agent.ok()) << agent.error().message;
   return std::move(*agent);
 }
@@ -432,11 +432,11 @@ TEST_F(LazyCudaAgentTest, AStepAheadThatFailsFailsAlone) {
     is_refused = refused;
     EXPECT_EQ(agent->start(plan_behind(plan)).ok(), !refused);
     is_refused = false;
-    const auto first = agent->finish();
+    const auto first = agent->collect();
     ASSERT_TRUE(first.ok()) << first.error().message;
     results[refused ? 0 : 1] = {first->rows[64].tokens[0]};
     if (refused) continue;
-    const auto second = agent->finish();
+    const auto second = agent->collect();
     ASSERT_TRUE(second.ok()) << second.error().message;
     EXPECT_FALSE(second->rows[64].error.has_value());
   }
@@ -481,7 +481,7 @@ TEST(CudaAgentTest, EveryRowMayHaveABiasOfItsOwnOfTheWholeVocabulary) {
 TEST(CudaAgentTest, ADeviceThatIsFullSaysSo) {
   agent::AgentOptions options = options_of("checkpoints/untied-f32");
   options.kv_cache_bytes = std::int64_t{1} << 40;
-  const auto agent = agent::make_cuda_agent(options, nullptr);
+  const auto agent = agent::make_agent(options, nullptr);
   ASSERT_FALSE(agent.ok());
   EXPECT_NE(agent.error().message.find("memory of cuda:0 is full"), std::string::npos)
       << agent.error().message;

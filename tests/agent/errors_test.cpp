@@ -18,7 +18,7 @@ std::string load_error(const ModelSource& source, std::int64_t kv_cache_bytes) {
   options.source = source;
   options.config = *config;
   options.kv_cache_bytes = kv_cache_bytes;
-  const auto agent = agent::make_cpu_agent(options, nullptr);
+  const auto agent = agent::make_agent(options, nullptr);
   return agent.ok() ? "" : agent.error().message;
 }
 
@@ -46,7 +46,7 @@ TEST(AgentErrorsTest, ACancelledLoadingEnds) {
   options.config = *model::load_model_config(options.source);
   options.kv_cache_bytes = testing::kTestKvBytes;
   int num_calls = 0;
-  const auto agent = agent::make_cpu_agent(options, [&](int) {
+  const auto agent = agent::make_agent(options, [&](int) {
     ++num_calls;
     return false;
   });

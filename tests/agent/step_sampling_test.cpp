@@ -104,7 +104,8 @@ class StepSamplingTest : public ::testing::Test {
       sampling.choose(sample_rows, static_cast<std::size_t>(tile),
                       testing::slice_rows(logits, tile, logits.rows - tile));
     }
-    const agent::PendingTokens tokens = sampling.fetch();
+    agent::PendingTokens tokens;
+    sampling.fetch(tokens);
     stream.synchronize();
     agent::read_tokens(tokens, result);
     return result;

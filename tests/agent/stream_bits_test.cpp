@@ -14,8 +14,7 @@
 
 #include "bit_cases.h"
 #include "device_under_test.h"
-#include "lmtp/agent/cpu_agent.h"
-#include "lmtp/agent/cuda_agent.h"
+#include "lmtp/agent/agent.h"
 #include "lmtp/engine/engine.h"
 #include "lmtp/model/kv_cache.h"
 #include "source_dir.h"
@@ -107,8 +106,7 @@ class StreamBitsTest : public ::testing::TestWithParam<Where> {
       options.cuda_device = 0;
       options.debug.backend = &testing::device_under_test();
     }
-    auto agent = GetParam() == Where::kDevice ? agent::make_cuda_agent(options, no_progress)
-                                              : agent::make_cpu_agent(options, no_progress);
+    auto agent = agent::make_agent(options, no_progress);
     EXPECT_TRUE(agent.ok()) << agent.error().message;
     vocab_size_ = options.config.vocab_size;
     engine::EngineOptions engine_options;

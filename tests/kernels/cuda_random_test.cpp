@@ -37,7 +37,7 @@ std::vector<unsigned char> made_by_device(kernels::Stream& stream, FillRandomArg
   const auto memory = kernels::Memory::allocate(stream.backend(), bytes.size());
   testing::copy_to_device(memory.data(), bytes.data(), bytes.size());
   args.to = static_cast<std::byte*>(memory.data()) + kSlackBytes;
-  kernels::fill_random_on_device(stream, args);
+  kernels::fill_random(stream, args);
   stream.synchronize();
   testing::copy_to_host(bytes.data(), memory.data(), bytes.size());
   return bytes;

@@ -37,9 +37,8 @@ TEST(CudaRowsTest, EmbeddingsAreTheRoundedElements) {
          {kernels::WeightOrder::kOutputsByInputs, kernels::WeightOrder::kInputsByOutputs}) {
       const Memory packed =
           Memory::allocate(device(), kernels::packed_bytes(device(), type, kVocab, kWidth));
-      kernels::pack_on_device(stream,
-                              {.data = table.data(), .order = order, .n = kVocab, .k = kWidth},
-                              {.panels = packed.data(), .type = type});
+      kernels::pack(stream, {.data = table.data(), .order = order, .n = kVocab, .k = kWidth},
+                    {.panels = packed.data(), .type = type});
       std::vector<float> y(ids.size() * kWidth);
       kernels::embedding(stream, {.ids = ids.data(),
                                   .table = {packed.data(), kVocab, kWidth, type},

@@ -60,8 +60,8 @@ struct Weight {
                                 kernels::packed_bytes(stream.backend(), kType, n, k))),
         packed{.panels = memory.data(), .n = n, .k = k, .type = kType} {
     const Memory source = random_memory(n * k, seed, 0.1F);
-    kernels::pack_on_device(stream, {.data = source.data(), .n = n, .k = k},
-                            {.panels = memory.data(), .type = kType});
+    kernels::pack(stream, {.data = source.data(), .n = n, .k = k},
+                  {.panels = memory.data(), .type = kType});
     stream.synchronize();
   }
 

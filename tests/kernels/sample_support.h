@@ -24,6 +24,7 @@ struct SampleCase {
   std::map<std::int32_t, float> biases = {};
   std::vector<std::uint32_t> mask = {};
   bool has_mask = false;
+  std::vector<std::uint32_t> draw_mask = {};  // empty: none
 };
 
 struct SampleOutcome {
@@ -31,6 +32,24 @@ struct SampleOutcome {
   std::vector<std::pair<std::int32_t, float>> top;
 
   bool valid() const { return record.is_valid != 0; }
+};
+
+// Those of the rows that have one.
+struct DrawMasks {
+  explicit DrawMasks(const std::vector<SampleCase>& cases)
+      : row_words(static_cast<std::int64_t>(cases.front().logits.size() + 31) / 32) {
+    for (const SampleCase& one : cases) {
+      of.push_back(one.draw_mask.empty() ? -1 : num_masks++);
+      if (one.draw_mask.empty()) continue;
+      words.insert(words.end(), one.draw_mask.begin(), one.draw_mask.end());
+      words.resize(static_cast<std::size_t>(num_masks * row_words));
+    }
+  }
+
+  std::int64_t row_words;
+  std::int32_t num_masks = 0;
+  std::vector<std::uint32_t> words;
+  std::vector<std::int32_t> of;
 };
 
 // All rows by one call of the op. REQUIRES: all have as many logits.
@@ -71,6 +90,7 @@ inline std::vector<SampleOutcome> sample(const kernels::Backend& backend,
     rows.push_back(row);
   }
   std::vector<float> raw(logits.size());
+  const DrawMasks masks(cases);
   std::vector<kernels::SampleRecord> records(cases.size());
   std::vector<kernels::TopToken> top(cases.size() * static_cast<std::size_t>(top_stride));
   kernels::WorkerPool pool(num_threads);
@@ -82,7 +102,10 @@ inline std::vector<SampleOutcome> sample(const kernels::Backend& backend,
                            .records = records.data(),
                            .top = top.data(),
                            .top_stride = top_stride,
-                           .raw = kernels::make_matrix(raw.data(), count, width)});
+                           .raw = kernels::make_matrix(raw.data(), count, width),
+                           .masks = masks.words.data(),
+                           .mask_words = masks.row_words,
+                           .mask_of = masks.words.empty() ? nullptr : masks.of.data()});
   stream.synchronize();
   std::vector<SampleOutcome> outcomes;
   for (std::size_t i = 0; i < cases.size(); ++i) {
@@ -163,6 +186,10 @@ inline std::vector<SampleCase> random_cases(std::size_t width, int count, unsign
       for (std::uint32_t& word : one.mask) {
         word = one_in(3) ? 0 : static_cast<std::uint32_t>(generator());
       }
+    }
+    if (one_in(4)) {
+      one.draw_mask.resize((width + 31) / 32);
+      for (std::uint32_t& word : one.draw_mask) word = static_cast<std::uint32_t>(generator());
     }
     params.is_raw = one_in(4) ? 1 : 0;
     if (one_in(6)) params.scored = any_id();

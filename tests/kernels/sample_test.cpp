@@ -359,6 +359,31 @@ TEST_P(SampleTest, RawLogprobsAreOfTheRowAsItWas) {
   }
 }
 
+// What is reported is what was before the mask of the draw; one that allows all has the bits of
+// none.
+TEST_P(SampleTest, AMaskOfTheDrawChangesTheDrawAlone) {
+  for (SampleCase& one : testing::random_cases(1003, 300, 5)) {
+    one.draw_mask.clear();
+    const SampleOutcome free = sample(one);
+    one.draw_mask.assign(32, ~0U);
+    testing::expect_same(sample(one), free);
+    if (!free.valid() || one.params.scored >= 0) continue;
+    // One token alone: reported as if it had been there already.
+    const auto only = static_cast<std::int32_t>(one.params.seed % 1003);
+    one.draw_mask = testing::mask_of({only});
+    const SampleOutcome forced = sample(one);
+    SampleCase scored = one;
+    scored.draw_mask.clear();
+    scored.params.scored = only;
+    if (forced.valid()) testing::expect_same(forced, sample(scored));
+    // If it was impossible before the mask, nothing can be drawn.
+    scored.params.is_raw = 0;
+    EXPECT_EQ(forced.valid(), sample(scored).record.logprob > -kInfinity);
+    one.draw_mask = {0};
+    EXPECT_FALSE(sample(one).valid());
+  }
+}
+
 // The same tokens on every instruction set; the same bits on any number of threads.
 TEST_P(SampleTest, DrawsTheTokensOfEveryOther) {
   for (const auto& [width, count] :

@@ -15,19 +15,15 @@ class BatchMates::WatchedAgent : public scheduler::ModelAgent {
       : agent_(std::move(agent)), batch_mates_(batch_mates) {}
 
   scheduler::AgentInfo info() const override { return agent_->info(); }
-  Result<scheduler::StepResult> execute(const scheduler::StepPlan& plan) override {
-    batch_mates_.before_step(plan);
-    return agent_->execute(plan);
-  }
   bool runs_ahead() const override { return agent_->runs_ahead(); }
-  Result<void> start(const scheduler::StepPlan& plan) override {
-    if (!runs_ahead()) return ModelAgent::start(plan);
+  Result<void> forward(const scheduler::StepPlan& plan) override {
     batch_mates_.before_step(plan);
-    return agent_->start(plan);
+    return agent_->forward(plan);
   }
-  Result<scheduler::StepResult> finish() override {
-    return runs_ahead() ? agent_->finish() : ModelAgent::finish();
+  Result<void> choose(std::span<const scheduler::RowMask> masks) override {
+    return agent_->choose(masks);
   }
+  Result<scheduler::StepResult> collect() override { return agent_->collect(); }
   bool is_lost() const override { return agent_->is_lost(); }
 
  private:

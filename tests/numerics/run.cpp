@@ -5,8 +5,7 @@
 #include <cstdio>
 #include <optional>
 
-#include "lmtp/agent/cpu_agent.h"
-#include "lmtp/agent/cuda_agent.h"
+#include "lmtp/agent/agent.h"
 #include "lmtp/base/check.h"
 #include "lmtp/model/kv_cache.h"
 
@@ -265,8 +264,7 @@ Result<BatchReport> Runner::run_phases(const Model& model, const Setting& settin
   engine.debug = agent.debug;
   // No end-of-text token: every stream has its drawn length.
   const auto progress = [](int) { return true; };
-  auto loaded = agent.cuda_device.has_value() ? agent::make_cuda_agent(agent, progress)
-                                              : agent::make_cpu_agent(agent, progress);
+  auto loaded = agent::make_agent(agent, progress);
   if (!loaded.ok()) return loaded.error();
   return std::make_shared<BatchMates>(std::move(phases))
       ->run({model.limits.vocab_size, model.limits.context_length, {}}, engine, std::move(*loaded));

@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -46,25 +47,10 @@ class FakeAgent : public scheduler::ModelAgent {
     return {"cpu", "none", options_.num_blocks, static_cast<std::int64_t>(kv_.size()) * 8, 0};
   }
 
-  Result<scheduler::StepResult> execute(const scheduler::StepPlan& plan) override {
-    if (options_.before_step) {
-      if (Result<void> ok = options_.before_step(plan); !ok) return ok.error();
-    }
-    if (options_.step_time.count() > 0) std::this_thread::sleep_for(options_.step_time);
-    for (const auto& copy : plan.copies) {
-      for (int i = 0; i < copy.num_tokens; ++i) slot(copy.to, i) = slot(copy.from, i);
-    }
-    scheduler::StepResult result;
-    result.device_wait = options_.device_wait;
-    for (const auto& row : plan.rows) result.rows.push_back(run_row(row));
-    return result;
-  }
-
-  // A step ahead is computed at once, as on a device's stream: after the writes of the step before
-  // it, and before that step's commit.
-  Result<void> start(const scheduler::StepPlan& plan) override {
-    if (!options_.runs_ahead) return ModelAgent::start(plan);
-    LMTP_CHECK(under_way_.size() < 2, under_way_.size());
+  // A step is computed at once, also one ahead, as on a device's stream: after the writes of the
+  // step before it, and before that step's commit.
+  Result<void> forward(const scheduler::StepPlan& plan) override {
+    LMTP_CHECK(under_way_.size() < (options_.runs_ahead ? 2 : 1), under_way_.size());
     const bool is_ahead = plan.rows.front().input_row >= 0;
     LMTP_CHECK(is_ahead == !under_way_.empty(), under_way_.size());
     drawn_.clear();
@@ -74,11 +60,22 @@ class FakeAgent : public scheduler::ModelAgent {
         drawn_.push_back(row.tokens.empty() ? 0 : row.tokens[0].token);
       }
     }
-    under_way_.push_back(is_ahead && !under_way_.back() ? under_way_.back() : execute(plan));
+    under_way_.push_back(is_ahead && !under_way_.back() ? under_way_.back() : compute(plan));
     return {};
   }
-  Result<scheduler::StepResult> finish() override {
-    if (!options_.runs_ahead) return ModelAgent::finish();
+  // Of masks it knows those that are late or failed.
+  Result<void> choose(std::span<const scheduler::RowMask> masks) override {
+    if (masks.empty() || !under_way_.back()) return {};
+    auto& rows = under_way_.back()->rows;
+    LMTP_CHECK(masks.size() == rows.size(), masks.size(), rows.size());
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      if (masks[i].state == scheduler::RowMask::State::kFailed) rows[i].error = masks[i].error;
+      rows[i].skipped = masks[i].state == scheduler::RowMask::State::kLate;
+      if (rows[i].skipped) rows[i].tokens.clear();
+    }
+    return {};
+  }
+  Result<scheduler::StepResult> collect() override {
     Result<scheduler::StepResult> result = std::move(under_way_.front());
     under_way_.pop_front();
     if (!result) under_way_.clear();
@@ -140,6 +137,20 @@ class FakeAgent : public scheduler::ModelAgent {
   std::uint64_t& slot(BlockId block, int offset) {
     LMTP_CHECK(block > kNullBlock && block < options_.num_blocks, block);
     return kv_[static_cast<std::size_t>(block) * kBlockSize + static_cast<std::size_t>(offset)];
+  }
+
+  Result<scheduler::StepResult> compute(const scheduler::StepPlan& plan) {
+    if (options_.before_step) {
+      if (Result<void> ok = options_.before_step(plan); !ok) return ok.error();
+    }
+    if (options_.step_time.count() > 0) std::this_thread::sleep_for(options_.step_time);
+    for (const auto& copy : plan.copies) {
+      for (int i = 0; i < copy.num_tokens; ++i) slot(copy.to, i) = slot(copy.from, i);
+    }
+    scheduler::StepResult result;
+    result.device_wait = options_.device_wait;
+    for (const auto& row : plan.rows) result.rows.push_back(run_row(row));
+    return result;
   }
 
   scheduler::RowResult run_row(const scheduler::PlanRow& row) {

@@ -85,7 +85,7 @@ class SchedulerDriver {
         ++num_steps_ahead_;
       }
     }
-    Result<scheduler::StepResult> result = agent_.finish();
+    Result<scheduler::StepResult> result = agent_.collect();
     --num_started_;
     take(result ? scheduler_.commit(*result) : scheduler_.abort(result.error()));
     if (!result) num_started_ = 0;

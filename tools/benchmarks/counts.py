@@ -75,7 +75,7 @@ class Profile:
         return None
 
     def agent(self):
-        return sum(n for function, n in self.inclusive.items() if AGENT + "execute" in function)
+        return sum(n for function, n in self.inclusive.items() if AGENT + "forward" in function)
 
 
 def drive(process, port, num_streams, num_tokens, more):

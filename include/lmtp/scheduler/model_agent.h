@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -28,40 +29,47 @@ struct AgentInfo {
   std::string numerics = {};
 };
 
-// Owner: the Engine. All calls from the engine's thread.
+// A step is forward, choose, collect. Owner: the Engine. All calls from the engine's thread.
+// Exceptions of libraries below are caught inside and returned as errors.
 class ModelAgent {
  public:
   virtual ~ModelAgent() = default;
 
   virtual AgentInfo info() const = 0;
 
-  // Runs one step. REQUIRES: plan is not empty and its blocks are < info().num_blocks.
-  // An error means that the step as a whole failed: no KV written by it may be relied upon.
-  // REQUIRES: no started step is unfinished.
-  // Exceptions of libraries below are caught inside and returned as errors.
-  virtual Result<StepResult> execute(const StepPlan& plan) = 0;
+  // Runs the forward pass, up to the logits. After an error the step is over, and no KV written by
+  // it may be relied upon. REQUIRES: plan is not empty and its blocks are < info().num_blocks; the
+  // step before was chosen or has failed, and unless runs_ahead() it was collected. The plan and
+  // its sequences stay unchanged until choose() returns.
+  virtual Result<void> forward(const StepPlan& plan) = 0;
 
-  // execute() in two halves, between which the caller may do other work. After a start() that
-  // fails, finish() is not called. REQUIRES, unless runs_ahead(): the plan and its sequences stay
-  // unchanged until finish() returns, and no other step is started in between.
-  virtual Result<void> start(const StepPlan& plan) {
-    started_ = &plan;
-    return {};
-  }
-  virtual Result<StepResult> finish() { return execute(*started_); }
+  // Chooses the tokens of the step that was forwarded. masks: one for each row of its plan, or
+  // empty: no row has one. They may be computed while the forward pass runs. After an error as
+  // forward().
+  virtual Result<void> choose(std::span<const RowMask> masks) = 0;
 
-  // True if start() copies all that it needs from the plan, and a second step may be started before
-  // the first is finished; its rows take their input from the first's (PlanRow::input_row).
-  // finish() then returns the older step's result; if that is an error, the younger step is
-  // dropped. If the second cannot be started, the first goes on.
+  // The result of the oldest step that was chosen. An error means that the step as a whole failed,
+  // with one that was started behind it. REQUIRES: there is one.
+  virtual Result<StepResult> collect() = 0;
+
+  // True if forward() and choose() only queue work, and a second step may be started before the
+  // first is collected; its rows take their input from the first's (PlanRow::input_row). If the
+  // second cannot be started, the first goes on.
   virtual bool runs_ahead() const { return false; }
 
   // After an error of a step: no step will succeed any more, because the device is lost. A new
   // agent may succeed once this one is destroyed.
   virtual bool is_lost() const { return false; }
 
- private:
-  const StepPlan* started_ = nullptr;
+  // The first two parts of a step, and all three, where masks are known before.
+  Result<void> start(const StepPlan& plan, std::span<const RowMask> masks = {}) {
+    if (Result<void> done = forward(plan); !done.ok()) return done;
+    return choose(masks);
+  }
+  Result<StepResult> execute(const StepPlan& plan, std::span<const RowMask> masks = {}) {
+    if (const Result<void> done = start(plan, masks); !done.ok()) return done.error();
+    return collect();
+  }
 };
 
 // Reports the progress of a loading, in percent [0, 100]; called on any thread of the loading.

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <limits>
 #include <optional>
 #include <string>
@@ -74,6 +75,20 @@ struct StepPlan {
   bool empty() const { return rows.empty(); }
 };
 
+// What a row of a plan may draw, beside what its parameters say. The log probabilities that are
+// reported are those before it.
+struct RowMask {
+  enum class State {
+    kNone,    // anything
+    kReady,   // token i, if bit i % 32 of words[i / 32] is set; if none is possible, the row fails
+    kLate,    // not known in time: the row is skipped
+    kFailed,  // nothing: the row fails with `error`
+  };
+  State state = State::kNone;
+  const std::uint32_t* words = nullptr;  // [ceil(vocabulary / 32)], until choose() returns
+  std::string error = {};
+};
+
 // One sampled or scored token.
 struct TokenResult {
   TokenId token = 0;
@@ -85,6 +100,9 @@ struct TokenResult {
 struct RowResult {
   std::vector<TokenResult> tokens;   // [num_logits]
   std::optional<std::string> error;  // this row alone failed (its logits were not numbers)
+  // Its mask was late (RowMask): nothing was chosen, tokens is empty. The tokens of which logits
+  // were wanted go through the model again.
+  bool skipped = false;
 };
 
 struct StepResult {

@@ -34,15 +34,17 @@ struct OpLimits {
   std::int64_t num_table_blocks = 0;  // of all sequences together
 };
 
-// Arguments have been checked by the op's function of the same name.
+// Arguments have been checked by the op's function of the same name. Every entry is there on every
+// backend.
 struct Backend {
   const char* name;
-  const DeviceApi* device;  // of its memory and streams; null: the host
-  // Null on the host, where pack_linear and kernels::fill_random do this.
+  const DeviceApi* device;  // its memory and streams; null: those of the host
   std::size_t (*packed_bytes)(WeightType type, std::int64_t n, std::int64_t k);
   void (*pack)(Stream&, const SourceWeight&, const PackTarget&);
   void (*fill_random)(Stream&, const FillRandomArgs&);
-  std::size_t (*scratch_bytes)(const OpLimits&);  // upper bound within these limits
+  // Scratch memory to be reserved before the first op within these limits; no op needs more. 0 on
+  // the host, where it grows as ops need it.
+  std::size_t (*scratch_bytes)(const OpLimits&);
   void (*linear)(Stream&, const LinearArgs&);
   LinearShape linear_shape = {};  // of the host's instruction sets
   void (*layer_norm)(Stream&, const LayerNormArgs&);
@@ -57,7 +59,7 @@ struct Backend {
   void (*kv_copy)(Stream&, const KvLayer&, const KvCopy*, std::int64_t);
   void (*paged_attention)(Stream&, const AttentionArgs&);
   void (*sample)(Stream&, const SampleArgs&);
-  void (*step_batch)(Stream&, const StepBatchArgs&);  // null on the host
+  void (*step_batch)(Stream&, const StepBatchArgs&);
 };
 
 // The fastest that this processor can run. Any thread.

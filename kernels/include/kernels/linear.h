@@ -127,12 +127,12 @@ void pack_linear(WorkerPool& pool, const SourceWeight& source, const PackTarget&
 void pack_rows(WorkerPool& pool, const SourceWeight& source, WeightRows& rows,
                const PackTarget& to);
 
-// On a device, whose weights have a layout of their own: bytes of a packed weight, and packing from
-// memory of that device. `to.panels` is 256-byte aligned. REQUIRES: the stream is synchronised
-// before a linear takes the weight, since a linear reads weights before earlier launches have
-// ended.
+// As a backend's linear takes weights (a device's have a layout of their own): bytes of the panels,
+// and packing from memory where its ops run. `to.panels` is aligned as Memory. REQUIRES: the stream
+// is synchronised before a linear takes the weight, since on a device a linear reads weights before
+// earlier launches have ended.
 std::size_t packed_bytes(const Backend& backend, WeightType type, std::int64_t n, std::int64_t k);
-void pack_on_device(Stream& stream, const SourceWeight& source, const PackTarget& to);
+void pack(Stream& stream, const SourceWeight& source, const PackTarget& to);
 
 // The element [n, k] of a weight packed on the host.
 float packed_element(const PackedLinear& weight, std::int64_t n, std::int64_t k);

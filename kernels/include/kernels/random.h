@@ -52,7 +52,7 @@ struct FillRandomArgs {
 // On the host; `to` may be unaligned. Any thread.
 void fill_random(const FillRandomArgs& args);
 
-// On a device; `to` is in its memory, aligned to its type.
-void fill_random_on_device(Stream& stream, const FillRandomArgs& args);
+// Where the ops of the stream run; `to` is in that memory, aligned to its type.
+void fill_random(Stream& stream, const FillRandomArgs& args);
 
 }  // namespace lmtp::kernels

@@ -1,12 +1,12 @@
 // From rows of logits to tokens and their log probabilities: of each row a small record.
 //
-// In order: penalties, bias and mask; then what is reported: log sum exp and the best tokens, as
-// natural logarithms of probabilities at temperature 1, in f32; then temperature, top_k, top_p (the
-// nucleus of Holtzman et al. 2020: the shortest list of greatest weights that holds top_p of their
-// sum) and the draw, by a random number that depends on (seed, position) alone: the token at which
-// the sum of weights, in order of ids, passes it. All ties go to the lowest id. Weights are whole
-// numbers (draw_weight.h): given the same logits every backend draws the same token. Log
-// probabilities have the same bits within one backend.
+// In order: penalties, bias and the mask of the row; then what is reported: log sum exp and the
+// best tokens, as natural logarithms of probabilities at temperature 1, in f32; then the mask of
+// the draw, temperature, top_k, top_p (the nucleus of Holtzman et al. 2020: the shortest list of
+// greatest weights that holds top_p of their sum) and the draw, by a random number that depends on
+// (seed, position) alone: the token at which the sum of weights, in order of ids, passes it. All
+// ties go to the lowest id. Weights are whole numbers (draw_weight.h): given the same logits every
+// backend draws the same token. Log probabilities have the same bits within one backend.
 #pragma once
 
 #include <cstdint>
@@ -68,7 +68,13 @@ struct SampleArgs {
   SampleRecord* records = nullptr;          // [m]
   TopToken* top = nullptr;                  // [m, top_stride], best first
   std::int64_t top_stride = 0;              // >= num_top of every row
-  Matrix<float> raw = {};                   // [m, vocabulary] written, where any row is_raw
+  Matrix<float> raw = {};  // [m, vocabulary] written, where any row is_raw or has one of the masks
+  // Tokens that may be drawn, where the log probabilities that are reported stay those before it:
+  // row i's mask is [mask_words] from masks + mask_of[i] * mask_words, as SampleRow::mask;
+  // negative: none. Rows that are scored have none.
+  const std::uint32_t* masks = nullptr;
+  std::int64_t mask_words = 0;            // ceil(vocabulary / 32)
+  const std::int32_t* mask_of = nullptr;  // [m]; null: no row has one
 };
 
 void sample(Stream& stream, const SampleArgs& args);

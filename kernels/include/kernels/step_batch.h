@@ -1,5 +1,5 @@
-// The op that steps a batch of decode rows which stays on a device: it patches the words that have
-// changed and makes the step's arrays of them, in one launch.
+// The op that steps a batch of decode rows which stays where the ops run: it patches the words that
+// have changed and makes the step's arrays of them, in one launch.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,6 @@ struct StepBatchArgs {
   std::int32_t* slots = nullptr;      // [num_padded] block * kBlockSize + offset
 };
 
-// REQUIRES: the stream is a device's.
 void step_batch(Stream& stream, const StepBatchArgs& args);
 
 }  // namespace lmtp::kernels

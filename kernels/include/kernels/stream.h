@@ -38,9 +38,12 @@ class Stream {
   // Returns when all enqueued work is done. Throws DeviceError for what failed in it.
   void synchronize();
 
-  // Marks, on a device: mark(i) records the end of the work enqueued so far. wait_for(i) returns
-  // when all of that is done, and throws as synchronize. REQUIRES: 0 <= i < kNumMarks; has_reached
-  // and wait_for: i has been marked.
+  // Clears memory where the ops run.
+  void set_zero(void* to, std::size_t num_bytes);
+
+  // Marks: mark(i) records the end of the work enqueued so far. wait_for(i) returns when all of
+  // that is done, and throws as synchronize. On a CPU that is at once. REQUIRES: 0 <= i <
+  // kNumMarks; has_reached and wait_for: i has been marked.
   static constexpr int kNumMarks = 2;
   void mark(int i);
   bool has_reached(int i) const;

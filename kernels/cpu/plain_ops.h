@@ -1,0 +1,15 @@
+// Ops in plain code for every instruction set: they take little of a step.
+#pragma once
+
+#include "kernels/backend.h"
+
+namespace lmtp::kernels::plain {
+
+std::size_t packed_bytes(WeightType type, std::int64_t n, std::int64_t k);
+void pack(Stream& stream, const SourceWeight& source, const PackTarget& to);
+void fill_random(Stream& stream, const FillRandomArgs& args);
+std::size_t scratch_bytes(const OpLimits& limits);
+void rotary_angles(Stream& stream, const RotaryAnglesArgs& args);
+void step_batch(Stream& stream, const StepBatchArgs& args);
+
+}  // namespace lmtp::kernels::plain

@@ -1,0 +1,102 @@
+// BackendAgent: the ModelAgent over a kernels::Backend. On a device work is only queued, the batch
+// of decode steps stays there (ResidentBatch), repeated shapes are launched as graphs, and a step
+// is queued before the last one is over. On a CPU each call computes.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "decode_graphs.h"
+#include "kernels/memory.h"
+#include "kernels/stream.h"
+#include "kernels/worker_pool.h"
+#include "lmtp/agent/agent_options.h"
+#include "lmtp/model/causal_lm.h"
+#include "lmtp/model/kv_cache.h"
+#include "lmtp/model/model_input.h"
+#include "lmtp/scheduler/model_agent.h"
+#include "resident_batch.h"
+#include "staged_memory.h"
+#include "step_sampling.h"
+
+namespace lmtp::agent {
+
+// What the agent owns of a loaded model.
+struct AgentParts {
+  std::unique_ptr<kernels::WorkerPool> pool;
+  std::unique_ptr<kernels::Stream> stream;
+  std::unique_ptr<model::CausalLM> model;
+  std::vector<std::string> notes;  // of the weights
+};
+
+class BackendAgent : public scheduler::ModelAgent {
+ public:
+  // Sizes the KV cache, last of all that it allocates. Throws what allocations do.
+  BackendAgent(AgentParts parts, const AgentOptions& options, int num_blocks);
+
+  scheduler::AgentInfo info() const override;
+  Result<void> forward(const scheduler::StepPlan& plan) override;
+  Result<void> choose(std::span<const scheduler::RowMask> masks) override;
+  Result<scheduler::StepResult> collect() override;
+  bool runs_ahead() const override { return parts_.stream->device_api() != nullptr; }
+  bool is_lost() const override { return is_lost_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  static constexpr int kStepsMax = kernels::Stream::kNumMarks;
+
+  // A started step.
+  struct Step {
+    scheduler::StepResult result;
+    PendingTokens tokens;
+    std::vector<std::int32_t> record_of;  // each row's last record; -1: none
+    Clock::time_point started;
+  };
+
+  kernels::Stream& stream() { return *parts_.stream; }
+  Result<void> guarded(const std::function<void()>& work);
+  void put(const scheduler::StepPlan& plan, Step& step);
+  scheduler::StepResult take(int oldest);
+  void list_input_records(const scheduler::StepPlan& plan);
+  void check_token(TokenId id) const;
+  bool is_decode(const scheduler::StepPlan& plan) const;
+  void decode(const scheduler::StepPlan& plan);
+  void compute(const scheduler::StepPlan& plan);
+  std::int64_t tile_size(std::size_t first) const;
+  kernels::Matrix<float> logits(std::int64_t count) const;
+  void write_logits(const std::int32_t* rows, std::int64_t count);
+  void wait_after_failure();
+
+  const AgentOptions options_;
+  AgentParts parts_;
+  const std::string numerics_;
+  const int tile_;  // rows of logits that are computed and sampled at a time
+  Upload upload_;
+  ResidentBatch resident_batch_;
+  DecodeGraphs graphs_;
+  StepSampling sampling_;
+  const kernels::Memory logits_;  // [tile_, vocab_size] f32
+  std::unique_ptr<model::KvCache> cache_;
+  model::ModelInput input_;
+  std::vector<LogitTarget> targets_;
+  std::vector<std::int32_t> input_records_;  // for each row of a plan made ahead; else empty
+  // Of the step between forward() and choose().
+  bool is_forwarded_ = false;
+  kernels::Matrix<const float> hidden_;
+  const std::int32_t* logit_rows_ = nullptr;
+  SampleRows sample_rows_;
+
+  Step steps_[kStepsMax];
+  int next_ = 0;         // index in steps_ and of the stream's marks
+  int num_started_ = 0;  // steps between choose() and collect(): the last ones before next_
+  Clock::time_point last_finished_;
+  bool is_lost_ = false;
+};
+
+}  // namespace lmtp::agent
