@@ -26,7 +26,11 @@ std::unique_ptr<scheduler::Sequence> make_sequence(Request request, std::uint64_
   sequence->num_prompt = static_cast<int>(request.prompt.size());
   sequence->tokens = std::move(request.prompt);
   sequence->tokens.insert(sequence->tokens.end(), request.scored.begin(), request.scored.end());
-  sequence->params = std::move(request.params);
+  if (request.kind == RequestKind::kScore) {
+    sequence->params.top_logprobs = request.params.top_logprobs;
+  } else {
+    sequence->params = std::move(request.params);
+  }
   sequence->num_resumed = request.num_resumed;
   sequence->stops = std::move(request.stops);
   sequence->wants_notices = request.wants_notices;
