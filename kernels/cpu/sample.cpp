@@ -102,10 +102,11 @@ class RowSampler {
 
   // mask: of the draw; empty: none. raw: for a copy of the logits that are reported, where others
   // are drawn from.
-  SampleRecord run(const TokenCount* counts, std::span<const std::uint32_t> mask,
-                   std::int32_t position, float* raw, TopToken* top) {
+  SampleRecord run(const TokenCount* counts, std::int32_t input,
+                   std::span<const std::uint32_t> mask, std::int32_t position, float* raw,
+                   TopToken* top) {
     if (row_.is_raw != 0) std::ranges::copy(logits_, raw);
-    edit(counts);
+    edit(counts, input);
     const bool is_masked = !mask.empty() && row_.scored < 0;
     if (is_masked) {
       if (row_.is_raw == 0) std::ranges::copy(logits_, raw);
@@ -142,13 +143,16 @@ class RowSampler {
   std::int64_t size() const { return static_cast<std::int64_t>(logits_.size()); }
   float& at(std::int32_t id) const { return logits_[static_cast<std::size_t>(id)]; }
 
-  void edit(const TokenCount* counts) {
+  // input: the input token, if it counts once more; else negative.
+  void edit(const TokenCount* counts, std::int32_t input) {
+    bool occurs = input < 0;
     for (std::int64_t i = 0; i < row_.num_counts; ++i) {
       const TokenCount& seen = counts[row_.first_count + i];
-      float& logit = at(seen.id);
-      logit = logit > 0.0F ? logit / row_.repetition_penalty : logit * row_.repetition_penalty;
-      logit -= row_.presence_penalty + row_.frequency_penalty * static_cast<float>(seen.count);
+      const bool is_input = seen.id == input;
+      at(seen.id) = penalized(at(seen.id), row_, seen.count + (is_input ? 1 : 0));
+      occurs = occurs || is_input;
     }
+    if (!occurs) at(input) = penalized(at(input), row_, 1);
     for (std::int64_t i = 0; i < row_.num_biases; ++i) at(row_.bias_ids[i]) += row_.bias_values[i];
     if (row_.mask != nullptr) {
       apply_mask(logits_, {row_.mask, static_cast<std::size_t>(row_.num_mask_words)});
@@ -280,7 +284,8 @@ void sample(Stream& stream, const SampleArgs& args, const RowOps& ops) {
       mask = {args.masks + args.mask_of[at] * args.mask_words,
               static_cast<std::size_t>(args.mask_words)};
     }
-    args.records[at] = sampler.run(args.counts, mask, args.positions[at], args.raw.row(at),
+    const std::int32_t input = row.counts_input != 0 ? args.ids[at] : -1;
+    args.records[at] = sampler.run(args.counts, input, mask, args.positions[at], args.raw.row(at),
                                    args.top + at * args.top_stride);
   });
 }

@@ -16,6 +16,7 @@ struct SampleShared {
   SelectShared select;
   std::uint64_t candidates[kSampleTopMax];  // key and id, as ranked() makes them
   int num_candidates;
+  int input_occurs;
   float sums[kSelectWarps];
 };
 static_assert(kSampleTopMax == kSelectThreads);
@@ -73,17 +74,22 @@ __device__ void apply_mask(const std::uint32_t* words, std::int64_t num_words, f
   block_barrier();
 }
 
-// Penalties over the tokens so far, then the bias and the mask.
-__device__ void edit(const SampleRow& row, const TokenCount* all_counts, float* logits,
-                     std::int64_t width) {
+// Penalties over the tokens so far, then the bias and the mask. input: the input token, if it
+// counts once more; else negative.
+__device__ void edit(const SampleRow& row, const TokenCount* all_counts, std::int32_t input,
+                     int* occurs, float* logits, std::int64_t width) {
   const TokenCount* counts = all_counts + row.first_count;
+  if (thread_index() == 0) *occurs = input < 0 ? 1 : 0;
+  block_barrier();
   edit_logits(
       row.num_counts, logits, [&](std::int64_t i) { return counts[i].id; },
       [&](float logit, std::int64_t i) {
-        logit = logit > 0.0F ? logit / row.repetition_penalty : logit * row.repetition_penalty;
-        return logit -
-               (row.presence_penalty + row.frequency_penalty * static_cast<float>(counts[i].count));
+        const bool is_input = counts[i].id == input;
+        if (is_input) *occurs = 1;  // ids are distinct: one thread at most
+        return penalized(logit, row, counts[i].count + (is_input ? 1 : 0));
       });
+  if (*occurs == 0 && thread_index() == 0) logits[input] = penalized(logits[input], row, 1);
+  block_barrier();
   edit_logits(
       row.num_biases, logits, [&](std::int64_t i) { return row.bias_ids[i]; },
       [&](float logit, std::int64_t i) { return logit + row.bias_values[i]; });
@@ -205,7 +211,8 @@ __global__ void __launch_bounds__(kSelectThreads) sample_kernel(SampleArgs args)
   };
   if (row.is_raw != 0) copy_raw();
   SampleRecord record;
-  edit(row, args.counts, logits, width);
+  edit(row, args.counts, row.counts_input != 0 ? args.ids[at] : -1, &shared.input_occurs, logits,
+       width);
   if (mask >= 0) {
     if (row.is_raw == 0) copy_raw();
     apply_mask(args.masks + mask * args.mask_words, args.mask_words, logits, width);

@@ -181,7 +181,8 @@ void BackendAgent::decode(const scheduler::StepPlan& plan) {
   arrays.context_max = shape.context_max;
   arrays.num_table_blocks = shape.num_table_blocks;
   logit_rows_ = arrays.logit_rows;
-  sample_rows_ = {.rows = resident_batch_.sample_rows(), .positions = arrays.positions};
+  sample_rows_ = {
+      .rows = resident_batch_.sample_rows(), .positions = arrays.positions, .ids = arrays.ids};
   cache_->copy_blocks(stream(), copies, static_cast<std::int64_t>(input_.copies.size()));
   const auto work = [&] {
     hidden_ = parts_.model->forward(stream(), arrays, *cache_);

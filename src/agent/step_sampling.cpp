@@ -81,7 +81,13 @@ std::int64_t StepSampling::num_bytes(int vocab_size, const BatchLimits& batch, i
                                    out_bytes_max(vocab_size, batch));
 }
 
-// Appends to counts_ how often each of the first num_tokens tokens occurs.
+// Appends to counts_ what the sequence has counted.
+void StepSampling::add_counts_of(const scheduler::Sequence& sequence) {
+  for (const auto& [id, count] : sequence.counts.entries()) counts_.push_back({id, count});
+}
+
+// Of a token in the middle: appends to counts_ how often each of the first num_tokens tokens
+// occurs.
 void StepSampling::count_tokens(const scheduler::Sequence& sequence, std::size_t num_tokens) {
   const std::span<const TokenId> tokens(sequence.tokens.data(), num_tokens);
   for (const TokenId token : tokens) ++count_of_[static_cast<std::size_t>(token)];
@@ -104,7 +110,6 @@ kernels::SampleRow StepSampling::make_sample_row(const scheduler::PlanRow& row,
     sample_row.scored = sequence.tokens[next];
     if (params.raw_logprobs) return sample_row;  // nothing is drawn by what edits would change
   }
-  LMTP_CHECK(row.input_row < 0 || !params.has_penalties());  // they depend on the input token
   sample_row.is_raw = params.raw_logprobs && has_edits(params) ? 1 : 0;
   sample_row.top_k = params.top_k;
   sample_row.temperature = params.temperature;
@@ -115,7 +120,15 @@ kernels::SampleRow StepSampling::make_sample_row(const scheduler::PlanRow& row,
     sample_row.presence_penalty = params.presence_penalty;
     sample_row.frequency_penalty = params.frequency_penalty;
     sample_row.first_count = static_cast<std::int64_t>(counts_.size());
-    count_tokens(sequence, next);
+    if (sequence.counts.num_counted() == next) {
+      add_counts_of(sequence);
+    } else if (row.input_row >= 0) {
+      LMTP_CHECK(sequence.counts.num_counted() + 1 == next, sequence.counts.num_counted(), next);
+      add_counts_of(sequence);
+      sample_row.counts_input = 1;
+    } else {
+      count_tokens(sequence, next);
+    }
     sample_row.num_counts = static_cast<std::int64_t>(counts_.size()) - sample_row.first_count;
   }
   if (params.logit_bias != nullptr) {
@@ -219,6 +232,7 @@ void StepSampling::choose(const SampleRows& rows, std::size_t first,
        .rows = rows.rows + first,
        .positions = rows.positions + first,
        .counts = uploaded_counts_,
+       .ids = rows.ids == nullptr ? nullptr : rows.ids + first,
        .records = reinterpret_cast<kernels::SampleRecord*>(out) + first,
        .top = top + first * static_cast<std::size_t>(top_stride_),
        .top_stride = top_stride_,

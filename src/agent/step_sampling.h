@@ -54,6 +54,7 @@ void read_tokens(const PendingTokens& tokens, scheduler::StepResult& result);
 struct SampleRows {
   const kernels::SampleRow* rows = nullptr;
   const std::int32_t* positions = nullptr;  // of the input token of each row
+  const std::int32_t* ids = nullptr;        // the input tokens; null: they are in the sequences
 };
 
 // Owner: an agent; one thread.
@@ -97,6 +98,7 @@ class StepSampling {
   kernels::SampleRow make_sample_row(const scheduler::PlanRow& row, const LogitTarget& target);
   std::size_t record_bytes() const;
   std::size_t out_bytes() const;
+  void add_counts_of(const scheduler::Sequence& sequence);
   void count_tokens(const scheduler::Sequence& sequence, std::size_t num_tokens);
 
   kernels::Stream& stream_;

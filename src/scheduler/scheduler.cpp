@@ -168,6 +168,7 @@ bool Scheduler::plan_row(Sequence& sequence, int num_tokens) {
     if (&victim == &sequence) return false;
   }
   const PlanRow row = make_row(sequence, num_tokens);
+  if (sequence.params.has_penalties()) sequence.counts.update(sequence.tokens);
   plan_.rows.push_back(row);
   plan_.num_tokens += row.num_tokens;
   plan_.num_logits += row.num_logits;
@@ -233,7 +234,6 @@ const StepPlan& Scheduler::plan_ahead() {
 bool Scheduler::add_ahead(int input_row) {
   Sequence& sequence =
       *sequences_.at(plan_.rows[static_cast<std::size_t>(input_row)].sequence->key);
-  if (sequence.params.has_penalties()) return false;
   if (sequence.num_generated() + 1 >= sequence.num_generated_max) return true;
   if (is_withheld_last(sequence)) return false;
   if (!reserve(sequence, sequence.length() + 1 - sequence.num_computed)) return false;
@@ -242,6 +242,7 @@ bool Scheduler::add_ahead(int input_row) {
                          .num_tokens = 1,
                          .num_logits = 1,
                          .input_row = input_row});
+  if (sequence.params.has_penalties()) sequence.counts.update(sequence.tokens);
   ++ahead_.num_tokens;
   ++ahead_.num_logits;
   return true;
@@ -373,6 +374,7 @@ void Scheduler::replace_block(Sequence& sequence, int block_index, BlockId node)
 void Scheduler::release(Sequence& sequence) {
   prefix_cache_.unpin_path(sequence.blocks);
   sequence.blocks.clear();
+  sequence.counts.clear();
   sequence.num_indexed = 0;
   sequence.num_computed = 0;
 }

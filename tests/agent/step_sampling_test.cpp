@@ -44,7 +44,8 @@ struct Row {
   std::vector<float> logits;
   SamplingParams params;
   std::vector<TokenId> tokens = {1};
-  bool is_scored = false;  // the last of the tokens is; else one behind it is drawn
+  bool is_scored = false;   // the last of the tokens is; else one behind it is drawn
+  bool is_counted = false;  // Sequence::counts is kept
 };
 
 // The same rows through both.
@@ -64,6 +65,7 @@ class StepSamplingTest : public ::testing::Test {
       scheduler::Sequence& sequence = sequences[i];
       sequence.tokens = rows[i].tokens;
       sequence.params = rows[i].params;
+      if (rows[i].is_counted) sequence.counts.update(sequence.tokens);
       const int num_scored = rows[i].is_scored ? 1 : 0;
       plan.rows.push_back({.sequence = &sequence,
                            .first_position = 0,
@@ -197,6 +199,13 @@ TEST_F(StepSamplingTest, PenaltiesThenBiases) {
   }
   rows[5].params.logit_bias = rows[4].params.logit_bias;
   expect_equal(rows);
+  const Outcome expected = choose(rows);
+  for (Row& row : rows) row.is_counted = true;
+  const Outcome counted = choose(rows);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    testing::expect_same_bits(counted.on_device.rows[i].tokens, expected.on_device.rows[i].tokens);
+    testing::expect_same_bits(counted.on_host.rows[i].tokens, expected.on_host.rows[i].tokens);
+  }
 }
 
 TEST_F(StepSamplingTest, Scores) {

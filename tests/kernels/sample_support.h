@@ -21,6 +21,7 @@ struct SampleCase {
   kernels::SampleRow params = {};  // first_count, and what the arrays below give, are filled in
   std::int32_t position = 0;
   std::vector<std::int32_t> tokens = {};  // before: what penalties count
+  std::int32_t input = 0;                 // counted with them if params.counts_input
   std::map<std::int32_t, float> biases = {};
   std::vector<std::uint32_t> mask = {};
   bool has_mask = false;
@@ -61,6 +62,7 @@ inline std::vector<SampleOutcome> sample(const kernels::Backend& backend,
   std::vector<float> logits;
   std::vector<kernels::SampleRow> rows;
   std::vector<std::int32_t> positions;
+  std::vector<std::int32_t> inputs;
   std::vector<kernels::TokenCount> counts;
   std::vector<std::vector<std::int32_t>> ids(cases.size());
   std::vector<std::vector<float>> values(cases.size());
@@ -70,6 +72,7 @@ inline std::vector<SampleOutcome> sample(const kernels::Backend& backend,
     kernels::SampleRow row = one.params;
     logits.insert(logits.end(), one.logits.begin(), one.logits.end());
     positions.push_back(one.position);
+    inputs.push_back(one.input);
     std::map<std::int32_t, std::int32_t> seen;
     for (const std::int32_t token : one.tokens) ++seen[token];
     row.first_count = static_cast<std::int64_t>(counts.size());
@@ -99,6 +102,7 @@ inline std::vector<SampleOutcome> sample(const kernels::Backend& backend,
                            .rows = rows.data(),
                            .positions = positions.data(),
                            .counts = counts.data(),
+                           .ids = inputs.data(),
                            .records = records.data(),
                            .top = top.data(),
                            .top_stride = top_stride,
@@ -174,6 +178,8 @@ inline std::vector<SampleCase> random_cases(std::size_t width, int count, unsign
       params.presence_penalty = fraction();
       params.frequency_penalty = fraction() - 0.5F;
       for (int k = 0; k < 30; ++k) one.tokens.push_back(any_id());
+      params.counts_input = one_in(2) ? 1 : 0;
+      one.input = one_in(2) ? one.tokens.front() : any_id();
     }
     if (one_in(3)) {
       for (int k = 0; k < 20; ++k) {

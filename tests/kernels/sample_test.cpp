@@ -284,6 +284,17 @@ TEST_P(SampleTest, AScoreIsTheBitsOfTheReportedLogprob) {
   }
 }
 
+// The input token may be counted by the op, which has it where a device alone knows it.
+TEST_P(SampleTest, AnInputTokenThatIsCountedIsOneMore) {
+  for (SampleCase& one : testing::random_cases(203, 200, 9)) {
+    if (one.params.counts_input == 0) continue;
+    SampleCase counted = one;
+    counted.tokens.push_back(one.input);
+    counted.params.counts_input = 0;
+    testing::expect_same(sample(one), sample(counted));
+  }
+}
+
 // What the mask forbids is what a bias of -inf forbids, to the bit.
 TEST_P(SampleTest, AMaskIsABiasOfMinusInfinity) {
   for (const std::size_t size : {1, 31, 32, 33, 65, 1000}) {

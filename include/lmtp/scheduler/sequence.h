@@ -7,6 +7,7 @@
 
 #include "lmtp/base/ids.h"
 #include "lmtp/request/request.h"
+#include "lmtp/scheduler/token_counts.h"
 
 namespace lmtp::scheduler {
 
@@ -41,6 +42,7 @@ struct Sequence {
   int num_indexed = 0;
 
   SamplingParams params;
+  TokenCounts counts;                  // while it runs with penalties: of its tokens
   int num_resumed = 0;                 // of the prompt's last tokens, those that count as generated
   std::shared_ptr<StopChecker> stops;  // null: none
   bool wants_notices = false;

@@ -39,6 +39,7 @@ struct SampleRow {
   std::uint64_t seed = 0;           // with the drawn token's position: its random number
   std::int64_t first_count = 0;     // of SampleArgs::counts
   std::int64_t num_counts = 0;      // 0 without penalties
+  std::int64_t counts_input = 0;    // 1: the row's input token (SampleArgs::ids) counts once more
   std::int64_t num_biases = 0;      // added after the penalties
   std::int64_t num_mask_words = 0;  // tokens behind these words are forbidden, too
   std::int64_t is_raw = 0;  // 1: reports log probabilities before penalties, biases and mask
@@ -47,6 +48,12 @@ struct SampleRow {
   // Token i is allowed if bit i % 32 of word i / 32 is set; others become -inf. Null: all are.
   const std::uint32_t* mask = nullptr;
 };
+
+// The logit of a token that occurs so often, after the row's penalties.
+constexpr float penalized(float logit, const SampleRow& row, std::int32_t count) {
+  logit = logit > 0.0F ? logit / row.repetition_penalty : logit * row.repetition_penalty;
+  return logit - (row.presence_penalty + row.frequency_penalty * static_cast<float>(count));
+}
 
 struct SampleRecord {
   std::int32_t is_valid = 0;  // 0: NaN, +inf or only -inf in the row; other fields are 0
@@ -65,6 +72,7 @@ struct SampleArgs {
   const SampleRow* rows = nullptr;          // [m]
   const std::int32_t* positions = nullptr;  // [m] of the tokens that the logits belong to
   const TokenCount* counts = nullptr;       // of the sequences so far, indexed by rows
+  const std::int32_t* ids = nullptr;        // [m] input tokens, where a row counts its own
   SampleRecord* records = nullptr;          // [m]
   TopToken* top = nullptr;                  // [m, top_stride], best first
   std::int64_t top_stride = 0;              // >= num_top of every row
