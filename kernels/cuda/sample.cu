@@ -201,7 +201,7 @@ __global__ void __launch_bounds__(kSelectThreads) sample_kernel(SampleArgs args)
   auto& shared = *shared_memory<SampleShared>();
   const std::int64_t at = block_index().x;
   const std::int64_t width = args.logits.columns;
-  const SampleRow row = args.rows[at];
+  const SampleRow& row = args.rows[at];
   float* logits = args.logits.data + at * args.logits.stride;
   const std::int32_t mask = args.mask_of == nullptr || row.scored >= 0 ? -1 : args.mask_of[at];
   float* raw = args.raw.data + at * args.raw.stride;
