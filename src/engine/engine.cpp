@@ -19,6 +19,7 @@
 #include "lmtp/base/guarded.h"
 #include "lmtp/base/log.h"
 #include "lmtp/scheduler/scheduler.h"
+#include "mask_pool.h"
 #include "outbox.h"
 #include "queue_notices.h"
 #include "scheduling.h"
@@ -110,7 +111,9 @@ struct Engine::Impl {
     Clock::time_point since;
     std::optional<Error> error;  // it could not be started
     bool is_ahead = false;
+    bool has_masks = false;  // so its tokens are not chosen yet
   };
+  MaskPool masks{limits.vocab_size};
   std::deque<StartedStep> started;  // and not finished: two where the agent runs ahead
   Clock::time_point last_finish;
   std::int64_t num_steps = inbox->stats.num_steps;
@@ -185,8 +188,10 @@ void Engine::Impl::start(const scheduler::StepPlan& plan) {
   }
   queue.planned(plan.num_admissions, scheduler->num_waiting(), started.back().since);
   queue_notices(plan, started.back().since);
+  const bool has_masks = started.back().has_masks = masks.begin(plan);
   if (!agent->runs_ahead()) return;  // it would compute now, before the last step is delivered
-  const Result<void> result = guarded([&] { return agent->start(plan); });
+  const Result<void> result =
+      guarded([&] { return has_masks ? agent->forward(plan) : agent->start(plan); });
   if (!result) started.back().error = result.error();
 }
 
@@ -199,8 +204,8 @@ Result<scheduler::StepResult> Engine::Impl::finish() {
   metrics.step_tokens.add(step.num_tokens);
   metrics.step_streams.add(step.num_rows);
   if (step.error) return *step.error;
-  Result<scheduler::StepResult> result =
-      guarded([&] { return agent->runs_ahead() ? agent->collect() : agent->execute(*step.plan); });
+  Result<scheduler::StepResult> result = guarded(
+      [&] { return finish_step(*agent, *step.plan, step.has_masks, masks, options.mask_wait_ms); });
   const Clock::time_point now = Clock::now();
   pace.add(step.num_tokens, step.num_rows,
            now - std::max(step.since, std::exchange(last_finish, now)));

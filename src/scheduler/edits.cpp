@@ -177,6 +177,7 @@ Result<void> Scheduler::fork(StreamKey from, StreamKey to, const SamplingChanges
   sequence->num_resumed = parent.num_resumed;
   sequence->num_emitted = parent.num_emitted;
   sequence->stops = restart_stops(parent.stops.get(), *sequence);
+  sequence->mask_source = parent.mask_source;
   sequence->wants_notices = parent.wants_notices;
   add(std::move(sequence));
   return {};

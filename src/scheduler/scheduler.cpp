@@ -235,7 +235,7 @@ bool Scheduler::add_ahead(int input_row) {
   Sequence& sequence =
       *sequences_.at(plan_.rows[static_cast<std::size_t>(input_row)].sequence->key);
   if (sequence.num_generated() + 1 >= sequence.num_generated_max) return true;
-  if (is_withheld_last(sequence)) return false;
+  if (is_withheld_last(sequence) || sequence.mask_source != nullptr) return false;
   if (!reserve(sequence, sequence.length() + 1 - sequence.num_computed)) return false;
   ahead_.rows.push_back({.sequence = &sequence,
                          .first_position = sequence.length(),

@@ -63,14 +63,16 @@ class FakeAgent : public scheduler::ModelAgent {
     under_way_.push_back(is_ahead && !under_way_.back() ? under_way_.back() : compute(plan));
     return {};
   }
-  // Of masks it knows those that are late or failed.
+  // Under a mask, the next token that is allowed is drawn.
   Result<void> choose(std::span<const scheduler::RowMask> masks) override {
     if (masks.empty() || !under_way_.back()) return {};
     auto& rows = under_way_.back()->rows;
     LMTP_CHECK(masks.size() == rows.size(), masks.size(), rows.size());
     for (std::size_t i = 0; i < rows.size(); ++i) {
-      if (masks[i].state == scheduler::RowMask::State::kFailed) rows[i].error = masks[i].error;
-      rows[i].skipped = masks[i].state == scheduler::RowMask::State::kLate;
+      using State = scheduler::RowMask::State;
+      if (masks[i].state == State::kFailed) rows[i].error = masks[i].error;
+      if (masks[i].state == State::kReady) apply_mask(masks[i].words, hashes_.at(i), rows[i]);
+      rows[i].skipped = masks[i].state == State::kLate;
       if (rows[i].skipped) rows[i].tokens.clear();
     }
     return {};
@@ -134,6 +136,16 @@ class FakeAgent : public scheduler::ModelAgent {
     return token;
   }
 
+  void apply_mask(const std::uint32_t* words, std::uint64_t hash, scheduler::RowResult& row) const {
+    TokenId token = row.tokens.back().token;
+    const auto is_allowed = [&] { return (words[token / 32] >> (token % 32) & 1) != 0; };
+    for (int i = 0; i < options_.vocab_size && !is_allowed(); ++i) {
+      token = (token + 1) % options_.vocab_size;
+    }
+    if (!is_allowed()) row.error = "no token is possible";
+    row.tokens.back() = {token, logprob(hash, token), {{token, logprob(hash, token)}}};
+  }
+
   std::uint64_t& slot(BlockId block, int offset) {
     LMTP_CHECK(block > kNullBlock && block < options_.num_blocks, block);
     return kv_[static_cast<std::size_t>(block) * kBlockSize + static_cast<std::size_t>(offset)];
@@ -149,6 +161,7 @@ class FakeAgent : public scheduler::ModelAgent {
     }
     scheduler::StepResult result;
     result.device_wait = options_.device_wait;
+    hashes_.clear();
     for (const auto& row : plan.rows) result.rows.push_back(run_row(row));
     return result;
   }
@@ -184,6 +197,7 @@ class FakeAgent : public scheduler::ModelAgent {
       result.tokens.push_back({next, lp, {}});
       if (!scored) result.tokens.back().top_logprobs.push_back({next, lp});
     }
+    hashes_.push_back(hash);
     if (options_.row_fails && options_.row_fails(s)) {
       result.error = "logits: not a number";
       result.tokens.clear();
@@ -193,6 +207,7 @@ class FakeAgent : public scheduler::ModelAgent {
 
   FakeAgentOptions options_;
   std::deque<Result<scheduler::StepResult>> under_way_;  // where it runs ahead
+  std::vector<std::uint64_t> hashes_;                    // of the rows of the newest step
   std::vector<TokenId> drawn_;                           // by the rows of the step before
   std::vector<std::uint64_t> kv_;  // [num_blocks, kBlockSize] hash of all tokens up to this one
 };

@@ -43,6 +43,9 @@ struct EngineOptions {
   BatchLimits batch;  // of a step
   // >= 1: waiting and running; more are refused with an error
   int max_concurrent_requests = kDefaultConcurrentRequests;
+  // How long masks are waited for once the forward pass is over, or on a device has been queued;
+  // rows whose masks come later are skipped.
+  int mask_wait_ms = 5;
   scheduler::DebugOptions debug;
 };
 

@@ -9,6 +9,7 @@
 #include "lmtp/base/ids.h"
 #include "lmtp/request/caller.h"
 #include "lmtp/request/event.h"
+#include "lmtp/request/mask_source.h"
 #include "lmtp/request/sampling_params.h"
 #include "lmtp/request/stop_checker.h"
 
@@ -35,7 +36,8 @@ struct Request {
   bool wants_notices = false;   // StreamNotice
   // Generate only; null: none. It has seen the resumed tokens.
   std::shared_ptr<StopChecker> stops;
-  std::string logged_prompt;  // Caller::log_prompts: how the prompt begins
+  std::shared_ptr<const MaskSource> mask_source;  // Generate only; null: none
+  std::string logged_prompt;                      // Caller::log_prompts: how the prompt begins
 
   // Null: its caller has no key.
   Account* account() const { return caller != nullptr ? caller->account.get() : nullptr; }

@@ -1,0 +1,146 @@
+// Streams whose tokens depend on a MaskSource, in an engine with an agent that runs ahead and with
+// one that does not.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "counting.h"
+#include "fake_agent.h"
+#include "lmtp/engine/engine.h"
+#include "recording_sink.h"
+
+namespace lmtp::engine {
+namespace {
+
+using testing::counting;
+using testing::FakeAgent;
+using testing::RecordingSink;
+
+constexpr int kVocab = 1000;
+constexpr int kTokens = 12;
+
+bool is_allowed(TokenId token, std::size_t num_before) {
+  return token % 7 == static_cast<TokenId>(num_before % 7);
+}
+
+// Allows is_allowed(). While it is closed, compute() waits.
+class Source : public MaskSource {
+ public:
+  Result<void> compute(std::span<const TokenId> tokens, int /*num_prompt*/,
+                       std::span<std::uint32_t> words) const override {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return !closed_; });
+    if (fails_at > 0 && tokens.size() >= fails_at) return Error{ErrorCode::kInvalid, "no rule"};
+    for (TokenId token = 0; token < kVocab; ++token) {
+      if (!is_allowed(token, tokens.size())) continue;
+      words[static_cast<std::size_t>(token) / 32] |= 1U << (token % 32);
+    }
+    return {};
+  }
+  void close() {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+  }
+  void open() {
+    {
+      const std::lock_guard lock(mutex_);
+      closed_ = false;
+    }
+    changed_.notify_all();
+  }
+
+  std::size_t fails_at = 0;  // tokens; 0: never
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  bool closed_ = false;
+};
+
+class EngineMasksTest : public ::testing::TestWithParam<bool> {
+ protected:
+  static std::unique_ptr<Engine> make_engine(int mask_wait_ms) {
+    testing::FakeAgentOptions agent;
+    agent.vocab_size = kVocab;
+    agent.num_blocks = 128;
+    agent.runs_ahead = GetParam();
+    EngineOptions options;
+    options.debug.check_invariants = true;
+    options.mask_wait_ms = mask_wait_ms;
+    const ModelLimits limits{.vocab_size = kVocab, .context_length = 512, .eos_ids = {}};
+    return std::make_unique<Engine>(testing::make_fake_agent(agent), limits, options);
+  }
+
+  void submit(Engine& engine, StreamId id, std::shared_ptr<const MaskSource> source,
+              int first_token = 0) {
+    Request request;
+    request.key = {1, id};
+    request.sink = sink_;
+    request.prompt = counting(first_token, 20);
+    request.params.max_tokens = kTokens;
+    request.mask_source = std::move(source);
+    EXPECT_TRUE(engine.instance().submit(std::move(request)).ok());
+  }
+
+  static std::vector<TokenId> free_tokens() {
+    return FakeAgent::expected_tokens(counting(0, 20), kTokens, kVocab);
+  }
+
+  static void expect_masked(const std::vector<TokenId>& tokens) {
+    ASSERT_EQ(tokens.size(), static_cast<std::size_t>(kTokens));
+    for (std::size_t i = 0; i < tokens.size(); ++i) EXPECT_TRUE(is_allowed(tokens[i], 20 + i)) << i;
+  }
+
+  const std::shared_ptr<RecordingSink> sink_ = std::make_shared<RecordingSink>();
+};
+
+INSTANTIATE_TEST_SUITE_P(Agents, EngineMasksTest, ::testing::Bool());
+
+constexpr int kLong = 60'000;
+
+TEST_P(EngineMasksTest, DecideWhatIsDrawnBesideOthers) {
+  const auto engine = make_engine(kLong);
+  submit(*engine, 1, std::make_shared<Source>());
+  submit(*engine, 2, nullptr);
+  submit(*engine, 3, std::make_shared<Source>());
+  expect_masked(sink_->wait_done(1).tokens);
+  EXPECT_EQ(sink_->wait_done(2).tokens, free_tokens());
+  expect_masked(sink_->wait_done(3).tokens);
+}
+
+// No stream waits for another's mask, and the late one gets what it would have got.
+TEST_P(EngineMasksTest, AreWaitedForByTheirStreamAlone) {
+  const auto in_time = make_engine(kLong);
+  submit(*in_time, 1, std::make_shared<Source>(), 5);
+  const std::vector<TokenId> expected = sink_->wait_done(1).tokens;
+  expect_masked(expected);
+
+  const auto engine = make_engine(0);
+  const auto source = std::make_shared<Source>();
+  source->close();
+  submit(*engine, 4, nullptr);
+  submit(*engine, 5, source, 5);
+  submit(*engine, 6, nullptr);
+  for (const StreamId id : {4, 6}) EXPECT_EQ(sink_->wait_done(id).tokens, free_tokens());
+  source->open();
+  EXPECT_EQ(sink_->wait_done(5).tokens, expected);
+}
+
+TEST_P(EngineMasksTest, ThatFailEndTheirStream) {
+  const auto engine = make_engine(kLong);
+  const auto source = std::make_shared<Source>();
+  source->fails_at = 25;
+  submit(*engine, 1, source);
+  submit(*engine, 2, nullptr);
+  const auto failed = sink_->wait_done(1);
+  EXPECT_EQ(failed.error, "no rule");
+  EXPECT_EQ(failed.tokens.size(), 5U);
+  EXPECT_EQ(sink_->wait_done(2).tokens, free_tokens());
+}
+
+}  // namespace
+}  // namespace lmtp::engine
