@@ -72,6 +72,8 @@ class Token:
     finish_reason: str | None = None  # "stop" or "length" at the end
     stop_text: str | None = None  # the stop string that ended the stream
     index: int = 0  # of the sample, 0 to n - 1
+    backtrack: int = 0  # so many tokens before this one are no more the stream's
+    appended: bool = False  # by Stream.backtrack()
     top_logprobs: dict[int, float] = field(default_factory=dict)  # best first
 
     @classmethod
@@ -79,7 +81,8 @@ class Token:
         top = {int(key): value for key, value in entry.get("top_logprobs", {}).items()}
         return cls(
             entry["token"], entry["logprob"], entry.get("text", ""), entry["finish_reason"],
-            entry.get("stop_text"), index, top,
+            entry.get("stop_text"), index, entry.get("backtrack", 0),
+            entry.get("appended", False), top,
         )  # fmt: skip
 
 
@@ -171,6 +174,7 @@ class Connection:
         self.is_open = False
         self._on_message = on_message
         self._queues: dict[int, asyncio.Queue] = {}
+        self.forks: dict[int, set[int]] = {}  # by stream, those that have not begun
         self._last_id = 0
         self._infos: dict[str | None, dict[str, Any]] = {}
 
@@ -202,7 +206,12 @@ class Connection:
         if self._on_message:
             self._on_message(text)
         for entry in json.loads(text.partition(" ")[2]):
-            if queue := self._queues.get(entry["stream_id"]):
+            ids = {entry["stream_id"]}
+            if "fork_of" in entry:
+                self.forks.get(entry["fork_of"], set()).discard(entry["stream_id"])
+            elif "error" in entry and text.startswith("MSG"):
+                ids |= self.forks.pop(entry["stream_id"], set())
+            for queue in filter(None, map(self._queues.get, ids)):
                 queue.put_nowait(entry)
 
     def _lose(self, why: str) -> None:
@@ -216,17 +225,23 @@ class Connection:
         except Exception as e:
             raise LMTPError(_lost(f"{self.url}: {e or type(e).__name__}")) from e
 
-    async def send(self, verb: str, fields: dict[str, Any], queue: asyncio.Queue) -> int:
-        """The stream's id; entries of its answer come into the queue until forget()."""
+    def new_id(self, queue: asyncio.Queue) -> int:
+        """Of a stream whose entries come into the queue until forget()."""
         self._last_id += 1
         self._queues[self._last_id] = queue
-        await self.send_text(f"{verb} {json.dumps({'stream_id': self._last_id, **fields})}")
+        return self._last_id
+
+    async def send(self, verb: str, fields: dict[str, Any], queue: asyncio.Queue) -> int:
+        """The stream's id; entries of its answer come into the queue until forget()."""
+        stream_id = self.new_id(queue)
+        await self.send_text(f"{verb} {json.dumps({'stream_id': stream_id, **fields})}")
         if not self.is_open:
             queue.put_nowait(_lost(self.url))
-        return self._last_id
+        return stream_id
 
     def forget(self, stream_id: int) -> None:
         self._queues.pop(stream_id, None)
+        self.forks.pop(stream_id, None)
 
     async def cancel(self, stream_id: int) -> None:
         self.forget(stream_id)
@@ -300,6 +315,38 @@ class Stream:
         self.received: list[list[int]] = [[] for _ in range(fields.get("n", 1))]  # ids, by sample
         self._done: set[int] = set()
         self._numerics: str | None = None
+        self._running: tuple[Connection, int] | None = None  # where, under which id
+        self._fork: tuple[Connection, int, asyncio.Queue] | None = None  # it begins as one
+        self._is_whole = True  # prompt and received tokens are all that it began with
+
+    async def backtrack(self, drop: int = 0, append: Iterable[int] = ()) -> None:
+        """Drops the last tokens that the server has drawn, and puts others behind the rest. The next
+        token's `backtrack` says how many of those that came are gone. Of a stream of one sample,
+        while it is read; what is refused is raised there."""
+        await self._edit("BACKTRACK", {"drop": drop, "append": list(append)})
+
+    async def fork(self, count: int = 1, **params: Any) -> list[Stream]:
+        """Streams that go on from the tokens that the server has drawn, each to be read; `params`
+        are where they differ. As backtrack(); forks are not continued by retries."""
+        connection, stream_id = self._running_at()
+        forks = [Stream(self._client, self._fields, self._on_notice) for _ in range(count)]
+        ids = []
+        for fork in forks:
+            queue: asyncio.Queue = asyncio.Queue()
+            ids.append(connection.new_id(queue))
+            fork._fork, fork._is_whole = (connection, ids[-1], queue), False
+        connection.forks.setdefault(stream_id, set()).update(ids)
+        await self._edit("FORK", {"streams": ids, "params": params})
+        return forks
+
+    def _running_at(self) -> tuple[Connection, int]:
+        if self._running is None:
+            raise LMTPError({"error": "the stream does not run", "code": "invalid_request"})
+        return self._running
+
+    async def _edit(self, verb: str, fields: dict[str, Any]) -> None:
+        connection, stream_id = self._running_at()
+        await connection.send_text(f"{verb} {json.dumps({'stream_id': stream_id, **fields})}")
 
     def __aiter__(self) -> AsyncIterator[Token]:
         return self._tokens()
@@ -320,6 +367,7 @@ class Stream:
             except LMTPError as e:
                 failures += 1
                 can_continue = "seed" in self._fields or not any(self.received)
+                can_continue = can_continue and self._is_whole
                 if not (e.retryable and can_continue) or failures > self._client.retry:
                     raise
                 await _back_off(failures, e)
@@ -353,8 +401,14 @@ class Stream:
         live: dict[int, set[int]] = {}  # stream id -> samples that have not ended
         is_first = True
         try:
-            for samples, fields in self._requests():
-                live[await connection.send("GENERATE", fields, queue)] = samples
+            if self._fork:
+                connection, stream_id, queue = self._fork
+                live[stream_id] = {0}
+            else:
+                for samples, fields in self._requests():
+                    live[await connection.send("GENERATE", fields, queue)] = samples
+            if len(self.received) == 1:
+                self._running = (connection, next(iter(live)))
             first = {stream_id: min(samples) for stream_id, samples in live.items()}
             while live:
                 entry = await _next(queue, self._on_notice)
@@ -363,6 +417,9 @@ class Stream:
                 is_first = False
                 stream_id = entry["stream_id"]
                 index = first[stream_id] + entry.get("index", 0)
+                self._is_whole &= entry.get("backtrack", 0) <= len(self.received[index])
+                if entry.get("backtrack"):
+                    del self.received[index][-entry["backtrack"] :]
                 self.received[index].append(entry["token"])
                 if entry["finish_reason"]:
                     self._done.add(index)
@@ -372,6 +429,7 @@ class Stream:
                         connection.forget(stream_id)
                 yield Token.of(entry, index)
         finally:
+            self._running = None
             for stream_id in live:
                 await connection.cancel(stream_id)
 

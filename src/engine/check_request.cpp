@@ -9,15 +9,6 @@
 namespace lmtp::engine {
 namespace {
 
-Result<void> check_ids(const char* field, const std::vector<TokenId>& ids, int vocab_size) {
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    if (ids[i] >= 0 && ids[i] < vocab_size) continue;
-    return Error{ErrorCode::kInvalid, std::string(field) + "[" + std::to_string(i) +
-                                          "]: " + beyond_vocabulary(ids[i], vocab_size)};
-  }
-  return {};
-}
-
 // "256 (the context)", "255 (one less than the context)". `reserved`: tokens that must be left for
 // what is generated.
 std::string allowed_length(const ModelLimits& limits, int reserved) {
@@ -103,11 +94,28 @@ Result<void> check_resumed(const Request& request) {
                "resumed: " + beyond_prompt(num_resumed, request.prompt.size())};
 }
 
+Result<void> check_bias(const SamplingParams& params, const ModelLimits& limits) {
+  const auto& bias = params.logit_bias;
+  if (bias == nullptr || bias->ids.empty() || bias->ids.back() < limits.vocab_size) return {};
+  return Error{ErrorCode::kInvalid,
+               "logit_bias: " + beyond_vocabulary(bias->ids.back(), limits.vocab_size)};
+}
+
 }  // namespace
+
+Result<void> check_ids(const char* field, const std::vector<TokenId>& ids, int vocab_size) {
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] >= 0 && ids[i] < vocab_size) continue;
+    return Error{ErrorCode::kInvalid, std::string(field) + "[" + std::to_string(i) +
+                                          "]: " + beyond_vocabulary(ids[i], vocab_size)};
+  }
+  return {};
+}
 
 // Lengths first: what is too long costs no look at its ids.
 Result<void> check_request(const Request& request, const ModelLimits& limits) {
   if (request.kind == RequestKind::kAwaitModel) return {};
+  if (request.fork != nullptr) return check_bias(request.fork->changes.values, limits);
   if (Result<void> ok = check_lengths(request, limits); !ok) return ok;
   if (Result<void> ok = check_ids("prompt", request.prompt, limits.vocab_size); !ok) return ok;
   if (Result<void> ok = check_ids("scored", request.scored, limits.vocab_size); !ok) return ok;
@@ -118,10 +126,7 @@ Result<void> check_request(const Request& request, const ModelLimits& limits) {
   if (params.mask) {
     if (Result<void> ok = check_mask(request, limits); !ok) return ok;
   }
-  const auto& bias = params.logit_bias;
-  if (bias == nullptr || bias->ids.empty() || bias->ids.back() < limits.vocab_size) return {};
-  return Error{ErrorCode::kInvalid,
-               "logit_bias: " + beyond_vocabulary(bias->ids.back(), limits.vocab_size)};
+  return check_bias(params, limits);
 }
 
 }  // namespace lmtp::engine

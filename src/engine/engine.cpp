@@ -23,6 +23,7 @@
 #include "outbox.h"
 #include "queue_notices.h"
 #include "scheduling.h"
+#include "started_step.h"
 #include "step_pace.h"
 #include "stream_record.h"
 #include "stream_times.h"
@@ -30,10 +31,7 @@
 namespace lmtp::engine {
 
 using Clock = std::chrono::steady_clock;
-
 constexpr std::chrono::milliseconds kGatherTimeMax{5};
-
-static Error gap() { return {ErrorCode::kInternal, "internal: tokens of this stream were lost"}; }
 
 // All members below "engine thread" belong to that thread alone.
 struct Engine::Impl {
@@ -62,6 +60,8 @@ struct Engine::Impl {
   void apply(Request& request);
   void apply(CancelCommand& cancel);
   void apply(StopCommand& stop);
+  void apply(Backtrack& command);
+  void begin_fork(const Request& request);
   void accept(Request request);
   void fail_all(const Error& error);
 
@@ -104,15 +104,6 @@ struct Engine::Impl {
   StepPace pace;
   QueueNotices queue;
   StreamTimes times;
-  struct StartedStep {
-    const scheduler::StepPlan* plan = nullptr;  // until its commit
-    int num_tokens = 0;
-    int num_rows = 0;
-    Clock::time_point since;
-    std::optional<Error> error;  // it could not be started
-    bool is_ahead = false;
-    bool has_masks = false;  // so its tokens are not chosen yet
-  };
   MaskPool masks{limits.vocab_size};
   std::deque<StartedStep> started;  // and not finished: two where the agent runs ahead
   Clock::time_point last_finish;
@@ -326,10 +317,28 @@ void Engine::Impl::apply(Request& request) {
                                       inbox->expected_wait_ms));
   }
   LMTP_CHECK(!streams.contains(request.key), request.key.connection, request.key.stream);
+  if (request.fork != nullptr) return begin_fork(request);
   streams.emplace(request.key, Stream{request.sink, StreamRecord(request), request.wants_notices});
   if (request.wants_notices) queue.begin(request.key, Clock::now());
   const std::uint64_t seed = (static_cast<std::uint64_t>(random()) << 32) | random();
   queue_events(scheduler->add(make_sequence(std::move(request), seed)), Clock::now());
+}
+
+void Engine::Impl::begin_fork(const Request& request) {
+  const StreamKey& key = request.key;
+  const auto forked = scheduler->fork(request.fork->key, key, request.fork->changes);
+  if (!forked) return refuse(request, forked.error());
+  streams.emplace(key, Stream{request.sink, StreamRecord(request), (*forked)->wants_notices});
+  outbox.add(key.connection, request.sink,
+             ForkBegun{key.stream, request.fork->key.stream, (*forked)->num_emitted});
+}
+
+void Engine::Impl::apply(Backtrack& command) {
+  Result<void> done = check_ids("append", command.appended, limits.vocab_size);
+  if (done) done = scheduler->backtrack(command.key, command.num_dropped, command.appended);
+  if (done) return;
+  outbox.add(command.key.connection, std::move(command.sink),
+             EditRefused{command.key.stream, done.error()});
 }
 
 void Engine::Impl::apply(CancelCommand& cancel) {
@@ -418,17 +427,16 @@ void Engine::Impl::queue_events(std::vector<scheduler::SchedulerEvent> events,
     Stream& stream = at->second;
     auto* token = std::get_if<TokenEvent>(&event.entry);
     if (token == nullptr) {
-      end_with_error(at, stream.has_gap ? gap() : std::get<StreamError>(event.entry).error);
+      end_with_error(at, stream.has_gap ? lost_tokens() : std::get<StreamError>(event.entry).error);
       continue;
     }
     stream.record.token(metrics, now);
-    const FinishReason reason = token->finish_reason;
-    const bool ends = reason != FinishReason::kNone;
+    const bool ends = token->finish_reason != FinishReason::kNone;
     if (stream.has_gap) {
-      if (ends) end_with_error(at, gap());
+      if (ends) end_with_error(at, lost_tokens());
       continue;
     }
-    if (ends) stream.record.finished(metrics, reason);
+    if (ends) stream.record.finished(metrics, token->finish_reason);
     outbox.add(event.key.connection, stream.sink, std::move(*token));
     if (ends) end_stream(at);
   }
@@ -441,7 +449,7 @@ void Engine::Impl::deliver() {
   for (const ConnectionId connection : outbox.deliver()) {
     for (auto& [key, stream] : streams) stream.has_gap |= key.connection == connection;
     for (const auto& [key, stream] : streams) {
-      if (stream.has_gap) inbox->queue.push_control(CancelCommand{key, gap()});
+      if (stream.has_gap) inbox->queue.push_control(CancelCommand{key, lost_tokens()});
     }
   }
 }

@@ -13,8 +13,29 @@ Result<void> EngineInstance::submit(Request&& request) const {
   EngineCommand command(std::in_place_type<Request>, std::move(request));
   if (inbox_->queue.try_push(std::move(command))) return {};
   request = std::move(std::get<Request>(command));
+  return refusal();
+}
+
+Error EngineInstance::refusal() const {
   if (stats().stopped) return shutting_down();
   return overloaded(inbox_->queue.capacity(), expected_wait_ms());
+}
+
+Result<void> EngineInstance::submit_forks(std::vector<Request>& forks) const {
+  std::vector<EngineCommand> commands;
+  commands.reserve(forks.size());
+  for (Request& fork : forks) commands.emplace_back(std::move(fork));
+  if (inbox_->queue.try_push_all(std::move(commands))) return {};
+  // They were not moved from. NOLINTNEXTLINE(bugprone-use-after-move)
+  for (std::size_t i = 0; i < commands.size(); ++i) {
+    forks[i] = std::move(std::get<Request>(commands[i]));
+  }
+  return refusal();
+}
+
+Result<void> EngineInstance::backtrack(Backtrack command) const {
+  if (inbox_->queue.try_push(EngineCommand(std::move(command)))) return {};
+  return refusal();
 }
 
 bool EngineInstance::submit_all(std::vector<Request>& requests) const {

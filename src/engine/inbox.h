@@ -25,7 +25,7 @@ struct StopCommand {
   std::chrono::steady_clock::time_point deadline;
 };
 
-using EngineCommand = std::variant<Request, CancelCommand, StopCommand>;
+using EngineCommand = std::variant<Request, CancelCommand, StopCommand, Backtrack>;
 
 struct EngineInstance::Inbox {
   Inbox(std::size_t capacity, const EngineCounters& counters) : queue(capacity) {

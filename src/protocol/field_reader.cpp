@@ -43,7 +43,10 @@ constexpr std::array kFieldNames = [] {
                "messages",
                "tools",
                "add_generation_prompt",
-               "chat_template_kwargs"};
+               "chat_template_kwargs",
+               "streams",
+               "params",
+               "drop"};
   static_assert(!kLast.back().empty());
   std::array<std::string_view, kNumFields> names;
   auto at = std::ranges::copy(kFirst, names.begin()).out;

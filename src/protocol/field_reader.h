@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "lmtp/base/ids.h"
@@ -47,6 +48,9 @@ enum class Field : std::uint8_t {
   kTools,
   kAddGenerationPrompt,
   kChatTemplateKwargs,
+  kStreams,
+  kParams,
+  kDrop,
   kCount,
 };
 
@@ -73,6 +77,10 @@ class FieldReader {
 
   // For errors that no reader finds.
   void fail(std::string_view field, std::string_view what, ErrorCode code = ErrorCode::kInvalid);
+
+  void fail(std::string error) {
+    if (!failed()) error_ = std::move(error);
+  }
 
   bool failed() const { return !error_.empty(); }
   // "<field>: what is wrong and what is allowed".
@@ -110,6 +118,10 @@ class FieldReader {
   std::optional<Chat> chat();
   // All fields of kSamplingTable, in its order, then the others of SamplingParams.
   SamplingParams params();
+  // The fields of kSamplingTable that the object `params` has, and no others.
+  SamplingChanges changes();
+  // The ids of the streams that a FORK begins.
+  std::vector<StreamId> streams();
   // Of a SCORE, whose default is another.
   int top_logprobs();
 

@@ -71,6 +71,56 @@ SamplingParams FieldReader::params() {
   return params;
 }
 
+SamplingChanges FieldReader::changes() {
+  SamplingChanges changes;
+  const auto& value = element(Field::kParams);
+  if (!value) return changes;
+  if (!value->is_object()) {
+    fail(Field::kParams, seen(*value) + "; allowed is an object of sampling parameters");
+    return changes;
+  }
+  FieldReader reader(value->get_object().value());
+  changes.values = reader.params();
+  constexpr auto kFirst = static_cast<std::size_t>(Field::kFirstParam);
+  for (std::size_t i = 0; i < kNumFields; ++i) {
+    if (!reader.has(static_cast<Field>(i))) continue;
+    if (i >= kFirst && i < kFirst + kSamplingTable.size()) {
+      changes.given.set(i - kFirst);
+    } else {
+      reader.fail(static_cast<Field>(i),
+                  "cannot be changed; allowed are temperature to logit_bias of GENERATE");
+    }
+  }
+  if (reader.failed()) fail("params." + reader.error());
+  return changes;
+}
+
+std::vector<StreamId> FieldReader::streams() {
+  const std::string allowed =
+      "; allowed are 1 to " + std::to_string(kMaxForks) + " different whole numbers of 64 bits";
+  std::vector<StreamId> streams;
+  const auto& value = element(Field::kStreams);
+  simdjson::dom::array array;
+  if (!value || value->get_array().get(array) != simdjson::SUCCESS) {
+    fail(Field::kStreams, (value ? seen(*value) : "is missing") + allowed);
+    return streams;
+  }
+  if (array.size() == 0 || array.size() > kMaxForks) {
+    fail(Field::kStreams, "has " + std::to_string(array.size()) + " entries" + allowed);
+    return streams;
+  }
+  for (const simdjson::dom::element item : array) {
+    StreamId id = 0;
+    if (item.get_int64().get(id) != simdjson::SUCCESS) {
+      fail(Field::kStreams, "entry " + std::to_string(streams.size()) + " " + seen(item) + allowed);
+    } else if (std::ranges::find(streams, id) != streams.end()) {
+      fail(Field::kStreams, "has " + std::to_string(id) + " twice" + allowed);
+    }
+    streams.push_back(id);
+  }
+  return streams;
+}
+
 int FieldReader::top_logprobs() {
   constexpr std::size_t kRow = [] {
     return std::ranges::find(kSamplingTable, kTopLogprobsName, &SamplingParam::name) -

@@ -27,9 +27,11 @@ enum class Verb {
   kDetokenize,
   kBuffer,
   kFree,
+  kFork,
+  kBacktrack,
 };
 
-constexpr std::array<std::pair<std::string_view, Verb>, 8> kVerbs = {{
+constexpr std::array<std::pair<std::string_view, Verb>, 10> kVerbs = {{
     {"GENERATE", Verb::kGenerate},
     {"SCORE", Verb::kScore},
     {"MODEL_INFO", Verb::kModelInfo},
@@ -38,6 +40,8 @@ constexpr std::array<std::pair<std::string_view, Verb>, 8> kVerbs = {{
     {"DETOKENIZE", Verb::kDetokenize},
     {"BUFFER", Verb::kBuffer},
     {"FREE", Verb::kFree},
+    {"FORK", Verb::kFork},
+    {"BACKTRACK", Verb::kBacktrack},
 }};
 
 constexpr std::size_t kMaxModelNameBytes = 4096;
@@ -319,6 +323,12 @@ TokenizeMessage read_tokenize(StreamId stream_id, std::string model, FieldReader
   return message;
 }
 
+BacktrackMessage read_backtrack(StreamId stream_id, FieldReader& reader) {
+  BacktrackMessage message{stream_id, reader.whole(Field::kDrop, 0, {0, kMaxCount}), {}};
+  if (reader.has(Field::kAppend)) message.appended = reader.required_tokens(Field::kAppend, true);
+  return message;
+}
+
 ClientMessage read_message(Verb verb, FieldReader& reader, const Payload& payload,
                            BiasCache& bias_cache) {
   const bool is_without_id = verb == Verb::kFree && !reader.has(Field::kStreamId);
@@ -332,6 +342,8 @@ ClientMessage read_message(Verb verb, FieldReader& reader, const Payload& payloa
   if (verb == Verb::kFree) {
     return FreeMessage{reader.peek_stream_id(), reader.required_name(Field::kBuffer)};
   }
+  if (verb == Verb::kFork) return ForkMessage{stream_id, reader.streams(), reader.changes()};
+  if (verb == Verb::kBacktrack) return read_backtrack(stream_id, reader);
   std::string model = reader.optional_string(Field::kModel, kMaxModelNameBytes);
   switch (verb) {
     case Verb::kGenerate:
@@ -400,7 +412,7 @@ std::variant<ClientMessage, ParseError> parse_client_message(std::string_view te
   if (verb == kVerbs.end()) {
     return ParseError{"verb: '" + shown_verb(verb_text) +
                           "' is unknown; allowed are GENERATE, SCORE, MODEL_INFO, CANCEL, "
-                          "TOKENIZE, DETOKENIZE, BUFFER and FREE",
+                          "TOKENIZE, DETOKENIZE, BUFFER, FREE, FORK and BACKTRACK",
                       scan_stream_id(payload), false, true};
   }
   if (payload.find_first_not_of(kBlanks) == std::string_view::npos) {

@@ -77,6 +77,17 @@ void append_token(const TokenEvent& entry, const TokenEntry* more, std::string& 
   if (more != nullptr) append_index(more->index, out);
   out.append(", \"logprob\": ");
   append_float(entry.logprob, out);
+  if (entry.num_backtracked > 0) {
+    out.append(", \"backtrack\": ");
+    append_int(entry.num_backtracked, out);
+  }
+  if (entry.is_appended) out.append(", \"appended\": true");
+  if (more != nullptr && more->fork) {
+    out.append(", \"fork_of\": ");
+    append_int(more->fork->fork_of, out);
+    out.append(", \"fork_at\": ");
+    append_int(more->fork->num_shared, out);
+  }
   out.append(", \"finish_reason\": ");
   append_reason(entry.finish_reason, out);
   if (more != nullptr) {
@@ -232,31 +243,36 @@ void append_options(const StreamOptions& options, std::string& out) {
   if (options.timeout_ms > 0) append_count("timeout_ms", options.timeout_ms, out);
 }
 
+void append_param(const SamplingParams& params, const SamplingParam& row,
+                  std::string_view bias_json, std::string& out) {
+  const auto append = [&]<typename T>(T SamplingParams::*member) {
+    if constexpr (std::is_same_v<T, bool>) return append_bool(row.name, params.*member, out);
+    append_key(row.name, out);
+    if constexpr (std::is_same_v<T, std::shared_ptr<const LogitBias>>) {
+      if (!bias_json.empty()) {
+        out.append(bias_json);
+      } else {
+        out.append(params.*member != nullptr ? serialize_bias(*(params.*member)) : "{}");
+      }
+    } else if constexpr (std::is_same_v<T, float>) {
+      append_float(params.*member, out);
+    } else if constexpr (!std::is_same_v<T, bool>) {
+      append_int(params.*member, out);
+    }
+  };
+  std::visit(append, row.member);
+}
+
 // Parameters at their defaults are omitted.
 void append_params(const SamplingParams& params, std::string_view bias_json, std::string& out) {
   const SamplingParams absent;
   for (const SamplingParam& row : kSamplingTable) {
-    const auto append = [&]<typename T>(T SamplingParams::*member) {
-      if constexpr (std::is_same_v<T, std::shared_ptr<const LogitBias>>) {
-        if (bias_json.empty() && !(params.*member)) return;
-        append_key(row.name, out);
-        out.append(bias_json.empty() ? serialize_bias(*(params.*member)) : bias_json);
-      } else if constexpr (std::is_same_v<T, std::uint64_t>) {
-        if (!params.has_seed) return;
-        append_key(row.name, out);
-        append_int(params.*member, out);
-      } else if (params.*member != absent.*member) {
-        if constexpr (std::is_same_v<T, bool>) {
-          append_bool(row.name, params.*member, out);
-        } else if constexpr (std::is_same_v<T, float>) {
-          append_key(row.name, out);
-          append_float(params.*member, out);
-        } else {
-          append_count(row.name, params.*member, out);
-        }
-      }
+    const auto is_given = [&]<typename T>(T SamplingParams::*member) {
+      if constexpr (std::is_same_v<T, std::uint64_t>) return params.has_seed;
+      return params.*member != absent.*member;
     };
-    std::visit(append, row.member);
+    const bool has_bias = row.name == kLogitBiasName && !bias_json.empty();
+    if (has_bias || std::visit(is_given, row.member)) append_param(params, row, bias_json, out);
   }
   if (!params.stop_token_ids.empty()) append_tokens("stop_token_ids", params.stop_token_ids, out);
   if (params.raw_logprobs) append_string("logprobs", "raw", out);
@@ -351,6 +367,26 @@ void append_message(const FreeMessage& message, std::string_view, std::string& o
   out.append("FREE {");
   append_string("buffer", message.buffer, out);
   if (message.stream_id) append_count("stream_id", *message.stream_id, out);
+}
+
+void append_message(const ForkMessage& message, std::string_view, std::string& out) {
+  out.append("FORK {");
+  append_key("streams", out);
+  append_array(message.streams, out, [&](StreamId id) { append_int(id, out); });
+  append_key("params", out);
+  out.push_back('{');
+  for (std::size_t i = 0; i < kSamplingTable.size(); ++i) {
+    if (message.changes.given[i]) append_param(message.changes.values, kSamplingTable[i], {}, out);
+  }
+  out.push_back('}');
+  append_common(message.stream_id, {}, out);
+}
+
+void append_message(const BacktrackMessage& message, std::string_view, std::string& out) {
+  out.append("BACKTRACK {");
+  if (message.num_dropped > 0) append_count("drop", message.num_dropped, out);
+  if (!message.appended.empty()) append_tokens("append", message.appended, out);
+  append_common(message.stream_id, {}, out);
 }
 
 void append_message(const ModelInfoMessage& message, std::string_view, std::string& out) {

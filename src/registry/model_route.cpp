@@ -83,6 +83,22 @@ Result<bool> ModelRoute::submit(Request& request) {
   }
 }
 
+Result<void> ModelRoute::submit_forks(std::vector<Request>& forks) {
+  int num_entered = 0;
+  const Result<void> taken = guarded([&]() -> Result<void> {
+    for (Request& fork : forks) {
+      const Result<bool> entered = enter(fork);
+      if (!entered) return entered.error();
+      if (!*entered) return engine::shutting_down();
+      ++num_entered;
+    }
+    for (Request& fork : forks) wrap(fork);
+    return engine_.submit_forks(forks);
+  });
+  if (!taken && num_entered > 0) uncount(forks.front().share(), num_entered);
+  return taken;
+}
+
 bool ModelRoute::hand_over(std::vector<Request>& requests) {
   std::size_t num_counted = 0;
   const Result<bool> taken = guarded([&]() -> Result<bool> {

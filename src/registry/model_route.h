@@ -43,6 +43,8 @@ class ModelRoute final : public StreamCanceller, public std::enable_shared_from_
   // True: taken, and moved from. False: the engine is gone or about to go, and the request is as it
   // was; the actor decides then. REQUIRES: checked against the model's limits.
   Result<bool> submit(Request& request);
+  // Forks of a stream here, all of them or none. REQUIRES: as submit().
+  Result<void> submit_forks(std::vector<Request>& forks);
   // Those that waited for the model, together, so that its first step has them all; from then on
   // others are taken as well. False: the engine has not taken them, and they are as they were.
   bool hand_over(std::vector<Request>& requests);

@@ -26,6 +26,11 @@ namespace {
 constexpr std::size_t kLoggedTokens = 64;
 constexpr std::size_t kLoggedPromptBytes = 200;
 
+Error not_running(const StreamKey& key) {
+  return {ErrorCode::kInvalid, "stream_id: " + std::to_string(key.stream) +
+                                   " is not live; allowed are streams that run"};
+}
+
 }  // namespace
 
 struct Registry::Impl {
@@ -48,6 +53,9 @@ struct Registry::Impl {
   void note_prompt(Request& request) const;
   Submission submit_metered(Request& request);
   Submission submit(Request& request);
+  // Null where it is not ready.
+  std::shared_ptr<const ModelEntry> ready_entry(const std::string& name) const;
+  Result<std::shared_ptr<StreamCanceller>> submit_forks(std::vector<Request>& forks);
 
   const std::unique_ptr<ModelFactory> factory;
   const ModelDescription default_model;
@@ -88,6 +96,39 @@ Submission Registry::submit(Request&& request) {
     impl_->refusals.add(request, refusal->error.code);
   }
   return submission;
+}
+
+Submission Registry::submit_forks(std::vector<Request> forks) {
+  Result<std::shared_ptr<StreamCanceller>> taken = impl_->submit_forks(forks);
+  if (taken) return *std::move(taken);
+  for (const Request& fork : forks) impl_->refusals.add(fork, taken.error().code);
+  return Refusal{taken.error()};
+}
+
+Result<std::shared_ptr<StreamCanceller>> Registry::Impl::submit_forks(std::vector<Request>& forks) {
+  const auto entry = ready_entry(forks.front().model);
+  if (entry == nullptr) return not_running(forks.front().fork->key);
+  Account* const account = forks.front().account();
+  int num_begun = 0;
+  const Result<void> taken = guarded([&]() -> Result<void> {
+    for (Request& fork : forks) {
+      if (Result<void> ok = engine::check_request(fork, *entry->limits()); !ok) return ok;
+      if (account == nullptr) continue;
+      if (Result<void> ok = account->begin(0); !ok) return ok;
+      ++num_begun;
+      fork.sink = std::make_shared<MeteredSink>(fork.caller->account, std::move(fork.sink));
+    }
+    return entry->route->submit_forks(forks);
+  });
+  if (taken) return std::shared_ptr<StreamCanceller>(entry->route);
+  if (num_begun > 0) account->ended(num_begun);
+  return taken.error();
+}
+
+Result<void> Registry::backtrack(const std::string& model, Backtrack command) {
+  const auto entry = impl_->ready_entry(model);
+  if (entry == nullptr) return not_running(command.key);
+  return entry->route->engine().backtrack(std::move(command));
 }
 
 // As text where the model has a tokenizer now, else as token ids.
@@ -193,15 +234,19 @@ std::optional<engine::ModelLimits> Registry::limits_of(const std::string& name) 
   return entry->route || entry->comes_back ? entry->served->limits : entry->limits_at_most;
 }
 
-std::optional<ReadyModel> Registry::ready_model(const std::string& name) const {
-  const auto directory = impl_->directory.get();
-  const Directory::Meaning meaning = directory->find(name);
+std::shared_ptr<const ModelEntry> Registry::Impl::ready_entry(const std::string& name) const {
+  const auto published = directory.get();
+  const Directory::Meaning meaning = published->find(name);
   const auto* found = std::get_if<0>(&meaning);
-  if (directory->stopping || found == nullptr || *found == nullptr) return std::nullopt;
-  const ModelEntry& entry = **found;
-  if (entry.route == nullptr) return std::nullopt;
-  return ReadyModel{entry.name, entry.served->limits, entry.texts->tokenizer,
-                    entry.texts->chat_template};
+  if (published->stopping || found == nullptr || *found == nullptr) return nullptr;
+  return (*found)->route != nullptr ? *found : nullptr;
+}
+
+std::optional<ReadyModel> Registry::ready_model(const std::string& name) const {
+  const auto entry = impl_->ready_entry(name);
+  if (entry == nullptr) return std::nullopt;
+  return ReadyModel{entry->name, entry->served->limits, entry->texts->tokenizer,
+                    entry->texts->chat_template};
 }
 
 std::optional<Result<ModelStatus>> Registry::status(const std::string& name) const {

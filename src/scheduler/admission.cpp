@@ -224,9 +224,11 @@ Scheduler::Admission Scheduler::admit(Sequence& sequence) {
   if (!sequence.is_returning) {
     const int num_cached = std::min(match.num_tokens(), sequence.num_prompt);
     plan_.admitted.push_back({sequence.key, num_cached});
-    counters_.num_prompt_tokens += sequence.num_prompt;
-    counters_.num_cached_tokens += num_cached;
-    counters_.num_partial_hits += match.partial != kNoBlock ? 1 : 0;
+    if (!sequence.is_fork) {
+      counters_.num_prompt_tokens += sequence.num_prompt;
+      counters_.num_cached_tokens += num_cached;
+      counters_.num_partial_hits += match.partial != kNoBlock ? 1 : 0;
+    }
     share.served += missing;
     withhold_end(sequence, options_.eos_ids);
   } else if (sequence.is_preempted && sequence.wants_notices) {

@@ -24,7 +24,8 @@ std::uint64_t splitmix64(std::uint64_t seed, std::uint64_t number) {
 }
 
 Error not_live(StreamId stream) {
-  return {ErrorCode::kNotFound, "stream " + std::to_string(stream) + " is not live"};
+  return {ErrorCode::kInvalid,
+          "stream_id: " + std::to_string(stream) + " is not live; allowed are live streams"};
 }
 
 // What the request itself asked for.
@@ -78,7 +79,7 @@ Result<Sequence*> Scheduler::find(StreamKey key) {
 Result<Sequence*> Scheduler::find_generate(StreamKey key) {
   Result<Sequence*> found = find(key);
   if (found && (*found)->kind != RequestKind::kGenerate) {
-    return Error{ErrorCode::kInvalid, "stream " + std::to_string(key.stream) +
+    return Error{ErrorCode::kInvalid, "stream_id: " + std::to_string(key.stream) +
                                           " scores; allowed are streams that generate"};
   }
   return found;
@@ -142,7 +143,8 @@ Result<void> Scheduler::backtrack(StreamKey key, int num_dropped,
   return {};
 }
 
-Result<void> Scheduler::fork(StreamKey from, StreamKey to, const SamplingChanges& changes) {
+Result<const Sequence*> Scheduler::fork(StreamKey from, StreamKey to,
+                                        const SamplingChanges& changes) {
   const Result<Sequence*> found = find_generate(from);
   if (!found) return found.error();
   if (contains(to)) {
@@ -170,6 +172,7 @@ Result<void> Scheduler::fork(StreamKey from, StreamKey to, const SamplingChanges
   }
   ++parent.num_forks;
   if (parent.status == SequenceStatus::kRunning) index_computed(parent, true);
+  sequence->is_fork = true;
   sequence->key = to;
   sequence->share = parent.share;
   sequence->tokens = parent.tokens;
@@ -179,8 +182,9 @@ Result<void> Scheduler::fork(StreamKey from, StreamKey to, const SamplingChanges
   sequence->stops = restart_stops(parent.stops.get(), *sequence);
   sequence->mask_source = parent.mask_source;
   sequence->wants_notices = parent.wants_notices;
+  const Sequence* const forked = sequence.get();
   add(std::move(sequence));
-  return {};
+  return forked;
 }
 
 Result<void> Scheduler::suspend(StreamKey key) {

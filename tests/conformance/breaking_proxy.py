@@ -13,6 +13,7 @@ import contextlib
 import json
 
 import aiohttp
+import edit_faults  # noqa: F401
 from aiohttp import web
 from faults import FAULTS
 

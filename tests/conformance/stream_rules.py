@@ -10,9 +10,12 @@ from suite import PROMPT, Skipped, expect, expect_equal, ids, texts, values
 from suite import rule as any_rule
 from text_rules import TEXT, WHOLE, text_to_stop_in
 
-EXTENSIONS = "CANCEL LOADING TEXT BUFFERS NOTICES ERRORS SAMPLES MASK CHAT"
+EXTENSIONS = "CANCEL LOADING TEXT BUFFERS NOTICES ERRORS SAMPLES MASK CHAT FORK"
 RETRYABLE = {"overloaded", "unavailable", "model_failed", "shutting_down"}
-ENTRY_ORDER = "token stream_id index logprob finish_reason text stop_text top_logprobs".split()
+ENTRY_ORDER = (
+    "token stream_id index logprob backtrack appended fork_of fork_at finish_reason text stop_text "
+    "top_logprobs"
+).split()
 ERROR_ORDER = "stream_id index error code retryable retry_after_ms".split()
 DRAWN = {"max_tokens": 16, "temperature": 1.1, "seed": 11, "ignore_eos": True}
 

@@ -128,6 +128,38 @@ def test_samples_notices_and_masks(demo, library):
     run(go())
 
 
+def test_forks_and_backtracks(demo, library):
+    async def read(stream):
+        return [token.id async for token in stream]
+
+    async def go():
+        drawn = {**DRAWN, "max_tokens": 200, "ignore_eos": True}
+        async with lmtp.connect(demo.endpoint) as client:
+            whole = await read(client.generate(PROMPT, **drawn))
+            stream, kept, forks = client.generate(PROMPT, **drawn), [], None
+            async for token in stream:
+                del kept[len(kept) - token.backtrack :]
+                kept.append(token.id)
+                if forks is None:
+                    same = await stream.fork(1, seed=drawn["seed"])
+                    forks = [asyncio.create_task(read(f)) for f in same + await stream.fork(2)]
+                    await stream.backtrack(drop=1, append=[7, 8])
+            assert len(kept) == 200 and [7, 8] in [kept[i : i + 2] for i in range(40)]
+            assert stream.received == [kept]
+            same, *others = await asyncio.gather(*forks)
+            assert 0 < len(same) < 200 and same == whole[-len(same) :]
+            assert len(others) == 2 and others[0][-50:] != others[1][-50:]
+            stream = client.generate(PROMPT, **drawn)
+            with pytest.raises(lmtp.LMTPError, match="top_p"):
+                async for _ in stream:
+                    refused = (await stream.fork(1, top_p=5))[0]
+                    await read(refused)
+            with pytest.raises(lmtp.LMTPError, match="does not run"):
+                await stream.backtrack(1)
+
+    run(go())
+
+
 def test_timeouts(demo, library):
     async def go():
         async with lmtp.connect(demo.endpoint) as client:

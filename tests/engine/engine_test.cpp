@@ -133,6 +133,50 @@ TEST_P(EngineTest, PrefillBesideADecodeIsBoundedByItsTimeWhereThatIsBounded) {
   }
 }
 
+TEST_P(EngineTest, ForksAndBacktracksOfAStreamThatRuns) {
+  const auto sink = std::make_shared<RecordingSink>();
+  Engine* running = nullptr;
+  int num_steps = 0;
+  FakeAgentOptions agent = agent_options();
+  agent.before_step = [&](const scheduler::StepPlan&) -> Result<void> {
+    if (++num_steps != 30) return {};
+    std::vector<Request> forks(2);
+    for (StreamId id : {2, 3}) {
+      Request& fork = forks[static_cast<std::size_t>(id) - 2];
+      fork.key = {1, id};
+      fork.sink = sink;
+      fork.fork = std::make_shared<ForkOf>(ForkOf{{1, 1}, {}});
+    }
+    EXPECT_TRUE(running->instance().submit_forks(forks));
+    const EngineInstance instance = running->instance();
+    EXPECT_TRUE(instance.backtrack({{1, 1}, 10, {}, sink}));
+    EXPECT_TRUE(instance.backtrack({{1, 1}, 1000, {}, sink}));
+    EXPECT_TRUE(instance.backtrack({{1, 3}, 0, {5, kVocab}, sink}));
+    EXPECT_TRUE(instance.backtrack({{1, 77}, 1, {}, sink}));
+    return {};
+  };
+  Engine engine(testing::make_fake_agent(agent), limits(), checked_options());
+  running = &engine;
+  ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 1, counting(0, 40), 60)));
+  const auto tokens = FakeAgent::expected_tokens(counting(0, 40), 60, kVocab);
+  EXPECT_EQ(sink->wait_done(1).tokens, tokens);
+  EXPECT_EQ(sink->wait_done(1).refused.substr(0, 14), "drop: is 1000;");
+  for (const StreamId id : {2, 3}) {
+    const auto fork = sink->wait_done(id);
+    EXPECT_GE(fork.forked_at, 29);
+    EXPECT_EQ(fork.tokens, std::vector<TokenId>(tokens.begin() + fork.forked_at, tokens.end()));
+  }
+  EXPECT_EQ(sink->wait_done(2).forked_at, sink->wait_done(3).forked_at);
+  EXPECT_EQ(sink->wait_done(3).refused.substr(0, 10), "append[1]:");
+  std::vector<Request> late(1);
+  late[0].key = {1, 9};
+  late[0].sink = sink;
+  late[0].fork = std::make_shared<ForkOf>(ForkOf{{1, 1}, {}});
+  ASSERT_TRUE(engine.instance().submit_forks(late));
+  EXPECT_EQ(sink->wait_done(9).error, "stream_id: 1 is not live; allowed are live streams");
+  EXPECT_EQ(engine.stats().num_prompt_tokens, 40);
+}
+
 TEST_P(EngineTest, OneDeliveryAStepForAllStreamsOfAConnection) {
   std::promise<void> go;
   FakeAgentOptions options = agent_options();

@@ -93,6 +93,30 @@ TEST(ParseClient, ReadsTheOtherVerbs) {
   EXPECT_EQ(parse_as<CancelMessage>(R"(CANCEL {"stream_id": 4})").stream_id, 4);
 }
 
+TEST(ParseClient, EditsOfStreams) {
+  const auto fork = parse_as<ForkMessage>(
+      R"(FORK {"stream_id": 1, "streams": [2, -3], "params": {"max_tokens": 5, "seed": 0}})");
+  EXPECT_EQ(fork.stream_id, 1);
+  EXPECT_EQ(fork.streams, (std::vector<StreamId>{2, -3}));
+  SamplingParams params;
+  params.temperature = 0.5F;
+  fork.changes.apply(params);
+  EXPECT_EQ(params.temperature, 0.5F);
+  EXPECT_EQ(params.max_tokens, 5);
+  EXPECT_EQ(fork.changes.given.count(), 2U) << "a seed of 0 is one";
+  const auto back =
+      parse_as<BacktrackMessage>(R"(BACKTRACK {"stream_id": 1, "drop": 4, "append": [7, 8]})");
+  EXPECT_EQ(back.num_dropped, 4);
+  EXPECT_EQ(back.appended, (std::vector<TokenId>{7, 8}));
+  EXPECT_EQ(parse_as<BacktrackMessage>(R"(BACKTRACK {"stream_id": 1})").num_dropped, 0);
+  // And as they are written.
+  const auto forked = parse_as<ForkMessage>(serialize_client_message(fork));
+  EXPECT_EQ(forked.streams, fork.streams);
+  EXPECT_EQ(forked.changes.given, fork.changes.given);
+  EXPECT_EQ(forked.changes.values.max_tokens, 5);
+  EXPECT_EQ(parse_as<BacktrackMessage>(serialize_client_message(back)).appended, back.appended);
+}
+
 TEST(ParseClient, BiasIsSortedByTokenId) {
   const auto params =
       parse_as<GenerateMessage>(R"(GENERATE {"stream_id": 1, "prompt": [0], "logit_bias":)"

@@ -30,6 +30,8 @@ const std::string kSeeds[] = {
     R"(TOKENIZE {"text": "a", "add_special_tokens": false, "stream_id": 1})",
     R"(DETOKENIZE {"tokens": [1, 2], "stream_id": 1})",
     R"(FREE {"buffer": "a"})",
+    R"(FORK {"stream_id": 1, "streams": [2, 3], "params": {"seed": 1, "logit_bias": {"4": 0.5}}})",
+    R"(BACKTRACK {"stream_id": 1, "drop": 3, "append": [1, 2]})",
 };
 
 std::string mutate(std::string text, std::mt19937& random) {

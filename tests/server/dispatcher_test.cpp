@@ -247,7 +247,8 @@ TEST_F(AutoTest, ModelInfoOfWhatIsNotLoadedComesLaterAndLoadsNothing) {
       R"("eos_token_ids": [], "dtype": "none", "device": "cpu", "num_parameters": null, )"
       R"("state": "unloaded", "progress": 0, "server": "lmtp-serve/1.2.3", )"
       R"("lmtp": "1.1", "extensions": ["CANCEL", "LOADING", "TEXT", "BUFFERS", "NOTICES", )"
-      R"("ERRORS", "SAMPLES", "MASK", "CHAT"], "numerics": null, "stats": {"num_steps": 0, )";
+      R"("ERRORS", "SAMPLES", "MASK", "CHAT", "FORK"], "numerics": null, )"
+      R"("stats": {"num_steps": 0, )";
   EXPECT_EQ(info.substr(0, expected.size()), expected);
   EXPECT_TRUE(models->list().empty());
   EXPECT_EQ(
@@ -313,7 +314,7 @@ TEST(AppendEvents, GroupsOneStepIntoOneMessageOfEachKind) {
   OperationLimits limits{ServerOptions()};
   Peer peer(1, limits);
   StreamTable& streams = peer.streams;
-  for (const StreamId id : {1, 2, 3, 4, 5}) streams.add(id, std::make_shared<DeafCanceller>());
+  for (const StreamId id : {1, 2, 3, 4, 5}) streams.add(id, std::make_shared<DeafCanceller>(), "");
   std::vector<StreamEvent> events;
   events.emplace_back(LoadingNotice{4, "m", 50});
   events.emplace_back(TokenEvent{1, 10, -1.0F, FinishReason::kNone, {}});

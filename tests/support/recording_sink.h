@@ -28,6 +28,8 @@ class RecordingSink : public EventSink {
     std::vector<int> progress;  // of the loading notices
     std::string loading_model;
     std::vector<StreamNotice> notices;
+    int forked_at = -1;
+    std::string refused;  // an edit
     bool done = false;
     bool event_after_end = false;
   };
@@ -70,6 +72,8 @@ class RecordingSink : public EventSink {
   void take(TokenEvent& entry) {
     Stream& s = streams_[entry.stream_id];
     s.event_after_end |= s.done;
+    s.tokens.resize(s.tokens.size() - static_cast<std::size_t>(entry.num_backtracked));
+    s.logprobs.resize(s.tokens.size());
     s.tokens.push_back(entry.token);
     s.logprobs.push_back(entry.logprob);
     s.finish = entry.finish_reason;
@@ -77,6 +81,8 @@ class RecordingSink : public EventSink {
     s.num_ends += ends ? 1 : 0;
     s.done |= ends;
   }
+  void take(ForkBegun& entry) { streams_[entry.stream_id].forked_at = entry.num_shared; }
+  void take(EditRefused& entry) { streams_[entry.stream_id].refused = entry.error.message; }
   void take(StreamNotice& entry) { streams_[entry.stream_id].notices.push_back(entry); }
   void take(ModelReady& entry) {
     Stream& s = streams_[entry.stream_id];

@@ -33,6 +33,19 @@ class BoundedQueue {
     return true;
   }
 
+  // All of them or none.
+  bool try_push_all(std::vector<T>&& items) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (closed_ || num_regular_ + items.size() > capacity_) return false;
+      num_regular_ += items.size();
+      items_.insert(items_.end(), std::make_move_iterator(items.begin()),
+                    std::make_move_iterator(items.end()));
+    }
+    ready_.notify_one();
+    return true;
+  }
+
   // For the few commands that must never be lost (cancel, stop, the end of a job). They do not
   // count against the capacity: the caller keeps them bounded (one cancel a live stream).
   // False only where the queue is closed.

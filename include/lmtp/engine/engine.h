@@ -109,4 +109,7 @@ class Engine {
 // The error's text is "<field>: what is wrong and what is allowed". Any thread.
 Result<void> check_request(const Request& request, const ModelLimits& limits);
 
+// "<field>[2]: ..." where one is not in the vocabulary. Any thread.
+Result<void> check_ids(const char* field, const std::vector<TokenId>& ids, int vocab_size);
+
 }  // namespace lmtp::engine

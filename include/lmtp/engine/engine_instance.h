@@ -28,6 +28,12 @@ class EngineInstance {
   // stopped or memory is short; `requests` are then unchanged.
   bool submit_all(std::vector<Request>& requests) const;
 
+  // Forks (Request::fork) of one stream: all are taken together, so that they begin with the same
+  // tokens, or none and they are unchanged. REQUIRES: as submit().
+  Result<void> submit_forks(std::vector<Request>& forks) const;
+  // Queued behind what has been submitted. Where an error comes back no event does.
+  Result<void> backtrack(Backtrack command) const;
+
   // Ends the stream with the error "cancelled", within one step. Nothing happens where it has
   // already ended; false where the engine has stopped. REQUIRES: called at most a few times for
   // each submitted stream.
@@ -41,6 +47,8 @@ class EngineInstance {
   EngineStats stats() const;
 
  private:
+  Error refusal() const;
+
   std::shared_ptr<Inbox> inbox_;
 };
 

@@ -11,6 +11,10 @@ namespace lmtp::engine {
 
 inline Error shutting_down() { return {ErrorCode::kStopping, "the server is shutting down"}; }
 
+inline Error lost_tokens() {
+  return {ErrorCode::kInternal, "internal: tokens of this stream were lost"};
+}
+
 // Why one request more is not taken. wait_ms: Error's.
 inline Error overloaded(std::size_t max_requests, int wait_ms = 0) {
   return {ErrorCode::kOverloaded,

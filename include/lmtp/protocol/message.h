@@ -16,6 +16,7 @@
 #include "lmtp/base/result.h"
 #include "lmtp/request/chat.h"
 #include "lmtp/request/event.h"
+#include "lmtp/request/sampling_changes.h"
 #include "lmtp/request/sampling_params.h"
 
 namespace lmtp::protocol {
@@ -113,8 +114,24 @@ struct CancelMessage {
   StreamId stream_id = 0;
 };
 
-using ClientMessage = std::variant<GenerateMessage, ScoreMessage, ModelInfoMessage, CancelMessage,
-                                   TokenizeMessage, DetokenizeMessage, BufferMessage, FreeMessage>;
+// Begins streams with the tokens of a live one.
+struct ForkMessage {
+  StreamId stream_id = 0;         // of the live one
+  std::vector<StreamId> streams;  // [1, kMaxForks], distinct
+  SamplingChanges changes;
+};
+inline constexpr std::size_t kMaxForks = 64;
+
+// Drops the last tokens of a live stream and puts others behind the rest.
+struct BacktrackMessage {
+  StreamId stream_id = 0;
+  int num_dropped = 0;  // >= 0
+  std::vector<TokenId> appended;
+};
+
+using ClientMessage =
+    std::variant<GenerateMessage, ScoreMessage, ModelInfoMessage, CancelMessage, TokenizeMessage,
+                 DetokenizeMessage, BufferMessage, FreeMessage, ForkMessage, BacktrackMessage>;
 
 // What parse_client_message found wrong.
 struct ParseError {
@@ -144,6 +161,7 @@ struct TokenEntry {
   std::optional<int> index = {};  // of the sample, where there are several
   std::optional<std::string> text = {};
   std::optional<std::string> stop_text = {};  // the stop string that ended the stream
+  std::optional<ForkBegun> fork = {};         // of the first one of a fork
 };
 
 // A notice of a stream that asked for them; which members are sent depends on `status`.

@@ -112,6 +112,13 @@ class Registry {
   // REQUIRES: the key is unique among live streams.
   Submission submit(Request&& request);
 
+  // Forks (Request::fork) of one live stream, by the name that its own request gave: all of them
+  // are taken, and begin with the same tokens, or none. REQUIRES: not empty; as submit().
+  Submission submit_forks(std::vector<Request> forks);
+  // Edits a live stream, by the name that its request gave. Where an error comes back no event
+  // does.
+  Result<void> backtrack(const std::string& model, Backtrack command);
+
   // Whether a model may be asked for with that account by that name (as submit() reads it); the
   // error says by which ones. For what is answered without submit().
   Result<void> check_access(const Account& account, const std::string& name) const;

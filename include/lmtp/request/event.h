@@ -71,7 +71,21 @@ struct ModelReady {
   std::uint64_t encoding = 0;
 };
 
-using StreamEvent = std::variant<TokenEvent, StreamError, LoadingNotice, StreamNotice, ModelReady>;
+// A fork has begun. Its parent's events up to there have been delivered, and no others.
+struct ForkBegun {
+  StreamId stream_id = 0;
+  StreamId fork_of = 0;
+  int num_shared = 0;  // of the parent's tokens behind its prompt, those that it begins with
+};
+
+// A Backtrack was refused; the stream goes on as if it had not come.
+struct EditRefused {
+  StreamId stream_id = 0;
+  Error error;
+};
+
+using StreamEvent = std::variant<TokenEvent, StreamError, LoadingNotice, StreamNotice, ModelReady,
+                                 ForkBegun, EditRefused>;
 
 // Whether nothing comes after it on its stream.
 bool is_last(const StreamEvent& event);

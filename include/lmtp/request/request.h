@@ -10,6 +10,7 @@
 #include "lmtp/request/caller.h"
 #include "lmtp/request/event.h"
 #include "lmtp/request/mask_source.h"
+#include "lmtp/request/sampling_changes.h"
 #include "lmtp/request/sampling_params.h"
 #include "lmtp/request/stop_checker.h"
 
@@ -18,6 +19,12 @@ namespace lmtp {
 // kAwaitModel: nothing is computed. Its model is loaded as for the others, LoadingNotices come, and
 // ModelReady or a StreamError ends it: for what has to be done with the model's tokenizer first.
 enum class RequestKind { kGenerate, kScore, kAwaitModel };
+
+// A live Generate of the same connection, whose tokens so far another one begins with.
+struct ForkOf {
+  StreamKey key;
+  SamplingChanges changes;  // of its parameters
+};
 
 struct Request {
   StreamKey key;
@@ -37,11 +44,23 @@ struct Request {
   // Generate only; null: none. It has seen the resumed tokens.
   std::shared_ptr<StopChecker> stops;
   std::shared_ptr<const MaskSource> mask_source;  // Generate only; null: none
-  std::string logged_prompt;                      // Caller::log_prompts: how the prompt begins
+  // Not null: a Generate that has no prompt and parameters of its own. ForkBegun is its first
+  // event.
+  std::shared_ptr<const ForkOf> fork;
+  std::string logged_prompt;  // Caller::log_prompts: how the prompt begins
 
   // Null: its caller has no key.
   Account* account() const { return caller != nullptr ? caller->account.get() : nullptr; }
   ConnectionId share() const { return share_of(caller.get(), key.connection); }
+};
+
+// Of a live Generate the last tokens are dropped, generated ones and then the prompt's, and others
+// put behind the rest. Its next event says what was dropped; an EditRefused that nothing was.
+struct Backtrack {
+  StreamKey key;
+  int num_dropped = 0;  // >= 0
+  std::vector<TokenId> appended;
+  std::shared_ptr<EventSink> sink;
 };
 
 }  // namespace lmtp

@@ -83,8 +83,8 @@ class Scheduler {
 
   // Edits of live sequences, between two steps. Each goes through the prefix cache: nothing is
   // computed again but what that does not hold and the token before the next one, and the bits are
-  // those of a new request for the same tokens. An error changes nothing: kNotFound where the key
-  // is not live, or kInvalid with what is allowed.
+  // those of a new request for the same tokens. An error (kInvalid, with what is allowed) changes
+  // nothing.
 
   // Drops the last tokens of a Generate, generated ones and then the prompt's, and puts others
   // behind the rest. Those are reported like drawn ones, count as generated and end nothing; one
@@ -100,8 +100,9 @@ class Scheduler {
 
   // Queues a Generate with the tokens of another one so far, generated ones included, which count
   // for its max_tokens too. Unless a seed is among the changes, it draws by splitmix64(the other's
-  // seed, the number of the fork: 1 is the first).
-  Result<void> fork(StreamKey from, StreamKey to, const SamplingChanges& changes = {});
+  // seed, the number of the fork: 1 is the first). Returns the new sequence, valid until the next
+  // plan().
+  Result<const Sequence*> fork(StreamKey from, StreamKey to, const SamplingChanges& changes = {});
 
   // A suspended sequence holds no blocks and is not looked at until it is resumed.
   Result<void> suspend(StreamKey key);

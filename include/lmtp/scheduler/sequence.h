@@ -57,6 +57,7 @@ struct Sequence {
   int num_emitted = 0;
   int num_backtracked = 0;  // tokens that the client knows and that were dropped; not yet reported
   int num_forks = 0;
+  bool is_fork = false;
   int num_preempted = 0;
   bool is_preempted = false;         // and not admitted again
   bool is_returning = false;         // it has been admitted before: it precedes those that have not

@@ -230,6 +230,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
   }
   void on_event(const LoadingNotice& /*event*/) {}
   void on_event(const StreamNotice& /*event*/) {}
+  void on_event(const ForkBegun& /*event*/) {}
+  void on_event(const EditRefused& /*event*/) {}
 
   void finish_step() {
     if (ended_ || prompts_.empty()) return;

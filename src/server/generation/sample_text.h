@@ -38,13 +38,24 @@ class SampleText {
 
   text::StreamText::Piece push(TokenId token, FinishReason reason);
 
+  // The last tokens are the stream's no more: those that were pushed, and then the prompt's.
+  // REQUIRES: num_tokens is less than all.
+  void backtrack(std::size_t num_tokens);
+
  private:
   struct Stops {
     text::TextStopChecker checker;  // as it is before the first token
     // Tokens that end a sample by themselves, whatever their text.
     std::vector<TokenId> ids;
+    std::shared_ptr<const text::StopStrings> strings;
   };
 
+  void begin_text();
+
+  text::TokenDecoder::Options decoder_;
+  bool include_stop_;
+  std::vector<TokenId> tokens_;         // of the prompt, then those that were pushed
+  std::size_t num_before_;              // of them, those whose text is not the stream's
   std::shared_ptr<const Stops> stops_;  // null: none
   std::optional<text::StreamText> text_;
 };

@@ -54,6 +54,8 @@ class Dispatcher {
   void handle(protocol::DetokenizeMessage& message, Peer& peer, Answers& answers);
   void handle(protocol::BufferMessage& message, Peer& peer, Answers& answers);
   void handle(protocol::FreeMessage& message, Peer& peer, Answers& answers);
+  void handle(protocol::ForkMessage& message, Peer& peer, Answers& answers);
+  void handle(protocol::BacktrackMessage& message, Peer& peer, Answers& answers);
   void submit(Request request, Peer& peer, Answers& answers);
 
   // operations.cpp: what asks for more than the base protocol gives.

@@ -91,6 +91,21 @@ class EventMessages {
     outcome.error = StreamError{event.stream_id, live->extended->end_reason.value_or(cancelled)};
   }
 
+  // All that its parent has given before has been added.
+  void add(const ForkBegun& event) {
+    const StreamTable::Live* live = peer_.streams.find(event.stream_id);
+    if (live == nullptr || live->extended == nullptr) return;
+    live->extended->begun = event;
+    const StreamTable::Live* parent = peer_.streams.find(event.fork_of);
+    if (parent != nullptr && parent->extended != nullptr) {
+      live->extended->samples.front().text = parent->extended->samples.front().text;
+    }
+  }
+
+  void add(EditRefused& event) {
+    answer_msg_error(error_entry(event.stream_id, std::move(event.error)), failures_);
+  }
+
   std::vector<Outcome> finish(Answers& messages) {
     if (!loading_.empty()) protocol::serialize_loading(loading_, messages.emplace_back());
     if (!notices_.empty()) protocol::serialize_notices(notices_, messages.emplace_back());
@@ -105,14 +120,21 @@ class EventMessages {
     const int sample = event.sample;
     const bool is_last = event.finish_reason != FinishReason::kNone;
     peer_.streams.met_first(id, stream);
-    if (!stream.into.empty()) stream.tokens.push_back(event.token);
+    if (!stream.into.empty()) {
+      stream.tokens.resize(
+          stream.tokens.size() -
+          std::min(stream.tokens.size(), static_cast<std::size_t>(event.num_backtracked)));
+      stream.tokens.push_back(event.token);
+    }
     const std::optional<int> index = index_of(stream, sample);
     auto& text = stream.samples[static_cast<std::size_t>(sample)].text;
-    if (!text && !index) {
+    if (!text && !index && !stream.begun) {
       entries_.emplace_back(std::move(event));
     } else {
       TokenEntry entry{std::move(event), index};
+      entry.fork = std::exchange(stream.begun, std::nullopt);
       if (text) {
+        text->backtrack(static_cast<std::size_t>(entry.event.num_backtracked));
         auto piece = text->push(entry.event.token, entry.event.finish_reason);
         if (stream.sends_text) entry.text = std::move(piece.text);
         entry.stop_text = std::move(piece.stop_text);

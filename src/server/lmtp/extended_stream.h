@@ -63,6 +63,8 @@ struct ExtendedStream {
   bool is_stream = true;  // GENERATE or SCORE, whose errors are TOKEN entries; else MSG entries
   std::vector<Sample> samples;
   std::size_t num_alive = 0;  // of the samples
+  // Of a fork, until its first token has been sent.
+  std::optional<ForkBegun> begun;
   bool sends_text = false;
   bool wants_notices = false;
   std::string into;             // the buffer that gets `tokens` in the end; empty: none

@@ -75,7 +75,7 @@ std::string model_info_json(const registry::ModelStatus& status, std::string_vie
   info["server"] = "lmtp-serve/" + std::string(version);
   info["lmtp"] = "1.1";
   info["extensions"] = {"CANCEL", "LOADING", "TEXT", "BUFFERS", "NOTICES",
-                        "ERRORS", "SAMPLES", "MASK", "CHAT"};
+                        "ERRORS", "SAMPLES", "MASK", "CHAT",    "FORK"};
   info["numerics"] = known(!stats.agent.numerics.empty(), stats.agent.numerics);
   info["stats"] = stats_json(stats);
   return json_text(info);

@@ -11,13 +11,15 @@ StreamTable::Live* StreamTable::find(StreamId id) {
   return found != streams_.end() ? &found->second : nullptr;
 }
 
-void StreamTable::add(StreamId id, std::shared_ptr<registry::StreamCanceller> canceller) {
-  const bool is_new = streams_.emplace(id, Live{std::move(canceller), false, nullptr}).second;
+void StreamTable::add(StreamId id, std::shared_ptr<registry::StreamCanceller> canceller,
+                      std::string model) {
+  Live live{std::move(canceller), false, nullptr, std::move(model)};
+  const bool is_new = streams_.emplace(id, std::move(live)).second;
   LMTP_CHECK(is_new, connection_, id);
 }
 
 StreamTable::Live& StreamTable::add(StreamId id, std::unique_ptr<ExtendedStream> extended) {
-  const auto [at, is_new] = streams_.emplace(id, Live{nullptr, false, std::move(extended)});
+  const auto [at, is_new] = streams_.emplace(id, Live{nullptr, false, std::move(extended), {}});
   LMTP_CHECK(is_new, connection_, id);
   const ExtendedStream& stream = *at->second.extended;
   if (stream.first_deadline) deadlines_.insert({*stream.first_deadline, id, true});

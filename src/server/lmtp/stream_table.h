@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <string>
 #include <unordered_map>
 
 #include "extended_stream.h"
@@ -24,6 +25,7 @@ class StreamTable {
     std::shared_ptr<registry::StreamCanceller> canceller;
     bool cancelled = false;
     std::unique_ptr<ExtendedStream> extended;  // null: a stream of the base protocol
+    std::string model;                         // as its request named it
   };
 
   explicit StreamTable(ConnectionId connection) : connection_(connection) {}
@@ -37,7 +39,7 @@ class StreamTable {
   std::size_t size() const { return streams_.size(); }
 
   // REQUIRES: !contains(id).
-  void add(StreamId id, std::shared_ptr<registry::StreamCanceller> canceller);
+  void add(StreamId id, std::shared_ptr<registry::StreamCanceller> canceller, std::string model);
   Live& add(StreamId id, std::unique_ptr<ExtendedStream> extended);
   // The stream has ended by itself.
   void erase(StreamId id);

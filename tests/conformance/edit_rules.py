@@ -1,0 +1,116 @@
+"""Level 1.1: FORK and BACKTRACK of streams that run."""
+
+import functools
+
+from suite import NUM_TRIES, PROMPT, expect, expect_equal, ids, values
+from suite import rule as any_rule
+
+LONG = {"max_tokens": 200, "ignore_eos": True, "temperature": 0.9, "seed": 5}
+
+rule = functools.partial(any_rule, level="1.1")
+
+
+async def running(w, **fields):
+    """The id of a stream that has had a token and goes on."""
+    stream_id = await w.say("GENERATE", prompt=PROMPT, **{**LONG, **fields})
+    await w.wait(lambda v, e: e.get("stream_id") == stream_id and "token" in e, "a token")
+    return stream_id
+
+
+def held(entries):
+    """What a client has of a stream after all its entries."""
+    kept = []
+    for entry in entries:
+        gone = entry.get("backtrack", 0)
+        expect(gone <= len(kept), f"backtrack {gone} of {len(kept)} tokens")
+        kept = kept[: len(kept) - gone] + [entry]
+    return kept
+
+
+@rule("FORK and BACKTRACK", "FORK")
+async def forks_begin_with_their_stream(t):
+    """Forks go on from one point of the stream; with its seed they have its tokens, bit for bit."""
+    async with t.wire() as w:
+        for _ in range(NUM_TRIES):
+            stream_id = await running(w)
+            forks = [w.new_id(), w.new_id()]
+            await w.say("FORK", stream_id=stream_id, streams=forks, params={"seed": LONG["seed"]})
+            whole = await w.finish(stream_id)
+            if "error" not in await w.end(forks[0]):
+                break  # the stream had not ended before
+        points = set()
+        for fork in forks:
+            entries = await w.finish(fork)
+            points.add(entries[0].get("fork_at"))
+            expect_equal(entries[0].get("fork_of"), stream_id, "fork_of")
+            expect(not any("fork_of" in e for e in entries[1:]), "fork_of beyond the first entry")
+            expect_equal(values(entries), values(whole[entries[0]["fork_at"] :]), "the fork")
+        expect_equal(len(points), 1, "different values of fork_at")
+
+
+@rule("FORK and BACKTRACK", "FORK")
+async def forks_draw_alone(t):
+    """Without a seed in params each fork draws by its own; params change what they are asked to."""
+    async with t.wire() as w:
+        stream_id = await running(w)
+        forks = [w.new_id() for _ in range(4)]
+        await w.say("FORK", stream_id=stream_id, streams=forks, params={"max_tokens": 150})
+        texts = {tuple(ids(await w.finish(fork))[-40:]) for fork in forks}
+        expect(len(texts) > 1, "all forks drew the same tokens")
+        for fork in forks:
+            entries = w.tokens(fork)
+            expect_equal(entries[0]["fork_at"] + len(entries), 150, "tokens up to max_tokens")
+
+
+@rule("FORK and BACKTRACK", "FORK")
+async def backtracked_tokens_come_again(t):
+    """After a drop the next entry says how many are gone, and a seeded stream draws them again."""
+    async with t.wire() as w:
+        whole = await w.generate(**LONG)
+        stream_id = await running(w)
+        await w.say("BACKTRACK", stream_id=stream_id, drop=1)
+        entries = await w.finish(stream_id)
+        expect_equal(sum(e.get("backtrack", 0) for e in entries), 1, "tokens that are gone")
+        expect_equal(values(held(entries)), values(whole), "the stream")
+
+
+@rule("FORK and BACKTRACK", "FORK")
+async def appended_tokens_are_reported(t):
+    """Appended tokens come as entries, with log probabilities; the stream goes on behind them."""
+    async with t.wire() as w:
+        stream_id = await running(w)
+        await w.say("BACKTRACK", stream_id=stream_id, append=[7, 8, 9])
+        entries = await w.finish(stream_id)
+        at = [i for i, e in enumerate(entries) if e.get("appended")]
+        expect_equal([entries[i]["token"] for i in at], [7, 8, 9], "appended entries")
+        expect_equal(at, list(range(at[0], at[0] + 3)), "their places")
+        expect_equal(len(entries), LONG["max_tokens"], "tokens, appended ones too")
+        fresh = {**LONG, "max_tokens": LONG["max_tokens"] - at[0] - 3}
+        drawn = await w.generate(PROMPT + ids(entries[: at[0] + 3]), **fresh)
+        expect_equal(values(entries[at[0] + 3 :]), values(drawn), "what follows them")
+
+
+@rule("FORK and BACKTRACK", "FORK")
+async def wrong_edits_are_refused(t):
+    """A wrong FORK or BACKTRACK is answered by a MSG error, and the stream goes on."""
+    async with t.wire() as w:
+        stream_id = await running(w)
+        at = {"stream_id": stream_id}
+        new = w.new_id()
+        for verb, field, fields in [
+            ("FORK", "stream_id", {"streams": [new]}), ("BACKTRACK", "stream_id", {"drop": 1}),
+            ("FORK", "streams", at), ("FORK", "streams", {**at, "streams": []}),
+            ("FORK", "streams", {**at, "streams": [stream_id]}),
+            ("FORK", "streams", {**at, "streams": [new, new]}),
+            ("FORK", "streams", {**at, "streams": list(range(1000, 1065))}),
+            ("FORK", "params.top_p", {**at, "streams": [new], "params": {"top_p": 0}}),
+            ("BACKTRACK", "drop", {**at, "drop": -1}), ("BACKTRACK", "drop", {**at, "drop": 5000}),
+            ("BACKTRACK", "append", {**at, "append": "x"}),
+            ("BACKTRACK", "append", {**at, "append": [1] * 500}),
+        ]:  # fmt: skip
+            since = len(w.entries)
+            await w.say(verb, **fields)
+            wanted = lambda v, e: v == "MSG" and "error" in e
+            _, entry = await w.wait(wanted, f"a refusal of {verb} {fields}", since)
+            expect(entry["error"].startswith(field + ":"), f"{entry['error']!r} names no {field}")
+        await w.finish(stream_id)
