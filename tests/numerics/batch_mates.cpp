@@ -7,6 +7,14 @@
 #include "lmtp/base/check.h"
 
 namespace lmtp::numerics {
+namespace {
+
+constexpr std::size_t kNumForks = 4;
+// A stream that has so many tokens is edited.
+constexpr std::size_t kTokensBeforeEdit = 12;
+constexpr int kDroppedMax = 20;
+
+}  // namespace
 
 // Wraps the real agent and calls before_step() before each step.
 class BatchMates::WatchedAgent : public scheduler::ModelAgent {
@@ -31,7 +39,8 @@ class BatchMates::WatchedAgent : public scheduler::ModelAgent {
   BatchMates& batch_mates_;
 };
 
-BatchMates::BatchMates(std::vector<Phase> phases) : phases_(std::move(phases)) {
+BatchMates::BatchMates(std::vector<Phase> phases, Edits edits)
+    : phases_(std::move(phases)), edits_(edits) {
   LMTP_CHECK(!phases_.empty() && phases_.back().of_batch);
   for (std::size_t phase = 0; phase < phases_.size(); ++phase) {
     const Phase& from = phases_[phase];
@@ -40,7 +49,7 @@ BatchMates::BatchMates(std::vector<Phase> phases) : phases_(std::move(phases)) {
     if (!from.of_batch) batch_begin_ += from.streams.size();
     LMTP_CHECK(from.of_batch || batch_begin_ == order_.size() + from.streams.size(), phase);
     for (std::size_t i = 0; i < from.streams.size(); ++i) {
-      order_.push_back({from.streams[i], from.gaps[i], phase});
+      order_.push_back({from.streams[i], from.gaps[i], phase, from.streams[i].params.seed});
     }
   }
   outcomes_.resize(order_.size());
@@ -48,6 +57,7 @@ BatchMates::BatchMates(std::vector<Phase> phases) : phases_(std::move(phases)) {
 
 BatchReport BatchMates::run(const engine::ModelLimits& limits, const engine::EngineOptions& options,
                             std::unique_ptr<scheduler::ModelAgent> agent) {
+  runs_ahead_ = options.debug.run_ahead && agent->runs_ahead();
   engine::Engine engine(std::make_unique<WatchedAgent>(std::move(agent), *this), limits, options);
   std::unique_lock lock(mutex_);
   engine_ = &engine;
@@ -73,6 +83,7 @@ void BatchMates::before_step(const scheduler::StepPlan& plan) {
   const std::lock_guard lock(mutex_);
   ++step_;
   if (next_ > batch_begin_) count_rows(plan);
+  if (edits_ != Edits::kNone) edit_due(plan);
   submit_due();
 }
 
@@ -80,13 +91,77 @@ void BatchMates::count_rows(const scheduler::StepPlan& plan) {
   int num_batch_rows = 0;
   for (const scheduler::PlanRow& row : plan.rows) {
     const auto stream = static_cast<std::size_t>(row.sequence->key.stream);
-    if (stream < batch_begin_) continue;
+    if (stream < batch_begin_ || stream >= order_.size()) continue;
     ++num_batch_rows;
     report_.max_chunk = std::max(report_.max_chunk, row.num_tokens);
     outcomes_[stream].num_preempted = row.sequence->num_preempted;
   }
   report_.max_rows = std::max(report_.max_rows, static_cast<int>(plan.rows.size()));
   report_.max_batch_rows = std::max(report_.max_batch_rows, num_batch_rows);
+}
+
+void BatchMates::edit_due(const scheduler::StepPlan& plan) {
+  for (const scheduler::PlanRow& row : plan.rows) {
+    const auto stream = static_cast<std::size_t>(row.sequence->key.stream);
+    if (stream < batch_begin_ || stream >= order_.size()) continue;
+    StreamOutcome& outcome = outcomes_[stream];
+    if (order_[stream].request.kind != RequestKind::kGenerate || outcome.is_edited ||
+        outcome.ended || outcome.entries.size() < kTokensBeforeEdit) {
+      continue;
+    }
+    outcome.is_edited = true;
+    if (edits_ == Edits::kAll && (stream - batch_begin_) % 2 == 1) {
+      fork(stream);
+    } else {
+      backtrack(stream, row.num_logits);
+    }
+  }
+}
+
+// num_coming: tokens that the step at hand gives it before the edit is made.
+void BatchMates::backtrack(std::size_t stream, int num_coming) {
+  const std::vector<TokenEvent>& known = outcomes_[stream].entries;
+  const auto index = static_cast<int>(stream - batch_begin_);
+  const auto num_known = static_cast<int>(known.size());
+  const int num_dropped = std::min(1 + 7 * index % kDroppedMax, num_known);
+  const int num_kept = num_known + num_coming - num_dropped;
+  Backtrack command{.key = order_[stream].request.key,
+                    .num_dropped = num_dropped,
+                    .appended = {},
+                    .sink = shared_from_this()};
+  // Where it runs ahead, one more may be coming.
+  const int num_appended = runs_ahead_ ? 0 : std::min(num_known - num_kept, 4 * (index % 3));
+  for (int i = num_kept; i < num_kept + num_appended; ++i) {
+    command.appended.push_back(known[static_cast<std::size_t>(i)].token);
+  }
+  const Result<void> taken = engine_->instance().backtrack(std::move(command));
+  LMTP_CHECK(taken.ok(), taken.ok() ? "" : taken.error().message);
+}
+
+void BatchMates::fork(std::size_t stream) {
+  ForkOf of{order_[stream].request.key, {}};
+  const auto seed = std::ranges::find(kSamplingTable, "seed", &SamplingParam::name);
+  of.changes.given.set(static_cast<std::size_t>(seed - kSamplingTable.begin()));
+  of.changes.values.seed = order_[stream].seed;
+  const auto shared = std::make_shared<const ForkOf>(std::move(of));
+  std::vector<Request> forks(kNumForks);
+  for (std::size_t i = 0; i < kNumForks; ++i) {
+    const auto id = static_cast<StreamId>(order_.size() + stream * kNumForks + i);
+    forks[i].key = {shared->key.connection, id};
+    forks[i].sink = shared_from_this();
+    forks[i].fork = shared;
+  }
+  outcomes_[stream].forks.resize(kNumForks);
+  num_live_ += static_cast<int>(kNumForks);
+  const Result<void> taken = engine_->instance().submit_forks(forks);
+  LMTP_CHECK(taken.ok(), taken.ok() ? "" : taken.error().message);
+}
+
+StreamOutcome& BatchMates::outcome_of(StreamId id) {
+  const auto at = static_cast<std::size_t>(id);
+  if (at < order_.size()) return outcomes_[at];
+  const std::size_t fork = at - order_.size();
+  return outcomes_[fork / kNumForks].forks[fork % kNumForks];
 }
 
 void BatchMates::submit_due() {
@@ -124,20 +199,28 @@ void BatchMates::deliver(std::vector<StreamEvent> events) {
     if (const auto* token = std::get_if<TokenEvent>(&event)) {
       take(*token);
     } else if (const auto* error = std::get_if<StreamError>(&event)) {
-      outcomes_[static_cast<std::size_t>(error->stream_id)].error = error->error.message;
+      outcome_of(error->stream_id).error = error->error.message;
       end(error->stream_id);
+    } else if (const auto* refused = std::get_if<EditRefused>(&event)) {
+      outcome_of(refused->stream_id).error = refused->error.message;
+    } else if (const auto* begun = std::get_if<ForkBegun>(&event)) {
+      const std::vector<TokenEvent>& shared = outcome_of(begun->fork_of).entries;
+      outcome_of(begun->stream_id)
+          .entries.assign(shared.begin(), shared.begin() + begun->num_shared);
     }
   }
   if (num_live_ == 0) idle_.notify_all();
 }
 
 void BatchMates::take(const TokenEvent& entry) {
-  outcomes_[static_cast<std::size_t>(entry.stream_id)].entries.push_back(entry);
+  std::vector<TokenEvent>& entries = outcome_of(entry.stream_id).entries;
+  entries.resize(entries.size() - static_cast<std::size_t>(entry.num_backtracked));
+  entries.push_back(entry);
   if (entry.finish_reason != FinishReason::kNone) end(entry.stream_id);
 }
 
 void BatchMates::end(StreamId id) {
-  StreamOutcome& outcome = outcomes_[static_cast<std::size_t>(id)];
+  StreamOutcome& outcome = outcome_of(id);
   LMTP_CHECK(!outcome.ended, id);
   outcome.ended = true;
   --num_live_;

@@ -28,7 +28,14 @@ struct StreamOutcome {
   std::string error;  // empty: none
   int num_preempted = 0;
   bool ended = false;
+  bool is_edited = false;
+  std::vector<StreamOutcome> forks = {};  // what its client has of each, shared tokens included
 };
+
+// Whether streams of the batch that generate are edited while they run. One of two is forked into
+// four with its own seed, if forks are wanted; of the others a few tokens are dropped and some of
+// those that were known are put back.
+enum class Edits { kNone, kBacktracks, kAll };
 
 // Results from the arrival of the batch's first stream on, by the engine's counters and its plans.
 struct BatchReport {
@@ -48,7 +55,7 @@ struct BatchReport {
 class BatchMates : public EventSink, public std::enable_shared_from_this<BatchMates> {
  public:
   // REQUIRES: at least one phase, none of them empty; those of the batch come last, one at least.
-  explicit BatchMates(std::vector<Phase> phases);
+  explicit BatchMates(std::vector<Phase> phases, Edits edits = Edits::kNone);
 
   // Runs the script on a new engine of that agent; returns when all streams have ended. Once.
   BatchReport run(const engine::ModelLimits& limits, const engine::EngineOptions& options,
@@ -66,6 +73,10 @@ class BatchMates : public EventSink, public std::enable_shared_from_this<BatchMa
   void submit_next();
   bool may_enter_next_phase() const;
   void count_rows(const scheduler::StepPlan& plan);
+  void edit_due(const scheduler::StepPlan& plan);
+  void backtrack(std::size_t stream, int num_coming);
+  void fork(std::size_t stream);
+  StreamOutcome& outcome_of(StreamId id);
   bool all_submitted() const { return next_ == order_.size(); }
   void take(const TokenEvent& entry);
   void end(StreamId id);
@@ -75,14 +86,17 @@ class BatchMates : public EventSink, public std::enable_shared_from_this<BatchMa
     Request request;
     int gap = 0;
     std::size_t phase = 0;
+    std::uint64_t seed = 0;
   };
   const std::vector<Phase> phases_;
+  const Edits edits_;
   std::vector<Arrival> order_;
   std::size_t batch_begin_ = 0;  // index of the batch's first stream
 
   std::mutex mutex_;
   std::condition_variable idle_;
   engine::Engine* engine_ = nullptr;
+  bool runs_ahead_ = false;
   std::vector<StreamOutcome> outcomes_;  // [order_.size()]
   std::size_t next_ = 0;                 // to be submitted
   int num_live_ = 0;

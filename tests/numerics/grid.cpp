@@ -11,7 +11,7 @@
 namespace lmtp::numerics {
 namespace {
 
-enum AxisIndex { kModel, kBatch, kChunk, kCache, kPreempted, kThreads, kDtype, kNumAxes };
+enum AxisIndex { kModel, kBatch, kChunk, kCache, kPreempted, kEdited, kThreads, kDtype, kNumAxes };
 
 Configuration make_configuration(const std::vector<Axis>& axes, std::vector<int> at) {
   const auto value = [&](AxisIndex axis) -> const std::string& {
@@ -25,6 +25,7 @@ Configuration make_configuration(const std::vector<Axis>& axes, std::vector<int>
                : value(kCache) == "warm" ? CacheState::kWarm
                                          : CacheState::kPartial;
   made.preempted = value(kPreempted) == "yes";
+  made.edited = value(kEdited) == "yes";
   made.num_threads = std::stoi(value(kThreads));
   made.dtype = value(kDtype) == "f32"    ? kernels::WeightType::kF32
                : value(kDtype) == "bf16" ? kernels::WeightType::kBF16
@@ -82,14 +83,16 @@ std::vector<Axis> make_axes(const std::vector<std::string>& models, bool on_devi
           {"chunk", {"16", "64", "512"}},
           {"cache", {"cold", "warm", "partial"}},
           {"preempted", {"no", "yes"}},
+          {"edited", {"no", "yes"}},
           {"threads", on_device ? Values{"1"} : Values{"1", "2"}},
           {"dtype", {"f32", "bf16", on_device ? "f16" : "int8"}}};
 }
 
 std::uint64_t Configuration::number() const {
   std::uint64_t number = 0;
-  for (const int value : {batch, chunk, static_cast<int>(cache), preempted ? 1 : 0, num_threads,
-                          static_cast<int>(dtype)}) {
+  for (const int value :
+       {batch, chunk, static_cast<int>(cache), (preempted ? 1 : 0) + (edited ? 2 : 0), num_threads,
+        static_cast<int>(dtype)}) {
     number = number * 1024 + static_cast<std::uint64_t>(value);
   }
   return number;

@@ -29,6 +29,7 @@ struct Configuration {
   int chunk = 0;
   CacheState cache = CacheState::kCold;
   bool preempted = false;
+  bool edited = false;
   int num_threads = 0;
   kernels::WeightType dtype = kernels::WeightType::kF32;
 

@@ -103,6 +103,7 @@ Exit code 0: all equal; 1: some differ; 2: a configuration did not come about as
   --chunk          16, 64, 512: tokens of a prompt in one step at most
   --cache          cold, warm (the same ran before), partial (a prefix that ends inside a block)
   --preempted      no, yes
+  --edited         no, yes: forked, or backtracked with tokens put back, while they run
   --threads        1, 2; on a device 1
   --dtype          f32, bf16, int8; on a device f32, bf16, f16
 )";

@@ -57,6 +57,16 @@ std::string stream_difference(const StreamOutcome& got, const StreamOutcome& alo
          std::to_string(alone.entries.size());
 }
 
+// Of the stream and of its forks, which go on with its seed.
+std::string first_difference(const StreamOutcome& got, const StreamOutcome& alone) {
+  std::string difference = stream_difference(got, alone);
+  for (std::size_t i = 0; difference.empty() && i < got.forks.size(); ++i) {
+    difference = stream_difference(got.forks[i], alone);
+    if (!difference.empty()) difference = "fork " + std::to_string(i) + ": " + difference;
+  }
+  return difference;
+}
+
 // The cached tokens that a run must find: those computed before, except the last of each prompt.
 std::int64_t cached_tokens_when_warm(const std::vector<Request>& batch) {
   std::int64_t sum = 0;
@@ -161,6 +171,11 @@ std::string check_conditions(const Configuration& configuration, const BatchRepo
     not_so =
         must(report.num_failed_steps == 0, "num_failed_steps is to be 0", report.num_failed_steps);
   }
+  if (not_so.empty()) {
+    const auto num_edited = std::ranges::count(report.outcomes, true, &StreamOutcome::is_edited);
+    not_so = must(num_edited == (configuration.edited ? num_generated(batch) : 0),
+                  "all that generate are to be edited, or none", num_edited);
+  }
   for (std::size_t i = 0; not_so.empty() && i < report.outcomes.size(); ++i) {
     const auto length = static_cast<int>(report.outcomes[i].entries.size());
     not_so = must(length >= kTokensMin, "stream " + std::to_string(i) + " is to be longer", length);
@@ -178,7 +193,8 @@ int count_blocks(const Configuration& configuration, const StreamLimits& limits,
   for (const Phase& phase : phases) {
     for (const Request& request : phase.streams) of_all += blocks_at_end(request) + 1;
   }
-  if (!configuration.preempted) return longest + of_all + 1;
+  // A forked stream has four forks.
+  if (!configuration.preempted) return longest + (configuration.edited ? 5 : 1) * of_all + 1;
   const std::vector<Request>& batch = phases.back().streams;
   const std::vector<Request>& hogs = phases[phases.size() - 2].streams;
   int at_first = 1;
@@ -266,7 +282,7 @@ Result<BatchReport> Runner::run_phases(const Model& model, const Setting& settin
   const auto progress = [](int) { return true; };
   auto loaded = agent::make_agent(agent, progress);
   if (!loaded.ok()) return loaded.error();
-  return std::make_shared<BatchMates>(std::move(phases))
+  return std::make_shared<BatchMates>(std::move(phases), setting.edits)
       ->run({model.limits.vocab_size, model.limits.context_length, {}}, engine, std::move(*loaded));
 }
 
@@ -321,6 +337,9 @@ Result<ConfigurationResult> Runner::run(const Configuration& configuration, doub
   // While others generate, a step spends at most a quarter of its tokens on prompts.
   setting.batched_tokens = 4 * scored_tokens_max(configuration.batch);
   setting.num_blocks = count_blocks(configuration, model.limits, phases, share);
+  // Forks would take the blocks of the streams that are to be preempted.
+  const Edits all_fitting = configuration.preempted ? Edits::kBacktracks : Edits::kAll;
+  if (configuration.edited) setting.edits = all_fitting;
   auto report = run_phases(model, setting, std::move(phases));
   if (!report.ok()) return report.error();
   ConfigurationResult result;
@@ -328,7 +347,7 @@ Result<ConfigurationResult> Runner::run(const Configuration& configuration, doub
     const auto at = static_cast<std::size_t>(index);
     const auto reference = alone(configuration, model, batch[at], index);
     if (!reference.ok()) return reference.error();
-    result.differences.push_back(stream_difference(report->outcomes[at], **reference));
+    result.differences.push_back(first_difference(report->outcomes[at], **reference));
   }
   result.not_so = check_conditions(configuration, *report, batch, model.limits, num_forerunners);
   result.report = std::move(*report);
