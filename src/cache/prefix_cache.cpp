@@ -43,9 +43,9 @@ bool PrefixCache::is_evictable_partial(BlockId block) const {
   return nodes_[index(block)].num_tokens < kBlockSize && pool_.is_evictable(block);
 }
 
-PrefixMatch PrefixCache::match(std::span<const TokenId> tokens) const {
+PrefixMatch PrefixCache::match(int name_space, std::span<const TokenId> tokens) const {
   PrefixMatch result;
-  BlockId parent = kNoBlock;
+  BlockId parent = root(name_space);
   std::size_t done = 0;
   while (done + kBlockSize <= tokens.size()) {
     const BlockId node = find_full_block(parent, tokens.data() + done);
@@ -83,7 +83,7 @@ BlockId PrefixCache::allocate() {
 BlockId PrefixCache::insert(BlockId parent, std::span<const TokenId> tokens, BlockId block) {
   LMTP_CHECK(!tokens.empty() && tokens.size() <= kBlockSize, tokens.size());
   LMTP_CHECK(!is_indexed(block) && pool_.num_refs(block) > 0, block);
-  LMTP_CHECK(parent == kNoBlock || (num_tokens(parent) == kBlockSize && pool_.num_refs(parent) > 0),
+  LMTP_CHECK(is_root(parent) || (num_tokens(parent) == kBlockSize && pool_.num_refs(parent) > 0),
              parent);
   const int size = static_cast<int>(tokens.size());
   if (size == kBlockSize) {
@@ -129,7 +129,7 @@ void PrefixCache::attach(BlockId parent, std::span<const TokenId> tokens, BlockI
     full_blocks_.emplace(full_block_hash(parent, node.tokens), block);
   }
   add_sibling(block);
-  if (parent != kNoBlock) ++nodes_[index(parent)].num_children;
+  if (!is_root(parent)) ++nodes_[index(parent)].num_children;
 }
 
 void PrefixCache::detach(BlockId block) {
@@ -137,7 +137,7 @@ void PrefixCache::detach(BlockId block) {
   LMTP_CHECK(node.num_tokens > 0 && node.num_children == 0, block, node.num_children);
   if (node.num_tokens == kBlockSize) full_blocks_.erase(full_block_hash(node.parent, node.tokens));
   if (node.is_listed) remove_sibling(block);
-  if (node.parent != kNoBlock) --nodes_[index(node.parent)].num_children;
+  if (!is_root(node.parent)) --nodes_[index(node.parent)].num_children;
   node.num_tokens = 0;
   node.parent = kNoBlock;
 }
@@ -199,7 +199,7 @@ void PrefixCache::check_invariants() const {
       ++num_full;
       LMTP_CHECK(find_full_block(node.parent, node.tokens) == block);
     }
-    if (node.parent == kNoBlock) continue;
+    if (is_root(node.parent)) continue;
     ++children[index(node.parent)];
     LMTP_CHECK(num_tokens(node.parent) == kBlockSize, block, node.parent);
     LMTP_CHECK(pool_.num_refs(block) == 0 || pool_.num_refs(node.parent) > 0, block, node.parent);

@@ -57,7 +57,7 @@ bool Scheduler::is_held_back(const Sequence& sequence, int num_missing) const {
 // The longest cached prefix; updates num_cached_hint.
 cache::PrefixMatch Scheduler::match_prefix(Sequence& sequence) {
   const auto usable = std::span<const TokenId>(sequence.tokens).first(num_matchable(sequence));
-  cache::PrefixMatch match = prefix_cache_.match(usable);
+  cache::PrefixMatch match = prefix_cache_.match(sequence.adapter, usable);
   sequence.num_cached_hint = match.num_tokens();
   return match;
 }
@@ -114,7 +114,9 @@ Scheduler::Queues Scheduler::by_share(const std::vector<Sequence*>& order) const
 void Scheduler::admit_by_shares(const std::vector<Sequence*>& order) {
   Queues queues = by_share(order);
   Turns turns;
-  for (const auto& [share, queue] : queues) turns.emplace(shares_.at(share).served, share);
+  for (const auto& [share, queue] : queues) {
+    turns.emplace(queue.front()->share_state->served, share);
+  }
   while (!turns.empty() && may_admit()) {
     const ConnectionId share = std::get<1>(turns.top());
     turns.pop();
@@ -123,9 +125,10 @@ void Scheduler::admit_by_shares(const std::vector<Sequence*>& order) {
       queue.pop_back();
     }
     if (queue.empty()) continue;
+    const Share& served = *queue.back()->share_state;
     if (admit(*queue.back()) == Admission::kRefused) return;
     queue.pop_back();
-    turns.emplace(shares_.at(share).served, share);
+    turns.emplace(served.served, share);
   }
 }
 
@@ -137,7 +140,9 @@ std::vector<StreamKey> Scheduler::waiting_order() const {
   }
   Queues queues = by_share(order);
   Turns turns;
-  for (const auto& [share, queue] : queues) turns.emplace(shares_.at(share).served, share);
+  for (const auto& [share, queue] : queues) {
+    turns.emplace(queue.front()->share_state->served, share);
+  }
   while (!turns.empty()) {
     const auto [served, share] = turns.top();
     turns.pop();
@@ -219,7 +224,7 @@ Scheduler::Admission Scheduler::admit(Sequence& sequence) {
   // The hint was wrong; it is right now, and the next step divides its shares by it.
   if (num_tokens < 1) return sequence.is_returning ? Admission::kRefused : Admission::kDeferred;
   take_matched(sequence, match);
-  Share& share = shares_.at(sequence.share);
+  Share& share = *sequence.share_state;
   ++share.num_running;
   if (!sequence.is_returning) {
     const int num_cached = std::min(match.num_tokens(), sequence.num_prompt);
@@ -262,6 +267,7 @@ bool Scheduler::another_computes_prefix(const Sequence& sequence, int num_matche
   if (num_usable - num_matched < kBlockSize) return false;
   return std::ranges::any_of(running_, [&](const Sequence* other) {
     const int end = other->num_to_compute();
+    if (other->adapter != sequence.adapter) return false;
     if (end - other->num_computed <= 1 || end - num_matched < kBlockSize) return false;
     const int shared = common_prefix(sequence.tokens, other->tokens, std::min(num_usable, end));
     return shared - std::max(num_matched, other->num_computed) >= 1 &&

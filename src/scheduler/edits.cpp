@@ -62,7 +62,7 @@ void Scheduler::requeue(Sequence& sequence) {
   sequence.num_cached_hint = sequence.num_computed;
   release(sequence);
   std::erase(running_, &sequence);
-  --shares_.at(sequence.share).num_running;
+  --sequence.share_state->num_running;
   sequence.status = SequenceStatus::kWaiting;
   sequence.waiting_since = step_;
   sequence.is_returning = true;
@@ -175,6 +175,7 @@ Result<const Sequence*> Scheduler::fork(StreamKey from, StreamKey to,
   sequence->is_fork = true;
   sequence->key = to;
   sequence->share = parent.share;
+  sequence->adapter = parent.adapter;
   sequence->tokens = parent.tokens;
   sequence->num_prompt = parent.num_prompt;
   sequence->num_resumed = parent.num_resumed;
@@ -195,7 +196,7 @@ Result<void> Scheduler::suspend(StreamKey key) {
   requeue(sequence);
   std::erase(waiting_, &sequence);
   sequence.status = SequenceStatus::kSuspended;
-  leave_share(sequence.share);
+  leave_share(sequence);
   return {};
 }
 
@@ -204,7 +205,7 @@ Result<void> Scheduler::resume(StreamKey key) {
   if (!found) return found.error();
   Sequence& sequence = **found;
   if (sequence.status != SequenceStatus::kSuspended) return {};
-  join_share(sequence.share);
+  join_share(sequence);
   sequence.status = SequenceStatus::kWaiting;
   sequence.waiting_since = step_;
   waiting_.push_back(&sequence);

@@ -15,6 +15,7 @@ void Scheduler::check_invariants() const {
     LMTP_CHECK(sequence->num_prompt + sequence->num_emitted <= sequence->length(), sequence->id);
     if (sequence->status != SequenceStatus::kSuspended) continue;
     ++num_suspended;
+    LMTP_CHECK(sequence->share_state == nullptr, sequence->id);
     LMTP_CHECK(sequence->blocks.empty() && sequence->num_computed == 0, sequence->id);
   }
   LMTP_CHECK(this->num_suspended() == num_suspended, waiting_.size(), running_.size(),

@@ -49,7 +49,7 @@ std::vector<SchedulerEvent> Scheduler::add(std::unique_ptr<Sequence> sequence) {
   sequences_.emplace(added.key, std::move(sequence));
   waiting_.push_back(&added);
 
-  join_share(added.share);
+  join_share(added);
 
   std::vector<SchedulerEvent> events;
   if (added.kind == RequestKind::kScore && added.num_prompt == 0) {
@@ -282,7 +282,7 @@ void Scheduler::commit_row(const PlanRow& row, RowResult& result,
   counters_.num_tokens_computed += row.num_tokens;
   // Prompts were charged when they were admitted.
   if (row.first_position >= sequence.num_prompt && !result.skipped) {
-    shares_.at(sequence.share).served += std::max(1, row.num_logits);
+    sequence.share_state->served += std::max(1, row.num_logits);
   }
   // Later requests often continue a prompt from its end: index its partial block too.
   const bool prompt_done =
@@ -349,7 +349,8 @@ void Scheduler::index_computed(Sequence& sequence, bool with_tail) {
     }
     const auto held =
         tokens.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(size));
-    const BlockId parent = at == 0 ? kNoBlock : sequence.blocks[at - 1];
+    const BlockId parent =
+        at == 0 ? cache::PrefixCache::root(sequence.adapter) : sequence.blocks[at - 1];
     const BlockId node =
         indexed ? prefix_cache_.extend(block, held) : prefix_cache_.insert(parent, held, block);
     // Another sequence may be writing in the partial node of the same tokens: ours is not indexed.
@@ -394,8 +395,8 @@ void Scheduler::drop(Sequence& sequence) {
   for (PlanRow& row : ahead_.rows) {
     if (row.sequence == &sequence) row.sequence = nullptr;
   }
-  if (sequence.status == SequenceStatus::kRunning) --shares_.at(sequence.share).num_running;
-  if (sequence.status != SequenceStatus::kSuspended) leave_share(sequence.share);
+  if (sequence.status == SequenceStatus::kRunning) --sequence.share_state->num_running;
+  if (sequence.status != SequenceStatus::kSuspended) leave_share(sequence);
   std::erase(running_, &sequence);
   std::erase(waiting_, &sequence);
   sequences_.erase(sequence.key);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "lmtp/scheduler/scheduler.h"
@@ -25,9 +26,11 @@ constexpr std::int64_t kProtectedSteps = 256;
 
 // A share that is new or comes back starts no lower than the clock: it has no credit for the
 // time before, and a debt only for what it took while others waited.
-void Scheduler::join_share(ConnectionId id) {
+void Scheduler::join_share(Sequence& sequence) {
+  const ConnectionId id = sequence.share;
   const auto [joined, is_new] = shares_.try_emplace(id);
   Share& share = joined->second;
+  sequence.share_state = &share;
   ++share.num_sequences;
   if (!is_new) return;
   std::int64_t least = -1;
@@ -43,9 +46,11 @@ void Scheduler::join_share(ConnectionId id) {
 }
 
 // At the limit half of the idle shares are dropped at once, so that the scan is rare.
-void Scheduler::leave_share(ConnectionId id) {
-  if (--shares_.at(id).num_sequences > 0) return;
-  const std::int64_t served = shares_.at(id).served;
+void Scheduler::leave_share(Sequence& sequence) {
+  const ConnectionId id = sequence.share;
+  Share& share = *std::exchange(sequence.share_state, nullptr);
+  if (--share.num_sequences > 0) return;
+  const std::int64_t served = share.served;
   shares_.erase(id);
   if (served <= served_clock_) return;
   if (idle_served_.size() >= kMaxIdleShares) {
@@ -66,7 +71,7 @@ void Scheduler::preempt_for_shares() {
   for (auto s = order.rbegin(); s != order.rend() && claimants_.size() < kClaimsMax; ++s) {
     const ConnectionId id = (*s)->share;
     if (step_ - (*s)->waiting_since < kPatienceSteps) continue;
-    if (shares_.at(id).num_running >= share || served.contains(id)) continue;
+    if ((*s)->share_state->num_running >= share || served.contains(id)) continue;
     served.insert(id);
     preempt_for(**s, share);
   }
@@ -103,7 +108,7 @@ Sequence* Scheduler::next_victim(int share, const std::vector<Sequence*>& victim
   Sequence* best = nullptr;
   int most = share;
   for (Sequence* s : running_) {
-    const int held = shares_.at(s->share).num_running - num_victims[s->share];
+    const int held = s->share_state->num_running - num_victims[s->share];
     if (step_ < s->protected_until || std::ranges::find(victims, s) != victims.end()) continue;
     if (held < most || (held == most && (best == nullptr || s->id < best->id))) continue;
     best = s;

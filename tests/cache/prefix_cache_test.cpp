@@ -16,14 +16,15 @@ using testing::counting;
 class PrefixCacheTest : public ::testing::Test {
  protected:
   // As a sequence would: full blocks, then the partial one, each below the one before.
-  std::vector<BlockId> insert_path(const std::vector<TokenId>& tokens) {
+  std::vector<BlockId> insert_path(const std::vector<TokenId>& tokens, int name_space = 0) {
     std::vector<BlockId> path;
     const std::span<const TokenId> all(tokens);
     for (std::size_t at = 0; at < tokens.size(); at += kBlockSize) {
       const BlockId block = cache_.allocate();
       EXPECT_NE(block, kNoBlock);
       const auto held = all.subspan(at, std::min<std::size_t>(kBlockSize, tokens.size() - at));
-      const BlockId node = cache_.insert(path.empty() ? kNoBlock : path.back(), held, block);
+      const BlockId node =
+          cache_.insert(path.empty() ? PrefixCache::root(name_space) : path.back(), held, block);
       if (node != kNoBlock && node != block) {
         pool_.pin(node);
         pool_.unpin(block, false);
@@ -43,16 +44,30 @@ TEST_F(PrefixCacheTest, MatchesFullBlocksAndAPartialOne) {
   const auto tokens = counting(0, 40);
   const auto path = insert_path(tokens);
   cache_.unpin_path(path);
-  const PrefixMatch all = cache_.match(tokens);
+  const PrefixMatch all = cache_.match(0, tokens);
   EXPECT_EQ(all.num_tokens(), 40);
   EXPECT_EQ(all.blocks, (std::vector<BlockId>{path[0], path[1]}));
   EXPECT_EQ(all.partial, path[2]);
   EXPECT_EQ(all.num_partial, 8);
   // Inside the second block: a part of a full node.
-  const PrefixMatch some = cache_.match(std::span(tokens).first(20));
+  const PrefixMatch some = cache_.match(0, std::span(tokens).first(20));
   EXPECT_EQ(some.num_tokens(), 20);
   EXPECT_EQ(some.partial, path[1]);
   EXPECT_EQ(some.num_partial, 4);
+  cache_.check_invariants();
+}
+
+TEST_F(PrefixCacheTest, NamespacesShareNothing) {
+  const auto tokens = counting(0, 20);
+  std::vector<std::vector<BlockId>> paths;
+  for (const int name_space : {0, 1, 7}) {
+    EXPECT_EQ(cache_.match(name_space, tokens).num_tokens(), 0);
+    paths.push_back(insert_path(tokens, name_space));
+  }
+  EXPECT_EQ(cache_.match(7, tokens).blocks, (std::vector<BlockId>{paths[2][0]}));
+  EXPECT_EQ(cache_.match(7, tokens).partial, paths[2][1]);
+  EXPECT_EQ(cache_.match(1, std::span(tokens).first(5)).partial, paths[1][0]);
+  EXPECT_EQ(cache_.match(2, tokens).num_tokens(), 0);
   cache_.check_invariants();
 }
 
@@ -60,11 +75,11 @@ TEST_F(PrefixCacheTest, ComparesTokensExactly) {
   auto tokens = counting(0, 32);
   cache_.unpin_path(insert_path(tokens));
   tokens[20] = 999;
-  EXPECT_EQ(cache_.match(tokens).num_tokens(), 20);
+  EXPECT_EQ(cache_.match(0, tokens).num_tokens(), 20);
   tokens[0] = 999;
-  EXPECT_EQ(cache_.match(tokens).num_tokens(), 0);
+  EXPECT_EQ(cache_.match(0, tokens).num_tokens(), 0);
   // The second block's tokens mean nothing without the first block's before them.
-  EXPECT_EQ(cache_.match(counting(16, 16)).num_tokens(), 0);
+  EXPECT_EQ(cache_.match(0, counting(16, 16)).num_tokens(), 0);
 }
 
 TEST_F(PrefixCacheTest, EqualBlocksAreKeptOnce) {
@@ -84,7 +99,7 @@ TEST_F(PrefixCacheTest, EvictsLeavesFirst) {
   cache_.unpin_path(path);
   for (int i = 0; i < 6; ++i) ASSERT_NE(cache_.allocate(), kNoBlock);  // the free ones
   EXPECT_EQ(cache_.allocate(), path[2]);
-  EXPECT_EQ(cache_.match(counting(0, 48)).num_tokens(), 32);
+  EXPECT_EQ(cache_.match(0, counting(0, 48)).num_tokens(), 32);
   EXPECT_EQ(cache_.allocate(), path[1]);
   EXPECT_EQ(cache_.allocate(), path[0]);
   EXPECT_EQ(cache_.allocate(), kNoBlock);
@@ -94,9 +109,9 @@ TEST_F(PrefixCacheTest, EvictsLeavesFirst) {
 TEST_F(PrefixCacheTest, AGrowingPartialBlockStaysIndexed) {
   const auto tokens = counting(0, 20);
   const auto path = insert_path(std::vector<TokenId>(tokens.begin(), tokens.begin() + 18));
-  EXPECT_EQ(cache_.match(tokens).num_tokens(), 18);
+  EXPECT_EQ(cache_.match(0, tokens).num_tokens(), 18);
   EXPECT_EQ(cache_.extend(path[1], std::span(tokens).subspan(16)), path[1]);
-  EXPECT_EQ(cache_.match(tokens).num_tokens(), 20);
+  EXPECT_EQ(cache_.match(0, tokens).num_tokens(), 20);
   cache_.check_invariants();
 }
 
@@ -106,7 +121,7 @@ TEST_F(PrefixCacheTest, AShorterUnpinnedSiblingIsReplaced) {
   EXPECT_EQ(pool_.num_evictable(), 1);
   cache_.unpin_path(insert_path(tokens));
   EXPECT_EQ(pool_.num_evictable(), 1);
-  EXPECT_EQ(cache_.match(tokens).num_tokens(), 10);
+  EXPECT_EQ(cache_.match(0, tokens).num_tokens(), 10);
   // And what a longer sibling begins with is not indexed at all.
   cache_.unpin_path(insert_path(std::vector<TokenId>(tokens.begin(), tokens.begin() + 6)));
   EXPECT_EQ(pool_.num_evictable(), 1);
@@ -123,7 +138,7 @@ TEST_F(PrefixCacheTest, PrefersAPartialBlockThatCanBeTakenOver) {
   cache_.unpin_path(path);
   auto wanted = unpinned;
   wanted.push_back(7);
-  const PrefixMatch match = cache_.match(wanted);
+  const PrefixMatch match = cache_.match(0, wanted);
   EXPECT_EQ(match.partial, path[0]);
   EXPECT_EQ(match.num_partial, 5);
 }
@@ -150,10 +165,10 @@ TEST(PrefixCacheSiblings, MoreSiblingsThanTheLimitAreStillFound) {
   }
   cache.check_invariants();
   for (int number = 0; number < num_questions; ++number) {
-    EXPECT_EQ(cache.match(question(number)).num_tokens(), 27) << number;
+    EXPECT_EQ(cache.match(0, question(number)).num_tokens(), 27) << number;
   }
   // A question never asked shares the template with the newest ones.
-  EXPECT_EQ(cache.match(question(-1)).num_tokens(), 6);
+  EXPECT_EQ(cache.match(0, question(-1)).num_tokens(), 6);
 }
 
 TEST(PrefixCacheSiblings, UnpinnedPartialBlocksBeyondTheLimitAreFreed) {
@@ -167,7 +182,7 @@ TEST(PrefixCacheSiblings, UnpinnedPartialBlocksBeyondTheLimitAreFreed) {
   }
   EXPECT_EQ(pool.num_evictable(), PrefixCache::kMaxSiblings);
   const std::vector<TokenId> newest = {1, 2, 2 * PrefixCache::kMaxSiblings - 1};
-  EXPECT_EQ(cache.match(newest).num_tokens(), 3);
+  EXPECT_EQ(cache.match(0, newest).num_tokens(), 3);
   cache.check_invariants();
 }
 

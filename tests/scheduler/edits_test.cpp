@@ -213,18 +213,17 @@ TEST_P(EditsTest, WhatIsNotAllowedChangesNothing) {
   EXPECT_EQ(tokens_of(key), FakeAgent::expected_tokens(counting(1, 10), 20, kVocab));
 }
 
-// What is reported of an appended token depends on the tokens before it alone: with penalties each
-// has a row of its own.
-TEST_P(EditsTest, AppendedTokensWithPenaltiesGoOneAStep) {
-  for (const bool has_penalties : {false, true}) {
+// Before min_tokens the bias depends on the position: each appended token has a row of its own.
+TEST_P(EditsTest, AppendedTokensBeforeMinTokensGoOneAStep) {
+  for (const bool has_min_tokens : {false, true}) {
     SamplingParams params;
-    params.presence_penalty = has_penalties ? 1.0F : 0.0F;
+    params.min_tokens = has_min_tokens ? 20 : 0;
     const StreamKey key = driver_.generate(1, counting(1, 20), 30, 1, params);
     run_until(key, 2);
     ASSERT_TRUE(scheduler().append(key, counting(70, 5)));
     const std::size_t num_before = tokens_of(key).size();
     step(1);
-    EXPECT_EQ(tokens_of(key).size() - num_before, has_penalties ? 1U : 6U);
+    EXPECT_EQ(tokens_of(key).size() - num_before, has_min_tokens ? 1U : 6U);
     driver_.run();
   }
 }
@@ -271,6 +270,33 @@ TEST_P(EditsTest, MinTokensHoldsAgainAfterABacktrack) {
   EXPECT_EQ(first_of(tokens_of(key), 8), first);
   EXPECT_EQ(first_of(tokens_of(key), 2) + first_of(tokens_of({1, 2}), 6), first);
   driver_.run();
+}
+
+// Keys and values depend on the adapter.
+TEST_P(EditsTest, StreamsOfOtherAdaptersShareNothing) {
+  const auto add = [this](StreamId id, int adapter) {
+    auto sequence = std::make_unique<Sequence>();
+    sequence->key = {1, id};
+    sequence->adapter = adapter;
+    sequence->tokens = counting(1, 50);
+    sequence->num_prompt = 50;
+    sequence->params.max_tokens = 20;
+    return driver_.add(std::move(sequence));
+  };
+  add(1, 1);
+  driver_.run();
+  const StreamKey other = add(2, 2);
+  driver_.run();
+  EXPECT_EQ(scheduler().counters().num_cached_tokens, 0);
+  const StreamKey same = add(3, 1);
+  run_until(same, 1);
+  EXPECT_EQ(scheduler().counters().num_cached_tokens, 49);
+  ASSERT_TRUE(scheduler().fork(same, {1, 4}));
+  const std::int64_t computed = num_computed();
+  step(1);
+  EXPECT_LE(num_computed() - computed, 4) << "its fork is of the same adapter";
+  driver_.run();
+  EXPECT_EQ(tokens_of(other), tokens_of(same));
 }
 
 TEST_P(EditsTest, ForksDrawBySeedsOfTheirOwn) {

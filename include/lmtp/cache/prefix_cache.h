@@ -26,6 +26,9 @@ struct PrefixMatch {
 // Full blocks are found by the hash of parent and tokens. For hits inside a block, the siblings
 // that begin with the same token form a list of at most kMaxSiblings, the newest first.
 //
+// There is a root for each namespace, and below different ones nothing is shared: keys and values
+// depend on the adapter that computed them. Namespace 0 is that of no adapter.
+//
 // Nodes are pinned by the sequences that use them, or evictable; the path from the root to a pinned
 // node is pinned too, and unpin_path unpins the deepest first, so that the least recently used
 // evictable node never has children.
@@ -45,17 +48,21 @@ class PrefixCache {
   // `pool` outlives the cache.
   explicit PrefixCache(BlockPool& pool);
 
-  // The longest cached prefix of `tokens`. Pins nothing; valid until the next change.
-  PrefixMatch match(std::span<const TokenId> tokens) const;
+  // The parent of a namespace's first blocks.
+  static BlockId root(int name_space) { return kNoBlock - name_space; }
+
+  // The longest cached prefix of `tokens` in that namespace. Pins nothing; valid until the next
+  // change.
+  PrefixMatch match(int name_space, std::span<const TokenId> tokens) const;
 
   // A block pinned once for the caller: a free one, else the least recently used evictable one,
   // which is removed from the index. kNoBlock if all are pinned.
   BlockId allocate();
 
-  // Adds `block`, which holds `tokens`, below `parent` (kNoBlock: the root). Returns the node that
-  // holds them from now on: `block`; or an existing node with exactly these tokens; or kNoBlock
-  // where nothing is gained (a longer sibling begins with these tokens) or the hash collides.
-  // REQUIRES: block is pinned and not indexed; parent is kNoBlock or a full node, pinned.
+  // Adds `block`, which holds `tokens`, below `parent`, which may be a root(). Returns the node
+  // that holds them from now on: `block`; or an existing node with exactly these tokens; or
+  // kNoBlock where nothing is gained (a longer sibling begins with these tokens) or the hash
+  // collides. REQUIRES: block is pinned and not indexed; parent is a root or a full node, pinned.
   BlockId insert(BlockId parent, std::span<const TokenId> tokens, BlockId block);
 
   // The partial node `block` now holds `tokens`, which begin with those it held. Returns what
@@ -75,8 +82,8 @@ class PrefixCache {
 
  private:
   struct Node {
-    BlockId parent = kNoBlock;
-    BlockId prev = kNoBlock;  // of the siblings' list
+    BlockId parent = kNoBlock;  // negative: a root
+    BlockId prev = kNoBlock;    // of the siblings' list
     BlockId next = kNoBlock;
     bool is_listed = false;
     int num_children = 0;
@@ -90,6 +97,7 @@ class PrefixCache {
     int size = 0;
   };
 
+  static bool is_root(BlockId parent) { return parent < 0; }
   static std::size_t index(BlockId block) { return static_cast<std::size_t>(block); }
   static std::uint64_t siblings_key(BlockId parent, TokenId first) {
     return (static_cast<std::uint64_t>(static_cast<std::uint32_t>(parent)) << 32) |

@@ -148,18 +148,11 @@ class Scheduler {
   void check_invariants() const;
 
  private:
-  // Tokens served to one key, or connection without a key, on a clock that all have in common
-  // (start-time fair queueing, Goyal et al. 1996).
-  struct Share {
-    std::int64_t served = 0;
-    int num_sequences = 0;  // >= 1; suspended ones are not counted
-    int num_running = 0;    // of those
-  };
   enum class Admission { kAdmitted, kDeferred, kRefused };
   using Queues = std::unordered_map<ConnectionId, std::vector<Sequence*>>;
 
-  void join_share(ConnectionId id);
-  void leave_share(ConnectionId id);
+  void join_share(Sequence& sequence);
+  void leave_share(Sequence& sequence);
   void preempt_for_shares();
   void preempt_for(Sequence& claimant, int share);
   Sequence* next_victim(int share, const std::vector<Sequence*>& victims) const;

@@ -16,6 +16,14 @@ namespace lmtp::scheduler {
 // again, with the tokens that it has.
 enum class SequenceStatus { kWaiting, kRunning, kSuspended };
 
+// Tokens served to one key, or connection without a key, on a clock that all have in common
+// (start-time fair queueing, Goyal et al. 1996).
+struct Share {
+  std::int64_t served = 0;
+  int num_sequences = 0;  // >= 1; suspended ones are not counted
+  int num_running = 0;    // of those
+};
+
 // Owner: the Scheduler, on the engine's thread. The agent reads it during execute() only.
 //
 // There are no phases: a sequence has tokens, and a cursor of those whose keys and values are in
@@ -24,8 +32,10 @@ enum class SequenceStatus { kWaiting, kRunning, kSuspended };
 struct Sequence {
   SequenceId id = 0;
   StreamKey key;
-  ConnectionId share = 0;  // Request::share()
+  ConnectionId share = 0;        // Request::share()
+  Share* share_state = nullptr;  // of `share`; null while it is suspended
   RequestKind kind = RequestKind::kGenerate;
+  int adapter = 0;  // 0: none; those of one share prefixes
   SequenceStatus status = SequenceStatus::kWaiting;
 
   // Generate: prompt, then what was generated or appended. Score: prompt, then what is to be
