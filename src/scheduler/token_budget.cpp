@@ -9,10 +9,7 @@ std::size_t num_matchable(const Sequence& sequence) {
 }
 
 int num_alike(const Sequence& sequence, int num_computed) {
-  const SamplingParams& params = sequence.params;
-  if (!params.has_penalties() && sequence.num_counted() >= params.min_tokens) {
-    return StepLimits::kAny;
-  }
+  if (sequence.num_counted() >= sequence.params.min_tokens) return StepLimits::kAny;
   return std::max(1, sequence.num_prompt + sequence.num_emitted - num_computed);
 }
 

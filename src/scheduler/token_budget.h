@@ -28,8 +28,8 @@ inline int num_missing(const Sequence& sequence) {
 // emit, whose logits must be computed.
 std::size_t num_matchable(const Sequence& sequence);
 
-// How many tokens behind num_computed one row may have: where what is reported depends on the
-// position by more than the tokens themselves (penalties, min_tokens), up to the next reported one.
+// How many tokens behind num_computed one row may have: before min_tokens, where the bias depends
+// on the position, up to the next one that is reported.
 int num_alike(const Sequence& sequence, int num_computed);
 
 // Tokens that a sequence may come to have.
