@@ -11,14 +11,19 @@ int common_prefix(const TokenId* a, const TokenId* b, int limit) {
   return static_cast<int>(std::mismatch(a, a + limit, b).first - a);
 }
 
-// Of a full block below `parent`: a multiply-xor mix of all its tokens.
-std::uint64_t full_block_hash(BlockId parent, const TokenId* tokens) {
+// Of the first `count` tokens of a block below `parent`: a multiply-xor mix.
+std::uint64_t hash_of(BlockId parent, const TokenId* tokens, int count) {
   std::uint64_t hash = static_cast<std::uint32_t>(parent) + 0x9E3779B97F4A7C15ULL;
-  for (int i = 0; i < kBlockSize; ++i) {
+  hash += static_cast<std::uint64_t>(count) << 32;
+  for (int i = 0; i < count; ++i) {
     hash = (hash ^ static_cast<std::uint32_t>(tokens[i])) * 0xFF51AFD7ED558CCDULL;
     hash ^= hash >> 32;
   }
   return hash;
+}
+
+std::uint64_t full_block_hash(BlockId parent, const TokenId* tokens) {
+  return hash_of(parent, tokens, kBlockSize);
 }
 
 }  // namespace
@@ -26,9 +31,18 @@ std::uint64_t full_block_hash(BlockId parent, const TokenId* tokens) {
 PrefixCache::PrefixCache(BlockPool& pool)
     : pool_(pool), nodes_(static_cast<std::size_t>(pool.num_total()) + 1) {}
 
-BlockId PrefixCache::first_sibling(BlockId parent, TokenId first) const {
-  const auto found = siblings_.find(siblings_key(parent, first));
+BlockId PrefixCache::first_sibling(BlockId parent, const TokenId* tokens, int count) const {
+  const auto found = siblings_.find(hash_of(parent, tokens, count));
   return found == siblings_.end() ? kNoBlock : found->second.head;
+}
+
+// A node below `parent` that begins with these tokens, and ends with them where there is one.
+BlockId PrefixCache::find_head(BlockId parent, const TokenId* tokens, int count) const {
+  const BlockId head = first_sibling(parent, tokens, count);
+  if (head == kNoBlock) return kNoBlock;
+  const Node& node = nodes_[index(head)];
+  const bool same = node.parent == parent && std::equal(tokens, tokens + count, node.tokens);
+  return same ? head : kNoBlock;
 }
 
 BlockId PrefixCache::find_full_block(BlockId parent, const TokenId* tokens) const {
@@ -56,17 +70,22 @@ PrefixMatch PrefixCache::match(int name_space, std::span<const TokenId> tokens) 
   }
   if (done == tokens.size()) return result;
   const int rest = static_cast<int>(std::min<std::size_t>(tokens.size() - done, kBlockSize));
-  for (BlockId at = first_sibling(parent, tokens[done]); at != kNoBlock;
-       at = nodes_[index(at)].next) {
+  const TokenId* const begin = tokens.data() + done;
+  BlockId at = rest < kFamilyTokens ? kNoBlock : first_sibling(parent, begin, kFamilyTokens);
+  for (; at != kNoBlock; at = nodes_[index(at)].next[kFamilyTokens - 1]) {
     const Node& node = nodes_[index(at)];
-    const int common =
-        common_prefix(tokens.data() + done, node.tokens, std::min(rest, node.num_tokens));
+    if (node.parent != parent) continue;
+    const int common = common_prefix(begin, node.tokens, std::min(rest, node.num_tokens));
     // Of equal matches, one that can be taken over in place saves a copy.
     const bool in_place = common == node.num_tokens && pool_.is_evictable(at);
     if (common > result.num_partial || (common == result.num_partial && in_place)) {
       result.partial = at;
       result.num_partial = common;
     }
+  }
+  for (int count = std::min(rest, kFamilyTokens - 1); count > result.num_partial; --count) {
+    result.partial = find_head(parent, begin, count);
+    if (result.partial != kNoBlock) result.num_partial = count;
   }
   return result;
 }
@@ -90,15 +109,27 @@ BlockId PrefixCache::insert(BlockId parent, std::span<const TokenId> tokens, Blo
     const auto there = full_blocks_.find(full_block_hash(parent, tokens.data()));
     if (there != full_blocks_.end()) return find_full_block(parent, tokens.data());
   }
-  BlockId at = first_sibling(parent, tokens[0]);
+  if (size < kFamilyTokens) {
+    const BlockId head = find_head(parent, tokens.data(), size);
+    if (head != kNoBlock) return num_tokens(head) == size ? head : kNoBlock;
+  }
+  BlockId at =
+      size < kFamilyTokens ? kNoBlock : first_sibling(parent, tokens.data(), kFamilyTokens);
   while (at != kNoBlock) {
     const Node& node = nodes_[index(at)];
-    const BlockId next = node.next;
-    const int common = common_prefix(tokens.data(), node.tokens, std::min(size, node.num_tokens));
+    const BlockId next = node.next[kFamilyTokens - 1];
+    const int common = node.parent != parent ? 0
+                                             : common_prefix(tokens.data(), node.tokens,
+                                                             std::min(size, node.num_tokens));
     if (common == size) return node.num_tokens == size ? at : kNoBlock;
     // A shorter, unpinned node that `tokens` begin with adds nothing to the new one.
     if (common == node.num_tokens && is_evictable_partial(at)) free_partial(at);
     at = next;
+  }
+  for (int count = 1; count < std::min(size, kFamilyTokens); ++count) {
+    const BlockId head = find_head(parent, tokens.data(), count);
+    if (head == kNoBlock) break;  // nor has a longer one any
+    if (num_tokens(head) == count && is_evictable_partial(head)) free_partial(head);
   }
   attach(parent, tokens, block);
   return block;
@@ -120,7 +151,7 @@ void PrefixCache::unpin_path(std::span<const BlockId> blocks) {
 }
 
 void PrefixCache::attach(BlockId parent, std::span<const TokenId> tokens, BlockId block) {
-  trim_siblings(parent, tokens[0]);
+  trim_siblings(parent, tokens.data(), static_cast<int>(tokens.size()));
   Node& node = nodes_[index(block)];
   node.parent = parent;
   node.num_tokens = static_cast<int>(tokens.size());
@@ -128,7 +159,8 @@ void PrefixCache::attach(BlockId parent, std::span<const TokenId> tokens, BlockI
   if (node.num_tokens == kBlockSize) {
     full_blocks_.emplace(full_block_hash(parent, node.tokens), block);
   }
-  add_sibling(block);
+  for (int count = 1; count <= num_lists(node); ++count) add_sibling(block, count);
+  node.is_listed = true;
   if (!is_root(parent)) ++nodes_[index(parent)].num_children;
 }
 
@@ -136,10 +168,13 @@ void PrefixCache::detach(BlockId block) {
   Node& node = nodes_[index(block)];
   LMTP_CHECK(node.num_tokens > 0 && node.num_children == 0, block, node.num_children);
   if (node.num_tokens == kBlockSize) full_blocks_.erase(full_block_hash(node.parent, node.tokens));
-  if (node.is_listed) remove_sibling(block);
+  for (int count = num_lists(node) - (node.is_listed ? 0 : 1); count > 0; --count) {
+    remove_sibling(block, count);
+  }
   if (!is_root(node.parent)) --nodes_[index(node.parent)].num_children;
   node.num_tokens = 0;
   node.parent = kNoBlock;
+  node.is_listed = false;
 }
 
 void PrefixCache::free_partial(BlockId block) {
@@ -147,39 +182,46 @@ void PrefixCache::free_partial(BlockId block) {
   pool_.free_evictable(block);
 }
 
-void PrefixCache::add_sibling(BlockId block) {
+// At the head, or behind the head that ends with the tokens that the list has in common.
+void PrefixCache::add_sibling(BlockId block, int count) {
   Node& node = nodes_[index(block)];
-  SiblingList& list = siblings_[siblings_key(node.parent, node.tokens[0])];
-  node.next = list.head;
-  node.prev = kNoBlock;
-  node.is_listed = true;
-  (list.head == kNoBlock ? list.tail : nodes_[index(list.head)].prev) = block;
-  list.head = block;
+  const int at = count - 1;
+  SiblingList& list = siblings_[hash_of(node.parent, node.tokens, count)];
+  const bool is_behind = count < kFamilyTokens && list.head != kNoBlock &&
+                         num_tokens(list.head) == count && node.num_tokens > count;
+  node.prev[at] = is_behind ? list.head : kNoBlock;
+  node.next[at] = is_behind ? nodes_[index(list.head)].next[at] : list.head;
+  (node.next[at] == kNoBlock ? list.tail : nodes_[index(node.next[at])].prev[at]) = block;
+  (is_behind ? nodes_[index(list.head)].next[at] : list.head) = block;
   ++list.size;
 }
 
-void PrefixCache::remove_sibling(BlockId block) {
-  Node& node = nodes_[index(block)];
-  const auto list = siblings_.find(siblings_key(node.parent, node.tokens[0]));
+void PrefixCache::remove_sibling(BlockId block, int count) {
+  const Node& node = nodes_[index(block)];
+  const int at = count - 1;
+  const auto list = siblings_.find(hash_of(node.parent, node.tokens, count));
   LMTP_CHECK(list != siblings_.end(), block);
-  (node.prev == kNoBlock ? list->second.head : nodes_[index(node.prev)].next) = node.next;
-  (node.next == kNoBlock ? list->second.tail : nodes_[index(node.next)].prev) = node.prev;
-  node.next = node.prev = kNoBlock;
-  node.is_listed = false;
+  const BlockId prev = node.prev[at];
+  const BlockId next = node.next[at];
+  (prev == kNoBlock ? list->second.head : nodes_[index(prev)].next[at]) = next;
+  (next == kNoBlock ? list->second.tail : nodes_[index(next)].prev[at]) = prev;
   if (--list->second.size == 0) siblings_.erase(list);
 }
 
-// Keeps the list within its limit before an addition. Pinned partial nodes stay: there are no more
-// of them than running sequences.
-void PrefixCache::trim_siblings(BlockId parent, TokenId first) {
-  const auto list = siblings_.find(siblings_key(parent, first));
+// Keeps the list that is searched within its limit before an addition. Pinned partial nodes stay:
+// there are no more of them than running sequences.
+void PrefixCache::trim_siblings(BlockId parent, const TokenId* tokens, int size) {
+  if (size < kFamilyTokens) return;
+  const auto list = siblings_.find(hash_of(parent, tokens, kFamilyTokens));
   if (list == siblings_.end() || list->second.size < kMaxSiblings) return;
-  BlockId at = list->second.tail;
-  while (at != kNoBlock) {
-    const Node& node = nodes_[index(at)];
-    if (node.num_tokens == kBlockSize) return remove_sibling(at);
+  for (BlockId at = list->second.tail; at != kNoBlock;) {
+    Node& node = nodes_[index(at)];
+    if (node.num_tokens == kBlockSize) {
+      node.is_listed = false;
+      return remove_sibling(at, kFamilyTokens);
+    }
     if (is_evictable_partial(at)) return free_partial(at);
-    at = node.prev;
+    at = node.prev[kFamilyTokens - 1];
   }
 }
 

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <random>
 #include <span>
 #include <vector>
 
@@ -171,18 +173,50 @@ TEST(PrefixCacheSiblings, MoreSiblingsThanTheLimitAreStillFound) {
   EXPECT_EQ(cache.match(0, question(-1)).num_tokens(), 6);
 }
 
+// Hits of any length are the longest there are, against all blocks compared one by one.
+TEST(PrefixCacheSiblings, TheLongestHitIsFound) {
+  BlockPool pool(400);
+  PrefixCache cache(pool);
+  std::mt19937 random(3);
+  const auto draw = [&random] {
+    std::vector<TokenId> tokens = {9};  // as a BOS token
+    for (auto more = random() % kBlockSize; more > 0; --more) {
+      tokens.push_back(static_cast<TokenId>(random() % 3));
+    }
+    return tokens;
+  };
+  std::vector<std::vector<TokenId>> kept;
+  for (int i = 0; i < 300; ++i) {
+    const std::vector<TokenId> tokens = draw();
+    const BlockId block = cache.allocate();
+    const BlockId node = cache.insert(PrefixCache::root(0), tokens, block);
+    cache.unpin_path(std::vector<BlockId>{block});
+    if (node != kNoBlock) kept.push_back(tokens);
+    cache.check_invariants();
+  }
+  for (int i = 0; i < 2000; ++i) {
+    const std::vector<TokenId> wanted = draw();
+    std::ptrdiff_t longest = 0;
+    for (const auto& tokens : kept) {
+      const auto end = std::ranges::mismatch(wanted, tokens).in1;
+      longest = std::max(longest, end - wanted.begin());
+    }
+    ASSERT_EQ(cache.match(0, wanted).num_tokens(), longest) << i;
+  }
+}
+
 TEST(PrefixCacheSiblings, UnpinnedPartialBlocksBeyondTheLimitAreFreed) {
   BlockPool pool(4 * PrefixCache::kMaxSiblings);
   PrefixCache cache(pool);
   for (int number = 0; number < 2 * PrefixCache::kMaxSiblings; ++number) {
-    const std::vector<TokenId> tokens = {1, 2, number};
+    const std::vector<TokenId> tokens = {1, 2, 3, 4, number};
     const BlockId partial = cache.allocate();
     ASSERT_EQ(cache.insert(kNoBlock, tokens, partial), partial);
     cache.unpin_path(std::vector<BlockId>{partial});
   }
   EXPECT_EQ(pool.num_evictable(), PrefixCache::kMaxSiblings);
-  const std::vector<TokenId> newest = {1, 2, 2 * PrefixCache::kMaxSiblings - 1};
-  EXPECT_EQ(cache.match(0, newest).num_tokens(), 3);
+  const std::vector<TokenId> newest = {1, 2, 3, 4, 2 * PrefixCache::kMaxSiblings - 1};
+  EXPECT_EQ(cache.match(0, newest).num_tokens(), 5);
   cache.check_invariants();
 }
 

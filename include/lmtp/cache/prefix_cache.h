@@ -1,6 +1,7 @@
 // PrefixCache: finds blocks that hold the keys and values of the same tokens already.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <unordered_map>
@@ -22,9 +23,12 @@ struct PrefixMatch {
 };
 
 // A trie of blocks. A node is a block: its parent, and the 1 to kBlockSize tokens it holds. Only
-// full blocks have children. Tokens are always compared exactly; the hash only narrows the search.
+// full blocks have children. Tokens are always compared exactly; hashes only narrow the search.
 // Full blocks are found by the hash of parent and tokens. For hits inside a block, the siblings
-// that begin with the same token form a list of at most kMaxSiblings, the newest first.
+// that begin with the same tokens are lists, one for each of the lengths 1 to kFamilyTokens. Only
+// the longest is searched, so that a first token that all prompts have costs nothing; it has at
+// most kMaxSiblings, the newest first. Of a shorter one the head is as good as any: it is the node
+// that ends there, where there is one.
 //
 // There is a root for each namespace, and below different ones nothing is shared: keys and values
 // depend on the adapter that computed them. Namespace 0 is that of no adapter.
@@ -44,6 +48,7 @@ class PrefixCache {
   // Bounds every search for a partial hit. From a longer list the oldest are removed: an evictable
   // partial block is freed, a full one is from then on found by all its tokens only.
   static constexpr int kMaxSiblings = 512;
+  static constexpr int kFamilyTokens = 4;
 
   // `pool` outlives the cache.
   explicit PrefixCache(BlockPool& pool);
@@ -82,15 +87,14 @@ class PrefixCache {
 
  private:
   struct Node {
-    BlockId parent = kNoBlock;  // negative: a root
-    BlockId prev = kNoBlock;    // of the siblings' list
-    BlockId next = kNoBlock;
-    bool is_listed = false;
+    BlockId parent = kNoBlock;         // negative: a root
+    BlockId prev[kFamilyTokens] = {};  // of the siblings' lists, by their tokens less one
+    BlockId next[kFamilyTokens] = {};
+    bool is_listed = false;  // in all lists that its tokens allow; else not in the longest
     int num_children = 0;
     int num_tokens = 0;  // 0: not indexed
     TokenId tokens[kBlockSize] = {};
   };
-  // Nodes with the same parent and the same first token, the newest first.
   struct SiblingList {
     BlockId head = kNoBlock;
     BlockId tail = kNoBlock;
@@ -99,25 +103,24 @@ class PrefixCache {
 
   static bool is_root(BlockId parent) { return parent < 0; }
   static std::size_t index(BlockId block) { return static_cast<std::size_t>(block); }
-  static std::uint64_t siblings_key(BlockId parent, TokenId first) {
-    return (static_cast<std::uint64_t>(static_cast<std::uint32_t>(parent)) << 32) |
-           static_cast<std::uint32_t>(first);
-  }
-  BlockId first_sibling(BlockId parent, TokenId first) const;
+  static int num_lists(const Node& node) { return std::min(node.num_tokens, kFamilyTokens); }
+  BlockId first_sibling(BlockId parent, const TokenId* tokens, int count) const;
+  BlockId find_head(BlockId parent, const TokenId* tokens, int count) const;
   BlockId find_full_block(BlockId parent, const TokenId* tokens) const;
   bool is_evictable_partial(BlockId block) const;
   void attach(BlockId parent, std::span<const TokenId> tokens, BlockId block);
   void detach(BlockId block);
   void free_partial(BlockId block);
-  void add_sibling(BlockId block);
-  void remove_sibling(BlockId block);
-  void trim_siblings(BlockId parent, TokenId first);
+  void add_sibling(BlockId block, int count);
+  void remove_sibling(BlockId block, int count);
+  void trim_siblings(BlockId parent, const TokenId* tokens, int size);
 
   BlockPool& pool_;
   std::vector<Node> nodes_;  // [num_blocks]
   // Hash of parent and tokens -> node.
   std::unordered_map<std::uint64_t, BlockId> full_blocks_;
-  std::unordered_map<std::uint64_t, SiblingList> siblings_;  // by siblings_key
+  // Hash of parent and first tokens -> the nodes.
+  std::unordered_map<std::uint64_t, SiblingList> siblings_;
 };
 
 }  // namespace lmtp::cache
