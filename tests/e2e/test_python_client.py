@@ -155,7 +155,7 @@ def test_forks_and_backtracks(demo, library):
                     refused = (await stream.fork(1, top_p=5))[0]
                     await read(refused)
             with pytest.raises(lmtp.LMTPError, match="does not run"):
-                await stream.backtrack(1)
+                await client.generate(PROMPT, **drawn).backtrack(1)
 
     run(go())
 
