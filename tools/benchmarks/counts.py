@@ -75,7 +75,9 @@ class Profile:
         return None
 
     def agent(self):
-        return sum(n for function, n in self.inclusive.items() if AGENT + "forward" in function)
+        parts = tuple(AGENT + part for part in ("forward", "choose", "collect"))
+        return sum(n for function, n in self.inclusive.items()
+                   if any(part in function for part in parts))
 
 
 def drive(process, port, num_streams, num_tokens, more):
