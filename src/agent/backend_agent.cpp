@@ -57,7 +57,8 @@ Result<void> BackendAgent::guarded(const std::function<void()>& work) {
 Result<void> BackendAgent::forward(const scheduler::StepPlan& plan) {
   LMTP_CHECK(!plan.empty() && plan.num_tokens <= options_.batch.max_tokens, plan.num_tokens,
              options_.batch.max_tokens);
-  LMTP_CHECK(!is_forwarded_ && num_started_ < (runs_ahead() ? kStepsMax : 1), num_started_);
+  LMTP_CHECK(num_started_ < (runs_ahead() ? kStepsMax : 1), num_started_);
+  if (is_forwarded_) wait_after_failure();  // of the caller's
   Result<void> done = guarded([&] { put(plan, steps_[next_]); });
   is_forwarded_ = done.ok();
   return done;

@@ -149,7 +149,9 @@ kernels::SampleRow StepSampling::make_sample_row(const scheduler::PlanRow& row,
 
 void StepSampling::upload_shared(const scheduler::StepPlan& plan) {
   used_.clear();
+  int last_row = -1;  // a row's targets lie side by side
   for (const LogitTarget& target : targets_) {
+    if (target.plan_row == std::exchange(last_row, target.plan_row)) continue;
     const scheduler::Sequence& sequence =
         *plan.rows[static_cast<std::size_t>(target.plan_row)].sequence;
     const SamplingParams& params = sequence.params;
@@ -197,11 +199,12 @@ void StepSampling::set_masks(std::span<const scheduler::RowMask> masks,
   if (masks.empty()) return;
   LMTP_CHECK(masks.size() == result.rows.size(), masks.size(), result.rows.size());
   std::int32_t num_masks = 0;
-  for (const LogitTarget& target : targets_) {
-    const auto row = static_cast<std::size_t>(target.plan_row);
+  for (std::size_t i = 0; i < targets_.size(); ++i) {
+    const auto row = static_cast<std::size_t>(targets_[i].plan_row);
     if (masks[row].state == State::kLate) result.rows[row].skipped = true;
     if (masks[row].state == State::kFailed) result.rows[row].error = masks[row].error;
-    mask_of_.push_back(masks[row].state == State::kReady ? num_masks++ : -1);
+    const bool is_drawn = rows_[i].scored < 0;
+    mask_of_.push_back(masks[row].state == State::kReady && is_drawn ? num_masks++ : -1);
   }
   if (num_masks == 0) return mask_of_.clear();
   const std::size_t bytes_of_mask = bytes_of<std::uint32_t>(mask_words_of(vocab_size_));

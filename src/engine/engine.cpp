@@ -157,8 +157,8 @@ void Engine::Impl::step() {
 // Commands and the deadline of a stop are handled only while no step is in flight, so no step is
 // started ahead if there are any. A request that arrives after this check waits one step longer.
 void Engine::Impl::start_ahead() {
-  if (!options.debug.run_ahead || !agent->runs_ahead() || started.back().error) return;
-  if (stop_at || !inbox->queue.empty()) return;
+  if (!options.debug.run_ahead || !agent->runs_ahead() || started.back().has_masks) return;
+  if (started.back().error || stop_at || !inbox->queue.empty()) return;
   const scheduler::StepPlan& plan = scheduler->plan_ahead();
   if (plan.empty()) return;
   start(plan);
@@ -170,20 +170,21 @@ void Engine::Impl::start(const scheduler::StepPlan& plan) {
   started.push_back({.plan = &plan,
                      .num_tokens = plan.num_tokens,
                      .num_rows = static_cast<int>(plan.rows.size()),
-                     .since = Clock::now(),
-                     .error = {},
-                     .is_ahead = false});
+                     .since = Clock::now()});
   for (const auto& [key, num_cached] : plan.admitted) {
     streams.at(key).record.admitted(metrics, num_cached, started.back().since);
     queue.admitted(key, started.back().since);
   }
   queue.planned(plan.num_admissions, scheduler->num_waiting(), started.back().since);
   queue_notices(plan, started.back().since);
-  const bool has_masks = started.back().has_masks = masks.begin(plan);
-  if (!agent->runs_ahead()) return;  // it would compute now, before the last step is delivered
-  const Result<void> result =
-      guarded([&] { return has_masks ? agent->forward(plan) : agent->start(plan); });
-  if (!result) started.back().error = result.error();
+  const Result<void> begun = guarded([&]() -> Result<void> {
+    const bool has_masks = started.back().has_masks = masks.begin(plan);
+    // One that does not run ahead would compute now, before the last step is delivered.
+    if (!agent->runs_ahead()) return {};
+    return has_masks ? agent->forward(plan) : agent->start(plan);
+  });
+  started.back().error.reset();
+  if (!begun) started.back().error = begun.error();
 }
 
 // The oldest of those that were started.
@@ -329,8 +330,10 @@ void Engine::Impl::begin_fork(const Request& request) {
   const auto forked = scheduler->fork(request.fork->key, key, request.fork->changes);
   if (!forked) return refuse(request, forked.error());
   streams.emplace(key, Stream{request.sink, StreamRecord(request), (*forked)->wants_notices});
+  if ((*forked)->wants_notices) queue.begin(key, Clock::now());
   outbox.add(key.connection, request.sink,
-             ForkBegun{key.stream, request.fork->key.stream, (*forked)->num_emitted});
+             ForkBegun{key.stream, request.fork->key.stream, (*forked)->num_emitted,
+                       scheduler->num_backtracked(request.fork->key)});
 }
 
 void Engine::Impl::apply(Backtrack& command) {

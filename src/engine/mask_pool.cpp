@@ -1,10 +1,10 @@
 #include "mask_pool.h"
 
 #include <algorithm>
-#include <exception>
 #include <string>
 #include <utility>
 
+#include "lmtp/base/guarded.h"
 #include "lmtp/request/mask_source.h"
 
 namespace lmtp::engine {
@@ -25,8 +25,16 @@ struct MaskPool::Job {
   std::vector<TokenId> tokens;
   int num_prompt = 0;
   std::vector<std::uint32_t> words;
+  // Guarded by the pool's mutex.
   std::string error;
   RowMask::State state = RowMask::State::kLate;
+
+  bool was_late = false;  // in a step before; the engine's thread alone
+
+  bool is_of(const scheduler::Sequence& sequence) const {
+    return source == sequence.mask_source && num_prompt == sequence.num_prompt &&
+           tokens == sequence.tokens;
+  }
 };
 
 MaskPool::MaskPool(int vocab_size) : num_words_((static_cast<std::size_t>(vocab_size) + 31) / 32) {}
@@ -48,22 +56,29 @@ bool MaskPool::begin(const scheduler::StepPlan& plan) {
     const scheduler::Sequence& sequence = *row.sequence;
     if (sequence.mask_source == nullptr || row.num_logits == row.num_scored) continue;
     has_any = true;
-    std::shared_ptr<Job>& job = jobs_[sequence.key];
-    if (job == nullptr || job->source != sequence.mask_source || job->tokens != sequence.tokens) {
-      job = std::make_shared<Job>();
-      job->source = sequence.mask_source;
-      job->tokens = sequence.tokens;
-      job->num_prompt = sequence.num_prompt;
-      job->words.resize(num_words_);
-      const std::lock_guard lock(mutex_);
-      queue_.push_back(job);
-      has_work_.notify_one();
+    const auto known = jobs_.find(sequence.key);
+    if (known != jobs_.end() && known->second->is_of(sequence)) {
+      of_row_[i] = known->second;
+      continue;
     }
-    of_row_[i] = job;
+    const auto job = std::make_shared<Job>();
+    job->source = sequence.mask_source;
+    job->tokens = sequence.tokens;
+    job->num_prompt = sequence.num_prompt;
+    job->words.resize(num_words_);
+    of_row_[i] = jobs_[sequence.key] = job;
+    const std::lock_guard lock(mutex_);
+    queue_.push_back(job);
+    has_work_.notify_one();
   }
-  std::erase_if(jobs_, [&](const auto& entry) {
-    return std::ranges::find(of_row_, entry.second) == of_row_.end();
-  });
+  const auto is_unused = [&](const std::shared_ptr<Job>& job) {
+    return std::ranges::find(of_row_, job) == of_row_.end();
+  };
+  if (!jobs_.empty()) {
+    std::erase_if(jobs_, [&](const auto& entry) { return is_unused(entry.second); });
+    const std::lock_guard lock(mutex_);
+    std::erase_if(queue_, is_unused);
+  }
   for (int i = 0; has_any && threads_.empty() && i < num_mask_threads(); ++i) {
     threads_.emplace_back([this] { work(); });
   }
@@ -73,15 +88,21 @@ bool MaskPool::begin(const scheduler::StepPlan& plan) {
 std::span<const RowMask> MaskPool::wait(std::chrono::steady_clock::time_point deadline) {
   masks_.clear();
   if (jobs_.empty()) return masks_;
+  // What was late before is not waited for again, unless nothing else would come of the step.
+  const bool has_others = std::ranges::any_of(
+      of_row_, [](const auto& job) { return job == nullptr || !job->was_late; });
   std::unique_lock lock(mutex_);
   done_.wait_until(lock, deadline, [&] {
-    return std::ranges::all_of(
-        jobs_, [](const auto& entry) { return entry.second->state != RowMask::State::kLate; });
+    return std::ranges::all_of(jobs_, [&](const auto& entry) {
+      const Job& job = *entry.second;
+      return job.state != RowMask::State::kLate || (has_others && job.was_late);
+    });
   });
   for (const std::shared_ptr<Job>& job : of_row_) {
     if (job == nullptr) {
       masks_.push_back({});
     } else {
+      job->was_late = job->state == RowMask::State::kLate;
       masks_.push_back({.state = job->state, .words = job->words.data(), .error = job->error});
     }
   }
@@ -96,19 +117,11 @@ void MaskPool::work() {
     const std::shared_ptr<Job> job = std::move(queue_.front());
     queue_.pop_front();
     lock.unlock();
-    RowMask::State state = RowMask::State::kReady;
-    try {
-      const Result<void> done = job->source->compute(job->tokens, job->num_prompt, job->words);
-      if (!done.ok()) {
-        state = RowMask::State::kFailed;
-        job->error = done.error().message;
-      }
-    } catch (const std::exception& exception) {
-      state = RowMask::State::kFailed;
-      job->error = exception.what();
-    }
+    Result<void> done =
+        guarded([&] { return job->source->compute(job->tokens, job->num_prompt, job->words); });
     lock.lock();
-    job->state = state;
+    job->state = done ? RowMask::State::kReady : RowMask::State::kFailed;
+    if (!done) job->error = std::move(done.error().message);
     done_.notify_all();
   }
 }

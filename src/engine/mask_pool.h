@@ -31,8 +31,8 @@ class MaskPool {
   // with the first mask, and sleep where there is none.
   bool begin(const scheduler::StepPlan& plan);
 
-  // Waits until all are computed, or until the deadline. One for each row of the last begin()'s
-  // plan, or empty if there are none; valid until the next begin().
+  // Waits until all are computed that were not late before, or until the deadline. One for each row
+  // of the last begin()'s plan, or empty if there are none; valid until the next begin().
   std::span<const scheduler::RowMask> wait(std::chrono::steady_clock::time_point deadline);
 
  private:

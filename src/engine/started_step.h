@@ -14,7 +14,7 @@ struct StartedStep {
   int num_tokens = 0;
   int num_rows = 0;
   std::chrono::steady_clock::time_point since;
-  std::optional<Error> error;  // it could not be started
+  std::optional<Error> error = Error{ErrorCode::kInternal, "was not begun"};  // why it cannot go on
   bool is_ahead = false;
   bool has_masks = false;  // so its tokens are not chosen yet
 };

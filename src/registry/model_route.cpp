@@ -85,6 +85,7 @@ Result<bool> ModelRoute::submit(Request& request) {
 
 Result<void> ModelRoute::submit_forks(std::vector<Request>& forks) {
   int num_entered = 0;
+  const ConnectionId share = forks.front().share();
   const Result<void> taken = guarded([&]() -> Result<void> {
     for (Request& fork : forks) {
       const Result<bool> entered = enter(fork);
@@ -95,7 +96,7 @@ Result<void> ModelRoute::submit_forks(std::vector<Request>& forks) {
     for (Request& fork : forks) wrap(fork);
     return engine_.submit_forks(forks);
   });
-  if (!taken && num_entered > 0) uncount(forks.front().share(), num_entered);
+  if (!taken && num_entered > 0) uncount(share, num_entered);
   return taken;
 }
 

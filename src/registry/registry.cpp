@@ -26,7 +26,8 @@ namespace {
 constexpr std::size_t kLoggedTokens = 64;
 constexpr std::size_t kLoggedPromptBytes = 200;
 
-Error not_running(const StreamKey& key) {
+Error not_running(const StreamKey& key, const Directory& directory) {
+  if (directory.stopping) return engine::shutting_down();
   return {ErrorCode::kInvalid, "stream_id: " + std::to_string(key.stream) +
                                    " is not live; allowed are streams that run"};
 }
@@ -107,7 +108,7 @@ Submission Registry::submit_forks(std::vector<Request> forks) {
 
 Result<std::shared_ptr<StreamCanceller>> Registry::Impl::submit_forks(std::vector<Request>& forks) {
   const auto entry = ready_entry(forks.front().model);
-  if (entry == nullptr) return not_running(forks.front().fork->key);
+  if (entry == nullptr) return not_running(forks.front().fork->key, *directory.get());
   Account* const account = forks.front().account();
   int num_begun = 0;
   const Result<void> taken = guarded([&]() -> Result<void> {
@@ -127,7 +128,7 @@ Result<std::shared_ptr<StreamCanceller>> Registry::Impl::submit_forks(std::vecto
 
 Result<void> Registry::backtrack(const std::string& model, Backtrack command) {
   const auto entry = impl_->ready_entry(model);
-  if (entry == nullptr) return not_running(command.key);
+  if (entry == nullptr) return not_running(command.key, *impl_->directory.get());
   return entry->route->engine().backtrack(std::move(command));
 }
 

@@ -42,6 +42,15 @@ bool is_impossible(const Sequence& sequence, TokenId token) {
          std::isinf(bias->values[static_cast<std::size_t>(at - bias->ids.begin())]);
 }
 
+bool masks_all_but_ends(const Sequence& sequence, std::span<const TokenId> eos_ids) {
+  if (sequence.params.mask == nullptr) return false;
+  const auto num_bits = static_cast<TokenId>(sequence.params.mask->words.size() * 64);
+  for (TokenId token = 0; token < num_bits; ++token) {
+    if (sequence.params.mask->allows(token) && !is_end(sequence, token, eos_ids)) return false;
+  }
+  return true;
+}
+
 // A checker that has seen what was reported.
 std::shared_ptr<StopChecker> restart_stops(const StopChecker* stops, const Sequence& sequence) {
   if (stops == nullptr) return nullptr;
@@ -94,7 +103,8 @@ Result<void> Scheduler::check_backtrack(const Sequence& sequence, int num_droppe
                                           " (the stream's tokens but the first)"};
   }
   const int num_kept = std::max(0, sequence.num_generated() - num_dropped);
-  const int most = sequence.num_generated_max - num_kept - 1;
+  const int num_prompt = std::min(sequence.num_prompt, sequence.length() - num_dropped);
+  const int most = generated_max(sequence.params, num_prompt) - num_kept - 1;
   if (appended.size() > static_cast<std::size_t>(most)) {
     return Error{ErrorCode::kInvalid,
                  "append: has " + std::to_string(appended.size()) +
@@ -125,6 +135,7 @@ void Scheduler::cut(Sequence& sequence, int num_dropped) {
   const int num_prompt = std::min(sequence.num_prompt, length);
   sequence.num_resumed = std::max(0, sequence.num_resumed - (sequence.num_prompt - num_prompt));
   sequence.num_prompt = num_prompt;
+  sequence.num_generated_max = generated_max(sequence.params, num_prompt);
   sequence.num_emitted = std::min(sequence.num_emitted, length - num_prompt);
   sequence.stops = restart_stops(sequence.stops.get(), sequence);
   withhold_end(sequence, options_.eos_ids);
@@ -169,6 +180,13 @@ Result<const Sequence*> Scheduler::fork(StreamKey from, StreamKey to,
                  "max_tokens: is " + std::to_string(sequence->params.max_tokens) +
                      "; allowed is more than the " + std::to_string(parent.num_generated()) +
                      " tokens that the stream has generated"};
+  }
+  if (parent.num_counted() < sequence->params.min_tokens &&
+      masks_all_but_ends(*sequence, options_.eos_ids)) {
+    return Error{ErrorCode::kInvalid,
+                 "min_tokens: none of the tokens that the stream's mask allows can be drawn before "
+                 "it; allowed are at most " +
+                     std::to_string(parent.num_counted())};
   }
   ++parent.num_forks;
   if (parent.status == SequenceStatus::kRunning) index_computed(parent, true);

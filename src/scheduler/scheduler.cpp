@@ -43,8 +43,7 @@ std::vector<SchedulerEvent> Scheduler::add(std::unique_ptr<Sequence> sequence) {
   Sequence& added = *sequence;
   added.id = next_id_++;
   added.waiting_since = step_;
-  added.num_generated_max =
-      std::min(added.params.max_tokens, options_.context_length - added.num_prompt);
+  added.num_generated_max = generated_max(added.params, added.num_prompt);
   match_prefix(added);
   sequences_.emplace(added.key, std::move(sequence));
   waiting_.push_back(&added);
@@ -234,8 +233,9 @@ const StepPlan& Scheduler::plan_ahead() {
 bool Scheduler::add_ahead(int input_row) {
   Sequence& sequence =
       *sequences_.at(plan_.rows[static_cast<std::size_t>(input_row)].sequence->key);
+  if (sequence.mask_source != nullptr) return false;
   if (sequence.num_generated() + 1 >= sequence.num_generated_max) return true;
-  if (is_withheld_last(sequence) || sequence.mask_source != nullptr) return false;
+  if (is_withheld_last(sequence)) return false;
   if (!reserve(sequence, sequence.length() + 1 - sequence.num_computed)) return false;
   ahead_.rows.push_back({.sequence = &sequence,
                          .first_position = sequence.length(),

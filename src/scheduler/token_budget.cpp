@@ -3,14 +3,23 @@
 #include <algorithm>
 
 namespace lmtp::scheduler {
+namespace {
+
+// Appended tokens that are scored in one step where there are penalties: each of them has a list of
+// all tokens before it.
+constexpr int kCountedMax = 32;
+
+}  // namespace
 
 std::size_t num_matchable(const Sequence& sequence) {
   return static_cast<std::size_t>(std::max(sequence.num_prompt + sequence.num_emitted - 1, 0));
 }
 
 int num_alike(const Sequence& sequence, int num_computed) {
-  if (sequence.num_counted() >= sequence.params.min_tokens) return StepLimits::kAny;
-  return std::max(1, sequence.num_prompt + sequence.num_emitted - num_computed);
+  const int num_known = sequence.num_prompt + sequence.num_emitted - num_computed;
+  if (sequence.num_counted() < sequence.params.min_tokens) return std::max(1, num_known);
+  if (!sequence.params.has_penalties()) return StepLimits::kAny;
+  return std::max(num_known, 0) + kCountedMax;
 }
 
 StepShares divide_step(const BatchLimits& batch, int num_decodes, const StepLimits& limits,

@@ -76,12 +76,12 @@ class EngineMasksTest : public ::testing::TestWithParam<bool> {
   }
 
   void submit(Engine& engine, StreamId id, std::shared_ptr<const MaskSource> source,
-              int first_token = 0) {
+              int first_token = 0, int max_tokens = kTokens) {
     Request request;
     request.key = {1, id};
     request.sink = sink_;
     request.prompt = counting(first_token, 20);
-    request.params.max_tokens = kTokens;
+    request.params.max_tokens = max_tokens;
     request.mask_source = std::move(source);
     EXPECT_TRUE(engine.instance().submit(std::move(request)).ok());
   }
@@ -90,8 +90,8 @@ class EngineMasksTest : public ::testing::TestWithParam<bool> {
     return FakeAgent::expected_tokens(counting(0, 20), kTokens, kVocab);
   }
 
-  static void expect_masked(const std::vector<TokenId>& tokens) {
-    ASSERT_EQ(tokens.size(), static_cast<std::size_t>(kTokens));
+  static void expect_masked(const std::vector<TokenId>& tokens, std::size_t count = kTokens) {
+    ASSERT_EQ(tokens.size(), count);
     for (std::size_t i = 0; i < tokens.size(); ++i) EXPECT_TRUE(is_allowed(tokens[i], 20 + i)) << i;
   }
 
@@ -110,6 +110,15 @@ TEST_P(EngineMasksTest, DecideWhatIsDrawnBesideOthers) {
   expect_masked(sink_->wait_done(1).tokens);
   EXPECT_EQ(sink_->wait_done(2).tokens, free_tokens());
   expect_masked(sink_->wait_done(3).tokens);
+}
+
+// Where the others go on, a step behind its last one could be begun before that one is chosen.
+TEST_P(EngineMasksTest, HoldForAStreamsLastTokenToo) {
+  const auto engine = make_engine(kLong);
+  submit(*engine, 1, std::make_shared<Source>(), 0, 5);
+  submit(*engine, 2, nullptr);
+  expect_masked(sink_->wait_done(1).tokens, 5);
+  EXPECT_EQ(sink_->wait_done(2).tokens, free_tokens());
 }
 
 // No stream waits for another's mask, and the late one gets what it would have got.

@@ -216,15 +216,19 @@ class StressTest : public ::testing::TestWithParam<std::size_t> {
     }
     NaiveStream& stream = at->second;
     const int num_kept = std::max(0, stream.num_generated() - num_dropped);
+    NaiveStream cut = stream;
+    cut.num_prompt = std::min(stream.num_prompt, stream.length() - num_dropped);
+    clamp(cut);
     const bool is_allowed = stream.kind == RequestKind::kGenerate &&
                             num_dropped < stream.length() &&
-                            num_kept + static_cast<int>(appended.size()) < stream.num_generated_max;
+                            num_kept + static_cast<int>(appended.size()) < cut.num_generated_max;
     EXPECT_EQ(done.ok(), is_allowed) << id << " drop " << num_dropped;
     if (!is_allowed) return false;
     const int length = stream.length() - num_dropped;
     stream.num_backtracked += std::max(0, stream.num_prompt + stream.num_reported - length);
     stream.text.resize(static_cast<std::size_t>(length));
     stream.num_prompt = std::min(stream.num_prompt, length);
+    clamp(stream);
     stream.num_reported = std::min(stream.num_reported, length - stream.num_prompt);
     stream.text.insert(stream.text.end(), appended.begin(), appended.end());
     return true;

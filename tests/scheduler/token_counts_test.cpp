@@ -15,8 +15,9 @@ TEST(TokenCountsTest, TokenByTokenIsACountOfAll) {
   std::vector<TokenId> tokens;
   std::map<TokenId, std::int32_t> expected;
   for (int round = 0; round < 200; ++round) {
-    for (int i = 0; i < 1 + round % 3; ++i) {
-      tokens.push_back(static_cast<TokenId>(generator() % 50));
+    const int num_new = round % 50 == 0 ? 300 : 1 + round % 3;  // many are merged, few inserted
+    for (int i = 0; i < num_new; ++i) {
+      tokens.push_back(static_cast<TokenId>(generator() % 500));
       ++expected[tokens.back()];
     }
     counts.update(tokens);

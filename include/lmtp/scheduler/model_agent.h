@@ -39,8 +39,8 @@ class ModelAgent {
 
   // Runs the forward pass, up to the logits. After an error the step is over, and no KV written by
   // it may be relied upon. REQUIRES: plan is not empty and its blocks are < info().num_blocks; the
-  // step before was chosen or has failed, and unless runs_ahead() it was collected. The plan and
-  // its sequences stay unchanged until choose() returns.
+  // step before was chosen, has failed or is given up, and unless runs_ahead() it was collected.
+  // The plan and its sequences stay unchanged until choose() returns.
   virtual Result<void> forward(const StepPlan& plan) = 0;
 
   // Chooses the tokens of the step that was forwarded. masks: one for each row of its plan, or

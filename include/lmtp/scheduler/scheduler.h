@@ -1,6 +1,7 @@
 // Scheduler: decides what each step computes, and keeps sequences and KV blocks straight.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -47,7 +48,8 @@ struct SchedulerEvent {
 //
 // - What a step computes besides decodes is bounded by the limits given to plan(), so that a long
 //   prompt delays neither running streams nor new ones.
-// - Admission order: preempted sequences; then the share (Sequence::share) that was served least;
+// - Admission order: sequences that have run before; then the share (Sequence::share) that was
+// served least;
 //   within it the connections in turn, and of each sequences that have waited long, then the
 //   longest cached prefix, then age. Admission ends with the first sequence that does not fit.
 // - A running prefill leaves half of the prefills' share to shorter ones.
@@ -104,6 +106,9 @@ class Scheduler {
   // plan().
   Result<const Sequence*> fork(StreamKey from, StreamKey to, const SamplingChanges& changes = {});
 
+  // Tokens that were reported and then dropped, which its next event says. REQUIRES: key is live.
+  int num_backtracked(StreamKey key) const { return sequences_.at(key)->num_backtracked; }
+
   // A suspended sequence holds no blocks and is not looked at until it is resumed.
   Result<void> suspend(StreamKey key);
   Result<void> resume(StreamKey key);
@@ -113,12 +118,11 @@ class Scheduler {
 
   // The step after the one that is being executed, whose sampled tokens are not known yet: one
   // token more of each sequence that will not have all its tokens by then (PlanRow::input_row).
-  // Empty if the next step cannot be known yet: a sequence waits, prefills, scores, has penalties
-  // (which depend on all tokens before), reaches its min_tokens, or would need a block that only a
-  // preemption frees. Steps write keys and values in order, so what is written for a sequence that
-  // turns out to have ended is overwritten later. Valid until it is committed, aborted, or the
-  // commit before it: commit() makes it the plan. REQUIRES: plan() was not empty, and there is no
-  // plan ahead.
+  // Empty if the next step cannot be known yet: a sequence waits, prefills, scores, has a
+  // MaskSource, reaches its min_tokens, or would need a block that only a preemption frees. Steps
+  // write keys and values in order, so what is written for a sequence that turns out to have ended
+  // is overwritten later. Valid until it is committed, aborted, or the commit before it: commit()
+  // makes it the plan. REQUIRES: plan() was not empty, and there is no plan ahead.
   const StepPlan& plan_ahead();
 
   // Takes the result of the plan's execution.
@@ -194,6 +198,10 @@ class Scheduler {
   Result<void> check_backtrack(const Sequence& sequence, int num_dropped,
                                std::span<const TokenId> appended) const;
   void cut(Sequence& sequence, int num_dropped);
+  // max_tokens, or what the context leaves.
+  int generated_max(const SamplingParams& params, int num_prompt) const {
+    return std::min(params.max_tokens, options_.context_length - num_prompt);
+  }
 
   void commit_row(const PlanRow& row, RowResult& result, std::vector<SchedulerEvent>& events);
   TokenEvent next_entry(Sequence& sequence, TokenResult&& token);

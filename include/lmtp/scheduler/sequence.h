@@ -24,7 +24,7 @@ struct Share {
   int num_running = 0;    // of those
 };
 
-// Owner: the Scheduler, on the engine's thread. The agent reads it during execute() only.
+// Owner: the Scheduler, on the engine's thread. The agent reads it from forward() to choose().
 //
 // There are no phases: a sequence has tokens, and a cursor of those whose keys and values are in
 // the cache. Prefill, chunked prefill, decode and scoring are all "move the cursor towards the

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "lmtp/base/ids.h"
@@ -22,15 +23,13 @@ class TokenCounts {
   // Counts those of the tokens that are not counted yet. REQUIRES: `tokens` begins with what was
   // counted.
   void update(std::span<const TokenId> tokens) {
-    for (; num_counted_ < tokens.size(); ++num_counted_) {
-      const TokenId id = tokens[num_counted_];
-      const auto at = std::ranges::lower_bound(entries_, id, {}, &Entry::id);
-      if (at != entries_.end() && at->id == id) {
-        ++at->count;
-      } else {
-        entries_.insert(at, {id, 1});
-      }
+    const auto fresh = tokens.subspan(num_counted_);
+    if (fresh.size() > kInsertedMax) {
+      merge({fresh.begin(), fresh.end()});
+    } else {
+      for (const TokenId id : fresh) insert(id);
     }
+    num_counted_ = tokens.size();
   }
   void clear() {
     entries_.clear();
@@ -42,6 +41,31 @@ class TokenCounts {
   const std::vector<Entry>& entries() const { return entries_; }
 
  private:
+  static constexpr std::size_t kInsertedMax = 64;  // more are sorted first
+
+  void insert(TokenId id) {
+    const auto at = std::ranges::lower_bound(entries_, id, {}, &Entry::id);
+    if (at != entries_.end() && at->id == id) {
+      ++at->count;
+    } else {
+      entries_.insert(at, {id, 1});
+    }
+  }
+  void merge(std::vector<TokenId> ids) {
+    std::ranges::sort(ids);
+    std::vector<Entry> merged;
+    auto known = entries_.begin();
+    for (auto id = ids.begin(); id != ids.end();) {
+      while (known != entries_.end() && known->id < *id) merged.push_back(*known++);
+      const bool is_known = known != entries_.end() && known->id == *id;
+      Entry entry = is_known ? *known++ : Entry{*id, 0};
+      for (; id != ids.end() && *id == entry.id; ++id) ++entry.count;
+      merged.push_back(entry);
+    }
+    merged.insert(merged.end(), known, entries_.end());
+    entries_ = std::move(merged);
+  }
+
   std::vector<Entry> entries_;
   std::size_t num_counted_ = 0;
 };

@@ -98,7 +98,9 @@ class EventMessages {
     live->extended->begun = event;
     const StreamTable::Live* parent = peer_.streams.find(event.fork_of);
     if (parent != nullptr && parent->extended != nullptr) {
-      live->extended->samples.front().text = parent->extended->samples.front().text;
+      auto& text = live->extended->samples.front().text;
+      text = parent->extended->samples.front().text;
+      if (text) text->backtrack(static_cast<std::size_t>(event.num_backtracked));
     }
   }
 
