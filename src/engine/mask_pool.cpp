@@ -121,7 +121,7 @@ void MaskPool::work() {
         guarded([&] { return job->source->compute(job->tokens, job->num_prompt, job->words); });
     lock.lock();
     job->state = done ? RowMask::State::kReady : RowMask::State::kFailed;
-    if (!done) job->error = std::move(done.error().message);
+    if (!done) job->error = done.error().message;
     done_.notify_all();
   }
 }

@@ -73,10 +73,10 @@ TEST_F(TlsServer, ConnectionsBeyondTheLimitAreToldSo) {
   const auto shaking_hands = plain_client(running);
   shaking_hands->send("\x16");
   HttpClient client(running.server.port());
-  client.send(http_request("GET /health"));
+  client.send(http_request("GET /version"));
   EXPECT_EQ(client.read_answer().status, 200);
   HttpClient other(running.server.port());
-  other.send(http_request("GET /health"));
+  other.send(http_request("GET /version"));
   EXPECT_EQ(other.read_answer().status, 503);
 }
 

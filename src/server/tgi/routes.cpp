@@ -32,10 +32,9 @@ void add_post(ServerContext& context, std::string path, Read read) {
           return responder->send(tgi_response(
               {415, "validation", "Expected request with `Content-Type: application/json`"}));
         }
-        read_body(context, std::move(http), responder,
-                  [&context, read, responder](HttpRequest whole) {
-                    return read(context, std::move(whole), responder);
-                  });
+        read_body(context, std::move(http), responder, [&context, read, responder](auto&& whole) {
+          return read(context, std::forward<decltype(whole)>(whole), responder);
+        });
       });
 }
 
