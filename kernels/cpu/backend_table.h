@@ -29,7 +29,8 @@ inline Backend make_backend(const char* name) {
           .kv_copy = plain::kv_copy,
           .paged_attention = paged_attention,
           .sample = sample,
-          .step_batch = plain::step_batch};
+          .step_batch = plain::step_batch,
+          .drawn_ids = plain::drawn_ids};
 }
 
 }  // namespace lmtp::kernels::LMTP_KERNELS_ISA

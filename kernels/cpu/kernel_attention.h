@@ -26,7 +26,7 @@ inline void attend_tile(const AttentionArgs& args, std::int64_t sequence, int kv
     tile.first_visible[tile.count] = args.window > 0 && args.window < end ? end - args.window : 0;
     ++tile.count;
   }
-  const HeadBlocks blocks{args.cache, args.block_tables + args.table_begin(sequence), kv_head};
+  const HeadBlocks blocks{args.cache, args.block_tables + args.table_starts[sequence], kv_head};
   const Attend attend = args.cache.type == ElementType::kF32 ? attend_f32 : attend_bf16;
   attend(tile, blocks, args.scale, args.soft_cap);
 }

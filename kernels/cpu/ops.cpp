@@ -28,11 +28,10 @@ void check_sequences(const AttentionArgs& args) {
                rows, args.first_positions[s], length, num_blocks);
     LMTP_CHECK(rows <= args.chunk_max && length <= args.context_max, s, rows, args.chunk_max,
                length, args.context_max);
-    LMTP_CHECK(args.table_stride == 0 || num_blocks <= args.table_stride, num_blocks,
-               args.table_stride);
-    for (std::int64_t i = args.table_begin(s); i < args.table_begin(s) + num_blocks; ++i) {
-      LMTP_CHECK(args.block_tables[i] >= 0 && args.block_tables[i] < args.cache.num_blocks,
-                 args.block_tables[i], args.cache.num_blocks);
+    const std::int32_t* table = args.block_tables + args.table_starts[s];
+    for (std::int64_t i = 0; i < num_blocks; ++i) {
+      LMTP_CHECK(table[i] >= 0 && table[i] < args.cache.num_blocks, table[i],
+                 args.cache.num_blocks);
     }
   }
   LMTP_CHECK(args.block_offsets[args.num_sequences] <= args.num_table_blocks,
@@ -231,13 +230,23 @@ void sample(Stream& stream, const SampleArgs& args) {
 }
 
 void step_batch(Stream& stream, const StepBatchArgs& args) {
-  LMTP_CHECK(args.words != nullptr && args.tokens != nullptr && args.next_positions != nullptr &&
-             args.block_tables != nullptr && args.records != nullptr && args.ids != nullptr &&
-             args.positions != nullptr && args.slots != nullptr);
+  LMTP_CHECK(args.words != nullptr && args.slot_samples != nullptr &&
+             args.block_tables != nullptr && args.rows != nullptr && args.records != nullptr &&
+             args.samples != nullptr);
+  LMTP_CHECK(args.ids != nullptr && args.positions != nullptr && args.slots != nullptr &&
+             args.cu_seqlens != nullptr && args.block_offsets != nullptr &&
+             args.table_starts != nullptr);
   LMTP_CHECK(args.num_rows >= 1 && args.num_rows <= args.num_padded && args.num_patches >= 0 &&
                  (args.num_patches == 0 || args.patches != nullptr),
              args.num_rows, args.num_padded, args.num_patches);
   stream.backend().step_batch(stream, args);
+}
+
+void drawn_ids(Stream& stream, const DrawnIdsArgs& args) {
+  LMTP_CHECK(
+      args.tokens != nullptr && args.records != nullptr && args.ids != nullptr && args.count >= 1,
+      args.count);
+  stream.backend().drawn_ids(stream, args);
 }
 
 }  // namespace lmtp::kernels

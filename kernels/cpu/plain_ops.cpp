@@ -32,20 +32,32 @@ void step_batch(Stream&, const StepBatchArgs& args) {
   for (std::int64_t i = 0; i < args.num_patches; ++i) {
     args.words[args.patches[i].at] = args.patches[i].value;
   }
-  for (std::int32_t row = 0; row < args.num_padded; ++row) {
-    std::int32_t id = 0;
-    std::int32_t position = 0;
-    std::int32_t slot = row % kBlockSize;
-    if (row < args.num_rows) {
-      const std::int32_t token = args.tokens[row];
-      id = token >= 0 ? token : args.records[~token].token;
-      position = args.next_positions[row]++;
-      const std::int32_t block = args.block_tables[row * args.table_stride + position / kBlockSize];
-      slot = block * kBlockSize + position % kBlockSize;
-    }
-    args.ids[row] = id;
-    args.positions[row] = position;
-    args.slots[row] = slot;
+  const auto token_of = [&](std::int32_t token) {
+    return token >= 0 ? token : args.records[~token].token;
+  };
+  for (std::int32_t i = 0; i < args.num_padded; ++i) {
+    args.cu_seqlens[i] = i;
+    args.ids[i] = args.positions[i] = args.table_starts[i] = 0;
+    args.slots[i] = i % kBlockSize;
+    args.block_offsets[i] = args.num_blocks + i - args.num_rows;
+    if (i >= args.num_rows) continue;
+    const BatchRow& row = args.rows[i];
+    args.ids[i] = token_of(row.token);
+    args.positions[i] = row.position;
+    args.block_offsets[i] = row.first_block;
+    args.table_starts[i] = static_cast<std::int32_t>(row.slot * args.table_stride);
+    const std::int32_t block = args.block_tables[args.table_starts[i] + row.position / kBlockSize];
+    args.slots[i] = block * kBlockSize + row.position % kBlockSize;
+    args.samples[i] = args.slot_samples[row.slot];
+  }
+  args.cu_seqlens[args.num_padded] = args.num_padded;
+  args.block_offsets[args.num_padded] = args.num_blocks + args.num_padded - args.num_rows;
+}
+
+void drawn_ids(Stream&, const DrawnIdsArgs& args) {
+  for (std::int64_t i = 0; i < args.count; ++i) {
+    const std::int32_t token = args.tokens[i];
+    args.ids[i] = token >= 0 ? token : args.records[~token].token;
   }
 }
 

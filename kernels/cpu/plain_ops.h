@@ -11,5 +11,6 @@ void fill_random(Stream& stream, const FillRandomArgs& args);
 std::size_t scratch_bytes(const OpLimits& limits);
 void rotary_angles(Stream& stream, const RotaryAnglesArgs& args);
 void step_batch(Stream& stream, const StepBatchArgs& args);
+void drawn_ids(Stream& stream, const DrawnIdsArgs& args);
 
 }  // namespace lmtp::kernels::plain

@@ -215,7 +215,7 @@ void attend_row_plain(const AttentionArgs& args, std::int64_t sequence, std::int
   const KvLayer& cache = args.cache;
   const int kv_head = head / (args.num_heads / cache.num_kv_heads);
   const std::int64_t position = args.first_positions[sequence] + (row - args.cu_seqlens[sequence]);
-  const std::int32_t* table = args.block_tables + args.table_begin(sequence);
+  const std::int32_t* table = args.block_tables + args.table_starts[sequence];
   const std::int64_t column = std::int64_t{head} * cache.head_dim;
   const float* query = args.queries.row(row) + column;
   const std::int64_t begin =
@@ -328,7 +328,8 @@ const Backend& reference_backend() {
                                        .kv_copy = plain::kv_copy,
                                        .paged_attention = paged_attention_plain,
                                        .sample = sample_plain,
-                                       .step_batch = plain::step_batch};
+                                       .step_batch = plain::step_batch,
+                                       .drawn_ids = plain::drawn_ids};
   return kBackend;
 }
 

@@ -46,7 +46,7 @@ AttentionParams params_of(const AttentionArgs& args, void* scratch) {
           .first_positions = args.first_positions,
           .block_offsets = args.block_offsets,
           .block_tables = args.block_tables,
-          .table_stride = args.table_stride,
+          .table_starts = args.table_starts,
           .queries_aligned = is_aligned(args.queries, args.cache.head_dim),
           .decode_pairs_max = kDecodePairsMax,
           .partials = static_cast<float*>(scratch),

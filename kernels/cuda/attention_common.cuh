@@ -41,7 +41,7 @@ struct AttentionParams {
   const std::int32_t* first_positions;
   const std::int32_t* block_offsets;
   const std::int32_t* block_tables;
-  std::int64_t table_stride;  // 0: tables are contiguous
+  const std::int32_t* table_starts;
   bool queries_aligned;
   // (query, head) pairs of a sequence up to which the decode kernel takes it.
   int decode_pairs_max;
@@ -81,8 +81,7 @@ struct SequenceRows {
         first_position(load_where(true, params.first_positions + sequence)),
         kv_head(head) {
     const std::int32_t blocks_before = load_where(true, params.block_offsets + sequence);
-    blocks = params.block_tables +
-             (params.table_stride > 0 ? sequence * params.table_stride : blocks_before);
+    blocks = params.block_tables + load_where(true, params.table_starts + sequence);
     first_part = first_part_of(sequence, blocks_before);
   }
 

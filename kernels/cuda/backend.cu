@@ -84,7 +84,8 @@ const Backend& device_backend() {
                                    .kv_copy = kv_copy,
                                    .paged_attention = attention_op,
                                    .sample = sample,
-                                   .step_batch = step_batch};
+                                   .step_batch = step_batch,
+                                   .drawn_ids = drawn_ids};
   return kBackend;
 }
 

@@ -1,4 +1,4 @@
-// The step_batch op of CUDA devices.
+// The ops that begin a step on CUDA devices.
 #pragma once
 
 #include "kernels/step_batch.h"
@@ -6,5 +6,6 @@
 namespace lmtp::kernels::cuda {
 
 void step_batch(Stream& stream, const StepBatchArgs& args);
+void drawn_ids(Stream& stream, const DrawnIdsArgs& args);
 
 }  // namespace lmtp::kernels::cuda

@@ -25,7 +25,10 @@ BackendAgent::BackendAgent(AgentParts parts, const AgentOptions& options, int nu
       resident_batch_(*parts_.stream, options.batch.rows_max(), longest_stream(options)),
       graphs_(*parts_.stream),
       sampling_(*parts_.stream, options.config.vocab_size, options.batch, tile_),
-      logits_(kernels::Memory::allocate(parts_.stream->backend(), logits_bytes(options))) {
+      logits_(kernels::Memory::allocate(parts_.stream->backend(), logits_bytes(options))),
+      drawn_ids_(kernels::Memory::allocate(
+          parts_.stream->backend(),
+          2 * static_cast<std::size_t>(options.batch.max_tokens) * sizeof(std::int32_t))) {
   (void)stream().scratch(stream().backend().scratch_bytes(op_limits(options_, num_blocks)));
   cache_ =
       std::make_unique<model::KvCache>(options_.config, num_blocks, stream(), kv_type(options_));
@@ -98,7 +101,11 @@ Result<scheduler::StepResult> BackendAgent::collect() {
 // The forward pass of a step, and its first tile of logits.
 void BackendAgent::put(const scheduler::StepPlan& plan, Step& step) {
   step.result = {};
+  slots_.apply(plan.changes);
+  resident_batch_.note(plan.changes);
+  scheduler::SlotTable::list_draws(plan, step.draws);
   list_input_records(plan);
+  check_tokens(plan);
   list_targets(plan, targets_, step.result);
   if (is_decode(plan)) {
     decode(plan);
@@ -120,6 +127,7 @@ scheduler::StepResult BackendAgent::take(int oldest) {
   stream().wait_for(oldest);
   --num_started_;
   read_tokens(step.tokens, step.result);
+  slots_.append(step.draws, step.result);
   const Clock::time_point now = Clock::now();
   if (!was_done) step.result.device_wait = now - std::max(step.started, last_finished_);
   last_finished_ = now;
@@ -128,24 +136,29 @@ scheduler::StepResult BackendAgent::take(int oldest) {
 
 // Lists which records of the step before hold the input tokens of this one (PlanRow::input_row).
 void BackendAgent::list_input_records(const scheduler::StepPlan& plan) {
-  input_records_.clear();
-  if (plan.rows.front().input_row < 0) {
-    LMTP_CHECK(num_started_ == 0, num_started_);
-    return;
-  }
-  LMTP_CHECK(num_started_ == 1 && is_decode(plan), num_started_, plan.num_tokens);
+  input_records_.assign(plan.rows.size(), -1);
   const std::vector<std::int32_t>& records = steps_[(next_ + kStepsMax - 1) % kStepsMax].record_of;
-  for (const scheduler::PlanRow& row : plan.rows) {
-    LMTP_CHECK(row.input_row >= 0 && row.input_row < static_cast<int>(records.size()),
-               row.input_row, records.size());
-    input_records_.push_back(records[static_cast<std::size_t>(row.input_row)]);
-    LMTP_CHECK(input_records_.back() >= 0, row.input_row);
+  for (std::size_t i = 0; i < plan.rows.size(); ++i) {
+    const int input_row = plan.rows[i].input_row;
+    if (input_row < 0) continue;
+    LMTP_CHECK(num_started_ == 1 && input_row < static_cast<int>(records.size()), num_started_,
+               input_row, records.size());
+    input_records_[i] = records[static_cast<std::size_t>(input_row)];
+    LMTP_CHECK(input_records_[i] >= 0, input_row);
   }
 }
 
 // Here, because the ops cannot check ids that are on a device.
-void BackendAgent::check_token(TokenId id) const {
-  LMTP_CHECK(id >= 0 && id < options_.config.vocab_size, id, options_.config.vocab_size);
+void BackendAgent::check_tokens(const scheduler::StepPlan& plan) const {
+  for (const scheduler::PlanRow& row : plan.rows) {
+    const std::vector<TokenId>& tokens = slots_.at(row.slot).tokens;
+    const auto first = static_cast<std::size_t>(row.first_position);
+    const auto end = std::min(tokens.size(), first + static_cast<std::size_t>(row.num_tokens));
+    for (std::size_t i = first; i < end; ++i) {
+      LMTP_CHECK(tokens[i] >= 0 && tokens[i] < options_.config.vocab_size, tokens[i],
+                 options_.config.vocab_size);
+    }
+  }
 }
 
 // One token of each sequence, and logits of each.
@@ -155,22 +168,15 @@ bool BackendAgent::is_decode(const scheduler::StepPlan& plan) const {
 }
 
 void BackendAgent::decode(const scheduler::StepPlan& plan) {
-  const ResidentBatch::Extent extent = resident_batch_.place(plan);
-  if (input_records_.empty()) {
-    for (const scheduler::PlanRow& row : plan.rows) {
-      check_token(row.sequence->tokens[static_cast<std::size_t>(row.first_position)]);
-    }
-  }
-  targets_.clear();
-  for (const int row : resident_batch_.order()) targets_.push_back({.plan_row = row, .index = 0});
+  const ResidentBatch::Extent extent = ResidentBatch::extent_of(plan);
   // Padded where a graph of the shape may be launched again.
   const DecodeShape shape = runs_ahead() ? decode_shape(extent.num_rows, options_.batch.rows_max(),
                                                         extent.context_max, extent.num_blocks)
                                          : DecodeShape{.num_rows = extent.num_rows,
                                                        .context_max = extent.context_max,
                                                        .num_table_blocks = extent.num_blocks};
-  sampling_.prepare(plan, targets_);
-  resident_batch_.prepare(plan, input_records_, sampling_.rows(), shape.num_rows);
+  if (sampling_.prepare(plan, slots_, targets_)) resident_batch_.forget_samples();
+  resident_batch_.prepare(plan, slots_, input_records_, sampling_.rows(), shape.num_rows);
   build_copies(plan, input_.copies);
   upload_.begin(resident_batch_.upload_size() + Upload::size_of(input_.copies) +
                 sampling_.counts_size());
@@ -198,17 +204,42 @@ void BackendAgent::decode(const scheduler::StepPlan& plan) {
 
 // Any other step.
 void BackendAgent::compute(const scheduler::StepPlan& plan) {
-  build_input(plan, input_);
-  for (const TokenId id : input_.ids) check_token(id);
-  sampling_.prepare(plan, targets_);
-  upload_.begin(upload_size(input_) + sampling_.rows_size() + sampling_.counts_size());
-  const model::InputArrays arrays = add_input(input_, upload_);
+  build_input(plan, slots_, input_records_, input_);
+  if (sampling_.prepare(plan, slots_, targets_)) resident_batch_.forget_samples();
+  list_input_tokens();
+  upload_.begin(upload_size(input_) + sampling_.rows_size() + sampling_.counts_size() +
+                Upload::size_of(input_tokens_));
+  model::InputArrays arrays = add_input(input_, upload_);
   sample_rows_ = sampling_.add_rows(upload_);
   sampling_.add_counts(upload_);
+  const std::int32_t* tokens = upload_.add(input_tokens_);
   upload_.send();
   logit_rows_ = arrays.logit_rows;
+  if (!input_tokens_.empty()) {
+    arrays.ids = draw_ids(tokens);
+    sample_rows_.ids = arrays.ids + arrays.num_tokens;
+  }
   hidden_ = parts_.model->forward(stream(), arrays, *cache_);
   if (!targets_.empty()) write_logits(logit_rows_, tile_size(0));
+}
+
+void BackendAgent::list_input_tokens() {
+  input_tokens_.clear();
+  if (std::ranges::all_of(input_records_, [](std::int32_t record) { return record < 0; })) return;
+  input_tokens_ = input_.ids;
+  for (const std::int32_t row : input_.logit_rows) {
+    input_tokens_.push_back(input_.ids[static_cast<std::size_t>(row)]);
+  }
+}
+
+// Takes those that the step before has drawn from its records.
+const std::int32_t* BackendAgent::draw_ids(const std::int32_t* tokens) {
+  auto* ids = static_cast<std::int32_t*>(drawn_ids_.data());
+  kernels::drawn_ids(stream(), {.tokens = tokens,
+                                .count = static_cast<std::int64_t>(input_tokens_.size()),
+                                .records = sampling_.records(),
+                                .ids = ids});
+  return ids;
 }
 
 // Rows of the tile of logits that begins with this target.
@@ -226,9 +257,9 @@ void BackendAgent::write_logits(const std::int32_t* rows, std::int64_t count) {
 }
 
 // Buffers may be reused only after all queued work has ended; whether the device is lost shows only
-// then, too.
+// then, too. The next plan starts all that runs once more.
 void BackendAgent::wait_after_failure() {
-  resident_batch_.invalidate();
+  slots_ = {};
   try {
     stream().synchronize();
   } catch (const DeviceError& error) {

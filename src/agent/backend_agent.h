@@ -1,6 +1,6 @@
-// BackendAgent: the ModelAgent over a kernels::Backend. On a device work is only queued, the batch
-// of decode steps stays there (ResidentBatch), repeated shapes are launched as graphs, and a step
-// is queued before the last one is over. On a CPU each call computes.
+// BackendAgent: the ModelAgent over a kernels::Backend. On a device work is only queued, what
+// decode steps need of running sequences stays there (ResidentBatch), repeated shapes are launched
+// as graphs, and a step is queued before the last one is over. On a CPU each call computes.
 #pragma once
 
 #include <chrono>
@@ -20,6 +20,7 @@
 #include "lmtp/model/kv_cache.h"
 #include "lmtp/model/model_input.h"
 #include "lmtp/scheduler/model_agent.h"
+#include "lmtp/scheduler/slot_table.h"
 #include "resident_batch.h"
 #include "staged_memory.h"
 #include "step_sampling.h"
@@ -56,6 +57,7 @@ class BackendAgent : public scheduler::ModelAgent {
     scheduler::StepResult result;
     PendingTokens tokens;
     std::vector<std::int32_t> record_of;  // each row's last record; -1: none
+    std::vector<scheduler::SlotDraw> draws;
     Clock::time_point started;
   };
 
@@ -64,10 +66,12 @@ class BackendAgent : public scheduler::ModelAgent {
   void put(const scheduler::StepPlan& plan, Step& step);
   scheduler::StepResult take(int oldest);
   void list_input_records(const scheduler::StepPlan& plan);
-  void check_token(TokenId id) const;
+  void check_tokens(const scheduler::StepPlan& plan) const;
   bool is_decode(const scheduler::StepPlan& plan) const;
   void decode(const scheduler::StepPlan& plan);
   void compute(const scheduler::StepPlan& plan);
+  void list_input_tokens();
+  const std::int32_t* draw_ids(const std::int32_t* tokens);
   std::int64_t tile_size(std::size_t first) const;
   kernels::Matrix<float> logits(std::int64_t count) const;
   void write_logits(const std::int32_t* rows, std::int64_t count);
@@ -78,6 +82,7 @@ class BackendAgent : public scheduler::ModelAgent {
   const std::string numerics_;
   const int tile_;  // rows of logits that are computed and sampled at a time
   Upload upload_;
+  scheduler::SlotTable slots_;
   ResidentBatch resident_batch_;
   DecodeGraphs graphs_;
   StepSampling sampling_;
@@ -85,7 +90,9 @@ class BackendAgent : public scheduler::ModelAgent {
   std::unique_ptr<model::KvCache> cache_;
   model::ModelInput input_;
   std::vector<LogitTarget> targets_;
-  std::vector<std::int32_t> input_records_;  // for each row of a plan made ahead; else empty
+  std::vector<std::int32_t> input_records_;  // of the rows whose input is in one; else -1
+  std::vector<std::int32_t> input_tokens_;   // of such a plan: input_.ids, then of its targets
+  const kernels::Memory drawn_ids_;          // [2 * batch.max_tokens] i32
   // Of the step between forward() and choose().
   bool is_forwarded_ = false;
   kernels::Matrix<const float> hidden_;

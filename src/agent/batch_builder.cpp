@@ -16,28 +16,29 @@ void clear(model::ModelInput& input) {
   input.logit_rows.clear();
 }
 
-void add_row(const scheduler::PlanRow& row, model::ModelInput& input) {
-  const scheduler::Sequence& sequence = *row.sequence;
+void add_row(const scheduler::PlanRow& row, const scheduler::SlotState& state,
+             std::int32_t input_record, model::ModelInput& input) {
   const int end = row.first_position + row.num_tokens;
   const int num_blocks = (end + kBlockSize - 1) / kBlockSize;
-  LMTP_CHECK(row.first_position >= 0 && row.num_tokens >= 1 && end <= sequence.length() &&
+  const auto num_known = static_cast<std::size_t>(input_record < 0 ? end : end - 1);
+  LMTP_CHECK(row.first_position >= 0 && row.num_tokens >= 1 && num_known <= state.tokens.size() &&
                  row.num_logits >= 0 && row.num_logits <= row.num_tokens,
-             row.first_position, row.num_tokens, row.num_logits, sequence.length());
-  LMTP_CHECK(num_blocks <= static_cast<int>(sequence.blocks.size()), num_blocks,
-             sequence.blocks.size());
+             row.first_position, row.num_tokens, row.num_logits, state.tokens.size());
+  LMTP_CHECK(num_blocks <= static_cast<int>(state.blocks.size()), num_blocks, state.blocks.size());
   for (int position = row.first_position; position < end; ++position) {
-    const BlockId block = sequence.blocks[static_cast<std::size_t>(position / kBlockSize)];
+    const auto at = static_cast<std::size_t>(position);
+    const BlockId block = state.blocks[at / kBlockSize];
     if (position >= end - row.num_logits) {
       input.logit_rows.push_back(static_cast<std::int32_t>(input.ids.size()));
     }
-    input.ids.push_back(sequence.tokens[static_cast<std::size_t>(position)]);
+    input.ids.push_back(at < num_known ? state.tokens[at] : ~input_record);
     input.positions.push_back(position);
     input.slots.push_back(block * kBlockSize + position % kBlockSize);
   }
   input.cu_seqlens.push_back(static_cast<std::int32_t>(input.ids.size()));
   input.first_positions.push_back(row.first_position);
-  input.block_tables.insert(input.block_tables.end(), sequence.blocks.begin(),
-                            sequence.blocks.begin() + num_blocks);
+  input.block_tables.insert(input.block_tables.end(), state.blocks.begin(),
+                            state.blocks.begin() + num_blocks);
   input.block_offsets.push_back(static_cast<std::int32_t>(input.block_tables.size()));
 }
 
@@ -50,10 +51,13 @@ void build_copies(const scheduler::StepPlan& plan, std::vector<kernels::KvCopy>&
   }
 }
 
-void build_input(const scheduler::StepPlan& plan, model::ModelInput& input) {
+void build_input(const scheduler::StepPlan& plan, const scheduler::SlotTable& slots,
+                 std::span<const std::int32_t> input_records, model::ModelInput& input) {
   clear(input);
   build_copies(plan, input.copies);
-  for (const scheduler::PlanRow& row : plan.rows) add_row(row, input);
+  for (std::size_t i = 0; i < plan.rows.size(); ++i) {
+    add_row(plan.rows[i], slots.at(plan.rows[i].slot), input_records[i], input);
+  }
 }
 
 }  // namespace lmtp::agent

@@ -19,6 +19,7 @@ model::InputArrays add_input(const model::ModelInput& input, Upload& upload) {
   arrays.first_positions = upload.add(input.first_positions);
   arrays.block_offsets = upload.add(input.block_offsets);
   arrays.block_tables = upload.add(input.block_tables);
+  arrays.table_starts = arrays.block_offsets;
   arrays.logit_rows = upload.add(input.logit_rows);
   arrays.copies = upload.add(input.copies);
   return arrays;

@@ -60,20 +60,18 @@ std::int64_t SharedArrays::num_bytes(int vocab_size, int rows_max) {
          rows_max;
 }
 
-bool SharedArrays::holds(const SharedArray& array) const {
-  const auto entry = entries_.find(array.owner.get());
-  return entry != entries_.end() && entry->second.owner.lock() == array.owner;
-}
-
-void SharedArrays::upload(const std::vector<SharedArray>& arrays) {
-  if (stream_.device_api() == nullptr) return;
+bool SharedArrays::upload(const std::vector<SharedArray>& arrays) {
+  if (stream_.device_api() == nullptr) return false;
   std::size_t all_bytes = 0;
   std::size_t missing_bytes = 0;
   for (const SharedArray& array : arrays) {
     all_bytes += aligned(array.num_bytes());
     missing_bytes += holds(array) ? 0 : aligned(array.num_bytes());
   }
-  if (used_bytes_ + missing_bytes > memory_.num_bytes()) {
+  if (missing_bytes == 0) return false;
+  stream_.synchronize();  // pinned_ may still be read
+  const bool is_full = used_bytes_ + missing_bytes > memory_.num_bytes();
+  if (is_full) {
     LMTP_CHECK(all_bytes <= memory_.num_bytes(), all_bytes, memory_.num_bytes(), arrays.size());
     entries_.clear();
     used_bytes_ = 0;
@@ -98,6 +96,7 @@ void SharedArrays::upload(const std::vector<SharedArray>& arrays) {
     used_bytes_ += bytes;
   }
   if (used_bytes_ > first) send();
+  return is_full;
 }
 
 SharedArrays::Location SharedArrays::at(const SharedArray& array) const {

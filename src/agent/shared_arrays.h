@@ -28,7 +28,8 @@ struct SharedArray {
 SharedArray shared_array(const std::shared_ptr<const LogitBias>& bias, int vocab_size);
 SharedArray shared_array(const std::shared_ptr<const TokenMask>& mask, int vocab_size);
 
-// A cache on a device; on the host the arrays themselves. Owner: StepSampling; one thread.
+// A cache on a device, of which the objects live as long as their copies there; on the host the
+// arrays themselves. Owner: StepSampling; one thread.
 class SharedArrays {
  public:
   // Allocates num_bytes() on a device. `stream` must outlive this. Throws DeviceError.
@@ -44,20 +45,19 @@ class SharedArrays {
     const std::byte* second = nullptr;
   };
 
-  // Uploads those that are not on the device yet. Locations are valid until the next call.
-  // REQUIRES: a bias and a mask for each of rows_max rows at most; the copies queued by the last
-  // call are done.
-  void upload(const std::vector<SharedArray>& arrays);
+  // Uploads those that are not on the device yet. True: locations of before are not valid any more.
+  // REQUIRES: a bias and a mask for each of rows_max rows at most.
+  bool upload(const std::vector<SharedArray>& arrays);
   // REQUIRES: the last upload() was given this array, or it is empty.
   Location at(const SharedArray& array) const;
 
  private:
   struct Entry {
-    std::weak_ptr<const void> owner;  // expired: the key's address may belong to another one
+    std::shared_ptr<const void> owner;  // its address is the key
     std::size_t offset = 0;
   };
 
-  bool holds(const SharedArray& array) const;
+  bool holds(const SharedArray& array) const { return entries_.contains(array.owner.get()); }
 
   kernels::Stream& stream_;
   kernels::Memory memory_;  // filled from its front; when it is full, all are dropped

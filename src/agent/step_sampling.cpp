@@ -81,15 +81,15 @@ std::int64_t StepSampling::num_bytes(int vocab_size, const BatchLimits& batch, i
                                    out_bytes_max(vocab_size, batch));
 }
 
-// Appends to counts_ what the sequence has counted.
-void StepSampling::add_counts_of(const scheduler::Sequence& sequence) {
-  for (const auto& [id, count] : sequence.counts.entries()) counts_.push_back({id, count});
+// Appends to counts_ what has been counted.
+void StepSampling::add_counts_of(const scheduler::SlotState& state) {
+  for (const auto& [id, count] : state.counts.entries()) counts_.push_back({id, count});
 }
 
 // Of a token in the middle: appends to counts_ how often each of the first num_tokens tokens
 // occurs.
-void StepSampling::count_tokens(const scheduler::Sequence& sequence, std::size_t num_tokens) {
-  const std::span<const TokenId> tokens(sequence.tokens.data(), num_tokens);
+void StepSampling::count_tokens(const scheduler::SlotState& state, std::size_t num_tokens) {
+  const std::span<const TokenId> tokens(state.tokens.data(), num_tokens);
   for (const TokenId token : tokens) ++count_of_[static_cast<std::size_t>(token)];
   for (const TokenId token : tokens) {
     std::int32_t& count = count_of_[static_cast<std::size_t>(token)];
@@ -100,14 +100,14 @@ void StepSampling::count_tokens(const scheduler::Sequence& sequence, std::size_t
 }
 
 kernels::SampleRow StepSampling::make_sample_row(const scheduler::PlanRow& row,
+                                                 scheduler::SlotState& state,
                                                  const LogitTarget& target) {
-  const scheduler::Sequence& sequence = *row.sequence;
   const auto next = static_cast<std::size_t>(next_position(row, target));
-  const SamplingParams& params = sequence.params;
+  const SamplingParams& params = state.params;
   kernels::SampleRow sample_row;
   sample_row.num_top = std::min({params.top_logprobs, kernels::kSampleTopMax, vocab_size_});
   if (target.index < row.num_scored) {
-    sample_row.scored = sequence.tokens[next];
+    sample_row.scored = state.tokens.at(next);
     if (params.raw_logprobs) return sample_row;  // nothing is drawn by what edits would change
   }
   sample_row.is_raw = params.raw_logprobs && has_edits(params) ? 1 : 0;
@@ -120,14 +120,14 @@ kernels::SampleRow StepSampling::make_sample_row(const scheduler::PlanRow& row,
     sample_row.presence_penalty = params.presence_penalty;
     sample_row.frequency_penalty = params.frequency_penalty;
     sample_row.first_count = static_cast<std::int64_t>(counts_.size());
-    if (sequence.counts.num_counted() == next) {
-      add_counts_of(sequence);
-    } else if (row.input_row >= 0) {
-      LMTP_CHECK(sequence.counts.num_counted() + 1 == next, sequence.counts.num_counted(), next);
-      add_counts_of(sequence);
-      sample_row.counts_input = 1;
+    if (next < state.tokens.size()) {
+      count_tokens(state, next);
     } else {
-      count_tokens(sequence, next);
+      state.counts.update(state.tokens);
+      add_counts_of(state);
+      sample_row.counts_input = static_cast<std::int64_t>(next - state.tokens.size());
+      LMTP_CHECK(sample_row.counts_input == (row.input_row >= 0 ? 1 : 0), next,
+                 state.tokens.size());
     }
     sample_row.num_counts = static_cast<std::int64_t>(counts_.size()) - sample_row.first_count;
   }
@@ -147,35 +147,36 @@ kernels::SampleRow StepSampling::make_sample_row(const scheduler::PlanRow& row,
   return sample_row;
 }
 
-void StepSampling::upload_shared(const scheduler::StepPlan& plan) {
+bool StepSampling::upload_shared(const scheduler::StepPlan& plan,
+                                 const scheduler::SlotTable& slots) {
   used_.clear();
   int last_row = -1;  // a row's targets lie side by side
   for (const LogitTarget& target : targets_) {
     if (target.plan_row == std::exchange(last_row, target.plan_row)) continue;
-    const scheduler::Sequence& sequence =
-        *plan.rows[static_cast<std::size_t>(target.plan_row)].sequence;
-    const SamplingParams& params = sequence.params;
+    const scheduler::PlanRow& row = plan.rows[static_cast<std::size_t>(target.plan_row)];
+    const SamplingParams& params = slots.at(row.slot).params;
     if (params.logit_bias != nullptr) used_.push_back(shared_array(params.logit_bias, vocab_size_));
     if (params.mask != nullptr) used_.push_back(shared_array(params.mask, vocab_size_));
   }
-  shared_.upload(used_);
+  return shared_.upload(used_);
 }
 
-void StepSampling::prepare(const scheduler::StepPlan& plan,
+bool StepSampling::prepare(const scheduler::StepPlan& plan, scheduler::SlotTable& slots,
                            const std::vector<LogitTarget>& targets) {
   targets_ = targets;
-  upload_shared(plan);
+  const bool has_moved = upload_shared(plan, slots);
   rows_.clear();
   positions_.clear();
   counts_.clear();
   top_stride_ = 0;
   for (const LogitTarget& target : targets) {
     const scheduler::PlanRow& row = plan.rows[static_cast<std::size_t>(target.plan_row)];
-    rows_.push_back(make_sample_row(row, target));
+    rows_.push_back(make_sample_row(row, slots.at(row.slot), target));
     positions_.push_back(next_position(row, target) - 1);
     top_stride_ = std::max(top_stride_, rows_.back().num_top);
   }
   out_.reserve(out_bytes());
+  return has_moved;
 }
 
 std::size_t StepSampling::out_bytes() const {

@@ -13,6 +13,7 @@
 #include "lmtp/base/batch_limits.h"
 #include "lmtp/request/sampling_params.h"
 #include "lmtp/scheduler/model_agent.h"
+#include "lmtp/scheduler/slot_table.h"
 #include "lmtp/scheduler/step_plan.h"
 #include "shared_arrays.h"
 #include "staged_memory.h"
@@ -67,8 +68,10 @@ class StepSampling {
   static std::int64_t num_bytes(int vocab_size, const BatchLimits& batch, int num_logits);
 
   // Makes a step's sample rows, one for each target, and uploads the biases and masks that are not
-  // on the device yet. REQUIRES: no step that uses others than this one is in flight.
-  void prepare(const scheduler::StepPlan& plan, const std::vector<LogitTarget>& targets);
+  // on the device yet. Counts the tokens of slots with penalties. True: rows made before point to
+  // where their biases and masks are no more.
+  bool prepare(const scheduler::StepPlan& plan, scheduler::SlotTable& slots,
+               const std::vector<LogitTarget>& targets);
   // The sample rows made by prepare(), on the host: a ResidentBatch uploads them itself.
   std::span<const kernels::SampleRow> rows() const { return rows_; }
   // Uploads the sample rows (unless a ResidentBatch does) and the token counts (always); the Upload
@@ -94,12 +97,13 @@ class StepSampling {
   }
 
  private:
-  void upload_shared(const scheduler::StepPlan& plan);
-  kernels::SampleRow make_sample_row(const scheduler::PlanRow& row, const LogitTarget& target);
+  bool upload_shared(const scheduler::StepPlan& plan, const scheduler::SlotTable& slots);
+  kernels::SampleRow make_sample_row(const scheduler::PlanRow& row, scheduler::SlotState& state,
+                                     const LogitTarget& target);
   std::size_t record_bytes() const;
   std::size_t out_bytes() const;
-  void add_counts_of(const scheduler::Sequence& sequence);
-  void count_tokens(const scheduler::Sequence& sequence, std::size_t num_tokens);
+  void add_counts_of(const scheduler::SlotState& state);
+  void count_tokens(const scheduler::SlotState& state, std::size_t num_tokens);
 
   kernels::Stream& stream_;
   const int vocab_size_;

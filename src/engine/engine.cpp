@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <deque>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -19,12 +18,11 @@
 #include "lmtp/base/guarded.h"
 #include "lmtp/base/log.h"
 #include "lmtp/scheduler/scheduler.h"
-#include "mask_pool.h"
 #include "outbox.h"
 #include "queue_notices.h"
 #include "scheduling.h"
-#include "started_step.h"
 #include "step_pace.h"
+#include "steps_in_flight.h"
 #include "stream_record.h"
 #include "stream_times.h"
 
@@ -104,8 +102,7 @@ struct Engine::Impl {
   StepPace pace;
   QueueNotices queue;
   StreamTimes times;
-  MaskPool masks{limits.vocab_size};
-  std::deque<StartedStep> started;  // and not finished: two where the agent runs ahead
+  StepsInFlight steps{limits.vocab_size, options.mask_wait_ms};
   Clock::time_point last_finish;
   std::int64_t num_steps = inbox->stats.num_steps;
   std::int64_t num_steps_ahead = inbox->stats.num_steps_ahead;
@@ -119,9 +116,8 @@ struct Engine::Impl {
 // What the last step gave is delivered while this one runs; where the agent runs ahead, this one
 // has been started by the last, and the next one is started as well.
 void Engine::Impl::step() {
-  if (started.empty()) {
-    const scheduler::StepPlan& plan =
-        scheduler->plan(pace.limits(options.debug.max_prefill_ms, options.debug.max_alone_ms));
+  if (steps.empty()) {
+    const scheduler::StepPlan& plan = scheduler->plan(pace.limits(options.debug));
     if (plan.empty()) {
       // Sequences that can never run would make this loop spin: an error of ours, but not fatal.
       log::error("the scheduler found no way to go on");
@@ -130,19 +126,24 @@ void Engine::Impl::step() {
     }
     start(plan);
   }
+  if (steps.waits_for_masks(*agent)) {
+    deliver();
+    steps.choose(*agent);
+  }
   start_ahead();
   deliver();
   Result<scheduler::StepResult> result = finish();
   if (result) {
     device_wait += result->device_wait;
     queue_events(scheduler->commit(std::move(*result)), last_finish);
+    steps.begin_masks(*scheduler);
   } else {
     ++num_failed_steps;
     log::error("a step failed: " + result.error().message);
     queue_events(
         scheduler->abort({result.error().code, "the step failed: " + result.error().message}),
         last_finish);
-    started.clear();
+    steps.drop_all();
     if (agent->is_lost()) {
       lost = true;
       return fail_all(
@@ -157,51 +158,35 @@ void Engine::Impl::step() {
 // Commands and the deadline of a stop are handled only while no step is in flight, so no step is
 // started ahead if there are any. A request that arrives after this check waits one step longer.
 void Engine::Impl::start_ahead() {
-  if (!options.debug.run_ahead || !agent->runs_ahead() || started.back().has_masks) return;
-  if (started.back().error || stop_at || !inbox->queue.empty()) return;
-  const scheduler::StepPlan& plan = scheduler->plan_ahead();
-  if (plan.empty()) return;
-  start(plan);
-  started.back().is_ahead = true;
+  if (!options.debug.run_ahead || !agent->runs_ahead() || steps.newest().error) return;
+  if (stop_at || !inbox->queue.empty()) return;
+  const scheduler::StepPlan& plan = scheduler->plan_ahead(pace.limits(options.debug));
+  if (!plan.empty()) start(plan);
 }
 
-// A failure is reported by finish(): an earlier step may still be in flight.
 void Engine::Impl::start(const scheduler::StepPlan& plan) {
-  started.push_back({.plan = &plan,
-                     .num_tokens = plan.num_tokens,
-                     .num_rows = static_cast<int>(plan.rows.size()),
-                     .since = Clock::now()});
+  steps.start(*agent, plan, *scheduler);
+  const Clock::time_point since = steps.newest().since;
   for (const auto& [key, num_cached] : plan.admitted) {
-    streams.at(key).record.admitted(metrics, num_cached, started.back().since);
-    queue.admitted(key, started.back().since);
+    streams.at(key).record.admitted(metrics, num_cached, since);
+    queue.admitted(key, since);
   }
-  queue.planned(plan.num_admissions, scheduler->num_waiting(), started.back().since);
-  queue_notices(plan, started.back().since);
-  const Result<void> begun = guarded([&]() -> Result<void> {
-    const bool has_masks = started.back().has_masks = masks.begin(plan);
-    // One that does not run ahead would compute now, before the last step is delivered.
-    if (!agent->runs_ahead()) return {};
-    return has_masks ? agent->forward(plan) : agent->start(plan);
-  });
-  started.back().error.reset();
-  if (!begun) started.back().error = begun.error();
+  queue.planned(plan.num_admissions, scheduler->num_waiting(), since);
+  queue_notices(plan, since);
 }
 
 // The oldest of those that were started.
 Result<scheduler::StepResult> Engine::Impl::finish() {
-  const StartedStep step = std::move(started.front());
-  started.pop_front();
+  auto [step, result] = steps.finish(*agent);
   ++num_steps;
   num_steps_ahead += step.is_ahead ? 1 : 0;
   metrics.step_tokens.add(step.num_tokens);
   metrics.step_streams.add(step.num_rows);
-  if (step.error) return *step.error;
-  Result<scheduler::StepResult> result = guarded(
-      [&] { return finish_step(*agent, *step.plan, step.has_masks, masks, options.mask_wait_ms); });
+  if (step.error) return std::move(result);
   const Clock::time_point now = Clock::now();
   pace.add(step.num_tokens, step.num_rows,
            now - std::max(step.since, std::exchange(last_finish, now)));
-  return result;
+  return std::move(result);
 }
 
 // Requests that arrive together start together: otherwise the first one's step would delay the
@@ -219,10 +204,10 @@ void Engine::Impl::gather() {
 }
 
 void Engine::Impl::run() {
-  while (!started.empty() || !finished()) {
+  while (!steps.empty() || !finished()) {
     const Result<void> turned = guarded([this]() -> Result<void> {
-      if (started.empty()) take_commands();
-      if (!started.empty() || !scheduler->idle()) step();
+      if (steps.empty()) take_commands();
+      if (!steps.empty() || !scheduler->idle()) step();
       return {};
     });
     if (!turned) start_over(turned.error().message);
@@ -265,8 +250,9 @@ std::vector<Request> Engine::Impl::close() {
 // too, the process terminates.
 void Engine::Impl::start_over(const std::string& why) {
   log::error("the engine failed: " + why);
-  while (!started.empty()) {
-    if (!finish()) started.clear();  // the plans are the old scheduler's
+  while (!steps.empty()) {
+    // The plans are the old scheduler's.
+    if (!steps.oldest().is_chosen || !finish()) steps.drop_all();
   }
   ++num_failed_steps;
   const scheduler::SchedulerCounters counters = scheduler->counters();

@@ -1,6 +1,7 @@
 #include "mask_pool.h"
 
 #include <algorithm>
+#include <chrono>
 #include <string>
 #include <utility>
 
@@ -11,6 +12,14 @@ namespace lmtp::engine {
 namespace {
 
 using scheduler::RowMask;
+
+// The sequence of a row that needs a mask, or null.
+const scheduler::Sequence* masked(const scheduler::StepPlan& plan, std::size_t row,
+                                  const scheduler::Scheduler& scheduler) {
+  const scheduler::Sequence* sequence = scheduler.sequence_of(plan, row);
+  const bool wants = sequence != nullptr && sequence->mask_source != nullptr;
+  return wants && plan.rows[row].draws() ? sequence : nullptr;
+}
 
 // Masks are computed beside the model's own threads.
 int num_mask_threads() {
@@ -48,14 +57,19 @@ MaskPool::~MaskPool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-bool MaskPool::begin(const scheduler::StepPlan& plan) {
-  of_row_.assign(plan.rows.size(), nullptr);
-  bool has_any = false;
+bool MaskPool::is_wanted(const scheduler::StepPlan& plan, const scheduler::Scheduler& scheduler) {
   for (std::size_t i = 0; i < plan.rows.size(); ++i) {
-    const scheduler::PlanRow& row = plan.rows[i];
-    const scheduler::Sequence& sequence = *row.sequence;
-    if (sequence.mask_source == nullptr || row.num_logits == row.num_scored) continue;
-    has_any = true;
+    if (masked(plan, i, scheduler) != nullptr) return true;
+  }
+  return false;
+}
+
+void MaskPool::begin(const scheduler::StepPlan& plan, const scheduler::Scheduler& scheduler) {
+  of_row_.assign(plan.rows.size(), nullptr);
+  for (std::size_t i = 0; i < plan.rows.size(); ++i) {
+    const scheduler::Sequence* const wanted = masked(plan, i, scheduler);
+    if (wanted == nullptr) continue;
+    const scheduler::Sequence& sequence = *wanted;
     const auto known = jobs_.find(sequence.key);
     if (known != jobs_.end() && known->second->is_of(sequence)) {
       of_row_[i] = known->second;
@@ -79,20 +93,18 @@ bool MaskPool::begin(const scheduler::StepPlan& plan) {
     const std::lock_guard lock(mutex_);
     std::erase_if(queue_, is_unused);
   }
-  for (int i = 0; has_any && threads_.empty() && i < num_mask_threads(); ++i) {
-    threads_.emplace_back([this] { work(); });
-  }
-  return has_any;
+  if (jobs_.empty() || !threads_.empty()) return;
+  for (int i = 0; i < num_mask_threads(); ++i) threads_.emplace_back([this] { work(); });
 }
 
-std::span<const RowMask> MaskPool::wait(std::chrono::steady_clock::time_point deadline) {
+std::span<const RowMask> MaskPool::wait_for(int wait_ms) {
   masks_.clear();
   if (jobs_.empty()) return masks_;
   // What was late before is not waited for again, unless nothing else would come of the step.
   const bool has_others = std::ranges::any_of(
       of_row_, [](const auto& job) { return job == nullptr || !job->was_late; });
   std::unique_lock lock(mutex_);
-  done_.wait_until(lock, deadline, [&] {
+  done_.wait_for(lock, std::chrono::milliseconds(wait_ms), [&] {
     return std::ranges::all_of(jobs_, [&](const auto& entry) {
       const Job& job = *entry.second;
       return job.state != RowMask::State::kLate || (has_others && job.was_late);

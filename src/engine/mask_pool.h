@@ -2,7 +2,6 @@
 // forward pass runs.
 #pragma once
 
-#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <memory>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "lmtp/base/ids.h"
+#include "lmtp/scheduler/scheduler.h"
 #include "lmtp/scheduler/step_plan.h"
 
 namespace lmtp::engine {
@@ -26,14 +26,17 @@ class MaskPool {
   MaskPool(const MaskPool&) = delete;
   MaskPool& operator=(const MaskPool&) = delete;
 
-  // Begins the masks of the plan's rows that draw a token and whose sequences have a MaskSource;
-  // one that was late in the plan before is kept. False: there are none. The threads are started
-  // with the first mask, and sleep where there is none.
-  bool begin(const scheduler::StepPlan& plan);
+  // Whether any row of the plan draws a token and its sequence has a MaskSource.
+  static bool is_wanted(const scheduler::StepPlan& plan, const scheduler::Scheduler& scheduler);
 
-  // Waits until all are computed that were not late before, or until the deadline. One for each row
+  // Begins the masks of these rows; one that was late in the plan before is kept. The threads are
+  // started with the first mask, and sleep where there is none. REQUIRES: the plan's sequences have
+  // all their tokens.
+  void begin(const scheduler::StepPlan& plan, const scheduler::Scheduler& scheduler);
+
+  // Waits until all are computed that were not late before, or for so long. One for each row
   // of the last begin()'s plan, or empty if there are none; valid until the next begin().
-  std::span<const scheduler::RowMask> wait(std::chrono::steady_clock::time_point deadline);
+  std::span<const scheduler::RowMask> wait_for(int wait_ms);
 
  private:
   struct Job;

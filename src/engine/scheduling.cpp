@@ -1,6 +1,5 @@
 #include "scheduling.h"
 
-#include <chrono>
 #include <utility>
 
 namespace lmtp::engine {
@@ -38,19 +37,6 @@ std::unique_ptr<scheduler::Sequence> make_sequence(Request request, std::uint64_
   sequence->wants_notices = request.wants_notices;
   if (!sequence->params.has_seed) sequence->params.seed = seed;
   return sequence;
-}
-
-Result<scheduler::StepResult> finish_step(scheduler::ModelAgent& agent,
-                                          const scheduler::StepPlan& plan, bool has_masks,
-                                          MaskPool& masks, int mask_wait_ms) {
-  Result<void> done;
-  if (!agent.runs_ahead()) done = agent.forward(plan);
-  if (done && (has_masks || !agent.runs_ahead())) {
-    const auto now = std::chrono::steady_clock::now();
-    done = agent.choose(masks.wait(now + std::chrono::milliseconds(mask_wait_ms)));
-  }
-  if (!done) return done.error();
-  return agent.collect();
 }
 
 void read_counters(const scheduler::Scheduler& scheduler, EngineStats& stats) {

@@ -8,7 +8,6 @@
 #include "lmtp/request/request.h"
 #include "lmtp/scheduler/model_agent.h"
 #include "lmtp/scheduler/scheduler.h"
-#include "mask_pool.h"
 
 namespace lmtp::engine {
 
@@ -21,11 +20,5 @@ std::unique_ptr<scheduler::Scheduler> make_scheduler(const scheduler::AgentInfo&
 std::unique_ptr<scheduler::Sequence> make_sequence(Request request, std::uint64_t seed);
 
 void read_counters(const scheduler::Scheduler& scheduler, EngineStats& stats);
-
-// What is left of a step that was started (on an agent that runs ahead, forwarded at least, and
-// chosen unless it has masks), and its result.
-Result<scheduler::StepResult> finish_step(scheduler::ModelAgent& agent,
-                                          const scheduler::StepPlan& plan, bool has_masks,
-                                          MaskPool& masks, int mask_wait_ms);
 
 }  // namespace lmtp::engine

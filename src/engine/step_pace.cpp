@@ -37,13 +37,15 @@ StepPace::Duration StepPace::time_for(int num_tokens) const {
   return std::chrono::duration_cast<Duration>(Seconds(num_tokens * seconds_per_token_));
 }
 
-scheduler::StepLimits StepPace::limits(int max_prefill_ms, int max_alone_ms) const {
+scheduler::StepLimits StepPace::limits(const scheduler::DebugOptions& options) const {
   scheduler::StepLimits limits;
-  if (max_prefill_ms > 0) {
-    limits.prefill = tokens_within(std::chrono::milliseconds(max_prefill_ms));
+  if (options.max_prefill_ms > 0) {
+    limits.prefill = tokens_within(std::chrono::milliseconds(options.max_prefill_ms));
     limits.cached = tokens_within(decode_time());
   }
-  if (max_alone_ms > 0) limits.alone = tokens_within(std::chrono::milliseconds(max_alone_ms));
+  if (options.max_alone_ms > 0) {
+    limits.alone = tokens_within(std::chrono::milliseconds(options.max_alone_ms));
+  }
   return limits;
 }
 

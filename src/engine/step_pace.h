@@ -3,6 +3,7 @@
 
 #include <chrono>
 
+#include "lmtp/scheduler/debug_options.h"
 #include "lmtp/scheduler/step_plan.h"
 
 namespace lmtp::engine {
@@ -23,7 +24,7 @@ class StepPace {
   // What a step may compute beside its decodes: prefill delays the streams that decode in it and
   // the requests that arrive during it; prompts that are nearly all cached may take as long as the
   // decodes do. 0: no limit.
-  scheduler::StepLimits limits(int max_prefill_ms, int max_alone_ms) const;
+  scheduler::StepLimits limits(const scheduler::DebugOptions& options) const;
 
   // Of a step of decodes alone; 0 before the first.
   Duration decode_time() const;

@@ -223,12 +223,13 @@ Scheduler::Admission Scheduler::admit(Sequence& sequence) {
   const int num_tokens = tokens_for(sequence, missing);
   // The hint was wrong; it is right now, and the next step divides its shares by it.
   if (num_tokens < 1) return sequence.is_returning ? Admission::kRefused : Admission::kDeferred;
+  take_slot(sequence);
   take_matched(sequence, match);
   Share& share = *sequence.share_state;
   ++share.num_running;
   if (!sequence.is_returning) {
     const int num_cached = std::min(match.num_tokens(), sequence.num_prompt);
-    plan_.admitted.push_back({sequence.key, num_cached});
+    making_->plan.admitted.push_back({sequence.key, num_cached});
     if (!sequence.is_fork) {
       counters_.num_prompt_tokens += sequence.num_prompt;
       counters_.num_cached_tokens += num_cached;
@@ -237,9 +238,9 @@ Scheduler::Admission Scheduler::admit(Sequence& sequence) {
     share.served += missing;
     withhold_end(sequence, options_.eos_ids);
   } else if (sequence.is_preempted && sequence.wants_notices) {
-    plan_.notices.push_back({sequence.key, StreamNotice::Kind::kResumed});
+    making_->plan.notices.push_back({sequence.key, StreamNotice::Kind::kResumed});
   }
-  ++plan_.num_admissions;
+  ++making_->plan.num_admissions;
   std::erase(waiting_, &sequence);
   running_.push_back(&sequence);
   sequence.status = SequenceStatus::kRunning;
@@ -325,7 +326,7 @@ void Scheduler::take_matched(Sequence& sequence, const cache::PrefixMatch& match
   const BlockId copy = prefix_cache_.allocate();
   LMTP_CHECK(copy != kNoBlock, sequence.id);
   sequence.blocks.push_back(copy);
-  plan_.copies.push_back({match.partial, copy, match.num_partial});
+  making_->plan.copies.push_back({match.partial, copy, match.num_partial});
 }
 
 }  // namespace lmtp::scheduler

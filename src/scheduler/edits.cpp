@@ -151,6 +151,9 @@ Result<void> Scheduler::backtrack(StreamKey key, int num_dropped,
   if (Result<void> ok = check_backtrack(sequence, num_dropped, appended); !ok) return ok;
   if (num_dropped > 0) cut(sequence, num_dropped);
   sequence.tokens.insert(sequence.tokens.end(), appended.begin(), appended.end());
+  if (sequence.is_slot_known) {
+    changes_.tokens.push_back({sequence.slot, {appended.begin(), appended.end()}});
+  }
   return {};
 }
 

@@ -21,11 +21,14 @@ void Scheduler::check_invariants() const {
   LMTP_CHECK(this->num_suspended() == num_suspended, waiting_.size(), running_.size(),
              num_suspended);
   for (const Sequence* sequence : waiting_) {
-    LMTP_CHECK(sequence->status == SequenceStatus::kWaiting, sequence->id);
+    LMTP_CHECK(sequence->status == SequenceStatus::kWaiting && sequence->slot < 0, sequence->id);
     LMTP_CHECK(sequence->blocks.empty() && sequence->num_computed == 0, sequence->id);
   }
+  LMTP_CHECK(free_slots_.size() + running_.size() == slots_.size(), free_slots_.size());
   std::unordered_map<BlockId, int> references;
   for (const Sequence* sequence : running_) {
+    LMTP_CHECK(slots_.at(static_cast<std::size_t>(sequence->slot)) == sequence, sequence->slot);
+    LMTP_CHECK(sequence->is_slot_known && sequence->in_flight.row < 0, sequence->id);
     LMTP_CHECK(sequence->status == SequenceStatus::kRunning, sequence->id);
     LMTP_CHECK(num_remaining(*sequence) >= 1, sequence->id, sequence->num_computed);
     LMTP_CHECK(static_cast<int>(sequence->blocks.size()) >= blocks_for(sequence->num_computed),

@@ -33,6 +33,9 @@ Scheduler::Scheduler(SchedulerOptions options)
                  options_.batch.max_total_tokens >= options_.context_length,
              options_.batch.max_total_tokens, options_.context_length);
   LMTP_CHECK(options_.debug.max_chunk_tokens >= 0, options_.debug.max_chunk_tokens);
+  slots_.resize(static_cast<std::size_t>(max_running()));
+  for (int slot = max_running(); slot-- > 0;) free_slots_.push_back(slot);
+  changes_.ended = free_slots_;  // an agent may have executed the plans of another scheduler
 }
 
 Scheduler::~Scheduler() = default;
@@ -78,7 +81,8 @@ const StepPlan& Scheduler::plan(const StepLimits& limits) {
   LMTP_CHECK(!in_step_);
   in_step_ = true;
   ++step_;
-  plan_ = StepPlan{};
+  making_ = &current();
+  making_->clear();
   refresh_hints();
   preempt_for_shares();
   admissions_over_ = false;
@@ -88,8 +92,13 @@ const StepPlan& Scheduler::plan(const StepLimits& limits) {
   plan_admissions();
   plan_prefills();
   claimants_.clear();
-  if (plan_.empty()) end_plan();
-  return plan_;
+  making_ = nullptr;
+  if (current().plan.empty()) {
+    end_plan();
+  } else {
+    send_changes(current().plan);
+  }
+  return current().plan;
 }
 
 // Divides the step between prefills and almost cached sequences, by what running and waiting ones
@@ -112,7 +121,7 @@ void Scheduler::divide(const StepLimits& limits) {
     int& sum = is_small(missing) ? wanted.cached : wanted.prefill;
     sum = std::min(most, sum + missing);
   }
-  const StepShares shares = divide_step(options_.batch, plan_.num_tokens, limits, wanted);
+  const StepShares shares = divide_step(options_.batch, making_->plan.num_tokens, limits, wanted);
   prefill_left_ = shares.prefill;
   cached_left_ = shares.cached;
   prefill_spare_ = prefill_left_ - running;
@@ -123,7 +132,7 @@ void Scheduler::divide(const StepLimits& limits) {
 // plan_prefills() go by index.
 void Scheduler::plan_decodes() {
   for (std::size_t i = 0; i < running_.size(); ++i) {
-    if (num_remaining(*running_[i]) == 1) plan_row(*running_[i], 1);
+    if (num_remaining(*running_[i]) == 1 && may_continue(*running_[i])) plan_row(*running_[i], 1);
   }
 }
 
@@ -147,47 +156,51 @@ void Scheduler::plan_prefills() {
 void Scheduler::plan_prefill(Sequence& sequence, int most) {
   const int chunk =
       options_.debug.max_chunk_tokens > 0 ? options_.debug.max_chunk_tokens : StepLimits::kAny;
-  const int num_tokens =
-      std::min({num_remaining(sequence), most, chunk, num_alike(sequence, sequence.num_computed)});
+  const int num_tokens = std::min(
+      {num_remaining(sequence), most, chunk, num_alike(sequence, sequence.num_computed_ahead())});
   if (plan_row(sequence, num_tokens)) prefill_left_ -= num_tokens;
 }
 
 // A sequence that this plan admits has its row already.
 bool Scheduler::is_prefill(const Sequence& sequence) const {
-  return num_remaining(sequence) > 1 && sequence.admission_step != step_;
+  return num_remaining(sequence) > 1 && sequence.admission_step != step_ && may_continue(sequence);
 }
 
-// Adds a row, preempting younger sequences if blocks are missing. False if num_tokens < 1 or the
-// sequence itself was preempted.
+// Adds a row, preempting younger sequences if blocks are missing; none is preempted ahead. False if
+// num_tokens < 1, blocks are missing, or the sequence itself was preempted.
 bool Scheduler::plan_row(Sequence& sequence, int num_tokens) {
   if (num_tokens < 1) return false;
   while (!reserve(sequence, num_tokens)) {
+    lacks_blocks_ = true;
+    if (making_ == &ahead()) return false;
     Sequence& victim = *running_.back();
     preempt(victim);
     if (&victim == &sequence) return false;
   }
   const PlanRow row = make_row(sequence, num_tokens);
-  if (sequence.params.has_penalties()) sequence.counts.update(sequence.tokens);
-  plan_.rows.push_back(row);
-  plan_.num_tokens += row.num_tokens;
-  plan_.num_logits += row.num_logits;
+  making_->plan.rows.push_back(row);
+  making_->sequences.push_back(&sequence);
+  making_->plan.num_tokens += row.num_tokens;
+  making_->plan.num_logits += row.num_logits;
   return true;
 }
 
 // Allocates blocks for the next num_tokens tokens; all of them, or none and false.
 bool Scheduler::reserve(Sequence& sequence, int num_tokens) {
   const std::size_t had = sequence.blocks.size();
-  const auto needed = static_cast<std::size_t>(blocks_for(sequence.num_computed + num_tokens));
+  const auto needed =
+      static_cast<std::size_t>(blocks_for(sequence.num_computed_ahead() + num_tokens));
   while (sequence.blocks.size() < needed) {
     const BlockId block = prefix_cache_.allocate();
     if (block == kNoBlock) {
       while (sequence.blocks.size() > had) {
         pool_.unpin(sequence.blocks.back(), false);
         sequence.blocks.pop_back();
+        if (sequence.is_slot_known) changes_.blocks.pop_back();
       }
       return false;
     }
-    sequence.blocks.push_back(block);
+    set_block(sequence, sequence.blocks.size(), block);
   }
   return true;
 }
@@ -200,75 +213,45 @@ void Scheduler::preempt(Sequence& victim) {
   victim.is_preempted = true;
   ++counters_.num_preemptions;
   admissions_over_ = true;
-  if (victim.wants_notices) plan_.notices.push_back({victim.key, StreamNotice::Kind::kPreempted});
+  if (victim.wants_notices) {
+    making_->plan.notices.push_back({victim.key, StreamNotice::Kind::kPreempted});
+  }
 }
 
 void Scheduler::unplan(const Sequence& sequence) {
-  const auto row = std::ranges::find(plan_.rows, &sequence, &PlanRow::sequence);
-  if (row == plan_.rows.end()) return;
-  plan_.num_tokens -= row->num_tokens;
-  plan_.num_logits -= row->num_logits;
-  plan_.rows.erase(row);
-}
-
-const StepPlan& Scheduler::plan_ahead() {
-  LMTP_CHECK(in_step_ && !plan_.empty() && ahead_.empty());
-  if (!waiting_.empty()) return ahead_;
-  std::size_t num_planned = 0;
-  for (std::size_t i = 0; i < plan_.rows.size(); ++i) {
-    if (plan_.rows[i].sequence == nullptr) continue;
-    ++num_planned;
-    const PlanRow& row = plan_.rows[i];
-    if (row.num_logits != 1 || row.num_scored > 0 || !add_ahead(static_cast<int>(i))) {
-      ahead_ = {};
-      return ahead_;
-    }
-  }
-  if (num_planned < running_.size()) ahead_ = {};
-  return ahead_;
-}
-
-// Adds to ahead_ the row that continues row `input_row` of the plan, unless that row samples the
-// sequence's last token. False if that is not known.
-bool Scheduler::add_ahead(int input_row) {
-  Sequence& sequence =
-      *sequences_.at(plan_.rows[static_cast<std::size_t>(input_row)].sequence->key);
-  if (sequence.mask_source != nullptr) return false;
-  if (sequence.num_generated() + 1 >= sequence.num_generated_max) return true;
-  if (is_withheld_last(sequence)) return false;
-  if (!reserve(sequence, sequence.length() + 1 - sequence.num_computed)) return false;
-  ahead_.rows.push_back({.sequence = &sequence,
-                         .first_position = sequence.length(),
-                         .num_tokens = 1,
-                         .num_logits = 1,
-                         .input_row = input_row});
-  if (sequence.params.has_penalties()) sequence.counts.update(sequence.tokens);
-  ++ahead_.num_tokens;
-  ++ahead_.num_logits;
-  return true;
+  const auto at = std::ranges::find(making_->sequences, &sequence);
+  if (at == making_->sequences.end()) return;
+  StepPlan& plan = making_->plan;
+  const auto row = plan.rows.begin() + (at - making_->sequences.begin());
+  plan.num_tokens -= row->num_tokens;
+  plan.num_logits -= row->num_logits;
+  plan.rows.erase(row);
+  making_->sequences.erase(at);
 }
 
 std::vector<SchedulerEvent> Scheduler::commit(StepResult result) {
-  LMTP_CHECK(in_step_ && !plan_.empty());
-  LMTP_CHECK(result.rows.size() == plan_.rows.size(), result.rows.size(), plan_.rows.size());
+  Planned& done = current();
+  LMTP_CHECK(in_step_ && !done.plan.empty());
+  LMTP_CHECK(result.rows.size() == done.plan.rows.size(), result.rows.size(),
+             done.plan.rows.size());
   std::vector<SchedulerEvent> events;
-  events.reserve(static_cast<std::size_t>(plan_.num_logits));
+  events.reserve(static_cast<std::size_t>(done.plan.num_logits));
   ++steps_since_prefill_;
-  const std::vector<PlanRow> rows = std::move(plan_.rows);
   end_plan();
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    if (rows[i].sequence != nullptr) commit_row(rows[i], result.rows[i], events);
+  for (std::size_t i = 0; i < done.sequences.size(); ++i) {
+    if (done.sequences[i] == nullptr) continue;
+    commit_row(*done.sequences[i], done.plan.rows[i], result.rows[i], events);
   }
-  if (!ahead_.empty()) {
-    plan_ = std::exchange(ahead_, {});
+  done.clear();
+  if (!ahead().plan.empty()) {
+    current_ = 1 - current_;
     in_step_ = true;
   }
   return events;
 }
 
-void Scheduler::commit_row(const PlanRow& row, RowResult& result,
+void Scheduler::commit_row(Sequence& sequence, const PlanRow& row, RowResult& result,
                            std::vector<SchedulerEvent>& events) {
-  Sequence& sequence = *sequences_.at(row.sequence->key);
   if (result.error) {
     events.push_back(error_event(sequence, {ErrorCode::kInternal, *result.error}));
     drop(sequence);
@@ -276,6 +259,7 @@ void Scheduler::commit_row(const PlanRow& row, RowResult& result,
   }
   // The logits of a row that was skipped are asked for again.
   const int num_open = result.skipped ? row.num_logits : 0;
+  if (result.skipped) void_row_ahead(sequence);
   LMTP_CHECK(static_cast<int>(result.tokens.size()) == row.num_logits - num_open,
              result.tokens.size());
   sequence.num_computed += row.num_tokens - num_open;
@@ -288,6 +272,7 @@ void Scheduler::commit_row(const PlanRow& row, RowResult& result,
   const bool prompt_done =
       row.first_position < sequence.num_prompt && sequence.num_computed >= sequence.num_prompt;
   index_computed(sequence, prompt_done);
+  const bool was_withheld = sequence.is_end_withheld;
   for (TokenResult& token : result.tokens) {
     TokenEvent entry = next_entry(sequence, std::move(token));
     const bool ends = entry.finish_reason != FinishReason::kNone;
@@ -296,6 +281,9 @@ void Scheduler::commit_row(const PlanRow& row, RowResult& result,
       finish(sequence);
       return;
     }
+  }
+  if (was_withheld && !sequence.is_end_withheld) {
+    changes_.biases.push_back({sequence.slot, sequence.params.logit_bias});
   }
 }
 
@@ -355,7 +343,7 @@ void Scheduler::index_computed(Sequence& sequence, bool with_tail) {
         indexed ? prefix_cache_.extend(block, held) : prefix_cache_.insert(parent, held, block);
     // Another sequence may be writing in the partial node of the same tokens: ours is not indexed.
     if (node == kNoBlock || (node != block && size < kBlockSize)) return;
-    replace_block(sequence, sequence.num_indexed, node);
+    replace_block(sequence, at, node);
     ++sequence.num_indexed;
     if (size < kBlockSize) return;
   }
@@ -363,19 +351,19 @@ void Scheduler::index_computed(Sequence& sequence, bool with_tail) {
 
 // If the cache has a full block of the same tokens already, the sequence uses that instead of its
 // own: by the numerics contract both hold the same bits.
-void Scheduler::replace_block(Sequence& sequence, int block_index, BlockId node) {
-  BlockId& own = sequence.blocks[static_cast<std::size_t>(block_index)];
+void Scheduler::replace_block(Sequence& sequence, std::size_t index, BlockId node) {
+  const BlockId own = sequence.blocks[index];
   if (own == node) return;
   pool_.pin(node);
   pool_.unpin(own, false);
-  own = node;
+  set_block(sequence, index, node);
 }
 
 // Unpins all blocks. Indexed ones stay in the prefix cache until they are evicted.
 void Scheduler::release(Sequence& sequence) {
   prefix_cache_.unpin_path(sequence.blocks);
   sequence.blocks.clear();
-  sequence.counts.clear();
+  leave_slot(sequence);
   sequence.num_indexed = 0;
   sequence.num_computed = 0;
 }
@@ -392,9 +380,7 @@ void Scheduler::drop(Sequence& sequence) {
     mean_generated_ += kWeight * (sequence.num_generated() - mean_generated_);
   }
   release(sequence);
-  for (PlanRow& row : ahead_.rows) {
-    if (row.sequence == &sequence) row.sequence = nullptr;
-  }
+  void_row_ahead(sequence);
   if (sequence.status == SequenceStatus::kRunning) --sequence.share_state->num_running;
   if (sequence.status != SequenceStatus::kSuspended) leave_share(sequence);
   std::erase(running_, &sequence);
@@ -405,22 +391,23 @@ void Scheduler::drop(Sequence& sequence) {
 std::vector<SchedulerEvent> Scheduler::abort(const Error& error) {
   LMTP_CHECK(in_step_);
   std::vector<SchedulerEvent> events;
-  const std::vector<PlanRow> rows = std::move(plan_.rows);
+  Planned& failed = current();
   end_plan();
-  ahead_ = {};
-  for (const PlanRow& row : rows) {
-    if (row.sequence == nullptr) continue;
-    Sequence& sequence = *sequences_.at(row.sequence->key);
-    events.push_back(error_event(sequence, error));
-    drop(sequence);  // copies and writes of the failed step may not have happened
+  ahead().clear();
+  for (Sequence* sequence : failed.sequences) {
+    if (sequence == nullptr) continue;
+    events.push_back(error_event(*sequence, error));
+    drop(*sequence);  // copies and writes of the failed step may not have happened
   }
+  failed.clear();
+  // Nor may the agent know what the plan said of the others.
+  while (!running_.empty()) requeue(*running_.back());
   return events;
 }
 
 void Scheduler::end_plan() {
   for (const BlockId block : copy_sources_) pool_.unpin(block, prefix_cache_.is_indexed(block));
   copy_sources_.clear();
-  plan_.rows.clear();
   in_step_ = false;
 }
 

@@ -15,10 +15,11 @@ namespace lmtp::scheduler {
 // end it become impossible.
 void withhold_end(Sequence& sequence, std::span<const TokenId> eos_ids);
 
-// Whether the token that is drawn next is the last one under withhold_end(): the step after it has
-// other parameters.
-inline bool is_withheld_last(const Sequence& sequence) {
-  return sequence.is_end_withheld && sequence.num_counted() + 1 >= sequence.params.min_tokens;
+// Whether withhold_end() is lifted by what the row in flight gives: the step after it has other
+// parameters.
+inline bool ends_withholding(const Sequence& sequence) {
+  return sequence.is_end_withheld &&
+         sequence.num_counted() + sequence.in_flight.num_logits >= sequence.params.min_tokens;
 }
 
 // What depends on how many tokens there are: lifts withhold_end() when it is time, and asks the

@@ -16,7 +16,7 @@ std::size_t num_matchable(const Sequence& sequence) {
 }
 
 int num_alike(const Sequence& sequence, int num_computed) {
-  const int num_known = sequence.num_prompt + sequence.num_emitted - num_computed;
+  const int num_known = sequence.num_prompt + sequence.num_emitted_ahead() - num_computed;
   if (sequence.num_counted() < sequence.params.min_tokens) return std::max(1, num_known);
   if (!sequence.params.has_penalties()) return StepLimits::kAny;
   return std::max(num_known, 0) + kCountedMax;
@@ -40,13 +40,16 @@ StepShares divide_step(const BatchLimits& batch, int num_decodes, const StepLimi
 }
 
 PlanRow make_row(const Sequence& sequence, int num_tokens) {
-  PlanRow row{
-      .sequence = &sequence, .first_position = sequence.num_computed, .num_tokens = num_tokens};
-  const int end = sequence.num_computed + num_tokens;
-  const int next = sequence.num_prompt + sequence.num_emitted;  // logits of next - 1 come first
-  row.num_logits = std::max(0, end - std::max(next - 1, sequence.num_computed));
-  row.num_scored = row.num_logits - (end == sequence.length() ? 1 : 0);
-  return row;
+  const int first = sequence.num_computed_ahead();
+  const int end = first + num_tokens;
+  const int next = sequence.num_prompt + sequence.num_emitted_ahead();
+  const int num_logits = std::max(0, end - std::max(next - 1, first));
+  return {.slot = sequence.slot,
+          .first_position = first,
+          .num_tokens = num_tokens,
+          .num_logits = num_logits,
+          .num_scored = num_logits - (end == sequence.length_ahead() ? 1 : 0),
+          .input_row = sequence.in_flight.draws ? sequence.in_flight.row : -1};
 }
 
 }  // namespace lmtp::scheduler

@@ -11,9 +11,11 @@ namespace lmtp::scheduler {
 
 inline int blocks_for(int num_tokens) { return (num_tokens + kBlockSize - 1) / kBlockSize; }
 
-// Tokens that must still go through the model before the sequence's next token is known.
+// Tokens that must still go through the model before the sequence's next token is known; behind the
+// row that is in flight.
 inline int num_remaining(const Sequence& sequence) {
-  return sequence.num_to_compute() - sequence.num_computed;
+  const int drawn = sequence.in_flight.draws ? 1 : 0;
+  return sequence.num_to_compute() + drawn - sequence.num_computed_ahead();
 }
 
 // Almost cached (LMQL's continuations): at most a block is to be computed.
@@ -28,8 +30,8 @@ inline int num_missing(const Sequence& sequence) {
 // emit, whose logits must be computed.
 std::size_t num_matchable(const Sequence& sequence);
 
-// How many tokens behind num_computed one row may have: before min_tokens, where the bias depends
-// on the position, up to the next one that is reported.
+// How many tokens behind num_computed one row may have, behind the row that is in flight: before
+// min_tokens, where the bias depends on the position, up to the next one that is reported.
 int num_alike(const Sequence& sequence, int num_computed);
 
 // Tokens that a sequence may come to have.
@@ -49,7 +51,7 @@ struct StepShares {
 StepShares divide_step(const BatchLimits& batch, int num_decodes, const StepLimits& limits,
                        StepShares wanted);
 
-// The row that advances the cursor of `sequence` by num_tokens.
+// The row that advances the cursor of `sequence` by num_tokens; behind the row that is in flight.
 PlanRow make_row(const Sequence& sequence, int num_tokens);
 
 }  // namespace lmtp::scheduler

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "lmtp/agent/agent.h"
+#include "lmtp/scheduler/sequence.h"
 #include "lmtp/scheduler/step_plan.h"
 
 namespace lmtp::testing {
@@ -48,9 +49,21 @@ inline std::unique_ptr<scheduler::ModelAgent> load_agent(
   return std::move(*agent);
 }
 
+// All that is known of a sequence, for a slot.
+inline scheduler::SlotStart start_of(const scheduler::Sequence& sequence, int slot) {
+  return {.slot = slot,
+          .key = sequence.key,
+          .adapter = sequence.adapter,
+          .tokens = sequence.tokens,
+          .blocks = sequence.blocks,
+          .params = sequence.params};
+}
+
 // A stream with what came out of it.
 struct DrivenStream {
   scheduler::Sequence sequence;
+  int slot = -1;
+  bool is_started = false;         // a plan has said so
   int num_wanted = 0;              // tokens to generate; a Score's follow from its tokens
   int chunk = kTestBatchedTokens;  // most tokens a step
   std::vector<scheduler::TokenResult> results;
@@ -70,6 +83,7 @@ class AgentDriver {
                     int chunk = kTestBatchedTokens) {
     DrivenStream& stream = streams_.emplace_back();
     stream.sequence.id = streams_.size();
+    stream.slot = static_cast<int>(streams_.size()) - 1;
     stream.sequence.kind = kind;
     stream.sequence.num_prompt = num_prompt;
     stream.num_wanted = num_wanted;
@@ -165,7 +179,7 @@ class AgentDriver {
       EXPECT_EQ(plan.rows[i].num_logits, 1);
       if (!stream.done()) {
         add(next, stream,
-            {.sequence = &stream.sequence,
+            {.slot = stream.slot,
              .first_position = stream.sequence.length(),
              .num_tokens = 1,
              .num_logits = 1,
@@ -175,7 +189,10 @@ class AgentDriver {
     return next;
   }
 
+  // The agent learns the rest from what it draws.
   void add(scheduler::StepPlan& plan, DrivenStream& stream, scheduler::PlanRow row) {
+    if (!stream.is_started) plan.changes.started.push_back(start_of(stream.sequence, stream.slot));
+    stream.is_started = true;
     plan.rows.push_back(row);
     plan.num_tokens += row.num_tokens;
     plan.num_logits += row.num_logits;
@@ -186,7 +203,7 @@ class AgentDriver {
     const scheduler::Sequence& sequence = stream.sequence;
     const int left = sequence.num_to_compute() - sequence.num_computed;
     scheduler::PlanRow row;
-    row.sequence = &sequence;
+    row.slot = stream.slot;
     row.first_position = sequence.num_computed;
     row.num_tokens = std::min({left, stream.chunk, left_in_step});
     const int end = row.first_position + row.num_tokens;

@@ -203,10 +203,10 @@ TEST(CudaAgentTest, ARowWithoutNumbersFailsAlone) {
     sequences[i].tokens = {1, 2, 3};
     sequences[i].num_prompt = 3;
     sequences[i].blocks = {1 + i};
-    plan.rows.push_back(
-        {.sequence = &sequences[i], .first_position = 0, .num_tokens = 3, .num_logits = 1});
+    if (i == 0) sequences[i].params.logit_bias = bias;
+    plan.changes.started.push_back(testing::start_of(sequences[i], i));
+    plan.rows.push_back({.slot = i, .first_position = 0, .num_tokens = 3, .num_logits = 1});
   }
-  sequences[0].params.logit_bias = bias;
   plan.num_tokens = 6;
   plan.num_logits = 2;
   const auto result = agent->execute(plan);
@@ -220,10 +220,10 @@ TEST(CudaAgentTest, ARowWithoutNumbersFailsAlone) {
 scheduler::StepPlan first_plan(const std::vector<scheduler::Sequence>& sequences) {
   scheduler::StepPlan plan;
   for (const scheduler::Sequence& sequence : sequences) {
-    plan.rows.push_back({.sequence = &sequence,
-                         .first_position = 0,
-                         .num_tokens = sequence.length(),
-                         .num_logits = 1});
+    const auto slot = static_cast<int>(plan.rows.size());
+    plan.changes.started.push_back(testing::start_of(sequence, slot));
+    plan.rows.push_back(
+        {.slot = slot, .first_position = 0, .num_tokens = sequence.length(), .num_logits = 1});
     plan.num_tokens += sequence.length();
     ++plan.num_logits;
   }
@@ -232,7 +232,7 @@ scheduler::StepPlan first_plan(const std::vector<scheduler::Sequence>& sequences
 scheduler::StepPlan plan_behind(const scheduler::StepPlan& first) {
   scheduler::StepPlan plan;
   for (const scheduler::PlanRow& row : first.rows) {
-    plan.rows.push_back({.sequence = row.sequence,
+    plan.rows.push_back({.slot = row.slot,
                          .first_position = row.num_tokens,
                          .num_tokens = 1,
                          .num_logits = 1,
@@ -455,19 +455,17 @@ TEST(CudaAgentTest, EveryRowMayHaveABiasOfItsOwnOfTheWholeVocabulary) {
   const auto agent = load_on(api);
   const int vocab_size = options_of("checkpoints/untied-f32").config.vocab_size;
   constexpr int kRows = 256;
-  auto sequences = sequences_of_two(kRows);
-  ASSERT_TRUE(agent->execute(first_plan(sequences)).ok());
-  scheduler::StepPlan plan = plan_behind(first_plan(sequences));
+  const scheduler::StepPlan first = first_plan(sequences_of_two(kRows));
+  ASSERT_TRUE(agent->execute(first).ok());
+  scheduler::StepPlan plan = plan_behind(first);
   for (int i = 0; i < kRows; ++i) {
-    const auto row = static_cast<std::size_t>(i);
-    sequences[row].tokens.push_back(3);
-    plan.rows[row].input_row = -1;
+    plan.rows[static_cast<std::size_t>(i)].input_row = -1;
     auto bias = std::make_shared<LogitBias>();
     for (TokenId id = 0; id < vocab_size; ++id) {
       bias->ids.push_back(id);
       bias->values.push_back(id == i % vocab_size ? 1000.0F : 0.0F);
     }
-    sequences[row].params.logit_bias = bias;
+    plan.changes.biases.push_back({i, bias});
   }
   is_full = true;
   const auto biased = agent->execute(plan);

@@ -71,10 +71,10 @@ TEST(AgentErrorsTest, ARowThatIsNotNumbersFailsAlone) {
     sequence.tokens = {1, 2, 3};
     sequence.num_prompt = 3;
     sequence.blocks = {1 + i};
-    plan.rows.push_back(
-        {.sequence = &sequence, .first_position = 0, .num_tokens = 3, .num_logits = 1});
+    if (i == 0) sequence.params = broken;
+    plan.changes.started.push_back(testing::start_of(sequence, i));
+    plan.rows.push_back({.slot = i, .first_position = 0, .num_tokens = 3, .num_logits = 1});
   }
-  sequences[0].params = broken;
   plan.num_tokens = 6;
   plan.num_logits = 2;
   const auto result = agent->execute(plan);

@@ -40,8 +40,9 @@ class MasksTest : public ::testing::TestWithParam<bool> {
   // The prompts of all three, or their last tokens again.
   scheduler::StepPlan plan(bool as_decodes) const {
     scheduler::StepPlan plan;
-    for (const scheduler::Sequence& sequence : sequences_) {
-      plan.rows.push_back({.sequence = &sequence,
+    for (int slot = 0; slot < 3; ++slot) {
+      plan.changes.started.push_back(testing::start_of(sequences_[slot], slot));
+      plan.rows.push_back({.slot = slot,
                            .first_position = as_decodes ? 2 : 0,
                            .num_tokens = as_decodes ? 1 : 3,
                            .num_logits = 1});

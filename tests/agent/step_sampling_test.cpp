@@ -44,8 +44,7 @@ struct Row {
   std::vector<float> logits;
   SamplingParams params;
   std::vector<TokenId> tokens = {1};
-  bool is_scored = false;   // the last of the tokens is; else one behind it is drawn
-  bool is_counted = false;  // Sequence::counts is kept
+  bool is_scored = false;  // the last of the tokens is; else one behind it is drawn
 };
 
 // The same rows through both.
@@ -58,18 +57,17 @@ class StepSamplingTest : public ::testing::Test {
  protected:
   Outcome choose(const std::vector<Row>& rows) {
     const auto vocab_size = static_cast<std::int64_t>(rows.front().logits.size());
-    std::vector<scheduler::Sequence> sequences(rows.size());
     scheduler::StepPlan plan;
     std::vector<float> logits;
     for (std::size_t i = 0; i < rows.size(); ++i) {
-      scheduler::Sequence& sequence = sequences[i];
-      sequence.tokens = rows[i].tokens;
-      sequence.params = rows[i].params;
-      if (rows[i].is_counted) sequence.counts.update(sequence.tokens);
+      scheduler::SlotStart& start = plan.changes.started.emplace_back();
+      start.slot = static_cast<int>(i);
+      start.tokens = rows[i].tokens;
+      start.params = rows[i].params;
       const int num_scored = rows[i].is_scored ? 1 : 0;
-      plan.rows.push_back({.sequence = &sequence,
+      plan.rows.push_back({.slot = start.slot,
                            .first_position = 0,
-                           .num_tokens = sequence.length() - num_scored,
+                           .num_tokens = static_cast<int>(start.tokens.size()) - num_scored,
                            .num_logits = 1,
                            .num_scored = num_scored});
       logits.insert(logits.end(), rows[i].logits.begin(), rows[i].logits.end());
@@ -78,14 +76,16 @@ class StepSamplingTest : public ::testing::Test {
         kernels::make_matrix(logits.data(), static_cast<std::int64_t>(rows.size()), vocab_size);
     std::vector<float> copy = logits;
     Outcome outcome;
-    outcome.on_device = run(testing::device_under_test(), plan, matrix);
-    outcome.on_host = run(kernels::cpu_backend(), plan,
+    scheduler::SlotTable slots;
+    slots.apply(plan.changes);
+    outcome.on_device = run(testing::device_under_test(), plan, slots, matrix);
+    outcome.on_host = run(kernels::cpu_backend(), plan, slots,
                           kernels::make_matrix(copy.data(), matrix.rows, vocab_size));
     return outcome;
   }
 
   scheduler::StepResult run(const kernels::Backend& backend, const scheduler::StepPlan& plan,
-                            kernels::Matrix<float> logits) {
+                            scheduler::SlotTable slots, kernels::Matrix<float> logits) {
     kernels::Stream stream(backend, pool_);
     BatchLimits limits;
     limits.max_tokens = limits.max_sequences = static_cast<int>(logits.rows);
@@ -94,7 +94,7 @@ class StepSamplingTest : public ::testing::Test {
     scheduler::StepResult result;
     agent::list_targets(plan, targets, result);
     agent::Upload upload(stream);
-    sampling.prepare(plan, targets);
+    sampling.prepare(plan, slots, targets);
     upload.begin(sampling.rows_size() + sampling.counts_size());
     const agent::SampleRows sample_rows = sampling.add_rows(upload);
     sampling.add_counts(upload);
@@ -199,13 +199,6 @@ TEST_F(StepSamplingTest, PenaltiesThenBiases) {
   }
   rows[5].params.logit_bias = rows[4].params.logit_bias;
   expect_equal(rows);
-  const Outcome expected = choose(rows);
-  for (Row& row : rows) row.is_counted = true;
-  const Outcome counted = choose(rows);
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    testing::expect_same_bits(counted.on_device.rows[i].tokens, expected.on_device.rows[i].tokens);
-    testing::expect_same_bits(counted.on_host.rows[i].tokens, expected.on_host.rows[i].tokens);
-  }
 }
 
 TEST_F(StepSamplingTest, Scores) {

@@ -48,7 +48,7 @@ class EngineMetricsTest : public ::testing::TestWithParam<bool> {
     agent_.vocab_size = kVocab;
     agent_.num_blocks = 128;
     agent_.runs_ahead = GetParam();
-    agent_.row_fails = [](const scheduler::Sequence& s) { return s.tokens[0] == kFailing; };
+    agent_.row_fails = [](const scheduler::SlotState& s) { return s.tokens[0] == kFailing; };
     limits_ = {.vocab_size = kVocab, .context_length = kContext, .eos_ids = {}};
     options_.debug.check_invariants = true;
   }
@@ -89,12 +89,11 @@ INSTANTIATE_TEST_SUITE_P(Agents, EngineMetricsTest, ::testing::Bool(),
 TEST_P(EngineMetricsTest, EachRequestIsCountedOnceByHowItEnded) {
   const std::vector<TokenId> prompt = counting(0, 20);
   limits_.eos_ids = {FakeAgent::expected_tokens(prompt, 3, kVocab).back()};
-  agent_.before_step = [this](const scheduler::StepPlan& plan) -> Result<void> {
+  agent_.on_step = [this](const scheduler::StepPlan& plan, const scheduler::SlotTable& slots) {
     for (const scheduler::PlanRow& row : plan.rows) {
-      if (row.sequence->key.stream != 9 || row.first_position < 12) continue;
+      if (slots.at(row.slot).key.stream != 9 || row.first_position < 12) continue;
       engine_->instance().cancel({1, 9});  // has two tokens
     }
-    return {};
   };
   start();
   for (StreamId id = 1; id <= 3; ++id) {

@@ -448,8 +448,8 @@ TEST_P(EngineTest, AGivenSeedArrivesAndAMissingOneIsFresh) {
   auto seeds = std::make_shared<Seeds>();
   options.before_step = [seeds](const scheduler::StepPlan& plan) -> Result<void> {
     const std::lock_guard lock(seeds->mutex);
-    for (const auto& row : plan.rows) {
-      seeds->by_stream[row.sequence->key.stream] = row.sequence->params.seed;
+    for (const auto& start : plan.changes.started) {
+      seeds->by_stream[start.key.stream] = start.params.seed;
     }
     return {};
   };

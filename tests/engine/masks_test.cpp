@@ -110,6 +110,8 @@ TEST_P(EngineMasksTest, DecideWhatIsDrawnBesideOthers) {
   expect_masked(sink_->wait_done(1).tokens);
   EXPECT_EQ(sink_->wait_done(2).tokens, free_tokens());
   expect_masked(sink_->wait_done(3).tokens);
+  const std::int64_t num_ahead = engine->stats().num_steps_ahead;
+  EXPECT_EQ(num_ahead > 0, GetParam()) << "the forward pass does not wait for masks";
 }
 
 // Where the others go on, a step behind its last one could be begun before that one is chosen.

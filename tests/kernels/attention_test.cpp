@@ -112,7 +112,7 @@ class Attention {
       }
       block_offsets.push_back(static_cast<std::int32_t>(tables.size()));
     }
-    const std::int64_t table_stride =
+    const std::vector<std::int32_t> table_starts =
         testing::spread_tables(parts.front().first, block_offsets, tables);
     const std::int64_t width = shape_.num_heads * shape_.head_dim;
     const std::int64_t kv_width = shape_.num_kv_heads * shape_.head_dim;
@@ -136,7 +136,7 @@ class Attention {
                               .first_positions = first_positions.data(),
                               .block_offsets = block_offsets.data(),
                               .block_tables = tables.data(),
-                              .table_stride = table_stride,
+                              .table_starts = table_starts.data(),
                               .y = testing::view<float>(y, width)});
     std::size_t from = 0;
     for (const Part& part : parts) {

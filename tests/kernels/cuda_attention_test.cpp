@@ -66,7 +66,7 @@ struct Step {
       chunk_max = std::max(chunk_max, part.count);
       context_max = std::max(context_max, part.first + part.count);
     }
-    table_stride = testing::spread_tables(parts.front().first, block_offsets, tables);
+    table_starts = testing::spread_tables(parts.front().first, block_offsets, tables);
   }
 
   std::vector<std::int32_t> cu_seqlens = {0};
@@ -74,7 +74,7 @@ struct Step {
   std::vector<std::int32_t> block_offsets = {0};
   std::vector<std::int32_t> tables;
   std::vector<std::int32_t> slots;
-  std::int64_t table_stride = 0;
+  std::vector<std::int32_t> table_starts;
   int chunk_max = 0;
   int context_max = 0;
 };
@@ -196,7 +196,7 @@ class Attention {
             .first_positions = step.first_positions.data(),
             .block_offsets = step.block_offsets.data(),
             .block_tables = step.tables.data(),
-            .table_stride = step.table_stride,
+            .table_starts = step.table_starts.data(),
             .y = testing::view<float>(y, width(shape_.num_heads))};
   }
 

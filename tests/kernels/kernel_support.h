@@ -56,19 +56,23 @@ inline std::string backend_name(const ::testing::TestParamInfo<const kernels::Ba
   return info.param->name;
 }
 
-// For steps that begin at an odd position, moves the tables apart, with invalid block numbers
-// between them. Returns the distance; 0: as they were.
-inline std::int64_t spread_tables(int first_position, const std::vector<std::int32_t>& offsets,
-                                  std::vector<std::int32_t>& tables) {
-  if (first_position % 2 == 0) return 0;
+// For steps that begin at an odd position, moves the tables apart, in falling order and with
+// invalid block numbers between them. Returns where they begin.
+inline std::vector<std::int32_t> spread_tables(int first_position,
+                                               const std::vector<std::int32_t>& offsets,
+                                               std::vector<std::int32_t>& tables) {
+  std::vector<std::int32_t> starts(offsets.begin(), offsets.end() - 1);
+  if (first_position % 2 == 0) return starts;
   const std::size_t stride = tables.size() + 3;
-  std::vector<std::int32_t> spread((offsets.size() - 1) * stride, -1);
-  for (std::size_t s = 0; s + 1 < offsets.size(); ++s) {
+  std::vector<std::int32_t> spread(starts.size() * stride, -1);
+  for (std::size_t s = 0; s < starts.size(); ++s) {
+    const std::size_t to = (starts.size() - 1 - s) * stride;
     std::copy(tables.begin() + offsets[s], tables.begin() + offsets[s + 1],
-              spread.begin() + static_cast<std::ptrdiff_t>(s * stride));
+              spread.begin() + static_cast<std::ptrdiff_t>(to));
+    starts[s] = static_cast<std::int32_t>(to);
   }
   tables = std::move(spread);
-  return static_cast<std::int64_t>(stride);
+  return starts;
 }
 
 }  // namespace lmtp::testing

@@ -82,19 +82,29 @@ BatchReport BatchMates::run(const engine::ModelLimits& limits, const engine::Eng
 void BatchMates::before_step(const scheduler::StepPlan& plan) {
   const std::lock_guard lock(mutex_);
   ++step_;
+  note_keys(plan);
   if (next_ > batch_begin_) count_rows(plan);
   if (edits_ != Edits::kNone) edit_due(plan);
   submit_due();
 }
 
+void BatchMates::note_keys(const scheduler::StepPlan& plan) {
+  for (const scheduler::SlotStart& start : plan.changes.started) {
+    const auto slot = static_cast<std::size_t>(start.slot);
+    if (slot >= stream_of_slot_.size()) stream_of_slot_.resize(slot + 1);
+    const auto stream = static_cast<std::size_t>(start.key.stream);
+    stream_of_slot_[slot] = stream;
+    if (stream < outcomes_.size()) ++outcomes_[stream].num_started;
+  }
+}
+
 void BatchMates::count_rows(const scheduler::StepPlan& plan) {
   int num_batch_rows = 0;
   for (const scheduler::PlanRow& row : plan.rows) {
-    const auto stream = static_cast<std::size_t>(row.sequence->key.stream);
+    const std::size_t stream = stream_of_slot_[static_cast<std::size_t>(row.slot)];
     if (stream < batch_begin_ || stream >= order_.size()) continue;
     ++num_batch_rows;
     report_.max_chunk = std::max(report_.max_chunk, row.num_tokens);
-    outcomes_[stream].num_preempted = row.sequence->num_preempted;
   }
   report_.max_rows = std::max(report_.max_rows, static_cast<int>(plan.rows.size()));
   report_.max_batch_rows = std::max(report_.max_batch_rows, num_batch_rows);
@@ -102,7 +112,7 @@ void BatchMates::count_rows(const scheduler::StepPlan& plan) {
 
 void BatchMates::edit_due(const scheduler::StepPlan& plan) {
   for (const scheduler::PlanRow& row : plan.rows) {
-    const auto stream = static_cast<std::size_t>(row.sequence->key.stream);
+    const std::size_t stream = stream_of_slot_[static_cast<std::size_t>(row.slot)];
     if (stream < batch_begin_ || stream >= order_.size()) continue;
     StreamOutcome& outcome = outcomes_[stream];
     if (order_[stream].request.kind != RequestKind::kGenerate || outcome.is_edited ||

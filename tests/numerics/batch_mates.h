@@ -25,11 +25,14 @@ struct Phase {
 
 struct StreamOutcome {
   std::vector<TokenEvent> entries;
-  std::string error;  // empty: none
-  int num_preempted = 0;
+  std::string error;    // empty: none
+  int num_started = 0;  // by a plan
   bool ended = false;
   bool is_edited = false;
   std::vector<StreamOutcome> forks = {};  // what its client has of each, shared tokens included
+
+  // What was dropped from runs again as well.
+  bool is_preempted() const { return num_started > (is_edited && forks.empty() ? 2 : 1); }
 };
 
 // Whether streams of the batch that generate are edited while they run. One of two is forked into
@@ -72,6 +75,7 @@ class BatchMates : public EventSink, public std::enable_shared_from_this<BatchMa
   void submit_due();
   void submit_next();
   bool may_enter_next_phase() const;
+  void note_keys(const scheduler::StepPlan& plan);
   void count_rows(const scheduler::StepPlan& plan);
   void edit_due(const scheduler::StepPlan& plan);
   void backtrack(std::size_t stream, int num_coming);
@@ -97,6 +101,7 @@ class BatchMates : public EventSink, public std::enable_shared_from_this<BatchMa
   std::condition_variable idle_;
   engine::Engine* engine_ = nullptr;
   bool runs_ahead_ = false;
+  std::vector<std::size_t> stream_of_slot_;
   std::vector<StreamOutcome> outcomes_;  // [order_.size()]
   std::size_t next_ = 0;                 // to be submitted
   int num_live_ = 0;

@@ -34,7 +34,7 @@ struct AxisSums {
     num_points += static_cast<int>(result.differences.size());
     num_differing += result.num_differing();
     num_preempted += static_cast<int>(
-        std::ranges::count_if(report.outcomes, [](const auto& o) { return o.num_preempted > 0; }));
+        std::ranges::count_if(report.outcomes, [](const auto& o) { return o.is_preempted(); }));
     num_preemptions += report.num_preemptions;
     num_partial_hits += report.num_partial_hits;
     num_cached_tokens += report.num_cached_tokens;

@@ -152,7 +152,7 @@ std::string check_conditions(const Configuration& configuration, const BatchRepo
                              const std::vector<Request>& batch, const StreamLimits& limits,
                              std::size_t num_forerunners) {
   const auto num_preempted =
-      std::ranges::count_if(report.outcomes, [](const auto& o) { return o.num_preempted > 0; });
+      std::ranges::count_if(report.outcomes, [](const auto& o) { return o.is_preempted(); });
   std::string not_so = check_cache(configuration, report, batch, num_forerunners);
   if (not_so.empty()) not_so = check_rows(configuration, report);
   if (not_so.empty()) not_so = check_chunks(configuration, report, batch, limits);

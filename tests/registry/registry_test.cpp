@@ -146,7 +146,8 @@ TEST_F(RegistryTest, NoneIsUnloadedThatHasStreams) {
 TEST_F(RegistryTest, AModelThatWaitsForRoomHoldsUpNoOther) {
   std::atomic<bool> hold = true;
   before_step = [&hold](const scheduler::StepPlan& plan) -> Result<void> {
-    while (hold && plan.rows.front().sequence->key.stream == 1) {
+    const auto& started = plan.changes.started;
+    while (hold && !started.empty() && started.front().key.stream == 1) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     return {};

@@ -86,8 +86,8 @@ TEST(Ahead, NothingIsPlannedAheadOfWhatIsNotKnown) {
   };
   EXPECT_TRUE(starts_ahead([](SchedulerDriver&) {}));
   EXPECT_TRUE(starts_ahead([](SchedulerDriver& d) { d.generate(2, counting(50, 5), 2); }));
-  EXPECT_FALSE(starts_ahead([](SchedulerDriver& d) { d.generate(2, counting(50, 150), 2); }));
-  EXPECT_FALSE(starts_ahead([](SchedulerDriver& d) { d.score(2, counting(50, 5), {1, 2}); }));
+  EXPECT_TRUE(starts_ahead([](SchedulerDriver& d) { d.generate(2, counting(50, 150), 2); }));
+  EXPECT_TRUE(starts_ahead([](SchedulerDriver& d) { d.score(2, counting(50, 5), {1, 2}); }));
   EXPECT_TRUE(starts_ahead([](SchedulerDriver& d) {
     SamplingParams params;
     params.repetition_penalty = 1.2F;
@@ -96,6 +96,47 @@ TEST(Ahead, NothingIsPlannedAheadOfWhatIsNotKnown) {
   EXPECT_FALSE(starts_ahead([](SchedulerDriver& d) {
     for (StreamId id = 2; id < 100; ++id) d.generate(id, counting(50, 5), 2);  // more than may run
   }));
+}
+
+// Prefills, Scores and decodes, and one stream whose next step is not known: it alone waits.
+TEST(Ahead, EachRowRunsAheadThatMay) {
+  SchedulerOptions options = small_options();
+  options.eos_ids = {kVocab};
+  options.batch.max_tokens = 1024;
+  SchedulerDriver driver(agent_options(), options);
+  SamplingParams params;
+  params.min_tokens = 8;
+  const auto held = driver.generate(1, counting(0, 5), 12, 1, params);
+  const auto free = driver.generate(2, counting(100, 5), 12);
+  const auto prompt = driver.generate(3, counting(200, 150), 12);
+  const auto scored = driver.score(4, counting(400, 40), counting(50, 90));
+  int num_steps = 0;
+  while (driver.outcome(free).tokens.size() < 12) {
+    ASSERT_TRUE(driver.step());
+    ++num_steps;
+  }
+  // Its eighth token lifts what forbids its end: the ninth comes a step later.
+  EXPECT_EQ(driver.outcome(held).tokens.size(), 11U);
+  EXPECT_GE(driver.num_steps_ahead(), num_steps - 1) << "all are admitted at once";
+  driver.run();
+  EXPECT_EQ(driver.outcome(held).tokens, FakeAgent::expected_tokens(counting(0, 5), 12, kVocab));
+  EXPECT_EQ(driver.outcome(prompt).tokens,
+            FakeAgent::expected_tokens(counting(200, 150), 12, kVocab));
+  EXPECT_EQ(driver.outcome(scored).tokens, counting(50, 90));
+}
+
+// Where all places are taken, those that wait are looked at every 16 steps.
+TEST(Ahead, ThoseThatWaitDoNotStopIt) {
+  SchedulerOptions options = small_options();
+  options.batch.max_sequences = 2;
+  SchedulerDriver driver(agent_options(), options);
+  for (StreamId id = 1; id <= 3; ++id) {
+    driver.generate(id, counting(static_cast<int>(id) * 100, 5), 33);
+  }
+  for (int i = 0; i < 32; ++i) ASSERT_TRUE(driver.step());
+  EXPECT_EQ(driver.scheduler().num_waiting(), 1);
+  EXPECT_EQ(driver.num_steps_ahead(), 30);
+  driver.run();
 }
 
 TEST(Ahead, WhatNeedsAPreemptionWaitsForTheCommit) {
@@ -117,7 +158,7 @@ TEST(Ahead, WhatNeedsAPreemptionWaitsForTheCommit) {
 
 TEST(Ahead, AFailedRowEndsItsStreamAlone) {
   FakeAgentOptions agent = agent_options();
-  agent.row_fails = [](const Sequence& s) { return s.key.stream == 2 && s.num_generated() == 3; };
+  agent.row_fails = [](const SlotState& s) { return s.key.stream == 2 && s.tokens.size() == 13; };
   SchedulerDriver driver(agent, small_options());
   const auto good = driver.generate(1, counting(0, 10), 20);
   const auto bad = driver.generate(2, counting(50, 10), 20);

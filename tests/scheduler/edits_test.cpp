@@ -223,7 +223,9 @@ TEST_P(EditsTest, AppendedTokensBeforeMinTokensGoOneAStep) {
     ASSERT_TRUE(scheduler().append(key, counting(70, 5)));
     const std::size_t num_before = tokens_of(key).size();
     step(1);
-    EXPECT_EQ(tokens_of(key).size() - num_before, has_min_tokens ? 1U : 6U);
+    // A step ahead gives one more.
+    EXPECT_EQ(tokens_of(key).size() - num_before,
+              (has_min_tokens ? 1U : 6U) + (GetParam() ? 1U : 0U));
     driver_.run();
   }
 }
@@ -313,7 +315,9 @@ TEST_P(EditsTest, ForksDrawBySeedsOfTheirOwn) {
   ASSERT_TRUE(scheduler().fork(key, {1, 4}, changes));
   const StepPlan& plan = scheduler().plan();
   std::vector<std::uint64_t> seeds;
-  for (const PlanRow& row : plan.rows) seeds.push_back(row.sequence->params.seed);
+  for (std::size_t i = 0; i < plan.rows.size(); ++i) {
+    seeds.push_back(scheduler().sequence_of(plan, i)->params.seed);
+  }
   ASSERT_EQ(seeds.size(), 4U);
   // The first outputs of splitmix64 from 5.
   EXPECT_EQ(seeds,

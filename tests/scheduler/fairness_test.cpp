@@ -227,7 +227,7 @@ TEST_P(FairPreemption, NoStreamIsPreemptedTwiceWhileProtected) {
   StreamId next = 100;
   StreamKey other{};
   int num_ended = 0;
-  for (int step = 0; step < 1200; ++step) {
+  for (int step = 0; step + driver_.num_steps_ahead() < 1200; ++step) {
     driver_.settle();
     if (next == 100 || driver_.outcome(other).done) {
       ++num_ended;
@@ -238,10 +238,11 @@ TEST_P(FairPreemption, NoStreamIsPreemptedTwiceWhileProtected) {
     for (const StreamKey key : driver_.last_keys()) now.insert(key.stream);
     for (const StreamKey key : held_) {
       if (!before.contains(key.stream) || now.contains(key.stream)) continue;
+      const int num_steps = step + driver_.num_steps_ahead();
       if (left_at.contains(key.stream)) {
-        EXPECT_GE(step - left_at[key.stream], kProtectedSteps) << key.stream;
+        EXPECT_GE(num_steps - left_at[key.stream], kProtectedSteps) << key.stream;
       }
-      left_at[key.stream] = step;
+      left_at[key.stream] = num_steps;
     }
     before = now;
   }

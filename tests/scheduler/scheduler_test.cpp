@@ -261,7 +261,7 @@ TEST(Scheduler, RemovingAPreemptedSequenceFreesIt) {
 
 TEST(Scheduler, AFailedRowEndsItsStreamAlone) {
   FakeAgentOptions agent = testing::small_agent();
-  agent.row_fails = [](const Sequence& s) { return s.key.stream == 2 && s.num_generated() == 3; };
+  agent.row_fails = [](const SlotState& s) { return s.key.stream == 2 && s.tokens.size() == 13; };
   SchedulerDriver driver(agent, small_options());
   const auto good = driver.generate(1, counting(0, 10), 10);
   const auto bad = driver.generate(2, counting(50, 10), 10);

@@ -97,8 +97,8 @@ class StressTest : public ::testing::TestWithParam<std::size_t> {
     agent.vocab_size = kVocab;
     agent.num_blocks = shape().num_blocks;
     agent.runs_ahead = shape().runs_ahead;
-    agent.row_fails = [](const Sequence& sequence) {
-      return sequence.key.stream % 17 == 0 && sequence.num_generated() == 2;
+    agent.row_fails = [](const SlotState& state) {
+      return state.key.stream % 17 == 0 && state.tokens.size() % 13 == 2;
     };
     auto num_steps = std::make_shared<int>(0);
     agent.before_step = [num_steps](const StepPlan&) -> Result<void> {

@@ -277,7 +277,7 @@ TEST(OpenAi, TooMuchAtOnceIsRefusedWithATimeToWait) {
 
 TEST(OpenAi, AnErrorBehindTheFirstTokenIsAnEvent) {
   FakeModelOptions model;
-  model.agent.row_fails = [](const scheduler::Sequence& s) { return s.tokens.size() > 6; };
+  model.agent.row_fails = [](const scheduler::SlotState& s) { return s.tokens.size() > 6; };
   const Serving serving(model);
   const auto chunks =
       serving.stream(R"({"prompt": [97, 98, 99], "max_tokens": 50, "stream": true})");

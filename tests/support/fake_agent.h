@@ -19,6 +19,7 @@
 
 #include "lmtp/base/check.h"
 #include "lmtp/scheduler/model_agent.h"
+#include "lmtp/scheduler/slot_table.h"
 
 namespace lmtp::testing {
 
@@ -31,10 +32,12 @@ struct FakeAgentOptions {
   bool runs_ahead = false;                  // as an agent of a device: see ModelAgent
   // Called at the start of each step; an error fails the step.
   std::function<Result<void>(const scheduler::StepPlan&)> before_step;
+  // Called behind it, with what runs in the slots.
+  std::function<void(const scheduler::StepPlan&, const scheduler::SlotTable&)> on_step;
   // Called after a step that failed; empty: not lost.
   std::function<bool()> is_lost;
   // Rows for which this is true give the per-row error.
-  std::function<bool(const scheduler::Sequence&)> row_fails;
+  std::function<bool(const scheduler::SlotState&)> row_fails;
 };
 
 class FakeAgent : public scheduler::ModelAgent {
@@ -50,23 +53,28 @@ class FakeAgent : public scheduler::ModelAgent {
   // A step is computed at once, also one ahead, as on a device's stream: after the writes of the
   // step before it, and before that step's commit.
   Result<void> forward(const scheduler::StepPlan& plan) override {
+    if (std::exchange(is_forwarded_, false)) under_way_.pop_back();  // its caller gave it up
     LMTP_CHECK(under_way_.size() < (options_.runs_ahead ? 2 : 1), under_way_.size());
-    const bool is_ahead = plan.rows.front().input_row >= 0;
-    LMTP_CHECK(is_ahead == !under_way_.empty(), under_way_.size());
+    const bool is_ahead = !under_way_.empty();
+    slots_.apply(plan.changes);
     drawn_.clear();
-    if (is_ahead && under_way_.back()) {
-      for (const auto& row : under_way_.back()->rows) {
-        LMTP_CHECK(row.tokens.size() <= 1, row.tokens.size());
-        drawn_.push_back(row.tokens.empty() ? 0 : row.tokens[0].token);
+    if (is_ahead && under_way_.back().result) {
+      for (const auto& row : under_way_.back().result->rows) {
+        drawn_.push_back(row.tokens.empty() ? 0 : row.tokens.back().token);
       }
     }
-    under_way_.push_back(is_ahead && !under_way_.back() ? under_way_.back() : compute(plan));
+    const bool fails = is_ahead && !under_way_.back().result;
+    Result<scheduler::StepResult> result = fails ? under_way_.back().result : compute(plan);
+    Step& step = under_way_.emplace_back(Step{std::move(result), {}});
+    scheduler::SlotTable::list_draws(plan, step.draws);
+    is_forwarded_ = true;
     return {};
   }
   // Under a mask, the next token that is allowed is drawn.
   Result<void> choose(std::span<const scheduler::RowMask> masks) override {
-    if (masks.empty() || !under_way_.back()) return {};
-    auto& rows = under_way_.back()->rows;
+    is_forwarded_ = false;
+    if (masks.empty() || !under_way_.back().result) return {};
+    auto& rows = under_way_.back().result->rows;
     LMTP_CHECK(masks.size() == rows.size(), masks.size(), rows.size());
     for (std::size_t i = 0; i < rows.size(); ++i) {
       using State = scheduler::RowMask::State;
@@ -78,10 +86,16 @@ class FakeAgent : public scheduler::ModelAgent {
     return {};
   }
   Result<scheduler::StepResult> collect() override {
-    Result<scheduler::StepResult> result = std::move(under_way_.front());
+    Step step = std::move(under_way_.front());
     under_way_.pop_front();
-    if (!result) under_way_.clear();
-    return result;
+    if (step.result) {
+      slots_.append(step.draws, *step.result);
+    } else {
+      under_way_.clear();
+      is_forwarded_ = false;
+      slots_ = {};  // the next plan starts all that runs once more
+    }
+    return std::move(step.result);
   }
   bool runs_ahead() const override { return options_.runs_ahead; }
 
@@ -155,6 +169,7 @@ class FakeAgent : public scheduler::ModelAgent {
     if (options_.before_step) {
       if (Result<void> ok = options_.before_step(plan); !ok) return ok.error();
     }
+    if (options_.on_step) options_.on_step(plan, slots_);
     if (options_.step_time.count() > 0) std::this_thread::sleep_for(options_.step_time);
     for (const auto& copy : plan.copies) {
       for (int i = 0; i < copy.num_tokens; ++i) slot(copy.to, i) = slot(copy.from, i);
@@ -167,14 +182,14 @@ class FakeAgent : public scheduler::ModelAgent {
   }
 
   scheduler::RowResult run_row(const scheduler::PlanRow& row) {
-    const scheduler::Sequence& s = *row.sequence;
+    const scheduler::SlotState& s = std::as_const(slots_).at(row.slot);
     const auto at = [&](int position) -> std::uint64_t& {
       return slot(s.blocks.at(static_cast<std::size_t>(position / kBlockSize)),
                   position % kBlockSize);
     };
     const auto token = [&](int position) {
       if (row.input_row >= 0 && position == row.first_position) {
-        LMTP_CHECK(position == s.length(), position, s.length());
+        LMTP_CHECK(position >= static_cast<int>(s.tokens.size()), position, s.tokens.size());
         return drawn_.at(static_cast<std::size_t>(row.input_row));
       }
       return s.tokens.at(static_cast<std::size_t>(position));
@@ -183,7 +198,7 @@ class FakeAgent : public scheduler::ModelAgent {
     std::uint64_t hash = kSeed;
     for (int p = 0; p < row.first_position; ++p) {
       hash = mix(hash, token(p));
-      LMTP_CHECK(at(p) == hash, "the cache does not hold this prefix", s.id, p);
+      LMTP_CHECK(at(p) == hash, "the cache does not hold this prefix", s.key.stream, p);
     }
     scheduler::RowResult result;
     const int end = row.first_position + row.num_tokens;
@@ -205,11 +220,18 @@ class FakeAgent : public scheduler::ModelAgent {
     return result;
   }
 
+  struct Step {
+    Result<scheduler::StepResult> result;
+    std::vector<scheduler::SlotDraw> draws;
+  };
+
   FakeAgentOptions options_;
-  std::deque<Result<scheduler::StepResult>> under_way_;  // where it runs ahead
-  std::vector<std::uint64_t> hashes_;                    // of the rows of the newest step
-  std::vector<TokenId> drawn_;                           // by the rows of the step before
-  std::vector<std::uint64_t> kv_;  // [num_blocks, kBlockSize] hash of all tokens up to this one
+  scheduler::SlotTable slots_;
+  std::deque<Step> under_way_;         // two where it runs ahead
+  bool is_forwarded_ = false;          // the newest one, and not chosen
+  std::vector<std::uint64_t> hashes_;  // of the rows of the newest step
+  std::vector<TokenId> drawn_;         // by the rows of the step before
+  std::vector<std::uint64_t> kv_;      // [num_blocks, kBlockSize] hash of all tokens up to this one
 };
 
 inline std::unique_ptr<scheduler::ModelAgent> make_fake_agent(FakeAgentOptions options) {

@@ -119,7 +119,9 @@ class SchedulerDriver {
     last_plan_ = plan;
     notices_.insert(notices_.end(), plan.notices.begin(), plan.notices.end());
     last_keys_.clear();
-    for (const scheduler::PlanRow& row : plan.rows) last_keys_.push_back(row.sequence->key);
+    for (std::size_t i = 0; i < plan.rows.size(); ++i) {
+      last_keys_.push_back(scheduler_.sequence_of(plan, i)->key);
+    }
     for (const scheduler::AdmittedSequence& one : plan.admitted) {
       EXPECT_NE(std::ranges::find(last_keys_, one.key), last_keys_.end()) << "not in this step";
       EXPECT_TRUE(admitted_.insert({one.key.connection, one.key.stream}).second) << "once more";

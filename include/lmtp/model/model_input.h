@@ -40,7 +40,7 @@ struct InputArrays {
   const std::int32_t* first_positions = nullptr;
   const std::int32_t* block_offsets = nullptr;
   const std::int32_t* block_tables = nullptr;
-  std::int64_t table_stride = 0;  // from one block table to the next; 0: by block_offsets
+  const std::int32_t* table_starts = nullptr;  // in block_tables; block_offsets, or others
   const std::int32_t* logit_rows = nullptr;
   const kernels::KvCopy* copies = nullptr;
 };
@@ -58,6 +58,7 @@ inline InputArrays arrays_of(const ModelInput& input) {
                      .first_positions = input.first_positions.data(),
                      .block_offsets = input.block_offsets.data(),
                      .block_tables = input.block_tables.data(),
+                     .table_starts = input.block_offsets.data(),
                      .logit_rows = input.logit_rows.data(),
                      .copies = input.copies.data()};
   for (std::size_t s = 0; s < input.first_positions.size(); ++s) {

@@ -40,7 +40,9 @@ class ModelAgent {
   // Runs the forward pass, up to the logits. After an error the step is over, and no KV written by
   // it may be relied upon. REQUIRES: plan is not empty and its blocks are < info().num_blocks; the
   // step before was chosen, has failed or is given up, and unless runs_ahead() it was collected.
-  // The plan and its sequences stay unchanged until choose() returns.
+  // The plan stays unchanged until choose() returns. Its changes follow those of all plans before
+  // it; after an error of forward(), choose() or collect() the next plan that is not made ahead
+  // starts whatever runs anew.
   virtual Result<void> forward(const StepPlan& plan) = 0;
 
   // Chooses the tokens of the step that was forwarded. masks: one for each row of its plan, or
@@ -53,7 +55,7 @@ class ModelAgent {
   virtual Result<StepResult> collect() = 0;
 
   // True if forward() and choose() only queue work, and a second step may be started before the
-  // first is collected; its rows take their input from the first's (PlanRow::input_row). If the
+  // first is collected: its rows may take their input from the first's (PlanRow::input_row). If the
   // second cannot be started, the first goes on.
   virtual bool runs_ahead() const { return false; }
 

@@ -106,6 +106,12 @@ class Scheduler {
   // plan().
   Result<const Sequence*> fork(StreamKey from, StreamKey to, const SamplingChanges& changes = {});
 
+  // Of a row of a plan that is not committed yet. Null where the sequence has ended, or was set
+  // back, since the plan was made ahead: the row's result is ignored.
+  const Sequence* sequence_of(const StepPlan& plan, std::size_t row) const {
+    return (&plan == &ahead().plan ? ahead() : current()).sequences[row];
+  }
+
   // Tokens that were reported and then dropped, which its next event says. REQUIRES: key is live.
   int num_backtracked(StreamKey key) const { return sequences_.at(key)->num_backtracked; }
 
@@ -116,14 +122,15 @@ class Scheduler {
   // The next step; empty if nothing can run. Valid until commit or abort.
   const StepPlan& plan(const StepLimits& limits = {});
 
-  // The step after the one that is being executed, whose sampled tokens are not known yet: one
-  // token more of each sequence that will not have all its tokens by then (PlanRow::input_row).
-  // Empty if the next step cannot be known yet: a sequence waits, prefills, scores, has a
-  // MaskSource, reaches its min_tokens, or would need a block that only a preemption frees. Steps
-  // write keys and values in order, so what is written for a sequence that turns out to have ended
-  // is overwritten later. Valid until it is committed, aborted, or the commit before it: commit()
-  // makes it the plan. REQUIRES: plan() was not empty, and there is no plan ahead.
-  const StepPlan& plan_ahead();
+  // The step after the one that is being executed, whose drawn tokens are not known yet
+  // (PlanRow::input_row): the next tokens of each running sequence that will not have all by then.
+  // One that reaches its min_tokens is left out. Empty if the next step cannot be known yet: a
+  // sequence waits that could be admitted or have others preempted, or one would need a block that
+  // only a preemption frees. Steps write keys and values in order, so what is written for a
+  // sequence that turns out to have ended is overwritten later. Valid until it is committed or
+  // aborted; the commit before makes it the plan.
+  // REQUIRES: plan() was not empty, and there is no plan ahead.
+  const StepPlan& plan_ahead(const StepLimits& limits = {});
 
   // Takes the result of the plan's execution.
   std::vector<SchedulerEvent> commit(StepResult result);
@@ -153,14 +160,27 @@ class Scheduler {
 
  private:
   enum class Admission { kAdmitted, kDeferred, kRefused };
+  struct Planned {
+    StepPlan plan;
+    // Of its rows. Null where the sequence has ended, or was set back, since it was made.
+    std::vector<Sequence*> sequences;
+
+    void clear() {
+      plan.clear();
+      sequences.clear();
+    }
+  };
   using Queues = std::unordered_map<ConnectionId, std::vector<Sequence*>>;
 
   void join_share(Sequence& sequence);
   void leave_share(Sequence& sequence);
+  static bool is_claim_step(std::int64_t step);
   void preempt_for_shares();
   void preempt_for(Sequence& claimant, int share);
   Sequence* next_victim(int share, const std::vector<Sequence*>& victims) const;
 
+  bool may_plan_ahead() const;
+  bool may_continue(const Sequence& sequence) const;
   void refresh_hints();
   void divide(const StepLimits& limits);
   void plan_decodes();
@@ -169,7 +189,10 @@ class Scheduler {
   bool is_prefill(const Sequence& sequence) const;
   void plan_admissions();
   bool plan_row(Sequence& sequence, int num_tokens);
-  bool add_ahead(int input_row);
+  void take_slot(Sequence& sequence);
+  void leave_slot(Sequence& sequence);
+  void set_block(Sequence& sequence, std::size_t index, BlockId block);
+  void send_changes(StepPlan& plan);
   bool reserve(Sequence& sequence, int num_tokens);
   void preempt(Sequence& victim);
   void requeue(Sequence& sequence);
@@ -203,14 +226,21 @@ class Scheduler {
     return std::min(params.max_tokens, options_.context_length - num_prompt);
   }
 
-  void commit_row(const PlanRow& row, RowResult& result, std::vector<SchedulerEvent>& events);
+  void commit_row(Sequence& sequence, const PlanRow& row, RowResult& result,
+                  std::vector<SchedulerEvent>& events);
   TokenEvent next_entry(Sequence& sequence, TokenResult&& token);
   void index_computed(Sequence& sequence, bool with_tail);
-  void replace_block(Sequence& sequence, int block_index, BlockId node);
+  void replace_block(Sequence& sequence, std::size_t index, BlockId node);
   void release(Sequence& sequence);
   void finish(Sequence& sequence);
   void drop(Sequence& sequence);
   void end_plan();
+  void void_row_ahead(const Sequence& sequence);
+
+  Planned& current() { return plans_[current_]; }
+  const Planned& current() const { return plans_[current_]; }
+  Planned& ahead() { return plans_[1 - current_]; }
+  const Planned& ahead() const { return plans_[1 - current_]; }
 
   const SchedulerOptions options_;
   cache::BlockPool pool_;
@@ -223,8 +253,12 @@ class Scheduler {
   SchedulerCounters counters_ = options_.counters;
 
   // Of the step being planned or executed.
-  StepPlan plan_;
-  StepPlan ahead_;                     // the step after it
+  Planned plans_[2];  // and of the step after it: see current() and ahead()
+  int current_ = 0;
+  Planned* making_ = nullptr;          // the one that is being planned
+  SlotChanges changes_;                // that no plan has said yet
+  std::vector<int> free_slots_;        // the next one last
+  std::vector<Sequence*> slots_;       // [max_running()]; null: free
   std::vector<BlockId> copy_sources_;  // pinned until the step is over
   std::vector<Sequence*> claimants_;   // waiting; others were preempted for them
   int prefill_left_ = 0;               // tokens that may still be planned for prefills
@@ -236,6 +270,7 @@ class Scheduler {
   int shortest_prefill_ = 0;
   bool admissions_over_ = false;  // a sequence was preempted, or did not fit
   bool holds_back_ = false;       // by batch.pacing
+  bool lacks_blocks_ = false;     // the plan at hand did
   bool in_step_ = false;
 
   SequenceId next_id_ = 1;

@@ -7,7 +7,6 @@
 
 #include "lmtp/base/ids.h"
 #include "lmtp/request/request.h"
-#include "lmtp/scheduler/token_counts.h"
 
 namespace lmtp::scheduler {
 
@@ -24,7 +23,15 @@ struct Share {
   int num_running = 0;    // of those
 };
 
-// Owner: the Scheduler, on the engine's thread. The agent reads it from forward() to choose().
+// A sequence's row in the step that is being executed, while the one behind it is planned.
+struct RowInFlight {
+  int row = -1;  // of that plan; none
+  int num_tokens = 0;
+  int num_logits = 0;
+  bool draws = false;
+};
+
+// Owner: the Scheduler, on the engine's thread.
 //
 // There are no phases: a sequence has tokens, and a cursor of those whose keys and values are in
 // the cache. Prefill, chunked prefill, decode and scoring are all "move the cursor towards the
@@ -50,9 +57,11 @@ struct Sequence {
   std::vector<BlockId> blocks;
   // blocks[0, num_indexed) are nodes of the prefix cache; the others are this sequence's alone.
   int num_indexed = 0;
+  int slot = -1;               // while it runs
+  bool is_slot_known = false;  // a plan has started it
+  RowInFlight in_flight;
 
   SamplingParams params;
-  TokenCounts counts;                  // while it runs with penalties: of its tokens
   int num_resumed = 0;                 // of the prompt's last tokens, those that count as generated
   std::shared_ptr<StopChecker> stops;  // null: none
   std::shared_ptr<const MaskSource> mask_source;  // null: none. With one no step runs ahead.
@@ -82,6 +91,11 @@ struct Sequence {
   int num_counted() const { return num_emitted + num_resumed; }
   // The last token of a Score is never fed: nothing follows it.
   int num_to_compute() const { return kind == RequestKind::kScore ? length() - 1 : length(); }
+
+  // As they will be after the row that is in flight.
+  int length_ahead() const { return length() + (in_flight.draws ? 1 : 0); }
+  int num_computed_ahead() const { return num_computed + in_flight.num_tokens; }
+  int num_emitted_ahead() const { return num_emitted + in_flight.num_logits; }
 };
 
 }  // namespace lmtp::scheduler

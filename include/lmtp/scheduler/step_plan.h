@@ -1,19 +1,25 @@
-// What one step of the engine will do, and its result, as plain data.
+// What one step of the engine will do, and its result, as values: what is in a plan can be sent to
+// another process.
 //
 // A plan is complete when it is made: every block it writes is already reserved. Executing it needs
 // no decision, and none of its results is visible before Scheduler::commit.
+//
+// A running sequence has a slot, in [0, BatchLimits::rows_max()), from the plan that starts it to
+// the one that says that it has ended. Whoever executes plans keeps what is known of each slot
+// (slot_table.h): a plan says only what has changed since the one before.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "lmtp/base/ids.h"
 #include "lmtp/request/event.h"
-#include "lmtp/scheduler/sequence.h"
+#include "lmtp/request/sampling_params.h"
 
 namespace lmtp::scheduler {
 
@@ -26,11 +32,50 @@ struct StepLimits {
   int alone = kAny;    // of both, if nothing decodes
 };
 
+// A sequence that begins to run, or does so again.
+struct SlotStart {
+  int slot = -1;
+  StreamKey key;
+  int adapter = 0;              // 0: none
+  std::vector<TokenId> tokens;  // all that are known
+  std::vector<BlockId> blocks;  // those of its row in this plan included
+  SamplingParams params;
+};
+
+// Tokens behind those that are known, and not drawn by a step.
+struct SlotTokens {
+  int slot = -1;
+  std::vector<TokenId> tokens;
+};
+
+// Block `index` of the sequence, a new one or one that takes the place of another.
+struct SlotBlock {
+  int slot = -1;
+  int index = 0;  // at most the number of its blocks
+  BlockId block = kNoBlock;
+};
+
+// Another SamplingParams::logit_bias, from this plan's row on: min_tokens are reached.
+struct SlotBias {
+  int slot = -1;
+  std::shared_ptr<const LogitBias> logit_bias;
+};
+
+// What is to be known of slots beside the rows of a plan and what those before it drew. In this
+// order.
+struct SlotChanges {
+  std::vector<int> ended;  // those where nothing runs are ignored
+  std::vector<SlotStart> started;
+  std::vector<SlotTokens> tokens;
+  std::vector<SlotBlock> blocks;
+  std::vector<SlotBias> biases;
+
+  void clear();
+};
+
 // The tokens [first_position, first_position + num_tokens) of one sequence go through the model.
 struct PlanRow {
-  // Valid until commit. Null in a plan made ahead once the sequence has ended: the row's result is
-  // ignored.
-  const Sequence* sequence = nullptr;
+  int slot = -1;
   int first_position = 0;
   int num_tokens = 0;  // >= 1
   // Logits are wanted for the last num_logits of these tokens; 0 for an unfinished prefill. The
@@ -39,8 +84,10 @@ struct PlanRow {
   int num_logits = 0;
   int num_scored = 0;  // [num_logits - 1, num_logits]; 0 where num_logits is
   // Of a plan made ahead: the row of the plan before it that samples this row's one input token,
-  // which is not in the sequence yet; else -1. Either all rows of a plan have one, or none.
+  // which is not known yet; else -1.
   int input_row = -1;
+
+  bool draws() const { return num_logits > num_scored; }
 };
 
 // The first num_tokens tokens of block `from` are copied to block `to` before the forward pass, in
@@ -64,6 +111,7 @@ struct SequenceNotice {
 };
 
 struct StepPlan {
+  SlotChanges changes;
   std::vector<BlockCopy> copies;
   std::vector<PlanRow> rows;
   std::vector<AdmittedSequence> admitted;
@@ -73,7 +121,25 @@ struct StepPlan {
   int num_logits = 0;                   // sum over rows
 
   bool empty() const { return rows.empty(); }
+  void clear();  // keeps memory
 };
+
+inline void SlotChanges::clear() {
+  ended.clear();
+  started.clear();
+  tokens.clear();
+  blocks.clear();
+  biases.clear();
+}
+
+inline void StepPlan::clear() {
+  changes.clear();
+  copies.clear();
+  rows.clear();
+  admitted.clear();
+  notices.clear();
+  num_admissions = num_tokens = num_logits = 0;
+}
 
 // What a row of a plan may draw, beside what its parameters say. The log probabilities that are
 // reported are those before it.

@@ -71,7 +71,7 @@ void kv_copy(Stream& stream, const KvLayer& cache, const KvCopy* copies, std::in
 
 // Packed ragged rows: sequence s owns the rows [cu_seqlens[s], cu_seqlens[s + 1]), whose positions
 // are consecutive from first_positions[s]. The row at position p sees the tokens [0, p], or the
-// last `window` of them, token t in block block_tables[table_begin(s) + t / kBlockSize]; they are
+// last `window` of them, token t in block block_tables[table_starts[s] + t / kBlockSize]; they are
 // in the cache already.
 struct AttentionArgs {
   Matrix<const float> queries;  // [m, num_heads * head_dim] f32
@@ -88,16 +88,12 @@ struct AttentionArgs {
   std::int32_t num_table_blocks = 0;              // block_offsets[num_sequences], or more
   const std::int32_t* cu_seqlens = nullptr;       // [num_sequences + 1], from 0 to m
   const std::int32_t* first_positions = nullptr;  // [num_sequences]
-  // [num_sequences + 1]: the number of blocks of all earlier sequences, and with table_stride 0
-  // where each table begins.
+  // [num_sequences + 1]: the number of blocks of all earlier sequences.
   const std::int32_t* block_offsets = nullptr;
   const std::int32_t* block_tables = nullptr;
-  std::int64_t table_stride = 0;  // from table to table; 0: tables are contiguous
-  Matrix<float> y;                // [m, num_heads * head_dim] f32
-
-  constexpr std::int64_t table_begin(std::int64_t sequence) const {
-    return table_stride > 0 ? sequence * table_stride : block_offsets[sequence];
-  }
+  // [num_sequences] where in block_tables each sequence's table begins; may be block_offsets.
+  const std::int32_t* table_starts = nullptr;
+  Matrix<float> y;  // [m, num_heads * head_dim] f32
 };
 void paged_attention(Stream& stream, const AttentionArgs& args);
 

@@ -60,6 +60,7 @@ struct Backend {
   void (*paged_attention)(Stream&, const AttentionArgs&);
   void (*sample)(Stream&, const SampleArgs&);
   void (*step_batch)(Stream&, const StepBatchArgs&);
+  void (*drawn_ids)(Stream&, const DrawnIdsArgs&);
 };
 
 // The fastest that this processor can run. Any thread.

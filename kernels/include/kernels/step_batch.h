@@ -1,5 +1,5 @@
-// The op that steps a batch of decode rows which stays where the ops run: it patches the words that
-// have changed and makes the step's arrays of them, in one launch.
+// The ops that begin a step where the batch is: its arrays are made of what stays there of each
+// running sequence, by its slot, and of a few words a row.
 #pragma once
 
 #include <cstdint>
@@ -16,28 +16,50 @@ struct WordPatch {
   std::uint32_t value = 0;
 };
 
+// A decode step's row.
+struct BatchRow {
+  std::int32_t slot = 0;
+  std::int32_t token = 0;  // its input, or ~i where records[i] has it
+  std::int32_t position = 0;
+  std::int32_t first_block = 0;  // blocks of all rows before it
+};
+
 struct StepBatchArgs {
-  std::uint32_t* words = nullptr;      // the batch's memory; patches are written first
+  // What stays: of each slot sampling parameters, and from slot * table_stride on the blocks of its
+  // sequence, kBlockSize tokens each. Patched first.
+  std::uint32_t* words = nullptr;
   const WordPatch* patches = nullptr;  // [num_patches], of distinct words
   std::int64_t num_patches = 0;
-  // Among the words: of row r the input token, or ~i where records[i] has it; its position, which
-  // is one more afterwards; and, from r * table_stride, the blocks of its sequence, kBlockSize
-  // tokens each.
-  const std::int32_t* tokens = nullptr;        // [num_rows]
-  std::int32_t* next_positions = nullptr;      // [num_rows]
-  const std::int32_t* block_tables = nullptr;  // [num_rows, table_stride]
+  const SampleRow* slot_samples = nullptr;  // among the words, as block_tables
+  const std::int32_t* block_tables = nullptr;
   std::int64_t table_stride = 0;
-  const SampleRecord* records = nullptr;
+  const BatchRow* rows = nullptr;  // [num_rows]
   std::int32_t num_rows = 0;
+  std::int32_t num_blocks = 0;  // of all rows
+  const SampleRecord* records = nullptr;
   // The step's arrays. The rows are followed by padding, whose results are ignored: token 0 at
-  // position 0, written to the slots of block 0 in turn (so these are not distinct), with whatever
-  // block tables the rows had last.
-  std::int32_t num_padded = 0;        // >= num_rows
-  std::int32_t* ids = nullptr;        // [num_padded]; 0 where a record is not valid
-  std::int32_t* positions = nullptr;  // [num_padded]
-  std::int32_t* slots = nullptr;      // [num_padded] block * kBlockSize + offset
+  // position 0, written to the slots of block 0 in turn (so these are not distinct), with one block
+  // each, the first of slot 0.
+  std::int32_t num_padded = 0;            // >= num_rows
+  std::int32_t* ids = nullptr;            // [num_padded]; 0 where a record is not valid
+  std::int32_t* positions = nullptr;      // [num_padded]
+  std::int32_t* slots = nullptr;          // [num_padded] block * kBlockSize + offset
+  std::int32_t* cu_seqlens = nullptr;     // [num_padded + 1] 0, 1, 2 ...
+  std::int32_t* block_offsets = nullptr;  // [num_padded + 1] blocks of all rows before
+  std::int32_t* table_starts = nullptr;   // [num_padded] in block_tables
+  SampleRow* samples = nullptr;           // [num_rows]
 };
 
 void step_batch(Stream& stream, const StepBatchArgs& args);
+
+// Input tokens of which some are still in records.
+struct DrawnIdsArgs {
+  const std::int32_t* tokens = nullptr;  // [count]; ~i where records[i] has it
+  std::int64_t count = 0;
+  const SampleRecord* records = nullptr;
+  std::int32_t* ids = nullptr;  // [count]; 0 where a record is not valid
+};
+
+void drawn_ids(Stream& stream, const DrawnIdsArgs& args);
 
 }  // namespace lmtp::kernels

@@ -35,7 +35,7 @@ inline void attend(const StepContext& step, const AttentionShape& shape,
                                          .first_positions = input.first_positions,
                                          .block_offsets = input.block_offsets,
                                          .block_tables = input.block_tables,
-                                         .table_stride = input.table_stride,
+                                         .table_starts = input.table_starts,
                                          .y = y});
 }
 

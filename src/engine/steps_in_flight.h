@@ -1,0 +1,65 @@
+// StepsInFlight: the steps that an agent has begun and not finished; two where it runs ahead.
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <optional>
+
+#include "lmtp/base/result.h"
+#include "lmtp/scheduler/model_agent.h"
+#include "lmtp/scheduler/scheduler.h"
+#include "lmtp/scheduler/step_plan.h"
+#include "mask_pool.h"
+
+namespace lmtp::engine {
+
+struct StartedStep {
+  const scheduler::StepPlan* plan = nullptr;  // until its commit
+  int num_tokens = 0;
+  int num_rows = 0;
+  std::chrono::steady_clock::time_point since;
+  std::optional<Error> error = Error{ErrorCode::kInternal, "was not begun"};  // why it cannot go on
+  bool is_ahead = false;
+  bool is_chosen = false;  // by an agent that runs ahead
+};
+
+// Owner: an Engine; its thread.
+class StepsInFlight {
+ public:
+  StepsInFlight(int vocab_size, int mask_wait_ms)
+      : mask_wait_ms_(mask_wait_ms), masks_(vocab_size) {}
+
+  bool empty() const { return started_.empty(); }
+  const StartedStep& oldest() const { return started_.front(); }
+  const StartedStep& newest() const { return started_.back(); }
+  // Whether the oldest step, and no other, waits for what may be drawn.
+  bool waits_for_masks(const scheduler::ModelAgent& agent) const {
+    return agent.runs_ahead() && !started_.front().is_chosen;
+  }
+
+  // Begins a step, behind the one that is in flight. A failure is reported by finish(): the earlier
+  // one goes on. Its masks are computed from now on, or once the earlier step is committed:
+  // begin_masks().
+  void start(scheduler::ModelAgent& agent, const scheduler::StepPlan& plan,
+             const scheduler::Scheduler& scheduler);
+  void begin_masks(const scheduler::Scheduler& scheduler);
+  // Waits for the masks of the oldest step, not longer than mask_wait_ms.
+  void choose(scheduler::ModelAgent& agent);
+
+  // Waits for the result of the oldest step. REQUIRES: it does not wait for masks.
+  struct Finished {
+    StartedStep step;
+    Result<scheduler::StepResult> result;
+  };
+  Finished finish(scheduler::ModelAgent& agent);
+  void drop_all() { started_.clear(); }
+
+ private:
+  Result<scheduler::StepResult> collect(scheduler::ModelAgent& agent, const StartedStep& step);
+
+  const int mask_wait_ms_;
+  MaskPool masks_;
+  std::deque<StartedStep> started_;
+};
+
+}  // namespace lmtp::engine

@@ -1,0 +1,65 @@
+// The part of Scheduler that plans a step while the one before it is executed. It plans as always,
+// from where each sequence will be then (Sequence::in_flight).
+#include <cstddef>
+
+#include "lmtp/base/check.h"
+#include "lmtp/scheduler/scheduler.h"
+#include "stream_end.h"
+#include "token_budget.h"
+
+namespace lmtp::scheduler {
+
+// Waiting sequences come first where there is a place for one, and where preempt_for_shares() would
+// look at them.
+bool Scheduler::may_plan_ahead() const {
+  return waiting_.empty() || (num_running() == max_running() && !is_claim_step(step_ + 1));
+}
+
+const StepPlan& Scheduler::plan_ahead(const StepLimits& limits) {
+  Planned& now = current();
+  LMTP_CHECK(in_step_ && !now.plan.empty() && ahead().plan.empty());
+  ahead().clear();
+  if (!may_plan_ahead()) return ahead().plan;
+  ++step_;
+  for (std::size_t i = 0; i < now.sequences.size(); ++i) {
+    if (now.sequences[i] == nullptr) continue;
+    const PlanRow& row = now.plan.rows[i];
+    now.sequences[i]->in_flight = {.row = static_cast<int>(i),
+                                   .num_tokens = row.num_tokens,
+                                   .num_logits = row.num_logits,
+                                   .draws = row.draws()};
+  }
+  making_ = &ahead();
+  lacks_blocks_ = false;
+  plan_decodes();
+  divide(limits);
+  plan_prefills();
+  making_ = nullptr;
+  for (Sequence* sequence : now.sequences) {
+    if (sequence != nullptr) sequence->in_flight = {};
+  }
+  if (lacks_blocks_) ahead().clear();
+  if (ahead().plan.empty()) {
+    --step_;
+  } else {
+    send_changes(ahead().plan);
+  }
+  return ahead().plan;
+}
+
+// Whether what the row in flight gives leaves something to plan behind it.
+bool Scheduler::may_continue(const Sequence& sequence) const {
+  const RowInFlight& row = sequence.in_flight;
+  if (row.row < 0) return true;
+  const bool is_last = row.draws && sequence.length_ahead() >= num_tokens_max(sequence);
+  return !is_last && !ends_withholding(sequence);
+}
+
+// The sequence does not go on from where the plan ahead continues it.
+void Scheduler::void_row_ahead(const Sequence& sequence) {
+  for (Sequence*& planned : ahead().sequences) {
+    if (planned == &sequence) planned = nullptr;
+  }
+}
+
+}  // namespace lmtp::scheduler
