@@ -92,7 +92,8 @@ enum class Where { kCpu, kDevice };
 class StreamBitsTest : public ::testing::TestWithParam<Where> {
  protected:
   // num_blocks: of the KV cache; 0: as many as all streams need.
-  static std::unique_ptr<Engine> make_engine(int num_blocks = 0) {
+  static std::unique_ptr<Engine> make_engine(int num_blocks = 0,
+                                             const scheduler::DebugOptions& debug = {}) {
     agent::AgentOptions options;
     options.source.folder = testing::source_dir() + "/tests/goldens/checkpoints/five-heads-f16";
     options.source.name = options.source.folder;
@@ -111,6 +112,7 @@ class StreamBitsTest : public ::testing::TestWithParam<Where> {
     vocab_size_ = options.config.vocab_size;
     engine::EngineOptions engine_options;
     engine_options.batch = options.batch;
+    engine_options.debug = debug;
     engine_options.debug.check_invariants = true;
     return std::make_unique<Engine>(
         std::move(*agent),
@@ -209,6 +211,34 @@ void expect_tail(const Outcome& got, const Outcome& wanted, std::size_t first = 
     expect_same(got.entries[i], wanted.entries[first + i]);
     EXPECT_EQ(got.entries[i].finish_reason, wanted.entries[first + i].finish_reason);
   }
+}
+
+// Decodes with and without penalties, a prompt in pieces and a SCORE are in one step, and on a
+// device the step behind it is queued already.
+TEST_P(StreamBitsTest, EachKindOfRowHasItsBitsInAStepAhead) {
+  scheduler::DebugOptions one_by_one;
+  one_by_one.run_ahead = false;
+  const auto plain = make_engine(0, one_by_one);
+  std::vector<Request> mixed = {request(2), request(5), request(3)};
+  mixed[2].prompt = prompt_of(9, 90);
+  mixed[2].params.max_tokens = 4;
+  Request& score = mixed.emplace_back();
+  score.kind = RequestKind::kScore;
+  score.prompt = prompt_of(7, 20);
+  score.scored = prompt_of(8, 40);
+  const auto wanted = run_alone(*plain, mixed);
+  EXPECT_EQ(plain->stats().num_steps_ahead, 0);
+  scheduler::DebugOptions in_pieces;
+  in_pieces.max_chunk_tokens = 8;
+  const auto engine = make_engine(0, in_pieces);
+  const auto got = run(*engine, mixed);
+  for (std::size_t i = 0; i < mixed.size(); ++i) {
+    SCOPED_TRACE(i);
+    expect_tail(got[i], wanted[i]);
+  }
+  const engine::EngineStats stats = engine->stats();
+  EXPECT_EQ(stats.num_steps_ahead >= stats.num_steps - 3, GetParam() == Where::kDevice)
+      << stats.num_steps_ahead << " of " << stats.num_steps;
 }
 
 TEST_P(StreamBitsTest, StopsDoNotChangeOthers) {
