@@ -241,9 +241,10 @@ BENCHMARK(norm)->ArgName("rows")->Arg(1)->Arg(32)->Arg(256)->UseRealTime();
 // A row, by the temperature in tenths and top_p in hundredths.
 void sampling(benchmark::State& state) {
   auto row = some_floats(kVocabSize);
-  const SampleRow params = {.num_top = 1,
-                            .temperature = static_cast<float>(state.range(0)) / 10.0F,
-                            .top_p = static_cast<float>(state.range(1)) / 100.0F};
+  SampleRow params;
+  params.num_top = 1;
+  params.temperature = static_cast<float>(state.range(0)) / 10.0F;
+  params.top_p = static_cast<float>(state.range(1)) / 100.0F;
   const std::int32_t position = 0;
   SampleRecord record;
   TopToken top;

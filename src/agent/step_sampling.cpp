@@ -111,14 +111,8 @@ kernels::SampleRow StepSampling::make_sample_row(const scheduler::PlanRow& row,
     if (params.raw_logprobs) return sample_row;  // nothing is drawn by what edits would change
   }
   sample_row.is_raw = params.raw_logprobs && has_edits(params) ? 1 : 0;
-  sample_row.top_k = params.top_k;
-  sample_row.temperature = params.temperature;
-  sample_row.top_p = params.top_p;
-  sample_row.seed = params.seed;
+  static_cast<DrawParams&>(sample_row) = params;
   if (params.has_penalties()) {
-    sample_row.repetition_penalty = params.repetition_penalty;
-    sample_row.presence_penalty = params.presence_penalty;
-    sample_row.frequency_penalty = params.frequency_penalty;
     sample_row.first_count = static_cast<std::int64_t>(counts_.size());
     if (next < state.tokens.size()) {
       count_tokens(state, next);

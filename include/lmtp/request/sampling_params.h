@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "lmtp/base/draw_params.h"
 #include "lmtp/base/ids.h"
 
 namespace lmtp {
@@ -33,16 +34,9 @@ struct TokenMask {
   bool operator==(const TokenMask&) const = default;
 };
 
-struct SamplingParams {
-  float temperature = 0.0F;                     // >= 0; 0 is greedy, ties go to the lowest id
-  float top_p = 1.0F;                           // (0, 1]
-  int top_k = 0;                                // >= 0; 0 is off
-  float repetition_penalty = 1.0F;              // > 0; over prompt and generated tokens
-  float presence_penalty = 0.0F;                // [-100, 100]
-  float frequency_penalty = 0.0F;               // [-100, 100]
+struct SamplingParams : DrawParams {
   int top_logprobs = 1;                         // [0, kMaxTopLogprobs]
   int max_tokens = 32;                          // >= 1
-  std::uint64_t seed = 0;                       // draws are f(seed, absolute position)
   bool has_seed = false;                        // false: the server picks a fresh seed
   std::shared_ptr<const LogitBias> logit_bias;  // null: none
   std::shared_ptr<const TokenMask> mask;        // null: all tokens may be drawn
@@ -51,10 +45,6 @@ struct SamplingParams {
   std::vector<TokenId> stop_token_ids;  // others that do; at most kMaxStopTokens
   // What is reported: of the logits as the model gave them; or after penalties, bias and mask.
   bool raw_logprobs = false;
-
-  bool has_penalties() const {
-    return repetition_penalty != 1.0F || presence_penalty != 0.0F || frequency_penalty != 0.0F;
-  }
 };
 
 // Cap on top_logprobs; larger values are clamped.

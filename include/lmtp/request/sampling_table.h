@@ -1,7 +1,9 @@
 // The sampling parameters, each with its name, range and help. Parsing and serialising of messages,
 // the command line, the REPL and the documentation all use this table.
 //
-// A new number needs a member of SamplingParams, a row here, its use in sampling, and an entry in
+// A new number needs a member of DrawParams (lmtp/base/draw_params.h), if it changes what is drawn,
+// or else of SamplingParams; a row here; its use, in the op sample of the CPU and of CUDA; and an
+// entry in
 // docs/lmtp.md, docs/schema/lmtp.json, docs/examples/lmtp.py and packaging/lmtp-client.1, which
 // tests compare with this table.
 #pragma once

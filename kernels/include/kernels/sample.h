@@ -2,17 +2,18 @@
 //
 // In order: penalties, bias and the mask of the row; then what is reported: log sum exp and the
 // best tokens, as natural logarithms of probabilities at temperature 1, in f32; then the mask of
-// the draw, temperature, top_k, top_p (the nucleus of Holtzman et al. 2020: the shortest list of
-// greatest weights that holds top_p of their sum) and the draw, by a random number that depends on
-// (seed, position) alone: the token at which the sum of weights, in order of ids, passes it. All
-// ties go to the lowest id. Weights are whole numbers (draw_weight.h): given the same logits every
-// backend draws the same token. Log probabilities have the same bits within one backend.
+// the draw, temperature, what DrawParams keeps of the weights, and the draw, by a random number
+// that depends on (seed, position) alone: the token at which the sum of weights, in order of ids,
+// passes it. All ties go to the lowest id. Weights are whole numbers (draw_weight.h): given the
+// same logits every backend draws the same token. Log probabilities have the same bits within one
+// backend.
 #pragma once
 
 #include <cstdint>
 
 #include "kernels/matrix.h"
 #include "kernels/stream.h"
+#include "lmtp/base/draw_params.h"
 
 namespace lmtp::kernels {
 
@@ -26,17 +27,9 @@ struct TokenCount {
 
 // Sampling parameters of one row. Arrays are where the ops run; ids distinct and in [0,
 // logits.columns). Without padding, so that rows can be compared bytewise.
-struct SampleRow {
-  std::int32_t scored = -1;  // token whose log probability is computed; negative: draw one
-  std::int32_t num_top = 0;  // [0, min(kSampleTopMax, logits.columns)]
-  std::int32_t top_k = 0;    // 0: off
-  float temperature = 0.0F;  // 0: argmax
-  float top_p = 1.0F;
-  // The repetition penalty as HF's: a positive logit is divided, a negative one multiplied.
-  float repetition_penalty = 1.0F;
-  float presence_penalty = 0.0F;
-  float frequency_penalty = 0.0F;
-  std::uint64_t seed = 0;           // with the drawn token's position: its random number
+struct SampleRow : DrawParams {
+  std::int32_t scored = -1;         // token whose log probability is computed; negative: draw one
+  std::int32_t num_top = 0;         // [0, min(kSampleTopMax, logits.columns)]
   std::int64_t first_count = 0;     // of SampleArgs::counts
   std::int64_t num_counts = 0;      // 0 without penalties
   std::int64_t counts_input = 0;    // 1: the row's input token (SampleArgs::ids) counts once more
@@ -49,10 +42,11 @@ struct SampleRow {
   const std::uint32_t* mask = nullptr;
 };
 
-// The logit of a token that occurs so often, after the row's penalties.
-constexpr float penalized(float logit, const SampleRow& row, std::int32_t count) {
-  logit = logit > 0.0F ? logit / row.repetition_penalty : logit * row.repetition_penalty;
-  return logit - (row.presence_penalty + row.frequency_penalty * static_cast<float>(count));
+// The logit of a token that occurs so often, after the penalties; that of repetition as HF's: a
+// positive logit is divided, a negative one multiplied.
+constexpr float penalized(float logit, const DrawParams& by, std::int32_t count) {
+  logit = logit > 0.0F ? logit / by.repetition_penalty : logit * by.repetition_penalty;
+  return logit - (by.presence_penalty + by.frequency_penalty * static_cast<float>(count));
 }
 
 struct SampleRecord {
