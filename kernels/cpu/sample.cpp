@@ -16,8 +16,8 @@
 namespace lmtp::kernels::plain {
 namespace {
 
-// The nucleus is searched by buckets of (max - logit) / temperature, each 1/64 wide; beyond the
-// last one nothing weighs anything.
+// A share of the weights is searched by buckets of (max - logit) / temperature, each 1/64 wide;
+// beyond the last one nothing weighs anything.
 constexpr double kBucketsPerUnit = 64.0;
 constexpr std::size_t kNumBuckets = 28 * 64 + 1;
 static_assert(kDrawExponentMin == -28.0F);
@@ -217,9 +217,7 @@ class RowSampler {
     }
   }
 
-  // Sets the weights outside of the nucleus to zero; returns the sum of those in it. Instead of
-  // sorting the row, weights are summed in buckets, and only the one in which the nucleus ends is
-  // sorted.
+  // Sets the weights outside of the nucleus to zero; returns the sum of those in it.
   std::uint64_t keep_nucleus(float max) {
     const double scale = kBucketsPerUnit / static_cast<double>(row_.temperature);
     const auto bucket_of = [&](std::int64_t id) {
@@ -227,6 +225,15 @@ class RowSampler {
       return std::min(static_cast<std::size_t>(static_cast<double>(below) * scale),
                       kNumBuckets - 1);
     };
+    return keep_share(row_.top_p, bucket_of, [&](std::int32_t id) { return ranked(at(id), id); });
+  }
+
+  // Keeps the weights of the highest rank_of(id), an id in its last bits as in ranked(), as many as
+  // it takes to have this share of all, and sets others to zero; returns the sum of those kept.
+  // Instead of sorting the row, weights are summed in buckets, the lowest of the highest rank, and
+  // only the one in which the list ends is sorted.
+  template <typename BucketOf, typename RankOf>
+  std::uint64_t keep_share(float share, const BucketOf& bucket_of, const RankOf& rank_of) {
     std::fill_n(work_.sums, kNumBuckets, 0);
     std::uint64_t all = 0;
     for (std::int64_t id = 0; id < size(); ++id) {
@@ -235,9 +242,9 @@ class RowSampler {
       work_.sums[bucket_of(id)] += weight;
       all += weight;
     }
-    const auto share = static_cast<std::uint64_t>(
-        std::ceil(static_cast<double>(row_.top_p) * static_cast<double>(all)));
-    const std::uint64_t wanted = std::clamp<std::uint64_t>(share, 1, all);
+    const auto least = static_cast<std::uint64_t>(
+        std::ceil(static_cast<double>(share) * static_cast<double>(all)));
+    const std::uint64_t wanted = std::clamp<std::uint64_t>(least, 1, all);
     std::uint64_t sum = 0;
     std::size_t last = 0;
     while (sum + work_.sums[last] < wanted) sum += work_.sums[last++];
@@ -247,8 +254,7 @@ class RowSampler {
       const std::size_t bucket = bucket_of(id);
       if (bucket < last) continue;
       if (bucket == last) {
-        const auto candidate = static_cast<std::int32_t>(id);
-        work_.ranked[num_last++] = ranked(at(candidate), candidate);
+        work_.ranked[num_last++] = rank_of(static_cast<std::int32_t>(id));
       } else {
         work_.weights[id] = 0.0F;
       }

@@ -135,14 +135,15 @@ __device__ void sort_candidates(std::uint64_t* candidates) {
 // Writes the row's best tokens and returns how many are possible. REQUIRES: num_top >= 1.
 __device__ int list_top(SampleShared& shared, const float* logits, std::int64_t width, int num_top,
                         const RowTotal& total, TopToken* to) {
-  const Kept kept = keep_until(shared.select, logits, width, static_cast<std::uint64_t>(num_top),
+  const auto key_at = [&](std::int64_t id) { return key_of(logits[id]); };
+  const Kept kept = keep_until(shared.select, width, static_cast<std::uint64_t>(num_top), key_at,
                                [](std::int64_t) { return std::uint64_t{1}; });
   block_barrier();
   shared.candidates[thread_index()] = 0;
   shared.num_candidates = 0;
   block_barrier();
   for_ids(width, [&](std::int64_t id) {
-    if (kept.holds(logits[id], id)) {
+    if (kept.holds(key_at(id), id)) {
       shared.candidates[atomic_add(&shared.num_candidates, 1)] = ranked(logits[id], id);
     }
   });
@@ -165,13 +166,14 @@ __device__ std::int32_t draw(SelectShared& shared, const SampleRow& row, double 
   const auto weight = [&](std::int64_t id) {
     return static_cast<std::uint64_t>(draw_weight(logits[id], total.max, row.temperature));
   };
-  Kept kept = {0, width - 1};
+  const auto key_at = [&](std::int64_t id) { return key_of(logits[id]); };
+  Kept kept = {0, static_cast<std::int32_t>(width - 1)};
   if (row.top_k > 0 && row.top_k < width) {
-    kept = keep_until(shared, logits, width, static_cast<std::uint64_t>(row.top_k),
+    kept = keep_until(shared, width, static_cast<std::uint64_t>(row.top_k), key_at,
                       [](std::int64_t) { return std::uint64_t{1}; });
   }
   const auto kept_weight = [&](std::int64_t id) {
-    return kept.holds(logits[id], id) ? weight(id) : 0;
+    return kept.holds(key_at(id), id) ? weight(id) : 0;
   };
   const auto sum_of_kept = [&] {
     std::uint64_t mine = 0;
@@ -185,7 +187,7 @@ __device__ std::int32_t draw(SelectShared& shared, const SampleRow& row, double 
     const auto share =
         static_cast<std::uint64_t>(ceil(static_cast<double>(row.top_p) * static_cast<double>(sum)));
     const std::uint64_t wanted = share < 1 ? 1 : share < sum ? share : sum;
-    kept = keep_until(shared, logits, width, wanted, kept_weight);
+    kept = keep_until(shared, width, wanted, key_at, kept_weight);
     sum = sum_of_kept();
   }
   const auto target = static_cast<std::uint64_t>(number * static_cast<double>(sum));

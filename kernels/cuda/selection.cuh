@@ -1,5 +1,6 @@
-// Searches in one row by all threads of a block: the greatest elements, and the place at which a
-// sum over them passes a number. Weights are whole numbers, so that no order of adding matters.
+// Searches in one row by all threads of a block: the elements of the greatest keys, and the place
+// at which a sum over them passes a number. What an element's key and weight are, functions of its
+// id say. Weights are whole numbers, so that no order of adding matters.
 #pragma once
 
 #include <device_primitives.cuh>
@@ -26,7 +27,7 @@ struct SelectShared {
   std::int64_t found;
 };
 
-// The greater of two elements has the greater key; -0 and 0 have one.
+// The greater of two logits has the greater key; -0 and 0 have one.
 __device__ inline std::uint32_t key_of(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value + 0.0F);
   return (bits >> 31) != 0 ? ~bits : bits | 0x80000000U;
@@ -87,11 +88,11 @@ struct KeyRank {
   std::uint64_t equal;
 };
 
-// The key at which the sum of weights, from the greatest key down, reaches `wanted`. weight(id) and
-// logits are the row's. REQUIRES: 1 <= wanted <= the sum of all weights.
-template <typename Weight>
-__device__ KeyRank descend(SelectShared& shared, const float* logits, std::int64_t width,
-                           std::uint64_t wanted, const Weight& weight) {
+// The key at which the sum of weights, from the greatest key down, reaches `wanted`. REQUIRES:
+// 1 <= wanted <= the sum of all weights.
+template <typename KeyOf, typename Weight>
+__device__ KeyRank descend(SelectShared& shared, std::int64_t width, std::uint64_t wanted,
+                           const KeyOf& key_at, const Weight& weight) {
   KeyRank rank = {0, 0, 0};
   int bits_left = 32;
   while (bits_left > 0) {
@@ -102,7 +103,7 @@ __device__ KeyRank descend(SelectShared& shared, const float* logits, std::int64
     shared.sums[2 * thread_index() + 1] = 0;
     block_barrier();
     for_ids(width, [&](std::int64_t id) {
-      const std::uint32_t key = key_of(logits[id]);
+      const std::uint32_t key = key_at(id);
       const bool matches =
           bits_left == 32 || key >> (bits_left % 32) == rank.key >> (bits_left % 32);
       const std::uint64_t mine = matches ? weight(id) : 0;
@@ -158,27 +159,26 @@ __device__ std::int64_t find_in_order(SelectShared& shared, std::int64_t width,
 // The keys that are kept: those above `key`, and of those at it the ids up to `last`.
 struct Kept {
   std::uint32_t key = 0;
-  std::int64_t last = 0;
+  std::int32_t last = 0;
 
-  __device__ bool holds(float value, std::int64_t id) const {
-    const std::uint32_t mine = key_of(value);
+  __device__ bool holds(std::uint32_t mine, std::int64_t id) const {
     return mine > key || (mine == key && id <= last);
   }
 };
 
-// The greatest elements, ties by the lowest id, until their weights reach `wanted`. Elements of one
-// key have one weight, or none. REQUIRES: as descend.
-template <typename Weight>
-__device__ Kept keep_until(SelectShared& shared, const float* logits, std::int64_t width,
-                           std::uint64_t wanted, const Weight& weight) {
-  const KeyRank rank = descend(shared, logits, width, wanted, weight);
+// Those of the greatest keys, ties by the lowest id, until their weights reach `wanted`. REQUIRES:
+// as descend.
+template <typename KeyOf, typename Weight>
+__device__ Kept keep_until(SelectShared& shared, std::int64_t width, std::uint64_t wanted,
+                           const KeyOf& key_at, const Weight& weight) {
+  const KeyRank rank = descend(shared, width, wanted, key_at, weight);
   if (rank.above + rank.equal == wanted) {
-    return {rank.key, width - 1};
+    return {rank.key, static_cast<std::int32_t>(width - 1)};
   }
-  const std::int64_t last = find_in_order(
-      shared, width, wanted - rank.above - 1,
-      [&](std::int64_t id) { return key_of(logits[id]) == rank.key ? weight(id) : 0; });
-  return {rank.key, last};
+  const std::int64_t last =
+      find_in_order(shared, width, wanted - rank.above - 1,
+                    [&](std::int64_t id) { return key_at(id) == rank.key ? weight(id) : 0; });
+  return {rank.key, static_cast<std::int32_t>(last)};
 }
 
 }  // namespace lmtp::kernels::cuda
