@@ -105,6 +105,7 @@ class GenerateParams(ScoreParams, total=False):
     temperature: float
     top_p: float
     top_k: int
+    min_p: float
     repetition_penalty: float
     presence_penalty: float
     frequency_penalty: float

@@ -187,6 +187,7 @@ class RowSampler {
 
   std::int32_t draw(float max, std::uint64_t position) {
     ops_.draw_weights(logits_.data(), size(), max, row_.temperature, work_.weights);
+    if (row_.min_p > 0.0F) keep_min_p(max);
     if (row_.top_k > 0 && row_.top_k < size()) keep_best(row_.top_k);
     const std::uint64_t sum = row_.top_p < 1.0F ? keep_nucleus(max) : sum_of_weights();
     // The token at which the sum of the weights, in order of ids, passes the target.
@@ -203,6 +204,20 @@ class RowSampler {
     std::uint64_t sum = 0;
     for (std::int64_t id = 0; id < size(); ++id) sum += whole(work_.weights[id]);
     return sum;
+  }
+
+  // Sets the weights of what is below the least logit that has min_p of the best one's weight to
+  // zero.
+  void keep_min_p(float max) {
+    const float wanted = row_.min_p * kDrawWeightOfBest;
+    float least = max;
+    for (std::int64_t id = 0; id < size(); ++id) {
+      const float logit = logits_[static_cast<std::size_t>(id)];
+      least = work_.weights[id] >= wanted ? std::min(least, logit) : least;
+    }
+    for (std::int64_t id = 0; id < size(); ++id) {
+      if (logits_[static_cast<std::size_t>(id)] < least) work_.weights[id] = 0.0F;
+    }
   }
 
   // Sets the weights of all but the `count` best tokens to zero.

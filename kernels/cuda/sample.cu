@@ -160,9 +160,23 @@ __device__ int list_top(SampleShared& shared, const float* logits, std::int64_t 
   return static_cast<int>(count);
 }
 
-// `number`: in [0, 1).
-__device__ std::int32_t draw(SelectShared& shared, const SampleRow& row, double number,
-                             const float* logits, std::int64_t width, const RowTotal& total) {
+// The least key of a token that has min_p of the best one's weight.
+__device__ std::uint32_t least_key(SelectShared& shared, const SampleRow& row, const float* logits,
+                                   std::int64_t width, float max) {
+  const float least = row.min_p * kDrawWeightOfBest;
+  std::uint32_t inverted = 0;
+  for_ids(width, [&](std::int64_t id) {
+    const std::uint32_t mine = ~key_of(logits[id]);
+    const bool is_kept = draw_weight(logits[id], max, row.temperature) >= least;
+    inverted = is_kept && mine > inverted ? mine : inverted;
+  });
+  return ~static_cast<std::uint32_t>(block_max(shared, inverted));
+}
+
+// *position: of the token before. It is read last: until then each register counts.
+__device__ std::int32_t draw(SelectShared& shared, const SampleRow& row,
+                             const std::int32_t* position, const float* logits, std::int64_t width,
+                             const RowTotal& total) {
   const auto weight = [&](std::int64_t id) {
     return static_cast<std::uint64_t>(draw_weight(logits[id], total.max, row.temperature));
   };
@@ -171,6 +185,10 @@ __device__ std::int32_t draw(SelectShared& shared, const SampleRow& row, double 
   if (row.top_k > 0 && row.top_k < width) {
     kept = keep_until(shared, width, static_cast<std::uint64_t>(row.top_k), key_at,
                       [](std::int64_t) { return std::uint64_t{1}; });
+  }
+  if (row.min_p > 0.0F) {
+    const std::uint32_t least = least_key(shared, row, logits, width, total.max);
+    if (least > kept.key) kept = {least, static_cast<std::int32_t>(width - 1)};
   }
   const auto kept_weight = [&](std::int64_t id) {
     return kept.holds(key_at(id), id) ? weight(id) : 0;
@@ -190,6 +208,7 @@ __device__ std::int32_t draw(SelectShared& shared, const SampleRow& row, double 
     kept = keep_until(shared, width, wanted, key_at, kept_weight);
     sum = sum_of_kept();
   }
+  const double number = uniform(row.seed, static_cast<std::uint64_t>(*position) + 1);
   const auto target = static_cast<std::uint64_t>(number * static_cast<double>(sum));
   return static_cast<std::int32_t>(
       find_in_order(shared, width, target < sum ? target : sum - 1, kept_weight));
@@ -225,8 +244,7 @@ __global__ void __launch_bounds__(kSelectThreads) sample_kernel(SampleArgs args)
     if (row.scored < 0) {
       record.token = total.best;
       if (row.temperature > 0.0F) {
-        const auto drawn = static_cast<std::uint64_t>(args.positions[at]) + 1;
-        record.token = draw(shared.select, row, uniform(row.seed, drawn), logits, width, total);
+        record.token = draw(shared.select, row, args.positions + at, logits, width, total);
       }
     }
     // What is reported comes last: of two sets of logits one is needed at a time, in registers too.

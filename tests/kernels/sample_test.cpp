@@ -212,7 +212,21 @@ TEST(SampleDrawTest, DrawsFollowTheProbabilities) {
   expect_distribution(one, softmax(one.logits, 2.0, {3, 6, 0, 7, 1}), 18.5);
   params.temperature = 0.5F;
   expect_distribution(one, softmax(one.logits, 0.5, {3, 6}), 10.9);
+  // min_p comes before top_p: of those with 0.3 of the best one's probability, two hold 0.797.
+  params.min_p = 0.3F;
+  params.temperature = 1.0F;
+  expect_distribution(one, softmax(one.logits, 1.0, {3, 6}), 10.9);
+  params.top_p = 1.0F;
+  expect_distribution(one, softmax(one.logits, 1.0, {3, 6, 0}), 13.8);
+  params.top_k = 2;
+  expect_distribution(one, softmax(one.logits, 1.0, {3, 6}), 10.9);
+  // The temperature comes before it.
+  params.top_k = 0;
+  params.temperature = 2.0F;
+  expect_distribution(one, softmax(one.logits, 2.0, {3, 6, 0, 7, 1, 4, 2}), 22.5);
+  params.min_p = 0.0F;
   // Of the three best, 3 and 6 hold 0.797.
+  params.top_p = 0.75F;
   params.temperature = 1.0F;
   params.top_k = 3;
   expect_distribution(one, softmax(one.logits, 1.0, {3, 6}), 10.9);

@@ -184,6 +184,8 @@ const Case kCases[] = {
     {"negative_top_p", generate(R"("top_p": -0.1)"), "top_p", "is -0.1"},
     {"negative_top_k", generate(R"("top_k": -1)"), "top_k", "is -1"},
     {"fraction_top_k", generate(R"("top_k": 5.0)"), "top_k", "is 5.0; allowed is a whole number"},
+    {"large_min_p", generate(R"("min_p": 1.5)"), "min_p", ">= 0 and <= 1"},
+    {"negative_min_p", generate(R"("min_p": -0.1)"), "min_p", "is -0.1"},
     {"zero_repetition", generate(R"("repetition_penalty": 0)"), "repetition_penalty", "> 0"},
     {"negative_repetition", generate(R"("repetition_penalty": -1)"), "repetition_penalty", "is -1"},
     {"large_repetition", generate(R"("repetition_penalty": 101)"), "repetition_penalty", "<= 100"},

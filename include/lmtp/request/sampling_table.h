@@ -57,6 +57,11 @@ inline constexpr std::array kSamplingTable = {
                   &SamplingParams::top_k,
                   {0, kMaxCount},
                   "draw among so many of the most probable; 0 is off"},
+    SamplingParam{
+        "min_p",
+        &SamplingParams::min_p,
+        {0.0, 1.0},
+        "draw among those at least this times as probable as the most probable; 0 is off"},
     SamplingParam{"repetition_penalty",
                   &SamplingParams::repetition_penalty,
                   {0.0, 100.0, false},
