@@ -136,16 +136,18 @@ __device__ KeyRank descend(SelectShared& shared, std::int64_t width, std::uint64
 template <typename Weight>
 __device__ std::int64_t find_in_order(SelectShared& shared, std::int64_t width,
                                       std::uint64_t target, const Weight& weight) {
-  const std::int64_t stretch = ceil_divide<std::int64_t>(width, kSelectThreads) * kWarpSize;
-  const std::int64_t begin = thread_index() / kWarpSize * stretch;
-  const std::int64_t end = begin + stretch < width ? begin + stretch : width;
+  // In 32 bits, which hold ids: registers count.
+  const auto ids = static_cast<std::int32_t>(width);
+  const std::int32_t stretch = ceil_divide(ids, kSelectThreads) * kWarpSize;
+  const std::int32_t begin = thread_index() / kWarpSize * stretch;
+  const std::int32_t end = begin + stretch < ids ? begin + stretch : ids;
   std::uint64_t mine = 0;
-  for (std::int64_t id = begin + lane_index(); id < end; id += kWarpSize) mine += weight(id);
+  for (std::int32_t id = begin + lane_index(); id < end; id += kWarpSize) mine += weight(id);
   std::uint64_t total = 0;
   std::uint64_t before = block_prefix(shared, mine, total);
   before = shuffle(before, 0);  // of this warp's stretch
-  for (std::int64_t first = begin; first < end; first += kWarpSize) {
-    const std::int64_t id = first + lane_index();
+  for (std::int32_t first = begin; first < end; first += kWarpSize) {
+    const std::int32_t id = first + lane_index();
     const std::uint64_t one = id < end ? weight(id) : 0;
     const std::uint64_t with_mine = before + warp_prefix(one);
     if (with_mine > target && with_mine - one <= target) shared.found = id;
