@@ -29,11 +29,14 @@ std::uint64_t full_block_hash(BlockId parent, const TokenId* tokens) {
 }  // namespace
 
 PrefixCache::PrefixCache(BlockPool& pool)
-    : pool_(pool), nodes_(static_cast<std::size_t>(pool.num_total()) + 1) {}
+    : pool_(pool),
+      nodes_(index(pool.num_total()) + 1),
+      full_blocks_(index(pool.num_total())),
+      siblings_(index(pool.num_total()) * kFamilyTokens) {}
 
 BlockId PrefixCache::first_sibling(BlockId parent, const TokenId* tokens, int count) const {
-  const auto found = siblings_.find(hash_of(parent, tokens, count));
-  return found == siblings_.end() ? kNoBlock : found->second.head;
+  const SiblingList* const list = siblings_.find(hash_of(parent, tokens, count));
+  return list == nullptr ? kNoBlock : list->head;
 }
 
 // A node below `parent` that begins with these tokens, and ends with them where there is one.
@@ -46,11 +49,11 @@ BlockId PrefixCache::find_head(BlockId parent, const TokenId* tokens, int count)
 }
 
 BlockId PrefixCache::find_full_block(BlockId parent, const TokenId* tokens) const {
-  const auto found = full_blocks_.find(full_block_hash(parent, tokens));
-  if (found == full_blocks_.end()) return kNoBlock;
-  const Node& node = nodes_[index(found->second)];
+  const BlockId* const found = full_blocks_.find(full_block_hash(parent, tokens));
+  if (found == nullptr) return kNoBlock;
+  const Node& node = nodes_[index(*found)];
   const bool same = node.parent == parent && std::equal(tokens, tokens + kBlockSize, node.tokens);
-  return same ? found->second : kNoBlock;
+  return same ? *found : kNoBlock;
 }
 
 bool PrefixCache::is_evictable_partial(BlockId block) const {
@@ -106,8 +109,8 @@ BlockId PrefixCache::insert(BlockId parent, std::span<const TokenId> tokens, Blo
              parent);
   const int size = static_cast<int>(tokens.size());
   if (size == kBlockSize) {
-    const auto there = full_blocks_.find(full_block_hash(parent, tokens.data()));
-    if (there != full_blocks_.end()) return find_full_block(parent, tokens.data());
+    const bool is_taken = full_blocks_.find(full_block_hash(parent, tokens.data())) != nullptr;
+    if (is_taken) return find_full_block(parent, tokens.data());
   }
   if (size < kFamilyTokens) {
     const BlockId head = find_head(parent, tokens.data(), size);
@@ -157,7 +160,7 @@ void PrefixCache::attach(BlockId parent, std::span<const TokenId> tokens, BlockI
   node.num_tokens = static_cast<int>(tokens.size());
   std::copy(tokens.begin(), tokens.end(), node.tokens);
   if (node.num_tokens == kBlockSize) {
-    full_blocks_.emplace(full_block_hash(parent, node.tokens), block);
+    full_blocks_.find_or_add(full_block_hash(parent, node.tokens)) = block;
   }
   for (int count = 1; count <= num_lists(node); ++count) add_sibling(block, count);
   node.is_listed = true;
@@ -186,7 +189,7 @@ void PrefixCache::free_partial(BlockId block) {
 void PrefixCache::add_sibling(BlockId block, int count) {
   Node& node = nodes_[index(block)];
   const int at = count - 1;
-  SiblingList& list = siblings_[hash_of(node.parent, node.tokens, count)];
+  SiblingList& list = siblings_.find_or_add(hash_of(node.parent, node.tokens, count));
   const bool is_behind = count < kFamilyTokens && list.head != kNoBlock &&
                          num_tokens(list.head) == count && node.num_tokens > count;
   node.prev[at] = is_behind ? list.head : kNoBlock;
@@ -199,22 +202,23 @@ void PrefixCache::add_sibling(BlockId block, int count) {
 void PrefixCache::remove_sibling(BlockId block, int count) {
   const Node& node = nodes_[index(block)];
   const int at = count - 1;
-  const auto list = siblings_.find(hash_of(node.parent, node.tokens, count));
-  LMTP_CHECK(list != siblings_.end(), block);
+  const std::uint64_t hash = hash_of(node.parent, node.tokens, count);
+  SiblingList* const list = siblings_.find(hash);
+  LMTP_CHECK(list != nullptr, block);
   const BlockId prev = node.prev[at];
   const BlockId next = node.next[at];
-  (prev == kNoBlock ? list->second.head : nodes_[index(prev)].next[at]) = next;
-  (next == kNoBlock ? list->second.tail : nodes_[index(next)].prev[at]) = prev;
-  if (--list->second.size == 0) siblings_.erase(list);
+  (prev == kNoBlock ? list->head : nodes_[index(prev)].next[at]) = next;
+  (next == kNoBlock ? list->tail : nodes_[index(next)].prev[at]) = prev;
+  if (--list->size == 0) siblings_.erase(hash);
 }
 
 // Keeps the list that is searched within its limit before an addition. Pinned partial nodes stay:
 // there are no more of them than running sequences.
 void PrefixCache::trim_siblings(BlockId parent, const TokenId* tokens, int size) {
   if (size < kFamilyTokens) return;
-  const auto list = siblings_.find(hash_of(parent, tokens, kFamilyTokens));
-  if (list == siblings_.end() || list->second.size < kMaxSiblings) return;
-  for (BlockId at = list->second.tail; at != kNoBlock;) {
+  const SiblingList* const list = siblings_.find(hash_of(parent, tokens, kFamilyTokens));
+  if (list == nullptr || list->size < kMaxSiblings) return;
+  for (BlockId at = list->tail; at != kNoBlock;) {
     Node& node = nodes_[index(at)];
     if (node.num_tokens == kBlockSize) {
       node.is_listed = false;

@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <span>
-#include <unordered_map>
 #include <vector>
 
 #include "lmtp/base/ids.h"
 #include "lmtp/cache/block_pool.h"
+#include "lmtp/cache/fixed_map.h"
 
 namespace lmtp::cache {
 
@@ -40,6 +40,8 @@ struct PrefixMatch {
 // A partial node may be matched by any sequence: the tokens that it lists do not change while its
 // owner goes on writing behind them. A sequence that matches all tokens of an unpinned one may take
 // it over (pin it and go on writing in place); all others copy it.
+//
+// Memory for all blocks is taken at the start: that one becomes full in a step costs no allocation.
 //
 // The idea of a radix tree over KV: SGLang (Zheng et al. 2023), blocks: vLLM (Kwon et al. 2023).
 // Owner: the scheduler. One thread.
@@ -118,9 +120,9 @@ class PrefixCache {
   BlockPool& pool_;
   std::vector<Node> nodes_;  // [num_blocks]
   // Hash of parent and tokens -> node.
-  std::unordered_map<std::uint64_t, BlockId> full_blocks_;
+  FixedMap<BlockId> full_blocks_;
   // Hash of parent and first tokens -> the nodes.
-  std::unordered_map<std::uint64_t, SiblingList> siblings_;
+  FixedMap<SiblingList> siblings_;
 };
 
 }  // namespace lmtp::cache
