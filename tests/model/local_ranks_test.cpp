@@ -1,0 +1,163 @@
+// Sums over ranks that are threads: their order, and what becomes of the others where one fails.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "run_ranks.h"
+
+namespace lmtp {
+namespace {
+
+using model::Communicator;
+using model::LocalRanks;
+using model::RankError;
+using testing::run_ranks;
+
+constexpr std::int64_t kRows = 3;
+constexpr std::int64_t kColumns = 37;  // not a multiple of any number of ranks here
+constexpr std::int64_t kStride = 41;
+constexpr float kBeside = 123.0F;  // in the columns that do not belong to the matrix
+
+// A rank's element in its sum number `round`: large ones and small ones of both signs, so that
+// another order of adding gives other bits.
+float element(int rank, int round, std::int64_t row, std::int64_t column) {
+  const auto number = static_cast<float>(rank * 7 + round * 3 + row * 5 + column);
+  return std::sin(number) * std::exp(8.0F * std::cos(3.0F * number));
+}
+
+float sum_in_order(int num_ranks, int round, std::int64_t row, std::int64_t column) {
+  float sum = element(0, round, row, column);
+  for (int rank = 1; rank < num_ranks; ++rank) sum += element(rank, round, row, column);
+  return sum;
+}
+
+// A rank's matrix, with its stream.
+struct RankMatrix {
+  explicit RankMatrix(std::int64_t rows = kRows)
+      : values(static_cast<std::size_t>(rows * kStride), kBeside),
+        matrix{values.data(), rows, kColumns, kStride} {}
+
+  kernels::WorkerPool pool{1};
+  kernels::Stream stream{kernels::cpu_backend(), pool};
+  std::vector<float> values;
+  kernels::Matrix<float> matrix;
+};
+
+class LocalRanksTest : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Counts, LocalRanksTest, ::testing::Values(1, 2, 3, 4, 8));
+
+TEST_P(LocalRanksTest, TheSumIsInTheOrderOfRanksWhicheverComesFirst) {
+  constexpr int kRounds = 40;
+  LocalRanks ranks(GetParam());
+  const auto errors = run_ranks(ranks, [&](Communicator& communicator) {
+    const int rank = communicator.shard().rank;
+    RankMatrix own;
+    for (int round = 0; round < kRounds; ++round) {
+      for (std::int64_t row = 0; row < kRows; ++row) {
+        for (std::int64_t i = 0; i < kColumns; ++i) {
+          own.matrix.row(row)[i] = element(rank, round, row, i);
+        }
+      }
+      // Another one is late each time.
+      if (round % ranks.count() == rank) std::this_thread::sleep_for(std::chrono::microseconds(50));
+      communicator.sum(own.stream, own.matrix);
+      for (std::int64_t row = 0; row < kRows; ++row) {
+        for (std::int64_t i = 0; i < kColumns; ++i) {
+          ASSERT_EQ(std::bit_cast<std::uint32_t>(own.matrix.row(row)[i]),
+                    std::bit_cast<std::uint32_t>(sum_in_order(ranks.count(), round, row, i)))
+              << "rank " << rank << ", round " << round << ", " << row << ", " << i;
+        }
+        for (std::int64_t i = kColumns; i < kStride; ++i) {
+          ASSERT_EQ(own.matrix.row(row)[i], kBeside);
+        }
+      }
+    }
+  });
+  EXPECT_EQ(errors, std::vector<std::string>(errors.size()));
+}
+
+TEST(LocalRanksOrderTest, TheOrderMatters) {
+  int num_different = 0;
+  for (std::int64_t i = 0; i < kColumns; ++i) {
+    const float backwards = (element(2, 0, 0, i) + element(1, 0, 0, i)) + element(0, 0, 0, i);
+    num_different += backwards != sum_in_order(3, 0, 0, i) ? 1 : 0;
+  }
+  EXPECT_GT(num_different, 3);
+}
+
+TEST_P(LocalRanksTest, ARankThatFailsEndsTheSumsOfTheOthers) {
+  constexpr int kGoodRounds = 5;
+  LocalRanks ranks(GetParam());
+  const int failing = ranks.count() - 1;
+  const auto errors = run_ranks(ranks, [&](Communicator& communicator) {
+    RankMatrix own;
+    for (int round = 0;; ++round) {
+      if (round == kGoodRounds && communicator.shard().rank == failing) {
+        throw std::runtime_error("no memory");
+      }
+      communicator.sum(own.stream, own.matrix);
+      ASSERT_LT(round, kGoodRounds);
+    }
+  });
+  const std::string reason = "rank " + std::to_string(failing) + " failed: no memory";
+  for (int rank = 0; rank < failing; ++rank) {
+    EXPECT_EQ(errors[static_cast<std::size_t>(rank)], reason);
+  }
+  EXPECT_EQ(errors.back(), "no memory");
+  // The group stays at its end, with the first reason.
+  ranks.abort("another one");
+  RankMatrix late;
+  try {
+    ranks[0].sum(late.stream, late.matrix);
+    ADD_FAILURE() << "a sum of a group that has ended";
+  } catch (const RankError& error) {
+    EXPECT_EQ(error.what(), reason);
+  }
+}
+
+TEST(LocalRanksTimeoutTest, ARankThatDoesNotComeIsNamed) {
+  LocalRanks ranks(3, std::chrono::milliseconds(20));
+  const auto errors = run_ranks(ranks, [&](Communicator& communicator) {
+    if (communicator.shard().rank == 1) return;
+    RankMatrix own;
+    communicator.sum(own.stream, own.matrix);
+  });
+  EXPECT_EQ(errors[0], "no sign of rank 1 for 20 ms");
+  EXPECT_EQ(errors[1], "");
+  EXPECT_EQ(errors[2], errors[0]);
+}
+
+TEST(LocalRanksDeathTest, MatricesOfDifferentShapesAreABug) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_DEATH(
+      {
+        LocalRanks ranks(2);
+        run_ranks(ranks, [](Communicator& communicator) {
+          RankMatrix own(1 + communicator.shard().rank);
+          communicator.sum(own.stream, own.matrix);
+        });
+      },
+      "check failed");
+}
+
+TEST(SingleRankTest, TheSumIsTheMatrix) {
+  model::SingleRank single;
+  EXPECT_EQ(single.shard(), model::Shard{});
+  RankMatrix own;
+  own.values[1] = -0.0F;
+  const std::vector<float> before = own.values;
+  single.sum(own.stream, own.matrix);
+  EXPECT_EQ(own.values, before);
+  EXPECT_TRUE(std::signbit(own.values[1]));
+}
+
+}  // namespace
+}  // namespace lmtp
