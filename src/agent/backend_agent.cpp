@@ -30,8 +30,8 @@ BackendAgent::BackendAgent(AgentParts parts, const AgentOptions& options, int nu
           parts_.stream->backend(),
           2 * static_cast<std::size_t>(options.batch.max_tokens) * sizeof(std::int32_t))) {
   (void)stream().scratch(stream().backend().scratch_bytes(op_limits(options_, num_blocks)));
-  cache_ =
-      std::make_unique<model::KvCache>(options_.config, num_blocks, stream(), kv_type(options_));
+  cache_ = std::make_unique<model::KvCache>(model::kv_specs(options_.config), num_blocks, stream(),
+                                            kv_type(options_));
   stream().synchronize();
 }
 

@@ -75,10 +75,14 @@ std::int64_t num_blocks_min(const AgentOptions& options) {
   return (longest_stream(options) + kBlockSize - 1) / kBlockSize + 1;
 }
 
+std::int64_t kv_block_bytes(const AgentOptions& options) {
+  return model::kv_block_bytes(model::kv_specs(options.config), kv_type(options));
+}
+
 Result<int> count_blocks(const AgentOptions& options) {
   const std::int64_t kv_bytes = options.kv_cache_bytes;
   LMTP_CHECK(kv_bytes > 0, kv_bytes);
-  const std::int64_t block_bytes = model::kv_block_bytes(options.config, kv_type(options));
+  const std::int64_t block_bytes = kv_block_bytes(options);
   const std::int64_t num_blocks =
       std::min<std::int64_t>(kv_bytes / block_bytes, INT32_MAX / kBlockSize);
   const std::int64_t needed = num_blocks_min(options);
@@ -116,13 +120,18 @@ ErrorCode cause_of(const std::exception& thrown) {
 kernels::OpLimits op_limits(const AgentOptions& options, int num_blocks) {
   const model::ModelConfig& config = options.config;
   const int rows = options.batch.rows_max();
+  model::KvSpec kv;
+  for (const model::KvSpec& spec : model::kv_specs(config)) {
+    kv.num_heads = std::max(kv.num_heads, spec.num_heads);
+    kv.head_dim = std::max(kv.head_dim, spec.head_dim);
+  }
   return {.weight_type = options.weight_type,
           .rows = options.batch.max_tokens,
           .inputs = std::max({config.hidden_size, config.mlp_size,
                               config.num_heads * config.head_dim, config.embedding_size}),
           .kv_type = kv_type(options),
-          .num_kv_heads = config.num_kv_heads,
-          .head_dim = config.head_dim,
+          .num_kv_heads = kv.num_heads,
+          .head_dim = kv.head_dim,
           .num_sequences = rows,
           .num_table_blocks = num_blocks + rows};
 }

@@ -38,6 +38,9 @@ Result<LoadedModel> load_model(const AgentOptions& options, std::int64_t num_wei
 // model's own), and block 0, which is never handed out.
 std::int64_t num_blocks_min(const AgentOptions& options);
 
+// Bytes of one block of the KV cache.
+std::int64_t kv_block_bytes(const AgentOptions& options);
+
 // The number of blocks of the KV cache, or why they are not enough for one stream.
 // REQUIRES: options.kv_cache_bytes > 0.
 Result<int> count_blocks(const AgentOptions& options);

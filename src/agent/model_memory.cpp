@@ -6,7 +6,6 @@
 #include "free_memory.h"
 #include "kernels/device.h"
 #include "kernels/device_api.h"
-#include "lmtp/model/kv_cache.h"
 #include "load_model.h"
 #include "resident_batch.h"
 #include "step_sampling.h"
@@ -48,15 +47,13 @@ Result<ModelMemory> estimate_memory(const AgentOptions& options) {
   const std::int64_t workspace = floats_per_token * options.batch.max_tokens * kFloat +
                                  (options.cuda_device ? device_workspace_bytes(options) : 0);
   memory.weights_bytes = weights + weights / kWeightsShare + workspace + kFixedBytes;
-  memory.kv_bytes_min =
-      num_blocks_min(options) * model::kv_block_bytes(options.config, kv_type(options));
+  memory.kv_bytes_min = num_blocks_min(options) * kv_block_bytes(options);
   return memory;
 }
 
 int servable_context(const AgentOptions& options) {
   // Block 0 is never handed out.
-  const std::int64_t num_blocks =
-      options.kv_cache_bytes / model::kv_block_bytes(options.config, kv_type(options)) - 1;
+  const std::int64_t num_blocks = options.kv_cache_bytes / kv_block_bytes(options) - 1;
   const std::int64_t fits = std::max<std::int64_t>(num_blocks * kBlockSize, kContextLengthMin);
   return static_cast<int>(std::min<std::int64_t>(fits, options.config.context_length));
 }

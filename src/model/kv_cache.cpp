@@ -1,58 +1,70 @@
 #include "lmtp/model/kv_cache.h"
 
+#include <cstddef>
+
 #include "kernels/device_api.h"
 
 namespace lmtp::model {
 namespace {
 
-// Keys and values of one block and layer.
-std::int64_t layer_block_bytes(const ModelConfig& config, kernels::ElementType type) {
-  const kernels::KvLayer layer{.num_kv_heads = config.num_kv_heads, .head_dim = config.head_dim};
-  return 2 * layer.block_size() * kernels::element_size(type);
+// Without its memory.
+kernels::KvLayer make_layer(const KvSpec& spec, int num_blocks, kernels::ElementType type) {
+  return {.num_blocks = num_blocks,
+          .num_kv_heads = spec.num_heads,
+          .head_dim = spec.head_dim,
+          .type = type};
+}
+
+// Bytes of all keys of a layer; its values have as many.
+std::int64_t keys_bytes(const kernels::KvLayer& layer) {
+  return layer.num_blocks * layer.block_size() * kernels::element_size(layer.type);
 }
 
 }  // namespace
 
-std::int64_t kv_block_bytes(const ModelConfig& config, kernels::ElementType type) {
-  return config.num_layers * layer_block_bytes(config, type);
+std::vector<KvSpec> kv_specs(const ModelConfig& config) {
+  std::vector<KvSpec> specs(static_cast<std::size_t>(config.num_layers),
+                            {.num_heads = config.num_kv_heads, .head_dim = config.head_dim});
+  LMTP_CHECK(config.windows.empty() || config.windows.size() == specs.size(), specs.size());
+  for (std::size_t i = 0; i < config.windows.size(); ++i) specs[i].window = config.windows[i];
+  return specs;
 }
 
-KvCache::KvCache(const ModelConfig& config, int num_blocks, kernels::Stream& stream,
+std::int64_t kv_block_bytes(const std::vector<KvSpec>& specs, kernels::ElementType type) {
+  std::int64_t num_bytes = 0;
+  for (const KvSpec& spec : specs) num_bytes += 2 * keys_bytes(make_layer(spec, 1, type));
+  return num_bytes;
+}
+
+KvCache::KvCache(const std::vector<KvSpec>& specs, int num_blocks, kernels::Stream& stream,
                  kernels::ElementType type)
-    : num_blocks_(num_blocks),
-      num_layers_(config.num_layers),
-      num_kv_heads_(config.num_kv_heads),
-      head_dim_(config.head_dim),
-      type_(type) {
+    : num_blocks_(num_blocks) {
   LMTP_CHECK(num_blocks >= 2, num_blocks);
   // On the host a large allocation is untouched pages: a block uses memory once it is written.
-  const auto num_bytes = static_cast<std::size_t>(num_blocks * kv_block_bytes(config, type));
+  const auto num_bytes = static_cast<std::size_t>(num_blocks * kv_block_bytes(specs, type));
   memory_ = kernels::Memory::allocate(stream.backend(), num_bytes);
   if (const kernels::DeviceApi* device = stream.device_api(); device != nullptr) {
     // Kernels read whole blocks and mask the rows without a token: these must not be NaN.
     device->set_zero(stream.handle(), memory_.data(), num_bytes);
   }
+  auto* next = static_cast<std::byte*>(memory_.data());
+  for (const KvSpec& spec : specs) {
+    kernels::KvLayer& layer = layers_.emplace_back(make_layer(spec, num_blocks, type));
+    layer.keys = next;
+    layer.values = next + keys_bytes(layer);
+    next += 2 * keys_bytes(layer);
+  }
 }
 
-kernels::KvLayer KvCache::layer(int index) const {
-  LMTP_CHECK(index >= 0 && index < num_layers_, index, num_layers_);
-  kernels::KvLayer layer{.num_blocks = num_blocks_,
-                         .num_kv_heads = num_kv_heads_,
-                         .head_dim = head_dim_,
-                         .type = type_};
-  const std::int64_t half =
-      num_blocks_ * layer.block_size() * kernels::element_size(type_);  // bytes
-  auto* keys = static_cast<std::byte*>(memory_.data()) + 2 * index * half;
-  layer.keys = keys;
-  layer.values = keys + half;
-  return layer;
+const kernels::KvLayer& KvCache::layer(int index) const {
+  LMTP_CHECK(index >= 0 && index < static_cast<int>(layers_.size()), index, layers_.size());
+  return layers_[static_cast<std::size_t>(index)];
 }
 
 void KvCache::copy_blocks(kernels::Stream& stream, const kernels::KvCopy* copies,
                           std::int64_t count) const {
-  for (int index = 0; count > 0 && index < num_layers_; ++index) {
-    kernels::kv_copy(stream, layer(index), copies, count);
-  }
+  if (count == 0) return;
+  for (const kernels::KvLayer& layer : layers_) kernels::kv_copy(stream, layer, copies, count);
 }
 
 }  // namespace lmtp::model

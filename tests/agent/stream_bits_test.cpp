@@ -101,8 +101,9 @@ class StreamBitsTest : public ::testing::TestWithParam<Where> {
     options.num_threads = 1;
     options.context_length = kContext;
     options.batch.max_tokens = 64;
-    options.kv_cache_bytes = (num_blocks > 0 ? num_blocks : 600) *
-                             model::kv_block_bytes(options.config, agent::kv_type(options));
+    options.kv_cache_bytes =
+        (num_blocks > 0 ? num_blocks : 600) *
+        model::kv_block_bytes(model::kv_specs(options.config), agent::kv_type(options));
     if (GetParam() == Where::kDevice) {
       options.cuda_device = 0;
       options.debug.backend = &testing::device_under_test();

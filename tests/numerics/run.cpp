@@ -266,7 +266,8 @@ Result<BatchReport> Runner::run_phases(const Model& model, const Setting& settin
   agent.cuda_device = options_.cuda_device;
   agent.batch.max_tokens = setting.batched_tokens;
   agent.weight_type = setting.dtype;
-  agent.kv_cache_bytes = setting.num_blocks * model::kv_block_bytes(model.config, kv_type(agent));
+  agent.kv_cache_bytes =
+      setting.num_blocks * model::kv_block_bytes(model::kv_specs(model.config), kv_type(agent));
   agent.context_length = model.limits.context_length;
   agent.debug = {.max_chunk_tokens = setting.chunk,
                  .max_prefill_ms = 0,  // by tokens: the same steps every time

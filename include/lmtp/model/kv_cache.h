@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "kernels/attention.h"
 #include "kernels/memory.h"
@@ -10,8 +11,21 @@
 
 namespace lmtp::model {
 
+// The keys and values of one layer.
+struct KvSpec {
+  int num_heads = 0;  // of keys, and of values
+  int head_dim = 0;
+  int window = 0;  // tokens that attention sees; 0: all before
+
+  // Columns of a layer's keys, or values.
+  std::int64_t width() const { return std::int64_t{num_heads} * head_dim; }
+};
+
+// By layer.
+std::vector<KvSpec> kv_specs(const ModelConfig& config);
+
 // Bytes of one block over all layers.
-std::int64_t kv_block_bytes(const ModelConfig& config, kernels::ElementType type);
+std::int64_t kv_block_bytes(const std::vector<KvSpec>& specs, kernels::ElementType type);
 
 // Owner: the model agent. On the host, address space is reserved at once; memory is used as blocks
 // are first written.
@@ -19,14 +33,14 @@ class KvCache {
  public:
   // Where the ops of `stream` run. `type`: of keys and values; not kF16 on a CPU.
   // REQUIRES: num_blocks >= 2 (block 0 is never handed out).
-  KvCache(const ModelConfig& config, int num_blocks, kernels::Stream& stream,
+  KvCache(const std::vector<KvSpec>& specs, int num_blocks, kernels::Stream& stream,
           kernels::ElementType type);
 
   int num_blocks() const { return num_blocks_; }
   std::int64_t num_bytes() const { return static_cast<std::int64_t>(memory_.num_bytes()); }
 
   // Valid while the cache lives.
-  kernels::KvLayer layer(int index) const;
+  const kernels::KvLayer& layer(int index) const;
 
   // Makes the copies, in order, in every layer. `copies`: memory of the ops' device.
   void copy_blocks(kernels::Stream& stream, const kernels::KvCopy* copies,
@@ -34,11 +48,8 @@ class KvCache {
 
  private:
   int num_blocks_;
-  int num_layers_;
-  int num_kv_heads_;
-  int head_dim_;
-  kernels::ElementType type_;
   kernels::Memory memory_;  // for each layer its keys, then its values
+  std::vector<kernels::KvLayer> layers_;
 };
 
 }  // namespace lmtp::model

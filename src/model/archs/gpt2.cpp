@@ -68,6 +68,7 @@ Gpt2Layer load_layer(WeightLoader& in, const ModelConfig& config, int index) {
   layer.mlp_down = load_conv1d(in, name + "mlp.c_proj", hidden, config.mlp_size, residual);
   layer.activation = config.activation;
   layer.shape.num_heads = config.num_heads;
+  layer.shape.kv = kv_specs(config)[static_cast<std::size_t>(index)];
   layer.shape.scale =
       config.scale_attention ? 1.0F / std::sqrt(static_cast<float>(config.head_dim)) : 1.0F;
   if (config.scale_attention_by_layer) layer.shape.scale /= static_cast<float>(index + 1);

@@ -35,7 +35,7 @@ struct GptNeoxLayer {
                kernels::Matrix<float> x) const {
     kernels::Stream& stream = step.stream;
     const std::int64_t hidden = x.columns;
-    const int head_dim = cache.head_dim;
+    const int head_dim = shape.kv.head_dim;
     const auto normed = step.workspace.take(x.rows, hidden);         // [m, hidden]
     const auto mlp_input = step.workspace.take(x.rows, hidden);      // [m, hidden]
     const auto projected = step.workspace.take(x.rows, 3 * hidden);  // [m, q | k | v]

@@ -22,8 +22,8 @@ kernels::Matrix<const float> GroupedAttention::operator()(const StepContext& ste
                                                           const kernels::KvLayer& cache,
                                                           kernels::Matrix<const float> x) const {
   kernels::Stream& stream = step.stream;
-  const std::int64_t query_width = std::int64_t{shape.num_heads} * cache.head_dim;
-  const std::int64_t kv_width = std::int64_t{cache.num_kv_heads} * cache.head_dim;
+  const std::int64_t query_width = shape.query_width();
+  const std::int64_t kv_width = shape.kv.width();
   const auto projected = step.workspace.take(x.rows, query_width + 2 * kv_width);  // [m, q | k | v]
   const auto attended = step.workspace.take(x.rows, query_width);
   const auto queries = projected.slice_columns(0, query_width);
@@ -32,9 +32,9 @@ kernels::Matrix<const float> GroupedAttention::operator()(const StepContext& ste
   qkv(stream, x, projected);
   if (query_norm.has_value()) {
     (*query_norm)(stream, queries, queries, shape.num_heads);
-    (*key_norm)(stream, keys, keys, cache.num_kv_heads);
+    (*key_norm)(stream, keys, keys, shape.kv.num_heads);
   }
-  rotate(step, cache.head_dim, projected.slice_columns(0, query_width + kv_width));
+  rotate(step, shape.kv.head_dim, projected.slice_columns(0, query_width + kv_width));
   attend(step, shape, cache, queries, keys, values, attended);
   return attended;
 }
@@ -58,13 +58,12 @@ void LlamaLayer::forward(const StepContext& step, const kernels::KvLayer& cache,
 }
 
 AttentionShape attention_shape(const ModelConfig& config, int layer) {
-  const auto index = static_cast<std::size_t>(layer);
   return {.num_heads = config.num_heads,
+          .kv = kv_specs(config)[static_cast<std::size_t>(layer)],
           .scale = config.attention_scale > 0.0F
                        ? config.attention_scale
                        : 1.0F / std::sqrt(static_cast<float>(config.head_dim)),
-          .soft_cap = config.attention_soft_cap,
-          .window = index < config.windows.size() ? config.windows[index] : 0};
+          .soft_cap = config.attention_soft_cap};
 }
 
 std::vector<WeightPart> qkv_parts(const ModelConfig& config, const std::string& prefix,

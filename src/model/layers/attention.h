@@ -2,18 +2,23 @@
 #pragma once
 
 #include "kernels/attention.h"
+#include "lmtp/model/kv_cache.h"
 #include "step_context.h"
 
 namespace lmtp::model {
 
+// Of a layer.
 struct AttentionShape {
-  int num_heads = 0;
+  int num_heads = 0;  // of the queries
+  KvSpec kv;
   float scale = 1.0F;
   float soft_cap = 0.0F;  // of the scores; 0: none
-  int window = 0;         // tokens seen; 0: all before
+
+  // Columns of the queries, and of the result.
+  std::int64_t query_width() const { return std::int64_t{num_heads} * kv.head_dim; }
 };
 
-// queries, y: [m, num_heads * head_dim]; keys, values: [m, num_kv_heads * head_dim].
+// queries, y: [m, shape.query_width()]; keys, values: [m, shape.kv.width()].
 inline void attend(const StepContext& step, const AttentionShape& shape,
                    const kernels::KvLayer& cache, kernels::Matrix<const float> queries,
                    kernels::Matrix<const float> keys, kernels::Matrix<const float> values,
@@ -26,7 +31,7 @@ inline void attend(const StepContext& step, const AttentionShape& shape,
                                          .num_heads = shape.num_heads,
                                          .scale = shape.scale,
                                          .soft_cap = shape.soft_cap,
-                                         .window = shape.window,
+                                         .window = shape.kv.window,
                                          .num_sequences = input.num_sequences,
                                          .chunk_max = input.chunk_max,
                                          .context_max = input.context_max,
