@@ -88,19 +88,17 @@ Result<void> BackendAgent::choose(std::span<const scheduler::RowMask> masks) {
   return {};
 }
 
-Result<scheduler::StepResult> BackendAgent::collect() {
+Result<void> BackendAgent::collect(scheduler::StepResult& result) {
   LMTP_CHECK(num_started_ > 0);
   const int oldest = (next_ + kStepsMax - num_started_) % kStepsMax;
-  scheduler::StepResult result;
-  const Result<void> done = guarded([&] { result = take(oldest); });
-  if (done.ok()) return result;
-  num_started_ = 0;
-  return done.error();
+  Result<void> done = guarded([&] { take(oldest, result); });
+  if (!done.ok()) num_started_ = 0;
+  return done;
 }
 
 // The forward pass of a step, and its first tile of logits.
 void BackendAgent::put(const scheduler::StepPlan& plan, Step& step) {
-  step.result = {};
+  step.result.clear();
   slots_.apply(plan.changes);
   resident_batch_.note(plan.changes);
   scheduler::SlotTable::list_draws(plan, step.draws);
@@ -121,7 +119,7 @@ void BackendAgent::put(const scheduler::StepPlan& plan, Step& step) {
 
 // Waits for a step's result. If the device is done already, how long it worked is not known:
 // device_wait is then zero.
-scheduler::StepResult BackendAgent::take(int oldest) {
+void BackendAgent::take(int oldest, scheduler::StepResult& result) {
   Step& step = steps_[oldest];
   const bool was_done = stream().has_reached(oldest);
   stream().wait_for(oldest);
@@ -131,7 +129,7 @@ scheduler::StepResult BackendAgent::take(int oldest) {
   const Clock::time_point now = Clock::now();
   if (!was_done) step.result.device_wait = now - std::max(step.started, last_finished_);
   last_finished_ = now;
-  return std::move(step.result);
+  std::swap(step.result, result);  // each keeps its memory for the next step
 }
 
 // Lists which records of the step before hold the input tokens of this one (PlanRow::input_row).

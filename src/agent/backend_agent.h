@@ -43,7 +43,8 @@ class BackendAgent : public scheduler::ModelAgent {
   scheduler::AgentInfo info() const override;
   Result<void> forward(const scheduler::StepPlan& plan) override;
   Result<void> choose(std::span<const scheduler::RowMask> masks) override;
-  Result<scheduler::StepResult> collect() override;
+  using ModelAgent::collect;
+  Result<void> collect(scheduler::StepResult& result) override;
   bool runs_ahead() const override { return parts_.stream->device_api() != nullptr; }
   bool is_lost() const override { return is_lost_; }
 
@@ -64,7 +65,7 @@ class BackendAgent : public scheduler::ModelAgent {
   kernels::Stream& stream() { return *parts_.stream; }
   Result<void> guarded(const std::function<void()>& work);
   void put(const scheduler::StepPlan& plan, Step& step);
-  scheduler::StepResult take(int oldest);
+  void take(int oldest, scheduler::StepResult& result);
   void list_input_records(const scheduler::StepPlan& plan);
   void check_tokens(const scheduler::StepPlan& plan) const;
   bool is_decode(const scheduler::StepPlan& plan) const;

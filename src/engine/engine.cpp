@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 #include <random>
+#include <span>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -51,7 +52,7 @@ struct Engine::Impl {
   void step();
   void start(const scheduler::StepPlan& plan);
   void start_ahead();
-  Result<scheduler::StepResult> finish();
+  Result<void> finish();
 
   void apply_all(std::vector<EngineCommand> commands);
   void apply_one(EngineCommand& command);
@@ -66,7 +67,7 @@ struct Engine::Impl {
   bool finished() const { return lost || (stop_at && streams.empty()); }
   int num_requests() const { return static_cast<int>(streams.size()); }
   void publish();
-  void queue_events(std::vector<scheduler::SchedulerEvent> events, Clock::time_point now);
+  void queue_events(std::span<scheduler::SchedulerEvent> events, Clock::time_point now);
   void queue_error(StreamKey key, std::shared_ptr<EventSink> sink, const Error& error);
   void refuse(const Request& request, const Error& error);
   void queue_notices(const scheduler::StepPlan& plan, Clock::time_point now);
@@ -132,17 +133,16 @@ void Engine::Impl::step() {
   }
   start_ahead();
   deliver();
-  Result<scheduler::StepResult> result = finish();
-  if (result) {
-    device_wait += result->device_wait;
-    queue_events(scheduler->commit(std::move(*result)), last_finish);
+  const Result<void> done = finish();
+  if (done) {
+    device_wait += steps.result().device_wait;
+    queue_events(scheduler->commit(steps.result()), last_finish);
     steps.begin_masks(*scheduler);
   } else {
     ++num_failed_steps;
-    log::error("a step failed: " + result.error().message);
-    queue_events(
-        scheduler->abort({result.error().code, "the step failed: " + result.error().message}),
-        last_finish);
+    log::error("a step failed: " + done.error().message);
+    queue_events(scheduler->abort({done.error().code, "the step failed: " + done.error().message}),
+                 last_finish);
     steps.drop_all();
     if (agent->is_lost()) {
       lost = true;
@@ -176,17 +176,17 @@ void Engine::Impl::start(const scheduler::StepPlan& plan) {
 }
 
 // The oldest of those that were started.
-Result<scheduler::StepResult> Engine::Impl::finish() {
-  auto [step, result] = steps.finish(*agent);
+Result<void> Engine::Impl::finish() {
+  auto [step, done] = steps.finish(*agent);
   ++num_steps;
   num_steps_ahead += step.is_ahead ? 1 : 0;
   metrics.step_tokens.add(step.num_tokens);
   metrics.step_streams.add(step.num_rows);
-  if (step.error) return std::move(result);
+  if (step.error) return std::move(done);
   const Clock::time_point now = Clock::now();
   pace.add(step.num_tokens, step.num_rows,
            now - std::max(step.since, std::exchange(last_finish, now)));
-  return std::move(result);
+  return std::move(done);
 }
 
 // Requests that arrive together start together: otherwise the first one's step would delay the
@@ -408,7 +408,7 @@ void Engine::Impl::tell_draining(Clock::duration grace) {
 }
 
 // `now`: when the step that gave them had ended.
-void Engine::Impl::queue_events(std::vector<scheduler::SchedulerEvent> events,
+void Engine::Impl::queue_events(std::span<scheduler::SchedulerEvent> events,
                                 Clock::time_point now) {
   for (scheduler::SchedulerEvent& event : events) {
     const auto at = streams.find(event.key);

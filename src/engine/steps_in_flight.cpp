@@ -45,18 +45,17 @@ StepsInFlight::Finished StepsInFlight::finish(scheduler::ModelAgent& agent) {
     Error error = *step.error;
     return {std::move(step), std::move(error)};
   }
-  Result<scheduler::StepResult> result = guarded([&] { return collect(agent, step); });
-  return {std::move(step), std::move(result)};
+  Result<void> done = guarded([&] { return collect(agent, step); });
+  return {std::move(step), std::move(done)};
 }
 
-Result<scheduler::StepResult> StepsInFlight::collect(scheduler::ModelAgent& agent,
-                                                     const StartedStep& step) {
+Result<void> StepsInFlight::collect(scheduler::ModelAgent& agent, const StartedStep& step) {
   if (!agent.runs_ahead()) {
     Result<void> done = agent.forward(*step.plan);
     if (done) done = agent.choose(masks_.wait_for(mask_wait_ms_));
-    if (!done) return done.error();
+    if (!done) return done;
   }
-  return agent.collect();
+  return agent.collect(result_);
 }
 
 }  // namespace lmtp::engine

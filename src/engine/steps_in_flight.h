@@ -46,20 +46,23 @@ class StepsInFlight {
   // Waits for the masks of the oldest step, not longer than mask_wait_ms.
   void choose(scheduler::ModelAgent& agent);
 
-  // Waits for the result of the oldest step. REQUIRES: it does not wait for masks.
+  // Waits for the result of the oldest step, which is result() then. REQUIRES: it does not wait for
+  // masks.
   struct Finished {
     StartedStep step;
-    Result<scheduler::StepResult> result;
+    Result<void> done;
   };
   Finished finish(scheduler::ModelAgent& agent);
+  scheduler::StepResult& result() { return result_; }
   void drop_all() { started_.clear(); }
 
  private:
-  Result<scheduler::StepResult> collect(scheduler::ModelAgent& agent, const StartedStep& step);
+  Result<void> collect(scheduler::ModelAgent& agent, const StartedStep& step);
 
   const int mask_wait_ms_;
   MaskPool masks_;
   std::deque<StartedStep> started_;
+  scheduler::StepResult result_;
 };
 
 }  // namespace lmtp::engine

@@ -40,7 +40,7 @@ Scheduler::Scheduler(SchedulerOptions options)
 
 Scheduler::~Scheduler() = default;
 
-std::vector<SchedulerEvent> Scheduler::add(std::unique_ptr<Sequence> sequence) {
+std::vector<SchedulerEvent>& Scheduler::add(std::unique_ptr<Sequence> sequence) {
   LMTP_CHECK(!in_step_);
   LMTP_CHECK(!contains(sequence->key), sequence->key.connection, sequence->key.stream);
   Sequence& added = *sequence;
@@ -53,14 +53,14 @@ std::vector<SchedulerEvent> Scheduler::add(std::unique_ptr<Sequence> sequence) {
 
   join_share(added);
 
-  std::vector<SchedulerEvent> events;
+  events_.clear();
   if (added.kind == RequestKind::kScore && added.num_prompt == 0) {
     // Nothing precedes the first token; the reference gives it log probability 0 as well.
     const TokenId first = added.tokens[0];
-    events.push_back({added.key, next_entry(added, TokenResult{first, 0.0F, {{first, 0.0F}}})});
+    events_.push_back({added.key, next_entry(added, TokenResult{first, 0.0F, {{first, 0.0F}}})});
     if (added.num_emitted == added.length()) finish(added);
   }
-  return events;
+  return events_;
 }
 
 bool Scheduler::remove(StreamKey key) {
@@ -229,31 +229,29 @@ void Scheduler::unplan(const Sequence& sequence) {
   making_->sequences.erase(at);
 }
 
-std::vector<SchedulerEvent> Scheduler::commit(StepResult result) {
+std::vector<SchedulerEvent>& Scheduler::commit(StepResult& result) {
   Planned& done = current();
   LMTP_CHECK(in_step_ && !done.plan.empty());
   LMTP_CHECK(result.rows.size() == done.plan.rows.size(), result.rows.size(),
              done.plan.rows.size());
-  std::vector<SchedulerEvent> events;
-  events.reserve(static_cast<std::size_t>(done.plan.num_logits));
+  events_.clear();
   ++steps_since_prefill_;
   end_plan();
   for (std::size_t i = 0; i < done.sequences.size(); ++i) {
     if (done.sequences[i] == nullptr) continue;
-    commit_row(*done.sequences[i], done.plan.rows[i], result.rows[i], events);
+    commit_row(*done.sequences[i], done.plan.rows[i], result.rows[i]);
   }
   done.clear();
   if (!ahead().plan.empty()) {
     current_ = 1 - current_;
     in_step_ = true;
   }
-  return events;
+  return events_;
 }
 
-void Scheduler::commit_row(Sequence& sequence, const PlanRow& row, RowResult& result,
-                           std::vector<SchedulerEvent>& events) {
+void Scheduler::commit_row(Sequence& sequence, const PlanRow& row, RowResult& result) {
   if (result.error) {
-    events.push_back(error_event(sequence, {ErrorCode::kInternal, *result.error}));
+    events_.push_back(error_event(sequence, {ErrorCode::kInternal, *result.error}));
     drop(sequence);
     return;
   }
@@ -276,7 +274,7 @@ void Scheduler::commit_row(Sequence& sequence, const PlanRow& row, RowResult& re
   for (TokenResult& token : result.tokens) {
     TokenEvent entry = next_entry(sequence, std::move(token));
     const bool ends = entry.finish_reason != FinishReason::kNone;
-    events.push_back({sequence.key, std::move(entry)});
+    events_.push_back({sequence.key, std::move(entry)});
     if (ends) {
       finish(sequence);
       return;
@@ -388,21 +386,21 @@ void Scheduler::drop(Sequence& sequence) {
   sequences_.erase(sequence.key);
 }
 
-std::vector<SchedulerEvent> Scheduler::abort(const Error& error) {
+std::vector<SchedulerEvent>& Scheduler::abort(const Error& error) {
   LMTP_CHECK(in_step_);
-  std::vector<SchedulerEvent> events;
+  events_.clear();
   Planned& failed = current();
   end_plan();
   ahead().clear();
   for (Sequence* sequence : failed.sequences) {
     if (sequence == nullptr) continue;
-    events.push_back(error_event(*sequence, error));
+    events_.push_back(error_event(*sequence, error));
     drop(*sequence);  // copies and writes of the failed step may not have happened
   }
   failed.clear();
   // Nor may the agent know what the plan said of the others.
   while (!running_.empty()) requeue(*running_.back());
-  return events;
+  return events_;
 }
 
 void Scheduler::end_plan() {

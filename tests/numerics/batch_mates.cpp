@@ -31,7 +31,8 @@ class BatchMates::WatchedAgent : public scheduler::ModelAgent {
   Result<void> choose(std::span<const scheduler::RowMask> masks) override {
     return agent_->choose(masks);
   }
-  Result<scheduler::StepResult> collect() override { return agent_->collect(); }
+  using ModelAgent::collect;
+  Result<void> collect(scheduler::StepResult& result) override { return agent_->collect(result); }
   bool is_lost() const override { return agent_->is_lost(); }
 
  private:

@@ -2,6 +2,7 @@
 // nothing is computed again but what the prefix cache does not hold.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <set>
@@ -32,6 +33,11 @@ std::vector<TokenId> first_of(const std::vector<TokenId>& tokens, std::size_t co
 }
 
 // With an agent that runs ahead, and with one that does not.
+void set(SamplingChanges& changes, const char* name) {
+  const auto at = std::ranges::find(kSamplingTable, name, &SamplingParam::name);
+  changes.given.set(static_cast<std::size_t>(at - kSamplingTable.begin()));
+}
+
 class EditsTest : public ::testing::TestWithParam<bool> {
  protected:
   static testing::FakeAgentOptions agent(int num_blocks) {
@@ -199,8 +205,7 @@ TEST_P(EditsTest, WhatIsNotAllowedChangesNothing) {
             "mask and min_tokens do not make impossible");
   SamplingChanges fewer;
   fewer.values.max_tokens = 5;
-  fewer.given.set(7);
-  ASSERT_EQ(kSamplingTable[7].name, "max_tokens");
+  set(fewer, "max_tokens");
   EXPECT_EQ(error_of(scheduler().fork(key, {1, 3}, fewer)),
             "max_tokens: is 5; allowed is more than the " + std::to_string(length - 10) +
                 " tokens that the stream has generated");
@@ -310,8 +315,7 @@ TEST_P(EditsTest, ForksDrawBySeedsOfTheirOwn) {
   ASSERT_TRUE(scheduler().fork(key, {1, 2}));
   ASSERT_TRUE(scheduler().fork(key, {1, 3}));
   changes.values.seed = 77;
-  changes.given.set(10);
-  ASSERT_EQ(kSamplingTable[10].name, "seed");
+  set(changes, "seed");
   ASSERT_TRUE(scheduler().fork(key, {1, 4}, changes));
   const StepPlan& plan = scheduler().plan();
   std::vector<std::uint64_t> seeds;

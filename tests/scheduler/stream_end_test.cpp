@@ -207,6 +207,8 @@ TEST_P(StreamEndTest, TheBiasOfTheRequestComesBackAfterMinTokens) {
   const auto key = d.add(std::move(made));
   d.run();
   EXPECT_EQ(d.outcome(key).tokens[0], (tokens[0] + 2) % kVocab);
+  d.add(sequence(7, counting(90, 3), 1));  // an agent lets go of it with the next plan
+  d.run();
   EXPECT_EQ(bias.use_count(), 1);
   auto again = sequence(2, prompt, 8);
   again->params.logit_bias = bias;

@@ -85,7 +85,8 @@ class FakeAgent : public scheduler::ModelAgent {
     }
     return {};
   }
-  Result<scheduler::StepResult> collect() override {
+  using ModelAgent::collect;
+  Result<void> collect(scheduler::StepResult& result) override {
     Step step = std::move(under_way_.front());
     under_way_.pop_front();
     if (step.result) {
@@ -95,7 +96,9 @@ class FakeAgent : public scheduler::ModelAgent {
       is_forwarded_ = false;
       slots_ = {};  // the next plan starts all that runs once more
     }
-    return std::move(step.result);
+    if (!step.result) return step.result.error();
+    result = std::move(*step.result);
+    return {};
   }
   bool runs_ahead() const override { return options_.runs_ahead; }
 

@@ -50,9 +50,10 @@ class ModelAgent {
   // forward().
   virtual Result<void> choose(std::span<const RowMask> masks) = 0;
 
-  // The result of the oldest step that was chosen. An error means that the step as a whole failed,
-  // with one that was started behind it. REQUIRES: there is one.
-  virtual Result<StepResult> collect() = 0;
+  // Writes the result of the oldest step that was chosen over `result`, whose memory is used again.
+  // An error means that the step as a whole failed, with one that was started behind it.
+  // REQUIRES: there is one.
+  virtual Result<void> collect(StepResult& result) = 0;
 
   // True if forward() and choose() only queue work, and a second step may be started before the
   // first is collected: its rows may take their input from the first's (PlanRow::input_row). If the
@@ -71,6 +72,11 @@ class ModelAgent {
   Result<StepResult> execute(const StepPlan& plan, std::span<const RowMask> masks = {}) {
     if (const Result<void> done = start(plan, masks); !done.ok()) return done.error();
     return collect();
+  }
+  Result<StepResult> collect() {
+    StepResult result;
+    if (const Result<void> done = collect(result); !done.ok()) return done.error();
+    return result;
   }
 };
 

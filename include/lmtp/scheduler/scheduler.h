@@ -78,7 +78,7 @@ class Scheduler {
   // Queues a sequence; fills in its id and its limits. Returns the events that need no model (the
   // first token of a Score without a prompt).
   // REQUIRES: key is not live; tokens, num_prompt, kind, params are set and were checked.
-  std::vector<SchedulerEvent> add(std::unique_ptr<Sequence> sequence);
+  std::vector<SchedulerEvent>& add(std::unique_ptr<Sequence> sequence);
 
   // Ends a sequence in any state and frees its blocks. False if the key is not live.
   bool remove(StreamKey key);
@@ -132,12 +132,14 @@ class Scheduler {
   // REQUIRES: plan() was not empty, and there is no plan ahead.
   const StepPlan& plan_ahead(const StepLimits& limits = {});
 
-  // Takes the result of the plan's execution.
-  std::vector<SchedulerEvent> commit(StepResult result);
+  // Takes the result of the plan's execution; what is left of it is memory for the next one. The
+  // events are valid until the next add(), commit() or abort().
+  std::vector<SchedulerEvent>& commit(StepResult& result);
+  std::vector<SchedulerEvent>& commit(StepResult&& result) { return commit(result); }
 
   // The plan's execution failed: its sequences end with this error, the others go on. A plan ahead
   // is dropped.
-  std::vector<SchedulerEvent> abort(const Error& error);
+  std::vector<SchedulerEvent>& abort(const Error& error);
 
   // Those that wait, in the order in which they would be admitted if nothing else came.
   std::vector<StreamKey> waiting_order() const;
@@ -226,8 +228,7 @@ class Scheduler {
     return std::min(params.max_tokens, options_.context_length - num_prompt);
   }
 
-  void commit_row(Sequence& sequence, const PlanRow& row, RowResult& result,
-                  std::vector<SchedulerEvent>& events);
+  void commit_row(Sequence& sequence, const PlanRow& row, RowResult& result);
   TokenEvent next_entry(Sequence& sequence, TokenResult&& token);
   void index_computed(Sequence& sequence, bool with_tail);
   void replace_block(Sequence& sequence, std::size_t index, BlockId node);
@@ -255,14 +256,15 @@ class Scheduler {
   // Of the step being planned or executed.
   Planned plans_[2];  // and of the step after it: see current() and ahead()
   int current_ = 0;
-  Planned* making_ = nullptr;          // the one that is being planned
-  SlotChanges changes_;                // that no plan has said yet
-  std::vector<int> free_slots_;        // the next one last
-  std::vector<Sequence*> slots_;       // [max_running()]; null: free
-  std::vector<BlockId> copy_sources_;  // pinned until the step is over
-  std::vector<Sequence*> claimants_;   // waiting; others were preempted for them
-  int prefill_left_ = 0;               // tokens that may still be planned for prefills
-  int cached_left_ = 0;                // the same for almost cached sequences
+  Planned* making_ = nullptr;           // the one that is being planned
+  std::vector<SchedulerEvent> events_;  // of the last call that gave any
+  SlotChanges changes_;                 // that no plan has said yet
+  std::vector<int> free_slots_;         // the next one last
+  std::vector<Sequence*> slots_;        // [max_running()]; null: free
+  std::vector<BlockId> copy_sources_;   // pinned until the step is over
+  std::vector<Sequence*> claimants_;    // waiting; others were preempted for them
+  int prefill_left_ = 0;                // tokens that may still be planned for prefills
+  int cached_left_ = 0;                 // the same for almost cached sequences
   // Of prefill_left_, for waiting sequences: what no running prefill needs, and what the oldest one
   // leaves to prompts that are shorter than all running ones.
   int prefill_spare_ = 0;

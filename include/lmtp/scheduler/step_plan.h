@@ -176,6 +176,16 @@ struct StepResult {
   // The time since the step's start during which a device is known to have worked on it: a lower
   // bound.
   std::chrono::nanoseconds device_wait{0};
+
+  // Keeps memory.
+  void clear() {
+    for (RowResult& row : rows) {
+      row.tokens.clear();
+      row.error.reset();
+      row.skipped = false;
+    }
+    device_wait = {};
+  }
 };
 
 }  // namespace lmtp::scheduler
