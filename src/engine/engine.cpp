@@ -68,7 +68,7 @@ struct Engine::Impl {
   int num_requests() const { return static_cast<int>(streams.size()); }
   void publish();
   void queue_events(std::span<scheduler::SchedulerEvent> events, Clock::time_point now);
-  void queue_error(StreamKey key, std::shared_ptr<EventSink> sink, const Error& error);
+  void queue_error(StreamKey key, const std::shared_ptr<EventSink>& sink, const Error& error);
   void refuse(const Request& request, const Error& error);
   void queue_notices(const scheduler::StepPlan& plan, Clock::time_point now);
   void tell_draining(Clock::duration grace);
@@ -308,7 +308,7 @@ void Engine::Impl::apply(Request& request) {
   streams.emplace(request.key, Stream{request.sink, StreamRecord(request), request.wants_notices});
   if (request.wants_notices) queue.begin(request.key, Clock::now());
   const std::uint64_t seed = (static_cast<std::uint64_t>(random()) << 32) | random();
-  queue_events(scheduler->add(make_sequence(std::move(request), seed)), Clock::now());
+  queue_events(scheduler->add(make_sequence(std::move(request), limits, seed)), Clock::now());
 }
 
 void Engine::Impl::begin_fork(const Request& request) {
@@ -326,8 +326,7 @@ void Engine::Impl::apply(Backtrack& command) {
   Result<void> done = check_ids("append", command.appended, limits.vocab_size);
   if (done) done = scheduler->backtrack(command.key, command.num_dropped, command.appended);
   if (done) return;
-  outbox.add(command.key.connection, std::move(command.sink),
-             EditRefused{command.key.stream, done.error()});
+  outbox.add(command.key.connection, command.sink, EditRefused{command.key.stream, done.error()});
 }
 
 void Engine::Impl::apply(CancelCommand& cancel) {
@@ -350,8 +349,9 @@ void Engine::Impl::fail_all(const Error& error) {
   }
 }
 
-void Engine::Impl::queue_error(StreamKey key, std::shared_ptr<EventSink> sink, const Error& error) {
-  outbox.add(key.connection, std::move(sink),
+void Engine::Impl::queue_error(StreamKey key, const std::shared_ptr<EventSink>& sink,
+                               const Error& error) {
+  outbox.add(key.connection, sink,
              StreamError{.stream_id = key.stream, .error = error, .sample = key.sample});
 }
 

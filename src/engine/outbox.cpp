@@ -1,21 +1,15 @@
 #include "outbox.h"
 
-#include <unordered_map>
+#include <algorithm>
+#include <string>
 #include <utility>
+#include <variant>
 
 #include "lmtp/base/guarded.h"
 #include "lmtp/base/log.h"
 
 namespace lmtp::engine {
 namespace {
-
-struct Delivery {
-  ConnectionId connection = 0;
-  std::shared_ptr<EventSink> sink;
-  std::size_t num_events = 0;
-  std::vector<StreamEvent> events;
-  bool failed = false;
-};
 
 // Of a stream whose last event, which this is, could not be delivered.
 StreamError lost_end(const StreamEvent& event) {
@@ -31,44 +25,98 @@ StreamError lost_end(const StreamEvent& event) {
 
 }  // namespace
 
-void Outbox::add(ConnectionId connection, std::shared_ptr<EventSink> sink, StreamEvent event) {
-  outgoing_.push_back({connection, std::move(sink), std::move(event)});
+void Outbox::add(ConnectionId connection, const std::shared_ptr<EventSink>& sink,
+                 StreamEvent&& event) {
+  const std::size_t to = delivery_to(connection, sink);
+  outgoing_.push_back({to, std::move(event)});
+  ++deliveries_[to].num_events;
 }
 
-std::vector<ConnectionId> Outbox::deliver() {
+// Where the connection has its place in this round, or would have.
+Outbox::Place& Outbox::place_of(ConnectionId connection) {
+  const std::size_t mask = places_.size() - 1;
+  auto at = static_cast<std::size_t>((connection * 0x9E3779B97F4A7C15ULL) >> 32) & mask;
+  const auto is_others = [&](const Place& place) {
+    return place.round == round_ && deliveries_[place.delivery].connection != connection;
+  };
+  while (is_others(places_[at])) at = (at + 1) & mask;
+  return places_[at];
+}
+
+std::size_t Outbox::delivery_to(ConnectionId connection, const std::shared_ptr<EventSink>& sink) {
+  if (const Place& known = place_of(connection); known.round == round_) return known.delivery;
+  if ((deliveries_.size() + 1) * 2 > places_.size()) grow();
+  deliveries_.push_back({.connection = connection, .sink = sink});
+  place_of(connection) = {round_, deliveries_.size() - 1};
+  return deliveries_.size() - 1;
+}
+
+void Outbox::grow() {
+  std::vector<Place> places(places_.size() * 2);
+  places_.swap(places);
+  for (std::size_t i = 0; i < deliveries_.size(); ++i) {
+    place_of(deliveries_[i].connection) = {round_, i};
+  }
+}
+
+std::span<const ConnectionId> Outbox::deliver() {
+  failed_.clear();
+  if (outgoing_.empty()) return {};
   // All memory is taken before anything is moved.
-  std::vector<Delivery> deliveries;
-  std::unordered_map<ConnectionId, std::size_t> delivery_of;
-  for (Outgoing& out : outgoing_) {
-    const auto [at, is_new] = delivery_of.try_emplace(out.connection, deliveries.size());
-    if (is_new) {
-      deliveries.push_back({.connection = out.connection, .sink = out.sink, .events = {}});
+  grouped_.resize(outgoing_.size());
+  wakers_.reserve(deliveries_.size());
+  failed_.reserve(deliveries_.size());
+  group();
+  sent_.clear();
+  sent_.swap(deliveries_);
+  ++round_;
+  for (Delivery& delivery : sent_) make(delivery);
+  for (const std::shared_ptr<Waker>& waker : wakers_) waker->wake();
+  wakers_.clear();
+  if (!failed_.empty()) keep_lost_ends();
+  grouped_.clear();
+  sent_.clear();
+  return failed_;
+}
+
+// The events of each connection, one behind the other.
+void Outbox::group() {
+  std::size_t begin = 0;
+  for (Delivery& delivery : deliveries_) {
+    delivery.end = begin;
+    begin += delivery.num_events;
+  }
+  for (Outgoing& out : outgoing_) grouped_[deliveries_[out.delivery].end++] = std::move(out.event);
+  outgoing_.clear();
+}
+
+void Outbox::make(Delivery& delivery) {
+  if (delivery.num_events == 0) return;  // the one that it was to get could not be added
+  const Result<void> done = guarded([&]() -> Result<void> {
+    std::shared_ptr<Waker> waker = delivery.sink->waker();
+    delivery.sink->deliver(
+        std::span(grouped_).subspan(delivery.end - delivery.num_events, delivery.num_events));
+    if (waker != nullptr && std::ranges::find(wakers_, waker) == wakers_.end()) {
+      wakers_.push_back(std::move(waker));
     }
-    out.delivery = at->second;
-    ++deliveries[out.delivery].num_events;
+    return {};
+  });
+  if (done) return;
+  delivery.failed = true;
+  failed_.push_back(delivery.connection);
+  log::error("connection " + std::to_string(delivery.connection) +
+             ": events are lost: " + done.error().message);
+}
+
+// Of an event that was moved from, the stream's id and its finish_reason are still there.
+void Outbox::keep_lost_ends() {
+  for (const Delivery& delivery : sent_) {
+    if (!delivery.failed) continue;
+    for (std::size_t i = delivery.end - delivery.num_events; i < delivery.end; ++i) {
+      if (!is_last(grouped_[i])) continue;
+      add(delivery.connection, delivery.sink, lost_end(grouped_[i]));
+    }
   }
-  for (Delivery& delivery : deliveries) delivery.events.reserve(delivery.num_events);
-  for (Outgoing& out : outgoing_) deliveries[out.delivery].events.push_back(std::move(out.event));
-  std::vector<Outgoing> sent = std::exchange(outgoing_, {});
-  std::vector<ConnectionId> failed;
-  for (Delivery& delivery : deliveries) {
-    const Result<void> done = guarded([&]() -> Result<void> {
-      delivery.sink->deliver(std::move(delivery.events));
-      return {};
-    });
-    if (done) continue;
-    log::error("connection " + std::to_string(delivery.connection) +
-               ": events are lost: " + done.error().message);
-    delivery.failed = true;
-    failed.push_back(delivery.connection);
-  }
-  if (failed.empty()) return failed;
-  for (Outgoing& out : sent) {
-    // Of an event that was moved from, the stream's id and its finish_reason are still there.
-    if (!deliveries[out.delivery].failed || !is_last(out.event)) continue;
-    add(out.connection, std::move(out.sink), lost_end(out.event));
-  }
-  return failed;
 }
 
 }  // namespace lmtp::engine

@@ -1,8 +1,25 @@
 #include "scheduling.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <utility>
 
 namespace lmtp::engine {
+namespace {
+
+// Tokens for which a sequence has memory from the start, so that no step takes any for them. One
+// that grows longer takes as much again, and so on.
+constexpr int kReservedTokensMax = 4096;
+
+void reserve(scheduler::Sequence& sequence, int max_tokens, const ModelLimits& limits) {
+  const int most = std::min(limits.total_tokens_max(), kReservedTokensMax);
+  const int num_tokens = std::min(most - std::min(most, sequence.length()), max_tokens);
+  const auto num_reserved = static_cast<std::size_t>(sequence.length() + num_tokens);
+  sequence.tokens.reserve(num_reserved);
+  sequence.blocks.reserve(num_reserved / kBlockSize + 1);
+}
+
+}  // namespace
 
 std::unique_ptr<scheduler::Scheduler> make_scheduler(const scheduler::AgentInfo& agent,
                                                      const ModelLimits& limits,
@@ -18,7 +35,8 @@ std::unique_ptr<scheduler::Scheduler> make_scheduler(const scheduler::AgentInfo&
   return std::make_unique<scheduler::Scheduler>(std::move(scheduling));
 }
 
-std::unique_ptr<scheduler::Sequence> make_sequence(Request request, std::uint64_t seed) {
+std::unique_ptr<scheduler::Sequence> make_sequence(Request request, const ModelLimits& limits,
+                                                   std::uint64_t seed) {
   auto sequence = std::make_unique<scheduler::Sequence>();
   sequence->key = request.key;
   sequence->share = request.share();
@@ -31,6 +49,7 @@ std::unique_ptr<scheduler::Sequence> make_sequence(Request request, std::uint64_
   } else {
     sequence->params = std::move(request.params);
   }
+  reserve(*sequence, sequence->params.max_tokens, limits);
   sequence->num_resumed = request.num_resumed;
   sequence->stops = std::move(request.stops);
   sequence->mask_source = std::move(request.mask_source);

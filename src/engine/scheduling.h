@@ -17,7 +17,8 @@ std::unique_ptr<scheduler::Scheduler> make_scheduler(const scheduler::AgentInfo&
                                                      const scheduler::SchedulerCounters& counters);
 
 // seed: where the request has none.
-std::unique_ptr<scheduler::Sequence> make_sequence(Request request, std::uint64_t seed);
+std::unique_ptr<scheduler::Sequence> make_sequence(Request request, const ModelLimits& limits,
+                                                   std::uint64_t seed);
 
 void read_counters(const scheduler::Scheduler& scheduler, EngineStats& stats);
 

@@ -2,18 +2,21 @@
 
 #include <utility>
 
+#include "lmtp/base/check.h"
 #include "lmtp/base/guarded.h"
 
 namespace lmtp::engine {
 
 void StepsInFlight::start(scheduler::ModelAgent& agent, const scheduler::StepPlan& plan,
                           const scheduler::Scheduler& scheduler) {
-  StartedStep& step = started_.emplace_back();
+  LMTP_CHECK(num_steps_ < kStepsMax, num_steps_);
+  StartedStep& step = steps_[(oldest_ + num_steps_++) % kStepsMax];
+  step = {};
   step.plan = &plan;
   step.num_tokens = plan.num_tokens;
   step.num_rows = static_cast<int>(plan.rows.size());
   step.since = std::chrono::steady_clock::now();
-  step.is_ahead = started_.size() > 1;
+  step.is_ahead = num_steps_ > 1;
   const Result<void> begun = guarded([&]() -> Result<void> {
     if (!step.is_ahead) begin_masks(scheduler);
     // One that does not run ahead would compute now, before the last step is delivered.
@@ -27,11 +30,11 @@ void StepsInFlight::start(scheduler::ModelAgent& agent, const scheduler::StepPla
 }
 
 void StepsInFlight::begin_masks(const scheduler::Scheduler& scheduler) {
-  if (!started_.empty()) masks_.begin(*started_.front().plan, scheduler);
+  if (!empty()) masks_.begin(*oldest().plan, scheduler);
 }
 
 void StepsInFlight::choose(scheduler::ModelAgent& agent) {
-  StartedStep& step = started_.front();
+  StartedStep& step = steps_[oldest_];
   step.is_chosen = true;
   if (step.error) return;
   const Result<void> done = guarded([&] { return agent.choose(masks_.wait_for(mask_wait_ms_)); });
@@ -39,8 +42,10 @@ void StepsInFlight::choose(scheduler::ModelAgent& agent) {
 }
 
 StepsInFlight::Finished StepsInFlight::finish(scheduler::ModelAgent& agent) {
-  StartedStep step = std::move(started_.front());
-  started_.pop_front();
+  LMTP_CHECK(!empty());
+  StartedStep step = std::move(steps_[oldest_]);
+  oldest_ = (oldest_ + 1) % kStepsMax;
+  --num_steps_;
   if (step.error) {
     Error error = *step.error;
     return {std::move(step), std::move(error)};

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <chrono>
-#include <deque>
 #include <optional>
 
 #include "lmtp/base/result.h"
@@ -29,12 +28,12 @@ class StepsInFlight {
   StepsInFlight(int vocab_size, int mask_wait_ms)
       : mask_wait_ms_(mask_wait_ms), masks_(vocab_size) {}
 
-  bool empty() const { return started_.empty(); }
-  const StartedStep& oldest() const { return started_.front(); }
-  const StartedStep& newest() const { return started_.back(); }
+  bool empty() const { return num_steps_ == 0; }
+  const StartedStep& oldest() const { return steps_[oldest_]; }
+  const StartedStep& newest() const { return steps_[(oldest_ + num_steps_ - 1) % kStepsMax]; }
   // Whether the oldest step, and no other, waits for what may be drawn.
   bool waits_for_masks(const scheduler::ModelAgent& agent) const {
-    return agent.runs_ahead() && !started_.front().is_chosen;
+    return agent.runs_ahead() && !oldest().is_chosen;
   }
 
   // Begins a step, behind the one that is in flight. A failure is reported by finish(): the earlier
@@ -54,14 +53,17 @@ class StepsInFlight {
   };
   Finished finish(scheduler::ModelAgent& agent);
   scheduler::StepResult& result() { return result_; }
-  void drop_all() { started_.clear(); }
+  void drop_all() { num_steps_ = 0; }
 
  private:
   Result<void> collect(scheduler::ModelAgent& agent, const StartedStep& step);
 
   const int mask_wait_ms_;
   MaskPool masks_;
-  std::deque<StartedStep> started_;
+  static constexpr int kStepsMax = 2;
+  StartedStep steps_[kStepsMax];  // in turn
+  int oldest_ = 0;
+  int num_steps_ = 0;
   scheduler::StepResult result_;
 };
 

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <memory>
+#include <span>
 #include <utility>
 #include <variant>
-#include <vector>
 
 #include "lmtp/request/account.h"
 #include "lmtp/request/event.h"
@@ -19,20 +19,21 @@ class MeteredSink final : public EventSink {
   MeteredSink(std::shared_ptr<Account> account, std::shared_ptr<EventSink> inner)
       : account_(std::move(account)), inner_(std::move(inner)) {}
 
-  void deliver(std::vector<StreamEvent> events) override {
+  void deliver(std::span<StreamEvent> events) override {
     const auto num_ends = static_cast<int>(std::ranges::count_if(events, is_last));
     const auto num_tokens = std::ranges::count_if(
         events, [](const StreamEvent& event) { return std::holds_alternative<TokenEvent>(event); });
     // First, so that a client that has seen the end may begin the next stream.
     if (num_ends > 0) account_->ended(num_ends);
     try {
-      inner_->deliver(std::move(events));
+      inner_->deliver(events);
     } catch (...) {
       if (num_ends > 0) account_->ended(-num_ends);  // they come again
       throw;
     }
     if (num_tokens > 0) account_->generated(num_tokens);
   }
+  std::shared_ptr<Waker> waker() override { return inner_->waker(); }
 
  private:
   const std::shared_ptr<Account> account_;

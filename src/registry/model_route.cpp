@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <new>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,7 +28,7 @@ Result<void> check_share(const Request& request, std::size_t num_held, std::size
 
 Result<bool> submit_to(ModelRoute& route, Request& request) {
   if (request.kind != RequestKind::kAwaitModel) return route.submit(request);
-  request.sink->deliver({ModelReady{request.key.stream}});
+  deliver_now(*request.sink, ModelReady{request.key.stream});
   return true;
 }
 
@@ -40,17 +41,19 @@ class ModelRoute::CountingSink final : public EventSink {
                std::shared_ptr<EventSink> inner)
       : route_(std::move(route)), share_(share), inner_(std::move(inner)) {}
 
-  void deliver(std::vector<StreamEvent> events) override {
+  void deliver(std::span<StreamEvent> events) override {
     const auto num_ends = static_cast<int>(std::count_if(events.begin(), events.end(), is_last));
     // First, so that a client that has seen the end finds the model idle.
     if (num_ends > 0) route_->uncount(share_, num_ends);
     try {
-      inner_->deliver(std::move(events));
+      inner_->deliver(events);
     } catch (...) {
       if (num_ends > 0) route_->count(share_, num_ends);  // they come again
       throw;
     }
   }
+
+  std::shared_ptr<Waker> waker() override { return inner_->waker(); }
 
   const std::shared_ptr<EventSink>& inner() const { return inner_; }
 

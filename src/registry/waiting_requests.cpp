@@ -36,7 +36,7 @@ void send_together(std::span<const Request> requests, const MakeEvent& make_even
     if (is_new) deliveries.emplace_back(request.sink.get(), std::vector<StreamEvent>());
     deliveries[at->second].second.push_back(make_event(request));
   }
-  for (auto& [sink, events] : deliveries) sink->deliver(std::move(events));
+  for (auto& [sink, events] : deliveries) deliver_now(*sink, events);
 }
 
 StreamError error_of(const Request& request, const Error& error, bool no_model) {
@@ -47,7 +47,7 @@ StreamError error_of(const Request& request, const Error& error, bool no_model) 
 void send_end(const Request& request, const Error& error, bool no_model) noexcept {
   for (int attempt = 0; attempt < 2; ++attempt) {
     const Result<void> sent = guarded([&]() -> Result<void> {
-      request.sink->deliver({error_of(request, error, no_model)});
+      deliver_now(*request.sink, error_of(request, error, no_model));
       return {};
     });
     if (sent) return;
@@ -81,7 +81,7 @@ Result<void> WaitingRequests::add(Request& request, int percent) {
                      "when it is loaded"};
   }
   if (requests_.size() == requests_.capacity()) requests_.reserve(2 * requests_.size() + 1);
-  request.sink->deliver({LoadingNotice{request.key.stream, request.model, percent}});
+  deliver_now(*request.sink, LoadingNotice{request.key.stream, request.model, percent});
   requests_.push_back(std::move(request));
   num_bytes_ += num_bytes;
   return {};
@@ -91,7 +91,7 @@ bool WaitingRequests::cancel(StreamKey key) {
   const auto found = std::find_if(requests_.begin(), requests_.end(),
                                   [&](const Request& request) { return request.key == key; });
   if (found == requests_.end()) return false;
-  found->sink->deliver({error_of(*found, {ErrorCode::kCancelled, "cancelled"}, false)});
+  deliver_now(*found->sink, error_of(*found, {ErrorCode::kCancelled, "cancelled"}, false));
   refusals_.add(*found, ErrorCode::kCancelled);
   num_bytes_ -= bytes_of(*found);
   requests_.erase(found);
@@ -146,7 +146,7 @@ void WaitingRequests::answer_awaiting() noexcept {
   std::erase_if(requests_, [&](const Request& request) {
     if (request.kind != RequestKind::kAwaitModel) return false;
     const Result<void> answered = guarded([&]() -> Result<void> {
-      request.sink->deliver({ModelReady{request.key.stream}});
+      deliver_now(*request.sink, ModelReady{request.key.stream});
       return {};
     });
     if (!answered) end_stream(request, answered.error(), refusals_);

@@ -11,6 +11,7 @@
 #include "lmtp/server/server.h"
 #include "net/address_limits.h"
 #include "net/connection.h"
+#include "net/mailroom.h"
 #include "net/memory_limit.h"
 #include "net/read_pace.h"
 #include "net/tls_files.h"
@@ -31,7 +32,11 @@ struct ServerContext {
         write_queues(options.max_write_queues_bytes),
         read_pace(options.paced_bytes_per_second),
         tls(options.tls_certfile, options.tls_keyfile),
+        mailroom(io, options.num_io_threads),
         io(options.num_io_threads) {}
+  ~ServerContext() { mailroom.clear(); }  // of mail that knows its connection's strand
+  ServerContext(const ServerContext&) = delete;
+  ServerContext& operator=(const ServerContext&) = delete;
 
   const ServerOptions options;
   AddressLimits address_limits;  // outlives the registry's places
@@ -47,6 +52,7 @@ struct ServerContext {
   ReadPace read_pace;
   TlsFiles tls;
   bool on_loopback = false;  // what the listener is bound to; set before the io threads run
+  Mailroom mailroom;         // outlives what it has posted
   boost::asio::io_context io;
 };
 

@@ -83,7 +83,7 @@ struct Server::Impl {
         })) {
     add_pages(context->routes, context->tls.enabled(), models, context->options.version,
               context->keys.is_required());
-    add_metrics(context->routes, models, context->options.metrics_aliases);
+    add_metrics(context->routes, models, context->mailroom, context->options.metrics_aliases);
     add_openai(*context);
     add_tgi(*context);
     context->routes.websocket("/", start_session);

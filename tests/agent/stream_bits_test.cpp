@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,7 +38,7 @@ struct Outcome {
 
 class OutcomeSink : public EventSink {
  public:
-  void deliver(std::vector<StreamEvent> events) override {
+  void deliver(std::span<StreamEvent> events) override {
     const std::lock_guard lock(mutex_);
     for (StreamEvent& event : events) {
       if (auto* token = std::get_if<TokenEvent>(&event)) {

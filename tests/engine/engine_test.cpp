@@ -8,6 +8,7 @@
 #include <future>
 #include <map>
 #include <mutex>
+#include <span>
 #include <stdexcept>
 #include <thread>
 
@@ -328,9 +329,9 @@ TEST_P(EngineTest, AFailedStepIsAnsweredAndTheNextRuns) {
 TEST_P(EngineTest, AConnectionThatCannotBeToldEndsAndOthersGoOn) {
   class ThrowingSink : public RecordingSink {
    public:
-    void deliver(std::vector<StreamEvent> events) override {
+    void deliver(std::span<StreamEvent> events) override {
       if (--deliveries_left == 0) throw std::bad_alloc();
-      RecordingSink::deliver(std::move(events));
+      RecordingSink::deliver(events);
     }
     std::atomic<int> deliveries_left = 4;
   };

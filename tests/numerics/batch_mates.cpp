@@ -204,7 +204,7 @@ void BatchMates::submit_next() {
   if (!all_submitted()) due_step_ = step_ + order_[next_].gap;
 }
 
-void BatchMates::deliver(std::vector<StreamEvent> events) {
+void BatchMates::deliver(std::span<StreamEvent> events) {
   const std::lock_guard lock(mutex_);
   for (const StreamEvent& event : events) {
     if (const auto* token = std::get_if<TokenEvent>(&event)) {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -64,7 +65,7 @@ class BatchMates : public EventSink, public std::enable_shared_from_this<BatchMa
   BatchReport run(const engine::ModelLimits& limits, const engine::EngineOptions& options,
                   std::unique_ptr<scheduler::ModelAgent> agent);
 
-  void deliver(std::vector<StreamEvent> events) override;
+  void deliver(std::span<StreamEvent> events) override;
 
  private:
   class WatchedAgent;

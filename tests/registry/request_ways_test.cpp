@@ -7,6 +7,7 @@
 #include <ctime>
 #include <future>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -90,12 +91,12 @@ TEST_F(RequestWays, WhatARunningModelCannotServeLeavesItsRouteAlone) {
   class Probe : public RecordingSink {
    public:
     explicit Probe(std::function<void()> use) : use_(std::move(use)) {}
-    void deliver(std::vector<StreamEvent> events) override {
+    void deliver(std::span<StreamEvent> events) override {
       if (is_last(events.front())) {
         probe = std::async(std::launch::async, use_);
         was_free = probe.wait_for(std::chrono::seconds(10)) == std::future_status::ready;
       }
-      RecordingSink::deliver(std::move(events));
+      RecordingSink::deliver(events);
     }
     std::future<void> probe;
     std::atomic<bool> was_free = false;
@@ -378,12 +379,12 @@ TEST_F(RequestWays, WhoWaitsForRoomTooLongIsTold) {
 TEST_F(RequestWays, CancellingLaterDoesNotWaitForTheActor) {
   class Slow : public RecordingSink {
    public:
-    void deliver(std::vector<StreamEvent> events) override {
+    void deliver(std::span<StreamEvent> events) override {
       if (!std::exchange(told, true)) {
         reached.set_value();
         go.get_future().wait();
       }
-      RecordingSink::deliver(std::move(events));
+      RecordingSink::deliver(events);
     }
     bool told = false;
     std::promise<void> reached;

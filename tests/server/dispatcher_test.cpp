@@ -324,7 +324,7 @@ TEST(AppendEvents, GroupsOneStepIntoOneMessageOfEachKind) {
       StreamError{5, {ErrorCode::kNotFound, "model: is not there"}, /*no_model=*/true});
   events.emplace_back(TokenEvent{9, 90, -1.0F, FinishReason::kNone, {}});
   std::vector<std::string> messages;
-  append_events(std::move(events), peer, messages);
+  append_events(events, peer, messages);
   ASSERT_EQ(messages.size(), 3U);
   EXPECT_EQ(messages[0],
             R"(MSG [{"stream_id": 4, "status": "loading", "model": "m", "progress": 50}])");

@@ -10,6 +10,7 @@
 #include <future>
 #include <memory>
 #include <new>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -58,7 +59,7 @@ void stream_tokens(registry::Registry& models, const HttpRequest& http,
   request.model = http.query;
   request.prompt = {1, 2, 3};
   std::from_chars(http.body.data(), http.body.data() + http.body.size(), request.params.max_tokens);
-  request.sink = make_event_sink(responder, [responder](std::vector<StreamEvent> events) {
+  request.sink = make_event_sink(responder, [responder](std::span<StreamEvent> events) {
     for (const StreamEvent& event : events) write_event(event, *responder);
   });
   const StreamKey key = request.key;

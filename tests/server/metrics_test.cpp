@@ -135,8 +135,9 @@ TEST(MetricsText, RefusalsAreTheServersByCause) {
   refusals.add(ErrorCode::kInvalid);
   refusals.add(ErrorCode::kNotFound);
   refusals.add(ErrorCode::kNotFound);
-  const auto samples = samples_of(metrics_text({}, refusals, {.vllm = false, .tgi = false}));
-  EXPECT_EQ(samples.size(), engine::kNumErrorCodes);
+  const auto samples = samples_of(metrics_text({}, refusals, {.vllm = false, .tgi = false}, 7));
+  EXPECT_EQ(samples.size(), engine::kNumErrorCodes + 1);
+  EXPECT_EQ(samples.at("lmtp_wakeups_total"), 7);
   EXPECT_EQ(samples.at("lmtp_requests_refused_total{cause=\"invalid\"}"), 1);
   EXPECT_EQ(samples.at("lmtp_requests_refused_total{cause=\"not_found\"}"), 2);
   EXPECT_EQ(samples.at("lmtp_requests_refused_total{cause=\"internal\"}"), 0);

@@ -39,6 +39,7 @@ class Kept : public HttpResponder {
   void on_silence(std::chrono::milliseconds /*interval*/,
                   std::function<void()> /*callback*/) override {}
   void post(std::function<void()> work) override { posted.set_value(std::move(work)); }
+  std::shared_ptr<Mailroom> mailroom() override { return nullptr; }
   ConnectionId id() const override { return 1; }
   std::shared_ptr<const Caller> caller() const override { return nullptr; }
   bool others_connected() override { return false; }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -16,10 +17,10 @@ extern constinit thread_local int allocations_left;
 // Its posting allocates, as a socket's does, and may fail; recording the events may not.
 class PostingSink : public RecordingSink {
  public:
-  void deliver(std::vector<StreamEvent> events) override {
+  void deliver(std::span<StreamEvent> events) override {
     const auto posted = std::make_unique<int>(1);
     const int left = std::exchange(allocations_left, 0);
-    RecordingSink::deliver(std::move(events));
+    RecordingSink::deliver(events);
     allocations_left = left;
   }
 };

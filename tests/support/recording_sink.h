@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <map>
 #include <mutex>
+#include <span>
 #include <string>
 #include <utility>
 #include <variant>
@@ -34,7 +35,7 @@ class RecordingSink : public EventSink {
     bool event_after_end = false;
   };
 
-  void deliver(std::vector<StreamEvent> events) override {
+  void deliver(std::span<StreamEvent> events) override {
     {
       const std::lock_guard lock(mutex_);
       ++num_deliveries_;

@@ -15,6 +15,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -258,7 +259,7 @@ class DryRunSink : public EventSink {
     Clock::time_point first, last;
   };
 
-  void deliver(std::vector<StreamEvent> events) override {
+  void deliver(std::span<StreamEvent> events) override {
     for (const StreamEvent& event : events) {
       if (std::holds_alternative<TokenEvent>(event)) {
         outcome_.last = Clock::now();

@@ -2,24 +2,20 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "lmtp/base/ids.h"
 #include "lmtp/base/result.h"
+#include "lmtp/request/top_logprobs.h"
 
 namespace lmtp {
 
 enum class FinishReason { kNone, kStop, kLength };
-
-struct TokenLogprob {
-  TokenId token = 0;
-  float logprob = 0.0F;
-
-  bool operator==(const TokenLogprob&) const = default;
-};
 
 // One token of one stream. With a finish reason it is the stream's last event.
 struct TokenEvent {
@@ -28,7 +24,7 @@ struct TokenEvent {
   float logprob = 0.0F;
   FinishReason finish_reason = FinishReason::kNone;
   // Most probable first; always contains the token itself. Absent for a Score without top_logprobs.
-  std::optional<std::vector<TokenLogprob>> top_logprobs = {};
+  std::optional<TopLogprobs> top_logprobs = {};
   int sample = 0;  // StreamKey::sample
   // So many tokens before this one, of those reported and then of the prompt, are not the stream's
   // any more.
@@ -91,14 +87,29 @@ using StreamEvent = std::variant<TokenEvent, StreamError, LoadingNotice, StreamN
 // Whether nothing comes after it on its stream.
 bool is_last(const StreamEvent& event);
 
+// Wakes those who take what was delivered.
+class Waker {
+ public:
+  virtual ~Waker() = default;
+  virtual void wake() noexcept = 0;
+};
+
 // Receives one connection's events: called at most once a step, with all events of all its streams.
 // Owner: shared by the connection and its requests in flight. deliver() is called on the thread of
 // an engine, of a loader or of the caller of cancel, possibly with locks held: it must not block,
-// call back, or destroy an object that has streams. It posts to the connection's own strand.
+// call back, or destroy an object that has streams. It leaves them for the connection's own strand.
 class EventSink {
  public:
   virtual ~EventSink() = default;
-  virtual void deliver(std::vector<StreamEvent> events) = 0;
+  // The events are moved from. Where it throws, none has been taken.
+  virtual void deliver(std::span<StreamEvent> events) = 0;
+  // What is to be woken once the deliveries to all connections have been made, so that a step wakes
+  // once and not for each of them. Null: nothing is.
+  virtual std::shared_ptr<Waker> waker() { return nullptr; }
 };
+
+// Where there is one delivery, and not a step's.
+void deliver_now(EventSink& sink, std::span<StreamEvent> events);
+void deliver_now(EventSink& sink, StreamEvent event);
 
 }  // namespace lmtp

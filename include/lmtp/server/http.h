@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,8 @@
 #include "lmtp/request/event.h"
 
 namespace lmtp::server {
+
+class Mailroom;  // src/server/net/mailroom.h
 
 struct HttpField {
   std::string name;
@@ -70,6 +73,10 @@ class HttpResponder {
   // the client is gone or the answer whole.
   virtual void post(std::function<void()> work) = 0;
 
+  // Where what models deliver to a sink of this request waits for the strand; for
+  // make_event_sink(). Null where the client is gone. Any thread.
+  virtual std::shared_ptr<Mailroom> mailroom() = 0;
+
   // By what the streams of this request are known (StreamKey::connection): no other request and no
   // other connection has it.
   virtual ConnectionId id() const = 0;
@@ -79,9 +86,10 @@ class HttpResponder {
   virtual bool others_connected() = 0;
 };
 
-// Gives the events of a request's streams to `handle`, on the strand of `responder`.
+// Gives the events of a request's streams to `handle`, which may move from them, on the strand of
+// `responder`.
 std::shared_ptr<EventSink> make_event_sink(std::shared_ptr<HttpResponder> responder,
-                                           std::function<void(std::vector<StreamEvent>)> handle);
+                                           std::function<void(std::span<StreamEvent>)> handle);
 
 using HttpHandler = std::function<void(HttpRequest, const std::shared_ptr<HttpResponder>&)>;
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <variant>
 
@@ -175,9 +176,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void submit(RequestKind kind, Request request, Sequence& sequence) {
     auto sink = sink_.lock();
     if (!sink) {
-      sink = make_event_sink(responder_, [self = shared_from_this()](auto events) {
-        self->on_events(std::move(events));
-      });
+      sink = make_event_sink(responder_,
+                             [self = shared_from_this()](auto events) { self->on_events(events); });
       sink_ = sink;
     }
     request.key = sequence.key;
@@ -196,7 +196,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
     end(refusal.error, refusal.no_model);
   }
 
-  void on_events(std::vector<StreamEvent> events) {
+  void on_events(std::span<StreamEvent> events) {
     const auto held = listener_;  // what it writes may end this
     for (StreamEvent& event : events) {
       if (ended_) return;

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "context.h"
 #include "http_session.h"
 #include "lmtp/base/log.h"
 #include "lmtp/server/http.h"
@@ -68,6 +69,11 @@ class HttpSession::Responder : public HttpResponder {
   }
   void post(std::function<void()> work) override {
     on_strand([work = std::move(work)](HttpSession& /*session*/) { work(); });
+  }
+  std::shared_ptr<Mailroom> mailroom() override {
+    const auto strand = strand_.lock();
+    if (!strand) return nullptr;
+    return {strand->context, &strand->context->mailroom};
   }
   ConnectionId id() const override { return id_; }
   std::shared_ptr<const Caller> caller() const override { return caller_; }

@@ -128,10 +128,20 @@ MetricFamily refused_family(const registry::RefusalCounts& refusals) {
   return family;
 }
 
+MetricFamily wakeups_family(std::int64_t num_wakeups) {
+  MetricFamily family;
+  family.name = std::string(engine::kMetricPrefix) + "wakeups_total";
+  family.help = "Posts by engines to the threads of the connections, one a step at most.";
+  family.type = prometheus::MetricType::Counter;
+  family.metric.emplace_back().counter.value = static_cast<double>(num_wakeups);
+  return family;
+}
+
 }  // namespace
 
 std::string metrics_text(const std::vector<registry::ModelStatus>& models,
-                         const registry::RefusalCounts& refusals, const MetricsAliases& aliases) {
+                         const registry::RefusalCounts& refusals, const MetricsAliases& aliases,
+                         std::int64_t num_wakeups) {
   const std::vector<Series> all = series_of(models);
   engine::EngineStats refused;
   for (std::size_t i = 0; i < engine::kNumErrorCodes; ++i) {
@@ -148,6 +158,7 @@ std::string metrics_text(const std::vector<registry::ModelStatus>& models,
     if (!row.name.empty()) add(row, std::string(engine::kMetricPrefix).append(row.name), {});
   }
   families.push_back(refused_family(refusals));
+  families.push_back(wakeups_family(num_wakeups));
   for (const MetricRow& row : engine::metric_table()) {
     if (aliases.vllm && !row.vllm.empty()) add(row, std::string(row.vllm), {{"engine", "0"}});
     if (aliases.tgi && !row.tgi.empty()) add(row, std::string(row.tgi), {});
@@ -155,12 +166,14 @@ std::string metrics_text(const std::vector<registry::ModelStatus>& models,
   return prometheus::TextSerializer().Serialize(families);
 }
 
-void add_metrics(HttpRoutes& routes, const registry::Registry& models, MetricsAliases aliases) {
+void add_metrics(HttpRoutes& routes, const registry::Registry& models, const Mailroom& mailroom,
+                 MetricsAliases aliases) {
   routes.get(
       "/metrics",
-      [&models, aliases](const HttpRequest& /*request*/, const auto& responder) {
-        responder->send({200, "text/plain; version=0.0.4; charset=utf-8",
-                         metrics_text(models.list(), models.refusals(), aliases)});
+      [&models, &mailroom, aliases](const HttpRequest& /*request*/, const auto& responder) {
+        responder->send(
+            {200, "text/plain; version=0.0.4; charset=utf-8",
+             metrics_text(models.list(), models.refusals(), aliases, mailroom.num_wakeups())});
       },
       Right::kAdmin);
 }

@@ -1,22 +1,25 @@
 // GET /metrics: what the models' engines and the server count, in Prometheus' text format.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "lmtp/registry/registry.h"
 #include "lmtp/server/http.h"
 #include "lmtp/server/server.h"
+#include "net/mailroom.h"
 
 namespace lmtp::server {
 
 // Each metric has one series for every model that has an engine, labelled with its name; the
-// server's own have no label of a model. Any thread.
+// server's own have no label of a model. num_wakeups: Mailroom::num_wakeups(). Any thread.
 std::string metrics_text(const std::vector<registry::ModelStatus>& models,
                          const registry::RefusalCounts& refusals,
-                         const MetricsAliases& aliases = {});
+                         const MetricsAliases& aliases = {}, std::int64_t num_wakeups = 0);
 
-// GET /metrics. `models` outlives the routes.
-void add_metrics(HttpRoutes& routes, const registry::Registry& models, MetricsAliases aliases);
+// GET /metrics. `models` and `mailroom` outlive the routes.
+void add_metrics(HttpRoutes& routes, const registry::Registry& models, const Mailroom& mailroom,
+                 MetricsAliases aliases);
 
 }  // namespace lmtp::server

@@ -1,9 +1,11 @@
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "lmtp/base/check.h"
 #include "lmtp/server/http.h"
 #include "message.h"
+#include "net/mailroom.h"
 
 namespace lmtp::server {
 namespace {
@@ -17,20 +19,28 @@ bool is_at(const HttpRoute& route, std::string_view path) {
 }
 
 // Events are delivered on any thread and handled on the connection's strand.
-class PostingSink : public EventSink, public std::enable_shared_from_this<PostingSink> {
+class PostingSink : public EventSink,
+                    public Mail,
+                    public std::enable_shared_from_this<PostingSink> {
  public:
-  using Handle = std::function<void(std::vector<StreamEvent>)>;
+  using Handle = std::function<void(std::span<StreamEvent>)>;
 
   PostingSink(std::shared_ptr<HttpResponder> responder, Handle handle)
       : responder_(std::move(responder)), handle_(std::move(handle)) {}
 
-  void deliver(std::vector<StreamEvent> events) override {
-    responder_->post([self = shared_from_this(), events = std::move(events)]() mutable {
-      self->handle_(std::move(events));
-    });
+  void deliver(std::span<StreamEvent> events) override {
+    const std::shared_ptr<Mailroom> mailroom = responder_->mailroom();
+    if (mailroom == nullptr) return;
+    add(events);
+    mailroom->put(shared_from_this());
   }
+  std::shared_ptr<Waker> waker() override { return responder_->mailroom(); }
 
  private:
+  void collect() override {
+    responder_->post([self = shared_from_this()] { self->take(self->handle_); });
+  }
+
   const std::shared_ptr<HttpResponder> responder_;
   const Handle handle_;
 };
@@ -44,7 +54,7 @@ const std::string* HttpRequest::field(std::string_view name) const {
 }
 
 std::shared_ptr<EventSink> make_event_sink(std::shared_ptr<HttpResponder> responder,
-                                           std::function<void(std::vector<StreamEvent>)> handle) {
+                                           std::function<void(std::span<StreamEvent>)> handle) {
   return std::make_shared<PostingSink>(std::move(responder), std::move(handle));
 }
 

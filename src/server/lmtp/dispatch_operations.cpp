@@ -2,6 +2,7 @@
 // message, start() its buffers, advance() does it where its model is ready; else await_model() asks
 // for that, and on_events() goes on.
 #include <algorithm>
+#include <span>
 #include <utility>
 #include <variant>
 
@@ -187,7 +188,7 @@ void Dispatcher::encode_later(StreamId id, registry::ReadyModel model, Peer& pee
     kept->resolved = guarded([&] { return resolve(*kept, model, max_answer_bytes); });
     for (int attempt = 0; attempt < 2; ++attempt) {  // the second where there was no memory
       const Result<void> delivered = guarded([&]() -> Result<void> {
-        sink->deliver({event});
+        deliver_now(*sink, event);
         return {};
       });
       if (delivered) return;
@@ -276,8 +277,8 @@ void Dispatcher::submit_samples(StreamId id, Request request, int num_samples,
   if (stream.num_alive == 0) peer.streams.erase(id);
 }
 
-void Dispatcher::on_events(std::vector<StreamEvent> events, Peer& peer, Answers& answers) {
-  for (const Outcome& outcome : append_events(std::move(events), peer, answers)) {
+void Dispatcher::on_events(std::span<StreamEvent> events, Peer& peer, Answers& answers) {
+  for (const Outcome& outcome : append_events(events, peer, answers)) {
     if (outcome.error) {
       end(outcome.id, outcome.error->error, outcome.error->no_model, peer, answers);
     } else {

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,7 +38,7 @@ class Dispatcher {
   void handle(std::string_view text, Peer& peer, Answers& answers);
 
   // Turns events of models into messages, and goes on with what has waited for a model.
-  void on_events(std::vector<StreamEvent> events, Peer& peer, Answers& answers);
+  void on_events(std::span<StreamEvent> events, Peer& peer, Answers& answers);
 
   // Ends the streams whose deadlines have passed.
   void end_overdue(std::chrono::steady_clock::time_point now, Peer& peer, Answers& answers);

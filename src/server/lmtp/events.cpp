@@ -185,7 +185,7 @@ void answer_stream_error(const ErrorEntry& error, Answers& answers) {
   if (error.no_model) answer_msg_error(error, answers);
 }
 
-std::vector<Outcome> append_events(std::vector<StreamEvent> events, Peer& peer, Answers& messages) {
+std::vector<Outcome> append_events(std::span<StreamEvent> events, Peer& peer, Answers& messages) {
   EventMessages sorted(peer, events.size());
   for (StreamEvent& event : events) {
     std::visit([&](auto& kind) { sorted.add(kind); }, event);

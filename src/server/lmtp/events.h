@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,6 @@ struct Outcome {
 // one of notices, and a MSG for each stream whose model could not be had. Streams that end leave
 // the table; events of streams that are not in it are dropped. What waited is the caller's to go on
 // with.
-std::vector<Outcome> append_events(std::vector<StreamEvent> events, Peer& peer, Answers& messages);
+std::vector<Outcome> append_events(std::span<StreamEvent> events, Peer& peer, Answers& messages);
 
 }  // namespace lmtp::server

@@ -13,6 +13,7 @@
 #include <iterator>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -52,7 +53,7 @@ class Mailbox : public EventSink {
   Mailbox(const Mailbox&) = delete;
   Mailbox& operator=(const Mailbox&) = delete;
 
-  void deliver(std::vector<StreamEvent> events) override {
+  void deliver(std::span<StreamEvent> events) override {
     put([&](Contents& contents) {
       std::move(events.begin(), events.end(), std::back_inserter(contents.events));
     });
@@ -168,7 +169,7 @@ class LineSession::Loop {
     if (contents.deadline) deadline_ = contents.deadline;
     if (contents.stop_reading) lines_.clear();
     std::vector<std::string> messages;
-    context_.dispatcher.on_events(std::move(contents.events), peer_, messages);
+    context_.dispatcher.on_events(contents.events, peer_, messages);
     context_.dispatcher.end_overdue(Clock::now(), peer_, messages);
     std::move(contents.messages.begin(), contents.messages.end(), std::back_inserter(messages));
     send(std::move(messages));

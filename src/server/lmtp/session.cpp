@@ -8,6 +8,7 @@
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/bind_cancellation_slot.hpp>
 #include <boost/asio/cancellation_signal.hpp>
+#include <boost/asio/dispatch.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
@@ -16,6 +17,7 @@
 #include <cstdint>
 #include <exception>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,7 +26,9 @@
 #include "lmtp/base/check.h"
 #include "lmtp/base/log.h"
 #include "lmtp/engine/refusals.h"
+#include "mail_sink.h"
 #include "net/client_stream.h"
+#include "net/mailroom.h"
 #include "net/write_queue.h"
 
 namespace lmtp::server {
@@ -64,24 +68,27 @@ class Session : public Connection, public std::enable_shared_from_this<Session> 
   void drop_if_revoked() override;
 
  private:
-  // What engines hold of a session. It neither keeps the session alive nor can be the one that ends
-  // its life; the context keeps the strand's io_context alive.
-  class Sink : public EventSink {
+  // What models deliver to a session, until it takes it. A weak reference in the handlers too: they
+  // may outlive the server's threads in the io_context.
+  class Inbox : public Mail {
    public:
-    Sink(std::shared_ptr<ServerContext> context, asio::any_io_executor strand,
-         std::weak_ptr<Session> session)
-        : context_(std::move(context)), strand_(std::move(strand)), session_(std::move(session)) {}
-    void deliver(std::vector<StreamEvent> events) override;
-    void send(std::string message) const;
+    Inbox(asio::any_io_executor strand, std::weak_ptr<Session> session)
+        : strand_(std::move(strand)), session_(std::move(session)) {
+      LMTP_CHECK(static_cast<bool>(strand_));  // every socket has one
+    }
+    void collect() override {
+      asio::dispatch(strand_, [weak = session_] {
+        if (const auto self = weak.lock()) self->guard([&] { self->take_mail(); });
+      });
+    }
+    void send(std::string message) const {
+      asio::post(strand_, [weak = session_, message = std::move(message)]() mutable {
+        if (const auto self = weak.lock()) self->guard([&] { self->send({std::move(message)}); });
+      });
+    }
+    using Mail::take;
 
    private:
-    template <typename Handler>
-    void post(Handler handler) const {
-      LMTP_CHECK(static_cast<bool>(strand_));  // every socket has one
-      asio::post(strand_, std::move(handler));
-    }
-
-    const std::shared_ptr<ServerContext> context_;
     const asio::any_io_executor strand_;
     const std::weak_ptr<Session> session_;
   };
@@ -98,7 +105,7 @@ class Session : public Connection, public std::enable_shared_from_this<Session> 
   void watch_message();
   void watch_pause(ClientStream::Progress before, std::chrono::seconds waited);
   void handle_message();
-  void on_events(std::vector<StreamEvent> events);
+  void take_mail();
   void watch_deadline();
   void send(std::vector<std::string> messages);
   void write_next();
@@ -118,6 +125,7 @@ class Session : public Connection, public std::enable_shared_from_this<Session> 
   websocket::stream<ClientStream, false> socket_;
   asio::steady_timer close_timer_;
   asio::steady_timer deadline_timer_;
+  std::shared_ptr<Inbox> inbox_;  // once it has started
   std::optional<Clock::time_point> watched_deadline_;
   Peer peer_;
   State state_ = State::kAccepting;
@@ -157,9 +165,11 @@ Session::~Session() { finish(); }
 
 void Session::start(websocket::request_type request) {
   if (!place_.fill(weak_from_this())) return;
-  const auto sink = std::make_shared<Sink>(context_, socket_.get_executor(), weak_from_this());
-  peer_.sink = sink;
-  peer_.send_later = [sink](std::string message) { sink->send(std::move(message)); };
+  inbox_ = std::make_shared<Inbox>(socket_.get_executor(), weak_from_this());
+  peer_.sink = std::make_shared<MailSink>(context_, inbox_);
+  peer_.send_later = [context = context_, inbox = inbox_](std::string message) {
+    inbox->send(std::move(message));
+  };
   websocket::stream_base::timeout timeout{};
   timeout.handshake_timeout = kHandshakeTimeout;
   timeout.idle_timeout = kIdleTimeout;
@@ -335,26 +345,13 @@ void Session::handle_message() {
   watch_deadline();
 }
 
-// A weak reference in the handlers too: they may outlive the server's threads in the io_context.
-void Session::Sink::deliver(std::vector<StreamEvent> events) {
-  post([weak = session_, events = std::move(events)]() mutable {
-    if (const auto self = weak.lock()) {
-      self->guard([&] { self->on_events(std::move(events)); });
-    }
+void Session::take_mail() {
+  inbox_->take([this](std::span<StreamEvent> events) {
+    std::vector<std::string> messages;
+    context_->dispatcher.on_events(events, peer_, messages);
+    send(std::move(messages));
+    watch_deadline();
   });
-}
-
-void Session::Sink::send(std::string message) const {
-  post([weak = session_, message = std::move(message)]() mutable {
-    if (const auto self = weak.lock()) self->guard([&] { self->send({std::move(message)}); });
-  });
-}
-
-void Session::on_events(std::vector<StreamEvent> events) {
-  std::vector<std::string> messages;
-  context_->dispatcher.on_events(std::move(events), peer_, messages);
-  send(std::move(messages));
-  watch_deadline();
 }
 
 // Of the streams, the one that comes first.

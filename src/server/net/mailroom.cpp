@@ -1,0 +1,150 @@
+#include "mailroom.h"
+
+#include <algorithm>
+#include <boost/asio/bind_allocator.hpp>
+#include <boost/asio/post.hpp>
+#include <exception>
+#include <iterator>
+#include <new>
+#include <utility>
+
+namespace lmtp::server {
+namespace {
+
+// Connections whose mail a clerk hands out before other handlers of its thread get their turn.
+constexpr std::size_t kTurn = 16;
+// With more than so many waiting, another clerk is worth its wake-up.
+constexpr std::size_t kAlone = 4;
+
+}  // namespace
+
+void Mail::add(std::span<StreamEvent> events) {
+  const std::lock_guard lock(mutex_);
+  std::vector<StreamEvent>& all = events_.all;
+  events_.ends.push_back(all.size() + events.size());
+  try {
+    all.insert(all.end(), std::make_move_iterator(events.begin()),
+               std::make_move_iterator(events.end()));
+  } catch (...) {
+    events_.ends.pop_back();
+    throw;
+  }
+}
+
+// What Asio allocates for a posted handler: one block, which is free again before the handler runs.
+template <typename T>
+struct Mailroom::ClerkMemory {
+  using value_type = T;
+
+  explicit ClerkMemory(Clerk& clerk_in) noexcept : clerk(&clerk_in) {}
+  template <typename U>
+  ClerkMemory(const ClerkMemory<U>& other) noexcept : clerk(other.clerk) {}  // NOLINT: a conversion
+
+  T* allocate(std::size_t count) {
+    static_assert(alignof(T) <= alignof(std::max_align_t));
+    if (count * sizeof(T) > clerk->memory.size()) return std::allocator<T>().allocate(count);
+    return reinterpret_cast<T*>(clerk->memory.data());
+  }
+  void deallocate(T* memory, std::size_t count) noexcept {
+    if (count * sizeof(T) > clerk->memory.size()) std::allocator<T>().deallocate(memory, count);
+  }
+  template <typename U>
+  bool operator==(const ClerkMemory<U>& other) const noexcept {
+    return clerk == other.clerk;
+  }
+
+  Clerk* clerk;
+};
+
+Mailroom::Mailroom(boost::asio::io_context& io, int num_clerks)
+    : io_(io), clerks_(static_cast<std::size_t>(num_clerks)) {}
+
+Mailroom::~Mailroom() { clear(); }
+
+void Mailroom::clear() {
+  while (pop() != nullptr) continue;
+}
+
+void Mailroom::put(std::shared_ptr<Mail> mail) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (std::exchange(mail->is_waiting_, true)) return;
+  Mail* const added = mail.get();
+  (last_ == nullptr ? first_ : last_->next_) = std::move(mail);
+  last_ = added;
+  ++num_waiting_;
+}
+
+// With mutex_ held.
+std::shared_ptr<Mail> Mailroom::pop() {
+  std::shared_ptr<Mail> mail = std::move(first_);
+  if (mail == nullptr) return nullptr;
+  first_ = std::move(mail->next_);
+  if (first_ == nullptr) last_ = nullptr;
+  mail->is_waiting_ = false;
+  --num_waiting_;
+  return mail;
+}
+
+// With mutex_ held. Null: all are at work.
+Mailroom::Clerk* Mailroom::hire() {
+  const auto idle = std::ranges::find(clerks_, false, &Clerk::is_busy);
+  if (idle == clerks_.end()) return nullptr;
+  idle->is_busy = true;
+  return &*idle;
+}
+
+// A clerk that is at work finds what has been put before it ends.
+void Mailroom::wake() noexcept {
+  Clerk* clerk = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    if (first_ == nullptr || std::ranges::any_of(clerks_, &Clerk::is_busy)) return;
+    clerk = hire();
+  }
+  num_wakeups_.fetch_add(1, std::memory_order_relaxed);
+  post(*clerk);
+}
+
+void Mailroom::post(Clerk& clerk) noexcept {
+  boost::asio::post(io_, boost::asio::bind_allocator(ClerkMemory<std::byte>(clerk),
+                                                     [this, &clerk] { work(clerk); }));
+}
+
+void Mailroom::work(Clerk& clerk) noexcept {
+  Clerk* helper = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    if (num_waiting_ > kAlone) helper = hire();
+  }
+  if (helper != nullptr) post(*helper);
+  for (std::size_t i = 0; i < kTurn; ++i) {
+    if (!hand_out()) break;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (first_ == nullptr) {
+      clerk.is_busy = false;
+      return;
+    }
+  }
+  post(clerk);
+}
+
+// False: there was none, or it could not be handed out and waits again.
+bool Mailroom::hand_out() {
+  std::shared_ptr<Mail> mail;
+  {
+    const std::lock_guard lock(mutex_);
+    mail = pop();
+  }
+  if (mail == nullptr) return false;
+  try {
+    mail->collect();
+    return true;
+  } catch (const std::exception&) {  // no memory, which a message would take too
+    put(std::move(mail));
+    return false;
+  }
+}
+
+}  // namespace lmtp::server
