@@ -106,6 +106,7 @@ class GenerateParams(ScoreParams, total=False):
     top_p: float
     top_k: int
     min_p: float
+    typical_p: float
     repetition_penalty: float
     presence_penalty: float
     frequency_penalty: float

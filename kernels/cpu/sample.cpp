@@ -189,7 +189,8 @@ class RowSampler {
     ops_.draw_weights(logits_.data(), size(), max, row_.temperature, work_.weights);
     if (row_.min_p > 0.0F) keep_min_p(max);
     if (row_.top_k > 0 && row_.top_k < size()) keep_best(row_.top_k);
-    const std::uint64_t sum = row_.top_p < 1.0F ? keep_nucleus(max) : sum_of_weights();
+    std::uint64_t sum = row_.top_p < 1.0F ? keep_nucleus(max) : sum_of_weights();
+    if (row_.typical_p < 1.0F) sum = keep_typical(max);
     // The token at which the sum of the weights, in order of ids, passes the target.
     const auto drawn =
         static_cast<std::uint64_t>(uniform(row_.seed, position) * static_cast<double>(sum));
@@ -241,6 +242,28 @@ class RowSampler {
                       kNumBuckets - 1);
     };
     return keep_share(row_.top_p, bucket_of, [&](std::int32_t id) { return ranked(at(id), id); });
+  }
+
+  // As keep_nucleus, of the tokens whose surprisals are nearest to their mean.
+  std::uint64_t keep_typical(float max) {
+    const auto surprisal_of = [&](std::int64_t id) {
+      return surprisal((logits_[static_cast<std::size_t>(id)] - max) / row_.temperature);
+    };
+    SurprisalSums sums;
+    for (std::int64_t id = 0; id < size(); ++id) {
+      if (work_.weights[id] >= 1.0F) sums.add(whole(work_.weights[id]), surprisal_of(id));
+    }
+    const auto distance = [&, mean = sums.mean()](std::int64_t id) {
+      return static_cast<std::uint32_t>(std::abs(surprisal_of(id) - mean));
+    };
+    constexpr std::uint32_t kUnitsPerBucket = 1024;
+    static_assert(kSurprisalMax / kUnitsPerBucket < kNumBuckets);
+    return keep_share(
+        row_.typical_p,
+        [&](std::int64_t id) { return std::size_t{distance(id) / kUnitsPerBucket}; },
+        [&](std::int32_t id) {
+          return std::uint64_t{~distance(id)} << 32 | ~static_cast<std::uint32_t>(id);
+        });
   }
 
   // Keeps the weights of the highest rank_of(id), an id in its last bits as in ranked(), as many as

@@ -173,10 +173,63 @@ __device__ std::uint32_t least_key(SelectShared& shared, const SampleRow& row, c
   return ~static_cast<std::uint32_t>(block_max(shared, inverted));
 }
 
-// *position: of the token before. It is read last: until then each register counts.
+// The least whole number that is this share of a sum, and at least 1.
+__device__ std::uint64_t share_of(float share, std::uint64_t sum) {
+  const auto least =
+      static_cast<std::uint64_t>(ceil(static_cast<double>(share) * static_cast<double>(sum)));
+  return least < 1 ? 1 : least < sum ? least : sum;
+}
+
+// The id at which the sum of weights, which is `sum`, passes the random number.
+template <typename Weight>
+__device__ std::int32_t draw_by(SelectShared& shared, const SampleRow& row,
+                                const std::int32_t* position, std::int64_t width, std::uint64_t sum,
+                                const Weight& weight) {
+  const double number = uniform(row.seed, static_cast<std::uint64_t>(*position) + 1);
+  const auto target = static_cast<std::uint64_t>(number * static_cast<double>(sum));
+  return static_cast<std::int32_t>(
+      find_in_order(shared, width, target < sum ? target : sum - 1, weight));
+}
+
+template <typename Weight>
+__device__ std::uint64_t sum_of(SelectShared& shared, std::int64_t width, const Weight& weight) {
+  std::uint64_t mine = 0;
+  for_ids(width, [&](std::int64_t id) { mine += weight(id); });
+  std::uint64_t sum = 0;
+  (void)block_prefix(shared, mine, sum);
+  return sum;
+}
+
+// Draws by typical_p among the tokens whose exponents are above -inf, which weigh `sum`.
+__device__ std::int32_t draw_typical(SelectShared& shared, const SampleRow& row,
+                                     const std::int32_t* position, const float* exponents,
+                                     std::int64_t width, std::uint64_t sum) {
+  const auto weight = [&](std::int64_t id) {
+    return static_cast<std::uint64_t>(draw_weight(exponents[id], 0.0F, 1.0F));
+  };
+  SurprisalSums mine;
+  for_ids(width, [&](std::int64_t id) { mine.add(weight(id), surprisal(exponents[id])); });
+  SurprisalSums sums;
+  (void)block_prefix(shared, mine.weights, sums.weights);
+  (void)block_prefix(shared, mine.products, sums.products);
+  // In the upper bits, which are searched first: sums by digits are then spread.
+  static_assert(kSurprisalMax < 1 << 21);
+  const auto key_at = [&, mean = sums.mean()](std::int64_t id) {
+    const std::int32_t beyond = surprisal(exponents[id]) - mean;
+    return static_cast<std::uint32_t>(kSurprisalMax - (beyond < 0 ? -beyond : beyond)) << 11;
+  };
+  const Kept kept = keep_until(shared, width, share_of(row.typical_p, sum), key_at, weight);
+  const auto kept_weight = [&](std::int64_t id) {
+    return kept.holds(key_at(id), id) ? weight(id) : 0;
+  };
+  return draw_by(shared, row, position, width, sum_of(shared, width, kept_weight), kept_weight);
+}
+
+// *position: of the token before. It is read last: until then each register counts. spare: a row
+// that may be written, for typical_p; of a row that is not reported it may be the logits.
 __device__ std::int32_t draw(SelectShared& shared, const SampleRow& row,
-                             const std::int32_t* position, const float* logits, std::int64_t width,
-                             const RowTotal& total) {
+                             const std::int32_t* position, const float* logits, float* spare,
+                             std::int64_t width, const RowTotal& total) {
   const auto weight = [&](std::int64_t id) {
     return static_cast<std::uint64_t>(draw_weight(logits[id], total.max, row.temperature));
   };
@@ -193,25 +246,20 @@ __device__ std::int32_t draw(SelectShared& shared, const SampleRow& row,
   const auto kept_weight = [&](std::int64_t id) {
     return kept.holds(key_at(id), id) ? weight(id) : 0;
   };
-  const auto sum_of_kept = [&] {
-    std::uint64_t mine = 0;
-    for_ids(width, [&](std::int64_t id) { mine += kept_weight(id); });
-    std::uint64_t sum = 0;
-    (void)block_prefix(shared, mine, sum);
-    return sum;
-  };
-  std::uint64_t sum = sum_of_kept();
+  std::uint64_t sum = sum_of(shared, width, kept_weight);
   if (row.top_p < 1.0F) {
-    const auto share =
-        static_cast<std::uint64_t>(ceil(static_cast<double>(row.top_p) * static_cast<double>(sum)));
-    const std::uint64_t wanted = share < 1 ? 1 : share < sum ? share : sum;
-    kept = keep_until(shared, width, wanted, key_at, kept_weight);
-    sum = sum_of_kept();
+    kept = keep_until(shared, width, share_of(row.top_p, sum), key_at, kept_weight);
+    sum = sum_of(shared, width, kept_weight);
   }
-  const double number = uniform(row.seed, static_cast<std::uint64_t>(*position) + 1);
-  const auto target = static_cast<std::uint64_t>(number * static_cast<double>(sum));
-  return static_cast<std::int32_t>(
-      find_in_order(shared, width, target < sum ? target : sum - 1, kept_weight));
+  if (row.typical_p < 1.0F) {
+    for_ids(width, [&](std::int64_t id) {
+      const bool is_kept = kept.holds(key_at(id), id);
+      spare[id] = is_kept ? (logits[id] - total.max) / row.temperature : -INFINITY;
+    });
+    block_barrier();  // before others read what this thread wrote
+    return draw_typical(shared, row, position, spare, width, sum);
+  }
+  return draw_by(shared, row, position, width, sum, kept_weight);
 }
 
 __device__ bool is_finite(float value) { return value - value == 0.0F; }
@@ -244,7 +292,8 @@ __global__ void __launch_bounds__(kSelectThreads) sample_kernel(SampleArgs args)
     if (row.scored < 0) {
       record.token = total.best;
       if (row.temperature > 0.0F) {
-        record.token = draw(shared.select, row, args.positions + at, logits, width, total);
+        record.token = draw(shared.select, row, args.positions + at, logits,
+                            row.is_raw != 0 || mask >= 0 ? logits : raw, width, total);
       }
     }
     // What is reported comes last: of two sets of logits one is needed at a time, in registers too.

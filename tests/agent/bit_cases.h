@@ -43,6 +43,7 @@ inline SamplingParams params_of(int number) {
   params.top_p = number % 3 == 0 ? 0.9F : 1.0F;
   params.top_k = number % 5 == 0 ? 7 : 0;
   params.min_p = number % 5 == 1 ? 0.02F : 0.0F;
+  params.typical_p = number % 3 == 1 ? 0.8F : 1.0F;
   params.repetition_penalty = number % 4 == 1 ? 1.3F : 1.0F;
   params.seed = static_cast<std::uint64_t>(number);
   params.top_logprobs = 3;

@@ -160,6 +160,7 @@ TEST_F(StepSamplingTest, DrawsByTheSameNumbers) {
     row.params.top_k = seed % 3 == 0 ? 1 + static_cast<int>(seed) : 0;
     row.params.top_p = seed % 2 == 0 ? 0.02F * static_cast<float>(seed + 1) : 1.0F;
     row.params.min_p = seed % 5 == 0 ? 0.01F * static_cast<float>(seed + 1) : 0.0F;
+    row.params.typical_p = seed % 3 == 1 ? 0.02F * static_cast<float>(seed + 1) : 1.0F;
     row.params.seed = seed;
     row.params.has_seed = true;
     rows.push_back(row);

@@ -168,6 +168,7 @@ class StreamBitsTest : public ::testing::TestWithParam<Where> {
     params.top_p = number % 3 == 1 ? 0.9F : 1.0F;
     params.top_k = number % 5 == 2 ? 11 : 0;
     params.min_p = number % 5 == 3 ? 0.05F : 0.0F;
+    params.typical_p = number % 3 == 2 ? 0.9F : 1.0F;
     params.top_logprobs = number % 4;
     params.raw_logprobs = number % 2 == 1;
     if (number % 3 == 2) params.repetition_penalty = 1.3F;

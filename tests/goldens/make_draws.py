@@ -3,7 +3,7 @@
 
 A list of {"logits", one or more of the parameters, "kept"}: ids, ascending. The warpers come in
 LMTP's order, that of DrawParams (include/lmtp/base/draw_params.h). Rows are drawn by seed. Those
-with ties, all of which transformers keeps, and those that float32 and float64 decide differently
+with ties, all of which transformers keeps, and those of which others stay if logits are off by 1e-4
 are passed over.
 """
 
@@ -18,6 +18,7 @@ from transformers import (
     TemperatureLogitsWarper,
     TopKLogitsWarper,
     TopPLogitsWarper,
+    TypicalLogitsWarper,
 )
 
 FILE = pathlib.Path(__file__).parent / "draws.json"
@@ -27,12 +28,14 @@ WARPERS = {
     "min_p": MinPLogitsWarper,
     "top_k": TopKLogitsWarper,
     "top_p": TopPLogitsWarper,
+    "typical_p": TypicalLogitsWarper,
 }
 
 
-def kept(case, dtype):
+def kept(case, noise=0.0):
     warpers = LogitsProcessorList(WARPERS[name](case[name]) for name in WARPERS if name in case)
-    scores = warpers(None, torch.tensor([case["logits"]], dtype=dtype))
+    logits = torch.tensor([case["logits"]], dtype=torch.float64)
+    scores = warpers(None, logits + noise * torch.randn_like(logits))
     return torch.isfinite(scores[0]).nonzero().flatten().tolist()
 
 
@@ -47,6 +50,7 @@ def draw_case(rng):
         "min_p": rng.choice([0.01, 0.05, 0.1, 0.3, 0.6, 0.9]),
         "top_k": rng.randint(1, width),
         "top_p": rng.choice([0.1, 0.5, 0.8, 0.95]),
+        "typical_p": rng.choice([0.2, 0.5, 0.9, 0.95]),
     }
     names = rng.sample(sorted(others), rng.randint(1, len(others)))
     return case | {name: others[name] for name in names}
@@ -54,12 +58,13 @@ def draw_case(rng):
 
 def main():
     rng = random.Random(20)
+    torch.manual_seed(20)
     cases = []
     while len(cases) < NUM_CASES:
         case = draw_case(rng)
-        case["kept"] = kept(case, torch.float64)
+        case["kept"] = kept(case)
         has_ties = len(set(case["logits"])) < len(case["logits"])
-        if not has_ties and case["kept"] == kept(case, torch.float32):
+        if not has_ties and all(kept(case, 1e-4) == case["kept"] for _ in range(20)):
             cases.append(case)
     FILE.write_text("[\n" + ",\n".join(map(json.dumps, cases)) + "\n]\n")
 

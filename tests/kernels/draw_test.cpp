@@ -43,6 +43,7 @@ class Definition {
     keep_min_p();
     keep_top_k();
     keep_top_p();
+    keep_typical_p();
     return is_clear_ ? std::optional(kept_) : std::nullopt;
   }
 
@@ -65,6 +66,32 @@ class Definition {
 
   void keep_top_p() {
     if (one_.params.top_p < 1.0F) keep_share(sorted(), static_cast<double>(one_.params.top_p));
+  }
+
+  void keep_typical_p() {
+    if (one_.params.typical_p >= 1.0F) return;
+    const std::vector<std::size_t> ids = sorted();
+    double all = 0.0;
+    for (const std::size_t id : ids) all += weights_[id];
+    double entropy = 0.0;
+    std::vector<double> surprisals(weights_.size());
+    for (const std::size_t id : ids) {
+      surprisals[id] = -std::log(weights_[id] / all);
+      if (weights_[id] > 0.0) entropy += weights_[id] / all * surprisals[id];
+    }
+    const auto distance = [&](std::size_t id) { return std::abs(surprisals[id] - entropy); };
+    std::vector<std::size_t> nearest = ids;
+    std::sort(nearest.begin(), nearest.end());
+    std::stable_sort(nearest.begin(), nearest.end(),
+                     [&](std::size_t a, std::size_t b) { return distance(a) < distance(b); });
+    keep_share(nearest, static_cast<double>(one_.params.typical_p));
+    // Surprisals are whole numbers of 2^-16.
+    for (std::size_t i = 1; i < nearest.size(); ++i) {
+      const bool is_edge = kept_[nearest[i - 1]] && !kept_[nearest[i]];
+      const bool is_tie = one_.logits[nearest[i - 1]] == one_.logits[nearest[i]];
+      const double between = distance(nearest[i]) - distance(nearest[i - 1]);
+      if (is_edge && !is_tie && between < 1e-4) is_clear_ = false;
+    }
   }
 
   // The first of them that have this share of their weight.
@@ -152,6 +179,7 @@ TEST_P(DrawTest, KeepsWhatTheDefinitionKeeps) {
     if (one_in(2)) one.params.min_p = one_in(3) ? fraction() : 0.1F * fraction();
     if (one_in(3)) one.params.top_k = static_cast<std::int32_t>(generator() % width) + 1;
     if (one_in(3)) one.params.top_p = fraction();
+    if (one_in(2)) one.params.typical_p = fraction();
     const auto kept = Definition(one).kept();
     if (!kept) continue;
     ++num_clear;
@@ -170,7 +198,8 @@ void set_param(kernels::SampleRow& params, const std::string& name, const Json& 
   const std::map<std::string, float DrawParams::*> members = {
       {"temperature", &DrawParams::temperature},
       {"min_p", &DrawParams::min_p},
-      {"top_p", &DrawParams::top_p}};
+      {"top_p", &DrawParams::top_p},
+      {"typical_p", &DrawParams::typical_p}};
   params.*members.at(name) = value.get<float>();
 }
 
@@ -210,7 +239,8 @@ TEST_P(DrawTest, FiltersChangeNoLogProbability) {
   SampleCase one{.logits = testing::random_floats(1000, 3, 2.0F)};
   one.params.num_top = 5;
   SampleCase filtered = one;
-  filtered.params.min_p = 1.0F;
+  filtered.params.min_p = 0.9F;
+  filtered.params.typical_p = 1e-6F;
   const testing::SampleOutcome greedy = testing::sample(*GetParam(), one);
   testing::expect_same(testing::sample(*GetParam(), filtered), greedy);
   filtered.params.temperature = 1.0F;

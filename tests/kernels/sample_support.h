@@ -173,6 +173,7 @@ inline std::vector<SampleCase> random_cases(std::size_t width, int count, unsign
     params.top_k = one_in(2) ? 0 : 1 + any_id();
     params.top_p = one_in(2) ? 1.0F : one_in(8) ? 1e-9F : fraction();
     if (one_in(3)) params.min_p = one_in(8) ? 1.0F : 0.3F * fraction();
+    if (one_in(3)) params.typical_p = one_in(8) ? 1e-9F : fraction();
     params.seed = generator();
     if (one_in(3)) {
       params.repetition_penalty = 0.5F + fraction();

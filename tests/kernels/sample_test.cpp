@@ -225,6 +225,18 @@ TEST(SampleDrawTest, DrawsFollowTheProbabilities) {
   params.temperature = 2.0F;
   expect_distribution(one, softmax(one.logits, 2.0, {3, 6, 0, 7, 1, 4, 2}), 22.5);
   params.min_p = 0.0F;
+  // The entropy is 1.75: 6 (-log p of 1.75) is the nearest, then 0 (1.95), 7 (2.25), 1 (2.45),
+  // which hold 0.505, and 3 (0.95), with which they hold 0.890.
+  params.temperature = 1.0F;
+  params.typical_p = 0.45F;
+  expect_distribution(one, softmax(one.logits, 1.0, {6, 0, 7, 1}), 16.3);
+  params.typical_p = 0.6F;
+  expect_distribution(one, softmax(one.logits, 1.0, {6, 0, 7, 1, 3}), 18.5);
+  // top_p comes before it: of 3, 6, 0 and 7 it is 1.25, and 6, 0 and 3 (0.74) are the nearest.
+  params.top_p = 0.75F;
+  params.typical_p = 0.5F;
+  expect_distribution(one, softmax(one.logits, 1.0, {6, 0, 3}), 13.8);
+  params.typical_p = 1.0F;
   // Of the three best, 3 and 6 hold 0.797.
   params.top_p = 0.75F;
   params.temperature = 1.0F;

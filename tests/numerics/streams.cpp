@@ -61,6 +61,7 @@ SamplingParams draw_params(Draw& draw, int vocab_size) {
   if (draw.one_in(3)) params.top_p = draw.of({0.5F, 0.9F});
   if (draw.one_in(3)) params.top_k = draw.between(2, 20);
   if (draw.one_in(3)) params.min_p = draw.of({0.02F, 0.2F});
+  if (draw.one_in(3)) params.typical_p = draw.of({0.5F, 0.95F});
   if (draw.one_in(3)) params.repetition_penalty = draw.of({0.8F, 1.3F});
   if (draw.one_in(4)) params.presence_penalty = draw.of({-0.5F, 0.7F});
   if (draw.one_in(4)) params.frequency_penalty = draw.of({-0.2F, 0.4F});

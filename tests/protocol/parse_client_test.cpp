@@ -31,7 +31,7 @@ TEST(ParseClient, AbsentAndNullFieldsHaveTheReferencesDefaults) {
   for (const char* text :
        {R"(GENERATE {"prompt": [1], "stream_id": 0})",
         R"(GENERATE {"prompt": [1], "stream_id": 0, "model": null, "temperature": null,)"
-        R"( "top_p": null, "top_k": null, "min_p": null,)"
+        R"( "top_p": null, "top_k": null, "min_p": null, "typical_p": null,)"
         R"( "repetition_penalty": null, "presence_penalty": null,)"
         R"( "frequency_penalty": null, "logit_bias": null, "seed": null, "top_logprobs": null,)"
         R"( "max_tokens": null})"}) {
@@ -44,6 +44,7 @@ TEST(ParseClient, AbsentAndNullFieldsHaveTheReferencesDefaults) {
     EXPECT_EQ(params.top_k, 0);
     EXPECT_EQ(params.top_p, 1.0F);
     EXPECT_EQ(params.min_p, 0.0F);
+    EXPECT_EQ(params.typical_p, 1.0F);
     EXPECT_FALSE(params.has_penalties());
     EXPECT_FALSE(params.has_seed);
     EXPECT_EQ(params.logit_bias, nullptr);
@@ -54,7 +55,7 @@ TEST(ParseClient, ReadsEveryParameterAsWholeNumberOrFraction) {
   const auto params =
       parse_as<GenerateMessage>(
           R"(GENERATE {"stream_id": -3, "prompt": [0], "temperature": 1, "top_p": 0.5, "top_k": 4,)"
-          R"( "min_p": 0.25,)"
+          R"( "min_p": 0.25, "typical_p": 0.75,)"
           R"( "repetition_penalty": 2, "presence_penalty": -1.5, "frequency_penalty": 1e1,)"
           R"( "seed": 18446744073709551615, "top_logprobs": 5000, "max_tokens": 99999999999999})")
           .params;
@@ -62,6 +63,7 @@ TEST(ParseClient, ReadsEveryParameterAsWholeNumberOrFraction) {
   EXPECT_EQ(params.top_p, 0.5F);
   EXPECT_EQ(params.top_k, 4);
   EXPECT_EQ(params.min_p, 0.25F);
+  EXPECT_EQ(params.typical_p, 0.75F);
   EXPECT_EQ(params.repetition_penalty, 2.0F);
   EXPECT_EQ(params.presence_penalty, -1.5F);
   EXPECT_EQ(params.frequency_penalty, 10.0F);
@@ -252,6 +254,7 @@ TEST(ParseClient, WhatIsSerializedReadsBackTheSame) {
   generate.params.top_p = 0.9F;
   generate.params.top_k = 3;
   generate.params.min_p = 0.05F;
+  generate.params.typical_p = 0.95F;
   generate.params.repetition_penalty = 1.1F;
   generate.params.presence_penalty = -0.5F;
   generate.params.frequency_penalty = 0.25F;
@@ -268,6 +271,7 @@ TEST(ParseClient, WhatIsSerializedReadsBackTheSame) {
   EXPECT_EQ(back.params.top_p, generate.params.top_p);
   EXPECT_EQ(back.params.top_k, generate.params.top_k);
   EXPECT_EQ(back.params.min_p, generate.params.min_p);
+  EXPECT_EQ(back.params.typical_p, generate.params.typical_p);
   EXPECT_EQ(back.params.repetition_penalty, generate.params.repetition_penalty);
   EXPECT_EQ(back.params.presence_penalty, generate.params.presence_penalty);
   EXPECT_EQ(back.params.frequency_penalty, generate.params.frequency_penalty);

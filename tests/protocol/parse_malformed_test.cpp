@@ -186,6 +186,8 @@ const Case kCases[] = {
     {"fraction_top_k", generate(R"("top_k": 5.0)"), "top_k", "is 5.0; allowed is a whole number"},
     {"large_min_p", generate(R"("min_p": 1.5)"), "min_p", ">= 0 and <= 1"},
     {"negative_min_p", generate(R"("min_p": -0.1)"), "min_p", "is -0.1"},
+    {"zero_typical_p", generate(R"("typical_p": 0)"), "typical_p", "> 0 and <= 1"},
+    {"large_typical_p", generate(R"("typical_p": 1.01)"), "typical_p", "is 1.01"},
     {"zero_repetition", generate(R"("repetition_penalty": 0)"), "repetition_penalty", "> 0"},
     {"negative_repetition", generate(R"("repetition_penalty": -1)"), "repetition_penalty", "is -1"},
     {"large_repetition", generate(R"("repetition_penalty": 101)"), "repetition_penalty", "<= 100"},

@@ -16,9 +16,9 @@ constexpr int kNumMutants = 20000;
 const std::string kSeeds[] = {
     R"(GENERATE {"max_tokens": 7, "temperature": 0.5, "logit_bias": {"268": 100, "352": -100},)"
     R"( "top_logprobs": 3, "model": "tiny-gpt2", "prompt": [50256, 4186], "stream_id": 1})",
-    R"(GENERATE {"top_p": 0.9, "top_k": 3, "min_p": 0.1, "seed": 5, "repetition_penalty": 1.5,)"
-    R"( "prompt": [1], "presence_penalty": -1, "frequency_penalty": 2e0, "stream_id": 9,)"
-    R"( "x": {"y": [null]}})",
+    R"(GENERATE {"top_p": 0.9, "top_k": 3, "min_p": 0.1, "typical_p": 0.9, "seed": 5,)"
+    R"( "repetition_penalty": 1.5, "prompt": [1], "presence_penalty": -1,)"
+    R"( "frequency_penalty": 2e0, "stream_id": 9, "x": {"y": [null]}})",
     R"(SCORE {"prompt": [1, 2, 3], "scored": [4, 5], "model": "a\"b\\c", "stream_id": 2})",
     R"(MODEL_INFO {"stream_id": 3, "model": "m", "data": {"model": "m"}})",
     R"(CANCEL {"stream_id": 4})",
@@ -82,6 +82,7 @@ void expect_within_ranges(const GenerateMessage& message) {
   EXPECT_TRUE(params.top_p > 0.0F && params.top_p <= 1.0F);
   EXPECT_GE(params.top_k, 0);
   EXPECT_TRUE(params.min_p >= 0.0F && params.min_p <= 1.0F);
+  EXPECT_TRUE(params.typical_p > 0.0F && params.typical_p <= 1.0F);
   EXPECT_GT(params.repetition_penalty, 0.0F);
   EXPECT_TRUE(params.top_logprobs >= 0 && params.top_logprobs <= kMaxTopLogprobs);
   EXPECT_GE(params.max_tokens, 1);

@@ -62,6 +62,11 @@ inline constexpr std::array kSamplingTable = {
         &SamplingParams::min_p,
         {0.0, 1.0},
         "draw among those at least this times as probable as the most probable; 0 is off"},
+    SamplingParam{
+        "typical_p",
+        &SamplingParams::typical_p,
+        {0.0, 1.0, false},
+        "draw among those nearest to the mean surprise that together have this probability"},
     SamplingParam{"repetition_penalty",
                   &SamplingParams::repetition_penalty,
                   {0.0, 100.0, false},

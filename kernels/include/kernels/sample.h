@@ -49,6 +49,29 @@ constexpr float penalized(float logit, const DrawParams& by, std::int32_t count)
   return logit - (by.presence_penalty + by.frequency_penalty * static_cast<float>(count));
 }
 
+// Of a token whose logit is `exponent` * temperature above the greatest, so its weight e^exponent:
+// -log of its probability in units of 2^-16, less a constant of the row. What weighs nothing is at
+// the end.
+inline constexpr std::int32_t kSurprisalMax = 28 << 16;
+constexpr std::int32_t surprisal(float exponent) {
+  return static_cast<std::int32_t>((exponent > -28.0F ? exponent : -28.0F) * -0x1.0p16F);
+}
+
+// The mean surprisal of the tokens that a draw keeps, each by its weight: the entropy of that draw,
+// less the same constant. Weights are cut to 28 bits, so that sums over two million tokens fit: no
+// product exceeds that of the exponent -1, less than 2^43.
+struct SurprisalSums {
+  std::uint64_t weights = 0;
+  std::uint64_t products = 0;
+
+  constexpr void add(std::uint64_t weight, std::int32_t one) {
+    weights += weight >> 12;
+    products += (weight >> 12) * static_cast<std::uint64_t>(one);
+  }
+  // REQUIRES: the best token was added.
+  constexpr std::int32_t mean() const { return static_cast<std::int32_t>(products / weights); }
+};
+
 struct SampleRecord {
   std::int32_t is_valid = 0;  // 0: NaN, +inf or only -inf in the row; other fields are 0
   std::int32_t token = 0;
@@ -70,7 +93,8 @@ struct SampleArgs {
   SampleRecord* records = nullptr;          // [m]
   TopToken* top = nullptr;                  // [m, top_stride], best first
   std::int64_t top_stride = 0;              // >= num_top of every row
-  Matrix<float> raw = {};  // [m, vocabulary] written, where any row is_raw or has one of the masks
+  // [m, vocabulary] written, where any row is_raw, has one of the masks, or draws by typical_p.
+  Matrix<float> raw = {};
   // Tokens that may be drawn, where the log probabilities that are reported stay those before it:
   // row i's mask is [mask_words] from masks + mask_of[i] * mask_words, as SampleRow::mask;
   // negative: none. Rows that are scored have none.
