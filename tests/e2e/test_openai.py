@@ -101,6 +101,7 @@ def test_what_parameters_do(client):
     for more in (
         {"presence_penalty": 1.5, "frequency_penalty": 0.5, "top_p": 0.9, "user": "me"},
         {"extra_body": {"top_k": 5, "repetition_penalty": 1.2, "min_tokens": 12}},
+        {"extra_body": {"min_p": 0.1, "typical_p": 0.9}},
     ):
         assert complete(client, **more).usage.completion_tokens == 12
     one = complete(client, extra_body={"stop_token_ids": [first_id]}, temperature=0).choices[0]
@@ -186,6 +187,8 @@ def post(demo, path, body):
         {"temperature": 0},
         {"temperature": 1.0, "seed": 123456789, "top_p": 0.9},
         {"temperature": 0.7, "seed": 5, "top_k": 20, "repetition_penalty": 1.1},
+        {"temperature": 1.2, "seed": 6, "min_p": 0.1},
+        {"temperature": 1.2, "seed": 7, "typical_p": 0.7},
     ],
 )
 def test_the_bits_are_those_of_lmtp(demo, params):
@@ -202,7 +205,8 @@ def test_the_bits_are_those_of_lmtp(demo, params):
     tokens = asyncio.run(over_lmtp())
     for stream in (False, True):
         with openai.OpenAI(base_url=f"http://{demo.endpoint}/v1", api_key="none") as client:
-            own = {k: v for k, v in params.items() if k in ("top_k", "repetition_penalty")}
+            vllms = ("top_k", "repetition_penalty", "min_p", "typical_p")
+            own = {k: v for k, v in params.items() if k in vllms}
             rest = {k: v for k, v in common.items() if k not in own}
             answer = client.completions.create(
                 model="demo",

@@ -99,6 +99,21 @@ def test_of_two_the_better_one_is_the_answer(client):
     assert len(mean) == 2 and mean[0] >= mean[1]
 
 
+def test_langchains_defaults_draw(client):
+    """What langchain_huggingface's HuggingFaceEndpoint sends where nothing else is said."""
+    asked = {"top_k": 10, "top_p": 0.95, "typical_p": 0.95, "temperature": 0.8}
+    answers = [
+        client.text_generation(
+            PROMPT, max_new_tokens=20, details=True, seed=seed, **asked | more
+        ).details.tokens
+        for seed in (1, 2)
+        for more in ({}, {"typical_p": 1e-6})
+    ]
+    first, first_typical, second, second_typical = ([t.id for t in tokens] for tokens in answers)
+    assert first != second
+    assert first_typical == second_typical, "one token alone is typical"
+
+
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(
     ("asked", "sentence"),

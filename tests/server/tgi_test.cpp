@@ -260,7 +260,7 @@ TEST(Tgi, WhatIsWrongIsToldInItsWords) {
       {{{"top_p", 1.0}}, "`top_p` must be > 0.0 and < 1.0"},
       {{{"top_k", 0}}, "`top_k` must be strictly positive"},
       {{{"typical_p", 0}}, "`typical_p` must be > 0.0 and < 1.0"},
-      {{{"typical_p", 0.5}}, "`typical_p` is not supported; `top_p` and `top_k` are"},
+      {{{"typical_p", 1}}, "`typical_p` must be > 0.0 and < 1.0"},
       {{{"max_new_tokens", 0}}, "`max_new_tokens` must be strictly positive"},
       {{{"stop", {"a", "b", "c", "d", "e"}}}, "`stop` supports up to 4 stop sequences. Given: 5"},
       {{{"top_n_tokens", 6}}, "`top_n_tokens` must be >= 0 and <= 5. Given: 6"},

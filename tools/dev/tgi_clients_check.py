@@ -60,7 +60,7 @@ def text_generation(url):
 def langchain(url, text):
     from langchain_huggingface import HuggingFaceEndpoint
 
-    # Its default of typical_p is refused.
+    # Its defaults draw.
     greedy = {"temperature": None, "top_k": None, "top_p": None, "typical_p": None}
     llm = HuggingFaceEndpoint(endpoint_url=url, huggingfacehub_api_token="none", timeout=60,
                               max_new_tokens=TOKENS, **greedy)  # fmt: skip

@@ -30,8 +30,6 @@ constexpr std::array kUnsupported = {
     Unsupported{"guided_json_object", kNoGrammars},
     Unsupported{"structural_tag", kNoGrammars},
     Unsupported{"adapter_id", "is not supported: no adapters are loaded here; leave it out"},
-    Unsupported{"typical_p", "is not supported; top_p and top_k are"},
-    Unsupported{"min_p", "is not supported; top_p and top_k are"},
     Unsupported{"suffix", "is not supported: no text can be filled in before it; leave it out"},
     Unsupported{"use_beam_search", "is not supported; best_of is"},
     Unsupported{"length_penalty", "is not supported: it belongs to beam search; leave it out"},
@@ -49,7 +47,7 @@ bool is_without_effect(std::string_view field, const Json& value) {
   if (value.is_string() || value.is_structured()) return value.empty();
   if (!value.is_number()) return false;
   const auto number = value.get<double>();
-  return number == (field == "typical_p" || field == "length_penalty" ? 1.0 : 0.0);
+  return number == (field == "length_penalty" ? 1.0 : 0.0);
 }
 
 void refuse_unsupported(JsonFields& fields) {
@@ -98,9 +96,10 @@ void read_common(JsonFields& fields, OpenAiRequest& request) {
   params.temperature = 1.0F;
   const Json* top_k = fields.find("top_k");
   const bool is_off = top_k != nullptr && *top_k == -1;
-  fields.params({"temperature", "top_p", "repetition_penalty", "presence_penalty",
-                 "frequency_penalty", "min_tokens", "ignore_eos", "seed", kLogitBiasName},
-                params);
+  fields.params(
+      {"temperature", "top_p", "min_p", "typical_p", "repetition_penalty", "presence_penalty",
+       "frequency_penalty", "min_tokens", "ignore_eos", "seed", kLogitBiasName},
+      params);
   if (!is_off) fields.params({"top_k"}, params);
   params.stop_token_ids = fields.ids("stop_token_ids", kMaxStopTokens);
   TextOptions& text = request.generation.text;

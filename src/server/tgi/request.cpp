@@ -126,6 +126,10 @@ void Reading::read_sampling() {
     if (*top_p <= 0.0F || *top_p >= 1.0F) refuse("`top_p` must be > 0.0 and < 1.0");
     params.top_p = *top_p;
   }
+  if (const auto typical_p = number("typical_p")) {
+    if (*typical_p <= 0.0F || *typical_p >= 1.0F) refuse("`typical_p` must be > 0.0 and < 1.0");
+    params.typical_p = *typical_p;
+  }
   if (const auto top_k = fields_.whole("top_k", -kWholeMax, kWholeMax)) {
     if (*top_k <= 0) refuse("`top_k` must be strictly positive");
     params.top_k = static_cast<int>(*top_k);
@@ -155,10 +159,6 @@ void Reading::read_lengths() {
 }
 
 void Reading::refuse_unsupported() {
-  if (const auto typical_p = number("typical_p")) {
-    if (*typical_p <= 0.0F || *typical_p >= 1.0F) refuse("`typical_p` must be > 0.0 and < 1.0");
-    refuse("`typical_p` is not supported; `top_p` and `top_k` are");
-  }
   if (fields_.boolean("watermark", false)) refuse("`watermark` is not supported");
   if (fields_.find("grammar") != nullptr) refuse("grammar is not supported");
   if (fields_.find("adapter_id") != nullptr) {
