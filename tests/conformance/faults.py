@@ -327,6 +327,8 @@ without_field("include-stop-keeps-it", "include_stop")
 without_field("stop-token-ids-end-the-stream", "stop_token_ids")
 without_field("ignore-eos-goes-on", "ignore_eos")
 without_field("min-tokens-come-first", "min_tokens")
+without_field("min-p-1-is-greedy", "min_p")
+without_field("typical-p-close-to-0-leaves-one-token", "typical_p")
 without_field("special-tokens-give-no-text", "skip_special_tokens")
 without_field("scores-can-have-alternatives", "top_logprobs", "SCORE")
 

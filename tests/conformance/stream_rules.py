@@ -185,6 +185,25 @@ async def cancel_ends_all_samples(t):
 # --- log probabilities and masks -----------------------------------------------------------
 
 
+@rule("GENERATE")
+async def min_p_1_is_greedy(t):
+    """min_p 1 leaves the most probable token alone."""
+    async with t.wire() as w:
+        drawn = DRAWN | {"min_p": 1}
+        greedy = await w.generate(**DRAWN | {"temperature": 0})
+        expect_equal(ids(await w.generate(**drawn)), ids(greedy), "tokens with min_p 1")
+
+
+@rule("GENERATE")
+async def typical_p_close_to_0_leaves_one_token(t):
+    """typical_p close to 0 leaves one token, whatever the seed."""
+    async with t.wire() as w:
+        one, other = [
+            ids(await w.generate(**DRAWN | {"typical_p": 1e-6, "seed": seed})) for seed in (1, 2)
+        ]
+        expect_equal(other, one, "tokens with typical_p and another seed")
+
+
 @rule("Log probabilities", "TEXT")
 async def raw_logprobs_are_the_models(t):
     """logprobs "raw" are those of the model's logits, before bias and penalties; draws stay."""
@@ -402,6 +421,8 @@ WRONG_FIELDS_1_1 = [
     ("stop_token_ids", [5, ["x"], [-1], [1.5], [5] * 65, [2**31 - 1]]),
     ("ignore_eos", [1, "x"]),
     ("min_tokens", [-1, 1.5, "x"]),
+    ("min_p", [-0.1, 1.01, "x"]),
+    ("typical_p", [0, 1.01, "x"]),
     ("resumed", [-1, 5, 1.5, "x"]),
     ("n", [0, 65, -1, 1.5, "x"]),
     ("logprobs", ["cooked", 1, True, []]),
