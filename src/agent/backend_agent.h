@@ -17,6 +17,7 @@
 #include "kernels/worker_pool.h"
 #include "lmtp/agent/agent_options.h"
 #include "lmtp/model/causal_lm.h"
+#include "lmtp/model/communicator.h"
 #include "lmtp/model/kv_cache.h"
 #include "lmtp/model/model_input.h"
 #include "lmtp/scheduler/model_agent.h"
@@ -31,6 +32,7 @@ namespace lmtp::agent {
 struct AgentParts {
   std::unique_ptr<kernels::WorkerPool> pool;
   std::unique_ptr<kernels::Stream> stream;
+  std::unique_ptr<model::Communicator> communicator;
   std::unique_ptr<model::CausalLM> model;
   std::vector<std::string> notes;  // of the weights
 };

@@ -49,7 +49,8 @@ std::unique_ptr<kernels::WorkerPool> make_pool(const AgentOptions& options) {
 }
 
 Result<LoadedModel> load_model(const AgentOptions& options, std::int64_t num_weights,
-                               model::WeightStore& store, const scheduler::LoadProgress& progress) {
+                               model::WeightStore& store, model::Communicator& communicator,
+                               const scheduler::LoadProgress& progress) {
   LoadedModel loaded;
   std::unique_ptr<model::TensorSource> tensors;
   if (options.source.kind == SourceKind::kRandom) {
@@ -63,8 +64,10 @@ Result<LoadedModel> load_model(const AgentOptions& options, std::int64_t num_wei
     for (const std::string& note : *notes) log::warning(options.source.name + ": " + note);
     loaded.notes = std::move(*notes);
   }
-  model::WeightLoader loader(*tensors, store, num_weights, progress);
-  auto model = model::make_causal_lm(options.config, loader, options.batch.max_tokens);
+  model::WeightLoader loader(*tensors, store, num_weights, progress, communicator.shard());
+  auto model =
+      model::make_causal_lm(options.config, loader,
+                            {.max_tokens = options.batch.max_tokens, .communicator = communicator});
   if (!model.ok()) return model.error();
   if (const auto unchanged = tensors->check_unchanged(); !unchanged.ok()) return unchanged.error();
   loaded.model = std::move(*model);

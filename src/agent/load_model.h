@@ -30,9 +30,11 @@ struct LoadedModel {
   std::vector<std::string> notes;  // AgentInfo::notes
 };
 
-// Loads the num_weights weights of options.source into `store`. The error names the tensor or file.
+// Loads the num_weights weights of options.source into `store`, or the share of them that the
+// communicator's rank has. The error names the tensor or file. `communicator` outlives the model.
 Result<LoadedModel> load_model(const AgentOptions& options, std::int64_t num_weights,
-                               model::WeightStore& store, const scheduler::LoadProgress& progress);
+                               model::WeightStore& store, model::Communicator& communicator,
+                               const scheduler::LoadProgress& progress);
 
 // Blocks of the smallest KV cache: those of one stream of options.context_length tokens (0: the
 // model's own), and block 0, which is never handed out.

@@ -73,11 +73,12 @@ Result<std::unique_ptr<scheduler::ModelAgent>> load_agent(const AgentOptions& op
   if (const auto fit = check_fit(options, *num_weights, *parts.stream); !fit.ok()) {
     return fit.error();
   }
+  parts.communicator = std::make_unique<model::SingleRank>();
   {
     const auto store = backend.device != nullptr
                            ? model::make_device_store(*parts.stream, options.weight_type)
                            : model::make_host_store(*parts.pool, options.weight_type);
-    auto loaded = load_model(options, *num_weights, *store, progress);
+    auto loaded = load_model(options, *num_weights, *store, *parts.communicator, progress);
     if (!loaded.ok()) return loaded.error();
     parts.model = std::move(loaded->model);
     parts.notes = std::move(loaded->notes);

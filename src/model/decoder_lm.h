@@ -36,14 +36,15 @@ class DecoderLM : public CausalLM {
   };
 
   // REQUIRES: the parts were loaded by `weights`.
-  DecoderLM(ModelConfig config, Parts parts, WeightLoader& weights, int max_tokens)
+  DecoderLM(ModelConfig config, Parts parts, WeightLoader& weights, const ModelSetup& setup)
       : config_(std::move(config)),
         parts_(std::move(parts)),
         num_parameters_(weights.num_elements()),
-        max_tokens_(max_tokens),
+        max_tokens_(setup.max_tokens),
+        communicator_(setup.communicator),
         inverse_periods_(weights.store().keep(config_.rotary.inverse_periods)),
         workspace_(weights.store().backend(),
-                   max_tokens * floats_per_token() +
+                   max_tokens_ * floats_per_token() +
                        std::int64_t{BatchLimits::kSequencesMax} * (config_.hidden_size + width()) +
                        kSlackFloats) {}
 
@@ -56,9 +57,9 @@ class DecoderLM : public CausalLM {
     LMTP_CHECK(m >= 1 && m <= max_tokens_, m);
     cache.copy_blocks(stream, input.copies, input.num_copies);
     workspace_.rewind(0);
+    StepContext step{stream, workspace_, communicator_, input};
     const auto x = workspace_.take(m, config_.hidden_size);
-    embed(stream, input, x);
-    StepContext step{stream, input, workspace_};
+    embed(step, x);
     if (const std::int64_t half = half_rotary_dim(); half > 0) {
       const auto cosines = workspace_.take(m, half);
       const auto sines = workspace_.take(m, half);
@@ -82,17 +83,18 @@ class DecoderLM : public CausalLM {
               const std::int32_t* rows, kernels::Matrix<float> to) override {
     const std::int64_t count = to.rows;
     LMTP_CHECK(count <= BatchLimits::kSequencesMax, count);
+    const StepContext step{stream, workspace_, communicator_};
     const std::int64_t mark = workspace_.mark();
     auto last = workspace_.take(count, config_.hidden_size);
     kernels::gather_rows(stream, {.x = hidden, .rows = rows, .y = last});
     if (parts_.final_norm.has_value()) (*parts_.final_norm)(stream, last, last);
     if (parts_.project_out.loaded()) {
       const auto narrow = workspace_.take(count, width());
-      parts_.project_out(stream, last, narrow);
+      parts_.project_out(step, last, narrow);
       last = narrow;
     }
     const Linear& head = parts_.head.loaded() ? parts_.head : parts_.token_embedding;
-    head(stream, last, to);
+    head(step, last, to);
     if (config_.logit_soft_cap > 0.0F) kernels::soft_cap(stream, to, config_.logit_soft_cap);
     workspace_.rewind(mark);
   }
@@ -120,10 +122,11 @@ class DecoderLM : public CausalLM {
                                 std::int64_t{config_.hidden_size});
   }
 
-  void embed(kernels::Stream& stream, const InputArrays& input, kernels::Matrix<float> x) {
-    kernels::EmbeddingArgs args{.ids = input.ids,
+  void embed(const StepContext& step, kernels::Matrix<float> x) {
+    kernels::Stream& stream = step.stream;
+    kernels::EmbeddingArgs args{.ids = step.input.ids,
                                 .table = parts_.token_embedding.weight(),
-                                .positions = input.positions,
+                                .positions = step.input.positions,
                                 .position_table = position_table(),
                                 .position_offset = parts_.position_offset,
                                 .scale = config_.embedding_scale,
@@ -142,7 +145,7 @@ class DecoderLM : public CausalLM {
     args.position_table = position_table();
     args.y = x;
     kernels::embedding(stream, args);
-    parts_.project_in(stream, narrow, x, {.residual = x});
+    parts_.project_in(step, narrow, x, {.residual = x});
     workspace_.rewind(mark);
   }
 
@@ -150,6 +153,7 @@ class DecoderLM : public CausalLM {
   Parts parts_;
   std::int64_t num_parameters_;
   int max_tokens_;
+  Communicator& communicator_;
   PlainWeight inverse_periods_;
   Workspace workspace_;
 };

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <numeric>
 #include <optional>
 
 #include "archs/archs.h"
 #include "config_guard.h"
 #include "config_reader.h"
+#include "lmtp/base/check.h"
+#include "lmtp/model/shard.h"
 
 namespace lmtp::model {
 namespace {
@@ -184,6 +187,26 @@ Result<ModelConfig> shape_config(const std::string& shape) {
   if (!json.ok()) return json.error();
   auto config = parse_config(*json);
   if (config.ok()) tidy_eos_ids(*config);
+  return config;
+}
+
+Result<ModelConfig> rank_config(ModelConfig config, int num_ranks) {
+  LMTP_CHECK(num_ranks >= 1 && num_ranks <= kRanksMax, num_ranks);
+  const int divisor = std::gcd(std::gcd(config.num_heads, config.num_kv_heads), config.mlp_size);
+  if (divisor % num_ranks != 0) {
+    std::string possible;
+    for (int count = 1; count <= std::min(divisor, kRanksMax); ++count) {
+      if (divisor % count == 0) possible += (count == 1 ? "" : ", ") + std::to_string(count);
+    }
+    return Error{ErrorCode::kInvalid,
+                 "this model cannot be divided among " + std::to_string(num_ranks) +
+                     " ranks: " + std::to_string(config.num_heads) + " heads, " +
+                     std::to_string(config.num_kv_heads) + " KV heads and an MLP of " +
+                     std::to_string(config.mlp_size) + " allow " + possible};
+  }
+  config.num_heads /= num_ranks;
+  config.num_kv_heads /= num_ranks;
+  config.mlp_size /= num_ranks;
   return config;
 }
 

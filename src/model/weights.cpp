@@ -1,6 +1,7 @@
 #include "lmtp/model/weights.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "lmtp/base/check.h"
@@ -32,8 +33,22 @@ std::vector<StoredWeight::Run> joined(const std::vector<StoredWeight::Run>& runs
   return result;
 }
 
-std::uint64_t num_bytes(const TensorSpec& spec, kernels::ElementType type) {
-  return static_cast<std::uint64_t>(spec.num_elements() * kernels::element_size(type));
+// Elements [first, first + count) of a dimension.
+struct Range {
+  std::int64_t first = 0;
+  std::int64_t count = 0;
+};
+
+// The tensor's outputs that a rank has.
+std::vector<Range> outputs_of(const WeightPart& part, Split split, Shard shard) {
+  const Shard divided = split == Split::kOutputs ? shard : Shard{};
+  std::vector<Range> ranges;
+  std::int64_t first = 0;
+  for (const std::int64_t size : part.sections) {
+    ranges.push_back({first + divided.rank * size, size});
+    first += divided.count * size;
+  }
+  return ranges;
 }
 
 }  // namespace
@@ -44,12 +59,25 @@ std::int64_t TensorSpec::num_elements() const {
   return count;
 }
 
+std::int64_t WeightPart::n() const {
+  return std::accumulate(sections.begin(), sections.end(), std::int64_t{0});
+}
+
+std::int64_t WeightStack::n() const {
+  std::int64_t sum = 0;
+  for (const WeightPart& part : parts) sum += part.n();
+  return sum;
+}
+
 WeightLoader::WeightLoader(TensorSource& source, WeightStore& store, std::int64_t expected_elements,
-                           std::function<bool(int)> progress)
+                           std::function<bool(int)> progress, Shard shard)
     : source_(source),
       store_(store),
       expected_elements_(expected_elements),
-      progress_(std::move(progress)) {}
+      progress_(std::move(progress)),
+      shard_(shard) {
+  LMTP_CHECK(shard.rank >= 0 && shard.rank < shard.count, shard.rank, shard.count);
+}
 
 bool WeightLoader::find_prefix(const std::string& name, const std::string& fallback) {
   std::vector<std::string> found;
@@ -94,51 +122,15 @@ void WeightLoader::count(const TensorSpec& spec) {
   }
 }
 
-std::optional<PackedWeight> WeightLoader::packed_random(const std::vector<TensorSpec>& specs,
-                                                        kernels::WeightOrder order, std::int64_t n,
-                                                        std::int64_t k) {
-  RandomWeight source{.parts = {}, .order = order, .n = n, .k = k};
-  for (const TensorSpec& spec : specs) {
-    const auto tensor = source_.random(spec);
-    if (error_.has_value() || !tensor.has_value()) return std::nullopt;
-    source.parts.push_back({*tensor, spec.num_elements()});
-  }
-  std::optional<PackedWeight> weight = store_.pack_random(source);
-  if (weight.has_value()) {
-    for (const TensorSpec& spec : specs) count(spec);
-  }
-  return weight;
+TensorSpec WeightLoader::spec_of(const WeightStack& stack, const WeightPart& part) const {
+  const std::int64_t n = part.n() * (stack.split == Split::kOutputs ? shard_.count : 1);
+  if (stack.k == 0) return {prefix_ + part.name, {n}, stack.init};
+  const std::int64_t k = stack.k * (stack.split == Split::kInputs ? shard_.count : 1);
+  const bool outputs_first = stack.order == kernels::WeightOrder::kOutputsByInputs;
+  return {prefix_ + part.name, outputs_first ? std::vector{n, k} : std::vector{k, n}, stack.init};
 }
 
-PackedWeight WeightLoader::packed(const std::string& name, kernels::WeightOrder order,
-                                  std::int64_t n, std::int64_t k, TensorInit init) {
-  const bool outputs_first = order == kernels::WeightOrder::kOutputsByInputs;
-  const TensorSpec spec{prefix_ + name, outputs_first ? std::vector{n, k} : std::vector{k, n},
-                        init};
-  if (auto weight = packed_random({spec}, order, n, k)) return std::move(*weight);
-  const auto tensor = fetch(spec);
-  if (!tensor.has_value()) return {};
-  return pack({.runs = {{&tensor->read, 0, num_bytes(spec, tensor->type)}},
-               .type = tensor->type,
-               .order = order,
-               .n = n,
-               .k = k},
-              {spec});
-}
-
-PackedWeight WeightLoader::packed_stack(const std::vector<WeightPart>& parts, std::int64_t k,
-                                        TensorInit init, const std::vector<std::int64_t>& order) {
-  std::vector<TensorSpec> specs;
-  std::int64_t n = 0;
-  for (const WeightPart& part : parts) {
-    specs.push_back({prefix_ + part.name, {part.n, k}, init});
-    n += part.n;
-  }
-  if (order.empty()) {
-    if (auto weight = packed_random(specs, kernels::WeightOrder::kOutputsByInputs, n, k)) {
-      return std::move(*weight);
-    }
-  }
+std::vector<SourceTensor> WeightLoader::fetch_all(const std::vector<TensorSpec>& specs) {
   std::vector<SourceTensor> tensors;
   for (const TensorSpec& spec : specs) {
     auto tensor = fetch(spec);
@@ -146,71 +138,127 @@ PackedWeight WeightLoader::packed_stack(const std::vector<WeightPart>& parts, st
     if (!tensors.empty() && tensor->type != tensors.front().type) {
       error_ = Error{ErrorCode::kInvalid, "tensor '" + spec.name + "' is of another type than '" +
                                               specs.front().name + "', and they are used as one"};
-      return {};
+      break;
     }
     tensors.push_back(std::move(*tensor));
   }
-  if (error_.has_value() || tensors.empty()) return {};
-  const kernels::ElementType type = tensors.front().type;
-  const auto row_bytes = static_cast<std::uint64_t>(k * kernels::element_size(type));
-  std::vector<StoredWeight::Run> rows;
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    for (std::int64_t row = 0; row < parts[i].n; ++row) {
-      rows.push_back({&tensors[i].read, static_cast<std::uint64_t>(row) * row_bytes, row_bytes});
-    }
-  }
-  if (!order.empty()) rows = reordered(rows, order);
-  return pack({.runs = joined(rows), .type = type, .n = n, .k = k}, specs);
+  if (error_.has_value()) tensors.clear();
+  return tensors;
 }
 
-PackedWeight WeightLoader::pack(const StoredWeight& source, const std::vector<TensorSpec>& specs) {
-  auto weight = store_.pack(source);
-  if (!weight.ok()) {
-    error_ = weight.error();
-    return {};
+std::optional<PackedWeight> WeightLoader::packed_random(const WeightStack& stack,
+                                                        const std::vector<TensorSpec>& specs) {
+  const bool is_whole = stack.split == Split::kNone || shard_.count == 1;
+  if (!is_whole || !stack.permutation.empty()) return std::nullopt;
+  RandomWeight source{.parts = {}, .order = stack.order, .n = stack.n(), .k = stack.k};
+  for (const TensorSpec& spec : specs) {
+    const auto tensor = source_.random(spec);
+    if (error_.has_value() || !tensor.has_value()) return std::nullopt;
+    source.parts.push_back({*tensor, spec.num_elements()});
+  }
+  return store_.pack_random(source);
+}
+
+std::vector<StoredWeight::Run> WeightLoader::runs_of(
+    const WeightStack& stack, const std::vector<SourceTensor>& tensors) const {
+  const Shard inputs = stack.split == Split::kInputs ? shard_ : Shard{};
+  const std::int64_t first_input = inputs.rank * stack.k;
+  std::vector<StoredWeight::Run> runs;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const std::int64_t size = kernels::element_size(tensors[i].type);
+    const auto add = [&](std::int64_t first, std::int64_t count) {
+      runs.push_back({&tensors[i].read, static_cast<std::uint64_t>(first * size),
+                      static_cast<std::uint64_t>(count * size)});
+    };
+    const std::vector<Range> outputs = outputs_of(stack.parts[i], stack.split, shard_);
+    const TensorSpec spec = spec_of(stack, stack.parts[i]);
+    const std::int64_t row_size = spec.shape.back();
+    if (stack.order == kernels::WeightOrder::kOutputsByInputs) {
+      for (const Range& range : outputs) {
+        for (std::int64_t row = range.first; row < range.first + range.count; ++row) {
+          add(row * row_size + first_input, stack.k);
+        }
+      }
+    } else {
+      for (std::int64_t row = first_input; row < first_input + stack.k; ++row) {
+        for (const Range& range : outputs) add(row * row_size + range.first, range.count);
+      }
+    }
+  }
+  return runs;
+}
+
+PackedWeight WeightLoader::packed(const WeightStack& stack) {
+  LMTP_CHECK(stack.order == kernels::WeightOrder::kOutputsByInputs ||
+                 (stack.parts.size() == 1 && stack.permutation.empty()),
+             stack.parts.size());
+  std::vector<TensorSpec> specs;
+  for (const WeightPart& part : stack.parts) specs.push_back(spec_of(stack, part));
+  auto weight = packed_random(stack, specs);
+  if (!weight.has_value()) {
+    const std::vector<SourceTensor> tensors = fetch_all(specs);
+    if (tensors.empty()) return {};
+    std::vector<StoredWeight::Run> runs = runs_of(stack, tensors);
+    if (!stack.permutation.empty()) runs = reordered(runs, stack.permutation);
+    auto packed = store_.pack({.runs = joined(runs),
+                               .type = tensors.front().type,
+                               .order = stack.order,
+                               .n = stack.n(),
+                               .k = stack.k});
+    if (!packed.ok()) {
+      error_ = packed.error();
+      return {};
+    }
+    weight = std::move(*packed);
   }
   for (const TensorSpec& spec : specs) count(spec);
   return std::move(*weight);
 }
 
-void WeightLoader::read(const TensorSpec& spec, std::vector<float>& to) {
-  const auto tensor = fetch(spec);
-  if (!tensor.has_value()) return;
+void WeightLoader::read(const SourceTensor& tensor, std::int64_t first, std::int64_t count,
+                        std::vector<float>& to) {
   constexpr std::int64_t kElementsAtATime = std::int64_t{1} << 20;
-  const std::int64_t size = kernels::element_size(tensor->type);
-  const std::int64_t total = spec.num_elements();
-  const std::size_t behind = to.size();
-  to.resize(behind + static_cast<std::size_t>(total));
+  const std::int64_t size = kernels::element_size(tensor.type);
   std::vector<unsigned char> bytes(
-      static_cast<std::size_t>(std::min(kElementsAtATime, total) * size));
-  for (std::int64_t first = 0; first < total; first += kElementsAtATime) {
-    const std::int64_t elements = std::min(kElementsAtATime, total - first);
-    const auto done = tensor->read(static_cast<std::uint64_t>(first * size),
-                                   static_cast<std::size_t>(elements * size), bytes.data());
+      static_cast<std::size_t>(std::min(kElementsAtATime, count) * size));
+  for (const std::int64_t end = first + count; first < end; first += kElementsAtATime) {
+    const std::int64_t elements = std::min(kElementsAtATime, end - first);
+    const auto done = tensor.read(static_cast<std::uint64_t>(first * size),
+                                  static_cast<std::size_t>(elements * size), bytes.data());
     if (!done.ok()) {
       error_ = done.error();
       return;
     }
-    kernels::convert_to_f32(bytes.data(), tensor->type, elements,
-                            to.data() + behind + static_cast<std::size_t>(first));
+    const std::size_t behind = to.size();
+    to.resize(behind + static_cast<std::size_t>(elements));
+    kernels::convert_to_f32(bytes.data(), tensor.type, elements, to.data() + behind);
   }
-  count(spec);
 }
 
-PlainWeight WeightLoader::plain_stack(const std::vector<WeightPart>& parts, TensorInit init,
-                                      const std::vector<std::int64_t>& order) {
+PlainWeight WeightLoader::plain(const WeightStack& stack) {
   std::vector<float> values;
-  for (const WeightPart& part : parts) {
-    read({prefix_ + part.name, {part.n}, init}, values);
+  for (const WeightPart& part : stack.parts) {
+    const TensorSpec spec = spec_of(stack, part);
+    const auto tensor = fetch(spec);
+    if (!tensor.has_value()) continue;
+    for (const Range& range : outputs_of(part, stack.split, shard_)) {
+      read(*tensor, range.first, range.count, values);
+    }
+    if (!error_.has_value()) count(spec);
   }
   if (error_.has_value() || values.empty()) return {};
-  return store_.keep(order.empty() ? values : reordered(values, order));
+  return store_.keep(stack.permutation.empty() ? values : reordered(values, stack.permutation));
 }
 
 PlainWeight WeightLoader::plain(const std::string& name, std::vector<std::int64_t> shape,
                                 TensorInit init, float shift) {
+  const TensorSpec spec{prefix_ + name, std::move(shape), init};
+  const auto tensor = fetch(spec);
+  if (!tensor.has_value()) return {};
   std::vector<float> values;
-  read({prefix_ + name, std::move(shape), init}, values);
+  values.reserve(static_cast<std::size_t>(spec.num_elements()));
+  read(*tensor, 0, spec.num_elements(), values);
+  if (!error_.has_value()) count(spec);
   if (error_.has_value() || values.empty()) return {};
   for (float& value : values) value += shift;
   return store_.keep(values);

@@ -88,7 +88,9 @@ std::string load_error(const testing::TempFolder& folder, const char* json = kTi
   const auto store = model::make_host_store(pool, kernels::WeightType::kF32);
   model::WeightLoader loader(**source, *store, num_elements,
                              [&](int percent) { return (last_percent = percent) >= 0; });
-  const auto loaded = model::make_causal_lm(*config, loader, 4);
+  model::SingleRank single;
+  const auto loaded =
+      model::make_causal_lm(*config, loader, {.max_tokens = 4, .communicator = single});
   if (!loaded.ok()) return loaded.error().message;
   EXPECT_EQ(last_percent, 100);
   return "";
@@ -313,7 +315,9 @@ TEST(CheckpointTest, AFileThatShrinksOrChangesBeforeItIsReadIsAnError) {
   const auto store = model::make_host_store(pool, kernels::WeightType::kF32);
   model::WeightLoader loader(**source, *store, 0, nullptr);
   folder.write("config.json", kTinyConfig);
-  const auto loaded = model::make_causal_lm(*model::read_model_config(folder.path()), loader, 4);
+  model::SingleRank single;
+  const auto loaded = model::make_causal_lm(*model::read_model_config(folder.path()), loader,
+                                            {.max_tokens = 4, .communicator = single});
   ASSERT_FALSE(loaded.ok());
   expect_error(loaded.error().message, "somebody writes to it; try again");
 }

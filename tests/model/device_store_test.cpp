@@ -94,7 +94,9 @@ TEST_P(DeviceStoreTest, RandomWeightsAreTheSameMadeThereOrSentThere) {
   const auto load = [&](model::TensorSource& source, WeightType type) {
     NotingStore store(stream, type);
     model::WeightLoader loader(source, store, 0, nullptr);
-    EXPECT_TRUE(model::make_causal_lm(*config, loader, 1).ok());
+    model::SingleRank single;
+    EXPECT_TRUE(
+        model::make_causal_lm(*config, loader, {.max_tokens = 1, .communicator = single}).ok());
     return store;
   };
   for (const ElementType from : {ElementType::kF32, ElementType::kBF16}) {

@@ -139,6 +139,11 @@ TEST(KvSpecsTest, TheyAreThoseOfTheConfigWithTheWindowOfEachLayer) {
   EXPECT_GT(specs[0].window, 0);
   EXPECT_EQ(specs[1].window, 0);
   EXPECT_EQ(specs[2].window, specs[0].window);
+  const auto half = model::rank_config(*config, 2);
+  ASSERT_TRUE(half.ok()) << half.error().message;
+  EXPECT_EQ(model::kv_specs(*half).front().num_heads, 1);
+  EXPECT_EQ(2 * model::kv_block_bytes(model::kv_specs(*half), ElementType::kF32),
+            model::kv_block_bytes(specs, ElementType::kF32));
 }
 
 }  // namespace

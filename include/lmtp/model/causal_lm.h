@@ -9,6 +9,7 @@
 #include "kernels/matrix.h"
 #include "kernels/stream.h"
 #include "lmtp/base/result.h"
+#include "lmtp/model/communicator.h"
 #include "lmtp/model/kv_cache.h"
 #include "lmtp/model/model_config.h"
 #include "lmtp/model/model_input.h"
@@ -21,12 +22,12 @@ class CausalLM {
  public:
   virtual ~CausalLM() = default;
 
-  virtual const ModelConfig& config() const = 0;
+  virtual const ModelConfig& config() const = 0;  // a rank's rank_config
   virtual std::int64_t num_parameters() const = 0;
 
   // Writes the tokens' keys and values to the cache and returns the last layer's output
   // [m, hidden_size] f32, valid until the next call. All pointers are memory of the weights'
-  // device. REQUIRES: m <= max_tokens of make_causal_lm.
+  // device. REQUIRES: m <= ModelSetup::max_tokens. Throws RankError, as logits().
   virtual kernels::Matrix<const float> forward(kernels::Stream& stream, const InputArrays& input,
                                                const KvCache& cache) = 0;
 
@@ -36,10 +37,16 @@ class CausalLM {
                       const std::int32_t* rows, kernels::Matrix<float> to) = 0;
 };
 
-// Makes the model of config.model_type from the tensors of `weights`, with a workspace for steps of
-// up to max_tokens. The error names a tensor that is missing or of the wrong shape.
+struct ModelSetup {
+  int max_tokens = 0;          // of a step
+  Communicator& communicator;  // of the loader's shard; outlives the model
+};
+
+// Makes the model of config.model_type from the tensors of `weights`, or a rank's share of it.
+// The error names a tensor that is missing or of the wrong shape, or says that the model cannot be
+// divided so.
 Result<std::unique_ptr<CausalLM>> make_causal_lm(const ModelConfig& config, WeightLoader& weights,
-                                                 int max_tokens);
+                                                 const ModelSetup& setup);
 
 // The tensors that make_causal_lm requests, in order, without loading any.
 Result<std::vector<TensorSpec>> describe_tensors(const ModelConfig& config);

@@ -21,7 +21,7 @@ struct KvSpec {
   std::int64_t width() const { return std::int64_t{num_heads} * head_dim; }
 };
 
-// By layer.
+// By layer. Of a rank: those of its rank_config.
 std::vector<KvSpec> kv_specs(const ModelConfig& config);
 
 // Bytes of one block over all layers.

@@ -78,6 +78,10 @@ Result<ModelConfig> read_model_config(const std::string& folder, const ConfigOpt
 // lists the known shapes.
 Result<ModelConfig> shape_config(const std::string& shape);
 
+// The sizes of what one of num_ranks ranks computes: its share of the heads, of the KV heads and of
+// the MLP. The error names the numbers of ranks that divide them.
+Result<ModelConfig> rank_config(ModelConfig config, int num_ranks);
+
 // read_model_config or shape_config, by source.kind.
 Result<ModelConfig> load_model_config(const ModelSource& source, const ConfigOptions& options = {});
 

@@ -12,6 +12,7 @@
 #include "kernels/random.h"
 #include "lmtp/base/model_source.h"
 #include "lmtp/base/result.h"
+#include "lmtp/model/shard.h"
 #include "lmtp/model/weight_store.h"
 
 namespace lmtp::model {
@@ -74,10 +75,29 @@ std::unique_ptr<TensorSource> make_random_source(std::uint64_t seed, kernels::El
 kernels::RandomTensor random_tensor(std::uint64_t seed, const TensorSpec& spec,
                                     kernels::ElementType type);
 
-// One of several matrices [n, k], or vectors [n], that are stacked.
+// A tensor that is one of several in a stack: a matrix [n, k] or a vector [n].
 struct WeightPart {
   std::string name;
-  std::int64_t n = 0;
+  // Its outputs on this rank, section by section. Each section is divided among the ranks by
+  // itself: queries, keys and values, where a checkpoint has them in one tensor.
+  std::vector<std::int64_t> sections;
+
+  std::int64_t n() const;  // their sum
+};
+
+// A weight of a linear layer, or its bias, as a model requests it. Sizes are those of this rank:
+// split along the outputs, or the inputs, the tensors have Shard::count times as many.
+struct WeightStack {
+  std::vector<WeightPart> parts;
+  std::int64_t k = 0;  // of matrices
+  TensorInit init = {};
+  Split split = Split::kNone;
+  // Of matrices. REQUIRES: kInputsByOutputs: one part, and no permutation.
+  kernels::WeightOrder order = kernels::WeightOrder::kOutputsByInputs;
+  // If not empty, output i is output permutation[i] of the stack (of this rank's outputs).
+  std::vector<std::int64_t> permutation = {};
+
+  std::int64_t n() const;
 };
 
 // Turns tensors into weights. Keeps the first error; weights loaded after it are undefined. A model
@@ -85,9 +105,10 @@ struct WeightPart {
 class WeightLoader {
  public:
   // `progress` gets percents of expected_elements; if it returns false, loading ends with an error.
-  // `source` and `store` must outlive the loader.
+  // `source` and `store` must outlive the loader. `shard`: the rank that it loads for, which reads
+  // its share alone of what is split.
   WeightLoader(TensorSource& source, WeightStore& store, std::int64_t expected_elements,
-               std::function<bool(int percent)> progress);
+               std::function<bool(int percent)> progress, Shard shard = {});
   WeightLoader(const WeightLoader&) = delete;
   WeightLoader& operator=(const WeightLoader&) = delete;
 
@@ -96,41 +117,43 @@ class WeightLoader {
   // them. False: no tensor's name ends so.
   bool find_prefix(const std::string& name, const std::string& fallback);
 
-  // The weight of a linear layer.
-  PackedWeight packed(const std::string& name, kernels::WeightOrder order, std::int64_t n,
-                      std::int64_t k, TensorInit init);
-  // The rows of several [n, k] matrices, packed as one. If `order` is not empty, row i is row
-  // order[i] of the stack.
-  PackedWeight packed_stack(const std::vector<WeightPart>& parts, std::int64_t k, TensorInit init,
-                            const std::vector<std::int64_t>& order = {});
-  // The elements of several vectors in the same way.
-  PlainWeight plain_stack(const std::vector<WeightPart>& parts, TensorInit init,
-                          const std::vector<std::int64_t>& order = {});
+  // Matrices [n, k], packed as one.
+  PackedWeight packed(const WeightStack& stack);
+  // Vectors [n], which are split by kOutputs alone.
+  PlainWeight plain(const WeightStack& stack);
   // Any other tensor; `shift` is added to its elements.
   PlainWeight plain(const std::string& name, std::vector<std::int64_t> shape, TensorInit init,
                     float shift = 0.0F);
 
   WeightStore& store() { return store_; }
 
+  Shard shard() const { return shard_; }
+  // Of the tensors, whatever this rank's share of them is.
   std::int64_t num_elements() const { return num_elements_; }
   const std::optional<Error>& error() const { return error_; }
 
  private:
+  // What the source is asked for, for a part of a stack.
+  TensorSpec spec_of(const WeightStack& stack, const WeightPart& part) const;
   std::optional<SourceTensor> fetch(const TensorSpec& spec);
+  // All of these; empty after an error, and if the source only records requests.
+  std::vector<SourceTensor> fetch_all(const std::vector<TensorSpec>& specs);
   // The concatenated tensors, if they are random and the store generates them.
-  std::optional<PackedWeight> packed_random(const std::vector<TensorSpec>& specs,
-                                            kernels::WeightOrder order, std::int64_t n,
-                                            std::int64_t k);
-  // Packs a weight made of these tensors.
-  PackedWeight pack(const StoredWeight& source, const std::vector<TensorSpec>& specs);
-  // Appends the tensor's elements.
-  void read(const TensorSpec& spec, std::vector<float>& to);
+  std::optional<PackedWeight> packed_random(const WeightStack& stack,
+                                            const std::vector<TensorSpec>& specs);
+  // Where this rank's share of the stack lies.
+  std::vector<StoredWeight::Run> runs_of(const WeightStack& stack,
+                                         const std::vector<SourceTensor>& tensors) const;
+  // Appends the tensor's elements [first, first + count).
+  void read(const SourceTensor& tensor, std::int64_t first, std::int64_t count,
+            std::vector<float>& to);
   void count(const TensorSpec& spec);
 
   TensorSource& source_;
   WeightStore& store_;
   std::int64_t expected_elements_;
   std::function<bool(int)> progress_;
+  const Shard shard_;
   std::string prefix_;
   std::int64_t num_elements_ = 0;
   int percent_ = -1;

@@ -32,10 +32,15 @@ Result<const Architecture*> find_architecture(const std::string& model_type) {
 }
 
 Result<std::unique_ptr<CausalLM>> make_causal_lm(const ModelConfig& config, WeightLoader& weights,
-                                                 int max_tokens) {
+                                                 const ModelSetup& setup) {
+  const Shard shard = weights.shard();
+  LMTP_CHECK(setup.communicator.shard() == shard, setup.communicator.shard().rank, shard.rank,
+             setup.communicator.shard().count, shard.count);
   const auto architecture = find_architecture(config.model_type);
   if (!architecture.ok()) return architecture.error();
-  std::unique_ptr<CausalLM> model = (*architecture)->make(config, weights, max_tokens);
+  const auto share = rank_config(config, shard.count);
+  if (!share.ok()) return share.error();
+  std::unique_ptr<CausalLM> model = (*architecture)->make(*share, weights, setup);
   if (weights.error().has_value()) return *weights.error();
   return model;
 }
@@ -44,7 +49,8 @@ Result<void> request_tensors(const ModelConfig& config, TensorSource& source) {
   kernels::WorkerPool pool(1);
   const auto store = make_host_store(pool, kernels::WeightType::kF32);
   WeightLoader loader(source, *store, 0, nullptr);
-  const auto model = make_causal_lm(config, loader, 1);
+  SingleRank single;
+  const auto model = make_causal_lm(config, loader, {.max_tokens = 1, .communicator = single});
   return model.ok() ? Result<void>() : Result<void>(model.error());
 }
 

@@ -16,9 +16,10 @@ struct Architecture {
   const char* architecture;  // the class in transformers
   // Fills everything but model_type, architecture and eos_ids; errors are kept in the reader.
   void (*read_config)(ConfigReader& json, ModelConfig& config);
-  // Loads all its tensors from `weights`; errors are kept there.
+  // Loads all its tensors from `weights`; errors are kept there. The sizes in config are those of
+  // the loader's rank.
   std::unique_ptr<CausalLM> (*make)(const ModelConfig& config, WeightLoader& weights,
-                                    int max_tokens);
+                                    const ModelSetup& setup);
   // Its published checkpoints name in auto_map the code that transformers has adopted.
   bool published_with_code = false;
 };

@@ -1,6 +1,7 @@
 #include "archs/common.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "kernels/attention.h"
@@ -98,6 +99,23 @@ void read_one_window(ConfigReader& json, ModelConfig& config, int fallback) {
     }
   }
   config.windows.assign(static_cast<std::size_t>(config.num_layers), window);
+}
+
+AttentionShape attention_shape(const ModelConfig& config, int layer) {
+  return {.num_heads = config.num_heads,
+          .kv = kv_specs(config)[static_cast<std::size_t>(layer)],
+          .scale = config.attention_scale > 0.0F
+                       ? config.attention_scale
+                       : 1.0F / std::sqrt(static_cast<float>(config.head_dim)),
+          .soft_cap = config.attention_soft_cap};
+}
+
+std::vector<WeightPart> qkv_parts(const ModelConfig& config, const std::string& prefix,
+                                  const std::vector<std::string>& names) {
+  const std::int64_t queries = query_width(config);
+  const std::int64_t keys = kv_width(config);
+  if (names.size() == 1) return {{prefix + names[0], {queries, keys, keys}}};
+  return {{prefix + names[0], {queries}}, {prefix + names[1], {keys}}, {prefix + names[2], {keys}}};
 }
 
 }  // namespace lmtp::model

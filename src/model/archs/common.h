@@ -1,10 +1,14 @@
-// Keys of config.json that several architectures share.
+// What several architectures share: keys of config.json, and the sizes of attention.
 #pragma once
 
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "config_reader.h"
+#include "layers/attention.h"
 #include "lmtp/model/model_config.h"
+#include "lmtp/model/weights.h"
 
 namespace lmtp::model {
 
@@ -41,5 +45,21 @@ void read_windows(ConfigReader& json, ModelConfig& config, int window,
 // The same for a family whose layers all have one window. A layer_types that says otherwise, which
 // transformers ignores, is refused unless forced.
 void read_one_window(ConfigReader& json, ModelConfig& config, int fallback);
+
+// A layer's attention parameters; for a rank, of its rank_config, as all below.
+AttentionShape attention_shape(const ModelConfig& config, int layer);
+
+// Columns of the queries, and of attention's result.
+inline std::int64_t query_width(const ModelConfig& config) {
+  return std::int64_t{config.num_heads} * config.head_dim;
+}
+// Columns of the keys, or of the values.
+inline std::int64_t kv_width(const ModelConfig& config) {
+  return std::int64_t{config.num_kv_heads} * config.head_dim;
+}
+
+// The parts of the queries, keys and values under `prefix`: three names, or one for all.
+std::vector<WeightPart> qkv_parts(const ModelConfig& config, const std::string& prefix,
+                                  const std::vector<std::string>& names);
 
 }  // namespace lmtp::model

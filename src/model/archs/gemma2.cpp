@@ -33,11 +33,11 @@ struct Gemma2Layer {
     const auto normed = step.workspace.take(x.rows, x.columns);  // [m, hidden]
     const auto result = step.workspace.take(x.rows, x.columns);  // [m, hidden]
     attention_norm(stream, x, normed);
-    attention_out(stream, attention(step, cache, normed), result);
+    attention_out(step, attention(step, cache, normed), result);
     after_attention_norm.add_to(stream, result, x);
 
     mlp_norm(stream, x, normed);
-    down(stream, mlp(step, normed), result);
+    down(step, mlp(step, normed), result);
     after_mlp_norm.add_to(stream, result, x);
   }
 };
@@ -52,16 +52,16 @@ Gemma2Layer load_layer(WeightLoader& in, const ModelConfig& config, int index) {
   layer.attention_norm = norm("input_layernorm");
   layer.attention.qkv =
       load_linear(in, qkv_parts(config, name + "self_attn.", {"q_proj", "k_proj", "v_proj"}),
-                  hidden, config.qkv_bias);
-  layer.attention_out =
-      load_linear(in, {{name + "self_attn.o_proj", hidden}},
-                  std::int64_t{config.num_heads} * config.head_dim, config.attention_out_bias);
+                  hidden, Split::kOutputs, config.qkv_bias);
+  layer.attention_out = load_linear(in, {{name + "self_attn.o_proj", {hidden}}},
+                                    query_width(config), Split::kInputs, config.attention_out_bias);
   layer.after_attention_norm = norm("post_attention_layernorm");
   layer.mlp_norm = norm("pre_feedforward_layernorm");
-  layer.mlp.gate_up = load_linear(
-      in, {{name + "mlp.gate_proj", config.mlp_size}, {name + "mlp.up_proj", config.mlp_size}},
-      hidden, false);
-  layer.down = load_linear(in, {{name + "mlp.down_proj", hidden}}, config.mlp_size, false);
+  layer.mlp.gate_up =
+      load_linear(in, gate_up_parts(config, name + "mlp.", {"gate_proj", "up_proj"}), hidden,
+                  Split::kOutputs, false);
+  layer.down =
+      load_linear(in, {{name + "mlp.down_proj", {hidden}}}, config.mlp_size, Split::kInputs, false);
   layer.after_mlp_norm = norm("post_feedforward_layernorm");
   layer.attention.shape = attention_shape(config, index);
   layer.mlp.activation = config.activation;
@@ -95,7 +95,8 @@ void read_config(ConfigReader& json, ModelConfig& config) {
   read_rotary(json, config);
 }
 
-std::unique_ptr<CausalLM> make(const ModelConfig& config, WeightLoader& in, int max_tokens) {
+std::unique_ptr<CausalLM> make(const ModelConfig& config, WeightLoader& in,
+                               const ModelSetup& setup) {
   using Model = DecoderLM<Gemma2Layer, RmsNorm>;
   Model::Parts parts;
   in.find_prefix("embed_tokens.weight", "model.");
@@ -109,7 +110,7 @@ std::unique_ptr<CausalLM> make(const ModelConfig& config, WeightLoader& in, int 
     in.find_prefix("lm_head.weight", "");
     parts.head = load_embedding(in, "lm_head.weight", config.vocab_size, config.hidden_size);
   }
-  return std::make_unique<Model>(config, std::move(parts), in, max_tokens);
+  return std::make_unique<Model>(config, std::move(parts), in, setup);
 }
 
 }  // namespace

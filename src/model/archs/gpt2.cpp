@@ -14,43 +14,46 @@
 namespace lmtp::model {
 
 std::int64_t Gpt2Layer::floats_per_token(const ModelConfig& config) {
-  return std::int64_t{5} * config.hidden_size + config.mlp_size;
+  return config.hidden_size + 2 * query_width(config) + 2 * kv_width(config) + config.mlp_size;
 }
 
 void Gpt2Layer::forward(const StepContext& step, const kernels::KvLayer& cache,
                         kernels::Matrix<float> x) const {
   kernels::Stream& stream = step.stream;
-  const std::int64_t hidden = x.columns;
-  const auto normed = step.workspace.take(x.rows, hidden);                 // [m, hidden]
-  const auto projected = step.workspace.take(x.rows, 3 * hidden);          // [m, q | k | v]
-  const auto attended = step.workspace.take(x.rows, hidden);               // [m, hidden]
+  const std::int64_t width = shape.query_width();
+  const auto normed = step.workspace.take(x.rows, x.columns);              // [m, hidden]
+  const auto projected = step.workspace.take(x.rows, 3 * width);           // [m, q | k | v]
+  const auto attended = step.workspace.take(x.rows, width);                // [m, heads]
   const auto widened = step.workspace.take(x.rows, mlp_up.num_outputs());  // [m, mlp_size]
   const auto input = norm_first ? normed : x;
   if (norm_first) attention_norm(stream, x, normed);
-  qkv(stream, input, projected);
-  attend(step, shape, cache, projected.slice_columns(0, hidden),
-         projected.slice_columns(hidden, hidden), projected.slice_columns(2 * hidden, hidden),
+  qkv(step, input, projected);
+  attend(step, shape, cache, projected.slice_columns(0, width),
+         projected.slice_columns(width, width), projected.slice_columns(2 * width, width),
          attended);
-  attention_out(stream, attended, x, {.residual = x});
+  attention_out(step, attended, x, {.residual = x});
   if (norm_first) {
     mlp_norm(stream, x, normed);
   } else {
     attention_norm(stream, x, x);
   }
-  mlp_up(stream, input, widened, {.activation = activation});
-  mlp_down(stream, widened, x, {.residual = x});
+  mlp_up(step, input, widened, {.activation = activation});
+  mlp_down(step, widened, x, {.residual = x});
   if (!norm_first) mlp_norm(stream, x, x);
 }
 
 namespace {
 
 // A Conv1D: a linear layer whose weight is stored [inputs, outputs].
-Linear load_conv1d(WeightLoader& in, const std::string& name, std::int64_t n, std::int64_t k,
+Linear load_conv1d(WeightLoader& in, std::vector<WeightPart> parts, std::int64_t k, Split split,
                    TensorInit init) {
-  PackedWeight weight =
-      in.packed(name + ".weight", kernels::WeightOrder::kInputsByOutputs, n, k, init);
-  PlainWeight bias = in.plain(name + ".bias", {n}, kZeros);
-  return {std::move(weight), std::move(bias), n, k};
+  return load_linear(in,
+                     {.parts = std::move(parts),
+                      .k = k,
+                      .init = init,
+                      .split = split,
+                      .order = kernels::WeightOrder::kInputsByOutputs},
+                     true);
 }
 
 Gpt2Layer load_layer(WeightLoader& in, const ModelConfig& config, int index) {
@@ -61,16 +64,18 @@ Gpt2Layer load_layer(WeightLoader& in, const ModelConfig& config, int index) {
                                 0.02F / std::sqrt(2.0F * static_cast<float>(config.num_layers))};
   Gpt2Layer layer;
   layer.attention_norm = load_layer_norm(in, name + "ln_1", hidden, config.norm_epsilon);
-  layer.qkv = load_conv1d(in, name + "attn.c_attn", std::int64_t{3} * hidden, hidden, kNormal);
-  layer.attention_out = load_conv1d(in, name + "attn.c_proj", hidden, hidden, residual);
+  layer.qkv = load_conv1d(in, qkv_parts(config, name + "attn.", {"c_attn"}), hidden,
+                          Split::kOutputs, kNormal);
+  layer.attention_out = load_conv1d(in, {{name + "attn.c_proj", {hidden}}}, query_width(config),
+                                    Split::kInputs, residual);
   layer.mlp_norm = load_layer_norm(in, name + "ln_2", hidden, config.norm_epsilon);
-  layer.mlp_up = load_conv1d(in, name + "mlp.c_fc", config.mlp_size, hidden, kNormal);
-  layer.mlp_down = load_conv1d(in, name + "mlp.c_proj", hidden, config.mlp_size, residual);
+  layer.mlp_up =
+      load_conv1d(in, {{name + "mlp.c_fc", {config.mlp_size}}}, hidden, Split::kOutputs, kNormal);
+  layer.mlp_down =
+      load_conv1d(in, {{name + "mlp.c_proj", {hidden}}}, config.mlp_size, Split::kInputs, residual);
   layer.activation = config.activation;
-  layer.shape.num_heads = config.num_heads;
-  layer.shape.kv = kv_specs(config)[static_cast<std::size_t>(index)];
-  layer.shape.scale =
-      config.scale_attention ? 1.0F / std::sqrt(static_cast<float>(config.head_dim)) : 1.0F;
+  layer.shape = attention_shape(config, index);
+  if (!config.scale_attention) layer.shape.scale = 1.0F;
   if (config.scale_attention_by_layer) layer.shape.scale /= static_cast<float>(index + 1);
   return layer;
 }
@@ -102,7 +107,8 @@ void read_config(ConfigReader& json, ModelConfig& config) {
   // reorder_and_upcast_attn changes the rounding of half precision only: in f32 it is the same sum.
 }
 
-std::unique_ptr<CausalLM> make(const ModelConfig& config, WeightLoader& weights, int max_tokens) {
+std::unique_ptr<CausalLM> make(const ModelConfig& config, WeightLoader& weights,
+                               const ModelSetup& setup) {
   weights.find_prefix("wte.weight", "transformer.");
   const int vocab = config.vocab_size;
   const int hidden = config.hidden_size;
@@ -118,7 +124,7 @@ std::unique_ptr<CausalLM> make(const ModelConfig& config, WeightLoader& weights,
     parts.head = load_embedding(weights, "lm_head.weight", vocab, hidden);
   }
   return std::make_unique<DecoderLM<Gpt2Layer, LayerNorm>>(config, std::move(parts), weights,
-                                                           max_tokens);
+                                                           setup);
 }
 
 }  // namespace

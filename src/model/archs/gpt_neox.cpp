@@ -7,8 +7,9 @@
 
 #include "archs/archs.h"
 #include "archs/common.h"
-#include "archs/llama.h"
+#include "decoder_lm.h"
 #include "layers/load.h"
+#include "layers/norm.h"
 #include "layers/rotary.h"
 #include "rotary_config.h"
 
@@ -27,33 +28,32 @@ struct GptNeoxLayer {
   bool parallel_residual = true;
 
   static std::int64_t floats_per_token(const ModelConfig& config) {
-    return std::int64_t{6} * config.hidden_size + config.mlp_size;
+    return 2 * std::int64_t{config.hidden_size} + 4 * query_width(config) + config.mlp_size;
   }
 
   // x: [m, hidden_size] f32, in place
   void forward(const StepContext& step, const kernels::KvLayer& cache,
                kernels::Matrix<float> x) const {
     kernels::Stream& stream = step.stream;
-    const std::int64_t hidden = x.columns;
+    const std::int64_t width = shape.query_width();
     const int head_dim = shape.kv.head_dim;
-    const auto normed = step.workspace.take(x.rows, hidden);         // [m, hidden]
-    const auto mlp_input = step.workspace.take(x.rows, hidden);      // [m, hidden]
-    const auto projected = step.workspace.take(x.rows, 3 * hidden);  // [m, q | k | v]
-    const auto attended = step.workspace.take(x.rows, hidden);       // [m, hidden]
+    const auto normed = step.workspace.take(x.rows, x.columns);     // [m, hidden]
+    const auto mlp_input = step.workspace.take(x.rows, x.columns);  // [m, hidden]
+    const auto projected = step.workspace.take(x.rows, 3 * width);  // [m, q | k | v]
+    const auto attended = step.workspace.take(x.rows, width);       // [m, heads]
     const auto widened = step.workspace.take(x.rows, mlp_up.num_outputs());
-    const auto queries = projected.slice_columns(0, hidden);
-    const auto keys = projected.slice_columns(hidden, hidden);
+    const auto queries = projected.slice_columns(0, width);
+    const auto keys = projected.slice_columns(width, width);
     attention_norm(stream, x, normed);
     if (parallel_residual) mlp_norm(stream, x, mlp_input);
-    qkv(stream, normed, projected);
+    qkv(step, normed, projected);
     rotate(step, head_dim, queries);
     rotate(step, head_dim, keys);
-    attend(step, shape, cache, queries, keys, projected.slice_columns(2 * hidden, hidden),
-           attended);
-    attention_out(stream, attended, x, {.residual = x});
+    attend(step, shape, cache, queries, keys, projected.slice_columns(2 * width, width), attended);
+    attention_out(step, attended, x, {.residual = x});
     if (!parallel_residual) mlp_norm(stream, x, mlp_input);
-    mlp_up(stream, mlp_input, widened, {.activation = activation});
-    mlp_down(stream, widened, x, {.residual = x});
+    mlp_up(step, mlp_input, widened, {.activation = activation});
+    mlp_down(step, widened, x, {.residual = x});
   }
 };
 
@@ -75,14 +75,17 @@ GptNeoxLayer load_layer(WeightLoader& in, const ModelConfig& config, int index) 
   const int hidden = config.hidden_size;
   GptNeoxLayer layer;
   layer.attention_norm = load_layer_norm(in, name + "input_layernorm", hidden, config.norm_epsilon);
-  layer.qkv = load_linear(in, {{name + "attention.query_key_value", std::int64_t{3} * hidden}},
-                          hidden, config.qkv_bias, qkv_order(config));
-  layer.attention_out =
-      load_linear(in, {{name + "attention.dense", hidden}}, hidden, config.attention_out_bias);
+  // The share of a rank: whole heads, one behind another.
+  layer.qkv = load_linear(in, {{name + "attention.query_key_value", {3 * query_width(config)}}},
+                          hidden, Split::kOutputs, config.qkv_bias, qkv_order(config));
+  layer.attention_out = load_linear(in, {{name + "attention.dense", {hidden}}}, query_width(config),
+                                    Split::kInputs, config.attention_out_bias);
   layer.mlp_norm =
       load_layer_norm(in, name + "post_attention_layernorm", hidden, config.norm_epsilon);
-  layer.mlp_up = load_linear(in, {{name + "mlp.dense_h_to_4h", config.mlp_size}}, hidden, true);
-  layer.mlp_down = load_linear(in, {{name + "mlp.dense_4h_to_h", hidden}}, config.mlp_size, true);
+  layer.mlp_up = load_linear(in, {{name + "mlp.dense_h_to_4h", {config.mlp_size}}}, hidden,
+                             Split::kOutputs, true);
+  layer.mlp_down = load_linear(in, {{name + "mlp.dense_4h_to_h", {hidden}}}, config.mlp_size,
+                               Split::kInputs, true);
   layer.shape = attention_shape(config, index);
   layer.activation = config.activation;
   layer.parallel_residual = config.parallel_residual;
@@ -110,7 +113,8 @@ void read_config(ConfigReader& json, ModelConfig& config) {
               {.theta = "rotary_emb_base", .fraction = "rotary_pct", .default_fraction = 0.25});
 }
 
-std::unique_ptr<CausalLM> make(const ModelConfig& config, WeightLoader& in, int max_tokens) {
+std::unique_ptr<CausalLM> make(const ModelConfig& config, WeightLoader& in,
+                               const ModelSetup& setup) {
   using Model = DecoderLM<GptNeoxLayer, LayerNorm>;
   Model::Parts parts;
   in.find_prefix("embed_in.weight", "gpt_neox.");
@@ -127,7 +131,7 @@ std::unique_ptr<CausalLM> make(const ModelConfig& config, WeightLoader& in, int 
     if (!in.find_prefix(head, "") && in.find_prefix("lm_head.weight", "")) head = "lm_head.weight";
     parts.head = load_embedding(in, head, config.vocab_size, config.hidden_size);
   }
-  return std::make_unique<Model>(config, std::move(parts), in, max_tokens);
+  return std::make_unique<Model>(config, std::move(parts), in, setup);
 }
 
 }  // namespace

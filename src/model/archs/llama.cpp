@@ -2,7 +2,6 @@
 // Against GPT-2: RMS norms, rotary positions, grouped key-value heads, a gated MLP, no biases.
 #include "archs/llama.h"
 
-#include <cmath>
 #include <utility>
 
 #include "archs/archs.h"
@@ -13,9 +12,8 @@
 namespace lmtp::model {
 
 std::int64_t LlamaLayer::floats_per_token(const ModelConfig& config) {
-  const std::int64_t query_width = std::int64_t{config.num_heads} * config.head_dim;
-  const std::int64_t kv_width = std::int64_t{config.num_kv_heads} * config.head_dim;
-  return config.hidden_size + 2 * query_width + 2 * kv_width + 2 * std::int64_t{config.mlp_size};
+  return config.hidden_size + 2 * query_width(config) + 2 * kv_width(config) +
+         2 * std::int64_t{config.mlp_size};
 }
 
 kernels::Matrix<const float> GroupedAttention::operator()(const StepContext& step,
@@ -29,7 +27,7 @@ kernels::Matrix<const float> GroupedAttention::operator()(const StepContext& ste
   const auto queries = projected.slice_columns(0, query_width);
   const auto keys = projected.slice_columns(query_width, kv_width);
   const auto values = projected.slice_columns(query_width + kv_width, kv_width);
-  qkv(stream, x, projected);
+  qkv(step, x, projected);
   if (query_norm.has_value()) {
     (*query_norm)(stream, queries, queries, shape.num_heads);
     (*key_norm)(stream, keys, keys, shape.kv.num_heads);
@@ -43,7 +41,7 @@ kernels::Matrix<const float> GatedMlp::operator()(const StepContext& step,
                                                   kernels::Matrix<const float> x) const {
   const auto widened = step.workspace.take(x.rows, gate_up.num_outputs());  // [m, gate | up]
   const auto gated = widened.slice_columns(0, gate_up.num_outputs() / 2);
-  gate_up(step.stream, x, widened);
+  gate_up(step, x, widened);
   kernels::gated_activation(step.stream, {.x = widened, .activation = activation, .y = gated});
   return gated;
 }
@@ -52,30 +50,15 @@ void LlamaLayer::forward(const StepContext& step, const kernels::KvLayer& cache,
                          kernels::Matrix<float> x) const {
   const auto normed = step.workspace.take(x.rows, x.columns);  // [m, hidden]
   attention_norm(step.stream, x, normed);
-  attention_out(step.stream, attention(step, cache, normed), x, {.residual = x});
+  attention_out(step, attention(step, cache, normed), x, {.residual = x});
   mlp_norm(step.stream, x, normed);
-  down(step.stream, mlp(step, normed), x, {.residual = x});
+  down(step, mlp(step, normed), x, {.residual = x});
 }
 
-AttentionShape attention_shape(const ModelConfig& config, int layer) {
-  return {.num_heads = config.num_heads,
-          .kv = kv_specs(config)[static_cast<std::size_t>(layer)],
-          .scale = config.attention_scale > 0.0F
-                       ? config.attention_scale
-                       : 1.0F / std::sqrt(static_cast<float>(config.head_dim)),
-          .soft_cap = config.attention_soft_cap};
-}
-
-std::vector<WeightPart> qkv_parts(const ModelConfig& config, const std::string& prefix,
-                                  const std::vector<std::string>& names) {
-  const std::int64_t query_width = std::int64_t{config.num_heads} * config.head_dim;
-  const std::int64_t kv_width = std::int64_t{config.num_kv_heads} * config.head_dim;
-  if (names.size() == 1) {
-    return {{prefix + names[0], query_width + 2 * kv_width}};
-  }
-  return {{prefix + names[0], query_width},
-          {prefix + names[1], kv_width},
-          {prefix + names[2], kv_width}};
+std::vector<WeightPart> gate_up_parts(const ModelConfig& config, const std::string& prefix,
+                                      const std::vector<std::string>& names) {
+  if (names.size() == 1) return {{prefix + names[0], {config.mlp_size, config.mlp_size}}};
+  return {{prefix + names[0], {config.mlp_size}}, {prefix + names[1], {config.mlp_size}}};
 }
 
 namespace {
@@ -85,27 +68,22 @@ LlamaLayer load_layer(WeightLoader& in, const ModelConfig& config, int index,
   const std::string name = "layers." + std::to_string(index) + ".";
   const std::string attention = name + "self_attn.";
   const int hidden = config.hidden_size;
-  const int mlp = config.mlp_size;
   const float epsilon = config.norm_epsilon;
-  std::vector<WeightPart> gate_up;
-  for (const std::string& part : names.gate_up) {
-    gate_up.push_back({name + "mlp." + part,
-                       2 * std::int64_t{mlp} / static_cast<std::int64_t>(names.gate_up.size())});
-  }
   LlamaLayer layer;
   layer.attention_norm = load_rms_norm(in, name + "input_layernorm", hidden, epsilon);
-  layer.attention.qkv =
-      load_linear(in, qkv_parts(config, attention, names.qkv), hidden, config.qkv_bias);
+  layer.attention.qkv = load_linear(in, qkv_parts(config, attention, names.qkv), hidden,
+                                    Split::kOutputs, config.qkv_bias);
   if (config.query_key_norm) {
     layer.attention.query_norm = load_rms_norm(in, attention + "q_norm", config.head_dim, epsilon);
     layer.attention.key_norm = load_rms_norm(in, attention + "k_norm", config.head_dim, epsilon);
   }
-  layer.attention_out =
-      load_linear(in, {{attention + "o_proj", hidden}},
-                  std::int64_t{config.num_heads} * config.head_dim, config.attention_out_bias);
+  layer.attention_out = load_linear(in, {{attention + "o_proj", {hidden}}}, query_width(config),
+                                    Split::kInputs, config.attention_out_bias);
   layer.mlp_norm = load_rms_norm(in, name + "post_attention_layernorm", hidden, epsilon);
-  layer.mlp.gate_up = load_linear(in, gate_up, hidden, config.mlp_bias);
-  layer.down = load_linear(in, {{name + "mlp.down_proj", hidden}}, mlp, config.mlp_bias);
+  layer.mlp.gate_up = load_linear(in, gate_up_parts(config, name + "mlp.", names.gate_up), hidden,
+                                  Split::kOutputs, config.mlp_bias);
+  layer.down = load_linear(in, {{name + "mlp.down_proj", {hidden}}}, config.mlp_size,
+                           Split::kInputs, config.mlp_bias);
   layer.attention.shape = attention_shape(config, index);
   layer.mlp.activation = config.activation;
   return layer;
@@ -114,7 +92,7 @@ LlamaLayer load_layer(WeightLoader& in, const ModelConfig& config, int index,
 }  // namespace
 
 std::unique_ptr<CausalLM> make_llama_family(const ModelConfig& config, WeightLoader& in,
-                                            int max_tokens, const LlamaNames& names) {
+                                            const ModelSetup& setup, const LlamaNames& names) {
   using Model = DecoderLM<LlamaLayer, RmsNorm>;
   Model::Parts parts;
   in.find_prefix("embed_tokens.weight", "model.");
@@ -128,7 +106,7 @@ std::unique_ptr<CausalLM> make_llama_family(const ModelConfig& config, WeightLoa
     in.find_prefix("lm_head.weight", "");
     parts.head = load_embedding(in, "lm_head.weight", config.vocab_size, config.hidden_size);
   }
-  return std::make_unique<Model>(config, std::move(parts), in, max_tokens);
+  return std::make_unique<Model>(config, std::move(parts), in, setup);
 }
 
 namespace {
@@ -140,8 +118,9 @@ void read_config(ConfigReader& json, ModelConfig& config) {
   read_rotary(json, config);
 }
 
-std::unique_ptr<CausalLM> make(const ModelConfig& config, WeightLoader& weights, int max_tokens) {
-  return make_llama_family(config, weights, max_tokens, {});
+std::unique_ptr<CausalLM> make(const ModelConfig& config, WeightLoader& weights,
+                               const ModelSetup& setup) {
+  return make_llama_family(config, weights, setup, {});
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ struct GroupedAttention {
   std::optional<RmsNorm> key_norm;
   AttentionShape shape;
 
-  // x: [m, hidden_size] f32. Returns [m, num_heads * head_dim] f32, in the step's workspace.
+  // x: [m, hidden_size] f32. Returns [m, shape.query_width()] f32, in the step's workspace.
   kernels::Matrix<const float> operator()(const StepContext& step, const kernels::KvLayer& cache,
                                           kernels::Matrix<const float> x) const;
 };
@@ -57,13 +57,10 @@ struct LlamaNames {
 };
 
 std::unique_ptr<CausalLM> make_llama_family(const ModelConfig& config, WeightLoader& in,
-                                            int max_tokens, const LlamaNames& names);
+                                            const ModelSetup& setup, const LlamaNames& names);
 
-// A layer's attention parameters, from the config.
-AttentionShape attention_shape(const ModelConfig& config, int layer);
-
-// The parts of the queries, keys and values under `prefix`: three names, or one for all.
-std::vector<WeightPart> qkv_parts(const ModelConfig& config, const std::string& prefix,
-                                  const std::vector<std::string>& names);
+// The parts of a gated MLP's first product under `prefix`: two names, or one for both.
+std::vector<WeightPart> gate_up_parts(const ModelConfig& config, const std::string& prefix,
+                                      const std::vector<std::string>& names);
 
 }  // namespace lmtp::model

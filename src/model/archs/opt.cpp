@@ -8,7 +8,6 @@
 #include "archs/archs.h"
 #include "archs/common.h"
 #include "archs/gpt2.h"
-#include "archs/llama.h"
 #include "layers/load.h"
 
 namespace lmtp::model {
@@ -23,12 +22,16 @@ Gpt2Layer load_layer(WeightLoader& in, const ModelConfig& config, int index) {
   Gpt2Layer layer;
   layer.attention_norm =
       load_layer_norm(in, name + "self_attn_layer_norm", hidden, config.norm_epsilon);
-  layer.qkv = load_linear(
-      in, qkv_parts(config, name + "self_attn.", {"q_proj", "k_proj", "v_proj"}), hidden, biases);
-  layer.attention_out = load_linear(in, {{name + "self_attn.out_proj", hidden}}, hidden, biases);
+  layer.qkv =
+      load_linear(in, qkv_parts(config, name + "self_attn.", {"q_proj", "k_proj", "v_proj"}),
+                  hidden, Split::kOutputs, biases);
+  layer.attention_out = load_linear(in, {{name + "self_attn.out_proj", {hidden}}},
+                                    query_width(config), Split::kInputs, biases);
   layer.mlp_norm = load_layer_norm(in, name + "final_layer_norm", hidden, config.norm_epsilon);
-  layer.mlp_up = load_linear(in, {{name + "fc1", config.mlp_size}}, hidden, biases);
-  layer.mlp_down = load_linear(in, {{name + "fc2", hidden}}, config.mlp_size, biases);
+  layer.mlp_up =
+      load_linear(in, {{name + "fc1", {config.mlp_size}}}, hidden, Split::kOutputs, biases);
+  layer.mlp_down =
+      load_linear(in, {{name + "fc2", {hidden}}}, config.mlp_size, Split::kInputs, biases);
   layer.shape = attention_shape(config, index);
   layer.activation = config.activation;
   layer.norm_first = config.norm_first;
@@ -61,7 +64,8 @@ void read_config(ConfigReader& json, ModelConfig& config) {
   }
 }
 
-std::unique_ptr<CausalLM> make(const ModelConfig& config, WeightLoader& in, int max_tokens) {
+std::unique_ptr<CausalLM> make(const ModelConfig& config, WeightLoader& in,
+                               const ModelSetup& setup) {
   using Model = DecoderLM<Gpt2Layer, LayerNorm>;
   Model::Parts parts;
   const int hidden = config.hidden_size;
@@ -72,8 +76,8 @@ std::unique_ptr<CausalLM> make(const ModelConfig& config, WeightLoader& in, int 
                                       {config.context_length + kPositionOffset, hidden}, kNormal);
   parts.position_offset = kPositionOffset;
   if (width != hidden) {
-    parts.project_in = load_linear(in, {{"project_in", hidden}}, width, false);
-    parts.project_out = load_linear(in, {{"project_out", width}}, hidden, false);
+    parts.project_in = load_linear(in, {{"project_in", {hidden}}}, width, Split::kNone, false);
+    parts.project_out = load_linear(in, {{"project_out", {width}}}, hidden, Split::kNone, false);
   }
   for (int index = 0; index < config.num_layers; ++index) {
     parts.layers.push_back(load_layer(in, config, index));
@@ -85,7 +89,7 @@ std::unique_ptr<CausalLM> make(const ModelConfig& config, WeightLoader& in, int 
     in.find_prefix("lm_head.weight", "");
     parts.head = load_embedding(in, "lm_head.weight", config.vocab_size, width);
   }
-  return std::make_unique<Model>(config, std::move(parts), in, max_tokens);
+  return std::make_unique<Model>(config, std::move(parts), in, setup);
 }
 
 }  // namespace

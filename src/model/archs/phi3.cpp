@@ -21,8 +21,9 @@ void read_config(ConfigReader& json, ModelConfig& config) {
   read_rotary(json, config, {.fraction = "partial_rotary_factor", .default_short_context = 4096});
 }
 
-std::unique_ptr<CausalLM> make(const ModelConfig& config, WeightLoader& weights, int max_tokens) {
-  return make_llama_family(config, weights, max_tokens,
+std::unique_ptr<CausalLM> make(const ModelConfig& config, WeightLoader& weights,
+                               const ModelSetup& setup) {
+  return make_llama_family(config, weights, setup,
                            {.qkv = {"qkv_proj"}, .gate_up = {"gate_up_proj"}});
 }
 

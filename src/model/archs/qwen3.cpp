@@ -22,8 +22,9 @@ void read_config(ConfigReader& json, ModelConfig& config) {
   read_rotary(json, config);
 }
 
-std::unique_ptr<CausalLM> make(const ModelConfig& config, WeightLoader& weights, int max_tokens) {
-  return make_llama_family(config, weights, max_tokens, {});
+std::unique_ptr<CausalLM> make(const ModelConfig& config, WeightLoader& weights,
+                               const ModelSetup& setup) {
+  return make_llama_family(config, weights, setup, {});
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 
 namespace lmtp::model {
 
-// Of a layer.
+// Of a layer, on this rank.
 struct AttentionShape {
   int num_heads = 0;  // of the queries
   KvSpec kv;

@@ -1,8 +1,10 @@
-// Linear: a packed weight with its bias.
+// Linear: a packed weight with its bias, or a rank's share of them.
 #pragma once
 
 #include "kernels/linear.h"
+#include "lmtp/base/check.h"
 #include "lmtp/model/weights.h"
+#include "step_context.h"
 
 namespace lmtp::model {
 
@@ -14,9 +16,10 @@ struct LinearExtras {
 class Linear {
  public:
   Linear() = default;
-  // bias: [n], or none.
-  Linear(PackedWeight weight, PlainWeight bias, std::int64_t n, std::int64_t k)
-      : weight_(std::move(weight)), bias_(std::move(bias)), n_(n), k_(k) {}
+  // bias: [n], or none. n and k: of this rank.
+  // REQUIRES: of the ranks of a weight that is split along its inputs, the first one has the bias.
+  Linear(PackedWeight weight, PlainWeight bias, std::int64_t n, std::int64_t k, Split split)
+      : weight_(std::move(weight)), bias_(std::move(bias)), n_(n), k_(k), split_(split) {}
 
   bool loaded() const { return n_ > 0; }
   std::int64_t num_outputs() const { return n_; }
@@ -31,14 +34,22 @@ class Linear {
   }
 
   // x: [m, k], y: [m, n].
-  void operator()(kernels::Stream& stream, kernels::Matrix<const float> x, kernels::Matrix<float> y,
+  // REQUIRES: no activation, where the weight is split along its inputs.
+  void operator()(const StepContext& step, kernels::Matrix<const float> x, kernels::Matrix<float> y,
                   const LinearExtras& extras = {}) const {
-    kernels::linear(stream, {.x = x,
-                             .weight = weight(),
-                             .bias = bias_.data.get(),
-                             .activation = extras.activation,
-                             .residual = extras.residual,
-                             .y = y});
+    const bool is_summed = split_ == Split::kInputs;
+    LMTP_CHECK(!is_summed || extras.activation == kernels::Activation::kNone);
+    // What is added once to a sum over ranks, the first rank adds to its product: that is one call
+    // of the kernel, with one rank as with several.
+    const bool adds = !is_summed || step.communicator.shard().rank == 0;
+    kernels::linear(step.stream,
+                    {.x = x,
+                     .weight = weight(),
+                     .bias = bias_.data.get(),
+                     .activation = extras.activation,
+                     .residual = adds ? extras.residual : kernels::Matrix<const float>{},
+                     .y = y});
+    if (is_summed) step.communicator.sum(step.stream, y);
   }
 
  private:
@@ -46,6 +57,7 @@ class Linear {
   PlainWeight bias_;  // [n], or none
   std::int64_t n_ = 0;
   std::int64_t k_ = 0;
+  Split split_ = Split::kNone;
 };
 
 }  // namespace lmtp::model

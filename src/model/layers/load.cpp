@@ -3,18 +3,26 @@
 namespace lmtp::model {
 
 Linear load_linear(WeightLoader& in, const std::vector<WeightPart>& parts, std::int64_t k,
-                   bool with_bias, const std::vector<std::int64_t>& order) {
-  std::vector<WeightPart> weights;
-  std::vector<WeightPart> biases;
-  std::int64_t n = 0;
-  for (const WeightPart& part : parts) {
-    weights.push_back({part.name + ".weight", part.n});
-    biases.push_back({part.name + ".bias", part.n});
-    n += part.n;
+                   Split split, bool with_bias, const std::vector<std::int64_t>& permutation) {
+  const WeightStack stack{
+      .parts = parts, .k = k, .init = kNormal, .split = split, .permutation = permutation};
+  return load_linear(in, stack, with_bias);
+}
+
+Linear load_linear(WeightLoader& in, const WeightStack& stack, bool with_bias) {
+  WeightStack weights = stack;
+  WeightStack biases = stack;
+  biases.k = 0;
+  biases.init = kZeros;
+  for (std::size_t i = 0; i < stack.parts.size(); ++i) {
+    weights.parts[i].name += ".weight";
+    biases.parts[i].name += ".bias";
   }
-  PackedWeight weight = in.packed_stack(weights, k, kNormal, order);
-  PlainWeight bias = with_bias ? in.plain_stack(biases, kZeros, order) : PlainWeight();
-  return {std::move(weight), std::move(bias), n, k};
+  PackedWeight weight = in.packed(weights);
+  // Of a sum over ranks, the first one adds the bias.
+  const bool has_bias = with_bias && (stack.split != Split::kInputs || in.shard().rank == 0);
+  PlainWeight bias = has_bias ? in.plain(biases) : PlainWeight();
+  return {std::move(weight), std::move(bias), stack.n(), stack.k, stack.split};
 }
 
 LayerNorm load_layer_norm(WeightLoader& in, const std::string& name, std::int64_t width,
@@ -32,7 +40,8 @@ RmsNorm load_rms_norm(WeightLoader& in, const std::string& name, std::int64_t wi
 
 Linear load_embedding(WeightLoader& in, const std::string& name, std::int64_t vocab_size,
                       std::int64_t width) {
-  return {in.packed_stack({{name, vocab_size}}, width, kNormal), {}, vocab_size, width};
+  PackedWeight weight = in.packed({.parts = {{name, {vocab_size}}}, .k = width, .init = kNormal});
+  return {std::move(weight), {}, vocab_size, width, Split::kNone};
 }
 
 }  // namespace lmtp::model

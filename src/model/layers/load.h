@@ -15,10 +15,13 @@ inline constexpr TensorInit kZeros{};
 inline constexpr TensorInit kOnes{.mean = 1.0F};
 inline constexpr TensorInit kNormal{.deviation = 0.02F};
 
-// NAME.weight [n, k] of each part, stacked, and NAME.bias if `with_bias`. If `order` is not empty,
-// output i is the stack's output order[i].
+// NAME.weight [n, k] of each part, stacked, and NAME.bias if `with_bias`. Sizes are those of this
+// rank. If `permutation` is not empty, output i is the stack's output permutation[i].
 Linear load_linear(WeightLoader& in, const std::vector<WeightPart>& parts, std::int64_t k,
-                   bool with_bias, const std::vector<std::int64_t>& order = {});
+                   Split split, bool with_bias, const std::vector<std::int64_t>& permutation = {});
+
+// The same; the parts' names are without .weight.
+Linear load_linear(WeightLoader& in, const WeightStack& stack, bool with_bias);
 
 // NAME.weight and NAME.bias, [width].
 LayerNorm load_layer_norm(WeightLoader& in, const std::string& name, std::int64_t width,
