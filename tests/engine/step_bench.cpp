@@ -65,10 +65,11 @@ class NullAgent : public scheduler::ModelAgent {
     return {};
   }
   Result<void> choose(std::span<const scheduler::RowMask> /*masks*/) override { return {}; }
-  Result<scheduler::StepResult> collect() override {
-    scheduler::StepResult result = std::move(under_way_.front());
+  using ModelAgent::collect;
+  Result<void> collect(scheduler::StepResult& result) override {
+    result = std::move(under_way_.front());
     under_way_.pop_front();
-    return result;
+    return {};
   }
   bool runs_ahead() const override { return ahead_; }
 

@@ -35,11 +35,12 @@ class WatchedAgent : public scheduler::ModelAgent {
     const Inside inside(watcher_);
     return inner_->choose(masks);
   }
-  Result<scheduler::StepResult> collect() override {
+  using ModelAgent::collect;
+  Result<void> collect(scheduler::StepResult& result) override {
     const Inside inside(watcher_);
-    Result<scheduler::StepResult> result = inner_->collect();
-    if (result) watcher_.collected(static_cast<int>(result->rows.size()));
-    return result;
+    Result<void> done = inner_->collect(result);
+    if (done) watcher_.collected(static_cast<int>(result.rows.size()));
+    return done;
   }
   bool runs_ahead() const override { return inner_->runs_ahead(); }
 

@@ -159,7 +159,7 @@ struct RowMask {
 struct TokenResult {
   TokenId token = 0;
   float logprob = 0.0F;
-  std::vector<TokenLogprob> top_logprobs;  // best first; empty for a Score that asks for none
+  TopLogprobs top_logprobs;  // best first; empty for a Score that asks for none
 };
 
 // The result of one row of the plan.
