@@ -232,6 +232,7 @@ void attention(Stream& stream, const Heads& heads, int batch, int context) {
                                       .first_positions = indices(step.first_positions),
                                       .block_offsets = indices(step.block_offsets),
                                       .block_tables = indices(step.block_tables),
+                                      .table_starts = indices(step.block_offsets),
                                       .y = kernels::make_matrix(outputs.floats(), batch, width)});
   });
   const double num_bytes = 2.0 * batch * context * heads.num_kv_heads * heads.head_dim *

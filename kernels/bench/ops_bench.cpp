@@ -170,6 +170,7 @@ void attention(benchmark::State& state, ElementType type) {
                              .first_positions = firsts.data(),
                              .block_offsets = offsets.data(),
                              .block_tables = tables.data(),
+                             .table_starts = offsets.data(),
                              .y = make_matrix(y.data(), rows, kHidden)});
   }
   const std::int64_t pairs =

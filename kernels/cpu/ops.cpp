@@ -213,6 +213,7 @@ void paged_attention(Stream& stream, const AttentionArgs& args) {
   LMTP_CHECK(args.num_heads > 0 && args.num_heads % args.cache.num_kv_heads == 0, args.num_heads,
              args.cache.num_kv_heads);
   LMTP_CHECK(args.window >= 0 && args.soft_cap >= 0.0F, args.window, args.soft_cap);
+  LMTP_CHECK(args.block_tables != nullptr && args.table_starts != nullptr, kOp);
   const std::int64_t width = std::int64_t{args.num_heads} * args.cache.head_dim;
   check_same(kOp, "queries columns", args.queries.columns, "heads x head_dim", width);
   check_same_shape(kOp, "queries", args.queries, "y", args.y);

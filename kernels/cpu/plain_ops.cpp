@@ -1,6 +1,7 @@
 #include "plain_ops.h"
 
 #include <cmath>
+#include <cstring>
 
 namespace lmtp::kernels::plain {
 
@@ -30,7 +31,7 @@ void rotary_angles(Stream& stream, const RotaryAnglesArgs& args) {
 
 void step_batch(Stream&, const StepBatchArgs& args) {
   for (std::int64_t i = 0; i < args.num_patches; ++i) {
-    args.words[args.patches[i].at] = args.patches[i].value;
+    std::memcpy(args.words + args.patches[i].at, &args.patches[i].value, sizeof(std::uint32_t));
   }
   const auto token_of = [&](std::int32_t token) {
     return token >= 0 ? token : args.records[~token].token;
@@ -48,7 +49,7 @@ void step_batch(Stream&, const StepBatchArgs& args) {
     args.table_starts[i] = static_cast<std::int32_t>(row.slot * args.table_stride);
     const std::int32_t block = args.block_tables[args.table_starts[i] + row.position / kBlockSize];
     args.slots[i] = block * kBlockSize + row.position % kBlockSize;
-    args.samples[i] = args.slot_samples[row.slot];
+    std::memcpy(args.samples + i, args.slot_samples + row.slot, sizeof(SampleRow));
   }
   args.cu_seqlens[args.num_padded] = args.num_padded;
   args.block_offsets[args.num_padded] = args.num_blocks + args.num_padded - args.num_rows;

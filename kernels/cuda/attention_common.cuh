@@ -70,7 +70,7 @@ struct SequenceRows {
   int first_row;
   int num_pairs;
   std::int32_t first_position;
-  const std::int32_t* blocks;
+  std::int32_t table;  // where its blocks begin
   int kv_head;
   std::int64_t first_part;  // of the splits of all sequences
 
@@ -81,7 +81,7 @@ struct SequenceRows {
         first_position(load_where(true, params.first_positions + sequence)),
         kv_head(head) {
     const std::int32_t blocks_before = load_where(true, params.block_offsets + sequence);
-    blocks = params.block_tables + load_where(true, params.table_starts + sequence);
+    table = load_where(true, params.table_starts + sequence);
     first_part = first_part_of(sequence, blocks_before);
   }
 
@@ -104,7 +104,10 @@ struct SequenceRows {
     return p.partials + ((first_part + split) * p.cache.num_kv_heads + kv_head) * p.partial_size();
   }
   // The block with that token.
-  __device__ std::int32_t block_of(int token) const { return blocks[token / kBlockSize]; }
+  __device__ const std::int32_t* block_at(int token) const {
+    return p.block_tables + (table + token / kBlockSize);
+  }
+  __device__ std::int32_t block_of(int token) const { return *block_at(token); }
   // Offset of its tiles of keys, or of values, in their layer, in vectors.
   __device__ std::int64_t vectors_of(std::int32_t block) const {
     return (std::int64_t{block} * p.cache.num_kv_heads + kv_head) * p.dim_tiles * kTileVectors;

@@ -73,7 +73,7 @@ __device__ inline void copy_values(const SequenceRows& rows, const SplitPart& pa
 #pragma unroll
   for (int i = 0; i < kBlocksEach; ++i) {
     const int token = part.first + (first + i * kSplitSteps) * kBlockSize;
-    blocks[i] = load_where(part.has_block(token), rows.blocks + token / kBlockSize);
+    blocks[i] = load_where(part.has_block(token), rows.block_at(token));
   }
 #pragma unroll
   for (int i = 0; i < kBlocksEach; ++i) {
@@ -100,7 +100,7 @@ __device__ inline void score_keys(const SequenceRows& rows, const SplitPart& par
 #pragma unroll
   for (int b = 0; b < kStepBlocks; ++b) {
     const int token = first + b * kBlockSize;
-    blocks[b] = load_where(part.has_block(token), rows.blocks + token / kBlockSize);
+    blocks[b] = load_where(part.has_block(token), rows.block_at(token));
   }
   Words4 queries[kDimTiles];
   load_queries<T>(rows, 0, queries);

@@ -61,7 +61,7 @@ struct PlainRow {
 
   __device__ const float* at(const void* layer, int token) const {
     const int dims = rows.p.dim_tiles * kTileSide;
-    const std::int64_t block = rows.blocks[token / kBlockSize];
+    const std::int64_t block = rows.block_of(token);
     const std::int64_t head = block * rows.p.cache.num_kv_heads + rows.kv_head;
     return static_cast<const float*>(layer) + (head * kBlockSize + token % kBlockSize) * dims;
   }

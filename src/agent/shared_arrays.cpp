@@ -76,6 +76,17 @@ bool SharedArrays::upload(const std::vector<SharedArray>& arrays) {
     entries_.clear();
     used_bytes_ = 0;
   }
+  try {
+    upload_missing(arrays);
+  } catch (...) {
+    entries_.clear();  // of some the bytes may not have been sent
+    used_bytes_ = 0;
+    throw;
+  }
+  return is_full;
+}
+
+void SharedArrays::upload_missing(const std::vector<SharedArray>& arrays) {
   std::size_t first = used_bytes_;  // where the contents of pinned_ go
   const auto send = [&] {
     stream_.device_api()->copy_to_device(stream_.handle(),
@@ -96,7 +107,6 @@ bool SharedArrays::upload(const std::vector<SharedArray>& arrays) {
     used_bytes_ += bytes;
   }
   if (used_bytes_ > first) send();
-  return is_full;
 }
 
 SharedArrays::Location SharedArrays::at(const SharedArray& array) const {

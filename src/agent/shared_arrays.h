@@ -57,6 +57,7 @@ class SharedArrays {
     std::size_t offset = 0;
   };
 
+  void upload_missing(const std::vector<SharedArray>& arrays);
   bool holds(const SharedArray& array) const { return entries_.contains(array.owner.get()); }
 
   kernels::Stream& stream_;

@@ -85,29 +85,35 @@ void MaskPool::begin(const scheduler::StepPlan& plan, const scheduler::Scheduler
     queue_.push_back(job);
     has_work_.notify_one();
   }
-  const auto is_unused = [&](const std::shared_ptr<Job>& job) {
-    return std::ranges::find(of_row_, job) == of_row_.end();
-  };
-  if (!jobs_.empty()) {
-    std::erase_if(jobs_, [&](const auto& entry) { return is_unused(entry.second); });
-    const std::lock_guard lock(mutex_);
-    std::erase_if(queue_, is_unused);
-  }
+  drop_unused(scheduler);
   if (jobs_.empty() || !threads_.empty()) return;
   for (int i = 0; i < num_mask_threads(); ++i) threads_.emplace_back([this] { work(); });
 }
 
+// A sequence that was set back is in a later plan again, and finds its mask then.
+void MaskPool::drop_unused(const scheduler::Scheduler& scheduler) {
+  if (jobs_.empty()) return;
+  std::erase_if(jobs_, [&](const auto& entry) {
+    const scheduler::Sequence* const sequence = scheduler.sequence(entry.first);
+    return sequence == nullptr || !entry.second->is_of(*sequence);
+  });
+  const std::lock_guard lock(mutex_);
+  std::erase_if(queue_, [&](const std::shared_ptr<Job>& job) {
+    return std::ranges::none_of(jobs_, [&](const auto& entry) { return entry.second == job; });
+  });
+}
+
 std::span<const RowMask> MaskPool::wait_for(int wait_ms) {
   masks_.clear();
-  if (jobs_.empty()) return masks_;
+  const auto is_job = [](const std::shared_ptr<Job>& job) { return job != nullptr; };
+  if (std::ranges::none_of(of_row_, is_job)) return masks_;
   // What was late before is not waited for again, unless nothing else would come of the step.
   const bool has_others = std::ranges::any_of(
       of_row_, [](const auto& job) { return job == nullptr || !job->was_late; });
   std::unique_lock lock(mutex_);
   done_.wait_for(lock, std::chrono::milliseconds(wait_ms), [&] {
-    return std::ranges::all_of(jobs_, [&](const auto& entry) {
-      const Job& job = *entry.second;
-      return job.state != RowMask::State::kLate || (has_others && job.was_late);
+    return std::ranges::all_of(of_row_, [&](const std::shared_ptr<Job>& job) {
+      return job == nullptr || job->state != RowMask::State::kLate || (has_others && job->was_late);
     });
   });
   for (const std::shared_ptr<Job>& job : of_row_) {

@@ -29,7 +29,7 @@ class MaskPool {
   // Whether any row of the plan draws a token and its sequence has a MaskSource.
   static bool is_wanted(const scheduler::StepPlan& plan, const scheduler::Scheduler& scheduler);
 
-  // Begins the masks of these rows; one that was late in the plan before is kept. The threads are
+  // Begins the masks of these rows; one that was late is kept while it is of use. The threads are
   // started with the first mask, and sleep where there is none. REQUIRES: the plan's sequences have
   // all their tokens.
   void begin(const scheduler::StepPlan& plan, const scheduler::Scheduler& scheduler);
@@ -41,6 +41,7 @@ class MaskPool {
  private:
   struct Job;
 
+  void drop_unused(const scheduler::Scheduler& scheduler);
   void work();
 
   const std::size_t num_words_;

@@ -206,10 +206,15 @@ void Scheduler::spend(int num_tokens, int num_missing) {
   prefill_yield_ -= before - prefill_left_;
 }
 
+Scheduler::Admission Scheduler::refuse() {
+  has_refused_ = true;
+  return Admission::kRefused;
+}
+
 Scheduler::Admission Scheduler::admit(Sequence& sequence) {
   cache::PrefixMatch match = match_prefix(sequence);
   if (another_computes_prefix(sequence, match.num_tokens())) return Admission::kDeferred;
-  if (!is_within_total(sequence)) return Admission::kRefused;
+  if (!is_within_total(sequence)) return refuse();
   // All blocks up to its next token, not only the first chunk's: a prompt admitted by its first
   // chunk alone could run out of blocks and preempt itself.
   const int num_needed = has_total() ? num_tokens_max(sequence) : sequence.num_to_compute() + 1;
@@ -217,7 +222,7 @@ Scheduler::Admission Scheduler::admit(Sequence& sequence) {
     // A partial hit may take one block more than none (source and copy): try without it.
     match.partial = kNoBlock;
     match.num_partial = 0;
-    if (!fits(match, num_needed)) return Admission::kRefused;
+    if (!fits(match, num_needed)) return refuse();
   }
   const int missing = sequence.num_to_compute() - match.num_tokens();
   const int num_tokens = tokens_for(sequence, missing);

@@ -9,10 +9,11 @@
 
 namespace lmtp::scheduler {
 
-// Waiting sequences come first where there is a place for one, and where preempt_for_shares() would
-// look at them.
+// Waiting sequences come first where one may have a place and blocks, and where
+// preempt_for_shares() would look at them.
 bool Scheduler::may_plan_ahead() const {
-  return waiting_.empty() || (num_running() == max_running() && !is_claim_step(step_ + 1));
+  if (waiting_.empty()) return true;
+  return (num_running() == max_running() || has_refused_) && !is_claim_step(step_ + 1);
 }
 
 const StepPlan& Scheduler::plan_ahead(const StepLimits& limits) {

@@ -197,6 +197,8 @@ Result<const Sequence*> Scheduler::fork(StreamKey from, StreamKey to,
   sequence->key = to;
   sequence->share = parent.share;
   sequence->adapter = parent.adapter;
+  sequence->tokens.reserve(parent.tokens.capacity());
+  sequence->blocks.reserve(parent.blocks.capacity());
   sequence->tokens = parent.tokens;
   sequence->num_prompt = parent.num_prompt;
   sequence->num_resumed = parent.num_resumed;

@@ -50,6 +50,7 @@ std::vector<SchedulerEvent>& Scheduler::add(std::unique_ptr<Sequence> sequence) 
   match_prefix(added);
   sequences_.emplace(added.key, std::move(sequence));
   waiting_.push_back(&added);
+  has_refused_ = false;
 
   join_share(added);
 
@@ -85,7 +86,7 @@ const StepPlan& Scheduler::plan(const StepLimits& limits) {
   making_->clear();
   refresh_hints();
   preempt_for_shares();
-  admissions_over_ = false;
+  admissions_over_ = has_refused_ = false;
   holds_back_ = has_to_hold_back();
   plan_decodes();
   divide(limits);
@@ -362,6 +363,7 @@ void Scheduler::release(Sequence& sequence) {
   prefix_cache_.unpin_path(sequence.blocks);
   sequence.blocks.clear();
   leave_slot(sequence);
+  has_refused_ = false;
   sequence.num_indexed = 0;
   sequence.num_computed = 0;
 }

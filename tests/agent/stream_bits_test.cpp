@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -45,14 +46,21 @@ class OutcomeSink : public EventSink {
         Outcome& outcome = outcomes_[token->stream_id];
         outcome.done = token->finish_reason != FinishReason::kNone;
         outcome.entries.push_back(std::move(*token));
+        if (on_token_) on_token_(outcome.entries.back().stream_id, outcome.entries.size());
       } else if (auto* error = std::get_if<StreamError>(&event)) {
         outcomes_[error->stream_id] = {{}, error->error.message, true};
+        if (on_error_) on_error_();
       } else if (const auto* notice = std::get_if<StreamNotice>(&event)) {
         const bool is_preempted = notice->kind == StreamNotice::Kind::kPreempted;
         outcomes_[notice->stream_id].num_preemptions += is_preempted ? 1 : 0;
       }
     }
     changed_.notify_all();
+  }
+  // Called on the engine's thread: with a stream and the number of its tokens so far.
+  void watch(std::function<void(StreamId, std::size_t)> on_token, std::function<void()> on_error) {
+    on_token_ = std::move(on_token);
+    on_error_ = std::move(on_error);
   }
   Outcome wait(StreamId id) {
     std::unique_lock lock(mutex_);
@@ -64,6 +72,8 @@ class OutcomeSink : public EventSink {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<StreamId, Outcome> outcomes_;
+  std::function<void(StreamId, std::size_t)> on_token_;
+  std::function<void()> on_error_;
 };
 
 // Ends a stream at any of so many pairs of tokens, as text may end in the middle of one.
@@ -243,6 +253,60 @@ TEST_P(StreamBitsTest, EachKindOfRowHasItsBitsInAStepAhead) {
   const engine::EngineStats stats = engine->stats();
   EXPECT_EQ(stats.num_steps_ahead >= stats.num_steps - 3, GetParam() == Where::kDevice)
       << stats.num_steps_ahead << " of " << stats.num_steps;
+}
+
+// As it waits, in its prefill, scoring and decoding.
+TEST_P(StreamBitsTest, ACancelFreesWithinAStepAndChangesNoOther) {
+  constexpr StreamId kVictim = 2;
+  scheduler::DebugOptions in_pieces;
+  in_pieces.max_chunk_tokens = 8;
+  const auto engine = make_engine(0, in_pieces);
+  const std::vector<Request> others = {request(2), request(5)};
+  const auto wanted = run_alone(*engine, others);
+  Request prompt = request(0);
+  prompt.prompt = prompt_of(9, 100);
+  Request score = prompt;
+  score.kind = RequestKind::kScore;
+  score.params = {};
+  score.scored = prompt_of(8, 20);
+  struct Case {
+    Request victim;
+    StreamId when_has = 0;  // this stream so many tokens, it is cancelled
+    std::size_t num_tokens = 0;
+  };
+  for (const Case& one :
+       {Case{prompt, 0, 0}, Case{prompt, 0, 3}, Case{score, 0, 5}, Case{request(1), kVictim, 3}}) {
+    SCOPED_TRACE(one.num_tokens);
+    std::vector<Request> requests = others;
+    requests.push_back(one.victim);
+    const auto sink = std::make_shared<OutcomeSink>();
+    std::int64_t cancelled_at = 0;
+    std::int64_t freed_at = -1;
+    sink->watch(
+        [&](StreamId id, std::size_t num_tokens) {
+          if (id != one.when_has || num_tokens != one.num_tokens) return;
+          cancelled_at = engine->stats().num_steps;
+          EXPECT_TRUE(engine->instance().cancel({1, kVictim}));
+        },
+        [&] { freed_at = engine->stats().num_steps; });
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      requests[i].key = {1, static_cast<StreamId>(i)};
+      requests[i].sink = sink;
+    }
+    EXPECT_TRUE(engine->instance().submit_all(requests));
+    const bool is_at_once = one.num_tokens == 0;
+    if (is_at_once) {
+      EXPECT_TRUE(engine->instance().cancel({1, kVictim}));
+    }
+    EXPECT_EQ(sink->wait(kVictim).error, "cancelled");
+    for (std::size_t i = 0; i < others.size(); ++i) {
+      expect_tail(sink->wait(static_cast<StreamId>(i)), wanted[i]);
+    }
+    if (is_at_once) continue;
+    // The step under way, and on a device the one that is queued behind it.
+    EXPECT_LE(freed_at - cancelled_at, GetParam() == Where::kDevice ? 2 : 1);
+  }
+  EXPECT_EQ(engine->stats().num_blocks_pinned, 0);
 }
 
 TEST_P(StreamBitsTest, StopsDoNotChangeOthers) {

@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "counting.h"
@@ -34,6 +35,7 @@ class Source : public MaskSource {
                        std::span<std::uint32_t> words) const override {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return !closed_; });
+    std::this_thread::sleep_for(delay);
     if (fails_at > 0 && tokens.size() >= fails_at) return Error{ErrorCode::kInvalid, "no rule"};
     for (TokenId token = 0; token < kVocab; ++token) {
       if (!is_allowed(token, tokens.size())) continue;
@@ -54,6 +56,7 @@ class Source : public MaskSource {
   }
 
   std::size_t fails_at = 0;  // tokens; 0: never
+  std::chrono::milliseconds delay{0};
 
  private:
   mutable std::mutex mutex_;
@@ -121,6 +124,17 @@ TEST_P(EngineMasksTest, HoldForAStreamsLastTokenToo) {
   submit(*engine, 2, nullptr);
   expect_masked(sink_->wait_done(1).tokens, 5);
   EXPECT_EQ(sink_->wait_done(2).tokens, free_tokens());
+}
+
+// A mask that is always late is there for the row that is planned again.
+TEST_P(EngineMasksTest, ThatTakeLongerThanIsWaitedForArrive) {
+  const auto engine = make_engine(1);
+  const auto source = std::make_shared<Source>();
+  source->delay = std::chrono::milliseconds(20);
+  submit(*engine, 1, source, 0, 5);
+  submit(*engine, 2, nullptr, 0, 400);
+  expect_masked(sink_->wait_done(1).tokens, 5);
+  EXPECT_EQ(sink_->wait_done(2).tokens.size(), 400U);
 }
 
 // No stream waits for another's mask, and the late one gets what it would have got.

@@ -199,6 +199,7 @@ class Layers {
                                        .first_positions = indices(first_positions_),
                                        .block_offsets = indices(block_offsets_),
                                        .block_tables = indices(block_tables_),
+                                       .table_starts = indices(block_offsets_),
                                        .y = y});
     done();
   }

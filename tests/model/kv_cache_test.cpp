@@ -68,6 +68,7 @@ class KvCacheTest : public ::testing::TestWithParam<ElementType> {
                   .first_positions = &first_position,
                   .block_offsets = block_offsets,
                   .block_tables = &block,
+                  .table_starts = block_offsets,
                   .y = kernels::make_matrix(result.data(), 1, width)});
     return result;
   }
@@ -108,6 +109,12 @@ TEST_P(KvCacheTest, LayersDoNotOverlap) {
 
 TEST_P(KvCacheTest, BlocksAreCopiedInEveryLayer) {
   for (std::size_t layer = 0; layer < kSpecs.size(); ++layer) {
+    // Padding is not written.
+    const kernels::KvLayer& at = cache_.layer(static_cast<int>(layer));
+    const auto num_bytes =
+        static_cast<std::size_t>(kNumBlocks * at.block_size() * kernels::element_size(at.type));
+    std::memset(at.keys, 0, num_bytes);
+    std::memset(at.values, 0, num_bytes);
     for (std::int32_t slot = 0; slot < kBlockSize; ++slot) {
       store(layer, kBlockSize + slot);                 // block 1, which is copied
       store(layer, 2 * kBlockSize + (slot * 7) % 16);  // block 2, which is overwritten

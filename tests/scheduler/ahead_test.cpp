@@ -76,7 +76,7 @@ TEST(Ahead, AStreamThatStopsLeavesNothingOfTheStepBehindIt) {
   }
 }
 
-TEST(Ahead, NothingIsPlannedAheadOfWhatIsNotKnown) {
+TEST(Ahead, AStepIsPlannedAheadUnlessOneThatWaitsMayCome) {
   const auto starts_ahead = [](const auto& add) {
     SchedulerDriver driver(agent_options(), small_options());
     driver.generate(1, counting(0, 5), 30);

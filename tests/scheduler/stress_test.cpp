@@ -100,6 +100,7 @@ class StressTest : public ::testing::TestWithParam<std::size_t> {
     agent.row_fails = [](const SlotState& state) {
       return state.key.stream % 17 == 0 && state.tokens.size() % 13 == 2;
     };
+    agent.fails_in_forward = GetParam() % 2 == 1;
     auto num_steps = std::make_shared<int>(0);
     agent.before_step = [num_steps](const StepPlan&) -> Result<void> {
       if (++*num_steps % 97 == 0) return Error{ErrorCode::kInternal, "a step that fails"};

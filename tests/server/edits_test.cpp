@@ -121,7 +121,8 @@ TEST(Edits, TextAndStopStringsFollow) {
   // The stop string's end comes from the appended tokens, which end nothing, then it is dropped.
   wire.send(R"(BACKTRACK {"stream_id": 1, "append": [122, 113, 122, 113, 33]})");
   wire.send(R"(BACKTRACK {"stream_id": 2, "drop": 4})");
-  for (const StreamId id : {1, 2, 3}) {
+  wire.send(R"(FORK {"stream_id": 2, "streams": [5]})");  // before any entry tells of that
+  for (const StreamId id : {1, 2, 3, 5}) {
     streams.wait_end(id);
     std::vector<TokenId> shown = streams[id].tokens;
     EXPECT_EQ(shown.size(), 150U) << id;
@@ -135,11 +136,17 @@ TEST(Edits, TextAndStopStringsFollow) {
 }
 
 TEST(Edits, WhatIsWrongIsSaidAndTheStreamGoesOn) {
-  Running running(slow_model());
+  FakeModelOptions model = slow_model();
+  model.engine.debug.max_chunk_tokens = 1;  // a SCORE lives for as many steps as it has tokens
+  Running running(std::move(model));
   Wire wire(running.server.port());
   Streams streams(wire);
   wire.send(R"(GENERATE {"stream_id": 1, "prompt": [1, 2], "max_tokens": 300})");
   wire.send(R"(GENERATE {"stream_id": 4, "prompt": [1, 2], "max_tokens": 300, "n": 2})");
+  // By token ids, and by text.
+  const nlohmann::json scored = std::vector<TokenId>(300, 7);
+  wire.send(R"(SCORE {"stream_id": 5, "prompt": [1], "scored": )" + scored.dump() + "}");
+  wire.send(R"(SCORE {"stream_id": 6, "prompt": [1], "scored": ")" + std::string(300, 'a') + "\"}");
   streams.wait_tokens(1, 3);
   const std::vector<std::pair<std::string, std::string>> cases = {
       {R"(FORK {"stream_id": 7, "streams": [8]})", "stream_id: 7 is not live"},
@@ -152,6 +159,9 @@ TEST(Edits, WhatIsWrongIsSaidAndTheStreamGoesOn) {
       {R"(FORK {"stream_id": 1, "streams": [8], "params": {"logit_bias": {"999999": 1}}})",
        "logit_bias: token id 999999"},
       {R"(FORK {"stream_id": 4, "streams": [8]})", "stream_id: 4 has several samples"},
+      {R"(FORK {"stream_id": 5, "streams": [8]})", "stream_id: 5 scores; allowed are live"},
+      {R"(BACKTRACK {"stream_id": 5, "drop": 1})", "stream_id: 5 scores; allowed are live"},
+      {R"(FORK {"stream_id": 6, "streams": [8]})", "stream_id: 6 scores; allowed are live"},
       {R"(BACKTRACK {"stream_id": 7, "drop": 1})", "stream_id: 7 is not live"},
       {R"(BACKTRACK {"stream_id": 1, "drop": 10000})", "drop: is 10000; allowed are at most"},
       {R"(BACKTRACK {"stream_id": 1, "drop": -1})", "drop: is -1"},

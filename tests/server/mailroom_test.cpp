@@ -101,6 +101,37 @@ TEST(Mailroom, OneWakeUpHandsOutTheMailOfAllConnections) {
   EXPECT_EQ(mailroom.num_wakeups(), 2) << "there is nothing";
 }
 
+// Takes as long as the test wants.
+class SlowMail : public Mail {
+ public:
+  void collect() override {
+    begun.set_value();
+    go.get_future().wait();
+  }
+  std::promise<void> begun;
+  std::promise<void> go;
+};
+
+TEST(Mailroom, OneThatTakesItsTimeHoldsUpNoOther) {
+  asio::io_context io;
+  auto guard = asio::make_work_guard(io);
+  Mailroom mailroom(io, 2);
+  std::thread threads[] = {std::thread([&] { io.run(); }), std::thread([&] { io.run(); })};
+  const auto slow = std::make_shared<SlowMail>();
+  StreamEvent event = token(1);
+  slow->add({&event, 1});
+  mailroom.put(slow);
+  mailroom.wake();
+  slow->begun.get_future().wait();
+  const auto other = std::make_shared<Tokens>(io, 1);
+  other->bring(mailroom, 7);
+  mailroom.wake();
+  EXPECT_EQ(other->done.get_future().wait_for(std::chrono::minutes(1)), std::future_status::ready);
+  slow->go.set_value();
+  guard.reset();
+  for (std::thread& thread : threads) thread.join();
+}
+
 TEST(Mailroom, OtherHandlersOfAThreadGetTheirTurn) {
   asio::io_context io;
   Mailroom mailroom(io, 1);

@@ -23,7 +23,8 @@ struct Running {
 
   explicit Running(FakeModelOptions model = {}, server::ServerOptions options = {},
                    const AddRoutes& add_routes = {})
-      : models(make_fake_models(std::move(model))),
+      : loads_at_once(!model.load_gate.valid() && !model.load_tokenizer),
+        models(make_fake_models(std::move(model))),
         server(
             [&] {
               options.port = 0;
@@ -35,6 +36,9 @@ struct Running {
     if (add_routes) add_routes(server.routes(), *models);
     const Result<void> started = server.start();
     EXPECT_TRUE(started.ok());
+    while (loads_at_once && (*models->status(""))->state != registry::ModelState::kReady) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
   }
 
   engine::EngineStats stats() const { return (*models->status(""))->stats; }
@@ -52,6 +56,7 @@ struct Running {
     return std::chrono::steady_clock::now() + std::chrono::seconds(10);
   }
 
+  const bool loads_at_once;  // so it is ready from the start
   std::unique_ptr<registry::Registry> models;
   server::Server server;
 };

@@ -32,6 +32,7 @@ struct FakeAgentOptions {
   bool runs_ahead = false;                  // as an agent of a device: see ModelAgent
   // Called at the start of each step; an error fails the step.
   std::function<Result<void>(const scheduler::StepPlan&)> before_step;
+  bool fails_in_forward = false;  // such an error is forward()'s; else collect()'s
   // Called behind it, with what runs in the slots.
   std::function<void(const scheduler::StepPlan&, const scheduler::SlotTable&)> on_step;
   // Called after a step that failed; empty: not lost.
@@ -53,27 +54,19 @@ class FakeAgent : public scheduler::ModelAgent {
   // A step is computed at once, also one ahead, as on a device's stream: after the writes of the
   // step before it, and before that step's commit.
   Result<void> forward(const scheduler::StepPlan& plan) override {
-    if (std::exchange(is_forwarded_, false)) under_way_.pop_back();  // its caller gave it up
-    LMTP_CHECK(under_way_.size() < (options_.runs_ahead ? 2 : 1), under_way_.size());
-    const bool is_ahead = !under_way_.empty();
-    slots_.apply(plan.changes);
-    drawn_.clear();
-    if (is_ahead && under_way_.back().result) {
-      for (const auto& row : under_way_.back().result->rows) {
-        drawn_.push_back(row.tokens.empty() ? 0 : row.tokens.back().token);
-      }
+    try {
+      return begin(plan);
+    } catch (...) {
+      slots_ = {};  // the next plan that is not ahead starts all that runs once more
+      throw;
     }
-    const bool fails = is_ahead && !under_way_.back().result;
-    Result<scheduler::StepResult> result = fails ? under_way_.back().result : compute(plan);
-    Step& step = under_way_.emplace_back(Step{std::move(result), {}});
-    scheduler::SlotTable::list_draws(plan, step.draws);
-    is_forwarded_ = true;
-    return {};
   }
   // Under a mask, the next token that is allowed is drawn.
   Result<void> choose(std::span<const scheduler::RowMask> masks) override {
-    is_forwarded_ = false;
-    if (masks.empty() || !under_way_.back().result) return {};
+    if (masks.empty() || !under_way_.back().result) {
+      is_forwarded_ = false;
+      return {};
+    }
     auto& rows = under_way_.back().result->rows;
     LMTP_CHECK(masks.size() == rows.size(), masks.size(), rows.size());
     for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -83,22 +76,20 @@ class FakeAgent : public scheduler::ModelAgent {
       rows[i].skipped = masks[i].state == State::kLate;
       if (rows[i].skipped) rows[i].tokens.clear();
     }
+    is_forwarded_ = false;
     return {};
   }
   using ModelAgent::collect;
   Result<void> collect(scheduler::StepResult& result) override {
-    Step step = std::move(under_way_.front());
-    under_way_.pop_front();
-    if (step.result) {
-      slots_.append(step.draws, *step.result);
-    } else {
-      under_way_.clear();
-      is_forwarded_ = false;
-      slots_ = {};  // the next plan starts all that runs once more
+    try {
+      if (Result<void> done = end(result); done) return done;
+      const Error error = under_way_.front().result.error();
+      forget();
+      return error;
+    } catch (...) {
+      forget();
+      throw;
     }
-    if (!step.result) return step.result.error();
-    result = std::move(*step.result);
-    return {};
   }
   bool runs_ahead() const override { return options_.runs_ahead; }
 
@@ -166,6 +157,49 @@ class FakeAgent : public scheduler::ModelAgent {
   std::uint64_t& slot(BlockId block, int offset) {
     LMTP_CHECK(block > kNullBlock && block < options_.num_blocks, block);
     return kv_[static_cast<std::size_t>(block) * kBlockSize + static_cast<std::size_t>(offset)];
+  }
+
+  // A step has failed, with the one behind it.
+  void forget() {
+    under_way_.clear();
+    is_forwarded_ = false;
+    slots_ = {};
+  }
+
+  Result<void> end(scheduler::StepResult& result) {
+    Step& step = under_way_.front();
+    if (!step.result) return step.result.error();
+    slots_.append(step.draws, *step.result);
+    result = std::move(*step.result);
+    under_way_.pop_front();
+    return {};
+  }
+
+  Result<void> begin(const scheduler::StepPlan& plan) {
+    if (std::exchange(is_forwarded_, false)) {  // its caller gave it up
+      under_way_.pop_back();
+      slots_ = {};
+    }
+    LMTP_CHECK(under_way_.size() < (options_.runs_ahead ? 2 : 1), under_way_.size());
+    const bool is_ahead = !under_way_.empty();
+    slots_.apply(plan.changes);
+    drawn_.clear();
+    if (is_ahead && under_way_.back().result) {
+      for (const auto& row : under_way_.back().result->rows) {
+        drawn_.push_back(row.tokens.empty() ? 0 : row.tokens.back().token);
+      }
+    }
+    const bool fails = is_ahead && !under_way_.back().result;
+    Result<scheduler::StepResult> result = fails ? under_way_.back().result : compute(plan);
+    if (!result && options_.fails_in_forward) {
+      slots_ = {};
+      return result.error();
+    }
+    Step step{std::move(result), {}};
+    scheduler::SlotTable::list_draws(plan, step.draws);
+    under_way_.push_back(std::move(step));
+    is_forwarded_ = true;
+    return {};
   }
 
   Result<scheduler::StepResult> compute(const scheduler::StepPlan& plan) {

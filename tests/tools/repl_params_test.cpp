@@ -112,7 +112,7 @@ TEST(SetParam, KnowsEveryNameItTells) {
     ++num_names;
     pos = end + 2;
   }
-  EXPECT_EQ(num_names, 14U);
+  EXPECT_EQ(num_names, 16U);
   EXPECT_FALSE(is_param("top_k"));
   EXPECT_FALSE(is_param("x=1"));
   EXPECT_NE(set_param(params, "colour", "1").error().message.find("known are temperature"),

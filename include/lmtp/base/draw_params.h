@@ -11,7 +11,7 @@ namespace lmtp {
 // Holtzman et al. 2020: the shortest list of greatest weights that holds top_p of the sum of those
 // that are left; typical_p, of Meister et al. 2023: of what is left then, the shortest list of
 // tokens whose surprisals are nearest to their mean that holds typical_p of the sum; the draw.
-// Without padding: rows are compared bytewise.
+// Without padding: rows are sent word by word.
 struct DrawParams {
   std::uint64_t seed = 0;           // draws are f(seed, absolute position)
   float temperature = 0.0F;         // >= 0; 0 is greedy, ties go to the lowest id

@@ -49,9 +49,9 @@ struct SchedulerEvent {
 // - What a step computes besides decodes is bounded by the limits given to plan(), so that a long
 //   prompt delays neither running streams nor new ones.
 // - Admission order: sequences that have run before; then the share (Sequence::share) that was
-// served least;
-//   within it the connections in turn, and of each sequences that have waited long, then the
-//   longest cached prefix, then age. Admission ends with the first sequence that does not fit.
+//   served least; within it the connections in turn, and of each sequences that have waited long,
+//   then the longest cached prefix, then age. Admission ends with the first sequence that does not
+//   fit.
 // - A running prefill leaves half of the prefills' share to shorter ones.
 // - A sequence waits while a running one computes a prefix that both have.
 // - Out of blocks: the youngest running sequence is preempted; it keeps its tokens and resumes by
@@ -125,7 +125,7 @@ class Scheduler {
   // The step after the one that is being executed, whose drawn tokens are not known yet
   // (PlanRow::input_row): the next tokens of each running sequence that will not have all by then.
   // One that reaches its min_tokens is left out. Empty if the next step cannot be known yet: a
-  // sequence waits that could be admitted or have others preempted, or one would need a block that
+  // sequence waits that may be admitted or have others preempted, or one would need a block that
   // only a preemption frees. Steps write keys and values in order, so what is written for a
   // sequence that turns out to have ended is overwritten later. Valid until it is committed or
   // aborted; the commit before makes it the plan.
@@ -145,6 +145,11 @@ class Scheduler {
   std::vector<StreamKey> waiting_order() const;
 
   bool contains(StreamKey key) const { return sequences_.contains(key); }
+  // Null where it is not live. Valid until the next commit, or command.
+  const Sequence* sequence(StreamKey key) const {
+    const auto found = sequences_.find(key);
+    return found != sequences_.end() ? found->second.get() : nullptr;
+  }
   int num_waiting() const { return static_cast<int>(waiting_.size()); }
   // Tokens of waiting sequences, cached ones included.
   int num_waiting_tokens() const;
@@ -211,6 +216,7 @@ class Scheduler {
   void admit_by_shares(const std::vector<Sequence*>& order);
   int tokens_for(const Sequence& sequence, int num_missing) const;
   void spend(int num_tokens, int num_missing);
+  Admission refuse();
   Admission admit(Sequence& sequence);
   cache::PrefixMatch match_prefix(Sequence& sequence);
   bool another_computes_prefix(const Sequence& sequence, int num_matched) const;
@@ -272,6 +278,7 @@ class Scheduler {
   int shortest_prefill_ = 0;
   bool admissions_over_ = false;  // a sequence was preempted, or did not fit
   bool holds_back_ = false;       // by batch.pacing
+  bool has_refused_ = false;      // the last plan: what waits does not fit, and nothing has ended
   bool lacks_blocks_ = false;     // the plan at hand did
   bool in_step_ = false;
 

@@ -64,7 +64,7 @@ struct Sequence {
   SamplingParams params;
   int num_resumed = 0;                 // of the prompt's last tokens, those that count as generated
   std::shared_ptr<StopChecker> stops;  // null: none
-  std::shared_ptr<const MaskSource> mask_source;  // null: none. With one no step runs ahead.
+  std::shared_ptr<const MaskSource> mask_source;  // null: none
   bool wants_notices = false;
   // Before min_tokens: params.logit_bias forbids what would end the stream, and own_bias is the one
   // of the request, which takes its place then.

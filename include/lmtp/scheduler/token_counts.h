@@ -12,7 +12,7 @@
 
 namespace lmtp::scheduler {
 
-// Owner: a Sequence; one thread.
+// Owner: a SlotState; one thread.
 class TokenCounts {
  public:
   struct Entry {

@@ -26,7 +26,7 @@ struct TokenCount {
 };
 
 // Sampling parameters of one row. Arrays are where the ops run; ids distinct and in [0,
-// logits.columns). Without padding, so that rows can be compared bytewise.
+// logits.columns). Without padding: rows are sent word by word.
 struct SampleRow : DrawParams {
   std::int32_t scored = -1;         // token whose log probability is computed; negative: draw one
   std::int32_t num_top = 0;         // [0, min(kSampleTopMax, logits.columns)]

@@ -101,7 +101,8 @@ void Dispatcher::begin(Operation operation, Peer& peer, Answers& answers) {
     return answer({id, id_in_use(id)}, answers);
   }
   WaitingOperation& waiting = *stream->waiting;
-  peer.streams.add(id, std::move(stream));
+  const bool scores = std::holds_alternative<protocol::ScoreMessage>(waiting.operation);
+  peer.streams.add(id, std::move(stream)).scores = scores;
   if (!is_deferred) return start(id, peer, answers);
   if (!count_waiting(waiting)) return fail(id, waiting_full(), peer, answers);
   if (peer.deferred.size() >= kDeferredMax) {

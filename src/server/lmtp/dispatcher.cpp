@@ -156,9 +156,11 @@ void Dispatcher::submit(Request request, Peer& peer, Answers& answers) {
   request.sink = peer.sink;
   request.others_connected = connections_.num_clients() > 1;
   std::string model = request.model;
+  const bool scores = request.kind == RequestKind::kScore;
   registry::Submission submitted = models_.submit(std::move(request));
   if (auto* canceller = std::get_if<std::shared_ptr<registry::StreamCanceller>>(&submitted)) {
-    return peer.streams.add(id, std::move(*canceller), std::move(model));
+    peer.streams.add(id, std::move(*canceller), std::move(model)).scores = scores;
+    return;
   }
   const auto& refusal = std::get<registry::Refusal>(submitted);
   answer_stream_error(error_entry(id, refusal.error, refusal.no_model), answers);

@@ -19,6 +19,9 @@ Result<StreamTable::Live*> find_running(StreamId id, StreamTable& streams) {
   if (live == nullptr || live->cancelled) {
     return Error{ErrorCode::kInvalid, name + " is not live; allowed are live streams of GENERATE"};
   }
+  if (live->scores) {
+    return Error{ErrorCode::kInvalid, name + " scores; allowed are live streams of GENERATE"};
+  }
   if (live->extended == nullptr) return live;
   if (live->extended->waiting != nullptr) {
     return Error{ErrorCode::kInvalid, name + " has not begun; allowed are streams that run"};

@@ -11,15 +11,18 @@ StreamTable::Live* StreamTable::find(StreamId id) {
   return found != streams_.end() ? &found->second : nullptr;
 }
 
-void StreamTable::add(StreamId id, std::shared_ptr<registry::StreamCanceller> canceller,
-                      std::string model) {
-  Live live{std::move(canceller), false, nullptr, std::move(model)};
-  const bool is_new = streams_.emplace(id, std::move(live)).second;
+StreamTable::Live& StreamTable::add(StreamId id,
+                                    std::shared_ptr<registry::StreamCanceller> canceller,
+                                    std::string model) {
+  Live live{.canceller = std::move(canceller), .extended = nullptr, .model = std::move(model)};
+  const auto [at, is_new] = streams_.emplace(id, std::move(live));
   LMTP_CHECK(is_new, connection_, id);
+  return at->second;
 }
 
 StreamTable::Live& StreamTable::add(StreamId id, std::unique_ptr<ExtendedStream> extended) {
-  const auto [at, is_new] = streams_.emplace(id, Live{nullptr, false, std::move(extended), {}});
+  const auto [at, is_new] = streams_.emplace(
+      id, Live{.canceller = nullptr, .extended = std::move(extended), .model = {}});
   LMTP_CHECK(is_new, connection_, id);
   const ExtendedStream& stream = *at->second.extended;
   if (stream.first_deadline) deadlines_.insert({*stream.first_deadline, id, true});

@@ -26,6 +26,7 @@ class StreamTable {
     bool cancelled = false;
     std::unique_ptr<ExtendedStream> extended;  // null: a stream of the base protocol
     std::string model;                         // as its request named it
+    bool scores = false;                       // it is a SCORE
   };
 
   explicit StreamTable(ConnectionId connection) : connection_(connection) {}
@@ -39,7 +40,7 @@ class StreamTable {
   std::size_t size() const { return streams_.size(); }
 
   // REQUIRES: !contains(id).
-  void add(StreamId id, std::shared_ptr<registry::StreamCanceller> canceller, std::string model);
+  Live& add(StreamId id, std::shared_ptr<registry::StreamCanceller> canceller, std::string model);
   Live& add(StreamId id, std::unique_ptr<ExtendedStream> extended);
   // The stream has ended by itself.
   void erase(StreamId id);

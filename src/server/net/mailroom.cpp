@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <boost/asio/bind_allocator.hpp>
 #include <boost/asio/post.hpp>
+#include <chrono>
 #include <exception>
 #include <iterator>
 #include <new>
+#include <thread>
 #include <utility>
 
 namespace lmtp::server {
@@ -15,6 +17,7 @@ namespace {
 constexpr std::size_t kTurn = 16;
 // With more than so many waiting, another clerk is worth its wake-up.
 constexpr std::size_t kAlone = 4;
+constexpr std::chrono::milliseconds kNoMemoryPause{1};
 
 }  // namespace
 
@@ -93,14 +96,16 @@ Mailroom::Clerk* Mailroom::hire() {
   return &*idle;
 }
 
-// A clerk that is at work finds what has been put before it ends.
+// A clerk that is at work finds what has been put before it ends; one that is away may be for long.
 void Mailroom::wake() noexcept {
   Clerk* clerk = nullptr;
   {
     const std::lock_guard lock(mutex_);
-    if (first_ == nullptr || std::ranges::any_of(clerks_, &Clerk::is_busy)) return;
+    const auto is_at_hand = [](const Clerk& one) { return one.is_busy && !one.is_away; };
+    if (first_ == nullptr || std::ranges::any_of(clerks_, is_at_hand)) return;
     clerk = hire();
   }
+  if (clerk == nullptr) return;
   num_wakeups_.fetch_add(1, std::memory_order_relaxed);
   post(*clerk);
 }
@@ -118,10 +123,11 @@ void Mailroom::work(Clerk& clerk) noexcept {
   }
   if (helper != nullptr) post(*helper);
   for (std::size_t i = 0; i < kTurn; ++i) {
-    if (!hand_out()) break;
+    if (!hand_out(clerk)) break;
   }
   {
     const std::lock_guard lock(mutex_);
+    clerk.is_away = false;
     if (first_ == nullptr) {
       clerk.is_busy = false;
       return;
@@ -131,11 +137,12 @@ void Mailroom::work(Clerk& clerk) noexcept {
 }
 
 // False: there was none, or it could not be handed out and waits again.
-bool Mailroom::hand_out() {
+bool Mailroom::hand_out(Clerk& clerk) {
   std::shared_ptr<Mail> mail;
   {
     const std::lock_guard lock(mutex_);
     mail = pop();
+    clerk.is_away = mail != nullptr;
   }
   if (mail == nullptr) return false;
   try {
@@ -143,6 +150,7 @@ bool Mailroom::hand_out() {
     return true;
   } catch (const std::exception&) {  // no memory, which a message would take too
     put(std::move(mail));
+    std::this_thread::sleep_for(kNoMemoryPause);
     return false;
   }
 }

@@ -69,8 +69,9 @@ class Mail {
 
 // The mail of all connections waits in one list. wake() posts at most one handler to the io
 // threads, a clerk, which hands the mail out; where there is much, it has others help it, one an io
-// thread. So an engine's thread pays for one post a step, whatever the number of connections.
-// Owner: the ServerContext. Any thread, but for the constructor and clear().
+// thread. Where a clerk is held up by a connection's mail, the next wake() posts another one. So an
+// engine's thread pays for one post a step, whatever the number of connections. Owner: the
+// ServerContext. Any thread, but for the constructor and clear().
 class Mailroom final : public Waker {
  public:
   // num_clerks: of io threads.
@@ -94,6 +95,7 @@ class Mailroom final : public Waker {
   // none and cannot fail.
   struct Clerk {
     bool is_busy = false;
+    bool is_away = false;  // with some connection's mail, which may take its time
     alignas(std::max_align_t) std::array<std::byte, 256> memory = {};
   };
   template <typename T>
@@ -103,7 +105,7 @@ class Mailroom final : public Waker {
   Clerk* hire();
   void post(Clerk& clerk) noexcept;
   void work(Clerk& clerk) noexcept;
-  bool hand_out();
+  bool hand_out(Clerk& clerk);
 
   boost::asio::io_context& io_;
   std::mutex mutex_;
