@@ -253,6 +253,7 @@ class RowSampler {
     for (std::int64_t id = 0; id < size(); ++id) {
       if (work_.weights[id] >= 1.0F) sums.add(whole(work_.weights[id]), surprisal_of(id));
     }
+    LMTP_CHECK(sums.weights > 0);  // the best token's
     const auto distance = [&, mean = sums.mean()](std::int64_t id) {
       return static_cast<std::uint32_t>(std::abs(surprisal_of(id) - mean));
     };

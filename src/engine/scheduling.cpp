@@ -14,7 +14,7 @@ constexpr int kReservedTokensMax = 4096;
 void reserve(scheduler::Sequence& sequence, int max_tokens, const ModelLimits& limits) {
   const int most = std::min(limits.total_tokens_max(), kReservedTokensMax);
   const int num_tokens = std::min(most - std::min(most, sequence.length()), max_tokens);
-  const auto num_reserved = static_cast<std::size_t>(sequence.length() + num_tokens);
+  const std::size_t num_reserved = sequence.tokens.size() + static_cast<std::size_t>(num_tokens);
   sequence.tokens.reserve(num_reserved);
   sequence.blocks.reserve(num_reserved / kBlockSize + 1);
 }

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
 #include <deque>
 #include <random>
 #include <span>
@@ -139,9 +138,8 @@ class ResidentBatchTest : public ::testing::Test {
     stream_.synchronize();
     expect_rows(input_records, arrays, num_padded);
     const auto on_device = from_device(rows_.sample_rows(), sample_rows.size());
-    EXPECT_EQ(
-        std::memcmp(on_device.data(), sample_rows.data(), sample_rows.size() * sizeof(SampleRow)),
-        0);
+    EXPECT_TRUE(std::ranges::equal(std::as_bytes(std::span(on_device)),
+                                   std::as_bytes(std::span(sample_rows))));
     const std::size_t num_row_bytes = Upload::size_of(next.rows.size() * sizeof(kernels::BatchRow));
     return (num_bytes - num_row_bytes) / sizeof(kernels::WordPatch);
   }
