@@ -28,7 +28,7 @@ HTTP_SOURCES = [
     "tests/server/http_fuzz.cpp", "src/base/*.cpp", "src/request/*.cpp",
     "src/server/access/key_file.cpp", "src/server/generation/encode_text.cpp",
     "src/server/generation/json_fields.cpp", "src/server/http/message.cpp",
-    "src/server/http/routes.cpp",
+    "src/server/http/routes.cpp", "src/server/net/mailroom.cpp",
     "src/server/openai/chat_request.cpp", "src/server/openai/common_fields.cpp",
     "src/server/openai/error.cpp", "src/server/openai/request.cpp", "src/server/tgi/error.cpp",
     "src/server/tgi/request.cpp", "src/text/chat_template.cpp", "src/text/rendered_chat.cpp",
