@@ -42,30 +42,6 @@ Result<void> check_lengths(const Request& request, const ModelLimits& limits) {
                                         allowed_length(limits, 1)};
 }
 
-bool allows_any(const TokenMask& mask, int vocab_size) {
-  // Of the last word, the bits of the vocabulary.
-  const std::uint64_t last = ~std::uint64_t{0} >> (63 - (vocab_size - 1) % 64);
-  for (std::size_t i = 0; i < mask.words.size(); ++i) {
-    if ((mask.words[i] & (i + 1 < mask.words.size() ? ~std::uint64_t{0} : last)) != 0) return true;
-  }
-  return false;
-}
-
-// The mask without the tokens that cannot be drawn before min_tokens.
-TokenMask without_ends(const Request& request, const ModelLimits& limits) {
-  TokenMask mask = *request.params.mask;
-  const auto clear = [&](const std::vector<TokenId>& ids) {
-    for (const TokenId id : ids) {
-      if (id < limits.vocab_size) {
-        mask.words[static_cast<std::size_t>(id) / 64] &= ~(std::uint64_t{1} << id % 64);
-      }
-    }
-  };
-  clear(request.params.stop_token_ids);
-  if (!request.params.ignore_eos) clear(limits.eos_ids);
-  return mask;
-}
-
 Result<void> check_mask(const Request& request, const ModelLimits& limits) {
   const TokenMask& mask = *request.params.mask;
   const int vocab_size = limits.vocab_size;
@@ -75,11 +51,11 @@ Result<void> check_mask(const Request& request, const ModelLimits& limits) {
                      std::to_string((vocab_size + 7) / 8) + " (a bit for each of " +
                      std::to_string(vocab_size) + " tokens)"};
   }
-  if (!allows_any(mask, vocab_size)) {
+  if (!mask.allows_other({}, vocab_size)) {
     return Error{ErrorCode::kInvalid, "mask: allows no token; at least one bit must be set"};
   }
   if (request.num_resumed >= request.params.min_tokens ||
-      allows_any(without_ends(request, limits), vocab_size)) {
+      mask.allows_other(request.params.end_ids(limits.eos_ids), vocab_size)) {
     return {};
   }
   return Error{ErrorCode::kInvalid,

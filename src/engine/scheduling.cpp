@@ -30,6 +30,7 @@ std::unique_ptr<scheduler::Scheduler> make_scheduler(const scheduler::AgentInfo&
   scheduling.context_length = limits.total_tokens_max();
   scheduling.batch = options.batch;
   scheduling.debug = options.debug;
+  scheduling.vocab_size = limits.vocab_size;
   scheduling.eos_ids = limits.eos_ids;
   scheduling.counters = counters;
   return std::make_unique<scheduler::Scheduler>(std::move(scheduling));

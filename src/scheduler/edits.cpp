@@ -42,15 +42,6 @@ bool is_impossible(const Sequence& sequence, TokenId token) {
          std::isinf(bias->values[static_cast<std::size_t>(at - bias->ids.begin())]);
 }
 
-bool masks_all_but_ends(const Sequence& sequence, std::span<const TokenId> eos_ids) {
-  if (sequence.params.mask == nullptr) return false;
-  const auto num_bits = static_cast<TokenId>(sequence.params.mask->words.size() * 64);
-  for (TokenId token = 0; token < num_bits; ++token) {
-    if (sequence.params.mask->allows(token) && !is_end(sequence, token, eos_ids)) return false;
-  }
-  return true;
-}
-
 // A checker that has seen what was reported.
 std::shared_ptr<StopChecker> restart_stops(const StopChecker* stops, const Sequence& sequence) {
   if (stops == nullptr) return nullptr;
@@ -184,8 +175,9 @@ Result<const Sequence*> Scheduler::fork(StreamKey from, StreamKey to,
                      "; allowed is more than the " + std::to_string(parent.num_generated()) +
                      " tokens that the stream has generated"};
   }
-  if (parent.num_counted() < sequence->params.min_tokens &&
-      masks_all_but_ends(*sequence, options_.eos_ids)) {
+  const TokenMask* const mask = sequence->params.mask.get();
+  if (mask != nullptr && parent.num_counted() < sequence->params.min_tokens &&
+      !mask->allows_other(sequence->params.end_ids(options_.eos_ids), options_.vocab_size)) {
     return Error{ErrorCode::kInvalid,
                  "min_tokens: none of the tokens that the stream's mask allows can be drawn before "
                  "it; allowed are at most " +

@@ -24,6 +24,7 @@ Scheduler::Scheduler(SchedulerOptions options)
     : options_(std::move(options)), pool_(options_.num_blocks), prefix_cache_(pool_) {
   LMTP_CHECK(options_.num_blocks >= min_blocks(options_.context_length), options_.num_blocks,
              options_.context_length);
+  LMTP_CHECK(options_.vocab_size >= 1, options_.vocab_size);
   LMTP_CHECK(options_.batch.max_tokens >= 1, options_.batch.max_tokens);
   LMTP_CHECK(options_.batch.max_sequences >= 1 &&
                  options_.batch.max_sequences <= BatchLimits::kSequencesMax,

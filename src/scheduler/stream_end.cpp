@@ -23,8 +23,7 @@ void withhold_end(Sequence& sequence, std::span<const TokenId> eos_ids) {
       sequence.num_counted() >= params.min_tokens) {
     return;
   }
-  std::vector<TokenId> ids = params.stop_token_ids;
-  if (!params.ignore_eos) ids.insert(ids.end(), eos_ids.begin(), eos_ids.end());
+  std::vector<TokenId> ids = params.end_ids(eos_ids);
   if (ids.empty()) return;
   std::ranges::sort(ids);
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());

@@ -218,6 +218,31 @@ TEST_P(EditsTest, WhatIsNotAllowedChangesNothing) {
   EXPECT_EQ(tokens_of(key), FakeAgent::expected_tokens(counting(1, 10), 20, kVocab));
 }
 
+// Of the stream's mask: the ends cannot be drawn yet, and other bits are of no token.
+TEST_P(EditsTest, AForkThatCouldDrawNothingBeforeMinTokensIsRefused) {
+  SamplingParams params;
+  auto mask = std::make_shared<TokenMask>();
+  mask->words.assign((kVocab + 63) / 64, 0);
+  mask->words[0] = 0b1001;
+  mask->words.back() = std::uint64_t{1} << 63;
+  ASSERT_FALSE(mask->allows(kVocab - 1));
+  params.mask = mask;
+  params.stop_token_ids = {0, 3};
+  const StreamKey key = driver_.generate(1, counting(1, 10), 20, 1, params);
+  SamplingChanges changes;
+  changes.values.min_tokens = 4;
+  set(changes, "min_tokens");
+  const auto fork = scheduler().fork(key, {1, 2}, changes);
+  ASSERT_FALSE(fork);
+  EXPECT_EQ(fork.error().message,
+            "min_tokens: none of the tokens that the stream's mask allows can be drawn before it; "
+            "allowed are at most 0");
+  EXPECT_EQ(scheduler().sequence({1, 2}), nullptr);
+  changes.values.min_tokens = 0;
+  EXPECT_TRUE(scheduler().fork(key, {1, 2}, changes));
+  driver_.run();
+}
+
 // Before min_tokens the bias depends on the position: each appended token has a row of its own.
 TEST_P(EditsTest, AppendedTokensBeforeMinTokensGoOneAStep) {
   for (const bool has_min_tokens : {false, true}) {

@@ -136,6 +136,9 @@ TEST(SchedulerDeath, LimitsThatNothingKeepsAreOurBug) {
   options.debug.max_chunk_tokens = -1;
   EXPECT_DEATH(Scheduler{options}, "max_chunk_tokens >= 0");
   options = good;
+  options.vocab_size = 0;
+  EXPECT_DEATH(Scheduler{options}, "vocab_size >= 1");
+  options = good;
   options.batch.max_tokens = 0;
   EXPECT_DEATH(Scheduler{options}, "check failed: .*batch.max_");
   for (const int wrong : {0, BatchLimits::kSequencesMax + 1}) {

@@ -21,6 +21,7 @@ TEST(SkippedRowsTest, GiveTheSameTokensLater) {
   constexpr int kTokens = 20;
   std::mt19937 generator(3);
   scheduler::SchedulerOptions options;
+  options.vocab_size = testing::FakeAgentOptions{}.vocab_size;
   options.num_blocks = 12;
   options.context_length = 100;
   options.batch.max_tokens = 16;

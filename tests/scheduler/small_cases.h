@@ -11,6 +11,7 @@ inline constexpr int kSmallVocab = 1000;
 
 inline scheduler::SchedulerOptions small_options() {
   scheduler::SchedulerOptions options;
+  options.vocab_size = kSmallVocab;
   options.context_length = 256;
   options.batch.max_tokens = 64;
   return options;

@@ -111,6 +111,7 @@ class StressTest : public ::testing::TestWithParam<std::size_t> {
 
   static SchedulerOptions scheduler_options() {
     SchedulerOptions options;
+    options.vocab_size = kVocab;
     options.context_length = shape().context_length;
     options.batch.max_tokens = shape().max_batched_tokens;
     return options;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "lmtp/base/draw_params.h"
@@ -31,6 +32,10 @@ struct TokenMask {
     const auto at = static_cast<std::size_t>(token);
     return at / 64 < words.size() && ((words[at / 64] >> (at % 64)) & 1) != 0;
   }
+  // Whether it allows a token of the vocabulary that is not among these. Bits beyond the vocabulary
+  // do not count.
+  bool allows_other(std::span<const TokenId> ids, int vocab_size) const;
+
   bool operator==(const TokenMask&) const = default;
 };
 
@@ -45,6 +50,9 @@ struct SamplingParams : DrawParams {
   std::vector<TokenId> stop_token_ids;  // others that do; at most kMaxStopTokens
   // What is reported: of the logits as the model gave them; or after penalties, bias and mask.
   bool raw_logprobs = false;
+
+  // The tokens that end the stream by themselves, in any order: before min_tokens none is drawn.
+  std::vector<TokenId> end_ids(std::span<const TokenId> eos_ids) const;
 };
 
 // Cap on top_logprobs; larger values are clamped.

@@ -30,6 +30,7 @@ struct SchedulerOptions {
   int num_blocks = 0;      // of the pool, kNullBlock included
   int context_length = 0;  // the pool must hold one such sequence: see min_blocks
   BatchLimits batch;       // of a step
+  int vocab_size = 0;  // >= 1: bits of masks beyond it do not count
   std::vector<TokenId> eos_ids;
   DebugOptions debug;
   SchedulerCounters counters;  // to count on from
