@@ -313,13 +313,12 @@ void Engine::Impl::apply(Request& request) {
 
 void Engine::Impl::begin_fork(const Request& request) {
   const StreamKey& key = request.key;
-  const auto forked = scheduler->fork(request.fork->key, key, request.fork->changes);
-  if (!forked) return refuse(request, forked.error());
-  streams.emplace(key, Stream{request.sink, StreamRecord(request), (*forked)->wants_notices});
-  if ((*forked)->wants_notices) queue.begin(key, Clock::now());
-  outbox.add(key.connection, request.sink,
-             ForkBegun{key.stream, request.fork->key.stream, (*forked)->num_emitted,
-                       scheduler->num_backtracked(request.fork->key)});
+  const auto begun = scheduler->fork(request.fork->key, key, request.fork->changes);
+  if (!begun) return refuse(request, begun.error());
+  const bool wants_notices = streams.at(request.fork->key).wants_notices;
+  streams.emplace(key, Stream{request.sink, StreamRecord(request), wants_notices});
+  if (wants_notices) queue.begin(key, Clock::now());
+  outbox.add(key.connection, request.sink, *begun);
 }
 
 void Engine::Impl::apply(Backtrack& command) {

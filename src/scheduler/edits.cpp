@@ -71,9 +71,8 @@ void Scheduler::requeue(Sequence& sequence) {
 
 Result<Sequence*> Scheduler::find(StreamKey key) {
   LMTP_CHECK(!in_step_);
-  const auto found = sequences_.find(key);
-  if (found == sequences_.end()) return not_live(key.stream);
-  return found->second.get();
+  if (Sequence* const found = live(key)) return found;
+  return not_live(key.stream);
 }
 
 Result<Sequence*> Scheduler::find_generate(StreamKey key) {
@@ -148,11 +147,10 @@ Result<void> Scheduler::backtrack(StreamKey key, int num_dropped,
   return {};
 }
 
-Result<const Sequence*> Scheduler::fork(StreamKey from, StreamKey to,
-                                        const SamplingChanges& changes) {
+Result<ForkBegun> Scheduler::fork(StreamKey from, StreamKey to, const SamplingChanges& changes) {
   const Result<Sequence*> found = find_generate(from);
   if (!found) return found.error();
-  if (contains(to)) {
+  if (live(to) != nullptr) {
     return Error{ErrorCode::kInvalid, "streams: " + std::to_string(to.stream) +
                                           " is live; allowed are ids of no live stream"};
   }
@@ -198,9 +196,12 @@ Result<const Sequence*> Scheduler::fork(StreamKey from, StreamKey to,
   sequence->stops = restart_stops(parent.stops.get(), *sequence);
   sequence->mask_source = parent.mask_source;
   sequence->wants_notices = parent.wants_notices;
-  const Sequence* const forked = sequence.get();
+  const ForkBegun begun{.stream_id = to.stream,
+                        .fork_of = from.stream,
+                        .num_shared = sequence->num_emitted,
+                        .num_backtracked = parent.num_backtracked};
   add(std::move(sequence));
-  return forked;
+  return begun;
 }
 
 Result<void> Scheduler::suspend(StreamKey key) {

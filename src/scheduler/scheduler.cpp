@@ -43,7 +43,7 @@ Scheduler::~Scheduler() = default;
 
 std::vector<SchedulerEvent>& Scheduler::add(std::unique_ptr<Sequence> sequence) {
   LMTP_CHECK(!in_step_);
-  LMTP_CHECK(!contains(sequence->key), sequence->key.connection, sequence->key.stream);
+  LMTP_CHECK(live(sequence->key) == nullptr, sequence->key.connection, sequence->key.stream);
   Sequence& added = *sequence;
   added.id = next_id_++;
   added.waiting_since = step_;
@@ -67,9 +67,9 @@ std::vector<SchedulerEvent>& Scheduler::add(std::unique_ptr<Sequence> sequence) 
 
 bool Scheduler::remove(StreamKey key) {
   LMTP_CHECK(!in_step_);
-  const auto found = sequences_.find(key);
-  if (found == sequences_.end()) return false;
-  finish(*found->second);
+  Sequence* const found = live(key);
+  if (found == nullptr) return false;
+  finish(*found);
   return true;
 }
 

@@ -245,7 +245,7 @@ class StressTest : public ::testing::TestWithParam<std::size_t> {
     if (static_cast<int>(streams_.size()) >= kStreamsMax) return false;
     const StreamId live = below(20) == 0 ? any_stream() : 0;
     const StreamId to = live != 0 ? live : last_id_ + 1;
-    const Result<const Sequence*> done = scheduler().fork(key_of(from), key_of(to));
+    const Result<ForkBegun> done = scheduler().fork(key_of(from), key_of(to));
     const auto at = streams_.find(from);
     const bool is_allowed = at != streams_.end() && at->second.kind == RequestKind::kGenerate &&
                             !streams_.contains(to) && at->second.num_forks < Scheduler::kMaxForks;

@@ -103,18 +103,14 @@ class Scheduler {
 
   // Queues a Generate with the tokens of another one so far, generated ones included, which count
   // for its max_tokens too. Unless a seed is among the changes, it draws by splitmix64(the other's
-  // seed, the number of the fork: 1 is the first). Returns the new sequence, valid until the next
-  // plan().
-  Result<const Sequence*> fork(StreamKey from, StreamKey to, const SamplingChanges& changes = {});
+  // seed, the number of the fork: 1 is the first). Returns the first event of the fork's stream.
+  Result<ForkBegun> fork(StreamKey from, StreamKey to, const SamplingChanges& changes = {});
 
   // Of a row of a plan that is not committed yet. Null where the sequence has ended, or was set
   // back, since the plan was made ahead: the row's result is ignored.
   const Sequence* sequence_of(const StepPlan& plan, std::size_t row) const {
     return (&plan == &ahead().plan ? ahead() : current()).sequences[row];
   }
-
-  // Tokens that were reported and then dropped, which its next event says. REQUIRES: key is live.
-  int num_backtracked(StreamKey key) const { return sequences_.at(key)->num_backtracked; }
 
   // A suspended sequence holds no blocks and is not looked at until it is resumed.
   Result<void> suspend(StreamKey key);
@@ -145,12 +141,8 @@ class Scheduler {
   // Those that wait, in the order in which they would be admitted if nothing else came.
   std::vector<StreamKey> waiting_order() const;
 
-  bool contains(StreamKey key) const { return sequences_.contains(key); }
   // Null where it is not live. Valid until the next commit, or command.
-  const Sequence* sequence(StreamKey key) const {
-    const auto found = sequences_.find(key);
-    return found != sequences_.end() ? found->second.get() : nullptr;
-  }
+  const Sequence* sequence(StreamKey key) const { return live(key); }
   int num_waiting() const { return static_cast<int>(waiting_.size()); }
   // Tokens of waiting sequences, cached ones included.
   int num_waiting_tokens() const;
@@ -225,6 +217,10 @@ class Scheduler {
   bool fits(const cache::PrefixMatch& match, int num_tokens, int num_freed = 0) const;
   int blocks_expected(const Sequence& sequence) const;
 
+  Sequence* live(StreamKey key) const {
+    const auto found = sequences_.find(key);
+    return found != sequences_.end() ? found->second.get() : nullptr;
+  }
   Result<Sequence*> find(StreamKey key);
   Result<Sequence*> find_generate(StreamKey key);
   Result<void> check_backtrack(const Sequence& sequence, int num_dropped,
