@@ -105,6 +105,8 @@ class FieldReader {
   int whole(Field field, int absent, const ParamRange& range);
   // Larger numbers are refused.
   int whole_within(Field field, int absent, int low, int high);
+  // Any that is not negative, for those who know what is allowed; absent: 0.
+  std::int64_t count(Field field);
   // The field must be present, an array of whole numbers in [0, 2^31). With `parts` it may be a
   // list of prompt parts, which are appended there.
   std::vector<TokenId> required_tokens(Field field, bool may_be_empty,

@@ -172,6 +172,16 @@ int FieldReader::whole_within(Field field, int absent, int low, int high) {
   return absent;
 }
 
+std::int64_t FieldReader::count(Field field) {
+  const auto& value = element(field);
+  if (!value) return 0;
+  std::int64_t read = 0;
+  if (value->get_int64().get(read) == simdjson::SUCCESS && read >= 0) return read;
+  fail(field, seen(*value) + "; allowed is a whole number from 0 to " +
+                  std::to_string(std::numeric_limits<std::int64_t>::max()));
+  return 0;
+}
+
 std::optional<std::uint64_t> FieldReader::optional_seed(Field field) {
   const auto& value = element(field);
   if (!value) return std::nullopt;

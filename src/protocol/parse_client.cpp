@@ -324,7 +324,7 @@ TokenizeMessage read_tokenize(StreamId stream_id, std::string model, FieldReader
 }
 
 BacktrackMessage read_backtrack(StreamId stream_id, FieldReader& reader) {
-  BacktrackMessage message{stream_id, reader.whole(Field::kDrop, 0, {0, kMaxCount}), {}};
+  BacktrackMessage message{stream_id, reader.count(Field::kDrop), {}};
   if (reader.has(Field::kAppend)) message.appended = reader.required_tokens(Field::kAppend, true);
   return message;
 }

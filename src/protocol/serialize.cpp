@@ -87,6 +87,8 @@ void append_token(const TokenEvent& entry, const TokenEntry* more, std::string& 
     append_int(more->fork->fork_of, out);
     out.append(", \"fork_at\": ");
     append_int(more->fork->num_shared, out);
+    out.append(", \"fork_prompt\": ");
+    append_int(more->fork->num_prompt, out);
   }
   out.append(", \"finish_reason\": ");
   append_reason(entry.finish_reason, out);

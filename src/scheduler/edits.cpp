@@ -3,6 +3,7 @@
 // tokens.
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -84,14 +85,9 @@ Result<Sequence*> Scheduler::find_generate(StreamKey key) {
   return found;
 }
 
-Result<void> Scheduler::check_backtrack(const Sequence& sequence, int num_dropped,
-                                        std::span<const TokenId> appended) const {
-  if (num_dropped >= sequence.length()) {
-    return Error{ErrorCode::kInvalid, "drop: is " + std::to_string(num_dropped) +
-                                          "; allowed are at most " +
-                                          std::to_string(sequence.length() - 1) +
-                                          " (the stream's tokens but the first)"};
-  }
+// Where so many tokens are dropped before.
+Result<void> Scheduler::check_append(const Sequence& sequence, int num_dropped,
+                                     std::span<const TokenId> appended) const {
   const int num_kept = std::max(0, sequence.num_generated() - num_dropped);
   const int num_prompt = std::min(sequence.num_prompt, sequence.length() - num_dropped);
   const int most = generated_max(sequence.params, num_prompt) - num_kept - 1;
@@ -132,13 +128,20 @@ void Scheduler::cut(Sequence& sequence, int num_dropped) {
   match_prefix(sequence);
 }
 
-Result<void> Scheduler::backtrack(StreamKey key, int num_dropped,
+Result<void> Scheduler::backtrack(StreamKey key, std::int64_t asked,
                                   std::span<const TokenId> appended) {
-  LMTP_CHECK(num_dropped >= 0, num_dropped);
+  LMTP_CHECK(asked >= 0, asked);
   const Result<Sequence*> found = find_generate(key);
   if (!found) return found.error();
   Sequence& sequence = **found;
-  if (Result<void> ok = check_backtrack(sequence, num_dropped, appended); !ok) return ok;
+  if (asked >= sequence.length()) {
+    return Error{ErrorCode::kInvalid, "drop: is " + std::to_string(asked) +
+                                          "; allowed are at most " +
+                                          std::to_string(sequence.length() - 1) +
+                                          " (the stream's tokens but the first)"};
+  }
+  const auto num_dropped = static_cast<int>(asked);
+  if (Result<void> ok = check_append(sequence, num_dropped, appended); !ok) return ok;
   if (num_dropped > 0) cut(sequence, num_dropped);
   sequence.tokens.insert(sequence.tokens.end(), appended.begin(), appended.end());
   if (sequence.is_slot_known) {
@@ -198,6 +201,7 @@ Result<ForkBegun> Scheduler::fork(StreamKey from, StreamKey to, const SamplingCh
   sequence->wants_notices = parent.wants_notices;
   const ForkBegun begun{.stream_id = to.stream,
                         .fork_of = from.stream,
+                        .num_prompt = sequence->num_prompt,
                         .num_shared = sequence->num_emitted,
                         .num_backtracked = parent.num_backtracked};
   add(std::move(sequence));

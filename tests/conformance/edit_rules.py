@@ -43,6 +43,7 @@ async def forks_begin_with_their_stream(t):
             entries = await w.finish(fork)
             points.add(entries[0].get("fork_at"))
             expect_equal(entries[0].get("fork_of"), stream_id, "fork_of")
+            expect_equal(entries[0].get("fork_prompt"), len(PROMPT), "fork_prompt")
             expect(not any("fork_of" in e for e in entries[1:]), "fork_of beyond the first entry")
             expect_equal(values(entries), values(whole[entries[0]["fork_at"] :]), "the fork")
         expect_equal(len(points), 1, "different values of fork_at")

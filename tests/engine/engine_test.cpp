@@ -165,6 +165,7 @@ TEST_P(EngineTest, ForksAndBacktracksOfAStreamThatRuns) {
   for (const StreamId id : {2, 3}) {
     const auto fork = sink->wait_done(id);
     EXPECT_GE(fork.forked_at, 29);
+    EXPECT_EQ(fork.forked_prompt, 40);
     EXPECT_EQ(fork.tokens, std::vector<TokenId>(tokens.begin() + fork.forked_at, tokens.end()));
   }
   EXPECT_EQ(sink->wait_done(2).forked_at, sink->wait_done(3).forked_at);

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdint>
+#include <limits>
 #include <string>
 #include <variant>
 
@@ -115,6 +117,9 @@ TEST(ParseClient, EditsOfStreams) {
   EXPECT_EQ(back.num_dropped, 4);
   EXPECT_EQ(back.appended, (std::vector<TokenId>{7, 8}));
   EXPECT_EQ(parse_as<BacktrackMessage>(R"(BACKTRACK {"stream_id": 1})").num_dropped, 0);
+  const auto far =
+      parse_as<BacktrackMessage>(R"(BACKTRACK {"stream_id": 1, "drop": 9223372036854775807})");
+  EXPECT_EQ(far.num_dropped, std::numeric_limits<std::int64_t>::max()) << "for the refusal";
   // And as they are written.
   const auto forked = parse_as<ForkMessage>(serialize_client_message(fork));
   EXPECT_EQ(forked.streams, fork.streams);

@@ -155,6 +155,10 @@ const Case kCases[] = {
     {"prompt_twice", R"(GENERATE {"stream_id": 7, "prompt": [1], "prompt": [2]})", "prompt",
      "given twice"},
 
+    {"negative_drop", R"(BACKTRACK {"stream_id": 7, "drop": -1})", "drop", "is -1", 7, false},
+    {"unsigned_drop", R"(BACKTRACK {"stream_id": 7, "drop": 18446744073709551615})", "drop",
+     "is 18446744073709551615; allowed is a whole number from 0 to 9223372036854775807", 7, false},
+
     {"score_no_prompt", R"(SCORE {"stream_id": 7, "scored": [1]})", "prompt", "is missing"},
     {"score_no_scored", R"(SCORE {"stream_id": 7, "prompt": [1]})", "scored", "is missing"},
     {"score_empty", R"(SCORE {"stream_id": 7, "prompt": [1], "scored": []})", "scored", "is empty"},

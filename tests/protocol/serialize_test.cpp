@@ -37,6 +37,15 @@ TEST(Serialize, ATokenHasTheReferencesFields) {
             R"(TOKEN [{"token": 42, "stream_id": 3, "logprob": 0.0, "finish_reason": "length"}])");
 }
 
+TEST(Serialize, TheFirstEntryOfAForkSaysWhatItBeginsWith) {
+  TokenEntry entry;
+  entry.event = {3, 42, -0.5F, FinishReason::kNone, std::nullopt};
+  entry.fork = ForkBegun{.stream_id = 3, .fork_of = 1, .num_prompt = 7, .num_shared = 0};
+  EXPECT_EQ(tokens_text({entry}),
+            R"(TOKEN [{"token": 42, "stream_id": 3, "logprob": -0.5, "fork_of": 1, "fork_at": 0, )"
+            R"("fork_prompt": 7, "finish_reason": null}])");
+}
+
 TEST(Serialize, AllStreamsOfAStepShareAMessage) {
   EXPECT_EQ(tokens_text({TokenEvent{1, 2, -1.0F, FinishReason::kNone, std::nullopt},
                          ErrorEntry{9, "cancelled", ErrorCode::kCancelled}}),

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <set>
 #include <string>
@@ -107,6 +108,31 @@ TEST_P(EditsTest, BacktrackIntoThePrompt) {
             std::vector<TokenId>{4} + FakeAgent::expected_tokens(forced, 29, kVocab));
 }
 
+// No event tells of the backtracks before the forks: what these begin with says it.
+TEST_P(EditsTest, AForkSaysWhatItsStreamHas) {
+  const std::vector<TokenId> prompt = counting(1, 40);
+  const StreamKey key = driver_.generate(1, prompt, 60);
+  run_until(key, 8);
+  const auto had = static_cast<int>(tokens_of(key).size());
+  ASSERT_TRUE(scheduler().backtrack(key, 3, std::vector<TokenId>{9}));
+  const auto behind = scheduler().fork(key, {1, 2});
+  ASSERT_TRUE(behind);
+  EXPECT_EQ(behind->fork_of, 1);
+  EXPECT_EQ(behind->stream_id, 2);
+  EXPECT_EQ(behind->num_prompt, 40);
+  EXPECT_EQ(behind->num_shared, had - 3) << "appended tokens are the fork's own entries";
+  EXPECT_EQ(behind->num_backtracked, 3);
+  ASSERT_TRUE(scheduler().truncate(key, had - 2 + 5));
+  const auto before = scheduler().fork(key, {1, 3});
+  ASSERT_TRUE(before);
+  EXPECT_EQ(before->num_prompt, 35);
+  EXPECT_EQ(before->num_shared, 0);
+  EXPECT_EQ(before->num_backtracked, had + 5);
+  driver_.run();
+  EXPECT_EQ(tokens_of({1, 3}), FakeAgent::expected_tokens(first_of(prompt, 35), 60, kVocab));
+  EXPECT_EQ(tokens_of({1, 3}), tokens_of(key));
+}
+
 TEST_P(EditsTest, AForkInto8ComputesOneTokenEach) {
   const StreamKey key = driver_.generate(1, counting(1, 300), 300);
   run_until(key, 200);
@@ -197,6 +223,9 @@ TEST_P(EditsTest, WhatIsNotAllowedChangesNothing) {
   EXPECT_EQ(error_of(scheduler().truncate(key, length)),
             "drop: is " + std::to_string(length) + "; allowed are at most " +
                 std::to_string(length - 1) + " (the stream's tokens but the first)");
+  EXPECT_EQ(error_of(scheduler().backtrack(key, std::numeric_limits<std::int64_t>::max(), {})),
+            "drop: is 9223372036854775807; allowed are at most " + std::to_string(length - 1) +
+                " (the stream's tokens but the first)");
   EXPECT_EQ(error_of(scheduler().backtrack(key, length - 12, counting(1, 18))),
             "append: has 18 tokens; allowed are at most 17 (one less than max_tokens and the "
             "context leave room for)");

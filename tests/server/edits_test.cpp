@@ -30,6 +30,7 @@ struct Held {
   std::string stop_text;
   std::string error;
   int fork_at = -1;
+  int fork_prompt = -1;
   int num_backtracked = 0;
   int num_appended = 0;
 
@@ -62,6 +63,7 @@ class Streams {
     if (entry.contains("fork_of")) {
       const auto& shared = held_[entry["fork_of"]];
       held.fork_at = entry["fork_at"];
+      held.fork_prompt = entry["fork_prompt"];
       held.tokens.assign(shared.tokens.begin(), shared.tokens.begin() + held.fork_at);
       if (!shared.pieces.empty()) {
         held.pieces.assign(shared.pieces.begin(), shared.pieces.begin() + held.fork_at);
@@ -101,6 +103,7 @@ TEST(Edits, ForksBeginWithTheTokensOfTheirStream) {
   for (const StreamId id : {2, 3}) {
     EXPECT_GE(streams[id].fork_at, 20);
     EXPECT_EQ(streams[id].fork_at, streams[2].fork_at);
+    EXPECT_EQ(streams[id].fork_prompt, 2);
     EXPECT_EQ(streams[id].tokens, std::vector<TokenId>(tokens.begin(), tokens.begin() + 90));
     EXPECT_EQ(streams[id].finish, "length");
   }

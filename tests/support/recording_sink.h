@@ -30,6 +30,7 @@ class RecordingSink : public EventSink {
     std::string loading_model;
     std::vector<StreamNotice> notices;
     int forked_at = -1;
+    int forked_prompt = -1;
     std::string refused;  // an edit
     bool done = false;
     bool event_after_end = false;
@@ -82,7 +83,10 @@ class RecordingSink : public EventSink {
     s.num_ends += ends ? 1 : 0;
     s.done |= ends;
   }
-  void take(ForkBegun& entry) { streams_[entry.stream_id].forked_at = entry.num_shared; }
+  void take(ForkBegun& entry) {
+    streams_[entry.stream_id].forked_at = entry.num_shared;
+    streams_[entry.stream_id].forked_prompt = entry.num_prompt;
+  }
   void take(EditRefused& entry) { streams_[entry.stream_id].refused = entry.error.message; }
   void take(StreamNotice& entry) { streams_[entry.stream_id].notices.push_back(entry); }
   void take(ModelReady& entry) {

@@ -125,7 +125,7 @@ inline constexpr std::size_t kMaxForks = 64;
 // Drops the last tokens of a live stream and puts others behind the rest.
 struct BacktrackMessage {
   StreamId stream_id = 0;
-  int num_dropped = 0;  // >= 0
+  std::int64_t num_dropped = 0;  // >= 0
   std::vector<TokenId> appended;
 };
 

@@ -71,7 +71,8 @@ struct ModelReady {
 struct ForkBegun {
   StreamId stream_id = 0;
   StreamId fork_of = 0;
-  int num_shared = 0;       // of the parent's tokens behind its prompt, those that it begins with
+  int num_prompt = 0;       // tokens of its prompt: the first of the parent's
+  int num_shared = 0;       // of the parent's tokens behind that, those that it begins with
   int num_backtracked = 0;  // of those that the parent has reported, dropped ones; not yet reported
 };
 

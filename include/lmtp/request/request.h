@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -58,7 +59,7 @@ struct Request {
 // put behind the rest. Its next event says what was dropped; an EditRefused that nothing was.
 struct Backtrack {
   StreamKey key;
-  int num_dropped = 0;  // >= 0
+  std::int64_t num_dropped = 0;  // >= 0, as it was sent
   std::vector<TokenId> appended;
   std::shared_ptr<EventSink> sink;
 };

@@ -30,7 +30,7 @@ struct SchedulerOptions {
   int num_blocks = 0;      // of the pool, kNullBlock included
   int context_length = 0;  // the pool must hold one such sequence: see min_blocks
   BatchLimits batch;       // of a step
-  int vocab_size = 0;  // >= 1: bits of masks beyond it do not count
+  int vocab_size = 0;      // >= 1: bits of masks beyond it do not count
   std::vector<TokenId> eos_ids;
   DebugOptions debug;
   SchedulerCounters counters;  // to count on from
@@ -92,7 +92,8 @@ class Scheduler {
   // Drops the last tokens of a Generate, generated ones and then the prompt's, and puts others
   // behind the rest. Those are reported like drawn ones, count as generated and end nothing; one
   // at least is drawn behind them. REQUIRES: num_dropped >= 0.
-  Result<void> backtrack(StreamKey key, int num_dropped, std::span<const TokenId> appended);
+  Result<void> backtrack(StreamKey key, std::int64_t num_dropped,
+                         std::span<const TokenId> appended);
   Result<void> append(StreamKey key, std::span<const TokenId> tokens) {
     return backtrack(key, 0, tokens);
   }
@@ -223,8 +224,8 @@ class Scheduler {
   }
   Result<Sequence*> find(StreamKey key);
   Result<Sequence*> find_generate(StreamKey key);
-  Result<void> check_backtrack(const Sequence& sequence, int num_dropped,
-                               std::span<const TokenId> appended) const;
+  Result<void> check_append(const Sequence& sequence, int num_dropped,
+                            std::span<const TokenId> appended) const;
   void cut(Sequence& sequence, int num_dropped);
   // max_tokens, or what the context leaves.
   int generated_max(const SamplingParams& params, int num_prompt) const {
