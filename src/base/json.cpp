@@ -72,13 +72,15 @@ void append_string(std::string_view text, std::string& out) {
   }
 }
 
-// NaN, infinities and numbers beyond the range of double become null. Texts nested too deep or with
-// too many values are refused here, since functions on a tree of values may recurse.
-Result<PlainText> without_nonfinite(std::string_view text, std::size_t values_max) {
+// NaN, infinities and numbers beyond the range of double become null, or are refused. So are texts
+// nested too deep or with too many values, since functions on a tree of values may recurse.
+Result<PlainText> without_nonfinite(std::string_view text, std::size_t values_max,
+                                    NonFinite non_finite) {
   PlainText plain;
   plain.text.reserve(text.size());
   std::size_t depth = 0;
   std::size_t values = 1;
+  const std::string no_number = "; allowed are finite numbers";
   const auto refuse = [&](std::size_t at, const std::string& why) {
     return Error{ErrorCode::kInvalid, position_of(text, at + 1) + ": " + why};
   };
@@ -93,6 +95,7 @@ Result<PlainText> without_nonfinite(std::string_view text, std::size_t values_ma
     bool replaced = false;
     for (const std::string_view name : {"NaN", "Infinity", "-Infinity"}) {
       if (c != name.front() || !text.substr(i).starts_with(name)) continue;
+      if (non_finite == NonFinite::kRefused) return refuse(i, std::string(name) + no_number);
       plain.text += "null";
       if (name.size() < 4) plain.grown.push_back(plain.text.size());
       if (name.size() > 4) plain.text.append(name.size() - 4, ' ');
@@ -103,7 +106,11 @@ Result<PlainText> without_nonfinite(std::string_view text, std::size_t values_ma
     if ((c >= '0' && c <= '9') || c == '-') {
       const std::size_t end = text.find_first_not_of("+-.0123456789eE", i);
       const std::string number(text.substr(i, std::min(end, text.size()) - i));
-      plain.text += is_huge(number) ? "null" + std::string(number.size() - 4, ' ') : number;
+      const bool huge = is_huge(number);
+      if (huge && non_finite == NonFinite::kRefused) {
+        return refuse(i, "a number that no double holds" + no_number);
+      }
+      plain.text += huge ? "null" + std::string(number.size() - 4, ' ') : number;
       i += number.size() - 1;
       continue;
     }
@@ -121,12 +128,13 @@ Result<PlainText> without_nonfinite(std::string_view text, std::size_t values_ma
 }
 
 template <typename AnyJson>
-Result<AnyJson> parse(std::string_view text, const std::string& origin, std::size_t values_max) {
+Result<AnyJson> parse(std::string_view text, const std::string& origin, std::size_t values_max,
+                      NonFinite non_finite = NonFinite::kNull) {
   if (text.size() > kJsonBytesMax) {
     return Error{ErrorCode::kInvalid,
                  origin + ": larger than " + std::to_string(kJsonBytesMax) + " bytes"};
   }
-  const auto plain = without_nonfinite(text, values_max);
+  const auto plain = without_nonfinite(text, values_max, non_finite);
   if (!plain) return Error{plain.error().code, origin + ": " + plain.error().message};
   const auto fail = [&](std::string_view position, const std::string& why) {
     return Error{ErrorCode::kInvalid, origin + ": not JSON: " + std::string(position) + why};
@@ -146,8 +154,8 @@ Result<AnyJson> parse(std::string_view text, const std::string& origin, std::siz
 
 }  // namespace
 
-Result<Json> parse_json(std::string_view text, const std::string& origin) {
-  return parse<Json>(text, origin, kJsonValuesMax);
+Result<Json> parse_json(std::string_view text, const std::string& origin, NonFinite non_finite) {
+  return parse<Json>(text, origin, kJsonValuesMax, non_finite);
 }
 
 Result<OrderedJson> parse_ordered_json(std::string_view text, const std::string& origin) {
@@ -170,8 +178,9 @@ Result<Json> read_json_file(const std::string& path, std::size_t bytes_max) {
   return parse_json(text, path);
 }
 
-Result<Json> parse_json_object(std::string_view text, const std::string& origin) {
-  auto root = parse_json(text, origin);
+Result<Json> parse_json_object(std::string_view text, const std::string& origin,
+                               NonFinite non_finite) {
+  auto root = parse_json(text, origin, non_finite);
   if (root && !root->is_object()) return Error{ErrorCode::kInvalid, origin + ": not a JSON object"};
   return root;
 }

@@ -35,6 +35,22 @@ TEST(Json, WhatPythonWritesBeyondJsonIsRead) {
   EXPECT_EQ(root->at("s"), Json::parse(R"(["\ufffdx", "\ufffd\ud83d\ude00\ufffd", "\\ud800"])"));
 }
 
+TEST(Json, WhatIsNoNumberMayBeRefused) {
+  const auto refusal = [](const std::string& text) {
+    const auto parsed = parse_json(text, "body", NonFinite::kRefused);
+    return parsed ? "" : parsed.error().message;
+  };
+  EXPECT_EQ(refusal(R"({"a": NaN})"), "body: line 1, column 7: NaN; allowed are finite numbers");
+  EXPECT_EQ(refusal("[1,\n -Infinity]"),
+            "body: line 2, column 2: -Infinity; allowed are finite numbers");
+  EXPECT_EQ(refusal("[Infinity]"), "body: line 1, column 2: Infinity; allowed are finite numbers");
+  EXPECT_EQ(refusal("[1e999]"),
+            "body: line 1, column 2: a number that no double holds; allowed are finite numbers");
+  EXPECT_EQ(refusal(R"({"a": ["NaN", "-Infinity", 1e308, 1e-999, null]})"), "");
+  EXPECT_EQ(parse_json_object(R"({"a": NaN})", "body", NonFinite::kRefused).error().message,
+            refusal(R"({"a": NaN})"));
+}
+
 TEST(Json, TheLastOfTwoKeysCountsAsInPython) {
   EXPECT_EQ(parse_json(R"({"a": 1, "a": 2})", "a.json")->at("a"), 2);
 }

@@ -224,6 +224,8 @@ TEST(OpenAi, WhatIsWrongIsNamedAndNothingRuns) {
       {R"({"prompt": "a", "guided_json": {"type": "object"}})", R"("guided_json" null)"},
       {R"({"prompt": "a", "min_p": 1.1})", R"("min_p" null)"},
       {R"({"prompt": "a", "typical_p": 0})", R"("typical_p" null)"},
+      {R"({"prompt": "a", "min_p": NaN})", R"("body" null)"},
+      {R"({"prompt": "a", "temperature": 1e999})", R"("body" null)"},
       {R"([])", R"("body" null)"},
       {R"({"prompt": )", R"("body" null)"},
       {"{\"prompt\": \"\xff\"}", R"("body" null)"},

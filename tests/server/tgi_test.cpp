@@ -298,6 +298,9 @@ TEST(Tgi, WhatIsNoRequestIsToldAsAxumDoes) {
   EXPECT_EQ(refusal(post(running, "/generate", asking(json::array()))),
             data + "parameters: is an array; allowed is an object");
   EXPECT_EQ(post(running, "/generate", "{\"inputs\": ").status, 400);
+  EXPECT_EQ(refusal(post(running, "/generate", R"({"inputs": "a", "parameters": {"top_p": NaN}})")),
+            "400 validation: Failed to parse the request body as JSON: body: line 1, column 41: "
+            "NaN; allowed are finite numbers");
   EXPECT_EQ(refusal(post(running, "/generate", "{}", "")),
             "415 validation: Expected request with `Content-Type: application/json`");
   EXPECT_EQ(post(running, "/generate", "{}", "Content-Type: text/plain\r\n").status, 415);

@@ -1,9 +1,10 @@
 // JSON off the hot path: configuration files, HTTP answers, reports; as Python's json module writes
 // and reads it. LMTP messages are parsed and written by lmtp/protocol/codec.h.
 //
-// NaN, Infinity and -Infinity outside strings, and numbers that no double holds, are read as null;
-// half a surrogate pair as U+FFFD; whole numbers that do not fit into 64 bits as doubles; of a
-// duplicate key the last value counts. Large or hot JSON is parsed by simdjson instead.
+// NaN, Infinity and -Infinity outside strings, and numbers that no double holds, are read as null
+// unless they are refused; half a surrogate pair as U+FFFD; whole numbers that do not fit into 64
+// bits as doubles; of a duplicate key the last value counts. Large or hot JSON is parsed by
+// simdjson instead.
 // Users of values include <nlohmann/json.hpp>, and check types by get_ptr() and is_...(), which do
 // not throw. Any thread; no state.
 #pragma once
@@ -29,13 +30,18 @@ inline constexpr std::size_t kJsonValuesMax = std::size_t{4} << 20;
 inline constexpr std::size_t kJsonDepthMax = 64;
 inline constexpr std::size_t kOrderedJsonValuesMax = std::size_t{16} << 10;
 
+// What NaN, infinities and numbers that no double holds are.
+enum class NonFinite { kNull, kRefused };
+
 // Errors name `origin`, line, column and what is wrong there.
-Result<Json> parse_json(std::string_view text, const std::string& origin);
+Result<Json> parse_json(std::string_view text, const std::string& origin,
+                        NonFinite non_finite = NonFinite::kNull);
 Result<OrderedJson> parse_ordered_json(std::string_view text, const std::string& origin);
 Result<Json> read_json_file(const std::string& path, std::size_t bytes_max = kJsonBytesMax);
 
 // The same; a text whose root is no object is an error.
-Result<Json> parse_json_object(std::string_view text, const std::string& origin);
+Result<Json> parse_json_object(std::string_view text, const std::string& origin,
+                               NonFinite non_finite = NonFinite::kNull);
 Result<Json> read_json_object(const std::string& path, std::size_t bytes_max = kJsonBytesMax);
 
 // The value of an optional key; nullptr if it is missing or null, or `object` is no object. Lives

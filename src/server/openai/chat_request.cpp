@@ -149,7 +149,7 @@ void set_prompt(ChatInput input, GenerationRequest& generation) {
 }  // namespace
 
 Result<OpenAiRequest> read_chat(const std::string& body) {
-  const auto root = parse_json_object(body, "body");
+  const auto root = parse_json_object(body, "body", NonFinite::kRefused);
   if (!root) return root.error();
   const auto ordered = parse_ordered_json(body, "body");
   if (!ordered) return ordered.error();

@@ -92,7 +92,7 @@ void read_completion_logprobs(JsonFields& fields, OpenAiRequest& request) {
 }  // namespace
 
 Result<OpenAiRequest> read_completion(const std::string& body) {
-  const auto root = parse_json_object(body, "body");
+  const auto root = parse_json_object(body, "body", NonFinite::kRefused);
   if (!root) return root.error();
   JsonFields fields(*root);
   OpenAiRequest request;
@@ -121,7 +121,7 @@ Result<OpenAiRequest> read_completion(const std::string& body) {
 }
 
 Result<TokenizeRequest> read_tokenize(const std::string& body) {
-  const auto root = parse_json_object(body, "body");
+  const auto root = parse_json_object(body, "body", NonFinite::kRefused);
   if (!root) return root.error();
   JsonFields fields(*root);
   TokenizeRequest request;

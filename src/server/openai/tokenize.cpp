@@ -57,7 +57,7 @@ std::function<void()> read_openai_tokenize(ServerContext& context, const std::st
 
 std::function<void()> read_openai_detokenize(ServerContext& context, const std::string& body,
                                              const std::shared_ptr<HttpResponder>& responder) {
-  const auto root = parse_json_object(body, "body");
+  const auto root = parse_json_object(body, "body", NonFinite::kRefused);
   if (!root) return refusal(context, root.error(), responder);
   JsonFields fields(*root);
   GenerationRequest request;

@@ -167,7 +167,7 @@ void Reading::refuse_unsupported() {
 }
 
 std::variant<Json, TgiError> parse_body(const std::string& body) {
-  auto root = parse_json(body, "body");
+  auto root = parse_json(body, "body", NonFinite::kRefused);
   if (!root) {
     return TgiError{400, "validation",
                     "Failed to parse the request body as JSON: " + root.error().message};
