@@ -1,7 +1,8 @@
 # cmake --install: the three programs, the demo model, a man page each, systemd units, the program
-# that renders chat templates with its licence, and libtorch, so that the result needs nothing of
-# this build's place: a service's user cannot read an administrator's home, where tools/setup puts
-# libtorch. That is 0.5 GB; -DLMTP_BUNDLE_LIBTORCH=OFF leaves it where it is.
+# that renders chat templates, llguidance's and wasmtime's libraries with their licences, and
+# libtorch, so that the result needs nothing of this build's place: a service's user cannot read an
+# administrator's home, where tools/setup puts libtorch. That is 0.5 GB; -DLMTP_BUNDLE_LIBTORCH=OFF
+# leaves it where it is.
 include_guard(GLOBAL)
 include(GNUInstallDirs)
 
@@ -27,6 +28,14 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/models/demo DESTINATION share/lmtp/model
 if(TARGET lmtp-jinja)
   install(TARGETS lmtp-jinja RUNTIME DESTINATION lib/lmtp)
   install(FILES ${LLAMA_JINJA_LICENSE} DESTINATION share/doc/lmtp RENAME LICENSE.llama.cpp)
+endif()
+if(LMTP_GRAMMAR)
+  install(FILES ${LLGUIDANCE_FILES} DESTINATION lib/lmtp)
+  install(FILES ${LLGUIDANCE_LICENSE} DESTINATION share/doc/lmtp RENAME LICENSE.llguidance)
+endif()
+if(LMTP_WASM)
+  install(FILES ${WASMTIME_LIBRARY} DESTINATION lib/lmtp)
+  install(FILES ${WASMTIME_LICENSE} DESTINATION share/doc/lmtp RENAME LICENSE.wasmtime)
 endif()
 if(TARGET lmtp_torch)
   install(TARGETS lmtp_torch LIBRARY DESTINATION lib/lmtp)

@@ -74,6 +74,7 @@ class Token:
     index: int = 0  # of the sample, 0 to n - 1
     backtrack: int = 0  # so many tokens before this one are no more the stream's
     appended: bool = False  # by Stream.backtrack()
+    forced: bool = False  # its grammar left no other
     top_logprobs: dict[int, float] = field(default_factory=dict)  # best first
 
     @classmethod
@@ -82,7 +83,7 @@ class Token:
         return cls(
             entry["token"], entry["logprob"], entry.get("text", ""), entry["finish_reason"],
             entry.get("stop_text"), index, entry.get("backtrack", 0),
-            entry.get("appended", False), top,
+            entry.get("appended", False), entry.get("forced", False), top,
         )  # fmt: skip
 
 
@@ -112,6 +113,7 @@ class GenerateParams(ScoreParams, total=False):
     frequency_penalty: float
     logit_bias: dict[int, float]
     mask: str  # what mask() makes: the only tokens that are allowed
+    grammar: dict[str, Any]  # {"type": "regex" (choice, json, lark, gbnf, ...), "value": ...}
     seed: int  # one is drawn where none is given, so that the stream can be continued
     n: int  # samples; Token.index tells them apart
     stop: str | list[str]
@@ -135,6 +137,40 @@ def mask(allowed: Iterable[int], vocab_size: int) -> str:
             raise ValueError(f"token {token} is not in the vocabulary of {vocab_size}")
         bits[token // 8] |= 1 << token % 8
     return base64.b64encode(bits).decode()
+
+
+def constraints(
+    *, stops_before: str | list[str] = (), stops_at: str | list[str] = (),
+    max_tokens: int | None = None, min_tokens: int | None = None,
+    one_of: Iterable[str] | None = None, regex: str | None = None, is_int: bool = False,
+    schema: dict[str, Any] | None = None,
+) -> GenerateParams:  # fmt: skip
+    """LMQL's operators STOPS_BEFORE, STOPS_AT, len(TOKENS(X)), X in [...], REGEX and INT as fields of
+    generate(): `client.generate(prompt, **constraints(one_of=["yes", "no"]))`."""
+    if stops_before and stops_at:
+        raise ValueError("stops_before and stops_at: one request ends in one of the two ways")
+    grammars = [
+        {"type": kind, "value": value}
+        for kind, value in [
+            ("choice", None if one_of is None else list(one_of)), ("regex", regex),
+            ("regex", " ?-?[0-9]+" if is_int else None), ("json_schema", schema),
+        ]
+        if value is not None
+    ]  # fmt: skip
+    if len(grammars) > 1:
+        raise ValueError("one_of, regex, is_int and schema: one of them is allowed")
+    fields: GenerateParams = {}
+    if stops_before or stops_at:
+        stop = stops_before or stops_at
+        fields["stop"] = [stop] if isinstance(stop, str) else list(stop)
+        fields["include_stop"] = bool(stops_at)
+    if max_tokens is not None:
+        fields["max_tokens"] = max_tokens
+    if min_tokens is not None:
+        fields["min_tokens"] = min_tokens
+    if grammars:
+        fields["grammar"] = grammars[0]
+    return fields
 
 
 async def _open_socket(url: str, api_key: str | None):

@@ -197,6 +197,7 @@ void StepSampling::set_masks(std::span<const scheduler::RowMask> masks,
   for (std::size_t i = 0; i < targets_.size(); ++i) {
     const auto row = static_cast<std::size_t>(targets_[i].plan_row);
     if (masks[row].state == State::kLate) result.rows[row].skipped = true;
+    if (masks[row].state == State::kHeld) result.rows[row].held = true;
     if (masks[row].state == State::kFailed) result.rows[row].error = masks[row].error;
     const bool is_drawn = rows_[i].scored < 0;
     mask_of_.push_back(masks[row].state == State::kReady && is_drawn ? num_masks++ : -1);
@@ -249,7 +250,8 @@ void StepSampling::fetch(PendingTokens& tokens) {
   tokens.top_stride = top_stride_;
   tokens.out = out_.host();
   for (std::size_t i = 0; i < rows_.size(); ++i) {
-    tokens.rows.push_back({targets_[i], rows_[i].scored < 0 || rows_[i].num_top > 0});
+    const bool is_masked = !mask_of_.empty() && mask_of_[i] >= 0;
+    tokens.rows.push_back({targets_[i], rows_[i].scored < 0 || rows_[i].num_top > 0, is_masked});
   }
 }
 
@@ -263,8 +265,12 @@ void read_tokens(const PendingTokens& tokens, scheduler::StepResult& result) {
       row.tokens.clear();
       continue;
     }
+    if (row.held && static_cast<std::size_t>(target.index) + 1 == row.tokens.size()) {
+      row.tokens.pop_back();
+      continue;
+    }
     if (records[i].is_valid == 0) {
-      if (!row.error.has_value()) row.error = kNoNumbers;
+      if (!row.error) row.error = tokens.rows[i].is_masked ? kNothingPossible : kNoNumbers;
       continue;
     }
     scheduler::TokenResult& to = row.tokens[static_cast<std::size_t>(target.index)];

@@ -31,14 +31,21 @@ void list_targets(const scheduler::StepPlan& plan, std::vector<LogitTarget>& tar
                   scheduler::StepResult& result);
 
 // The error of a row that has a NaN or no possible token.
-inline constexpr const char* kNoNumbers =
-    "the model's logits at this position are not numbers, or no token is possible";
+inline const Error kNoNumbers{
+    ErrorCode::kInternal,
+    "the model's logits at this position are not numbers, or no token is possible"};
+// The same of a row with a mask.
+inline const Error kNothingPossible{
+    ErrorCode::kConstraint,
+    "constraint: none of the tokens that it allows here is possible by logit_bias, mask and "
+    "min_tokens"};
 
 // Tokens that are being copied back from the device.
 struct PendingTokens {
   struct Row {
     LogitTarget target;
     bool lists_top = true;
+    bool is_masked = false;  // by a RowMask
   };
   std::vector<Row> rows;
   int top_stride = 0;

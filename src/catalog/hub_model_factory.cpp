@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <system_error>
 #include <utility>
 
 #include "lmtp/agent/agent.h"
 #include "lmtp/agent/model_memory.h"
+#include "lmtp/aici/embedded_runtime.h"
+#include "lmtp/aici/process_runtime.h"
 #include "lmtp/base/log.h"
 #include "lmtp/base/text.h"
 #include "lmtp/catalog/device_choice.h"
@@ -229,7 +232,51 @@ Result<registry::ServedModel> HubModelFactory::make(const ModelSource& source) c
                                   std::shared_ptr<const tokenizer::Tokenizer> tokenizer) {
     return load_chat_template(source, file, std::move(tokenizer));
   };
+  served.load_controllers = controllers(config->vocab_size, config->eos_ids, source.folder);
   return served;
+}
+
+// What runs them is made with the model, whose tokenizer it needs.
+registry::LoadControllers HubModelFactory::controllers(int vocab_size,
+                                                       const std::vector<TokenId>& eos_ids,
+                                                       const std::string& folder) const {
+  if (!options_.aicirt.path.empty()) return process_controllers(vocab_size, folder);
+  if (!options_.aici) return {};
+  aici::EmbeddedOptions options;
+  options.vocab_size = vocab_size;
+  options.eos_id = eos_ids.empty() ? -1 : eos_ids.front();
+  options.cache_folder = options_.aici_cache;
+  options.limits = options_.aici_limits;
+  return [options](const std::shared_ptr<const tokenizer::Tokenizer>& tokenizer)
+             -> registry::LoadedControllers {
+    aici::EmbeddedOptions of_model = options;
+    of_model.tokenizer = tokenizer;
+    auto runtime = aici::make_embedded_runtime(of_model);
+    if (!runtime) return runtime.error();
+    return std::shared_ptr<aici::Runtime>(std::move(*runtime));
+  };
+}
+
+// The program reads the tokenizer by itself.
+registry::LoadControllers HubModelFactory::process_controllers(int vocab_size,
+                                                               const std::string& folder) const {
+  aici::ProcessOptions options = options_.aicirt;
+  options.path = std::filesystem::absolute(options.path).string();  // it has a folder of its own
+  options.vocab_size = vocab_size;
+  if (options.tokenizer.empty()) options.tokenizer = folder;
+  options.folder = options_.aici_cache;
+  options.step_time = options_.aici_limits.step_time;
+  options.init_time = options_.aici_limits.init_time;
+  options.forks_max = options_.aici_limits.forks_max;
+  options.memory_mib = static_cast<int>(options_.aici_limits.memory_bytes >> 20);
+  return [options](const std::shared_ptr<const tokenizer::Tokenizer>& /*tokenizer*/)
+             -> registry::LoadedControllers {
+    std::error_code ignored;  // where there is no folder the program says so
+    std::filesystem::create_directories(options.folder, ignored);
+    auto runtime = aici::make_process_runtime(options);
+    if (!runtime) return runtime.error();
+    return std::shared_ptr<aici::Runtime>(std::move(*runtime));
+  };
 }
 
 }  // namespace lmtp::catalog

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <variant>
 
+#include "lmtp/aici/runtime.h"
 #include "lmtp/base/bounded_queue.h"
 #include "lmtp/base/result.h"
 #include "lmtp/engine/engine.h"
@@ -25,7 +26,15 @@ struct StopCommand {
   std::chrono::steady_clock::time_point deadline;
 };
 
-using EngineCommand = std::variant<Request, CancelCommand, StopCommand, Backtrack>;
+// What the controller of a stream wants before its next token.
+struct ControllerAnswer {
+  StreamKey key;
+  aici::Sequence sequence = 0;
+  aici::Advance advance;
+};
+
+using EngineCommand =
+    std::variant<Request, CancelCommand, StopCommand, Backtrack, ControllerAnswer>;
 
 struct EngineInstance::Inbox {
   Inbox(std::size_t capacity, const EngineCounters& counters) : queue(capacity) {

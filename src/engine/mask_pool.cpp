@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <string>
+#include <cstddef>
+#include <cstdint>
 #include <utility>
 
 #include "lmtp/base/guarded.h"
@@ -21,36 +22,61 @@ const scheduler::Sequence* masked(const scheduler::StepPlan& plan, std::size_t r
   return wants && plan.rows[row].draws() ? sequence : nullptr;
 }
 
+// Tokens of the prompt that do not count as generated.
+std::size_t num_before_of(const scheduler::Sequence& sequence) {
+  return static_cast<std::size_t>(sequence.num_prompt - sequence.num_resumed);
+}
+
 // Masks are computed beside the model's own threads.
-int num_mask_threads() {
+std::size_t num_mask_threads() {
   constexpr unsigned kThreadsMax = 4;
-  return static_cast<int>(std::clamp(std::thread::hardware_concurrency() / 4, 1U, kThreadsMax));
+  return std::clamp(std::thread::hardware_concurrency() / 4, 1U, kThreadsMax);
 }
 
 }  // namespace
 
+// What those who compute masks need; it may outlive the pool.
+struct MaskPool::Shared {
+  std::mutex mutex;
+  std::condition_variable done;
+};
+
 struct MaskPool::Job {
   std::shared_ptr<const MaskSource> source;
   std::vector<TokenId> tokens;
-  int num_prompt = 0;
+  std::size_t num_before = 0;
   std::vector<std::uint32_t> words;
+  NextTokens next;  // of `words`; written before `state` says so
   // Guarded by the pool's mutex.
-  std::string error;
+  Error error;
   RowMask::State state = RowMask::State::kLate;
 
-  bool was_late = false;  // in a step before; the engine's thread alone
+  // The engine's thread alone.
+  bool was_late = false;  // in a step before
+  bool was_held = false;  // likewise: the source is asked anew
 
+  std::span<const TokenId> before() const { return std::span(tokens).first(num_before); }
+  std::span<const TokenId> generated() const { return std::span(tokens).subspan(num_before); }
+  bool begin(const MaskSource::Done& done) {
+    return source->begin(before(), generated(), next, done);
+  }
+  Result<void> compute() { return source->compute(before(), generated(), next); }
+  bool allows_none() const {
+    return std::ranges::all_of(words, [](std::uint32_t word) { return word == 0; });
+  }
   bool is_of(const scheduler::Sequence& sequence) const {
-    return source == sequence.mask_source && num_prompt == sequence.num_prompt &&
+    return source == sequence.mask_source && num_before == num_before_of(sequence) &&
            tokens == sequence.tokens;
   }
 };
 
-MaskPool::MaskPool(int vocab_size) : num_words_((static_cast<std::size_t>(vocab_size) + 31) / 32) {}
+MaskPool::MaskPool(int vocab_size)
+    : num_words_((static_cast<std::size_t>(vocab_size) + 31) / 32),
+      shared_(std::make_shared<Shared>()) {}
 
 MaskPool::~MaskPool() {
   {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(shared_->mutex);
     stopping_ = true;
   }
   has_work_.notify_all();
@@ -65,29 +91,54 @@ bool MaskPool::is_wanted(const scheduler::StepPlan& plan, const scheduler::Sched
 }
 
 void MaskPool::begin(const scheduler::StepPlan& plan, const scheduler::Scheduler& scheduler) {
+  masks_.clear();
   of_row_.assign(plan.rows.size(), nullptr);
   for (std::size_t i = 0; i < plan.rows.size(); ++i) {
     const scheduler::Sequence* const wanted = masked(plan, i, scheduler);
     if (wanted == nullptr) continue;
     const scheduler::Sequence& sequence = *wanted;
     const auto known = jobs_.find(sequence.key);
-    if (known != jobs_.end() && known->second->is_of(sequence)) {
+    if (known != jobs_.end() && known->second->is_of(sequence) && !known->second->was_held) {
       of_row_[i] = known->second;
       continue;
     }
-    const auto job = std::make_shared<Job>();
-    job->source = sequence.mask_source;
-    job->tokens = sequence.tokens;
-    job->num_prompt = sequence.num_prompt;
-    job->words.resize(num_words_);
-    of_row_[i] = jobs_[sequence.key] = job;
-    const std::lock_guard lock(mutex_);
-    queue_.push_back(job);
-    has_work_.notify_one();
+    of_row_[i] = jobs_[sequence.key] = make_job(sequence);
   }
   drop_unused(scheduler);
-  if (jobs_.empty() || !threads_.empty()) return;
-  for (int i = 0; i < num_mask_threads(); ++i) threads_.emplace_back([this] { work(); });
+}
+
+std::shared_ptr<MaskPool::Job> MaskPool::make_job(const scheduler::Sequence& sequence) {
+  auto job = std::make_shared<Job>();
+  job->source = sequence.mask_source;
+  job->tokens = sequence.tokens;
+  job->num_before = num_before_of(sequence);
+  job->words.resize(num_words_);
+  job->next.words = job->words;
+  const auto done = [shared = shared_, job](Result<void> result) {
+    end(*shared, *job, std::move(result));
+  };
+  if (job->begin(done)) return job;
+  {
+    const std::lock_guard lock(shared_->mutex);
+    queue_.push_back(job);
+  }
+  has_work_.notify_one();
+  while (threads_.size() < num_mask_threads()) threads_.emplace_back([this] { work(); });
+  return job;
+}
+
+void MaskPool::end(Shared& shared, Job& job, Result<void> done) {
+  if (done && job.next.draws && job.allows_none()) {
+    done = Error{ErrorCode::kConstraint, "constraint: allows no token here"};
+  }
+  {
+    const std::lock_guard lock(shared.mutex);
+    if (!done) job.error = done.error();
+    job.state = !done            ? RowMask::State::kFailed
+                : job.next.draws ? RowMask::State::kReady
+                                 : RowMask::State::kHeld;
+  }
+  shared.done.notify_all();
 }
 
 // A sequence that was set back is in a later plan again, and finds its mask then.
@@ -97,7 +148,7 @@ void MaskPool::drop_unused(const scheduler::Scheduler& scheduler) {
     const scheduler::Sequence* const sequence = scheduler.sequence(entry.first);
     return sequence == nullptr || !entry.second->is_of(*sequence);
   });
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(shared_->mutex);
   std::erase_if(queue_, [&](const std::shared_ptr<Job>& job) {
     return std::ranges::none_of(jobs_, [&](const auto& entry) { return entry.second == job; });
   });
@@ -110,8 +161,9 @@ std::span<const RowMask> MaskPool::wait_for(int wait_ms) {
   // What was late before is not waited for again, unless nothing else would come of the step.
   const bool has_others = std::ranges::any_of(
       of_row_, [](const auto& job) { return job == nullptr || !job->was_late; });
-  std::unique_lock lock(mutex_);
-  done_.wait_for(lock, std::chrono::milliseconds(wait_ms), [&] {
+  const auto since = std::chrono::steady_clock::now();
+  std::unique_lock lock(shared_->mutex);
+  shared_->done.wait_for(lock, std::chrono::milliseconds(wait_ms), [&] {
     return std::ranges::all_of(of_row_, [&](const std::shared_ptr<Job>& job) {
       return job == nullptr || job->state != RowMask::State::kLate || (has_others && job->was_late);
     });
@@ -121,26 +173,32 @@ std::span<const RowMask> MaskPool::wait_for(int wait_ms) {
       masks_.push_back({});
     } else {
       job->was_late = job->state == RowMask::State::kLate;
+      job->was_held = job->state == RowMask::State::kHeld;
+      ++counts_.num_masks;
+      counts_.num_late += job->was_late ? 1 : 0;
       masks_.push_back({.state = job->state, .words = job->words.data(), .error = job->error});
     }
   }
+  counts_.waited += std::chrono::steady_clock::now() - since;
   return masks_;
 }
 
+void MaskPool::add_forced(scheduler::StepResult& result) const {
+  for (std::size_t i = 0; i < masks_.size(); ++i) {
+    if (masks_[i].state == RowMask::State::kReady) result.rows[i].forced = of_row_[i]->next.forced;
+  }
+}
+
 void MaskPool::work() {
-  std::unique_lock lock(mutex_);
+  std::unique_lock lock(shared_->mutex);
   while (true) {
     has_work_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
     if (stopping_) return;
     const std::shared_ptr<Job> job = std::move(queue_.front());
     queue_.pop_front();
     lock.unlock();
-    Result<void> done =
-        guarded([&] { return job->source->compute(job->tokens, job->num_prompt, job->words); });
+    end(*shared_, *job, guarded([&] { return job->compute(); }));
     lock.lock();
-    job->state = done ? RowMask::State::kReady : RowMask::State::kFailed;
-    if (!done) job->error = done.error().message;
-    done_.notify_all();
   }
 }
 

@@ -2,16 +2,18 @@
 // forward pass runs.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <thread>
 #include <unordered_map>
 #include <vector>
 
 #include "lmtp/base/ids.h"
+#include "lmtp/base/result.h"
 #include "lmtp/scheduler/scheduler.h"
 #include "lmtp/scheduler/step_plan.h"
 
@@ -21,7 +23,7 @@ namespace lmtp::engine {
 class MaskPool {
  public:
   explicit MaskPool(int vocab_size);
-  // Waits for the masks that are being computed.
+  // Waits for the masks that its threads are computing.
   ~MaskPool();
   MaskPool(const MaskPool&) = delete;
   MaskPool& operator=(const MaskPool&) = delete;
@@ -30,17 +32,30 @@ class MaskPool {
   static bool is_wanted(const scheduler::StepPlan& plan, const scheduler::Scheduler& scheduler);
 
   // Begins the masks of these rows; one that was late is kept while it is of use. The threads are
-  // started with the first mask, and sleep where there is none. REQUIRES: the plan's sequences have
-  // all their tokens.
+  // started with the first mask that a source does not compute itself, and sleep where there is
+  // none. REQUIRES: the plan's sequences have all their tokens.
   void begin(const scheduler::StepPlan& plan, const scheduler::Scheduler& scheduler);
 
   // Waits until all are computed that were not late before, or for so long. One for each row
   // of the last begin()'s plan, or empty if there are none; valid until the next begin().
   std::span<const scheduler::RowMask> wait_for(int wait_ms);
 
+  struct Counts {
+    std::int64_t num_masks = 0;  // that wait_for() was called for
+    std::int64_t num_late = 0;   // of those
+    std::chrono::nanoseconds waited{0};
+  };
+  const Counts& counts() const { return counts_; }
+
+  // Of the rows whose masks wait_for() last gave: what is put behind the tokens that they drew.
+  void add_forced(scheduler::StepResult& result) const;
+
  private:
   struct Job;
+  struct Shared;
 
+  std::shared_ptr<Job> make_job(const scheduler::Sequence& sequence);
+  static void end(Shared& shared, Job& job, Result<void> done);
   void drop_unused(const scheduler::Scheduler& scheduler);
   void work();
 
@@ -48,11 +63,11 @@ class MaskPool {
   std::unordered_map<StreamKey, std::shared_ptr<Job>, StreamKeyHash> jobs_;
   std::vector<std::shared_ptr<Job>> of_row_;  // null: none
   std::vector<scheduler::RowMask> masks_;
+  Counts counts_;
   std::vector<std::thread> threads_;
-  std::mutex mutex_;
+  const std::shared_ptr<Shared> shared_;
   std::condition_variable has_work_;
-  std::condition_variable done_;
-  std::deque<std::shared_ptr<Job>> queue_;  // guarded by mutex_, as Job::state
+  std::deque<std::shared_ptr<Job>> queue_;  // guarded by the mutex, as Job::state
   bool stopping_ = false;                   // likewise
 };
 

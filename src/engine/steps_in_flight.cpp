@@ -60,7 +60,9 @@ Result<void> StepsInFlight::collect(scheduler::ModelAgent& agent, const StartedS
     if (done) done = agent.choose(masks_.wait_for(mask_wait_ms_));
     if (!done) return done;
   }
-  return agent.collect(result_);
+  Result<void> done = agent.collect(result_);
+  if (done) masks_.add_forced(result_);
+  return done;
 }
 
 }  // namespace lmtp::engine

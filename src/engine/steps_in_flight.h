@@ -52,6 +52,7 @@ class StepsInFlight {
     Result<void> done;
   };
   Finished finish(scheduler::ModelAgent& agent);
+  const MaskPool::Counts& mask_counts() const { return masks_.counts(); }
   scheduler::StepResult& result() { return result_; }
   void drop_all() { num_steps_ = 0; }
 

@@ -42,6 +42,9 @@ void log_refused(const Request& request, ErrorCode cause) noexcept {
 
 void StreamRecord::finished(EngineMetrics& metrics, FinishReason reason) const {
   metrics.num_finished[static_cast<std::size_t>(reason)].add(1);
+  if (num_tokens_ == 0) {  // its controller has ended it before a token
+    return log(kFinishNames[static_cast<std::size_t>(reason)]);
+  }
   metrics.request_latency.add((last_token_ - arrival_).count());
   metrics.request_prompt_tokens.add(num_prompt_);
   if (admission_ != Clock::time_point()) {

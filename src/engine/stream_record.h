@@ -28,6 +28,13 @@ class StreamRecord {
         num_prompt_(static_cast<int>(request.prompt.size())),
         arrival_(request.arrival) {}
 
+  // Of a fork that begins now.
+  StreamRecord(const StreamRecord& parent, const StreamKey& key) : StreamRecord(parent) {
+    key_ = key;
+    num_tokens_ = 0;
+    arrival_ = admission_ = Clock::now();
+  }
+
   Clock::time_point arrival() const { return arrival_; }
 
   // Scheduled for the first time.

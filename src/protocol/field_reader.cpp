@@ -44,6 +44,9 @@ constexpr std::array kFieldNames = [] {
                "tools",
                "add_generation_prompt",
                "chat_template_kwargs",
+               "grammar",
+               "controller",
+               "controller_arg",
                "streams",
                "params",
                "drop"};
@@ -88,6 +91,22 @@ std::optional<element> read_ids(const simdjson::dom::array& array, std::vector<T
     ids.push_back(static_cast<TokenId>(id));
   }
   return std::nullopt;
+}
+
+GrammarValue grammar_value(const element& value) {
+  using Kind = GrammarValue::Kind;
+  switch (value.type()) {
+    case element_type::NULL_VALUE:
+      return {};
+    case element_type::STRING:
+      return {Kind::kText, std::string(value.get_string().value())};
+    case element_type::ARRAY:
+      return {Kind::kList, simdjson::minify(value)};
+    case element_type::OBJECT:
+      return {Kind::kObject, simdjson::minify(value)};
+    default:
+      return {Kind::kOther, {}};
+  }
 }
 
 }  // namespace
@@ -312,6 +331,37 @@ std::optional<Chat> FieldReader::chat() {
   chat.template_kwargs = optional_json(Field::kChatTemplateKwargs, element_type::OBJECT);
   chat.add_generation_prompt = optional_bool(Field::kAddGenerationPrompt).value_or(true);
   return has_messages ? std::optional(std::move(chat)) : std::nullopt;
+}
+
+std::optional<Grammar> FieldReader::grammar() {
+  constexpr std::string_view kAllowed = "; allowed is {\"type\": TYPE, \"value\": VALUE}";
+  const auto& given = element(Field::kGrammar);
+  if (!given) return std::nullopt;
+  simdjson::dom::element type;
+  simdjson::dom::element value;
+  std::string_view name;
+  if (!given->is_object()) {
+    fail(Field::kGrammar, seen(*given) + std::string(kAllowed));
+    return std::nullopt;
+  }
+  const bool has_value = given->at_key("value").get(value) == simdjson::SUCCESS;
+  const bool has_type = given->at_key("type").get(type) == simdjson::SUCCESS;
+  // What is misspelt or given twice would change what is allowed without a word.
+  if (!has_type || type.get_string().get(name) != simdjson::SUCCESS ||
+      given->get_object().value().size() != (has_value ? 2U : 1U)) {
+    fail(Field::kGrammar, "is an object of other fields" + std::string(kAllowed));
+    return std::nullopt;
+  }
+  Result<Grammar> grammar = make_grammar(name, has_value ? grammar_value(value) : GrammarValue{});
+  if (grammar) return std::move(*grammar);
+  fail(std::string(field_name(Field::kGrammar)) + grammar.error().message);
+  return std::nullopt;
+}
+
+std::string FieldReader::text_or_json(Field field) {
+  if (!has(field)) return {};
+  if (is_text(field)) return std::string(element(field)->get_string().value());
+  return simdjson::minify(*element(field));
 }
 
 std::string FieldReader::messages() {

@@ -48,6 +48,9 @@ enum class Field : std::uint8_t {
   kTools,
   kAddGenerationPrompt,
   kChatTemplateKwargs,
+  kGrammar,
+  kController,
+  kControllerArg,
   kStreams,
   kParams,
   kDrop,
@@ -118,6 +121,9 @@ class FieldReader {
   std::vector<std::string> stops();
   // Nothing without messages; the other fields of a chat are checked all the same.
   std::optional<Chat> chat();
+  std::optional<Grammar> grammar();
+  // A string as it is, anything else as JSON.
+  std::string text_or_json(Field field);
   // All fields of kSamplingTable, in its order, then the others of SamplingParams.
   SamplingParams params();
   // The fields of kSamplingTable that the object `params` has, and no others.

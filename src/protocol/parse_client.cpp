@@ -255,6 +255,25 @@ std::variant<std::vector<TokenId>, std::string> read_content(FieldReader& reader
   return reader.required_string(Field::kText);
 }
 
+void read_controller(FieldReader& reader, GenerateMessage& message) {
+  if (!reader.has(Field::kController)) {
+    if (reader.has(Field::kControllerArg)) {
+      reader.fail(Field::kControllerArg, "stands without controller; allowed is one beside it");
+    }
+    return;
+  }
+  message.controller = reader.required_string(Field::kController);
+  message.controller_arg = reader.text_or_json(Field::kControllerArg);
+  if (message.controller.empty()) {
+    reader.fail(Field::kController, "is empty; allowed is a tag or a module's id");
+  } else if (message.grammar) {
+    reader.fail(Field::kController, "stands beside grammar; one is allowed");
+  } else if (message.num_samples > 1) {
+    reader.fail(Field::kController, "is given with n " + std::to_string(message.num_samples) +
+                                        "; allowed is n 1: a controller forks by itself");
+  }
+}
+
 GenerateMessage read_generate(StreamId stream_id, std::string model, FieldReader& reader,
                               const Payload& payload, BiasCache& bias_cache) {
   GenerateMessage message;
@@ -271,6 +290,8 @@ GenerateMessage read_generate(StreamId stream_id, std::string model, FieldReader
   message.num_resumed = reader.whole(Field::kResumed, 0, {0, kMaxCount});
   message.num_samples = reader.whole_within(Field::kN, 1, 1, kMaxSamples);
   if (reader.has(Field::kInto)) message.into = reader.required_name(Field::kInto);
+  message.grammar = reader.grammar();
+  read_controller(reader, message);
   const auto num_resumed = static_cast<std::size_t>(message.num_resumed);
   if (message.chat && reader.has(Field::kPrompt) &&
       (message.prompt.empty() || num_resumed != message.prompt.size())) {

@@ -39,6 +39,8 @@ struct LoadState {
 struct LoadedTexts {
   LoadedTokenizer tokenizer = Error{ErrorCode::kUnavailable, "no memory"};
   text::LoadedChatTemplate chat_template = Error{ErrorCode::kUnavailable, "no memory"};
+  std::shared_ptr<constraint::GrammarCompiler> grammars;  // null: no tokenizer
+  LoadedControllers controllers = kNoControllers;
 };
 
 // A name that is being sought, or a model.

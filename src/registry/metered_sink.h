@@ -20,15 +20,15 @@ class MeteredSink final : public EventSink {
       : account_(std::move(account)), inner_(std::move(inner)) {}
 
   void deliver(std::span<StreamEvent> events) override {
-    const auto num_ends = static_cast<int>(std::ranges::count_if(events, is_last));
+    const int num_ends = num_ended(events);
     const auto num_tokens = std::ranges::count_if(
         events, [](const StreamEvent& event) { return std::holds_alternative<TokenEvent>(event); });
     // First, so that a client that has seen the end may begin the next stream.
-    if (num_ends > 0) account_->ended(num_ends);
+    if (num_ends != 0) account_->ended(num_ends);
     try {
       inner_->deliver(events);
     } catch (...) {
-      if (num_ends > 0) account_->ended(-num_ends);  // they come again
+      if (num_ends != 0) account_->ended(-num_ends);  // they come again
       throw;
     }
     if (num_tokens > 0) account_->generated(num_tokens);

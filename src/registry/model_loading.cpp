@@ -70,6 +70,17 @@ LoadedTexts load_texts(const ServedModel& served) {
     log::warning(quoted_name(served.description.name) +
                  " answers no chats: " + texts.chat_template.error().message);
   }
+  if (texts.tokenizer) {
+    texts.grammars = std::make_shared<constraint::GrammarCompiler>(
+        *texts.tokenizer, served.limits.vocab_size, served.limits.eos_ids);
+    if (served.load_controllers) {
+      texts.controllers = guarded([&] { return served.load_controllers(*texts.tokenizer); });
+      if (!texts.controllers) {
+        log::warning(quoted_name(served.description.name) +
+                     " runs no controllers: " + texts.controllers.error().message);
+      }
+    }
+  }
   return texts;
 }
 

@@ -42,13 +42,15 @@ class ModelRoute::CountingSink final : public EventSink {
       : route_(std::move(route)), share_(share), inner_(std::move(inner)) {}
 
   void deliver(std::span<StreamEvent> events) override {
-    const auto num_ends = static_cast<int>(std::count_if(events.begin(), events.end(), is_last));
+    const int num_ends = num_ended(events);
     // First, so that a client that has seen the end finds the model idle.
     if (num_ends > 0) route_->uncount(share_, num_ends);
+    if (num_ends < 0) route_->count(share_, -num_ends);
     try {
       inner_->deliver(events);
     } catch (...) {
       if (num_ends > 0) route_->count(share_, num_ends);  // they come again
+      if (num_ends < 0) route_->uncount(share_, -num_ends);
       throw;
     }
   }

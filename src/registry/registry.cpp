@@ -246,8 +246,12 @@ std::shared_ptr<const ModelEntry> Registry::Impl::ready_entry(const std::string&
 std::optional<ReadyModel> Registry::ready_model(const std::string& name) const {
   const auto entry = impl_->ready_entry(name);
   if (entry == nullptr) return std::nullopt;
-  return ReadyModel{entry->name, entry->served->limits, entry->texts->tokenizer,
-                    entry->texts->chat_template};
+  return ReadyModel{entry->name,
+                    entry->served->limits,
+                    entry->texts->tokenizer,
+                    entry->texts->chat_template,
+                    entry->texts->grammars,
+                    entry->texts->controllers};
 }
 
 std::optional<Result<ModelStatus>> Registry::status(const std::string& name) const {

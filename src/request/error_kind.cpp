@@ -18,6 +18,7 @@ constexpr std::array kErrorKinds = {
     ErrorKind{ErrorCode::kStopping, "stopping", 503, "shutting_down", 1000},
     ErrorKind{ErrorCode::kCancelled, "cancelled", 499, "cancelled", 0},
     ErrorKind{ErrorCode::kTimeout, "timeout", 504, "timeout", 0},
+    ErrorKind{ErrorCode::kConstraint, "constraint", 422, "constraint", 0},
     ErrorKind{ErrorCode::kDeviceLost, "device_lost", 503, "model_failed", 5000},
     ErrorKind{ErrorCode::kInternal, "internal", 500, "internal", 0},
 };

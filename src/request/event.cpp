@@ -11,6 +11,15 @@ bool is_last(const StreamEvent& event) {
   return std::holds_alternative<StreamError>(event) || std::holds_alternative<ModelReady>(event);
 }
 
+int num_ended(std::span<const StreamEvent> events) {
+  int num = 0;
+  for (const StreamEvent& event : events) {
+    num += is_last(event) ? 1 : 0;
+    num -= std::holds_alternative<SampleForked>(event) ? 1 : 0;
+  }
+  return num;
+}
+
 void deliver_now(EventSink& sink, std::span<StreamEvent> events) {
   const std::shared_ptr<Waker> waker = sink.waker();
   sink.deliver(events);

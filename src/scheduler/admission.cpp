@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <queue>
 #include <ranges>
 #include <tuple>
@@ -158,7 +159,9 @@ std::vector<StreamKey> Scheduler::waiting_order() const {
 // The waiting sequences, best last, regardless of what their shares were served; returning
 // ones are the best.
 std::vector<Sequence*> Scheduler::candidates() const {
-  std::vector<Sequence*> order = waiting_;
+  std::vector<Sequence*> order;
+  std::ranges::copy_if(waiting_, std::back_inserter(order),
+                       [](const Sequence* s) { return !s->is_held; });
   const auto rank = [this](const Sequence* s) {
     const bool aged = step_ - s->waiting_since > kAgeingSteps;
     return std::tuple(s->is_returning ? 0 : 1, aged ? 0 : 1, aged ? 0 : -s->num_cached_hint, s->id);
@@ -187,7 +190,8 @@ int Scheduler::tokens_for(const Sequence& sequence, int num_missing) const {
   } else if (!small) {
     budget = std::max(prefill_spare_, num_missing < shortest_prefill_ ? prefill_yield_ : 0);
   }
-  if (budget < 1 && running_.empty()) budget = cached_left_ + prefill_left_;
+  const auto is_held = [](const Sequence* s) { return s->is_held; };
+  if (budget < 1 && std::ranges::all_of(running_, is_held)) budget = cached_left_ + prefill_left_;
   if (options_.debug.max_chunk_tokens > 0) {
     budget = std::min(budget, options_.debug.max_chunk_tokens);
   }

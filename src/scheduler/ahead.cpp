@@ -1,5 +1,6 @@
 // The part of Scheduler that plans a step while the one before it is executed. It plans as always,
 // from where each sequence will be then (Sequence::in_flight).
+#include <algorithm>
 #include <cstddef>
 
 #include "lmtp/base/check.h"
@@ -9,10 +10,14 @@
 
 namespace lmtp::scheduler {
 
+bool Scheduler::has_waiting() const {
+  return std::ranges::any_of(waiting_, [](const Sequence* s) { return !s->is_held; });
+}
+
 // Waiting sequences come first where one may have a place and blocks, and where
 // preempt_for_shares() would look at them.
 bool Scheduler::may_plan_ahead() const {
-  if (waiting_.empty()) return true;
+  if (!has_waiting()) return true;
   return (num_running() == max_running() || has_refused_) && !is_claim_step(step_ + 1);
 }
 
@@ -51,16 +56,21 @@ const StepPlan& Scheduler::plan_ahead(const StepLimits& limits) {
 // Whether what the row in flight gives leaves something to plan behind it.
 bool Scheduler::may_continue(const Sequence& sequence) const {
   const RowInFlight& row = sequence.in_flight;
+  if (sequence.is_held || (sequence.is_controlled && row.draws)) return false;
   if (row.row < 0) return true;
   const bool is_last = row.draws && sequence.length_ahead() >= num_tokens_max(sequence);
   return !is_last && !ends_withholding(sequence);
 }
 
 // The sequence does not go on from where the plan ahead continues it.
-void Scheduler::void_row_ahead(const Sequence& sequence) {
+bool Scheduler::void_row_ahead(const Sequence& sequence) {
+  bool had_row = false;
   for (Sequence*& planned : ahead().sequences) {
-    if (planned == &sequence) planned = nullptr;
+    if (planned != &sequence) continue;
+    planned = nullptr;
+    had_row = true;
   }
+  return had_row;
 }
 
 }  // namespace lmtp::scheduler

@@ -118,6 +118,7 @@ void Scheduler::cut(Sequence& sequence, int num_dropped) {
   const int length = sequence.length() - num_dropped;
   sequence.num_backtracked += std::max(0, sequence.num_prompt + sequence.num_emitted - length);
   sequence.tokens.resize(static_cast<std::size_t>(length));
+  sequence.forced_end = std::min(sequence.forced_end, length);
   const int num_prompt = std::min(sequence.num_prompt, length);
   sequence.num_resumed = std::max(0, sequence.num_resumed - (sequence.num_prompt - num_prompt));
   sequence.num_prompt = num_prompt;
@@ -148,6 +149,30 @@ Result<void> Scheduler::backtrack(StreamKey key, std::int64_t asked,
     changes_.tokens.push_back({sequence.slot, {appended.begin(), appended.end()}});
   }
   return {};
+}
+
+// In a commit: what follows the token that was just drawn is known. What has been begun behind it
+// does not count.
+void Scheduler::force(Sequence& sequence, std::span<const TokenId> tokens) {
+  const int room = sequence.num_generated_max - sequence.num_generated() - 1;
+  tokens = tokens.first(std::min(tokens.size(), static_cast<std::size_t>(std::max(0, room))));
+  // One that ends the stream, or that its parameters forbid, is drawn, and so are those behind it.
+  const auto last = std::ranges::find_if(tokens, [&](TokenId token) {
+    return is_end(sequence, token, options_.eos_ids) || is_impossible(sequence, token);
+  });
+  tokens = tokens.first(static_cast<std::size_t>(last - tokens.begin()));
+  if (tokens.empty()) return;
+  counters_.num_forced_tokens += static_cast<std::int64_t>(tokens.size());
+  const bool has_row_ahead = void_row_ahead(sequence);
+  sequence.tokens.insert(sequence.tokens.end(), tokens.begin(), tokens.end());
+  sequence.forced_end = sequence.length();
+  if (has_row_ahead) {
+    // What that row draws would be taken for the first of these tokens.
+    leave_slot(sequence);
+    take_slot(sequence);
+  } else if (sequence.is_slot_known) {
+    changes_.tokens.push_back({sequence.slot, {tokens.begin(), tokens.end()}});
+  }
 }
 
 Result<ForkBegun> Scheduler::fork(StreamKey from, StreamKey to, const SamplingChanges& changes) {
@@ -196,8 +221,10 @@ Result<ForkBegun> Scheduler::fork(StreamKey from, StreamKey to, const SamplingCh
   sequence->num_prompt = parent.num_prompt;
   sequence->num_resumed = parent.num_resumed;
   sequence->num_emitted = parent.num_emitted;
+  sequence->forced_end = parent.forced_end;
   sequence->stops = restart_stops(parent.stops.get(), *sequence);
-  sequence->mask_source = parent.mask_source;
+  if (parent.mask_source != nullptr) sequence->mask_source = parent.mask_source->forked();
+  sequence->is_controlled = parent.is_controlled;
   sequence->wants_notices = parent.wants_notices;
   const ForkBegun begun{.stream_id = to.stream,
                         .fork_of = from.stream,
@@ -208,6 +235,27 @@ Result<ForkBegun> Scheduler::fork(StreamKey from, StreamKey to, const SamplingCh
   return begun;
 }
 
+void Scheduler::set_held(Sequence& sequence, bool held) {
+  if (std::exchange(sequence.is_held, held) == held) return;
+  num_held_ += held ? 1 : -1;
+  if (held) {
+    void_row_ahead(sequence);
+  } else {
+    has_refused_ = false;
+  }
+}
+
+void Scheduler::hold(StreamKey key) { set_held(*sequences_.at(key), true); }
+void Scheduler::release(StreamKey key) { set_held(*sequences_.at(key), false); }
+
+void Scheduler::set_temperature(StreamKey key, float temperature) {
+  Sequence& sequence = *sequences_.at(key);
+  if (std::exchange(sequence.params.temperature, temperature) == temperature) return;
+  if (!sequence.is_slot_known) return;
+  leave_slot(sequence);
+  take_slot(sequence);
+}
+
 Result<void> Scheduler::suspend(StreamKey key) {
   const Result<Sequence*> found = find(key);
   if (!found) return found.error();
@@ -216,6 +264,7 @@ Result<void> Scheduler::suspend(StreamKey key) {
   requeue(sequence);
   std::erase(waiting_, &sequence);
   sequence.status = SequenceStatus::kSuspended;
+  set_held(sequence, false);
   leave_share(sequence);
   return {};
 }

@@ -1,4 +1,5 @@
 // What must hold between two steps.
+#include <algorithm>
 #include <unordered_map>
 
 #include "lmtp/base/check.h"
@@ -11,13 +12,16 @@ void Scheduler::check_invariants() const {
   prefix_cache_.check_invariants();
   LMTP_CHECK(copy_sources_.empty());
   int num_suspended = 0;
+  int num_held = 0;
   for (const auto& [key, sequence] : sequences_) {
     LMTP_CHECK(sequence->num_prompt + sequence->num_emitted <= sequence->length(), sequence->id);
+    num_held += sequence->is_held ? 1 : 0;
     if (sequence->status != SequenceStatus::kSuspended) continue;
     ++num_suspended;
     LMTP_CHECK(sequence->share_state == nullptr, sequence->id);
     LMTP_CHECK(sequence->blocks.empty() && sequence->num_computed == 0, sequence->id);
   }
+  LMTP_CHECK(num_held_ == num_held, num_held_, num_held);
   LMTP_CHECK(this->num_suspended() == num_suspended, waiting_.size(), running_.size(),
              num_suspended);
   for (const Sequence* sequence : waiting_) {
@@ -28,7 +32,10 @@ void Scheduler::check_invariants() const {
   std::unordered_map<BlockId, int> references;
   for (const Sequence* sequence : running_) {
     LMTP_CHECK(slots_.at(static_cast<std::size_t>(sequence->slot)) == sequence, sequence->slot);
-    LMTP_CHECK(sequence->is_slot_known && sequence->in_flight.row < 0, sequence->id);
+    const auto is_its = [&](const SlotStart& start) { return start.slot == sequence->slot; };
+    LMTP_CHECK(sequence->is_slot_known || std::ranges::any_of(changes_.started, is_its),
+               sequence->id);
+    LMTP_CHECK(sequence->in_flight.row < 0, sequence->id);
     LMTP_CHECK(sequence->status == SequenceStatus::kRunning, sequence->id);
     LMTP_CHECK(num_remaining(*sequence) >= 1, sequence->id, sequence->num_computed);
     LMTP_CHECK(static_cast<int>(sequence->blocks.size()) >= blocks_for(sequence->num_computed),

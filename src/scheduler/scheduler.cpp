@@ -118,6 +118,7 @@ void Scheduler::divide(const StepLimits& limits) {
   const bool has_place = num_running() < max_running();
   for (const Sequence* s : waiting_) {
     if (!has_place) break;
+    if (s->is_held) continue;
     const int missing = num_missing(*s);
     if (is_held_back(*s, missing)) continue;
     int& sum = is_small(missing) ? wanted.cached : wanted.prefill;
@@ -253,12 +254,12 @@ std::vector<SchedulerEvent>& Scheduler::commit(StepResult& result) {
 
 void Scheduler::commit_row(Sequence& sequence, const PlanRow& row, RowResult& result) {
   if (result.error) {
-    events_.push_back(error_event(sequence, {ErrorCode::kInternal, *result.error}));
+    events_.push_back(error_event(sequence, std::move(*result.error)));
     drop(sequence);
     return;
   }
-  // The logits of a row that was skipped are asked for again.
-  const int num_open = result.skipped ? row.num_logits : 0;
+  // The logits of a row that was skipped are asked for again, of one that is held the last ones.
+  const int num_open = result.skipped ? row.num_logits : result.held ? 1 : 0;
   if (result.skipped) void_row_ahead(sequence);
   LMTP_CHECK(static_cast<int>(result.tokens.size()) == row.num_logits - num_open,
              result.tokens.size());
@@ -282,6 +283,8 @@ void Scheduler::commit_row(Sequence& sequence, const PlanRow& row, RowResult& re
       return;
     }
   }
+  if (sequence.is_controlled && row.draws() && !result.skipped) set_held(sequence, true);
+  if (!result.forced.empty()) force(sequence, result.forced);
   if (was_withheld && !sequence.is_end_withheld) {
     changes_.biases.push_back({sequence.slot, sequence.params.logit_bias});
   }
@@ -304,7 +307,8 @@ TokenEvent Scheduler::next_entry(Sequence& sequence, TokenResult&& token) {
   if (token.top_logprobs.empty()) token.top_logprobs = {{token.token, token.logprob}};
   entry.top_logprobs = std::move(token.top_logprobs);
   if (is_known) {
-    entry.is_appended = true;
+    entry.is_forced = sequence.num_prompt + sequence.num_emitted <= sequence.forced_end;
+    entry.is_appended = !entry.is_forced;
     if (sequence.is_end_withheld || sequence.stops != nullptr) {
       check_stops(sequence, token.token, true);
     }
@@ -381,6 +385,7 @@ void Scheduler::drop(Sequence& sequence) {
     mean_generated_ += kWeight * (sequence.num_generated() - mean_generated_);
   }
   release(sequence);
+  set_held(sequence, false);
   void_row_ahead(sequence);
   if (sequence.status == SequenceStatus::kRunning) --sequence.share_state->num_running;
   if (sequence.status != SequenceStatus::kSuspended) leave_share(sequence);

@@ -66,7 +66,7 @@ bool Scheduler::is_claim_step(std::int64_t step) { return step % kClaimInterval 
 // Preempts for those that wait and run less than their share: for one waiting sequence of
 // each at a time, so that few rows of a step are lost.
 void Scheduler::preempt_for_shares() {
-  if (!is_claim_step(step_) || waiting_.empty() || has_total()) return;
+  if (!is_claim_step(step_) || !has_waiting() || has_total()) return;
   const int share = std::max(1, num_running() / static_cast<int>(shares_.size()));
   std::unordered_set<ConnectionId> served;
   const std::vector<Sequence*> order = candidates();  // the best last

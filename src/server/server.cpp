@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "aici/routes.h"
 #include "context.h"
 #include "http/http_session.h"
 #include "http/message.h"
@@ -86,6 +87,7 @@ struct Server::Impl {
     add_metrics(context->routes, models, context->mailroom, context->options.metrics_aliases);
     add_openai(*context);
     add_tgi(*context);
+    add_aici(*context);
     context->routes.websocket("/", start_session);
   }
 

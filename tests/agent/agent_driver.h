@@ -219,7 +219,7 @@ class AgentDriver {
 
   static void commit(DrivenStream& stream, const scheduler::PlanRow& row,
                      const scheduler::RowResult& result) {
-    EXPECT_FALSE(result.error.has_value()) << result.error.value_or("");
+    EXPECT_FALSE(result.error.has_value()) << (result.error ? result.error->message : "");
     EXPECT_EQ(static_cast<int>(result.tokens.size()), row.num_logits);
     stream.sequence.num_computed += row.num_tokens;
     for (const scheduler::TokenResult& token : result.tokens) {

@@ -95,12 +95,14 @@ TEST_P(MasksTest, OnesThatAllowNothingOrFailAreTheErrorsOfTheirRows) {
   const std::vector<std::uint32_t> none(words_);
   for (const bool as_decodes : {false, true}) {
     const auto free = run(as_decodes, {});
-    const auto masked = run(
-        as_decodes,
-        {{State::kReady, none.data()}, RowMask{}, {.state = State::kFailed, .error = "no rule"}});
+    const auto masked =
+        run(as_decodes, {{State::kReady, none.data()},
+                         RowMask{},
+                         {.state = State::kFailed, .error = {ErrorCode::kConstraint, "no rule"}}});
     EXPECT_TRUE(masked[0].error.has_value());
     testing::expect_same_bits(masked[1].tokens, free[1].tokens);
-    EXPECT_EQ(masked[2].error, "no rule");
+    ASSERT_TRUE(masked[2].error.has_value());
+    EXPECT_EQ(masked[2].error->message, "no rule");
   }
 }
 

@@ -14,6 +14,7 @@ import json
 
 import aiohttp
 import edit_faults  # noqa: F401
+import grammar_faults  # noqa: F401
 from aiohttp import web
 from faults import FAULTS
 

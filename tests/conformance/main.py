@@ -16,6 +16,7 @@ from xml.etree import ElementTree
 import base_rules  # noqa: F401
 import buffer_rules  # noqa: F401
 import edit_rules  # noqa: F401
+import grammar_rules  # noqa: F401
 import stream_rules  # noqa: F401
 import text_rules  # noqa: F401
 from known_faults import KNOWN_FAULTS

@@ -13,8 +13,8 @@ from text_rules import TEXT, WHOLE, text_to_stop_in
 EXTENSIONS = "CANCEL LOADING TEXT BUFFERS NOTICES ERRORS SAMPLES MASK CHAT FORK"
 RETRYABLE = {"overloaded", "unavailable", "model_failed", "shutting_down"}
 ENTRY_ORDER = (
-    "token stream_id index logprob backtrack appended fork_of fork_at fork_prompt finish_reason "
-    "text stop_text top_logprobs"
+    "token stream_id index logprob backtrack appended forced fork_of fork_at fork_prompt "
+    "finish_reason text stop_text top_logprobs"
 ).split()
 ERROR_ORDER = "stream_id index error code retryable retry_after_ms".split()
 DRAWN = {"max_tokens": 16, "temperature": 1.1, "seed": 11, "ignore_eos": True}

@@ -50,6 +50,15 @@ MORE_VALUES = {
     ],
     "resumed": ["3"], "n": ["64", "65"], "logprobs": ['"raw"', '"processed"', '"Raw"'],
     "timeout_ms": ["86400000", "86400001"], "first_token_timeout_ms": ["86400000", "86400001"],
+    "grammar": [
+        '{"type": "regex", "value": "a+"}', '{"type": "choice", "value": ["a", "b"]}',
+        '{"type": "json"}', '{"type": "json_object", "value": null}',
+        '{"type": "json", "value": 5}',
+        '{"type": "json_schema", "value": {"type": "integer"}}', '{"type": "json_schema"}',
+        '{"type": "rgx", "value": "a"}', '{"type": "regex"}', '{"type": "regex", "value": ["a"]}',
+        '{"type": "choice", "value": "a"}', '{"type": "regex", "value": "a", "flags": "i"}',
+        '{"value": "a"}', '{"type": 5, "value": "a"}',
+    ],
     "into": [json.dumps("é" * 32), json.dumps("é" * 33)],
     "buffer": ['"a"', json.dumps("é" * 32), json.dumps("é" * 33)],
 }  # fmt: skip
@@ -59,9 +68,9 @@ MORE_VALUES["scored"] = ['" b"', '"' + "a " * 2000 + '"']
 # Errors that no schema finds, beside those of the base.
 NO_MATTER_OF_SCHEMA = (
     NOT_OF_THE_SCHEMA + r"|is unknown|the context|upto is|the tokens of the prompt|bytes of text"
-    r"|a bit for each|no token"
+    r"|a bit for each|no token|this server runs none"
 )
-SAYS_WHAT = r"allowed|expected|needed|must|as JSON asks|no message needs that"
+SAYS_WHAT = r"allowed|expected|needed|must|as JSON asks|no message needs that|start it with"
 
 
 def cases(verb):
@@ -114,7 +123,8 @@ def server():
 
 def is_of(error, field, message):
     """Whether it names the field, and says what is right."""
-    names = [f"{field}: ", f"{field}["] + ["buffer: ", "scored: "] * (field == "prompt")
+    names = [f"{field}: ", f"{field}[", f"{field}."]
+    names += ["buffer: ", "scored: "] * (field == "prompt")
     names += ["payload: "] * (message is None or "is nested deeper" in error)
     return error.startswith(tuple(names)) and re.search(SAYS_WHAT, error)
 

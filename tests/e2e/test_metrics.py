@@ -100,7 +100,9 @@ def test_what_was_done_is_counted(counted):
     assert values["request_generation_tokens_sum"] == 10
     assert values["request_prompt_tokens_sum"] == 3 * len(PROMPT)
     assert values["iteration_tokens_count"] == values["steps_total"] == stats["num_steps"]
-    assert 0 < values["time_to_first_token_seconds_sum"] < values["e2e_request_latency_seconds_sum"]
+    # The first counts the cancelled stream too, which has no end-to-end latency.
+    assert values["time_to_first_token_seconds_sum"] > 0
+    assert values["e2e_request_latency_seconds_sum"] > 0
     every = samples(text)
     ends = {
         name: value for name, value in every.items() if re.match("lmtp_request_(succ|fail)", name)

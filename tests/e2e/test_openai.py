@@ -117,8 +117,7 @@ def test_errors_by_their_class(demo, client):
     assert e.value.code == "context_length_exceeded"
     for more in (
         {"suffix": "end"},
-        {"extra_body": {"guided_regex": "a*"}},
-        {"extra_body": {"response_format": {"type": "json_object"}}},
+        {"extra_body": {"structural_tag": {"a": 1}}},
     ):
         with pytest.raises(openai.BadRequestError, match="not supported"):
             complete(client, **more)

@@ -88,8 +88,8 @@ def test_what_is_not_there_is_refused(client):
     image = {"type": "image_url", "image_url": {"url": "http://localhost/a.png"}}
     for more, message in (
         ({"tools": [WEATHER]}, "tool_choice: calls are not read"),
-        ({"tools": [WEATHER], "tool_choice": "required"}, "tool_choice: is not supported"),
-        ({"response_format": {"type": "json_object"}}, "response_format: is not supported"),
+        ({"tool_choice": "required"}, "tool_choice: needs tools"),
+        ({"response_format": {"type": "json_schema", "json_schema": {}}}, "has no schema"),
         ({"messages": [{"role": "user", "content": [image]}]}, "messages.*is no text"),
         ({"messages": [{"role": "poet", "content": "O"}]}, "poets are not heard"),
         ({"messages": []}, "messages: is an array"),
@@ -99,7 +99,7 @@ def test_what_is_not_there_is_refused(client):
     ):
         with pytest.raises(openai.BadRequestError, match=message) as e:
             chat(client, **more)
-        assert e.value.param in (*more, "tool_choice")
+        assert e.value.param.partition(".")[0] in (*more, "tool_choice")
 
 
 def test_a_model_without_a_template_says_so(demo):

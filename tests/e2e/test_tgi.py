@@ -120,7 +120,7 @@ def test_langchains_defaults_draw(client):
     [
         ({"temperature": -1.0}, "`temperature` must be strictly positive"),
         ({"top_n_tokens": 9}, "`top_n_tokens` must be >= 0 and <= 5. Given: 9"),
-        ({"grammar": {"type": "regex", "value": "a"}}, "grammar is not supported"),
+        ({"grammar": {"type": "regex", "value": "(a"}}, "grammar is not valid: "),
         ({"max_new_tokens": 10**6}, "`inputs` tokens + `max_new_tokens` must be <= "),
     ],
 )

@@ -31,18 +31,20 @@ bool is_allowed(TokenId token, std::size_t num_before) {
 // Allows is_allowed(). While it is closed, compute() waits.
 class Source : public MaskSource {
  public:
-  Result<void> compute(std::span<const TokenId> tokens, int /*num_prompt*/,
-                       std::span<std::uint32_t> words) const override {
+  Result<void> compute(std::span<const TokenId> before, std::span<const TokenId> generated,
+                       NextTokens& next) const override {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return !closed_; });
     std::this_thread::sleep_for(delay);
-    if (fails_at > 0 && tokens.size() >= fails_at) return Error{ErrorCode::kInvalid, "no rule"};
+    const std::size_t num_tokens = before.size() + generated.size();
+    if (fails_at > 0 && num_tokens >= fails_at) return Error{ErrorCode::kInvalid, "no rule"};
     for (TokenId token = 0; token < kVocab; ++token) {
-      if (!is_allowed(token, tokens.size())) continue;
-      words[static_cast<std::size_t>(token) / 32] |= 1U << (token % 32);
+      if (!is_allowed(token, num_tokens)) continue;
+      next.words[static_cast<std::size_t>(token) / 32] |= 1U << (token % 32);
     }
     return {};
   }
+  std::shared_ptr<const MaskSource> forked() const override { return nullptr; }
   void close() {
     const std::lock_guard lock(mutex_);
     closed_ = true;
@@ -62,6 +64,29 @@ class Source : public MaskSource {
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   bool closed_ = false;
+};
+
+// Lets only `text` follow, over and over; where it does not force it is drawn token by token.
+class Forcing : public MaskSource {
+ public:
+  explicit Forcing(bool forces) : forces_(forces) {}
+
+  Result<void> compute(std::span<const TokenId> /*before*/, std::span<const TokenId> generated,
+                       NextTokens& next) const override {
+    const auto at = [&](std::size_t position) { return static_cast<TokenId>(position % 10 * 3); };
+    const std::size_t position = generated.size();
+    const TokenId token = at(position);
+    next.words[static_cast<std::size_t>(token) / 32] |= 1U << (token % 32);
+    if (position % 10 == 9) return {};
+    for (std::size_t i = position + 1; forces_ && i % 10 < 9; ++i) next.forced.push_back(at(i));
+    return {};
+  }
+  std::shared_ptr<const MaskSource> forked() const override {
+    return std::make_shared<Forcing>(forces_);
+  }
+
+ private:
+  const bool forces_;
 };
 
 class EngineMasksTest : public ::testing::TestWithParam<bool> {
@@ -165,6 +190,28 @@ TEST_P(EngineMasksTest, ThatFailEndTheirStream) {
   EXPECT_EQ(failed.error, "no rule");
   EXPECT_EQ(failed.tokens.size(), 5U);
   EXPECT_EQ(sink_->wait_done(2).tokens, free_tokens());
+}
+
+TEST_P(EngineMasksTest, PutTokensBehindTheOneThatIsDrawn) {
+  constexpr int kLength = 43;
+  const auto run = [&](StreamId id, bool forces) {
+    const auto engine = make_engine(kLong);
+    submit(*engine, id, std::make_shared<Forcing>(forces), 0, kLength);
+    submit(*engine, id + 1, nullptr, 0, 5);
+    EXPECT_EQ(sink_->wait_done(id).tokens.size(), static_cast<std::size_t>(kLength));
+    EXPECT_EQ(sink_->wait_done(id + 1).tokens.size(), 5U);
+    return engine->stats().num_steps;
+  };
+  const std::int64_t num_steps_drawn = run(1, false);
+  const std::int64_t num_steps_forced = run(3, true);
+  EXPECT_EQ(sink_->wait_done(3).tokens, sink_->wait_done(1).tokens);
+  EXPECT_EQ(sink_->wait_done(3).logprobs, sink_->wait_done(1).logprobs);
+  EXPECT_EQ(sink_->wait_done(1).num_forced, 0);
+  EXPECT_EQ(sink_->wait_done(3).num_forced, 4 * 8 + 1) << "the last token is drawn";
+  EXPECT_GE(num_steps_drawn, kLength);
+  // A run of ten: one is drawn, eight are put behind it, and the tenth is drawn behind those. Where
+  // the agent runs ahead, a step that was begun behind the first counts, too.
+  EXPECT_LE(num_steps_forced, GetParam() ? 17 : 12);
 }
 
 }  // namespace

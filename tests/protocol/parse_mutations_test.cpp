@@ -26,6 +26,7 @@ const std::string kSeeds[] = {
     R"( "min_tokens": 3, "ignore_eos": true, "mask": "AQIDBAUGBwg=", "logprobs": "raw",)"
     R"( "stop_token_ids": [5], "timeout_ms": 10, "text": false, "stream_id": 1})",
     R"(GENERATE {"prompt": "a \"b\"", "resumed": 1, "into": "c", "stream_id": 1})",
+    R"(GENERATE {"prompt": [1], "grammar": {"type": "json", "value": {"a": [1]}}, "stream_id": 1})",
     R"(SCORE {"prompt": "a", "scored": "b", "top_logprobs": 2, "stream_id": 1})",
     R"(BUFFER {"buffer": "a", "tokens": [1], "append": true, "stream_id": 1})",
     R"(TOKENIZE {"text": "a", "add_special_tokens": false, "stream_id": 1})",

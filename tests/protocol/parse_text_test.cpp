@@ -4,7 +4,9 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <utility>
 #include <variant>
+#include <vector>
 
 #include "lmtp/protocol/codec.h"
 #include "parse_as.h"
@@ -43,6 +45,27 @@ TEST(ParseText, APromptMayBeOfParts) {
   EXPECT_EQ(std::get<BufferPart>(parts[3]).upto, 3U);
   EXPECT_TRUE(std::get<std::vector<TokenId>>(parts[4]).empty());
   EXPECT_EQ(std::get<BufferPart>(parts[5]).upto, std::nullopt);
+}
+
+TEST(ParseText, AGrammarIsATypeAndItsValue) {
+  const std::vector<std::pair<std::string, Grammar>> cases = {
+      {R"({"type": "regex", "value": "[0-9]+\n"})", {Grammar::Kind::kRegex, "[0-9]+\n"}},
+      {R"({"value": ["a", "b\u00e9"], "type": "choice"})",
+       {Grammar::Kind::kChoice, "[\"a\",\"b\xc3\xa9\"]"}},
+      {R"({"type": "json"})", {Grammar::Kind::kJson, ""}},
+      {R"({"type": "json", "value": null})", {Grammar::Kind::kJson, ""}},
+      {R"({"type": "json", "value": {"z": 1, "a": [2]}})",
+       {Grammar::Kind::kJsonSchema, R"({"z":1,"a":[2]})"}},
+      {R"({"type": "gbnf", "value": "root ::= \"a\""})", {Grammar::Kind::kGbnf, "root ::= \"a\""}},
+  };
+  for (const auto& [json, expected] : cases) {
+    const auto message = generate(R"("prompt": [1], "grammar": )" + json);
+    ASSERT_TRUE(message.grammar.has_value()) << json;
+    EXPECT_EQ(*message.grammar, expected) << json;
+    const auto back = parse_as<GenerateMessage>(serialize_client_message(message));
+    EXPECT_EQ(back.grammar, message.grammar) << json;
+  }
+  EXPECT_FALSE(generate(R"("prompt": [1], "grammar": null)").grammar.has_value());
 }
 
 TEST(ParseText, AChatStandsInThePlaceOfAPrompt) {

@@ -54,10 +54,13 @@ struct NaiveStream {
   int num_prompt = 0;
   int num_reported = 0;
   int max_tokens = 0;
-  int num_generated_max = 0;  // max_tokens, clamped to the context
-  int num_backtracked = 0;    // of what was reported and of the prompt, since the last event
+  int num_generated_max = 0;         // max_tokens, clamped to the context
+  std::vector<TokenId> forced = {};  // comes behind the token that is drawn next
+  std::size_t forced_end = 0;        // of the text: what is not reported and before it was forced
+  int num_backtracked = 0;           // of what was reported and of the prompt, since the last event
   int num_forks = 0;
   bool is_suspended = false;
+  bool is_held = false;
 
   int length() const { return static_cast<int>(text.size()); }
   int num_generated() const { return length() - num_prompt; }
@@ -84,6 +87,8 @@ class StressTest : public ::testing::TestWithParam<std::size_t> {
         Operation{"truncate", 5, &StressTest::truncate},
         Operation{"backtrack", 3, &StressTest::backtrack},
         Operation{"fork", 4, &StressTest::fork},
+        Operation{"hold", 3, &StressTest::hold},
+        Operation{"release", 3, &StressTest::release},
         Operation{"suspend", 2, &StressTest::suspend},
         Operation{"resume", 2, &StressTest::resume},
     };
@@ -206,6 +211,7 @@ class StressTest : public ::testing::TestWithParam<std::size_t> {
     if (id == 0 || streams_.at(id).is_suspended) return false;
     EXPECT_TRUE(scheduler().suspend(key_of(id)));
     EXPECT_TRUE(scheduler().resume(key_of(id)));
+    streams_.at(id).is_held = false;
     return true;
   }
 
@@ -229,6 +235,7 @@ class StressTest : public ::testing::TestWithParam<std::size_t> {
     const int length = stream.length() - num_dropped;
     stream.num_backtracked += std::max(0, stream.num_prompt + stream.num_reported - length);
     stream.text.resize(static_cast<std::size_t>(length));
+    stream.forced_end = std::min(stream.forced_end, stream.text.size());
     stream.num_prompt = std::min(stream.num_prompt, length);
     clamp(stream);
     stream.num_reported = std::min(stream.num_reported, length - stream.num_prompt);
@@ -255,17 +262,33 @@ class StressTest : public ::testing::TestWithParam<std::size_t> {
     NaiveStream copy = at->second;
     copy.num_forks = 0;
     copy.num_backtracked = 0;
-    copy.is_suspended = false;
+    copy.is_suspended = copy.is_held = false;
     clamp(copy);
     streams_[to] = std::move(copy);
     last_id_ = std::max(last_id_, to);
     return true;
   }
 
+  bool hold() {
+    const StreamId id = any_stream();
+    if (id == 0 || streams_.at(id).is_suspended) return false;
+    scheduler().hold(key_of(id));
+    streams_.at(id).is_held = true;
+    return true;
+  }
+  bool release() {
+    const auto at =
+        std::ranges::find_if(streams_, [](const auto& stream) { return stream.second.is_held; });
+    if (at == streams_.end()) return false;
+    scheduler().release(key_of(at->first));
+    at->second.is_held = false;
+    return true;
+  }
   bool suspend() {
     const StreamId id = any_stream();
     EXPECT_EQ(scheduler().suspend(key_of(id)).ok(), id != 0);
     if (id != 0) streams_.at(id).is_suspended = true;
+    if (id != 0) streams_.at(id).is_held = false;
     return id != 0;
   }
   bool resume() {
@@ -287,7 +310,7 @@ class StressTest : public ::testing::TestWithParam<std::size_t> {
     const auto at = streams_.find(event.key.stream);
     ASSERT_NE(at, streams_.end()) << event.key.stream << ": an event after the last one";
     NaiveStream& stream = at->second;
-    ASSERT_FALSE(stream.is_suspended) << at->first;
+    ASSERT_FALSE(stream.is_suspended || stream.is_held) << at->first;
     const auto* token = std::get_if<TokenEvent>(&event.entry);
     if (token == nullptr) {
       ++num_failed_;
@@ -304,13 +327,35 @@ class StressTest : public ::testing::TestWithParam<std::size_t> {
       ASSERT_EQ(token->logprob, FakeAgent::logprob_after(before, token->token)) << at->first;
     }
     const bool scores = stream.kind == RequestKind::kScore;
-    ASSERT_EQ(token->is_appended, is_known && !scores) << at->first;
+    const bool is_forced = is_known && !scores && next < stream.forced_end;
+    ASSERT_EQ(token->is_forced, is_forced) << at->first;
+    ASSERT_EQ(token->is_appended, is_known && !scores && !is_forced) << at->first;
     const bool ends = scores ? next + 1 == stream.text.size()
                              : !is_known && stream.num_generated() == stream.num_generated_max;
     const FinishReason last = scores ? FinishReason::kStop : FinishReason::kLength;
     ASSERT_EQ(token->finish_reason, ends ? last : FinishReason::kNone) << at->first;
     ++num_events_;
-    if (ends) end(at->first);
+    if (ends) return end(at->first);
+    if (!is_known && !scores) take_forced(stream);
+  }
+
+  // Of some rows that draw, what follows is certain.
+  void force(const StepPlan& plan, StepResult& result) {
+    for (std::size_t i = 0; i < plan.rows.size(); ++i) {
+      const Sequence* const sequence = scheduler().sequence_of(plan, i);
+      if (sequence == nullptr || !plan.rows[i].draws() || below(8) != 0) continue;
+      result.rows[i].forced = random_tokens(1 + below(20));
+      streams_.at(sequence->key.stream).forced = result.rows[i].forced;
+    }
+  }
+
+  // One at least is drawn behind them.
+  void take_forced(NaiveStream& stream) {
+    const int room = stream.num_generated_max - stream.num_generated() - 1;
+    stream.forced.resize(std::min(stream.forced.size(), static_cast<std::size_t>(room)));
+    stream.text.insert(stream.text.end(), stream.forced.begin(), stream.forced.end());
+    if (!stream.forced.empty()) stream.forced_end = stream.text.size();
+    num_forced_ += static_cast<std::int64_t>(std::exchange(stream.forced, {}).size());
   }
 
   const unsigned seed_ =
@@ -322,6 +367,7 @@ class StressTest : public ::testing::TestWithParam<std::size_t> {
   StreamId last_id_ = 0;
   int num_events_ = 0;
   int num_failed_ = 0;
+  std::int64_t num_forced_ = 0;
 };
 
 TEST_P(StressTest, EveryStreamGetsWhatItWouldGetAlone) {
@@ -331,6 +377,7 @@ TEST_P(StressTest, EveryStreamGetsWhatItWouldGetAlone) {
   std::printf("%d operations, seed %u\n", count, seed_);
   SCOPED_TRACE("LMTP_SEED for this case: " + std::to_string(seed_));
   driver_.set_on_event([this](const SchedulerEvent& event) { check(event); });
+  driver_.set_on_result([this](const StepPlan& plan, StepResult& result) { force(plan, result); });
   std::vector<int> weights;
   for (const Operation& operation : operations()) weights.push_back(operation.weight);
   std::discrete_distribution<std::size_t> which(weights.begin(), weights.end());
@@ -340,7 +387,7 @@ TEST_P(StressTest, EveryStreamGetsWhatItWouldGetAlone) {
     num_done[drawn] += (this->*operations()[drawn].run)() ? 1 : 0;
     scheduler().check_invariants();
   }
-  while (resume()) {
+  while (resume() || release()) {
   }
   for (auto& [id, stream] : streams_) {
     if (stream.is_suspended) ADD_FAILURE() << id;
@@ -352,6 +399,8 @@ TEST_P(StressTest, EveryStreamGetsWhatItWouldGetAlone) {
     EXPECT_GT(num_done[i], 0) << operations()[i].name;
   }
   EXPECT_GT(num_failed_, 0);
+  EXPECT_GT(num_forced_, 0);
+  EXPECT_EQ(num_forced_, scheduler().counters().num_forced_tokens);
   EXPECT_GT(num_events_, count / 4);
   if (shape().num_blocks < 20) {
     EXPECT_GT(scheduler().counters().num_preemptions, 0);

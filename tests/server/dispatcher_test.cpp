@@ -1,5 +1,6 @@
 // The way of a message without its socket: who is answered what, and as which kind of message.
 #include "lmtp/dispatcher.h"
+#include "lmtp/constraint/grammar_compiler.h"
 
 #include <gtest/gtest.h>
 
@@ -239,6 +240,7 @@ struct AutoTest : ::testing::Test {
 
 TEST_F(AutoTest, ModelInfoOfWhatIsNotLoadedComesLaterAndLoadsNothing) {
   const std::string info = handle_late(R"(MODEL_INFO {"stream_id": 1, "model": "one"})");
+  const std::string grammar = constraint::grammar_support() ? R"(, "GRAMMAR")" : "";
   const std::string expected =
       R"(MSG [{"stream_id": 1, "model_info": {"model": "one", "model_type": "fake_type", )"
       R"x("architecture": "FakeForCausalLM", "constructor": "make_fake_models(\"one\")", )x"
@@ -247,7 +249,9 @@ TEST_F(AutoTest, ModelInfoOfWhatIsNotLoadedComesLaterAndLoadsNothing) {
       R"("eos_token_ids": [], "dtype": "none", "device": "cpu", "num_parameters": null, )"
       R"("state": "unloaded", "progress": 0, "server": "lmtp-serve/1.2.3", )"
       R"("lmtp": "1.1", "extensions": ["CANCEL", "LOADING", "TEXT", "BUFFERS", "NOTICES", )"
-      R"("ERRORS", "SAMPLES", "MASK", "CHAT", "FORK"], "numerics": null, )"
+      R"("ERRORS", "SAMPLES", "MASK", "CHAT", "FORK")" +
+      grammar +
+      R"(], "numerics": null, )"
       R"("stats": {"num_steps": 0, )";
   EXPECT_EQ(info.substr(0, expected.size()), expected);
   EXPECT_TRUE(models->list().empty());

@@ -72,8 +72,10 @@ class FakeAgent : public scheduler::ModelAgent {
     for (std::size_t i = 0; i < rows.size(); ++i) {
       using State = scheduler::RowMask::State;
       if (masks[i].state == State::kFailed) rows[i].error = masks[i].error;
-      if (masks[i].state == State::kReady) apply_mask(masks[i].words, hashes_.at(i), rows[i]);
+      if (masks[i].state == State::kReady) apply_mask(masks[i].words, i, rows[i]);
       rows[i].skipped = masks[i].state == State::kLate;
+      rows[i].held = masks[i].state == State::kHeld;
+      if (rows[i].held) rows[i].tokens.pop_back();
       if (rows[i].skipped) rows[i].tokens.clear();
     }
     is_forwarded_ = false;
@@ -133,24 +135,28 @@ class FakeAgent : public scheduler::ModelAgent {
   // The next token where the bias of the step forbids the one that would have come.
   TokenId draw_allowed(std::uint64_t hash, const SamplingParams& params) const {
     TokenId token = draw(hash, options_.vocab_size);
-    if (params.logit_bias == nullptr) return token;
-    const auto& [ids, values] = *params.logit_bias;
-    const auto is_forbidden = [&] {
-      const auto at = std::ranges::lower_bound(ids, token);
-      return at != ids.end() && *at == token &&
-             std::isinf(values[static_cast<std::size_t>(at - ids.begin())]);
-    };
-    while (is_forbidden()) token = (token + 1) % options_.vocab_size;
+    while (is_forbidden(params.logit_bias.get(), token)) token = (token + 1) % options_.vocab_size;
     return token;
   }
 
-  void apply_mask(const std::uint32_t* words, std::uint64_t hash, scheduler::RowResult& row) const {
+  static bool is_forbidden(const LogitBias* bias, TokenId token) {
+    if (bias == nullptr) return false;
+    const auto at = std::ranges::lower_bound(bias->ids, token);
+    return at != bias->ids.end() && *at == token &&
+           std::isinf(bias->values[static_cast<std::size_t>(at - bias->ids.begin())]);
+  }
+
+  void apply_mask(const std::uint32_t* words, std::size_t at, scheduler::RowResult& row) const {
+    const std::uint64_t hash = hashes_.at(at);
     TokenId token = row.tokens.back().token;
-    const auto is_allowed = [&] { return (words[token / 32] >> (token % 32) & 1) != 0; };
+    const auto is_allowed = [&] {
+      return (words[token / 32] >> (token % 32) & 1) != 0 &&
+             !is_forbidden(biases_.at(at).get(), token);
+    };
     for (int i = 0; i < options_.vocab_size && !is_allowed(); ++i) {
       token = (token + 1) % options_.vocab_size;
     }
-    if (!is_allowed()) row.error = "no token is possible";
+    if (!is_allowed()) row.error = Error{ErrorCode::kConstraint, "no token is possible"};
     row.tokens.back() = {token, logprob(hash, token), {{token, logprob(hash, token)}}};
   }
 
@@ -214,6 +220,7 @@ class FakeAgent : public scheduler::ModelAgent {
     scheduler::StepResult result;
     result.device_wait = options_.device_wait;
     hashes_.clear();
+    biases_.clear();
     for (const auto& row : plan.rows) result.rows.push_back(run_row(row));
     return result;
   }
@@ -250,8 +257,9 @@ class FakeAgent : public scheduler::ModelAgent {
       if (!scored) result.tokens.back().top_logprobs.push_back({next, lp});
     }
     hashes_.push_back(hash);
+    biases_.push_back(s.params.logit_bias);
     if (options_.row_fails && options_.row_fails(s)) {
-      result.error = "logits: not a number";
+      result.error = Error{ErrorCode::kInternal, "logits: not a number"};
       result.tokens.clear();
     }
     return result;
@@ -264,11 +272,12 @@ class FakeAgent : public scheduler::ModelAgent {
 
   FakeAgentOptions options_;
   scheduler::SlotTable slots_;
-  std::deque<Step> under_way_;         // two where it runs ahead
-  bool is_forwarded_ = false;          // the newest one, and not chosen
-  std::vector<std::uint64_t> hashes_;  // of the rows of the newest step
-  std::vector<TokenId> drawn_;         // by the rows of the step before
-  std::vector<std::uint64_t> kv_;      // [num_blocks, kBlockSize] hash of all tokens up to this one
+  std::deque<Step> under_way_;                            // two where it runs ahead
+  bool is_forwarded_ = false;                             // the newest one, and not chosen
+  std::vector<std::uint64_t> hashes_;                     // of the rows of the newest step
+  std::vector<std::shared_ptr<const LogitBias>> biases_;  // as well
+  std::vector<TokenId> drawn_;                            // by the rows of the step before
+  std::vector<std::uint64_t> kv_;  // [num_blocks, kBlockSize] hash of all tokens up to this one
 };
 
 inline std::unique_ptr<scheduler::ModelAgent> make_fake_agent(FakeAgentOptions options) {

@@ -20,6 +20,7 @@ class RecordingSink : public EventSink {
   struct Stream {
     std::vector<TokenId> tokens;
     std::vector<float> logprobs;
+    int num_forced = 0;
     FinishReason finish = FinishReason::kNone;
     std::string error;
     int sample = 0;  // of the error
@@ -30,6 +31,9 @@ class RecordingSink : public EventSink {
     std::string loading_model;
     std::vector<StreamNotice> notices;
     int forked_at = -1;
+    int fork_of = -1;  // a sample
+    std::string logs;  // of its controller
+    std::string storage;
     int forked_prompt = -1;
     std::string refused;  // an edit
     bool done = false;
@@ -48,6 +52,16 @@ class RecordingSink : public EventSink {
   // Waits until the stream has ended; after a minute the test fails by an empty error text.
   Stream wait_done(StreamId id) {
     return wait(id, [](const Stream& s) { return s.done; });
+  }
+  void wait_fork_begun(StreamId id, int sample) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, std::chrono::minutes(1), [&] { return forks_.contains({id, sample}); });
+  }
+  Stream wait_fork_done(StreamId id, int sample) {
+    std::unique_lock lock(mutex_);
+    const auto is_done = [&] { return forks_.contains({id, sample}) && of(id, sample).done; };
+    changed_.wait_for(lock, std::chrono::minutes(1), is_done);
+    return of(id, sample);
   }
   Stream wait_tokens(StreamId id, std::size_t count) {
     return wait(id, [count](const Stream& s) { return s.done || s.tokens.size() >= count; });
@@ -71,13 +85,20 @@ class RecordingSink : public EventSink {
     return streams_[id];
   }
 
+  // Forks by a controller are samples.
+  Stream& of(StreamId id, int sample) {
+    const auto fork = forks_.find({id, sample});
+    return fork != forks_.end() ? fork->second : streams_[id];
+  }
+
   void take(TokenEvent& entry) {
-    Stream& s = streams_[entry.stream_id];
+    Stream& s = of(entry.stream_id, entry.sample);
     s.event_after_end |= s.done;
     s.tokens.resize(s.tokens.size() - static_cast<std::size_t>(entry.num_backtracked));
     s.logprobs.resize(s.tokens.size());
-    s.tokens.push_back(entry.token);
+    if (entry.token != kNoToken) s.tokens.push_back(entry.token);
     s.logprobs.push_back(entry.logprob);
+    s.num_forced += entry.is_forced ? 1 : 0;
     s.finish = entry.finish_reason;
     const bool ends = entry.finish_reason != FinishReason::kNone;
     s.num_ends += ends ? 1 : 0;
@@ -86,6 +107,19 @@ class RecordingSink : public EventSink {
   void take(ForkBegun& entry) {
     streams_[entry.stream_id].forked_at = entry.num_shared;
     streams_[entry.stream_id].forked_prompt = entry.num_prompt;
+  }
+  void take(SampleForked& entry) {
+    const Stream parent = of(entry.stream_id, entry.fork_of);
+    Stream& s = forks_[{entry.stream_id, entry.sample}];
+    s.tokens.assign(parent.tokens.begin(), parent.tokens.begin() + entry.num_shared);
+    s.logprobs.assign(parent.logprobs.begin(), parent.logprobs.begin() + entry.num_shared);
+    s.forked_at = entry.num_shared;
+    s.fork_of = entry.fork_of;
+  }
+  void take(ControllerOutput& entry) {
+    Stream& s = of(entry.stream_id, entry.sample);
+    s.logs += entry.logs;
+    s.storage += entry.storage;
   }
   void take(EditRefused& entry) { streams_[entry.stream_id].refused = entry.error.message; }
   void take(StreamNotice& entry) { streams_[entry.stream_id].notices.push_back(entry); }
@@ -96,7 +130,7 @@ class RecordingSink : public EventSink {
     s.done = true;
   }
   void take(StreamError& entry) {
-    Stream& s = streams_[entry.stream_id];
+    Stream& s = of(entry.stream_id, entry.sample);
     s.event_after_end |= s.done;
     s.error = entry.error.message;
     s.sample = entry.sample;
@@ -114,6 +148,7 @@ class RecordingSink : public EventSink {
 
   std::mutex mutex_;
   std::condition_variable changed_;
+  std::map<std::pair<StreamId, int>, Stream> forks_;
   std::map<StreamId, Stream> streams_;
   int num_deliveries_ = 0;
 };

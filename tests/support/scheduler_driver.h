@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -70,6 +71,11 @@ class SchedulerDriver {
   using OnEvent = std::function<void(const scheduler::SchedulerEvent&)>;
   void set_on_event(OnEvent on_event) { on_event_ = std::move(on_event); }
 
+  // May change what a step gave, before it is committed.
+  using OnResult =
+      std::function<void(const scheduler::StepPlan& plan, scheduler::StepResult& result)>;
+  void set_on_result(OnResult on_result) { on_result_ = std::move(on_result); }
+
   // One step; false if there was nothing to do. If the agent runs ahead, also starts the next one
   // if it can be planned.
   bool step(const scheduler::StepLimits& limits = {}, bool may_start_ahead = true) {
@@ -95,6 +101,8 @@ class SchedulerDriver {
       abort(result.error());
       return true;
     }
+    if (on_result_) on_result_(*started_.front(), *result);
+    started_.pop_front();
     take(scheduler_.commit(*result));
     scheduler_.check_invariants();
     if (!ahead_started) abort(ahead_started.error());
@@ -126,6 +134,7 @@ class SchedulerDriver {
   void abort(const Error& error) {
     take(scheduler_.abort(error));
     num_started_ = 0;
+    started_.clear();
     scheduler_.check_invariants();
   }
 
@@ -144,6 +153,7 @@ class SchedulerDriver {
       EXPECT_TRUE(admitted_.contains({key.connection, key.stream})) << "never admitted";
     }
     Result<void> started = agent_.start(plan);
+    if (started) started_.push_back(&plan);
     num_started_ += started ? 1 : 0;
     return started;
   }
@@ -179,7 +189,9 @@ class SchedulerDriver {
   scheduler::StepPlan last_plan_;
   std::vector<StreamKey> last_keys_;
   std::vector<scheduler::SequenceNotice> notices_;
+  std::deque<const scheduler::StepPlan*> started_;
   OnEvent on_event_;
+  OnResult on_result_;
   int num_started_ = 0;
   int num_steps_ahead_ = 0;
   std::set<std::pair<ConnectionId, StreamId>> admitted_;

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace lmtp::tools {
 namespace {
@@ -94,6 +97,22 @@ TEST(ParsePromptLine, AStopIsATextAsItStandsOrJson) {
   EXPECT_EQ(parsed("how to drop=1").prompt, "how to drop=1");
 }
 
+TEST(ParsePromptLine, AGrammarIsJsonWithoutSpaces) {
+  EXPECT_EQ(parsed(R"(p grammar={"type":"choice","value":["a","b"]})").params.grammar,
+            (Grammar{Grammar::Kind::kChoice, R"(["a","b"])"}));
+  EXPECT_EQ(parsed(R"(p grammar={"type":"json"} max_tokens=3)").params.grammar,
+            (Grammar{Grammar::Kind::kJson, ""}));
+  EXPECT_EQ(parsed(R"(p grammar={"type":"json"} grammar=none)").params.grammar, std::nullopt);
+  for (const auto& [value, expected] : std::vector<std::pair<std::string, std::string>>{
+           {"[0-9]+", "grammar: write {"},
+           {R"({"value":"a"})", "grammar: write {"},
+           {R"({"type":5})", "grammar.type: is unknown"},
+           {R"({"type":"regex"})", "grammar.value: is missing"},
+       }) {
+    EXPECT_EQ(error_of("p grammar=" + value).substr(0, expected.size()), expected) << value;
+  }
+}
+
 TEST(SetParam, KnowsEveryNameItTells) {
   const std::string names = param_names();
   ReplParams params;
@@ -105,6 +124,7 @@ TEST(SetParam, KnowsEveryNameItTells) {
     const std::string value = is_bool                ? "true"
                               : name == "logit_bias" ? "{1:2}"
                               : name == "stop"       ? R"(["1"])"
+                              : name == "grammar"    ? R"({"type":"regex","value":"1"})"
                                                      : "1";
     EXPECT_TRUE(set_param(params, name, value).ok()) << name;
     EXPECT_TRUE(is_param(name + "=" + value)) << name;
@@ -112,7 +132,7 @@ TEST(SetParam, KnowsEveryNameItTells) {
     ++num_names;
     pos = end + 2;
   }
-  EXPECT_EQ(num_names, 16U);
+  EXPECT_EQ(num_names, 17U);
   EXPECT_FALSE(is_param("top_k"));
   EXPECT_FALSE(is_param("x=1"));
   EXPECT_NE(set_param(params, "colour", "1").error().message.find("known are temperature"),

@@ -281,6 +281,7 @@ Repl::Status Repl::generate(const std::string& prompt, const ReplParams& params)
   }
   message.params = params.sampling;
   message.stop = params.stop;
+  message.grammar = params.grammar;
   if (!params.stop.empty()) message.options.text = true;  // which ends where they begin
 
   tokenizer::StreamDecoder decoder;

@@ -130,18 +130,54 @@ Result<void> set_stop(std::vector<std::string>& stop, std::string_view value) {
   return {};
 }
 
+// {"type":"regex","value":"[0-9]+"} without spaces, or none.
+Result<void> set_grammar(std::optional<Grammar>& grammar, std::string_view value) {
+  if (value == "none" || value == "None") {
+    grammar.reset();
+    return {};
+  }
+  const Error wrong{
+      ErrorCode::kInvalid,
+      "grammar: write {\"type\":\"regex\",\"value\":\"[0-9]+\"} without spaces (\\u0020 "
+      "is one); none takes it away"};
+  const auto parsed = parse_ordered_json(value, "grammar");
+  if (!parsed || !parsed->is_object() || !parsed->contains("type")) return wrong;
+  GrammarValue given;
+  if (const auto found = parsed->find("value"); found != parsed->end()) {
+    using Kind = GrammarValue::Kind;
+    given = {found->is_object() ? Kind::kObject : Kind::kList, found->dump()};
+    if (found->is_string()) given = {Kind::kText, found->get<std::string>()};
+  }
+  const auto* type = (*parsed)["type"].get_ptr<const std::string*>();
+  auto made = make_grammar(type != nullptr ? *type : "", std::move(given));
+  if (!made) return Error{ErrorCode::kInvalid, "grammar" + made.error().message};
+  grammar = std::move(*made);
+  return {};
+}
+
+std::string grammar_text(const std::optional<Grammar>& grammar) {
+  if (!grammar) return "none";
+  std::string text = R"({"type":")" + std::string(grammar_type(grammar->kind)) + "\"";
+  if (grammar->kind == Grammar::Kind::kChoice) {
+    text += ",\"value\":" + grammar->text;
+  } else if (grammar->kind != Grammar::Kind::kJson) {
+    append_json_string(grammar->text, text += ",\"value\":");
+  }
+  return text + "}";
+}
+
 std::string stop_text(const std::vector<std::string>& stop) {
   return stop.empty() ? "none" : json_text(OrderedJson(stop));
 }
 
 constexpr std::string_view kBosName = "bos";
 constexpr std::string_view kStopName = "stop";
+constexpr std::string_view kGrammarName = "grammar";
 
 constexpr std::array kNames = [] {
-  std::array<std::string_view, kSamplingTable.size() + 2> names;
-  std::ranges::transform(kSamplingTable, names.begin(), &SamplingParam::name);
-  names[kSamplingTable.size()] = kBosName;
-  names.back() = kStopName;
+  std::array<std::string_view, kSamplingTable.size() + 3> names;
+  auto at = std::ranges::transform(kSamplingTable, names.begin(), &SamplingParam::name).out;
+  for (const std::string_view name : {kBosName, kStopName, kGrammarName}) *at++ = name;
   return names;
 }();
 
@@ -186,6 +222,7 @@ Result<void> set_param(ReplParams& params, std::string_view key, std::string_vie
     return {};
   }
   if (key == kStopName) return set_stop(params.stop, value);
+  if (key == kGrammarName) return set_grammar(params.grammar, value);
   const auto* const param = std::ranges::find(kSamplingTable, key, &SamplingParam::name);
   if (param == kSamplingTable.end()) return unknown_param(key);
   return set(params.sampling, *param, value);
@@ -198,7 +235,8 @@ std::string describe_params(const ReplParams& params) {
   }
   const char* const bos = !params.bos ? "as the tokenizer says" : *params.bos ? "true" : "false";
   text.append(kBosName).append("=").append(bos).append("\n");
-  return text.append(kStopName).append("=").append(stop_text(params.stop)).append("\n");
+  text.append(kStopName).append("=").append(stop_text(params.stop)).append("\n");
+  return text.append(kGrammarName).append("=").append(grammar_text(params.grammar)).append("\n");
 }
 
 std::string param_names() {

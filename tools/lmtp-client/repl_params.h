@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lmtp/base/result.h"
+#include "lmtp/request/grammar.h"
 #include "lmtp/request/sampling_params.h"
 
 namespace lmtp::tools {
@@ -17,10 +18,11 @@ struct ReplParams {
   // Whether BOS is put in front of each prompt; unset: as the tokenizer's files say.
   std::optional<bool> bos;
   std::vector<std::string> stop;  // the text ends before the first of them
+  std::optional<Grammar> grammar;
 };
 
-// Sets one parameter by its wire name, `bos`, or `stop`: one as it stands, or as JSON a string or a
-// list. The error says what is allowed; ranges are checked
+// Sets one parameter by its wire name, `bos`, `stop` (one as it stands, or as JSON a string or a
+// list) or `grammar` (as on the wire). The error says what is allowed; ranges are checked
 // by the server.
 Result<void> set_param(ReplParams& params, std::string_view key, std::string_view value);
 

@@ -17,6 +17,11 @@ struct RawOptions {
   bool cuda = false;
   bool is_static = false;
   std::string kv_cache;
+  std::string aici_memory = "64MiB";  // of a controller
+  int aici_step_time_ms = 150;
+  int aicirt_busy_wait_ms = 1;
+  std::string aicirt_dialect = "auto";
+  int aici_init_time_ms = 1000;
   std::string download_max;
   std::string max_message_size = "16MiB";
   std::string max_write_queue = "16MiB";
@@ -35,6 +40,8 @@ struct RawOptions {
 
 // Limits of the computation, of connections, of steps and of requests, and what concerns who
 // operates it. `raw` outlives `app`.
+void add_aici_options(CLI::App& app, RawOptions& raw);
+void finish_aici_options(const RawOptions& raw, ServeOptions& options);
 void add_limit_options(CLI::App& app, RawOptions& raw);
 void add_connection_options(CLI::App& app, RawOptions& raw);
 void add_operation_options(CLI::App& app, RawOptions& raw);

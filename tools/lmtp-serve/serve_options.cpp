@@ -263,6 +263,9 @@ ServeOptions finish_options(const CLI::App& app, const RawOptions& raw) {
   }
   options.port = static_cast<std::uint16_t>(raw.port);
   if (raw.cuda) options.device = "cuda";
+  finish_aici_options(raw, options);
+  options.aici_limits.memory_bytes =
+      static_cast<std::size_t>(size_option("--aici-max-memory", raw.aici_memory, 1 << 20));
   if (!raw.kv_cache.empty()) options.kv_cache_bytes = size_option("--kv-cache", raw.kv_cache, 1);
   options.max_message_bytes =
       static_cast<std::size_t>(size_option("--max-message-size", raw.max_message_size, 1024));
@@ -320,6 +323,7 @@ struct CommandLine {
     add_transport_options(app, raw);
     add_auto_options(app, raw);
     add_limit_options(app, raw);
+    add_aici_options(app, raw);
     add_connection_options(app, raw);
     add_operation_options(app, raw);
     add_scheduling_options(app, raw);

@@ -43,6 +43,7 @@ struct ServeOptions : catalog::ModelOptions {
   std::vector<std::string> api_keys;
   std::string api_key_file;
   bool insecure = false;
+  bool aici_upload = false;  // server::ServerOptions
   bool log_prompts = false;
   std::vector<std::string> allowed_origins;
   std::vector<std::string> allowed_hosts;

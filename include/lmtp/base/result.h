@@ -27,6 +27,7 @@ enum class ErrorCode {
   kStopping,     // the server shuts down
   kCancelled,    // by the client
   kTimeout,      // it took longer than the client allowed
+  kConstraint,   // what constrains the stream's text lets nothing follow, or has failed
   kDeviceLost,   // the device is gone, or must be reset
   kInternal,     // a bug of this program
 };

@@ -30,6 +30,9 @@ class HubModelFactory : public registry::ModelFactory {
  private:
   Result<void> accept(const std::string& name, const std::string& folder) const;
   Result<registry::ServedModel> make(const ModelSource& source) const;
+  registry::LoadControllers controllers(int vocab_size, const std::vector<TokenId>& eos_ids,
+                                        const std::string& folder) const;
+  registry::LoadControllers process_controllers(int vocab_size, const std::string& folder) const;
 
   const ModelOptions options_;
   const bool one_model_;

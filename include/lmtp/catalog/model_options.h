@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include "lmtp/aici/embedded_runtime.h"
+#include "lmtp/aici/process_runtime.h"
 #include "lmtp/base/batch_limits.h"
 #include "lmtp/hub/fetch.h"
 
@@ -21,6 +23,10 @@ struct ModelOptions {
   int max_total_tokens = 0;  // as well
   int max_concurrent_requests = kDefaultConcurrentRequests;
   std::string chat_template_file;  // in the place of the model's own; empty: that
+  bool aici = false;               // runs AICI controllers in this process
+  std::string aici_cache;          // the folder of uploaded controllers
+  aici::Limits aici_limits;
+  aici::ProcessOptions aicirt;  // the program that runs them instead; `path` empty: none
   std::int64_t download_bytes_max = hub::kDownloadBytesMax;
 };
 

@@ -59,6 +59,10 @@ struct EngineCounters : scheduler::SchedulerCounters {
   // a device was at work, whatever the host did meanwhile. The rest is the host's own.
   std::int64_t busy_us = 0;
   std::int64_t device_wait_us = 0;
+  // Rows that waited for a mask, and of these skipped ones; and how long steps waited.
+  std::int64_t num_masks = 0;
+  std::int64_t num_late_masks = 0;
+  std::int64_t mask_wait_us = 0;
   EngineMetrics metrics;
 };
 

@@ -79,6 +79,7 @@ using TokenOrError = std::variant<TokenEvent, TokenEntry, ErrorEntry>;
 void serialize_tokens(std::span<const TokenOrError> entries, std::string& out);
 void serialize_msg_error(const ErrorEntry& entry, std::string& out);
 void serialize_loading(std::span<const LoadingNotice> entries, std::string& out);
+void serialize_controllers(std::span<const ControllerEntry> entries, std::string& out);
 void serialize_notices(std::span<const NoticeEntry> entries, std::string& out);
 void serialize_answer(const std::variant<TokensEntry, TextEntry, BufferEntry>& entry,
                       std::string& out);

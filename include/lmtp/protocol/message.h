@@ -16,6 +16,7 @@
 #include "lmtp/base/result.h"
 #include "lmtp/request/chat.h"
 #include "lmtp/request/event.h"
+#include "lmtp/request/grammar.h"
 #include "lmtp/request/sampling_changes.h"
 #include "lmtp/request/sampling_params.h"
 
@@ -62,6 +63,9 @@ struct GenerateMessage {
   std::string into = {};  // the buffer that gets prompt and generated tokens; empty: none
   // In the place of a prompt, which is then what came of it before: num_resumed ids.
   std::optional<Chat> chat = {};
+  std::optional<Grammar> grammar = {};
+  std::string controller = {};      // of AICI: a tag, or a module's id; empty: none
+  std::string controller_arg = {};  // a string as it is, or other JSON as text
 };
 
 struct ScoreMessage {
@@ -162,6 +166,7 @@ struct TokenEntry {
   std::optional<std::string> text = {};
   std::optional<std::string> stop_text = {};  // the stop string that ended the stream
   std::optional<ForkBegun> fork = {};         // of the first one of a fork
+  std::optional<SampleForked> forked = {};    // likewise, by a controller
 };
 
 // A notice of a stream that asked for them; which members are sent depends on `status`.
@@ -174,6 +179,16 @@ struct NoticeEntry {
   int num_prompt = 0;        // accepted
   int position = 0;          // queued
   std::int64_t wait_ms = 0;  // queued: wait_ms_estimate; draining: deadline_ms
+};
+
+// What a stream's controller has written: an entry of a MSG array.
+struct ControllerEntry {
+  StreamId stream_id = 0;
+  std::optional<int> index = {};
+  std::string logs;
+  std::string storage;  // a JSON list; empty: none
+  std::int64_t micros = 0;
+  std::optional<std::vector<TokenId>> prompt = {};  // in the place of the request's
 };
 
 // Answers to TOKENIZE, DETOKENIZE, BUFFER and FREE: entries of a MSG array.

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "lmtp/aici/runtime.h"
 #include "lmtp/base/result.h"
 #include "lmtp/engine/engine.h"
 #include "lmtp/scheduler/model_agent.h"
@@ -48,6 +49,13 @@ std::int64_t kv_bytes_wanted(const MemoryNeed& need, std::optional<std::int64_t>
 // A model's tokenizer, or why it has none.
 using LoadedTokenizer = Result<std::shared_ptr<const tokenizer::Tokenizer>>;
 
+// What runs a model's controllers, or why there are none.
+using LoadedControllers = Result<std::shared_ptr<aici::Runtime>>;
+using LoadControllers =
+    std::function<LoadedControllers(const std::shared_ptr<const tokenizer::Tokenizer>&)>;
+inline const Error kNoControllers{
+    ErrorCode::kInvalid, "this server runs none; start it with --aici, or leave controller out"};
+
 // A model that has been found on this machine.
 struct ServedModel {
   // The same for all names of one model, such as its canonical folder: what has one key is loaded
@@ -70,6 +78,8 @@ struct ServedModel {
   // Its chat template, over its tokenizer; empty: it has none. Any thread, beside load().
   std::function<text::LoadedChatTemplate(std::shared_ptr<const tokenizer::Tokenizer>)>
       load_chat_template = {};
+  // What runs its controllers, over its tokenizer; empty: none are run. As well.
+  LoadControllers load_controllers = {};
 };
 
 // How far a download is.

@@ -13,6 +13,7 @@
 
 #include "lmtp/base/batch_limits.h"
 #include "lmtp/base/result.h"
+#include "lmtp/constraint/grammar_compiler.h"
 #include "lmtp/engine/engine.h"
 #include "lmtp/registry/model_factory.h"
 #include "lmtp/registry/refusal_counts.h"
@@ -60,6 +61,9 @@ struct ReadyModel {
   engine::ModelLimits limits;
   LoadedTokenizer tokenizer;
   text::LoadedChatTemplate chat_template;
+  // Null: there is no tokenizer, whose bytes grammars are about.
+  std::shared_ptr<constraint::GrammarCompiler> grammars = nullptr;
+  LoadedControllers controllers = kNoControllers;
 };
 
 // Why a request was not taken; no event will come for it.

@@ -17,10 +17,12 @@ namespace lmtp {
 
 enum class FinishReason { kNone, kStop, kLength };
 
+inline constexpr TokenId kNoToken = -1;
+
 // One token of one stream. With a finish reason it is the stream's last event.
 struct TokenEvent {
   StreamId stream_id = 0;
-  TokenId token = 0;
+  TokenId token = 0;  // kNoToken: the stream ends, or loses tokens, without another one
   float logprob = 0.0F;
   FinishReason finish_reason = FinishReason::kNone;
   // Most probable first; always contains the token itself. Absent for a Score without top_logprobs.
@@ -29,7 +31,8 @@ struct TokenEvent {
   // So many tokens before this one, of those reported and then of the prompt, are not the stream's
   // any more.
   int num_backtracked = 0;
-  bool is_appended = false;  // it was not drawn
+  bool is_appended = false;  // by a Backtrack
+  bool is_forced = false;    // nothing else could follow (NextTokens), so it was not drawn
 };
 
 // The end of a stream by an error.
@@ -62,8 +65,8 @@ struct StreamNotice {
 // The answer to RequestKind::kAwaitModel, and the last event of that key.
 struct ModelReady {
   StreamId stream_id = 0;
-  // Not 0 where a session tells itself that it has encoded a text: which one, since the stream may
-  // have ended in the meantime and its id be another one's.
+  // Not 0 where a session tells itself that a text has been encoded, or a grammar compiled: which
+  // one, since the stream may have ended in the meantime and its id be another one's.
   std::uint64_t encoding = 0;
 };
 
@@ -82,11 +85,30 @@ struct EditRefused {
   Error error;
 };
 
+// The stream's controller has forked it: from here on there is one sample more.
+struct SampleForked {
+  StreamId stream_id = 0;
+  int sample = 0;      // of the new one
+  int fork_of = 0;     // the sample whose tokens it begins with
+  int num_shared = 0;  // of those behind the prompt
+};
+
+// What a stream's controller has written.
+struct ControllerOutput {
+  StreamId stream_id = 0;
+  int sample = 0;
+  std::string logs;
+  std::string storage;  // a JSON list of the variables that it wrote; empty: none
+  std::int64_t micros = 0;
+};
+
 using StreamEvent = std::variant<TokenEvent, StreamError, LoadingNotice, StreamNotice, ModelReady,
-                                 ForkBegun, EditRefused>;
+                                 ForkBegun, EditRefused, SampleForked, ControllerOutput>;
 
 // Whether nothing comes after it on its stream.
 bool is_last(const StreamEvent& event);
+// Streams that end by these events, less those that begin by them (SampleForked).
+int num_ended(std::span<const StreamEvent> events);
 
 // Wakes those who take what was delivered.
 class Waker {

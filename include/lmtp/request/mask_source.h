@@ -1,25 +1,51 @@
-// MaskSource: which tokens a stream may draw next, where that depends on those before.
+// MaskSource: what may follow a stream's tokens, where that depends on those before.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <span>
+#include <vector>
 
 #include "lmtp/base/ids.h"
 #include "lmtp/base/result.h"
 
 namespace lmtp {
 
-// Owner: a request, then its sequence and those that are forked from it.
+// What may follow.
+struct NextTokens {
+  // The tokens that may be drawn: token i is bit i % 32 of words[i / 32].
+  // [ceil(vocabulary / 32)], all zero at first.
+  std::span<std::uint32_t> words;
+  // Where only one text may follow: the tokens behind the one that is drawn, which are appended
+  // together. The words have one bit then, and behind these tokens another one is drawn.
+  std::vector<TokenId> forced = {};
+  // False: nothing is drawn, the words do not matter, and the stream is held (a controlled one).
+  bool draws = true;
+};
+
+// Owner: a request, then its sequence.
 class MaskSource {
  public:
   virtual ~MaskSource() = default;
 
-  // Sets the bits of the tokens that may follow `tokens`, prompt and all: token i is bit i % 32 of
-  // words[i / 32]. words: [ceil(vocabulary / 32)], all zero. A function of its arguments alone: a
-  // stream may be cut, forked, or computed again. The error ends the stream. Any thread, also
-  // several at a time; it may take longer than a step.
-  virtual Result<void> compute(std::span<const TokenId> tokens, int num_prompt,
-                               std::span<std::uint32_t> words) const = 0;
+  // What may follow a stream: `before`, the tokens of its prompt that do not count as generated,
+  // and `generated`, all others. A function of its arguments alone: a stream may be cut, or
+  // computed again. The error ends the stream. Any thread, also several at a time; it may take
+  // longer than a step.
+  virtual Result<void> compute(std::span<const TokenId> before, std::span<const TokenId> generated,
+                               NextTokens& next) const = 0;
+
+  // Calls `done` once, on any thread, perhaps within the call; `next` is there until then. False:
+  // it does not, and compute() is called on a thread that may wait. On the engine's thread.
+  using Done = std::function<void(Result<void>)>;
+  virtual bool begin(std::span<const TokenId> /*before*/, std::span<const TokenId> /*generated*/,
+                     NextTokens& /*next*/, const Done& /*done*/) const {
+    return false;
+  }
+
+  // The source of a fork, which begins with the same tokens. Must not block.
+  virtual std::shared_ptr<const MaskSource> forked() const = 0;
 };
 
 }  // namespace lmtp

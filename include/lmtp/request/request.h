@@ -17,6 +17,10 @@
 
 namespace lmtp {
 
+namespace aici {
+class Instance;
+}
+
 // kAwaitModel: nothing is computed. Its model is loaded as for the others, LoadingNotices come, and
 // ModelReady or a StreamError ends it: for what has to be done with the model's tokenizer first.
 enum class RequestKind { kGenerate, kScore, kAwaitModel };
@@ -45,6 +49,7 @@ struct Request {
   // Generate only; null: none. It has seen the resumed tokens.
   std::shared_ptr<StopChecker> stops;
   std::shared_ptr<const MaskSource> mask_source;  // Generate only; null: none
+  std::shared_ptr<aici::Instance> controller;     // Generate only; null: none
   // Not null: a Generate that has no prompt and parameters of its own. ForkBegun is its first
   // event.
   std::shared_ptr<const ForkOf> fork;

@@ -11,6 +11,7 @@ struct SchedulerCounters {
   std::int64_t num_cached_tokens = 0;    // of those, found in the prefix cache
   std::int64_t num_partial_hits = 0;     // requests whose cached prefix ended inside a block
   std::int64_t num_generated_tokens = 0;
+  std::int64_t num_forced_tokens = 0;  // of those, by RowResult::forced
   std::int64_t num_scored_tokens = 0;
   std::int64_t num_preemptions = 0;
 };

@@ -113,6 +113,14 @@ class Scheduler {
     return (&plan == &ahead().plan ? ahead() : current()).sequences[row];
   }
 
+  // A held sequence keeps its place and its blocks, but gets no row. One that is controlled is held
+  // by each commit in which it drew a token, or its row was. REQUIRES: the key is live.
+  void hold(StreamKey key);
+  void release(StreamKey key);
+
+  // From its next token on. REQUIRES: the key is live.
+  void set_temperature(StreamKey key, float temperature);
+
   // A suspended sequence holds no blocks and is not looked at until it is resumed.
   Result<void> suspend(StreamKey key);
   Result<void> resume(StreamKey key);
@@ -151,8 +159,9 @@ class Scheduler {
   int num_suspended() const {
     return static_cast<int>(sequences_.size()) - num_waiting() - num_running();
   }
+  int num_held() const { return num_held_; }
   // Whether no step would compute anything.
-  bool idle() const { return waiting_.empty() && running_.empty(); }
+  bool idle() const { return num_waiting() + num_running() == num_held_; }
   const cache::BlockPool& pool() const { return pool_; }
   const SchedulerCounters& counters() const { return counters_; }
 
@@ -180,6 +189,7 @@ class Scheduler {
   void preempt_for(Sequence& claimant, int share);
   Sequence* next_victim(int share, const std::vector<Sequence*>& victims) const;
 
+  bool has_waiting() const;
   bool may_plan_ahead() const;
   bool may_continue(const Sequence& sequence) const;
   void refresh_hints();
@@ -227,6 +237,8 @@ class Scheduler {
   Result<void> check_append(const Sequence& sequence, int num_dropped,
                             std::span<const TokenId> appended) const;
   void cut(Sequence& sequence, int num_dropped);
+  void set_held(Sequence& sequence, bool held);
+  void force(Sequence& sequence, std::span<const TokenId> tokens);
   // max_tokens, or what the context leaves.
   int generated_max(const SamplingParams& params, int num_prompt) const {
     return std::min(params.max_tokens, options_.context_length - num_prompt);
@@ -240,7 +252,7 @@ class Scheduler {
   void finish(Sequence& sequence);
   void drop(Sequence& sequence);
   void end_plan();
-  void void_row_ahead(const Sequence& sequence);
+  bool void_row_ahead(const Sequence& sequence);  // whether there was one
 
   Planned& current() { return plans_[current_]; }
   const Planned& current() const { return plans_[current_]; }
@@ -280,6 +292,7 @@ class Scheduler {
   bool lacks_blocks_ = false;     // the plan at hand did
   bool in_step_ = false;
 
+  int num_held_ = 0;
   SequenceId next_id_ = 1;
   std::size_t next_hint_ = 0;  // index in waiting_ of the next hint to refresh
   std::int64_t step_ = 0;

@@ -65,6 +65,9 @@ struct Sequence {
   int num_resumed = 0;                 // of the prompt's last tokens, those that count as generated
   std::shared_ptr<StopChecker> stops;  // null: none
   std::shared_ptr<const MaskSource> mask_source;  // null: none
+  // It is held behind each token that it draws, until a program has decided how it goes on.
+  bool is_controlled = false;
+  bool is_held = false;  // running or waiting, but no plan gives it a row
   bool wants_notices = false;
   // Before min_tokens: params.logit_bias forbids what would end the stream, and own_bias is the one
   // of the request, which takes its place then.
@@ -72,8 +75,9 @@ struct Sequence {
   std::shared_ptr<const LogitBias> own_bias;
   int num_generated_max = 0;  // max_tokens after clamping to the context
   // Tokens behind the prompt that were reported. Others follow: of a Score, and of a Generate those
-  // that were appended.
+  // that were forced or appended.
   int num_emitted = 0;
+  int forced_end = 0;       // of the tokens that are not reported, those before here were forced
   int num_backtracked = 0;  // tokens that the client knows and that were dropped; not yet reported
   int num_forks = 0;
   bool is_fork = false;

@@ -73,7 +73,7 @@ class SlotTable {
     LMTP_CHECK(draws.size() == result.rows.size(), draws.size(), result.rows.size());
     for (std::size_t i = 0; i < draws.size(); ++i) {
       const RowResult& row = result.rows[i];
-      if (!is_in_use(draws[i].slot) || row.error || row.skipped) continue;
+      if (!is_in_use(draws[i].slot) || row.error || row.skipped || row.held) continue;
       std::vector<TokenId>& tokens = slots_[index(draws[i].slot)].tokens;
       if (static_cast<int>(tokens.size()) != draws[i].position) continue;
       tokens.push_back(row.tokens.back().token);

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "lmtp/base/ids.h"
+#include "lmtp/base/result.h"
 #include "lmtp/request/event.h"
 #include "lmtp/request/sampling_params.h"
 
@@ -148,11 +149,12 @@ struct RowMask {
     kNone,    // anything
     kReady,   // token i, if bit i % 32 of words[i / 32] is set; if none is possible, the row fails
     kLate,    // not known in time: the row is skipped
+    kHeld,    // nothing is to be drawn
     kFailed,  // nothing: the row fails with `error`
   };
   State state = State::kNone;
   const std::uint32_t* words = nullptr;  // [ceil(vocabulary / 32)], until choose() returns
-  std::string error = {};
+  Error error = {};
 };
 
 // One sampled or scored token.
@@ -164,11 +166,15 @@ struct TokenResult {
 
 // The result of one row of the plan.
 struct RowResult {
-  std::vector<TokenResult> tokens;   // [num_logits]
-  std::optional<std::string> error;  // this row alone failed (its logits were not numbers)
+  std::vector<TokenResult> tokens;  // [num_logits]
+  std::optional<Error> error;       // this row alone failed
   // Its mask was late (RowMask): nothing was chosen, tokens is empty. The tokens of which logits
   // were wanted go through the model again.
   bool skipped = false;
+  // Nothing was drawn (RowMask::kHeld): `tokens` has the scored ones alone.
+  bool held = false;
+  // What is put behind the token that it drew (NextTokens), by whoever had its mask made.
+  std::vector<TokenId> forced = {};
 };
 
 struct StepResult {
@@ -183,6 +189,8 @@ struct StepResult {
       row.tokens.clear();
       row.error.reset();
       row.skipped = false;
+      row.held = false;
+      row.forced.clear();
     }
     device_wait = {};
   }

@@ -4,10 +4,15 @@
 #include <chrono>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <variant>
 
+#include "controllers.h"
 #include "encode_text.h"
+#include "grammars.h"
+#include "lmtp/aici/instance.h"
+#include "lmtp/aici/storage_json.h"
 #include "lmtp/base/guarded.h"
 #include "lmtp/registry/stream_canceller.h"
 #include "lmtp/request/request.h"
@@ -17,6 +22,8 @@ namespace {
 
 // A model that is unloaded so often before a request's prompts are ids is in too much demand.
 constexpr int kAwaitsMax = 3;
+
+using Compiled = constraint::GrammarCompiler::Compiled;
 
 // One HTTP request until its last token, on the strand of its responder. Owned by the sink of its
 // sequences, which engines hold, and by the encoder's job.
@@ -108,7 +115,59 @@ class Generation : public std::enable_shared_from_this<Generation> {
       return fail(taken.error());
     }
     if (ended_) return;
-    submit_all(model);
+    if (request_.controller) return instantiate(model);
+    if (!request_.grammar || !request_.generates) return submit_all(model);
+    if (auto takes = check_grammars(model); !takes) return fail(of_grammar(takes.error()));
+    // The sink owns this until the compiler tells it.
+    compiled_ = std::make_shared<std::optional<Compiled>>();
+    ready_ = model;
+    model.grammars->compile(*request_.grammar, [sink = sink(), to = compiled_](Compiled compiled) {
+      *to = std::move(compiled);
+      tell_ready(*sink, {});
+    });
+  }
+
+  void on_compiled() {
+    if (!**compiled_) return fail(of_grammar((*compiled_)->error()));
+    submit_all(*std::exchange(ready_, std::nullopt));
+  }
+
+  // In the words of the protocol.
+  Error of_grammar(Error error) const {
+    constexpr std::string_view kField = "grammar";
+    if (error.message.starts_with(kField)) {
+      error.message.replace(0, kField.size(), request_.grammar_field);
+    }
+    return error;
+  }
+
+  void instantiate(const registry::ReadyModel& model) {
+    if (!model.controllers) return fail(of_controller(model.controllers.error()));
+    const GenerationController& controller = *request_.controller;
+    instance_ = std::make_shared<aici::Instance>(*model.controllers, controller.request_id);
+    // As compiled_.
+    instantiated_ = std::make_shared<std::optional<Result<aici::Instantiated>>>();
+    ready_ = model;
+    (*model.controllers)
+        ->instantiate({.request_id = controller.request_id,
+                       .prompt = prompts_.front(),
+                       .controller = controller.name,
+                       .arg = controller.arg,
+                       .auth = auth_of(responder_->caller().get())},
+                      [sink = sink(), to = instantiated_](Result<aici::Instantiated> done) {
+                        *to = std::move(done);
+                        tell_ready(*sink, {});
+                      });
+  }
+
+  void on_instantiated() {
+    Result<aici::Instantiated>& done = **instantiated_;
+    if (!done) return fail(of_controller(done.error()));
+    take_prompt(*done, prompts_.front());
+    listener_->on_output({.logs = std::move(done->log.logs),
+                          .storage = aici::storage_json(done->log.storage),
+                          .micros = done->log.micros});
+    submit_all(*std::exchange(ready_, std::nullopt));
   }
 
   std::size_t num_samples() const { return static_cast<std::size_t>(request_.num_samples); }
@@ -169,20 +228,29 @@ class Generation : public std::enable_shared_from_this<Generation> {
             std::max(1, context_length_ - static_cast<int>(request.prompt.size()));
       }
       request.stops = sample.text->make_stop_checker();
+      if (compiled_ != nullptr) {
+        const Result<void> fits = constrain(***compiled_, request);
+        if (!fits) return fail(of_grammar(fits.error()));
+      }
+      request.controller = std::move(instance_);
       submit(RequestKind::kGenerate, std::move(request), sample);
     }
   }
 
-  void submit(RequestKind kind, Request request, Sequence& sequence) {
+  std::shared_ptr<EventSink> sink() {
     auto sink = sink_.lock();
     if (!sink) {
       sink = make_event_sink(responder_,
                              [self = shared_from_this()](auto events) { self->on_events(events); });
       sink_ = sink;
     }
+    return sink;
+  }
+
+  void submit(RequestKind kind, Request request, Sequence& sequence) {
     request.key = sequence.key;
     request.arrival = arrival_;
-    request.sink = std::move(sink);
+    request.sink = sink();
     request.model = request_.model;
     request.caller = responder_->caller();
     request.others_connected = responder_->others_connected();
@@ -215,16 +283,27 @@ class Generation : public std::enable_shared_from_this<Generation> {
       return;
     }
     Sequence& sample = samples_[stream * num_samples() + static_cast<std::size_t>(event.sample)];
+    sample.text->backtrack(static_cast<std::size_t>(event.num_backtracked));
     auto piece = sample.text->push(event.token, event.finish_reason);
-    if (is_last) {
-      sample.canceller.reset();
-      --num_left_;
-    }
+    if (is_last) end_sample(sample);
     listener_->on_token({static_cast<int>(stream), std::move(event), std::move(piece.text),
                          std::move(piece.stop_text)});
   }
-  void on_event(const StreamError& event) { end(event.error, event.no_model); }
+  void end_sample(Sequence& sample) {
+    sample.canceller.reset();
+    --num_left_;
+  }
+
+  void on_event(const StreamError& event) {
+    if (!request_.controller || event.error.code != ErrorCode::kConstraint) {
+      return end(event.error, event.no_model);
+    }
+    end_sample(samples_[static_cast<std::size_t>(event.sample)]);
+    listener_->on_sample_error(event.sample, event.error);
+  }
   void on_event(const ModelReady& /*event*/) {
+    if (compiled_ != nullptr) return on_compiled();
+    if (instantiated_ != nullptr) return on_instantiated();
     awaited_.canceller.reset();
     advance();
   }
@@ -232,9 +311,17 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void on_event(const StreamNotice& /*event*/) {}
   void on_event(const ForkBegun& /*event*/) {}
   void on_event(const EditRefused& /*event*/) {}
+  void on_event(const SampleForked& event) {
+    Sequence fork = samples_[static_cast<std::size_t>(event.fork_of)];
+    fork.key.sample = event.sample;
+    samples_.push_back(std::move(fork));
+    ++num_left_;
+    listener_->on_forked(event);
+  }
+  void on_event(const ControllerOutput& event) { listener_->on_output(event); }
 
   void finish_step() {
-    if (ended_ || prompts_.empty()) return;
+    if (ended_ || prompts_.empty() || ready_) return;
     if (auto taken = listener_->on_step(); !taken) return fail(taken.error());
     if (ended_ || num_left_ > 0) return;
     ended_ = true;
@@ -257,6 +344,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void end() {
     ended_ = true;
     part_.reset();
+    ready_.reset();
+    instance_.reset();
     listener_.reset();
     const auto cancel = [](Sequence& sequence) {
       if (sequence.canceller != nullptr) sequence.canceller->cancel(sequence.key);
@@ -275,11 +364,17 @@ class Generation : public std::enable_shared_from_this<Generation> {
   const std::chrono::steady_clock::time_point arrival_ = std::chrono::steady_clock::now();
   std::weak_ptr<EventSink> sink_;  // engines own it while they have sequences
   int num_awaits_ = 0;
+  // While the grammar is being compiled, or the controller instantiated: the model. Once that is
+  // told the result has been written.
+  std::optional<registry::ReadyModel> ready_;
+  std::shared_ptr<aici::Instance> instance_;  // until it is submitted
+  std::shared_ptr<std::optional<Result<aici::Instantiated>>> instantiated_;  // null: no controller
+  std::shared_ptr<std::optional<Compiled>> compiled_;                        // null: no grammar
   int context_length_ = 0;
   bool ended_ = false;
   Prompts prompts_;
   Sequence awaited_;
-  std::vector<Sequence> samples_;  // [prompts, num_samples]
+  std::vector<Sequence> samples_;  // [prompts, num_samples], or one and its controller's forks
   std::vector<Sequence> scores_;   // [prompts]
   std::size_t num_left_ = 0;       // of both
 };

@@ -14,6 +14,7 @@
 #include "lmtp/base/result.h"
 #include "lmtp/registry/registry.h"
 #include "lmtp/request/event.h"
+#include "lmtp/request/grammar.h"
 #include "lmtp/request/sampling_params.h"
 #include "lmtp/server/http.h"
 #include "net/memory_limit.h"
@@ -33,6 +34,13 @@ struct GenerationContext {
 
 using Prompts = std::vector<std::vector<TokenId>>;
 
+// What decides on a sample's tokens, and forks it.
+struct GenerationController {
+  std::string name;  // a tag, or a module's id
+  std::string arg;
+  std::string request_id;  // aici::InstantiateRequest::request_id
+};
+
 struct GenerationRequest {
   std::string model;  // as the client named it; empty: the only one
   // The ids of each prompt, by the model that is ready. On the encoder's thread where it may take
@@ -47,6 +55,11 @@ struct GenerationRequest {
   bool scores_prompts = false;
   bool generates = true;  // false: no tokens; without scores_prompts nothing is computed
   TextOptions text;
+  std::optional<Grammar> grammar;  // of each sample's text
+  // What the errors about it begin with, in the place of `grammar`.
+  std::string grammar_field = "grammar";
+  // With one prompt and one sample, and without a grammar.
+  std::optional<GenerationController> controller;
 };
 
 struct GeneratedToken {
@@ -70,6 +83,11 @@ class GenerationListener {
   // A token of the prompt itself; the first has none.
   virtual void on_prompt_token(int prompt, TokenEvent event) = 0;
   virtual void on_token(GeneratedToken token) = 0;
+  // Of a controller alone: there is a sample more, what it has written, and the error by which it
+  // ends a sample, the others going on.
+  virtual void on_forked(const SampleForked& /*fork*/) {}
+  virtual void on_output(const ControllerOutput& /*output*/) {}
+  virtual void on_sample_error(int /*sample*/, const Error& /*error*/) {}
   // Behind the tokens of one step: what was written of them may be sent. An error ends the request.
   virtual Result<void> on_step() { return {}; }
   virtual void on_end() = 0;

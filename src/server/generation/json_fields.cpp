@@ -54,8 +54,11 @@ Result<std::vector<TokenId>> token_ids(const Json& value) {
 }
 
 void JsonFields::fail(std::string_view field, std::string_view what) {
-  if (failed()) return;
-  error_ = Error{ErrorCode::kInvalid, std::string(field) + ": " + std::string(what)};
+  fail(std::string(field) + ": " + std::string(what));
+}
+
+void JsonFields::fail(std::string whole) {
+  if (!failed()) error_ = Error{ErrorCode::kInvalid, std::move(whole)};
 }
 
 bool JsonFields::boolean(std::string_view field, bool absent) {

@@ -32,6 +32,7 @@ class JsonFields {
 
   // For errors that no reader finds.
   void fail(std::string_view field, std::string_view what);
+  void fail(std::string whole);
   bool failed() const { return error_.has_value(); }
   // "<field>: what is wrong and what is allowed". REQUIRES: failed().
   const Error& error() const { return *error_; }

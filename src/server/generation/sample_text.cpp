@@ -57,7 +57,7 @@ text::StreamText::Piece SampleText::push(TokenId token, FinishReason reason) {
   const bool by_token =
       stops_ != nullptr && std::ranges::find(stops_->ids, token) != stops_->ids.end();
   const bool is_last = reason != FinishReason::kNone;
-  tokens_.push_back(token);
+  if (token != kNoToken) tokens_.push_back(token);
   return text_->push(token, is_last && by_token ? FinishReason::kLength : reason);
 }
 

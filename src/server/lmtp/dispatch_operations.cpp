@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "dispatcher.h"
+#include "generation/grammars.h"
 #include "lmtp/base/guarded.h"
 #include "operations.h"
 #include "resolve.h"
@@ -143,6 +144,21 @@ void Dispatcher::advance(StreamId id, Peer& peer, Answers& answers) {
     waiting->resolved = resolve(*waiting, model ? *model : no_model(), max_answer_bytes);
   }
   if (!*waiting->resolved) return fail(id, waiting->resolved->error(), peer, answers);
+  if (const Grammar* grammar = grammar_of(waiting->operation); grammar && !waiting->grammar) {
+    return compile_later(id, *grammar, *model, peer, answers);
+  }
+  if (waiting->grammar && !*waiting->grammar) {
+    return fail(id, waiting->grammar->error(), peer, answers);
+  }
+  if (const auto* generate = std::get_if<protocol::GenerateMessage>(&waiting->operation);
+      generate != nullptr && !generate->controller.empty()) {
+    if (waiting->controller == nullptr) {
+      return instantiate_later(id, *generate, *model, peer, answers);
+    }
+    if (const Result<void> taken = take_instance(id, *waiting, answers); !taken) {
+      return fail(id, taken.error(), peer, answers);
+    }
+  }
   Resolved& resolved = **waiting->resolved;
   const auto run = [&](auto& message) {
     if constexpr (requires { message.options; }) {
@@ -169,36 +185,56 @@ void Dispatcher::advance(StreamId id, Peer& peer, Answers& answers) {
 
 // ModelReady tells of the end, as where a model was waited for. What is cancelled before is
 // dropped.
-void Dispatcher::encode_later(StreamId id, registry::ReadyModel model, Peer& peer,
-                              Answers& answers) {
-  StreamTable::Live& live = *peer.streams.find(id);
-  const std::shared_ptr<WaitingOperation> waiting = live.extended->waiting;
-  if (!count_waiting(*waiting)) return fail(id, waiting_full(), peer, answers);
-  // Another model may be the loaded one by the time that this one's tokens are there.
+bool Dispatcher::hand_over(StreamId id, const std::string& model_name, Peer& peer,
+                           Answers& answers) {
+  WaitingOperation& waiting = *peer.streams.find(id)->extended->waiting;
+  if (!count_waiting(waiting)) {
+    fail(id, waiting_full(), peer, answers);
+    return false;
+  }
+  // Another model may be the loaded one by the time that this one's work is done.
   std::visit(
       [&](auto& message) {
-        if (message.model.empty()) message.model = model.name;
+        if (message.model.empty()) message.model = model_name;
       },
-      waiting->operation);
-  waiting->encoding = ++peer.num_encodings;
+      waiting.operation);
+  waiting.encoding = ++peer.num_encodings;
+  peer.streams.find(id)->canceller.reset();  // of the wait for its model
+  return true;
+}
+
+void Dispatcher::compile_later(StreamId id, const Grammar& grammar,
+                               const registry::ReadyModel& model, Peer& peer, Answers& answers) {
+  if (const Result<void> taken = check_grammars(model); !taken) {
+    return fail(id, taken.error(), peer, answers);
+  }
+  if (!hand_over(id, model.name, peer, answers)) return;
+  const std::shared_ptr<WaitingOperation> waiting = peer.streams.find(id)->extended->waiting;
+  model.grammars->compile(grammar,
+                          [event = ModelReady{id, waiting->encoding}, weak = std::weak_ptr(waiting),
+                           sink = peer.sink](constraint::GrammarCompiler::Compiled compiled) {
+                            const auto kept = weak.lock();
+                            if (kept == nullptr) return;  // cancelled
+                            kept->grammar = std::move(compiled);
+                            tell_ready(*sink, event);
+                          });
+}
+
+void Dispatcher::encode_later(StreamId id, registry::ReadyModel model, Peer& peer,
+                              Answers& answers) {
+  if (!hand_over(id, model.name, peer, answers)) return;
+  const std::shared_ptr<WaitingOperation> waiting = peer.streams.find(id)->extended->waiting;
   auto job = [event = ModelReady{id, waiting->encoding}, weak = std::weak_ptr(waiting),
               model = std::move(model), max_answer_bytes = peer.limits.max_answer_bytes,
               sink = peer.sink] {
     const auto kept = weak.lock();
     if (kept == nullptr) return;  // cancelled
     kept->resolved = guarded([&] { return resolve(*kept, model, max_answer_bytes); });
-    for (int attempt = 0; attempt < 2; ++attempt) {  // the second where there was no memory
-      const Result<void> delivered = guarded([&]() -> Result<void> {
-        deliver_now(*sink, event);
-        return {};
-      });
-      if (delivered) return;
-    }
+    tell_ready(*sink, event);
   };
   if (!encoder_.submit(peer.streams.connection(), std::move(job))) {
     return fail(id, overloaded("long texts wait to be read"), peer, answers);
   }
-  live.canceller.reset();  // of the wait for its model
   if (std::holds_alternative<protocol::BufferMessage>(waiting->operation)) {
     peer.awaiting_buffer = id;
   }
@@ -250,14 +286,20 @@ void Dispatcher::submit_samples(StreamId id, Request request, int num_samples,
   const ExtendedStream::Sample first = stream.samples.front();
   stream.samples.resize(static_cast<std::size_t>(num_samples), first);
   stream.num_alive = 0;
+  const std::shared_ptr<WaitingOperation> waiting = stream.waiting;
+  const auto* const grammar = waiting->grammar ? &**waiting->grammar : nullptr;
   Answers errors;
   for (int i = 0; i < num_samples; ++i) {
     // The last one takes it. NOLINTNEXTLINE(bugprone-use-after-move)
     Request of_sample = i + 1 < num_samples ? request : std::move(request);
     of_sample.key.sample = i;
     if (first.text) of_sample.stops = first.text->make_stop_checker();
+    of_sample.controller = waiting->controller;
     of_sample.params.seed += static_cast<std::uint64_t>(i);
-    registry::Submission submitted = models_.submit(std::move(of_sample));
+    const Result<void> fits = grammar ? constrain(*grammar, of_sample) : Result<void>();
+    if (!fits) models_.refusals().add(of_sample, fits.error().code);
+    registry::Submission submitted = fits ? models_.submit(std::move(of_sample))
+                                          : registry::Submission(registry::Refusal{fits.error()});
     if (auto* canceller = std::get_if<std::shared_ptr<registry::StreamCanceller>>(&submitted)) {
       stream.samples[static_cast<std::size_t>(i)].canceller = std::move(*canceller);
       ++stream.num_alive;

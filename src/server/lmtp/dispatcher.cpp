@@ -101,7 +101,8 @@ void Dispatcher::handle_binary(Answers& answers) {
 void Dispatcher::handle(protocol::GenerateMessage& message, Peer& peer, Answers& answers) {
   if (!message.unknown_keys.empty()) log_unknown_keys(message.unknown_keys, peer);
   const bool is_base = is_base_stream(message.options) && message.stop.empty() &&
-                       message.num_samples == 1 && message.into.empty() && !message.chat;
+                       message.num_samples == 1 && message.into.empty() && !message.chat &&
+                       !message.grammar && message.controller.empty();
   if (!is_base) return begin(std::move(message), peer, answers);
   Request request = request_of(message, RequestKind::kGenerate, peer);
   request.params = std::move(message.params);

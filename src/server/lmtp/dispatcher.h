@@ -64,6 +64,13 @@ class Dispatcher {
   void start(StreamId id, Peer& peer, Answers& answers);
   void advance(StreamId id, Peer& peer, Answers& answers);
   void encode_later(StreamId id, registry::ReadyModel model, Peer& peer, Answers& answers);
+  void compile_later(StreamId id, const Grammar& grammar, const registry::ReadyModel& model,
+                     Peer& peer, Answers& answers);
+  void instantiate_later(StreamId id, const protocol::GenerateMessage& message,
+                         const registry::ReadyModel& model, Peer& peer, Answers& answers);
+  static Result<void> take_instance(StreamId id, WaitingOperation& waiting, Answers& answers);
+  // Another thread has it, which tells of the end by ModelReady.
+  bool hand_over(StreamId id, const std::string& model_name, Peer& peer, Answers& answers);
   void await_model(StreamId id, Peer& peer, Answers& answers);
   void submit_samples(StreamId id, Request request, int num_samples, const std::string& model_name,
                       Peer& peer, Answers& answers);

@@ -104,12 +104,30 @@ class EventMessages {
     }
   }
 
+  void add(const SampleForked& event) {
+    StreamTable::Live* live = peer_.streams.find(event.stream_id);
+    if (live == nullptr || live->extended == nullptr) return;
+    ExtendedStream& stream = *live->extended;
+    ExtendedStream::Sample fork = stream.samples[static_cast<std::size_t>(event.fork_of)];
+    fork.forked = event;
+    stream.samples.push_back(std::move(fork));
+    ++stream.num_alive;
+  }
+
+  void add(ControllerOutput& event) {
+    const StreamTable::Live* live = peer_.streams.find(event.stream_id);
+    if (live == nullptr || live->extended == nullptr) return;
+    outputs_.push_back({event.stream_id, index_of(*live->extended, event.sample),
+                        std::move(event.logs), std::move(event.storage), event.micros});
+  }
+
   void add(EditRefused& event) {
     answer_msg_error(error_entry(event.stream_id, std::move(event.error)), failures_);
   }
 
   std::vector<Outcome> finish(Answers& messages) {
     if (!loading_.empty()) protocol::serialize_loading(loading_, messages.emplace_back());
+    if (!outputs_.empty()) protocol::serialize_controllers(outputs_, messages.emplace_back());
     if (!notices_.empty()) protocol::serialize_notices(notices_, messages.emplace_back());
     if (!entries_.empty()) protocol::serialize_tokens(entries_, messages.emplace_back());
     std::move(failures_.begin(), failures_.end(), std::back_inserter(messages));
@@ -130,11 +148,13 @@ class EventMessages {
     }
     const std::optional<int> index = index_of(stream, sample);
     auto& text = stream.samples[static_cast<std::size_t>(sample)].text;
+    auto& forked = stream.samples[static_cast<std::size_t>(sample)].forked;
     if (!text && !index && !stream.begun) {
       entries_.emplace_back(std::move(event));
     } else {
       TokenEntry entry{std::move(event), index};
       entry.fork = std::exchange(stream.begun, std::nullopt);
+      entry.forked = std::exchange(forked, std::nullopt);
       if (text) {
         text->backtrack(static_cast<std::size_t>(entry.event.num_backtracked));
         auto piece = text->push(entry.event.token, entry.event.finish_reason);
@@ -161,6 +181,7 @@ class EventMessages {
   std::vector<TokenOrError> entries_;
   std::vector<LoadingNotice> loading_;
   std::vector<NoticeEntry> notices_;
+  std::vector<protocol::ControllerEntry> outputs_;
   Answers failures_;
   std::vector<Outcome> outcomes_;
 };

@@ -12,8 +12,10 @@
 
 #include "buffers.h"
 #include "generation/sample_text.h"
+#include "lmtp/aici/instance.h"
 #include "lmtp/base/ids.h"
 #include "lmtp/base/result.h"
+#include "lmtp/constraint/grammar_compiler.h"
 #include "lmtp/protocol/message.h"
 #include "lmtp/registry/stream_canceller.h"
 #include "net/memory_limit.h"
@@ -32,8 +34,8 @@ struct Resolved {
   std::string text = {};  // of the tokens of a DETOKENIZE
 };
 
-// An operation until it is done, or its samples run. Of one thread at a time: the strand's, or the
-// encoder's.
+// An operation until it is done, or its samples run. Of one thread at a time: the strand's, the
+// encoder's, or that of the compiler of grammars.
 struct WaitingOperation {
   WaitingOperation(Operation operation_in, std::shared_ptr<MemoryLimit::Part> part_in)
       : operation(std::move(operation_in)), part(std::move(part_in)) {}
@@ -48,14 +50,20 @@ struct WaitingOperation {
   std::vector<std::shared_ptr<const Buffers::Tokens>> buffers;
   bool begins_buffer = false;  // of a BUFFER: there is nothing that it is appended to
   std::optional<Result<Resolved>> resolved;
-  int num_awaits = 0;          // how often it has been submitted to wait for its model
-  std::uint64_t encoding = 0;  // ModelReady::encoding, while the encoder has it
+  std::optional<constraint::GrammarCompiler::Compiled> grammar;  // where it has one
+  // Where it has a controller, once it has been instantiated, or that is under way.
+  std::shared_ptr<aici::Instance> controller;
+  std::shared_ptr<std::optional<Result<aici::Instantiated>>> instantiated;
+  int num_awaits = 0;  // how often it has been submitted to wait for its model
+  // ModelReady::encoding, while the encoder, the compiler of grammars or a controller has it.
+  std::uint64_t encoding = 0;
 };
 
 struct ExtendedStream {
   struct Sample {
     std::shared_ptr<registry::StreamCanceller> canceller;  // null: it has ended
     std::optional<SampleText> text;                        // where text or a stop string is sent
+    std::optional<SampleForked> forked;  // by its controller, until its first token has been sent
   };
 
   std::chrono::steady_clock::time_point arrival = std::chrono::steady_clock::now();

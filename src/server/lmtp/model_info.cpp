@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lmtp/base/json.h"
+#include "lmtp/constraint/grammar_compiler.h"
 #include "lmtp/engine/metric_table.h"
 
 namespace lmtp::server {
@@ -76,6 +77,7 @@ std::string model_info_json(const registry::ModelStatus& status, std::string_vie
   info["lmtp"] = "1.1";
   info["extensions"] = {"CANCEL", "LOADING", "TEXT", "BUFFERS", "NOTICES",
                         "ERRORS", "SAMPLES", "MASK", "CHAT",    "FORK"};
+  if (constraint::grammar_support()) info["extensions"].push_back("GRAMMAR");
   info["numerics"] = known(!stats.agent.numerics.empty(), stats.agent.numerics);
   info["stats"] = stats_json(stats);
   return json_text(info);

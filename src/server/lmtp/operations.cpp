@@ -48,6 +48,7 @@ std::size_t num_bytes_of(const GenerateMessage& message) {
   }
   for (const std::string& stop : message.stop) num_bytes += stop.size();
   if (message.chat) num_bytes += message.chat->num_bytes();
+  if (message.grammar) num_bytes += message.grammar->text.size();
   return num_bytes;
 }
 std::size_t num_bytes_of(const ScoreMessage& message) {
@@ -103,6 +104,11 @@ const StreamOptions* options_of(const Operation& operation) {
         return nullptr;
       },
       operation);
+}
+
+const Grammar* grammar_of(const Operation& operation) {
+  const auto* message = std::get_if<GenerateMessage>(&operation);
+  return message != nullptr && message->grammar ? &*message->grammar : nullptr;
 }
 
 bool needs_model(const Operation& operation) {

@@ -22,6 +22,8 @@ StreamId id_of(const Operation& operation);
 const std::string& model_of(const Operation& operation);  // empty: none is named
 // Null where it is no stream.
 const protocol::StreamOptions* options_of(const Operation& operation);
+// Null where it has none.
+const Grammar* grammar_of(const Operation& operation);
 // A BUFFER of token ids does not.
 bool needs_model(const Operation& operation);
 // Whether it must not overtake a BUFFER.

@@ -21,16 +21,6 @@ namespace {
 // By so much at a time what is held is counted towards what all connections hold.
 constexpr std::size_t kHeldBytesStep = std::size_t{64} << 10;
 
-std::string fresh_id(std::string_view prefix) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::random_device random;
-  std::string id(prefix);
-  for (int i = 0; i < 4; ++i) {
-    for (auto bits = random(); bits != 0; bits >>= 4) id += kDigits[bits & 15];
-  }
-  return id;
-}
-
 std::string_view reason_json(FinishReason reason) {
   switch (reason) {
     case FinishReason::kStop:
@@ -78,7 +68,9 @@ class Answer : public GenerationListener {
     Pending echo;
   };
   struct Choice {
-    Pending pending;
+    Pending pending;  // of a call, the arguments alone
+    CallReader reader;
+    bool is_named = false;  // the function that it calls has been sent
     bool is_begun = false;  // some of it has been sent
     FinishReason reason = FinishReason::kNone;
     std::string stop_reason = "null";  // as JSON
@@ -92,7 +84,8 @@ class Answer : public GenerationListener {
   void cut_stop_token(GeneratedToken& token) const;
   std::string stop_reason(const GeneratedToken& token) const;
   Result<void> check_length() const;
-  void append_content(const Choice& choice, std::string& out) const;
+  void append_content(Choice& choice, std::string& out) const;
+  void append_call(Choice& choice, std::string& out) const;
   // `index`: of the answer's choices.
   void append_choice(Choice& choice, std::size_t index, std::string& out);
   void append_chunk(Choice& choice, std::size_t index);
@@ -112,6 +105,7 @@ class Answer : public GenerationListener {
   std::string head_;  // of the answer, or of each chunk, up to the choices
   std::shared_ptr<const tokenizer::Tokenizer> tokenizer_;
   std::vector<TokenId> stop_ids_;
+  std::vector<TokenId> end_ids_;  // with those of the model
   std::vector<Prompt> prompts_;
   std::vector<Choice> choices_;  // [prompts, num_samples_]
   std::int64_t num_prompt_tokens_ = 0;
@@ -136,14 +130,17 @@ Result<void> Answer::on_prompts(const registry::ReadyModel& model, Prompts& prom
                                           std::to_string(context) + " (the context)"};
   }
   tokenizer_ = *model.tokenizer;
-  stop_ids_ = params.stop_token_ids;
+  stop_ids_ = end_ids_ = params.stop_token_ids;
+  end_ids_.insert(end_ids_.end(), model.limits.eos_ids.begin(), model.limits.eos_ids.end());
   make_head(model.name);
   for (std::size_t at = 0; at < prompts.size(); ++at) {
     num_prompt_tokens_ += static_cast<std::int64_t>(prompts[at].size());
     prompts_.push_back(make_prompt(at, prompts[at]));
     num_held_ += prompts_.back().echo.num_bytes() * num_samples_;
     if (auto within = check_length(); !within) return within;
-    for (std::size_t i = 0; i < num_samples_; ++i) choices_.push_back({prompts_.back().echo});
+    for (std::size_t i = 0; i < num_samples_; ++i) {
+      choices_.push_back({prompts_.back().echo, CallReader(options_.tools)});
+    }
   }
   return {};
 }
@@ -198,9 +195,11 @@ void Answer::on_prompt_token(int prompt, TokenEvent event) {
   for (std::size_t i = 0; i < num_samples_; ++i) choices_[at * num_samples_ + i].pending = echo;
 }
 
-// As vLLM: a token that ends a choice by itself is not part of its text.
+// As vLLM: a token that ends a choice by itself is not part of its text. The last one of a grammar
+// is.
 void Answer::cut_stop_token(GeneratedToken& token) const {
-  const bool ends = token.event.finish_reason == FinishReason::kStop && !token.stop_text;
+  const bool ends = token.event.finish_reason == FinishReason::kStop && !token.stop_text &&
+                    std::ranges::find(end_ids_, token.event.token) != end_ids_.end();
   const bool has_text = !skips_special_tokens_ || !tokenizer_->is_special(token.event.token);
   if (!ends || !has_text || includes_stop_) return;
   const std::string_view bytes = tokenizer_->token_bytes(token.event.token);
@@ -231,7 +230,12 @@ void Answer::on_token(GeneratedToken token) {
   ++choice.num_tokens;
   choice.sum_logprobs += static_cast<double>(token.event.logprob);
   const std::size_t num_before = choice.pending.num_bytes();
-  choice.pending.text += token.text;
+  if (options_.tools.calls.empty()) {
+    choice.pending.text += token.text;
+  } else {
+    choice.pending.text += choice.reader.push(token.text, choice.reason == FinishReason::kStop,
+                                              choice.reason == FinishReason::kLength);
+  }
   choice.pending.lists.add(token.event);
   if (options_.streams) return append_chunk(choice, index);
   num_held_ += choice.pending.num_bytes() - num_before;
@@ -256,7 +260,20 @@ Result<void> Answer::check_length() const {
                                         "; stream it, or ask for less"};
 }
 
-void Answer::append_content(const Choice& choice, std::string& out) const {
+// The choice's call, or what is new of it.
+void Answer::append_call(Choice& choice, std::string& out) const {
+  out += R"("tool_calls": [{)";
+  if (options_.streams) out += R"("index": 0, )";
+  if (!choice.is_named) out += R"("id": ")" + fresh_id("call_") + R"(", "type": "function", )";
+  out += R"("function": {)";
+  if (!choice.is_named) out += R"("name": ")" + choice.reader.call()->function + R"(", )";
+  out += R"("arguments": )";
+  append_json_string(choice.pending.text, out);
+  out += "}}]";
+  choice.is_named = true;
+}
+
+void Answer::append_content(Choice& choice, std::string& out) const {
   if (!options_.is_chat) {
     out += R"("text": )";
     return append_json_string(choice.pending.text, out);
@@ -264,8 +281,13 @@ void Answer::append_content(const Choice& choice, std::string& out) const {
   out += options_.streams ? R"("delta": {)" : R"("message": {)";
   const bool begins = !choice.is_begun;
   if (begins) out += R"("role": "assistant", )";
-  out += R"("content": )";
-  append_json_string(choice.pending.text, out);
+  if (choice.reader.call() == nullptr) {
+    out += R"("content": )";
+    append_json_string(choice.pending.text, out);
+  } else if (begins) {
+    out += R"("content": null, )";
+  }
+  if (choice.reader.call() != nullptr) append_call(choice, out);
   if (begins) out += R"(, "refusal": null)";
   out += '}';
 }
@@ -277,7 +299,9 @@ void Answer::append_choice(Choice& choice, std::size_t index, std::string& out) 
   const std::string& prompt_ids = prompts_[index / num_answers()].ids;
   if (!choice.is_begun && !prompt_ids.empty()) out += R"(, "prompt_token_ids": )" + prompt_ids;
   out += R"(, "finish_reason": )";
-  out += reason_json(choice.reason);
+  const bool calls = choice.reader.call() != nullptr && !options_.tools.is_named;
+  out += calls && choice.reason == FinishReason::kStop ? R"("tool_calls")"
+                                                       : reason_json(choice.reason);
   out += R"(, "stop_reason": )" + choice.stop_reason + "}";
   choice.pending.text.clear();
   choice.is_begun = true;
@@ -373,6 +397,16 @@ void Answer::on_error(const Error& error, bool no_model) {
 }
 
 }  // namespace
+
+std::string fresh_id(std::string_view prefix) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::random_device random;
+  std::string id(prefix);
+  for (int i = 0; i < 4; ++i) {
+    for (auto bits = random(); bits != 0; bits >>= 4) id += kDigits[bits & 15];
+  }
+  return id;
+}
 
 std::int64_t unix_seconds() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();

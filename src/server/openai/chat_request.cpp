@@ -13,6 +13,7 @@
 #include "lmtp/request/chat.h"
 #include "lmtp/text/chat_template.h"
 #include "request.h"
+#include "tool_calls.h"
 
 namespace lmtp::server {
 namespace {
@@ -71,25 +72,6 @@ std::string trimmed(const std::string& text) {
   const std::size_t begin = text.find_first_not_of(kSpaces);
   if (begin == std::string::npos) return {};
   return text.substr(begin, text.find_last_not_of(kSpaces) + 1 - begin);
-}
-
-// Calls would come back as text, which nobody takes for calls.
-void check_tools(JsonFields& fields) {
-  const Json* tools = fields.find("tools");
-  const bool has_tools = tools != nullptr && !tools->empty();
-  const Json* choice = fields.find("tool_choice");
-  if (tools != nullptr && !tools->is_array()) {
-    return fields.fail("tools", seen(*tools) + "; allowed is an array");
-  }
-  if (choice != nullptr && *choice != "none" && *choice != "auto") {
-    return fields.fail("tool_choice",
-                       "is not supported: a tool cannot be forced here; allowed is \"none\"");
-  }
-  if (has_tools && (choice == nullptr || *choice == "auto")) {
-    fields.fail("tool_choice",
-                "calls are not read out of the answer here; with \"none\" the template shows the "
-                "tools to the model, and a call is part of the text");
-  }
 }
 
 void refuse_chat_fields(JsonFields& fields) {
@@ -156,9 +138,9 @@ Result<OpenAiRequest> read_chat(const std::string& body) {
   JsonFields fields(*root);
   OpenAiRequest request;
   request.answer.is_chat = true;
-  read_common(fields, request);
+  read_common(fields, body, request);
   refuse_chat_fields(fields);
-  check_tools(fields);
+  read_tool_calls(fields, *ordered, request);
   request.answer.logprobs = fields.boolean("logprobs", false);
   const auto num_top = fields.whole("top_logprobs", 0, kMaxTopLogprobs);
   if (num_top.value_or(0) > 0 && !request.answer.logprobs) {

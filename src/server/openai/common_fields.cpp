@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 
+#include "generation/read_grammar.h"
 #include "lmtp/protocol/message.h"
 
 namespace lmtp::server {
@@ -16,19 +17,9 @@ struct Unsupported {
   std::string_view what;
 };
 
-constexpr std::string_view kNoGrammars =
-    "is not supported: answers cannot be constrained to a grammar here; leave it out";
-
 // What would change the answer and is not there yet. What is not listed and not known is ignored.
 constexpr std::array kUnsupported = {
-    Unsupported{"grammar", kNoGrammars},
-    Unsupported{"structured_outputs", kNoGrammars},
-    Unsupported{"guided_json", kNoGrammars},
-    Unsupported{"guided_regex", kNoGrammars},
-    Unsupported{"guided_choice", kNoGrammars},
-    Unsupported{"guided_grammar", kNoGrammars},
-    Unsupported{"guided_json_object", kNoGrammars},
-    Unsupported{"structural_tag", kNoGrammars},
+    Unsupported{"structural_tag", "is not supported; structured_outputs with a grammar is"},
     Unsupported{"adapter_id", "is not supported: no adapters are loaded here; leave it out"},
     Unsupported{"suffix", "is not supported: no text can be filled in before it; leave it out"},
     Unsupported{"use_beam_search", "is not supported; best_of is"},
@@ -55,10 +46,6 @@ void refuse_unsupported(JsonFields& fields) {
     const Json* value = fields.find(row.field);
     if (value != nullptr && !is_without_effect(row.field, *value)) fields.fail(row.field, row.what);
   }
-  const Json* format = fields.find("response_format");
-  if (format == nullptr) return;
-  const std::string* type = find_json_text(*format, "type");
-  if (type == nullptr || *type != "text") fields.fail("response_format", kNoGrammars);
 }
 
 void read_stream(JsonFields& fields, AnswerOptions& answer) {
@@ -86,10 +73,11 @@ void read_samples(JsonFields& fields, OpenAiRequest& request) {
 
 }  // namespace
 
-void read_common(JsonFields& fields, OpenAiRequest& request) {
+void read_common(JsonFields& fields, const std::string& body, OpenAiRequest& request) {
   if (const std::string* model = fields.text("model")) request.generation.model = *model;
   request.answer.model = request.generation.model;
   refuse_unsupported(fields);
+  read_grammar(fields, body, request.generation);
   read_stream(fields, request.answer);
   read_samples(fields, request);
   SamplingParams& params = request.generation.params;

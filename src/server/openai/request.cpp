@@ -96,7 +96,7 @@ Result<OpenAiRequest> read_completion(const std::string& body) {
   if (!root) return root.error();
   JsonFields fields(*root);
   OpenAiRequest request;
-  read_common(fields, request);
+  read_common(fields, body, request);
   read_completion_logprobs(fields, request);
   AnswerOptions& answer = request.answer;
   GenerationRequest& generation = request.generation;

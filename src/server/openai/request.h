@@ -12,6 +12,7 @@
 #include "lmtp/base/ids.h"
 #include "lmtp/base/json.h"
 #include "lmtp/base/result.h"
+#include "tool_calls.h"
 
 namespace lmtp::server {
 
@@ -34,6 +35,7 @@ struct AnswerOptions {
   // What echo gives back where it is text; null: the text of the prompts' ids. Immutable.
   std::shared_ptr<const std::vector<PromptInput>> prompts;
   std::string opening;  // what each choice of a chat begins with
+  ToolCalls tools;      // that the choices of a chat must be
 };
 
 struct OpenAiRequest {

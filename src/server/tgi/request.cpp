@@ -7,6 +7,7 @@
 
 #include "generation/encode_text.h"
 #include "generation/json_fields.h"
+#include "generation/read_grammar.h"
 #include "lmtp/protocol/message.h"
 #include "openai/request.h"
 
@@ -160,10 +161,20 @@ void Reading::read_lengths() {
 
 void Reading::refuse_unsupported() {
   if (fields_.boolean("watermark", false)) refuse("`watermark` is not supported");
-  if (fields_.find("grammar") != nullptr) refuse("grammar is not supported");
   if (fields_.find("adapter_id") != nullptr) {
     refuse("`adapter_id` is not supported; no adapters are loaded");
   }
+}
+
+// Of a body that has one.
+std::optional<TgiError> read_grammar(const std::string& body, GenerationRequest& request) {
+  const auto ordered = parse_ordered_json(body, "body");
+  if (!ordered) return not_deserialized(ordered.error().message);
+  auto grammar = read_typed_grammar((*ordered)["parameters"]["grammar"]);
+  if (!grammar) return not_deserialized("parameters.grammar" + grammar.error().message);
+  request.grammar = std::move(*grammar);
+  request.grammar_field = "grammar is not valid";
+  return std::nullopt;
 }
 
 std::variant<Json, TgiError> parse_body(const std::string& body) {
@@ -216,6 +227,9 @@ std::variant<TgiRequest, TgiError> read_tgi(const std::string& body, TgiMode mod
   if (request == nullptr) return read;
   auto inputs = inputs_of(object);
   if (auto* error = std::get_if<TgiError>(&inputs)) return std::move(*error);
+  if (parameters != nullptr && find_json(*parameters, "grammar") != nullptr) {
+    if (auto error = read_grammar(body, request->generation)) return std::move(*error);
+  }
   request->inputs = std::get<0>(inputs);
   set_prompt(request->inputs, request->generation);
   return read;

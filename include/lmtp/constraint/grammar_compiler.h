@@ -1,0 +1,74 @@
+// GrammarCompiler: from a grammar to what keeps a stream's text to it.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "lmtp/base/ids.h"
+#include "lmtp/base/result.h"
+#include "lmtp/request/grammar.h"
+#include "lmtp/request/mask_source.h"
+#include "lmtp/request/stop_checker.h"
+#include "lmtp/tokenizer/tokenizer.h"
+
+namespace lmtp::constraint {
+
+// Whether grammars work in this program; the error says why not. The first call loads llguidance
+// and has it make a mask. Any thread.
+Result<void> grammar_support();
+
+// A grammar for one model. Immutable; any thread.
+class CompiledGrammar;
+
+// What a request takes of a grammar: Request::mask_source and Request::stops.
+struct ConstrainedStream {
+  std::shared_ptr<const MaskSource> mask_source;
+  std::shared_ptr<StopChecker> stops;  // ends the stream where nothing can follow
+};
+
+// A stream whose text must match from `generated` on, the tokens of the prompt that count as
+// generated. stops: of its text; null: none. The error, kInvalid, "resumed: ...", says which of
+// `generated` the grammar does not allow. Any thread.
+//
+// Errors of the mask source are kConstraint, "constraint: ...": a token of a stream that the
+// grammar does not allow there, by name, or that it has become too complex. NextTokens::forced has
+// what would be drawn token by token otherwise. It is not what llguidance forces at the first of
+// them: a tokenizer may spell the rest of a text in another way when it begins later, so it is
+// asked again at each token, and the last one is left to be drawn. Where `stops` is given nothing
+// is forced, since what is put in ends no stream.
+Result<ConstrainedStream> constrain(const std::shared_ptr<const CompiledGrammar>& grammar,
+                                    std::span<const TokenId> generated,
+                                    std::shared_ptr<StopChecker> stops);
+
+struct CompilerOptions {
+  std::chrono::milliseconds timeout{10'000};  // of one grammar, from when it is asked for
+};
+
+// Owner: a model. Any thread.
+class GrammarCompiler {
+ public:
+  // Makes nothing yet. vocab_size: of the logits, not less than the tokenizer's.
+  GrammarCompiler(std::shared_ptr<const tokenizer::Tokenizer> tokenizer, int vocab_size,
+                  std::vector<TokenId> eos_ids, CompilerOptions options = {});
+  // Waits for the grammar that is being compiled; what waits is answered with an error.
+  ~GrammarCompiler();
+  GrammarCompiler(const GrammarCompiler&) = delete;
+  GrammarCompiler& operator=(const GrammarCompiler&) = delete;
+
+  using Compiled = Result<std::shared_ptr<const CompiledGrammar>>;
+  using Done = std::function<void(Compiled)>;
+
+  // Calls `done` once: within the call where the grammar is known or refused at once, else on the
+  // compiler's own thread, which must not be blocked. Errors: kInvalid, "grammar: ..." for what is
+  // wrong with it; kOverloaded where too many wait; kInvalid for one that takes too long.
+  void compile(const Grammar& grammar, Done done);
+
+ private:
+  struct Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace lmtp::constraint

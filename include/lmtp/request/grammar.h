@@ -1,0 +1,50 @@
+// A grammar as a client of any protocol sends it.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "lmtp/base/result.h"
+
+namespace lmtp {
+
+// What the text of a stream must match, from its first generated token to its end. JSON has white
+// space as models write it, on one line or indented, but never much of it; a schema that has
+// "x-guidance" says itself which. docs/constrained.md has what each kind allows.
+struct Grammar {
+  enum class Kind {
+    kRegex,       // a regular expression, of the whole text
+    kChoice,      // one of several texts: a JSON list of strings
+    kJson,        // any JSON object; the text is empty
+    kJsonSchema,  // JSON that is valid by a schema, which is JSON as well
+    kLark,        // a grammar in Lark's notation, with llguidance's extensions
+    kGbnf,        // a grammar in llama.cpp's notation
+    kLlguidance,  // llguidance's own JSON: {"grammars": [...]}
+  };
+
+  Kind kind = Kind::kRegex;
+  std::string text = {};
+
+  bool operator==(const Grammar&) const = default;
+};
+
+inline constexpr std::size_t kMaxGrammarBytes = std::size_t{256} << 10;
+
+// The value that a client gives with a grammar's type.
+struct GrammarValue {
+  enum class Kind { kNone, kText, kList, kObject, kOther };
+
+  Kind kind = Kind::kNone;
+  std::string text = {};  // of a text itself, of a list or an object its JSON
+};
+
+// Of {"type": TYPE, "value": VALUE}, as LMTP and TGI have it: "regex", "choice", "json" (by a
+// schema, or any object), "json_schema", "json_object", "lark", "gbnf", "llguidance". The error's
+// text is for behind the name of the field.
+Result<Grammar> make_grammar(std::string_view type, GrammarValue value);
+
+// The type that gives such a grammar back, with its text as the value.
+std::string_view grammar_type(Grammar::Kind kind);
+
+}  // namespace lmtp

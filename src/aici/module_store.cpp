@@ -1,0 +1,229 @@
+#include "module_store.h"
+
+#include <unistd.h>
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
+#include <system_error>
+
+#include "hex.h"
+#include "lmtp/base/json.h"
+#include "lmtp/base/text.h"
+
+namespace lmtp::aici {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kIdDigits = 64;
+constexpr std::size_t kTagBytesMax = 50;
+constexpr std::size_t kHexTagBytesMax = 20;
+constexpr std::size_t kLoadedMax = 64;
+constexpr std::size_t kTagsMax = 10'000;
+
+bool is_module_id(std::string_view text) { return text.size() == kIdDigits && is_hex(text); }
+
+bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+
+bool is_tag(std::string_view text) {
+  const auto fits = [](char c) {
+    return is_letter(c) || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.';
+  };
+  return !text.empty() && text.size() <= kTagBytesMax && is_letter(text[0]) &&
+         std::ranges::all_of(text, fits);
+}
+
+Error not_found(const std::string& controller) {
+  return {ErrorCode::kNotFound, "controller: " + quoted_name(controller) +
+                                    " is unknown; allowed is a tag, or the module_id of a "
+                                    "controller that was uploaded"};
+}
+
+std::optional<std::string> read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return {};
+  std::ostringstream text;
+  text << file.rdbuf();
+  return std::move(text).str();
+}
+
+// Others that read see the whole file, or that before.
+Result<void> write_file(const std::string& path, std::string_view text) {
+  const fs::path folder = fs::path(path).parent_path();
+  const auto failed = [&](const std::string& why) {
+    return Error{ErrorCode::kUnavailable, "controller: " + path + " cannot be written: " + why};
+  };
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) return failed(error.message());
+  std::string temporary = (folder / "tmp_XXXXXX").string();
+  const int file = mkstemp(temporary.data());
+  if (file < 0) return failed(std::strerror(errno));
+  std::size_t num_written = 0;
+  while (num_written < text.size()) {
+    const ssize_t num = ::write(file, text.data() + num_written, text.size() - num_written);
+    if (num < 0 && errno == EINTR) continue;
+    if (num <= 0) break;
+    num_written += static_cast<std::size_t>(num);
+  }
+  const bool is_whole = num_written == text.size();
+  const int why = errno;
+  close(file);
+  if (is_whole && std::rename(temporary.c_str(), path.c_str()) == 0) return {};
+  const int last = is_whole ? errno : why;
+  unlink(temporary.c_str());
+  return failed(std::strerror(last));
+}
+
+std::int64_t size_of(const std::string& path) {
+  std::error_code error;
+  const auto size = fs::file_size(path, error);
+  return error ? 0 : static_cast<std::int64_t>(size);
+}
+
+std::string text_of(const TagInfo& info) {
+  return OrderedJson{{"tag", info.tag},
+                     {"module_id", info.module_id},
+                     {"updated_at", info.updated_at},
+                     {"updated_by", info.updated_by},
+                     {"wasm_size", info.wasm_size},
+                     {"compiled_size", info.compiled_size}}
+      .dump();
+}
+
+std::optional<TagInfo> read_tag(const std::string& path) {
+  const Result<Json> object = read_json_object(path);
+  if (!object) return {};
+  const auto text = [&](std::string_view key) {
+    const std::string* const found = find_json_text(*object, key);
+    return found == nullptr ? std::string() : *found;
+  };
+  const auto number = [&](std::string_view key) {
+    const Json* const found = find_json(*object, key);
+    return found == nullptr ? 0 : json_integer(*found).value_or(0);
+  };
+  TagInfo info{text("tag"),        text("module_id"),   number("updated_at"),
+               text("updated_by"), number("wasm_size"), number("compiled_size")};
+  if (!is_tag(info.tag) || !is_module_id(info.module_id)) return {};
+  return info;
+}
+
+}  // namespace
+
+std::string tag_obstacle(const std::string& tag, const Auth& auth) {
+  if (tag.size() > kTagBytesMax) {
+    return "it is too long; allowed are " + std::to_string(kTagBytesMax) + " bytes";
+  }
+  if (!is_tag(tag)) {
+    return "it is no name; allowed is a letter, then letters, digits, '_', '-' and '.'";
+  }
+  if (tag.size() > kHexTagBytesMax && is_hex(tag)) return "it looks like a module_id";
+  if (!auth.is_admin && !tag.starts_with(auth.user + ".")) {
+    return "it is not yours; allowed is what begins with " + quoted_name(auth.user + ".");
+  }
+  return {};
+}
+
+std::string ModuleStore::compiled_path(const std::string& id) const {
+  return folder_ + "/" + id + "-" + wasm::kVersion + ".cwasm";
+}
+
+Result<std::shared_ptr<const wasm::Module>> ModuleStore::compile(const std::string& id,
+                                                                 const std::string& wasm) {
+  Result<std::shared_ptr<const wasm::Module>> module = engine_->compile(wasm);
+  if (!module) return Error{module.error().code, "controller: " + module.error().message};
+  const Result<std::string> bytes = (*module)->serialize();
+  if (!bytes) return bytes.error();
+  if (Result<void> done = write_file(compiled_path(id), *bytes); !done) return done.error();
+  return module;
+}
+
+Result<ModuleInfo> ModuleStore::upload(const std::string& wasm) {
+  const auto begin = std::chrono::steady_clock::now();
+  ModuleInfo info;
+  info.module_id = sha256_hex(wasm);
+  info.wasm_size = static_cast<std::int64_t>(wasm.size());
+  if (!load(info.module_id)) {
+    const Result<std::shared_ptr<const wasm::Module>> module = compile(info.module_id, wasm);
+    if (!module) return module.error();
+    if (Result<void> done = write_file(wasm_path(info.module_id), wasm); !done) return done.error();
+  }
+  info.compiled_size = size_of(compiled_path(info.module_id));
+  info.compile_ms = std::chrono::duration_cast<std::chrono::milliseconds>(
+                        std::chrono::steady_clock::now() - begin)
+                        .count();
+  return info;
+}
+
+// Compiled before by this wasmtime, or now.
+Result<std::shared_ptr<const wasm::Module>> ModuleStore::load(const std::string& id) {
+  if (const auto found = loaded_.find(id); found != loaded_.end()) return found->second;
+  const std::optional<std::string> wasm = read_file(wasm_path(id));
+  if (!wasm || sha256_hex(*wasm) != id) return not_found(id);
+  Result<std::shared_ptr<const wasm::Module>> module = not_found(id);
+  if (const std::optional<std::string> compiled = read_file(compiled_path(id)); compiled) {
+    module = engine_->deserialize(*wasm, *compiled);
+  }
+  if (!module) module = compile(id, *wasm);
+  if (!module) return module;
+  if (loaded_.size() >= kLoadedMax) loaded_.clear();
+  loaded_[id] = *module;
+  return module;
+}
+
+Result<std::vector<TagInfo>> ModuleStore::set_tags(const std::string& module_id,
+                                                   const std::vector<std::string>& tags,
+                                                   const Auth& auth) {
+  if (!is_module_id(module_id)) {
+    return Error{ErrorCode::kInvalid, "module_id: it is no SHA-256; allowed are 64 hex digits"};
+  }
+  if (const auto module = load(module_id); !module) return module.error();
+  for (const std::string& tag : tags) {
+    const std::string obstacle = tag_obstacle(tag, auth);
+    if (!obstacle.empty()) {
+      return Error{ErrorCode::kInvalid, "tags: " + quoted_name(tag) + ": " + obstacle};
+    }
+  }
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  std::vector<TagInfo> infos;
+  for (const std::string& tag : tags) {
+    infos.push_back({tag, module_id, std::chrono::duration_cast<std::chrono::seconds>(now).count(),
+                     auth.user, size_of(wasm_path(module_id)), size_of(compiled_path(module_id))});
+    if (Result<void> done = write_file(tag_path(tag), text_of(infos.back())); !done) {
+      return done.error();
+    }
+  }
+  return infos;
+}
+
+Result<std::vector<TagInfo>> ModuleStore::get_tags() const {
+  std::vector<TagInfo> infos;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder_ + "/tags", error)) {
+    if (entry.path().extension() != ".json") continue;
+    if (std::optional<TagInfo> info = read_tag(entry.path()); info) {
+      infos.push_back(std::move(*info));
+    }
+    if (infos.size() >= kTagsMax) break;
+  }
+  std::ranges::stable_sort(infos, std::greater<>(), &TagInfo::updated_at);
+  return infos;
+}
+
+Result<std::shared_ptr<const wasm::Module>> ModuleStore::find(const std::string& controller) {
+  if (is_module_id(controller)) return load(controller);
+  if (!is_tag(controller)) return not_found(controller);
+  const std::optional<TagInfo> info = read_tag(tag_path(controller));
+  if (!info) return not_found(controller);
+  return load(info->module_id);
+}
+
+}  // namespace lmtp::aici

@@ -1,0 +1,49 @@
+// The controllers that were uploaded, and their names, in a folder:
+//   ID.wasm               as uploaded; ID is its SHA-256
+//   ID-VERSION.cwasm      compiled by this wasmtime
+//   tags/NAME.json        what a name means, as AICI's own runtime writes it
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lmtp/aici/runtime.h"
+#include "lmtp/base/result.h"
+#include "lmtp/wasm/wasm.h"
+
+namespace lmtp::aici {
+
+// Owner: one thread at a time. It compiles, reads and writes, for seconds where a module is large.
+class ModuleStore {
+ public:
+  ModuleStore(std::shared_ptr<wasm::Engine> engine, std::string folder)
+      : engine_(std::move(engine)), folder_(std::move(folder)) {}
+
+  Result<ModuleInfo> upload(const std::string& wasm);
+  Result<std::vector<TagInfo>> set_tags(const std::string& module_id,
+                                        const std::vector<std::string>& tags, const Auth& auth);
+  Result<std::vector<TagInfo>> get_tags() const;
+  // controller: a tag or a module's id.
+  Result<std::shared_ptr<const wasm::Module>> find(const std::string& controller);
+
+ private:
+  std::string wasm_path(const std::string& id) const { return folder_ + "/" + id + ".wasm"; }
+  std::string compiled_path(const std::string& id) const;
+  std::string tag_path(const std::string& tag) const { return folder_ + "/tags/" + tag + ".json"; }
+  Result<std::shared_ptr<const wasm::Module>> load(const std::string& id);
+  Result<std::shared_ptr<const wasm::Module>> compile(const std::string& id,
+                                                      const std::string& wasm);
+
+  const std::shared_ptr<wasm::Engine> engine_;
+  const std::string folder_;
+  // Those that were used; the last of kLoadedMax.
+  std::map<std::string, std::shared_ptr<const wasm::Module>> loaded_;
+};
+
+// Why `tag` is no name that `auth` may give; empty: it is one.
+std::string tag_obstacle(const std::string& tag, const Auth& auth);
+
+}  // namespace lmtp::aici

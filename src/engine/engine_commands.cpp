@@ -1,0 +1,142 @@
+// The part of Engine that does what others ask: requests, cancels, edits, what controllers answer.
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "engine_impl.h"
+#include "lmtp/base/check.h"
+#include "lmtp/base/guarded.h"
+#include "lmtp/engine/refusals.h"
+
+namespace lmtp::engine {
+namespace {
+
+Error has_controller(const StreamKey& key) {
+  return {ErrorCode::kInvalid, "stream_id: " + std::to_string(key.stream) +
+                                   " has a controller; allowed are streams without one"};
+}
+
+}  // namespace
+
+// In order, except that cancels of live streams come first: they free slots for the requests before
+// them.
+void Engine::Impl::apply_all(std::vector<EngineCommand> commands) {
+  for (EngineCommand& command : commands) {
+    if (std::holds_alternative<CancelCommand>(command)) apply_one(command);
+  }
+  for (EngineCommand& command : commands) apply_one(command);
+}
+
+// A command that throws must not prevent the ones after it.
+void Engine::Impl::apply_one(EngineCommand& command) {
+  const Result<void> applied = guarded([&]() -> Result<void> {
+    std::visit([this](auto& c) { apply(c); }, command);
+    return {};
+  });
+  if (applied) return;
+  auto* request = std::get_if<Request>(&command);
+  if (request != nullptr && request->sink != nullptr && !streams.contains(request->key)) {
+    refuse(*request, Error{ErrorCode::kInternal, "internal: " + applied.error().message});
+  }
+  start_over(applied.error().message);
+}
+
+void Engine::Impl::apply(Request& request) {
+  if (stop_at) return refuse(request, shutting_down());
+  if (num_requests() >= options.max_concurrent_requests) {
+    return refuse(request, overloaded(static_cast<std::size_t>(options.max_concurrent_requests),
+                                      inbox->expected_wait_ms));
+  }
+  LMTP_CHECK(!streams.contains(request.key), request.key.connection, request.key.stream);
+  if (request.fork != nullptr) return begin_fork(request);
+  streams.emplace(request.key, Stream{request.sink, StreamRecord(request), request.wants_notices});
+  if (request.wants_notices) queue.begin(request.key, Clock::now());
+  const std::uint64_t seed = (static_cast<std::uint64_t>(random()) << 32) | random();
+  const StreamKey key = request.key;
+  const std::shared_ptr<aici::Instance> controller = std::move(request.controller);
+  auto sequence = make_sequence(std::move(request), limits, seed);
+  if (controller != nullptr) {
+    sequence->is_controlled = true;
+    sequence->params.ignore_eos = true;  // the controller says when it ends
+    controlled.begin(*sequence, *controller);
+  }
+  queue_events(scheduler->add(std::move(sequence)), Clock::now());
+  if (controller != nullptr) controlled.start(key, *scheduler);
+}
+
+void Engine::Impl::begin_fork(const Request& request) {
+  const StreamKey& key = request.key;
+  if (controlled.contains(request.fork->key)) {
+    return refuse(request, has_controller(request.fork->key));
+  }
+  const auto begun = scheduler->fork(request.fork->key, key, request.fork->changes);
+  if (!begun) return refuse(request, begun.error());
+  const bool wants_notices = streams.at(request.fork->key).wants_notices;
+  streams.emplace(key, Stream{request.sink, StreamRecord(request), wants_notices});
+  if (wants_notices) queue.begin(key, Clock::now());
+  outbox.add(key.connection, request.sink, *begun);
+}
+
+void Engine::Impl::apply(Backtrack& command) {
+  Result<void> done = check_ids("append", command.appended, limits.vocab_size);
+  if (done && controlled.contains(command.key)) done = has_controller(command.key);
+  if (done) done = scheduler->backtrack(command.key, command.num_dropped, command.appended);
+  if (done) return;
+  outbox.add(command.key.connection, command.sink, EditRefused{command.key.stream, done.error()});
+}
+
+void Engine::Impl::apply(ControllerAnswer& answer) { controlled.apply(answer, *scheduler); }
+
+void Engine::Impl::give(const StreamKey& key, StreamEvent event) {
+  Stream& stream = streams.at(key);
+  if (auto* token = std::get_if<TokenEvent>(&event)) {
+    give_token(stream, key, std::move(*token), Clock::now());
+  } else if (!stream.has_gap) {
+    outbox.add(key.connection, stream.sink, std::move(event));
+  }
+}
+
+void Engine::Impl::end(const StreamKey& key, const std::optional<Error>& error) {
+  const auto at = streams.find(key);
+  scheduler->remove(key);
+  if (error) return end_with_error(at, *error);
+  end_stream(at);
+}
+
+void Engine::Impl::begin_fork(const StreamKey& parent, const StreamKey& child, int num_shared) {
+  const Stream& forked = streams.at(parent);
+  const auto sink = forked.sink;
+  outbox.add(child.connection, sink,
+             SampleForked{child.stream, child.sample, parent.sample, num_shared});
+  streams.emplace(child, Stream{sink, StreamRecord(forked.record, child), forked.wants_notices,
+                                forked.has_gap});
+}
+
+void Engine::Impl::apply(CancelCommand& cancel) {
+  if (controlled.contains(cancel.key)) {
+    // A fork may not be known yet to whoever cancels.
+    for (const StreamKey& key : controlled.family(cancel.key)) end(key, cancel.reason);
+    return;
+  }
+  const auto stream = streams.find(cancel.key);
+  if (stream == streams.end()) return;
+  scheduler->remove(cancel.key);
+  end_with_error(stream, cancel.reason);
+}
+
+void Engine::Impl::apply(StopCommand& stop) {
+  if (!stop_at) tell_draining(stop.deadline - Clock::now());
+  if (!stop_at || stop.deadline < *stop_at) stop_at = stop.deadline;
+}
+
+// Ends every stream that is open with this error.
+void Engine::Impl::fail_all(const Error& error) {
+  while (!streams.empty()) {
+    if (scheduler != nullptr) scheduler->remove(streams.begin()->first);
+    end_with_error(streams.begin(), error);
+  }
+}
+
+}  // namespace lmtp::engine

@@ -1,0 +1,129 @@
+// Engine::Impl: the state of an engine's thread, and what it does. engine.cpp has the loop and its
+// steps, engine_commands.cpp what comes from others, engine_events.cpp what goes to them.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <span>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "controlled_streams.h"
+#include "inbox.h"
+#include "lmtp/engine/engine.h"
+#include "lmtp/scheduler/scheduler.h"
+#include "outbox.h"
+#include "queue_notices.h"
+#include "scheduling.h"
+#include "step_pace.h"
+#include "steps_in_flight.h"
+#include "stream_record.h"
+#include "stream_times.h"
+
+namespace lmtp::engine {
+
+// All members below "engine thread" belong to that thread alone.
+struct Engine::Impl : private ControlledStreams::Host {
+  using Clock = std::chrono::steady_clock;
+
+  Impl(std::unique_ptr<scheduler::ModelAgent> agent_in, ModelLimits limits_in,
+       EngineOptions options_in, OnLost on_lost_in, const EngineCounters& counters)
+      : limits(std::move(limits_in)),
+        options(options_in),
+        on_lost(std::move(on_lost_in)),
+        inbox(std::make_shared<EngineInstance::Inbox>(
+            static_cast<std::size_t>(options.max_concurrent_requests), counters)),
+        agent(std::move(agent_in)),
+        scheduler(make_scheduler(agent->info(), limits, options, counters)) {}
+
+  void run();
+  std::vector<Request> close();
+  void start_over(const std::string& why);
+  void gather();
+  void take_commands();
+  void step();
+  void start(const scheduler::StepPlan& plan);
+  void start_ahead();
+  void wait_for_answers();
+  Result<void> finish();
+
+  void apply_all(std::vector<EngineCommand> commands);
+  void apply_one(EngineCommand& command);
+  void apply(Request& request);
+  void apply(CancelCommand& cancel);
+  void apply(StopCommand& stop);
+  void apply(Backtrack& command);
+  void apply(ControllerAnswer& answer);
+  void begin_fork(const Request& request);
+  void accept(Request request);
+  void fail_all(const Error& error);
+
+  bool finished() const { return lost || (stop_at && streams.empty()); }
+  int num_requests() const { return static_cast<int>(streams.size()); }
+  void publish();
+  void queue_events(std::span<scheduler::SchedulerEvent> events, Clock::time_point now);
+  void queue_error(StreamKey key, const std::shared_ptr<EventSink>& sink, const Error& error);
+  void refuse(const Request& request, const Error& error);
+  void queue_notices(const scheduler::StepPlan& plan, Clock::time_point now);
+  void tell_draining(Clock::duration grace);
+  void deliver();
+
+  const ModelLimits limits;
+  const EngineOptions options;
+  const OnLost on_lost;
+  const std::shared_ptr<EngineInstance::Inbox> inbox;
+
+  std::thread thread;
+  std::mutex stop_mutex;
+
+  // Engine thread.
+  struct Stream {
+    std::shared_ptr<EventSink> sink;
+    StreamRecord record;
+    bool wants_notices = false;
+    bool has_gap = false;  // tokens of it could not be delivered: it is being cancelled
+  };
+  using Streams = std::unordered_map<StreamKey, Stream, StreamKeyHash>;
+  Streams streams;
+  void give_token(Stream& stream, const StreamKey& key, TokenEvent&& token, Clock::time_point now);
+  bool has_room() const override { return num_requests() < options.max_concurrent_requests; }
+  void give(const StreamKey& key, StreamEvent event) override;
+  void end(const StreamKey& key, const std::optional<Error>& error) override;
+  void begin_fork(const StreamKey& parent, const StreamKey& child, int num_shared) override;
+  void end_with_error(Streams::iterator at, const Error& error);
+  void end_stream(Streams::iterator at);
+  EngineMetrics& metrics = inbox->stats.metrics;  // which others read at any time
+  Outbox outbox;                                  // of this step or drain, not yet delivered
+  std::unique_ptr<scheduler::ModelAgent> agent;
+  std::unique_ptr<scheduler::Scheduler> scheduler;
+  std::optional<Clock::time_point> stop_at;
+  bool lost = false;  // the agent's device
+  bool stopped = false;
+  StepPace pace;
+  QueueNotices queue;
+  StreamTimes times;
+  ControlledStreams controlled{*this, inbox, limits.vocab_size};
+  StepsInFlight steps{limits.vocab_size, options.mask_wait_ms};
+  Clock::time_point last_finish;
+  std::int64_t num_steps = inbox->stats.num_steps;
+  std::int64_t num_steps_ahead = inbox->stats.num_steps_ahead;
+  std::int64_t num_failed_steps = inbox->stats.num_failed_steps;
+  // Of an engine that this one replaces.
+  const std::int64_t num_masks = inbox->stats.num_masks;
+  const std::int64_t num_late_masks = inbox->stats.num_late_masks;
+  const std::int64_t mask_wait_us = inbox->stats.mask_wait_us;
+  Clock::time_point busy_since;  // what is not yet in `busy`
+  Clock::duration busy = std::chrono::microseconds(inbox->stats.busy_us);
+  std::chrono::nanoseconds device_wait = std::chrono::microseconds(inbox->stats.device_wait_us);
+  std::random_device random;
+};
+
+}  // namespace lmtp::engine

@@ -1,0 +1,168 @@
+#include "read_grammar.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+namespace lmtp::server {
+namespace {
+
+using Kind = Grammar::Kind;
+
+// Null: missing, or null.
+const OrderedJson* find(const OrderedJson& object, std::string_view key) {
+  if (!object.is_object()) return nullptr;
+  const auto found = object.find(std::string(key));
+  return found == object.end() || found->is_null() ? nullptr : &*found;
+}
+
+std::string text_of(const OrderedJson* value) {
+  const auto* text = value == nullptr ? nullptr : value->get_ptr<const std::string*>();
+  return text == nullptr ? std::string() : *text;
+}
+
+// As vLLM tells them apart: rules of GBNF, and of no other notation, have "::=".
+std::string_view notation_of(const OrderedJson& grammar) {
+  return text_of(&grammar).find("::=") != std::string::npos ? "gbnf" : "lark";
+}
+
+// Of a field that is the value itself.
+Result<Grammar> plain_grammar(std::string_view type, const OrderedJson& value) {
+  auto grammar = make_grammar(type, grammar_value(&value));
+  if (grammar) return grammar;
+  constexpr std::string_view kValue = ".value";
+  return Error{ErrorCode::kInvalid, grammar.error().message.substr(kValue.size())};
+}
+
+Result<Grammar> within(std::string_view key, Result<Grammar> grammar) {
+  if (grammar) return grammar;
+  return Error{ErrorCode::kInvalid, "." + std::string(key) + grammar.error().message};
+}
+
+// OpenAI's and TGI's {"name": ..., "schema": ...}.
+Result<Grammar> read_named_schema(const OrderedJson* named) {
+  const OrderedJson* schema = named == nullptr ? nullptr : find(*named, "schema");
+  if (schema != nullptr) return within("schema", plain_grammar("json_schema", *schema));
+  return Error{ErrorCode::kInvalid, ": has no schema; allowed is {\"name\": ..., \"schema\": ...}"};
+}
+
+// OpenAI's {"type": "json_schema", "json_schema": {"name", "schema"}} and {"type": "json_object"},
+// llama.cpp's {"type": "json_object", "schema": ...}, and TGI's {"type", "value"}.
+Result<Grammar> read_response_format(const OrderedJson& format) {
+  const std::string type = text_of(find(format, "type"));
+  if (type == "json_schema" && find(format, "json_schema") != nullptr) {
+    return within("json_schema", read_named_schema(find(format, "json_schema")));
+  }
+  if (type == "json_object" && find(format, "schema") != nullptr) {
+    return within("schema", plain_grammar("json_schema", *find(format, "schema")));
+  }
+  if (find(format, "value") != nullptr || type == "json_object") return read_typed_grammar(format);
+  return Error{ErrorCode::kInvalid,
+               type == "json_schema" ? ".json_schema: is missing"
+                                     : ".type: is unknown; allowed are \"text\", \"json_object\" "
+                                       "and \"json_schema\""};
+}
+
+// vLLM's: one of these.
+struct Structured {
+  std::string_view key;
+  std::string_view type;
+};
+constexpr std::array kStructured = {
+    Structured{"json", "json_schema"}, Structured{"regex", "regex"},
+    Structured{"choice", "choice"},    Structured{"grammar", ""},
+    Structured{"json_object", ""},
+};
+
+Result<Grammar> read_structured(std::string_view key, std::string_view type,
+                                const OrderedJson& value) {
+  if (key.ends_with("json_object")) return Grammar{Kind::kJson, {}};  // true, or it has no effect
+  return plain_grammar(type.empty() ? notation_of(value) : type, value);
+}
+
+Result<Grammar> read_structured_outputs(const OrderedJson& outputs) {
+  std::optional<Result<Grammar>> grammar;
+  for (const auto& [key, type] : kStructured) {
+    const OrderedJson* value = find(outputs, key);
+    if (value == nullptr || *value == false) continue;
+    if (grammar) return Error{ErrorCode::kInvalid, ": has several of its fields; one is allowed"};
+    grammar = within(key, read_structured(key, type, *value));
+  }
+  if (grammar) return *grammar;
+  return Error{ErrorCode::kInvalid,
+               ": has none of json, regex, choice, grammar and json_object; one is allowed"};
+}
+
+Result<Grammar> read_field(std::string_view field, const OrderedJson& value) {
+  if (field == "response_format") return read_response_format(value);
+  if (field == "structured_outputs") return read_structured_outputs(value);
+  std::string_view type;
+  if (field == "guided_json" || field == "json_schema") type = "json_schema";
+  if (field == "guided_regex") type = "regex";
+  if (field == "guided_choice") type = "choice";
+  return read_structured(field, type, value);
+}
+
+constexpr std::array<std::string_view, 9> kFields = {
+    "response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice",
+    "guided_grammar",  "guided_json_object", "grammar",     "json_schema",
+};
+
+// Clients write out defaults.
+bool is_without_effect(std::string_view field, const Json& value) {
+  if (field == "response_format") {
+    const std::string* type = find_json_text(value, "type");
+    return type != nullptr && *type == "text";
+  }
+  return value == false || ((value.is_string() || value.is_structured()) && value.empty());
+}
+
+}  // namespace
+
+GrammarValue grammar_value(const OrderedJson* value) {
+  if (value == nullptr || value->is_null()) return {};
+  if (value->is_string()) return {GrammarValue::Kind::kText, text_of(value)};
+  if (value->is_array()) return {GrammarValue::Kind::kList, value->dump()};
+  if (value->is_object()) return {GrammarValue::Kind::kObject, value->dump()};
+  return {GrammarValue::Kind::kOther, {}};
+}
+
+Result<Grammar> read_typed_grammar(const OrderedJson& value) {
+  const OrderedJson* type = find(value, "type");
+  if (type == nullptr || !type->is_string()) {
+    return Error{ErrorCode::kInvalid, ": allowed is {\"type\": TYPE, \"value\": VALUE}"};
+  }
+  const OrderedJson* given = find(value, "value");
+  if (text_of(type) == "json_schema" && given != nullptr && find(*given, "schema") != nullptr) {
+    return within("value", read_named_schema(given));
+  }
+  return make_grammar(text_of(type), grammar_value(given));
+}
+
+void set_grammar(std::string_view field, Grammar grammar, JsonFields& fields,
+                 GenerationRequest& request) {
+  if (request.grammar) {
+    return fields.fail(field, "stands beside " + request.grammar_field + "; one is allowed");
+  }
+  request.grammar = std::move(grammar);
+  request.grammar_field = field;
+}
+
+void read_grammar(JsonFields& fields, const std::string& body, GenerationRequest& request) {
+  std::optional<Result<OrderedJson>> ordered;
+  for (const std::string_view field : kFields) {
+    const Json* value = fields.find(field);
+    if (value == nullptr || is_without_effect(field, *value)) continue;
+    if (!ordered) ordered = parse_ordered_json(body, "body");
+    if (!*ordered) return fields.fail(field, ordered->error().message);
+    auto grammar = read_field(field, *find(**ordered, field));
+    if (grammar) {
+      set_grammar(field, std::move(*grammar), fields, request);
+    } else {
+      fields.fail(std::string(field) + grammar.error().message);
+    }
+  }
+}
+
+}  // namespace lmtp::server

@@ -1,0 +1,158 @@
+#include "tool_calls.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "generation/read_grammar.h"
+#include "request.h"
+
+namespace lmtp::server {
+namespace {
+
+struct Function {
+  std::string name;
+  std::string parameters;  // a schema
+};
+
+constexpr std::size_t kNameBytesMax = 64;  // OpenAI's
+
+// The grammar's rules and the openings of texts have it as it is.
+bool is_name(const std::string& name) {
+  return !name.empty() && name.size() <= kNameBytesMax && std::ranges::all_of(name, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-';
+  });
+}
+
+std::optional<Function> function_of(const OrderedJson& tool) {
+  if (!tool.is_object()) return std::nullopt;
+  const auto function = tool.find("function");
+  if (function == tool.end() || !function->is_object()) return std::nullopt;
+  const auto name = function->find("name");
+  if (name == function->end() || !name->is_string()) return std::nullopt;
+  const auto given = function->find("parameters");
+  OrderedJson parameters = {
+      {"type", "object"}, {"properties", OrderedJson::object()}, {"additionalProperties", false}};
+  if (given != function->end() && given->is_object()) parameters = *given;
+  // As templates write calls, so that keys and separators are certain; else white space in what
+  // Lark takes for JSON could go on for ever.
+  if (!parameters.contains("x-guidance")) {
+    parameters["x-guidance"] = {
+        {"whitespace_flexible", false}, {"item_separator", ", "}, {"key_separator", ": "}};
+  }
+  Function read{name->get<std::string>(), parameters.dump()};
+  return is_name(read.name) ? std::optional(std::move(read)) : std::nullopt;
+}
+
+std::vector<Function> read_functions(JsonFields& fields, const OrderedJson& tools) {
+  std::vector<Function> functions;
+  for (const OrderedJson& tool : tools) {
+    auto function = function_of(tool);
+    if (!function) {
+      fields.fail("tools", "[" + std::to_string(functions.size()) +
+                               "] is no function; allowed is {\"type\": \"function\", "
+                               "\"function\": {\"name\": ..., \"parameters\": ...}} with a name of "
+                               "1 to 64 letters, digits, _ and -");
+      return functions;
+    }
+    functions.push_back(std::move(*function));
+  }
+  return functions;
+}
+
+// The name of {"type": "function", "function": {"name": ...}}; null: it is none.
+const std::string* named_by(const Json& choice) {
+  const std::string* type = find_json_text(choice, "type");
+  const Json* function = find_json(choice, "function");
+  if (type == nullptr || *type != "function" || function == nullptr) return nullptr;
+  return find_json_text(*function, "name");
+}
+
+void call_named(JsonFields& fields, const std::vector<Function>& functions, const std::string& name,
+                OpenAiRequest& request) {
+  const auto found = std::ranges::find(functions, name, &Function::name);
+  if (found == functions.end()) {
+    return fields.fail("tool_choice", "names a function that is not among the tools");
+  }
+  request.answer.tools.calls = {{"", found->name}};
+  request.answer.tools.is_named = true;
+  set_grammar("tool_choice", {Grammar::Kind::kJsonSchema, found->parameters}, fields,
+              request.generation);
+}
+
+// {"name": "f", "arguments": {...}}, one of the functions.
+void call_any(JsonFields& fields, const std::vector<Function>& functions, OpenAiRequest& request) {
+  std::string start = "start: ";
+  std::string rules;
+  for (const Function& function : functions) {
+    const std::string number = std::to_string(request.answer.tools.calls.size());
+    std::string opening = R"({"name": ")" + function.name + R"(", "arguments": )";
+    start += (number == "0" ? "call_" : " | call_") + number;
+    rules += "call_" + number + ": ";
+    append_json_string(opening, rules);
+    rules += " arguments_" + number + " \"}\"\narguments_" + number + ": %json " +
+             function.parameters + "\n";
+    request.answer.tools.calls.push_back({std::move(opening), function.name});
+  }
+  request.answer.tools.closing = "}";
+  set_grammar("tool_choice", {Grammar::Kind::kLark, start + "\n" + rules}, fields,
+              request.generation);
+}
+
+}  // namespace
+
+void read_tool_calls(JsonFields& fields, const OrderedJson& body, OpenAiRequest& request) {
+  const Json* tools = fields.find("tools");
+  const Json* choice = fields.find("tool_choice");
+  if (tools != nullptr && !tools->is_array()) {
+    return fields.fail("tools", seen(*tools) + "; allowed is an array");
+  }
+  const bool has_tools = tools != nullptr && !tools->empty();
+  if (choice == nullptr || *choice == "auto") {
+    if (!has_tools) return;
+    // Calls would come back as text, which nobody takes for calls.
+    return fields.fail("tool_choice",
+                       "calls are not read out of free text here; with \"required\" or a named "
+                       "function the answer is a call, and with \"none\" the template shows the "
+                       "tools to the model, and a call is part of the text");
+  }
+  if (*choice == "none") return;
+  const std::string* name = named_by(*choice);
+  if (name == nullptr && *choice != "required") {
+    return fields.fail("tool_choice",
+                       "is unknown; allowed are \"none\", \"required\" and "
+                       "{\"type\": \"function\", \"function\": {\"name\": ...}}");
+  }
+  if (!has_tools) return fields.fail("tool_choice", "needs tools");
+  const std::vector<Function> functions = read_functions(fields, *body.find("tools"));
+  if (fields.failed()) return;
+  if (name != nullptr) return call_named(fields, functions, *name, request);
+  call_any(fields, functions, request);
+}
+
+std::string CallReader::push(std::string_view text, bool ends, bool is_cut) {
+  held_ += text;
+  if (call_ == nullptr) {
+    const auto found = std::ranges::find_if(calls_->calls, [&](const ToolCalls::Call& call) {
+      return held_.starts_with(call.opening);
+    });
+    if (found == calls_->calls.end()) return ends || is_cut ? std::exchange(held_, {}) : "";
+    call_ = &*found;
+    held_.erase(0, call_->opening.size());
+  }
+  const std::string& closing = calls_->closing;
+  if (is_cut) return std::exchange(held_, {});
+  if (ends) {
+    if (held_.ends_with(closing)) held_.resize(held_.size() - closing.size());
+    return std::exchange(held_, {});
+  }
+  const std::size_t num_certain = held_.size() - std::min(held_.size(), closing.size());
+  std::string certain = held_.substr(0, num_certain);
+  held_.erase(0, num_certain);
+  return certain;
+}
+
+}  // namespace lmtp::server

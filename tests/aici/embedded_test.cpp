@@ -1,0 +1,172 @@
+#include "lmtp/aici/embedded_runtime.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <filesystem>
+#include <thread>
+
+#include "runtime_suite.h"
+
+namespace lmtp::aici::testing {
+namespace {
+
+EmbeddedOptions options_for(const std::string& folder) {
+  EmbeddedOptions options;
+  options.tokenizer = std::make_shared<lmtp::testing::FakeTokenizer>(kVocab);
+  options.vocab_size = kVocab;
+  options.eos_id = kEos;
+  options.cache_folder = folder;
+  return options;
+}
+
+std::unique_ptr<Runtime> make(const EmbeddedOptions& options) {
+  Result<std::unique_ptr<Runtime>> made = make_embedded_runtime(options);
+  EXPECT_TRUE(made.ok()) << made.error().message;
+  return std::move(*made);
+}
+
+const RuntimeMaker kEmbedded{"Embedded",
+                             [](const std::string& folder) { return make(options_for(folder)); }};
+
+std::string name_of(const ::testing::TestParamInfo<RuntimeMaker>& info) { return info.param.name; }
+
+INSTANTIATE_TEST_SUITE_P(All, RuntimeSuite, ::testing::Values(kEmbedded), name_of);
+INSTANTIATE_TEST_SUITE_P(All, RuntimeSuiteA, ::testing::Values(kEmbedded), name_of);
+INSTANTIATE_TEST_SUITE_P(All, RuntimeSuiteC, ::testing::Values(kEmbedded), name_of);
+
+class EmbeddedRuntimeTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (std::string(LMTP_AICI_MODULES).empty()) {
+      GTEST_SKIP() << "clang or wasm-ld was not found: run tools/setup --tests";
+    }
+  }
+  static std::string upload(Runtime& runtime, const std::string& name) {
+    Answer<Result<ModuleInfo>> answer;
+    runtime.upload(read_module(name), {}, answer.done());
+    return answer.get()->module_id;
+  }
+  std::string cache() const { return folder_.path() + "/cache"; }
+
+  lmtp::testing::TempFolder folder_;
+};
+
+TEST_F(EmbeddedRuntimeTest, ModulesAndTagsOutliveTheRuntime) {
+  std::string id;
+  {
+    const std::unique_ptr<Runtime> runtime = make(options_for(cache()));
+    id = upload(*runtime, "allow_one");
+    Answer<Result<std::vector<TagInfo>>> answer;
+    runtime->set_tags(id, {"one"}, {"root", true}, answer.done());
+    ASSERT_TRUE(answer.get().ok());
+  }
+  const auto run_again = [&] {
+    const std::unique_ptr<Runtime> runtime = make(options_for(cache()));
+    return RuntimeDriver(*runtime).run("one", "65").front();
+  };
+  EXPECT_EQ(run_again().text(), "pA<299>");
+  // What another version or a broken disk left is compiled again.
+  for (const auto& file : std::filesystem::directory_iterator(cache())) {
+    if (file.path().extension() == ".cwasm") {
+      folder_.write("cache/" + file.path().filename().string(), "x");
+    }
+  }
+  EXPECT_EQ(run_again().text(), "pA<299>");
+  // A module whose bytes are others than its name says is none.
+  folder_.write("cache/" + id + ".wasm", "x");
+  EXPECT_EQ(run_again().end, End::kFail);
+}
+
+TEST_F(EmbeddedRuntimeTest, WhatIsUnderWayIsAnsweredAtTheEnd) {
+  std::unique_ptr<Runtime> runtime = make(options_for(cache()));
+  const std::string id = upload(*runtime, "wait");
+  Answer<Result<Instantiated>> made;
+  runtime->instantiate({"waits", {1}, id, ""}, made.done());
+  ASSERT_TRUE(made.get().ok());
+  runtime->bind("waits", 1);
+  Answer<Advance> first;
+  runtime->advance(1, {}, first.done());
+  ASSERT_EQ(first.get().num_forks, 2);
+  runtime->fork(1, {2});
+  std::array<Answer<Choice>, 2> choices;
+  for (const Sequence each : {1U, 2U}) runtime->choose(each, {1, 2}, choices.at(each - 1).done());
+  for (Answer<Choice>& choice : choices) ASSERT_EQ(choice.get().kind, Choice::Kind::kBranches);
+  // The first is not asked any more, so that the second waits for ever and nobody finds a deadlock.
+  Answer<Advance> suspended;
+  runtime->advance(2, {.sampled = 7, .appended = {7}}, suspended.done());
+  ASSERT_EQ(suspended.get().kind, Advance::Kind::kSuspend);
+  Answer<Advance> waits;
+  runtime->advance(2, {}, waits.done());
+  Answer<Result<Instantiated>> late;
+  runtime->instantiate({"late", {1}, id, ""}, late.done());
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // it is asked again, in vain
+  EXPECT_FALSE(waits.is_there());
+  runtime.reset();
+  EXPECT_EQ(waits.get().kind, Advance::Kind::kFail);
+  std::ignore = late.get();  // one way or the other
+}
+
+TEST_F(EmbeddedRuntimeTest, AModuleWithOtherStateCannotFork) {
+  const std::unique_ptr<Runtime> runtime = make(options_for(cache()));
+  const std::vector<DrivenSequence> all =
+      RuntimeDriver(*runtime).run(upload(*runtime, "no_fork"), "");
+  ASSERT_EQ(all.size(), 2U);
+  EXPECT_EQ(all[0].text(), "px");
+  EXPECT_EQ(all[0].end, End::kStop) << all[0].error;
+  EXPECT_EQ(all[1].end, End::kFail);
+  EXPECT_THAT(all[1].error, HasSubstr("mutable globals"));
+}
+
+TEST_F(EmbeddedRuntimeTest, LimitsAreErrorsThatNameThem) {
+  const auto run = [&](const Limits& limits, const std::string& module, const std::string& arg) {
+    EmbeddedOptions options = options_for(cache());
+    options.limits = limits;
+    const std::unique_ptr<Runtime> runtime = make(options);
+    return RuntimeDriver(*runtime).run(upload(*runtime, module), arg, "p", 2).front();
+  };
+  EXPECT_THAT(run({.forks_max = 3}, "fork", "").error, HasSubstr("allowed are 3"));
+  EXPECT_EQ(run({.forks_max = 4}, "fork", "").error, "");
+  EXPECT_THAT(run({.step_time = std::chrono::milliseconds(10)}, "bad", "loop").error,
+              HasSubstr("10 ms"));
+  EXPECT_LE(run({.log_bytes = 1000}, "bad", "flood").logs.size(), 1000U);
+  EXPECT_THAT(run({.memory_bytes = 1000}, "empty", "").error, HasSubstr("memory"));
+}
+
+TEST_F(EmbeddedRuntimeTest, VariablesAreLimited) {
+  EmbeddedOptions options = options_for(cache());
+  options.limits.variable_bytes = 8;  // "text" and "hello" have 9
+  const std::unique_ptr<Runtime> runtime = make(options);
+  const DrivenSequence its = RuntimeDriver(*runtime).run(upload(*runtime, "wait"), "").front();
+  EXPECT_EQ(its.end, End::kFail);
+  EXPECT_THAT(its.error, HasSubstr("8 bytes"));
+}
+
+TEST_F(EmbeddedRuntimeTest, RequestsAreLimited) {
+  EmbeddedOptions options = options_for(cache());
+  options.limits.requests_max = 1;
+  const std::unique_ptr<Runtime> runtime = make(options);
+  const std::string id = upload(*runtime, "empty");
+  Answer<Result<Instantiated>> first;
+  runtime->instantiate({"a", {1}, id, ""}, first.done());
+  ASSERT_TRUE(first.get().ok());
+  Answer<Result<Instantiated>> second;
+  runtime->instantiate({"b", {1}, id, ""}, second.done());
+  const Result<Instantiated> refused = second.get();
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kOverloaded);
+}
+
+TEST_F(EmbeddedRuntimeTest, ARequestsNameIsItsOwn) {
+  const std::unique_ptr<Runtime> runtime = make(options_for(cache()));
+  const std::string id = upload(*runtime, "empty");
+  Answer<Result<Instantiated>> first;
+  Answer<Result<Instantiated>> second;
+  runtime->instantiate({"same", {1}, id, ""}, first.done());
+  runtime->instantiate({"same", {1}, id, ""}, second.done());
+  EXPECT_TRUE(first.get().ok());
+  EXPECT_FALSE(second.get().ok());
+}
+
+}  // namespace
+}  // namespace lmtp::aici::testing

@@ -1,0 +1,260 @@
+"""AICI controllers from the outside: uploaded, named and run over HTTP, and run over LMTP. They are
+those of docs/examples/aici. The demo's first tokens are the characters from "!" on."""
+
+import asyncio
+import json
+import pathlib
+import shutil
+import subprocess
+import urllib.error
+import urllib.request
+
+import pytest
+from lmtp_socket import Socket
+from servers import LmtpServe
+from wire_schema import is_valid
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "docs" / "examples" / "aici"
+TIMEOUT_S = 60
+CLANG = next(filter(None, map(shutil.which, ("clang", "clang-19", "clang-16", "clang-14"))), None)
+LINKER = next(filter(None, map(shutil.which, ("wasm-ld", "wasm-ld-19", "wasm-ld-14"))), None)
+
+
+def ids_of(text):
+    return " ".join(str(ord(character) - ord("!")) for character in text)
+
+
+def text_of(ids):
+    """Of tokens that a controller put there; an end without a token has none."""
+    return "".join(chr(ord("!") + token) for token in ids if token is not None)
+
+
+def compiled(source, folder):
+    """The module, as cmake/LmtpWasmModules.cmake compiles it."""
+    out = folder / f"{source.stem}.wasm"
+    subprocess.run(
+        [CLANG, "--target=wasm32", "-O2", "-nostdlib", "-ffreestanding", "-mbulk-memory",
+         f"-fuse-ld={LINKER}", "-Wl,--no-entry", "-I", EXAMPLES, "-o", out, source], check=True,
+    )  # fmt: skip
+    return out.read_bytes()
+
+
+def ask(server, path, body=None, kind="application/json"):
+    """The status and the body."""
+    if body is not None and not isinstance(body, bytes):
+        body = json.dumps(body).encode()
+    url = f"http://{server.endpoint}{path}"
+    request = urllib.request.Request(url, data=body, headers={"Content-Type": kind} if body else {})
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as e:
+        return e.code, e.read().decode()
+
+
+def upload(server, wasm):
+    return ask(server, "/v1/controllers", wasm, "application/wasm")
+
+
+class Run:
+    """POST /v1/run, read to its end: of each fork its text, its logs and so on, put together."""
+
+    def __init__(self, server, controller, arg=None, **fields):
+        body = {"controller": controller, "prompt": "Once", "max_tokens": 32, **fields}
+        if arg is not None:
+            body["controller_arg"] = arg
+        self.status, answer = ask(server, "/v1/run", body)
+        self.error = answer if self.status != 200 else None
+        self.forks = {}
+        if self.error:
+            return
+        assert answer.endswith("\n\n")
+        *events, done = answer.removesuffix("\n\n").split("\n\n")
+        assert done == "data: [DONE]"
+        self.head, *steps = [json.loads(event.removeprefix("data: ")) for event in events]
+        assert self.head["object"] == "initial-run" and self.head["id"].startswith("run-")
+        for step in steps:
+            assert step["object"] == "run"
+            self.usage = step["usage"]
+            for news in step["forks"]:
+                self.add(news)
+
+    def add(self, news):
+        empty = {"text": "", "logs": "", "error": "", "storage": []}
+        fork = self.forks.setdefault(news["index"], empty)
+        assert "finish_reason" not in fork, news
+        for name in empty:
+            fork[name] += news[name]
+        fork.update({n: news[n] for n in ("finish_reason", "fork_of") if n in news})
+
+
+@pytest.fixture(scope="module")
+def modules(tmp_path_factory):
+    if not CLANG or not LINKER:
+        pytest.skip("clang or wasm-ld was not found: run tools/setup --tests")
+    folder = tmp_path_factory.mktemp("modules")
+    sources = [*EXAMPLES.glob("*.c"), ROOT / "tests" / "aici" / "bad.c"]
+    return {source.stem: compiled(source, folder) for source in sources}
+
+
+@pytest.fixture(scope="module")
+def server(modules, tmp_path_factory):
+    options = ("--kv-cache", "64MiB", "--aici", "--aici-cache", tmp_path_factory.mktemp("cache"))
+    with LmtpServe("demo", *options) as running:
+        for name, wasm in modules.items():
+            status, answer = upload(running, wasm)
+            assert status == 200, answer
+            body = {"module_id": json.loads(answer)["module_id"], "tags": [name]}
+            status, answer = ask(running, "/v1/controllers/tags", body)
+            assert status == 200 and json.loads(answer)["tags"][0]["tag"] == name, answer
+        yield running
+    assert running.exit_code == 0, running.log_tail
+
+
+def test_uploads_are_listed(server, modules):
+    status, answer = ask(server, "/v1/controllers/tags")
+    tags = {tag["tag"]: tag for tag in json.loads(answer)["tags"]}
+    assert status == 200 and set(tags) == set(modules)
+    tag = tags["fork"]
+    assert tag["wasm_size"] == len(modules["fork"]) and tag["updated_by"] == "localhost"
+    assert set(tag) == {
+        "tag", "module_id", "updated_at", "updated_by", "wasm_size", "compiled_size",
+    }  # fmt: skip
+    again = json.loads(upload(server, modules["fork"])[1])
+    assert set(again) == {"module_id", "wasm_size", "compiled_size", "time"}
+    assert again["module_id"] == tag["module_id"]
+    by_id = Run(server, tag["module_id"])
+    assert len(by_id.forks) == 4
+
+
+def test_what_is_wrong_is_told(server):
+    for path, body in [
+        ("/v1/controllers", b"no wasm"),
+        ("/v1/controllers/tags", {"module_id": "0" * 64, "tags": ["x"]}),
+        ("/v1/controllers/tags", {"module_id": "0" * 64}),
+        ("/v1/controllers/tags", b"["),
+        ("/v1/run", {"controller": ""}),
+        ("/v1/run", {"controller": "fork", "max_tokens": 0}),
+        ("/v1/run", {"controller": "fork", "prompt": 7}),
+        ("/v1/run", {"controller": "unheard-of"}),
+    ]:
+        status, answer = ask(server, path, body)
+        assert status == 400 and answer.startswith("APIError: "), (path, answer)
+    assert "controller" in answer
+    assert ask(server, "/v1/run", b"{}", "text/plain")[0] == 415
+    assert ask(server, "/v1/controllers/tags?a=b&model=another")[0] == 404
+
+
+def test_masks_and_the_end(server):
+    run = Run(server, "allow_one", ids_of("Hello"))
+    fork = run.forks[0]
+    assert fork["text"] == "Hello" and fork["finish_reason"] in ("eos", "aici-stop")
+    cut = Run(server, "allow_one", ids_of("Hello"), max_tokens=3)
+    assert cut.forks[0]["text"] == "Hel" and cut.forks[0]["finish_reason"] == "length"
+    assert cut.usage == {"sampled_tokens": 3, "ff_tokens": 0, "cost": 6}
+
+
+def test_tokens_that_are_put_there(server):
+    run = Run(server, "forced", ids_of("abc"), prompt="", max_tokens=5)
+    assert run.forks[0]["text"].startswith("abc") and run.forks[0]["finish_reason"] == "length"
+    assert run.usage == {"sampled_tokens": 2, "ff_tokens": 3, "cost": 7}
+
+
+def test_tokens_that_are_put_there_at_the_end(server):
+    run = Run(server, "forced", ids_of("abc"))
+    assert run.forks[0]["text"].endswith("abc") and run.usage["ff_tokens"] == 6
+
+
+def test_tokens_that_are_taken_back(server):
+    run = Run(server, "backtrack", ids_of("!?"))
+    assert run.forks[0]["text"].endswith(" ↩ !?")
+
+
+def test_logs(server):
+    assert '"backtrack"' in Run(server, "backtrack", ids_of("!?")).forks[0]["logs"]
+
+
+def test_forks(server):
+    run = Run(server, "fork", temperature=1)
+    ways = text_of(ord(way) for way in "ABCD")  # the controller takes bytes for ids
+    assert [run.forks[i]["text"][0] for i in range(4)] == list(ways)
+    assert [run.forks[i].get("fork_of") for i in range(4)] == [None, 0, 0, 0]
+    assert {fork["finish_reason"] for fork in run.forks.values()} == {"aici-stop"}
+    assert run.usage["sampled_tokens"] == 12
+
+
+def test_variables(server):
+    forks = Run(server, "wait").forks.values()
+    written = [write["WriteVar"] for fork in forks for write in fork["storage"]]
+    assert written and set(written[0]) == {"name", "value", "op", "when_version_is"}
+
+
+def test_a_trap_ends_its_sequence_alone(server):
+    run = Run(server, "bad", "t")
+    fork = run.forks[0]
+    assert fork["finish_reason"] == "fail" and fork["error"]
+    assert "before the trap" in fork["logs"] + fork["error"]
+    before = Run(server, "bad", "init")
+    assert before.status == 400 and "there is no way on" in before.error
+    assert Run(server, "allow_one", ids_of("ok")).forks[0]["text"].startswith("ok")
+
+
+def test_without_a_controller_the_argument_is_the_prompt(server):
+    body = {"prompt": "Once upon", "max_tokens": 8, "temperature": 0}
+    expected = json.loads(ask(server, "/v1/completions", body)[1])["choices"][0]
+    run = Run(server, "none", "Once upon", prompt=None, max_tokens=8)
+    assert run.forks[0]["text"] == expected["text"]
+    assert run.forks[0]["finish_reason"] == {"length": "length", "stop": "eos"}[
+        expected["finish_reason"]
+    ]
+
+
+def test_over_lmtp(server):
+    async def scenario():
+        async with Socket(server.endpoint) as s:
+            asked = {"prompt": "Once", "temperature": 0, "max_tokens": 32}
+            await s.send("GENERATE", stream_id=1, controller="forced",
+                         controller_arg=ids_of("abc"), **asked)  # fmt: skip
+            ids, reason = await s.finish(1)
+            assert text_of(ids[:3]) == "abc" and reason == "stop"
+            await s.send("GENERATE", stream_id=2, controller="fork", **asked)
+            forks = {}
+            while sum(last["finish_reason"] is not None for _, last in forks.values()) < 4:
+                entry = await s.token_of(2)
+                first, _ = forks.get(entry.get("index", 0), (entry, entry))
+                forks[entry.get("index", 0)] = (first, entry)
+            assert [forks[i][0]["token"] for i in range(4)] == [ord(way) for way in "ABCD"]
+            assert [forks[i][0].get("fork_of_index") for i in range(4)] == [None, 0, 0, 0]
+            await s.send("GENERATE", stream_id=3, controller="bad", controller_arg="t", **asked)
+            assert await s.error_of(3)
+            await s.send("GENERATE", stream_id=4, controller="unheard-of", **asked)
+            assert "controller" in await s.error_of(4)
+            await s.send("GENERATE", stream_id=5, controller="backtrack",
+                         controller_arg=ids_of("!?"), **asked)  # fmt: skip
+            await s.finish(5)
+            assert any("logs" in e.get("controller", {}) for k, e in s.entries if k == "MSG")
+            for kind, payload in s.messages:
+                assert is_valid(kind, payload), payload
+
+    asyncio.run(asyncio.wait_for(scenario(), TIMEOUT_S))
+
+
+def test_a_server_without_controllers_says_so(demo):
+    for path, body in [
+        ("/v1/controllers", b"\0asm"),
+        ("/v1/controllers/tags", None),
+        ("/v1/run", {"controller": "x"}),
+    ]:
+        status, answer = ask(demo, path, body)
+        assert status == 400 and "--aici" in answer, (path, answer)
+
+
+def test_uploads_from_other_machines_have_to_be_allowed():
+    with LmtpServe("demo", "--kv-cache", "64MiB", "--host", "0.0.0.0", "--insecure") as open_server:
+        for path, body in [
+            ("/v1/controllers", b"\0asm"),
+            ("/v1/controllers/tags", {"module_id": "x", "tags": ["x"]}),
+        ]:
+            status, answer = ask(open_server, path, body)
+            assert status == 403 and "--aici-upload" in answer

@@ -1,0 +1,237 @@
+"""Grammars by the clients of each API, on the demo and on a model with a chat template: what comes
+out is judged by Python's own re, json and pydantic."""
+
+import asyncio
+import enum
+import json
+import pathlib
+import re
+import sys
+
+import openai
+import pydantic
+import pytest
+from huggingface_hub import InferenceClient
+from lmtp_socket import Socket
+from test_chat import MESSAGES, model, server  # noqa: F401
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "docs" / "examples"))
+
+import lmtp  # noqa: E402
+
+PROMPT = "Once upon a time"
+LIST = r"""
+start: "[" pair ("," pair)* "]"
+pair: WORD "=" NUMBER
+WORD: /[a-z]{1,6}/
+NUMBER: /[0-9]{1,3}/
+"""
+LIST_AS_REGEX = r"\[[a-z]{1,6}=[0-9]{1,3}(,[a-z]{1,6}=[0-9]{1,3})*\]"
+
+
+class Mood(enum.Enum):
+    glad = "glad"
+    sad = "sad"
+
+
+class Cat(pydantic.BaseModel):
+    model_config = {"extra": "forbid"}
+    name: str = pydantic.Field(pattern="^[A-Z][a-z]{2,7}$")
+    age: int = pydantic.Field(ge=0, le=30)
+    mood: Mood
+    friends: list[str] = pydantic.Field(max_length=2)
+
+
+@pytest.fixture
+def client(server):  # noqa: F811
+    url = f"http://{server.endpoint}/v1"
+    with openai.OpenAI(base_url=url, api_key="none", max_retries=0) as client:
+        yield client
+
+
+def run(coroutine):
+    return asyncio.run(asyncio.wait_for(coroutine, 120))
+
+
+def test_openais_parse_gives_the_object(client):
+    for seed in range(3):
+        answer = client.chat.completions.parse(
+            model="model", messages=MESSAGES, response_format=Cat, seed=seed, temperature=1,
+            max_completion_tokens=400,
+        )  # fmt: skip
+        (choice,) = answer.choices
+        if choice.finish_reason == "stop":
+            assert isinstance(choice.message.parsed, Cat)
+    anything = client.chat.completions.create(
+        model="model", messages=MESSAGES, response_format={"type": "json_object"}, temperature=0,
+        max_completion_tokens=20,
+    )  # fmt: skip
+    assert anything.choices[0].message.content.lstrip().startswith("{")
+
+
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": name,
+            "parameters": {
+                "type": "object",
+                "properties": {"city": {"enum": ["Rome", "Oslo"]}, "days": {"enum": [1, 2]}},
+                "required": ["city", "days"],
+                "additionalProperties": False,
+                "x-guidance": {"whitespace_flexible": False},
+            },
+        },
+    }
+    for name in ("weather", "tides")
+]
+
+
+def assert_is_call(call):
+    assert call.type == "function" and call.id and call.function.name in ("weather", "tides")
+    arguments = json.loads(call.function.arguments)
+    assert arguments["city"] in ("Rome", "Oslo") and arguments["days"] in (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("choice", "reason"),
+    [("required", "tool_calls"), ({"type": "function", "function": {"name": "tides"}}, "stop")],
+)
+def test_forced_tools_are_calls(client, choice, reason):
+    asked = {
+        "model": "model", "messages": MESSAGES, "tools": TOOLS, "tool_choice": choice,
+        "temperature": 1, "max_completion_tokens": 300, "seed": 4,
+    }  # fmt: skip
+    (whole,) = client.chat.completions.create(**asked).choices
+    assert whole.finish_reason == reason and whole.message.content is None
+    (call,) = whole.message.tool_calls
+    assert_is_call(call)
+    if choice != "required":
+        assert call.function.name == "tides"
+    pieces = list(client.chat.completions.create(**asked, stream=True))
+    deltas = [p.choices[0].delta for p in pieces]
+    calls = [c for d in deltas for c in d.tool_calls or []]
+    assert [c.function.name for c in calls] == [call.function.name] + [None] * (len(calls) - 1)
+    assert "".join(c.function.arguments for c in calls) == call.function.arguments
+    assert pieces[-1].choices[0].finish_reason == reason and deltas[0].role == "assistant"
+    with client.chat.completions.stream(**asked) as events:
+        (final,) = events.get_final_completion().choices
+    assert final.message.tool_calls[0].function.arguments == call.function.arguments
+
+
+def test_tgis_grammar(demo):
+    client = InferenceClient(f"http://{demo.endpoint}")
+    pattern = "[0-9]{2,4}-[a-z]{3}"
+    text = client.text_generation(
+        PROMPT, grammar={"type": "regex", "value": pattern}, max_new_tokens=60,
+        return_full_text=False)  # fmt: skip
+    assert re.fullmatch(pattern, text)
+    schema = Cat.model_json_schema()
+    streamed = client.text_generation(
+        PROMPT, grammar={"type": "json", "value": schema}, max_new_tokens=400, do_sample=True,
+        seed=3, stream=True, details=True, return_full_text=False,
+    )  # fmt: skip
+    *_, last = streamed
+    if last.details.finish_reason != "length":
+        Cat.model_validate_json(last.generated_text)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [r"[A-Z][a-z]+(, [a-z]{2,8}){3}\.", r"\d{3}", r"(é|ü|日本){2,3}", r"a{0,3}b?", r"[^a-z]{5}x"],
+)
+def test_texts_are_matches_by_re(demo, pattern):
+    async def go():
+        async with lmtp.connect(demo.endpoint) as client:
+            for seed in range(3):
+                tokens = [t async for t in client.generate(
+                    PROMPT, temperature=1, seed=seed, max_tokens=200,
+                    grammar={"type": "regex", "value": pattern})]  # fmt: skip
+                assert tokens[-1].finish_reason in ("stop", "length")
+                if tokens[-1].finish_reason == "stop":
+                    assert re.fullmatch(pattern, "".join(t.text for t in tokens))
+
+    run(go())
+
+
+def test_texts_are_of_their_lark_grammar(demo):
+    async def go():
+        async with lmtp.connect(demo.endpoint) as client:
+            for seed in range(3):
+                stream = client.generate(
+                    PROMPT, temperature=1, seed=seed, max_tokens=40,
+                    grammar={"type": "lark", "value": LIST})  # fmt: skip
+                tokens = [t async for t in stream]
+                if tokens[-1].finish_reason == "stop":
+                    assert re.fullmatch(LIST_AS_REGEX, "".join(t.text for t in tokens))
+
+    run(go())
+
+
+def test_lmqls_operators(demo):
+    async def go():
+        async with lmtp.connect(demo.endpoint) as client:
+            async def text(**where):
+                return await client.generate(PROMPT, temperature=1, seed=5, **where).text()
+
+            plain = await text(max_tokens=60)
+            stop = plain[20:22]
+            before = await text(**lmtp.constraints(stops_before=stop, max_tokens=60))
+            assert before == plain[: plain.find(stop)]
+            at = await text(**lmtp.constraints(stops_at=[stop], max_tokens=60))
+            assert at == before + stop
+            ids = [t async for t in client.generate(PROMPT, **lmtp.constraints(max_tokens=3))]
+            assert len(ids) == 3
+            assert await text(**lmtp.constraints(one_of=["yes", "no"])) in ("yes", "no")
+            assert re.fullmatch(r"[ab]{4}", await text(**lmtp.constraints(regex="[ab]{4}")))
+            number = await text(**lmtp.constraints(is_int=True, max_tokens=5))
+            assert int(number) is not None
+            long = client.generate(PROMPT, **lmtp.constraints(min_tokens=9, max_tokens=9))
+            assert len([t async for t in long]) == 9
+
+    run(go())
+    for wrong in ({"stops_before": "a", "stops_at": "b"}, {"regex": "a", "one_of": ["a"]}):
+        with pytest.raises(ValueError):
+            lmtp.constraints(**wrong)
+    assert lmtp.constraints() == {}
+
+
+def test_forced_tokens_have_the_bits_of_drawn_ones(demo):
+    """Under a choice of one all tokens but the first are forced; SCORE has the same numbers."""
+    text = " there was a little girl who lived in the forest"
+
+    async def go():
+        async with lmtp.connect(demo.endpoint) as client:
+            grammar = {"type": "choice", "value": [text]}
+            tokens = [t async for t in client.generate(PROMPT, max_tokens=100, grammar=grammar)]
+            assert "".join(t.text for t in tokens) == text
+            assert any(t.forced for t in tokens) and not any(t.appended for t in tokens)
+            prompt = await client.tokenize(PROMPT)
+            free = []  # each drawn alone, under a mask of one
+            for i, token in enumerate(tokens):
+                mask = lmtp.mask([token.id], (await client.model_info())["vocab_size"])
+                behind = prompt + [t.id for t in tokens[:i]]
+                free += [t async for t in client.generate(
+                    behind, max_tokens=1, mask=mask, logprobs="raw")]  # fmt: skip
+            assert [(t.id, t.logprob) for t in free] == [(t.id, t.logprob) for t in tokens]
+
+    run(go())
+
+
+def test_bad_grammars_are_refused_and_the_connection_lives(demo):
+    async def go():
+        async with Socket(demo.endpoint) as s:
+            for i, value in enumerate(["(a", "[z-a]", "a" * (257 << 10)]):
+                grammar = {"type": "regex", "value": value}
+                fields = {"stream_id": i, "prompt": [1], "grammar": grammar}
+                await s.send_text(f"GENERATE {json.dumps(fields)}")
+                _, entry = await s.wait_for(lambda _, e, i=i: e["stream_id"] == i)
+                assert entry["error"].startswith("grammar") and entry["code"] == "invalid_request"
+            await s.send_text('GENERATE {"stream_id": 9, "prompt": [1], "max_tokens": 1}')
+            await s.wait_for(lambda _, e: e["stream_id"] == 9 and "token" in e)
+
+    run(go())
+    client = openai.OpenAI(base_url=f"http://{demo.endpoint}/v1", api_key="none", max_retries=0)
+    with client, pytest.raises(openai.BadRequestError, match="^.*guided_regex: ") as e:
+        client.completions.create(model="demo", prompt=PROMPT, extra_body={"guided_regex": "(a"})
+    assert e.value.param == "guided_regex"
