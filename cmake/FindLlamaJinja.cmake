@@ -5,18 +5,13 @@
 # They are looked for in LMTP_JINJA_DIR or else there. Whoever links the target defines
 # ggml_abort, the one function of ggml that it calls.
 include_guard(GLOBAL)
+include(LmtpSetupFolder)
 
 set(LMTP_JINJA_DIR "" CACHE PATH "llama.cpp's Jinja engine, sources; empty means tools/setup's")
 if(LMTP_JINJA_DIR)
   set(jinja_dir ${LMTP_JINJA_DIR})
 else()
-  set(jinja_list ${PROJECT_SOURCE_DIR}/tools/requirements-jinja.txt)
-  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${jinja_list})
-  file(SHA256 ${jinja_list} jinja_hash)
-  string(SUBSTRING ${jinja_hash} 0 12 jinja_hash)
-  file(REAL_PATH ${PROJECT_SOURCE_DIR}/.venv jinja_dir)
-  get_filename_component(jinja_dir ${jinja_dir} DIRECTORY)
-  set(jinja_dir ${jinja_dir}/jinja-${jinja_hash})
+  lmtp_setup_folder(jinja_dir jinja requirements-jinja.txt)
 endif()
 if(NOT EXISTS ${jinja_dir}/common/jinja/runtime.cpp)
   message(FATAL_ERROR

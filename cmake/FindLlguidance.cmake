@@ -7,18 +7,13 @@
 # C library, and names functions of Python, which it calls in Python alone: the target
 # python_stubs, a second library, has these names and nothing behind them.
 include_guard(GLOBAL)
+include(LmtpSetupFolder)
 
 set(LMTP_NATIVE_DIR "" CACHE PATH "The content of native wheels; empty means tools/setup's")
 if(LMTP_NATIVE_DIR)
   set(native_dir ${LMTP_NATIVE_DIR})
 else()
-  set(native_list ${PROJECT_SOURCE_DIR}/tools/requirements-native.txt)
-  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${native_list})
-  file(SHA256 ${native_list} native_hash)
-  string(SUBSTRING ${native_hash} 0 12 native_hash)
-  file(REAL_PATH ${PROJECT_SOURCE_DIR}/.venv native_dir)
-  get_filename_component(native_dir ${native_dir} DIRECTORY)
-  set(native_dir ${native_dir}/native-${native_hash})
+  lmtp_setup_folder(native_dir native requirements-native.txt)
 endif()
 set(llguidance_wheel_library ${native_dir}/llguidance/_lib.abi3.so)
 file(GLOB LLGUIDANCE_LICENSE ${native_dir}/llguidance-*.dist-info/licenses/LICENSE)

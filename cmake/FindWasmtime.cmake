@@ -5,18 +5,13 @@
 #   WASMTIME_WHEEL     the folder of the wheel's content, for the tests
 # It is looked for in LMTP_NATIVE_DIR or else there.
 include_guard(GLOBAL)
+include(LmtpSetupFolder)
 
 set(LMTP_NATIVE_DIR "" CACHE PATH "The content of native wheels; empty means tools/setup's")
 if(LMTP_NATIVE_DIR)
   set(native_dir ${LMTP_NATIVE_DIR})
 else()
-  set(native_list ${PROJECT_SOURCE_DIR}/tools/requirements-native.txt)
-  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${native_list})
-  file(SHA256 ${native_list} native_hash)
-  string(SUBSTRING ${native_hash} 0 12 native_hash)
-  file(REAL_PATH ${PROJECT_SOURCE_DIR}/.venv native_dir)
-  get_filename_component(native_dir ${native_dir} DIRECTORY)
-  set(native_dir ${native_dir}/native-${native_hash})
+  lmtp_setup_folder(native_dir native requirements-native.txt)
 endif()
 file(GLOB wasmtime_wheel_library ${native_dir}/wasmtime/linux-*/_libwasmtime.so)
 file(GLOB WASMTIME_LICENSE ${native_dir}/wasmtime-*.dist-info/licenses/LICENSE)

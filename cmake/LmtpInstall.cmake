@@ -1,4 +1,4 @@
-# cmake --install: the three programs, the demo model, a man page each, systemd units, the program
+# cmake --install: the four programs, the demo model, a man page each, systemd units, the program
 # that renders chat templates, llguidance's and wasmtime's libraries with their licences, and
 # libtorch, so that the result needs nothing of this build's place: a service's user cannot read an
 # administrator's home, where tools/setup puts libtorch. That is 0.5 GB; -DLMTP_BUNDLE_LIBTORCH=OFF
@@ -8,7 +8,7 @@ include(GNUInstallDirs)
 
 option(LMTP_BUNDLE_LIBTORCH "Install libtorch into lib/lmtp as well" ON)
 
-foreach(program lmtp-serve lmtp-client lmtp-bench)
+foreach(program lmtp-serve lmtp-client lmtp-bench lmtp-aicirt)
   install(TARGETS ${program} RUNTIME DESTINATION bin)
   install(FILES ${PROJECT_SOURCE_DIR}/packaging/${program}.1
           DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)

@@ -20,6 +20,10 @@
 #     TEST_DATA: the cases of its suite TestData (tests/support/test_data.h) are a ctest entry of
 #     this name, labelled test_data, which ctest lists as skipped where LMTP_TEST_DATA is not set.
 #
+#   lmtp_tests(MODULE UNITS unit ... [DEPS module-or-target ...] [LABELS label ...])
+#     As lmtp_test for each unit, but all in one program, MODULE_tests (MODULE_tsan_tests of those
+#     labelled tsan): for units that need nothing of their own. What can be compiled together is.
+#
 #   lmtp_program(NAME SOURCES main.cpp ... [DEPS module-or-target ...])
 #     The program NAME in the build's bin/.
 #
@@ -36,6 +40,22 @@
 # DEPS take module names ("base"); a name that is a target already ("lmtp_base", "CLI11::CLI11")
 # stands as is.
 include_guard(GLOBAL)
+
+# Headers take longer to read than most files to compile. So that this can be, no two files of a
+# module or program have something of the same name in their unnamed namespaces; tools/dev/lint.py
+# reads a file alone where it is given its name.
+option(LMTP_UNITY "Compile eight files of a module at a time: half the time for a whole build" ON)
+
+# lmtp_unity(TARGET BATCH): so many of its files at a time.
+function(lmtp_unity target batch)
+  set_target_properties(${target} PROPERTIES
+    UNITY_BUILD ${LMTP_UNITY} UNITY_BUILD_BATCH_SIZE ${batch})
+  if(LMTP_UNITY)
+    # For gcc a .cpp file that is included is a header.
+    target_compile_options(${target} PRIVATE
+      $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
+  endif()
+endfunction()
 
 # Of what hangs; sanitizers on a slow machine need minutes.
 set(LMTP_TEST_TIMEOUT_S 900)
@@ -66,6 +86,7 @@ function(lmtp_module name)
     return()
   endif()
   add_library(lmtp_${name} STATIC ${arg_SOURCES})
+  lmtp_unity(lmtp_${name} 8)
   target_include_directories(lmtp_${name}
     PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_BINARY_DIR}/include
     PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
@@ -87,18 +108,25 @@ function(lmtp_program name)
   cmake_parse_arguments(arg "" "" "SOURCES;DEPS" ${ARGN})
   lmtp_resolve_deps(deps ${arg_DEPS})
   add_executable(${name} ${arg_SOURCES})
+  lmtp_unity(${name} 8)
   target_link_libraries(${name} PRIVATE ${deps} lmtp_warnings)
 endfunction()
 
-function(lmtp_test module unit)
-  cmake_parse_arguments(arg "" "TIMEOUT;TEST_DATA" "SOURCES;DEPS;LABELS" ${ARGN})
-  if((LMTP_SANITIZE AND "release_only" IN_LIST arg_LABELS) OR
-     (LMTP_SANITIZE STREQUAL "thread" AND NOT "tsan" IN_LIST arg_LABELS))
-    return()
+# Whether this build has tests with these labels.
+function(lmtp_has_tests out)
+  set(has ON)
+  if((LMTP_SANITIZE AND "release_only" IN_LIST ARGN) OR
+     (LMTP_SANITIZE STREQUAL "thread" AND NOT "tsan" IN_LIST ARGN))
+    set(has OFF)
   endif()
-  set(name ${module}_${unit}_test)
+  set(${out} ${has} PARENT_SCOPE)
+endfunction()
+
+# lmtp_test_program(NAME MODULE MAIN SOURCES file ... [DEPS module-or-target ...])
+function(lmtp_test_program name module main)
+  cmake_parse_arguments(arg "" "" "SOURCES;DEPS" ${ARGN})
   lmtp_resolve_deps(deps ${arg_DEPS})
-  add_executable(${name} ${unit}_test.cpp ${arg_SOURCES})
+  add_executable(${name} ${arg_SOURCES})
   # Tests run once: what optimizing wins for them is less than it takes.
   target_compile_options(${name} PRIVATE $<IF:$<CONFIG:Release>,-O1,-O0>)
   target_include_directories(${name} PRIVATE
@@ -113,10 +141,21 @@ function(lmtp_test module unit)
       target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src/${module})
     endif()
   endif()
-  target_link_libraries(${name} PRIVATE ${deps} GTest::gtest GTest::gmock GTest::gtest_main
+  target_link_libraries(${name} PRIVATE ${deps} GTest::gtest GTest::gmock ${main}
     Threads::Threads lmtp_warnings)
   set_target_properties(${name} PROPERTIES
     RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+endfunction()
+
+function(lmtp_test module unit)
+  cmake_parse_arguments(arg "" "TIMEOUT;TEST_DATA" "SOURCES;DEPS;LABELS" ${ARGN})
+  lmtp_has_tests(has ${arg_LABELS})
+  if(NOT has)
+    return()
+  endif()
+  set(name ${module}_${unit}_test)
+  lmtp_test_program(${name} ${module} GTest::gtest_main
+    SOURCES ${unit}_test.cpp ${arg_SOURCES} DEPS ${arg_DEPS})
   set(labels ${arg_LABELS} ${module})
   set(filter "")
   if(arg_TEST_DATA)
@@ -127,6 +166,23 @@ function(lmtp_test module unit)
   endif()
   add_test(NAME ${name} COMMAND ${name} --gtest_brief=1 ${filter})
   lmtp_test_properties(${name} "${arg_TIMEOUT}" ${labels})
+endfunction()
+
+function(lmtp_tests module)
+  cmake_parse_arguments(arg "" "" "UNITS;DEPS;LABELS" ${ARGN})
+  lmtp_has_tests(has ${arg_LABELS})
+  if(NOT has)
+    return()
+  endif()
+  list(JOIN arg_LABELS _ program)
+  string(REPLACE "__" "_" program ${module}_${program}_tests)
+  list(TRANSFORM arg_UNITS APPEND _test.cpp OUTPUT_VARIABLE sources)
+  lmtp_test_program(${program} ${module} lmtp_unit_main SOURCES ${sources} DEPS ${arg_DEPS})
+  lmtp_unity(${program} 6)
+  foreach(unit IN LISTS arg_UNITS)
+    add_test(NAME ${module}_${unit}_test COMMAND ${program} --gtest_brief=1 --unit=${unit})
+    lmtp_test_properties(${module}_${unit}_test "" ${arg_LABELS} ${module})
+  endforeach()
 endfunction()
 
 function(lmtp_script_test name script)

@@ -33,8 +33,8 @@ class EmbeddedRuntime : public Runtime {
     side_.reset();
     {
       const std::lock_guard lock(mutex_);
-      for (const auto& [sequence, request] : sequences_) {
-        strands_->post(request->strand(), [request] { request->stop(); });
+      for (const auto& entry : sequences_) {
+        strands_->post(entry.second->strand(), [request = entry.second] { request->stop(); });
       }
     }
     strands_.reset();

@@ -1,6 +1,7 @@
 // Shared by resolve_model and fetch_model.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <string_view>
 
@@ -13,6 +14,9 @@ namespace lmtp::hub {
 // Whether MODEL can only be a name on the hub: no local folder or file, no path, and no reserved
 // name ("demo", "random", "auto").
 bool may_be_on_hub(std::string_view model);
+
+// A regular file, or a link to one.
+bool is_file(const std::filesystem::path& path);
 
 // The model of a snapshot's folder, if it is complete.
 Result<ModelSource> from_snapshot(std::string_view model, const HubName& name,

@@ -9,6 +9,7 @@
 
 #include "blob_hash.h"
 #include "lmtp/base/json.h"
+#include "local_model.h"
 
 namespace lmtp::hub {
 namespace {
@@ -56,11 +57,6 @@ constexpr std::array kOtherForms = {
     OtherForm{".bin", "PyTorch files under other names"},
     OtherForm{".pth", "PyTorch files under other names"},
 };
-
-bool is_file(const fs::path& path) {
-  std::error_code ignored;
-  return fs::is_regular_file(path, ignored);
-}
 
 bool is_printable(std::string_view text) {
   return std::all_of(text.begin(), text.end(),

@@ -31,11 +31,6 @@ bool is_folder(const fs::path& path) {
   return fs::is_directory(path, ignored);
 }
 
-bool is_file(const fs::path& path) {
-  std::error_code ignored;
-  return fs::is_regular_file(path, ignored);
-}
-
 void add_name(ModelSource& source, std::string_view name) {
   if (name.empty() || name == "." || name == "..") return;
   if (std::find(source.names.begin(), source.names.end(), name) != source.names.end()) return;
@@ -148,6 +143,11 @@ bool looks_like_a_path(std::string_view model) {
 }
 
 }  // namespace
+
+bool is_file(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_regular_file(path, ignored);
+}
 
 bool may_be_on_hub(std::string_view model) {
   return !model.empty() && model != kDemo && model != kRandom && model != kAuto &&

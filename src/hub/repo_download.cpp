@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <system_error>
 #include <utility>
 
 #include "header_job.h"
 #include "lmtp/base/text.h"
+#include "local_model.h"
 #include "web_address.h"
 
 namespace lmtp::hub {
@@ -18,11 +18,6 @@ namespace fs = std::filesystem;
 constexpr std::chrono::milliseconds kTurn{50};
 // To be left free on the disk.
 constexpr std::int64_t kSpareBytes = std::int64_t{16} << 20;
-
-bool is_file(const std::string& path) {
-  std::error_code ignored;
-  return fs::is_regular_file(path, ignored);
-}
 
 }  // namespace
 

@@ -169,13 +169,13 @@ void scale_longrope(const Rotation& in) {
   }
 }
 
-struct Kind {
+struct RotaryKind {
   std::string_view name;
   void (*scale)(const Rotation&);
   std::initializer_list<std::string_view> keys;  // besides those that all kinds have
 };
 
-const Kind kKinds[] = {
+const RotaryKind kKinds[] = {
     {"default", scale_not, {}},
     {"linear", scale_linear, {"factor"}},
     {"llama3", scale_llama3, {"factor", "low_freq_factor", "high_freq_factor", kOriginalContext}},
@@ -191,7 +191,7 @@ const Kind kKinds[] = {
 constexpr std::string_view kCommonKeys[] = {"rope_type", "type", "rope_theta",
                                             "partial_rotary_factor"};
 
-const Kind* find_kind(ConfigReader& settings, const RotaryKeys& keys) {
+const RotaryKind* find_kind(ConfigReader& settings, const RotaryKeys& keys) {
   const auto name_of = [&](const char* key, const std::string& fallback) {
     const std::string name = settings.text(key, fallback);
     const bool is_old = keys.default_short_context > 0 && name == "yarn";
@@ -203,7 +203,7 @@ const Kind* find_kind(ConfigReader& settings, const RotaryKeys& keys) {
     return nullptr;
   }
   std::string known;
-  for (const Kind& kind : kKinds) {
+  for (const RotaryKind& kind : kKinds) {
     if (kind.name == name) return &kind;
     known += (known.empty() ? "" : ", ") + std::string(kind.name);
   }
@@ -211,7 +211,7 @@ const Kind* find_kind(ConfigReader& settings, const RotaryKeys& keys) {
   return nullptr;
 }
 
-void check_keys(ConfigReader& settings, const Kind& kind) {
+void check_keys(ConfigReader& settings, const RotaryKind& kind) {
   const auto holds = [](const auto& list, const std::string& key) {
     return std::find(std::begin(list), std::end(list), key) != std::end(list);
   };
@@ -302,7 +302,7 @@ void read_rotary(ConfigReader& json, ModelConfig& config, const RotaryKeys& keys
     const float fraction = static_cast<float>(i) / static_cast<float>(dimensions);
     config.rotary.inverse_periods.push_back(1.0F / std::pow(static_cast<float>(theta), fraction));
   }
-  const Kind* kind = settings.has_value() ? find_kind(*settings, keys) : nullptr;
+  const RotaryKind* kind = settings.has_value() ? find_kind(*settings, keys) : nullptr;
   if (kind == nullptr) return;
   check_keys(*settings, *kind);
   kind->scale({json, *settings, config, keys, theta});

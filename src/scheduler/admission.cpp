@@ -6,7 +6,6 @@
 #include <functional>
 #include <iterator>
 #include <queue>
-#include <ranges>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
@@ -102,8 +101,8 @@ Scheduler::Queues Scheduler::by_share(const std::vector<Sequence*>& order) const
     std::unordered_map<ConnectionId, int> num_before;
     for (const Sequence* s : running_) num_before[s->key.connection] += s->share == share ? 1 : 0;
     std::vector<std::pair<int, Sequence*>> turns;
-    for (Sequence* s : std::views::reverse(queue)) {
-      turns.emplace_back(num_before[s->key.connection]++, s);
+    for (auto s = queue.rbegin(); s != queue.rend(); ++s) {
+      turns.emplace_back(num_before[(*s)->key.connection]++, *s);
     }
     std::ranges::stable_sort(turns, {}, &std::pair<int, Sequence*>::first);
     std::ranges::transform(turns, queue.rbegin(), &std::pair<int, Sequence*>::second);

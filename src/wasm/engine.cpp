@@ -138,7 +138,7 @@ Result<std::shared_ptr<const Imports>> Imports::make(std::shared_ptr<Engine> eng
                                                      std::span<const HostFunction> functions) {
   const Api& api = engine->impl_->api;
   wasmtime_linker_t* const linker = api.wasmtime_linker_new(engine->impl_->engine);
-  auto impl = std::make_unique<Impl>(std::move(engine), linker, std::vector<HostBinding>());
+  auto impl = std::make_unique<Impl>(std::move(engine), linker);
   impl->bindings.reserve(functions.size());
   for (const HostFunction& function : functions) {
     impl->bindings.push_back({&api, function});

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "api.h"
@@ -12,6 +13,10 @@
 namespace lmtp::wasm {
 
 struct Module::Impl {
+  Impl(const Api& the_api, wasmtime_module_t* the_module, ModuleInfo the_info)
+      : api(the_api), module(the_module), info(std::move(the_info)) {}
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
   ~Impl() { api.wasmtime_module_delete(module); }
 
   const Api& api;
@@ -37,6 +42,10 @@ struct HostBinding {
 };
 
 struct Imports::Impl {
+  Impl(std::shared_ptr<Engine> the_engine, wasmtime_linker_t* the_linker)
+      : engine(std::move(the_engine)), linker(the_linker) {}
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
   ~Impl() { engine->impl_->api.wasmtime_linker_delete(linker); }
 
   const std::shared_ptr<Engine> engine;

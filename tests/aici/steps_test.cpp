@@ -16,7 +16,7 @@ namespace {
 using std::chrono::milliseconds;
 using ::testing::ElementsAre;
 
-constexpr int kVocab = 64;
+constexpr int kStepsVocab = 64;
 
 class FakeChannel : public MainChannel {
  public:
@@ -31,7 +31,7 @@ class FakeChannel : public MainChannel {
 
   std::vector<Json> commands;
   std::deque<Json> answers;
-  std::vector<float> rows = std::vector<float>(static_cast<std::size_t>(kVocab) * 8);
+  std::vector<float> rows = std::vector<float>(static_cast<std::size_t>(kStepsVocab) * 8);
 };
 
 Json sequence(Json result, const std::string& error = "") {
@@ -48,7 +48,7 @@ Json pre(bool suspend = false, int num_forks = 1, std::vector<int> ff = {}) {
 class StepsTest : public ::testing::Test {
  protected:
   explicit StepsTest(bool is_c) {
-    const StepOptions options{kVocab, kVocab, channel_.rows.size() * sizeof(float)};
+    const StepOptions options{kStepsVocab, kStepsVocab, channel_.rows.size() * sizeof(float)};
     steps_ = is_c ? make_steps_c(options) : make_steps_a(options);
   }
   void advance(Sequence id, Report report = {}) {
@@ -116,8 +116,8 @@ TEST_F(StepsATest, OneCommandForAllThatAreThere) {
   // The group is not whole.
   EXPECT_EQ(steps_->next_time() > now(), false);
   choose(3, {2, 3});
-  std::fill_n(channel_.rows.begin() + kVocab, kVocab, -100.0F);
-  channel_.rows[kVocab + 5] = 0;
+  std::fill_n(channel_.rows.begin() + kStepsVocab, kStepsVocab, -100.0F);
+  channel_.rows[kStepsVocab + 5] = 0;
   answer_mid({{"1", sequence(nullptr)},
               {"2", sequence(nullptr)},
               {"3", sequence({{"ff_tokens", {7}}, {"backtrack", 3}})}});
@@ -240,16 +240,17 @@ class StepsCTest : public StepsTest {
     channel_.answers.push_back({{"seqs", std::move(seqs)},
                                 {"dtype", "f32"},
                                 {"first_mask_byte_offset", 0},
-                                {"mask_num_bytes", kVocab * 4},
-                                {"mask_num_elts", kVocab},
+                                {"mask_num_bytes", kStepsVocab * 4},
+                                {"mask_num_elts", kStepsVocab},
                                 {"num_masks", 1}});
   }
   static Json branches(Json list) { return sequence({{"branches", std::move(list)}}); }
   static Json forced(std::vector<int> tokens, int backtrack) {
     return {{"sample_mask", nullptr},
             {"temperature", nullptr},
-            {"splices",
-             {{{"when_sampled", Json::array()}, {"backtrack", backtrack}, {"ff_tokens", tokens}}}}};
+            {"splices", Json::array({{{"when_sampled", Json::array()},
+                                      {"backtrack", backtrack},
+                                      {"ff_tokens", tokens}}})}};
   }
   static Json drawn(int row) {
     return {{"sample_mask", row}, {"temperature", 0.5}, {"splices", Json::array()}};
@@ -261,7 +262,7 @@ TEST_F(StepsCTest, AnOpSaysWhatBecameOfTheLastAndAForkComesWithItsParent) {
   advance(1);
   EXPECT_EQ(advances_.at(1).kind, Advance::Kind::kGoOn);
   choose(1, {1});
-  answer_mid({{"1", branches({drawn(1), forced({9}, 0)})}});
+  answer_mid({{"1", branches(Json::array({drawn(1), forced({9}, 0)}))}});
   ASSERT_TRUE(step().ok());
   EXPECT_EQ(channel_.commands.at(0),
             Json::parse(R"({"op":"mid_process","freed":[],"ops":[{"id":1,"req_id":"r1",
@@ -275,7 +276,7 @@ TEST_F(StepsCTest, AnOpSaysWhatBecameOfTheLastAndAForkComesWithItsParent) {
   EXPECT_EQ(steps_->next_time(), Time::max());
   // The parent's client goes: its op is still that of the command.
   steps_->free(1, now());
-  answer_mid({{"1", branches({drawn(0)})}, {"2", branches(Json::array())}});
+  answer_mid({{"1", branches(Json::array({drawn(0)}))}, {"2", branches(Json::array())}});
   ASSERT_TRUE(step(milliseconds(50)).ok());
   EXPECT_EQ(channel_.commands.at(1), Json::parse(R"({"op":"mid_process","freed":[1],"ops":[
                 {"id":1,"req_id":null,"backtrack":0,"tokens":[6],"sampled":6,"clone_id":null,
@@ -290,16 +291,16 @@ TEST_F(StepsCTest, OneThatWaitsIsAskedAgainAndItsChoiceIsKept) {
   steps_->bind("r1", 1, now());
   advance(1);
   choose(1, {1});
-  answer_mid({{"1", branches({forced({}, 0)})}});
+  answer_mid({{"1", branches(Json::array({forced({}, 0)}))}});
   ASSERT_TRUE(step().ok());
   EXPECT_EQ(choices_.at(1).kind, Choice::Kind::kSuspend);
   advances_.clear();
   advance(1);
   EXPECT_TRUE(advances_.empty());
-  answer_mid({{"1", branches({forced({}, 0)})}});
+  answer_mid({{"1", branches(Json::array({forced({}, 0)}))}});
   ASSERT_TRUE(step(milliseconds(50)).ok());
   EXPECT_TRUE(advances_.empty());
-  answer_mid({{"1", branches({forced({4, 5}, 2)})}});
+  answer_mid({{"1", branches(Json::array({forced({4, 5}, 2)}))}});
   ASSERT_TRUE(step(milliseconds(50)).ok());
   EXPECT_EQ(advances_.at(1).kind, Advance::Kind::kGoOn);
   choose(1, {1});
@@ -312,7 +313,7 @@ TEST_F(StepsCTest, ARowThatAllowsNothingFails) {
   steps_->bind("r1", 1, now());
   advance(1);
   choose(1, {1});
-  answer_mid({{"1", branches({drawn(2)})}});
+  answer_mid({{"1", branches(Json::array({drawn(2)}))}});
   ASSERT_TRUE(step().ok());
   EXPECT_EQ(choices_.at(1).kind, Choice::Kind::kFail);
 }
@@ -321,7 +322,7 @@ TEST_F(StepsCTest, NoCommandIsWithoutAnOp) {
   steps_->bind("r1", 1, now());
   advance(1);
   choose(1, {1});
-  answer_mid({{"1", branches({drawn(0)})}});
+  answer_mid({{"1", branches(Json::array({drawn(0)}))}});
   ASSERT_TRUE(step().ok());
   steps_->free(1, now());
   answer_mid({{"1", branches(Json::array())}});

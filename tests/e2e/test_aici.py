@@ -11,7 +11,7 @@ import urllib.request
 
 import pytest
 from lmtp_socket import Socket
-from servers import LmtpServe
+from servers import LmtpServe, bin_dir
 from wire_schema import is_valid
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -98,10 +98,23 @@ def modules(tmp_path_factory):
     return {source.stem: compiled(source, folder) for source in sources}
 
 
-@pytest.fixture(scope="module")
-def server(modules, tmp_path_factory):
-    options = ("--kv-cache", "64MiB", "--aici", "--aici-cache", tmp_path_factory.mktemp("cache"))
-    with LmtpServe("demo", *options) as running:
+# A script that starts the program with a cache of its own, as AICI's own are started.
+STARTS_AICIRT = """#!/bin/sh
+exec {program} "$@" --cache {cache}
+"""
+
+
+@pytest.fixture(scope="module", params=["embedded", "lmtp-aicirt a", "lmtp-aicirt c"])
+def server(request, modules, tmp_path_factory):
+    cache = tmp_path_factory.mktemp("cache")
+    options = ["--aici", "--aici-cache", cache]
+    if request.param != "embedded":
+        program = cache / "start"
+        dialect = request.param[-1]
+        program.write_text(STARTS_AICIRT.format(program=bin_dir() / "lmtp-aicirt", cache=cache))
+        program.chmod(0o755)
+        options = ["--aicirt", program, "--aicirt-dialect", dialect]
+    with LmtpServe("demo", "--kv-cache", "64MiB", *options) as running:
         for name, wasm in modules.items():
             status, answer = upload(running, wasm)
             assert status == 200, answer

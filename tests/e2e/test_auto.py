@@ -10,7 +10,7 @@ from auto_server import (
     DEMO, NO_END, ROOT, SLOW, TINY, Auto, failure, finish, generate, notices_of, run, state_of,
 )  # fmt: skip
 from hub_support import NAME, add_demo
-from lmtp_socket import Socket, wait_until
+from lmtp_socket import Socket, uses_a_sanitizer, wait_until
 
 sys.path.insert(0, str(ROOT / "tests" / "lmql"))
 
@@ -181,7 +181,7 @@ def test_what_is_idle_is_unloaded_and_its_memory_comes_back(tmp_path):
             await finish(s, 1, SLOW, max_tokens=40)
             loaded = server.rss_bytes()
             assert loaded > before + (400 << 20), "124 million parameters"
-            keeps = "libasan" in pathlib.Path(f"/proc/{server.process.pid}/maps").read_text()
+            keeps = uses_a_sanitizer(server)
 
             async def unloaded():
                 return server.http_json("/health")["loaded"] == []

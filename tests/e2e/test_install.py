@@ -16,7 +16,7 @@ def prefix():
 
 
 def test_what_is_there(prefix):
-    for program in ("lmtp-serve", "lmtp-client", "lmtp-bench"):
+    for program in ("lmtp-serve", "lmtp-client", "lmtp-bench", "lmtp-aicirt"):
         assert (prefix / "bin" / program).stat().st_mode & 0o777 == 0o755
         page = prefix / "share" / "man" / "man1" / f"{program}.1"
         assert page.read_text().startswith(f".TH {program.upper()} 1")

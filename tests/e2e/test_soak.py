@@ -1,18 +1,11 @@
 """tools/soak with few connections; under a sanitizer too, which finds what no table shows."""
 
-import pathlib
-
 import pytest
 import soak
+from lmtp_socket import uses_a_sanitizer
 from servers import LmtpServe
 
 CONNECTIONS, STREAMS, ROUNDS = 16, 4, 3
-
-
-def uses_a_sanitizer(server):
-    """Freed memory goes to a quarantine there, so its size says nothing."""
-    maps = pathlib.Path(f"/proc/{server.process.pid}/maps").read_text()
-    return "libasan" in maps or "libtsan" in maps
 
 
 @pytest.fixture(scope="module")

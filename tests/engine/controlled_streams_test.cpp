@@ -32,7 +32,7 @@ using testing::counting;
 using testing::FakeAgent;
 using testing::RecordingSink;
 
-constexpr int kVocab = 1000;
+constexpr int kControlledVocab = 1000;
 
 // What a controller does from one token to the next.
 struct Act {
@@ -43,7 +43,7 @@ using Script = std::deque<Act>;
 
 Branch only(std::vector<TokenId> tokens) {
   Branch branch;
-  branch.mask.resize((kVocab + 31) / 32);
+  branch.mask.resize((kControlledVocab + 31) / 32);
   for (const TokenId token : tokens) {
     branch.mask[static_cast<std::size_t>(token) / 32] |= 1U << (token % 32);
   }
@@ -143,13 +143,13 @@ class ControlledStreamsTest : public ::testing::TestWithParam<bool> {
  protected:
   void make_engine(int mask_wait_ms = 60'000) {
     testing::FakeAgentOptions agent;
-    agent.vocab_size = kVocab;
+    agent.vocab_size = kControlledVocab;
     agent.num_blocks = 128;
     agent.runs_ahead = GetParam();
     EngineOptions options;
     options.debug.check_invariants = true;
     options.mask_wait_ms = mask_wait_ms;
-    const ModelLimits limits{.vocab_size = kVocab, .context_length = 512, .eos_ids = {}};
+    const ModelLimits limits{.vocab_size = kControlledVocab, .context_length = 512, .eos_ids = {}};
     engine_ = std::make_unique<Engine>(testing::make_fake_agent(agent), limits, options);
   }
 
@@ -175,7 +175,7 @@ class ControlledStreamsTest : public ::testing::TestWithParam<bool> {
   static std::vector<TokenId> after(std::vector<TokenId> generated, int count) {
     std::vector<TokenId> prompt = counting(0, 20);
     prompt.insert(prompt.end(), generated.begin(), generated.end());
-    return FakeAgent::expected_tokens(prompt, count, kVocab);
+    return FakeAgent::expected_tokens(prompt, count, kControlledVocab);
   }
 
   const std::shared_ptr<RecordingSink> sink_ = std::make_shared<RecordingSink>();
@@ -331,7 +331,7 @@ TEST_P(ControlledStreamsTest, FailAlone) {
   submit(1, {draw(only({1})), in_advance});
   submit(2, {draw(only({1})), in_choice});
   submit(3, {draw(only({1})), splice(100, {})});
-  submit(4, {draw(only({1})), splice(0, {kVocab})});
+  submit(4, {draw(only({1})), splice(0, {kControlledVocab})});
   submit_plain(5, 30);
   EXPECT_EQ(sink_->wait_done(1).error, "no way");
   EXPECT_EQ(sink_->wait_done(2).error, "no choice");

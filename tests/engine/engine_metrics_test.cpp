@@ -22,8 +22,8 @@ using testing::FakeAgent;
 using testing::FakeAgentOptions;
 using testing::RecordingSink;
 
-constexpr int kVocab = 1000;
-constexpr int kContext = 512;
+constexpr int kMetricsVocab = 1000;
+constexpr int kMetricsContext = 512;
 constexpr TokenId kFailing = 999;  // a prompt that begins with it fails
 
 std::uint64_t ended(const EngineStats& stats, FinishReason reason) {
@@ -45,11 +45,11 @@ std::uint64_t num_ended(const EngineStats& stats) {
 class EngineMetricsTest : public ::testing::TestWithParam<bool> {
  protected:
   EngineMetricsTest() {
-    agent_.vocab_size = kVocab;
+    agent_.vocab_size = kMetricsVocab;
     agent_.num_blocks = 128;
     agent_.runs_ahead = GetParam();
     agent_.row_fails = [](const scheduler::SlotState& s) { return s.tokens[0] == kFailing; };
-    limits_ = {.vocab_size = kVocab, .context_length = kContext, .eos_ids = {}};
+    limits_ = {.vocab_size = kMetricsVocab, .context_length = kMetricsContext, .eos_ids = {}};
     options_.debug.check_invariants = true;
   }
 
@@ -88,7 +88,7 @@ INSTANTIATE_TEST_SUITE_P(Agents, EngineMetricsTest, ::testing::Bool(),
 
 TEST_P(EngineMetricsTest, EachRequestIsCountedOnceByHowItEnded) {
   const std::vector<TokenId> prompt = counting(0, 20);
-  limits_.eos_ids = {FakeAgent::expected_tokens(prompt, 3, kVocab).back()};
+  limits_.eos_ids = {FakeAgent::expected_tokens(prompt, 3, kMetricsVocab).back()};
   agent_.on_step = [this](const scheduler::StepPlan& plan, const scheduler::SlotTable& slots) {
     for (const scheduler::PlanRow& row : plan.rows) {
       if (slots.at(row.slot).key.stream != 9 || row.first_position < 12) continue;
@@ -169,7 +169,8 @@ TEST_P(EngineFailures, AreCountedByTheirCause) {
   GetParam().arrange(agent, options, running);
   const auto sink = std::make_shared<RecordingSink>();
   Engine engine(testing::make_fake_agent(agent),
-                {.vocab_size = kVocab, .context_length = kContext, .eos_ids = {}}, options);
+                {.vocab_size = kMetricsVocab, .context_length = kMetricsContext, .eos_ids = {}},
+                options);
   running = &engine;
   const auto request = [&](StreamId id) {
     Request made;

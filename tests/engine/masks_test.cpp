@@ -21,7 +21,7 @@ using testing::counting;
 using testing::FakeAgent;
 using testing::RecordingSink;
 
-constexpr int kVocab = 1000;
+constexpr int kMasksVocab = 1000;
 constexpr int kTokens = 12;
 
 bool is_allowed(TokenId token, std::size_t num_before) {
@@ -38,7 +38,7 @@ class Source : public MaskSource {
     std::this_thread::sleep_for(delay);
     const std::size_t num_tokens = before.size() + generated.size();
     if (fails_at > 0 && num_tokens >= fails_at) return Error{ErrorCode::kInvalid, "no rule"};
-    for (TokenId token = 0; token < kVocab; ++token) {
+    for (TokenId token = 0; token < kMasksVocab; ++token) {
       if (!is_allowed(token, num_tokens)) continue;
       next.words[static_cast<std::size_t>(token) / 32] |= 1U << (token % 32);
     }
@@ -93,13 +93,13 @@ class EngineMasksTest : public ::testing::TestWithParam<bool> {
  protected:
   static std::unique_ptr<Engine> make_engine(int mask_wait_ms) {
     testing::FakeAgentOptions agent;
-    agent.vocab_size = kVocab;
+    agent.vocab_size = kMasksVocab;
     agent.num_blocks = 128;
     agent.runs_ahead = GetParam();
     EngineOptions options;
     options.debug.check_invariants = true;
     options.mask_wait_ms = mask_wait_ms;
-    const ModelLimits limits{.vocab_size = kVocab, .context_length = 512, .eos_ids = {}};
+    const ModelLimits limits{.vocab_size = kMasksVocab, .context_length = 512, .eos_ids = {}};
     return std::make_unique<Engine>(testing::make_fake_agent(agent), limits, options);
   }
 
@@ -115,7 +115,7 @@ class EngineMasksTest : public ::testing::TestWithParam<bool> {
   }
 
   static std::vector<TokenId> free_tokens() {
-    return FakeAgent::expected_tokens(counting(0, 20), kTokens, kVocab);
+    return FakeAgent::expected_tokens(counting(0, 20), kTokens, kMasksVocab);
   }
 
   static void expect_masked(const std::vector<TokenId>& tokens, std::size_t count = kTokens) {

@@ -18,7 +18,7 @@ using testing::FakeAgentOptions;
 using testing::RecordingSink;
 using Kind = StreamNotice::Kind;
 
-constexpr int kContext = 512;
+constexpr int kNoticesContext = 512;
 
 FakeAgentOptions slow_agent(int step_ms, int num_blocks = 128) {
   FakeAgentOptions options;
@@ -39,7 +39,7 @@ Request generate(const std::shared_ptr<EventSink>& sink, StreamId id, int max_to
   return request;
 }
 
-ModelLimits limits(int context_length = kContext) {
+ModelLimits notices_limits(int context_length = kNoticesContext) {
   return {.vocab_size = 1000, .context_length = context_length, .eos_ids = {}};
 }
 
@@ -53,7 +53,7 @@ std::vector<StreamNotice> of_kind(const RecordingSink::Stream& stream, Kind kind
 TEST(Notices, StreamsThatWaitLearnTheirPlaceAndTheOthersNothing) {
   EngineOptions options;
   options.batch.max_sequences = 1;
-  Engine engine(testing::make_fake_agent(slow_agent(4)), limits(), options);
+  Engine engine(testing::make_fake_agent(slow_agent(4)), notices_limits(), options);
   const auto sink = std::make_shared<RecordingSink>();
   std::vector<Request> requests;
   requests.push_back(generate(sink, 1, 400, true));  // 1.6 s at least
@@ -76,7 +76,7 @@ TEST(Notices, StreamsThatWaitLearnTheirPlaceAndTheOthersNothing) {
 
 // Ten seconds of steps: the stop comes while both run.
 TEST(Notices, AStopWithGraceIsToldOnce) {
-  Engine engine(testing::make_fake_agent(slow_agent(20)), limits(), {});
+  Engine engine(testing::make_fake_agent(slow_agent(20)), notices_limits(), {});
   const auto sink = std::make_shared<RecordingSink>();
   ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 500, true)));
   ASSERT_TRUE(engine.instance().submit(generate(sink, 2, 500, false)));
@@ -94,7 +94,7 @@ TEST(Notices, AStopWithGraceIsToldOnce) {
 }
 
 TEST(Notices, AStopWithoutGraceIsTheEndAlone) {
-  Engine engine(testing::make_fake_agent(slow_agent(20)), limits(), {});
+  Engine engine(testing::make_fake_agent(slow_agent(20)), notices_limits(), {});
   const auto sink = std::make_shared<RecordingSink>();
   ASSERT_TRUE(engine.instance().submit(generate(sink, 1, 500, true)));
   sink->wait_tokens(1, 1);
@@ -103,7 +103,7 @@ TEST(Notices, AStopWithoutGraceIsTheEndAlone) {
 }
 
 TEST(Notices, PreemptedStreamsAreToldSoAndWhenTheyGoOn) {
-  Engine engine(testing::make_fake_agent(slow_agent(0, 14)), limits(200), {});
+  Engine engine(testing::make_fake_agent(slow_agent(0, 14)), notices_limits(200), {});
   const auto sink = std::make_shared<RecordingSink>();
   std::vector<Request> requests;
   for (StreamId id = 1; id <= 6; ++id) requests.push_back(generate(sink, id, 60, id != 2, 10));

@@ -23,7 +23,7 @@ std::string listing_of(const Names& names, const std::string& commit = kCommit) 
   return text + "]}";
 }
 
-std::string error_of(const std::string& json) {
+std::string refusal_of(const std::string& json) {
   const auto listing = parse_listing(json);
   return listing.ok() ? "" : listing.error().message;
 }
@@ -38,18 +38,18 @@ TEST(ParseListing, TakesCommitAndNames) {
 }
 
 TEST(ParseListing, RefusesWhatIsNoListing) {
-  EXPECT_NE(error_of("<html>a login page</html>"), "");
-  EXPECT_NE(error_of(""), "");
-  EXPECT_NE(error_of("[]"), "");
-  EXPECT_NE(error_of("{}").find("'sha'"), std::string::npos);
+  EXPECT_NE(refusal_of("<html>a login page</html>"), "");
+  EXPECT_NE(refusal_of(""), "");
+  EXPECT_NE(refusal_of("[]"), "");
+  EXPECT_NE(refusal_of("{}").find("'sha'"), std::string::npos);
   for (const std::string& commit :
        {std::string("main"), std::string("../../../../x"), std::string(40, 'A'), kCommit + "a"}) {
-    EXPECT_NE(error_of(listing_of({}, commit)).find("'sha'"), std::string::npos) << commit;
+    EXPECT_NE(refusal_of(listing_of({}, commit)).find("'sha'"), std::string::npos) << commit;
   }
-  EXPECT_NE(error_of("{\"sha\": \"" + kCommit + "\"}").find("'siblings'"), std::string::npos);
-  EXPECT_NE(error_of("{\"sha\": \"" + kCommit + "\", \"siblings\": [1]}").find("'rfilename'"),
+  EXPECT_NE(refusal_of("{\"sha\": \"" + kCommit + "\"}").find("'siblings'"), std::string::npos);
+  EXPECT_NE(refusal_of("{\"sha\": \"" + kCommit + "\", \"siblings\": [1]}").find("'rfilename'"),
             std::string::npos);
-  EXPECT_NE(error_of(std::string(100'000, '[')), "");
+  EXPECT_NE(refusal_of(std::string(100'000, '[')), "");
 }
 
 TEST(ParseListing, RefusesNamesThatLeadOut) {
@@ -57,7 +57,7 @@ TEST(ParseListing, RefusesNamesThatLeadOut) {
                            "", "a\\\\b", "a\\u0000b", "a\\nb"}) {
     const std::string json = R"({"sha": ")" + kCommit + R"(", "siblings": [{"rfilename": ")" +
                              std::string(name) + R"("}]})";
-    EXPECT_NE(error_of(json).find("leads out"), std::string::npos) << name;
+    EXPECT_NE(refusal_of(json).find("leads out"), std::string::npos) << name;
   }
 }
 

@@ -14,12 +14,12 @@
 namespace lmtp::protocol {
 namespace {
 
-GenerateMessage generate(const std::string& fields) {
+GenerateMessage parsed(const std::string& fields) {
   return parse_as<GenerateMessage>("GENERATE {\"stream_id\": 7, " + fields + "}");
 }
 
 TEST(ParseText, APromptMayBeAString) {
-  const auto message = generate(R"("prompt": "a\u00e9, \"b\"")");
+  const auto message = parsed(R"("prompt": "a\u00e9, \"b\"")");
   EXPECT_TRUE(message.prompt.empty());
   ASSERT_EQ(message.options.prompt_parts.size(), 1U);
   EXPECT_EQ(std::get<std::string>(message.options.prompt_parts[0]), "a\xc3\xa9, \"b\"");
@@ -27,14 +27,14 @@ TEST(ParseText, APromptMayBeAString) {
   EXPECT_TRUE(message.options.add_special_tokens);
   EXPECT_TRUE(message.options.skip_special_tokens);
 
-  const auto empty = generate(R"("prompt": "")");
+  const auto empty = parsed(R"("prompt": "")");
   ASSERT_EQ(empty.options.prompt_parts.size(), 1U) << "BOS alone";
 }
 
 TEST(ParseText, APromptMayBeOfParts) {
   const auto message =
-      generate(R"("prompt": [[5, 6], "a", {"buffer": "b"}, {"upto": 3, "buffer": "c"}, [],)"
-               R"( {"buffer": "d", "upto": null}])");
+      parsed(R"("prompt": [[5, 6], "a", {"buffer": "b"}, {"upto": 3, "buffer": "c"}, [],)"
+             R"( {"buffer": "d", "upto": null}])");
   EXPECT_TRUE(message.prompt.empty());
   const auto& parts = message.options.prompt_parts;
   ASSERT_EQ(parts.size(), 6U);
@@ -59,21 +59,21 @@ TEST(ParseText, AGrammarIsATypeAndItsValue) {
       {R"({"type": "gbnf", "value": "root ::= \"a\""})", {Grammar::Kind::kGbnf, "root ::= \"a\""}},
   };
   for (const auto& [json, expected] : cases) {
-    const auto message = generate(R"("prompt": [1], "grammar": )" + json);
+    const auto message = parsed(R"("prompt": [1], "grammar": )" + json);
     ASSERT_TRUE(message.grammar.has_value()) << json;
     EXPECT_EQ(*message.grammar, expected) << json;
     const auto back = parse_as<GenerateMessage>(serialize_client_message(message));
     EXPECT_EQ(back.grammar, message.grammar) << json;
   }
-  EXPECT_FALSE(generate(R"("prompt": [1], "grammar": null)").grammar.has_value());
+  EXPECT_FALSE(parsed(R"("prompt": [1], "grammar": null)").grammar.has_value());
 }
 
 TEST(ParseText, AChatStandsInThePlaceOfAPrompt) {
   const std::string messages = R"([{"role":"user","content":"a\n"},{"role":"x","b":[1.5,{}]}])";
   const auto message =
-      generate(R"("messages": )" + messages +
-               R"(, "tools": [{"a": 1}], "chat_template_kwargs": {"enable_thinking": false},)"
-               R"( "add_generation_prompt": false)");
+      parsed(R"("messages": )" + messages +
+             R"(, "tools": [{"a": 1}], "chat_template_kwargs": {"enable_thinking": false},)"
+             R"( "add_generation_prompt": false)");
   ASSERT_TRUE(message.chat.has_value());
   EXPECT_EQ(message.chat->messages, messages);
   EXPECT_EQ(message.chat->tools, R"([{"a":1}])");
@@ -82,7 +82,7 @@ TEST(ParseText, AChatStandsInThePlaceOfAPrompt) {
   EXPECT_TRUE(message.prompt.empty() && message.options.prompt_parts.empty());
 
   const auto resumed =
-      generate(R"("messages": [{"role": "user"}], "prompt": [5, 6], "resumed": 2, "tools": null)");
+      parsed(R"("messages": [{"role": "user"}], "prompt": [5, 6], "resumed": 2, "tools": null)");
   EXPECT_EQ(resumed.prompt, (std::vector<TokenId>{5, 6}));
   EXPECT_TRUE(resumed.chat->add_generation_prompt && resumed.chat->tools.empty());
   for (const GenerateMessage* chat : {&message, &resumed}) {
@@ -126,7 +126,7 @@ TEST(ParseText, WrongChatsAreNamed) {
 }
 
 TEST(ParseText, AListOfIdsHasNoParts) {
-  const auto message = generate(R"("prompt": [5, 6])");
+  const auto message = parsed(R"("prompt": [5, 6])");
   EXPECT_EQ(message.prompt, (std::vector<TokenId>{5, 6}));
   EXPECT_TRUE(message.options.prompt_parts.empty());
 }
@@ -139,7 +139,7 @@ TEST(ParseText, AbsentAndNullFieldsHaveTheirDefaults) {
         R"( "mask": null, "notices": null, "first_token_timeout_ms": null, "timeout_ms": null,)"
         R"( "into": null, "text": null, "add_special_tokens": null, "skip_special_tokens": null)",
         R"("prompt": [1], "stop": [], "stop_token_ids": [], "resumed": 0, "n": 1)"}) {
-    const auto message = generate(fields);
+    const auto message = parsed(fields);
     EXPECT_TRUE(message.stop.empty());
     EXPECT_FALSE(message.include_stop);
     EXPECT_TRUE(message.params.stop_token_ids.empty());
@@ -161,30 +161,30 @@ TEST(ParseText, AbsentAndNullFieldsHaveTheirDefaults) {
 }
 
 TEST(ParseText, OneStopNeedsNoList) {
-  EXPECT_EQ(generate(R"("prompt": [1], "stop": "\n\n")").stop, (std::vector<std::string>{"\n\n"}));
-  EXPECT_EQ(generate(R"("prompt": [1], "stop": ["a", "b"])").stop,
+  EXPECT_EQ(parsed(R"("prompt": [1], "stop": "\n\n")").stop, (std::vector<std::string>{"\n\n"}));
+  EXPECT_EQ(parsed(R"("prompt": [1], "stop": ["a", "b"])").stop,
             (std::vector<std::string>{"a", "b"}));
 }
 
 TEST(ParseText, OfPartsTheTokensAreCountedLater) {
-  EXPECT_EQ(generate(R"("prompt": "a", "resumed": 50)").num_resumed, 50);
-  EXPECT_EQ(generate(R"("prompt": [1, 2], "resumed": 2)").num_resumed, 2);
+  EXPECT_EQ(parsed(R"("prompt": "a", "resumed": 50)").num_resumed, 50);
+  EXPECT_EQ(parsed(R"("prompt": [1, 2], "resumed": 2)").num_resumed, 2);
 }
 
 TEST(ParseText, LogprobsAreProcessedUnlessAskedFor) {
-  EXPECT_TRUE(generate(R"("prompt": [1], "logprobs": "raw")").params.raw_logprobs);
-  EXPECT_FALSE(generate(R"("prompt": [1], "logprobs": "processed")").params.raw_logprobs);
+  EXPECT_TRUE(parsed(R"("prompt": [1], "logprobs": "raw")").params.raw_logprobs);
+  EXPECT_FALSE(parsed(R"("prompt": [1], "logprobs": "processed")").params.raw_logprobs);
 }
 
 TEST(ParseText, AMaskIsBitsLowestFirst) {
   for (const char* mask : {"\"gQAB\"", R"("gQ\u0041B")", "\"gQABAAAAAAAAAAAAAAAAAA==\"",
                            "\"gQABAAAAAAAAAAAAAAAAAA\"", R"("gQABAAAAAAAA\/w")"}) {
-    const auto message = generate("\"prompt\": [1], \"mask\": " + std::string(mask));
+    const auto message = parsed("\"prompt\": [1], \"mask\": " + std::string(mask));
     ASSERT_NE(message.params.mask, nullptr) << mask;
     const std::uint64_t first = message.params.mask->words[0];
     EXPECT_EQ(first & 0xFFFFFFFFFFFFFFU, 0x010081U) << mask;
   }
-  const auto mask = generate(R"("mask": "AAAAAAAAAAAB", "prompt": [1])").params.mask;
+  const auto mask = parsed(R"("mask": "AAAAAAAAAAAB", "prompt": [1])").params.mask;
   ASSERT_NE(mask, nullptr);
   EXPECT_EQ(mask->num_bytes, 9);
   EXPECT_EQ(mask->words, (std::vector<std::uint64_t>{0, 1}));

@@ -16,7 +16,7 @@ using testing::FakeAgentOptions;
 using testing::SchedulerDriver;
 using testing::small_options;
 
-constexpr int kVocab = testing::kSmallVocab;
+constexpr int kAheadVocab = testing::kSmallVocab;
 
 FakeAgentOptions agent_options(bool runs_ahead = true) {
   FakeAgentOptions options = testing::small_agent();
@@ -35,9 +35,9 @@ std::int64_t run_three(bool runs_ahead) {
   }
   driver.run();
   for (std::size_t i = 0; i < lengths.size(); ++i) {
-    EXPECT_EQ(
-        driver.outcome(keys[i]).tokens,
-        FakeAgent::expected_tokens(counting(static_cast<int>(i) * 20, 13), lengths[i], kVocab));
+    EXPECT_EQ(driver.outcome(keys[i]).tokens,
+              FakeAgent::expected_tokens(counting(static_cast<int>(i) * 20, 13), lengths[i],
+                                         kAheadVocab));
     EXPECT_EQ(driver.outcome(keys[i]).finish, FinishReason::kLength);
   }
   // Forty tokens: one step for the prompts, and behind it each was planned ahead.
@@ -52,7 +52,7 @@ TEST(Ahead, TokensAreTheSameAndNoStepIsWastedOnALastToken) {
 
 TEST(Ahead, AStreamThatStopsLeavesNothingOfTheStepBehindIt) {
   const auto prompt = counting(0, 14);
-  const auto tokens = FakeAgent::expected_tokens(prompt, 30, kVocab);
+  const auto tokens = FakeAgent::expected_tokens(prompt, 30, kAheadVocab);
   for (std::size_t last = 0; last < 20; ++last) {
     SCOPED_TRACE(last);
     SchedulerOptions options = small_options();
@@ -64,7 +64,7 @@ TEST(Ahead, AStreamThatStopsLeavesNothingOfTheStepBehindIt) {
     EXPECT_EQ(driver.outcome(key).tokens.size(), last + 1);
     EXPECT_EQ(driver.outcome(key).finish, FinishReason::kStop);
     EXPECT_EQ(driver.outcome(other).tokens,
-              FakeAgent::expected_tokens(counting(500, 3), 60, kVocab, tokens[last]));
+              FakeAgent::expected_tokens(counting(500, 3), 60, kAheadVocab, tokens[last]));
     EXPECT_EQ(driver.scheduler().pool().num_pinned(), 0);
     // Goes on from its blocks with another token where the step behind the end wrote one.
     auto longer = prompt;
@@ -72,7 +72,7 @@ TEST(Ahead, AStreamThatStopsLeavesNothingOfTheStepBehindIt) {
     longer.insert(longer.end(), {777, 778, 779});
     const auto after = driver.generate(3, longer, 5);
     driver.run();
-    EXPECT_EQ(driver.outcome(after).tokens, FakeAgent::expected_tokens(longer, 5, kVocab));
+    EXPECT_EQ(driver.outcome(after).tokens, FakeAgent::expected_tokens(longer, 5, kAheadVocab));
   }
 }
 
@@ -101,7 +101,7 @@ TEST(Ahead, AStepIsPlannedAheadUnlessOneThatWaitsMayCome) {
 // Prefills, Scores and decodes, and one stream whose next step is not known: it alone waits.
 TEST(Ahead, EachRowRunsAheadThatMay) {
   SchedulerOptions options = small_options();
-  options.eos_ids = {kVocab};
+  options.eos_ids = {kAheadVocab};
   options.batch.max_tokens = 1024;
   SchedulerDriver driver(agent_options(), options);
   SamplingParams params;
@@ -119,9 +119,10 @@ TEST(Ahead, EachRowRunsAheadThatMay) {
   EXPECT_EQ(driver.outcome(held).tokens.size(), 11U);
   EXPECT_GE(driver.num_steps_ahead(), num_steps - 1) << "all are admitted at once";
   driver.run();
-  EXPECT_EQ(driver.outcome(held).tokens, FakeAgent::expected_tokens(counting(0, 5), 12, kVocab));
+  EXPECT_EQ(driver.outcome(held).tokens,
+            FakeAgent::expected_tokens(counting(0, 5), 12, kAheadVocab));
   EXPECT_EQ(driver.outcome(prompt).tokens,
-            FakeAgent::expected_tokens(counting(200, 150), 12, kVocab));
+            FakeAgent::expected_tokens(counting(200, 150), 12, kAheadVocab));
   EXPECT_EQ(driver.outcome(scored).tokens, counting(50, 90));
 }
 
@@ -149,8 +150,9 @@ TEST(Ahead, WhatNeedsAPreemptionWaitsForTheCommit) {
   }
   driver.run();
   for (StreamId id = 1; id <= 3; ++id) {
-    EXPECT_EQ(driver.outcome(keys[static_cast<std::size_t>(id - 1)]).tokens,
-              FakeAgent::expected_tokens(counting(static_cast<int>(id) * 100, 20), 120, kVocab));
+    EXPECT_EQ(
+        driver.outcome(keys[static_cast<std::size_t>(id - 1)]).tokens,
+        FakeAgent::expected_tokens(counting(static_cast<int>(id) * 100, 20), 120, kAheadVocab));
   }
   EXPECT_GT(driver.scheduler().counters().num_preemptions, 0);
   EXPECT_GT(driver.num_steps_ahead(), 50);
@@ -164,7 +166,8 @@ TEST(Ahead, AFailedRowEndsItsStreamAlone) {
   const auto bad = driver.generate(2, counting(50, 10), 20);
   driver.run();
   EXPECT_EQ(driver.outcome(bad).error, "logits: not a number");
-  EXPECT_EQ(driver.outcome(good).tokens, FakeAgent::expected_tokens(counting(0, 10), 20, kVocab));
+  EXPECT_EQ(driver.outcome(good).tokens,
+            FakeAgent::expected_tokens(counting(0, 10), 20, kAheadVocab));
 }
 
 TEST(Ahead, AFailedStepTakesTheOneBehindItAlong) {
@@ -183,7 +186,7 @@ TEST(Ahead, AFailedStepTakesTheOneBehindItAlong) {
     const auto after = driver.generate(2, counting(0, 10), 20);
     driver.run();
     EXPECT_EQ(driver.outcome(after).tokens,
-              FakeAgent::expected_tokens(counting(0, 10), 20, kVocab));
+              FakeAgent::expected_tokens(counting(0, 10), 20, kAheadVocab));
   }
 }
 

@@ -20,7 +20,7 @@ using testing::FakeAgent;
 using testing::SchedulerDriver;
 using testing::small_options;
 
-constexpr int kVocab = testing::kSmallVocab;
+constexpr int kEndVocab = testing::kSmallVocab;
 
 // Ends the stream at the first of these tokens that may; keeps what it was asked.
 class TokenStops : public StopChecker {
@@ -78,7 +78,7 @@ std::vector<TokenId> first_of(const std::vector<TokenId>& tokens, std::size_t co
 
 TEST_P(StreamEndTest, AStopTokenIsSentAndEndsTheStream) {
   const auto prompt = counting(0, 20);
-  const auto tokens = FakeAgent::expected_tokens(prompt, 30, kVocab);
+  const auto tokens = FakeAgent::expected_tokens(prompt, 30, kEndVocab);
   auto d = driver();
   auto stopped = sequence(1, prompt, 30);
   stopped->params.stop_token_ids = {tokens[9], tokens[6], 5};
@@ -87,13 +87,13 @@ TEST_P(StreamEndTest, AStopTokenIsSentAndEndsTheStream) {
   d.run();
   EXPECT_EQ(d.outcome(key).tokens, first_of(tokens, 7));
   EXPECT_EQ(d.outcome(key).finish, FinishReason::kStop);
-  EXPECT_EQ(d.outcome(other).tokens, FakeAgent::expected_tokens(counting(300, 9), 30, kVocab));
+  EXPECT_EQ(d.outcome(other).tokens, FakeAgent::expected_tokens(counting(300, 9), 30, kEndVocab));
   EXPECT_EQ(d.scheduler().pool().num_pinned(), 0);
 }
 
 TEST_P(StreamEndTest, EosThatIsIgnoredIsATokenAsOthers) {
   const auto prompt = counting(0, 20);
-  const auto tokens = FakeAgent::expected_tokens(prompt, 12, kVocab);
+  const auto tokens = FakeAgent::expected_tokens(prompt, 12, kEndVocab);
   SchedulerOptions options = small_options();
   options.eos_ids = {tokens[3], tokens[8]};
   auto d = driver(options);
@@ -114,7 +114,7 @@ TEST_P(StreamEndTest, EosThatIsIgnoredIsATokenAsOthers) {
 // Nothing is computed behind the end but the step that was under way, and what was computed stays.
 TEST_P(StreamEndTest, ACheckerIsAskedOnceATokenAndEndsTheStreamInThatStep) {
   const auto prompt = counting(0, 20);
-  const auto tokens = FakeAgent::expected_tokens(prompt, 40, kVocab);
+  const auto tokens = FakeAgent::expected_tokens(prompt, 40, kEndVocab);
   auto d = driver();
   const auto checker = std::make_shared<TokenStops>(std::vector<TokenId>{tokens[24]});
   auto checked = sequence(1, prompt, 40);
@@ -130,13 +130,13 @@ TEST_P(StreamEndTest, ACheckerIsAskedOnceATokenAndEndsTheStreamInThatStep) {
   longer.insert(longer.end(), tokens.begin(), tokens.begin() + 25);
   const auto after = d.generate(2, longer, 3);
   d.run();
-  EXPECT_EQ(d.outcome(after).tokens, FakeAgent::expected_tokens(longer, 3, kVocab));
+  EXPECT_EQ(d.outcome(after).tokens, FakeAgent::expected_tokens(longer, 3, kEndVocab));
   EXPECT_EQ(d.scheduler().counters().num_cached_tokens, 44);
 }
 
 TEST_P(StreamEndTest, ATokenThatStopsIsAStopAtTheLengthToo) {
   const auto prompt = counting(0, 20);
-  const auto tokens = FakeAgent::expected_tokens(prompt, 5, kVocab);
+  const auto tokens = FakeAgent::expected_tokens(prompt, 5, kEndVocab);
   auto d = driver();
   auto checked = sequence(1, prompt, 5);
   checked->stops = std::make_shared<TokenStops>(std::vector<TokenId>{tokens[4]});
@@ -149,7 +149,7 @@ TEST_P(StreamEndTest, ATokenThatStopsIsAStopAtTheLengthToo) {
 // behind.
 TEST_P(StreamEndTest, WhatEndsIsImpossibleBeforeMinTokens) {
   const auto prompt = counting(0, 20);
-  const auto tokens = FakeAgent::expected_tokens(prompt, 30, kVocab);
+  const auto tokens = FakeAgent::expected_tokens(prompt, 30, kEndVocab);
   for (const bool by_stop_id : {false, true}) {
     for (const int num_resumed : {0, 3}) {
       for (int min_tokens = 0; min_tokens < 12; ++min_tokens) {
@@ -168,10 +168,10 @@ TEST_P(StreamEndTest, WhatEndsIsImpossibleBeforeMinTokens) {
         d.run();
         auto expected = first_of(tokens, 5);
         if (4 + num_resumed < min_tokens) {
-          expected[4] = (tokens[4] + 1) % kVocab;
+          expected[4] = (tokens[4] + 1) % kEndVocab;
           auto longer = prompt;
           longer.insert(longer.end(), expected.begin(), expected.end());
-          const auto rest = FakeAgent::expected_tokens(longer, 9, kVocab);
+          const auto rest = FakeAgent::expected_tokens(longer, 9, kEndVocab);
           expected.insert(expected.end(), rest.begin(), rest.end());
           EXPECT_EQ(d.outcome(key).finish, FinishReason::kLength);
         } else {
@@ -179,7 +179,7 @@ TEST_P(StreamEndTest, WhatEndsIsImpossibleBeforeMinTokens) {
         }
         EXPECT_EQ(d.outcome(key).tokens, expected);
         EXPECT_EQ(d.outcome(other).tokens,
-                  FakeAgent::expected_tokens(counting(400, 3), 20, kVocab));
+                  FakeAgent::expected_tokens(counting(400, 3), 20, kEndVocab));
         for (std::size_t i = 0; i < checker->asked.size(); ++i) {
           EXPECT_EQ(checker->asked[i].second, static_cast<int>(i) + 1 + num_resumed >= min_tokens)
               << i;
@@ -195,7 +195,7 @@ TEST_P(StreamEndTest, WhatEndsIsImpossibleBeforeMinTokens) {
 // A request's own bias holds before and behind min_tokens.
 TEST_P(StreamEndTest, TheBiasOfTheRequestComesBackAfterMinTokens) {
   const auto prompt = counting(0, 20);
-  const auto tokens = FakeAgent::expected_tokens(prompt, 3, kVocab);
+  const auto tokens = FakeAgent::expected_tokens(prompt, 3, kEndVocab);
   auto bias = std::make_shared<LogitBias>();
   bias->ids = {tokens[0]};
   bias->values = {-std::numeric_limits<float>::infinity()};
@@ -203,22 +203,22 @@ TEST_P(StreamEndTest, TheBiasOfTheRequestComesBackAfterMinTokens) {
   auto made = sequence(1, prompt, 8);
   made->params.logit_bias = bias;
   made->params.min_tokens = 1;
-  made->params.stop_token_ids = {(tokens[0] + 1) % kVocab};
+  made->params.stop_token_ids = {(tokens[0] + 1) % kEndVocab};
   const auto key = d.add(std::move(made));
   d.run();
-  EXPECT_EQ(d.outcome(key).tokens[0], (tokens[0] + 2) % kVocab);
+  EXPECT_EQ(d.outcome(key).tokens[0], (tokens[0] + 2) % kEndVocab);
   d.add(sequence(7, counting(90, 3), 1));  // an agent lets go of it with the next plan
   d.run();
   EXPECT_EQ(bias.use_count(), 1);
   auto again = sequence(2, prompt, 8);
   again->params.logit_bias = bias;
   again->params.min_tokens = 1;
-  again->params.stop_token_ids = {(tokens[0] + 1) % kVocab};
+  again->params.stop_token_ids = {(tokens[0] + 1) % kEndVocab};
   again->num_resumed = 1;
   const auto resumed = d.add(std::move(again));
   d.run();
   EXPECT_EQ(d.outcome(resumed).tokens,
-            (std::vector<TokenId>{static_cast<TokenId>((tokens[0] + 1) % kVocab)}));
+            (std::vector<TokenId>{static_cast<TokenId>((tokens[0] + 1) % kEndVocab)}));
 }
 
 // Fourteen blocks: streams that grow to five each preempt one another.
@@ -231,13 +231,13 @@ TEST_P(StreamEndTest, PreemptedStreamsKeepTheirCheckersAndMinTokens) {
   std::vector<std::vector<TokenId>> expected;
   for (StreamId id = 0; id < 5; ++id) {
     const auto prompt = counting(static_cast<int>(id) * 100, 10);
-    expected.push_back(FakeAgent::expected_tokens(prompt, 60, kVocab));
+    expected.push_back(FakeAgent::expected_tokens(prompt, 60, kEndVocab));
     auto made = sequence(id, prompt, 60);
     checkers.push_back(std::make_shared<TokenStops>(
         std::vector<TokenId>{expected.back()[3], expected.back()[55]}));
     made->stops = checkers.back();
     made->params.min_tokens = 50;
-    made->params.stop_token_ids = {kVocab - 1};
+    made->params.stop_token_ids = {kEndVocab - 1};
     made->wants_notices = id % 2 == 0;
     keys.push_back(d.add(std::move(made)));
   }

@@ -27,7 +27,7 @@ using testing::FakeAgent;
 using testing::FakeAgentOptions;
 using testing::SchedulerDriver;
 
-constexpr int kVocab = 3;  // few tokens: prefixes collide all the time
+constexpr int kStressVocab = 3;  // few tokens: prefixes collide all the time
 constexpr int kStreamsMax = 40;
 
 struct Case {
@@ -99,7 +99,7 @@ class StressTest : public ::testing::TestWithParam<std::size_t> {
 
   static FakeAgentOptions agent_options() {
     FakeAgentOptions agent;
-    agent.vocab_size = kVocab;
+    agent.vocab_size = kStressVocab;
     agent.num_blocks = shape().num_blocks;
     agent.runs_ahead = shape().runs_ahead;
     agent.row_fails = [](const SlotState& state) {
@@ -116,7 +116,7 @@ class StressTest : public ::testing::TestWithParam<std::size_t> {
 
   static SchedulerOptions scheduler_options() {
     SchedulerOptions options;
-    options.vocab_size = kVocab;
+    options.vocab_size = kStressVocab;
     options.context_length = shape().context_length;
     options.batch.max_tokens = shape().max_batched_tokens;
     return options;
@@ -138,7 +138,7 @@ class StressTest : public ::testing::TestWithParam<std::size_t> {
 
   std::vector<TokenId> random_tokens(int count) {
     std::vector<TokenId> tokens;
-    for (int i = 0; i < count; ++i) tokens.push_back(below(kVocab));
+    for (int i = 0; i < count; ++i) tokens.push_back(below(kStressVocab));
     return tokens;
   }
 
@@ -321,7 +321,7 @@ class StressTest : public ::testing::TestWithParam<std::size_t> {
     const std::vector<TokenId> before(stream.text.begin(),
                                       stream.text.begin() + static_cast<std::ptrdiff_t>(next));
     const bool is_known = next < stream.text.size();
-    if (!is_known) stream.text.push_back(FakeAgent::expected_tokens(before, 1, kVocab)[0]);
+    if (!is_known) stream.text.push_back(FakeAgent::expected_tokens(before, 1, kStressVocab)[0]);
     ASSERT_EQ(token->token, stream.text[next]) << at->first;
     if (!before.empty()) {
       ASSERT_EQ(token->logprob, FakeAgent::logprob_after(before, token->token)) << at->first;

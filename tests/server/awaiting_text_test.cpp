@@ -29,7 +29,7 @@ using lmtp::testing::WireStream;
 
 constexpr TokenId kBos = kFakeVocabSize - 2;
 
-std::vector<TokenId> generated(const std::vector<TokenId>& prompt, int count) {
+std::vector<TokenId> awaited(const std::vector<TokenId>& prompt, int count) {
   return FakeAgent::expected_tokens(prompt, count, kFakeVocabSize);
 }
 
@@ -92,7 +92,7 @@ TEST(AwaitingText, IsToldOfTheLoadingAndThenDone) {
   EXPECT_EQ(wire.next_of(2)["tokens"], (std::vector<TokenId>{kBos, 'a', 'b'}));
   const WireStream again =
       wire.run(2, R"(GENERATE {"stream_id": 2, "prompt": "ab", "max_tokens": 3})");
-  EXPECT_EQ(again.tokens, generated({kBos, 'a', 'b'}, 3)) << "without a name: the loaded one";
+  EXPECT_EQ(again.tokens, awaited({kBos, 'a', 'b'}, 3)) << "without a name: the loaded one";
 }
 
 TEST(AwaitingText, CancelAndCloseFindItWhereverItWaits) {
@@ -140,17 +140,17 @@ TEST(AwaitingText, BuffersAreFilledInTheOrderOfTheMessages) {
   wire.send(R"(FREE {"buffer": "a", "stream_id": 4})");
   wire.send(R"(BUFFER {"stream_id": 5, "buffer": "a", "tokens": [1]})");
   auto_server.open_one();
-  EXPECT_EQ(wire.next_of(6)["token"], generated({7}, 1)[0]);
+  EXPECT_EQ(wire.next_of(6)["token"], awaited({7}, 1)[0]);
   auto_server.open_two();
   EXPECT_EQ(wire.next_of(1)["length"], 3);
   EXPECT_EQ(wire.next_of(2)["length"], 4);
   EXPECT_EQ(wire.next_of(4)["error"].get<std::string>().substr(0, 22), "buffer: 'a' is unknown");
   EXPECT_EQ(wire.next_of(5)["length"], 1);
-  EXPECT_EQ(wire.collect(3).tokens, generated({kBos, 'a', 'b', 'c', 'd'}, 2));
+  EXPECT_EQ(wire.collect(3).tokens, awaited({kBos, 'a', 'b', 'c', 'd'}, 2));
   const WireStream from_into = wire.run(
       7,
       R"(GENERATE {"stream_id": 7, "model": "two", "prompt": [{"buffer": "b"}], "max_tokens": 1})");
-  EXPECT_EQ(from_into.tokens[0], generated({kBos, 'a', 'b', 'c', 'd'}, 3)[2]);
+  EXPECT_EQ(from_into.tokens[0], awaited({kBos, 'a', 'b', 'c', 'd'}, 3)[2]);
 }
 
 TEST(AwaitingText, WhatWaitsIsBounded) {
@@ -259,7 +259,7 @@ TEST(AwaitingText, WhatIsBeingEncodedEndsWhenItsClientOrItsTimeSays) {
   // Its id is another's, which waits for the encoder as well: what comes of the first is not its.
   wire.send(long_text(1, "GENERATE", R"(, "max_tokens": 2)"));
   slow.open();
-  EXPECT_EQ(wire.collect(1).tokens, generated({kBos, 'x'}, 2));
+  EXPECT_EQ(wire.collect(1).tokens, awaited({kBos, 'x'}, 2));
   EXPECT_EQ(wire.ask(6, long_text(6, "TOKENIZE"))["tokens"], (std::vector<TokenId>{kBos, 'x'}));
   EXPECT_EQ(slow.num_begun, 3) << "what had not begun is not encoded";
 }
@@ -273,7 +273,7 @@ TEST(AwaitingText, ALongListOfIdsDoesNotHoldUpOthers) {
   Wire other(slow.running.server.port());
   const WireStream stream =
       other.run(1, R"(GENERATE {"stream_id": 1, "prompt": "ab", "max_tokens": 3})");
-  EXPECT_EQ(stream.tokens, generated({kBos, 'a', 'b'}, 3));
+  EXPECT_EQ(stream.tokens, awaited({kBos, 'a', 'b'}, 3));
   slow.open();
   EXPECT_EQ(wire.next_of(1)["text"], "x");
 }
@@ -374,7 +374,7 @@ TEST(BuffersOfAConnection, AFloodIsRefusedAndTheConnectionLives) {
       "prompt[0]: upto is 1001, allowed are 0 to 1000, the tokens of 'a'");
   const WireStream stream = wire.run(1, R"(GENERATE {"stream_id": 1, "max_tokens": 2, "into": "b",
                                             "prompt": [{"buffer": "a", "upto": 2}, [1]]})");
-  EXPECT_EQ(stream.tokens, generated({5, 5, 1}, 2));
+  EXPECT_EQ(stream.tokens, awaited({5, 5, 1}, 2));
   EXPECT_EQ(wire.next()["error"].get<std::string>().rfind("buffer: full: ", 0), 0U)
       << "into finds no place either";
 }

@@ -21,8 +21,8 @@ using lmtp::testing::HttpClient;
 using lmtp::testing::kFakeVocabSize;
 using lmtp::testing::Running;
 
-struct Serving {
-  explicit Serving(FakeModelOptions model = {}, ServerOptions options = {})
+struct OpenAiServing {
+  explicit OpenAiServing(FakeModelOptions model = {}, ServerOptions options = {})
       : running(std::move(model), std::move(options)) {}
 
   HttpClient::Answer post(const std::string& path, const std::string& body,
@@ -76,17 +76,17 @@ struct Serving {
 };
 
 // Of a prompt without BOS.
-std::vector<TokenId> continued(const std::string& prompt, int num_tokens) {
+std::vector<TokenId> completed(const std::string& prompt, int num_tokens) {
   return FakeAgent::expected_tokens(*fake_tokenizer().encode(prompt), num_tokens, kFakeVocabSize);
 }
 
 const std::string kNoBos = R"("add_special_tokens": false, "skip_special_tokens": false, )";
 
 TEST(OpenAi, ACompletionHasTheTokensTextAndTheFieldsOfOpenAi) {
-  const Serving serving;
+  const OpenAiServing serving;
   const Json answer =
       serving.ask("{" + kNoBos + R"("prompt": "abc", "max_tokens": 20, "return_token_ids": true})");
-  const std::vector<TokenId> expected = continued("abc", 20);
+  const std::vector<TokenId> expected = completed("abc", 20);
   EXPECT_EQ(answer["object"], "text_completion");
   EXPECT_EQ(answer["model"], "fake");
   EXPECT_TRUE(answer["id"].get<std::string>().starts_with("cmpl-"));
@@ -103,7 +103,7 @@ TEST(OpenAi, ACompletionHasTheTokensTextAndTheFieldsOfOpenAi) {
 }
 
 TEST(OpenAi, AStreamIsTheSameInPiecesWithItsUsageLast) {
-  const Serving serving;
+  const OpenAiServing serving;
   const std::string request = "{" + kNoBos + R"("prompt": "abc", "max_tokens": 20, "n": 2)";
   const Json whole = serving.ask(request + "}");
   const auto chunks =
@@ -111,7 +111,7 @@ TEST(OpenAi, AStreamIsTheSameInPiecesWithItsUsageLast) {
   std::vector<std::string> texts(2);
   std::vector<std::string> reasons(2);
   for (std::size_t i = 0; i + 1 < chunks.size(); ++i) {
-    const Json chunk = Serving::parse(chunks[i]);
+    const Json chunk = OpenAiServing::parse(chunks[i]);
     EXPECT_EQ(chunk["object"], "text_completion");
     EXPECT_TRUE(chunk["usage"].is_null());
     const Json& choice = chunk["choices"][0];
@@ -120,7 +120,7 @@ TEST(OpenAi, AStreamIsTheSameInPiecesWithItsUsageLast) {
     EXPECT_EQ(reasons.at(index), "");
     if (!choice["finish_reason"].is_null()) reasons[index] = choice["finish_reason"];
   }
-  const Json last = Serving::parse(chunks.back());
+  const Json last = OpenAiServing::parse(chunks.back());
   EXPECT_EQ(last["choices"], Json::array());
   EXPECT_EQ(last["usage"], whole["usage"]);
   for (std::size_t i = 0; i < 2; ++i) {
@@ -130,11 +130,11 @@ TEST(OpenAi, AStreamIsTheSameInPiecesWithItsUsageLast) {
 }
 
 TEST(OpenAi, EchoWithLogprobsIsThePromptsScore) {
-  const Serving serving;
+  const OpenAiServing serving;
   const std::string request =
       "{" + kNoBos + R"("prompt": "abc", "echo": true, "logprobs": 1, "max_tokens": )";
   const Json choice = serving.ask(request + "2}")["choices"][0];
-  const std::vector<TokenId> expected = continued("abc", 2);
+  const std::vector<TokenId> expected = completed("abc", 2);
   EXPECT_EQ(choice["text"], "abc" + fake_tokenizer().decode(expected));
   const Json& logprobs = choice["logprobs"];
   EXPECT_EQ(logprobs["tokens"].size(), 5U);
@@ -154,19 +154,19 @@ TEST(OpenAi, EchoWithLogprobsIsThePromptsScore) {
   EXPECT_EQ(scored["choices"][0]["text"], "abc");
   EXPECT_EQ(scored["choices"][0]["logprobs"]["token_logprobs"].size(), 3U);
   const auto chunks = serving.stream(request + R"(2, "stream": true})");
-  EXPECT_EQ(Serving::parse(chunks[0])["choices"][0]["logprobs"]["tokens"].size(), 4U)
+  EXPECT_EQ(OpenAiServing::parse(chunks[0])["choices"][0]["logprobs"]["tokens"].size(), 4U)
       << "the prompt's come with the first";
 }
 
 TEST(OpenAi, ListsOfPromptsAndSamplesHaveAChoiceEach) {
-  const Serving serving;
+  const OpenAiServing serving;
   const std::string more = R"(, "n": 2, "max_tokens": 3, "return_token_ids": true)";
   const Json texts = serving.ask("{" + kNoBos + R"("prompt": ["abc", "xy"])" + more + "}");
   const Json ids = serving.ask(R"({"prompt": [[97, 98, 99], [120, 121]])" + more + "}");
   ASSERT_EQ(texts["choices"].size(), 4U);
   for (std::size_t i = 0; i < 4; ++i) {
     EXPECT_EQ(texts["choices"][i]["index"], i);
-    EXPECT_EQ(texts["choices"][i]["token_ids"], Json(continued(i < 2 ? "abc" : "xy", 3)));
+    EXPECT_EQ(texts["choices"][i]["token_ids"], Json(completed(i < 2 ? "abc" : "xy", 3)));
     EXPECT_EQ(ids["choices"][i]["token_ids"], texts["choices"][i]["token_ids"]);
   }
   EXPECT_EQ(texts["usage"]["prompt_tokens"], 5);
@@ -177,9 +177,9 @@ TEST(OpenAi, ListsOfPromptsAndSamplesHaveAChoiceEach) {
 }
 
 TEST(OpenAi, StopsAreNotPartOfTheTextButWhereItIsAskedFor) {
-  const Serving serving;
+  const OpenAiServing serving;
   const std::string request = "{" + kNoBos + R"("prompt": "abc", "max_tokens": 200)";
-  const std::string text = fake_tokenizer().decode(continued("abc", 200));
+  const std::string text = fake_tokenizer().decode(completed("abc", 200));
   const std::size_t at = text.find("inmal");
   ASSERT_NE(at, std::string::npos);
   const Json cut = serving.ask(request + R"(, "stop": "inmal"})")["choices"][0];
@@ -189,7 +189,7 @@ TEST(OpenAi, StopsAreNotPartOfTheTextButWhereItIsAskedFor) {
   const Json with = serving.ask(
       request + R"(, "stop": ["nothing", "inmal"], "include_stop_str_in_output": true})");
   EXPECT_EQ(with["choices"][0]["text"], text.substr(0, at) + "inmal");
-  const std::vector<TokenId> ids = continued("abc", 4);
+  const std::vector<TokenId> ids = completed("abc", 4);
   const Json by_id = serving.ask(request + R"(, "stop_token_ids": [)" + std::to_string(ids[3]) +
                                  "]}")["choices"][0];
   EXPECT_EQ(by_id["text"], fake_tokenizer().decode(std::span(ids).first(3)));
@@ -197,7 +197,7 @@ TEST(OpenAi, StopsAreNotPartOfTheTextButWhereItIsAskedFor) {
 }
 
 TEST(OpenAi, WhatIsWrongIsNamedAndNothingRuns) {
-  const Serving serving;
+  const OpenAiServing serving;
   const std::string invalid = "400 invalid_request_error ";
   const std::vector<std::pair<std::string, std::string>> wrong = {
       {R"({})", R"("prompt" null)"},
@@ -242,11 +242,11 @@ TEST(OpenAi, WhatIsWrongIsNamedAndNothingRuns) {
 TEST(OpenAi, WhatTheServerItselfRefusesIsOpenAisErrorToo) {
   ServerOptions options;
   options.max_message_bytes = 100;
-  const Serving serving({}, options);
+  const OpenAiServing serving({}, options);
   const auto is_error = [](const HttpClient::Answer& answer, int status) {
     EXPECT_EQ(answer.status, status);
     EXPECT_NE(answer.head.find("Content-Type: application/json"), std::string::npos);
-    EXPECT_TRUE(Serving::parse(answer.body)["error"]["message"].is_string()) << answer.body;
+    EXPECT_TRUE(OpenAiServing::parse(answer.body)["error"]["message"].is_string()) << answer.body;
   };
   is_error(serving.get("/v1/completions"), 405);
   is_error(serving.get("/v1/nothing"), 404);
@@ -258,7 +258,7 @@ TEST(OpenAi, WhatTheServerItselfRefusesIsOpenAisErrorToo) {
 TEST(OpenAi, AnAnswerThatIsTooLongForTheQueueIsRefusedAndItsStreamsEnd) {
   ServerOptions options;
   options.max_write_queue_bytes = std::size_t{128} << 10;
-  const Serving serving({}, options);
+  const OpenAiServing serving({}, options);
   const std::string request = R"({"prompt": [97], "max_tokens": 500, "n": 60, "logprobs": 5)";
   EXPECT_EQ(serving.refusal(request + "}"), R"(400 invalid_request_error "stream" null)");
   serving.running.wait_idle();
@@ -267,42 +267,42 @@ TEST(OpenAi, AnAnswerThatIsTooLongForTheQueueIsRefusedAndItsStreamsEnd) {
 TEST(OpenAi, TooMuchAtOnceIsRefusedWithATimeToWait) {
   FakeModelOptions model;
   model.engine.max_concurrent_requests = 2;
-  const Serving serving(model);
+  const OpenAiServing serving(model);
   const HttpClient::Answer answer =
       serving.post("/v1/completions", R"({"prompt": [97], "max_tokens": 500, "n": 8})");
   EXPECT_EQ(answer.status, 429);
   EXPECT_NE(answer.head.find("Retry-After: 1\r\n"), std::string::npos) << answer.head;
-  EXPECT_EQ(Serving::parse(answer.body)["error"]["code"], "rate_limit_exceeded");
+  EXPECT_EQ(OpenAiServing::parse(answer.body)["error"]["code"], "rate_limit_exceeded");
   serving.running.wait_idle();
 }
 
 TEST(OpenAi, AnErrorBehindTheFirstTokenIsAnEvent) {
   FakeModelOptions model;
   model.agent.row_fails = [](const scheduler::SlotState& s) { return s.tokens.size() > 6; };
-  const Serving serving(model);
+  const OpenAiServing serving(model);
   const auto chunks =
       serving.stream(R"({"prompt": [97, 98, 99], "max_tokens": 50, "stream": true})");
   ASSERT_GE(chunks.size(), 2U);
-  EXPECT_EQ(Serving::parse(chunks.back())["error"]["type"], "server_error");
+  EXPECT_EQ(OpenAiServing::parse(chunks.back())["error"]["type"], "server_error");
 }
 
 TEST(OpenAi, ModelsAreListedAndFoundByName) {
-  const Serving serving;
-  const Json list = Serving::parse(serving.get("/v1/models").body);
+  const OpenAiServing serving;
+  const Json list = OpenAiServing::parse(serving.get("/v1/models").body);
   EXPECT_EQ(list["object"], "list");
   EXPECT_EQ(list["data"][0]["id"], "fake");
-  const Json one = Serving::parse(serving.get("/v1/models/fake").body);
+  const Json one = OpenAiServing::parse(serving.get("/v1/models/fake").body);
   EXPECT_EQ(one, list["data"][0]);
   for (const char* path : {"/v1/models/%2Fmodels%2Ffake", "/v1/models//models/fake"}) {
-    EXPECT_EQ(Serving::parse(serving.get(path).body)["id"], "/models/fake") << path;
+    EXPECT_EQ(OpenAiServing::parse(serving.get(path).body)["id"], "/models/fake") << path;
   }
   const HttpClient::Answer unknown = serving.get("/v1/models/org/nobody");
   EXPECT_EQ(unknown.status, 404);
-  EXPECT_EQ(Serving::parse(unknown.body)["error"]["code"], "model_not_found");
+  EXPECT_EQ(OpenAiServing::parse(unknown.body)["error"]["code"], "model_not_found");
 }
 
 TEST(OpenAi, TextToTokensAndBack) {
-  const Serving serving;
+  const OpenAiServing serving;
   const Json tokens = serving.ask(R"({"prompt": "ab", "return_token_strs": true})", "/tokenize");
   EXPECT_EQ(tokens["count"], 3);
   EXPECT_EQ(tokens["tokens"], Json({fake_tokenizer().bos_id(), 97, 98}));
@@ -313,7 +313,7 @@ TEST(OpenAi, TextToTokensAndBack) {
   EXPECT_EQ(serving.refusal(R"({"tokens": [1000000]})", "/detokenize"),
             R"(400 invalid_request_error "tokens" null)");
   EXPECT_EQ(serving.refusal(R"({})", "/tokenize"), R"(400 invalid_request_error "prompt" null)");
-  EXPECT_EQ(Serving::parse(serving.get("/version").body)["version"], "test");
+  EXPECT_EQ(OpenAiServing::parse(serving.get("/version").body)["version"], "test");
   EXPECT_EQ(serving.get("/ping").status, 200);
 }
 

@@ -30,14 +30,14 @@ const FakeTokenizer& tokenizer() {
   return kTokenizer;
 }
 
-std::vector<TokenId> ids_of(const std::string& text) { return *tokenizer().encode(text); }
+std::vector<TokenId> streamed_ids(const std::string& text) { return *tokenizer().encode(text); }
 
 std::vector<TokenId> with_bos(std::vector<TokenId> ids) {
   ids.insert(ids.begin(), tokenizer().bos_id());
   return ids;
 }
 
-std::string text_of(std::vector<TokenId> ids) {
+std::string streamed_text(std::vector<TokenId> ids) {
   std::erase_if(ids, [](TokenId id) { return tokenizer().is_special(id); });
   return tokenizer().decode(ids);
 }
@@ -57,12 +57,12 @@ TEST(TextStreams, APromptOfTextGivesPiecesOfText) {
   Running running;
   Wire wire(running.server.port());
   const WireStream stream = wire.run(1, generate(1, R"("prompt": "Hé", "max_tokens": 80)"));
-  EXPECT_EQ(stream.tokens, generated(with_bos(ids_of("Hé")), 80));
-  EXPECT_EQ(stream.text, text_of(stream.tokens));
+  EXPECT_EQ(stream.tokens, generated(with_bos(streamed_ids("Hé")), 80));
+  EXPECT_EQ(stream.text, streamed_text(stream.tokens));
   EXPECT_EQ(stream.finish, "length");
   const WireStream bare =
       wire.run(1, generate(1, R"("prompt": "Hé", "add_special_tokens": false, "text": false)"));
-  EXPECT_EQ(bare.tokens, generated(ids_of("Hé"), 32));
+  EXPECT_EQ(bare.tokens, generated(streamed_ids("Hé"), 32));
   EXPECT_TRUE(bare.pieces.empty());
   const WireStream ids =
       wire.run(1, generate(1, R"("prompt": [1, 2], "text": true, "skip_special_tokens": false)"));
@@ -95,7 +95,7 @@ TEST(TextStreams, AStopStringEndsTheStreamAndItsText) {
   Running running;
   Wire wire(running.server.port());
   const std::vector<TokenId> tokens = generated(with_bos({'x'}), 60);
-  const std::string whole = text_of(tokens);
+  const std::string whole = streamed_text(tokens);
   const std::string stop = whole.substr(whole.find(' ', 40), 4);
   const std::size_t at = whole.find(stop);
   const std::string fields = R"("prompt": "x", "max_tokens": 60, "stop": ["never there", )" +
@@ -132,7 +132,7 @@ TEST(TextStreams, ScoresOfText) {
   Running running;
   Wire wire(running.server.port());
   const WireStream stream = wire.run(1, R"(SCORE {"stream_id": 1, "prompt": "a", "scored": "bé"})");
-  EXPECT_EQ(stream.tokens, ids_of("bé"));
+  EXPECT_EQ(stream.tokens, streamed_ids("bé"));
   EXPECT_EQ(stream.text, "bé");
   EXPECT_EQ(stream.pieces[1], "") << "half a character";
   const WireStream alone = wire.run(1, R"(SCORE {"stream_id": 1, "prompt": [], "scored": "b"})");
@@ -146,10 +146,10 @@ TEST(TextStreams, TokenizeAndDetokenize) {
   Running running;
   Wire wire(running.server.port());
   EXPECT_EQ(wire.ask(1, R"(TOKENIZE {"stream_id": 1, "text": "hé"})")["tokens"],
-            with_bos(ids_of("hé")));
+            with_bos(streamed_ids("hé")));
   const nlohmann::json plain =
       wire.ask(1, R"(TOKENIZE {"stream_id": 1, "text": "hé", "add_special_tokens": false})");
-  EXPECT_EQ(plain["tokens"], ids_of("hé"));
+  EXPECT_EQ(plain["tokens"], streamed_ids("hé"));
   EXPECT_TRUE(plain["is_msg"]);
   EXPECT_EQ(wire.ask(1, R"(DETOKENIZE {"stream_id": 1, "tokens": [998, 104, 195, 169, 195]})"),
             (nlohmann::json{{"stream_id", 1}, {"text", "hé\xEF\xBF\xBD"}, {"is_msg", true}}));
@@ -195,7 +195,7 @@ TEST(TextStreams, SamplesShareAStream) {
   ASSERT_EQ(samples.size(), 3U);
   for (const auto& [index, sample] : samples) {
     EXPECT_EQ(sample.tokens, generated(with_bos({'x'}), 20)) << index;
-    EXPECT_EQ(sample.text, text_of(sample.tokens)) << index;
+    EXPECT_EQ(sample.text, streamed_text(sample.tokens)) << index;
   }
   ASSERT_EQ(samples[0].notices.size(), 1U);
   EXPECT_EQ(samples[0].notices[0]["seed"], 9);

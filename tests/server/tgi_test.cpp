@@ -38,7 +38,7 @@ std::vector<TokenId> prompt_of(const std::string& text) {
   return ids;
 }
 
-std::vector<TokenId> continued(const std::string& text, int count) {
+std::vector<TokenId> continuation(const std::string& text, int count) {
   return FakeAgent::expected_tokens(prompt_of(text), count, kFakeVocabSize);
 }
 
@@ -87,7 +87,7 @@ TEST(Tgi, AWholeAnswerIsTheText) {
   const Running running;
   const HttpClient::Answer answer = post(running, "/generate", asking({{"max_new_tokens", 20}}));
   EXPECT_EQ(answer.status, 200);
-  const json expected = {{"generated_text", text_of(continued("abc", 20))}};
+  const json expected = {{"generated_text", text_of(continuation("abc", 20))}};
   EXPECT_EQ(json::parse(answer.body), expected);
   for (const char* name :
        {"x-compute-type: cpu", "x-compute-time: ", "x-compute-characters: 3",
@@ -108,7 +108,7 @@ TEST(Tgi, DetailsAreTheTokensAndThePrompts) {
   EXPECT_EQ(details["finish_reason"], "length");
   EXPECT_EQ(details["generated_tokens"], 5);
   EXPECT_EQ(details["seed"], 18446744073709551615U);
-  EXPECT_EQ(ids_of(details["tokens"]), continued("abc", 5));
+  EXPECT_EQ(ids_of(details["tokens"]), continuation("abc", 5));
   EXPECT_EQ(ids_of(details["prefill"]), prompt_of("abc"));
   EXPECT_EQ(details["prefill"][0]["logprob"], nullptr);
   EXPECT_EQ(details["prefill"][0]["text"], "<s>");
@@ -133,7 +133,7 @@ TEST(Tgi, AStreamIsAnEventForEachToken) {
   EXPECT_NE(answer.head.find("x-compute-characters: 2\r\n"), std::string::npos);
   EXPECT_NE(answer.head.find("X-Accel-Buffering: no\r\n"), std::string::npos);
   const std::vector<json> events = events_of(answer);
-  const std::vector<TokenId> expected = continued("aé", 30);
+  const std::vector<TokenId> expected = continuation("aé", 30);
   ASSERT_EQ(events.size(), expected.size());
   std::string text;
   for (std::size_t i = 0; i < events.size(); ++i) {
@@ -170,12 +170,12 @@ TEST(Tgi, AStreamThatWaitsIsKeptAlive) {
   gate.set_value();
   EXPECT_NE(client.read_until("0\r\n\r\n").find(R"(data:{"index":2,)"), std::string::npos);
   EXPECT_EQ(json::parse(whole.read_answer().body),
-            json({{"generated_text", text_of(continued("abc", 2))}}));
+            json({{"generated_text", text_of(continuation("abc", 2))}}));
 }
 
 TEST(Tgi, TheRootChoosesByTheFieldStream) {
   const Running running;
-  const std::string text = text_of(continued("abc", 4));
+  const std::string text = text_of(continuation("abc", 4));
   const HttpClient::Answer whole = post(running, "/", asking({{"max_new_tokens", 4}}));
   EXPECT_EQ(json::parse(whole.body), json::array({{{"generated_text", "abc" + text}}}))
       << "with the prompt, by default";
@@ -189,7 +189,7 @@ TEST(Tgi, TheRootChoosesByTheFieldStream) {
 
 TEST(Tgi, AStopSequenceIsPartOfTheText) {
   const Running running;
-  const std::string whole = text_of(continued("abc", 200));
+  const std::string whole = text_of(continuation("abc", 200));
   const std::size_t at = whole.find("inmal");
   ASSERT_NE(at, std::string::npos) << whole;
   const json parameters = {{"stop", {"inmal"}}, {"max_new_tokens", 200}, {"details", true}};
@@ -202,7 +202,7 @@ TEST(Tgi, AStopSequenceIsPartOfTheText) {
 
 TEST(Tgi, TheEndOfTextEndsIt) {
   FakeModelOptions model;
-  const std::vector<TokenId> tokens = continued("abc", 9);
+  const std::vector<TokenId> tokens = continuation("abc", 9);
   model.agent.eos_id = tokens.back();
   const Running running(model);
   const json answer = json::parse(post(running, "/generate", asking({{"details", true}})).body);

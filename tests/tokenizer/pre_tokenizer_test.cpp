@@ -9,7 +9,7 @@
 namespace lmtp::tokenizer {
 namespace {
 
-using Kind = PreTokenizerStep::Kind;
+using PreTokenizerKind = PreTokenizerStep::Kind;
 using Words = std::vector<std::string>;
 
 class Collector final : public WordSink {
@@ -18,7 +18,7 @@ class Collector final : public WordSink {
   Words words;
 };
 
-PreTokenizerStep step(Kind kind, const std::string& content = "_") {
+PreTokenizerStep pre_tokenizer_step(PreTokenizerKind kind, const std::string& content = "_") {
   PreTokenizerStep made;
   made.kind = kind;
   made.content = content;
@@ -38,25 +38,26 @@ TEST(PreTokenizer, WithoutStepsGivesOneWord) {
 }
 
 TEST(PreTokenizer, MetaspaceAlways) {
-  const PreTokenizer pre_tokenizer(
-      {step(Kind::kReplace), step(Kind::kPrepend), step(Kind::kMarkStarts)});
+  const PreTokenizer pre_tokenizer({pre_tokenizer_step(PreTokenizerKind::kReplace),
+                                    pre_tokenizer_step(PreTokenizerKind::kPrepend),
+                                    pre_tokenizer_step(PreTokenizerKind::kMarkStarts)});
   EXPECT_EQ(words_of(pre_tokenizer, "a  b"), (Words{"_a", "_", "_b"}));
   EXPECT_EQ(words_of(pre_tokenizer, " a"), (Words{"_a"}));
   EXPECT_EQ(words_of(pre_tokenizer, "a ", false), (Words{"_a", "_"}));
 }
 
 TEST(PreTokenizer, MetaspaceFirst) {
-  PreTokenizerStep prepend = step(Kind::kPrepend);
+  PreTokenizerStep prepend = pre_tokenizer_step(PreTokenizerKind::kPrepend);
   prepend.first_only = true;
-  const PreTokenizer pre_tokenizer({step(Kind::kReplace), prepend});
+  const PreTokenizer pre_tokenizer({pre_tokenizer_step(PreTokenizerKind::kReplace), prepend});
   EXPECT_EQ(words_of(pre_tokenizer, "a b"), (Words{"_a_b"}));
   EXPECT_EQ(words_of(pre_tokenizer, "a b", false), (Words{"a_b"}));
 }
 
 TEST(PreTokenizer, OnlyTheFirstPieceIsAtTheStart) {
-  PreTokenizerStep split = step(Kind::kSplit);
+  PreTokenizerStep split = pre_tokenizer_step(PreTokenizerKind::kSplit);
   split.pattern = SplitPattern::literal("-");
-  PreTokenizerStep prepend = step(Kind::kPrepend);
+  PreTokenizerStep prepend = pre_tokenizer_step(PreTokenizerKind::kPrepend);
   prepend.first_only = true;
   const PreTokenizer pre_tokenizer({split, prepend});
   EXPECT_EQ(words_of(pre_tokenizer, "a-b"), (Words{"_a", "-", "b"}));
@@ -64,9 +65,10 @@ TEST(PreTokenizer, OnlyTheFirstPieceIsAtTheStart) {
 }
 
 TEST(PreTokenizer, StepsWorkOnThePiecesOfThoseBefore) {
-  PreTokenizerStep digits = step(Kind::kSplit);
+  PreTokenizerStep digits = pre_tokenizer_step(PreTokenizerKind::kSplit);
   digits.pattern = SplitPattern::one_of(digit_ranges());
-  const PreTokenizer pre_tokenizer({digits, step(Kind::kPrepend, " "), step(Kind::kGpt2Words)});
+  const PreTokenizer pre_tokenizer({digits, pre_tokenizer_step(PreTokenizerKind::kPrepend, " "),
+                                    pre_tokenizer_step(PreTokenizerKind::kGpt2Words)});
   EXPECT_EQ(words_of(pre_tokenizer, "a b12"), (Words{" a", " b", " 1", " 2"}));
 }
 

@@ -16,11 +16,11 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr float kForbidden = -100.0F;
+constexpr float kForbiddenInA = -100.0F;
 constexpr milliseconds kGrace{200};
 
 // What the engine knows of a sequence, and what it does not yet.
-struct Live {
+struct LiveInA {
   enum class Next { kAdvance, kChoose, kReport };
 
   Next next = Next::kAdvance;
@@ -58,7 +58,7 @@ class ServerA : public MainServer {
   }
 
  private:
-  Live& at(Sequence id) {
+  LiveInA& at(Sequence id) {
     const auto found = live_.find(id);
     if (found == live_.end()) throw CommandError("invalid id " + std::to_string(id), false);
     return found->second;
@@ -69,7 +69,7 @@ class ServerA : public MainServer {
     std::map<Sequence, aici::Report> reports;
     for (const Json& op : field(command, "post_ops")) {
       const Sequence id = number_field(op, "id");
-      const Live& live = at(id);
+      const LiveInA& live = at(id);
       aici::Report report;
       report.appended = tokens_field(op, "tokens");
       const auto backtrack = static_cast<int>(find_number(op, "backtrack").value_or(0));
@@ -105,7 +105,7 @@ class ServerA : public MainServer {
   void bind(Sequence id, const std::string& request_id) {
     if (live_.contains(id)) throw CommandError("duplicate id " + std::to_string(id), false);
     driver_.runtime().bind(request_id, id);
-    Live& live = live_[id];
+    LiveInA& live = live_[id];
     const std::lock_guard lock(mutex_);
     const auto found = made_.find(request_id);
     if (found == made_.end()) return;
@@ -124,7 +124,7 @@ class ServerA : public MainServer {
       const auto report = reports.find(id);
       if (live.waits) {
         waiting.push_back(id);
-      } else if (live.next == Live::Next::kAdvance || report != reports.end()) {
+      } else if (live.next == LiveInA::Next::kAdvance || report != reports.end()) {
         driver_.advance(id, report == reports.end() ? aici::Report{} : std::move(report->second));
         begun.push_back(id);
       }
@@ -133,7 +133,7 @@ class ServerA : public MainServer {
     if (begun.empty()) driver_.wait(waiting, options_.pre_step_time);
   }
 
-  void take_advance(Sequence id, Live& live) {
+  void take_advance(Sequence id, LiveInA& live) {
     std::optional<Advance> answer = driver_.take_advance(id);
     if (!answer) {
       const bool is_late = driver_.is_under_way(id) && !live.waits;
@@ -144,16 +144,16 @@ class ServerA : public MainServer {
     add_log(live.log, std::move(answer->log));
     live.appended.insert(live.appended.end(), answer->appended.begin(), answer->appended.end());
     live.num_forks = answer->num_forks;
-    live.next = Live::Next::kChoose;
+    live.next = LiveInA::Next::kChoose;
     if (answer->kind == Advance::Kind::kStop) live.has_stopped = true;
     if (answer->kind == Advance::Kind::kFail) live.error = answer->error;
     if (answer->kind != Advance::Kind::kSuspend) return;
-    live.next = Live::Next::kAdvance;
+    live.next = LiveInA::Next::kAdvance;
     live.waits = true;
     driver_.advance(id, {});
   }
 
-  static Json pre_of(Live& live, const aici::CallLog& log) {
+  static Json pre_of(LiveInA& live, const aici::CallLog& log) {
     if (!live.error.empty()) return sequence_result(live.error, nullptr, log);
     const int num_forks = live.has_stopped ? 0 : live.waits ? 1 : live.num_forks;
     return sequence_result("", pre_json(live.waits, num_forks, std::exchange(live.appended, {})),
@@ -206,16 +206,16 @@ class ServerA : public MainServer {
 
   void fork(Sequence parent, const std::vector<Sequence>& forks) {
     driver_.runtime().fork(parent, forks);
-    for (const Sequence id : forks) live_[id].next = Live::Next::kChoose;
+    for (const Sequence id : forks) live_[id].next = LiveInA::Next::kChoose;
   }
 
   // The group is the parent, where it is asked too, and its children.
   bool begin_choice(Sequence id, const std::vector<Sequence>& ids,
                     const std::map<Sequence, std::vector<Sequence>>& children,
                     const std::map<Sequence, Sequence>& parent_of) {
-    Live& live = at(id);
+    LiveInA& live = at(id);
     if (live.has_stopped || !live.error.empty()) return false;
-    if (live.next != Live::Next::kChoose) {
+    if (live.next != LiveInA::Next::kChoose) {
       live.error = "Worker: it is not to be asked for a row now";
       return false;
     }
@@ -231,7 +231,7 @@ class ServerA : public MainServer {
   }
 
   Json mid_of(Sequence id, std::size_t row) {
-    Live& live = at(id);
+    LiveInA& live = at(id);
     if (live.has_stopped) return sequence_result("", end_row(row), {});
     if (!live.error.empty()) return sequence_result(live.error, nullptr, {});
     const std::optional<Choice> choice = driver_.take_choice(id);
@@ -239,7 +239,7 @@ class ServerA : public MainServer {
       live.error = "Worker: timeout";
       return sequence_result(live.error, nullptr, {});
     }
-    live.next = Live::Next::kReport;
+    live.next = LiveInA::Next::kReport;
     live.sampled = false;
     switch (choice->kind) {
       case Choice::Kind::kFail:
@@ -256,7 +256,7 @@ class ServerA : public MainServer {
     return {};
   }
 
-  Json branch_of(Live& live, const Choice& choice, std::size_t row) {
+  Json branch_of(LiveInA& live, const Choice& choice, std::size_t row) {
     const aici::Branch& branch = choice.branches.front();
     const bool fits = choice.branches.size() == 1 && !branch.temperature &&
                       branch.splices.empty() == branch.samples;
@@ -289,12 +289,12 @@ class ServerA : public MainServer {
 
   void put_row(std::size_t row, const std::vector<std::uint32_t>& mask) {
     const auto num = static_cast<std::size_t>(options_.vocab_size);
-    write_row(options_.rows, row * num * sizeof(float), num, mask, num, kForbidden);
+    write_row(options_.rows, row * num * sizeof(float), num, mask, num, kForbiddenInA);
   }
 
   Driver driver_;
   const MainOptions options_;
-  std::map<Sequence, Live> live_;
+  std::map<Sequence, LiveInA> live_;
   std::mutex mutex_;
   std::map<std::string, aici::Instantiated> made_;  // by request; guarded by mutex_
 };

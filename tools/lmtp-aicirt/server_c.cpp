@@ -18,12 +18,12 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr float kForbidden = -std::numeric_limits<float>::infinity();
+constexpr float kForbiddenInC = -std::numeric_limits<float>::infinity();
 constexpr std::size_t kSpareTokens = 1000;  // rows are longer than the vocabulary
 constexpr std::size_t kSlotWord = 4;
 constexpr std::size_t kHeaderBytes = 64;
 
-struct Live {
+struct LiveInC {
   enum class Next {
     kAdvance,  // a report is told to the controller
     kChoose,   // what it said before is done: it is only asked
@@ -176,29 +176,29 @@ class ServerC : public MainServer {
     std::vector<Sequence> told;
     std::vector<Sequence> waiting;
     for (const Op& op : ops) {
-      Live& live = live_.at(op.id);
+      LiveInC& live = live_.at(op.id);
       live.choice.reset();
       if (live.has_stopped || !live.error.empty()) continue;
-      if (live.next == Live::Next::kWait) waiting.push_back(op.id);
-      if (live.next != Live::Next::kAdvance) continue;
+      if (live.next == LiveInC::Next::kWait) waiting.push_back(op.id);
+      if (live.next != LiveInC::Next::kAdvance) continue;
       driver_.advance(op.id, op.report);
       told.push_back(op.id);
     }
     driver_.wait(told, options_.step_time);
     if (told.empty()) driver_.wait(waiting, options_.pre_step_time);
     for (const Op& op : ops) {
-      Live& live = live_.at(op.id);
+      LiveInC& live = live_.at(op.id);
       if (std::optional<Advance> answer = driver_.take_advance(op.id)) {
         take_advance(op.id, live, *std::move(answer));
-      } else if (live.next == Live::Next::kAdvance && driver_.is_under_way(op.id)) {
-        live.next = Live::Next::kWait;
+      } else if (live.next == LiveInC::Next::kAdvance && driver_.is_under_way(op.id)) {
+        live.next = LiveInC::Next::kWait;
       }
     }
   }
 
-  void take_advance(Sequence id, Live& live, Advance answer) {
+  void take_advance(Sequence id, LiveInC& live, Advance answer) {
     add_log(live.log, std::move(answer.log));
-    live.next = Live::Next::kChoose;
+    live.next = LiveInC::Next::kChoose;
     switch (answer.kind) {
       case Advance::Kind::kStop:
         live.has_stopped = true;
@@ -208,7 +208,7 @@ class ServerC : public MainServer {
         return;
       case Advance::Kind::kSuspend:
         live.choice = splices(1, answer.appended);
-        live.next = Live::Next::kWait;
+        live.next = LiveInC::Next::kWait;
         driver_.advance(id, {});
         return;
       case Advance::Kind::kGoOn:
@@ -222,10 +222,10 @@ class ServerC : public MainServer {
   void ask(const std::vector<Op>& ops) {
     std::vector<Sequence> asked;
     for (const Op& op : ops) {
-      Live& live = live_.at(op.id);
+      LiveInC& live = live_.at(op.id);
       const bool is_over = live.has_stopped || !live.error.empty() || live.choice;
-      if (live.next == Live::Next::kLate) asked.push_back(op.id);
-      if (is_over || live.next != Live::Next::kChoose) continue;
+      if (live.next == LiveInC::Next::kLate) asked.push_back(op.id);
+      if (is_over || live.next != LiveInC::Next::kChoose) continue;
       driver_.choose(op.id, group_with(op, ops));
       asked.push_back(op.id);
     }
@@ -241,23 +241,23 @@ class ServerC : public MainServer {
       group.insert(group.end(), found->second.begin(), found->second.end());
     }
     std::erase_if(group, [&](Sequence id) {
-      const Live& live = live_.at(id);
+      const LiveInC& live = live_.at(id);
       const bool asks = std::ranges::any_of(ops, [id](const Op& o) { return o.id == id; });
       return !asks || live.has_stopped || !live.error.empty() || live.choice.has_value();
     });
     return group;
   }
 
-  void take_choice(Sequence id, Live& live) {
+  void take_choice(Sequence id, LiveInC& live) {
     std::optional<Choice> choice = driver_.take_choice(id);
     if (!choice) {
-      live.next = Live::Next::kLate;
+      live.next = LiveInC::Next::kLate;
       live.log.logs += "step timeout\n";
       if (++live.num_late >= options_.timeout_steps) live.error = "too many step timeouts";
       return;
     }
     live.num_late = 0;
-    live.next = Live::Next::kAdvance;
+    live.next = LiveInC::Next::kAdvance;
     add_log(live.log, std::move(choice->log));
     switch (choice->kind) {
       case Choice::Kind::kStop:
@@ -267,7 +267,7 @@ class ServerC : public MainServer {
         live.error = choice->error;
         return;
       case Choice::Kind::kSuspend:
-        live.next = Live::Next::kWait;
+        live.next = LiveInC::Next::kWait;
         driver_.advance(id, {});
         return;
       case Choice::Kind::kBranches:
@@ -277,7 +277,7 @@ class ServerC : public MainServer {
   }
 
   // Without a choice it waits: a splice of nothing.
-  Json result_of(Live& live) {
+  Json result_of(LiveInC& live) {
     const aici::CallLog log = std::exchange(live.log, {});
     if (!live.error.empty()) return sequence_result(live.error, nullptr, log);
     if (live.has_stopped) return sequence_result("", {{"branches", Json::array()}}, log);
@@ -294,7 +294,7 @@ class ServerC : public MainServer {
       mask = num_rows_;
       const auto num = static_cast<std::size_t>(options_.vocab_size);
       write_row(options_.rows, first_row_ + num_rows_ * row_elements_ * sizeof(float),
-                row_elements_, branch.mask, num, kForbidden);
+                row_elements_, branch.mask, num, kForbiddenInC);
       ++num_rows_;
     }
     Json list = Json::array();
@@ -311,7 +311,7 @@ class ServerC : public MainServer {
 
   Driver driver_;
   const MainOptions options_;
-  std::map<Sequence, Live> live_;
+  std::map<Sequence, LiveInC> live_;
   std::map<Sequence, std::vector<Sequence>> group_of_;  // of this command, by parent
   std::size_t row_elements_ = 0;
   std::size_t rows_max_ = 0;

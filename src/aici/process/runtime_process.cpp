@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 // How long a wait goes on before it is looked whether the program still runs.
-constexpr std::chrono::milliseconds kSlice{20};
+constexpr std::chrono::milliseconds kProcessSlice{20};
 constexpr std::chrono::milliseconds kHelpTime{10'000};
 
 std::string random_prefix() {
@@ -149,7 +149,7 @@ Result<void> RuntimeProcess::greet_side(Time until) {
       std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
   side_->ask({{"op", "ping"}}, left,
              [answered](Result<Json> data) { answered->set_value(std::move(data)); });
-  while (answer.wait_for(kSlice) != std::future_status::ready) {
+  while (answer.wait_for(kProcessSlice) != std::future_status::ready) {
     Result<void> checked = check(until);
     if (!checked && checked.error().code != ErrorCode::kTimeout) return checked;
   }
@@ -177,13 +177,13 @@ Result<Json> RuntimeProcess::exchange(const Json& command, Time until) {
     return bad("a step's command has " + std::to_string(text.size()) + " bytes; allowed are " +
                std::to_string(commands_->bytes_max()) + " (--aicirt-json-size)");
   }
-  while (!commands_->send(text, std::chrono::steady_clock::now() + kSlice)) {
+  while (!commands_->send(text, std::chrono::steady_clock::now() + kProcessSlice)) {
     Result<void> checked = check(until);
     if (!checked) return checked.error();
   }
   while (true) {
     Result<std::optional<std::string>> received =
-        answers_->receive(std::min(until, std::chrono::steady_clock::now() + kSlice));
+        answers_->receive(std::min(until, std::chrono::steady_clock::now() + kProcessSlice));
     if (!received) return received.error();
     if (*received) {
       Result<Json> answer = parse_json_object(**received, "the runtime's answer");

@@ -17,7 +17,7 @@ namespace {
 // one.
 constexpr std::chrono::seconds kStepTimeMax{2};
 constexpr std::chrono::milliseconds kChooseTimeMax{20};
-constexpr int kDeadlockRounds = 3;
+constexpr int kDeadlockRoundsOfA = 3;
 
 Choice splice_of(std::vector<TokenId> appended, int num_dropped) {
   Choice choice;
@@ -104,7 +104,7 @@ class StepsA : public Steps {
       Result<void> done = take_post(id, sequence, posted.contains(id), *results, now);
       if (!done) return done;
     }
-    end_deadlocks(kDeadlockRounds, now);
+    end_deadlocks(kDeadlockRoundsOfA, now);
     for (const Sequence id : command.freed) live_.erase(id);
     return {};
   }

@@ -13,7 +13,7 @@ namespace lmtp::aici {
 namespace {
 
 // A controller that is late looks like one that waits, and may be ten times.
-constexpr int kDeadlockRounds = 16;
+constexpr int kDeadlockRoundsOfC = 16;
 // Ids that are freed wait so long for a step of others.
 constexpr std::chrono::seconds kFreeTime{1};
 
@@ -67,7 +67,7 @@ class StepsC : public Steps {
       Result<void> done = take(op.id, *results, channel.biases(), now);
       if (!done) return done;
     }
-    end_deadlocks(kDeadlockRounds, now);
+    end_deadlocks(kDeadlockRoundsOfC, now);
     for (const Sequence id : freed_) live_.erase(id);
     return {};
   }

@@ -133,8 +133,7 @@ std::size_t num_buffer_bytes(const WaitingOperation& waiting) {
   std::vector<const Buffers::Tokens*> held;
   for (const auto& buffer : waiting.buffers) held.push_back(buffer.get());
   std::ranges::sort(held);
-  const auto repeated = std::ranges::unique(held);
-  held.erase(repeated.begin(), repeated.end());
+  held.erase(std::unique(held.begin(), held.end()), held.end());
   std::size_t num_bytes = waiting.buffers.size() * sizeof(waiting.buffers[0]);
   for (const Buffers::Tokens* buffer : held) num_bytes += num_bytes_of(*buffer);
   return num_bytes;

@@ -14,3 +14,5 @@ using TcpStream = boost::beast::basic_stream<boost::asio::generic::stream_protoc
 using SocketStream = tls::Stream<TcpStream>;
 
 }  // namespace lmtp::server
+
+extern template class lmtp::tls::Stream<lmtp::server::TcpStream>;

@@ -27,7 +27,7 @@ using Clock = std::chrono::steady_clock;
 // By so much at a time what is held is counted towards what all connections hold.
 constexpr std::size_t kHeldBytesStep = std::size_t{64} << 10;
 
-void append_logprob(float logprob, std::string& out) {
+void append_tgi_logprob(float logprob, std::string& out) {
   out += std::isfinite(logprob) ? number_text(logprob) : "null";
 }
 
@@ -167,7 +167,7 @@ void Answer::on_prompt_token(int /*prompt*/, TokenEvent event) {
   prefill_ += ',';
   append_tgi_token(event.token, tokenizer_->decode({&event.token, 1}), prefill_);
   prefill_ += R"(,"logprob":)";
-  append_logprob(event.logprob, prefill_);
+  append_tgi_logprob(event.logprob, prefill_);
   prefill_ += '}';
   num_held_ += (prefill_.size() - num_before) * samples_.size();
 }
@@ -176,7 +176,7 @@ void Answer::append_token(TokenId token, std::string_view text, float logprob,
                           std::string& out) const {
   append_tgi_token(token, text, out);
   out += R"(,"logprob":)";
-  append_logprob(logprob, out);
+  append_tgi_logprob(logprob, out);
   out += R"(,"special":)";
   out += tokenizer_->is_special(token) ? "true}" : "false}";
 }

@@ -1,0 +1,3 @@
+#include "net/socket.h"
+
+template class lmtp::tls::Stream<lmtp::server::TcpStream>;
