@@ -575,6 +575,22 @@ class Client:
         self._buffers.pop(name, None)
         await self._ask("FREE", {"buffer": name})
 
+    async def upload_controller(self, wasm: bytes, **params: Any) -> str:
+        """Brings a controller, a module in WebAssembly; its id."""
+        binary = base64.b64encode(wasm).decode()
+        return (await self._controller("upload", {"binary": binary, **params}))["module_id"]
+
+    async def tag_controller(self, module_id: str, *tags: str, **params: Any) -> None:
+        """Names for it, which `controller` of generate() takes as well as the id."""
+        await self._controller("tag", {"module_id": module_id, "tags": tags, **params})
+
+    async def list_controllers(self, **params: Any) -> list[dict[str, Any]]:
+        """All tags, the newest first: {"tag", "module_id", "updated_at", ...}."""
+        return (await self._controller("list", params))["tags"]
+
+    async def _controller(self, op: str, fields: dict[str, Any]) -> dict[str, Any]:
+        return (await self._ask("CONTROLLER", {"op": op, **fields}))[0]["controller"]
+
     async def model_info(self, model: str | None = None) -> dict[str, Any]:
         fields = {"model": model} if model else {}
         return (await self._ask("MODEL_INFO", fields))[0]["model_info"]

@@ -49,7 +49,11 @@ constexpr std::array kFieldNames = [] {
                "controller_arg",
                "streams",
                "params",
-               "drop"};
+               "drop",
+               "op",
+               "binary",
+               "module_id",
+               "tags"};
   static_assert(!kLast.back().empty());
   std::array<std::string_view, kNumFields> names;
   auto at = std::ranges::copy(kFirst, names.begin()).out;
@@ -293,25 +297,27 @@ std::string FieldReader::required_name(Field field) {
   return {};
 }
 
-std::vector<std::string> FieldReader::stops() {
-  std::vector<std::string> stops;
-  const auto& value = element(Field::kStop);
-  if (!value) return stops;
+std::vector<std::string> FieldReader::strings(Field field, std::size_t num_max,
+                                              std::size_t bytes_max) {
+  std::vector<std::string> strings;
+  const auto& value = element(field);
+  if (!value) return strings;
+  const std::string name(field_name(field));
   if (!value->is_array()) {
-    stops.push_back(short_string(field_name(Field::kStop), *value, kMaxStopBytes));
-    return stops;
+    strings.push_back(short_string(name, *value, bytes_max));
+    return strings;
   }
   const simdjson::dom::array array = value->get_array().value();
-  if (array.size() > kMaxStops) {
-    fail(Field::kStop, "has " + std::to_string(array.size()) + " strings; allowed are at most " +
-                           std::to_string(kMaxStops));
-    return stops;
+  if (array.size() > num_max) {
+    fail(field, "has " + std::to_string(array.size()) + " strings; allowed are at most " +
+                    std::to_string(num_max));
+    return strings;
   }
   for (const simdjson::dom::element item : array) {
-    const std::string where = "stop[" + std::to_string(stops.size()) + "]";
-    stops.push_back(short_string(where, item, kMaxStopBytes));
+    const std::string where = name + "[" + std::to_string(strings.size()) + "]";
+    strings.push_back(short_string(where, item, bytes_max));
   }
-  return stops;
+  return strings;
 }
 
 std::string FieldReader::optional_json(Field field, element_type type) {

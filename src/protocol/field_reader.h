@@ -54,6 +54,10 @@ enum class Field : std::uint8_t {
   kStreams,
   kParams,
   kDrop,
+  kOp,
+  kBinary,
+  kModuleId,
+  kTags,
   kCount,
 };
 
@@ -118,7 +122,8 @@ class FieldReader {
   std::vector<TokenId> required_prompt(bool may_be_empty, std::vector<PromptPart>& parts);
   // A buffer's name.
   std::string required_name(Field field);
-  std::vector<std::string> stops();
+  // Strings, or one alone, each of 1 to `bytes_max` bytes; absent: none.
+  std::vector<std::string> strings(Field field, std::size_t num_max, std::size_t bytes_max);
   // Nothing without messages; the other fields of a chat are checked all the same.
   std::optional<Chat> chat();
   std::optional<Grammar> grammar();
@@ -130,6 +135,8 @@ class FieldReader {
   SamplingChanges changes();
   // The ids of the streams that a FORK begins.
   std::vector<StreamId> streams();
+  // A CONTROLLER, but for its stream id and model.
+  ControllerMessage controller();
   // Of a SCORE, whose default is another.
   int top_logprobs();
 
@@ -141,6 +148,8 @@ class FieldReader {
   // The text of `value`, 1 to `max_bytes` bytes; `where` names it.
   std::string short_string(std::string_view where, const simdjson::dom::element& value,
                            std::size_t max_bytes);
+  ControllerMessage::Op controller_op();
+  std::string base64(Field field);
   // The text of an optional array or object.
   std::string messages();
   std::string optional_json(Field field, simdjson::dom::element_type type);

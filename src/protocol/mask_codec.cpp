@@ -38,20 +38,22 @@ std::uint32_t group_of(const char* digits, std::size_t count) {
   return bits;
 }
 
-}  // namespace
+std::string_view without_padding(std::string_view base64) {
+  if (base64.size() % kGroup != 0) return base64;
+  for (int i = 0; i < 2 && base64.ends_with('='); ++i) base64.remove_suffix(1);
+  return base64;
+}
 
-std::shared_ptr<TokenMask> decode_mask(std::string_view base64) {
-  if (base64.size() % kGroup == 0) {
-    for (int i = 0; i < 2 && base64.ends_with('='); ++i) base64.remove_suffix(1);
-  }
-  const std::size_t rest = base64.size() % kGroup;
-  if (rest == 1) return nullptr;
-  const std::size_t num_bytes = base64.size() / kGroup * 3 + (rest > 0 ? rest - 1 : 0);
-  auto mask = std::make_shared<TokenMask>();
-  mask->num_bytes = static_cast<int>(num_bytes);
-  // A group is written as four bytes, of which the next one overwrites the last.
-  mask->words.resize(num_bytes / sizeof(std::uint64_t) + 1);
-  auto* const bytes = reinterpret_cast<unsigned char*>(mask->words.data());
+// Nothing where there is no such text. `digits`: without padding.
+std::optional<std::size_t> num_bytes_of(std::string_view digits) {
+  const std::size_t rest = digits.size() % kGroup;
+  if (rest == 1) return std::nullopt;
+  return digits.size() / kGroup * 3 + (rest > 0 ? rest - 1 : 0);
+}
+
+// False where a character is no digit. A group is written as four bytes, of which the next one
+// overwrites the last: `bytes` has room for one more than `num_bytes`.
+bool decode(std::string_view base64, std::size_t num_bytes, unsigned char* bytes) {
   std::uint32_t seen = 0;
   std::size_t at = 0;
   const char* digits = base64.data();
@@ -60,10 +62,52 @@ std::shared_ptr<TokenMask> decode_mask(std::string_view base64) {
     seen |= bits;
     std::memcpy(bytes + at, &bits, sizeof(bits));
   }
-  const std::uint32_t bits = group_of(digits, rest);
+  const std::uint32_t bits = group_of(digits, base64.size() % kGroup);
   std::memcpy(bytes + at, &bits, num_bytes - at);
-  mask->words.resize((num_bytes + sizeof(std::uint64_t) - 1) / sizeof(std::uint64_t));
-  return ((seen | bits) & kNotADigit) == 0 ? mask : nullptr;
+  return ((seen | bits) & kNotADigit) == 0;
+}
+
+}  // namespace
+
+std::optional<std::string> decode_base64(std::string_view base64) {
+  const std::string_view digits = without_padding(base64);
+  const std::optional<std::size_t> num_bytes = num_bytes_of(digits);
+  if (!num_bytes) return std::nullopt;
+  std::string bytes(*num_bytes + 1, '\0');
+  if (!decode(digits, *num_bytes, reinterpret_cast<unsigned char*>(bytes.data()))) {
+    return std::nullopt;
+  }
+  bytes.pop_back();
+  return bytes;
+}
+
+std::string encode_base64(std::string_view bytes) {
+  std::string out;
+  out.reserve((bytes.size() + 2) / 3 * kGroup);
+  for (std::size_t at = 0; at < bytes.size(); at += 3) {
+    const std::size_t count = std::min<std::size_t>(bytes.size() - at, 3);
+    std::uint32_t bits = 0;
+    for (std::size_t i = 0; i < 3; ++i) {
+      bits = bits << 8 | (i < count ? static_cast<unsigned char>(bytes[at + i]) : 0U);
+    }
+    for (std::size_t i = 0; i < kGroup; ++i) {
+      out.push_back(i <= count ? kDigits[bits >> (18 - 6 * i) & 0x3FU] : '=');
+    }
+  }
+  return out;
+}
+
+std::shared_ptr<TokenMask> decode_mask(std::string_view base64) {
+  const std::string_view digits = without_padding(base64);
+  const std::optional<std::size_t> num_bytes = num_bytes_of(digits);
+  if (!num_bytes) return nullptr;
+  auto mask = std::make_shared<TokenMask>();
+  mask->num_bytes = static_cast<int>(*num_bytes);
+  mask->words.resize(*num_bytes / sizeof(std::uint64_t) + 1);
+  auto* const bytes = reinterpret_cast<unsigned char*>(mask->words.data());
+  if (!decode(digits, *num_bytes, bytes)) return nullptr;
+  mask->words.resize((*num_bytes + sizeof(std::uint64_t) - 1) / sizeof(std::uint64_t));
+  return mask;
 }
 
 bool allows_any(const TokenMask& mask) {
@@ -71,18 +115,8 @@ bool allows_any(const TokenMask& mask) {
 }
 
 std::string encode_mask(const TokenMask& mask) {
-  const auto* const bytes = reinterpret_cast<const unsigned char*>(mask.words.data());
-  const auto num_bytes = static_cast<std::size_t>(mask.num_bytes);
-  std::string out;
-  for (std::size_t at = 0; at < num_bytes; at += 3) {
-    const std::size_t count = std::min<std::size_t>(num_bytes - at, 3);
-    std::uint32_t bits = 0;
-    for (std::size_t i = 0; i < 3; ++i) bits = bits << 8 | (i < count ? bytes[at + i] : 0U);
-    for (std::size_t i = 0; i < kGroup; ++i) {
-      out.push_back(i <= count ? kDigits[bits >> (18 - 6 * i) & 0x3FU] : '=');
-    }
-  }
-  return out;
+  return encode_base64(
+      {reinterpret_cast<const char*>(mask.words.data()), static_cast<std::size_t>(mask.num_bytes)});
 }
 
 }  // namespace lmtp::protocol

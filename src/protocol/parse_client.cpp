@@ -29,9 +29,10 @@ enum class Verb {
   kFree,
   kFork,
   kBacktrack,
+  kController,
 };
 
-constexpr std::array<std::pair<std::string_view, Verb>, 10> kVerbs = {{
+constexpr std::array<std::pair<std::string_view, Verb>, 11> kVerbs = {{
     {"GENERATE", Verb::kGenerate},
     {"SCORE", Verb::kScore},
     {"MODEL_INFO", Verb::kModelInfo},
@@ -42,6 +43,7 @@ constexpr std::array<std::pair<std::string_view, Verb>, 10> kVerbs = {{
     {"FREE", Verb::kFree},
     {"FORK", Verb::kFork},
     {"BACKTRACK", Verb::kBacktrack},
+    {"CONTROLLER", Verb::kController},
 }};
 
 constexpr std::size_t kMaxModelNameBytes = 4096;
@@ -285,7 +287,7 @@ GenerateMessage read_generate(StreamId stream_id, std::string model, FieldReader
   }
   message.params = read_params(reader, payload, bias_cache);
   read_options(reader, message.options);
-  message.stop = reader.stops();
+  message.stop = reader.strings(Field::kStop, kMaxStops, kMaxStopBytes);
   message.include_stop = reader.optional_bool(Field::kIncludeStop).value_or(false);
   message.num_resumed = reader.whole(Field::kResumed, 0, {0, kMaxCount});
   message.num_samples = reader.whole_within(Field::kN, 1, 1, kMaxSamples);
@@ -350,6 +352,13 @@ BacktrackMessage read_backtrack(StreamId stream_id, FieldReader& reader) {
   return message;
 }
 
+ControllerMessage read_controller_verb(StreamId stream_id, std::string model, FieldReader& reader) {
+  ControllerMessage message = reader.controller();
+  message.stream_id = stream_id;
+  message.model = std::move(model);
+  return message;
+}
+
 ClientMessage read_message(Verb verb, FieldReader& reader, const Payload& payload,
                            BiasCache& bias_cache) {
   const bool is_without_id = verb == Verb::kFree && !reader.has(Field::kStreamId);
@@ -384,6 +393,8 @@ ClientMessage read_message(Verb verb, FieldReader& reader, const Payload& payloa
                            read_content(reader),
                            reader.optional_bool(Field::kAppend).value_or(false),
                            reader.optional_bool(Field::kAddSpecialTokens)};
+    case Verb::kController:
+      return read_controller_verb(stream_id, std::move(model), reader);
     default:
       return ModelInfoMessage{stream_id, std::move(model)};
   }
@@ -433,7 +444,8 @@ std::variant<ClientMessage, ParseError> parse_client_message(std::string_view te
   if (verb == kVerbs.end()) {
     return ParseError{"verb: '" + shown_verb(verb_text) +
                           "' is unknown; allowed are GENERATE, SCORE, MODEL_INFO, CANCEL, "
-                          "TOKENIZE, DETOKENIZE, BUFFER, FREE, FORK and BACKTRACK",
+                          "TOKENIZE, DETOKENIZE, BUFFER, FREE, FORK, BACKTRACK and "
+                          "CONTROLLER",
                       scan_stream_id(payload), false, true};
   }
   if (payload.find_first_not_of(kBlanks) == std::string_view::npos) {

@@ -218,4 +218,10 @@ void serialize_model_info(const ModelInfoEntry& entry, std::string& out) {
   out.append(", \"model_info\": ").append(entry.info_json).append("}]");
 }
 
+void serialize_controller_answer(const ControllerAnswer& entry, std::string& out) {
+  out.append("MSG [{\"stream_id\": ");
+  append_int(entry.stream_id, out);
+  out.append(", \"controller\": ").append(entry.controller_json).append("}]");
+}
+
 }  // namespace lmtp::protocol

@@ -133,6 +133,8 @@ void append_message(const GenerateMessage& message, std::string_view bias_json, 
   if (message.num_samples > 1) append_count("n", message.num_samples, out);
   if (!message.into.empty()) append_string("into", message.into, out);
   if (message.grammar) append_grammar(*message.grammar, out);
+  if (!message.controller.empty()) append_string("controller", message.controller, out);
+  if (!message.controller_arg.empty()) append_string("controller_arg", message.controller_arg, out);
   append_common(message.stream_id, message.model, out);
 }
 
@@ -206,6 +208,19 @@ void append_message(const BacktrackMessage& message, std::string_view, std::stri
   if (message.num_dropped > 0) append_count("drop", message.num_dropped, out);
   if (!message.appended.empty()) append_tokens("append", message.appended, out);
   append_common(message.stream_id, {}, out);
+}
+
+void append_message(const ControllerMessage& message, std::string_view, std::string& out) {
+  using Op = ControllerMessage::Op;
+  out.append("CONTROLLER {");
+  append_string("op", controller_op_name(message.op), out);
+  if (message.op == Op::kUpload) append_string("binary", encode_base64(message.binary), out);
+  if (message.op == Op::kTag) {
+    append_string("module_id", message.module_id, out);
+    append_key("tags", out);
+    append_array(message.tags, out, [&](const auto& tag) { append_json_string(tag, out); });
+  }
+  append_common(message.stream_id, message.model, out);
 }
 
 void append_message(const ModelInfoMessage& message, std::string_view, std::string& out) {

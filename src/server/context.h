@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "access/key_ring.h"
+#include "generation/controllers.h"
 #include "generation/generation.h"
 #include "lmtp/dispatcher.h"
 #include "lmtp/server/http.h"
@@ -26,7 +27,8 @@ struct ServerContext {
         address_limits(options.max_connections_per_address, options.max_request_rate_per_address),
         keys(options.api_keys, options.api_key_file),
         operation_limits(options),
-        dispatcher(models, options.version, registry),
+        controllers{.are_run = options.aici},
+        dispatcher(models, options.version, registry, controllers),
         generation{models, dispatcher.encoder(), operation_limits.waiting},
         read_buffers(options.max_read_buffers_bytes),
         write_queues(options.max_write_queues_bytes),
@@ -44,6 +46,7 @@ struct ServerContext {
   log::RateLimited refused_log;  // of requests that no handler gets
   ConnectionRegistry registry;
   OperationLimits operation_limits;
+  ControllerRules controllers;
   Dispatcher dispatcher;
   GenerationContext generation;
   HttpRoutes routes;  // not changed once the io threads run

@@ -103,6 +103,7 @@ struct Server::Impl {
           options.tcp_fd >= 0 ? tcp->adopt(options.tcp_fd) : tcp->open(options.host, options.port);
       if (!opened) return opened;
       context->on_loopback = tcp->on_loopback();
+      context->controllers.takes_uploads = context->on_loopback || options.aici_upload;
       if (auto safe = check_exposure(); !safe) return safe;
     }
     if (!options.unix_path.empty()) {

@@ -2,10 +2,12 @@
 those of docs/examples/aici. The demo's first tokens are the characters from "!" on."""
 
 import asyncio
+import base64
 import json
 import pathlib
 import shutil
 import subprocess
+import sys
 import urllib.error
 import urllib.request
 
@@ -16,6 +18,10 @@ from wire_schema import is_valid
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "docs" / "examples" / "aici"
+sys.path.insert(0, str(EXAMPLES.parent))
+
+import lmtp  # noqa: E402
+
 TIMEOUT_S = 60
 CLANG = next(filter(None, map(shutil.which, ("clang", "clang-19", "clang-16", "clang-14"))), None)
 LINKER = next(filter(None, map(shutil.which, ("wasm-ld", "wasm-ld-19", "wasm-ld-14"))), None)
@@ -253,6 +259,55 @@ def test_over_lmtp(server):
     asyncio.run(asyncio.wait_for(scenario(), TIMEOUT_S))
 
 
+async def controller(s, stream_id, **fields):
+    """What a CONTROLLER is answered, or the error."""
+    await s.send("CONTROLLER", stream_id=stream_id, **fields)
+    kind, entry = await s.wait_for(lambda _, e: e["stream_id"] == stream_id)
+    assert kind == "MSG" and ("controller" in entry) != ("error" in entry), entry
+    return entry.get("controller", entry.get("error"))
+
+
+def test_uploads_over_lmtp(server, modules):
+    async def scenario():
+        async with Socket(server.endpoint) as s:
+            assert "CONTROLLER" in (await s.model_info())["extensions"]
+            binary = base64.b64encode(modules["forced"]).decode()
+            made = await controller(s, 1, op="upload", binary=binary)
+            again = json.loads(upload(server, modules["forced"])[1])
+            assert {**made, "time": 0} == {**again, "time": 0}
+            named = await controller(s, 1, op="tag", module_id=made["module_id"], tags=["forced"])
+            assert [tag["tag"] for tag in named["tags"]] == ["forced"]
+            listed = await controller(s, 1, op="list")
+            assert listed == json.loads(ask(server, "/v1/controllers/tags")[1])
+            assert listed["tags"][0] == named["tags"][0] and len(listed["tags"]) == len(modules)
+            await s.send("GENERATE", stream_id=2, controller="forced", prompt="Once",
+                         controller_arg=ids_of("abc"))  # fmt: skip
+            assert text_of((await s.finish(2))[0][:3]) == "abc"
+            bad = base64.b64encode(b"no wasm").decode()
+            assert "controller" in await controller(s, 3, op="upload", binary=bad)
+            gone = await controller(s, 3, op="tag", module_id="0" * 64, tags=["x"])
+            assert "controller" in gone, gone
+            assert "op: " in await controller(s, 3, op="drop")
+            assert "model: " in await controller(s, 3, op="list", model="another")
+            for kind, payload in s.messages:
+                assert is_valid(kind, payload), payload
+
+    asyncio.run(asyncio.wait_for(scenario(), TIMEOUT_S))
+
+
+def test_uploads_by_the_python_client(server, modules):
+    async def scenario():
+        async with lmtp.connect(server.endpoint) as client:
+            module_id = await client.upload_controller(modules["allow_one"])
+            await client.tag_controller(module_id, "allow_one")
+            tags = {tag["tag"]: tag["module_id"] for tag in await client.list_controllers()}
+            assert tags["allow_one"] == module_id and set(tags) == set(modules)
+            with pytest.raises(lmtp.LMTPError, match="controller: "):
+                await client.upload_controller(b"no wasm")
+
+    asyncio.run(asyncio.wait_for(scenario(), TIMEOUT_S))
+
+
 def test_a_server_without_controllers_says_so(demo):
     for path, body in [
         ("/v1/controllers", b"\0asm"),
@@ -261,6 +316,13 @@ def test_a_server_without_controllers_says_so(demo):
     ]:
         status, answer = ask(demo, path, body)
         assert status == 400 and "--aici" in answer, (path, answer)
+
+    async def scenario():
+        async with Socket(demo.endpoint) as s:
+            assert "CONTROLLER" not in (await s.model_info())["extensions"]
+            assert "--aici" in await controller(s, 1, op="list")
+
+    asyncio.run(asyncio.wait_for(scenario(), TIMEOUT_S))
 
 
 def test_uploads_from_other_machines_have_to_be_allowed():
@@ -271,3 +333,13 @@ def test_uploads_from_other_machines_have_to_be_allowed():
         ]:
             status, answer = ask(open_server, path, body)
             assert status == 403 and "--aici-upload" in answer
+
+        async def scenario():
+            async with Socket(open_server.endpoint) as s:
+                for fields in [
+                    {"op": "upload", "binary": "AGFzbQ=="},
+                    {"op": "tag", "module_id": "x", "tags": ["x"]},
+                ]:
+                    assert "--aici-upload" in await controller(s, 1, **fields)
+
+        asyncio.run(asyncio.wait_for(scenario(), TIMEOUT_S))

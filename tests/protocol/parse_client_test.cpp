@@ -128,6 +128,31 @@ TEST(ParseClient, EditsOfStreams) {
   EXPECT_EQ(parse_as<BacktrackMessage>(serialize_client_message(back)).appended, back.appended);
 }
 
+TEST(ParseClient, ControllersAreUploadedNamedAndListed) {
+  using Op = ControllerMessage::Op;
+  ControllerMessage message = parse_as<ControllerMessage>(
+      R"(CONTROLLER {"stream_id": 1, "model": "m", "op": "upload", "binary": "AGFzbf8"})");
+  EXPECT_EQ(message.op, Op::kUpload);
+  EXPECT_EQ(message.model, "m");
+  EXPECT_EQ(message.binary, std::string("\0asm\xff", 5)) << "without padding";
+  EXPECT_EQ(serialize_client_message(message),
+            R"(CONTROLLER {"op": "upload", "binary": "AGFzbf8=", "model": "m", "stream_id": 1})");
+  EXPECT_EQ(parse_as<ControllerMessage>(serialize_client_message(message)).binary, message.binary);
+
+  message = parse_as<ControllerMessage>(
+      R"(CONTROLLER {"stream_id": 1, "op": "tag", "module_id": "ab", "tags": ["x", "\u00e9"]})");
+  EXPECT_EQ(message.op, Op::kTag);
+  EXPECT_EQ(message.module_id, "ab");
+  EXPECT_EQ(message.tags, (std::vector<std::string>{"x", "\xc3\xa9"}));
+  EXPECT_EQ(parse_as<ControllerMessage>(serialize_client_message(message)).tags, message.tags);
+  const auto one = R"(CONTROLLER {"stream_id": 1, "op": "tag", "module_id": "ab", "tags": "x"})";
+  EXPECT_EQ(parse_as<ControllerMessage>(one).tags, std::vector<std::string>{"x"});
+
+  message = parse_as<ControllerMessage>(R"(CONTROLLER {"stream_id": 1, "op": "list"})");
+  EXPECT_EQ(message.op, Op::kList);
+  EXPECT_EQ(serialize_client_message(message), R"(CONTROLLER {"op": "list", "stream_id": 1})");
+}
+
 TEST(ParseClient, BiasIsSortedByTokenId) {
   const auto params =
       parse_as<GenerateMessage>(R"(GENERATE {"stream_id": 1, "prompt": [0], "logit_bias":)"

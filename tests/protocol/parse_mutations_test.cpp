@@ -34,6 +34,8 @@ const std::string kSeeds[] = {
     R"(FREE {"buffer": "a"})",
     R"(FORK {"stream_id": 1, "streams": [2, 3], "params": {"seed": 1, "logit_bias": {"4": 0.5}}})",
     R"(BACKTRACK {"stream_id": 1, "drop": 3, "append": [1, 2]})",
+    R"(CONTROLLER {"stream_id": 1, "op": "upload", "binary": "AGFzbQ=="})",
+    R"(CONTROLLER {"op": "tag", "module_id": "ab", "tags": ["x", "y"], "stream_id": 1})",
 };
 
 std::string mutate(std::string text, std::mt19937& random) {

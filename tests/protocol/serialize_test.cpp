@@ -156,11 +156,25 @@ TEST(Serialize, ErrorsSayWhetherToTryAgain) {
   EXPECT_EQ(said(entry), R"("code": "unknown_model", "retryable": false}])");
 }
 
+TEST(Serialize, AnAnswerToControllerIsReadBack) {
+  std::string out;
+  serialize_controller_answer({3, R"({"tags":[{"tag":"a}"}]})"}, out);
+  EXPECT_EQ(out, R"(MSG [{"stream_id": 3, "controller": {"tags":[{"tag":"a}"}]}}])");
+  const auto entries = parse_server_message(out);
+  ASSERT_TRUE(entries.ok());
+  EXPECT_EQ(entries->at(0).controller_json, R"({"tags":[{"tag":"a}"}]})");
+}
+
 TEST(Serialize, AClientLeavesDefaultsOut) {
   GenerateMessage message;
   message.stream_id = 1;
   message.prompt = {1, 2};
   EXPECT_EQ(serialize_client_message(message), R"(GENERATE {"prompt": [1, 2], "stream_id": 1})");
+  message.controller = "a";
+  message.controller_arg = "b";
+  EXPECT_EQ(
+      serialize_client_message(message),
+      R"(GENERATE {"prompt": [1, 2], "controller": "a", "controller_arg": "b", "stream_id": 1})");
 }
 
 }  // namespace

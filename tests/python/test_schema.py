@@ -25,6 +25,10 @@ CLIENT = [
     'BUFFER {"stream_id": 1, "buffer": "a", "tokens": []}',
     'BUFFER {"stream_id": 1, "buffer": "a", "text": "", "append": true, "tokens": null}',
     'FREE {"buffer": "a"}',
+    'CONTROLLER {"stream_id": 1, "op": "upload", "binary": "AGFzbQ", "tags": 1}',
+    'CONTROLLER {"stream_id": 1, "op": "tag", "module_id": "ab", "tags": ["x"], "model": "m"}',
+    'CONTROLLER {"stream_id": 1, "op": "tag", "module_id": "ab", "tags": "x"}',
+    'CONTROLLER {"stream_id": 1, "op": "list"}',
     'MODEL_INFO {"stream_id": 1}',
     'CANCEL {"stream_id": 1}',
 ]
@@ -40,6 +44,13 @@ WRONG = [
     'BUFFER {"stream_id": 1, "buffer": "a", "tokens": [1], "text": "a"}',
     'BUFFER {"stream_id": 1, "buffer": "a"}',
     'FREE {"buffer": ""}',
+    'CONTROLLER {"stream_id": 1}',
+    'CONTROLLER {"stream_id": 1, "op": "drop"}',
+    'CONTROLLER {"stream_id": 1, "op": "upload"}',
+    'CONTROLLER {"stream_id": 1, "op": "upload", "binary": "A"}',
+    'CONTROLLER {"stream_id": 1, "op": "upload", "binary": ""}',
+    'CONTROLLER {"stream_id": 1, "op": "tag", "module_id": "ab", "tags": []}',
+    'CONTROLLER {"stream_id": 1, "op": "tag", "tags": ["x"]}',
     "CANCEL {}",
 ]
 ENTRIES = [
@@ -55,6 +66,9 @@ ENTRIES = [
     'MSG {"stream_id": 1, "tokens": [1]}',
     'MSG {"stream_id": 1, "text": "a"}',
     'MSG {"stream_id": 1, "buffer": "a", "length": 0}',
+    'MSG {"stream_id": 1, "controller": {"tags": []}}',
+    'MSG {"stream_id": 1, "controller": {"module_id": "ab", "wasm_size": 1, "compiled_size": 2,'
+    ' "time": 3}}',
 ]
 
 

@@ -17,7 +17,7 @@ namespace {
 struct Fixture : ::testing::Test {
   Fixture()
       : models(lmtp::testing::make_fake_models()),
-        dispatcher(*models, "1.2.3", connections),
+        dispatcher(*models, "1.2.3", connections, controllers),
         peer(77, limits) {
     peer.sink = sink;
   }
@@ -32,6 +32,7 @@ struct Fixture : ::testing::Test {
       std::make_shared<lmtp::testing::RecordingSink>();
   std::unique_ptr<registry::Registry> models;
   ConnectionRegistry connections;
+  ControllerRules controllers;
   Dispatcher dispatcher;
   OperationLimits limits{ServerOptions()};
   Peer peer;
@@ -116,7 +117,7 @@ struct LoadingTest : ::testing::Test {
     lmtp::testing::FakeModelOptions options;
     options.load_gate = gate.get_future().share();
     models = lmtp::testing::make_fake_models(options);
-    dispatcher = std::make_unique<Dispatcher>(*models, "1.2.3", connections);
+    dispatcher = std::make_unique<Dispatcher>(*models, "1.2.3", connections, controllers);
     peer.sink = sink;
   }
   ~LoadingTest() override { open_gate(); }
@@ -136,6 +137,7 @@ struct LoadingTest : ::testing::Test {
       std::make_shared<lmtp::testing::RecordingSink>();
   std::unique_ptr<registry::Registry> models;
   ConnectionRegistry connections;
+  ControllerRules controllers;
   std::unique_ptr<Dispatcher> dispatcher;
   OperationLimits limits{ServerOptions()};
   Peer peer;
@@ -211,7 +213,7 @@ struct AutoTest : ::testing::Test {
           return Error{ErrorCode::kInternal, "'" + name + "' is unknown"};
         });
     models = std::make_unique<registry::Registry>(std::move(factory), registry::AutoOptions{});
-    dispatcher = std::make_unique<Dispatcher>(*models, "1.2.3", connections);
+    dispatcher = std::make_unique<Dispatcher>(*models, "1.2.3", connections, controllers);
     peer.sink = sink;
     peer.send_later = [this](std::string message) { late.set_value(std::move(message)); };
   }
@@ -233,6 +235,7 @@ struct AutoTest : ::testing::Test {
       std::make_shared<lmtp::testing::RecordingSink>();
   std::unique_ptr<registry::Registry> models;
   ConnectionRegistry connections;
+  ControllerRules controllers;
   std::unique_ptr<Dispatcher> dispatcher;
   OperationLimits limits{ServerOptions()};
   Peer peer;
@@ -295,7 +298,8 @@ TEST(UnknownKeys, OfEveryVerbAreOneLogLineAConnection) {
         R"(SCORE {"stream_id": 1, "prompt": [1], "scored": [2], "my_key": 1})"}) {
     const auto models = lmtp::testing::make_fake_models();
     const ConnectionRegistry connections;
-    Dispatcher dispatcher(*models, "1.2.3", connections);
+    const ControllerRules controllers;
+    Dispatcher dispatcher(*models, "1.2.3", connections, controllers);
     OperationLimits limits{ServerOptions()};
     Peer peer(80, limits);
     const auto sink = std::make_shared<lmtp::testing::RecordingSink>();

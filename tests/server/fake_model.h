@@ -26,6 +26,7 @@ struct FakeModelOptions {
   // If valid, loading reports 40 percent and then waits for it.
   std::shared_future<void> load_gate;
   std::function<registry::LoadedTokenizer()> load_tokenizer;  // empty: a FakeTokenizer
+  registry::LoadControllers load_controllers;                 // empty: none are run
 };
 
 inline registry::ServedModel make_fake_model(const std::string& name,
@@ -35,6 +36,7 @@ inline registry::ServedModel make_fake_model(const std::string& name,
   options.agent.vocab_size = kFakeVocabSize;
   if (options.agent.eos_id >= 0) model.limits.eos_ids = {options.agent.eos_id};
   if (options.load_tokenizer) model.load_tokenizer = options.load_tokenizer;
+  model.load_controllers = options.load_controllers;
   model.load = [options](std::int64_t, const scheduler::LoadProgress& progress)
       -> Result<std::unique_ptr<scheduler::ModelAgent>> {
     progress(40);

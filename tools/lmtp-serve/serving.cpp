@@ -94,6 +94,7 @@ server::ServerOptions server_options(const ServeOptions& options) {
   server.api_keys = options.api_keys;
   server.api_key_file = options.api_key_file;
   server.insecure = options.insecure;
+  server.aici = options.aici || !options.aicirt.path.empty();
   server.aici_upload = options.aici_upload;
   server.log_prompts = options.log_prompts;
   server.metrics_aliases = options.metrics_aliases;

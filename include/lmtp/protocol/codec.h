@@ -84,6 +84,7 @@ void serialize_notices(std::span<const NoticeEntry> entries, std::string& out);
 void serialize_answer(const std::variant<TokensEntry, TextEntry, BufferEntry>& entry,
                       std::string& out);
 void serialize_model_info(const ModelInfoEntry& entry, std::string& out);
+void serialize_controller_answer(const ControllerAnswer& entry, std::string& out);
 
 // A client's message; parameters at their defaults are omitted, as LMQL does. `bias_json`: for a
 // GENERATE, replaces its params' logit_bias, so that a repeated mask is serialised once.

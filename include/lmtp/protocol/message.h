@@ -133,9 +133,26 @@ struct BacktrackMessage {
   std::vector<TokenId> appended;
 };
 
-using ClientMessage =
-    std::variant<GenerateMessage, ScoreMessage, ModelInfoMessage, CancelMessage, TokenizeMessage,
-                 DetokenizeMessage, BufferMessage, FreeMessage, ForkMessage, BacktrackMessage>;
+// Uploads, names or lists controllers of AICI.
+struct ControllerMessage {
+  enum class Op { kUpload, kTag, kList };
+
+  StreamId stream_id = 0;
+  std::string model;
+  Op op = Op::kList;
+  std::string binary = {};             // kUpload: the WebAssembly itself; not empty
+  std::string module_id = {};          // kTag: [1, kMaxModuleIdBytes] bytes
+  std::vector<std::string> tags = {};  // kTag: [1, kMaxTags], each of 1 to kMaxTagBytes bytes
+};
+inline constexpr std::size_t kMaxModuleIdBytes = 256;
+inline constexpr std::size_t kMaxTags = 64;
+inline constexpr std::size_t kMaxTagBytes = 256;
+// As CONTROLLER's `op` has it.
+std::string_view controller_op_name(ControllerMessage::Op op);
+
+using ClientMessage = std::variant<GenerateMessage, ScoreMessage, ModelInfoMessage, CancelMessage,
+                                   TokenizeMessage, DetokenizeMessage, BufferMessage, FreeMessage,
+                                   ForkMessage, BacktrackMessage, ControllerMessage>;
 
 // What parse_client_message found wrong.
 struct ParseError {
@@ -212,6 +229,12 @@ struct ModelInfoEntry {
   std::string info_json;
 };
 
+// The answer to CONTROLLER, likewise.
+struct ControllerAnswer {
+  StreamId stream_id = 0;
+  std::string controller_json;
+};
+
 // An entry that a client receives, from lmtp-serve or from LMQL's server.
 struct ServerEntry {
   bool is_msg = false;  // true: of a MSG array; false: of a TOKEN array
@@ -231,8 +254,9 @@ struct ServerEntry {
   std::string status;      // "loading", "accepted", "queued", ..., or empty
   std::uint64_t seed = 0;  // of status "accepted"
   int progress_percent = 0;
-  std::string model_info_json;  // empty: none
-  std::string raw_json;         // the entry's text as received
+  std::string model_info_json;       // empty: none
+  std::string controller_json = {};  // of a stream's controller, or the answer to CONTROLLER
+  std::string raw_json;              // the entry's text as received
 };
 
 }  // namespace lmtp::protocol

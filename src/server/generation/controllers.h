@@ -1,16 +1,26 @@
-// What a request needs of a controller of AICI, whichever protocol it comes by.
+// Controllers of AICI, whichever protocol asks: what a request needs of one, and who may bring
+// them.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "lmtp/aici/runtime.h"
 #include "lmtp/base/ids.h"
+#include "lmtp/base/json.h"
 #include "lmtp/base/result.h"
+#include "lmtp/registry/registry.h"
 #include "lmtp/request/caller.h"
 
 namespace lmtp::server {
+
+// Of the server as a whole. Owner: its context, which does not change it once io threads run.
+struct ControllerRules {
+  bool are_run = false;
+  bool takes_uploads = true;  // false: other machines reach it, and it was not told to
+};
 
 // By the caller's key. Without keys all are one user, who may do everything.
 inline aici::Auth auth_of(const Caller* caller) {
@@ -24,6 +34,13 @@ inline Error of_controller(const Error& error) {
   return {error.code, has_field ? error.message : "controller: " + error.message, error.wait_ms};
 }
 
+// The same where no model is missing: what was not found is a controller.
+inline Error of_module(const Error& error) {
+  Error about = of_controller(error);
+  if (about.code == ErrorCode::kNotFound) about.code = ErrorCode::kInvalid;
+  return about;
+}
+
 // The prompt becomes what the controller makes of it; whether that is another one.
 inline bool take_prompt(aici::Instantiated& done, std::vector<TokenId>& prompt) {
   const bool changes = done.prompt || !done.appended.empty();
@@ -31,5 +48,17 @@ inline bool take_prompt(aici::Instantiated& done, std::vector<TokenId>& prompt) 
   prompt.insert(prompt.end(), done.appended.begin(), done.appended.end());
   return changes;
 }
+
+// What runs the controllers of the model of that name (Registry::ready_model), where the caller may
+// ask for it. kNotFound: there is no such model.
+Result<std::shared_ptr<aici::Runtime>> runtime_for(const registry::Registry& models,
+                                                   const std::string& model, const Caller* caller);
+
+// An upload is code that runs here, and a tag decides which code that is.
+Result<void> check_uploads(const ControllerRules& rules);
+
+// As all protocols answer them.
+OrderedJson module_json(aici::ModuleInfo module);
+OrderedJson tags_json(std::vector<aici::TagInfo> tags);
 
 }  // namespace lmtp::server

@@ -1,5 +1,5 @@
-// The dispatcher's way of a GENERATE with a controller: it is instantiated with the prompt, which
-// it may change, before its stream is submitted.
+// The dispatcher's way of CONTROLLER, and of a GENERATE with a controller: that is instantiated
+// with the prompt, which it may change, before its stream is submitted.
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,8 +10,77 @@
 #include "generation/grammars.h"
 #include "lmtp/aici/instance.h"
 #include "lmtp/aici/storage_json.h"
+#include "lmtp/base/json.h"
+#include "lmtp/protocol/codec.h"
+#include "operations.h"
+#include "resolve.h"
 
 namespace lmtp::server {
+namespace {
+
+using protocol::ControllerMessage;
+
+// Answers with what `to_json` makes of it, on the runtime's thread.
+template <typename T>
+aici::Runtime::Done<Result<T>> answer_later(StreamId id, const Peer& peer,
+                                            OrderedJson (*to_json)(T)) {
+  return [id, to_json, send = peer.send_later, under_way = peer.controllers,
+          bytes_max = peer.limits.max_answer_bytes](Result<T> done) {
+    std::string text;
+    if (done) {
+      protocol::serialize_controller_answer({id, json_text(to_json(std::move(*done)))}, text);
+      if (text.size() > bytes_max) done = too_much("controller", bytes_max);
+    }
+    if (!done) {
+      text.clear();
+      protocol::serialize_msg_error(error_entry(id, of_module(done.error())), text);
+    }
+    send(std::move(text));
+  };
+}
+
+}  // namespace
+
+Result<void> Dispatcher::check_controller(const ControllerMessage& message,
+                                          const Peer& peer) const {
+  if (peer.streams.contains(message.stream_id)) {
+    return Error{ErrorCode::kInvalid, id_in_use(message.stream_id)};
+  }
+  if (message.op == ControllerMessage::Op::kUpload && !auth_of(peer.caller.get()).is_admin) {
+    return Error{ErrorCode::kInvalid, "op: upload is for API keys with the right admin"};
+  }
+  if (message.op != ControllerMessage::Op::kList) {
+    if (const Result<void> taken = check_uploads(controllers_); !taken) {
+      return Error{taken.error().code, "op: " + taken.error().message};
+    }
+  }
+  if (peer.controllers.use_count() > kControllersMax) {
+    return Error{ErrorCode::kOverloaded, "overloaded: " + std::to_string(kControllersMax) +
+                                             " CONTROLLERs of this connection are under way; "
+                                             "retry later"};
+  }
+  return {};
+}
+
+void Dispatcher::handle(ControllerMessage& message, Peer& peer, Answers& answers) {
+  const StreamId id = message.stream_id;
+  if (const Result<void> taken = check_controller(message, peer); !taken) {
+    return answer_msg_error(error_entry(id, taken.error()), answers);
+  }
+  const auto runtime = runtime_for(models_, message.model, peer.caller.get());
+  if (!runtime) return answer_msg_error(error_entry(id, runtime.error()), answers);
+  aici::Auth auth = auth_of(peer.caller.get());
+  switch (message.op) {
+    case ControllerMessage::Op::kUpload:
+      return (*runtime)->upload(std::move(message.binary), std::move(auth),
+                                answer_later(id, peer, module_json));
+    case ControllerMessage::Op::kTag:
+      return (*runtime)->set_tags(std::move(message.module_id), std::move(message.tags),
+                                  std::move(auth), answer_later(id, peer, tags_json));
+    case ControllerMessage::Op::kList:
+      return (*runtime)->get_tags(answer_later(id, peer, tags_json));
+  }
+}
 
 void Dispatcher::instantiate_later(StreamId id, const protocol::GenerateMessage& message,
                                    const registry::ReadyModel& model, Peer& peer,

@@ -47,11 +47,11 @@ Request request_of(Message& message, RequestKind kind, const Peer& peer) {
   return request;
 }
 
-std::string info_message(StreamId id, const std::string& asked_name, std::string_view version,
+std::string info_message(StreamId id, const std::string& asked_name, const ServerTraits& server,
                          const Result<registry::ModelStatus>& status) {
   std::string out;
   if (status) {
-    protocol::serialize_model_info({id, model_info_json(*status, asked_name, version)}, out);
+    protocol::serialize_model_info({id, model_info_json(*status, asked_name, server)}, out);
   } else {
     protocol::serialize_msg_error(error_entry(id, status.error()), out);
   }
@@ -67,7 +67,7 @@ std::int64_t now_ms() {
 }  // namespace
 
 Dispatcher::Dispatcher(registry::Registry& models, std::string version,
-                       const ConnectionRegistry& connections)
+                       const ConnectionRegistry& connections, const ControllerRules& controllers)
     : models_(models),
       limits_of_([&models](std::string_view name) {
         protocol::RequestLimits most;
@@ -78,7 +78,8 @@ Dispatcher::Dispatcher(registry::Registry& models, std::string version,
         return most;
       }),
       version_(std::move(version)),
-      connections_(connections) {}
+      connections_(connections),
+      controllers_(controllers) {}
 
 void Dispatcher::handle(std::string_view text, Peer& peer, Answers& answers) {
   auto parsed = protocol::parse_client_message(text, bias_cache_, limits_of_);
@@ -126,13 +127,14 @@ void Dispatcher::handle(protocol::ModelInfoMessage& message, Peer& peer, Answers
   if (const Result<void> ok = check_access(message.model, peer); !ok) {
     return answer_msg_error(error_entry(id, ok.error(), true), answers);
   }
+  const ServerTraits server{version_, controllers_.are_run};
   if (const auto status = models_.status(message.model)) {
-    answers.push_back(info_message(id, message.model, version_, *status));
+    answers.push_back(info_message(id, message.model, server, *status));
     return;
   }
-  auto later = [id, asked = message.model, version = version_,
+  auto later = [id, asked = message.model, server,
                 send = peer.send_later](const Result<registry::ModelStatus>& status) {
-    send(info_message(id, asked, version, status));
+    send(info_message(id, asked, server, status));
   };
   if (!models_.look_up(message.model, std::move(later))) {
     answer_msg_error({id,

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "events.h"
+#include "generation/controllers.h"
 #include "generation/encoder.h"
 #include "lmtp/protocol/codec.h"
 #include "lmtp/registry/registry.h"
@@ -26,9 +27,9 @@ inline constexpr std::size_t kLoggedKeysMax = 32;
 // Owner: the server, shared by all sessions. Any thread; a Peer is one thread's at a time.
 class Dispatcher {
  public:
-  // `models` and `connections` outlive the dispatcher.
-  Dispatcher(registry::Registry& models, std::string version,
-             const ConnectionRegistry& connections);
+  // `models`, `connections` and `controllers` outlive the dispatcher.
+  Dispatcher(registry::Registry& models, std::string version, const ConnectionRegistry& connections,
+             const ControllerRules& controllers);
 
   // Reads the long texts; until it is started they are refused.
   Encoder& encoder() { return encoder_; }
@@ -57,6 +58,7 @@ class Dispatcher {
   void handle(protocol::FreeMessage& message, Peer& peer, Answers& answers);
   void handle(protocol::ForkMessage& message, Peer& peer, Answers& answers);
   void handle(protocol::BacktrackMessage& message, Peer& peer, Answers& answers);
+  void handle(protocol::ControllerMessage& message, Peer& peer, Answers& answers);
   void submit(Request request, Peer& peer, Answers& answers);
 
   // operations.cpp: what asks for more than the base protocol gives.
@@ -81,6 +83,7 @@ class Dispatcher {
   void fail(StreamId id, const Error& error, Peer& peer, Answers& answers);
   void end(StreamId id, const Error& error, bool no_model, Peer& peer, Answers& answers);
   Result<void> check_access(const std::string& model, const Peer& peer) const;
+  Result<void> check_controller(const protocol::ControllerMessage& message, const Peer& peer) const;
   void count_refused(StreamId id, std::string_view verb, ErrorCode code, const Peer& peer);
   void log_unknown_keys(const std::vector<std::string>& keys, Peer& peer);
 
@@ -90,6 +93,7 @@ class Dispatcher {
   protocol::BiasCache bias_cache_;
   std::atomic<std::int64_t> next_log_ms_ = 0;
   const ConnectionRegistry& connections_;
+  const ControllerRules& controllers_;
   Encoder encoder_;
 };
 

@@ -41,7 +41,7 @@ std::string_view state_name(registry::ModelState state) {
 }
 
 std::string model_info_json(const registry::ModelStatus& status, std::string_view asked_name,
-                            std::string_view version) {
+                            const ServerTraits& server) {
   const engine::EngineStats& stats = status.stats;
   const registry::ModelDescription& model = status.description;
   const bool found = status.limits.vocab_size > 0;  // not before its download has ended
@@ -73,11 +73,12 @@ std::string model_info_json(const registry::ModelStatus& status, std::string_vie
   std::vector<std::string> notes = model.notes;
   if (loaded) notes.insert(notes.end(), stats.agent.notes.begin(), stats.agent.notes.end());
   if (!notes.empty()) info["notes"] = notes;
-  info["server"] = "lmtp-serve/" + std::string(version);
+  info["server"] = "lmtp-serve/" + server.version;
   info["lmtp"] = "1.1";
   info["extensions"] = {"CANCEL", "LOADING", "TEXT", "BUFFERS", "NOTICES",
                         "ERRORS", "SAMPLES", "MASK", "CHAT",    "FORK"};
   if (constraint::grammar_support()) info["extensions"].push_back("GRAMMAR");
+  if (server.runs_controllers) info["extensions"].push_back("CONTROLLER");
   info["numerics"] = known(!stats.agent.numerics.empty(), stats.agent.numerics);
   info["stats"] = stats_json(stats);
   return json_text(info);

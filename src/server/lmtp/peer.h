@@ -23,6 +23,8 @@ namespace lmtp::server {
 
 // Operations of one connection that wait for a BUFFER before them.
 inline constexpr std::size_t kDeferredMax = 1024;
+// CONTROLLERs of one connection that a runtime has: each may hold an upload.
+inline constexpr int kControllersMax = 8;
 
 // Owner: the server's context, shared by all connections. Any thread.
 struct OperationLimits {
@@ -61,6 +63,8 @@ struct Peer {
   // Sends a message that is ready later than the call it answers. Any thread; a connection that is
   // gone by then gets nothing.
   std::function<void(std::string)> send_later;
+  // Its CONTROLLERs that are under way each hold one more reference.
+  std::shared_ptr<int> controllers = std::make_shared<int>();
   // Keys that were ignored and have stood in the log; at most kLoggedKeysMax.
   std::vector<std::string> logged_keys;
 };
