@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -92,7 +93,9 @@ class Controllers : public ::testing::Test {
  protected:
   FakeModelOptions model() {
     FakeModelOptions options;
-    options.load_controllers = [this](const auto&) { return registry::LoadedControllers(runtime_); };
+    options.load_controllers = [this](const auto&) {
+      return registry::LoadedControllers(runtime_);
+    };
     return options;
   }
   static ServerOptions with_aici() {
@@ -147,13 +150,22 @@ TEST_F(Controllers, WhatCannotBeDoneIsToldAtOnce) {
   EXPECT_NE(error(R"("op": "list", "model": "other")").find("unknown_model"), std::string::npos);
   EXPECT_EQ(error(R"("op": "drop")"),
             "op: 'drop' is unknown; allowed are upload, tag and list, invalid_request");
-  wire.send(lmtp::testing::generate(5, 400));
-  EXPECT_EQ(wire.next_of(5).value("error", ""), "");
-  wire.send(R"(CONTROLLER {"stream_id": 5, "op": "list"})");
-  json entry;
-  while (!entry.value("is_msg", false)) entry = wire.next_of(5);
-  EXPECT_NE(entry.value("error", "").find("stream_id: 5 is a live stream"), std::string::npos)
-      << entry;
+}
+
+TEST_F(Controllers, AModelThatIsNotLoadedHasNone) {
+  std::promise<void> gate;
+  FakeModelOptions held = model();
+  held.load_gate = gate.get_future().share();
+  const Running running(held, with_aici());
+  Wire wire(running.server.port());
+  wire.send(lmtp::testing::generate(5, 3));
+  json answer = wire.ask(5, R"(CONTROLLER {"stream_id": 5, "op": "list"})");
+  EXPECT_NE(answer.value("error", "").find("stream_id: 5 is a live stream"), std::string::npos);
+  answer = wire.ask(6, R"(CONTROLLER {"stream_id": 6, "op": "list"})");
+  EXPECT_EQ(answer.value("error", ""), "model: is not loaded now; retry once it is");
+  EXPECT_EQ(answer["code"], "unavailable");
+  gate.set_value();
+  EXPECT_EQ(wire.collect(5).finish, "length") << "the live stream goes on";
 }
 
 TEST_F(Controllers, AConnectionHasEightUnderWay) {
