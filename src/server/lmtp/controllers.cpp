@@ -1,6 +1,7 @@
 // The dispatcher's way of CONTROLLER, and of a GENERATE with a controller: that is instantiated
 // with the prompt, which it may change, before its stream is submitted.
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
