@@ -84,10 +84,19 @@ def write_database(folder, entries):
     (folder / "compile_commands.json").write_text(json.dumps(cleaned))
 
 
-def lint(path, database):
-    # What CMake writes includes .cpp files.
-    command = [CLANG_TIDY, "--quiet", "--checks=-bugprone-suspicious-include", "-p", str(database),
-               str(path)]  # fmt: skip
+def checks_left_out(entry):
+    """Of a list of files, by CMake: it includes .cpp files, and does not lie in their folder, whose
+    .clang-tidy it would not find."""
+    if entry["sources"] == [Path(entry["file"])]:
+        return []
+    folder = entry["sources"][0].relative_to(ROOT).parts[0]
+    settings = ROOT / folder / ".clang-tidy"
+    names = re.findall(r"^  (-\S+),", settings.read_text(), re.M) if settings.exists() else []
+    return ["--checks=" + ",".join(["-bugprone-suspicious-include", *names])]
+
+
+def lint(entry, database):
+    command = [CLANG_TIDY, "--quiet", *checks_left_out(entry), "-p", str(database), entry["file"]]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S)
     return result.returncode, result.stdout + (result.stderr if result.returncode else "")
 
@@ -117,7 +126,7 @@ def main():
     todo = [path for path in sorted(entries) if not stamps[path].exists()]
     num_bad = 0
     with ThreadPoolExecutor(args.jobs) as pool:
-        for path, (code, output) in zip(todo, pool.map(lambda p: lint(p, cache), todo)):
+        for path, (code, output) in zip(todo, pool.map(lambda p: lint(entries[p], cache), todo)):
             if code == 0:
                 stamps[path].touch()
                 continue

@@ -91,12 +91,13 @@ class Stream {
     return some;
   }
 
-  void read_some(SomeBuffers<boost::asio::mutable_buffer> buffers,
+  void read_some(const SomeBuffers<boost::asio::mutable_buffer>& buffers,
                  AnyHandler<std::size_t> handler) {
     if (is_tls()) return tls().async_read_some(buffers, std::move(handler));
     std::get<0>(layers_).async_read_some(buffers, std::move(handler));
   }
-  void write_some(SomeBuffers<boost::asio::const_buffer> buffers, AnyHandler<std::size_t> handler) {
+  void write_some(const SomeBuffers<boost::asio::const_buffer>& buffers,
+                  AnyHandler<std::size_t> handler) {
     if (is_tls()) return tls().async_write_some(buffers, std::move(handler));
     std::get<0>(layers_).async_write_some(buffers, std::move(handler));
   }
