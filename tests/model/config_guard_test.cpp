@@ -5,24 +5,16 @@
 #include <vector>
 
 #include "lmtp/model/model_config.h"
-#include "temp_folder.h"
+#include "read_config.h"
 
 namespace lmtp {
 namespace {
 
-using model::ModelConfig;
-
-Result<ModelConfig> read_guarded(const std::string& config, bool force = false) {
-  const testing::TempFolder folder;
-  folder.write("config.json", config);
-  return model::read_model_config(folder.path(), {.force = force});
-}
-
 // Refused with all of `parts` in the reason; read, with the same in its notes, under force.
 void expect_needs_force(const std::string& config, const std::vector<std::string>& parts) {
-  const auto refused = read_guarded(config);
+  const auto refused = read(config);
   ASSERT_FALSE(refused.ok()) << config;
-  const auto forced = read_guarded(config, true);
+  const auto forced = read(config, {.force = true});
   ASSERT_TRUE(forced.ok()) << forced.error().message;
   ASSERT_EQ(forced->notes.size(), 1U) << config;
   for (const std::string& part : parts) {
@@ -40,11 +32,11 @@ TEST(ConfigGuardTest, AnotherClassThanTheLanguageModelIsRefused) {
                      {"GPT2LMHeadModel"});
   for (const char* right : {R"(["LlamaForCausalLM"])", R"(["LLaMAForCausalLM"])", "[]", "null"}) {
     const auto config =
-        read_guarded(std::string(R"({"model_type": "llama", "architectures": )") + right + "}");
+        read(std::string(R"({"model_type": "llama", "architectures": )") + right + "}");
     ASSERT_TRUE(config.ok()) << config.error().message;
     EXPECT_TRUE(config->notes.empty());
   }
-  EXPECT_EQ(read_guarded(R"({"model_type": "llama", "architectures": []})")->architecture,
+  EXPECT_EQ(read(R"({"model_type": "llama", "architectures": []})")->architecture,
             "LlamaForCausalLM");
 }
 
@@ -63,7 +55,7 @@ TEST(ConfigGuardTest, QuantisedWeightsAreNamedWithTheRemedy) {
                        {name, "model.dequantize()"});
   }
   for (const char* none : {R"("quantization_config": null)", R"("quantization_config": {})"}) {
-    EXPECT_TRUE(read_guarded(std::string(R"({"model_type": "llama", )") + none + "}").ok()) << none;
+    EXPECT_TRUE(read(std::string(R"({"model_type": "llama", )") + none + "}").ok()) << none;
   }
 }
 
@@ -85,7 +77,7 @@ TEST(ConfigGuardTest, CodeOfTheRepositorysOwnIsRefused) {
         R"({"model_type": "phi3", "auto_map": {"AutoTokenizer": "Xenova/gpt-4o",
             "AutoConfig": "configuration_phi3.Phi3Config",
             "AutoModelForCausalLM": "microsoft/Phi-3--modeling_phi3.Phi3ForCausalLM"}})"}) {
-    const auto config = read_guarded(harmless);
+    const auto config = read(harmless);
     EXPECT_TRUE(config.ok()) << config.error().message;
   }
 }
@@ -94,12 +86,11 @@ TEST(ConfigGuardTest, AttentionOfAnotherKindIsRefused) {
   expect_needs_force(R"({"model_type": "qwen2", "is_causal": false})", {"is_causal"});
   expect_needs_force(R"({"model_type": "gemma2", "use_bidirectional_attention": true})", {"later"});
   expect_needs_force(R"({"model_type": "gpt2", "add_cross_attention": true})", {"cross"});
-  EXPECT_TRUE(
-      read_guarded(R"({"model_type": "gemma2", "use_bidirectional_attention": null})").ok());
+  EXPECT_TRUE(read(R"({"model_type": "gemma2", "use_bidirectional_attention": null})").ok());
 }
 
 TEST(ConfigGuardTest, ATextModelOfOursInsideALargerOneIsReadAlone) {
-  const auto config = read_guarded(R"({"model_type": "llava", "eos_token_id": 7,
+  const auto config = read(R"({"model_type": "llava", "eos_token_id": 7,
       "architectures": ["LlavaForConditionalGeneration"], "image_token_index": 130,
       "text_config": {"model_type": "llama", "architectures": ["VLlama3ForCausalLM"],
                       "hidden_size": 64, "num_attention_heads": 4, "vocab_size": 131},
@@ -112,16 +103,14 @@ TEST(ConfigGuardTest, ATextModelOfOursInsideALargerOneIsReadAlone) {
   EXPECT_EQ(config->eos_ids, std::vector<TokenId>{7});
   EXPECT_EQ(config->notes,
             std::vector<std::string>{"the text model (llama) of 'llava' alone, without vision"});
-  EXPECT_EQ(
-      read_guarded(R"({"model_type": "llava", "text_config": {"model_type": "llama"}})")->eos_ids,
-      std::vector<TokenId>{2});
+  EXPECT_EQ(read(R"({"model_type": "llava", "text_config": {"model_type": "llama"}})")->eos_ids,
+            std::vector<TokenId>{2});
 }
 
 TEST(ConfigGuardTest, WhatAFileQuotesIsOneBoundedLine) {
   std::string name = "A\\nB";
   while (name.size() < 5000) name += "ä";
-  const auto config =
-      read_guarded(R"({"model_type": "llama", "architectures": [")" + name + R"("]})");
+  const auto config = read(R"({"model_type": "llama", "architectures": [")" + name + R"("]})");
   ASSERT_FALSE(config.ok());
   const std::string& message = config.error().message;
   EXPECT_LT(message.size(), 2000U);
@@ -132,7 +121,7 @@ TEST(ConfigGuardTest, WhatAFileQuotesIsOneBoundedLine) {
 
 TEST(ConfigGuardTest, WhatIsNotOursInsideALargerOneIsRefused) {
   const auto error_of = [](const std::string& config) {
-    const auto result = read_guarded(config);
+    const auto result = read(config);
     return result.ok() ? "" : result.error().message;
   };
   EXPECT_NE(error_of(R"({"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}})")

@@ -4,24 +4,10 @@
 #include <vector>
 
 #include "lmtp/model/model_config.h"
-#include "temp_folder.h"
+#include "read_config.h"
 
 namespace lmtp {
 namespace {
-
-using model::ModelConfig;
-
-Result<ModelConfig> read(const std::string& config, const std::string& generation = "") {
-  const testing::TempFolder folder;
-  folder.write("config.json", config);
-  if (!generation.empty()) folder.write("generation_config.json", generation);
-  return model::read_model_config(folder.path());
-}
-
-std::string error_of(const std::string& config, const std::string& generation = "") {
-  const auto result = read(config, generation);
-  return result.ok() ? "" : result.error().message;
-}
 
 TEST(ModelConfigTest, MissingKeysHaveTheDefaultsOfTransformers) {
   const auto config = read(R"({"model_type": "gpt2"})");
@@ -64,12 +50,13 @@ TEST(ModelConfigTest, EveryKeyIsRead) {
 
 TEST(ModelConfigTest, TheEndTokensAreThoseOfTheGenerationConfig) {
   const std::string config = R"({"model_type": "gpt2", "vocab_size": 100, "eos_token_id": 7})";
-  EXPECT_EQ(read(config, R"({"eos_token_id": 9})")->eos_ids, std::vector<TokenId>{9});
-  EXPECT_EQ(read(config, R"({"eos_token_id": [12, 3, 12]})")->eos_ids,
+  EXPECT_EQ(read(config, {}, R"({"eos_token_id": 9})")->eos_ids, std::vector<TokenId>{9});
+  EXPECT_EQ(read(config, {}, R"({"eos_token_id": [12, 3, 12]})")->eos_ids,
             (std::vector<TokenId>{3, 12}));
-  EXPECT_EQ(read(config, R"({"eos_token_id": null})")->eos_ids, std::vector<TokenId>{7});
-  EXPECT_EQ(read(config, R"({})")->eos_ids, std::vector<TokenId>{7});
-  EXPECT_EQ(read(config, R"({"eos_token_id": [100, -1, 5]})")->eos_ids, std::vector<TokenId>{5});
+  EXPECT_EQ(read(config, {}, R"({"eos_token_id": null})")->eos_ids, std::vector<TokenId>{7});
+  EXPECT_EQ(read(config, {}, R"({})")->eos_ids, std::vector<TokenId>{7});
+  EXPECT_EQ(read(config, {}, R"({"eos_token_id": [100, -1, 5]})")->eos_ids,
+            std::vector<TokenId>{5});
   EXPECT_TRUE(read(R"({"model_type": "gpt2", "eos_token_id": null})")->eos_ids.empty());
 }
 

@@ -5,23 +5,10 @@
 #include <vector>
 
 #include "lmtp/model/model_config.h"
-#include "temp_folder.h"
+#include "read_config.h"
 
 namespace lmtp {
 namespace {
-
-using model::ModelConfig;
-
-Result<ModelConfig> read_family(const std::string& config) {
-  const testing::TempFolder folder;
-  folder.write("config.json", config);
-  return model::read_model_config(folder.path());
-}
-
-std::string family_error(const std::string& config) {
-  const auto result = read_family(config);
-  return result.ok() ? "" : result.error().message;
-}
 
 // The defaults of transformers 4.57's config classes.
 struct Defaults {
@@ -106,8 +93,8 @@ const Defaults kDefaults[] = {
 
 void expect_defaults(const Defaults& expected, const std::string& more_keys) {
   SCOPED_TRACE(expected.model_type);
-  const auto config = read_family(std::string(R"({"model_type": ")") + expected.model_type + "\"" +
-                                  more_keys + "}");
+  const auto config =
+      read(std::string(R"({"model_type": ")") + expected.model_type + "\"" + more_keys + "}");
   ASSERT_TRUE(config.ok()) << config.error().message;
   EXPECT_EQ(config->architecture, expected.architecture);
   EXPECT_EQ(config->vocab_size, expected.vocab_size);
@@ -138,15 +125,13 @@ TEST(FamilyConfigTest, KeysOfNoConcernAreIgnored) {
 }
 
 TEST(FamilyConfigTest, NullAndAbsentAreToldApart) {
-  EXPECT_EQ(read_family(R"({"model_type": "mistral"})")->windows, std::vector<int>(32, 4096));
-  EXPECT_EQ(read_family(R"({"model_type": "mistral", "sliding_window": null})")->windows,
+  EXPECT_EQ(read(R"({"model_type": "mistral"})")->windows, std::vector<int>(32, 4096));
+  EXPECT_EQ(read(R"({"model_type": "mistral", "sliding_window": null})")->windows,
             std::vector<int>(32, 0));
-  EXPECT_EQ(read_family(R"({"model_type": "mistral", "num_key_value_heads": null})")->num_kv_heads,
-            32);
-  EXPECT_EQ(
-      read_family(R"({"model_type": "qwen3", "head_dim": null, "hidden_size": 2048})")->head_dim,
-      64);
-  const auto uncapped = read_family(R"({"model_type": "gemma2", "attn_logit_softcapping": null})");
+  EXPECT_EQ(read(R"({"model_type": "mistral", "num_key_value_heads": null})")->num_kv_heads, 32);
+  EXPECT_EQ(read(R"({"model_type": "qwen3", "head_dim": null, "hidden_size": 2048})")->head_dim,
+            64);
+  const auto uncapped = read(R"({"model_type": "gemma2", "attn_logit_softcapping": null})");
   EXPECT_FLOAT_EQ(uncapped->attention_soft_cap, 0.0F);
   EXPECT_FLOAT_EQ(uncapped->logit_soft_cap, 30.0F);
 }
@@ -154,17 +139,16 @@ TEST(FamilyConfigTest, NullAndAbsentAreToldApart) {
 TEST(FamilyConfigTest, WindowsByLayer) {
   const std::string qwen = R"({"model_type": "qwen2", "num_hidden_layers": 3,
       "sliding_window": 50, "max_window_layers": 1)";
-  EXPECT_EQ(read_family(qwen + "}")->windows, std::vector<int>(3, 0))
-      << "without use_sliding_window";
-  EXPECT_EQ(read_family(qwen + R"(, "use_sliding_window": true})")->windows,
+  EXPECT_EQ(read(qwen + "}")->windows, std::vector<int>(3, 0)) << "without use_sliding_window";
+  EXPECT_EQ(read(qwen + R"(, "use_sliding_window": true})")->windows,
             (std::vector<int>{0, 50, 50}));
-  EXPECT_EQ(read_family(R"({"model_type": "gemma2", "num_hidden_layers": 3})")->windows,
+  EXPECT_EQ(read(R"({"model_type": "gemma2", "num_hidden_layers": 3})")->windows,
             (std::vector<int>{4096, 0, 4096}));
-  EXPECT_EQ(read_family(R"({"model_type": "gemma2", "num_hidden_layers": 2, "sliding_window": 7,
+  EXPECT_EQ(read(R"({"model_type": "gemma2", "num_hidden_layers": 2, "sliding_window": 7,
                      "layer_types": ["full_attention", "sliding_attention"]})")
                 ->windows,
             (std::vector<int>{0, 7}));
-  EXPECT_NE(family_error(R"({"model_type": "gemma2", "layer_types": ["full_attention"]})")
+  EXPECT_NE(error_of(R"({"model_type": "gemma2", "layer_types": ["full_attention"]})")
                 .find("layer_types: 26 names"),
             std::string::npos);
 }
@@ -175,55 +159,50 @@ TEST(FamilyConfigTest, NoWindowIsWrittenInManyWays) {
     for (const std::string head : {R"({"model_type": "mistral", )", R"({"model_type": "phi3", )",
                                    R"({"model_type": "qwen2", "use_sliding_window": true,
                                        "max_window_layers": 0, )"}) {
-      const auto config = read_family(head + window + "}");
+      const auto config = read(head + window + "}");
       ASSERT_TRUE(config.ok()) << config.error().message;
       EXPECT_EQ(config->windows, std::vector<int>(32, 0)) << head << window;
     }
-    EXPECT_NE(family_error(R"({"model_type": "gemma2", )" + window + "}").find("layer 0 needs one"),
+    EXPECT_NE(error_of(R"({"model_type": "gemma2", )" + window + "}").find("layer 0 needs one"),
               std::string::npos);
   }
-  EXPECT_NE(
-      family_error(R"({"model_type": "mistral", "sliding_window": -2})").find("sliding_window"),
-      std::string::npos);
+  EXPECT_NE(error_of(R"({"model_type": "mistral", "sliding_window": -2})").find("sliding_window"),
+            std::string::npos);
 }
 
 // transformers gives all layers of these families the same window, whatever such a list says.
 TEST(FamilyConfigTest, LayerTypesThatAFamilyDoesNotHaveAreRefused) {
   const std::string mistral = R"({"model_type": "mistral", "num_hidden_layers": 2, )";
   const std::string mixed = R"("layer_types": ["full_attention", "sliding_attention"])";
-  EXPECT_NE(
-      family_error(mistral + mixed + "}").find("'full_attention' is not how layers of 'mistral'"),
-      std::string::npos);
-  EXPECT_NE(
-      family_error(mistral + R"("sliding_window": null, )" + mixed + "}").find("see all tokens"),
-      std::string::npos);
-  EXPECT_NE(family_error(R"({"model_type": "phi3", "sliding_window": 8, "num_hidden_layers": 2, )" +
-                         mixed + "}")
+  EXPECT_NE(error_of(mistral + mixed + "}").find("'full_attention' is not how layers of 'mistral'"),
+            std::string::npos);
+  EXPECT_NE(error_of(mistral + R"("sliding_window": null, )" + mixed + "}").find("see all tokens"),
+            std::string::npos);
+  EXPECT_NE(error_of(R"({"model_type": "phi3", "sliding_window": 8, "num_hidden_layers": 2, )" +
+                     mixed + "}")
                 .find("'phi3'"),
             std::string::npos);
-  EXPECT_TRUE(
-      read_family(mistral + R"("layer_types": ["sliding_attention", "sliding_attention"]})").ok());
+  EXPECT_TRUE(read(mistral + R"("layer_types": ["sliding_attention", "sliding_attention"]})").ok());
   const std::string qwen = R"({"model_type": "qwen3", "num_hidden_layers": 2, )";
-  EXPECT_NE(family_error(qwen + mixed + "}").find("layer 1 needs one"), std::string::npos);
-  EXPECT_NE(family_error(qwen + R"("layer_types": ["full_attention", "linear_attention"]})")
+  EXPECT_NE(error_of(qwen + mixed + "}").find("layer 1 needs one"), std::string::npos);
+  EXPECT_NE(error_of(qwen + R"("layer_types": ["full_attention", "linear_attention"]})")
                 .find("'linear_attention' is not supported"),
             std::string::npos);
 }
 
 TEST(FamilyConfigTest, RotaryScaling) {
   const std::string llama = R"({"model_type": "llama", "head_dim": 8, "rope_theta": 10000)";
-  const auto plain = read_family(llama + "}")->rotary.inverse_periods;
+  const auto plain = read(llama + "}")->rotary.inverse_periods;
   ASSERT_EQ(plain.size(), 4U);
   EXPECT_FLOAT_EQ(plain[1], 0.1F);
   const auto halved =
-      read_family(llama + R"(, "rope_scaling": {"type": "linear", "factor": 2.0}})")->rotary;
+      read(llama + R"(, "rope_scaling": {"type": "linear", "factor": 2.0}})")->rotary;
   EXPECT_FLOAT_EQ(halved.inverse_periods[1], 0.05F);
   // Newer versions of transformers put both into one object.
-  const auto newer = read_family(R"({"model_type": "llama", "head_dim": 8,
+  const auto newer = read(R"({"model_type": "llama", "head_dim": 8,
       "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 10000.0}})");
   EXPECT_EQ(newer->rotary.inverse_periods, halved.inverse_periods);
-  const auto longrope =
-      read_family(R"({"model_type": "phi3", "hidden_size": 32, "num_attention_heads": 8,
+  const auto longrope = read(R"({"model_type": "phi3", "hidden_size": 32, "num_attention_heads": 8,
       "max_position_embeddings": 131072, "original_max_position_embeddings": 4096,
       "rope_scaling": {"type": "longrope", "short_factor": [1.0, 2.0], "long_factor": [3, 4]}})");
   EXPECT_EQ(longrope->context_length, 4096);
@@ -232,7 +211,7 @@ TEST(FamilyConfigTest, RotaryScaling) {
 }
 
 TEST(FamilyConfigTest, WhatIsNotSupportedIsNamed) {
-  EXPECT_NE(family_error(R"({"model_type": "mamba"})")
+  EXPECT_NE(error_of(R"({"model_type": "mamba"})")
                 .find("'mamba' is not supported; supported are: gpt2, gpt_neox, opt, llama, "
                       "mistral, qwen2, qwen3, phi3, gemma2"),
             std::string::npos);
@@ -250,7 +229,7 @@ TEST(FamilyConfigTest, WhatIsNotSupportedIsNamed) {
        "short_factor: 48 numbers"},
   };
   for (const auto& [config, expected] : kCases) {
-    EXPECT_NE(family_error(config).find(expected), std::string::npos) << family_error(config);
+    EXPECT_NE(error_of(config).find(expected), std::string::npos) << error_of(config);
   }
 }
 

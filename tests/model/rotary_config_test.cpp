@@ -5,24 +5,12 @@
 #include <vector>
 
 #include "lmtp/model/model_config.h"
-#include "temp_folder.h"
+#include "read_config.h"
 
 namespace lmtp {
 namespace {
 
 using model::ModelConfig;
-
-Result<ModelConfig> read_rotary(const std::string& config,
-                                const model::ConfigOptions& options = {}) {
-  const testing::TempFolder folder;
-  folder.write("config.json", config);
-  return model::read_model_config(folder.path(), options);
-}
-
-std::string rotary_error(const std::string& config) {
-  const auto result = read_rotary(config);
-  return result.ok() ? "" : result.error().message;
-}
 
 // A Llama of heads of 16 dimensions, with `more` keys.
 std::string llama(const std::string& more) {
@@ -89,7 +77,7 @@ TEST(RotaryConfigTest, Yarn) {
   for (const Yarn& yarn : kYarns) {
     for (const char* key : {"rope_scaling", "rope_parameters"}) {
       SCOPED_TRACE(yarn.settings);
-      const auto config = read_rotary(
+      const auto config = read(
           llama(std::string("\"") + key + R"(": {"rope_type": "yarn", )" + yarn.settings + "}"));
       expect_periods(config, yarn.periods);
       EXPECT_NEAR(config->rotary.factor, yarn.attention_factor, 1e-6F);
@@ -104,7 +92,7 @@ TEST(RotaryConfigTest, TheSettingsThatTransformers5Writes) {
   const std::string neox = R"({"model_type": "gpt_neox", "hidden_size": 64,
       "num_attention_heads": 4, "rotary_emb_base": 100, )";
   const auto pairs = [&](const std::string& more) {
-    const auto config = read_rotary(neox + more + "}");
+    const auto config = read(neox + more + "}");
     return config.ok() ? config->rotary.inverse_periods.size() : 0;
   };
   EXPECT_EQ(pairs(R"("rotary_pct": 0.5)"), 4U);
@@ -112,25 +100,25 @@ TEST(RotaryConfigTest, TheSettingsThatTransformers5Writes) {
   EXPECT_EQ(pairs(R"("rotary_pct": 0.5, "rope_parameters": {"partial_rotary_factor": 1.0})"), 8U);
   EXPECT_EQ(pairs(R"("rope_parameters": {"rope_type": "default"})"), 2U);
   EXPECT_EQ(pairs(R"("partial_rotary_factor": 0.5)"), 2U) << "which no version reads";
-  const auto config = read_rotary(neox + R"("rope_parameters": {"rope_theta": 10000.0,
+  const auto config = read(neox + R"("rope_parameters": {"rope_theta": 10000.0,
       "partial_rotary_factor": 0.5, "rope_type": "default"}})");
   expect_periods(config, {1.0F, 0.1F, 0.01F, 0.001F});
 
   const std::string phi = R"({"model_type": "phi3", "hidden_size": 64, "num_attention_heads": 4,
       "max_position_embeddings": 8192, )";
-  EXPECT_EQ(read_rotary(phi + R"("rope_parameters": {"partial_rotary_factor": 0.75}})")
+  EXPECT_EQ(read(phi + R"("rope_parameters": {"partial_rotary_factor": 0.75}})")
                 ->rotary.inverse_periods.size(),
             6U);
   // The older key alone, as in transformers 5, where a user insists.
-  expect_periods(read_rotary(llama(R"("rope_theta": 100, "rope_parameters": {"rope_theta": 81},
+  expect_periods(read(llama(R"("rope_theta": 100, "rope_parameters": {"rope_theta": 81},
                                "rope_scaling": {"type": "linear", "factor": 10})"),
-                             {.force = true}),
+                      {.force = true}),
                  {0.1F, 0.05623413F, 0.03162278F, 0.01778279F, 0.01F, 0.005623413F, 0.003162278F,
                   0.001778279F});
 }
 
 TEST(RotaryConfigTest, AFileThatIsNoConfigIsNotParsed) {
-  EXPECT_NE(rotary_error(llama(std::string(std::size_t{2} << 20, ' '))).find("larger than 2097152"),
+  EXPECT_NE(error_of(llama(std::string(std::size_t{2} << 20, ' '))).find("larger than 2097152"),
             std::string::npos);
 }
 
@@ -138,25 +126,24 @@ TEST(RotaryConfigTest, SettingsByLayerType) {
   const std::string qwen = R"({"model_type": "qwen2", "hidden_size": 64, "num_attention_heads": 4,
       "num_hidden_layers": 2, "num_key_value_heads": 4, )";
   const std::string linear = R"({"rope_type": "linear", "factor": 2.0, "rope_theta": 100.0})";
-  const auto both = read_rotary(qwen + R"("rope_parameters": {"full_attention": )" + linear +
-                                R"(, "sliding_attention": )" + linear + "}}");
+  const auto both = read(qwen + R"("rope_parameters": {"full_attention": )" + linear +
+                         R"(, "sliding_attention": )" + linear + "}}");
   ASSERT_TRUE(both.ok()) << both.error().message;
   EXPECT_FLOAT_EQ(both->rotary.inverse_periods[0], 0.5F);
   EXPECT_FLOAT_EQ(both->rotary.inverse_periods[4], 0.05F);
   // Types that no layer has may have any.
   const std::string other = R"("rope_parameters": {"full_attention": )" + linear +
                             R"(, "sliding_attention": {"rope_type": "default"}}})";
-  EXPECT_TRUE(
-      read_rotary(qwen + R"("layer_types": ["full_attention", "full_attention"], )" + other).ok());
-  EXPECT_NE(rotary_error(qwen + other).find("turns in another way"), std::string::npos);
-  EXPECT_NE(rotary_error(qwen + R"("rope_parameters": {"full_attention": )" + linear +
-                         R"(, "rope_theta": 5}})")
+  EXPECT_TRUE(read(qwen + R"("layer_types": ["full_attention", "full_attention"], )" + other).ok());
+  EXPECT_NE(error_of(qwen + other).find("turns in another way"), std::string::npos);
+  EXPECT_NE(error_of(qwen + R"("rope_parameters": {"full_attention": )" + linear +
+                     R"(, "rope_theta": 5}})")
                 .find("rope_theta: stands beside settings by layer type"),
             std::string::npos);
-  EXPECT_NE(rotary_error(R"({"model_type": "mistral", "num_hidden_layers": 1,
+  EXPECT_NE(error_of(R"({"model_type": "mistral", "num_hidden_layers": 1,
                          "layer_types": ["sliding_attention"],
                          "rope_parameters": {"full_attention": )" +
-                         linear + R"(, "sliding_attention": null}})")
+                     linear + R"(, "sliding_attention": null}})")
                 .find("sliding_attention: is missing"),
             std::string::npos);
 }
@@ -189,24 +176,23 @@ TEST(RotaryConfigTest, WhatIsNotKnownIsRefused) {
        "rope_theta: stands beside settings by layer type"},
   };
   for (const auto& [more, expected] : kCases) {
-    EXPECT_NE(rotary_error(llama(more)).find(expected), std::string::npos)
-        << more << ": " << rotary_error(llama(more));
+    EXPECT_NE(error_of(llama(more)).find(expected), std::string::npos)
+        << more << ": " << error_of(llama(more));
   }
-  const auto forced = read_rotary(
-      llama(R"("rope_scaling": {"type": "linear", "factor": 2, "x": 1})"), {.force = true});
+  const auto forced =
+      read(llama(R"("rope_scaling": {"type": "linear", "factor": 2, "x": 1})"), {.force = true});
   ASSERT_TRUE(forced.ok());
   ASSERT_EQ(forced->notes.size(), 1U);
   EXPECT_NE(forced->notes[0].find("x: is no known setting of 'linear'"), std::string::npos);
-  EXPECT_TRUE(
-      read_rotary(llama(R"("rope_scaling": {"type": "linear", "factor": 2, "x": null})")).ok());
+  EXPECT_TRUE(read(llama(R"("rope_scaling": {"type": "linear", "factor": 2, "x": null})")).ok());
 }
 
 TEST(RotaryConfigTest, LongropeHasOneSetOfFactorsForAllStreams) {
   const auto phi = [](const std::string& more, int context_length = 0) {
-    return read_rotary(R"({"model_type": "phi3", "hidden_size": 32, "num_attention_heads": 8,
+    return read(R"({"model_type": "phi3", "hidden_size": 32, "num_attention_heads": 8,
                     "max_position_embeddings": 131072, )" +
-                           more + "}",
-                       {.context_length = context_length});
+                    more + "}",
+                {.context_length = context_length});
   };
   const std::string factors = R"("short_factor": [1.0, 2.0], "long_factor": [3.0, 4.0])";
   const std::string scaling = R"("rope_scaling": {"type": "longrope", )" + factors + "}";

@@ -1,4 +1,4 @@
-// A client's message, parsed as the one that a test expects.
+// A client's message, parsed as the one that a test expects, and what makes long ones.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,6 +10,13 @@
 #include "lmtp/protocol/codec.h"
 
 namespace lmtp::protocol {
+
+// `count` times the text, with commas between.
+inline std::string repeated(const std::string& text, int count) {
+  std::string all;
+  for (int i = 0; i < count; ++i) all += (i > 0 ? "," : "") + text;
+  return all;
+}
 
 template <typename Message>
 Message parse_as(const std::string& text, BiasCache& cache) {

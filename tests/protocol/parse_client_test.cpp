@@ -223,12 +223,6 @@ std::string refusal(const std::string& text, RequestLimits limits, std::string* 
   return error->message;
 }
 
-std::string repeated(const std::string& text, int count) {
-  std::string all;
-  for (int i = 0; i < count; ++i) all += (i > 0 ? "," : "") + text;
-  return all;
-}
-
 TEST(ParseClient, WhatIsLongerThanTheModelTakesIsRefusedUnread) {
   const RequestLimits limits = {.num_tokens = 9000, .num_biases = 4000};
   const std::string tail = R"(, "model": "org/m", "stream_id": 7})";

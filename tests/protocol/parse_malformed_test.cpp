@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "lmtp/protocol/codec.h"
+#include "parse_as.h"
 
 namespace lmtp::protocol {
 namespace {
@@ -25,12 +26,6 @@ void PrintTo(const Case& item, std::ostream* out) { *out << item.name; }
 // A GENERATE that is right but for `fields`.
 std::string generate(const std::string& fields) {
   return "GENERATE {\"stream_id\": 7, \"prompt\": [1, 2], " + fields + "}";
-}
-
-std::string repeat(const std::string& text, int count) {
-  std::string all;
-  for (int i = 0; i < count; ++i) all += (i > 0 ? "," : "") + text;
-  return all;
 }
 
 std::string nested(int depth) {
@@ -143,7 +138,7 @@ const Case kCases[] = {
      "prompt[0].buffer", "is 5"},
     {"negative_upto", R"(GENERATE {"stream_id": 7, "prompt": [{"buffer": "a", "upto": -1}]})",
      "prompt[0].upto", "is -1; allowed is a whole number >= 0"},
-    {"many_parts", R"(GENERATE {"stream_id": 7, "prompt": [)" + repeat("\"a\"", 257) + "]}",
+    {"many_parts", R"(GENERATE {"stream_id": 7, "prompt": [)" + repeated("\"a\"", 257) + "]}",
      "prompt", "has 257 parts; allowed are at most 256"},
     {"negative_token", R"(GENERATE {"stream_id": 7, "prompt": [1, -1]})", "prompt",
      "entry 1 is -1"},
@@ -239,11 +234,11 @@ const Case kCases[] = {
     {"long_stop", generate("\"stop\": [\"" + std::string(257, 'a') + "\"]"), "stop[0]",
      "has 257 bytes; allowed are 1 to 256"},
     {"null_stop", generate(R"("stop": [null])"), "stop[0]", "is null"},
-    {"many_stops", generate("\"stop\": [" + repeat("\"a\"", 17) + "]"), "stop",
+    {"many_stops", generate("\"stop\": [" + repeated("\"a\"", 17) + "]"), "stop",
      "has 17 strings; allowed are at most 16"},
     {"object_stop", generate(R"("stop": {})"), "stop", "an object"},
     {"number_stop_token_ids", generate(R"("stop_token_ids": 5)"), "stop_token_ids", "is 5"},
-    {"many_stop_token_ids", generate("\"stop_token_ids\": [" + repeat("-1", 65) + "]"),
+    {"many_stop_token_ids", generate("\"stop_token_ids\": [" + repeated("-1", 65) + "]"),
      "stop_token_ids", "has 65 token ids; allowed are at most 64"},
     {"text_stop_token_id", generate(R"("stop_token_ids": [5, "6"])"), "stop_token_ids",
      "entry 1 is a string"},
@@ -347,7 +342,7 @@ const Case kCases[] = {
      "is 1; allowed are 1 to 256 bytes of text", 7, false},
     {"tag_many",
      R"(CONTROLLER {"stream_id": 7, "op": "tag", "module_id": "a", "tags": [)" +
-         repeat("\"b\"", 65) + "]}",
+         repeated("\"b\"", 65) + "]}",
      "tags", "has 65 strings; allowed are at most 64", 7, false},
     {"bias_twice", generate(R"("logit_bias": {"5": 1}, "logit_bias": {"5": 1})"), "logit_bias",
      "given twice"},
