@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <utility>
 
@@ -33,7 +34,7 @@ class ControlledStreams::Source : public MaskSource {
   bool begin(std::span<const TokenId> /*before*/, std::span<const TokenId> /*generated*/,
              NextTokens& next, const Done& done) const override {
     if (preset) {
-      take(*choice, {.branches = {*preset}}, temperature, next);
+      take(*choice, *preset, temperature, next);
       done({});
       return true;
     }
@@ -55,7 +56,7 @@ class ControlledStreams::Source : public MaskSource {
   const aici::Sequence id;
   // What a MaskSource keeps of its stream, which sees it as it was made.
   mutable std::vector<aici::Sequence> group{id};  // of the next choose()
-  mutable std::optional<Branch> preset;           // is chosen without asking
+  mutable std::unique_ptr<const Choice> preset;   // not null: is taken without asking
   mutable float temperature = 0.0F;               // of the sequence
   // For the row that waits, or was computed.
   const std::shared_ptr<std::optional<Choice>> choice = std::make_shared<std::optional<Choice>>();
@@ -76,6 +77,16 @@ class ControlledStreams::Source : public MaskSource {
     }
   }
 };
+
+namespace {
+
+std::unique_ptr<const Choice> of_branch(Branch branch) {
+  auto choice = std::make_unique<Choice>();
+  choice->branches.push_back(std::move(branch));
+  return choice;
+}
+
+}  // namespace
 
 ControlledStreams::~ControlledStreams() {
   for (const auto& [key, stream] : streams_) stream.runtime->free(stream.id);
@@ -143,7 +154,7 @@ void ControlledStreams::take_choice(const StreamKey& key, Controlled& stream,
   stream.source->preset.reset();
   give_log(key, choice.log);
   if (choice.kind == Choice::Kind::kFail) return fail(key, stream, choice.error);
-  if (stream.stops || choice.kind == Choice::Kind::kStop) return stop(key, stream, scheduler);
+  if (choice.kind == Choice::Kind::kStop) return stop(key, stream, scheduler);
   if (choice.kind == Choice::Kind::kSuspend) return advance(key, stream, {});
   if (choice.branches.empty()) return fail(key, stream, "controller: chose no way to go on");
   if (choice.branches.size() == 1) {
@@ -164,7 +175,7 @@ void ControlledStreams::take_branch(const StreamKey& key, Controlled& stream, co
                                     scheduler::Scheduler& scheduler) {
   const std::optional<TokenId> drawn = std::exchange(stream.drawn, std::nullopt);
   if (branch.samples && !drawn) {
-    stream.source->preset = branch;
+    stream.source->preset = of_branch(branch);
     if (branch.temperature) {
       stream.source->temperature = *branch.temperature;
       scheduler.set_temperature(key, *branch.temperature);
@@ -210,7 +221,7 @@ std::optional<Error> ControlledStreams::put(const StreamKey& key, Controlled& st
     Branch last;
     last.mask.resize((static_cast<std::size_t>(vocab_size_) + 31) / 32);
     last.mask[static_cast<std::size_t>(tokens[room]) / 32] = 1U << (tokens[room] % 32);
-    stream.source->preset = std::move(last);
+    stream.source->preset = of_branch(std::move(last));
     tokens.resize(room);
   }
   Result<void> done = scheduler.backtrack(key, num_dropped, tokens);
@@ -297,8 +308,7 @@ void ControlledStreams::stop(const StreamKey& key, Controlled& stream,
   const scheduler::Sequence& sequence = *scheduler.sequence(key);
   if (sequence.num_emitted < sequence.num_generated()) {
     give_held(key, stream);
-    stream.stops = true;
-    stream.source->preset = Branch{.samples = false};
+    stream.source->preset = std::make_unique<Choice>(Choice{.kind = Choice::Kind::kStop});
     scheduler.release(key);
     (void)scheduler.resume(key);
     return;

@@ -73,7 +73,6 @@ class ControlledStreams {
     std::shared_ptr<const Source> source;
     std::shared_ptr<int> num_samples;     // of the request, forks that have ended included
     std::optional<TokenEvent> held = {};  // its last token
-    bool stops = false;                   // once what was put behind it has been told
     bool is_answering = false;            // advance() is under way
     std::optional<TokenId> drawn = {};    // in the step at hand
   };
