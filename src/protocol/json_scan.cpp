@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "lmtp/protocol/codec.h"
+
 namespace lmtp::protocol {
 namespace {
 

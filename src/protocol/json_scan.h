@@ -50,9 +50,6 @@ class ObjectScanner {
   bool first_ = true;
 };
 
-// The text of the value of `key` in the object `text`, if there is one.
-std::optional<std::string_view> find_raw_field(std::string_view text, std::string_view key);
-
 // The texts of the values of the array at the front of `text`.
 std::vector<std::string_view> split_raw_array(std::string_view text);
 

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "lmtp/protocol/codec.h"
+
 namespace lmtp::protocol {
 namespace {
 

@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -71,6 +72,9 @@ std::variant<ClientMessage, ParseError> parse_client_message(std::string_view te
 // Parses one text message from a server: all entries of its array (a lone object counts as an array
 // of one). Messages other than TOKEN and MSG give an empty vector.
 Result<std::vector<ServerEntry>> parse_server_message(std::string_view text);
+
+// The text of the value of `key` in the object `text`, which is JSON, if there is one.
+std::optional<std::string_view> find_raw_field(std::string_view text, std::string_view key);
 
 // Each appends one whole message (`TOKEN [...]` or `MSG [...]`) to `out`.
 // Log probabilities are written as the shortest decimal that reads back as the same float; minus

@@ -17,6 +17,7 @@
 #include "lmtp/aici/runtime.h"
 #include "lmtp/base/json.h"
 #include "lmtp/protocol/message.h"
+#include "lmtp/wasm/wasm.h"
 #include "run.h"
 
 namespace lmtp::server {
@@ -24,7 +25,6 @@ namespace {
 
 using Responder = std::shared_ptr<HttpResponder>;
 
-constexpr std::size_t kModuleBytesMax = std::size_t{128} << 20;
 constexpr std::size_t kTagsBodyMax = std::size_t{64} << 10;
 
 std::string model_of(std::string_view query) {
@@ -127,7 +127,7 @@ void add_aici(ServerContext& context) {
       handler(context, std::move(http), responder);
     };
   };
-  context.routes.post("/v1/controllers", kModuleBytesMax, with(upload), Right::kAdmin);
+  context.routes.post("/v1/controllers", wasm::kModuleBytesMax, with(upload), Right::kAdmin);
   context.routes.post("/v1/controllers/tags", kTagsBodyMax, with(set_tags));
   context.routes.get("/v1/controllers/tags", with(get_tags));
   context.routes.post("/v1/run", context.options.max_message_bytes, with(run));

@@ -14,6 +14,7 @@
 #include "generation/encode_text.h"
 #include "generation/json_fields.h"
 #include "lmtp/base/json.h"
+#include "lmtp/protocol/codec.h"
 #include "openai/answer.h"
 
 namespace lmtp::server {
@@ -168,9 +169,13 @@ void Run::on_error(const Error& error, bool no_model) {
 }
 
 // Text is the argument itself; of anything else it is the JSON.
-std::string text_of_arg(const Json* arg) {
+// Not as it was parsed, which has sorted its keys.
+std::string text_of_arg(const JsonFields& fields, const std::string& body) {
+  const Json* const arg = fields.find("controller_arg");
   if (arg == nullptr) return {};
-  return arg->is_string() ? arg->get<std::string>() : arg->dump();
+  if (arg->is_string()) return arg->get<std::string>();
+  const auto raw = protocol::find_raw_field(body, "controller_arg");
+  return raw ? std::string(*raw) : arg->dump();
 }
 
 // What a model goes on from has a token.
@@ -205,7 +210,7 @@ Result<GenerationRequest> read_run(const std::string& body) {
   request.to_context_end = !max_tokens;
   if (max_tokens) request.params.max_tokens = static_cast<int>(*max_tokens);
   if (fields.failed() || controller == nullptr) return fields.error();
-  std::string arg = text_of_arg(fields.find("controller_arg"));
+  std::string arg = text_of_arg(fields, body);
   std::string text = prompt != nullptr ? *prompt : std::string();
   if (*controller == kNoController) {
     text += arg;
