@@ -11,7 +11,9 @@ using protocol::ScoreMessage;
 
 Resumable::Resumable(GenerateMessage message)
     : whole_(std::move(message)),
-      samples_(static_cast<std::size_t>(std::get<GenerateMessage>(whole_).num_samples)) {}
+      samples_(static_cast<std::size_t>(std::get<GenerateMessage>(whole_).num_samples)) {
+  if (!std::get<GenerateMessage>(whole_).controller.empty()) controlled_.emplace();
+}
 
 Resumable::Resumable(ScoreMessage message) : whole_(std::move(message)), samples_(1) {}
 
@@ -90,24 +92,57 @@ void Resumable::set_timeouts(protocol::StreamOptions& options) const {
 }
 
 bool Resumable::take(protocol::ServerEntry& entry) {
-  if (!asked_.empty()) entry.index = asked_[static_cast<std::size_t>(*entry.stream_id - first_id_)];
+  if (controlled_) {
+    take_controlled(entry);
+    return true;
+  }
+  if (entry.is_msg) return true;
+  if (!asked_.empty()) {
+    if (!entry.stream_id) return false;
+    entry.index = asked_[static_cast<std::size_t>(*entry.stream_id - first_id_)];
+  }
   if (entry.index < 0 || entry.index >= std::ssize(samples_)) return false;
   Sample& sample = samples_[static_cast<std::size_t>(entry.index)];
-  if (sample.num_skipped > 0) {
+  if (entry.token && sample.num_skipped > 0) {
     --sample.num_skipped;
     return false;
   }
-  sample.tokens.push_back(*entry.token);
+  if (entry.token) sample.tokens.push_back(*entry.token);
   sample.finished = entry.finish_reason != FinishReason::kNone;
   return true;
 }
 
+void Resumable::take_controlled(const protocol::ServerEntry& entry) {
+  if (entry.is_msg && entry.controller_json.empty()) return;  // a notice
+  ++controlled_->num_entries;
+  if (entry.is_msg) return;
+  if (entry.fork_of_index) {
+    controlled_->has_forked = true;
+    controlled_->live.insert(entry.index);
+  }
+  if (entry.finish_reason != FinishReason::kNone) controlled_->live.erase(entry.index);
+}
+
+bool Resumable::take_error(const protocol::ServerEntry& entry) {
+  if (!controlled_ || !controlled_->has_forked || entry.is_msg) return false;
+  if (controlled_->live.erase(entry.index) == 0) return false;
+  if (!controlled_->error) controlled_->error = Error{ErrorCode::kUnavailable, entry.error};
+  return true;
+}
+
+std::optional<Error> Resumable::error_of_sample() const {
+  return controlled_ ? controlled_->error : std::nullopt;
+}
+
 std::size_t Resumable::num_received() const {
+  if (controlled_) return controlled_->num_entries;
   std::size_t sum = 0;
   for (const Sample& sample : samples_) sum += sample.tokens.size();
   return sum;
 }
 
-bool Resumable::finished() const { return std::ranges::all_of(samples_, &Sample::finished); }
+bool Resumable::finished() const {
+  return controlled_ ? controlled_->live.empty() : std::ranges::all_of(samples_, &Sample::finished);
+}
 
 }  // namespace lmtp::client

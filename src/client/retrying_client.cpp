@@ -68,6 +68,10 @@ Result<RetryingClient::Outcome> RetryingClient::run(Resumable& request, const On
     if (failure->is_stale) continue;
     if (request.num_received() > num_before) num_failed = 0;
     if (!failure->retryable || ++num_failed >= options_.attempts) return failure->error;
+    if (!request.is_continued() && request.num_received() > 0) {
+      return Error{failure->error.code,
+                   failure->error.message + "; a controller's stream cannot be continued"};
+    }
     if (!client_.pause(backoff_ms(num_failed, failure->retry_after_ms))) {
       live_.clear();
       return Outcome::kInterrupted;
@@ -102,7 +106,7 @@ std::optional<RetryingClient::Failure> RetryingClient::attempt(Resumable& reques
   // What waits for the server's numerics.
   std::vector<ServerEntry> held;
   std::optional<Clock::time_point> deadline;  // of waiting for them
-  bool holds = options_.attempts > 1;
+  bool holds = options_.attempts > 1 && request.is_continued();
   while (!request.finished()) {
     ServerEntry entry;
     const bool waits = holds && deadline;
@@ -133,6 +137,7 @@ std::optional<RetryingClient::Failure> RetryingClient::attempt(Resumable& reques
   }
   live_.clear();
   outcome = Outcome::kFinished;
+  if (auto error = request.error_of_sample()) return Failure{*std::move(error)};
   return std::nullopt;
 }
 
@@ -156,13 +161,39 @@ std::optional<RetryingClient::Failure> RetryingClient::deliver(Resumable& reques
                                                                const OnEntry& on_entry,
                                                                std::vector<ServerEntry>& entries) {
   for (ServerEntry& entry : entries) {
-    if (!entry.error.empty()) {
+    if (!entry.error.empty() && !request.take_error(entry)) {
       if (request.num_samples() > 1) client_.close();  // the other samples end too
       return Failure{{ErrorCode::kUnavailable, entry.error}, entry.retryable, entry.retry_after_ms};
     }
-    if (!entry.token || request.take(entry)) on_entry(entry);
+    if (!entry.error.empty() || request.take(entry)) on_entry(entry);
   }
   return std::nullopt;
+}
+
+Result<std::string> RetryingClient::ask(protocol::ControllerMessage message) {
+  const bool was_open = client_.connected();
+  if (const auto connected = connect(); !connected) return connected.error();
+  message.stream_id = next_id_++;
+  message.model = address_.model;
+  std::optional<Error> lost;
+  if (const auto sent = client_.send(message); !sent) lost = sent.error();
+  while (!lost) {
+    ServerEntry entry;
+    const auto received = client_.receive(entry);
+    if (!received) {
+      lost = received.error();
+    } else if (!*received) {
+      return Error{ErrorCode::kCancelled, "interrupted"};
+    } else if (take_info(entry) ||
+               entry.stream_id.value_or(message.stream_id) != message.stream_id) {
+      continue;
+    } else if (!entry.error.empty()) {
+      return Error{ErrorCode::kUnavailable, entry.error};
+    } else if (!entry.controller_json.empty()) {
+      return entry.controller_json;
+    }
+  }
+  return was_open ? ask(std::move(message)) : *lost;  // it had ended before
 }
 
 Result<void> RetryingClient::send_info_request() {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
+#include <limits>
 #include <utility>
 
 #include "json_parser.h"
@@ -78,7 +79,12 @@ ServerEntry read_entry(bool is_msg, const simdjson::dom::object& object, std::st
   entry.error_code = get<std::string_view>(object, "code").value_or("");
   entry.retryable = get<bool>(object, "retryable").value_or(false);
   entry.retry_after_ms = clamped(object, "retry_after_ms", kMaxTimeoutMs);
-  entry.index = clamped(object, "index", kMaxSamples - 1);
+  entry.index = clamped(object, "index", std::numeric_limits<int>::max());
+  entry.num_backtracked = clamped(object, "backtrack", std::numeric_limits<int>::max());
+  entry.fork_at = clamped(object, "fork_at", std::numeric_limits<int>::max());
+  if (get<std::int64_t>(object, "fork_of_index")) {
+    entry.fork_of_index = clamped(object, "fork_of_index", std::numeric_limits<int>::max());
+  }
   entry.text = get_text(object, "text");
   entry.stop_text = get_text(object, "stop_text");
   entry.tokens = get_tokens(object, "tokens");

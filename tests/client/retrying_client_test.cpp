@@ -333,6 +333,26 @@ TEST_F(RetryingClientTest, AScoreIsAskedForWhatIsMissing) {
   }
 }
 
+// As long as nothing of it has come.
+TEST_F(RetryingClientTest, AControllersStreamIsAskedForAgainAsAWhole) {
+  Json second;
+  ScriptServer server({[](Socket& socket) { Peer(socket).request(); },
+                       [&](Socket& socket) {
+                         Peer peer(socket);
+                         second = peer.request();
+                         peer.socket.write("TOKEN [{\"stream_id\": " + second["stream_id"].dump() +
+                                           ", \"token\": null, \"finish_reason\": \"stop\"}]");
+                       }});
+  RetryingClient client = client_of(server);
+  protocol::GenerateMessage message = generate();
+  message.controller = "a";
+  const auto outcome = client.run(message, collect());
+  ASSERT_TRUE(outcome.ok()) << outcome.error().message;
+  EXPECT_TRUE(tokens_.empty());
+  EXPECT_EQ(second["controller"], "a");
+  EXPECT_FALSE(second.contains("resumed"));
+}
+
 TEST_F(RetryingClientTest, AnInterruptEndsTheWaiting) {
   std::optional<RetryingClient> client;
   ScriptServer server({[&](Socket& socket) {

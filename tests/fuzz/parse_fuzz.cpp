@@ -50,7 +50,8 @@ void parse_of_server(std::string_view text) {
   const auto parsed = parse_server_message(text);
   if (!parsed) return check(!parsed.error().message.empty(), "says nothing", text);
   for (const ServerEntry& entry : *parsed) {
-    check(entry.index >= 0 && entry.index < kMaxSamples, "an index out of range", text);
+    check(entry.index >= 0 && entry.fork_at >= 0 && entry.num_backtracked >= 0,
+          "an index out of range", text);
     check(entry.retry_after_ms >= 0 && entry.retry_after_ms <= kMaxTimeoutMs, "a wait", text);
     check(entry.progress_percent >= 0 && entry.progress_percent <= 100, "a progress", text);
   }

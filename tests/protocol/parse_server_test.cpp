@@ -1,6 +1,7 @@
 // What servers send, ours and LMQL's, as a client reads it.
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <string>
 
 #include "lmtp/protocol/codec.h"
@@ -107,10 +108,26 @@ TEST(ParseServer, ReadsNoticesAndAnswers) {
   EXPECT_EQ(parse(out)[0].text, "");
 }
 
+TEST(ParseServer, EntriesOfControllers) {
+  std::string out;
+  TokenEntry begun{{.stream_id = 1, .token = kNoToken}, 3};
+  begun.forked = SampleForked{1, 3, 2, 40};
+  TokenEntry cut{{.stream_id = 1, .token = 7, .num_backtracked = 5}, 3};
+  serialize_tokens(std::vector<TokenOrError>{begun, cut}, out);
+  const auto entries = parse(out);
+  EXPECT_EQ(entries[0].token, std::nullopt);
+  EXPECT_EQ(entries[0].index, 3);
+  EXPECT_EQ(entries[0].fork_of_index, 2);
+  EXPECT_EQ(entries[0].fork_at, 40);
+  EXPECT_EQ(entries[1].token, 7);
+  EXPECT_EQ(entries[1].fork_of_index, std::nullopt);
+  EXPECT_EQ(entries[1].num_backtracked, 5);
+}
+
 TEST(ParseServer, NumbersOutOfRangeAreClamped) {
   const auto entries =
       parse(R"(MSG [{"index": 1e300, "retry_after_ms": -5, "progress": 1e99, "seed": -1}])");
-  EXPECT_EQ(entries[0].index, kMaxSamples - 1);
+  EXPECT_EQ(entries[0].index, std::numeric_limits<int>::max());
   EXPECT_EQ(entries[0].retry_after_ms, 0);
   EXPECT_EQ(entries[0].progress_percent, 100);
   EXPECT_EQ(entries[0].seed, 0U);

@@ -40,7 +40,9 @@ class RetryingClient {
     Security security = {};
   };
   enum class Outcome { kFinished, kInterrupted };
-  // Tokens and notices of the request, each once; `stream_id` is the one on the wire.
+  // Tokens and notices of the request, each once; `stream_id` is the one on the wire. Of a stream
+  // with a controller also what has no token: its output, its forks, and the error of one sample of
+  // several.
   using OnEntry = std::function<void(const protocol::ServerEntry&)>;
 
   RetryingClient(Address address, RetryOptions options);
@@ -53,10 +55,15 @@ class RetryingClient {
   // client().interrupt(); the streams of live() go on until they are cancelled or the connection is
   // closed. With more than one attempt: a GENERATE without a seed gets one; entries wait until the
   // server has said its `numerics`, and a stream of which something came is given up where another
-  // server's differ, or it gives none.
+  // server's differ, or it gives none. With a controller it is always given up then. Samples that
+  // it has forked end each by itself: the error of one is returned when all have ended.
   Result<Outcome> run(protocol::GenerateMessage message, const OnEntry& on_entry);
   Result<Outcome> run(protocol::ScoreMessage message, const OnEntry& on_entry);
   const std::vector<StreamId>& live() const { return live_; }
+
+  // Uploads, names or lists controllers, and waits for the answer, JSON. The message's stream id
+  // and model are not used. An error also where the server refuses, or the call is interrupted.
+  Result<std::string> ask(protocol::ControllerMessage message);
 
   // Asks for MODEL_INFO again, and waits. An error also where the server refuses, says nothing, or
   // the call is interrupted.

@@ -183,7 +183,7 @@ struct TokenEntry {
   std::optional<std::string> text = {};
   std::optional<std::string> stop_text = {};  // the stop string that ended the stream
   std::optional<ForkBegun> fork = {};         // of the first one of a fork
-  std::optional<SampleForked> forked = {};    // likewise, by a controller
+  std::optional<SampleForked> forked = {};    // it has no token: a controller has forked one
 };
 
 // A notice of a stream that asked for them; which members are sent depends on `status`.
@@ -239,15 +239,18 @@ struct ControllerAnswer {
 struct ServerEntry {
   bool is_msg = false;  // true: of a MSG array; false: of a TOKEN array
   std::optional<StreamId> stream_id;
-  std::optional<TokenId> token;
+  std::optional<TokenId> token;  // none also where a controller ends, forks or cuts the stream
   float logprob = 0.0F;
   FinishReason finish_reason = FinishReason::kNone;
   std::vector<TokenLogprob> top_logprobs;
   std::string error;            // empty: none
   std::string error_code = {};  // empty: the server does not say
   bool retryable = false;
-  int retry_after_ms = 0;  // [0, kMaxTimeoutMs]
-  int index = 0;           // of the sample: [0, kMaxSamples)
+  int retry_after_ms = 0;                 // [0, kMaxTimeoutMs]
+  int index = 0;                          // of the sample: >= 0
+  int num_backtracked = 0;                // >= 0: so many tokens before this one are gone
+  std::optional<int> fork_of_index = {};  // of a sample's first entry, where a controller forked
+  int fork_at = 0;                        // >= 0: so many of that sample's tokens come before
   std::optional<std::string> text = {};
   std::optional<std::string> stop_text = {};
   std::optional<std::vector<TokenId>> tokens = {};  // the answer to TOKENIZE

@@ -67,7 +67,7 @@ void Dispatcher::handle(protocol::ForkMessage& message, Peer& peer, Answers& ans
     stream->sends_text = sends_text;
     stream->wants_notices = wants_notices;
     stream->samples.push_back(
-        {std::get<std::shared_ptr<registry::StreamCanceller>>(submitted), {}, {}});
+        {std::get<std::shared_ptr<registry::StreamCanceller>>(submitted), {}});
     stream->num_alive = 1;
     peer.streams.add(id, std::move(stream)).model = model;
   }

@@ -109,9 +109,12 @@ class EventMessages {
     if (live == nullptr || live->extended == nullptr) return;
     ExtendedStream& stream = *live->extended;
     ExtendedStream::Sample fork = stream.samples[static_cast<std::size_t>(event.fork_of)];
-    fork.forked = event;
     stream.samples.push_back(std::move(fork));
     ++stream.num_alive;
+    // Told at once, so that the client knows of all samples when one of them ends.
+    TokenEntry entry{{.stream_id = event.stream_id, .token = kNoToken}, event.sample};
+    entry.forked = event;
+    entries_.emplace_back(std::move(entry));
   }
 
   void add(ControllerOutput& event) {
@@ -140,21 +143,19 @@ class EventMessages {
     const int sample = event.sample;
     const bool is_last = event.finish_reason != FinishReason::kNone;
     peer_.streams.met_first(id, stream);
-    if (!stream.into.empty()) {
+    if (!stream.into.empty() && sample == 0) {
       stream.tokens.resize(
           stream.tokens.size() -
           std::min(stream.tokens.size(), static_cast<std::size_t>(event.num_backtracked)));
-      stream.tokens.push_back(event.token);
+      if (event.token != kNoToken) stream.tokens.push_back(event.token);
     }
     const std::optional<int> index = index_of(stream, sample);
     auto& text = stream.samples[static_cast<std::size_t>(sample)].text;
-    auto& forked = stream.samples[static_cast<std::size_t>(sample)].forked;
     if (!text && !index && !stream.begun) {
       entries_.emplace_back(std::move(event));
     } else {
       TokenEntry entry{std::move(event), index};
       entry.fork = std::exchange(stream.begun, std::nullopt);
-      entry.forked = std::exchange(forked, std::nullopt);
       if (text) {
         text->backtrack(static_cast<std::size_t>(entry.event.num_backtracked));
         auto piece = text->push(entry.event.token, entry.event.finish_reason);

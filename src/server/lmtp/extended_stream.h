@@ -63,7 +63,6 @@ struct ExtendedStream {
   struct Sample {
     std::shared_ptr<registry::StreamCanceller> canceller;  // null: it has ended
     std::optional<SampleText> text;                        // where text or a stop string is sent
-    std::optional<SampleForked> forked;  // by its controller, until its first token has been sent
   };
 
   std::chrono::steady_clock::time_point arrival = std::chrono::steady_clock::now();
