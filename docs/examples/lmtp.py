@@ -66,15 +66,17 @@ class LMTPError(Exception):
 class Token:
     """One entry of a stream. Joined, the texts of a stream are the decoded text."""
 
-    id: int
+    id: int | None  # None: a controller ends, forks or cuts the stream without a token
     logprob: float
     text: str = ""  # "" where no text was asked for
     finish_reason: str | None = None  # "stop" or "length" at the end
     stop_text: str | None = None  # the stop string that ended the stream
     index: int = 0  # of the sample, 0 to n - 1
     backtrack: int = 0  # so many tokens before this one are no more the stream's
-    appended: bool = False  # by Stream.backtrack()
+    appended: bool = False  # by Stream.backtrack(), or a controller
     forced: bool = False  # its grammar left no other
+    fork_of_index: int | None = None  # a controller has forked this sample of that one, with its
+    fork_at: int = 0  # first so many tokens
     top_logprobs: dict[int, float] = field(default_factory=dict)  # best first
 
     @classmethod
@@ -83,7 +85,8 @@ class Token:
         return cls(
             entry["token"], entry["logprob"], entry.get("text", ""), entry["finish_reason"],
             entry.get("stop_text"), index, entry.get("backtrack", 0),
-            entry.get("appended", False), entry.get("forced", False), top,
+            entry.get("appended", False), entry.get("forced", False),
+            entry.get("fork_of_index"), entry.get("fork_at", 0), top,
         )  # fmt: skip
 
 
@@ -114,6 +117,8 @@ class GenerateParams(ScoreParams, total=False):
     logit_bias: dict[int, float]
     mask: str  # what mask() makes: the only tokens that are allowed
     grammar: dict[str, Any]  # {"type": "regex" (choice, json, lark, gbnf, ...), "value": ...}
+    controller: str  # a tag or a module's id: it decides on the tokens
+    controller_arg: Any
     seed: int  # one is drawn where none is given, so that the stream can be continued
     n: int  # samples; Token.index tells them apart
     stop: str | list[str]
@@ -355,7 +360,8 @@ class Stream:
         self._numerics: str | None = None
         self._running: tuple[Connection, int] | None = None  # where, under which id
         self._fork: tuple[Connection, int, asyncio.Queue] | None = None  # it begins as one
-        self._is_whole = True  # prompt and received tokens are all that it began with
+        self._is_whole = True  # prompt and received tokens are all that it goes on from
+        self._error: LMTPError | None = None  # the first of a controller's forks
 
     async def backtrack(self, drop: int = 0, append: Iterable[int] = ()) -> None:
         """Drops the last tokens that the server has drawn, and puts others behind the rest. The next
@@ -409,6 +415,8 @@ class Stream:
                 if not (e.retryable and can_continue) or failures > self._client.retry:
                     raise
                 await _back_off(failures, e)
+        if self._error:
+            raise self._error
 
     def _requests(self) -> Iterable[tuple[set[int], dict[str, Any]]]:
         """What is asked for in this attempt: indices of samples, and the message's fields."""
@@ -449,27 +457,54 @@ class Stream:
                 self._running = (connection, next(iter(live)))
             first = {stream_id: min(samples) for stream_id, samples in live.items()}
             while live:
-                entry = await _next(queue, self._on_notice)
+                try:
+                    entry = await _next(queue, self._on_notice)
+                except LMTPError as e:
+                    if e.index is None or not self._is_controlled:
+                        raise
+                    self._error = self._error or e  # the others go on
+                    self._end(e.index, next(iter(live)), live, connection)
+                    continue
+                if self._is_controlled:
+                    self._is_whole = False  # its controller alone knows how it goes on
+                if "controller" in entry:
+                    if self._on_notice:
+                        self._on_notice(entry)
+                    continue
                 if is_first and speaks_1_1:
                     self._check_numerics((await connection.info(model)).get("numerics"))
                 is_first = False
                 stream_id = entry["stream_id"]
                 index = first[stream_id] + entry.get("index", 0)
+                if "fork_of_index" in entry:
+                    shared = self.received[entry["fork_of_index"]][: entry["fork_at"]]
+                    self.received.insert(index, shared)
+                    live[stream_id].add(index)
                 self._is_whole &= entry.get("backtrack", 0) <= len(self.received[index])
                 if entry.get("backtrack"):
                     del self.received[index][-entry["backtrack"] :]
-                self.received[index].append(entry["token"])
+                if entry["token"] is not None:
+                    self.received[index].append(entry["token"])
                 if entry["finish_reason"]:
-                    self._done.add(index)
-                    live[stream_id].discard(index)
-                    if not live[stream_id]:
-                        del live[stream_id]
-                        connection.forget(stream_id)
+                    self._end(index, stream_id, live, connection)
                 yield Token.of(entry, index)
         finally:
             self._running = None
             for stream_id in live:
                 await connection.cancel(stream_id)
+
+    @property
+    def _is_controlled(self) -> bool:
+        return "controller" in self._fields
+
+    def _end(
+        self, index: int, stream_id: int, live: dict[int, set[int]], connection: Connection
+    ) -> None:
+        self._done.add(index)
+        live[stream_id].discard(index)
+        if not live[stream_id]:
+            del live[stream_id]
+            connection.forget(stream_id)
 
     def _check_numerics(self, numerics: str | None) -> None:
         """Equal numerics, equal bits: other tokens than the first server's are not passed on."""
@@ -535,7 +570,9 @@ class Client:
     def generate(
         self, prompt: Prompt, on_notice: Notice | None = None, **params: Unpack[GenerateParams]
     ) -> Stream:
-        """Begins when it is iterated. Notices are asked for where on_notice is given."""
+        """Begins when it is iterated. Notices are asked for where on_notice is given; what a
+        controller logs comes there too. The samples that it forks end each by itself: the error of
+        one is raised at the end. A stream that it decides on is not continued where it is lost."""
         return Stream(self, self._request(prompt, on_notice, params), on_notice)
 
     def chat(

@@ -13,6 +13,7 @@ import urllib.request
 
 import pytest
 from lmtp_socket import Socket
+from repl_terminal import run_client
 from servers import LmtpServe, bin_dir
 from wire_schema import is_valid
 
@@ -100,7 +101,8 @@ def modules(tmp_path_factory):
     if not CLANG or not LINKER:
         pytest.skip("clang or wasm-ld was not found: run tools/setup --tests")
     folder = tmp_path_factory.mktemp("modules")
-    sources = [*EXAMPLES.glob("*.c"), ROOT / "tests" / "aici" / "bad.c"]
+    bad = [ROOT / "tests" / "aici" / name for name in ("bad.c", "no_fork.c")]
+    sources = [*EXAMPLES.glob("*.c"), *bad]
     return {source.stem: compiled(source, folder) for source in sources}
 
 
@@ -190,6 +192,11 @@ def test_tokens_that_are_taken_back(server):
     assert run.forks[0]["text"].endswith(" ↩ !?")
 
 
+def test_an_argument_of_json_keeps_its_order(server):
+    run = Run(server, "forced", {"second": 66, "first": 65}, prompt="", max_tokens=5)
+    assert run.forks[0]["text"].startswith(text_of([66, 65]))
+
+
 def test_logs(server):
     assert '"backtrack"' in Run(server, "backtrack", ids_of("!?")).forks[0]["logs"]
 
@@ -238,13 +245,14 @@ def test_over_lmtp(server):
             ids, reason = await s.finish(1)
             assert text_of(ids[:3]) == "abc" and reason == "stop"
             await s.send("GENERATE", stream_id=2, controller="fork", **asked)
-            forks = {}
-            while sum(last["finish_reason"] is not None for _, last in forks.values()) < 4:
+            forks = {0: []}
+            while not all(fork and fork[-1]["finish_reason"] for fork in forks.values()):
                 entry = await s.token_of(2)
-                first, _ = forks.get(entry.get("index", 0), (entry, entry))
-                forks[entry.get("index", 0)] = (first, entry)
+                forks.setdefault(entry.get("index", 0), []).append(entry)
+            told = [forks[i].pop(0) for i in (1, 2, 3)]
+            told = [(e["token"], e["fork_of_index"], e["fork_at"]) for e in told]
+            assert told == [(None, 0, 0)] * 3
             assert [forks[i][0]["token"] for i in range(4)] == [ord(way) for way in "ABCD"]
-            assert [forks[i][0].get("fork_of_index") for i in range(4)] == [None, 0, 0, 0]
             await s.send("GENERATE", stream_id=3, controller="bad", controller_arg="t", **asked)
             assert await s.error_of(3)
             await s.send("GENERATE", stream_id=4, controller="unheard-of", **asked)
@@ -306,6 +314,99 @@ def test_uploads_by_the_python_client(server, modules):
                 await client.upload_controller(b"no wasm")
 
     asyncio.run(asyncio.wait_for(scenario(), TIMEOUT_S))
+
+
+def test_streams_by_the_python_client(server):
+    async def scenario():
+        async with lmtp.connect(server.endpoint) as client:
+            asked = {"prompt": "Once", "temperature": 0, "max_tokens": 32}
+            stream = client.generate(controller="forced", controller_arg=ids_of("abc"), **asked)
+            tokens = [token async for token in stream]
+            assert text_of(token.id for token in tokens).startswith("abc")
+            assert tokens[-1].finish_reason == "stop" and tokens[0].appended
+            assert stream.received == [[t.id for t in tokens if t.id is not None]]
+            stream = client.generate(controller="fork", **asked)
+            forks = [t.fork_of_index async for t in stream if t.fork_of_index is not None]
+            assert [ids[0] for ids in stream.received] == [ord(way) for way in "ABCD"]
+            assert [len(ids) for ids in stream.received] == [3] * 4 and forks == [0] * 3
+            notices = []
+            by = {"controller": "backtrack", "controller_arg": ids_of("!?")}
+            stream = client.generate(on_notice=notices.append, **by, **asked)
+            assert sum([token.backtrack async for token in stream]) == 2
+            assert text_of(stream.received[0][1:]) == "!?"
+            assert any("tokens" in n.get("controller", {}).get("logs", "") for n in notices)
+            stream = client.generate(controller="no_fork", **asked)
+            with pytest.raises(lmtp.LMTPError, match="fork") as error:
+                await stream.text()
+            assert error.value.index == 1 and len(stream.received[0]) == 1, "the other one went on"
+
+    asyncio.run(asyncio.wait_for(scenario(), TIMEOUT_S))
+
+
+def test_a_lost_stream_is_not_continued_by_the_python_client(server):
+    async def scenario():
+        async with lmtp.connect(server.endpoint) as client:
+            fields = {"controller_arg": ids_of("a" * 200), "max_tokens": 200}
+            stream = client.generate("Once", controller="allow_one", **fields)
+            with pytest.raises(lmtp.LMTPError) as error:
+                async for _ in stream:
+                    await (await client.connection()).close()
+            assert error.value.code == "connection_lost" and 0 < len(stream.received[0]) < 200
+
+    asyncio.run(asyncio.wait_for(scenario(), TIMEOUT_S))
+
+
+def test_the_client_program_uploads_and_uses_controllers(server, modules, tmp_path):
+    path = tmp_path / "module.wasm"
+    path.write_bytes(modules["allow_one"])
+    lines = [
+        f"/controller upload {path} allow_one", "/controller list",
+        f"/controller allow_one {ids_of('Hello')}", "Once", "/controller", "/set",
+        "Once controller=none max_tokens=1", "/controller off", "/controller",
+    ]  # fmt: skip
+    done = run_client("--host", server.endpoint, stdin="\n".join(lines))
+    assert (done.returncode, done.stderr) == (0, "")
+    made, *shown = done.stdout.splitlines()
+    tags = dict(line.split()[:2] for line in shown[: len(modules)])
+    assert set(tags) == set(modules) and tags["allow_one"] == made
+    text, used, *settings, without, off = shown[len(modules) :]
+    assert (text, used, off) == ("Hello", f"allow_one {ids_of('Hello')}", "none")
+    assert {"controller=allow_one", f'controller_arg="{ids_of("Hello")}"'} <= set(settings)
+    assert without != "H"
+
+
+def test_the_client_program_shows_forks_and_logs(server):
+    def run(*options):
+        return run_client("--host", server.endpoint, "-p", "Once", *options)
+
+    done = run("--controller", "fork", "--retry")
+    ways = text_of(ord(way) for way in "ABCD")  # the controller takes bytes for ids
+    assert (done.returncode, done.stderr) == (0, "")
+    for beginning in [ways[0], *(f"[{i}] {ways[i]}" for i in (1, 2, 3))]:
+        assert f"\n{beginning}" in "\n" + done.stdout, done.stdout
+    done = run("--controller", "backtrack", "--controller-arg", ids_of("!?"), "--text")
+    assert done.returncode == 0 and done.stdout.endswith("!?\n")
+    assert '[controller] {"tokens":' in done.stderr, "what it logs"
+    assert len(done.stdout) < 2 + len(run("-n", 3).stdout), "two of three tokens are gone"
+    raw = run("--controller", "allow_one", "--controller-arg", ids_of("Hi"), "--raw")
+    assert "'appended': True" not in raw.stdout and raw.stdout.endswith("\nOnceHi\n")
+
+
+def test_the_client_program_tells_what_went_wrong(server):
+    def run(*options):
+        return run_client("--host", server.endpoint, "-p", "Once", *options)
+
+    trapped = run("--controller", "bad", "--controller-arg", "t")
+    assert trapped.returncode == 1 and trapped.stdout.count("\n") == 1
+    assert "before the trap" in trapped.stderr and "error: " in trapped.stderr
+    forked = run("--controller", "no_fork")
+    assert forked.returncode == 1 and "[1 ended] " in forked.stderr and forked.stdout
+    unknown = run("--controller", "unheard-of")
+    assert (unknown.returncode, unknown.stdout) == (1, "") and "controller: " in unknown.stderr
+    done = run_client(
+        "--host", server.endpoint, stdin="/controller upload\n/controller upload /nowhere x\n"
+    )
+    assert done.returncode == 1 and done.stderr.count("error: ") == 2
 
 
 def test_a_server_without_controllers_says_so(demo):

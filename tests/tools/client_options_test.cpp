@@ -53,6 +53,13 @@ TEST(ClientOptions, RetriesStopsAndText) {
   }
 }
 
+TEST(ClientOptions, Controllers) {
+  const ClientOptions options =
+      parsed({"--controller", "fork", "--controller-arg", "65 66", "controller_arg=7"});
+  EXPECT_EQ(options.params.controller, "fork");
+  EXPECT_EQ(options.params.controller_arg, "7") << "words come last";
+}
+
 TEST(ClientOptions, TakeParametersAsFlagsAndAsWords) {
   const ClientOptions options =
       parsed({"top_k=3", "gpt2", "seed=9", "-p", "Hello there", "-n", "5", "--temperature", "0.5",

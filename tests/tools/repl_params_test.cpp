@@ -113,6 +113,17 @@ TEST(ParsePromptLine, AGrammarIsJsonWithoutSpaces) {
   }
 }
 
+TEST(ParsePromptLine, AControllerIsANameAndItsArgument) {
+  ReplParams params = parsed("p controller=fork controller_arg=65").params;
+  EXPECT_EQ(params.controller, "fork");
+  EXPECT_EQ(params.controller_arg, "65");
+  EXPECT_EQ(parsed(R"(p controller_arg="65\u002066")").params.controller_arg, "65 66");
+  EXPECT_EQ(parsed(R"(p controller_arg={"a":1})").params.controller_arg, R"({"a":1})");
+  params = parse_prompt_line("p controller=none controller_arg=\"\"", params)->params;
+  EXPECT_EQ(params.controller + params.controller_arg, "");
+  EXPECT_EQ(error_of("p controller_arg=\"65").substr(0, 15), "controller_arg:");
+}
+
 TEST(SetParam, KnowsEveryNameItTells) {
   const std::string names = param_names();
   ReplParams params;
@@ -121,18 +132,19 @@ TEST(SetParam, KnowsEveryNameItTells) {
     const std::size_t end = std::min(names.find(", ", pos), names.size());
     const std::string name = names.substr(pos, end - pos);
     const bool is_bool = name == "bos" || name == "ignore_eos";
-    const std::string value = is_bool                ? "true"
-                              : name == "logit_bias" ? "{1:2}"
-                              : name == "stop"       ? R"(["1"])"
-                              : name == "grammar"    ? R"({"type":"regex","value":"1"})"
-                                                     : "1";
+    const std::string value = is_bool                    ? "true"
+                              : name == "logit_bias"     ? "{1:2}"
+                              : name == "stop"           ? R"(["1"])"
+                              : name == "grammar"        ? R"({"type":"regex","value":"1"})"
+                              : name == "controller_arg" ? R"("1")"
+                                                         : "1";
     EXPECT_TRUE(set_param(params, name, value).ok()) << name;
     EXPECT_TRUE(is_param(name + "=" + value)) << name;
     EXPECT_NE(describe_params(params).find(name + "=" + value + "\n"), std::string::npos) << name;
     ++num_names;
     pos = end + 2;
   }
-  EXPECT_EQ(num_names, 17U);
+  EXPECT_EQ(num_names, 19U);
   EXPECT_FALSE(is_param("top_k"));
   EXPECT_FALSE(is_param("x=1"));
   EXPECT_NE(set_param(params, "colour", "1").error().message.find("known are temperature"),

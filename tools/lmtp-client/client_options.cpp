@@ -113,6 +113,9 @@ void add_param_options(CLI::App& app, ClientOptions& options, Words& params) {
   app.add_option("--stop", options.params.stop,
                  "end the text before this; may be given several times")
       ->allow_extra_args(false);
+  app.add_option("--controller", options.params.controller,
+                 "the AICI controller that decides on the tokens: a tag, or a module's id");
+  app.add_option("--controller-arg", options.params.controller_arg, "its argument");
   app.add_flag("--retry{3}", options.retry_attempts,
                "go on exactly with what is lost with its connection, or fails by an error that may "
                "pass: so many tries in a row without a new token (3)");

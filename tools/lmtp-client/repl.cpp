@@ -5,6 +5,7 @@
 
 #include "common/json_text.h"
 #include "lmtp/base/version.h"
+#include "repl_text.h"
 
 namespace lmtp::tools {
 namespace {
@@ -22,17 +23,16 @@ constexpr const char* kHelp =
     "/chat [off]                prompts are messages of a new chat from now on, or no longer\n"
     "/system [TEXT]             the chat's system message\n"
     "/undo                      take the last prompt of the chat and its answer back\n"
+    "/controller NAME [ARG]     streams are decided on by this controller (a tag or an id) from "
+    "now\n"
+    "                           on, with this argument; /controller off; /controller list\n"
+    "/controller upload FILE.wasm [TAG]\n"
+    "                           bring one, and name it\n"
     "/info                      what the server says of its model\n"
     "/help                      this\n"
     "/quit                      end; so does Ctrl-D\n"
     "Ctrl-C ends the stream that is running, or clears the line.\n"
     "A prompt that begins with / is written with a space in front of it.\n";
-
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
-  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
-  return text;
-}
 
 // Reads one line of `input` without its line end. False at the end of the input.
 bool read_line(std::FILE* input, std::string& line, bool& too_long) {
@@ -47,37 +47,6 @@ bool read_line(std::FILE* input, std::string& line, bool& too_long) {
     }
   }
   return !line.empty();
-}
-
-void print(std::string_view text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
-}
-
-// Prints an error on one line; it may quote any text of a server.
-std::string one_line(std::string text) {
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < 0x20) c = ' ';
-  }
-  return text;
-}
-
-// A token's text in quotes, so that spaces and line ends are visible.
-std::string quoted_token(std::string_view bytes) {
-  tokenizer::StreamDecoder decoder;
-  std::string text = decoder.push(bytes);
-  text += decoder.finish();
-  std::string out = "'";
-  for (const char c : text) {
-    if (c == '\n') {
-      out += "\\n";
-    } else if (c == '\t') {
-      out += "\\t";
-    } else {
-      out.push_back(c);
-    }
-  }
-  return out + "'";
 }
 
 }  // namespace
@@ -172,6 +141,7 @@ Repl::Status Repl::run_command(std::string_view line) {
   if (command == "/chat") return chat(trimmed(rest));
   if (command == "/system") return set_system(trimmed(rest));
   if (command == "/undo") return undo();
+  if (command == "/controller") return controller(trimmed(rest));
   return fail("unknown command " + std::string(command) +
               "; /help lists them (a prompt that begins with / needs a space in front)");
 }
@@ -192,15 +162,13 @@ Repl::Status Repl::set(std::string_view words) {
   }
   ReplParams changed = options_.params;
   while (!words.empty()) {
-    const std::size_t end = std::min(words.find(' '), words.size());
-    const std::string_view word = words.substr(0, end);
+    const std::string_view word = take_word(words);
     const std::size_t equals = word.find('=');
     if (equals == std::string_view::npos) {
       return fail("'" + std::string(word) + "' is not key=value; known keys are " + param_names());
     }
     const auto done = set_param(changed, word.substr(0, equals), word.substr(equals + 1));
     if (!done) return fail(done.error().message);
-    words = trimmed(words.substr(end));
   }
   options_.params = std::move(changed);
   return Status::kOk;
@@ -265,7 +233,7 @@ Result<void> Repl::set_prompt(Message& message, const std::string& prompt,
 std::string Repl::piece_of(const ServerEntry& entry, bool at_start,
                            tokenizer::StreamDecoder& decoder) const {
   if (entry.text || tokenizer_ == nullptr) return entry.text.value_or("");
-  if (tokenizer_->is_special(*entry.token)) return "";
+  if (!entry.token || tokenizer_->is_special(*entry.token)) return "";
   return decoder.push(at_start ? tokenizer_->first_token_bytes(*entry.token)
                                : tokenizer_->token_bytes(*entry.token));
 }
@@ -283,6 +251,11 @@ Repl::Status Repl::generate(const std::string& prompt, const ReplParams& params)
   message.stop = params.stop;
   message.grammar = params.grammar;
   if (!params.stop.empty()) message.options.text = true;  // which ends where they begin
+  if (!params.controller.empty()) {
+    message.controller = params.controller;
+    message.controller_arg = params.controller_arg;
+    return generate_controlled(std::move(message), prompt);
+  }
 
   tokenizer::StreamDecoder decoder;
   std::vector<TokenId> ids = message.prompt;

@@ -55,7 +55,10 @@ class Repl {
   Status chat(std::string_view words);
   Status set_system(std::string_view text);
   Status undo();
+  Status controller(std::string_view words);
+  Status upload_controller(std::string_view words);
   Status generate(const std::string& prompt, const ReplParams& params);
+  Status generate_controlled(protocol::GenerateMessage message, const std::string& prompt);
   Status score(const std::string& prompt, const std::string& text);
   Status fail(const std::string& message) const;
   Status status_of(const Result<ServerLink::Outcome>& outcome) const;

@@ -166,6 +166,21 @@ std::string grammar_text(const std::optional<Grammar>& grammar) {
   return text + "}";
 }
 
+// 65, or "65 66".
+Result<void> set_controller_arg(std::string& arg, std::string_view value) {
+  if (!value.starts_with('"')) {
+    arg = value;
+    return {};
+  }
+  const auto parsed = parse_json(value, "controller_arg");
+  if (!parsed || !parsed->is_string()) {
+    return Error{ErrorCode::kInvalid,
+                 "controller_arg: write 65 or \"65\\u002066\" without spaces; \"\" takes it away"};
+  }
+  arg = parsed->get<std::string>();
+  return {};
+}
+
 std::string stop_text(const std::vector<std::string>& stop) {
   return stop.empty() ? "none" : json_text(OrderedJson(stop));
 }
@@ -173,11 +188,15 @@ std::string stop_text(const std::vector<std::string>& stop) {
 constexpr std::string_view kBosName = "bos";
 constexpr std::string_view kStopName = "stop";
 constexpr std::string_view kGrammarName = "grammar";
+constexpr std::string_view kControllerName = "controller";
+constexpr std::string_view kControllerArgName = "controller_arg";
 
 constexpr std::array kNames = [] {
-  std::array<std::string_view, kSamplingTable.size() + 3> names;
+  constexpr std::array kOthers = {kBosName, kStopName, kGrammarName, kControllerName,
+                                  kControllerArgName};
+  std::array<std::string_view, kSamplingTable.size() + kOthers.size()> names;
   auto at = std::ranges::transform(kSamplingTable, names.begin(), &SamplingParam::name).out;
-  for (const std::string_view name : {kBosName, kStopName, kGrammarName}) *at++ = name;
+  std::ranges::copy(kOthers, at);
   return names;
 }();
 
@@ -223,6 +242,11 @@ Result<void> set_param(ReplParams& params, std::string_view key, std::string_vie
   }
   if (key == kStopName) return set_stop(params.stop, value);
   if (key == kGrammarName) return set_grammar(params.grammar, value);
+  if (key == kControllerArgName) return set_controller_arg(params.controller_arg, value);
+  if (key == kControllerName) {
+    params.controller = value == "none" || value == "None" ? std::string() : std::string(value);
+    return {};
+  }
   const auto* const param = std::ranges::find(kSamplingTable, key, &SamplingParam::name);
   if (param == kSamplingTable.end()) return unknown_param(key);
   return set(params.sampling, *param, value);
@@ -236,7 +260,11 @@ std::string describe_params(const ReplParams& params) {
   const char* const bos = !params.bos ? "as the tokenizer says" : *params.bos ? "true" : "false";
   text.append(kBosName).append("=").append(bos).append("\n");
   text.append(kStopName).append("=").append(stop_text(params.stop)).append("\n");
-  return text.append(kGrammarName).append("=").append(grammar_text(params.grammar)).append("\n");
+  text.append(kGrammarName).append("=").append(grammar_text(params.grammar)).append("\n");
+  text.append(kControllerName).append("=");
+  text.append(params.controller.empty() ? "none" : params.controller).append("\n");
+  append_json_string(params.controller_arg, text.append(kControllerArgName).append("="));
+  return text.append("\n");
 }
 
 std::string param_names() {

@@ -19,10 +19,13 @@ struct ReplParams {
   std::optional<bool> bos;
   std::vector<std::string> stop;  // the text ends before the first of them
   std::optional<Grammar> grammar;
+  std::string controller;      // a tag or a module's id; empty: none
+  std::string controller_arg;  // its argument
 };
 
 // Sets one parameter by its wire name, `bos`, `stop` (one as it stands, or as JSON a string or a
-// list) or `grammar` (as on the wire). The error says what is allowed; ranges are checked
+// list), `grammar` (as on the wire), `controller` or `controller_arg` (as it stands, or a JSON
+// string). The error says what is allowed; ranges are checked
 // by the server.
 Result<void> set_param(ReplParams& params, std::string_view key, std::string_view value);
 

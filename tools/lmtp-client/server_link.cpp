@@ -60,6 +60,7 @@ Result<ServerLink::Outcome> ServerLink::run_stream(Message message, const Handle
   message.model = options_.model;
   const auto outcome = client_.run(std::move(message), [&](const ServerEntry& entry) {
     if (entry.status == "loading" && handler.on_loading) handler.on_loading(entry);
+    if (handler.on_controlled && entry.status.empty()) return handler.on_controlled(entry);
     if (entry.token) handler.on_token(entry);
   });
   if (!outcome) return with_hint(outcome.error());
@@ -104,6 +105,13 @@ void ServerLink::cancel() {
 std::optional<ServerInfo> ServerLink::info() const {
   if (!client_.info()) return std::nullopt;
   return read_server_info(*client_.info());
+}
+
+Result<std::string> ServerLink::ask(protocol::ControllerMessage message) {
+  const Waking waking(interrupts_, client_.client());
+  auto answer = client_.ask(std::move(message));
+  if (!answer) interrupts_.take();
+  return answer;
 }
 
 Result<ServerInfo> ServerLink::ask_info() {

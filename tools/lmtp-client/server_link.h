@@ -30,6 +30,8 @@ class ServerLink {
   struct Handler {
     std::function<void(const protocol::ServerEntry&)> on_token;
     std::function<void(const protocol::ServerEntry&)> on_loading;
+    // In the place of on_token for a stream with a controller: all that comes of it.
+    std::function<void(const protocol::ServerEntry&)> on_controlled = {};
   };
   enum class Outcome { kFinished, kCancelled };
 
@@ -41,6 +43,10 @@ class ServerLink {
   // Runs one stream to its end. The link chooses stream id and model of the message.
   Result<Outcome> run(protocol::GenerateMessage message, const Handler& handler);
   Result<Outcome> run(protocol::ScoreMessage message, const Handler& handler);
+
+  // Uploads, names or lists controllers, and waits for the answer, JSON. Also an error if the
+  // server refuses, or after Ctrl-C.
+  Result<std::string> ask(protocol::ControllerMessage message);
 
   // Requests it again, and waits. Also an error if the server refuses or does not answer.
   Result<ServerInfo> ask_info();

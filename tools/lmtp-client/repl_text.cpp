@@ -1,0 +1,52 @@
+#include "repl_text.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "lmtp/tokenizer/tokenizer.h"
+
+namespace lmtp::tools {
+
+std::string_view trimmed(std::string_view text) {
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  return text;
+}
+
+std::string_view take_word(std::string_view& words) {
+  const std::size_t end = std::min(words.find(' '), words.size());
+  const std::string_view word = words.substr(0, end);
+  words = trimmed(words.substr(end));
+  return word;
+}
+
+void print(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+std::string one_line(std::string text) {
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < 0x20) c = ' ';
+  }
+  return text;
+}
+
+std::string quoted_token(std::string_view bytes) {
+  tokenizer::StreamDecoder decoder;
+  std::string text = decoder.push(bytes);
+  text += decoder.finish();
+  std::string out = "'";
+  for (const char c : text) {
+    if (c == '\n') {
+      out += "\\n";
+    } else if (c == '\t') {
+      out += "\\t";
+    } else {
+      out.push_back(c);
+    }
+  }
+  return out + "'";
+}
+
+}  // namespace lmtp::tools
