@@ -13,6 +13,7 @@ import contextlib
 import json
 
 import aiohttp
+import controller_faults  # noqa: F401
 import edit_faults  # noqa: F401
 import grammar_faults  # noqa: F401
 from aiohttp import web

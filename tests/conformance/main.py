@@ -15,6 +15,7 @@ from xml.etree import ElementTree
 # They fill the table.
 import base_rules  # noqa: F401
 import buffer_rules  # noqa: F401
+import controller_rules  # noqa: F401
 import edit_rules  # noqa: F401
 import grammar_rules  # noqa: F401
 import stream_rules  # noqa: F401

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import pytest
 from auto_server import Auto
 from lmtp_socket import Socket
-from servers import Server, free_port
+from servers import LmtpServe, Server, free_port
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "conformance"))
@@ -34,6 +34,15 @@ SLOW_FOR_LMQL = {
     "tokens-come-in-order", "null-fields-are-absent",
 }  # fmt: skip
 LOST_S = 2  # what a fault keeps back does not come later either
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    """With all that the rules can ask for."""
+    options = ["--max-message-size", "1MiB", "--aici", "--aici-cache", tmp_path_factory.mktemp("c")]
+    with LmtpServe("demo", "--kv-cache", "64MiB", *options) as server:
+        yield server
+    assert server.exit_code == 0, server.log_tail
 
 
 def conformance(*arguments):
@@ -80,7 +89,8 @@ def test_every_rule_holds(demo, tmp_path):
 
 def test_every_rule_holds_on_a_server_of_any_model_behind_a_unix_socket(tmp_path):
     url = f"unix:{tmp_path}/lmtp.sock"
-    with Auto(tmp_path, "--listen", url):  # without a hub, where no name can be said to be unknown
+    options = ["--listen", url, "--aici", "--aici-cache", tmp_path / "aici"]
+    with Auto(tmp_path, *options):  # without a hub, where no name can be said to be unknown
         done = conformance(url, "--level", LEVEL)
     assert done.returncode == 0, done.stdout + done.stderr
     skipped = re.findall(r"^skip +(\S+).*", done.stdout, re.MULTILINE)
@@ -88,6 +98,14 @@ def test_every_rule_holds_on_a_server_of_any_model_behind_a_unix_socket(tmp_path
     assert {rule.section for rule in RULES if rule.name in skipped} == {"Chats"}
     num_passed = len(re.findall(r"^pass ", done.stdout, re.MULTILINE))
     assert num_passed + len(skipped) == len(LEVEL_RULES) + 1, "none is left out"
+
+
+def test_what_a_server_does_not_list_is_not_asked_of_it():
+    rules = [rule.name for rule in LEVEL_RULES if "CONTROLLER" in rule.needs]
+    with LmtpServe("demo", "--kv-cache", "64MiB") as server:
+        done = conformance(server.endpoint, *(o for name in rules for o in ("--only", name)))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("skip ") == len(rules) > 4, done.stdout
 
 
 def test_a_broken_rule_is_a_failure_by_name(demo, tmp_path):
