@@ -116,6 +116,20 @@ class ScriptedRuntime : public aici::Runtime {
     const std::lock_guard lock(mutex_);
     return scripts_.size();
   }
+  // Keeps the answers back until open().
+  void close() {
+    const std::lock_guard lock(mutex_);
+    is_closed_ = true;
+  }
+  void open() {
+    std::vector<std::function<void()>> answers;
+    {
+      const std::lock_guard lock(mutex_);
+      is_closed_ = false;
+      answers.swap(kept_);
+    }
+    for (const auto& answer : answers) answer();
+  }
 
   std::map<std::string, Script> requests;
   std::vector<Script> forks;
@@ -126,6 +140,10 @@ class ScriptedRuntime : public aici::Runtime {
 
  private:
   void run(std::function<void()> answer) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (is_closed_) return kept_.push_back(std::move(answer));
+    }
     if (delay.count() < 0) return answer();
     const std::lock_guard lock(mutex_);
     threads_.emplace_back([this, answer = std::move(answer)] {
@@ -135,6 +153,8 @@ class ScriptedRuntime : public aici::Runtime {
   }
 
   std::mutex mutex_;
+  bool is_closed_ = false;
+  std::vector<std::function<void()>> kept_;
   std::map<aici::Sequence, Script> scripts_;
   std::vector<std::thread> threads_;
 };
@@ -322,6 +342,21 @@ TEST_P(ControlledStreamsTest, WaitWithoutHoldingUpOthers) {
   submit_plain(2, 300);
   EXPECT_EQ(sink_->wait_done(1).tokens, (std::vector<TokenId>{1, 2}));
   EXPECT_EQ(sink_->wait_done(2).tokens, after({}, 300));
+}
+
+// Nothing is answered until the other stream has ended.
+TEST_P(ControlledStreamsTest, AreNotWaitedForByStepsWithoutThem) {
+  make_engine();
+  runtime_->close();
+  submit(1, {draw(only({1})), draw(only({2})), stop()});
+  submit_plain(2, 300);
+  EXPECT_EQ(sink_->wait_done(2).tokens, after({}, 300));
+  EXPECT_EQ(engine_->stats().num_masks, 0);
+  EXPECT_EQ(engine_->stats().mask_wait_us, 0);
+  runtime_->open();
+  EXPECT_EQ(sink_->wait_done(1).tokens, (std::vector<TokenId>{1, 2}));
+  EXPECT_EQ(engine_->stats().num_masks, 2);
+  EXPECT_EQ(engine_->stats().num_late_masks, 0);
 }
 
 TEST_P(ControlledStreamsTest, FailAlone) {

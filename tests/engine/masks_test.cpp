@@ -142,6 +142,28 @@ TEST_P(EngineMasksTest, DecideWhatIsDrawnBesideOthers) {
   EXPECT_EQ(num_ahead > 0, GetParam()) << "the forward pass does not wait for masks";
 }
 
+TEST_P(EngineMasksTest, StepsOfFreeStreamsWaitForNone) {
+  const auto engine = make_engine(kLong);
+  const auto expect_counts = [&](std::int64_t num_masks, std::int64_t mask_wait_us) {
+    const EngineStats stats = engine->stats();
+    EXPECT_EQ(stats.num_masks, num_masks);
+    EXPECT_EQ(stats.num_late_masks, 0);
+    EXPECT_EQ(stats.mask_wait_us, mask_wait_us);
+  };
+  submit(*engine, 1, nullptr, 0, 400);
+  EXPECT_EQ(sink_->wait_done(1).tokens.size(), 400U);
+  expect_counts(0, 0);
+  const auto source = std::make_shared<Source>();
+  source->delay = std::chrono::milliseconds(2);
+  submit(*engine, 2, source);
+  expect_masked(sink_->wait_done(2).tokens);
+  const std::int64_t mask_wait_us = engine->stats().mask_wait_us;
+  EXPECT_GT(mask_wait_us, 0);
+  submit(*engine, 3, nullptr, 5, 400);
+  EXPECT_EQ(sink_->wait_done(3).tokens.size(), 400U);
+  expect_counts(kTokens, mask_wait_us);
+}
+
 // Where the others go on, a step behind its last one could be begun before that one is chosen.
 TEST_P(EngineMasksTest, HoldForAStreamsLastTokenToo) {
   const auto engine = make_engine(kLong);
@@ -160,6 +182,9 @@ TEST_P(EngineMasksTest, ThatTakeLongerThanIsWaitedForArrive) {
   submit(*engine, 2, nullptr, 0, 400);
   expect_masked(sink_->wait_done(1).tokens, 5);
   EXPECT_EQ(sink_->wait_done(2).tokens.size(), 400U);
+  const EngineStats stats = engine->stats();
+  EXPECT_GE(stats.num_late_masks, 1);
+  EXPECT_GE(stats.num_masks, stats.num_late_masks + 5) << "the late ones were there in the end";
 }
 
 // No stream waits for another's mask, and the late one gets what it would have got.
