@@ -267,6 +267,39 @@ def test_over_lmtp(server):
     asyncio.run(asyncio.wait_for(scenario(), TIMEOUT_S))
 
 
+def test_free_streams_have_their_bits_beside_controllers(server):
+    free = {i: {"prompt": "Once", "max_tokens": 60, "temperature": 1, "seed": i} for i in range(3)}
+    free[3] = {**free[0], "grammar": {"type": "regex", "value": "[a-z ]{200}"}}
+    controlled = [("fork", None), ("forced", ids_of("abc")), ("backtrack", ids_of("!?")),
+                  ("bad", "t"), ("allow_one", ids_of("Hello"))]  # fmt: skip
+
+    async def bits(s, stream_id):
+        found = []
+        while not found or found[-1]["finish_reason"] is None:
+            found.append(await s.token_of(stream_id))
+        return [(entry["token"], entry["logprob"]) for entry in found]
+
+    async def scenario():
+        async with Socket(server.endpoint) as s:
+            alone = {}
+            for i, fields in free.items():
+                await s.send("GENERATE", stream_id=i, **fields)
+                alone[i] = await bits(s, i)
+            num_before = len(s.messages)
+            for i, (name, arg) in enumerate(controlled):
+                more = {} if arg is None else {"controller_arg": arg}
+                await s.send("GENERATE", stream_id=10 + i, controller=name, prompt="Once",
+                             temperature=1, max_tokens=32, **more)  # fmt: skip
+            for i, fields in free.items():
+                await s.send("GENERATE", stream_id=i, **fields)
+            assert {i: await bits(s, i) for i in free} == alone
+            came = [e["stream_id"] for _, entries in s.messages[num_before:] for e in entries]
+            begun = came.index(0)
+            assert any(stream_id >= 10 for stream_id in came[begun:]), "they ran side by side"
+
+    asyncio.run(asyncio.wait_for(scenario(), TIMEOUT_S))
+
+
 async def controller(s, stream_id, **fields):
     """What a CONTROLLER is answered, or the error."""
     await s.send("CONTROLLER", stream_id=stream_id, **fields)

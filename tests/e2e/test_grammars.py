@@ -8,6 +8,7 @@ import pathlib
 import re
 import sys
 
+import lark
 import openai
 import pydantic
 import pytest
@@ -20,13 +21,37 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "docs" / "e
 import lmtp  # noqa: E402
 
 PROMPT = "Once upon a time"
-LIST = r"""
-start: "[" pair ("," pair)* "]"
-pair: WORD "=" NUMBER
-WORD: /[a-z]{1,6}/
-NUMBER: /[0-9]{1,3}/
-"""
-LIST_AS_REGEX = r"\[[a-z]{1,6}=[0-9]{1,3}(,[a-z]{1,6}=[0-9]{1,3})*\]"
+# By name, in what llguidance and lark both read: how lark is told to read it, what the demo needs a
+# bias on so that texts end, and the grammar.
+LARK = {
+    "arithmetic": ("lalr", "0123456789)", r"""
+start: sum
+sum: product (("+" | "-") product)*
+product: atom (("*" | "/") atom)*
+atom: NUMBER | "-" atom | "(" sum ")"
+NUMBER: /[0-9]{1,4}(\.[0-9]{1,2})?/
+"""),
+    "JSON": ("lalr", "]}\"", r"""
+start: "[" value "," value "," value "]"
+value: object | list | STRING | NUMBER | "true" | "false" | "null"
+object: "{" (pair ("," pair)*)? "}"
+list: "[" (value ("," value)*)? "]"
+pair: STRING ":" value
+STRING: /"[^"\\\x00-\x1f]{0,20}"/
+NUMBER: /-?(0|[1-9][0-9]{0,5})(\.[0-9]{1,3})?/
+"""),
+    "palindromes": ("earley", "", r"""
+start: word word word
+word: "a" word "a" | "b" word "b" | "c"
+"""),
+    "CSV": ("earley", "\n\"", r"""
+start: row row row
+row: field ("," field)* "\n"
+field: PLAIN? | QUOTED
+PLAIN: /[^,"\r\n]{1,12}/
+QUOTED: /"([^"]|""){0,12}"/
+"""),
+}  # fmt: skip
 
 
 class Mood(enum.Enum):
@@ -154,18 +179,29 @@ def test_texts_are_matches_by_re(demo, pattern):
     run(go())
 
 
-def test_texts_are_of_their_lark_grammar(demo):
+@pytest.mark.parametrize("name", LARK)
+def test_texts_are_parsed_by_lark(demo, name):
+    how, biased, grammar = LARK[name]
+    parser = lark.Lark(grammar, parser=how)
+
     async def go():
         async with lmtp.connect(demo.endpoint) as client:
-            for seed in range(3):
-                stream = client.generate(
-                    PROMPT, temperature=1, seed=seed, max_tokens=40,
-                    grammar={"type": "lark", "value": LIST})  # fmt: skip
-                tokens = [t async for t in stream]
-                if tokens[-1].finish_reason == "stop":
-                    assert re.fullmatch(LIST_AS_REGEX, "".join(t.text for t in tokens))
+            (end,) = (await client.model_info())["eos_token_ids"]
+            bias = {(await client.tokenize(text))[0]: 3 for text in biased} | {end: 3}
 
-    run(go())
+            async def run_one(seed):
+                return [t async for t in client.generate(
+                    PROMPT, temperature=1, seed=seed, max_tokens=300, logit_bias=bias,
+                    grammar={"type": "lark", "value": grammar})]  # fmt: skip
+
+            return await asyncio.gather(*map(run_one, range(12)))
+
+    streams = run(go())
+    texts = {"".join(t.text for t in tokens) for tokens in streams
+             if tokens[-1].finish_reason == "stop"}  # fmt: skip
+    assert len(texts) >= 5, texts
+    for text in texts:
+        parser.parse(text)
 
 
 def test_lmqls_operators(demo):
@@ -216,6 +252,44 @@ def test_forced_tokens_have_the_bits_of_drawn_ones(demo):
             assert [(t.id, t.logprob) for t in free] == [(t.id, t.logprob) for t in tokens]
 
     run(go())
+
+
+def test_alone_or_in_company_forced_or_drawn_the_bits_are_the_same(demo):
+    """A stream that has stop strings is not forced. Free streams run beside constrained ones."""
+    schema = {**Cat.model_json_schema(), "x-guidance": {"whitespace_flexible": False}}
+    constrained = [
+        {"type": "json_schema", "value": schema},
+        {"type": "regex", "value": r'[a-z]{3,9} said: "Once upon a time, [a-z ]{5,60}"\.'},
+        {"type": "lark", "value": LARK["JSON"][-1]},
+    ]
+    never = "no text has this"
+    asked = [{"temperature": t} for t in (0, 1, 0.7)]  # free ones first
+    num_free = len(asked)
+    for grammar in constrained:
+        asked += [{"grammar": grammar}, {"grammar": grammar, "stop": never}]
+    for i, fields in enumerate(asked):
+        seed = i if i < num_free else (i - num_free) // 2
+        asked[i] = {"temperature": 1, "max_tokens": 80, "seed": seed, **fields}
+
+    async def go():
+        async with lmtp.connect(demo.endpoint) as client:
+            async def one(fields):
+                return [t async for t in client.generate(PROMPT, **fields)]
+
+            alone = [await one(fields) for fields in asked]
+            together = await asyncio.gather(*map(one, [*asked, *asked]))
+            return alone, together
+
+    def bits(tokens):
+        return [(t.id, t.logprob) for t in tokens]
+
+    alone, together = run(go())
+    for i, tokens in enumerate(alone):
+        assert bits(tokens) == bits(together[i]) == bits(together[len(asked) + i]), asked[i]
+    for forced, drawn in zip(alone[num_free::2], alone[num_free + 1 :: 2], strict=True):
+        assert bits(forced) == bits(drawn)
+        assert not any(t.forced for t in drawn)
+    assert any(t.forced for t in alone[num_free]) and any(t.forced for t in alone[num_free + 2])
 
 
 def test_bad_grammars_are_refused_and_the_connection_lives(demo):

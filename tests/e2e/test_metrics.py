@@ -100,6 +100,8 @@ def test_what_was_done_is_counted(counted):
     assert values["request_generation_tokens_sum"] == 10
     assert values["request_prompt_tokens_sum"] == 3 * len(PROMPT)
     assert values["iteration_tokens_count"] == values["steps_total"] == stats["num_steps"]
+    masks = ("masks_total", "masks_late_total", "mask_wait_seconds_total", "forced_tokens_total")
+    assert [values[name] for name in masks] == [0, 0, 0, 0], "no stream was constrained"
     # The first counts the cancelled stream too, which has no end-to-end latency.
     assert values["time_to_first_token_seconds_sum"] > 0
     assert values["e2e_request_latency_seconds_sum"] > 0
@@ -112,6 +114,30 @@ def test_what_was_done_is_counted(counted):
         'lmtp_request_success_total{model_name="demo",finished_reason="stop"}': 1,
         'lmtp_request_failure_total{model_name="demo",cause="cancelled"}': 1,
     }
+
+
+def test_steps_wait_for_masks_of_constrained_streams_alone(demo):
+    """By what is counted: a free stream adds nothing, before and after."""
+
+    async def counts_after(s, stream_id, **fields):
+        await generate(s, stream_id, 40, **fields)
+        ids, _ = await s.finish(stream_id)
+        stats = (await s.model_info())["stats"]
+        names = ("num_masks", "num_late_masks", "mask_wait_us", "num_forced_tokens")
+        return ids, [stats[name] for name in names]
+
+    async def ask():
+        async with Socket(demo.endpoint) as s:
+            _, before = await counts_after(s, 1)
+            assert before == [0, 0, 0, 0]
+            grammar = {"type": "regex", "value": "[a-z]{5,20}-Once upon a time-[0-9]{9}"}
+            ids, masked = await counts_after(s, 2, grammar=grammar)
+            num_masks, num_late, wait_us, num_forced = masked
+            assert num_forced > 0 and wait_us > 0
+            assert num_masks - num_late == len(ids) - num_forced
+            assert (await counts_after(s, 3))[1] == masked
+
+    asyncio.run(ask())
 
 
 def test_the_same_under_the_names_of_vllm_and_tgi(counted):

@@ -4,7 +4,9 @@
 //   grammar-check schemas FOLDER       with the tokenizer of FOLDER: on each line of standard input
 //                                      {"schema": TEXT, "texts": [TEXT, ...]}, on each of standard
 //                                      output {"error": TEXT} or {"taken": [whether a text is one
-//                                      of the schema's, ...], "ms": of compiling}
+//                                      of the schema's, ...], "ms": of compiling}; for "begun":
+//                                      [[TOKEN, ...], ...] also "begun": [whether a text of the
+//                                      schema's may begin so, ...]
 //   grammar-check masks FOLDER             what a mask takes, in microseconds
 #include <algorithm>
 #include <chrono>
@@ -119,6 +121,10 @@ int check_schemas(Checker& checker) {
       answer["taken"] = OrderedJson::array();
       for (const Json& text : *texts) {
         answer["taken"].push_back(checker.takes(*grammar, text.get<std::string>()));
+      }
+      for (const Json& ids : request->value("begun", Json::array())) {
+        const auto tokens = ids.get<std::vector<TokenId>>();
+        answer["begun"].push_back(constrain(*grammar, tokens, nullptr).ok());
       }
     } else {
       answer["error"] = grammar.error().message;

@@ -33,15 +33,19 @@ def texts_of(data):
     yield json.dumps(data, ensure_ascii=False, indent=2)
 
 
-def check(cases, program, model):
-    lines = [
-        json.dumps({"schema": json.dumps(case["schema"]),
-                    "texts": [text for test in case["tests"] for text in texts_of(test["data"])]})
-        for case in cases
-    ]  # fmt: skip
-    run = subprocess.run([program, "schemas", model], input="\n".join(lines) + "\n",
-                         stdout=subprocess.PIPE, text=True, check=True)  # fmt: skip
+def ask_program(program, model, requests):
+    """An answer for each; grammar_check.cpp has their fields."""
+    run = subprocess.run([program, "schemas", model], stdout=subprocess.PIPE, text=True, check=True,
+                         input="".join(json.dumps(asked) + "\n" for asked in requests))  # fmt: skip
     return [json.loads(line) for line in run.stdout.splitlines()]
+
+
+def check(cases, program, model):
+    return ask_program(program, model, [
+        {"schema": json.dumps(case["schema"]),
+         "texts": [text for test in case["tests"] for text in texts_of(test["data"])]}
+        for case in cases
+    ])  # fmt: skip
 
 
 def main():
