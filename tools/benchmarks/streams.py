@@ -35,13 +35,15 @@ class Run:
         """From the start of the first stream to the end of the last."""
         return self.num_tokens() / (max(t[-1] for t in self.times) - self.start)
 
-    def steady_tokens_per_s(self):
-        """While all streams decode: from the last first token to the first last one."""
+    def steady_tokens_per_s(self, first=0, count=None):
+        """While all streams decode: from the last first token to the first last one. `first` and
+        `count`: only the tokens of so many streams from this one on."""
         begin, end = max(t[0] for t in self.times), min(t[-1] for t in self.times)
-        count = sum(begin < at <= end for times in self.times for at in times)
-        if end <= begin or count == 0:
+        counted = self.times[first:][:count]
+        num_tokens = sum(begin < at <= end for times in counted for at in times)
+        if end <= begin or num_tokens == 0:
             raise RuntimeError("the streams never decoded all at once: give them more tokens")
-        return count / (end - begin)
+        return num_tokens / (end - begin)
 
     def gap_s(self, fraction):
         """The time between tokens of a stream that this part of all gaps do not exceed."""
@@ -52,14 +54,14 @@ class Run:
 # ---- lmtp-serve: a WebSocket ----
 
 
-def run_lmtp(endpoint, prompts, max_tokens, eos, forbidden=None, timeout_s=TIMEOUT_S):
+def run_lmtp(endpoint, prompts, max_tokens, eos, forbidden=None, timeout_s=TIMEOUT_S, more=None):
     """All prompts as streams of one connection, greedily, without the end-of-text tokens `eos`;
-    `forbidden`: by stream, tokens that are not allowed either."""
+    `forbidden`: by stream, tokens that are not allowed either; `more`: by stream, other fields."""
     requests = []
     for i, prompt in enumerate(prompts):
         bias = {str(t): -100 for t in [*eos, *(forbidden[i] if forbidden else ())]}
         request = {"stream_id": i, "prompt": prompt, "max_tokens": max_tokens, "temperature": 0.0,
-                   "logit_bias": bias}  # fmt: skip
+                   "logit_bias": bias, **(more[i] if more else {})}  # fmt: skip
         requests.append("GENERATE " + json.dumps(request))
     start, messages = asyncio.run(asyncio.wait_for(talk(endpoint, requests), timeout_s))
     return read_lmtp(start, messages, len(prompts))
