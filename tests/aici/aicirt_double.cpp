@@ -1,7 +1,8 @@
 // A runtime's program as an engine starts it: the runtime's end of lmtp-aicirt over controllers
-// that are scripts (scripted_runtime.h), or with DOUBLE_WASM set over Wasm. --tokenizer is the size
-// of the vocabulary. By variables of the environment it fails; with DOUBLE_ONCE=FILE only until
-// that file is there, which it makes.
+// that are scripts (scripted_runtime.h), with DOUBLE_WASM set over Wasm, and with DOUBLE_CALLS=FILE
+// over what was recorded in it (recorded_runtime.h). --tokenizer is the size of the vocabulary. By
+// variables of the environment it fails; with DOUBLE_ONCE=FILE only until that file is there, which
+// it makes.
 //   DOUBLE_FAULT=kill:N  it kills itself in the place of answer N, counted on both channels
 //                hang:N, broken:N (no JSON), bare:N (JSON that is none of the protocol's)
 //                vocab:N the vocabulary has N tokens
@@ -24,6 +25,7 @@
 #include "lmtp-aicirt/aicirt_options.h"
 #include "lmtp-aicirt/serve.h"
 #include "lmtp/aici/embedded_runtime.h"
+#include "recorded_runtime.h"
 #include "scripted_runtime.h"
 
 namespace lmtp::testing {
@@ -89,6 +91,9 @@ class Fault {
 };
 
 std::unique_ptr<aici::Runtime> make_runtime(const aicirt::AicirtOptions& options, int vocab_size) {
+  if (const std::string calls = variable("DOUBLE_CALLS"); !calls.empty()) {
+    return std::make_unique<RecordedRuntime>(calls, report);
+  }
   const bool is_scripted = variable("DOUBLE_WASM").empty();
   if (is_scripted) return std::make_unique<ScriptedRuntime>(vocab_size, report);
   aici::EmbeddedOptions embedded;

@@ -442,6 +442,31 @@ def test_the_client_program_tells_what_went_wrong(server):
     assert done.returncode == 1 and done.stderr.count("error: ") == 2
 
 
+# AICI's own controllers, which are not here, as they once went along with the demo.
+@pytest.mark.parametrize("dialect", ["a", "c"])
+def test_recorded_controllers_take_the_server_the_same_way_again(dialect, tmp_path):
+    calls = ROOT / "tests" / "aici" / "calls" / "demo.jsonl"
+    lines = [json.loads(line) for line in calls.read_text().splitlines()]
+    report = tmp_path / "report"
+    program = tmp_path / "start"
+    program.write_text(
+        f"#!/bin/sh\nDOUBLE_CALLS={calls} DOUBLE_REPORT={report} "
+        f'exec {bin_dir().parent}/tests/lmtp_aicirt_double "$@"\n'
+    )
+    program.chmod(0o755)
+    options = ["--aicirt", program, "--aicirt-tokenizer", lines[0]["vocab_size"]]
+    with LmtpServe("demo", *options, "--aicirt-dialect", dialect) as running:
+        for call in lines:
+            if call.get("call") != "instantiate":
+                continue
+            prompt = "" if call["prompt"] == lines[1]["prompt"] else "Once"
+            run = Run(running, call["controller"], call["arg"], prompt=prompt, max_tokens=200)
+            assert not run.error and run.forks[0]["text"] == call["text"]
+            assert run.forks[0]["finish_reason"] in ("eos", "aici-stop")
+    assert running.exit_code == 0, running.log_tail
+    assert not report.exists(), report.read_text()
+
+
 def test_a_server_without_controllers_says_so(demo):
     for path, body in [
         ("/v1/controllers", b"\0asm"),
