@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "lmtp/constraint/grammar_compiler.h"
@@ -14,14 +15,22 @@ class CompiledGrammar {
  public:
   // prototype: has consumed nothing.
   CompiledGrammar(std::shared_ptr<const Vocabulary> vocabulary, Matcher prototype)
-      : vocabulary_(std::move(vocabulary)), prototype_(std::move(prototype)) {}
+      : vocabulary_(std::move(vocabulary)),
+        prototype_(std::make_shared<const Matcher>(std::move(prototype))) {}
+  // The same for streams that go on from what `resumed` has consumed.
+  CompiledGrammar(const CompiledGrammar& grammar, Matcher resumed)
+      : vocabulary_(grammar.vocabulary_),
+        prototype_(grammar.prototype_),
+        resumed_(std::move(resumed)) {}
 
   const Vocabulary& vocabulary() const { return *vocabulary_; }
-  Matcher new_matcher() const { return prototype_.clone(); }
+  Matcher new_matcher() const { return prototype_->clone(); }
+  const std::optional<Matcher>& resumed() const { return resumed_; }
 
  private:
   const std::shared_ptr<const Vocabulary> vocabulary_;
-  const Matcher prototype_;
+  const std::shared_ptr<const Matcher> prototype_;
+  const std::optional<Matcher> resumed_;
 };
 
 }  // namespace lmtp::constraint

@@ -8,6 +8,7 @@
 #include <list>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -29,6 +30,9 @@ using Compiled = GrammarCompiler::Compiled;
 constexpr std::size_t kCompileStackBytes = std::size_t{1} << 30;
 constexpr std::size_t kAnswerStackBytes = std::size_t{1} << 20;
 constexpr std::size_t kWaitingMax = 64;
+// Threads that compile. One does; the others take over from those that are late, which cannot be
+// ended.
+constexpr std::size_t kCompilingMax = 3;
 constexpr std::size_t kKnownMax = 256;
 constexpr std::size_t kKnownBytesMax = std::size_t{16} << 20;  // of their texts
 
@@ -51,16 +55,32 @@ Compiled compile_for(const std::shared_ptr<const Vocabulary>& vocabulary, const 
   return std::make_shared<const CompiledGrammar>(vocabulary, std::move(*matcher));
 }
 
+Compiled resume(const CompiledGrammar& grammar, std::span<const TokenId> resumed) {
+  Matcher matcher = grammar.new_matcher();
+  for (const TokenId token : resumed) {
+    if (Result<void> done = matcher.consume(token); !done) {
+      return Error{ErrorCode::kInvalid, "resumed: " + done.error().message};
+    }
+  }
+  return std::make_shared<const CompiledGrammar>(grammar, std::move(matcher));
+}
+
 }  // namespace
 
-// Two threads: one compiles, and may take long over one grammar; the other answers, also for what
-// waits too long.
+// One thread compiles, and may take long over one grammar; another answers, also for what waits too
+// long.
 struct GrammarCompiler::Impl {
   struct Job {
     Grammar grammar;
+    std::vector<TokenId> resumed;
     Done done;
     Clock::time_point deadline;
-    std::optional<Compiled> compiled;
+    std::optional<Compiled> compiled = {};
+  };
+  struct Compiling {
+    DeepThread thread = {};
+    std::shared_ptr<Job> job = {};  // null: waits for one
+    bool is_late = false;           // the job has been answered without it
   };
   struct Known {
     Grammar grammar;
@@ -71,25 +91,34 @@ struct GrammarCompiler::Impl {
   int vocab_size = 0;
   std::vector<TokenId> eos_ids;
   CompilerOptions options;
-  std::optional<Result<std::shared_ptr<const Vocabulary>>> vocabulary;  // the compiling thread's
+  std::mutex vocabulary_mutex;
+  std::optional<Result<std::shared_ptr<const Vocabulary>>> vocabulary;  // guarded by it
 
-  std::mutex mutex;
+  std::mutex mutex;  // guards what follows
   std::condition_variable changed;
   std::deque<std::shared_ptr<Job>> jobs;     // not answered; in the order of their deadlines
   std::deque<std::shared_ptr<Job>> waiting;  // of these, those that are not begun
   std::list<Known> known;                    // the last used one first
   std::size_t known_bytes = 0;
   bool stopping = false;
-  DeepThread compiling;
+  std::deque<Compiling> compiling;  // its elements stay where they are
   DeepThread answering;
 
   std::optional<Compiled> find_known(const Grammar& grammar);
-  // Takes `done` where there is no answer yet.
-  std::optional<Compiled> answer_or_queue(const Grammar& grammar, Done& done);
+  // Takes `done` and `resumed` where there is no answer yet.
+  std::optional<Compiled> answer_or_queue(const Grammar& grammar, Done& done,
+                                          std::vector<TokenId>& resumed);
   void remember(const Grammar& grammar, const Compiled& compiled);
-  Error unfinished() const;
-  void compile_all();
-  void answer_all();
+  bool is_compiling() const;
+  bool all_are_late() const;
+  // Whether the job has no answer yet since it takes long itself, and not those before it.
+  bool is_taking_long(const Job& job) const;
+  Error unfinished(bool takes_long) const;
+  Compiled compile_anew(const Grammar& grammar);
+  void compile_all(Compiling& self);
+  static void start_compiling(const std::shared_ptr<Impl>& impl);
+  static void answer_all(const std::shared_ptr<Impl>& impl);
+  void end();
 };
 
 std::optional<Compiled> GrammarCompiler::Impl::find_known(const Grammar& grammar) {
@@ -110,65 +139,136 @@ void GrammarCompiler::Impl::remember(const Grammar& grammar, const Compiled& com
   }
 }
 
-void GrammarCompiler::Impl::compile_all() {
+bool GrammarCompiler::Impl::is_compiling() const {
+  return std::ranges::any_of(
+      compiling, [](const Compiling& each) { return each.job != nullptr && !each.is_late; });
+}
+
+bool GrammarCompiler::Impl::all_are_late() const {
+  return !compiling.empty() && std::ranges::all_of(compiling, &Compiling::is_late);
+}
+
+bool GrammarCompiler::Impl::is_taking_long(const Job& job) const {
+  return std::ranges::any_of(compiling,
+                             [&](const Compiling& each) { return each.job.get() == &job; });
+}
+
+Compiled GrammarCompiler::Impl::compile_anew(const Grammar& grammar) {
+  std::shared_ptr<const Vocabulary> tokens;
+  {
+    const std::lock_guard lock(vocabulary_mutex);
+    if (!vocabulary) vocabulary = Vocabulary::make(tokenizer, vocab_size, eos_ids);
+    if (!*vocabulary) return vocabulary->error();
+    tokens = **vocabulary;
+  }
+  return compile_for(tokens, grammar);
+}
+
+void GrammarCompiler::Impl::compile_all(Compiling& self) {
   std::unique_lock lock(mutex);
   while (true) {
-    changed.wait(lock, [this] { return stopping || !waiting.empty(); });
+    changed.wait(lock, [this] { return stopping || (!waiting.empty() && !is_compiling()); });
     if (stopping) return;
-    const std::shared_ptr<Job> job = std::move(waiting.front());
+    self.job = std::move(waiting.front());
     waiting.pop_front();
+    const std::shared_ptr<Job> job = self.job;
     std::optional<Compiled> compiled = find_known(job->grammar);
-    if (!compiled) {
-      lock.unlock();
-      compiled = guarded(
-          [&]() -> Compiled {
-            if (!vocabulary) vocabulary = Vocabulary::make(tokenizer, vocab_size, eos_ids);
-            if (!*vocabulary) return vocabulary->error();
-            return compile_for(**vocabulary, job->grammar);
-          },
-          "grammar: ");
-      lock.lock();
-      const bool is_lasting = compiled->ok() || compiled->error().code == ErrorCode::kInvalid;
-      if (is_lasting) remember(job->grammar, *compiled);
+    const bool was_known = compiled.has_value();
+    lock.unlock();
+    if (!was_known) {
+      compiled = guarded([&] { return compile_anew(job->grammar); }, "grammar: ");
     }
-    job->compiled = std::move(compiled);
+    std::optional<Compiled> answer = compiled;
+    if (compiled->ok() && !job->resumed.empty()) {
+      answer = guarded([&] { return resume(***compiled, job->resumed); }, "resumed: ");
+    }
+    lock.lock();
+    const bool is_lasting = compiled->ok() || compiled->error().code == ErrorCode::kInvalid;
+    if (!was_known && is_lasting) remember(job->grammar, *compiled);
+    job->compiled = std::move(answer);
+    self.job = nullptr;
+    self.is_late = false;
     changed.notify_all();
   }
 }
 
-Error GrammarCompiler::Impl::unfinished() const {
-  if (stopping) return {ErrorCode::kStopping, "grammar: its model is being unloaded"};
-  return {ErrorCode::kInvalid, "grammar: took longer than " +
-                                   std::to_string(options.timeout.count()) +
-                                   " ms to compile; allowed are simpler ones"};
+// With the mutex held.
+void GrammarCompiler::Impl::start_compiling(const std::shared_ptr<Impl>& impl) {
+  Compiling& self = impl->compiling.emplace_back();
+  self.thread = DeepThread(kCompileStackBytes, [impl, &self] { impl->compile_all(self); });
 }
 
-void GrammarCompiler::Impl::answer_all() {
-  std::unique_lock lock(mutex);
+Error GrammarCompiler::Impl::unfinished(bool takes_long) const {
+  if (stopping) return {ErrorCode::kStopping, "grammar: its model is being unloaded"};
+  const std::string time = std::to_string(options.timeout.count()) + " ms";
+  if (takes_long) {
+    return {ErrorCode::kInvalid,
+            "grammar: took longer than " + time + " to compile; allowed are simpler ones"};
+  }
+  return {ErrorCode::kOverloaded,
+          "grammar: waited " + time + " for others to be compiled; try again later"};
+}
+
+void GrammarCompiler::Impl::answer_all(const std::shared_ptr<Impl>& impl) {
+  std::unique_lock lock(impl->mutex);
+  auto& jobs = impl->jobs;
   while (true) {
     const auto is_due = [&](const std::shared_ptr<Job>& job) {
-      return stopping || job->compiled || job->deadline <= Clock::now();
+      return impl->stopping || job->compiled || job->deadline <= Clock::now();
     };
     const auto due = std::ranges::find_if(jobs, is_due);
     if (due == jobs.end()) {
-      if (stopping) return;
+      if (impl->stopping) return;
       if (jobs.empty()) {
-        changed.wait(lock);
+        impl->changed.wait(lock);
       } else {
-        changed.wait_until(lock, jobs.front()->deadline);
+        impl->changed.wait_until(lock, jobs.front()->deadline);
       }
       continue;
     }
     const std::shared_ptr<Job> job = std::move(*due);
     jobs.erase(due);
-    std::erase(waiting, job);
-    Compiled answer = job->compiled ? *job->compiled : unfinished();
+    std::erase(impl->waiting, job);
+    const bool takes_long = impl->is_taking_long(*job);
+    Compiled answer = job->compiled ? *job->compiled : impl->unfinished(takes_long);
+    if (takes_long && !impl->stopping) {
+      for (Compiling& each : impl->compiling) each.is_late |= each.job == job;
+      if (impl->all_are_late() && impl->compiling.size() < kCompilingMax) start_compiling(impl);
+      impl->changed.notify_all();
+    }
     // What it holds may end with it: the model, and this compiler.
     Done done = std::move(job->done);
     lock.unlock();
     done(std::move(answer));
     done = nullptr;
     lock.lock();
+  }
+}
+
+// A thread that is late, or becomes it, keeps what it needs, and ends when it can.
+void GrammarCompiler::Impl::end() {
+  std::unique_lock lock(mutex);
+  stopping = true;
+  changed.notify_all();
+  for (Compiling& each : compiling) {
+    const auto until = each.job == nullptr ? Clock::now() : each.job->deadline;
+    changed.wait_until(lock, until, [&] { return each.job == nullptr; });
+    const bool ends = each.job == nullptr && !each.thread.is_current();
+    lock.unlock();
+    if (ends) {
+      each.thread.join();
+    } else {
+      each.thread.detach();
+    }
+    lock.lock();
+  }
+  lock.unlock();
+  if (!answering.joinable()) return;
+  // What was answered may have held the model.
+  if (answering.is_current()) {
+    answering.detach();
+  } else {
+    answering.join();
   }
 }
 
@@ -182,47 +282,43 @@ GrammarCompiler::GrammarCompiler(std::shared_ptr<const tokenizer::Tokenizer> tok
   impl_->options = options;
 }
 
-GrammarCompiler::~GrammarCompiler() {
-  {
-    const std::lock_guard lock(impl_->mutex);
-    impl_->stopping = true;
-  }
-  impl_->changed.notify_all();
-  for (DeepThread* thread : {&impl_->compiling, &impl_->answering}) {
-    if (!thread->joinable()) continue;
-    // What was answered may have held the model.
-    if (thread->is_current()) {
-      thread->detach();
-    } else {
-      thread->join();
-    }
-  }
-}
+GrammarCompiler::~GrammarCompiler() { impl_->end(); }
 
-std::optional<Compiled> GrammarCompiler::Impl::answer_or_queue(const Grammar& grammar, Done& done) {
-  if (std::optional<Compiled> found = find_known(grammar)) return found;
+std::optional<Compiled> GrammarCompiler::Impl::answer_or_queue(const Grammar& grammar, Done& done,
+                                                               std::vector<TokenId>& resumed) {
+  if (std::optional<Compiled> found = find_known(grammar)) {
+    if (!found->ok() || resumed.empty()) return found;
+  }
   if (grammar.text.size() > kMaxGrammarBytes) {
     return as_grammar_error(to_library_grammar(grammar).error());
+  }
+  const auto is_it = [&](const Compiling& each) {
+    return each.is_late && each.job->grammar == grammar;
+  };
+  if (std::ranges::any_of(compiling, is_it)) return unfinished(true);
+  if (compiling.size() == kCompilingMax && all_are_late()) {
+    return Error{ErrorCode::kOverloaded, "grammar: " + std::to_string(kCompilingMax) +
+                                             " others take long to compile; try again later"};
   }
   if (jobs.size() >= kWaitingMax) {
     return Error{ErrorCode::kOverloaded,
                  "grammar: " + std::to_string(kWaitingMax) + " wait already; try again later"};
   }
-  auto job =
-      std::make_shared<Job>(Job{grammar, std::move(done), Clock::now() + options.timeout, {}});
+  auto job = std::make_shared<Job>(
+      Job{grammar, std::move(resumed), std::move(done), Clock::now() + options.timeout});
   jobs.push_back(job);
   waiting.push_back(std::move(job));
   return std::nullopt;
 }
 
-void GrammarCompiler::compile(const Grammar& grammar, Done done) {
+void GrammarCompiler::compile(const Grammar& grammar, Done done, std::vector<TokenId> resumed) {
   std::optional<Compiled> answer;
   {
     const std::lock_guard lock(impl_->mutex);
-    answer = impl_->answer_or_queue(grammar, done);
-    if (!answer && !impl_->compiling.joinable()) {
-      impl_->compiling = DeepThread(kCompileStackBytes, [impl = impl_] { impl->compile_all(); });
-      impl_->answering = DeepThread(kAnswerStackBytes, [impl = impl_] { impl->answer_all(); });
+    answer = impl_->answer_or_queue(grammar, done, resumed);
+    if (!answer && impl_->compiling.empty()) {
+      Impl::start_compiling(impl_);
+      impl_->answering = DeepThread(kAnswerStackBytes, [impl = impl_] { Impl::answer_all(impl); });
     }
   }
   if (answer) {

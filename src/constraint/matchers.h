@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "compiled_grammar.h"
@@ -22,8 +23,9 @@ namespace lmtp::constraint {
 // computed while the lock is held.
 class Matchers {
  public:
-  explicit Matchers(std::shared_ptr<const CompiledGrammar> grammar)
-      : grammar_(std::move(grammar)) {}
+  explicit Matchers(std::shared_ptr<const CompiledGrammar> grammar) : grammar_(std::move(grammar)) {
+    if (grammar_->resumed()) idle_.push_back(grammar_->resumed()->clone());
+  }
 
   // A matcher that has consumed `tokens` and nothing more. The error, kConstraint, says why it
   // cannot, or which token the grammar does not allow.

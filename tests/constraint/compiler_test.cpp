@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "compiled_grammar.h"
 #include "constraint_driver.h"
 #include "llguidance_library.h"
 #include "lmtp/constraint/grammar_compiler.h"
@@ -103,6 +104,42 @@ TEST(CompilerTest, WhatWaitsTooLongIsRefusedAndWorksLater) {
   // It is compiled all the same; then it is known.
   GrammarCompiler::Compiled again = Error{};
   while (!again.ok()) again = testing::compile(compiler, {Kind::kRegex, "a"});
+}
+
+// On the compiler's thread, even where the grammar is known: constrain() has nothing left to do.
+TEST(CompilerTest, ResumedTokensAreLookedAtElsewhere) {
+  Streams streams;
+  const auto grammar = streams.grammar(Kind::kRegex, "[a-z ]+!");
+  const auto ids = *streams.tokenizer().encode_continuation("some words");
+  const auto compile = [&](std::vector<TokenId> resumed) {
+    std::promise<std::pair<GrammarCompiler::Compiled, std::thread::id>> answer;
+    streams.compiler().compile(
+        {Kind::kRegex, "[a-z ]+!"},
+        [&](GrammarCompiler::Compiled compiled) {
+          answer.set_value({std::move(compiled), std::this_thread::get_id()});
+        },
+        std::move(resumed));
+    return answer.get_future().get();
+  };
+  const auto [resumed, thread] = compile(ids);
+  EXPECT_NE(thread, std::this_thread::get_id());
+  ASSERT_TRUE(resumed.ok());
+  const auto tokens = (*resumed)->resumed()->tokens();
+  EXPECT_EQ(std::vector<TokenId>(tokens.begin(), tokens.end()), ids);
+  EXPECT_FALSE(grammar->resumed().has_value());
+  // As without it, on from there, and back from there.
+  EXPECT_EQ(streams.draw(*constrain(*resumed, ids, nullptr), 3, 30, ids).tokens,
+            streams.draw(*constrain(grammar, ids, nullptr), 3, 30, ids).tokens);
+  const auto stream = constrain(*resumed, ids, nullptr);
+  const std::vector<TokenId> other = *streams.tokenizer().encode_continuation("so");
+  EXPECT_EQ(streams.next(*stream->mask_source, other)->words,
+            streams.next(*constrain(grammar, {}, nullptr)->mask_source, other)->words);
+
+  const auto digits = *streams.tokenizer().encode_continuation("some 9");
+  const auto refused = compile(digits).first;
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kInvalid);
+  EXPECT_EQ(refused.error().message, constrain(grammar, digits, nullptr).error().message);
 }
 
 TEST(CompilerTest, AFullQueueSaysSo) {
@@ -220,6 +257,43 @@ TEST(CompilerTest, WhatIsMissingIsSaid) {
       << library.error().message;
   EXPECT_TRUE(
       library.error().message.ends_with("): install all of a build with -DLMTP_GRAMMAR=ON"));
+}
+
+// llguidance joins the patterns to one, for minutes, and cannot be stopped. The last test, since it
+// goes on behind it.
+Grammar endless(int which) {
+  std::string patterns;
+  for (int i = 5; i < 40; ++i) {
+    patterns += std::string(patterns.empty() ? "" : ",") + R"({"pattern":"(a|b){)" +
+                std::to_string(i) + "," + std::to_string(3 * i + which) + R"(}c"})";
+  }
+  return {Kind::kJsonSchema, R"({"type":"string","allOf":[)" + patterns + "]}"};
+}
+
+TEST(CompilerTest, OthersAreCompiledBesideWhatTakesLong) {
+  Streams streams(testing::demo(), {.timeout = std::chrono::milliseconds(500)});
+  const std::string late = "grammar: took longer than 500 ms to compile; allowed are simpler ones";
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(streams.refusal(endless(i).kind, endless(i).text), late);
+    GrammarCompiler::Compiled other = Error{};  // a slow machine may need more than one try
+    while (!other.ok()) {
+      other = testing::compile(streams.compiler(), {Kind::kRegex, "x" + std::to_string(i)});
+    }
+    // It takes no second thread, and is answered at once.
+    bool is_answered = false;
+    streams.compiler().compile(endless(i), [&](const GrammarCompiler::Compiled& compiled) {
+      is_answered = true;
+      EXPECT_EQ(compiled.error().message, late);
+    });
+    EXPECT_TRUE(is_answered);
+  }
+  EXPECT_EQ(streams.refusal(endless(2).kind, endless(2).text), late);
+  const auto refused = testing::compile(streams.compiler(), {Kind::kRegex, "y"});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kOverloaded);
+  EXPECT_EQ(refused.error().message, "grammar: 3 others take long to compile; try again later");
+  EXPECT_TRUE(testing::compile(streams.compiler(), {Kind::kRegex, "x0"}).ok());
+  // Its end does not wait for them.
 }
 
 }  // namespace

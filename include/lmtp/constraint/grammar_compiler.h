@@ -31,7 +31,8 @@ struct ConstrainedStream {
 
 // A stream whose text must match from `generated` on, the tokens of the prompt that count as
 // generated. stops: of its text; null: none. The error, kInvalid, "resumed: ...", says which of
-// `generated` the grammar does not allow. Any thread.
+// `generated` the grammar does not allow. Any thread. It takes microseconds for each of them,
+// unless the grammar was compiled for these.
 //
 // Errors of the mask source are kConstraint, "constraint: ...": a token of a stream that the
 // grammar does not allow there, by name, or that it has become too complex. NextTokens::forced has
@@ -53,7 +54,8 @@ class GrammarCompiler {
   // Makes nothing yet. vocab_size: of the logits, not less than the tokenizer's.
   GrammarCompiler(std::shared_ptr<const tokenizer::Tokenizer> tokenizer, int vocab_size,
                   std::vector<TokenId> eos_ids, CompilerOptions options = {});
-  // Waits for the grammar that is being compiled; what waits is answered with an error.
+  // What waits is answered with an error. Waits for the grammar that is being compiled, but not
+  // beyond its time: its thread ends by itself then.
   ~GrammarCompiler();
   GrammarCompiler(const GrammarCompiler&) = delete;
   GrammarCompiler& operator=(const GrammarCompiler&) = delete;
@@ -63,8 +65,12 @@ class GrammarCompiler {
 
   // Calls `done` once: within the call where the grammar is known or refused at once, else on the
   // compiler's own thread, which must not be blocked. Errors: kInvalid, "grammar: ..." for what is
-  // wrong with it; kOverloaded where too many wait; kInvalid for one that takes too long.
-  void compile(const Grammar& grammar, Done done);
+  // wrong with it, or where it takes too long; kOverloaded where too many wait, or too many that
+  // took too long are still being compiled.
+  //
+  // resumed: what constrain() will be given as `generated`; it is looked at here, on the compiler's
+  // thread, also where the grammar is known. The error, kInvalid, is then constrain()'s.
+  void compile(const Grammar& grammar, Done done, std::vector<TokenId> resumed = {});
 
  private:
   struct Impl;

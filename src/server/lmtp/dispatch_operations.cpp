@@ -5,6 +5,7 @@
 #include <span>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "dispatcher.h"
 #include "generation/grammars.h"
@@ -47,6 +48,16 @@ Result<Answer> answer_to(protocol::BufferMessage& message, Resolved& resolved, P
                                      : peer.buffers.set(message.buffer, std::move(resolved.tokens));
   if (!length) return length.error();
   return Answer(protocol::BufferEntry{message.stream_id, message.buffer, *length});
+}
+
+// REQUIRES: it is resolved. Empty where there are more than the prompt has, which make_request()
+// says.
+std::vector<TokenId> resumed_of(const WaitingOperation& waiting) {
+  const auto* const message = std::get_if<protocol::GenerateMessage>(&waiting.operation);
+  const std::vector<TokenId>& prompt = (*waiting.resolved)->tokens;
+  const auto num = message == nullptr ? 0 : static_cast<std::size_t>(message->num_resumed);
+  if (num > prompt.size()) return {};
+  return {prompt.end() - static_cast<std::ptrdiff_t>(num), prompt.end()};
 }
 
 // For what needs none.
@@ -210,14 +221,14 @@ void Dispatcher::compile_later(StreamId id, const Grammar& grammar,
   }
   if (!hand_over(id, model.name, peer, answers)) return;
   const std::shared_ptr<WaitingOperation> waiting = peer.streams.find(id)->extended->waiting;
-  model.grammars->compile(grammar,
-                          [event = ModelReady{id, waiting->encoding}, weak = std::weak_ptr(waiting),
-                           sink = peer.sink](constraint::GrammarCompiler::Compiled compiled) {
-                            const auto kept = weak.lock();
-                            if (kept == nullptr) return;  // cancelled
-                            kept->grammar = std::move(compiled);
-                            tell_ready(*sink, event);
-                          });
+  auto done = [event = ModelReady{id, waiting->encoding}, weak = std::weak_ptr(waiting),
+               sink = peer.sink](constraint::GrammarCompiler::Compiled compiled) {
+    const auto kept = weak.lock();
+    if (kept == nullptr) return;  // cancelled
+    kept->grammar = std::move(compiled);
+    tell_ready(*sink, event);
+  };
+  model.grammars->compile(grammar, std::move(done), resumed_of(*waiting));
 }
 
 void Dispatcher::encode_later(StreamId id, registry::ReadyModel model, Peer& peer,
