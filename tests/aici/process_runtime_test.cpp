@@ -2,6 +2,7 @@
 #include "lmtp/aici/process_runtime.h"
 
 #include <gmock/gmock.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -125,6 +126,30 @@ TEST_P(ProcessRuntimeTest, GoesTheWayOfTheSameControllersWithoutAProgramBetween)
   ASSERT_EQ(wanted.size(), 10U);
   EXPECT_EQ(wanted.at("r3").end, kDeadlock);
   expect_same(Player(*runtime, kVocab).play(kScripts), wanted);
+}
+
+// Another process makes names and ends at once, as one that is killed while its program starts.
+TEST_P(ProcessRuntimeTest, RemovesWhatAServerThatWasKilledHasLeft) {
+  const pid_t killed = fork();
+  if (killed == 0) _exit(0);
+  ASSERT_EQ(waitpid(killed, nullptr, 0), killed);
+  const auto make_name = [](const std::string& front, pid_t pid, const char* back,
+                            std::chrono::hours age) {
+    const std::string path = "/dev/shm/" + front + std::to_string(pid) + "-0123abcd-" + back;
+    std::ofstream(path) << "left";
+    std::filesystem::last_write_time(path, std::filesystem::file_time_type::clock::now() - age);
+    return path;
+  };
+  constexpr std::chrono::hours kHour{1};
+  const std::vector<std::string> left = {make_name("lmtp-", killed, "bin-shm", kHour),
+                                         make_name("sem.lmtp-", killed, "cmd-read", kHour)};
+  const std::vector<std::string> others = {make_name("lmtp-", killed, "new", {}),
+                                           make_name("lmtp-", getppid(), "of-one-that-runs", kHour),
+                                           make_name("other-", killed, "bin-shm", kHour)};
+  const auto runtime = make(options());
+  Player(*runtime, kVocab).play({kScripts[0]});  // it has started
+  for (const std::string& path : left) EXPECT_FALSE(std::filesystem::exists(path)) << path;
+  for (const std::string& path : others) EXPECT_TRUE(std::filesystem::remove(path)) << path;
 }
 
 TEST_P(ProcessRuntimeTest, RunsManyAtATime) {

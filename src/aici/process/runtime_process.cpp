@@ -78,6 +78,8 @@ Result<std::unique_ptr<RuntimeProcess>> RuntimeProcess::start(const ProcessOptio
                                                               SideChannel::Handlers handlers) {
   const Result<std::string> help = output_of({options.path, "--help"}, kHelpTime);
   if (!help) return help.error();
+  // A name is needed until its program has answered, for start_time at most.
+  remove_left_names(std::chrono::ceil<std::chrono::seconds>(kHelpTime + options.start_time));
   const std::string prefix = random_prefix();
   Result<SharedMemory> biases =
       SharedMemory::create(prefix + "bin-shm", static_cast<std::size_t>(options.bias_mib) * kMiB);

@@ -1,12 +1,17 @@
 #include "process/shared_memory.h"
 
 #include <fcntl.h>
+#include <signal.h>  // NOLINT(modernize-deprecated-headers): kill() is in no other
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "lmtp/base/check.h"
@@ -27,7 +32,31 @@ timespec timespec_of(Time time) {
   return {seconds.count(), std::chrono::nanoseconds(since - seconds).count()};
 }
 
+// Of "lmtp-PID-..." or "sem.lmtp-PID-..."; 0: it is none of these.
+pid_t maker_of(std::string_view name) {
+  if (name.starts_with("sem.")) name.remove_prefix(4);
+  constexpr std::string_view kOurs = "lmtp-";
+  if (!name.starts_with(kOurs)) return 0;
+  name.remove_prefix(kOurs.size());
+  pid_t pid = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), pid);
+  const bool is_whole = error == std::errc() && end != name.data() + name.size() && *end == '-';
+  return is_whole && pid > 0 ? pid : 0;
+}
+
 }  // namespace
+
+void remove_left_names(std::chrono::seconds age_min) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator("/dev/shm", error)) {
+    const pid_t pid = maker_of(entry.path().filename().string());
+    if (pid == 0 || kill(pid, 0) == 0 || errno != ESRCH) continue;
+    const auto written = fs::last_write_time(entry.path(), error);
+    if (error || written + age_min > fs::file_time_type::clock::now()) continue;
+    fs::remove(entry.path(), error);
+  }
+}
 
 SharedMemory::SharedMemory(std::string name, std::span<std::byte> bytes)
     : name_(std::move(name)), bytes_(bytes) {}

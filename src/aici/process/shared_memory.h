@@ -56,6 +56,12 @@ class NamedSemaphore {
   sem_t* semaphore_;
 };
 
+// Removes what servers that have ended have left in /dev/shm: names that begin as theirs do,
+// "/lmtp-PID-", of processes that are no more. Of another machine's view (a container) a process
+// may only seem to be no more: what is younger than `age_min`, beyond which no name is needed,
+// stays.
+void remove_left_names(std::chrono::seconds age_min);
+
 // How long a wait spins before it sleeps: about what waking up takes.
 inline constexpr std::chrono::microseconds kSpinTime{50};
 
