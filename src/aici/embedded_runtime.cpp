@@ -24,7 +24,7 @@ class EmbeddedRuntime : public Runtime {
  public:
   EmbeddedRuntime(std::shared_ptr<const World> world, const EmbeddedOptions& options)
       : world_(std::move(world)),
-        store_(world_->engine, options.cache_folder),
+        store_(world_->engine, options.cache_folder, options.limits.compile_time),
         strands_(std::make_unique<Strands>(options.num_threads)),
         side_(std::make_unique<Strands>(1)) {}
 

@@ -12,8 +12,11 @@
 #include <optional>
 #include <sstream>
 #include <system_error>
+#include <thread>
+#include <utility>
 
 #include "hex.h"
+#include "lmtp/base/guarded.h"
 #include "lmtp/base/json.h"
 #include "lmtp/base/text.h"
 
@@ -136,9 +139,26 @@ std::string ModuleStore::compiled_path(const std::string& id) const {
   return folder_ + "/" + id + "-" + wasm::kVersion + ".cwasm";
 }
 
-Result<std::shared_ptr<const wasm::Module>> ModuleStore::compile(const std::string& id,
-                                                                 const std::string& wasm) {
-  Result<std::shared_ptr<const wasm::Module>> module = engine_->compile(wasm);
+// On a thread of its own, since it cannot be ended: one that is late goes on alone, and until it is
+// done there is no other.
+ModuleStore::Loaded ModuleStore::compile_in_time(const std::string& wasm) {
+  if (late_.valid() && late_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+    return Error{ErrorCode::kOverloaded, "one that takes long is being compiled; try again later"};
+  }
+  std::packaged_task<Loaded()> task([engine = engine_, wasm]() -> Loaded {
+    return guarded([&] { return engine->compile(wasm); });
+  });
+  std::future<Loaded> compiled = task.get_future();
+  std::thread(std::move(task)).detach();
+  if (compiled.wait_for(compile_time_) == std::future_status::ready) return compiled.get();
+  late_ = std::move(compiled);
+  return Error{ErrorCode::kInvalid, "the module takes longer than " +
+                                        std::to_string(compile_time_.count()) +
+                                        " ms to compile; allowed are smaller ones"};
+}
+
+ModuleStore::Loaded ModuleStore::compile(const std::string& id, const std::string& wasm) {
+  Loaded module = compile_in_time(wasm);
   if (!module) return Error{module.error().code, "controller: " + module.error().message};
   const Result<std::string> bytes = (*module)->serialize();
   if (!bytes) return bytes.error();
@@ -164,7 +184,7 @@ Result<ModuleInfo> ModuleStore::upload(const std::string& wasm) {
 }
 
 // Compiled before by this wasmtime, or now.
-Result<std::shared_ptr<const wasm::Module>> ModuleStore::load(const std::string& id) {
+ModuleStore::Loaded ModuleStore::load(const std::string& id) {
   if (const auto found = loaded_.find(id); found != loaded_.end()) return found->second;
   const std::optional<std::string> wasm = read_file(wasm_path(id));
   if (!wasm || sha256_hex(*wasm) != id) return not_found(id);

@@ -4,7 +4,9 @@
 //   tags/NAME.json        what a name means, as AICI's own runtime writes it
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <future>
 #include <map>
 #include <memory>
 #include <string>
@@ -19,8 +21,10 @@ namespace lmtp::aici {
 // Owner: one thread at a time. It compiles, reads and writes, for seconds where a module is large.
 class ModuleStore {
  public:
-  ModuleStore(std::shared_ptr<wasm::Engine> engine, std::string folder)
-      : engine_(std::move(engine)), folder_(std::move(folder)) {}
+  // compile_time: of a module.
+  ModuleStore(std::shared_ptr<wasm::Engine> engine, std::string folder,
+              std::chrono::milliseconds compile_time)
+      : engine_(std::move(engine)), folder_(std::move(folder)), compile_time_(compile_time) {}
 
   Result<ModuleInfo> upload(const std::string& wasm);
   Result<std::vector<TagInfo>> set_tags(const std::string& module_id,
@@ -33,12 +37,15 @@ class ModuleStore {
   std::string wasm_path(const std::string& id) const { return folder_ + "/" + id + ".wasm"; }
   std::string compiled_path(const std::string& id) const;
   std::string tag_path(const std::string& tag) const { return folder_ + "/tags/" + tag + ".json"; }
-  Result<std::shared_ptr<const wasm::Module>> load(const std::string& id);
-  Result<std::shared_ptr<const wasm::Module>> compile(const std::string& id,
-                                                      const std::string& wasm);
+  using Loaded = Result<std::shared_ptr<const wasm::Module>>;
+  Loaded load(const std::string& id);
+  Loaded compile(const std::string& id, const std::string& wasm);
+  Loaded compile_in_time(const std::string& wasm);
 
   const std::shared_ptr<wasm::Engine> engine_;
   const std::string folder_;
+  const std::chrono::milliseconds compile_time_;
+  std::future<Loaded> late_;  // what is compiled although its time is over, if any
   // Those that were used; the last of kLoadedMax.
   std::map<std::string, std::shared_ptr<const wasm::Module>> loaded_;
 };

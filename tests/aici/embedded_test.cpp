@@ -47,10 +47,57 @@ class EmbeddedRuntimeTest : public ::testing::Test {
     runtime.upload(read_module(name), {}, answer.done());
     return answer.get()->module_id;
   }
+  static ErrorCode refusal(Runtime& runtime, const std::string& wasm) {
+    Answer<Result<ModuleInfo>> answer;
+    runtime.upload(wasm, {}, answer.done());
+    const Result<ModuleInfo> info = answer.get();
+    return info ? ErrorCode::kInternal : info.error().code;
+  }
   std::string cache() const { return folder_.path() + "/cache"; }
 
   lmtp::testing::TempFolder folder_;
 };
+
+void append_leb(std::size_t value, std::string& out) {
+  for (; value >= 0x80; value >>= 7U) out += static_cast<char>(0x80U | (value & 0x7fU));
+  out += static_cast<char>(value);
+}
+
+void append_section(char id, const std::string& content, std::string& out) {
+  out += id;
+  append_leb(content.size(), out);
+  out += content;
+}
+
+// Of one function, which has `num_ifs` times: local 0 becomes local 0 + 1 if it is not 0.
+std::string long_module(std::size_t num_ifs) {
+  using namespace std::string_literals;
+  std::string body = "\0"s;  // no locals but the parameter
+  const std::string one = "\x20\0\x04\x40\x20\0\x41\x01\x6a\x21\0\x0b"s;
+  for (std::size_t i = 0; i < num_ifs; ++i) body += one;
+  body += '\x0b';
+  std::string code = "\x01"s;
+  append_leb(body.size(), code);
+  code += body;
+  std::string wasm = "\0asm\x01\0\0\0"s;
+  append_section(1, "\x01\x60\x01\x7f\0"s, wasm);  // a type: (i32) -> ()
+  append_section(3, "\x01\0"s, wasm);              // a function of it
+  append_section(10, code, wasm);
+  return wasm;
+}
+
+TEST_F(EmbeddedRuntimeTest, WhatCompilesTooLongIsRefusedAndHoldsNothing) {
+  EmbeddedOptions options = options_for(cache());
+  const std::string known = upload(*make(options), "allow_one");
+  options.limits.compile_time = std::chrono::milliseconds(100);
+  const std::unique_ptr<Runtime> runtime = make(options);
+  EXPECT_EQ(refusal(*runtime, long_module(30'000)), ErrorCode::kInvalid);
+  EXPECT_EQ(refusal(*runtime, long_module(1)), ErrorCode::kOverloaded);
+  // What was compiled before runs.
+  EXPECT_EQ(RuntimeDriver(*runtime).run(known, "65").front().text(), "pA<299>");
+  // Once it is done others are compiled.
+  while (refusal(*runtime, long_module(1)) != ErrorCode::kInternal) std::this_thread::yield();
+}
 
 TEST_F(EmbeddedRuntimeTest, ModulesAndTagsOutliveTheRuntime) {
   std::string id;

@@ -12,8 +12,9 @@
 
 namespace lmtp::aici {
 
-// What a controller may take. Times are of the processor, not of the clock.
+// What a controller may take. Times are of the processor, not of the clock, but for compile_time.
 struct Limits {
+  std::chrono::milliseconds compile_time{10'000};     // of a module
   std::size_t memory_bytes = std::size_t{64} << 20;   // of a sequence's controller
   std::chrono::milliseconds init_time{1000};          // up to the prompt
   std::chrono::milliseconds step_time{150};           // of each call after that
