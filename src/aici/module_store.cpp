@@ -10,6 +10,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <sstream>
 #include <system_error>
 #include <thread>
@@ -212,6 +213,13 @@ Result<std::vector<TagInfo>> ModuleStore::set_tags(const std::string& module_id,
       return Error{ErrorCode::kInvalid, "tags: " + quoted_name(tag) + ": " + obstacle};
     }
   }
+  const auto is_new = [&](const std::string& tag) { return !fs::exists(tag_path(tag)); };
+  const std::set<std::string> names(tags.begin(), tags.end());
+  const auto num_new = static_cast<std::size_t>(std::ranges::count_if(names, is_new));
+  if (num_new > 0 && num_tags() + num_new > kTagsMax) {
+    return Error{ErrorCode::kInvalid,
+                 "tags: there are too many; allowed are " + std::to_string(kTagsMax)};
+  }
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   std::vector<TagInfo> infos;
   for (const std::string& tag : tags) {
@@ -222,6 +230,13 @@ Result<std::vector<TagInfo>> ModuleStore::set_tags(const std::string& module_id,
     }
   }
   return infos;
+}
+
+std::size_t ModuleStore::num_tags() const {
+  std::error_code error;
+  std::size_t num = 0;
+  for ([[maybe_unused]] const auto& entry : fs::directory_iterator(folder_ + "/tags", error)) ++num;
+  return num;
 }
 
 Result<std::vector<TagInfo>> ModuleStore::get_tags() const {

@@ -41,6 +41,7 @@ class ModuleStore {
   Loaded load(const std::string& id);
   Loaded compile(const std::string& id, const std::string& wasm);
   Loaded compile_in_time(const std::string& wasm);
+  std::size_t num_tags() const;
 
   const std::shared_ptr<wasm::Engine> engine_;
   const std::string folder_;

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "runtime_suite.h"
@@ -97,6 +98,25 @@ TEST_F(EmbeddedRuntimeTest, WhatCompilesTooLongIsRefusedAndHoldsNothing) {
   EXPECT_EQ(RuntimeDriver(*runtime).run(known, "65").front().text(), "pA<299>");
   // Once it is done others are compiled.
   while (refusal(*runtime, long_module(1)) != ErrorCode::kInternal) std::this_thread::yield();
+}
+
+TEST_F(EmbeddedRuntimeTest, ThereIsRoomForSoManyTags) {
+  constexpr int kTagsMax = 10'000;
+  const std::unique_ptr<Runtime> runtime = make(options_for(cache()));
+  const std::string id = upload(*runtime, "allow_one");
+  const auto tag = [&](const std::vector<std::string>& names) {
+    Answer<Result<std::vector<TagInfo>>> answer;
+    runtime->set_tags(id, names, {"root", true}, answer.done());
+    return answer.get().ok();
+  };
+  ASSERT_TRUE(tag({"one"}));
+  for (int i = 0; i < kTagsMax - 2; ++i) {
+    std::ofstream(cache() + "/tags/t" + std::to_string(i) + ".json") << "{}";
+  }
+  EXPECT_FALSE(tag({"two", "three"}));
+  EXPECT_TRUE(tag({"two", "two", "one"}));
+  EXPECT_FALSE(tag({"three"}));
+  EXPECT_TRUE(tag({"one", "two"}));
 }
 
 TEST_F(EmbeddedRuntimeTest, ModulesAndTagsOutliveTheRuntime) {

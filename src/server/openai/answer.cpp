@@ -403,7 +403,8 @@ std::string fresh_id(std::string_view prefix) {
   std::random_device random;
   std::string id(prefix);
   for (int i = 0; i < 4; ++i) {
-    for (auto bits = random(); bits != 0; bits >>= 4) id += kDigits[bits & 15];
+    auto bits = random();
+    for (int digit = 0; digit < 8; ++digit, bits >>= 4) id += kDigits[bits & 15];
   }
   return id;
 }
