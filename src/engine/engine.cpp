@@ -121,7 +121,8 @@ void Engine::Impl::run() {
     const Result<void> turned = guarded([this]() -> Result<void> {
       if (steps.empty()) {
         controlled.take_choices(*scheduler);
-        take_commands();
+        // The last stream of an engine that stops may have ended by its choice: none comes then.
+        if (!finished()) take_commands();
       }
       if (!steps.empty() || !scheduler->idle()) step();
       return {};

@@ -396,5 +396,17 @@ TEST_P(ControlledStreamsTest, AreFreedByCancelsAndStops) {
   EXPECT_TRUE(runtime_->discarded.contains("3"));
 }
 
+// Nobody sends a command any more once the last one has ended so.
+TEST_P(ControlledStreamsTest, EndAnEngineThatStopsByTheirChoice) {
+  make_engine();
+  runtime_->delay = std::chrono::milliseconds(10);
+  Script script(10, draw(only({1})));
+  script.push_back({.advance = {}, .choice = {.kind = Choice::Kind::kFail, .error = "no choice"}});
+  submit(1, std::move(script));
+  sink_->wait_tokens(1, 1);
+  engine_->stop(600'000);
+  EXPECT_EQ(sink_->wait_done(1).error, "no choice");
+}
+
 }  // namespace
 }  // namespace lmtp::engine
