@@ -4,9 +4,9 @@ that of as many free streams in all, from one lmtp-serve, in turns.
     .venv/bin/python tools/benchmarks/constrained_pairs.py [--tokenizer FOLDER]
 
 The weights are random, of gpt2-medium's shape; the tokens are made up, or with --tokenizer those of
-a folder that has GPT-2's. All streams are drawn at temperature 1. Half of the constrained ones write sentences by a regular expression, half a JSON
-object with a list of texts: after the first key hardly a token is forced, and no stream ends before
-its length.
+a folder that has GPT-2's. All streams are drawn at temperature 1. Half of the constrained ones
+write sentences by a regular expression, half a JSON object with a list of texts: after the first
+key hardly a token is forced, and no stream ends before its length.
 """
 
 import argparse
