@@ -12,7 +12,7 @@ using protocol::ScoreMessage;
 Resumable::Resumable(GenerateMessage message)
     : whole_(std::move(message)),
       samples_(static_cast<std::size_t>(std::get<GenerateMessage>(whole_).num_samples)) {
-  if (!std::get<GenerateMessage>(whole_).controller.empty()) controlled_.emplace();
+  if (!std::get<GenerateMessage>(whole_).controller.empty()) controlled_ = Controlled{};
 }
 
 Resumable::Resumable(ScoreMessage message) : whole_(std::move(message)), samples_(1) {}
