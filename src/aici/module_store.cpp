@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -234,9 +235,8 @@ Result<std::vector<TagInfo>> ModuleStore::set_tags(const std::string& module_id,
 
 std::size_t ModuleStore::num_tags() const {
   std::error_code error;
-  std::size_t num = 0;
-  for ([[maybe_unused]] const auto& entry : fs::directory_iterator(folder_ + "/tags", error)) ++num;
-  return num;
+  const fs::directory_iterator tags(folder_ + "/tags", error);
+  return static_cast<std::size_t>(std::distance(begin(tags), end(tags)));
 }
 
 Result<std::vector<TagInfo>> ModuleStore::get_tags() const {

@@ -45,23 +45,11 @@ class ControlledClients : public ::testing::Test {
     }
     return tokens;
   }
-  static server::ServerOptions with_aici() {
-    server::ServerOptions options;
-    options.aici = true;
-    return options;
-  }
-  testing::FakeModelOptions model() {
-    testing::FakeModelOptions options;
-    options.load_controllers = [this](const auto&) {
-      return registry::LoadedControllers(runtime_);
-    };
-    return options;
-  }
 
   const std::shared_ptr<testing::ScriptedRuntime> runtime_ =
       std::make_shared<testing::ScriptedRuntime>(
           testing::kFakeVocabSize, [](const std::string& what) { ADD_FAILURE() << what; });
-  const testing::Running running_{model(), with_aici()};
+  const testing::Running running_{testing::with_controllers(runtime_), testing::with_aici()};
   std::vector<ServerEntry> entries_;
 };
 

@@ -23,6 +23,7 @@ namespace {
 using lmtp::testing::FakeModelOptions;
 using lmtp::testing::Running;
 using lmtp::testing::Wire;
+using lmtp::testing::with_aici;
 using nlohmann::json;
 
 // Keeps what it is asked for, and answers when it is told to, on that thread.
@@ -91,18 +92,7 @@ class LateRuntime : public aici::Runtime {
 
 class Controllers : public ::testing::Test {
  protected:
-  FakeModelOptions model() {
-    FakeModelOptions options;
-    options.load_controllers = [this](const auto&) {
-      return registry::LoadedControllers(runtime_);
-    };
-    return options;
-  }
-  static ServerOptions with_aici() {
-    ServerOptions options;
-    options.aici = true;
-    return options;
-  }
+  FakeModelOptions model() { return lmtp::testing::with_controllers(runtime_); }
   json ask_late(Wire& wire, const std::string& fields, std::size_t num_asked) {
     wire.send("CONTROLLER {\"stream_id\": 5, " + fields + "}");
     runtime_->wait_asked(num_asked);

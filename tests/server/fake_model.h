@@ -29,6 +29,14 @@ struct FakeModelOptions {
   registry::LoadControllers load_controllers;                 // empty: none are run
 };
 
+inline FakeModelOptions with_controllers(std::shared_ptr<aici::Runtime> runtime) {
+  FakeModelOptions options;
+  options.load_controllers = [runtime = std::move(runtime)](const auto&) {
+    return registry::LoadedControllers(runtime);
+  };
+  return options;
+}
+
 inline registry::ServedModel make_fake_model(const std::string& name,
                                              FakeModelOptions options = {}) {
   registry::ServedModel model = fake_served_model(name);

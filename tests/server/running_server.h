@@ -18,6 +18,12 @@
 
 namespace lmtp::testing {
 
+inline server::ServerOptions with_aici() {
+  server::ServerOptions options;
+  options.aici = true;
+  return options;
+}
+
 struct Running {
   using AddRoutes = std::function<void(server::HttpRoutes&, registry::Registry&)>;
 

@@ -10,15 +10,13 @@
 #include <system_error>
 
 #include "lmtp/base/json.h"
+#include "lmtp/wasm/wasm.h"
 #include "repl_text.h"
 
 namespace lmtp::tools {
 namespace {
 
 using protocol::ServerEntry;
-
-constexpr std::uintmax_t kFileBytesMax = std::uintmax_t{128}
-                                         << 20;  // the server's limit of modules
 
 std::string text_of(const Json& object, std::string_view key) {
   const std::string* const text = find_json_text(object, key);
@@ -75,10 +73,10 @@ Result<std::string> read_module(const std::string& path) {
   std::error_code code;
   const std::uintmax_t size = std::filesystem::file_size(path, code);
   if (code) return Error{ErrorCode::kInvalid, path + ": " + code.message()};
-  if (size == 0 || size > kFileBytesMax) {
+  if (size == 0 || size > wasm::kModuleBytesMax) {
     return Error{ErrorCode::kInvalid, path + ": has " + std::to_string(size) +
                                           " bytes; allowed are 1 to " +
-                                          std::to_string(kFileBytesMax)};
+                                          std::to_string(wasm::kModuleBytesMax)};
   }
   std::string bytes(static_cast<std::size_t>(size), '\0');
   std::ifstream file(path, std::ios::binary);
