@@ -122,6 +122,8 @@ void linear_shapes(benchmark::internal::Benchmark* bench) {
 BENCHMARK_CAPTURE(linear, f32, WeightType::kF32)->Apply(linear_shapes);
 BENCHMARK_CAPTURE(linear, bf16, WeightType::kBF16)->Apply(linear_shapes);
 BENCHMARK_CAPTURE(linear, int8, WeightType::kInt8)->Apply(linear_shapes);
+BENCHMARK_CAPTURE(linear, int4, WeightType::kInt4)->Apply(linear_shapes);
+BENCHMARK_CAPTURE(linear, widened_int4, WeightType::kWidened)->Apply(linear_shapes);
 
 // range(0) sequences whose last range(1) tokens attend to range(2) before them and to themselves.
 void attention(benchmark::State& state, ElementType type) {

@@ -6,8 +6,10 @@
 
 #include "kernel_attention.h"
 #include "kernel_attention_amx.h"
+#include "kernel_grouped.h"
 #include "kernel_linear.h"
 #include "kernel_linear_amx.h"
+#include "kernel_lora.h"
 #include "kernel_rows.h"
 
 #include "backend_table.h"

@@ -5,7 +5,9 @@
 #include "kernel_math.h"
 
 #include "kernel_attention.h"
+#include "kernel_grouped.h"
 #include "kernel_linear.h"
+#include "kernel_lora.h"
 #include "kernel_rows.h"
 
 #include "backend_table.h"

@@ -270,10 +270,9 @@ inline void gemm_linear(Stream& stream, const LinearWork& work, float* sums_of_a
 
 // x as units [tile][unit][height], so that a tile's rows come from one line of the cache.
 template <WeightType kType>
-inline void interleave_rows(Stream& stream, const LinearArgs& args, const RowTiles& tiles,
-                            float* units, float* row_scales) {
+inline void interleave_rows(Stream& stream, const LinearArgs& args, std::int64_t num_units,
+                            const RowTiles& tiles, float* units, float* row_scales) {
   const std::int64_t k = args.weight.k;
-  const std::int64_t num_units = args.weight.num_units();
   const auto num_parts = static_cast<int>((num_units + kUnitsPerPart - 1) / kUnitsPerPart);
   if constexpr (kType == WeightType::kInt8) {
     stream.pool().parallel_for(static_cast<int>(tiles.m), [&](int row, int) {
@@ -331,7 +330,7 @@ inline void linear_of(Stream& stream, const LinearArgs& args) {
       stream.scratch(sizeof(float) * static_cast<std::uint64_t>(num_interleaved + num_sums + m)));
   float* sums = units + num_interleaved;
   float* row_scales = sums + num_sums;
-  interleave_rows<kType>(stream, args, tiles, units, row_scales);
+  interleave_rows<kType>(stream, args, args.weight.num_units(), tiles, units, row_scales);
   const LinearWork work{args, panels, units, row_scales};
   if (is_gemv) {
     Tiles<kType>::kGemv[m](stream, work);
@@ -339,6 +338,8 @@ inline void linear_of(Stream& stream, const LinearArgs& args) {
   }
   gemm_linear<kType>(stream, work, sums, tiles);
 }
+
+inline void grouped_linear(Stream& stream, const LinearArgs& args);  // kernel_grouped.h
 
 inline void linear(Stream& stream, const LinearArgs& args) {
   switch (args.weight.type) {
@@ -350,6 +351,10 @@ inline void linear(Stream& stream, const LinearArgs& args) {
       return;
     case WeightType::kInt8:
       linear_of<WeightType::kInt8>(stream, args);
+      return;
+    case WeightType::kInt4:
+    case WeightType::kWidened:
+      grouped_linear(stream, args);
       return;
     case WeightType::kF16:
       return;  // refused by the op

@@ -1,6 +1,7 @@
 // Ops that work on rows by themselves: norms, embedding, reductions over logits.
 #pragma once
 
+#include "group_element.h"
 #include "kernels/activation.h"
 #include "kernels/draw_weight.h"
 #include "kernels/embedding.h"
@@ -126,6 +127,16 @@ inline void gated_activation(Stream& stream, const GatedActivationArgs& args) {
   });
 }
 
+inline void activate_rows(Stream& stream, Matrix<float> x, Activation activation) {
+  for_rows(stream, x.rows, [&](std::int64_t row) {
+    float* at = x.row(row);
+    for (std::int64_t c = 0; c < x.columns; c += kLanes) {
+      const int count = lanes_at(c, x.columns);
+      store_first(at + c, activate(activation, load_first(at + c, count)), count);
+    }
+  });
+}
+
 inline void soft_cap(Stream& stream, Matrix<float> x, float cap) {
   for_rows(stream, x.rows, [&](std::int64_t row) {
     float* at = x.row(row);
@@ -153,9 +164,14 @@ inline void unpack_output(const PackedLinear& weight, std::int64_t n, float scal
   }
 }
 
+inline void unpack_grouped(const PackedLinear& weight, std::int64_t n, float scale, float* y) {
+  for (std::int64_t k = 0; k < weight.k; ++k) y[k] = group_element(weight, n, k) * scale;
+}
+
 inline void embedding(Stream& stream, const EmbeddingArgs& args) {
   const std::int64_t width = args.y.columns;
-  const auto unpack = args.table.type == WeightType::kF32    ? unpack_output<WeightType::kF32>
+  const auto unpack = is_grouped(args.table.type)            ? unpack_grouped
+                      : args.table.type == WeightType::kF32  ? unpack_output<WeightType::kF32>
                       : args.table.type == WeightType::kBF16 ? unpack_output<WeightType::kBF16>
                                                              : unpack_output<WeightType::kInt8>;
   for_rows(stream, args.y.rows, [&](std::int64_t row) {

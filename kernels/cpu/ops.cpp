@@ -63,7 +63,7 @@ void linear(Stream& stream, const LinearArgs& args) {
   check_same(kOp, "y columns", args.y.columns, "weight outputs", args.weight.n);
   check_same(kOp, "x rows", args.x.rows, "y rows", args.y.rows);
   if (!args.residual.empty()) check_same_shape(kOp, "residual", args.residual, "y", args.y);
-  LMTP_CHECK(args.weight.type != (on_host(stream) ? WeightType::kF16 : WeightType::kInt8));
+  LMTP_CHECK(on_host(stream) ? is_for_host(args.weight.type) : is_for_device(args.weight.type));
   if (args.weight.type == WeightType::kInt8) {
     // The sum of this many int8 products fits 32 bits.
     constexpr std::int64_t kInputsMax = 1 << 16;
@@ -81,7 +81,7 @@ std::size_t packed_bytes(const Backend& backend, WeightType type, std::int64_t n
 
 void pack(Stream& stream, const SourceWeight& source, const PackTarget& to) {
   LMTP_CHECK(source.data != nullptr && to.panels != nullptr);
-  LMTP_CHECK(to.type != (on_host(stream) ? WeightType::kF16 : WeightType::kInt8));
+  LMTP_CHECK(on_host(stream) ? is_for_host(to.type) : is_for_device(to.type));
   stream.backend().pack(stream, source, to);
 }
 
@@ -139,6 +139,21 @@ void gated_activation(Stream& stream, const GatedActivationArgs& args) {
   check_same(kOp, "x rows", args.x.rows, "y rows", args.y.rows);
   check_same(kOp, "x columns", args.x.columns, "twice y columns", 2 * args.y.columns);
   stream.backend().gated_activation(stream, args);
+}
+
+void activate(Stream& stream, Matrix<float> x, Activation activation) {
+  check_matrix("activate", "x", x);
+  stream.backend().activate(stream, x, activation);
+}
+
+void lora(Stream& stream, const LoraArgs& args) {
+  constexpr const char* kOp = "lora";
+  check_matrix(kOp, "x", args.x);
+  check_matrix(kOp, "y", args.y);
+  check_same(kOp, "x rows", args.x.rows, "y rows", args.y.rows);
+  LMTP_CHECK(args.linear >= 0 && args.rows.num_rows <= args.y.rows, args.linear, args.rows.num_rows,
+             args.y.rows);
+  stream.backend().lora(stream, args);
 }
 
 void soft_cap(Stream& stream, Matrix<float> x, float cap) {
@@ -248,6 +263,18 @@ void drawn_ids(Stream& stream, const DrawnIdsArgs& args) {
       args.tokens != nullptr && args.records != nullptr && args.ids != nullptr && args.count >= 1,
       args.count);
   stream.backend().drawn_ids(stream, args);
+}
+
+void order_inputs(Stream& stream, Matrix<const float> x, const std::int32_t* inputs,
+                  Matrix<float> to) {
+  LMTP_CHECK(stream.device_api() == nullptr);
+  check_same("order_inputs", "x.rows", x.rows, "to.rows", to.rows);
+  check_same("order_inputs", "x.columns", x.columns, "to.columns", to.columns);
+  stream.pool().parallel_for(static_cast<int>(x.rows), [&](int row, int) {
+    const float* const from = x.row(row);
+    float* const out = to.row(row);
+    for (std::int64_t j = 0; j < to.columns; ++j) out[j] = from[inputs[j]];
+  });
 }
 
 }  // namespace lmtp::kernels

@@ -5,7 +5,10 @@
 #include <memory>
 #include <vector>
 
+#include "group_element.h"
+#include "half.h"
 #include "kernels/linear.h"
+#include "pack_groups.h"
 #include "round_bf16.h"
 #include "unit_element.h"
 
@@ -24,18 +27,10 @@ float read_bf16(const unsigned char* at) {
   return std::bit_cast<float>(std::uint32_t{bits} << 16);
 }
 
-// IEEE half precision, subnormals, infinities and NaN included.
 float read_f16(const unsigned char* at) {
   std::uint16_t half;
   std::memcpy(&half, at, sizeof(half));
-  const std::uint32_t sign = (half & 0x8000U) << 16;
-  const std::uint32_t magnitude = half & 0x7FFFU;
-  // The exponent is moved to f32's by a multiplication, which puts subnormals right as well.
-  constexpr std::uint32_t kScaleBits = (254U - 15U) << 23;
-  const float scaled = std::bit_cast<float>(magnitude << 13) * std::bit_cast<float>(kScaleBits);
-  const std::uint32_t finite = std::bit_cast<std::uint32_t>(scaled);
-  const std::uint32_t special = (magnitude << 13) | 0x7F800000U;
-  return std::bit_cast<float>(sign | (magnitude >= 0x7C00U ? special : finite));
+  return half_value(half);
 }
 
 template <float (*kRead)(const unsigned char*), int kSize>
@@ -136,8 +131,16 @@ void write_int8(const Panel& panel, std::uint32_t* to, float* scales, std::int32
   }
 }
 
-void write_panel(const Panel& panel, const PackTarget& target, std::int64_t index) {
-  const std::int64_t size = packed_size(kPanelColumns, panel.k(), target.type);
+void write_int4(Panel& panel, const PackTarget& to, std::int64_t index) {
+  const std::int64_t k = panel.k();
+  for (std::int64_t first = 0; first < k; first += to.grouping.group) {
+    write_int4_group(panel.column(0) + first, k, 1, std::min(to.grouping.group, k - first),
+                     group_in(to, k, index, first / to.grouping.group));
+  }
+}
+
+void write_panel(Panel& panel, const PackTarget& target, std::int64_t index) {
+  const std::int64_t size = panel_size(panel.k(), target.type, target.grouping);
   const std::int64_t first = index * kPanelColumns;
   switch (target.type) {
     case WeightType::kF32:
@@ -150,8 +153,12 @@ void write_panel(const Panel& panel, const PackTarget& target, std::int64_t inde
       write_int8(panel, static_cast<std::uint32_t*>(target.panels) + index * size,
                  target.scales + first, target.sums + first);
       return;
+    case WeightType::kInt4:
+      write_int4(panel, target, index);
+      return;
     case WeightType::kF16:
-      return;  // for devices
+    case WeightType::kWidened:
+      return;  // refused by pack_rows()
   }
 }
 
@@ -298,6 +305,27 @@ void pack_inputs_int8(WorkerPool& pool, const SourceWeight& source, WeightRows& 
   }
 }
 
+// A task is a group of inputs.
+void pack_inputs_int4(WorkerPool& pool, const SourceWeight& source, WeightRows& rows,
+                      const PackTarget& to) {
+  const std::int64_t group = to.grouping.group;
+  const std::int64_t num_columns = padded_columns(source.n);
+  std::vector<std::vector<float>> inputs(
+      static_cast<std::size_t>(pool.num_threads()),
+      std::vector<float>(static_cast<std::size_t>(std::min(group, source.k) * num_columns)));
+  for_inputs(pool, source, rows, group,
+             [&](const void* data, std::int64_t first, std::int64_t count, std::size_t worker) {
+               float* values = inputs[worker].data();
+               for (std::int64_t i = 0; i < count; ++i) {
+                 convert_range(data, source.type, i * source.n, source.n, values + i * num_columns);
+               }
+               for (std::int64_t column = 0; column < num_columns; column += kPanelColumns) {
+                 write_int4_group(values + column, 1, num_columns, count,
+                                  group_in(to, source.k, column / kPanelColumns, first / group));
+               }
+             });
+}
+
 // Rows of a weight that is in memory as a whole.
 class RowsInMemory : public WeightRows {
  public:
@@ -327,19 +355,23 @@ void pack_linear(WorkerPool& pool, const SourceWeight& source, const PackTarget&
 void pack_rows(WorkerPool& pool, const SourceWeight& source, WeightRows& rows,
                const PackTarget& to) {
   LMTP_CHECK(source.n > 0 && source.k > 0 && to.panels != nullptr, source.n, source.k);
-  LMTP_CHECK(to.type != WeightType::kF16, "float16 weights are for devices");
+  LMTP_CHECK(to.type != WeightType::kF16 && to.type != WeightType::kWidened, "not for floats");
+  LMTP_CHECK(to.type != WeightType::kInt4 || is_int4_group(to.grouping.group), to.grouping.group);
   if (source.order == WeightOrder::kOutputsByInputs) {
     pack_outputs(pool, source, rows, to);
   } else if (to.type == WeightType::kF32) {
     pack_inputs(pool, source, rows, 1, static_cast<float*>(to.panels));
   } else if (to.type == WeightType::kBF16) {
     pack_inputs(pool, source, rows, 2, static_cast<std::uint32_t*>(to.panels));
+  } else if (to.type == WeightType::kInt4) {
+    pack_inputs_int4(pool, source, rows, to);
   } else {
     pack_inputs_int8(pool, source, rows, to);
   }
 }
 
 float packed_element(const PackedLinear& weight, std::int64_t n, std::int64_t k) {
+  if (is_grouped(weight.type)) return group_element(weight, n, k);
   const int per_unit = inputs_per_unit(weight.type);
   const std::int64_t at =
       (n / kPanelColumns * weight.num_units() + k / per_unit) * kPanelColumns + n % kPanelColumns;
@@ -351,8 +383,8 @@ float packed_element(const PackedLinear& weight, std::int64_t n, std::int64_t k)
       return unit_element<WeightType::kBF16>(unit, k % 2);
     case WeightType::kInt8:
       return unit_element<WeightType::kInt8>(unit, k % 4) * weight.scales[n];
-    case WeightType::kF16:
-      break;  // for devices
+    default:
+      break;  // for devices; by groups
   }
   return 0.0F;
 }

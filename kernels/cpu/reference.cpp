@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "group_element.h"
 #include "kernels/backend.h"
 #include "kernels/draw_weight.h"
 #include "kv_copy.h"
@@ -59,12 +60,41 @@ double activate(Activation activation, double x) {
   return x;
 }
 
+// A row times output n of a weight of kInt4: what every vector kernel with fused operations gives.
+float int4_product(const float* x, const PackedLinear& weight, std::int64_t n) {
+  const PanelGroupAt first_group = panel_group(weight, n / kPanelColumns, 0);
+  LMTP_CHECK(first_group.offsets == nullptr);
+  float sum = 0.0F;
+  for (std::int64_t first = 0; first < weight.k; first += weight.grouping.group) {
+    const std::int64_t end = std::min(first + weight.grouping.group, weight.k);
+    const PanelGroupAt group =
+        panel_group(weight, n / kPanelColumns, first / weight.grouping.group);
+    const float weight_scale = element_at(group.scales, weight.grouping.scales, n % kPanelColumns);
+    float largest = 0.0F;
+    for (std::int64_t k = first; k < end; ++k) largest = std::max(largest, std::fabs(x[k]));
+    const float scale = largest * (1.0F / 127.0F);
+    const float inverse = scale > 0.0F ? 1.0F / scale : 0.0F;
+    std::int32_t products = 0;
+    for (std::int64_t k = first; k < end; ++k) {
+      const std::int64_t i = k - first;
+      const std::uint32_t word = group.words[i / 8 * kPanelColumns + n % kPanelColumns];
+      products +=
+          static_cast<std::int32_t>(std::nearbyint(x[k] * inverse)) *
+          static_cast<std::int32_t>(code_value(weight.grouping, word, static_cast<int>(i % 8)));
+    }
+    sum = std::fma(static_cast<float>(products), scale * weight_scale, sum);
+  }
+  return sum;
+}
+
 void linear_plain(Stream&, const LinearArgs& args) {
   for (std::int64_t row = 0; row < args.x.rows; ++row) {
     const std::vector<double> x = seen_inputs(args.x.row(row), args.weight);
     for (std::int64_t n = 0; n < args.weight.n; ++n) {
-      double sum = 0.0;
-      for (std::int64_t k = 0; k < args.weight.k; ++k) {
+      const bool is_int4 = args.weight.type == WeightType::kInt4;
+      double sum =
+          is_int4 ? static_cast<double>(int4_product(args.x.row(row), args.weight, n)) : 0.0;
+      for (std::int64_t k = 0; k < args.weight.k && !is_int4; ++k) {
         sum += x[static_cast<std::size_t>(k)] * packed_at(args.weight, n, k);
       }
       if (args.bias != nullptr) sum += static_cast<double>(args.bias[n]);
@@ -145,6 +175,56 @@ void gated_activation_plain(Stream&, const GatedActivationArgs& args) {
 }
 
 double capped(double value, double cap) { return cap * std::tanh(value / cap); }
+
+void activate_rows_plain(Stream&, Matrix<float> x, Activation activation) {
+  for (std::int64_t row = 0; row < x.rows; ++row) {
+    for (std::int64_t c = 0; c < x.columns; ++c) {
+      x.row(row)[c] = static_cast<float>(activate(activation, static_cast<double>(x.row(row)[c])));
+    }
+  }
+}
+
+double lora_element(const LoraAdapter& adapter, std::int64_t at) {
+  const void* piece = adapter.pieces[at / adapter.piece_size];
+  const std::int64_t within = at % adapter.piece_size;
+  if (adapter.type == ElementType::kF32) {
+    return static_cast<double>(static_cast<const float*>(piece)[within]);
+  }
+  return static_cast<double>(
+      unit_element<WeightType::kBF16>(static_cast<const std::uint16_t*>(piece)[within], 0));
+}
+
+void add_delta(const LoraAdapter& adapter, const LoraDelta& delta, Matrix<const float> x, float* y,
+               std::int64_t row) {
+  const std::int64_t inputs = lora_lane_groups(x.columns);
+  const std::int64_t ranks = lora_rank_groups(delta.rank);
+  for (std::int64_t n = 0; n < delta.num_outputs; ++n) {
+    double sum = 0.0;
+    for (std::int64_t r = 0; r < delta.rank; ++r) {
+      double low = 0.0;
+      const std::int64_t of_rank = r % kLoraRanks * kLoraLanes;
+      for (std::int64_t k = 0; k < x.columns; ++k) {
+        const std::int64_t chunk = r / kLoraRanks * inputs + k / kLoraLanes;
+        low += lora_element(adapter, delta.a + chunk * kLoraChunk + of_rank + k % kLoraLanes) *
+               static_cast<double>(x.row(row)[k]);
+      }
+      const std::int64_t chunk = n / kLoraLanes * ranks + r / kLoraRanks;
+      sum += lora_element(adapter, delta.b + chunk * kLoraChunk + of_rank + n % kLoraLanes) * low;
+    }
+    y[delta.first_output + n] += static_cast<float>(sum);
+  }
+}
+
+void lora_plain(Stream&, const LoraArgs& args) {
+  for (std::int64_t i = 0; i < args.rows.num_rows; ++i) {
+    const LoraRow& row = args.rows.rows[i];
+    const LoraAdapter& adapter = args.rows.adapters[row.adapter];
+    const std::int32_t* deltas = adapter.first_delta + args.linear;
+    for (std::int32_t d = deltas[0]; d < deltas[1]; ++d) {
+      add_delta(adapter, adapter.deltas[d], args.x, args.y.row(row.row), row.row);
+    }
+  }
+}
 
 void soft_cap_plain(Stream&, Matrix<float> x, float cap) {
   for (std::int64_t row = 0; row < x.rows; ++row) {
@@ -316,11 +396,13 @@ const Backend& reference_backend() {
                                        .fill_random = plain::fill_random,
                                        .scratch_bytes = plain::scratch_bytes,
                                        .linear = linear_plain,
+                                       .lora = lora_plain,
                                        .layer_norm = layer_norm_plain,
                                        .rms_norm = rms_norm_plain,
                                        .rotary_angles = plain::rotary_angles,
                                        .rotary = rotary_plain,
                                        .gated_activation = gated_activation_plain,
+                                       .activate = activate_rows_plain,
                                        .soft_cap = soft_cap_plain,
                                        .embedding = embedding_plain,
                                        .gather_rows = gather_rows_plain,

@@ -12,6 +12,11 @@ inline constexpr int kLanes = 8;
 inline constexpr int kRegisters = 16;
 
 inline F load(const float* from) { return _mm256_loadu_ps(from); }
+// bf16 as f32.
+inline F load_bf16(const std::uint16_t* from) {
+  const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+}
 inline void store(float* to, F v) { _mm256_storeu_ps(to, v); }
 inline F broadcast(float value) { return _mm256_set1_ps(value); }
 inline F zero() { return _mm256_setzero_ps(); }
@@ -100,6 +105,47 @@ inline F int_difference(F v, const std::int32_t* others, std::int32_t factor) {
 }
 inline bool any_at_least(F a, F b) {
   return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GE_OQ)) != 0;
+}
+inline F to_float(F ints) { return _mm256_cvtepi32_ps(_mm256_castps_si256(ints)); }
+inline F shift_right(F words, int count) {
+  return _mm256_castsi256_ps(_mm256_srli_epi32(_mm256_castps_si256(words), count));
+}
+inline F load_f16(const std::uint16_t* from) {
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+}
+inline F lower_nibbles(F words) {
+  return _mm256_castsi256_ps(_mm256_and_si256(_mm256_castps_si256(words), _mm256_set1_epi8(15)));
+}
+inline F upper_nibbles(F words) { return lower_nibbles(shift_right(words, 4)); }
+class Nibbles {
+ public:
+  explicit Nibbles(float base) : base_(broadcast(base)) {}
+  F of(F words) const {
+    const __m256i bits = _mm256_and_si256(_mm256_castps_si256(words), _mm256_set1_epi32(15));
+    return subtract(_mm256_cvtepi32_ps(bits), base_);
+  }
+
+ private:
+  F base_;
+};
+template <int kIndex>
+inline F signed_byte(F words) {
+  const __m256i upper = _mm256_slli_epi32(_mm256_castps_si256(words), 24 - 8 * kIndex);
+  return _mm256_cvtepi32_ps(_mm256_srai_epi32(upper, 24));
+}
+template <int kIndex>
+inline F e4m3_byte(F words) {
+  const __m256i upper = _mm256_slli_epi32(_mm256_castps_si256(words), 24 - 8 * kIndex);
+  const __m256i bits = _mm256_and_si256(_mm256_srai_epi32(upper, 4),
+                                        _mm256_set1_epi32(static_cast<int>(0x87F00000U)));
+  return multiply(_mm256_castsi256_ps(bits), broadcast(0x1.0p120F));
+}
+inline F dot_nibbles(F nibbles, F bytes, F sum) {
+  // Pairs of products are below 2^12, so nothing is saturated.
+  const __m256i pairs =
+      _mm256_maddubs_epi16(_mm256_castps_si256(nibbles), _mm256_castps_si256(bytes));
+  return _mm256_castsi256_ps(
+      _mm256_add_epi32(_mm256_castps_si256(sum), _mm256_madd_epi16(pairs, _mm256_set1_epi16(1))));
 }
 
 }  // namespace lmtp::kernels::LMTP_KERNELS_ISA

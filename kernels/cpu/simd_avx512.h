@@ -13,6 +13,11 @@ inline constexpr int kLanes = 16;
 inline constexpr int kRegisters = 32;
 
 inline F load(const float* from) { return _mm512_loadu_ps(from); }
+// bf16 as f32.
+inline F load_bf16(const std::uint16_t* from) {
+  const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+}
 inline void store(float* to, F v) { _mm512_storeu_ps(to, v); }
 inline F broadcast(float value) { return _mm512_set1_ps(value); }
 inline F zero() { return _mm512_setzero_ps(); }
@@ -87,5 +92,44 @@ inline F int_difference(F v, const std::int32_t* others, std::int32_t factor) {
 }
 // Is any lane >= the other's?
 inline bool any_at_least(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ) != 0; }
+// The lanes' ints as floats, logical shifts of them, and kLanes numbers of 16 bits, widened.
+inline F to_float(F ints) { return _mm512_cvtepi32_ps(_mm512_castps_si512(ints)); }
+inline F shift_right(F words, int count) {
+  return _mm512_castsi512_ps(
+      _mm512_srli_epi32(_mm512_castps_si512(words), static_cast<unsigned>(count)));
+}
+inline F load_f16(const std::uint16_t* from) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+}
+// Of every byte the lower half, and the upper one.
+inline F lower_nibbles(F words) {
+  return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(words), _mm512_set1_epi8(15)));
+}
+inline F upper_nibbles(F words) { return lower_nibbles(shift_right(words, 4)); }
+// The lowest four bits of each lane, less a base.
+class Nibbles {
+ public:
+  explicit Nibbles(float base)
+      : table_(_mm512_sub_ps(_mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
+                             broadcast(base))) {}
+  F of(F words) const { return _mm512_permutexvar_ps(_mm512_castps_si512(words), table_); }
+
+ private:
+  F table_;
+};
+// Byte kIndex of each lane, signed, and as e4m3.
+template <int kIndex>
+inline F signed_byte(F words) {
+  const __m512i upper = _mm512_slli_epi32(_mm512_castps_si512(words), 24 - 8 * kIndex);
+  return _mm512_cvtepi32_ps(_mm512_srai_epi32(upper, 24));
+}
+template <int kIndex>
+inline F e4m3_byte(F words) {
+  // The exponent is moved to f32's by a multiplication, which puts subnormals right as well.
+  const __m512i upper = _mm512_slli_epi32(_mm512_castps_si512(words), 24 - 8 * kIndex);
+  const __m512i bits = _mm512_and_si512(_mm512_srai_epi32(upper, 4),
+                                        _mm512_set1_epi32(static_cast<int>(0x87F00000U)));
+  return multiply(_mm512_castsi512_ps(bits), broadcast(0x1.0p120F));
+}
 
 }  // namespace lmtp::kernels::LMTP_KERNELS_ISA

@@ -16,5 +16,6 @@ inline F dot_int8(F a, F b, F sum) {
   return _mm512_castsi512_ps(_mm512_dpbusd_epi32(_mm512_castps_si512(sum), _mm512_castps_si512(a),
                                                  _mm512_castps_si512(b)));
 }
+inline F dot_nibbles(F nibbles, F bytes, F sum) { return dot_int8(nibbles, bytes, sum); }
 
 }  // namespace lmtp::kernels::LMTP_KERNELS_ISA

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "half.h"
 #include "round_bf16.h"
 
 namespace lmtp::kernels::LMTP_KERNELS_ISA {
@@ -16,6 +17,13 @@ inline constexpr int kRegisters = 16;
 inline F load(const float* from) {
   F v;
   __builtin_memcpy(&v, from, sizeof(v));
+  return v;
+}
+inline F load_bf16(const std::uint16_t* from) {
+  std::uint32_t bits[kLanes];
+  for (int i = 0; i < kLanes; ++i) bits[i] = std::uint32_t{from[i]} << 16;
+  F v;
+  __builtin_memcpy(&v, bits, sizeof(v));
   return v;
 }
 inline void store(float* to, F v) { __builtin_memcpy(to, &v, sizeof(v)); }
@@ -110,5 +118,38 @@ inline bool any_at_least(F a, F b) {
   const I mask = a >= b;
   return (mask[0] | mask[1] | mask[2] | mask[3]) != 0;
 }
+inline F to_float(F ints) { return __builtin_convertvector(reinterpret_cast<I>(ints), F); }
+inline F shift_right(F words, int count) {
+  using U = std::uint32_t __attribute__((vector_size(16)));
+  return reinterpret_cast<F>(reinterpret_cast<U>(words) >> static_cast<unsigned>(count));
+}
+inline F load_f16(const std::uint16_t* from) {
+  return F{half_value(from[0]), half_value(from[1]), half_value(from[2]), half_value(from[3])};
+}
+inline F lower_nibbles(F words) {
+  return reinterpret_cast<F>(reinterpret_cast<I>(words) & 0x0F0F0F0F);
+}
+inline F upper_nibbles(F words) { return lower_nibbles(shift_right(words, 4)); }
+class Nibbles {
+ public:
+  explicit Nibbles(float base) : base_(broadcast(base)) {}
+  F of(F words) const {
+    return __builtin_convertvector(reinterpret_cast<I>(words) & 15, F) - base_;
+  }
+
+ private:
+  F base_;
+};
+template <int kIndex>
+inline F signed_byte(F words) {
+  return __builtin_convertvector((reinterpret_cast<I>(words) << (24 - 8 * kIndex)) >> 24, F);
+}
+template <int kIndex>
+inline F e4m3_byte(F words) {
+  const I upper = (reinterpret_cast<I>(words) << (24 - 8 * kIndex)) >> 4;
+  return reinterpret_cast<F>(upper & static_cast<std::int32_t>(0x87F00000U)) * 0x1.0p120F;
+}
+// dot_int8 where no byte of the first is above 15.
+inline F dot_nibbles(F nibbles, F bytes, F sum) { return dot_int8(nibbles, bytes, sum); }
 
 }  // namespace lmtp::kernels::LMTP_KERNELS_ISA

@@ -6,6 +6,7 @@
 #include "cuda/fragment_tile.h"
 #include "cuda/linear_common.cuh"
 #include "cuda/row_vectors.cuh"
+#include "lmtp/base/check.h"
 
 namespace lmtp::kernels::cuda {
 namespace {
@@ -59,6 +60,15 @@ __global__ void __launch_bounds__(kRowThreadsMax)
 #pragma unroll
   for (int i = 0; i < 4; ++i) four.values[i] *= gates.values[i];
   store_columns(args.y.data + block_index().x * args.y.stride, c, width, whole, four);
+}
+
+__global__ void __launch_bounds__(kRowThreadsMax)
+    activate_kernel(Matrix<float> x, Activation activation, bool whole) {
+  grid_dependency_wait();
+  float* row = x.data + block_index().x * x.stride;
+  Floats4 four = load_columns(row, first_column(), x.columns, whole);
+  activate_all(activation, four.values);
+  store_columns(row, first_column(), x.columns, whole, four);
 }
 
 __global__ void __launch_bounds__(kRowThreadsMax)
@@ -158,6 +168,15 @@ void gated_activation(Stream& stream, const GatedActivationArgs& args) {
   launch<gated_activation_kernel>(
       blocks_along_rows(args.y.rows, width), stream.handle(), args,
       has_whole_vectors(args.x, width) && has_whole_vectors(args.y, width));
+}
+
+void activate_rows(Stream& stream, Matrix<float> x, Activation activation) {
+  launch<activate_kernel>(blocks_along_rows(x.rows, x.columns), stream.handle(), x, activation,
+                          has_whole_vectors(x, x.columns));
+}
+
+void lora(Stream& /*stream*/, const LoraArgs& args) {
+  LMTP_CHECK(args.rows.num_rows == 0, args.rows.num_rows);
 }
 
 void soft_cap(Stream& stream, Matrix<float> x, float cap) {

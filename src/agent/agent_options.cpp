@@ -12,6 +12,10 @@ const char* dtype_name(kernels::WeightType type) {
       return "int8";
     case kernels::WeightType::kF16:
       return "float16";
+    case kernels::WeightType::kInt4:
+      return "int4";
+    case kernels::WeightType::kWidened:
+      return "widened";
   }
   return "";
 }

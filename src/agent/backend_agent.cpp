@@ -42,6 +42,7 @@ scheduler::AgentInfo BackendAgent::info() const {
           .kv_bytes = cache_->num_bytes(),
           .num_parameters = parts_.model->num_parameters(),
           .takes_kv_at_once = runs_ahead(),
+          .num_widened = parts_.num_widened,
           .notes = parts_.notes,
           .numerics = numerics_};
 }
@@ -101,6 +102,7 @@ void BackendAgent::put(const scheduler::StepPlan& plan, Step& step) {
   step.result.clear();
   slots_.apply(plan.changes);
   resident_batch_.note(plan.changes);
+  adapters_.load(plan.adapter_loads, *cache_);
   scheduler::SlotTable::list_draws(plan, step.draws);
   list_input_records(plan);
   check_tokens(plan);
@@ -185,6 +187,7 @@ void BackendAgent::decode(const scheduler::StepPlan& plan) {
   model::InputArrays arrays = resident_batch_.advance(sampling_.records());
   arrays.context_max = shape.context_max;
   arrays.num_table_blocks = shape.num_table_blocks;
+  arrays.lora = adapters_.list(plan, slots_);
   logit_rows_ = arrays.logit_rows;
   sample_rows_ = {
       .rows = resident_batch_.sample_rows(), .positions = arrays.positions, .ids = arrays.ids};
@@ -212,6 +215,7 @@ void BackendAgent::compute(const scheduler::StepPlan& plan) {
   sampling_.add_counts(upload_);
   const std::int32_t* tokens = upload_.add(input_tokens_);
   upload_.send();
+  arrays.lora = adapters_.list(plan, slots_);
   logit_rows_ = arrays.logit_rows;
   if (!input_tokens_.empty()) {
     arrays.ids = draw_ids(tokens);

@@ -24,6 +24,7 @@
 #include "lmtp/scheduler/slot_table.h"
 #include "resident_batch.h"
 #include "staged_memory.h"
+#include "step_adapters.h"
 #include "step_sampling.h"
 
 namespace lmtp::agent {
@@ -35,6 +36,7 @@ struct AgentParts {
   std::unique_ptr<model::Communicator> communicator;
   std::unique_ptr<model::CausalLM> model;
   std::vector<std::string> notes;  // of the weights
+  int num_widened = 0;             // as well
 };
 
 class BackendAgent : public scheduler::ModelAgent {
@@ -91,6 +93,7 @@ class BackendAgent : public scheduler::ModelAgent {
   StepSampling sampling_;
   const kernels::Memory logits_;  // [tile_, vocab_size] f32
   std::unique_ptr<model::KvCache> cache_;
+  StepAdapters adapters_;
   model::ModelInput input_;
   std::vector<LogitTarget> targets_;
   std::vector<std::int32_t> input_records_;  // of the rows whose input is in one; else -1

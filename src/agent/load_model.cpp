@@ -1,6 +1,7 @@
 #include "load_model.h"
 
 #include <algorithm>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -40,6 +41,39 @@ Result<std::int64_t> count_weights(const AgentOptions& options) {
   return num_elements;
 }
 
+namespace {
+
+// Of a tensor that --dtype packs.
+std::int64_t packed_bytes(kernels::WeightType type, bool is_table, std::int64_t num_elements) {
+  if (type != kernels::WeightType::kInt4) return num_elements * 4 / kernels::inputs_per_unit(type);
+  return is_table ? num_elements : num_elements * 9 / 16;  // int8, or 4 bits and a part of a scale
+}
+
+}  // namespace
+
+std::int64_t count_weight_bytes(const AgentOptions& options) {
+  const model::Quantization& quantization = options.config.quantization;
+  const bool may_be_narrow = !options.cuda_device.has_value();
+  constexpr std::string_view kWeight = ".weight";
+  std::int64_t num_bytes = 0;
+  const auto tensors = model::describe_tensors(options.config);
+  for (const model::TensorSpec& tensor : tensors.value()) {
+    const model::QuantScheme* scheme = nullptr;
+    // Embeddings and heads seldom are, whatever is said; but GGUF files name their matrices.
+    const bool is_table =
+        tensor.shape.size() == 2 && tensor.shape.front() == options.config.vocab_size;
+    const bool is_likely = quantization.method == model::QuantMethod::kGguf || !is_table;
+    if (may_be_narrow && is_likely && tensor.shape.size() == 2 && tensor.name.ends_with(kWeight)) {
+      scheme = model::find_scheme(quantization,
+                                  tensor.name.substr(0, tensor.name.size() - kWeight.size()));
+    }
+    num_bytes += scheme != nullptr
+                     ? model::coded_bytes(*scheme, tensor.num_elements())
+                     : packed_bytes(options.weight_type, is_table, tensor.num_elements());
+  }
+  return num_bytes;
+}
+
 std::unique_ptr<kernels::WorkerPool> make_pool(const AgentOptions& options) {
   const int num_threads = options.num_threads > 0
                               ? options.num_threads
@@ -58,9 +92,10 @@ Result<LoadedModel> load_model(const AgentOptions& options, std::int64_t num_wei
   } else {
     auto checkpoint = model::open_checkpoint(options.source.folder);
     if (!checkpoint.ok()) return checkpoint.error();
-    tensors = std::move(*checkpoint);
+    tensors = model::dequantized(std::move(*checkpoint), options.config.quantization);
     auto notes = model::check_tensors(options.config, *tensors, options.force);
     if (!notes.ok()) return notes.error();
+    if (const auto values = tensors->check_values(); !values.ok()) return values.error();
     for (const std::string& note : *notes) log::warning(options.source.name + ": " + note);
     loaded.notes = std::move(*notes);
   }
@@ -71,6 +106,11 @@ Result<LoadedModel> load_model(const AgentOptions& options, std::int64_t num_wei
   if (!model.ok()) return model.error();
   if (const auto unchanged = tensors->check_unchanged(); !unchanged.ok()) return unchanged.error();
   loaded.model = std::move(*model);
+  loaded.num_widened = loader.num_widened();
+  if (loaded.num_widened > 0) {
+    loaded.notes.push_back(std::to_string(loaded.num_widened) +
+                           " quantised matrices are widened to " + dtype_name(options.weight_type));
+  }
   return loaded;
 }
 

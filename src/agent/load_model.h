@@ -22,12 +22,17 @@ int longest_stream(const AgentOptions& options);
 // The number of the model's weights, or why it cannot be served with these options.
 Result<std::int64_t> count_weights(const AgentOptions& options);
 
+// Bytes that they take in memory, by config.json: on the safe side where it does not say which
+// matrices are quantised. REQUIRES: count_weights() is ok.
+std::int64_t count_weight_bytes(const AgentOptions& options);
+
 // The pool of options.num_threads threads.
 std::unique_ptr<kernels::WorkerPool> make_pool(const AgentOptions& options);
 
 struct LoadedModel {
   std::unique_ptr<model::CausalLM> model;
   std::vector<std::string> notes;  // AgentInfo::notes
+  int num_widened = 0;             // AgentInfo::num_widened
 };
 
 // Loads the num_weights weights of options.source into `store`, or the share of them that the

@@ -21,9 +21,8 @@ using kernels::DeviceError;
 // A guard behind the registry's decision, which lets a static server's only model be tried, and
 // since which memory may have been taken: an error instead of a loading that fails half-way, or a
 // process that is killed.
-Result<void> check_fit(const AgentOptions& options, std::int64_t num_weights,
-                       const kernels::Stream& stream) {
-  const std::int64_t needed = num_weights * weight_bytes(options.weight_type);
+Result<void> check_fit(const AgentOptions& options, const kernels::Stream& stream) {
+  const std::int64_t needed = count_weight_bytes(options);
   const std::string weights =
       "the weights take " + gib_text(needed) + " as " + dtype_name(options.weight_type) + ", and ";
   if (const kernels::DeviceApi* device = stream.device_api(); device != nullptr) {
@@ -70,9 +69,7 @@ Result<std::unique_ptr<scheduler::ModelAgent>> load_agent(const AgentOptions& op
   if (backend.device != nullptr) recover_device(*backend.device, options.cuda_device.value());
   parts.stream =
       std::make_unique<kernels::Stream>(backend, *parts.pool, options.cuda_device.value_or(0));
-  if (const auto fit = check_fit(options, *num_weights, *parts.stream); !fit.ok()) {
-    return fit.error();
-  }
+  if (const auto fit = check_fit(options, *parts.stream); !fit.ok()) return fit.error();
   parts.communicator = std::make_unique<model::SingleRank>();
   {
     const auto store = backend.device != nullptr
@@ -82,6 +79,7 @@ Result<std::unique_ptr<scheduler::ModelAgent>> load_agent(const AgentOptions& op
     if (!loaded.ok()) return loaded.error();
     parts.model = std::move(loaded->model);
     parts.notes = std::move(loaded->notes);
+    parts.num_widened = loaded->num_widened;
     parts.stream->synchronize();
   }
   return std::unique_ptr<scheduler::ModelAgent>(
@@ -97,8 +95,8 @@ void report_device_gone(const AgentOptions& options, const std::string& reason) 
 Result<std::unique_ptr<scheduler::ModelAgent>> make_agent(const AgentOptions& options,
                                                           const scheduler::LoadProgress& progress) {
   LMTP_CHECK(options.batch.max_tokens >= 1, options.batch.max_tokens);
-  LMTP_CHECK(options.weight_type != (options.cuda_device.has_value() ? kernels::WeightType::kInt8
-                                                                     : kernels::WeightType::kF16));
+  LMTP_CHECK(options.cuda_device.has_value() ? kernels::is_for_device(options.weight_type)
+                                             : kernels::is_for_host(options.weight_type));
   if (options.cuda_device.has_value() && options.debug.backend == nullptr) {
     const kernels::cuda::Probe probe = kernels::cuda::probe(*options.cuda_device);
     if (!probe.available) {

@@ -39,8 +39,7 @@ Result<ModelMemory> estimate_memory(const AgentOptions& options) {
   if (!num_weights) return num_weights.error();
   ModelMemory memory;
   memory.num_parameters = *num_weights;
-  const std::int64_t weights =
-      memory.num_parameters * weight_bytes(options.weight_type);  // not the file's type
+  const std::int64_t weights = count_weight_bytes(options);
   // A step's results: the residual, queries, keys and values, the MLP twice.
   const std::int64_t floats_per_token =
       std::int64_t{8} * options.config.hidden_size + std::int64_t{2} * options.config.mlp_size;

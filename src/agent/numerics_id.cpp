@@ -58,6 +58,7 @@ void add_model(const ModelSource& source, Hash& hash) {
     hash.add(source.shape);
     return hash.add(std::to_string(source.seed));
   }
+  if (is_gguf(source.folder)) return add_file(source.folder, hash);
   std::vector<fs::path> weights;
   for (const char* extension : {".safetensors", ".bin"}) {
     std::error_code failed;

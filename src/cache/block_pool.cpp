@@ -7,6 +7,7 @@ namespace lmtp::cache {
 BlockPool::BlockPool(int num_blocks)
     : refs_(index(num_blocks), 0),
       state_(index(num_blocks), State::kFree),
+      adapter_(index(num_blocks), 0),
       prev_(index(num_blocks) + 2),
       next_(index(num_blocks) + 2) {
   LMTP_CHECK(num_blocks >= 2, num_blocks);
@@ -63,6 +64,47 @@ void BlockPool::free_evictable(BlockId block) {
   state_[index(block)] = State::kFree;
   push_back(free_head(), block);
   ++num_free_;
+}
+
+void BlockPool::give_to_adapter(int adapter, std::span<const BlockId> blocks) {
+  LMTP_CHECK(adapter >= 1, adapter);
+  for (const BlockId block : blocks) {
+    LMTP_CHECK(refs_[index(block)] == 1 && adapter_of(block) == 0, block, refs_[index(block)]);
+    refs_[index(block)] = 0;
+    state_[index(block)] = State::kAdapter;
+    adapter_[index(block)] = adapter;
+  }
+  num_pinned_ -= static_cast<int>(blocks.size());
+  num_adapter_ += static_cast<int>(blocks.size());
+}
+
+void BlockPool::set_idle(std::span<const BlockId> blocks, bool idle) {
+  for (const BlockId block : blocks) {
+    LMTP_CHECK(adapter_of(block) != 0 && is_idle(block) != idle, block, adapter_of(block));
+    state_[index(block)] = idle ? State::kIdle : State::kAdapter;
+    if (idle) {
+      push_back(evictable_head(), block);
+    } else {
+      remove(block);
+    }
+  }
+  num_idle_ += static_cast<int>(blocks.size()) * (idle ? 1 : -1);
+}
+
+void BlockPool::free_adapter(BlockId first) {
+  LMTP_CHECK(is_idle(first), first);
+  const int adapter = adapter_of(first);
+  for (BlockId block = first; block <= num_total() && adapter_of(block) == adapter;) {
+    const BlockId next = next_[index(block)];
+    remove(block);
+    state_[index(block)] = State::kFree;
+    adapter_[index(block)] = 0;
+    push_back(free_head(), block);
+    ++num_free_;
+    --num_adapter_;
+    --num_idle_;
+    block = next;
+  }
 }
 
 BlockId BlockPool::oldest_evictable() const {

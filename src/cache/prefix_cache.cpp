@@ -97,8 +97,12 @@ BlockId PrefixCache::allocate() {
   if (const BlockId block = pool_.take_free(); block != kNoBlock) return block;
   const BlockId victim = pool_.oldest_evictable();
   if (victim == kNoBlock) return kNoBlock;
-  detach(victim);
-  pool_.free_evictable(victim);
+  if (pool_.adapter_of(victim) != 0) {
+    pool_.free_adapter(victim);
+  } else {
+    detach(victim);
+    pool_.free_evictable(victim);
+  }
   return pool_.take_free();
 }
 
@@ -230,14 +234,17 @@ void PrefixCache::trim_siblings(BlockId parent, const TokenId* tokens, int size)
 }
 
 void PrefixCache::check_invariants() const {
-  LMTP_CHECK(pool_.num_free() + pool_.num_evictable() + pool_.num_pinned() == pool_.num_total(),
-             pool_.num_free(), pool_.num_evictable(), pool_.num_pinned(), pool_.num_total());
+  LMTP_CHECK(pool_.num_free() + pool_.num_evictable() + pool_.num_pinned() + pool_.num_adapter() ==
+                 pool_.num_total(),
+             pool_.num_free(), pool_.num_evictable(), pool_.num_pinned(), pool_.num_adapter(),
+             pool_.num_total());
   std::vector<int> children(nodes_.size(), 0);
   std::size_t num_full = 0;
   for (BlockId block = 1; block <= pool_.num_total(); ++block) {
     const Node& node = nodes_[index(block)];
     LMTP_CHECK(!pool_.is_evictable(block) || node.num_tokens > 0, block);
     LMTP_CHECK(!pool_.is_free(block) || node.num_tokens == 0, block);
+    LMTP_CHECK(pool_.adapter_of(block) == 0 || node.num_tokens == 0, block);
     LMTP_CHECK(node.num_tokens > 0 || !node.is_listed, block);
     if (node.num_tokens == 0) continue;
     LMTP_CHECK(node.is_listed || node.num_tokens == kBlockSize, block);

@@ -24,6 +24,8 @@ const Name kNames[] = {
     {"half", kernels::WeightType::kF16},
     {"int8", kernels::WeightType::kInt8},
     {"8bit", kernels::WeightType::kInt8},
+    {"int4", kernels::WeightType::kInt4},
+    {"4bit", kernels::WeightType::kInt4},
 };
 
 }  // namespace
@@ -34,20 +36,16 @@ Result<DtypeChoice> parse_dtype(const std::string& name, bool on_device) {
     if (!on_device && known.type == kernels::WeightType::kF16) {
       return DtypeChoice{kernels::WeightType::kF32, kHalfNote};
     }
-    if (on_device && known.type == kernels::WeightType::kInt8) {
+    if (on_device && known.type.has_value() && !kernels::is_for_device(*known.type)) {
       return Error{
           ErrorCode::kInvalid,
           "--dtype: " + name + " is for the CPU; a device takes bfloat16, float16 or float32"};
     }
     return DtypeChoice{known.type, ""};
   }
-  if (name == "4bit" || name == "int4") {
-    return Error{ErrorCode::kInvalid,
-                 "--dtype: 4-bit weights are not available; int8 is the narrowest"};
-  }
-  return Error{
-      ErrorCode::kInvalid,
-      "--dtype: '" + name + "' is unknown; allowed are float32, bfloat16, float16, int8 and auto"};
+  return Error{ErrorCode::kInvalid,
+               "--dtype: '" + name +
+                   "' is unknown; allowed are float32, bfloat16, float16, int8, int4 and auto"};
 }
 
 }  // namespace lmtp::catalog

@@ -6,6 +6,7 @@
 #include <system_error>
 #include <utility>
 
+#include "lmtp/agent/adapter.h"
 #include "lmtp/agent/agent.h"
 #include "lmtp/agent/model_memory.h"
 #include "lmtp/aici/embedded_runtime.h"
@@ -25,8 +26,19 @@ namespace {
 
 // Of a folder in the hub's cache, .../snapshots/COMMIT.
 std::string commit_of(const std::string& folder) {
-  const std::filesystem::path path(folder);
+  std::filesystem::path path(folder);
+  if (is_gguf(folder)) path = path.parent_path();
   return path.parent_path().filename() == "snapshots" ? path.filename().string() : "";
+}
+
+// How transformers makes the same model.
+std::string constructor_of(const ModelSource& source) {
+  const std::string make = "AutoModelForCausalLM.";
+  if (source.kind == SourceKind::kRandom) return make + "from_config('" + source.shape + "')";
+  if (!is_gguf(source.folder)) return make + "from_pretrained('" + source.name + "')";
+  const std::filesystem::path path(source.folder);
+  return make + "from_pretrained('" + path.parent_path().string() + "', gguf_file='" +
+         path.filename().string() + "')";
 }
 
 // `longest`: the context that is served; `wanted`: what --context asks for, 0: the model's own.
@@ -37,13 +49,15 @@ registry::ModelDescription describe(const ModelSource& source, const model::Mode
   description.name = source.name;
   description.type = config.model_type;
   description.architecture = config.architecture;
-  description.constructor = is_folder
-                                ? "AutoModelForCausalLM.from_pretrained('" + source.name + "')"
-                                : "AutoModelForCausalLM.from_config('" + source.shape + "')";
+  description.constructor = constructor_of(source);
   description.tokenizer = is_folder ? source.folder : "gpt2";
   description.commit = commit_of(source.folder);
   description.device = agent::device_name(agent);
   description.dtype = agent::dtype_name(agent.weight_type);
+  description.quantization = config.quantization.name;
+  for (const model::QuantScheme& scheme : config.quantization.schemes) {
+    description.quantized_weights.push_back(scheme.text());
+  }
   description.trained_context_length = longest;
   description.notes = config.notes;
   if (wanted > longest) {
@@ -126,9 +140,10 @@ Result<registry::ServedModel> HubModelFactory::fetch(const std::string& name,
     const auto config = model::read_model_config(
         folder, {.force = options_.force, .context_length = options_.context_length});
     if (!config) return config.error();
-    const auto tensors = model::open_headers(folder, headers);
-    if (!tensors) return tensors.error();
-    const auto notes = model::check_tensors(*config, **tensors, options_.force);
+    auto headers_alone = model::open_headers(folder, headers);
+    if (!headers_alone) return headers_alone.error();
+    const auto tensors = model::dequantized(std::move(*headers_alone), config->quantization);
+    const auto notes = model::check_tensors(*config, *tensors, options_.force);
     return notes ? Result<void>() : notes.error();
   };
   options.progress = [&](const hub::FetchProgress& now) {
@@ -232,8 +247,22 @@ Result<registry::ServedModel> HubModelFactory::make(const ModelSource& source) c
                                   std::shared_ptr<const tokenizer::Tokenizer> tokenizer) {
     return load_chat_template(source, file, std::move(tokenizer));
   };
+  served.adapters = options_.adapters;
+  served.adapters_max = static_cast<std::size_t>(options_.max_cpu_loras);
+  served.load_adapter = adapters(agent);
   served.load_controllers = controllers(config->vocab_size, config->eos_ids, source.folder);
   return served;
+}
+
+registry::LoadAdapter HubModelFactory::adapters(const agent::AgentOptions& agent) const {
+  return
+      [agent, policy = policy_, rank_max = options_.max_lora_rank](
+          const AdapterSource& source, bool by_request) -> Result<std::shared_ptr<const Adapter>> {
+        if (!by_request) return agent::read_adapter(agent, source.name, source.folder, rank_max);
+        const Result<std::string> folder = resolve_adapter(source.folder, policy);
+        if (!folder) return folder.error();
+        return agent::read_adapter(agent, source.name, *folder, rank_max);
+      };
 }
 
 // What runs them is made with the model, whose tokenizer it needs.

@@ -25,6 +25,11 @@ bool is_folder(const fs::path& path) {
   return fs::is_directory(path, ignored);
 }
 
+bool is_gguf_file(const fs::path& path) {
+  std::error_code ignored;
+  return is_gguf(path.string()) && fs::is_regular_file(path, ignored);
+}
+
 bool is_inside(const fs::path& path, const fs::path& folder) {
   const auto [in_folder, in_path] =
       std::mismatch(folder.begin(), folder.end(), path.begin(), path.end());
@@ -72,14 +77,16 @@ std::optional<Result<ModelSource>> from_model_dirs(const std::string& name,
   bool leads_out = false;
   for (const std::string& folder : policy.model_dirs) {
     const fs::path candidate = path.is_absolute() ? path : folder / path;
-    if (!is_folder(candidate)) continue;
+    const bool is_file = is_gguf_file(candidate);
+    if (!is_folder(candidate) && !is_file) continue;
     std::error_code error;
     const fs::path canonical = fs::canonical(candidate, error);
-    if (error || !is_inside(canonical, folder) || !files_stay_inside(canonical, folder)) {
+    if (error || !is_inside(canonical, folder) ||
+        (!is_file && !files_stay_inside(canonical, folder))) {
       leads_out = true;
       continue;
     }
-    auto source = hub::resolve_model(canonical.string());
+    auto source = hub::resolve_model((is_file ? candidate : canonical).string());
     if (!source && !policy.anything) return not_served(name, policy);
     if (source) source->name = name;
     return source;
@@ -147,6 +154,27 @@ bool may_be_on_hub(const std::string& name) {
 
 bool may_download(const std::string& name, const NamePolicy& policy) {
   return hub::matches_any(name, policy.downloads);
+}
+
+Result<std::string> resolve_adapter(const std::string& path, const NamePolicy& policy) {
+  std::vector<fs::path> candidates;
+  for (const std::string& folder : policy.model_dirs) candidates.push_back(fs::path(folder) / path);
+  if (policy.any_adapter) candidates.emplace_back(path);
+  for (const fs::path& candidate : candidates) {
+    std::error_code error;
+    const fs::path canonical = fs::canonical(candidate, error);
+    if (error || !is_folder(canonical)) continue;
+    const auto holds = [&](const std::string& folder) {
+      return is_inside(canonical, folder) && files_stay_inside(canonical, folder);
+    };
+    if (policy.any_adapter || std::ranges::any_of(policy.model_dirs, holds)) {
+      return canonical.string();
+    }
+  }
+  return Error{
+      ErrorCode::kNotFound,
+      "lora_path: '" + path + "' is no folder" +
+          (policy.any_adapter ? "" : " under --model-dir, beyond which clients name none")};
 }
 
 Result<ModelSource> resolve_name(const std::string& name, const NamePolicy& policy,

@@ -5,6 +5,7 @@
 
 #include "lmtp/engine/engine.h"
 #include "lmtp/request/error_text.h"
+#include "lmtp/scheduler/scheduler.h"
 
 namespace lmtp::engine {
 namespace {
@@ -86,6 +87,15 @@ Result<void> check_ids(const char* field, const std::vector<TokenId>& ids, int v
                                           "]: " + beyond_vocabulary(ids[i], vocab_size)};
   }
   return {};
+}
+
+Result<void> check_adapter(const Adapter& adapter, int num_blocks, const ModelLimits& limits) {
+  const int most = num_blocks - scheduler::Scheduler::min_blocks(limits.total_tokens_max());
+  if (adapter.num_blocks() <= most) return {};
+  return Error{ErrorCode::kUnavailable,
+               "adapter '" + adapter.name() + "': takes " + std::to_string(adapter.num_blocks()) +
+                   " blocks of the KV cache, and beside a stream of the whole context there are " +
+                   std::to_string(std::max(0, most)) + "; give a larger --kv-cache"};
 }
 
 // Lengths first: what is too long costs no look at its ids.

@@ -204,6 +204,7 @@ Engine::Engine(std::unique_ptr<scheduler::ModelAgent> agent, ModelLimits limits,
   impl_ = std::make_unique<Impl>(std::move(agent), std::move(limits), options, std::move(on_lost),
                                  counters);
   impl_->inbox->stats.agent = impl_->agent->info();
+  impl_->inbox->stats.max_adapters = options.batch.max_adapters;
   impl_->publish();
   impl_->thread = std::thread([impl = impl_.get()] { impl->run(); });
 }

@@ -51,6 +51,11 @@ void Engine::Impl::apply(Request& request) {
   }
   LMTP_CHECK(!streams.contains(request.key), request.key.connection, request.key.stream);
   if (request.fork != nullptr) return begin_fork(request);
+  if (request.adapter != nullptr) {
+    const Result<void> fits =
+        check_adapter(*request.adapter, scheduler->pool().num_total() + 1, limits);
+    if (!fits) return refuse(request, fits.error());
+  }
   streams.emplace(request.key, Stream{request.sink, StreamRecord(request), request.wants_notices});
   if (request.wants_notices) queue.begin(request.key, Clock::now());
   const std::uint64_t seed = (static_cast<std::uint64_t>(random()) << 32) | random();

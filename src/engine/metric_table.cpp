@@ -117,6 +117,9 @@ const MetricRow kTable[] = {
      .vllm = "vllm:num_preemptions_total",
      .help = "Streams set back for lack of KV blocks; they resume by themselves.",
      .value = number<&EngineStats::num_preemptions>},
+    {.field = "num_adapter_loads", .name = "adapter_loads_total",
+     .help = "Adapters whose weights were written to KV blocks.",
+     .value = number<&EngineStats::num_adapter_loads>},
     {.field = "num_forced_tokens", .name = "forced_tokens_total",
      .help = "Of those generated, tokens that were certain by their stream's constraint.",
      .value = number<&EngineStats::num_forced_tokens>},
@@ -146,6 +149,9 @@ const MetricRow kTable[] = {
     {.field = "num_blocks_pinned", .name = "kv_cache_blocks_pinned", .type = kGauge,
      .help = "Of these, in use by running requests.",
      .value = number<&EngineStats::num_blocks_pinned>},
+    {.field = "num_blocks_adapter", .name = "kv_cache_blocks_adapter", .type = kGauge,
+     .help = "Of these, with the weights of adapters.",
+     .value = number<&EngineStats::num_blocks_adapter>},
     {.name = "kv_cache_usage_perc",
      .vllm = "vllm:kv_cache_usage_perc", .type = kGauge,
      .help = "The part of the KV blocks that is in use; 1 is all.", .value = kv_cache_usage},
@@ -227,10 +233,12 @@ const MetricRow kTable[] = {
                {"enable_prefix_caching", "True"}};
      }},
     {.vllm = "vllm:lora_requests_info", .type = kGauge,
-     .help = "Adapters, by labels: none. The value is the time.",
+     .help = "Adapters, by labels; the value is the time.",
      .value = [](Stats) { return static_cast<double>(std::time(nullptr)); },
-     .info = [](Stats) -> std::vector<std::pair<std::string, std::string>> {
-       return {{"max_lora", "0"}, {"running_lora_adapters", ""}, {"waiting_lora_adapters", ""}};
+     .info = [](Stats s) -> std::vector<std::pair<std::string, std::string>> {
+       return {{"max_lora", std::to_string(s.max_adapters)},
+               {"running_lora_adapters", s.running_adapters},
+               {"waiting_lora_adapters", s.waiting_adapters}};
      }},
     {.tgi = "tgi_request_count",
      .help = "Requests that ended.",

@@ -51,6 +51,7 @@ std::unique_ptr<scheduler::Sequence> make_sequence(Request request, const ModelL
     sequence->params = std::move(request.params);
   }
   reserve(*sequence, sequence->params.max_tokens, limits);
+  sequence->weights_of_adapter = std::move(request.adapter);
   sequence->num_resumed = request.num_resumed;
   sequence->stops = std::move(request.stops);
   sequence->mask_source = std::move(request.mask_source);
@@ -66,6 +67,9 @@ void read_counters(const scheduler::Scheduler& scheduler, EngineStats& stats) {
   stats.num_blocks_free = scheduler.pool().num_free();
   stats.num_blocks_evictable = scheduler.pool().num_evictable();
   stats.num_blocks_pinned = scheduler.pool().num_pinned();
+  stats.num_blocks_adapter = scheduler.pool().num_adapter();
+  stats.running_adapters = scheduler.running_adapters();
+  stats.waiting_adapters = scheduler.waiting_adapters();
 }
 
 }  // namespace lmtp::engine

@@ -18,6 +18,9 @@ bool may_be_on_hub(std::string_view model);
 // A regular file, or a link to one.
 bool is_file(const std::filesystem::path& path);
 
+// A file of that kind that has a model's config, tokenizer and weights.
+bool is_gguf_file(const std::filesystem::path& path);
+
 // The model of a snapshot's folder, if it is complete.
 Result<ModelSource> from_snapshot(std::string_view model, const HubName& name,
                                   const std::string& snapshot, Purpose purpose);

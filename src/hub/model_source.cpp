@@ -67,14 +67,45 @@ Result<ModelSource> from_random(std::string_view model) {
   return source;
 }
 
+// As what a file is called, without links: in the hub's cache they lead to names that are hashes.
+Result<ModelSource> from_gguf(std::string_view model, const fs::path& path) {
+  std::error_code error;
+  const fs::path folder = fs::canonical(fs::absolute(path).parent_path(), error);
+  if (error) return Error{ErrorCode::kNotFound, path.string() + ": " + error.message()};
+  ModelSource source;
+  source.name = model;
+  source.folder = (folder / path.filename()).string();
+  add_name(source, source.name);
+  add_name(source, source.folder);
+  add_name(source, last_component(model));
+  add_name(source, path.stem().string());
+  return source;
+}
+
+// The GGUF file of a folder that holds one and no other model.
+Result<fs::path> find_gguf(const fs::path& folder) {
+  std::vector<fs::path> found;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    if (is_gguf_file(entry.path())) found.push_back(entry.path());
+  }
+  if (found.size() == 1) return found.front();
+  return Error{
+      ErrorCode::kNotFound,
+      folder.string() + " holds no config.json" +
+          (found.empty()
+               ? ": give the folder of a Hugging Face style model, or a GGUF file"
+               : ", and " + std::to_string(found.size()) + " GGUF files: name one of them")};
+}
+
 Result<ModelSource> from_folder(std::string_view name, const std::string& folder, Purpose purpose) {
   std::error_code error;
   const fs::path canonical = fs::canonical(folder, error);
   if (error) return Error{ErrorCode::kNotFound, folder + ": " + error.message()};
-  if (purpose == Purpose::kServe && !is_file(canonical / "config.json")) {
-    return Error{ErrorCode::kNotFound,
-                 canonical.string() +
-                     " holds no config.json: give the folder of a Hugging Face style model"};
+  if (!is_file(canonical / "config.json")) {
+    const auto gguf = find_gguf(canonical);
+    if (gguf) return from_gguf(name, *gguf);
+    if (purpose == Purpose::kServe) return gguf.error();
   }
   ModelSource source;
   source.name = name;
@@ -149,6 +180,8 @@ bool is_file(const fs::path& path) {
   return fs::is_regular_file(path, ignored);
 }
 
+bool is_gguf_file(const fs::path& path) { return path.extension() == ".gguf" && is_file(path); }
+
 bool may_be_on_hub(std::string_view model) {
   return !model.empty() && model != kDemo && model != kRandom && model != kAuto &&
          !model.starts_with(kRandomPrefix) && !is_folder(model) && !is_file(model) &&
@@ -176,9 +209,11 @@ Result<ModelSource> resolve_model(std::string_view model, Purpose purpose) {
   if (model == kDemo) return from_demo(purpose);
   if (model == kRandom || model.starts_with(kRandomPrefix)) return from_random(model);
   if (is_folder(model)) return from_path(model, purpose);
+  if (is_gguf_file(model)) return from_gguf(model, model);
   if (is_file(model)) {
-    return Error{ErrorCode::kNotFound,
-                 "'" + std::string(model) + "' is a file: give the folder that holds it"};
+    return Error{
+        ErrorCode::kNotFound,
+        "'" + std::string(model) + "' is a file, and no GGUF file: give the folder that holds it"};
   }
   if (looks_like_a_path(model)) {
     return Error{ErrorCode::kNotFound, "'" + std::string(model) + "': no such folder"};

@@ -22,8 +22,6 @@ std::string list_names(const std::vector<std::string>& names) {
   return text + (names.size() > kNamesShown ? ", ..." : "");
 }
 
-namespace {
-
 std::string shape_text(const std::vector<std::int64_t>& shape) {
   std::string text = "[";
   for (std::size_t i = 0; i < shape.size(); ++i) {
@@ -31,6 +29,8 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
   }
   return text + "]";
 }
+
+namespace {
 
 // Names of quantised tensors, for the message about missing or misshaped ones.
 struct Quantisation {
@@ -125,10 +125,19 @@ class Checkpoint : public TensorSource {
       return broken("it has " + std::to_string(entry.size) + " bytes, and its shape needs " +
                     std::to_string(needed));
     }
-    result.read = [&entry](std::uint64_t first, std::size_t count, void* to) {
-      return entry.file->read(entry.begin + first, count, to);
-    };
+    result.read = reader_of(entry);
     return result;
+  }
+
+  std::optional<StoredTensor> stored(const std::string& name) const override {
+    const auto found = entries_.find(name);
+    if (found == entries_.end()) return std::nullopt;
+    const TensorEntry& entry = found->second;
+    return StoredTensor{.name = name,
+                        .path = entry.file->path(),
+                        .type = entry.type,
+                        .shape = entry.shape,
+                        .read = reader_of(entry)};
   }
 
   Result<void> check_unchanged() const override {
@@ -139,13 +148,25 @@ class Checkpoint : public TensorSource {
   }
 
  private:
+  // Reads within the tensor alone: a file may give it fewer bytes than its shape needs.
+  static TensorReader reader_of(const TensorEntry& entry) {
+    return [&entry](std::uint64_t first, std::size_t count, void* to) -> Result<void> {
+      if (first > entry.size || count > entry.size - first) {
+        return Error{ErrorCode::kInvalid,
+                     entry.file->path() + ": a tensor has fewer bytes than its shape needs"};
+      }
+      return entry.file->read(entry.begin + first, count, to);
+    };
+  }
+
   // "; the file has ...: a GPTQ checkpoint ..." if the tensor's module is quantised.
   std::string quantisation(const std::string& name) const {
     const std::string module = name.substr(0, name.rfind('.') + 1);
     for (const auto& [leaf, kind] : kQuantisations) {
       if (entries_.contains(module + leaf)) {
         return "; the file has '" + module + leaf + "': a " + kind +
-               " checkpoint, whose weights are quantised; serve the one that it was made from";
+               " checkpoint, of which config.json's quantization_config says nothing; serve the "
+               "one that it was made from";
       }
     }
     return "";
@@ -226,6 +247,7 @@ Result<std::unique_ptr<TensorSource>> open_sharded(const std::string& folder,
 }  // namespace
 
 Result<std::unique_ptr<TensorSource>> open_checkpoint(const std::string& folder) {
+  if (is_gguf(folder)) return open_gguf(folder);
   std::error_code code;
   for (const char* name : {"model.safetensors", "pytorch_model.bin"}) {
     const std::string single = folder + "/" + name;

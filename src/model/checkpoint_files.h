@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
 #include "lmtp/base/result.h"
+#include "lmtp/model/weights.h"
 #include "weights_file.h"
 
 namespace lmtp::model {
@@ -34,6 +36,12 @@ Result<TensorEntries> read_pickled(const WeightsFile& file);
 
 // Whether a tensor of this name may be unused, or be in the index but not in the files.
 bool is_ignorable_tensor(std::string_view name, bool has_tied_head);
+
+// The tensors of a GGUF file.
+Result<std::unique_ptr<TensorSource>> open_gguf(const std::string& path);
+
+// "[2, 3]".
+std::string shape_text(const std::vector<std::int64_t>& shape);
 
 // "'a', 'b', 'c', ...".
 std::string list_names(const std::vector<std::string>& names);

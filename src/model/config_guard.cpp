@@ -15,25 +15,6 @@ bool same_name(std::string_view a, std::string_view b) {
   });
 }
 
-void check_quantization(ConfigReader& json) {
-  for (const char* key : {"quantization_config", "compression_config", "quantization"}) {
-    if (!json.is_object(key)) continue;
-    auto settings = *json.object(key);
-    std::string method = settings.text("quant_method", settings.text("quant_algo", ""));
-    if (method.empty() && settings.keys().empty()) continue;
-    if (method.empty() && (settings.has("load_in_4bit") || settings.has("load_in_8bit"))) {
-      method = "bitsandbytes";
-    }
-    json.refuse_unless_forced(
-        std::string(key) + ": the weights are quantised" +
-        (method.empty() ? "" : " (" + method + ")") +
-        ", and such are not read; serve the repository that this one was made from, or write "
-        "the weights as bfloat16 with transformers: model.dequantize(), then "
-        "model.save_pretrained()");
-    return;
-  }
-}
-
 // Code for tokenizers and images is not used by a server, so it is ignored.
 bool is_of_no_concern(std::string_view auto_class) {
   return auto_class.find("Tokenizer") != std::string_view::npos ||
@@ -67,7 +48,6 @@ void check_code(ConfigReader& json, const Architecture& architecture) {
 }
 
 void check_settings(ConfigReader& json, const Architecture& architecture) {
-  check_quantization(json);
   check_code(json, architecture);
   if (!json.boolean("is_causal", true) || json.boolean("use_bidirectional_attention", false)) {
     json.refuse_unless_forced(

@@ -174,6 +174,14 @@ bool ConfigReader::is_object(const std::string& key) const {
   return found != nullptr && found->is_object();
 }
 
+bool ConfigReader::is_text(const std::string& key) const {
+  return find_json_text(*object_, key) != nullptr;
+}
+
+bool ConfigReader::is_set(const std::string& key) const {
+  return find_json(*object_, key) != nullptr;
+}
+
 bool ConfigReader::equals(const ConfigReader& other) const { return *object_ == *other.object_; }
 
 std::optional<std::vector<TokenId>> ConfigReader::token_ids(const char* key) {

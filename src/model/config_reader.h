@@ -42,6 +42,9 @@ class ConfigReader {
   // A nested object, which shares this one's error and notes; empty if the key is absent or null.
   std::optional<ConfigReader> object(const std::string& key);
   bool is_object(const std::string& key) const;
+  bool is_text(const std::string& key) const;
+  // Whether the key is there, and not null.
+  bool is_set(const std::string& key) const;
   // Whether both JSON objects are equal.
   bool equals(const ConfigReader& other) const;
   // A number or a list of numbers; no value where the key is absent or null.

@@ -45,7 +45,8 @@ class DecoderLM : public CausalLM {
         inverse_periods_(weights.store().keep(config_.rotary.inverse_periods)),
         workspace_(weights.store().backend(),
                    max_tokens_ * floats_per_token() +
-                       std::int64_t{BatchLimits::kSequencesMax} * (config_.hidden_size + width()) +
+                       std::int64_t{BatchLimits::kSequencesMax} *
+                           (config_.hidden_size + width() + ordered_inputs()) +
                        kSlackFloats) {}
 
   const ModelConfig& config() const override { return config_; }
@@ -112,7 +113,12 @@ class DecoderLM : public CausalLM {
   }
   std::int64_t floats_per_token() const {
     return config_.hidden_size + 2 * half_rotary_dim() +
-           std::max(width(), Layer::floats_per_token(config_));
+           std::max(width(), Layer::floats_per_token(config_)) + ordered_inputs();
+  }
+  // What a Linear takes for inputs that it puts in another order.
+  std::int64_t ordered_inputs() const {
+    if (!config_.quantization.ordered) return 0;
+    return std::max({config_.hidden_size, config_.mlp_size, config_.num_heads * config_.head_dim});
   }
 
   kernels::Matrix<const float> position_table() const {

@@ -41,7 +41,7 @@ class DeviceStore : public WeightStore {
       : stream_(stream),
         type_(type),
         slots_{StagingSlot(stream, kSlotBytes), StagingSlot(stream, kSlotBytes)} {
-    LMTP_CHECK(type != kernels::WeightType::kInt8);
+    LMTP_CHECK(kernels::is_for_device(type));
   }
 
   const kernels::Backend& backend() const override { return stream_.backend(); }
@@ -99,7 +99,7 @@ class DeviceStore : public WeightStore {
     const auto memory = allocate(kernels::packed_bytes(backend(), type_, source.n, source.k));
     source.data = staging_.data();
     kernels::pack(stream_, source, {.panels = memory.get(), .type = type_});
-    return {.panels = memory, .scales = {}, .sums = {}, .type = type_};
+    return {.panels = memory, .scales = {}, .sums = {}, .type = type_, .grouping = {}};
   }
 
   // Copies num_bytes to the device; returns when that is done. fill(first, count, to) supplies the

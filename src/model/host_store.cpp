@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <vector>
@@ -51,7 +52,10 @@ class HostStore : public WeightStore {
 
   Result<PackedWeight> pack(const StoredWeight& source) override {
     PackedWeight weight;
-    const kernels::PackTarget target = allocate(source.n, source.k, weight);
+    // A head in 4 bits would cost more than it saves: each of its errors is one of the logits.
+    const bool is_wide = type_ == kernels::WeightType::kInt4 && source.is_table;
+    const kernels::PackTarget target =
+        allocate(source.n, source.k, is_wide ? kernels::WeightType::kInt8 : type_, {}, weight);
     const bool by_outputs = source.order == kernels::WeightOrder::kOutputsByInputs;
     RowsOfWeight rows(source,
                       static_cast<std::size_t>((by_outputs ? source.k : source.n) *
@@ -61,6 +65,20 @@ class HostStore : public WeightStore {
                        {.type = source.type, .order = source.order, .n = source.n, .k = source.k},
                        rows, target);
     if (const auto read = rows.result(); !read.ok()) return read.error();
+    return weight;
+  }
+
+  std::optional<PackedWeight> pack_codes(const CodedWeight& source,
+                                         kernels::CodeRows& rows) override {
+    PackedWeight weight;
+    const kernels::PackTarget target =
+        allocate(source.n, source.k, source.type, source.grouping, weight);
+    kernels::pack_codes(pool_, source.n, source.k, rows, target);
+    if (!source.inputs.empty()) {
+      const auto inputs = elements<std::int32_t>(source.k);
+      std::ranges::copy(source.inputs, inputs.get());
+      weight.inputs = inputs;
+    }
     return weight;
   }
 
@@ -79,11 +97,12 @@ class HostStore : public WeightStore {
   }
 
   // Memory for a weight [n, k], owned by the weight.
-  kernels::PackTarget allocate(std::int64_t n, std::int64_t k, PackedWeight& weight) {
-    const auto panels = elements<std::uint32_t>(kernels::packed_size(n, k, type_));
-    kernels::PackTarget target{.panels = panels.get(), .type = type_};
-    weight = {.panels = panels, .scales = {}, .sums = {}, .type = type_};
-    if (type_ == kernels::WeightType::kInt8) {
+  kernels::PackTarget allocate(std::int64_t n, std::int64_t k, kernels::WeightType type,
+                               const kernels::Grouping& grouping, PackedWeight& weight) {
+    const auto panels = elements<std::uint32_t>(kernels::packed_size(n, k, type, grouping));
+    kernels::PackTarget target{.panels = panels.get(), .type = type, .grouping = grouping};
+    weight = {.panels = panels, .scales = {}, .sums = {}, .type = type, .grouping = grouping};
+    if (type == kernels::WeightType::kInt8) {
       const auto scales = elements<float>(kernels::padded_columns(n));
       const auto sums = elements<std::int32_t>(kernels::padded_columns(n));
       target.scales = scales.get();

@@ -61,6 +61,23 @@ const kernels::KvLayer& KvCache::layer(int index) const {
   return layers_[static_cast<std::size_t>(index)];
 }
 
+std::int64_t KvCache::piece_size() const {
+  const std::int64_t size = layers_.front().block_size();
+  for (const kernels::KvLayer& layer : layers_) {
+    if (layer.block_size() != size) return 0;
+  }
+  return size;
+}
+
+void KvCache::append_pieces(BlockId block, std::vector<void*>& to) const {
+  LMTP_CHECK(block > kNullBlock && block < num_blocks_, block, num_blocks_);
+  for (const kernels::KvLayer& layer : layers_) {
+    const std::int64_t offset = block * layer.block_size() * kernels::element_size(layer.type);
+    to.push_back(static_cast<std::byte*>(layer.keys) + offset);
+    to.push_back(static_cast<std::byte*>(layer.values) + offset);
+  }
+}
+
 void KvCache::copy_blocks(kernels::Stream& stream, const kernels::KvCopy* copies,
                           std::int64_t count) const {
   if (count == 0) return;

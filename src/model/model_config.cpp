@@ -8,8 +8,10 @@
 #include "archs/archs.h"
 #include "config_guard.h"
 #include "config_reader.h"
+#include "gguf_config.h"
 #include "lmtp/base/check.h"
 #include "lmtp/model/shard.h"
+#include "quantization_config.h"
 
 namespace lmtp::model {
 namespace {
@@ -134,6 +136,10 @@ Result<ModelConfig> parse_config(ConfigReader& json) {
     return *json.error();
   }
   config.weight_type = read_weight_type(json);
+  config.quantization = read_quantization(json, config.model_type);
+  if (text.has_value() && config.quantization.method == QuantMethod::kNone) {
+    config.quantization = read_quantization(*text, config.model_type);
+  }
   if (config.architecture.empty()) config.architecture = (*architecture)->architecture;
   ConfigReader& own = text.has_value() ? *text : json;
   (*architecture)->read_config(own, config);
@@ -154,6 +160,15 @@ void tidy_eos_ids(ModelConfig& config) {
 }  // namespace
 
 Result<ModelConfig> read_model_config(const std::string& folder, const ConfigOptions& options) {
+  if (is_gguf(folder)) {
+    auto metadata = read_gguf_config(folder, options);
+    if (!metadata.ok()) return metadata.error();
+    auto config = parse_config(metadata->json);
+    if (!config.ok()) return config;
+    config->quantization = std::move(metadata->quantization);
+    tidy_eos_ids(*config);
+    return config;
+  }
   auto json = ConfigReader::read(folder + "/config.json", options);
   if (!json.ok()) return json.error();
   auto config = parse_config(*json);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "lmtp/base/check.h"
+#include "read_weight.h"
 
 namespace lmtp::model {
 namespace {
@@ -49,6 +50,78 @@ std::vector<Range> outputs_of(const WeightPart& part, Split split, Shard shard) 
     first += divided.count * size;
   }
   return ranges;
+}
+
+// The same numbers, in float32.
+SourceTensor as_f32(SourceTensor tensor) {
+  if (tensor.type == kernels::ElementType::kF32) return tensor;
+  return {.type = kernels::ElementType::kF32,
+          .read = [read = std::move(tensor.read), type = tensor.type](
+                      std::uint64_t first, std::size_t count, void* to) -> Result<void> {
+            const auto size = static_cast<std::size_t>(kernels::element_size(type));
+            std::vector<unsigned char> bytes(count / sizeof(float) * size);
+            auto done = read(first / sizeof(float) * size, bytes.size(), bytes.data());
+            if (!done.ok()) return done;
+            kernels::convert_to_f32(bytes.data(), type,
+                                    static_cast<std::int64_t>(count / sizeof(float)),
+                                    static_cast<float*>(to));
+            return {};
+          }};
+}
+
+// The codes of a stack, output by output.
+class StackedCodes : public kernels::CodeRows {
+ public:
+  struct Output {
+    CodedMatrix* matrix = nullptr;
+    std::int64_t row = 0;
+  };
+  StackedCodes(std::vector<Output> outputs, const CodedWeight& weight)
+      : outputs_(std::move(outputs)),
+        k_(weight.k),
+        num_groups_(kernels::num_groups(weight.grouping, weight.k)) {}
+
+  bool rows(std::int64_t first, std::int64_t count, int /*worker*/,
+            const kernels::CodePiece& to) override {
+    const auto at = [&](std::int64_t i) { return outputs_[static_cast<std::size_t>(first + i)]; };
+    for (std::int64_t i = 0; i < count;) {
+      std::int64_t next = i + 1;
+      while (next < count && at(next).matrix == at(i).matrix &&
+             at(next).row == at(i).row + next - i) {
+        ++next;
+      }
+      const auto read = at(i).matrix->rows(
+          at(i).row, next - i,
+          {.codes = to.codes + i * k_,
+           .scales = to.scales + i * num_groups_,
+           .offsets = to.offsets == nullptr ? nullptr : to.offsets + i * num_groups_});
+      error_.note(read);
+      if (!read.ok()) return false;
+      i = next;
+    }
+    return true;
+  }
+
+  // REQUIRES: all workers have finished.
+  Result<void> result() const { return error_.result(); }
+
+ private:
+  const std::vector<Output> outputs_;
+  const std::int64_t k_;
+  const std::int64_t num_groups_;
+  FirstError error_;
+};
+
+// How both can be packed as one; empty: they cannot.
+std::optional<CodedWeight> common_packing(const CodedWeight& a, const CodedWeight& b) {
+  CodedWeight both = a;
+  if (a.type != b.type || a.grouping.codes != b.grouping.codes ||
+      a.grouping.group != b.grouping.group || a.inputs != b.inputs) {
+    return std::nullopt;
+  }
+  if (a.grouping.scales != b.grouping.scales) both.grouping.scales = kernels::ElementType::kF32;
+  both.grouping.has_offsets = a.grouping.has_offsets || b.grouping.has_offsets;
+  return both;
 }
 
 }  // namespace
@@ -98,6 +171,12 @@ bool WeightLoader::find_prefix(const std::string& name, const std::string& fallb
   return is_there;
 }
 
+int WeightLoader::add_linear(const WeightStack& stack) {
+  linears_.push_back(stack);
+  for (WeightPart& part : linears_.back().parts) part.name.insert(0, prefix_);
+  return static_cast<int>(linears_.size()) - 1;
+}
+
 std::optional<SourceTensor> WeightLoader::fetch(const TensorSpec& spec) {
   if (error_.has_value()) return std::nullopt;
   const Result<SourceTensor> tensor = source_.tensor(spec);
@@ -135,14 +214,15 @@ std::vector<SourceTensor> WeightLoader::fetch_all(const std::vector<TensorSpec>&
   for (const TensorSpec& spec : specs) {
     auto tensor = fetch(spec);
     if (!tensor.has_value()) continue;
-    if (!tensors.empty() && tensor->type != tensors.front().type) {
-      error_ = Error{ErrorCode::kInvalid, "tensor '" + spec.name + "' is of another type than '" +
-                                              specs.front().name + "', and they are used as one"};
-      break;
-    }
     tensors.push_back(std::move(*tensor));
   }
   if (error_.has_value()) tensors.clear();
+  const auto is_other = [&](const SourceTensor& tensor) {
+    return tensor.type != tensors.front().type;
+  };
+  if (std::ranges::any_of(tensors, is_other)) {
+    for (SourceTensor& tensor : tensors) tensor = as_f32(std::move(tensor));
+  }
   return tensors;
 }
 
@@ -157,6 +237,50 @@ std::optional<PackedWeight> WeightLoader::packed_random(const WeightStack& stack
     source.parts.push_back({*tensor, spec.num_elements()});
   }
   return store_.pack_random(source);
+}
+
+std::optional<PackedWeight> WeightLoader::packed_codes(const WeightStack& stack,
+                                                       const std::vector<TensorSpec>& specs) {
+  std::vector<std::shared_ptr<CodedMatrix>> matrices;  // live until all is packed
+  std::vector<StackedCodes::Output> outputs;
+  std::optional<CodedWeight> weight;
+  // A rank's share of the inputs may begin within a group.
+  bool fits = stack.order == kernels::WeightOrder::kOutputsByInputs &&
+              (stack.split != Split::kInputs || shard_.count == 1);
+  int num_coded = 0;
+  for (std::size_t i = 0; i < specs.size() && !error_.has_value(); ++i) {
+    const auto matrix = source_.coded(specs[i]);
+    const auto packing = matrix.ok() && *matrix != nullptr
+                             ? (*matrix)->packing()
+                             : Result<std::optional<CodedWeight>>(std::nullopt);
+    if (!matrix.ok() || !packing.ok()) {
+      error_ = matrix.ok() ? packing.error() : matrix.error();
+      break;
+    }
+    if (*matrix != nullptr) ++num_coded;
+    fits = fits && packing->has_value();
+    if (!fits) continue;
+    weight = weight.has_value() ? common_packing(*weight, **packing) : *packing;
+    fits = weight.has_value();
+    for (const Range& range : outputs_of(stack.parts[i], stack.split, shard_)) {
+      for (std::int64_t row = range.first; row < range.first + range.count; ++row) {
+        outputs.push_back({matrix->get(), row});
+      }
+    }
+    matrices.push_back(*matrix);
+  }
+  if (error_.has_value() || num_coded == 0) return std::nullopt;
+  num_widened_ += num_coded;
+  if (!fits) return std::nullopt;
+  if (!stack.permutation.empty()) outputs = reordered(outputs, stack.permutation);
+  weight->n = stack.n();
+  weight->k = stack.k;
+  StackedCodes codes(std::move(outputs), *weight);
+  auto packed = store_.pack_codes(*weight, codes);
+  if (!packed.has_value()) return std::nullopt;
+  num_widened_ -= num_coded;
+  if (const auto read = codes.result(); !read.ok()) error_ = read.error();
+  return packed;
 }
 
 std::vector<StoredWeight::Run> WeightLoader::runs_of(
@@ -195,16 +319,21 @@ PackedWeight WeightLoader::packed(const WeightStack& stack) {
   std::vector<TensorSpec> specs;
   for (const WeightPart& part : stack.parts) specs.push_back(spec_of(stack, part));
   auto weight = packed_random(stack, specs);
+  if (!weight.has_value()) weight = packed_codes(stack, specs);
+  if (error_.has_value()) return {};
   if (!weight.has_value()) {
     const std::vector<SourceTensor> tensors = fetch_all(specs);
     if (tensors.empty()) return {};
-    std::vector<StoredWeight::Run> runs = runs_of(stack, tensors);
+    WeightStack stored = stack;
+    if (tensors.front().outputs_first) stored.order = kernels::WeightOrder::kOutputsByInputs;
+    std::vector<StoredWeight::Run> runs = runs_of(stored, tensors);
     if (!stack.permutation.empty()) runs = reordered(runs, stack.permutation);
     auto packed = store_.pack({.runs = joined(runs),
                                .type = tensors.front().type,
-                               .order = stack.order,
+                               .order = stored.order,
                                .n = stack.n(),
-                               .k = stack.k});
+                               .k = stack.k,
+                               .is_table = stack.is_table});
     if (!packed.ok()) {
       error_ = packed.error();
       return {};

@@ -14,6 +14,14 @@ bool LoadState::raise(int to) {
   return to > before;
 }
 
+std::shared_ptr<const Adapter> find_adapter(const std::vector<ServedAdapter>& adapters,
+                                            const std::string& name) {
+  for (const ServedAdapter& served : adapters) {
+    if (served.source.name == name) return served.adapter;
+  }
+  return nullptr;
+}
+
 const engine::ModelLimits* ModelEntry::limits() const {
   if (served == nullptr) return nullptr;
   return sized ? &served->limits : &limits_at_most;
@@ -30,6 +38,7 @@ ModelStatus ModelEntry::status(bool stopping) const {
   } else if (load->downloads) {
     status.download = DownloadState{load->bytes_done, load->bytes_total};
   }
+  for (const ServedAdapter& one : adapters) status.adapters.push_back(one.source);
   if (route != nullptr) {
     status.stats = route->engine().stats();
     if (!stopping && !status.stats.stopped) status.state = ModelState::kReady;

@@ -43,6 +43,15 @@ struct LoadedTexts {
   LoadedControllers controllers = kNoControllers;
 };
 
+// An adapter of a model.
+struct ServedAdapter {
+  AdapterSource source;
+  std::shared_ptr<const Adapter> adapter;  // null: it is read with the model
+};
+// Null: there is none of that name.
+std::shared_ptr<const Adapter> find_adapter(const std::vector<ServedAdapter>& adapters,
+                                            const std::string& name);
+
 // A name that is being sought, or a model.
 struct ModelEntry {
   std::string name;
@@ -51,6 +60,7 @@ struct ModelEntry {
   bool sized = false;                         // its memory is known: served->limits are final
   std::shared_ptr<ModelRoute> route;          // null: not ready
   std::shared_ptr<const LoadedTexts> texts;   // null without a route
+  std::vector<ServedAdapter> adapters;        // by whose names it is found, too
   bool comes_back = false;                    // it was ready until its device was lost
   // While it comes back: what its earlier engines have counted. Null: nothing.
   std::shared_ptr<const engine::EngineCounters> counters;

@@ -10,6 +10,7 @@
 #include "lmtp/base/log.h"
 #include "lmtp/base/text.h"
 #include "lmtp/engine/refusals.h"
+#include "load_agent.h"
 #include "registry_actor.h"
 
 namespace lmtp::registry {
@@ -166,6 +167,9 @@ void RegistryActor::found(const Slot& slot, Result<ServedModel> served) {
 void RegistryActor::add_found(const Slot& slot, ServedModel served) {
   slot->served = std::make_shared<const ServedModel>(std::move(served));
   slot->phase = Phase::kWaiting;
+  for (const AdapterSource& source : slot->served->adapters) {
+    slot->adapters.push_back({source, nullptr});
+  }
   if (!options_.is_auto) {
     slot->names.clear();
     for (const std::string& name : slot->served->names) remember_name(*slot, name);
@@ -305,7 +309,8 @@ void RegistryActor::start_load(const Slot& slot, std::int64_t kv_bytes) {
   using Loaded = Result<std::unique_ptr<scheduler::ModelAgent>>;
   const auto agent = std::make_shared<Loaded>(no_memory());
   const auto texts = slot->texts ? nullptr : std::make_shared<LoadedTexts>();
-  const auto work = [this, slot, agent, texts, kv_bytes] {
+  const auto adapters = std::make_shared<std::vector<ServedAdapter>>(slot->adapters);
+  const auto work = [this, slot, agent, texts, adapters, kv_bytes] {
     // While the weights are read; on a thread of its own if one can be started.
     const auto reading = std::async([&] {
       if (texts != nullptr) *texts = load_texts(*slot->served);
@@ -320,14 +325,17 @@ void RegistryActor::start_load(const Slot& slot, std::int64_t kv_bytes) {
       }
       return !load.given_up;
     };
-    *agent = guarded([&] { return slot->served->load(kv_bytes, progress); }, "cannot be loaded: ");
+    *agent = guarded([&] { return load_agent(*slot, kv_bytes, progress, *adapters); },
+                     "cannot be loaded: ");
     if (!*agent) give_back_memory();
     reading.wait();
   };
-  const Result<void> started = start_job(work, [slot, agent, texts](RegistryActor& actor) {
-    if (texts != nullptr) slot->texts = texts;
-    actor.loaded(slot, std::move(*agent));
-  });
+  const Result<void> started =
+      start_job(work, [slot, agent, texts, adapters](RegistryActor& actor) {
+        if (texts != nullptr) slot->texts = texts;
+        slot->adapters = *adapters;
+        actor.loaded(slot, std::move(*agent));
+      });
   if (!started) return fail(*slot, started.error());
   busy_ = true;
 }
@@ -382,6 +390,7 @@ Result<void> RegistryActor::start_engine(const Slot& slot,
   });
   slot->waiting.answer_awaiting();
   std::vector<Request> waiting = slot->waiting.take_all();
+  for (Request& each : waiting) each.adapter = find_adapter(slot->adapters, each.model);
   if (!slot->route->hand_over(waiting)) {
     // A new engine cannot have stopped yet, so it has found no memory.
     slot->waiting.put_back(std::move(waiting));

@@ -213,6 +213,7 @@ Submission Registry::Impl::submit(Request& request) {
       return Refusal{ok.error()};
     }
   }
+  if (entry != nullptr) request.adapter = find_adapter(entry->adapters, request.model);
   if (entry != nullptr && entry->route != nullptr && request.kind != RequestKind::kAwaitModel) {
     const Result<bool> taken = entry->route->submit(request);
     if (!taken) return Refusal{taken.error()};
@@ -246,12 +247,10 @@ std::shared_ptr<const ModelEntry> Registry::Impl::ready_entry(const std::string&
 std::optional<ReadyModel> Registry::ready_model(const std::string& name) const {
   const auto entry = impl_->ready_entry(name);
   if (entry == nullptr) return std::nullopt;
-  return ReadyModel{entry->name,
-                    entry->served->limits,
-                    entry->texts->tokenizer,
-                    entry->texts->chat_template,
-                    entry->texts->grammars,
-                    entry->texts->controllers};
+  const bool is_adapter = find_adapter(entry->adapters, name) != nullptr;
+  return ReadyModel{is_adapter ? name : entry->name, entry->served->limits,
+                    entry->texts->tokenizer,         entry->texts->chat_template,
+                    entry->texts->grammars,          entry->texts->controllers};
 }
 
 std::optional<Result<ModelStatus>> Registry::status(const std::string& name) const {
@@ -293,6 +292,17 @@ Result<ModelStatus> Registry::Impl::look_up(const std::string& name) {
   const auto answer =
       mailbox->ask([&](RegistryActor& asked) { return asked.status_of(name, found); });
   return answer ? *answer : engine::shutting_down();
+}
+
+void Registry::load_adapter(AdapterSource source, std::string base, AdapterDone done) {
+  impl_->mailbox->post([source = std::move(source), base = std::move(base), done = std::move(done)](
+                           RegistryActor& actor) { actor.load_adapter(source, base, done); });
+}
+
+void Registry::unload_adapter(std::string name, AdapterDone done) {
+  impl_->mailbox->post([name = std::move(name), done = std::move(done)](RegistryActor& actor) {
+    actor.unload_adapter(name, done);
+  });
 }
 
 std::vector<ModelStatus> Registry::list() const {

@@ -120,7 +120,11 @@ void RegistryActor::publish() {
     entry->counters = slot->counters;
     entry->load = slot->load;
     entry->slot = slot;
+    entry->adapters = slot->adapters;
     for (const std::string& name : slot->names) directory->names[name] = entry;
+    for (const ServedAdapter& one : slot->adapters) {
+      directory->names.try_emplace(one.source.name, entry);
+    }
     directory->entries.push_back(std::move(entry));
   }
   directory_ = directory;
@@ -173,6 +177,7 @@ Submission RegistryActor::submit(Request& request, const engine::ModelLimits* ch
     }
   }
   if (slot->route != nullptr) {
+    request.adapter = find_adapter(slot->adapters, request.model);
     const Result<bool> taken = submit_to(*slot->route, request);
     if (!taken) return Refusal{taken.error()};
     if (*taken) return std::shared_ptr<StreamCanceller>(slot->route);

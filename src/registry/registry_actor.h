@@ -55,6 +55,7 @@ struct ModelSlot {
 
   std::unique_ptr<engine::Engine> engine;    // kReady
   std::shared_ptr<ModelRoute> route;         // kReady
+  std::vector<ServedAdapter> adapters;       // from kReady on they have been read
   std::shared_ptr<const LoadedTexts> texts;  // from kReady on, also while it comes back
   // Cancels that came after the engine had closed and before it reported that it is lost.
   std::vector<StreamKey> late_cancels;
@@ -86,6 +87,11 @@ class RegistryActor {
   Result<ModelStatus> status_of(const std::string& name, const Result<ServedModel>& found);
   void stop(Clock::time_point deadline);
 
+  // adapters.cpp
+  void load_adapter(const AdapterSource& source, const std::string& base,
+                    const Registry::AdapterDone& done);
+  void unload_adapter(const std::string& name, const Registry::AdapterDone& done);
+
   // model_loading.cpp: what jobs and engines report.
   void progressed(ModelSlot& slot);
   void found(const std::shared_ptr<ModelSlot>& slot, Result<ServedModel> served);
@@ -109,6 +115,12 @@ class RegistryActor {
   void remember_name(ModelSlot& slot, const std::string& name);
   void remember_failure(const std::string& name, const std::string& error);
   void forget_failure(const std::string& name);
+
+  // adapters.cpp
+  Result<Slot> slot_for(const AdapterSource& source, const std::string& base) const;
+  void add_adapter(ModelSlot& slot, const AdapterSource& source,
+                   Result<std::shared_ptr<const Adapter>> adapter,
+                   const Registry::AdapterDone& done);
 
   // model_loading.cpp
   Result<void> seek(const Slot& slot);
@@ -147,6 +159,7 @@ class RegistryActor {
   std::deque<Failure> failures_;  // oldest first
 
   std::list<std::thread> jobs_;
+  int num_adapter_jobs_ = 0;
   int num_seeks_ = 0;                  // jobs that seek
   std::atomic<int> num_fetching_ = 0;  // of them, those whose model is not on this machine
   // One is loaded or unloaded at a time, so that each finds the memory as the last one left it.

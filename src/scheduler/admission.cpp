@@ -217,22 +217,26 @@ Scheduler::Admission Scheduler::refuse() {
 Scheduler::Admission Scheduler::admit(Sequence& sequence) {
   cache::PrefixMatch match = match_prefix(sequence);
   if (another_computes_prefix(sequence, match.num_tokens())) return Admission::kDeferred;
+  // Others may find a place before it.
+  if (!has_adapter_place(sequence) || waits_for_starved(sequence)) return Admission::kDeferred;
   if (!is_within_total(sequence)) return refuse();
   // All blocks up to its next token, not only the first chunk's: a prompt admitted by its first
   // chunk alone could run out of blocks and preempt itself.
   const int num_needed = has_total() ? num_tokens_max(sequence) : sequence.num_to_compute() + 1;
-  if (!fits(match, num_needed)) {
+  if (!fits(sequence, match, num_needed)) {
     // A partial hit may take one block more than none (source and copy): try without it.
     match.partial = kNoBlock;
     match.num_partial = 0;
-    if (!fits(match, num_needed)) return refuse();
+    if (!fits(sequence, match, num_needed)) return refuse();
   }
   const int missing = sequence.num_to_compute() - match.num_tokens();
   const int num_tokens = tokens_for(sequence, missing);
   // The hint was wrong; it is right now, and the next step divides its shares by it.
   if (num_tokens < 1) return sequence.is_returning ? Admission::kRefused : Admission::kDeferred;
   take_slot(sequence);
+  use_adapter(sequence);
   take_matched(sequence, match);
+  load_adapter(sequence);
   Share& share = *sequence.share_state;
   ++share.num_running;
   if (!sequence.is_returning) {
@@ -284,17 +288,28 @@ bool Scheduler::another_computes_prefix(const Sequence& sequence, int num_matche
   });
 }
 
-// Whether the match can be pinned and a sequence grow to num_tokens, at most to the whole context,
-// with a reserve left for the running sequences. num_freed: blocks that would be freed first.
-bool Scheduler::fits(const cache::PrefixMatch& match, int num_tokens, int num_freed) const {
+// Whether the match can be pinned, the sequence's adapter loaded, and it grow to num_tokens, at
+// most to the whole context, with a reserve left for the running sequences. num_freed: blocks that
+// would be freed first.
+bool Scheduler::fits(const Sequence& sequence, const cache::PrefixMatch& match, int num_tokens,
+                     int num_freed) const {
   int takes_evictable = 0;
   for (const BlockId block : match.blocks) takes_evictable += pool_.is_evictable(block) ? 1 : 0;
   if (match.partial != kNoBlock && pool_.is_evictable(match.partial)) ++takes_evictable;
   const bool in_place = match.partial != kNoBlock && pool_.is_evictable(match.partial) &&
                         prefix_cache_.num_tokens(match.partial) == match.num_partial;
   const int held = static_cast<int>(match.blocks.size()) + (in_place ? 1 : 0);
-  const int needed = blocks_for(std::min(num_tokens, options_.context_length)) - held;
-  const int available = pool_.num_free() + pool_.num_evictable() - takes_evictable;
+  int needed = blocks_for(std::min(num_tokens, options_.context_length)) - held;
+  int available = pool_.num_free() + pool_.num_evictable() + pool_.num_idle() - takes_evictable;
+  if (sequence.adapter != 0) {
+    const AdapterState& adapter = adapter_of(sequence);
+    const int num_blocks = sequence.weights_of_adapter->num_blocks();
+    if (!is_resident(adapter)) {
+      needed += num_blocks;
+    } else if (adapter.num_running == 0) {
+      available -= num_blocks;
+    }
+  }
   int reserve = 0;
   for (const Sequence* s : running_) reserve += blocks_expected(*s);
   return available + num_freed >= needed + reserve;

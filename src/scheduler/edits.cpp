@@ -214,7 +214,7 @@ Result<ForkBegun> Scheduler::fork(StreamKey from, StreamKey to, const SamplingCh
   sequence->is_fork = true;
   sequence->key = to;
   sequence->share = parent.share;
-  sequence->adapter = parent.adapter;
+  sequence->weights_of_adapter = parent.weights_of_adapter;
   sequence->tokens.reserve(parent.tokens.capacity());
   sequence->blocks.reserve(parent.blocks.capacity());
   sequence->tokens = parent.tokens;

@@ -10,6 +10,7 @@ namespace lmtp::scheduler {
 
 void Scheduler::check_invariants() const {
   prefix_cache_.check_invariants();
+  check_adapters();
   LMTP_CHECK(copy_sources_.empty());
   int num_suspended = 0;
   int num_held = 0;

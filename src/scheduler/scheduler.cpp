@@ -29,6 +29,7 @@ Scheduler::Scheduler(SchedulerOptions options)
   LMTP_CHECK(options_.batch.max_sequences >= 1 &&
                  options_.batch.max_sequences <= BatchLimits::kSequencesMax,
              options_.batch.max_sequences);
+  LMTP_CHECK(options_.batch.max_adapters >= 1, options_.batch.max_adapters);
   LMTP_CHECK(options_.batch.max_prefill_tokens >= 0, options_.batch.max_prefill_tokens);
   LMTP_CHECK(options_.batch.max_total_tokens == 0 ||
                  options_.batch.max_total_tokens >= options_.context_length,
@@ -48,6 +49,7 @@ std::vector<SchedulerEvent>& Scheduler::add(std::unique_ptr<Sequence> sequence) 
   added.id = next_id_++;
   added.waiting_since = step_;
   added.num_generated_max = generated_max(added.params, added.num_prompt);
+  join_adapter(added);
   match_prefix(added);
   sequences_.emplace(added.key, std::move(sequence));
   waiting_.push_back(&added);
@@ -86,6 +88,7 @@ const StepPlan& Scheduler::plan(const StepLimits& limits) {
   making_ = &current();
   making_->clear();
   refresh_hints();
+  find_starved();
   preempt_for_shares();
   admissions_over_ = has_refused_ = false;
   holds_back_ = has_to_hold_back();
@@ -366,6 +369,7 @@ void Scheduler::replace_block(Sequence& sequence, std::size_t index, BlockId nod
 // Unpins all blocks. Indexed ones stay in the prefix cache until they are evicted.
 void Scheduler::release(Sequence& sequence) {
   prefix_cache_.unpin_path(sequence.blocks);
+  leave_adapter(sequence);
   sequence.blocks.clear();
   leave_slot(sequence);
   has_refused_ = false;
@@ -408,6 +412,7 @@ std::vector<SchedulerEvent>& Scheduler::abort(const Error& error) {
   failed.clear();
   // Nor may the agent know what the plan said of the others.
   while (!running_.empty()) requeue(*running_.back());
+  free_adapters();
   return events_;
 }
 

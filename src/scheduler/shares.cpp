@@ -86,8 +86,9 @@ void Scheduler::preempt_for(Sequence& claimant, int share) {
   const int num_free = max_running() - num_running() - static_cast<int>(claimants_.size());
   std::vector<Sequence*> victims;
   int num_blocks = 0;  // that they hold alone or are expected to need
-  while (num_free + static_cast<int>(victims.size()) < 1 ||
-         !fits(match, claimant.num_to_compute() + 1, num_blocks)) {
+  while (num_free + static_cast<int>(victims.size()) < 1 || !has_adapter_place(claimant, victims) ||
+         !fits(claimant, match, claimant.num_to_compute() + 1,
+               num_blocks + adapter_blocks_without(victims, claimant.adapter))) {
     Sequence* next = next_victim(share, victims);
     if (next == nullptr) return;
     victims.push_back(next);

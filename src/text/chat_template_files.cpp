@@ -7,7 +7,9 @@
 #include <system_error>
 
 #include "lmtp/base/json.h"
+#include "lmtp/base/model_source.h"
 #include "lmtp/base/text.h"
+#include "lmtp/gguf/gguf_file.h"
 #include "lmtp/text/chat_template.h"
 #include "lmtp/tokenizer/tokenizer.h"
 
@@ -74,6 +76,23 @@ Result<void> read_config(const std::string& path, ChatTemplateFiles& files) {
                path + ": 'chat_template' is neither a text nor a list of names and templates"};
 }
 
+// tokenizer.chat_template, and tokenizer.chat_template.NAME of others.
+Result<void> read_metadata(const std::string& path, ChatTemplateFiles& files) {
+  constexpr std::string_view kKey = "tokenizer.chat_template";
+  const auto file = gguf::GgufFile::open(path);
+  if (!file) return file.error();
+  for (const std::string_view key : file->keys()) {
+    const auto text = key.starts_with(kKey) ? file->text(key) : std::nullopt;
+    if (!text || text->size() > kTemplateBytesMax || files.templates.size() >= kTemplatesMax) {
+      continue;
+    }
+    const bool is_usual = key == kKey;
+    if (!is_usual && key[kKey.size()] != '.') continue;
+    files.templates[is_usual ? "default" : std::string(key.substr(kKey.size() + 1))] = *text;
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<ChatTemplateFiles> read_chat_template(const std::string& folder,
@@ -84,15 +103,17 @@ Result<ChatTemplateFiles> read_chat_template(const std::string& folder,
     if (!text) return text.error();
     files.templates["default"] = std::move(*text);
   } else {
-    if (auto read = read_jinja_files(folder, files); !read) return read.error();
+    auto read = is_gguf(folder) ? read_metadata(folder, files) : read_jinja_files(folder, files);
+    if (!read) return read.error();
     const std::string config = folder + "/tokenizer_config.json";
     if (files.templates.empty()) {
-      if (auto read = read_config(config, files); !read) return read.error();
+      if (read = read_config(config, files); !read) return read.error();
     }
     if (!files.templates.contains("default")) {
       return Error{ErrorCode::kNotFound,
                    "this model has no chat template (neither chat_template.jinja nor one in "
-                   "tokenizer_config.json): start the server with --chat-template FILE"};
+                   "tokenizer_config.json or in a GGUF file's metadata): start the server with "
+                   "--chat-template FILE"};
     }
   }
   auto special_tokens = tokenizer::named_special_tokens(folder);

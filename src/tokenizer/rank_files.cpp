@@ -22,6 +22,7 @@
 #include "byte_alphabet.h"
 #include "json_file.h"
 #include "json_parts.h"
+#include "known_patterns.h"
 #include "tokenizer_files.h"
 
 namespace lmtp::tokenizer {
@@ -33,10 +34,6 @@ using simdjson::dom::object;
 
 constexpr std::size_t kTokenBytesMax = 512;  // all splits of a token are tried
 constexpr TokenId kIdsWithoutTokenMax = 1 << 16;
-// tiktoken's files have no pattern; transformers uses this one for all of them.
-constexpr std::string_view kTiktokenPattern =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
-    R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
 // The special tokens of early versions of tekken.json, which do not list any.
 constexpr std::string_view kFirstTekkenSpecials[] = {"<unk>",
                                                      "<s>",
@@ -270,7 +267,7 @@ Result<TokenizerParts> read_tiktoken(const std::string& path, const FolderConfig
   if (!tokens) return Error{tokens.error().code, path + ": " + tokens.error().message};
   auto model = make_bpe(*tokens, 0, {});
   if (!model) return Error{model.error().code, path + ": " + model.error().message};
-  auto parts = make_parts(kTiktokenPattern, std::move(*model));
+  auto parts = make_parts(kLlama3Pattern, std::move(*model));
   if (!parts) return Error{parts.error().code, path + ": " + parts.error().message};
   // Configuration files assign ids to special tokens; the gaps are filled.
   TokenId last = -1;

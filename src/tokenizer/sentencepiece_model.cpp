@@ -257,8 +257,16 @@ Result<TokenizerParts> read_sentencepiece(const std::string& path, const FolderC
   }
   const auto file = parse_sentencepiece(*bytes);
   if (!file) return Error{file.error().code, path + ": " + file.error().message};
-  auto model = make_model(*file, config, is_gemma);
-  if (!model) return Error{model.error().code, path + ": " + model.error().message};
+  auto parts = make_sentencepiece_parts(*file, config);
+  if (!parts) return Error{parts.error().code, path + ": " + parts.error().message};
+  return parts;
+}
+
+Result<TokenizerParts> make_sentencepiece_parts(const SentencePieceFile& file,
+                                                const FolderConfig& config) {
+  const bool is_gemma = config.tokenizer_class == "GemmaTokenizer";
+  auto model = make_model(file, config, is_gemma);
+  if (!model) return model.error();
   TokenizerParts parts;
   parts.model = std::move(*model);
   const bool adds_mark =
@@ -269,7 +277,7 @@ Result<TokenizerParts> read_sentencepiece(const std::string& path, const FolderC
     make_llama_parts(config, adds_mark, parts);
   }
   parts.decoder = make_decoder(adds_mark);
-  parts.added.add(added_tokens(*file, is_gemma), *parts.model);
+  parts.added.add(added_tokens(file, is_gemma), *parts.model);
   return parts;
 }
 

@@ -7,6 +7,7 @@
 #include "folder_config.h"
 #include "json_file.h"
 #include "json_parts.h"
+#include "lmtp/base/model_source.h"
 #include "pipeline.h"
 #include "tokenizer_files.h"
 
@@ -84,9 +85,18 @@ void apply_bos_rule(const FolderConfig& config, bool from_vocab_files, Tokenizer
   }
 }
 
+std::unique_ptr<Tokenizer> make_tokenizer(TokenizerParts parts) {
+  // Without a pre-tokenizer a text would be one word, too long for the cache.
+  if (!parts.byte_level && parts.model->never_crosses(kMark)) {
+    parts.pre_tokenizer.split_at_marks(kMark);
+  }
+  return std::make_unique<PipelineTokenizer>(std::move(parts));
+}
+
 }  // namespace
 
 Result<std::map<std::string, std::string>> named_special_tokens(const std::string& folder) {
+  if (is_gguf(folder)) return gguf_special_tokens(folder);
   const auto config = read_folder_config(folder);
   if (!config) return config.error();
   std::map<std::string, std::string> named;
@@ -98,6 +108,11 @@ Result<std::map<std::string, std::string>> named_special_tokens(const std::strin
 
 Result<std::unique_ptr<Tokenizer>> load_tokenizer(const std::string& folder) {
   std::error_code error;
+  if (is_gguf(folder)) {
+    auto parts = read_gguf_tokenizer(folder);
+    if (!parts) return parts.error();
+    return make_tokenizer(std::move(*parts));
+  }
   if (!std::filesystem::is_directory(folder, error)) {
     return Error{ErrorCode::kNotFound, folder + ": not a folder"};
   }
@@ -113,11 +128,7 @@ Result<std::unique_ptr<Tokenizer>> load_tokenizer(const std::string& folder) {
   }
   apply_folder_config(*config, plain, *parts);
   apply_bos_rule(*config, plain.as_tokens, *parts);
-  // Without a pre-tokenizer a text would be one word, too long for the cache.
-  if (!parts->byte_level && parts->model->never_crosses(kMark)) {
-    parts->pre_tokenizer.split_at_marks(kMark);
-  }
-  return std::unique_ptr<Tokenizer>(std::make_unique<PipelineTokenizer>(std::move(*parts)));
+  return make_tokenizer(std::move(*parts));
 }
 
 }  // namespace lmtp::tokenizer

@@ -10,14 +10,11 @@
 #include "bpe.h"
 #include "json_file.h"
 #include "json_parts.h"
+#include "known_patterns.h"
 #include "tokenizer_files.h"
 
 namespace lmtp::tokenizer {
 namespace {
-
-constexpr std::string_view kQwen2Pattern =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
-    R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
 constexpr std::string_view kGpt2Class = "GPT2Tokenizer";
 constexpr std::string_view kQwen2Class = "Qwen2Tokenizer";

@@ -22,10 +22,11 @@ using testing::params_of;
 using testing::prompt_of;
 
 // One of every layer, with windows and soft caps among them.
-const char* const kCheckpoints[] = {"checkpoints/five-heads-f16", "checkpoints/untied-f32",
-                                    "families/gpt-neox",          "families/opt-narrow-embedding",
-                                    "families/llama3-tied",       "families/mistral",
-                                    "families/phi3-longrope",     "families/gemma2"};
+const char* const kCheckpoints[] = {
+    "checkpoints/five-heads-f16",    "checkpoints/untied-f32", "families/gpt-neox",
+    "families/opt-narrow-embedding", "families/llama3-tied",   "families/mistral",
+    "families/phi3-longrope",        "families/gemma2",        "quantized/gptq-w4-ordered",
+    "quantized/ct-new-w8a8",         "quantized/fp8-blocks"};
 
 // A checkpoint, and the type its weights are packed in.
 using Case = std::tuple<const char*, kernels::WeightType>;
@@ -46,11 +47,11 @@ std::vector<TokenResult> generate_alone(scheduler::ModelAgent& agent, int number
 
 class BitsTest : public ::testing::TestWithParam<Case> {};
 
-INSTANTIATE_TEST_SUITE_P(Checkpoints, BitsTest,
-                         ::testing::Combine(::testing::ValuesIn(kCheckpoints),
-                                            ::testing::Values(kernels::WeightType::kF32,
-                                                              kernels::WeightType::kBF16,
-                                                              kernels::WeightType::kInt8)));
+INSTANTIATE_TEST_SUITE_P(
+    Checkpoints, BitsTest,
+    ::testing::Combine(::testing::ValuesIn(kCheckpoints),
+                       ::testing::Values(kernels::WeightType::kF32, kernels::WeightType::kBF16,
+                                         kernels::WeightType::kInt8, kernels::WeightType::kInt4)));
 
 TEST_P(BitsTest, ChunksOfThePromptDoNotMatter) {
   const auto agent = load(GetParam());

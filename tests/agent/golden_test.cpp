@@ -78,6 +78,36 @@ INSTANTIATE_TEST_SUITE_P(Families, FamilyGoldenTest,
                                            "qwen2-window", "qwen3", "phi3", "phi3-longrope",
                                            "gemma2"));
 
+// Files by llama.cpp's converter (tests/goldens/make_gguf.py); transformers has their weights
+// dequantized.
+class GgufGoldenTest : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(GgufGoldenTest, TokensAndLogprobsAreThoseOfTransformers) {
+  const std::string file = std::string(LMTP_SOURCE_DIR) + "/tests/goldens/gguf/" + GetParam();
+  check_file(file + ".gguf", file + ".json");
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, GgufGoldenTest,
+                         ::testing::Values("mixed", "llama3-tied", "llama-linear-biased", "qwen2",
+                                           "qwen3", "phi3-longrope", "gemma2", "gpt-neox", "gpt2"));
+
+// Folders that other libraries quantised; activations stay float.
+class QuantizedGoldenTest : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(QuantizedGoldenTest, TokensAndLogprobsAreThoseOfTransformersOnTheDequantisedWeights) {
+  const std::string folder =
+      std::string(LMTP_SOURCE_DIR) + "/tests/goldens/quantized/" + GetParam();
+  check_file(folder, folder + "/golden.json");
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, QuantizedGoldenTest,
+                         ::testing::Values("ct-old-w4-group", "ct-old-w4-ordered",
+                                           "ct-old-w8-naive", "ct-old-fp8-static", "ct-new-w4-asym",
+                                           "ct-new-mixed", "ct-new-fp8-dynamic", "ct-new-fp8-block",
+                                           "fp8-blocks", "fp8-tensors", "gptq-w4-g32",
+                                           "gptq-w4-ordered", "gptq-v2-w8", "awq-w4-g32",
+                                           "smooth-fp8"));
+
 using testing::TestData;
 
 TEST_F(TestData, TinyGpt2) { check_file(data("models/tiny-gpt2"), data("goldens/tiny-gpt2.json")); }

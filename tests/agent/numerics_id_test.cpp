@@ -24,8 +24,9 @@ TEST(NumericsIdTest, WhatBitsDependOnIsInIt) {
   std::set<std::string> ids;
   std::size_t num_kinds = 0;
   for (const kernels::Backend* backend : kernels::cpu_backends()) {
-    for (const auto type : {kernels::WeightType::kF32, kernels::WeightType::kBF16,
-                            kernels::WeightType::kF16, kernels::WeightType::kInt8}) {
+    for (const auto type :
+         {kernels::WeightType::kF32, kernels::WeightType::kBF16, kernels::WeightType::kF16,
+          kernels::WeightType::kInt8, kernels::WeightType::kInt4}) {
       AgentOptions options;
       options.weight_type = type;
       ids.insert(numerics_id(options, *backend));

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -20,6 +21,7 @@ namespace {
 
 // By how much perplexity may be higher, as a part of float32's. Lower is not a fault.
 constexpr double kInt8Limit = 0.01;
+constexpr double kInt4Limit = 0.05;
 constexpr double kBF16Limit = 0.003;
 
 std::string held_out(const std::string& name) {
@@ -62,23 +64,31 @@ double perplexity(const std::string& folder, kernels::WeightType type, TokenId b
   return std::exp(-sum / static_cast<double>(count));
 }
 
+// `int4_limit`: by how much int4 may be worse, if it is bounded.
 // `plausible`: what float32's perplexity must be below, or the text was not read as the model's.
 void check_quality(const std::string& folder, TokenId begin,
-                   const std::vector<std::vector<TokenId>>& windows, double plausible) {
+                   const std::vector<std::vector<TokenId>>& windows, double plausible,
+                   std::optional<double> int4_limit = {}) {
   std::size_t num_tokens = 0;
   for (const auto& window : windows) num_tokens += window.size();
   const double exact = perplexity(folder, kernels::WeightType::kF32, begin, windows);
   const double bf16 = perplexity(folder, kernels::WeightType::kBF16, begin, windows);
   const double int8 = perplexity(folder, kernels::WeightType::kInt8, begin, windows);
+  const double int4 = perplexity(folder, kernels::WeightType::kInt4, begin, windows);
   std::printf(
       "%s, %zu tokens: perplexity float32 %.4f, bfloat16 %.4f (%+.3f %%), "
-      "int8 %.4f (%+.3f %%)\n",
+      "int8 %.4f (%+.3f %%), int4 %.4f (%+.3f %%)\n",
       folder.substr(folder.rfind('/') + 1).c_str(), num_tokens, exact, bf16,
-      100.0 * (bf16 / exact - 1.0), int8, 100.0 * (int8 / exact - 1.0));
+      100.0 * (bf16 / exact - 1.0), int8, 100.0 * (int8 / exact - 1.0), int4,
+      100.0 * (int4 / exact - 1.0));
   EXPECT_GT(num_tokens, 1000U);
   EXPECT_LT(exact, plausible);
   EXPECT_LT(bf16, exact * (1.0 + kBF16Limit));
   EXPECT_LT(int8, exact * (1.0 + kInt8Limit));
+  if (int4_limit.has_value()) {
+    EXPECT_LT(int4, exact * (1.0 + *int4_limit));
+  }
+  EXPECT_NE(int4, int8) << "not computed in int4";
   EXPECT_NE(bf16, exact) << "not computed in bfloat16";
   EXPECT_NE(int8, exact) << "not computed in int8";
 }
@@ -90,7 +100,8 @@ TEST(QualityTest, NarrowerWeightsOfTheDemo) {
   const std::vector<TokenId> ids = *(*tokenizer)->encode(held_out("demo.txt"));
   const auto config = model::load_model_config(testing::folder_source(folder));
   ASSERT_TRUE(config.ok());
-  check_quality(folder, (*tokenizer)->eos_id(), windows_of(ids, config->context_length), 100.0);
+  check_quality(folder, (*tokenizer)->eos_id(), windows_of(ids, config->context_length), 100.0,
+                kInt4Limit);
 }
 
 using testing::TestData;
@@ -104,6 +115,7 @@ TEST_F(TestData, NarrowerWeightsOfStories260K) {
   for (std::string line; std::getline(text, line);) {
     if (!line.empty()) stories.push_back(*(*tokenizer)->encode(line));
   }
+  // 64 wide, with 172 inputs of its MLPs' second matrices: nothing that 4 bits are meant for.
   check_quality(folder, (*tokenizer)->bos_id(), stories, 20.0);
 }
 

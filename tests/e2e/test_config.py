@@ -54,7 +54,7 @@ def test_a_classifier_is_refused_and_forced(tmp_path):
 
 
 def test_a_quantised_folder_is_refused_with_the_remedy(tmp_path):
-    folder = copy("llama", tmp_path, quantization_config={"quant_method": "gptq", "bits": 4})
+    folder = copy("llama", tmp_path, quantization_config={"quant_method": "gptq", "bits": 3})
     line = refusal(folder)
     assert "(gptq)" in line and "dequantize" in line
 

@@ -115,7 +115,7 @@ LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_si
          "intermediate_size": 11008, "max_position_embeddings": 4096}
 REFUSED = {
     "unsupported": ({"model_type": "mamba"}, "model_type 'mamba' is not supported"),
-    "quantised": ({**LLAMA, "quantization_config": {"quant_method": "gptq", "bits": 4}}, "gptq"),
+    "quantised": ({**LLAMA, "quantization_config": {"quant_method": "gptq", "bits": 3}}, "gptq"),
     "too large": ({**LLAMA, "hidden_size": 16384, "num_hidden_layers": 1000}, "memory (weights "),
 }
 

@@ -208,7 +208,7 @@ def test_a_taken_port_is_one_line():
         (["demo", "--nonsense"], "--nonsense"),
         (["demo", "--port", "70000"], "--port"),
         (["demo", "--dtype", "float8"], "bfloat16"),
-        (["demo", "--dtype", "4bit"], "int8"),
+        (["demo", "--dtype", "2bit"], "int4"),
         (["demo", "--device", "tpu"], "--device"),
         (["demo", "--kv-cache", "1KiB"], "--kv-cache"),
         (["demo", "--kv-cache", "much"], "--kv-cache"),

@@ -71,6 +71,31 @@ TEST(ResolveModel, SaysWhatAFolderLacks) {
   expect_says(error_of("./none"), {"./none", "no such folder"});
 }
 
+TEST(ResolveModel, AGgufFileIsAModel) {
+  const TempFolder folder;
+  folder.write("one/tiny.gguf", "GGUF");
+  folder.write("two/a.gguf", "GGUF");
+  folder.write("two/b.gguf", "GGUF");
+  const std::string root = fs::canonical(folder.path()).string();
+  const auto file = resolve_model(root + "/two/../two/a.gguf");
+  ASSERT_TRUE(file.ok()) << file.error().message;
+  EXPECT_EQ(file->kind, SourceKind::kFolder);
+  EXPECT_EQ(file->folder, root + "/two/a.gguf");
+  EXPECT_EQ(file->names, (Names{root + "/two/../two/a.gguf", root + "/two/a.gguf", "a.gguf", "a"}));
+  // The only one of a folder that is no model otherwise.
+  const auto one = resolve_model(root + "/one");
+  ASSERT_TRUE(one.ok()) << one.error().message;
+  EXPECT_EQ(one->folder, root + "/one/tiny.gguf");
+  EXPECT_EQ(one->names,
+            (Names{root + "/one", root + "/one/tiny.gguf", "one", "tiny", "tiny.gguf"}));
+  EXPECT_EQ(resolve_model(root + "/one", Purpose::kTokenizer)->folder, one->folder);
+  expect_says(error_of(root + "/two"), {"no config.json", "2 GGUF files: name one"});
+  // As in the hub's cache, where links lead to files without an ending.
+  folder.write("blobs/abc", "GGUF");
+  fs::create_symlink("../blobs/abc", folder.path() + "/one/linked.gguf");
+  EXPECT_EQ(resolve_model(root + "/one/linked.gguf")->folder, root + "/one/linked.gguf");
+}
+
 TEST(ResolveModel, FindsTheDemoBesideTheProgram) {
   const auto source = resolve_model("demo");
   ASSERT_TRUE(source.ok()) << source.error().message;

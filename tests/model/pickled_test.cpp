@@ -30,20 +30,20 @@ std::string pickle_error(const std::string& pickle) {
 }
 
 // Of a file that is asked for a tensor "a", [2, 3].
-std::string file_error(const std::string& file) {
+std::string file_error(const std::string& file, std::size_t element_size = sizeof(float)) {
   const testing::TempFolder folder;
   folder.write("pytorch_model.bin", file);
   const auto source = model::open_checkpoint(folder.path());
   if (!source.ok()) return source.error().message;
   const auto tensor = (*source)->tensor({"a", {2, 3}, {}});
   if (!tensor.ok()) return tensor.error().message;
-  std::vector<char> data(kStorage.size());
+  std::vector<char> data(6 * element_size);
   const auto read = tensor->read(0, data.size(), data.data());
   return read.ok() ? "" : read.error().message;
 }
 
-std::string tensor_error(const TensorParts& tensor) {
-  return file_error(torch_file(pickled_dict({{"a", pickled(tensor)}}), kStorage));
+std::string tensor_error(const TensorParts& tensor, std::size_t element_size = sizeof(float)) {
+  return file_error(torch_file(pickled_dict({{"a", pickled(tensor)}}), kStorage), element_size);
 }
 
 void expect_error(const std::string& error, const char* part) {
@@ -58,7 +58,7 @@ std::string repeated(const std::string& text, int count) {
 
 TEST(PickledTest, AWholeFileIsRead) {
   EXPECT_EQ(tensor_error({}), "");
-  EXPECT_EQ(tensor_error({.storage_class = "BFloat16Storage", .offset = 6}), "");
+  EXPECT_EQ(tensor_error({.storage_class = "BFloat16Storage", .offset = 6}, 2), "");
 }
 
 TEST(PickledTest, WhatIsAskedForIsNamedAndNotCalled) {

@@ -30,6 +30,7 @@ Configuration make_configuration(const std::vector<Axis>& axes, std::vector<int>
   made.dtype = value(kDtype) == "f32"    ? kernels::WeightType::kF32
                : value(kDtype) == "bf16" ? kernels::WeightType::kBF16
                : value(kDtype) == "f16"  ? kernels::WeightType::kF16
+               : value(kDtype) == "int4" ? kernels::WeightType::kInt4
                                          : kernels::WeightType::kInt8;
   made.at = std::move(at);
   return made;
@@ -78,14 +79,15 @@ std::vector<Configuration> cover(std::vector<Configuration> drawn, std::uint64_t
 
 std::vector<Axis> make_axes(const std::vector<std::string>& models, bool on_device) {
   using Values = std::vector<std::string>;
-  return {{"model", models},
-          {"batch", {"1", "2", "3", "7", "8", "31", "64"}},
-          {"chunk", {"16", "64", "512"}},
-          {"cache", {"cold", "warm", "partial"}},
-          {"preempted", {"no", "yes"}},
-          {"edited", {"no", "yes"}},
-          {"threads", on_device ? Values{"1"} : Values{"1", "2"}},
-          {"dtype", {"f32", "bf16", on_device ? "f16" : "int8"}}};
+  return {
+      {"model", models},
+      {"batch", {"1", "2", "3", "7", "8", "31", "64"}},
+      {"chunk", {"16", "64", "512"}},
+      {"cache", {"cold", "warm", "partial"}},
+      {"preempted", {"no", "yes"}},
+      {"edited", {"no", "yes"}},
+      {"threads", on_device ? Values{"1"} : Values{"1", "2"}},
+      {"dtype", on_device ? Values{"f32", "bf16", "f16"} : Values{"f32", "bf16", "int8", "int4"}}};
 }
 
 std::uint64_t Configuration::number() const {

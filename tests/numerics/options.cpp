@@ -105,7 +105,7 @@ Exit code 0: all equal; 1: some differ; 2: a configuration did not come about as
   --preempted      no, yes
   --edited         no, yes: forked, or backtracked with tokens put back, while they run
   --threads        1, 2; on a device 1
-  --dtype          f32, bf16, int8; on a device f32, bf16, f16
+  --dtype          f32, bf16, int8, int4; on a device f32, bf16, f16
 )";
 
 Result<Options> parse_options(const std::vector<std::string>& arguments) {

@@ -29,18 +29,22 @@ using testing::SchedulerDriver;
 
 constexpr int kStressVocab = 3;  // few tokens: prefixes collide all the time
 constexpr int kStreamsMax = 40;
+constexpr int kAdapters = 40;
 
 struct Case {
   int num_blocks;
   int max_batched_tokens;
   int context_length;
   bool runs_ahead = false;
+  int adapter_blocks = 0;  // of each adapter; 0: none is used
 };
 
 constexpr std::array kCases = {
-    Case{500, 64, 128},      Case{12, 64, 128},      Case{10, 16, 128}, Case{9, 8, 128},
-    Case{30, 512, 256},      Case{18, 33, 256},      Case{60, 1, 64},   Case{500, 64, 128, true},
-    Case{12, 64, 128, true}, Case{18, 33, 256, true}};
+    Case{500, 64, 128}, Case{12, 64, 128}, Case{10, 16, 128}, Case{9, 8, 128}, Case{30, 512, 256},
+    Case{18, 33, 256}, Case{60, 1, 64}, Case{500, 64, 128, true}, Case{12, 64, 128, true},
+    Case{18, 33, 256, true},
+    // Beside a stream of the whole context there is a place for four of the adapters.
+    Case{21, 64, 128, false, 3}, Case{21, 64, 128, true, 3}, Case{60, 16, 128, false, 3}};
 
 int from_environment(const char* name, int otherwise) {
   const char* text = std::getenv(name);
@@ -61,6 +65,7 @@ struct NaiveStream {
   int num_forks = 0;
   bool is_suspended = false;
   bool is_held = false;
+  std::shared_ptr<const Adapter> adapter = {};
 
   int length() const { return static_cast<int>(text.size()); }
   int num_generated() const { return length() - num_prompt; }
@@ -91,6 +96,7 @@ class StressTest : public ::testing::TestWithParam<std::size_t> {
         Operation{"release", 3, &StressTest::release},
         Operation{"suspend", 2, &StressTest::suspend},
         Operation{"resume", 2, &StressTest::resume},
+        Operation{"replace", 1, &StressTest::replace},
     };
     return table;
   }
@@ -119,6 +125,7 @@ class StressTest : public ::testing::TestWithParam<std::size_t> {
     options.vocab_size = kStressVocab;
     options.context_length = shape().context_length;
     options.batch.max_tokens = shape().max_batched_tokens;
+    options.batch.max_adapters = 3;
     return options;
   }
 
@@ -153,9 +160,27 @@ class StressTest : public ::testing::TestWithParam<std::size_t> {
     return prompt;
   }
 
+  std::shared_ptr<const Adapter> new_adapter() {
+    return testing::fake_adapter("adapter " + std::to_string(++num_adapters_),
+                                 shape().adapter_blocks);
+  }
+  std::shared_ptr<const Adapter> any_adapter() {
+    if (shape().adapter_blocks == 0 || below(4) == 0) return nullptr;
+    auto& adapter = adapters_[static_cast<std::size_t>(below(kAdapters))];
+    if (adapter == nullptr) adapter = new_adapter();
+    return adapter;
+  }
+  // It is served no more: its streams go on, and another one has its name.
+  bool replace() {
+    if (shape().adapter_blocks == 0) return true;
+    adapters_[static_cast<std::size_t>(below(kAdapters))] = new_adapter();
+    return true;
+  }
+
   NaiveStream& begin(RequestKind kind, const std::vector<TokenId>& prompt) {
     NaiveStream& stream = streams_[++last_id_];
     stream = {.kind = kind, .text = prompt, .num_prompt = static_cast<int>(prompt.size())};
+    stream.adapter = any_adapter();
     return stream;
   }
 
@@ -172,7 +197,8 @@ class StressTest : public ::testing::TestWithParam<std::size_t> {
     SamplingParams params;
     params.min_tokens = below(4) == 0 ? below(40) : 0;  // appended ones go one a step
     const StreamKey key = key_of(last_id_);
-    driver_.generate(key.stream, std::move(prompt), max_tokens, key.connection, params);
+    driver_.generate(key.stream, std::move(prompt), max_tokens, key.connection, params,
+                     stream.adapter);
     return true;
   }
   bool generate() { return generate(random_prompt(), 1 + below(40)); }
@@ -186,7 +212,7 @@ class StressTest : public ::testing::TestWithParam<std::size_t> {
     NaiveStream& stream = begin(RequestKind::kScore, prompt);
     stream.text.insert(stream.text.end(), scored.begin(), scored.end());
     const StreamKey key = key_of(last_id_);
-    driver_.score(key.stream, std::move(prompt), scored, key.connection);
+    driver_.score(key.stream, std::move(prompt), scored, key.connection, stream.adapter);
     return true;
   }
 
@@ -321,10 +347,14 @@ class StressTest : public ::testing::TestWithParam<std::size_t> {
     const std::vector<TokenId> before(stream.text.begin(),
                                       stream.text.begin() + static_cast<std::ptrdiff_t>(next));
     const bool is_known = next < stream.text.size();
-    if (!is_known) stream.text.push_back(FakeAgent::expected_tokens(before, 1, kStressVocab)[0]);
+    const Adapter* adapter = stream.adapter.get();
+    if (!is_known) {
+      stream.text.push_back(FakeAgent::expected_tokens(before, 1, kStressVocab, -1, adapter)[0]);
+    }
     ASSERT_EQ(token->token, stream.text[next]) << at->first;
     if (!before.empty()) {
-      ASSERT_EQ(token->logprob, FakeAgent::logprob_after(before, token->token)) << at->first;
+      ASSERT_EQ(token->logprob, FakeAgent::logprob_after(before, token->token, adapter))
+          << at->first;
     }
     const bool scores = stream.kind == RequestKind::kScore;
     const bool is_forced = is_known && !scores && next < stream.forced_end;
@@ -364,6 +394,8 @@ class StressTest : public ::testing::TestWithParam<std::size_t> {
   SchedulerDriver driver_{agent_options(), scheduler_options()};
   std::map<StreamId, NaiveStream> streams_;
   std::vector<std::vector<TokenId>> texts_{64, {0}};
+  std::array<std::shared_ptr<const Adapter>, kAdapters> adapters_;
+  int num_adapters_ = 0;
   StreamId last_id_ = 0;
   int num_events_ = 0;
   int num_failed_ = 0;
@@ -395,6 +427,10 @@ TEST_P(StressTest, EveryStreamGetsWhatItWouldGetAlone) {
   driver_.run();
   EXPECT_TRUE(streams_.empty());
   EXPECT_EQ(scheduler().pool().num_pinned(), 0);
+  EXPECT_EQ(scheduler().pool().num_adapter(), scheduler().pool().num_idle());
+  if (shape().adapter_blocks > 0) {
+    EXPECT_GT(scheduler().counters().num_adapter_loads, count / 100);
+  }
   for (std::size_t i = 0; i < num_done.size(); ++i) {
     EXPECT_GT(num_done[i], 0) << operations()[i].name;
   }

@@ -266,7 +266,6 @@ TEST(Tgi, WhatIsWrongIsToldInItsWords) {
       {{{"top_n_tokens", 6}}, "`top_n_tokens` must be >= 0 and <= 5. Given: 6"},
       {{{"truncate", 0}}, "`truncate` must be strictly positive and less than 511. Given: 0"},
       {{{"watermark", true}}, "`watermark` is not supported"},
-      {{{"adapter_id", "x"}}, "`adapter_id` is not supported; no adapters are loaded"},
   };
   for (const auto& [parameters, sentence] : cases) {
     EXPECT_EQ(refusal(post(running, "/generate", asking(parameters))),

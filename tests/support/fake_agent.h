@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -22,6 +23,15 @@
 #include "lmtp/scheduler/slot_table.h"
 
 namespace lmtp::testing {
+
+// An adapter without weights: what it does to a stream follows from its name.
+inline std::shared_ptr<const Adapter> fake_adapter(const std::string& name, int num_blocks) {
+  class FakeAdapter : public Adapter {
+   public:
+    using Adapter::Adapter;
+  };
+  return std::make_shared<FakeAdapter>(name, num_blocks);
+}
 
 struct FakeAgentOptions {
   int vocab_size = 1000;
@@ -99,8 +109,9 @@ class FakeAgent : public scheduler::ModelAgent {
 
   // The tokens that a stream must get, whatever runs beside it: the reference for tests.
   static std::vector<TokenId> expected_tokens(std::vector<TokenId> prompt, int count,
-                                              int vocab_size, TokenId eos_id = -1) {
-    std::uint64_t hash = kSeed;
+                                              int vocab_size, TokenId eos_id = -1,
+                                              const Adapter* adapter = nullptr) {
+    std::uint64_t hash = seed_of(adapter);
     for (const TokenId token : prompt) hash = mix(hash, token);
     std::vector<TokenId> out;
     for (int i = 0; i < count; ++i) {
@@ -111,14 +122,20 @@ class FakeAgent : public scheduler::ModelAgent {
     return out;
   }
 
-  static float logprob_after(const std::vector<TokenId>& prefix, TokenId token) {
-    std::uint64_t hash = kSeed;
+  static float logprob_after(const std::vector<TokenId>& prefix, TokenId token,
+                             const Adapter* adapter = nullptr) {
+    std::uint64_t hash = seed_of(adapter);
     for (const TokenId t : prefix) hash = mix(hash, t);
     return logprob(hash, token);
   }
 
  private:
   static constexpr std::uint64_t kSeed = 0x51ED270B9D4F1C35ULL;
+
+  // Of a stream's hashes.
+  static std::uint64_t seed_of(const Adapter* adapter) {
+    return adapter == nullptr ? kSeed : kSeed ^ std::hash<std::string>()(adapter->name());
+  }
 
   static std::uint64_t mix(std::uint64_t hash, TokenId token) {
     hash ^= static_cast<std::uint64_t>(token) + 0x9E3779B97F4A7C15ULL + (hash << 6) + (hash >> 2);
@@ -212,6 +229,7 @@ class FakeAgent : public scheduler::ModelAgent {
     if (options_.before_step) {
       if (Result<void> ok = options_.before_step(plan); !ok) return ok.error();
     }
+    load(plan);
     if (options_.on_step) options_.on_step(plan, slots_);
     if (options_.step_time.count() > 0) std::this_thread::sleep_for(options_.step_time);
     for (const auto& copy : plan.copies) {
@@ -223,6 +241,32 @@ class FakeAgent : public scheduler::ModelAgent {
     biases_.clear();
     for (const auto& row : plan.rows) result.rows.push_back(run_row(row));
     return result;
+  }
+
+  // An adapter's weights: its number, and where it is, in each of its blocks.
+  void load(const scheduler::StepPlan& plan) {
+    for (const scheduler::AdapterLoad& load : plan.adapter_loads) {
+      LMTP_CHECK(static_cast<int>(load.blocks.size()) == load.weights->num_blocks());
+      adapters_[load.adapter] = load;
+      for (std::size_t i = 0; i < load.blocks.size(); ++i) {
+        for (int at = 0; at < kBlockSize; ++at) slot(load.blocks[i], at) = weight(load, i);
+      }
+    }
+  }
+  static std::uint64_t weight(const scheduler::AdapterLoad& load, std::size_t block) {
+    return mix(seed_of(load.weights.get()), static_cast<TokenId>(block));
+  }
+  // REQUIRES: its weights are where they were loaded to.
+  std::uint64_t seed_of_row(const scheduler::SlotState& state) {
+    if (state.adapter == 0) return kSeed;
+    const scheduler::AdapterLoad& load = adapters_.at(state.adapter);
+    for (std::size_t i = 0; i < load.blocks.size(); ++i) {
+      for (int at = 0; at < kBlockSize; ++at) {
+        LMTP_CHECK(slot(load.blocks[i], at) == weight(load, i), "the adapter was overwritten",
+                   state.key.stream, state.adapter, i);
+      }
+    }
+    return seed_of(load.weights.get());
   }
 
   scheduler::RowResult run_row(const scheduler::PlanRow& row) {
@@ -239,7 +283,7 @@ class FakeAgent : public scheduler::ModelAgent {
       return s.tokens.at(static_cast<std::size_t>(position));
     };
     LMTP_CHECK(row.num_tokens >= 1 && row.num_logits <= row.num_tokens, row.num_tokens);
-    std::uint64_t hash = kSeed;
+    std::uint64_t hash = seed_of_row(s);
     for (int p = 0; p < row.first_position; ++p) {
       hash = mix(hash, token(p));
       LMTP_CHECK(at(p) == hash, "the cache does not hold this prefix", s.key.stream, p);
@@ -272,6 +316,7 @@ class FakeAgent : public scheduler::ModelAgent {
 
   FakeAgentOptions options_;
   scheduler::SlotTable slots_;
+  std::map<int, scheduler::AdapterLoad> adapters_;        // by number
   std::deque<Step> under_way_;                            // two where it runs ahead
   bool is_forwarded_ = false;                             // the newest one, and not chosen
   std::vector<std::uint64_t> hashes_;                     // of the rows of the newest step

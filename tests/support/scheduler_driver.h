@@ -46,20 +46,23 @@ class SchedulerDriver {
   }
 
   StreamKey generate(StreamId id, std::vector<TokenId> prompt, int max_tokens,
-                     ConnectionId connection = 1, SamplingParams params = {}) {
+                     ConnectionId connection = 1, SamplingParams params = {},
+                     std::shared_ptr<const Adapter> adapter = nullptr) {
     auto sequence = std::make_unique<scheduler::Sequence>();
     sequence->key = {connection, id};
     sequence->num_prompt = static_cast<int>(prompt.size());
     sequence->tokens = std::move(prompt);
     sequence->params = std::move(params);
     sequence->params.max_tokens = max_tokens;
+    sequence->weights_of_adapter = std::move(adapter);
     return add(std::move(sequence));
   }
 
   StreamKey score(StreamId id, std::vector<TokenId> prompt, const std::vector<TokenId>& scored,
-                  ConnectionId connection = 1) {
+                  ConnectionId connection = 1, std::shared_ptr<const Adapter> adapter = nullptr) {
     auto sequence = std::make_unique<scheduler::Sequence>();
     sequence->key = {connection, id};
+    sequence->weights_of_adapter = std::move(adapter);
     sequence->kind = RequestKind::kScore;
     sequence->num_prompt = static_cast<int>(prompt.size());
     sequence->tokens = std::move(prompt);

@@ -7,12 +7,14 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
 
+#include "gguf_assembler.h"
 #include "jinja/frames.h"
 #include "rendered_chat.h"
 #include "temp_folder.h"
@@ -119,6 +121,26 @@ TEST_F(ChatTemplateTest, ATemplateIsWhereTransformersPutsIt) {
   EXPECT_EQ(other->templates.at("default"), "six");
   write("chat_template.jinja", "{% for %}");
   EXPECT_EQ(load().error().code, ErrorCode::kInvalid);
+}
+
+TEST_F(ChatTemplateTest, AGgufFileHasItInItsMetadata) {
+  testing::GgufAssembler file;
+  file.key("tokenizer.ggml.tokens", std::vector<std::string>{"<s>", "</s>"});
+  file.key("tokenizer.ggml.bos_token_id", 0);
+  file.key("tokenizer.ggml.eos_token_id", 1);
+  write("without.gguf", file.bytes());
+  EXPECT_EQ(read_chat_template(folder_.path() + "/without.gguf", "").error().code,
+            ErrorCode::kNotFound);
+  file.key("tokenizer.chat_template", "one");
+  file.key("tokenizer.chat_template.tool_use", "two");
+  file.key("tokenizer.chat_templates", std::vector<std::string>{"tool_use"});
+  write("with.gguf", file.bytes());
+  const auto files = read_chat_template(folder_.path() + "/with.gguf", "");
+  ASSERT_TRUE(files) << files.error().message;
+  EXPECT_EQ(files->templates,
+            (std::map<std::string, std::string>{{"default", "one"}, {"tool_use", "two"}}));
+  EXPECT_EQ(files->special_tokens,
+            (std::map<std::string, std::string>{{"bos_token", "<s>"}, {"eos_token", "</s>"}}));
 }
 
 TEST_F(ChatTemplateTest, SpecialTokensOfAClientStayText) {

@@ -243,7 +243,7 @@ TEST(ServeOptions, WhatLmqlTakesIsRefusedWithWhatToUseInstead) {
   says({"--loader", "auto-gptq", "gpt2"}, "--loader: ", "--dtype int8");
   says({"--single_thread", "gpt2", "--cuda"}, "--single_thread: ", "--threads N");
   says({"gpt2", "--load_in_8bit", "True"}, "--load_in_8bit: ", "--dtype int8");
-  says({"gpt2", "--load-in-4bit=True"}, "--load-in-4bit: ", "--dtype int8");
+  says({"gpt2", "--load-in-4bit=True"}, "--load-in-4bit: ", "--dtype int4");
   says({"gpt2", "--device_map", "auto"}, "--device_map: ", "--cuda");
   says({"gpt2", "--layout", "2x2"}, "--layout: ", "--device cuda:N");
   says({"balance", "localhost:8081", "localhost:8082"}, "balance: ", "one lmtp-serve");

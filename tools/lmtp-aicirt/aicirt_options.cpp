@@ -19,7 +19,7 @@ constexpr const char* kDescription =
 
 void add_options(CLI::App& app, AicirtOptions& options) {
   app.add_option("-t,--tokenizer", options.tokenizer,
-                 "the model's folder, or a tokenizer.json in it");
+                 "the model's folder, a tokenizer.json in it, or a GGUF file");
   app.add_flag("-s,--server", options.server, "serve by shared memory; it does nothing else");
   app.add_option("-n,--name", options.name, "prefix of the shared memory's names");
   app.add_flag("--futex", options.futex, "futexes in the place of semaphores");

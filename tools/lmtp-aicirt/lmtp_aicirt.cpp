@@ -10,6 +10,7 @@
 
 #include "aicirt_options.h"
 #include "lmtp/aici/embedded_runtime.h"
+#include "lmtp/base/model_source.h"
 #include "lmtp/tokenizer/tokenizer.h"
 #include "serve.h"
 
@@ -25,7 +26,8 @@ int fail(const std::string& why) {
 
 std::string folder_of(const std::string& tokenizer) {
   const std::filesystem::path path(tokenizer);
-  return std::filesystem::is_directory(path) ? tokenizer : path.parent_path().string();
+  const bool is_whole = std::filesystem::is_directory(path) || is_gguf(tokenizer);
+  return is_whole ? tokenizer : path.parent_path().string();
 }
 
 ServeOptions serve_options(const AicirtOptions& options, int vocab_size,

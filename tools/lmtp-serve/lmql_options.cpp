@@ -10,11 +10,11 @@ struct Advice {
   const char* instead;
 };
 
-constexpr const char* kInt8 = "write --dtype int8; 4-bit weights are not available";
+constexpr const char* kBits = "write --dtype int8 or --dtype int4";
 constexpr const char* kDtype = "write --dtype";
 constexpr const char* kDevice = "write --cuda, or --device cuda:N for one of several";
 constexpr const char* kQuantized =
-    "quantised checkpoints are not read; name the original one, with --dtype int8 for a small copy";
+    "leave it out: config.json says how a checkpoint is quantised; --dtype int8 quantises at load";
 constexpr const char* kLeaveOut = "leave it out; it has no meaning here";
 constexpr const char* kToken = "set HF_TOKEN in the environment, or log in with `hf auth login`";
 
@@ -24,9 +24,9 @@ constexpr Advice kAdvice[] = {
     {"loader", kQuantized},
     {"layout", "start an lmtp-serve for each device, with --device cuda:N and --port"},
     {"balance", "start one lmtp-serve for each device; balancing is left to a proxy"},
-    {"bits", kInt8},
-    {"load_in_8bit", kInt8},
-    {"load_in_4bit", kInt8},
+    {"bits", kBits},
+    {"load_in_8bit", "write --dtype int8"},
+    {"load_in_4bit", "write --dtype int4"},
     {"quantization_config", kQuantized},
     {"torch_dtype", kDtype},
     {"device_map", kDevice},

@@ -206,6 +206,9 @@ void print_ready(const ServeOptions& options, const registry::Registry& models,
               std::to_string((*status)->description.trained_context_length) +
               " tokens (more with a larger --kv-cache)";
   }
+  for (const std::string& weights : (*status)->description.quantized_weights) {
+    context += "; " + (*status)->description.quantization + " weights: " + weights;
+  }
   for (const std::string& note : (*status)->description.notes) context += "; " + note;
   for (const std::string& note : info.notes) context += "; " + note;
   const std::string& why = (*status)->description.dtype_reason;

@@ -23,6 +23,8 @@ struct RawOptions {
   std::string aicirt_dialect = "auto";
   int aici_init_time_ms = 1000;
   std::string download_max;
+  std::vector<std::string> lora_modules;
+  bool enables_lora = false;
   std::string max_message_size = "16MiB";
   std::string max_write_queue = "16MiB";
   std::string max_buffer_bytes = "64MiB";
@@ -42,6 +44,8 @@ struct RawOptions {
 // operates it. `raw` outlives `app`.
 void add_aici_options(CLI::App& app, RawOptions& raw);
 void finish_aici_options(const RawOptions& raw, ServeOptions& options);
+void add_lora_options(CLI::App& app, RawOptions& raw);
+void finish_lora_options(const RawOptions& raw, ServeOptions& options);
 void add_limit_options(CLI::App& app, RawOptions& raw);
 void add_connection_options(CLI::App& app, RawOptions& raw);
 void add_operation_options(CLI::App& app, RawOptions& raw);

@@ -46,9 +46,9 @@ void add_serving_options(CLI::App& app, RawOptions& raw) {
       ->capture_default_str();
   app.add_option(
          "--dtype", options.dtype,
-         "Type of the weights: float32, bfloat16 (bf16), int8 (8bit; CPU only), float16 (on a CPU "
-         "float32), or auto: bfloat16 on a device; on a CPU float32, or bfloat16 where that would "
-         "take more than half of the free memory")
+         "Type of the weights: float32, bfloat16 (bf16), int8 (8bit), int4 (4bit, by groups of 32; "
+         "both CPU only), float16 (on a CPU float32), or auto: bfloat16 on a device; on a CPU "
+         "float32, or bfloat16 where that would take more than half of the free memory")
       ->type_name("D")
       ->capture_default_str();
   app.add_option(
@@ -176,8 +176,10 @@ void check_auto_options(const CLI::App& app, const RawOptions& raw) {
   if (raw.options.is_auto() && raw.is_static) {
     throw CLI::ValidationError("--static", "serves one named MODEL; with auto there is none");
   }
-  if (raw.options.is_auto() && app.count("--chat-template") > 0) {
-    throw CLI::ValidationError("--chat-template", "is of one model: name MODEL");
+  for (const char* option : {"--chat-template", "--lora-modules"}) {
+    if (raw.options.is_auto() && app.count(option) > 0) {
+      throw CLI::ValidationError(option, "is of one model: name MODEL");
+    }
   }
   for (const char* option : {"--max-models", "--unload-after", "--allow-download"}) {
     if (!raw.options.is_auto() && app.count(option) > 0) {
@@ -264,6 +266,7 @@ ServeOptions finish_options(const CLI::App& app, const RawOptions& raw) {
   options.port = static_cast<std::uint16_t>(raw.port);
   if (raw.cuda) options.device = "cuda";
   finish_aici_options(raw, options);
+  finish_lora_options(raw, options);
   options.aici_limits.memory_bytes =
       static_cast<std::size_t>(size_option("--aici-max-memory", raw.aici_memory, 1 << 20));
   if (!raw.kv_cache.empty()) options.kv_cache_bytes = size_option("--kv-cache", raw.kv_cache, 1);
@@ -324,6 +327,7 @@ struct CommandLine {
     add_auto_options(app, raw);
     add_limit_options(app, raw);
     add_aici_options(app, raw);
+    add_lora_options(app, raw);
     add_connection_options(app, raw);
     add_operation_options(app, raw);
     add_scheduling_options(app, raw);

@@ -43,7 +43,8 @@ struct ServeOptions : catalog::ModelOptions {
   std::vector<std::string> api_keys;
   std::string api_key_file;
   bool insecure = false;
-  bool aici_upload = false;  // server::ServerOptions
+  bool aici_upload = false;         // server::ServerOptions
+  bool allow_runtime_lora = false;  // as well
   bool log_prompts = false;
   std::vector<std::string> allowed_origins;
   std::vector<std::string> allowed_hosts;

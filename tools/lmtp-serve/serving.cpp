@@ -61,6 +61,7 @@ Result<catalog::NamePolicy> name_policy(const ServeOptions& options) {
   if (!folders) return folders.error();
   catalog::NamePolicy policy;
   policy.model_dirs = *std::move(folders);
+  policy.any_adapter = !options.on_tcp || catalog::is_loopback(options.host);
   if (options.is_auto()) {
     policy.anything = catalog::is_loopback(options.host);
     policy.downloads = options.allow_download;
@@ -93,6 +94,7 @@ server::ServerOptions server_options(const ServeOptions& options) {
   server.max_request_rate_per_address = options.max_request_rate_per_address;
   server.api_keys = options.api_keys;
   server.api_key_file = options.api_key_file;
+  server.allow_runtime_lora = options.allow_runtime_lora;
   server.insecure = options.insecure;
   server.aici = options.aici || !options.aicirt.path.empty();
   server.aici_upload = options.aici_upload;

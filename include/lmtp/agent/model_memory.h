@@ -26,11 +26,6 @@ Result<ModelMemory> estimate_memory(const AgentOptions& options);
 inline constexpr int kContextLengthMin = 256;
 int servable_context(const AgentOptions& options);
 
-// Bytes that one weight of a matrix takes.
-constexpr std::int64_t weight_bytes(kernels::WeightType type) {
-  return 4 / kernels::inputs_per_unit(type);
-}
-
 // What the machine and the control groups around this process still allow, or what is free on the
 // device; nullopt if that cannot be read. Any thread.
 std::optional<std::int64_t> available_memory_bytes(std::optional<int> cuda_device = {});

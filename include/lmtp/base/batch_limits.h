@@ -27,6 +27,7 @@ struct BatchLimits {
   // Of all running sequences together, what they may come to have: each one's prompt and
   // max_tokens. None is preempted then. 0: as many run as probably fit.
   int max_total_tokens = 0;
+  int max_adapters = 16;  // >= 1: different ones whose sequences run
   // nullopt: each is let in as soon as it fits.
   std::optional<AdmissionPacing> pacing = std::nullopt;
 

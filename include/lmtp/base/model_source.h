@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace lmtp {
@@ -16,10 +17,13 @@ struct ModelSource {
   // (kFolder), the last component ("tiny" of "models/tiny/" and of "org/tiny@main"), "random"
   // (kRandom).
   std::vector<std::string> names;
-  std::string folder;      // kFolder: canonical absolute path
+  std::string folder;      // kFolder: canonical absolute path, also that of a GGUF file
   std::string shape;       // kRandom: "gpt2", "gpt2-medium"; checked by the module `model`
   std::uint64_t seed = 0;  // kRandom
 };
+
+// Whether a source's folder is a GGUF file instead, by its name.
+inline bool is_gguf(std::string_view path) { return path.ends_with(".gguf"); }
 
 // The header of a safetensors file.
 struct WeightHeader {

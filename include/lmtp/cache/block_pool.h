@@ -1,20 +1,23 @@
 // BlockPool: the state of each block of the paged KV cache. Ids and counts only; no memory.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "lmtp/base/ids.h"
 
 namespace lmtp::cache {
 
-// Every block but kNullBlock is in one of three states:
+// Every block but kNullBlock is in one of these states:
 //   free       unused; its content means nothing
 //   pinned     referenced num_refs() times by running sequences
 //   evictable  unreferenced, but kept for the prefix cache; in order of last use (LRU)
-// so free + evictable + pinned == total always (the leak equation).
+//   adapter    holds weights of an adapter, which is in use; or which is idle: then all its blocks
+//              are in that order as well, next to each other
+// so free + evictable + pinned + adapter == total always (the leak equation).
 //
-// Arrays and two intrusive lists; every operation is O(1). Owner: the PrefixCache's owner, the
-// scheduler. One thread.
+// Arrays and two intrusive lists; every operation on a block is O(1). Owner: the PrefixCache's
+// owner, the scheduler. One thread.
 class BlockPool {
  public:
   // REQUIRES: num_blocks >= 2; block 0 is kNullBlock and is never handed out.
@@ -33,36 +36,53 @@ class BlockPool {
   // REQUIRES: evictable.
   void free_evictable(BlockId block);
 
-  // The least recently used evictable block; kNoBlock if there is none.
+  // The least recently used block that is evictable, or of an idle adapter; kNoBlock if there is
+  // none.
   BlockId oldest_evictable() const;
+
+  // The blocks become those of an adapter that is in use. REQUIRES: adapter >= 1, and has none;
+  // each block is pinned once, by the caller.
+  void give_to_adapter(int adapter, std::span<const BlockId> blocks);
+  // REQUIRES: all blocks of one adapter, in the order in which they were given, and it is not so.
+  void set_idle(std::span<const BlockId> blocks, bool idle);
+  // The adapter's blocks become free. REQUIRES: it is idle, and this is its first block.
+  void free_adapter(BlockId first);
 
   int num_refs(BlockId block) const { return refs_[index(block)]; }
   bool is_evictable(BlockId block) const { return state_[index(block)] == State::kEvictable; }
   bool is_free(BlockId block) const { return state_[index(block)] == State::kFree; }
+  // 0: it is no adapter's.
+  int adapter_of(BlockId block) const { return adapter_[index(block)]; }
+  bool is_idle(BlockId block) const { return state_[index(block)] == State::kIdle; }
 
   int num_total() const { return static_cast<int>(refs_.size()) - 1; }
   int num_free() const { return num_free_; }
   int num_evictable() const { return num_evictable_; }
   int num_pinned() const { return num_pinned_; }
+  int num_adapter() const { return num_adapter_; }
+  int num_idle() const { return num_idle_; }  // of those
 
  private:
-  enum class State : unsigned char { kFree, kPinned, kEvictable };
+  enum class State : unsigned char { kFree, kPinned, kEvictable, kAdapter, kIdle };
 
   static std::size_t index(BlockId block) { return static_cast<std::size_t>(block); }
   void push_back(BlockId head, BlockId block);
   void remove(BlockId block);
 
-  // Two circular lists, free and evictable; their sentinels are indices behind the blocks.
+  // Two circular lists, free and evictable or idle; their sentinels are indices behind the blocks.
   BlockId free_head() const { return static_cast<BlockId>(refs_.size()); }
   BlockId evictable_head() const { return static_cast<BlockId>(refs_.size()) + 1; }
 
   std::vector<int> refs_;
   std::vector<State> state_;
+  std::vector<int> adapter_;
   std::vector<BlockId> prev_;
   std::vector<BlockId> next_;
   int num_free_ = 0;
   int num_evictable_ = 0;
   int num_pinned_ = 0;
+  int num_adapter_ = 0;
+  int num_idle_ = 0;
 };
 
 }  // namespace lmtp::cache

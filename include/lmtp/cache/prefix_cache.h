@@ -63,7 +63,8 @@ class PrefixCache {
   PrefixMatch match(int name_space, std::span<const TokenId> tokens) const;
 
   // A block pinned once for the caller: a free one, else the least recently used evictable one,
-  // which is removed from the index. kNoBlock if all are pinned.
+  // which is removed from the index; where that is an idle adapter's, it loses all its blocks.
+  // kNoBlock if all are in use.
   BlockId allocate();
 
   // Adds `block`, which holds `tokens`, below `parent`, which may be a root(). Returns the node

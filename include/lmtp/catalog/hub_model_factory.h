@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "lmtp/agent/agent_options.h"
 #include "lmtp/catalog/model_names.h"
 #include "lmtp/catalog/model_options.h"
 #include "lmtp/hub/model_source.h"
@@ -30,6 +31,7 @@ class HubModelFactory : public registry::ModelFactory {
  private:
   Result<void> accept(const std::string& name, const std::string& folder) const;
   Result<registry::ServedModel> make(const ModelSource& source) const;
+  registry::LoadAdapter adapters(const agent::AgentOptions& agent) const;
   registry::LoadControllers controllers(int vocab_size, const std::vector<TokenId>& eos_ids,
                                         const std::string& folder) const;
   registry::LoadControllers process_controllers(int vocab_size, const std::string& folder) const;

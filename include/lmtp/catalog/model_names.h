@@ -17,6 +17,8 @@ struct NamePolicy {
   bool anything = true;
   // Patterns of the names that are downloaded where they are not in the cache: hub::matches_any.
   std::vector<std::string> downloads = {"*"};
+  // The same of folders of adapters that clients name.
+  bool any_adapter = true;
   std::vector<std::string> model_dirs;  // canonical; names may be relative to them
 };
 
@@ -38,5 +40,9 @@ bool may_download(const std::string& name, const NamePolicy& policy);
 // thread.
 Result<ModelSource> resolve_name(const std::string& name, const NamePolicy& policy,
                                  const hub::FetchOptions& options);
+
+// The folder of an adapter that a client has named: without policy.any_adapter it lies under a
+// model_dir, and the error does not tell whether there is something else of that name.
+Result<std::string> resolve_adapter(const std::string& path, const NamePolicy& policy);
 
 }  // namespace lmtp::catalog

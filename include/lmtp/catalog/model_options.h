@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "lmtp/aici/embedded_runtime.h"
 #include "lmtp/aici/process_runtime.h"
 #include "lmtp/base/batch_limits.h"
 #include "lmtp/hub/fetch.h"
+#include "lmtp/request/adapter.h"
 
 namespace lmtp::catalog {
 
@@ -26,7 +28,10 @@ struct ModelOptions {
   bool aici = false;               // runs AICI controllers in this process
   std::string aici_cache;          // the folder of uploaded controllers
   aici::Limits aici_limits;
-  aici::ProcessOptions aicirt;  // the program that runs them instead; `path` empty: none
+  aici::ProcessOptions aicirt;          // the program that runs them instead; `path` empty: none
+  std::vector<AdapterSource> adapters;  // of the one model
+  int max_lora_rank = 64;               // of an adapter
+  int max_cpu_loras = 64;               // adapters of a model
   std::int64_t download_bytes_max = hub::kDownloadBytesMax;
 };
 

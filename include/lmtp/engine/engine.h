@@ -75,6 +75,10 @@ struct EngineStats : EngineCounters {
   int num_blocks_free = 0;
   int num_blocks_evictable = 0;  // kept for the prefix cache, unreferenced
   int num_blocks_pinned = 0;     // referenced by running sequences
+  int num_blocks_adapter = 0;    // hold adapters
+  int max_adapters = 0;          // BatchLimits'
+  std::string running_adapters;  // the names of those that have running requests, comma-separated
+  std::string waiting_adapters;  // and waiting ones
 };
 
 // Owner: the registry. Constructor, stop and destructor from one thread; the rest from any.
@@ -112,6 +116,10 @@ class Engine {
 // Checks a request against the model: token ids, context, bias ids; clamps nothing.
 // The error's text is "<field>: what is wrong and what is allowed". Any thread.
 Result<void> check_request(const Request& request, const ModelLimits& limits);
+
+// Whether a KV cache of so many blocks has a place for an adapter beside a stream of the whole
+// context: else it could never run. Any thread.
+Result<void> check_adapter(const Adapter& adapter, int num_blocks, const ModelLimits& limits);
 
 // "<field>[2]: ..." where one is not in the vocabulary. Any thread.
 Result<void> check_ids(const char* field, const std::vector<TokenId>& ids, int vocab_size);

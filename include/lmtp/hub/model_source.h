@@ -14,9 +14,10 @@ namespace lmtp::hub {
 enum class Purpose { kServe, kTokenizer };
 
 // MODEL is "demo" (share/lmtp/models/demo beside the program's bin/, or models/demo of the source
-// tree); "random[:SHAPE[:SEED]]"; a folder ("./demo" for one of that name); or a name or
-// name@revision found in the local Hugging Face cache ($HF_HUB_CACHE, else $HF_HOME/hub, else
-// $XDG_CACHE_HOME/huggingface/hub, else ~/.cache/huggingface/hub).
+// tree); "random[:SHAPE[:SEED]]"; a folder ("./demo" for one of that name); a GGUF file, or a
+// folder that holds one of them and no config.json; or a name or name@revision found in the local
+// Hugging Face cache ($HF_HUB_CACHE, else $HF_HOME/hub, else $XDG_CACHE_HOME/huggingface/hub, else
+// ~/.cache/huggingface/hub).
 // A snapshot in the cache counts only if it has what the purpose needs: a tokenizer, or config.json
 // and all weights. Reads the environment and the disk; any thread. The error names what was
 // searched for, and where.

@@ -51,6 +51,9 @@ Result<std::unique_ptr<CausalLM>> make_causal_lm(const ModelConfig& config, Weig
 // The tensors that make_causal_lm requests, in order, without loading any.
 Result<std::vector<TensorSpec>> describe_tensors(const ModelConfig& config);
 
+// The linear layers that adapters may add to, by their numbers: WeightLoader::linears().
+Result<std::vector<WeightStack>> describe_linears(const ModelConfig& config);
+
 // Requests the same tensors from a source without data; returns its first error, if any.
 Result<void> request_tensors(const ModelConfig& config, TensorSource& source);
 

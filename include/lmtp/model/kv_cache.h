@@ -7,6 +7,7 @@
 #include "kernels/attention.h"
 #include "kernels/memory.h"
 #include "kernels/stream.h"
+#include "lmtp/base/ids.h"
 #include "lmtp/model/model_config.h"
 
 namespace lmtp::model {
@@ -41,6 +42,11 @@ class KvCache {
 
   // Valid while the cache lives.
   const kernels::KvLayer& layer(int index) const;
+
+  // A block's memory: its keys and values in every layer, pieces of piece_size() elements each, or
+  // 0 where layers differ. For what is not keys and values: adapters.
+  std::int64_t piece_size() const;
+  void append_pieces(BlockId block, std::vector<void*>& to) const;
 
   // Makes the copies, in order, in every layer. `copies`: memory of the ops' device.
   void copy_blocks(kernels::Stream& stream, const kernels::KvCopy* copies,

@@ -10,6 +10,7 @@
 #include "lmtp/base/ids.h"
 #include "lmtp/base/model_source.h"
 #include "lmtp/base/result.h"
+#include "lmtp/model/quantization.h"
 
 namespace lmtp::model {
 
@@ -25,6 +26,7 @@ struct ModelConfig {
   std::string architecture;  // config.json's architectures[0]: "GPT2LMHeadModel"
   // config.json's type of the checkpoint's weights; random weights are made in it.
   kernels::ElementType weight_type = kernels::ElementType::kF32;
+  Quantization quantization;
   int vocab_size = 0;
   int context_length = 0;
   int hidden_size = 0;
@@ -70,8 +72,9 @@ inline constexpr int kContextLengthMax = 1 << 22;
 inline constexpr int kHiddenSizeMax = 1 << 17;
 inline constexpr int kNumLayersMax = 1 << 12;
 
-// Reads config.json and generation_config.json of a folder; missing keys have the defaults of the
-// transformers library. The error names the file and what is wrong with it. Any thread.
+// Reads config.json and generation_config.json of a folder, or the metadata of a GGUF file; missing
+// keys have the defaults of the transformers library. The error names the file and what is wrong
+// with it. Any thread.
 Result<ModelConfig> read_model_config(const std::string& folder, const ConfigOptions& options = {});
 
 // The config of a random model: "gpt2", "gpt2-medium", "tinyllama-1.1b", "llama-3-8b". The error

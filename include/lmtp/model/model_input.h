@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/attention.h"
+#include "kernels/lora.h"
 
 namespace lmtp::model {
 
@@ -43,6 +44,7 @@ struct InputArrays {
   const std::int32_t* table_starts = nullptr;  // in block_tables; block_offsets, or others
   const std::int32_t* logit_rows = nullptr;
   const kernels::KvCopy* copies = nullptr;
+  kernels::LoraRows lora = {};  // of the m tokens, those with an adapter
 };
 
 // Views of host arrays; valid until they are changed.

@@ -23,6 +23,9 @@ struct PackedWeight {
   std::shared_ptr<const float> scales;       // int8 alone
   std::shared_ptr<const std::int32_t> sums;  // int8 alone
   kernels::WeightType type = kernels::WeightType::kF32;
+  kernels::Grouping grouping = {};  // kInt4 and kWidened alone
+  // Packed input i is input inputs[i] of x; null: i. Host memory, and for CPUs alone.
+  std::shared_ptr<const std::int32_t> inputs = {};
 };
 
 // Any other tensor, as f32 in its original order; keeps its memory alive.
@@ -59,6 +62,18 @@ struct StoredWeight {
   kernels::WeightOrder order = kernels::WeightOrder::kOutputsByInputs;
   std::int64_t n = 0;
   std::int64_t k = 0;
+  bool is_table = false;  // an embedding or an output head
+};
+
+// A weight that a checkpoint holds as codes (kernels::pack_codes): `type` is kInt8, whose inputs
+// are rounded by their row, kInt4, by their row and group, or kWidened, whose inputs stay f32.
+struct CodedWeight {
+  kernels::WeightType type = kernels::WeightType::kWidened;
+  kernels::Grouping grouping = {};
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+  // A permutation, by which the rows are given: PackedWeight::inputs. Empty: inputs are in order.
+  std::vector<std::int32_t> inputs = {};
 };
 
 // Owner: the caller that loads the model; one thread. The weights it returns may outlive it.
@@ -69,6 +84,11 @@ class WeightStore {
   virtual const kernels::Backend& backend() const = 0;
   // All of these throw std::bad_alloc or kernels::DeviceError. The error is the reader's.
   virtual Result<PackedWeight> pack(const StoredWeight& source) = 0;
+  // Packs codes as they are, n outputs of k inputs. `rows` keeps its own errors: where it has one,
+  // the weight is undefined. Empty: not supported; the caller then packs the weights as floats.
+  virtual std::optional<PackedWeight> pack_codes(const CodedWeight&, kernels::CodeRows&) {
+    return std::nullopt;
+  }
   // Generates the elements on the device. Empty: not supported; the caller then reads the source.
   virtual std::optional<PackedWeight> pack_random(const RandomWeight&) { return std::nullopt; }
   virtual PlainWeight keep(std::span<const float> values) = 0;

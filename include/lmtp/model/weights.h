@@ -12,6 +12,7 @@
 #include "kernels/random.h"
 #include "lmtp/base/model_source.h"
 #include "lmtp/base/result.h"
+#include "lmtp/model/quantization.h"
 #include "lmtp/model/shard.h"
 #include "lmtp/model/weight_store.h"
 
@@ -36,6 +37,30 @@ struct TensorSpec {
 struct SourceTensor {
   kernels::ElementType type = kernels::ElementType::kF32;
   TensorReader read;  // valid while the source lives
+  // A matrix that is asked for as [inputs, outputs] lies there as [outputs, inputs].
+  bool outputs_first = false;
+};
+
+// A tensor as its file has it, of whatever type and shape.
+struct StoredTensor {
+  std::string name;
+  std::string path;  // of the file, for errors
+  std::string type;  // safetensors' name: "I8"
+  std::vector<std::int64_t> shape;
+  TensorReader read;  // valid while the source lives
+};
+
+// A matrix [n, k] that its file has as codes: kernels/grouping.h. Any thread, several at a time;
+// valid while the source lives.
+class CodedMatrix {
+ public:
+  virtual ~CodedMatrix() = default;
+  // How its codes can be packed as they are; empty: they cannot. The error is the file's.
+  virtual Result<std::optional<CodedWeight>> packing() = 0;
+  // Outputs [first, first + count), as kernels::CodeRows::rows. The error is the file's, or names
+  // numbers that no quantised matrix has. REQUIRES: packing() has said how.
+  virtual Result<void> rows(std::int64_t first, std::int64_t count,
+                            const kernels::CodePiece& to) = 0;
 };
 
 // Owner: the caller that loads the model; one thread.
@@ -48,6 +73,17 @@ class TensorSource {
   virtual std::vector<std::string> names() const { return {}; }
   // The error names the tensor and its wrong shape or type.
   virtual Result<SourceTensor> tensor(const TensorSpec& spec) = 0;
+  // Empty: there is none of that name, or the source has no files.
+  virtual std::optional<StoredTensor> stored(const std::string& /*name*/) const {
+    return std::nullopt;
+  }
+  // The codes of a matrix of which tensor() gives the numbers; null: its file has these.
+  virtual Result<std::shared_ptr<CodedMatrix>> coded(const TensorSpec& /*spec*/) {
+    return std::shared_ptr<CodedMatrix>();
+  }
+  // To be called once all tensors have been asked for, before any is read: the error names one
+  // whose numbers no checkpoint has.
+  virtual Result<void> check_values() { return {}; }
   // If the tensor is random: how its elements are generated, so that a store may do that itself
   // instead of reading them.
   virtual std::optional<kernels::RandomTensor> random(const TensorSpec&) const {
@@ -58,14 +94,19 @@ class TensorSource {
 };
 
 // The weights of a folder: model.safetensors, or model.safetensors.index.json and what it names;
-// if there is neither, pytorch_model.bin or its index. The files stay open; their headers are
-// checked against their sizes.
+// if there is neither, pytorch_model.bin or its index. Or those of a GGUF file, widened to float32.
+// The files stay open; their headers are checked against their sizes.
 Result<std::unique_ptr<TensorSource>> open_checkpoint(const std::string& folder);
 
 // The same from the headers alone of safetensors files that are not downloaded yet. No data can be
 // read.
 Result<std::unique_ptr<TensorSource>> open_headers(const std::string& folder,
                                                    const std::vector<WeightHeader>& headers);
+
+// `file` as a source of the matrices that it has in quantised form, as if it had their numbers in
+// float32; `file` itself where nothing is quantised, and a GGUF file, which does so by itself.
+std::unique_ptr<TensorSource> dequantized(std::unique_ptr<TensorSource> file,
+                                          const Quantization& quantization);
 
 // Random tensors: a function of (seed, name, index) alone, rounded to `type`, which is kF32 or
 // kBF16.
@@ -92,6 +133,8 @@ struct WeightStack {
   std::int64_t k = 0;  // of matrices
   TensorInit init = {};
   Split split = Split::kNone;
+  // An embedding or an output head, which is int8 where other weights are int4.
+  bool is_table = false;
   // Of matrices. REQUIRES: kInputsByOutputs: one part, and no permutation.
   kernels::WeightOrder order = kernels::WeightOrder::kOutputsByInputs;
   // If not empty, output i is output permutation[i] of the stack (of this rank's outputs).
@@ -125,22 +168,32 @@ class WeightLoader {
   PlainWeight plain(const std::string& name, std::vector<std::int64_t> shape, TensorInit init,
                     float shift = 0.0F);
 
+  // Counts a linear layer of the model's layers, which adapters may add to; returns its number.
+  int add_linear(const WeightStack& stack);
+  // By number; the parts' names are those that the source has, without .weight.
+  const std::vector<WeightStack>& linears() const { return linears_; }
+
   WeightStore& store() { return store_; }
 
   Shard shard() const { return shard_; }
   // Of the tensors, whatever this rank's share of them is.
   std::int64_t num_elements() const { return num_elements_; }
+  // Matrices of codes that were packed as numbers.
+  int num_widened() const { return num_widened_; }
   const std::optional<Error>& error() const { return error_; }
 
  private:
   // What the source is asked for, for a part of a stack.
   TensorSpec spec_of(const WeightStack& stack, const WeightPart& part) const;
   std::optional<SourceTensor> fetch(const TensorSpec& spec);
-  // All of these; empty after an error, and if the source only records requests.
+  // All of these, in one type; empty after an error, and if the source only records requests.
   std::vector<SourceTensor> fetch_all(const std::vector<TensorSpec>& specs);
   // The concatenated tensors, if they are random and the store generates them.
   std::optional<PackedWeight> packed_random(const WeightStack& stack,
                                             const std::vector<TensorSpec>& specs);
+  // The stack, if all of it are codes that the store packs as they are.
+  std::optional<PackedWeight> packed_codes(const WeightStack& stack,
+                                           const std::vector<TensorSpec>& specs);
   // Where this rank's share of the stack lies.
   std::vector<StoredWeight::Run> runs_of(const WeightStack& stack,
                                          const std::vector<SourceTensor>& tensors) const;
@@ -155,7 +208,9 @@ class WeightLoader {
   std::function<bool(int)> progress_;
   const Shard shard_;
   std::string prefix_;
+  std::vector<WeightStack> linears_;
   std::int64_t num_elements_ = 0;
+  int num_widened_ = 0;
   int percent_ = -1;
   std::optional<Error> error_;
 };

@@ -12,6 +12,7 @@
 #include "lmtp/aici/runtime.h"
 #include "lmtp/base/result.h"
 #include "lmtp/engine/engine.h"
+#include "lmtp/request/adapter.h"
 #include "lmtp/scheduler/model_agent.h"
 #include "lmtp/text/chat_template.h"
 #include "lmtp/tokenizer/tokenizer.h"
@@ -28,11 +29,18 @@ struct ModelDescription {
   std::string commit;        // of the hub's repository; empty: it is not from the hub's cache
   std::string dtype;
   std::string dtype_reason;  // why it was chosen; empty if by --dtype or by default
+  std::string quantization;  // how a quantised checkpoint calls itself: "gptq"; else empty
+  std::vector<std::string> quantized_weights;  // "int4 in groups of 128"
   std::string device;
   std::int64_t num_parameters = 0;  // 0: not known before the weights are loaded
   int trained_context_length = 0;   // served unless memory is short: then less
   std::vector<std::string> notes;   // what a user should know of how the folder is read
 };
+
+// Reads an adapter for the agents of a model. `by_request`: a client has named the folder, so that
+// it is held to what clients may reach. Seconds; any thread.
+using LoadAdapter = std::function<Result<std::shared_ptr<const Adapter>>(
+    const AdapterSource& source, bool by_request)>;
 
 // What a model takes. An estimate, on the safe side.
 struct MemoryNeed {
@@ -80,6 +88,9 @@ struct ServedModel {
       load_chat_template = {};
   // What runs its controllers, over its tokenizer; empty: none are run. As well.
   LoadControllers load_controllers = {};
+  std::vector<AdapterSource> adapters = {};  // that it is served with from its start
+  std::size_t adapters_max = 64;             // held at a time
+  LoadAdapter load_adapter = {};             // empty: it takes none
 };
 
 // How far a download is.

@@ -26,6 +26,8 @@ namespace lmtp::registry {
 // downloaded because they are not on this machine.
 inline constexpr int kLoadersMax = 8;
 inline constexpr int kFetchesMax = 8;
+// Adapters that are read at a time by request.
+inline constexpr int kAdapterJobsMax = 4;
 // MODEL_INFOs about models that are not loaded, waiting for the disk.
 inline constexpr std::size_t kLookupsMax = 64;
 // Names under which one loaded model is found at once; with others it is looked up anew each time.
@@ -53,11 +55,12 @@ struct ModelStatus {
   ModelDescription description;           // only the name, while the model is not yet found
   engine::ModelLimits limits;
   engine::EngineStats stats;  // without an engine: num_waiting, the rest zero
+  std::vector<AdapterSource> adapters;
 };
 
 // What a request's text is resolved with.
 struct ReadyModel {
-  std::string name;  // its own, whatever the request called it
+  std::string name;  // its own, or its adapter's, whatever the request called it
   engine::ModelLimits limits;
   LoadedTokenizer tokenizer;
   text::LoadedChatTemplate chat_template;
@@ -147,6 +150,13 @@ class Registry {
   // Looks the name up on the disk and hands what is known of it to `done`, on another thread; once,
   // or not at all where false is returned: too many are waiting. Never loads anything.
   bool look_up(std::string name, std::function<void(Result<ModelStatus>)> done);
+
+  // Reads an adapter for a model that is ready (`base` empty: the only one) and serves it by its
+  // own name from then on; or serves it no more, where what runs with it ends with it. `done` is
+  // called once, on another thread; not at all where the registry is stopped.
+  using AdapterDone = std::function<void(const Result<void>&)>;
+  void load_adapter(AdapterSource source, std::string base, AdapterDone done);
+  void unload_adapter(std::string name, AdapterDone done);
 
   // The models that are loaded or being loaded.
   std::vector<ModelStatus> list() const;

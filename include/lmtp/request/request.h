@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lmtp/base/ids.h"
+#include "lmtp/request/adapter.h"
 #include "lmtp/request/caller.h"
 #include "lmtp/request/event.h"
 #include "lmtp/request/mask_source.h"
@@ -36,8 +37,9 @@ struct Request {
   // Latencies count from here: the request is made when its message has been read.
   std::chrono::steady_clock::time_point arrival = std::chrono::steady_clock::now();
   std::shared_ptr<EventSink> sink;
-  std::string model;                     // as the client named it; loading notices echo it
-  std::shared_ptr<const Caller> caller;  // null: nobody whom anything is counted for
+  std::string model;                       // as the client named it; loading notices echo it
+  std::shared_ptr<const Adapter> adapter;  // that `model` names; null: none
+  std::shared_ptr<const Caller> caller;    // null: nobody whom anything is counted for
   // Whether others are connected, by share(): one of them may then not use all request slots.
   bool others_connected = false;
   RequestKind kind = RequestKind::kGenerate;

@@ -14,6 +14,7 @@ struct SchedulerCounters {
   std::int64_t num_forced_tokens = 0;  // of those, by RowResult::forced
   std::int64_t num_scored_tokens = 0;
   std::int64_t num_preemptions = 0;
+  std::int64_t num_adapter_loads = 0;  // adapters whose weights were written to blocks
 };
 
 }  // namespace lmtp::scheduler

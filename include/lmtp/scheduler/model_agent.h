@@ -23,6 +23,7 @@ struct AgentInfo {
   std::int64_t kv_bytes = 0;  // of all blocks together
   std::int64_t num_parameters = 0;
   bool takes_kv_at_once = false;  // false: as blocks are first written
+  int num_widened = 0;            // quantised matrices that are kept as `dtype`
   // What a user should know of the weights: parts left out, tensors that --force passed over.
   std::vector<std::string> notes = {};
   // 16 hexadecimal digits: agents that have the same ones give the same bits.

@@ -57,6 +57,9 @@ struct SchedulerEvent {
 // - A sequence waits while a running one computes a prefix that both have.
 // - Out of blocks: the youngest running sequence is preempted; it keeps its tokens and resumes by
 //   recomputing what the prefix cache does not hold any more.
+// - A sequence with an adapter runs where its weights have blocks, and no more adapters than
+//   batch.max_adapters have sequences that run. The weights of idle ones stay in their blocks until
+//   these are needed.
 // - For a share that waits and runs less than its part, the youngest sequence of the share that
 //   runs most is preempted.
 // - With batch.max_total_tokens none is preempted: a sequence is admitted if all that it and the
@@ -162,6 +165,9 @@ class Scheduler {
   int num_held() const { return num_held_; }
   // Whether no step would compute anything.
   bool idle() const { return num_waiting() + num_running() == num_held_; }
+  // The names of the adapters of what runs, or waits, comma-separated.
+  std::string running_adapters() const { return names_of_adapters(running_); }
+  std::string waiting_adapters() const { return names_of_adapters(waiting_); }
   const cache::BlockPool& pool() const { return pool_; }
   const SchedulerCounters& counters() const { return counters_; }
 
@@ -179,6 +185,13 @@ class Scheduler {
       plan.clear();
       sequences.clear();
     }
+  };
+  // An adapter that sequences have, or whose weights may still be in blocks.
+  struct AdapterState {
+    int number = 0;                        // >= 1; never given again
+    std::weak_ptr<const Adapter> weights;  // expired: nobody can ask for it any more
+    std::vector<BlockId> blocks = {};      // which it has, or has had: is_resident()
+    int num_running = 0;
   };
   using Queues = std::unordered_map<ConnectionId, std::vector<Sequence*>>;
 
@@ -225,8 +238,27 @@ class Scheduler {
   cache::PrefixMatch match_prefix(Sequence& sequence);
   bool another_computes_prefix(const Sequence& sequence, int num_matched) const;
   void take_matched(Sequence& sequence, const cache::PrefixMatch& match);
-  bool fits(const cache::PrefixMatch& match, int num_tokens, int num_freed = 0) const;
+  bool fits(const Sequence& sequence, const cache::PrefixMatch& match, int num_tokens,
+            int num_freed = 0) const;
   int blocks_expected(const Sequence& sequence) const;
+
+  std::string names_of_adapters(const std::vector<Sequence*>& sequences) const;
+  bool is_resident(const AdapterState& adapter) const {
+    return !adapter.blocks.empty() && pool_.adapter_of(adapter.blocks.front()) == adapter.number;
+  }
+  const AdapterState& adapter_of(const Sequence& sequence) const;
+  AdapterState& adapter_of(const Sequence& sequence);
+  void join_adapter(Sequence& sequence);
+  bool has_adapter_place(const Sequence& sequence,
+                         const std::vector<Sequence*>& without = {}) const;
+  void find_starved();
+  bool waits_for_starved(const Sequence& sequence) const;
+  int adapter_blocks_without(const std::vector<Sequence*>& sequences, int but) const;
+  void use_adapter(Sequence& sequence);
+  void load_adapter(Sequence& sequence);
+  void leave_adapter(Sequence& sequence);
+  void free_adapters();
+  void check_adapters() const;
 
   Sequence* live(StreamKey key) const {
     const auto found = sequences_.find(key);
@@ -267,6 +299,7 @@ class Scheduler {
   std::vector<Sequence*> running_;                              // in order of admission
   std::unordered_map<ConnectionId, Share> shares_;              // of those with sequences
   std::unordered_map<ConnectionId, std::int64_t> idle_served_;  // of others, where above the clock
+  std::vector<AdapterState> adapters_;
   SchedulerCounters counters_ = options_.counters;
 
   // Of the step being planned or executed.
@@ -292,7 +325,9 @@ class Scheduler {
   bool lacks_blocks_ = false;     // the plan at hand did
   bool in_step_ = false;
 
+  const Sequence* starved_ = nullptr;  // has waited for long for a place for its adapter
   int num_held_ = 0;
+  int next_adapter_ = 1;
   SequenceId next_id_ = 1;
   std::size_t next_hint_ = 0;  // index in waiting_ of the next hint to refresh
   std::int64_t step_ = 0;

@@ -42,7 +42,9 @@ struct Sequence {
   ConnectionId share = 0;        // Request::share()
   Share* share_state = nullptr;  // of `share`; null while it is suspended
   RequestKind kind = RequestKind::kGenerate;
-  int adapter = 0;  // 0: none; those of one share prefixes
+  std::shared_ptr<const Adapter> weights_of_adapter;  // null: none
+  int adapter = 0;            // its number; 0: none. Those of one share prefixes
+  bool uses_adapter = false;  // it runs: the adapter's weights are in its blocks
   SequenceStatus status = SequenceStatus::kWaiting;
 
   // Generate: prompt, then what was generated or appended. Score: prompt, then what is to be

@@ -19,6 +19,7 @@
 
 #include "lmtp/base/ids.h"
 #include "lmtp/base/result.h"
+#include "lmtp/request/adapter.h"
 #include "lmtp/request/event.h"
 #include "lmtp/request/sampling_params.h"
 
@@ -99,6 +100,14 @@ struct BlockCopy {
   int num_tokens = 0;  // [1, kBlockSize)
 };
 
+// An adapter's weights are written to its blocks before the forward pass. They stay there as long
+// as rows have the adapter, and until the blocks are used for something else.
+struct AdapterLoad {
+  int adapter = 0;  // its number, >= 1
+  std::shared_ptr<const Adapter> weights;
+  std::vector<BlockId> blocks;
+};
+
 // A sequence that is scheduled for the first time.
 struct AdmittedSequence {
   StreamKey key;
@@ -113,6 +122,7 @@ struct SequenceNotice {
 
 struct StepPlan {
   SlotChanges changes;
+  std::vector<AdapterLoad> adapter_loads;
   std::vector<BlockCopy> copies;
   std::vector<PlanRow> rows;
   std::vector<AdmittedSequence> admitted;
@@ -135,6 +145,7 @@ inline void SlotChanges::clear() {
 
 inline void StepPlan::clear() {
   changes.clear();
+  adapter_loads.clear();
   copies.clear();
   rows.clear();
   admitted.clear();

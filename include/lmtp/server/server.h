@@ -96,9 +96,10 @@ struct ServerOptions {
   // rights and limits (docs/security.md). Without either nobody is asked for a key.
   std::vector<std::string> api_keys;
   std::string api_key_file;
-  bool aici = false;         // models run controllers, as MODEL_INFO says
-  bool aici_upload = false;  // controllers may be uploaded beyond loopback
-  bool insecure = false;     // listens beyond loopback without keys
+  bool aici = false;                // models run controllers, as MODEL_INFO says
+  bool aici_upload = false;         // controllers may be uploaded beyond loopback
+  bool allow_runtime_lora = false;  // requests may load adapters and unload them
+  bool insecure = false;            // listens beyond loopback without keys
   bool log_prompts = false;  // the beginning of each prompt stands in its request's line of the log
   std::string version;       // for GET / and MODEL_INFO
 };

@@ -35,8 +35,9 @@ struct ChatTemplateFiles {
 };
 
 // Of tokenizer_config.json (a text, or a list with names), chat_template.jinja and
-// additional_chat_templates/, as in transformers; `override_file`, where it is not empty, in their
-// place. The error of a folder without a template has the code kNotFound.
+// additional_chat_templates/, as in transformers, or of a GGUF file's metadata; `override_file`,
+// where it is not empty, in their place. The error of a folder without a template has the code
+// kNotFound.
 Result<ChatTemplateFiles> read_chat_template(const std::string& folder,
                                              const std::string& override_file);
 

@@ -69,7 +69,8 @@ class Tokenizer {
   virtual std::size_t spaces_dropped_max() const = 0;
 };
 
-// Loads the tokenizer of a folder, from the first existing file of the list in docs/tokenizers.md.
+// Loads the tokenizer of a folder, from the first existing file of the list in docs/tokenizers.md,
+// or that of a GGUF file.
 // As in transformers, tokenizer_config.json, special_tokens_map.json, added_tokens.json and
 // config.json name further tokens. The error names the file, what was found and what is supported.
 Result<std::unique_ptr<Tokenizer>> load_tokenizer(const std::string& folder);

@@ -16,6 +16,9 @@ struct GatedActivationArgs {
 // y = activation(gate) * up (Shazeer 2020).
 void gated_activation(Stream& stream, const GatedActivationArgs& args);
 
+// x = activation(x), in place, with the bits that a linear's own activation gives.
+void activate(Stream& stream, Matrix<float> x, Activation activation);
+
 // x = cap * tanh(x / cap), in place: Gemma 2's soft cap. REQUIRES: cap > 0.
 void soft_cap(Stream& stream, Matrix<float> x, float cap);
 

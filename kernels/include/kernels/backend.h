@@ -12,6 +12,7 @@
 #include "kernels/embedding.h"
 #include "kernels/gather.h"
 #include "kernels/linear.h"
+#include "kernels/lora.h"
 #include "kernels/norm.h"
 #include "kernels/random.h"
 #include "kernels/rotary.h"
@@ -47,11 +48,13 @@ struct Backend {
   std::size_t (*scratch_bytes)(const OpLimits&);
   void (*linear)(Stream&, const LinearArgs&);
   LinearShape linear_shape = {};  // of the host's instruction sets
+  void (*lora)(Stream&, const LoraArgs&);
   void (*layer_norm)(Stream&, const LayerNormArgs&);
   void (*rms_norm)(Stream&, const RmsNormArgs&);
   void (*rotary_angles)(Stream&, const RotaryAnglesArgs&);
   void (*rotary)(Stream&, const RotaryArgs&);
   void (*gated_activation)(Stream&, const GatedActivationArgs&);
+  void (*activate)(Stream&, Matrix<float>, Activation);
   void (*soft_cap)(Stream&, Matrix<float>, float);
   void (*embedding)(Stream&, const EmbeddingArgs&);
   void (*gather_rows)(Stream&, const GatherRowsArgs&);

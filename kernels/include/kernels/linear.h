@@ -7,12 +7,20 @@
 //   f32   fused multiply-adds
 //   bf16  x rounded to bf16, products summed in f32, the two of a unit as the processor does it
 //   int8  x quantised by its row (largest magnitude / 127), exact 32-bit sums, then two scales
+//
+// Weights by groups (kernels/grouping.h) have another layout: [ceil(n / kPanelColumns)] panels of
+// groups one after the other, each with its columns' scales, their offsets if there are any, and
+// words of codes [inputs / codes_per_word][kPanelColumns].
+//   kInt4     x quantised by its row and group, of each group an exact 32-bit sum of products, then
+//             one fused multiply-add: sum += products * (scale of x * scale)
+//   kWidened  the operations of f32 on weights that are widened in registers
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 #include "kernels/element_type.h"
+#include "kernels/grouping.h"
 #include "kernels/matrix.h"
 #include "kernels/stream.h"
 
@@ -20,16 +28,35 @@ namespace lmtp::kernels {
 
 inline constexpr int kPanelColumns = 32;
 
-// kF16 is for devices; kInt8 for CPUs.
-enum class WeightType { kF32, kBF16, kInt8, kF16 };
+// kF16 is for devices; kInt8 and those by groups for CPUs.
+enum class WeightType { kF32, kBF16, kInt8, kF16, kInt4, kWidened };
 
-// Inputs of one unit.
+constexpr bool is_grouped(WeightType type) {
+  return type == WeightType::kInt4 || type == WeightType::kWidened;
+}
+constexpr bool is_for_host(WeightType type) { return type != WeightType::kF16; }
+constexpr bool is_for_device(WeightType type) {
+  return type != WeightType::kInt8 && !is_grouped(type);
+}
+
+// Inputs of one unit; by groups, of x alone.
 constexpr int inputs_per_unit(WeightType type) {
-  return type == WeightType::kF32 ? 1 : type == WeightType::kInt8 ? 4 : 2;
+  switch (type) {
+    case WeightType::kF32:
+    case WeightType::kWidened:
+      return 1;
+    case WeightType::kInt8:
+    case WeightType::kInt4:
+      return 4;
+    case WeightType::kBF16:
+    case WeightType::kF16:
+      return 2;
+  }
+  return 1;
 }
 
 // The element type of keys and values in a model with weights of that type; on a device also of the
-// weights themselves. bf16 for int8, which is for weights alone.
+// weights themselves. bf16 for those that are for weights alone.
 constexpr ElementType element_type(WeightType type) {
   return type == WeightType::kF32   ? ElementType::kF32
          : type == WeightType::kF16 ? ElementType::kF16
@@ -45,7 +72,9 @@ struct PackedLinear {
   // kInt8 alone, [n rounded up to kPanelColumns]: a column's scale, and the sum of its weights.
   const float* scales = nullptr;
   const std::int32_t* sums = nullptr;
+  Grouping grouping = {};  // by groups alone
 
+  // Not of weights by groups.
   std::int64_t num_units() const { return (k + inputs_per_unit(type) - 1) / inputs_per_unit(type); }
 };
 
@@ -53,10 +82,25 @@ constexpr std::int64_t padded_columns(std::int64_t n) {
   return (n + kPanelColumns - 1) / kPanelColumns * kPanelColumns;
 }
 
-// 32-bit units that a packed weight takes.
+// 32-bit units in front of a group's codes in a panel: scales and offsets.
+constexpr std::int64_t group_head_size(const Grouping& grouping) {
+  return kPanelColumns * (element_size(grouping.scales) + (grouping.has_offsets ? 4 : 0)) / 4;
+}
+
+// 32-bit units that a panel takes.
+constexpr std::int64_t panel_size(std::int64_t k, WeightType type, const Grouping& grouping) {
+  if (!is_grouped(type)) {
+    return kPanelColumns * ((k + inputs_per_unit(type) - 1) / inputs_per_unit(type));
+  }
+  return num_groups(grouping, k) * group_head_size(grouping) +
+         kPanelColumns * padded_inputs(k) / codes_per_word(grouping.codes);
+}
+
+// And the whole weight.
 constexpr std::int64_t packed_size(std::int64_t n, std::int64_t k,
-                                   WeightType type = WeightType::kF32) {
-  return padded_columns(n) * ((k + inputs_per_unit(type) - 1) / inputs_per_unit(type));
+                                   WeightType type = WeightType::kF32,
+                                   const Grouping& grouping = {}) {
+  return padded_columns(n) / kPanelColumns * panel_size(k, type, grouping);
 }
 
 enum class Activation {
@@ -118,14 +162,45 @@ struct PackTarget {
   WeightType type = WeightType::kF32;
   float* scales = nullptr;       // kInt8: [padded_columns(n)]
   std::int32_t* sums = nullptr;  // kInt8: [padded_columns(n)]
+  Grouping grouping = {};        // by groups
 };
 
-// Rounds to nearest, ties to even, where the type is narrower than the source.
+// Rounds to nearest, ties to even, where the type is narrower than the source. kInt4: without
+// offsets, scales in bf16; a group's scale is its number of largest magnitude / -8, and 1 where
+// that is next to 0.
+// REQUIRES: not kWidened, whose codes come from elsewhere.
 void pack_linear(WorkerPool& pool, const SourceWeight& source, const PackTarget& to);
 // pack_linear of the rows that `rows` supplies; source.data is not used. int8 of kInputsByOutputs
 // reads all rows twice.
 void pack_rows(WorkerPool& pool, const SourceWeight& source, WeightRows& rows,
                const PackTarget& to);
+
+// to[i, j] = x[i, inputs[j]], for a weight whose inputs were packed in another order. [m, k] each,
+// not overlapping. For CPUs.
+void order_inputs(Stream& stream, Matrix<const float> x, const std::int32_t* inputs,
+                  Matrix<float> to);
+
+// Codes, scales and offsets of some outputs.
+struct CodePiece {
+  std::uint8_t* codes = nullptr;  // [count][k], one a byte
+  float* scales = nullptr;        // [count][num_groups]
+  float* offsets = nullptr;       // as scales; null where there are none
+};
+
+// Supplies a weight that is given as codes.
+class CodeRows {
+ public:
+  virtual ~CodeRows() = default;
+  // Fills in the outputs [first, first + count). False: they cannot be read, and the packed weight
+  // is undefined. Any worker, in [0, pool.num_threads()).
+  virtual bool rows(std::int64_t first, std::int64_t count, int worker, const CodePiece& to) = 0;
+};
+
+// Packs codes as they are. Scales that `to.grouping` keeps in 16 bits are rounded to nearest.
+// REQUIRES: kInt8: codes of 8 bits, one scale an output, no offsets; kInt4: codes of 4
+// bits, a group of 32, 64 or 128, no offsets. No code is e4m3's NaN.
+void pack_codes(WorkerPool& pool, std::int64_t n, std::int64_t k, CodeRows& rows,
+                const PackTarget& to);
 
 // As a backend's linear takes weights (a device's have a layout of their own): bytes of the panels,
 // and packing from memory where its ops run. `to.panels` is aligned as Memory. REQUIRES: the stream

@@ -45,13 +45,29 @@ Result<std::unique_ptr<CausalLM>> make_causal_lm(const ModelConfig& config, Weig
   return model;
 }
 
-Result<void> request_tensors(const ModelConfig& config, TensorSource& source) {
+namespace {
+
+// Requests all tensors; the linear layers.
+Result<std::vector<WeightStack>> request_all(const ModelConfig& config, TensorSource& source) {
   kernels::WorkerPool pool(1);
   const auto store = make_host_store(pool, kernels::WeightType::kF32);
   WeightLoader loader(source, *store, 0, nullptr);
   SingleRank single;
   const auto model = make_causal_lm(config, loader, {.max_tokens = 1, .communicator = single});
-  return model.ok() ? Result<void>() : Result<void>(model.error());
+  if (!model.ok()) return model.error();
+  return loader.linears();
+}
+
+}  // namespace
+
+Result<void> request_tensors(const ModelConfig& config, TensorSource& source) {
+  const auto asked = request_all(config, source);
+  return asked.ok() ? Result<void>() : Result<void>(asked.error());
+}
+
+Result<std::vector<WeightStack>> describe_linears(const ModelConfig& config) {
+  DescribingSource source;
+  return request_all(config, source);
 }
 
 Result<std::vector<TensorSpec>> describe_tensors(const ModelConfig& config) {

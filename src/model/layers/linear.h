@@ -1,7 +1,9 @@
 // Linear: a packed weight with its bias, or a rank's share of them.
 #pragma once
 
+#include "kernels/activation.h"
 #include "kernels/linear.h"
+#include "kernels/lora.h"
 #include "lmtp/base/check.h"
 #include "lmtp/model/weights.h"
 #include "step_context.h"
@@ -17,9 +19,16 @@ class Linear {
  public:
   Linear() = default;
   // bias: [n], or none. n and k: of this rank.
+  // number: WeightLoader's, which adapters know it by; -1: they have nothing to do with it.
   // REQUIRES: of the ranks of a weight that is split along its inputs, the first one has the bias.
-  Linear(PackedWeight weight, PlainWeight bias, std::int64_t n, std::int64_t k, Split split)
-      : weight_(std::move(weight)), bias_(std::move(bias)), n_(n), k_(k), split_(split) {}
+  Linear(PackedWeight weight, PlainWeight bias, std::int64_t n, std::int64_t k, Split split,
+         int number = -1)
+      : weight_(std::move(weight)),
+        bias_(std::move(bias)),
+        n_(n),
+        k_(k),
+        split_(split),
+        number_(number) {}
 
   bool loaded() const { return n_ > 0; }
   std::int64_t num_outputs() const { return n_; }
@@ -30,25 +39,42 @@ class Linear {
     kernels::PackedLinear packed{weight_.panels.get(), n_, k_, weight_.type};
     packed.scales = weight_.scales.get();
     packed.sums = weight_.sums.get();
+    packed.grouping = weight_.grouping;
     return packed;
   }
 
   // x: [m, k], y: [m, n].
-  // REQUIRES: no activation, where the weight is split along its inputs.
+  // REQUIRES: no activation, where the weight is split along its inputs, or there is a residual.
   void operator()(const StepContext& step, kernels::Matrix<const float> x, kernels::Matrix<float> y,
                   const LinearExtras& extras = {}) const {
     const bool is_summed = split_ == Split::kInputs;
-    LMTP_CHECK(!is_summed || extras.activation == kernels::Activation::kNone);
+    const bool activates = extras.activation != kernels::Activation::kNone;
+    LMTP_CHECK(!activates || (!is_summed && extras.residual.empty()));
+    // What an adapter adds comes before the activation, which then is a call of its own: it gives
+    // the same bits.
+    const bool is_adapted = number_ >= 0 && step.input.lora.concerns(number_);
     // What is added once to a sum over ranks, the first rank adds to its product: that is one call
     // of the kernel, with one rank as with several.
     const bool adds = !is_summed || step.communicator.shard().rank == 0;
+    const std::int64_t mark = step.workspace.mark();
+    kernels::Matrix<const float> packed_x = x;
+    if (weight_.inputs != nullptr) {
+      const auto ordered = step.workspace.take(x.rows, k_);
+      kernels::order_inputs(step.stream, x, weight_.inputs.get(), ordered);
+      packed_x = ordered;
+    }
     kernels::linear(step.stream,
-                    {.x = x,
+                    {.x = packed_x,
                      .weight = weight(),
                      .bias = bias_.data.get(),
-                     .activation = extras.activation,
+                     .activation = is_adapted ? kernels::Activation::kNone : extras.activation,
                      .residual = adds ? extras.residual : kernels::Matrix<const float>{},
                      .y = y});
+    if (is_adapted) {
+      kernels::lora(step.stream, {.x = x, .linear = number_, .rows = step.input.lora, .y = y});
+      if (activates) kernels::activate(step.stream, y, extras.activation);
+    }
+    step.workspace.rewind(mark);
     if (is_summed) step.communicator.sum(step.stream, y);
   }
 
@@ -58,6 +84,7 @@ class Linear {
   std::int64_t n_ = 0;
   std::int64_t k_ = 0;
   Split split_ = Split::kNone;
+  int number_ = -1;
 };
 
 }  // namespace lmtp::model

@@ -22,7 +22,9 @@ Linear load_linear(WeightLoader& in, const WeightStack& stack, bool with_bias) {
   // Of a sum over ranks, the first one adds the bias.
   const bool has_bias = with_bias && (stack.split != Split::kInputs || in.shard().rank == 0);
   PlainWeight bias = has_bias ? in.plain(biases) : PlainWeight();
-  return {std::move(weight), std::move(bias), stack.n(), stack.k, stack.split};
+  // Those outside of the layers have rows of their own.
+  const int number = stack.split == Split::kNone ? -1 : in.add_linear(stack);
+  return {std::move(weight), std::move(bias), stack.n(), stack.k, stack.split, number};
 }
 
 LayerNorm load_layer_norm(WeightLoader& in, const std::string& name, std::int64_t width,
@@ -40,7 +42,8 @@ RmsNorm load_rms_norm(WeightLoader& in, const std::string& name, std::int64_t wi
 
 Linear load_embedding(WeightLoader& in, const std::string& name, std::int64_t vocab_size,
                       std::int64_t width) {
-  PackedWeight weight = in.packed({.parts = {{name, {vocab_size}}}, .k = width, .init = kNormal});
+  PackedWeight weight =
+      in.packed({.parts = {{name, {vocab_size}}}, .k = width, .init = kNormal, .is_table = true});
   return {std::move(weight), {}, vocab_size, width, Split::kNone};
 }
 

@@ -69,6 +69,11 @@ std::string model_info_json(const registry::ModelStatus& status, std::string_vie
       {"state", state_name(status.state)},
       {"progress", status.progress_percent},
   };
+  if (!model.quantization.empty()) {
+    info["quantization"] = {{"method", model.quantization},
+                            {"weights", model.quantized_weights},
+                            {"widened", known(loaded, stats.agent.num_widened)}};
+  }
   if (!status.error.empty()) info["error"] = status.error;
   std::vector<std::string> notes = model.notes;
   if (loaded) notes.insert(notes.end(), stats.agent.notes.begin(), stats.agent.notes.end());
@@ -79,6 +84,9 @@ std::string model_info_json(const registry::ModelStatus& status, std::string_vie
                         "ERRORS", "SAMPLES", "MASK", "CHAT",    "FORK"};
   if (constraint::grammar_support()) info["extensions"].push_back("GRAMMAR");
   if (server.runs_controllers) info["extensions"].push_back("CONTROLLER");
+  OrderedJson adapters = OrderedJson::array();
+  for (const AdapterSource& adapter : status.adapters) adapters.push_back(adapter.name);
+  info["adapters"] = std::move(adapters);
   info["numerics"] = known(!stats.agent.numerics.empty(), stats.agent.numerics);
   info["stats"] = stats_json(stats);
   return json_text(info);

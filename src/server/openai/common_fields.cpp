@@ -20,7 +20,7 @@ struct Unsupported {
 // What would change the answer and is not there yet. What is not listed and not known is ignored.
 constexpr std::array kUnsupported = {
     Unsupported{"structural_tag", "is not supported; structured_outputs with a grammar is"},
-    Unsupported{"adapter_id", "is not supported: no adapters are loaded here; leave it out"},
+    Unsupported{"adapter_id", "is not supported; an adapter is named as model"},
     Unsupported{"suffix", "is not supported: no text can be filled in before it; leave it out"},
     Unsupported{"use_beam_search", "is not supported; best_of is"},
     Unsupported{"length_penalty", "is not supported: it belongs to beam search; leave it out"},

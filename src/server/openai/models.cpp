@@ -17,6 +17,14 @@ OrderedJson model_json(const std::string& name, int context_length, std::int64_t
   return model;
 }
 
+OrderedJson adapter_json(const AdapterSource& adapter, const registry::ModelStatus& model,
+                         std::int64_t created) {
+  OrderedJson json = model_json(adapter.name, model.limits.context_length, created);
+  json["root"] = adapter.folder;
+  json["parent"] = model.description.name;
+  return json;
+}
+
 HttpResponse json_response(const OrderedJson& json) {
   return {200, "application/json", json_text(json) + "\n"};
 }
@@ -24,6 +32,9 @@ HttpResponse json_response(const OrderedJson& json) {
 HttpResponse model_response(const std::string& name, const Result<registry::ModelStatus>& status,
                             std::int64_t created) {
   if (!status) return openai_error(status.error(), true);
+  for (const AdapterSource& adapter : status->adapters) {
+    if (adapter.name == name) return json_response(adapter_json(adapter, *status, created));
+  }
   return json_response(model_json(name, status->limits.context_length, created));
 }
 
@@ -40,8 +51,11 @@ HttpResponse openai_models(const registry::Registry& models, const Account* acco
   for (const registry::ModelStatus& model : models.list()) {
     const std::string& name = model.description.name;
     has_default = has_default || name == default_name;
-    if (!may_use(name)) continue;
-    data.push_back(model_json(name, model.limits.context_length, created));
+    if (may_use(name)) data.push_back(model_json(name, model.limits.context_length, created));
+    for (const AdapterSource& adapter : model.adapters) {
+      if (!may_use(name) && !may_use(adapter.name)) continue;
+      data.push_back(adapter_json(adapter, model, created));
+    }
   }
   if (!has_default && may_use(default_name)) data.push_back(model_json(default_name, 0, created));
   return json_response({{"object", "list"}, {"data", std::move(data)}});

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "adapters.h"
 #include "answer.h"
 #include "error.h"
 #include "generation/read_body.h"
@@ -91,6 +92,7 @@ void add_openai(ServerContext& context) {
     add_post(context, "/v1/chat/completions", refuse_chats);
   }
   add_models(context);
+  add_adapters(context);
   add_post(context, "/detokenize", read_openai_detokenize);
   context.routes.get("/version", [&context](const auto&, const auto& responder) {
     responder->send(

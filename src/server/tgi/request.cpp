@@ -70,6 +70,8 @@ std::variant<TgiRequest, TgiError> Reading::read(TgiMode mode) {
 
 void Reading::read_body(TgiMode mode) {
   if (const std::string* model = root_.text("model")) request_.generation.model = *model;
+  // An adapter is a model's name here; TGI's clients name it so.
+  if (const auto* adapter = fields_.text("adapter_id")) request_.generation.model = *adapter;
   request_.streams = mode == TgiMode::kStream;
   if (mode == TgiMode::kEither) request_.streams = root_.boolean("stream", false);
   request_.in_array = mode == TgiMode::kEither;
@@ -161,9 +163,6 @@ void Reading::read_lengths() {
 
 void Reading::refuse_unsupported() {
   if (fields_.boolean("watermark", false)) refuse("`watermark` is not supported");
-  if (fields_.find("adapter_id") != nullptr) {
-    refuse("`adapter_id` is not supported; no adapters are loaded");
-  }
 }
 
 // Of a body that has one.

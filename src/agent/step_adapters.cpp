@@ -1,0 +1,103 @@
+#include "step_adapters.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "lmtp/agent/adapter.h"
+#include "lmtp/base/check.h"
+#include "load_model.h"
+
+namespace lmtp::agent {
+
+void StepAdapters::load(const std::vector<scheduler::AdapterLoad>& loads,
+                        const model::KvCache& cache) {
+  for (const scheduler::AdapterLoad& load : loads) {
+    std::erase_if(residents_, [&](const auto& other) {
+      return std::ranges::find_first_of(other.second.blocks, load.blocks) !=
+             other.second.blocks.end();
+    });
+    const auto* adapter = dynamic_cast<const LoadedAdapter*>(load.weights.get());
+    LMTP_CHECK(adapter != nullptr, load.adapter);
+    const model::LoraWeights& weights = adapter->weights();
+    Resident resident{.blocks = load.blocks,
+                      .pieces = {},
+                      .piece_size = cache.piece_size(),
+                      .type = weights.type,
+                      .deltas = weights.deltas,
+                      .first_delta = weights.first_delta};
+    for (const BlockId block : load.blocks) cache.append_pieces(block, resident.pieces);
+    const auto piece_bytes = static_cast<std::size_t>(resident.piece_size) *
+                             static_cast<std::size_t>(kernels::element_size(weights.type));
+    LMTP_CHECK(piece_bytes > 0 && resident.pieces.size() * piece_bytes >= weights.elements.size(),
+               piece_bytes, resident.pieces.size(), weights.elements.size());
+    std::size_t done = 0;
+    for (void* piece : resident.pieces) {
+      const std::size_t count = std::min(piece_bytes, weights.elements.size() - done);
+      std::memcpy(piece, weights.elements.data() + done, count);
+      done += count;
+    }
+    residents_[load.adapter] = std::move(resident);
+  }
+}
+
+kernels::LoraRows StepAdapters::list(const scheduler::StepPlan& plan,
+                                     const scheduler::SlotTable& slots) {
+  rows_.clear();
+  adapters_.clear();
+  std::int32_t first = 0;
+  for (const scheduler::PlanRow& row : plan.rows) {
+    const int adapter = slots.at(row.slot).adapter;
+    for (std::int32_t i = 0; i < row.num_tokens && adapter != 0; ++i) {
+      rows_.push_back({first + i, adapter});
+    }
+    first += row.num_tokens;
+  }
+  if (rows_.empty()) return {};
+  std::ranges::stable_sort(rows_, {}, &kernels::LoraRow::adapter);
+  int number = 0;
+  for (kernels::LoraRow& row : rows_) {
+    if (std::exchange(number, row.adapter) != row.adapter) {
+      const auto found = residents_.find(row.adapter);
+      LMTP_CHECK(found != residents_.end(), row.adapter);
+      const Resident& resident = found->second;
+      adapters_.push_back({.pieces = resident.pieces.data(),
+                           .piece_size = resident.piece_size,
+                           .type = resident.type,
+                           .deltas = resident.deltas.data(),
+                           .first_delta = resident.first_delta.data()});
+    }
+    row.adapter = static_cast<std::int32_t>(adapters_.size()) - 1;
+  }
+  return {.rows = rows_.data(),
+          .num_rows = static_cast<std::int64_t>(rows_.size()),
+          .adapters = adapters_.data(),
+          .num_adapters = static_cast<int>(adapters_.size())};
+}
+
+Result<std::shared_ptr<const Adapter>> read_adapter(const AgentOptions& options,
+                                                    const std::string& name,
+                                                    const std::string& folder, int rank_max) {
+  if (options.cuda_device) {
+    return Error{ErrorCode::kInvalid,
+                 "adapters are computed on CPUs alone so far; serve this model without --cuda"};
+  }
+  const std::vector<model::KvSpec> specs = model::kv_specs(options.config);
+  const auto is_other = [&](const model::KvSpec& spec) {
+    return spec.width() != specs.front().width() || spec.head_dim != specs.front().head_dim;
+  };
+  if (std::ranges::any_of(specs, is_other)) {
+    return Error{ErrorCode::kInvalid,
+                 "the layers of this model differ in their keys and values, among which adapters "
+                 "have no place yet; merge the adapter into the model"};
+  }
+  auto weights =
+      model::read_lora(folder, options.config, {.rank_max = rank_max, .type = kv_type(options)});
+  if (!weights) return weights.error();
+  const std::int64_t block_bytes = kv_block_bytes(options);
+  const auto num_bytes = static_cast<std::int64_t>(weights->elements.size());
+  return std::shared_ptr<const Adapter>(std::make_shared<LoadedAdapter>(
+      name, static_cast<int>((num_bytes + block_bytes - 1) / block_bytes), *std::move(weights)));
+}
+
+}  // namespace lmtp::agent

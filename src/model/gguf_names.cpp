@@ -1,0 +1,158 @@
+#include "gguf_names.h"
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+
+namespace lmtp::model {
+namespace {
+
+constexpr GgufName kLlamaWhole[] = {
+    {"token_embd", "model.embed_tokens"}, {"output_norm", "model.norm"}, {"output", "lm_head"}};
+constexpr GgufName kLlamaLayer[] = {
+    {"attn_norm", "input_layernorm"},
+    {"attn_q", "self_attn.q_proj", GgufChange::kInterleaved},
+    {"attn_k", "self_attn.k_proj", GgufChange::kInterleaved},
+    {"attn_v", "self_attn.v_proj"},
+    {"attn_output", "self_attn.o_proj"},
+    {"ffn_norm", "post_attention_layernorm"},
+    {"ffn_gate", "mlp.gate_proj"},
+    {"ffn_up", "mlp.up_proj"},
+    {"ffn_down", "mlp.down_proj"},
+};
+constexpr GgufName kQwenLayer[] = {
+    {"attn_norm", "input_layernorm"},    {"attn_q", "self_attn.q_proj"},
+    {"attn_q_norm", "self_attn.q_norm"}, {"attn_k", "self_attn.k_proj"},
+    {"attn_k_norm", "self_attn.k_norm"}, {"attn_v", "self_attn.v_proj"},
+    {"attn_output", "self_attn.o_proj"}, {"ffn_norm", "post_attention_layernorm"},
+    {"ffn_gate", "mlp.gate_proj"},       {"ffn_up", "mlp.up_proj"},
+    {"ffn_down", "mlp.down_proj"},
+};
+constexpr GgufName kPhi3Layer[] = {
+    {"attn_norm", "input_layernorm"},    {"attn_qkv", "self_attn.qkv_proj"},
+    {"attn_output", "self_attn.o_proj"}, {"ffn_norm", "post_attention_layernorm"},
+    {"ffn_up", "mlp.gate_up_proj"},      {"ffn_down", "mlp.down_proj"},
+};
+constexpr GgufName kGemmaWhole[] = {{"token_embd", "model.embed_tokens"},
+                                    {"output_norm", "model.norm", GgufChange::kOneAdded},
+                                    {"output", "lm_head"}};
+constexpr GgufName kGemma2Layer[] = {
+    {"attn_norm", "input_layernorm", GgufChange::kOneAdded},
+    {"attn_q", "self_attn.q_proj"},
+    {"attn_k", "self_attn.k_proj"},
+    {"attn_v", "self_attn.v_proj"},
+    {"attn_output", "self_attn.o_proj"},
+    {"post_attention_norm", "post_attention_layernorm", GgufChange::kOneAdded},
+    {"ffn_norm", "pre_feedforward_layernorm", GgufChange::kOneAdded},
+    {"ffn_gate", "mlp.gate_proj"},
+    {"ffn_up", "mlp.up_proj"},
+    {"ffn_down", "mlp.down_proj"},
+    {"post_ffw_norm", "post_feedforward_layernorm", GgufChange::kOneAdded},
+};
+constexpr GgufName kGpt2Whole[] = {{"token_embd", "transformer.wte"},
+                                   {"position_embd", "transformer.wpe"},
+                                   {"output_norm", "transformer.ln_f"},
+                                   {"output", "lm_head"}};
+constexpr GgufName kGpt2Layer[] = {
+    {"attn_norm", "ln_1"},
+    {"attn_qkv", "attn.c_attn", GgufChange::kTransposed},
+    {"attn_output", "attn.c_proj", GgufChange::kTransposed},
+    {"ffn_norm", "ln_2"},
+    {"ffn_up", "mlp.c_fc", GgufChange::kTransposed},
+    {"ffn_down", "mlp.c_proj", GgufChange::kTransposed},
+};
+constexpr GgufName kGptNeoxWhole[] = {{"token_embd", "gpt_neox.embed_in"},
+                                      {"output_norm", "gpt_neox.final_layer_norm"},
+                                      {"output", "embed_out"}};
+constexpr GgufName kGptNeoxLayer[] = {
+    {"attn_norm", "input_layernorm"},
+    {"attn_qkv", "attention.query_key_value", GgufChange::kByPart},
+    {"attn_output", "attention.dense"},
+    {"ffn_norm", "post_attention_layernorm"},
+    {"ffn_up", "mlp.dense_h_to_4h"},
+    {"ffn_down", "mlp.dense_4h_to_h"},
+};
+
+// Mistral's models are of the architecture llama there.
+constexpr GgufFamily kFamilies[] = {
+    {"llama", "llama", "model.layers.", kLlamaWhole, kLlamaLayer},
+    {"qwen2", "qwen2", "model.layers.", kLlamaWhole, kQwenLayer},
+    {"qwen3", "qwen3", "model.layers.", kLlamaWhole, kQwenLayer},
+    {"phi3", "phi3", "model.layers.", kLlamaWhole, kPhi3Layer},
+    {"gemma2", "gemma2", "model.layers.", kGemmaWhole, kGemma2Layer},
+    {"gpt2", "gpt2", "transformer.h.", kGpt2Whole, kGpt2Layer},
+    {"gptneox", "gpt_neox", "gpt_neox.layers.", kGptNeoxWhole, kGptNeoxLayer},
+};
+
+// "12" of "12.attn_q.weight"; empty if there is no number with a point behind.
+std::string_view layer_of(std::string_view name) {
+  const std::size_t end = std::min(name.find_first_not_of("0123456789"), name.size());
+  return end > 0 && end < name.size() && name[end] == '.' ? name.substr(0, end)
+                                                          : std::string_view();
+}
+
+}  // namespace
+
+Result<const GgufFamily*> find_gguf_family(const gguf::GgufFile& file) {
+  const auto architecture = file.text("general.architecture");
+  std::string known;
+  for (const GgufFamily& family : kFamilies) {
+    if (architecture == family.architecture) return &family;
+    known += (known.empty() ? "" : ", ") + std::string(family.architecture);
+  }
+  return Error{ErrorCode::kInvalid,
+               file.origin() + ": general.architecture: " +
+                   (architecture ? "'" + std::string(architecture->substr(0, 64)) + "'"
+                                 : std::string("is missing, or no text; that")) +
+                   " is not supported; supported are: " + known};
+}
+
+GgufTensorName translate_name(const GgufFamily& family, std::string_view name) {
+  constexpr std::string_view kLayer = "blk.";
+  const bool is_in_layer = name.starts_with(kLayer);
+  const std::string_view layer = is_in_layer ? layer_of(name.substr(kLayer.size())) : "";
+  std::string_view stem = name;
+  if (is_in_layer) stem.remove_prefix(std::min(kLayer.size() + layer.size() + 1, stem.size()));
+  const std::size_t point = stem.rfind('.');
+  const std::string_view leaf =
+      point == std::string_view::npos ? std::string_view() : stem.substr(point);
+  stem.remove_suffix(leaf.size());
+  if (leaf == ".weight" || leaf == ".bias") {
+    for (const GgufName& known : is_in_layer ? family.of_layer : family.whole) {
+      if (known.gguf != stem) continue;
+      const std::string prefix =
+          is_in_layer ? std::string(family.layers) + std::string(layer) + "." : std::string();
+      const bool is_changed = known.change != GgufChange::kTransposed || leaf == ".weight";
+      return {prefix + std::string(known.ours) + std::string(leaf),
+              is_changed ? known.change : GgufChange::kNone};
+    }
+  }
+  return {std::string(name)};
+}
+
+bool is_rotary_table(std::string_view name) {
+  return name == "rope_freqs.weight" || name == "rope_factors_long.weight" ||
+         name == "rope_factors_short.weight";
+}
+
+std::int64_t gguf_size(const gguf::GgufFile& file, const GgufFamily& family, std::string_view key) {
+  const std::string full = std::string(family.architecture) + "." + std::string(key);
+  if (const auto value = file.integer(full)) return *value;
+  const auto values = file.numbers(full);
+  if (!values || values->empty()) return -1;
+  const double first = values->front();
+  const bool is_same =
+      std::all_of(values->begin(), values->end(), [first](double value) { return value == first; });
+  constexpr double kMax = 1 << 30;
+  return is_same && first >= 0 && first <= kMax ? static_cast<std::int64_t>(first) : -1;
+}
+
+std::int64_t gguf_head_dim(const gguf::GgufFile& file, const GgufFamily& family) {
+  const std::int64_t own = gguf_size(file, family, "attention.key_length");
+  if (own > 0) return own;
+  const std::int64_t width = gguf_size(file, family, "embedding_length");
+  const std::int64_t num_heads = gguf_size(file, family, "attention.head_count");
+  return width > 0 && num_heads > 0 ? width / num_heads : 0;
+}
+
+}  // namespace lmtp::model

@@ -1,0 +1,204 @@
+"""Adapters beside their model: as names over LMTP, OpenAI's and TGI's API; loaded and unloaded."""
+
+import asyncio
+import json
+import pathlib
+import shutil
+import subprocess
+import urllib.error
+import urllib.request
+
+import openai
+import pytest
+from lmtp_socket import Socket
+from servers import LmtpServe, bin_dir
+
+ADAPTERS = pathlib.Path(__file__).parents[1] / "goldens" / "adapters"
+ADAPTER = ADAPTERS / "demo"
+GOLDEN = json.loads((ADAPTER / "golden.json").read_text())
+GREEDY, SCORE = GOLDEN[0], GOLDEN[2]
+TEXT = "Once upon a time"
+
+
+@pytest.fixture(scope="module")
+def server():
+    options = ("--lora-modules", f"tales={ADAPTER}", "--allow-runtime-lora", "--max-cpu-loras", "3")
+    with LmtpServe("demo", "--kv-cache", "64MiB", "--max-message-size", "1MiB", *options) as server:
+        yield server
+    assert server.exit_code == 0, server.log_tail
+
+
+def post(server, path, body):
+    request = urllib.request.Request(
+        f"http://{server.endpoint}{path}",
+        json.dumps(body).encode(),
+        {"Content-Type": "application/json"},
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def load(server, name, path=ADAPTER):
+    return post(server, "/v1/load_lora_adapter", {"lora_name": name, "lora_path": str(path)})
+
+
+def unload(server, name):
+    return post(server, "/v1/unload_lora_adapter", {"lora_name": name})
+
+
+def generate(server, model, **more):
+    async def run():
+        async with Socket(server.endpoint) as s:
+            await s.send(
+                "GENERATE", stream_id=1, model=model, prompt=GREEDY["prompt_ids"],
+                max_tokens=GREEDY["max_tokens"], temperature=0, ignore_eos=True, **more,
+            )  # fmt: skip
+            entries = []
+            while not entries or not entries[-1]["finish_reason"]:
+                entries.append(await s.token_of(1))
+                assert "error" not in entries[-1], entries
+            return entries
+
+    return asyncio.run(run())
+
+
+def client_of(server):
+    return openai.OpenAI(base_url=f"http://{server.endpoint}/v1", api_key="none", max_retries=0)
+
+
+def test_what_it_gives_is_what_transformers_and_peft_give(server):
+    steps = GREEDY["steps"]
+    entries = generate(server, "tales")
+    assert [e["token"] for e in entries] == [s["token"] for s in steps]
+    for entry, step in zip(entries, steps):
+        assert entry["logprob"] == pytest.approx(step["logprob"], abs=1e-4)
+    with client_of(server) as client:
+        done = client.completions.create(
+            model="tales", prompt=GREEDY["prompt_ids"], max_tokens=len(steps), temperature=0,
+            logprobs=0, extra_body={"ignore_eos": True},
+        )  # fmt: skip
+    assert done.model == "tales"
+    assert done.choices[0].logprobs.token_logprobs == pytest.approx(
+        [s["logprob"] for s in steps], abs=1e-4
+    )
+
+
+def test_a_score(server):
+    async def run():
+        async with Socket(server.endpoint) as s:
+            await s.send(
+                "SCORE", stream_id=1, model="tales", prompt=SCORE["prompt_ids"],
+                scored=SCORE["scored_ids"],
+            )  # fmt: skip
+            return [(await s.token_of(1))["logprob"] for _ in SCORE["scored_ids"]]
+
+    assert asyncio.run(run()) == pytest.approx(SCORE["logprobs"], abs=1e-4)
+
+
+def test_the_model_itself_is_what_it_is_without_adapters(server, demo):
+    alone = generate(demo, "demo")
+    assert generate(server, "demo") == alone
+    assert generate(server, "tales") != alone
+
+
+def test_as_text_over_every_protocol(server):
+    with client_of(server) as client:
+        def text_of(model):
+            return client.completions.create(
+                model=model, prompt=TEXT, max_tokens=12, temperature=0
+            ).choices[0].text  # fmt: skip
+
+        texts = {name: text_of(name) for name in ("demo", "tales")}
+    assert texts["demo"] != texts["tales"]
+    for name, parameters in (("demo", {}), ("tales", {"adapter_id": "tales"})):
+        body = {"inputs": TEXT, "parameters": {"max_new_tokens": 12, **parameters}}
+        status, answer = post(server, "/generate", body)
+        assert (status, json.loads(answer)["generated_text"]) == (200, texts[name])
+    body = {"inputs": TEXT, "parameters": {"adapter_id": "nobody"}}
+    assert post(server, "/generate", body)[0] == 404
+
+
+def test_it_is_listed(server):
+    with client_of(server) as client:
+        models = {m.id: m for m in client.models.list().data}
+        assert models["tales"].parent == "demo" and models["tales"].root == str(ADAPTER)
+        assert models["demo"].parent is None
+        assert client.models.retrieve("tales").parent == "demo"
+
+    async def info():
+        async with Socket(server.endpoint) as s:
+            return await s.model_info(model="tales")
+
+    info = asyncio.run(info())
+    assert info["adapters"] == ["tales"] and info["model"] == "tales"
+    stats = info["stats"]
+    held = [stats[f"num_blocks_{of}"] for of in ("free", "evictable", "pinned", "adapter")]
+    assert sum(held) == stats["num_blocks"] - 1 and held[3] > 0
+
+
+def test_one_comes_and_goes_while_the_server_runs(server):
+    status, text = load(server, "more")
+    assert status == 200 and "more" in text, text
+    assert load(server, "more")[0] == 400
+    assert generate(server, "more") == generate(server, "tales")
+    assert load(server, "third")[0] == 200
+    status, text = load(server, "fourth")
+    assert status == 429 and "--max-cpu-loras" in text
+    assert unload(server, "third")[0] == 200
+    assert unload(server, "more")[0] == 200
+    assert unload(server, "more")[0] == 404
+    with client_of(server) as client, pytest.raises(openai.NotFoundError):
+        client.completions.create(model="more", prompt=TEXT)
+
+
+def test_what_runs_with_it_finishes_with_it(server):
+    async def run():
+        async with Socket(server.endpoint) as s:
+            await s.send("GENERATE", stream_id=1, model="passing", prompt=[5, 6, 7],
+                         max_tokens=400, temperature=0, ignore_eos=True)  # fmt: skip
+            first = await s.token_of(1)
+            status, text = await asyncio.to_thread(unload, server, "passing")
+            assert status == 200, text
+            ids, reason = await s.finish(1)
+            return [first["token"], *ids], reason
+
+    outcomes = []
+    for _ in range(2):
+        assert load(server, "passing")[0] == 200
+        outcomes.append(asyncio.run(run()))
+    assert outcomes[0] == outcomes[1]
+    assert len(outcomes[0][0]) == 400 and outcomes[0][1] == "length"
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"use_dora": True}, "DoRA"),
+        ({"r": 100}, "--max-lora-rank"),
+        ({"target_modules": ["w"]}, "'w' is no linear layer"),
+    ],
+)
+def test_a_broken_one_is_refused_and_all_else_goes_on(server, tmp_path, change, what):
+    shutil.copytree(ADAPTER, tmp_path / "broken")
+    path = tmp_path / "broken" / "adapter_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    status, text = load(server, "broken", tmp_path / "broken")
+    assert status == 400 and what in text
+    assert load(server, "broken", ADAPTERS / "llama")[0] == 400
+    assert load(server, "broken", tmp_path / "nowhere")[0] == 404
+    assert generate(server, "tales")[-1]["finish_reason"] == "length"
+
+
+def test_a_server_does_not_start_with_a_broken_one():
+    command = [bin_dir() / "lmtp-serve", "demo", "--port", "0"]
+    command += ["--lora-modules", f"tales={ADAPTERS / 'llama'}"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 1
+    assert "adapter 'tales'" in ended.stderr and "no linear layer of a gpt2" in ended.stderr
+
+
+def test_without_the_option_no_request_loads_any(demo):
+    assert load(demo, "tales")[0] == 404

@@ -1,0 +1,108 @@
+// Against the `gguf` package, which wrote the file: blocks of each type, and what it makes of them.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "lmtp/gguf/codes.h"
+#include "source_dir.h"
+
+namespace lmtp::gguf {
+namespace {
+
+std::vector<char> bytes_of(const GgufFile& file, const Tensor& tensor) {
+  std::vector<char> bytes(tensor.num_bytes);
+  std::ifstream stream(file.origin(), std::ios::binary);
+  stream.seekg(static_cast<std::streamoff>(tensor.begin));
+  stream.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  EXPECT_TRUE(stream.good());
+  return bytes;
+}
+
+class DequantizeTest : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(DequantizeTest, HasTheBitsOfTheGgufPackage) {
+  const auto file = GgufFile::open(testing::source_dir() + "/tests/goldens/gguf/blocks.gguf");
+  ASSERT_TRUE(file) << file.error().message;
+  const Tensor* blocks = file->find_tensor(GetParam());
+  const Tensor* values = file->find_tensor(std::string(GetParam()) + ".values");
+  ASSERT_NE(blocks, nullptr);
+  ASSERT_NE(values, nullptr);
+  ASSERT_EQ(blocks->type->name, GetParam());
+  const std::int64_t num_blocks = blocks->num_elements() / blocks->type->block_elements;
+  ASSERT_GE(num_blocks, 4);
+  std::vector<float> result(static_cast<std::size_t>(blocks->num_elements()));
+  EXPECT_TRUE(
+      dequantize(*blocks->type, bytes_of(*file, *blocks).data(), num_blocks, result.data()));
+  const auto expected = bytes_of(*file, *values);
+  ASSERT_EQ(expected.size(), result.size() * sizeof(float));
+  EXPECT_EQ(std::string(expected.data(), expected.size()),
+            std::string(reinterpret_cast<const char*>(result.data()), expected.size()));
+}
+
+// The same bits as scale * code + offset, rounded once.
+TEST_P(DequantizeTest, CodesAreTheSameNumbers) {
+  const auto file = GgufFile::open(testing::source_dir() + "/tests/goldens/gguf/blocks.gguf");
+  ASSERT_TRUE(file) << file.error().message;
+  const Tensor* tensor = file->find_tensor(GetParam());
+  const TensorType& type = *tensor->type;
+  const auto layout = code_layout(type);
+  if (!layout) {
+    EXPECT_EQ(type.block_elements, 1);
+    return;
+  }
+  const auto blocks = bytes_of(*file, *tensor);
+  const auto count = static_cast<std::size_t>(tensor->num_elements());
+  const std::int64_t num_blocks = tensor->num_elements() / type.block_elements;
+  std::vector<std::uint8_t> codes(count);
+  std::vector<float> scales(count / static_cast<std::size_t>(layout->group));
+  std::vector<float> offsets(scales.size());
+  std::vector<float> expected(count);
+  ASSERT_TRUE(dequantize(type, blocks.data(), num_blocks, expected.data()));
+  ASSERT_TRUE(
+      unpack_codes(type, blocks.data(), num_blocks, {codes.data(), scales.data(), offsets.data()}));
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t group = i / static_cast<std::size_t>(layout->group);
+    const int zero = layout->bits == 4 && !layout->has_offsets ? 8 : 0;
+    const auto code = static_cast<float>(static_cast<std::int8_t>(codes[i]) - zero);
+    EXPECT_EQ(std::fma(scales[group], code, layout->has_offsets ? offsets[group] : 0.0F),
+              expected[i]);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, DequantizeTest,
+                         ::testing::Values("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_K", "Q5_K",
+                                           "Q6_K"));
+
+TEST(DequantizeTypesTest, AllOthersAreNotRead) {
+  int num_read = 0;
+  for (std::uint32_t id = 0; id < 64; ++id) {
+    const TensorType* type = find_tensor_type(id);
+    num_read += type != nullptr && can_dequantize(*type) ? 1 : 0;
+  }
+  EXPECT_EQ(num_read, 8);
+}
+
+TEST(DequantizeTypesTest, SaysThatAScaleIsNoNumber) {
+  const auto spoilt = [](std::uint32_t id, std::size_t at) {
+    const TensorType& type = *find_tensor_type(id);
+    std::vector<unsigned char> block(static_cast<std::size_t>(type.block_bytes));
+    std::vector<float> values(static_cast<std::size_t>(type.block_elements));
+    EXPECT_TRUE(dequantize(type, block.data(), 1, values.data()));
+    block[at] = 0x01;
+    block[at + 1] = 0x7C;  // a NaN
+    return !dequantize(type, block.data(), 1, values.data());
+  };
+  EXPECT_TRUE(spoilt(8, 0));     // Q8_0
+  EXPECT_TRUE(spoilt(2, 0));     // Q4_0
+  EXPECT_TRUE(spoilt(12, 0));    // Q4_K
+  EXPECT_TRUE(spoilt(12, 2));    // its minima's
+  EXPECT_TRUE(spoilt(13, 2));    // Q5_K
+  EXPECT_TRUE(spoilt(14, 208));  // Q6_K
+}
+
+}  // namespace
+}  // namespace lmtp::gguf

@@ -1,0 +1,373 @@
+// Linears of weights by groups: codes of 4 and 8 bits and of e4m3, each group with its scale.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+
+#include "kernel_support.h"
+#include "kernels/linear.h"
+#include "slice_rows.h"
+
+namespace lmtp {
+namespace {
+
+using kernels::CodeType;
+using kernels::ElementType;
+using kernels::Grouping;
+using kernels::Stream;
+using kernels::WeightType;
+using kernels::WorkerPool;
+
+constexpr std::int64_t kRowsMax = 40;
+// Neither all inputs nor all outputs fill their blocks.
+constexpr std::int64_t kOutputs = 75;
+constexpr std::int64_t kInputCounts[] = {1, 40, 172, 700};
+constexpr std::int64_t kWhole = 1 << 20;  // a group of all inputs
+
+// A weight in memory as codes.
+class Codes : public kernels::CodeRows {
+ public:
+  Codes(std::int64_t n, std::int64_t k, const Grouping& by)
+      : k_(k),
+        groups_(num_groups(by, k)),
+        codes_(static_cast<std::size_t>(n * k)),
+        scales_(testing::random_floats(static_cast<std::size_t>(n * groups_), 2, 0.01F)),
+        offsets_(testing::random_floats(scales_.size(), 3, 0.1F)) {
+    std::mt19937 generator(1);
+    for (std::uint8_t& code : codes_) {
+      code = static_cast<std::uint8_t>(generator() % (by.codes == CodeType::kInt4 ? 16 : 256));
+      if (by.codes == CodeType::kE4M3 && (code & 127) == 127) code = 0;
+    }
+  }
+
+  bool rows(std::int64_t first, std::int64_t count, int /*worker*/,
+            const kernels::CodePiece& to) override {
+    std::copy_n(codes_.begin() + first * k_, count * k_, to.codes);
+    std::copy_n(scales_.begin() + first * groups_, count * groups_, to.scales);
+    if (to.offsets != nullptr) {
+      std::copy_n(offsets_.begin() + first * groups_, count * groups_, to.offsets);
+    }
+    return true;
+  }
+
+  std::uint8_t& code(std::int64_t n, std::int64_t k) {
+    return codes_[static_cast<std::size_t>(n * k_ + k)];
+  }
+  float& scale(std::int64_t n, std::int64_t group) {
+    return scales_[static_cast<std::size_t>(n * groups_ + group)];
+  }
+  float offset(std::int64_t n, std::int64_t group) const {
+    return offsets_[static_cast<std::size_t>(n * groups_ + group)];
+  }
+
+ private:
+  std::int64_t k_;
+  std::int64_t groups_;
+  std::vector<std::uint8_t> codes_;
+  std::vector<float> scales_;
+  std::vector<float> offsets_;
+};
+
+// A packed weight and its memory, 64-byte aligned as a store's.
+struct Packed {
+  Packed(WeightType type, std::int64_t n, std::int64_t k, const Grouping& by = {})
+      : memory(kernels::Memory::allocate(
+            kernels::cpu_backend(),
+            static_cast<std::size_t>(kernels::packed_size(n, k, type, by)) * 4)),
+        scales(static_cast<std::size_t>(kernels::padded_columns(n))),
+        sums(scales.size()),
+        weight{memory.data(), n, k, type, scales.data(), sums.data(), by} {}
+
+  kernels::PackTarget target() {
+    return {memory.data(), weight.type, scales.data(), sums.data(), weight.grouping};
+  }
+
+  kernels::Memory memory;
+  std::vector<float> scales;
+  std::vector<std::int32_t> sums;
+  kernels::PackedLinear weight;
+};
+
+Packed pack_codes(WeightType type, std::int64_t n, std::int64_t k, const Grouping& by,
+                  kernels::CodeRows& rows) {
+  Packed packed(type, n, k, by);
+  std::memset(packed.memory.data(), 0xA5, packed.memory.num_bytes());
+  WorkerPool pool(2);
+  kernels::pack_codes(pool, n, k, rows, packed.target());
+  return packed;
+}
+
+Packed pack_floats(WeightType type, std::int64_t n, std::int64_t k, const Grouping& by,
+                   const std::vector<float>& weight,
+                   kernels::WeightOrder order = kernels::WeightOrder::kOutputsByInputs) {
+  Packed packed(type, n, k, by);
+  std::memset(packed.memory.data(), 0xA5, packed.memory.num_bytes());
+  WorkerPool pool(2);
+  kernels::pack_linear(pool, {.data = weight.data(), .order = order, .n = n, .k = k},
+                       packed.target());
+  return packed;
+}
+
+std::vector<float> run(const kernels::Backend& backend, const kernels::PackedLinear& weight,
+                       std::vector<float>& x, std::int64_t first, std::int64_t rows,
+                       int num_threads = 2) {
+  WorkerPool pool(num_threads);
+  Stream stream(backend, pool);
+  std::vector<float> y(static_cast<std::size_t>(rows * weight.n), NAN);
+  kernels::linear(stream,
+                  {.x = testing::slice_rows(testing::view<const float>(x, weight.k), first, rows),
+                   .weight = weight,
+                   .y = testing::view<float>(y, weight.n)});
+  return y;
+}
+
+std::vector<float> inputs(std::int64_t k) {
+  return testing::random_floats(static_cast<std::size_t>(kRowsMax * k), 5);
+}
+
+// Calls check(type, grouping) for what the kernels take.
+template <typename Check>
+void for_groupings(const Check& check) {
+  const auto traced = [&](WeightType type, const Grouping& by) {
+    SCOPED_TRACE(::testing::Message()
+                 << "type " << static_cast<int>(type) << " codes " << static_cast<int>(by.codes)
+                 << " group " << by.group << " scales " << static_cast<int>(by.scales)
+                 << (by.has_offsets ? " with offsets" : ""));
+    check(type, by);
+  };
+  for (const std::int64_t group : {32, 64, 128}) {
+    traced(WeightType::kInt4, {.group = group});
+  }
+  traced(WeightType::kInt4, {.scales = ElementType::kF16});
+  traced(WeightType::kInt4, {.group = 64, .scales = ElementType::kF32});
+  for (const CodeType codes : {CodeType::kInt4, CodeType::kInt8, CodeType::kE4M3}) {
+    for (const bool has_offsets : {false, true}) {
+      traced(WeightType::kWidened, {codes, 16, ElementType::kF16, has_offsets});
+      traced(WeightType::kWidened, {codes, 32, ElementType::kBF16, has_offsets});
+      traced(WeightType::kWidened, {codes, 128, ElementType::kF32, has_offsets});
+      traced(WeightType::kWidened, {codes, kWhole, ElementType::kF32, has_offsets});
+    }
+  }
+}
+
+class GroupedLinearTest : public testing::BackendTest {
+ protected:
+  // Does the backend fuse a multiplication and an addition?
+  static bool is_fused() { return std::string(GetParam()->name) != "generic"; }
+};
+
+INSTANTIATE_TEST_SUITE_P(Backends, GroupedLinearTest, ::testing::ValuesIn(kernels::cpu_backends()),
+                         testing::backend_name);
+
+// Widened weights take the operations of f32 on the numbers that they stand for.
+TEST_P(GroupedLinearTest, WidenedWeightsGiveTheBitsOfF32) {
+  for_groupings([](WeightType type, const Grouping& by) {
+    if (type != WeightType::kWidened) return;
+    for (const std::int64_t k : kInputCounts) {
+      Codes codes(kOutputs, k, by);
+      const Packed packed = pack_codes(type, kOutputs, k, by, codes);
+      std::vector<float> numbers;
+      for (std::int64_t n = 0; n < kOutputs; ++n) {
+        for (std::int64_t i = 0; i < k; ++i) {
+          numbers.push_back(kernels::packed_element(packed.weight, n, i));
+        }
+      }
+      const Packed plain = pack_floats(WeightType::kF32, kOutputs, k, {}, numbers);
+      std::vector<float> x = inputs(k);
+      for (const std::int64_t rows : {1, 3, 13, 30}) {
+        const auto y = run(*GetParam(), packed.weight, x, 0, rows);
+        const auto expected = run(*GetParam(), plain.weight, x, 0, rows);
+        if (is_fused()) {
+          testing::expect_same_bits(y, expected);
+        } else {
+          for (std::size_t i = 0; i < y.size(); ++i) {
+            ASSERT_NEAR(y[i], expected[i], 3e-5F * (1.0F + std::fabs(expected[i]))) << i;
+          }
+        }
+        if (HasFatalFailure()) return;
+      }
+    }
+  });
+}
+
+TEST_P(GroupedLinearTest, Int4GivesTheBitsOfItsPlainTwin) {
+  for_groupings([](WeightType type, const Grouping& by) {
+    if (type != WeightType::kInt4) return;
+    for (const std::int64_t k : kInputCounts) {
+      Codes codes(kOutputs, k, by);
+      const Packed packed = pack_codes(type, kOutputs, k, by, codes);
+      std::vector<float> x = inputs(k);
+      const auto expected = run(kernels::reference_backend(), packed.weight, x, 0, 30);
+      const auto y = run(*GetParam(), packed.weight, x, 0, 30);
+      for (std::size_t i = 0; i < y.size(); ++i) {
+        if (is_fused()) {
+          ASSERT_EQ(testing::bits(y[i]), testing::bits(expected[i])) << "k " << k << " at " << i;
+        }
+        ASSERT_NEAR(y[i], expected[i], 3e-5F * (1.0F + std::fabs(expected[i])));
+      }
+    }
+  });
+}
+
+// Rounded inputs cost little: the twin is near the product of the numbers themselves.
+TEST(GroupedLinear, TheTwinOfInt4IsNearTheExactProduct) {
+  constexpr std::int64_t kK = 700;
+  const Grouping by;
+  Codes codes(kOutputs, kK, by);
+  const Packed packed = pack_codes(WeightType::kInt4, kOutputs, kK, by, codes);
+  std::vector<float> x = inputs(kK);
+  const auto y = run(kernels::reference_backend(), packed.weight, x, 0, 4);
+  double errors = 0.0;
+  double squares = 0.0;
+  for (std::int64_t row = 0; row < 4; ++row) {
+    for (std::int64_t n = 0; n < kOutputs; ++n) {
+      double sum = 0.0;
+      for (std::int64_t k = 0; k < kK; ++k) {
+        sum += static_cast<double>(x[static_cast<std::size_t>(row * kK + k)]) *
+               static_cast<double>(kernels::packed_element(packed.weight, n, k));
+      }
+      const double error =
+          sum - static_cast<double>(y[static_cast<std::size_t>(row * kOutputs + n)]);
+      errors += error * error;
+      squares += sum * sum;
+    }
+  }
+  EXPECT_LT(std::sqrt(errors / squares), 0.01);
+  EXPECT_GT(errors, 0.0);
+}
+
+TEST_P(GroupedLinearTest, BitsOfARowDependOnNothingButTheRow) {
+  for_groupings([](WeightType type, const Grouping& by) {
+    for (const std::int64_t k : {std::int64_t{40}, std::int64_t{300}}) {
+      Codes codes(kOutputs, k, by);
+      const Packed packed = pack_codes(type, kOutputs, k, by, codes);
+      std::vector<float> x = inputs(k);
+      const auto whole = run(*GetParam(), packed.weight, x, 0, kRowsMax, 1);
+      for (const std::int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 25}) {
+        const std::int64_t first = kRowsMax - rows;
+        testing::expect_rows(run(*GetParam(), packed.weight, x, first, rows, rows % 2 + 2), whole,
+                             first, kOutputs);
+        if (HasFatalFailure()) return;
+      }
+    }
+  });
+}
+
+TEST_P(GroupedLinearTest, WhatIsNoNumberStaysInItsRow) {
+  for_groupings([](WeightType type, const Grouping& by) {
+    Codes codes(kOutputs, 40, by);
+    const Packed packed = pack_codes(type, kOutputs, 40, by, codes);
+    std::vector<float> x = inputs(40);
+    x[2 * 40 + 5] = NAN;
+    x[4 * 40 + 39] = INFINITY;
+    const auto y = run(*GetParam(), packed.weight, x, 0, 6);
+    for (std::size_t i = 0; i < y.size(); ++i) {
+      const std::size_t row = i / static_cast<std::size_t>(kOutputs);
+      ASSERT_EQ(std::isfinite(y[i]), row != 2 && row != 4) << i;
+    }
+  });
+}
+
+// Scales that have 16 bits in the file stay what they are.
+TEST(PackCodesTest, PackedElementsAreScaleTimesCode) {
+  for_groupings([](WeightType type, const Grouping& by) {
+    for (const std::int64_t k : kInputCounts) {
+      Codes codes(kOutputs, k, by);
+      for (std::int64_t n = 0; n < kOutputs; ++n) {
+        for (std::int64_t g = 0; g < num_groups(by, k); ++g) {
+          codes.scale(n, g) = std::ldexp(static_cast<float>((n + g) % 255 - 127), -14);
+        }
+      }
+      const Packed packed = pack_codes(type, kOutputs, k, by, codes);
+      for (std::int64_t n = 0; n < kOutputs; ++n) {
+        for (std::int64_t i = 0; i < k; ++i) {
+          const std::int64_t group = by.group >= k ? 0 : i / by.group;
+          const int code = codes.code(n, i);
+          const int exponent = (code >> 3) & 15;
+          const float number =
+              by.codes == CodeType::kInt4 ? static_cast<float>(code - kernels::code_base(by))
+              : by.codes == CodeType::kInt8
+                  ? static_cast<float>(static_cast<std::int8_t>(code))
+                  : std::ldexp(static_cast<float>((code & 7) + (exponent > 0 ? 8 : 0)),
+                               std::max(exponent, 1) - 10) *
+                        ((code & 128) != 0 ? -1.0F : 1.0F);
+          const float expected = std::fma(number, codes.scale(n, group),
+                                          by.has_offsets ? codes.offset(n, group) : 0.0F);
+          ASSERT_EQ(kernels::packed_element(packed.weight, n, i), expected) << n << " " << i;
+        }
+      }
+    }
+  });
+}
+
+// Codes of 8 bits with a scale an output are the panels that are packed from their numbers.
+TEST(PackCodesTest, BytesAreThePanelsOfInt8) {
+  constexpr std::int64_t kK = 75;
+  const Grouping by{.codes = CodeType::kInt8, .group = kWhole, .scales = ElementType::kF32};
+  Codes codes(kOutputs, kK, by);
+  std::vector<float> numbers;
+  for (std::int64_t n = 0; n < kOutputs; ++n) {
+    codes.scale(n, 0) = std::ldexp(1.0F, static_cast<int>(n % 7) - 10);
+    codes.code(n, n % kK) = 127;
+    for (std::int64_t i = 0; i < kK; ++i) {
+      if (codes.code(n, i) == 128) codes.code(n, i) = 0;
+      numbers.push_back(static_cast<float>(static_cast<std::int8_t>(codes.code(n, i))) *
+                        codes.scale(n, 0));
+    }
+  }
+  const Packed packed = pack_codes(WeightType::kInt8, kOutputs, kK, by, codes);
+  const Packed rounded = pack_floats(WeightType::kInt8, kOutputs, kK, {}, numbers);
+  EXPECT_EQ(std::memcmp(packed.memory.data(), rounded.memory.data(), packed.memory.num_bytes()), 0);
+  EXPECT_EQ(packed.scales, rounded.scales);
+  EXPECT_EQ(packed.sums, rounded.sums);
+}
+
+TEST(PackCodesTest, FloatsAreRoundedTo4BitsByGroups) {
+  constexpr std::int64_t kK = 172;
+  const auto by_outputs = testing::random_floats(kOutputs * kK, 6, 0.02F);
+  std::vector<float> by_inputs(by_outputs.size());
+  for (std::int64_t n = 0; n < kOutputs; ++n) {
+    for (std::int64_t k = 0; k < kK; ++k) {
+      by_inputs[static_cast<std::size_t>(k * kOutputs + n)] =
+          by_outputs[static_cast<std::size_t>(n * kK + k)];
+    }
+  }
+  for (const std::int64_t group : {32, 64, 128}) {
+    const Grouping by{.group = group};
+    const Packed packed = pack_floats(WeightType::kInt4, kOutputs, kK, by, by_outputs);
+    const Packed other = pack_floats(WeightType::kInt4, kOutputs, kK, by, by_inputs,
+                                     kernels::WeightOrder::kInputsByOutputs);
+    EXPECT_EQ(std::memcmp(packed.memory.data(), other.memory.data(), packed.memory.num_bytes()), 0);
+    for (std::int64_t n = 0; n < kOutputs; ++n) {
+      for (std::int64_t first = 0; first < kK; first += group) {
+        const std::int64_t end = std::min(first + group, kK);
+        float largest = 0.0F;
+        for (std::int64_t k = first; k < end; ++k) {
+          const float value = by_outputs[static_cast<std::size_t>(n * kK + k)];
+          if (std::fabs(value) > std::fabs(largest)) largest = value;
+        }
+        for (std::int64_t k = first; k < end; ++k) {
+          const float value = by_outputs[static_cast<std::size_t>(n * kK + k)];
+          // Half a step; a whole one at the end that has 7 steps instead of 8.
+          const float share = value / largest < -7.0F / 8.0F ? 1.0F : 0.5F;
+          ASSERT_NEAR(kernels::packed_element(packed.weight, n, k), value,
+                      std::fabs(largest) / 8.0F * share + std::fabs(largest) / 128.0F);
+        }
+      }
+    }
+  }
+}
+
+TEST(PackCodesTest, GroupsOfZerosAreZeros) {
+  const std::vector<float> zeros(32 * 64, 0.0F);
+  Packed packed = pack_floats(WeightType::kInt4, 32, 64, {}, zeros);
+  std::vector<float> x = inputs(64);
+  for (const float y : run(kernels::cpu_backend(), packed.weight, x, 0, 2)) EXPECT_EQ(y, 0.0F);
+}
+
+}  // namespace
+}  // namespace lmtp

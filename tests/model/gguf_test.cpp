@@ -1,0 +1,222 @@
+// GGUF files as models: what is made of their metadata, and what is refused.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "gguf_assembler.h"
+#include "lmtp/model/causal_lm.h"
+#include "lmtp/model/model_config.h"
+#include "lmtp/model/weights.h"
+#include "source_dir.h"
+#include "temp_folder.h"
+
+namespace lmtp::model {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::GgufAssembler;
+using ::testing::HasSubstr;
+
+constexpr std::uint32_t kGgufF32 = 0;
+constexpr std::uint32_t kGgufQ3K = 11;
+
+Result<ModelConfig> gguf_config(const GgufAssembler& assembler, const ConfigOptions& options = {}) {
+  const testing::TempFolder folder;
+  folder.write("model.gguf", assembler.bytes());
+  return read_model_config(folder.path() + "/model.gguf", options);
+}
+
+GgufAssembler small_llama() {
+  GgufAssembler file;
+  file.key("general.architecture", "llama");
+  file.key("llama.block_count", 2);
+  file.key("llama.context_length", 64);
+  file.key("llama.embedding_length", 8);
+  file.key("llama.feed_forward_length", 12);
+  file.key("llama.attention.head_count", 2);
+  file.key("llama.attention.head_count_kv", 1);
+  file.key("llama.attention.layer_norm_rms_epsilon", 6, GgufAssembler::number(0.25F));
+  file.key("llama.rope.freq_base", 6, GgufAssembler::number(5000.0F));
+  file.key("llama.rope.dimension_count", 4);
+  file.tensor("token_embd.weight", {8, 10}, kGgufF32, 0);
+  file.data_bytes = 320;
+  return file;
+}
+
+std::string gguf_error(const std::function<void(GgufAssembler&)>& change) {
+  GgufAssembler file = small_llama();
+  change(file);
+  const auto config = gguf_config(file);
+  return config.ok() ? "no error" : config.error().message;
+}
+
+TEST(GgufConfigTest, IsThatOfTheMetadata) {
+  GgufAssembler file = small_llama();
+  file.key("tokenizer.ggml.tokens",
+           std::vector<std::string>{"a", "<|eot_id|>", "<|im_end|>", "d", "e"});
+  file.key("tokenizer.ggml.token_type", 9,
+           GgufAssembler::number(std::uint32_t{5}) + GgufAssembler::number(std::uint64_t{5}) +
+               GgufAssembler::number(std::int32_t{1}) + GgufAssembler::number(std::int32_t{3}) +
+               GgufAssembler::number(std::int32_t{1}) + GgufAssembler::number(std::int32_t{1}) +
+               GgufAssembler::number(std::int32_t{1}));
+  file.key("tokenizer.ggml.eos_token_id", 4);
+  const auto config = gguf_config(file);
+  ASSERT_TRUE(config.ok()) << config.error().message;
+  EXPECT_EQ(config->model_type, "llama");
+  EXPECT_EQ(config->architecture, "LlamaForCausalLM");
+  EXPECT_EQ(config->vocab_size, 10);
+  EXPECT_EQ(config->context_length, 64);
+  EXPECT_EQ(config->hidden_size, 8);
+  EXPECT_EQ(config->mlp_size, 12);
+  EXPECT_EQ(config->num_heads, 2);
+  EXPECT_EQ(config->num_kv_heads, 1);
+  EXPECT_EQ(config->head_dim, 4);
+  EXPECT_EQ(config->norm_epsilon, 0.25F);
+  EXPECT_TRUE(config->tied_embeddings);
+  EXPECT_FALSE(config->qkv_bias);
+  EXPECT_THAT(config->rotary.inverse_periods,
+              ElementsAre(1.0F, ::testing::FloatNear(1 / std::sqrt(5000.0F), 1e-7F)));
+  // A control token that ends a turn ends a text too; a token of that text that is none does not.
+  EXPECT_THAT(config->eos_ids, ElementsAre(1, 4));
+  EXPECT_TRUE(config->notes.empty());
+}
+
+TEST(GgufConfigTest, RotaryScalingIsReadAndChecked) {
+  GgufAssembler linear = small_llama();
+  linear.key("llama.rope.scaling.type", "linear");
+  linear.key("llama.rope.scaling.factor", 6, GgufAssembler::number(4.0F));
+  EXPECT_EQ(gguf_config(linear)->rotary.inverse_periods[0], 0.25F);
+
+  GgufAssembler old = small_llama();
+  old.key("llama.rope.scale_linear", 6, GgufAssembler::number(2.0F));
+  EXPECT_EQ(gguf_config(old)->rotary.inverse_periods[0], 0.5F);
+
+  GgufAssembler yarn = small_llama();
+  yarn.key("llama.rope.scaling.type", "yarn");
+  yarn.key("llama.rope.scaling.factor", 6, GgufAssembler::number(4.0F));
+  yarn.key("llama.rope.scaling.original_context_length", 64);
+  const auto config = gguf_config(yarn);
+  ASSERT_TRUE(config.ok()) << config.error().message;
+  EXPECT_EQ(config->context_length, 256);
+  EXPECT_NEAR(config->rotary.factor, 0.1F * std::log(4.0F) + 1.0F, 1e-6F);
+
+  EXPECT_THAT(gguf_error([](GgufAssembler& file) { file.key("llama.rope.scaling.type", "twist"); }),
+              HasSubstr("'twist' is not supported"));
+  EXPECT_THAT(
+      gguf_error([](GgufAssembler& file) { file.key("llama.rope.scaling.type", "longrope"); }),
+      HasSubstr("tensors of rotary factors do not fit"));
+  EXPECT_THAT(gguf_error([](GgufAssembler& file) {
+                file.tensor("rope_freqs.weight", {3}, kGgufF32, 320);
+                file.data_bytes = 352;
+              }),
+              HasSubstr("2 numbers above 0 are expected"));
+}
+
+TEST(GgufConfigTest, RefusesByName) {
+  EXPECT_THAT(gguf_error([](GgufAssembler& file) {
+                file = GgufAssembler();
+                file.key("general.architecture", "mamba");
+              }),
+              HasSubstr("'mamba' is not supported; supported are: llama, qwen2"));
+  EXPECT_THAT(gguf_error([](GgufAssembler& file) { file = GgufAssembler(); }),
+              HasSubstr("general.architecture: is missing"));
+  EXPECT_THAT(gguf_error([](GgufAssembler& file) {
+                file.tensor("blk.0.ffn_up.weight", {256, 1}, kGgufQ3K, 320);
+                file.data_bytes = 448;
+              }),
+              HasSubstr("'blk.0.ffn_up.weight' is of the type Q3_K, which is not read; F32"));
+  EXPECT_THAT(gguf_error([](GgufAssembler& file) { file.key("split.count", 3); }),
+              HasSubstr("is one of 3 files"));
+  EXPECT_THAT(gguf_error([](GgufAssembler& file) { file.key("llama.attention.value_length", 8); }),
+              HasSubstr("'llama.attention.value_length'"));
+  EXPECT_THAT(gguf_error([](GgufAssembler& file) {
+                file = GgufAssembler();
+                file.key("general.architecture", "llama");
+              }),
+              HasSubstr("'llama.context_length' is missing"));
+}
+
+TEST(GgufConfigTest, KeysThatMayChangeTheMathsAreRefusedUnlessForced) {
+  GgufAssembler file = small_llama();
+  file.key("llama.expert_count", 8);
+  const auto refused = gguf_config(file);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.error().message, HasSubstr("'llama.expert_count' is not known here"));
+  const auto forced = gguf_config(file, {.force = true});
+  ASSERT_TRUE(forced.ok());
+  EXPECT_THAT(forced->notes, ElementsAre(HasSubstr("llama.expert_count")));
+  EXPECT_EQ(gguf_error([](GgufAssembler& other) { other.key("llama.expert_count", 0); }),
+            "no error");
+}
+
+// As its codes are and as float32 a matrix has the same bits, whatever it is packed with; nothing
+// of the file is widened.
+TEST(GgufTensorsTest, CodesAreTheNumbersOfTheFile) {
+  const std::string path = testing::source_dir() + "/tests/goldens/gguf/mixed.gguf";
+  const auto config = read_model_config(path);
+  ASSERT_TRUE(config.ok()) << config.error().message;
+  const auto source = open_checkpoint(path);
+  ASSERT_TRUE(source.ok()) << source.error().message;
+  const auto specs = describe_tensors(*config);
+  int num_coded = 0;
+  for (const TensorSpec& spec : *specs) {
+    const auto coded = (*source)->coded(spec);
+    ASSERT_TRUE(coded.ok()) << coded.error().message;
+    if (*coded == nullptr) continue;
+    ++num_coded;
+    const auto packing = (*coded)->packing();
+    ASSERT_TRUE(packing.ok() && packing->has_value()) << spec.name;
+    const kernels::Grouping& grouping = (*packing)->grouping;
+    const auto count = static_cast<std::size_t>(spec.num_elements());
+    const std::int64_t k = spec.shape[1];
+    std::vector<std::uint8_t> codes(count);
+    std::vector<float> scales(count / static_cast<std::size_t>(grouping.group));
+    std::vector<float> offsets(scales.size());
+    float* const put = grouping.has_offsets ? offsets.data() : nullptr;
+    ASSERT_TRUE((*coded)->rows(0, spec.shape[0], {codes.data(), scales.data(), put}).ok());
+    std::vector<float> values(count);
+    ASSERT_TRUE((*source)->tensor(spec)->read(0, count * sizeof(float), values.data()).ok());
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t group = i / static_cast<std::size_t>(grouping.group);
+      const int code = static_cast<std::int8_t>(codes[i]) - kernels::code_base(grouping);
+      ASSERT_EQ(std::fma(scales[group], static_cast<float>(code), offsets[group]), values[i])
+          << spec.name << " " << i / static_cast<std::size_t>(k);
+    }
+  }
+  EXPECT_EQ(num_coded, 2 + 2 * 7);
+  kernels::WorkerPool pool(1);
+  const auto store = make_host_store(pool, kernels::WeightType::kF32);
+  WeightLoader loader(**source, *store, 0, nullptr);
+  SingleRank single;
+  ASSERT_TRUE(make_causal_lm(*config, loader, {.max_tokens = 1, .communicator = single}).ok());
+  EXPECT_EQ(loader.num_widened(), 0);
+}
+
+// Checked before memory is taken, as with the other formats.
+TEST(GgufTensorsTest, MissingAndMisshapenOnesAreNamed) {
+  const testing::TempFolder folder;
+  GgufAssembler assembler = small_llama();
+  assembler.tensor("blk.0.attn_norm.weight", {9}, kGgufF32, 320);
+  assembler.data_bytes = 384;
+  folder.write("model.gguf", assembler.bytes());
+  const std::string path = folder.path() + "/model.gguf";
+  const auto config = read_model_config(path);
+  ASSERT_TRUE(config.ok());
+  const auto source = open_checkpoint(path);
+  ASSERT_TRUE(source.ok()) << source.error().message;
+  const auto checked = check_tensors(*config, **source, false);
+  ASSERT_FALSE(checked.ok());
+  EXPECT_THAT(checked.error().message,
+              HasSubstr("'blk.0.attn_norm.weight': its shape is [9], and the file's metadata ask "
+                        "for [8]"));
+  const auto missing = (*source)->tensor({"model.norm.weight", {8}, {}});
+  ASSERT_FALSE(missing.ok());
+  EXPECT_THAT(missing.error().message, HasSubstr("'model.norm.weight' is missing"));
+}
+
+}  // namespace
+}  // namespace lmtp::model
