@@ -250,7 +250,7 @@ std::optional<Error> ControlledStreams::fork(const StreamKey& key, std::size_t c
                        .num_samples = parent.num_samples};
     ids.push_back(source->id);
     children.push_back(child);
-    host_.begin_fork(key, child, forked->num_shared);
+    host_.begin_fork(key, child, *forked);
   }
   parent.runtime->fork(parent.id, std::move(ids));
   return std::nullopt;

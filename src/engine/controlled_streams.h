@@ -35,7 +35,8 @@ class ControlledStreams {
     // Ends the stream, by an error, or by its last event, which was given.
     virtual void end(const StreamKey& key, const std::optional<Error>& error) = 0;
     // The scheduler has forked the stream; it is to be known under this key.
-    virtual void begin_fork(const StreamKey& parent, const StreamKey& child, int num_shared) = 0;
+    virtual void begin_fork(const StreamKey& parent, const StreamKey& child,
+                            const ForkBegun& begun) = 0;
   };
 
   ControlledStreams(Host& host, std::shared_ptr<EngineInstance::Inbox> inbox, int vocab_size)

@@ -110,11 +110,13 @@ void Engine::Impl::end(const StreamKey& key, const std::optional<Error>& error) 
   end_stream(at);
 }
 
-void Engine::Impl::begin_fork(const StreamKey& parent, const StreamKey& child, int num_shared) {
+void Engine::Impl::begin_fork(const StreamKey& parent, const StreamKey& child,
+                              const ForkBegun& begun) {
   const Stream& forked = streams.at(parent);
   const auto sink = forked.sink;
   outbox.add(child.connection, sink,
-             SampleForked{child.stream, child.sample, parent.sample, num_shared});
+             SampleForked{child.stream, child.sample, parent.sample, begun.num_shared,
+                          begun.num_backtracked});
   streams.emplace(child, Stream{sink, StreamRecord(forked.record, child), forked.wants_notices,
                                 forked.has_gap});
 }

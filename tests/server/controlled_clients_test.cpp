@@ -32,6 +32,7 @@ class ControlledClients : public ::testing::Test {
     message.prompt = {1, 2, 3};
     message.controller = "script";
     message.controller_arg = script;
+    if (wants_text_) message.options.text = true;
     return client.run(std::move(message), [&](const ServerEntry& entry) {
       entries_.push_back(entry);
       if (entry.token) on_token(entry);
@@ -46,10 +47,19 @@ class ControlledClients : public ::testing::Test {
     return tokens;
   }
 
+  std::string text_of(int index) const {
+    std::string text;
+    for (const ServerEntry& entry : entries_) {
+      if (entry.index == index) text += entry.text.value_or("");
+    }
+    return text;
+  }
+
   const std::shared_ptr<testing::ScriptedRuntime> runtime_ =
       std::make_shared<testing::ScriptedRuntime>(
           testing::kFakeVocabSize, [](const std::string& what) { ADD_FAILURE() << what; });
   const testing::Running running_{testing::with_controllers(runtime_), testing::with_aici()};
+  bool wants_text_ = false;
   std::vector<ServerEntry> entries_;
 };
 
@@ -73,6 +83,17 @@ TEST_F(ControlledClients, TokensThatAreTakenBackAreTold) {
       run(client, R"([{"allow": [5]}, {"allow": [6]}, {"splice": [8, 9], "drop": 1}])").ok());
   EXPECT_EQ(tokens_of(0), (std::vector<TokenId>{5, 6, 8, 9}));
   EXPECT_EQ(entries_[3].num_backtracked, 1) << "of the token behind them";
+}
+
+// The half of a character that was taken back before the fork is no part of the fork's text either.
+TEST_F(ControlledClients, AForkBehindTokensThatAreTakenBackHasItsText) {
+  RetryingClient client = client_of();
+  wants_text_ = true;
+  ASSERT_TRUE(run(client, R"([{"allow": [97]}, {"allow": [195]}, {"splice": [], "drop": 1},
+      {"fork": [[{"allow": [98]}, {"stop": true}], [{"allow": [99]}, {"stop": true}]]}])")
+                  .ok());
+  EXPECT_EQ(text_of(0), "ab");
+  EXPECT_EQ(text_of(1), "c");
 }
 
 // The first one ends before the second has a token, and the third when both have ended.

@@ -91,6 +91,7 @@ struct SampleForked {
   int sample = 0;      // of the new one
   int fork_of = 0;     // the sample whose tokens it begins with
   int num_shared = 0;  // of those behind the prompt
+  int num_backtracked = 0;  // as ForkBegun's
 };
 
 // What a stream's controller has written.

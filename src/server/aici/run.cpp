@@ -54,7 +54,9 @@ class Run : public GenerationListener {
   void on_token(GeneratedToken token) override;
   void on_forked(const SampleForked& fork) override {
     forks_.emplace_back();
-    news_of(fork.sample).fork_of = fork.fork_of;
+    Fork& news = news_of(fork.sample);
+    news.fork_of = fork.fork_of;
+    if (fork.num_backtracked > 0) news.text += kBacktrackMark;
   }
   void on_output(const ControllerOutput& output) override;
   void on_sample_error(int sample, const Error& error) override {

@@ -314,6 +314,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void on_event(const SampleForked& event) {
     Sequence fork = samples_[static_cast<std::size_t>(event.fork_of)];
     fork.key.sample = event.sample;
+    fork.text->backtrack(static_cast<std::size_t>(event.num_backtracked));
     samples_.push_back(std::move(fork));
     ++num_left_;
     listener_->on_forked(event);

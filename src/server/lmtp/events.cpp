@@ -109,6 +109,7 @@ class EventMessages {
     if (live == nullptr || live->extended == nullptr) return;
     ExtendedStream& stream = *live->extended;
     ExtendedStream::Sample fork = stream.samples[static_cast<std::size_t>(event.fork_of)];
+    if (fork.text) fork.text->backtrack(static_cast<std::size_t>(event.num_backtracked));
     stream.samples.push_back(std::move(fork));
     ++stream.num_alive;
     // Told at once, so that the client knows of all samples when one of them ends.
