@@ -11,14 +11,17 @@ int common_prefix(const TokenId* a, const TokenId* b, int limit) {
   return static_cast<int>(std::mismatch(a, a + limit, b).first - a);
 }
 
-// Of the first `count` tokens of a block below `parent`: a multiply-xor mix.
+std::uint64_t mixed(std::uint64_t hash) {
+  hash *= 0xFF51AFD7ED558CCDULL;
+  return hash ^ hash >> 32;
+}
+
+// Of the first `count` tokens of a block below `parent`. The parent is mixed before the first token
+// is: both are small, and their plain exclusive or is often that of another pair.
 std::uint64_t hash_of(BlockId parent, const TokenId* tokens, int count) {
   std::uint64_t hash = static_cast<std::uint32_t>(parent) + 0x9E3779B97F4A7C15ULL;
-  hash += static_cast<std::uint64_t>(count) << 32;
-  for (int i = 0; i < count; ++i) {
-    hash = (hash ^ static_cast<std::uint32_t>(tokens[i])) * 0xFF51AFD7ED558CCDULL;
-    hash ^= hash >> 32;
-  }
+  hash = mixed(hash + (static_cast<std::uint64_t>(count) << 32));
+  for (int i = 0; i < count; ++i) hash = mixed(hash ^ static_cast<std::uint32_t>(tokens[i]));
   return hash;
 }
 

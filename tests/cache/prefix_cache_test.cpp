@@ -174,6 +174,33 @@ TEST(PrefixCacheSiblings, MoreSiblingsThanTheLimitAreStillFound) {
 }
 
 // Hits of any length are the longest there are, against all blocks compared one by one.
+// A short hit is looked up by parent and first token, small numbers both.
+TEST(PrefixCacheSiblings, AHitOfOneTokenIsFoundBelowEachParent) {
+  constexpr int kParents = 64;
+  BlockPool pool(2 * kParents + 1);  // with the null block
+  PrefixCache cache(pool);
+  const auto path_of = [](TokenId p) {
+    std::vector<TokenId> tokens(kBlockSize, p);
+    tokens.insert(tokens.end(), {p * p % 61, 1, 2});
+    return tokens;
+  };
+  for (TokenId p = 0; p < kParents; ++p) {
+    const std::vector<TokenId> tokens = path_of(p);
+    const std::span<const TokenId> all(tokens);
+    const BlockId parent =
+        cache.insert(PrefixCache::root(0), all.first(kBlockSize), cache.allocate());
+    cache.insert(parent, all.subspan(kBlockSize), cache.allocate());
+  }
+  for (TokenId p = 0; p < kParents; ++p) {
+    const std::vector<TokenId> tokens = path_of(p);
+    for (int count = 1; count <= 3; ++count) {
+      const int length = kBlockSize + count;
+      EXPECT_EQ(cache.match(0, std::span(tokens).first(length)).num_tokens(), length) << p;
+    }
+  }
+  cache.check_invariants();
+}
+
 TEST(PrefixCacheSiblings, TheLongestHitIsFound) {
   BlockPool pool(400);
   PrefixCache cache(pool);
