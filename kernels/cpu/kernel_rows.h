@@ -216,10 +216,17 @@ inline LogSumExp row_logsumexp(const float* row, std::int64_t count) {
   }
   const F shift = broadcast(max);
   F sum = zero();
-  for (std::int64_t c = 0; c < count; c += kLanes) {
-    const int lanes = lanes_at(c, count);
-    const F power = exp(subtract(load_first(row + c, lanes), shift));
-    sum = add(sum, keep_first(power, zero(), lanes));
+  // In parts: beside one large power, thousands of small ones would each be rounded to its unit.
+  constexpr std::int64_t kPart = 64 * kLanes;
+  for (std::int64_t first = 0; first < count; first += kPart) {
+    const std::int64_t end = first + kPart < count ? first + kPart : count;
+    F part = zero();
+    for (std::int64_t c = first; c < end; c += kLanes) {
+      const int lanes = lanes_at(c, count);
+      const F power = exp(subtract(load_first(row + c, lanes), shift));
+      part = add(part, keep_first(power, zero(), lanes));
+    }
+    sum = add(sum, part);
   }
   return {max, __builtin_logf(sum_lanes(sum))};
 }

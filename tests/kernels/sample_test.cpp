@@ -143,6 +143,17 @@ TEST_P(SampleTest, ProbabilitiesUnderAVeryLargeBias) {
   }
 }
 
+// Each of them is less than half of what a float can hold beside the large one.
+TEST_P(SampleTest, ManySmallProbabilitiesBesideALargeOneAreAllCounted) {
+  for (const std::size_t at : {std::size_t{0}, std::size_t{128'000}}) {
+    SampleCase one{.logits = std::vector<float>(128'256)};
+    one.logits[at] = 16.8F;
+    const SampleOutcome outcome = sample(one);
+    EXPECT_EQ(outcome.record.token, static_cast<std::int32_t>(at));
+    EXPECT_NEAR(outcome.record.logprob, reference_logprobs(one)[at], 3e-5);
+  }
+}
+
 TEST_P(SampleTest, LogitsOfLargeNumbersKeepTheSmallPart) {
   for (const float level : {-1e30F, -1e8F, 1e8F, 1e30F}) {
     SampleCase one{.logits = std::vector<float>(300, level)};
