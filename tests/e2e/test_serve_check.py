@@ -1,13 +1,33 @@
 """tools/serve-check as a user runs it."""
 
+import json
 import pathlib
+import re
+import shutil
 import subprocess
 
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-FAMILIES = ROOT / "tests" / "goldens" / "families"
+GOLDENS = ROOT / "tests" / "goldens"
+QWEN3 = GOLDENS / "families" / "qwen3"
 TIMEOUT_S = 300
+WORDS = {
+    "folder": [
+        "as GPT2LMHeadModel", "dtype       float32, on cpu", "context     512 tokens",
+        "6 of 6 texts have the same ids", "56 of 56 greedy ones of 7 prompts",
+    ],
+    "quantised": [
+        "compressed-tensors: int8; 0 matrices widened", "weights by dequantize.py",
+        "is allowed on average",
+    ],
+    "gguf": [
+        "gguf: int8 in groups of 16, int4 in groups of 32", "weights by the gguf package",
+        "56 of 56 greedy ones of 7 prompts",
+    ],
+    "adapter": ["adapters    llama", "and peft", "is allowed for each"],
+    "unreadable": ["served: yes", "equal: not compared, transformers", "served, not compared"],
+}  # fmt: skip
 
 
 def serve_check(*arguments):
@@ -17,22 +37,54 @@ def serve_check(*arguments):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("folder", [ROOT / "models" / "demo", FAMILIES / "qwen3"], ids=str)
-def test_a_good_folder(folder):
-    done = serve_check(folder, "--tokens", "8")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "no difference beyond" in done.stdout
-    assert done.stdout.count("greedy ") == (7 if folder.name == "demo" else 2)
+def changed(folder, **settings):
+    """A copy of a checkpoint with other settings."""
+    shutil.copytree(QWEN3, folder)
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | settings))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """By name, what one run says of them all."""
+    folder = tmp_path_factory.mktemp("models")
+    models = {
+        "folder": ROOT / "models" / "demo",
+        "quantised": GOLDENS / "quantized" / "ct-new-w8a8",
+        "gguf": GOLDENS / "gguf" / "mixed.gguf",
+        "adapter": GOLDENS / "adapters" / "llama",
+        "unreadable": changed(folder / "unreadable", dtype="float7"),  # by transformers alone
+        "refused": changed(folder / "refused", model_type="mamba"),
+    }
+    done = serve_check(*models.values(), "--base", GOLDENS / "families" / "llama", "--tokens", "8")
+    assert done.returncode == 1, done.stdout + done.stderr
+    found = done.stdout.split("\n\n")
+    assert len(found) == len(models), done.stdout + done.stderr
+    return dict(zip(models, found))
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_what_is_served(pages, name):
+    page = pages[name]
+    for word in (*WORDS[name], "template", "memory", "KV cache"):
+        assert word in page, page
+    assert "DIFFERS" not in page and "result: served, no" in page, page
+    speeds = re.findall(r"(\d) streams? +([\d.]+) tokens/s", page)
+    assert [n for n, _ in speeds] == ["1", "8"]
+    assert all(float(speed) > 0 for _, speed in speeds)
+
+
+def test_what_is_refused_in_the_servers_words(pages):
+    page = pages["refused"]
+    assert "served: no\n  lmtp-serve: " in page and "mamba" in page
+    assert page.endswith("result: refused\n")
 
 
 def test_a_difference_is_shown():
-    done = serve_check(FAMILIES / "qwen3", "--tokens", "4", "--tolerance", "1e-12")
+    done = serve_check(QWEN3, "--tokens", "4", "--tolerance", "1e-12", "--no-speed",
+                       "--", "--kv-cache", "16MiB")  # fmt: skip
     assert done.returncode == 1
     assert "DIFFERS at token" in done.stdout
-    assert "differences beyond 1e-12" in done.stderr
-
-
-def test_no_folder():
-    done = serve_check("/nonexistent")
-    assert done.returncode == 1
-    assert "no config.json" in done.stderr
+    assert "KV cache 16." in done.stdout
+    assert "differences beyond 1e-12" in done.stdout
