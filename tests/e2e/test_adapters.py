@@ -11,10 +11,12 @@ import urllib.request
 import openai
 import pytest
 from lmtp_socket import Socket
+from safetensors.numpy import load_file
 from servers import LmtpServe, bin_dir
 
 ADAPTERS = pathlib.Path(__file__).parents[1] / "goldens" / "adapters"
 ADAPTER = ADAPTERS / "demo"
+SAVED = ADAPTER / "adapter_model.safetensors"
 GOLDEN = json.loads((ADAPTER / "golden.json").read_text())
 GREEDY, SCORE = GOLDEN[0], GOLDEN[2]
 TEXT = "Once upon a time"
@@ -198,6 +200,30 @@ def test_a_server_does_not_start_with_a_broken_one():
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 1
     assert "adapter 'tales'" in ended.stderr and "no linear layer of a gpt2" in ended.stderr
+
+
+def test_it_holds_as_many_blocks_as_its_weights_take():
+    """Each adapter that was used, whatever ran with it and however often."""
+    names = ("one", "two", "three")
+    options = ["--lora-modules", *(f"{name}={ADAPTER}" for name in names)]
+    with LmtpServe("demo", "--kv-cache", "64MiB", *options) as server:
+
+        async def stats():
+            async with Socket(server.endpoint) as s:
+                return (await s.model_info())["stats"]
+
+        held = [asyncio.run(stats())["num_blocks_adapter"]]
+        for name in (*names, "one"):
+            generate(server, name)
+            after = asyncio.run(stats())
+            held.append(after["num_blocks_adapter"])
+    num_elements = sum(tensor.size for tensor in load_file(SAVED).values())
+    weights = 4 * num_elements  # float32 as keys and values are
+    block = after["kv_cache_bytes"] / after["num_blocks"]
+    assert held == [0, held[1], 2 * held[1], 3 * held[1], 3 * held[1]]
+    # Ranks are padded to four.
+    assert weights <= held[1] * block < weights * 4 / 3 + 2 * block
+    assert after["num_adapter_loads"] == 3 and after["num_blocks_pinned"] == 0
 
 
 def test_without_the_option_no_request_loads_any(demo):

@@ -6,12 +6,15 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools" / "benchmarks"))
 
 import cpu_page  # noqa: E402
+import int4_pairs  # noqa: E402
 import peers  # noqa: E402
+import random_adapters  # noqa: E402
 import shapes  # noqa: E402
 from cpu_engines import Scale  # noqa: E402
 from cpu_rows import (  # noqa: E402
@@ -101,6 +104,7 @@ def test_tied_weights_count_as_the_head(tmp_path):
     assert weights.all_elements == 800 + 128 + 256 + 32
     assert weights.step_bytes("bfloat16") == 2 * 1056 + 4 * 32
     assert weights.step_bytes("int8") == 1056 + 4 * 132 + 4 * 32
+    assert weights.step_bytes("int4") == 800 + 256 * 9 / 16 + 4 * 32
 
 
 def test_a_head_of_its_own_leaves_the_embedding_out(tmp_path):
@@ -133,6 +137,40 @@ def test_the_work_of_lmql_in_steps():
     assert tokens["chunks"] == 200 + 95 and tokens["beams"] == 200 + 8 * 4
     assert tokens["scores"] == 200 + 40
     assert tokens["mixed"] == sum(32 + 8 * i + 8 + 4 * i - 1 for i in range(8))
+
+
+# ---- pairs of int4, and adapters ----
+
+
+def test_pairs_alternate_and_the_median_of_their_ratios_counts():
+    turns = []
+    rates = {"a": iter([10.0, 30.0, 8.0]), "b": iter([10.0, 20.0, 10.0])}
+
+    def measure(name):
+        return lambda _: turns.append(name) or next(rates[name])
+
+    pairs = int4_pairs.in_turns(3, measure("a"), measure("b"))
+    assert turns == ["a", "b", "b", "a", "a", "b"]
+    cells, ratio = int4_pairs.describe(pairs)
+    assert ratio == 1.0 and cells == ["10.0", "10.0", "1.000x", "0.800 1.000 1.500"]
+
+
+def test_random_adapters_are_what_peft_reads(tmp_path):
+    peft = pytest.importorskip("peft")
+    transformers = pytest.importorskip("transformers")
+    base = ROOT / "tests" / "goldens" / "families" / "llama"
+    folders = random_adapters.write_adapters(base, tmp_path, 2, 4)
+    model = transformers.AutoModelForCausalLM.from_pretrained(base)
+    ids = torch.tensor([[5, 6, 7]])
+    before = model(ids).logits
+    logits = []
+    for folder in folders:
+        with_adapter = peft.PeftModel.from_pretrained(
+            transformers.AutoModelForCausalLM.from_pretrained(base), str(folder)
+        )
+        logits.append(with_adapter(ids).logits)
+    assert not torch.equal(logits[0], before) and not torch.equal(logits[0], logits[1])
+    assert all(torch.isfinite(some).all() for some in logits)
 
 
 # ---- verdicts ----

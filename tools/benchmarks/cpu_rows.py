@@ -7,7 +7,7 @@ import math
 import statistics
 
 DTYPES = ("float32", "bfloat16", "int8")
-BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}
+BYTES = {"float32": 4, "bfloat16": 2, "int8": 1, "int4": 9 / 16}  # with the scales of 32 inputs
 PROMPT = 64  # tokens before those that are decoded
 LONG = 1023  # the longest prompt of GPT-2's context of 1024 that leaves room for an answer
 OURS = "lmtp-serve"
@@ -144,7 +144,9 @@ class Weights:
 
     def step_bytes(self, dtype):
         scales = 4 * self.matrix_rows if dtype == "int8" else 0
-        return self.matrix_elements * BYTES[dtype] + scales + 4 * self.vector_elements
+        # int4 leaves the head int8.
+        head = (BYTES["int8"] - BYTES["int4"]) * self.head_elements if dtype == "int4" else 0
+        return self.matrix_elements * BYTES[dtype] + head + scales + 4 * self.vector_elements
 
     def step_s(self, dtype, tokens, logits, machine):
         """The least time of a step of so many tokens; `logits` of them need the head."""

@@ -16,7 +16,7 @@ REQUIREMENTS = HERE / "requirements-peers.txt"
 BUILD_TIMEOUT_S = 3600
 CONVERT_TIMEOUT_S = 900
 RUN_TIMEOUT_S = 600
-GGUF_KINDS = {"float32": "f32", "bfloat16": "bf16", "int8": "q8_0"}
+GGUF_KINDS = {"float32": "f32", "bfloat16": "bf16", "int8": "q8_0", "int4": "q4_0"}
 # Size of a stream in llama.cpp's cache, which is read in pieces of 256.
 CELLS_OF_STREAM = 256
 
@@ -84,11 +84,13 @@ class LlamaCpp:
         file = model.with_name(f"{model.name}-{kind}.gguf")
         if not file.exists():
             new = file.with_suffix(".new")
-            output_of(
-                [self.folder / "bin" / "python", HERE / "to_gguf.py", self.folder / "llama.cpp",
-                 model, new, kind],
-                CONVERT_TIMEOUT_S,
-            )  # fmt: skip
+            if kind == "q4_0":  # which the converter does not write
+                command = [self.folder / "bin" / "llama-quantize", self.gguf(model, "bfloat16"),
+                           new, kind]  # fmt: skip
+            else:
+                command = [self.folder / "bin" / "python", HERE / "to_gguf.py",
+                           self.folder / "llama.cpp", model, new, kind]  # fmt: skip
+            output_of(command, CONVERT_TIMEOUT_S)
             new.rename(file)
         return file
 
