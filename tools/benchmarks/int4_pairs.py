@@ -167,7 +167,7 @@ def main():
     start = time.monotonic()
     streams = [int(n) for n in args.streams.split(",") if n]
     folder = args.folder or random_model(args.model)
-    print(f"{args.folder or args.model} on {report.machine()}; {busy:.2f} cores busy before; {args.pairs} pairs; "
+    print(f"{folder.name} on {report.machine()}; {busy:.2f} cores busy before; {args.pairs} pairs; "
           f"{report.our_version()}\n", flush=True)  # fmt: skip
     rows = []
     if streams:
