@@ -75,9 +75,7 @@ kernels::LoraRows StepAdapters::list(const scheduler::StepPlan& plan,
           .num_adapters = static_cast<int>(adapters_.size())};
 }
 
-Result<std::shared_ptr<const Adapter>> read_adapter(const AgentOptions& options,
-                                                    const std::string& name,
-                                                    const std::string& folder, int rank_max) {
+Result<void> takes_adapters(const AgentOptions& options) {
   if (options.cuda_device) {
     return Error{ErrorCode::kInvalid,
                  "adapters are computed on CPUs alone so far; serve this model without --cuda"};
@@ -91,13 +89,24 @@ Result<std::shared_ptr<const Adapter>> read_adapter(const AgentOptions& options,
                  "the layers of this model differ in their keys and values, among which adapters "
                  "have no place yet; merge the adapter into the model"};
   }
-  auto weights =
-      model::read_lora(folder, options.config, {.rank_max = rank_max, .type = kv_type(options)});
-  if (!weights) return weights.error();
+  return {};
+}
+
+Result<std::shared_ptr<const Adapter>> read_adapter(const AgentOptions& options,
+                                                    const AdapterSource& source,
+                                                    const AdapterOptions& limits) {
+  if (const Result<void> taken = takes_adapters(options); !taken) return taken.error();
   const std::int64_t block_bytes = kv_block_bytes(options);
+  auto weights = model::read_lora(source.folder, options.config,
+                                  {.rank_max = limits.rank_max,
+                                   .type = kv_type(options),
+                                   .bytes_max = limits.blocks_max * block_bytes,
+                                   .goes_on = limits.goes_on});
+  if (!weights) return weights.error();
   const auto num_bytes = static_cast<std::int64_t>(weights->elements.size());
   return std::shared_ptr<const Adapter>(std::make_shared<LoadedAdapter>(
-      name, static_cast<int>((num_bytes + block_bytes - 1) / block_bytes), *std::move(weights)));
+      source.name, static_cast<int>((num_bytes + block_bytes - 1) / block_bytes),
+      *std::move(weights)));
 }
 
 }  // namespace lmtp::agent

@@ -255,14 +255,18 @@ Result<registry::ServedModel> HubModelFactory::make(const ModelSource& source) c
 }
 
 registry::LoadAdapter HubModelFactory::adapters(const agent::AgentOptions& agent) const {
-  return
-      [agent, policy = policy_, rank_max = options_.max_lora_rank](
-          const AdapterSource& source, bool by_request) -> Result<std::shared_ptr<const Adapter>> {
-        if (!by_request) return agent::read_adapter(agent, source.name, source.folder, rank_max);
-        const Result<std::string> folder = resolve_adapter(source.folder, policy);
-        if (!folder) return folder.error();
-        return agent::read_adapter(agent, source.name, *folder, rank_max);
-      };
+  return [agent, policy = policy_, rank_max = options_.max_lora_rank](
+             AdapterSource source,
+             const registry::AdapterReading& reading) -> Result<std::shared_ptr<const Adapter>> {
+    if (reading.by_request) {
+      Result<std::string> folder = resolve_adapter(source.folder, policy);
+      if (!folder) return folder.error();
+      source.folder = *std::move(folder);
+    }
+    return agent::read_adapter(
+        agent, source,
+        {.rank_max = rank_max, .blocks_max = reading.blocks_max, .goes_on = reading.goes_on});
+  };
 }
 
 // What runs them is made with the model, whose tokenizer it needs.

@@ -89,10 +89,14 @@ Result<void> check_ids(const char* field, const std::vector<TokenId>& ids, int v
   return {};
 }
 
+int adapter_blocks_max(int num_blocks, const ModelLimits& limits) {
+  return num_blocks - scheduler::Scheduler::min_blocks(limits.total_tokens_max());
+}
+
 Result<void> check_adapter(const Adapter& adapter, int num_blocks, const ModelLimits& limits) {
-  const int most = num_blocks - scheduler::Scheduler::min_blocks(limits.total_tokens_max());
+  const int most = adapter_blocks_max(num_blocks, limits);
   if (adapter.num_blocks() <= most) return {};
-  return Error{ErrorCode::kUnavailable,
+  return Error{ErrorCode::kInvalid,
                "adapter '" + adapter.name() + "': takes " + std::to_string(adapter.num_blocks()) +
                    " blocks of the KV cache, and beside a stream of the whole context there are " +
                    std::to_string(std::max(0, most)) + "; give a larger --kv-cache"};

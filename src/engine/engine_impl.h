@@ -97,8 +97,7 @@ struct Engine::Impl : private ControlledStreams::Host {
   bool has_room() const override { return num_requests() < options.max_concurrent_requests; }
   void give(const StreamKey& key, StreamEvent event) override;
   void end(const StreamKey& key, const std::optional<Error>& error) override;
-  void begin_fork(const StreamKey& parent, const StreamKey& child,
-                  const ForkBegun& begun) override;
+  void begin_fork(const StreamKey& parent, const StreamKey& child, const ForkBegun& begun) override;
   void end_with_error(Streams::iterator at, const Error& error);
   void end_stream(Streams::iterator at);
   EngineMetrics& metrics = inbox->stats.metrics;  // which others read at any time

@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "checkpoint_files.h"
@@ -77,8 +78,10 @@ class Reading {
     if (!linears) return linears.error();
     linears_ = *std::move(linears);
     std::string path = folder_ + "/adapter_model.safetensors";
-    if (!std::filesystem::exists(path) && std::filesystem::exists(folder_ + "/adapter_model.bin")) {
-      path = folder_ + "/adapter_model.bin";
+    const std::string pickled = folder_ + "/adapter_model.bin";
+    std::error_code ignored;
+    if (!std::filesystem::exists(path, ignored) && std::filesystem::exists(pickled, ignored)) {
+      path = pickled;
     }
     auto file = WeightsFile::open(path);
     if (!file) return file.error();
@@ -129,7 +132,12 @@ class Reading {
       return broken(tensor, "its type is " + entry.type + "; allowed are F32, F16 and BF16");
     }
     const std::vector<std::int64_t> shape{rows, columns};
-    if (entry.shape == shape) return &entry;
+    if (entry.shape == shape) {
+      const auto size = static_cast<std::uint64_t>(rows * columns * (entry.type == "F32" ? 4 : 2));
+      if (entry.size == size) return &entry;
+      return broken(tensor, "has " + std::to_string(entry.size) + " bytes, and by its shape " +
+                                text_of(shape) + " and type " + std::to_string(size));
+    }
     const bool is_rank =
         entry.shape.size() == 2 && entry.shape[of == kA ? 1 : 0] == shape[of == kA ? 1 : 0];
     return broken(tensor, "its shape is " + text_of(entry.shape) + ", and " +
@@ -140,8 +148,10 @@ class Reading {
 
   // The part's delta, where it has one.
   Result<void> add(const WeightStack& linear, const WeightPart& part, std::int64_t first_output) {
-    if (!config_.targets(part.name)) return {};
-    const int rank = config_.rank(part.name);
+    const auto found = config_.find(part.name);
+    if (!found) return found.error();
+    if (!*found) return {};
+    const int rank = (*found)->rank;
     if (rank > options_.rank_max) {
       return Error{ErrorCode::kInvalid,
                    folder_ + "/adapter_config.json: rank " + std::to_string(rank) + " of '" +
@@ -163,7 +173,7 @@ class Reading {
                         .a = *a,
                         .b = *b,
                         .k = linear.k,
-                        .scale = config_.scale(part.name),
+                        .scale = (*found)->scale,
                         .permutation = linear.permutation.empty() ? nullptr : &linear.permutation});
     return {};
   }
@@ -203,9 +213,6 @@ class Reading {
       return done.error();
     }
     const std::int64_t count = entry.shape[0] * entry.shape[1];
-    if (static_cast<std::uint64_t>(count * kernels::element_size(type)) != entry.size) {
-      return broken("", "its size does not fit its shape");
-    }
     std::vector<float> values(static_cast<std::size_t>(count));
     kernels::convert_to_f32(bytes.data(), type, count, values.data());
     return values;
@@ -257,9 +264,20 @@ class Reading {
 
   Result<LoraWeights> read_all() {
     weights_.type = options_.type;
-    weights_.elements.resize(static_cast<std::size_t>(num_elements_) *
-                             static_cast<std::size_t>(kernels::element_size(options_.type)));
+    const std::int64_t num_bytes = num_elements_ * kernels::element_size(options_.type);
+    if (num_bytes > options_.bytes_max) {
+      return Error{
+          ErrorCode::kInvalid,
+          folder_ + ": takes " + std::to_string(num_bytes) +
+              " bytes of the KV cache, and beside a stream of the whole context there are " +
+              std::to_string(std::max<std::int64_t>(0, options_.bytes_max)) +
+              "; give a larger --kv-cache"};
+    }
+    weights_.elements.resize(static_cast<std::size_t>(num_bytes));
     for (std::size_t i = 0; i < sources_.size(); ++i) {
+      if (options_.goes_on && !options_.goes_on()) {
+        return Error{ErrorCode::kStopping, folder_ + ": reading it was given up"};
+      }
       if (Result<void> done = read_delta(sources_[i], weights_.deltas[i]); !done) {
         return done.error();
       }

@@ -3,17 +3,17 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "lmtp/base/json.h"
+#include "weights_file.h"
 
 namespace lmtp::model {
 namespace {
 
 constexpr std::size_t kLoraConfigBytesMax = std::size_t{1} << 20;
 constexpr std::int64_t kRankMax = 1 << 16;
+constexpr std::size_t kPatternsMax = 4096;
 
 constexpr const char* kMerge =
     "; merge the adapter into its model (peft's merge_and_unload) and serve that";
@@ -42,6 +42,14 @@ constexpr std::array kOtherKinds = {
 constexpr std::array<std::string_view, 5> kHarmlessSwitches = {
     "use_rslora", "fan_in_fan_out", "inference_mode", "ensure_weight_tying", "init_lora_weights"};
 
+// As PEFT has it: in any case.
+bool is_all_linear(std::string text) {
+  std::ranges::transform(text, text.begin(), [](char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  });
+  return text == "all-linear";
+}
+
 bool is_set(const OrderedJson& value) {
   if (value.is_null() || value == false || value == 0) return false;
   return !((value.is_string() || value.is_array() || value.is_object()) && value.empty());
@@ -49,34 +57,65 @@ bool is_set(const OrderedJson& value) {
 
 }  // namespace
 
-bool LoraConfig::Names::has(const std::string& name) const {
-  if (is_all || (pattern && pattern->matches(name))) return true;
-  return std::ranges::any_of(endings, [&](const std::string& one) { return is_ending(one, name); });
+Error LoraConfig::broken(const char* key, const std::string& what) const {
+  return {ErrorCode::kInvalid, path_ + ": " + key + ": " + what};
 }
 
-// By the number of its layer, the first number in its name.
-bool LoraConfig::has_layer(const std::string& name) const {
-  std::string_view before;
-  std::string_view rest = name;
-  for (std::size_t dot = 0; (dot = rest.find('.')) != std::string_view::npos;) {
-    const std::string_view word = rest.substr(0, dot);
-    rest.remove_prefix(dot + 1);
-    const bool is_number = !word.empty() && word.size() < 9 &&
-                           std::ranges::all_of(word, [](char c) { return c >= '0' && c <= '9'; });
-    const bool counts =
-        layer_words_.empty() || std::ranges::find(layer_words_, before) != layer_words_.end();
-    if (is_number && counts) {
-      return std::ranges::find(*layers_, std::stoi(std::string(word))) != layers_->end();
-    }
-    before = word;
+Result<bool> LoraConfig::has(const Names& names, const char* key, const std::string& name) {
+  if (names.is_all) return true;
+  if (names.pattern) {
+    Result<bool> found = names.pattern->matches(name, budget_);
+    if (!found) return broken(key, "the expression " + found.error().message);
+    return found;
+  }
+  return std::ranges::any_of(names.endings,
+                             [&](const std::string& one) { return is_ending(one, name); });
+}
+
+// By the number of its layer.
+Result<bool> LoraConfig::has_layer(const std::string& name) {
+  for (const NamePattern& pattern : layer_patterns_) {
+    const auto found = pattern.group_of("idx", name, budget_);
+    if (!found) return broken("layers_pattern", "an expression " + found.error().message);
+    if (!*found) continue;
+    const std::string& digits = **found;
+    if (digits.empty() || digits.size() > 9) return false;
+    return std::ranges::find(*layers_, std::stoi(digits)) != layers_->end();
   }
   return false;
 }
 
-bool LoraConfig::targets(const std::string& name) const {
-  if (excluded_.has(name) || !targets_.has(name)) return false;
+Result<double> LoraConfig::number_of(const Numbers& numbers, const char* key,
+                                     const std::string& name, double otherwise) {
+  for (const auto& [pattern, number] : numbers) {
+    const Result<bool> found = pattern.matches_beginning(name, budget_);
+    if (!found) return broken(key, "an expression " + found.error().message);
+    if (*found) return number;
+  }
+  return otherwise;
+}
+
+Result<std::optional<LoraTarget>> LoraConfig::find(const std::string& name) {
+  const Result<bool> is_excluded = has(excluded_, "exclude_modules", name);
+  if (!is_excluded) return is_excluded.error();
+  Result<bool> is_target = has(targets_, "target_modules", name);
+  if (!is_target) return is_target.error();
   const bool is_exact = std::ranges::find(targets_.endings, name) != targets_.endings.end();
-  return !layers_ || targets_.endings.empty() || is_exact || has_layer(name);
+  if (*is_target && layers_ && !is_exact) is_target = has_layer(name);
+  if (!is_target) return is_target.error();
+  if (*is_excluded || !*is_target) return std::optional<LoraTarget>();
+  const Result<double> rank = number_of(ranks_, "rank_pattern", name, rank_);
+  if (!rank) return rank.error();
+  const Result<double> alpha = number_of(alphas_, "alpha_pattern", name, alpha_);
+  if (!alpha) return alpha.error();
+  LoraTarget target;
+  target.rank = static_cast<int>(*rank);
+  target.scale = static_cast<float>(*alpha / (is_rank_stabilized_ ? std::sqrt(*rank) : *rank));
+  if (!std::isfinite(target.scale)) {
+    return broken("lora_alpha", "the scale of '" + name + "' is " + std::to_string(*alpha) +
+                                    " by its rank; allowed are numbers that a float holds");
+  }
+  return std::optional<LoraTarget>(target);
 }
 
 std::vector<std::string> LoraConfig::unknown_targets(const std::vector<std::string>& names) const {
@@ -86,24 +125,6 @@ std::vector<std::string> LoraConfig::unknown_targets(const std::vector<std::stri
     if (std::ranges::none_of(names, is_its)) unknown.push_back(target);
   }
   return unknown;
-}
-
-int LoraConfig::rank(const std::string& name) const {
-  for (const auto& [pattern, rank] : ranks_) {
-    if (pattern.matches(name)) return static_cast<int>(rank);
-  }
-  return rank_;
-}
-
-float LoraConfig::scale(const std::string& name) const {
-  double alpha = alpha_;
-  for (const auto& [pattern, value] : alphas_) {
-    if (!pattern.matches(name)) continue;
-    alpha = value;
-    break;
-  }
-  const double of = rank(name);
-  return static_cast<float>(alpha / (is_rank_stabilized_ ? std::sqrt(of) : of));
 }
 
 // The first error counts.
@@ -138,6 +159,11 @@ class LoraConfigReading {
   const OrderedJson* find(const char* key) const {
     const auto at = json_.find(key);
     return at == json_.end() || at->is_null() ? nullptr : &*at;
+  }
+  // Also null, which is what NaN and infinities are read as.
+  const OrderedJson* find_number(const char* key) const {
+    const auto at = json_.find(key);
+    return at == json_.end() ? nullptr : &*at;
   }
   void refuse(const std::string& key, const std::string& what) {
     if (!error_) error_ = Error{ErrorCode::kInvalid, key + ": " + what};
@@ -176,7 +202,7 @@ class LoraConfigReading {
   }
 
   std::int64_t whole(const char* key, std::int64_t fallback) {
-    const auto* value = find(key);
+    const auto* value = find_number(key);
     if (value == nullptr) return fallback;
     if (value->is_number_integer()) {
       const auto number = value->get<std::int64_t>();
@@ -186,10 +212,10 @@ class LoraConfigReading {
     return fallback;
   }
   double number(const char* key, double fallback) {
-    const auto* value = find(key);
+    const auto* value = find_number(key);
     if (value == nullptr) return fallback;
     if (value->is_number()) return value->get<double>();
-    refuse(key, "a number is expected");
+    refuse(key, "a finite number is expected");
     return fallback;
   }
 
@@ -206,8 +232,8 @@ class LoraConfigReading {
     if (value == nullptr) return names;
     if (value->is_string()) {
       const auto text = value->get<std::string>();
-      names.is_all = text == "all-linear";
-      if (!names.is_all) names.pattern = pattern(key, text);
+      names.is_all = key == std::string_view("target_modules") && is_all_linear(text);
+      if (!names.is_all && !text.empty()) names.pattern = pattern(key, text);
       return names;
     }
     if (value->is_array() &&
@@ -223,13 +249,14 @@ class LoraConfigReading {
     LoraConfig::Numbers numbers;
     const auto* value = find(key);
     if (value == nullptr) return numbers;
-    if (!value->is_object()) refuse(key, "an object is expected");
+    if (!value->is_object() || value->size() > kPatternsMax) {
+      refuse(key, "an object with at most " + std::to_string(kPatternsMax) + " keys is expected");
+      return numbers;
+    }
     for (const auto& [name, one] : value->items()) {
-      if (!value->is_object() || !one.is_number()) {
-        refuse(key, "numbers are expected");
-        continue;
-      }
-      if (auto compiled = pattern(key, "(?:.*\\.)?(?:" + name + ")")) {
+      if (!one.is_number()) {
+        refuse(key, "'" + name + "': a finite number is expected");
+      } else if (auto compiled = pattern(key, "(.*\\.)?(" + name + ")$")) {
         numbers.emplace_back(*std::move(compiled), one.get<double>());
       }
     }
@@ -249,12 +276,27 @@ class LoraConfigReading {
       }
       if (!layers.empty()) config.layers_ = std::move(layers);
     }
+    if (config.layers_ && config.targets_.endings.empty()) {
+      refuse("layers_to_transform",
+             "is for a list of target_modules; with an expression it says "
+             "nothing, and the layers' numbers belong into that");
+    }
+    if (!config.layers_) return;
+    std::vector<std::string> words;
     if (const auto* value = find("layers_pattern")) {
       const OrderedJson list = value->is_array() ? *value : OrderedJson::array({*value});
       for (const OrderedJson& word : list) {
-        if (word.is_string() && !word.get_ref<const std::string&>().empty()) {
-          config.layer_words_.push_back(word.get<std::string>());
+        if (!word.is_string() || list.size() > kPatternsMax) {
+          refuse("layers_pattern", "a string or a list of strings is expected");
+        } else if (value->is_array() || !word.get_ref<const std::string&>().empty()) {
+          words.push_back("(?:^|.*?\\.)" + word.get<std::string>() + "\\.(?P<idx>\\d+)\\.");
         }
+      }
+    }
+    if (words.empty()) words.emplace_back(R"(.*?\.[^.]*\.(?P<idx>\d+)\.)");
+    for (const std::string& word : words) {
+      if (auto compiled = pattern("layers_pattern", word)) {
+        config.layer_patterns_.push_back(*std::move(compiled));
       }
     }
   }
@@ -264,21 +306,21 @@ class LoraConfigReading {
 };
 
 Result<LoraConfig> LoraConfig::read(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return Error{ErrorCode::kNotFound, path + ": cannot be read; an adapter has one"};
-  std::string text(kLoraConfigBytesMax + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  if (text.size() > kLoraConfigBytesMax) {
+  const auto file = WeightsFile::open(path);
+  if (!file) return Error{file.error().code, file.error().message + "; an adapter has this file"};
+  if ((*file)->size() > kLoraConfigBytesMax) {
     return Error{ErrorCode::kInvalid,
                  path + ": is larger than " + std::to_string(kLoraConfigBytesMax) + " bytes"};
   }
+  std::string text((*file)->size(), '\0');
+  if (Result<void> read = (*file)->read(0, text.size(), text.data()); !read) return read.error();
   // In the file's order: of several patterns the first counts.
   const auto json = parse_ordered_json(text, path);
   if (!json) return json.error();
   if (!json->is_object()) return Error{ErrorCode::kInvalid, path + ": is no JSON object"};
   auto config = LoraConfigReading(*json).read();
   if (!config) return Error{config.error().code, path + ": " + config.error().message};
+  config->path_ = path;
   return config;
 }
 

@@ -1,7 +1,9 @@
 // Names of modules, as config.json and adapter_config.json have them.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -9,18 +11,33 @@
 
 namespace lmtp::model {
 
+// How often the patterns of one file may take many steps on a name. One thread.
+class MatchBudget {
+ public:
+  // Whether there was one left.
+  bool take() { return num_left_-- > 0; }
+
+ private:
+  int num_left_ = 64;
+};
+
 // A regular expression over the name of a module, in Python's notation. Any thread.
 class NamePattern {
  public:
   // The error reads behind the expression: "is no regular expression: ...".
   static Result<NamePattern> compile(const std::string& expression);
 
-  // As Python's re.fullmatch and re.match. A name on which it takes too long does not match.
-  bool matches(std::string_view name) const { return finds(name, true); }
-  bool matches_beginning(std::string_view name) const { return finds(name, false); }
+  // As Python's re.fullmatch and re.match. The error reads behind the expression, too: it takes too
+  // many steps on this name.
+  Result<bool> matches(std::string_view name, MatchBudget& budget) const;
+  Result<bool> matches_beginning(std::string_view name, MatchBudget& budget) const;
+  // What the group has of re.match; empty where it has no part in it. None: no match.
+  Result<std::optional<std::string>> group_of(const char* group, std::string_view name,
+                                              MatchBudget& budget) const;
 
  private:
-  bool finds(std::string_view name, bool to_end) const;
+  class Match;
+  Result<bool> find(std::string_view name, bool to_end, MatchBudget& budget, Match& match) const;
 
   std::shared_ptr<const void> code_;
 };

@@ -14,10 +14,10 @@ bool LoadState::raise(int to) {
   return to > before;
 }
 
-std::shared_ptr<const Adapter> find_adapter(const std::vector<ServedAdapter>& adapters,
-                                            const std::string& name) {
+const ServedAdapter* find_adapter(const std::vector<ServedAdapter>& adapters,
+                                  const std::string& name) {
   for (const ServedAdapter& served : adapters) {
-    if (served.source.name == name) return served.adapter;
+    if (served.source.name == name) return &served;
   }
   return nullptr;
 }

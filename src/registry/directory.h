@@ -43,14 +43,28 @@ struct LoadedTexts {
   LoadedControllers controllers = kNoControllers;
 };
 
-// An adapter of a model.
+// An adapter of a model. Owner: its slot; the directory has copies.
 struct ServedAdapter {
+  // What the copies share.
+  struct Use {
+    std::atomic<std::int64_t> last = 0;  // by Clock. Any thread
+    // Of the actor's thread.
+    bool is_being_read = false;
+    std::weak_ptr<const Adapter> dropped;
+  };
+
   AdapterSource source;
-  std::shared_ptr<const Adapter> adapter;  // null: it is read with the model
+  // Null: it is read with the model; or it came by request and was dropped, and is read again when
+  // it is asked for.
+  std::shared_ptr<const Adapter> adapter;
+  bool by_request = false;
+  std::shared_ptr<Use> use = std::make_shared<Use>();
+
+  void touch() const { use->last = Clock::now().time_since_epoch().count(); }
 };
 // Null: there is none of that name.
-std::shared_ptr<const Adapter> find_adapter(const std::vector<ServedAdapter>& adapters,
-                                            const std::string& name);
+const ServedAdapter* find_adapter(const std::vector<ServedAdapter>& adapters,
+                                  const std::string& name);
 
 // A name that is being sought, or a model.
 struct ModelEntry {

@@ -390,12 +390,13 @@ Result<void> RegistryActor::start_engine(const Slot& slot,
   });
   slot->waiting.answer_awaiting();
   std::vector<Request> waiting = slot->waiting.take_all();
-  for (Request& each : waiting) each.adapter = find_adapter(slot->adapters, each.model);
+  std::vector<Request> later = give_adapters(*slot, waiting);
   if (!slot->route->hand_over(waiting)) {
     // A new engine cannot have stopped yet, so it has found no memory.
     slot->waiting.put_back(std::move(waiting));
     slot->waiting.end_all(no_memory(), false);
   }
+  submit_again(*slot, later);
   slot->count_waiting();
   return {};
 }
@@ -455,10 +456,9 @@ void RegistryActor::unload(ModelSlot& slot, const std::string& why) {
 }
 
 void RegistryActor::unload_idle() {
-  if (options_.limits.unload_after_ms <= 0) return;
   const std::chrono::milliseconds idle_max(options_.limits.unload_after_ms);
-  for (const Slot& slot : std::vector(slots_)) {
-    if (busy_ || slot->route == nullptr) continue;
+  for (const Slot& slot : idle_max.count() > 0 ? slots_ : std::vector<Slot>()) {
+    if (busy_ || slot->route == nullptr || !slot->waiting.empty()) continue;
     const ModelRoute::Usage usage = slot->route->usage();
     if (usage.num_streams > 0 || usage.last_used + idle_max > Clock::now()) continue;
     unload(*slot, "after " + std::to_string(idle_max.count() / 1000) + " s of rest");
@@ -485,14 +485,14 @@ void RegistryActor::retire(std::unique_ptr<engine::Engine> engine, Clock::time_p
 // only moves this to a later time, so it needs no message.
 std::optional<Clock::time_point> RegistryActor::next_due() const {
   if (busy_ || stopping_) return std::nullopt;
+  const std::chrono::milliseconds idle_max(options_.limits.unload_after_ms);
   std::optional<Clock::time_point> due;
   const auto by = [&due](Clock::time_point time) { due = due ? std::min(*due, time) : time; };
   for (const Slot& slot : slots_) {
     if (slot->memory_deadline) by(*slot->memory_deadline);
-    if (slot->route == nullptr || options_.limits.unload_after_ms <= 0) continue;
+    if (slot->route == nullptr || !slot->waiting.empty() || idle_max.count() <= 0) continue;
     const ModelRoute::Usage usage = slot->route->usage();
-    by((usage.num_streams > 0 ? Clock::now() : usage.last_used) +
-       std::chrono::milliseconds(options_.limits.unload_after_ms));
+    by((usage.num_streams > 0 ? Clock::now() : usage.last_used) + idle_max);
   }
   return due;
 }

@@ -99,6 +99,15 @@ Submission Registry::submit(Request&& request) {
   return submission;
 }
 
+std::string Registry::lasting_name(const std::string& name) const {
+  const auto directory = impl_->directory.get();
+  const Directory::Meaning meaning = directory->find(name);
+  const auto* const found = std::get_if<0>(&meaning);
+  const bool is_adapter =
+      found != nullptr && *found != nullptr && find_adapter((*found)->adapters, name) != nullptr;
+  return is_adapter ? (*found)->name : name;
+}
+
 Submission Registry::submit_forks(std::vector<Request> forks) {
   Result<std::shared_ptr<StreamCanceller>> taken = impl_->submit_forks(forks);
   if (taken) return *std::move(taken);
@@ -213,8 +222,15 @@ Submission Registry::Impl::submit(Request& request) {
       return Refusal{ok.error()};
     }
   }
-  if (entry != nullptr) request.adapter = find_adapter(entry->adapters, request.model);
-  if (entry != nullptr && entry->route != nullptr && request.kind != RequestKind::kAwaitModel) {
+  const ServedAdapter* const adapter =
+      entry != nullptr ? find_adapter(entry->adapters, request.model) : nullptr;
+  if (adapter != nullptr) {
+    adapter->touch();
+    request.adapter = adapter->adapter;
+  }
+  const bool is_there = adapter == nullptr || request.adapter != nullptr;
+  if (entry != nullptr && entry->route != nullptr && is_there &&
+      request.kind != RequestKind::kAwaitModel) {
     const Result<bool> taken = entry->route->submit(request);
     if (!taken) return Refusal{taken.error()};
     if (*taken) return std::shared_ptr<StreamCanceller>(entry->route);
@@ -294,15 +310,18 @@ Result<ModelStatus> Registry::Impl::look_up(const std::string& name) {
   return answer ? *answer : engine::shutting_down();
 }
 
-void Registry::load_adapter(AdapterSource source, std::string base, AdapterDone done) {
-  impl_->mailbox->post([source = std::move(source), base = std::move(base), done = std::move(done)](
-                           RegistryActor& actor) { actor.load_adapter(source, base, done); });
+void Registry::load_adapter(AdapterSource source, std::string base, bool may_replace,
+                            const AdapterDone& done) {
+  const bool posted = impl_->mailbox->post(
+      [source = std::move(source), base = std::move(base), may_replace,
+       done](RegistryActor& actor) { actor.load_adapter(source, base, may_replace, done); });
+  if (!posted) done(engine::shutting_down());
 }
 
-void Registry::unload_adapter(std::string name, AdapterDone done) {
-  impl_->mailbox->post([name = std::move(name), done = std::move(done)](RegistryActor& actor) {
-    actor.unload_adapter(name, done);
-  });
+void Registry::unload_adapter(std::string name, const AdapterDone& done) {
+  const bool posted = impl_->mailbox->post(
+      [name = std::move(name), done](RegistryActor& actor) { actor.unload_adapter(name, done); });
+  if (!posted) done(engine::shutting_down());
 }
 
 std::vector<ModelStatus> Registry::list() const {

@@ -177,7 +177,9 @@ Submission RegistryActor::submit(Request& request, const engine::ModelLimits* ch
     }
   }
   if (slot->route != nullptr) {
-    request.adapter = find_adapter(slot->adapters, request.model);
+    const Result<bool> given = give_adapter(slot, request);
+    if (!given) return Refusal{given.error()};
+    if (!*given) return std::shared_ptr<StreamCanceller>(waiting_canceller_);
     const Result<bool> taken = submit_to(*slot->route, request);
     if (!taken) return Refusal{taken.error()};
     if (*taken) return std::shared_ptr<StreamCanceller>(slot->route);
@@ -235,6 +237,7 @@ Result<ModelStatus> RegistryActor::status_of(const std::string& name,
 
 void RegistryActor::stop(Clock::time_point deadline) {
   if (std::exchange(stopping_, true)) return;
+  gives_up_ = true;
   changed_ = true;
   Error error{ErrorCode::kStopping, "shutting down"};
   (void)guarded([&]() -> Result<void> {

@@ -55,7 +55,8 @@ struct ModelSlot {
 
   std::unique_ptr<engine::Engine> engine;    // kReady
   std::shared_ptr<ModelRoute> route;         // kReady
-  std::vector<ServedAdapter> adapters;       // from kReady on they have been read
+  std::vector<ServedAdapter> adapters;       // from kReady on they have been read, or dropped
+  int num_adapters_read = 0;                 // jobs that read one by request
   std::shared_ptr<const LoadedTexts> texts;  // from kReady on, also while it comes back
   // Cancels that came after the engine had closed and before it reported that it is lost.
   std::vector<StreamKey> late_cancels;
@@ -88,7 +89,7 @@ class RegistryActor {
   void stop(Clock::time_point deadline);
 
   // adapters.cpp
-  void load_adapter(const AdapterSource& source, const std::string& base,
+  void load_adapter(const AdapterSource& source, const std::string& base, bool may_replace,
                     const Registry::AdapterDone& done);
   void unload_adapter(const std::string& name, const Registry::AdapterDone& done);
 
@@ -117,10 +118,18 @@ class RegistryActor {
   void forget_failure(const std::string& name);
 
   // adapters.cpp
-  Result<Slot> slot_for(const AdapterSource& source, const std::string& base) const;
-  void add_adapter(ModelSlot& slot, const AdapterSource& source,
-                   Result<std::shared_ptr<const Adapter>> adapter,
-                   const Registry::AdapterDone& done);
+  using AdapterRead = std::function<void(RegistryActor&, Result<std::shared_ptr<const Adapter>>)>;
+  Result<Slot> slot_for(const AdapterSource& source, const std::string& base,
+                        bool may_replace) const;
+  Result<void> make_place(ModelSlot& slot);
+  Result<void> read_adapter(const Slot& slot, const AdapterSource& source, AdapterRead done);
+  Result<void> add_adapter(const Slot& slot, const AdapterSource& source, bool may_replace,
+                           std::shared_ptr<const Adapter> adapter);
+  Result<bool> give_adapter(const Slot& slot, Request& request);
+  Result<void> read_again(const Slot& slot, ServedAdapter& adapter);
+  void submit_waiting(ModelSlot& slot, const ServedAdapter& adapter);
+  std::vector<Request> give_adapters(const ModelSlot& slot, std::vector<Request>& requests);
+  void submit_again(const ModelSlot& slot, std::vector<Request>& requests);
 
   // model_loading.cpp
   Result<void> seek(const Slot& slot);
@@ -150,6 +159,7 @@ class RegistryActor {
   std::shared_ptr<const Directory> directory_;  // the latest
   bool changed_ = true;                         // since it was published
   bool stopping_ = false;
+  std::atomic<bool> gives_up_ = false;  // stopping: jobs that read adapters should end
 
   std::vector<Slot> slots_;  // by age
   struct Failure {

@@ -160,6 +160,18 @@ std::vector<Request> WaitingRequests::take_all() {
   return std::exchange(requests_, {});
 }
 
+std::vector<Request> WaitingRequests::take(const std::string& model) {
+  std::vector<Request> taken;
+  taken.reserve(requests_.size());
+  std::erase_if(requests_, [&](Request& request) {
+    if (request.model != model) return false;
+    num_bytes_ -= bytes_of(request);
+    taken.push_back(std::move(request));
+    return true;
+  });
+  return taken;
+}
+
 void WaitingRequests::put_back(std::vector<Request> requests) {
   requests_ = std::move(requests);
   for (const Request& request : requests_) num_bytes_ += bytes_of(request);

@@ -37,6 +37,8 @@ class WaitingRequests {
   // The model is ready: ends the requests that wait for that alone.
   void answer_awaiting() noexcept;
   std::vector<Request> take_all();
+  // Those for that name, in order.
+  std::vector<Request> take(const std::string& model);
   // What take_all() gave. REQUIRES: empty().
   void put_back(std::vector<Request> requests);
 

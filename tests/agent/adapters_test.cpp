@@ -56,7 +56,7 @@ Model load(const std::string& folder, kernels::WeightType type = kernels::Weight
 }
 
 std::shared_ptr<const Adapter> read(const Model& model, const std::string& folder) {
-  auto adapter = agent::read_adapter(model.options, "a", folder, kRankMax);
+  auto adapter = agent::read_adapter(model.options, {"a", folder}, {.rank_max = kRankMax});
   EXPECT_TRUE(adapter.ok()) << (adapter.ok() ? "" : adapter.error().message);
   return adapter.ok() ? *adapter : nullptr;
 }
@@ -206,10 +206,76 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Mix{"gpt2", "checkpoints/untied-f32", kernels::WeightType::kF32, 0},
                       Mix{"gpt2", "checkpoints/untied-f32", kernels::WeightType::kInt8, 0},
                       Mix{"gpt-neox", "families/gpt-neox", kernels::WeightType::kBF16, 0},
+                      Mix{"gpt-neox", "families/gpt-neox", kernels::WeightType::kInt4, 0},
+                      Mix{"phi3", "families/phi3", kernels::WeightType::kInt8, 0},
+                      Mix{"phi3", "families/phi3", kernels::WeightType::kInt4, 0},
+                      Mix{"llama", "families/llama", kernels::WeightType::kInt4, 40},
                       Mix{"llama", "families/llama", kernels::WeightType::kF32, 0},
                       Mix{"llama", "families/llama", kernels::WeightType::kF32, 40},
                       Mix{"llama", "families/llama", kernels::WeightType::kBF16, 40},
                       Mix{"gemma2", "families/gemma2", kernels::WeightType::kBF16, 0}));
+
+struct Narrow {
+  const char* adapter;  // of the family of this name
+  kernels::WeightType type;
+};
+
+void PrintTo(const Narrow& one, std::ostream* to) {
+  *to << one.adapter << " " << agent::dtype_name(one.type);
+}
+
+class NarrowBaseTest : public ::testing::TestWithParam<Narrow> {};
+
+// The adapter stays as it is: what is lost is what the base loses without it, by the mean
+// difference of log probabilities, and less than what the adapter changes. Fused and permuted
+// matrices among them.
+TEST_P(NarrowBaseTest, AnAdapterGivesWhatItGivesOverFloat32) {
+  const std::string folder = kGoldens + "adapters/" + GetParam().adapter;
+  const auto golden = testing::read_goldens(folder + "/golden.json").back();
+  ASSERT_TRUE(golden.is_score);
+  const auto scores = [&](kernels::WeightType type, bool has_adapter) {
+    const Model model = load(std::string("families/") + GetParam().adapter, type);
+    Request request = request_for(has_adapter ? read(model, folder) : nullptr, golden.prompt);
+    request.kind = RequestKind::kScore;
+    for (const testing::GoldenStep& step : golden.steps) request.scored.push_back(step.token);
+    std::vector<Request> requests;
+    requests.push_back(std::move(request));
+    return run(model, std::move(requests)).front().logprobs;
+  };
+  const auto mean_difference = [](const std::vector<float>& a, const std::vector<float>& b) {
+    double sum = 0.0;
+    for (std::size_t i = 0; i < a.size(); ++i) sum += std::abs(a[i] - b[i]);
+    return sum / static_cast<double>(a.size());
+  };
+  const auto narrow = scores(GetParam().type, true);
+  const auto wide = scores(kernels::WeightType::kF32, true);
+  ASSERT_EQ(narrow.size(), golden.steps.size());
+  ASSERT_EQ(wide.size(), golden.steps.size());
+  const auto without = scores(kernels::WeightType::kF32, false);
+  const double lost = mean_difference(narrow, wide);
+  EXPECT_LT(lost, 2 * mean_difference(scores(GetParam().type, false), without));
+  EXPECT_GT(mean_difference(wide, without), lost) << "else the bound says nothing";
+}
+
+INSTANTIATE_TEST_SUITE_P(Bases, NarrowBaseTest,
+                         ::testing::Values(Narrow{"llama", kernels::WeightType::kInt8},
+                                           Narrow{"llama", kernels::WeightType::kInt4},
+                                           Narrow{"phi3", kernels::WeightType::kInt8},
+                                           Narrow{"phi3", kernels::WeightType::kInt4},
+                                           Narrow{"gpt-neox", kernels::WeightType::kInt8},
+                                           Narrow{"gpt-neox", kernels::WeightType::kInt4}));
+
+TEST(AdapterTest, ADeviceTakesNone) {
+  agent::AgentOptions options;
+  options.source = testing::folder_source(kGoldens + "families/llama");
+  options.config = *model::load_model_config(options.source);
+  options.cuda_device = 0;
+  const auto read = agent::read_adapter(options, {"a", kGoldens + "adapters/llama"}, {});
+  ASSERT_FALSE(read.ok());
+  EXPECT_EQ(read.error().code, ErrorCode::kInvalid);
+  EXPECT_EQ(read.error().message,
+            "adapters are computed on CPUs alone so far; serve this model without --cuda");
+}
 
 TEST(AdapterTest, OneThatLeavesNoPlaceForAStreamIsRefused) {
   const Model model = load("families/llama", kernels::WeightType::kF32, 12);

@@ -71,6 +71,36 @@ TEST_F(ModelNames, UnderAModelDirAreServedToEverybody) {
   EXPECT_EQ(resolve_name("tiny", beyond, local())->name, "tiny");
 }
 
+// Adapters that clients name: by no link, ".." or name of the hub to what is elsewhere.
+TEST_F(ModelNames, AdaptersBeyondThisMachineLieUnderAModelDir) {
+  const auto of = [](const std::string& path, const NamePolicy& policy) {
+    const auto found = resolve_adapter(path, policy);
+    return found ? *found : found.error().message;
+  };
+  write(root / "served/lora/adapter_config.json", "{}");
+  write(root / "served/leak/adapter_config.json", "{}");
+  fs::create_symlink(root / "secret/model.safetensors",
+                     root / "served/leak/adapter_model.safetensors");
+  fs::create_directory_symlink(root / "secret", root / "served/link");
+  fs::create_directory_symlink(root / "served/lora", root / "served/alias");
+  beyond.any_adapter = false;
+  const std::string lora = (root / "served/lora").string();
+  for (const std::string& path : {std::string("lora"), std::string("./lora/"), lora,
+                                  std::string("alias"), std::string("tiny/../lora")}) {
+    EXPECT_EQ(of(path, beyond), lora) << path;
+    EXPECT_EQ(of(path, here), lora) << path;
+  }
+  const std::string refusal = " is no folder under --model-dir, beyond which clients name none";
+  for (const std::string& path :
+       {std::string("../secret"), (root / "secret").string(), std::string("link"),
+        std::string("leak"), std::string("nowhere"), std::string("org/cached"),
+        std::string("lora/../../secret"), std::string("lora/adapter_config.json"),
+        std::string(5000, 'a'), std::string("../served/lora/../../secret")}) {
+    EXPECT_EQ(of(path, beyond), "lora_path: '" + path + "'" + refusal) << path;
+  }
+  EXPECT_EQ(of((root / "secret").string(), here), (root / "secret").string());
+}
+
 TEST_F(ModelNames, InTheCacheAreServedToEverybody) {
   for (const NamePolicy& policy : {here, beyond}) {
     EXPECT_NE(folder_of("org/cached", policy).find("snapshots/abc"), std::string::npos)

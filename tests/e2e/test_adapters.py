@@ -5,14 +5,20 @@ import json
 import pathlib
 import shutil
 import subprocess
+import sys
 import urllib.error
 import urllib.request
 
 import openai
 import pytest
+from huggingface_hub import InferenceClient
 from lmtp_socket import Socket
 from safetensors.numpy import load_file
 from servers import LmtpServe, bin_dir
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "docs" / "examples"))
+
+import lmtp  # noqa: E402
 
 ADAPTERS = pathlib.Path(__file__).parents[1] / "goldens" / "adapters"
 ADAPTER = ADAPTERS / "demo"
@@ -43,8 +49,9 @@ def post(server, path, body):
         return error.code, error.read().decode()
 
 
-def load(server, name, path=ADAPTER):
-    return post(server, "/v1/load_lora_adapter", {"lora_name": name, "lora_path": str(path)})
+def load(server, name, path=ADAPTER, **more):
+    body = {"lora_name": name, "lora_path": str(path), **more}
+    return post(server, "/v1/load_lora_adapter", body)
 
 
 def unload(server, name):
@@ -144,16 +151,83 @@ def test_it_is_listed(server):
 def test_one_comes_and_goes_while_the_server_runs(server):
     status, text = load(server, "more")
     assert status == 200 and "more" in text, text
-    assert load(server, "more")[0] == 400
+    status, text = load(server, "more")
+    assert status == 400 and "load_inplace" in text
+    assert load(server, "more", load_inplace=True)[0] == 200
+    status, text = load(server, "demo")
+    assert status == 400 and "is the name of a model" in text
     assert generate(server, "more") == generate(server, "tales")
-    assert load(server, "third")[0] == 200
-    status, text = load(server, "fourth")
-    assert status == 429 and "--max-cpu-loras" in text
-    assert unload(server, "third")[0] == 200
     assert unload(server, "more")[0] == 200
     assert unload(server, "more")[0] == 404
     with client_of(server) as client, pytest.raises(openai.NotFoundError):
         client.completions.create(model="more", prompt=TEXT)
+
+
+def test_more_than_are_held_are_read_again(server):
+    """Three are held, of which `tales` stays."""
+    names = ["one", "two", "three", "four"]
+    alone = generate(server, "tales")
+    for name in names:
+        assert load(server, name)[0] == 200
+    for name in names:
+        assert generate(server, name) == alone
+    log = server.read_log()
+    assert "dropped adapter 'one' until it is asked for" in log
+    assert "dropped adapter 'tales'" not in log
+    with client_of(server) as client:
+        assert {*names, "tales", "demo"} <= {m.id for m in client.models.list().data}
+    for name in names:
+        assert unload(server, name)[0] == 200
+
+
+def test_with_the_real_clients(server):
+    """openai's, huggingface_hub's and the project's own, one after the other."""
+    with client_of(server) as client:
+        body = {"lora_name": "real", "lora_path": str(ADAPTER)}
+        answer = client.post("/load_lora_adapter", body=body, cast_to=str)
+        assert answer.startswith("Success: LoRA adapter 'real' added successfully."), answer
+        with pytest.raises(openai.BadRequestError) as refused:
+            client.post("/load_lora_adapter", body=body, cast_to=str)
+        assert refused.value.param == "lora_name" and refused.value.type == "invalid_request_error"
+        assert {m.id: m.parent for m in client.models.list().data}["real"] == "demo"
+        settings = dict(prompt=TEXT, max_tokens=16, temperature=0)
+        text = client.completions.create(model="real", **settings).choices[0].text
+        assert text != client.completions.create(model="demo", **settings).choices[0].text
+    hub = InferenceClient(f"http://{server.endpoint}", provider="hf-inference", timeout=60)
+    # At the root the prompt comes before, as in TGI.
+    assert hub.text_generation(TEXT, max_new_tokens=16, adapter_id="real") == TEXT + text
+    assert hub.text_generation(TEXT, max_new_tokens=16) != TEXT + text
+    with client_of(server) as client:
+        gone = client.post("/unload_lora_adapter", body={"lora_name": "real"}, cast_to=str)
+        assert gone.startswith("Success: LoRA adapter 'real' removed successfully.")
+        assert "real" not in {m.id for m in client.models.list().data}
+
+    async def own():
+        async with lmtp.connect(server.endpoint, model="tales") as client:
+            assert await client.generate(TEXT, max_tokens=16, temperature=0).text() == text
+            with pytest.raises(lmtp.LMTPError) as unknown:
+                await client.generate(TEXT, max_tokens=16, model="real").text()
+            assert unknown.value.code == "unknown_model"
+
+    asyncio.run(own())
+
+
+def test_a_stream_is_edited_when_its_adapter_was_unloaded(server):
+    assert load(server, "passing")[0] == 200
+
+    async def run():
+        async with Socket(server.endpoint) as s:
+            await s.send("GENERATE", stream_id=1, model="passing", prompt=[5, 6, 7],
+                         max_tokens=400, temperature=0, ignore_eos=True)  # fmt: skip
+            await s.token_of(1)
+            assert (await asyncio.to_thread(unload, server, "passing"))[0] == 200
+            await s.send("FORK", stream_id=1, streams=[2])
+            await s.send("BACKTRACK", stream_id=1, drop=1)
+            fork = [(await s.token_of(2)) for _ in range(3)]
+            assert not any("error" in entry for entry in fork), fork
+            return (await s.finish(1))[1]
+
+    assert asyncio.run(run()) == "length"
 
 
 def test_what_runs_with_it_finishes_with_it(server):
@@ -173,6 +247,36 @@ def test_what_runs_with_it_finishes_with_it(server):
         outcomes.append(asyncio.run(run()))
     assert outcomes[0] == outcomes[1]
     assert len(outcomes[0][0]) == 400 and outcomes[0][1] == "length"
+
+
+def test_beyond_loopback_they_lie_under_a_model_dir(tmp_path):
+    shutil.copytree(ADAPTER, tmp_path / "served" / "own")
+    shutil.copytree(ADAPTER, tmp_path / "secret")
+    (tmp_path / "served" / "link").symlink_to(tmp_path / "secret")
+    options = ("--host", "0.0.0.0", "--insecure", "--allow-runtime-lora")
+    options += ("--model-dir", str(tmp_path / "served"), "--kv-cache", "64MiB")
+    with LmtpServe("auto", *options) as server:
+        generate(server, "demo")
+        base = {"base_model_name": "demo"}
+        for path in ("../secret", tmp_path / "secret", "link", ADAPTER, "org/adapter"):
+            status, text = load(server, "x", path, **base)
+            assert status == 404 and "under --model-dir" in text, path
+        assert load(server, "x", "own", **base)[0] == 200
+        assert generate(server, "x") != generate(server, "demo")
+
+
+def test_pipes_are_not_waited_for(tmp_path):
+    with LmtpServe("demo", "--kv-cache", "64MiB", "--allow-runtime-lora") as server:
+        shutil.copytree(ADAPTER, tmp_path / "pipe")
+        for name in ("adapter_config.json", "adapter_model.safetensors"):
+            (tmp_path / "pipe" / name).unlink()
+            subprocess.run(["mkfifo", tmp_path / "pipe" / name], check=True)
+            status, text = load(server, "pipe", tmp_path / "pipe")
+            assert status == 400 and "not a file" in text
+            (tmp_path / "pipe" / name).unlink()
+            shutil.copy(ADAPTER / name, tmp_path / "pipe" / name)
+        assert load(server, "pipe", tmp_path / "pipe")[0] == 200
+    assert server.exit_code == 0, server.log_tail
 
 
 @pytest.mark.parametrize(
@@ -200,6 +304,9 @@ def test_a_server_does_not_start_with_a_broken_one():
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 1
     assert "adapter 'tales'" in ended.stderr and "no linear layer of a gpt2" in ended.stderr
+    command += ["--device", "cuda"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert ended.returncode != 0 and "adapters are computed on CPUs alone" in ended.stderr
 
 
 def test_it_holds_as_many_blocks_as_its_weights_take():

@@ -86,7 +86,7 @@ def test_what_quantize_writes_has_the_bits_of_dtype(tmp_path, to):
     folder = FOLDERS.parent / "families" / "llama"
     subprocess.run([QUANTIZE, folder, "--to", to, "--out", tmp_path / to], check=True)
     found = []
-    for model, options in ((folder, ["--dtype", to]), (tmp_path / to, [])):
+    for model, options in ((folder, ["--dtype", to]), (tmp_path / to, ["--dtype", "bfloat16"])):
         with LmtpServe(model, "--kv-cache", "16MiB", *options) as server:
             found.append(run(streamed(server.endpoint)))
     assert found[0] == found[1]

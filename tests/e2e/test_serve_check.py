@@ -25,7 +25,7 @@ WORDS = {
         "gguf: int8 in groups of 16, int4 in groups of 32", "weights by the gguf package",
         "56 of 56 greedy ones of 7 prompts",
     ],
-    "adapter": ["adapters    llama", "and peft", "is allowed for each"],
+    "adapter": ["adapters    llama-lora", "and peft", "is allowed for each"],
     "unreadable": ["served: yes", "equal: not compared, transformers", "served, not compared"],
 }  # fmt: skip
 

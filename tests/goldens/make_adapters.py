@@ -3,7 +3,7 @@
 and beside each what `transformers` and `peft` give with it, in float32 (golden.json, as
 make_goldens.py's); the same bytes on every run with the same versions.
 
-    make_adapters.py [NAME...]          (all of them without a name)
+    make_adapters.py [NAME...]          (all of them without a name; `names`: names.json)
 
 Run by hand, where `peft` is installed beside `transformers`. Together they have what a reader may
 get wrong: fused matrices, matrices of the model that are rows of one here, ranks and scales of
@@ -56,6 +56,81 @@ ADAPTERS = {
 }  # fmt: skip
 
 
+# Settings of which `names.json` has what they make of the llama's linear layers.
+LIST = ["q_proj", "v_proj", "down_proj"]
+NAMES = [
+    dict(target_modules="all-linear"),
+    dict(target_modules="All-Linear", exclude_modules=["mlp.up_proj"]),
+    dict(target_modules="all-linear", exclude_modules=r".*layers\.[02]\..*|.*q_proj"),
+    dict(target_modules=LIST),
+    dict(target_modules=["proj", "self_attn.o_proj", "1.mlp.gate_proj"]),
+    dict(target_modules=["model.layers.1.mlp.up_proj", "q_proj"], layers_to_transform=[0]),
+    dict(target_modules=LIST, exclude_modules=["q_proj", "layers.2.mlp.down_proj"]),
+    dict(target_modules=LIST, exclude_modules="q_proj"),
+    dict(target_modules=LIST, exclude_modules=r".*q_proj"),
+    dict(target_modules=LIST, layers_to_transform=1),
+    dict(target_modules=LIST, layers_to_transform=[0, 2, 7]),
+    dict(target_modules=LIST, layers_to_transform=[]),
+    dict(target_modules=LIST, layers_to_transform=[1], layers_pattern="layers"),
+    dict(target_modules=LIST, layers_to_transform=[1], layers_pattern=""),
+    dict(target_modules=LIST, layers_to_transform=[1], layers_pattern=["h", "layers"]),
+    dict(target_modules=LIST, layers_to_transform=[1], layers_pattern=r"la\w+"),
+    dict(target_modules=LIST, layers_to_transform=[1], layers_pattern="layer|layers"),
+    dict(target_modules=LIST, layers_to_transform=[1], layers_pattern="model"),
+    dict(target_modules=LIST, layers_to_transform=[1], layers_pattern="ayers"),
+    dict(target_modules=r".*q_proj"),
+    dict(target_modules=r"q_proj"),
+    dict(target_modules=r"layers\.0\..*"),
+    dict(target_modules=r"model\.layers\.[0-1]\.(self_attn|mlp)\.(q|up)_proj"),
+    dict(target_modules=r"(?i).*LAYERS\.1\..*Q_PROJ"),
+    dict(target_modules=r".*(?<!q|k)_proj"),
+    dict(target_modules=r"(?P<a>.*)\.mlp\.(?!up).*_proj"),
+    dict(target_modules=r"model.layers.\d{,1}.self_attn.q_proj"),
+    dict(target_modules=r".*\.0\.[[a-z_.]*q_proj"),
+    dict(target_modules=r"(m)odel\..*\.\1lp\..*_proj"),
+    dict(target_modules=r".*q_proj\Z"),
+    dict(target_modules=r"(.*q_proj"),
+    dict(target_modules=r".*\hq_proj"),
+    dict(target_modules=r"(*F)q_proj"),
+    dict(target_modules=r".*q_proj", layers_to_transform=[1]),
+    dict(target_modules=LIST, rank_pattern={"q_proj": 3}, alpha_pattern={"v_proj": 5}),
+    dict(target_modules=LIST, rank_pattern={"proj": 3, "self_attn": 4}),
+    dict(target_modules=LIST, rank_pattern={r".*\.1\..*": 3, "q_proj": 5, r"layers.\d.*": 6}),
+    dict(target_modules=LIST, rank_pattern={"^q_proj": 3, "^model.layers.0.self_attn.q_proj": 4}),
+    dict(target_modules=LIST, rank_pattern={"q_proj|v_proj": 3, "down": 4}),
+    dict(target_modules=LIST, rank_pattern={"q_pro": 3, "v_proj$": 4, r"(\w)own_proj": 2}),
+    dict(target_modules=LIST, rank_pattern={r"(.)_proj(?=x)": 3, r"layers\.(\d)\.mlp.*": 2}),
+    dict(target_modules=LIST, use_rslora=True, lora_alpha=3, rank_pattern={"q_proj": 5}),
+    dict(target_modules=LIST, lora_alpha=-2, alpha_pattern={"2.*": 0}),
+]
+
+
+def write_names():
+    """What peft itself makes of the settings: for each layer rank and scale, or null; no layers
+    where it refuses them."""
+    cases = []
+    for settings in NAMES:
+        model = AutoModelForCausalLM.from_pretrained(HERE / "families/llama")
+        linears = [n for n, m in model.model.layers.named_modules() if hasattr(m, "in_features")]
+        case = {"config": settings, "layers": {}}
+        try:
+            tuned = peft.get_peft_model(model, peft.LoraConfig(r=7, **settings)).base_model.model
+        except Exception as error:
+            if "in the base model" not in str(error) and "targeted" not in str(error):
+                print(settings, "is refused:", error)
+                del case["layers"]
+            tuned = model
+        case["config"] = {"r": 7} | settings
+        for name in linears if "layers" in case else ():
+            module = tuned.get_submodule(f"model.layers.{name}")
+            has = hasattr(module, "scaling")
+            of = [module.r["default"], module.scaling["default"]] if has else None
+            case["layers"][f"model.layers.{name}"] = of
+        cases.append(case)
+    text = "[\n" + ",\n".join(json.dumps(case) for case in cases) + "\n]\n"
+    (HERE / "adapters" / "names.json").write_text(text, encoding="utf-8")
+
+
 class WithAdapter(make_goldens.Reference):
     def __init__(self, base, adapter):
         super().__init__(base)
@@ -102,6 +177,8 @@ def write(name, seed):
 def main():
     torch.set_grad_enabled(False)
     torch.set_num_threads(1)
+    if len(sys.argv) < 2 or "names" in sys.argv[1:]:
+        write_names()
     for seed, name in enumerate(ADAPTERS):
         if len(sys.argv) < 2 or name in sys.argv[1:]:
             write(name, 300 + seed)

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "lmtp/base/json.h"
+#include "lora_config.h"
 #include "temp_folder.h"
 
 namespace lmtp::model {
@@ -48,7 +49,7 @@ struct Folder {
   Result<LoraWeights> read(const std::string& base = "families/llama",
                            const LoraOptions& options = {}) const {
     const testing::TempFolder folder;
-    folder.write("adapter_config.json", config.dump());
+    folder.write("adapter_config.json", config_text.empty() ? config.dump() : config_text);
     const std::string text = header.dump();
     const std::uint64_t header_bytes = text.size();
     std::string file(8, '\0');
@@ -64,6 +65,7 @@ struct Folder {
   }
 
   Json config;
+  std::string config_text = {};  // in its place, where it is no JSON
   Json header;
   std::string data;
 };
@@ -175,8 +177,23 @@ TEST(LoraAdapterTest, ExpressionsAreBounded) {
   broken.config["target_modules"] = "(q_proj";
   expect_error(broken, "is no regular expression");
   Folder endless;  // takes 2^n steps where nothing bounds it
-  endless.config["target_modules"] = "(([a-z_.0-9])*)*([a-z_.0-9]*)*!";
-  expect_error(endless, "target_modules does not name its layer");
+  endless.config["target_modules"] = "(([a-z_.0-9])*)*([a-z_.0-9]*)*[!?]";
+  expect_error(endless, "target_modules: the expression takes too many steps on 'model.layers.0.");
+  Folder many;  // each takes some
+  many.config["rank_pattern"] = Json::object();
+  for (int i = 0; i < 4000; ++i) {
+    many.config["rank_pattern"]["([a-z]*)*([a-z]*)*([a-z_.0-9]*)*!" + std::to_string(i)] = 2;
+  }
+  expect_error(many, "rank_pattern: an expression takes too many steps");
+  many.config["rank_pattern"].update(many.config["rank_pattern"]);
+  for (int i = 0; i < 200; ++i) many.config["rank_pattern"]["more" + std::to_string(i)] = 2;
+  expect_error(many, "rank_pattern: an object with at most 4096 keys is expected");
+  for (const char* foreign : {"(*UTF).*", "(?R)", "\\Qq_proj\\E", "(?<name>q_proj)", "(?C)q",
+                              ".*\\Kq_proj", "(?|q_proj)", "(?&a)"}) {
+    Folder other;
+    other.config["target_modules"] = foreign;
+    expect_error(other, "is no regular expression of Python");
+  }
 }
 
 TEST(LoraAdapterTest, NumbersHaveToBeFinite) {
@@ -190,9 +207,81 @@ TEST(LoraAdapterTest, NumbersHaveToBeFinite) {
       expect_error(folder, "numbers that are not finite");
     }
   }
-  Folder large;  // finite, and not with the scale
-  large.config["lora_alpha"] = 1e39;
+  Folder large;  // finite, and not with the numbers of lora_B
+  large.config["lora_alpha"] = 1e38;
+  large.config["r"] = 8;
+  const auto at = large.header.at(kLast).at("data_offsets").at(0).get<std::size_t>();
+  const float hundred = 100.0F;
+  large.config["alpha_pattern"] = {{"layers.2.self_attn.v_proj", 1e38}};
+  std::memcpy(large.data.data() + at, &hundred, sizeof(hundred));
   expect_error(large, "numbers that are not finite");
+}
+
+// As Python's json module writes and reads them.
+TEST(LoraAdapterTest, ScalesHaveToBeFinite) {
+  Folder large;
+  large.config["lora_alpha"] = 1e300;
+  expect_error(large, "adapter_config.json: lora_alpha: the scale of 'model.layers.0.self_attn.");
+  for (const char* number : {"NaN", "Infinity", "-Infinity", "1e999"}) {
+    for (const char* key : {"lora_alpha", "r", "alpha_pattern", "rank_pattern"}) {
+      Folder folder;
+      const bool is_pattern = std::string(key).ends_with("pattern");
+      folder.config[key] = is_pattern ? Json{{"q_proj", "NUMBER"}} : Json("NUMBER");
+      std::string text = folder.config.dump();
+      text.replace(text.find("\"NUMBER\""), 8, number);
+      folder.config_text = text;
+      expect_error(folder, std::string("adapter_config.json: ") + key + ": ");
+    }
+  }
+}
+
+TEST(LoraAdapterTest, SizesAreCheckedBeforeMemoryIsTaken) {
+  Folder folder;
+  expect_error(folder, "");
+  Json& entry = folder.header[kLast];
+  const auto end = entry.at("data_offsets").at(1).get<std::size_t>();
+  entry["data_offsets"][1] = end + 4;
+  folder.data += "1234";
+  expect_error(folder, std::string(kLast) + "': has ");
+  expect_error(folder, "bytes, and by its shape [");
+  const auto own = Folder().read();
+  ASSERT_TRUE(own.ok());
+  const auto num_bytes = static_cast<std::int64_t>(own->elements.size());
+  EXPECT_EQ(Folder().error("families/llama", {.bytes_max = num_bytes}), "");
+  EXPECT_NE(Folder()
+                .error("families/llama", {.bytes_max = num_bytes - 1})
+                .find("takes " + std::to_string(num_bytes) + " bytes of the KV cache"),
+            std::string::npos);
+  int num_asked = 0;
+  const auto given_up =
+      Folder().read("families/llama", {.goes_on = [&] { return ++num_asked < 3; }});
+  ASSERT_FALSE(given_up.ok());
+  EXPECT_EQ(given_up.error().code, ErrorCode::kStopping);
+  EXPECT_EQ(num_asked, 3);
+}
+
+// What peft's tuners_utils.check_target_module_exists and get_pattern_key say of these names (a
+// table that peft wrote: tests/goldens/make_adapters.py).
+TEST(LoraAdapterTest, NamesAreThoseOfPeft) {
+  const auto cases = OrderedJson::parse(text_of(kGoldens + "adapters/names.json"));
+  ASSERT_GT(cases.size(), 30U);
+  for (const OrderedJson& one : cases) {
+    const testing::TempFolder folder;
+    OrderedJson config = one.at("config");
+    config["peft_type"] = "LORA";
+    folder.write("adapter_config.json", config.dump());
+    auto read = LoraConfig::read(folder.path() + "/adapter_config.json");
+    ASSERT_EQ(read.ok(), one.contains("layers")) << config;
+    if (!read.ok()) continue;
+    for (const auto& [name, layer] : one.at("layers").items()) {
+      const auto found = read->find(name);
+      ASSERT_TRUE(found.ok()) << config << found.error().message;
+      ASSERT_EQ(found->has_value(), !layer.is_null()) << config << " " << name;
+      if (layer.is_null()) continue;
+      EXPECT_EQ((*found)->rank, layer.at(0).get<int>()) << config << " " << name;
+      EXPECT_FLOAT_EQ((*found)->scale, layer.at(1).get<float>()) << config << " " << name;
+    }
+  }
 }
 
 TEST(LoraAdapterTest, WhatIsNoAdapterIsRefused) {

@@ -11,7 +11,18 @@
 namespace lmtp::numerics {
 namespace {
 
-enum AxisIndex { kModel, kBatch, kChunk, kCache, kPreempted, kEdited, kThreads, kDtype, kNumAxes };
+enum AxisIndex {
+  kModel,
+  kBatch,
+  kChunk,
+  kCache,
+  kPreempted,
+  kEdited,
+  kAdapters,
+  kThreads,
+  kDtype,
+  kNumAxes
+};
 
 Configuration make_configuration(const std::vector<Axis>& axes, std::vector<int> at) {
   const auto value = [&](AxisIndex axis) -> const std::string& {
@@ -26,6 +37,7 @@ Configuration make_configuration(const std::vector<Axis>& axes, std::vector<int>
                                          : CacheState::kPartial;
   made.preempted = value(kPreempted) == "yes";
   made.edited = value(kEdited) == "yes";
+  made.adapters = value(kAdapters) == "yes";
   made.num_threads = std::stoi(value(kThreads));
   made.dtype = value(kDtype) == "f32"    ? kernels::WeightType::kF32
                : value(kDtype) == "bf16" ? kernels::WeightType::kBF16
@@ -34,6 +46,14 @@ Configuration make_configuration(const std::vector<Axis>& axes, std::vector<int>
                                          : kernels::WeightType::kInt8;
   made.at = std::move(at);
   return made;
+}
+
+// Whether its conditions can come about: few streams leave, beside three adapters in blocks of the
+// cache, no size of it with which they are preempted and yet find a prefix there.
+bool is_possible(const Configuration& configuration) {
+  constexpr int kPreemptedMin = 7;
+  return !(configuration.adapters && configuration.preempted &&
+           configuration.batch < kPreemptedMin);
 }
 
 // Two values of different axes; twice the same: one value.
@@ -86,15 +106,16 @@ std::vector<Axis> make_axes(const std::vector<std::string>& models, bool on_devi
       {"cache", {"cold", "warm", "partial"}},
       {"preempted", {"no", "yes"}},
       {"edited", {"no", "yes"}},
+      {"adapters", on_device ? Values{"no"} : Values{"no", "yes"}},
       {"threads", on_device ? Values{"1"} : Values{"1", "2"}},
       {"dtype", on_device ? Values{"f32", "bf16", "f16"} : Values{"f32", "bf16", "int8", "int4"}}};
 }
 
 std::uint64_t Configuration::number() const {
   std::uint64_t number = 0;
-  for (const int value :
-       {batch, chunk, static_cast<int>(cache), (preempted ? 1 : 0) + (edited ? 2 : 0), num_threads,
-        static_cast<int>(dtype)}) {
+  for (const int value : {batch, chunk, static_cast<int>(cache),
+                          (preempted ? 1 : 0) + (edited ? 2 : 0) + (adapters ? 4 : 0), num_threads,
+                          static_cast<int>(dtype)}) {
     number = number * 1024 + static_cast<std::uint64_t>(value);
   }
   return number;
@@ -119,7 +140,7 @@ std::vector<Configuration> all_configurations(const std::vector<Axis>& axes) {
   std::vector<Configuration> all;
   std::vector<int> at(axes.size(), 0);
   while (true) {
-    all.push_back(make_configuration(axes, at));
+    if (auto made = make_configuration(axes, at); is_possible(made)) all.push_back(std::move(made));
     std::size_t axis = axes.size();
     do {
       if (axis == 0) return all;

@@ -30,6 +30,7 @@ struct Configuration {
   CacheState cache = CacheState::kCold;
   bool preempted = false;
   bool edited = false;
+  bool adapters = false;
   int num_threads = 0;
   kernels::WeightType dtype = kernels::WeightType::kF32;
 

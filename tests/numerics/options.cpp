@@ -104,6 +104,7 @@ Exit code 0: all equal; 1: some differ; 2: a configuration did not come about as
   --cache          cold, warm (the same ran before), partial (a prefix that ends inside a block)
   --preempted      no, yes
   --edited         no, yes: forked, or backtracked with tokens put back, while they run
+  --adapters       no, yes: three of four streams have one of three; on a device no
   --threads        1, 2; on a device 1
   --dtype          f32, bf16, int8, int4; on a device f32, bf16, f16
 )";

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <optional>
 
+#include "adapters.h"
 #include "lmtp/agent/agent.h"
 #include "lmtp/base/check.h"
 #include "lmtp/model/kv_cache.h"
@@ -287,16 +288,37 @@ Result<BatchReport> Runner::run_phases(const Model& model, const Setting& settin
       ->run({model.limits.vocab_size, model.limits.context_length, {}}, engine, std::move(*loaded));
 }
 
+Result<int> Runner::give_adapters(Model& model, kernels::WeightType dtype,
+                                  std::vector<Request>& batch) {
+  auto& adapters = model.adapters[dtype];
+  if (adapters.empty()) {
+    agent::AgentOptions agent;
+    agent.config = model.config;
+    agent.weight_type = dtype;
+    auto made = make_adapters(agent);
+    if (!made.ok()) return made.error();
+    adapters = *std::move(made);
+  }
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    const std::size_t which = (i + 1) % (kNumAdapters + 1);
+    if (which > 0) batch[i].adapter = adapters[which - 1];
+  }
+  int num_blocks = 0;
+  for (const auto& adapter : adapters) num_blocks += adapter->num_blocks();
+  return num_blocks;
+}
+
 Result<const StreamOutcome*> Runner::alone(const Configuration& configuration, const Model& model,
                                            const Request& request, int index) {
-  const auto [at, is_new] =
-      references_.try_emplace({configuration.model, configuration.dtype, configuration.batch,
-                               configuration.lone_score(), index});
+  const auto [at, is_new] = references_.try_emplace(
+      {configuration.model, configuration.dtype, configuration.batch, configuration.lone_score(),
+       index, request.adapter != nullptr ? request.adapter->name() : ""});
   if (is_new) {
     Setting setting;
     setting.dtype = configuration.dtype;
     setting.as_served = false;
     setting.num_blocks = (model.limits.context_length + kBlockSize - 1) / kBlockSize + 1;
+    if (request.adapter != nullptr) setting.num_blocks += request.adapter->num_blocks();
     auto report = run_phases(model, setting, {{{request}, {0}, false, true}});
     if (!report.ok()) return report.error();
     at->second = std::move(report->outcomes.front());
@@ -324,10 +346,15 @@ Result<ConfigurationResult> Runner::run(const Configuration& configuration) {
 
 Result<ConfigurationResult> Runner::run(const Configuration& configuration, double share,
                                         int attempt) {
-  const Model& model = models_.at(configuration.model);
-  const std::vector<Request> batch =
-      draw_batch(batch_seed(configuration.batch), configuration.batch, configuration.lone_score(),
-                 model.limits);
+  Model& model = models_.at(configuration.model);
+  std::vector<Request> batch = draw_batch(batch_seed(configuration.batch), configuration.batch,
+                                          configuration.lone_score(), model.limits);
+  int num_adapter_blocks = 0;
+  if (configuration.adapters) {
+    const auto taken = give_adapters(model, configuration.dtype, batch);
+    if (!taken.ok()) return taken.error();
+    num_adapter_blocks = *taken;
+  }
   std::vector<Phase> phases = make_phases(configuration, model, batch, attempt);
   const std::size_t num_forerunners =
       configuration.cache == CacheState::kPartial ? phases.front().streams.size() : 0;
@@ -337,7 +364,8 @@ Result<ConfigurationResult> Runner::run(const Configuration& configuration, doub
   setting.chunk = configuration.chunk;
   // While others generate, a step spends at most a quarter of its tokens on prompts.
   setting.batched_tokens = 4 * scored_tokens_max(configuration.batch);
-  setting.num_blocks = count_blocks(configuration, model.limits, phases, share);
+  setting.num_blocks =
+      count_blocks(configuration, model.limits, phases, share) + num_adapter_blocks;
   // Forks would take the blocks of the streams that are to be preempted.
   const Edits all_fitting = configuration.preempted ? Edits::kBacktracks : Edits::kAll;
   if (configuration.edited) setting.edits = all_fitting;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -55,6 +56,7 @@ class Runner {
     ModelSource source;
     model::ModelConfig config;
     StreamLimits limits;
+    std::map<kernels::WeightType, std::vector<std::shared_ptr<const Adapter>>> adapters = {};
   };
   struct Setting {
     kernels::WeightType dtype = kernels::WeightType::kF32;
@@ -76,13 +78,16 @@ class Runner {
                                  const std::vector<Request>& batch, int attempt) const;
   Result<BatchReport> run_phases(const Model& model, const Setting& setting,
                                  std::vector<Phase> phases) const;
+  // Gives the streams of a batch their adapters. Returns the blocks that these take.
+  Result<int> give_adapters(Model& model, kernels::WeightType dtype, std::vector<Request>& batch);
   Result<const StreamOutcome*> alone(const Configuration& configuration, const Model& model,
                                      const Request& request, int index);
 
   const RunOptions options_;
   std::map<std::string, Model> models_;
-  // By model, type, batch size, whether one alone scores, and index.
-  std::map<std::tuple<std::string, kernels::WeightType, int, bool, int>, StreamOutcome> references_;
+  // By model, type, batch size, whether one alone scores, index, and the adapter's name.
+  std::map<std::tuple<std::string, kernels::WeightType, int, bool, int, std::string>, StreamOutcome>
+      references_;
 };
 
 }  // namespace lmtp::numerics

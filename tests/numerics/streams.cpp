@@ -188,6 +188,7 @@ std::vector<Request> draw_forerunners(std::uint64_t seed, const std::vector<Requ
     }
     forerunners.push_back(
         generate(std::move(prompt), draw.one_in(3) ? kTokensOfLongOnes : draw.between(1, 3)));
+    forerunners.back().adapter = request.adapter;
   }
   return forerunners;
 }

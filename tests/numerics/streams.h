@@ -41,9 +41,9 @@ int num_generated(const std::vector<Request>& batch);
 // take as many as the longest chunk of a grid.
 int scored_tokens_max(int count);
 
-// Streams whose prompts share prefixes with those of `batch` that end inside a block; a few
-// generate long texts. Of a prompt over kPromptMax they share at most kSharedOfLongMax tokens.
-// There is none for prompts of less than two tokens.
+// Streams whose prompts share prefixes with those of `batch` that end inside a block, of the same
+// adapters; a few generate long texts. Of a prompt over kPromptMax they share at most
+// kSharedOfLongMax tokens. There is none for prompts of less than two tokens.
 inline constexpr int kSharedOfLongMax = 7;
 std::vector<Request> draw_forerunners(std::uint64_t seed, const std::vector<Request>& batch,
                                       const StreamLimits& limits);

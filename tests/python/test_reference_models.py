@@ -16,7 +16,7 @@ import reference_model  # noqa: E402
 GOLDENS = ROOT / "tests" / "goldens"
 QUANTISED = sorted(p.parent for p in (GOLDENS / "quantized").glob("*/golden.json"))
 FILES = sorted(p for p in (GOLDENS / "gguf").glob("*.gguf") if p.with_suffix(".json").exists())
-ADAPTERS = sorted(p for p in (GOLDENS / "adapters").iterdir())
+ADAPTERS = sorted(p for p in (GOLDENS / "adapters").iterdir() if p.is_dir())
 
 
 def compare(golden, path, adapter=None):

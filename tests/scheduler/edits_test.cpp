@@ -335,21 +335,17 @@ TEST_P(EditsTest, MinTokensHoldsAgainAfterABacktrack) {
 
 // Keys and values depend on the adapter.
 TEST_P(EditsTest, StreamsOfOtherAdaptersShareNothing) {
-  const auto add = [this](StreamId id, int adapter) {
-    auto sequence = std::make_unique<Sequence>();
-    sequence->key = {1, id};
-    sequence->adapter = adapter;
-    sequence->tokens = counting(1, 50);
-    sequence->num_prompt = 50;
-    sequence->params.max_tokens = 20;
-    return driver_.add(std::move(sequence));
+  const std::shared_ptr<const Adapter> adapters[] = {testing::fake_adapter("a", 2),
+                                                     testing::fake_adapter("b", 2)};
+  const auto add = [&](StreamId id, int which) {
+    return driver_.generate(id, counting(1, 50), 20, 1, {}, adapters[which]);
   };
-  add(1, 1);
+  const StreamKey first = add(1, 0);
   driver_.run();
-  const StreamKey other = add(2, 2);
+  const StreamKey other = add(2, 1);
   driver_.run();
   EXPECT_EQ(scheduler().counters().num_cached_tokens, 0);
-  const StreamKey same = add(3, 1);
+  const StreamKey same = add(3, 0);
   run_until(same, 1);
   EXPECT_EQ(scheduler().counters().num_cached_tokens, 49);
   ASSERT_TRUE(scheduler().fork(same, {1, 4}));
@@ -357,7 +353,41 @@ TEST_P(EditsTest, StreamsOfOtherAdaptersShareNothing) {
   step(1);
   EXPECT_LE(num_computed() - computed, 4) << "its fork is of the same adapter";
   driver_.run();
-  EXPECT_EQ(tokens_of(other), tokens_of(same));
+  EXPECT_EQ(tokens_of(first), tokens_of(same));
+  EXPECT_NE(tokens_of(other), tokens_of(same));
+}
+
+// Nobody else has the adapter any more: it is served no longer.
+TEST_P(EditsTest, AStreamKeepsItsAdapterUntilItEnds) {
+  auto adapter = testing::fake_adapter("a", 3);
+  const std::weak_ptr<const Adapter> alive = adapter;
+  const std::vector<TokenId> prompt = counting(1, 40);
+  const std::vector<TokenId> alone =
+      FakeAgent::expected_tokens(prompt, 60, kVocab, -1, adapter.get());
+  const StreamKey key = driver_.generate(1, prompt, 60, 1, {}, adapter);
+  run_until(key, 8);
+  adapter.reset();
+  // Others join, one of an adapter of the same name.
+  auto other = testing::fake_adapter("a", 3);
+  driver_.generate(2, prompt, 4, 1, {}, other);
+  run_until(key, 10);
+  ASSERT_TRUE(scheduler().suspend(key));
+  step(2);
+  ASSERT_TRUE(scheduler().resume(key));
+  run_until(key, 12);
+  ASSERT_TRUE(scheduler().truncate(key, 4));
+  ASSERT_TRUE(scheduler().fork(key, {1, 3}));
+  ASSERT_TRUE(scheduler().append(key, std::vector<TokenId>{alone[tokens_of(key).size() - 4]}));
+  EXPECT_FALSE(alive.expired());
+  driver_.run();
+  EXPECT_EQ(tokens_of(key), alone);
+  const auto num_of_fork = static_cast<std::ptrdiff_t>(tokens_of({1, 3}).size());
+  EXPECT_GT(num_of_fork, 40);
+  EXPECT_EQ(tokens_of({1, 3}), std::vector<TokenId>(alone.end() - num_of_fork, alone.end()));
+  EXPECT_TRUE(alive.expired()) << "with the last stream";
+  driver_.generate(4, prompt, 4, 1, {}, other);
+  driver_.run();
+  scheduler().check_invariants();
 }
 
 TEST_P(EditsTest, ForksDrawBySeedsOfTheirOwn) {

@@ -254,7 +254,7 @@ TEST_F(AutoTest, ModelInfoOfWhatIsNotLoadedComesLaterAndLoadsNothing) {
       R"("lmtp": "1.1", "extensions": ["CANCEL", "LOADING", "TEXT", "BUFFERS", "NOTICES", )"
       R"("ERRORS", "SAMPLES", "MASK", "CHAT", "FORK")" +
       grammar +
-      R"(], "numerics": null, )"
+      R"(], "adapters": [], "numerics": null, )"
       R"("stats": {"num_steps": 0, )";
   EXPECT_EQ(info.substr(0, expected.size()), expected);
   EXPECT_TRUE(models->list().empty());

@@ -243,30 +243,34 @@ class FakeAgent : public scheduler::ModelAgent {
     return result;
   }
 
-  // An adapter's weights: its number, and where it is, in each of its blocks.
+  // As agents do, it keeps where the weights are and not the adapter.
+  struct Resident {
+    std::vector<BlockId> blocks;
+    std::uint64_t seed = 0;
+
+    std::uint64_t weight(std::size_t block) const { return mix(seed, static_cast<TokenId>(block)); }
+  };
   void load(const scheduler::StepPlan& plan) {
     for (const scheduler::AdapterLoad& load : plan.adapter_loads) {
       LMTP_CHECK(static_cast<int>(load.blocks.size()) == load.weights->num_blocks());
-      adapters_[load.adapter] = load;
+      const Resident resident{load.blocks, seed_of(load.weights.get())};
+      adapters_[load.adapter] = resident;
       for (std::size_t i = 0; i < load.blocks.size(); ++i) {
-        for (int at = 0; at < kBlockSize; ++at) slot(load.blocks[i], at) = weight(load, i);
+        for (int at = 0; at < kBlockSize; ++at) slot(load.blocks[i], at) = resident.weight(i);
       }
     }
-  }
-  static std::uint64_t weight(const scheduler::AdapterLoad& load, std::size_t block) {
-    return mix(seed_of(load.weights.get()), static_cast<TokenId>(block));
   }
   // REQUIRES: its weights are where they were loaded to.
   std::uint64_t seed_of_row(const scheduler::SlotState& state) {
     if (state.adapter == 0) return kSeed;
-    const scheduler::AdapterLoad& load = adapters_.at(state.adapter);
-    for (std::size_t i = 0; i < load.blocks.size(); ++i) {
+    const Resident& resident = adapters_.at(state.adapter);
+    for (std::size_t i = 0; i < resident.blocks.size(); ++i) {
       for (int at = 0; at < kBlockSize; ++at) {
-        LMTP_CHECK(slot(load.blocks[i], at) == weight(load, i), "the adapter was overwritten",
-                   state.key.stream, state.adapter, i);
+        LMTP_CHECK(slot(resident.blocks[i], at) == resident.weight(i),
+                   "the adapter was overwritten", state.key.stream, state.adapter, i);
       }
     }
-    return seed_of(load.weights.get());
+    return resident.seed;
   }
 
   scheduler::RowResult run_row(const scheduler::PlanRow& row) {
@@ -316,7 +320,7 @@ class FakeAgent : public scheduler::ModelAgent {
 
   FakeAgentOptions options_;
   scheduler::SlotTable slots_;
-  std::map<int, scheduler::AdapterLoad> adapters_;        // by number
+  std::map<int, Resident> adapters_;                      // by number
   std::deque<Step> under_way_;                            // two where it runs ahead
   bool is_forwarded_ = false;                             // the newest one, and not chosen
   std::vector<std::uint64_t> hashes_;                     // of the rows of the newest step

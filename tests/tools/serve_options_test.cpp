@@ -245,6 +245,11 @@ TEST(ServeOptions, WhatLmqlTakesIsRefusedWithWhatToUseInstead) {
   says({"gpt2", "--load_in_8bit", "True"}, "--load_in_8bit: ", "--dtype int8");
   says({"gpt2", "--load-in-4bit=True"}, "--load-in-4bit: ", "--dtype int4");
   says({"gpt2", "--device_map", "auto"}, "--device_map: ", "--cuda");
+  says({"gpt2", "--cuda", "--lora-modules", "a=b"}, "--lora-modules: ", "CPUs alone");
+  says({"gpt2", "--device", "cuda:1", "--lora-modules", "a=b"}, "--lora-modules: ", "CPUs alone");
+  says({"gpt2", "--lora-modules", "a=b", "--lora-modules", "a=c"},
+       "--lora-modules: ", "'a' is the name of two");
+  says({"gpt2", "--lora-modules", "gpt2=b"}, "--lora-modules: ", "'gpt2' is the name of two");
   says({"gpt2", "--layout", "2x2"}, "--layout: ", "--device cuda:N");
   says({"balance", "localhost:8081", "localhost:8082"}, "balance: ", "one lmtp-serve");
   says({"gpt2", "--revision", "v2"}, "--revision: ", "MODEL@REVISION");

@@ -294,10 +294,15 @@ async def ask_server(args, name, server):
         return info, ids, (prompts, scored, await ask(c, prompts, scored, args.tokens))
 
 
+def served_name(adapter):
+    """Its folder may be called like its base."""
+    return pathlib.Path(adapter).resolve().name + "-lora"
+
+
 def check(args, model, adapter, server, start):
     """Whether all is well."""
     ready_s = time.monotonic() - start
-    name = pathlib.Path(adapter).resolve().name if adapter else None
+    name = served_name(adapter) if adapter else None
     info, ids, asked = asyncio.run(ask_server(args, name, server))
     print_served(server, info, name, model, ready_s)
     report = Report(args.tolerance, is_rounded(model, info))
@@ -320,8 +325,7 @@ def write_page(args, model):
             return print(f"{adapter}\nresult: it names no base; give --base MODEL")
     print(f"{adapter + ' on ' if adapter else ''}{model}")
     if adapter:
-        path = pathlib.Path(adapter).resolve()
-        options += ["--lora-modules", f"{path.name}={path}"]
+        options += ["--lora-modules", f"{served_name(adapter)}={pathlib.Path(adapter).resolve()}"]
     path = pathlib.Path(model)
     server = LmtpServe(path.resolve() if path.exists() else model, *options)
     start = time.monotonic()

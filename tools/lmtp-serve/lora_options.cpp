@@ -58,7 +58,8 @@ void add_lora_options(CLI::App& app, RawOptions& raw) {
       ->type_name("N")
       ->capture_default_str();
   app.add_option("--max-cpu-loras", options.max_cpu_loras,
-                 "Adapters that a model is served with; each is held in memory")
+                 "Adapters of a model that are held in memory; of more, those that requests loaded "
+                 "are read again when they are asked for")
       ->check(CLI::Range(1, kAdaptersMax))
       ->type_name("N")
       ->capture_default_str();
@@ -72,6 +73,11 @@ void finish_lora_options(const RawOptions& raw, ServeOptions& options) {
   const auto refuse = [](const std::string& what) {
     throw CLI::ValidationError("--lora-modules", what);
   };
+  if (!raw.lora_modules.empty() && options.device != "cpu") {
+    refuse(
+        "adapters are computed on CPUs alone so far; leave --cuda and --device out, or serve the "
+        "model without adapters");
+  }
   for (const std::string& text : raw.lora_modules) {
     const Result<AdapterSource> module = parse_module(text, options.model);
     if (!module) refuse(module.error().message);

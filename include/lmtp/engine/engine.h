@@ -117,8 +117,9 @@ class Engine {
 // The error's text is "<field>: what is wrong and what is allowed". Any thread.
 Result<void> check_request(const Request& request, const ModelLimits& limits);
 
-// Whether a KV cache of so many blocks has a place for an adapter beside a stream of the whole
-// context: else it could never run. Any thread.
+// Blocks that a KV cache of so many has beside a stream of the whole context; may be negative. An
+// adapter that takes more could never run. Any thread.
+int adapter_blocks_max(int num_blocks, const ModelLimits& limits);
 Result<void> check_adapter(const Adapter& adapter, int num_blocks, const ModelLimits& limits);
 
 // "<field>[2]: ..." where one is not in the vocabulary. Any thread.

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,9 @@ inline constexpr int kLoraRankMax = 512;
 struct LoraOptions {
   int rank_max = 64;                                       // [1, kLoraRankMax]
   kernels::ElementType type = kernels::ElementType::kF32;  // or kBF16
+  std::int64_t bytes_max = INT64_MAX;                      // of LoraWeights::elements
+  // Asked between tensors, unless it is empty: where it says no, reading ends with kStopping.
+  std::function<bool()> goes_on = {};
 };
 
 // Reads an adapter of that model. The headers are checked before memory is taken; the error names

@@ -37,10 +37,17 @@ struct ModelDescription {
   std::vector<std::string> notes;   // what a user should know of how the folder is read
 };
 
-// Reads an adapter for the agents of a model. `by_request`: a client has named the folder, so that
-// it is held to what clients may reach. Seconds; any thread.
+// How an adapter is read.
+struct AdapterReading {
+  bool by_request = false;     // a client has named the folder, and may reach some alone
+  int blocks_max = INT32_MAX;  // Adapter::num_blocks
+  // Asked now and then; where it says no, reading ends with kStopping.
+  std::function<bool()> goes_on = {};
+};
+
+// Reads an adapter for the agents of a model. Seconds; any thread.
 using LoadAdapter = std::function<Result<std::shared_ptr<const Adapter>>(
-    const AdapterSource& source, bool by_request)>;
+    const AdapterSource& source, const AdapterReading& reading)>;
 
 // What a model takes. An estimate, on the safe side.
 struct MemoryNeed {
@@ -89,7 +96,7 @@ struct ServedModel {
   // What runs its controllers, over its tokenizer; empty: none are run. As well.
   LoadControllers load_controllers = {};
   std::vector<AdapterSource> adapters = {};  // that it is served with from its start
-  std::size_t adapters_max = 64;             // held at a time
+  std::size_t adapters_max = 64;             // held in memory at a time
   LoadAdapter load_adapter = {};             // empty: it takes none
 };
 

@@ -119,11 +119,14 @@ class Registry {
   // REQUIRES: the key is unique among live streams.
   Submission submit(Request&& request);
 
-  // Forks (Request::fork) of one live stream, by the name that its own request gave: all of them
-  // are taken, and begin with the same tokens, or none. REQUIRES: not empty; as submit().
+  // The name under which a stream of a request for `name` can be edited as long as it lives: the
+  // model's own, where `name` is that of an adapter, which may be unloaded; else `name`.
+  std::string lasting_name(const std::string& name) const;
+
+  // Forks (Request::fork) of one live stream, by the lasting name of its model: all of them are
+  // taken, and begin with the same tokens, or none. REQUIRES: not empty; as submit().
   Submission submit_forks(std::vector<Request> forks);
-  // Edits a live stream, by the name that its request gave. Where an error comes back no event
-  // does.
+  // Edits a live stream, by the lasting name of its model. Where an error comes back no event does.
   Result<void> backtrack(const std::string& model, Backtrack command);
 
   // Whether a model may be asked for with that account by that name (as submit() reads it); the
@@ -152,11 +155,13 @@ class Registry {
   bool look_up(std::string name, std::function<void(Result<ModelStatus>)> done);
 
   // Reads an adapter for a model that is ready (`base` empty: the only one) and serves it by its
-  // own name from then on; or serves it no more, where what runs with it ends with it. `done` is
-  // called once, on another thread; not at all where the registry is stopped.
+  // own name from then on, in the place of that model's adapter of this name if it may replace it;
+  // or serves it no more. What runs with an adapter that is replaced or unloaded ends with it.
+  // `done` is called once, on any thread.
   using AdapterDone = std::function<void(const Result<void>&)>;
-  void load_adapter(AdapterSource source, std::string base, AdapterDone done);
-  void unload_adapter(std::string name, AdapterDone done);
+  void load_adapter(AdapterSource source, std::string base, bool may_replace,
+                    const AdapterDone& done);
+  void unload_adapter(std::string name, const AdapterDone& done);
 
   // The models that are loaded or being loaded.
   std::vector<ModelStatus> list() const;

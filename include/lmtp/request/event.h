@@ -88,9 +88,9 @@ struct EditRefused {
 // The stream's controller has forked it: from here on there is one sample more.
 struct SampleForked {
   StreamId stream_id = 0;
-  int sample = 0;      // of the new one
-  int fork_of = 0;     // the sample whose tokens it begins with
-  int num_shared = 0;  // of those behind the prompt
+  int sample = 0;           // of the new one
+  int fork_of = 0;          // the sample whose tokens it begins with
+  int num_shared = 0;       // of those behind the prompt
   int num_backtracked = 0;  // as ForkBegun's
 };
 

@@ -326,7 +326,7 @@ void Dispatcher::submit_samples(StreamId id, Request request, int num_samples,
   }
   std::ranges::move(errors, std::back_inserter(answers));
   live.canceller.reset();
-  live.model = model_name;
+  live.model = models_.lasting_name(model_name);
   stream.waiting.reset();
   if (stream.num_alive == 0) peer.streams.erase(id);
 }

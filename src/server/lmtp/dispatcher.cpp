@@ -158,7 +158,7 @@ void Dispatcher::submit(Request request, Peer& peer, Answers& answers) {
   }
   request.sink = peer.sink;
   request.others_connected = connections_.num_clients() > 1;
-  std::string model = request.model;
+  std::string model = models_.lasting_name(request.model);
   const bool scores = request.kind == RequestKind::kScore;
   registry::Submission submitted = models_.submit(std::move(request));
   if (auto* canceller = std::get_if<std::shared_ptr<registry::StreamCanceller>>(&submitted)) {

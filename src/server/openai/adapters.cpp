@@ -62,9 +62,10 @@ void add_adapters(ServerContext& context) {
   const auto load = [&models](JsonFields& fields, const Responder& responder) {
     AdapterSource source{needed(fields, "lora_name"), needed(fields, "lora_path")};
     const std::string* base = fields.text("base_model_name");
+    const bool in_place = fields.boolean("load_inplace", false);
     if (fields.failed()) return;
     std::string sentence = "Success: LoRA adapter '" + source.name + "' added successfully.";
-    models.load_adapter(std::move(source), base != nullptr ? *base : "",
+    models.load_adapter(std::move(source), base != nullptr ? *base : "", in_place,
                         send_to(responder, std::move(sentence)));
   };
   const auto unload = [&models](JsonFields& fields, const Responder& responder) {
