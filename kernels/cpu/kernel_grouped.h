@@ -29,6 +29,7 @@ struct GroupPanels {
   Grouping by;
   std::int64_t inputs;      // padded
   std::int64_t group;       // inputs from group to group
+  std::int64_t last_group;  // its first input; it has all the padding
   std::int64_t head_size;   // of a group: what is before its codes
   std::int64_t input_size;  // of an input's codes
   std::int64_t size;        // of a panel
@@ -37,7 +38,8 @@ struct GroupPanels {
       : panels(static_cast<const float*>(weight.panels)),
         by(weight.grouping),
         inputs(padded_inputs(weight.k)),
-        group(by.group < inputs ? by.group : inputs),
+        group(by.group < weight.k ? by.group : inputs),
+        last_group((num_groups(by, weight.k) - 1) * group),
         head_size(group_head_size(by)),
         input_size(kPanelColumns / codes_per_word(by.codes)),
         size(panel_size(weight.k, weight.type, by)) {}
@@ -183,12 +185,13 @@ void add_parts(const GroupPanels& weights, const float* panel, std::int64_t firs
                std::int64_t ahead, const float* tile, float* sums) {
   const Grouping by = weights.by;
   std::int64_t start = first / weights.group * weights.group;  // of the group
+  if (start > weights.last_group) start = weights.last_group;
   const std::int64_t group_size = weights.head_size + weights.group * weights.input_size;
-  const float* head = panel + first / weights.group * group_size;
+  const float* head = panel + start / weights.group * group_size;
   const float* x = tile + grouped_units(kIsInt4, weights.group, first) * kRows;
   while (first < end) {
     const std::int64_t group_end =
-        start + weights.group < weights.inputs ? start + weights.group : weights.inputs;
+        start < weights.last_group ? start + weights.group : weights.inputs;
     const std::int64_t count = group_end - first < kPartInputs ? group_end - first : kPartInputs;
     const GroupPart part{head + weights.head_size + (first - start) * weights.input_size, head,
                          by.has_offsets ? head + weights.head_size - kPanelColumns : nullptr,

@@ -188,8 +188,8 @@ void RegistryActor::load_adapter(const AdapterSource& source, const std::string&
   const Result<void> started = read_adapter(
       slot, source,
       [slot, source, may_replace, done](RegistryActor& actor,
-                                        Result<std::shared_ptr<const Adapter>> adapter) {
-        done(adapter ? actor.add_adapter(slot, source, may_replace, *std::move(adapter))
+                                        const Result<std::shared_ptr<const Adapter>>& adapter) {
+        done(adapter ? actor.add_adapter(slot, source, may_replace, *adapter)
                      : Result<void>(adapter.error()));
       });
   if (!started) done(started.error());
@@ -203,7 +203,7 @@ Result<void> RegistryActor::add_adapter(const Slot& slot, const AdapterSource& s
   if (*found != slot) {
     return Error{ErrorCode::kUnavailable, "the model was unloaded meanwhile; retry"};
   }
-  const Result<void> fits =
+  Result<void> fits =
       engine::check_adapter(*adapter, slot->engine->stats().agent.num_blocks, slot->served->limits);
   if (!fits) return fits;
   std::erase_if(slot->adapters,
