@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "half.h"
 #include "kernels/linear.h"
+#include "lmtp/base/half.h"
 
 namespace lmtp::kernels {
 

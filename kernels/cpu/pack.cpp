@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "group_element.h"
-#include "half.h"
 #include "kernels/linear.h"
+#include "lmtp/base/half.h"
 #include "pack_groups.h"
 #include "round_bf16.h"
 #include "unit_element.h"

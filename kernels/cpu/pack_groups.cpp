@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
-#include "half.h"
 #include "lmtp/base/check.h"
+#include "lmtp/base/half.h"
 #include "round_bf16.h"
 
 namespace lmtp::kernels {

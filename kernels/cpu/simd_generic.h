@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "half.h"
+#include "lmtp/base/half.h"
 #include "round_bf16.h"
 
 namespace lmtp::kernels::LMTP_KERNELS_ISA {

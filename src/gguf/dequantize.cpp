@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "lmtp/base/check.h"
+#include "lmtp/base/half.h"
 #include "lmtp/gguf/codes.h"
 
 namespace lmtp::gguf {
@@ -20,16 +21,7 @@ float widen_bf16(const unsigned char* from) {
 }
 
 float widen_f16(const unsigned char* from) {
-  const auto half = static_cast<std::uint32_t>(from[0] | from[1] << 8);
-  const std::uint32_t sign = (half & 0x8000) << 16;
-  const std::uint32_t exponent = half >> 10 & 0x1F;
-  const std::uint32_t fraction = half & 0x3FF;
-  if (exponent == 0x1F) return std::bit_cast<float>(sign | 0x7F800000 | fraction << 13);
-  if (exponent == 0) {
-    const float value = std::ldexp(static_cast<float>(fraction), -24);
-    return sign != 0 ? -value : value;
-  }
-  return std::bit_cast<float>(sign | (exponent + 112) << 23 | fraction << 13);
+  return half_value(static_cast<std::uint32_t>(from[0] | from[1] << 8));
 }
 
 // A scale, then 32 signed bytes.

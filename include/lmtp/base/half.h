@@ -1,9 +1,9 @@
-// IEEE half precision numbers as bits.
+// IEEE half precision numbers as bits. Any thread.
 #pragma once
 
 #include <cstdint>
 
-namespace lmtp::kernels {
+namespace lmtp {
 
 // Subnormals, infinities and NaN included.
 [[gnu::always_inline]] inline float half_value(std::uint32_t half) {
@@ -40,4 +40,4 @@ namespace lmtp::kernels {
   return sign | ((magnitude - 0x38000000U + 0xFFFU + ((magnitude >> 13) & 1U)) >> 13);
 }
 
-}  // namespace lmtp::kernels
+}  // namespace lmtp
