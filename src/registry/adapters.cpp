@@ -244,9 +244,9 @@ void RegistryActor::unload_adapter(const std::string& name, const Registry::Adap
 // Whether the request has the adapter that it names, if any; else it waits until that has been
 // read again, behind those that wait for it already. REQUIRES: the slot is ready.
 Result<bool> RegistryActor::give_adapter(const Slot& slot, Request& request) {
-  const auto found = std::ranges::find(slot->adapters, request.model,
-                                       [](const ServedAdapter& one) { return one.source.name; });
-  if (request.adapter != nullptr || found == slot->adapters.end()) return true;
+  if (request.adapter != nullptr) return true;
+  ServedAdapter* const found = find_adapter(slot->adapters, request.model);
+  if (found == nullptr) return true;
   found->touch();
   if (found->adapter == nullptr) {
     if (request.kind == RequestKind::kAwaitModel) return true;

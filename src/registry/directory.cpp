@@ -14,14 +14,6 @@ bool LoadState::raise(int to) {
   return to > before;
 }
 
-const ServedAdapter* find_adapter(const std::vector<ServedAdapter>& adapters,
-                                  const std::string& name) {
-  for (const ServedAdapter& served : adapters) {
-    if (served.source.name == name) return &served;
-  }
-  return nullptr;
-}
-
 const engine::ModelLimits* ModelEntry::limits() const {
   if (served == nullptr) return nullptr;
   return sized ? &served->limits : &limits_at_most;

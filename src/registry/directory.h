@@ -2,6 +2,7 @@
 // actor publishes another one when something has changed.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -62,9 +63,13 @@ struct ServedAdapter {
 
   void touch() const { use->last = Clock::now().time_since_epoch().count(); }
 };
-// Null: there is none of that name.
-const ServedAdapter* find_adapter(const std::vector<ServedAdapter>& adapters,
-                                  const std::string& name);
+// Among ServedAdapters, const or not. Null: there is none of that name.
+template <typename Adapters>
+auto* find_adapter(Adapters& adapters, const std::string& name) {
+  const auto found = std::ranges::find_if(
+      adapters, [&](const ServedAdapter& one) { return one.source.name == name; });
+  return found == adapters.end() ? nullptr : &*found;
+}
 
 // A name that is being sought, or a model.
 struct ModelEntry {
