@@ -2,6 +2,7 @@
 // allows it draws one by their number and the length of the sequence.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -9,6 +10,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -32,8 +34,8 @@ class Player {
   Player(aici::Runtime& runtime, int vocab_size, aici::Sequence first_id = 1)
       : runtime_(runtime), vocab_size_(vocab_size), next_id_(first_id) {}
 
-  // Runs a request for each script to its end; `steps_max` choices each. Empty where something
-  // was not answered in half a minute.
+  // Runs a request for each script to its end; `steps_max` choices each. Empty where nothing
+  // was answered for half a minute.
   Endings play(const std::vector<std::string>& scripts, int steps_max = 100) {
     steps_max_ = steps_max;
     for (std::size_t i = 0; i < scripts.size(); ++i) {
@@ -47,10 +49,10 @@ class Player {
                              });
                            });
     }
-    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
     while (num_open_ > 0) {
       std::unique_lock lock(mutex_);
-      if (!changed_.wait_until(lock, until, [this] { return !events_.empty(); })) return {};
+      const auto is_there = [this] { return !events_.empty(); };
+      if (!changed_.wait_for(lock, std::chrono::seconds(30), is_there)) return {};
       const auto events = std::exchange(events_, {});
       lock.unlock();
       for (const auto& event : events) event();
@@ -59,6 +61,10 @@ class Player {
   }
 
   aici::Sequence next_id() const { return next_id_; }
+
+  // Before each call of a sequence. The runtime then has time to act on a call before the next one,
+  // of a fork of the same sequence, has come.
+  std::chrono::milliseconds pause{0};
 
  private:
   struct Stream {
@@ -110,6 +116,7 @@ class Player {
   }
 
   void advance(aici::Sequence id, aici::Report report) {
+    std::this_thread::sleep_for(pause);
     runtime_.advance(id, std::move(report), [this, id](aici::Advance answer) {
       post([this, id, answer = std::move(answer)] { on_advance(id, answer); });
     });
@@ -148,6 +155,7 @@ class Player {
     if (++stream.num_steps > steps_max_) return end(id, "length");
     const auto group = fork(id, static_cast<std::size_t>(answer.num_forks));
     for (const aici::Sequence each : group) {
+      std::this_thread::sleep_for(pause);
       runtime_.choose(each, group, [this, each](aici::Choice choice) {
         post([this, each, choice = std::move(choice)] { on_choice(each, choice); });
       });

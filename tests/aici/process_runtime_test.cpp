@@ -80,6 +80,7 @@ class ProcessRuntimeTest : public ::testing::TestWithParam<Setting> {
     options.futex = GetParam().futex;
     options.json_mib = 1;
     options.bias_mib = 1;
+    options.step_time = std::chrono::seconds(10);  // however slow the machine is
     options.folder = folder_.path();
     return options;
   }
@@ -157,6 +158,13 @@ TEST_P(ProcessRuntimeTest, RunsManyAtATime) {
   std::vector<std::string> scripts;
   for (int i = 0; i < 40; ++i) scripts.push_back(kScripts[static_cast<std::size_t>(i) % 5]);
   expect_same(Player(*runtime, kVocab).play(scripts), expected(scripts));
+}
+
+TEST_P(ProcessRuntimeTest, GoesTheSameWayWhereItsCallsComeOneByOne) {
+  const auto runtime = make(options());
+  Player player(*runtime, kVocab);
+  player.pause = std::chrono::milliseconds(3);  // more than choices wait for others
+  expect_same(player.play(kScripts), expected(kScripts));
 }
 
 // Seconds, so once for each dialect and each mode.

@@ -255,6 +255,22 @@ class StepsCTest : public StepsTest {
   static Json drawn(int row) {
     return {{"sample_mask", row}, {"temperature", 0.5}, {"splices", Json::array()}};
   }
+  // Sequence 1 has chosen these.
+  void begin_with(Json list) {
+    steps_->bind("r1", 1, now());
+    advance(1);
+    choose(1, {1});
+    answer_mid({{"1", branches(std::move(list))}});
+    ASSERT_TRUE(step().ok());
+  }
+  // By the last command.
+  std::vector<TokenId> tokens_told() const {
+    std::vector<TokenId> tokens;
+    for (const Json& op : channel_.commands.back().at("ops")) {
+      for (const Json& token : op.at("tokens")) tokens.push_back(token.get<TokenId>());
+    }
+    return tokens;
+  }
 };
 
 TEST_F(StepsCTest, AnOpSaysWhatBecameOfTheLastAndAForkComesWithItsParent) {
@@ -285,6 +301,68 @@ TEST_F(StepsCTest, AnOpSaysWhatBecameOfTheLastAndAForkComesWithItsParent) {
                  "clone_idx":1}]})"));
   EXPECT_EQ(choices_.at(2).kind, Choice::Kind::kStop);
   EXPECT_FALSE(steps_->has(1));
+}
+
+// The command in which the parent asks has the reports of its forks; its answer has their choices.
+TEST_F(StepsCTest, WhatForksChooseBeforeTheyAskIsKept) {
+  begin_with(Json::array({forced({}, 0), forced({}, 0), forced({}, 0), forced({}, 0)}));
+  steps_->fork(1, {2, 3, 4}, now());
+  for (const Sequence id : {1U, 2U, 3U, 4U}) advance(id);
+  choose(1, {1});
+  answer_mid({{"1", branches(Json::array({drawn(0)}))},
+              {"2", branches(Json::array({forced({9}, 0)}))},
+              {"3", branches(Json::array())},
+              {"4", branches(Json::array({forced({}, 0)}))}});
+  ASSERT_TRUE(step(milliseconds(50)).ok());
+  EXPECT_EQ(channel_.commands.at(1).at("ops").size(), 4U);
+  EXPECT_FALSE(choices_.contains(2));
+  choose(2, {2});
+  EXPECT_THAT(choices_.at(2).branches.at(0).splices.at(0).appended, ElementsAre(9));
+  choose(3, {3});
+  EXPECT_EQ(choices_.at(3).kind, Choice::Kind::kStop);
+  choose(4, {4});
+  EXPECT_EQ(choices_.at(4).kind, Choice::Kind::kSuspend);
+  EXPECT_EQ(channel_.commands.size(), 2U);
+  // What it is told of next is what became of that.
+  advance(2, {.appended = {9}});
+  choose(2, {2});
+  answer_mid({{"2", branches(Json::array({drawn(0)}))}});
+  ASSERT_TRUE(step(milliseconds(50)).ok());
+  EXPECT_EQ(channel_.commands.at(2).at("ops").at(0).at("tokens"), Json::array({9}));
+}
+
+TEST_F(StepsCTest, AForkThatAsksWaitsForTheReportsOfAll) {
+  begin_with(Json::array({forced({9}, 0), drawn(1), drawn(1)}));
+  steps_->fork(1, {2, 3}, now());
+  advance(1, {.appended = {9}});
+  choose(1, {1});
+  advance(2, {.sampled = 6, .appended = {6}});
+  EXPECT_EQ(steps_->next_time(), Time::max());
+  ASSERT_TRUE(step(milliseconds(5000)).ok());
+  EXPECT_EQ(channel_.commands.size(), 1U);
+  advance(3, {.sampled = 7, .appended = {7}});
+  answer_mid({{"1", branches(Json::array({drawn(0)}))},
+              {"2", branches(Json::array({drawn(0)}))},
+              {"3", branches(Json::array({drawn(0)}))}});
+  ASSERT_TRUE(step(milliseconds(50)).ok());
+  EXPECT_THAT(tokens_told(), ElementsAre(9, 6, 7));
+}
+
+TEST_F(StepsCTest, AParentThatIsFreedStaysUntilItsForksHaveReported) {
+  begin_with(Json::array({forced({9}, 0), drawn(1)}));
+  steps_->fork(1, {2}, now());
+  advance(1, {.appended = {9}});
+  steps_->free(1, now());
+  EXPECT_EQ(steps_->next_time(), Time::max());
+  ASSERT_TRUE(step(milliseconds(5000)).ok());
+  EXPECT_EQ(channel_.commands.size(), 1U);
+  advance(2, {.sampled = 6, .appended = {6}});
+  answer_mid({{"1", branches(Json::array({drawn(0)}))}, {"2", branches(Json::array({drawn(0)}))}});
+  ASSERT_TRUE(step(milliseconds(5000)).ok());
+  EXPECT_THAT(tokens_told(), ElementsAre(9, 6));
+  EXPECT_EQ(channel_.commands.at(1).at("freed"), Json::array({1}));
+  choose(2, {2});
+  EXPECT_TRUE(choices_.at(2).branches.at(0).samples);
 }
 
 TEST_F(StepsCTest, OneThatWaitsIsAskedAgainAndItsChoiceIsKept) {

@@ -113,6 +113,7 @@ void Steps::stop(LiveSequence& sequence, Time now) {
 
 std::vector<std::vector<Sequence>> Steps::ready_groups() const {
   std::vector<std::vector<Sequence>> groups;
+  const std::set<Sequence> incomplete = incomplete_families();
   for (const auto& [id, sequence] : live_) {
     if (sequence.stage != Stage::kChoosing) continue;
     std::vector<Sequence> members;
@@ -123,6 +124,7 @@ std::vector<std::vector<Sequence>> Steps::ready_groups() const {
       const bool asks = is_there && found->second.stage == Stage::kChoosing;
       if (asks) members.push_back(member);
       is_ready = is_ready && (asks || !is_there || found->second.is_freed);
+      if (asks && incomplete.contains(family_of(member, found->second))) is_ready = false;
     }
     // Once for each group: where its first member is met.
     if (is_ready && !members.empty() && std::ranges::min(members) == id) {
@@ -130,6 +132,26 @@ std::vector<std::vector<Sequence>> Steps::ready_groups() const {
     }
   }
   return groups;
+}
+
+Sequence Steps::family_of(Sequence id, const LiveSequence& sequence) {
+  return sequence.is_known ? id : sequence.parent.value_or(id);
+}
+
+std::set<Sequence> Steps::incomplete_families() const {
+  std::set<Sequence> families;
+  for (const auto& [id, sequence] : live_) {
+    if (sequence.is_known || !sequence.parent) continue;
+    const auto lacks_report = [](const LiveSequence& member, Stage before) {
+      return member.stage == before && !member.is_freed;
+    };
+    const auto parent = live_.find(*sequence.parent);
+    const bool is_incomplete =
+        lacks_report(sequence, Stage::kIdle) ||
+        (parent != live_.end() && lacks_report(parent->second, Stage::kChosen));
+    if (is_incomplete) families.insert(*sequence.parent);
+  }
+  return families;
 }
 
 std::vector<Sequence> Steps::unknown_children(Sequence parent) const {

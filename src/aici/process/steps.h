@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -99,8 +100,15 @@ class Steps {
   void fail(LiveSequence& sequence, const std::string& reason, Time now);
   void stop(LiveSequence& sequence, Time now);
 
-  // The groups that can be asked now, each with all its members that ask.
+  // The groups that can be asked now, each with all its members that ask. No member is of a family
+  // that is incomplete.
   std::vector<std::vector<Sequence>> ready_groups() const;
+  // A fork of which the runtime does not know is told of together with its parent and what each of
+  // them did. Families, each by its parent, in which one has not reported that yet; one that is
+  // freed never will.
+  std::set<Sequence> incomplete_families() const;
+  // Itself, where it is no such fork.
+  static Sequence family_of(Sequence id, const LiveSequence& sequence);
   // Children of whom the runtime does not know yet, in the order of their branches.
   std::vector<Sequence> unknown_children(Sequence parent) const;
   // When choices that are ready have waited long enough for others.

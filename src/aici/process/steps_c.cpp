@@ -1,7 +1,8 @@
 // Dialect C. All that a sequence does is one op of mid_process: it says what became of the last
 // choice and asks for the next. So advance() is answered here, and its report goes with choose().
-// A sequence that is suspended is asked again with an empty report, and what it then chooses is
-// kept for choose().
+// What is chosen before choose() asks for it is kept: by a sequence that is suspended, which is
+// asked again with an empty report; and by the parent and the forks of one that has asked, as the
+// command in which the first of them asks tells the reports of all.
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -50,13 +51,15 @@ class StepsC : public Steps {
         for (const Sequence id : group) add(id);
       }
     }
+    const std::set<Sequence> incomplete = incomplete_families();
     for (auto& [id, sequence] : live_) {
+      if (incomplete.contains(family_of(id, sequence))) continue;
       const bool is_last = sequence.is_freed &&
                            (!sequence.is_known || sequence.report || !unknown_children(id).empty());
       const bool is_asked = sequence.stage == Stage::kAdvancing || is_last;
       if (is_asked && ops_.size() < num_max) add(id);
     }
-    list_freed();
+    list_freed(incomplete);
     if (ops_.empty()) return {};
     const Result<Json> data = channel.ask(wire_c::command_of(ops_, freed_), options_.answer_time);
     if (!data) return data.error();
@@ -76,9 +79,11 @@ class StepsC : public Steps {
   Time free_time() const {
     Time first = Time::max();
     bool is_alone = true;
+    const std::set<Sequence> incomplete = incomplete_families();
     for (const auto& [id, sequence] : live_) {
       if (sequence.is_freed) {
-        first = std::min(first, sequence.since);
+        const bool waits = incomplete.contains(family_of(id, sequence));
+        if (!waits) first = std::min(first, sequence.since);
       } else {
         is_alone = is_alone && sequence.stage == Stage::kEnded;
       }
@@ -115,10 +120,11 @@ class StepsC : public Steps {
     for (const Sequence child : children) add(child);
   }
 
-  // The runtime wants an op in every command.
-  void list_freed() {
+  // The runtime wants an op in every command. A parent stays until its children were made.
+  void list_freed(const std::set<Sequence>& incomplete) {
     for (const auto& [id, sequence] : live_) {
-      if (sequence.is_freed && sequence.is_known) freed_.push_back(id);
+      const bool stays = !sequence.is_known || incomplete.contains(id);
+      if (sequence.is_freed && !stays) freed_.push_back(id);
     }
     if (ops_.empty() && !freed_.empty()) add(freed_.front());
   }
@@ -166,6 +172,8 @@ class StepsC : public Steps {
     if (sequence.is_suspended) choice = Choice{.kind = Choice::Kind::kSuspend};
     if (sequence.stage == Stage::kChoosing) {
       answer(sequence, std::move(choice), now);
+    } else if (sequence.stage == Stage::kAdvanced) {
+      sequence.next_choice = std::move(choice);
     } else if (sequence.stage == Stage::kAdvancing && !sequence.is_suspended) {
       sequence.next_choice = std::move(choice);
       answer(sequence, Advance{}, now);
