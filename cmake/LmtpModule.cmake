@@ -1,10 +1,12 @@
 # The shapes of target in this tree.
 #
 #   lmtp_module(NAME SOURCES a.cpp ... [DEPS module ...] [PUBLIC_LIBS target ...]
-#               [PRIVATE_LIBS target ...])
+#               [PRIVATE_LIBS target ...] [WAITS])
 #     The static library lmtp_NAME of src/NAME. Includes: include/ for all, its own folder for
 #     itself. DEPS are what its files include, and all of it: tools/dev/tidy.py compares.
-#     Without SOURCES it is a header-only (INTERFACE) library.
+#     Without SOURCES it is a header-only (INTERFACE) library. WAITS: it waits for sockets and files
+#     more than it computes, so that it has -O2 where others have -O3 and nothing under a sanitizer,
+#     where it then takes a third of the time to compile.
 #
 #   lmtp_plugin(NAME SOURCES a.cpp ... [DEPS module ...] [PRIVATE_LIBS target ...])
 #     The shared library liblmtp_NAME.so in the build's lib/lmtp/, which a program loads when it
@@ -16,7 +18,8 @@
 #     that name, labelled MODULE. Links lmtp_MODULE where there is one, GoogleTest and GoogleMock
 #     with their main. Includes: tests/ and tests/support/. Knows LMTP_SOURCE_DIR and LMTP_BIN_DIR
 #     as strings. The label release_only keeps a test out of the sanitizers' builds and runs; under
-#     ThreadSanitizer there are only those labelled tsan, in which threads meet.
+#     ThreadSanitizer there are only those labelled tsan, in which threads meet. Those labelled long
+#     `tools/test --long` runs.
 #     TEST_DATA: the cases of its suite TestData (tests/support/test_data.h) are a ctest entry of
 #     this name, labelled test_data, which ctest lists as skipped where LMTP_TEST_DATA is not set.
 #
@@ -44,7 +47,7 @@ include_guard(GLOBAL)
 # Headers take longer to read than most files to compile. So that this can be, no two files of a
 # module or program have something of the same name in their unnamed namespaces; tools/dev/lint.py
 # reads a file alone where it is given its name.
-option(LMTP_UNITY "Compile eight files of a module at a time: half the time for a whole build" ON)
+option(LMTP_UNITY "Compile 32 files of a module at a time: a third of the time for a build" ON)
 
 # lmtp_unity(TARGET BATCH): so many of its files at a time.
 function(lmtp_unity target batch)
@@ -54,6 +57,15 @@ function(lmtp_unity target batch)
     # For gcc a .cpp file that is included is a header.
     target_compile_options(${target} PRIVATE
       $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
+  endif()
+endfunction()
+
+# Of what WAITS says.
+function(lmtp_optimize_less target)
+  if(LMTP_SANITIZE)
+    target_compile_options(${target} PRIVATE -O0)
+  elseif(CMAKE_BUILD_TYPE STREQUAL "Release")
+    target_compile_options(${target} PRIVATE -O2)
   endif()
 endfunction()
 
@@ -73,7 +85,7 @@ function(lmtp_resolve_deps out)
 endfunction()
 
 function(lmtp_module name)
-  cmake_parse_arguments(arg "" "" "SOURCES;DEPS;PUBLIC_LIBS;PRIVATE_LIBS" ${ARGN})
+  cmake_parse_arguments(arg "WAITS" "" "SOURCES;DEPS;PUBLIC_LIBS;PRIVATE_LIBS" ${ARGN})
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "lmtp_module(${name}): unknown arguments ${arg_UNPARSED_ARGUMENTS}")
   endif()
@@ -86,7 +98,10 @@ function(lmtp_module name)
     return()
   endif()
   add_library(lmtp_${name} STATIC ${arg_SOURCES})
-  lmtp_unity(lmtp_${name} 8)
+  lmtp_unity(lmtp_${name} 32)
+  if(arg_WAITS)
+    lmtp_optimize_less(lmtp_${name})
+  endif()
   target_include_directories(lmtp_${name}
     PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_BINARY_DIR}/include
     PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
@@ -108,7 +123,8 @@ function(lmtp_program name)
   cmake_parse_arguments(arg "" "" "SOURCES;DEPS" ${ARGN})
   lmtp_resolve_deps(deps ${arg_DEPS})
   add_executable(${name} ${arg_SOURCES})
-  lmtp_unity(${name} 8)
+  lmtp_unity(${name} 32)
+  lmtp_optimize_less(${name})
   target_link_libraries(${name} PRIVATE ${deps} lmtp_warnings)
 endfunction()
 

@@ -11,9 +11,9 @@ namespace {
 constexpr int kForcedRoundsMax = 10;  // of one pre_process
 
 // A controller is of dialect A where it has one of these.
-Dialect dialect_of(const wasm::Module& module) {
+ModuleDialect dialect_of(const wasm::Module& module) {
   const bool is_a = module.exports("aici_pre_process") || module.exports("aici_post_process");
-  return is_a ? Dialect::kA : Dialect::kC;
+  return is_a ? ModuleDialect::kA : ModuleDialect::kC;
 }
 
 Error failed(const char* where, const Error& error) {
@@ -47,7 +47,7 @@ Choice one_branch(Branch branch) {
 Result<std::unique_ptr<Controller>> Controller::make(std::shared_ptr<const World> world,
                                                      std::shared_ptr<const wasm::Module> module,
                                                      std::string arg, Variables& variables) {
-  const Dialect dialect = dialect_of(*module);
+  const ModuleDialect dialect = dialect_of(*module);
   Result<std::unique_ptr<Guest>> guest =
       Guest::make(world, std::move(module), dialect, std::move(arg), variables);
   if (!guest) return guest.error();
@@ -125,7 +125,7 @@ Result<void> Controller::pre(Advance& advance) {
 
 Advance Controller::advance(const Report& report) {
   Advance advance;
-  if (dialect_ == Dialect::kC) {
+  if (dialect_ == ModuleDialect::kC) {
     if (suspended_group_.empty()) {
       report_ = report;
       return advance;
@@ -163,7 +163,7 @@ Choice Controller::choose(const std::vector<Sequence>& fork_group) {
 }
 
 Choice Controller::mid(const std::vector<Sequence>& fork_group) {
-  Result<Choice> result = dialect_ == Dialect::kA ? mid_a(fork_group) : mid_c(fork_group);
+  Result<Choice> result = dialect_ == ModuleDialect::kA ? mid_a(fork_group) : mid_c(fork_group);
   Choice choice = result ? std::move(*result) : failure_of<Choice>(failed("mid", result.error()));
   choice.log = guest_->take_log();
   return choice;

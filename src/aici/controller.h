@@ -30,7 +30,8 @@ class Controller {
   Result<std::unique_ptr<Controller>> fork(Sequence sequence) const;
 
  private:
-  Controller(std::shared_ptr<const World> world, Dialect dialect, std::unique_ptr<Guest> guest)
+  Controller(std::shared_ptr<const World> world, ModuleDialect dialect,
+             std::unique_ptr<Guest> guest)
       : world_(std::move(world)), dialect_(dialect), guest_(std::move(guest)) {}
 
   Result<void> check_tokens(const std::vector<TokenId>& tokens) const;
@@ -41,10 +42,10 @@ class Controller {
   Choice mid(const std::vector<Sequence>& fork_group);
 
   const std::shared_ptr<const World> world_;
-  const Dialect dialect_;
+  const ModuleDialect dialect_;
   std::unique_ptr<Guest> guest_;
   ResultReader reader_;
-  // Dialect C: what the next mid_process is told.
+  // ModuleDialect C: what the next mid_process is told.
   Report report_;
   std::vector<Sequence> suspended_group_;  // of the choose() that was suspended; else empty
   std::optional<Choice> early_choice_;     // that the next choose() gives

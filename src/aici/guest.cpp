@@ -23,10 +23,10 @@ Result<std::shared_ptr<const World>> World::make(const EmbeddedOptions& options)
   Result<std::shared_ptr<wasm::Engine>> engine = wasm::Engine::make();
   if (!engine) return engine.error();
   Result<std::shared_ptr<const wasm::Imports>> imports_a =
-      wasm::Imports::make(*engine, host_functions(Dialect::kA));
+      wasm::Imports::make(*engine, host_functions(ModuleDialect::kA));
   if (!imports_a) return imports_a.error();
   Result<std::shared_ptr<const wasm::Imports>> imports_c =
-      wasm::Imports::make(*engine, host_functions(Dialect::kC));
+      wasm::Imports::make(*engine, host_functions(ModuleDialect::kC));
   if (!imports_c) return imports_c.error();
   const int vocab_size = options.vocab_size;
   return std::make_shared<const World>(
@@ -37,11 +37,12 @@ Result<std::shared_ptr<const World>> World::make(const EmbeddedOptions& options)
 
 Result<std::unique_ptr<Guest>> Guest::make(std::shared_ptr<const World> world,
                                            std::shared_ptr<const wasm::Module> module,
-                                           Dialect dialect, std::string arg, Variables& variables) {
+                                           ModuleDialect dialect, std::string arg,
+                                           Variables& variables) {
   std::unique_ptr<Guest> made(new Guest(std::move(world), dialect, variables));
   const World& its = *made->world_;
   Result<std::unique_ptr<wasm::Instance>> instance = wasm::Instance::make(
-      dialect == Dialect::kA ? its.imports_a : its.imports_c, std::move(module),
+      dialect == ModuleDialect::kA ? its.imports_a : its.imports_c, std::move(module),
       {.memory_bytes = its.limits.memory_bytes, .start_time = its.limits.init_time}, made.get());
   if (!instance) return instance.error();
   made->instance_ = std::move(*instance);
@@ -65,7 +66,7 @@ Result<std::unique_ptr<Guest>> Guest::copy() const {
 // Those of another instance of the module are no good for this one.
 Result<void> Guest::find_functions() {
   for (std::size_t i = 0; i < kStepNames.size(); ++i) {
-    if (dialect_ == Dialect::kC && static_cast<Entry>(i) != Entry::kMid) continue;
+    if (dialect_ == ModuleDialect::kC && static_cast<Entry>(i) != Entry::kMid) continue;
     Result<wasm::Instance::Function> found = instance_->find(kStepNames[i], 1, false);
     if (!found) return found.error();
     steps_[i] = *found;

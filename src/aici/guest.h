@@ -15,7 +15,7 @@
 
 namespace lmtp::aici {
 
-enum class Dialect {
+enum class ModuleDialect {
   kA,  // pre_process, mid_process, post_process
   kC,  // mid_process alone
 };
@@ -52,7 +52,7 @@ class Guest {
   // variables: outlive the guest.
   static Result<std::unique_ptr<Guest>> make(std::shared_ptr<const World> world,
                                              std::shared_ptr<const wasm::Module> module,
-                                             Dialect dialect, std::string arg,
+                                             ModuleDialect dialect, std::string arg,
                                              Variables& variables);
   // A copy as it is now. The error says why the module cannot be copied.
   Result<std::unique_ptr<Guest>> copy() const;
@@ -83,7 +83,7 @@ class Guest {
   Sequence sequence() const { return sequence_; }
 
  private:
-  Guest(std::shared_ptr<const World> world, Dialect dialect, Variables& variables)
+  Guest(std::shared_ptr<const World> world, ModuleDialect dialect, Variables& variables)
       : world_(std::move(world)), dialect_(dialect), variables_(variables) {}
 
   Result<void> find_functions();
@@ -91,7 +91,7 @@ class Guest {
                              std::span<const std::uint32_t> args, std::chrono::milliseconds time);
 
   const std::shared_ptr<const World> world_;
-  const Dialect dialect_;
+  const ModuleDialect dialect_;
   Variables& variables_;
   std::unique_ptr<wasm::Instance> instance_;
   std::array<wasm::Instance::Function, 3> steps_;
@@ -107,6 +107,6 @@ class Guest {
 };
 
 // The functions of a dialect's controllers.
-std::vector<wasm::HostFunction> host_functions(Dialect dialect);
+std::vector<wasm::HostFunction> host_functions(ModuleDialect dialect);
 
 }  // namespace lmtp::aici

@@ -245,11 +245,11 @@ constexpr std::array kWasiFunctions = {
 
 }  // namespace
 
-std::vector<wasm::HostFunction> host_functions(Dialect dialect) {
+std::vector<wasm::HostFunction> host_functions(ModuleDialect dialect) {
   std::vector<wasm::HostFunction> functions(kAici.begin(), kAici.end());
   functions.insert(functions.end(), kWasiFunctions.begin(), kWasiFunctions.end());
   functions.push_back(
-      {kEnv, "aici_host_return_logit_bias", "i", dialect == Dialect::kC, return_logit_bias});
+      {kEnv, "aici_host_return_logit_bias", "i", dialect == ModuleDialect::kC, return_logit_bias});
   return functions;
 }
 

@@ -16,8 +16,8 @@ namespace lmtp::model {
 namespace {
 
 constexpr std::size_t kSlotBytes = std::size_t{32} << 20;
-constexpr std::size_t kPieceBytes = std::size_t{64} << 20;
-constexpr std::size_t kAlignment = 256;
+constexpr std::size_t kDevicePieceBytes = std::size_t{64} << 20;
+constexpr std::size_t kDeviceAlignment = 256;
 
 // A part of the upload ring: pinned memory and a stream for its copy, so that one slot is filled
 // while another is being copied.
@@ -122,13 +122,13 @@ class DeviceStore : public WeightStore {
 
   // Allocates from a large piece of device memory, since device allocations are slow.
   std::shared_ptr<std::byte> allocate(std::size_t num_bytes) {
-    num_bytes = (num_bytes + kAlignment - 1) / kAlignment * kAlignment;
+    num_bytes = (num_bytes + kDeviceAlignment - 1) / kDeviceAlignment * kDeviceAlignment;
     if (num_bytes > piece_.num_bytes() - used_bytes_) {
-      if (num_bytes >= kPieceBytes / 4) {
+      if (num_bytes >= kDevicePieceBytes / 4) {
         const auto own = kernels::Memory::allocate(backend(), num_bytes).shared();
         return {own, static_cast<std::byte*>(own.get())};
       }
-      piece_ = kernels::Memory::allocate(backend(), kPieceBytes);
+      piece_ = kernels::Memory::allocate(backend(), kDevicePieceBytes);
       used_bytes_ = 0;
     }
     auto* data = static_cast<std::byte*>(piece_.data()) + used_bytes_;

@@ -60,7 +60,7 @@ constexpr Known kFunctions[] = {
 // Keys under which training loops store a state dict.
 constexpr std::string_view kStateDicts[] = {"state_dict", "model_state_dict", "model", "module"};
 
-const Known* find(const Value& global) {
+const Known* find_known(const Value& global) {
   const auto is_it = [&](const Known& known) {
     return known.module == global.module && known.name == global.text;
   };
@@ -333,7 +333,7 @@ class PickleReader {
 
   void push_global(std::string_view module, std::string_view name) {
     const Value global{.kind = Kind::kGlobal, .number = 0, .text = name, .module = module};
-    if (find(global) == nullptr) {
+    if (find_known(global) == nullptr) {
       return fail("it asks for '" + std::string(module) + "." + std::string(name) +
                   "', and nothing but a state dict's tensors is read");
     }
@@ -349,7 +349,7 @@ class PickleReader {
       return fail("it has a storage that is not as torch.save writes one");
     }
     push_index(Kind::kStorage, storages_.size());
-    storages_.push_back({.type = find(items(id)[1])->type, .name = items(id)[2].text});
+    storages_.push_back({.type = find_known(items(id)[1])->type, .name = items(id)[2].text});
   }
 
   // The calls that torch.save writes for a tensor: interpreted here, nothing is executed.
@@ -403,7 +403,7 @@ class PickleReader {
     const bool typed = values.size() > 6 && values[6].kind == Kind::kGlobal;
     push_index(Kind::kTensor, tensors_.size());
     tensors_.push_back({.name = {},
-                        .type = typed ? find(values[6])->type : storage.type,
+                        .type = typed ? find_known(values[6])->type : storage.type,
                         .storage = storage.name,
                         .offset = values[1].number,
                         .shape = std::move(*shape),

@@ -211,11 +211,12 @@ void append_message(const BacktrackMessage& message, std::string_view, std::stri
 }
 
 void append_message(const ControllerMessage& message, std::string_view, std::string& out) {
-  using Op = ControllerMessage::Op;
   out.append("CONTROLLER {");
   append_string("op", controller_op_name(message.op), out);
-  if (message.op == Op::kUpload) append_string("binary", encode_base64(message.binary), out);
-  if (message.op == Op::kTag) {
+  if (message.op == ControllerMessage::Op::kUpload) {
+    append_string("binary", encode_base64(message.binary), out);
+  }
+  if (message.op == ControllerMessage::Op::kTag) {
     append_string("module_id", message.module_id, out);
     append_key("tags", out);
     append_array(message.tags, out, [&](const auto& tag) { append_json_string(tag, out); });

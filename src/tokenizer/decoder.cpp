@@ -13,7 +13,7 @@
 namespace lmtp::tokenizer {
 namespace {
 
-int hex_value(char c) {
+int hex_digit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
   if (c >= 'a' && c <= 'f') return c - 'a' + 10;
   if (c >= 'A' && c <= 'F') return c - 'A' + 10;
@@ -24,8 +24,8 @@ int hex_value(char c) {
 std::optional<char> byte_of(std::string_view token) {
   if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return std::nullopt;
   // Rust's number parser takes a plus sign.
-  const int high = token[3] == '+' ? 0 : hex_value(token[3]);
-  const int low = hex_value(token[4]);
+  const int high = token[3] == '+' ? 0 : hex_digit(token[3]);
+  const int low = hex_digit(token[4]);
   if (high < 0 || low < 0) return std::nullopt;
   return static_cast<char>(high * 16 + low);
 }

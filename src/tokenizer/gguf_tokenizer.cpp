@@ -110,16 +110,16 @@ Result<std::vector<VocabEntry>> read_entries(const gguf::GgufFile& file) {
 }
 
 // -1: none.
-TokenId id_of(const gguf::GgufFile& file, std::string_view key, std::size_t num_tokens,
-              TokenId fallback = -1) {
+TokenId stored_id(const gguf::GgufFile& file, std::string_view key, std::size_t num_tokens,
+                  TokenId fallback = -1) {
   const std::int64_t id = file.integer(key).value_or(fallback);
   return id >= 0 && static_cast<std::size_t>(id) < num_tokens ? static_cast<TokenId>(id) : -1;
 }
 
 void set_ends(const gguf::GgufFile& file, std::size_t num_tokens, bool is_llama, bool adds_bos,
               TokenizerParts& parts) {
-  parts.bos_id = id_of(file, "tokenizer.ggml.bos_token_id", num_tokens, is_llama ? 1 : -1);
-  parts.eos_id = id_of(file, "tokenizer.ggml.eos_token_id", num_tokens, is_llama ? 2 : -1);
+  parts.bos_id = stored_id(file, "tokenizer.ggml.bos_token_id", num_tokens, is_llama ? 1 : -1);
+  parts.eos_id = stored_id(file, "tokenizer.ggml.eos_token_id", num_tokens, is_llama ? 2 : -1);
   if (file.boolean("tokenizer.ggml.add_bos_token").value_or(adds_bos) && parts.bos_id >= 0) {
     parts.prefix.push_back(parts.bos_id);
   }
@@ -181,8 +181,8 @@ Result<const KnownPre*> find_pre(const gguf::GgufFile& file) {
                           "; known are" + all);
 }
 
-Result<TokenizerParts> read_byte_level(const gguf::GgufFile& file,
-                                       const std::vector<VocabEntry>& entries) {
+Result<TokenizerParts> byte_level_parts(const gguf::GgufFile& file,
+                                        const std::vector<VocabEntry>& entries) {
   const auto known = find_pre(file);
   if (!known) return known.error();
   const auto merges = file.texts(kMerges);
@@ -251,7 +251,7 @@ Result<TokenizerParts> read_gguf_tokenizer(const std::string& path) {
     return broken(*file, "tokenizer.ggml.model: '" + std::string(model.substr(0, 64)) +
                              "' is not supported; supported are gpt2, llama");
   }
-  auto parts = model == "gpt2" ? read_byte_level(*file, *entries) : read_scored(*file, *entries);
+  auto parts = model == "gpt2" ? byte_level_parts(*file, *entries) : read_scored(*file, *entries);
   if (!parts) return parts.error();
   add_tokens(*file, *entries, *parts);
   return parts;
@@ -266,7 +266,7 @@ Result<std::map<std::string, std::string>> gguf_special_tokens(const std::string
                                   std::pair("eos_token", "tokenizer.ggml.eos_token_id"),
                                   std::pair("unk_token", "tokenizer.ggml.unknown_token_id"),
                                   std::pair("pad_token", "tokenizer.ggml.padding_token_id")}) {
-    const TokenId id = id_of(*file, key, tokens.size());
+    const TokenId id = stored_id(*file, key, tokens.size());
     if (id >= 0) named[role] = tokens[static_cast<std::size_t>(id)];
   }
   return named;

@@ -65,9 +65,9 @@ std::string spelt(std::string_view bytes) {
 // A BPE model of tokens by rank, with ids from `first_id` on, and of `specials`, with ids from 0.
 // It has a merge for each split of a token into two tokens, ordered by the token's rank, then by
 // those of its parts.
-Result<std::unique_ptr<WordModel>> make_bpe(const std::vector<std::string>& tokens,
-                                            std::size_t first_id,
-                                            const std::vector<std::string>& specials) {
+Result<std::unique_ptr<WordModel>> make_ranked_bpe(const std::vector<std::string>& tokens,
+                                                   std::size_t first_id,
+                                                   const std::vector<std::string>& specials) {
   Bpe::Options options;
   options.byte_level = true;
   options.ignore_merges = true;
@@ -199,7 +199,7 @@ Result<TokenizerParts> read_tekken_root(const object& root) {
     }
     tokens.push_back(*bytes);
   }
-  auto model = make_bpe(tokens, specials->size(), *specials);
+  auto model = make_ranked_bpe(tokens, specials->size(), *specials);
   if (!model) return model.error();
   auto parts = make_parts(pattern, std::move(*model));
   if (!parts) return parts;
@@ -265,7 +265,7 @@ Result<TokenizerParts> read_tiktoken(const std::string& path, const FolderConfig
   if (!text) return text.error();
   const auto tokens = parse_tiktoken(*text);
   if (!tokens) return Error{tokens.error().code, path + ": " + tokens.error().message};
-  auto model = make_bpe(*tokens, 0, {});
+  auto model = make_ranked_bpe(*tokens, 0, {});
   if (!model) return Error{model.error().code, path + ": " + model.error().message};
   auto parts = make_parts(kLlama3Pattern, std::move(*model));
   if (!parts) return Error{parts.error().code, path + ": " + parts.error().message};

@@ -32,7 +32,7 @@ constexpr std::size_t kNumFixed = 3;
 constexpr const char* kGemmaFixed[kNumFixed] = {"pad_token", "eos_token", "bos_token"};
 constexpr std::string_view kGemmaSpecials[] = {"<start_of_turn>", "<end_of_turn>"};
 
-using Vocab = std::unordered_map<std::string_view, std::size_t>;
+using PieceIndex = std::unordered_map<std::string_view, std::size_t>;
 
 struct ScoredMerge {
   std::string_view left, right;
@@ -70,8 +70,8 @@ std::vector<Unigram::Piece> pieces_of(const SentencePieceFile& file, const Folde
 }
 
 // The pieces that may be in a merge: those of the file, and Gemma's tab.
-Vocab vocab_of(const SentencePieceFile& file, bool is_gemma) {
-  Vocab vocab;
+PieceIndex vocab_of(const SentencePieceFile& file, bool is_gemma) {
+  PieceIndex vocab;
   for (std::size_t id = 0; id < file.pieces.size(); ++id) {
     vocab.insert_or_assign(file.pieces[id].text, id);
   }
@@ -82,7 +82,8 @@ Vocab vocab_of(const SentencePieceFile& file, bool is_gemma) {
 }
 
 // All pairs of pieces whose concatenation is a piece, ordered by its score, best first.
-std::vector<ScoredMerge> merges_of(const std::vector<Unigram::Piece>& pieces, const Vocab& vocab) {
+std::vector<ScoredMerge> merges_of(const std::vector<Unigram::Piece>& pieces,
+                                   const PieceIndex& vocab) {
   std::vector<ScoredMerge> merges;
   // A duplicate spelling takes its position from the first piece and its score from the last.
   std::unordered_map<std::string_view, double> scores;
@@ -125,7 +126,7 @@ Result<std::unique_ptr<WordModel>> make_bpe(const SentencePieceFile& file,
   options.fuse_unk = true;
   options.byte_fallback = true;
   BpeBuilder builder(std::move(options));
-  const Vocab vocab = vocab_of(file, is_gemma);
+  const PieceIndex vocab = vocab_of(file, is_gemma);
   const std::vector<ScoredMerge> merges = merges_of(pieces, vocab);
   builder.reserve(pieces.size(), pieces.size() * 8, merges.size());
   for (std::size_t id = 0; id < pieces.size(); ++id) {

@@ -14,7 +14,7 @@
 namespace lmtp::tokenizer {
 namespace {
 
-constexpr std::string_view kMark = "\xE2\x96\x81";  // U+2581 stands for a space
+constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581 stands for a space
 
 // Classes for which tokenizer_config.json, not tokenizer.json, decides about BOS.
 struct BosRule {
@@ -87,8 +87,8 @@ void apply_bos_rule(const FolderConfig& config, bool from_vocab_files, Tokenizer
 
 std::unique_ptr<Tokenizer> make_tokenizer(TokenizerParts parts) {
   // Without a pre-tokenizer a text would be one word, too long for the cache.
-  if (!parts.byte_level && parts.model->never_crosses(kMark)) {
-    parts.pre_tokenizer.split_at_marks(kMark);
+  if (!parts.byte_level && parts.model->never_crosses(kSpaceMark)) {
+    parts.pre_tokenizer.split_at_marks(kSpaceMark);
   }
   return std::make_unique<PipelineTokenizer>(std::move(parts));
 }

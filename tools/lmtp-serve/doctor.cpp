@@ -305,9 +305,9 @@ void try_model(const std::string& name, Clock::time_point start, registry::Regis
   report.ok(text);
 }
 
-std::unique_ptr<catalog::HubModelFactory> make_factory(const ServeOptions& options,
-                                                       const catalog::NamePolicy& policy,
-                                                       Report& report) {
+std::unique_ptr<catalog::HubModelFactory> make_doctors_factory(const ServeOptions& options,
+                                                               const catalog::NamePolicy& policy,
+                                                               Report& report) {
   return std::make_unique<catalog::HubModelFactory>(
       options, !options.is_auto(), policy,
       [&report](const std::string& reason) { report.error(reason); });
@@ -322,7 +322,7 @@ void look_at_all(const ServeOptions& options, Report& report) {
   const bool is_downloaded = !options.is_auto() && catalog::may_be_on_hub(options.model);
   check_cache(options.is_auto() ? !policy->downloads.empty() : is_downloaded, report);
 
-  auto factory = make_factory(options, *policy, report);
+  auto factory = make_doctors_factory(options, *policy, report);
   if (options.is_auto()) {
     for (const std::string& name : names_in(policy->model_dirs)) {
       check_model(*factory, name, false, report);

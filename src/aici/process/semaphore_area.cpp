@@ -10,14 +10,14 @@
 namespace lmtp::aici {
 namespace {
 
-constexpr std::size_t kHeaderBytes = 4;
+constexpr std::size_t kLengthBytes = 4;
 
 class SemaphoreArea : public MessageArea {
  public:
   SemaphoreArea(SharedMemory memory, NamedSemaphore room, NamedSemaphore message)
       : memory_(std::move(memory)), room_(std::move(room)), message_(std::move(message)) {}
 
-  std::size_t bytes_max() const override { return memory_.bytes().size() - kHeaderBytes; }
+  std::size_t bytes_max() const override { return memory_.bytes().size() - kLengthBytes; }
 
   bool send(std::string_view message, Time until) override {
     LMTP_CHECK(!message.empty() && message.size() <= bytes_max(), message.size());
@@ -45,7 +45,7 @@ class SemaphoreArea : public MessageArea {
   }
 
  private:
-  std::byte* payload() const { return memory_.bytes().data() + kHeaderBytes; }
+  std::byte* payload() const { return memory_.bytes().data() + kLengthBytes; }
   std::atomic_ref<std::uint32_t> length() const {
     return std::atomic_ref(*reinterpret_cast<std::uint32_t*>(memory_.bytes().data()));
   }

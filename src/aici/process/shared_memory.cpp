@@ -22,7 +22,7 @@ namespace {
 
 constexpr mode_t kMode = 0600;  // a runtime runs as the same user; prompts are nobody else's
 
-Error failure(const std::string& name, const std::string& what, int error) {
+Error system_failure(const std::string& name, const std::string& what, int error) {
   return {ErrorCode::kUnavailable, "/dev/shm" + name + ": " + what + ": " + std::strerror(error)};
 }
 
@@ -72,7 +72,7 @@ SharedMemory::~SharedMemory() {
 Result<SharedMemory> SharedMemory::create(std::string name, std::size_t size) {
   shm_unlink(name.c_str());
   const int file = shm_open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, kMode);
-  if (file < 0) return failure(name, "cannot be made", errno);
+  if (file < 0) return system_failure(name, "cannot be made", errno);
   int error = 0;
   do {
     error = posix_fallocate(file, 0, static_cast<off_t>(size));
@@ -83,7 +83,8 @@ Result<SharedMemory> SharedMemory::create(std::string name, std::size_t size) {
   close(file);
   if (error != 0) {
     shm_unlink(name.c_str());
-    return failure(name, size_text(static_cast<std::int64_t>(size)) + " of shared memory", error);
+    return system_failure(name, size_text(static_cast<std::int64_t>(size)) + " of shared memory",
+                          error);
   }
   return SharedMemory(std::move(name), {static_cast<std::byte*>(at), size});
 }
@@ -107,7 +108,7 @@ NamedSemaphore::~NamedSemaphore() {
 Result<NamedSemaphore> NamedSemaphore::create(std::string name, unsigned value) {
   sem_unlink(name.c_str());
   sem_t* const semaphore = sem_open(name.c_str(), O_CREAT | O_EXCL, kMode, value);
-  if (semaphore == SEM_FAILED) return failure(name, "no semaphore", errno);
+  if (semaphore == SEM_FAILED) return system_failure(name, "no semaphore", errno);
   return NamedSemaphore(std::move(name), semaphore);
 }
 

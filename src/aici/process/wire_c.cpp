@@ -6,7 +6,7 @@
 namespace lmtp::aici::wire_c {
 namespace {
 
-constexpr int kIntMax = std::numeric_limits<int>::max();
+constexpr int kCountMax = std::numeric_limits<int>::max();
 
 template <typename T>
 Json or_null(const std::optional<T>& value) {
@@ -15,14 +15,14 @@ Json or_null(const std::optional<T>& value) {
 
 WireSplice read_splice(const WireValue& splice, int vocab_size) {
   return {splice.at("when_sampled").tokens(vocab_size),
-          static_cast<int>(splice.at("backtrack").integer(0, kIntMax)),
+          static_cast<int>(splice.at("backtrack").integer(0, kCountMax)),
           splice.at("ff_tokens").tokens(vocab_size)};
 }
 
 WireBranch read_branch(const WireValue& value, int vocab_size) {
   WireBranch branch;
   if (const auto mask = value.find("sample_mask")) {
-    branch.sample_mask = static_cast<std::size_t>(mask->integer(0, kIntMax));
+    branch.sample_mask = static_cast<std::size_t>(mask->integer(0, kCountMax));
   }
   if (const auto temperature = value.find("temperature")) {
     branch.temperature = static_cast<float>(temperature->number());

@@ -23,7 +23,7 @@ constexpr std::size_t kNameLengthMax = 64;
 constexpr std::size_t kPatternsMax = 256;
 constexpr std::size_t kPatternBytesMax = 512;
 constexpr std::int64_t kCountMax = 1'000'000'000;
-constexpr std::string_view kFields[] = {
+constexpr std::string_view kKeyFields[] = {
     "name", "key", "key_sha256", "admin", "max_streams", "tokens_per_minute", "models"};
 
 bool is_name(std::string_view name) {
@@ -65,9 +65,9 @@ class EntryReader {
   // misplaced.
   void check_fields() {
     for (const auto& [field, value] : object_.items()) {
-      if (std::ranges::find(kFields, field) != std::end(kFields)) continue;
+      if (std::ranges::find(kKeyFields, field) != std::end(kKeyFields)) continue;
       std::string allowed;
-      for (const std::string_view known : kFields) {
+      for (const std::string_view known : kKeyFields) {
         allowed.append(allowed.empty() ? "" : ", ").append(known);
       }
       mistake_ = where_ + ": has a field that is not known, allowed are " + allowed;

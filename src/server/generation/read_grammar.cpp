@@ -17,14 +17,14 @@ const OrderedJson* find(const OrderedJson& object, std::string_view key) {
   return found == object.end() || found->is_null() ? nullptr : &*found;
 }
 
-std::string text_of(const OrderedJson* value) {
+std::string grammar_text(const OrderedJson* value) {
   const auto* text = value == nullptr ? nullptr : value->get_ptr<const std::string*>();
   return text == nullptr ? std::string() : *text;
 }
 
 // As vLLM tells them apart: rules of GBNF, and of no other notation, have "::=".
 std::string_view notation_of(const OrderedJson& grammar) {
-  return text_of(&grammar).find("::=") != std::string::npos ? "gbnf" : "lark";
+  return grammar_text(&grammar).find("::=") != std::string::npos ? "gbnf" : "lark";
 }
 
 // Of a field that is the value itself.
@@ -50,7 +50,7 @@ Result<Grammar> read_named_schema(const OrderedJson* named) {
 // OpenAI's {"type": "json_schema", "json_schema": {"name", "schema"}} and {"type": "json_object"},
 // llama.cpp's {"type": "json_object", "schema": ...}, and TGI's {"type", "value"}.
 Result<Grammar> read_response_format(const OrderedJson& format) {
-  const std::string type = text_of(find(format, "type"));
+  const std::string type = grammar_text(find(format, "type"));
   if (type == "json_schema" && find(format, "json_schema") != nullptr) {
     return within("json_schema", read_named_schema(find(format, "json_schema")));
   }
@@ -122,7 +122,7 @@ bool is_without_effect(std::string_view field, const Json& value) {
 
 GrammarValue grammar_value(const OrderedJson* value) {
   if (value == nullptr || value->is_null()) return {};
-  if (value->is_string()) return {GrammarValue::Kind::kText, text_of(value)};
+  if (value->is_string()) return {GrammarValue::Kind::kText, grammar_text(value)};
   if (value->is_array()) return {GrammarValue::Kind::kList, value->dump()};
   if (value->is_object()) return {GrammarValue::Kind::kObject, value->dump()};
   return {GrammarValue::Kind::kOther, {}};
@@ -134,10 +134,11 @@ Result<Grammar> read_typed_grammar(const OrderedJson& value) {
     return Error{ErrorCode::kInvalid, ": allowed is {\"type\": TYPE, \"value\": VALUE}"};
   }
   const OrderedJson* given = find(value, "value");
-  if (text_of(type) == "json_schema" && given != nullptr && find(*given, "schema") != nullptr) {
+  if (grammar_text(type) == "json_schema" && given != nullptr &&
+      find(*given, "schema") != nullptr) {
     return within("value", read_named_schema(given));
   }
-  return make_grammar(text_of(type), grammar_value(given));
+  return make_grammar(grammar_text(type), grammar_value(given));
 }
 
 void set_grammar(std::string_view field, Grammar grammar, JsonFields& fields,

@@ -30,7 +30,7 @@ constexpr std::chrono::seconds kHttpTimeout{10};
 // For one write of a streamed answer: as long as a WebSocket's client may be silent.
 constexpr std::chrono::seconds kStreamTimeout{300};
 // Of an answer under way when the server stops.
-constexpr std::chrono::seconds kCloseTimeout{3};
+constexpr std::chrono::seconds kHttpCloseTimeout{3};
 constexpr std::uint32_t kMaxHeaderBytes = 16 * 1024;
 constexpr std::size_t kBodyPieceBytes = std::size_t{64} << 10;
 // Of a body with its chunk framing: in chunks of one byte, each byte takes six.
@@ -95,7 +95,7 @@ void HttpSession::shut_down() {
       return self->finish();
     }
     self->stopping_ = true;
-    self->finish_after(self->close_timer_, kCloseTimeout);
+    self->finish_after(self->close_timer_, kHttpCloseTimeout);
   });
 }
 

@@ -17,9 +17,10 @@ namespace lmtp::server {
 namespace {
 
 // A model that is unloaded so often before a request's text has been encoded is in too much demand.
-constexpr int kAwaitsMax = 3;
+constexpr int kOperationAwaitsMax = 3;
 
-using Answer = std::variant<protocol::TokensEntry, protocol::TextEntry, protocol::BufferEntry>;
+using OperationAnswer =
+    std::variant<protocol::TokensEntry, protocol::TextEntry, protocol::BufferEntry>;
 
 Error overloaded(const std::string& what) {
   return {ErrorCode::kOverloaded, "overloaded: " + what + "; retry later"};
@@ -35,19 +36,22 @@ bool count_waiting(WaitingOperation& waiting) {
   return true;
 }
 
-Result<Answer> answer_to(protocol::TokenizeMessage& message, Resolved& resolved, Peer& /*peer*/) {
-  return Answer(protocol::TokensEntry{message.stream_id, std::move(resolved.tokens)});
+Result<OperationAnswer> answer_to(protocol::TokenizeMessage& message, Resolved& resolved,
+                                  Peer& /*peer*/) {
+  return OperationAnswer(protocol::TokensEntry{message.stream_id, std::move(resolved.tokens)});
 }
 
-Result<Answer> answer_to(protocol::DetokenizeMessage& message, Resolved& resolved, Peer& /*peer*/) {
-  return Answer(protocol::TextEntry{message.stream_id, std::move(resolved.text)});
+Result<OperationAnswer> answer_to(protocol::DetokenizeMessage& message, Resolved& resolved,
+                                  Peer& /*peer*/) {
+  return OperationAnswer(protocol::TextEntry{message.stream_id, std::move(resolved.text)});
 }
 
-Result<Answer> answer_to(protocol::BufferMessage& message, Resolved& resolved, Peer& peer) {
+Result<OperationAnswer> answer_to(protocol::BufferMessage& message, Resolved& resolved,
+                                  Peer& peer) {
   const auto length = message.append ? peer.buffers.append(message.buffer, resolved.tokens)
                                      : peer.buffers.set(message.buffer, std::move(resolved.tokens));
   if (!length) return length.error();
-  return Answer(protocol::BufferEntry{message.stream_id, message.buffer, *length});
+  return OperationAnswer(protocol::BufferEntry{message.stream_id, message.buffer, *length});
 }
 
 // REQUIRES: it is resolved. Empty where there are more than the prompt has, which make_request()
@@ -179,7 +183,7 @@ void Dispatcher::advance(StreamId id, Peer& peer, Answers& answers) {
       if constexpr (requires { message.num_samples; }) num_samples = message.num_samples;
       return submit_samples(id, std::move(*request), num_samples, model->name, peer, answers);
     } else {
-      const Result<Answer> answer = answer_to(message, resolved, peer);
+      const Result<OperationAnswer> answer = answer_to(message, resolved, peer);
       if (!answer) return fail(id, answer.error(), peer, answers);
       std::string text;
       protocol::serialize_answer(*answer, text);
@@ -255,7 +259,7 @@ void Dispatcher::await_model(StreamId id, Peer& peer, Answers& answers) {
   StreamTable::Live& live = *peer.streams.find(id);
   WaitingOperation& waiting = *live.extended->waiting;
   waiting.encoding = 0;
-  if (++waiting.num_awaits > kAwaitsMax) {
+  if (++waiting.num_awaits > kOperationAwaitsMax) {
     return fail(
         id, {ErrorCode::kUnavailable, "model: was unloaded again before this could be read; retry"},
         peer, answers);

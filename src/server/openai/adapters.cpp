@@ -19,7 +19,7 @@ constexpr std::size_t kBodyMax = std::size_t{64} << 10;
 using Responder = std::shared_ptr<HttpResponder>;
 
 // Answers as vLLM does, with a sentence.
-registry::Registry::AdapterDone send_to(const Responder& responder, std::string sentence) {
+registry::Registry::AdapterDone send_adapters_to(const Responder& responder, std::string sentence) {
   return [responder, sentence = std::move(sentence)](const Result<void>& done) {
     HttpResponse response = done ? HttpResponse{200, "text/plain; charset=utf-8", sentence + "\n"}
                                  : openai_error(done.error());
@@ -66,13 +66,13 @@ void add_adapters(ServerContext& context) {
     if (fields.failed()) return;
     std::string sentence = "Success: LoRA adapter '" + source.name + "' added successfully.";
     models.load_adapter(std::move(source), base != nullptr ? *base : "", in_place,
-                        send_to(responder, std::move(sentence)));
+                        send_adapters_to(responder, std::move(sentence)));
   };
   const auto unload = [&models](JsonFields& fields, const Responder& responder) {
     std::string name = needed(fields, "lora_name");
     if (fields.failed()) return;
     std::string sentence = "Success: LoRA adapter '" + name + "' removed successfully.";
-    models.unload_adapter(std::move(name), send_to(responder, std::move(sentence)));
+    models.unload_adapter(std::move(name), send_adapters_to(responder, std::move(sentence)));
   };
   context.routes.post("/v1/load_lora_adapter", kBodyMax, handler_of(load), Right::kAdmin);
   context.routes.post("/v1/unload_lora_adapter", kBodyMax, handler_of(unload), Right::kAdmin);

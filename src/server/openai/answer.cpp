@@ -34,10 +34,10 @@ std::string_view reason_json(FinishReason reason) {
 }
 
 // Owned by the generation; the connection's strand.
-class Answer : public GenerationListener {
+class OpenAiAnswer : public GenerationListener {
  public:
-  Answer(ServerContext& context, AnswerOptions options, int num_samples, const TextOptions& text,
-         std::shared_ptr<HttpResponder> responder)
+  OpenAiAnswer(ServerContext& context, AnswerOptions options, int num_samples,
+               const TextOptions& text, std::shared_ptr<HttpResponder> responder)
       : context_(context),
         options_(std::move(options)),
         num_samples_(static_cast<std::size_t>(num_samples)),
@@ -117,8 +117,8 @@ class Answer : public GenerationListener {
   MemoryLimit::Part held_;
 };
 
-Result<void> Answer::on_prompts(const registry::ReadyModel& model, Prompts& prompts,
-                                SamplingParams& params) {
+Result<void> OpenAiAnswer::on_prompts(const registry::ReadyModel& model, Prompts& prompts,
+                                      SamplingParams& params) {
   const auto context = static_cast<std::size_t>(model.limits.total_tokens_max());
   const auto num_new = static_cast<std::size_t>(options_.max_tokens.value_or(0));
   for (const std::vector<TokenId>& ids : prompts) {
@@ -145,7 +145,8 @@ Result<void> Answer::on_prompts(const registry::ReadyModel& model, Prompts& prom
   return {};
 }
 
-Answer::Prompt Answer::make_prompt(std::size_t at, const std::vector<TokenId>& ids) const {
+OpenAiAnswer::Prompt OpenAiAnswer::make_prompt(std::size_t at,
+                                               const std::vector<TokenId>& ids) const {
   // What is not echoed is before the text, and its length does not count.
   const text::TokenDecoder::Options decoder{tokenizer_, skips_special_tokens_, options_.echo};
   Prompt prompt{{}, {{}, TokenLists(options_, decoder)}};
@@ -169,7 +170,7 @@ Answer::Prompt Answer::make_prompt(std::size_t at, const std::vector<TokenId>& i
   return prompt;
 }
 
-void Answer::make_head(const std::string& model_name) {
+void OpenAiAnswer::make_head(const std::string& model_name) {
   const bool is_chunk = options_.is_chat && options_.streams;
   head_ = R"({"id": ")" + id_ + R"(", "object": ")";
   head_ += is_chunk ? "chat.completion.chunk"
@@ -184,7 +185,7 @@ void Answer::make_head(const std::string& model_name) {
   head_ += R"(, "choices": [)";
 }
 
-void Answer::on_prompt_token(int prompt, TokenEvent event) {
+void OpenAiAnswer::on_prompt_token(int prompt, TokenEvent event) {
   if (!options_.echo || !options_.logprobs) return;
   const auto at = static_cast<std::size_t>(prompt);
   Pending& echo = prompts_[at].echo;
@@ -197,7 +198,7 @@ void Answer::on_prompt_token(int prompt, TokenEvent event) {
 
 // As vLLM: a token that ends a choice by itself is not part of its text. The last one of a grammar
 // is.
-void Answer::cut_stop_token(GeneratedToken& token) const {
+void OpenAiAnswer::cut_stop_token(GeneratedToken& token) const {
   const bool ends = token.event.finish_reason == FinishReason::kStop && !token.stop_text &&
                     std::ranges::find(end_ids_, token.event.token) != end_ids_.end();
   const bool has_text = !skips_special_tokens_ || !tokenizer_->is_special(token.event.token);
@@ -206,7 +207,7 @@ void Answer::cut_stop_token(GeneratedToken& token) const {
   if (token.text.ends_with(bytes)) token.text.resize(token.text.size() - bytes.size());
 }
 
-std::string Answer::stop_reason(const GeneratedToken& token) const {
+std::string OpenAiAnswer::stop_reason(const GeneratedToken& token) const {
   std::string out;
   if (token.stop_text) {
     append_json_string(*token.stop_text, out);
@@ -219,7 +220,7 @@ std::string Answer::stop_reason(const GeneratedToken& token) const {
   return out;
 }
 
-void Answer::on_token(GeneratedToken token) {
+void OpenAiAnswer::on_token(GeneratedToken token) {
   ++num_tokens_;
   const auto prompt = static_cast<std::size_t>(token.prompt);
   const std::size_t index = prompt * num_samples_ + static_cast<std::size_t>(token.event.sample);
@@ -241,7 +242,7 @@ void Answer::on_token(GeneratedToken token) {
   num_held_ += choice.pending.num_bytes() - num_before;
 }
 
-Result<void> Answer::on_step() {
+Result<void> OpenAiAnswer::on_step() {
   if (auto within = check_length(); !within) return within;
   write_chunks();
   if (num_held_ < held_.bytes() + kHeldBytesStep) return {};
@@ -252,7 +253,7 @@ Result<void> Answer::on_step() {
 }
 
 // It must fit into the queue of what waits to be written; escapes make it longer than it is here.
-Result<void> Answer::check_length() const {
+Result<void> OpenAiAnswer::check_length() const {
   const std::size_t max_bytes = context_.options.max_write_queue_bytes / 2;
   if (num_held_ <= max_bytes) return {};
   return Error{ErrorCode::kInvalid, "stream: is false, and the answer is longer than " +
@@ -261,7 +262,7 @@ Result<void> Answer::check_length() const {
 }
 
 // The choice's call, or what is new of it.
-void Answer::append_call(Choice& choice, std::string& out) const {
+void OpenAiAnswer::append_call(Choice& choice, std::string& out) const {
   out += R"("tool_calls": [{)";
   if (options_.streams) out += R"("index": 0, )";
   if (!choice.is_named) out += R"("id": ")" + fresh_id("call_") + R"(", "type": "function", )";
@@ -273,7 +274,7 @@ void Answer::append_call(Choice& choice, std::string& out) const {
   choice.is_named = true;
 }
 
-void Answer::append_content(Choice& choice, std::string& out) const {
+void OpenAiAnswer::append_content(Choice& choice, std::string& out) const {
   if (!options_.is_chat) {
     out += R"("text": )";
     return append_json_string(choice.pending.text, out);
@@ -292,7 +293,7 @@ void Answer::append_content(Choice& choice, std::string& out) const {
   out += '}';
 }
 
-void Answer::append_choice(Choice& choice, std::size_t index, std::string& out) {
+void OpenAiAnswer::append_choice(Choice& choice, std::size_t index, std::string& out) {
   out += R"({"index": )" + std::to_string(index) + ", ";
   append_content(choice, out);
   choice.pending.lists.take(out);
@@ -308,7 +309,7 @@ void Answer::append_choice(Choice& choice, std::size_t index, std::string& out) 
 }
 
 // A token without text of its own waits for the next one's, where nothing else is told of it.
-void Answer::append_chunk(Choice& choice, std::size_t index) {
+void OpenAiAnswer::append_chunk(Choice& choice, std::size_t index) {
   const bool has_lists = options_.logprobs || options_.token_ids;
   const bool is_last = choice.reason != FinishReason::kNone;
   if (choice.pending.text.empty() && !has_lists && !is_last) return;
@@ -326,13 +327,13 @@ void Answer::append_chunk(Choice& choice, std::size_t index) {
   chunks_ += "}\n\n";
 }
 
-void Answer::append_usage(std::string& out) const {
+void OpenAiAnswer::append_usage(std::string& out) const {
   out += R"({"prompt_tokens": )" + std::to_string(num_prompt_tokens_) +
          R"(, "completion_tokens": )" + std::to_string(num_tokens_) + R"(, "total_tokens": )" +
          std::to_string(num_prompt_tokens_ + num_tokens_) + "}";
 }
 
-void Answer::write_chunks() {
+void OpenAiAnswer::write_chunks() {
   if (chunks_.empty()) return;
   if (!is_begun_) {
     is_begun_ = true;
@@ -342,7 +343,7 @@ void Answer::write_chunks() {
   chunks_.clear();
 }
 
-std::vector<Answer::Choice*> Answer::best_of(std::size_t prompt) {
+std::vector<OpenAiAnswer::Choice*> OpenAiAnswer::best_of(std::size_t prompt) {
   std::vector<Choice*> best;
   for (std::size_t i = 0; i < num_samples_; ++i) {
     best.push_back(&choices_[prompt * num_samples_ + i]);
@@ -356,7 +357,7 @@ std::vector<Answer::Choice*> Answer::best_of(std::size_t prompt) {
   return best;
 }
 
-void Answer::send_whole() {
+void OpenAiAnswer::send_whole() {
   std::string body = head_;
   for (std::size_t prompt = 0; prompt < prompts_.size(); ++prompt) {
     const std::vector<Choice*> best = best_of(prompt);
@@ -371,7 +372,7 @@ void Answer::send_whole() {
   responder_->send({200, "application/json", std::move(body), {{"X-Request-Id", id_}}});
 }
 
-void Answer::on_end() {
+void OpenAiAnswer::on_end() {
   // What has no tokens of its own is the prompts alone.
   if (num_tokens_ == 0) {
     for (Choice& choice : choices_) choice.reason = FinishReason::kLength;
@@ -390,7 +391,7 @@ void Answer::on_end() {
   responder_->end();
 }
 
-void Answer::on_error(const Error& error, bool no_model) {
+void OpenAiAnswer::on_error(const Error& error, bool no_model) {
   if (!is_begun_) return responder_->send(openai_error(error, no_model));
   responder_->write("data: " + openai_error_json(error, no_model) + "\n\ndata: [DONE]\n\n");
   responder_->end();
@@ -416,9 +417,9 @@ std::int64_t unix_seconds() {
 
 void answer_openai(ServerContext& context, OpenAiRequest request,
                    const std::shared_ptr<HttpResponder>& responder) {
-  auto answer =
-      std::make_shared<Answer>(context, std::move(request.answer), request.generation.num_samples,
-                               request.generation.text, responder);
+  auto answer = std::make_shared<OpenAiAnswer>(context, std::move(request.answer),
+                                               request.generation.num_samples,
+                                               request.generation.text, responder);
   generate(context.generation, std::move(request.generation), responder, std::move(answer));
 }
 

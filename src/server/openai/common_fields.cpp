@@ -33,7 +33,7 @@ constexpr std::array kUnsupported = {
 };
 
 // Clients write out defaults: what changes nothing is taken.
-bool is_without_effect(std::string_view field, const Json& value) {
+bool has_no_effect(std::string_view field, const Json& value) {
   if (value.is_boolean()) return !value.get<bool>();
   if (value.is_string() || value.is_structured()) return value.empty();
   if (!value.is_number()) return false;
@@ -44,7 +44,7 @@ bool is_without_effect(std::string_view field, const Json& value) {
 void refuse_unsupported(JsonFields& fields) {
   for (const Unsupported& row : kUnsupported) {
     const Json* value = fields.find(row.field);
-    if (value != nullptr && !is_without_effect(row.field, *value)) fields.fail(row.field, row.what);
+    if (value != nullptr && !has_no_effect(row.field, *value)) fields.fail(row.field, row.what);
   }
 }
 

@@ -47,7 +47,7 @@ Result<std::vector<PromptInput>> read_prompts(const Json* value) {
   return prompts;
 }
 
-std::size_t num_bytes_of(const std::vector<PromptInput>& prompts) {
+std::size_t num_prompt_bytes(const std::vector<PromptInput>& prompts) {
   std::size_t num_bytes = 0;
   for (const PromptInput& prompt : prompts) {
     const auto* text = std::get_if<std::string>(&prompt);
@@ -111,7 +111,7 @@ Result<OpenAiRequest> read_completion(const std::string& body) {
   auto prompts = read_prompts(fields.find("prompt"));
   if (fields.failed()) return fields.error();
   if (!prompts) return prompts.error();
-  generation.num_bytes = num_bytes_of(*prompts);
+  generation.num_bytes = num_prompt_bytes(*prompts);
   const auto inputs = std::make_shared<const std::vector<PromptInput>>(std::move(*prompts));
   generation.make_prompts = [inputs, how](const registry::ReadyModel& model) {
     return encode_prompts(*inputs, how, model);

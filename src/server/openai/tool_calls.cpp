@@ -20,7 +20,7 @@ struct Function {
 constexpr std::size_t kNameBytesMax = 64;  // OpenAI's
 
 // The grammar's rules and the openings of texts have it as it is.
-bool is_name(const std::string& name) {
+bool is_tool_name(const std::string& name) {
   return !name.empty() && name.size() <= kNameBytesMax && std::ranges::all_of(name, [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
            c == '-';
@@ -44,7 +44,7 @@ std::optional<Function> function_of(const OrderedJson& tool) {
         {"whitespace_flexible", false}, {"item_separator", ", "}, {"key_separator", ": "}};
   }
   Function read{name->get<std::string>(), parameters.dump()};
-  return is_name(read.name) ? std::optional(std::move(read)) : std::nullopt;
+  return is_tool_name(read.name) ? std::optional(std::move(read)) : std::nullopt;
 }
 
 std::vector<Function> read_functions(JsonFields& fields, const OrderedJson& tools) {

@@ -25,7 +25,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // By so much at a time what is held is counted towards what all connections hold.
-constexpr std::size_t kHeldBytesStep = std::size_t{64} << 10;
+constexpr std::size_t kTgiHeldBytesStep = std::size_t{64} << 10;
 
 void append_tgi_logprob(float logprob, std::string& out) {
   out += std::isfinite(logprob) ? number_text(logprob) : "null";
@@ -52,15 +52,15 @@ struct Sample {
   }
 };
 
-std::string_view reason_json(const GeneratedToken& token) {
+std::string_view tgi_reason(const GeneratedToken& token) {
   if (token.event.finish_reason == FinishReason::kLength) return R"("length")";
   return token.stop_text ? R"("stop_sequence")" : R"("eos_token")";
 }
 
 // Owned by the generation; the connection's strand.
-class Answer : public GenerationListener {
+class TgiAnswer : public GenerationListener {
  public:
-  Answer(ServerContext& context, TgiRequest request, std::shared_ptr<HttpResponder> responder)
+  TgiAnswer(ServerContext& context, TgiRequest request, std::shared_ptr<HttpResponder> responder)
       : context_(context),
         request_(std::move(request)),
         responder_(std::move(responder)),
@@ -112,8 +112,8 @@ class Answer : public GenerationListener {
 };
 
 // What TGI's router checks once the prompt is token ids.
-Result<void> Answer::fit(const engine::ModelLimits& limits, std::vector<TokenId>& prompt,
-                         SamplingParams& params) const {
+Result<void> TgiAnswer::fit(const engine::ModelLimits& limits, std::vector<TokenId>& prompt,
+                            SamplingParams& params) const {
   const std::int64_t max_total = limits.total_tokens_max();
   const std::int64_t max_input = limits.input_tokens_max();
   if (const auto truncate = request_.truncate) {
@@ -143,8 +143,8 @@ Result<void> Answer::fit(const engine::ModelLimits& limits, std::vector<TokenId>
   return {};
 }
 
-Result<void> Answer::on_prompts(const registry::ReadyModel& model, Prompts& prompts,
-                                SamplingParams& params) {
+Result<void> TgiAnswer::on_prompts(const registry::ReadyModel& model, Prompts& prompts,
+                                   SamplingParams& params) {
   std::vector<TokenId>& prompt = prompts.front();
   if (auto fits = fit(model.limits, prompt, params); !fits) return fits;
   queued_ = Clock::now();
@@ -162,7 +162,7 @@ Result<void> Answer::on_prompts(const registry::ReadyModel& model, Prompts& prom
   return {};
 }
 
-void Answer::on_prompt_token(int /*prompt*/, TokenEvent event) {
+void TgiAnswer::on_prompt_token(int /*prompt*/, TokenEvent event) {
   const std::size_t num_before = prefill_.size();
   prefill_ += ',';
   append_tgi_token(event.token, tokenizer_->decode({&event.token, 1}), prefill_);
@@ -172,8 +172,8 @@ void Answer::on_prompt_token(int /*prompt*/, TokenEvent event) {
   num_held_ += (prefill_.size() - num_before) * samples_.size();
 }
 
-void Answer::append_token(TokenId token, std::string_view text, float logprob,
-                          std::string& out) const {
+void TgiAnswer::append_token(TokenId token, std::string_view text, float logprob,
+                             std::string& out) const {
   append_tgi_token(token, text, out);
   out += R"(,"logprob":)";
   append_tgi_logprob(logprob, out);
@@ -181,7 +181,7 @@ void Answer::append_token(TokenId token, std::string_view text, float logprob,
   out += tokenizer_->is_special(token) ? "true}" : "false}";
 }
 
-void Answer::append_tops(const TokenEvent& event, std::string& out) const {
+void TgiAnswer::append_tops(const TokenEvent& event, std::string& out) const {
   out += '[';
   const auto num_tops = static_cast<std::size_t>(request_.top_n_tokens);
   for (std::size_t i = 0; i < std::min(event.top_logprobs->size(), num_tops); ++i) {
@@ -192,14 +192,14 @@ void Answer::append_tops(const TokenEvent& event, std::string& out) const {
   out += ']';
 }
 
-void Answer::on_token(GeneratedToken token) {
+void TgiAnswer::on_token(GeneratedToken token) {
   Sample& sample = samples_[static_cast<std::size_t>(token.event.sample)];
   const std::size_t num_before = sample.num_bytes();
   if (!started_) started_ = Clock::now();
   ++sample.num_tokens;
   sample.sum_logprobs += static_cast<double>(token.event.logprob);
   sample.text += token.text;
-  if (token.event.finish_reason != FinishReason::kNone) sample.reason = reason_json(token);
+  if (token.event.finish_reason != FinishReason::kNone) sample.reason = tgi_reason(token);
   const std::string text = sample.decoder.push(token.event.token);
   if (request_.streams) {
     append_event(token, sample, text);
@@ -214,8 +214,8 @@ void Answer::on_token(GeneratedToken token) {
   num_held_ += sample.num_bytes() - num_before;
 }
 
-void Answer::append_event(const GeneratedToken& token, const Sample& sample,
-                          std::string_view text) {
+void TgiAnswer::append_event(const GeneratedToken& token, const Sample& sample,
+                             std::string_view text) {
   events_ += R"(data:{"index":)" + std::to_string(sample.num_tokens) + R"(,"token":)";
   append_token(token.event.token, text, token.event.logprob, events_);
   if (request_.top_n_tokens > 0) {
@@ -240,20 +240,20 @@ void Answer::append_event(const GeneratedToken& token, const Sample& sample,
 }
 
 // Without sampling a seed chooses nothing.
-std::string Answer::seed_json(std::size_t sample) const {
+std::string TgiAnswer::seed_json(std::size_t sample) const {
   return request_.is_sampled ? std::to_string(seed_ + sample) : "null";
 }
 
-std::string Answer::full_text(const Sample& sample) const {
+std::string TgiAnswer::full_text(const Sample& sample) const {
   return request_.return_full_text ? *request_.inputs + sample.text : sample.text;
 }
 
-Result<void> Answer::on_step() {
+Result<void> TgiAnswer::on_step() {
   if (request_.streams) {
     write_events();
     return {};
   }
-  if (num_held_ < held_.bytes() + kHeldBytesStep) return {};
+  if (num_held_ < held_.bytes() + kTgiHeldBytesStep) return {};
   // It must fit into the queue of what waits to be written.
   if (num_held_ > context_.options.max_write_queue_bytes / 2) {
     return Error{ErrorCode::kInvalid,
@@ -264,19 +264,19 @@ Result<void> Answer::on_step() {
   return Error{ErrorCode::kOverloaded, "overloaded: whole answers take too much memory"};
 }
 
-std::string Answer::head_type() const {
+std::string TgiAnswer::head_type() const {
   const auto status = context_.generation.models.status(model_);
   return status && status->ok() ? (*status)->description.device : "cpu";
 }
 
-void Answer::write_events() {
+void TgiAnswer::write_events() {
   if (events_.empty()) return;
   begin();
   responder_->write(events_);
   events_.clear();
 }
 
-void Answer::begin() {
+void TgiAnswer::begin() {
   if (std::exchange(is_begun_, true)) return;
   responder_->begin({200,
                      "text/event-stream",
@@ -286,12 +286,12 @@ void Answer::begin() {
                       {"X-Accel-Buffering", "no"}}});
 }
 
-void Answer::keep_alive() {
+void TgiAnswer::keep_alive() {
   begin();
   responder_->write(":\n\n");
 }
 
-std::vector<HttpField> Answer::times(const Sample& best) const {
+std::vector<HttpField> TgiAnswer::times(const Sample& best) const {
   const Clock::time_point now = Clock::now();
   const Clock::duration total = now - begin_;
   const Clock::duration inference = now - *started_;
@@ -308,7 +308,7 @@ std::vector<HttpField> Answer::times(const Sample& best) const {
 }
 
 // What Details and BestOfSequence have in common.
-void Answer::append_sequence(const Sample& sample, std::string& out) const {
+void TgiAnswer::append_sequence(const Sample& sample, std::string& out) const {
   const auto index = static_cast<std::size_t>(&sample - samples_.data());
   out += R"("finish_reason":)" + std::string(sample.reason) + R"(,"generated_tokens":)" +
          std::to_string(sample.num_tokens) + R"(,"seed":)" + seed_json(index) + R"(,"prefill":[)" +
@@ -316,7 +316,7 @@ void Answer::append_sequence(const Sample& sample, std::string& out) const {
   if (!sample.top_tokens.empty()) out += R"(,"top_tokens":[)" + sample.top_tokens + "]";
 }
 
-void Answer::append_details(std::size_t best, std::string& out) const {
+void TgiAnswer::append_details(std::size_t best, std::string& out) const {
   out += R"(,"details":{)";
   append_sequence(samples_[best], out);
   if (samples_.size() > 1) {
@@ -335,7 +335,7 @@ void Answer::append_details(std::size_t best, std::string& out) const {
   out += '}';
 }
 
-void Answer::send_whole() {
+void TgiAnswer::send_whole() {
   const auto best = std::ranges::max_element(samples_, {}, &Sample::mean_logprob);
   std::string body = request_.in_array ? "[" : "";
   body += R"({"generated_text":)";
@@ -345,12 +345,12 @@ void Answer::send_whole() {
   responder_->send({200, "application/json", std::move(body), times(*best)});
 }
 
-void Answer::on_end() {
+void TgiAnswer::on_end() {
   if (!request_.streams) return send_whole();
   responder_->end();
 }
 
-void Answer::on_error(const Error& error, bool no_model) {
+void TgiAnswer::on_error(const Error& error, bool no_model) {
   const TgiError told = tgi_error(error, no_model);
   if (!is_begun_) return responder_->send(tgi_response(told));
   responder_->write("data:" + tgi_error_json(told) + "\n\n");
@@ -372,7 +372,7 @@ void answer_tgi(ServerContext& context, TgiRequest request,
   request.generation.num_samples = generation.num_samples;
   request.generation.scores_prompts = generation.scores_prompts;
   const bool streams = request.streams;
-  const auto answer = std::make_shared<Answer>(context, std::move(request), responder);
+  const auto answer = std::make_shared<TgiAnswer>(context, std::move(request), responder);
   if (streams) {
     responder->on_silence(context.options.keep_alive_interval, [weak = std::weak_ptr(answer)] {
       if (const auto held = weak.lock()) held->keep_alive();

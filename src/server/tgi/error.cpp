@@ -9,7 +9,7 @@
 namespace lmtp::server {
 namespace {
 
-std::string_view type_of(int status) {
+std::string_view tgi_type_of(int status) {
   switch (status) {
     case 401:
       return "invalid_api_key";
@@ -60,7 +60,7 @@ HttpResponse tgi_response(const TgiError& error) {
 }
 
 std::string tgi_refusal_json(int status, std::string_view sentence) {
-  return tgi_error_json({status, type_of(status), std::string(sentence)});
+  return tgi_error_json({status, tgi_type_of(status), std::string(sentence)});
 }
 
 }  // namespace lmtp::server

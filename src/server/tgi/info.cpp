@@ -13,7 +13,7 @@ namespace {
 // Texts that are read at a time to become token ids, besides short ones.
 constexpr int kReaders = 1;
 
-registry::ModelStatus model_of(const registry::Registry& models) {
+registry::ModelStatus described_model(const registry::Registry& models) {
   const auto only = models.status("");
   if (only && only->ok()) return **only;
   registry::ModelStatus status;
@@ -28,7 +28,7 @@ OrderedJson or_null(const std::string& text) {
 }  // namespace
 
 HttpResponse tgi_info(const ServerContext& context) {
-  const registry::ModelStatus model = model_of(context.generation.models);
+  const registry::ModelStatus model = described_model(context.generation.models);
   const bool found = model.limits.context_length > 0;
   const OrderedJson info = {
       {"model_id", model.description.name},

@@ -198,7 +198,7 @@ std::variant<std::shared_ptr<const std::string>, TgiError> inputs_of(const Json&
   return std::make_shared<const std::string>(*inputs);
 }
 
-void set_prompt(const std::shared_ptr<const std::string>& inputs, GenerationRequest& request) {
+void set_tgi_prompt(const std::shared_ptr<const std::string>& inputs, GenerationRequest& request) {
   request.num_bytes = inputs->size();
   request.make_prompts = [inputs](const registry::ReadyModel& model) -> Result<Prompts> {
     auto ids = encode_text(model.tokenizer, "inputs", *inputs, {});
@@ -230,7 +230,7 @@ std::variant<TgiRequest, TgiError> read_tgi(const std::string& body, TgiMode mod
     if (auto error = read_grammar(body, request->generation)) return std::move(*error);
   }
   request->inputs = std::get<0>(inputs);
-  set_prompt(request->inputs, request->generation);
+  set_tgi_prompt(request->inputs, request->generation);
   return read;
 }
 
@@ -245,7 +245,7 @@ std::variant<GenerationRequest, TgiError> read_tgi_inputs(
   GenerationRequest request;
   if (const std::string* model = fields.text("model")) request.model = *model;
   if (fields.failed()) return not_deserialized(fields.error().message);
-  set_prompt(inputs, request);
+  set_tgi_prompt(inputs, request);
   return request;
 }
 

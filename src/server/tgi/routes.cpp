@@ -24,7 +24,7 @@ namespace {
 
 // `read` is given the request, as read_body() says.
 template <typename Read>
-void add_post(ServerContext& context, std::string path, Read read) {
+void add_tgi_post(ServerContext& context, std::string path, Read read) {
   context.routes.post(
       std::move(path), context.options.max_message_bytes,
       [&context, read = std::move(read)](HttpRequest http, const auto& responder) {
@@ -38,18 +38,18 @@ void add_post(ServerContext& context, std::string path, Read read) {
       });
 }
 
-void add_generating(ServerContext& context, std::string path, TgiMode mode) {
-  add_post(context, std::move(path),
-           [mode](ServerContext& shared, const HttpRequest& http, const auto& to) {
-             auto request = read_tgi(http.body, mode, shared.options.api);
-             return [&shared, to, request = std::move(request)]() mutable {
-               if (auto* whole = std::get_if<TgiRequest>(&request)) {
-                 return answer_tgi(shared, std::move(*whole), to);
-               }
-               shared.generation.models.refusals().add(ErrorCode::kInvalid);
-               to->send(tgi_response(std::get<TgiError>(request)));
-             };
-           });
+void add_tgi_generating(ServerContext& context, std::string path, TgiMode mode) {
+  add_tgi_post(context, std::move(path),
+               [mode](ServerContext& shared, const HttpRequest& http, const auto& to) {
+                 auto request = read_tgi(http.body, mode, shared.options.api);
+                 return [&shared, to, request = std::move(request)]() mutable {
+                   if (auto* whole = std::get_if<TgiRequest>(&request)) {
+                     return answer_tgi(shared, std::move(*whole), to);
+                   }
+                   shared.generation.models.refusals().add(ErrorCode::kInvalid);
+                   to->send(tgi_response(std::get<TgiError>(request)));
+                 };
+               });
 }
 
 // SageMaker's one path for all that a server can do: the body says what is meant.
@@ -89,12 +89,12 @@ void add_tgi(ServerContext& context) {
   for (const char* path : {"/generate", "/tokenize", "/chat_tokenize", "/info", "/invocations"}) {
     context.routes.error_bodies(path, tgi_refusal_json);
   }
-  add_generating(context, "/", TgiMode::kEither);
-  add_generating(context, "/generate", TgiMode::kWhole);
-  add_generating(context, "/generate_stream", TgiMode::kStream);
-  add_post(context, "/invocations", read_invocation);
-  add_post(context, "/tokenize", read_tokenize_of_either);
-  add_post(context, "/chat_tokenize", read_chat_tokenize);
+  add_tgi_generating(context, "/", TgiMode::kEither);
+  add_tgi_generating(context, "/generate", TgiMode::kWhole);
+  add_tgi_generating(context, "/generate_stream", TgiMode::kStream);
+  add_tgi_post(context, "/invocations", read_invocation);
+  add_tgi_post(context, "/tokenize", read_tokenize_of_either);
+  add_tgi_post(context, "/chat_tokenize", read_chat_tokenize);
   context.routes.get("/info", [&context](const HttpRequest& /*http*/, const auto& responder) {
     responder->send(tgi_info(context));
   });
