@@ -38,7 +38,7 @@
 #     The same for a file of pytest tests. Skipped ones are named with their reason; where all are,
 #     ctest lists the entry as skipped. TEST_DATA: as above, for tests with the fixture test_data.
 #     NEWEST: once more as NAME_newest, with the interpreter of .venv-newest, for what depends on
-#     the releases of transformers or huggingface_hub.
+#     the releases of transformers or huggingface_hub. Not under sanitizers.
 #
 # DEPS take module names ("base"); a name that is a target already ("lmtp_base", "CLI11::CLI11")
 # stands as is.
@@ -222,7 +222,7 @@ function(lmtp_pytest name script)
   lmtp_add_python_test(${name} ${pytest} ${filter})
   lmtp_test_properties(${name} "${arg_TIMEOUT}" ${arg_LABELS})
   set(newest "")
-  if(arg_NEWEST)
+  if(arg_NEWEST AND NOT LMTP_SANITIZE)
     set(newest ${name}_newest)
     add_test(NAME ${newest}
       COMMAND ${PROJECT_SOURCE_DIR}/.venv-newest/bin/python ${pytest} ${filter})
