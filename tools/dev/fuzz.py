@@ -220,6 +220,8 @@ def main():
     if compiler is None:
         print("fuzz: SKIPPED, there is no clang with libFuzzer (install clang and libclang-rt-dev)")
         return 77
+    if options.seconds < 120:  # optimising takes longer than it wins
+        FLAGS.append("-O0")
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         fuzz_parsers(compiler, folder, options)

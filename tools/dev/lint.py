@@ -3,6 +3,7 @@
 
     tools/dev/lint.py --build build/release             every file that the build compiles
     tools/dev/lint.py --build build/release src/cache   only files below these folders
+    tools/dev/lint.py --part tests                      those of the tests; project: all others
 
 Files that the build compiles together (LMTP_UNITY) are looked at together, which takes a third of
 the time; those of folders that are named each alone, so that a missing #include is found too.
@@ -69,6 +70,10 @@ def entries_of(build, folders):
     return entries
 
 
+def is_test(entry):
+    return entry["sources"][0].is_relative_to(ROOT / "tests")
+
+
 def clang_command(entry):
     """The command for clang: without the compiler cache and gcc's own options."""
     command = re.sub(r"^\S*ccache\s+", "", entry["command"])
@@ -105,6 +110,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "release")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--part", choices=("project", "tests"))
     parser.add_argument("folders", nargs="*")
     args = parser.parse_args()
     if not CLANG_TIDY.exists():
@@ -112,6 +118,9 @@ def main():
         return 77
     build = args.build.resolve()
     entries = entries_of(build, args.folders)
+    if args.part:
+        entries = {path: entry for path, entry in entries.items()
+                   if is_test(entry) == (args.part == "tests")}  # fmt: skip
     if not entries:
         print("lint: nothing to check is a mistake", file=sys.stderr)
         return 1
