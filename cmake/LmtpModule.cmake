@@ -19,7 +19,7 @@
 #     with their main. Includes: tests/ and tests/support/. Knows LMTP_SOURCE_DIR and LMTP_BIN_DIR
 #     as strings. The label release_only keeps a test out of the sanitizers' builds and runs; under
 #     ThreadSanitizer there are only those labelled tsan, in which threads meet. Those labelled long
-#     `tools/test --long` runs.
+#     `tools/test --long` runs; those labelled slow_sanitized are long under a sanitizer.
 #     TEST_DATA: the cases of its suite TestData (tests/support/test_data.h) are a ctest entry of
 #     this name, labelled test_data, which ctest lists as skipped where LMTP_TEST_DATA is not set.
 #
@@ -247,9 +247,13 @@ function(lmtp_test_properties name timeout)
   if(NOT timeout)
     set(timeout ${LMTP_TEST_TIMEOUT_S})
   endif()
+  set(labels ${ARGN})
+  if(LMTP_SANITIZE AND "slow_sanitized" IN_LIST labels)
+    list(APPEND labels long)
+  endif()
   set(environment ${LMTP_TEST_ENVIRONMENT}
     LMTP_BIN_DIR=${PROJECT_BINARY_DIR}/bin LMTP_SOURCE_DIR=${PROJECT_SOURCE_DIR})
   # COST: those that may take longest start first, so that all cores are busy to the end.
   set_tests_properties(${name} PROPERTIES
-    LABELS "${ARGN}" TIMEOUT ${timeout} COST ${timeout} ENVIRONMENT "${environment}")
+    LABELS "${labels}" TIMEOUT ${timeout} COST ${timeout} ENVIRONMENT "${environment}")
 endfunction()
