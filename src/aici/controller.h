@@ -45,7 +45,7 @@ class Controller {
   const ModuleDialect dialect_;
   std::unique_ptr<Guest> guest_;
   ResultReader reader_;
-  // ModuleDialect C: what the next mid_process is told.
+  // Dialect C: what the next mid_process is told.
   Report report_;
   std::vector<Sequence> suspended_group_;  // of the choose() that was suspended; else empty
   std::optional<Choice> early_choice_;     // that the next choose() gives

@@ -78,12 +78,12 @@ std::string first_line(const fs::path& path) {
   return line;
 }
 
-bool is_cache_folder(const fs::path& path) {
+}  // namespace
+
+bool is_folder(const fs::path& path) {
   std::error_code ignored;
   return fs::is_directory(path, ignored);
 }
-
-}  // namespace
 
 Result<HubName> parse_hub_name(std::string_view name) {
   if (name.starts_with(kLmqlLocal)) name.remove_prefix(kLmqlLocal.size());
@@ -107,13 +107,13 @@ Result<HubName> parse_hub_name(std::string_view name) {
 
 Result<std::string> find_snapshot(const std::string& cache, const HubName& name) {
   const RepoFolder repo(cache, name.repo);
-  if (!is_cache_folder(repo.path())) {
+  if (!is_folder(repo.path())) {
     return Error{ErrorCode::kNotFound, "it has no " + folder_name(name.repo)};
   }
   const std::string commit = repo.commit_of(name.revision);
   // A revision is a branch, a tag, or a commit itself.
   std::string snapshot = repo.snapshot(commit.empty() ? name.revision : commit);
-  if (!is_cache_folder(snapshot)) {
+  if (!is_folder(snapshot)) {
     return Error{ErrorCode::kNotFound,
                  repo.path() + " has no snapshot of revision '" + name.revision + "'"};
   }

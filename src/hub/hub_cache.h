@@ -11,12 +11,16 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <string_view>
 
 #include "lmtp/base/result.h"
 
 namespace lmtp::hub {
+
+// False, too, where that cannot be found out.
+bool is_folder(const std::filesystem::path& path);
 
 // "org/name@revision"; the default revision is "main".
 struct HubName {

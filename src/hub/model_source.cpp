@@ -26,11 +26,6 @@ constexpr const char* kAuto = "auto";
 constexpr const char* kDefaultShape = "gpt2";
 constexpr int kFoldersUpMax = 4;  // from bin/ to the root of a source tree
 
-bool is_folder(const fs::path& path) {
-  std::error_code ignored;
-  return fs::is_directory(path, ignored);
-}
-
 void add_name(ModelSource& source, std::string_view name) {
   if (name.empty() || name == "." || name == "..") return;
   if (std::find(source.names.begin(), source.names.end(), name) != source.names.end()) return;

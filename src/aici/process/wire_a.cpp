@@ -1,14 +1,8 @@
 #include "process/wire_a.h"
 
-#include <limits>
 #include <utility>
 
 namespace lmtp::aici::wire_a {
-namespace {
-
-constexpr int kIntMax = std::numeric_limits<int>::max();
-
-}  // namespace
 
 Json command_of(const PostPreProcess& command) {
   Json post_ops = Json::array();

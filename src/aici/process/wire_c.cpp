@@ -1,12 +1,9 @@
 #include "process/wire_c.h"
 
-#include <limits>
 #include <utility>
 
 namespace lmtp::aici::wire_c {
 namespace {
-
-constexpr int kCountMax = std::numeric_limits<int>::max();
 
 template <typename T>
 Json or_null(const std::optional<T>& value) {
@@ -15,14 +12,14 @@ Json or_null(const std::optional<T>& value) {
 
 WireSplice read_splice(const WireValue& splice, int vocab_size) {
   return {splice.at("when_sampled").tokens(vocab_size),
-          static_cast<int>(splice.at("backtrack").integer(0, kCountMax)),
+          static_cast<int>(splice.at("backtrack").integer(0, kIntMax)),
           splice.at("ff_tokens").tokens(vocab_size)};
 }
 
 WireBranch read_branch(const WireValue& value, int vocab_size) {
   WireBranch branch;
   if (const auto mask = value.find("sample_mask")) {
-    branch.sample_mask = static_cast<std::size_t>(mask->integer(0, kCountMax));
+    branch.sample_mask = static_cast<std::size_t>(mask->integer(0, kIntMax));
   }
   if (const auto temperature = value.find("temperature")) {
     branch.temperature = static_cast<float>(temperature->number());

@@ -17,6 +17,8 @@
 
 namespace lmtp::aici {
 
+constexpr int kIntMax = std::numeric_limits<int>::max();
+
 // Stays inside read_wire().
 class BadAnswer : public std::runtime_error {
  public:
