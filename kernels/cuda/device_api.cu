@@ -208,6 +208,23 @@ std::size_t shared_bytes_max() {
   return static_cast<std::size_t>(bytes);
 }
 
+bool has_wgmma() {
+  thread_local int known_device = -1;
+  thread_local bool known = false;
+  int device = 0;
+  check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+  if (device == known_device) return known;
+  int major = 0;
+  int minor = 0;
+  check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
+             "cudaDeviceGetAttribute");
+  check_cuda(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device),
+             "cudaDeviceGetAttribute");
+  known_device = device;
+  known = major == 9 && minor == 0;  // sm_90a
+  return known;
+}
+
 const DeviceApi& device_api() {
   static constexpr DeviceApi kApi = {.use_device = use_device,
                                      .memory = memory,

@@ -7,6 +7,7 @@
 
 #include "cuda/linear_stream.cuh"
 #include "cuda/linear_tiled.cuh"
+#include "cuda/linear_wgmma.h"
 #include "cuda/round_inputs.cuh"
 
 namespace lmtp::kernels::cuda {
@@ -88,33 +89,51 @@ void launch_tiled(const LinearParams& p, StreamHandle stream) {
 
 template <typename T>
 void launch_tiled(const LinearParams& p, StreamHandle stream, LinearKernel kernel) {
-  switch (kernel) {
-    case LinearKernel::kBest:
-      launch_tiled<T>(p, stream, tiled_kernel_for(p.args.m, p.args.n, num_multiprocessors()));
-      break;
-    case LinearKernel::kTiled128x128:
-      launch_tiled<T, Tiled128x128>(p, stream);
-      break;
-    case LinearKernel::kTiled128x64:
-      launch_tiled<T, Tiled128x64>(p, stream);
-      break;
-    case LinearKernel::kTiled64x64:
-      launch_tiled<T, Tiled64x64>(p, stream);
-      break;
+  if (kernel == LinearKernel::kTiled128x128) {
+    launch_tiled<T, Tiled128x128>(p, stream);
+  } else if (kernel == LinearKernel::kTiled128x64) {
+    launch_tiled<T, Tiled128x64>(p, stream);
+  } else {
+    launch_tiled<T, Tiled64x64>(p, stream);
   }
+}
+
+bool is_wgmma(LinearKernel kernel) {
+  return kernel == LinearKernel::kWgmma || kernel == LinearKernel::kWgmmaCluster;
+}
+
+// Warp groups where weights are read more than once, or outputs are so many that each
+// multiprocessor has a block of them; an H200's turning points (docs/benchmarks/gpu.md).
+LinearKernel best_kernel(const LinearParams& p) {
+  constexpr std::int64_t kFewRows = 16;
+  const std::int64_t m = p.args.m;
+  const bool is_wide = ceil_divide(p.args.n, kWgmmaBlockOutputs) >= num_multiprocessors();
+  if (m > kFewRows && (m > kStreamRowsMax || is_wide) && has_wgmma()) return LinearKernel::kBest;
+  return m <= kStreamRowsMax ? LinearKernel::kStream
+                             : tiled_kernel_for(m, p.args.n, num_multiprocessors());
 }
 
 template <typename T>
 void launch_linear(LinearParams p, StreamHandle stream, LinearKernel kernel) {
   const LinearLaunch& args = p.args;
-  const bool stream_weights = kernel == LinearKernel::kBest && args.m <= kStreamRowsMax;
-  if (stream_weights && args.m <= 8 && p.x_aligned && args.k % kTileSide == 0) {
+  p.x_tiles = static_cast<const Words4*>(args.scratch);
+  if (kernel == LinearKernel::kBest) kernel = best_kernel(p);
+  if (kernel == LinearKernel::kBest || is_wgmma(kernel)) {
+    launch_round_to_cores<T>(p, static_cast<int>(wgmma_rows(args.m) / kTileSide),
+                             static_cast<Words4*>(args.scratch), stream);
+    launch_linear_wgmma(p,
+                        kernel == LinearKernel::kWgmma          ? WgmmaSlices::kOneBlock
+                        : kernel == LinearKernel::kWgmmaCluster ? WgmmaSlices::kCluster
+                                                                : WgmmaSlices::kBest,
+                        stream);
+    return;
+  }
+  if (kernel == LinearKernel::kStream && args.m <= 8 && p.x_aligned && args.k % kTileSide == 0) {
     launch_stream<T, 1>(p, stream);
     return;
   }
-  p.x_tiles = static_cast<const Words4*>(args.scratch);
   launch_round_inputs<T>(p, static_cast<Words4*>(args.scratch), stream);
-  if (!stream_weights) {
+  if (kernel != LinearKernel::kStream) {
     launch_tiled<T>(p, stream, kernel);
   } else if (args.m <= 16) {
     launch_stream<T, 2>(p, stream);
@@ -180,8 +199,10 @@ std::size_t weight_bytes(ElementType type, std::int64_t n, std::int64_t k) {
 }
 
 std::size_t linear_scratch_bytes(ElementType type, std::int64_t m, std::int64_t k) {
+  // Of whole blocks of rows, and whole stages of inputs.
+  const std::int64_t rows = ceil_divide(m, wgmma_rows(m)) * wgmma_rows(m);
   const std::int64_t elements =
-      type == ElementType::kF32 ? 0 : num_tiles(m) * num_tiles(k) * kTileElements;
+      type == ElementType::kF32 ? 0 : rows / kTileSide * core_tiles(num_tiles(k)) * kTileElements;
   return static_cast<std::size_t>(elements) * 2;
 }
 

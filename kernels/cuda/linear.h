@@ -6,8 +6,9 @@
 // which depend on n and k alone. A slice is one chain of mma.m16n8k16 from zero, 16 inputs at a
 // time in order, x rounded to the weight's type; the slices are summed in order in f32, then come
 // bias, activation and residual. Few rows stream the weights once, a warp a slice
-// (linear_stream.cuh); many rows go by tiles through shared memory (linear_tiled.cuh): the same
-// instruction on the same operands, so a row's bits are the same.
+// (linear_stream.cuh); many rows go by tiles through shared memory (linear_tiled.cuh), or by
+// products of warp groups where the device has them (linear_wgmma.h), which add as mma.m16n8k16
+// does: the same sums in the same order, so a row's bits are the same.
 // f32, for checks: [ceil(n / 32)][k][32], the CPU's panels; one chain of fused multiply-adds.
 #pragma once
 
@@ -74,11 +75,20 @@ struct LinearLaunch {
   void* scratch = nullptr;  // linear_scratch_bytes(), 16-byte aligned
 };
 
-// All but kBest are for tests: blocks of outputs x rows, for any number of rows.
-enum class LinearKernel { kBest, kTiled128x128, kTiled128x64, kTiled64x64 };
+// All but kBest are for tests. Tiled: blocks of outputs x rows, for any number of rows, as are the
+// two by warp groups, of one block or a cluster for all slices. kStream: up to 64 rows.
+enum class LinearKernel {
+  kBest,
+  kStream,
+  kTiled128x128,
+  kTiled128x64,
+  kTiled64x64,
+  kWgmma,
+  kWgmmaCluster
+};
 
-// What kBest selects for more rows than linear_stream.cuh takes, on a device with that many
-// multiprocessors.
+// What kBest selects for more rows than linear_stream.cuh takes, on a device without wgmma that has
+// so many multiprocessors.
 LinearKernel tiled_kernel_for(std::int64_t m, std::int64_t n, int num_multiprocessors);
 
 std::size_t linear_scratch_bytes(ElementType type, std::int64_t m, std::int64_t k);

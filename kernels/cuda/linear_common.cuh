@@ -16,8 +16,9 @@ struct LinearParams {
   int k_tiles = 0;
   Slices slices;
   bool x_aligned = false;  // rows of x can be loaded 16 bytes at a time
-  // x rounded, in tiles; of more than 8 rows, or of rows that are not whole tiles.
+  // x rounded (round_inputs.cuh); of more than 8 rows, or of rows that are not whole tiles.
   const Words4* x_tiles = nullptr;
+  int row_group = 1;  // blocks of rows that wgmma_block() takes together
 };
 
 template <Activation kActivation>
@@ -85,6 +86,65 @@ __device__ inline void finish(const LinearLaunch& args, std::int64_t row, std::i
 __device__ inline void finish(const LinearLaunch& args, std::int64_t row, std::int64_t n,
                               float sum) {
   finish(args, row, n, sum, bias_of(args, n), residual_of(args, row, n));
+}
+
+// Writes a warp's sums, of kOutputs tiles of 16 outputs from first_output on by kEights times 8
+// rows from first_row on, in fragments.
+template <int kOutputs, int kEights>
+__device__ void write_sums(const LinearLaunch& args, float (&sums)[kOutputs][kEights][4],
+                           std::int64_t first_row, std::int64_t first_output) {
+  const std::int64_t row0 = first_row + lane_index() % 4 * 2;
+  const std::int64_t n0 = first_output + lane_index() / 4;
+  // Rows and outputs of element i of sums[o][r].
+  const auto row_of = [&](int r, int i) { return row0 + r * 8 + i % 2; };
+  const auto output_of = [&](int o, int i) { return n0 + o * kTileSide + i / 2 * 8; };
+  if (args.bias != nullptr) {
+#pragma unroll
+    for (int o = 0; o < kOutputs; ++o) {
+      const float biases[2] = {bias_of(args, output_of(o, 0)), bias_of(args, output_of(o, 2))};
+#pragma unroll
+      for (int r = 0; r < kEights; ++r) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sums[o][r][i] += biases[i / 2];
+      }
+    }
+  }
+  activate_all(args.activation, reinterpret_cast<float(&)[kOutputs * kEights * 4]>(sums));
+#pragma unroll
+  for (int o = 0; o < kOutputs; ++o) {
+    // All are loaded before the first write: the residual may be y itself.
+    float residuals[kEights][4];
+#pragma unroll
+    for (int r = 0; r < kEights; ++r) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        residuals[r][i] = residual_of(args, row_of(r, i), output_of(o, i));
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < kEights; ++r) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if (row_of(r, i) < args.m && output_of(o, i) < args.n) {
+          float& to = args.y[row_of(r, i) * args.y_stride + output_of(o, i)];
+          to = args.residual != nullptr ? sums[o][r][i] + residuals[r][i] : sums[o][r][i];
+        }
+      }
+    }
+  }
+}
+
+// Two elements of a row of which `left` more exist, zero behind its end.
+__device__ inline void load_pair(const float* at, std::int64_t left, bool aligned,
+                                 float (&pair)[2]) {
+  if (aligned && left >= 2) {
+    const Floats2 two = load(reinterpret_cast<const Floats2*>(at));
+    pair[0] = two.values[0];
+    pair[1] = two.values[1];
+  } else {
+    pair[0] = left > 0 ? at[0] : 0.0F;
+    pair[1] = left > 1 ? at[1] : 0.0F;
+  }
 }
 
 // The elements [column, column + 4) of a row, zero from `columns` on.

@@ -125,50 +125,6 @@ struct TiledWarp {
       }
     }
   }
-
-  // Writes a warp's part of a block whose first tiles are these.
-  __device__ void write(const LinearLaunch& args, int output_tile, int row_tile) {
-    const int row0 = (row_tile + row) * kTileSide + lane_index() % 4 * 2;
-    const int n0 = (output_tile + output) * kTileSide + lane_index() / 4;
-    // Rows and outputs of element i of totals[o][r].
-    const auto row_of = [&](int r, int i) { return row0 + r * 8 + i % 2; };
-    const auto output_of = [&](int o, int i) { return n0 + o * kTileSide + i / 2 * 8; };
-    if (args.bias != nullptr) {
-#pragma unroll
-      for (int o = 0; o < kOutputs; ++o) {
-        const float biases[2] = {bias_of(args, output_of(o, 0)), bias_of(args, output_of(o, 2))};
-#pragma unroll
-        for (int r = 0; r < kRows * 2; ++r) {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) totals[o][r][i] += biases[i / 2];
-        }
-      }
-    }
-    constexpr int kElements = kOutputs * kRows * 2 * 4;
-    activate_all(args.activation, reinterpret_cast<float(&)[kElements]>(totals));
-#pragma unroll
-    for (int o = 0; o < kOutputs; ++o) {
-      // All are loaded before the first write: the residual may be y itself.
-      float residuals[kRows * 2][4];
-#pragma unroll
-      for (int r = 0; r < kRows * 2; ++r) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          residuals[r][i] = residual_of(args, row_of(r, i), output_of(o, i));
-        }
-      }
-#pragma unroll
-      for (int r = 0; r < kRows * 2; ++r) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          if (row_of(r, i) < args.m && output_of(o, i) < args.n) {
-            float& to = args.y[row_of(r, i) * args.y_stride + output_of(o, i)];
-            to = args.residual != nullptr ? totals[o][r][i] + residuals[r][i] : totals[o][r][i];
-          }
-        }
-      }
-    }
-  }
 };
 
 template <typename T, typename Shape>
@@ -213,7 +169,8 @@ __global__ void __launch_bounds__(Shape::kThreads) linear_tiled_kernel(LinearPar
     stage = stage + 1 == kStages ? 0 : stage + 1;
   }
   wait_for_copies<0>();
-  warp.write(p.args, weights.first_row, inputs.first_row);
+  write_sums(p.args, warp.totals, (inputs.first_row + warp.row) * kTileSide,
+             (weights.first_row + warp.output) * kTileSide);
 }
 
 }  // namespace lmtp::kernels::cuda

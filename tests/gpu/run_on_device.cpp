@@ -49,6 +49,7 @@ void set_lazy_device(bool) {}
 void set_thread_order(unsigned) {}
 
 bool set_shared_bytes_max(std::size_t) { return false; }
+bool set_wgmma(bool) { return kernels::cuda::probe().compute_capability == 90; }
 bool set_backward_sums(bool) { return false; }
 
 int run_on_device(int argc, char** argv, Launches launches) {

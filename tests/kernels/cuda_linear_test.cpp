@@ -136,6 +136,7 @@ class CudaLinearTest : public ::testing::TestWithParam<ElementType> {
   void TearDown() override {
     testing::set_thread_order(0);
     testing::set_backward_sums(false);
+    testing::set_wgmma(false);
   }
 };
 
@@ -219,6 +220,40 @@ TEST_P(CudaLinearTest, BlocksOfEveryShapeHaveTheSameOrderOfSums) {
         const std::int64_t first = data.m - rows;
         expect_rows(data.run(first, rows, Activation::kGeluTanh, kernel), whole, first, data.n);
       }
+    }
+  }
+}
+
+// As above, by warp groups: blocks of 16, 32, 64 and 128 rows, with one slice and with several,
+// each in a block of its own or all in one.
+TEST_P(CudaLinearTest, WarpGroupsHaveTheSameOrderOfSums) {
+  if (GetParam() == ElementType::kF32) GTEST_SKIP() << "one kernel takes all";
+  if (!testing::set_wgmma(true)) GTEST_SKIP() << "the device has none";
+  for (const Problem& problem : {Problem{1, 1}, Problem{61, 65}, Problem{128, 1024},
+                                 Problem{133, 1030}, Problem{40, 2100}}) {
+    Data data(problem, GetParam(), 145);
+    const auto whole = data.run(0, data.m, Activation::kGeluTanh, LinearKernel::kTiled128x128);
+    for (const LinearKernel kernel :
+         {LinearKernel::kWgmma, LinearKernel::kWgmmaCluster, LinearKernel::kBest}) {
+      for (const std::int64_t rows : {1, 16, 17, 33, 64, 130}) {
+        SCOPED_TRACE(::testing::Message() << "n " << problem.n << " k " << problem.k << " rows "
+                                          << rows << " kernel " << static_cast<int>(kernel));
+        const std::int64_t first = data.m - rows;
+        expect_rows(data.run(first, rows, Activation::kGeluTanh, kernel), whole, first, data.n);
+      }
+    }
+  }
+}
+
+TEST_P(CudaLinearTest, WarpGroupsDoNotDependOnTheOrderOfThreads) {
+  if (GetParam() != ElementType::kBF16) GTEST_SKIP() << "one type is enough";
+  if (!testing::set_wgmma(true)) GTEST_SKIP() << "the device has none";
+  Data data({40, 2100}, GetParam(), 40);
+  const auto expected = data.run(0, data.m, Activation::kNone, LinearKernel::kTiled64x64);
+  for (unsigned seed = 1; seed <= 3; ++seed) {
+    testing::set_thread_order(seed);
+    for (const LinearKernel kernel : {LinearKernel::kWgmma, LinearKernel::kWgmmaCluster}) {
+      expect_rows(data.run(0, data.m, Activation::kNone, kernel), expected, 0, data.n);
     }
   }
 }

@@ -132,6 +132,13 @@ bool set_shared_bytes_max(std::size_t num_bytes) {
   return true;
 }
 
+bool set_wgmma(bool there) {
+  cuda_emulation::set_wgmma(there);
+  constexpr std::size_t kSharedBytes90 = std::size_t{227} << 10;
+  cuda_emulation::set_shared_bytes_max(there ? kSharedBytes90 : cuda_emulation::kLeastSharedBytes);
+  return true;
+}
+
 bool set_backward_sums(bool backward) {
   cuda_emulation::set_backward_sums(backward);
   return true;

@@ -27,6 +27,10 @@ void set_thread_order(unsigned seed);
 // On the emulation cuda_emulation::set_shared_bytes_max; false: not on the emulation.
 bool set_shared_bytes_max(std::size_t num_bytes);
 
+// On the emulation: whether the device has products of warp groups and 227 KiB of shared memory, as
+// Hopper's. False: there are none.
+bool set_wgmma(bool there);
+
 // On the emulation cuda_emulation::set_backward_sums; false: not on the emulation.
 bool set_backward_sums(bool backward);
 

@@ -34,10 +34,18 @@ __device__ inline Grid block_index() {
   return {static_cast<int>(blockIdx.x), static_cast<int>(blockIdx.y), static_cast<int>(blockIdx.z)};
 }
 
+__device__ inline Grid grid_size() {
+  return {static_cast<int>(gridDim.x), static_cast<int>(gridDim.y), static_cast<int>(gridDim.z)};
+}
+
 // --- threads of a block --------------------------------------------------------------
 
 __device__ inline void block_barrier() { __syncthreads(); }
 __device__ inline void warp_barrier() { __syncwarp(); }
+// Of the block's first num_threads threads, a multiple of a warp's; one group a kernel.
+__device__ inline void group_barrier(int num_threads) {
+  asm volatile("bar.sync 1, %0;" ::"r"(num_threads) : "memory");
+}
 
 // The value of that lane.
 template <typename T>
@@ -79,6 +87,10 @@ __device__ inline T* shared_memory() {
 __device__ inline Words4 load(const Words4* at) {
   const uint4 v = *reinterpret_cast<const uint4*>(at);
   return {{v.x, v.y, v.z, v.w}};
+}
+__device__ inline Floats2 load(const Floats2* at) {
+  const float2 v = *reinterpret_cast<const float2*>(at);
+  return {{v.x, v.y}};
 }
 __device__ inline Floats4 load(const Floats4* at) {
   const float4 v = *reinterpret_cast<const float4*>(at);
@@ -253,6 +265,9 @@ inline int num_multiprocessors() {
   return count;
 }
 
+// Whether this thread's device, and this build, have what belongs to warp groups (device_api.cu).
+bool has_wgmma();
+
 // Shared memory that a block may have on this thread's device. Throws DeviceError.
 std::size_t shared_bytes_max();
 
@@ -270,6 +285,7 @@ void launch(const LaunchShape& shape, StreamHandle stream, const Args&... args) 
   thread_local int configured_device = -1;
   thread_local int configured_generation = 0;
   thread_local bool has_dependent_launch = false;
+  thread_local bool allows_clusters = false;  // of more blocks than all devices take
   if (configured_device != device || configured_generation != generation) {
     int major = 0;
     check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
@@ -281,20 +297,29 @@ void launch(const LaunchShape& shape, StreamHandle stream, const Args&... args) 
                              static_cast<int>(shared_bytes_max() - attributes.sharedSizeBytes)),
         "cudaFuncSetAttribute");
     has_dependent_launch = major >= 9;
+    allows_clusters = false;
     configured_device = device;
     configured_generation = generation;
   }
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
+  constexpr int kPortableCluster = 8;
+  if (shape.cluster > kPortableCluster && !allows_clusters) {
+    check_cuda(cudaFuncSetAttribute(kKernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
+               "cudaFuncSetAttribute");
+    allows_clusters = true;
+  }
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {1, 1, static_cast<unsigned>(shape.cluster)};
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(shape.grid.x), static_cast<unsigned>(shape.grid.y),
                         static_cast<unsigned>(shape.grid.z));
   config.blockDim = dim3(static_cast<unsigned>(shape.num_threads));
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = static_cast<cudaStream_t>(stream);
-  config.attrs = &attribute;
-  config.numAttrs = has_dependent_launch ? 1 : 0;
+  config.attrs = attributes;
+  config.numAttrs = !has_dependent_launch ? 0 : shape.cluster > 1 ? 2 : 1;
   check_cuda(cudaLaunchKernelEx(&config, kKernel, args...), "launch");
 }
 

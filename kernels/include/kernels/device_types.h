@@ -20,6 +20,7 @@ struct LaunchShape {
   Grid grid = {};
   int num_threads = 32;          // of a block, a multiple of 32
   std::size_t shared_bytes = 0;  // of a block
+  int cluster = 1;               // blocks along z that run together; more than 1: from 9.0 on
 };
 
 // The types of which tensor cores take products, as tags: kernels hold their elements as bits.
@@ -29,6 +30,9 @@ struct F16 {};
 // Vectors that one thread loads or stores at once.
 struct alignas(16) Words4 {
   std::uint32_t words[4];
+};
+struct alignas(8) Floats2 {
+  float values[2];
 };
 struct alignas(16) Floats4 {
   float values[4];

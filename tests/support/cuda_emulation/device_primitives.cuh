@@ -25,8 +25,10 @@ inline int num_threads() { return emulation::num_threads(); }
 inline int lane_index() { return thread_index() % kWarpSize; }
 inline int warp_index() { return thread_index() / kWarpSize; }
 inline Grid block_index() { return emulation::block_index(); }
+inline Grid grid_size() { return emulation::grid_size(); }
 
 inline void block_barrier() { emulation::block_barrier(); }
+inline void group_barrier(int num_threads) { emulation::group_barrier(num_threads); }
 inline void warp_barrier() { emulation::exchange(emulation::Meeting::kBarrier, nullptr, 0); }
 
 template <typename T>
@@ -163,6 +165,8 @@ void mma_m16n8k16(float (&c)[4], const Words4& a, std::uint32_t b0, std::uint32_
     for (int k = 0; k < 16; ++k) c[i] += rows[i / 2][k ^ flip] * columns[i % 2][k ^ flip];
   }
 }
+
+inline bool has_wgmma() { return emulation::has_wgmma(); }
 
 inline std::size_t shared_bytes_max() { return emulation::shared_bytes_max(); }
 inline int num_multiprocessors() { return emulation::kNumMultiprocessors; }

@@ -15,7 +15,21 @@
 #include <utility>
 #include <vector>
 
+#include "bulk_copies.h"
+
 namespace lmtp::cuda_emulation {
+
+void fail(const std::string& what) {
+  std::fprintf(stderr, "CUDA emulation: %s\n", what.c_str());
+  std::abort();
+}
+
+std::string where() {
+  const Grid block = block_index();
+  return "block " + std::to_string(block.x) + "," + std::to_string(block.y) + "," +
+         std::to_string(block.z) + " thread " + std::to_string(thread_index());
+}
+
 namespace {
 
 using kernels::cuda::kWarpSize;
@@ -23,11 +37,6 @@ using kernels::cuda::kWarpSize;
 constexpr std::size_t kStackBytes = std::size_t{256} << 10;
 constexpr std::size_t kGuardBytes = 4096;  // behind shared memory; must stay as it is
 constexpr unsigned char kNoNumber = 0xFF;  // four of them are a NaN, of f32, bf16 and f16
-
-[[noreturn]] void fail(const std::string& what) {
-  std::fprintf(stderr, "CUDA emulation: %s\n", what.c_str());
-  std::abort();
-}
 
 struct Copy {
   void* to;
@@ -43,7 +52,7 @@ struct Copy {
   }
 };
 
-enum class State { kReady, kAtBarrier, kInWarp, kDone };
+enum class State { kReady, kAtBarrier, kAtGroupBarrier, kAtClusterBarrier, kInWarp, kDone };
 
 // A fiber's saved context. Uses the compiler's own setjmp, since the C library's refuses to jump to
 // another stack, and swapcontext makes a system call.
@@ -84,11 +93,15 @@ struct Emulator {
   std::vector<int> place_of;  // its inverse
   const std::function<void()>* thread = nullptr;
   LaunchShape shape;
-  Grid block;
-  int current = -1;  // thread
-  int num_at_barrier = 0;
+  Grid block;                             // the first of the cluster
+  int current = -1;                       // thread of the cluster
+  std::vector<int> num_at_group_barrier;  // as num_at_barrier
+  std::vector<int> num_at_barrier;        // by block of the cluster
+  int num_at_cluster_barrier = 0;
   int num_done = 0;
-  std::byte* shared = nullptr;
+  std::byte* shared = nullptr;  // of all blocks of the cluster, shared_stride each
+  std::size_t shared_stride = 0;
+  bool has_wgmma = false;
   unsigned seed = 0;
   bool has_backward_sums = false;
   bool is_recording = false;
@@ -109,25 +122,31 @@ Emulator& emulator() {
 Fiber& fiber(int thread) { return *emulator().fibers[static_cast<std::size_t>(thread)]; }
 Fiber& me() { return fiber(emulator().current); }
 
-std::string where() {
-  const Emulator& e = emulator();
-  return "block " + std::to_string(e.block.x) + "," + std::to_string(e.block.y) + "," +
-         std::to_string(e.block.z) + " thread " + std::to_string(e.current);
+int num_fibers() { return emulator().shape.num_threads * emulator().shape.cluster; }
+// The running thread's block, counted within the cluster.
+int my_block() { return emulator().current / emulator().shape.num_threads; }
+
+std::byte* shared_of(int block) {
+  return emulator().shared + emulator().shared_stride * static_cast<std::size_t>(block);
 }
 
 [[noreturn]] void fail_stuck() {
   const Emulator& e = emulator();
-  int in_warp = 0;
-  for (int i = 0; i < e.shape.num_threads; ++i) in_warp += fiber(i).state == State::kInWarp ? 1 : 0;
-  fail(where() + ": no thread can go on: " + std::to_string(e.num_at_barrier) +
-       " threads wait at a block barrier, " + std::to_string(in_warp) +
+  const auto count_in = [](State state) {
+    int count = 0;
+    for (int i = 0; i < num_fibers(); ++i) count += fiber(i).state == state ? 1 : 0;
+    return std::to_string(count);
+  };
+  fail(where() + ": no thread can go on: " +
+       count_in(e.num_at_cluster_barrier > 0 ? State::kAtClusterBarrier : State::kAtBarrier) +
+       " threads wait at a block barrier, " + count_in(State::kInWarp) +
        " in a warp operation, and " + std::to_string(e.num_done) + " have left the kernel");
 }
 
 // Switches to the next thread that can run; from a thread, returns when it is its turn again.
 void switch_from(Place& from) {
   Emulator& e = emulator();
-  const int count = e.shape.num_threads;
+  const int count = num_fibers();
   if (e.num_done == count) {
     switch_places(from, e.scheduler);
     return;
@@ -192,10 +211,11 @@ std::vector<int> some_order(int count) {
   return order;
 }
 
-void run_block() {
+void run_cluster() {
   Emulator& e = emulator();
-  const int count = e.shape.num_threads;
-  std::memset(e.shared, kNoNumber, e.shape.shared_bytes + kGuardBytes);
+  const int count = num_fibers();
+  const auto num_blocks = static_cast<std::size_t>(e.shape.cluster);
+  std::memset(e.shared, kNoNumber, e.shared_stride * num_blocks);
   e.order = some_order(count);
   e.place_of.resize(e.order.size());
   for (int i = 0; i < count; ++i) {
@@ -208,14 +228,20 @@ void run_block() {
   }
   e.warps.assign(static_cast<std::size_t>(count / kWarpSize), Warp{});
   e.current = -1;
-  e.num_at_barrier = 0;
+  forget_barriers();
+  e.num_at_barrier.assign(num_blocks, 0);
+  e.num_at_group_barrier.assign(num_blocks, 0);
+  e.num_at_cluster_barrier = 0;
   e.num_done = 0;
   switch_from(e.scheduler);
-  const std::byte* guard = e.shared + e.shape.shared_bytes;
-  if (std::any_of(guard, guard + kGuardBytes,
-                  [](std::byte b) { return b != std::byte{kNoNumber}; })) {
-    fail(where() + ": the block wrote beyond its " + std::to_string(e.shape.shared_bytes) +
-         " bytes of shared memory");
+  if (has_bulk_copies()) fail(where() + ": a block ends with bulk copies under way");
+  for (int block = 0; block < e.shape.cluster; ++block) {
+    const std::byte* guard = shared_of(block) + e.shape.shared_bytes;
+    if (std::any_of(guard, guard + kGuardBytes,
+                    [](std::byte b) { return b != std::byte{kNoNumber}; })) {
+      fail(where() + ": the block wrote beyond its " + std::to_string(e.shape.shared_bytes) +
+           " bytes of shared memory");
+    }
   }
 }
 
@@ -231,6 +257,9 @@ std::size_t shared_bytes_max() { return emulator().shared_bytes_max; }
 
 void set_backward_sums(bool backward) { emulator().has_backward_sums = backward; }
 bool has_backward_sums() { return emulator().has_backward_sums; }
+
+void set_wgmma(bool there) { emulator().has_wgmma = there; }
+bool has_wgmma() { return emulator().has_wgmma; }
 
 void begin_recording() {
   emulator().is_recording = true;
@@ -280,45 +309,92 @@ int take_num_launches() { return std::exchange(emulator().num_launches, 0); }
 void run(const LaunchShape& shape, const std::function<void()>& thread) {
   constexpr int kThreadsMax = 1024;
   constexpr int kGridSideMax = 65535;  // of y and z
+  constexpr int kClusterMax = 16;      // as devices of 9.0 allow
   Emulator& e = emulator();
   const Grid& grid = shape.grid;
   if (shape.num_threads < 1 || shape.num_threads > kThreadsMax ||
       shape.num_threads % kWarpSize != 0 || shape.shared_bytes > shared_bytes_max() || grid.x < 1 ||
-      grid.y < 1 || grid.z < 1 || grid.y > kGridSideMax || grid.z > kGridSideMax) {
+      grid.y < 1 || grid.z < 1 || grid.y > kGridSideMax || grid.z > kGridSideMax ||
+      shape.cluster < 1 || shape.cluster > kClusterMax || grid.z % shape.cluster != 0 ||
+      (shape.cluster > 1 && !e.has_wgmma)) {
     fail("a launch of " + std::to_string(grid.x) + "x" + std::to_string(grid.y) + "x" +
-         std::to_string(grid.z) + " blocks of " + std::to_string(shape.num_threads) +
-         " threads and " + std::to_string(shape.shared_bytes) + " bytes");
+         std::to_string(grid.z) + " blocks, " + std::to_string(shape.cluster) + " together, of " +
+         std::to_string(shape.num_threads) + " threads and " + std::to_string(shape.shared_bytes) +
+         " bytes");
   }
   e.shape = shape;
   e.thread = &thread;
   ++e.num_launches;
-  prepare_fibers(shape.num_threads);
-  const std::size_t num_bytes = (shape.shared_bytes + kGuardBytes + 255) / 256 * 256;
+  prepare_fibers(shape.num_threads * shape.cluster);
+  e.shared_stride = (shape.shared_bytes + kGuardBytes + 255) / 256 * 256;
+  const std::size_t num_bytes = e.shared_stride * static_cast<std::size_t>(shape.cluster);
   struct Free {
     void operator()(std::byte* memory) const { std::free(memory); }
   };
   const std::unique_ptr<std::byte, Free> shared(
       static_cast<std::byte*>(std::aligned_alloc(256, num_bytes)));
   e.shared = shared.get();
-  for (const int index : some_order(grid.x * grid.y * grid.z)) {
-    e.block = {index % grid.x, index / grid.x % grid.y, index / grid.x / grid.y};
-    run_block();
+  for (const int index : some_order(grid.x * grid.y * grid.z / shape.cluster)) {
+    e.block = {index % grid.x, index / grid.x % grid.y, index / grid.x / grid.y * shape.cluster};
+    run_cluster();
   }
 }
 
-int thread_index() { return emulator().current; }
+int thread_index() { return emulator().current % emulator().shape.num_threads; }
 int num_threads() { return emulator().shape.num_threads; }
-Grid block_index() { return emulator().block; }
+Grid grid_size() { return emulator().shape.grid; }
+Grid block_index() {
+  const Grid& first = emulator().block;
+  return {first.x, first.y, first.z + my_block()};
+}
 
 void block_barrier() {
   Emulator& e = emulator();
-  if (++e.num_at_barrier < e.shape.num_threads) {
+  const int block = my_block();
+  int& num_there = e.num_at_barrier[static_cast<std::size_t>(block)];
+  if (++num_there < e.shape.num_threads) {
     me().state = State::kAtBarrier;
     switch_from(me().place);
     return;
   }
-  e.num_at_barrier = 0;
-  for (int i = 0; i < e.shape.num_threads; ++i) fiber(i).state = State::kReady;
+  num_there = 0;
+  const int first = block * e.shape.num_threads;
+  for (int i = first; i < first + e.shape.num_threads; ++i) fiber(i).state = State::kReady;
+}
+
+void group_barrier(int num_threads) {
+  Emulator& e = emulator();
+  const int block = my_block();
+  if (thread_index() >= num_threads) fail(where() + ": not of the group of this barrier");
+  int& num_there = e.num_at_group_barrier[static_cast<std::size_t>(block)];
+  if (++num_there < num_threads) {
+    me().state = State::kAtGroupBarrier;
+    switch_from(me().place);
+    return;
+  }
+  num_there = 0;
+  const int first = block * e.shape.num_threads;
+  for (int i = first; i < first + num_threads; ++i) fiber(i).state = State::kReady;
+}
+
+void cluster_barrier() {
+  Emulator& e = emulator();
+  if (++e.num_at_cluster_barrier < num_fibers()) {
+    me().state = State::kAtClusterBarrier;
+    switch_from(me().place);
+    return;
+  }
+  e.num_at_cluster_barrier = 0;
+  for (int i = 0; i < num_fibers(); ++i) fiber(i).state = State::kReady;
+}
+
+const void* address_in_block(const void* at, int block) {
+  const std::ptrdiff_t offset = static_cast<const std::byte*>(at) - shared_of(my_block());
+  if (block < 0 || block >= emulator().shape.cluster || offset < 0 ||
+      offset >= static_cast<std::ptrdiff_t>(emulator().shape.shared_bytes)) {
+    fail(where() + ": no shared memory of a block of the cluster");
+  }
+  return shared_of(block) + offset;
 }
 
 const std::byte* exchange(Meeting meeting, const void* mine, std::size_t num_bytes) {
@@ -345,7 +421,9 @@ const std::byte* exchange(Meeting meeting, const void* mine, std::size_t num_byt
   return slots[0];
 }
 
-void* shared_memory() { return emulator().shared; }
+void check_shared(const void* at) { (void)address_in_block(at, my_block()); }
+
+void* shared_memory() { return shared_of(my_block()); }
 
 void check_aligned(const void* at, std::size_t alignment) {
   if (std::bit_cast<std::uintptr_t>(at) % alignment != 0) {
@@ -358,11 +436,12 @@ void copy_async(void* to_shared, const void* from, bool wanted) {
   check_aligned(to_shared, 16);
   check_aligned(from, 16);
   const auto* to = static_cast<const std::byte*>(to_shared);
-  if (to < e.shared || to + 16 > e.shared + e.shape.shared_bytes) {
+  const std::byte* shared = shared_of(my_block());
+  if (to < shared || to + 16 > shared + e.shape.shared_bytes) {
     fail(where() + ": an asynchronous copy to what is not the block's shared memory");
   }
   const Copy copy{to_shared, from, wanted};
-  if (e.seed != 0 && e.random() % 2 == 0) {
+  if (copies_at_once()) {
     copy.carry_out();
   } else {
     me().copies.back().push_back(copy);
@@ -380,5 +459,12 @@ void wait_for_copies(int num_pending) {
 }
 
 void grid_dependency_wait() { me().waited_for_grid = true; }
+
+void yield() { switch_from(me().place); }
+
+bool copies_at_once() {
+  Emulator& e = emulator();
+  return e.seed != 0 && e.random() % 2 == 0;
+}
 
 }  // namespace lmtp::cuda_emulation

@@ -1,5 +1,6 @@
-// Runs CUDA kernels as plain C++, to test their logic where there is no device. Blocks run one
-// after another; the threads of a block are fibers that switch at barriers and warp operations.
+// Runs CUDA kernels as plain C++, to test their logic where there is no device. Clusters run one
+// after another, mostly of one block; their threads are fibers that switch at barriers and warp
+// operations.
 // device_primitives.cuh beside this defines the device functions that kernels use.
 //
 // Aborts with one line on stderr where a kernel breaks a rule of kernels/cuda/device/
@@ -39,6 +40,10 @@ std::size_t shared_bytes_max();
 void set_backward_sums(bool backward);
 bool has_backward_sums();
 
+// Whether the device has products of warp groups, and clusters; false until it is set.
+void set_wgmma(bool there);
+bool has_wgmma();
+
 struct Launch {
   LaunchShape shape;
   std::function<void()> thread;
@@ -73,8 +78,13 @@ void run(const LaunchShape& shape, const std::function<void()>& thread);
 int thread_index();
 int num_threads();
 Grid block_index();
+Grid grid_size();
 
 void block_barrier();
+void group_barrier(int num_threads);
+void cluster_barrier();
+// What is in another block of the cluster where `at` is in this one's shared memory.
+const void* address_in_block(const void* at, int block);
 
 // The operation; all lanes of a warp must call the same one.
 enum class Meeting : int { kBarrier, kShuffle, kShuffleXor, kBallot, kMma };
@@ -92,6 +102,14 @@ void commit_copies();
 void wait_for_copies(int num_pending);
 void grid_dependency_wait();
 
+// Barriers in shared memory, and copies that they count.
+void init_barrier(const void* barrier, int arrivals);
+void arrive(const void* barrier, int num_bytes);
+void wait_for_phase(const void* barrier, int parity);
+void bulk_copy(void* to_shared, const void* from, int num_bytes, const void* barrier);
+
+// Aborts unless it is in the block's shared memory.
+void check_shared(const void* at);
 // Aborts unless `at` is a multiple of `alignment`.
 void check_aligned(const void* at, std::size_t alignment);
 

@@ -1,0 +1,217 @@
+// The device functions of warp groups, four warps that multiply together, and of clusters, blocks
+// that run together: of 9.0 alone, and of files that are compiled for sm_90a alone. has_wgmma()
+// says whether the calling thread's device has them. As device_primitives.cuh, which this belongs
+// to, there is one for the emulation.
+#pragma once
+
+#include <device_primitives.cuh>
+
+namespace lmtp::kernels::cuda {
+
+// sums[16 outputs of this warp][kRows] += a[16][16] b[16][kRows], as so many mma_m16n8k16 add them,
+// bit for bit (gpu-bench probe compares), sums[i] being the rows from 8 i on. b, in shared memory:
+// by 8 rows, 16 vectors of 8 inputs each: first those that mma_m16n8k16 counts from 0, of 8 rows,
+// then those from 8 (PTX ISA, "Asynchronous warpgroup level matrix instructions": core matrices,
+// not swizzled). Begun only: between it and wgmma_wait(), sums and a must not be touched.
+template <typename T, int kRows>
+__device__ void wgmma(float (&sums)[kRows / 8][4], const Words4& a, const Words4* b);
+
+__device__ inline std::uint64_t wgmma_descriptor(const Words4* b) {
+  constexpr std::uint64_t kInputHalf = 128 >> 4;  // bytes from a core matrix to the next
+  constexpr std::uint64_t kEightRows = 256 >> 4;
+  const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(b));
+  return std::uint64_t{(address & 0x3FFFFU) >> 4} | kInputHalf << 16 | kEightRows << 32;
+}
+
+// Before the first wgmma, and where registers of sums or a were written since the last.
+__device__ inline void wgmma_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+// Those since the last call are one group.
+__device__ inline void wgmma_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+// Returns when all but the latest kPending groups are done.
+template <int kPending>
+__device__ inline void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+}
+// A barrier in shared memory for threads that hand stages of it to one another. It has phases, of
+// parity 0, 1, 0...: each ends when so many arrivals have come as init() says, and the bytes that
+// they announced have been copied.
+struct alignas(8) CopyBarrier {
+  std::uint64_t word;
+
+  // By one thread; the others use it behind a block_barrier().
+  __device__ void init(int arrivals) {
+    asm volatile(
+        "mbarrier.init.shared::cta.b64 [%0], %1;\n"
+        "fence.mbarrier_init.release.cluster;" ::"r"(address()),
+        "r"(arrivals)
+        : "memory");
+  }
+  __device__ void arrive() {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address()) : "memory");
+  }
+  // Arrives, and announces so many bytes of bulk_copy().
+  __device__ void arrive_expecting(int num_bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address()),
+                 "r"(num_bytes)
+                 : "memory");
+  }
+  // Returns when the phase of that parity has ended.
+  __device__ void wait(int parity) {
+    asm volatile(
+        "{.reg .pred done;\n"
+        "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+        " @!done bra again;}" ::"r"(address()),
+        "r"(parity)
+        : "memory");
+  }
+  __device__ std::uint32_t address() const {
+    return static_cast<std::uint32_t>(__cvta_generic_to_shared(&word));
+  }
+};
+
+// Copies num_bytes, a multiple of 16, of global memory to shared memory by no thread's registers;
+// `landed` counts them. Both sides are 16-byte aligned.
+__device__ inline void bulk_copy(Words4* to_shared, const Words4* from, int num_bytes,
+                                 CopyBarrier& landed) {
+  const auto to = static_cast<std::uint32_t>(__cvta_generic_to_shared(to_shared));
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(to),
+      "l"(from), "r"(num_bytes), "r"(landed.address())
+      : "memory");
+}
+
+// Gives the warp group's threads so many registers each, a multiple of 8: fewer than the launch
+// did, or more, once other warp groups have given theirs up. In one branch of the kernel by warp
+// group.
+template <int kCount>
+__device__ inline void keep_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
+}
+template <int kCount>
+__device__ inline void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
+}
+
+// A barrier of all threads of the cluster; what they wrote to their shared memory is then seen by
+// the others.
+__device__ inline void cluster_barrier() {
+  asm volatile(
+      "barrier.cluster.arrive.release.aligned;\n"
+      "barrier.cluster.wait.acquire.aligned;" ::
+          : "memory");
+}
+// What the block of that place in the cluster has where this block has `at`, in shared memory.
+__device__ inline float load_of_block(const float* at, int block) {
+  float v = 0.0F;
+  const auto mine = static_cast<std::uint32_t>(__cvta_generic_to_shared(at));
+  asm volatile(
+      "{.reg .b32 there; mapa.shared::cluster.u32 there, %1, %2;\n"
+      " ld.shared::cluster.f32 %0, [there];}"
+      : "=f"(v)
+      : "r"(mine), "r"(block)
+      : "memory");
+  return v;
+}
+
+// --- wgmma() by the number of rows and the type: only the text differs ----------------
+
+#define LMTP_WGMMA_16(TYPE, NAME)                                                                \
+  template <>                                                                                    \
+  __device__ inline void wgmma<TYPE, 16>(float(&sums)[2][4], const Words4& a, const Words4* b) { \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n16k16.f32." NAME "." NAME                     \
+                 " "                                                                             \
+                 "{%0, %1, %2, %3, %4, %5, %6, %7}, "                                            \
+                 "{%8, %9, %10, %11}, %12, 1, 1, 1, 0;"                                          \
+                 : "+f"(sums[0][0]), "+f"(sums[0][1]), "+f"(sums[0][2]), "+f"(sums[0][3]),       \
+                   "+f"(sums[1][0]), "+f"(sums[1][1]), "+f"(sums[1][2]), "+f"(sums[1][3])        \
+                 : "r"(a.words[0]), "r"(a.words[1]), "r"(a.words[2]), "r"(a.words[3]),           \
+                   "l"(wgmma_descriptor(b))                                                      \
+                 : "memory");                                                                    \
+  }
+LMTP_WGMMA_16(BF16, "bf16")
+LMTP_WGMMA_16(F16, "f16")
+#undef LMTP_WGMMA_16
+
+#define LMTP_WGMMA_32(TYPE, NAME)                                                                \
+  template <>                                                                                    \
+  __device__ inline void wgmma<TYPE, 32>(float(&sums)[4][4], const Words4& a, const Words4* b) { \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n32k16.f32." NAME "." NAME                     \
+                 " "                                                                             \
+                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "      \
+                 "{%16, %17, %18, %19}, %20, 1, 1, 1, 0;"                                        \
+                 : "+f"(sums[0][0]), "+f"(sums[0][1]), "+f"(sums[0][2]), "+f"(sums[0][3]),       \
+                   "+f"(sums[1][0]), "+f"(sums[1][1]), "+f"(sums[1][2]), "+f"(sums[1][3]),       \
+                   "+f"(sums[2][0]), "+f"(sums[2][1]), "+f"(sums[2][2]), "+f"(sums[2][3]),       \
+                   "+f"(sums[3][0]), "+f"(sums[3][1]), "+f"(sums[3][2]), "+f"(sums[3][3])        \
+                 : "r"(a.words[0]), "r"(a.words[1]), "r"(a.words[2]), "r"(a.words[3]),           \
+                   "l"(wgmma_descriptor(b))                                                      \
+                 : "memory");                                                                    \
+  }
+LMTP_WGMMA_32(BF16, "bf16")
+LMTP_WGMMA_32(F16, "f16")
+#undef LMTP_WGMMA_32
+
+#define LMTP_WGMMA_64(TYPE, NAME)                                                                \
+  template <>                                                                                    \
+  __device__ inline void wgmma<TYPE, 64>(float(&sums)[8][4], const Words4& a, const Words4* b) { \
+    asm volatile(                                                                                \
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32." NAME "." NAME                              \
+        " "                                                                                      \
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "      \
+        "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "                \
+        "{%32, %33, %34, %35}, %36, 1, 1, 1, 0;"                                                 \
+        : "+f"(sums[0][0]), "+f"(sums[0][1]), "+f"(sums[0][2]), "+f"(sums[0][3]),                \
+          "+f"(sums[1][0]), "+f"(sums[1][1]), "+f"(sums[1][2]), "+f"(sums[1][3]),                \
+          "+f"(sums[2][0]), "+f"(sums[2][1]), "+f"(sums[2][2]), "+f"(sums[2][3]),                \
+          "+f"(sums[3][0]), "+f"(sums[3][1]), "+f"(sums[3][2]), "+f"(sums[3][3]),                \
+          "+f"(sums[4][0]), "+f"(sums[4][1]), "+f"(sums[4][2]), "+f"(sums[4][3]),                \
+          "+f"(sums[5][0]), "+f"(sums[5][1]), "+f"(sums[5][2]), "+f"(sums[5][3]),                \
+          "+f"(sums[6][0]), "+f"(sums[6][1]), "+f"(sums[6][2]), "+f"(sums[6][3]),                \
+          "+f"(sums[7][0]), "+f"(sums[7][1]), "+f"(sums[7][2]), "+f"(sums[7][3])                 \
+        : "r"(a.words[0]), "r"(a.words[1]), "r"(a.words[2]), "r"(a.words[3]),                    \
+          "l"(wgmma_descriptor(b))                                                               \
+        : "memory");                                                                             \
+  }
+LMTP_WGMMA_64(BF16, "bf16")
+LMTP_WGMMA_64(F16, "f16")
+#undef LMTP_WGMMA_64
+
+#define LMTP_WGMMA_128(TYPE, NAME)                                                                 \
+  template <>                                                                                      \
+  __device__ inline void wgmma<TYPE, 128>(float(&sums)[16][4], const Words4& a, const Words4* b) { \
+    asm volatile(                                                                                  \
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32." NAME "." NAME                               \
+        " "                                                                                        \
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "        \
+        "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, "         \
+        "%34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, "         \
+        "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "                  \
+        "{%64, %65, %66, %67}, %68, 1, 1, 1, 0;"                                                   \
+        : "+f"(sums[0][0]), "+f"(sums[0][1]), "+f"(sums[0][2]), "+f"(sums[0][3]),                  \
+          "+f"(sums[1][0]), "+f"(sums[1][1]), "+f"(sums[1][2]), "+f"(sums[1][3]),                  \
+          "+f"(sums[2][0]), "+f"(sums[2][1]), "+f"(sums[2][2]), "+f"(sums[2][3]),                  \
+          "+f"(sums[3][0]), "+f"(sums[3][1]), "+f"(sums[3][2]), "+f"(sums[3][3]),                  \
+          "+f"(sums[4][0]), "+f"(sums[4][1]), "+f"(sums[4][2]), "+f"(sums[4][3]),                  \
+          "+f"(sums[5][0]), "+f"(sums[5][1]), "+f"(sums[5][2]), "+f"(sums[5][3]),                  \
+          "+f"(sums[6][0]), "+f"(sums[6][1]), "+f"(sums[6][2]), "+f"(sums[6][3]),                  \
+          "+f"(sums[7][0]), "+f"(sums[7][1]), "+f"(sums[7][2]), "+f"(sums[7][3]),                  \
+          "+f"(sums[8][0]), "+f"(sums[8][1]), "+f"(sums[8][2]), "+f"(sums[8][3]),                  \
+          "+f"(sums[9][0]), "+f"(sums[9][1]), "+f"(sums[9][2]), "+f"(sums[9][3]),                  \
+          "+f"(sums[10][0]), "+f"(sums[10][1]), "+f"(sums[10][2]), "+f"(sums[10][3]),              \
+          "+f"(sums[11][0]), "+f"(sums[11][1]), "+f"(sums[11][2]), "+f"(sums[11][3]),              \
+          "+f"(sums[12][0]), "+f"(sums[12][1]), "+f"(sums[12][2]), "+f"(sums[12][3]),              \
+          "+f"(sums[13][0]), "+f"(sums[13][1]), "+f"(sums[13][2]), "+f"(sums[13][3]),              \
+          "+f"(sums[14][0]), "+f"(sums[14][1]), "+f"(sums[14][2]), "+f"(sums[14][3]),              \
+          "+f"(sums[15][0]), "+f"(sums[15][1]), "+f"(sums[15][2]), "+f"(sums[15][3])               \
+        : "r"(a.words[0]), "r"(a.words[1]), "r"(a.words[2]), "r"(a.words[3]),                      \
+          "l"(wgmma_descriptor(b))                                                                 \
+        : "memory");                                                                               \
+  }
+LMTP_WGMMA_128(BF16, "bf16")
+LMTP_WGMMA_128(F16, "f16")
+#undef LMTP_WGMMA_128
+
+}  // namespace lmtp::kernels::cuda

@@ -1,0 +1,24 @@
+// The linear of more than a few rows by products of warp groups, for devices that have them
+// (has_wgmma()): the same sums in the same order as linear_stream.cuh and linear_tiled.cuh.
+#pragma once
+
+#include "cuda/linear_common.cuh"
+
+namespace lmtp::kernels::cuda {
+
+// Whether the slices of a block's outputs are summed one after another by one block, or each by a
+// block of its own of a cluster, which then add them up in order.
+enum class WgmmaSlices { kBest, kOneBlock, kCluster };
+
+inline constexpr std::int64_t kWgmmaBlockOutputs = 128;
+
+// Rows of x that a block takes, of m: 16, 32, 64 or 128.
+constexpr std::int64_t wgmma_rows(std::int64_t m) {
+  return m <= 16 ? 16 : m <= 32 ? 32 : m <= 64 ? 64 : 128;
+}
+
+// Reads p.x_tiles as launch_round_to_cores() leaves them for wgmma_rows(). REQUIRES: has_wgmma();
+// the weights are bf16 or f16.
+void launch_linear_wgmma(const LinearParams& p, WgmmaSlices slices, StreamHandle stream);
+
+}  // namespace lmtp::kernels::cuda
