@@ -1,19 +1,19 @@
 // gpu-bench: speed of the kernels on a device, as one line of JSON a point. tools/gpu-check runs it
 // beside its peers. It also runs on the CPU, to test the program itself.
 //
+//   gpu-bench DEVICE probe                                  what the device does, without our ops
 //   gpu-bench DEVICE read
+//   gpu-bench DEVICE sample ROWS VOCABULARIES               logits like a model's
+//   gpu-bench DEVICE ops ROWS HIDDEN INNER HEADS KV_HEADS HEAD_DIM     the small ops of a layer
 //   gpu-bench DEVICE attention HEADS KV_HEADS HEAD_DIM BATCHES CONTEXTS     decode
-//   gpu-bench DEVICE linear ROWS NxK,...
+//   gpu-bench DEVICE linear ROWS NxK,... [KERNEL]           stream, tiled, wgmma, cluster of it
 //
-// DEVICE is cpu or cuda[:N]; BATCHES and CONTEXTS are lists: 1,16,256.
+// DEVICE is cpu or cuda[:N]; ROWS, BATCHES and CONTEXTS are lists: 1,16,256.
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <exception>
-#include <functional>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <sstream>
@@ -21,7 +21,11 @@
 #include <string>
 #include <vector>
 
+#include "bench/measure.h"
+#include "bench/ops.h"
+#include "bench/probe_device.h"
 #include "bench/read_device.h"
+#include "cuda/linear.h"
 #include "kernels/attention.h"
 #include "kernels/backend.h"
 #include "kernels/device.h"
@@ -32,118 +36,17 @@
 namespace lmtp::bench {
 namespace {
 
+namespace cuda = kernels::cuda;
 using kernels::Memory;
 using kernels::Stream;
 
-// Larger than any cache: repeated measurements cycle through this many bytes.
-constexpr std::size_t kTurnBytes = std::size_t{512} << 20;
-constexpr int kTurnsMax = 1024;
 constexpr std::size_t kReadBytes = std::size_t{4} << 30;
-constexpr double kRoundSeconds = 0.05;
-constexpr int kRounds = 7;
 
-double seconds_of(const std::function<void()>& work) {
-  const auto start = std::chrono::steady_clock::now();
-  work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-// The median time of one of `count` ops, of which op(i) is the i-th. On a device all of them are a
-// graph, so that launching does not count.
-double seconds_of_op(Stream& stream, int count, const std::function<void(int)>& op) {
-  const auto all = [&] {
-    for (int i = 0; i < count; ++i) op(i);
-  };
-  all();  // scratch memory grows
-  stream.synchronize();
-  const kernels::DeviceApi* device = stream.device_api();
-  void* graph = nullptr;
-  if (device != nullptr) {
-    device->begin_capture(stream.handle());
-    all();
-    graph = device->end_capture(stream.handle());
-  }
-  const auto run = [&](int repetitions) {
-    for (int i = 0; i < repetitions; ++i) {
-      if (device != nullptr) {
-        device->launch_graph(graph, stream.handle());
-      } else {
-        all();
-      }
-    }
-    stream.synchronize();
-  };
-  run(1);  // the first launch also uploads the graph
-  const double once = seconds_of([&] { run(1); });
-  const int repetitions = std::max(1, static_cast<int>(kRoundSeconds / once));
-  std::vector<double> rounds;
-  for (int i = 0; i < kRounds; ++i) rounds.push_back(seconds_of([&] { run(repetitions); }));
-  std::nth_element(rounds.begin(), rounds.begin() + kRounds / 2, rounds.end());
-  if (graph != nullptr) device->release(kernels::DeviceApi::HandleKind::kGraph, graph);
-  return rounds[kRounds / 2] / repetitions / count;
-}
-
-// From the host to the backend's memory; both stay as they are until the stream is synchronised.
-void copy_in(Stream& stream, void* to, const void* from, std::size_t num_bytes) {
-  if (const kernels::DeviceApi* device = stream.device_api()) {
-    device->copy_to_device(stream.handle(), to, from, num_bytes);
-  } else {
-    std::memcpy(to, from, num_bytes);
-  }
-}
-
-// Memory of the stream's backend with what the host holds.
-template <typename T>
-Memory upload(Stream& stream, const std::vector<T>& values) {
-  Memory memory = Memory::allocate(stream.backend(), values.size() * sizeof(T));
-  copy_in(stream, memory.data(), values.data(), values.size() * sizeof(T));
-  stream.synchronize();
-  return memory;
-}
-
-std::vector<float> download(Stream& stream, const Memory& memory, std::int64_t count) {
-  std::vector<float> values(static_cast<std::size_t>(count));
-  if (const kernels::DeviceApi* device = stream.device_api()) {
-    device->copy_to_host(stream.handle(), values.data(), memory.data(), values.size() * 4);
-    stream.synchronize();
-  } else {
-    std::copy_n(memory.floats(), count, values.begin());
-  }
-  return values;
-}
-
-// num_bytes of random bf16 numbers, pairs of which are finite as f32, too.
-Memory random_memory(Stream& stream, std::size_t num_bytes) {
-  constexpr std::size_t kPiece = std::size_t{8} << 20;
-  std::vector<std::uint16_t> piece(kPiece / sizeof(std::uint16_t));
-  std::uint32_t bits = 1;
-  for (std::uint16_t& element : piece) {
-    bits = bits * 1664525U + 1013904223U;  // Numerical Recipes' generator
-    // A sign, an exponent of 2^-4 to 2^-1, any fraction; from the upper bits, which vary most.
-    element = static_cast<std::uint16_t>((bits >> 16 & 0x8000U) | (123U + (bits >> 24) % 4) << 7 |
-                                         (bits >> 16 & 0x7FU));
-  }
-  Memory memory = Memory::allocate(stream.backend(), num_bytes);
-  for (std::size_t at = 0; at < num_bytes; at += kPiece) {
-    copy_in(stream, static_cast<std::byte*>(memory.data()) + at, piece.data(),
-            std::min(kPiece, num_bytes - at));
-  }
-  stream.synchronize();
-  return memory;
-}
-
-kernels::Matrix<const float> random_matrix(const Memory& memory, std::int64_t rows,
-                                           std::int64_t columns) {
-  return kernels::make_matrix<const float>(memory.floats(), rows, columns);
-}
-
-int turns_of(std::size_t num_bytes) {
-  return std::clamp(static_cast<int>(kTurnBytes / num_bytes), 1, kTurnsMax);
-}
-
-void print(const OrderedJson& point) {
-  std::puts(json_text(point).c_str());
-  std::fflush(stdout);
+void probe(const Stream& stream) {
+  if (stream.device_api() == nullptr) throw std::runtime_error("probe: of a device alone");
+  probe_device(stream, [](const char* what, double value, const char* unit) {
+    print({{"what", what}, {"value", value}, {"unit", unit}});
+  });
 }
 
 void read(Stream& stream) {
@@ -269,7 +172,18 @@ void check_bits(Stream& stream, const kernels::PackedLinear& weight, std::int64_
   }
 }
 
-void linear(Stream& stream, std::int64_t rows, std::int64_t n, std::int64_t k) {
+// A kernel of the device by its name, otherwise the best.
+cuda::LinearKernel kernel_named(const std::string& name) {
+  using cuda::LinearKernel;
+  if (name == "stream") return LinearKernel::kStream;
+  if (name == "tiled") return LinearKernel::kTiled128x128;
+  if (name == "wgmma") return LinearKernel::kWgmma;
+  if (name == "cluster") return LinearKernel::kWgmmaCluster;
+  throw std::invalid_argument("no kernel " + name + ": stream, tiled, wgmma or cluster");
+}
+
+void linear(Stream& stream, std::int64_t rows, std::int64_t n, std::int64_t k,
+            const std::string& kernel) {
   constexpr auto kType = kernels::WeightType::kBF16;
   const std::size_t packed_bytes =
       stream.device_api() != nullptr
@@ -285,12 +199,26 @@ void linear(Stream& stream, std::int64_t rows, std::int64_t n, std::int64_t k) {
   const double seconds = seconds_of_op(stream, num_weights, [&](int i) {
     const auto* panels =
         static_cast<const std::byte*>(weights.data()) + packed_bytes * static_cast<std::size_t>(i);
-    kernels::linear(stream, {.x = random_matrix(x, rows, k),
-                             .weight = {.panels = panels, .n = n, .k = k, .type = kType},
-                             .y = kernels::make_matrix(y.floats(), rows, n)});
+    if (kernel.empty()) {
+      kernels::linear(stream, {.x = random_matrix(x, rows, k),
+                               .weight = {.panels = panels, .n = n, .k = k, .type = kType},
+                               .y = kernels::make_matrix(y.floats(), rows, n)});
+      return;
+    }
+    cuda::linear({.x = x.floats(),
+                  .x_stride = k,
+                  .m = rows,
+                  .weight = panels,
+                  .n = n,
+                  .k = k,
+                  .y = y.floats(),
+                  .y_stride = n,
+                  .scratch = stream.scratch(
+                      cuda::linear_scratch_bytes(kernels::ElementType::kBF16, rows, k))},
+                 stream.handle(), kernel_named(kernel));
   });
   const auto weight_elements = static_cast<double>(n * k);
-  print({{"what", "linear"},
+  print({{"what", kernel.empty() ? "linear" : "linear, " + kernel},
          {"rows", rows},
          {"n", n},
          {"k", k},
@@ -310,19 +238,37 @@ std::vector<int> numbers(const std::string& list, char between = ',') {
 bool run(Stream& stream, const std::vector<std::string>& arguments) {
   const auto number = [&](std::size_t i) { return std::stoi(arguments.at(i)); };
   const std::string& what = arguments.front();
-  if (what == "read" && arguments.size() == 1) {
+  if (what == "probe" && arguments.size() == 1) {
+    probe(stream);
+  } else if (what == "read" && arguments.size() == 1) {
     read(stream);
+  } else if (what == "sample" && arguments.size() == 3) {
+    for (const int rows : numbers(arguments[1])) {
+      for (const int vocabulary : numbers(arguments[2])) sample_op(stream, rows, vocabulary);
+    }
+  } else if (what == "ops" && arguments.size() == 7) {
+    for (const int rows : numbers(arguments[1])) {
+      small_ops(stream, {.rows = rows,
+                         .hidden = number(2),
+                         .inner = number(3),
+                         .num_heads = number(4),
+                         .num_kv_heads = number(5),
+                         .head_dim = number(6)});
+    }
   } else if (what == "attention" && arguments.size() == 6) {
     for (const int batch : numbers(arguments[4])) {
       for (const int context : numbers(arguments[5])) {
         attention(stream, {number(1), number(2), number(3)}, batch, context);
       }
     }
-  } else if (what == "linear" && arguments.size() == 3) {
+  } else if (what == "linear" && (arguments.size() == 3 || arguments.size() == 4)) {
     std::istringstream shapes(arguments[2]);
     for (std::string shape; std::getline(shapes, shape, ',');) {
       const std::vector<int> n_and_k = numbers(shape, 'x');
-      linear(stream, number(1), n_and_k.at(0), n_and_k.at(1));
+      for (const int rows : numbers(arguments[1])) {
+        linear(stream, rows, n_and_k.at(0), n_and_k.at(1),
+               arguments.size() == 4 ? arguments[3] : std::string());
+      }
     }
   } else {
     return false;
@@ -334,7 +280,8 @@ int main(const std::vector<std::string>& arguments) {
   const std::string name = arguments.size() > 1 ? arguments[0] : "";
   const bool on_cpu = name == "cpu";
   if (!on_cpu && name != "cuda" && !name.starts_with("cuda:")) {
-    std::fprintf(stderr, "usage: gpu-bench cpu|cuda[:N] read|attention|linear ...\n");
+    std::fprintf(stderr,
+                 "usage: gpu-bench cpu|cuda[:N] probe|read|sample|ops|attention|linear ...\n");
     return 2;
   }
   const int device = name.starts_with("cuda:") ? std::stoi(name.substr(5)) : 0;

@@ -1,4 +1,5 @@
 // What gpu-bench needs of a device beside its ops, on the emulation.
+#include "bench/probe_device.h"
 #include "bench/read_device.h"
 #include "cuda/backend.h"
 #include "kernels/device.h"
@@ -11,6 +12,7 @@ kernels::cuda::Probe kernels::cuda::probe(int) {
 
 const kernels::Backend& kernels::cuda::backend() { return device_backend(); }
 
+void bench::probe_device(const kernels::Stream&, const ProbeFigure&) {}
 void bench::read_on_device(const kernels::Stream&, const void*, std::size_t, const ReadShape&) {}
 
 }  // namespace lmtp
