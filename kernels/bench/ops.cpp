@@ -22,7 +22,7 @@ using kernels::Memory;
 using kernels::SampleRow;
 using kernels::Stream;
 
-constexpr int kOps = 20;  // of a graph
+constexpr int kOps = 8;  // of a graph
 
 std::vector<float> logits_like_a_models(std::size_t count) {
   std::mt19937 random(1);

@@ -3,6 +3,7 @@
 #include <device_primitives.cuh>
 
 #include <cmath>
+#include <limits>
 
 #include "cuda/block_rows.cuh"
 #include "cuda/selection.cuh"
@@ -12,15 +13,6 @@
 namespace lmtp::kernels::cuda {
 namespace {
 
-struct SampleShared {
-  SelectShared select;
-  std::uint64_t candidates[kSampleTopMax];  // key and id, as ranked() makes them
-  int num_candidates;
-  int input_occurs;
-  float sums[kSelectWarps];
-};
-static_assert(kSampleTopMax == kSelectThreads);
-
 struct RowTotal {
   float max;
   float log_sum;  // of e^(logit - max)
@@ -29,13 +21,16 @@ struct RowTotal {
   __device__ float log_probability(float logit) const { return (logit - max) - log_sum; }
 };
 
-// The better of two elements has the greater number: the greater value, then the lower id.
-__device__ std::uint64_t ranked(float value, std::int64_t id) {
-  return std::uint64_t{key_of(value)} << 32 | (0xFFFFFFFFU - static_cast<std::uint32_t>(id));
-}
-__device__ std::int32_t id_of(std::uint64_t candidate) {
-  return static_cast<std::int32_t>(0xFFFFFFFFU - static_cast<std::uint32_t>(candidate));
-}
+struct SampleShared {
+  SelectShared select;
+  int input_occurs;
+  // For later, since registers count:
+  int at;  // row
+  int is_copied;
+  RowTotal total;
+  float sums[kSelectWarps];
+};
+static_assert(kSampleTopMax == kCandidatesMax);
 
 // logits[id_of(i)] = edited(logit, i) for i in [0, count), ids distinct: a thread reads several
 // before it writes the first.
@@ -66,18 +61,30 @@ __device__ void edit_logits(std::int64_t count, float* logits, const IdOf& id_of
 
 // By additions, as a bias, so that what is not a number stays so.
 __device__ void apply_mask(const std::uint32_t* words, std::int64_t num_words, float* logits,
-                           std::int64_t width) {
-  for_ids(width, [&](std::int64_t id) {
-    const std::uint32_t word = id / 32 < num_words ? words[id / 32] : 0;
-    if ((word >> (id % 32) & 1) == 0) logits[id] += -INFINITY;
-  });
+                           std::int32_t width) {
+  constexpr int kBatch = 8;
+  for (std::int32_t begin = thread_index(); begin < width; begin += kBatch * kSelectThreads) {
+    std::uint32_t allowed[kBatch];
+    float values[kBatch];
+#pragma unroll
+    for (int k = 0; k < kBatch; ++k) {
+      const std::int32_t id = begin + k * kSelectThreads;
+      allowed[k] = id < width && id / 32 < num_words ? words[id / 32] : 0;
+      values[k] = id < width ? logits[id] : 0.0F;
+    }
+#pragma unroll
+    for (int k = 0; k < kBatch; ++k) {
+      const std::int32_t id = begin + k * kSelectThreads;
+      if (id < width && (allowed[k] >> (id % 32) & 1) == 0) logits[id] = values[k] + -INFINITY;
+    }
+  }
   block_barrier();
 }
 
 // Penalties over the tokens so far, then the bias and the mask. input: the input token, if it
 // counts once more; else negative.
 __device__ void edit(const SampleRow& row, const TokenCount* all_counts, std::int32_t input,
-                     int* occurs, float* logits, std::int64_t width) {
+                     int* occurs, float* logits, std::int32_t width) {
   const TokenCount* counts = all_counts + row.first_count;
   if (thread_index() == 0) *occurs = input < 0 ? 1 : 0;
   block_barrier();
@@ -97,80 +104,44 @@ __device__ void edit(const SampleRow& row, const TokenCount* all_counts, std::in
 }
 
 // NaN is skipped for the maximum and makes log_sum NaN.
-__device__ RowTotal total_of(SampleShared& shared, const float* logits, std::int64_t width) {
-  std::uint64_t best = 0;
-  for_ids(width, [&](std::int64_t id) {
-    const float logit = logits[id];
-    const std::uint64_t mine = ranked(logit, id);
-    best = logit == logit && mine > best ? mine : best;
+__device__ RowTotal total_of(SampleShared& shared, const Row& row) {
+  float best = -INFINITY;
+  std::int32_t best_id = thread_index();
+  for_row<16, true>(row, [&](float logit, std::int32_t id) {
+    best_id = logit > best ? id : best_id;
+    best = logit > best ? logit : best;
   });
-  best = block_max(shared.select, best);
-  if (best == 0) {
-    return {0.0F, NAN, 0};
-  }
-  const std::int32_t id = id_of(best);
-  const float max = logits[id];
+  const std::uint64_t mine = thread_index() < row.width ? ranked(best, best_id) : 0;
+  shared.select.thread_best[thread_index()] = mine;
+  const std::uint64_t of_all = block_max(shared.select, mine);
+  const float max = value_of(of_all);
   float sum = 0.0F;
-  for_ids(width, [&](std::int64_t at) { sum += expf(logits[at] - max); });
-  return {max, logf(block_sum(sum, shared.sums)), id};
-}
-
-// A bitonic sort (Batcher 1968), the greatest first.
-__device__ void sort_candidates(std::uint64_t* candidates) {
-  const int me = thread_index();
-  for (int size = 2; size <= kSampleTopMax; size *= 2) {
-    for (int distance = size / 2; distance > 0; distance /= 2) {
-      block_barrier();
-      const int other = me ^ distance;
-      const std::uint64_t mine = candidates[me];
-      const std::uint64_t others = candidates[other];
-      const bool greater_first = ((me & size) == 0) == (me < other);
-      block_barrier();
-      candidates[me] = (mine > others) == greater_first ? mine : others;
-    }
-  }
-  block_barrier();
+  for_row<8, true>(row, [&](float logit, std::int32_t) { sum += expf(logit - max); });
+  return {max, logf(block_sum(sum, shared.sums)), id_of(of_all)};
 }
 
 // Writes the row's best tokens and returns how many are possible. REQUIRES: num_top >= 1.
-__device__ int list_top(SampleShared& shared, const float* logits, std::int64_t width, int num_top,
-                        const RowTotal& total, TopToken* to) {
-  const auto key_at = [&](std::int64_t id) { return key_of(logits[id]); };
-  const Kept kept = keep_until(shared.select, width, static_cast<std::uint64_t>(num_top), key_at,
-                               [](std::int64_t) { return std::uint64_t{1}; });
-  block_barrier();
-  shared.candidates[thread_index()] = 0;
-  shared.num_candidates = 0;
-  block_barrier();
-  for_ids(width, [&](std::int64_t id) {
-    if (kept.holds(key_at(id), id)) {
-      shared.candidates[atomic_add(&shared.num_candidates, 1)] = ranked(logits[id], id);
-    }
-  });
-  sort_candidates(shared.candidates);
-  const int me = thread_index();
-  const std::int32_t id = id_of(shared.candidates[me]);
-  const bool possible = me < num_top && !(logits[me < num_top ? id : 0] == -INFINITY);
-  if (possible) {
-    to[me] = {id, total.log_probability(logits[id])};
+__device__ int list_top(SelectShared& shared, const Row& row, int num_top, const RowTotal& total,
+                        TopToken* to) {
+  if (num_top == 1) {
+    if (thread_index() == 0) *to = {total.best, total.log_probability(total.max)};
+    return 1;
   }
-  // Those of probability above 0 come first.
-  std::uint64_t count = 0;
-  (void)block_prefix(shared.select, possible ? 1 : 0, count);
-  return static_cast<int>(count);
+  return take_best(shared, row, num_top, [&](int place, std::uint64_t one) {
+    to[place] = {id_of(one), total.log_probability(value_of(one))};
+  });
 }
 
-// The least key of a token that has min_p of the best one's weight.
-__device__ std::uint32_t least_key(SelectShared& shared, const SampleRow& row, const float* logits,
-                                   std::int64_t width, float max) {
-  const float least = row.min_p * kDrawWeightOfBest;
-  std::uint32_t inverted = 0;
-  for_ids(width, [&](std::int64_t id) {
-    const std::uint32_t mine = ~key_of(logits[id]);
-    const bool is_kept = draw_weight(logits[id], max, row.temperature) >= least;
-    inverted = is_kept && mine > inverted ? mine : inverted;
+// The least logit of a token that has min_p of the best one's weight.
+__device__ float least_kept(SelectShared& shared, const SampleRow& params, const Row& row,
+                            float max) {
+  const float wanted = params.min_p * kDrawWeightOfBest;
+  float least = max;
+  for_row<4>(row, [&](float logit, std::int32_t) {
+    const bool is_kept = logit < least && draw_weight(logit, max, params.temperature) >= wanted;
+    least = is_kept ? logit : least;
   });
-  return ~static_cast<std::uint32_t>(block_max(shared, inverted));
+  return value_of_key(~static_cast<std::uint32_t>(block_max(shared, ~key_of(least))));
 }
 
 // The least whole number that is this share of a sum, and at least 1.
@@ -180,141 +151,175 @@ __device__ std::uint64_t share_of(float share, std::uint64_t sum) {
   return least < 1 ? 1 : least < sum ? least : sum;
 }
 
-// The id at which the sum of weights, which is `sum`, passes the random number.
-template <typename Weight>
-__device__ std::int32_t draw_by(SelectShared& shared, const SampleRow& row,
-                                const std::int32_t* position, std::int64_t width, std::uint64_t sum,
-                                const Weight& weight) {
-  const double number = uniform(row.seed, static_cast<std::uint64_t>(*position) + 1);
-  const auto target = static_cast<std::uint64_t>(number * static_cast<double>(sum));
-  return static_cast<std::int32_t>(
-      find_in_order(shared, width, target < sum ? target : sum - 1, weight));
-}
+// What a draw does with a row: first of logits, then, for typical_p, of the exponents of weights.
+class Drawn {
+ public:
+  // temperature: 0: each possible one weighs 1. mean: surprisal, to whose nearness exponents are
+  // ranked; negative: by themselves.
+  __device__ Drawn(float max, float temperature, const Kept& all, std::int32_t mean = -1)
+      : max_(max), temperature_(temperature), mean_(mean), kept_(all) {
+    // Nothing below weighs anything, whatever is rounded here and in draw_weight().
+    static_assert(kDrawExponentMin == -28.0F);
+    least_ = temperature > 0.0F ? max - 28.01F * temperature : std::numeric_limits<float>::lowest();
+  }
 
-template <typename Weight>
-__device__ std::uint64_t sum_of(SelectShared& shared, std::int64_t width, const Weight& weight) {
-  std::uint64_t mine = 0;
-  for_ids(width, [&](std::int64_t id) { mine += weight(id); });
-  std::uint64_t sum = 0;
-  (void)block_prefix(shared, mine, sum);
-  return sum;
-}
+  // Of those of before.
+  __device__ void keep(const Kept& kept) {
+    kept_ = kept;
+    if (mean_ < 0 && kept.value > least_) least_ = kept.value;
+  }
+  __device__ const Kept& kept() const { return kept_; }
 
-// Draws by typical_p among the tokens whose exponents are above -inf, which weigh `sum`.
-__device__ std::int32_t draw_typical(SelectShared& shared, const SampleRow& row,
-                                     const std::int32_t* position, const float* exponents,
-                                     std::int64_t width, std::uint64_t sum) {
-  const auto weight = [&](std::int64_t id) {
-    return static_cast<std::uint64_t>(draw_weight(exponents[id], 0.0F, 1.0F));
-  };
+  __device__ float value(float x) const {
+    if (mean_ < 0) return x;
+    const std::int32_t beyond = surprisal(x) - mean_;
+    return -static_cast<float>(beyond < 0 ? -beyond : beyond);
+  }
+  __device__ bool may_weigh(float x) const { return x >= least_; }
+  __device__ std::uint64_t weight(float x, std::int32_t id) const {
+    if (!may_weigh(x) || !kept_.holds(value(x), id)) return 0;
+    if (!(temperature_ > 0.0F)) return 1;
+    return static_cast<std::uint64_t>(draw_weight(x, max_, temperature_));
+  }
+
+ private:
+  float max_;
+  float temperature_;
+  float least_;  // that may weigh anything
+  std::int32_t mean_;
+  Kept kept_;  // by value()
+};
+static_assert(kSurprisalMax < 1 << 24);  // whole as a float
+
+__device__ std::int32_t mean_surprisal(SelectShared& shared, const Row& exponents) {
+  const Drawn drawn(0.0F, 1.0F, keep_all(exponents));
   SurprisalSums mine;
-  for_ids(width, [&](std::int64_t id) { mine.add(weight(id), surprisal(exponents[id])); });
+  for_weighed(exponents, drawn,
+              [&](float x, std::int32_t id) { mine.add(drawn.weight(x, id), surprisal(x)); });
   SurprisalSums sums;
   (void)block_prefix(shared, mine.weights, sums.weights);
   (void)block_prefix(shared, mine.products, sums.products);
-  // In the upper bits, which are searched first: sums by digits are then spread.
-  static_assert(kSurprisalMax < 1 << 21);
-  const auto key_at = [&, mean = sums.mean()](std::int64_t id) {
-    const std::int32_t beyond = surprisal(exponents[id]) - mean;
-    return static_cast<std::uint32_t>(kSurprisalMax - (beyond < 0 ? -beyond : beyond)) << 11;
-  };
-  const Kept kept = keep_until(shared, width, share_of(row.typical_p, sum), key_at, weight);
-  const auto kept_weight = [&](std::int64_t id) {
-    return kept.holds(key_at(id), id) ? weight(id) : 0;
-  };
-  return draw_by(shared, row, position, width, sum_of(shared, width, kept_weight), kept_weight);
+  return sums.mean();
 }
 
-// *position: of the token before. It is read last: until then each register counts. spare: a row
-// that may be written, for typical_p; of a row that is not reported it may be the logits.
-__device__ std::int32_t draw(SelectShared& shared, const SampleRow& row,
-                             const std::int32_t* position, const float* logits, float* spare,
-                             std::int64_t width, const RowTotal& total) {
-  const auto weight = [&](std::int64_t id) {
-    return static_cast<std::uint64_t>(draw_weight(logits[id], total.max, row.temperature));
-  };
-  const auto key_at = [&](std::int64_t id) { return key_of(logits[id]); };
-  Kept kept = {0, static_cast<std::int32_t>(width - 1)};
-  if (row.top_k > 0 && row.top_k < width) {
-    kept = keep_until(shared, width, static_cast<std::uint64_t>(row.top_k), key_at,
-                      [](std::int64_t) { return std::uint64_t{1}; });
-  }
-  if (row.min_p > 0.0F) {
-    const std::uint32_t least = least_key(shared, row, logits, width, total.max);
-    if (least > kept.key) kept = {least, static_cast<std::int32_t>(width - 1)};
-  }
-  const auto kept_weight = [&](std::int64_t id) {
-    return kept.holds(key_at(id), id) ? weight(id) : 0;
-  };
-  std::uint64_t sum = sum_of(shared, width, kept_weight);
-  if (row.top_p < 1.0F) {
-    kept = keep_until(shared, width, share_of(row.top_p, sum), key_at, kept_weight);
-    sum = sum_of(shared, width, kept_weight);
-  }
-  if (row.typical_p < 1.0F) {
-    for_ids(width, [&](std::int64_t id) {
-      const bool is_kept = kept.holds(key_at(id), id);
-      spare[id] = is_kept ? (logits[id] - total.max) / row.temperature : -INFINITY;
+// spare: a row that may be written, for typical_p; of a row that is not reported it may be the
+// logits.
+__device__ std::int32_t draw(SampleShared& of_row, const SampleArgs& args, const SampleRow& params,
+                             Row row, float* spare, float max) {
+  SelectShared& shared = of_row.select;
+  Drawn drawn(max, params.temperature, keep_all(row));
+  const bool has_top_k = params.top_k > 0 && params.top_k < row.width;
+  if (has_top_k && params.top_k <= kCandidatesMax) {
+    const int num_taken = take_best(shared, row, params.top_k, [&](int place, std::uint64_t one) {
+      if (place == params.top_k - 1) shared.found_above = one;
     });
-    block_barrier();  // before others read what this thread wrote
-    return draw_typical(shared, row, position, spare, width, sum);
+    block_barrier();
+    if (num_taken == params.top_k) drawn.keep(kept_from(shared.found_above));
   }
-  return draw_by(shared, row, position, width, sum, kept_weight);
+  enum Stage { kCount, kNucleus, kTypical, kNumStages };
+#pragma unroll 1  // one after another, by the same code
+  for (int stage = kCount; stage < kNumStages; ++stage) {
+    const bool counts = stage == kCount;
+    if (stage == kNucleus && params.min_p > 0.0F) {
+      const float least = least_kept(shared, params, row, max);
+      drawn.keep(stricter(drawn.kept(), {least, row.width - 1}));
+    }
+    const float share = stage == kNucleus ? params.top_p : params.typical_p;
+    if (counts ? !has_top_k || params.top_k <= kCandidatesMax : share >= 1.0F) continue;
+    if (stage == kTypical) {
+      for_row(row, [&](float logit, std::int32_t id) {
+        const bool is_kept = drawn.kept().holds(logit, id);
+        spare[id] = is_kept ? (logit - max) / params.temperature : -INFINITY;
+      });
+      block_barrier();  // before others read what this thread wrote
+      row.values = spare;
+      drawn = Drawn(0.0F, 1.0F, keep_all(row), mean_surprisal(shared, row));
+    }
+    if (counts) drawn = Drawn(max, 0.0F, keep_all(row));
+    const Weighed all = weigh(shared, row, drawn);
+    const auto top_k = static_cast<std::uint64_t>(params.top_k);
+    const std::uint64_t wanted = !counts           ? share_of(share, all.sum)
+                                 : top_k < all.sum ? top_k
+                                                   : all.sum;
+    const float greatest = stage == kTypical ? 0.0F : max;
+    const Kept kept = keep_until(shared, row, wanted, greatest, all.least, drawn);
+    if (counts) drawn = Drawn(max, params.temperature, keep_all(row));
+    drawn.keep(kept);
+  }
+  // The id at which the sum of weights passes the random number.
+  const auto target_of = [&](std::uint64_t sum) {
+    const double number =
+        uniform(params.seed, static_cast<std::uint64_t>(args.positions[of_row.at]) + 1);
+    const auto target = static_cast<std::uint64_t>(number * static_cast<double>(sum));
+    return target < sum ? target : sum - 1;
+  };
+  return find_in_order(shared, row, target_of, drawn);
 }
 
 __device__ bool is_finite(float value) { return value - value == 0.0F; }
+
+// total: of the logits that were drawn from.
+__device__ void report(SampleShared& shared, const SampleArgs& args, std::int32_t token,
+                       RowTotal total) {
+  const std::int64_t at = shared.at;
+  const auto width = static_cast<std::int32_t>(args.logits.columns);
+  Row row = {args.logits.data + at * args.logits.stride, width};
+  if (shared.is_copied != 0 && is_finite(total.log_sum)) {
+    block_barrier();
+    row.values = args.raw.data + at * args.raw.stride;
+    total = total_of(shared, row);
+  }
+  SampleRecord record;
+  if (is_finite(total.log_sum)) {
+    // As in the list, where -0 is 0.
+    const float logit = token == total.best ? total.max : row.values[token] + 0.0F;
+    record = {.is_valid = 1, .token = token, .logprob = total.log_probability(logit)};
+    const int num_top = args.rows[at].num_top;
+    if (num_top > 0) {
+      record.num_top =
+          list_top(shared.select, row, num_top, total, args.top + at * args.top_stride);
+    }
+  }
+  if (thread_index() == 0) args.records[at] = record;
+}
 
 // A block a row.
 __global__ void __launch_bounds__(kSelectThreads) sample_kernel(SampleArgs args) {
   grid_dependency_wait();
   auto& shared = *shared_memory<SampleShared>();
   const std::int64_t at = block_index().x;
-  const std::int64_t width = args.logits.columns;
-  const SampleRow& row = args.rows[at];
+  const SampleRow& params = args.rows[at];
   float* logits = args.logits.data + at * args.logits.stride;
-  const std::int32_t mask = args.mask_of == nullptr || row.scored >= 0 ? -1 : args.mask_of[at];
+  const Row row = {logits, static_cast<std::int32_t>(args.logits.columns)};
+  const std::int32_t mask = args.mask_of == nullptr || params.scored >= 0 ? -1 : args.mask_of[at];
+  const bool is_copied = params.is_raw != 0 || mask >= 0;
   float* raw = args.raw.data + at * args.raw.stride;
   const auto copy_raw = [&] {
-    for_ids(width, [&](std::int64_t id) { raw[id] = logits[id]; });
+    for_row(row, [&](float logit, std::int32_t id) { raw[id] = logit; });
     block_barrier();  // before others edit what this thread copies
   };
-  if (row.is_raw != 0) copy_raw();
-  SampleRecord record;
-  edit(row, args.counts, row.counts_input != 0 ? args.ids[at] : -1, &shared.input_occurs, logits,
-       width);
+  if (params.is_raw != 0) copy_raw();
+  edit(params, args.counts, params.counts_input != 0 ? args.ids[at] : -1, &shared.input_occurs,
+       logits, row.width);
   if (mask >= 0) {
-    if (row.is_raw == 0) copy_raw();
-    apply_mask(args.masks + mask * args.mask_words, args.mask_words, logits, width);
+    if (params.is_raw == 0) copy_raw();
+    apply_mask(args.masks + mask * args.mask_words, args.mask_words, logits, row.width);
   }
-  RowTotal total = total_of(shared, logits, width);
-  if (is_finite(total.log_sum)) {
-    record.token = row.scored;
-    if (row.scored < 0) {
-      record.token = total.best;
-      if (row.temperature > 0.0F) {
-        record.token = draw(shared.select, row, args.positions + at, logits,
-                            row.is_raw != 0 || mask >= 0 ? logits : raw, width, total);
-      }
-    }
-    // What is reported comes last: of two sets of logits one is needed at a time, in registers too.
-    if (row.is_raw != 0 || mask >= 0) {
-      block_barrier();
-      logits = raw;
-      total = total_of(shared, logits, width);
-    }
+  RowTotal total = total_of(shared, row);
+  if (thread_index() == 0) {
+    shared.at = static_cast<int>(at);
+    shared.is_copied = is_copied ? 1 : 0;
+    shared.total = total;
+    shared.select.width = row.width;
   }
-  if (is_finite(total.log_sum)) {
-    record.is_valid = 1;
-    if (row.num_top > 0) {
-      block_barrier();
-      record.num_top =
-          list_top(shared, logits, width, row.num_top, total, args.top + at * args.top_stride);
-    }
-    record.logprob = total.log_probability(logits[record.token]);
-  } else {
-    record = {};
+  block_barrier();
+  std::int32_t token = params.scored >= 0 ? params.scored : total.best;
+  if (params.scored < 0 && params.temperature > 0.0F && is_finite(total.log_sum)) {
+    token = draw(shared, args, params, row, is_copied ? logits : raw, total.max);
+    total = shared.total;
   }
-  if (thread_index() == 0) args.records[at] = record;
+  // What is reported comes last: of two sets of logits one is needed at a time, in registers too.
+  report(shared, args, token, total);
 }
 
 }  // namespace

@@ -149,6 +149,22 @@ void check_product() {
   }
 }
 
+TEST_F(CudaEmulationTest, AtomicsOfABlockOnOneAddressAreCounted) {
+  (void)cuda_emulation::take_atomics_max();
+  cuda_emulation::run({.grid = {4, 1, 1}, .num_threads = 64, .shared_bytes = 8}, [] {
+    cuda::grid_dependency_wait();
+    auto* shared = cuda::shared_memory<std::uint32_t>();
+    if (cuda::thread_index() == 0) shared[0] = shared[1] = 0;
+    cuda::block_barrier();
+    cuda::atomic_add(&shared[cuda::thread_index() % 4 == 0 ? 1 : 0], 2U);
+    cuda::block_barrier();
+    EXPECT_EQ(shared[0], 96U);
+    EXPECT_EQ(shared[1], 32U);
+  });
+  EXPECT_EQ(cuda_emulation::take_atomics_max(), 48);
+  EXPECT_EQ(cuda_emulation::take_atomics_max(), 0);
+}
+
 TEST_F(CudaEmulationTest, AProductTakesItsOperandsAsTheInstructionDoes) {
   for_orders(check_product<BF16>);
   for_orders(check_product<F16>);

@@ -139,6 +139,8 @@ bool set_wgmma(bool there) {
   return true;
 }
 
+int take_atomics_max() { return cuda_emulation::take_atomics_max(); }
+
 bool set_backward_sums(bool backward) {
   cuda_emulation::set_backward_sums(backward);
   return true;

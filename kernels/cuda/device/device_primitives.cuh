@@ -172,10 +172,11 @@ __device__ inline void wait_for_copies() {
 
 // What this thread wrote is seen by other blocks before what it writes from now on.
 __device__ inline void fence() { __threadfence(); }
-// Adds, and returns the old value.
+// Adds, and returns the old value. Of 32 bits: in shared memory wider ones are a loop that tries
+// until no other thread comes between.
 __device__ inline int atomic_add(int* at, int value) { return atomicAdd(at, value); }
-__device__ inline void atomic_add(std::uint64_t* at, std::uint64_t value) {
-  atomicAdd(reinterpret_cast<unsigned long long*>(at), static_cast<unsigned long long>(value));
+__device__ inline std::uint32_t atomic_add(std::uint32_t* at, std::uint32_t value) {
+  return atomicAdd(at, value);
 }
 
 // --- numbers -------------------------------------------------------------------------

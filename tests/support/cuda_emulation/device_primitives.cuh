@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "emulator.h"
 #include "kernels/device_types.h"
@@ -96,13 +97,11 @@ void wait_for_copies() {
 }
 
 inline void fence() {}
-inline int atomic_add(int* at, int value) {
-  const int before = *at;
-  *at += value;
-  return before;
+template <typename T>
+T atomic_add(T* at, T value) {
+  emulation::count_atomic(at);
+  return std::exchange(*at, *at + value);
 }
-
-inline void atomic_add(std::uint64_t* at, std::uint64_t value) { *at += value; }
 
 template <typename T>
 std::uint16_t round_one(float value);

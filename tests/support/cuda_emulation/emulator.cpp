@@ -12,6 +12,7 @@
 #include <numeric>
 #include <random>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -102,6 +103,8 @@ struct Emulator {
   std::byte* shared = nullptr;  // of all blocks of the cluster, shared_stride each
   std::size_t shared_stride = 0;
   bool has_wgmma = false;
+  std::unordered_map<const void*, int> atomics;  // of this block, by address
+  int atomics_max = 0;
   unsigned seed = 0;
   bool has_backward_sums = false;
   bool is_recording = false;
@@ -233,6 +236,7 @@ void run_cluster() {
   e.num_at_group_barrier.assign(num_blocks, 0);
   e.num_at_cluster_barrier = 0;
   e.num_done = 0;
+  e.atomics.clear();
   switch_from(e.scheduler);
   if (has_bulk_copies()) fail(where() + ": a block ends with bulk copies under way");
   for (int block = 0; block < e.shape.cluster; ++block) {
@@ -305,6 +309,8 @@ void catch_up(std::int64_t count) {
 }
 
 int take_num_launches() { return std::exchange(emulator().num_launches, 0); }
+
+int take_atomics_max() { return std::exchange(emulator().atomics_max, 0); }
 
 void run(const LaunchShape& shape, const std::function<void()>& thread) {
   constexpr int kThreadsMax = 1024;
@@ -424,6 +430,11 @@ const std::byte* exchange(Meeting meeting, const void* mine, std::size_t num_byt
 void check_shared(const void* at) { (void)address_in_block(at, my_block()); }
 
 void* shared_memory() { return shared_of(my_block()); }
+
+void count_atomic(const void* at) {
+  Emulator& e = emulator();
+  e.atomics_max = std::max(e.atomics_max, ++e.atomics[at]);
+}
 
 void check_aligned(const void* at, std::size_t alignment) {
   if (std::bit_cast<std::uintptr_t>(at) % alignment != 0) {

@@ -70,6 +70,10 @@ void catch_up(std::int64_t count);
 // Launches since the last call.
 int take_num_launches();
 
+// The most atomic operations of one block on one address since the last call. A device does them
+// one after another, which no result shows.
+int take_atomics_max();
+
 // Runs `thread` once for each thread of the grid. Not from within a kernel. One thread at a time.
 void run(const LaunchShape& shape, const std::function<void()>& thread);
 
@@ -110,6 +114,9 @@ void bulk_copy(void* to_shared, const void* from, int num_bytes, const void* bar
 
 // Aborts unless it is in the block's shared memory.
 void check_shared(const void* at);
+// Before each atomic operation.
+void count_atomic(const void* at);
+
 // Aborts unless `at` is a multiple of `alignment`.
 void check_aligned(const void* at, std::size_t alignment);
 
