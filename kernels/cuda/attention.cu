@@ -28,6 +28,15 @@ bool is_aligned(const Matrix<const float>& queries, int head_dim) {
          std::bit_cast<std::uintptr_t>(queries.data) % 16 == 0;
 }
 
+// How many blocks decode takes by parts; 0 where the splits of the longest are not many more, since
+// a block finds its own by two more rounds of loads.
+int num_parts_of(const AttentionArgs& args) {
+  if (num_tiles(args.cache.head_dim) > kPartsDimTilesMax) return 0;
+  const std::int64_t parts = first_part_of(args.num_sequences, args.num_table_blocks);
+  const std::int64_t splits = std::int64_t{splits_of(args)} * args.num_sequences;
+  return splits > 2 * parts ? static_cast<int>(parts) : 0;
+}
+
 AttentionParams params_of(const AttentionArgs& args, void* scratch) {
   const auto dim_tiles = static_cast<int>(num_tiles(args.cache.head_dim));
   return {.queries = args.queries.data,
@@ -51,6 +60,7 @@ AttentionParams params_of(const AttentionArgs& args, void* scratch) {
           .decode_pairs_max = kDecodePairsMax,
           .partials = static_cast<float*>(scratch),
           .splits_max = splits_of(args),
+          .num_parts = num_parts_of(args),
           .partial_rows = partial_rows_of(args)};
 }
 
@@ -63,6 +73,11 @@ std::size_t partial_bytes(const OpLimits& limits, int partial_rows) {
 }
 
 }  // namespace
+
+std::int64_t num_decode_blocks(const AttentionArgs& args) {
+  const int parts = num_parts_of(args);
+  return (parts > 0 ? parts : splits_of(args) * args.num_sequences) * args.cache.num_kv_heads;
+}
 
 std::size_t attention_scratch_bytes(const AttentionArgs& args) {
   if (args.cache.type == ElementType::kF32 || splits_of(args) == 1) return 0;
@@ -104,8 +119,11 @@ void paged_attention(const AttentionArgs& args, void* scratch, StreamHandle stre
     launch_attention_f16(attention, stream);
   }
   if (attention.decode && params.splits_max > 1) {
+    const int elements = partial_rows_of(args) * args.cache.head_dim;
     launch<attention_merge_kernel<kMergeThreads>>(
-        {.grid = {1, args.cache.num_kv_heads, params.num_sequences}, .num_threads = kMergeThreads},
+        {.grid = {ceil_divide(elements, kMergeThreads), args.cache.num_kv_heads,
+                  params.num_sequences},
+         .num_threads = kMergeThreads},
         stream, params);
   }
 }

@@ -22,6 +22,10 @@ namespace lmtp::kernels::cuda {
 // kPrefill, for tests: for any number of queries.
 enum class AttentionKernel { kBest, kPrefill };
 
+// Blocks that decode launches: about one a split and head of the cache, also where one sequence is
+// much longer than others.
+std::int64_t num_decode_blocks(const AttentionArgs& args);
+
 std::size_t attention_scratch_bytes(const AttentionArgs& args);
 // The most that a step within the limits takes.
 std::size_t attention_scratch_bytes_max(const OpLimits& limits);

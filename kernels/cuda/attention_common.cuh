@@ -49,6 +49,8 @@ struct AttentionParams {
   float* partials;
   std::uint32_t zero = 0;  // unknown to the compiler: score_keys()
   int splits_max;
+  // Decode has a block for each part of all sequences; 0: for each split up to splits_max of each.
+  int num_parts = 0;
   int partial_rows;  // [1, kTileRows]
 
   __device__ int head_dim() const { return cache.head_dim; }
@@ -61,6 +63,26 @@ struct AttentionParams {
 // among many short ones takes no more for them.
 constexpr std::int64_t first_part_of(std::int64_t sequence, std::int64_t num_blocks_before) {
   return (num_blocks_before + sequence * (kSplitBlocks - 1)) / kSplitBlocks;
+}
+
+// The sequence whose parts hold that one, by all lanes of a warp: two rounds of loads for up to
+// 1,024 sequences. REQUIRES: part >= 0.
+__device__ inline int sequence_of_part(const AttentionParams& p, int part) {
+  int low = 0;
+  int count = p.num_sequences;
+  while (count > 1) {
+    const int step = ceil_divide(count, kWarpSize);
+    const int mine = lane_index() * step;
+    const bool exists = mine < count;
+    const std::int32_t blocks_before = load_where(exists, p.block_offsets + low + mine);
+    const std::uint32_t begun =
+        warp_ballot(exists && first_part_of(low + mine, blocks_before) <= part);
+    int last = 0;
+    while (last + 1 < kWarpSize && (begun >> (last + 1) & 1) != 0) ++last;
+    low += last * step;
+    count = count - last * step < step ? count - last * step : step;
+  }
+  return low;
 }
 
 // A sequence of the step, as the rows of one head of the cache: pair `q` is query q / group and

@@ -10,6 +10,9 @@ namespace lmtp::kernels::cuda {
 
 inline constexpr int kDecodeThreads = kSplitSteps * kWarpSize;
 
+// Wider heads leave no registers for the search of a block's sequence.
+inline constexpr int kPartsDimTilesMax = 8;
+
 struct DecodeShared {
   Words4 weights[kSplitBlocks][kTileVectors];
   float maxima[kSplitSteps][kTileRows];
@@ -219,8 +222,10 @@ __device__ inline void weigh_split(const SequenceRows& rows, const SplitPart& pa
 template <typename T, int kDimTiles>
 __global__ void __launch_bounds__(kDecodeThreads) attention_decode_kernel(AttentionParams p) {
   grid_dependency_wait();
-  const int split = block_index().x;
-  const SequenceRows rows(p, block_index().z, block_index().y);
+  const bool by_parts = kDimTiles <= kPartsDimTilesMax && p.num_parts > 0;
+  const int sequence = by_parts ? sequence_of_part(p, block_index().x) : block_index().z;
+  const SequenceRows rows(p, sequence, block_index().y);
+  const int split = block_index().x - (by_parts ? static_cast<int>(rows.first_part) : 0);
   if (rows.num_pairs == 0 || rows.num_pairs > p.decode_pairs_max) return;
   const SplitPart part(rows, split);
   if (part.empty()) return;

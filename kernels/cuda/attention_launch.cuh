@@ -23,7 +23,8 @@ void launch_attention(const AttentionLaunch& attention, StreamHandle stream) {
   const AttentionParams& p = attention.params;
   if (attention.decode) {
     launch<attention_decode_kernel<T, kDimTiles>>(
-        {.grid = {p.splits_max, p.cache.num_kv_heads, p.num_sequences},
+        {.grid = {p.num_parts > 0 ? p.num_parts : p.splits_max, p.cache.num_kv_heads,
+                  p.num_parts > 0 ? 1 : p.num_sequences},
          .num_threads = kDecodeThreads,
          .shared_bytes = decode_shared_bytes(p.value_tiles)},
         stream, p);

@@ -5,8 +5,8 @@
 
 namespace lmtp::kernels::cuda {
 
-// A block a sequence and head of the cache; a thread merges the splits of some elements of the
-// output in order.
+// Elements of the output, of a sequence and head of the cache: a thread merges the splits of one,
+// in order.
 template <int kThreads>
 __global__ void __launch_bounds__(kThreads) attention_merge_kernel(AttentionParams p) {
   grid_dependency_wait();
@@ -16,20 +16,33 @@ __global__ void __launch_bounds__(kThreads) attention_merge_kernel(AttentionPara
   if (part.end_split() - part.first_split() == 1) return;  // decode wrote the outputs
   const int dims = p.dim_tiles * kTileSide;
   const int head_dim = p.head_dim();
-  for (int at = thread_index(); at < rows.num_pairs * head_dim; at += kThreads) {
-    const int pair = at / head_dim;
-    const int dimension = at % head_dim;
-    RowState state;
-    float sum = 0.0F;
-#pragma unroll 4
-    for (int split = part.first_split(); split < part.end_split(); ++split) {
-      const float* of_split = rows.partial(split);
-      state.merge(of_split[p.partial_rows * dims + pair],
-                  of_split[p.partial_rows * (dims + 1) + pair]);
-      sum = state.merged(sum, of_split[pair * dims + dimension]);
+  const int at = block_index().x * kThreads + thread_index();
+  if (at >= rows.num_pairs * head_dim) return;
+  const int pair = at / head_dim;
+  const int dimension = at % head_dim;
+  RowState state;
+  float sum = 0.0F;
+  constexpr int kTogether = 8;  // splits whose loads are under way
+  for (int first = part.first_split(); first < part.end_split(); first += kTogether) {
+    float maxima[kTogether];
+    float totals[kTogether];
+    float sums[kTogether];
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      const bool exists = first + i < part.end_split();
+      const float* of_split = rows.partial(first + i);
+      maxima[i] = load_where(exists, of_split + p.partial_rows * dims + pair);
+      totals[i] = load_where(exists, of_split + p.partial_rows * (dims + 1) + pair);
+      sums[i] = load_where(exists, of_split + pair * dims + dimension);
     }
-    rows.output(pair)[dimension] = normalized(sum, 1.0F / state.total);
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      if (first + i >= part.end_split()) break;
+      state.merge(maxima[i], totals[i]);
+      sum = state.merged(sum, sums[i]);
+    }
   }
+  rows.output(pair)[dimension] = normalized(sum, 1.0F / state.total);
 }
 
 inline constexpr int kPlainWarps = 4;

@@ -407,15 +407,15 @@ TEST(CudaAttentionLaunchTest, ALargerBoundChangesNothing) {
 }
 
 // Splits of all sequences are stored contiguously, for any lengths; a graph's bound may be larger.
-TEST(CudaAttentionLaunchTest, AStreamIsTheSameAmongLongerAndShorterOnes) {
-  constexpr int kLengths[] = {520, 3, 256, 257, 1, 513};
-  constexpr int kNumStreams = 6;
+void expect_the_same_alone(const std::vector<int>& lengths) {
+  const auto num_streams = static_cast<int>(lengths.size());
+  const int longest = *std::max_element(lengths.begin(), lengths.end());
   const Shape shape{4, 2, 32};
-  Attention alone(shape, ElementType::kBF16, kNumStreams, 520);
-  Attention together(shape, ElementType::kBF16, kNumStreams, 520);
+  Attention alone(shape, ElementType::kBF16, num_streams, longest);
+  Attention together(shape, ElementType::kBF16, num_streams, longest);
   std::vector<Part> step;
-  for (int stream = 0; stream < kNumStreams; ++stream) {
-    const int last = kLengths[stream] - 1;
+  for (int stream = 0; stream < num_streams; ++stream) {
+    const int last = lengths[static_cast<std::size_t>(stream)] - 1;
     for (Attention* attention : {&alone, &together}) {
       if (last > 0) {
         attention->run({{stream, 0, last}});
@@ -428,7 +428,21 @@ TEST(CudaAttentionLaunchTest, AStreamIsTheSameAmongLongerAndShorterOnes) {
   expect_same_bits(together.output(), alone.output());
 }
 
-TEST(CudaAttentionLaunchTest, ALongStreamAmongShortOnesTakesTheScratchOfItsOwnSplits) {
+TEST(CudaAttentionLaunchTest, AStreamIsTheSameAmongLongerAndShorterOnes) {
+  expect_the_same_alone({520, 3, 256, 257, 1, 513});
+}
+
+// So many short ones that blocks are launched by parts; more than a warp looks through at once.
+TEST(CudaAttentionLaunchTest, AStreamIsTheSameAmongManyMuchShorterOnes) {
+  std::vector<int> lengths(40, 2);
+  lengths[0] = 17;
+  lengths[7] = 1100;
+  lengths[8] = 300;
+  lengths[39] = 530;
+  expect_the_same_alone(lengths);
+}
+
+TEST(CudaAttentionLaunchTest, ALongStreamAmongShortOnesTakesWhatItsOwnSplitsNeed) {
   constexpr int kLongest = 1 << 17;
   kernels::AttentionArgs args;
   args.cache.num_kv_heads = 8;
@@ -442,6 +456,7 @@ TEST(CudaAttentionLaunchTest, ALongStreamAmongShortOnesTakesTheScratchOfItsOwnSp
   constexpr std::size_t kSplitBytes = std::size_t{8} * 4 * (128 + 2) * sizeof(float);
   EXPECT_LE(cuda::attention_scratch_bytes(args),
             (kLongest / kernels::kAttentionSplit + 256) * kSplitBytes);
+  EXPECT_LE(cuda::num_decode_blocks(args), (kLongest / kernels::kAttentionSplit + 256) * 8);
 }
 
 }  // namespace
