@@ -200,10 +200,8 @@ __device__ inline void load_queries(const SequenceRows& rows, int first_pair,
 // Scores of 16 rows and 64 tokens: [block][tokens 0 to 7, 8 to 15][as mma_m16n8k16's c].
 using Scores = float[kStepBlocks][2][4];
 
-// Turns products into scores as exponents of two, -infinity where a row does not see the token.
-// `first`: the step's first token.
-__device__ inline void finish_scores(const AttentionParams& p, const LaneRows& rows, int first,
-                                     Scores& scores) {
+// Turns products into scores as exponents of two.
+__device__ inline void scale_scores(const AttentionParams& p, Scores& scores) {
   float(&all)[kStepBlocks * 2 * 4] = reinterpret_cast<float(&)[kStepBlocks * 2 * 4]>(scores);
   if (p.soft_cap > 0.0F) {
 #pragma unroll
@@ -218,6 +216,11 @@ __device__ inline void finish_scores(const AttentionParams& p, const LaneRows& r
 #pragma unroll
     for (float& score : all) score *= factor;
   }
+}
+
+// -infinity where a row does not see the token. `first`: the step's first token.
+__device__ inline void hide_scores(const LaneRows& rows, int first, Scores& scores) {
+  float(&all)[kStepBlocks * 2 * 4] = reinterpret_cast<float(&)[kStepBlocks * 2 * 4]>(scores);
 #pragma unroll
   for (int i = 0; i < kStepBlocks * 2 * 4; ++i) {
     const int token = first + i / 4 * 8 + lane_index() % kQuadLanes * 2 + i % 2;

@@ -47,6 +47,8 @@ struct SplitPart {
   int first;  // token
   int begin;  // tokens of the sequence that any pair sees
   int end;
+  int all_begin;  // tokens that every pair sees
+  int all_end;
   int first_step;
   int end_step;
 
@@ -54,12 +56,19 @@ struct SplitPart {
       : first(split * kAttentionSplit),
         begin(rows.begin(0)),
         end(rows.end(rows.num_pairs - 1)),
+        all_begin(rows.begin(rows.num_pairs - 1)),
+        all_end(rows.end(0)),
         first_step(begin > first ? (begin - first) / kStepTokens : 0),
         end_step(ceil_divide(end - first, kStepTokens)) {
     end_step = end_step < kSplitSteps ? end_step : kSplitSteps;
   }
 
   __device__ bool empty() const { return first_step >= end_step; }
+  // Whether every pair sees these tokens. Most steps are such, and a warp alone on its part of a
+  // multiprocessor takes as long as its instructions are many.
+  __device__ bool all_see(int token, int count) const {
+    return token >= all_begin && token + count <= all_end;
+  }
   __device__ bool has_block(int token) const { return token + kBlockSize > begin && token < end; }
   __device__ int first_split() const { return begin / kAttentionSplit; }
   __device__ int end_split() const { return ceil_divide(end, kAttentionSplit); }
@@ -207,10 +216,13 @@ __device__ inline void weigh_split(const SequenceRows& rows, const SplitPart& pa
 #pragma unroll
       for (int b = 0; b < kStepBlocks; ++b) {
         const int block = step * kStepBlocks + b;
-        const Words4 values =
+        Words4 values =
             load(shared.values() + (block * tiles.count + tile) * kTileVectors + lane_index());
-        weigh<T>(sums, load(&shared.weights[block][lane_index()]),
-                 keep_tokens(values, part.first + block * kBlockSize, part.begin, part.end));
+        const int token = part.first + block * kBlockSize;
+        if (!part.all_see(token, kBlockSize)) {
+          values = keep_tokens(values, token, part.begin, part.end);
+        }
+        weigh<T>(sums, load(&shared.weights[block][lane_index()]), values);
       }
     }
     const bool whole = part.end_split() - part.first_split() == 1;
@@ -219,8 +231,13 @@ __device__ inline void weigh_split(const SequenceRows& rows, const SplitPart& pa
   }
 }
 
+// For 6 tiles of dimensions ptxas would rather spill than pass 128 registers, for 2 have fewer
+// loads under way than pass 72.
 template <typename T, int kDimTiles>
-__global__ void __launch_bounds__(kDecodeThreads) attention_decode_kernel(AttentionParams p) {
+__global__ void __launch_bounds__(kDecodeThreads, kDimTiles == 2   ? 5
+                                                  : kDimTiles == 6 ? 3
+                                                                   : 0)
+    attention_decode_kernel(AttentionParams p) {
   grid_dependency_wait();
   const bool by_parts = kDimTiles <= kPartsDimTilesMax && p.num_parts > 0;
   const int sequence = by_parts ? sequence_of_part(p, block_index().x) : block_index().z;
@@ -241,7 +258,8 @@ __global__ void __launch_bounds__(kDecodeThreads) attention_decode_kernel(Attent
   if (has_step) {
     const int first = part.first + step * kStepTokens;
     score_keys<T, kDimTiles>(rows, part, first, scores);
-    finish_scores(p, LaneRows(rows, 0), first, scores);
+    scale_scores(p, scores);
+    if (!part.all_see(first, kStepTokens)) hide_scores(LaneRows(rows, 0), first, scores);
     row_maxima(scores, maxima);
   }
   const int row = lane_index() / kQuadLanes;

@@ -120,7 +120,8 @@ struct PrefillWarp {
         mma_m16n8k16<T>(scores[b][1], query, keys.words[1], keys.words[3]);
       }
     }
-    finish_scores(rows.p, lane_rows, first, scores);
+    scale_scores(rows.p, scores);
+    hide_scores(lane_rows, first, scores);
     float highest[2];
     row_maxima(scores, highest);
     float factors[2];

@@ -65,7 +65,7 @@ def find_cuobjdump():
 
 
 def object_files(build):
-    return sorted((Path(build) / "kernels/CMakeFiles/lmtp_kernels.dir/cuda").glob("*.cu.o"))
+    return sorted((Path(build) / "kernels/CMakeFiles").glob("lmtp_kernels*.dir/cuda/*.cu.o"))
 
 
 def run(*command):
@@ -73,7 +73,8 @@ def run(*command):
 
 
 def read_kernels(cuobjdump, file, arch):
-    """Those of one object file."""
+    """Those of one object file; what only Hopper has is sm_90a's."""
+    arch += "a" if "_sm90a" in str(file) else ""
     kernels = {}
     for line in run(cuobjdump, "-arch", arch, "-sass", file).splitlines():
         if match := re.search(r"Function : (\S+)", line):
@@ -92,7 +93,8 @@ def read_kernels(cuobjdump, file, arch):
 def read_all(build, arch="sm_90"):
     """All kernels of a build, by readable names."""
     cuobjdump = find_cuobjdump()
-    kernels = [k for file in object_files(build) for k in read_kernels(cuobjdump, file, arch)]
+    files = [file for file in object_files(build) if arch == "sm_90" or "_sm90a" not in str(file)]
+    kernels = [k for file in files for k in read_kernels(cuobjdump, file, arch)]
     names = run("c++filt", *(kernel.name for kernel in kernels)).splitlines()
     for kernel, name in zip(kernels, names):
         name = name.replace("lmtp::kernels::cuda::", "").replace("(anonymous namespace)::", "")
