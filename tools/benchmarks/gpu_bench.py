@@ -9,7 +9,14 @@ import statistics
 import tempfile
 import time
 
-from gpu_kernels import measure_attention, measure_linears, measure_machine
+from gpu_kernels import (
+    measure_attention,
+    measure_linears,
+    measure_machine,
+    measure_ops,
+    measure_probe,
+    measure_sampler,
+)
 from gpu_report import NOT_RUN
 from gpu_run import ANSWER_SECONDS, CheckedServe
 from gpu_shapes import DEMO, GPT2_MEDIUM, LLAMA3_8B, Shape
@@ -43,25 +50,32 @@ class Plan:
     decoded: int
     batches: str
     contexts: str
+    linear_rows: str
+    samples: tuple  # rows and vocabulary
 
 
 ON_GPU = Plan("random:gpt2-medium", GPT2_MEDIUM, "gpt2-medium", "random:llama-3-8b", LLAMA3_8B,
               128, 128, 2048, (64, 256), 128, 25_000, (128, 384, 800), 512,
-              "1,4,16,64,256", "128,512,2048,8192")  # fmt: skip
+              "1,4,16,64,256", "128,512,2048,8192", "1,8,16,32,64,128,256,2048",
+              (("1,256", 50257), ("1", 128256)))  # fmt: skip
 QUICK = dataclasses.replace(ON_GPU, streams=(64,), decoded=256, batches="1,64",
-                            contexts="512,8192")  # fmt: skip
+                            contexts="512,8192", linear_rows="1,64,2048")  # fmt: skip
 DRY = Plan("demo", DEMO, "demo", "demo", DEMO, 16, 8, 256, (4,), 4, 1000, (32, 128), 32, "1,4",
-           "128")  # fmt: skip
+           "128", "1,64", (("1", 2048),))  # fmt: skip
 
 
 def run(check):
+    """What says most comes first: why, before how fast."""
     plan = DRY if not check.on_gpu else QUICK if check.quick else ON_GPU
+    check.guarded("probe of the device", measure_probe)
     machine = measure_machine(check)
-    check.guarded("the small model over the socket", measure_small, plan, machine)
-    check.guarded("exec to first token", measure_start, plan)
-    check.guarded("the large model over the socket", measure_large, plan, machine)
-    check.guarded("decode attention", measure_attention, plan, machine)
+    check.guarded("sampler", measure_sampler, plan)
     check.guarded("linear layers", measure_linears, plan)
+    check.guarded("decode attention", measure_attention, plan, machine)
+    check.guarded("small ops", measure_ops, plan)
+    check.guarded("the small model over the socket", measure_small, plan, machine)
+    check.guarded("the large model over the socket", measure_large, plan, machine)
+    check.guarded("exec to first token", measure_start, plan)
 
 
 # ---- lmtp-bench and the server's counters ----

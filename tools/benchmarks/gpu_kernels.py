@@ -1,15 +1,17 @@
 """Kernels by themselves, beside torch: what the machine allows, attention, linear layers."""
 
-from gpu_report import FAILED, MEASURED, MISSED, NOT_RUN, REACHED
+from gpu_report import FAILED, MEASURED, MISSED, NOT_RUN, PASSED, REACHED
 from gpu_run import json_lines
 from gpu_shapes import BF16_BYTES
 
 # A decode step of attention is bound by memory where its bytes alone take so long.
 MEMORY_BOUND_US = 20
 SHARE_WANTED = 0.85
-PREFILL_ROWS = 2048
-DECODE_ROWS = 256  # of as many streams: blocks of the tiled linear
-MACHINE_SECONDS, ATTENTION_SECONDS, LINEAR_SECONDS = 120, 150, 60
+MACHINE_SECONDS, ATTENTION_SECONDS, LINEAR_SECONDS = 120, 150, 90
+PROBE_SECONDS, SAMPLE_SECONDS = 60, 60
+SAMPLER_MOST = {1: 8, 256: 25}  # microseconds, by rows
+# As gpu-bench says it.
+WGMMA_ROW, WGMMA_SUMS = "sums of wgmma that differ from mma.sync", "of sums"
 
 
 def peer_name(check):
@@ -94,21 +96,55 @@ def attention_outcome(share, ratio, bound):
     return MEASURED if ratio is None or share is None else REACHED
 
 
+def measure_probe(check):
+    """What decides how kernels are best written; that wgmma adds as mma.sync does is a condition."""
+    if not check.on_gpu:
+        check.report.add("probe of the device", NOT_RUN, notes="no device")
+        return
+    rows = {row["what"]: row for row in bench(check, "probe", seconds=PROBE_SECONDS)}
+    differing = rows.pop(WGMMA_ROW, None)
+    sums = rows.pop(WGMMA_SUMS, None)
+    for what, row in rows.items():
+        check.report.compare(f"probe: {what}", row["value"], row["unit"], digits=2)
+    if differing is None:
+        check.report.add(f"probe: {WGMMA_ROW}", NOT_RUN, notes="the device has no wgmma")
+        return
+    count = int(differing["value"])
+    check.report.add(f"probe: {WGMMA_ROW}", FAILED if count else PASSED,
+                     f"{count} of {sums['value']:,.0f}", "0")  # fmt: skip
+
+
+def measure_sampler(check, plan):
+    for rows, vocab in plan.samples:
+        for row in bench(check, "sample", rows, vocab, seconds=SAMPLE_SECONDS):
+            targets = SAMPLER_MOST if row["what"].endswith("greedy, 1 alternative") else {}
+            check.report.compare(f"{row['what']}, {row['rows']} rows", row["us"], "us", digits=1,
+                                 most=targets.get(row["rows"]))  # fmt: skip
+
+
+def measure_ops(check, plan):
+    for model, shape in ((plan.small, plan.small_shape), (plan.large, plan.large_shape)):
+        sizes = (shape.hidden, shape.mlp, shape.heads, shape.kv_heads, shape.head_dim)
+        for row in bench(check, "ops", "1,64", *sizes, seconds=SAMPLE_SECONDS):
+            check.report.compare(f"{model}: {row['what']}, {row['rows']} rows", row["us"], "us",
+                                 digits=2)  # fmt: skip
+
+
 def measure_linears(check, plan):
     """What one order of sums for any number of rows costs beside cuBLAS, which has many."""
-    report_linears(check, plan.large, plan.large_shape, 1)
-    report_linears(check, plan.large, plan.large_shape, PREFILL_ROWS if check.on_gpu else 64)
-    if check.on_gpu:
-        report_linears(check, plan.small, plan.small_shape, DECODE_ROWS)
+    for model, shape in ((plan.large, plan.large_shape), (plan.small, plan.small_shape)):
+        pairs = shape.linears()
+        grid = ("linear", plan.linear_rows, ",".join(f"{n}x{k}" for n, k in pairs))
+        ours = bench(check, *grid, seconds=LINEAR_SECONDS)
+        theirs, peer = check.call_peer(*grid, seconds=LINEAR_SECONDS)
+        for rows in map(int, plan.linear_rows.split(",")):
+            of_rows = [[row for row in some if row["rows"] == rows] for some in (ours, theirs)]
+            report_linears(check, model, pairs, rows, *of_rows, peer)
 
 
-def report_linears(check, model, shape, rows):
-    pairs = shape.linears()
+def report_linears(check, model, pairs, rows, ours, theirs, peer):
     elements = sum(n * k for n, k in pairs)
     what = f"{model}: the {len(pairs)} linear layers of a layer, {rows} rows"
-    grid = ("linear", rows, ",".join(f"{n}x{k}" for n, k in pairs))
-    ours = bench(check, *grid, seconds=LINEAR_SECONDS)
-    theirs, peer = check.call_peer(*grid, seconds=LINEAR_SECONDS)
     if len(ours) != len(pairs):
         check.report.add(what, NOT_RUN, notes=f"{len(ours)} of {len(pairs)} came")
         return

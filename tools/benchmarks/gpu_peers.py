@@ -2,7 +2,7 @@
 
     gpu_peers.py DEVICE peak                                            cuBLAS, square bf16
     gpu_peers.py DEVICE copy                                            memory, read and written
-    gpu_peers.py DEVICE linear ROWS NxK,...                             cuBLAS, bf16
+    gpu_peers.py DEVICE linear ROWS,... NxK,...                         cuBLAS, bf16
     gpu_peers.py DEVICE attention HEADS KV_HEADS HEAD_DIM BATCHES CONTEXTS    SDPA, decode
     gpu_peers.py DEVICE generate SHAPE BATCHES PROMPT COUNT             transformers, batched
     gpu_peers.py DEVICE versions
@@ -103,7 +103,8 @@ class Peer:
 
     def linear(self, rows, shapes):
         for shape in shapes.split(","):
-            self.linear_of(int(rows), *map(int, shape.split("x")))
+            for count in numbers(rows):
+                self.linear_of(count, *map(int, shape.split("x")))
 
     def linear_of(self, rows, n, k):
         turns = max(1, min(TURNS_MAX, self.turn_bytes // (2 * n * k)))
