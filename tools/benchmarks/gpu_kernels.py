@@ -97,7 +97,7 @@ def attention_outcome(share, ratio, bound):
 
 
 def measure_probe(check):
-    """What decides how kernels are best written; that wgmma adds as mma.sync does is a condition."""
+    """What decides how kernels are written; that wgmma adds as mma.sync does is a condition."""
     if not check.on_gpu:
         check.report.add("probe of the device", NOT_RUN, notes="no device")
         return
