@@ -184,6 +184,9 @@ cuda::LinearKernel kernel_named(const std::string& name) {
 
 void linear(Stream& stream, std::int64_t rows, std::int64_t n, std::int64_t k,
             const std::string& kernel) {
+  if (!kernel.empty() && stream.device_api() == nullptr) {
+    throw std::invalid_argument("linear: kernels have names on a device alone");
+  }
   constexpr auto kType = kernels::WeightType::kBF16;
   const std::size_t packed_bytes =
       stream.device_api() != nullptr

@@ -16,7 +16,7 @@ void probe_device(const kernels::Stream& stream, const ProbeFigure& say);
 
 // By the same inputs to the instruction mma.sync and to wgmma, both in bf16 and f16, chains of
 // products with far exponents: how many of the sums differ in bits, and out of how many. Negative:
-// the device or the build has no wgmma. For probe_device.
+// the device has no wgmma. Throws std::runtime_error. For probe_device.
 struct WgmmaBits {
   int differing = -1;
   int sums = 0;

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <cstdint>
 #include <random>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "bench/probe_device.h"
@@ -102,7 +104,8 @@ std::uint16_t bits_of(float value) {
   return __bfloat16_as_ushort(__float2bfloat16(value));
 }
 
-// A third near 1, a third over the exponents, a third cancelling what came before.
+// A quarter near 1, a quarter over the exponents, a quarter cancelling what came before, a quarter
+// zeros of both signs and subnormal numbers.
 template <bool kIsF16>
 std::vector<std::uint16_t> inputs(std::size_t count) {
   std::mt19937 random(kIsF16 ? 2 : 1);
@@ -110,35 +113,40 @@ std::vector<std::uint16_t> inputs(std::size_t count) {
   std::uniform_int_distribution<int> exponent(kIsF16 ? -7 : -20, kIsF16 ? 6 : 20);
   std::vector<std::uint16_t> all(count);
   for (std::size_t i = 0; i < count; ++i) {
-    const auto kind = random() % 3;
+    const auto kind = random() % 4;
     float value = std::ldexp(fraction(random), kind == 0 ? 0 : exponent(random));
     if (random() % 2 == 0) value = -value;
     all[i] = bits_of<kIsF16>(value);
+    constexpr std::uint16_t kFraction = kIsF16 ? 0x3FF : 0x7F;
+    if (kind == 3) all[i] = static_cast<std::uint16_t>(random() & (0x8000U | kFraction));
     if (kind == 2 && i >= 2) all[i] = static_cast<std::uint16_t>(all[i - 2] ^ 0x8000U);
   }
   return all;
 }
 
-// The differing sums, negative where a call failed.
+void check(cudaError_t status) {
+  if (status == cudaSuccess) return;
+  throw std::runtime_error(std::string("wgmma beside mma.sync: ") + cudaGetErrorString(status));
+}
+
+// The sums that differ.
 template <bool kIsF16>
 int compare(cudaStream_t stream) {
   const std::vector<std::uint16_t> elements =
       inputs<kIsF16>(std::size_t{kProblems} * (kWordsA + kWordsB) * 2);
   void* words = nullptr;
   void* differing = nullptr;
-  int count = -1;
-  const bool allocated = cudaMalloc(&words, elements.size() * 2) == cudaSuccess &&
-                         cudaMalloc(&differing, sizeof(int)) == cudaSuccess;
-  if (allocated) {
-    cudaMemcpyAsync(words, elements.data(), elements.size() * 2, cudaMemcpyHostToDevice, stream);
-    cudaMemsetAsync(differing, 0, sizeof(int), stream);
-    compare_kernel<kIsF16><<<kProblems, kThreads, 0, stream>>>(static_cast<const uint32_t*>(words),
-                                                               static_cast<int*>(differing));
-    const bool launched = cudaGetLastError() == cudaSuccess;
-    int there = -1;
-    cudaMemcpyAsync(&there, differing, sizeof(int), cudaMemcpyDeviceToHost, stream);
-    if (cudaStreamSynchronize(stream) == cudaSuccess && launched) count = there;
-  }
+  int count = 0;
+  check(cudaMalloc(&words, elements.size() * 2));
+  check(cudaMalloc(&differing, sizeof(int)));
+  check(
+      cudaMemcpyAsync(words, elements.data(), elements.size() * 2, cudaMemcpyHostToDevice, stream));
+  check(cudaMemsetAsync(differing, 0, sizeof(int), stream));
+  compare_kernel<kIsF16><<<kProblems, kThreads, 0, stream>>>(static_cast<const uint32_t*>(words),
+                                                             static_cast<int*>(differing));
+  check(cudaGetLastError());
+  check(cudaMemcpyAsync(&count, differing, sizeof(int), cudaMemcpyDeviceToHost, stream));
+  check(cudaStreamSynchronize(stream));
   cudaFree(words);
   cudaFree(differing);
   return count;
@@ -147,11 +155,15 @@ int compare(cudaStream_t stream) {
 }  // namespace
 
 WgmmaBits compare_wgmma(const kernels::Stream& stream) {
+  int device = 0;
+  int major = 0;
+  int minor = 0;
+  check(cudaGetDevice(&device));
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+  if (major != 9 || minor != 0) return {};
   auto* handle = static_cast<cudaStream_t>(stream.handle());
-  const int bf16 = compare<false>(handle);
-  const int f16 = compare<true>(handle);
-  if (bf16 < 0 || f16 < 0) return {};
-  return {bf16 + f16, 2 * kProblems * kThreads * 4};
+  return {compare<false>(handle) + compare<true>(handle), 2 * kProblems * kThreads * 4};
 }
 
 }  // namespace lmtp::bench

@@ -9,6 +9,7 @@
 #include "cuda/linear_tiled.cuh"
 #include "cuda/linear_wgmma.h"
 #include "cuda/round_inputs.cuh"
+#include "lmtp/base/check.h"
 
 namespace lmtp::kernels::cuda {
 namespace {
@@ -102,8 +103,9 @@ bool is_wgmma(LinearKernel kernel) {
   return kernel == LinearKernel::kWgmma || kernel == LinearKernel::kWgmmaCluster;
 }
 
-// Warp groups where weights are read more than once, or outputs are so many that each
-// multiprocessor has a block of them; an H200's turning points (docs/benchmarks/gpu.md).
+// kBest: warp groups, which divide the slices as they see fit. Where weights are read more than
+// once, or outputs are so many that each multiprocessor has a block of them; an H200's turning
+// points (docs/benchmarks/gpu.md).
 LinearKernel best_kernel(const LinearParams& p) {
   constexpr std::int64_t kFewRows = 16;
   const std::int64_t m = p.args.m;
@@ -118,6 +120,7 @@ void launch_linear(LinearParams p, StreamHandle stream, LinearKernel kernel) {
   const LinearLaunch& args = p.args;
   p.x_tiles = static_cast<const Words4*>(args.scratch);
   if (kernel == LinearKernel::kBest) kernel = best_kernel(p);
+  LMTP_CHECK(kernel != LinearKernel::kStream || args.m <= kStreamRowsMax, args.m);
   if (kernel == LinearKernel::kBest || is_wgmma(kernel)) {
     launch_round_to_cores<T>(p, static_cast<int>(wgmma_rows(args.m) / kTileSide),
                              static_cast<Words4*>(args.scratch), stream);

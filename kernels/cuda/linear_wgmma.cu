@@ -22,32 +22,29 @@ bool has_cluster(const LinearParams& p, const Grid& grid, WgmmaSlices slices) {
   return p.slices.count > 1 && turns(blocks * p.slices.count) * of_slice < whole;
 }
 
-template <typename T, int kRows, bool kCluster>
-void launch_shape(const LinearParams& p, const Grid& grid, StreamHandle stream) {
-  using Shape = WgmmaShape<kRows, kCluster>;
-  const LaunchShape shape = {.grid = grid,
-                             .num_threads = Shape::kThreads,
-                             .shared_bytes = sizeof(typename Shape::Shared),
-                             .cluster = grid.z};
-  if constexpr (kCluster) {
-    launch<linear_wgmma_cluster_kernel<T, kRows>>(shape, stream, p);
-  } else {
-    launch<linear_wgmma_kernel<T, kRows>>(shape, stream, p);
-  }
+template <typename Shape>
+LaunchShape shape_of(const Grid& grid) {
+  return {.grid = grid,
+          .num_threads = Shape::kThreads,
+          .shared_bytes = sizeof(typename Shape::Shared),
+          .cluster = grid.z};
 }
 
 template <typename T, int kRows>
 void launch_rows(LinearParams p, WgmmaSlices slices, StreamHandle stream) {
   constexpr std::int64_t kBytesAtOnce = std::int64_t{112} << 20;  // of y
-  const std::int64_t rows = kBytesAtOnce / (p.args.y_stride * std::int64_t{sizeof(float)});
+  const std::int64_t rows =
+      kBytesAtOnce / (p.args.y_stride * static_cast<std::int64_t>(sizeof(float)));
   p.row_group = static_cast<int>(std::max<std::int64_t>(rows / kRows, 1));
-  Grid grid = {static_cast<int>(ceil_divide<std::int64_t>(p.args.m, kRows)),
-               static_cast<int>(ceil_divide<std::int64_t>(num_tiles(p.args.n), kWgmmaWarps))};
-  if (has_cluster(p, grid, slices)) {
-    grid.z = p.slices.count;
-    launch_shape<T, kRows, true>(p, grid, stream);
+  const Grid grid = {static_cast<int>(ceil_divide<std::int64_t>(p.args.m, kRows)),
+                     static_cast<int>(ceil_divide<std::int64_t>(num_tiles(p.args.n), kWgmmaWarps))};
+  const auto cluster =
+      shape_of<WgmmaShape<kRows, true>>({.x = grid.x, .y = grid.y, .z = p.slices.count});
+  if (has_cluster(p, grid, slices) &&
+      clusters_fit<linear_wgmma_cluster_kernel<T, kRows>>(cluster)) {
+    launch<linear_wgmma_cluster_kernel<T, kRows>>(cluster, stream, p);
   } else {
-    launch_shape<T, kRows, false>(p, grid, stream);
+    launch<linear_wgmma_kernel<T, kRows>>(shape_of<WgmmaShape<kRows, false>>(grid), stream, p);
   }
 }
 

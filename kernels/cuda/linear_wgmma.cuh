@@ -119,6 +119,7 @@ __device__ void fill_stages(const LinearParams& p, const WgmmaBlock& block, int 
   int parity = 0;
   for (int i = ahead; i < count; ++i) {
     shared.emptied[stage].wait(parity);
+    warp_barrier();  // no lane falls behind by a phase
     copy_wgmma_weights<Shape>(p, block, tile_of(i), end, shared, stage);
     copy_wgmma_inputs<Shape>(p, block, tile_of(i), shared, stage);
     stage = stage + 1 == Shape::kStages ? 0 : stage + 1;
@@ -146,13 +147,13 @@ struct WgmmaWarp {
       // What was not copied may be anything, and inputs there are zero.
       if (i >= num_tiles_left) a[i] = Words4{};
     }
-    wgmma_begin();
+    wgmma_begin(sums, a);
 #pragma unroll
     for (int i = 0; i < kWgmmaStageInputs; ++i) {
       wgmma<T, Shape::kEights * 8>(sums, a[i], &here.inputs[i][0][0]);
     }
     wgmma_commit();
-    wgmma_wait<1>();
+    wgmma_wait<1>(sums);
     if (before >= 0 && lane_index() == 0) shared.emptied[before].arrive();
     before = stage;
     stage = stage + 1 == Shape::kStages ? 0 : stage + 1;
@@ -166,7 +167,7 @@ struct WgmmaWarp {
     int left = end - begin;
     if (ceil_divide(left, kWgmmaStageInputs) % 2 == 1) {
       multiply(left, odd);
-      wgmma_wait<0>();
+      wgmma_wait<0>(sums);
       left -= kWgmmaStageInputs;
     }
     // Without a branch between the first product and the wait for all.
@@ -174,7 +175,7 @@ struct WgmmaWarp {
       multiply(left, even);
       multiply(left - kWgmmaStageInputs, odd);
     }
-    wgmma_wait<0>();
+    wgmma_wait<0>(sums);
   }
 };
 

@@ -68,8 +68,13 @@ struct Data {
 
   std::vector<float> run(std::int64_t first, std::int64_t rows, Activation activation,
                          LinearKernel kernel = LinearKernel::kBest) {
+    return run(first, rows, activation, kernel, n);
+  }
+
+  std::vector<float> run(std::int64_t first, std::int64_t rows, Activation activation,
+                         LinearKernel kernel, std::int64_t y_stride) {
     Bytes scratch(cuda::linear_scratch_bytes(type, rows, k));
-    std::vector<float> y(static_cast<std::size_t>(rows * n), NAN);
+    std::vector<float> y(static_cast<std::size_t>(rows * y_stride), NAN);
     cuda::linear({.x = x.data() + first * k,
                   .x_stride = k,
                   .m = rows,
@@ -82,7 +87,7 @@ struct Data {
                   .residual = residual.data() + first * n,
                   .residual_stride = n,
                   .y = y.data(),
-                  .y_stride = n,
+                  .y_stride = y_stride,
                   .scratch = scratch.data()},
                  nullptr, kernel);
     return y;
@@ -243,6 +248,37 @@ TEST_P(CudaLinearTest, WarpGroupsHaveTheSameOrderOfSums) {
       }
     }
   }
+}
+
+// Rows so far apart that blocks of them are taken one after another.
+TEST_P(CudaLinearTest, WarpGroupsGoThroughWideRowsInGroups) {
+  if (GetParam() != ElementType::kBF16) GTEST_SKIP() << "one type is enough";
+  if (!testing::set_wgmma(true)) GTEST_SKIP() << "the device has none";
+  constexpr std::int64_t kStride = 120'000;
+  constexpr std::int64_t kRows = 130;
+  Data data({140, 70}, GetParam(), kRows);
+  const auto expected = data.run(0, kRows, Activation::kNone, LinearKernel::kTiled64x64);
+  const auto y = data.run(0, kRows, Activation::kNone, LinearKernel::kWgmma, kStride);
+  std::vector<float> rows;
+  for (std::int64_t row = 0; row < kRows; ++row) {
+    const auto begin = y.begin() + row * kStride;
+    rows.insert(rows.end(), begin, begin + data.n);
+    ASSERT_TRUE(std::all_of(begin + data.n, begin + kStride, [](float v) { return std::isnan(v); }))
+        << "row " << row;
+  }
+  expect_rows(rows, expected, 0, data.n);
+}
+
+// A part of a device may have too few multiprocessors beside one another for a cluster.
+TEST(CudaLinearClusterTest, WhereAClusterDoesNotFitOneBlockTakesItsSlices) {
+  if (!testing::set_wgmma(true)) GTEST_SKIP() << "the device has none";
+  if (!testing::set_cluster_max(4)) GTEST_SKIP() << "a real device has what it has";
+  Data data({40, 2100}, ElementType::kBF16, 20);
+  const auto expected = data.run(0, data.m, Activation::kNone, LinearKernel::kTiled64x64);
+  expect_rows(data.run(0, data.m, Activation::kNone, LinearKernel::kWgmmaCluster), expected, 0,
+              data.n);
+  testing::set_cluster_max(kernels::cuda::kClusterMax);
+  testing::set_wgmma(false);
 }
 
 TEST_P(CudaLinearTest, WarpGroupsDoNotDependOnTheOrderOfThreads) {

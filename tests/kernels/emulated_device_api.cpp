@@ -139,6 +139,11 @@ bool set_wgmma(bool there) {
   return true;
 }
 
+bool set_cluster_max(int num_blocks) {
+  cuda_emulation::set_cluster_max(num_blocks);
+  return true;
+}
+
 int take_atomics_max() { return cuda_emulation::take_atomics_max(); }
 
 bool set_backward_sums(bool backward) {

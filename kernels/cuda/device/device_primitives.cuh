@@ -266,7 +266,7 @@ inline int num_multiprocessors() {
   return count;
 }
 
-// Whether this thread's device, and this build, have what belongs to warp groups (device_api.cu).
+// Whether this thread's device has what <warp_groups.cuh> needs (device_api.cu).
 bool has_wgmma();
 
 // Shared memory that a block may have on this thread's device. Throws DeviceError.
@@ -276,52 +276,87 @@ std::size_t shared_bytes_max();
 // thread.
 int device_generation();
 
-// Puts kKernel(args...) into the stream. Where the device can, it begins before the launch ahead of
-// it has ended: kernels call grid_dependency_wait(). Throws DeviceError.
-template <auto kKernel, typename... Args>
-void launch(const LaunchShape& shape, StreamHandle stream, const Args&... args) {
+// What the calling thread's device needs to know of a kernel before its first launch, and allows.
+struct KernelAttributes {
+  int device = -1;
+  int generation = 0;
+  bool has_dependent_launch = false;
+  // By the blocks of a cluster, beyond one: 0 not asked yet, 1 they fit, 2 they don't.
+  std::uint8_t clusters[kClusterMax + 1] = {};
+};
+
+// Sets them where they are not yet. Throws DeviceError.
+template <auto kKernel>
+KernelAttributes& attributes_of() {
+  thread_local KernelAttributes known;
   int device = 0;
   check_cuda(cudaGetDevice(&device), "cudaGetDevice");
   const int generation = device_generation();
-  thread_local int configured_device = -1;
-  thread_local int configured_generation = 0;
-  thread_local bool has_dependent_launch = false;
-  thread_local bool allows_clusters = false;  // of more blocks than all devices take
-  if (configured_device != device || configured_generation != generation) {
-    int major = 0;
-    check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
-               "cudaDeviceGetAttribute");
-    cudaFuncAttributes attributes{};
-    check_cuda(cudaFuncGetAttributes(&attributes, kKernel), "cudaFuncGetAttributes");
-    check_cuda(
-        cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             static_cast<int>(shared_bytes_max() - attributes.sharedSizeBytes)),
-        "cudaFuncSetAttribute");
-    has_dependent_launch = major >= 9;
-    allows_clusters = false;
-    configured_device = device;
-    configured_generation = generation;
-  }
-  constexpr int kPortableCluster = 8;
-  if (shape.cluster > kPortableCluster && !allows_clusters) {
-    check_cuda(cudaFuncSetAttribute(kKernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
-               "cudaFuncSetAttribute");
-    allows_clusters = true;
-  }
+  if (known.device == device && known.generation == generation) return known;
+  int major = 0;
+  check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
+             "cudaDeviceGetAttribute");
+  cudaFuncAttributes attributes{};
+  check_cuda(cudaFuncGetAttributes(&attributes, kKernel), "cudaFuncGetAttributes");
+  check_cuda(
+      cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           static_cast<int>(shared_bytes_max() - attributes.sharedSizeBytes)),
+      "cudaFuncSetAttribute");
+  known = {.device = device, .generation = generation, .has_dependent_launch = major >= 9};
+  return known;
+}
+
+// A launch's configuration, and the attributes that it points to.
+struct LaunchConfig {
   cudaLaunchAttribute attributes[2] = {};
-  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[0].val.programmaticStreamSerializationAllowed = 1;
-  attributes[1].id = cudaLaunchAttributeClusterDimension;
-  attributes[1].val.clusterDim = {1, 1, static_cast<unsigned>(shape.cluster)};
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(shape.grid.x), static_cast<unsigned>(shape.grid.y),
-                        static_cast<unsigned>(shape.grid.z));
-  config.blockDim = dim3(static_cast<unsigned>(shape.num_threads));
-  config.dynamicSmemBytes = shape.shared_bytes;
-  config.stream = static_cast<cudaStream_t>(stream);
-  config.attrs = attributes;
-  config.numAttrs = !has_dependent_launch ? 0 : shape.cluster > 1 ? 2 : 1;
-  check_cuda(cudaLaunchKernelEx(&config, kKernel, args...), "launch");
+  cudaLaunchConfig_t config = {};
+
+  LaunchConfig(const LaunchShape& shape, StreamHandle stream, bool has_dependent_launch) {
+    attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[0].val.programmaticStreamSerializationAllowed = 1;
+    attributes[1].id = cudaLaunchAttributeClusterDimension;
+    attributes[1].val.clusterDim = {1, 1, static_cast<unsigned>(shape.cluster)};
+    config.gridDim = dim3(static_cast<unsigned>(shape.grid.x), static_cast<unsigned>(shape.grid.y),
+                          static_cast<unsigned>(shape.grid.z));
+    config.blockDim = dim3(static_cast<unsigned>(shape.num_threads));
+    config.dynamicSmemBytes = shape.shared_bytes;
+    config.stream = static_cast<cudaStream_t>(stream);
+    config.attrs = attributes;
+    config.numAttrs = !has_dependent_launch ? 0 : shape.cluster > 1 ? 2 : 1;
+  }
+  LaunchConfig(const LaunchConfig&) = delete;
+  LaunchConfig& operator=(const LaunchConfig&) = delete;
+};
+
+// Whether the device can run the kernel's blocks in clusters of that size: parts of a device, and
+// smaller ones, have fewer multiprocessors that work together. REQUIRES: shape.cluster <=
+// kClusterMax, and that the kernel is always asked about with the same blocks. Throws DeviceError.
+template <auto kKernel>
+bool clusters_fit(const LaunchShape& shape) {
+  constexpr int kPortable = 8;
+  if (shape.cluster <= 1) return true;
+  KernelAttributes& attributes = attributes_of<kKernel>();
+  std::uint8_t& known = attributes.clusters[shape.cluster];
+  if (known == 0) {
+    if (shape.cluster > kPortable) {
+      check_cuda(cudaFuncSetAttribute(kKernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
+                 "cudaFuncSetAttribute");
+    }
+    const LaunchConfig config(shape, nullptr, attributes.has_dependent_launch);
+    int count = 0;
+    const cudaError_t status = cudaOccupancyMaxActiveClusters(&count, kKernel, &config.config);
+    if (status != cudaSuccess) (void)cudaGetLastError();
+    known = status == cudaSuccess && count > 0 ? 1 : 2;
+  }
+  return known == 1;
+}
+
+// Puts kKernel(args...) into the stream. Where the device can, it begins before the launch ahead of
+// it has ended: kernels call grid_dependency_wait(). REQUIRES: clusters_fit(). Throws DeviceError.
+template <auto kKernel, typename... Args>
+void launch(const LaunchShape& shape, StreamHandle stream, const Args&... args) {
+  const LaunchConfig config(shape, stream, attributes_of<kKernel>().has_dependent_launch);
+  check_cuda(cudaLaunchKernelEx(&config.config, kKernel, args...), "launch");
 }
 
 }  // namespace lmtp::kernels::cuda

@@ -23,16 +23,34 @@ __device__ inline std::uint64_t wgmma_descriptor(const Words4* b) {
   return std::uint64_t{(address & 0x3FFFFU) >> 4} | kInputHalf << 16 | kEightRows << 32;
 }
 
-// Before the first wgmma, and where registers of sums or a were written since the last.
-__device__ inline void wgmma_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+// Keeps the compiler from moving what else is done with these registers past this place.
+template <int kEights>
+__device__ inline void hold(float (&sums)[kEights][4]) {
+#pragma unroll
+  for (int i = 0; i < kEights * 4; ++i) asm volatile("" : "+f"(sums[i / 4][i % 4])::"memory");
+}
+template <int kCount>
+__device__ inline void hold(Words4 (&a)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount * 4; ++i) asm volatile("" : "+r"(a[i / 4].words[i % 4])::"memory");
+}
+
+// Before the products of a group, which will use these registers.
+template <int kEights, int kCount>
+__device__ inline void wgmma_begin(float (&sums)[kEights][4], Words4 (&a)[kCount]) {
+  hold(sums);
+  hold(a);
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
 // Those since the last call are one group.
 __device__ inline void wgmma_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 // Returns when all but the latest kPending groups are done.
-template <int kPending>
-__device__ inline void wgmma_wait() {
+template <int kPending, int kEights>
+__device__ inline void wgmma_wait(float (&sums)[kEights][4]) {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+  hold(sums);
 }
 // A barrier in shared memory for threads that hand stages of it to one another. It has phases, of
 // parity 0, 1, 0...: each ends when so many arrivals have come as init() says, and the bytes that

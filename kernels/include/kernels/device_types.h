@@ -39,6 +39,8 @@ struct alignas(16) Floats4 {
 };
 
 inline constexpr int kWarpSize = 32;
+// Blocks that any device runs together.
+inline constexpr int kClusterMax = 16;
 
 template <typename T>
 constexpr T ceil_divide(T value, T by) {

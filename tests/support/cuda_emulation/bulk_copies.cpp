@@ -97,4 +97,8 @@ void bulk_copy(void* to_shared, const void* from, int num_bytes, const void* bar
   if (there.bytes >= num_bytes && copies_at_once()) there.land();
 }
 
+void check_unchanged(const void* now, const void* before, std::size_t num_bytes) {
+  if (std::memcmp(now, before, num_bytes) != 0) fail(where() + ": an operand changed too early");
+}
+
 }  // namespace lmtp::cuda_emulation

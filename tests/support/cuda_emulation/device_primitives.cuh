@@ -170,6 +170,11 @@ inline bool has_wgmma() { return emulation::has_wgmma(); }
 inline std::size_t shared_bytes_max() { return emulation::shared_bytes_max(); }
 inline int num_multiprocessors() { return emulation::kNumMultiprocessors; }
 
+template <auto kKernel>
+bool clusters_fit(const LaunchShape& shape) {
+  return shape.cluster <= emulation::cluster_max();
+}
+
 template <auto kKernel, typename... Args>
 void launch(const LaunchShape& shape, StreamHandle, const Args&... args) {
   emulation::submit(shape, [=] { kKernel(args...); });

@@ -39,20 +39,6 @@ constexpr std::size_t kStackBytes = std::size_t{256} << 10;
 constexpr std::size_t kGuardBytes = 4096;  // behind shared memory; must stay as it is
 constexpr unsigned char kNoNumber = 0xFF;  // four of them are a NaN, of f32, bf16 and f16
 
-struct Copy {
-  void* to;
-  const void* from;
-  bool wanted;
-
-  void carry_out() const {
-    if (wanted) {
-      std::memcpy(to, from, 16);
-    } else {
-      std::memset(to, 0, 16);
-    }
-  }
-};
-
 enum class State { kReady, kAtBarrier, kAtGroupBarrier, kAtClusterBarrier, kInWarp, kDone };
 
 // A fiber's saved context. Uses the compiler's own setjmp, since the C library's refuses to jump to
@@ -76,7 +62,8 @@ struct Fiber {
   Meeting meeting = Meeting::kBarrier;
   int num_meetings = 0;
   bool waited_for_grid = false;
-  std::vector<std::vector<Copy>> copies;  // groups in flight, then the open one
+  std::vector<std::vector<Copy>> copies;                     // groups in flight, then the open one
+  std::vector<std::vector<std::function<void()>>> products;  // likewise
 };
 
 // Two sets of slots in turn: a lane that is one exchange ahead does not overwrite what others still
@@ -103,6 +90,7 @@ struct Emulator {
   std::byte* shared = nullptr;  // of all blocks of the cluster, shared_stride each
   std::size_t shared_stride = 0;
   bool has_wgmma = false;
+  int cluster_max = kernels::cuda::kClusterMax;
   std::unordered_map<const void*, int> atomics;  // of this block, by address
   int atomics_max = 0;
   unsigned seed = 0;
@@ -140,10 +128,11 @@ std::byte* shared_of(int block) {
     for (int i = 0; i < num_fibers(); ++i) count += fiber(i).state == state ? 1 : 0;
     return std::to_string(count);
   };
-  fail(where() + ": no thread can go on: " +
-       count_in(e.num_at_cluster_barrier > 0 ? State::kAtClusterBarrier : State::kAtBarrier) +
-       " threads wait at a block barrier, " + count_in(State::kInWarp) +
-       " in a warp operation, and " + std::to_string(e.num_done) + " have left the kernel");
+  fail(where() + ": no thread can go on: " + count_in(State::kAtBarrier) +
+       " threads wait at a block barrier, " + count_in(State::kAtGroupBarrier) +
+       " at that of a group, " + count_in(State::kAtClusterBarrier) + " at that of a cluster, " +
+       count_in(State::kInWarp) + " in a warp operation, and " + std::to_string(e.num_done) +
+       " have left the kernel");
 }
 
 // Switches to the next thread that can run; from a thread, returns when it is its turn again.
@@ -171,6 +160,9 @@ void finish_thread() {
   if (!self.waited_for_grid) fail(where() + " ends without grid_dependency_wait()");
   for (const auto& group : self.copies) {
     if (!group.empty()) fail(where() + " ends with copies that it did not wait for");
+  }
+  if (self.products.size() > 1 || !self.products[0].empty()) {
+    fail(where() + " ends with products that it did not wait for");
   }
   self.state = State::kDone;
   ++emulator().num_done;
@@ -228,6 +220,7 @@ void run_cluster() {
     fiber.num_meetings = 0;
     fiber.waited_for_grid = false;
     fiber.copies.assign(1, {});
+    fiber.products.assign(1, {});
   }
   e.warps.assign(static_cast<std::size_t>(count / kWarpSize), Warp{});
   e.current = -1;
@@ -261,6 +254,9 @@ std::size_t shared_bytes_max() { return emulator().shared_bytes_max; }
 
 void set_backward_sums(bool backward) { emulator().has_backward_sums = backward; }
 bool has_backward_sums() { return emulator().has_backward_sums; }
+
+void set_cluster_max(int num_blocks) { emulator().cluster_max = num_blocks; }
+int cluster_max() { return emulator().cluster_max; }
 
 void set_wgmma(bool there) { emulator().has_wgmma = there; }
 bool has_wgmma() { return emulator().has_wgmma; }
@@ -315,13 +311,12 @@ int take_atomics_max() { return std::exchange(emulator().atomics_max, 0); }
 void run(const LaunchShape& shape, const std::function<void()>& thread) {
   constexpr int kThreadsMax = 1024;
   constexpr int kGridSideMax = 65535;  // of y and z
-  constexpr int kClusterMax = 16;      // as devices of 9.0 allow
   Emulator& e = emulator();
   const Grid& grid = shape.grid;
   if (shape.num_threads < 1 || shape.num_threads > kThreadsMax ||
       shape.num_threads % kWarpSize != 0 || shape.shared_bytes > shared_bytes_max() || grid.x < 1 ||
       grid.y < 1 || grid.z < 1 || grid.y > kGridSideMax || grid.z > kGridSideMax ||
-      shape.cluster < 1 || shape.cluster > kClusterMax || grid.z % shape.cluster != 0 ||
+      shape.cluster < 1 || shape.cluster > e.cluster_max || grid.z % shape.cluster != 0 ||
       (shape.cluster > 1 && !e.has_wgmma)) {
     fail("a launch of " + std::to_string(grid.x) + "x" + std::to_string(grid.y) + "x" +
          std::to_string(grid.z) + " blocks, " + std::to_string(shape.cluster) + " together, of " +
@@ -466,6 +461,21 @@ void wait_for_copies(int num_pending) {
   while (static_cast<int>(copies.size()) - 1 > num_pending) {
     for (const Copy& copy : copies.front()) copy.carry_out();
     copies.erase(copies.begin());
+  }
+}
+
+void put_product(std::function<void()> product) {
+  me().products.back().push_back(std::move(product));
+}
+
+void commit_products() { me().products.emplace_back(); }
+
+void wait_for_products(int num_pending) {
+  auto& products = me().products;
+  while (static_cast<int>(products.size()) - 1 > num_pending) {
+    const auto group = std::move(products.front());
+    products.erase(products.begin());
+    for (const auto& product : group) product();
   }
 }
 

@@ -43,6 +43,9 @@ bool has_backward_sums();
 // Whether the device has products of warp groups, and clusters; false until it is set.
 void set_wgmma(bool there);
 bool has_wgmma();
+// How many blocks of a cluster fit; kClusterMax until it is set.
+void set_cluster_max(int num_blocks);
+int cluster_max();
 
 struct Launch {
   LaunchShape shape;
@@ -105,6 +108,13 @@ void copy_async(void* to_shared, const void* from, bool wanted);
 void commit_copies();
 void wait_for_copies(int num_pending);
 void grid_dependency_wait();
+
+// Products of warp groups: carried out when they are waited for.
+void put_product(std::function<void()> product);
+void commit_products();
+void wait_for_products(int num_pending);
+// Aborts where a product's operand is not what it was.
+void check_unchanged(const void* now, const void* before, std::size_t num_bytes);
 
 // Barriers in shared memory, and copies that they count.
 void init_barrier(const void* barrier, int arrivals);

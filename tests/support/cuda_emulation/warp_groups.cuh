@@ -5,19 +5,27 @@
 
 namespace lmtp::kernels::cuda {
 
-// At once; otherwise as so many products of a warp.
+// As so many products of a warp, when they are waited for: until then b must stay as it is, and a.
 template <typename T, int kRows>
 void wgmma(float (&sums)[kRows / 8][4], const Words4& a, const Words4* b) {
-  const int g = lane_index() / 4;
-  const int t = lane_index() % 4;
-  for (int j = 0; j < kRows / 8; ++j) {
-    mma_m16n8k16<T>(sums[j], a, load(b + j * 16 + g).words[t], load(b + j * 16 + 8 + g).words[t]);
-  }
+  emulation::put_product([&sums, &a, was = a, b] {
+    emulation::check_unchanged(&a, &was, sizeof(a));
+    const int g = lane_index() / 4;
+    const int t = lane_index() % 4;
+    for (int j = 0; j < kRows / 8; ++j) {
+      const Words4 lower = load(b + j * 16 + g);
+      const Words4 upper = load(b + j * 16 + 8 + g);
+      mma_m16n8k16<T>(sums[j], was, lower.words[t], upper.words[t]);
+    }
+  });
 }
-inline void wgmma_begin() {}
-inline void wgmma_commit() {}
-template <int kPending>
-void wgmma_wait() {}
+template <int kEights, int kCount>
+void wgmma_begin(float (&)[kEights][4], Words4 (&)[kCount]) {}
+inline void wgmma_commit() { emulation::commit_products(); }
+template <int kPending, int kEights>
+void wgmma_wait(float (&)[kEights][4]) {
+  emulation::wait_for_products(kPending);
+}
 
 struct alignas(8) CopyBarrier {
   std::uint64_t word;
