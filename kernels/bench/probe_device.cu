@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/device_api.h"
+
 namespace lmtp::bench {
 namespace {
 
@@ -71,6 +73,10 @@ double us_of(cudaStream_t stream, const Work& work) {
   return least * 1e3;
 }
 
+cudaStream_t handle_of(const kernels::Stream& stream) {
+  return static_cast<cudaStream_t>(stream.handle());
+}
+
 // ---- launches ----
 
 template <bool kDependent>
@@ -104,9 +110,23 @@ void launch_empty(cudaStream_t stream, const EmptyLaunches& how, int i, int bloc
   check(cudaLaunchKernelEx(&config, empty_kernel<kDependent>), "launch");
 }
 
+// Microseconds of a graph of launch(), one behind another.
+template <typename Launch>
+double us_of_graph(const kernels::Stream& stream, int repetitions, const Launch& launch) {
+  const kernels::DeviceApi& device = *stream.device_api();
+  device.begin_capture(stream.handle());
+  launch();
+  void* graph = device.end_capture(stream.handle());
+  const double us = us_of(handle_of(stream), [&] {
+    for (int i = 0; i < repetitions; ++i) device.launch_graph(graph, stream.handle());
+  });
+  device.release(kernels::DeviceApi::HandleKind::kGraph, graph);
+  return us / repetitions;
+}
+
 // Microseconds a launch.
 template <bool kDependent>
-double empty_us(cudaStream_t stream, const EmptyLaunches& how) {
+double empty_us(const kernels::Stream& stream, const EmptyLaunches& how) {
   check(cudaFuncSetAttribute(empty_kernel<kDependent>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              96 << 10),
         "cudaFuncSetAttribute");
@@ -114,38 +134,19 @@ double empty_us(cudaStream_t stream, const EmptyLaunches& how) {
                              cudaFuncAttributePreferredSharedMemoryCarveout, how.carveout),
         "cudaFuncSetAttribute");
   const int blocks = attribute(cudaDevAttrMultiProcessorCount);
-  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
-  for (int i = 0; i < kLaunches; ++i) launch_empty<kDependent>(stream, how, i, blocks);
-  cudaGraph_t graph = nullptr;
-  check(cudaStreamEndCapture(stream, &graph), "capture");
-  cudaGraphExec_t executable = nullptr;
-  check(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate");
-  cudaGraphDestroy(graph);
-  const double us = us_of(stream, [&] {
-    for (int i = 0; i < kRepetitions; ++i) check(cudaGraphLaunch(executable, stream), "graph");
+  const double us = us_of_graph(stream, kRepetitions, [&] {
+    for (int i = 0; i < kLaunches; ++i) launch_empty<kDependent>(handle_of(stream), how, i, blocks);
   });
-  cudaGraphExecDestroy(executable);
-  return us / kRepetitions / kLaunches;
+  return us / kLaunches;
 }
 
-double empty_us(cudaStream_t stream, const EmptyLaunches& how) {
+double empty_us(const kernels::Stream& stream, const EmptyLaunches& how) {
   return how.dependent ? empty_us<true>(stream, how) : empty_us<false>(stream, how);
 }
 
 // Between the ends of two graphs of one launch.
-double graph_us(cudaStream_t stream) {
-  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
-  launch_empty<false>(stream, {}, 0, 1);
-  cudaGraph_t graph = nullptr;
-  check(cudaStreamEndCapture(stream, &graph), "capture");
-  cudaGraphExec_t executable = nullptr;
-  check(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate");
-  cudaGraphDestroy(graph);
-  const double us = us_of(stream, [&] {
-    for (int i = 0; i < kLaunches; ++i) check(cudaGraphLaunch(executable, stream), "graph");
-  });
-  cudaGraphExecDestroy(executable);
-  return us / kLaunches;
+double graph_us(const kernels::Stream& stream) {
+  return us_of_graph(stream, kLaunches, [&] { launch_empty<false>(handle_of(stream), {}, 0, 1); });
 }
 
 // ---- a barrier of the grid ----
@@ -252,20 +253,20 @@ double l2_gb_per_s(cudaStream_t stream) {
 }  // namespace
 
 void probe_device(const kernels::Stream& stream, const ProbeFigure& say) {
-  auto* handle = static_cast<cudaStream_t>(stream.handle());
-  say("empty launch in a graph", empty_us(handle, {}), "us");
-  say("of 512 threads", empty_us(handle, {.threads = 512}), "us");
-  say("with 0 and 96 KiB of shared memory in turn", empty_us(handle, {.alternate_shared = true}),
+  const cudaStream_t handle = handle_of(stream);
+  say("empty launch in a graph", empty_us(stream, {}), "us");
+  say("of 512 threads", empty_us(stream, {.threads = 512}), "us");
+  say("with 0 and 96 KiB of shared memory in turn", empty_us(stream, {.alternate_shared = true}),
       "us");
   if (attribute(cudaDevAttrComputeCapabilityMajor) >= 9) {
-    say("programmatic dependent launch", empty_us(handle, {.dependent = true}), "us");
-    say("of 512 threads, dependent", empty_us(handle, {.dependent = true, .threads = 512}), "us");
+    say("programmatic dependent launch", empty_us(stream, {.dependent = true}), "us");
+    say("of 512 threads, dependent", empty_us(stream, {.dependent = true, .threads = 512}), "us");
     say("dependent, 0 and 96 KiB in turn",
-        empty_us(handle, {.dependent = true, .alternate_shared = true}), "us");
+        empty_us(stream, {.dependent = true, .alternate_shared = true}), "us");
     say("dependent, 0 and 96 KiB in turn, one carve-out",
-        empty_us(handle, {.dependent = true, .alternate_shared = true, .carveout = 100}), "us");
+        empty_us(stream, {.dependent = true, .alternate_shared = true, .carveout = 100}), "us");
   }
-  say("a graph of one launch behind another", graph_us(handle), "us");
+  say("a graph of one launch behind another", graph_us(stream), "us");
   say("barrier of the grid", barrier_us(handle), "us");
   say("load out of L2", latency_ns(handle, std::size_t{8} << 20), "ns");
   say("load out of memory", latency_ns(handle, std::size_t{1} << 30), "ns");

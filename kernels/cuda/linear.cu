@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "cuda/linear_stream.cuh"
@@ -99,43 +100,39 @@ void launch_tiled(const LinearParams& p, StreamHandle stream, LinearKernel kerne
   }
 }
 
-bool is_wgmma(LinearKernel kernel) {
-  return kernel == LinearKernel::kWgmma || kernel == LinearKernel::kWgmmaCluster;
-}
-
-// kBest: warp groups, which divide the slices as they see fit. Where weights are read more than
-// once, or outputs are so many that each multiprocessor has a block of them; an H200's turning
+// How warp groups divide the slices, where they are to multiply. kBest: where weights are read more
+// than once, or outputs are so many that each multiprocessor has a block of them; an H200's turning
 // points (docs/benchmarks/gpu.md).
-LinearKernel best_kernel(const LinearParams& p) {
+std::optional<WgmmaSlices> wgmma_slices(const LinearLaunch& args, LinearKernel kernel) {
   constexpr std::int64_t kFewRows = 16;
-  const std::int64_t m = p.args.m;
-  const bool is_wide = ceil_divide(p.args.n, kWgmmaBlockOutputs) >= num_multiprocessors();
-  if (m > kFewRows && (m > kStreamRowsMax || is_wide) && has_wgmma()) return LinearKernel::kBest;
-  return m <= kStreamRowsMax ? LinearKernel::kStream
-                             : tiled_kernel_for(m, p.args.n, num_multiprocessors());
+  if (kernel == LinearKernel::kWgmma) return WgmmaSlices::kOneBlock;
+  if (kernel == LinearKernel::kWgmmaCluster) return WgmmaSlices::kCluster;
+  if (kernel != LinearKernel::kBest || args.m <= kFewRows || !has_wgmma()) return std::nullopt;
+  const bool is_wide = ceil_divide<std::int64_t>(args.n, kWgmmaOutputs) >= num_multiprocessors();
+  if (args.m <= kStreamRowsMax && !is_wide) return std::nullopt;
+  return WgmmaSlices::kBest;
 }
 
 template <typename T>
 void launch_linear(LinearParams p, StreamHandle stream, LinearKernel kernel) {
   const LinearLaunch& args = p.args;
-  p.x_tiles = static_cast<const Words4*>(args.scratch);
-  if (kernel == LinearKernel::kBest) kernel = best_kernel(p);
-  LMTP_CHECK(kernel != LinearKernel::kStream || args.m <= kStreamRowsMax, args.m);
-  if (kernel == LinearKernel::kBest || is_wgmma(kernel)) {
-    launch_round_to_cores<T>(p, static_cast<int>(wgmma_rows(args.m) / kTileSide),
-                             static_cast<Words4*>(args.scratch), stream);
-    launch_linear_wgmma(p,
-                        kernel == LinearKernel::kWgmma          ? WgmmaSlices::kOneBlock
-                        : kernel == LinearKernel::kWgmmaCluster ? WgmmaSlices::kCluster
-                                                                : WgmmaSlices::kBest,
-                        stream);
+  auto* scratch = static_cast<Words4*>(args.scratch);
+  p.x_tiles = scratch;
+  if (const auto slices = wgmma_slices(args, kernel)) {
+    launch_round_to_cores<T>(p, static_cast<int>(wgmma_rows(args.m) / kTileSide), scratch, stream);
+    launch_linear_wgmma(p, *slices, stream);
     return;
   }
+  if (kernel == LinearKernel::kBest) {
+    kernel = args.m <= kStreamRowsMax ? LinearKernel::kStream
+                                      : tiled_kernel_for(args.m, args.n, num_multiprocessors());
+  }
+  LMTP_CHECK(kernel != LinearKernel::kStream || args.m <= kStreamRowsMax, args.m);
   if (kernel == LinearKernel::kStream && args.m <= 8 && p.x_aligned && args.k % kTileSide == 0) {
     launch_stream<T, 1>(p, stream);
     return;
   }
-  launch_round_inputs<T>(p, static_cast<Words4*>(args.scratch), stream);
+  launch_round_inputs<T>(p, scratch, stream);
   if (kernel != LinearKernel::kStream) {
     launch_tiled<T>(p, stream, kernel);
   } else if (args.m <= 16) {

@@ -21,6 +21,12 @@ struct LinearParams {
   int row_group = 1;  // blocks of rows that wgmma_block() takes together
 };
 
+// Where the slice ends that begins at this tile of inputs.
+__device__ inline int slice_end(const LinearParams& p, int begin) {
+  const int end = begin + p.slices.tiles;
+  return end < p.k_tiles ? end : p.k_tiles;
+}
+
 template <Activation kActivation>
 __device__ inline float activate(float x) {
   if constexpr (kActivation == Activation::kGeluTanh) {

@@ -145,11 +145,10 @@ __global__ void __launch_bounds__(stream_threads_max(kOutputTiles),
   const int first_tile = (block_index().x * block.groups + group) * kOutputTiles;
   const int left = static_cast<int>(num_tiles(p.args.n)) - first_tile;
   const int begin = slice * p.slices.tiles;
-  const int end = begin + p.slices.tiles;
   const auto* weights = static_cast<const Words4*>(p.args.weight) +
                         std::int64_t{first_tile} * p.k_tiles * kTileVectors + lane_index();
   StreamWarp<T, kOutputTiles, kRowEights> warp{
-      p, weights, left < kOutputTiles ? left : kOutputTiles, end < p.k_tiles ? end : p.k_tiles};
+      p, weights, left < kOutputTiles ? left : kOutputTiles, slice_end(p, begin)};
   // The row and the output of this lane's part of register i of an output tile.
   const auto row_of = [](int i) { return i / 4 * 8 + lane_index() % 4 * 2 + i % 2; };
   const auto output_of = [first_tile](int o, int i) {

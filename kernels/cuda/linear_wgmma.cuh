@@ -1,5 +1,5 @@
 // The kernels of linear_wgmma.h. Two warp groups of a block take 128 outputs of kRows rows of x.
-// One thread more has weights and inputs copied to shared memory, stage by stage, as long as there
+// One warp more has weights and inputs copied to shared memory, stage by stage, as long as there
 // is place. A warp has 16 outputs, and its operand A is the tile of weights as it lies in memory;
 // all warps share operand B. While the tensor cores work on one stage, the weights of the next one
 // go to registers.
@@ -13,12 +13,11 @@
 
 namespace lmtp::kernels::cuda {
 
-inline constexpr int kWgmmaWarps = 8;                          // that multiply
+inline constexpr int kWgmmaWarps = kWgmmaOutputs / kTileSide;  // that multiply
 inline constexpr int kWgmmaThreads = kWgmmaWarps * kWarpSize;  // likewise
 inline constexpr int kWarpGroup = 4 * kWarpSize;
-inline constexpr int kWgmmaStageInputs = kSliceUnit;           // tiles, all of one slice
-inline constexpr int kWgmmaOutputs = kWgmmaWarps * kTileSide;  // of a block
-inline constexpr int kWgmmaSumsStride = kWgmmaOutputs + 4;     // without bank conflicts
+inline constexpr int kWgmmaStageInputs = kSliceUnit;        // tiles, all of one slice
+inline constexpr int kWgmmaSumsStride = kWgmmaOutputs + 4;  // without bank conflicts
 inline constexpr int kTileBytes = kTileVectors * static_cast<int>(sizeof(Words4));
 
 template <int kRows, bool kCluster>
@@ -48,7 +47,6 @@ struct WgmmaShape {
     // Sums by row and output, in the place of stages that are done with.
     __device__ float* sums() { return reinterpret_cast<float*>(stages); }
   };
-  static_assert(kWgmmaOutputs == kWgmmaBlockOutputs);
   static_assert(sizeof(Stage) * kStages >= sizeof(float) * kRows * kWgmmaSumsStride);
   static_assert((sizeof(Shared) + 1024) * kBlocks <= std::size_t{228} << 10);
 };
@@ -228,7 +226,7 @@ __device__ void multiply_all_slices(const LinearParams& p, const WgmmaBlock& blo
   WgmmaWarp<T, Shape> warp{shared};
   float totals[Shape::kEights][4] = {};
   for (int begin = 0; begin < p.k_tiles; begin += p.slices.tiles) {
-    warp.run(begin, begin + p.slices.tiles < p.k_tiles ? begin + p.slices.tiles : p.k_tiles);
+    warp.run(begin, slice_end(p, begin));
 #pragma unroll
     for (int j = 0; j < Shape::kEights; ++j) {
 #pragma unroll
@@ -316,7 +314,7 @@ __global__ void __launch_bounds__(WgmmaShape<kRows, true>::kThreads,
   auto& shared = begin_wgmma<Shape>();
   const WgmmaBlock block = wgmma_block(p);
   const int begin = block_index().z * p.slices.tiles;
-  const int end = begin + p.slices.tiles < p.k_tiles ? begin + p.slices.tiles : p.k_tiles;
+  const int end = slice_end(p, begin);
   const bool multiplies = warp_index() < kWgmmaWarps;
   if (multiplies) {
     grid_dependency_wait();

@@ -10,7 +10,7 @@ namespace lmtp::kernels::cuda {
 // block of its own of a cluster, which then add them up in order.
 enum class WgmmaSlices { kBest, kOneBlock, kCluster };
 
-inline constexpr std::int64_t kWgmmaBlockOutputs = 128;
+inline constexpr int kWgmmaOutputs = 128;  // of a block
 
 // Rows of x that a block takes, of m: 16, 32, 64 or 128.
 constexpr std::int64_t wgmma_rows(std::int64_t m) {

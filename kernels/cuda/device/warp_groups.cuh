@@ -52,6 +52,7 @@ __device__ inline void wgmma_wait(float (&sums)[kEights][4]) {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
   hold(sums);
 }
+
 // A barrier in shared memory for threads that hand stages of it to one another. It has phases, of
 // parity 0, 1, 0...: each ends when so many arrivals have come as init() says, and the bytes that
 // they announced have been copied.
@@ -136,100 +137,54 @@ __device__ inline float load_of_block(const float* at, int block) {
 
 // --- wgmma() by the number of rows and the type: only the text differs ----------------
 
-#define LMTP_WGMMA_16(TYPE, NAME)                                                                \
-  template <>                                                                                    \
-  __device__ inline void wgmma<TYPE, 16>(float(&sums)[2][4], const Words4& a, const Words4* b) { \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n16k16.f32." NAME "." NAME                     \
-                 " "                                                                             \
-                 "{%0, %1, %2, %3, %4, %5, %6, %7}, "                                            \
-                 "{%8, %9, %10, %11}, %12, 1, 1, 1, 0;"                                          \
-                 : "+f"(sums[0][0]), "+f"(sums[0][1]), "+f"(sums[0][2]), "+f"(sums[0][3]),       \
-                   "+f"(sums[1][0]), "+f"(sums[1][1]), "+f"(sums[1][2]), "+f"(sums[1][3])        \
-                 : "r"(a.words[0]), "r"(a.words[1]), "r"(a.words[2]), "r"(a.words[3]),           \
-                   "l"(wgmma_descriptor(b))                                                      \
-                 : "memory");                                                                    \
-  }
-LMTP_WGMMA_16(BF16, "bf16")
-LMTP_WGMMA_16(F16, "f16")
-#undef LMTP_WGMMA_16
+// Eight rows' sums as operands, and so many eights from one on; the operands' names in the text.
+#define LMTP_SUMS(i) "+f"(sums[i][0]), "+f"(sums[i][1]), "+f"(sums[i][2]), "+f"(sums[i][3])
+#define LMTP_SUMS_2(i) LMTP_SUMS(i), LMTP_SUMS(i + 1)
+#define LMTP_SUMS_4(i) LMTP_SUMS_2(i), LMTP_SUMS_2(i + 2)
+#define LMTP_SUMS_8(i) LMTP_SUMS_4(i), LMTP_SUMS_4(i + 4)
+#define LMTP_SUMS_16(i) LMTP_SUMS_8(i), LMTP_SUMS_8(i + 8)
+#define LMTP_NAMES_2 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define LMTP_NAMES_4 LMTP_NAMES_2 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define LMTP_NAMES_8                         \
+  LMTP_NAMES_4                               \
+  ", %16, %17, %18, %19, %20, %21, %22, %23" \
+  ", %24, %25, %26, %27, %28, %29, %30, %31"
+#define LMTP_NAMES_16                        \
+  LMTP_NAMES_8                               \
+  ", %32, %33, %34, %35, %36, %37, %38, %39" \
+  ", %40, %41, %42, %43, %44, %45, %46, %47" \
+  ", %48, %49, %50, %51, %52, %53, %54, %55" \
+  ", %56, %57, %58, %59, %60, %61, %62, %63"
 
-#define LMTP_WGMMA_32(TYPE, NAME)                                                                \
-  template <>                                                                                    \
-  __device__ inline void wgmma<TYPE, 32>(float(&sums)[4][4], const Words4& a, const Words4* b) { \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n32k16.f32." NAME "." NAME                     \
-                 " "                                                                             \
-                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "      \
-                 "{%16, %17, %18, %19}, %20, 1, 1, 1, 0;"                                        \
-                 : "+f"(sums[0][0]), "+f"(sums[0][1]), "+f"(sums[0][2]), "+f"(sums[0][3]),       \
-                   "+f"(sums[1][0]), "+f"(sums[1][1]), "+f"(sums[1][2]), "+f"(sums[1][3]),       \
-                   "+f"(sums[2][0]), "+f"(sums[2][1]), "+f"(sums[2][2]), "+f"(sums[2][3]),       \
-                   "+f"(sums[3][0]), "+f"(sums[3][1]), "+f"(sums[3][2]), "+f"(sums[3][3])        \
-                 : "r"(a.words[0]), "r"(a.words[1]), "r"(a.words[2]), "r"(a.words[3]),           \
-                   "l"(wgmma_descriptor(b))                                                      \
-                 : "memory");                                                                    \
+// OPERANDS: the names of a's words and of b's descriptor, which stand behind those of the sums.
+#define LMTP_WGMMA(TYPE, NAME, ROWS, EIGHTS, OPERANDS)                                 \
+  template <>                                                                          \
+  __device__ inline void wgmma<TYPE, ROWS>(float(&sums)[EIGHTS][4], const Words4& a,   \
+                                           const Words4* b) {                          \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" #ROWS "k16.f32." NAME "." NAME    \
+                 " {" LMTP_NAMES_##EIGHTS "}, " OPERANDS ", 1, 1, 1, 0;"               \
+                 : LMTP_SUMS_##EIGHTS(0)                                               \
+                 : "r"(a.words[0]), "r"(a.words[1]), "r"(a.words[2]), "r"(a.words[3]), \
+                   "l"(wgmma_descriptor(b))                                            \
+                 : "memory");                                                          \
   }
-LMTP_WGMMA_32(BF16, "bf16")
-LMTP_WGMMA_32(F16, "f16")
-#undef LMTP_WGMMA_32
-
-#define LMTP_WGMMA_64(TYPE, NAME)                                                                \
-  template <>                                                                                    \
-  __device__ inline void wgmma<TYPE, 64>(float(&sums)[8][4], const Words4& a, const Words4* b) { \
-    asm volatile(                                                                                \
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32." NAME "." NAME                              \
-        " "                                                                                      \
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "      \
-        "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "                \
-        "{%32, %33, %34, %35}, %36, 1, 1, 1, 0;"                                                 \
-        : "+f"(sums[0][0]), "+f"(sums[0][1]), "+f"(sums[0][2]), "+f"(sums[0][3]),                \
-          "+f"(sums[1][0]), "+f"(sums[1][1]), "+f"(sums[1][2]), "+f"(sums[1][3]),                \
-          "+f"(sums[2][0]), "+f"(sums[2][1]), "+f"(sums[2][2]), "+f"(sums[2][3]),                \
-          "+f"(sums[3][0]), "+f"(sums[3][1]), "+f"(sums[3][2]), "+f"(sums[3][3]),                \
-          "+f"(sums[4][0]), "+f"(sums[4][1]), "+f"(sums[4][2]), "+f"(sums[4][3]),                \
-          "+f"(sums[5][0]), "+f"(sums[5][1]), "+f"(sums[5][2]), "+f"(sums[5][3]),                \
-          "+f"(sums[6][0]), "+f"(sums[6][1]), "+f"(sums[6][2]), "+f"(sums[6][3]),                \
-          "+f"(sums[7][0]), "+f"(sums[7][1]), "+f"(sums[7][2]), "+f"(sums[7][3])                 \
-        : "r"(a.words[0]), "r"(a.words[1]), "r"(a.words[2]), "r"(a.words[3]),                    \
-          "l"(wgmma_descriptor(b))                                                               \
-        : "memory");                                                                             \
-  }
-LMTP_WGMMA_64(BF16, "bf16")
-LMTP_WGMMA_64(F16, "f16")
-#undef LMTP_WGMMA_64
-
-#define LMTP_WGMMA_128(TYPE, NAME)                                                                 \
-  template <>                                                                                      \
-  __device__ inline void wgmma<TYPE, 128>(float(&sums)[16][4], const Words4& a, const Words4* b) { \
-    asm volatile(                                                                                  \
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32." NAME "." NAME                               \
-        " "                                                                                        \
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "        \
-        "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, "         \
-        "%34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, "         \
-        "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "                  \
-        "{%64, %65, %66, %67}, %68, 1, 1, 1, 0;"                                                   \
-        : "+f"(sums[0][0]), "+f"(sums[0][1]), "+f"(sums[0][2]), "+f"(sums[0][3]),                  \
-          "+f"(sums[1][0]), "+f"(sums[1][1]), "+f"(sums[1][2]), "+f"(sums[1][3]),                  \
-          "+f"(sums[2][0]), "+f"(sums[2][1]), "+f"(sums[2][2]), "+f"(sums[2][3]),                  \
-          "+f"(sums[3][0]), "+f"(sums[3][1]), "+f"(sums[3][2]), "+f"(sums[3][3]),                  \
-          "+f"(sums[4][0]), "+f"(sums[4][1]), "+f"(sums[4][2]), "+f"(sums[4][3]),                  \
-          "+f"(sums[5][0]), "+f"(sums[5][1]), "+f"(sums[5][2]), "+f"(sums[5][3]),                  \
-          "+f"(sums[6][0]), "+f"(sums[6][1]), "+f"(sums[6][2]), "+f"(sums[6][3]),                  \
-          "+f"(sums[7][0]), "+f"(sums[7][1]), "+f"(sums[7][2]), "+f"(sums[7][3]),                  \
-          "+f"(sums[8][0]), "+f"(sums[8][1]), "+f"(sums[8][2]), "+f"(sums[8][3]),                  \
-          "+f"(sums[9][0]), "+f"(sums[9][1]), "+f"(sums[9][2]), "+f"(sums[9][3]),                  \
-          "+f"(sums[10][0]), "+f"(sums[10][1]), "+f"(sums[10][2]), "+f"(sums[10][3]),              \
-          "+f"(sums[11][0]), "+f"(sums[11][1]), "+f"(sums[11][2]), "+f"(sums[11][3]),              \
-          "+f"(sums[12][0]), "+f"(sums[12][1]), "+f"(sums[12][2]), "+f"(sums[12][3]),              \
-          "+f"(sums[13][0]), "+f"(sums[13][1]), "+f"(sums[13][2]), "+f"(sums[13][3]),              \
-          "+f"(sums[14][0]), "+f"(sums[14][1]), "+f"(sums[14][2]), "+f"(sums[14][3]),              \
-          "+f"(sums[15][0]), "+f"(sums[15][1]), "+f"(sums[15][2]), "+f"(sums[15][3])               \
-        : "r"(a.words[0]), "r"(a.words[1]), "r"(a.words[2]), "r"(a.words[3]),                      \
-          "l"(wgmma_descriptor(b))                                                                 \
-        : "memory");                                                                               \
-  }
-LMTP_WGMMA_128(BF16, "bf16")
-LMTP_WGMMA_128(F16, "f16")
-#undef LMTP_WGMMA_128
+#define LMTP_WGMMA_TYPES(ROWS, EIGHTS, OPERANDS)   \
+  LMTP_WGMMA(BF16, "bf16", ROWS, EIGHTS, OPERANDS) \
+  LMTP_WGMMA(F16, "f16", ROWS, EIGHTS, OPERANDS)
+LMTP_WGMMA_TYPES(16, 2, "{%8, %9, %10, %11}, %12")
+LMTP_WGMMA_TYPES(32, 4, "{%16, %17, %18, %19}, %20")
+LMTP_WGMMA_TYPES(64, 8, "{%32, %33, %34, %35}, %36")
+LMTP_WGMMA_TYPES(128, 16, "{%64, %65, %66, %67}, %68")
+#undef LMTP_WGMMA_TYPES
+#undef LMTP_WGMMA
+#undef LMTP_SUMS
+#undef LMTP_SUMS_2
+#undef LMTP_SUMS_4
+#undef LMTP_SUMS_8
+#undef LMTP_SUMS_16
+#undef LMTP_NAMES_2
+#undef LMTP_NAMES_4
+#undef LMTP_NAMES_8
+#undef LMTP_NAMES_16
 
 }  // namespace lmtp::kernels::cuda
