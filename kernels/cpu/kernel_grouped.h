@@ -54,6 +54,64 @@ struct GroupPanels {
   return type == ElementType::kBF16 ? load_bf16(at) : load_f16(at);
 }
 
+// products[r][v] += the dots of `count` inputs: codes of a panel's columns, and units of four
+// signed bytes [rows].
+template <int kRows>
+[[gnu::always_inline]] inline void add_nibbles(const float* codes, const float* inputs,
+                                               std::int64_t count,
+                                               F (&products)[kRows][kTileVectors]) {
+  for (std::int64_t i = 0; i < count; i += 8, codes += kPanelColumns, inputs += 2 * kRows) {
+    F lower[kTileVectors];
+    F upper[kTileVectors];
+    for (int v = 0; v < kTileVectors; ++v) {
+      const F both = load(codes + v * kLanes);
+      lower[v] = lower_nibbles(both);
+      upper[v] = upper_nibbles(both);
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      const F first = broadcast(inputs[r]);
+      const F second = broadcast(inputs[kRows + r]);
+      for (int v = 0; v < kTileVectors; ++v) {
+        products[r][v] = dot_nibbles(lower[v], first, products[r][v]);
+        products[r][v] = dot_nibbles(upper[v], second, products[r][v]);
+      }
+    }
+  }
+}
+
+// The dots of all inputs of a part, and what each row's start with.
+template <int kRows>
+[[gnu::always_inline]] inline void dot_part(const float* codes, const float* inputs,
+                                            const float* starts, std::int64_t count,
+                                            F (&products)[kRows][kTileVectors]) {
+  if constexpr (kNibbleDotsMax * 4 >= kPartInputs) {
+    for (int r = 0; r < kRows; ++r) {
+      for (F& product : products[r]) product = broadcast(starts[r]);
+    }
+    add_nibbles<kRows>(codes, inputs, count, products);
+  } else {
+    if (count <= 0) __builtin_unreachable();  // or gcc takes the products for uninitialised
+    constexpr std::int64_t kSome = kNibbleDotsMax * 4;
+    for (std::int64_t first = 0; first < count; first += kSome) {
+      F some[kRows][kTileVectors];
+      for (int r = 0; r < kRows; ++r) {
+        for (F& product : some[r]) product = zero();
+      }
+      const std::int64_t left = count - first;
+      add_nibbles<kRows>(codes, inputs, left < kSome ? left : kSome, some);
+      for (int r = 0; r < kRows; ++r) {
+        for (int v = 0; v < kTileVectors; ++v) {
+          const F sum = first == 0 ? broadcast(starts[r]) : products[r][v];
+          products[r][v] = add_nibble_dots(sum, some[r][v]);
+        }
+      }
+      codes += kSome / 8 * kPanelColumns;
+      inputs += kSome / 4 * kRows;
+    }
+  }
+}
+
 // kInt4: rows of x for one group: their scales, what their sums start with, and units of four
 // signed bytes, each [rows].
 template <int kRows>
@@ -62,30 +120,7 @@ template <int kRows>
   constexpr int kColumns = kTileVectors * kLanes;
   for (int column = 0; column < kPanelColumns; column += kColumns) {
     F products[kRows][kTileVectors];
-    for (int r = 0; r < kRows; ++r) {
-      for (F& product : products[r]) product = broadcast(x[kRows + r]);
-    }
-    const float* inputs = x + 2 * kRows;
-    const float* codes = part.codes + column;
-    for (std::int64_t i = 0; i < part.count; i += 8, codes += kPanelColumns) {
-      F lower[kTileVectors];
-      F upper[kTileVectors];
-      for (int v = 0; v < kTileVectors; ++v) {
-        const F both = load(codes + v * kLanes);
-        lower[v] = lower_nibbles(both);
-        upper[v] = upper_nibbles(both);
-      }
-#pragma GCC unroll 16
-      for (int r = 0; r < kRows; ++r) {
-        const F first = broadcast(inputs[r]);
-        const F second = broadcast(inputs[kRows + r]);
-        for (int v = 0; v < kTileVectors; ++v) {
-          products[r][v] = dot_nibbles(lower[v], first, products[r][v]);
-          products[r][v] = dot_nibbles(upper[v], second, products[r][v]);
-        }
-      }
-      inputs += 2 * kRows;
-    }
+    dot_part<kRows>(part.codes + column, x + 2 * kRows, x + kRows, part.count, products);
     for (int v = 0; v < kTileVectors; ++v) {
       const F scale = load_scales(part.scales, by.scales, column + v * kLanes);
       for (int r = 0; r < kRows; ++r) {

@@ -140,12 +140,17 @@ inline F e4m3_byte(F words) {
                                         _mm256_set1_epi32(static_cast<int>(0x87F00000U)));
   return multiply(_mm256_castsi256_ps(bits), broadcast(0x1.0p120F));
 }
+// Sums of pairs rest in 16 bits: a pair is at most 2 * 15 * 128, and eight of them are below 2^15.
+inline constexpr int kNibbleDotsMax = 8;
 inline F dot_nibbles(F nibbles, F bytes, F sum) {
-  // Pairs of products are below 2^12, so nothing is saturated.
-  const __m256i pairs =
-      _mm256_maddubs_epi16(_mm256_castps_si256(nibbles), _mm256_castps_si256(bytes));
+  return _mm256_castsi256_ps(_mm256_add_epi16(
+      _mm256_castps_si256(sum),
+      _mm256_maddubs_epi16(_mm256_castps_si256(nibbles), _mm256_castps_si256(bytes))));
+}
+inline F add_nibble_dots(F sum, F dots) {
   return _mm256_castsi256_ps(
-      _mm256_add_epi32(_mm256_castps_si256(sum), _mm256_madd_epi16(pairs, _mm256_set1_epi16(1))));
+      _mm256_add_epi32(_mm256_castps_si256(sum),
+                       _mm256_madd_epi16(_mm256_castps_si256(dots), _mm256_set1_epi16(1))));
 }
 
 }  // namespace lmtp::kernels::LMTP_KERNELS_ISA

@@ -16,6 +16,7 @@ inline F dot_int8(F a, F b, F sum) {
   return _mm512_castsi512_ps(_mm512_dpbusd_epi32(_mm512_castps_si512(sum), _mm512_castps_si512(a),
                                                  _mm512_castps_si512(b)));
 }
+inline constexpr int kNibbleDotsMax = 1 << 20;  // the sums are the int32 themselves
 inline F dot_nibbles(F nibbles, F bytes, F sum) { return dot_int8(nibbles, bytes, sum); }
 
 }  // namespace lmtp::kernels::LMTP_KERNELS_ISA

@@ -32,12 +32,17 @@ inline F dot_int8(F a, F b, F sum) {
   return _mm512_castsi512_ps(
       _mm512_add_epi32(_mm512_castps_si512(sum), _mm512_add_epi32(even, odd)));
 }
+// Sums of pairs rest in 16 bits: a pair is at most 2 * 15 * 128, and eight of them are below 2^15.
+inline constexpr int kNibbleDotsMax = 8;
 inline F dot_nibbles(F nibbles, F bytes, F sum) {
-  // Pairs of products are below 2^12, so nothing is saturated.
-  const __m512i pairs =
-      _mm512_maddubs_epi16(_mm512_castps_si512(nibbles), _mm512_castps_si512(bytes));
+  return _mm512_castsi512_ps(_mm512_add_epi16(
+      _mm512_castps_si512(sum),
+      _mm512_maddubs_epi16(_mm512_castps_si512(nibbles), _mm512_castps_si512(bytes))));
+}
+inline F add_nibble_dots(F sum, F dots) {
   return _mm512_castsi512_ps(
-      _mm512_add_epi32(_mm512_castps_si512(sum), _mm512_madd_epi16(pairs, _mm512_set1_epi16(1))));
+      _mm512_add_epi32(_mm512_castps_si512(sum),
+                       _mm512_madd_epi16(_mm512_castps_si512(dots), _mm512_set1_epi16(1))));
 }
 
 }  // namespace lmtp::kernels::LMTP_KERNELS_ISA

@@ -213,6 +213,28 @@ TEST_P(GroupedLinearTest, Int4GivesTheBitsOfItsPlainTwin) {
   });
 }
 
+// Whatever narrow lanes partial sums rest in, the largest ones of a group are exact.
+TEST_P(GroupedLinearTest, TheLargestProductsOfInt4AreExact) {
+  constexpr std::int64_t kK = 300;
+  for (const std::int64_t group : {32, 64, 128}) {
+    const Grouping by{.group = group};
+    Codes codes(kOutputs, kK, by);
+    for (std::int64_t n = 0; n < kOutputs; ++n) {
+      for (std::int64_t i = 0; i < kK; ++i) codes.code(n, i) = n % 2 == 0 ? 15 : 0;
+      for (std::int64_t g = 0; g < num_groups(by, kK); ++g) codes.scale(n, g) = 0.5F;
+    }
+    const Packed packed = pack_codes(WeightType::kInt4, kOutputs, kK, by, codes);
+    std::vector<float> x(static_cast<std::size_t>(8 * kK), 127.0F);
+    for (std::size_t i = x.size() / 2; i < x.size(); ++i) x[i] = -127.0F;
+    const auto y = run(*GetParam(), packed.weight, x, 0, 8);
+    for (std::size_t i = 0; i < y.size(); ++i) {
+      const bool is_negative = i >= y.size() / 2;
+      const float code = i % kOutputs % 2 == 0 ? 7.0F : -8.0F;
+      ASSERT_EQ(y[i], kK * 127 * 0.5F * (is_negative ? -code : code)) << "group " << group;
+    }
+  }
+}
+
 // Rounded inputs cost little: the twin is near the product of the numbers themselves.
 TEST(GroupedLinear, TheTwinOfInt4IsNearTheExactProduct) {
   constexpr std::int64_t kK = 700;
