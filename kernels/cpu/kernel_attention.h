@@ -9,7 +9,7 @@ namespace lmtp::kernels::LMTP_KERNELS_ISA {
 // Attends up to count_max queries of a sequence that share a head of the cache: (row, head) pairs
 // in order of position.
 inline void attend_tile(const AttentionArgs& args, std::int64_t sequence, int kv_head,
-                        std::int64_t first_query, int count_max, Attend attend_bf16) {
+                        std::int64_t first_query, int count_max, Attend attend) {
   const int group = args.num_heads / args.cache.num_kv_heads;
   const std::int64_t row0 = args.cu_seqlens[sequence];
   const std::int64_t num_queries = (args.cu_seqlens[sequence + 1] - row0) * group;
@@ -27,13 +27,17 @@ inline void attend_tile(const AttentionArgs& args, std::int64_t sequence, int kv
     ++tile.count;
   }
   const HeadBlocks blocks{args.cache, args.block_tables + args.table_starts[sequence], kv_head};
-  const Attend attend = args.cache.type == ElementType::kF32 ? attend_f32 : attend_bf16;
   attend(tile, blocks, args.scale, args.soft_cap);
 }
 
-// `attend_bf16`: the kernel for keys and values in bf16.
-inline void paged_attention_with(Stream& stream, const AttentionArgs& args, Attend attend_bf16) {
-  const int count_max = args.cache.type == ElementType::kF32 ? kGroupedQueriesMax : kUnitQueriesMax;
+// Tiles, Row: what computes the products with units of bf16 (attend_contained).
+template <class Tiles, class Row>
+void paged_attention_with(Stream& stream, const AttentionArgs& args) {
+  const ElementType type = args.cache.type;
+  const int count_max = type == ElementType::kF32 ? kGroupedQueriesMax : kUnitQueriesMax;
+  const Attend attend = type == ElementType::kF32    ? attend_f32
+                        : type == ElementType::kE4M3 ? attend_e4m3<Tiles, Row>
+                                                     : attend_bf16<Tiles, Row>;
   // tile_ends[s]: tiles of one head in the sequences up to s.
   auto* tile_ends = static_cast<std::int32_t*>(
       stream.scratch(sizeof(std::int32_t) * static_cast<std::uint64_t>(args.num_sequences)));
@@ -62,12 +66,12 @@ inline void paged_attention_with(Stream& stream, const AttentionArgs& args, Atte
     const std::int32_t tiles_each = tile_ends[low] - tiles_before;
     const std::int32_t at = task - tiles_before * num_kv_heads;
     attend_tile(args, low, at / tiles_each, std::int64_t{at % tiles_each} * count_max, count_max,
-                attend_bf16);
+                attend);
   });
 }
 
 inline void paged_attention(Stream& stream, const AttentionArgs& args) {
-  paged_attention_with(stream, args, attend_contained<VectorProducts, VectorProducts>);
+  paged_attention_with<VectorProducts, VectorProducts>(stream, args);
 }
 
 }  // namespace lmtp::kernels::LMTP_KERNELS_ISA

@@ -1,4 +1,5 @@
-// Attention over keys and values in bf16 on AMX tiles; a single query by vectors, to the same bits.
+// Attention over keys and values in bf16 or e4m3 on AMX tiles; a single query by vectors, to the
+// same bits.
 #pragma once
 
 #include "amx_tiles.h"
@@ -188,7 +189,7 @@ class RowProducts {
 };
 
 inline void tile_attention(Stream& stream, const AttentionArgs& args) {
-  paged_attention_with(stream, args, attend_contained<TileProducts, RowProducts>);
+  paged_attention_with<TileProducts, RowProducts>(stream, args);
 }
 
 }  // namespace lmtp::kernels::LMTP_KERNELS_ISA

@@ -1,7 +1,8 @@
 // Attention over keys and values in bf16: queries (scaled), keys, weights (relative to their
 // split's maximum) and values are rounded to units of two (kernels/linear.h), sums are f32. A unit
 // of values is two tokens, so a split is worked on in whole blocks: what a query does not see has
-// the weight zero.
+// the weight zero. Keys and values in e4m3 are widened split by split to the units of bf16 that a
+// cache of bf16 would hold.
 #pragma once
 
 #include "kernel_attention_tile.h"
@@ -27,6 +28,31 @@ struct SplitBlocks {
   const float* keys[kAttentionSplit / kBlockSize];
   const float* values[kAttentionSplit / kBlockSize];
 };
+
+// Units of bf16 of one split's keys, then of its values.
+struct WidenedUnits {
+  alignas(64) float units[kAttentionSplit / 2 * kHeadDimMax];
+};
+
+// `from`: rows of `width` words of four e4m3. Row r becomes the rows 2r and 2r + 1 of units.
+inline void widen_e4m3_rows(const float* from, int rows, int width, float* to) {
+  for (int row = 0; row < rows; ++row, from += width, to += 2 * width) {
+    for (int i = 0; i < width; i += kLanes) {
+      F units[2];
+      units_of_e4m3(load(from + i), units);
+      store(to + i, units[0]);
+      store(to + width + i, units[1]);
+    }
+  }
+}
+
+// Widens blocks[0, count), which then point into `to`.
+inline void widen_e4m3_blocks(const float** blocks, int count, int rows, int width, float* to) {
+  for (int b = 0; b < count; ++b, to += 2 * rows * width) {
+    widen_e4m3_rows(blocks[b], rows, width, to);
+    blocks[b] = to;
+  }
+}
 
 // Copies a block's values, with those outside the tokens [begin, end) zero: they may be stale, and
 // zero times NaN is not zero.
@@ -161,10 +187,9 @@ inline void round_weights(const float* from, std::int64_t first, std::int64_t la
   }
 }
 
-// The blocks of a split that a tile's queries see. Where the first or last block has tokens that
-// none of them sees, `first_values` and `last_values` get its values with those zeroed.
-inline SplitBlocks blocks_seen(const QueryTile& tile, const HeadBlocks& blocks, std::int64_t split,
-                               float* first_values, float* last_values) {
+// The blocks of a split that a tile's queries see.
+inline SplitBlocks blocks_seen(const QueryTile& tile, const HeadBlocks& blocks,
+                               std::int64_t split) {
   const std::int64_t begin = visible_in(tile, 0, split).begin;
   const std::int64_t end = visible_in(tile, tile.count - 1, split).end;
   SplitBlocks seen;
@@ -174,6 +199,15 @@ inline SplitBlocks blocks_seen(const QueryTile& tile, const HeadBlocks& blocks, 
     seen.keys[seen.count] = blocks.keys((split + t) / kBlockSize);
     seen.values[seen.count] = blocks.values((split + t) / kBlockSize);
   }
+  return seen;
+}
+
+// Where the first or last block has tokens that none of the tile's queries sees, `first_values` and
+// `last_values` get its values with those zeroed.
+inline void hide_unseen(const QueryTile& tile, std::int64_t split, float* first_values,
+                        float* last_values, SplitBlocks& seen) {
+  const std::int64_t begin = visible_in(tile, 0, split).begin;
+  const std::int64_t end = visible_in(tile, tile.count - 1, split).end;
   if (begin != seen.first) {
     copy_seen_values(seen.values[0], seen.width, begin - seen.first, kBlockSize, first_values);
     seen.values[0] = first_values;
@@ -183,7 +217,6 @@ inline SplitBlocks blocks_seen(const QueryTile& tile, const HeadBlocks& blocks, 
     copy_seen_values(last, seen.width, 0, end % kBlockSize, last_values);
     last = last_values;
   }
-  return seen;
 }
 
 // Products(count) computes with tiles of `count` queries:
@@ -191,17 +224,27 @@ inline SplitBlocks blocks_seen(const QueryTile& tile, const HeadBlocks& blocks, 
 //   weigh(weights, count, blocks, sums): sums [count][blocks.width] = weights[q] times the values,
 //     weights [count][units of the split], zero where a query does not see what a tile does
 // A query's results are the same bits in any tile, or differ in the sign of a zero.
-// REQUIRES: num_visible of the tile's last query is beyond `split`.
+// `widened`: null where the cache has units of bf16. REQUIRES: num_visible of the tile's last query
+// is beyond `split`.
 template <class Products>
 inline void attend_split_bf16(const Products& products, QueryTile& tile, const HeadBlocks& blocks,
-                              const QueryUnits& queries, std::int64_t split, float cap) {
+                              const QueryUnits& queries, std::int64_t split, float cap,
+                              WidenedUnits* widened) {
   alignas(64) float scores[kUnitQueriesMax][kAttentionSplit];
   alignas(64) float weights[kUnitQueriesMax][kAttentionSplit / 2];
   alignas(64) float sums[kUnitQueriesMax * kHeadDimMax];
   alignas(64) float first_values[kUnitsPerBlock * kHeadDimMax];
   alignas(64) float last_values[kUnitsPerBlock * kHeadDimMax];
-  const SplitBlocks seen = blocks_seen(tile, blocks, split, first_values, last_values);
+  SplitBlocks seen = blocks_seen(tile, blocks, split);
+  if (widened != nullptr) {
+    widen_e4m3_blocks(seen.keys, seen.count, blocks.cache.key_rows(), kBlockSize, widened->units);
+  }
   products.score(queries, seen, scores);
+  if (widened != nullptr) {
+    widen_e4m3_blocks(seen.values, seen.count, blocks.cache.value_rows(), seen.width,
+                      widened->units);
+  }
+  hide_unseen(tile, split, first_values, last_values, seen);
   const std::int64_t last = seen.first + seen.count * kBlockSize;
   float maxima[kUnitQueriesMax] = {};
   float totals[kUnitQueriesMax] = {};
@@ -229,11 +272,12 @@ inline void attend_split_bf16(const Products& products, QueryTile& tile, const H
 }
 
 template <class Products>
-void attend_bf16(QueryTile& tile, const HeadBlocks& blocks, float scale, float cap) {
+void attend_units(QueryTile& tile, const HeadBlocks& blocks, float scale, float cap,
+                  WidenedUnits* widened) {
   const int head_dim = blocks.cache.head_dim;
   QueryUnits queries;
   queries.count = tile.count;
-  queries.stride = blocks.cache.key_rows();
+  queries.stride = padded_head_dim(head_dim) / 2;
   alignas(64) float scaled[kHeadDimMax];
   for (int q = 0; q < tile.count; ++q) {
     for (int d = 0; d < head_dim; d += kLanes) {
@@ -250,7 +294,7 @@ void attend_bf16(QueryTile& tile, const HeadBlocks& blocks, float scale, float c
   const Products products(tile.count);
   std::int64_t split = tile.first_visible[0] / kAttentionSplit * kAttentionSplit;
   for (; split < tile.num_visible[tile.count - 1]; split += kAttentionSplit) {
-    attend_split_bf16(products, tile, blocks, queries, split, cap);
+    attend_split_bf16(products, tile, blocks, queries, split, cap, widened);
   }
   write_outputs(tile, head_dim);
 }
@@ -268,12 +312,13 @@ inline bool all_finite(const float* values, int count) {
 // Weights are zero for tokens that a query does not see, but zero times an infinite or NaN value
 // would reach its sums: a query whose output is not finite is computed again, alone.
 template <class Tiles, class Row>
-void attend_contained(QueryTile& tile, const HeadBlocks& blocks, float scale, float cap) {
+void attend_contained(QueryTile& tile, const HeadBlocks& blocks, float scale, float cap,
+                      WidenedUnits* widened) {
   if (tile.count == 1) {
-    attend_bf16<Row>(tile, blocks, scale, cap);
+    attend_units<Row>(tile, blocks, scale, cap, widened);
     return;
   }
-  attend_bf16<Tiles>(tile, blocks, scale, cap);
+  attend_units<Tiles>(tile, blocks, scale, cap, widened);
   for (int q = 0; q < tile.count; ++q) {
     if (!all_finite(tile.outputs[q], blocks.cache.head_dim)) {
       QueryTile alone;
@@ -282,9 +327,20 @@ void attend_contained(QueryTile& tile, const HeadBlocks& blocks, float scale, fl
       alone.outputs[0] = tile.outputs[q];
       alone.first_visible[0] = tile.first_visible[q];
       alone.num_visible[0] = tile.num_visible[q];
-      attend_bf16<Row>(alone, blocks, scale, cap);
+      attend_units<Row>(alone, blocks, scale, cap, widened);
     }
   }
+}
+
+template <class Tiles, class Row>
+void attend_bf16(QueryTile& tile, const HeadBlocks& blocks, float scale, float cap) {
+  attend_contained<Tiles, Row>(tile, blocks, scale, cap, nullptr);
+}
+
+template <class Tiles, class Row>
+void attend_e4m3(QueryTile& tile, const HeadBlocks& blocks, float scale, float cap) {
+  WidenedUnits widened;
+  attend_contained<Tiles, Row>(tile, blocks, scale, cap, &widened);
 }
 
 }  // namespace lmtp::kernels::LMTP_KERNELS_ISA

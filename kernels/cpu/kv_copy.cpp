@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/e4m3.h"
 #include "round_bf16.h"
 
 namespace lmtp::kernels::plain {
@@ -64,6 +65,45 @@ void store_run_bf16(const KvStoreArgs& args, std::int64_t row, std::int64_t end)
   }
 }
 
+using Byte [[gnu::may_alias]] = std::uint8_t;
+
+void round_row_e4m3(const float* from, int count, int padded, std::uint8_t* to) {
+  for (int i = 0; i < count; ++i) to[i] = static_cast<std::uint8_t>(round_to_e4m3(from[i]));
+  std::fill(to + count, to + padded, std::uint8_t{0});
+}
+
+// store_run_f32 in e4m3, where units of values are of four tokens.
+void store_run_e4m3(const KvStoreArgs& args, std::int64_t row, std::int64_t end) {
+  const KvLayer& cache = args.cache;
+  const std::int32_t slot = args.slots[row];
+  const int padded = padded_head_dim(cache.head_dim);
+  std::uint8_t rounded[kHeadDimMax];
+  for (std::int64_t r = row; r < end; ++r) {
+    const auto token = static_cast<int>(slot % kBlockSize + r - row);
+    auto* keys = reinterpret_cast<Byte*>(cache.key_units(slot / kBlockSize) + token);
+    auto* values = reinterpret_cast<Byte*>(cache.value_units(slot / kBlockSize) +
+                                           std::int64_t{token / 4} * padded) +
+                   byte_of_e4m3(token % 4);
+    for (int head = 0; head < cache.num_kv_heads; ++head) {
+      round_row_e4m3(args.keys.row(r) + head * cache.head_dim, cache.head_dim, padded, rounded);
+      for (int d = 0; d < padded; d += 4, keys += 4 * kBlockSize) {
+        for (int i = 0; i < 4; ++i) keys[byte_of_e4m3(i)] = rounded[d + i];
+      }
+      round_row_e4m3(args.values.row(r) + head * cache.head_dim, cache.head_dim, padded, rounded);
+      for (int d = 0; d < padded; ++d) values[4 * d] = rounded[d];
+      values += std::int64_t{kBlockSize} * padded;
+    }
+  }
+}
+
+using StoreRun = void (*)(const KvStoreArgs&, std::int64_t row, std::int64_t end);
+
+StoreRun store_run_of(ElementType type) {
+  return type == ElementType::kF32    ? store_run_f32
+         : type == ElementType::kE4M3 ? store_run_e4m3
+                                      : store_run_bf16;
+}
+
 // Does row + 1 go to the slot after that of `row`, in the same block?
 bool is_next(const KvStoreArgs& args, std::int64_t row) {
   const std::int32_t next = args.slots[row] + 1;
@@ -75,12 +115,13 @@ bool is_next(const KvStoreArgs& args, std::int64_t row) {
 void kv_store(Stream& stream, const KvStoreArgs& args) {
   const std::int64_t rows = args.keys.rows;
   const auto num_tasks = static_cast<int>((rows + kTokensPerTask - 1) / kTokensPerTask);
+  const StoreRun store_run = store_run_of(args.cache.type);
   stream.pool().parallel_for(num_tasks, [&](int task, int) {
     const std::int64_t end = std::min(rows, (task + 1) * kTokensPerTask);
     for (std::int64_t row = task * kTokensPerTask; row < end;) {
       std::int64_t run_end = row + 1;
       while (run_end < end && is_next(args, run_end - 1)) ++run_end;
-      (args.cache.type == ElementType::kF32 ? store_run_f32 : store_run_bf16)(args, row, run_end);
+      store_run(args, row, run_end);
       row = run_end;
     }
   });
@@ -98,7 +139,7 @@ void kv_copy(Stream&, const KvLayer& cache, const KvCopy* copies, std::int64_t n
     const float* value_from = cache.value_units(copy.from);
     float* value_to = cache.value_units(copy.to);
     const std::int64_t head_size = cache.value_rows() * padded;
-    // Whole units: a last token beyond num_tokens is copied too, but not read.
+    // Whole units: tokens beyond num_tokens are copied too, but not read.
     const std::int64_t num_rows = (copy.num_tokens + cache.per_unit() - 1) / cache.per_unit();
     for (int head = 0; head < cache.num_kv_heads; ++head) {
       std::copy_n(value_from + head * head_size, num_rows * padded, value_to + head * head_size);

@@ -8,6 +8,7 @@
 #include "group_element.h"
 #include "kernels/backend.h"
 #include "kernels/draw_weight.h"
+#include "kernels/e4m3.h"
 #include "kv_copy.h"
 #include "plain_ops.h"
 #include "round_bf16.h"
@@ -263,6 +264,9 @@ void gather_rows_plain(Stream&, const GatherRowsArgs& args) {
 double element_of(const KvLayer& cache, float unit, std::int64_t index) {
   if (cache.type == ElementType::kF32) return static_cast<double>(unit);
   const auto bits = std::bit_cast<std::uint32_t>(unit);
+  if (cache.type == ElementType::kE4M3) {
+    return static_cast<double>(widen_e4m3(bits >> (8 * byte_of_e4m3(static_cast<int>(index)))));
+  }
   return static_cast<double>(unit_element<WeightType::kBF16>(bits, index));
 }
 

@@ -152,5 +152,24 @@ inline F add_nibble_dots(F sum, F dots) {
       _mm256_add_epi32(_mm256_castps_si256(sum),
                        _mm256_madd_epi16(_mm256_castps_si256(dots), _mm256_set1_epi16(1))));
 }
+inline void units_of_e4m3(F words, F (&units)[2]) {
+  const auto widened = [](__m256i codes) {
+    const __m256i magnitude = _mm256_and_si256(codes, _mm256_set1_epi16(0x7F00));
+    const __m256i normal =
+        _mm256_add_epi16(_mm256_srli_epi16(magnitude, 4), _mm256_set1_epi16(120 << 7));
+    const __m256i table = _mm256_broadcastsi128_si256(
+        _mm_set_epi32(0x3C3C3C3C, 0x3B3B3B00, 0x60402000, static_cast<int>(0xC0800000U)));
+    const __m256i index = _mm256_or_si256(_mm256_or_si256(magnitude, _mm256_set1_epi16(0x0800)),
+                                          _mm256_srli_epi16(magnitude, 8));
+    const __m256i is_small = _mm256_cmpgt_epi16(_mm256_set1_epi16(0x0800), magnitude);
+    const __m256i is_nan = _mm256_cmpeq_epi16(magnitude, _mm256_set1_epi16(0x7F00));
+    const __m256i number = _mm256_blendv_epi8(normal, _mm256_shuffle_epi8(table, index), is_small);
+    const __m256i sign = _mm256_and_si256(codes, _mm256_set1_epi16(static_cast<short>(0x8000)));
+    return _mm256_castsi256_ps(
+        _mm256_or_si256(sign, _mm256_blendv_epi8(number, _mm256_set1_epi16(0x7FC0), is_nan)));
+  };
+  units[0] = widened(_mm256_slli_epi16(_mm256_castps_si256(words), 8));
+  units[1] = widened(_mm256_castps_si256(words));
+}
 
 }  // namespace lmtp::kernels::LMTP_KERNELS_ISA

@@ -131,5 +131,28 @@ inline F e4m3_byte(F words) {
                                         _mm512_set1_epi32(static_cast<int>(0x87F00000U)));
   return multiply(_mm512_castsi512_ps(bits), broadcast(0x1.0p120F));
 }
+// Words of four e4m3 (kernels/e4m3.h) as units of two bf16: of bytes 0 and 2, and of 1 and 3.
+inline void units_of_e4m3(F words, F (&units)[2]) {
+  // Codes in the upper bytes of each 16 bits.
+  const auto widened = [](__m512i codes) {
+    const __m512i magnitude = _mm512_and_si512(codes, _mm512_set1_epi16(0x7F00));
+    const __m512i normal =
+        _mm512_add_epi16(_mm512_srli_epi16(magnitude, 4), _mm512_set1_epi16(120 << 7));
+    // Of n * 2^-9 in bf16 the lower bytes, n up to 7, then the upper ones.
+    const __m512i table =
+        _mm512_set4_epi32(0x3C3C3C3C, 0x3B3B3B00, 0x60402000, static_cast<int>(0xC0800000U));
+    const __m512i index = _mm512_or_si512(_mm512_or_si512(magnitude, _mm512_set1_epi16(0x0800)),
+                                          _mm512_srli_epi16(magnitude, 8));
+    const __mmask32 is_small = _mm512_cmplt_epi16_mask(magnitude, _mm512_set1_epi16(0x0800));
+    const __mmask32 is_nan = _mm512_cmpeq_epi16_mask(magnitude, _mm512_set1_epi16(0x7F00));
+    const __m512i number =
+        _mm512_mask_blend_epi16(is_small, normal, _mm512_shuffle_epi8(table, index));
+    const __m512i sign = _mm512_and_si512(codes, _mm512_set1_epi16(static_cast<short>(0x8000)));
+    return _mm512_castsi512_ps(
+        _mm512_or_si512(sign, _mm512_mask_blend_epi16(is_nan, number, _mm512_set1_epi16(0x7FC0))));
+  };
+  units[0] = widened(_mm512_slli_epi16(_mm512_castps_si512(words), 8));
+  units[1] = widened(_mm512_castps_si512(words));
+}
 
 }  // namespace lmtp::kernels::LMTP_KERNELS_ISA

@@ -157,5 +157,27 @@ inline F dot_nibbles(F nibbles, F bytes, F sum) { return dot_int8(nibbles, bytes
 inline F add_nibble_dots(F sum, F dots) {
   return reinterpret_cast<F>(reinterpret_cast<I>(sum) + reinterpret_cast<I>(dots));
 }
+// The magnitude of an e4m3 number (kernels/e4m3.h) in bf16.
+inline std::uint32_t e4m3_magnitude(std::uint32_t code) {
+  constexpr std::uint16_t kSubnormal[] = {0,      0x3B00, 0x3B80, 0x3BC0,
+                                          0x3C00, 0x3C20, 0x3C40, 0x3C60};
+  const std::uint32_t magnitude = code & 0x7FU;
+  return magnitude < 8U       ? kSubnormal[magnitude]
+         : magnitude == 0x7FU ? 0x7FC0U
+                              : (magnitude << 4) + (120U << 7);
+}
+inline void units_of_e4m3(F words, F (&units)[2]) {
+  std::uint32_t codes[kLanes];
+  __builtin_memcpy(codes, &words, sizeof(codes));
+  for (int first = 0; first < 2; ++first) {
+    std::uint32_t pairs[kLanes];
+    for (int i = 0; i < kLanes; ++i) {
+      const std::uint32_t both = codes[i] >> (8 * first);
+      pairs[i] =
+          e4m3_magnitude(both) | (e4m3_magnitude(both >> 16) << 16) | ((both << 8) & 0x80008000U);
+    }
+    __builtin_memcpy(&units[first], pairs, sizeof(pairs));
+  }
+}
 
 }  // namespace lmtp::kernels::LMTP_KERNELS_ISA

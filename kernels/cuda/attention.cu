@@ -39,29 +39,30 @@ int num_parts_of(const AttentionArgs& args) {
 
 AttentionParams params_of(const AttentionArgs& args, void* scratch) {
   const auto dim_tiles = static_cast<int>(num_tiles(args.cache.head_dim));
-  return {.queries = args.queries.data,
-          .query_stride = args.queries.stride,
-          .y = args.y.data,
-          .y_stride = args.y.stride,
-          .cache = args.cache,
-          .dim_tiles = dim_tiles,
-          .value_tiles = value_tiles_of(dim_tiles, shared_bytes_max()),
-          .group = group_of(args),
-          .scale = args.scale,
-          .soft_cap = args.soft_cap,
-          .window = args.window,
-          .num_sequences = static_cast<int>(args.num_sequences),
-          .cu_seqlens = args.cu_seqlens,
-          .first_positions = args.first_positions,
-          .block_offsets = args.block_offsets,
-          .block_tables = args.block_tables,
-          .table_starts = args.table_starts,
-          .queries_aligned = is_aligned(args.queries, args.cache.head_dim),
-          .decode_pairs_max = kDecodePairsMax,
-          .partials = static_cast<float*>(scratch),
-          .splits_max = splits_of(args),
-          .num_parts = num_parts_of(args),
-          .partial_rows = partial_rows_of(args)};
+  return {
+      .queries = args.queries.data,
+      .query_stride = args.queries.stride,
+      .y = args.y.data,
+      .y_stride = args.y.stride,
+      .cache = args.cache,
+      .dim_tiles = dim_tiles,
+      .value_tiles = value_tiles_of(dim_tiles, element_size(args.cache.type), shared_bytes_max()),
+      .group = group_of(args),
+      .scale = args.scale,
+      .soft_cap = args.soft_cap,
+      .window = args.window,
+      .num_sequences = static_cast<int>(args.num_sequences),
+      .cu_seqlens = args.cu_seqlens,
+      .first_positions = args.first_positions,
+      .block_offsets = args.block_offsets,
+      .block_tables = args.block_tables,
+      .table_starts = args.table_starts,
+      .queries_aligned = is_aligned(args.queries, args.cache.head_dim),
+      .decode_pairs_max = kDecodePairsMax,
+      .partials = static_cast<float*>(scratch),
+      .splits_max = splits_of(args),
+      .num_parts = num_parts_of(args),
+      .partial_rows = partial_rows_of(args)};
 }
 
 // Not sequences x the longest one's: a long one may run among many short ones.
@@ -115,6 +116,8 @@ void paged_attention(const AttentionArgs& args, void* scratch, StreamHandle stre
   attention.prefill = args.chunk_max * params.group > params.decode_pairs_max;
   if (args.cache.type == ElementType::kBF16) {
     launch_attention_bf16(attention, stream);
+  } else if (args.cache.type == ElementType::kE4M3) {
+    launch_attention_e4m3(attention, stream);
   } else {
     launch_attention_f16(attention, stream);
   }

@@ -7,8 +7,9 @@
 // (steps, splits, other rows of its tile) multiplies by one and adds zero. Few queries: a block a
 // split, a warp a step (attention_decode.cuh), then a merge. Many: a block takes 64 rows through
 // all they see (attention_prefill.cuh). The same operations on the same numbers: the same bits.
-// Rounded to the cache's type are queries and the softmax's powers; all sums are f32. f32, for
-// checks: the same order with fused multiply-adds, a warp a row.
+// Rounded to the cache's type are queries and the softmax's powers, to bf16 where it is e4m3, which
+// is widened in registers; all sums are f32. f32, for checks: the same order with fused
+// multiply-adds, a warp a row.
 #pragma once
 
 #include <cstddef>

@@ -24,6 +24,41 @@ inline constexpr int kDecodePairsMax = kTileRows;
 // that heads of up to 256 dimensions run on consumer cards.
 inline constexpr std::size_t kLeastSharedBytes = std::size_t{99} << 10;
 
+// Keys and values in type T: what products take them as, and what a lane has of a tile.
+template <typename T>
+struct Kept {
+  using Operand = T;
+  using Lane = Words4;
+  __device__ static Words4 widened(const Words4& lane) { return lane; }
+};
+template <>
+struct Kept<E4M3> {
+  using Operand = BF16;
+  using Lane = Words2;
+
+  // Of two codes in the upper bytes of 16 bits.
+  __device__ static std::uint32_t widened_pair(std::uint32_t codes) {
+    constexpr std::uint32_t kSigns = 0x80008000U;
+    constexpr std::uint32_t kFactors = 0x7B807B80U;  // 2^120: from bf16's bias to that of e4m3
+    const std::uint32_t shifted = ((codes >> 4) & 0x07F007F0U) | (codes & kSigns);
+    // 0x7F is not a number: all bits of the exponent.
+    const std::uint32_t nan = ((codes & 0x7F007F00U) + 0x01000100U) & kSigns;
+    return multiply_bf16_pairs(shifted, kFactors) | (nan - (nan >> 8));
+  }
+  __device__ static Words4 widened(const Words2& lane) {
+    return {{widened_pair(lane.words[0] << 8), widened_pair(lane.words[0]),
+             widened_pair(lane.words[1] << 8), widened_pair(lane.words[1])}};
+  }
+};
+template <typename T>
+using OperandOf = typename Kept<T>::Operand;
+template <typename T>
+using LaneOf = typename Kept<T>::Lane;
+// Words4 of a tile as it is kept.
+template <typename T>
+inline constexpr int kKeptVectors = kTileVectors* static_cast<int>(sizeof(LaneOf<T>)) /
+                                    static_cast<int>(sizeof(Words4));
+
 struct AttentionParams {
   const float* queries;
   std::int64_t query_stride;
@@ -130,13 +165,14 @@ struct SequenceRows {
     return p.block_tables + (table + token / kBlockSize);
   }
   __device__ std::int32_t block_of(int token) const { return *block_at(token); }
-  // Offset of its tiles of keys, or of values, in their layer, in vectors.
-  __device__ std::int64_t vectors_of(std::int32_t block) const {
-    return (std::int64_t{block} * p.cache.num_kv_heads + kv_head) * p.dim_tiles * kTileVectors;
+  // The first of its tiles of keys, or of values, in their layer.
+  __device__ std::int64_t first_tile(std::int32_t block) const {
+    return (std::int64_t{block} * p.cache.num_kv_heads + kv_head) * p.dim_tiles;
   }
   // The first tile of keys, or of values, of the block with that token.
+  template <typename T>
   __device__ const Words4* tiles(const void* layer, int token) const {
-    return static_cast<const Words4*>(layer) + vectors_of(block_of(token));
+    return static_cast<const Words4*>(layer) + first_tile(block_of(token)) * kKeptVectors<T>;
   }
 };
 

@@ -17,20 +17,21 @@ struct DecodeShared {
   Words4 weights[kSplitBlocks][kTileVectors];
   float maxima[kSplitSteps][kTileRows];
   float sums[kSplitSteps][kTileRows];
-  // Then values [kSplitBlocks][value_tiles][kTileVectors].
+  // Then values [kSplitBlocks][value_tiles][kKeptVectors].
   __device__ Words4* values() { return reinterpret_cast<Words4*>(this + 1); }
 };
-constexpr std::size_t decode_shared_bytes(int value_tiles) {
-  return sizeof(DecodeShared) +
-         sizeof(Words4) * kSplitBlocks * kTileVectors * static_cast<std::size_t>(value_tiles);
+constexpr std::size_t decode_shared_bytes(int value_tiles, int element_bytes) {
+  return sizeof(DecodeShared) + static_cast<std::size_t>(element_bytes) * kTileElements *
+                                    kSplitBlocks * static_cast<std::size_t>(value_tiles);
 }
 
 // Tiles of dimensions whose values of a split a block holds at a time: all, where shared memory
 // allows (heads of up to 176 dimensions in 99 KiB), else 8.
 inline constexpr int kValueTilesMin = 8;
-static_assert(decode_shared_bytes(kValueTilesMin) <= kLeastSharedBytes);
-constexpr int value_tiles_of(int dim_tiles, std::size_t shared_bytes_max) {
-  return decode_shared_bytes(dim_tiles) <= shared_bytes_max ? dim_tiles : kValueTilesMin;
+static_assert(decode_shared_bytes(kValueTilesMin, 2) <= kLeastSharedBytes);
+constexpr int value_tiles_of(int dim_tiles, int element_bytes, std::size_t shared_bytes_max) {
+  const bool fits = decode_shared_bytes(dim_tiles, element_bytes) <= shared_bytes_max;
+  return fits ? dim_tiles : kValueTilesMin;
 }
 
 // The tiles [first, first + count) of dimensions, whose values are in shared memory together.
@@ -75,11 +76,13 @@ struct SplitPart {
 };
 
 // Starts the copies of the split's values, zeros for blocks that no pair sees.
+template <typename T>
 __device__ inline void copy_values(const SequenceRows& rows, const SplitPart& part,
                                    const ValueTiles& tiles, Words4* values) {
   constexpr int kBlocksEach = kSplitBlocks / kSplitSteps;
-  const int of_block = tiles.count * kTileVectors;
-  const auto* layer = static_cast<const Words4*>(rows.p.cache.values) + tiles.first * kTileVectors;
+  const int of_block = tiles.count * kKeptVectors<T>;
+  const auto* layer =
+      static_cast<const Words4*>(rows.p.cache.values) + tiles.first * kKeptVectors<T>;
   const int first = part.first_step * kStepBlocks + warp_index();
   std::int32_t blocks[kBlocksEach];
 #pragma unroll
@@ -92,7 +95,7 @@ __device__ inline void copy_values(const SequenceRows& rows, const SplitPart& pa
     const int b = first + i * kSplitSteps;
     if (b < part.end_step * kStepBlocks) {
       const bool wanted = part.has_block(part.first + b * kBlockSize);
-      const auto* from = layer + (wanted ? rows.vectors_of(blocks[i]) : 0);
+      const auto* from = layer + (wanted ? rows.first_tile(blocks[i]) * kKeptVectors<T> : 0);
       for (int at = lane_index(); at < of_block; at += kWarpSize) {
         copy_async(values + b * of_block + at, from + (wanted ? at : 0), wanted);
       }
@@ -107,7 +110,7 @@ template <typename T, int kDimTiles>
 __device__ inline void score_keys(const SequenceRows& rows, const SplitPart& part, int first,
                                   Scores& scores) {
   constexpr int kBlocks = kDimTiles <= 4 ? kStepBlocks : kDimTiles <= 8 ? 2 : 1;
-  const auto* layer = static_cast<const Words4*>(rows.p.cache.keys) + lane_index();
+  const auto* layer = static_cast<const LaneOf<T>*>(rows.p.cache.keys) + lane_index();
   std::int32_t blocks[kStepBlocks];
 #pragma unroll
   for (int b = 0; b < kStepBlocks; ++b) {
@@ -115,14 +118,14 @@ __device__ inline void score_keys(const SequenceRows& rows, const SplitPart& par
     blocks[b] = load_where(part.has_block(token), rows.block_at(token));
   }
   Words4 queries[kDimTiles];
-  load_queries<T>(rows, 0, queries);
+  load_queries<OperandOf<T>>(rows, 0, queries);
 #pragma unroll
   for (int begin = 0; begin < kStepBlocks; begin += kBlocks) {
-    Words4 tiles[kBlocks][kDimTiles];
+    LaneOf<T> tiles[kBlocks][kDimTiles];
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i) {
       const bool wanted = part.has_block(first + (begin + i) * kBlockSize);
-      const Words4* keys = layer + rows.vectors_of(blocks[begin + i]);
+      const LaneOf<T>* keys = layer + rows.first_tile(blocks[begin + i]) * kTileVectors;
 #pragma unroll
       for (int d = 0; d < kDimTiles; ++d) {
         tiles[i][d] = load_where(wanted && d < rows.p.dim_tiles, keys + d * kTileVectors);
@@ -144,9 +147,9 @@ __device__ inline void score_keys(const SequenceRows& rows, const SplitPart& par
       scores[begin + i][1][0] = zero;
 #pragma unroll
       for (int d = 0; d < kDimTiles; ++d) {
-        const Words4& keys = tiles[i][d];
-        mma_m16n8k16<T>(scores[begin + i][0], queries[d], keys.words[0], keys.words[2]);
-        mma_m16n8k16<T>(scores[begin + i][1], queries[d], keys.words[1], keys.words[3]);
+        const Words4 keys = Kept<T>::widened(tiles[i][d]);
+        mma_m16n8k16<OperandOf<T>>(scores[begin + i][0], queries[d], keys.words[0], keys.words[2]);
+        mma_m16n8k16<OperandOf<T>>(scores[begin + i][1], queries[d], keys.words[1], keys.words[3]);
       }
     }
   }
@@ -216,13 +219,14 @@ __device__ inline void weigh_split(const SequenceRows& rows, const SplitPart& pa
 #pragma unroll
       for (int b = 0; b < kStepBlocks; ++b) {
         const int block = step * kStepBlocks + b;
-        Words4 values =
-            load(shared.values() + (block * tiles.count + tile) * kTileVectors + lane_index());
+        const auto* kept = reinterpret_cast<const LaneOf<T>*>(shared.values());
+        Words4 values = Kept<T>::widened(
+            load(kept + (block * tiles.count + tile) * kTileVectors + lane_index()));
         const int token = part.first + block * kBlockSize;
         if (!part.all_see(token, kBlockSize)) {
           values = keep_tokens(values, token, part.begin, part.end);
         }
-        weigh<T>(sums, load(&shared.weights[block][lane_index()]), values);
+        weigh<OperandOf<T>>(sums, load(&shared.weights[block][lane_index()]), values);
       }
     }
     const bool whole = part.end_split() - part.first_split() == 1;
@@ -231,12 +235,19 @@ __device__ inline void weigh_split(const SequenceRows& rows, const SplitPart& pa
   }
 }
 
-// For 6 tiles of dimensions ptxas would rather spill than pass 128 registers, for 2 have fewer
+// Blocks of a multiprocessor that ptxas is asked for; 0: as it likes. For 6 tiles of dimensions,
+// and for 8 and 16 of E4M3, it would rather spill than pass 128 or 168 registers, for 2 have fewer
 // loads under way than pass 72.
+template <typename T>
+constexpr int decode_blocks_min(int dim_tiles) {
+  const bool widens = sizeof(LaneOf<T>) < sizeof(Words4);
+  if (dim_tiles == 2) return 5;
+  if (dim_tiles == 6 || (widens && dim_tiles == 8)) return 3;
+  return widens && dim_tiles == 16 ? 2 : 0;
+}
+
 template <typename T, int kDimTiles>
-__global__ void __launch_bounds__(kDecodeThreads, kDimTiles == 2   ? 5
-                                                  : kDimTiles == 6 ? 3
-                                                                   : 0)
+__global__ void __launch_bounds__(kDecodeThreads, decode_blocks_min<T>(kDimTiles))
     attention_decode_kernel(AttentionParams p) {
   grid_dependency_wait();
   const bool by_parts = kDimTiles <= kPartsDimTilesMax && p.num_parts > 0;
@@ -247,9 +258,9 @@ __global__ void __launch_bounds__(kDecodeThreads, kDimTiles == 2   ? 5
   const SplitPart part(rows, split);
   if (part.empty()) return;
   auto& shared = *shared_memory<DecodeShared>();
-  copy_values(rows, part,
-              kDimTiles <= kValueTilesMin ? ValueTiles{0, p.dim_tiles} : value_tiles_from(p, 0),
-              shared.values());
+  copy_values<T>(rows, part,
+                 kDimTiles <= kValueTilesMin ? ValueTiles{0, p.dim_tiles} : value_tiles_from(p, 0),
+                 shared.values());
 
   const int step = warp_index();
   const bool has_step = step >= part.first_step && step < part.end_step;
@@ -272,7 +283,7 @@ __global__ void __launch_bounds__(kDecodeThreads, kDimTiles == 2   ? 5
     Words4 weights[kStepBlocks];
     float sums[2];
     maxima_after(shared, step, maxima);
-    soften<T>(scores, maxima, weights, sums);
+    soften<OperandOf<T>>(scores, maxima, weights, sums);
 #pragma unroll
     for (int b = 0; b < kStepBlocks; ++b) {
       store(&shared.weights[step * kStepBlocks + b][lane_index()], weights[b]);
@@ -291,7 +302,7 @@ __global__ void __launch_bounds__(kDecodeThreads, kDimTiles == 2   ? 5
       const ValueTiles tiles = value_tiles_from(p, first);
       if (first > 0) {
         block_barrier();  // all threads are done with the last values
-        copy_values(rows, part, tiles, shared.values());
+        copy_values<T>(rows, part, tiles, shared.values());
       }
       wait_for_copies<0>();
       block_barrier();

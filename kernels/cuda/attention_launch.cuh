@@ -16,6 +16,7 @@ struct AttentionLaunch {
 
 void launch_attention_bf16(const AttentionLaunch& launch, StreamHandle stream);
 void launch_attention_f16(const AttentionLaunch& launch, StreamHandle stream);
+void launch_attention_e4m3(const AttentionLaunch& launch, StreamHandle stream);
 
 // kDimTiles: at least the tiles of a head's dimensions.
 template <typename T, int kDimTiles>
@@ -26,7 +27,7 @@ void launch_attention(const AttentionLaunch& attention, StreamHandle stream) {
         {.grid = {p.num_parts > 0 ? p.num_parts : p.splits_max, p.cache.num_kv_heads,
                   p.num_parts > 0 ? 1 : p.num_sequences},
          .num_threads = kDecodeThreads,
-         .shared_bytes = decode_shared_bytes(p.value_tiles)},
+         .shared_bytes = decode_shared_bytes(p.value_tiles, element_size(p.cache.type))},
         stream, p);
   }
   if (attention.prefill) {
@@ -34,7 +35,7 @@ void launch_attention(const AttentionLaunch& attention, StreamHandle stream) {
     launch<attention_prefill_kernel<T, kDimTiles>>(
         {.grid = {tiles, p.cache.num_kv_heads, p.num_sequences},
          .num_threads = kPrefillThreads,
-         .shared_bytes = sizeof(PrefillShared<kDimTiles>)},
+         .shared_bytes = sizeof(PrefillShared<T, kDimTiles>)},
         stream, p);
   }
 }

@@ -22,16 +22,16 @@ struct PrefillTotals<kDimTiles, false> {};
 template <int kDimTiles>
 inline constexpr bool kSharesTotals = kDimTiles <= 6;
 
-template <int kDimTiles>
+template <typename T, int kDimTiles>
 struct PrefillShared : PrefillTotals<kDimTiles, kSharesTotals<kDimTiles>> {
   static constexpr int kStages = kDimTiles > 8 ? 1 : 2;
   Words4 queries[kPrefillWarps][kDimTiles][kTileVectors];
-  Words4 keys[kStages][kStepBlocks][kDimTiles][kTileVectors];
-  Words4 values[kStages][kStepBlocks][kDimTiles][kTileVectors];
+  LaneOf<T> keys[kStages][kStepBlocks][kDimTiles][kTileVectors];
+  LaneOf<T> values[kStages][kStepBlocks][kDimTiles][kTileVectors];
 };
-static_assert(sizeof(PrefillShared<6>) <= kLeastSharedBytes &&
-              sizeof(PrefillShared<8>) <= kLeastSharedBytes &&
-              sizeof(PrefillShared<16>) <= kLeastSharedBytes);
+static_assert(sizeof(PrefillShared<BF16, 6>) <= kLeastSharedBytes &&
+              sizeof(PrefillShared<BF16, 8>) <= kLeastSharedBytes &&
+              sizeof(PrefillShared<BF16, 16>) <= kLeastSharedBytes);
 
 // What a block's pairs [first_pair, first_pair + kPrefillRows) see.
 struct PrefillPart {
@@ -49,23 +49,31 @@ struct PrefillPart {
 
 // Starts the copies of a step's keys and values; zeros for blocks that no pair sees and dimensions
 // that do not exist.
-template <int kDimTiles>
+template <typename T, int kDimTiles>
 __device__ inline void copy_step(const SequenceRows& rows, const PrefillPart& part, int step,
-                                 int stage, PrefillShared<kDimTiles>& shared) {
+                                 int stage, PrefillShared<T, kDimTiles>& shared) {
+  constexpr int kVectors = kKeptVectors<T>;
+  constexpr int kAtOnce = kWarpSize / kVectors;  // tiles
+  static_assert(kDimTiles % kAtOnce == 0);
   const int b = warp_index();
   static_assert(kPrefillWarps == kStepBlocks);
   const int token = step * kStepTokens + b * kBlockSize;
   const bool seen = token + kBlockSize > part.begin && token < part.end;
   const KvLayer& cache = rows.p.cache;
-  const auto* keys = seen ? rows.tiles(cache.keys, token) : static_cast<const Words4*>(cache.keys);
+  const auto* keys =
+      seen ? rows.tiles<T>(cache.keys, token) : static_cast<const Words4*>(cache.keys);
   const auto* values =
-      seen ? rows.tiles(cache.values, token) : static_cast<const Words4*>(cache.values);
+      seen ? rows.tiles<T>(cache.values, token) : static_cast<const Words4*>(cache.values);
 #pragma unroll
-  for (int d = 0; d < kDimTiles; ++d) {
-    const bool wanted = seen && d < rows.p.dim_tiles;
-    const int at = wanted ? d * kTileVectors + lane_index() : 0;
-    copy_async(&shared.keys[stage][b][d][lane_index()], keys + at, wanted);
-    copy_async(&shared.values[stage][b][d][lane_index()], values + at, wanted);
+  for (int d = 0; d < kDimTiles; d += kAtOnce) {
+    const int tile = d + lane_index() / kVectors;
+    const int vector = lane_index() % kVectors;
+    const bool wanted = seen && tile < rows.p.dim_tiles;
+    const int at = wanted ? tile * kVectors + vector : 0;
+    auto* to_keys = reinterpret_cast<Words4*>(shared.keys[stage][b][tile]);
+    auto* to_values = reinterpret_cast<Words4*>(shared.values[stage][b][tile]);
+    copy_async(to_keys + vector, keys + at, wanted);
+    copy_async(to_values + vector, values + at, wanted);
   }
 }
 
@@ -74,7 +82,7 @@ template <typename T, int kDimTiles>
 struct PrefillWarp {
   const SequenceRows& rows;
   const PrefillPart& part;
-  PrefillShared<kDimTiles>& shared;
+  PrefillShared<T, kDimTiles>& shared;
   LaneRows lane_rows;
   // The current split.
   float sums[kDimTiles][2][4] = {};
@@ -85,10 +93,10 @@ struct PrefillWarp {
   bool has_states = false;
 
   __device__ PrefillWarp(const SequenceRows& all, const PrefillPart& mine,
-                         PrefillShared<kDimTiles>& memory)
+                         PrefillShared<T, kDimTiles>& memory)
       : rows(all), part(mine), shared(memory), lane_rows(all, first_pair(mine)) {
     Words4 queries[kDimTiles];
-    load_queries<T>(rows, first_pair(part), queries);
+    load_queries<OperandOf<T>>(rows, first_pair(part), queries);
 #pragma unroll
     for (int d = 0; d < kDimTiles; ++d) {
       store(&shared.queries[warp_index()][d][lane_index()], queries[d]);
@@ -115,9 +123,9 @@ struct PrefillWarp {
       const Words4 query = load(&shared.queries[warp_index()][d][lane_index()]);
 #pragma unroll
       for (int b = 0; b < kStepBlocks; ++b) {
-        const Words4 keys = load(&shared.keys[stage][b][d][lane_index()]);
-        mma_m16n8k16<T>(scores[b][0], query, keys.words[0], keys.words[2]);
-        mma_m16n8k16<T>(scores[b][1], query, keys.words[1], keys.words[3]);
+        const Words4 keys = Kept<T>::widened(load(&shared.keys[stage][b][d][lane_index()]));
+        mma_m16n8k16<OperandOf<T>>(scores[b][0], query, keys.words[0], keys.words[2]);
+        mma_m16n8k16<OperandOf<T>>(scores[b][1], query, keys.words[1], keys.words[3]);
       }
     }
     scale_scores(rows.p, scores);
@@ -133,7 +141,7 @@ struct PrefillWarp {
     }
     Words4 weights[kStepBlocks];
     float step_sums[2];
-    soften<T>(scores, maxima, weights, step_sums);
+    soften<OperandOf<T>>(scores, maxima, weights, step_sums);
     totals[0] = fmaf(totals[0], factors[0], step_sums[0]);
     totals[1] = fmaf(totals[1], factors[1], step_sums[1]);
 #pragma unroll
@@ -154,7 +162,8 @@ struct PrefillWarp {
     for (int d = 0; d < kDimTiles; ++d) {
 #pragma unroll
       for (int b = 0; b < kStepBlocks; ++b) {
-        weigh<T>(sums[d], weights[b], seen(load(&shared.values[stage][b][d][lane_index()]), b));
+        const Words4 values = Kept<T>::widened(load(&shared.values[stage][b][d][lane_index()]));
+        weigh<OperandOf<T>>(sums[d], weights[b], seen(values, b));
       }
     }
   }
@@ -216,12 +225,12 @@ struct PrefillWarp {
 
 template <typename T, int kDimTiles>
 __global__ void __launch_bounds__(kPrefillThreads) attention_prefill_kernel(AttentionParams p) {
-  constexpr int kStages = PrefillShared<kDimTiles>::kStages;
+  constexpr int kStages = PrefillShared<T, kDimTiles>::kStages;
   grid_dependency_wait();
   const SequenceRows rows(p, block_index().z, block_index().y);
   const int tile = ceil_divide(rows.num_pairs, kPrefillRows) - 1 - block_index().x;  // long first
   if (rows.num_pairs <= p.decode_pairs_max || tile < 0) return;
-  auto& shared = *shared_memory<PrefillShared<kDimTiles>>();
+  auto& shared = *shared_memory<PrefillShared<T, kDimTiles>>();
   const PrefillPart part(rows, tile);
   const int first_step = part.begin / kStepTokens;
   const int end_step = ceil_divide(part.end, kStepTokens);

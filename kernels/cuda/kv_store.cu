@@ -30,6 +30,20 @@ __device__ void store_pair(const StoreParams& p, std::int64_t head_at, int token
   values[offset_of_value(token, within + 1)] = static_cast<std::uint16_t>(pair >> 16);
 }
 
+__device__ void store_pair_e4m3(const StoreParams& p, std::int64_t head_at, int token,
+                                int dimension, const float (&key)[2], const float (&value)[2]) {
+  const std::int64_t tile = head_at + std::int64_t{dimension / kTileSide} * kTileElements;
+  auto* keys = static_cast<std::uint8_t*>(p.cache.keys) + tile;
+  auto* values = static_cast<std::uint8_t*>(p.cache.values) + tile;
+  for (int i = 0; i < 2; ++i) {
+    const int within = dimension % kTileSide + i;
+    keys[e4m3_offset(offset_in_tile(token, within))] =
+        static_cast<std::uint8_t>(round_to_e4m3(key[i]));
+    values[e4m3_offset(offset_of_value(token, within))] =
+        static_cast<std::uint8_t>(round_to_e4m3(value[i]));
+  }
+}
+
 // A thread stores two neighbouring dimensions of a token.
 __global__ void __launch_bounds__(kStoreThreads) kv_store_kernel(StoreParams p) {
   grid_dependency_wait();
@@ -53,6 +67,8 @@ __global__ void __launch_bounds__(kStoreThreads) kv_store_kernel(StoreParams p) 
     store_pair<BF16>(p, head_at, token, dimension, key_pair, value_pair);
   } else if (p.cache.type == ElementType::kF16) {
     store_pair<F16>(p, head_at, token, dimension, key_pair, value_pair);
+  } else if (p.cache.type == ElementType::kE4M3) {
+    store_pair_e4m3(p, head_at, token, dimension, key_pair, value_pair);
   } else {
     const std::int64_t to = head_at + token * p.padded_dim + dimension;
     for (int i = 0; i < 2; ++i) {

@@ -24,6 +24,8 @@ __device__ float read_source(const WeightSource& source, std::int64_t n, std::in
       return widen<F16>(static_cast<const std::uint16_t*>(source.data)[at]);
     case ElementType::kBF16:
       return widen<BF16>(static_cast<const std::uint16_t*>(source.data)[at]);
+    case ElementType::kE4M3:
+      break;  // for keys and values alone
   }
   return 0.0F;
 }

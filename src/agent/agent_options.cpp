@@ -20,8 +20,22 @@ const char* dtype_name(kernels::WeightType type) {
   return "";
 }
 
+const char* kv_dtype_name(kernels::ElementType type) {
+  switch (type) {
+    case kernels::ElementType::kF32:
+      return "float32";
+    case kernels::ElementType::kF16:
+      return "float16";
+    case kernels::ElementType::kBF16:
+      return "bfloat16";
+    case kernels::ElementType::kE4M3:
+      return "fp8_e4m3";
+  }
+  return "";
+}
+
 kernels::ElementType kv_type(const AgentOptions& options) {
-  return kernels::element_type(options.weight_type);
+  return options.kv_cache_type.value_or(kernels::element_type(options.weight_type));
 }
 
 std::string device_name(const AgentOptions& options) {

@@ -38,6 +38,7 @@ BackendAgent::BackendAgent(AgentParts parts, const AgentOptions& options, int nu
 scheduler::AgentInfo BackendAgent::info() const {
   return {.device = device_name(options_),
           .dtype = dtype_name(options_.weight_type),
+          .kv_dtype = kv_dtype_name(kv_type(options_)),
           .num_blocks = cache_->num_blocks(),
           .kv_bytes = cache_->num_bytes(),
           .num_parameters = parts_.model->num_parameters(),

@@ -79,7 +79,7 @@ std::string numerics_id(const AgentOptions& options, const kernels::Backend& bac
   hash.add(kBuildHash);
   hash.add(gnu_get_libc_version());
   hash.add(dtype_name(options.weight_type));
-  hash.add(std::to_string(static_cast<int>(kv_type(options))));
+  hash.add(kv_dtype_name(kv_type(options)));
   hash.add(backend.name);
   if (options.cuda_device.has_value()) {
     const kernels::cuda::Probe probe = kernels::cuda::probe(*options.cuda_device);

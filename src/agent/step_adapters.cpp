@@ -20,20 +20,20 @@ void StepAdapters::load(const std::vector<scheduler::AdapterLoad>& loads,
     const auto* adapter = dynamic_cast<const LoadedAdapter*>(load.weights.get());
     LMTP_CHECK(adapter != nullptr, load.adapter);
     const model::LoraWeights& weights = adapter->weights();
+    const std::int64_t piece_bytes = cache.piece_bytes();
     Resident resident{.blocks = load.blocks,
                       .pieces = {},
-                      .piece_size = cache.piece_size(),
+                      .piece_size = piece_bytes / kernels::element_size(weights.type),
                       .type = weights.type,
                       .deltas = weights.deltas,
                       .first_delta = weights.first_delta};
     for (const BlockId block : load.blocks) cache.append_pieces(block, resident.pieces);
-    const auto piece_bytes = static_cast<std::size_t>(resident.piece_size) *
-                             static_cast<std::size_t>(kernels::element_size(weights.type));
-    LMTP_CHECK(piece_bytes > 0 && resident.pieces.size() * piece_bytes >= weights.elements.size(),
-               piece_bytes, resident.pieces.size(), weights.elements.size());
+    const auto size = static_cast<std::size_t>(piece_bytes);
+    LMTP_CHECK(size > 0 && resident.pieces.size() * size >= weights.elements.size(), size,
+               resident.pieces.size(), weights.elements.size());
     std::size_t done = 0;
     for (void* piece : resident.pieces) {
-      const std::size_t count = std::min(piece_bytes, weights.elements.size() - done);
+      const std::size_t count = std::min(size, weights.elements.size() - done);
       std::memcpy(piece, weights.elements.data() + done, count);
       done += count;
     }
@@ -99,7 +99,7 @@ Result<std::shared_ptr<const Adapter>> read_adapter(const AgentOptions& options,
   const std::int64_t block_bytes = kv_block_bytes(options);
   auto weights = model::read_lora(source.folder, options.config,
                                   {.rank_max = limits.rank_max,
-                                   .type = kv_type(options),
+                                   .type = kernels::element_type(options.weight_type),
                                    .bytes_max = limits.blocks_max * block_bytes,
                                    .goes_on = limits.goes_on});
   if (!weights) return weights.error();

@@ -28,6 +28,26 @@ const Name kNames[] = {
     {"4bit", kernels::WeightType::kInt4},
 };
 
+struct KvName {
+  const char* name;
+  std::optional<kernels::ElementType> type;
+};
+
+const KvName kKvNames[] = {
+    {"auto", std::nullopt},
+    {"float32", kernels::ElementType::kF32},
+    {"fp32", kernels::ElementType::kF32},
+    {"f32", kernels::ElementType::kF32},
+    {"bfloat16", kernels::ElementType::kBF16},
+    {"bf16", kernels::ElementType::kBF16},
+    {"float16", kernels::ElementType::kF16},
+    {"fp16", kernels::ElementType::kF16},
+    {"f16", kernels::ElementType::kF16},
+    {"half", kernels::ElementType::kF16},
+    {"fp8_e4m3", kernels::ElementType::kE4M3},
+    {"fp8", kernels::ElementType::kE4M3},
+};
+
 }  // namespace
 
 Result<DtypeChoice> parse_dtype(const std::string& name, bool on_device) {
@@ -46,6 +66,22 @@ Result<DtypeChoice> parse_dtype(const std::string& name, bool on_device) {
   return Error{ErrorCode::kInvalid,
                "--dtype: '" + name +
                    "' is unknown; allowed are float32, bfloat16, float16, int8, int4 and auto"};
+}
+
+Result<std::optional<kernels::ElementType>> parse_kv_cache_dtype(const std::string& name,
+                                                                 bool on_device) {
+  constexpr const char* kOption = "--kv-cache-dtype: ";
+  for (const KvName& known : kKvNames) {
+    if (name != known.name) continue;
+    if (!on_device && known.type == kernels::ElementType::kF16) {
+      return Error{ErrorCode::kInvalid,
+                   kOption + name + " is for a device; a CPU takes float32, bfloat16 or fp8_e4m3"};
+    }
+    return known.type;
+  }
+  return Error{ErrorCode::kInvalid, kOption + ("'" + name) +
+                                        "' is unknown; allowed are float32, bfloat16, float16, "
+                                        "fp8_e4m3 (fp8) and auto"};
 }
 
 }  // namespace lmtp::catalog

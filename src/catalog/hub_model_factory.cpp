@@ -54,6 +54,7 @@ registry::ModelDescription describe(const ModelSource& source, const model::Mode
   description.commit = commit_of(source.folder);
   description.device = agent::device_name(agent);
   description.dtype = agent::dtype_name(agent.weight_type);
+  description.kv_dtype = agent::kv_dtype_name(agent::kv_type(agent));
   description.quantization = config.quantization.name;
   for (const model::QuantScheme& scheme : config.quantization.schemes) {
     description.quantized_weights.push_back(scheme.text());
@@ -67,14 +68,29 @@ registry::ModelDescription describe(const ModelSource& source, const model::Mode
   return description;
 }
 
-// Sets the agent's dtype, and `reason` if it is not the usual default. Returns the memory that the
-// model then takes.
-Result<agent::ModelMemory> choose_dtype(const std::string& option,
+Result<std::optional<kernels::ElementType>> kv_cache_type_of(const std::string& option,
+                                                             const agent::AgentOptions& agent) {
+  auto type = parse_kv_cache_dtype(option, agent.cuda_device.has_value());
+  if (type && *type == kernels::ElementType::kE4M3 && agent.config.quantization.scales_kv_cache) {
+    return Error{ErrorCode::kInvalid,
+                 "--kv-cache-dtype: this checkpoint has scales of its own for keys and values of 8 "
+                 "bits (kv_cache_scheme), which are not applied; leave the option out, or give "
+                 "bfloat16"};
+  }
+  return type;
+}
+
+// Sets the agent's types, and `reason` if that of the weights is not the usual default. Returns the
+// memory that the model then takes.
+Result<agent::ModelMemory> choose_dtype(const ModelOptions& options,
                                         std::optional<std::int64_t> free_bytes,
                                         agent::AgentOptions& agent, std::string& reason) {
   const bool on_device = agent.cuda_device.has_value();
-  const Result<DtypeChoice> dtype = parse_dtype(option, on_device);
+  const Result<DtypeChoice> dtype = parse_dtype(options.dtype, on_device);
   if (!dtype) return dtype.error();
+  const auto kv_cache_type = kv_cache_type_of(options.kv_cache_dtype, agent);
+  if (!kv_cache_type) return kv_cache_type.error();
+  agent.kv_cache_type = *kv_cache_type;
   agent.weight_type =
       dtype->type.value_or(on_device ? kernels::WeightType::kBF16 : kernels::WeightType::kF32);
   Result<agent::ModelMemory> memory = agent::estimate_memory(agent);
@@ -201,7 +217,7 @@ Result<registry::ServedModel> HubModelFactory::make(const ModelSource& source) c
   agent.context_length = std::min(longest, kContextOfLeast);
   std::string dtype_reason;
   const Result<agent::ModelMemory> memory =
-      choose_dtype(options_.dtype, free_bytes_at_start_, agent, dtype_reason);
+      choose_dtype(options_, free_bytes_at_start_, agent, dtype_reason);
   if (!memory) return memory.error();
   const auto with_kv = [agent, longest](std::int64_t kv_bytes) {
     agent::AgentOptions sized = agent;

@@ -61,12 +61,12 @@ const kernels::KvLayer& KvCache::layer(int index) const {
   return layers_[static_cast<std::size_t>(index)];
 }
 
-std::int64_t KvCache::piece_size() const {
+std::int64_t KvCache::piece_bytes() const {
   const std::int64_t size = layers_.front().block_size();
   for (const kernels::KvLayer& layer : layers_) {
     if (layer.block_size() != size) return 0;
   }
-  return size;
+  return size * kernels::element_size(layers_.front().type);
 }
 
 void KvCache::append_pieces(BlockId block, std::vector<void*>& to) const {

@@ -168,6 +168,7 @@ void read_compressed_tensors(Settings& in, Quantization& to) {
     }
   }
   if (in.json.is_object("kv_cache_scheme")) {
+    to.scales_kv_cache = true;
     in.note("kv_cache_scheme: keys and values are kept without its scales");
   }
   auto groups = in.json.object("config_groups");

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,7 +31,8 @@ inline ModelSource folder_source(const std::string& folder) {
 inline std::unique_ptr<scheduler::ModelAgent> load_agent(
     const ModelSource& source, int num_threads = 2,
     kernels::WeightType weight_type = kernels::WeightType::kF32,
-    const kernels::Backend* device = nullptr) {
+    const kernels::Backend* device = nullptr,
+    std::optional<kernels::ElementType> kv_cache_type = {}) {
   const auto config = model::load_model_config(source);
   EXPECT_TRUE(config.ok()) << (config.ok() ? "" : config.error().message);
   agent::AgentOptions options;
@@ -38,6 +40,7 @@ inline std::unique_ptr<scheduler::ModelAgent> load_agent(
   options.config = *config;
   options.num_threads = num_threads;
   options.weight_type = weight_type;
+  options.kv_cache_type = kv_cache_type;
   options.kv_cache_bytes = kTestKvBytes;
   options.batch.max_tokens = kTestBatchedTokens;
   if (device != nullptr) {

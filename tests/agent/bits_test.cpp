@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -28,12 +29,15 @@ const char* const kCheckpoints[] = {
     "families/phi3-longrope",        "families/gemma2",        "quantized/gptq-w4-ordered",
     "quantized/ct-new-w8a8",         "quantized/fp8-blocks"};
 
-// A checkpoint, and the type its weights are packed in.
-using Case = std::tuple<const char*, kernels::WeightType>;
+using KvType = std::optional<kernels::ElementType>;
+
+// A checkpoint, the type its weights are packed in, and that of keys and values.
+using Case = std::tuple<const char*, kernels::WeightType, KvType>;
 
 std::unique_ptr<scheduler::ModelAgent> load(const Case& which, int num_threads = 2) {
   const std::string folder = std::string(LMTP_SOURCE_DIR "/tests/goldens/") + std::get<0>(which);
-  return testing::load_agent(testing::folder_source(folder), num_threads, std::get<1>(which));
+  return testing::load_agent(testing::folder_source(folder), num_threads, std::get<1>(which),
+                             nullptr, std::get<2>(which));
 }
 
 std::vector<TokenResult> generate_alone(scheduler::ModelAgent& agent, int number, int length,
@@ -51,7 +55,16 @@ INSTANTIATE_TEST_SUITE_P(
     Checkpoints, BitsTest,
     ::testing::Combine(::testing::ValuesIn(kCheckpoints),
                        ::testing::Values(kernels::WeightType::kF32, kernels::WeightType::kBF16,
-                                         kernels::WeightType::kInt8, kernels::WeightType::kInt4)));
+                                         kernels::WeightType::kInt8, kernels::WeightType::kInt4),
+                       ::testing::Values(KvType())));
+
+// Heads of several sizes, a window, a soft cap.
+INSTANTIATE_TEST_SUITE_P(
+    Fp8Cache, BitsTest,
+    ::testing::Combine(::testing::Values("checkpoints/five-heads-f16", "families/llama3-tied",
+                                         "families/mistral", "families/gemma2"),
+                       ::testing::Values(kernels::WeightType::kF32, kernels::WeightType::kBF16),
+                       ::testing::Values(KvType(kernels::ElementType::kE4M3))));
 
 TEST_P(BitsTest, ChunksOfThePromptDoNotMatter) {
   const auto agent = load(GetParam());

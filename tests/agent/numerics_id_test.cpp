@@ -33,6 +33,12 @@ TEST(NumericsIdTest, WhatBitsDependOnIsInIt) {
       ++num_kinds;
     }
   }
+  for (const auto kv : {kernels::ElementType::kBF16, kernels::ElementType::kE4M3}) {
+    AgentOptions options;  // of float32
+    options.kv_cache_type = kv;
+    ids.insert(id_of(options));
+    ++num_kinds;
+  }
   AgentOptions device;
   device.cuda_device = 0;
   ids.insert(id_of(device));
@@ -46,6 +52,7 @@ TEST(NumericsIdTest, WhatChangesNothingIsNot) {
   options.context_length = 300;
   options.batch.max_tokens = 64;
   options.source.name = "else";
+  options.kv_cache_type = kernels::ElementType::kF32;  // as it is
   EXPECT_EQ(id_of(options), id_of({}));
 }
 

@@ -50,7 +50,9 @@ class NullAgent : public scheduler::ModelAgent {
   NullAgent(int num_blocks, bool ahead, std::shared_future<void> go)
       : num_blocks_(num_blocks), ahead_(ahead), go_(std::move(go)) {}
 
-  scheduler::AgentInfo info() const override { return {"cpu", "none", num_blocks_, 0, 0}; }
+  scheduler::AgentInfo info() const override {
+    return {.device = "cpu", .dtype = "none", .num_blocks = num_blocks_};
+  }
   Result<void> forward(const scheduler::StepPlan& plan) override {
     go_.wait();
     scheduler::StepResult& result = under_way_.emplace_back();

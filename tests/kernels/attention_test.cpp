@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "kernel_support.h"
+#include "kernels/e4m3.h"
 
 namespace lmtp {
 namespace {
@@ -32,9 +33,9 @@ constexpr Shape kShapes[] = {
     {4, 2, 20, 0, 2.0F}, {2, 1, 16, 5}, {3, 3, 8, 1}, {4, 1, 24, 70, 1.5F}, {2, 2, 16, 257},
     {2, 2, 16, 5000},    {1, 1, 512},   {2, 1, 255},  {17, 1, 20, 100}};
 
-constexpr ElementType kTypes[] = {ElementType::kF32, ElementType::kBF16};
+constexpr ElementType kTypes[] = {ElementType::kF32, ElementType::kBF16, ElementType::kE4M3};
 
-// Not a number, as one f32 and as two bf16.
+// Not a number, as one f32, as two bf16 and as four e4m3.
 const float kSpoiled = std::bit_cast<float>(0xFFFFFFFFU);
 
 // One layer's cache in which each sequence has blocks of its own, in no order.
@@ -151,6 +152,10 @@ class Attention {
   const std::vector<float>& output() const { return output_; }
   Cache& cache() { return cache_; }
 
+  // Of the first tokens.
+  void set_values(const std::vector<float>& values) {
+    std::copy(values.begin(), values.end(), values_.begin());
+  }
   // Sets a value of the first sequence, in all dimensions.
   void set_value(int position, float value) {
     const std::int64_t width = shape_.num_kv_heads * shape_.head_dim;
@@ -201,6 +206,23 @@ TEST_P(AttentionTest, EqualsItsPlainTwin) {
           ASSERT_NEAR(attention.output()[i], expected.output()[i], tolerance) << "element " << i;
         }
       }
+    }
+  }
+}
+
+// All codes as the value of one token, which is what its query gets.
+TEST_P(AttentionTest, EveryNumberOfE4M3IsReadAsItWasStored) {
+  constexpr int kHeadDim = 256;
+  Attention attention({1, 1, kHeadDim}, ElementType::kE4M3, 1, 1);
+  std::vector<float> codes(kHeadDim);
+  for (std::uint32_t code = 0; code < kHeadDim; ++code) codes[code] = kernels::widen_e4m3(code);
+  attention.set_values(codes);
+  attention.step(*GetParam(), {{0, 0, 1}}, 1);
+  for (std::size_t code = 0; code < codes.size(); ++code) {
+    const float output = attention.output()[code];
+    ASSERT_EQ(std::isnan(output), std::isnan(codes[code])) << code;
+    if (!std::isnan(output)) {
+      ASSERT_EQ(output, codes[code]) << code;
     }
   }
 }
@@ -313,7 +335,13 @@ TEST_P(AttentionTest, AValueThatIsNoNumberIsSeenFromItsTokenOn) {
       const auto end = static_cast<std::ptrdiff_t>(kBad * width);
       expect_same_bits({spoiled.output().begin(), spoiled.output().begin() + end},
                        {clean.output().begin(), clean.output().begin() + end});
-      ASSERT_FALSE(std::isfinite(spoiled.output()[static_cast<std::size_t>(end)]));
+      const float seen = spoiled.output()[static_cast<std::size_t>(end)];
+      if (type == ElementType::kE4M3 && std::isinf(bad)) {
+        ASSERT_EQ(seen > 0.0F, bad > 0.0F) << "448 of 38 tokens";
+        ASSERT_TRUE(std::isfinite(seen));
+      } else {
+        ASSERT_FALSE(std::isfinite(seen));
+      }
     }
   }
 }

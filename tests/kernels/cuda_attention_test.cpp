@@ -12,6 +12,7 @@
 #include "cuda/kv_store.h"
 #include "device_under_test.h"
 #include "kernel_support.h"
+#include "kernels/e4m3.h"
 #include "narrow_floats.h"
 
 namespace lmtp {
@@ -32,9 +33,10 @@ struct Shape {
 };
 
 float rounded(ElementType type, float value) {
-  return type == ElementType::kBF16  ? testing::widen_bf16(testing::round_to_bf16(value))
-         : type == ElementType::kF16 ? testing::widen_f16(testing::round_to_f16(value))
-                                     : value;
+  return type == ElementType::kBF16   ? testing::widen_bf16(testing::round_to_bf16(value))
+         : type == ElementType::kF16  ? testing::widen_f16(testing::round_to_f16(value))
+         : type == ElementType::kE4M3 ? kernels::widen_e4m3(kernels::round_to_e4m3(value))
+                                      : value;
 }
 
 // Behind the scratch memory, to see that nothing is written there.
@@ -141,7 +143,8 @@ class Attention {
   // The step by kernels::reference_backend(), from the rounded numbers.
   void run_plain(const std::vector<Part>& parts) {
     const Step step(parts, layer_.num_blocks, blocks_each_);
-    auto q = rows(queries_, parts, shape_.num_heads, type_);
+    auto q = rows(queries_, parts, shape_.num_heads,
+                  type_ == ElementType::kE4M3 ? ElementType::kBF16 : type_);
     auto k = rows(keys_, parts, shape_.num_kv_heads, type_);
     auto v = rows(values_, parts, shape_.num_kv_heads, type_);
     std::vector<float> y(q.size(), NAN);
@@ -159,6 +162,10 @@ class Attention {
   // [num_sequences, length, num_heads * head_dim]
   const std::vector<float>& output() const { return output_; }
   int num_blocks() const { return layer_.num_blocks; }
+  // Of the first tokens.
+  void set_values(const std::vector<float>& values) {
+    std::copy(values.begin(), values.end(), values_.begin());
+  }
 
  private:
   std::int64_t width(int heads) const { return std::int64_t{heads} * shape_.head_dim; }
@@ -245,6 +252,11 @@ std::vector<Case> cases() {
   // f16 differs in its conversions and its instruction alone; in f32 one kernel takes every row by
   // itself.
   all.push_back({ElementType::kF16, {4, 2, 80}});
+  // e4m3: copies of half the size, for a tile that is alone, for pairs of tiles, and for 16.
+  all.push_back({ElementType::kE4M3, {3, 3, 12}});
+  all.push_back({ElementType::kE4M3, {4, 2, 80}});
+  all.push_back({ElementType::kE4M3, {2, 1, 32, 257}});
+  all.push_back({ElementType::kE4M3, {2, 1, 184, 70}});
   all.push_back({ElementType::kF32, {2, 1, 20, 70, 1.5F}});
   all.push_back({ElementType::kF32, {1, 1, 80}});
   return all;
@@ -252,9 +264,10 @@ std::vector<Case> cases() {
 
 std::string case_name(const ::testing::TestParamInfo<Case>& info) {
   const Shape& s = info.param.shape;
-  const char* type = info.param.type == ElementType::kF32   ? "f32"
-                     : info.param.type == ElementType::kF16 ? "f16"
-                                                            : "bf16";
+  const char* type = info.param.type == ElementType::kF32    ? "f32"
+                     : info.param.type == ElementType::kF16  ? "f16"
+                     : info.param.type == ElementType::kE4M3 ? "e4m3"
+                                                             : "bf16";
   return type + std::string("_") + std::to_string(s.num_heads) + "x" +
          std::to_string(s.num_kv_heads) + "x" + std::to_string(s.head_dim) + "_window" +
          std::to_string(s.window) + (s.soft_cap > 0.0F ? "_capped" : "");
@@ -340,6 +353,23 @@ TEST_P(CudaAttentionTest, WhatIsBeforeTheWindowIsNotRead) {
       attention->run({{0, kLength - chunk, chunk}});
     }
     expect_same_bits(spoiled.output(), clean.output());
+  }
+}
+
+// All codes as the value of one token, which is what its query gets.
+TEST(CudaAttentionLaunchTest, EveryNumberOfE4M3IsReadAsItWasStored) {
+  constexpr int kHeadDim = 256;
+  std::vector<float> codes(kHeadDim);
+  for (std::uint32_t code = 0; code < kHeadDim; ++code) codes[code] = kernels::widen_e4m3(code);
+  for (const AttentionKernel kernel : {AttentionKernel::kBest, AttentionKernel::kPrefill}) {
+    Attention attention({1, 1, kHeadDim}, ElementType::kE4M3, 1, 1);
+    attention.set_values(codes);
+    attention.run({{0, 0, 1}}, kernel);
+    for (std::size_t code = 0; code < codes.size(); ++code) {
+      const float output = attention.output()[code];
+      const bool both_nan = std::isnan(output) && std::isnan(codes[code]);
+      ASSERT_TRUE(both_nan || output == codes[code]) << code << ": " << output;
+    }
   }
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "kernels/e4m3.h"
 #include "lmtp/model/kv_cache.h"
 #include "source_dir.h"
 
@@ -29,11 +30,16 @@ class KvCacheTest : public ::testing::TestWithParam<ElementType> {
  protected:
   KvCacheTest() : cache_(kSpecs, kNumBlocks, stream_, GetParam()) {}
 
-  // A token's keys or values in a layer, all of them different.
+  // A token's keys or values in a layer, all of them different in types of 16 bits and more.
   static std::vector<float> numbers(std::size_t layer, int slot, float sign) {
     std::vector<float> values(static_cast<std::size_t>(kSpecs[layer].width()));
     std::iota(values.begin(), values.end(), static_cast<float>(slot % 16));
-    for (float& value : values) value = sign * (value + 100.0F * static_cast<float>(layer));
+    for (float& value : values) {
+      value = sign * (value + 100.0F * static_cast<float>(layer));
+      if (GetParam() == ElementType::kE4M3) {
+        value = kernels::widen_e4m3(kernels::round_to_e4m3(value));
+      }
+    }
     return values;
   }
 
@@ -79,7 +85,8 @@ class KvCacheTest : public ::testing::TestWithParam<ElementType> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Types, KvCacheTest,
-                         ::testing::Values(ElementType::kF32, ElementType::kBF16));
+                         ::testing::Values(ElementType::kF32, ElementType::kBF16,
+                                           ElementType::kE4M3));
 
 TEST_P(KvCacheTest, EachLayerTakesWhatItsKeysAndValuesTake) {
   const std::int64_t elements = 2 * kBlockSize * (2 * 16 + 48 + 2 * 16);  // heads of 8 as of 16

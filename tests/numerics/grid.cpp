@@ -39,11 +39,13 @@ Configuration make_configuration(const std::vector<Axis>& axes, std::vector<int>
   made.edited = value(kEdited) == "yes";
   made.adapters = value(kAdapters) == "yes";
   made.num_threads = std::stoi(value(kThreads));
-  made.dtype = value(kDtype) == "f32"    ? kernels::WeightType::kF32
-               : value(kDtype) == "bf16" ? kernels::WeightType::kBF16
-               : value(kDtype) == "f16"  ? kernels::WeightType::kF16
-               : value(kDtype) == "int4" ? kernels::WeightType::kInt4
-                                         : kernels::WeightType::kInt8;
+  const std::string weights = value(kDtype).substr(0, value(kDtype).find('+'));
+  made.dtype = weights == "f32"    ? kernels::WeightType::kF32
+               : weights == "bf16" ? kernels::WeightType::kBF16
+               : weights == "f16"  ? kernels::WeightType::kF16
+               : weights == "int4" ? kernels::WeightType::kInt4
+                                   : kernels::WeightType::kInt8;
+  made.fp8_cache = weights != value(kDtype);
   made.at = std::move(at);
   return made;
 }
@@ -99,23 +101,23 @@ std::vector<Configuration> cover(std::vector<Configuration> drawn, std::uint64_t
 
 std::vector<Axis> make_axes(const std::vector<std::string>& models, bool on_device) {
   using Values = std::vector<std::string>;
-  return {
-      {"model", models},
-      {"batch", {"1", "2", "3", "7", "8", "31", "64"}},
-      {"chunk", {"16", "64", "512"}},
-      {"cache", {"cold", "warm", "partial"}},
-      {"preempted", {"no", "yes"}},
-      {"edited", {"no", "yes"}},
-      {"adapters", on_device ? Values{"no"} : Values{"no", "yes"}},
-      {"threads", on_device ? Values{"1"} : Values{"1", "2"}},
-      {"dtype", on_device ? Values{"f32", "bf16", "f16"} : Values{"f32", "bf16", "int8", "int4"}}};
+  return {{"model", models},
+          {"batch", {"1", "2", "3", "7", "8", "31", "64"}},
+          {"chunk", {"16", "64", "512"}},
+          {"cache", {"cold", "warm", "partial"}},
+          {"preempted", {"no", "yes"}},
+          {"edited", {"no", "yes"}},
+          {"adapters", on_device ? Values{"no"} : Values{"no", "yes"}},
+          {"threads", on_device ? Values{"1"} : Values{"1", "2"}},
+          {"dtype", on_device ? Values{"f32", "bf16", "f16", "bf16+fp8"}
+                              : Values{"f32", "bf16", "int8", "int4", "bf16+fp8"}}};
 }
 
 std::uint64_t Configuration::number() const {
   std::uint64_t number = 0;
   for (const int value : {batch, chunk, static_cast<int>(cache),
                           (preempted ? 1 : 0) + (edited ? 2 : 0) + (adapters ? 4 : 0), num_threads,
-                          static_cast<int>(dtype)}) {
+                          static_cast<int>(dtype) + (fp8_cache ? 512 : 0)}) {
     number = number * 1024 + static_cast<std::uint64_t>(value);
   }
   return number;

@@ -33,6 +33,7 @@ struct Configuration {
   bool adapters = false;
   int num_threads = 0;
   kernels::WeightType dtype = kernels::WeightType::kF32;
+  bool fp8_cache = false;  // of keys and values; else as dtype has them
 
   // Another one for other values, models apart; the same whatever else the grid has.
   std::uint64_t number() const;

@@ -267,6 +267,7 @@ Result<BatchReport> Runner::run_phases(const Model& model, const Setting& settin
   agent.cuda_device = options_.cuda_device;
   agent.batch.max_tokens = setting.batched_tokens;
   agent.weight_type = setting.dtype;
+  if (setting.fp8_cache) agent.kv_cache_type = kernels::ElementType::kE4M3;
   agent.kv_cache_bytes =
       setting.num_blocks * model::kv_block_bytes(model::kv_specs(model.config), kv_type(agent));
   agent.context_length = model.limits.context_length;
@@ -288,13 +289,14 @@ Result<BatchReport> Runner::run_phases(const Model& model, const Setting& settin
       ->run({model.limits.vocab_size, model.limits.context_length, {}}, engine, std::move(*loaded));
 }
 
-Result<int> Runner::give_adapters(Model& model, kernels::WeightType dtype,
+Result<int> Runner::give_adapters(Model& model, const Configuration& configuration,
                                   std::vector<Request>& batch) {
-  auto& adapters = model.adapters[dtype];
+  auto& adapters = model.adapters[{configuration.dtype, configuration.fp8_cache}];
   if (adapters.empty()) {
     agent::AgentOptions agent;
     agent.config = model.config;
-    agent.weight_type = dtype;
+    agent.weight_type = configuration.dtype;
+    if (configuration.fp8_cache) agent.kv_cache_type = kernels::ElementType::kE4M3;
     auto made = make_adapters(agent);
     if (!made.ok()) return made.error();
     adapters = *std::move(made);
@@ -310,12 +312,14 @@ Result<int> Runner::give_adapters(Model& model, kernels::WeightType dtype,
 
 Result<const StreamOutcome*> Runner::alone(const Configuration& configuration, const Model& model,
                                            const Request& request, int index) {
-  const auto [at, is_new] = references_.try_emplace(
-      {configuration.model, configuration.dtype, configuration.batch, configuration.lone_score(),
-       index, request.adapter != nullptr ? request.adapter->name() : ""});
+  const auto [at, is_new] =
+      references_.try_emplace({configuration.model, configuration.dtype, configuration.fp8_cache,
+                               configuration.batch, configuration.lone_score(), index,
+                               request.adapter != nullptr ? request.adapter->name() : ""});
   if (is_new) {
     Setting setting;
     setting.dtype = configuration.dtype;
+    setting.fp8_cache = configuration.fp8_cache;
     setting.as_served = false;
     setting.num_blocks = (model.limits.context_length + kBlockSize - 1) / kBlockSize + 1;
     if (request.adapter != nullptr) setting.num_blocks += request.adapter->num_blocks();
@@ -351,7 +355,7 @@ Result<ConfigurationResult> Runner::run(const Configuration& configuration, doub
                                           configuration.lone_score(), model.limits);
   int num_adapter_blocks = 0;
   if (configuration.adapters) {
-    const auto taken = give_adapters(model, configuration.dtype, batch);
+    const auto taken = give_adapters(model, configuration, batch);
     if (!taken.ok()) return taken.error();
     num_adapter_blocks = *taken;
   }
@@ -360,6 +364,7 @@ Result<ConfigurationResult> Runner::run(const Configuration& configuration, doub
       configuration.cache == CacheState::kPartial ? phases.front().streams.size() : 0;
   Setting setting;
   setting.dtype = configuration.dtype;
+  setting.fp8_cache = configuration.fp8_cache;
   setting.num_threads = configuration.num_threads;
   setting.chunk = configuration.chunk;
   // While others generate, a step spends at most a quarter of its tokens on prompts.

@@ -56,10 +56,13 @@ class Runner {
     ModelSource source;
     model::ModelConfig config;
     StreamLimits limits;
-    std::map<kernels::WeightType, std::vector<std::shared_ptr<const Adapter>>> adapters = {};
+    // By type, and whether the cache is fp8, whose blocks are smaller.
+    std::map<std::pair<kernels::WeightType, bool>, std::vector<std::shared_ptr<const Adapter>>>
+        adapters = {};
   };
   struct Setting {
     kernels::WeightType dtype = kernels::WeightType::kF32;
+    bool fp8_cache = false;
     int num_threads = 1;
     int chunk = 0;  // 0: no limit
     int num_blocks = 0;
@@ -79,14 +82,17 @@ class Runner {
   Result<BatchReport> run_phases(const Model& model, const Setting& setting,
                                  std::vector<Phase> phases) const;
   // Gives the streams of a batch their adapters. Returns the blocks that these take.
-  Result<int> give_adapters(Model& model, kernels::WeightType dtype, std::vector<Request>& batch);
+  Result<int> give_adapters(Model& model, const Configuration& configuration,
+                            std::vector<Request>& batch);
   Result<const StreamOutcome*> alone(const Configuration& configuration, const Model& model,
                                      const Request& request, int index);
 
   const RunOptions options_;
   std::map<std::string, Model> models_;
-  // By model, type, batch size, whether one alone scores, index, and the adapter's name.
-  std::map<std::tuple<std::string, kernels::WeightType, int, bool, int, std::string>, StreamOutcome>
+  // By model, type, whether the cache is fp8, batch size, whether one alone scores, index, and the
+  // adapter's name.
+  std::map<std::tuple<std::string, kernels::WeightType, bool, int, bool, int, std::string>,
+           StreamOutcome>
       references_;
 };
 

@@ -26,7 +26,8 @@ def test_a_linear_that_depends_on_its_rows_makes_it_fail():
     done, differing = numerics("--break-linear")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "DIFFERS" in done.stdout
-    for value in ("8", "cold", "warm", "partial", "no", "yes", "f32", "bf16", "int8", "int4"):
+    for value in ("8", "cold", "warm", "partial", "no", "yes", "f32", "bf16", "int8", "int4",
+                  "bf16+fp8"):
         assert differing[value] > 0, (value, done.stdout)
 
 

@@ -249,7 +249,8 @@ TEST_F(AutoTest, ModelInfoOfWhatIsNotLoadedComesLaterAndLoadsNothing) {
       R"x("architecture": "FakeForCausalLM", "constructor": "make_fake_models(\"one\")", )x"
       R"("tokenizer": "/models/one", "vocab_size": 1000, "context_length": 512, )"
       R"("max_input_tokens": 511, "max_total_tokens": 512, )"
-      R"("eos_token_ids": [], "dtype": "none", "device": "cpu", "num_parameters": null, )"
+      R"("eos_token_ids": [], "dtype": "none", "kv_cache_dtype": null, "device": "cpu", )"
+      R"("num_parameters": null, )"
       R"("state": "unloaded", "progress": 0, "server": "lmtp-serve/1.2.3", )"
       R"("lmtp": "1.1", "extensions": ["CANCEL", "LOADING", "TEXT", "BUFFERS", "NOTICES", )"
       R"("ERRORS", "SAMPLES", "MASK", "CHAT", "FORK")" +

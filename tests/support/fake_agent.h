@@ -58,7 +58,10 @@ class FakeAgent : public scheduler::ModelAgent {
         kv_(static_cast<std::size_t>(options_.num_blocks) * kBlockSize, 0) {}
 
   scheduler::AgentInfo info() const override {
-    return {"cpu", "none", options_.num_blocks, static_cast<std::int64_t>(kv_.size()) * 8, 0};
+    return {.device = "cpu",
+            .dtype = "none",
+            .num_blocks = options_.num_blocks,
+            .kv_bytes = std::int64_t{options_.num_blocks} * kBlockSize * 8};
   }
 
   // A step is computed at once, also one ahead, as on a device's stream: after the writes of the

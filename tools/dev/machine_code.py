@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What nvcc made of the CUDA kernels, for one architecture: of each the registers, the loads and
 stores of local memory, the loads that are asked for before the wait for the launch before, and the
-longest row of 16-byte loads without a product between them. No GPU is needed.
+longest row of loads of 8 or 16 bytes without a product between them. No GPU is needed.
 
     tools/dev/machine_code.py [--build build/release] [--arch sm_90] [PART-OF-A-NAME ...]
 """
@@ -43,12 +43,12 @@ class Kernel:
 
     @property
     def loads_in_flight(self):
-        """Consecutive loads of 16 bytes a lane, with other instructions but no product between."""
+        """Consecutive loads of 8 or 16 bytes a lane, with others but no product between."""
         longest = run = 0
         for operation in self.operations:
             if operation.startswith("HMMA"):
                 run = 0
-            elif is_load(operation) and operation.endswith("128"):
+            elif is_load(operation) and operation.endswith(("64", "128")):
                 run += 1
                 longest = max(longest, run)
         return longest

@@ -9,6 +9,12 @@ void add_limit_options(CLI::App& app, RawOptions& raw) {
       ->check(CLI::Range(0, 1024))
       ->type_name("N")
       ->capture_default_str();
+  app.add_option("--kv-cache-dtype", options.kv_cache_dtype,
+                 "Type of keys and values: float32, bfloat16, float16 (on a device), fp8_e4m3 "
+                 "(fp8), which takes half the memory of 16 bits, or auto: float32 where the "
+                 "weights are, otherwise 16 bits")
+      ->type_name("D")
+      ->capture_default_str();
   app.add_option(
          "--kv-cache", raw.kv_cache,
          "Memory for keys and values, such as 512MiB or 4GiB; on a CPU it is taken as it is "

@@ -212,10 +212,11 @@ void print_ready(const ServeOptions& options, const registry::Registry& models,
   for (const std::string& note : (*status)->description.notes) context += "; " + note;
   for (const std::string& note : info.notes) context += "; " + note;
   const std::string& why = (*status)->description.dtype_reason;
-  std::printf("lmtp-serve: %s ready on %s, %s%s, KV cache %s (%lld tokens)%s, %s\n",
+  const std::string kv_dtype = options.kv_cache_dtype == "auto" ? "" : " of " + info.kv_dtype;
+  std::printf("lmtp-serve: %s ready on %s, %s%s, KV cache %s%s (%lld tokens)%s, %s\n",
               (*status)->description.name.c_str(), info.device.c_str(), info.dtype.c_str(),
               why.empty() ? "" : (" (" + why + ")").c_str(), size_text(info.kv_bytes).c_str(),
-              num_tokens, context.c_str(), address_of(options, server).c_str());
+              kv_dtype.c_str(), num_tokens, context.c_str(), address_of(options, server).c_str());
   std::fflush(stdout);
   notify(ready_lines(options, server));
 }

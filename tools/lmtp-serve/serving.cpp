@@ -28,6 +28,8 @@ Result<void> check_device(const ServeOptions& options) {
       catalog::parse_dtype(options.dtype, device->has_value());
   if (!dtype) return dtype.error();
   if (!dtype->note.empty()) log::info(dtype->note);
+  const auto kv_cache = catalog::parse_kv_cache_dtype(options.kv_cache_dtype, device->has_value());
+  if (!kv_cache) return kv_cache.error();
   return {};
 }
 

@@ -8,7 +8,8 @@
 
 namespace lmtp::tools {
 
-// Whether --device and --dtype can be had here; logs what is computed on. May take a second.
+// Whether --device, --dtype and --kv-cache-dtype can be had here; logs what is computed on. May
+// take a second.
 Result<void> check_device(const ServeOptions& options);
 
 // Takes sockets that a service manager hands over, in the place of --host, --port and --listen.

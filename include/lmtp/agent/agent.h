@@ -12,7 +12,7 @@ namespace lmtp::agent {
 
 // Loads the model: seconds. Any thread; the agent may then be used from another one.
 // The error says in a line what is missing (a device, memory, a file) and the remedy.
-// REQUIRES: weight_type is not kInt8 on a device, nor kF16 on a CPU.
+// REQUIRES: weight_type is not kInt8 on a device; it and kv_cache_type are not kF16 on a CPU.
 Result<std::unique_ptr<scheduler::ModelAgent>> make_agent(const AgentOptions& options,
                                                           const scheduler::LoadProgress& progress);
 

@@ -19,8 +19,10 @@ struct AgentOptions {
   ModelSource source;
   model::ModelConfig config;       // of that source: model::load_model_config
   std::optional<int> cuda_device;  // the driver's number; none: the CPU
-  // float16 is for devices, int8 for CPUs. On a device keys and values are of this type as well.
+  // float16 is for devices, int8 for CPUs.
   kernels::WeightType weight_type = kernels::WeightType::kF32;
+  // Of keys and values; none: kv_type() says. float16 is for devices.
+  std::optional<kernels::ElementType> kv_cache_type;
   int num_threads = 0;              // of the host; 0: as many as the machine has processors
   std::int64_t kv_cache_bytes = 0;  // > 0
   BatchLimits batch;                // of any plan
@@ -35,7 +37,10 @@ struct AgentOptions {
 // "float32", "bfloat16", "float16", "int8".
 const char* dtype_name(kernels::WeightType type);
 
-// Of keys and values: f32 where weights are, otherwise 16 bits.
+// "float32", "bfloat16", "float16", "fp8_e4m3".
+const char* kv_dtype_name(kernels::ElementType type);
+
+// Of keys and values: as the options say, else f32 where weights are, otherwise 16 bits.
 kernels::ElementType kv_type(const AgentOptions& options);
 
 // "cpu", "cuda:0".

@@ -1,4 +1,5 @@
-// --dtype: what the user may write, and what it means on a CPU and on a device.
+// --dtype and --kv-cache-dtype: what the user may write, and what it means on a CPU and on a
+// device.
 #pragma once
 
 #include <optional>
@@ -15,5 +16,9 @@ struct DtypeChoice {
 };
 
 Result<DtypeChoice> parse_dtype(const std::string& name, bool on_device);
+
+// Of keys and values; none: by the weights (agent::kv_type).
+Result<std::optional<kernels::ElementType>> parse_kv_cache_dtype(const std::string& name,
+                                                                 bool on_device);
 
 }  // namespace lmtp::catalog

@@ -14,12 +14,13 @@
 namespace lmtp::catalog {
 
 struct ModelOptions {
-  std::string device = "cpu";       // as parse_device reads it
-  std::string dtype = "auto";       // as parse_dtype reads it
-  bool force = false;               // model::ConfigOptions
-  int context_length = 0;           // the longest stream; 0: the model's own
-  int num_threads = 0;              // 0: as many as the machine has processors
-  std::int64_t kv_cache_bytes = 0;  // 0: by what is free
+  std::string device = "cpu";           // as parse_device reads it
+  std::string dtype = "auto";           // as parse_dtype reads it
+  std::string kv_cache_dtype = "auto";  // as parse_kv_cache_dtype reads it
+  bool force = false;                   // model::ConfigOptions
+  int context_length = 0;               // the longest stream; 0: the model's own
+  int num_threads = 0;                  // 0: as many as the machine has processors
+  std::int64_t kv_cache_bytes = 0;      // 0: by what is free
   BatchLimits batch;
   int max_input_tokens = 0;  // engine::ModelLimits
   int max_total_tokens = 0;  // as well

@@ -43,9 +43,9 @@ class KvCache {
   // Valid while the cache lives.
   const kernels::KvLayer& layer(int index) const;
 
-  // A block's memory: its keys and values in every layer, pieces of piece_size() elements each, or
-  // 0 where layers differ. For what is not keys and values: adapters.
-  std::int64_t piece_size() const;
+  // A block's memory: its keys and values in every layer, pieces of piece_bytes() each, or 0 where
+  // layers differ. For what is not keys and values: adapters.
+  std::int64_t piece_bytes() const;
   void append_pieces(BlockId block, std::vector<void*>& to) const;
 
   // Makes the copies, in order, in every layer. `copies`: memory of the ops' device.

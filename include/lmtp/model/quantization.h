@@ -35,6 +35,7 @@ struct Quantization {
   std::vector<QuantScheme> schemes;  // one at least, unless kNone
   std::vector<std::string> ignored;  // modules, as targets
   bool zeros_minus_one = false;      // GPTQ's first format: so are its zero points stored
+  bool scales_kv_cache = false;      // it has scales of keys and values, which are not used
   bool ordered = false;              // groups may be of inputs that do not follow one another
 };
 

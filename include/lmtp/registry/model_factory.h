@@ -28,6 +28,7 @@ struct ModelDescription {
   std::string tokenizer;     // folder or name of the tokenizer
   std::string commit;        // of the hub's repository; empty: it is not from the hub's cache
   std::string dtype;
+  std::string kv_dtype;      // of keys and values
   std::string dtype_reason;  // why it was chosen; empty if by --dtype or by default
   std::string quantization;  // how a quantised checkpoint calls itself: "gptq"; else empty
   std::vector<std::string> quantized_weights;  // "int4 in groups of 128"

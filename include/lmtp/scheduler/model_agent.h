@@ -19,6 +19,7 @@ namespace lmtp::scheduler {
 struct AgentInfo {
   std::string device;         // "cpu", "cuda:0"
   std::string dtype;          // "float32"
+  std::string kv_dtype = {};  // of keys and values: "bfloat16", "fp8_e4m3"
   int num_blocks = 0;         // KV blocks, block 0 (never handed out) included
   std::int64_t kv_bytes = 0;  // of all blocks together
   std::int64_t num_parameters = 0;

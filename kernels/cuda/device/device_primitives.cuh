@@ -92,6 +92,10 @@ __device__ inline Floats2 load(const Floats2* at) {
   const float2 v = *reinterpret_cast<const float2*>(at);
   return {{v.x, v.y}};
 }
+__device__ inline Words2 load(const Words2* at) {
+  const uint2 v = *reinterpret_cast<const uint2*>(at);
+  return {{v.x, v.y}};
+}
 __device__ inline Floats4 load(const Floats4* at) {
   const float4 v = *reinterpret_cast<const float4*>(at);
   return {{v.x, v.y, v.z, v.w}};
@@ -105,6 +109,15 @@ __device__ inline Words4 load_where(bool wanted, const Words4* at) {
       "{.reg .pred p; setp.ne.b32 p, %5, 0;\n"
       " @p ld.global.v4.u32 {%0, %1, %2, %3}, [%4];}"
       : "+r"(v.words[0]), "+r"(v.words[1]), "+r"(v.words[2]), "+r"(v.words[3])
+      : "l"(at), "r"(static_cast<int>(wanted)));
+  return v;
+}
+__device__ inline Words2 load_where(bool wanted, const Words2* at) {
+  Words2 v = {};
+  asm volatile(
+      "{.reg .pred p; setp.ne.b32 p, %3, 0;\n"
+      " @p ld.global.v2.u32 {%0, %1}, [%2];}"
+      : "+r"(v.words[0]), "+r"(v.words[1])
       : "l"(at), "r"(static_cast<int>(wanted)));
   return v;
 }
@@ -195,6 +208,13 @@ __device__ inline std::uint32_t round_pair<F16>(float low, float high) {
   std::uint32_t pair;
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
   return pair;
+}
+
+// Products of two pairs of BF16, rounded once; subnormal numbers are numbers.
+__device__ inline std::uint32_t multiply_bf16_pairs(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t product;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(a), "r"(b), "r"(0x80008000U));  // -0
+  return product;
 }
 
 // One element of type T as f32.

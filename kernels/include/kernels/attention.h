@@ -20,8 +20,8 @@ inline constexpr int kDeviceHeadDimMax = 256;  // limit of the CUDA kernels
 constexpr int padded_head_dim(int head_dim) { return (head_dim + 15) / 16 * 16; }
 
 // The KV blocks of one layer, aligned as Memory. The layout within a block is the backend's. CPU:
-// 4-byte units; a unit of keys is one f32 or bf16 of two dimensions, a unit of values one f32 or
-// bf16 of two tokens:
+// 4-byte units; a unit of keys is one f32, bf16 of two dimensions or e4m3 of four (e4m3.h), a unit
+// of values the same of one, two or four tokens:
 //   keys    [num_blocks] blocks of [num_kv_heads][key_rows][kBlockSize]: one lane is one token
 //   values  [num_blocks][num_kv_heads][value_rows][padded_head_dim]: one lane is one dimension
 // CUDA: cuda/kv_store.h.
@@ -37,11 +37,11 @@ struct KvLayer {
   std::int64_t block_size() const {
     return std::int64_t{num_kv_heads} * kBlockSize * padded_head_dim(head_dim);
   }
-  // The CPU's layout, as all below. REQUIRES: type is kF32 or kBF16.
+  // The CPU's layout, as all below. REQUIRES: type is not kF16.
   int per_unit() const { return 4 / element_size(type); }
-  // bf16: dimensions beyond head_dim are zero.
+  // But for f32, dimensions beyond head_dim are zero.
   int key_rows() const {
-    return type == ElementType::kF32 ? head_dim : padded_head_dim(head_dim) / 2;
+    return type == ElementType::kF32 ? head_dim : padded_head_dim(head_dim) / per_unit();
   }
   int value_rows() const { return kBlockSize / per_unit(); }
   float* key_units(std::int64_t block) const {

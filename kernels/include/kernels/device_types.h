@@ -26,8 +26,13 @@ struct LaunchShape {
 // The types of which tensor cores take products, as tags: kernels hold their elements as bits.
 struct BF16 {};
 struct F16 {};
+// Of keys and values alone (e4m3.h): products take them as BF16.
+struct E4M3 {};
 
 // Vectors that one thread loads or stores at once.
+struct alignas(8) Words2 {
+  std::uint32_t words[2];
+};
 struct alignas(16) Words4 {
   std::uint32_t words[4];
 };

@@ -49,6 +49,7 @@ std::string model_info_json(const registry::ModelStatus& status, std::string_vie
   const std::int64_t num_parameters = loaded ? stats.agent.num_parameters : model.num_parameters;
   const bool loading = status.state == registry::ModelState::kLoading;
   const bool counted = loaded || (!loading && num_parameters > 0);
+  const std::string& kv_dtype = loaded ? stats.agent.kv_dtype : model.kv_dtype;
   const auto known = [](bool is_known, OrderedJson value) {
     return is_known ? std::move(value) : OrderedJson();
   };
@@ -64,6 +65,7 @@ std::string model_info_json(const registry::ModelStatus& status, std::string_vie
       {"max_total_tokens", known(found, status.limits.total_tokens_max())},
       {"eos_token_ids", known(found, status.limits.eos_ids)},
       {"dtype", known(found, loaded ? stats.agent.dtype : model.dtype)},
+      {"kv_cache_dtype", known(found && !kv_dtype.empty(), kv_dtype)},
       {"device", known(found, loaded ? stats.agent.device : model.device)},
       {"num_parameters", known(counted, num_parameters)},
       {"state", state_name(status.state)},

@@ -128,6 +128,14 @@ inline float widen<F16>(std::uint16_t bits) {
   return testing::widen_f16(bits);
 }
 
+inline std::uint32_t multiply_bf16_pairs(std::uint32_t a, std::uint32_t b) {
+  const auto product = [&](int shift) {
+    return widen<BF16>(static_cast<std::uint16_t>(a >> shift)) *
+           widen<BF16>(static_cast<std::uint16_t>(b >> shift));
+  };
+  return round_pair<BF16>(product(0), product(16));
+}
+
 inline float exp2_fast(float x) { return std::exp2(x); }
 inline float divide_fast(float x, float y) { return x / y; }
 

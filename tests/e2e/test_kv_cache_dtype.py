@@ -1,0 +1,101 @@
+"""Keys and values of another type than the weights': --kv-cache-dtype."""
+
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+
+import pytest
+from auto_server import run
+from lmtp_socket import Socket
+from servers import LmtpServe, bin_dir
+
+OPTIONS = ("--kv-cache", "16MiB")
+FP8 = ("--kv-cache-dtype", "fp8_e4m3")
+PROMPT = list(range(5, 60))
+NUM_STREAMS = 6
+TIMEOUT_S = 60
+
+
+async def streams(endpoint, numbers):
+    """Each stream's tokens and log probabilities, all of them at once."""
+    async with Socket(endpoint) as s:
+        for number in numbers:
+            await s.send("GENERATE", stream_id=number, prompt=PROMPT[number:], max_tokens=40,
+                         temperature=0.8, seed=number)  # fmt: skip
+        found = {number: [] for number in numbers}
+        for number, tokens in found.items():
+            last = {"finish_reason": None}
+            while last["finish_reason"] is None:
+                last = await s.token_of(number)
+                tokens.append((last["token"], last["logprob"]))
+        return found
+
+
+async def info_of(endpoint):
+    async with Socket(endpoint) as s:
+        return await s.model_info()
+
+
+def served(*options, dtype="float32"):
+    return LmtpServe("demo", *OPTIONS, "--dtype", dtype, *options)
+
+
+def test_a_stream_has_the_same_bits_alone_and_in_company():
+    numbers = range(NUM_STREAMS)
+    with served(*FP8, dtype="bfloat16") as server:
+        together = run(streams(server.endpoint, numbers))
+    with served(*FP8, "--max-batched-tokens", "16", dtype="bfloat16") as server:
+        for number in numbers:
+            alone = run(streams(server.endpoint, [number]))
+            assert alone[number] == together[number], number
+    with served(dtype="bfloat16") as server:
+        assert run(streams(server.endpoint, numbers)) != together, "the option changes nothing"
+
+
+def test_the_same_bytes_hold_twice_as_many_tokens():
+    found = {}
+    for options in ((), FP8, ("--kv-cache-dtype", "fp8"), ("--kv-cache-dtype", "float32")):
+        with served(*options, dtype="bfloat16") as server:
+            found[options] = run(info_of(server.endpoint))
+    blocks = {options: info["stats"]["num_blocks"] for options, info in found.items()}
+    # Block 0 holds nothing, and is not counted.
+    assert 2 * blocks[()] <= blocks[FP8] <= 2 * blocks[()] + 2
+    assert blocks["--kv-cache-dtype", "float32"] < blocks[()]
+    assert blocks["--kv-cache-dtype", "fp8"] == blocks[FP8]
+    numerics = {options: info["numerics"] for options, info in found.items()}
+    assert numerics[FP8] == numerics["--kv-cache-dtype", "fp8"]
+    assert len(set(numerics.values())) == 3
+
+
+def test_the_ready_line_says_it():
+    with served(*FP8) as server:
+        pass
+    [ready] = [line for line in server.log_tail.splitlines() if " ready on cpu" in line]
+    assert re.search(r"KV cache 1[56]\S* MiB of fp8_e4m3 \(", ready), ready
+
+
+def test_a_checkpoint_with_scales_of_its_own_is_refused(tmp_path):
+    goldens = pathlib.Path(__file__).resolve().parents[1] / "goldens"
+    folder = tmp_path / "scaled"
+    shutil.copytree(goldens / "quantized" / "ct-new-fp8-block", folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"]["kv_cache_scheme"] = {"num_bits": 8, "type": "float"}
+    (folder / "config.json").write_text(json.dumps(config))
+    done = subprocess.run([bin_dir() / "lmtp-serve", folder, "--port", "0", *OPTIONS, *FP8],
+                          capture_output=True, text=True, timeout=TIMEOUT_S)  # fmt: skip
+    assert done.returncode == 1
+    assert "kv_cache_scheme" in done.stderr and "bfloat16" in done.stderr
+    with LmtpServe(folder, *OPTIONS) as server:
+        assert run(info_of(server.endpoint))["state"] == "ready"
+
+
+@pytest.mark.parametrize("value", ["fp8_e5m2", "int8", "float16"])
+def test_what_cannot_be_had_says_what_can(value):
+    done = subprocess.run(
+        [bin_dir() / "lmtp-serve", "demo", "--port", "0", "--kv-cache-dtype", value],
+        capture_output=True, text=True, timeout=TIMEOUT_S,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "--kv-cache-dtype: " in done.stderr and "fp8_e4m3" in done.stderr
