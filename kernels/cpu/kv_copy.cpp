@@ -110,6 +110,13 @@ bool is_next(const KvStoreArgs& args, std::int64_t row) {
   return args.slots[row + 1] == next && next % kBlockSize != 0;
 }
 
+// Of a block of the cache, or of the host behind them.
+float* units_of(const KvLayer& cache, void* own, void* host, std::int64_t block) {
+  const bool is_own = block < cache.num_blocks;
+  return static_cast<float*>(is_own ? own : host) +
+         (is_own ? block : block - cache.num_blocks) * (cache.block_size() / cache.per_unit());
+}
+
 }  // namespace
 
 void kv_store(Stream& stream, const KvStoreArgs& args) {
@@ -127,17 +134,17 @@ void kv_store(Stream& stream, const KvStoreArgs& args) {
   });
 }
 
-void kv_copy(Stream&, const KvLayer& cache, const KvCopy* copies, std::int64_t num_copies) {
+void kv_copy(Stream&, const KvLayer& cache, const KvCopies& copies) {
   const std::int64_t padded = padded_head_dim(cache.head_dim);
-  for (std::int64_t i = 0; i < num_copies; ++i) {
-    const KvCopy& copy = copies[i];
-    const float* key_from = cache.key_units(copy.from);
-    float* key_to = cache.key_units(copy.to);
+  for (std::int64_t i = 0; i < copies.count; ++i) {
+    const KvCopy& copy = copies.copies[i];
+    const float* key_from = units_of(cache, cache.keys, copies.host_keys, copy.from);
+    float* key_to = units_of(cache, cache.keys, copies.host_keys, copy.to);
     for (std::int64_t row = 0; row < std::int64_t{cache.num_kv_heads} * cache.key_rows(); ++row) {
       std::copy_n(key_from + row * kBlockSize, copy.num_tokens, key_to + row * kBlockSize);
     }
-    const float* value_from = cache.value_units(copy.from);
-    float* value_to = cache.value_units(copy.to);
+    const float* value_from = units_of(cache, cache.values, copies.host_values, copy.from);
+    float* value_to = units_of(cache, cache.values, copies.host_values, copy.to);
     const std::int64_t head_size = cache.value_rows() * padded;
     // Whole units: tokens beyond num_tokens are copied too, but not read.
     const std::int64_t num_rows = (copy.num_tokens + cache.per_unit() - 1) / cache.per_unit();

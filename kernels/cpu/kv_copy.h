@@ -6,6 +6,6 @@
 namespace lmtp::kernels::plain {
 
 void kv_store(Stream& stream, const KvStoreArgs& args);
-void kv_copy(Stream& stream, const KvLayer& cache, const KvCopy* copies, std::int64_t num_copies);
+void kv_copy(Stream& stream, const KvLayer& cache, const KvCopies& copies);
 
 }  // namespace lmtp::kernels::plain

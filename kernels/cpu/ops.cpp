@@ -208,16 +208,17 @@ void kv_store(Stream& stream, const KvStoreArgs& args) {
   stream.backend().kv_store(stream, args);
 }
 
-void kv_copy(Stream& stream, const KvLayer& cache, const KvCopy* copies, std::int64_t num_copies) {
+void kv_copy(Stream& stream, const KvLayer& cache, const KvCopies& copies) {
   check_cache("kv_copy", stream, cache);
-  for (std::int64_t i = 0; on_host(stream) && i < num_copies; ++i) {
-    const KvCopy& copy = copies[i];
-    LMTP_CHECK(copy.from >= 0 && copy.from < cache.num_blocks && copy.to >= 0 &&
-                   copy.to < cache.num_blocks && copy.from != copy.to && copy.num_tokens >= 1 &&
-                   copy.num_tokens <= kBlockSize,
-               copy.from, copy.to, copy.num_tokens, cache.num_blocks);
+  LMTP_CHECK(copies.num_host_blocks == 0 || copies.host_keys != nullptr);
+  const std::int64_t num_blocks = cache.num_blocks + copies.num_host_blocks;
+  for (std::int64_t i = 0; on_host(stream) && i < copies.count; ++i) {
+    const KvCopy& copy = copies.copies[i];
+    LMTP_CHECK(copy.from >= 0 && copy.from < num_blocks && copy.to >= 0 && copy.to < num_blocks &&
+                   copy.from != copy.to && copy.num_tokens >= 1 && copy.num_tokens <= kBlockSize,
+               copy.from, copy.to, copy.num_tokens, num_blocks);
   }
-  stream.backend().kv_copy(stream, cache, copies, num_copies);
+  stream.backend().kv_copy(stream, cache, copies);
 }
 
 void paged_attention(Stream& stream, const AttentionArgs& args) {

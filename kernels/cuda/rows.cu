@@ -128,15 +128,19 @@ __global__ void __launch_bounds__(kRowThreadsMax)
 
 // Whole blocks: tokens behind the copied ones are written before they are read. A thread moves the
 // same bytes of every copy in turn, which keeps the order of copies.
-__global__ void kv_copy_kernel(KvLayer cache, std::int64_t words_per_block, const KvCopy* copies,
-                               std::int64_t num_copies) {
+__global__ void kv_copy_kernel(KvLayer cache, std::int64_t words_per_block, KvCopies copies) {
   grid_dependency_wait();
   const std::int64_t word = std::int64_t{block_index().x} * num_threads() + thread_index();
   if (word >= words_per_block) return;
-  auto* blocks = static_cast<Words4*>(block_index().y == 0 ? cache.keys : cache.values);
-  for (std::int64_t i = 0; i < num_copies; ++i) {
-    store(blocks + copies[i].to * words_per_block + word,
-          load(blocks + copies[i].from * words_per_block + word));
+  const bool is_keys = block_index().y == 0;
+  auto* own = static_cast<Words4*>(is_keys ? cache.keys : cache.values) + word;
+  auto* host = static_cast<Words4*>(is_keys ? copies.host_keys : copies.host_values) + word;
+  const auto at = [&](std::int64_t block) {
+    return block < cache.num_blocks ? own + block * words_per_block
+                                    : host + (block - cache.num_blocks) * words_per_block;
+  };
+  for (std::int64_t i = 0; i < copies.count; ++i) {
+    store(at(copies.copies[i].to), load(at(copies.copies[i].from)));
   }
 }
 
@@ -206,14 +210,14 @@ void gather_rows(Stream& stream, const GatherRowsArgs& args) {
       has_whole_vectors(args.x, args.y.columns) && has_whole_vectors(args.y, args.y.columns));
 }
 
-void kv_copy(Stream& stream, const KvLayer& cache, const KvCopy* copies, std::int64_t num_copies) {
+void kv_copy(Stream& stream, const KvLayer& cache, const KvCopies& copies) {
   const std::int64_t words =
       cache.block_size() * element_size(cache.type) / static_cast<std::int64_t>(sizeof(Words4));
   constexpr int kThreads = 128;
   launch<kv_copy_kernel>(
       {.grid = {.x = static_cast<int>(ceil_divide<std::int64_t>(words, kThreads)), .y = 2},
        .num_threads = kThreads},
-      stream.handle(), cache, words, copies, num_copies);
+      stream.handle(), cache, words, copies);
 }
 
 }  // namespace lmtp::kernels::cuda

@@ -22,6 +22,6 @@ void lora(Stream& stream, const LoraArgs& args);
 void soft_cap(Stream& stream, Matrix<float> x, float cap);
 void embedding(Stream& stream, const EmbeddingArgs& args);
 void gather_rows(Stream& stream, const GatherRowsArgs& args);
-void kv_copy(Stream& stream, const KvLayer& cache, const KvCopy* copies, std::int64_t num_copies);
+void kv_copy(Stream& stream, const KvLayer& cache, const KvCopies& copies);
 
 }  // namespace lmtp::kernels::cuda

@@ -31,8 +31,33 @@ BackendAgent::BackendAgent(AgentParts parts, const AgentOptions& options, int nu
           2 * static_cast<std::size_t>(options.batch.max_tokens) * sizeof(std::int32_t))) {
   (void)stream().scratch(stream().backend().scratch_bytes(op_limits(options_, num_blocks)));
   cache_ = std::make_unique<model::KvCache>(model::kv_specs(options_.config), num_blocks, stream(),
-                                            kv_type(options_));
+                                            kv_type(options_), count_host_blocks(options_));
   stream().synchronize();
+  if (cache_->num_host_blocks() > 0) measure_fetches();
+}
+
+// How long a block takes from the host, with nothing beside it: the second time, since the first
+// one takes them out, which also makes zeros of what comes back.
+void BackendAgent::measure_fetches() {
+  constexpr std::int64_t kBytesMax = std::int64_t{64} << 20;
+  const auto most = static_cast<int>(kBytesMax / kv_block_bytes(options_));
+  const int first = cache_->num_blocks();
+  const int count = std::clamp(most, 1, std::min(first - 1, cache_->num_host_blocks()));
+  for (const bool is_out : {true, false}) {
+    input_.copies.clear();
+    for (int i = 0; i < count; ++i) {
+      const int own = 1 + i;
+      const int host = first + i;
+      input_.copies.push_back({is_out ? own : host, is_out ? host : own, kBlockSize});
+    }
+    upload_.begin(Upload::size_of(input_.copies));
+    const kernels::KvCopy* copies = upload_.add(input_.copies);
+    upload_.send();
+    const Clock::time_point start = Clock::now();
+    cache_->copy_blocks(stream(), copies, count);
+    stream().synchronize();
+    fetch_time_ = (Clock::now() - start) / count;
+  }
 }
 
 scheduler::AgentInfo BackendAgent::info() const {
@@ -41,6 +66,8 @@ scheduler::AgentInfo BackendAgent::info() const {
           .kv_dtype = kv_dtype_name(kv_type(options_)),
           .num_blocks = cache_->num_blocks(),
           .kv_bytes = cache_->num_bytes(),
+          .num_host_blocks = cache_->num_host_blocks(),
+          .fetch_time = fetch_time_,
           .num_parameters = parts_.model->num_parameters(),
           .takes_kv_at_once = runs_ahead(),
           .num_widened = parts_.num_widened,

@@ -81,6 +81,7 @@ class BackendAgent : public scheduler::ModelAgent {
   kernels::Matrix<float> logits(std::int64_t count) const;
   void write_logits(const std::int32_t* rows, std::int64_t count);
   void wait_after_failure();
+  void measure_fetches();
 
   const AgentOptions options_;
   AgentParts parts_;
@@ -110,6 +111,7 @@ class BackendAgent : public scheduler::ModelAgent {
   int num_started_ = 0;  // steps between choose() and collect(): the last ones before next_
   Clock::time_point last_finished_;
   bool is_lost_ = false;
+  std::chrono::nanoseconds fetch_time_{0};  // AgentInfo's
 };
 
 }  // namespace lmtp::agent

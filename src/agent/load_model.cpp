@@ -139,6 +139,11 @@ Result<int> count_blocks(const AgentOptions& options) {
   return static_cast<int>(num_blocks);
 }
 
+int count_host_blocks(const AgentOptions& options) {
+  return static_cast<int>(
+      std::min<std::int64_t>(options.swap_bytes / kv_block_bytes(options), INT32_MAX / kBlockSize));
+}
+
 int logit_rows_max(const AgentOptions& options) {
   constexpr int kHostRows = 64;
   const int rows = options.batch.rows_max();

@@ -45,6 +45,9 @@ Result<LoadedModel> load_model(const AgentOptions& options, std::int64_t num_wei
 // model's own), and block 0, which is never handed out.
 std::int64_t num_blocks_min(const AgentOptions& options);
 
+// Blocks of options.swap_bytes.
+int count_host_blocks(const AgentOptions& options);
+
 // Bytes of one block of the KV cache.
 std::int64_t kv_block_bytes(const AgentOptions& options);
 

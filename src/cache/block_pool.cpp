@@ -10,7 +10,7 @@ BlockPool::BlockPool(int num_blocks)
       adapter_(index(num_blocks), 0),
       prev_(index(num_blocks) + 2),
       next_(index(num_blocks) + 2) {
-  LMTP_CHECK(num_blocks >= 2, num_blocks);
+  LMTP_CHECK(num_blocks >= 1, num_blocks);
   for (const BlockId head : {free_head(), evictable_head()}) {
     prev_[index(head)] = next_[index(head)] = head;
   }

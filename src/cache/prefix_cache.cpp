@@ -16,84 +16,106 @@ std::uint64_t mixed(std::uint64_t hash) {
   return hash ^ hash >> 32;
 }
 
-// Of the first `count` tokens of a block below `parent`. The parent is mixed before the first token
+// Of the first `count` tokens of a node below `parent`. The parent is mixed before the first token
 // is: both are small, and their plain exclusive or is often that of another pair.
-std::uint64_t hash_of(BlockId parent, const TokenId* tokens, int count) {
+std::uint64_t hash_of(std::int32_t parent, const TokenId* tokens, int count) {
   std::uint64_t hash = static_cast<std::uint32_t>(parent) + 0x9E3779B97F4A7C15ULL;
   hash = mixed(hash + (static_cast<std::uint64_t>(count) << 32));
   for (int i = 0; i < count; ++i) hash = mixed(hash ^ static_cast<std::uint32_t>(tokens[i]));
   return hash;
 }
 
-std::uint64_t full_block_hash(BlockId parent, const TokenId* tokens) {
+std::uint64_t full_block_hash(std::int32_t parent, const TokenId* tokens) {
   return hash_of(parent, tokens, kBlockSize);
 }
 
 }  // namespace
 
-PrefixCache::PrefixCache(BlockPool& pool)
+PrefixCache::PrefixCache(BlockPool& pool, int num_host_blocks)
     : pool_(pool),
-      nodes_(index(pool.num_total()) + 1),
-      full_blocks_(index(pool.num_total())),
-      siblings_(index(pool.num_total()) * kFamilyTokens) {}
+      host_(num_host_blocks + 1),
+      nodes_(index(pool.num_total() + num_host_blocks) + 1),
+      node_of_(index(pool.num_total()) + 1),
+      node_of_host_(index(num_host_blocks) + 1),
+      full_blocks_(nodes_.size() - 1),
+      siblings_((nodes_.size() - 1) * kFamilyTokens) {
+  LMTP_CHECK(num_host_blocks >= 0, num_host_blocks);
+  for (auto id = static_cast<NodeId>(nodes_.size()); --id > 0;) free_nodes_.push_back(id);
+  moves_.reserve(host_.num_total() > 0 ? nodes_.size() : 0);
+}
 
-BlockId PrefixCache::first_sibling(BlockId parent, const TokenId* tokens, int count) const {
+PrefixCache::NodeId PrefixCache::first_sibling(NodeId parent, const TokenId* tokens,
+                                               int count) const {
   const SiblingList* const list = siblings_.find(hash_of(parent, tokens, count));
-  return list == nullptr ? kNoBlock : list->head;
+  return list == nullptr ? kNoNode : list->head;
 }
 
 // A node below `parent` that begins with these tokens, and ends with them where there is one.
-BlockId PrefixCache::find_head(BlockId parent, const TokenId* tokens, int count) const {
-  const BlockId head = first_sibling(parent, tokens, count);
-  if (head == kNoBlock) return kNoBlock;
-  const Node& node = nodes_[index(head)];
-  const bool same = node.parent == parent && std::equal(tokens, tokens + count, node.tokens);
-  return same ? head : kNoBlock;
+PrefixCache::NodeId PrefixCache::find_head(NodeId parent, const TokenId* tokens, int count) const {
+  const NodeId head = first_sibling(parent, tokens, count);
+  if (head == kNoNode) return kNoNode;
+  const bool same =
+      node(head).parent == parent && std::equal(tokens, tokens + count, node(head).tokens);
+  return same ? head : kNoNode;
 }
 
-BlockId PrefixCache::find_full_block(BlockId parent, const TokenId* tokens) const {
-  const BlockId* const found = full_blocks_.find(full_block_hash(parent, tokens));
-  if (found == nullptr) return kNoBlock;
-  const Node& node = nodes_[index(*found)];
-  const bool same = node.parent == parent && std::equal(tokens, tokens + kBlockSize, node.tokens);
-  return same ? *found : kNoBlock;
+PrefixCache::NodeId PrefixCache::find_full_block(NodeId parent, const TokenId* tokens) const {
+  const NodeId* const found = full_blocks_.find(full_block_hash(parent, tokens));
+  if (found == nullptr) return kNoNode;
+  const bool same =
+      node(*found).parent == parent && std::equal(tokens, tokens + kBlockSize, node(*found).tokens);
+  return same ? *found : kNoNode;
 }
 
-bool PrefixCache::is_evictable_partial(BlockId block) const {
-  return nodes_[index(block)].num_tokens < kBlockSize && pool_.is_evictable(block);
+bool PrefixCache::is_evictable_partial(NodeId id) const {
+  return node(id).num_tokens < kBlockSize && pool_.is_evictable(node(id).block);
 }
 
 PrefixMatch PrefixCache::match(int name_space, std::span<const TokenId> tokens) const {
   PrefixMatch result;
-  BlockId parent = root(name_space);
+  NodeId parent = root(name_space);
   std::size_t done = 0;
   while (done + kBlockSize <= tokens.size()) {
-    const BlockId node = find_full_block(parent, tokens.data() + done);
-    if (node == kNoBlock) break;
-    result.blocks.push_back(node);
-    parent = node;
+    const NodeId id = find_full_block(parent, tokens.data() + done);
+    if (id == kNoNode) break;
+    if (node(id).block != kNoBlock) {
+      result.blocks.push_back(node(id).block);
+    } else {
+      result.host.push_back(to_number(node(id).host));
+    }
+    parent = id;
     done += kBlockSize;
   }
-  if (done == tokens.size()) return result;
-  const int rest = static_cast<int>(std::min<std::size_t>(tokens.size() - done, kBlockSize));
-  const TokenId* const begin = tokens.data() + done;
-  BlockId at = rest < kFamilyTokens ? kNoBlock : first_sibling(parent, begin, kFamilyTokens);
-  for (; at != kNoBlock; at = nodes_[index(at)].next[kFamilyTokens - 1]) {
-    const Node& node = nodes_[index(at)];
-    if (node.parent != parent) continue;
-    const int common = common_prefix(begin, node.tokens, std::min(rest, node.num_tokens));
+  // Nothing below what the host alone has is in the pool.
+  if (done < tokens.size() && result.host.empty()) {
+    match_partial(parent, tokens.subspan(done), result);
+  }
+  return result;
+}
+
+// Of blocks in the pool.
+void PrefixCache::match_partial(NodeId parent, std::span<const TokenId> tokens,
+                                PrefixMatch& result) const {
+  const int rest = static_cast<int>(std::min<std::size_t>(tokens.size(), kBlockSize));
+  const TokenId* const begin = tokens.data();
+  NodeId at = rest < kFamilyTokens ? kNoNode : first_sibling(parent, begin, kFamilyTokens);
+  for (; at != kNoNode; at = node(at).next[kFamilyTokens - 1]) {
+    const Node& one = node(at);
+    if (one.parent != parent || one.block == kNoBlock) continue;
+    const int common = common_prefix(begin, one.tokens, std::min(rest, one.num_tokens));
     // Of equal matches, one that can be taken over in place saves a copy.
-    const bool in_place = common == node.num_tokens && pool_.is_evictable(at);
+    const bool in_place = common == one.num_tokens && pool_.is_evictable(one.block);
     if (common > result.num_partial || (common == result.num_partial && in_place)) {
-      result.partial = at;
+      result.partial = one.block;
       result.num_partial = common;
     }
   }
   for (int count = std::min(rest, kFamilyTokens - 1); count > result.num_partial; --count) {
-    result.partial = find_head(parent, begin, count);
-    if (result.partial != kNoBlock) result.num_partial = count;
+    const NodeId head = find_head(parent, begin, count);
+    if (head == kNoNode || node(head).block == kNoBlock) continue;
+    result.partial = node(head).block;
+    result.num_partial = count;
   }
-  return result;
 }
 
 BlockId PrefixCache::allocate() {
@@ -103,136 +125,220 @@ BlockId PrefixCache::allocate() {
   if (pool_.adapter_of(victim) != 0) {
     pool_.free_adapter(victim);
   } else {
-    detach(victim);
+    evict(victim);
     pool_.free_evictable(victim);
   }
   return pool_.take_free();
 }
 
+// To the host, where that has a place and the block is full.
+void PrefixCache::evict(BlockId block) {
+  const NodeId id = node_of_[index(block)];
+  if (node(id).num_tokens < kBlockSize) return detach(id);
+  if (node(id).host != kNoBlock) {
+    host_.pin(node(id).host);
+  } else {
+    const BlockId host = take_host();
+    if (host == kNoBlock) return detach(id);
+    set_host(id, host);
+    moves_.push_back({block, to_number(host)});
+  }
+  host_.unpin(node(id).host, true);  // the youngest now
+  set_block(id, kNoBlock);
+}
+
+// A free one, else the least recently moved one, pinned; kNoBlock where there is none.
+BlockId PrefixCache::take_host() {
+  if (host_.num_free() == 0 && host_.num_evictable() > 0) drop_oldest_host();
+  return host_.take_free();
+}
+
+void PrefixCache::drop_oldest_host() {
+  const BlockId oldest = host_.oldest_evictable();
+  const NodeId id = node_of_host_[index(oldest)];
+  if (node(id).block != kNoBlock) {
+    set_host(id, kNoBlock);
+  } else {
+    detach(id);
+  }
+  host_.free_evictable(oldest);
+}
+
+void PrefixCache::fetch(std::span<const BlockId> host, std::vector<BlockId>& to) {
+  // All of them first: each allocation may move another block out.
+  for (const BlockId number : host) host_.pin(to_host(number));
+  for (const BlockId number : host) {
+    const BlockId block = allocate();
+    LMTP_CHECK(block != kNoBlock, number);
+    set_block(node_of_host_[index(to_host(number))], block);
+    moves_.push_back({number, block});
+    to.push_back(block);
+  }
+  for (const BlockId number : host) host_.unpin(to_host(number), true);
+}
+
+void PrefixCache::clear() {
+  while (host_.num_evictable() > 0) drop_oldest_host();
+  while (pool_.num_evictable() > 0) {
+    const BlockId block = pool_.oldest_evictable();
+    LMTP_CHECK(pool_.adapter_of(block) == 0, block);
+    detach(node_of_[index(block)]);
+    pool_.free_evictable(block);
+  }
+  clear_moves();
+}
+
 BlockId PrefixCache::insert(BlockId parent, std::span<const TokenId> tokens, BlockId block) {
-  LMTP_CHECK(!tokens.empty() && tokens.size() <= kBlockSize, tokens.size());
   LMTP_CHECK(!is_indexed(block) && pool_.num_refs(block) > 0, block);
-  LMTP_CHECK(is_root(parent) || (num_tokens(parent) == kBlockSize && pool_.num_refs(parent) > 0),
+  LMTP_CHECK(parent < 0 || (num_tokens(parent) == kBlockSize && pool_.num_refs(parent) > 0),
              parent);
+  return insert_below(parent_of(parent), tokens, block);
+}
+
+BlockId PrefixCache::insert_below(NodeId parent, std::span<const TokenId> tokens, BlockId block) {
+  LMTP_CHECK(!tokens.empty() && tokens.size() <= kBlockSize, tokens.size());
   const int size = static_cast<int>(tokens.size());
-  if (size == kBlockSize) {
-    const bool is_taken = full_blocks_.find(full_block_hash(parent, tokens.data())) != nullptr;
-    if (is_taken) return find_full_block(parent, tokens.data());
+  if (size == kBlockSize && full_blocks_.find(full_block_hash(parent, tokens.data())) != nullptr) {
+    const NodeId same = find_full_block(parent, tokens.data());
+    if (same == kNoNode) return kNoBlock;
+    if (node(same).block == kNoBlock) set_block(same, block);  // computed again
+    return node(same).block;
   }
   if (size < kFamilyTokens) {
-    const BlockId head = find_head(parent, tokens.data(), size);
-    if (head != kNoBlock) return num_tokens(head) == size ? head : kNoBlock;
+    const NodeId head = find_head(parent, tokens.data(), size);
+    if (head != kNoNode) return node(head).num_tokens == size ? node(head).block : kNoBlock;
   }
-  BlockId at =
-      size < kFamilyTokens ? kNoBlock : first_sibling(parent, tokens.data(), kFamilyTokens);
-  while (at != kNoBlock) {
-    const Node& node = nodes_[index(at)];
-    const BlockId next = node.next[kFamilyTokens - 1];
-    const int common = node.parent != parent ? 0
-                                             : common_prefix(tokens.data(), node.tokens,
-                                                             std::min(size, node.num_tokens));
-    if (common == size) return node.num_tokens == size ? at : kNoBlock;
+  NodeId at = size < kFamilyTokens ? kNoNode : first_sibling(parent, tokens.data(), kFamilyTokens);
+  while (at != kNoNode) {
+    const Node& one = node(at);
+    const NodeId next = one.next[kFamilyTokens - 1];
+    const int common = one.parent != parent ? 0
+                                            : common_prefix(tokens.data(), one.tokens,
+                                                            std::min(size, one.num_tokens));
+    if (common == size) return one.num_tokens == size ? one.block : kNoBlock;
     // A shorter, unpinned node that `tokens` begin with adds nothing to the new one.
-    if (common == node.num_tokens && is_evictable_partial(at)) free_partial(at);
+    if (common == one.num_tokens && is_evictable_partial(at)) free_partial(at);
     at = next;
   }
   for (int count = 1; count < std::min(size, kFamilyTokens); ++count) {
-    const BlockId head = find_head(parent, tokens.data(), count);
-    if (head == kNoBlock) break;  // nor has a longer one any
-    if (num_tokens(head) == count && is_evictable_partial(head)) free_partial(head);
+    const NodeId head = find_head(parent, tokens.data(), count);
+    if (head == kNoNode) break;  // nor has a longer one any
+    if (node(head).num_tokens == count && is_evictable_partial(head)) free_partial(head);
   }
   attach(parent, tokens, block);
   return block;
 }
 
 BlockId PrefixCache::extend(BlockId block, std::span<const TokenId> tokens) {
-  const Node& node = nodes_[index(block)];
-  LMTP_CHECK(node.num_tokens > 0 && node.num_tokens < kBlockSize, block, node.num_tokens);
-  LMTP_CHECK(node.num_tokens <= static_cast<int>(tokens.size()), node.num_tokens, tokens.size());
-  LMTP_CHECK(std::equal(node.tokens, node.tokens + node.num_tokens, tokens.begin()), block);
-  if (node.num_tokens == static_cast<int>(tokens.size())) return block;
-  const BlockId parent = node.parent;
-  detach(block);
-  return insert(parent, tokens, block);
+  const NodeId id = node_of_[index(block)];
+  const Node& held = node(id);
+  LMTP_CHECK(held.num_tokens > 0 && held.num_tokens < kBlockSize, block, held.num_tokens);
+  LMTP_CHECK(held.num_tokens <= static_cast<int>(tokens.size()), held.num_tokens, tokens.size());
+  LMTP_CHECK(std::equal(held.tokens, held.tokens + held.num_tokens, tokens.begin()), block);
+  if (held.num_tokens == static_cast<int>(tokens.size())) return block;
+  const NodeId parent = held.parent;
+  detach(id);
+  return insert_below(parent, tokens, block);
 }
 
 void PrefixCache::unpin_path(std::span<const BlockId> blocks) {
   for (auto at = blocks.rbegin(); at != blocks.rend(); ++at) pool_.unpin(*at, is_indexed(*at));
 }
 
-void PrefixCache::attach(BlockId parent, std::span<const TokenId> tokens, BlockId block) {
+void PrefixCache::set_block(NodeId id, BlockId block) {
+  Node& changed = node(id);
+  if (changed.block != kNoBlock) node_of_[index(changed.block)] = 0;
+  if (block != kNoBlock) node_of_[index(block)] = id;
+  changed.block = block;
+}
+
+void PrefixCache::set_host(NodeId id, BlockId host) {
+  Node& changed = node(id);
+  if (changed.host != kNoBlock) node_of_host_[index(changed.host)] = 0;
+  if (host != kNoBlock) node_of_host_[index(host)] = id;
+  changed.host = host;
+}
+
+void PrefixCache::attach(NodeId parent, std::span<const TokenId> tokens, BlockId block) {
   trim_siblings(parent, tokens.data(), static_cast<int>(tokens.size()));
-  Node& node = nodes_[index(block)];
-  node.parent = parent;
-  node.num_tokens = static_cast<int>(tokens.size());
-  std::copy(tokens.begin(), tokens.end(), node.tokens);
-  if (node.num_tokens == kBlockSize) {
-    full_blocks_.find_or_add(full_block_hash(parent, node.tokens)) = block;
+  LMTP_CHECK(!free_nodes_.empty());
+  const NodeId id = free_nodes_.back();
+  free_nodes_.pop_back();
+  Node& added = node(id);
+  added.parent = parent;
+  added.num_tokens = static_cast<int>(tokens.size());
+  std::copy(tokens.begin(), tokens.end(), added.tokens);
+  set_block(id, block);
+  if (added.num_tokens == kBlockSize) {
+    full_blocks_.find_or_add(full_block_hash(parent, added.tokens)) = id;
   }
-  for (int count = 1; count <= num_lists(node); ++count) add_sibling(block, count);
-  node.is_listed = true;
-  if (!is_root(parent)) ++nodes_[index(parent)].num_children;
+  for (int count = 1; count <= num_lists(added); ++count) add_sibling(id, count);
+  added.is_listed = true;
+  if (!is_root(parent)) ++node(parent).num_children;
 }
 
-void PrefixCache::detach(BlockId block) {
-  Node& node = nodes_[index(block)];
-  LMTP_CHECK(node.num_tokens > 0 && node.num_children == 0, block, node.num_children);
-  if (node.num_tokens == kBlockSize) full_blocks_.erase(full_block_hash(node.parent, node.tokens));
-  for (int count = num_lists(node) - (node.is_listed ? 0 : 1); count > 0; --count) {
-    remove_sibling(block, count);
+// The states of its blocks are the caller's to change.
+void PrefixCache::detach(NodeId id) {
+  Node& gone = node(id);
+  LMTP_CHECK(gone.num_tokens > 0 && gone.num_children == 0, id, gone.num_children);
+  if (gone.num_tokens == kBlockSize) full_blocks_.erase(full_block_hash(gone.parent, gone.tokens));
+  for (int count = num_lists(gone) - (gone.is_listed ? 0 : 1); count > 0; --count) {
+    remove_sibling(id, count);
   }
-  if (!is_root(node.parent)) --nodes_[index(node.parent)].num_children;
-  node.num_tokens = 0;
-  node.parent = kNoBlock;
-  node.is_listed = false;
+  if (!is_root(gone.parent)) --node(gone.parent).num_children;
+  set_block(id, kNoBlock);
+  set_host(id, kNoBlock);
+  gone.num_tokens = 0;
+  gone.parent = kNoNode;
+  gone.is_listed = false;
+  free_nodes_.push_back(id);
 }
 
-void PrefixCache::free_partial(BlockId block) {
-  detach(block);
+void PrefixCache::free_partial(NodeId id) {
+  const BlockId block = node(id).block;
+  detach(id);
   pool_.free_evictable(block);
 }
 
 // At the head, or behind the head that ends with the tokens that the list has in common.
-void PrefixCache::add_sibling(BlockId block, int count) {
-  Node& node = nodes_[index(block)];
+void PrefixCache::add_sibling(NodeId id, int count) {
+  Node& added = node(id);
   const int at = count - 1;
-  SiblingList& list = siblings_.find_or_add(hash_of(node.parent, node.tokens, count));
-  const bool is_behind = count < kFamilyTokens && list.head != kNoBlock &&
-                         num_tokens(list.head) == count && node.num_tokens > count;
-  node.prev[at] = is_behind ? list.head : kNoBlock;
-  node.next[at] = is_behind ? nodes_[index(list.head)].next[at] : list.head;
-  (node.next[at] == kNoBlock ? list.tail : nodes_[index(node.next[at])].prev[at]) = block;
-  (is_behind ? nodes_[index(list.head)].next[at] : list.head) = block;
+  SiblingList& list = siblings_.find_or_add(hash_of(added.parent, added.tokens, count));
+  const bool is_behind = count < kFamilyTokens && list.head != kNoNode &&
+                         node(list.head).num_tokens == count && added.num_tokens > count;
+  added.prev[at] = is_behind ? list.head : kNoNode;
+  added.next[at] = is_behind ? node(list.head).next[at] : list.head;
+  (added.next[at] == kNoNode ? list.tail : node(added.next[at]).prev[at]) = id;
+  (is_behind ? node(list.head).next[at] : list.head) = id;
   ++list.size;
 }
 
-void PrefixCache::remove_sibling(BlockId block, int count) {
-  const Node& node = nodes_[index(block)];
+void PrefixCache::remove_sibling(NodeId id, int count) {
   const int at = count - 1;
-  const std::uint64_t hash = hash_of(node.parent, node.tokens, count);
+  const std::uint64_t hash = hash_of(node(id).parent, node(id).tokens, count);
   SiblingList* const list = siblings_.find(hash);
-  LMTP_CHECK(list != nullptr, block);
-  const BlockId prev = node.prev[at];
-  const BlockId next = node.next[at];
-  (prev == kNoBlock ? list->head : nodes_[index(prev)].next[at]) = next;
-  (next == kNoBlock ? list->tail : nodes_[index(next)].prev[at]) = prev;
+  LMTP_CHECK(list != nullptr, id);
+  const NodeId prev = node(id).prev[at];
+  const NodeId next = node(id).next[at];
+  (prev == kNoNode ? list->head : node(prev).next[at]) = next;
+  (next == kNoNode ? list->tail : node(next).prev[at]) = prev;
   if (--list->size == 0) siblings_.erase(hash);
 }
 
 // Keeps the list that is searched within its limit before an addition. Pinned partial nodes stay:
 // there are no more of them than running sequences.
-void PrefixCache::trim_siblings(BlockId parent, const TokenId* tokens, int size) {
+void PrefixCache::trim_siblings(NodeId parent, const TokenId* tokens, int size) {
   if (size < kFamilyTokens) return;
   const SiblingList* const list = siblings_.find(hash_of(parent, tokens, kFamilyTokens));
   if (list == nullptr || list->size < kMaxSiblings) return;
-  for (BlockId at = list->tail; at != kNoBlock;) {
-    Node& node = nodes_[index(at)];
-    if (node.num_tokens == kBlockSize) {
-      node.is_listed = false;
+  for (NodeId at = list->tail; at != kNoNode;) {
+    if (node(at).num_tokens == kBlockSize) {
+      node(at).is_listed = false;
       return remove_sibling(at, kFamilyTokens);
     }
     if (is_evictable_partial(at)) return free_partial(at);
-    at = node.prev[kFamilyTokens - 1];
+    at = node(at).prev[kFamilyTokens - 1];
   }
 }
 
@@ -241,29 +347,55 @@ void PrefixCache::check_invariants() const {
                  pool_.num_total(),
              pool_.num_free(), pool_.num_evictable(), pool_.num_pinned(), pool_.num_adapter(),
              pool_.num_total());
+  LMTP_CHECK(host_.num_free() + host_.num_evictable() == host_.num_total(), host_.num_free(),
+             host_.num_evictable(), host_.num_total());
+  for (BlockId block = 1; block <= pool_.num_total(); ++block) {
+    const NodeId id = node_of_[index(block)];
+    LMTP_CHECK(id == 0 || node(id).block == block, block, id);
+    LMTP_CHECK(!pool_.is_evictable(block) || id != 0, block);
+    LMTP_CHECK(!pool_.is_free(block) || id == 0, block);
+    LMTP_CHECK(pool_.adapter_of(block) == 0 || id == 0, block);
+  }
+  for (BlockId host = 1; host <= host_.num_total(); ++host) {
+    const NodeId id = node_of_host_[index(host)];
+    LMTP_CHECK(host_.is_free(host) == (id == 0), host, id);
+    LMTP_CHECK(id == 0 || node(id).host == host, host, id);
+  }
   std::vector<int> children(nodes_.size(), 0);
   std::size_t num_full = 0;
-  for (BlockId block = 1; block <= pool_.num_total(); ++block) {
-    const Node& node = nodes_[index(block)];
-    LMTP_CHECK(!pool_.is_evictable(block) || node.num_tokens > 0, block);
-    LMTP_CHECK(!pool_.is_free(block) || node.num_tokens == 0, block);
-    LMTP_CHECK(pool_.adapter_of(block) == 0 || node.num_tokens == 0, block);
-    LMTP_CHECK(node.num_tokens > 0 || !node.is_listed, block);
-    if (node.num_tokens == 0) continue;
-    LMTP_CHECK(node.is_listed || node.num_tokens == kBlockSize, block);
-    if (node.num_tokens == kBlockSize) {
-      ++num_full;
-      LMTP_CHECK(find_full_block(node.parent, node.tokens) == block);
-    }
-    if (is_root(node.parent)) continue;
-    ++children[index(node.parent)];
-    LMTP_CHECK(num_tokens(node.parent) == kBlockSize, block, node.parent);
-    LMTP_CHECK(pool_.num_refs(block) == 0 || pool_.num_refs(node.parent) > 0, block, node.parent);
+  std::size_t num_used = 0;
+  for (NodeId id = 1; id < static_cast<NodeId>(nodes_.size()); ++id) {
+    check_node(id);
+    num_used += node(id).num_tokens > 0 ? 1 : 0;
+    num_full += node(id).num_tokens == kBlockSize ? 1 : 0;
+    if (node(id).num_tokens > 0 && !is_root(node(id).parent)) ++children[index(node(id).parent)];
   }
   LMTP_CHECK(num_full == full_blocks_.size(), num_full, full_blocks_.size());
-  for (BlockId block = 1; block <= pool_.num_total(); ++block) {
-    LMTP_CHECK(children[index(block)] == nodes_[index(block)].num_children, block);
+  LMTP_CHECK(num_used + free_nodes_.size() + 1 == nodes_.size(), num_used, free_nodes_.size());
+  for (NodeId id = 1; id < static_cast<NodeId>(nodes_.size()); ++id) {
+    LMTP_CHECK(children[index(id)] == node(id).num_children, id);
   }
+}
+
+void PrefixCache::check_node(NodeId id) const {
+  const Node& one = node(id);
+  const bool in_pool = one.block != kNoBlock;
+  LMTP_CHECK((one.num_tokens > 0) == (in_pool || one.host != kNoBlock), id);
+  LMTP_CHECK(one.num_tokens > 0 || !one.is_listed, id);
+  if (one.num_tokens == 0) return;
+  LMTP_CHECK(!in_pool || node_of_[index(one.block)] == id, id, one.block);
+  LMTP_CHECK(one.host == kNoBlock || node_of_host_[index(one.host)] == id, id, one.host);
+  if (one.num_tokens == kBlockSize) {
+    LMTP_CHECK(find_full_block(one.parent, one.tokens) == id);
+  } else {
+    LMTP_CHECK(one.is_listed && one.host == kNoBlock, id);
+  }
+  if (is_root(one.parent)) return;
+  const Node& parent = node(one.parent);
+  LMTP_CHECK(parent.num_tokens == kBlockSize, id, one.parent);
+  LMTP_CHECK(!in_pool || parent.block != kNoBlock, id, one.parent);
+  LMTP_CHECK(!in_pool || pool_.num_refs(one.block) == 0 || pool_.num_refs(parent.block) > 0, id,
+             one.parent);
 }
 
 }  // namespace lmtp::cache

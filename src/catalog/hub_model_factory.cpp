@@ -13,6 +13,7 @@
 #include "lmtp/aici/process_runtime.h"
 #include "lmtp/base/log.h"
 #include "lmtp/base/text.h"
+#include "lmtp/cache/kv_size.h"
 #include "lmtp/catalog/device_choice.h"
 #include "lmtp/catalog/dtype_choice.h"
 #include "lmtp/model/causal_lm.h"
@@ -78,6 +79,23 @@ Result<std::optional<kernels::ElementType>> kv_cache_type_of(const std::string& 
                  "bfloat16"};
   }
   return type;
+}
+
+// But for its types, its KV cache and the context.
+agent::AgentOptions agent_options(const ModelSource& source, const model::ModelConfig& config,
+                                  const ModelOptions& options, std::optional<int> cuda_device) {
+  agent::AgentOptions agent;
+  agent.source = source;
+  agent.config = config;
+  agent.cuda_device = cuda_device;
+  agent.num_threads = options.num_threads;
+  agent.batch = options.batch;
+  agent.force = options.force;
+  if (cuda_device) {
+    agent.swap_bytes =
+        options.swap_bytes.value_or(default_swap_bytes(agent::available_memory_bytes()));
+  }
+  return agent;
 }
 
 // Sets the agent's types, and `reason` if that of the weights is not the usual default. Returns the
@@ -206,14 +224,8 @@ Result<registry::ServedModel> HubModelFactory::make(const ModelSource& source) c
   const int longest = options_.context_length > 0
                           ? std::min(options_.context_length, config->context_length)
                           : config->context_length;
-  agent::AgentOptions agent;
-  agent.source = source;
-  agent.config = *config;
-  agent.cuda_device = cuda_device_;
+  agent::AgentOptions agent = agent_options(source, *config, options_, cuda_device_);
   agent.on_device_gone = on_device_gone_;
-  agent.num_threads = options_.num_threads;
-  agent.batch = options_.batch;
-  agent.force = options_.force;
   agent.context_length = std::min(longest, kContextOfLeast);
   std::string dtype_reason;
   const Result<agent::ModelMemory> memory =

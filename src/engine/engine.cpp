@@ -176,6 +176,7 @@ void Engine::Impl::start_over(const std::string& why) {
   scheduler.reset();
   fail_all({ErrorCode::kInternal, "internal: the engine failed: " + why});
   scheduler = make_scheduler(agent->info(), limits, options, counters);
+  pace.set_fetch_time(agent->info().fetch_time);
 }
 
 void Engine::Impl::take_commands() {

@@ -1,5 +1,6 @@
 #include "lmtp/engine/metric_table.h"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <ctime>
@@ -161,6 +162,18 @@ const MetricRow kTable[] = {
     {.field = "kv_cache_bytes", .name = "kv_cache_bytes", .type = kGauge,
      .help = "Memory of the KV cache.",
      .value = [](Stats s) { return static_cast<double>(s.agent.kv_bytes); }},
+    {.field = "num_host_blocks", .name = "host_cache_blocks", .type = kGauge,
+     .help = "Blocks of the host for what is evicted from the KV cache.",
+     .value = [](Stats s) { return static_cast<double>(s.agent.num_host_blocks); }},
+    {.field = "num_host_blocks_used", .name = "host_cache_blocks_used", .type = kGauge,
+     .help = "Of these, not empty.", .value = number<&EngineStats::num_host_blocks_used>},
+    {.field = "num_swapped_out", .name = "host_cache_swapped_out_total",
+     .help = "Blocks that went to the host.", .value = number<&EngineStats::num_swapped_out>},
+    {.field = "num_swapped_in", .name = "host_cache_swapped_in_total",
+     .help = "Blocks that came back from there.", .value = number<&EngineStats::num_swapped_in>},
+    {.field = "num_host_hits", .name = "host_cache_hits_total",
+     .help = "Requests and preempted ones for which some did.",
+     .value = number<&EngineStats::num_host_hits>},
 
     {.name = "request_success_total",
      .help = "Requests that finished, by finish_reason.",
@@ -225,11 +238,17 @@ const MetricRow kTable[] = {
      .label = "finished_reason", .label_values = kVllmReasons},
     {.vllm = "vllm:gpu_cache_usage_perc", .type = kGauge,
      .help = "As kv_cache_usage_perc: its older name.", .value = kv_cache_usage},
+    {.vllm = "vllm:cpu_cache_usage_perc", .type = kGauge,
+     .help = "The part of the host's blocks that is in use; 1 is all.",
+     .value = [](Stats s) {
+       return static_cast<double>(s.num_host_blocks_used) / std::max(1, s.agent.num_host_blocks);
+     }},
     {.vllm = "vllm:cache_config_info", .type = kGauge,
      .help = "The KV cache, by labels.", .value = [](Stats) { return 1.0; },
      .info = [](Stats s) -> std::vector<std::pair<std::string, std::string>> {
        return {{"block_size", std::to_string(kBlockSize)},
                {"num_gpu_blocks", std::to_string(s.agent.num_blocks)},
+               {"num_cpu_blocks", std::to_string(s.agent.num_host_blocks)},
                {"enable_prefix_caching", "True"}};
      }},
     {.vllm = "vllm:lora_requests_info", .type = kGauge,

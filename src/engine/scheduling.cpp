@@ -27,6 +27,7 @@ std::unique_ptr<scheduler::Scheduler> make_scheduler(const scheduler::AgentInfo&
                                                      const scheduler::SchedulerCounters& counters) {
   scheduler::SchedulerOptions scheduling;
   scheduling.num_blocks = agent.num_blocks;
+  scheduling.num_host_blocks = agent.num_host_blocks;
   scheduling.context_length = limits.total_tokens_max();
   scheduling.batch = options.batch;
   scheduling.debug = options.debug;
@@ -67,6 +68,7 @@ void read_counters(const scheduler::Scheduler& scheduler, EngineStats& stats) {
   stats.num_blocks_free = scheduler.pool().num_free();
   stats.num_blocks_evictable = scheduler.pool().num_evictable();
   stats.num_blocks_pinned = scheduler.pool().num_pinned();
+  stats.num_host_blocks_used = scheduler.host_pool().num_evictable();
   stats.num_blocks_adapter = scheduler.pool().num_adapter();
   stats.running_adapters = scheduler.running_adapters();
   stats.waiting_adapters = scheduler.waiting_adapters();

@@ -1,7 +1,10 @@
 #include "step_pace.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <limits>
+
+#include "lmtp/base/ids.h"
 
 namespace lmtp::engine {
 namespace {
@@ -45,6 +48,14 @@ scheduler::StepLimits StepPace::limits(const scheduler::DebugOptions& options) c
   }
   if (options.max_alone_ms > 0) {
     limits.alone = tokens_within(std::chrono::milliseconds(options.max_alone_ms));
+  }
+  if (fetch_time_.count() > 0) {
+    if (seconds_per_token_ > 0.0 && Duration(fetch_time_) > time_for(kBlockSize)) {
+      limits.fetched = 0;
+    } else if (options.max_prefill_ms > 0) {
+      const auto most = std::chrono::milliseconds(options.max_prefill_ms) / fetch_time_;
+      limits.fetched = static_cast<int>(std::clamp<std::int64_t>(most, 1, limits.kAny));
+    }
   }
   return limits;
 }

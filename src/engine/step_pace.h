@@ -17,6 +17,9 @@ class StepPace {
   // decodes only: their time is that of reading the weights.
   void add(int num_tokens, int num_rows, Duration time);
 
+  // How long a block takes from the host; 0: there are none.
+  void set_fetch_time(std::chrono::nanoseconds time) { fetch_time_ = time; }
+
   // Before the first sample: a fixed number of tokens, zero time.
   int tokens_within(Duration time) const;
   Duration time_for(int num_tokens) const;
@@ -32,6 +35,7 @@ class StepPace {
  private:
   double seconds_per_token_ = 0.0;  // 0: not known
   double seconds_per_decode_ = 0.0;
+  std::chrono::nanoseconds fetch_time_{0};
 };
 
 }  // namespace lmtp::engine

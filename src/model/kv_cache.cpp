@@ -20,6 +20,20 @@ std::int64_t keys_bytes(const kernels::KvLayer& layer) {
   return layer.num_blocks * layer.block_size() * kernels::element_size(layer.type);
 }
 
+std::vector<kernels::KvLayer> make_layers(const std::vector<KvSpec>& specs, int num_blocks,
+                                          kernels::ElementType type,
+                                          const kernels::Memory& memory) {
+  std::vector<kernels::KvLayer> layers;
+  auto* next = static_cast<std::byte*>(memory.data());
+  for (const KvSpec& spec : specs) {
+    kernels::KvLayer& layer = layers.emplace_back(make_layer(spec, num_blocks, type));
+    layer.keys = next;
+    layer.values = next + keys_bytes(layer);
+    next += 2 * keys_bytes(layer);
+  }
+  return layers;
+}
+
 }  // namespace
 
 std::vector<KvSpec> kv_specs(const ModelConfig& config) {
@@ -37,8 +51,8 @@ std::int64_t kv_block_bytes(const std::vector<KvSpec>& specs, kernels::ElementTy
 }
 
 KvCache::KvCache(const std::vector<KvSpec>& specs, int num_blocks, kernels::Stream& stream,
-                 kernels::ElementType type)
-    : num_blocks_(num_blocks) {
+                 kernels::ElementType type, int num_host_blocks)
+    : num_blocks_(num_blocks), num_host_blocks_(num_host_blocks) {
   LMTP_CHECK(num_blocks >= 2, num_blocks);
   // On the host a large allocation is untouched pages: a block uses memory once it is written.
   const auto num_bytes = static_cast<std::size_t>(num_blocks * kv_block_bytes(specs, type));
@@ -47,13 +61,11 @@ KvCache::KvCache(const std::vector<KvSpec>& specs, int num_blocks, kernels::Stre
     // Kernels read whole blocks and mask the rows without a token: these must not be NaN.
     device->set_zero(stream.handle(), memory_.data(), num_bytes);
   }
-  auto* next = static_cast<std::byte*>(memory_.data());
-  for (const KvSpec& spec : specs) {
-    kernels::KvLayer& layer = layers_.emplace_back(make_layer(spec, num_blocks, type));
-    layer.keys = next;
-    layer.values = next + keys_bytes(layer);
-    next += 2 * keys_bytes(layer);
-  }
+  layers_ = make_layers(specs, num_blocks, type, memory_);
+  if (num_host_blocks == 0) return;
+  host_memory_ = kernels::Memory::allocate_pinned(
+      stream.backend(), static_cast<std::size_t>(num_host_blocks * kv_block_bytes(specs, type)));
+  host_layers_ = make_layers(specs, num_host_blocks, type, host_memory_);
 }
 
 const kernels::KvLayer& KvCache::layer(int index) const {
@@ -81,7 +93,14 @@ void KvCache::append_pieces(BlockId block, std::vector<void*>& to) const {
 void KvCache::copy_blocks(kernels::Stream& stream, const kernels::KvCopy* copies,
                           std::int64_t count) const {
   if (count == 0) return;
-  for (const kernels::KvLayer& layer : layers_) kernels::kv_copy(stream, layer, copies, count);
+  kernels::KvCopies all{.copies = copies, .count = count, .num_host_blocks = num_host_blocks_};
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    if (num_host_blocks_ > 0) {
+      all.host_keys = host_layers_[i].keys;
+      all.host_values = host_layers_[i].values;
+    }
+    kernels::kv_copy(stream, layers_[i], all);
+  }
 }
 
 }  // namespace lmtp::model

@@ -21,7 +21,9 @@ SchedulerEvent error_event(const Sequence& sequence, Error error) {
 int Scheduler::min_blocks(int context_length) { return blocks_for(context_length) + 1; }
 
 Scheduler::Scheduler(SchedulerOptions options)
-    : options_(std::move(options)), pool_(options_.num_blocks), prefix_cache_(pool_) {
+    : options_(std::move(options)),
+      pool_(options_.num_blocks),
+      prefix_cache_(pool_, options_.num_host_blocks) {
   LMTP_CHECK(options_.num_blocks >= min_blocks(options_.context_length), options_.num_blocks,
              options_.context_length);
   LMTP_CHECK(options_.vocab_size >= 1, options_.vocab_size);
@@ -92,6 +94,9 @@ const StepPlan& Scheduler::plan(const StepLimits& limits) {
   preempt_for_shares();
   admissions_over_ = has_refused_ = false;
   holds_back_ = has_to_hold_back();
+  fetched_left_ = limits.fetched;
+  fetches_ = limits.fetched > 0;
+  has_fetched_ = false;
   plan_decodes();
   divide(limits);
   plan_admissions();
@@ -413,6 +418,8 @@ std::vector<SchedulerEvent>& Scheduler::abort(const Error& error) {
   // Nor may the agent know what the plan said of the others.
   while (!running_.empty()) requeue(*running_.back());
   free_adapters();
+  // Nor be moved what was to be, which others may have been given since.
+  if (prefix_cache_.host().num_total() > 0) prefix_cache_.clear();
   return events_;
 }
 

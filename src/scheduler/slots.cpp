@@ -1,5 +1,5 @@
 // The part of Scheduler that gives slots to running sequences, and notes what an agent is to know
-// of them.
+// of them and of blocks.
 #include <cstddef>
 #include <utility>
 #include <vector>
@@ -21,6 +21,18 @@ void Scheduler::send_changes(StepPlan& plan) {
     start.params = sequence.params;
     sequence.is_slot_known = true;
   }
+  send_moves(plan);
+}
+
+// Before the plan's own copies: what those read may have come from the host.
+void Scheduler::send_moves(StepPlan& plan) {
+  std::size_t at = 0;
+  for (const cache::BlockMove& move : prefix_cache_.moves()) {
+    plan.copies.insert(plan.copies.begin() + static_cast<std::ptrdiff_t>(at++),
+                       {move.from, move.to, kBlockSize});
+    counters_.num_swapped_out += move.to > pool_.num_total() ? 1 : 0;
+  }
+  prefix_cache_.clear_moves();
 }
 
 void Scheduler::take_slot(Sequence& sequence) {

@@ -82,7 +82,8 @@ class StreamBits : public ::testing::TestWithParam<Where> {
  protected:
   // num_blocks: of the KV cache; 0: as many as all streams need.
   static std::unique_ptr<engine::Engine> make_engine(int num_blocks = 0,
-                                                     const scheduler::DebugOptions& debug = {}) {
+                                                     const scheduler::DebugOptions& debug = {},
+                                                     int num_host_blocks = 0) {
     agent::AgentOptions options;
     options.source.folder = source_dir() + "/tests/goldens/checkpoints/five-heads-f16";
     options.source.name = options.source.folder;
@@ -90,9 +91,10 @@ class StreamBits : public ::testing::TestWithParam<Where> {
     options.num_threads = 1;
     options.context_length = kContext;
     options.batch.max_tokens = 64;
-    options.kv_cache_bytes =
-        (num_blocks > 0 ? num_blocks : 600) *
+    const std::int64_t block_bytes =
         model::kv_block_bytes(model::kv_specs(options.config), agent::kv_type(options));
+    options.kv_cache_bytes = (num_blocks > 0 ? num_blocks : 600) * block_bytes;
+    options.swap_bytes = num_host_blocks * block_bytes;
     if (GetParam() == Where::kDevice) {
       options.cuda_device = 0;
       options.debug.backend = &device_under_test();

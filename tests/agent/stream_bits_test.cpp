@@ -17,6 +17,7 @@ namespace {
 
 using testing::expect_same;
 using testing::expect_tail;
+using testing::kContext;
 using testing::Outcome;
 using testing::OutcomeSink;
 using testing::prompt_of;
@@ -75,6 +76,31 @@ TEST_P(StreamBitsTest, EachKindOfRowHasItsBitsInAStepAhead) {
   const engine::EngineStats stats = engine->stats();
   EXPECT_EQ(stats.num_steps_ahead >= stats.num_steps - 3, GetParam() == Where::kDevice)
       << stats.num_steps_ahead << " of " << stats.num_steps;
+}
+
+// Streams set back for lack of blocks, and prompts that come again.
+TEST_P(StreamBitsTest, WhatComesBackFromTheHostHasItsBits) {
+  constexpr int kBlocks = kContext / kBlockSize + 2;
+  const auto plain = make_engine();
+  std::vector<Request> requests = make_requests(1, 6);
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    requests[i].prompt = prompt_of(static_cast<int>(i) + 20, 60);
+    requests[i].params.max_tokens = 12;
+  }
+  const auto wanted = run_alone(*plain, requests);
+  const auto engine = make_engine(kBlocks, {}, 60);
+  for (int round = 0; round < 2; ++round) {
+    const auto got = run(*engine, requests);
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      SCOPED_TRACE(i);
+      expect_tail(got[i], wanted[i]);
+    }
+  }
+  const engine::EngineStats stats = engine->stats();
+  EXPECT_EQ(stats.agent.num_host_blocks, 60);
+  EXPECT_GT(stats.num_swapped_out, 0);
+  EXPECT_GE(stats.num_swapped_in, 3) << "a prompt's full blocks";
+  EXPECT_GE(stats.num_cached_tokens, 3 * kBlockSize);
 }
 
 // As it waits, in its prefill, scoring and decoding.

@@ -247,5 +247,146 @@ TEST(PrefixCacheSiblings, UnpinnedPartialBlocksBeyondTheLimitAreFreed) {
   cache.check_invariants();
 }
 
+// With five blocks of the pool, and blocks of the host, numbered from 6 on.
+class HostBlocksTest : public ::testing::Test {
+ protected:
+  explicit HostBlocksTest(int num_host_blocks = 10) : cache_(pool_, num_host_blocks) {}
+
+  std::vector<BlockId> add(const std::vector<TokenId>& tokens) {
+    std::vector<BlockId> path;
+    for (std::size_t at = 0; at < tokens.size(); at += kBlockSize) {
+      const BlockId block = cache_.allocate();
+      const auto held =
+          std::span(tokens).subspan(at, std::min<std::size_t>(kBlockSize, tokens.size() - at));
+      EXPECT_EQ(cache_.insert(path.empty() ? PrefixCache::root(0) : path.back(), held, block),
+                block);
+      path.push_back(block);
+    }
+    return path;
+  }
+  void add_idle(const std::vector<TokenId>& tokens) {
+    cache_.unpin_path(add(tokens));
+    cache_.check_invariants();
+  }
+  std::vector<BlockId> fetch(const PrefixMatch& match) {
+    for (const BlockId block : match.blocks) pool_.pin(block);
+    std::vector<BlockId> path = match.blocks;
+    cache_.fetch(match.host, path);
+    cache_.check_invariants();
+    return path;
+  }
+  bool is_host(BlockId block) const { return block > pool_.num_total(); }
+
+  BlockPool pool_{6};
+  PrefixCache cache_;
+};
+
+class FewHostBlocksTest : public HostBlocksTest {
+ protected:
+  FewHostBlocksTest() : HostBlocksTest(3) {}
+};
+
+TEST_F(HostBlocksTest, WhatIsEvictedGoesThereAndComesBack) {
+  const auto first = counting(0, 2 * kBlockSize);
+  add_idle(first);
+  EXPECT_TRUE(cache_.moves().empty());
+  add_idle(counting(100, 4 * kBlockSize));  // one block short: the deepest goes
+  ASSERT_EQ(cache_.moves().size(), 1U);
+  EXPECT_TRUE(is_host(cache_.moves()[0].to));
+  const PrefixMatch match = cache_.match(0, first);
+  EXPECT_EQ(match.blocks.size(), 1U);
+  EXPECT_EQ(match.host, std::vector<BlockId>{cache_.moves()[0].to});
+  EXPECT_EQ(match.num_tokens(), 2 * kBlockSize);
+  cache_.clear_moves();
+  const std::vector<BlockId> path = fetch(match);
+  ASSERT_EQ(path.size(), 2U);
+  ASSERT_EQ(cache_.moves().size(), 2U) << "another one made room";
+  EXPECT_TRUE(is_host(cache_.moves()[0].to));
+  EXPECT_EQ(cache_.moves()[1].from, match.host[0]);
+  EXPECT_EQ(cache_.moves()[1].to, path[1]);
+  EXPECT_EQ(cache_.match(0, first).blocks, path);
+  cache_.unpin_path(path);
+}
+
+// What the host has already is not copied again, and what is not full is dropped.
+TEST_F(HostBlocksTest, OnlyFullBlocksThatItDoesNotHaveAreCopied) {
+  const auto tokens = counting(0, kBlockSize + 5);
+  add_idle(tokens);
+  cache_.unpin_path(add(counting(100, 5 * kBlockSize)));
+  ASSERT_EQ(cache_.moves().size(), 1U);
+  EXPECT_EQ(cache_.match(0, tokens).num_tokens(), kBlockSize);
+  cache_.unpin_path(fetch(cache_.match(0, tokens)));
+  cache_.clear_moves();
+  std::vector<BlockId> all;
+  for (int i = 0; i < pool_.num_total(); ++i) all.push_back(cache_.allocate());
+  EXPECT_EQ(cache_.moves().size(), 4U);
+  EXPECT_EQ(cache_.match(0, tokens).host.size(), 1U);
+  cache_.check_invariants();
+}
+
+TEST_F(HostBlocksTest, WhatIsComputedAgainIsHeldByBoth) {
+  const auto tokens = counting(0, kBlockSize);
+  add_idle(tokens);
+  cache_.unpin_path(add(counting(100, 5 * kBlockSize)));
+  ASSERT_EQ(cache_.match(0, tokens).host.size(), 1U);
+  add_idle(tokens);
+  EXPECT_EQ(cache_.match(0, tokens).blocks.size(), 1U);
+  EXPECT_TRUE(cache_.match(0, tokens).host.empty());
+}
+
+TEST_F(HostBlocksTest, AllIsForgotten) {
+  const auto tokens = counting(0, 5 * kBlockSize);
+  add_idle(tokens);
+  cache_.unpin_path(add(counting(200, 2 * kBlockSize)));
+  cache_.clear();
+  EXPECT_EQ(pool_.num_free(), pool_.num_total());
+  EXPECT_EQ(cache_.host().num_free(), cache_.host().num_total());
+  EXPECT_EQ(cache_.match(0, tokens).num_tokens(), 0);
+  EXPECT_TRUE(cache_.moves().empty());
+  cache_.check_invariants();
+}
+
+// Against the tokens that each block holds, written down at each move and insertion.
+TEST_F(FewHostBlocksTest, BlocksHoldWhatIsMatchedWhateverMoves) {
+  std::mt19937 random(5);
+  std::vector<std::vector<TokenId>> holds(
+      static_cast<std::size_t>(pool_.num_total() + cache_.host().num_total()) + 1);
+  const auto at = [&](BlockId block) -> auto& { return holds[static_cast<std::size_t>(block)]; };
+  const auto carry_out = [&] {
+    for (const BlockMove& move : cache_.moves()) at(move.to) = at(move.from);
+    cache_.clear_moves();
+  };
+  int num_fetched = 0;
+  for (int round = 0; round < 5000; ++round) {
+    std::vector<TokenId> tokens;
+    const auto num_blocks = static_cast<std::size_t>(1 + random() % 4);
+    while (tokens.size() < num_blocks * kBlockSize) {
+      tokens.insert(tokens.end(), kBlockSize, static_cast<TokenId>(random() % 3));
+    }
+    const PrefixMatch match = cache_.match(0, tokens);
+    ASSERT_EQ(match.partial, kNoBlock);
+    num_fetched += static_cast<int>(match.host.size());
+    std::vector<BlockId> path = fetch(match);
+    carry_out();
+    for (std::size_t i = 0; i < num_blocks; ++i) {
+      const auto held = std::span(tokens).subspan(i * kBlockSize, kBlockSize);
+      // All tokens up to its own, on which keys and values depend.
+      const std::vector<TokenId> upto(
+          tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>((i + 1) * kBlockSize));
+      if (i == path.size()) {
+        path.push_back(cache_.allocate());
+        carry_out();
+        at(path[i]) = upto;
+        ASSERT_EQ(cache_.insert(i == 0 ? PrefixCache::root(0) : path[i - 1], held, path[i]),
+                  path[i]);
+      }
+      ASSERT_EQ(at(path[i]), upto) << round;
+    }
+    cache_.unpin_path(path);
+    cache_.check_invariants();
+  }
+  EXPECT_GT(num_fetched, 500);
+}
+
 }  // namespace
 }  // namespace lmtp::cache

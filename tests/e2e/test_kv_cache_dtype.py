@@ -91,6 +91,15 @@ def test_a_checkpoint_with_scales_of_its_own_is_refused(tmp_path):
         assert run(info_of(server.endpoint))["state"] == "ready"
 
 
+def test_a_cpu_takes_no_swap_space():
+    done = subprocess.run([bin_dir() / "lmtp-serve", "demo", "--port", "0", "--swap-space", "4"],
+                          capture_output=True, text=True, timeout=TIMEOUT_S)  # fmt: skip
+    assert done.returncode == 1
+    assert "--swap-space: " in done.stderr and "--kv-cache" in done.stderr
+    with served("--swap-space", "0") as server:
+        assert run(info_of(server.endpoint))["stats"]["num_host_blocks"] == 0
+
+
 @pytest.mark.parametrize("value", ["fp8_e5m2", "int8", "float16"])
 def test_what_cannot_be_had_says_what_can(value):
     done = subprocess.run(

@@ -46,6 +46,25 @@ TEST(StepPaceTest, FollowsAChange) {
   EXPECT_NEAR(pace.tokens_within(100ms), 100, 2);
 }
 
+TEST(StepPaceTest, BlocksComeFromTheHostWhereThatIsFasterThanComputingThem) {
+  scheduler::DebugOptions options;
+  options.max_prefill_ms = 100;
+  StepPace pace;
+  constexpr int kAny = scheduler::StepLimits::kAny;
+  EXPECT_EQ(pace.limits(options).fetched, kAny) << "there are none";
+  pace.set_fetch_time(2ms);
+  EXPECT_EQ(pace.limits(options).fetched, 50) << "not known how long computing takes";
+  pace.add(100, 1, 100ms);  // 16 ms a block
+  EXPECT_EQ(pace.limits(options).fetched, 50);
+  pace.set_fetch_time(17ms);
+  EXPECT_EQ(pace.limits(options).fetched, 0);
+  pace.set_fetch_time(15ms);
+  options.max_prefill_ms = 1;
+  EXPECT_EQ(pace.limits(options).fetched, 1);
+  options.max_prefill_ms = 0;
+  EXPECT_EQ(pace.limits(options).fetched, kAny);
+}
+
 TEST(StepPaceTest, AsManyAsAnIntHolds) {
   StepPace pace;
   pace.add(1000, 1, 1us);

@@ -304,12 +304,12 @@ TEST_P(AttentionTest, ACopiedBlockServesAsTheOriginal) {
       WorkerPool pool(1);
       Stream stream(*GetParam(), pool);
       const kernels::KvCopy out{.from = to, .to = 0, .num_tokens = num_tokens};
-      kernels::kv_copy(stream, cache.layer, &out, 1);
+      kernels::kv_copy(stream, cache.layer, {.copies = &out, .count = 1});
       const std::int64_t units = cache.layer.block_size() / cache.layer.per_unit();
       std::fill_n(cache.layer.key_units(to), units, kSpoiled);
       std::fill_n(cache.layer.value_units(to), units, kSpoiled);
       const kernels::KvCopy back{.from = 0, .to = to, .num_tokens = num_tokens};
-      kernels::kv_copy(stream, cache.layer, &back, 1);
+      kernels::kv_copy(stream, cache.layer, {.copies = &back, .count = 1});
       for (Attention* attention : {&original, &copied}) {
         attention->step(*GetParam(), {{0, length, 1}}, 1);
       }

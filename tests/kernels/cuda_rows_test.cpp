@@ -73,7 +73,8 @@ TEST(CudaRowsTest, CopiesOfBlocksRunInOrder) {
     for (void* to : {cache.keys, cache.values}) testing::copy_to_device(to, keys.data(), num_bytes);
     kernels::WorkerPool pool(1);
     Stream stream(device(), pool);
-    kernels::kv_copy(stream, cache, copies.data(), static_cast<std::int64_t>(copies.size()));
+    kernels::kv_copy(stream, cache,
+                     {.copies = copies.data(), .count = static_cast<std::int64_t>(copies.size())});
     stream.synchronize();
     for (const void* from : {cache.keys, cache.values}) {
       std::vector<std::uint16_t> copied(keys.size());

@@ -37,6 +37,7 @@ struct Case {
   int context_length;
   bool runs_ahead = false;
   int adapter_blocks = 0;  // of each adapter; 0: none is used
+  int num_host_blocks = 0;
 };
 
 constexpr std::array kCases = {
@@ -44,7 +45,10 @@ constexpr std::array kCases = {
     Case{18, 33, 256}, Case{60, 1, 64}, Case{500, 64, 128, true}, Case{12, 64, 128, true},
     Case{18, 33, 256, true},
     // Beside a stream of the whole context there is a place for four of the adapters.
-    Case{21, 64, 128, false, 3}, Case{21, 64, 128, true, 3}, Case{60, 16, 128, false, 3}};
+    Case{21, 64, 128, false, 3}, Case{21, 64, 128, true, 3}, Case{60, 16, 128, false, 3},
+    // With blocks of the host: one, fewer than a stream may need, more than the pool has.
+    Case{12, 64, 128, false, 0, 1}, Case{10, 16, 128, true, 0, 5}, Case{18, 33, 256, true, 0, 40},
+    Case{12, 64, 128, false, 0, 200}, Case{21, 64, 128, true, 3, 12}};
 
 int from_environment(const char* name, int otherwise) {
   const char* text = std::getenv(name);
@@ -107,6 +111,7 @@ class StressTest : public ::testing::TestWithParam<std::size_t> {
     FakeAgentOptions agent;
     agent.vocab_size = kStressVocab;
     agent.num_blocks = shape().num_blocks;
+    agent.num_host_blocks = shape().num_host_blocks;
     agent.runs_ahead = shape().runs_ahead;
     agent.row_fails = [](const SlotState& state) {
       return state.key.stream % 17 == 0 && state.tokens.size() % 13 == 2;
@@ -219,6 +224,7 @@ class StressTest : public ::testing::TestWithParam<std::size_t> {
   bool step() {
     StepLimits limits;
     if (below(4) == 0) limits = {.prefill = below(40), .cached = below(40), .alone = below(80)};
+    if (below(4) == 0) limits.fetched = below(4);
     bool any = driver_.step(limits);
     for (int more = shape().runs_ahead ? below(6) : 0; more > 0; --more) any |= driver_.step();
     driver_.settle();
@@ -440,6 +446,10 @@ TEST_P(StressTest, EveryStreamGetsWhatItWouldGetAlone) {
   EXPECT_GT(num_events_, count / 4);
   if (shape().num_blocks < 20) {
     EXPECT_GT(scheduler().counters().num_preemptions, 0);
+  }
+  if (shape().num_host_blocks > 0) {
+    EXPECT_GT(scheduler().counters().num_swapped_out, 100);
+    EXPECT_GT(scheduler().counters().num_host_hits, shape().num_host_blocks > 1 ? 10 : 0);
   }
   if (shape().runs_ahead) {
     EXPECT_GT(driver_.num_steps_ahead(), 100);

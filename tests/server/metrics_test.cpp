@@ -90,7 +90,8 @@ TEST(MetricsText, SaysTheSameUnderTheNamesOfOthers) {
   EXPECT_EQ(ended("length"), 3);
   EXPECT_EQ(ended("abort"), 3);
   EXPECT_EQ(samples.at("vllm:cache_config_info" + vllm +
-                       ",block_size=\"16\",num_gpu_blocks=\"5\",enable_prefix_caching=\"True\"}"),
+                       ",block_size=\"16\",num_gpu_blocks=\"5\",num_cpu_blocks=\"0\","
+                       "enable_prefix_caching=\"True\"}"),
             1);
   EXPECT_GT(samples.at("vllm:lora_requests_info" + vllm +
                        ",max_lora=\"0\",running_lora_adapters=\"\",waiting_lora_adapters=\"\"}"),

@@ -36,6 +36,7 @@ inline std::shared_ptr<const Adapter> fake_adapter(const std::string& name, int 
 struct FakeAgentOptions {
   int vocab_size = 1000;
   int num_blocks = 64;
+  int num_host_blocks = 0;
   std::chrono::microseconds step_time{0};   // slept in each step
   std::chrono::nanoseconds device_wait{0};  // reported of each step
   TokenId eos_id = -1;                      // < 0: none
@@ -55,13 +56,15 @@ class FakeAgent : public scheduler::ModelAgent {
  public:
   explicit FakeAgent(FakeAgentOptions options)
       : options_(std::move(options)),
-        kv_(static_cast<std::size_t>(options_.num_blocks) * kBlockSize, 0) {}
+        kv_(static_cast<std::size_t>(options_.num_blocks + options_.num_host_blocks) * kBlockSize,
+            0) {}
 
   scheduler::AgentInfo info() const override {
     return {.device = "cpu",
             .dtype = "none",
             .num_blocks = options_.num_blocks,
-            .kv_bytes = std::int64_t{options_.num_blocks} * kBlockSize * 8};
+            .kv_bytes = std::int64_t{options_.num_blocks} * kBlockSize * 8,
+            .num_host_blocks = options_.num_host_blocks};
   }
 
   // A step is computed at once, also one ahead, as on a device's stream: after the writes of the
@@ -181,7 +184,7 @@ class FakeAgent : public scheduler::ModelAgent {
   }
 
   std::uint64_t& slot(BlockId block, int offset) {
-    LMTP_CHECK(block > kNullBlock && block < options_.num_blocks, block);
+    LMTP_CHECK(block > kNullBlock && block < options_.num_blocks + options_.num_host_blocks, block);
     return kv_[static_cast<std::size_t>(block) * kBlockSize + static_cast<std::size_t>(offset)];
   }
 
@@ -232,12 +235,12 @@ class FakeAgent : public scheduler::ModelAgent {
     if (options_.before_step) {
       if (Result<void> ok = options_.before_step(plan); !ok) return ok.error();
     }
-    load(plan);
-    if (options_.on_step) options_.on_step(plan, slots_);
-    if (options_.step_time.count() > 0) std::this_thread::sleep_for(options_.step_time);
     for (const auto& copy : plan.copies) {
       for (int i = 0; i < copy.num_tokens; ++i) slot(copy.to, i) = slot(copy.from, i);
     }
+    load(plan);
+    if (options_.on_step) options_.on_step(plan, slots_);
+    if (options_.step_time.count() > 0) std::this_thread::sleep_for(options_.step_time);
     scheduler::StepResult result;
     result.device_wait = options_.device_wait;
     hashes_.clear();

@@ -33,6 +33,7 @@ class SchedulerDriver {
   SchedulerDriver(FakeAgentOptions agent, scheduler::SchedulerOptions options)
       : agent_(agent), scheduler_([&] {
           options.num_blocks = agent.num_blocks;
+          options.num_host_blocks = agent.num_host_blocks;
           return options;
         }()) {}
 

@@ -17,6 +17,7 @@ struct RawOptions {
   bool cuda = false;
   bool is_static = false;
   std::string kv_cache;
+  std::string swap_space;
   std::string aici_memory = "64MiB";  // of a controller
   int aici_step_time_ms = 150;
   int aicirt_busy_wait_ms = 1;

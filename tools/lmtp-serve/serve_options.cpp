@@ -30,6 +30,12 @@ std::int64_t size_option(const char* option, const std::string& text, std::int64
   return *size;
 }
 
+// As vLLM has it: a number alone is GiB.
+std::int64_t swap_space_of(const std::string& text) {
+  const bool is_number = text.find_first_not_of("0123456789.") == std::string::npos;
+  return size_option("--swap-space", is_number ? text + "GiB" : text, 0);
+}
+
 void add_serving_options(CLI::App& app, RawOptions& raw) {
   ServeOptions& options = raw.options;
   app.add_option("MODEL", options.model,
@@ -269,6 +275,7 @@ ServeOptions finish_options(const CLI::App& app, const RawOptions& raw) {
   finish_lora_options(raw, options);
   options.aici_limits.memory_bytes =
       static_cast<std::size_t>(size_option("--aici-max-memory", raw.aici_memory, 1 << 20));
+  if (!raw.swap_space.empty()) options.swap_bytes = swap_space_of(raw.swap_space);
   if (!raw.kv_cache.empty()) options.kv_cache_bytes = size_option("--kv-cache", raw.kv_cache, 1);
   options.max_message_bytes =
       static_cast<std::size_t>(size_option("--max-message-size", raw.max_message_size, 1024));

@@ -28,6 +28,12 @@ Result<void> check_device(const ServeOptions& options) {
       catalog::parse_dtype(options.dtype, device->has_value());
   if (!dtype) return dtype.error();
   if (!dtype->note.empty()) log::info(dtype->note);
+  if (!device->has_value() && options.swap_bytes.value_or(0) > 0) {
+    return Error{
+        ErrorCode::kInvalid,
+        "--swap-space: on a CPU keys and values are in the host's memory already; leave it "
+        "out, and give --kv-cache more"};
+  }
   const auto kv_cache = catalog::parse_kv_cache_dtype(options.kv_cache_dtype, device->has_value());
   if (!kv_cache) return kv_cache.error();
   return {};

@@ -25,9 +25,11 @@ struct AgentOptions {
   std::optional<kernels::ElementType> kv_cache_type;
   int num_threads = 0;              // of the host; 0: as many as the machine has processors
   std::int64_t kv_cache_bytes = 0;  // > 0
-  BatchLimits batch;                // of any plan
-  int context_length = 0;           // the longest stream; 0: the model's own
-  bool force = false;               // as config was read: model::ConfigOptions
+  // Of the host's memory, for what is evicted from a device's KV cache; there it is page-locked.
+  std::int64_t swap_bytes = 0;
+  BatchLimits batch;       // of any plan
+  int context_length = 0;  // the longest stream; 0: the model's own
+  bool force = false;      // as config was read: model::ConfigOptions
   // Called, while an agent is made, if the device is lost to this process for good, with the
   // reason; on any thread. May be null.
   std::function<void(const std::string& reason)> on_device_gone;

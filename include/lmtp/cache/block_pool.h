@@ -20,7 +20,7 @@ namespace lmtp::cache {
 // owner, the scheduler. One thread.
 class BlockPool {
  public:
-  // REQUIRES: num_blocks >= 2; block 0 is kNullBlock and is never handed out.
+  // REQUIRES: num_blocks >= 1; block 0 is kNullBlock and is never handed out.
   explicit BlockPool(int num_blocks);
 
   // A free block, now pinned once; kNoBlock if none is free.

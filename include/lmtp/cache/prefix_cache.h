@@ -15,11 +15,19 @@ namespace lmtp::cache {
 // The cached prefix of a token sequence.
 struct PrefixMatch {
   std::vector<BlockId> blocks;  // full blocks, in order
+  std::vector<BlockId> host;    // full blocks behind them that the host alone has
   // A block whose first num_partial tokens continue the prefix; kNoBlock if there is none.
   BlockId partial = kNoBlock;
   int num_partial = 0;
 
-  int num_tokens() const { return static_cast<int>(blocks.size()) * kBlockSize + num_partial; }
+  int num_blocks() const { return static_cast<int>(blocks.size() + host.size()); }
+  int num_tokens() const { return num_blocks() * kBlockSize + num_partial; }
+};
+
+// A block to be copied whole. One of them is the host's.
+struct BlockMove {
+  BlockId from = kNoBlock;
+  BlockId to = kNoBlock;
 };
 
 // A trie of blocks. A node is a block: its parent, and the 1 to kBlockSize tokens it holds. Only
@@ -41,6 +49,12 @@ struct PrefixMatch {
 // owner goes on writing behind them. A sequence that matches all tokens of an unpinned one may take
 // it over (pin it and go on writing in place); all others copy it.
 //
+// Below the pool there may be blocks of the host (lmdeploy's swapped pages): one that is evicted
+// moves there, and the node stays. So a node has a block of the pool, one of the host, or both;
+// what is not full is never moved. Of the host's blocks the least recently moved one is dropped for
+// another. Whatever is below a node that the host alone has is there alone, too, and was moved
+// before it; so the oldest one that the host alone has never has children.
+//
 // Memory for all blocks is taken at the start: that one becomes full in a step costs no allocation.
 //
 // The idea of a radix tree over KV: SGLang (Zheng et al. 2023), blocks: vLLM (Kwon et al. 2023).
@@ -52,8 +66,9 @@ class PrefixCache {
   static constexpr int kMaxSiblings = 512;
   static constexpr int kFamilyTokens = 4;
 
-  // `pool` outlives the cache.
-  explicit PrefixCache(BlockPool& pool);
+  // `pool` outlives the cache. Blocks of the host are numbered behind those of the pool.
+  // REQUIRES: num_host_blocks >= 0
+  explicit PrefixCache(BlockPool& pool, int num_host_blocks = 0);
 
   // The parent of a namespace's first blocks.
   static BlockId root(int name_space) { return kNoBlock - name_space; }
@@ -63,9 +78,21 @@ class PrefixCache {
   PrefixMatch match(int name_space, std::span<const TokenId> tokens) const;
 
   // A block pinned once for the caller: a free one, else the least recently used evictable one,
-  // which is removed from the index; where that is an idle adapter's, it loses all its blocks.
-  // kNoBlock if all are in use.
+  // which goes to the host, or is removed from the index; where that is an idle adapter's, it loses
+  // all its blocks. kNoBlock if all are in use.
   BlockId allocate();
+
+  // Takes a block of the pool for each of these, pins it for the caller and appends it to `to`.
+  // REQUIRES: they are those of a match, its other blocks are pinned, and so many are to be had.
+  void fetch(std::span<const BlockId> host, std::vector<BlockId>& to);
+
+  // What allocate() and fetch() want to be copied, in this order, before anything is written to a
+  // block that they gave; since the last clear_moves().
+  const std::vector<BlockMove>& moves() const { return moves_; }
+  void clear_moves() { moves_.clear(); }
+
+  // Forgets all blocks. REQUIRES: none is pinned.
+  void clear();
 
   // Adds `block`, which holds `tokens`, below `parent`, which may be a root(). Returns the node
   // that holds them from now on: `block`; or an existing node with exactly these tokens; or
@@ -82,46 +109,72 @@ class PrefixCache {
   // become evictable, the others free.
   void unpin_path(std::span<const BlockId> blocks);
 
-  bool is_indexed(BlockId block) const { return nodes_[index(block)].num_tokens > 0; }
-  int num_tokens(BlockId block) const { return nodes_[index(block)].num_tokens; }
+  bool is_indexed(BlockId block) const { return num_tokens(block) > 0; }
+  int num_tokens(BlockId block) const { return nodes_[index(node_of_[index(block)])].num_tokens; }
+  const BlockPool& host() const { return host_; }
 
   // Aborts if the trie and the pool do not agree. O(blocks); for debug builds and tests.
   void check_invariants() const;
 
  private:
+  // An index into nodes_; 0 is that of what is not indexed. Negative: a root, or none.
+  using NodeId = std::int32_t;
+  static constexpr NodeId kNoNode = -1;
+
   struct Node {
-    BlockId parent = kNoBlock;         // negative: a root
-    BlockId prev[kFamilyTokens] = {};  // of the siblings' lists, by their tokens less one
-    BlockId next[kFamilyTokens] = {};
-    bool is_listed = false;  // in all lists that its tokens allow; else not in the longest
+    NodeId parent = kNoNode;
+    NodeId prev[kFamilyTokens] = {};  // of the siblings' lists, by their tokens less one
+    NodeId next[kFamilyTokens] = {};
+    BlockId block = kNoBlock;  // of the pool
+    BlockId host = kNoBlock;   // of host_
+    bool is_listed = false;    // in all lists that its tokens allow; else not in the longest
     int num_children = 0;
-    int num_tokens = 0;  // 0: not indexed
+    int num_tokens = 0;  // 0: it is free
     TokenId tokens[kBlockSize] = {};
   };
   struct SiblingList {
-    BlockId head = kNoBlock;
-    BlockId tail = kNoBlock;
+    NodeId head = kNoNode;
+    NodeId tail = kNoNode;
     int size = 0;
   };
 
-  static bool is_root(BlockId parent) { return parent < 0; }
-  static std::size_t index(BlockId block) { return static_cast<std::size_t>(block); }
+  static bool is_root(NodeId parent) { return parent < 0; }
+  static std::size_t index(std::int32_t id) { return static_cast<std::size_t>(id); }
   static int num_lists(const Node& node) { return std::min(node.num_tokens, kFamilyTokens); }
-  BlockId first_sibling(BlockId parent, const TokenId* tokens, int count) const;
-  BlockId find_head(BlockId parent, const TokenId* tokens, int count) const;
-  BlockId find_full_block(BlockId parent, const TokenId* tokens) const;
-  bool is_evictable_partial(BlockId block) const;
-  void attach(BlockId parent, std::span<const TokenId> tokens, BlockId block);
-  void detach(BlockId block);
-  void free_partial(BlockId block);
-  void add_sibling(BlockId block, int count);
-  void remove_sibling(BlockId block, int count);
-  void trim_siblings(BlockId parent, const TokenId* tokens, int size);
+  Node& node(NodeId id) { return nodes_[index(id)]; }
+  const Node& node(NodeId id) const { return nodes_[index(id)]; }
+  // A block of the host as others know it, and back.
+  BlockId to_number(BlockId host) const { return pool_.num_total() + host; }
+  BlockId to_host(BlockId number) const { return number - pool_.num_total(); }
+  NodeId parent_of(BlockId block) const { return block < 0 ? block : node_of_[index(block)]; }
+  NodeId first_sibling(NodeId parent, const TokenId* tokens, int count) const;
+  NodeId find_head(NodeId parent, const TokenId* tokens, int count) const;
+  NodeId find_full_block(NodeId parent, const TokenId* tokens) const;
+  void match_partial(NodeId parent, std::span<const TokenId> tokens, PrefixMatch& result) const;
+  bool is_evictable_partial(NodeId id) const;
+  BlockId insert_below(NodeId parent, std::span<const TokenId> tokens, BlockId block);
+  void attach(NodeId parent, std::span<const TokenId> tokens, BlockId block);
+  void detach(NodeId id);
+  void free_partial(NodeId id);
+  void set_block(NodeId id, BlockId block);
+  void evict(BlockId block);
+  void set_host(NodeId id, BlockId host);
+  BlockId take_host();
+  void drop_oldest_host();
+  void add_sibling(NodeId id, int count);
+  void remove_sibling(NodeId id, int count);
+  void trim_siblings(NodeId parent, const TokenId* tokens, int size);
+  void check_node(NodeId id) const;
 
   BlockPool& pool_;
-  std::vector<Node> nodes_;  // [num_blocks]
+  BlockPool host_;                    // pinned only while they are fetched
+  std::vector<Node> nodes_;           // [blocks of both + 1]
+  std::vector<NodeId> free_nodes_;    // the next one last
+  std::vector<NodeId> node_of_;       // [num_blocks]
+  std::vector<NodeId> node_of_host_;  // [blocks of the host + 1]
+  std::vector<BlockMove> moves_;
   // Hash of parent and tokens -> node.
-  FixedMap<BlockId> full_blocks_;
+  FixedMap<NodeId> full_blocks_;
   // Hash of parent and first tokens -> the nodes.
   FixedMap<SiblingList> siblings_;
 };

@@ -76,6 +76,7 @@ struct EngineStats : EngineCounters {
   int num_blocks_evictable = 0;  // kept for the prefix cache, unreferenced
   int num_blocks_pinned = 0;     // referenced by running sequences
   int num_blocks_adapter = 0;    // hold adapters
+  int num_host_blocks_used = 0;  // of AgentInfo::num_host_blocks
   int max_adapters = 0;          // BatchLimits'
   std::string running_adapters;  // the names of those that have running requests, comma-separated
   std::string waiting_adapters;  // and waiting ones

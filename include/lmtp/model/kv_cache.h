@@ -28,16 +28,18 @@ std::vector<KvSpec> kv_specs(const ModelConfig& config);
 // Bytes of one block over all layers.
 std::int64_t kv_block_bytes(const std::vector<KvSpec>& specs, kernels::ElementType type);
 
-// Owner: the model agent. On the host, address space is reserved at once; memory is used as blocks
-// are first written.
+// Owner: the model agent. Blocks of the host, for what has no place on a device, are numbered
+// behind its own; only copy_blocks() knows them. On the host, address space is reserved at once;
+// memory is used as blocks are first written.
 class KvCache {
  public:
   // Where the ops of `stream` run. `type`: of keys and values; not kF16 on a CPU.
   // REQUIRES: num_blocks >= 2 (block 0 is never handed out).
   KvCache(const std::vector<KvSpec>& specs, int num_blocks, kernels::Stream& stream,
-          kernels::ElementType type);
+          kernels::ElementType type, int num_host_blocks = 0);
 
   int num_blocks() const { return num_blocks_; }
+  int num_host_blocks() const { return num_host_blocks_; }
   std::int64_t num_bytes() const { return static_cast<std::int64_t>(memory_.num_bytes()); }
 
   // Valid while the cache lives.
@@ -54,8 +56,11 @@ class KvCache {
 
  private:
   int num_blocks_;
-  kernels::Memory memory_;  // for each layer its keys, then its values
+  int num_host_blocks_;
+  kernels::Memory memory_;       // for each layer its keys, then its values
+  kernels::Memory host_memory_;  // the same, of the host's blocks
   std::vector<kernels::KvLayer> layers_;
+  std::vector<kernels::KvLayer> host_layers_;  // empty where there are none
 };
 
 }  // namespace lmtp::model

@@ -14,6 +14,9 @@ struct SchedulerCounters {
   std::int64_t num_forced_tokens = 0;  // of those, by RowResult::forced
   std::int64_t num_scored_tokens = 0;
   std::int64_t num_preemptions = 0;
+  std::int64_t num_swapped_out = 0;    // blocks that went to the host
+  std::int64_t num_swapped_in = 0;     // blocks that came from there
+  std::int64_t num_host_hits = 0;      // admissions for which some did
   std::int64_t num_adapter_loads = 0;  // adapters whose weights were written to blocks
 };
 

@@ -22,6 +22,9 @@ struct AgentInfo {
   std::string kv_dtype = {};  // of keys and values: "bfloat16", "fp8_e4m3"
   int num_blocks = 0;         // KV blocks, block 0 (never handed out) included
   std::int64_t kv_bytes = 0;  // of all blocks together
+  // Of the host, for what is evicted, numbered behind those. And how long one takes to come back.
+  int num_host_blocks = 0;
+  std::chrono::nanoseconds fetch_time{0};
   std::int64_t num_parameters = 0;
   bool takes_kv_at_once = false;  // false: as blocks are first written
   int num_widened = 0;            // quantised matrices that are kept as `dtype`

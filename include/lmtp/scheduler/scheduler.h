@@ -27,10 +27,11 @@ namespace lmtp::scheduler {
 
 // REQUIRES of each number what its comment says; Scheduler's constructor checks it.
 struct SchedulerOptions {
-  int num_blocks = 0;      // of the pool, kNullBlock included
-  int context_length = 0;  // the pool must hold one such sequence: see min_blocks
-  BatchLimits batch;       // of a step
-  int vocab_size = 0;      // >= 1: bits of masks beyond it do not count
+  int num_blocks = 0;       // of the pool, kNullBlock included
+  int num_host_blocks = 0;  // for what the pool has no place
+  int context_length = 0;   // the pool must hold one such sequence: see min_blocks
+  BatchLimits batch;        // of a step
+  int vocab_size = 0;       // >= 1: bits of masks beyond it do not count
   std::vector<TokenId> eos_ids;
   DebugOptions debug;
   SchedulerCounters counters;  // to count on from
@@ -57,6 +58,8 @@ struct SchedulerEvent {
 // - A sequence waits while a running one computes a prefix that both have.
 // - Out of blocks: the youngest running sequence is preempted; it keeps its tokens and resumes by
 //   recomputing what the prefix cache does not hold any more.
+// - What is evicted goes to blocks of the host, where there are any, and comes back where that is
+//   faster than computing it (StepLimits::fetched). A preempted sequence is one case of it.
 // - A sequence with an adapter runs where its weights have blocks, and no more adapters than
 //   batch.max_adapters have sequences that run. The weights of idle ones stay in their blocks until
 //   these are needed.
@@ -169,6 +172,7 @@ class Scheduler {
   std::string running_adapters() const { return names_of_adapters(running_); }
   std::string waiting_adapters() const { return names_of_adapters(waiting_); }
   const cache::BlockPool& pool() const { return pool_; }
+  const cache::BlockPool& host_pool() const { return prefix_cache_.host(); }
   const SchedulerCounters& counters() const { return counters_; }
 
   // Aborts if blocks, trie and sequences do not agree; for debug builds and tests. Between steps.
@@ -217,6 +221,7 @@ class Scheduler {
   void leave_slot(Sequence& sequence);
   void set_block(Sequence& sequence, std::size_t index, BlockId block);
   void send_changes(StepPlan& plan);
+  void send_moves(StepPlan& plan);
   bool reserve(Sequence& sequence, int num_tokens);
   void preempt(Sequence& victim);
   void requeue(Sequence& sequence);
@@ -237,6 +242,7 @@ class Scheduler {
   Admission admit(Sequence& sequence);
   cache::PrefixMatch match_prefix(Sequence& sequence);
   bool another_computes_prefix(const Sequence& sequence, int num_matched) const;
+  bool may_fetch(const cache::PrefixMatch& match) const;
   void take_matched(Sequence& sequence, const cache::PrefixMatch& match);
   bool fits(const Sequence& sequence, const cache::PrefixMatch& match, int num_tokens,
             int num_freed = 0) const;
@@ -319,6 +325,9 @@ class Scheduler {
   int prefill_spare_ = 0;
   int prefill_yield_ = 0;
   int shortest_prefill_ = 0;
+  int fetched_left_ = 0;          // of StepLimits::fetched
+  bool has_fetched_ = false;      // the plan at hand did
+  bool fetches_ = true;           // by the limits of the last plan
   bool admissions_over_ = false;  // a sequence was preempted, or did not fit
   bool holds_back_ = false;       // by batch.pacing
   bool has_refused_ = false;      // the last plan: what waits does not fit, and nothing has ended

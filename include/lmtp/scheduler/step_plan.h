@@ -32,6 +32,8 @@ struct StepLimits {
   int prefill = kAny;  // beside decodes; and never more than a quarter of the step
   int cached = kAny;   // beside decodes, of sequences that lack at most a block of being cached
   int alone = kAny;    // of both, if nothing decodes
+  // Blocks that may come from the host; one sequence may have more. 0: computing them is faster.
+  int fetched = kAny;
 };
 
 // A sequence that begins to run, or does so again.
@@ -92,12 +94,13 @@ struct PlanRow {
   bool draws() const { return num_logits > num_scored; }
 };
 
-// The first num_tokens tokens of block `from` are copied to block `to` before the forward pass, in
-// every layer: a hit inside a block that another sequence goes on writing.
+// The first num_tokens tokens of block `from` are copied to block `to` before anything is written
+// to one, in every layer: a hit inside a block that another sequence goes on writing; or a block
+// that goes to the host, or comes back, whose blocks are numbered behind the others.
 struct BlockCopy {
   BlockId from = kNoBlock;
   BlockId to = kNoBlock;
-  int num_tokens = 0;  // [1, kBlockSize)
+  int num_tokens = 0;  // [1, kBlockSize]
 };
 
 // An adapter's weights are written to its blocks before the forward pass. They stay there as long
@@ -123,7 +126,7 @@ struct SequenceNotice {
 struct StepPlan {
   SlotChanges changes;
   std::vector<AdapterLoad> adapter_loads;
-  std::vector<BlockCopy> copies;
+  std::vector<BlockCopy> copies;  // in this order
   std::vector<PlanRow> rows;
   std::vector<AdmittedSequence> admitted;
   std::vector<SequenceNotice> notices;  // in the order in which it happened

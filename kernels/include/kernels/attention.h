@@ -61,13 +61,22 @@ struct KvStoreArgs {
 };
 void kv_store(Stream& stream, const KvStoreArgs& args);
 
-// The first num_tokens tokens of block `from` are copied to block `to`. Copies run in order.
+// The first num_tokens tokens of block `from` are copied to block `to`.
 struct KvCopy {
   std::int32_t from = 0;
   std::int32_t to = 0;
   int num_tokens = 0;  // [1, kBlockSize]
 };
-void kv_copy(Stream& stream, const KvLayer& cache, const KvCopy* copies, std::int64_t num_copies);
+// Copies of one layer, which run in order. Blocks of the host are numbered behind the cache's.
+struct KvCopies {
+  const KvCopy* copies = nullptr;
+  std::int64_t count = 0;
+  // Page-locked memory for a device, which reads and writes it in place; laid out as the cache's.
+  void* host_keys = nullptr;
+  void* host_values = nullptr;
+  std::int64_t num_host_blocks = 0;
+};
+void kv_copy(Stream& stream, const KvLayer& cache, const KvCopies& copies);
 
 // Packed ragged rows: sequence s owns the rows [cu_seqlens[s], cu_seqlens[s + 1]), whose positions
 // are consecutive from first_positions[s]. The row at position p sees the tokens [0, p], or the

@@ -59,7 +59,7 @@ struct Backend {
   void (*embedding)(Stream&, const EmbeddingArgs&);
   void (*gather_rows)(Stream&, const GatherRowsArgs&);
   void (*kv_store)(Stream&, const KvStoreArgs&);
-  void (*kv_copy)(Stream&, const KvLayer&, const KvCopy*, std::int64_t);
+  void (*kv_copy)(Stream&, const KvLayer&, const KvCopies&);
   void (*paged_attention)(Stream&, const AttentionArgs&);
   void (*sample)(Stream&, const SampleArgs&);
   void (*step_batch)(Stream&, const StepBatchArgs&);
