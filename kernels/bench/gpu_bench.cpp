@@ -6,9 +6,10 @@
 //   gpu-bench DEVICE sample ROWS VOCABULARIES               logits like a model's
 //   gpu-bench DEVICE ops ROWS HIDDEN INNER HEADS KV_HEADS HEAD_DIM     the small ops of a layer
 //   gpu-bench DEVICE attention HEADS KV_HEADS HEAD_DIM BATCHES CONTEXTS     decode
-//   gpu-bench DEVICE linear ROWS NxK,... [KERNEL]           stream, tiled, wgmma, cluster of it
+//   gpu-bench DEVICE linear ROWS NxK,... [TYPE|KERNEL]      bf16, or another type; of bf16 a kernel
 //
-// DEVICE is cpu or cuda[:N]; ROWS, BATCHES and CONTEXTS are lists: 1,16,256.
+// DEVICE is cpu or cuda[:N]; ROWS, BATCHES and CONTEXTS are lists: 1,16,256; TYPE is bf16, int8,
+// int4 (in groups of 32) or fp8 (a scale an output); KERNEL is stream, tiled, wgmma or cluster.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -16,6 +17,7 @@
 #include <exception>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <optional>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -172,39 +174,64 @@ void check_bits(Stream& stream, const kernels::PackedLinear& weight, std::int64_
   }
 }
 
-// A kernel of the device by its name, otherwise the best.
-cuda::LinearKernel kernel_named(const std::string& name) {
+// A kernel of the device for bf16 by its name; none for the name of a type.
+std::optional<cuda::LinearKernel> kernel_named(const std::string& name) {
   using cuda::LinearKernel;
   if (name == "stream") return LinearKernel::kStream;
   if (name == "tiled") return LinearKernel::kTiled128x128;
   if (name == "wgmma") return LinearKernel::kWgmma;
   if (name == "cluster") return LinearKernel::kWgmmaCluster;
-  throw std::invalid_argument("no kernel " + name + ": stream, tiled, wgmma or cluster");
+  return std::nullopt;
 }
 
+// A weight [n, k] of that type, without its memory.
+kernels::PackedLinear weight_of(const std::string& type, std::int64_t n, std::int64_t k) {
+  kernels::PackedLinear weight{.n = n, .k = k, .type = kernels::WeightType::kBF16};
+  if (type == "int8") {
+    weight.type = kernels::WeightType::kInt8;
+  } else if (type == "int4") {
+    weight.type = kernels::WeightType::kInt4;
+  } else if (type == "fp8") {
+    weight.type = kernels::WeightType::kWidened;
+    weight.grouping = {.codes = kernels::CodeType::kE4M3, .group = k / 16 * 16 + 16};
+  } else if (type != "bf16") {
+    throw std::invalid_argument("linear: no type or kernel " + type +
+                                ": bf16, int8, int4, fp8, stream, tiled, wgmma or cluster");
+  }
+  return weight;
+}
+
+// `name` is a type, or a kernel of bf16.
 void linear(Stream& stream, std::int64_t rows, std::int64_t n, std::int64_t k,
-            const std::string& kernel) {
-  if (!kernel.empty() && stream.device_api() == nullptr) {
+            const std::string& name) {
+  const std::optional<cuda::LinearKernel> kernel = kernel_named(name);
+  if (kernel.has_value() && stream.device_api() == nullptr) {
     throw std::invalid_argument("linear: kernels have names on a device alone");
   }
-  constexpr auto kType = kernels::WeightType::kBF16;
+  const std::string type = kernel.has_value() ? "bf16" : name;
+  kernels::PackedLinear weight = weight_of(type, n, k);
   const std::size_t packed_bytes =
-      stream.device_api() != nullptr
-          ? kernels::packed_bytes(stream.backend(), kType, n, k)
-          : static_cast<std::size_t>(kernels::packed_size(n, k, kType)) * sizeof(float);
+      kernels::packed_bytes(stream.backend(), weight.type, n, k, weight.grouping);
   const int num_weights = turns_of(packed_bytes);
   const Memory weights =
       random_memory(stream, packed_bytes * static_cast<std::size_t>(num_weights));
-  check_bits(stream, {.panels = weights.data(), .n = n, .k = k, .type = kType}, rows);
+  // Of int8 on the host.
+  const Memory columns =
+      random_memory(stream, static_cast<std::size_t>(kernels::padded_columns(n)) * sizeof(float));
+  weight.panels = weights.data();
+  weight.scales = columns.floats();
+  weight.sums = static_cast<const std::int32_t*>(columns.data());
+  check_bits(stream, weight, rows);
   const Memory x = random_memory(stream, static_cast<std::size_t>(rows * k) * sizeof(float));
   const Memory y =
       Memory::allocate(stream.backend(), static_cast<std::size_t>(rows * n) * sizeof(float));
   const double seconds = seconds_of_op(stream, num_weights, [&](int i) {
     const auto* panels =
         static_cast<const std::byte*>(weights.data()) + packed_bytes * static_cast<std::size_t>(i);
-    if (kernel.empty()) {
+    weight.panels = panels;
+    if (!kernel.has_value()) {
       kernels::linear(stream, {.x = random_matrix(x, rows, k),
-                               .weight = {.panels = panels, .n = n, .k = k, .type = kType},
+                               .weight = weight,
                                .y = kernels::make_matrix(y.floats(), rows, n)});
       return;
     }
@@ -218,16 +245,17 @@ void linear(Stream& stream, std::int64_t rows, std::int64_t n, std::int64_t k,
                   .y_stride = n,
                   .scratch = stream.scratch(
                       cuda::linear_scratch_bytes(kernels::ElementType::kBF16, rows, k))},
-                 stream.handle(), kernel_named(kernel));
+                 stream.handle(), *kernel);
   });
   const auto weight_elements = static_cast<double>(n * k);
-  print({{"what", kernel.empty() ? "linear" : "linear, " + kernel},
+  print({{"what", kernel.has_value() ? "linear, " + name : "linear"},
+         {"type", type},
          {"rows", rows},
          {"n", n},
          {"k", k},
          {"us", seconds * 1e6},
          {"flops", 2.0 * static_cast<double>(rows) * weight_elements / seconds},
-         {"bytes_per_s", 2.0 * weight_elements / seconds}});
+         {"bytes_per_s", static_cast<double>(packed_bytes) / seconds}});
 }
 
 std::vector<int> numbers(const std::string& list, char between = ',') {
@@ -265,12 +293,12 @@ bool run(Stream& stream, const std::vector<std::string>& arguments) {
       }
     }
   } else if (what == "linear" && (arguments.size() == 3 || arguments.size() == 4)) {
+    const std::string name = arguments.size() == 4 ? arguments[3] : "bf16";
     std::istringstream shapes(arguments[2]);
     for (std::string shape; std::getline(shapes, shape, ',');) {
       const std::vector<int> n_and_k = numbers(shape, 'x');
       for (const int rows : numbers(arguments[1])) {
-        linear(stream, rows, n_and_k.at(0), n_and_k.at(1),
-               arguments.size() == 4 ? arguments[3] : std::string());
+        linear(stream, rows, n_and_k.at(0), n_and_k.at(1), name);
       }
     }
   } else {

@@ -13,6 +13,7 @@ inline Backend make_backend(const char* name) {
           .device = nullptr,
           .packed_bytes = plain::packed_bytes,
           .pack = plain::pack,
+          .pack_codes = nullptr,
           .fill_random = plain::fill_random,
           .scratch_bytes = plain::scratch_bytes,
           .linear = linear,

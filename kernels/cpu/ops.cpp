@@ -63,26 +63,42 @@ void linear(Stream& stream, const LinearArgs& args) {
   check_same(kOp, "y columns", args.y.columns, "weight outputs", args.weight.n);
   check_same(kOp, "x rows", args.x.rows, "y rows", args.y.rows);
   if (!args.residual.empty()) check_same_shape(kOp, "residual", args.residual, "y", args.y);
-  LMTP_CHECK(on_host(stream) ? is_for_host(args.weight.type) : is_for_device(args.weight.type));
+  LMTP_CHECK(!on_host(stream) || is_for_host(args.weight.type));
   if (args.weight.type == WeightType::kInt8) {
     // The sum of this many int8 products fits 32 bits.
     constexpr std::int64_t kInputsMax = 1 << 16;
-    LMTP_CHECK(
-        args.weight.scales != nullptr && args.weight.sums != nullptr && args.weight.k <= kInputsMax,
-        args.weight.k);
+    LMTP_CHECK(args.weight.k <= kInputsMax, args.weight.k);
+    LMTP_CHECK(!on_host(stream) || (args.weight.scales != nullptr && args.weight.sums != nullptr));
   }
   if (args.x.rows > 0) stream.backend().linear(stream, args);
 }
 
-std::size_t packed_bytes(const Backend& backend, WeightType type, std::int64_t n, std::int64_t k) {
+std::size_t packed_bytes(const Backend& backend, WeightType type, std::int64_t n, std::int64_t k,
+                         const Grouping& grouping) {
   LMTP_CHECK(n > 0 && k > 0, n, k);
-  return backend.packed_bytes(type, n, k);
+  return backend.packed_bytes(type, n, k, grouping);
 }
 
 void pack(Stream& stream, const SourceWeight& source, const PackTarget& to) {
   LMTP_CHECK(source.data != nullptr && to.panels != nullptr);
-  LMTP_CHECK(on_host(stream) ? is_for_host(to.type) : is_for_device(to.type));
+  LMTP_CHECK(on_host(stream) ? is_for_host(to.type) : to.type != WeightType::kWidened);
   stream.backend().pack(stream, source, to);
+}
+
+void pack_codes(Stream& stream, const SourceCodes& source, const PackTarget& to) {
+  LMTP_CHECK(!on_host(stream) && source.codes != nullptr && source.scales != nullptr &&
+             to.panels != nullptr);
+  const Grouping& by = to.grouping;
+  LMTP_CHECK(by.has_offsets == (source.offsets != nullptr));
+  LMTP_CHECK(by.group >= source.k || by.group % kGroupMin == 0, by.group, source.k);
+  LMTP_CHECK(to.type == WeightType::kInt8
+                 ? by.group >= source.k && by.codes == CodeType::kInt8 && !by.has_offsets
+                 : is_grouped(to.type),
+             by.group);
+  LMTP_CHECK(source.first % kPanelColumns == 0 && source.first + source.count <= source.n &&
+                 (source.count % kPanelColumns == 0 || source.first + source.count == source.n),
+             source.first, source.count, source.n);
+  stream.backend().pack_codes(stream, source, to);
 }
 
 void fill_random(Stream& stream, const FillRandomArgs& args) {

@@ -5,8 +5,9 @@
 
 namespace lmtp::kernels::plain {
 
-std::size_t packed_bytes(WeightType type, std::int64_t n, std::int64_t k) {
-  return static_cast<std::size_t>(packed_size(n, k, type)) * sizeof(std::uint32_t);
+std::size_t packed_bytes(WeightType type, std::int64_t n, std::int64_t k,
+                         const Grouping& grouping) {
+  return static_cast<std::size_t>(packed_size(n, k, type, grouping)) * sizeof(std::uint32_t);
 }
 
 void pack(Stream& stream, const SourceWeight& source, const PackTarget& to) {

@@ -5,7 +5,7 @@
 
 namespace lmtp::kernels::plain {
 
-std::size_t packed_bytes(WeightType type, std::int64_t n, std::int64_t k);
+std::size_t packed_bytes(WeightType type, std::int64_t n, std::int64_t k, const Grouping& grouping);
 void pack(Stream& stream, const SourceWeight& source, const PackTarget& to);
 void fill_random(Stream& stream, const FillRandomArgs& args);
 std::size_t scratch_bytes(const OpLimits& limits);

@@ -397,6 +397,7 @@ const Backend& reference_backend() {
                                        .device = nullptr,
                                        .packed_bytes = plain::packed_bytes,
                                        .pack = plain::pack,
+                                       .pack_codes = nullptr,
                                        .fill_random = plain::fill_random,
                                        .scratch_bytes = plain::scratch_bytes,
                                        .linear = linear_plain,

@@ -6,54 +6,119 @@
 #include "cuda/device_api.h"
 #include "cuda/kv_store.h"
 #include "cuda/linear.h"
+#include "cuda/linear_narrow.h"
+#include "cuda/narrow_weight.h"
 #include "cuda/random.h"
 #include "cuda/rows.h"
 #include "cuda/sample.h"
 #include "cuda/step_batch.h"
+#include "lmtp/base/check.h"
 
 namespace lmtp::kernels::cuda {
 namespace {
 
-std::size_t packed_bytes_of(WeightType type, std::int64_t n, std::int64_t k) {
-  return weight_bytes(element_type(type), n, k);
+bool is_narrow(WeightType type) { return type == WeightType::kInt8 || is_grouped(type); }
+
+std::size_t packed_bytes_of(WeightType type, std::int64_t n, std::int64_t k,
+                            const Grouping& grouping) {
+  return is_narrow(type) ? narrow_weight_bytes(type, grouping, n, k)
+                         : weight_bytes(element_type(type), n, k);
+}
+
+void pack_codes_op(Stream& stream, const SourceCodes& source, const PackTarget& to) {
+  pack_coded_rows(
+      {.codes = source.codes,
+       .scales = source.scales,
+       .offsets = source.offsets,
+       .first_row = source.first,
+       .count = source.count},
+      {.weight = to.panels, .type = to.type, .grouping = to.grouping, .n = source.n, .k = source.k},
+      stream.handle());
+}
+
+// Rounds some outputs at a time to codes in scratch memory, then packs these.
+void pack_rounded(Stream& stream, const WeightSource& source, const PackTarget& to) {
+  constexpr std::int64_t kCodeBytes = std::int64_t{1} << 20;
+  LMTP_CHECK(to.type == WeightType::kInt8 || to.grouping.group == Grouping{}.group,
+             to.grouping.group);
+  const std::int64_t groups = to.type == WeightType::kInt8 ? 1 : num_groups(to.grouping, source.k);
+  const std::int64_t rows =
+      std::max<std::int64_t>(kCodeBytes / source.k / kPanelColumns, 1) * kPanelColumns;
+  const std::int64_t scales_at = ceil_divide<std::int64_t>(rows * source.k, 16) * 16;
+  auto* codes = static_cast<std::uint8_t*>(
+      stream.scratch(static_cast<std::size_t>(scales_at + rows * groups * 4)));
+  auto* scales = reinterpret_cast<float*>(codes + scales_at);
+  for (std::int64_t first = 0; first < source.n; first += rows) {
+    WeightSource part = source;
+    part.n = std::min(rows, source.n - first);
+    part.data = static_cast<const unsigned char*>(source.data) +
+                first * source.row_stride * element_size(source.type);
+    round_to_codes(part, to.type, codes, scales, stream.handle());
+    pack_codes_op(stream,
+                  {.codes = codes,
+                   .scales = scales,
+                   .first = first,
+                   .count = part.n,
+                   .n = source.n,
+                   .k = source.k},
+                  to);
+  }
 }
 
 void pack(Stream& stream, const SourceWeight& source, const PackTarget& to) {
   const bool outputs_first = source.order == WeightOrder::kOutputsByInputs;
+  const WeightSource elements = {.data = source.data,
+                                 .type = source.type,
+                                 .n = source.n,
+                                 .k = source.k,
+                                 .row_stride = outputs_first ? source.k : 1,
+                                 .column_stride = outputs_first ? 1 : source.n};
+  if (is_narrow(to.type)) {
+    pack_rounded(stream, elements, to);
+    return;
+  }
   stream.device_api()->set_zero(stream.handle(), to.panels,
-                                packed_bytes_of(to.type, source.n, source.k));
-  pack_weight({.data = source.data,
-               .type = source.type,
-               .n = source.n,
-               .k = source.k,
-               .row_stride = outputs_first ? source.k : 1,
-               .column_stride = outputs_first ? 1 : source.n},
-              {.weight = to.panels, .type = element_type(to.type), .n = source.n}, stream.handle());
+                                packed_bytes_of(to.type, source.n, source.k, {}));
+  pack_weight(elements, {.weight = to.panels, .type = element_type(to.type), .n = source.n},
+              stream.handle());
 }
 
 void linear_op(Stream& stream, const LinearArgs& args) {
-  const ElementType type = element_type(args.weight.type);
-  linear({.x = args.x.data,
-          .x_stride = args.x.stride,
-          .m = args.x.rows,
-          .weight = args.weight.panels,
-          .type = type,
-          .n = args.weight.n,
-          .k = args.weight.k,
-          .bias = args.bias,
-          .activation = args.activation,
-          .residual = args.residual.data,
-          .residual_stride = args.residual.stride,
-          .y = args.y.data,
-          .y_stride = args.y.stride,
-          .scratch = stream.scratch(linear_scratch_bytes(type, args.x.rows, args.weight.k))},
-         stream.handle());
+  const PackedLinear& weight = args.weight;
+  const bool narrow = is_narrow(weight.type);
+  const ElementType type =
+      is_grouped(weight.type) ? weight.grouping.widened_to : element_type(weight.type);
+  const LinearLaunch launch = {
+      .x = args.x.data,
+      .x_stride = args.x.stride,
+      .m = args.x.rows,
+      .weight = weight.panels,
+      .type = type,
+      .n = weight.n,
+      .k = weight.k,
+      .bias = args.bias,
+      .activation = args.activation,
+      .residual = args.residual.data,
+      .residual_stride = args.residual.stride,
+      .y = args.y.data,
+      .y_stride = args.y.stride,
+      .scratch =
+          stream.scratch(narrow ? narrow_scratch_bytes(weight.type, args.x.rows, weight.n, weight.k)
+                                : linear_scratch_bytes(type, args.x.rows, weight.k))};
+  if (narrow) {
+    narrow_linear(launch, weight.type, weight.grouping, stream.handle());
+  } else {
+    linear(launch, stream.handle());
+  }
 }
 
 std::size_t scratch_bytes(const OpLimits& limits) {
-  return std::max(
-      linear_scratch_bytes(element_type(limits.weight_type), limits.rows, limits.inputs),
-      attention_scratch_bytes_max(limits));
+  // Int8 needs less than bf16 of one tile of bytes more.
+  const std::size_t linears =
+      limits.may_have_codes ? narrow_scratch_bytes_max(limits.rows, limits.inputs)
+                            : linear_scratch_bytes(element_type(limits.weight_type), limits.rows,
+                                                   limits.inputs + kByteTileInputs);
+  return std::max(linears, attention_scratch_bytes_max(limits));
 }
 
 void kv_store_op(Stream& stream, const KvStoreArgs& args) { kv_store(args, stream.handle()); }
@@ -69,6 +134,7 @@ const Backend& device_backend() {
                                    .device = &device_api(),
                                    .packed_bytes = packed_bytes_of,
                                    .pack = pack,
+                                   .pack_codes = pack_codes_op,
                                    .fill_random = fill_random,
                                    .scratch_bytes = scratch_bytes,
                                    .linear = linear_op,

@@ -1,21 +1,17 @@
 #include "cuda/linear.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstdint>
 #include <optional>
 #include <utility>
 
-#include "cuda/linear_stream.cuh"
-#include "cuda/linear_tiled.cuh"
+#include "cuda/linear_launch.cuh"
 #include "cuda/linear_wgmma.h"
 #include "cuda/round_inputs.cuh"
-#include "lmtp/base/check.h"
 
 namespace lmtp::kernels::cuda {
 namespace {
 
-constexpr int kStreamRowsMax = 64;
 constexpr int kF32Rows = 4;    // of a warp
 constexpr int kF32Panels = 4;  // of a block, a warp each
 
@@ -49,98 +45,41 @@ void launch_f32(const LinearLaunch& args, StreamHandle stream) {
   launch<linear_f32_kernel>({.grid = grid, .num_threads = kF32Panels * kWarpSize}, stream, args);
 }
 
-template <typename T, int kOutputTiles, int kRowEights>
-void launch_stream(const LinearParams& p, StreamHandle stream) {
-  const StreamBlock block = stream_block(p.slices.count);
-  const std::int64_t tiles_each = block.groups * kOutputTiles;
-  const LaunchShape shape = {
-      .grid = {static_cast<int>(ceil_divide(num_tiles(p.args.n), tiles_each))},
-      .num_threads = block.num_warps() * kWarpSize,
-      .shared_bytes = stream_shared_bytes<kRowEights>(block.num_warps())};
-  launch<linear_stream_kernel<T, kOutputTiles, kRowEights>>(shape, stream, p);
-}
-
-// Outputs of one warp share its loads of x: several tiles, as long as every multiprocessor has
-// blocks.
-template <typename T, int kRowEights>
-void launch_stream(const LinearParams& p, StreamHandle stream) {
-  const std::int64_t groups = stream_block(p.slices.count).groups;
-  const std::int64_t blocks = ceil_divide(num_tiles(p.args.n), groups);
-  const std::int64_t wanted = 2 * num_multiprocessors();
-  const bool half_block = p.slices.count <= kSlicesMax / 2;
-  if constexpr (kRowEights > 1) {
-    if (half_block && blocks >= 4 * wanted) {
-      launch_stream<T, 4, kRowEights>(p, stream);
-      return;
-    }
-  }
-  if (half_block && blocks >= 2 * wanted) {
-    launch_stream<T, 2, kRowEights>(p, stream);
-  } else {
-    launch_stream<T, 1, kRowEights>(p, stream);
-  }
-}
-
-template <typename T, typename Shape>
-void launch_tiled(const LinearParams& p, StreamHandle stream) {
-  launch<linear_tiled_kernel<T, Shape>>({.grid = tiled_grid<Shape>(p.args.m, p.args.n),
-                                         .num_threads = Shape::kThreads,
-                                         .shared_bytes = Shape::kSharedBytes},
-                                        stream, p);
-}
-
-template <typename T>
-void launch_tiled(const LinearParams& p, StreamHandle stream, LinearKernel kernel) {
-  if (kernel == LinearKernel::kTiled128x128) {
-    launch_tiled<T, Tiled128x128>(p, stream);
-  } else if (kernel == LinearKernel::kTiled128x64) {
-    launch_tiled<T, Tiled128x64>(p, stream);
-  } else {
-    launch_tiled<T, Tiled64x64>(p, stream);
-  }
-}
-
-// How warp groups divide the slices, where they are to multiply. kBest: where weights are read more
-// than once, or outputs are so many that each multiprocessor has a block of them; an H200's turning
-// points (docs/benchmarks/gpu.md).
-std::optional<WgmmaSlices> wgmma_slices(const LinearLaunch& args, LinearKernel kernel) {
+// Whether weights are streamed. Where warp groups multiply, they take over from a few rows on if
+// outputs are so many that each multiprocessor has a block of them; an H200's turning points
+// (docs/benchmarks/gpu.md).
+bool is_streamed(const LinearLaunch& args, LinearKernel kernel) {
   constexpr std::int64_t kFewRows = 16;
+  if (kernel != LinearKernel::kBest) return kernel == LinearKernel::kStream;
+  const bool is_wide = ceil_divide<std::int64_t>(args.n, kWgmmaOutputs) >= num_multiprocessors();
+  return args.m <= (is_wide && has_wgmma() ? kFewRows : kStreamRowsMax<BF16>);
+}
+
+// How warp groups divide the slices, where they are to multiply.
+std::optional<WgmmaSlices> wgmma_slices(LinearKernel kernel) {
   if (kernel == LinearKernel::kWgmma) return WgmmaSlices::kOneBlock;
   if (kernel == LinearKernel::kWgmmaCluster) return WgmmaSlices::kCluster;
-  if (kernel != LinearKernel::kBest || args.m <= kFewRows || !has_wgmma()) return std::nullopt;
-  const bool is_wide = ceil_divide<std::int64_t>(args.n, kWgmmaOutputs) >= num_multiprocessors();
-  if (args.m <= kStreamRowsMax && !is_wide) return std::nullopt;
-  return WgmmaSlices::kBest;
+  if (kernel == LinearKernel::kBest && has_wgmma()) return WgmmaSlices::kBest;
+  return std::nullopt;
 }
 
 template <typename T>
-void launch_linear(LinearParams p, StreamHandle stream, LinearKernel kernel) {
-  const LinearLaunch& args = p.args;
-  auto* scratch = static_cast<Words4*>(args.scratch);
-  p.x_tiles = scratch;
-  if (const auto slices = wgmma_slices(args, kernel)) {
-    launch_round_to_cores<T>(p, static_cast<int>(wgmma_rows(args.m) / kTileSide), scratch, stream);
-    launch_linear_wgmma(p, *slices, stream);
-    return;
-  }
-  if (kernel == LinearKernel::kBest) {
-    kernel = args.m <= kStreamRowsMax ? LinearKernel::kStream
-                                      : tiled_kernel_for(args.m, args.n, num_multiprocessors());
-  }
-  LMTP_CHECK(kernel != LinearKernel::kStream || args.m <= kStreamRowsMax, args.m);
-  if (kernel == LinearKernel::kStream && args.m <= 8 && p.x_aligned && args.k % kTileSide == 0) {
-    launch_stream<T, 1>(p, stream);
-    return;
-  }
-  launch_round_inputs<T>(p, scratch, stream);
-  if (kernel != LinearKernel::kStream) {
-    launch_tiled<T>(p, stream, kernel);
-  } else if (args.m <= 16) {
-    launch_stream<T, 2>(p, stream);
-  } else if (args.m <= 32) {
-    launch_stream<T, 4>(p, stream);
+void round_many(const LinearParams& p, StreamHandle stream, LinearKernel kernel) {
+  auto* tiles = static_cast<Words4*>(p.args.scratch);
+  if (wgmma_slices(kernel).has_value()) {
+    launch_round_to_cores<T>(p, static_cast<int>(wgmma_rows(p.args.m) / kTileSide), tiles, stream);
   } else {
-    launch_stream<T, 8>(p, stream);
+    launch_round_inputs<T>(p, tiles, stream);
+  }
+}
+
+template <typename T>
+void launch_linear(const LinearParams& p, StreamHandle stream, LinearKernel kernel) {
+  if (is_streamed(p.args, kernel)) {
+    launch_few_rows<T>(p, stream);
+  } else {
+    round_many<T>(p, stream, kernel);
+    launch_many_rows(p, stream, kernel);
   }
 }
 
@@ -206,16 +145,41 @@ std::size_t linear_scratch_bytes(ElementType type, std::int64_t m, std::int64_t 
   return static_cast<std::size_t>(elements) * 2;
 }
 
+void launch_round_inputs(const LinearParams& p, StreamHandle stream) {
+  auto* tiles = static_cast<Words4*>(p.args.scratch);
+  if (p.args.type == ElementType::kBF16) {
+    launch_round_inputs<BF16>(p, tiles, stream);
+  } else {
+    launch_round_inputs<F16>(p, tiles, stream);
+  }
+}
+
+void launch_round_many(const LinearParams& p, StreamHandle stream, LinearKernel kernel) {
+  if (p.args.type == ElementType::kBF16) {
+    round_many<BF16>(p, stream, kernel);
+  } else {
+    round_many<F16>(p, stream, kernel);
+  }
+}
+
+void launch_many_rows(const LinearParams& p, StreamHandle stream, LinearKernel kernel) {
+  LinearParams of_tiles = p;
+  of_tiles.x_tiles = static_cast<const Words4*>(p.args.scratch);
+  if (const auto slices = wgmma_slices(kernel)) {
+    launch_linear_wgmma(of_tiles, *slices, stream);
+  } else if (p.args.type == ElementType::kBF16) {
+    launch_tiled<BF16>(of_tiles, stream, kernel);
+  } else {
+    launch_tiled<F16>(of_tiles, stream, kernel);
+  }
+}
+
 void linear(const LinearLaunch& args, StreamHandle stream, LinearKernel kernel) {
   if (args.type == ElementType::kF32) {
     launch_f32(args, stream);
     return;
   }
-  const LinearParams p = {
-      .args = args,
-      .k_tiles = static_cast<int>(num_tiles(args.k)),
-      .slices = slices_of(args.n, args.k),
-      .x_aligned = args.x_stride % 4 == 0 && std::bit_cast<std::uintptr_t>(args.x) % 16 == 0};
+  const LinearParams p = linear_params(args);
   if (args.type == ElementType::kBF16) {
     launch_linear<BF16>(p, stream, kernel);
   } else {

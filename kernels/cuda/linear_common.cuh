@@ -8,6 +8,7 @@
 
 #include "cuda/fragment_tile.h"
 #include "cuda/linear.h"
+#include "cuda/narrow_weight.h"
 
 namespace lmtp::kernels::cuda {
 
@@ -18,7 +19,12 @@ struct LinearParams {
   bool x_aligned = false;  // rows of x can be loaded 16 bytes at a time
   // x rounded (round_inputs.cuh); of more than 8 rows, or of rows that are not whole tiles.
   const Words4* x_tiles = nullptr;
-  int row_group = 1;  // blocks of rows that wgmma_block() takes together
+  int row_group = 1;             // blocks of rows that wgmma_block() takes together
+  bool weight_is_fresh = false;  // written by the launch before
+  // Int8 alone: [m] and [n].
+  const float* row_scales = nullptr;
+  const float* output_scales = nullptr;
+  GroupedWeight grouped = {};  // by groups alone
 };
 
 // Where the slice ends that begins at this tile of inputs.

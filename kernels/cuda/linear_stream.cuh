@@ -2,7 +2,7 @@
 // from global memory to its registers; many loads are in flight in each warp.
 #pragma once
 
-#include "cuda/linear_common.cuh"
+#include "cuda/linear_operands.cuh"
 
 namespace lmtp::kernels::cuda {
 
@@ -29,32 +29,34 @@ constexpr StreamBlock stream_block(int num_slices) {
 // beside the others.
 template <typename T, int kOutputTiles, int kRowEights>
 struct StreamWarp {
-  static constexpr int kTilesAhead =
-      stream_loads(kOutputTiles, kRowEights) / kOutputTiles;  // of inputs
+  static constexpr int kTilesAhead =  // of inputs
+      stream_loads(kOutputTiles, kRowEights) / kOutputTiles /
+      (kIsNarrow<T> && kRowEights > 2 ? 2 : 1);
   static constexpr int kInputVectors = (kRowEights + 1) / 2;
+  static constexpr bool kReadsFloats = kRowEights == 1 && Operands<T>::kReadsFloats;
+  using Sum = SumOf<T>;
+  using Loaded = typename WeightTiles<T>::Loaded;
 
   const LinearParams& p;
-  const Words4* weights;  // this lane's of the first output tile; others are k_tiles tiles further
-  int num_output_tiles;   // that exist, at most kOutputTiles
-  int end;                // of the slice, in tiles of inputs
-  float sums[kOutputTiles][kRowEights][4] = {};
-  Words4 ahead[kTilesAhead][kOutputTiles] = {};
+  WeightTiles<T> weights;
+  int num_output_tiles;  // that exist, at most kOutputTiles
+  int end;               // of the slice, in tiles of inputs
+  Sum sums[kOutputTiles][kRowEights][4] = {};
+  Loaded ahead[kTilesAhead][kOutputTiles] = {};
 
-  __device__ Words4 load_weights(int tile, int output_tile) const {
-    const std::int64_t at = std::int64_t{output_tile} * p.k_tiles + tile;
-    return load_once_where(tile < end && output_tile < num_output_tiles,
-                           weights + at * kTileVectors);
+  __device__ Loaded load_weights(int tile, int output_tile) const {
+    return weights.load(tile < end && output_tile < num_output_tiles, output_tile, tile);
   }
 
   // Operands B of a tile's products: two rows of tiles a vector.
   struct Inputs {
     Words4 words[kInputVectors];
 
-    __device__ void multiply(float (&to)[kRowEights][4], const Words4& a) const {
+    __device__ void multiply(Sum (&to)[kRowEights][4], const Words4& a) const {
 #pragma unroll
       for (int r = 0; r < kRowEights; ++r) {
         const Words4& b = words[r / 2];
-        mma_m16n8k16<T>(to[r], a, b.words[r % 2], b.words[r % 2 + 2]);
+        multiply_tile<T>(to[r], a, b.words[r % 2], b.words[r % 2 + 2]);
       }
     }
   };
@@ -72,8 +74,9 @@ struct StreamWarp {
 #pragma unroll
     for (int i = 0; i < kTilesAhead; ++i) {
       inputs[i].words[0] = {};
-      inputs[i].words[0].words[0] = round_pair<T>(fours[i].values[0], fours[i].values[1]);
-      inputs[i].words[0].words[2] = round_pair<T>(fours[i].values[2], fours[i].values[3]);
+      const float(&x4)[4] = fours[i].values;
+      inputs[i].words[0].words[0] = round_pair<NumberOf<T>>(x4[0], x4[1]);
+      inputs[i].words[0].words[2] = round_pair<NumberOf<T>>(x4[2], x4[3]);
     }
   }
 
@@ -100,20 +103,20 @@ struct StreamWarp {
 
   // The chain of the tiles [tile, end).
   __device__ void run(int tile) {
-    Inputs inputs[kRowEights == 1 ? kTilesAhead : 1];
-    if constexpr (kRowEights > 1) inputs[0] = load_inputs(tile);
+    Inputs inputs[kReadsFloats ? kTilesAhead : 1];
+    if constexpr (!kReadsFloats) inputs[0] = load_inputs(tile);
     for (; tile < end; tile += kTilesAhead) {
-      if constexpr (kRowEights == 1) round_inputs(tile, inputs);
+      if constexpr (kReadsFloats) round_inputs(tile, inputs);
 #pragma unroll
       for (int i = 0; i < kTilesAhead; ++i) {
         Inputs next;
-        if constexpr (kRowEights > 1) next = load_inputs(tile + i + 1);
+        if constexpr (!kReadsFloats) next = load_inputs(tile + i + 1);
 #pragma unroll
         for (int o = 0; o < kOutputTiles; ++o) {
-          inputs[kRowEights == 1 ? i : 0].multiply(sums[o], ahead[i][o]);
+          inputs[kReadsFloats ? i : 0].multiply(sums[o], weights.operand(ahead[i][o]));
           ahead[i][o] = load_weights(tile + kTilesAhead + i, o);
         }
-        if constexpr (kRowEights > 1) inputs[0] = next;
+        if constexpr (!kReadsFloats) inputs[0] = next;
       }
     }
   }
@@ -145,10 +148,9 @@ __global__ void __launch_bounds__(stream_threads_max(kOutputTiles),
   const int first_tile = (block_index().x * block.groups + group) * kOutputTiles;
   const int left = static_cast<int>(num_tiles(p.args.n)) - first_tile;
   const int begin = slice * p.slices.tiles;
-  const auto* weights = static_cast<const Words4*>(p.args.weight) +
-                        std::int64_t{first_tile} * p.k_tiles * kTileVectors + lane_index();
-  StreamWarp<T, kOutputTiles, kRowEights> warp{
-      p, weights, left < kOutputTiles ? left : kOutputTiles, slice_end(p, begin)};
+  StreamWarp<T, kOutputTiles, kRowEights> warp{p, WeightTiles<T>(p, first_tile),
+                                               left < kOutputTiles ? left : kOutputTiles,
+                                               slice_end(p, begin)};
   // The row and the output of this lane's part of register i of an output tile.
   const auto row_of = [](int i) { return i / 4 * 8 + lane_index() % 4 * 2 + i % 2; };
   const auto output_of = [first_tile](int o, int i) {
@@ -173,9 +175,9 @@ __global__ void __launch_bounds__(stream_threads_max(kOutputTiles),
   warp.run(begin);
 
   // [group][slice][register][lane]
-  auto* shared = shared_memory<float>();
-  float* mine = shared + warp_index() * kRegisters * kWarpSize + lane_index();
-  const float* of_group = shared + group * block.num_slices * kRegisters * kWarpSize;
+  auto* shared = shared_memory<SumOf<T>>();
+  SumOf<T>* mine = shared + warp_index() * kRegisters * kWarpSize + lane_index();
+  const SumOf<T>* of_group = shared + group * block.num_slices * kRegisters * kWarpSize;
 #pragma unroll
   for (int o = 0; o < kOutputTiles; ++o) {
     block_barrier();
@@ -183,10 +185,12 @@ __global__ void __launch_bounds__(stream_threads_max(kOutputTiles),
     for (int i = 0; i < kRegisters; ++i) mine[i * kWarpSize] = warp.sums[o][i / 4][i % 4];
     block_barrier();
     for (int i = slice; i < kRegisters; i += block.num_slices) {
-      float sum = 0.0F;
+      SumOf<T> all = 0;
       for (int s = 0; s < block.num_slices; ++s) {
-        sum += of_group[(s * kRegisters + i) * kWarpSize + lane_index()];
+        all += of_group[(s * kRegisters + i) * kWarpSize + lane_index()];
       }
+      const float sum =
+          value_of<T>(all, row_scale_of<T>(p, row_of(i)), output_scale_of<T>(p, output_of(o, i)));
       if (kRowEights == 1 && i == slice) {
         finish(p.args, row_of(i), output_of(o, i), sum, biases[o], residuals[o]);
       } else {

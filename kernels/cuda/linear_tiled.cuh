@@ -3,7 +3,7 @@
 // of blocks, which decides which thread computes an element, not in which order.
 #pragma once
 
-#include "cuda/linear_common.cuh"
+#include "cuda/linear_operands.cuh"
 
 namespace lmtp::kernels::cuda {
 
@@ -83,8 +83,8 @@ struct TiledWarp {
 
   int output;  // first tile in the block
   int row;
-  float sums[kOutputs][kRows * 2][4] = {};    // of the slice
-  float totals[kOutputs][kRows * 2][4] = {};  // of the slices before it
+  SumOf<T> sums[kOutputs][kRows * 2][4] = {};  // of the slice; exact ones of all
+  float totals[kOutputs][kRows * 2][4] = {};   // of the slices before it
 
   __device__ void multiply_input(const typename Shape::Stage& stage, int input) {
     Words4 a[kOutputs];
@@ -95,8 +95,8 @@ struct TiledWarp {
       const Words4 b = load(&stage.inputs[row + r][input][lane_index()]);
 #pragma unroll
       for (int o = 0; o < kOutputs; ++o) {
-        mma_m16n8k16<T>(sums[o][2 * r], a[o], b.words[0], b.words[2]);
-        mma_m16n8k16<T>(sums[o][2 * r + 1], a[o], b.words[1], b.words[3]);
+        multiply_tile<T>(sums[o][2 * r], a[o], b.words[0], b.words[2]);
+        multiply_tile<T>(sums[o][2 * r + 1], a[o], b.words[1], b.words[3]);
       }
     }
   }
@@ -120,7 +120,39 @@ struct TiledWarp {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           totals[o][r][i] += sums[o][r][i];
-          sums[o][r][i] = 0.0F;
+          sums[o][r][i] = 0;
+        }
+      }
+    }
+  }
+
+  // Writes a warp's part of a block whose first tiles are these.
+  __device__ void write(const LinearParams& p, int output_tile, int row_tile) {
+    const int first_row = (row_tile + row) * kTileSide;
+    const int first_output = (output_tile + output) * kTileSide;
+    if constexpr (kIsExact<T>) {
+      scale_sums(p, first_row + lane_index() % 4 * 2, first_output + lane_index() / 4);
+    }
+    write_sums(p.args, totals, first_row, first_output);
+  }
+
+  // Of whole numbers, in fragments whose first row and output for this lane are these.
+  __device__ void scale_sums(const LinearParams& p, int row0, int n0) {
+    float row_scales[kRows * 2][2];
+#pragma unroll
+    for (int r = 0; r < kRows * 2; ++r) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) row_scales[r][i] = row_scale_of<T>(p, row0 + r * 8 + i);
+    }
+#pragma unroll
+    for (int o = 0; o < kOutputs; ++o) {
+      const float scales[2] = {output_scale_of<T>(p, n0 + o * kTileSide),
+                               output_scale_of<T>(p, n0 + o * kTileSide + 8)};
+#pragma unroll
+      for (int r = 0; r < kRows * 2; ++r) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          totals[o][r][i] = value_of<T>(sums[o][r][i], row_scales[r][i % 2], scales[i / 2]);
         }
       }
     }
@@ -143,7 +175,7 @@ __global__ void __launch_bounds__(Shape::kThreads) linear_tiled_kernel(LinearPar
                         inputs.first_row + warp.row < inputs.num_rows;
 #pragma unroll
   for (int s = 0; s < kStages - 1; ++s) {
-    // Packed and synchronised before any launch.
+    // Packed and synchronised before any launch, or written by one that has ended.
     copy_tiles<Shape::kThreads>(weights, s * kStageInputs, stages[s].weights);
   }
   grid_dependency_wait();
@@ -163,14 +195,13 @@ __global__ void __launch_bounds__(Shape::kThreads) linear_tiled_kernel(LinearPar
     commit_copies();
     if (has_work) warp.multiply(stages[stage], p.k_tiles - tile);
     if (tile + kStageInputs >= slice_end || tile + kStageInputs >= p.k_tiles) {
-      warp.end_slice();
+      if constexpr (!kIsExact<T>) warp.end_slice();
       slice_end += p.slices.tiles;
     }
     stage = stage + 1 == kStages ? 0 : stage + 1;
   }
   wait_for_copies<0>();
-  write_sums(p.args, warp.totals, (inputs.first_row + warp.row) * kTileSide,
-             (weights.first_row + warp.output) * kTileSide);
+  warp.write(p, weights.first_row, inputs.first_row);
 }
 
 }  // namespace lmtp::kernels::cuda

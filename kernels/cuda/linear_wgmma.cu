@@ -23,11 +23,12 @@ bool has_cluster(const LinearParams& p, const Grid& grid, WgmmaSlices slices) {
 }
 
 template <typename Shape>
-LaunchShape shape_of(const Grid& grid) {
+LaunchShape shape_of(const LinearParams& p, const Grid& grid) {
   return {.grid = grid,
           .num_threads = Shape::kThreads,
           .shared_bytes = sizeof(typename Shape::Shared),
-          .cluster = grid.z};
+          .cluster = grid.z,
+          .overlaps = !p.weight_is_fresh};
 }
 
 template <typename T, int kRows>
@@ -39,12 +40,12 @@ void launch_rows(LinearParams p, WgmmaSlices slices, StreamHandle stream) {
   const Grid grid = {static_cast<int>(ceil_divide<std::int64_t>(p.args.m, kRows)),
                      static_cast<int>(ceil_divide<std::int64_t>(num_tiles(p.args.n), kWgmmaWarps))};
   const auto cluster =
-      shape_of<WgmmaShape<kRows, true>>({.x = grid.x, .y = grid.y, .z = p.slices.count});
+      shape_of<WgmmaShape<kRows, true>>(p, {.x = grid.x, .y = grid.y, .z = p.slices.count});
   if (has_cluster(p, grid, slices) &&
       clusters_fit<linear_wgmma_cluster_kernel<T, kRows>>(cluster)) {
     launch<linear_wgmma_cluster_kernel<T, kRows>>(cluster, stream, p);
   } else {
-    launch<linear_wgmma_kernel<T, kRows>>(shape_of<WgmmaShape<kRows, false>>(grid), stream, p);
+    launch<linear_wgmma_kernel<T, kRows>>(shape_of<WgmmaShape<kRows, false>>(p, grid), stream, p);
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include "cuda/fragment_tile.h"
 #include "cuda/linear.h"
+#include "cuda/read_source.cuh"
 
 namespace lmtp::kernels::cuda {
 namespace {
@@ -13,22 +14,6 @@ struct PackParams {
   WeightSource source;
   WeightTarget to;
 };
-
-__device__ float read_source(const WeightSource& source, std::int64_t n, std::int64_t k) {
-  if (k >= source.k) return 0.0F;
-  const std::int64_t at = n * source.row_stride + k * source.column_stride;
-  switch (source.type) {
-    case ElementType::kF32:
-      return static_cast<const float*>(source.data)[at];
-    case ElementType::kF16:
-      return widen<F16>(static_cast<const std::uint16_t*>(source.data)[at]);
-    case ElementType::kBF16:
-      return widen<BF16>(static_cast<const std::uint16_t*>(source.data)[at]);
-    case ElementType::kE4M3:
-      break;  // for keys and values alone
-  }
-  return 0.0F;
-}
 
 // A thread moves two neighbouring inputs of a row.
 __global__ void __launch_bounds__(256) pack_weight_kernel(PackParams p) {

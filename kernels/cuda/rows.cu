@@ -4,7 +4,7 @@
 
 #include "cuda/block_rows.cuh"
 #include "cuda/fragment_tile.h"
-#include "cuda/linear_common.cuh"
+#include "cuda/linear_operands.cuh"
 #include "cuda/row_vectors.cuh"
 #include "lmtp/base/check.h"
 
@@ -81,20 +81,58 @@ __global__ void __launch_bounds__(kRowThreadsMax)
   store_columns(row, first_column(), x.columns, whole, four);
 }
 
-// One element of a weight as linear.h packs it.
-template <typename T>
-__device__ float weight_at(const PackedLinear& weight, std::int64_t n, std::int64_t k) {
-  return widen<T>(
-      static_cast<const std::uint16_t*>(weight.panels)[offset_in_matrix(n, k, weight.k)]);
+// A weight, and what is known of its codes where it has any.
+struct Table {
+  const void* weight = nullptr;
+  std::int64_t k = 0;
+  const float* scales = nullptr;  // of Int8
+  GroupedWeight grouped = {};
+};
+
+// Half of a byte, or a byte.
+template <typename Codes>
+__device__ std::uint32_t code_at(const void* codes, std::int64_t at) {
+  const auto* bytes = static_cast<const std::uint8_t*>(codes);
+  if constexpr (std::is_same_v<Codes, Int4Codes>) {
+    return static_cast<std::uint32_t>(bytes[at / 2]) >> (at % 2 * 4) & 15U;
+  } else {
+    return bytes[at];
+  }
 }
-template <>
-__device__ float weight_at<float>(const PackedLinear& weight, std::int64_t n, std::int64_t k) {
-  return static_cast<const float*>(
-      weight.panels)[(n / kPanelColumns * weight.k + k) * kPanelColumns + n % kPanelColumns];
+
+__device__ float scale_at(const GroupedWeight& by, std::int64_t at) {
+  if (by.scale_type == ElementType::kF32) return static_cast<const float*>(by.scales)[at];
+  const std::uint16_t bits = static_cast<const std::uint16_t*>(by.scales)[at];
+  return by.scale_type == ElementType::kF16 ? widen<F16>(bits) : widen<BF16>(bits);
+}
+
+// One element of a weight as linear.h and narrow_weight.h lay it; T is a type or that of codes.
+template <typename T>
+__device__ float weight_at(const Table& table, std::int64_t n, std::int64_t k) {
+  if constexpr (std::is_same_v<T, float>) {
+    const std::int64_t at = (n / kPanelColumns * table.k + k) * kPanelColumns + n % kPanelColumns;
+    return static_cast<const float*>(table.weight)[at];
+  } else if constexpr (std::is_same_v<T, Int8>) {
+    return static_cast<float>(static_cast<const std::int8_t*>(
+               table.weight)[offset_in_byte_matrix(n, k, table.k)]) *
+           table.scales[n];
+  } else if constexpr (std::is_same_v<T, BF16> || std::is_same_v<T, F16>) {
+    return widen<T>(
+        static_cast<const std::uint16_t*>(table.weight)[offset_in_matrix(n, k, table.k)]);
+  } else {
+    const GroupedWeight& by = table.grouped;
+    const std::int64_t group = k / kTileSide / by.tiles_of_group;
+    const std::int64_t at = (n / kTileSide * by.num_groups + group) * kTileSide + place_of_scale(n);
+    const float offset =
+        by.offsets != nullptr ? reinterpret_cast<const float*>(by.offsets)[at] : 0.0F;
+    const std::uint32_t code = code_at<T>(table.weight, offset_in_matrix(n, k, table.k));
+    return fmaf(code_number<T>(code, by.base), scale_at(by, at), offset);
+  }
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kRowThreadsMax) embedding_kernel(EmbeddingArgs args, bool whole) {
+__global__ void __launch_bounds__(kRowThreadsMax)
+    embedding_kernel(EmbeddingArgs args, Table table, bool whole) {
   grid_dependency_wait();
   const int row = block_index().x;
   const std::int64_t width = args.y.columns;
@@ -110,7 +148,7 @@ __global__ void __launch_bounds__(kRowThreadsMax) embedding_kernel(EmbeddingArgs
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     if (args.table.panels != nullptr && c + i < width) {
-      four.values[i] = weight_at<T>(args.table, args.ids[row], c + i) * args.scale;
+      four.values[i] = weight_at<T>(table, args.ids[row], c + i) * args.scale;
     }
     if (args.position_table.data != nullptr) four.values[i] += position.values[i];
   }
@@ -144,11 +182,32 @@ __global__ void kv_copy_kernel(KvLayer cache, std::int64_t words_per_block, KvCo
   }
 }
 
+Table table_of(const PackedLinear& weight) {
+  Table table = {.weight = weight.panels, .k = weight.k};
+  if (weight.panels == nullptr) return table;
+  if (weight.type == WeightType::kInt8) {
+    const NarrowLayout layout = narrow_layout(weight.type, {}, weight.n, weight.k);
+    table.scales = reinterpret_cast<const float*>(static_cast<const unsigned char*>(weight.panels) +
+                                                  layout.scales_at);
+  } else if (is_grouped(weight.type)) {
+    table.grouped = grouped_weight(weight.panels, weight.type, weight.grouping, weight.n, weight.k);
+  }
+  return table;
+}
+
 // A block for each kColumnsOfBlock of a row.
 LaunchShape blocks_along_rows(std::int64_t rows, std::int64_t width) {
   return {.grid = {.x = static_cast<int>(rows),
                    .y = static_cast<int>(ceil_divide(width, kColumnsOfBlock))},
           .num_threads = row_threads(width)};
+}
+
+template <typename T>
+void launch_embedding(const EmbeddingArgs& args, Stream& stream) {
+  const bool whole = has_whole_vectors(args.y, args.y.columns) &&
+                     has_whole_vectors(args.position_table, args.y.columns);
+  launch<embedding_kernel<T>>(blocks_along_rows(args.y.rows, args.y.columns), stream.handle(), args,
+                              table_of(args.table), whole);
 }
 
 }  // namespace
@@ -189,18 +248,25 @@ void soft_cap(Stream& stream, Matrix<float> x, float cap) {
 }
 
 void embedding(Stream& stream, const EmbeddingArgs& args) {
-  const auto shape = blocks_along_rows(args.y.rows, args.y.columns);
-  const bool whole = has_whole_vectors(args.y, args.y.columns) &&
-                     has_whole_vectors(args.position_table, args.y.columns);
   switch (args.table.type) {
+    case WeightType::kF32:
+      return launch_embedding<float>(args, stream);
     case WeightType::kBF16:
-      launch<embedding_kernel<BF16>>(shape, stream.handle(), args, whole);
-      return;
+      return launch_embedding<BF16>(args, stream);
     case WeightType::kF16:
-      launch<embedding_kernel<F16>>(shape, stream.handle(), args, whole);
-      return;
-    default:
-      launch<embedding_kernel<float>>(shape, stream.handle(), args, whole);
+      return launch_embedding<F16>(args, stream);
+    case WeightType::kInt8:
+      return launch_embedding<Int8>(args, stream);
+    case WeightType::kInt4:
+    case WeightType::kWidened:
+      switch (args.table.grouping.codes) {
+        case CodeType::kInt4:
+          return launch_embedding<Int4Codes>(args, stream);
+        case CodeType::kInt8:
+          return launch_embedding<Int8Codes>(args, stream);
+        case CodeType::kE4M3:
+          return launch_embedding<E4M3Codes>(args, stream);
+      }
   }
 }
 

@@ -4,10 +4,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <memory>
-#include <random>
 #include <string>
 
+#include "code_rows.h"
 #include "kernel_support.h"
 #include "kernels/linear.h"
 #include "slice_rows.h"
@@ -21,96 +20,17 @@ using kernels::Grouping;
 using kernels::Stream;
 using kernels::WeightType;
 using kernels::WorkerPool;
+using testing::Codes;
+using testing::for_groupings;
+using testing::kWhole;
+using testing::pack_codes_on_host;
+using testing::pack_floats_on_host;
+using testing::PackedOnHost;
 
 constexpr std::int64_t kRowsMax = 40;
 // Neither all inputs nor all outputs fill their blocks.
 constexpr std::int64_t kOutputs = 75;
 constexpr std::int64_t kInputCounts[] = {1, 40, 172, 700};
-constexpr std::int64_t kWhole = 1 << 20;  // a group of all inputs
-
-// A weight in memory as codes.
-class Codes : public kernels::CodeRows {
- public:
-  Codes(std::int64_t n, std::int64_t k, const Grouping& by)
-      : k_(k),
-        groups_(num_groups(by, k)),
-        codes_(static_cast<std::size_t>(n * k)),
-        scales_(testing::random_floats(static_cast<std::size_t>(n * groups_), 2, 0.01F)),
-        offsets_(testing::random_floats(scales_.size(), 3, 0.1F)) {
-    std::mt19937 generator(1);
-    for (std::uint8_t& code : codes_) {
-      code = static_cast<std::uint8_t>(generator() % (by.codes == CodeType::kInt4 ? 16 : 256));
-      if (by.codes == CodeType::kE4M3 && (code & 127) == 127) code = 0;
-    }
-  }
-
-  bool rows(std::int64_t first, std::int64_t count, int /*worker*/,
-            const kernels::CodePiece& to) override {
-    std::copy_n(codes_.begin() + first * k_, count * k_, to.codes);
-    std::copy_n(scales_.begin() + first * groups_, count * groups_, to.scales);
-    if (to.offsets != nullptr) {
-      std::copy_n(offsets_.begin() + first * groups_, count * groups_, to.offsets);
-    }
-    return true;
-  }
-
-  std::uint8_t& code(std::int64_t n, std::int64_t k) {
-    return codes_[static_cast<std::size_t>(n * k_ + k)];
-  }
-  float& scale(std::int64_t n, std::int64_t group) {
-    return scales_[static_cast<std::size_t>(n * groups_ + group)];
-  }
-  float offset(std::int64_t n, std::int64_t group) const {
-    return offsets_[static_cast<std::size_t>(n * groups_ + group)];
-  }
-
- private:
-  std::int64_t k_;
-  std::int64_t groups_;
-  std::vector<std::uint8_t> codes_;
-  std::vector<float> scales_;
-  std::vector<float> offsets_;
-};
-
-// A packed weight and its memory, 64-byte aligned as a store's.
-struct Packed {
-  Packed(WeightType type, std::int64_t n, std::int64_t k, const Grouping& by = {})
-      : memory(kernels::Memory::allocate(
-            kernels::cpu_backend(),
-            static_cast<std::size_t>(kernels::packed_size(n, k, type, by)) * 4)),
-        scales(static_cast<std::size_t>(kernels::padded_columns(n))),
-        sums(scales.size()),
-        weight{memory.data(), n, k, type, scales.data(), sums.data(), by} {}
-
-  kernels::PackTarget target() {
-    return {memory.data(), weight.type, scales.data(), sums.data(), weight.grouping};
-  }
-
-  kernels::Memory memory;
-  std::vector<float> scales;
-  std::vector<std::int32_t> sums;
-  kernels::PackedLinear weight;
-};
-
-Packed pack_codes(WeightType type, std::int64_t n, std::int64_t k, const Grouping& by,
-                  kernels::CodeRows& rows) {
-  Packed packed(type, n, k, by);
-  std::memset(packed.memory.data(), 0xA5, packed.memory.num_bytes());
-  WorkerPool pool(2);
-  kernels::pack_codes(pool, n, k, rows, packed.target());
-  return packed;
-}
-
-Packed pack_floats(WeightType type, std::int64_t n, std::int64_t k, const Grouping& by,
-                   const std::vector<float>& weight,
-                   kernels::WeightOrder order = kernels::WeightOrder::kOutputsByInputs) {
-  Packed packed(type, n, k, by);
-  std::memset(packed.memory.data(), 0xA5, packed.memory.num_bytes());
-  WorkerPool pool(2);
-  kernels::pack_linear(pool, {.data = weight.data(), .order = order, .n = n, .k = k},
-                       packed.target());
-  return packed;
-}
 
 std::vector<float> run(const kernels::Backend& backend, const kernels::PackedLinear& weight,
                        std::vector<float>& x, std::int64_t first, std::int64_t rows,
@@ -129,31 +49,6 @@ std::vector<float> inputs(std::int64_t k) {
   return testing::random_floats(static_cast<std::size_t>(kRowsMax * k), 5);
 }
 
-// Calls check(type, grouping) for what the kernels take.
-template <typename Check>
-void for_groupings(const Check& check) {
-  const auto traced = [&](WeightType type, const Grouping& by) {
-    SCOPED_TRACE(::testing::Message()
-                 << "type " << static_cast<int>(type) << " codes " << static_cast<int>(by.codes)
-                 << " group " << by.group << " scales " << static_cast<int>(by.scales)
-                 << (by.has_offsets ? " with offsets" : ""));
-    check(type, by);
-  };
-  for (const std::int64_t group : {32, 64, 128}) {
-    traced(WeightType::kInt4, {.group = group});
-  }
-  traced(WeightType::kInt4, {.scales = ElementType::kF16});
-  traced(WeightType::kInt4, {.group = 64, .scales = ElementType::kF32});
-  for (const CodeType codes : {CodeType::kInt4, CodeType::kInt8, CodeType::kE4M3}) {
-    for (const bool has_offsets : {false, true}) {
-      traced(WeightType::kWidened, {codes, 16, ElementType::kF16, has_offsets});
-      traced(WeightType::kWidened, {codes, 32, ElementType::kBF16, has_offsets});
-      traced(WeightType::kWidened, {codes, 128, ElementType::kF32, has_offsets});
-      traced(WeightType::kWidened, {codes, kWhole, ElementType::kF32, has_offsets});
-    }
-  }
-}
-
 class GroupedLinearTest : public testing::BackendTest {
  protected:
   // Does the backend fuse a multiplication and an addition?
@@ -169,14 +64,14 @@ TEST_P(GroupedLinearTest, WidenedWeightsGiveTheBitsOfF32) {
     if (type != WeightType::kWidened) return;
     for (const std::int64_t k : kInputCounts) {
       Codes codes(kOutputs, k, by);
-      const Packed packed = pack_codes(type, kOutputs, k, by, codes);
+      const PackedOnHost packed = pack_codes_on_host(type, kOutputs, k, by, codes);
       std::vector<float> numbers;
       for (std::int64_t n = 0; n < kOutputs; ++n) {
         for (std::int64_t i = 0; i < k; ++i) {
           numbers.push_back(kernels::packed_element(packed.weight, n, i));
         }
       }
-      const Packed plain = pack_floats(WeightType::kF32, kOutputs, k, {}, numbers);
+      const PackedOnHost plain = pack_floats_on_host(WeightType::kF32, kOutputs, k, {}, numbers);
       std::vector<float> x = inputs(k);
       for (const std::int64_t rows : {1, 3, 13, 30}) {
         const auto y = run(*GetParam(), packed.weight, x, 0, rows);
@@ -199,7 +94,7 @@ TEST_P(GroupedLinearTest, Int4GivesTheBitsOfItsPlainTwin) {
     if (type != WeightType::kInt4) return;
     for (const std::int64_t k : kInputCounts) {
       Codes codes(kOutputs, k, by);
-      const Packed packed = pack_codes(type, kOutputs, k, by, codes);
+      const PackedOnHost packed = pack_codes_on_host(type, kOutputs, k, by, codes);
       std::vector<float> x = inputs(k);
       const auto expected = run(kernels::reference_backend(), packed.weight, x, 0, 30);
       const auto y = run(*GetParam(), packed.weight, x, 0, 30);
@@ -240,7 +135,7 @@ TEST(GroupedLinear, TheTwinOfInt4IsNearTheExactProduct) {
   constexpr std::int64_t kK = 700;
   const Grouping by;
   Codes codes(kOutputs, kK, by);
-  const Packed packed = pack_codes(WeightType::kInt4, kOutputs, kK, by, codes);
+  const PackedOnHost packed = pack_codes_on_host(WeightType::kInt4, kOutputs, kK, by, codes);
   std::vector<float> x = inputs(kK);
   const auto y = run(kernels::reference_backend(), packed.weight, x, 0, 4);
   double errors = 0.0;
@@ -266,7 +161,7 @@ TEST_P(GroupedLinearTest, BitsOfARowDependOnNothingButTheRow) {
   for_groupings([](WeightType type, const Grouping& by) {
     for (const std::int64_t k : {std::int64_t{40}, std::int64_t{300}}) {
       Codes codes(kOutputs, k, by);
-      const Packed packed = pack_codes(type, kOutputs, k, by, codes);
+      const PackedOnHost packed = pack_codes_on_host(type, kOutputs, k, by, codes);
       std::vector<float> x = inputs(k);
       const auto whole = run(*GetParam(), packed.weight, x, 0, kRowsMax, 1);
       for (const std::int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 25}) {
@@ -282,7 +177,7 @@ TEST_P(GroupedLinearTest, BitsOfARowDependOnNothingButTheRow) {
 TEST_P(GroupedLinearTest, WhatIsNoNumberStaysInItsRow) {
   for_groupings([](WeightType type, const Grouping& by) {
     Codes codes(kOutputs, 40, by);
-    const Packed packed = pack_codes(type, kOutputs, 40, by, codes);
+    const PackedOnHost packed = pack_codes_on_host(type, kOutputs, 40, by, codes);
     std::vector<float> x = inputs(40);
     x[2 * 40 + 5] = NAN;
     x[4 * 40 + 39] = INFINITY;
@@ -304,7 +199,7 @@ TEST(PackCodesTest, PackedElementsAreScaleTimesCode) {
           codes.scale(n, g) = std::ldexp(static_cast<float>((n + g) % 255 - 127), -14);
         }
       }
-      const Packed packed = pack_codes(type, kOutputs, k, by, codes);
+      const PackedOnHost packed = pack_codes_on_host(type, kOutputs, k, by, codes);
       for (std::int64_t n = 0; n < kOutputs; ++n) {
         for (std::int64_t i = 0; i < k; ++i) {
           const std::int64_t group = by.group >= k ? 0 : i / by.group;
@@ -341,8 +236,8 @@ TEST(PackCodesTest, BytesAreThePanelsOfInt8) {
                         codes.scale(n, 0));
     }
   }
-  const Packed packed = pack_codes(WeightType::kInt8, kOutputs, kK, by, codes);
-  const Packed rounded = pack_floats(WeightType::kInt8, kOutputs, kK, {}, numbers);
+  const PackedOnHost packed = pack_codes_on_host(WeightType::kInt8, kOutputs, kK, by, codes);
+  const PackedOnHost rounded = pack_floats_on_host(WeightType::kInt8, kOutputs, kK, {}, numbers);
   EXPECT_EQ(std::memcmp(packed.memory.data(), rounded.memory.data(), packed.memory.num_bytes()), 0);
   EXPECT_EQ(packed.scales, rounded.scales);
   EXPECT_EQ(packed.sums, rounded.sums);
@@ -360,9 +255,10 @@ TEST(PackCodesTest, FloatsAreRoundedTo4BitsByGroups) {
   }
   for (const std::int64_t group : {32, 64, 128}) {
     const Grouping by{.group = group};
-    const Packed packed = pack_floats(WeightType::kInt4, kOutputs, kK, by, by_outputs);
-    const Packed other = pack_floats(WeightType::kInt4, kOutputs, kK, by, by_inputs,
-                                     kernels::WeightOrder::kInputsByOutputs);
+    const PackedOnHost packed =
+        pack_floats_on_host(WeightType::kInt4, kOutputs, kK, by, by_outputs);
+    const PackedOnHost other = pack_floats_on_host(WeightType::kInt4, kOutputs, kK, by, by_inputs,
+                                                   kernels::WeightOrder::kInputsByOutputs);
     EXPECT_EQ(std::memcmp(packed.memory.data(), other.memory.data(), packed.memory.num_bytes()), 0);
     for (std::int64_t n = 0; n < kOutputs; ++n) {
       for (std::int64_t first = 0; first < kK; first += group) {
@@ -386,7 +282,7 @@ TEST(PackCodesTest, FloatsAreRoundedTo4BitsByGroups) {
 
 TEST(PackCodesTest, GroupsOfZerosAreZeros) {
   const std::vector<float> zeros(32 * 64, 0.0F);
-  Packed packed = pack_floats(WeightType::kInt4, 32, 64, {}, zeros);
+  PackedOnHost packed = pack_floats_on_host(WeightType::kInt4, 32, 64, {}, zeros);
   std::vector<float> x = inputs(64);
   for (const float y : run(kernels::cpu_backend(), packed.weight, x, 0, 2)) EXPECT_EQ(y, 0.0F);
 }

@@ -139,6 +139,15 @@ __device__ inline float load_where(bool wanted, const float* at) {
       : "l"(at), "r"(static_cast<int>(wanted)));
   return v;
 }
+__device__ inline std::uint32_t load_where(bool wanted, const std::uint32_t* at) {
+  std::uint32_t v = 0;
+  asm volatile(
+      "{.reg .pred p; setp.ne.b32 p, %2, 0;\n"
+      " @p ld.global.u32 %0, [%1];}"
+      : "+r"(v)
+      : "l"(at), "r"(static_cast<int>(wanted)));
+  return v;
+}
 __device__ inline std::int32_t load_where(bool wanted, const std::int32_t* at) {
   std::int32_t v = 0;
   asm volatile(
@@ -156,6 +165,24 @@ __device__ inline Words4 load_once_where(bool wanted, const Words4* at) {
       "{.reg .pred p; setp.ne.b32 p, %5, 0;\n"
       " @p ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];}"
       : "+r"(v.words[0]), "+r"(v.words[1]), "+r"(v.words[2]), "+r"(v.words[3])
+      : "l"(at), "r"(static_cast<int>(wanted)));
+  return v;
+}
+__device__ inline std::uint32_t load_once_where(bool wanted, const std::uint32_t* at) {
+  std::uint32_t v = 0;
+  asm volatile(
+      "{.reg .pred p; setp.ne.b32 p, %2, 0;\n"
+      " @p ld.global.L1::no_allocate.u32 %0, [%1];}"
+      : "+r"(v)
+      : "l"(at), "r"(static_cast<int>(wanted)));
+  return v;
+}
+__device__ inline Words2 load_once_where(bool wanted, const Words2* at) {
+  Words2 v = {};
+  asm volatile(
+      "{.reg .pred p; setp.ne.b32 p, %3, 0;\n"
+      " @p ld.global.L1::no_allocate.v2.u32 {%0, %1}, [%2];}"
+      : "+r"(v.words[0]), "+r"(v.words[1])
       : "l"(at), "r"(static_cast<int>(wanted)));
   return v;
 }
@@ -267,6 +294,21 @@ __device__ inline void mma_m16n8k16<F16>(float (&c)[4], const Words4& a, std::ui
       : "r"(a.words[0]), "r"(a.words[1]), "r"(a.words[2]), "r"(a.words[3]), "r"(b0), "r"(b1));
 }
 
+// c[16][8] += a[16][32] b[32][8] of signed bytes, exactly in 32 bits. Of a lane's words the lowest
+// byte is the first (PTX ISA, "Matrix fragments for mma.m16n8k32"):
+//   a[0]  row g, columns 4t to 4t+3      a[1]  row g+8, the same
+//   a[2]  row g, columns 4t+16 to 4t+19  a[3]  row g+8, the same
+//   b0    rows 4t to 4t+3 of column g    b1    rows 4t+16 to 4t+19
+//   c     as of mma_m16n8k16
+__device__ inline void mma_m16n8k32(std::int32_t (&c)[4], const Words4& a, std::uint32_t b0,
+                                    std::uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+      : "r"(a.words[0]), "r"(a.words[1]), "r"(a.words[2]), "r"(a.words[3]), "r"(b0), "r"(b1));
+}
+
 // --- host ----------------------------------------------------------------------------
 
 // Throws DeviceError where a call of the CUDA runtime failed (device_api.cu).
@@ -333,7 +375,7 @@ struct LaunchConfig {
 
   LaunchConfig(const LaunchShape& shape, StreamHandle stream, bool has_dependent_launch) {
     attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[0].val.programmaticStreamSerializationAllowed = 1;
+    attributes[0].val.programmaticStreamSerializationAllowed = shape.overlaps ? 1 : 0;
     attributes[1].id = cudaLaunchAttributeClusterDimension;
     attributes[1].val.clusterDim = {1, 1, static_cast<unsigned>(shape.cluster)};
     config.gridDim = dim3(static_cast<unsigned>(shape.grid.x), static_cast<unsigned>(shape.grid.y),
@@ -371,8 +413,8 @@ bool clusters_fit(const LaunchShape& shape) {
   return known == 1;
 }
 
-// Puts kKernel(args...) into the stream. Where the device can, it begins before the launch ahead of
-// it has ended: kernels call grid_dependency_wait(). REQUIRES: clusters_fit(). Throws DeviceError.
+// Puts kKernel(args...) into the stream, to begin as LaunchShape::overlaps says: kernels call
+// grid_dependency_wait(). REQUIRES: clusters_fit(). Throws DeviceError.
 template <auto kKernel, typename... Args>
 void launch(const LaunchShape& shape, StreamHandle stream, const Args&... args) {
   const LaunchConfig config(shape, stream, attributes_of<kKernel>().has_dependent_launch);

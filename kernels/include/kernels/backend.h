@@ -26,8 +26,9 @@ struct DeviceApi;
 // Upper bounds of what one op of a model is given.
 struct OpLimits {
   WeightType weight_type = WeightType::kF32;
-  std::int64_t rows = 0;    // of a linear
-  std::int64_t inputs = 0;  // of a linear
+  std::int64_t rows = 0;        // of a linear
+  std::int64_t inputs = 0;      // of a linear
+  bool may_have_codes = false;  // weights by groups, or that a checkpoint holds as codes
   ElementType kv_type = ElementType::kF32;
   int num_kv_heads = 0;
   int head_dim = 0;
@@ -36,12 +37,13 @@ struct OpLimits {
 };
 
 // Arguments have been checked by the op's function of the same name. Every entry is there on every
-// backend.
+// backend but where it says so.
 struct Backend {
   const char* name;
   const DeviceApi* device;  // its memory and streams; null: those of the host
-  std::size_t (*packed_bytes)(WeightType type, std::int64_t n, std::int64_t k);
+  std::size_t (*packed_bytes)(WeightType type, std::int64_t n, std::int64_t k, const Grouping&);
   void (*pack)(Stream&, const SourceWeight&, const PackTarget&);
+  void (*pack_codes)(Stream&, const SourceCodes&, const PackTarget&);  // null on the host
   void (*fill_random)(Stream&, const FillRandomArgs&);
   // Scratch memory to be reserved before the first op within these limits; no op needs more. 0 on
   // the host, where it grows as ops need it.

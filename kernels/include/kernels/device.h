@@ -1,6 +1,7 @@
 // Detection of a usable CUDA device, and the backend for it.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 namespace lmtp::kernels {
@@ -22,5 +23,8 @@ Probe probe(int device = 0);
 
 // REQUIRES of a use: probe says that the stream's device is available.
 const Backend& backend();
+
+// Of weights as codes, as many as take so many bytes of scratch memory are widened at a time.
+inline constexpr std::int64_t kWidenedBytesMax = std::int64_t{64} << 20;
 
 }  // namespace lmtp::kernels::cuda

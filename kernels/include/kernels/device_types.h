@@ -21,6 +21,7 @@ struct LaunchShape {
   int num_threads = 32;          // of a block, a multiple of 32
   std::size_t shared_bytes = 0;  // of a block
   int cluster = 1;               // blocks along z that run together; more than 1: from 9.0 on
+  bool overlaps = true;          // begins before the launch ahead of it has ended, where it can
 };
 
 // The types of which tensor cores take products, as tags: kernels hold their elements as bits.
@@ -28,6 +29,7 @@ struct BF16 {};
 struct F16 {};
 // Of keys and values alone (e4m3.h): products take them as BF16.
 struct E4M3 {};
+struct Int8 {};
 
 // Vectors that one thread loads or stores at once.
 struct alignas(8) Words2 {

@@ -18,6 +18,9 @@ struct Grouping {
   std::int64_t group = 32;
   ElementType scales = ElementType::kBF16;  // as they are kept
   bool has_offsets = false;                 // kept as f32
+  // On a device: what weights are rounded to when they are widened, and inputs with them. kBF16 or
+  // kF16.
+  ElementType widened_to = ElementType::kBF16;
 };
 
 inline constexpr std::int64_t kGroupMin = 16;

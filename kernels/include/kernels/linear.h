@@ -14,6 +14,9 @@
 //   kInt4     x quantised by its row and group, of each group an exact 32-bit sum of products, then
 //             one fused multiply-add: sum += products * (scale of x * scale)
 //   kWidened  the operations of f32 on weights that are widened in registers
+//
+// A device has layouts of its own (cuda/linear.h, cuda/linear_narrow.h). Its kInt8 has the sums and
+// scales above; kInt4 and kWidened are its products of bf16 or f16, Grouping::widened_to.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +31,7 @@ namespace lmtp::kernels {
 
 inline constexpr int kPanelColumns = 32;
 
-// kF16 is for devices; kInt8 and those by groups for CPUs.
+// kF16 is for devices.
 enum class WeightType { kF32, kBF16, kInt8, kF16, kInt4, kWidened };
 
 constexpr bool is_grouped(WeightType type) {
@@ -69,7 +72,8 @@ struct PackedLinear {
   std::int64_t n = 0;  // outputs
   std::int64_t k = 0;  // inputs
   WeightType type = WeightType::kF32;
-  // kInt8 alone, [n rounded up to kPanelColumns]: a column's scale, and the sum of its weights.
+  // On the host, of kInt8 alone, [n rounded up to kPanelColumns]: a column's scale, and the sum of
+  // its weights.
   const float* scales = nullptr;
   const std::int32_t* sums = nullptr;
   Grouping grouping = {};  // by groups alone
@@ -160,8 +164,8 @@ class WeightRows {
 struct PackTarget {
   void* panels = nullptr;  // packed_size(n, k, type) units
   WeightType type = WeightType::kF32;
-  float* scales = nullptr;       // kInt8: [padded_columns(n)]
-  std::int32_t* sums = nullptr;  // kInt8: [padded_columns(n)]
+  float* scales = nullptr;       // kInt8 on the host: [padded_columns(n)]
+  std::int32_t* sums = nullptr;  // kInt8 on the host: [padded_columns(n)]
   Grouping grouping = {};        // by groups
 };
 
@@ -206,8 +210,23 @@ void pack_codes(WorkerPool& pool, std::int64_t n, std::int64_t k, CodeRows& rows
 // and packing from memory where its ops run. `to.panels` is aligned as Memory. REQUIRES: the stream
 // is synchronised before a linear takes the weight, since on a device a linear reads weights before
 // earlier launches have ended.
-std::size_t packed_bytes(const Backend& backend, WeightType type, std::int64_t n, std::int64_t k);
+std::size_t packed_bytes(const Backend& backend, WeightType type, std::int64_t n, std::int64_t k,
+                         const Grouping& grouping = {});
+// As pack_linear. REQUIRES: kInt4: the grouping is the default but for widened_to.
 void pack(Stream& stream, const SourceWeight& source, const PackTarget& to);
+
+// The outputs [first, first + count) of a weight [n, k], in memory where the ops run.
+struct SourceCodes {
+  const std::uint8_t* codes = nullptr;  // [count][k], one a byte
+  const float* scales = nullptr;        // [count][num_groups]
+  const float* offsets = nullptr;       // as scales, or null
+  std::int64_t first = 0;               // a multiple of kPanelColumns
+  std::int64_t count = 0;               // likewise, or up to n
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+};
+// pack_codes of these outputs, for devices.
+void pack_codes(Stream& stream, const SourceCodes& source, const PackTarget& to);
 
 // The element [n, k] of a weight packed on the host.
 float packed_element(const PackedLinear& weight, std::int64_t n, std::int64_t k);

@@ -80,7 +80,10 @@ T load_where(bool wanted, const T* at) {
     return wanted ? load(at) : T{};
   }
 }
-inline Words4 load_once_where(bool wanted, const Words4* at) { return load_where(wanted, at); }
+template <typename T>
+T load_once_where(bool wanted, const T* at) {
+  return load_where(wanted, at);
+}
 template <typename T>
 void store(T* at, const T& v) {
   emulation::check_aligned(at, alignof(T));
@@ -170,6 +173,33 @@ void mma_m16n8k16(float (&c)[4], const Words4& a, std::uint32_t b0, std::uint32_
   const int flip = emulation::has_backward_sums() ? 15 : 0;
   for (int i = 0; i < 4; ++i) {
     for (int k = 0; k < 16; ++k) c[i] += rows[i / 2][k ^ flip] * columns[i % 2][k ^ flip];
+  }
+}
+
+// Exact, so that no order shows; the sum of all is at most 2^31 by what callers require.
+inline void mma_m16n8k32(std::int32_t (&c)[4], const Words4& a, std::uint32_t b0,
+                         std::uint32_t b1) {
+  struct Fragments {
+    std::uint32_t a[4];
+    std::uint32_t b[2];
+  };
+  const Fragments mine = {{a.words[0], a.words[1], a.words[2], a.words[3]}, {b0, b1}};
+  const auto* slots = emulation::exchange(emulation::Meeting::kMma, &mine, sizeof(mine));
+  const int g = lane_index() / 4;
+  const int t = lane_index() % 4;
+  for (int lane = 0; lane < 4; ++lane) {
+    const auto of_row = exchanged<Fragments>(slots, g * 4 + lane);
+    for (int column = 0; column < 2; ++column) {
+      const auto of_column = exchanged<Fragments>(slots, (2 * t + column) * 4 + lane);
+      for (int i = 0; i < 8; ++i) {
+        const auto byte = [i](std::uint32_t word) {
+          return std::int32_t{static_cast<std::int8_t>(word >> (8 * (i % 4)))};
+        };
+        const std::int32_t x = byte(of_column.b[i / 4]);
+        c[column] += byte(of_row.a[i / 4 * 2]) * x;
+        c[2 + column] += byte(of_row.a[i / 4 * 2 + 1]) * x;
+      }
+    }
   }
 }
 

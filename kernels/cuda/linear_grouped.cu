@@ -1,0 +1,99 @@
+// Weights by groups: codes that become bf16 or f16 in registers, or for many rows in scratch
+// memory.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "cuda/linear_launch.cuh"
+#include "cuda/linear_narrow.h"
+
+namespace lmtp::kernels::cuda {
+namespace {
+
+// Tiles of T from codes, from output tile `first` on; a warp a tile.
+template <typename T, typename Codes>
+__global__ void __launch_bounds__(256)
+    widen_weight_kernel(LinearParams p, int first, std::int64_t count, Words4* to) {
+  grid_dependency_wait();
+  const std::int64_t warps = num_threads() / kWarpSize;
+  const std::int64_t at = std::int64_t{block_index().x} * warps + warp_index();
+  if (at >= count) return;
+  const WeightTiles<Narrow<T, Codes>> weights(p, first);
+  const auto loaded =
+      weights.load(true, static_cast<int>(at / p.k_tiles), static_cast<int>(at % p.k_tiles));
+  store(to + at * kTileVectors + lane_index(), weights.operand(loaded));
+}
+
+// The linear of many rows, some outputs after others: widened into `widened`, then multiplied.
+// Slices stay those of the whole weight.
+template <typename T, typename Codes>
+void launch_in_parts(const LinearParams& p, std::int64_t outputs, Words4* widened,
+                     StreamHandle stream, LinearKernel kernel) {
+  constexpr int kThreads = 256;
+  launch_round_many(p, stream, kernel);
+  for (std::int64_t first = 0; first < p.args.n; first += outputs) {
+    LinearParams part = p;
+    part.args.n = std::min(outputs, p.args.n - first);
+    const std::int64_t count = num_tiles(part.args.n) * p.k_tiles;
+    const auto blocks = static_cast<int>(ceil_divide<std::int64_t>(count, kThreads / kWarpSize));
+    launch<widen_weight_kernel<T, Codes>>({.grid = {blocks}, .num_threads = kThreads}, stream, p,
+                                          static_cast<int>(first / kTileSide), count, widened);
+    part.args.weight = widened;
+    part.weight_is_fresh = true;
+    part.args.y += first;
+    if (part.args.bias != nullptr) part.args.bias += first;
+    if (part.args.residual != nullptr) part.args.residual += first;
+    launch_many_rows(part, stream, kernel);
+  }
+}
+
+template <typename T, typename Codes>
+void launch_grouped(const LinearParams& p, std::int64_t outputs, StreamHandle stream,
+                    LinearKernel kernel) {
+  using Weight = Narrow<T, Codes>;
+  const bool is_few = kernel == LinearKernel::kBest && p.args.m <= kStreamRowsMax<Weight>;
+  if (is_few || kernel == LinearKernel::kStream) {
+    launch_few_rows<Weight>(p, stream);
+    return;
+  }
+  const std::size_t x_bytes = linear_scratch_bytes(p.args.type, p.args.m, p.args.k);
+  auto* widened = static_cast<unsigned char*>(p.args.scratch) + x_bytes;
+  launch_in_parts<T, Codes>(p, outputs, reinterpret_cast<Words4*>(widened), stream, kernel);
+}
+
+template <typename T>
+void launch_grouped(const LinearParams& p, CodeType codes, std::int64_t outputs,
+                    StreamHandle stream, LinearKernel kernel) {
+  switch (codes) {
+    case CodeType::kInt4:
+      launch_grouped<T, Int4Codes>(p, outputs, stream, kernel);
+      break;
+    case CodeType::kInt8:
+      launch_grouped<T, Int8Codes>(p, outputs, stream, kernel);
+      break;
+    case CodeType::kE4M3:
+      launch_grouped<T, E4M3Codes>(p, outputs, stream, kernel);
+      break;
+  }
+}
+
+}  // namespace
+
+std::int64_t outputs_widened_at_once(std::int64_t k) {
+  constexpr std::int64_t kTilesOfBlock = 8;
+  const std::int64_t bytes = num_tiles(k) * kTileElements * 2 * kTilesOfBlock;
+  return std::max<std::int64_t>(kWidenedBytesMax / bytes, 1) * kTilesOfBlock * kTileSide;
+}
+
+void grouped_linear(const LinearLaunch& args, WeightType type, const Grouping& by,
+                    StreamHandle stream, LinearKernel kernel, std::int64_t outputs_at_once) {
+  LinearParams p = linear_params(args);
+  p.grouped = grouped_weight(args.weight, type, by, args.n, args.k);
+  if (args.type == ElementType::kF16) {
+    launch_grouped<F16>(p, by.codes, outputs_at_once, stream, kernel);
+  } else {
+    launch_grouped<BF16>(p, by.codes, outputs_at_once, stream, kernel);
+  }
+}
+
+}  // namespace lmtp::kernels::cuda
