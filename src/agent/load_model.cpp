@@ -53,7 +53,10 @@ std::int64_t packed_bytes(kernels::WeightType type, bool is_table, std::int64_t 
 
 std::int64_t count_weight_bytes(const AgentOptions& options) {
   const model::Quantization& quantization = options.config.quantization;
-  const bool may_be_narrow = !options.cuda_device.has_value();
+  // On a device not in float32, nor where inputs may be in an order of their own.
+  const bool may_be_narrow =
+      !options.cuda_device.has_value() ||
+      (options.weight_type != kernels::WeightType::kF32 && !quantization.ordered);
   constexpr std::string_view kWeight = ".weight";
   std::int64_t num_bytes = 0;
   const auto tensors = model::describe_tensors(options.config);
@@ -72,6 +75,11 @@ std::int64_t count_weight_bytes(const AgentOptions& options) {
                      : packed_bytes(options.weight_type, is_table, tensor.num_elements());
   }
   return num_bytes;
+}
+
+bool may_have_codes(const AgentOptions& options) {
+  return kernels::is_grouped(options.weight_type) ||
+         options.config.quantization.method != model::QuantMethod::kNone;
 }
 
 std::unique_ptr<kernels::WorkerPool> make_pool(const AgentOptions& options) {
@@ -177,6 +185,7 @@ kernels::OpLimits op_limits(const AgentOptions& options, int num_blocks) {
           .rows = options.batch.max_tokens,
           .inputs = std::max({config.hidden_size, config.mlp_size,
                               config.num_heads * config.head_dim, config.embedding_size}),
+          .may_have_codes = may_have_codes(options),
           .kv_type = kv_type(options),
           .num_kv_heads = kv.num_heads,
           .head_dim = kv.head_dim,

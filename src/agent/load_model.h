@@ -26,6 +26,9 @@ Result<std::int64_t> count_weights(const AgentOptions& options);
 // matrices are quantised. REQUIRES: count_weights() is ok.
 std::int64_t count_weight_bytes(const AgentOptions& options);
 
+// Whether matrices of the model may stay codes in memory.
+bool may_have_codes(const AgentOptions& options);
+
 // The pool of options.num_threads threads.
 std::unique_ptr<kernels::WorkerPool> make_pool(const AgentOptions& options);
 

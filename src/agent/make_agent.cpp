@@ -95,8 +95,7 @@ void report_device_gone(const AgentOptions& options, const std::string& reason) 
 Result<std::unique_ptr<scheduler::ModelAgent>> make_agent(const AgentOptions& options,
                                                           const scheduler::LoadProgress& progress) {
   LMTP_CHECK(options.batch.max_tokens >= 1, options.batch.max_tokens);
-  LMTP_CHECK(options.cuda_device.has_value() ? kernels::is_for_device(options.weight_type)
-                                             : kernels::is_for_host(options.weight_type));
+  LMTP_CHECK(options.cuda_device.has_value() || kernels::is_for_host(options.weight_type));
   LMTP_CHECK(options.cuda_device.has_value() || kv_type(options) != kernels::ElementType::kF16);
   if (options.cuda_device.has_value() && options.debug.backend == nullptr) {
     const kernels::cuda::Probe probe = kernels::cuda::probe(*options.cuda_device);

@@ -29,6 +29,7 @@ std::int64_t device_workspace_bytes(const AgentOptions& options) {
          ResidentBatch::num_bytes(rows, options.config.context_length) +
          StepSampling::num_bytes(options.config.vocab_size, options.batch,
                                  logit_rows_max(options)) +
+         (may_have_codes(options) ? kernels::cuda::kWidenedBytesMax : 0) +
          std::int64_t{kGraphsMax} * options.config.num_layers * kGraphLayerBytes;
 }
 

@@ -56,11 +56,6 @@ Result<DtypeChoice> parse_dtype(const std::string& name, bool on_device) {
     if (!on_device && known.type == kernels::WeightType::kF16) {
       return DtypeChoice{kernels::WeightType::kF32, kHalfNote};
     }
-    if (on_device && known.type.has_value() && !kernels::is_for_device(*known.type)) {
-      return Error{
-          ErrorCode::kInvalid,
-          "--dtype: " + name + " is for the CPU; a device takes bfloat16, float16 or float32"};
-    }
     return DtypeChoice{known.type, ""};
   }
   return Error{ErrorCode::kInvalid,

@@ -230,7 +230,8 @@ std::optional<PackedWeight> WeightLoader::packed_random(const WeightStack& stack
                                                         const std::vector<TensorSpec>& specs) {
   const bool is_whole = stack.split == Split::kNone || shard_.count == 1;
   if (!is_whole || !stack.permutation.empty()) return std::nullopt;
-  RandomWeight source{.parts = {}, .order = stack.order, .n = stack.n(), .k = stack.k};
+  RandomWeight source{
+      .parts = {}, .order = stack.order, .n = stack.n(), .k = stack.k, .is_table = stack.is_table};
   for (const TensorSpec& spec : specs) {
     const auto tensor = source_.random(spec);
     if (error_.has_value() || !tensor.has_value()) return std::nullopt;

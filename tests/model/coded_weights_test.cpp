@@ -17,6 +17,7 @@
 #include "kernels/worker_pool.h"
 #include "lmtp/model/causal_lm.h"
 #include "lmtp/model/weights.h"
+#include "weight_stacks.h"
 
 namespace lmtp {
 namespace {
@@ -24,6 +25,7 @@ namespace {
 using kernels::WeightType;
 using model::WeightPart;
 using model::WeightStack;
+using testing::stacks_of;
 
 const std::string kFolders = std::string(LMTP_SOURCE_DIR) + "/tests/goldens/quantized/";
 
@@ -87,31 +89,6 @@ class Folder {
   model::WeightLoader narrow;
   model::WeightLoader wide;
 };
-
-std::vector<WeightStack> stacks_of(const model::ModelConfig& config) {
-  const std::int64_t queries = config.num_heads * config.head_dim;
-  const std::int64_t keys = config.num_kv_heads * config.head_dim;
-  const std::int64_t hidden = config.hidden_size;
-  const std::int64_t mlp = config.mlp_size;
-  const std::string layer = "model.layers.0.";
-  const auto attention = [&](const char* name) { return layer + "self_attn." + name + ".weight"; };
-  const auto part = [&](const char* name) { return layer + "mlp." + name + ".weight"; };
-  std::vector<WeightStack> stacks = {
-      {.parts = {{attention("o_proj"), {hidden}}}, .k = queries},
-      {.parts = {{part("down_proj"), {hidden}}}, .k = mlp},
-  };
-  if (config.model_type == "phi3") {
-    stacks.push_back({.parts = {{attention("qkv_proj"), {queries, keys, keys}}}, .k = hidden});
-  } else {
-    stacks.push_back({.parts = {{attention("q_proj"), {queries}},
-                                {attention("k_proj"), {keys}},
-                                {attention("v_proj"), {keys}}},
-                      .k = hidden});
-    stacks.push_back(
-        {.parts = {{part("gate_proj"), {mlp}}, {part("up_proj"), {mlp}}}, .k = hidden});
-  }
-  return stacks;
-}
 
 TEST(CodedWeightsTest, NarrowMatricesHaveTheBitsOfWidenedOnes) {
   for (const char* name :

@@ -106,8 +106,8 @@ Exit code 0: all equal; 1: some differ; 2: a configuration did not come about as
   --edited         no, yes: forked, or backtracked with tokens put back, while they run
   --adapters       no, yes: three of four streams have one of three; on a device no
   --threads        1, 2; on a device 1
-  --dtype          f32, bf16, int8, int4; on a device f32, bf16, f16; bf16+fp8: with keys and
-                   values in fp8_e4m3
+  --dtype          f32, bf16, int8, int4; on a device f16, too; bf16+fp8: with keys and values in
+                   fp8_e4m3
 )";
 
 Result<Options> parse_options(const std::vector<std::string>& arguments) {

@@ -50,11 +50,11 @@ void add_serving_options(CLI::App& app, RawOptions& raw) {
   app.add_option("--device", options.device, "cpu, cuda or cuda:N")
       ->type_name("D")
       ->capture_default_str();
-  app.add_option(
-         "--dtype", options.dtype,
-         "Type of the weights: float32, bfloat16 (bf16), int8 (8bit), int4 (4bit, by groups of 32; "
-         "both CPU only), float16 (on a CPU float32), or auto: bfloat16 on a device; on a CPU "
-         "float32, or bfloat16 where that would take more than half of the free memory")
+  app.add_option("--dtype", options.dtype,
+                 "Type of the weights: float32, bfloat16 (bf16), int8 (8bit), int4 (4bit, by "
+                 "groups of 32), "
+                 "float16 (on a CPU float32), or auto: bfloat16 on a device; on a CPU "
+                 "float32, or bfloat16 where that would take more than half of the free memory")
       ->type_name("D")
       ->capture_default_str();
   app.add_option(

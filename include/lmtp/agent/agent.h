@@ -1,5 +1,5 @@
 // The ModelAgent: a model on the CPU or on a CUDA device. Weights are float32, bfloat16, float16
-// (on a device) or int8 (on a CPU), keys and values as kv_type() says, all else is float32.
+// (on a device), int8 or int4, keys and values as kv_type() says, all else is float32.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@ namespace lmtp::agent {
 
 // Loads the model: seconds. Any thread; the agent may then be used from another one.
 // The error says in a line what is missing (a device, memory, a file) and the remedy.
-// REQUIRES: weight_type is not kInt8 on a device; it and kv_cache_type are not kF16 on a CPU.
+// REQUIRES: on a CPU weight_type and kv_cache_type are not kF16; weight_type is not kWidened.
 Result<std::unique_ptr<scheduler::ModelAgent>> make_agent(const AgentOptions& options,
                                                           const scheduler::LoadProgress& progress);
 

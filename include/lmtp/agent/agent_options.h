@@ -19,7 +19,7 @@ struct AgentOptions {
   ModelSource source;
   model::ModelConfig config;       // of that source: model::load_model_config
   std::optional<int> cuda_device;  // the driver's number; none: the CPU
-  // float16 is for devices, int8 for CPUs.
+  // float16 is for devices.
   kernels::WeightType weight_type = kernels::WeightType::kF32;
   // Of keys and values; none: kv_type() says. float16 is for devices.
   std::optional<kernels::ElementType> kv_cache_type;

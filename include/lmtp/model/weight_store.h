@@ -20,8 +20,8 @@ namespace lmtp::model {
 // The weight of a linear layer, as kernels::PackedLinear describes it; keeps its memory alive.
 struct PackedWeight {
   std::shared_ptr<const void> panels;
-  std::shared_ptr<const float> scales;       // int8 alone
-  std::shared_ptr<const std::int32_t> sums;  // int8 alone
+  std::shared_ptr<const float> scales;       // int8 in host memory alone
+  std::shared_ptr<const std::int32_t> sums;  // int8 in host memory alone
   kernels::WeightType type = kernels::WeightType::kF32;
   kernels::Grouping grouping = {};  // kInt4 and kWidened alone
   // Packed input i is input inputs[i] of x; null: i. Host memory, and for CPUs alone.
@@ -44,6 +44,7 @@ struct RandomWeight {
   kernels::WeightOrder order = kernels::WeightOrder::kOutputsByInputs;
   std::int64_t n = 0;
   std::int64_t k = 0;
+  bool is_table = false;  // an embedding or an output head
 };
 
 // Reads bytes [first, first + count) of a tensor, whole elements, to `to`, which may be unaligned.
@@ -66,7 +67,8 @@ struct StoredWeight {
 };
 
 // A weight that a checkpoint holds as codes (kernels::pack_codes): `type` is kInt8, whose inputs
-// are rounded by their row, kInt4, by their row and group, or kWidened, whose inputs stay f32.
+// are rounded by their row, kInt4, by their row and group, or kWidened, whose inputs stay f32 (on a
+// device those of kInt4 and kWidened are rounded to bf16 or f16).
 struct CodedWeight {
   kernels::WeightType type = kernels::WeightType::kWidened;
   kernels::Grouping grouping = {};

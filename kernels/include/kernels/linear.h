@@ -38,9 +38,6 @@ constexpr bool is_grouped(WeightType type) {
   return type == WeightType::kInt4 || type == WeightType::kWidened;
 }
 constexpr bool is_for_host(WeightType type) { return type != WeightType::kF16; }
-constexpr bool is_for_device(WeightType type) {
-  return type != WeightType::kInt8 && !is_grouped(type);
-}
 
 // Inputs of one unit; by groups, of x alone.
 constexpr int inputs_per_unit(WeightType type) {
