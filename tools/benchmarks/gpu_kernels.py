@@ -2,11 +2,11 @@
 
 from gpu_report import FAILED, MEASURED, MISSED, NOT_RUN, PASSED, REACHED
 from gpu_run import json_lines
-from gpu_shapes import BF16_BYTES
 
 # A decode step of attention is bound by memory where its bytes alone take so long.
 MEMORY_BOUND_US = 20
 SHARE_WANTED = 0.85
+NARROW_TYPES = ("int8", "int4", "fp8")
 MACHINE_SECONDS, ATTENTION_SECONDS, LINEAR_SECONDS = 120, 150, 90
 PROBE_SECONDS, SAMPLE_SECONDS = 60, 60
 SAMPLER_MOST = {1: 8, 256: 25}  # microseconds, by rows
@@ -133,29 +133,34 @@ def measure_ops(check, plan):
 
 
 def measure_linears(check, plan):
-    """What one order of sums for any number of rows costs beside cuBLAS, which has many."""
-    for model, shape in ((plan.large, plan.large_shape), (plan.small, plan.small_shape)):
+    """What one order of sums for any number of rows costs beside cuBLAS, which has many; and what
+    narrower weights of the large model gain, also beside cuBLAS in bf16."""
+    narrow = NARROW_TYPES if check.on_gpu else ()  # tools/bench has a CPU's
+    for model, shape, kinds in ((plan.large, plan.large_shape, ("bf16", *narrow)),
+                                (plan.small, plan.small_shape, ("bf16",))):  # fmt: skip
         pairs = shape.linears()
         grid = ("linear", plan.linear_rows, ",".join(f"{n}x{k}" for n, k in pairs))
-        ours = bench(check, *grid, seconds=LINEAR_SECONDS)
         theirs, peer = check.call_peer(*grid, seconds=LINEAR_SECONDS)
-        for rows in map(int, plan.linear_rows.split(",")):
-            of_rows = [[row for row in some if row["rows"] == rows] for some in (ours, theirs)]
-            report_linears(check, model, pairs, rows, *of_rows, peer)
+        for kind in kinds:
+            ours = bench(check, *grid, kind, seconds=LINEAR_SECONDS)
+            for rows in map(int, plan.linear_rows.split(",")):
+                of_rows = [[row for row in some if row["rows"] == rows] for some in (ours, theirs)]
+                what = f"{model}: the {len(pairs)} linear layers of a layer in {kind}, {rows} rows"
+                report_linears(check, what, pairs, rows, *of_rows, peer)
 
 
-def report_linears(check, model, pairs, rows, ours, theirs, peer):
+def report_linears(check, what, pairs, rows, ours, theirs, peer):
     elements = sum(n * k for n, k in pairs)
-    what = f"{model}: the {len(pairs)} linear layers of a layer, {rows} rows"
     if len(ours) != len(pairs):
         check.report.add(what, NOT_RUN, notes=f"{len(ours)} of {len(pairs)} came")
         return
     us, peer_us = (sum(row["us"] for row in some) for some in (ours, theirs))
-    beside = f"{peer_name(check)} {peer_us:,.1f} us: {peer_us / us:.2f}x"
+    beside = f"{peer_name(check)} in bf16 {peer_us:,.1f} us: {peer_us / us:.2f}x"
+    weight_bytes = sum(row["bytes_per_s"] * row["us"] for row in ours) / 1e6
     check.report.add(
         what, MEASURED, f"{us:,.1f} us",
         notes=f"{beside if len(theirs) == len(pairs) else peer.tail}; "
         f"{2 * rows * elements / us / 1e6:,.1f} TFLOP/s, "
-        f"{BF16_BYTES * elements / us / 1e3:,.0f} GB/s of weights",
+        f"{weight_bytes / us / 1e3:,.0f} GB/s of weights",
         us=us, peer_us=peer_us,
     )  # fmt: skip
