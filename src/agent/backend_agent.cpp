@@ -130,7 +130,6 @@ void BackendAgent::put(const scheduler::StepPlan& plan, Step& step) {
   step.result.clear();
   slots_.apply(plan.changes);
   resident_batch_.note(plan.changes);
-  adapters_.load(plan.adapter_loads, *cache_);
   scheduler::SlotTable::list_draws(plan, step.draws);
   list_input_records(plan);
   check_tokens(plan);
@@ -215,11 +214,11 @@ void BackendAgent::decode(const scheduler::StepPlan& plan) {
   model::InputArrays arrays = resident_batch_.advance(sampling_.records());
   arrays.context_max = shape.context_max;
   arrays.num_table_blocks = shape.num_table_blocks;
+  write_blocks(plan, copies);
   arrays.lora = adapters_.list(plan, slots_);
   logit_rows_ = arrays.logit_rows;
   sample_rows_ = {
       .rows = resident_batch_.sample_rows(), .positions = arrays.positions, .ids = arrays.ids};
-  cache_->copy_blocks(stream(), copies, static_cast<std::int64_t>(input_.copies.size()));
   const auto work = [&] {
     hidden_ = parts_.model->forward(stream(), arrays, *cache_);
     write_logits(logit_rows_, std::min(shape.num_rows, tile_));
@@ -243,6 +242,8 @@ void BackendAgent::compute(const scheduler::StepPlan& plan) {
   sampling_.add_counts(upload_);
   const std::int32_t* tokens = upload_.add(input_tokens_);
   upload_.send();
+  write_blocks(plan, std::exchange(arrays.copies, nullptr));
+  arrays.num_copies = 0;
   arrays.lora = adapters_.list(plan, slots_);
   logit_rows_ = arrays.logit_rows;
   if (!input_tokens_.empty()) {
@@ -251,6 +252,12 @@ void BackendAgent::compute(const scheduler::StepPlan& plan) {
   }
   hidden_ = parts_.model->forward(stream(), arrays, *cache_);
   if (!targets_.empty()) write_logits(logit_rows_, tile_size(0));
+}
+
+// In this order: an adapter's blocks may hold what goes to the host.
+void BackendAgent::write_blocks(const scheduler::StepPlan& plan, const kernels::KvCopy* copies) {
+  cache_->copy_blocks(stream(), copies, static_cast<std::int64_t>(input_.copies.size()));
+  adapters_.load(plan.adapter_loads, *cache_);
 }
 
 void BackendAgent::list_input_tokens() {

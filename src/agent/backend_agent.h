@@ -76,6 +76,7 @@ class BackendAgent : public scheduler::ModelAgent {
   void decode(const scheduler::StepPlan& plan);
   void compute(const scheduler::StepPlan& plan);
   void list_input_tokens();
+  void write_blocks(const scheduler::StepPlan& plan, const kernels::KvCopy* copies);
   const std::int32_t* draw_ids(const std::int32_t* tokens);
   std::int64_t tile_size(std::size_t first) const;
   kernels::Matrix<float> logits(std::int64_t count) const;

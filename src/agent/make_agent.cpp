@@ -22,6 +22,12 @@ using kernels::DeviceError;
 // since which memory may have been taken: an error instead of a loading that fails half-way, or a
 // process that is killed.
 Result<void> check_fit(const AgentOptions& options, const kernels::Stream& stream) {
+  const std::optional<std::int64_t> free = free_memory_bytes();
+  if (free.has_value() && options.swap_bytes > *free) {
+    return Error{ErrorCode::kUnavailable, "--swap-space: of " + gib_text(options.swap_bytes) +
+                                              " of the host's memory " + gib_text(*free) +
+                                              " are free; give less"};
+  }
   const std::int64_t needed = count_weight_bytes(options);
   const std::string weights =
       "the weights take " + gib_text(needed) + " as " + dtype_name(options.weight_type) + ", and ";
@@ -33,7 +39,6 @@ Result<void> check_fit(const AgentOptions& options, const kernels::Stream& strea
                      device_name(options) + " " + gib_text(memory.free_bytes) +
                      " are free; serve a smaller model, or free some of its memory"};
   }
-  const std::optional<std::int64_t> free = free_memory_bytes();
   if (!free.has_value() || needed <= *free) return {};
   return Error{ErrorCode::kUnavailable,
                weights + gib_text(*free) +
@@ -111,6 +116,7 @@ Result<std::unique_ptr<scheduler::ModelAgent>> make_agent(const AgentOptions& op
       return Error{
           ErrorCode::kUnavailable,
           "the memory of " + device_name(options) +
+              (options.swap_bytes > 0 ? ", or what the host may lock for --swap-space," : "") +
               " is full; serve a smaller model, give a smaller --kv-cache, or free some of "
               "it"};
     }

@@ -77,7 +77,7 @@ PrefixMatch PrefixCache::match(int name_space, std::span<const TokenId> tokens) 
   std::size_t done = 0;
   while (done + kBlockSize <= tokens.size()) {
     const NodeId id = find_full_block(parent, tokens.data() + done);
-    if (id == kNoNode) break;
+    if (id == kNoNode || (node(id).block == kNoBlock && !host_pays_)) break;
     if (node(id).block != kNoBlock) {
       result.blocks.push_back(node(id).block);
     } else {
@@ -101,7 +101,7 @@ void PrefixCache::match_partial(NodeId parent, std::span<const TokenId> tokens,
   NodeId at = rest < kFamilyTokens ? kNoNode : first_sibling(parent, begin, kFamilyTokens);
   for (; at != kNoNode; at = node(at).next[kFamilyTokens - 1]) {
     const Node& one = node(at);
-    if (one.parent != parent || one.block == kNoBlock) continue;
+    if (one.parent != parent) continue;
     const int common = common_prefix(begin, one.tokens, std::min(rest, one.num_tokens));
     // Of equal matches, one that can be taken over in place saves a copy.
     const bool in_place = common == one.num_tokens && pool_.is_evictable(one.block);
@@ -131,20 +131,37 @@ BlockId PrefixCache::allocate() {
   return pool_.take_free();
 }
 
-// To the host, where that has a place and the block is full.
+// To the host, where that pays and has a place, and the block is full; or where more is below it.
 void PrefixCache::evict(BlockId block) {
   const NodeId id = node_of_[index(block)];
+  const bool pays = host_pays_ || node(id).num_children > 0;
   if (node(id).num_tokens < kBlockSize) return detach(id);
   if (node(id).host != kNoBlock) {
     host_.pin(node(id).host);
   } else {
-    const BlockId host = take_host();
+    const BlockId host = pays ? take_host() : kNoBlock;
     if (host == kNoBlock) return detach(id);
     set_host(id, host);
     moves_.push_back({block, to_number(host)});
   }
   host_.unpin(node(id).host, true);  // the youngest now
   set_block(id, kNoBlock);
+  unlist(id);
+}
+
+// Out of the list that is searched for hits inside a block, and back: only of blocks in the pool
+// can there be any.
+void PrefixCache::unlist(NodeId id) {
+  if (!node(id).is_listed) return;
+  node(id).is_listed = false;
+  remove_sibling(id, kFamilyTokens);
+}
+
+void PrefixCache::list(NodeId id) {
+  if (node(id).is_listed) return;
+  trim_siblings(node(id).parent, node(id).tokens, kBlockSize);
+  add_sibling(id, kFamilyTokens);
+  node(id).is_listed = true;
 }
 
 // A free one, else the least recently moved one, pinned; kNoBlock where there is none.
@@ -170,7 +187,9 @@ void PrefixCache::fetch(std::span<const BlockId> host, std::vector<BlockId>& to)
   for (const BlockId number : host) {
     const BlockId block = allocate();
     LMTP_CHECK(block != kNoBlock, number);
-    set_block(node_of_host_[index(to_host(number))], block);
+    const NodeId id = node_of_host_[index(to_host(number))];
+    set_block(id, block);
+    list(id);
     moves_.push_back({number, block});
     to.push_back(block);
   }
@@ -178,6 +197,7 @@ void PrefixCache::fetch(std::span<const BlockId> host, std::vector<BlockId>& to)
 }
 
 void PrefixCache::clear() {
+  LMTP_CHECK(pool_.num_pinned() == 0, pool_.num_pinned());
   while (host_.num_evictable() > 0) drop_oldest_host();
   while (pool_.num_evictable() > 0) {
     const BlockId block = pool_.oldest_evictable();
@@ -201,12 +221,17 @@ BlockId PrefixCache::insert_below(NodeId parent, std::span<const TokenId> tokens
   if (size == kBlockSize && full_blocks_.find(full_block_hash(parent, tokens.data())) != nullptr) {
     const NodeId same = find_full_block(parent, tokens.data());
     if (same == kNoNode) return kNoBlock;
-    if (node(same).block == kNoBlock) set_block(same, block);  // computed again
+    if (node(same).block == kNoBlock) {  // computed again
+      set_block(same, block);
+      list(same);
+    }
     return node(same).block;
   }
   if (size < kFamilyTokens) {
     const NodeId head = find_head(parent, tokens.data(), size);
-    if (head != kNoNode) return node(head).num_tokens == size ? node(head).block : kNoBlock;
+    if (head != kNoNode && node(head).block != kNoBlock) {
+      return node(head).num_tokens == size ? node(head).block : kNoBlock;
+    }
   }
   NodeId at = size < kFamilyTokens ? kNoNode : first_sibling(parent, tokens.data(), kFamilyTokens);
   while (at != kNoNode) {
@@ -333,10 +358,7 @@ void PrefixCache::trim_siblings(NodeId parent, const TokenId* tokens, int size) 
   const SiblingList* const list = siblings_.find(hash_of(parent, tokens, kFamilyTokens));
   if (list == nullptr || list->size < kMaxSiblings) return;
   for (NodeId at = list->tail; at != kNoNode;) {
-    if (node(at).num_tokens == kBlockSize) {
-      node(at).is_listed = false;
-      return remove_sibling(at, kFamilyTokens);
-    }
+    if (node(at).num_tokens == kBlockSize) return unlist(at);
     if (is_evictable_partial(at)) return free_partial(at);
     at = node(at).prev[kFamilyTokens - 1];
   }
@@ -381,7 +403,7 @@ void PrefixCache::check_node(NodeId id) const {
   const Node& one = node(id);
   const bool in_pool = one.block != kNoBlock;
   LMTP_CHECK((one.num_tokens > 0) == (in_pool || one.host != kNoBlock), id);
-  LMTP_CHECK(one.num_tokens > 0 || !one.is_listed, id);
+  LMTP_CHECK((one.num_tokens > 0 && in_pool) || !one.is_listed, id);
   if (one.num_tokens == 0) return;
   LMTP_CHECK(!in_pool || node_of_[index(one.block)] == id, id, one.block);
   LMTP_CHECK(one.host == kNoBlock || node_of_host_[index(one.host)] == id, id, one.host);

@@ -13,7 +13,6 @@
 #include "lmtp/aici/process_runtime.h"
 #include "lmtp/base/log.h"
 #include "lmtp/base/text.h"
-#include "lmtp/cache/kv_size.h"
 #include "lmtp/catalog/device_choice.h"
 #include "lmtp/catalog/dtype_choice.h"
 #include "lmtp/model/causal_lm.h"
@@ -91,10 +90,7 @@ agent::AgentOptions agent_options(const ModelSource& source, const model::ModelC
   agent.num_threads = options.num_threads;
   agent.batch = options.batch;
   agent.force = options.force;
-  if (cuda_device) {
-    agent.swap_bytes =
-        options.swap_bytes.value_or(default_swap_bytes(agent::available_memory_bytes()));
-  }
+  agent.swap_bytes = options.swap_bytes;
   return agent;
 }
 

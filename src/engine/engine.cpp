@@ -98,7 +98,7 @@ Result<void> Engine::Impl::finish() {
   if (step.error) return std::move(done);
   const Clock::time_point now = Clock::now();
   pace.add(step.num_tokens, step.num_rows,
-           now - std::max(step.since, std::exchange(last_finish, now)));
+           now - std::max(step.since, std::exchange(last_finish, now)), step.num_moves);
   return std::move(done);
 }
 

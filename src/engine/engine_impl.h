@@ -42,7 +42,9 @@ struct Engine::Impl : private ControlledStreams::Host {
         inbox(std::make_shared<EngineInstance::Inbox>(
             static_cast<std::size_t>(options.max_concurrent_requests), counters)),
         agent(std::move(agent_in)),
-        scheduler(make_scheduler(agent->info(), limits, options, counters)) {}
+        scheduler(make_scheduler(agent->info(), limits, options, counters)) {
+    pace.set_fetch_time(agent->info().fetch_time);
+  }
 
   void run();
   std::vector<Request> close();

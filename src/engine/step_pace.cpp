@@ -21,8 +21,8 @@ void add_to(double& average, double seconds) {
 
 }  // namespace
 
-void StepPace::add(int num_tokens, int num_rows, Duration time) {
-  const double seconds = Seconds(time).count();
+void StepPace::add(int num_tokens, int num_rows, Duration time, int num_moves) {
+  const double seconds = Seconds(time - std::min<Duration>(time, num_moves * fetch_time_)).count();
   if (num_tokens == num_rows) {
     add_to(seconds_per_decode_, seconds);
   } else if (num_tokens >= kTokensMin) {
@@ -54,7 +54,8 @@ scheduler::StepLimits StepPace::limits(const scheduler::DebugOptions& options) c
       limits.fetched = 0;
     } else if (options.max_prefill_ms > 0) {
       const auto most = std::chrono::milliseconds(options.max_prefill_ms) / fetch_time_;
-      limits.fetched = static_cast<int>(std::clamp<std::int64_t>(most, 1, limits.kAny));
+      limits.fetched =
+          static_cast<int>(std::clamp<std::int64_t>(most, 1, scheduler::StepLimits::kAny));
     }
   }
   return limits;

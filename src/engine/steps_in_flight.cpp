@@ -1,5 +1,6 @@
 #include "steps_in_flight.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "lmtp/base/check.h"
@@ -15,6 +16,8 @@ void StepsInFlight::start(scheduler::ModelAgent& agent, const scheduler::StepPla
   step.plan = &plan;
   step.num_tokens = plan.num_tokens;
   step.num_rows = static_cast<int>(plan.rows.size());
+  step.num_moves = static_cast<int>(
+      std::ranges::count(plan.copies, kBlockSize, &scheduler::BlockCopy::num_tokens));
   step.since = std::chrono::steady_clock::now();
   step.is_ahead = num_steps_ > 1;
   const Result<void> begun = guarded([&]() -> Result<void> {

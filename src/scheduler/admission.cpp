@@ -58,7 +58,6 @@ bool Scheduler::is_held_back(const Sequence& sequence, int num_missing) const {
 cache::PrefixMatch Scheduler::match_prefix(Sequence& sequence) {
   const auto usable = std::span<const TokenId>(sequence.tokens).first(num_matchable(sequence));
   cache::PrefixMatch match = prefix_cache_.match(sequence.adapter, usable);
-  if (!fetches_) match.host.clear();
   sequence.num_cached_hint = match.num_tokens();
   return match;
 }
@@ -218,7 +217,9 @@ Scheduler::Admission Scheduler::refuse() {
 Scheduler::Admission Scheduler::admit(Sequence& sequence) {
   cache::PrefixMatch match = match_prefix(sequence);
   if (another_computes_prefix(sequence, match.num_tokens())) return Admission::kDeferred;
-  if (!may_fetch(match)) return Admission::kDeferred;
+  if (!may_fetch(sequence, match)) {
+    return sequence.is_returning ? Admission::kRefused : Admission::kDeferred;
+  }
   // Others may find a place before it.
   if (!has_adapter_place(sequence) || waits_for_starved(sequence)) return Admission::kDeferred;
   if (!is_within_total(sequence)) return refuse();
@@ -268,10 +269,13 @@ Scheduler::Admission Scheduler::admit(Sequence& sequence) {
   return Admission::kAdmitted;
 }
 
-// A long prefix may come from the host at once; then others' wait for the next step.
-bool Scheduler::may_fetch(const cache::PrefixMatch& match) const {
+// One long prefix may come from the host at once; then others' wait for the next step. Not those
+// for which others were preempted, nor those that have waited for long.
+bool Scheduler::may_fetch(const Sequence& sequence, const cache::PrefixMatch& match) const {
   const auto count = static_cast<int>(match.host.size());
-  return count <= fetched_left_ || !has_fetched_;
+  return num_fetched_ == 0 || count == 0 || count <= fetched_max_ - num_fetched_ ||
+         std::ranges::find(claimants_, &sequence) != claimants_.end() ||
+         step_ - sequence.waiting_since > kAgeingSteps;
 }
 
 bool Scheduler::is_within_total(const Sequence& sequence) const {
@@ -343,8 +347,7 @@ void Scheduler::take_matched(Sequence& sequence, const cache::PrefixMatch& match
   }
   if (!match.host.empty()) {
     prefix_cache_.fetch(match.host, sequence.blocks);
-    fetched_left_ = std::max(0, fetched_left_ - static_cast<int>(match.host.size()));
-    has_fetched_ = true;
+    num_fetched_ += static_cast<int>(match.host.size());
     counters_.num_swapped_in += static_cast<std::int64_t>(match.host.size());
     ++counters_.num_host_hits;
   }

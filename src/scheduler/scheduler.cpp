@@ -94,9 +94,9 @@ const StepPlan& Scheduler::plan(const StepLimits& limits) {
   preempt_for_shares();
   admissions_over_ = has_refused_ = false;
   holds_back_ = has_to_hold_back();
-  fetched_left_ = limits.fetched;
-  fetches_ = limits.fetched > 0;
-  has_fetched_ = false;
+  fetched_max_ = limits.fetched;
+  num_fetched_ = 0;
+  prefix_cache_.set_host_pays(limits.fetched > 0);
   plan_decodes();
   divide(limits);
   plan_admissions();

@@ -65,6 +65,15 @@ TEST(StepPaceTest, BlocksComeFromTheHostWhereThatIsFasterThanComputingThem) {
   EXPECT_EQ(pace.limits(options).fetched, kAny);
 }
 
+TEST(StepPaceTest, TheTimeOfMovesIsNotThatOfTokens) {
+  StepPace pace;
+  pace.set_fetch_time(2ms);
+  pace.add(100, 1, 300ms, 100);
+  EXPECT_NEAR(pace.tokens_within(10ms), 10, 1);
+  pace.add(10, 10, 25ms, 10);
+  EXPECT_NEAR(std::chrono::duration<double>(pace.decode_time()).count(), 0.005, 1e-6);
+}
+
 TEST(StepPaceTest, AsManyAsAnIntHolds) {
   StepPace pace;
   pace.add(1000, 1, 1us);

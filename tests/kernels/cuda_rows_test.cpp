@@ -1,8 +1,10 @@
 // The CUDA kernels of rows: rows_cases.cpp, and what a device has beside the processor.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "device_under_test.h"
@@ -87,6 +89,55 @@ TEST(CudaRowsTest, CopiesOfBlocksRunInOrder) {
     }
   }
   testing::set_thread_order(0);
+}
+
+// Blocks of the host are numbered behind those of the device: one goes there, another comes into
+// its place, and what went comes back to a third one.
+TEST(CudaRowsTest, BlocksGoToTheHostAndComeBack) {
+  kernels::KvLayer cache{
+      .num_blocks = 4, .num_kv_heads = 2, .head_dim = 24, .type = kernels::ElementType::kBF16};
+  const auto block = static_cast<std::size_t>(cache.block_size());
+  std::vector<std::uint16_t> own(4 * block);
+  std::vector<std::uint16_t> kept(3 * block);
+  for (std::size_t i = 0; i < own.size(); ++i) own[i] = static_cast<std::uint16_t>(i * 5 + 1);
+  for (std::size_t i = 0; i < kept.size(); ++i) kept[i] = static_cast<std::uint16_t>(i * 3 + 40001);
+  const std::size_t num_bytes = own.size() * sizeof(own[0]);
+  const Memory memory = Memory::allocate(device(), 2 * num_bytes);
+  cache.keys = memory.data();
+  cache.values = static_cast<std::byte*>(memory.data()) + num_bytes;
+  const std::size_t kept_bytes = kept.size() * sizeof(kept[0]);
+  const Memory host = Memory::allocate_pinned(device(), 2 * kept_bytes);
+  auto* host_values = static_cast<std::byte*>(host.data()) + kept_bytes;
+  for (void* to : {host.data(), static_cast<void*>(host_values)}) {
+    std::memcpy(to, kept.data(), kept_bytes);
+  }
+  for (void* to : {cache.keys, cache.values}) testing::copy_to_device(to, own.data(), num_bytes);
+  const std::vector<kernels::KvCopy> copies = {{1, 4, 16}, {6, 1, 16}, {4, 3, 16}, {2, 6, 16}};
+  kernels::WorkerPool pool(1);
+  Stream stream(device(), pool);
+  kernels::kv_copy(stream, cache,
+                   {.copies = copies.data(),
+                    .count = static_cast<std::int64_t>(copies.size()),
+                    .host_keys = host.data(),
+                    .host_values = host_values,
+                    .num_host_blocks = 3});
+  stream.synchronize();
+  const auto is_block = [&](const std::uint16_t* found, const std::vector<std::uint16_t>& of,
+                            std::size_t number) {
+    return std::equal(found, found + block, of.data() + number * block);
+  };
+  for (const bool is_keys : {true, false}) {
+    std::vector<std::uint16_t> copied(own.size());
+    testing::copy_to_host(copied.data(), is_keys ? cache.keys : cache.values, num_bytes);
+    EXPECT_TRUE(is_block(copied.data() + block, kept, 2));
+    EXPECT_TRUE(is_block(copied.data() + 2 * block, own, 2));
+    EXPECT_TRUE(is_block(copied.data() + 3 * block, own, 1));
+    const auto* there =
+        static_cast<const std::uint16_t*>(is_keys ? host.data() : static_cast<void*>(host_values));
+    EXPECT_TRUE(is_block(there, own, 1));
+    EXPECT_TRUE(is_block(there + block, kept, 1));
+    EXPECT_TRUE(is_block(there + 2 * block, own, 2));
+  }
 }
 
 }  // namespace

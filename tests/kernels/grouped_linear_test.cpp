@@ -118,7 +118,7 @@ TEST_P(GroupedLinearTest, TheLargestProductsOfInt4AreExact) {
       for (std::int64_t i = 0; i < kK; ++i) codes.code(n, i) = n % 2 == 0 ? 15 : 0;
       for (std::int64_t g = 0; g < num_groups(by, kK); ++g) codes.scale(n, g) = 0.5F;
     }
-    const Packed packed = pack_codes(WeightType::kInt4, kOutputs, kK, by, codes);
+    const auto packed = pack_codes_on_host(WeightType::kInt4, kOutputs, kK, by, codes);
     std::vector<float> x(static_cast<std::size_t>(8 * kK), 127.0F);
     for (std::size_t i = x.size() / 2; i < x.size(); ++i) x[i] = -127.0F;
     const auto y = run(*GetParam(), packed.weight, x, 0, 8);

@@ -74,6 +74,7 @@ TEST(MetricsText, ShowsCountersGaugesAndHistogramsOfAModel) {
 TEST(MetricsText, SaysTheSameUnderTheNamesOfOthers) {
   registry::ModelStatus status = status_of("demo");
   status.stats.num_waiting = 4;
+  status.stats.agent.num_host_blocks = 7;
   status.stats.metrics.num_finished[static_cast<std::size_t>(FinishReason::kLength)].add(3);
   status.stats.metrics.num_failed[static_cast<std::size_t>(ErrorCode::kCancelled)].add(2);
   status.stats.metrics.num_failed[static_cast<std::size_t>(ErrorCode::kInternal)].add(1);
@@ -90,7 +91,7 @@ TEST(MetricsText, SaysTheSameUnderTheNamesOfOthers) {
   EXPECT_EQ(ended("length"), 3);
   EXPECT_EQ(ended("abort"), 3);
   EXPECT_EQ(samples.at("vllm:cache_config_info" + vllm +
-                       ",block_size=\"16\",num_gpu_blocks=\"5\",num_cpu_blocks=\"0\","
+                       ",block_size=\"16\",num_gpu_blocks=\"5\",num_cpu_blocks=\"7\","
                        "enable_prefix_caching=\"True\"}"),
             1);
   EXPECT_GT(samples.at("vllm:lora_requests_info" + vllm +

@@ -37,6 +37,7 @@ struct FakeAgentOptions {
   int vocab_size = 1000;
   int num_blocks = 64;
   int num_host_blocks = 0;
+  std::chrono::nanoseconds fetch_time{0};
   std::chrono::microseconds step_time{0};   // slept in each step
   std::chrono::nanoseconds device_wait{0};  // reported of each step
   TokenId eos_id = -1;                      // < 0: none
@@ -64,7 +65,8 @@ class FakeAgent : public scheduler::ModelAgent {
             .dtype = "none",
             .num_blocks = options_.num_blocks,
             .kv_bytes = std::int64_t{options_.num_blocks} * kBlockSize * 8,
-            .num_host_blocks = options_.num_host_blocks};
+            .num_host_blocks = options_.num_host_blocks,
+            .fetch_time = options_.fetch_time};
   }
 
   // A step is computed at once, also one ahead, as on a device's stream: after the writes of the

@@ -21,11 +21,9 @@ void add_limit_options(CLI::App& app, RawOptions& raw) {
          "used [the smaller of 4GiB and a quarter of the free memory; on a device what is "
          "free beside the weights, less a margin]")
       ->type_name("SIZE");
-  app.add_option(
-         "--swap-space", raw.swap_space,
-         "Memory of the host, page-locked, for what a device's KV cache has no place for, "
-         "such as 512MiB; a number alone is GiB, 0 is none [on a device the smaller of 4GiB "
-         "and an eighth of the free memory]")
+  app.add_option("--swap-space", raw.swap_space,
+                 "Memory of the host, page-locked, for what a device's KV cache has no place for, "
+                 "such as 16GiB; a number alone is GiB [none]")
       ->type_name("SIZE");
   app.add_option("--max-batched-tokens", options.batch.max_tokens, "Tokens that a step computes")
       ->check(CLI::Range(1, 1 << 20))

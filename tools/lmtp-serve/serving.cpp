@@ -28,7 +28,7 @@ Result<void> check_device(const ServeOptions& options) {
       catalog::parse_dtype(options.dtype, device->has_value());
   if (!dtype) return dtype.error();
   if (!dtype->note.empty()) log::info(dtype->note);
-  if (!device->has_value() && options.swap_bytes.value_or(0) > 0) {
+  if (!device->has_value() && options.swap_bytes > 0) {
     return Error{
         ErrorCode::kInvalid,
         "--swap-space: on a CPU keys and values are in the host's memory already; leave it "

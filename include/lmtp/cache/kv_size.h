@@ -1,4 +1,4 @@
-// The size of a KV cache if --kv-cache is not given, and of --swap-space.
+// The size of a KV cache if --kv-cache is not given.
 #pragma once
 
 #include <algorithm>
@@ -20,12 +20,6 @@ inline std::int64_t default_kv_bytes(bool on_device, std::optional<std::int64_t>
   if (!on_device) return std::min(kDefaultKvBytesMax, *free_bytes / 4);
   const std::int64_t left = *free_bytes - other_bytes;
   return std::max<std::int64_t>(0, left - std::min(kDeviceMarginBytes, left / 8));
-}
-
-// The host's memory for what is evicted there, which is page-locked. free_bytes: as above.
-inline constexpr std::int64_t kDefaultSwapBytesMax = std::int64_t{4} << 30;
-inline std::int64_t default_swap_bytes(std::optional<std::int64_t> free_bytes) {
-  return std::min(kDefaultSwapBytesMax, free_bytes.value_or(0) / 8);
 }
 
 }  // namespace lmtp

@@ -73,6 +73,10 @@ class PrefixCache {
   // The parent of a namespace's first blocks.
   static BlockId root(int name_space) { return kNoBlock - name_space; }
 
+  // Whether match() finds what the host alone has, and what is evicted goes there. At first it
+  // does.
+  void set_host_pays(bool pays) { host_pays_ = pays; }
+
   // The longest cached prefix of `tokens` in that namespace. Pins nothing; valid until the next
   // change.
   PrefixMatch match(int name_space, std::span<const TokenId> tokens) const;
@@ -127,7 +131,7 @@ class PrefixCache {
     NodeId next[kFamilyTokens] = {};
     BlockId block = kNoBlock;  // of the pool
     BlockId host = kNoBlock;   // of host_
-    bool is_listed = false;    // in all lists that its tokens allow; else not in the longest
+    bool is_listed = false;    // in all lists that its tokens allow; else not in the searched one
     int num_children = 0;
     int num_tokens = 0;  // 0: it is free
     TokenId tokens[kBlockSize] = {};
@@ -161,6 +165,8 @@ class PrefixCache {
   void set_host(NodeId id, BlockId host);
   BlockId take_host();
   void drop_oldest_host();
+  void list(NodeId id);
+  void unlist(NodeId id);
   void add_sibling(NodeId id, int count);
   void remove_sibling(NodeId id, int count);
   void trim_siblings(NodeId parent, const TokenId* tokens, int size);
@@ -173,6 +179,7 @@ class PrefixCache {
   std::vector<NodeId> node_of_;       // [num_blocks]
   std::vector<NodeId> node_of_host_;  // [blocks of the host + 1]
   std::vector<BlockMove> moves_;
+  bool host_pays_ = true;
   // Hash of parent and tokens -> node.
   FixedMap<NodeId> full_blocks_;
   // Hash of parent and first tokens -> the nodes.

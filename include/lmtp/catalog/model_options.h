@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,8 +21,7 @@ struct ModelOptions {
   int context_length = 0;               // the longest stream; 0: the model's own
   int num_threads = 0;                  // 0: as many as the machine has processors
   std::int64_t kv_cache_bytes = 0;      // 0: by what is free
-  // Of the host's memory, for what a device's KV cache has no place; none: default_swap_bytes().
-  std::optional<std::int64_t> swap_bytes;
+  std::int64_t swap_bytes = 0;          // of the host, for what a device's KV cache has no place
   BatchLimits batch;
   int max_input_tokens = 0;  // engine::ModelLimits
   int max_total_tokens = 0;  // as well

@@ -242,7 +242,7 @@ class Scheduler {
   Admission admit(Sequence& sequence);
   cache::PrefixMatch match_prefix(Sequence& sequence);
   bool another_computes_prefix(const Sequence& sequence, int num_matched) const;
-  bool may_fetch(const cache::PrefixMatch& match) const;
+  bool may_fetch(const Sequence& sequence, const cache::PrefixMatch& match) const;
   void take_matched(Sequence& sequence, const cache::PrefixMatch& match);
   bool fits(const Sequence& sequence, const cache::PrefixMatch& match, int num_tokens,
             int num_freed = 0) const;
@@ -325,9 +325,8 @@ class Scheduler {
   int prefill_spare_ = 0;
   int prefill_yield_ = 0;
   int shortest_prefill_ = 0;
-  int fetched_left_ = 0;          // of StepLimits::fetched
-  bool has_fetched_ = false;      // the plan at hand did
-  bool fetches_ = true;           // by the limits of the last plan
+  int fetched_max_ = 0;           // StepLimits::fetched
+  int num_fetched_ = 0;           // blocks, by the plan at hand
   bool admissions_over_ = false;  // a sequence was preempted, or did not fit
   bool holds_back_ = false;       // by batch.pacing
   bool has_refused_ = false;      // the last plan: what waits does not fit, and nothing has ended
