@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "lmtp/base/result.h"
+#include "lmtp/registry/loaded_texts.h"
 #include "lmtp/registry/registry.h"
 #include "model_route.h"
 
@@ -34,14 +35,6 @@ struct LoadState {
 
   // Sets `percent` if `to` is more; whether it was.
   bool raise(int to);
-};
-
-// What a model's requests with text need; read beside its weights.
-struct LoadedTexts {
-  LoadedTokenizer tokenizer = Error{ErrorCode::kUnavailable, "no memory"};
-  text::LoadedChatTemplate chat_template = Error{ErrorCode::kUnavailable, "no memory"};
-  std::shared_ptr<constraint::GrammarCompiler> grammars;  // null: no tokenizer
-  LoadedControllers controllers = kNoControllers;
 };
 
 // An adapter of a model. Owner: its slot; the directory has copies.

@@ -46,45 +46,6 @@ void check_waiting(ModelSlot& slot, const engine::ModelLimits& limits) {
   slot.count_waiting();
 }
 
-LoadedTokenizer load_tokenizer(const ServedModel& served) {
-  if (!served.load_tokenizer) return Error{ErrorCode::kNotFound, "it has none"};
-  return guarded([&] { return served.load_tokenizer(); });
-}
-
-text::LoadedChatTemplate load_chat_template(const ServedModel& served,
-                                            const LoadedTokenizer& tokenizer) {
-  if (!tokenizer) {
-    return Error{ErrorCode::kNotFound,
-                 "this model has no tokenizer here (" + tokenizer.error().message + ")"};
-  }
-  if (!served.load_chat_template) {
-    return Error{ErrorCode::kNotFound, "this model has no chat template"};
-  }
-  return guarded([&] { return served.load_chat_template(*tokenizer); });
-}
-
-LoadedTexts load_texts(const ServedModel& served) {
-  LoadedTexts texts;
-  texts.tokenizer = load_tokenizer(served);
-  texts.chat_template = load_chat_template(served, texts.tokenizer);
-  if (!texts.chat_template && texts.chat_template.error().code != ErrorCode::kNotFound) {
-    log::warning(quoted_name(served.description.name) +
-                 " answers no chats: " + texts.chat_template.error().message);
-  }
-  if (texts.tokenizer) {
-    texts.grammars = std::make_shared<constraint::GrammarCompiler>(
-        *texts.tokenizer, served.limits.vocab_size, served.limits.eos_ids);
-    if (served.load_controllers) {
-      texts.controllers = guarded([&] { return served.load_controllers(*texts.tokenizer); });
-      if (!texts.controllers) {
-        log::warning(quoted_name(served.description.name) +
-                     " runs no controllers: " + texts.controllers.error().message);
-      }
-    }
-  }
-  return texts;
-}
-
 Error too_large(const std::string& name, const MemoryNeed& need, const TooLarge& memory) {
   return {ErrorCode::kUnavailable,
           quoted_name(name) + " needs about " + gib_text(memory.needed_bytes) +

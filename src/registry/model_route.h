@@ -19,10 +19,6 @@ namespace lmtp::registry {
 
 using Clock = std::chrono::steady_clock;
 
-// While others are connected, one share (Request::share) may hold three quarters of max_requests,
-// so that there is a place for requests of the others. `num_held`: waiting and running.
-Result<void> check_share(const Request& request, std::size_t num_held, std::size_t max_requests);
-
 class ModelRoute;
 
 // Hands a request to a model that is ready: to its engine, as ModelRoute::submit() does; one that

@@ -15,8 +15,8 @@
 #include "lmtp/base/guarded.h"
 #include "lmtp/base/text.h"
 #include "lmtp/engine/refusals.h"
+#include "lmtp/registry/metered_sink.h"
 #include "mailbox.h"
-#include "metered_sink.h"
 #include "registry_actor.h"
 
 namespace lmtp::registry {
@@ -164,27 +164,13 @@ void Registry::Impl::note_prompt(Request& request) const {
   request.logged_prompt = shortened(text, kLoggedPromptBytes);
 }
 
-// The account's limits hold here, whatever protocol the request came by.
 Submission Registry::Impl::submit_metered(Request& request) {
-  Account* const account = request.account();
-  if (account == nullptr) return submit(request);
-  if (const Result<void> ok = check_access(*account, request.model); !ok) {
-    return Refusal{ok.error(), true};
-  }
-  const auto num_prompt = static_cast<std::int64_t>(request.prompt.size());
-  if (const Result<void> begun = account->begin(num_prompt); !begun) {
-    return Refusal{begun.error()};
-  }
-  std::optional<Submission> submission;
-  try {
-    request.sink = std::make_shared<MeteredSink>(request.caller->account, std::move(request.sink));
-    submission = submit(request);
-  } catch (...) {
-    account->undo(num_prompt);
-    throw;
-  }
-  if (std::holds_alternative<Refusal>(*submission)) account->undo(num_prompt);
-  return *std::move(submission);
+  return registry::submit_metered(
+      request,
+      [this](const Account& account, const std::string& name) {
+        return check_access(account, name);
+      },
+      [this](Request& checked) { return submit(checked); });
 }
 
 // By the name that was asked for, or by the model's own.

@@ -22,7 +22,7 @@ namespace lmtp::server {
 // Held by shared_ptr by the server and by every connection, whose sockets need the io_context until
 // the last reference to them is gone (an engine may hold one for a moment longer than the server).
 struct ServerContext {
-  ServerContext(ServerOptions options_in, registry::Registry& models)
+  ServerContext(ServerOptions options_in, registry::Models& models)
       : options(std::move(options_in)),
         address_limits(options.max_connections_per_address, options.max_request_rate_per_address),
         keys(options.api_keys, options.api_key_file),

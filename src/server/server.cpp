@@ -72,7 +72,7 @@ void serve_socket(const std::shared_ptr<ServerContext>& context, Socket socket,
 }  // namespace
 
 struct Server::Impl {
-  Impl(ServerOptions options, registry::Registry& models)
+  Impl(ServerOptions options, registry::Models& models)
       : context(std::make_shared<ServerContext>(std::move(options), models)),
         tcp(std::make_shared<Listener>(context->io,
                                        [context = context](Socket socket) {
@@ -143,7 +143,7 @@ struct Server::Impl {
   std::vector<std::thread> threads;
 };
 
-Server::Server(ServerOptions options, registry::Registry& models)
+Server::Server(ServerOptions options, registry::Models& models)
     : impl_(std::make_unique<Impl>(std::move(options), models)) {
   const ServerOptions& checked = impl_->context->options;
   LMTP_CHECK(checked.num_io_threads >= 1 && checked.num_io_threads <= 4, checked.num_io_threads);

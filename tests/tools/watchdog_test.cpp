@@ -55,5 +55,12 @@ TEST(EngineProgress, AModelThatIsBeingLoadedHasNoSteps) {
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(engines.goes_on({loading}));
 }
 
+TEST(EngineProgress, EnginesBehindABalancerAreItsOwnMatter) {
+  EngineProgress engines;
+  registry::ModelStatus balanced = model("a", 1, 7);
+  balanced.workers.push_back({"n1:8081", "ready", 1, 0, 5});
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(engines.goes_on({balanced}));
+}
+
 }  // namespace
 }  // namespace lmtp::tools

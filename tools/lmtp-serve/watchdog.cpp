@@ -14,6 +14,7 @@ bool EngineProgress::goes_on(const std::vector<registry::ModelStatus>& models) {
   std::map<std::string, std::int64_t> steps;
   for (const registry::ModelStatus& model : models) {
     if (model.state != registry::ModelState::kReady) continue;
+    if (!model.workers.empty()) continue;  // of others, which a balancer watches by itself
     if (model.stats.num_running + model.stats.num_waiting == 0) continue;
     const std::string& name = model.description.name;
     const auto before = steps_.find(name);
@@ -24,7 +25,7 @@ bool EngineProgress::goes_on(const std::vector<registry::ModelStatus>& models) {
   return all;
 }
 
-Watchdog::Watchdog(const registry::Registry& models, server::Server& server)
+Watchdog::Watchdog(const registry::Models& models, server::Server& server)
     : models_(models), server_(server) {
   if (const auto interval = watchdog_interval()) {
     thread_ = std::thread([this, interval = *interval] { run(interval); });

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "lmtp/registry/registry.h"
+#include "lmtp/registry/models.h"
 #include "lmtp/server/server.h"
 
 namespace lmtp::tools {
@@ -31,7 +31,7 @@ class EngineProgress {
 class Watchdog {
  public:
   // Both outlive it.
-  Watchdog(const registry::Registry& models, server::Server& server);
+  Watchdog(const registry::Models& models, server::Server& server);
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
@@ -39,7 +39,7 @@ class Watchdog {
  private:
   void run(std::chrono::microseconds interval);
 
-  const registry::Registry& models_;
+  const registry::Models& models_;
   server::Server& server_;
   std::mutex mutex_;
   std::condition_variable changed_;

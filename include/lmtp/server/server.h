@@ -16,7 +16,7 @@
 #include "lmtp/server/http.h"
 
 namespace lmtp::registry {
-class Registry;
+class Models;
 }
 
 namespace lmtp::server {
@@ -108,7 +108,7 @@ struct ServerOptions {
 class Server {
  public:
   // `models` outlives the server.
-  Server(ServerOptions options, registry::Registry& models);
+  Server(ServerOptions options, registry::Models& models);
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;

@@ -4,7 +4,7 @@
 
 namespace lmtp::server {
 
-Result<std::shared_ptr<aici::Runtime>> runtime_for(const registry::Registry& models,
+Result<std::shared_ptr<aici::Runtime>> runtime_for(const registry::Models& models,
                                                    const std::string& model, const Caller* caller) {
   if (caller != nullptr && caller->account != nullptr) {
     if (auto allowed = models.check_access(*caller->account, model); !allowed) {

@@ -11,7 +11,7 @@
 #include "lmtp/base/ids.h"
 #include "lmtp/base/json.h"
 #include "lmtp/base/result.h"
-#include "lmtp/registry/registry.h"
+#include "lmtp/registry/models.h"
 #include "lmtp/request/caller.h"
 
 namespace lmtp::server {
@@ -51,7 +51,7 @@ inline bool take_prompt(aici::Instantiated& done, std::vector<TokenId>& prompt) 
 
 // What runs the controllers of the model of that name (Registry::ready_model), where the caller may
 // ask for it. kNotFound: there is no such model.
-Result<std::shared_ptr<aici::Runtime>> runtime_for(const registry::Registry& models,
+Result<std::shared_ptr<aici::Runtime>> runtime_for(const registry::Models& models,
                                                    const std::string& model, const Caller* caller);
 
 // An upload is code that runs here, and a tag decides which code that is.

@@ -12,7 +12,7 @@
 #include "encoder.h"
 #include "lmtp/base/ids.h"
 #include "lmtp/base/result.h"
-#include "lmtp/registry/registry.h"
+#include "lmtp/registry/models.h"
 #include "lmtp/request/event.h"
 #include "lmtp/request/grammar.h"
 #include "lmtp/request/sampling_params.h"
@@ -27,7 +27,7 @@ inline constexpr std::size_t kSequencesMax = 256;
 
 // Owner: the server's context. Any thread.
 struct GenerationContext {
-  registry::Registry& models;
+  registry::Models& models;
   Encoder& encoder;
   MemoryLimit& waiting;  // what requests hold until their prompts are token ids
 };

@@ -5,7 +5,7 @@
 
 #include "lmtp/base/result.h"
 #include "lmtp/constraint/grammar_compiler.h"
-#include "lmtp/registry/registry.h"
+#include "lmtp/registry/models.h"
 #include "lmtp/request/event.h"
 #include "lmtp/request/request.h"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "lmtp/base/ids.h"
-#include "lmtp/registry/registry.h"
+#include "lmtp/registry/models.h"
 #include "lmtp/request/event.h"
 #include "lmtp/request/sampling_params.h"
 #include "lmtp/request/stop_checker.h"

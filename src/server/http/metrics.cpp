@@ -166,7 +166,7 @@ std::string metrics_text(const std::vector<registry::ModelStatus>& models,
   return prometheus::TextSerializer().Serialize(families);
 }
 
-void add_metrics(HttpRoutes& routes, const registry::Registry& models, const Mailroom& mailroom,
+void add_metrics(HttpRoutes& routes, const registry::Models& models, const Mailroom& mailroom,
                  MetricsAliases aliases) {
   routes.get(
       "/metrics",

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "lmtp/registry/registry.h"
+#include "lmtp/registry/models.h"
 #include "lmtp/server/http.h"
 #include "lmtp/server/server.h"
 #include "net/mailroom.h"
@@ -19,7 +19,7 @@ std::string metrics_text(const std::vector<registry::ModelStatus>& models,
                          const MetricsAliases& aliases = {}, std::int64_t num_wakeups = 0);
 
 // GET /metrics. `models` and `mailroom` outlive the routes.
-void add_metrics(HttpRoutes& routes, const registry::Registry& models, const Mailroom& mailroom,
+void add_metrics(HttpRoutes& routes, const registry::Models& models, const Mailroom& mailroom,
                  MetricsAliases aliases);
 
 }  // namespace lmtp::server

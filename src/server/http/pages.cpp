@@ -61,7 +61,7 @@ CANCEL {"stream_id": 1}</pre>
 std::string code(std::string_view text) { return "<code>" + escape_html(text) + "</code>"; }
 
 // What is served, as a sentence.
-std::string models_sentence(const registry::Registry& models) {
+std::string models_sentence(const registry::Models& models) {
   const std::vector<registry::ModelStatus> all = models.list();
   if (!models.is_auto()) {
     if (all.empty()) return "The model is not there yet.";
@@ -78,7 +78,7 @@ std::string models_sentence(const registry::Registry& models) {
 }
 
 // The model for the examples.
-registry::ModelDescription example_model(const registry::Registry& models) {
+registry::ModelDescription example_model(const registry::Models& models) {
   const std::vector<registry::ModelStatus> all = models.list();
   if (!all.empty()) return all.front().description;
   if (!models.default_model().name.empty()) return models.default_model();
@@ -88,7 +88,7 @@ registry::ModelDescription example_model(const registry::Registry& models) {
   return unknown;
 }
 
-std::string fill_page(std::string_view host, bool is_tls, const registry::Registry& models,
+std::string fill_page(std::string_view host, bool is_tls, const registry::Models& models,
                       std::string_view version) {
   const registry::ModelDescription example = example_model(models);
   const std::string address = escape_html(host.empty() ? "HOST:PORT" : host);
@@ -119,7 +119,7 @@ std::string fill_page(std::string_view host, bool is_tls, const registry::Regist
 
 }  // namespace
 
-HttpResponse landing_page(std::string_view host, bool is_tls, const registry::Registry& models,
+HttpResponse landing_page(std::string_view host, bool is_tls, const registry::Models& models,
                           std::string_view version) {
   return {200,
           "text/html; charset=utf-8",
@@ -128,7 +128,7 @@ HttpResponse landing_page(std::string_view host, bool is_tls, const registry::Re
 }
 
 // "model" and "status" of a static server; of an auto server the models that are ready.
-HttpResponse health(const registry::Registry& models, bool names_models) {
+HttpResponse health(const registry::Models& models, bool names_models) {
   const bool healthy = models.healthy();
   OrderedJson said;
   if (models.is_auto()) {
@@ -151,7 +151,7 @@ HttpResponse health(const registry::Registry& models, bool names_models) {
   return {healthy ? 200 : 503, "application/json", json_text(said) + "\n"};
 }
 
-void add_pages(HttpRoutes& routes, bool is_tls, const registry::Registry& models,
+void add_pages(HttpRoutes& routes, bool is_tls, const registry::Models& models,
                std::string_view version, bool needs_key) {
   routes.get("/", [is_tls, &models, version = std::string(version)](const HttpRequest& request,
                                                                     const auto& responder) {

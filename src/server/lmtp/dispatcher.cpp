@@ -66,7 +66,7 @@ std::int64_t now_ms() {
 
 }  // namespace
 
-Dispatcher::Dispatcher(registry::Registry& models, std::string version,
+Dispatcher::Dispatcher(registry::Models& models, std::string version,
                        const ConnectionRegistry& connections, const ControllerRules& controllers)
     : models_(models),
       limits_of_([&models](std::string_view name) {

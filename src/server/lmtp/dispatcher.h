@@ -14,7 +14,7 @@
 #include "generation/controllers.h"
 #include "generation/encoder.h"
 #include "lmtp/protocol/codec.h"
-#include "lmtp/registry/registry.h"
+#include "lmtp/registry/models.h"
 #include "lmtp/request/request.h"
 #include "net/connection.h"
 #include "peer.h"
@@ -28,7 +28,7 @@ inline constexpr std::size_t kLoggedKeysMax = 32;
 class Dispatcher {
  public:
   // `models`, `connections` and `controllers` outlive the dispatcher.
-  Dispatcher(registry::Registry& models, std::string version, const ConnectionRegistry& connections,
+  Dispatcher(registry::Models& models, std::string version, const ConnectionRegistry& connections,
              const ControllerRules& controllers);
 
   // Reads the long texts; until it is started they are refused.
@@ -87,7 +87,7 @@ class Dispatcher {
   void count_refused(StreamId id, std::string_view verb, ErrorCode code, const Peer& peer);
   void log_unknown_keys(const std::vector<std::string>& keys, Peer& peer);
 
-  registry::Registry& models_;
+  registry::Models& models_;
   const protocol::LimitsOf limits_of_;
   const std::string version_;
   protocol::BiasCache bias_cache_;

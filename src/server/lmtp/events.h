@@ -8,7 +8,7 @@
 
 #include "lmtp/base/ids.h"
 #include "lmtp/protocol/codec.h"
-#include "lmtp/registry/registry.h"
+#include "lmtp/registry/models.h"
 #include "lmtp/request/event.h"
 #include "peer.h"
 

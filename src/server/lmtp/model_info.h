@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "lmtp/registry/registry.h"
+#include "lmtp/registry/models.h"
 
 namespace lmtp::server {
 

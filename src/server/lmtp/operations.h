@@ -10,7 +10,7 @@
 #include "lmtp/base/ids.h"
 #include "lmtp/base/result.h"
 #include "lmtp/protocol/message.h"
-#include "lmtp/registry/registry.h"
+#include "lmtp/registry/models.h"
 #include "lmtp/request/request.h"
 
 namespace lmtp::server {

@@ -25,7 +25,7 @@ class StreamTable {
     std::shared_ptr<registry::StreamCanceller> canceller;
     bool cancelled = false;
     std::unique_ptr<ExtendedStream> extended;  // null: a stream of the base protocol
-    std::string model;                         // its lasting name (registry::Registry)
+    std::string model;                         // its lasting name (registry::Models)
     bool scores = false;                       // it is a SCORE
   };
 

@@ -19,7 +19,7 @@ constexpr std::size_t kBodyMax = std::size_t{64} << 10;
 using Responder = std::shared_ptr<HttpResponder>;
 
 // Answers as vLLM does, with a sentence.
-registry::Registry::AdapterDone send_adapters_to(const Responder& responder, std::string sentence) {
+registry::Models::AdapterDone send_adapters_to(const Responder& responder, std::string sentence) {
   return [responder, sentence = std::move(sentence)](const Result<void>& done) {
     HttpResponse response = done ? HttpResponse{200, "text/plain; charset=utf-8", sentence + "\n"}
                                  : openai_error(done.error());
@@ -58,7 +58,7 @@ HttpHandler handler_of(const Act& act) {
 
 void add_adapters(ServerContext& context) {
   if (!context.options.allow_runtime_lora) return;
-  registry::Registry& models = context.generation.models;
+  registry::Models& models = context.generation.models;
   const auto load = [&models](JsonFields& fields, const Responder& responder) {
     AdapterSource source{needed(fields, "lora_name"), needed(fields, "lora_path")};
     const std::string* base = fields.text("base_model_name");

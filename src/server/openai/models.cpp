@@ -40,7 +40,7 @@ HttpResponse model_response(const std::string& name, const Result<registry::Mode
 
 }  // namespace
 
-HttpResponse openai_models(const registry::Registry& models, const Account* account,
+HttpResponse openai_models(const registry::Models& models, const Account* account,
                            std::int64_t created) {
   const auto may_use = [account](const std::string& name) {
     return account == nullptr || account->may_use(name);
@@ -61,7 +61,7 @@ HttpResponse openai_models(const registry::Registry& models, const Account* acco
   return json_response({{"object", "list"}, {"data", std::move(data)}});
 }
 
-void answer_openai_model(registry::Registry& models, std::int64_t created, const std::string& name,
+void answer_openai_model(registry::Models& models, std::int64_t created, const std::string& name,
                          const std::shared_ptr<HttpResponder>& responder) {
   const auto caller = responder->caller();
   if (caller->account != nullptr) {

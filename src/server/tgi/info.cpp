@@ -13,7 +13,7 @@ namespace {
 // Texts that are read at a time to become token ids, besides short ones.
 constexpr int kReaders = 1;
 
-registry::ModelStatus described_model(const registry::Registry& models) {
+registry::ModelStatus described_model(const registry::Models& models) {
   const auto only = models.status("");
   if (only && only->ok()) return **only;
   registry::ModelStatus status;

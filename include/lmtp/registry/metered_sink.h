@@ -1,17 +1,21 @@
-// Counts for an account what its streams generate, and their ends.
+// The limits of accounts, whatever protocol a request came by and wherever its model is.
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <variant>
 
+#include "lmtp/registry/models.h"
 #include "lmtp/request/account.h"
 #include "lmtp/request/event.h"
 
 namespace lmtp::registry {
 
+// Counts for an account what its streams generate, and their ends.
 // Of one connection, all of whose requests are of one account and go through such a sink: an engine
 // delivers the events of all its streams to the sink of one of them.
 class MeteredSink final : public EventSink {
@@ -39,5 +43,30 @@ class MeteredSink final : public EventSink {
   const std::shared_ptr<Account> account_;
   const std::shared_ptr<EventSink> inner_;
 };
+
+// Submits a request for its account, where it has one. check_access: Models'; submit: takes the
+// request, or leaves it as it was.
+template <typename CheckAccess, typename Submit>
+Submission submit_metered(Request& request, const CheckAccess& check_access, const Submit& submit) {
+  Account* const account = request.account();
+  if (account == nullptr) return submit(request);
+  if (const Result<void> ok = check_access(*account, request.model); !ok) {
+    return Refusal{ok.error(), true};
+  }
+  const auto num_prompt = static_cast<std::int64_t>(request.prompt.size());
+  if (const Result<void> begun = account->begin(num_prompt); !begun) {
+    return Refusal{begun.error()};
+  }
+  std::optional<Submission> submission;
+  try {
+    request.sink = std::make_shared<MeteredSink>(request.caller->account, std::move(request.sink));
+    submission = submit(request);
+  } catch (...) {
+    account->undo(num_prompt);
+    throw;
+  }
+  if (std::holds_alternative<Refusal>(*submission)) account->undo(num_prompt);
+  return *std::move(submission);
+}
 
 }  // namespace lmtp::registry

@@ -1,0 +1,24 @@
+// What a model's requests with text need, without its weights.
+#pragma once
+
+#include <memory>
+
+#include "lmtp/base/result.h"
+#include "lmtp/constraint/grammar_compiler.h"
+#include "lmtp/registry/model_factory.h"
+#include "lmtp/registry/models.h"
+#include "lmtp/text/chat_template.h"
+
+namespace lmtp::registry {
+
+struct LoadedTexts {
+  LoadedTokenizer tokenizer = Error{ErrorCode::kUnavailable, "no memory"};
+  text::LoadedChatTemplate chat_template = Error{ErrorCode::kUnavailable, "no memory"};
+  std::shared_ptr<constraint::GrammarCompiler> grammars;  // null: no tokenizer
+  LoadedControllers controllers = kNoControllers;
+};
+
+// Reads them; what cannot be read is an error in its place. Seconds; any thread.
+LoadedTexts load_texts(const ServedModel& served);
+
+}  // namespace lmtp::registry

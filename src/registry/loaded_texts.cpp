@@ -1,0 +1,51 @@
+#include "lmtp/registry/loaded_texts.h"
+
+#include "lmtp/base/guarded.h"
+#include "lmtp/base/log.h"
+#include "lmtp/base/text.h"
+
+namespace lmtp::registry {
+namespace {
+
+LoadedTokenizer load_tokenizer(const ServedModel& served) {
+  if (!served.load_tokenizer) return Error{ErrorCode::kNotFound, "it has none"};
+  return guarded([&] { return served.load_tokenizer(); });
+}
+
+text::LoadedChatTemplate load_chat_template(const ServedModel& served,
+                                            const LoadedTokenizer& tokenizer) {
+  if (!tokenizer) {
+    return Error{ErrorCode::kNotFound,
+                 "this model has no tokenizer here (" + tokenizer.error().message + ")"};
+  }
+  if (!served.load_chat_template) {
+    return Error{ErrorCode::kNotFound, "this model has no chat template"};
+  }
+  return guarded([&] { return served.load_chat_template(*tokenizer); });
+}
+
+}  // namespace
+
+LoadedTexts load_texts(const ServedModel& served) {
+  LoadedTexts texts;
+  texts.tokenizer = load_tokenizer(served);
+  texts.chat_template = load_chat_template(served, texts.tokenizer);
+  if (!texts.chat_template && texts.chat_template.error().code != ErrorCode::kNotFound) {
+    log::warning(quoted_name(served.description.name) +
+                 " answers no chats: " + texts.chat_template.error().message);
+  }
+  if (texts.tokenizer) {
+    texts.grammars = std::make_shared<constraint::GrammarCompiler>(
+        *texts.tokenizer, served.limits.vocab_size, served.limits.eos_ids);
+    if (served.load_controllers) {
+      texts.controllers = guarded([&] { return served.load_controllers(*texts.tokenizer); });
+      if (!texts.controllers) {
+        log::warning(quoted_name(served.description.name) +
+                     " runs no controllers: " + texts.controllers.error().message);
+      }
+    }
+  }
+  return texts;
+}
+
+}  // namespace lmtp::registry
