@@ -220,6 +220,8 @@ void Session::shut_down() {
       self->stopping_ = true;
       self->drop_after(kCloseTimeout);
     }
+    // The ends of streams that were drained may still be on their way here.
+    if (self->state_ == State::kOpen) self->guard([&] { self->take_mail(); });
     self->begin_close(close_code::going_away, engine::shutting_down().message, kCloseTimeout);
   });
 }
