@@ -1,4 +1,4 @@
-#include "resumable.h"
+#include "lmtp/client/resumable.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "lmtp/base/json.h"
-#include "resumable.h"
+#include "lmtp/client/resumable.h"
 
 namespace lmtp::client {
 namespace {

@@ -19,13 +19,13 @@
 #include "controlled_streams.h"
 #include "inbox.h"
 #include "lmtp/engine/engine.h"
+#include "lmtp/engine/stream_record.h"
 #include "lmtp/scheduler/scheduler.h"
 #include "outbox.h"
 #include "queue_notices.h"
 #include "scheduling.h"
 #include "step_pace.h"
 #include "steps_in_flight.h"
-#include "stream_record.h"
 #include "stream_times.h"
 
 namespace lmtp::engine {

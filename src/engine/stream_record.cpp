@@ -1,4 +1,4 @@
-#include "stream_record.h"
+#include "lmtp/engine/stream_record.h"
 
 #include <cstddef>
 #include <cstdio>

@@ -81,6 +81,7 @@ ServerEntry read_entry(bool is_msg, const simdjson::dom::object& object, std::st
   entry.retry_after_ms = clamped(object, "retry_after_ms", kMaxTimeoutMs);
   entry.index = clamped(object, "index", std::numeric_limits<int>::max());
   entry.num_backtracked = clamped(object, "backtrack", std::numeric_limits<int>::max());
+  entry.is_forced = get<bool>(object, "forced").value_or(false);
   entry.fork_at = clamped(object, "fork_at", std::numeric_limits<int>::max());
   if (get<std::int64_t>(object, "fork_of_index")) {
     entry.fork_of_index = clamped(object, "fork_of_index", std::numeric_limits<int>::max());
@@ -90,6 +91,8 @@ ServerEntry read_entry(bool is_msg, const simdjson::dom::object& object, std::st
   entry.tokens = get_tokens(object, "tokens");
   entry.status = get<std::string_view>(object, "status").value_or("");
   entry.seed = get<std::uint64_t>(object, "seed").value_or(0);
+  entry.position = clamped(object, "position", std::numeric_limits<int>::max());
+  entry.wait_ms = clamped(object, "wait_ms_estimate", kMaxTimeoutMs);
   entry.progress_percent = clamped(object, "progress", 100);
   if (get<simdjson::dom::object>(object, "model_info")) {
     entry.model_info_json = find_raw_field(raw, "model_info").value_or("");

@@ -32,7 +32,8 @@ async def model_info_says_1_1(t):
     async with t.wire() as w:
         info = (await w.ask("MODEL_INFO"))[1]["model_info"]
     expect_equal(info.get("lmtp"), "1.1", "lmtp")
-    missing = set(EXTENSIONS.split()) - set(info.get("extensions", []))
+    needed = set(EXTENSIONS.split()) - ({"FORK"} if info.get("workers") else set())
+    missing = needed - set(info.get("extensions", []))
     expect(not missing, f"extensions lack {missing}")
     numerics = str(info.get("numerics"))
     expect(len(numerics) == 16 and set(numerics) <= set("0123456789abcdef"), f"{numerics!r}")

@@ -8,6 +8,7 @@
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/websocket.hpp>
 #include <chrono>
+#include <exception>
 #include <thread>
 
 namespace lmtp::testing {
@@ -118,7 +119,7 @@ class ScriptServer::Impl {
         Tcp::socket tcp = acceptor_.accept();
         tcp.set_option(Tcp::no_delay(true));
         script(tcp);
-      } catch (const boost::system::system_error&) {
+      } catch (const std::exception&) {
         continue;
       }
     }

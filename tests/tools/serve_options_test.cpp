@@ -251,12 +251,48 @@ TEST(ServeOptions, WhatLmqlTakesIsRefusedWithWhatToUseInstead) {
        "--lora-modules: ", "'a' is the name of two");
   says({"gpt2", "--lora-modules", "gpt2=b"}, "--lora-modules: ", "'gpt2' is the name of two");
   says({"gpt2", "--layout", "2x2"}, "--layout: ", "--device cuda:N");
-  says({"balance", "localhost:8081", "localhost:8082"}, "balance: ", "one lmtp-serve");
+  says({"gpt2", "balance", "localhost:8081"}, "balance: ", "lmtp-serve balance HOST:PORT");
   says({"gpt2", "--revision", "v2"}, "--revision: ", "MODEL@REVISION");
   says({"gpt2", "--torch_dtype", "float16"}, "--torch_dtype: ", "--dtype");
   says({"gpt2", "--anything", "1"}, "--anything is no option", "transformers");
   says({"gpt2", "gpt2-medium"}, "'gpt2-medium'", "MODEL is one");
   says({"gpt2", "-"}, "- is no option", "lmtp-serve --help");
+}
+
+TEST(ServeOptions, ABalancerHasWorkersAndNothingThatComputes) {
+  const ServeOptions options =
+      options_of({"balance", "a:8081", "[::1]:8082", "unix:/run/l.sock", "--port", "9000",
+                  "--policy", "leastconn", "--worker-timeout", "0.5"});
+  ASSERT_TRUE(options.is_balancer());
+  ASSERT_EQ(options.balance.workers.size(), 3U);
+  EXPECT_EQ(options.balance.workers[0].host, "a");
+  EXPECT_EQ(options.balance.workers[1].host, "::1");
+  EXPECT_EQ(options.balance.workers[1].port, 8082);
+  EXPECT_EQ(options.balance.workers[2].host, "unix:/run/l.sock");
+  EXPECT_EQ(options.balance.policy, balance::Policy::kLeastConn);
+  EXPECT_EQ(options.balance.worker_timeout_ms, 500);
+  EXPECT_EQ(options.balance.max_requests, 3U * 1024);
+  EXPECT_EQ(options.port, 9000);
+  EXPECT_FALSE(options_of({"demo"}).is_balancer());
+  const auto says = [](std::vector<const char*> arguments, const char* what) {
+    const std::string line = mistake_of(std::move(arguments));
+    EXPECT_NE(line.find(what), std::string::npos) << line;
+  };
+  says({"balance"}, "WORKER");
+  says({"balance", "a"}, "'a' is no worker; write HOST:PORT");
+  says({"balance", "a:0"}, "is no worker");
+  says({"balance", "a:70000"}, "is no worker");
+  says({"balance", "::1:8080"}, "is no worker");
+  says({"balance", "a:1", "a:1"}, "'a:1' is named twice");
+  says({"balance", "a:1", "--cuda"}, "--cuda: is not for a balancer");
+  says({"balance", "a:1", "--policy", "best"}, "--policy");
+  says({"balance", "a:1", "--balance-factor", "0.5"}, "--balance-factor");
+  says({"balance", "a:1", "--worker-stall-timeout", "1"}, "10 and more");
+  std::vector<std::string> names;
+  for (int i = 0; i < 17; ++i) names.push_back("a:" + std::to_string(i + 1));
+  std::vector<const char*> many = {"balance", "--worker-connections", "64"};
+  for (const std::string& name : names) many.push_back(name.c_str());
+  says(many, "at most 1024");
 }
 
 TEST(ServeOptions, HelpAndVersionEndWell) {

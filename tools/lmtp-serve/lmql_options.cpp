@@ -23,7 +23,7 @@ constexpr Advice kAdvice[] = {
     {"docker_hide_port", kLeaveOut},
     {"loader", kQuantized},
     {"layout", "start an lmtp-serve for each device, with --device cuda:N and --port"},
-    {"balance", "start one lmtp-serve for each device; balancing is left to a proxy"},
+    {"balance", "write lmtp-serve balance HOST:PORT..., with no MODEL"},
     {"bits", kBits},
     {"load_in_8bit", "write --dtype int8"},
     {"load_in_4bit", "write --dtype int4"},

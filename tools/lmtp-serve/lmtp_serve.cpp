@@ -21,11 +21,13 @@
 
 #include "common/progress_bar.h"
 #include "doctor.h"
+#include "lmtp/balance/remote_models.h"
 #include "lmtp/base/log.h"
 #include "lmtp/base/text.h"
 #include "lmtp/base/version.h"
 #include "lmtp/catalog/hub_model_factory.h"
 #include "lmtp/catalog/model_names.h"
+#include "lmtp/registry/loaded_texts.h"
 #include "lmtp/registry/registry.h"
 #include "lmtp/server/server.h"
 #include "serve_options.h"
@@ -224,7 +226,7 @@ void print_ready(const ServeOptions& options, const registry::Registry& models,
 // Stops everything in order. While streams may still end by themselves the sockets stay open, for
 // monitors (/health says 503) and for clients, whose new requests are refused. If a step or a
 // loader does not end in time, the process exits without waiting: it has no data to save.
-int stop(registry::Registry& models, server::Server& server, int grace_ms, int exit_code) {
+int stop(registry::Models& models, server::Server& server, int grace_ms, int exit_code) {
   std::promise<void> stopped;
   std::thread stopper([&] {
     models.stop(grace_ms);
@@ -259,7 +261,7 @@ std::string reload(server::Server& server) {
 // that its supervisor (systemd's Restart=on-failure) starts a new process, for which the device may
 // work and memory may be free.
 int run_until_stopped(const ServeOptions& options, Events& events, Events::Kind event,
-                      registry::Registry& models, server::Server& server) {
+                      registry::Models& models, server::Server& server) {
   while (event == Events::Kind::kLoaded || event == Events::Kind::kTimeout ||
          event == Events::Kind::kReload) {
     if (event == Events::Kind::kReload) {
@@ -388,6 +390,58 @@ int serve_auto(const ServeOptions& options, catalog::NamePolicy policy) {
   return run_until_stopped(options, events, Events::Kind::kTimeout, models, server);
 }
 
+// What texts are read with, from the model's files on this machine.
+Result<registry::LoadedTexts> load_texts(const ServeOptions& options,
+                                         const registry::ModelStatus& served, Events& events) {
+  const std::string name = options.is_auto() ? served.description.name : options.model;
+  ServeOptions named = options;
+  named.model = name;
+  catalog::NamePolicy here;
+  here.downloads.clear();
+  Result<registry::ServedModel> found = make_factory(named, std::move(here), events)->find(name);
+  if (!found) return found.error();
+  if (found->limits.vocab_size != served.limits.vocab_size) {
+    return Error{ErrorCode::kInvalid,
+                 "--model: " + quoted_name(name) + " has a vocabulary of " +
+                     std::to_string(found->limits.vocab_size) + ", and the workers' has " +
+                     std::to_string(served.limits.vocab_size) + "; name the folder of their model"};
+  }
+  found->load_controllers = nullptr;
+  return registry::load_texts(*found);
+}
+
+// Serves what the workers serve.
+int serve_balanced(const ServeOptions& options) {
+  Events events(reloads(options));
+  balance::RemoteModels models(options.balance);
+  std::optional<Result<void>> started;
+  while (!(started = models.start(kProgressIntervalMs))) {
+    if (events.wait(0) == Events::Kind::kSignal) return 0;
+  }
+  if (!*started) return fail(options, started->error().message);
+  const registry::ModelStatus served = models.list().front();
+  Result<registry::LoadedTexts> texts = load_texts(options, served, events);
+  if (texts) {
+    models.set_texts(*std::move(texts));
+  } else if (options.is_auto()) {
+    log::warning("requests with text are refused, those with token ids are served: " +
+                 texts.error().message + "; --model names the model's folder on this machine");
+  } else {
+    return fail(options, texts.error().message);
+  }
+  server::Server server(make_server_options(options, events), models);
+  if (const Result<void> listens = server.start(); !listens) {
+    fail(options, listens.error().message);
+    return stop(models, server, 0, kExitFailure);
+  }
+  const Watchdog watchdog(models, server);
+  std::printf("lmtp-serve: %s ready on %zu workers, %s\n", served.description.name.c_str(),
+              options.balance.workers.size(), address_of(options, server).c_str());
+  std::fflush(stdout);
+  notify(ready_lines(options, server));
+  return run_until_stopped(options, events, Events::Kind::kTimeout, models, server);
+}
+
 // Where one of the standard streams is closed, the next file or socket that is opened would be
 // taken for it. Reading ends at once, and writing fails.
 void fill_standard_streams() {
@@ -397,6 +451,10 @@ void fill_standard_streams() {
 }
 
 int serve(const ServeOptions& options) {
+  if (options.is_balancer()) {
+    raise_descriptor_limit();
+    return serve_balanced(options);
+  }
   if (const Result<void> ok = check_device(options); !ok) return fail(options, ok.error().message);
   Result<catalog::NamePolicy> policy = name_policy(options);
   if (!policy) return fail(options, policy.error().message);

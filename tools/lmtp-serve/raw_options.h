@@ -26,6 +26,9 @@ struct RawOptions {
   std::string download_max;
   std::vector<std::string> lora_modules;
   bool enables_lora = false;
+  std::vector<std::string> workers;  // of a balancer
+  double worker_timeout_s = 10.0;
+  double worker_stall_timeout_s = 300.0;
   std::string max_message_size = "16MiB";
   std::string max_write_queue = "16MiB";
   std::string max_buffer_bytes = "64MiB";

@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "balance_options.h"
 #include "config_file.h"
 #include "lmql_options.h"
 #include "lmtp/base/text.h"
@@ -167,10 +168,9 @@ void add_config_options(CLI::App& app, RawOptions& raw) {
 }
 
 // The first option among the arguments that CLI11 does not know; the others may be its values.
-void check_rest(const CLI::App& app, const std::string& model) {
-  std::vector<std::string> rest = app.remaining();
+void check_rest(const CLI::App& app) {
+  const std::vector<std::string> rest = app.remaining();
   if (rest.empty()) return;
-  if (model == "balance") rest = {model};
   const auto option = std::find_if(rest.begin(), rest.end(),
                                    [](const std::string& word) { return word.starts_with('-'); });
   throw CLI::ParseError(instead_of(option != rest.end() ? *option : rest.front()),
@@ -327,7 +327,8 @@ struct CommandLine {
                          "Print the version and exit");
     app.set_help_flag("-h,--help", "Print this and exit");
     app.footer(
-        "lmtp-serve doctor [MODEL] [options] says whether these would work here, and what to do.");
+        "lmtp-serve doctor [MODEL] [options] says whether these would work here, and what to do.\n"
+        "lmtp-serve balance HOST:PORT... [options] sends streams to other servers of one model.");
     app.allow_extras();  // check_rest gives better errors
     add_serving_options(app, raw);
     add_transport_options(app, raw);
@@ -370,16 +371,19 @@ std::vector<std::string> with_config(const std::string& path, const CLI::App& gi
 std::variant<ServeOptions, int> parse_serve_options(int argc, const char* const* argv) {
   std::vector<std::string> arguments(argv + 1, argv + argc);
   const bool is_doctor = !arguments.empty() && arguments.front() == "doctor";
-  if (is_doctor) arguments.erase(arguments.begin());
+  const bool is_balancer = !arguments.empty() && arguments.front() == "balance";
+  if (is_doctor || is_balancer) arguments.erase(arguments.begin());
   const auto line = std::make_unique<CommandLine>();
   CLI::App& app = line->app;
+  if (is_balancer) add_balance_options(app, line->raw);
   try {
     line->parse(arguments);
     const std::string path = line->raw.config;
     if (!path.empty()) line->parse(with_config(path, app, arguments));
-    check_rest(app, line->raw.options.model);
-    check_auto_options(app, line->raw);
+    check_rest(app);
+    if (!is_balancer) check_auto_options(app, line->raw);
     ServeOptions options = finish_options(app, line->raw);
+    if (is_balancer) finish_balance_options(app, line->raw, options);
     options.is_doctor = is_doctor;
     if (!line->raw.prints_config) return options;
     print_config(app, std::cout);

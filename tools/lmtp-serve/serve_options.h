@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "lmtp/balance/remote_models.h"
 #include "lmtp/base/log.h"
 #include "lmtp/base/result.h"
 #include "lmtp/catalog/model_options.h"
@@ -50,12 +51,14 @@ struct ServeOptions : catalog::ModelOptions {
   std::vector<std::string> allowed_hosts;
   std::vector<std::string> model_dirs;
   std::vector<std::string> allow_download;  // auto: patterns of names; "*" where none was given
+  balance::BalanceOptions balance;          // without workers: models are served here
   bool is_doctor = false;                   // says what is wrong, in the place of serving
   log::Level log_level = log::Level::kInfo;
   log::Format log_format = log::Format::kText;
 
   bool has_given_sockets() const { return tcp_fd >= 0 || unix_fd >= 0; }
   bool is_auto() const { return model == "auto"; }
+  bool is_balancer() const { return !balance.workers.empty(); }
 };
 
 // The options, or the exit code if there is nothing to serve: 0 after --help and --version; 2 after

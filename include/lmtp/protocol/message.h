@@ -190,7 +190,7 @@ struct TokenEntry {
 struct NoticeEntry {
   StreamId stream_id = 0;
   std::optional<int> index = {};
-  std::string_view status;   // "accepted", "queued", "preempted", "resumed", "draining"
+  std::string_view status;   // "accepted", "queued", "preempted", "resumed", "draining", "moved"
   std::uint64_t seed = 0;    // accepted
   std::string model = {};    // accepted
   int num_prompt = 0;        // accepted
@@ -249,6 +249,7 @@ struct ServerEntry {
   int retry_after_ms = 0;                 // [0, kMaxTimeoutMs]
   int index = 0;                          // of the sample: >= 0
   int num_backtracked = 0;                // >= 0: so many tokens before this one are gone
+  bool is_forced = false;                 // TokenEvent's
   std::optional<int> fork_of_index = {};  // of a sample's first entry, where a controller forked
   int fork_at = 0;                        // >= 0: so many of that sample's tokens come before
   std::optional<std::string> text = {};
@@ -256,6 +257,8 @@ struct ServerEntry {
   std::optional<std::vector<TokenId>> tokens = {};  // the answer to TOKENIZE
   std::string status;      // "loading", "accepted", "queued", ..., or empty
   std::uint64_t seed = 0;  // of status "accepted"
+  int position = 0;        // of status "queued"
+  int wait_ms = 0;         // as well: wait_ms_estimate
   int progress_percent = 0;
   std::string model_info_json;       // empty: none
   std::string controller_json = {};  // of a stream's controller, or the answer to CONTROLLER

@@ -52,7 +52,8 @@ struct LoadingNotice {
 
 // What happens to a stream whose request asked for notices.
 struct StreamNotice {
-  enum class Kind { kQueued, kPreempted, kResumed, kDraining };
+  // kMoved: a balancer goes on with it at another server.
+  enum class Kind { kQueued, kPreempted, kResumed, kDraining, kMoved };
 
   StreamId stream_id = 0;
   int sample = 0;  // StreamKey::sample

@@ -11,6 +11,7 @@
 #include "lmtp/request/adapter.h"
 #include "lmtp/request/caller.h"
 #include "lmtp/request/event.h"
+#include "lmtp/request/grammar.h"
 #include "lmtp/request/mask_source.h"
 #include "lmtp/request/sampling_changes.h"
 #include "lmtp/request/sampling_params.h"
@@ -51,6 +52,7 @@ struct Request {
   // Generate only; null: none. It has seen the resumed tokens.
   std::shared_ptr<StopChecker> stops;
   std::shared_ptr<const MaskSource> mask_source;  // Generate only; null: none
+  std::shared_ptr<const Grammar> grammar;         // that these two are of, for who sends it on
   std::shared_ptr<aici::Instance> controller;     // Generate only; null: none
   // Not null: a Generate that has no prompt and parameters of its own. ForkBegun is its first
   // event.

@@ -231,6 +231,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
       if (compiled_ != nullptr) {
         const Result<void> fits = constrain(***compiled_, request);
         if (!fits) return fail(of_grammar(fits.error()));
+        request.grammar = std::make_shared<const Grammar>(*request_.grammar);
       }
       request.controller = std::move(instance_);
       submit(RequestKind::kGenerate, std::move(request), sample);

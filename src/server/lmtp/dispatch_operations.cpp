@@ -312,6 +312,9 @@ void Dispatcher::submit_samples(StreamId id, Request request, int num_samples,
     of_sample.controller = waiting->controller;
     of_sample.params.seed += static_cast<std::uint64_t>(i);
     const Result<void> fits = grammar ? constrain(*grammar, of_sample) : Result<void>();
+    if (grammar) {
+      of_sample.grammar = std::make_shared<const Grammar>(*grammar_of(waiting->operation));
+    }
     if (!fits) models_.refusals().add(of_sample, fits.error().code);
     registry::Submission submitted = fits ? models_.submit(std::move(of_sample))
                                           : registry::Submission(registry::Refusal{fits.error()});

@@ -21,6 +21,8 @@ std::string_view status_of(StreamNotice::Kind kind) {
       return "preempted";
     case StreamNotice::Kind::kResumed:
       return "resumed";
+    case StreamNotice::Kind::kMoved:
+      return "moved";
     case StreamNotice::Kind::kDraining:
       break;
   }

@@ -83,7 +83,8 @@ std::string model_info_json(const registry::ModelStatus& status, std::string_vie
   info["server"] = "lmtp-serve/" + server.version;
   info["lmtp"] = "1.1";
   info["extensions"] = {"CANCEL", "LOADING", "TEXT", "BUFFERS", "NOTICES",
-                        "ERRORS", "SAMPLES", "MASK", "CHAT",    "FORK"};
+                        "ERRORS", "SAMPLES", "MASK", "CHAT"};
+  if (status.workers.empty()) info["extensions"].push_back("FORK");
   if (constraint::grammar_support()) info["extensions"].push_back("GRAMMAR");
   if (server.runs_controllers) info["extensions"].push_back("CONTROLLER");
   OrderedJson adapters = OrderedJson::array();
@@ -91,6 +92,13 @@ std::string model_info_json(const registry::ModelStatus& status, std::string_vie
   info["adapters"] = std::move(adapters);
   info["numerics"] = known(!stats.agent.numerics.empty(), stats.agent.numerics);
   info["stats"] = stats_json(stats);
+  for (const registry::WorkerStatus& worker : status.workers) {
+    info["workers"].push_back({{"name", worker.name},
+                               {"state", worker.state},
+                               {"num_running", worker.num_running},
+                               {"num_waiting", worker.num_waiting},
+                               {"num_blocks_free", worker.num_blocks_free}});
+  }
   return json_text(info);
 }
 
