@@ -2,6 +2,8 @@
 #include "pool.h"
 
 #include <algorithm>
+#include <functional>
+#include <tuple>
 #include <utility>
 
 #include "lmtp/base/log.h"
@@ -218,6 +220,10 @@ void Pool::close(Lane& lane, Turn& turn) {
   lane.is_leaving = false;
   std::vector<StreamPtr> lost;
   for (const auto& [id, stream] : lane.streams) lost.push_back(stream);
+  // Those that have lost most come first at the next worker, then those that came first.
+  std::ranges::sort(lost, std::ranges::less(), [](const StreamPtr& stream) {
+    return std::tuple(-stream->num_vain, stream->key().stream, stream->key().sample);
+  });
   for (const StreamPtr& stream : lost) {
     detach(*stream);
     ++stream->num_vain;
