@@ -51,8 +51,13 @@ class Victim(LmtpServe):
         self.popen_options = {"preexec_fn": lambda: os.sched_setaffinity(0, cores()[0])}
 
     def num_sockets(self):
-        folder = pathlib.Path(f"/proc/{self.process.pid}/fd")
-        return sum(os.readlink(fd).startswith("socket:") for fd in folder.iterdir())
+        def is_socket(descriptor):
+            try:
+                return os.readlink(descriptor).startswith("socket:")
+            except FileNotFoundError:  # closed since it was listed
+                return False
+
+        return sum(map(is_socket, pathlib.Path(f"/proc/{self.process.pid}/fd").iterdir()))
 
 
 class Attack:
