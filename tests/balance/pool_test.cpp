@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <functional>
+#include <future>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -286,11 +287,11 @@ TEST_F(PoolTest, CountersAreOfAllProcessesOfAWorker) {
 }
 
 TEST_F(PoolTest, AWorkerThatDoesNotStopIsStopped) {
-  auto after = std::make_shared<Json>();
+  const auto after = std::make_shared<std::promise<Json>>();
   add("aa", {[after](Peer& peer) {
         const Json request = peer.request();
         for (int i = 0; i < 10; ++i) peer.token(request, i);
-        *after = peer.request();
+        after->set_value(peer.request());
         peer.idle();
       }});
   ASSERT_TRUE(start());
@@ -298,17 +299,17 @@ TEST_F(PoolTest, AWorkerThatDoesNotStopIsStopped) {
   const RecordingSink::Stream stream = sink_->wait_done(7);
   EXPECT_EQ(stream.tokens, (std::vector<TokenId>{0, 1, 2}));
   EXPECT_EQ(stream.finish, FinishReason::kLength);
+  EXPECT_EQ(after->get_future().get()["verb"], "CANCEL");
   models_.reset();
   workers_[0]->join();
-  EXPECT_EQ((*after)["verb"], "CANCEL");
 }
 
 TEST_F(PoolTest, CancelEndsAStreamHereAndThere) {
-  auto after = std::make_shared<Json>();
+  const auto after = std::make_shared<std::promise<Json>>();
   add("aa", {[after](Peer& peer) {
         const Json request = peer.request();
         peer.token(request, 1);
-        *after = peer.request();
+        after->set_value(peer.request());
         peer.token(request, 2);  // on its way
         peer.idle();
       }});
@@ -318,9 +319,9 @@ TEST_F(PoolTest, CancelEndsAStreamHereAndThere) {
   canceller->cancel({1, 7});
   canceller->cancel({1, 7});  // it has ended
   EXPECT_EQ(sink_->wait_done(7).error, "cancelled");
+  EXPECT_EQ(after->get_future().get()["verb"], "CANCEL");
   models_.reset();
   workers_[0]->join();
-  EXPECT_EQ((*after)["verb"], "CANCEL");
   EXPECT_FALSE(sink_->wait_done(7).event_after_end);
 }
 
