@@ -31,7 +31,7 @@ class HostBlocksTest : public ::testing::Test {
 
   void ask(int number, StreamId id) {
     const StreamKey key = driver_.generate(id, prompt_of(number), 2, static_cast<ConnectionId>(id));
-    keys_.push_back({key, number});
+    keys_.emplace_back(key, number);
   }
   // Computes these prompts, and others until the pool has nothing of them any more.
   void send_to_host(int count) {
