@@ -48,9 +48,7 @@ void Pool::cancel(StreamKey key) {
   Turn turn(mutex_);
   const auto found = streams_.find(key);
   if (found == streams_.end()) return;
-  StreamError error{key.stream, {ErrorCode::kCancelled, "cancelled"}};
-  error.sample = key.sample;
-  fail(StreamPtr(found->second), std::move(error), turn);
+  fail(StreamPtr(found->second), Error{ErrorCode::kCancelled, "cancelled"}, turn);
 }
 
 bool Pool::can_take(const Lane& lane) const {
@@ -129,12 +127,11 @@ bool Pool::send_to(Lane& lane, const StreamPtr& stream) {
 
 void Pool::wait_for_worker(const StreamPtr& stream, Turn& turn) {
   if (stream->num_vain > kVainMovesMax) {
-    StreamError error{stream->key().stream,
-                      {ErrorCode::kInternal, "internal: " + std::to_string(stream->num_vain) +
-                                                 " workers were lost while they had this stream; "
-                                                 "it is not tried again"}};
-    error.sample = stream->key().sample;
-    return fail(stream, std::move(error), turn);
+    return fail(stream,
+                Error{ErrorCode::kInternal, "internal: " + std::to_string(stream->num_vain) +
+                                                " workers were lost while they had this stream; "
+                                                "it is not tried again"},
+                turn);
   }
   stream->refused_by.clear();
   stream->deadline = Clock::now() + std::chrono::milliseconds(options_.worker_timeout_ms);
@@ -172,11 +169,7 @@ void Pool::expire(Turn& turn) {
     late.push_back(stream);
     return true;
   });
-  for (const StreamPtr& stream : late) {
-    StreamError error{stream->key().stream, no_worker(*stream)};
-    error.sample = stream->key().sample;
-    fail(stream, std::move(error), turn);
-  }
+  for (const StreamPtr& stream : late) fail(stream, no_worker(*stream), turn);
 }
 
 // From its worker, which goes on where it does not know of it.
@@ -199,12 +192,21 @@ void Pool::end(const StreamPtr& stream, Turn& turn) {
   if (stopping_ && streams_.empty()) changed_.notify_all();
 }
 
+// REQUIRES: a worker has it.
+void Pool::cancel_there(const RemoteStream& stream) {
+  protocol::CancelMessage cancel;
+  cancel.stream_id = stream.id;
+  stream.lane->link->send(cancel, 0);
+}
+
+void Pool::fail(const StreamPtr& stream, Error error, Turn& turn) {
+  StreamError told{stream->key().stream, std::move(error)};
+  told.sample = stream->key().sample;
+  fail(stream, std::move(told), turn);
+}
+
 void Pool::fail(const StreamPtr& stream, StreamError error, Turn& turn) {
-  if (stream->lane != nullptr) {
-    protocol::CancelMessage cancel;
-    cancel.stream_id = stream->id;
-    stream->lane->link->send(cancel, 0);
-  }
+  if (stream->lane != nullptr) cancel_there(*stream);
   if (stream->only_waits()) {
     refusals_.add(stream->request(), error.error.code);
   } else {
@@ -302,11 +304,7 @@ void Pool::on_token(Lane& lane, const StreamPtr& stream, ServerEntry& entry, Tur
     stream->num_counted = left;
     return;
   }
-  if (!is_last_there) {
-    protocol::CancelMessage cancel;
-    cancel.stream_id = stream->id;
-    lane.link->send(cancel, 0);
-  }
+  if (!is_last_there) cancel_there(*stream);
   if (options_.policy == Policy::kPrefix) {
     affinities_.set(stream->chain(options_.affinity_tokens), lane.worker->index);
   }

@@ -110,6 +110,8 @@ class Pool final : public registry::StreamCanceller {
   void detach(RemoteStream& stream);
   void end(const StreamPtr& stream, Turn& turn);
   void fail(const StreamPtr& stream, StreamError error, Turn& turn);
+  void fail(const StreamPtr& stream, Error error, Turn& turn);
+  static void cancel_there(const RemoteStream& stream);
   Error no_worker(const RemoteStream& stream) const;
   bool can_take(const Lane& lane) const;
   Lane& lane_of(const Worker& worker, const RemoteStream& stream) const;

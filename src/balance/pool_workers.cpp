@@ -251,11 +251,7 @@ void Pool::stop(int grace_ms) {
     ended_ = true;
     std::vector<StreamPtr> left;
     for (const auto& [key, stream] : streams_) left.push_back(stream);
-    for (const StreamPtr& stream : left) {
-      StreamError error{stream->key().stream, engine::shutting_down()};
-      error.sample = stream->key().sample;
-      fail(stream, std::move(error), turn);
-    }
+    for (const StreamPtr& stream : left) fail(stream, engine::shutting_down(), turn);
   }
   changed_.notify_all();
   if (keeper_.joinable()) keeper_.join();
@@ -326,6 +322,7 @@ registry::ModelStatus Pool::status() const {
     const scheduler::AgentInfo& agent = its.stats.agent;
     stats.agent.device = agent.device;
     stats.agent.dtype = agent.dtype;
+    stats.agent.kv_dtype = agent.kv_dtype;
     stats.agent.num_parameters = agent.num_parameters;
     stats.agent.numerics =
         numerics.value_or(agent.numerics) == agent.numerics ? agent.numerics : "";

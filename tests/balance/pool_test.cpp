@@ -29,6 +29,7 @@ std::string info_json(const std::string& numerics, int context_length = 64) {
               {"state", "ready"},
               {"vocab_size", kVocabSize},
               {"context_length", context_length},
+              {"kv_cache_dtype", "fp8_e4m3"},
               {"numerics", numerics}}
       .dump();
 }
@@ -284,6 +285,7 @@ TEST_F(PoolTest, CountersAreOfAllProcessesOfAWorker) {
   const registry::ModelStatus status = models_->list().front();
   EXPECT_EQ(status.stats.num_steps, 8);
   EXPECT_EQ(status.stats.num_running, 1);
+  EXPECT_EQ(status.stats.agent.kv_dtype, "fp8_e4m3");
 }
 
 TEST_F(PoolTest, AWorkerThatDoesNotStopIsStopped) {
