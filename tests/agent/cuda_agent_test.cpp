@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "agent_driver.h"
@@ -34,19 +36,26 @@ class LazyCudaAgentTest : public ::testing::Test {
   void TearDown() override { testing::set_lazy_device(false); }
 };
 
-std::unique_ptr<scheduler::ModelAgent> load(const std::string& folder, WeightType type) {
+using KvType = std::optional<kernels::ElementType>;
+
+std::unique_ptr<scheduler::ModelAgent> load(const std::string& folder, WeightType type,
+                                            KvType kv_cache_type = {}) {
   return testing::load_agent(testing::folder_source(kGoldens + folder), 2, type,
-                             &testing::device_under_test());
+                             &testing::device_under_test(), kv_cache_type);
 }
 
-class CudaTypesTest : public ::testing::TestWithParam<WeightType> {};
+// Of weights, and of keys and values.
+using Types = std::pair<WeightType, KvType>;
+class CudaTypesTest : public ::testing::TestWithParam<Types> {};
 
 INSTANTIATE_TEST_SUITE_P(Types, CudaTypesTest,
-                         ::testing::Values(WeightType::kBF16, WeightType::kInt8,
-                                           WeightType::kInt4));
+                         ::testing::Values(Types{WeightType::kBF16, {}},
+                                           Types{WeightType::kInt8, {}},
+                                           Types{WeightType::kInt4, {}},
+                                           Types{WeightType::kBF16, kernels::ElementType::kE4M3}));
 
 TEST_P(CudaTypesTest, ChunksOtherStreamsAndTheOrderOfBlocksDoNotMatter) {
-  const auto agent = load("families/llama3-tied", GetParam());
+  const auto agent = load("families/llama3-tied", GetParam().first, GetParam().second);
   const auto alone = [&](int number, int chunk) {
     AgentDriver driver(*agent);
     const DrivenStream& stream =

@@ -20,8 +20,6 @@ using kernels::WeightType;
 using scheduler::TokenResult;
 using testing::AgentDriver;
 using testing::DrivenStream;
-using testing::expect_same_bits;
-using testing::params_of;
 using testing::prompt_of;
 
 std::unique_ptr<scheduler::ModelAgent> load(WeightType type, const kernels::Backend* device,
@@ -54,31 +52,6 @@ TEST(CudaKvTypeTest, LogprobsAreThoseOfTheHost) {
   EXPECT_LT(error, cost) << "nearer to what the host computes in e4m3 than to float32";
   // A block has a quarter of the bytes.
   EXPECT_GE(agent->info().num_blocks, 4 * exact->info().num_blocks);
-}
-
-TEST(CudaKvTypeTest, ChunksOtherStreamsAndTheOrderOfThreadsDoNotMatter) {
-  const auto agent = load(WeightType::kBF16, &testing::device_under_test(), ElementType::kE4M3);
-  std::vector<std::vector<TokenResult>> expected;
-  for (int number = 0; number < 4; ++number) {
-    AgentDriver driver(*agent);
-    const DrivenStream& stream =
-        driver.generate(prompt_of(number, 20 + 9 * number), 4, params_of(number));
-    driver.run();
-    expected.push_back(stream.results);
-  }
-  testing::set_thread_order(11);
-  AgentDriver driver(*agent);
-  std::vector<const DrivenStream*> streams;
-  for (int number = 0; number < 4; ++number) {
-    streams.push_back(
-        &driver.generate(prompt_of(number, 20 + 9 * number), 4, params_of(number), 5 + number));
-  }
-  driver.run();
-  testing::set_thread_order(0);
-  for (std::size_t number = 0; number < streams.size(); ++number) {
-    SCOPED_TRACE(number);
-    expect_same_bits(streams[number]->results, expected[number]);
-  }
 }
 
 }  // namespace
