@@ -1,5 +1,6 @@
 // lmtp-serve: opens the socket, loads the model, answers until a signal comes.
 #include <fcntl.h>
+#include <malloc.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
@@ -49,6 +50,13 @@ constexpr std::chrono::milliseconds kCloseSlack{400};
 // to stop, for so much beyond --shutdown-timeout.
 constexpr std::chrono::milliseconds kLoadPatience{120'000};
 constexpr std::chrono::milliseconds kStopPatience{5'000};
+
+// Returns the memory of large messages to the system as soon as they are done with. By default
+// glibc raises this limit with each one, up to 32 MiB, and keeps the memory of all below it.
+void return_large_blocks() {
+  constexpr int kLargeBytes = 1 << 20;
+  mallopt(M_MMAP_THRESHOLD, kLargeBytes);
+}
 
 // Of a log in JSON this is a line too.
 int fail(const ServeOptions& options, const std::string& message) {
@@ -467,6 +475,7 @@ int serve(const ServeOptions& options) {
 }  // namespace lmtp::tools
 
 int main(int argc, char** argv) {
+  lmtp::tools::return_large_blocks();
   lmtp::tools::fill_standard_streams();
   const auto parsed = lmtp::tools::parse_serve_options(argc, argv);
   if (const int* exit_code = std::get_if<int>(&parsed)) return *exit_code;
