@@ -81,6 +81,7 @@ void launch_tiled(const LinearParams& p, StreamHandle stream) {
   launch<linear_tiled_kernel<T, Shape>>({.grid = tiled_grid<Shape>(p.args.m, p.args.n),
                                          .num_threads = Shape::kThreads,
                                          .shared_bytes = Shape::kSharedBytes,
+                                         .cluster = 1,
                                          .overlaps = !p.weight_is_fresh},
                                         stream, p);
 }

@@ -143,6 +143,9 @@ BROKEN = [
     ("braces", "src/cache/loop.cpp", "void f() {\n  for (int a : {1})\n    g(a);\n}\n"),
     ("braces", "src/cache/two.cpp", "void f() {\n  while (g()) h(\n      1);\n}\n"),
     ("braces", "src/cache/fits.cpp", "void f() {\n  if (g(\")\")) {\n    h();\n  }\n}\n"),
+    ("launch-shapes", "kernels/cuda/gap.cu", "Grid a = {.x = 1, .z = b({.x = 2})};\n"),
+    ("launch-shapes", "kernels/cuda/outer_gap.cu",
+     "auto a = f({.grid = {.z = 1},\n .cluster = 2});\n"),
 ]
 
 ALLOWED = [
@@ -158,6 +161,7 @@ ALLOWED = [
      "  if (a) b();\n  do {\n    b();\n  } while (a);\n  if (a) {\n"
      "    b();  // " + "x" * 84 + "\n  }\n"
      "  for (;;) {\n    const int a = b();\n  }\n}\n#define A \\\n  if (a) \\\n    b()\n"),
+    ("kernels/cuda/shape.cu", "auto a = f({.grid = {.x = 1, .y = 2}, .num_threads = 3});\n"),
     ("src/model/torch.cpp", "#include <ATen/ops/linear.h>\n"),
     ("src/model/kernel.cpp", '#include "kernels/linear.h"\n'),
     ("src/server/json.cpp", "#include <nlohmann/json.hpp>\n"),  # public in base

@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 import braces
+import launch_shapes
 import modules as cmake
 
 MAX_COLUMNS = 100
@@ -152,6 +153,9 @@ def check_text(path, text):
     if path.suffix in CPP_SUFFIXES:
         for number, message in braces.findings(text, strip_comments_and_strings(text)):
             yield Finding(path, number, "braces", message)
+    if path.suffix in {".cu", ".cuh"}:
+        for number, message in launch_shapes.findings(strip_comments_and_strings(text)):
+            yield Finding(path, number, "launch-shapes", message)
 
 
 # --- includes ------------------------------------------------------------------------
