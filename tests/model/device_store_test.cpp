@@ -184,6 +184,7 @@ TEST_F(CodedDeviceStoreTest, NarrowMatricesHaveTheBitsOfWidenedOnes) {
       for (const model::WeightStack& stack : testing::stacks_of(config_)) {
         const PackedWeight codes = narrow.loader.packed(stack);
         const PackedWeight numbers = wide.loader.packed(stack);
+        stream_.synchronize();  // as behind the loading of a model
         ASSERT_FALSE(narrow.loader.error() || wide.loader.error());
         EXPECT_EQ(codes.type, WeightType::kWidened);
         EXPECT_EQ(numbers.type, type);
