@@ -9,7 +9,8 @@
 //   gpu-bench DEVICE linear ROWS NxK,... [TYPE|KERNEL]      bf16, or another type; of bf16 a kernel
 //
 // DEVICE is cpu or cuda[:N]; ROWS, BATCHES and CONTEXTS are lists: 1,16,256; TYPE is bf16, int8,
-// int4 (in groups of 32) or fp8 (a scale an output); KERNEL is stream, tiled, wgmma or cluster.
+// int4 (in groups of 32) or fp8 (a scale an output); KERNEL is stream, tiled, wgmma, cluster or
+// cluster2 (two slices a block).
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -181,6 +182,7 @@ std::optional<cuda::LinearKernel> kernel_named(const std::string& name) {
   if (name == "tiled") return LinearKernel::kTiled128x128;
   if (name == "wgmma") return LinearKernel::kWgmma;
   if (name == "cluster") return LinearKernel::kWgmmaCluster;
+  if (name == "cluster2") return LinearKernel::kWgmmaClusterBy2;
   return std::nullopt;
 }
 
@@ -195,8 +197,9 @@ kernels::PackedLinear weight_of(const std::string& type, std::int64_t n, std::in
     weight.type = kernels::WeightType::kWidened;
     weight.grouping = {.codes = kernels::CodeType::kE4M3, .group = k / 16 * 16 + 16};
   } else if (type != "bf16") {
-    throw std::invalid_argument("linear: no type or kernel " + type +
-                                ": bf16, int8, int4, fp8, stream, tiled, wgmma or cluster");
+    throw std::invalid_argument(
+        "linear: no type or kernel " + type +
+        ": bf16, int8, int4, fp8, stream, tiled, wgmma, cluster or cluster2");
   }
   return weight;
 }

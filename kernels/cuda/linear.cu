@@ -46,19 +46,21 @@ void launch_f32(const LinearLaunch& args, StreamHandle stream) {
 }
 
 // Whether weights are streamed. Where warp groups multiply, they take over from a few rows on if
-// outputs are so many that each multiprocessor has a block of them; an H200's turning points
-// (docs/benchmarks/gpu.md).
+// outputs are so many that each multiprocessor has a block of them, and before the last rows if a
+// third has; an H200's turning points (docs/benchmarks/gpu.md).
 bool is_streamed(const LinearLaunch& args, LinearKernel kernel) {
-  constexpr std::int64_t kFewRows = 16;
   if (kernel != LinearKernel::kBest) return kernel == LinearKernel::kStream;
-  const bool is_wide = ceil_divide<std::int64_t>(args.n, kWgmmaOutputs) >= num_multiprocessors();
-  return args.m <= (is_wide && has_wgmma() ? kFewRows : kStreamRowsMax<BF16>);
+  if (!has_wgmma()) return args.m <= kStreamRowsMax<BF16>;
+  const std::int64_t blocks = ceil_divide<std::int64_t>(args.n, kWgmmaOutputs);
+  if (blocks >= num_multiprocessors()) return args.m <= 16;
+  return args.m <= (3 * blocks >= num_multiprocessors() ? 32 : kStreamRowsMax<BF16>);
 }
 
 // How warp groups divide the slices, where they are to multiply.
 std::optional<WgmmaSlices> wgmma_slices(LinearKernel kernel) {
   if (kernel == LinearKernel::kWgmma) return WgmmaSlices::kOneBlock;
   if (kernel == LinearKernel::kWgmmaCluster) return WgmmaSlices::kCluster;
+  if (kernel == LinearKernel::kWgmmaClusterBy2) return WgmmaSlices::kClusterBy2;
   if (kernel == LinearKernel::kBest && has_wgmma()) return WgmmaSlices::kBest;
   return std::nullopt;
 }

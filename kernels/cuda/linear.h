@@ -75,8 +75,9 @@ struct LinearLaunch {
   void* scratch = nullptr;  // linear_scratch_bytes(), 16-byte aligned
 };
 
-// All but kBest are for tests. Tiled: blocks of outputs x rows, for any number of rows, as are the
-// two by warp groups, of one block or a cluster for all slices. kStream: up to 64 rows.
+// All but kBest are for tests. Tiled: blocks of outputs x rows, for any number of rows, as are
+// those by warp groups, of one block for all slices or a cluster's, one or two each. kStream: up to
+// 64 rows.
 enum class LinearKernel {
   kBest,
   kStream,
@@ -84,7 +85,8 @@ enum class LinearKernel {
   kTiled128x64,
   kTiled64x64,
   kWgmma,
-  kWgmmaCluster
+  kWgmmaCluster,
+  kWgmmaClusterBy2
 };
 
 // What kBest selects for more rows than linear_stream.cuh takes, on a device without wgmma that has

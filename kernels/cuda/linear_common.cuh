@@ -19,7 +19,6 @@ struct LinearParams {
   bool x_aligned = false;  // rows of x can be loaded 16 bytes at a time
   // x rounded (round_inputs.cuh); of more than 8 rows, or of rows that are not whole tiles.
   const Words4* x_tiles = nullptr;
-  int row_group = 1;             // blocks of rows that wgmma_block() takes together
   bool weight_is_fresh = false;  // written by the launch before
   // Int8 alone: [m] and [n].
   const float* row_scales = nullptr;

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "cuda/fragment_tile.h"
 #include "device_under_test.h"
@@ -231,18 +232,19 @@ TEST_P(CudaLinearTest, BlocksOfEveryShapeHaveTheSameOrderOfSums) {
   }
 }
 
-// As above, by warp groups: blocks of 16, 32, 64 and 128 rows, with one slice and with several,
-// each in a block of its own or all in one.
+// As above, by warp groups: blocks of 32, 64 and 128 rows, with one slice and with several, all in
+// one block, or one or two in each of a cluster's. On the emulation one block takes all blocks of
+// outputs and rows.
 TEST_P(CudaLinearTest, WarpGroupsHaveTheSameOrderOfSums) {
   if (GetParam() == ElementType::kF32) GTEST_SKIP() << "one kernel takes all";
   if (!testing::set_wgmma(true)) GTEST_SKIP() << "the device has none";
   for (const Problem& problem : {Problem{1, 1}, Problem{61, 65}, Problem{128, 1024},
-                                 Problem{133, 1030}, Problem{40, 2100}}) {
+                                 Problem{133, 1030}, Problem{40, 2100}, Problem{300, 330}}) {
     Data data(problem, GetParam(), 145);
     const auto whole = data.run(0, data.m, Activation::kGeluTanh, LinearKernel::kTiled128x128);
-    for (const LinearKernel kernel :
-         {LinearKernel::kWgmma, LinearKernel::kWgmmaCluster, LinearKernel::kBest}) {
-      for (const std::int64_t rows : {1, 16, 17, 33, 64, 130}) {
+    for (const LinearKernel kernel : {LinearKernel::kWgmma, LinearKernel::kWgmmaCluster,
+                                      LinearKernel::kWgmmaClusterBy2, LinearKernel::kBest}) {
+      for (const std::int64_t rows : {32, 33, 130}) {
         SCOPED_TRACE(::testing::Message() << "n " << problem.n << " k " << problem.k << " rows "
                                           << rows << " kernel " << static_cast<int>(kernel));
         const std::int64_t first = data.m - rows;
@@ -283,15 +285,21 @@ TEST(CudaLinearClusterTest, WhereAClusterDoesNotFitOneBlockTakesItsSlices) {
   testing::set_wgmma(false);
 }
 
+// Few rows; and several blocks of outputs and of rows, one after another, of more stages than
+// shared memory has.
 TEST_P(CudaLinearTest, WarpGroupsDoNotDependOnTheOrderOfThreads) {
   if (GetParam() != ElementType::kBF16) GTEST_SKIP() << "one type is enough";
   if (!testing::set_wgmma(true)) GTEST_SKIP() << "the device has none";
-  Data data({40, 2100}, GetParam(), 40);
-  const auto expected = data.run(0, data.m, Activation::kNone, LinearKernel::kTiled64x64);
-  for (unsigned seed = 1; seed <= 3; ++seed) {
-    testing::set_thread_order(seed);
-    for (const LinearKernel kernel : {LinearKernel::kWgmma, LinearKernel::kWgmmaCluster}) {
-      expect_rows(data.run(0, data.m, Activation::kNone, kernel), expected, 0, data.n);
+  for (const auto& [problem, rows] :
+       {std::pair{Problem{40, 2100}, 40}, std::pair{Problem{290, 700}, 130}}) {
+    Data data(problem, GetParam(), rows);
+    const auto expected = data.run(0, data.m, Activation::kNone, LinearKernel::kTiled64x64);
+    for (unsigned seed = 1; seed <= 3; ++seed) {
+      testing::set_thread_order(seed);
+      for (const LinearKernel kernel :
+           {LinearKernel::kWgmma, LinearKernel::kWgmmaCluster, LinearKernel::kWgmmaClusterBy2}) {
+        expect_rows(data.run(0, data.m, Activation::kNone, kernel), expected, 0, data.n);
+      }
     }
   }
 }

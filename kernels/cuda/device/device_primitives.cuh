@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <nv/target>
+#include <vector>
 
 #include "kernels/device_types.h"
 
@@ -338,13 +339,19 @@ std::size_t shared_bytes_max();
 // thread.
 int device_generation();
 
+// How many clusters of a size run at a time whose blocks take so much shared memory.
+struct ClusterCount {
+  int blocks = 0;
+  std::size_t shared_bytes = 0;
+  int count = 0;
+};
+
 // What the calling thread's device needs to know of a kernel before its first launch, and allows.
 struct KernelAttributes {
   int device = -1;
   int generation = 0;
   bool has_dependent_launch = false;
-  // By the blocks of a cluster, beyond one: 0 not asked yet, 1 they fit, 2 they don't.
-  std::uint8_t clusters[kClusterMax + 1] = {};
+  std::vector<ClusterCount> clusters = {};  // that were asked about
 };
 
 // Sets them where they are not yet. Throws DeviceError.
@@ -390,31 +397,34 @@ struct LaunchConfig {
   LaunchConfig& operator=(const LaunchConfig&) = delete;
 };
 
-// Whether the device can run the kernel's blocks in clusters of that size: parts of a device, and
-// smaller ones, have fewer multiprocessors that work together. REQUIRES: shape.cluster <=
-// kClusterMax, and that the kernel is always asked about with the same blocks. Throws DeviceError.
+// How many of the kernel's clusters of that shape the device runs at a time; 0: none fits. Its
+// multiprocessors work together in parts, whose sizes differ, so that large clusters leave some
+// without work. REQUIRES: shape.cluster <= kClusterMax. Throws DeviceError.
 template <auto kKernel>
-bool clusters_fit(const LaunchShape& shape) {
+int clusters_at_once(const LaunchShape& shape) {
   constexpr int kPortable = 8;
-  if (shape.cluster <= 1) return true;
   KernelAttributes& attributes = attributes_of<kKernel>();
-  std::uint8_t& known = attributes.clusters[shape.cluster];
-  if (known == 0) {
-    if (shape.cluster > kPortable) {
-      check_cuda(cudaFuncSetAttribute(kKernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
-                 "cudaFuncSetAttribute");
+  for (const ClusterCount& known : attributes.clusters) {
+    if (known.blocks == shape.cluster && known.shared_bytes == shape.shared_bytes) {
+      return known.count;
     }
-    const LaunchConfig config(shape, nullptr, attributes.has_dependent_launch);
-    int count = 0;
-    const cudaError_t status = cudaOccupancyMaxActiveClusters(&count, kKernel, &config.config);
-    if (status != cudaSuccess) (void)cudaGetLastError();
-    known = status == cudaSuccess && count > 0 ? 1 : 2;
   }
-  return known == 1;
+  if (shape.cluster > kPortable) {
+    check_cuda(cudaFuncSetAttribute(kKernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
+               "cudaFuncSetAttribute");
+  }
+  const LaunchConfig config(shape, nullptr, attributes.has_dependent_launch);
+  int count = 0;
+  if (cudaOccupancyMaxActiveClusters(&count, kKernel, &config.config) != cudaSuccess) {
+    (void)cudaGetLastError();
+    count = 0;
+  }
+  attributes.clusters.push_back({shape.cluster, shape.shared_bytes, count});
+  return count;
 }
 
 // Puts kKernel(args...) into the stream, to begin as LaunchShape::overlaps says: kernels call
-// grid_dependency_wait(). REQUIRES: clusters_fit(). Throws DeviceError.
+// grid_dependency_wait(). REQUIRES: clusters_at_once() > 0. Throws DeviceError.
 template <auto kKernel, typename... Args>
 void launch(const LaunchShape& shape, StreamHandle stream, const Args&... args) {
   const LaunchConfig config(shape, stream, attributes_of<kKernel>().has_dependent_launch);

@@ -90,6 +90,18 @@ struct alignas(8) CopyBarrier {
   }
 };
 
+// True in one lane of the warp, all of which call it. What this lane alone does with values that
+// are the same in all lanes costs ptxas no loop over lanes, as bulk_copy() in a branch by lane
+// does.
+__device__ inline bool elect_lane() {
+  std::uint32_t elected = 0;
+  asm volatile(
+      "{.reg .pred p; elect.sync _|p, 0xFFFFFFFF;\n"
+      " selp.u32 %0, 1, 0, p;}"
+      : "=r"(elected));
+  return elected != 0;
+}
+
 // Copies num_bytes, a multiple of 16, of global memory to shared memory by no thread's registers;
 // `landed` counts them. Both sides are 16-byte aligned.
 __device__ inline void bulk_copy(Words4* to_shared, const Words4* from, int num_bytes,
@@ -120,6 +132,13 @@ __device__ inline void cluster_barrier() {
   asm volatile(
       "barrier.cluster.arrive.release.aligned;\n"
       "barrier.cluster.wait.acquire.aligned;" ::
+          : "memory");
+}
+// Likewise, but of what they wrote nothing may be seen yet: for before a block ends.
+__device__ inline void cluster_barrier_alone() {
+  asm volatile(
+      "barrier.cluster.arrive.relaxed.aligned;\n"
+      "barrier.cluster.wait.aligned;" ::
           : "memory");
 }
 // What the block of that place in the cluster has where this block has `at`, in shared memory.

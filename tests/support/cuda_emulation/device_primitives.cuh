@@ -209,8 +209,8 @@ inline std::size_t shared_bytes_max() { return emulation::shared_bytes_max(); }
 inline int num_multiprocessors() { return emulation::kNumMultiprocessors; }
 
 template <auto kKernel>
-bool clusters_fit(const LaunchShape& shape) {
-  return shape.cluster <= emulation::cluster_max();
+int clusters_at_once(const LaunchShape& shape) {
+  return shape.cluster <= emulation::cluster_max() ? num_multiprocessors() / shape.cluster + 1 : 0;
 }
 
 template <auto kKernel, typename... Args>

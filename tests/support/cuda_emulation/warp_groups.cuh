@@ -35,6 +35,7 @@ struct alignas(8) CopyBarrier {
   void arrive_expecting(int num_bytes) { emulation::arrive(this, num_bytes); }
   void wait(int parity) { emulation::wait_for_phase(this, parity); }
 };
+inline bool elect_lane() { return lane_index() == 0; }
 inline void bulk_copy(Words4* to_shared, const Words4* from, int num_bytes, CopyBarrier& landed) {
   emulation::bulk_copy(to_shared, from, num_bytes, &landed);
 }
@@ -44,6 +45,7 @@ void keep_registers() {}
 template <int kCount>
 void take_registers() {}
 inline void cluster_barrier() { emulation::cluster_barrier(); }
+inline void cluster_barrier_alone() { emulation::cluster_barrier(); }
 inline float load_of_block(const float* at, int block) {
   return *static_cast<const float*>(emulation::address_in_block(at, block));
 }
