@@ -43,7 +43,8 @@ struct Kept<E4M3> {
     const std::uint32_t shifted = ((codes >> 4) & 0x07F007F0U) | (codes & kSigns);
     // 0x7F is not a number: all bits of the exponent.
     const std::uint32_t nan = ((codes & 0x7F007F00U) + 0x01000100U) & kSigns;
-    return multiply_bf16_pairs(shifted, kFactors) | (nan - (nan >> 8));
+    constexpr std::uint32_t kNegativeZeros = 0x80008000U;
+    return fma_pairs<BF16>(shifted, kFactors, kNegativeZeros) | (nan - (nan >> 8));
   }
   __device__ static Words4 widened(const Words2& lane) {
     return {{widened_pair(lane.words[0] << 8), widened_pair(lane.words[0]),

@@ -10,23 +10,27 @@
 namespace lmtp::kernels::cuda {
 namespace {
 
-// Tiles of T from codes, from output tile `first` on; a warp a tile.
-template <typename T, typename Codes>
-__global__ void __launch_bounds__(256)
-    widen_weight_kernel(LinearParams p, int first, std::int64_t count, Words4* to) {
+// Tiles of T from codes, from output tile `first` on; a warp a step of one output tile.
+template <typename T, typename Codes, typename Scales>
+__global__ void __launch_bounds__(256) widen_weight_kernel(LinearParams p, int first, Words4* to) {
   grid_dependency_wait();
-  const std::int64_t warps = num_threads() / kWarpSize;
-  const std::int64_t at = std::int64_t{block_index().x} * warps + warp_index();
-  if (at >= count) return;
-  const WeightTiles<Narrow<T, Codes>> weights(p, first);
-  const auto loaded =
-      weights.load(true, static_cast<int>(at / p.k_tiles), static_cast<int>(at % p.k_tiles));
-  store(to + at * kTileVectors + lane_index(), weights.operand(loaded));
+  const int warps = num_threads() / kWarpSize;
+  const int tile = (block_index().y * warps + warp_index()) * kStepTiles;
+  if (tile >= p.k_tiles) return;
+  const WeightTiles<Narrow<T, Codes, Scales>> weights(p, first + block_index().x);
+  auto loaded = weights.load(true, 0, tile, p.k_tiles);
+  weights.prepare(loaded);
+  to += (std::int64_t{block_index().x} * p.k_tiles + tile) * kTileVectors + lane_index();
+#pragma unroll
+  for (int i = 0; i < kStepTiles; ++i) {
+    const Words4 numbers = weights.operand(loaded, i);
+    if (tile + i < p.k_tiles) store(to + i * kTileVectors, numbers);
+  }
 }
 
 // The linear of many rows, some outputs after others: widened into `widened`, then multiplied.
 // Slices stay those of the whole weight.
-template <typename T, typename Codes>
+template <typename T, typename Codes, typename Scales>
 void launch_in_parts(const LinearParams& p, std::int64_t outputs, Words4* widened,
                      StreamHandle stream, LinearKernel kernel) {
   constexpr int kThreads = 256;
@@ -34,10 +38,10 @@ void launch_in_parts(const LinearParams& p, std::int64_t outputs, Words4* widene
   for (std::int64_t first = 0; first < p.args.n; first += outputs) {
     LinearParams part = p;
     part.args.n = std::min(outputs, p.args.n - first);
-    const std::int64_t count = num_tiles(part.args.n) * p.k_tiles;
-    const auto blocks = static_cast<int>(ceil_divide<std::int64_t>(count, kThreads / kWarpSize));
-    launch<widen_weight_kernel<T, Codes>>({.grid = {blocks}, .num_threads = kThreads}, stream, p,
-                                          static_cast<int>(first / kTileSide), count, widened);
+    const Grid grid = {static_cast<int>(num_tiles(part.args.n)),
+                       ceil_divide(p.k_tiles, kThreads / kWarpSize * kStepTiles)};
+    launch<widen_weight_kernel<T, Codes, Scales>>({.grid = grid, .num_threads = kThreads}, stream,
+                                                  p, static_cast<int>(first / kTileSide), widened);
     part.args.weight = widened;
     part.weight_is_fresh = true;
     part.args.y += first;
@@ -47,10 +51,10 @@ void launch_in_parts(const LinearParams& p, std::int64_t outputs, Words4* widene
   }
 }
 
-template <typename T, typename Codes>
+template <typename T, typename Codes, typename Scales>
 void launch_grouped(const LinearParams& p, std::int64_t outputs, StreamHandle stream,
                     LinearKernel kernel) {
-  using Weight = Narrow<T, Codes>;
+  using Weight = Narrow<T, Codes, Scales>;
   const bool is_few = kernel == LinearKernel::kBest && p.args.m <= kStreamRowsMax<Weight>;
   if (is_few || kernel == LinearKernel::kStream) {
     launch_few_rows<Weight>(p, stream);
@@ -58,7 +62,17 @@ void launch_grouped(const LinearParams& p, std::int64_t outputs, StreamHandle st
   }
   const std::size_t x_bytes = linear_scratch_bytes(p.args.type, p.args.m, p.args.k);
   auto* widened = static_cast<unsigned char*>(p.args.scratch) + x_bytes;
-  launch_in_parts<T, Codes>(p, outputs, reinterpret_cast<Words4*>(widened), stream, kernel);
+  launch_in_parts<T, Codes, Scales>(p, outputs, reinterpret_cast<Words4*>(widened), stream, kernel);
+}
+
+template <typename T, typename Codes>
+void launch_grouped(const LinearParams& p, std::int64_t outputs, StreamHandle stream,
+                    LinearKernel kernel) {
+  if (p.grouped.scale_type == p.args.type && p.grouped.offsets == nullptr) {
+    launch_grouped<T, Codes, ScalesOfType>(p, outputs, stream, kernel);
+  } else {
+    launch_grouped<T, Codes, AnyScales>(p, outputs, stream, kernel);
+  }
 }
 
 template <typename T>

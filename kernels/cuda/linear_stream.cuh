@@ -29,23 +29,27 @@ constexpr StreamBlock stream_block(int num_slices) {
 // beside the others.
 template <typename T, int kOutputTiles, int kRowEights>
 struct StreamWarp {
-  static constexpr int kTilesAhead =  // of inputs
-      stream_loads(kOutputTiles, kRowEights) / kOutputTiles /
-      (kIsNarrow<T> && kRowEights > 2 ? 2 : 1);
+  // Of inputs. Scales of any type and offsets take the registers of half.
+  static constexpr int kTilesAhead =
+      stream_loads(kOutputTiles, kRowEights) / kOutputTiles / (kHasAnyScales<T> ? 2 : 1);
+  static constexpr int kLoadTiles = WeightTiles<T>::kTiles;
   static constexpr int kInputVectors = (kRowEights + 1) / 2;
   static constexpr bool kReadsFloats = kRowEights == 1 && Operands<T>::kReadsFloats;
+  // Whose inputs are read together. Codes leave time for other warps'.
+  static constexpr int kInputTiles = !kReadsFloats ? 1 : kIsNarrow<T> ? 4 : kTilesAhead;
   using Sum = SumOf<T>;
   using Loaded = typename WeightTiles<T>::Loaded;
 
   const LinearParams& p;
   WeightTiles<T> weights;
   int num_output_tiles;  // that exist, at most kOutputTiles
-  int end;               // of the slice, in tiles of inputs
+  int end;               // of the slice, in tiles of inputs; 0 where the only output tile is none
   Sum sums[kOutputTiles][kRowEights][4] = {};
-  Loaded ahead[kTilesAhead][kOutputTiles] = {};
+  Loaded ahead[kTilesAhead / kLoadTiles][kOutputTiles] = {};
 
   __device__ Loaded load_weights(int tile, int output_tile) const {
-    return weights.load(tile < end && output_tile < num_output_tiles, output_tile, tile);
+    const bool wanted = tile < end && (kOutputTiles == 1 || output_tile < num_output_tiles);
+    return weights.load(wanted, output_tile, tile, end);
   }
 
   // Operands B of a tile's products: two rows of tiles a vector.
@@ -61,18 +65,19 @@ struct StreamWarp {
     }
   };
 
-  // From f32, of the tiles [tile, tile + kTilesAhead): all are in flight before the first is used.
-  __device__ void round_inputs(int tile, Inputs (&inputs)[kTilesAhead]) const {
+  // From f32, of the tiles [tile, tile + kInputTiles): all are in flight before the first is used.
+  __device__ void round_inputs(int tile, Inputs (&inputs)[kInputTiles]) const {
     const int row = lane_index() / 4;
-    const float* x = p.args.x + row * p.args.x_stride + lane_index() % 4 * 4;
-    Floats4 fours[kTilesAhead];
+    const float* x =
+        p.args.x + row * p.args.x_stride + lane_index() % 4 * 4 + tile * std::int64_t{kTileSide};
+    const int left = row < p.args.m ? end - tile : 0;
+    Floats4 fours[kInputTiles];
 #pragma unroll
-    for (int i = 0; i < kTilesAhead; ++i) {
-      fours[i] = load_where(row < p.args.m && tile + i < end,
-                            reinterpret_cast<const Floats4*>(x + (tile + i) * kTileSide));
+    for (int i = 0; i < kInputTiles; ++i) {
+      fours[i] = load_where(i < left, reinterpret_cast<const Floats4*>(x + i * kTileSide));
     }
 #pragma unroll
-    for (int i = 0; i < kTilesAhead; ++i) {
+    for (int i = 0; i < kInputTiles; ++i) {
       inputs[i].words[0] = {};
       const float(&x4)[4] = fours[i].values;
       inputs[i].words[0].words[0] = round_pair<NumberOf<T>>(x4[0], x4[1]);
@@ -95,26 +100,31 @@ struct StreamWarp {
   // Starts the loads of the first weights of run(tile).
   __device__ void begin(int tile) {
 #pragma unroll
-    for (int i = 0; i < kTilesAhead; ++i) {
+    for (int i = 0; i < kTilesAhead; i += kLoadTiles) {
 #pragma unroll
-      for (int o = 0; o < kOutputTiles; ++o) ahead[i][o] = load_weights(tile + i, o);
+      for (int o = 0; o < kOutputTiles; ++o) ahead[i / kLoadTiles][o] = load_weights(tile + i, o);
     }
   }
 
   // The chain of the tiles [tile, end).
   __device__ void run(int tile) {
-    Inputs inputs[kReadsFloats ? kTilesAhead : 1];
+    Inputs inputs[kInputTiles];
     if constexpr (!kReadsFloats) inputs[0] = load_inputs(tile);
     for (; tile < end; tile += kTilesAhead) {
-      if constexpr (kReadsFloats) round_inputs(tile, inputs);
 #pragma unroll
       for (int i = 0; i < kTilesAhead; ++i) {
+        if constexpr (kReadsFloats) {
+          if (i % kInputTiles == 0) round_inputs(tile + i, inputs);
+        }
         Inputs next;
         if constexpr (!kReadsFloats) next = load_inputs(tile + i + 1);
+        constexpr int kLast = kLoadTiles - 1;
 #pragma unroll
         for (int o = 0; o < kOutputTiles; ++o) {
-          inputs[kReadsFloats ? i : 0].multiply(sums[o], weights.operand(ahead[i][o]));
-          ahead[i][o] = load_weights(tile + kTilesAhead + i, o);
+          Loaded& loaded = ahead[i / kLoadTiles][o];
+          if (i % kLoadTiles == 0) weights.prepare(loaded);
+          inputs[i % kInputTiles].multiply(sums[o], weights.operand(loaded, i % kLoadTiles));
+          if (i % kLoadTiles == kLast) loaded = load_weights(tile + kTilesAhead + i - kLast, o);
         }
         if constexpr (!kReadsFloats) inputs[0] = next;
       }
@@ -132,14 +142,17 @@ constexpr int stream_threads_max(int output_tiles) {
   return (output_tiles == 1 ? kSlicesMax : kSlicesMax / 2) * kWarpSize;
 }
 
-// How many of the largest blocks a multiprocessor holds at once, at least.
+// How many of the largest blocks a multiprocessor holds at once, at least. Of codes, whose loads
+// are of fewer bytes, more warps.
+template <typename T>
 constexpr int stream_blocks_min(int output_tiles, int row_eights) {
+  if (kIsNarrow<T>) return row_eights <= 2 ? 2 : 1;
   return output_tiles == 2 && row_eights <= 4 ? 2 : 1;
 }
 
 template <typename T, int kOutputTiles, int kRowEights>
 __global__ void __launch_bounds__(stream_threads_max(kOutputTiles),
-                                  stream_blocks_min(kOutputTiles, kRowEights))
+                                  stream_blocks_min<T>(kOutputTiles, kRowEights))
     linear_stream_kernel(LinearParams p) {
   constexpr int kRegisters = kRowEights * 4;
   const StreamBlock block = stream_block(p.slices.count);
@@ -148,9 +161,9 @@ __global__ void __launch_bounds__(stream_threads_max(kOutputTiles),
   const int first_tile = (block_index().x * block.groups + group) * kOutputTiles;
   const int left = static_cast<int>(num_tiles(p.args.n)) - first_tile;
   const int begin = slice * p.slices.tiles;
-  StreamWarp<T, kOutputTiles, kRowEights> warp{p, WeightTiles<T>(p, first_tile),
-                                               left < kOutputTiles ? left : kOutputTiles,
-                                               slice_end(p, begin)};
+  StreamWarp<T, kOutputTiles, kRowEights> warp{
+      p, WeightTiles<T>(p, first_tile), left < kOutputTiles ? left : kOutputTiles,
+      kOutputTiles == 1 && left <= 0 ? 0 : slice_end(p, begin)};
   // The row and the output of this lane's part of register i of an output tile.
   const auto row_of = [](int i) { return i / 4 * 8 + lane_index() % 4 * 2 + i % 2; };
   const auto output_of = [first_tile](int o, int i) {
@@ -162,7 +175,8 @@ __global__ void __launch_bounds__(stream_threads_max(kOutputTiles),
   warp.begin(begin);
   float biases[kOutputTiles] = {};
   float residuals[kOutputTiles] = {};
-  const bool has_addends = kRowEights == 1 && slice < kRegisters;
+  constexpr bool kHasAddends = kRowEights == 1 && !kHasAnyScales<T>;  // there are no registers
+  const bool has_addends = kHasAddends && slice < kRegisters;
 #pragma unroll
   for (int o = 0; o < kOutputTiles; ++o) {
     biases[o] = has_addends ? bias_of(p.args, output_of(o, slice)) : 0.0F;
@@ -191,7 +205,7 @@ __global__ void __launch_bounds__(stream_threads_max(kOutputTiles),
       }
       const float sum =
           value_of<T>(all, row_scale_of<T>(p, row_of(i)), output_scale_of<T>(p, output_of(o, i)));
-      if (kRowEights == 1 && i == slice) {
+      if (kHasAddends && i == slice) {
         finish(p.args, row_of(i), output_of(o, i), sum, biases[o], residuals[o]);
       } else {
         finish(p.args, row_of(i), output_of(o, i), sum);

@@ -51,26 +51,27 @@ __device__ void pack_bytes(const PackParams& p, std::int64_t at) {
 }
 
 __device__ void pack_groups(const PackParams& p, std::int64_t at) {
-  const std::int64_t k_tiles = num_tiles(p.to.k);
+  const std::int64_t k_tiles = num_code_tiles(p.to.k);
   const std::int64_t tile = at / kTileVectors;
   const int lane = static_cast<int>(at % kTileVectors);
   const std::int64_t row = p.rows.first_row + tile / k_tiles * kTileSide + lane / 4;
   const std::int64_t column = tile % k_tiles * kTileSide + lane % 4 * 4;
-  const bool is_int4 = p.to.grouping.codes == CodeType::kInt4;
-  std::uint32_t nibbles = 0;
-  Words2 bytes = {};
+  const int bits = code_bits(p.to.grouping.codes);
+  std::uint32_t words[2] = {};
 #pragma unroll
   for (int e = 0; e < 8; ++e) {
-    const std::uint32_t code = code_at(p, row + e / 2 % 2 * 8, column + e / 4 * 2 + e % 2);
-    nibbles |= code << (4 * e);
-    bytes.words[e / 4] |= code << (8 * (e % 4));
+    const int pair = e / 2;
+    const std::uint32_t code = code_at(p, row + pair % 2 * 8, column + pair / 2 * 2 + e % 2);
+    if (bits == 4) {
+      words[0] |= code << (4 * pair + 16 * (e % 2));
+    } else {
+      words[pair / 2] |= code << (8 * (pair % 2) + 16 * (e % 2));
+    }
   }
-  const std::int64_t to = p.rows.first_row / kTileSide * k_tiles * kTileVectors + at;
-  if (is_int4) {
-    static_cast<std::uint32_t*>(p.to.weight)[to] = nibbles;
-  } else {
-    static_cast<Words2*>(p.to.weight)[to] = bytes;
-  }
+  auto* to = static_cast<std::uint32_t*>(p.to.weight) +
+             offset_of_code(bits, row, column, p.to.k) * bits / 32;
+  to[0] = words[0];
+  if (bits == 8) to[1] = words[1];
 }
 
 __global__ void __launch_bounds__(kThreads) pack_codes_kernel(PackParams p, std::int64_t count) {
@@ -219,7 +220,7 @@ void pack_coded_rows(const CodedRows& rows, const NarrowTarget& to, StreamHandle
                         .groups = is_int8 ? 1 : num_groups(to.grouping, to.k)};
   const std::int64_t tiles = num_tiles(rows.count);
   const std::int64_t lanes =
-      tiles * (is_int8 ? num_byte_tiles(to.k) : num_tiles(to.k)) * kTileVectors;
+      tiles * (is_int8 ? num_byte_tiles(to.k) : num_code_tiles(to.k)) * kTileVectors;
   launch<pack_codes_kernel>(blocks_of(lanes, kThreads), stream, p, lanes);
   const std::int64_t scales = tiles * kTileSide * p.groups;
   launch<pack_scales_kernel>(blocks_of(scales, kThreads), stream, p, scales);

@@ -100,6 +100,19 @@ __device__ std::uint32_t code_at(const void* codes, std::int64_t at) {
   }
 }
 
+// As a number; `base` is what 4 bits are less.
+template <typename Codes>
+__device__ float code_number(std::uint32_t code, int base) {
+  if constexpr (std::is_same_v<Codes, Int4Codes>) {
+    return static_cast<float>(static_cast<int>(code) - base);
+  } else if constexpr (std::is_same_v<Codes, Int8Codes>) {
+    return static_cast<float>(static_cast<std::int8_t>(code));
+  } else {
+    // e4m3 is half precision shifted by one bit and divided by 256.
+    return widen<F16>(static_cast<std::uint16_t>((code & 128U) << 8 | (code & 127U) << 7)) * 256.0F;
+  }
+}
+
 __device__ float scale_at(const GroupedWeight& by, std::int64_t at) {
   if (by.scale_type == ElementType::kF32) return static_cast<const float*>(by.scales)[at];
   const std::uint16_t bits = static_cast<const std::uint16_t*>(by.scales)[at];
@@ -121,11 +134,12 @@ __device__ float weight_at(const Table& table, std::int64_t n, std::int64_t k) {
         static_cast<const std::uint16_t*>(table.weight)[offset_in_matrix(n, k, table.k)]);
   } else {
     const GroupedWeight& by = table.grouped;
-    const std::int64_t group = k / kTileSide / by.tiles_of_group;
+    const std::int64_t group = by.group_of(static_cast<int>(k / kTileSide));
     const std::int64_t at = (n / kTileSide * by.num_groups + group) * kTileSide + place_of_scale(n);
     const float offset =
         by.offsets != nullptr ? reinterpret_cast<const float*>(by.offsets)[at] : 0.0F;
-    const std::uint32_t code = code_at<T>(table.weight, offset_in_matrix(n, k, table.k));
+    const std::uint32_t code =
+        code_at<T>(table.weight, offset_of_code(kCodeBits<T>, n, k, table.k));
     return fmaf(code_number<T>(code, by.base), scale_at(by, at), offset);
   }
 }

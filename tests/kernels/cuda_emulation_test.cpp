@@ -217,6 +217,8 @@ TEST_F(CudaEmulationDeathTest, WhatIsWrongIsSaid) {
     if (cuda::thread_index() < 40) cuda::block_barrier();
   };
   EXPECT_DEATH(run_block(64, 0, diverged_barrier), "40 threads wait at a block barrier");
+  const auto inexact_sum = [] { cuda::fma_pairs<BF16>(0x3F80U, 0x3F80U, 0x4C80U); };  // 1 + 2^26
+  EXPECT_DEATH(run_block(32, 0, inexact_sum), "a sum that f32 does not hold");
   const auto diverged_warp = [] {
     if (cuda::thread_index() % 2 == 0) cuda::shuffle(1, 0);
   };

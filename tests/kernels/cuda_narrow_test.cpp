@@ -8,6 +8,7 @@
 
 #include "cuda/fragment_tile.h"
 #include "cuda/linear_narrow.h"
+#include "cuda/narrow_weight.h"
 #include "device_under_test.h"
 #include "kernel_support.h"
 #include "narrow_weights.h"
@@ -265,9 +266,9 @@ struct PlainTwin {
   Bytes memory;
 };
 
-void expect_bits_of_twin(const Problem& problem, WeightType type, Grouping by, ElementType to) {
+void expect_bits_of_twin(const Problem& problem, WeightType type, Grouping by, ElementType to,
+                         Codes& codes) {
   by.widened_to = to;
-  Codes codes(problem.n, problem.k, by);
   const auto on_host = testing::pack_codes_on_host(type, problem.n, problem.k, by, codes);
   const DeviceWeight weight = pack_codes(type, problem, by, codes);
   Inputs inputs(problem);
@@ -283,6 +284,53 @@ void expect_bits_of_twin(const Problem& problem, WeightType type, Grouping by, E
     }
   }
   testing::set_wgmma(false);
+}
+
+void expect_bits_of_twin(const Problem& problem, WeightType type, const Grouping& by,
+                         ElementType to) {
+  Codes codes(problem.n, problem.k, by);
+  expect_bits_of_twin(problem, type, by, to, codes);
+}
+
+// Every code with scales of every magnitude that leaves sums finite.
+TEST_F(CudaNarrowTest, EveryCodeByExtremeScalesGivesTheBitsOfItsNumber) {
+  const Problem problem = {16, 272};
+  const float wide[] = {0.0F, 0x1p-133F, -0x1.8p-130F, 0x1p-126F, 0x1.7p100F, -0x1p90F, 1.0F};
+  const float narrow[] = {0.0F, 0x1p-24F, -0x1.8p-20F, 0x1p-14F, 0x1.7p6F, -0x1p5F, 1.0F};
+  for (const CodeType code_type : {CodeType::kInt4, CodeType::kInt8, CodeType::kE4M3}) {
+    for (const ElementType to : kWidenedTo) {
+      for (const ElementType scales : {ElementType::kF32, ElementType::kF16, ElementType::kBF16}) {
+        for (const bool has_offsets : {false, true}) {
+          const Grouping by = {code_type, has_offsets ? 16 : 48, scales, has_offsets, to};
+          SCOPED_TRACE(::testing::Message()
+                       << "codes " << static_cast<int>(code_type) << " scales "
+                       << static_cast<int>(scales) << (has_offsets ? " with offsets" : "") << " to "
+                       << static_cast<int>(to));
+          const bool is_narrow = to == ElementType::kF16 || scales == ElementType::kF16;
+          Codes codes(problem.n, problem.k, by);
+          for (std::int64_t n = 0; n < problem.n; ++n) {
+            for (std::int64_t i = 0; i < problem.k; ++i) {
+              const auto code = static_cast<std::uint8_t>((i + n) % 256);
+              const bool is_nan = code_type == CodeType::kE4M3 && (code & 127) == 127;
+              codes.code(n, i) = is_nan ? 0 : code_type == CodeType::kInt4 ? code % 16 : code;
+            }
+            for (std::int64_t group = 0; group < kernels::num_groups(by, problem.k); ++group) {
+              codes.scale(n, group) = (is_narrow ? narrow : wide)[(n + group) % 7];
+            }
+          }
+          expect_bits_of_twin(problem, WeightType::kWidened, by, to, codes);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(CudaNarrowTest, GroupsOfTilesAreFoundWithoutADivision) {
+  for (const int tiles : {1, 2, 3, 4, 5, 7, 8, 12, 16, 24, 100, 1000, 4095, 32768}) {
+    cuda::GroupedWeight by;
+    by.group_factor = cuda::group_factor(tiles);
+    for (int tile = 0; tile < 1 << 16; ++tile) ASSERT_EQ(by.group_of(tile), tile / tiles) << tile;
+  }
 }
 
 TEST_F(CudaNarrowTest, WidenedCodesGiveTheBitsOfTheirNumbers) {

@@ -36,17 +36,29 @@ def numbers(kernel):
 
 def test_registers_are_enough(kernels):
     # Arguments of cosines beyond 105615 are reduced by a table in local memory.
-    assert [k.name for k in kernels if k.spills and k.name != "rotary_angles_kernel"] == []
+    # A warp of codes and a row keeps up to two values over its loop in local memory, not in it.
+    allowed = {k.name: 4 for k in kernels if re.search("Narrow<.*, 1, 1>", k.name)}
+    allowed["rotary_angles_kernel"] = 1000
+    assert [k.name for k in kernels if k.spills > allowed.get(k.name, 0)] == []
+
+
+def test_codes_leave_registers_for_many_warps(kernels):
+    for kernel in named(kernels, "linear_stream_kernel<Narrow<"):
+        assert kernel.registers <= (64 if numbers(kernel)[1] <= 2 else 128), kernel.name
 
 
 def test_weights_and_they_alone_are_asked_for_before_the_wait(kernels):
     for kernel in named(kernels, "linear_stream_kernel"):
         output_tiles, row_eights = numbers(kernel)
-        biases = output_tiles if row_eights == 1 else 0
-        # Of codes also their scales, of 16 bits or 32, and offsets.
-        each = 4 if "Narrow<" in kernel.name else 1
-        ahead = (4, 8) if each > 1 else (8, 16)
-        assert kernel.loads_before_wait - biases in [each * n for n in ahead], kernel.name
+        has_any_scales = "AnyScales" in kernel.name
+        biases = output_tiles if row_eights == 1 and not has_any_scales else 0
+        weights = (8, 16)
+        if "Narrow<" in kernel.name:
+            # Of each four tiles the codes and the scales, of any type those of 16 bits or 32, and
+            # offsets.
+            codes = 1 if "Int4Codes" in kernel.name else 2
+            weights = (codes + 3,) if has_any_scales else (2 * (codes + 1),)
+        assert kernel.loads_before_wait - biases in weights, kernel.name
     for kernel in named(kernels, "linear_tiled_kernel"):
         outputs, rows, outputs_of_warp, rows_of_warp, stages = numbers(kernel)
         warps = outputs // outputs_of_warp * (rows // rows_of_warp)

@@ -53,6 +53,11 @@ template <typename T>
 __device__ inline T shuffle(T value, int lane) {
   return __shfl_sync(0xFFFFFFFFU, value, lane);
 }
+// The value of lane i of each four lanes in a row.
+template <typename T>
+__device__ inline T shuffle_of_four(T value, int i) {
+  return __shfl_sync(0xFFFFFFFFU, value, i, 4);
+}
 // The value of the lane whose index differs in the bits of `mask`.
 template <typename T>
 __device__ inline T shuffle_xor(T value, int mask) {
@@ -238,11 +243,38 @@ __device__ inline std::uint32_t round_pair<F16>(float low, float high) {
   return pair;
 }
 
-// Products of two pairs of BF16, rounded once; subnormal numbers are numbers.
-__device__ inline std::uint32_t multiply_bf16_pairs(std::uint32_t a, std::uint32_t b) {
-  std::uint32_t product;
-  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(a), "r"(b), "r"(0x80008000U));  // -0
-  return product;
+// The lower or the upper half of a word, twice.
+__device__ inline std::uint32_t lower_twice(std::uint32_t pair) {
+  return __byte_perm(pair, 0, 0x1010);
+}
+__device__ inline std::uint32_t upper_twice(std::uint32_t pair) {
+  return __byte_perm(pair, 0, 0x3232);
+}
+
+// (bits & mask) | set, as one instruction where both are constants, which the compiler makes two
+// of.
+__device__ inline std::uint32_t mask_and_set(std::uint32_t bits, std::uint32_t mask,
+                                             std::uint32_t set) {
+  std::uint32_t result;
+  asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(result) : "r"(bits), "r"(mask), "r"(set));
+  return result;
+}
+
+// a * b + c of two pairs, rounded once; subnormal numbers are numbers. On the emulation a sum that
+// f32 does not hold is an error.
+template <typename T>
+__device__ std::uint32_t fma_pairs(std::uint32_t a, std::uint32_t b, std::uint32_t c);
+template <>
+__device__ inline std::uint32_t fma_pairs<BF16>(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
+  std::uint32_t sums;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(sums) : "r"(a), "r"(b), "r"(c));
+  return sums;
+}
+template <>
+__device__ inline std::uint32_t fma_pairs<F16>(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
+  std::uint32_t sums;
+  asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(sums) : "r"(a), "r"(b), "r"(c));
+  return sums;
 }
 
 // One element of type T as f32.

@@ -46,6 +46,10 @@ T shuffle(T value, int lane) {
   return exchanged<T>(slots, lane & (kWarpSize - 1));
 }
 template <typename T>
+T shuffle_of_four(T value, int i) {
+  return shuffle(value, lane_index() / 4 * 4 + i);
+}
+template <typename T>
 T shuffle_xor(T value, int mask) {
   const auto* slots = emulation::exchange(emulation::Meeting::kShuffleXor, &value, sizeof(value));
   return exchanged<T>(slots, lane_index() ^ mask);
@@ -131,12 +135,24 @@ inline float widen<F16>(std::uint16_t bits) {
   return testing::widen_f16(bits);
 }
 
-inline std::uint32_t multiply_bf16_pairs(std::uint32_t a, std::uint32_t b) {
-  const auto product = [&](int shift) {
-    return widen<BF16>(static_cast<std::uint16_t>(a >> shift)) *
-           widen<BF16>(static_cast<std::uint16_t>(b >> shift));
+inline std::uint32_t lower_twice(std::uint32_t pair) { return (pair & 0xFFFFU) | pair << 16; }
+inline std::uint32_t upper_twice(std::uint32_t pair) { return (pair & 0xFFFF0000U) | pair >> 16; }
+inline std::uint32_t mask_and_set(std::uint32_t bits, std::uint32_t mask, std::uint32_t set) {
+  return (bits & mask) | set;
+}
+
+template <typename T>
+std::uint32_t fma_pairs(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
+  const auto sum = [&](int shift) {
+    const auto number = [shift](std::uint32_t pair) {
+      return widen<T>(static_cast<std::uint16_t>(pair >> shift));
+    };
+    const double exact = std::fma(double{number(a)}, double{number(b)}, double{number(c)});
+    const auto rounded = static_cast<float>(exact);
+    if (std::isfinite(rounded)) emulation::check_exact(rounded == exact);
+    return rounded;
   };
-  return round_pair<BF16>(product(0), product(16));
+  return round_pair<T>(sum(0), sum(16));
 }
 
 inline float exp2_fast(float x) { return std::exp2(x); }

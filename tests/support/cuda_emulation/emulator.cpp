@@ -437,6 +437,10 @@ void check_aligned(const void* at, std::size_t alignment) {
   }
 }
 
+void check_exact(bool exact) {
+  if (!exact) fail(where() + ": fma_pairs() has a sum that f32 does not hold");
+}
+
 void copy_async(void* to_shared, const void* from, bool wanted) {
   Emulator& e = emulator();
   check_aligned(to_shared, 16);

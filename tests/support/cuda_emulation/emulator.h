@@ -129,5 +129,7 @@ void count_atomic(const void* at);
 
 // Aborts unless `at` is a multiple of `alignment`.
 void check_aligned(const void* at, std::size_t alignment);
+// Aborts where a sum of fma_pairs() is not exact.
+void check_exact(bool exact);
 
 }  // namespace lmtp::cuda_emulation
