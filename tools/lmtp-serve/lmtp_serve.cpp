@@ -56,6 +56,7 @@ constexpr std::chrono::milliseconds kStopPatience{5'000};
 void return_large_blocks() {
   constexpr int kLargeBytes = 1 << 20;
   mallopt(M_MMAP_THRESHOLD, kLargeBytes);
+  mallopt(M_TRIM_THRESHOLD, 4 * kLargeBytes);  // as it would be by default
 }
 
 // Of a log in JSON this is a line too.
