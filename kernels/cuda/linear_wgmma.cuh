@@ -27,7 +27,7 @@ struct WgmmaParams {
   int output_blocks;  // of kWgmmaOutputs outputs
   int row_group;      // blocks of rows that wgmma_block() takes together
   int num_stages;
-  int num_slices;  // in a cluster: that a block takes
+  int num_slices;  // in a cluster: that a block takes, one or two
 
   __device__ int num_works() const { return row_blocks * output_blocks; }
 };
@@ -165,6 +165,7 @@ __device__ void fill_stages(const WgmmaWay& all, typename Shape::Shared& shared)
     if (copies) copy_wgmma_weights<Shape>(way, shared, i);
   }
   grid_dependency_wait();
+  warp_barrier();  // behind the elected lane's branch
   WgmmaWay behind = all;
   behind.advance(which);
   int stage = which;
@@ -349,6 +350,7 @@ __device__ void add_slices(const WgmmaParams& p, const WgmmaBlock& block,
   constexpr int kEach = kWgmmaOutputs / kWarpSize;
   const int count = p.linear.slices.count;
   const int num_blocks = grid_size().z;
+  const int shift = p.num_slices - 1;  // of one or two
   for (int r = block_index().z + warp_index() * num_blocks; r < kRows;
        r += kWgmmaWarps * num_blocks) {
     const std::int64_t row = std::int64_t{block.rows} * kRows + r;
@@ -360,9 +362,8 @@ __device__ void add_slices(const WgmmaParams& p, const WgmmaBlock& block,
 #pragma unroll
       for (int s = 0; s < kTogether; ++s) {
         const bool exists = first + s < count;
-        const int of_block = exists ? (first + s) / p.num_slices : 0;
-        const int place = first + s - of_block * p.num_slices;
-        const float* at = shared.sums(p, exists ? place : 0) + r * kWgmmaSumsStride + lane_index();
+        const int of_block = exists ? (first + s) >> shift : 0;
+        const float* at = shared.sums(p, (first + s) & shift) + r * kWgmmaSumsStride + lane_index();
 #pragma unroll
         for (int q = 0; q < kEach; ++q) {
           parts[s][q] = exists ? load_of_block(at + q * kWarpSize, of_block) : 0.0F;
@@ -376,6 +377,7 @@ __device__ void add_slices(const WgmmaParams& p, const WgmmaBlock& block,
         }
       }
     }
+    hold(row_sums);
     finish_row(p.linear.args, row, block.outputs, row_sums);
   }
 }

@@ -50,6 +50,8 @@ void set_thread_order(unsigned) {}
 
 bool set_shared_bytes_max(std::size_t) { return false; }
 bool set_wgmma(bool) { return kernels::cuda::probe().compute_capability == 90; }
+bool set_num_multiprocessors(int) { return false; }
+
 bool set_cluster_max(int) { return false; }
 int take_atomics_max() { return 0; }
 bool set_backward_sums(bool) { return false; }

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "cuda/fragment_tile.h"
+#include "cuda_linear_data.h"
 #include "device_under_test.h"
 #include "kernel_support.h"
 #include "narrow_floats.h"
@@ -22,122 +23,14 @@ namespace cuda = kernels::cuda;
 using cuda::LinearKernel;
 using kernels::Activation;
 using kernels::ElementType;
+using testing::Bytes;
 using testing::expect_rows;
 
 constexpr ElementType kTypes[] = {ElementType::kBF16, ElementType::kF16, ElementType::kF32};
 constexpr LinearKernel kTiledKernels[] = {LinearKernel::kTiled128x128, LinearKernel::kTiled128x64,
                                           LinearKernel::kTiled64x64};
-
-struct Problem {
-  std::int64_t n;
-  std::int64_t k;
-};
-
-float rounded(ElementType type, float value) {
-  switch (type) {
-    case ElementType::kF32:
-      return value;
-    case ElementType::kF16:
-      return testing::widen_f16(testing::round_to_f16(value));
-    case ElementType::kBF16:
-      return testing::widen_bf16(testing::round_to_bf16(value));
-    case ElementType::kE4M3:  // of keys and values alone
-      break;
-  }
-  return value;
-}
-
-// Memory that begins at a multiple of 16 bytes, as a device's does.
-struct Bytes {
-  explicit Bytes(std::size_t size) : words(size / sizeof(cuda::Words4) + 1) {}
-  void* data() { return words.data(); }
-  std::vector<cuda::Words4> words;
-};
-
-struct Data {
-  Data(const Problem& problem, ElementType weight_type, std::int64_t rows)
-      : type(weight_type),
-        n(problem.n),
-        k(problem.k),
-        m(rows),
-        x(testing::random_floats(static_cast<std::size_t>(m * k), 1)),
-        weight(testing::random_floats(static_cast<std::size_t>(n * k), 2, 0.1F)),
-        bias(testing::random_floats(static_cast<std::size_t>(n), 3)),
-        residual(testing::random_floats(static_cast<std::size_t>(m * n), 4)),
-        packed(cuda::weight_bytes(type, n, k)) {
-    cuda::pack_weight({.data = weight.data(), .n = n, .k = k, .row_stride = k},
-                      {.weight = packed.data(), .type = type, .n = n}, nullptr);
-  }
-
-  std::vector<float> run(std::int64_t first, std::int64_t rows, Activation activation,
-                         LinearKernel kernel = LinearKernel::kBest) {
-    return run(first, rows, activation, kernel, n);
-  }
-
-  std::vector<float> run(std::int64_t first, std::int64_t rows, Activation activation,
-                         LinearKernel kernel, std::int64_t y_stride) {
-    Bytes scratch(cuda::linear_scratch_bytes(type, rows, k));
-    std::vector<float> y(static_cast<std::size_t>(rows * y_stride), NAN);
-    cuda::linear({.x = x.data() + first * k,
-                  .x_stride = k,
-                  .m = rows,
-                  .weight = packed.data(),
-                  .type = type,
-                  .n = n,
-                  .k = k,
-                  .bias = bias.data(),
-                  .activation = activation,
-                  .residual = residual.data() + first * n,
-                  .residual_stride = n,
-                  .y = y.data(),
-                  .y_stride = y_stride,
-                  .scratch = scratch.data()},
-                 nullptr, kernel);
-    return y;
-  }
-
-  // By kernels::reference_backend(), whose weights and inputs are what rounding left of them.
-  std::vector<float> expected(Activation activation) {
-    kernels::WorkerPool pool(1);
-    kernels::Stream stream(kernels::reference_backend(), pool);
-    std::vector<float> seen = x;
-    std::vector<float> seen_weight = weight;
-    for (float& value : seen) value = rounded(type, value);
-    for (float& value : seen_weight) value = rounded(type, value);
-    std::vector<float> panels(static_cast<std::size_t>(kernels::packed_size(n, k)));
-    kernels::pack_linear(pool, {.data = seen_weight.data(), .n = n, .k = k},
-                         {.panels = panels.data()});
-    std::vector<float> y(static_cast<std::size_t>(m * n));
-    kernels::linear(stream, {.x = testing::view<const float>(seen, k),
-                             .weight = {.panels = panels.data(), .n = n, .k = k},
-                             .bias = bias.data(),
-                             .activation = activation,
-                             .residual = testing::view<const float>(residual, n),
-                             .y = testing::view<float>(y, n)});
-    return y;
-  }
-
-  // One element of run()'s result without an activation, its sum in double.
-  double expected(std::int64_t row, std::int64_t column) const {
-    const auto at = [](std::int64_t index) { return static_cast<std::size_t>(index); };
-    double sum = bias[at(column)] + residual[at(row * n + column)];
-    for (std::int64_t i = 0; i < k; ++i) {
-      sum += static_cast<double>(rounded(type, x[at(row * k + i)])) *
-             static_cast<double>(rounded(type, weight[at(column * k + i)]));
-    }
-    return sum;
-  }
-
-  ElementType type;
-  std::int64_t n;
-  std::int64_t k;
-  std::int64_t m;
-  std::vector<float> x;
-  std::vector<float> weight;
-  std::vector<float> bias;
-  std::vector<float> residual;
-  Bytes packed;
-};
+using Problem = testing::LinearShape;
+using Data = testing::LinearData;
 
 class CudaLinearTest : public ::testing::TestWithParam<ElementType> {
  protected:
@@ -273,14 +166,33 @@ TEST_P(CudaLinearTest, WarpGroupsGoThroughWideRowsInGroups) {
   expect_rows(rows, expected, 0, data.n);
 }
 
+// Outputs beyond what one turn of all multiprocessors takes, by several blocks of rows: a block
+// goes on with what others have not taken.
+TEST_P(CudaLinearTest, WarpGroupsTakeTurnsOfAllMultiprocessors) {
+  if (GetParam() != ElementType::kBF16) GTEST_SKIP() << "one type is enough";
+  if (!testing::set_wgmma(true)) GTEST_SKIP() << "the device has none";
+  for (const int count : {2, 5}) {
+    const bool emulated = testing::set_num_multiprocessors(count);
+    const int blocks = emulated ? 4 : testing::num_multiprocessors() + 3;
+    Data data({128 * blocks - 5, 330}, GetParam(), 290);
+    const auto expected = data.run(0, data.m, Activation::kNone, LinearKernel::kTiled128x128);
+    for (const std::int64_t rows : {30, 64, 290}) {
+      expect_rows(data.run(0, rows, Activation::kNone, LinearKernel::kWgmma), expected, 0, data.n);
+    }
+    testing::set_num_multiprocessors(1);
+    if (!emulated) break;
+  }
+}
+
 // A part of a device may have too few multiprocessors beside one another for a cluster.
 TEST(CudaLinearClusterTest, WhereAClusterDoesNotFitOneBlockTakesItsSlices) {
   if (!testing::set_wgmma(true)) GTEST_SKIP() << "the device has none";
   if (!testing::set_cluster_max(4)) GTEST_SKIP() << "a real device has what it has";
   Data data({40, 2100}, ElementType::kBF16, 20);
   const auto expected = data.run(0, data.m, Activation::kNone, LinearKernel::kTiled64x64);
-  expect_rows(data.run(0, data.m, Activation::kNone, LinearKernel::kWgmmaCluster), expected, 0,
-              data.n);
+  for (const LinearKernel kernel : {LinearKernel::kWgmmaCluster, LinearKernel::kWgmmaClusterBy2}) {
+    expect_rows(data.run(0, data.m, Activation::kNone, kernel), expected, 0, data.n);
+  }
   testing::set_cluster_max(kernels::cuda::kClusterMax);
   testing::set_wgmma(false);
 }

@@ -367,7 +367,8 @@ TEST_F(CudaNarrowTest, WeightsThatAreWidenedInPartsGiveTheSameBits) {
   const auto expected = PlainTwin(problem, ElementType::kBF16, on_host.weight).run(inputs);
   std::vector<LinearKernel> kernels(std::begin(kTiledKernels), std::end(kTiledKernels));
   if (testing::set_wgmma(true)) {
-    kernels.insert(kernels.end(), {LinearKernel::kWgmma, LinearKernel::kWgmmaCluster});
+    kernels.insert(kernels.end(), {LinearKernel::kWgmma, LinearKernel::kWgmmaCluster,
+                                   LinearKernel::kWgmmaClusterBy2});
   }
   for (const unsigned seed : {0U, 1U}) {
     testing::set_thread_order(seed);

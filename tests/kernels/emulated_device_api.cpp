@@ -119,7 +119,7 @@ namespace lmtp::testing {
 
 const kernels::Backend& device_under_test() { return kernels::cuda::device_backend(); }
 
-int num_multiprocessors() { return cuda_emulation::kNumMultiprocessors; }
+int num_multiprocessors() { return cuda_emulation::num_multiprocessors(); }
 
 int take_num_graph_launches() { return std::exchange(kernels::cuda::graph_launches, 0); }
 
@@ -136,6 +136,11 @@ bool set_wgmma(bool there) {
   cuda_emulation::set_wgmma(there);
   constexpr std::size_t kSharedBytes90 = std::size_t{227} << 10;
   cuda_emulation::set_shared_bytes_max(there ? kSharedBytes90 : cuda_emulation::kLeastSharedBytes);
+  return true;
+}
+
+bool set_num_multiprocessors(int count) {
+  cuda_emulation::set_num_multiprocessors(count);
   return true;
 }
 

@@ -64,6 +64,10 @@ def test_weights_and_they_alone_are_asked_for_before_the_wait(kernels):
         warps = outputs // outputs_of_warp * (rows // rows_of_warp)
         # A lane copies a vector of a tile: of each output and 4 inputs, for all stages but one.
         assert kernel.copies_before_wait == (stages - 1) * outputs * 4 / warps, kernel.name
+    for kernel in named(kernels, "linear_wgmma"):
+        # The warps that copy weights of 8 tiles, and those that multiply, have a wait each.
+        whole = kernel.name.startswith("linear_wgmma_kernel")
+        assert kernel.bulk_copies_between(0 if whole else -1, 1 if whole else 0) == 8, kernel.name
     for name, num_weights in (("layer_norm_kernel", 2), ("rms_norm_kernel", 1)):
         for kernel in named(kernels, name):
             (vectors,) = numbers(kernel)

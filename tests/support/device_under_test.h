@@ -31,6 +31,9 @@ bool set_shared_bytes_max(std::size_t num_bytes);
 // Hopper's. False: there are none.
 bool set_wgmma(bool there);
 
+// On the emulation cuda_emulation::set_num_multiprocessors; false: not on the emulation.
+bool set_num_multiprocessors(int count);
+
 // On the emulation cuda_emulation::set_cluster_max; false: not on the emulation.
 bool set_cluster_max(int num_blocks);
 

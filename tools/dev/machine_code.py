@@ -32,6 +32,12 @@ class Kernel:
     def before_wait(self):
         return self.operations[: self.operations.index(WAIT)] if WAIT in self.operations else []
 
+    def bulk_copies_between(self, first, last):
+        """Into shared memory, between two waits of the kernel's text; -1: from its begin."""
+        waits = [-1] + [i for i, operation in enumerate(self.operations) if operation == WAIT]
+        part = self.operations[waits[first + 1] + 1 : waits[last + 1]]
+        return sum(operation.startswith("UBLKCP") for operation in part)
+
     @property
     def loads_before_wait(self):
         return sum(map(is_load, self.before_wait()))

@@ -83,10 +83,10 @@ __device__ inline void grid_dependency_wait() {
 
 // --- memory --------------------------------------------------------------------------
 
-// The block's shared memory, 16-byte aligned: LaunchShape::shared_bytes of it.
+// The block's shared memory, 128-byte aligned: LaunchShape::shared_bytes of it.
 template <typename T>
 __device__ inline T* shared_memory() {
-  extern __shared__ uint4 block_shared_memory[];
+  extern __shared__ __align__(128) uint4 block_shared_memory[];
   return reinterpret_cast<T*>(block_shared_memory);
 }
 
@@ -171,24 +171,6 @@ __device__ inline Words4 load_once_where(bool wanted, const Words4* at) {
       "{.reg .pred p; setp.ne.b32 p, %5, 0;\n"
       " @p ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];}"
       : "+r"(v.words[0]), "+r"(v.words[1]), "+r"(v.words[2]), "+r"(v.words[3])
-      : "l"(at), "r"(static_cast<int>(wanted)));
-  return v;
-}
-__device__ inline std::uint32_t load_once_where(bool wanted, const std::uint32_t* at) {
-  std::uint32_t v = 0;
-  asm volatile(
-      "{.reg .pred p; setp.ne.b32 p, %2, 0;\n"
-      " @p ld.global.L1::no_allocate.u32 %0, [%1];}"
-      : "+r"(v)
-      : "l"(at), "r"(static_cast<int>(wanted)));
-  return v;
-}
-__device__ inline Words2 load_once_where(bool wanted, const Words2* at) {
-  Words2 v = {};
-  asm volatile(
-      "{.reg .pred p; setp.ne.b32 p, %3, 0;\n"
-      " @p ld.global.L1::no_allocate.v2.u32 {%0, %1}, [%2];}"
-      : "+r"(v.words[0]), "+r"(v.words[1])
       : "l"(at), "r"(static_cast<int>(wanted)));
   return v;
 }
@@ -403,7 +385,11 @@ KernelAttributes& attributes_of() {
       cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                            static_cast<int>(shared_bytes_max() - attributes.sharedSizeBytes)),
       "cudaFuncSetAttribute");
-  known = {.device = device, .generation = generation, .has_dependent_launch = major >= 9};
+  // Kernels that are compiled for older devices do not wait (grid_dependency_wait()).
+  constexpr int kWaits = 90;
+  known = {.device = device,
+           .generation = generation,
+           .has_dependent_launch = major >= 9 && attributes.ptxVersion >= kWaits};
   return known;
 }
 
@@ -447,9 +433,12 @@ int clusters_at_once(const LaunchShape& shape) {
   }
   const LaunchConfig config(shape, nullptr, attributes.has_dependent_launch);
   int count = 0;
-  if (cudaOccupancyMaxActiveClusters(&count, kKernel, &config.config) != cudaSuccess) {
+  const cudaError_t status = cudaOccupancyMaxActiveClusters(&count, kKernel, &config.config);
+  if (status == cudaErrorInvalidClusterSize || status == cudaErrorInvalidConfiguration) {
     (void)cudaGetLastError();
     count = 0;
+  } else {
+    check_cuda(status, "cudaOccupancyMaxActiveClusters");
   }
   attributes.clusters.push_back({shape.cluster, shape.shared_bytes, count});
   return count;

@@ -30,6 +30,11 @@ __device__ inline void hold(float (&sums)[kEights][4]) {
   for (int i = 0; i < kEights * 4; ++i) asm volatile("" : "+f"(sums[i / 4][i % 4])::"memory");
 }
 template <int kCount>
+__device__ inline void hold(float (&values)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(values[i])::"memory");
+}
+template <int kCount>
 __device__ inline void hold(Words4 (&a)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount * 4; ++i) asm volatile("" : "+r"(a[i / 4].words[i % 4])::"memory");
@@ -90,9 +95,9 @@ struct alignas(8) CopyBarrier {
   }
 };
 
-// True in one lane of the warp, all of which call it. What this lane alone does with values that
-// are the same in all lanes costs ptxas no loop over lanes, as bulk_copy() in a branch by lane
-// does.
+// True in one lane of the warp, all of which call it, and stand together where it is used. What
+// this lane alone does with values that are the same in all lanes costs ptxas no loop over lanes,
+// as bulk_copy() in a branch by lane does.
 __device__ inline bool elect_lane() {
   std::uint32_t elected = 0;
   asm volatile(
@@ -134,7 +139,8 @@ __device__ inline void cluster_barrier() {
       "barrier.cluster.wait.acquire.aligned;" ::
           : "memory");
 }
-// Likewise, but of what they wrote nothing may be seen yet: for before a block ends.
+// For before a block ends: of what was written nothing may be seen yet, and what was loaded of
+// other blocks has been used, as hold() says of it.
 __device__ inline void cluster_barrier_alone() {
   asm volatile(
       "barrier.cluster.arrive.relaxed.aligned;\n"
@@ -190,7 +196,6 @@ __device__ inline float load_of_block(const float* at, int block) {
 #define LMTP_WGMMA_TYPES(ROWS, EIGHTS, OPERANDS)   \
   LMTP_WGMMA(BF16, "bf16", ROWS, EIGHTS, OPERANDS) \
   LMTP_WGMMA(F16, "f16", ROWS, EIGHTS, OPERANDS)
-LMTP_WGMMA_TYPES(16, 2, "{%8, %9, %10, %11}, %12")
 LMTP_WGMMA_TYPES(32, 4, "{%16, %17, %18, %19}, %20")
 LMTP_WGMMA_TYPES(64, 8, "{%32, %33, %34, %35}, %36")
 LMTP_WGMMA_TYPES(128, 16, "{%64, %65, %66, %67}, %68")

@@ -222,7 +222,7 @@ inline void mma_m16n8k32(std::int32_t (&c)[4], const Words4& a, std::uint32_t b0
 inline bool has_wgmma() { return emulation::has_wgmma(); }
 
 inline std::size_t shared_bytes_max() { return emulation::shared_bytes_max(); }
-inline int num_multiprocessors() { return emulation::kNumMultiprocessors; }
+inline int num_multiprocessors() { return emulation::num_multiprocessors(); }
 
 template <auto kKernel>
 int clusters_at_once(const LaunchShape& shape) {

@@ -90,6 +90,7 @@ struct Emulator {
   std::byte* shared = nullptr;  // of all blocks of the cluster, shared_stride each
   std::size_t shared_stride = 0;
   bool has_wgmma = false;
+  int num_multiprocessors = 1;
   int cluster_max = kernels::cuda::kClusterMax;
   std::unordered_map<const void*, int> atomics;  // of this block, by address
   int atomics_max = 0;
@@ -257,6 +258,9 @@ bool has_backward_sums() { return emulator().has_backward_sums; }
 
 void set_cluster_max(int num_blocks) { emulator().cluster_max = num_blocks; }
 int cluster_max() { return emulator().cluster_max; }
+
+void set_num_multiprocessors(int count) { emulator().num_multiprocessors = count; }
+int num_multiprocessors() { return emulator().num_multiprocessors; }
 
 void set_wgmma(bool there) { emulator().has_wgmma = there; }
 bool has_wgmma() { return emulator().has_wgmma; }

@@ -21,9 +21,10 @@ namespace lmtp::cuda_emulation {
 using kernels::cuda::Grid;
 using kernels::cuda::LaunchShape;
 
-// One, so that a small grid fills the device and launches choose the kernels of a whole model's
-// sizes.
-inline constexpr int kNumMultiprocessors = 1;
+// One until it is set, so that a small grid fills the device and launches choose the kernels of a
+// whole model's sizes. Blocks run one after another with any number.
+void set_num_multiprocessors(int count);
+int num_multiprocessors();
 
 // `seed` decides the order of blocks, of the threads of a block, and whether an asynchronous copy
 // happens at once or when it is waited for. 0, the default: everything in the order of its index,

@@ -19,6 +19,8 @@ void wgmma(float (&sums)[kRows / 8][4], const Words4& a, const Words4* b) {
     }
   });
 }
+template <int kCount>
+void hold(float (&)[kCount]) {}
 template <int kEights, int kCount>
 void wgmma_begin(float (&)[kEights][4], Words4 (&)[kCount]) {}
 inline void wgmma_commit() { emulation::commit_products(); }
