@@ -71,7 +71,6 @@ struct WgmmaShape {
   static constexpr int stages_for(int blocks, int early_slices) {
     const std::size_t all = blocks == 1 ? kSharedBytes90 : (std::size_t{228} << 10) / blocks - 1024;
     const std::size_t taken = sizeof(Shared) + static_cast<std::size_t>(early_slices) * kSumsBytes;
-    if (taken >= all) return 0;
     const auto stages = static_cast<int>((all - taken) / sizeof(Stage));
     return stages < kWgmmaStagesMax ? stages : kWgmmaStagesMax;
   }
