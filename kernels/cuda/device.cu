@@ -47,18 +47,17 @@ Probe probe(int device) {
     result.reason = "no NVIDIA driver was found";
     return result;
   }
-  int num_devices = 0;
-  const cudaError_t status = cudaGetDeviceCount(&num_devices);
+  const cudaError_t status = cudaGetDeviceCount(&result.num_devices);
   if (status == cudaErrorInsufficientDriver) {
     result.reason = "the NVIDIA driver is too old: it knows CUDA " + version_text(driver_version) +
                     ", and this program needs " + version_text(CUDART_VERSION);
     return result;
   }
-  if (status != cudaSuccess || num_devices == 0) {
+  if (status != cudaSuccess || result.num_devices == 0) {
     result.reason = std::string("no usable CUDA device: ") + cudaGetErrorString(status);
     return result;
   }
-  result.reason = what_is_wrong(device, num_devices, result);
+  result.reason = what_is_wrong(device, result.num_devices, result);
   result.available = result.reason.empty();
   return result;
 }

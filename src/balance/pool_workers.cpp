@@ -310,6 +310,7 @@ registry::ModelStatus Pool::status() const {
         std::ranges::any_of(worker->lanes, [](const auto& lane) { return lane->is_open; });
     if (!is_open || !worker->error.empty()) continue;
     shown.state = worker->info->state;
+    shown.progress_percent = its.progress_percent;
     shown.num_running = its.stats.num_running;
     shown.num_waiting = its.stats.num_waiting;
     shown.num_blocks_free = its.stats.num_blocks_free;

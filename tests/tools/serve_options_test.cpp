@@ -1,6 +1,7 @@
 // The command line of lmtp-serve.
 #include "lmtp-serve/serve_options.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -250,7 +251,6 @@ TEST(ServeOptions, WhatLmqlTakesIsRefusedWithWhatToUseInstead) {
   says({"gpt2", "--lora-modules", "a=b", "--lora-modules", "a=c"},
        "--lora-modules: ", "'a' is the name of two");
   says({"gpt2", "--lora-modules", "gpt2=b"}, "--lora-modules: ", "'gpt2' is the name of two");
-  says({"gpt2", "--layout", "2x2"}, "--layout: ", "--device cuda:N");
   says({"gpt2", "balance", "localhost:8081"}, "balance: ", "lmtp-serve balance HOST:PORT");
   says({"gpt2", "--revision", "v2"}, "--revision: ", "MODEL@REVISION");
   says({"gpt2", "--torch_dtype", "float16"}, "--torch_dtype: ", "--dtype");
@@ -293,6 +293,44 @@ TEST(ServeOptions, ABalancerHasWorkersAndNothingThatComputes) {
   std::vector<const char*> many = {"balance", "--worker-connections", "64"};
   for (const std::string& name : names) many.push_back(name.c_str());
   says(many, "at most 1024");
+}
+
+TEST(ServeOptions, ALayoutsServersHaveWhatIsNotTheBalancers) {
+  const ServeOptions options =
+      options_of({"demo", "--layout", "2x1", "--port", "9000", "--api-key=k", "--dtype", "bf16",
+                  "--force", "--lora-modules", "a=b", "c=d", "--shutdown-timeout", "5"});
+  EXPECT_EQ(options.num_children, 2);
+  EXPECT_THAT(options.child_arguments,
+              ::testing::UnorderedElementsAre("--dtype=bf16", "--force=true", "--lora-modules=a=b",
+                                              "--lora-modules=c=d", "--shutdown-timeout=5"));
+  EXPECT_EQ(options.balance.max_requests, 2U * 1024);
+  EXPECT_EQ(options.port, 9000);
+  EXPECT_FALSE(options.is_balancer());
+  EXPECT_FALSE(options_of({"demo"}).has_layout());
+  EXPECT_EQ(options_of({"demo", "--layout", "64x1", "--cuda"}).num_children, 64);
+  EXPECT_EQ(options_of({"demo", "--layout", "2x1", "--max-concurrent-requests", "7"})
+                .balance.max_requests,
+            7U);
+}
+
+TEST(ServeOptions, ALayoutThatCannotBeIsRefusedWithWhatCan) {
+  const auto says = [](std::vector<const char*> arguments, const char* what) {
+    const std::string line = mistake_of(std::move(arguments));
+    EXPECT_NE(line.find(what), std::string::npos) << line;
+  };
+  for (const char* layout : {"0x1", "2x0", "x", "2x", "x1", "2", "-2x1", "2x1x", "2X1", "65x1",
+                             "2x-1", "99999999999x1", " 2x1"}) {
+    says({"demo", "--layout", layout}, "is no layout; write GROUPSxDEVICES with 1 to 64 groups");
+  }
+  says({"demo", "--layout", "2x4"}, "tensor parallelism) is not supported; write 2x1");
+  says({"--layout", "2x1"}, "--layout: is of one model: name MODEL");
+  says({"auto", "--layout", "2x1"}, "--layout: is of one model: name MODEL");
+  says({"demo", "--layout", "2x1", "--device", "cuda:1"}, "CUDA_VISIBLE_DEVICES");
+  says({"demo", "--layout", "2x1", "--stdio"}, "--stdio: does not go with --layout");
+  says({"demo", "--layout", "2x1", "--aici"}, "--aici: does not go with --layout");
+  says({"demo", "--layout", "2x1", "--allow-runtime-lora"}, "does not go with --layout");
+  says({"doctor", "demo", "--layout", "2x1"}, "--layout: is not for doctor");
+  says({"balance", "a:1", "--layout", "2x1"}, "--layout: is not for a balancer");
 }
 
 TEST(ServeOptions, HelpAndVersionEndWell) {

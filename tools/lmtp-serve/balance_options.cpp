@@ -57,6 +57,20 @@ constexpr double kStallTimeoutMinS = 10.0;
 
 }  // namespace
 
+bool is_for_balancer(const CLI::Option& option) {
+  const std::string& name = option.get_single_name();
+  return std::ranges::any_of(kServing, [&](std::string_view known) {
+    return option.check_name(std::string(known)) || name == known;
+  });
+}
+
+void limit_requests(const CLI::App& app, std::size_t num_workers, ServeOptions& options) {
+  if (app.count("--max-concurrent-requests") == 0) {
+    options.max_concurrent_requests *= static_cast<int>(num_workers);
+  }
+  options.balance.max_requests = static_cast<std::size_t>(options.max_concurrent_requests);
+}
+
 void add_balance_options(CLI::App& app, RawOptions& raw) {
   app.remove_option(app.get_option("MODEL"));
   balance::BalanceOptions& balance = raw.options.balance;
@@ -109,11 +123,7 @@ void add_balance_options(CLI::App& app, RawOptions& raw) {
                  "The key that the workers ask for; who may list processes sees it")
       ->type_name("KEY");
   for (CLI::Option* option : app.get_options()) {
-    const std::string name = option->get_single_name();
-    const bool is_own = std::ranges::any_of(kServing, [&](std::string_view known) {
-      return option->check_name(std::string(known)) || name == known;
-    });
-    if (!is_own) option->group("");  // not shown
+    if (!is_for_balancer(*option)) option->group("");  // not shown
   }
 }
 
@@ -144,10 +154,7 @@ void finish_balance_options(const CLI::App& app, const RawOptions& raw, ServeOpt
         "--worker-connections",
         "to all workers together at most " + std::to_string(balance::kLinksMax) + " are allowed");
   }
-  if (app.count("--max-concurrent-requests") == 0) {
-    options.max_concurrent_requests *= static_cast<int>(balance.workers.size());
-  }
-  balance.max_requests = static_cast<std::size_t>(options.max_concurrent_requests);
+  limit_requests(app, balance.workers.size(), options);
 }
 
 }  // namespace lmtp::tools

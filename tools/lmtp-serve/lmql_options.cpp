@@ -22,7 +22,6 @@ constexpr Advice kAdvice[] = {
     {"single_thread", "leave it out; each model computes on threads of its own (--threads N)"},
     {"docker_hide_port", kLeaveOut},
     {"loader", kQuantized},
-    {"layout", "start an lmtp-serve for each device, with --device cuda:N and --port"},
     {"balance", "write lmtp-serve balance HOST:PORT..., with no MODEL"},
     {"bits", kBits},
     {"load_in_8bit", "write --dtype int8"},

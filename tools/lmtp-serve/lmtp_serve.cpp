@@ -1,9 +1,6 @@
 // lmtp-serve: opens the socket, loads the model, answers until a signal comes.
 #include <fcntl.h>
 #include <malloc.h>
-#include <poll.h>
-#include <sys/eventfd.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -13,15 +10,17 @@
 #include <cstdlib>
 #include <future>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 #include <utility>
 #include <variant>
 
+#include "children.h"
 #include "common/progress_bar.h"
 #include "doctor.h"
+#include "events.h"
+#include "layout.h"
 #include "lmtp/balance/remote_models.h"
 #include "lmtp/base/log.h"
 #include "lmtp/base/text.h"
@@ -69,108 +68,6 @@ int fail(const ServeOptions& options, const std::string& message) {
   }
   return kExitFailure;
 }
-
-// The events that the main thread waits for: SIGTERM or SIGINT, the end of loading or of --stdio's
-// input, and the loss of the device or model; SIGHUP where there is something to reload.
-class Events {
- public:
-  // REQUIRES: no other thread has been started, so that all inherit the blocked signals.
-  explicit Events(bool reloads)
-      : loaded_fd_(eventfd(0, EFD_CLOEXEC)),
-        gone_fd_(eventfd(0, EFD_CLOEXEC)),
-        input_ended_fd_(eventfd(0, EFD_CLOEXEC)) {
-    std::signal(SIGPIPE, SIG_IGN);
-    sigemptyset(&signals_);
-    sigaddset(&signals_, SIGTERM);
-    sigaddset(&signals_, SIGINT);
-    if (reloads) sigaddset(&signals_, SIGHUP);
-    pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
-    signal_fd_ = signalfd(-1, &signals_, SFD_CLOEXEC);
-  }
-  ~Events() {
-    close(signal_fd_);
-    close(loaded_fd_);
-    close(gone_fd_);
-    close(input_ended_fd_);
-  }
-  Events(const Events&) = delete;
-  Events& operator=(const Events&) = delete;
-
-  // Called once, by the engine's thread.
-  void on_loaded(const Result<void>& outcome) {
-    {
-      const std::lock_guard lock(mutex_);
-      outcome_ = outcome;
-    }
-    wake(loaded_fd_);
-  }
-
-  // Any thread. The device is gone, or the only model could not be loaded again after its loss.
-  void on_gone(const std::string& reason) {
-    {
-      const std::lock_guard lock(mutex_);
-      gone_reason_ = reason;
-    }
-    wake(gone_fd_);
-  }
-
-  // Called once, by the session of --stdio. All is answered; or the output cannot be written.
-  void on_input_ended(const Result<void>& outcome) {
-    outcome ? wake(input_ended_fd_) : on_gone(outcome.error().message);
-  }
-
-  enum class Kind { kSignal, kReload, kGone, kInputEnded, kLoaded, kTimeout };
-
-  // REQUIRES: timeout_ms < 0 waits for ever. kLoaded comes once.
-  Kind wait(int timeout_ms) {
-    pollfd fds[4] = {{signal_fd_, POLLIN, 0},
-                     {gone_fd_, POLLIN, 0},
-                     {input_ended_fd_, POLLIN, 0},
-                     {loaded_seen_ ? -1 : loaded_fd_, POLLIN, 0}};
-    if (poll(fds, 4, timeout_ms) <= 0) return Kind::kTimeout;
-    if (fds[0].revents != 0) return take_signal();
-    if (fds[1].revents != 0) return Kind::kGone;
-    if (fds[2].revents != 0) return Kind::kInputEnded;
-    loaded_seen_ = true;
-    return Kind::kLoaded;
-  }
-
-  Result<void> load_outcome() {
-    const std::lock_guard lock(mutex_);
-    return outcome_;
-  }
-
-  std::string gone_reason() {
-    const std::lock_guard lock(mutex_);
-    return gone_reason_;
-  }
-
-  // Restores the default: a further signal ends the process at once.
-  void stop_catching() { pthread_sigmask(SIG_UNBLOCK, &signals_, nullptr); }
-
- private:
-  // A pending signal would end the process when it is unblocked.
-  Kind take_signal() {
-    signalfd_siginfo info{};
-    if (read(signal_fd_, &info, sizeof(info)) < 0) log::error("a signal cannot be read");
-    return info.ssi_signo == SIGHUP ? Kind::kReload : Kind::kSignal;
-  }
-
-  static void wake(int fd) {
-    const std::uint64_t one = 1;
-    if (write(fd, &one, sizeof(one)) < 0) log::error("the main thread cannot be woken");
-  }
-
-  sigset_t signals_{};
-  int signal_fd_ = -1;
-  int loaded_fd_ = -1;
-  int gone_fd_ = -1;
-  int input_ended_fd_ = -1;
-  bool loaded_seen_ = false;
-  std::mutex mutex_;
-  Result<void> outcome_;
-  std::string gone_reason_;
-};
 
 // A descriptor of standard output, which from now on is standard error for all else: what is
 // printed there must not stand between messages.
@@ -404,8 +301,11 @@ int serve_auto(const ServeOptions& options, catalog::NamePolicy policy) {
 Result<registry::LoadedTexts> load_texts(const ServeOptions& options,
                                          const registry::ModelStatus& served, Events& events) {
   const std::string name = options.is_auto() ? served.description.name : options.model;
-  ServeOptions named = options;
+  ServeOptions named;  // nothing is computed here: no device is touched, and no type is refused
   named.model = name;
+  named.chat_template_file = options.chat_template_file;
+  named.context_length = options.context_length;
+  named.force = options.force;
   catalog::NamePolicy here;
   here.downloads.clear();
   Result<registry::ServedModel> found = make_factory(named, std::move(here), events)->find(name);
@@ -420,15 +320,8 @@ Result<registry::LoadedTexts> load_texts(const ServeOptions& options,
   return registry::load_texts(*found);
 }
 
-// Serves what the workers serve.
-int serve_balanced(const ServeOptions& options) {
-  Events events(reloads(options));
-  balance::RemoteModels models(options.balance);
-  std::optional<Result<void>> started;
-  while (!(started = models.start(kProgressIntervalMs))) {
-    if (events.wait(0) == Events::Kind::kSignal) return 0;
-  }
-  if (!*started) return fail(options, started->error().message);
+// Serves what the workers serve. REQUIRES: models.start() has succeeded.
+int serve_workers(const ServeOptions& options, Events& events, balance::RemoteModels& models) {
   const registry::ModelStatus served = models.list().front();
   Result<registry::LoadedTexts> texts = load_texts(options, served, events);
   if (texts) {
@@ -452,6 +345,62 @@ int serve_balanced(const ServeOptions& options) {
   return run_until_stopped(options, events, Events::Kind::kTimeout, models, server);
 }
 
+// Serves what the servers on the command line serve.
+int serve_balanced(const ServeOptions& options) {
+  Events events(reloads(options));
+  balance::RemoteModels models(options.balance);
+  std::optional<Result<void>> started;
+  while (!(started = models.start(kProgressIntervalMs))) {
+    if (events.wait(0) == Events::Kind::kSignal) return 0;
+  }
+  if (!*started) return fail(options, started->error().message);
+  return serve_workers(options, events, models);
+}
+
+// Until all children can answer: nothing; else the exit code.
+std::optional<int> await_children(const ServeOptions& options, Events& events, Children& children,
+                                  const balance::RemoteModels& models) {
+  ProgressBar loading("loading " + options.model);
+  std::int64_t progress = -1;
+  for (;;) {
+    if (const std::optional<std::string> failure = children.failure()) {
+      loading.clear();
+      return fail(options, *failure);
+    }
+    registry::ModelStatus all = models.list().front();
+    bool are_ready = true;
+    for (const registry::WorkerStatus& worker : all.workers) {
+      are_ready = are_ready && worker.state == "ready";
+      all.progress_percent += worker.progress_percent;
+    }
+    if (are_ready) return std::nullopt;
+    all.progress_percent /= static_cast<int>(all.workers.size());
+    tell_progress(all, progress);
+    loading.show(all.progress_percent);
+    if (events.wait(kProgressIntervalMs) == Events::Kind::kSignal) return 0;
+  }
+}
+
+// Serves one model from processes of this program, its children.
+int serve_layout(ServeOptions options) {
+  Events events(reloads(options));
+  const Result<PrivateFolder> folder = PrivateFolder::make();
+  if (!folder) return fail(options, folder.error().message);
+  Result<std::vector<ChildPlan>> plans = plan_children(options, folder->path());
+  if (!plans) return fail(options, plans.error().message);
+  for (const ChildPlan& plan : *plans) options.balance.workers.push_back({plan.listen, 0});
+  Children children(*std::move(plans), options.log_format);
+  balance::RemoteModels models(options.balance);
+  if (const auto exit_code = await_children(options, events, children, models)) return *exit_code;
+  children.keep();
+  std::optional<Result<void>> started;
+  while (!(started = models.start(kProgressIntervalMs))) {
+    if (events.wait(0) == Events::Kind::kSignal) return 0;
+  }
+  if (!*started) return fail(options, started->error().message);
+  return serve_workers(options, events, models);
+}
+
 // Where one of the standard streams is closed, the next file or socket that is opened would be
 // taken for it. Reading ends at once, and writing fails.
 void fill_standard_streams() {
@@ -461,9 +410,9 @@ void fill_standard_streams() {
 }
 
 int serve(const ServeOptions& options) {
-  if (options.is_balancer()) {
+  if (options.is_balancer() || options.has_layout()) {
     raise_descriptor_limit();
-    return serve_balanced(options);
+    return options.has_layout() ? serve_layout(options) : serve_balanced(options);
   }
   if (const Result<void> ok = check_device(options); !ok) return fail(options, ok.error().message);
   Result<catalog::NamePolicy> policy = name_policy(options);

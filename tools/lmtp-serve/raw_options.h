@@ -26,6 +26,7 @@ struct RawOptions {
   std::string download_max;
   std::vector<std::string> lora_modules;
   bool enables_lora = false;
+  std::string layout;
   std::vector<std::string> workers;  // of a balancer
   double worker_timeout_s = 10.0;
   double worker_stall_timeout_s = 300.0;

@@ -9,6 +9,7 @@
 
 #include "balance_options.h"
 #include "config_file.h"
+#include "layout_options.h"
 #include "lmql_options.h"
 #include "lmtp/base/text.h"
 #include "lmtp/base/version.h"
@@ -331,6 +332,7 @@ struct CommandLine {
         "lmtp-serve balance HOST:PORT... [options] sends streams to other servers of one model.");
     app.allow_extras();  // check_rest gives better errors
     add_serving_options(app, raw);
+    add_layout_options(app, raw);
     add_transport_options(app, raw);
     add_auto_options(app, raw);
     add_limit_options(app, raw);
@@ -384,7 +386,11 @@ std::variant<ServeOptions, int> parse_serve_options(int argc, const char* const*
     if (!is_balancer) check_auto_options(app, line->raw);
     ServeOptions options = finish_options(app, line->raw);
     if (is_balancer) finish_balance_options(app, line->raw, options);
+    finish_layout_options(app, line->raw, options);
     options.is_doctor = is_doctor;
+    if (is_doctor && options.has_layout()) {
+      throw CLI::ValidationError("--layout", "is not for doctor, which looks at one server");
+    }
     if (!line->raw.prints_config) return options;
     print_config(app, std::cout);
     return 0;

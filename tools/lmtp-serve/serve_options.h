@@ -50,14 +50,17 @@ struct ServeOptions : catalog::ModelOptions {
   std::vector<std::string> allowed_origins;
   std::vector<std::string> allowed_hosts;
   std::vector<std::string> model_dirs;
-  std::vector<std::string> allow_download;  // auto: patterns of names; "*" where none was given
-  balance::BalanceOptions balance;          // without workers: models are served here
-  bool is_doctor = false;                   // says what is wrong, in the place of serving
+  std::vector<std::string> allow_download;   // auto: patterns of names; "*" where none was given
+  balance::BalanceOptions balance;           // without workers: models are served here
+  int num_children = 0;                      // --layout: servers that this one starts
+  std::vector<std::string> child_arguments;  // of each of them, but for MODEL
+  bool is_doctor = false;                    // says what is wrong, in the place of serving
   log::Level log_level = log::Level::kInfo;
   log::Format log_format = log::Format::kText;
 
   bool has_given_sockets() const { return tcp_fd >= 0 || unix_fd >= 0; }
   bool is_auto() const { return model == "auto"; }
+  bool has_layout() const { return num_children > 0; }
   bool is_balancer() const { return !balance.workers.empty(); }
 };
 

@@ -29,6 +29,7 @@ enum class ModelState { kUnloaded, kLoading, kReady, kFailed, kStopping };
 struct WorkerStatus {
   std::string name;   // "host:port"
   std::string state;  // as MODEL_INFO names it; "down": it does not answer
+  int progress_percent = 0;
   int num_running = 0;
   int num_waiting = 0;
   int num_blocks_free = 0;

@@ -12,8 +12,9 @@ namespace lmtp::kernels::cuda {
 
 struct Probe {
   bool available = false;
-  std::string reason;  // one line: why not; empty where available
-  std::string name;    // the device's, where there is one
+  std::string reason;   // one line: why not; empty where available
+  std::string name;     // the device's, where there is one
+  int num_devices = 0;  // that the driver shows
   int num_multiprocessors = 0;
   int compute_capability = 0;  // 90 for 9.0
 };

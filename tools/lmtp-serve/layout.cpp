@@ -1,0 +1,88 @@
+#include "layout.h"
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "kernels/device.h"
+#include "lmtp/base/text.h"
+#include "shares.h"
+
+namespace lmtp::tools {
+namespace {
+
+Error too_few(const ServeOptions& options, std::size_t count, const char* what) {
+  const std::string most = std::to_string(count);
+  return {ErrorCode::kInvalid, "--layout: " + std::to_string(options.num_children) +
+                                   " servers need as many " + what + ", and there " +
+                                   (count == 1 ? "is " : "are ") + most + "; at most " + most +
+                                   "x1 is possible"};
+}
+
+Result<void> give_devices(const ServeOptions& options, std::vector<ChildPlan>& plans) {
+  const kernels::cuda::Probe probe = kernels::cuda::probe();
+  if (!probe.available) return Error{ErrorCode::kUnavailable, "no CUDA: " + probe.reason};
+  const std::vector<std::string> devices =
+      device_names(std::getenv("CUDA_VISIBLE_DEVICES"), probe.num_devices);
+  if (devices.size() < plans.size()) return too_few(options, devices.size(), "CUDA devices");
+  for (std::size_t i = 0; i < plans.size(); ++i) plans[i].devices = devices[i];
+  return {};
+}
+
+Result<void> give_processors(const ServeOptions& options, std::vector<ChildPlan>& plans) {
+  const std::vector<Processor> processors = find_processors();
+  if (processors.size() < plans.size()) return too_few(options, processors.size(), "processors");
+  auto shares = split_processors(processors, options.num_children);
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    if (options.num_threads == 0) {
+      plans[i].arguments.push_back("--threads=" + std::to_string(shares[i].ids.size()));
+    }
+    plans[i].processors = std::move(shares[i]);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<PrivateFolder> PrivateFolder::make() {
+  std::error_code error;
+  const std::filesystem::path parent = std::filesystem::temp_directory_path(error);
+  std::string path = (parent / "lmtp-serve-XXXXXX").string();
+  if (!error && mkdtemp(path.data()) != nullptr) return PrivateFolder(std::move(path));
+  const std::string reason = error ? error.message() : std::strerror(errno);
+  return Error{ErrorCode::kUnavailable,
+               "--layout: no folder for sockets can be made among the temporary files: " + reason +
+                   "; TMPDIR names another place"};
+}
+
+PrivateFolder::PrivateFolder(std::string path) : path_(std::move(path)) {}
+PrivateFolder::PrivateFolder(PrivateFolder&& other) noexcept
+    : path_(std::exchange(other.path_, {})) {}
+PrivateFolder::~PrivateFolder() {
+  std::error_code ignored;
+  if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+}
+
+Result<std::vector<ChildPlan>> plan_children(const ServeOptions& options,
+                                             const std::string& folder) {
+  std::vector<ChildPlan> plans(static_cast<std::size_t>(options.num_children));
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    plans[i].name = "child-" + std::to_string(i + 1);
+    plans[i].listen = std::string(kUnixScheme) + folder + "/" + plans[i].name;
+    plans[i].arguments = options.child_arguments;
+  }
+  const Result<void> given =
+      options.device == "cpu" ? give_processors(options, plans) : give_devices(options, plans);
+  if (!given) return given.error();
+  // MODEL comes behind an option that takes one value, and is no first word, such as `doctor`.
+  for (ChildPlan& plan : plans) {
+    plan.arguments.push_back("--listen=" + plan.listen);
+    plan.arguments.push_back(options.model);
+  }
+  return plans;
+}
+
+}  // namespace lmtp::tools
