@@ -80,6 +80,43 @@ template <int kRows>
   }
 }
 
+// Keeps gcc from adding in another order, for which it has too few registers.
+inline F added_in_order(F sum) {
+#ifdef __AVX2__
+  asm("" : "+x"(sum));
+#endif
+  return sum;
+}
+
+// products[r][v] += the dots of one unit of each row with as many codes of each column.
+template <int kRows>
+[[gnu::always_inline]] inline void add_unit(const F (&codes)[kTileVectors], const float* units,
+                                            F (&products)[kRows][kTileVectors]) {
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+    const F unit = broadcast(units[r]);
+    for (int v = 0; v < kTileVectors; ++v) {
+      products[r][v] = added_in_order(dot_nibbles(codes[v], unit, products[r][v]));
+    }
+  }
+}
+
+// As add_nibbles(), with all lower halves before the upper ones: there are registers for the codes
+// of one kind beside the products.
+template <int kRows>
+[[gnu::always_inline]] inline void add_halves(const float* codes, const float* inputs,
+                                              std::int64_t count,
+                                              F (&products)[kRows][kTileVectors]) {
+#pragma GCC unroll 4
+  for (std::int64_t i = 0; i < count; i += 8, codes += kPanelColumns, inputs += 2 * kRows) {
+    F some[kTileVectors];
+    for (int v = 0; v < kTileVectors; ++v) some[v] = lower_nibbles(load(codes + v * kLanes));
+    add_unit<kRows>(some, inputs, products);
+    for (int v = 0; v < kTileVectors; ++v) some[v] = upper_nibbles(load(codes + v * kLanes));
+    add_unit<kRows>(some, inputs + kRows, products);
+  }
+}
+
 // The dots of all inputs of a part, and what each row's start with.
 template <int kRows>
 [[gnu::always_inline]] inline void dot_part(const float* codes, const float* inputs,
@@ -99,7 +136,13 @@ template <int kRows>
         for (F& product : some[r]) product = zero();
       }
       const std::int64_t left = count - first;
-      add_nibbles<kRows>(codes, inputs, left < kSome ? left : kSome, some);
+      if constexpr ((kRows + 2) * kTileVectors < kRegisters) {
+        add_nibbles<kRows>(codes, inputs, left < kSome ? left : kSome, some);
+      } else if (left < kSome) {
+        add_halves<kRows>(codes, inputs, left, some);
+      } else {
+        add_halves<kRows>(codes, inputs, kSome, some);  // without a loop
+      }
       for (int r = 0; r < kRows; ++r) {
         for (int v = 0; v < kTileVectors; ++v) {
           const F sum = first == 0 ? broadcast(starts[r]) : products[r][v];
